@@ -1,0 +1,24 @@
+// Compiles src/ to dist/, where the child processes (instances, validator) and `npx turntable` find their JavaScript,
+// and puts the project's own command beside those of its dependencies, since npx looks only there.
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, rmSync, symlinkSync, lstatSync } from 'node:fs';
+import { join, dirname } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
+
+if (!existsSync(tsc)) {
+  if (existsSync(join(root, 'dist', 'cli', 'main.js'))) process.exit(0); // `npm ci --omit=dev` beside a built dist/
+  console.error('dist/ is not built and TypeScript is not installed: run `npm ci` without --omit=dev');
+  process.exit(1);
+}
+const compiled = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json'], { cwd: root, stdio: 'inherit' });
+if (compiled.status !== 0) process.exit(compiled.status ?? 1);
+
+const link = join(root, 'node_modules', '.bin', 'turntable');
+mkdirSync(dirname(link), { recursive: true });
+if (!lstatSync(link, { throwIfNoEntry: false })?.isSymbolicLink()) {
+  rmSync(link, { force: true });
+  symlinkSync(join('..', '..', 'bin', 'turntable.js'), link);
+}

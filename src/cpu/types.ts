@@ -1,0 +1,148 @@
+/** The seam between the host and the CPU pools: what runs, what goes in, what comes out. Nothing here runs. */
+import type { Tensor } from '../tensor/index.ts';
+
+/** What an instance must know to become a function. */
+export interface InstanceSpec {
+  /** `name@version`, unique among everything a host serves. */
+  readonly key: string;
+  /** Absolute path of the ONNX file; external data lies beside it. */
+  readonly modelPath: string;
+  /** Absolute path of a JavaScript module with the handler, already compiled from TypeScript where needed. */
+  readonly handlerPath?: string;
+  /** Intra-op threads of the session. */
+  readonly threads: number;
+}
+
+/** How the pool of one function may behave. */
+export interface PoolLimits {
+  /** Most instances at once. */
+  readonly instancesMax: number;
+  /** Requests waiting beyond this are refused with {@link CpuError} `queue-full`. */
+  readonly queueMax: number;
+  /** Most requests that one run of the model may serve; 1 where its batch dimension is fixed to 1. */
+  readonly batchMax: number;
+  /** Longest that a request waits for others to share its run. 0: only those that already wait are joined. */
+  readonly batchDelayMs: number;
+  /** Instances without work for this long are given back. Infinity for a pinned function. */
+  readonly idleMs: number;
+  /** Wall-clock limit of one handler step (preprocess or postprocess). */
+  readonly handlerTimeoutMs: number;
+  /** Wall-clock limit of loading a model into an instance. */
+  readonly loadTimeoutMs: number;
+  /** Wall-clock limit of one run of the model. */
+  readonly inferTimeoutMs: number;
+}
+
+/** A plain HTTP request, as a handler's `preprocess` receives it. */
+export interface HandlerRequest {
+  readonly method: string;
+  /** Path and query as the client sent them. */
+  readonly url: string;
+  /** Lower-case names. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Uint8Array;
+}
+
+/** What a handler's `postprocess` gives back. */
+export interface HandlerResponse {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Uint8Array;
+}
+
+export type PoolInput =
+  | { readonly kind: 'tensors'; readonly tensors: readonly Tensor[]; readonly outputs?: readonly string[] }
+  | { readonly kind: 'request'; readonly request: HandlerRequest };
+
+export type PoolOutput =
+  | { readonly kind: 'tensors'; readonly tensors: readonly Tensor[] }
+  | { readonly kind: 'response'; readonly response: HandlerResponse };
+
+/** Where the time of one invocation went, in milliseconds. */
+export interface PoolTimings {
+  /** From its arrival until it was handed to an instance, less the load it waited for. */
+  readonly queueMs: number;
+  /** Time it waited for an instance to load the model; 0 when one was warm. */
+  readonly loadMs: number;
+  readonly preprocessMs: number;
+  /** The model's run, as the instance measured it; shared by all requests of a batch. */
+  readonly inferMs: number;
+  readonly postprocessMs: number;
+}
+
+export interface PoolResult {
+  readonly output: PoolOutput;
+  readonly timings: PoolTimings;
+  /** True when the invocation waited for a load. */
+  readonly coldStart: boolean;
+  /** Requests that shared the run. */
+  readonly batchSize: number;
+  /** Process id of the instance, for logs. */
+  readonly instancePid: number;
+}
+
+export interface InvokeOptions {
+  /** Instant (performance.now()) after which the invocation is not worth starting: it is then refused. */
+  readonly deadlineMs?: number;
+  /** 1 is the highest; equal priorities are served in order of arrival. Default 2^31. */
+  readonly priority?: number;
+  /** Aborted when the client is gone: a waiting invocation is dropped, a running one is finished and forgotten. */
+  readonly signal?: AbortSignal;
+}
+
+/** Every failure of a pool, by a code that the host's catalogue maps to a status. */
+export type CpuErrorCode =
+  | 'instance-died'
+  | 'model-load-failed'
+  | 'inference-failed'
+  | 'inference-input'
+  | 'inference-timeout'
+  | 'handler-failed'
+  | 'handler-input'
+  | 'handler-timeout'
+  | 'queue-full'
+  | 'deadline-passed'
+  | 'cancelled'
+  | 'unknown-function'
+  | 'stopping';
+
+export class CpuError extends Error {
+  override readonly name = 'CpuError';
+  readonly code: CpuErrorCode;
+  /** For handler errors: the status that the handler asked for. */
+  readonly status: number | undefined;
+  constructor(code: CpuErrorCode, message: string, status?: number) {
+    super(message);
+    this.code = code;
+    this.status = status;
+  }
+}
+
+/** One function's pool, as `/metrics`, statistics and `doctor` see it. Reading it is never a use. */
+export interface PoolState {
+  readonly key: string;
+  readonly instances: readonly {
+    readonly pid: number;
+    readonly state: 'loading' | 'idle' | 'busy';
+    readonly idleForMs: number;
+  }[];
+  readonly queueLength: number;
+  readonly inFlight: number;
+}
+
+/** The CPU pools of a machine. */
+export interface CpuPools {
+  /** Makes a function known. Registering the same key again replaces its limits. */
+  register(spec: InstanceSpec, limits: PoolLimits): void;
+  /** Forgets a function: waiting invocations finish, then its instances are given back. */
+  unregister(key: string): Promise<void>;
+  /** Runs one invocation. Rejects with {@link CpuError} only. Concurrent cold invocations share one load. */
+  invoke(key: string, input: PoolInput, options?: InvokeOptions): Promise<PoolResult>;
+  /** Has at least one instance ready (preload). */
+  load(key: string): Promise<void>;
+  /** Gives the function's instances back once they are idle; the next invocation loads again. */
+  unload(key: string): Promise<void>;
+  states(): readonly PoolState[];
+  /** Stops accepting, finishes what was accepted until `graceMs` is over, and ends every process. */
+  stop(graceMs: number): Promise<void>;
+}

@@ -1,0 +1,85 @@
+/** The seam between the host's parts: registry, model store, HTTP and pools. Nothing here runs. */
+import type { DataType } from '../tensor/index.ts';
+
+/** An input or output of a model. */
+export interface TensorSpec {
+  readonly name: string;
+  readonly datatype: DataType;
+  /** -1 where the size varies. */
+  readonly shape: readonly number[];
+  /** For each dimension the model's own name of a size that varies ('batch', 'sequence'), else undefined. */
+  readonly dimensionNames: readonly (string | undefined)[];
+}
+
+/** What the validator found in a model. */
+export interface ModelMetadata {
+  readonly inputs: readonly TensorSpec[];
+  readonly outputs: readonly TensorSpec[];
+  readonly opset: number;
+  readonly producer: string;
+  readonly nodeCount: number;
+  readonly parameterCount: number;
+  readonly weightBytes: number;
+}
+
+/** `function.json` after its defaults are filled in; the schema is wrangler-free-config/function.schema.json. */
+export interface FunctionSettings {
+  readonly description: string;
+  /** Path of the ONNX file, relative to the function's folder. Uploads: 'model.onnx'. */
+  readonly model: string;
+  /** Milliseconds from arrival within which an answer counts as goodput ("slo": "100ms"). */
+  readonly sloMs: number;
+  /** Path of the handler module relative to the function's folder; folder functions only. */
+  readonly handler: string | undefined;
+  readonly batching: { readonly batchMax: number; readonly delayMs: number };
+  /** A pinned function keeps its instances and is loaded when the host starts. */
+  readonly pinned: boolean;
+  /** 1 = highest. */
+  readonly priority: number;
+  readonly cpu: { readonly instancesMax: number | undefined; readonly threads: number | undefined };
+  readonly timeouts: { readonly handlerMs: number; readonly loadMs: number; readonly inferMs: number };
+}
+
+/** Whether a version can serve. */
+export type VersionState =
+  | { readonly status: 'ready' }
+  | { readonly status: 'validating' }
+  /** The validator refused the model, or its files are gone. */
+  | { readonly status: 'unavailable'; readonly reason: string };
+
+/** One version of a function. */
+export interface FunctionVersion {
+  readonly name: string;
+  readonly version: string;
+  /** `name@version`. */
+  readonly key: string;
+  readonly source: 'folder' | 'upload';
+  readonly settings: FunctionSettings;
+  readonly modelPath: string;
+  /** Lower-case hex; the model file's own. */
+  readonly modelSha256: string;
+  /** Model file and external data together. */
+  readonly modelBytes: number;
+  /** Compiled handler module, absolute. */
+  readonly handlerPath: string | undefined;
+  /** Milliseconds since 1970. */
+  readonly publishedAtMs: number;
+  /** Undefined until it has been validated. */
+  readonly metadata: ModelMetadata | undefined;
+  readonly state: VersionState;
+}
+
+/** Every function the host knows. Reads are synchronous and cheap: they stand on the path of each request. */
+export interface Registry {
+  names(): readonly string[];
+  versions(name: string): readonly FunctionVersion[];
+  /** The version asked for; without one, the current (most recently published) version. */
+  find(name: string, version?: string): FunctionVersion | undefined;
+  /** Called after every change, with the version as it was (undefined: new) and as it is (undefined: removed). */
+  onChange(listener: (change: RegistryChange) => void): void;
+}
+
+export interface RegistryChange {
+  readonly before: FunctionVersion | undefined;
+  readonly after: FunctionVersion | undefined;
+}

@@ -1,0 +1,5 @@
+/** Tensor data that contradicts its own description, or a message that is not in the wire form. */
+export class TensorError extends Error {
+  readonly code = 'bad-tensor';
+  override readonly name = 'TensorError';
+}

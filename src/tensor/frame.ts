@@ -1,0 +1,161 @@
+/**
+ * The wire codec: a JSON header followed by the raw bytes of the tensors it names, which is the binary form of the Open
+ * Inference Protocol. Over HTTP the header's length stands in `Inference-Header-Content-Length`; on a stream (Unix
+ * sockets, and values in Redis) a 12-byte prefix carries it:
+ *
+ *     uint32 LE  bytes of the JSON header
+ *     uint64 LE  bytes of all tensors together
+ *
+ * In the header each tensor stands as `{name, datatype, shape, parameters: {binary_data_size}}` under `tensors`, in the
+ * order of its bytes.
+ */
+import { isDataType, type DataType } from './datatype.ts';
+import { TensorError } from './error.ts';
+import type { Tensor } from './tensor.ts';
+
+/** A message between processes: free JSON fields and tensors. */
+export interface Message<Header extends object = Record<string, unknown>> {
+  readonly header: Header;
+  readonly tensors: readonly Tensor[];
+}
+
+/** How a tensor stands in a header when its bytes follow. */
+export interface TensorHeader {
+  readonly name: string;
+  readonly datatype: DataType;
+  readonly shape: readonly number[];
+  readonly parameters: { readonly binary_data_size: number };
+}
+
+const prefixBytes = 12;
+/** Below this, one copy into one buffer is cheaper than a vectored write of several. */
+const joinBytesMax = 64 * 1024;
+/** A header beyond this is not one of ours; refusing it keeps a corrupt stream from reserving gigabytes. */
+const headerBytesMax = 16 * 1024 * 1024;
+
+/** Encodes a message as the buffers to write, in order. Large tensors are referenced, not copied. */
+export function encodeMessage({ header, tensors }: Message<object>): Uint8Array[] {
+  let tensorBytes = 0;
+  const described: TensorHeader[] = [];
+  for (const { name, datatype, shape, data } of tensors) {
+    tensorBytes += data.byteLength;
+    described.push({ name, datatype, shape, parameters: { binary_data_size: data.byteLength } });
+  }
+  const json = JSON.stringify(tensors.length === 0 ? header : { ...header, tensors: described });
+  const headerBytes = Buffer.byteLength(json);
+  const joined = tensorBytes <= joinBytesMax;
+  const first = Buffer.allocUnsafe(prefixBytes + headerBytes + (joined ? tensorBytes : 0));
+  first.writeUInt32LE(headerBytes, 0);
+  first.writeUInt32LE(tensorBytes % 2 ** 32, 4);
+  first.writeUInt32LE(Math.floor(tensorBytes / 2 ** 32), 8);
+  first.write(json, prefixBytes, 'utf8');
+  if (!joined) return [first, ...tensors.map((tensor) => tensor.data)];
+  let at = prefixBytes + headerBytes;
+  for (const { data } of tensors) {
+    first.set(data, at);
+    at += data.byteLength;
+  }
+  return [first];
+}
+
+/** Cuts the tensors that `described` names out of `payload`; views, no copies. */
+export function sliceTensors(described: unknown, payload: Uint8Array): Tensor[] {
+  if (described === undefined) {
+    if (payload.byteLength > 0)
+      throw new TensorError(`${payload.byteLength} bytes follow a header that names no tensors`);
+    return [];
+  }
+  if (!Array.isArray(described)) throw new TensorError(`'tensors' in a message header is not an array`);
+  let at = 0;
+  const tensors = described.map((entry: TensorHeader): Tensor => {
+    const { name, datatype, shape } = entry;
+    const size = entry.parameters.binary_data_size;
+    if (!isDataType(datatype)) throw new TensorError(`tensor '${name}' has the unknown datatype '${String(datatype)}'`);
+    if (at + size > payload.byteLength) {
+      throw new TensorError(`tensor '${name}' takes ${size} bytes, but only ${payload.byteLength - at} are left`);
+    }
+    const data = payload.subarray(at, at + size);
+    at += size;
+    return { name, datatype, shape, data };
+  });
+  if (at !== payload.byteLength) {
+    throw new TensorError(`${payload.byteLength - at} bytes follow the last tensor of a message`);
+  }
+  return tensors;
+}
+
+/** Decodes one whole message, as a value in Redis holds it. */
+export function decodeMessage<Header extends object>(bytes: Uint8Array): Message<Header> {
+  const messages = new FrameDecoder<Header>().push(bytes);
+  const [message] = messages;
+  if (messages.length !== 1 || message === undefined) {
+    throw new TensorError(`expected one whole message, found ${messages.length}`);
+  }
+  return message;
+}
+
+/**
+ * Cuts a byte stream into messages. Tensors of a frame that arrived in one chunk are views on that chunk; a frame in
+ * several chunks is gathered into a buffer of its own, once. Throws {@link TensorError} on a stream that is not in the
+ * wire form; the stream is of no use after that.
+ */
+export class FrameDecoder<Header extends object = Record<string, unknown>> {
+  #pending: Buffer[] = [];
+  #pendingBytes = 0;
+  /** Bytes that the frame at the front needs before it is worth looking at again. */
+  #neededBytes = prefixBytes;
+
+  /** Takes the next chunk and returns every message that is now complete. */
+  push(chunk: Uint8Array): Message<Header>[] {
+    const messages: Message<Header>[] = [];
+    this.#pending.push(asBuffer(chunk));
+    this.#pendingBytes += chunk.byteLength;
+    while (this.#pendingBytes >= this.#neededBytes) {
+      const front = this.#gather();
+      const headerBytes = front.readUInt32LE(0);
+      const tensorBytes = front.readUInt32LE(4) + front.readUInt32LE(8) * 2 ** 32;
+      if (headerBytes > headerBytesMax)
+        throw new TensorError(`a message header of ${headerBytes} bytes is over the limit`);
+      const frameBytes = prefixBytes + headerBytes + tensorBytes;
+      if (front.byteLength < frameBytes) {
+        this.#neededBytes = frameBytes;
+        break;
+      }
+      messages.push(readFrame<Header>(front, headerBytes, frameBytes));
+      const rest = front.subarray(frameBytes);
+      this.#pending = rest.byteLength > 0 ? [rest] : [];
+      this.#pendingBytes = rest.byteLength;
+      this.#neededBytes = prefixBytes;
+    }
+    return messages;
+  }
+
+  /** True between messages: a stream that ends here lost nothing. */
+  get idle(): boolean {
+    return this.#pendingBytes === 0;
+  }
+
+  #gather(): Buffer {
+    const [only] = this.#pending;
+    const front = this.#pending.length === 1 && only !== undefined ? only : Buffer.concat(this.#pending);
+    this.#pending = [front];
+    return front;
+  }
+}
+
+function readFrame<Header extends object>(front: Buffer, headerBytes: number, frameBytes: number): Message<Header> {
+  const headerEnd = prefixBytes + headerBytes;
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(front.toString('utf8', prefixBytes, headerEnd));
+  } catch (error) {
+    throw new TensorError(`a message header is not JSON: ${(error as Error).message}`);
+  }
+  if (typeof parsed !== 'object' || parsed === null) throw new TensorError('a message header is not a JSON object');
+  const { tensors, ...header } = parsed as { tensors?: unknown };
+  return { header: header as Header, tensors: sliceTensors(tensors, front.subarray(headerEnd, frameBytes)) };
+}
+
+function asBuffer(bytes: Uint8Array): Buffer {
+  return Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}

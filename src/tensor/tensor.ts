@@ -1,0 +1,147 @@
+import { elementBytes, type DataType } from './datatype.ts';
+import { TensorError } from './error.ts';
+
+/**
+ * A named tensor. `data` is always the raw little-endian row-major form that the Open Inference Protocol calls binary
+ * tensor data (BYTES: each element is a 4-byte length, then that many bytes), so that no hop has to convert it.
+ */
+export interface Tensor {
+  readonly name: string;
+  readonly datatype: DataType;
+  /** Sizes of the dimensions, outermost first; `[]` is a scalar. */
+  readonly shape: readonly number[];
+  readonly data: Uint8Array;
+}
+
+/** Number of elements of a shape: the product of its dimensions, 1 for a scalar. */
+export function elementCount(shape: readonly number[]): number {
+  let count = 1;
+  for (const size of shape) count *= size;
+  return count;
+}
+
+/** Bytes that `data` must have, or undefined for BYTES, where only the data itself can tell. */
+export function byteCount(datatype: DataType, shape: readonly number[]): number | undefined {
+  const width = elementBytes[datatype];
+  return width === 0 ? undefined : width * elementCount(shape);
+}
+
+/**
+ * Throws a {@link TensorError} when the bytes of `tensor` are not exactly what its datatype and shape ask for: too few,
+ * too many, or a BYTES element whose length runs past the end.
+ */
+export function checkBytes(tensor: Tensor): void {
+  const { name, datatype, shape, data } = tensor;
+  const expected = byteCount(datatype, shape);
+  if (expected !== undefined) {
+    if (data.byteLength !== expected) {
+      throw new TensorError(
+        `tensor '${name}' has ${data.byteLength} bytes of data, but ${datatype} of shape [${shape.join(',')}] takes ${expected}`,
+      );
+    }
+    return;
+  }
+  const count = elementCount(shape);
+  let found = 0;
+  for (const _ of bytesElements(tensor)) found++;
+  if (found !== count) {
+    throw new TensorError(
+      `tensor '${name}' has ${found} BYTES elements, but its shape [${shape.join(',')}] takes ${count}`,
+    );
+  }
+}
+
+/** The elements of a BYTES tensor as views on its data. */
+export function* bytesElements({ name, data }: Tensor): Generator<Uint8Array> {
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  let at = 0;
+  while (at < data.byteLength) {
+    if (at + 4 > data.byteLength) {
+      throw new TensorError(`tensor '${name}' ends inside the 4-byte length of a BYTES element`);
+    }
+    const length = view.getUint32(at, true);
+    at += 4;
+    if (at + length > data.byteLength) {
+      throw new TensorError(
+        `tensor '${name}' has a BYTES element of ${length} bytes, but only ${data.byteLength - at} follow`,
+      );
+    }
+    yield data.subarray(at, at + length);
+    at += length;
+  }
+}
+
+/** Joins elements into the raw form of a BYTES tensor; strings become UTF-8. */
+export function packBytes(elements: readonly (string | Uint8Array)[]): Uint8Array {
+  const parts = elements.map((element) => (typeof element === 'string' ? Buffer.from(element, 'utf8') : element));
+  const packed = new Uint8Array(parts.reduce((sum, part) => sum + 4 + part.byteLength, 0));
+  const view = new DataView(packed.buffer);
+  let at = 0;
+  for (const part of parts) {
+    view.setUint32(at, part.byteLength, true);
+    packed.set(part, at + 4);
+    at += 4 + part.byteLength;
+  }
+  return packed;
+}
+
+type NumericArray =
+  | Uint8Array
+  | Int8Array
+  | Uint16Array
+  | Int16Array
+  | Uint32Array
+  | Int32Array
+  | BigUint64Array
+  | BigInt64Array
+  | Float32Array
+  | Float64Array;
+
+/** The typed array that holds each datatype's elements; FP16 and BF16 as their 16-bit patterns. */
+export const arrayOf = {
+  BOOL: Uint8Array,
+  UINT8: Uint8Array,
+  UINT16: Uint16Array,
+  UINT32: Uint32Array,
+  UINT64: BigUint64Array,
+  INT8: Int8Array,
+  INT16: Int16Array,
+  INT32: Int32Array,
+  INT64: BigInt64Array,
+  FP16: Uint16Array,
+  BF16: Uint16Array,
+  FP32: Float32Array,
+  FP64: Float64Array,
+} as const satisfies Record<Exclude<DataType, 'BYTES'>, unknown>;
+
+export type ArrayOf<D extends Exclude<DataType, 'BYTES'>> = InstanceType<(typeof arrayOf)[D]>;
+
+/**
+ * The elements of a fixed-width tensor as a typed array: a view where the alignment allows one, else a copy.
+ * The caller has checked the byte count ({@link checkBytes}).
+ */
+export function elements<D extends Exclude<DataType, 'BYTES'>>(tensor: Tensor & { datatype: D }): ArrayOf<D>;
+export function elements(tensor: Tensor): NumericArray;
+export function elements(tensor: Tensor): NumericArray {
+  if (tensor.datatype === 'BYTES')
+    throw new TensorError(`tensor '${tensor.name}' is BYTES and has no numeric elements`);
+  const width = elementBytes[tensor.datatype];
+  const { data } = tensor;
+  const aligned = data.byteOffset % width === 0 ? data : data.slice();
+  return new arrayOf[tensor.datatype](aligned.buffer as ArrayBuffer, aligned.byteOffset, aligned.byteLength / width);
+}
+
+/** Makes a tensor of a typed array (as raw bytes, not copied) or of strings (as BYTES). */
+export function tensorOf(
+  name: string,
+  datatype: DataType,
+  shape: readonly number[],
+  values: NumericArray | readonly string[],
+): Tensor {
+  const data = ArrayBuffer.isView(values)
+    ? new Uint8Array(values.buffer, values.byteOffset, values.byteLength)
+    : packBytes(values);
+  const tensor: Tensor = { name, datatype, shape, data };
+  checkBytes(tensor);
+  return tensor;
+}
