@@ -83,3 +83,34 @@ export interface RegistryChange {
   readonly before: FunctionVersion | undefined;
   readonly after: FunctionVersion | undefined;
 }
+
+/** Where uploaded functions live, and the registry of all. */
+export interface ModelStore extends Registry {
+  /** Cleans up what a kill left behind, takes in `functionsDir` and every published version, validates what is new. */
+  start(): Promise<void>;
+  /** Starts an upload. Throws HostError 'bad-name', 'version-exists', 'publish-in-progress' or 'folder-function'. */
+  beginPublish(name: string, version: string | undefined): Promise<Publication>;
+  /** Removes one version, or all. Throws HostError 'unknown-function', 'unknown-version' or 'folder-function'. */
+  remove(name: string, version: string | undefined): Promise<void>;
+  /** Reads a folder function again from its folder, so that an edit takes effect without a restart. */
+  reload(name: string): Promise<void>;
+  /** Whether a blob is stored, by the lower-case hex of its sha256. */
+  hasBlob(sha256: string): boolean;
+  /** Stores a stream under its sha256; throws HostError 'digest-mismatch' or 'body-too-large' and keeps nothing then. */
+  putBlob(sha256: string, stream: AsyncIterable<Uint8Array>): Promise<void>;
+}
+
+/** One upload, from its first byte to the switch. Nothing of it is visible before `commit` has resolved. */
+export interface Publication {
+  /** Streams one file to disk: 'model.onnx', or external data under the name that the model uses. */
+  writeFile(filename: string, stream: AsyncIterable<Uint8Array>): Promise<void>;
+  /** Takes a stored blob as a file. Throws HostError 'unknown-blob'. */
+  useBlob(filename: string, sha256: string): Promise<void>;
+  /**
+   * Validates and switches over. `created` is false when the same bytes and settings were published before.
+   * Throws HostError 'bad-settings', 'model-refused', 'version-exists'; the old version goes on serving.
+   */
+  commit(settings: unknown): Promise<{ readonly version: FunctionVersion; readonly created: boolean }>;
+  /** Drops everything of this upload; harmless after commit. */
+  abort(): Promise<void>;
+}

@@ -1,0 +1,3 @@
+/** Runs pools on CPU cores: instance processes, dispatcher, handlers. */
+export * from './types.ts';
+export type { Handler, HandlerCall, HandlerTensor } from './handler.ts';

@@ -1,0 +1,42 @@
+/** The host's configuration after files, environment and flags are merged; the schema is wrangler-free-config/host.schema.json. */
+export interface HostConfig {
+  readonly listen: { readonly host: string; readonly port: number };
+  /** Models, versions and everything else that must survive a restart. */
+  readonly dataDir: string;
+  /** Functions that ship as folders. */
+  readonly functionsDir: string;
+  /** Management needs one of these as `Authorization: Bearer`; with none the host listens on loopback only. */
+  readonly apiKeys: readonly string[];
+  readonly cpu: {
+    /** Cores that the pools share. */
+    readonly cores: number;
+    /** Blank instances kept started. */
+    readonly blankInstances: number;
+    /** Most instances at once, over all functions; the longest idle makes room. */
+    readonly instancesMax: number;
+    /** Intra-op threads of an instance, unless the function says. */
+    readonly threads: number;
+    /** An instance without work for this long is given back. */
+    readonly idleMs: number;
+    /** Invocations that may wait for one function. */
+    readonly queueMax: number;
+  };
+  readonly limits: {
+    readonly bodyBytesMax: number;
+    readonly uploadBytesMax: number;
+    /** Headers and, separately, body must arrive within this. An upload only needs to keep moving. */
+    readonly bodyTimeoutMs: number;
+    readonly requestsInFlightMax: number;
+  };
+  readonly validator: { readonly timeoutMs: number };
+  /** SIGTERM: time for accepted requests to finish. */
+  readonly drainMs: number;
+  readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error' | 'silent'; readonly format: 'json' | 'pretty' };
+  /** For functions that do not say. */
+  readonly defaults: {
+    readonly sloMs: number;
+    readonly handlerMs: number;
+    readonly loadMs: number;
+    readonly inferMs: number;
+  };
+}

@@ -1,0 +1,105 @@
+/**
+ * The catalogue of everything that can go wrong in a request: a code, the HTTP status, and when it happens. Every
+ * failure leaves the host as `{"error": "<one sentence>"}` with the code in the reply header `X-Turntable-Error`.
+ */
+import { CpuError } from '../cpu/index.ts';
+import { TensorError } from '../tensor/index.ts';
+
+export interface CatalogueEntry {
+  readonly status: number;
+  /** When a client meets this error; docs/errors.md is written from it. */
+  readonly when: string;
+  /** Seconds for `Retry-After`, where trying again can help. */
+  readonly retryAfterS?: number;
+}
+
+export const catalogue = {
+  'bad-request': {
+    status: 400,
+    when: 'The request line, a header or a field of the body is not what the path asks for.',
+  },
+  'bad-json': { status: 400, when: 'The body, or its JSON part, is not JSON (bare NaN and Infinity included).' },
+  'bad-tensor': { status: 400, when: 'A tensor has the wrong name, datatype, shape, element or byte count.' },
+  'bad-name': { status: 400, when: 'A function name or version has characters or a length that are not allowed.' },
+  'bad-settings': { status: 400, when: 'A setting of a function is unknown or has a value that is not allowed.' },
+  'digest-mismatch': { status: 400, when: 'The bytes of an uploaded blob do not have the sha256 that the path names.' },
+  'inference-input': {
+    status: 400,
+    when: 'The model itself refused the input, for example an index outside its vocabulary.',
+  },
+  'handler-input': { status: 400, when: "The function's handler refused the input." },
+  unauthorized: { status: 401, when: 'Management was asked for without an API key, and the host has one configured.' },
+  forbidden: { status: 403, when: 'The API key is wrong, or a browser page of another origin asked for management.' },
+  'unknown-path': { status: 404, when: 'Nothing is served at this path.' },
+  'unknown-function': { status: 404, when: 'No function of this name is registered.' },
+  'unknown-version': { status: 404, when: 'The function has no such version.' },
+  'unknown-blob': { status: 404, when: 'No blob with this sha256 is stored.' },
+  'method-not-allowed': { status: 405, when: 'The path exists, but not for this method.' },
+  'body-timeout': { status: 408, when: "The client's headers or body did not arrive in time." },
+  'version-exists': { status: 409, when: 'This version is published already, with another model or other settings.' },
+  'publish-in-progress': { status: 409, when: 'Another upload of the same function and version is under way.' },
+  'folder-function': { status: 409, when: 'The function ships in the functions folder and can only be changed there.' },
+  'body-too-large': { status: 413, when: 'The body, or an uploaded model, is over the configured limit.' },
+  'unsupported-media-type': {
+    status: 415,
+    when: 'The Content-Type or Content-Encoding is not one that the path takes.',
+  },
+  'model-refused': { status: 422, when: 'The validator could not accept the uploaded model.' },
+  'too-many-requests': {
+    status: 429,
+    when: 'More requests are in progress than the host is configured to hold.',
+    retryAfterS: 1,
+  },
+  'client-gone': { status: 499, when: 'The client closed the connection before the answer (log and metrics only).' },
+  internal: { status: 500, when: 'A defect of the host; the log has the details.' },
+  'instance-died': { status: 500, when: 'The process that ran the model died, on the second try as well.' },
+  'model-load-failed': { status: 500, when: 'The model could not be loaded into an instance.' },
+  'inference-failed': { status: 500, when: 'The run of the model failed.' },
+  'handler-failed': { status: 500, when: "The function's handler threw." },
+  'handler-timeout': { status: 500, when: "The function's handler went over its time limit and was stopped." },
+  'inference-timeout': { status: 500, when: 'The run of the model went over its time limit and was stopped.' },
+  'queue-full': { status: 503, when: "The function's queue is full.", retryAfterS: 1 },
+  'not-ready': { status: 503, when: 'The function, or the host, is not ready to serve.', retryAfterS: 1 },
+  draining: { status: 503, when: 'The host is shutting down and takes no new work.', retryAfterS: 5 },
+  'no-queue': { status: 503, when: 'An asynchronous invocation was asked of a host that has no queue (Redis).' },
+  'deadline-passed': {
+    status: 504,
+    when: 'The deadline passed while the invocation was waiting; it was never started.',
+  },
+  'disk-full': { status: 507, when: 'The disk of the model store is full.' },
+} as const satisfies Record<string, CatalogueEntry>;
+
+export type ErrorCode = keyof typeof catalogue;
+
+/** A failure that a client is told about. The message is one sentence that names the tensor, field or limit. */
+export class HostError extends Error {
+  override readonly name = 'HostError';
+  readonly code: ErrorCode;
+  readonly status: number;
+
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions & { status?: number | undefined }) {
+    super(message, options);
+    this.code = code;
+    this.status = options?.status ?? catalogue[code].status;
+  }
+
+  get retryAfterS(): number | undefined {
+    const entry: CatalogueEntry = catalogue[this.code];
+    return entry.retryAfterS;
+  }
+}
+
+/** Any thrown value as a {@link HostError}; what has no code of its own becomes `internal`, its text kept as the cause. */
+export function toHostError(error: unknown): HostError {
+  if (error instanceof HostError) return error;
+  if (error instanceof TensorError) return new HostError('bad-tensor', error.message, { cause: error });
+  if (error instanceof CpuError) {
+    const code: ErrorCode =
+      error.code === 'cancelled' ? 'client-gone' : error.code === 'stopping' ? 'draining' : error.code;
+    return new HostError(code, error.message, { cause: error, status: error.status });
+  }
+  if (error instanceof Error && 'code' in error && error.code === 'ENOSPC') {
+    return new HostError('disk-full', 'the disk of the model store is full', { cause: error });
+  }
+  return new HostError('internal', 'the host met an unexpected error; its log has the details', { cause: error });
+}
