@@ -1,0 +1,387 @@
+/**
+ * Builds an ONNX model node by node. Names read as PyTorch's exports do: inside the scopes `encoder` and `layer.0` a
+ * node is `/encoder/layer.0/MatMul`, its value `/encoder/layer.0/MatMul_output_0`, and a weight `encoder.layer.0.weight`.
+ */
+import { byteCount, type DataType, type Tensor } from '../tensor/index.ts';
+import {
+  AttributeType,
+  ElementType,
+  type AttributeProto,
+  type Dimension,
+  type GraphProto,
+  type ModelProto,
+  type NodeProto,
+  type TensorProto,
+  type ValueInfoProto,
+} from './types.ts';
+
+/** Sizes of the dimensions, outermost first; a text names one that varies. */
+export type SymbolicShape = readonly (number | string)[];
+
+/**
+ * An attribute of a node. A plain number is an INT and must be an integer, because ONNX tells 1 from 1.0 and JavaScript
+ * does not: write a FLOAT as `{ float: 1 }`.
+ */
+export type AttributeValue =
+  | number
+  | bigint
+  | string
+  | readonly number[]
+  | readonly bigint[]
+  | readonly string[]
+  | { readonly float: number }
+  | { readonly floats: readonly number[] }
+  | { readonly tensor: TensorProto }
+  | { readonly graph: GraphProto };
+
+/** A constant: INT64 or FLOAT elements (a bare number is a scalar, an array a vector unless `shape` says otherwise), or any tensor. */
+export type ConstantValue =
+  | { readonly ints: number | readonly (number | bigint)[]; readonly shape?: readonly number[] }
+  | { readonly floats: number | readonly number[]; readonly shape?: readonly number[] }
+  | { readonly tensor: Omit<Tensor, 'name'> };
+
+/** The elements of a weight, or a function that makes the same ones whenever they are written. */
+export type WeightData = Float32Array | (() => Float32Array);
+
+export interface GraphBuilderOptions {
+  /** Version of the default operator set; 17 unless given. */
+  readonly opset?: number;
+  /** Values of an enclosing graph that the nodes of a Loop's, If's or Scan's body may use. */
+  readonly captures?: readonly string[];
+}
+
+interface NodeOptions {
+  /** Last part of the node's name; the operator's name unless given. */
+  readonly name?: string;
+  readonly domain?: string;
+}
+
+type Strings<N extends number, Found extends string[] = []> = number extends N
+  ? string[]
+  : Found['length'] extends N
+    ? Found
+    : Found['length'] extends 16
+      ? string[]
+      : Strings<N, [...Found, string]>;
+
+/** What has been added to a {@link GraphBuilder} that cannot be a model: an unknown input, a name given twice. */
+export class GraphBuilderError extends Error {
+  readonly code = 'bad-graph';
+  override readonly name = 'GraphBuilderError';
+}
+
+const elementTypes: Readonly<Record<DataType, ElementType>> = {
+  BOOL: ElementType.BOOL,
+  UINT8: ElementType.UINT8,
+  UINT16: ElementType.UINT16,
+  UINT32: ElementType.UINT32,
+  UINT64: ElementType.UINT64,
+  INT8: ElementType.INT8,
+  INT16: ElementType.INT16,
+  INT32: ElementType.INT32,
+  INT64: ElementType.INT64,
+  FP16: ElementType.FLOAT16,
+  BF16: ElementType.BFLOAT16,
+  FP32: ElementType.FLOAT,
+  FP64: ElementType.DOUBLE,
+  BYTES: ElementType.STRING,
+};
+
+export class GraphBuilder {
+  readonly #name: string;
+  readonly #opset: number;
+  readonly #domains = new Set<string>();
+  readonly #inputs: ValueInfoProto[] = [];
+  readonly #outputs: ValueInfoProto[] = [];
+  readonly #nodes: NodeProto[] = [];
+  readonly #weights: TensorProto[] = [];
+  readonly #values = new Set<string>(['']);
+  readonly #nodeNames = new Set<string>();
+  /** Occurrences of each node name so far, so that a repeated one is numbered without searching. */
+  readonly #repeats = new Map<string, number>();
+  readonly #constants = new Map<string, string>();
+  /** Values made by nodes that leave the graph under another name. */
+  readonly #renamed = new Map<string, string>();
+  readonly #made = new Set<string>();
+  #scopes: readonly string[] = [];
+
+  constructor(name: string, options: GraphBuilderOptions = {}) {
+    this.#name = name;
+    this.#opset = options.opset ?? 17;
+    for (const captured of options.captures ?? []) this.#values.add(captured);
+  }
+
+  /** Adds everything that `body` adds under the name `scope` ('layer.0') and returns what `body` returns. */
+  scope<Result>(scope: string, body: () => Result): Result {
+    const outer = this.#scopes;
+    this.#scopes = [...outer, scope];
+    try {
+      return body();
+    } finally {
+      this.#scopes = outer;
+    }
+  }
+
+  /** Declares an input of the model and returns its name. */
+  input(name: string, elementType: ElementType, shape: SymbolicShape): string {
+    this.#declare(name);
+    this.#inputs.push(valueInfo(name, elementType, shape));
+    return name;
+  }
+
+  /**
+   * Adds FP32 weights and returns their name, which is `name` behind the scopes it is in. Nothing is made of a function
+   * before the model is written, so that a model may be larger than memory.
+   */
+  weight(name: string, shape: readonly number[], data: WeightData): string {
+    const full = [...this.#scopes, name].join('.');
+    this.#declare(full);
+    const count = checkedCount(full, shape);
+    const checked = (values: Float32Array): Uint8Array => {
+      if (values.length !== count) {
+        throw new GraphBuilderError(
+          `weight '${full}' has ${values.length} elements, but its shape [${shape.join(',')}] takes ${count}`,
+        );
+      }
+      return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+    };
+    const tensor: TensorProto = { name: full, dims: shape.map(BigInt), dataType: ElementType.FLOAT };
+    if (typeof data === 'function') tensor.source = () => checked(data());
+    else tensor.rawData = checked(data);
+    this.#weights.push(tensor);
+    return full;
+  }
+
+  /** Adds an initializer of any datatype (quantised weights, for example) and returns its name. */
+  initializer(tensor: Tensor): string {
+    const full = [...this.#scopes, tensor.name].join('.');
+    this.#declare(full);
+    this.#weights.push(tensorProto(full, tensor));
+    return full;
+  }
+
+  /**
+   * Adds a Constant node and returns its value. Constants are kept apart from weights, which are initializers; an equal
+   * constant without a name of its own is not added twice.
+   */
+  constant(value: ConstantValue, name?: string): string {
+    const tensor = constantTensor(value);
+    if (name === undefined) {
+      const key = `${tensor.dataType} ${tensor.dims.join(',')} ${Buffer.from(tensor.rawData ?? []).toString('latin1')}`;
+      const known = tensor.rawData === undefined ? undefined : this.#constants.get(key);
+      if (known !== undefined) return known;
+      const added = this.node('Constant', [], { value: { tensor } });
+      this.#constants.set(key, added);
+      return added;
+    }
+    return this.node('Constant', [], { value: { tensor } }, { outputs: [name] })[0];
+  }
+
+  /**
+   * Adds a node and returns the name of its output; with `outputs` a count, or a list of names to use as they are, a
+   * name for each. Inputs must exist already ('' leaves an optional one out), so that the nodes stand in a valid order.
+   */
+  node(
+    opType: string,
+    inputs: readonly string[],
+    attributes?: Readonly<Record<string, AttributeValue>>,
+    options?: NodeOptions & { readonly outputs?: undefined },
+  ): string;
+  node<const Names extends readonly string[]>(
+    opType: string,
+    inputs: readonly string[],
+    attributes: Readonly<Record<string, AttributeValue>> | undefined,
+    options: NodeOptions & { readonly outputs: Names },
+  ): { -readonly [Index in keyof Names]: string };
+  node<const Count extends number>(
+    opType: string,
+    inputs: readonly string[],
+    attributes: Readonly<Record<string, AttributeValue>> | undefined,
+    options: NodeOptions & { readonly outputs: Count },
+  ): Strings<Count>;
+  node(
+    opType: string,
+    inputs: readonly string[],
+    attributes: Readonly<Record<string, AttributeValue>> = {},
+    options: NodeOptions & { readonly outputs?: number | readonly string[] | undefined } = {},
+  ): string | string[] {
+    const { domain = '', outputs } = options;
+    const name = this.#nodeName(options.name ?? opType);
+    for (const input of inputs) {
+      if (!this.#values.has(input)) {
+        throw new GraphBuilderError(`node '${name}' takes '${input}', which nothing before it makes`);
+      }
+    }
+    const made =
+      typeof outputs === 'object'
+        ? [...outputs]
+        : Array.from({ length: outputs ?? 1 }, (_, index) => `${name}_output_${index}`);
+    for (const output of made) {
+      if (output === '') continue;
+      this.#declare(output);
+      this.#made.add(output);
+    }
+    this.#domains.add(domain);
+    this.#nodes.push({
+      name,
+      opType,
+      domain,
+      input: [...inputs],
+      output: made,
+      attribute: Object.entries(attributes).map(([key, value]) => attribute(name, key, value)),
+    });
+    const [first] = made;
+    return outputs === undefined && first !== undefined ? first : made;
+  }
+
+  /** Makes `value` an output of the model, under `name` where one is given. */
+  output(value: string, elementType: ElementType, shape: SymbolicShape, name: string = value): string {
+    if (value === '' || !this.#values.has(value)) {
+      throw new GraphBuilderError(`output '${name}' is '${value}', which nothing makes`);
+    }
+    if (this.#outputs.some((output) => output.name === name)) {
+      throw new GraphBuilderError(`the output '${name}' is given twice`);
+    }
+    if (name !== value) {
+      this.#declare(name);
+      if (this.#made.has(value) && !this.#renamed.has(value) && !this.#outputs.some((other) => other.name === value)) {
+        this.#renamed.set(value, name);
+      } else {
+        // An input, a weight, or a value that already leaves under a name of its own: only a node can give it another.
+        this.#nodes.push(identity(this.#nodeName('Identity'), value, name));
+      }
+    }
+    this.#outputs.push(valueInfo(name, elementType, shape));
+    return name;
+  }
+
+  /** The graph alone, for the body of a Loop, If or Scan. */
+  buildGraph(): GraphProto {
+    if (this.#outputs.length === 0) throw new GraphBuilderError(`the graph '${this.#name}' has no output`);
+    const renamed = (value: string): string => this.#renamed.get(value) ?? value;
+    return {
+      name: this.#name,
+      node: this.#nodes.map((node) => ({
+        ...node,
+        input: node.input.map(renamed),
+        output: node.output.map(renamed),
+      })),
+      initializer: [...this.#weights],
+      input: [...this.#inputs],
+      output: [...this.#outputs],
+      valueInfo: [],
+    };
+  }
+
+  /** The model: IR version 8, which opset 17 came with. */
+  build(): ModelProto {
+    const domains = [...this.#domains].filter((domain) => domain !== '');
+    return {
+      irVersion: 8n,
+      opsetImport: [
+        { domain: '', version: BigInt(this.#opset) },
+        ...domains.map((domain) => ({ domain, version: 1n })),
+      ],
+      producerName: 'turntable',
+      producerVersion: '',
+      domain: '',
+      modelVersion: 0n,
+      docString: '',
+      graph: this.buildGraph(),
+      metadataProps: [],
+    };
+  }
+
+  #declare(value: string): void {
+    if (value === '') throw new GraphBuilderError('a value has an empty name');
+    if (this.#values.has(value)) throw new GraphBuilderError(`the value '${value}' is made twice`);
+    this.#values.add(value);
+  }
+
+  #nodeName(own: string): string {
+    const base = ['', ...this.#scopes, own].join('/');
+    let repeat = this.#repeats.get(base) ?? 0;
+    let name = repeat === 0 ? base : `${base}_${repeat}`;
+    while (this.#nodeNames.has(name)) name = `${base}_${++repeat}`;
+    this.#repeats.set(base, repeat + 1);
+    this.#nodeNames.add(name);
+    return name;
+  }
+}
+
+function identity(name: string, value: string, output: string): NodeProto {
+  return { name, opType: 'Identity', domain: '', input: [value], output: [output], attribute: [] };
+}
+
+function valueInfo(name: string, elementType: ElementType, shape: SymbolicShape): ValueInfoProto {
+  const dim = shape.map((size): Dimension =>
+    typeof size === 'string' ? { dimParam: size } : { dimValue: BigInt(size) },
+  );
+  return { name, type: { tensorType: { elemType: elementType, shape: { dim } } } };
+}
+
+function checkedCount(name: string, shape: readonly number[]): number {
+  let count = 1;
+  for (const size of shape) {
+    if (!Number.isSafeInteger(size) || size < 0) {
+      throw new GraphBuilderError(`weight '${name}' has the size ${size} in its shape [${shape.join(',')}]`);
+    }
+    count *= size;
+  }
+  return count;
+}
+
+function constantTensor(value: ConstantValue): TensorProto {
+  if ('tensor' in value) return tensorProto('', { ...value.tensor, name: '' });
+  const [given, datatype] = 'ints' in value ? [value.ints, 'INT64' as const] : [value.floats, 'FP32' as const];
+  const flat = typeof given === 'number' ? [given] : given;
+  const shape = value.shape ?? (typeof given === 'number' ? [] : [flat.length]);
+  const values = 'ints' in value ? BigInt64Array.from(flat, BigInt) : Float32Array.from(flat, Number);
+  return tensorProto('', { name: '', datatype, shape, data: new Uint8Array(values.buffer) });
+}
+
+function tensorProto(name: string, { datatype, shape, data }: Tensor): TensorProto {
+  if (datatype === 'BYTES')
+    throw new GraphBuilderError(`tensor '${name}' is BYTES, which a graph cannot hold as raw data`);
+  const count = checkedCount(name, shape);
+  if (data.byteLength !== byteCount(datatype, shape)) {
+    throw new GraphBuilderError(
+      `tensor '${name}' has ${data.byteLength} bytes, but ${count} elements of ${datatype} take ${byteCount(datatype, shape)}`,
+    );
+  }
+  return { name, dims: shape.map(BigInt), dataType: elementTypes[datatype], rawData: data };
+}
+
+function attribute(node: string, name: string, value: AttributeValue): AttributeProto {
+  if (typeof value === 'number' || typeof value === 'bigint') {
+    return { name, type: AttributeType.INT, i: integer(node, name, value) };
+  }
+  if (typeof value === 'string') return { name, type: AttributeType.STRING, s: Buffer.from(value, 'utf8') };
+  if (isList(value)) {
+    if (value.length > 0 && value.every((item) => typeof item === 'string')) {
+      return { name, type: AttributeType.STRINGS, strings: value.map((item) => Buffer.from(item, 'utf8')) };
+    }
+    return {
+      name,
+      type: AttributeType.INTS,
+      ints: (value as readonly (number | bigint)[]).map((item) => integer(node, name, item)),
+    };
+  }
+  if ('float' in value) return { name, type: AttributeType.FLOAT, f: value.float };
+  if ('floats' in value) return { name, type: AttributeType.FLOATS, floats: [...value.floats] };
+  if ('tensor' in value) return { name, type: AttributeType.TENSOR, t: value.tensor };
+  return { name, type: AttributeType.GRAPH, g: value.graph };
+}
+
+function isList(value: AttributeValue): value is readonly number[] | readonly bigint[] | readonly string[] {
+  return Array.isArray(value);
+}
+
+function integer(node: string, name: string, value: number | bigint): bigint {
+  if (typeof value === 'number' && !Number.isSafeInteger(value)) {
+    throw new GraphBuilderError(
+      `attribute '${name}' of node '${node}' is ${value}, which is not an integer; a FLOAT is written { float: ${value} }`,
+    );
+  }
+  return BigInt(value);
+}
