@@ -29,6 +29,8 @@ export interface HostConfig {
     readonly requestsInFlightMax: number;
   };
   readonly validator: { readonly timeoutMs: number };
+  /** Where Redis is looked for; undefined: nowhere. */
+  readonly redis: { readonly url: string | undefined };
   /** SIGTERM: time for accepted requests to finish. */
   readonly drainMs: number;
   readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error' | 'silent'; readonly format: 'json' | 'pretty' };
