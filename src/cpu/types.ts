@@ -15,6 +15,8 @@ export interface InstanceSpec {
 
 /** How the pool of one function may behave. */
 export interface PoolLimits {
+  /** Instances that are loaded ahead and kept however idle: 1 for a pinned function, else 0. */
+  readonly instancesMin: number;
   /** Most instances at once. */
   readonly instancesMax: number;
   /** Requests waiting beyond this are refused with {@link CpuError} `queue-full`. */
@@ -23,7 +25,7 @@ export interface PoolLimits {
   readonly batchMax: number;
   /** Longest that a request waits for others to share its run. 0: only those that already wait are joined. */
   readonly batchDelayMs: number;
-  /** Instances without work for this long are given back. Infinity for a pinned function. */
+  /** Instances beyond `instancesMin` that have no work for this long are given back. */
   readonly idleMs: number;
   /** Wall-clock limit of one handler step (preprocess or postprocess). */
   readonly handlerTimeoutMs: number;

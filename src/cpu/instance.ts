@@ -1,0 +1,271 @@
+/** The host's side of one instance: its process, its socket, and the one thing it is doing. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import type { Socket } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { encodeMessage, FrameDecoder, type Message, type Tensor } from '../tensor/index.ts';
+import type { CallHeader, FromInstance, Phase, ResultHeader, ToInstance } from './protocol.ts';
+import { CpuError, type InstanceSpec } from './types.ts';
+
+/** From src/ (tests, tsx) the process runs the compiled file all the same: Node 20 cannot run TypeScript. */
+const processPath = fileURLToPath(
+  new URL(
+    import.meta.url.endsWith('.ts') ? '../../dist/cpu/instance-process.js' : './instance-process.js',
+    import.meta.url,
+  ),
+);
+
+/** How long the end of a process may lag behind the end of its socket. */
+const exitWaitMs = 100;
+
+export type InstanceState = 'starting' | 'blank' | 'loading' | 'idle' | 'busy' | 'dead';
+
+export interface RunLimits {
+  readonly handlerTimeoutMs: number;
+  readonly inferTimeoutMs: number;
+}
+
+/** What one run answered: a result per call, with its tensors (a handler's reply: one tensor, the body). */
+export interface RunResult {
+  readonly inferMs: number;
+  readonly results: readonly { readonly header: ResultHeader; readonly tensors: readonly Tensor[] }[];
+}
+
+/** How a run ended: an answer, or the end of the instance and the call that was to blame, if one was. */
+export type RunOutcome =
+  | { readonly kind: 'ran'; readonly result: RunResult }
+  | { readonly kind: 'died'; readonly reason: string }
+  | { readonly kind: 'timeout'; readonly error: CpuError; readonly call: number };
+
+/** Lines that an instance, or the handler in it, wrote to its standard output and error. */
+export type InstanceLog = (pid: number, key: string | undefined, line: string) => void;
+
+type Task =
+  | { readonly op: 'load'; readonly resolve: () => void; readonly reject: (error: CpuError) => void }
+  | {
+      readonly op: 'run';
+      readonly limits: RunLimits;
+      readonly hasHandler: boolean;
+      readonly done: (outcome: RunOutcome) => void;
+      phase: Phase;
+      call: number;
+    };
+
+export class Instance {
+  readonly #child: ChildProcess;
+  readonly #socket: Socket;
+  readonly #decoder = new FrameDecoder<FromInstance>();
+  #state: InstanceState = 'starting';
+  #spec: InstanceSpec | undefined;
+  #task: Task | undefined;
+  #watchdog: NodeJS.Timeout | undefined;
+  #onBlank: (() => void)[] = [];
+  readonly #onDead: ((reason: string) => void)[] = [];
+  /** When it last became idle (performance.now()). */
+  idleSinceMs = performance.now();
+  /** Runs answered so far. */
+  runs = 0;
+
+  constructor(log: InstanceLog) {
+    this.#child = spawn(process.execPath, [processPath], { stdio: ['ignore', 'pipe', 'pipe', 'pipe'] });
+    // On Unix a 'pipe' beyond the standard three is a socket pair: both sides read and write.
+    this.#socket = this.#child.stdio[3] as Socket;
+    this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
+    this.#socket.on('error', () => this.#die('its socket failed'));
+    this.#socket.on('close', () => this.#closed());
+    this.#child.on('error', (error) => this.#die(`it could not be started: ${error.message}`));
+    this.#child.on('exit', (code, signal) =>
+      this.#die(signal === null ? `it exited with code ${String(code)}` : `it was ended by ${signal}`),
+    );
+    for (const stream of [this.#child.stdout, this.#child.stderr]) {
+      stream?.setEncoding('utf8').on('data', (text: string) => {
+        for (const line of text.split('\n')) if (line.trim() !== '') log(this.pid, this.#spec?.key, line);
+      });
+    }
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? -1;
+  }
+
+  get state(): InstanceState {
+    return this.#state;
+  }
+
+  get spec(): InstanceSpec | undefined {
+    return this.#spec;
+  }
+
+  /** Called once, when the process is gone or of no more use. */
+  onDead(listener: (reason: string) => void): void {
+    this.#onDead.push(listener);
+  }
+
+  /** Called when ONNX Runtime is loaded; at once if it is. Not called for an instance that dies first. */
+  whenBlank(listener: () => void): void {
+    if (this.#state === 'starting') this.#onBlank.push(listener);
+    else listener();
+  }
+
+  /** Makes this blank instance a function. Rejects with {@link CpuError} `model-load-failed`; it is dead then. */
+  load(spec: InstanceSpec, timeoutMs: number): Promise<void> {
+    this.#spec = spec;
+    return new Promise((resolve, reject) => {
+      if (this.#state === 'dead') {
+        reject(new CpuError('model-load-failed', `an instance for ${spec.key} died before it could load the model`));
+        return;
+      }
+      this.#state = 'loading';
+      this.#task = { op: 'load', resolve, reject };
+      this.#arm(timeoutMs, () => {
+        this.#fail(`loading the model of ${spec.key} took longer than ${timeoutMs} ms`);
+      });
+      const { modelPath, handlerPath, threads } = spec;
+      this.#send({ op: 'load', modelPath, threads, ...(handlerPath === undefined ? {} : { handlerPath }) }, []);
+    });
+  }
+
+  /** Runs calls as one message. The instance must be idle; `done` is called exactly once. */
+  run(
+    calls: readonly CallHeader[],
+    tensors: readonly Tensor[],
+    limits: RunLimits,
+    done: (outcome: RunOutcome) => void,
+  ): void {
+    const hasHandler = calls.some((call) => call.kind === 'request');
+    this.#state = 'busy';
+    this.#task = { op: 'run', limits, hasHandler, done, phase: hasHandler ? 'preprocess' : 'infer', call: 0 };
+    this.#armPhase(this.#task);
+    this.#send({ op: 'run', calls }, tensors);
+  }
+
+  /** Ends the process at once. What it was doing fails as if it had died by itself. */
+  kill(reason: string): void {
+    this.#die(reason);
+  }
+
+  #send(header: ToInstance, tensors: readonly Tensor[]): void {
+    const buffers = encodeMessage({ header, tensors });
+    const [only] = buffers;
+    if (buffers.length === 1 && only !== undefined) {
+      this.#socket.write(only);
+      return;
+    }
+    this.#socket.cork();
+    for (const buffer of buffers) this.#socket.write(buffer);
+    this.#socket.uncork();
+  }
+
+  #receive(chunk: Buffer): void {
+    let messages: Message<FromInstance>[];
+    try {
+      messages = this.#decoder.push(chunk);
+    } catch (error) {
+      this.#die(`it sent something unreadable: ${(error as Error).message}`);
+      return;
+    }
+    for (const { header, tensors } of messages) this.#take(header, tensors);
+  }
+
+  #take(header: FromInstance, tensors: readonly Tensor[]): void {
+    const task = this.#task;
+    switch (header.op) {
+      case 'blank': {
+        if (this.#state === 'starting') this.#state = 'blank';
+        const listeners = this.#onBlank;
+        this.#onBlank = [];
+        for (const listener of listeners) listener();
+        return;
+      }
+      case 'loaded':
+        if (task?.op !== 'load') return;
+        this.#rest();
+        task.resolve();
+        return;
+      case 'load-failed':
+        this.#fail(header.message);
+        return;
+      case 'phase':
+        if (task?.op !== 'run') return;
+        task.phase = header.phase;
+        task.call = header.call;
+        this.#armPhase(task);
+        return;
+      case 'ran': {
+        if (task?.op !== 'run') return;
+        this.#rest();
+        this.runs++;
+        task.done({ kind: 'ran', result: takeResults(header, tensors) });
+      }
+    }
+  }
+
+  /** The socket of a dying process often closes a moment before its exit is known, and the exit tells why. */
+  #closed(): void {
+    if (this.#task === undefined) this.#die('its socket closed');
+    else setTimeout(() => this.#die('its socket closed'), exitWaitMs);
+  }
+
+  #rest(): void {
+    clearTimeout(this.#watchdog);
+    this.#task = undefined;
+    this.#state = 'idle';
+    this.idleSinceMs = performance.now();
+  }
+
+  #arm(limitMs: number, expired: () => void): void {
+    clearTimeout(this.#watchdog);
+    this.#watchdog = setTimeout(expired, limitMs);
+  }
+
+  #armPhase(task: Task & { op: 'run' }): void {
+    const inferring = task.phase === 'infer';
+    const limitMs = inferring ? task.limits.inferTimeoutMs : task.limits.handlerTimeoutMs;
+    this.#arm(limitMs, () => {
+      const key = this.#spec?.key ?? 'an instance';
+      const error = inferring
+        ? new CpuError(
+            'inference-timeout',
+            `a run of the model of ${key} took longer than ${limitMs} ms and was stopped`,
+          )
+        : new CpuError('handler-timeout', `${task.phase} of ${key} took longer than ${limitMs} ms and was stopped`);
+      this.#task = undefined;
+      this.#die(error.message);
+      task.done({ kind: 'timeout', error, call: inferring ? -1 : task.call });
+    });
+  }
+
+  #fail(message: string): void {
+    const task = this.#task;
+    this.#task = undefined;
+    this.#die(message);
+    if (task?.op === 'load') task.reject(new CpuError('model-load-failed', message));
+  }
+
+  #die(reason: string): void {
+    if (this.#state === 'dead') return;
+    this.#state = 'dead';
+    clearTimeout(this.#watchdog);
+    this.#socket.destroy();
+    // A process in the middle of a native run does not look at its socket, so closing that is not enough.
+    this.#child.kill('SIGKILL');
+    const task = this.#task;
+    this.#task = undefined;
+    for (const listener of this.#onDead) listener(reason);
+    if (task?.op === 'load') {
+      task.reject(
+        new CpuError('model-load-failed', `the instance that was loading ${this.#spec?.key} died: ${reason}`),
+      );
+    } else {
+      task?.done({ kind: 'died', reason });
+    }
+  }
+}
+
+function takeResults(header: FromInstance & { op: 'ran' }, tensors: readonly Tensor[]): RunResult {
+  let at = 0;
+  const results = header.results.map((result) => {
+    const count = result.kind === 'tensors' ? result.count : result.kind === 'response' ? 1 : 0;
+    return { header: result, tensors: tensors.slice(at, (at += count)) };
+  });
+  return { inferMs: header.inferMs, results };
+}

@@ -1,0 +1,517 @@
+/**
+ * The pool of one function: its queue, its instances, and the rule that matches them.
+ *
+ * An invocation is handed over
+ *   1. at once, when an instance is idle and the machine's cores allow another run;
+ *   2. else when one becomes idle: in order of priority, then arrival, joined with others up to `batchMax` rows.
+ * An instance is added when invocations wait, none is idle and none is on its way; so everybody who comes while a
+ * function is cold shares one load. An instance that dies gives its invocations back to the front of the queue; one that
+ * has seen two instances die is not tried a third time, since it may be what kills them.
+ */
+import { rowsOf } from './batch.ts';
+import type { Instance, RunOutcome } from './instance.ts';
+import type { CallHeader, ResultHeader } from './protocol.ts';
+import { TicketQueue, type Ticket } from './queue.ts';
+import { CpuError, type InstanceSpec, type InvokeOptions, type PoolInput, type PoolLimits } from './types.ts';
+import type { PoolOutput, PoolResult, PoolState } from './types.ts';
+import type { Tensor } from '../tensor/index.ts';
+
+const lowestPriority = 2 ** 31;
+/** Unexpected deaths in a row, without an answer between them, after which an instance is not replaced until it is needed. */
+const deathsInRowMax = 3;
+
+/** What a pool asks of the machine that it shares with the other pools. */
+export interface PoolMachine {
+  /** Asks for `threads` cores for one more run; the first run of a function is always granted. */
+  takeCores(pool: Pool): boolean;
+  giveCores(pool: Pool): void;
+  /** An instance to make a function of; undefined when there are too many and none can be taken from another pool yet. */
+  takeInstance(pool: Pool): Instance | undefined;
+  /** Whether another pool has waited in vain for its first instance, so that this one should give up the one it holds. */
+  wantsBack(pool: Pool): boolean;
+  /** A load is over, or an instance is gone: room for others. */
+  instanceSettled(): void;
+}
+
+export class Pool {
+  spec: InstanceSpec;
+  limits: PoolLimits;
+  readonly #machine: PoolMachine;
+  readonly #queue = new TicketQueue();
+  readonly #ready = new Set<Instance>();
+  /** Idle instances, the most recently used last: the others can then grow old and be given back. */
+  readonly #idle: Instance[] = [];
+  #loading: { readonly instance: Instance; readonly startMs: number } | undefined;
+  readonly #loadWaiters: { resolve: () => void; reject: (error: CpuError) => void }[] = [];
+  #inFlight = 0;
+  #busy = 0;
+  #deathsInRow = 0;
+  #unloading = false;
+  #stopping: CpuError | undefined;
+  /** Instances on their way out by our own will: their end is no death. */
+  readonly #retiring = new Set<Instance>();
+  readonly #drained: (() => void)[] = [];
+  readonly #quietWaiters: (() => void)[] = [];
+  #batchTimer: NodeJS.Timeout | undefined;
+  #expiryTimer: NodeJS.Timeout | undefined;
+  #expiryAtMs = Infinity;
+
+  constructor(spec: InstanceSpec, limits: PoolLimits, machine: PoolMachine) {
+    this.spec = spec;
+    this.limits = limits;
+    this.#machine = machine;
+  }
+
+  get busy(): number {
+    return this.#busy;
+  }
+
+  get waiting(): number {
+    return this.#queue.length;
+  }
+
+  /** Instances that count against the machine's limit: ready or loading. */
+  get instances(): number {
+    return this.#ready.size + (this.#loading === undefined ? 0 : 1);
+  }
+
+  /** The instance that has been idle for longest and could be given up, keeping `keep` ready ones. */
+  longestIdle(keep: number): Instance | undefined {
+    return this.#ready.size > keep ? this.#idle[0] : undefined;
+  }
+
+  state(): PoolState {
+    const nowMs = performance.now();
+    const shown = [...this.#ready].map((instance) => ({
+      pid: instance.pid,
+      state: instance.state === 'busy' ? ('busy' as const) : ('idle' as const),
+      idleForMs: instance.state === 'idle' ? nowMs - instance.idleSinceMs : 0,
+    }));
+    const loading = this.#loading && { pid: this.#loading.instance.pid, state: 'loading' as const, idleForMs: 0 };
+    return {
+      key: this.spec.key,
+      instances: loading === undefined ? shown : [...shown, loading],
+      queueLength: this.#queue.length,
+      inFlight: this.#inFlight,
+    };
+  }
+
+  invoke(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
+    return new Promise((resolve, reject) => {
+      if (options.signal?.aborted) {
+        reject(new CpuError('cancelled', 'the client is gone'));
+        return;
+      }
+      const ticket = makeTicket(input, options, resolve, reject);
+      if (ticket.deadlineMs <= ticket.arrivalMs) {
+        reject(expired(this.spec.key));
+        return;
+      }
+      if (this.#queue.length === 0 && this.#mayStartNow(ticket)) {
+        const instance = this.#takeIdle();
+        if (instance !== undefined) {
+          this.#start(instance, [ticket]);
+          return;
+        }
+      }
+      if (this.#queue.length >= this.limits.queueMax) {
+        reject(
+          new CpuError(
+            'queue-full',
+            `${this.limits.queueMax} invocations of ${this.spec.key} are waiting already, which is its limit`,
+          ),
+        );
+        return;
+      }
+      this.#enqueue(ticket, options.signal);
+      this.pump();
+    });
+  }
+
+  /** Resolves once an instance is ready. */
+  load(): Promise<void> {
+    if (this.#ready.size > 0) return Promise.resolve();
+    this.#unloading = false;
+    return new Promise((resolve, reject) => {
+      this.#loadWaiters.push({ resolve, reject });
+      this.#grow();
+    });
+  }
+
+  /** Gives every instance back: the idle ones now, the others when they are done. Resolves when none is left. */
+  unload(): Promise<void> {
+    this.#unloading = true;
+    for (const instance of this.#idle.splice(0)) this.#retire(instance, 'unloaded');
+    return new Promise((resolve) => {
+      this.#drained.push(resolve);
+      this.#checkDrained();
+    });
+  }
+
+  /** Resolves when nothing waits or runs. */
+  quiet(): Promise<void> {
+    if (this.#queue.length === 0 && this.#inFlight === 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      this.#quietWaiters.push(resolve);
+    });
+  }
+
+  /** Ends everything now; what waits or runs fails with `stopping`. */
+  stop(): void {
+    this.#unloading = true;
+    clearTimeout(this.#batchTimer);
+    clearTimeout(this.#expiryTimer);
+    const stopping = new CpuError('stopping', 'the host is stopping');
+    for (const ticket of this.#queue.takeAll()) this.#settle(ticket, () => ticket.reject(stopping));
+    this.#stopping = stopping;
+    this.#loading?.instance.kill('the host is stopping');
+    for (const instance of this.#ready) instance.kill('the host is stopping');
+  }
+
+  /** Gives back the instances that have been idle for too long. Called now and then by the machine. */
+  retireIdle(nowMs: number): void {
+    for (;;) {
+      const oldest = this.longestIdle(this.limits.instancesMin);
+      if (oldest === undefined || nowMs - oldest.idleSinceMs < this.limits.idleMs) return;
+      this.give(oldest, 'idle');
+    }
+  }
+
+  /** Gives one idle instance up. */
+  give(instance: Instance, why: string): void {
+    const at = this.#idle.indexOf(instance);
+    if (at !== -1) this.#idle.splice(at, 1);
+    this.#retire(instance, why);
+  }
+
+  /** Hands over as much as can be, and asks for more instances where that would help. */
+  pump(): void {
+    if (this.#loadWaiters.length > 0) this.#grow();
+    while (this.#queue.length > 0) {
+      if (this.#idle.length === 0) {
+        this.#grow();
+        return;
+      }
+      if (this.#waitForBatch()) return;
+      if (!this.#machine.takeCores(this)) return;
+      const instance = this.#takeIdleOnly();
+      const tickets = this.#takeBatch();
+      if (instance === undefined || tickets.length === 0) {
+        this.#machine.giveCores(this);
+        if (instance !== undefined) this.#idle.push(instance);
+        return;
+      }
+      this.#start(instance, tickets);
+    }
+  }
+
+  #mayStartNow(ticket: Ticket): boolean {
+    return this.#idle.length > 0 && (this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax);
+  }
+
+  /** An idle instance with cores to run on. */
+  #takeIdle(): Instance | undefined {
+    return this.#machine.takeCores(this) ? this.#takeIdleOnly() : undefined;
+  }
+
+  #takeIdleOnly(): Instance | undefined {
+    return this.#idle.pop();
+  }
+
+  #enqueue(ticket: Ticket, signal: AbortSignal | undefined): void {
+    // Whoever comes after an unload wants the function back.
+    if (this.#unloading) {
+      this.#unloading = false;
+      for (const resolve of this.#drained.splice(0)) resolve();
+    }
+    ticket.cold = this.#ready.size === 0;
+    this.#queue.add(ticket);
+    if (signal !== undefined) {
+      const abort = (): void => {
+        if (this.#queue.remove(ticket)) {
+          this.#settle(ticket, () => ticket.reject(new CpuError('cancelled', 'the client is gone')));
+        }
+      };
+      signal.addEventListener('abort', abort, { once: true });
+      ticket.release = () => signal.removeEventListener('abort', abort);
+    }
+    this.#armExpiry(ticket.deadlineMs);
+  }
+
+  /** True when it is better to wait for more calls to share the run; a timer then pumps again. */
+  #waitForBatch(): boolean {
+    const { batchMax, batchDelayMs } = this.limits;
+    if (batchDelayMs === 0 || batchMax <= 1 || this.#queue.rowsUpTo(batchMax) >= batchMax) return false;
+    const oldest = Math.min(...Array.from(this.#queue, (ticket) => ticket.arrivalMs));
+    const waitMs = oldest + batchDelayMs - performance.now();
+    if (waitMs <= 0) return false;
+    this.#batchTimer ??= setTimeout(() => {
+      this.#batchTimer = undefined;
+      this.pump();
+    }, Math.ceil(waitMs));
+    return true;
+  }
+
+  #takeBatch(): Ticket[] {
+    const tickets: Ticket[] = [];
+    let rows = 0;
+    for (;;) {
+      const next = this.#queue.front;
+      if (next === undefined || (tickets.length > 0 && rows + next.rows > this.limits.batchMax)) return tickets;
+      // One that has seen an instance die runs alone, so that it cannot take others along a second time.
+      if (tickets.length > 0 && (next.deaths > 0 || tickets[0]?.deaths !== 0)) return tickets;
+      this.#queue.take();
+      rows += next.rows;
+      tickets.push(next);
+    }
+  }
+
+  #start(instance: Instance, tickets: readonly Ticket[]): void {
+    const nowMs = performance.now();
+    const calls: CallHeader[] = [];
+    const tensors: Tensor[] = [];
+    for (const ticket of tickets) {
+      ticket.startMs = nowMs;
+      ticket.release?.();
+      ticket.release = undefined;
+      calls.push(ticket.call);
+      tensors.push(...ticket.tensors);
+    }
+    this.#inFlight += tickets.length;
+    this.#busy++;
+    instance.run(calls, tensors, this.limits, (outcome) => this.#finished(instance, tickets, outcome));
+  }
+
+  #finished(instance: Instance, tickets: readonly Ticket[], outcome: RunOutcome): void {
+    this.#inFlight -= tickets.length;
+    this.#busy--;
+    this.#machine.giveCores(this);
+    if (outcome.kind === 'ran') {
+      this.#deathsInRow = 0;
+      if (this.#unloading && this.#queue.length === 0) this.#retire(instance, 'unloaded');
+      else if (this.#machine.wantsBack(this)) this.#retire(instance, 'another function needs room');
+      else this.#idle.push(instance);
+      this.#answer(instance, tickets, outcome);
+    } else {
+      this.#recover(tickets, outcome);
+    }
+    this.pump();
+    this.#checkQuiet();
+  }
+
+  #answer(instance: Instance, tickets: readonly Ticket[], outcome: RunOutcome & { kind: 'ran' }): void {
+    const { inferMs, results } = outcome.result;
+    for (const [index, ticket] of tickets.entries()) {
+      const result = results[index];
+      if (result === undefined) {
+        ticket.reject(
+          new CpuError('inference-failed', `an instance of ${this.spec.key} did not answer a call of its run`),
+        );
+        continue;
+      }
+      const { header } = result;
+      if (header.kind === 'error') {
+        ticket.reject(new CpuError(header.code, header.message, header.status));
+        continue;
+      }
+      ticket.resolve({
+        output: toOutput(header, result.tensors),
+        timings: {
+          queueMs: Math.max(0, ticket.startMs - ticket.arrivalMs - ticket.loadMs),
+          loadMs: ticket.loadMs,
+          preprocessMs: header.kind === 'response' ? header.preprocessMs : 0,
+          inferMs,
+          postprocessMs: header.kind === 'response' ? header.postprocessMs : 0,
+        },
+        coldStart: ticket.cold,
+        batchSize: header.batch,
+        instancePid: instance.pid,
+      });
+    }
+  }
+
+  /** Sees to what a dead instance held: the guilty call fails, the others get their second chance. */
+  #recover(tickets: readonly Ticket[], outcome: RunOutcome & { kind: 'died' | 'timeout' }): void {
+    for (const ticket of [...tickets].reverse()) {
+      if (this.#stopping !== undefined) {
+        ticket.reject(this.#stopping);
+        continue;
+      }
+      if (outcome.kind === 'timeout' && (outcome.call === -1 || tickets[outcome.call] === ticket)) {
+        ticket.reject(outcome.error);
+        continue;
+      }
+      ticket.deaths++;
+      if (ticket.deaths > 1) {
+        const reason = outcome.kind === 'died' ? outcome.reason : outcome.error.message;
+        ticket.reject(
+          new CpuError(
+            'instance-died',
+            `two instances of ${this.spec.key} died while they ran this invocation: ${reason}`,
+          ),
+        );
+        continue;
+      }
+      ticket.cold ||= this.#ready.size === 0;
+      this.#queue.putBack(ticket);
+      this.#armExpiry(ticket.deadlineMs);
+    }
+  }
+
+  #grow(): void {
+    if (this.#loading !== undefined || this.#stopping !== undefined) return;
+    if (this.#ready.size >= this.limits.instancesMax) return;
+    if (this.#queue.length === 0 && this.#loadWaiters.length === 0 && this.#ready.size >= this.limits.instancesMin)
+      return;
+    const instance = this.#machine.takeInstance(this);
+    if (instance === undefined) return;
+    if (this.#ready.size === 0) for (const ticket of this.#queue) ticket.cold = true;
+    const loading = { instance, startMs: performance.now() };
+    this.#loading = loading;
+    instance.onDead((reason) => this.#lost(instance, reason));
+    instance.load(this.spec, this.limits.loadTimeoutMs).then(
+      () => this.#loaded(loading),
+      (error: CpuError) => this.#loadFailed(error),
+    );
+  }
+
+  #loaded(loading: { readonly instance: Instance; readonly startMs: number }): void {
+    const nowMs = performance.now();
+    this.#loading = undefined;
+    for (const ticket of this.#queue) {
+      if (ticket.cold) ticket.loadMs += nowMs - Math.max(loading.startMs, ticket.arrivalMs);
+    }
+    this.#ready.add(loading.instance);
+    this.#idle.push(loading.instance);
+    for (const waiter of this.#loadWaiters.splice(0)) waiter.resolve();
+    this.pump();
+    if (this.#unloading) for (const instance of this.#idle.splice(0)) this.#retire(instance, 'unloaded');
+    this.#machine.instanceSettled();
+  }
+
+  #loadFailed(error: CpuError): void {
+    this.#loading = undefined;
+    const failure =
+      this.#stopping ??
+      new CpuError('model-load-failed', `the model of ${this.spec.key} could not be loaded: ${error.message}`);
+    for (const waiter of this.#loadWaiters.splice(0)) waiter.reject(failure);
+    // With another instance at work the queue still moves; without one nobody would ever answer.
+    if (this.#ready.size === 0) {
+      for (const ticket of this.#queue.takeAll()) this.#settle(ticket, () => ticket.reject(failure));
+    }
+    this.#checkQuiet();
+    this.#machine.instanceSettled();
+  }
+
+  /** A ready instance is gone, given back or dead; what it ran is seen to by its run's outcome. */
+  #lost(instance: Instance, _reason: string): void {
+    if (!this.#ready.delete(instance)) return;
+    const at = this.#idle.indexOf(instance);
+    if (at !== -1) this.#idle.splice(at, 1);
+    if (this.#retiring.delete(instance) || this.#stopping !== undefined) {
+      this.#checkDrained();
+      this.#machine.instanceSettled();
+      return;
+    }
+    this.#deathsInRow++;
+    if (this.#deathsInRow <= deathsInRowMax && !this.#unloading) this.#replace();
+    this.#checkDrained();
+    this.#machine.instanceSettled();
+  }
+
+  /** A pool that was in use keeps its size when an instance dies, so that the next invocation need not wait for a load. */
+  #replace(): void {
+    if (this.#ready.size === 0) this.load().catch(() => undefined);
+    else this.#grow();
+  }
+
+  #retire(instance: Instance, why: string): void {
+    this.#retiring.add(instance);
+    instance.kill(why);
+  }
+
+  #settle(ticket: Ticket, finish: () => void): void {
+    ticket.release?.();
+    ticket.release = undefined;
+    finish();
+    this.#checkQuiet();
+  }
+
+  /** One timer serves the whole queue: it is set for the earliest deadline. */
+  #armExpiry(deadlineMs: number): void {
+    if (deadlineMs >= this.#expiryAtMs) return;
+    clearTimeout(this.#expiryTimer);
+    this.#expiryAtMs = deadlineMs;
+    this.#expiryTimer = setTimeout(
+      () => {
+        this.#expiryAtMs = Infinity;
+        const nowMs = performance.now();
+        for (const ticket of this.#queue.takeExpired(nowMs)) {
+          this.#settle(ticket, () => ticket.reject(expired(this.spec.key)));
+        }
+        let nextMs = Infinity;
+        for (const ticket of this.#queue) nextMs = Math.min(nextMs, ticket.deadlineMs);
+        this.#armExpiry(nextMs);
+      },
+      Math.min(Math.ceil(deadlineMs - performance.now()), 2 ** 31 - 1),
+    );
+  }
+
+  #checkDrained(): void {
+    if (this.instances > 0) return;
+    for (const resolve of this.#drained.splice(0)) resolve();
+  }
+
+  #checkQuiet(): void {
+    if (this.#queue.length > 0 || this.#inFlight > 0) return;
+    for (const resolve of this.#quietWaiters.splice(0)) resolve();
+  }
+}
+
+function makeTicket(
+  input: PoolInput,
+  options: InvokeOptions,
+  resolve: (result: PoolResult) => void,
+  reject: (error: Error) => void,
+): Ticket {
+  const arrivalMs = performance.now();
+  const isTensors = input.kind === 'tensors';
+  const call: CallHeader = isTensors
+    ? {
+        kind: 'tensors',
+        count: input.tensors.length,
+        ...(input.outputs === undefined ? {} : { outputs: input.outputs }),
+      }
+    : { kind: 'request', method: input.request.method, url: input.request.url, headers: input.request.headers };
+  const tensors: readonly Tensor[] = isTensors ? input.tensors : [bodyTensor(input.request.body)];
+  return {
+    call,
+    tensors,
+    kind: input.kind,
+    rows: isTensors ? (rowsOf(input.tensors) ?? 1) : 1,
+    arrivalMs,
+    deadlineMs: options.deadlineMs ?? Infinity,
+    priority: options.priority ?? lowestPriority,
+    resolve,
+    reject,
+    release: undefined,
+    deaths: 0,
+    cold: false,
+    loadMs: 0,
+    startMs: arrivalMs,
+  };
+}
+
+function bodyTensor(body: Uint8Array): Tensor {
+  return { name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body };
+}
+
+function toOutput(header: ResultHeader & { kind: 'tensors' | 'response' }, tensors: readonly Tensor[]): PoolOutput {
+  if (header.kind === 'tensors') return { kind: 'tensors', tensors };
+  const body = tensors[0]?.data ?? new Uint8Array();
+  return { kind: 'response', response: { status: header.status, headers: header.headers, body } };
+}
+
+function expired(key: string): CpuError {
+  return new CpuError('deadline-passed', `the deadline of this invocation of ${key} passed before it could be started`);
+}

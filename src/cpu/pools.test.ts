@@ -1,0 +1,417 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { writeMeanModel, writeReluModel, writeTableModel } from '../../test/support/models.ts';
+import { elements, tensorOf } from '../tensor/index.ts';
+import {
+  createCpuPools,
+  type CpuPools,
+  type CpuPoolsOptions,
+  type InstanceSpec,
+  type PoolInput,
+  type PoolLimits,
+  type PoolResult,
+} from './index.ts';
+
+const limits: PoolLimits = {
+  instancesMin: 0,
+  instancesMax: 2,
+  queueMax: 1000,
+  batchMax: 1,
+  batchDelayMs: 0,
+  idleMs: 60_000,
+  handlerTimeoutMs: 2000,
+  loadTimeoutMs: 30_000,
+  inferTimeoutMs: 10_000,
+};
+
+let folder: string;
+let reluPath: string;
+let meanPath: string;
+let tablePath: string;
+let pools: CpuPools;
+const logged: string[] = [];
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-pools-'));
+  [reluPath, meanPath, tablePath] = await Promise.all([
+    writeReluModel(folder),
+    writeMeanModel(folder),
+    writeTableModel(folder),
+  ]);
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+afterEach(() => pools?.stop(0));
+
+function start(options: Partial<CpuPoolsOptions> = {}): void {
+  pools = createCpuPools({
+    cores: 2,
+    blankInstances: 1,
+    instancesMax: 8,
+    log: (_pid, _key, line) => logged.push(line),
+    ...options,
+  });
+}
+
+function spec(key: string, overrides: Partial<InstanceSpec> = {}): InstanceSpec {
+  return { key, modelPath: reluPath, threads: 1, ...overrides };
+}
+
+function input(...values: number[]): PoolInput {
+  return { kind: 'tensors', tensors: [tensorOf('x', 'FP32', [1, 4], Float32Array.from(values))] };
+}
+
+function request(text: string): PoolInput {
+  return { kind: 'request', request: { method: 'POST', url: '/', headers: {}, body: Buffer.from(text) } };
+}
+
+function values(result: PoolResult): number[] {
+  if (result.output.kind !== 'tensors') throw new Error('not tensors');
+  const [tensor] = result.output.tensors;
+  return tensor === undefined ? [] : Array.from(elements(tensor) as Float32Array);
+}
+
+function body(result: PoolResult): string {
+  if (result.output.kind !== 'response') throw new Error('not a response');
+  return Buffer.from(result.output.response.body).toString();
+}
+
+async function handler(name: string, source: string): Promise<string> {
+  const path = join(folder, `${name}.mjs`);
+  await writeFile(path, source);
+  return path;
+}
+
+const busyPid = (key: string): number | undefined =>
+  pools
+    .states()
+    .find((state) => state.key === key)
+    ?.instances.find((instance) => instance.state === 'busy')?.pid;
+const pidsOf = (key: string): number[] =>
+  pools
+    .states()
+    .filter((state) => state.key === key)
+    .flatMap((state) => state.instances.map((instance) => instance.pid));
+
+/** Takes text such as `1,2,3,4` to the model and answers with the outputs joined the same way. */
+const textHandler = `
+export function preprocess(request) {
+  const data = request.text().split(',').map(Number);
+  if (data.some(Number.isNaN)) throw Object.assign(new Error('that is not a list of numbers'), { status: 400 });
+  return [{ name: 'x', datatype: 'FP32', shape: [1, data.length], data }];
+}
+export function postprocess(tensors) { return Array.from(tensors[0].data).join(','); }`;
+
+describe('an invocation', () => {
+  it('is answered by a cold instance, then by the same one warm', async () => {
+    start();
+    pools.register(spec('relu'), limits);
+
+    const cold = await pools.invoke('relu', input(-1, 2, -3, 4));
+    const warm = await pools.invoke('relu', input(5, -6, 7, -8));
+
+    expect(values(cold)).toEqual([0, 2, 0, 4]);
+    expect(values(warm)).toEqual([5, 0, 7, 0]);
+    expect([cold.coldStart, warm.coldStart]).toEqual([true, false]);
+    expect(cold.timings.loadMs).toBeGreaterThan(0);
+    expect(warm.timings.loadMs).toBe(0);
+    expect(warm.instancePid).toBe(cold.instancePid);
+  });
+
+  it('shares one load with everybody else who comes while the function is cold', async () => {
+    start();
+    pools.register(spec('relu'), { ...limits, instancesMax: 1 });
+
+    const results = await Promise.all(Array.from({ length: 20 }, (_, i) => pools.invoke('relu', input(i, -i, i, -i))));
+
+    expect(results.map((result) => values(result)[0])).toEqual(Array.from({ length: 20 }, (_, i) => i));
+    expect(new Set(results.map((result) => result.instancePid)).size).toBe(1);
+    expect(results.every((result) => result.coldStart)).toBe(true);
+  });
+
+  it('of a function that is not registered is refused by name', async () => {
+    start();
+    await expect(pools.invoke('nobody', input(1, 2, 3, 4))).rejects.toMatchObject({
+      code: 'unknown-function',
+      message: expect.stringContaining('nobody') as string,
+    });
+  });
+
+  it('that the model itself cannot take is an input error, and the instance goes on', async () => {
+    start();
+    pools.register(spec('table', { modelPath: tablePath }), limits);
+    const rows = (index: bigint): PoolInput => ({
+      kind: 'tensors',
+      tensors: [tensorOf('x', 'INT64', [1], BigInt64Array.of(index))],
+    });
+
+    await expect(pools.invoke('table', rows(99n))).rejects.toMatchObject({ code: 'inference-input' });
+    const after = await pools.invoke('table', rows(2n));
+
+    expect(values(after)).toEqual([20, 21]);
+    expect(after.coldStart).toBe(false);
+  });
+
+  it('whose deadline passes in the queue is refused and never started', async () => {
+    start();
+    pools.register(spec('relu'), limits);
+    const late = pools.invoke('relu', input(1, 2, 3, 4), { deadlineMs: performance.now() + 1 });
+    await expect(late).rejects.toMatchObject({ code: 'deadline-passed' });
+  });
+
+  it('is dropped from the queue when its client goes', async () => {
+    start();
+    pools.register(spec('relu'), limits);
+    const client = new AbortController();
+    const gone = pools.invoke('relu', input(1, 2, 3, 4), { signal: client.signal });
+    client.abort();
+    await expect(gone).rejects.toMatchObject({ code: 'cancelled' });
+    expect(pools.states()[0]?.queueLength).toBe(0);
+  });
+
+  it('beyond the limit of the queue is refused at once', async () => {
+    start();
+    pools.register(spec('relu'), { ...limits, queueMax: 3, instancesMax: 1 });
+    const attempts = await Promise.allSettled(Array.from({ length: 5 }, () => pools.invoke('relu', input(1, 2, 3, 4))));
+    expect(attempts.map((attempt) => attempt.status)).toEqual([
+      'fulfilled',
+      'fulfilled',
+      'fulfilled',
+      'rejected',
+      'rejected',
+    ]);
+    expect(attempts[4]).toMatchObject({ reason: { code: 'queue-full' } });
+  });
+
+  it('of a higher priority is served before those that came earlier', async () => {
+    start();
+    pools.register(spec('relu'), { ...limits, instancesMax: 1 });
+    const order: string[] = [];
+    const invoke = async (name: string, priority: number): Promise<void> => {
+      await pools.invoke('relu', input(1, 2, 3, 4), { priority });
+      order.push(name);
+    };
+    await Promise.all([invoke('low 1', 9), invoke('low 2', 9), invoke('high', 1)]);
+    expect(order).toEqual(['high', 'low 1', 'low 2']);
+  });
+});
+
+describe('an instance that dies', () => {
+  it('is replaced, and the invocation that it held is answered by another', async () => {
+    start();
+    const marker = join(folder, 'died-once');
+    const handlerPath = await handler(
+      'dies-once',
+      `import { existsSync, writeFileSync } from 'node:fs';
+       export function preprocess() {
+         if (!existsSync(${JSON.stringify(marker)})) {
+           writeFileSync(${JSON.stringify(marker)}, '');
+           process.kill(process.pid, 'SIGKILL');
+         }
+         return [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, -1, 1, -1] }];
+       }
+       export function postprocess(tensors) { return Array.from(tensors[0].data); }`,
+    );
+    pools.register(spec('dies', { handlerPath }), limits);
+
+    const result = await pools.invoke('dies', request(''));
+
+    expect(body(result)).toBe('[1,0,1,0]');
+  });
+
+  it('a second time fails the invocation with a clear error, while others are served', async () => {
+    start();
+    const handlerPath = await handler(
+      'dies-on-demand',
+      `export function preprocess(request) {
+         if (request.text() === 'die') process.kill(process.pid, 'SIGKILL');
+         return [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, 2, 3, 4] }];
+       }
+       export function postprocess(tensors) { return Array.from(tensors[0].data); }`,
+    );
+    pools.register(spec('dies', { handlerPath }), limits);
+
+    const [dead, alive] = await Promise.allSettled([
+      pools.invoke('dies', request('die')),
+      pools.invoke('dies', request('live')),
+    ]);
+
+    expect(dead).toMatchObject({
+      reason: { code: 'instance-died', message: expect.stringContaining('SIGKILL') as string },
+    });
+    expect(alive).toMatchObject({ status: 'fulfilled' });
+  });
+
+  it('costs no invocation, however often it is killed', async () => {
+    start();
+    pools.register(spec('relu'), limits);
+    const total = 600;
+    let killed = 0;
+    const results = await Promise.all(
+      Array.from({ length: total }, async (_, i) => {
+        const result = await pools.invoke('relu', input(i, -i, i, -i));
+        // A kill is tied to progress rather than to time: every hundredth answer takes an instance along.
+        if (i % 100 === 50) {
+          const victim = busyPid('relu') ?? pidsOf('relu')[0];
+          if (victim !== undefined) {
+            process.kill(victim, 'SIGKILL');
+            killed++;
+          }
+        }
+        return result;
+      }),
+    );
+    expect(killed).toBeGreaterThan(3);
+    expect(results.map((result) => values(result)[0])).toEqual(Array.from({ length: total }, (_, i) => i));
+  });
+});
+
+describe('a handler', () => {
+  it('turns a request into tensors and tensors into a reply', async () => {
+    start();
+    pools.register(spec('text', { handlerPath: await handler('text', textHandler) }), limits);
+    const result = await pools.invoke('text', request('1,-2,3,-4'));
+    expect(body(result)).toBe('1,0,3,0');
+    expect(result.output).toMatchObject({ response: { status: 200 } });
+  });
+
+  it('says with a status what it thinks of its input', async () => {
+    start();
+    pools.register(spec('text', { handlerPath: await handler('text', textHandler) }), limits);
+    await expect(pools.invoke('text', request('one,two'))).rejects.toMatchObject({
+      code: 'handler-input',
+      status: 400,
+      message: 'that is not a list of numbers',
+    });
+  });
+
+  it('that never returns is stopped at its time limit, and the function goes on', async () => {
+    start();
+    const handlerPath = await handler(
+      'hangs',
+      `${textHandler.replace('const data', `while (request.text() === 'hang');\n  const data`)}`,
+    );
+    pools.register(spec('hangs', { handlerPath }), { ...limits, handlerTimeoutMs: 300 });
+    const [hung, fine] = await Promise.allSettled([
+      pools.invoke('hangs', request('hang')),
+      pools.invoke('hangs', request('1,2,3,4')),
+    ]);
+    expect(hung).toMatchObject({
+      reason: { code: 'handler-timeout', message: expect.stringContaining('preprocess') as string },
+    });
+    expect(fine).toMatchObject({ status: 'fulfilled' });
+  });
+
+  it('that does not compile fails the load with its own message', async () => {
+    start();
+    pools.register(spec('broken', { handlerPath: await handler('broken', 'export const preprocess = ;') }), limits);
+    await expect(pools.invoke('broken', request(''))).rejects.toMatchObject({ code: 'model-load-failed' });
+  });
+});
+
+describe('a batch', () => {
+  it('joins waiting calls into one run and gives each its own rows back', async () => {
+    start();
+    pools.register(spec('relu'), { ...limits, instancesMax: 1, batchMax: 8 });
+    const results = await Promise.all(Array.from({ length: 16 }, (_, i) => pools.invoke('relu', input(i, -i, 1, -1))));
+    expect(results.map(values)).toEqual(Array.from({ length: 16 }, (_, i) => [i, 0, 1, 0].map((v) => v + 0)));
+    expect(Math.max(...results.map((result) => result.batchSize))).toBe(8);
+  });
+
+  it('is not made where the outputs cannot be taken apart', async () => {
+    start();
+    pools.register(spec('mean', { modelPath: meanPath }), { ...limits, instancesMax: 1, batchMax: 8 });
+    const results = await Promise.all(Array.from({ length: 6 }, (_, i) => pools.invoke('mean', input(i, i, i, i))));
+    expect(results.map(values)).toEqual([[0], [1], [2], [3], [4], [5]]);
+  });
+
+  it('waits for company no longer than its limit', async () => {
+    start();
+    pools.register(spec('relu'), { ...limits, batchMax: 8, batchDelayMs: 20 });
+    await pools.load('relu');
+    const result = await pools.invoke('relu', input(1, 2, 3, 4));
+    expect(result.batchSize).toBe(1);
+    expect(result.timings.queueMs).toBeGreaterThan(15);
+  });
+
+  it('spares the good calls when one spoils the joint run', async () => {
+    start();
+    pools.register(spec('table', { modelPath: tablePath }), { ...limits, instancesMax: 1, batchMax: 8 });
+    const row = (index: bigint): Promise<PoolResult> =>
+      pools.invoke('table', { kind: 'tensors', tensors: [tensorOf('x', 'INT64', [1], BigInt64Array.of(index))] });
+    const results = await Promise.allSettled([row(1n), row(77n), row(3n)]);
+    expect(results.map((result) => result.status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
+  });
+});
+
+describe('instances', () => {
+  it('of an idle function are given back', async () => {
+    start();
+    pools.register(spec('relu'), { ...limits, idleMs: 0 });
+    const first = await pools.invoke('relu', input(1, 2, 3, 4));
+    await expect.poll(() => pidsOf('relu')).toEqual([]);
+    expect(() => process.kill(first.instancePid, 0)).toThrow();
+  });
+
+  it('of a pinned function are loaded ahead and stay', async () => {
+    start();
+    pools.register(spec('relu'), { ...limits, idleMs: 0, instancesMin: 1 });
+    await pools.load('relu');
+    const result = await pools.invoke('relu', input(1, 2, 3, 4));
+    expect(result.coldStart).toBe(false);
+    expect(pidsOf('relu')).toEqual([result.instancePid]);
+  });
+
+  it('of the longest idle function make room at the limit', async () => {
+    start({ instancesMax: 2 });
+    for (const key of ['a', 'b', 'c']) pools.register(spec(key), limits);
+    await pools.invoke('a', input(1, 2, 3, 4));
+    await pools.invoke('b', input(1, 2, 3, 4));
+    await pools.invoke('c', input(1, 2, 3, 4));
+    expect(pidsOf('a')).toEqual([]);
+    expect(pidsOf('b')).toHaveLength(1);
+    expect(pidsOf('c')).toHaveLength(1);
+  });
+
+  it('are fewer than the functions, yet every function is served', async () => {
+    start({ instancesMax: 1 });
+    const keys = ['a', 'b', 'c'];
+    for (const key of keys) pools.register(spec(key), limits);
+    const results = await Promise.all(
+      [...keys, ...keys, ...keys].map((key, i) => pools.invoke(key, input(i, 0, 0, 0))),
+    );
+    expect(results.map((result) => values(result)[0])).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
+  });
+
+  it('are given back by an unload and come again with the next invocation', async () => {
+    start();
+    pools.register(spec('relu'), limits);
+    await pools.invoke('relu', input(1, 2, 3, 4));
+    await pools.unload('relu');
+    expect(pidsOf('relu')).toEqual([]);
+    expect((await pools.invoke('relu', input(1, 2, 3, 4))).coldStart).toBe(true);
+  });
+
+  it('cannot be made of a file that is no model, and the error says so', async () => {
+    start();
+    const modelPath = join(folder, 'garbage.onnx');
+    await writeFile(modelPath, 'this is no model');
+    pools.register(spec('garbage', { modelPath }), limits);
+    await expect(pools.invoke('garbage', input(1, 2, 3, 4))).rejects.toMatchObject({
+      code: 'model-load-failed',
+      message: expect.stringContaining('protobuf') as string,
+    });
+  });
+
+  it('finish what was accepted before the pools stop, and take nothing more', async () => {
+    start();
+    pools.register(spec('relu'), limits);
+    const accepted = Array.from({ length: 5 }, (_, i) => pools.invoke('relu', input(i, 0, 0, 0)));
+    const stopped = pools.stop(10_000);
+    await expect(pools.invoke('relu', input(1, 2, 3, 4))).rejects.toMatchObject({ code: 'stopping' });
+    expect((await Promise.all(accepted)).map((result) => values(result)[0])).toEqual([0, 1, 2, 3, 4]);
+    await stopped;
+    expect(pidsOf('relu')).toEqual([]);
+  });
+});

@@ -1,0 +1,199 @@
+/**
+ * All CPU pools of a machine: they share its cores, its limit of instances and the blank instances.
+ *
+ * Cores: each run takes the threads of its instance; a function that has nothing running is always granted its first run
+ * (the operating system then divides the time, so that no function waits for another's long run), further ones only
+ * while cores are free. Instances: at the limit, the one that has been idle for longest makes room, whosever it is.
+ */
+import { BlankSet } from './blank-set.ts';
+import type { Instance, InstanceLog } from './instance.ts';
+import { Pool, type PoolMachine } from './pool.ts';
+import {
+  CpuError,
+  type CpuPools,
+  type InstanceSpec,
+  type InvokeOptions,
+  type PoolInput,
+  type PoolLimits,
+  type PoolResult,
+  type PoolState,
+} from './types.ts';
+
+export interface CpuPoolsOptions {
+  /** Cores that the pools share. */
+  readonly cores: number;
+  /** Blank instances kept started. */
+  readonly blankInstances: number;
+  /** Most instances that hold a model, over all functions. */
+  readonly instancesMax: number;
+  readonly log: InstanceLog;
+}
+
+/** How often idle instances are looked for; their limit is a matter of seconds to minutes. */
+const retireIntervalMs = 500;
+
+export function createCpuPools(options: CpuPoolsOptions): CpuPools {
+  return new SharedPools(options);
+}
+
+class SharedPools implements CpuPools, PoolMachine {
+  readonly #options: CpuPoolsOptions;
+  readonly #pools = new Map<string, Pool>();
+  readonly #blanks: BlankSet;
+  readonly #retireTimer: NodeJS.Timeout;
+  #busyThreads = 0;
+  /** Pools that were refused cores, and those without any instance that were refused one. */
+  readonly #coreWaiters = new Set<Pool>();
+  readonly #instanceWaiters = new Set<Pool>();
+  #pumpScheduled = false;
+  #stopping = false;
+
+  constructor(options: CpuPoolsOptions) {
+    this.#options = options;
+    this.#blanks = new BlankSet(options.blankInstances, options.log);
+    this.#retireTimer = setInterval(() => {
+      const nowMs = performance.now();
+      for (const pool of this.#pools.values()) pool.retireIdle(nowMs);
+    }, retireIntervalMs);
+    this.#retireTimer.unref();
+  }
+
+  register(spec: InstanceSpec, limits: PoolLimits): void {
+    let pool = this.#pools.get(spec.key);
+    if (pool === undefined) {
+      pool = new Pool(spec, limits, this);
+      this.#pools.set(spec.key, pool);
+    } else {
+      pool.spec = spec;
+      pool.limits = limits;
+    }
+    if (limits.instancesMin > 0) {
+      pool.load().catch((error: unknown) => {
+        this.#options.log(-1, spec.key, `the pinned function could not be loaded: ${(error as Error).message}`);
+      });
+    }
+  }
+
+  async unregister(key: string): Promise<void> {
+    const pool = this.#pools.get(key);
+    if (pool === undefined) return;
+    // Gone from the map first: whoever comes now is told that the function is unknown, whoever came before is served.
+    this.#pools.delete(key);
+    await pool.quiet();
+    await pool.unload();
+    pool.stop();
+    this.#coreWaiters.delete(pool);
+    this.#instanceWaiters.delete(pool);
+  }
+
+  invoke(key: string, input: PoolInput, options: InvokeOptions = {}): Promise<PoolResult> {
+    const pool = this.#pools.get(key);
+    if (pool === undefined) {
+      return Promise.reject(new CpuError('unknown-function', `no function '${key}' is registered`));
+    }
+    if (this.#stopping) return Promise.reject(new CpuError('stopping', 'the host is stopping and takes no new work'));
+    return pool.invoke(input, options);
+  }
+
+  async load(key: string): Promise<void> {
+    await this.#pool(key).load();
+  }
+
+  async unload(key: string): Promise<void> {
+    await this.#pool(key).unload();
+  }
+
+  states(): readonly PoolState[] {
+    return Array.from(this.#pools.values(), (pool) => pool.state());
+  }
+
+  async stop(graceMs: number): Promise<void> {
+    this.#stopping = true;
+    clearInterval(this.#retireTimer);
+    const quiet = Promise.all(Array.from(this.#pools.values(), (pool) => pool.quiet()));
+    let timer: NodeJS.Timeout | undefined;
+    await Promise.race([
+      quiet,
+      new Promise<void>((resolve) => {
+        timer = setTimeout(resolve, graceMs);
+      }),
+    ]);
+    clearTimeout(timer);
+    for (const pool of this.#pools.values()) pool.stop();
+    this.#blanks.stop();
+  }
+
+  takeCores(pool: Pool): boolean {
+    const { threads } = pool.spec;
+    if (pool.busy > 0 && this.#busyThreads + threads > this.#options.cores) {
+      this.#coreWaiters.add(pool);
+      return false;
+    }
+    this.#busyThreads += threads;
+    return true;
+  }
+
+  giveCores(pool: Pool): void {
+    this.#busyThreads -= pool.spec.threads;
+    if (this.#coreWaiters.size > 0 || this.#instanceWaiters.size > 0) this.#schedulePump();
+  }
+
+  takeInstance(pool: Pool): Instance | undefined {
+    if (this.#stopping) return undefined;
+    if (this.#instances() >= this.#options.instancesMax) {
+      // One more for a function that has some is not worth taking another function's last.
+      const from = this.#longestIdle(pool, pool.instances === 0);
+      if (from === undefined) {
+        if (pool.instances === 0) this.#instanceWaiters.add(pool);
+        return undefined;
+      }
+      from.pool.give(from.instance, 'another function needs room');
+    }
+    this.#instanceWaiters.delete(pool);
+    return this.#blanks.take();
+  }
+
+  wantsBack(pool: Pool): boolean {
+    return this.#instanceWaiters.size > 0 && !this.#instanceWaiters.has(pool);
+  }
+
+  instanceSettled(): void {
+    if (!this.#stopping) this.#blanks.refill();
+    this.#schedulePump();
+  }
+
+  /** Later, and once: a pool may be in the middle of its own pump. */
+  #schedulePump(): void {
+    if (this.#pumpScheduled || this.#stopping) return;
+    this.#pumpScheduled = true;
+    setImmediate(() => {
+      this.#pumpScheduled = false;
+      const waiters = new Set([...this.#instanceWaiters, ...this.#coreWaiters]);
+      this.#coreWaiters.clear();
+      for (const pool of waiters) pool.pump();
+    });
+  }
+
+  #instances(): number {
+    let count = 0;
+    for (const pool of this.#pools.values()) count += pool.instances;
+    return count;
+  }
+
+  #longestIdle(asking: Pool, evenLast: boolean): { pool: Pool; instance: Instance } | undefined {
+    let longest: { pool: Pool; instance: Instance } | undefined;
+    for (const pool of this.#pools.values()) {
+      if (pool === asking) continue;
+      const instance = pool.longestIdle(Math.max(pool.limits.instancesMin, evenLast ? 0 : 1));
+      if (instance === undefined) continue;
+      if (longest === undefined || instance.idleSinceMs < longest.instance.idleSinceMs) longest = { pool, instance };
+    }
+    return longest;
+  }
+
+  #pool(key: string): Pool {
+    const pool = this.#pools.get(key);
+    if (pool === undefined) throw new CpuError('unknown-function', `no function '${key}' is registered`);
+    return pool;
+  }
+}

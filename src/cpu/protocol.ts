@@ -1,0 +1,51 @@
+/**
+ * What a host and its instances say to each other: messages of the wire codec (src/tensor/frame.ts) over the Unix socket
+ * that the instance inherits as file descriptor 3. An instance does one thing at a time and answers in order.
+ */
+
+/** The file descriptor of the socket in the instance's process. */
+export const socketFd = 3;
+
+/** Host to instance. The tensors of a `run` follow in the order of its calls; a request's body is one UINT8 tensor. */
+export type ToInstance =
+  | { readonly op: 'load'; readonly modelPath: string; readonly handlerPath?: string; readonly threads: number }
+  | { readonly op: 'run'; readonly calls: readonly CallHeader[] };
+
+export type CallHeader =
+  | { readonly kind: 'tensors'; readonly count: number; readonly outputs?: readonly string[] }
+  | {
+      readonly kind: 'request';
+      readonly method: string;
+      readonly url: string;
+      readonly headers: Readonly<Record<string, string>>;
+    };
+
+export type Phase = 'preprocess' | 'infer' | 'postprocess';
+
+/** Instance to host. */
+export type FromInstance =
+  /** ONNX Runtime is loaded and no model is: the instance can become any function. */
+  | { readonly op: 'blank' }
+  | { readonly op: 'loaded'; readonly loadMs: number }
+  | { readonly op: 'load-failed'; readonly message: string }
+  /** Sent before each step of a function with a handler, so that the host can hold every step to its time limit. */
+  | { readonly op: 'phase'; readonly phase: Phase; readonly call: number }
+  /** One result per call, in their order; the tensors of all results follow. */
+  | { readonly op: 'ran'; readonly inferMs: number; readonly results: readonly ResultHeader[] };
+
+export type ResultHeader =
+  | { readonly kind: 'tensors'; readonly count: number; readonly batch: number }
+  | {
+      readonly kind: 'response';
+      readonly status: number;
+      readonly headers: Readonly<Record<string, string>>;
+      readonly preprocessMs: number;
+      readonly postprocessMs: number;
+      readonly batch: number;
+    }
+  | {
+      readonly kind: 'error';
+      readonly code: 'inference-failed' | 'inference-input' | 'handler-failed' | 'handler-input';
+      readonly message: string;
+      readonly status?: number;
+    };

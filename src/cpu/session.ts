@@ -1,0 +1,78 @@
+/** One ONNX Runtime session on the CPU, speaking the project's tensors. Runs inside an instance's process only. */
+import { createRequire } from 'node:module';
+import type * as OrtModule from 'onnxruntime-node';
+import type { arrayOf } from '../tensor/index.ts';
+import { bytesElements, elements, packBytes, TensorError, type DataType, type Tensor } from '../tensor/index.ts';
+
+// Through require: the package is CommonJS, and this way loading it is one synchronous step that can be timed.
+const ort = createRequire(import.meta.url)('onnxruntime-node') as typeof OrtModule;
+
+const ortTypes: Partial<Record<DataType, OrtModule.Tensor.Type>> = {
+  BOOL: 'bool',
+  UINT8: 'uint8',
+  UINT16: 'uint16',
+  UINT32: 'uint32',
+  UINT64: 'uint64',
+  INT8: 'int8',
+  INT16: 'int16',
+  INT32: 'int32',
+  INT64: 'int64',
+  FP16: 'float16',
+  FP32: 'float32',
+  FP64: 'float64',
+  BYTES: 'string',
+};
+const dataTypes = new Map(Object.entries(ortTypes).map(([datatype, type]) => [type, datatype as DataType]));
+
+export class Session {
+  readonly #session: OrtModule.InferenceSession;
+
+  private constructor(session: OrtModule.InferenceSession) {
+    this.#session = session;
+  }
+
+  /** Loads a model; rejects with ONNX Runtime's own words. */
+  static async load(modelPath: string, threads: number): Promise<Session> {
+    return new Session(
+      await ort.InferenceSession.create(modelPath, {
+        executionProviders: ['cpu'],
+        intraOpNumThreads: threads,
+        interOpNumThreads: 1,
+        logSeverityLevel: 3,
+        // Cores are shared between functions, and a spinning thread pool takes them from whoever has work: two sessions
+        // of two threads on two cores run half as fast with it.
+        extra: { session: { intra_op: { allow_spinning: '0' } } },
+      }),
+    );
+  }
+
+  /** Runs the model once. The native call blocks this thread until it is done. */
+  async run(inputs: readonly Tensor[], outputs: readonly string[] | undefined): Promise<Tensor[]> {
+    const feeds: Record<string, OrtModule.Tensor> = {};
+    for (const input of inputs) feeds[input.name] = toOrt(input);
+    const results = await (outputs === undefined ? this.#session.run(feeds) : this.#session.run(feeds, outputs));
+    return Object.entries(results).map(([name, value]) => fromOrt(name, value));
+  }
+}
+
+function toOrt(tensor: Tensor): OrtModule.Tensor {
+  const type = ortTypes[tensor.datatype];
+  if (type === undefined)
+    throw new TensorError(`tensor '${tensor.name}' is ${tensor.datatype}, which CPU instances cannot run`);
+  if (tensor.datatype === 'BYTES') {
+    const strings = Array.from(bytesElements(tensor), (element) => Buffer.from(element).toString('utf8'));
+    return new ort.Tensor('string', strings, tensor.shape);
+  }
+  return new ort.Tensor(type, elements(tensor) as OrtModule.Tensor.DataType, tensor.shape);
+}
+
+function fromOrt(name: string, value: OrtModule.Tensor): Tensor {
+  const datatype = dataTypes.get(value.type);
+  if (datatype === undefined)
+    throw new TensorError(`output '${name}' has the type ${value.type}, which has no datatype`);
+  if (datatype === 'BYTES') {
+    return { name, datatype, shape: value.dims, data: packBytes(value.data as string[]) };
+  }
+  const data = value.data as InstanceType<(typeof arrayOf)[Exclude<DataType, 'BYTES'>]>;
+  return { name, datatype, shape: value.dims, data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
+}

@@ -1,0 +1,34 @@
+/** Small models for tests, written by the project's own builder. */
+import { join } from 'node:path';
+import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
+
+/** y = relu(x), FP32 [batch, width]: cheap, and an answer that shows which rows went in. */
+export async function writeReluModel(folder: string, width: number | string = 4): Promise<string> {
+  const graph = new GraphBuilder('relu');
+  const x = graph.input('x', ElementType.FLOAT, ['batch', width]);
+  graph.output(graph.node('Relu', [x]), ElementType.FLOAT, ['batch', width], 'y');
+  return write(folder, 'relu.onnx', graph);
+}
+
+/** y = mean of all of x: dimension 0 is lost, so that runs cannot be shared. */
+export async function writeMeanModel(folder: string): Promise<string> {
+  const graph = new GraphBuilder('mean');
+  const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
+  graph.output(graph.node('ReduceMean', [x], { keepdims: 0 }), ElementType.FLOAT, [], 'y');
+  return write(folder, 'mean.onnx', graph);
+}
+
+/** y = table[x], INT64 [batch] with 0 <= x < 4: an index beyond the table is refused by the run itself. */
+export async function writeTableModel(folder: string): Promise<string> {
+  const graph = new GraphBuilder('table');
+  const x = graph.input('x', ElementType.INT64, ['batch']);
+  const table = graph.weight('table', [4, 2], Float32Array.of(0, 1, 10, 11, 20, 21, 30, 31));
+  graph.output(graph.node('Gather', [table, x]), ElementType.FLOAT, ['batch', 2], 'y');
+  return write(folder, 'table.onnx', graph);
+}
+
+async function write(folder: string, file: string, graph: GraphBuilder): Promise<string> {
+  const path = join(folder, file);
+  await writeModel(graph.build(), path);
+  return path;
+}
