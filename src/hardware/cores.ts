@@ -1,0 +1,70 @@
+import { availableParallelism, cpus } from 'node:os';
+import { controlGroupFolders, listFolder, parseKernelList, readInteger, readText } from './files.ts';
+
+/** The processor cores of a machine, and how many of them this process may use. */
+export interface Cores {
+  /** Marketing name of the processor; undefined where the system does not tell. */
+  readonly model: string | undefined;
+  /** Hardware threads that are online. */
+  readonly logical: number;
+  /** Cores behind them: smaller than `logical` with simultaneous multithreading. */
+  readonly physical: number;
+  readonly sockets: number;
+  readonly numaNodes: number;
+  /** Hardware threads that the CPU affinity of this process allows. */
+  readonly allowed: number;
+  /** Cores' worth of time that the control group grants, 1.5 for example; undefined: no limit. */
+  readonly quota: number | undefined;
+  /** Cores to plan with: what affinity and quota leave, whole, at least 1. */
+  readonly usable: number;
+}
+
+/** Reads the cores of the machine whose /proc and /sys lie below `root`. */
+export function readCores(root = '/'): Cores {
+  const online = readText(root, 'sys/devices/system/cpu/online');
+  const ids = online === undefined ? [] : parseKernelList(online);
+  const logical = ids.length > 0 ? ids.length : cpus().length;
+  const cores = new Set<string>();
+  const sockets = new Set<number>();
+  for (const id of ids) {
+    const topology = `sys/devices/system/cpu/cpu${id}/topology`;
+    const socket = readInteger(root, `${topology}/physical_package_id`);
+    const core = readInteger(root, `${topology}/core_id`);
+    if (socket === undefined || core === undefined) continue;
+    sockets.add(socket);
+    cores.add(`${socket}:${core}`);
+  }
+  const allowedList = /^Cpus_allowed_list:\s*(\S+)/m.exec(readText(root, 'proc/self/status') ?? '')?.[1];
+  // Affinity masks name cores that a machine could have; only those online count.
+  const allowed =
+    allowedList === undefined
+      ? availableParallelism()
+      : parseKernelList(allowedList).filter((id) => ids.length === 0 || ids.includes(id)).length;
+  const quota = readQuota(root);
+  return {
+    model: /^model name\s*:\s*(.+)$/m.exec(readText(root, 'proc/cpuinfo') ?? '')?.[1]?.trim() ?? cpus()[0]?.model,
+    logical,
+    physical: cores.size > 0 ? cores.size : logical,
+    sockets: Math.max(1, sockets.size),
+    numaNodes: Math.max(1, listFolder(root, 'sys/devices/system/node').filter((name) => /^node\d+$/.test(name)).length),
+    allowed: Math.max(1, allowed),
+    quota,
+    // Rounded down: two busy threads on 1.5 cores are stopped by the kernel in every period, and latency with them.
+    usable: Math.max(1, Math.floor(Math.min(allowed, quota ?? Infinity))),
+  };
+}
+
+/** The tightest CPU quota of the control groups around this process; versions 2 (`cpu.max`) and 1 (`cpu.cfs_*`). */
+function readQuota(root: string): number | undefined {
+  const quotas: number[] = [];
+  for (const folder of controlGroupFolders(root, undefined)) {
+    const [quota, period] = readText(root, `${folder}/cpu.max`)?.split(/\s+/).map(Number) ?? [];
+    if (quota !== undefined && period !== undefined && quota > 0 && period > 0) quotas.push(quota / period);
+  }
+  for (const folder of controlGroupFolders(root, 'cpu')) {
+    const quota = readInteger(root, `${folder}/cpu.cfs_quota_us`);
+    const period = readInteger(root, `${folder}/cpu.cfs_period_us`);
+    if (quota !== undefined && period !== undefined && quota > 0 && period > 0) quotas.push(quota / period);
+  }
+  return quotas.length > 0 ? Math.min(...quotas) : undefined;
+}

@@ -1,0 +1,58 @@
+/** Reading of /proc and /sys below a root of choice, so that tests can show the collectors another machine. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+/** The text of a file without its surrounding white space; undefined when it cannot be read. */
+export function readText(root: string, path: string): string | undefined {
+  try {
+    return readFileSync(join(root, path), 'utf8').trim();
+  } catch {
+    return undefined;
+  }
+}
+
+/** A file with one whole number in it; undefined when it cannot be read or holds something else ("max"). */
+export function readInteger(root: string, path: string): number | undefined {
+  const text = readText(root, path);
+  return text !== undefined && /^-?\d+$/.test(text) ? Number(text) : undefined;
+}
+
+/** The names in a folder, sorted; none when it cannot be read. */
+export function listFolder(root: string, path: string): string[] {
+  try {
+    return readdirSync(join(root, path)).sort();
+  } catch {
+    return [];
+  }
+}
+
+/** The numbers of a kernel list such as "0-3,8,10-11". */
+export function parseKernelList(text: string): number[] {
+  const numbers: number[] = [];
+  for (const part of text.split(',')) {
+    const [first, last = first] = part.trim().split('-');
+    if (first === undefined || first === '') continue;
+    for (let number = Number(first); number <= Number(last); number++) numbers.push(number);
+  }
+  return numbers;
+}
+
+/**
+ * The folders of this process's control group under `mount`, innermost first, up to the mount itself: a limit set on
+ * any of them binds. In a container the innermost folder often does not exist under that name; the mount then stands
+ * for it.
+ */
+export function controlGroupFolders(root: string, controller: string | undefined): string[] {
+  const mount = controller === undefined ? 'sys/fs/cgroup' : `sys/fs/cgroup/${controller}`;
+  const lines = readText(root, 'proc/self/cgroup')?.split('\n') ?? [];
+  const line = lines.find((candidate) => {
+    const [, controllers = ''] = candidate.split(':');
+    return controller === undefined ? controllers === '' : controllers.split(',').includes(controller);
+  });
+  const segments = (line?.split(':').slice(2).join(':') ?? '/').split('/').filter((segment) => segment !== '');
+  const folders: string[] = [];
+  for (let depth = segments.length; depth >= 0; depth--) {
+    folders.push([mount, ...segments.slice(0, depth)].join('/'));
+  }
+  return folders;
+}

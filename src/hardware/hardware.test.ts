@@ -1,0 +1,199 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpus } from 'node:os';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { parseKernelList } from './files.ts';
+import { findLibrary, readCores, readGpuDriver, readMemory } from './index.ts';
+
+let root: string;
+
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'turntable-root-'));
+});
+
+afterEach(() => {
+  rmSync(root, { recursive: true, force: true });
+});
+
+function write(files: Record<string, string>): void {
+  for (const [path, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(root, path)), { recursive: true });
+    writeFileSync(join(root, path), text);
+  }
+}
+
+/** Two sockets of four cores with two threads each: CPU n is thread n / 8 of core n % 4 on socket n / 4 % 2. */
+function writeTwoSockets(): void {
+  write({
+    'sys/devices/system/cpu/online': '0-15\n',
+    'proc/self/status': 'Name:\tnode\nCpus_allowed_list:\t0-63\n',
+    'proc/cpuinfo': 'processor\t: 0\nmodel name\t: Imagined CPU @ 2 GHz\n',
+    'sys/devices/system/node/node0/cpulist': '0-3\n',
+    'sys/devices/system/node/node1/cpulist': '4-7\n',
+    'sys/devices/system/node/online': '0-1\n',
+  });
+  for (let id = 0; id < 16; id++) {
+    const topology = `sys/devices/system/cpu/cpu${id}/topology`;
+    write({
+      [`${topology}/core_id`]: `${id % 4}\n`,
+      [`${topology}/physical_package_id`]: `${Math.floor(id / 4) % 2}\n`,
+    });
+  }
+}
+
+describe('cores', () => {
+  test('threads of one core count once, and equal core numbers on two sockets twice', () => {
+    writeTwoSockets();
+    expect(readCores(root)).toEqual({
+      model: 'Imagined CPU @ 2 GHz',
+      logical: 16,
+      physical: 8,
+      sockets: 2,
+      numaNodes: 2,
+      allowed: 16,
+      quota: undefined,
+      usable: 16,
+    });
+  });
+
+  test('CPU affinity reduces what is usable', () => {
+    writeTwoSockets();
+    write({ 'proc/self/status': 'Cpus_allowed_list:\t1,4-5\n' });
+    expect(readCores(root)).toMatchObject({ logical: 16, allowed: 3, usable: 3 });
+  });
+
+  test.each([
+    ['250000 100000', 2.5, 2],
+    ['50000 100000', 0.5, 1],
+    ['max 100000', undefined, 16],
+  ])('a control group (version 2) with cpu.max "%s" leaves the quota %s', (text, quota, usable) => {
+    writeTwoSockets();
+    write({ 'proc/self/cgroup': '0::/pod/container\n', 'sys/fs/cgroup/pod/container/cpu.max': `${text}\n` });
+    expect(readCores(root)).toMatchObject({ quota, usable });
+  });
+
+  test('the tightest of the nested control groups binds', () => {
+    writeTwoSockets();
+    write({
+      'proc/self/cgroup': '0::/pod/container\n',
+      'sys/fs/cgroup/pod/container/cpu.max': '800000 100000\n',
+      'sys/fs/cgroup/pod/cpu.max': '300000 100000\n',
+      'sys/fs/cgroup/cpu.max': 'max 100000\n',
+    });
+    expect(readCores(root)).toMatchObject({ quota: 3, usable: 3 });
+  });
+
+  test('a control group (version 1) is read as well', () => {
+    writeTwoSockets();
+    write({
+      'proc/self/cgroup': '4:memory:/box\n3:cpu,cpuacct:/box\n',
+      'sys/fs/cgroup/cpu/box/cpu.cfs_quota_us': '400000\n',
+      'sys/fs/cgroup/cpu/box/cpu.cfs_period_us': '100000\n',
+      'sys/fs/cgroup/cpu/cpu.cfs_quota_us': '-1\n',
+    });
+    expect(readCores(root)).toMatchObject({ quota: 4, usable: 4 });
+  });
+
+  test('without /proc and /sys the numbers of the operating system stand in', () => {
+    expect(readCores(root).logical).toBe(cpus().length);
+    expect(readCores(root).usable).toBeGreaterThanOrEqual(1);
+  });
+
+  test('this machine is read without a contradiction', () => {
+    const cores = readCores();
+    expect(cores.physical).toBeLessThanOrEqual(cores.logical);
+    expect(cores.usable).toBeLessThanOrEqual(cores.allowed);
+  });
+});
+
+test('a kernel list names single numbers and ranges', () => {
+  expect(parseKernelList('0-2,5,8-9')).toEqual([0, 1, 2, 5, 8, 9]);
+  expect(parseKernelList('')).toEqual([]);
+});
+
+describe('memory', () => {
+  const meminfo = 'MemTotal:       16000 kB\nMemFree:        1 kB\nMemAvailable:    9000 kB\n';
+
+  test('without a limit the machine decides', () => {
+    write({ 'proc/meminfo': meminfo });
+    expect(readMemory(root)).toEqual({
+      totalBytes: 16_384_000,
+      availableBytes: 9_216_000,
+      limitBytes: undefined,
+      limitUsedBytes: undefined,
+      usableBytes: 9_216_000,
+    });
+  });
+
+  test.each([
+    ['2', '0::/box', 'sys/fs/cgroup/box/memory.max', 'sys/fs/cgroup/box/memory.current'],
+    [
+      '1',
+      '9:memory:/box',
+      'sys/fs/cgroup/memory/box/memory.limit_in_bytes',
+      'sys/fs/cgroup/memory/box/memory.usage_in_bytes',
+    ],
+  ])('a control group (version %s) leaves its limit less what it holds', (_version, line, limit, used) => {
+    write({ 'proc/meminfo': meminfo, 'proc/self/cgroup': line, [limit]: '4000000\n', [used]: '1500000\n' });
+    expect(readMemory(root)).toMatchObject({
+      limitBytes: 4_000_000,
+      limitUsedBytes: 1_500_000,
+      usableBytes: 2_500_000,
+    });
+  });
+
+  test('the way version 1 writes "no limit" is no limit', () => {
+    write({
+      'proc/meminfo': meminfo,
+      'proc/self/cgroup': '9:memory:/',
+      'sys/fs/cgroup/memory/memory.limit_in_bytes': '9223372036854771712\n',
+    });
+    expect(readMemory(root).limitBytes).toBeUndefined();
+  });
+});
+
+describe('GPU driver and libraries', () => {
+  test('a machine without a driver has none of its parts', () => {
+    expect(readGpuDriver({ root })).toEqual({ library: undefined, version: undefined, gpus: [] });
+  });
+
+  test('driver version, library and each GPU are read from /proc and the linker folders', () => {
+    write({
+      'proc/driver/nvidia/version':
+        'NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version: 12\n',
+      'proc/driver/nvidia/gpus/0000:17:00.0/information': 'Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-1234\n',
+      'proc/driver/nvidia/gpus/0000:65:00.0/information': 'Model: \t\t NVIDIA A100\n',
+      'usr/lib/x86_64-linux-gnu/libcuda.so.1': '',
+    });
+    expect(readGpuDriver({ root })).toEqual({
+      library: '/usr/lib/x86_64-linux-gnu/libcuda.so.1',
+      version: '550.54.15',
+      gpus: [
+        { model: 'NVIDIA A100', busId: '0000:17:00.0', uuid: 'GPU-1234' },
+        { model: 'NVIDIA A100', busId: '0000:65:00.0', uuid: undefined },
+      ],
+    });
+  });
+
+  test('the open kernel module tells its version in another line form', () => {
+    write({
+      'proc/driver/nvidia/version':
+        'NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (dvs-builder@U16)\n',
+    });
+    expect(readGpuDriver({ root }).version).toBe('570.86.10');
+  });
+
+  test('a library is found in LD_LIBRARY_PATH first, then where the linker and CUDA keep theirs, in any version', () => {
+    write({
+      'usr/local/cuda-12.4/targets/x86_64-linux/lib/libnvrtc.so.12': '',
+      'etc/ld.so.conf.d/vendor.conf': '# a comment\n/opt/vendor/lib\n',
+      'opt/vendor/lib/libcublasLt.so.12.4.5': '',
+      'opt/mine/libcublasLt.so.12': '',
+    });
+    expect(findLibrary('libnvrtc.so', { root })).toBe('/usr/local/cuda-12.4/targets/x86_64-linux/lib/libnvrtc.so.12');
+    expect(findLibrary('libcublasLt.so', { root })).toBe('/opt/vendor/lib/libcublasLt.so.12.4.5');
+    expect(findLibrary('libcublasLt.so', { root, libraryPath: '/opt/mine' })).toBe('/opt/mine/libcublasLt.so.12');
+    expect(findLibrary('libcudnn.so', { root })).toBeUndefined();
+  });
+});

@@ -1,0 +1,54 @@
+import { freemem, totalmem } from 'node:os';
+import { controlGroupFolders, readInteger, readText } from './files.ts';
+
+/** The main memory of a machine, and how much of it this process may use. */
+export interface Memory {
+  readonly totalBytes: number;
+  /** What could be taken now without swapping. */
+  readonly availableBytes: number;
+  /** What the control group allows in all; undefined: no limit. */
+  readonly limitBytes: number | undefined;
+  /** What the control group holds now, where it has a limit. */
+  readonly limitUsedBytes: number | undefined;
+  /** What this process and its children could still take: the smaller of machine and control group. */
+  readonly usableBytes: number;
+}
+
+/** Reads the memory of the machine whose /proc and /sys lie below `root`. */
+export function readMemory(root = '/'): Memory {
+  const meminfo = readText(root, 'proc/meminfo') ?? '';
+  const bytesOf = (field: string): number | undefined => {
+    const kibibytes = new RegExp(`^${field}:\\s*(\\d+) kB`, 'm').exec(meminfo)?.[1];
+    return kibibytes === undefined ? undefined : Number(kibibytes) * 1024;
+  };
+  const totalBytes = bytesOf('MemTotal') ?? totalmem();
+  const availableBytes = bytesOf('MemAvailable') ?? freemem();
+  const limit = readLimit(root, totalBytes);
+  return {
+    totalBytes,
+    availableBytes,
+    limitBytes: limit?.limitBytes,
+    limitUsedBytes: limit?.usedBytes,
+    usableBytes: Math.min(
+      availableBytes,
+      limit === undefined ? Infinity : Math.max(0, limit.limitBytes - limit.usedBytes),
+    ),
+  };
+}
+
+function readLimit(root: string, totalBytes: number): { limitBytes: number; usedBytes: number } | undefined {
+  const limits: { limitBytes: number; usedBytes: number }[] = [];
+  const forms = [
+    { controller: undefined, limit: 'memory.max', used: 'memory.current' },
+    { controller: 'memory', limit: 'memory.limit_in_bytes', used: 'memory.usage_in_bytes' },
+  ];
+  for (const { controller, limit, used } of forms) {
+    for (const folder of controlGroupFolders(root, controller)) {
+      const limitBytes = readInteger(root, `${folder}/${limit}`);
+      // Version 1 writes "no limit" as a number near 2^63.
+      if (limitBytes === undefined || limitBytes >= totalBytes) continue;
+      limits.push({ limitBytes, usedBytes: readInteger(root, `${folder}/${used}`) ?? 0 });
+    }
+  }
+  return limits.sort((a, b) => a.limitBytes - b.limitBytes)[0];
+}
