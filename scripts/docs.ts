@@ -1,0 +1,43 @@
+// Writes the pages under docs/ that come from code or schemas. `--check` writes nothing and fails on a stale page.
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { format, resolveConfig } from 'prettier';
+import { renderConfigurationPage } from '../src/host/config-docs.ts';
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+
+/** Each generated page, by its path, and what writes it. */
+export const pages: Readonly<Record<string, () => string>> = {
+  'docs/configuration.md': renderConfigurationPage,
+};
+
+/** A page as it should stand in the repository. */
+export async function renderPage(path: string, render: () => string): Promise<string> {
+  const file = join(root, path);
+  return await format(render(), { ...(await resolveConfig(file)), filepath: file });
+}
+
+function currentPage(path: string): string | undefined {
+  try {
+    return readFileSync(join(root, path), 'utf8');
+  } catch {
+    return undefined;
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const check = process.argv.includes('--check');
+  for (const [path, render] of Object.entries(pages)) {
+    const text = await renderPage(path, render);
+    if (currentPage(path) === text) continue;
+    if (check) {
+      console.error(`${path} is stale: run \`npm run docs\``);
+      process.exitCode = 1;
+      continue;
+    }
+    mkdirSync(dirname(join(root, path)), { recursive: true });
+    writeFileSync(join(root, path), text);
+    console.log(`wrote ${path}`);
+  }
+}

@@ -1,0 +1,28 @@
+import { BlockList, isIPv4, isIPv6 } from 'node:net';
+import { ConfigError } from './config-error.ts';
+import type { HostConfig } from './config.ts';
+
+/**
+ * Refuses a host that anyone on the network could publish models to. Called when the host is about to listen, so that
+ * `doctor` can still report on such a configuration.
+ */
+export function checkListen(config: Pick<HostConfig, 'listen' | 'apiKeys'>): void {
+  if (config.apiKeys.length > 0 || isLoopback(config.listen.host)) return;
+  throw new ConfigError(
+    `listening on ${config.listen.host}, which is not a loopback address, needs an API key: set TURNTABLE_API_KEYS or ` +
+      `"apiKeys" in host.json (or listen on 127.0.0.1)`,
+  );
+}
+
+const loopback = new BlockList();
+loopback.addSubnet('127.0.0.0', 8, 'ipv4');
+loopback.addAddress('::1', 'ipv6');
+loopback.addSubnet('::ffff:127.0.0.0', 104, 'ipv6');
+
+/** Whether only this machine can reach a listener at `host`. A name other than localhost may resolve to anything. */
+export function isLoopback(host: string): boolean {
+  const bare = host.replace(/^\[(.*)\]$/, '$1');
+  if (isIPv4(bare)) return loopback.check(bare, 'ipv4');
+  if (isIPv6(bare)) return loopback.check(bare, 'ipv6');
+  return bare.toLowerCase() === 'localhost';
+}

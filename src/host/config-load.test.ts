@@ -1,0 +1,186 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { ConfigError } from './config-error.ts';
+import { checkListen, isLoopback } from './config-listen.ts';
+import { loadConfig, type ConfigInput } from './config-load.ts';
+import { packageRoot } from './config-options.ts';
+
+let dir: string;
+
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), 'turntable-config-'));
+});
+
+afterEach(() => {
+  rmSync(dir, { recursive: true, force: true });
+});
+
+function load(input: ConfigInput = {}): ReturnType<typeof loadConfig> {
+  return loadConfig({ environment: {}, workingDir: dir, coresUsable: 6, terminal: false, ...input });
+}
+
+function writeConfig(json: unknown, file = join(dir, 'wrangler-free-config', 'host.json')): string {
+  mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(file, typeof json === 'string' ? json : JSON.stringify(json));
+  return file;
+}
+
+function refusal(input: ConfigInput): string {
+  try {
+    load(input);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.message;
+    throw error;
+  }
+  throw new Error('the configuration was accepted');
+}
+
+describe('where values come from', () => {
+  test('without any setting the host listens on loopback and keeps its data in the project', () => {
+    const { config } = load();
+    expect(config.listen).toEqual({ host: '127.0.0.1', port: 8000 });
+    expect(config.dataDir).toBe(join(packageRoot, 'data'));
+    expect(config.functionsDir).toBe(join(packageRoot, 'functions'));
+    expect(config.cpu).toMatchObject({ cores: 6, instancesMax: 12, idleMs: 300_000 });
+    expect(config.limits.bodyBytesMax).toBe(64 * 1024 * 1024);
+    expect(config.log.format).toBe('json');
+  });
+
+  test('a flag wins over the environment, the environment over the file, the file over the default', () => {
+    writeConfig({ listen: { port: 1 }, drain: '1s', cpu: { queueMax: 1 }, log: { level: 'debug' } });
+    const environment = { TURNTABLE_PORT: '2', TURNTABLE_DRAIN: '2s', TURNTABLE_CPU_QUEUE_MAX: '2' };
+    const { config, sources } = load({ environment, flags: { 'listen.port': '3', drain: '3s' } });
+    expect(config.listen.port).toBe(3);
+    expect(config.drainMs).toBe(3000);
+    expect(config.cpu.queueMax).toBe(2);
+    expect(config.log.level).toBe('debug');
+    expect(config.cpu.threads).toBe(1);
+    expect(['listen.port', 'cpu.queueMax', 'log.level', 'cpu.threads'].map((path) => sources.get(path)?.kind)).toEqual([
+      'flag',
+      'environment',
+      'file',
+      'default',
+    ]);
+  });
+
+  test('a file may set numbers of milliseconds and bytes', () => {
+    writeConfig({ drain: 1500, limits: { body: 4096 } });
+    expect(load().config).toMatchObject({ drainMs: 1500, limits: { bodyBytesMax: 4096 } });
+  });
+
+  test('relative folders start from the file, or from the working directory for environment and flags', () => {
+    const file = writeConfig({ dataDir: 'models', functionsDir: '../f' }, join(dir, 'etc', 'my.json'));
+    expect(load({ file: 'etc/my.json' }).config).toMatchObject({
+      dataDir: join(dir, 'etc', 'models'),
+      functionsDir: join(dir, 'f'),
+    });
+    const environment = { TURNTABLE_DATA_DIR: 'from-environment' };
+    expect(load({ file, environment }).config.dataDir).toBe(join(dir, 'from-environment'));
+    expect(load({ file, flags: { dataDir: './from-flag' } }).config.dataDir).toBe(join(dir, 'from-flag'));
+  });
+
+  test('without a file in the working directory the one that ships is read', () => {
+    expect(load().file).toBe(join(packageRoot, 'wrangler-free-config', 'host.json'));
+    const file = writeConfig({});
+    expect(load().file).toBe(file);
+  });
+
+  test('API keys in the environment are separated by commas', () => {
+    const { config } = load({ environment: { TURNTABLE_API_KEYS: 'first-key-1, second-key-2' } });
+    expect(config.apiKeys).toEqual(['first-key-1', 'second-key-2']);
+  });
+
+  test('a port as Kubernetes announces a service is not taken for ours', () => {
+    expect(load({ environment: { TURNTABLE_PORT: 'tcp://10.0.0.1:80' } }).config.listen.port).toBe(8000);
+  });
+
+  test('an IPv6 address may stand in brackets', () => {
+    expect(load({ flags: { 'listen.host': '[::1]' } }).config.listen.host).toBe('::1');
+  });
+});
+
+describe('what is refused', () => {
+  test.each<[json: unknown, message: RegExp]>([
+    [{ listen: { prot: 80 } }, /there is no option "listen\.prot" \(did you mean "listen\.port"\?\)$/],
+    [{ port: 80 }, /there is no option "port" \(did you mean "listen\.port"\?\)$/],
+    [{ cpu: { zzzzzz: 80 } }, /there is no option "cpu\.zzzzzz" \(known here: cores, blankInstances, /],
+    [{ listen: 8000 }, /: "listen" is 8000, but must be an object$/],
+    [[], / holds \[\], but must be an object$/],
+    [{ listen: { port: 65_536 } }, /: "listen\.port" is 65536, but must be a whole number from 0 to 65535$/],
+    [{ listen: { port: '80' } }, /: "listen\.port" is "80", but must be a whole number/],
+    [{ cpu: { cores: 'all' } }, /: "cpu\.cores" is "all", but must be "auto" or a whole number from 1 to 4096$/],
+    [{ cpu: { idle: '5 parsecs' } }, /: "cpu\.idle" is "5 parsecs", but must be a duration such as/],
+    [{ cpu: { idle: '1ms' } }, /: "cpu\.idle" is "1ms", but must be .* of at least 100 ms$/],
+    [{ limits: { body: '1B' } }, /: "limits\.body" is "1B", but must be a size .* of at least 1024 bytes$/],
+    [{ log: { level: 'loud' } }, /: "log\.level" is "loud", but must be one of "debug", "info", /],
+    [{ dataDir: '' }, /: "dataDir" is "", but must be the path of a folder$/],
+    [{ drain: null }, /: "drain" is null, but must be a duration/],
+    ['{\n  "listen": {,}\n}', /host\.json is not JSON: line 2, column 14: /],
+    ['', /host\.json is not JSON: Unexpected end of JSON input$/],
+  ])('the file %j', (json, message) => {
+    const file = writeConfig(json);
+    const text = refusal({});
+    expect(text).toMatch(message);
+    expect(text).toContain(file);
+  });
+
+  test('a value from the environment, by the name of its variable', () => {
+    expect(refusal({ environment: { TURNTABLE_LISTEN_PORT: 'http' } })).toBe(
+      'TURNTABLE_LISTEN_PORT is "http", but must be a whole number from 0 to 65535',
+    );
+  });
+
+  test('a value of a flag, by the name of the flag', () => {
+    expect(refusal({ flags: { 'listen.port': '-1' } })).toBe(
+      '--port is -1, but must be a whole number from 0 to 65535',
+    );
+  });
+
+  test('two names of one option that disagree', () => {
+    const environment = { TURNTABLE_LISTEN_PORT: '1', TURNTABLE_PORT: '2' };
+    expect(refusal({ environment })).toBe(
+      'TURNTABLE_LISTEN_PORT and TURNTABLE_PORT name the same option, but have different values',
+    );
+  });
+
+  test('a key that is too short, without telling the key', () => {
+    const text = refusal({ environment: { TURNTABLE_API_KEYS: 'hunter2' } });
+    expect(text).toMatch(/^TURNTABLE_API_KEYS is not right: it must be a list of different keys/);
+    expect(text).not.toContain('hunter2');
+  });
+
+  test('a file that was named and is not there', () => {
+    expect(refusal({ file: 'gone.json' })).toMatch(/^the configuration file .*gone\.json cannot be read: /);
+  });
+});
+
+test('a variable that looks like a typo is warned about, others of the prefix are not', () => {
+  const { warnings } = load({
+    environment: { TURNTABLE_DATADIR: 'x', TURNTABLE_SERVICE_PORT_METRICS_NAME: '1', TURNTABLE_SEED: '1', HOME: '/' },
+  });
+  expect(warnings).toEqual([
+    'the environment variable TURNTABLE_DATADIR is no option and is ignored (did you mean TURNTABLE_DATA_DIR?)',
+  ]);
+});
+
+describe('listening beyond loopback', () => {
+  test.each(['127.0.0.1', '127.8.9.1', '::1', '[::1]', '::ffff:127.0.0.1', 'localhost'])('%s is loopback', (host) => {
+    expect(isLoopback(host)).toBe(true);
+  });
+
+  test.each(['0.0.0.0', '::', '192.168.1.5', '128.0.0.1', 'localhost.example.org', '::ffff:10.0.0.1', ''])(
+    '%s is not loopback',
+    (host) => {
+      expect(isLoopback(host)).toBe(false);
+    },
+  );
+
+  test('is refused without an API key, with what to set', () => {
+    const { config } = load({ flags: { 'listen.host': '0.0.0.0' } });
+    expect(() => checkListen(config)).toThrow(/^listening on 0\.0\.0\.0, .* set TURNTABLE_API_KEYS or "apiKeys"/);
+    expect(() => checkListen({ ...config, apiKeys: ['a-long-key'] })).not.toThrow();
+    expect(() => checkListen(load().config)).not.toThrow();
+  });
+});

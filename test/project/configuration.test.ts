@@ -1,0 +1,91 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Ajv } from 'ajv';
+import { describe, expect, test } from 'vitest';
+import { pages, renderPage } from '../../scripts/docs.ts';
+import { loadConfig } from '../../src/host/config-load.ts';
+import { configOptions, packageRoot, readConfigSchema } from '../../src/host/config-options.ts';
+
+const options = configOptions();
+
+function leaves(json: object, prefix = ''): [path: string, value: unknown][] {
+  return Object.entries(json).flatMap(([name, value]: [string, unknown]): [string, unknown][] => {
+    const path = prefix + name;
+    return typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? leaves(value, `${path}.`)
+      : [[path, value]];
+  });
+}
+
+describe('the configuration schema', () => {
+  test.each(options)('describes $path in a sentence, with a default that it accepts itself', (option) => {
+    expect(option.description).toMatch(/^[A-Z`].+\.$/);
+    expect(option.default).toBeDefined();
+    expect(new Set(['duration', 'size', 'integer']).has(option.kind) && option.minimum === undefined).toBe(false);
+  });
+
+  test('is a valid schema, and every option reaches the configuration', () => {
+    expect(new Ajv({ strict: false }).validateSchema(readConfigSchema())).toBe(true);
+    const read = new Set<string>();
+    // Changing an option on its own must change the configuration: one that nothing reads would change nothing.
+    const before = JSON.stringify(load({}));
+    for (const option of options) {
+      const after = JSON.stringify(load({ [option.environmentNames[0] ?? '']: otherValue(option) }));
+      if (after !== before) read.add(option.path);
+    }
+    expect([...read]).toEqual(options.map(({ path }) => path));
+  });
+
+  test('gives every option names of its own', () => {
+    const names = options.flatMap((option) => [...option.environmentNames, ...option.flags]);
+    expect(new Set(names).size).toBe(names.length);
+  });
+});
+
+test('the host.json that ships holds defaults only', () => {
+  const shipped = JSON.parse(readFileSync(join(packageRoot, 'wrangler-free-config', 'host.json'), 'utf8')) as Record<
+    string,
+    unknown
+  >;
+  const { $schema, ...settings } = shipped;
+  expect($schema).toBe('./host.schema.json');
+  const defaults = new Map(options.map((option) => [option.path, option.default]));
+  for (const [path, value] of leaves(settings)) {
+    expect(defaults.has(path), path).toBe(true);
+    expect(value, path).toEqual(defaults.get(path));
+  }
+});
+
+test('docs/configuration.md lists exactly the options of the schema', () => {
+  const page = readFileSync(join(packageRoot, 'docs', 'configuration.md'), 'utf8');
+  const documented = [...page.matchAll(/^\| `([^`]+)`/gm)].map(([, path]) => path);
+  expect(documented).toEqual(options.map(({ path }) => path));
+});
+
+test.each(Object.entries(pages))('%s is up to date (else: npm run docs)', async (path, render) => {
+  expect(readFileSync(join(packageRoot, path), 'utf8')).toBe(await renderPage(path, render));
+});
+
+function load(environment: Record<string, string>): unknown {
+  return loadConfig({ environment, workingDir: packageRoot, coresUsable: 3, terminal: false }).config;
+}
+
+function otherValue(option: (typeof options)[number]): string {
+  switch (option.kind) {
+    case 'integer':
+    case 'integer-or-auto':
+      return '7';
+    case 'duration':
+      return '77s';
+    case 'size':
+      return '77KiB';
+    case 'choice':
+      return option.choices.at(-1) ?? '';
+    case 'list':
+      return 'another-key';
+    case 'folder':
+      return 'elsewhere';
+    case 'text':
+      return option.path === 'redis.url' ? 'redis://elsewhere:1' : 'elsewhere';
+  }
+}
