@@ -1,0 +1,34 @@
+/**
+ * What can be wrong with a model file.
+ * - `not-found`: the model file does not exist, or is not a file
+ * - `not-onnx`: the bytes are not an ONNX model (empty, garbage, another format)
+ * - `truncated`: a length in the file points past its end
+ * - `too-deep`, `too-large`: beyond what any runtime loads, refused before memory is spent on it
+ * - `bad-model`: the graph contradicts itself
+ * - `bad-tensor`: a tensor's bytes contradict its dimensions
+ * - `external-data`: external data that is missing, too short, or outside the model's folder
+ * - `unsupported`: valid ONNX that a host of tensors cannot serve
+ * - `bad-cut`: a sub-graph that cannot be extracted
+ */
+export type OnnxErrorCode =
+  | 'not-found'
+  | 'not-onnx'
+  | 'truncated'
+  | 'too-deep'
+  | 'too-large'
+  | 'bad-model'
+  | 'bad-tensor'
+  | 'external-data'
+  | 'unsupported'
+  | 'bad-cut';
+
+/** A model that cannot be read, written, checked or cut. The message is one sentence that names what was wrong. */
+export class OnnxError extends Error {
+  override readonly name = 'OnnxError';
+  readonly code: OnnxErrorCode;
+
+  constructor(code: OnnxErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+}

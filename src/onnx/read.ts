@@ -1,0 +1,109 @@
+/** Reading model files. */
+import { closeSync, openSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { decode } from './convert.ts';
+import { OnnxError } from './error.ts';
+import { isExternal, readAt, readExternal } from './external-data.ts';
+import { tensorByteLength, tensorsOfModel } from './tensor-data.ts';
+import type { ModelProto } from './types.ts';
+
+/** protobuf ends here, and with it every runtime; weights beyond belong into external data. */
+export const modelBytesMax = 2 ** 31 - 1;
+
+const readPieceBytes = 2 ** 28;
+
+export interface ReadOptions {
+  /**
+   * What becomes of weights in files beside the model:
+   * - `leave` (default): they stay there. Each such tensor gets a `source` that reads it when asked, so that the model can
+   *   be written elsewhere or cut; where a location is refused or a file is missing shows then (or in `checkModel`).
+   * - `load`: all are read into `rawData`, and the tensors are external no more.
+   */
+  readonly externalData?: 'load' | 'leave';
+}
+
+/**
+ * Reads a model from its bytes. `rawData` and other byte fields are views on `bytes`, so they must not be changed.
+ * Throws {@link OnnxError}: `not-onnx`, `truncated`, `too-deep` or `too-large`.
+ */
+export function parseModel(bytes: Uint8Array): ModelProto {
+  if (bytes.byteLength === 0) throw new OnnxError('not-onnx', 'the model is empty: it has 0 bytes');
+  const { graph, ...rest } = decode('ModelProto', bytes);
+  if (graph === undefined) throw new OnnxError('not-onnx', 'the model has no graph');
+  return { ...rest, graph };
+}
+
+async function readWhole(path: string): Promise<Uint8Array> {
+  let file;
+  try {
+    file = await open(path, 'r');
+  } catch (error) {
+    throw new OnnxError('not-found', `the model file ${path} cannot be opened: ${(error as Error).message}`, {
+      cause: error,
+    });
+  }
+  try {
+    const status = await file.stat();
+    if (!status.isFile()) throw new OnnxError('not-found', `the model ${path} is not a file`);
+    if (status.size > modelBytesMax) {
+      throw new OnnxError(
+        'too-large',
+        `the model file ${path} has ${status.size} bytes; beyond 2 GiB its weights must stand in external data`,
+      );
+    }
+    const bytes = new Uint8Array(new ArrayBuffer(status.size));
+    let done = 0;
+    while (done < bytes.byteLength) {
+      const { bytesRead } = await file.read(bytes, done, Math.min(readPieceBytes, bytes.byteLength - done), done);
+      if (bytesRead === 0) return bytes.subarray(0, done);
+      done += bytesRead;
+    }
+    return bytes;
+  } finally {
+    await file.close();
+  }
+}
+
+/** Attaches sources to external tensors, or loads them. */
+export function resolveExternalTensors(model: ModelProto, modelDir: string, externalData: 'load' | 'leave'): void {
+  for (const tensor of tensorsOfModel(model)) {
+    if (!isExternal(tensor)) continue;
+    // A copy: the source must go on reading from here when the tensor's own entries are changed by a writer.
+    const reference = { ...tensor };
+    const read = (): Uint8Array => readExternal(reference, tensorByteLength(reference), modelDir);
+    if (externalData === 'leave') {
+      tensor.source = read;
+    } else {
+      tensor.rawData = read();
+      delete tensor.externalData;
+      delete tensor.dataLocation;
+    }
+  }
+}
+
+/**
+ * Reads a model file. The file's bytes are read once and not copied: `rawData` is a view on them.
+ * Throws {@link OnnxError}: `not-found`, what {@link parseModel} throws, and with `load` also `external-data`.
+ */
+export async function readModel(path: string, { externalData = 'leave' }: ReadOptions = {}): Promise<ModelProto> {
+  const model = parseModel(await readWhole(path));
+  resolveExternalTensors(model, dirname(resolve(path)), externalData);
+  return model;
+}
+
+/** A source that reads `size` bytes of a file at `offset`. */
+export function fileSource(path: string, offset: number, size: number, owner: string): () => Uint8Array {
+  return () => {
+    const descriptor = openSync(path, 'r');
+    try {
+      const bytes = readAt(descriptor, offset, size);
+      if (bytes.byteLength < size) {
+        throw new OnnxError('truncated', `the model file ${path} became shorter than tensor '${owner}' needs`);
+      }
+      return bytes;
+    } finally {
+      closeSync(descriptor);
+    }
+  };
+}

@@ -1,0 +1,320 @@
+/**
+ * The ONNX schema (onnx.proto with its ML types, IR version 11) declared here instead of generated: a
+ * FileDescriptorProto is built when the module loads, and the protobuf library reads and writes by its descriptors.
+ *
+ * It is declared as proto2, as onnx.proto is: a field that is set to its default stays apart from one that is absent,
+ * and text that is not UTF-8 does not stop a read. Enumerations stand as int32 (the same bytes), so that a value newer
+ * than this list is kept; oneofs stand as plain optional fields.
+ */
+import { create, createFileRegistry, type DescMessage } from '@bufbuild/protobuf';
+import {
+  FieldDescriptorProto_Label as Label,
+  FieldDescriptorProto_Type as Type,
+  FileDescriptorProtoSchema,
+} from '@bufbuild/protobuf/wkt';
+
+const scalars = {
+  float: Type.FLOAT,
+  double: Type.DOUBLE,
+  int32: Type.INT32,
+  int64: Type.INT64,
+  uint64: Type.UINT64,
+  string: Type.STRING,
+  bytes: Type.BYTES,
+} as const;
+
+/**
+ * How a field stands in the plain types:
+ * - `always`: present there; absent or default in the file reads as the default, and the default is not written
+ * - `maybe`: optional; written exactly when present
+ * - `list`: an array, empty when the file has none
+ * - `maybe-list`, `packed`: an array, left out when empty; packed ones stand in the file as one run of bytes
+ */
+export type Presence = 'always' | 'maybe' | 'list' | 'maybe-list' | 'packed';
+
+type FieldRow = readonly [number: number, name: string, type: string, presence: Presence];
+
+const metadata = (number: number): FieldRow => [number, 'metadata_props', 'StringStringEntryProto', 'maybe-list'];
+
+const messages: Readonly<Record<string, readonly FieldRow[]>> = {
+  ModelProto: [
+    [1, 'ir_version', 'int64', 'always'],
+    [2, 'producer_name', 'string', 'always'],
+    [3, 'producer_version', 'string', 'always'],
+    [4, 'domain', 'string', 'always'],
+    [5, 'model_version', 'int64', 'always'],
+    [6, 'doc_string', 'string', 'always'],
+    [7, 'graph', 'GraphProto', 'maybe'],
+    [8, 'opset_import', 'OperatorSetIdProto', 'list'],
+    [14, 'metadata_props', 'StringStringEntryProto', 'list'],
+    [20, 'training_info', 'TrainingInfoProto', 'maybe-list'],
+    [25, 'functions', 'FunctionProto', 'maybe-list'],
+    [26, 'configuration', 'DeviceConfigurationProto', 'maybe-list'],
+  ],
+  GraphProto: [
+    [1, 'node', 'NodeProto', 'list'],
+    [2, 'name', 'string', 'always'],
+    [5, 'initializer', 'TensorProto', 'list'],
+    [10, 'doc_string', 'string', 'maybe'],
+    [11, 'input', 'ValueInfoProto', 'list'],
+    [12, 'output', 'ValueInfoProto', 'list'],
+    [13, 'value_info', 'ValueInfoProto', 'list'],
+    [14, 'quantization_annotation', 'TensorAnnotation', 'maybe-list'],
+    [15, 'sparse_initializer', 'SparseTensorProto', 'maybe-list'],
+    metadata(16),
+  ],
+  NodeProto: [
+    [1, 'input', 'string', 'list'],
+    [2, 'output', 'string', 'list'],
+    [3, 'name', 'string', 'always'],
+    [4, 'op_type', 'string', 'always'],
+    [5, 'attribute', 'AttributeProto', 'list'],
+    [6, 'doc_string', 'string', 'maybe'],
+    [7, 'domain', 'string', 'always'],
+    [8, 'overload', 'string', 'maybe'],
+    metadata(9),
+    [10, 'device_configurations', 'NodeDeviceConfigurationProto', 'maybe-list'],
+  ],
+  AttributeProto: [
+    [1, 'name', 'string', 'always'],
+    [2, 'f', 'float', 'maybe'],
+    [3, 'i', 'int64', 'maybe'],
+    [4, 's', 'bytes', 'maybe'],
+    [5, 't', 'TensorProto', 'maybe'],
+    [6, 'g', 'GraphProto', 'maybe'],
+    [7, 'floats', 'float', 'maybe-list'],
+    [8, 'ints', 'int64', 'maybe-list'],
+    [9, 'strings', 'bytes', 'maybe-list'],
+    [10, 'tensors', 'TensorProto', 'maybe-list'],
+    [11, 'graphs', 'GraphProto', 'maybe-list'],
+    [13, 'doc_string', 'string', 'maybe'],
+    [14, 'tp', 'TypeProto', 'maybe'],
+    [15, 'type_protos', 'TypeProto', 'maybe-list'],
+    [20, 'type', 'int32', 'always'],
+    [21, 'ref_attr_name', 'string', 'maybe'],
+    [22, 'sparse_tensor', 'SparseTensorProto', 'maybe'],
+    [23, 'sparse_tensors', 'SparseTensorProto', 'maybe-list'],
+  ],
+  TensorProto: [
+    [1, 'dims', 'int64', 'list'],
+    [2, 'data_type', 'int32', 'always'],
+    [3, 'segment', 'Segment', 'maybe'],
+    [4, 'float_data', 'float', 'packed'],
+    [5, 'int32_data', 'int32', 'packed'],
+    [6, 'string_data', 'bytes', 'maybe-list'],
+    [7, 'int64_data', 'int64', 'packed'],
+    [8, 'name', 'string', 'always'],
+    [9, 'raw_data', 'bytes', 'maybe'],
+    [10, 'double_data', 'double', 'packed'],
+    [11, 'uint64_data', 'uint64', 'packed'],
+    [12, 'doc_string', 'string', 'maybe'],
+    [13, 'external_data', 'StringStringEntryProto', 'maybe-list'],
+    [14, 'data_location', 'int32', 'maybe'],
+    metadata(16),
+  ],
+  Segment: [
+    [1, 'begin', 'int64', 'always'],
+    [2, 'end', 'int64', 'always'],
+  ],
+  SparseTensorProto: [
+    [1, 'values', 'TensorProto', 'maybe'],
+    [2, 'indices', 'TensorProto', 'maybe'],
+    [3, 'dims', 'int64', 'list'],
+  ],
+  ValueInfoProto: [
+    [1, 'name', 'string', 'always'],
+    [2, 'type', 'TypeProto', 'maybe'],
+    [3, 'doc_string', 'string', 'maybe'],
+    metadata(4),
+  ],
+  TypeProto: [
+    [1, 'tensor_type', 'TensorTypeProto', 'maybe'],
+    [4, 'sequence_type', 'SequenceTypeProto', 'maybe'],
+    [5, 'map_type', 'MapTypeProto', 'maybe'],
+    [6, 'denotation', 'string', 'maybe'],
+    [7, 'opaque_type', 'OpaqueTypeProto', 'maybe'],
+    [8, 'sparse_tensor_type', 'TensorTypeProto', 'maybe'],
+    [9, 'optional_type', 'SequenceTypeProto', 'maybe'],
+  ],
+  // TypeProto.Tensor and TypeProto.SparseTensor, which have the same fields
+  TensorTypeProto: [
+    [1, 'elem_type', 'int32', 'always'],
+    [2, 'shape', 'TensorShapeProto', 'maybe'],
+  ],
+  // TypeProto.Sequence and TypeProto.Optional, likewise
+  SequenceTypeProto: [[1, 'elem_type', 'TypeProto', 'maybe']],
+  MapTypeProto: [
+    [1, 'key_type', 'int32', 'always'],
+    [2, 'value_type', 'TypeProto', 'maybe'],
+  ],
+  OpaqueTypeProto: [
+    [1, 'domain', 'string', 'always'],
+    [2, 'name', 'string', 'always'],
+  ],
+  TensorShapeProto: [[1, 'dim', 'Dimension', 'list']],
+  Dimension: [
+    [1, 'dim_value', 'int64', 'maybe'],
+    [2, 'dim_param', 'string', 'maybe'],
+    [3, 'denotation', 'string', 'maybe'],
+  ],
+  OperatorSetIdProto: [
+    [1, 'domain', 'string', 'always'],
+    [2, 'version', 'int64', 'always'],
+  ],
+  StringStringEntryProto: [
+    [1, 'key', 'string', 'always'],
+    [2, 'value', 'string', 'always'],
+  ],
+  FunctionProto: [
+    [1, 'name', 'string', 'always'],
+    [4, 'input', 'string', 'list'],
+    [5, 'output', 'string', 'list'],
+    [6, 'attribute', 'string', 'list'],
+    [7, 'node', 'NodeProto', 'list'],
+    [8, 'doc_string', 'string', 'maybe'],
+    [9, 'opset_import', 'OperatorSetIdProto', 'list'],
+    [10, 'domain', 'string', 'always'],
+    [11, 'attribute_proto', 'AttributeProto', 'maybe-list'],
+    [12, 'value_info', 'ValueInfoProto', 'maybe-list'],
+    [13, 'overload', 'string', 'maybe'],
+    metadata(14),
+  ],
+  TrainingInfoProto: [
+    [1, 'initialization', 'GraphProto', 'maybe'],
+    [2, 'algorithm', 'GraphProto', 'maybe'],
+    [3, 'initialization_binding', 'StringStringEntryProto', 'list'],
+    [4, 'update_binding', 'StringStringEntryProto', 'list'],
+  ],
+  TensorAnnotation: [
+    [1, 'tensor_name', 'string', 'always'],
+    [2, 'quant_parameter_tensor_names', 'StringStringEntryProto', 'list'],
+  ],
+  DeviceConfigurationProto: [
+    [1, 'name', 'string', 'always'],
+    [2, 'num_devices', 'int32', 'always'],
+    [3, 'device', 'string', 'list'],
+  ],
+  NodeDeviceConfigurationProto: [
+    [1, 'configuration_id', 'string', 'always'],
+    [2, 'sharding_spec', 'ShardingSpecProto', 'list'],
+    [3, 'pipeline_stage', 'int32', 'maybe'],
+  ],
+  ShardingSpecProto: [
+    [1, 'tensor_name', 'string', 'always'],
+    [2, 'device', 'int64', 'list'],
+    [3, 'index_to_device_group_map', 'IntIntListEntryProto', 'list'],
+    [4, 'sharded_dim', 'ShardedDimProto', 'list'],
+  ],
+  IntIntListEntryProto: [
+    [1, 'key', 'int64', 'always'],
+    [2, 'value', 'int64', 'list'],
+  ],
+  ShardedDimProto: [
+    [1, 'axis', 'int64', 'always'],
+    [2, 'simple_sharding', 'SimpleShardedDimProto', 'list'],
+  ],
+  SimpleShardedDimProto: [
+    [1, 'dim_value', 'int64', 'maybe'],
+    [2, 'dim_param', 'string', 'maybe'],
+    [3, 'num_shards', 'int64', 'always'],
+  ],
+};
+
+const isList = (presence: Presence): boolean => presence !== 'always' && presence !== 'maybe';
+
+const registry = createFileRegistry(
+  create(FileDescriptorProtoSchema, {
+    name: 'onnx.proto',
+    package: 'onnx',
+    syntax: 'proto2',
+    messageType: Object.entries(messages).map(([name, rows]) => ({
+      name,
+      field: rows.map(([number, fieldName, type, presence]) => {
+        const scalar = Object.hasOwn(scalars, type) ? scalars[type as keyof typeof scalars] : undefined;
+        return {
+          number,
+          name: fieldName,
+          label: isList(presence) ? Label.REPEATED : Label.OPTIONAL,
+          type: scalar ?? Type.MESSAGE,
+          ...(scalar === undefined ? { typeName: `.onnx.${type}` } : {}),
+          ...(presence === 'packed' ? { options: { packed: true } } : {}),
+        };
+      }),
+    })),
+  }),
+  () => undefined,
+);
+
+/** Name of a message of the schema. */
+export type MessageName = 'ModelProto' | 'GraphProto' | 'TensorProto';
+
+/** How the bytes of a field look on the wire. */
+export type WireKind = 'varint' | 'fixed32' | 'fixed64' | 'text' | 'message';
+
+export interface FieldSchema {
+  readonly number: number;
+  /** As onnx.proto writes it. */
+  readonly protoName: string;
+  /** In camel case, as the plain types write it. */
+  readonly name: string;
+  readonly wire: WireKind;
+  readonly presence: Presence;
+  readonly repeated: boolean;
+  /** For `always`: what stands for an absent field. */
+  readonly zero: '' | 0 | 0n | undefined;
+  /** For `message`. */
+  readonly message: MessageSchema | undefined;
+}
+
+export interface MessageSchema {
+  readonly name: string;
+  readonly descriptor: DescMessage;
+  readonly fields: readonly FieldSchema[];
+  readonly byNumber: ReadonlyMap<number, FieldSchema>;
+}
+
+const wireKinds: Readonly<Record<keyof typeof scalars, WireKind>> = {
+  float: 'fixed32',
+  double: 'fixed64',
+  int32: 'varint',
+  int64: 'varint',
+  uint64: 'varint',
+  string: 'text',
+  bytes: 'text',
+};
+
+const compiled = new Map<string, MessageSchema>();
+
+function compile(name: string): MessageSchema {
+  const known = compiled.get(name);
+  if (known !== undefined) return known;
+  const descriptor = registry.getMessage(`onnx.${name}`);
+  const rows = messages[name];
+  if (descriptor === undefined || rows === undefined) throw new Error(`the ONNX schema has no message '${name}'`);
+  const fields: FieldSchema[] = [];
+  const byNumber = new Map<number, FieldSchema>();
+  const schema: MessageSchema = { name, descriptor, fields, byNumber };
+  compiled.set(name, schema); // before its fields: messages contain one another
+  for (const [number, protoName, type, presence] of rows) {
+    const scalar = Object.hasOwn(scalars, type) ? (type as keyof typeof scalars) : undefined;
+    const described = descriptor.fields.find((field) => field.number === number);
+    if (described === undefined) throw new Error(`the ONNX schema lost field ${name}.${protoName}`);
+    const zero = scalar === 'string' ? '' : scalar === 'int64' || scalar === 'uint64' ? 0n : 0;
+    const field: FieldSchema = {
+      number,
+      protoName,
+      name: described.localName,
+      wire: scalar === undefined ? 'message' : wireKinds[scalar],
+      presence,
+      repeated: isList(presence),
+      zero: presence === 'always' ? zero : undefined,
+      message: scalar === undefined ? compile(type) : undefined,
+    };
+    fields.push(field);
+    byNumber.set(number, field);
+  }
+  return schema;
+}
+
+/** The schema of a message by its name in onnx.proto. */
+export const schemaOf = (name: MessageName): MessageSchema => compile(name);
