@@ -62,6 +62,10 @@ function input(...values: number[]): PoolInput {
   return { kind: 'tensors', tensors: [tensorOf('x', 'FP32', [1, 4], Float32Array.from(values))] };
 }
 
+function tableRow(index: bigint): PoolInput {
+  return { kind: 'tensors', tensors: [tensorOf('x', 'INT64', [1], BigInt64Array.of(index))] };
+}
+
 function request(text: string): PoolInput {
   return { kind: 'request', request: { method: 'POST', url: '/', headers: {}, body: Buffer.from(text) } };
 }
@@ -93,6 +97,15 @@ const pidsOf = (key: string): number[] =>
     .states()
     .filter((state) => state.key === key)
     .flatMap((state) => state.instances.map((instance) => instance.pid));
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 /** Takes text such as `1,2,3,4` to the model and answers with the outputs joined the same way. */
 const textHandler = `
@@ -141,13 +154,9 @@ describe('an invocation', () => {
   it('that the model itself cannot take is an input error, and the instance goes on', async () => {
     start();
     pools.register(spec('table', { modelPath: tablePath }), limits);
-    const rows = (index: bigint): PoolInput => ({
-      kind: 'tensors',
-      tensors: [tensorOf('x', 'INT64', [1], BigInt64Array.of(index))],
-    });
 
-    await expect(pools.invoke('table', rows(99n))).rejects.toMatchObject({ code: 'inference-input' });
-    const after = await pools.invoke('table', rows(2n));
+    await expect(pools.invoke('table', tableRow(99n))).rejects.toMatchObject({ code: 'inference-input' });
+    const after = await pools.invoke('table', tableRow(2n));
 
     expect(values(after)).toEqual([20, 21]);
     expect(after.coldStart).toBe(false);
@@ -290,7 +299,7 @@ describe('a handler', () => {
     start();
     const handlerPath = await handler(
       'hangs',
-      `${textHandler.replace('const data', `while (request.text() === 'hang');\n  const data`)}`,
+      textHandler.replace('const data', `while (request.text() === 'hang');\n  const data`),
     );
     pools.register(spec('hangs', { handlerPath }), { ...limits, handlerTimeoutMs: 300 });
     const [hung, fine] = await Promise.allSettled([
@@ -314,8 +323,8 @@ describe('a batch', () => {
   it('joins waiting calls into one run and gives each its own rows back', async () => {
     start();
     pools.register(spec('relu'), { ...limits, instancesMax: 1, batchMax: 8 });
-    const results = await Promise.all(Array.from({ length: 16 }, (_, i) => pools.invoke('relu', input(i, -i, 1, -1))));
-    expect(results.map(values)).toEqual(Array.from({ length: 16 }, (_, i) => [i, 0, 1, 0].map((v) => v + 0)));
+    const results = await Promise.all(Array.from({ length: 16 }, (_, i) => pools.invoke('relu', input(i, -1, 1, -1))));
+    expect(results.map(values)).toEqual(Array.from({ length: 16 }, (_, i) => [i, 0, 1, 0]));
     expect(Math.max(...results.map((result) => result.batchSize))).toBe(8);
   });
 
@@ -338,8 +347,7 @@ describe('a batch', () => {
   it('spares the good calls when one spoils the joint run', async () => {
     start();
     pools.register(spec('table', { modelPath: tablePath }), { ...limits, instancesMax: 1, batchMax: 8 });
-    const row = (index: bigint): Promise<PoolResult> =>
-      pools.invoke('table', { kind: 'tensors', tensors: [tensorOf('x', 'INT64', [1], BigInt64Array.of(index))] });
+    const row = (index: bigint): Promise<PoolResult> => pools.invoke('table', tableRow(index));
     const results = await Promise.allSettled([row(1n), row(77n), row(3n)]);
     expect(results.map((result) => result.status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
   });
@@ -351,7 +359,7 @@ describe('instances', () => {
     pools.register(spec('relu'), { ...limits, idleMs: 0 });
     const first = await pools.invoke('relu', input(1, 2, 3, 4));
     await expect.poll(() => pidsOf('relu')).toEqual([]);
-    expect(() => process.kill(first.instancePid, 0)).toThrow();
+    await expect.poll(() => isAlive(first.instancePid)).toBe(false);
   });
 
   it('of a pinned function are loaded ahead and stay', async () => {
@@ -400,7 +408,7 @@ describe('instances', () => {
     pools.register(spec('garbage', { modelPath }), limits);
     await expect(pools.invoke('garbage', input(1, 2, 3, 4))).rejects.toMatchObject({
       code: 'model-load-failed',
-      message: expect.stringContaining('protobuf') as string,
+      message: expect.stringMatching(/protobuf parsing failed/i) as string,
     });
   });
 

@@ -127,7 +127,8 @@ export function elements(tensor: Tensor): NumericArray {
     throw new TensorError(`tensor '${tensor.name}' is BYTES and has no numeric elements`);
   const width = elementBytes[tensor.datatype];
   const { data } = tensor;
-  const aligned = data.byteOffset % width === 0 ? data : data.slice();
+  // A Buffer's own slice() would be another view; this copies.
+  const aligned = data.byteOffset % width === 0 ? data : new Uint8Array(data);
   return new arrayOf[tensor.datatype](aligned.buffer as ArrayBuffer, aligned.byteOffset, aligned.byteLength / width);
 }
 
