@@ -1,0 +1,130 @@
+import fc from 'fast-check';
+import { basename, join, normalize } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { HostError } from '../errors.ts';
+import { checkFilename, checkFunctionName, checkVersion, isFunctionName, isVersion, nextVersion } from './names.ts';
+import { editDistance, nearest } from './nearest.ts';
+
+/** Text with a good share of what matters to paths. */
+const pathLike = fc.oneof(
+  fc.string(),
+  fc.string({ unit: fc.constantFrom('a', 'Z', '0', '.', '-', '_', '/', '\\', '\0', ' ', '\n', 'é', '%') }),
+);
+
+describe('function names and versions', () => {
+  test('an accepted name is one folder below any parent, and never hidden', () => {
+    fc.assert(
+      fc.property(pathLike, (text) => {
+        for (const accepted of [isFunctionName(text), isVersion(text)]) {
+          if (!accepted) continue;
+          expect(normalize(join('/store', text))).toBe(`/store/${text}`);
+          expect(basename(text)).toBe(text);
+          expect(text.startsWith('.')).toBe(false);
+          expect(encodeURIComponent(text)).toBe(text);
+        }
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  test('every text by the rule is accepted', () => {
+    const edge = fc.constantFrom(...'abz059');
+    const inner = fc.string({ unit: fc.constantFrom(...'abz059._-'), maxLength: 62 });
+    fc.assert(
+      fc.property(edge, inner, edge, (first, middle, last) => {
+        expect(isFunctionName(first + middle + last)).toBe(true);
+        expect(isVersion(first + middle + last)).toBe(true);
+      }),
+    );
+    expect(isFunctionName('x')).toBe(true);
+  });
+
+  test.each(['', '.', '..', '../up', 'a/b', 'Upper', '-a', 'a-', 'a.', 'a b', 'a\n', 'a'.repeat(65), 'ü'])(
+    'the name %j is refused',
+    (name) => {
+      expect(() => {
+        checkFunctionName(name);
+      }).toThrow(expect.objectContaining({ code: 'bad-name' }));
+    },
+  );
+
+  test('a refusal shows at most a line of the name', () => {
+    try {
+      checkVersion(`!\u001b[2J${'x'.repeat(10_000)}`);
+      expect.unreachable();
+    } catch (error) {
+      expect(error).toBeInstanceOf(HostError);
+      expect((error as HostError).message.length).toBeLessThan(250);
+      expect((error as HostError).message).not.toContain('\u001b');
+    }
+  });
+
+  test('the next version is one more than the highest whole number', () => {
+    expect(nextVersion([])).toBe('1');
+    expect(nextVersion(['1', '2', '10', 'beta', '1.5', '007'])).toBe('11');
+    expect(nextVersion(['beta', '99999999999999999999'])).toBe('1');
+    fc.assert(
+      fc.property(fc.array(fc.oneof(fc.nat().map(String), fc.string())), (versions) => {
+        const next = nextVersion(versions);
+        expect(versions).not.toContain(next);
+        expect(isVersion(next)).toBe(true);
+      }),
+    );
+  });
+});
+
+describe('names of uploaded files', () => {
+  test('an accepted file name stays in its folder and is written in one way only', () => {
+    fc.assert(
+      fc.property(pathLike, (filename) => {
+        try {
+          checkFilename(filename);
+        } catch (error) {
+          expect(error).toMatchObject({ code: 'bad-request' });
+          return;
+        }
+        expect(normalize(join('/store/v', filename))).toBe(`/store/v/${filename}`);
+        expect(filename).not.toBe('version.json');
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  test.each(['', '/etc/passwd', '../model.onnx', 'a/../b', 'a//b', './a', 'a/.', 'a\\b', 'a\0', 'version.json', 'a/'])(
+    'the file name %j is refused',
+    (filename) => {
+      expect(() => {
+        checkFilename(filename);
+      }).toThrow(expect.objectContaining({ code: 'bad-request' }));
+    },
+  );
+
+  test.each(['model.onnx', 'model.onnx.data', 'weights/part 1.bin', '.hidden', 'Gewichte-ß'])(
+    'the file name %j is accepted',
+    (filename) => {
+      expect(() => {
+        checkFilename(filename);
+      }).not.toThrow();
+    },
+  );
+});
+
+describe('the nearest known word', () => {
+  test('a typo finds its word and a stranger finds none', () => {
+    const known = ['batching', 'handler', 'priority', 'slo'];
+    expect(nearest('bacthing', known)).toBe('batching');
+    expect(nearest('Handler', known)).toBe('handler');
+    expect(nearest('sla', known)).toBe('slo');
+    expect(nearest('temperature', known)).toBeUndefined();
+  });
+
+  test('the distance is zero for equal words only, and the same both ways', () => {
+    fc.assert(
+      fc.property(fc.string({ maxLength: 12 }), fc.string({ maxLength: 12 }), (left, right) => {
+        expect(editDistance(left, right) === 0).toBe(left === right);
+        expect(editDistance(left, right)).toBe(editDistance(right, left));
+        expect(editDistance(left, right)).toBeLessThanOrEqual(Math.max(left.length, right.length));
+      }),
+    );
+  });
+});

@@ -1,0 +1,87 @@
+/** The rules for names that become folders on disk and parts of paths in URLs. */
+import { HostError } from '../errors.ts';
+
+const namePattern = /^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$/;
+const versionPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+/** Fifteen digits stay exact as a number, one more might not. */
+const integerVersionPattern = /^(?:0|[1-9][0-9]{0,14})$/;
+const sha256Pattern = /^[0-9a-f]{64}$/;
+
+/** The model file of every upload. */
+export const uploadedModel = 'model.onnx';
+/** Stands beside the model in the folder of a published version. */
+export const versionFile = 'version.json';
+
+export function isFunctionName(name: string): boolean {
+  return namePattern.test(name);
+}
+
+export function isVersion(version: string): boolean {
+  return versionPattern.test(version);
+}
+
+export function isSha256(text: string): boolean {
+  return sha256Pattern.test(text);
+}
+
+/** Throws HostError 'bad-name'. */
+export function checkFunctionName(name: string): void {
+  if (isFunctionName(name)) return;
+  throw new HostError(
+    'bad-name',
+    `${quoted(name)} is not a function name: 1 to 64 lower-case letters, digits, '.', '_' or '-', starting and ending with a letter or digit`,
+  );
+}
+
+/** Throws HostError 'bad-name'. */
+export function checkVersion(version: string): void {
+  if (isVersion(version)) return;
+  throw new HostError(
+    'bad-name',
+    `${quoted(version)} is not a version: 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit`,
+  );
+}
+
+/** Throws HostError 'bad-request'. */
+export function checkSha256(sha256: string): void {
+  if (isSha256(sha256)) return;
+  throw new HostError('bad-request', `${quoted(sha256)} is not a sha256: 64 lower-case hexadecimal digits`);
+}
+
+/**
+ * Checks the name of an uploaded file: a relative path that stays below the model's folder, written in one way only, so
+ * that two names are never one file. Throws HostError 'bad-request'.
+ */
+export function checkFilename(filename: string): void {
+  const reason = filenameProblem(filename);
+  if (reason !== undefined) throw new HostError('bad-request', `the file name ${quoted(filename)} ${reason}`);
+}
+
+function filenameProblem(filename: string): string | undefined {
+  if (filename === '' || Buffer.byteLength(filename) > 1024) return 'is empty or longer than 1024 bytes';
+  // eslint-disable-next-line no-control-regex -- control characters are what is looked for
+  if (/[\u0000-\u001f\u007f\\]/.test(filename)) return 'has a backslash or control character';
+  if (filename.startsWith('/')) return 'is absolute; it must be relative to the model';
+  const parts = filename.split('/');
+  if (parts.some((part) => part === '' || part === '.' || part === '..')) {
+    return "has an empty, '.' or '..' part; it must stay in the model's folder";
+  }
+  if (parts.some((part) => Buffer.byteLength(part) > 255)) return 'has a part longer than 255 bytes';
+  if (parts[0] === versionFile) return 'is reserved for the store';
+  return undefined;
+}
+
+/** 1 + the highest version that is a whole number; '1' when none is. */
+export function nextVersion(versions: Iterable<string>): string {
+  let highest = 0;
+  for (const version of versions) {
+    if (integerVersionPattern.test(version)) highest = Math.max(highest, Number(version));
+  }
+  return String(highest + 1);
+}
+
+/** A sender's text for an error message: escaped and not longer than a line. */
+export function quoted(text: string): string {
+  const shown = text.length > 80 ? `${text.slice(0, 77)}...` : text;
+  return `'${JSON.stringify(shown).slice(1, -1)}'`;
+}

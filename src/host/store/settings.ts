@@ -1,0 +1,243 @@
+/** `function.json` and the settings of uploads: checked against the schema, then filled in with defaults. */
+import { readFileSync } from 'node:fs';
+import { Ajv, type ErrorObject } from 'ajv';
+import type { HostConfig } from '../config.ts';
+import { HostError } from '../errors.ts';
+import type { FunctionSettings } from '../types.ts';
+import { quoted, uploadedModel } from './names.ts';
+import { nearest } from './nearest.ts';
+
+/** Text such as "250ms" or "1.5s", or a number of milliseconds. */
+export type Duration = string | number;
+
+/** Settings as their author wrote them, after the schema was checked. */
+export interface GivenSettings {
+  readonly $schema?: string;
+  readonly description?: string;
+  readonly version?: string;
+  readonly model?: string;
+  readonly slo?: Duration;
+  readonly handler?: string;
+  readonly batching?: { readonly max?: number; readonly delay?: Duration };
+  readonly pinned?: boolean;
+  readonly priority?: number;
+  readonly cpu?: { readonly instances?: number; readonly threads?: number };
+  readonly timeouts?: { readonly handler?: Duration; readonly load?: Duration; readonly infer?: Duration };
+}
+
+interface FieldSchema {
+  readonly type: string | readonly string[];
+  readonly pattern?: string;
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly minLength?: number;
+  readonly maxLength?: number;
+  readonly properties?: Readonly<Record<string, FieldSchema>>;
+}
+
+/** The same relative path from src/ and from dist/. */
+const schemaUrl = new URL('../../../wrangler-free-config/function.schema.json', import.meta.url);
+const schema = JSON.parse(readFileSync(schemaUrl, 'utf8')) as FieldSchema;
+const matchesSchema = new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true }).compile<GivenSettings>(schema);
+
+/** Milliseconds of a duration, or undefined when it is not one. */
+export function parseDurationMs(duration: Duration): number | undefined {
+  if (typeof duration === 'number') return Number.isFinite(duration) && duration >= 0 ? duration : undefined;
+  const match = /^([0-9]+(?:\.[0-9]+)?)(ms|s)$/.exec(duration);
+  return match === null ? undefined : Number(match[1]) * (match[2] === 's' ? 1000 : 1);
+}
+
+/**
+ * Checks the content of a `function.json`. Throws HostError 'bad-settings' with a sentence that names the field and what
+ * it allows.
+ */
+export function parseFolderSettings(json: unknown): GivenSettings {
+  return checkSchema(json);
+}
+
+/**
+ * Checks the settings of an upload. They may come from a query string, so that text is taken for the number or boolean
+ * that a field asks for, and `batching.max` for `max` in `batching`. Throws HostError 'bad-settings'.
+ *
+ * @param modelSha256 the uploaded model's own: `model` may name it, as `sha256:<hex>`.
+ */
+export function parseUploadSettings(raw: unknown, modelSha256: string): GivenSettings {
+  const given = checkSchema(coerced(raw ?? {}));
+  if (given.handler !== undefined) {
+    throw refused("an upload cannot bring a 'handler': handlers come from the functions folder only");
+  }
+  if (given.model !== undefined && given.model !== uploadedModel && given.model !== `sha256:${modelSha256}`) {
+    throw refused(`setting 'model' is ${quoted(given.model)}, but the model of an upload is always '${uploadedModel}'`);
+  }
+  const { $schema: _schema, model: _model, ...kept } = given;
+  return kept;
+}
+
+/**
+ * Fills in what `given` leaves out: first from `base` (for an upload the `function.json` of the same name, whose handler
+ * it keeps), then from the host's defaults.
+ */
+export function resolveSettings(
+  given: GivenSettings,
+  defaults: HostConfig['defaults'],
+  base: GivenSettings = {},
+): FunctionSettings {
+  return {
+    description: given.description ?? base.description ?? '',
+    model: given.model ?? uploadedModel,
+    sloMs: ms(given.slo, base.slo, defaults.sloMs),
+    handler: given.handler ?? base.handler,
+    batching: {
+      batchMax: given.batching?.max ?? base.batching?.max ?? 1,
+      delayMs: ms(given.batching?.delay, base.batching?.delay, 0),
+    },
+    pinned: given.pinned ?? base.pinned ?? false,
+    priority: given.priority ?? base.priority ?? 100,
+    cpu: {
+      instancesMax: given.cpu?.instances ?? base.cpu?.instances,
+      threads: given.cpu?.threads ?? base.cpu?.threads,
+    },
+    timeouts: {
+      handlerMs: ms(given.timeouts?.handler, base.timeouts?.handler, defaults.handlerMs),
+      loadMs: ms(given.timeouts?.load, base.timeouts?.load, defaults.loadMs),
+      inferMs: ms(given.timeouts?.infer, base.timeouts?.infer, defaults.inferMs),
+    },
+  };
+}
+
+function ms(own: Duration | undefined, inherited: Duration | undefined, fallback: number): number {
+  return parseDurationMs(own ?? inherited ?? fallback) ?? fallback;
+}
+
+function checkSchema(json: unknown): GivenSettings {
+  if (!matchesSchema(json)) throw refused(sentenceFor(matchesSchema.errors ?? []));
+  checkDurations(json as Readonly<Record<string, unknown>>, schema, '');
+  return json;
+}
+
+/** The schema can bound a duration only where it is a number; the same bounds hold for its text. */
+function checkDurations(values: Readonly<Record<string, unknown>>, within: FieldSchema, path: string): void {
+  for (const [name, field] of Object.entries(within.properties ?? {})) {
+    const value = values[name];
+    if (value === undefined) continue;
+    if (field.properties !== undefined) {
+      checkDurations(value as Readonly<Record<string, unknown>>, field, `${path}${name}.`);
+    } else if (isDuration(field) && typeof value === 'string') {
+      const ms = parseDurationMs(value);
+      if (ms === undefined || ms < (field.minimum ?? 0) || ms > (field.maximum ?? Infinity)) {
+        throw refused(wrongValue(`${path}${name}`, value, field));
+      }
+    }
+  }
+}
+
+function isDuration(field: FieldSchema): boolean {
+  return Array.isArray(field.type) && field.pattern !== undefined;
+}
+
+/** One sentence for the first thing that is wrong; an unknown field explains more than the value that it took along. */
+function sentenceFor(errors: readonly ErrorObject[]): string {
+  const error = errors.find(({ keyword }) => keyword === 'additionalProperties') ?? errors[0];
+  if (error === undefined) return 'the settings do not fit their schema';
+  const path = error.instancePath.slice(1).replaceAll('/', '.');
+  const field = error.parentSchema as FieldSchema;
+  if (error.keyword === 'additionalProperties') {
+    const unknown = String((error.params as { additionalProperty: unknown }).additionalProperty);
+    return unknownSetting(unknown, path, field);
+  }
+  if (path === '') return `the settings are ${shown(error.data)}, but must be a JSON object`;
+  return wrongValue(path, error.data, field);
+}
+
+function unknownSetting(name: string, group: string, within: FieldSchema): string {
+  const known = Object.keys(within.properties ?? {}).filter((key) => !key.startsWith('$'));
+  const prefix = group === '' ? '' : `${group}.`;
+  const near = nearest(name, known);
+  const hint =
+    near === undefined
+      ? `known ${group === '' ? 'are' : `in '${group}' are`} ${known.join(', ')}`
+      : `did you mean '${prefix}${near}'?`;
+  return `unknown setting ${quoted(`${prefix}${name}`)}: ${hint}`;
+}
+
+function wrongValue(path: string, value: unknown, field: FieldSchema): string {
+  return `setting '${path}' is ${shown(value)}, but must be ${allowed(field)}`;
+}
+
+function shown(value: unknown): string {
+  const json = JSON.stringify(value) ?? String(value);
+  return json.length > 60 ? `${json.slice(0, 57)}...` : json;
+}
+
+function allowed(field: FieldSchema): string {
+  const { minimum, maximum } = field;
+  if (isDuration(field)) {
+    return `a duration such as "250ms" or "1.5s" (or a number of milliseconds), from ${minimum ?? 0} ms to ${(maximum ?? 0) / 1000} s`;
+  }
+  switch (field.type) {
+    case 'integer':
+      return `a whole number from ${minimum ?? 0} to ${maximum ?? Number.MAX_SAFE_INTEGER}`;
+    case 'boolean':
+      return 'true or false';
+    case 'object':
+      return `an object with ${Object.keys(field.properties ?? {}).join(', ')}`;
+    default:
+      if (field.maxLength !== undefined) return `text of at most ${field.maxLength} characters`;
+      if (field.minLength !== undefined) return `text of at least ${field.minLength} character`;
+      return field.pattern === undefined ? 'text' : `text that matches ${field.pattern}`;
+  }
+}
+
+function refused(sentence: string): HostError {
+  return new HostError('bad-settings', sentence);
+}
+
+function coerced(raw: unknown): unknown {
+  if (typeof raw !== 'object' || raw === null || Array.isArray(raw)) return raw;
+  const result: Record<string, unknown> = {};
+  // A sender's key is set only where the schema knows it, so that `__proto__` is an unknown setting like any other.
+  for (const [key, value] of Object.entries(raw)) {
+    const [group, leaf] = splitOnce(key);
+    const field = own(schema.properties, group);
+    if (field === undefined) throw refused(unknownSetting(group, '', schema));
+    if (leaf === undefined) {
+      const nested =
+        field.properties !== undefined && typeof value === 'object' && value !== null && !Array.isArray(value);
+      result[group] = nested
+        ? { ...(result[group] as object | undefined), ...coercedGroup(group, value, field) }
+        : coercedValue(value, field);
+    } else {
+      if (field.properties === undefined) throw refused(`unknown setting ${quoted(key)}: '${group}' has no parts`);
+      result[group] = { ...(result[group] as object | undefined), ...coercedGroup(group, { [leaf]: value }, field) };
+    }
+  }
+  return result;
+}
+
+function coercedGroup(group: string, values: object, within: FieldSchema): Record<string, unknown> {
+  const result: Record<string, unknown> = {};
+  for (const [leaf, value] of Object.entries(values)) {
+    const field = own(within.properties, leaf);
+    if (field === undefined) throw refused(unknownSetting(leaf, group, within));
+    result[leaf] = coercedValue(value, field);
+  }
+  return result;
+}
+
+function coercedValue(value: unknown, field: FieldSchema): unknown {
+  if (typeof value === 'number' && field.type === 'string') return String(value);
+  if (typeof value !== 'string') return value;
+  const numeric = field.type === 'integer' || isDuration(field);
+  if (numeric && /^-?[0-9]+(\.[0-9]+)?$/.test(value)) return Number(value);
+  if (field.type === 'boolean' && (value === 'true' || value === 'false')) return value === 'true';
+  return value;
+}
+
+function splitOnce(key: string): [group: string, leaf: string | undefined] {
+  const dot = key.indexOf('.');
+  return dot < 0 ? [key, undefined] : [key.slice(0, dot), key.slice(dot + 1)];
+}
+
+function own<Value>(record: Readonly<Record<string, Value>> | undefined, key: string): Value | undefined {
+  return record !== undefined && Object.hasOwn(record, key) ? record[key] : undefined;
+}
