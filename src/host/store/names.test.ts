@@ -11,6 +11,26 @@ const pathLike = fc.oneof(
   fc.string({ unit: fc.constantFrom('a', 'Z', '0', '.', '-', '_', '/', '\\', '\0', ' ', '\n', 'é', '%') }),
 );
 
+function refusalOf(check: () => void): HostError {
+  try {
+    check();
+  } catch (error) {
+    if (error instanceof HostError) return error;
+    throw error;
+  }
+  throw new Error('it was accepted');
+}
+
+function isAccepted(filename: string): boolean {
+  try {
+    checkFilename(filename);
+    return true;
+  } catch (error) {
+    if (error instanceof HostError && error.code === 'bad-request') return false;
+    throw error;
+  }
+}
+
 describe('function names and versions', () => {
   test('an accepted name is one folder below any parent, and never hidden', () => {
     fc.assert(
@@ -28,8 +48,8 @@ describe('function names and versions', () => {
   });
 
   test('every text by the rule is accepted', () => {
-    const edge = fc.constantFrom(...'abz059');
-    const inner = fc.string({ unit: fc.constantFrom(...'abz059._-'), maxLength: 62 });
+    const edge = fc.constantFrom('a', 'b', 'z', '0', '5', '9');
+    const inner = fc.string({ unit: fc.constantFrom('a', 'z', '0', '9', '.', '_', '-'), maxLength: 62 });
     fc.assert(
       fc.property(edge, inner, edge, (first, middle, last) => {
         expect(isFunctionName(first + middle + last)).toBe(true);
@@ -49,14 +69,11 @@ describe('function names and versions', () => {
   );
 
   test('a refusal shows at most a line of the name', () => {
-    try {
+    const { message } = refusalOf(() => {
       checkVersion(`!\u001b[2J${'x'.repeat(10_000)}`);
-      expect.unreachable();
-    } catch (error) {
-      expect(error).toBeInstanceOf(HostError);
-      expect((error as HostError).message.length).toBeLessThan(250);
-      expect((error as HostError).message).not.toContain('\u001b');
-    }
+    });
+    expect(message.length).toBeLessThan(250);
+    expect(message).not.toContain('\u001b');
   });
 
   test('the next version is one more than the highest whole number', () => {
@@ -77,12 +94,7 @@ describe('names of uploaded files', () => {
   test('an accepted file name stays in its folder and is written in one way only', () => {
     fc.assert(
       fc.property(pathLike, (filename) => {
-        try {
-          checkFilename(filename);
-        } catch (error) {
-          expect(error).toMatchObject({ code: 'bad-request' });
-          return;
-        }
+        fc.pre(isAccepted(filename));
         expect(normalize(join('/store/v', filename))).toBe(`/store/v/${filename}`);
         expect(filename).not.toBe('version.json');
       }),

@@ -11,11 +11,19 @@ function problem(parse: () => unknown): string {
   try {
     parse();
   } catch (error) {
-    expect(error).toBeInstanceOf(HostError);
-    expect((error as HostError).code).toBe('bad-settings');
-    return (error as HostError).message;
+    if (error instanceof HostError && error.code === 'bad-settings') return error.message;
+    throw error;
   }
-  return expect.unreachable('it was accepted');
+  throw new Error('it was accepted');
+}
+
+function outcomeOf(parse: () => unknown): string {
+  try {
+    parse();
+    return 'accepted';
+  } catch (error) {
+    return error instanceof HostError ? 'refused' : String(error);
+  }
 }
 
 const folderProblem = (json: unknown): string => problem(() => parseFolderSettings(json));
@@ -97,8 +105,8 @@ describe('function.json', () => {
 
   test('every field of the schema is described', () => {
     const undescribed: string[] = [];
-    const visit = (schema: { properties?: Record<string, { description?: string }> }, path: string): void => {
-      for (const [name, field] of Object.entries(schema.properties ?? {})) {
+    const visit = (schema: { description?: string; properties?: Record<string, object> }, path: string): void => {
+      for (const [name, field] of Object.entries<{ description?: string }>(schema.properties ?? {})) {
         if ((field.description ?? '').length < 20) undescribed.push(path + name);
         visit(field, `${path}${name}.`);
       }
@@ -140,11 +148,7 @@ describe('function.json', () => {
     fc.assert(
       fc.property(fc.jsonValue(), (json) => {
         for (const parse of [parseFolderSettings, (raw: unknown) => parseUploadSettings(raw, sha256)]) {
-          try {
-            resolveSettings(parse(json), defaults);
-          } catch (error) {
-            expect(error).toBeInstanceOf(HostError);
-          }
+          expect(['accepted', 'refused']).toContain(outcomeOf(() => resolveSettings(parse(json), defaults)));
         }
       }),
     );

@@ -1,0 +1,152 @@
+/**
+ * The content store: `blobs/sha256/<hex>`, each file under the hash of its bytes. A published version holds hard links
+ * to its blobs, so a blob's link count says whether anything still refers to it, and no list can be wrong about that.
+ *
+ * A blob that a client put by itself gets a note, an empty file `blobs/put/<hex>`: as long as the note is younger than a
+ * day, the blob stays though nothing refers to it yet.
+ */
+import { existsSync } from 'node:fs';
+import { copyFile, constants, link, mkdir, open, rename, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { HostError } from '../errors.ts';
+import { fileBytes, hasCode, namesIn, receiveFile, syncFolder, unlinkIfThere } from './disk.ts';
+import { isSha256 } from './names.ts';
+import { KeyedMutex } from './mutex.ts';
+
+const putKeepMs = 24 * 60 * 60 * 1000;
+/** No hard links here (or no more of them): the store works on with copies. */
+const noLinkCodes = ['EPERM', 'ENOTSUP', 'ENOSYS', 'EXDEV', 'EMLINK'];
+
+export class BlobStore {
+  readonly #folder: string;
+  readonly #notes: string;
+  readonly #mutex = new KeyedMutex();
+
+  constructor(folder: string) {
+    this.#folder = join(folder, 'sha256');
+    this.#notes = join(folder, 'put');
+  }
+
+  async start(): Promise<void> {
+    await mkdir(this.#folder, { recursive: true });
+    await mkdir(this.#notes, { recursive: true });
+  }
+
+  has(sha256: string): boolean {
+    return isSha256(sha256) && existsSync(this.#path(sha256));
+  }
+
+  /**
+   * Stores a stream that must have this sha256. `temporary` is a path on the same disk to stream to. Throws HostError
+   * 'digest-mismatch', 'body-too-large' or 'disk-full' and keeps nothing then.
+   */
+  async put(sha256: string, stream: AsyncIterable<Uint8Array>, bytesMax: number, temporary: string): Promise<void> {
+    const streamed = await receiveFile(temporary, stream, bytesMax, `the blob is over the limit of ${bytesMax} bytes`);
+    if (streamed.sha256 !== sha256) {
+      await unlinkIfThere(temporary);
+      throw new HostError('digest-mismatch', `the blob's bytes have the sha256 ${streamed.sha256}, not ${sha256}`);
+    }
+    await this.#mutex.run(sha256, async () => {
+      // The note first: a kill in between leaves a note without a blob, not a blob that the next start removes.
+      const note = await open(join(this.#notes, sha256), 'w');
+      await note.utimes(new Date(), new Date());
+      await note.close();
+      const known = await fileBytes(this.#path(sha256));
+      if (known === streamed.bytes) await unlinkIfThere(temporary);
+      else await rename(temporary, this.#path(sha256));
+      await syncFolder(this.#folder);
+    });
+  }
+
+  /** Makes `target` a file with the blob's bytes. Throws HostError 'unknown-blob'. */
+  async takeOut(sha256: string, target: string): Promise<number> {
+    return await this.#mutex.run(sha256, async () => {
+      const bytes = await fileBytes(this.#path(sha256));
+      if (bytes === undefined) throw new HostError('unknown-blob', `no blob with the sha256 ${sha256} is stored`);
+      await linkOrCopy(this.#path(sha256), target);
+      return bytes;
+    });
+  }
+
+  /**
+   * Shares a file that has just been written, and is on the disk, with the blob of its hash: the file becomes the blob,
+   * or gives way to a link to the one that is there already.
+   */
+  async takeIn(sha256: string, file: string, bytes: number): Promise<void> {
+    await this.#mutex.run(sha256, async () => {
+      const blob = this.#path(sha256);
+      try {
+        await link(file, blob);
+      } catch (error) {
+        if (hasCode(error, ...noLinkCodes)) return;
+        if (!hasCode(error, 'EEXIST')) throw error;
+        if ((await stat(blob)).ino === (await stat(file)).ino) return;
+        if ((await fileBytes(blob)) === bytes) {
+          await linkOrCopy(blob, `${file}.link`);
+          await rename(`${file}.link`, file);
+        } else {
+          // A blob of another size was damaged from outside: the fresh bytes replace it.
+          await link(file, `${file}.link`);
+          await rename(`${file}.link`, blob);
+        }
+      }
+    });
+  }
+
+  /** Waits until blobs that were taken in are on the disk under their names. */
+  async sync(): Promise<void> {
+    await syncFolder(this.#folder);
+  }
+
+  /** Removes a blob if nothing refers to it any more. */
+  async release(sha256: string): Promise<void> {
+    await this.#mutex.run(sha256, async () => {
+      const blob = this.#path(sha256);
+      let links: number;
+      try {
+        links = (await stat(blob)).nlink;
+      } catch (error) {
+        if (hasCode(error, 'ENOENT')) return;
+        throw error;
+      }
+      const note = join(this.#notes, sha256);
+      if (links > 1 || (await isFresh(note))) return;
+      await unlinkIfThere(blob);
+      await unlinkIfThere(note);
+    });
+  }
+
+  /** Removes every blob that nothing refers to, and whatever is not a blob. */
+  async collect(): Promise<void> {
+    for (const name of await namesIn(this.#folder)) {
+      if (isSha256(name)) await this.release(name);
+      else await unlinkIfThere(join(this.#folder, name));
+    }
+    for (const name of await namesIn(this.#notes)) {
+      if (!this.has(name)) await unlinkIfThere(join(this.#notes, name));
+    }
+  }
+
+  #path(sha256: string): string {
+    return join(this.#folder, sha256);
+  }
+}
+
+async function isFresh(note: string): Promise<boolean> {
+  try {
+    return Date.now() - (await stat(note)).mtimeMs < putKeepMs;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return false;
+    throw error;
+  }
+}
+
+async function linkOrCopy(from: string, to: string): Promise<void> {
+  await mkdir(dirname(to), { recursive: true });
+  try {
+    await link(from, to);
+  } catch (error) {
+    if (!hasCode(error, ...noLinkCodes)) throw error;
+    await copyFile(from, to, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
+  }
+}

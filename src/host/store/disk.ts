@@ -1,0 +1,185 @@
+/** Disk operations that survive a kill and a power cut, and streams that are hashed on their way to disk. */
+import { createHash, randomBytes } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { open, readdir, readFile, rename, rm, stat, unlink, type FileHandle } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { HostError } from '../errors.ts';
+
+export interface StreamedBytes {
+  /** Lower-case hex. */
+  readonly sha256: string;
+  readonly bytes: number;
+}
+
+/** Small chunks are joined up to this before they are written: fewer trips to the thread pool, little memory. */
+const writeBytesMin = 256 * 1024;
+
+/**
+ * Writes a stream to an open file, hashing it on the way. The next chunk is asked for only while less than
+ * `writeBytesMin` waits for the disk, so that a fast sender is held back. Throws HostError 'body-too-large' as soon as
+ * the stream passes `bytesMax`, 'disk-full', and whatever the stream throws.
+ */
+export async function pour(
+  handle: FileHandle,
+  stream: AsyncIterable<Uint8Array>,
+  bytesMax: number,
+  tooLarge = `the upload is over the limit of ${bytesMax} bytes`,
+): Promise<StreamedBytes> {
+  const hash = createHash('sha256');
+  let bytes = 0;
+  let waiting: Uint8Array[] = [];
+  let waitingBytes = 0;
+  for await (const chunk of stream) {
+    bytes += chunk.byteLength;
+    if (bytes > bytesMax) throw new HostError('body-too-large', tooLarge);
+    hash.update(chunk);
+    waiting.push(chunk);
+    waitingBytes += chunk.byteLength;
+    if (waitingBytes >= writeBytesMin) {
+      await writeAll(handle, waiting);
+      waiting = [];
+      waitingBytes = 0;
+    }
+  }
+  await writeAll(handle, waiting);
+  return { sha256: hash.digest('hex'), bytes };
+}
+
+async function writeAll(handle: FileHandle, chunks: readonly Uint8Array[]): Promise<void> {
+  const [only] = chunks;
+  if (only === undefined) return;
+  const joined = chunks.length === 1 ? only : Buffer.concat(chunks);
+  try {
+    let written = 0;
+    while (written < joined.byteLength) {
+      written += (await handle.write(joined, written, joined.byteLength - written)).bytesWritten;
+    }
+  } catch (error) {
+    throw diskError(error);
+  }
+}
+
+/**
+ * Streams into a new file at `path` and waits until it is on the disk. Leaves no file behind when it throws (see
+ * {@link pour}).
+ */
+export async function receiveFile(
+  path: string,
+  stream: AsyncIterable<Uint8Array>,
+  bytesMax: number,
+  tooLarge?: string,
+): Promise<StreamedBytes> {
+  const handle = await open(path, 'wx');
+  try {
+    const streamed = await pour(handle, stream, bytesMax, tooLarge);
+    await handle.sync();
+    await handle.close();
+    return streamed;
+  } catch (error) {
+    await handle.close().catch(() => undefined);
+    await unlinkIfThere(path);
+    throw diskError(error);
+  }
+}
+
+/** The sha256 and size of a file, read in pieces. */
+export async function hashFile(path: string): Promise<StreamedBytes> {
+  const hash = createHash('sha256');
+  let bytes = 0;
+  for await (const chunk of createReadStream(path, { highWaterMark: 1024 * 1024 }) as AsyncIterable<Buffer>) {
+    hash.update(chunk);
+    bytes += chunk.byteLength;
+  }
+  return { sha256: hash.digest('hex'), bytes };
+}
+
+/** Writes a new file and waits until it is on the disk. */
+export async function writeFileDurably(path: string, text: string): Promise<void> {
+  const handle = await open(path, 'wx');
+  try {
+    await handle.writeFile(text);
+    await handle.sync();
+  } catch (error) {
+    throw diskError(error);
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Replaces a file in one step, for caches: a reader sees the old text or the new, never a half. */
+export async function replaceFile(path: string, text: string): Promise<void> {
+  const temporary = join(dirname(path), `.${randomBytes(8).toString('hex')}.tmp`);
+  try {
+    await writeFileDurably(temporary, text);
+    await rename(temporary, path);
+  } catch (error) {
+    await unlinkIfThere(temporary);
+    throw diskError(error);
+  }
+}
+
+/** Waits until the names in a folder are on the disk, as they are now. */
+export async function syncFolder(path: string): Promise<void> {
+  const handle = await open(path, 'r');
+  try {
+    await handle.sync();
+  } catch (error) {
+    // Some network file systems know no fsync of a folder; they write names through.
+    if (!hasCode(error, 'EINVAL', 'ENOTSUP', 'EPERM')) throw diskError(error);
+  } finally {
+    await handle.close();
+  }
+}
+
+export async function removeTree(path: string): Promise<void> {
+  await rm(path, { recursive: true, force: true, maxRetries: 2 });
+}
+
+export async function unlinkIfThere(path: string): Promise<void> {
+  try {
+    await unlink(path);
+  } catch (error) {
+    if (!hasCode(error, 'ENOENT')) throw error;
+  }
+}
+
+/** Names in a folder, sorted; none when there is no such folder. */
+export async function namesIn(path: string): Promise<string[]> {
+  try {
+    return (await readdir(path)).sort();
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return [];
+    throw error;
+  }
+}
+
+export async function readTextIfThere(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return undefined;
+    throw error;
+  }
+}
+
+/** The size of a regular file, or undefined when there is none. */
+export async function fileBytes(path: string): Promise<number | undefined> {
+  try {
+    const found = await stat(path);
+    return found.isFile() ? found.size : undefined;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return undefined;
+    throw error;
+  }
+}
+
+export function hasCode(error: unknown, ...codes: string[]): boolean {
+  return error instanceof Error && 'code' in error && codes.includes(String(error.code));
+}
+
+/** A full disk or quota as HostError 'disk-full'; anything else as it is. */
+export function diskError(error: unknown): unknown {
+  return hasCode(error, 'ENOSPC', 'EDQUOT')
+    ? new HostError('disk-full', 'the disk of the model store is full', { cause: error })
+    : error;
+}

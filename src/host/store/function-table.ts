@@ -1,0 +1,88 @@
+/** Every version the host knows, in memory: the registry's synchronous reads stand on the path of each request. */
+import type { FunctionVersion, Registry, RegistryChange } from '../types.ts';
+import type { StoreLogger } from './types.ts';
+
+interface Row {
+  readonly value: FunctionVersion;
+  /** Order of publishing. */
+  readonly sequence: number;
+}
+
+interface Entry {
+  readonly rows: Map<string, Row>;
+  /** By sequence; the last is current. */
+  ordered: readonly FunctionVersion[];
+}
+
+export class FunctionTable implements Registry {
+  readonly #entries = new Map<string, Entry>();
+  readonly #listeners: ((change: RegistryChange) => void)[] = [];
+  readonly #logger: StoreLogger;
+  #names: readonly string[] = [];
+
+  constructor(logger: StoreLogger) {
+    this.#logger = logger;
+  }
+
+  names(): readonly string[] {
+    return this.#names;
+  }
+
+  versions(name: string): readonly FunctionVersion[] {
+    return this.#entries.get(name)?.ordered ?? [];
+  }
+
+  find(name: string, version?: string): FunctionVersion | undefined {
+    const entry = this.#entries.get(name);
+    return version === undefined ? entry?.ordered.at(-1) : entry?.rows.get(version)?.value;
+  }
+
+  onChange(listener: (change: RegistryChange) => void): void {
+    this.#listeners.push(listener);
+  }
+
+  /** Adds a version or replaces it. The highest sequence of a name is its current version. */
+  set(value: FunctionVersion, sequence: number): void {
+    let entry = this.#entries.get(value.name);
+    if (entry === undefined) {
+      entry = { rows: new Map(), ordered: [] };
+      this.#entries.set(value.name, entry);
+      this.#names = [...this.#entries.keys()].sort();
+    }
+    const before = entry.rows.get(value.version)?.value;
+    entry.rows.set(value.version, { value, sequence });
+    entry.ordered = inOrder(entry.rows);
+    this.#tell({ before, after: value });
+  }
+
+  delete(name: string, version: string): void {
+    const entry = this.#entries.get(name);
+    const before = entry?.rows.get(version)?.value;
+    if (entry === undefined || before === undefined) return;
+    entry.rows.delete(version);
+    entry.ordered = inOrder(entry.rows);
+    if (entry.rows.size === 0) {
+      this.#entries.delete(name);
+      this.#names = [...this.#entries.keys()].sort();
+    }
+    this.#tell({ before, after: undefined });
+  }
+
+  #tell(change: RegistryChange): void {
+    for (const listener of this.#listeners) {
+      try {
+        listener(change);
+      } catch (error) {
+        // One listener's defect must neither undo a publication nor keep the others from hearing of it.
+        this.#logger.error(
+          { err: error, function: (change.after ?? change.before)?.key },
+          'a registry listener failed',
+        );
+      }
+    }
+  }
+}
+
+function inOrder(rows: ReadonlyMap<string, Row>): FunctionVersion[] {
+  return [...rows.values()].sort((left, right) => left.sequence - right.sequence).map(({ value }) => value);
+}

@@ -1,0 +1,174 @@
+/** Handlers become one JavaScript module each: bundled from TypeScript or JavaScript by esbuild, checked for exports. */
+import { createHash } from 'node:crypto';
+import { access, readFile, realpath } from 'node:fs/promises';
+import { createRequire, isBuiltin } from 'node:module';
+import { dirname, isAbsolute, join, relative, resolve, sep } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { BuildFailure, Loader, Message, Metafile, Plugin } from 'esbuild';
+import { namesIn, replaceFile, unlinkIfThere } from './disk.ts';
+
+/** What became of a function's handler. */
+export type HandlerOutcome =
+  | { readonly status: 'none' }
+  | { readonly status: 'compiled'; readonly path: string }
+  | { readonly status: 'broken'; readonly reason: string };
+
+export interface HandlerSource {
+  readonly functionName: string;
+  readonly functionFolder: string;
+  /** As function.json names it. */
+  readonly handler: string;
+}
+
+let compiling = 0;
+
+/**
+ * Compiles a handler into `handlersFolder`, under a name that changes with the code, so that an edited handler is
+ * another module to whoever imports it. Problems of the handler itself are an outcome, not an exception.
+ */
+export async function compileHandler(source: HandlerSource, handlersFolder: string): Promise<HandlerOutcome> {
+  const { functionFolder, handler } = source;
+  const entry = resolve(functionFolder, handler);
+  if (isAbsolute(handler) || !isInside(functionFolder, entry)) return leavesFolder(handler);
+  try {
+    await access(entry);
+  } catch {
+    return { status: 'broken', reason: `handler '${handler}' does not exist` };
+  }
+  if (!isInside(await realpath(functionFolder), await realpath(entry))) return leavesFolder(handler);
+
+  const esbuild = await import('esbuild');
+  compiling++;
+  try {
+    const result = await esbuild.build({
+      entryPoints: [entry],
+      absWorkingDir: resolve(functionFolder),
+      outfile: join(resolve(functionFolder), 'handler.mjs'),
+      write: false,
+      bundle: true,
+      platform: 'node',
+      format: 'esm',
+      target: 'node20',
+      sourcemap: 'inline',
+      metafile: true,
+      logLevel: 'silent',
+      define: moduleLocation,
+      plugins: [keepModuleLocation(), externalWhereResolvable(handlersFolder)],
+    });
+    const [output] = result.outputFiles;
+    const described = Object.values(result.metafile.outputs)[0];
+    if (output === undefined || described === undefined) throw new Error('esbuild made no output');
+    const missing = missingExports(described.exports);
+    if (missing !== undefined) return { status: 'broken', reason: `handler '${handler}' ${missing}` };
+    const code = bundlesCommonJs(result.metafile) ? requireForCommonJs + output.text : output.text;
+    const hash = createHash('sha256').update(code).digest('hex').slice(0, 16);
+    const path = join(resolve(handlersFolder), `${source.functionName}-${hash}.mjs`);
+    await replaceFile(path, code);
+    return { status: 'compiled', path };
+  } catch (error) {
+    const [first] = isBuildFailure(error) ? error.errors : [];
+    if (first === undefined) throw error;
+    return { status: 'broken', reason: `handler '${handler}' does not compile: ${describe(first)}` };
+  } finally {
+    compiling--;
+    // esbuild keeps a service process for the next build, which may never come.
+    if (compiling === 0) await esbuild.stop();
+  }
+}
+
+/** Removes compiled handlers that are not in `inUse` (absolute paths). */
+export async function removeOtherHandlers(handlersFolder: string, inUse: ReadonlySet<string>): Promise<void> {
+  for (const name of await namesIn(handlersFolder)) {
+    const path = join(resolve(handlersFolder), name);
+    if (!inUse.has(path)) await unlinkIfThere(path);
+  }
+}
+
+/** A default export is taken on trust: what it holds shows only when it runs. */
+function missingExports(exported: readonly string[]): string | undefined {
+  const missing = ['preprocess', 'postprocess'].filter((name) => !exported.includes(name));
+  if (missing.length === 0 || exported.includes('default')) return undefined;
+  return `does not export ${missing.join(' and ')}`;
+}
+
+function leavesFolder(handler: string): HandlerOutcome {
+  return { status: 'broken', reason: `handler '${handler}' is outside the function's folder` };
+}
+
+function isInside(folder: string, path: string): boolean {
+  const way = relative(folder, path);
+  return way !== '' && way !== '..' && !way.startsWith(`..${sep}`) && !isAbsolute(way);
+}
+
+function isBuildFailure(error: unknown): error is BuildFailure {
+  return error instanceof Error && 'errors' in error && Array.isArray(error.errors);
+}
+
+function describe({ text, location }: Message): string {
+  return location === null ? text : `${location.file}:${location.line}:${location.column + 1}: ${text}`;
+}
+
+/**
+ * A bundle lies in the data folder, but a handler that reads a word list beside itself looks where its source is. So
+ * import.meta's places become names that each source file declares for itself.
+ */
+const moduleLocation = {
+  'import.meta.url': '__handlerModuleUrl',
+  'import.meta.filename': '__handlerModuleFilename',
+  'import.meta.dirname': '__handlerModuleDirname',
+};
+
+const loaders: Readonly<Record<string, Loader>> = { ts: 'ts', mts: 'ts', cts: 'ts', js: 'js', mjs: 'js', cjs: 'js' };
+
+function keepModuleLocation(): Plugin {
+  return {
+    name: 'keep-module-location',
+    setup(build) {
+      build.onLoad({ filter: /\.[cm]?[jt]s$/ }, async ({ path }) => {
+        const contents = await readFile(path, 'utf8');
+        const loader = loaders[path.slice(path.lastIndexOf('.') + 1)];
+        if (loader === undefined || !contents.includes('import.meta')) return undefined;
+        const declared = [
+          `__handlerModuleUrl=${JSON.stringify(pathToFileURL(path).href)}`,
+          `__handlerModuleFilename=${JSON.stringify(path)}`,
+          `__handlerModuleDirname=${JSON.stringify(dirname(path))}`,
+        ];
+        // On the first line, so that line numbers stay what the author sees.
+        return { contents: `const ${declared.join(',')};${contents}`, loader };
+      });
+    },
+  };
+}
+
+/**
+ * A package that Node finds from the bundle's own place stays an import (native add-ons cannot be bundled); one that
+ * only the function's folder has is bundled.
+ */
+function externalWhereResolvable(handlersFolder: string): Plugin {
+  const { resolve: resolveFromBundle } = createRequire(join(resolve(handlersFolder), 'handler.mjs'));
+  return {
+    name: 'external-where-resolvable',
+    setup(build) {
+      build.onResolve({ filter: /^[^./]/ }, ({ path, kind, resolveDir }) => {
+        if (kind === 'entry-point' || isAbsolute(path)) return undefined;
+        if (isBuiltin(path)) return { path, external: true };
+        try {
+          const fromBundle = resolveFromBundle(path);
+          // The same file, or the folder's own version of the package counts.
+          const fromSource = createRequire(join(resolveDir, 'handler.mjs')).resolve(path);
+          return fromBundle === fromSource ? { path, external: true } : undefined;
+        } catch {
+          return undefined; // esbuild bundles it, or says that it does not exist.
+        }
+      });
+    },
+  };
+}
+
+const requireForCommonJs =
+  "import { createRequire as __createRequire } from 'node:module'; const require = __createRequire(import.meta.url);\n";
+
+/** Bundled CommonJS may require Node's own modules, for which an ES module has no `require`. */
+function bundlesCommonJs({ inputs }: Metafile): boolean {
+  return Object.values(inputs).some(({ format }) => format === 'cjs');
+}

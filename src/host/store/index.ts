@@ -1,0 +1,14 @@
+/** Functions on disk: the model store, function.json, handlers and the validator. */
+export { createModelStore } from './store.ts';
+export { createValidator, type Validator, type ValidatorOptions } from './validator.ts';
+export type { ModelStoreOptions, StoreLogger } from './types.ts';
+export type { ValidatedModel, ValidateModel } from './validation.ts';
+export {
+  parseDurationMs,
+  parseFolderSettings,
+  parseUploadSettings,
+  resolveSettings,
+  type Duration,
+  type GivenSettings,
+} from './settings.ts';
+export { checkFunctionName, checkVersion, isFunctionName, isVersion } from './names.ts';

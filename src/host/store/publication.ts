@@ -1,0 +1,123 @@
+/** One upload on its way: files streamed into a staging folder, then handed over for the switch, or dropped. */
+import { mkdir } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { HostError } from '../errors.ts';
+import type { FunctionVersion, Publication } from '../types.ts';
+import type { BlobStore } from './blobs.ts';
+import { hasCode, receiveFile, removeTree } from './disk.ts';
+import { checkFilename, checkSha256, quoted } from './names.ts';
+import type { StoredFile } from './version-record.ts';
+
+export type Published = Awaited<ReturnType<Publication['commit']>>;
+
+/** What a finished upload hands over. */
+export interface StagedUpload {
+  readonly name: string;
+  /** As asked for in the beginning. */
+  readonly version: string | undefined;
+  readonly folder: string;
+  readonly files: readonly StoredFile[];
+}
+
+export interface StagedPublicationOptions {
+  readonly name: string;
+  readonly version: string | undefined;
+  /** Exists, and is empty. */
+  readonly folder: string;
+  /** For all files of the upload together. */
+  readonly bytesMax: number;
+  readonly blobs: BlobStore;
+  /** Checks the upload and moves its folder into place. */
+  readonly publish: (staged: StagedUpload, settings: unknown) => Promise<Published>;
+  /** Called once, when the upload is over either way and its folder is gone. */
+  readonly onEnd: () => void;
+}
+
+/** More files than any model has; each costs a few system calls under the lock of its function. */
+const filesMax = 1024;
+
+export class StagedPublication implements Publication {
+  readonly #options: StagedPublicationOptions;
+  readonly #files = new Map<string, StoredFile>();
+  #bytes = 0;
+  #state: 'open' | 'failed' | 'committing' | 'ended' = 'open';
+  #commit: Promise<{ readonly version: FunctionVersion; readonly created: boolean }> | undefined;
+
+  constructor(options: StagedPublicationOptions) {
+    this.#options = options;
+  }
+
+  async writeFile(filename: string, stream: AsyncIterable<Uint8Array>): Promise<void> {
+    const { bytesMax } = this.#options;
+    await this.#addFile(filename, async (path) => {
+      const left = bytesMax - this.#bytes;
+      const streamed = await receiveFile(path, stream, left, `the upload is over the limit of ${bytesMax} bytes`);
+      this.#bytes += streamed.bytes;
+      return streamed;
+    });
+  }
+
+  async useBlob(filename: string, sha256: string): Promise<void> {
+    checkSha256(sha256);
+    await this.#addFile(filename, async (path) => ({ sha256, bytes: await this.#options.blobs.takeOut(sha256, path) }));
+  }
+
+  async commit(settings: unknown): Promise<Published> {
+    this.#mustBeOpen();
+    this.#state = 'committing';
+    const { name, version, folder, publish } = this.#options;
+    this.#commit = publish({ name, version, folder, files: [...this.#files.values()] }, settings);
+    try {
+      return await this.#commit;
+    } finally {
+      await this.#end();
+    }
+  }
+
+  async abort(): Promise<void> {
+    if (this.#state === 'ended') return;
+    // A switch under way is finished: half of it cannot be taken back.
+    if (this.#commit === undefined) await this.#end();
+    else await this.#commit.catch(() => undefined);
+  }
+
+  async #addFile(
+    filename: string,
+    fill: (path: string) => Promise<{ readonly sha256: string; readonly bytes: number }>,
+  ): Promise<void> {
+    this.#mustBeOpen();
+    checkFilename(filename);
+    if (this.#files.has(filename)) {
+      throw new HostError('bad-request', `the upload brings the file ${quoted(filename)} twice`);
+    }
+    if (this.#files.size === filesMax) {
+      throw new HostError('bad-request', `the upload brings more than ${filesMax} files`);
+    }
+    const path = join(this.#options.folder, filename);
+    try {
+      await mkdir(dirname(path), { recursive: true });
+      const filled = await fill(path);
+      this.#mustBeOpen();
+      this.#files.set(filename, { name: filename, ...filled });
+    } catch (error) {
+      // A file is missing now, so that nothing of this upload can be published any more.
+      if (this.#state === 'open') this.#state = 'failed';
+      if (hasCode(error, 'EEXIST', 'ENOTDIR', 'EISDIR')) {
+        throw new HostError('bad-request', `the file name ${quoted(filename)} is a folder of another file's name`);
+      }
+      throw error;
+    }
+  }
+
+  #mustBeOpen(): void {
+    if (this.#state === 'open') return;
+    throw new HostError('bad-request', 'the upload is incomplete or over, and takes nothing more');
+  }
+
+  async #end(): Promise<void> {
+    if (this.#state === 'ended') return;
+    this.#state = 'ended';
+    await removeTree(this.#options.folder);
+    this.#options.onEnd();
+  }
+}

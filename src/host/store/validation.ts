@@ -1,0 +1,99 @@
+/** What a validation finds, how it travels and where it is remembered. */
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import type { ModelMetadata, TensorSpec } from '../types.ts';
+import { fileBytes, namesIn, readTextIfThere, replaceFile, unlinkIfThere } from './disk.ts';
+import { isSha256 } from './names.ts';
+
+export interface ValidatedModel {
+  readonly metadata: ModelMetadata;
+  /** Files of external data that the model names, relative to its folder. */
+  readonly externalFiles: readonly string[];
+}
+
+/** Opens a model where it can do no harm. Throws HostError 'model-refused' with the reason. */
+export type ValidateModel = (modelPath: string) => Promise<ValidatedModel>;
+
+/** JSON writes undefined in an array as null; this puts the `dimensionNames` back. */
+export function reviveMetadata(json: ModelMetadata): ModelMetadata {
+  return { ...json, inputs: json.inputs.map(reviveSpec), outputs: json.outputs.map(reviveSpec) };
+}
+
+function reviveSpec(spec: TensorSpec): TensorSpec {
+  return { ...spec, dimensionNames: spec.dimensionNames.map((name: string | null | undefined) => name ?? undefined) };
+}
+
+interface CacheEntry {
+  readonly checkedBy: string;
+  readonly metadata: ModelMetadata;
+  readonly externalFiles: readonly { readonly name: string; readonly bytes: number }[];
+}
+
+/**
+ * Remembers accepted models by the sha256 of the model file, in one small file each, so that a restart need not open
+ * them again. A refusal is not remembered: it may have been a lack of memory or time.
+ */
+export class Validations {
+  readonly #folder: string;
+  readonly #validate: ValidateModel;
+  /** Another ONNX Runtime may know other operators, so that its verdicts are its own. */
+  readonly #checkedBy: string;
+
+  constructor(folder: string, validate: ValidateModel, checkedBy: string = validatorName()) {
+    this.#folder = folder;
+    this.#validate = validate;
+    this.#checkedBy = checkedBy;
+  }
+
+  /** The verdict that is remembered, as long as the external data lies beside the model as it did. */
+  async recall(modelPath: string, modelSha256: string): Promise<ValidatedModel | undefined> {
+    const text = await readTextIfThere(this.#path(modelSha256));
+    if (text === undefined) return undefined;
+    try {
+      const entry = JSON.parse(text) as CacheEntry;
+      if (entry.checkedBy !== this.#checkedBy) return undefined;
+      for (const { name, bytes } of entry.externalFiles) {
+        if ((await fileBytes(join(dirname(modelPath), name))) !== bytes) return undefined;
+      }
+      return {
+        metadata: reviveMetadata(entry.metadata),
+        externalFiles: entry.externalFiles.map(({ name }) => name),
+      };
+    } catch {
+      return undefined; // Not one of ours, or damaged: validating again replaces it.
+    }
+  }
+
+  /** The verdict that is remembered, or else a new one. Throws HostError 'model-refused'. */
+  async check(modelPath: string, modelSha256: string): Promise<ValidatedModel> {
+    const known = await this.recall(modelPath, modelSha256);
+    if (known !== undefined) return known;
+    const validated = await this.#validate(modelPath);
+    const externalFiles = await Promise.all(
+      validated.externalFiles.map(async (name) => ({
+        name,
+        bytes: (await fileBytes(join(dirname(modelPath), name))) ?? 0,
+      })),
+    );
+    const entry: CacheEntry = { checkedBy: this.#checkedBy, metadata: validated.metadata, externalFiles };
+    await replaceFile(this.#path(modelSha256), `${JSON.stringify(entry)}\n`);
+    return validated;
+  }
+
+  /** Forgets every model that is not in `known`. */
+  async keepOnly(known: ReadonlySet<string>): Promise<void> {
+    for (const file of await namesIn(this.#folder)) {
+      const sha256 = file.replace(/\.json$/, '');
+      if (!isSha256(sha256) || !known.has(sha256)) await unlinkIfThere(join(this.#folder, file));
+    }
+  }
+
+  #path(modelSha256: string): string {
+    return join(this.#folder, `${modelSha256}.json`);
+  }
+}
+
+function validatorName(): string {
+  const { version } = createRequire(import.meta.url)('onnxruntime-node/package.json') as { version: string };
+  return `onnxruntime ${version}, checks 1`;
+}

@@ -1,0 +1,134 @@
+/** `version.json`: what a published version is, beside its files in `functions/<name>/<version>/`. */
+import { join } from 'node:path';
+import type { HostConfig } from '../config.ts';
+import type { FunctionVersion, ModelMetadata, VersionState } from '../types.ts';
+import { fileBytes, readTextIfThere } from './disk.ts';
+import type { FolderFunction } from './folder-functions.ts';
+import { isSha256, uploadedModel, versionFile } from './names.ts';
+import { resolveSettings, type GivenSettings } from './settings.ts';
+import { reviveMetadata } from './validation.ts';
+
+export interface StoredFile {
+  /** Relative to the version's folder, with '/' between parts. */
+  readonly name: string;
+  readonly sha256: string;
+  readonly bytes: number;
+}
+
+/** The content of `version.json`. */
+export interface VersionRecord {
+  readonly format: 1;
+  readonly name: string;
+  readonly version: string;
+  /** Rises with every publication of this store; the highest of a name is current. */
+  readonly sequence: number;
+  readonly publishedAtMs: number;
+  /** As given: what it leaves out follows the host's defaults, today's and tomorrow's. */
+  readonly settings: GivenSettings;
+  /** The model first. */
+  readonly files: readonly StoredFile[];
+  readonly metadata: ModelMetadata;
+}
+
+/** A published version as `start` finds it. */
+export type LoadedRecord =
+  | { readonly status: 'whole'; readonly record: VersionRecord }
+  /** Its files are not what the record says. */
+  | { readonly status: 'damaged'; readonly record: VersionRecord; readonly reason: string }
+  /** Nothing is known but its name. */
+  | { readonly status: 'unreadable'; readonly reason: string };
+
+export async function loadRecord(folder: string, name: string, version: string): Promise<LoadedRecord> {
+  const text = await readTextIfThere(join(folder, versionFile));
+  if (text === undefined) return { status: 'unreadable', reason: `its ${versionFile} is missing` };
+  const record = parseRecord(text);
+  if (record === undefined || record.name !== name || record.version !== version) {
+    return { status: 'unreadable', reason: `its ${versionFile} is damaged` };
+  }
+  for (const file of record.files) {
+    const bytes = await fileBytes(join(folder, file.name));
+    if (bytes === undefined) return { status: 'damaged', record, reason: `its file '${file.name}' is missing` };
+    if (bytes !== file.bytes) {
+      const reason = `its file '${file.name}' has ${bytes} bytes, but ${file.bytes} were published`;
+      return { status: 'damaged', record, reason };
+    }
+  }
+  return { status: 'whole', record };
+}
+
+/** `version.json` as a record; undefined when it is not one. */
+function parseRecord(text: string): VersionRecord | undefined {
+  try {
+    const record = JSON.parse(text) as VersionRecord;
+    const readable =
+      record.format === 1 &&
+      typeof record.name === 'string' &&
+      typeof record.version === 'string' &&
+      Number.isSafeInteger(record.sequence) &&
+      Number.isFinite(record.publishedAtMs) &&
+      typeof record.settings === 'object' &&
+      record.files[0]?.name === uploadedModel &&
+      record.files.every(({ name, sha256, bytes }) => typeof name === 'string' && isSha256(sha256) && bytes >= 0);
+    return readable ? { ...record, metadata: reviveMetadata(record.metadata) } : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * The registry's view of an upload. A folder function of the same name lends it its handler, and what the upload's own
+ * settings leave out.
+ */
+export function uploadedVersion(
+  loaded: Exclude<LoadedRecord, { status: 'unreadable' }>,
+  folder: string,
+  defaults: HostConfig['defaults'],
+  shipped: FolderFunction | undefined,
+): FunctionVersion {
+  const { name, version, settings, files, metadata, publishedAtMs } = loaded.record;
+  const handler = shipped?.handler ?? { status: 'none' };
+  const state: VersionState =
+    loaded.status === 'damaged'
+      ? { status: 'unavailable', reason: loaded.reason }
+      : handler.status === 'broken'
+        ? { status: 'unavailable', reason: handler.reason }
+        : { status: 'ready' };
+  return {
+    name,
+    version,
+    key: `${name}@${version}`,
+    source: 'upload',
+    settings: resolveSettings(settings, defaults, shipped?.given),
+    modelPath: join(folder, uploadedModel),
+    modelSha256: files[0]?.sha256 ?? '',
+    modelBytes: files.reduce((total, { bytes }) => total + bytes, 0),
+    handlerPath: handler.status === 'compiled' ? handler.path : undefined,
+    publishedAtMs,
+    metadata,
+    state,
+  };
+}
+
+/** The registry's view of a version of which only the name is known. */
+export function unreadableVersion(
+  name: string,
+  version: string,
+  folder: string,
+  defaults: HostConfig['defaults'],
+  reason: string,
+): FunctionVersion {
+  return {
+    name,
+    version,
+    key: `${name}@${version}`,
+    source: 'upload',
+    settings: resolveSettings({}, defaults),
+    modelPath: join(folder, uploadedModel),
+    modelSha256: '',
+    modelBytes: 0,
+    handlerPath: undefined,
+    publishedAtMs: 0,
+    metadata: undefined,
+    state: { status: 'unavailable', reason },
+  };
+}

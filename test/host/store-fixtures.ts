@@ -1,0 +1,125 @@
+/** Model stores on temporary folders, and models that a test validator accepts. */
+import { createHash } from 'node:crypto';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { HostError } from '../../src/host/errors.ts';
+import { createModelStore, type ModelStoreOptions, type ValidatedModel } from '../../src/host/store/index.ts';
+import type { ModelStore, Publication } from '../../src/host/types.ts';
+
+export const defaults = { sloMs: 200, handlerMs: 1000, loadMs: 60_000, inferMs: 30_000 };
+
+/** What a fixture model weighs to the validator: the store itself never looks into a model. */
+export const metadata: ValidatedModel['metadata'] = {
+  inputs: [{ name: 'x', datatype: 'FP32', shape: [-1, 4], dimensionNames: ['batch', undefined] }],
+  outputs: [{ name: 'y', datatype: 'FP32', shape: [-1, 2], dimensionNames: ['batch', undefined] }],
+  opset: 17,
+  producer: 'fixture',
+  nodeCount: 1,
+  parameterCount: 8,
+  weightBytes: 32,
+};
+
+export interface LogLine {
+  readonly level: 'info' | 'warn' | 'error';
+  readonly fields: object;
+  readonly message: string;
+}
+
+export interface StoreFixture {
+  readonly root: string;
+  readonly dataDir: string;
+  readonly functionsDir: string;
+  readonly log: LogLine[];
+  /** Model paths that the validator was asked about, in order. */
+  readonly validated: string[];
+  /** Another store on the same folders, as after a restart. Not started. */
+  again(changes?: Partial<ModelStoreOptions>): ModelStore;
+  writeFunction(name: string, files: Readonly<Record<string, string | Uint8Array | object>>): void;
+  [Symbol.dispose](): void;
+}
+
+/** A temporary store whose validator accepts everything, until `validate` in `changes` says otherwise. */
+export function storeFixture(changes: Partial<ModelStoreOptions> = {}): StoreFixture {
+  const root = mkdtempSync(join(tmpdir(), 'turntable-store-'));
+  const dataDir = join(root, 'data');
+  const functionsDir = join(root, 'functions');
+  mkdirSync(functionsDir);
+  const log: LogLine[] = [];
+  const validated: string[] = [];
+  const logger: ModelStoreOptions['logger'] = {
+    info: (fields, message) => void log.push({ level: 'info', fields, message }),
+    warn: (fields, message) => void log.push({ level: 'warn', fields, message }),
+    error: (fields, message) => void log.push({ level: 'error', fields, message }),
+  };
+  return {
+    root,
+    dataDir,
+    functionsDir,
+    log,
+    validated,
+    again(more = {}) {
+      return createModelStore({
+        dataDir,
+        functionsDir,
+        defaults,
+        limits: { uploadBytesMax: 1_000_000 },
+        validate: async (modelPath) => {
+          validated.push(modelPath);
+          return await Promise.resolve({ metadata, externalFiles: [] });
+        },
+        logger,
+        ...changes,
+        ...more,
+      });
+    },
+    writeFunction(name, files) {
+      for (const [file, content] of Object.entries(files)) {
+        const path = join(functionsDir, name, file);
+        mkdirSync(dirname(path), { recursive: true });
+        const raw = typeof content === 'string' || content instanceof Uint8Array;
+        writeFileSync(path, raw ? content : JSON.stringify(content));
+      }
+    },
+    [Symbol.dispose]() {
+      rmSync(root, { recursive: true, force: true });
+    },
+  };
+}
+
+export function sha256(content: string | Uint8Array): string {
+  return createHash('sha256').update(content).digest('hex');
+}
+
+/** `content` as a stream of small chunks; throws `error` at its end when one is given. */
+export async function* streamOf(content: string | Uint8Array, error?: Error): AsyncGenerator<Uint8Array> {
+  const bytes = Buffer.from(content);
+  const step = Math.max(1, Math.ceil(bytes.byteLength / 5));
+  for (let at = 0; at < bytes.byteLength; at += step) {
+    yield await Promise.resolve(bytes.subarray(at, at + step));
+  }
+  if (error !== undefined) throw error;
+}
+
+/** Publishes `content` as model.onnx in one go. */
+export async function publish(
+  store: ModelStore,
+  name: string,
+  content: string | Uint8Array,
+  options: { version?: string; settings?: object } = {},
+): ReturnType<Publication['commit']> {
+  const publication = await store.beginPublish(name, options.version);
+  await publication.writeFile('model.onnx', streamOf(content));
+  return await publication.commit(options.settings);
+}
+
+/** What `work` throws; a test that expects an error and meets none has failed. */
+export async function failureOf(work: Promise<unknown>): Promise<HostError> {
+  try {
+    await work;
+  } catch (error) {
+    if (error instanceof HostError) return error;
+    throw error;
+  }
+  throw new Error('it was expected to fail, but did not');
+}
