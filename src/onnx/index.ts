@@ -6,6 +6,12 @@ export { externalFiles } from './external-files.ts';
 export { parseModel, readModel, type ReadOptions } from './read.ts';
 export { serializeModel, writeModel, type ExternalLayout, type WriteOptions, type Written } from './write.ts';
 export { tensorByteLength, tensorBytes, tensorElementCount } from './tensor-data.ts';
+export { checkModel, type CheckOptions } from './check.ts';
+export { describeModel, type ModelMetadata, type TensorSpec } from './describe.ts';
+export { Graph, type GraphNode, type ValueShape, type ValueType } from './graph.ts';
+export { layers, type Layer, type LayerKind } from './layers.ts';
+export { extract, type Cut, type ExtractOptions } from './extract.ts';
+export type { Weight } from './weight.ts';
 export {
   GraphBuilder,
   GraphBuilderError,

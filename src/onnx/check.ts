@@ -1,0 +1,166 @@
+/** The structural checks that ONNX asks of a model and that matter before a host trusts it. */
+import { OnnxError } from './error.ts';
+import { checkExternal, externalReference, isExternal } from './external-data.ts';
+import { allNodes, nestedGraphs, sparseName } from './scope.ts';
+import { checkTensorData, tensorByteLength, tensorsOfModel } from './tensor-data.ts';
+import { AttributeType, type AttributeProto, type GraphProto, type ModelProto, type NodeProto } from './types.ts';
+
+const bad = (message: string): OnnxError => new OnnxError('bad-model', message);
+
+const normalDomain = (domain: string): string => (domain === 'ai.onnx' ? '' : domain);
+
+/** How an error names a node. */
+function label(node: NodeProto, index: number): string {
+  return node.name === '' ? `node ${index} (${node.opType || 'no operator'})` : `node '${node.name}' (${node.opType})`;
+}
+
+const valueFieldOf: Readonly<Record<number, keyof AttributeProto>> = {
+  [AttributeType.TENSOR]: 't',
+  [AttributeType.GRAPH]: 'g',
+  [AttributeType.SPARSE_TENSOR]: 'sparseTensor',
+  [AttributeType.TYPE_PROTO]: 'tp',
+};
+
+function checkAttributes(node: NodeProto, index: number, inFunction: boolean): void {
+  const names = new Set<string>();
+  for (const attribute of node.attribute) {
+    if (attribute.name === '') throw bad(`${label(node, index)} has an attribute without a name`);
+    if (names.has(attribute.name)) throw bad(`${label(node, index)} has the attribute '${attribute.name}' twice`);
+    names.add(attribute.name);
+    if (attribute.refAttrName !== undefined && attribute.refAttrName !== '') {
+      if (inFunction) continue;
+      throw bad(`${label(node, index)} takes the attribute '${attribute.name}' from a function, but is in none`);
+    }
+    const field = valueFieldOf[attribute.type];
+    if (field !== undefined && attribute[field] === undefined) {
+      throw bad(`the attribute '${attribute.name}' of ${label(node, index)} has no value`);
+    }
+  }
+}
+
+interface Scope {
+  /** Values of the graphs around this one. */
+  readonly outer: ReadonlySet<string>;
+  readonly domains: ReadonlySet<string>;
+  readonly inFunction: boolean;
+  /** How an error names the graph: '' is the main graph. */
+  readonly within: string;
+}
+
+function checkNodes(nodes: readonly NodeProto[], known: Set<string>, scope: Scope): void {
+  const { within, domains, inFunction } = scope;
+  const makers = new Map<string, number>();
+  for (const [index, { output }] of nodes.entries()) {
+    for (const name of output) if (name !== '' && !makers.has(name)) makers.set(name, index);
+  }
+  for (const [index, node] of nodes.entries()) {
+    if (node.opType === '') throw bad(`${label(node, index)}${within} names no operator`);
+    if (!domains.has(normalDomain(node.domain))) {
+      const domain = node.domain === '' ? 'ai.onnx' : node.domain;
+      throw bad(`${label(node, index)}${within} is of the domain '${domain}', which the model does not import`);
+    }
+    checkAttributes(node, index, inFunction);
+    for (const name of node.input) {
+      if (name === '' || known.has(name)) continue;
+      const maker = makers.get(name);
+      if (maker === undefined) throw bad(`${label(node, index)}${within} takes '${name}', which nothing makes`);
+      throw bad(`${label(node, index)}${within} takes '${name}' before ${label(nodes[maker]!, maker)} makes it`);
+    }
+    for (const graph of nestedGraphs(node)) {
+      checkGraph(graph, { ...scope, outer: known, within: ` in a graph of ${label(node, index)}${within}` });
+    }
+    for (const name of node.output) {
+      if (name === '') continue;
+      if (known.has(name)) throw bad(`${label(node, index)}${within} makes '${name}', which exists already`);
+      known.add(name);
+    }
+  }
+}
+
+function checkGraph(graph: GraphProto, scope: Scope): void {
+  const { outer, within } = scope;
+  const nested = within !== '';
+  const known = new Set(outer);
+  const inputs = new Set<string>();
+  for (const { name, type } of graph.input) {
+    if (name === '') throw bad(`an input of the graph${within} has no name`);
+    if (known.has(name)) throw bad(`the input '${name}'${within} is given twice`);
+    if (!nested && type === undefined) throw bad(`the input '${name}' has no type`);
+    known.add(name);
+    inputs.add(name);
+  }
+  const initialized = new Set<string>();
+  const names = [
+    ...graph.initializer.map(({ name }) => name),
+    ...(graph.sparseInitializer ?? []).map((sparse) => sparseName(sparse)),
+  ];
+  for (const name of names) {
+    if (name === '') throw bad(`an initializer${within} has no name`);
+    if (initialized.has(name)) throw bad(`the initializer '${name}'${within} is given twice`);
+    // An initializer with an input of its name is that input's default.
+    if (known.has(name) && !inputs.has(name)) throw bad(`the initializer '${name}'${within} hides another value`);
+    initialized.add(name);
+    known.add(name);
+  }
+  checkNodes(graph.node, known, scope);
+  if (!nested && graph.output.length === 0) throw bad('the graph has no output');
+  const outputs = new Set<string>();
+  for (const { name } of graph.output) {
+    if (!known.has(name)) throw bad(`the output '${name}'${within} is made by nothing`);
+    if (!nested && outputs.has(name)) throw bad(`the output '${name}' is given twice`);
+    outputs.add(name);
+  }
+}
+
+export interface CheckOptions {
+  /** The model's folder: external data is then looked for, and its size checked. Without it only its entries are. */
+  readonly modelDir?: string;
+}
+
+/**
+ * Throws {@link OnnxError} unless the model is well formed: operator sets imported, each value made once and before it is
+ * used (nested graphs and functions included), outputs made by something, and every tensor with as many bytes as its
+ * dimensions take. The message names the node, value or tensor. Operators and their types are ONNX Runtime's to judge.
+ */
+export function checkModel(model: ModelProto, { modelDir }: CheckOptions = {}): void {
+  if (model.irVersion < 1n) throw bad('the model says no IR version');
+  if (model.opsetImport.length === 0) throw bad('the model imports no operator set');
+  const domains = new Set<string>();
+  for (const { domain, version } of model.opsetImport) {
+    const name = normalDomain(domain);
+    if (domains.has(name)) throw bad(`the model imports the operator set '${name || 'ai.onnx'}' twice`);
+    if (version < 1n) throw bad(`the model imports version ${version} of the operator set '${name || 'ai.onnx'}'`);
+    domains.add(name);
+  }
+
+  const functionNames = new Set<string>();
+  for (const body of model.functions ?? []) {
+    const within = ` in the function '${body.domain}.${body.name}'`;
+    const key = JSON.stringify([body.domain, body.name, body.overload ?? '']);
+    if (functionNames.has(key)) throw bad(`the function '${body.domain}.${body.name}' is given twice`);
+    functionNames.add(key);
+    const imported = new Set(body.opsetImport.map(({ domain }) => normalDomain(domain)));
+    imported.add(normalDomain(body.domain));
+    const known = new Set(body.input);
+    checkNodes(body.node, known, { outer: known, domains: imported, inFunction: true, within });
+    for (const name of body.output) {
+      if (!known.has(name)) throw bad(`the output '${name}'${within} is made by nothing`);
+    }
+  }
+
+  checkGraph(model.graph, { outer: new Set(), domains, inFunction: false, within: '' });
+
+  for (const tensor of tensorsOfModel(model)) {
+    checkTensorData(tensor);
+    if (!isExternal(tensor)) continue;
+    if (modelDir === undefined) externalReference(tensor);
+    else checkExternal(tensor, tensorByteLength(tensor), modelDir);
+  }
+}
+
+/** Domains of the operators that nodes use, nested graphs included; '' is ai.onnx. */
+export function domainsOf(nodes: readonly NodeProto[]): Set<string> {
+  const domains = new Set<string>();
+  for (const { domain } of allNodes(nodes)) domains.add(normalDomain(domain));
+  return domains;
+}

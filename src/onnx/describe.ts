@@ -1,0 +1,122 @@
+/** What a model takes and gives, in the terms of the Open Inference Protocol. */
+import type { DataType } from '../tensor/index.ts';
+import { dataTypeOf, elementTypeName } from './element-type.ts';
+import { OnnxError } from './error.ts';
+import { Graph } from './graph.ts';
+import { ElementType, type ModelProto, type TypeProto, type ValueInfoProto } from './types.ts';
+import type { Weight } from './weight.ts';
+
+/** An input or output of a model. */
+export interface TensorSpec {
+  readonly name: string;
+  readonly datatype: DataType;
+  /** -1 where the size varies. */
+  readonly shape: readonly number[];
+  /** For each dimension the model's own name of a size that varies ('batch', 'sequence'), else undefined. */
+  readonly dimensionNames: readonly (string | undefined)[];
+}
+
+/** What a host needs to know of a model. */
+export interface ModelMetadata {
+  readonly inputs: readonly TensorSpec[];
+  readonly outputs: readonly TensorSpec[];
+  /** Version of the default operator set; 0 when the model uses none of it. */
+  readonly opset: number;
+  /** Name and version of what wrote the model; may be empty. */
+  readonly producer: string;
+  /** Nodes of the main graph. */
+  readonly nodeCount: number;
+  /**
+   * Elements of the distinct weights, as model zoos count learnable parameters: without integer tables and masks,
+   * without the running mean and variance of BatchNormalization, and without scalars.
+   */
+  readonly parameterCount: number;
+  /** Bytes of all distinct weights and constants. */
+  readonly weightBytes: number;
+}
+
+function kindOfType(type: TypeProto | undefined): string {
+  if (type?.sequenceType !== undefined) return 'a sequence';
+  if (type?.mapType !== undefined) return 'a map';
+  if (type?.optionalType !== undefined) return 'an optional';
+  if (type?.sparseTensorType !== undefined) return 'a sparse tensor';
+  return 'of no known type';
+}
+
+function specOf({ name, type }: ValueInfoProto, role: 'input' | 'output'): TensorSpec {
+  const tensor = type?.tensorType;
+  if (tensor === undefined) {
+    throw new OnnxError('unsupported', `the ${role} '${name}' is ${kindOfType(type)}; only tensors can be served`);
+  }
+  const datatype = dataTypeOf(tensor.elemType);
+  if (datatype === undefined) {
+    throw new OnnxError(
+      'unsupported',
+      `the ${role} '${name}' has the element type ${elementTypeName(tensor.elemType)}, which the protocol cannot carry`,
+    );
+  }
+  const dimensions = tensor.shape?.dim;
+  if (dimensions === undefined) {
+    if (role === 'input') {
+      throw new OnnxError('unsupported', `the input '${name}' does not say how many dimensions it has`);
+    }
+    // A client reads an output's shape from the reply; one varying dimension is the least that can be said here.
+    return { name, datatype, shape: [-1], dimensionNames: [undefined] };
+  }
+  return {
+    name,
+    datatype,
+    shape: dimensions.map(({ dimValue }) => (dimValue === undefined || dimValue < 0n ? -1 : Number(dimValue))),
+    dimensionNames: dimensions.map(({ dimValue, dimParam }) =>
+      (dimValue === undefined || dimValue < 0n) && dimParam !== undefined && dimParam !== '' ? dimParam : undefined,
+    ),
+  };
+}
+
+const notLearned = new Set<number>([
+  ElementType.INT32,
+  ElementType.INT64,
+  ElementType.UINT32,
+  ElementType.UINT64,
+  ElementType.BOOL,
+  ElementType.STRING,
+]);
+
+/** A Constant node of fewer elements is arithmetic (an epsilon, a scale), not a weight. */
+const constantElementsMin = 64;
+
+function countParameters(graph: Graph): number {
+  const statistics = new Set<Weight>();
+  for (const { proto } of graph.nodes) {
+    if (proto.opType !== 'BatchNormalization') continue;
+    for (const value of proto.input.slice(3, 5)) {
+      for (const weight of graph.weightsBehind(value)) statistics.add(weight);
+    }
+  }
+  let count = 0;
+  for (const weight of graph.weights) {
+    if (notLearned.has(weight.elementType) || statistics.has(weight) || weight.dims.length === 0) continue;
+    if (weight.origin === 'constant' && weight.elementCount < constantElementsMin) continue;
+    count += weight.elementCount;
+  }
+  return count;
+}
+
+/**
+ * The inputs (those without an initializer behind them), outputs and size of a model. Reads no weights.
+ * Throws {@link OnnxError} `unsupported` for an input or output that is no tensor of a type that the protocol carries,
+ * naming it, and `bad-model` for a graph with a circle.
+ */
+export function describeModel(model: ModelProto, graph: Graph = new Graph(model)): ModelMetadata {
+  const required = new Set(graph.inputs);
+  const standard = model.opsetImport.find(({ domain }) => domain === '' || domain === 'ai.onnx');
+  return {
+    inputs: model.graph.input.filter(({ name }) => required.has(name)).map((info) => specOf(info, 'input')),
+    outputs: model.graph.output.map((info) => specOf(info, 'output')),
+    opset: Number(standard?.version ?? 0n),
+    producer: `${model.producerName} ${model.producerVersion}`.trim(),
+    nodeCount: model.graph.node.length,
+    parameterCount: countParameters(graph),
+    weightBytes: graph.weights.reduce((sum, { byteLength }) => sum + byteLength, 0),
+  };
+}

@@ -1,0 +1,298 @@
+/** A graph to ask questions of: who makes and who uses a value, which weight stands behind it, what shape it has. */
+import { OnnxError } from './error.ts';
+import { inferElementTypes } from './infer.ts';
+import { capturedBy, nestedGraphs, sparseName } from './scope.ts';
+import type { FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto } from './types.ts';
+import { constantWeight, denseWeight, sparseWeight, type Weight } from './weight.ts';
+
+/** Sizes, outermost first: a number, the name of a size that varies, or undefined where nothing is known. */
+export type ValueShape = readonly (number | string | undefined)[];
+
+/** What is known of a value. */
+export interface ValueType {
+  /** Undefined when not known, or when the value is not a tensor. */
+  readonly elementType: number | undefined;
+  /** Undefined when not even the rank is known. */
+  readonly shape: ValueShape | undefined;
+}
+
+export interface GraphNode {
+  /** Place in `GraphProto.node`. */
+  readonly index: number;
+  readonly proto: NodeProto;
+  /** Unique in the graph: the node's own name, else its operator and place. */
+  readonly name: string;
+  /** Values it takes, those that its nested graphs capture included; without left-out inputs, each once. */
+  readonly uses: readonly string[];
+  /** Values it makes. */
+  readonly outputs: readonly string[];
+  /** True when its outputs follow from weights alone: Constant, Identity or Transpose of an initializer, ... */
+  readonly constant: boolean;
+}
+
+/** Operators whose result is not a function of their inputs. */
+const random = new Set([
+  'RandomNormal',
+  'RandomUniform',
+  'RandomNormalLike',
+  'RandomUniformLike',
+  'Multinomial',
+  'Bernoulli',
+]);
+
+const isDefaultDomain = (domain: string): boolean => domain === '' || domain === 'ai.onnx';
+
+export const functionKey = (domain: string, name: string, overload = ''): string => `${domain}::${name}::${overload}`;
+
+function typeOf({ type }: ValueInfoProto): ValueType {
+  const tensor = type?.tensorType;
+  if (tensor === undefined) return { elementType: undefined, shape: undefined };
+  const shape = tensor.shape?.dim.map(({ dimValue, dimParam }) => {
+    if (dimValue !== undefined && dimValue >= 0n) return Number(dimValue);
+    return dimParam === '' ? undefined : dimParam;
+  });
+  return { elementType: tensor.elemType === 0 ? undefined : tensor.elemType, shape };
+}
+
+/** Node places in an order where each comes after what it takes; the given order where that is one already. */
+function topologicalOrder(
+  graph: GraphProto,
+  uses: readonly (readonly string[])[],
+  producers: ReadonlyMap<string, number>,
+): number[] {
+  const waitingFor = new Int32Array(graph.node.length);
+  const users: number[][] = graph.node.map(() => []);
+  let sorted = true;
+  for (const [index, names] of uses.entries()) {
+    for (const name of names) {
+      const producer = producers.get(name);
+      if (producer === undefined) continue;
+      if (producer >= index) sorted = false;
+      users[producer]!.push(index);
+      waitingFor[index]!++;
+    }
+  }
+  if (sorted) return graph.node.map((_, index) => index);
+  const order: number[] = [];
+  // Depth first from each ready node, so that what belongs together in an unsorted file stays together.
+  for (let first = 0; first < graph.node.length; first++) {
+    if (waitingFor[first] !== 0) continue;
+    waitingFor[first] = -1;
+    const ready = [first];
+    for (let index = ready.pop(); index !== undefined; index = ready.pop()) {
+      order.push(index);
+      for (const user of users[index]!.toReversed()) {
+        if (--waitingFor[user]! === 0) {
+          waitingFor[user] = -1;
+          ready.push(user);
+        }
+      }
+    }
+  }
+  if (order.length < graph.node.length) {
+    const stuck = graph.node.findIndex((_, index) => waitingFor[index]! > 0);
+    const { name, opType } = graph.node[stuck]!;
+    throw new OnnxError('bad-model', `node '${name || opType}' takes a value that is made from its own output`);
+  }
+  return order;
+}
+
+/** Weights inside the nested graphs of a node, or inside a function. */
+function addNestedWeights(owner: string, nodes: readonly NodeProto[], into: Weight[]): void {
+  for (const node of nodes) {
+    if (node.opType === 'Constant' && isDefaultDomain(node.domain)) {
+      const weight = constantWeight(node, `${owner}/${node.output[0] ?? ''}`);
+      if (weight !== undefined) into.push(weight);
+    }
+    for (const graph of nestedGraphs(node)) addGraphWeights(owner, graph, into);
+  }
+}
+
+function addGraphWeights(owner: string, graph: GraphProto, into: Weight[]): void {
+  for (const tensor of graph.initializer) into.push(denseWeight(`${owner}/${tensor.name}`, tensor, 'initializer'));
+  for (const sparse of graph.sparseInitializer ?? []) {
+    into.push(sparseWeight(`${owner}/${sparseName(sparse)}`, sparse, 'initializer'));
+  }
+  addNestedWeights(owner, graph.node, into);
+}
+
+const none: readonly never[] = [];
+
+export class Graph {
+  readonly proto: GraphProto;
+  /** In an order where each node comes after what it takes. */
+  readonly nodes: readonly GraphNode[];
+  /** Every distinct weight: initializers, constants, and those in nested graphs and functions; each once. */
+  readonly weights: readonly Weight[];
+  /** Inputs that a caller must give: those without an initializer behind them. */
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  readonly functions: ReadonlyMap<string, FunctionProto>;
+  /** What stands in the file, or was found by a run, or follows from the operators. */
+  readonly types: ReadonlyMap<string, ValueType>;
+
+  readonly #producers: ReadonlyMap<string, GraphNode>;
+  readonly #consumers: ReadonlyMap<string, readonly GraphNode[]>;
+  readonly #weightByValue: ReadonlyMap<string, Weight>;
+  /** All weights that stand behind a constant value, or in a node's nested graphs. */
+  readonly #behind = new Map<string, readonly Weight[]>();
+  readonly #nested = new Map<GraphNode, readonly Weight[]>();
+
+  /**
+   * The main graph of a model. Types of values come from `shapes` (as a run found them), then from the file; element
+   * types follow through the operators where neither says. Throws {@link OnnxError} `bad-model` for a circle of nodes,
+   * and `bad-tensor` for a weight of no known size.
+   */
+  constructor(model: ModelProto, shapes: ReadonlyMap<string, ValueType> = new Map()) {
+    const { graph } = model;
+    this.proto = graph;
+    this.functions = new Map(
+      (model.functions ?? []).map((body) => [functionKey(body.domain, body.name, body.overload), body]),
+    );
+
+    const weightByValue = new Map<string, Weight>();
+    for (const tensor of graph.initializer) {
+      weightByValue.set(tensor.name, denseWeight(tensor.name, tensor, 'initializer'));
+    }
+    for (const sparse of graph.sparseInitializer ?? []) {
+      weightByValue.set(sparseName(sparse), sparseWeight(sparseName(sparse), sparse, 'initializer'));
+    }
+    this.inputs = graph.input.map(({ name }) => name).filter((name) => !weightByValue.has(name));
+    this.outputs = graph.output.map(({ name }) => name);
+    const weights = [...weightByValue.values()];
+
+    const producerIndex = new Map<string, number>();
+    for (const [index, { output }] of graph.node.entries()) {
+      for (const name of output) if (name !== '') producerIndex.set(name, index);
+    }
+    const uses = graph.node.map((node) => [
+      ...new Set([...node.input.filter((name) => name !== ''), ...capturedBy(node)]),
+    ]);
+    const order = topologicalOrder(graph, uses, producerIndex);
+
+    const nodes: GraphNode[] = [];
+    const producers = new Map<string, GraphNode>();
+    const consumers = new Map<string, GraphNode[]>();
+    const names = new Set<string>();
+    const functionsSeen = new Set<FunctionProto>();
+    for (const index of order) {
+      const proto = graph.node[index]!;
+      const outputs = proto.output.filter((name) => name !== '');
+      let name = proto.name === '' ? `${proto.opType}_${index}` : proto.name;
+      if (names.has(name)) name = `${name}#${index}`;
+      names.add(name);
+
+      const standard = isDefaultDomain(proto.domain);
+      const taken = uses[index]!;
+      const behind = [...new Set(taken.flatMap((value) => this.#behind.get(value) ?? weightByValue.get(value) ?? []))];
+      let constant: boolean;
+      if (standard && proto.opType === 'Constant') {
+        constant = true;
+        const weight = constantWeight(proto, outputs[0] ?? name);
+        if (weight !== undefined && outputs[0] !== undefined) {
+          weightByValue.set(outputs[0], weight);
+          weights.push(weight);
+          behind.push(weight);
+        }
+      } else {
+        constant =
+          taken.length > 0 &&
+          taken.every((value) => this.#behind.has(value) || weightByValue.has(value)) &&
+          nestedGraphs(proto).length === 0 &&
+          !random.has(proto.opType);
+        const [source] = proto.input;
+        const same =
+          standard && proto.opType === 'Identity' && source !== undefined ? weightByValue.get(source) : undefined;
+        if (same !== undefined && outputs[0] !== undefined) weightByValue.set(outputs[0], same);
+      }
+      if (constant) for (const output of outputs) this.#behind.set(output, behind);
+
+      const node: GraphNode = { index, proto, name, uses: taken, outputs, constant };
+      const nested: Weight[] = [];
+      for (const body of nestedGraphs(proto)) addGraphWeights(name, body, nested);
+      const called = this.functions.get(functionKey(proto.domain, proto.opType, proto.overload));
+      if (called !== undefined && !functionsSeen.has(called)) {
+        functionsSeen.add(called);
+        addNestedWeights(`${called.domain}.${called.name}`, called.node, nested);
+      }
+      if (nested.length > 0) {
+        this.#nested.set(node, nested);
+        weights.push(...nested);
+      }
+      nodes.push(node);
+      for (const output of outputs) producers.set(output, node);
+      for (const value of taken) {
+        const list = consumers.get(value);
+        if (list === undefined) consumers.set(value, [node]);
+        else list.push(node);
+      }
+    }
+    this.nodes = nodes;
+    this.weights = weights;
+    this.#producers = producers;
+    this.#consumers = consumers;
+    this.#weightByValue = weightByValue;
+    this.types = this.#collectTypes(shapes);
+    this.#model = model;
+  }
+
+  readonly #model: ModelProto;
+
+  /** The same graph, with types and shapes that a run found, by value name; they go before what stands in the file. */
+  withShapes(shapes: ReadonlyMap<string, ValueType>): Graph {
+    return new Graph(this.#model, shapes);
+  }
+
+  /** The node that makes a value; undefined for an input or an initializer. */
+  producer(value: string): GraphNode | undefined {
+    return this.#producers.get(value);
+  }
+
+  /** The nodes that take a value, or capture it in a nested graph. */
+  consumers(value: string): readonly GraphNode[] {
+    return this.#consumers.get(value) ?? none;
+  }
+
+  /** The weight that a value is: an initializer, a constant, or either behind any number of Identity nodes. */
+  weight(value: string): Weight | undefined {
+    return this.#weightByValue.get(value);
+  }
+
+  /** The weights that a value is computed from, when it is computed from weights alone; else none. */
+  weightsBehind(value: string): readonly Weight[] {
+    const weight = this.#weightByValue.get(value);
+    if (weight !== undefined) return [weight];
+    return this.#behind.get(value) ?? none;
+  }
+
+  /** Every weight that a node works on: its constant inputs, through Identity and Transpose, and its nested graphs'. */
+  weightsOf(node: GraphNode): readonly Weight[] {
+    const own = node.uses.flatMap((value) => this.weightsBehind(value));
+    return [...new Set([...own, ...(this.#nested.get(node) ?? none)])];
+  }
+
+  /** What is known of a value's type. */
+  type(value: string): ValueType | undefined {
+    return this.types.get(value);
+  }
+
+  /** Sizes of a value's dimensions, undefined when its rank is not known. */
+  shape(value: string): ValueShape | undefined {
+    return this.types.get(value)?.shape;
+  }
+
+  #collectTypes(shapes: ReadonlyMap<string, ValueType>): Map<string, ValueType> {
+    const types = new Map<string, ValueType>();
+    const { input, output, valueInfo } = this.proto;
+    for (const info of [...valueInfo, ...output, ...input]) types.set(info.name, typeOf(info));
+    for (const [value, weight] of this.#weightByValue) {
+      types.set(value, { elementType: weight.elementType, shape: weight.dims });
+    }
+    for (const [value, found] of shapes) {
+      const known = types.get(value);
+      types.set(value, { elementType: found.elementType ?? known?.elementType, shape: found.shape ?? known?.shape });
+    }
+    inferElementTypes(this.nodes, types);
+    return types;
+  }
+}

@@ -1,0 +1,144 @@
+/**
+ * Element types of values that the file says nothing about. Exports often leave `value_info` out, and a cut through such
+ * a value needs at least its element type. Shapes are not inferred: a run of ONNX Runtime finds those exactly.
+ */
+import type { GraphNode, ValueType } from './graph.ts';
+import { ElementType, type NodeProto } from './types.ts';
+
+const int64 = ElementType.INT64;
+const bool = ElementType.BOOL;
+
+/** Operators whose outputs have one type whatever they take; the last entry goes for further outputs. */
+const fixed: Readonly<Record<string, readonly (ElementType | 'first')[]>> = {
+  And: [bool],
+  ArgMax: [int64],
+  ArgMin: [int64],
+  ConvInteger: [ElementType.INT32],
+  Equal: [bool],
+  Greater: [bool],
+  GreaterOrEqual: [bool],
+  IsInf: [bool],
+  IsNaN: [bool],
+  Less: [bool],
+  LessOrEqual: [bool],
+  MatMulInteger: [ElementType.INT32],
+  NonMaxSuppression: [int64],
+  NonZero: [int64],
+  Not: [bool],
+  Or: [bool],
+  SequenceLength: [int64],
+  Shape: [int64],
+  Size: [int64],
+  StringSplit: [ElementType.STRING, int64],
+  Unique: ['first', int64],
+  TopK: ['first', int64],
+  MaxPool: ['first', int64],
+  Dropout: ['first', bool],
+  DynamicQuantizeLinear: [ElementType.UINT8, ElementType.FLOAT, ElementType.UINT8],
+  Xor: [bool],
+};
+
+/** Operators whose outputs have the type of an input other than the first. */
+const likeInput: Readonly<Record<string, number>> = {
+  Where: 1,
+  OneHot: 2,
+  DequantizeLinear: 1,
+  QLinearConv: 7,
+  QLinearMatMul: 7,
+  EmbedLayerNormalization: 2,
+  GatherBlockQuantized: 2,
+  // com.microsoft: the type of the activations, which come first; listed to say that it is meant
+  MatMulNBits: 0,
+};
+
+/** Operators of which no rule gives the type: mostly those of sequences. */
+const unknown = new Set([
+  'SequenceConstruct',
+  'SequenceEmpty',
+  'SequenceAt',
+  'SequenceInsert',
+  'SequenceErase',
+  'SequenceMap',
+  'SplitToSequence',
+  'ConcatFromSequence',
+  'Optional',
+  'OptionalGetElement',
+  'OptionalHasElement',
+  'ImageDecoder',
+  'TfIdfVectorizer',
+  'LabelEncoder',
+  'ZipMap',
+]);
+
+/** Control flow: the body's output that an output comes from, as an offset into the body's outputs. */
+const bodyOutput: Readonly<Record<string, { readonly body: string; readonly offset: number }>> = {
+  If: { body: 'then_branch', offset: 0 },
+  // the first output of a Loop's body is its condition
+  Loop: { body: 'body', offset: 1 },
+  Scan: { body: 'body', offset: 0 },
+};
+
+const attributeInt = (node: NodeProto, name: string): number | undefined => {
+  const found = node.attribute.find((attribute) => attribute.name === name)?.i;
+  return found === undefined ? undefined : Number(found);
+};
+
+function outputType(
+  node: NodeProto,
+  output: number,
+  inputType: (place: number) => number | undefined,
+): number | undefined {
+  const { opType } = node;
+  if (unknown.has(opType)) return undefined;
+  if (opType === 'EmbedLayerNormalization' && output > 0) return undefined;
+  const control = bodyOutput[opType];
+  if (control !== undefined) {
+    const body = node.attribute.find(({ name }) => name === control.body)?.g;
+    return body?.output[output + control.offset]?.type?.tensorType?.elemType || undefined;
+  }
+  if (opType === 'Cast') return attributeInt(node, 'to');
+  if (opType === 'CastLike') return inputType(1);
+  if (opType === 'ConstantOfShape') {
+    return node.attribute.find(({ name }) => name === 'value')?.t?.dataType ?? ElementType.FLOAT;
+  }
+  if (opType === 'QuantizeLinear') {
+    return attributeInt(node, 'output_dtype') || (inputType(2) ?? ElementType.UINT8);
+  }
+  if (opType === 'RandomNormal' || opType === 'RandomUniform') return attributeInt(node, 'dtype') ?? ElementType.FLOAT;
+  if (
+    opType === 'EyeLike' ||
+    opType === 'RandomNormalLike' ||
+    opType === 'RandomUniformLike' ||
+    opType === 'Bernoulli'
+  ) {
+    return attributeInt(node, 'dtype') ?? inputType(0);
+  }
+  if (opType === 'Multinomial') return attributeInt(node, 'dtype') ?? ElementType.INT32;
+  if (opType === 'BlackmanWindow' || opType === 'HannWindow' || opType === 'HammingWindow') {
+    return attributeInt(node, 'output_datatype') ?? ElementType.FLOAT;
+  }
+  const rule = fixed[opType];
+  if (rule !== undefined) {
+    const type = rule[Math.min(output, rule.length - 1)];
+    return type === 'first' ? inputType(0) : type;
+  }
+  return inputType(likeInput[opType] ?? 0);
+}
+
+/**
+ * Adds the element types that follow from the operators to `types`; what it holds already stays. `nodes` in an order
+ * where each comes after what it takes. Operators of domains other than ai.onnx and com.microsoft say nothing.
+ */
+export function inferElementTypes(nodes: readonly GraphNode[], types: Map<string, ValueType>): void {
+  for (const { proto } of nodes) {
+    if (proto.domain !== '' && proto.domain !== 'ai.onnx' && proto.domain !== 'com.microsoft') continue;
+    const inputType = (place: number): number | undefined => types.get(proto.input[place] ?? '')?.elementType;
+    for (const [place, name] of proto.output.entries()) {
+      if (name === '') continue;
+      const known = types.get(name);
+      if (known?.elementType !== undefined) continue;
+      const elementType = outputType(proto, place, inputType);
+      if (elementType !== undefined) types.set(name, { elementType, shape: known?.shape });
+    }
+  }
+}

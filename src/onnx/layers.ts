@@ -1,0 +1,291 @@
+/**
+ * Layers: runs of consecutive nodes around one group of weights, the unit that is loaded or accessed directly.
+ *
+ * The groups follow what PyTorch calls leaf modules, as DeepPlan (Jeong et al., EuroSys 2023, section 4.3) profiles them:
+ * a Linear's weight and bias are one layer, a LayerNormalization's scale and bias one, a table of embeddings one, Conv
+ * and BatchNormalization two. Nodes without weights (activations, attention's products, residual sums) belong to the
+ * layer before them.
+ */
+import { functionKey, type Graph, type GraphNode } from './graph.ts';
+import { allNodes } from './scope.ts';
+import { ElementType, type NodeProto } from './types.ts';
+import type { Weight } from './weight.ts';
+
+export type LayerKind = 'embedding' | 'linear' | 'conv' | 'norm' | 'recurrent' | 'other';
+
+export interface Layer {
+  readonly index: number;
+  /** The module's name where the export kept it ('encoder.layer.0.attention.self.query'); unique in the graph. */
+  readonly name: string;
+  readonly kind: LayerKind;
+  /** In execution order. The layers' nodes one after the other are an order in which the whole graph can run. */
+  readonly nodes: readonly GraphNode[];
+  /** Weights that this layer brings: those that no layer before it has. */
+  readonly weights: readonly Weight[];
+  /** Weights of earlier layers that this one uses as well (tied embeddings). */
+  readonly shared: readonly Weight[];
+  /** Bytes of `weights`. */
+  readonly weightBytes: number;
+}
+
+const kindOfOperator: Readonly<Record<string, LayerKind>> = {
+  Gather: 'embedding',
+  GatherBlockQuantized: 'embedding',
+  EmbedLayerNormalization: 'embedding',
+  MatMul: 'linear',
+  Gemm: 'linear',
+  MatMulInteger: 'linear',
+  QLinearMatMul: 'linear',
+  MatMulNBits: 'linear',
+  MatMulIntegerToFloat: 'linear',
+  DynamicQuantizeMatMul: 'linear',
+  QGemm: 'linear',
+  FusedMatMul: 'linear',
+  FusedGemm: 'linear',
+  Einsum: 'linear',
+  Attention: 'linear',
+  QAttention: 'linear',
+  Conv: 'conv',
+  ConvTranspose: 'conv',
+  ConvInteger: 'conv',
+  QLinearConv: 'conv',
+  FusedConv: 'conv',
+  NhwcConv: 'conv',
+  DeformConv: 'conv',
+  BatchNormalization: 'norm',
+  LayerNormalization: 'norm',
+  InstanceNormalization: 'norm',
+  GroupNormalization: 'norm',
+  GroupNorm: 'norm',
+  SkipGroupNorm: 'norm',
+  RMSNormalization: 'norm',
+  SimplifiedLayerNormalization: 'norm',
+  SkipLayerNormalization: 'norm',
+  SkipSimplifiedLayerNormalization: 'norm',
+  LSTM: 'recurrent',
+  GRU: 'recurrent',
+  RNN: 'recurrent',
+  DynamicQuantizeLSTM: 'recurrent',
+  Loop: 'recurrent',
+  Scan: 'recurrent',
+};
+
+/** Operators whose constant inputs, the first apart, are arguments and not weights: scales, limits, paddings. */
+const takesArguments = new Set(['Resize', 'Upsample', 'Pad', 'Clip', 'QuantizeLinear', 'Range', 'OneHot', 'TopK']);
+
+/** Operators through which a bias or the second half of a normalization still belongs to the product before it. */
+const keepsElements = new Set([
+  'Reshape',
+  'Transpose',
+  'Squeeze',
+  'Unsqueeze',
+  'Flatten',
+  'Identity',
+  'Cast',
+  'DequantizeLinear',
+  'QuantizeLinear',
+]);
+
+const integerTypes = new Set<number>([
+  ElementType.INT64,
+  ElementType.UINT64,
+  ElementType.INT32,
+  ElementType.UINT32,
+  ElementType.BOOL,
+  ElementType.STRING,
+]);
+
+/** Below this a constant of an operator that is not known to have weights is an argument (the means of three colours). */
+const weightElementsMin = 5;
+
+/** A weight in the sense of a layer: not a scalar, a shape or an index. */
+const isParameter = (weight: Weight): boolean => weight.elementCount > 1 && !integerTypes.has(weight.elementType);
+
+/** At most one dimension that is not 1: a bias or a scale. */
+const isVector = ({ dims }: Weight): boolean => dims.filter((size) => size !== 1).length <= 1;
+
+interface Draft {
+  kind: LayerKind;
+  /** The node that made this a layer. */
+  anchor: GraphNode | undefined;
+  nodes: GraphNode[];
+  weights: Weight[];
+  shared: Weight[];
+  /** Values to which a bias may still be added: the anchor's output, also reshaped. */
+  open: Set<string>;
+}
+
+const newDraft = (kind: LayerKind, anchor: GraphNode | undefined): Draft => ({
+  kind,
+  anchor,
+  nodes: [],
+  weights: [],
+  shared: [],
+  open: new Set(),
+});
+
+/** A sum of one computed value and constants: perhaps a bias, which can run as soon as that value is there. */
+const addsConstant = (graph: Graph, { proto, uses }: GraphNode): boolean =>
+  (proto.opType === 'Add' || proto.opType === 'Sub') &&
+  uses.filter((value) => graph.weightsBehind(value).length === 0).length === 1;
+
+/**
+ * The nodes in an order in which they can run: constant ones (of weights alone) directly before their first user, a
+ * product's bias directly after it (some exports give three products first and then their three biases), the rest as
+ * the graph has them.
+ */
+function* bundles(graph: Graph): Generator<{ node: GraphNode; before: readonly GraphNode[] }> {
+  const given = new Set<GraphNode>();
+  const collect = (node: GraphNode, into: GraphNode[]): void => {
+    // Chains of constant nodes are a handful long, but a stack costs nothing and a hostile file cannot exhaust it.
+    const stack: { node: GraphNode; entered: boolean }[] = [{ node, entered: false }];
+    for (let top = stack.pop(); top !== undefined; top = stack.pop()) {
+      if (top.entered) {
+        if (!given.has(top.node)) {
+          given.add(top.node);
+          into.push(top.node);
+        }
+        continue;
+      }
+      if (given.has(top.node)) continue;
+      stack.push({ node: top.node, entered: true });
+      for (const value of top.node.uses.toReversed()) {
+        const producer = graph.producer(value);
+        if (producer?.constant === true && !given.has(producer)) stack.push({ node: producer, entered: false });
+      }
+    }
+  };
+  const withConstants = (node: GraphNode): { node: GraphNode; before: readonly GraphNode[] } => {
+    given.add(node);
+    const before: GraphNode[] = [];
+    for (const value of node.uses) {
+      const producer = graph.producer(value);
+      if (producer?.constant === true) collect(producer, before);
+    }
+    return { node, before };
+  };
+  for (const node of graph.nodes) {
+    if (node.constant || given.has(node)) continue;
+    yield withConstants(node);
+    const kind = kindOfOperator[node.proto.opType];
+    const [output] = node.outputs;
+    if ((kind !== 'linear' && kind !== 'conv') || output === undefined) continue;
+    for (const user of graph.consumers(output)) {
+      if (!given.has(user) && addsConstant(graph, user)) yield withConstants(user);
+    }
+  }
+  // Constants that only leave the graph, or that nobody uses.
+  for (const node of graph.nodes) {
+    if (!node.constant || given.has(node)) continue;
+    const before: GraphNode[] = [];
+    collect(node, before);
+    before.pop();
+    yield { node, before };
+  }
+}
+
+function kindOfNode(graph: Graph, proto: NodeProto): LayerKind | undefined {
+  const body = graph.functions.get(functionKey(proto.domain, proto.opType, proto.overload));
+  if (body === undefined) return kindOfOperator[proto.opType];
+  for (const inner of allNodes(body.node)) {
+    const kind = kindOfOperator[inner.opType];
+    if (kind !== undefined) return kind;
+  }
+  return undefined;
+}
+
+/** The weights that make a node the start of a layer, or its continuation. */
+function parametersOf(graph: Graph, node: GraphNode, kind: LayerKind | undefined): readonly Weight[] {
+  const { proto } = node;
+  let weights = graph.weightsOf(node);
+  if (kind === 'embedding' && proto.opType === 'Gather') {
+    // Gather from a computed value with constant indices picks, it does not look up.
+    weights = graph.weightsBehind(proto.input[0] ?? '');
+  } else if (takesArguments.has(proto.opType)) {
+    weights = graph.weightsBehind(proto.input[0] ?? '');
+  }
+  const parameters = weights.filter(isParameter);
+  if (kind !== undefined) return parameters;
+  return parameters.some(({ elementCount }) => elementCount >= weightElementsMin) ? parameters : [];
+}
+
+/** Whether a node with weights goes on with the current layer: its bias, or the bias after a scale. */
+function continues(graph: Graph, draft: Draft, { proto, uses }: GraphNode, parameters: readonly Weight[]): boolean {
+  const anchor = draft.anchor?.proto.opType;
+  if (anchor === undefined) return false;
+  if (proto.opType !== 'Add' && proto.opType !== 'Sub') return false;
+  if (!uses.some((value) => draft.open.has(value)) || !parameters.every(isVector)) return false;
+  // One bias only: a second vector added is a weight of its own.
+  const hasBias = draft.nodes.some(
+    (node) =>
+      node !== draft.anchor &&
+      (node.proto.opType === 'Add' || node.proto.opType === 'Sub') &&
+      !node.constant &&
+      graph.weightsOf(node).some(isParameter),
+  );
+  if (hasBias) return false;
+  return draft.kind === 'linear' || draft.kind === 'conv' || anchor === 'Mul';
+}
+
+function nameOf({ anchor, weights, nodes }: Draft, kind: LayerKind, index: number): string {
+  for (const { name, origin } of weights) {
+    if (origin !== 'initializer' || /^onnx::|^\d+$|[/:]/.test(name)) continue;
+    const dot = name.lastIndexOf('.');
+    return dot > 0 ? name.slice(0, dot) : name;
+  }
+  const own = (anchor ?? nodes[0])?.proto.name ?? '';
+  if (own === '') return `${kind}_${index}`;
+  const slash = own.lastIndexOf('/');
+  return slash > 0 ? own.slice(own.startsWith('/') ? 1 : 0, slash) : own;
+}
+
+/**
+ * Cuts a graph into layers. Every node is in exactly one, and every weight that a node uses in exactly one layer's
+ * `weights`: that of its first user. A graph without weights is one layer of kind `other`; one without nodes has none.
+ */
+export function layers(graph: Graph): Layer[] {
+  const drafts: Draft[] = [];
+  const owned = new Set<Weight>();
+  /** Nodes before the first layer with weights join it. */
+  let draft = newDraft('other', undefined);
+  for (const { node, before } of bundles(graph)) {
+    const kind = kindOfNode(graph, node.proto);
+    const parameters = parametersOf(graph, node, kind);
+    const starts = parameters.length > 0 && !continues(graph, draft, node, parameters);
+    if (starts) {
+      if (draft.anchor === undefined) {
+        draft.anchor = node;
+        draft.kind = kind ?? 'other';
+      } else {
+        drafts.push(draft);
+        draft = newDraft(kind ?? 'other', node);
+      }
+    } else if (parameters.length > 0 && draft.anchor?.proto.opType === 'Mul' && draft.kind === 'other') {
+      // scale, then bias: the end of a normalization that was exported as arithmetic
+      draft.kind = 'norm';
+    }
+    if (starts || (keepsElements.has(node.proto.opType) && node.uses.some((value) => draft.open.has(value)))) {
+      for (const output of node.outputs) draft.open.add(output);
+    }
+    draft.nodes.push(...before, node);
+    for (const weight of [...before.flatMap((item) => graph.weightsOf(item)), ...graph.weightsOf(node)]) {
+      if (!owned.has(weight)) {
+        owned.add(weight);
+        draft.weights.push(weight);
+      } else if (!draft.weights.includes(weight) && !draft.shared.includes(weight)) {
+        draft.shared.push(weight);
+      }
+    }
+  }
+  if (draft.nodes.length > 0) drafts.push(draft);
+
+  const names = new Set<string>();
+  return drafts.map((finished, index): Layer => {
+    const { kind, nodes, weights, shared } = finished;
+    let name = nameOf(finished, kind, index);
+    for (let repeat = 2; names.has(name); repeat++) name = `${name.replace(/#\d+$/, '')}#${repeat}`;
+    names.add(name);
+    const weightBytes = weights.reduce((sum, { byteLength }) => sum + byteLength, 0);
+    return { index, name, kind, nodes, weights, shared, weightBytes };
+  });
+}

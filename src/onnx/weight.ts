@@ -1,0 +1,70 @@
+/** Constant tensors of a graph: initializers, sparse ones, and the values of Constant nodes. */
+import { tensorByteLength, tensorElementCount } from './tensor-data.ts';
+import { ElementType, type NodeProto, type SparseTensorProto, type TensorProto } from './types.ts';
+
+export interface Weight {
+  /** The value's name; for one inside a nested graph with the node's name before it. */
+  readonly name: string;
+  readonly elementType: number;
+  readonly dims: readonly number[];
+  /** Elements that are stored; of a sparse tensor the non-zero ones. */
+  readonly elementCount: number;
+  readonly byteLength: number;
+  /** `constant` is the value of a Constant node. */
+  readonly origin: 'initializer' | 'constant';
+  /** Undefined for a sparse tensor. */
+  readonly tensor: TensorProto | undefined;
+}
+
+export function denseWeight(name: string, tensor: TensorProto, origin: Weight['origin']): Weight {
+  return {
+    name,
+    elementType: tensor.dataType,
+    dims: tensor.dims.map(Number),
+    elementCount: tensorElementCount(tensor),
+    byteLength: tensorByteLength(tensor),
+    origin,
+    tensor,
+  };
+}
+
+export function sparseWeight(name: string, sparse: SparseTensorProto, origin: Weight['origin']): Weight {
+  const { values, indices, dims } = sparse;
+  return {
+    name,
+    elementType: values?.dataType ?? ElementType.UNDEFINED,
+    dims: dims.map(Number),
+    elementCount: values === undefined ? 0 : tensorElementCount(values),
+    byteLength:
+      (values === undefined ? 0 : tensorByteLength(values)) + (indices === undefined ? 0 : tensorByteLength(indices)),
+    origin,
+    tensor: undefined,
+  };
+}
+
+/** The tensor that a Constant node gives, whichever of its attributes holds it; undefined when none does. */
+export function constantWeight(node: NodeProto, name: string): Weight | undefined {
+  for (const attribute of node.attribute) {
+    const { t, sparseTensor, f, floats, i, ints, s, strings } = attribute;
+    const tensor = (dims: bigint[], dataType: ElementType, data: Partial<TensorProto>): Weight =>
+      denseWeight(name, { name, dims, dataType, ...data }, 'constant');
+    if (attribute.name === 'value' && t !== undefined) return denseWeight(name, t, 'constant');
+    if (attribute.name === 'sparse_value' && sparseTensor !== undefined) {
+      return sparseWeight(name, sparseTensor, 'constant');
+    }
+    if (attribute.name === 'value_float' && f !== undefined) return tensor([], ElementType.FLOAT, { floatData: [f] });
+    if (attribute.name === 'value_floats') {
+      return tensor([BigInt(floats?.length ?? 0)], ElementType.FLOAT, { floatData: floats ?? [] });
+    }
+    if (attribute.name === 'value_int' && i !== undefined) return tensor([], ElementType.INT64, { int64Data: [i] });
+    if (attribute.name === 'value_ints') {
+      return tensor([BigInt(ints?.length ?? 0)], ElementType.INT64, { int64Data: ints ?? [] });
+    }
+    if (attribute.name === 'value_string' && s !== undefined)
+      return tensor([], ElementType.STRING, { stringData: [s] });
+    if (attribute.name === 'value_strings') {
+      return tensor([BigInt(strings?.length ?? 0)], ElementType.STRING, { stringData: strings ?? [] });
+    }
+  }
+  return undefined;
+}
