@@ -1,1 +1,51 @@
-console.log('turntable');
+/** The `turntable` command. Exit codes: 0 it worked, 1 it did not, 2 the command line was wrong. */
+import { Command, CommanderError } from 'commander';
+import { commands } from './commands.ts';
+import { packageVersion } from './package.ts';
+
+/** Failures whose message says it all; a stack would only hide it. Compared by name: their modules are loaded late. */
+const spokenErrors: ReadonlySet<string> = new Set(['CliError', 'ConfigError', 'HostError', 'OnnxError', 'CpuError']);
+
+const usageExitCode = 2;
+
+async function main(argv: readonly string[]): Promise<number> {
+  const debug = argv.includes('--debug');
+  try {
+    const program = await buildProgram(argv);
+    await program.parseAsync(argv.length === 0 ? ['--help'] : [...argv], { from: 'user' });
+    return Number(process.exitCode ?? 0);
+  } catch (error) {
+    // Commander has printed its own message, or the help that was asked for.
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : usageExitCode;
+    return report(error, debug);
+  }
+}
+
+async function buildProgram(argv: readonly string[]): Promise<Command> {
+  const program = new Command('turntable')
+    .description('A function host for ONNX models: each answers over HTTP within its latency objective.')
+    .version(packageVersion(), '-V, --version')
+    .option('--debug', 'print the stack of an error')
+    .showHelpAfterError('(turntable --help lists the commands)')
+    .exitOverride();
+  const words = argv.filter((word) => !word.startsWith('-'));
+  const wanted = words[0] === 'help' ? words[1] : words[0];
+  for (const { name, summary, load } of commands) {
+    const command = name === wanted ? await load() : new Command(name);
+    command.summary(summary).option('--debug', 'print the stack of an error');
+    command.showHelpAfterError(`(turntable help ${name} tells more)`).exitOverride();
+    program.addCommand(command);
+  }
+  return program;
+}
+
+function report(error: unknown, debug: boolean): number {
+  const known = error instanceof Error && spokenErrors.has(error.name);
+  const message = error instanceof Error ? error.message : String(error);
+  process.stderr.write(`turntable: ${message.replaceAll(/\s*\n\s*/g, ' ')}\n`);
+  if (debug) console.error(error);
+  else if (!known) process.stderr.write('This is unexpected; --debug prints where it happened.\n');
+  return known && 'exitCode' in error && typeof error.exitCode === 'number' ? error.exitCode : 1;
+}
+
+process.exitCode = await main(process.argv.slice(2));

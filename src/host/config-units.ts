@@ -40,16 +40,3 @@ export function formatDuration(milliseconds: number): string {
   const [unit, factor] = units.find(([, size]) => milliseconds >= size && milliseconds % size === 0) ?? ['ms', 1];
   return `${milliseconds / factor}${unit}`;
 }
-
-/** A size for people, to three digits: "1.34 GB" of 1_340_000_000. */
-export function formatBytes(bytes: number): string {
-  const units = ['B', 'KB', 'MB', 'GB', 'TB'];
-  let value = bytes;
-  let index = 0;
-  // 999.5 would print as 1000.
-  while (value >= 999.5 && index < units.length - 1) {
-    value /= 1000;
-    index++;
-  }
-  return `${index === 0 ? value : Number(value.toPrecision(3))} ${units[index]}`;
-}

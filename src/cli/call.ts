@@ -1,0 +1,85 @@
+import { createReadStream } from 'node:fs';
+import { extname } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { Command } from 'commander';
+import { addUrlFlag, functionPath, hostAddress, request } from './client.ts';
+import { CliError } from './error.ts';
+
+interface CallOptions {
+  readonly url: string;
+  readonly data?: string;
+  readonly file?: string;
+  readonly contentType?: string;
+  readonly version?: string;
+  readonly verbose?: boolean;
+}
+
+export function callCommand(): Command {
+  const command = new Command('call')
+    .description(
+      'Call a function of a running host and print its reply. The body comes from --data, from --file, or from ' +
+        'standard input. Without a handler, a function takes JSON such as {"input": [[1, 2]]}.',
+    )
+    .argument('<name>', 'the function')
+    .option('-d, --data <text>', 'the body')
+    .option('-f, --file <file>', 'take the body from a file (-: standard input)')
+    .option('--content-type <type>', 'what the body is; told from the body or the name of the file otherwise')
+    .option('--version <version>', 'call this version')
+    .option('-v, --verbose', 'print where the call ran and how long it took, on standard error');
+  addUrlFlag(command).action(async (name: string, options: CallOptions) => {
+    const body = await readBody(options);
+    const response = await request(hostAddress(options.url), functionPath('function', name, options.version), {
+      method: 'POST',
+      headers: { 'content-type': options.contentType ?? contentTypeOf(body, options.file) },
+      // TypeScript's fetch wants to know that no SharedArrayBuffer is behind the bytes.
+      body: new Uint8Array(body),
+    });
+    const reply = Buffer.from(await response.arrayBuffer());
+    process.stdout.write(reply);
+    if (process.stdout.isTTY && reply.at(-1) !== 0x0a) process.stdout.write('\n');
+    if (options.verbose === true) process.stderr.write(`${describeReply(response.headers)}\n`);
+  });
+  return command;
+}
+
+async function readBody({ data, file }: CallOptions): Promise<Buffer> {
+  if (data !== undefined && file !== undefined) {
+    throw new CliError('--data and --file both give the body; use one of them', { exitCode: 2 });
+  }
+  if (data !== undefined) return Buffer.from(data);
+  if (file === undefined && process.stdin.isTTY) {
+    throw new CliError('there is no body: give --data or --file', { exitCode: 2 });
+  }
+  try {
+    return await buffer(file === undefined || file === '-' ? process.stdin : createReadStream(file));
+  } catch (error) {
+    throw new CliError(`${file ?? 'standard input'} cannot be read: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+/** JSON is told apart by trying, since a handler may take plain text as well. */
+export function contentTypeOf(body: Buffer, file: string | undefined): string {
+  if (file !== undefined && file !== '-' && extname(file) !== '.json') return 'application/octet-stream';
+  if (!/^\s*[[{"]/.test(body.toString('utf8', 0, 64))) return 'text/plain; charset=utf-8';
+  try {
+    JSON.parse(body.toString('utf8'));
+    return 'application/json';
+  } catch {
+    return 'text/plain; charset=utf-8';
+  }
+}
+
+function describeReply(headers: Headers): string {
+  const parts = [headers.get('x-turntable-placement') ?? 'placement unknown'];
+  if (headers.get('x-model-cold-start') === 'true')
+    parts.push(`cold start, load ${headers.get('x-model-load-time')} s`);
+  for (const [label, header] of [
+    ['queue', 'x-queue-time'],
+    ['inference', 'x-inference-time'],
+    ['total', 'x-total-time'],
+  ] as const) {
+    const value = headers.get(header);
+    if (value !== null) parts.push(`${label} ${value} ms`);
+  }
+  return parts.join(', ');
+}

@@ -1,0 +1,50 @@
+/**
+ * The commands of `turntable`. Only the one that is called is loaded: onnxruntime, HTTP and the model code together take
+ * longer to load than `turntable --help` may take to answer.
+ */
+import type { Command } from 'commander';
+
+export interface CommandEntry {
+  readonly name: string;
+  /** For the list of `turntable --help`; the command itself says more. */
+  readonly summary: string;
+  readonly load: () => Promise<Command>;
+}
+
+export const commands: readonly CommandEntry[] = [
+  {
+    name: 'serve',
+    summary: 'start the host',
+    load: async () => (await import('./serve.ts')).serveCommand(),
+  },
+  {
+    name: 'functions',
+    summary: "list a running host's functions",
+    load: async () => (await import('./functions.ts')).functionsCommand(),
+  },
+  {
+    name: 'call',
+    summary: 'call a function of a running host',
+    load: async () => (await import('./call.ts')).callCommand(),
+  },
+  {
+    name: 'publish',
+    summary: 'publish a model on a running host',
+    load: async () => (await import('./publish.ts')).publishCommand(),
+  },
+  {
+    name: 'rm',
+    summary: 'remove a function, or one version, from a running host',
+    load: async () => (await import('./rm.ts')).removeCommand(),
+  },
+  {
+    name: 'doctor',
+    summary: 'report what this machine has and what that enables',
+    load: async () => (await import('./doctor.ts')).doctorCommand(),
+  },
+  {
+    name: 'version',
+    summary: 'print the versions of Turntable, Node and ONNX Runtime',
+    load: async () => (await import('./version.ts')).versionCommand(),
+  },
+];

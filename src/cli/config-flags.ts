@@ -1,0 +1,56 @@
+/** The flags by which a command takes the host's configuration. */
+import { Option, type Command } from 'commander';
+import { configOptions, type ConfigInput, type ConfigOption } from '../host/index.ts';
+
+/** Adds `--config` and one flag for each option of the host that may stand on a command line. */
+export function addConfigFlags(command: Command): Command {
+  command.option('--config <file>', 'read this configuration file instead of wrangler-free-config/host.json');
+  for (const option of configOptions()) {
+    const [flag] = option.flags;
+    if (flag === undefined) continue;
+    // Commander takes two long names for one option, the short one first.
+    const names = [...option.flags].reverse().join(', ');
+    command.addOption(new Option(`${names} <${placeholder(option)}>`, describe(option)));
+  }
+  return command;
+}
+
+/** What the flags say, for `loadConfig`. */
+export function configInputOf(command: Command): ConfigInput {
+  const given = command.opts<Record<string, string | undefined>>();
+  const flags: Record<string, string> = {};
+  for (const option of configOptions()) {
+    const [flag] = option.flags;
+    const value = flag === undefined ? undefined : given[camelCase(flag)];
+    if (value !== undefined) flags[option.path] = value;
+  }
+  return { flags, file: given['config'] };
+}
+
+/** Commander stores `--cpu-idle` as `cpuIdle`. */
+function camelCase(flag: string): string {
+  return flag.replace(/^--/, '').replaceAll(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+function placeholder(option: ConfigOption): string {
+  switch (option.kind) {
+    case 'integer':
+    case 'integer-or-auto':
+      return 'number';
+    case 'choice':
+      return option.choices.join('|');
+    case 'duration':
+    case 'size':
+    case 'folder':
+    case 'list':
+    case 'text':
+      return option.kind;
+  }
+}
+
+/** The first sentence of the description, and the default. */
+function describe(option: ConfigOption): string {
+  const [sentence = ''] = option.description.split(/(?<=\.)\s/);
+  const text = sentence.replaceAll('`', '').replace(/\.$/, '');
+  return `${text.charAt(0).toLowerCase()}${text.slice(1)} (default: ${String(option.default)})`;
+}

@@ -1,0 +1,83 @@
+import { Command } from 'commander';
+import { loadConfig, type HostConfig } from '../host/index.ts';
+import { addConfigFlags, configInputOf } from './config-flags.ts';
+import { collectFacts } from './doctor/collect.ts';
+import { findings } from './doctor/findings.ts';
+import { reportFunction, type FunctionReport } from './doctor/functions.ts';
+import { CliError } from './error.ts';
+import { formatBytes, formatMs } from './format.ts';
+import { renderTable } from './table.ts';
+
+export function doctorCommand(): Command {
+  const command = new Command('doctor')
+    .description(
+      'Report what this machine has (cores, memory, Node, ONNX Runtime, Redis, GPU driver and libraries) and what ' +
+        'that enables; with the name of a function, open its model as the host would. Exit code 1 when something that ' +
+        'the host needs is broken.',
+    )
+    .argument('[function]', 'look at this function')
+    .option('--json', 'print JSON');
+  addConfigFlags(command).action(async (name: string | undefined, _options, called: Command) => {
+    const loaded = loadConfig(configInputOf(called));
+    const { json } = called.opts<{ json?: boolean }>();
+    if (name === undefined) await reportMachine(loaded, json === true);
+    else await reportOne(loaded.config, name, json === true);
+  });
+  return command;
+}
+
+async function reportMachine(loaded: ReturnType<typeof loadConfig>, json: boolean): Promise<void> {
+  const facts = await collectFacts(loaded);
+  const found = findings(facts);
+  if (found.some(({ status }) => status === 'broken')) process.exitCode = 1;
+  if (json) {
+    console.log(JSON.stringify({ findings: found, facts }, null, 2));
+    return;
+  }
+  const columns = [{ title: 'STATUS' }, { title: 'WHAT' }, { title: 'FOUND' }, { title: 'EFFECT' }];
+  console.log(
+    renderTable(
+      columns,
+      found.map(({ status, topic, found: what, effect }) => [status, topic, what, effect]),
+    ),
+  );
+}
+
+async function reportOne(config: HostConfig, name: string, json: boolean): Promise<void> {
+  const reports = await reportFunction(config, name);
+  if (reports.length === 0) {
+    throw new CliError(
+      `there is no function '${name}' in ${config.functionsDir} and none was uploaded to ${config.dataDir}`,
+    );
+  }
+  // The first is the one that serves.
+  if (reports[0]?.state === 'broken') process.exitCode = 1;
+  console.log(json ? JSON.stringify(reports, null, 2) : reports.map(describeReport).join('\n\n'));
+}
+
+/** One version as text. */
+export function describeReport(report: FunctionReport): string {
+  const title = `${report.name} version ${report.version} (${report.source}, ${report.folder})`;
+  if (report.state === 'broken') return `${title}\n  broken: ${report.reason}`;
+  const { metadata, settings } = report;
+  const specs = (list: typeof metadata.inputs): string =>
+    list
+      .map(({ name, datatype, shape, dimensionNames }) => {
+        const sizes = shape.map((size, index) => (size >= 0 ? String(size) : (dimensionNames[index] ?? '?')));
+        return `${name} ${datatype} [${sizes.join(',')}]`;
+      })
+      .join('; ');
+  const rows: [string, string][] = [
+    ['state', `good: opened in ${formatMs(report.validationMs)}, the start of a process included`],
+    ['inputs', specs(metadata.inputs)],
+    ['outputs', specs(metadata.outputs)],
+    [
+      'model',
+      `${metadata.parameterCount.toLocaleString('en-US')} parameters, ${formatBytes(report.fileBytes)} in files, ${metadata.nodeCount} nodes, opset ${metadata.opset}`,
+    ],
+    ['SLO', formatMs(settings.sloMs)],
+    ['handler', settings.handler ?? 'none: takes and answers tensors'],
+  ];
+  const width = Math.max(...rows.map(([label]) => label.length));
+  return [title, ...rows.map(([label, value]) => `  ${label.padEnd(width)}  ${value}`)].join('\n');
+}

@@ -1,0 +1,150 @@
+/** Looks at the machine and at what the host needs. Every collector gives facts back and never throws. */
+import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { constants } from 'node:fs';
+import { access, readFile, rm, stat, statfs, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { dirname, join } from 'node:path';
+import { checkListen, packageRoot, type HostConfig } from '../../host/index.ts';
+import { findLibrary, readCores, readGpuDriver, readMemory } from '../../hardware/index.ts';
+import { dependencyVersion, packageVersion } from '../package.ts';
+import type { ConfigFacts, Facts, FolderFacts, OnnxRuntimeFacts, PortFacts } from './facts.ts';
+import { inspectFunctions } from './functions.ts';
+import { askRedis } from './redis.ts';
+
+const redisTimeoutMs = 1000;
+const runtimeTimeoutMs = 20_000;
+
+/** What the GPU engine loads at run time. */
+const cudaLibraries = ['libcublasLt.so', 'libnvrtc.so'];
+
+export interface LoadedFor {
+  readonly config: HostConfig;
+  readonly file: string | undefined;
+  readonly warnings: readonly string[];
+}
+
+/** All facts; `root` is where /proc and /sys of the machine lie. */
+export async function collectFacts(loaded: LoadedFor, root = '/'): Promise<Facts> {
+  const { config } = loaded;
+  const libraryPath = process.env['LD_LIBRARY_PATH'];
+  const [onnxruntime, dataDir, functions, port, redis, nodeMinimum] = await Promise.all([
+    inspectRuntime(),
+    inspectFolder(config.dataDir),
+    inspectFunctions(config),
+    inspectPort(config.listen),
+    config.redis.url === undefined ? undefined : askRedis(config.redis.url, redisTimeoutMs),
+    readNodeMinimum(),
+  ]);
+  return {
+    config: inspectConfig(loaded),
+    cores: readCores(root),
+    memory: readMemory(root),
+    runtime: { node: process.versions.node, nodeMinimum, turntable: packageVersion(), onnxruntime },
+    dataDir,
+    functions,
+    port,
+    redis: redis ?? { state: 'silent', address: 'nowhere', reason: 'redis.url is not set' },
+    gpuDriver: readGpuDriver({ root, libraryPath }),
+    libraries: cudaLibraries.map((name) => ({ name, path: findLibrary(name, { root, libraryPath }) })),
+  };
+}
+
+function inspectConfig({ config, file, warnings }: LoadedFor): ConfigFacts {
+  let refusal: string | undefined;
+  try {
+    checkListen(config);
+  } catch (error) {
+    refusal = (error as Error).message;
+  }
+  return { file, warnings, refusal };
+}
+
+/** "20.19" of `"engines": {"node": ">=20.19"}`. */
+async function readNodeMinimum(): Promise<string> {
+  const { engines } = JSON.parse(await readFile(join(packageRoot, 'package.json'), 'utf8')) as {
+    engines?: { node?: string };
+  };
+  return /\d+(\.\d+)*/.exec(engines?.node ?? '')?.[0] ?? '0';
+}
+
+/** In a process of its own: a native library that does not suit the machine ends the process that loads it. */
+export async function inspectRuntime(command = process.execPath): Promise<OnnxRuntimeFacts> {
+  const version = dependencyVersion('onnxruntime-node');
+  const script =
+    "import { listSupportedBackends } from 'onnxruntime-node';" +
+    'process.stdout.write(JSON.stringify(listSupportedBackends()));';
+  const { error, stdout, stderr } = await new Promise<{ error: Error | null; stdout: string; stderr: string }>(
+    (resolve) => {
+      execFile(
+        command,
+        ['--input-type=module', '--eval', script],
+        { cwd: packageRoot, timeout: runtimeTimeoutMs },
+        (failure, output, errors) => resolve({ error: failure, stdout: output, stderr: errors }),
+      );
+    },
+  );
+  if (error === null) {
+    try {
+      const backends = JSON.parse(stdout) as { name: string; bundled: boolean }[];
+      return { state: 'loads', version, providers: backends.map(({ name, bundled }) => ({ name, bundled })) };
+    } catch {
+      return { state: 'fails', version, reason: 'it loads, but does not list its execution providers' };
+    }
+  }
+  const signal =
+    'signal' in error && typeof error.signal === 'string' ? `the process ended by ${error.signal}` : undefined;
+  const spoken = /^(?:\w*Error)[^:\n]*: (.+)$/m.exec(stderr)?.[1];
+  return { state: 'fails', version, reason: spoken ?? signal ?? error.message };
+}
+
+/** Whether the folder, or the nearest one above that exists, takes files, and how much fits. */
+export async function inspectFolder(path: string): Promise<FolderFacts> {
+  let existing = path;
+  try {
+    for (;;) {
+      const status = await stat(existing).catch((error: NodeJS.ErrnoException) => {
+        if (error.code === 'ENOENT' && existing !== dirname(existing)) return undefined;
+        throw error;
+      });
+      if (status !== undefined) {
+        if (!status.isDirectory()) return { state: 'unusable', path, reason: `${existing} is not a folder` };
+        break;
+      }
+      existing = dirname(existing);
+    }
+    const exists = existing === path;
+    if (exists) {
+      // Permission bits do not tell of read-only mounts and full quotas; a file does.
+      const probe = join(path, `.doctor-${randomUUID()}`);
+      await writeFile(probe, '');
+      await rm(probe, { force: true });
+    } else {
+      await access(existing, constants.W_OK);
+    }
+    const { bavail, bsize } = await statfs(existing);
+    return { state: 'writable', path, exists, freeBytes: bavail * bsize };
+  } catch (error) {
+    return { state: 'unusable', path, reason: (error as Error).message };
+  }
+}
+
+/** Whether the host could listen there. A port that is taken is asked whether another host has it. */
+export async function inspectPort({ host, port }: HostConfig['listen']): Promise<PortFacts> {
+  const failure = await new Promise<NodeJS.ErrnoException | undefined>((resolve) => {
+    const server = createServer();
+    server.once('error', resolve);
+    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
+  });
+  if (failure === undefined) return { host, port, state: 'free' };
+  if (failure.code !== 'EADDRINUSE') return { host, port, state: 'unusable', reason: failure.message };
+  const reachable =
+    host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host.includes(':') ? `[${host}]` : host;
+  try {
+    const response = await fetch(`http://${reachable}:${port}/v2`, { signal: AbortSignal.timeout(1000) });
+    const { name } = (await response.json()) as { name?: unknown };
+    return { host, port, state: name === 'turntable' ? 'turntable' : 'taken' };
+  } catch {
+    return { host, port, state: 'taken' };
+  }
+}

@@ -1,0 +1,233 @@
+/** What the facts mean: for each topic whether it is there, and what that enables or costs. Pure. */
+import { formatBytes, formatMs } from '../format.ts';
+import type { Facts } from './facts.ts';
+
+/**
+ * - `ok`: there, and what it enables.
+ * - `missing`: optional and not there; what goes without it.
+ * - `warning`: there, but worth a look.
+ * - `broken`: the host needs it and would not start, or not serve.
+ */
+export type Status = 'ok' | 'missing' | 'warning' | 'broken';
+
+export interface Finding {
+  readonly topic: string;
+  readonly status: Status;
+  /** What is there, in a few words. */
+  readonly found: string;
+  /** What that enables, or what is lost and how to change it. */
+  readonly effect: string;
+}
+
+/** Below these, uploads and instances of ordinary models start to fail. */
+const memoryBytesLow = 1e9;
+const diskBytesLow = 2e9;
+
+export function findings(facts: Facts): Finding[] {
+  return [
+    configuration(facts),
+    cores(facts),
+    memory(facts),
+    node(facts),
+    onnxRuntime(facts),
+    dataFolder(facts),
+    functions(facts),
+    port(facts),
+    redis(facts),
+    ...gpu(facts),
+  ];
+}
+
+function configuration({ config }: Facts): Finding {
+  const topic = 'configuration';
+  const found = config.file ?? 'defaults only';
+  if (config.refusal !== undefined) {
+    return { topic, status: 'broken', found, effect: `the host will not start: ${config.refusal}` };
+  }
+  const [warning] = config.warnings;
+  return warning === undefined
+    ? { topic, status: 'ok', found, effect: 'the host accepts it' }
+    : { topic, status: 'warning', found, effect: warning };
+}
+
+function cores({ cores }: Facts): Finding {
+  const sockets = plural(cores.sockets, 'socket');
+  const details = [
+    `${cores.physical} physical`,
+    `${cores.logical} logical`,
+    sockets,
+    plural(cores.numaNodes, 'NUMA node'),
+  ];
+  const limits = [
+    ...(cores.allowed < cores.logical ? [`affinity allows ${cores.allowed}`] : []),
+    ...(cores.quota === undefined ? [] : [`the control group grants ${cores.quota}`]),
+  ];
+  const found = `${cores.usable} usable (${[...details, ...limits].join(', ')})`;
+  const effect =
+    cores.usable === 1
+      ? 'host and models share one core: calls wait for each other'
+      : `up to ${cores.usable} models run at the same time`;
+  return { topic: 'cores', status: cores.usable === 1 ? 'warning' : 'ok', found, effect };
+}
+
+function memory({ memory }: Facts): Finding {
+  const limit = memory.limitBytes === undefined ? '' : `, the control group allows ${formatBytes(memory.limitBytes)}`;
+  const found = `${formatBytes(memory.usableBytes)} usable of ${formatBytes(memory.totalBytes)}${limit}`;
+  return memory.usableBytes < memoryBytesLow
+    ? {
+        topic: 'memory',
+        status: 'warning',
+        found,
+        effect: 'little room for models: large ones will be refused or ended',
+      }
+    : { topic: 'memory', status: 'ok', found, effect: 'models and their instances live here' };
+}
+
+function node({ runtime }: Facts): Finding {
+  const found = `${runtime.node} (Turntable ${runtime.turntable})`;
+  return isAtLeast(runtime.node, runtime.nodeMinimum)
+    ? { topic: 'Node', status: 'ok', found, effect: 'runs the host' }
+    : { topic: 'Node', status: 'broken', found, effect: `Turntable needs ${runtime.nodeMinimum} or newer` };
+}
+
+function onnxRuntime({ runtime: { onnxruntime } }: Facts): Finding {
+  const topic = 'ONNX Runtime';
+  const version = onnxruntime.version ?? 'not installed';
+  if (onnxruntime.state === 'fails') {
+    return { topic, status: 'broken', found: version, effect: `no model can run: ${onnxruntime.reason}` };
+  }
+  const names = onnxruntime.providers.map(({ name, bundled }) => (bundled ? name : `${name} (not fetched)`));
+  const runsOnCpu = onnxruntime.providers.some(({ name }) => name === 'cpu');
+  return {
+    topic,
+    status: runsOnCpu ? 'ok' : 'broken',
+    found: `${version}: ${names.join(', ')}`,
+    effect: runsOnCpu ? 'runs models in the CPU pools' : 'its CPU provider is missing, so no model can run',
+  };
+}
+
+function dataFolder({ dataDir }: Facts): Finding {
+  const topic = 'data folder';
+  if (dataDir.state === 'unusable') {
+    return { topic, status: 'broken', found: dataDir.path, effect: `the host cannot start: ${dataDir.reason}` };
+  }
+  const found = `${dataDir.path}${dataDir.exists ? '' : ' (made at the first start)'}, ${formatBytes(dataDir.freeBytes)} free`;
+  return dataDir.freeBytes < diskBytesLow
+    ? { topic, status: 'warning', found, effect: 'little room: uploads of large models will be refused' }
+    : { topic, status: 'ok', found, effect: 'keeps uploaded models across restarts' };
+}
+
+function functions({ functions }: Facts): Finding {
+  const topic = 'functions';
+  if (functions.state === 'unusable') {
+    const effect = `no functions from a folder (${functions.reason}); uploads work`;
+    return { topic, status: 'missing', found: functions.path, effect };
+  }
+  const broken = functions.functions.filter((each) => each.state === 'broken');
+  const [first] = broken;
+  const good = functions.functions.filter((each) => each.state === 'good');
+  const found = `${good.length} of ${functions.functions.length} good in ${functions.path}`;
+  if (first !== undefined) {
+    const others = broken.length > 1 ? ` (and ${broken.length - 1} more)` : '';
+    return { topic, status: 'warning', found, effect: `${first.name} cannot serve: ${first.reason}${others}` };
+  }
+  const names = good.map(({ name }) => name).join(', ');
+  return names === ''
+    ? { topic, status: 'missing', found, effect: 'no functions from a folder; uploads work' }
+    : { topic, status: 'ok', found, effect: `served: ${names}` };
+}
+
+function port({ port: facts }: Facts): Finding {
+  const topic = 'port';
+  const found = `${facts.host}:${facts.port}`;
+  switch (facts.state) {
+    case 'free':
+      return { topic, status: 'ok', found: `${found} is free`, effect: 'the host can listen there' };
+    case 'turntable':
+      return {
+        topic,
+        status: 'ok',
+        found: `${found} is taken by a running host`,
+        effect: 'functions answer there now',
+      };
+    case 'taken':
+      return {
+        topic,
+        status: 'broken',
+        found: `${found} is taken by another program`,
+        effect: 'the host cannot start there: set another port with --port or TURNTABLE_PORT',
+      };
+    case 'unusable':
+      return { topic, status: 'broken', found, effect: `the host cannot listen there: ${facts.reason}` };
+  }
+}
+
+function redis({ redis: facts }: Facts): Finding {
+  switch (facts.state) {
+    case 'answers': {
+      const version = facts.version === undefined ? 'Redis' : `Redis ${facts.version}`;
+      const found = `${version} at ${facts.address}, answers in ${formatMs(facts.pingMs)}`;
+      return { topic: 'Redis', status: 'ok', found, effect: 'ready for a queue of asynchronous invocations' };
+    }
+    case 'locked':
+      return {
+        topic: 'Redis',
+        status: 'warning',
+        found: `${facts.address} refuses: ${facts.reason}`,
+        effect: 'put user and password into redis.url or TURNTABLE_REDIS_URL; synchronous calls work without Redis',
+      };
+    case 'silent':
+      return {
+        topic: 'Redis',
+        status: 'missing',
+        found: `none at ${facts.address} (${facts.reason})`,
+        effect: 'no asynchronous invocations; synchronous calls work without it',
+      };
+  }
+}
+
+function gpu({ gpuDriver, libraries }: Facts): Finding[] {
+  const { library, version, gpus } = gpuDriver;
+  const models = gpus.map(({ model }) => model);
+  const driver: Finding =
+    library === undefined
+      ? {
+          topic: 'GPU driver',
+          status: gpus.length > 0 ? 'warning' : 'missing',
+          found: gpus.length > 0 ? `${models.join(', ')}, but no libcuda.so.1` : 'no libcuda.so.1',
+          effect:
+            gpus.length > 0
+              ? "the driver's library is not visible here (in a container: start it with the GPUs); functions run in CPU pools"
+              : 'no GPU driver: functions run in CPU pools',
+        }
+      : {
+          topic: 'GPU driver',
+          status: gpus.length > 0 ? 'ok' : 'warning',
+          found: [`${version ?? 'unknown version'} (${library})`, ...models].join(', '),
+          effect:
+            gpus.length > 0
+              ? `${plural(gpus.length, 'GPU')} present`
+              : 'a driver, but no GPU: functions run in CPU pools',
+        };
+  const found = libraries.map(({ name, path }): Finding => {
+    const topic = name.replace(/\.so$/, '');
+    return path === undefined
+      ? { topic, status: 'missing', found: `no ${name}`, effect: 'only a GPU would need it' }
+      : { topic, status: 'ok', found: path, effect: gpus.length > 0 ? 'usable by GPU code' : 'waits for a GPU' };
+  });
+  return [driver, ...found];
+}
+
+/** Compares dotted version numbers. */
+export function isAtLeast(version: string, minimum: string): boolean {
+  const [have, need] = [version, minimum].map((text) => text.split('.').map(Number));
+  for (let index = 0; index < (need?.length ?? 0); index++) {
+    const difference = (have?.[index] ?? 0) - (need?.[index] ?? 0);
+    if (difference !== 0) return difference > 0;
+  }
+  return true;
+}
+
+function plural(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`;
+}

@@ -1,0 +1,152 @@
+/** What lies in the functions folder, and a closer look at one function. */
+import { readdir, readFile, stat } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import {
+  createValidator,
+  isFunctionName,
+  loadRecord,
+  parseFolderSettings,
+  resolveSettings,
+  type FunctionSettings,
+  type HostConfig,
+  type ModelMetadata,
+} from '../../host/index.ts';
+import type { FunctionFacts, FunctionsFacts } from './facts.ts';
+
+/** Every function folder, by what can be told without opening its model. */
+export async function inspectFunctions(config: HostConfig): Promise<FunctionsFacts> {
+  const path = config.functionsDir;
+  let names: string[];
+  try {
+    names = (await readdir(path)).sort();
+  } catch (error) {
+    return { state: 'unusable', path, reason: (error as Error).message };
+  }
+  const functions: FunctionFacts[] = [];
+  for (const name of names) {
+    if (name.startsWith('.') || name.startsWith('_')) continue;
+    const text = await readFile(join(path, name, 'function.json'), 'utf8').catch(() => undefined);
+    if (text !== undefined) functions.push(await inspectFolder(config, name, text));
+  }
+  return { state: 'read', path, functions };
+}
+
+async function inspectFolder(config: HostConfig, name: string, text: string): Promise<FunctionFacts> {
+  try {
+    if (!isFunctionName(name)) throw new Error('its folder does not have the name of a function');
+    const settings = readSettings(config, text);
+    const folder = join(config.functionsDir, name);
+    const modelBytes = await fileBytes(folder, settings.model);
+    if (settings.handler !== undefined) await fileBytes(folder, settings.handler);
+    return { state: 'good', name, modelBytes, handler: settings.handler };
+  } catch (error) {
+    return { state: 'broken', name, reason: (error as Error).message };
+  }
+}
+
+function readSettings(config: HostConfig, text: string): FunctionSettings {
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch (error) {
+    throw new Error(`function.json is not JSON: ${(error as Error).message}`, { cause: error });
+  }
+  return resolveSettings(parseFolderSettings(json), config.defaults);
+}
+
+async function fileBytes(folder: string, name: string): Promise<number> {
+  const status = await stat(resolve(folder, name)).catch(() => undefined);
+  if (status === undefined || !status.isFile()) throw new Error(`its file ${name} is missing`);
+  return status.size;
+}
+
+/** A version of a function after its model has been opened as the host would open it. */
+export type FunctionReport = {
+  readonly name: string;
+  readonly source: 'folder' | 'upload';
+  readonly version: string;
+  readonly folder: string;
+} & (
+  | {
+      readonly state: 'good';
+      readonly settings: FunctionSettings;
+      readonly metadata: ModelMetadata;
+      /** Model and external data. */
+      readonly fileBytes: number;
+      readonly validationMs: number;
+    }
+  | { readonly state: 'broken'; readonly reason: string }
+);
+
+/** The current version of each source that knows `name`: uploads first, since they are the ones that serve. */
+export async function reportFunction(config: HostConfig, name: string): Promise<FunctionReport[]> {
+  const upload = await reportUpload(config, name);
+  const shipped = await reportFolder(config, name);
+  return [upload, shipped].filter((report) => report !== undefined);
+}
+
+async function reportFolder(config: HostConfig, name: string): Promise<FunctionReport | undefined> {
+  if (!isFunctionName(name)) return undefined;
+  const folder = join(config.functionsDir, name);
+  const text = await readFile(join(folder, 'function.json'), 'utf8').catch(() => undefined);
+  if (text === undefined) return undefined;
+  const common = { name, source: 'folder', folder } as const;
+  let version = '1';
+  try {
+    const settings = readSettings(config, text);
+    version = parseFolderSettings(JSON.parse(text)).version ?? version;
+    if (settings.handler !== undefined) await fileBytes(folder, settings.handler);
+    return { ...common, version, ...(await openModel(config, resolve(folder, settings.model), settings)) };
+  } catch (error) {
+    return { ...common, version, state: 'broken', reason: (error as Error).message };
+  }
+}
+
+async function reportUpload(config: HostConfig, name: string): Promise<FunctionReport | undefined> {
+  if (!isFunctionName(name)) return undefined;
+  const parent = join(config.dataDir, 'functions', name);
+  let current: FunctionReport | undefined;
+  let sequenceMax = -1;
+  for (const version of await readdir(parent).catch(() => [])) {
+    const folder = join(parent, version);
+    const common = { name, source: 'upload', folder, version } as const;
+    const loaded = await loadRecord(folder, name, version);
+    const sequence = loaded.status === 'unreadable' ? 0 : loaded.record.sequence;
+    if (sequence < sequenceMax) continue;
+    sequenceMax = sequence;
+    if (loaded.status !== 'whole') {
+      current = { ...common, state: 'broken', reason: loaded.reason };
+      continue;
+    }
+    const settings = resolveSettings(loaded.record.settings, config.defaults);
+    const { metadata, files } = loaded.record;
+    const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
+    current = { ...common, state: 'good', settings, metadata, fileBytes: bytes, validationMs: 0 };
+  }
+  if (current?.state !== 'good') return current;
+  // Only the version that serves is opened: a store may hold many.
+  const opened = await openModel(config, join(current.folder, 'model.onnx'), current.settings);
+  const { source, folder, version } = current;
+  return { name, source, folder, version, ...opened };
+}
+
+type Opened =
+  | Pick<Extract<FunctionReport, { state: 'good' }>, 'state' | 'settings' | 'metadata' | 'fileBytes' | 'validationMs'>
+  | { readonly state: 'broken'; readonly reason: string };
+
+async function openModel(config: HostConfig, modelPath: string, settings: FunctionSettings): Promise<Opened> {
+  const startedMs = performance.now();
+  const validator = createValidator({ timeoutMs: config.validator.timeoutMs });
+  try {
+    const { metadata, externalFiles } = await validator.validate(modelPath);
+    const validationMs = performance.now() - startedMs;
+    const { size } = await stat(modelPath);
+    let bytes = size;
+    for (const file of externalFiles) bytes += await fileBytes(dirname(modelPath), file);
+    return { state: 'good', settings, metadata, fileBytes: bytes, validationMs };
+  } catch (error) {
+    return { state: 'broken', reason: (error as Error).message };
+  } finally {
+    validator.stop();
+  }
+}

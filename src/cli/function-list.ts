@@ -1,0 +1,34 @@
+/** The reply of `GET /functions`, as far as the commands show it. */
+
+export interface ListedFunction {
+  readonly name: string;
+  readonly version: string;
+  readonly state: string;
+  readonly description: string;
+  readonly sloMs: number | undefined;
+  readonly modelBytes: number | undefined;
+}
+
+/** Reads the reply leniently: a command must be able to list the functions of an older or newer host. */
+export function parseFunctionList(json: unknown): ListedFunction[] {
+  const list = Array.isArray(json) ? json : isRecord(json) ? json['functions'] : undefined;
+  if (!Array.isArray(list)) return [];
+  const functions: ListedFunction[] = [];
+  for (const entry of list as unknown[]) {
+    if (!isRecord(entry) || typeof entry['name'] !== 'string') continue;
+    const { name, version, state, description, slo_ms: sloMs, bytes } = entry;
+    functions.push({
+      name,
+      version: typeof version === 'string' ? version : '',
+      state: typeof state === 'string' ? state : '',
+      description: typeof description === 'string' ? description : '',
+      sloMs: typeof sloMs === 'number' ? sloMs : undefined,
+      modelBytes: typeof bytes === 'number' ? bytes : undefined,
+    });
+  }
+  return functions;
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}

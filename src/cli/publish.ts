@@ -1,0 +1,127 @@
+import { Command } from 'commander';
+import { addUrlFlag, functionPath, hostAddress } from './client.ts';
+import { CliError } from './error.ts';
+import { formatBytes } from './format.ts';
+import { startBytesProgress } from './progress.ts';
+import { collectFiles, multipartBody, rawBody, upload } from './upload.ts';
+
+interface PublishOptions {
+  readonly url: string;
+  readonly set: readonly string[];
+  readonly version?: string;
+  readonly json?: boolean;
+}
+
+export function publishCommand(): Command {
+  const command = new Command('publish')
+    .description(
+      'Publish an ONNX model as a function on a running host. Files with external data are found beside the model and ' +
+        'sent along. The version that serves now goes on until the new one has been checked.',
+    )
+    .argument('<name>', 'the function')
+    .argument('<model>', 'the ONNX file')
+    .option(
+      '--set <key=value>',
+      'a setting of the function, such as slo=250ms or batching.max=8 (repeatable)',
+      append,
+      [],
+    )
+    .option('--version <version>', 'name of the version; the host counts up otherwise')
+    .option('--json', 'print the reply of the host as it is');
+  addUrlFlag(command).action(async (name: string, modelPath: string, options: PublishOptions) => {
+    const host = hostAddress(options.url);
+    const settings = parseSettings(options.set);
+    if (options.version !== undefined) settings.set('version', options.version);
+    const files = await collectFiles(modelPath);
+    const [model] = files;
+    if (model === undefined) throw new CliError(`the model ${modelPath} has no file`);
+    const single = files.length === 1;
+    const path = functionPath('functions', name, undefined);
+    const query = single && settings.size > 0 ? `?${new URLSearchParams([...settings]).toString()}` : '';
+    const body = single ? rawBody(model) : multipartBody(files, nestSettings(settings));
+    const progress = startBytesProgress(`sending ${name}`, body.bytes);
+    try {
+      const reply = await upload(host, path + query, body, (sent) => {
+        progress.update(sent, sent === body.bytes ? 'the host checks the model' : undefined);
+      });
+      progress.stop();
+      const existed = reply.status === 200;
+      console.log(
+        options.json === true
+          ? reply.body.trimEnd()
+          : describe(name, existed, reply.body, `${host.url}/function/${name}`),
+      );
+    } finally {
+      progress.stop();
+    }
+  });
+  return command;
+}
+
+function append(value: string, values: readonly string[]): string[] {
+  return [...values, value];
+}
+
+/** `key=value` words by key. The host knows the settings and judges them. */
+export function parseSettings(words: readonly string[]): Map<string, string> {
+  const settings = new Map<string, string>();
+  for (const word of words) {
+    const at = word.indexOf('=');
+    if (at <= 0) throw new CliError(`--set is "${word}", but must be key=value, such as slo=250ms`, { exitCode: 2 });
+    const key = word.slice(0, at);
+    if (settings.has(key)) throw new CliError(`--set names "${key}" twice`, { exitCode: 2 });
+    settings.set(key, word.slice(at + 1));
+  }
+  return settings;
+}
+
+/** Dotted keys as nested objects, with numbers and booleans as such: the form of function.json. */
+export function nestSettings(settings: ReadonlyMap<string, string>): Record<string, unknown> {
+  const nested: Record<string, unknown> = {};
+  for (const [key, value] of settings) {
+    const segments = key.split('.');
+    const last = segments.pop() ?? key;
+    let part = nested;
+    for (const segment of segments) {
+      const inner = Object.hasOwn(part, segment) ? part[segment] : {};
+      if (typeof inner !== 'object' || inner === null) {
+        throw new CliError(`--set names both "${segment}" and a part of it`, { exitCode: 2 });
+      }
+      Object.defineProperty(part, segment, { value: inner, enumerable: true, configurable: true, writable: true });
+      part = inner as Record<string, unknown>;
+    }
+    // Not an assignment: the key may be "__proto__", which the host is to refuse by name.
+    Object.defineProperty(part, last, {
+      value: typed(key, value),
+      enumerable: true,
+      configurable: true,
+      writable: true,
+    });
+  }
+  return nested;
+}
+
+/** A version stays text: "3" and "03" are two of them. */
+function typed(key: string, value: string): unknown {
+  if (key === 'version') return value;
+  if (value === 'true' || value === 'false') return value === 'true';
+  return /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value;
+}
+
+function describe(name: string, existed: boolean, body: string, url: string): string {
+  let reply: { version?: unknown; bytes?: unknown; sha256?: unknown } = {};
+  try {
+    reply = JSON.parse(body) as typeof reply;
+  } catch {
+    // The status said that it worked; what else the host tells is an extra.
+  }
+  const version = typeof reply.version === 'string' ? ` version ${reply.version}` : '';
+  const facts = [
+    ...(typeof reply.bytes === 'number' ? [formatBytes(reply.bytes)] : []),
+    ...(typeof reply.sha256 === 'string' ? [`sha256 ${reply.sha256.slice(0, 12)}`] : []),
+  ];
+  const note = facts.length > 0 ? ` (${facts.join(', ')})` : '';
+  return existed
+    ? `${name}${version} was published before${note}: ${url}`
+    : `published ${name}${version}${note}: ${url}`;
+}

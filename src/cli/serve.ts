@@ -1,0 +1,107 @@
+import { Command } from 'commander';
+import { checkListen, loadConfig, type HostConfig } from '../host/index.ts';
+import { addConfigFlags, configInputOf } from './config-flags.ts';
+import { CliError } from './error.ts';
+import { parseFunctionList, type ListedFunction } from './function-list.ts';
+import { formatMs } from './format.ts';
+import { packageVersion } from './package.ts';
+import { renderTable } from './table.ts';
+import { runUntilSignal, type RunningHost } from './lifecycle.ts';
+
+/** What `serve` needs of the host. */
+interface HostModule {
+  startHost(config: HostConfig): Promise<RunningHost>;
+}
+
+export function serveCommand(): Command {
+  const command = new Command('serve').description(
+    'Start the host. Options come from defaults, the configuration file, TURNTABLE_* variables and these flags, the ' +
+      'last of which wins; docs/configuration.md has them all. SIGTERM and SIGINT let accepted requests finish; a ' +
+      'second signal ends the host at once.',
+  );
+  addConfigFlags(command).action(async (_options, called: Command) => {
+    const { config, warnings } = loadConfig(configInputOf(called));
+    for (const warning of warnings) process.stderr.write(`turntable: ${warning}\n`);
+    checkListen(config);
+    const startedMs = performance.now();
+    const host = await start(config);
+    await announce(host, performance.now() - startedMs);
+    process.exit(await runUntilSignal(host, { drainMs: config.drainMs }));
+  });
+  return command;
+}
+
+async function start(config: HostConfig): Promise<RunningHost> {
+  // The host's module brings HTTP, metrics and the pools along: it is loaded once the configuration is known to be good.
+  const { startHost } = (await import('../host/index.ts')) as unknown as HostModule;
+  try {
+    return await startHost(config);
+  } catch (error) {
+    throw listenError(config, error);
+  }
+}
+
+/** What the operating system says about an address, in words; other errors as they are. */
+export function listenError({ listen, dataDir }: Pick<HostConfig, 'listen' | 'dataDir'>, error: unknown): unknown {
+  if (!(error instanceof Error) || !('code' in error)) return error;
+  const { host, port } = listen;
+  switch (error.code) {
+    case 'EADDRINUSE':
+      return new CliError(
+        `port ${port} on ${host} is in use by another program; choose another with --port (0 takes a free one)`,
+        { cause: error },
+      );
+    case 'EADDRNOTAVAIL':
+      return new CliError(`this machine has no address ${host} to listen on; choose another with --host`, {
+        cause: error,
+      });
+    case 'EACCES':
+      if ('syscall' in error && error.syscall === 'listen') {
+        return new CliError(
+          `port ${port} needs privileges that this process lacks; choose one above 1023 with --port`,
+          {
+            cause: error,
+          },
+        );
+      }
+      return new CliError(`the data folder ${dataDir} cannot be written: ${error.message}`, { cause: error });
+    case 'ENOTFOUND':
+    case 'EAI_AGAIN':
+      return new CliError(`the name ${host} in listen.host has no address`, { cause: error });
+    default:
+      return error;
+  }
+}
+
+/** The ready line always; for a person at a terminal also the functions and one call to try. */
+async function announce({ url }: RunningHost, tookMs: number): Promise<void> {
+  const ready = `Turntable ${packageVersion()} is ready at ${url} (started in ${formatMs(tookMs)})`;
+  if (!process.stdout.isTTY) {
+    process.stdout.write(`${ready}\n`);
+    return;
+  }
+  const functions = await fetch(`${url}/functions`)
+    .then(async (response) => parseFunctionList(await response.json()))
+    .catch(() => []);
+  process.stdout.write(`${ready}\n\n${describeFunctions(url, functions)}\n`);
+}
+
+/** The functions with a call to try, as the terminal shows them. */
+export function describeFunctions(url: string, functions: readonly ListedFunction[]): string {
+  if (functions.length === 0) {
+    return `No functions yet. Publish one:\n  curl -T model.onnx ${url}/functions/my-model`;
+  }
+  const table = renderTable(
+    [{ title: 'FUNCTION' }, { title: 'STATE' }, { title: 'DESCRIPTION' }],
+    functions.map(({ name, state, description }) => [name, state, description]),
+  );
+  return `${table}\n\nTry:\n  ${exampleCall(url, functions)}`;
+}
+
+function exampleCall(url: string, functions: readonly ListedFunction[]): string {
+  if (functions.some(({ name }) => name === 'language-id')) {
+    return `curl -s --data 'Où est la bibliothèque ?' ${url}/function/language-id`;
+  }
+  // What another function takes only its metadata tells.
+  return `curl -s ${url}/v2/models/${functions[0]?.name ?? ''}`;
+}

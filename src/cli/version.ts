@@ -1,0 +1,20 @@
+import { Command } from 'commander';
+import { dependencyVersion, packageVersion } from './package.ts';
+
+export function versionCommand(): Command {
+  return new Command('version')
+    .description('Print the versions of Turntable, Node and ONNX Runtime.')
+    .option('--json', 'print JSON')
+    .action(({ json }: { json?: boolean }) => {
+      const versions = {
+        turntable: packageVersion(),
+        node: process.versions.node,
+        onnxruntime: dependencyVersion('onnxruntime-node') ?? null,
+      };
+      if (json === true) console.log(JSON.stringify(versions));
+      else {
+        const { turntable, node, onnxruntime } = versions;
+        console.log(`turntable ${turntable} (Node ${node}, onnxruntime-node ${onnxruntime ?? 'missing'})`);
+      }
+    });
+}

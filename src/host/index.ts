@@ -1,0 +1,10 @@
+/** The host: configuration, registry and model store, HTTP, metrics, lifecycle. */
+export { ConfigError } from './config-error.ts';
+export { checkListen, isLoopback } from './config-listen.ts';
+export { loadConfig, type ConfigInput, type ConfigSource, type LoadedConfig } from './config-load.ts';
+export { allowedText, configOptions, packageRoot, type ConfigOption } from './config-options.ts';
+export type { HostConfig } from './config.ts';
+export { HostError, toHostError, type ErrorCode } from './errors.ts';
+export { createValidator, isFunctionName, parseFolderSettings, resolveSettings } from './store/index.ts';
+export { loadRecord } from './store/version-record.ts';
+export type { FunctionSettings, ModelMetadata, TensorSpec } from './types.ts';
