@@ -11,6 +11,7 @@ import { handlerCall, HandlerError, loadHandler, runPostprocess, runPreprocess }
 import {
   socketFd,
   type CallHeader,
+  type CallTimes,
   type FromInstance,
   type Phase,
   type ResultHeader,
@@ -33,6 +34,9 @@ interface Call {
   inputs: readonly Tensor[];
   outputs: readonly Tensor[];
   preprocessMs: number;
+  /** Of the run of the model that served it (performance.now()). */
+  inferStartMs: number;
+  inferEndMs: number;
   batch: number;
   error: ResultHeader | undefined;
 }
@@ -78,17 +82,23 @@ async function load(header: ToInstance & { op: 'load' }): Promise<void> {
 
 /** Runs a message's calls: every preprocess, then as few runs of the model as they can share, then every postprocess. */
 async function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Promise<void> {
+  const startMs = performance.now();
   const calls = takeCalls(header.calls, tensors);
   for (const [index, call] of calls.entries()) await preprocess(index, call);
   if (handler !== undefined) phase('infer', 0);
-  const startMs = performance.now();
-  await infer(calls.filter((call) => call.error === undefined));
-  const inferMs = performance.now() - startMs;
-
+  await infer(
+    calls.filter((call) => call.error === undefined),
+    header.join,
+  );
   const results: ResultHeader[] = [];
   const replies: Tensor[] = [];
-  for (const [index, call] of calls.entries()) results.push(await finish(index, call, replies));
-  send({ op: 'ran', inferMs, results }, replies);
+  for (const [index, call] of calls.entries()) results.push(await finish(index, call, startMs, replies));
+  send({ op: 'ran', busyMs: toMicroseconds(performance.now() - startMs), results }, replies);
+}
+
+/** Cut to whole microseconds: the sixteen digits of a double are noise, and text to send and to parse. */
+function toMicroseconds(ms: number): number {
+  return Math.round(ms * 1000) / 1000;
 }
 
 function takeCalls(headers: readonly CallHeader[], tensors: readonly Tensor[]): Call[] {
@@ -102,6 +112,8 @@ function takeCalls(headers: readonly CallHeader[], tensors: readonly Tensor[]): 
       inputs: header.kind === 'tensors' ? mine : [],
       outputs: [],
       preprocessMs: 0,
+      inferStartMs: 0,
+      inferEndMs: 0,
       batch: 1,
       error: undefined,
     };
@@ -124,23 +136,25 @@ async function preprocess(index: number, call: Call): Promise<void> {
   call.preprocessMs = performance.now() - startMs;
 }
 
-async function infer(calls: readonly Call[]): Promise<void> {
+async function infer(calls: readonly Call[], join: boolean): Promise<void> {
   const jobs = calls.map((call) => ({
     inputs: call.inputs,
     outputs: call.header.kind === 'tensors' ? call.header.outputs : undefined,
   }));
-  const groups = calls.length === 1 || !joinable ? calls.map((_, index) => [index]) : groupCalls(jobs);
+  const groups = calls.length === 1 || !join || !joinable ? calls.map((_, index) => [index]) : groupCalls(jobs);
   for (const group of groups) {
     const members = group.flatMap((index) => calls[index] ?? []);
     const memberJobs = group.flatMap((index) => jobs[index] ?? []);
     if (members.length > 1 && (await inferTogether(members, memberJobs))) continue;
     for (const [index, member] of members.entries()) {
       const job = memberJobs[index];
+      member.inferStartMs = performance.now();
       try {
         if (session !== undefined && job !== undefined) member.outputs = await session.run(job.inputs, job.outputs);
       } catch (error) {
         member.error = failure(error);
       }
+      member.inferEndMs = performance.now();
     }
   }
 }
@@ -150,6 +164,7 @@ async function inferTogether(
   members: readonly Call[],
   jobs: readonly { inputs: readonly Tensor[]; outputs: readonly string[] | undefined }[],
 ): Promise<boolean> {
+  const inferStartMs = performance.now();
   let outputs: Tensor[];
   try {
     outputs = (await session?.run(joinInputs(jobs), jobs[0]?.outputs)) ?? [];
@@ -162,26 +177,35 @@ async function inferTogether(
     joinable = false;
     return false;
   }
+  const inferEndMs = performance.now();
   for (const [index, member] of members.entries()) {
     member.outputs = parts[index] ?? [];
     member.batch = members.length;
+    member.inferStartMs = inferStartMs;
+    member.inferEndMs = inferEndMs;
   }
   return true;
 }
 
-async function finish(index: number, call: Call, replies: Tensor[]): Promise<ResultHeader> {
+async function finish(index: number, call: Call, startMs: number, replies: Tensor[]): Promise<ResultHeader> {
   if (call.error !== undefined) return call.error;
+  const { batch, preprocessMs, inferStartMs, inferEndMs } = call;
+  const times = (postprocessMs: number): CallTimes => ({
+    waitMs: toMicroseconds(inferStartMs - startMs - preprocessMs),
+    preprocessMs: toMicroseconds(preprocessMs),
+    inferMs: toMicroseconds(inferEndMs - inferStartMs),
+    postprocessMs: toMicroseconds(postprocessMs),
+  });
   if (call.request === undefined || handler === undefined) {
     replies.push(...call.outputs);
-    return { kind: 'tensors', count: call.outputs.length, batch: call.batch };
+    return { kind: 'tensors', count: call.outputs.length, batch, times: times(0) };
   }
   phase('postprocess', index);
-  const startMs = performance.now();
+  const postprocessStartMs = performance.now();
   try {
     const { status, headers, body } = await runPostprocess(handler, call.outputs, call.request);
     replies.push({ name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body });
-    const { preprocessMs, batch } = call;
-    return { kind: 'response', status, headers, preprocessMs, postprocessMs: performance.now() - startMs, batch };
+    return { kind: 'response', status, headers, batch, times: times(performance.now() - postprocessStartMs) };
   } catch (error) {
     return failure(error);
   }

@@ -26,29 +26,34 @@ export interface RunLimits {
 
 /** What one run answered: a result per call, with its tensors (a handler's reply: one tensor, the body). */
 export interface RunResult {
-  readonly inferMs: number;
+  /** How long the instance was at it, by its own clock. */
+  readonly busyMs: number;
   readonly results: readonly { readonly header: ResultHeader; readonly tensors: readonly Tensor[] }[];
 }
 
-/** How a run ended: an answer, or the end of the instance and the call that was to blame, if one was. */
+/** How a run ended. `startedMs` (performance.now()) is when the instance turned to it. */
 export type RunOutcome =
-  | { readonly kind: 'ran'; readonly result: RunResult }
-  | { readonly kind: 'died'; readonly reason: string }
+  | { readonly kind: 'ran'; readonly startedMs: number; readonly result: RunResult }
+  /** The instance died; `suspect` when this run was the one it was at, and may be what killed it. */
+  | { readonly kind: 'died'; readonly reason: string; readonly suspect: boolean }
+  /** The instance was stopped because of this run: of `call`, or of the model's run for all calls (-1). */
   | { readonly kind: 'timeout'; readonly error: CpuError; readonly call: number };
 
 /** Lines that an instance, or the handler in it, wrote to its standard output and error. */
 export type InstanceLog = (pid: number, key: string | undefined, line: string) => void;
 
-type Task =
-  | { readonly op: 'load'; readonly resolve: () => void; readonly reject: (error: CpuError) => void }
-  | {
-      readonly op: 'run';
-      readonly limits: RunLimits;
-      readonly hasHandler: boolean;
-      readonly done: (outcome: RunOutcome) => void;
-      phase: Phase;
-      call: number;
-    };
+interface LoadTask {
+  readonly resolve: () => void;
+  readonly reject: (error: CpuError) => void;
+}
+
+interface RunTask {
+  readonly limits: RunLimits;
+  readonly done: (outcome: RunOutcome) => void;
+  startedMs: number;
+  phase: Phase;
+  call: number;
+}
 
 export class Instance {
   readonly #child: ChildProcess;
@@ -56,14 +61,16 @@ export class Instance {
   readonly #decoder = new FrameDecoder<FromInstance>();
   #state: InstanceState = 'starting';
   #spec: InstanceSpec | undefined;
-  #task: Task | undefined;
+  #load: LoadTask | undefined;
+  /** Runs handed over and not yet answered; the instance is at the first. */
+  readonly #runs: RunTask[] = [];
   #watchdog: NodeJS.Timeout | undefined;
+  #watchdogMs = 0;
+  #expired: (() => void) | undefined;
   #onBlank: (() => void)[] = [];
   readonly #onDead: ((reason: string) => void)[] = [];
   /** When it last became idle (performance.now()). */
   idleSinceMs = performance.now();
-  /** Runs answered so far. */
-  runs = 0;
 
   constructor(log: InstanceLog) {
     this.#child = spawn(process.execPath, [processPath], { stdio: ['ignore', 'pipe', 'pipe', 'pipe'] });
@@ -95,6 +102,11 @@ export class Instance {
     return this.#spec;
   }
 
+  /** Runs handed over and not yet answered. */
+  get outstanding(): number {
+    return this.#runs.length;
+  }
+
   /** Called once, when the process is gone or of no more use. */
   onDead(listener: (reason: string) => void): void {
     this.#onDead.push(listener);
@@ -115,7 +127,7 @@ export class Instance {
         return;
       }
       this.#state = 'loading';
-      this.#task = { op: 'load', resolve, reject };
+      this.#load = { resolve, reject };
       this.#arm(timeoutMs, () => {
         this.#fail(`loading the model of ${spec.key} took longer than ${timeoutMs} ms`);
       });
@@ -124,18 +136,22 @@ export class Instance {
     });
   }
 
-  /** Runs calls as one message. The instance must be idle; `done` is called exactly once. */
+  /**
+   * Hands over calls as one run, behind those it has already. The instance must be idle or busy; `done` is called exactly
+   * once.
+   */
   run(
+    join: boolean,
     calls: readonly CallHeader[],
     tensors: readonly Tensor[],
     limits: RunLimits,
     done: (outcome: RunOutcome) => void,
   ): void {
-    const hasHandler = calls.some((call) => call.kind === 'request');
+    const phase: Phase = calls.some((call) => call.kind === 'request') ? 'preprocess' : 'infer';
+    this.#runs.push({ limits, done, startedMs: performance.now(), phase, call: 0 });
     this.#state = 'busy';
-    this.#task = { op: 'run', limits, hasHandler, done, phase: hasHandler ? 'preprocess' : 'infer', call: 0 };
-    this.#armPhase(this.#task);
-    this.#send({ op: 'run', calls }, tensors);
+    if (this.#runs.length === 1) this.#armPhase();
+    this.#send({ op: 'run', join, calls }, tensors);
   }
 
   /** Ends the process at once. What it was doing fails as if it had died by itself. */
@@ -167,7 +183,6 @@ export class Instance {
   }
 
   #take(header: FromInstance, tensors: readonly Tensor[]): void {
-    const task = this.#task;
     switch (header.op) {
       case 'blank': {
         if (this.#state === 'starting') this.#state = 'blank';
@@ -176,87 +191,115 @@ export class Instance {
         for (const listener of listeners) listener();
         return;
       }
-      case 'loaded':
-        if (task?.op !== 'load') return;
+      case 'loaded': {
+        const load = this.#load;
+        this.#load = undefined;
         this.#rest();
-        task.resolve();
+        load?.resolve();
         return;
+      }
       case 'load-failed':
         this.#fail(header.message);
         return;
-      case 'phase':
-        if (task?.op !== 'run') return;
-        task.phase = header.phase;
-        task.call = header.call;
-        this.#armPhase(task);
+      case 'phase': {
+        const [current] = this.#runs;
+        if (current === undefined) return;
+        current.phase = header.phase;
+        current.call = header.call;
+        this.#armPhase();
         return;
+      }
       case 'ran': {
-        if (task?.op !== 'run') return;
-        this.#rest();
-        this.runs++;
-        task.done({ kind: 'ran', result: takeResults(header, tensors) });
+        const answered = this.#runs.shift();
+        if (answered === undefined) return;
+        const [next] = this.#runs;
+        if (next === undefined) {
+          this.#rest();
+        } else {
+          next.startedMs = performance.now();
+          this.#armPhase();
+        }
+        answered.done({ kind: 'ran', startedMs: answered.startedMs, result: takeResults(header, tensors) });
       }
     }
   }
 
   /** The socket of a dying process often closes a moment before its exit is known, and the exit tells why. */
   #closed(): void {
-    if (this.#task === undefined) this.#die('its socket closed');
+    if (this.#load === undefined && this.#runs.length === 0) this.#die('its socket closed');
     else setTimeout(() => this.#die('its socket closed'), exitWaitMs);
   }
 
   #rest(): void {
     clearTimeout(this.#watchdog);
-    this.#task = undefined;
+    this.#watchdog = undefined;
+    this.#watchdogMs = 0;
     this.#state = 'idle';
     this.idleSinceMs = performance.now();
   }
 
+  /** One timer, refreshed where the limit stays the same: making a new one for every run costs more than the rest. */
   #arm(limitMs: number, expired: () => void): void {
+    if (this.#watchdog !== undefined && this.#watchdogMs === limitMs) {
+      this.#expired = expired;
+      this.#watchdog.refresh();
+      return;
+    }
     clearTimeout(this.#watchdog);
-    this.#watchdog = setTimeout(expired, limitMs);
+    this.#expired = expired;
+    this.#watchdogMs = limitMs;
+    this.#watchdog = setTimeout(() => this.#expired?.(), limitMs);
   }
 
-  #armPhase(task: Task & { op: 'run' }): void {
-    const inferring = task.phase === 'infer';
-    const limitMs = inferring ? task.limits.inferTimeoutMs : task.limits.handlerTimeoutMs;
-    this.#arm(limitMs, () => {
-      const key = this.#spec?.key ?? 'an instance';
-      const error = inferring
-        ? new CpuError(
-            'inference-timeout',
-            `a run of the model of ${key} took longer than ${limitMs} ms and was stopped`,
-          )
-        : new CpuError('handler-timeout', `${task.phase} of ${key} took longer than ${limitMs} ms and was stopped`);
-      this.#task = undefined;
-      this.#die(error.message);
-      task.done({ kind: 'timeout', error, call: inferring ? -1 : task.call });
-    });
+  /** Holds the first run to the limit of the step that it is at. */
+  #armPhase(): void {
+    const [current] = this.#runs;
+    if (current === undefined) return;
+    const limitMs = current.phase === 'infer' ? current.limits.inferTimeoutMs : current.limits.handlerTimeoutMs;
+    this.#arm(limitMs, this.#stepExpired);
   }
+
+  readonly #stepExpired = (): void => {
+    const current = this.#runs.shift();
+    if (current === undefined) return;
+    const { phase, call, limits, done } = current;
+    const key = this.#spec?.key ?? 'an instance';
+    const inferring = phase === 'infer';
+    const error = inferring
+      ? new CpuError(
+          'inference-timeout',
+          `a run of the model of ${key} took longer than ${limits.inferTimeoutMs} ms and was stopped`,
+        )
+      : new CpuError(
+          'handler-timeout',
+          `${phase} of ${key} took longer than ${limits.handlerTimeoutMs} ms and was stopped`,
+        );
+    this.#die(error.message, false);
+    done({ kind: 'timeout', error, call: inferring ? -1 : call });
+  };
 
   #fail(message: string): void {
-    const task = this.#task;
-    this.#task = undefined;
+    const load = this.#load;
+    this.#load = undefined;
     this.#die(message);
-    if (task?.op === 'load') task.reject(new CpuError('model-load-failed', message));
+    load?.reject(new CpuError('model-load-failed', message));
   }
 
-  #die(reason: string): void {
+  #die(reason: string, suspectFirst = true): void {
     if (this.#state === 'dead') return;
     this.#state = 'dead';
     clearTimeout(this.#watchdog);
     this.#socket.destroy();
     // A process in the middle of a native run does not look at its socket, so closing that is not enough.
     this.#child.kill('SIGKILL');
-    const task = this.#task;
-    this.#task = undefined;
+    const load = this.#load;
+    this.#load = undefined;
+    const runs = this.#runs.splice(0);
     for (const listener of this.#onDead) listener(reason);
-    if (task?.op === 'load') {
-      task.reject(
-        new CpuError('model-load-failed', `the instance that was loading ${this.#spec?.key} died: ${reason}`),
-      );
-    } else {
-      task?.done({ kind: 'died', reason });
+    load?.reject(new CpuError('model-load-failed', `the instance that was loading ${this.#spec?.key} died: ${reason}`));
+    // The last first, so that whoever puts them back at the front of a queue keeps their order.
+    for (const [index, run] of [...runs.entries()].reverse()) {
+      run.done({ kind: 'died', reason, suspect: suspectFirst && index === 0 });
     }
   }
 }
@@ -267,5 +310,5 @@ function takeResults(header: FromInstance & { op: 'ran' }, tensors: readonly Ten
     const count = result.kind === 'tensors' ? result.count : result.kind === 'response' ? 1 : 0;
     return { header: result, tensors: tensors.slice(at, (at += count)) };
   });
-  return { inferMs: header.inferMs, results };
+  return { busyMs: header.busyMs, results };
 }

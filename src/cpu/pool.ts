@@ -1,9 +1,13 @@
 /**
  * The pool of one function: its queue, its instances, and the rule that matches them.
  *
- * An invocation is handed over
- *   1. at once, when an instance is idle and the machine's cores allow another run;
- *   2. else when one becomes idle: in order of priority, then arrival, joined with others up to `batchMax` rows.
+ * Invocations are handed over in order of priority, then arrival,
+ *   1. to an idle instance, when the machine's cores allow another run;
+ *   2. else, where runs are short, ahead of time to a busy one, which then finds its next work lying ready.
+ * What is handed over together, as one message, is up to `batchMax` rows to be joined into one run of the model; or, for
+ * a function that does not batch, as many runs as make up {@link aheadMs} of work: for a run of some microseconds the way
+ * to the instance and back costs more than the run, and sharing it gives twice the throughput.
+ *
  * An instance is added when invocations wait, none is idle and none is on its way; so everybody who comes while a
  * function is cold shares one load. An instance that dies gives its invocations back to the front of the queue; one that
  * has seen two instances die is not tried a third time, since it may be what kills them.
@@ -17,6 +21,13 @@ import type { PoolOutput, PoolResult, PoolState } from './types.ts';
 import type { Tensor } from '../tensor/index.ts';
 
 const lowestPriority = 2 ** 31;
+/** Milliseconds of work that one message may hold, and the most runs that may make them up. */
+const aheadMs = 1;
+const aheadRunsMax = 32;
+/** Messages that an instance may hold: the one that it is at and the one that lies ready. */
+const messagesMax = 2;
+/** Weight of the newest run in the moving average of how long a run takes. */
+const runMsWeight = 0.1;
 /** Unexpected deaths in a row, without an answer between them, after which an instance is not replaced until it is needed. */
 const deathsInRowMax = 3;
 
@@ -44,7 +55,11 @@ export class Pool {
   #loading: { readonly instance: Instance; readonly startMs: number } | undefined;
   readonly #loadWaiters: { resolve: () => void; reject: (error: CpuError) => void }[] = [];
   #inFlight = 0;
+  /** Instances that are at work. */
   #busy = 0;
+  /** Moving average of the time that an instance is at one call; undefined before the first. */
+  #callMs: number | undefined;
+  #pumpScheduled = false;
   #deathsInRow = 0;
   #unloading = false;
   #stopping: CpuError | undefined;
@@ -108,7 +123,7 @@ export class Pool {
         return;
       }
       if (this.#queue.length === 0 && this.#mayStartNow(ticket)) {
-        const instance = this.#takeIdle();
+        const instance = this.#takeInstance();
         if (instance !== undefined) {
           this.#start(instance, [ticket]);
           return;
@@ -124,7 +139,7 @@ export class Pool {
         return;
       }
       this.#enqueue(ticket, options.signal);
-      this.pump();
+      this.#pumpSoon();
     });
   }
 
@@ -188,34 +203,53 @@ export class Pool {
   pump(): void {
     if (this.#loadWaiters.length > 0) this.#grow();
     while (this.#queue.length > 0) {
-      if (this.#idle.length === 0) {
-        this.#grow();
+      if (this.#idle.length > 0 && this.#waitForBatch()) return;
+      const instance = this.#takeInstance();
+      if (instance === undefined) {
+        if (this.#idle.length === 0) this.#grow();
         return;
       }
-      if (this.#waitForBatch()) return;
-      if (!this.#machine.takeCores(this)) return;
-      const instance = this.#takeIdleOnly();
-      const tickets = this.#takeBatch();
-      if (instance === undefined || tickets.length === 0) {
-        this.#machine.giveCores(this);
-        if (instance !== undefined) this.#idle.push(instance);
-        return;
-      }
-      this.#start(instance, tickets);
+      this.#start(instance, this.#takeTogether());
     }
   }
 
   #mayStartNow(ticket: Ticket): boolean {
-    return this.#idle.length > 0 && (this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax);
+    return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax;
   }
 
-  /** An idle instance with cores to run on. */
-  #takeIdle(): Instance | undefined {
-    return this.#machine.takeCores(this) ? this.#takeIdleOnly() : undefined;
+  /** The instance for the next run, with cores to run on: an idle one, else a busy one that may take more ahead. */
+  #takeInstance(): Instance | undefined {
+    if (this.#idle.length > 0 && this.#machine.takeCores(this)) {
+      this.#busy++;
+      return this.#idle.pop();
+    }
+    if (this.#callsPerMessage() < 2) return undefined;
+    let least: Instance | undefined;
+    for (const instance of this.#ready) {
+      if (instance.state !== 'busy' || instance.outstanding >= messagesMax) continue;
+      if (least === undefined || instance.outstanding < least.outstanding) least = instance;
+    }
+    return least;
   }
 
-  #takeIdleOnly(): Instance | undefined {
-    return this.#idle.pop();
+  /** How many calls make up {@link aheadMs} of work; 1 where that is not known yet. */
+  #callsPerMessage(): number {
+    if (this.#callMs === undefined) return 1;
+    return Math.max(1, Math.min(aheadRunsMax, Math.floor(aheadMs / this.#callMs)));
+  }
+
+  /** Pumps once all requests that arrived together are in the queue, so that they can share a message. */
+  #pumpSoon(): void {
+    if (this.#ready.size === 0) {
+      this.pump();
+      return;
+    }
+    if (this.#pumpScheduled) return;
+    this.#pumpScheduled = true;
+    setImmediate(() => {
+      this.#pumpScheduled = false;
+      this.pump();
+    });
   }
 
   #enqueue(ticket: Ticket, signal: AbortSignal | undefined): void {
@@ -252,45 +286,45 @@ export class Pool {
     return true;
   }
 
-  #takeBatch(): Ticket[] {
+  /** What goes to an instance together. */
+  #takeTogether(): Ticket[] {
+    const joining = this.limits.batchMax > 1;
+    const most = joining ? this.limits.batchMax : this.#callsPerMessage();
     const tickets: Ticket[] = [];
-    let rows = 0;
+    let size = 0;
     for (;;) {
       const next = this.#queue.front;
-      if (next === undefined || (tickets.length > 0 && rows + next.rows > this.limits.batchMax)) return tickets;
-      // One that has seen an instance die runs alone, so that it cannot take others along a second time.
+      const nextSize = joining ? (next?.rows ?? 0) : 1;
+      if (next === undefined || (tickets.length > 0 && size + nextSize > most)) return tickets;
+      // One that has seen an instance die goes alone, so that it cannot take others along a second time.
       if (tickets.length > 0 && (next.deaths > 0 || tickets[0]?.deaths !== 0)) return tickets;
       this.#queue.take();
-      rows += next.rows;
+      size += nextSize;
       tickets.push(next);
     }
   }
 
   #start(instance: Instance, tickets: readonly Ticket[]): void {
-    const nowMs = performance.now();
     const calls: CallHeader[] = [];
     const tensors: Tensor[] = [];
     for (const ticket of tickets) {
-      ticket.startMs = nowMs;
       ticket.release?.();
       ticket.release = undefined;
       calls.push(ticket.call);
       tensors.push(...ticket.tensors);
     }
     this.#inFlight += tickets.length;
-    this.#busy++;
-    instance.run(calls, tensors, this.limits, (outcome) => this.#finished(instance, tickets, outcome));
+    const join = this.limits.batchMax > 1;
+    instance.run(join, calls, tensors, this.limits, (outcome) => this.#finished(instance, tickets, outcome));
   }
 
   #finished(instance: Instance, tickets: readonly Ticket[], outcome: RunOutcome): void {
     this.#inFlight -= tickets.length;
-    this.#busy--;
-    this.#machine.giveCores(this);
     if (outcome.kind === 'ran') {
       this.#deathsInRow = 0;
-      if (this.#unloading && this.#queue.length === 0) this.#retire(instance, 'unloaded');
-      else if (this.#machine.wantsBack(this)) this.#retire(instance, 'another function needs room');
-      else this.#idle.push(instance);
+      const callMs = outcome.result.busyMs / tickets.length;
+      this.#callMs = this.#callMs === undefined ? callMs : this.#callMs + runMsWeight * (callMs - this.#callMs);
+      if (instance.state === 'idle') this.#rested(instance);
       this.#answer(instance, tickets, outcome);
     } else {
       this.#recover(tickets, outcome);
@@ -299,8 +333,17 @@ export class Pool {
     this.#checkQuiet();
   }
 
+  /** An instance has nothing more to do. */
+  #rested(instance: Instance): void {
+    this.#busy--;
+    this.#machine.giveCores(this);
+    if (this.#unloading && this.#queue.length === 0) this.#retire(instance, 'unloaded');
+    else if (this.#machine.wantsBack(this)) this.#retire(instance, 'another function needs room');
+    else this.#idle.push(instance);
+  }
+
   #answer(instance: Instance, tickets: readonly Ticket[], outcome: RunOutcome & { kind: 'ran' }): void {
-    const { inferMs, results } = outcome.result;
+    const { results } = outcome.result;
     for (const [index, ticket] of tickets.entries()) {
       const result = results[index];
       if (result === undefined) {
@@ -317,11 +360,11 @@ export class Pool {
       ticket.resolve({
         output: toOutput(header, result.tensors),
         timings: {
-          queueMs: Math.max(0, ticket.startMs - ticket.arrivalMs - ticket.loadMs),
+          queueMs: Math.max(0, outcome.startedMs - ticket.arrivalMs - ticket.loadMs) + header.times.waitMs,
           loadMs: ticket.loadMs,
-          preprocessMs: header.kind === 'response' ? header.preprocessMs : 0,
-          inferMs,
-          postprocessMs: header.kind === 'response' ? header.postprocessMs : 0,
+          preprocessMs: header.times.preprocessMs,
+          inferMs: header.times.inferMs,
+          postprocessMs: header.times.postprocessMs,
         },
         coldStart: ticket.cold,
         batchSize: header.batch,
@@ -337,11 +380,13 @@ export class Pool {
         ticket.reject(this.#stopping);
         continue;
       }
-      if (outcome.kind === 'timeout' && (outcome.call === -1 || tickets[outcome.call] === ticket)) {
+      // A run of the model that took too long is one call's fault, but of a message with several nobody knows whose.
+      const guilty = outcome.kind === 'timeout' && (tickets.length === 1 || tickets[outcome.call] === ticket);
+      if (guilty) {
         ticket.reject(outcome.error);
         continue;
       }
-      ticket.deaths++;
+      if (outcome.kind === 'timeout' ? outcome.call === -1 : outcome.suspect) ticket.deaths++;
       if (ticket.deaths > 1) {
         const reason = outcome.kind === 'died' ? outcome.reason : outcome.error.message;
         ticket.reject(
@@ -407,7 +452,12 @@ export class Pool {
   #lost(instance: Instance, _reason: string): void {
     if (!this.#ready.delete(instance)) return;
     const at = this.#idle.indexOf(instance);
-    if (at !== -1) this.#idle.splice(at, 1);
+    if (at !== -1) {
+      this.#idle.splice(at, 1);
+    } else if (!this.#retiring.has(instance)) {
+      this.#busy--;
+      this.#machine.giveCores(this);
+    }
     if (this.#retiring.delete(instance) || this.#stopping !== undefined) {
       this.#checkDrained();
       this.#machine.instanceSettled();
@@ -498,7 +548,6 @@ function makeTicket(
     deaths: 0,
     cold: false,
     loadMs: 0,
-    startMs: arrivalMs,
   };
 }
 

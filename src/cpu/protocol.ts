@@ -9,7 +9,8 @@ export const socketFd = 3;
 /** Host to instance. The tensors of a `run` follow in the order of its calls; a request's body is one UINT8 tensor. */
 export type ToInstance =
   | { readonly op: 'load'; readonly modelPath: string; readonly handlerPath?: string; readonly threads: number }
-  | { readonly op: 'run'; readonly calls: readonly CallHeader[] };
+  /** `join`: calls with like inputs may share a run of the model, joined along dimension 0. */
+  | { readonly op: 'run'; readonly join: boolean; readonly calls: readonly CallHeader[] };
 
 export type CallHeader =
   | { readonly kind: 'tensors'; readonly count: number; readonly outputs?: readonly string[] }
@@ -30,18 +31,26 @@ export type FromInstance =
   | { readonly op: 'load-failed'; readonly message: string }
   /** Sent before each step of a function with a handler, so that the host can hold every step to its time limit. */
   | { readonly op: 'phase'; readonly phase: Phase; readonly call: number }
-  /** One result per call, in their order; the tensors of all results follow. */
-  | { readonly op: 'ran'; readonly inferMs: number; readonly results: readonly ResultHeader[] };
+  /** One result per call, in their order; the tensors of all results follow. `busyMs`: the whole message. */
+  | { readonly op: 'ran'; readonly busyMs: number; readonly results: readonly ResultHeader[] };
+
+/** Milliseconds of one call inside an instance; a joined run counts in full for each call that shared it. */
+export interface CallTimes {
+  /** From the message's turn until the call's own run of the model, less its preprocess: time spent on other calls. */
+  readonly waitMs: number;
+  readonly preprocessMs: number;
+  readonly inferMs: number;
+  readonly postprocessMs: number;
+}
 
 export type ResultHeader =
-  | { readonly kind: 'tensors'; readonly count: number; readonly batch: number }
+  | { readonly kind: 'tensors'; readonly count: number; readonly batch: number; readonly times: CallTimes }
   | {
       readonly kind: 'response';
       readonly status: number;
       readonly headers: Readonly<Record<string, string>>;
-      readonly preprocessMs: number;
-      readonly postprocessMs: number;
       readonly batch: number;
+      readonly times: CallTimes;
     }
   | {
       readonly kind: 'error';

@@ -22,7 +22,6 @@ export interface Ticket {
   /** Whether it waited for a load, and for how long up to now. */
   cold: boolean;
   loadMs: number;
-  startMs: number;
 }
 
 export class TicketQueue {
