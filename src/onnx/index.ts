@@ -21,3 +21,15 @@ export {
   type SymbolicShape,
   type WeightData,
 } from './builder.ts';
+export {
+  allowedValues,
+  ArchitectureError,
+  architectures,
+  buildArchitecture,
+  type Architecture,
+  type ArchitectureErrorCode,
+  type BuiltModel,
+  type SettingSpec,
+  type SettingSpecs,
+  type SettingValue,
+} from './architectures/index.ts';

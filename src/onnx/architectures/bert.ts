@@ -1,0 +1,157 @@
+/** BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019) as encoders with a pooler. */
+import { ElementType } from '../types.ts';
+import { defineArchitecture, type Architecture } from './architecture.ts';
+import type { SeededGraph } from './seeded-graph.ts';
+import {
+  attend,
+  embedding,
+  geluErf,
+  maskedScore,
+  positionsOf,
+  shapeOf,
+  tokenInput,
+  transformerSettings,
+  type TransformerShape,
+} from './transformer.ts';
+
+const bertEpsilon = 1e-12;
+const robertaEpsilon = 1e-5;
+/** RoBERTa's token id of padding; its position embedding keeps rows 0 and 1 for it. */
+const robertaPadding = 1;
+
+/** Token ids [batch, sequence] -> the embeddings' sum, normalised [batch, sequence, hidden]. */
+function sumEmbeddings(graph: SeededGraph, parts: readonly string[], { hidden }: TransformerShape, epsilon: number) {
+  const sum = parts.reduce((total, part) => graph.node('Add', [total, part]));
+  return graph.layerNorm('LayerNorm', sum, hidden, epsilon);
+}
+
+function encoder(
+  graph: SeededGraph,
+  embedded: string,
+  mask: string,
+  layers: number,
+  shape: TransformerShape,
+  epsilon: number,
+) {
+  const { hidden, intermediate } = shape;
+  // 0 where a token counts, the lowest float where it is padding: [batch, 1, 1, sequence].
+  const wide = graph.node('Unsqueeze', [mask, graph.constant({ ints: [1, 2] })]);
+  const counted = graph.node('Cast', [wide], { to: ElementType.FLOAT });
+  const padding = graph.node('Sub', [graph.constant({ floats: 1 }), counted]);
+  const bias = graph.node('Mul', [padding, graph.constant({ floats: maskedScore })]);
+
+  const block = (x: string): string => {
+    const attended = graph.scope('attention', () => {
+      const context = graph.scope('self', () => {
+        const [q, k, v] = ['query', 'key', 'value'].map((name) => graph.linear(name, x, hidden, hidden));
+        return attend(graph, { q: q!, k: k!, v: v! }, shape, (scores) => graph.node('Add', [scores, bias]));
+      });
+      return graph.scope('output', () => {
+        const dense = graph.linear('dense', context, hidden, hidden);
+        return graph.layerNorm('LayerNorm', graph.node('Add', [dense, x]), hidden, epsilon);
+      });
+    });
+    const wideState = graph.scope('intermediate', () =>
+      geluErf(graph, graph.linear('dense', attended, hidden, intermediate)),
+    );
+    return graph.scope('output', () => {
+      const dense = graph.linear('dense', wideState, intermediate, hidden);
+      return graph.layerNorm('LayerNorm', graph.node('Add', [dense, attended]), hidden, epsilon);
+    });
+  };
+
+  let state = embedded;
+  graph.scope('encoder', () => {
+    for (let layer = 0; layer < layers; layer++) state = graph.scope(`layer.${layer}`, () => block(state));
+  });
+  const pooled = graph.scope('pooler', () => {
+    const first = graph.node('Gather', [state, graph.constant({ ints: 0 })], { axis: 1 });
+    return graph.node('Tanh', [graph.gemm('dense', first, hidden, hidden)]);
+  });
+  const [batch, sequence] = shape.tokens;
+  graph.output(state, ElementType.FLOAT, [batch, sequence, hidden], 'last_hidden_state');
+  graph.output(pooled, ElementType.FLOAT, [batch, hidden], 'pooler_output');
+}
+
+function bert(
+  name: string,
+  size: string,
+  layers: number,
+  hidden: number,
+  heads: number,
+  parameters: number,
+): Architecture {
+  return defineArchitecture({
+    name,
+    description: `BERT-${size}, uncased: token ids to hidden states and a pooled state`,
+    publishedParameterCount: parameters,
+    settings: {
+      ...transformerSettings({ layers, hidden, heads, vocabulary: 30_522, positions: 512 }),
+      types: { type: 'integer', default: 2, min: 1, meaning: 'token types (segments)' },
+    },
+    graph(graph, settings) {
+      const shape = shapeOf(settings);
+      const ids = tokenInput(graph, 'input_ids', shape);
+      const mask = tokenInput(graph, 'attention_mask', shape);
+      const types = tokenInput(graph, 'token_type_ids', shape);
+      const embedded = graph.scope('embeddings', () => {
+        const words = embedding(graph, 'word_embeddings', ids, settings.vocabulary, shape.hidden);
+        const kinds = embedding(graph, 'token_type_embeddings', types, settings.types, shape.hidden);
+        const positions = positionsOf(graph, ids);
+        const places = embedding(graph, 'position_embeddings', positions, settings.positions, shape.hidden);
+        return sumEmbeddings(graph, [words, kinds, places], shape, bertEpsilon);
+      });
+      encoder(graph, embedded, mask, settings.layers, shape, bertEpsilon);
+    },
+  });
+}
+
+function roberta(
+  name: string,
+  size: string,
+  layers: number,
+  hidden: number,
+  heads: number,
+  parameters: number,
+): Architecture {
+  return defineArchitecture({
+    name,
+    description: `RoBERTa-${size}: token ids to hidden states and a pooled state`,
+    publishedParameterCount: parameters,
+    settings: transformerSettings({ layers, hidden, heads, vocabulary: 50_265, positions: 514 }),
+    graph(graph, settings) {
+      const shape = shapeOf(settings, robertaPadding + 1);
+      const ids = tokenInput(graph, 'input_ids', shape);
+      const mask = tokenInput(graph, 'attention_mask', shape);
+      const embedded = graph.scope('embeddings', () => {
+        const words = embedding(graph, 'word_embeddings', ids, settings.vocabulary, shape.hidden);
+        // The model was trained with one token type, whose embedding every export still adds.
+        const onlyType = graph.constant({ ints: [0], shape: [1, 1] });
+        const kinds = embedding(graph, 'token_type_embeddings', onlyType, 1, shape.hidden);
+        const places = embedding(
+          graph,
+          'position_embeddings',
+          robertaPositions(graph, ids),
+          settings.positions,
+          shape.hidden,
+        );
+        return sumEmbeddings(graph, [words, kinds, places], shape, robertaEpsilon);
+      });
+      encoder(graph, embedded, mask, settings.layers, shape, robertaEpsilon);
+    },
+  });
+}
+
+/** Positions count the tokens that are not padding, from the row behind padding's own: INT64 [batch, sequence]. */
+function robertaPositions(graph: SeededGraph, ids: string): string {
+  const padding = graph.constant({ ints: robertaPadding });
+  const counted = graph.node('Not', [graph.node('Equal', [ids, padding])]);
+  const ones = graph.node('Cast', [counted], { to: ElementType.INT64 });
+  const numbered = graph.node('CumSum', [ones, graph.constant({ ints: 1 })]);
+  return graph.node('Add', [graph.node('Mul', [numbered, ones]), padding]);
+}
+
+export const bertBase = bert('bert-base', 'Base', 12, 768, 12, 109_482_240);
+export const bertLarge = bert('bert-large', 'Large', 24, 1024, 16, 335_141_888);
+export const robertaBase = roberta('roberta-base', 'Base', 12, 768, 12, 124_645_632);
+export const robertaLarge = roberta('roberta-large', 'Large', 24, 1024, 16, 355_359_744);

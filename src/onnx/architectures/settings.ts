@@ -1,0 +1,108 @@
+/** The sizes that an architecture can be made with: what each means, and reading them from text or values. */
+
+interface SettingBase {
+  readonly meaning: string;
+}
+
+export type SettingSpec =
+  | (SettingBase & { readonly type: 'integer'; readonly default: number; readonly min: number; readonly max?: number })
+  | (SettingBase & { readonly type: 'number'; readonly default: number; readonly min: number; readonly max?: number })
+  /** As many integers as the default has, separated by commas in text. */
+  | (SettingBase & {
+      readonly type: 'integers';
+      readonly default: readonly number[];
+      readonly min: number;
+      readonly max?: number;
+    })
+  | (SettingBase & { readonly type: 'choice'; readonly default: string; readonly choices: readonly string[] });
+
+export type SettingSpecs = Readonly<Record<string, SettingSpec>>;
+
+type ValueOf<Spec extends SettingSpec> = Spec extends { readonly type: 'integers' }
+  ? readonly number[]
+  : Spec extends { readonly type: 'choice' }
+    ? Spec['choices'][number]
+    : number;
+
+/** The settings of an architecture with every value present. */
+export type SettingsOf<Specs extends SettingSpecs> = { readonly [Name in keyof Specs]: ValueOf<Specs[Name]> };
+
+export type SettingValue = string | number | readonly number[];
+
+export type ArchitectureErrorCode = 'unknown-architecture' | 'unknown-setting' | 'bad-setting';
+
+/** An architecture or setting that does not exist, or a value that it cannot be made with. */
+export class ArchitectureError extends Error {
+  override readonly name = 'ArchitectureError';
+  readonly code: ArchitectureErrorCode;
+
+  constructor(code: ArchitectureErrorCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/**
+ * Fills in the defaults and checks what is given, as text (`--set layers=2`) or as values.
+ *
+ * @throws ArchitectureError naming the setting, and what is allowed instead.
+ */
+export function resolveSettings(
+  architecture: string,
+  specs: SettingSpecs,
+  given: Readonly<Record<string, SettingValue>>,
+): Record<string, SettingValue> {
+  const names = Object.keys(specs);
+  for (const name of Object.keys(given)) {
+    if (!Object.hasOwn(specs, name)) {
+      throw new ArchitectureError(
+        'unknown-setting',
+        `${architecture} has no setting '${name}'; it has ${names.join(', ')}`,
+      );
+    }
+  }
+  return Object.fromEntries(
+    Object.entries(specs).map(([name, spec]) => {
+      const value = given[name];
+      return [name, value === undefined ? spec.default : readSetting(architecture, name, spec, value)];
+    }),
+  );
+}
+
+/** The values that a setting takes, as the second half of a sentence. */
+export function allowedValues(spec: SettingSpec): string {
+  if (spec.type === 'choice') return `one of ${spec.choices.join(', ')}`;
+  const range = spec.max === undefined ? `of at least ${spec.min}` : `from ${spec.min} to ${spec.max}`;
+  if (spec.type === 'number') return `a number ${range}`;
+  return spec.type === 'integer' ? `an integer ${range}` : `${spec.default.length} integers ${range}, comma-separated`;
+}
+
+function readSetting(architecture: string, name: string, spec: SettingSpec, value: SettingValue): SettingValue {
+  const refused = (): ArchitectureError =>
+    new ArchitectureError(
+      'bad-setting',
+      `the setting '${name}' of ${architecture} is '${String(value)}', but takes ${allowedValues(spec)}`,
+    );
+  if (spec.type === 'choice') {
+    if (typeof value !== 'string' || !spec.choices.includes(value)) throw refused();
+    return value;
+  }
+  const parts = typeof value === 'string' ? value.split(',') : typeof value === 'number' ? [value] : value;
+  const numbers = parts.map((part) => (typeof part === 'string' ? decimal(part) : part));
+  for (const number of numbers) {
+    const inRange = number >= spec.min && number <= (spec.max ?? Number.MAX_SAFE_INTEGER);
+    if (!inRange || (spec.type !== 'number' && !Number.isSafeInteger(number))) throw refused();
+  }
+  if (spec.type === 'integers') {
+    if (numbers.length !== spec.default.length) throw refused();
+    return numbers;
+  }
+  const [only] = numbers;
+  if (only === undefined || numbers.length !== 1) throw refused();
+  return only;
+}
+
+/** NaN unless the text is a plain decimal number: '', '0x10' and '1e3' are more likely slips than sizes. */
+function decimal(text: string): number {
+  return /^\d+(\.\d+)?$/.test(text.trim()) ? Number(text) : Number.NaN;
+}
