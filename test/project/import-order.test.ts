@@ -1,0 +1,139 @@
+/** The canary of the import order: what design.md forbids must turn the project's own lint configuration red. */
+import { execFile } from 'node:child_process';
+import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { packageRoot } from '../../src/host/config-options.ts';
+
+const house = [
+  'tensor',
+  'onnx',
+  'hardware',
+  'profile',
+  'plan',
+  'schedule',
+  'gpu',
+  'cpu',
+  'queue',
+  'host',
+  'replay',
+  'cli',
+];
+
+interface Case {
+  readonly name: string;
+  readonly file: string;
+  readonly code: string;
+  readonly allowed: boolean;
+}
+
+const cases: readonly Case[] = [
+  ...house.flatMap((folder, floor): Case[] => [
+    ...house.slice(floor + 1).map((upper) => ({
+      name: `${folder} may not import ${upper}, which stands above it`,
+      file: `src/${folder}/up-to-${upper}.ts`,
+      code: `export { thing } from '../${upper}/index.ts';`,
+      allowed: false,
+    })),
+    ...house.slice(0, floor).map((lower) => ({
+      name: `${folder} may import ${lower} through its index.ts`,
+      file: `src/${folder}/down-to-${lower}.ts`,
+      code: `export { thing } from '../${lower}/index.ts';`,
+      allowed: true,
+    })),
+  ]),
+  ...house.slice(1).map((folder) => ({
+    name: `${folder} may not import a file of tensor past its index.ts`,
+    file: `src/${folder}/past-the-door.ts`,
+    code: `export { thing } from '../tensor/frame.ts';`,
+    allowed: false,
+  })),
+  {
+    name: 'a folder may import its own files',
+    file: 'src/host/own.ts',
+    code: `export { thing } from './http/server.ts';`,
+    allowed: true,
+  },
+  {
+    name: 'a folder inside may import the files above it in the same folder',
+    file: 'src/host/http/own.ts',
+    code: `export { thing } from '../types.ts';`,
+    allowed: true,
+  },
+  {
+    name: 'a folder inside may not import upward either',
+    file: 'src/cpu/deep/up.ts',
+    code: `export { thing } from '../../host/index.ts';`,
+    allowed: false,
+  },
+  {
+    name: 'a folder inside may not pass a door either',
+    file: 'src/host/http/past-the-door.ts',
+    code: `export { thing } from '../../tensor/json.ts';`,
+    allowed: false,
+  },
+  {
+    name: 'a file whose name starts as index does is not the door',
+    file: 'src/onnx/near-the-door.ts',
+    code: `export { thing } from '../tensor/indexing.ts';`,
+    allowed: false,
+  },
+  {
+    name: 'a type counts as an import',
+    file: 'src/onnx/type-up.ts',
+    code: `import type { Thing } from '../host/index.ts';\nexport type Mine = Thing;`,
+    allowed: false,
+  },
+  {
+    name: 'an import for its effect counts',
+    file: 'src/onnx/effect-up.ts',
+    code: `import '../host/index.ts';`,
+    allowed: false,
+  },
+  {
+    name: 'a dynamic import counts',
+    file: 'src/onnx/dynamic-up.ts',
+    code: `export const thing = import('../host/index.ts');`,
+    allowed: false,
+  },
+];
+
+let dir: string;
+const flagged = new Set<string>();
+
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'turntable-import-order-'));
+  copyFileSync(join(packageRoot, '.oxlintrc.json'), join(dir, '.oxlintrc.json'));
+  for (const { file, code } of cases) {
+    mkdirSync(dirname(join(dir, file)), { recursive: true });
+    writeFileSync(join(dir, file), `${code}\n`);
+  }
+  const oxlint = join(packageRoot, 'node_modules', 'oxlint', 'bin', 'oxlint');
+  const { stdout } = await promisify(execFile)(process.execPath, [oxlint, '--format', 'json'], {
+    cwd: dir,
+    maxBuffer: 64 * 1024 * 1024,
+  }).catch((error: { stdout: string }) => error);
+  const { diagnostics } = JSON.parse(stdout) as { diagnostics: { code?: string; filename: string }[] };
+  for (const { code, filename } of diagnostics) {
+    if (code?.includes('no-restricted-imports')) flagged.add(filename);
+  }
+});
+
+afterAll(() => {
+  rmSync(dir, { recursive: true, force: true });
+});
+
+describe('the import order', () => {
+  test.each(cases)('$name', ({ file, allowed }) => {
+    expect(flagged.has(file)).toBe(!allowed);
+  });
+
+  test('names every folder of src/', () => {
+    const folders = readdirSync(join(packageRoot, 'src'), { withFileTypes: true }).filter((entry) =>
+      entry.isDirectory(),
+    );
+    expect(house).toEqual(expect.arrayContaining(folders.map(({ name }) => name)));
+  });
+});
