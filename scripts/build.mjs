@@ -1,7 +1,7 @@
 // Compiles src/ to dist/, where the child processes (instances, validator) and `npx turntable` find their JavaScript,
 // and puts the project's own command beside those of its dependencies, since npx looks only there.
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, rmSync, symlinkSync, lstatSync } from 'node:fs';
+import { existsSync, lstatSync, mkdirSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
 import { join, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -12,6 +12,14 @@ if (!existsSync(tsc)) {
   if (existsSync(join(root, 'dist', 'cli', 'main.js'))) process.exit(0); // `npm ci --omit=dev` beside a built dist/
   console.error('dist/ is not built and TypeScript is not installed: run `npm ci` without --omit=dev');
   process.exit(1);
+}
+// What is left of a deleted source file would still be found by an import.
+const outputs = existsSync(join(root, 'dist'))
+  ? readdirSync(join(root, 'dist'), { recursive: true, encoding: 'utf8' })
+  : [];
+for (const output of outputs) {
+  const source = output.replace(/(\.d\.ts|\.js\.map|\.js)$/, '.ts');
+  if (source !== output && !existsSync(join(root, 'src', source))) rmSync(join(root, 'dist', output), { force: true });
 }
 const compiled = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json'], { cwd: root, stdio: 'inherit' });
 if (compiled.status !== 0) process.exit(compiled.status ?? 1);

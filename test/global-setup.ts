@@ -1,0 +1,32 @@
+/** Runs once before all tests: tells the seed, and sees to it that dist/ is what src/ says. */
+import { spawnSync } from 'node:child_process';
+import { readdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import type { TestProject } from 'vitest/node';
+
+const root = join(import.meta.dirname, '..');
+
+export default function setup(project: TestProject): void {
+  const seed = project.config.env['TURNTABLE_SEED'] ?? 'unknown';
+  console.log(`seed ${seed}, with TURNTABLE_SEED=${seed} the properties run the same again`);
+  if (isFresh()) return;
+  // Child processes (instances, the validator, the command) run from dist/: an old one would test yesterday's code.
+  const built = spawnSync(process.execPath, [join(root, 'scripts', 'build.mjs')], { encoding: 'utf8' });
+  // Type errors do not stop tsc from writing; `npm run types` is what they fail.
+  if (built.status !== 0) console.warn(`dist/ was built with errors:\n${built.stdout}${built.stderr}`);
+}
+
+/** Whether every source file is older than what was compiled from it, and nothing is left of deleted ones. */
+function isFresh(): boolean {
+  const sources = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' });
+  const compiled = new Set<string>();
+  for (const source of sources) {
+    if (!source.endsWith('.ts') || source.endsWith('.test.ts')) continue;
+    const output = source.replace(/\.ts$/, '.js');
+    compiled.add(output);
+    const outputTime = statSync(join(root, 'dist', output), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+    if (statSync(join(root, 'src', source)).mtimeMs > outputTime) return false;
+  }
+  const outputs = readdirSync(join(root, 'dist'), { recursive: true, encoding: 'utf8' });
+  return outputs.every((output) => !output.endsWith('.js') || compiled.has(output));
+}
