@@ -5,7 +5,8 @@ import { dirname, resolve } from 'node:path';
 import { decode } from './convert.ts';
 import { OnnxError } from './error.ts';
 import { isExternal, readAt, readExternal } from './external-data.ts';
-import { tensorByteLength, tensorsOfModel } from './tensor-data.ts';
+import { readStructure } from './read-structure.ts';
+import { checkDataLength, tensorByteLength, tensorsOfModel } from './tensor-data.ts';
 import type { ModelProto } from './types.ts';
 
 /** protobuf ends here, and with it every runtime; weights beyond belong into external data. */
@@ -21,6 +22,13 @@ export interface ReadOptions {
    * - `load`: all are read into `rawData`, and the tensors are external no more.
    */
   readonly externalData?: 'load' | 'leave';
+  /**
+   * Where the weights inside the model file are read to:
+   * - `memory` (default): the whole file is read, and `rawData` is a view on it
+   * - `file`: they stay where they are, and each tensor gets a `source` that reads it when asked; a model of gigabytes
+   *   then opens in milliseconds. The file must stay as it is while the model is in use.
+   */
+  readonly weights?: 'memory' | 'file';
 }
 
 /**
@@ -66,7 +74,7 @@ async function readWhole(path: string): Promise<Uint8Array> {
 }
 
 /** Attaches sources to external tensors, or loads them. */
-export function resolveExternalTensors(model: ModelProto, modelDir: string, externalData: 'load' | 'leave'): void {
+function resolveExternalTensors(model: ModelProto, modelDir: string, externalData: 'load' | 'leave'): void {
   for (const tensor of tensorsOfModel(model)) {
     if (!isExternal(tensor)) continue;
     // A copy: the source must go on reading from here when the tensor's own entries are changed by a writer.
@@ -82,18 +90,34 @@ export function resolveExternalTensors(model: ModelProto, modelDir: string, exte
   }
 }
 
+function fromStructure(path: string): ModelProto {
+  const { bytes, skipped } = readStructure(path);
+  const model = parseModel(bytes);
+  for (const { initializer, offset, byteLength } of skipped) {
+    const tensor = model.graph.initializer[initializer];
+    if (tensor === undefined) throw new OnnxError('not-onnx', `the model file ${path} changed while it was read`);
+    checkDataLength(tensor, byteLength);
+    tensor.source = fileSource(path, offset, byteLength, tensor.name);
+  }
+  return model;
+}
+
 /**
- * Reads a model file. The file's bytes are read once and not copied: `rawData` is a view on them.
- * Throws {@link OnnxError}: `not-found`, what {@link parseModel} throws, and with `load` also `external-data`.
+ * Reads a model file. Throws {@link OnnxError}: `not-found`, what {@link parseModel} throws, and with
+ * `externalData: 'load'` also `external-data`.
  */
-export async function readModel(path: string, { externalData = 'leave' }: ReadOptions = {}): Promise<ModelProto> {
-  const model = parseModel(await readWhole(path));
-  resolveExternalTensors(model, dirname(resolve(path)), externalData);
+export async function readModel(
+  path: string,
+  { externalData = 'leave', weights = 'memory' }: ReadOptions = {},
+): Promise<ModelProto> {
+  const absolute = resolve(path);
+  const model = weights === 'file' ? fromStructure(absolute) : parseModel(await readWhole(path));
+  resolveExternalTensors(model, dirname(absolute), externalData);
   return model;
 }
 
 /** A source that reads `size` bytes of a file at `offset`. */
-export function fileSource(path: string, offset: number, size: number, owner: string): () => Uint8Array {
+function fileSource(path: string, offset: number, size: number, owner: string): () => Uint8Array {
   return () => {
     const descriptor = openSync(path, 'r');
     try {

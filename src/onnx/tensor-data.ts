@@ -91,7 +91,7 @@ export function tensorBytes(tensor: TensorProto, modelDir?: string): Uint8Array 
     }
     return readExternal(tensor, expectedBytes, modelDir);
   } else bytes = tensor.rawData ?? typedBytes(tensor) ?? new Uint8Array(0);
-  if (bytes.byteLength !== expectedBytes) throw wrongLength(tensor, bytes.byteLength, expectedBytes);
+  checkDataLength(tensor, bytes.byteLength);
   return bytes;
 }
 
@@ -115,8 +115,11 @@ export function withoutData(tensor: TensorProto): TensorProto {
   return copy;
 }
 
-function wrongLength(tensor: TensorProto, found: number, expected: number): OnnxError {
-  return new OnnxError(
+/** Throws {@link OnnxError} `bad-tensor` unless `found` bytes are what the tensor's dimensions take. */
+export function checkDataLength(tensor: TensorProto, found: number): void {
+  const expected = tensorByteLength(tensor);
+  if (found === expected) return;
+  throw new OnnxError(
     'bad-tensor',
     `tensor '${tensor.name}' has ${found} bytes of data, but ${elementTypeName(tensor.dataType)} of dimensions [${tensor.dims.join(',')}] takes ${expected}`,
   );
@@ -135,10 +138,11 @@ export function checkTensorData(tensor: TensorProto): void {
     }
     return;
   }
-  const expected = tensorByteLength(tensor);
-  if (tensor.source !== undefined || isExternal(tensor)) return;
-  const found = tensor.rawData?.byteLength ?? typedBytes(tensor)?.byteLength ?? 0;
-  if (found !== expected) throw wrongLength(tensor, found, expected);
+  if (tensor.source !== undefined || isExternal(tensor)) {
+    tensorByteLength(tensor); // throws for a type or dimensions that have no size
+    return;
+  }
+  checkDataLength(tensor, tensor.rawData?.byteLength ?? typedBytes(tensor)?.byteLength ?? 0);
 }
 
 function* tensorsOfNodes(nodes: readonly NodeProto[]): Generator<TensorProto> {

@@ -13,12 +13,13 @@ const messagesMax = 8_000_000;
 /** Elements in typed fields and lists (not raw bytes) become JavaScript numbers, one by one. */
 const elementsMax = 64_000_000;
 
-const wireVarint = 0;
-const wireFixed64 = 1;
-const wireText = 2;
+/** protobuf's wire types. */
+export const wireVarint = 0;
+export const wireFixed64 = 1;
+export const wireText = 2;
 const wireGroup = 3;
 const wireGroupEnd = 4;
-const wireFixed32 = 5;
+export const wireFixed32 = 5;
 
 const wireTypeOf = {
   varint: wireVarint,
