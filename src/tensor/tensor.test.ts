@@ -1,0 +1,229 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  byteCount,
+  bytesElements,
+  checkBytes,
+  dataTypes,
+  decodeMessage,
+  elementBytes,
+  elementCount,
+  elements,
+  encodeMessage,
+  FrameDecoder,
+  nestedToJson,
+  packBytes,
+  shapeOfNested,
+  TensorError,
+  tensorFromJson,
+  tensorOf,
+  valuesToJson,
+  type DataType,
+  type Message,
+  type Tensor,
+} from './index.ts';
+
+const shapes = fc.array(fc.integer({ min: 0, max: 4 }), { maxLength: 4 });
+const fixedTypes = dataTypes.filter((datatype) => elementBytes[datatype] > 0);
+
+/** Any tensor that is right in itself. */
+const tensors: fc.Arbitrary<Tensor> = fc
+  .record({ name: fc.string({ minLength: 1 }), datatype: fc.constantFrom(...dataTypes), shape: shapes })
+  .chain(({ name, datatype, shape }) => {
+    const count = elementCount(shape);
+    const data =
+      datatype === 'BYTES'
+        ? fc.array(fc.uint8Array({ maxLength: 6 }), { minLength: count, maxLength: count }).map(packBytes)
+        : fc.uint8Array({
+            minLength: byteCount(datatype, shape) ?? 0,
+            maxLength: byteCount(datatype, shape) ?? 0,
+          });
+    return data.map((bytes): Tensor => ({ name, datatype, shape, data: bytes }));
+  });
+
+const messages = fc.record({
+  header: fc.dictionary(
+    fc.string().filter((key) => key !== 'tensors' && key !== '__proto__'),
+    fc.oneof(fc.integer(), fc.string(), fc.boolean()),
+  ),
+  tensors: fc.array(tensors, { maxLength: 4 }),
+});
+
+function thrownBy(attempt: () => void): unknown {
+  try {
+    attempt();
+    return undefined;
+  } catch (error) {
+    return error;
+  }
+}
+
+function plain({ header, tensors: list }: Message<object>): unknown {
+  return { header: { ...header }, tensors: list.map((tensor) => ({ ...tensor, data: [...tensor.data] })) };
+}
+
+/** A message of four bytes whose header says that its one tensor takes `size`. */
+function messageOf(size: number): Buffer {
+  const json = JSON.stringify({
+    tensors: [{ name: 'x', datatype: 'UINT8', shape: [size], parameters: { binary_data_size: size } }],
+  });
+  const prefix = Buffer.alloc(12);
+  prefix.writeUInt32LE(json.length, 0);
+  prefix.writeUInt32LE(4, 4);
+  return Buffer.concat([prefix, Buffer.from(json), Buffer.alloc(4)]);
+}
+
+describe('the wire codec', () => {
+  it('gives back any message as it was', () => {
+    fc.assert(
+      fc.property(messages, (message) => {
+        expect(plain(decodeMessage(Buffer.concat(encodeMessage(message))))).toEqual(plain(message));
+      }),
+    );
+  });
+
+  it('finds the messages of a stream wherever the stream is cut', () => {
+    fc.assert(
+      fc.property(
+        fc.array(messages, { maxLength: 4 }),
+        fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1 }),
+        (sent, cuts) => {
+          const stream = Buffer.concat(sent.flatMap((message) => encodeMessage(message)));
+          const decoder = new FrameDecoder();
+          const received: Message[] = [];
+          for (let at = 0, cut = 0; at < stream.byteLength; cut++) {
+            const size = cuts[cut % cuts.length] ?? 1;
+            received.push(...decoder.push(stream.subarray(at, at + size)));
+            at += size;
+          }
+          expect(received.map(plain)).toEqual(sent.map(plain));
+          expect(decoder.idle).toBe(true);
+        },
+      ),
+    );
+  });
+
+  it('carries tensors too large to join without copying them', () => {
+    const large = tensorOf('x', 'FP32', [100_000], new Float32Array(100_000).fill(1.5));
+    const buffers = encodeMessage({ header: {}, tensors: [large] });
+    expect(buffers[1]?.buffer).toBe(large.data.buffer);
+    expect(plain(decodeMessage(Buffer.concat(buffers)))).toEqual(plain({ header: {}, tensors: [large] }));
+  });
+
+  it('answers arbitrary bytes with a TensorError or with nothing', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
+        expect(thrownBy(() => new FrameDecoder().push(bytes))).toSatisfy(
+          (error) => error === undefined || error instanceof TensorError,
+        );
+      }),
+    );
+  });
+
+  it('refuses tensors that take more or fewer bytes than the message has', () => {
+    expect(() => decodeMessage(messageOf(5))).toThrow(/takes 5 bytes/);
+    expect(() => decodeMessage(messageOf(3))).toThrow(/1 bytes follow/);
+    expect(decodeMessage(messageOf(4)).tensors).toHaveLength(1);
+  });
+});
+
+describe('tensor data', () => {
+  it('is read right at any alignment', () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom<DataType>(...fixedTypes),
+        fc.integer({ min: 0, max: 7 }),
+        fc.integer({ min: 0, max: 5 }),
+        (datatype, offset, count) => {
+          if (datatype === 'BYTES') return;
+          const width = elementBytes[datatype];
+          const bytes = Buffer.from(Array.from({ length: offset + count * width }, (_, i) => i));
+          const view = elements({ name: 'x', datatype, shape: [count], data: bytes.subarray(offset) });
+          expect([...new Uint8Array(view.buffer, view.byteOffset, view.byteLength)]).toEqual([
+            ...bytes.subarray(offset),
+          ]);
+        },
+      ),
+    );
+  });
+
+  it('of the wrong length is refused with both lengths', () => {
+    const tensor: Tensor = { name: 'pixels', datatype: 'FP32', shape: [2, 3], data: new Uint8Array(23) };
+    expect(() => checkBytes(tensor)).toThrow(/'pixels' has 23 bytes .* takes 24/);
+  });
+
+  it('of BYTES is counted element by element', () => {
+    const data = packBytes(['un', 'deux', '']);
+    expect(() => checkBytes({ name: 'w', datatype: 'BYTES', shape: [3], data })).not.toThrow();
+    expect(() => checkBytes({ name: 'w', datatype: 'BYTES', shape: [2], data })).toThrow(/3 BYTES elements/);
+    expect(() => [...bytesElements({ name: 'w', datatype: 'BYTES', shape: [3], data: data.subarray(0, 5) })]).toThrow(
+      /only 1 follow/,
+    );
+    expect(() => [...bytesElements({ name: 'w', datatype: 'BYTES', shape: [3], data: data.subarray(0, 2) })]).toThrow(
+      /4-byte length/,
+    );
+  });
+});
+
+describe('the JSON form', () => {
+  it('goes to a tensor and back, flat and nested', () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom<DataType>('BOOL', 'UINT8', 'INT8', 'UINT16', 'INT16', 'UINT32', 'INT32', 'FP64', 'INT64'),
+        fc.array(fc.integer({ min: 1, max: 3 }), { minLength: 1, maxLength: 3 }),
+        fc.integer({ min: 0, max: 1 }),
+        (datatype, shape, start) => {
+          const flat = Array.from({ length: elementCount(shape) }, (_, i) =>
+            datatype === 'BOOL' ? (i + start) % 2 === 0 : (i + start) % 100,
+          );
+          const tensor = tensorFromJson('x', datatype, shape, flat);
+          expect(valuesToJson(tensor)).toEqual(flat);
+          const nested = nestedToJson(tensor);
+          expect(shapeOfNested(nested)).toEqual(shape);
+          expect([...tensorFromJson('x', datatype, shape, nested).data]).toEqual([...tensor.data]);
+        },
+      ),
+    );
+  });
+
+  it('refuses what is not a value of the datatype, by element', () => {
+    expect(() => tensorFromJson('x', 'FP32', [2], [1, 'NaN'])).toThrow(/'x': element 1 is "NaN".*FP32/);
+    expect(() => tensorFromJson('x', 'INT8', [1], [128])).toThrow(/element 0 is 128/);
+    expect(() => tensorFromJson('x', 'INT32', [1], [1.5])).toThrow(/element 0 is 1.5/);
+    expect(() => tensorFromJson('x', 'INT64', [1], [null])).toThrow(/element 0 is null/);
+    expect(() => tensorFromJson('x', 'UINT64', [1], [-1])).toThrow(/element 0 is -1/);
+    expect(() => tensorFromJson('x', 'BYTES', [1], [7])).toThrow(/element 0 is 7/);
+    expect(() => tensorFromJson('x', 'BOOL', [1], [2])).toThrow(/element 0 is 2/);
+    expect(() => tensorFromJson('x', 'FP16', [1], [1])).toThrow(/only as binary/);
+    expect(() => tensorFromJson('x', 'FP32', [1], 7)).toThrow(/not an array/);
+  });
+
+  it('refuses ragged, deeper and shorter data than the shape', () => {
+    expect(() => tensorFromJson('x', 'FP32', [2, 2], [[1, 2], [3]])).toThrow(/shape \[2,2\]/);
+    expect(() =>
+      tensorFromJson(
+        'x',
+        'FP32',
+        [2, 1],
+        [
+          [[1], [2]],
+          [[3], [4]],
+        ],
+      ),
+    ).toThrow(TensorError);
+    expect(() => tensorFromJson('x', 'FP32', [1, 1], [[[1]]])).toThrow(/deeper/);
+    expect(() => tensorFromJson('x', 'FP32', [3], [1, 2])).toThrow(/2 elements/);
+  });
+
+  it('does not follow a nesting deeper than it allows', () => {
+    let deep: unknown = 1;
+    for (let depth = 0; depth < 100_000; depth++) deep = [deep];
+    expect(() => shapeOfNested(deep)).toThrow(/deeper than 16/);
+    expect(() => tensorFromJson('x', 'FP32', [1], deep)).toThrow(/deeper/);
+  });
+
+  it('writes NaN and infinities as text, since JSON has no numbers for them', () => {
+    const tensor = tensorOf('x', 'FP32', [4], Float32Array.of(NaN, Infinity, -Infinity, 1.5));
+    expect(valuesToJson(tensor)).toEqual(['NaN', 'Infinity', '-Infinity', 1.5]);
+  });
+});
