@@ -1,0 +1,255 @@
+/**
+ * One invocation from the moment its input is known to its result, and all accounting of it. It is the seam at which a
+ * scheduler chooses between placements; today there is one, the function's CPU pool.
+ */
+import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
+import { HostError, toHostError, type ErrorCode } from './errors.ts';
+import type { FailureReason, Outcome, Statistics, VersionStatistics } from './statistics.ts';
+import type { FunctionVersion, Registry } from './types.ts';
+
+/** Where an invocation ran. */
+export type Placement = { readonly kind: 'cpu-pool'; readonly coldStart: boolean };
+
+/** The placement as `X-Turntable-Placement` says it. */
+export function placementText(placement: Placement): string {
+  return placement.coldStart ? 'cpu pool cold' : 'cpu pool warm';
+}
+
+export interface InvocationOptions {
+  /** Instant (performance.now()) at which the request arrived. */
+  readonly arrivalMs: number;
+  /** Overrides the function's SLO for this call. */
+  readonly sloMs?: number | undefined;
+  /** Instant after which waiting is given up; a run that has begun is finished. */
+  readonly deadlineMs?: number | undefined;
+  /** 1 is the highest. */
+  readonly priority?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** Inferences in this request. */
+  readonly rows: number;
+}
+
+export interface Invocation {
+  readonly output: PoolOutput;
+  readonly timings: PoolTimings;
+  readonly placement: Placement;
+  readonly instancePid: number;
+}
+
+export interface InvokerOptions {
+  readonly registry: Registry;
+  readonly pools: CpuPools;
+  readonly statistics: Statistics;
+  /** Longest that a call waits for a version that is still being validated. */
+  readonly readyWaitMs?: number;
+}
+
+export class Invoker {
+  readonly #pools: CpuPools;
+  readonly #registry: Registry;
+  readonly #statistics: Statistics;
+  readonly #readyWaitMs: number;
+  readonly #waiting = new Map<string, Set<() => void>>();
+
+  constructor({ registry, pools, statistics, readyWaitMs = 5000 }: InvokerOptions) {
+    this.#registry = registry;
+    this.#pools = pools;
+    this.#statistics = statistics;
+    this.#readyWaitMs = readyWaitMs;
+    registry.onChange(({ before, after }) => {
+      const key = after?.key ?? before?.key;
+      if (key !== undefined) for (const wake of this.#waiting.get(key) ?? []) wake();
+      if (before !== undefined && after === undefined) {
+        this.#statistics.forget(before, this.#registry.versions(before.name).length === 0);
+      }
+    });
+  }
+
+  /**
+   * The version once it can serve: at once when it is ready, else after waiting a little for its validation.
+   *
+   * @throws HostError 'not-ready' with the reason
+   */
+  ready(version: FunctionVersion, signal?: AbortSignal): FunctionVersion | Promise<FunctionVersion> {
+    return version.state.status === 'ready' ? version : this.#whenReady(version, signal);
+  }
+
+  async #whenReady(asked: FunctionVersion, signal: AbortSignal | undefined): Promise<FunctionVersion> {
+    const untilMs = performance.now() + this.#readyWaitMs;
+    let version: FunctionVersion | undefined = asked;
+    while (version !== undefined) {
+      if (signal?.aborted) throw new HostError('client-gone', 'the client is gone');
+      const { state } = version;
+      if (state.status === 'ready') return version;
+      if (state.status === 'unavailable') {
+        throw new HostError(
+          'not-ready',
+          `function '${asked.name}' version ${asked.version} cannot serve: ${state.reason}`,
+        );
+      }
+      const leftMs = untilMs - performance.now();
+      if (leftMs <= 0) {
+        throw new HostError('not-ready', `function '${asked.name}' version ${asked.version} is still being validated`);
+      }
+      await this.#change(asked.key, leftMs, signal);
+      version = this.#registry.find(asked.name, asked.version);
+    }
+    throw new HostError('unknown-version', `version ${asked.version} of function '${asked.name}' was removed`);
+  }
+
+  /** Resolves at the next change of a version, when the time is over, or when the client is gone. */
+  #change(key: string, waitMs: number, signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve) => {
+      const waiting = this.#waiting.get(key) ?? new Set();
+      const wake = (): void => {
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', wake);
+        waiting.delete(wake);
+        if (waiting.size === 0) this.#waiting.delete(key);
+        resolve();
+      };
+      const timer = setTimeout(wake, waitMs);
+      signal?.addEventListener('abort', wake, { once: true });
+      waiting.add(wake);
+      this.#waiting.set(key, waiting);
+    });
+  }
+
+  /**
+   * Runs one invocation of a version that is ready, and accounts for it.
+   *
+   * @throws HostError
+   */
+  async invoke(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Invocation> {
+    const statistics = this.#statistics.of(version);
+    const sloMs = options.sloMs ?? version.settings.sloMs;
+    let result: PoolResult;
+    try {
+      result = await this.#pools.invoke(version.key, input, poolOptions(version, options));
+    } catch (error) {
+      const failure = toHostError(error);
+      account(statistics, failure, performance.now() - options.arrivalMs, sloMs);
+      throw failure;
+    }
+    this.#succeeded(statistics, result, options, sloMs, version.modelBytes);
+    const { output, timings, coldStart, instancePid } = result;
+    return { output, timings, placement: { kind: 'cpu-pool', coldStart }, instancePid };
+  }
+
+  #succeeded(
+    statistics: VersionStatistics,
+    result: PoolResult,
+    options: InvocationOptions,
+    sloMs: number,
+    modelBytes: number,
+  ): void {
+    const { timings, coldStart, batchSize } = result;
+    const nowMs = performance.now();
+    const totalMs = nowMs - options.arrivalMs;
+    statistics.successes++;
+    statistics.inferences += options.rows;
+    statistics.requestMs += totalMs;
+    statistics.lastInferenceAtMs = Date.now();
+    statistics.addParts(
+      {
+        queueMs: timings.queueMs,
+        computeInputMs: timings.preprocessMs,
+        computeInferMs: timings.inferMs,
+        computeOutputMs: timings.postprocessMs,
+      },
+      batchSize,
+    );
+    statistics.queueSeconds.observe(timings.queueMs / 1000);
+    statistics.inferenceSeconds.observe(timings.inferMs / 1000);
+    statistics.totalSeconds.observe(totalMs / 1000);
+    statistics.outcomes[totalMs <= sloMs ? 'in_slo' : 'late']++;
+    if (!coldStart) return;
+    statistics.coldStarts++;
+    statistics.loadSeconds.observe(timings.loadMs / 1000);
+    this.#statistics.cacheMissMilliseconds.observe(timings.loadMs);
+    // Invocations that shared a load arrived before its end was first noticed: the load itself is counted once.
+    if (options.arrivalMs > statistics.lastLoadEndMs)
+      this.#statistics.loaded(statistics, timings.loadMs, modelBytes, nowMs);
+  }
+
+  /** Has an instance ready. Resolves to the milliseconds that took. */
+  async load(version: FunctionVersion): Promise<number> {
+    const startMs = performance.now();
+    try {
+      await this.#pools.load(version.key);
+    } catch (error) {
+      throw toHostError(error);
+    }
+    const nowMs = performance.now();
+    const loadMs = nowMs - startMs;
+    const statistics = this.#statistics.of(version);
+    // A pool that was warm answers in well under the millisecond that starting a session takes at the least.
+    if (loadMs > 1 && startMs > statistics.lastLoadEndMs)
+      this.#statistics.loaded(statistics, loadMs, version.modelBytes, nowMs);
+    return loadMs;
+  }
+
+  /** Gives the function's instances back. */
+  async unload(version: FunctionVersion): Promise<void> {
+    const startMs = performance.now();
+    try {
+      await this.#pools.unload(version.key);
+    } catch (error) {
+      throw toHostError(error);
+    }
+    this.#statistics.unloadMilliseconds.observe(performance.now() - startMs);
+  }
+}
+
+function poolOptions(version: FunctionVersion, options: InvocationOptions): InvokeOptions {
+  const { deadlineMs, signal } = options;
+  return {
+    priority: options.priority ?? version.settings.priority,
+    ...(deadlineMs === undefined ? undefined : { deadlineMs }),
+    ...(signal === undefined ? undefined : { signal }),
+  };
+}
+
+function account(statistics: VersionStatistics, failure: HostError, totalMs: number, sloMs: number): void {
+  statistics.failures[reasonOf(failure.code)]++;
+  statistics.failureMs += totalMs;
+  const outcome = outcomeOf(failure, totalMs, sloMs);
+  if (outcome !== undefined) statistics.outcomes[outcome]++;
+}
+
+/** The outcome of a failed invocation; undefined where the client's own input or leaving was the cause. */
+function outcomeOf(failure: HostError, totalMs: number, sloMs: number): Outcome | undefined {
+  switch (failure.code) {
+    case 'queue-full':
+    case 'deadline-passed':
+    case 'draining':
+      return 'shed';
+    case 'client-gone':
+      // Who leaves after the SLO has passed was served too late; who leaves before made no claim on it.
+      return totalMs > sloMs ? 'late' : undefined;
+    default:
+      return failure.status >= 500 ? 'failed' : undefined;
+  }
+}
+
+function reasonOf(code: ErrorCode): FailureReason {
+  switch (code) {
+    case 'queue-full':
+    case 'deadline-passed':
+    case 'draining':
+      return 'REJECTED';
+    case 'client-gone':
+      return 'CANCELED';
+    case 'inference-failed':
+    case 'inference-input':
+    case 'inference-timeout':
+    case 'instance-died':
+    case 'model-load-failed':
+    case 'handler-failed':
+    case 'handler-input':
+    case 'handler-timeout':
+      return 'BACKEND';
+    default:
+      return 'OTHER';
+  }
+}

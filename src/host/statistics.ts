@@ -1,0 +1,187 @@
+/**
+ * What happened to each function, in plain numbers: adding to them stands on the path of every request, so nothing here
+ * hashes labels or allocates. `/metrics` and the statistics endpoint read them when they are asked.
+ */
+import type { ErrorCode } from './errors.ts';
+
+/** Upper bounds in seconds; from a fifth of the fastest warm call to the longest cold start. */
+export const secondsBuckets = [
+  0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
+] as const;
+/** Upper bounds in milliseconds, for the names that count in them. */
+export const millisecondsBuckets = [1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4] as const;
+/** Upper bounds in milliseconds of an age: from a second to a day. */
+export const ageBuckets = [1e3, 1e4, 6e4, 3e5, 9e5, 3.6e6, 1.08e7, 4.32e7, 8.64e7] as const;
+
+/** Upper bounds in bytes: from a megabyte to 16 GB. */
+export const bytesBuckets = [1e6, 4e6, 1.6e7, 6.4e7, 1.28e8, 2.56e8, 5.12e8, 1e9, 2e9, 4e9, 8e9, 1.6e10] as const;
+
+/** A histogram as Prometheus counts it. */
+export class Histogram {
+  readonly bounds: readonly number[];
+  /** Observations at or below each bound and above the one before it; those above all bounds are only in `count`. */
+  readonly counts: number[];
+  sum = 0;
+  count = 0;
+
+  constructor(bounds: readonly number[]) {
+    this.bounds = bounds;
+    this.counts = Array.from(bounds, () => 0);
+  }
+
+  observe(value: number): void {
+    const { bounds, counts } = this;
+    this.sum += value;
+    this.count++;
+    for (let index = 0; index < bounds.length; index++) {
+      if (value <= (bounds[index] ?? Infinity)) {
+        counts[index] = (counts[index] ?? 0) + 1;
+        return;
+      }
+    }
+  }
+}
+
+/** How an invocation ended, against the SLO. A client's own mistake is none of these. */
+export type Outcome = 'in_slo' | 'late' | 'shed' | 'failed';
+/** Triton's reasons of a failure. */
+export type FailureReason = 'REJECTED' | 'CANCELED' | 'BACKEND' | 'OTHER';
+
+/** Milliseconds spent in the parts of successful invocations. */
+export interface PartTimes {
+  queueMs: number;
+  computeInputMs: number;
+  computeInferMs: number;
+  computeOutputMs: number;
+}
+
+/** The runs that a number of requests shared. */
+export interface BatchStatistics extends PartTimes {
+  executions: number;
+}
+
+export class VersionStatistics implements PartTimes {
+  readonly name: string;
+  readonly version: string;
+  successes = 0;
+  readonly failures: Record<FailureReason, number> = { REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0 };
+  failureMs = 0;
+  /** Rows of the batches that were answered. */
+  inferences = 0;
+  /** Runs of the model; a run shared by n requests is counted as 1/n by each. */
+  executions = 0;
+  requestMs = 0;
+  queueMs = 0;
+  computeInputMs = 0;
+  computeInferMs = 0;
+  computeOutputMs = 0;
+  /** Milliseconds since 1970; 0: never. */
+  lastInferenceAtMs = 0;
+  coldStarts = 0;
+  readonly outcomes: Record<Outcome, number> = { in_slo: 0, late: 0, shed: 0, failed: 0 };
+  readonly batches = new Map<number, BatchStatistics>();
+  readonly queueSeconds = new Histogram(secondsBuckets);
+  readonly loadSeconds = new Histogram(secondsBuckets);
+  readonly inferenceSeconds = new Histogram(secondsBuckets);
+  readonly totalSeconds = new Histogram(secondsBuckets);
+  /** Duration of the latest load that somebody waited for; undefined before the first. */
+  lastLoadMs: number | undefined;
+  /** Instant (performance.now()) at which the end of the latest load was noticed. */
+  lastLoadEndMs = -Infinity;
+  readonly evictions = new Map<string, number>();
+
+  constructor(name: string, version: string) {
+    this.name = name;
+    this.version = version;
+  }
+
+  /** Adds the parts of one successful invocation whose run `batchSize` requests shared. */
+  addParts(parts: Readonly<PartTimes>, batchSize: number): void {
+    const share = 1 / batchSize;
+    this.executions += share;
+    this.queueMs += parts.queueMs;
+    this.computeInputMs += parts.computeInputMs;
+    this.computeInferMs += parts.computeInferMs;
+    this.computeOutputMs += parts.computeOutputMs;
+    let batch = this.batches.get(batchSize);
+    if (batch === undefined) {
+      batch = { executions: 0, queueMs: 0, computeInputMs: 0, computeInferMs: 0, computeOutputMs: 0 };
+      this.batches.set(batchSize, batch);
+    }
+    batch.executions += share;
+    batch.queueMs += parts.queueMs;
+    batch.computeInputMs += parts.computeInputMs;
+    batch.computeInferMs += parts.computeInferMs * share;
+    batch.computeOutputMs += parts.computeOutputMs;
+  }
+}
+
+/** Calls of one function over HTTP that ended with one status. */
+export interface CallStatistics {
+  readonly seconds: Histogram;
+}
+
+export class Statistics {
+  readonly #versions = new Map<string, VersionStatistics>();
+  readonly #calls = new Map<string, Map<number, CallStatistics>>();
+  /** Failures told to clients, by code of the catalogue. */
+  readonly errors = new Map<ErrorCode, number>();
+  /** Requests that count against `requestsInFlightMax` now. */
+  requestsInFlight = 0;
+  readonly loadMilliseconds = new Histogram(millisecondsBuckets);
+  readonly loadedBytes = new Histogram(bytesBuckets);
+  readonly unloadMilliseconds = new Histogram(millisecondsBuckets);
+  readonly cacheMissMilliseconds = new Histogram(millisecondsBuckets);
+  readonly ageAtEvictionMilliseconds = new Histogram(ageBuckets);
+
+  /** The numbers of one version, begun when it is first asked for. */
+  of(version: { readonly key: string; readonly name: string; readonly version: string }): VersionStatistics {
+    let statistics = this.#versions.get(version.key);
+    if (statistics === undefined) {
+      statistics = new VersionStatistics(version.name, version.version);
+      this.#versions.set(version.key, statistics);
+    }
+    return statistics;
+  }
+
+  versions(): IterableIterator<VersionStatistics> {
+    return this.#versions.values();
+  }
+
+  /** Forgets a version that was removed, so that its series end; its function's calls too when it was the last. */
+  forget(version: { readonly key: string; readonly name: string }, last: boolean): void {
+    this.#versions.delete(version.key);
+    if (last) this.#calls.delete(version.name);
+  }
+
+  /** Counts one HTTP call of a known function. */
+  called(name: string, status: number, seconds: number): void {
+    let byStatus = this.#calls.get(name);
+    if (byStatus === undefined) this.#calls.set(name, (byStatus = new Map()));
+    let calls = byStatus.get(status);
+    if (calls === undefined) byStatus.set(status, (calls = { seconds: new Histogram(secondsBuckets) }));
+    calls.seconds.observe(seconds);
+  }
+
+  calls(): ReadonlyMap<string, ReadonlyMap<number, CallStatistics>> {
+    return this.#calls;
+  }
+
+  failed(code: ErrorCode): void {
+    this.errors.set(code, (this.errors.get(code) ?? 0) + 1);
+  }
+
+  /** A load that somebody waited for has ended. */
+  loaded(version: VersionStatistics, loadMs: number, modelBytes: number, nowMs: number): void {
+    version.lastLoadMs = loadMs;
+    version.lastLoadEndMs = nowMs;
+    this.loadMilliseconds.observe(loadMs);
+    this.loadedBytes.observe(modelBytes);
+  }
+
+  /** An instance of the function was given up after `ageMs` of readiness. */
+  evicted(version: VersionStatistics, cause: string, ageMs: number): void {
+    version.evictions.set(cause, (version.evictions.get(cause) ?? 0) + 1);
+    this.ageAtEvictionMilliseconds.observe(ageMs);
+  }
+}
