@@ -50,6 +50,7 @@ export const catalogue = {
     when: 'More requests are in progress than the host is configured to hold.',
     retryAfterS: 1,
   },
+  'headers-too-large': { status: 431, when: 'The headers of the request are over 16 KiB together.' },
   'client-gone': { status: 499, when: 'The client closed the connection before the answer (log and metrics only).' },
   internal: { status: 500, when: 'A defect of the host; the log has the details.' },
   'instance-died': { status: 500, when: 'The process that ran the model died, on the second try as well.' },
