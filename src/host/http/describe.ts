@@ -1,0 +1,167 @@
+/** Functions as the outside sees them: OIP metadata, Triton's configuration and statistics, and the host's own form. */
+import type { DataType } from '../../tensor/index.ts';
+import type { CpuPools } from '../../cpu/index.ts';
+import { formatDuration } from '../config-units.ts';
+import { HostError } from '../errors.ts';
+import type { Statistics, VersionStatistics } from '../statistics.ts';
+import type { FunctionVersion, ModelMetadata, Registry, TensorSpec } from '../types.ts';
+import { modelSpec } from './model-spec.ts';
+
+/** Name of the runtime and format in Triton's list of platforms. */
+const platform = 'onnxruntime_onnx';
+
+/** `GET /v2/models/{m}`: the Open Inference Protocol's model metadata. */
+export function oipMetadata(registry: Registry, version: FunctionVersion): object {
+  const { inputs, outputs } = metadataOf(version);
+  return {
+    name: version.name,
+    versions: registry.versions(version.name).map((each) => each.version),
+    platform,
+    inputs: inputs.map(tensorMetadata),
+    outputs: outputs.map(tensorMetadata),
+  };
+}
+
+function tensorMetadata({ name, datatype, shape }: TensorSpec): object {
+  return { name, datatype, shape };
+}
+
+/** Throws HostError 'not-ready' with the reason where the model has not been validated, or was refused. */
+function metadataOf(version: FunctionVersion): ModelMetadata {
+  if (version.metadata !== undefined) return version.metadata;
+  const reason = version.state.status === 'unavailable' ? version.state.reason : 'it has not been validated yet';
+  throw new HostError('not-ready', `function '${version.name}' version ${version.version} has no metadata: ${reason}`);
+}
+
+/** `GET /v2/models/{m}/config`: Triton's model configuration, as far as it has a meaning here. */
+export function tritonConfig(version: FunctionVersion, defaults: { readonly threads: number }): object {
+  const metadata = metadataOf(version);
+  const { batched } = modelSpec(metadata);
+  const { settings } = version;
+  const describe = ({ name, datatype, shape }: TensorSpec): object => ({
+    name,
+    data_type: datatype === 'BYTES' ? 'TYPE_STRING' : `TYPE_${datatype}`,
+    dims: batched ? shape.slice(1) : shape,
+  });
+  return {
+    name: version.name,
+    platform,
+    backend: 'onnxruntime',
+    default_model_filename: settings.model,
+    // The client's own batch is not limited by this host; Triton's clients take 0 for 'has no batch dimension'.
+    max_batch_size: batched ? settings.batching.batchMax : 0,
+    input: metadata.inputs.map(describe),
+    output: metadata.outputs.map(describe),
+    ...(batched && settings.batching.batchMax > 1
+      ? { dynamic_batching: { max_queue_delay_microseconds: Math.round(settings.batching.delayMs * 1000) } }
+      : undefined),
+    instance_group: [{ name: version.key, kind: 'KIND_CPU', count: settings.cpu.instancesMax ?? 1 }],
+    parameters: {
+      slo: { string_value: formatDuration(settings.sloMs) },
+      threads: { string_value: String(settings.cpu.threads ?? defaults.threads) },
+    },
+  };
+}
+
+/** One entry of Triton's `model_stats`. Reading it is never a use. */
+export function tritonStatistics(version: FunctionVersion, statistics: VersionStatistics): object {
+  const { successes, failures } = statistics;
+  const failed = Object.values(failures).reduce((sum, count) => sum + count, 0);
+  return {
+    name: version.name,
+    version: version.version,
+    last_inference: statistics.lastInferenceAtMs,
+    inference_count: statistics.inferences,
+    execution_count: Math.round(statistics.executions),
+    inference_stats: {
+      success: duration(successes, statistics.requestMs),
+      fail: duration(failed, statistics.failureMs),
+      queue: duration(successes, statistics.queueMs),
+      compute_input: duration(successes, statistics.computeInputMs),
+      compute_infer: duration(successes, statistics.computeInferMs),
+      compute_output: duration(successes, statistics.computeOutputMs),
+      cache_hit: duration(0, 0),
+      cache_miss: duration(0, 0),
+    },
+    batch_stats: Array.from(statistics.batches, ([batchSize, batch]) => ({
+      batch_size: batchSize,
+      compute_input: duration(batch.executions, batch.computeInputMs),
+      compute_infer: duration(batch.executions, batch.computeInferMs),
+      compute_output: duration(batch.executions, batch.computeOutputMs),
+    })),
+  };
+}
+
+function duration(count: number, ms: number): { count: number; ns: number } {
+  return { count: Math.round(count), ns: Math.round(ms * 1e6) };
+}
+
+/** `POST /v2/repository/index`: every version, ready ones only where `readyOnly`. */
+export function repositoryIndex(registry: Registry, readyOnly: boolean): object[] {
+  return registry
+    .names()
+    .flatMap((name) => registry.versions(name))
+    .filter(({ state }) => !readyOnly || state.status === 'ready')
+    .map(indexEntry);
+}
+
+function indexEntry({ name, version, state }: FunctionVersion): object {
+  switch (state.status) {
+    case 'ready':
+      return { name, version, state: 'READY', reason: '' };
+    case 'validating':
+      return { name, version, state: 'LOADING', reason: 'the model is being validated' };
+    case 'unavailable':
+      return { name, version, state: 'UNAVAILABLE', reason: state.reason };
+  }
+}
+
+/** What the host's own API says of one version. */
+export function functionView(version: FunctionVersion, pools: CpuPools, statistics: Statistics): object {
+  const { name, settings, metadata, state } = version;
+  const pool = pools.states().find(({ key }) => key === version.key);
+  const numbers = [...statistics.versions()].find((each) => each.name === name && each.version === version.version);
+  return {
+    name,
+    version: version.version,
+    state: state.status,
+    ...(state.status === 'unavailable' ? { reason: state.reason } : undefined),
+    description: settings.description,
+    source: version.source,
+    slo: formatDuration(settings.sloMs),
+    slo_ms: settings.sloMs,
+    handler: version.handlerPath !== undefined,
+    pinned: settings.pinned,
+    priority: settings.priority,
+    batching: { max: settings.batching.batchMax, delay: formatDuration(settings.batching.delayMs) },
+    sha256: version.modelSha256,
+    bytes: version.modelBytes,
+    published_at: new Date(version.publishedAtMs).toISOString(),
+    ...(metadata === undefined
+      ? undefined
+      : {
+          inputs: metadata.inputs.map(namedTensor),
+          outputs: metadata.outputs.map(namedTensor),
+          parameters: metadata.parameterCount,
+          opset: metadata.opset,
+          producer: metadata.producer,
+        }),
+    instances: pool?.instances.length ?? 0,
+    waiting: pool?.queueLength ?? 0,
+    invocations: numbers?.successes ?? 0,
+    url: functionPath(version),
+  };
+}
+
+function namedTensor({ name, datatype, shape, dimensionNames }: TensorSpec): {
+  name: string;
+  datatype: DataType;
+  shape: (number | string)[];
+} {
+  return { name, datatype, shape: shape.map((size, index) => (size === -1 ? (dimensionNames[index] ?? -1) : size)) };
+}
+
+/** Where the version is called. */
+export function functionPath({ name, version }: FunctionVersion): string {
+  return `/function/${encodeURIComponent(name)}/versions/${encodeURIComponent(version)}`;
+}

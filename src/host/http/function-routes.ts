@@ -1,0 +1,160 @@
+/** The host's own management of functions: publish, list, remove, and blobs by hash. */
+import { HostError } from '../errors.ts';
+import type { Publication } from '../types.ts';
+import { functionPath, functionView } from './describe.ts';
+import type { Exchange } from './exchange.ts';
+import { managed, pathParam, versionAsked, type HostContext } from './host-context.ts';
+import { parseJsonObject } from './json-body.ts';
+import { readForm } from './multipart.ts';
+
+/** Settings sent as JSON, where the model is a stored blob. */
+const settingsBytesMax = 256 * 1024;
+/** What a form adds to its files; the store counts the files themselves. */
+const formOverheadBytes = 4 * 1024 * 1024;
+
+export function listFunctions({ store, pools, statistics }: HostContext, exchange: Exchange): void {
+  const functions = store.names().flatMap((name) => {
+    const current = store.find(name);
+    if (current === undefined) return [];
+    return [
+      { ...functionView(current, pools, statistics), versions: store.versions(name).map(({ version }) => version) },
+    ];
+  });
+  exchange.json(200, { functions });
+}
+
+export function showFunction(context: HostContext, exchange: Exchange): void {
+  const { store, pools, statistics } = context;
+  const version = versionAsked(context, exchange);
+  const versions = store.versions(version.name).map((each) => each.version);
+  exchange.json(200, { ...functionView(version, pools, statistics), versions });
+}
+
+export async function removeFunction(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, exchange, async () => {
+    await context.store.remove(pathParam(exchange, 'name'), exchange.param('version'));
+    exchange.send(204, [], []);
+  });
+}
+
+/**
+ * `PUT /functions/{name}`. The body is the model itself; a form with the model, its settings and further files; or JSON
+ * settings whose model is a blob that is stored already. Settings stand in the query as well.
+ */
+export async function publishFunction(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, exchange, async () => {
+    const name = pathParam(exchange, 'name');
+    const settings = querySettings(exchange);
+    const kind = bodyKind(exchange);
+    if (kind === 'settings') {
+      const body = await context.bodies.read(exchange, settingsBytesMax);
+      for (const [key, value] of Object.entries(parseJsonObject(body, 'the body'))) setOnce(settings, key, value);
+    }
+    const publication = await context.store.beginPublish(name, versionSetting(settings));
+    try {
+      if (kind === 'form') await receiveForm(context, exchange, publication, settings);
+      else if (kind === 'model') await receiveModel(context, exchange, publication, settings);
+      if (kind !== 'model') await takeBlob(publication, settings);
+      const { version, created } = await publication.commit(Object.fromEntries(settings));
+      const path = functionPath(version);
+      exchange.json(created ? 201 : 200, functionView(version, context.pools, context.statistics), ['Location', path]);
+    } catch (error) {
+      await publication.abort();
+      throw error;
+    }
+  });
+}
+
+/** curl's --data-binary says form-urlencoded unless told otherwise, so that only a form and JSON are told apart. */
+function bodyKind(exchange: Exchange): 'form' | 'settings' | 'model' {
+  const type = exchange.header('content-type')?.split(';', 1)[0]?.trim().toLowerCase();
+  if (type === 'multipart/form-data') return 'form';
+  return type === 'application/json' ? 'settings' : 'model';
+}
+
+async function receiveModel(
+  { bodies, config }: HostContext,
+  exchange: Exchange,
+  publication: Publication,
+  settings: Map<string, unknown>,
+): Promise<void> {
+  const { headers } = exchange.incoming;
+  const empty = headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0;
+  if (settings.has('model')) {
+    if (!empty) throw new HostError('bad-request', "the request has both a body and a 'model' that names a blob");
+    await takeBlob(publication, settings);
+    return;
+  }
+  if (empty) throw new HostError('bad-request', 'the body is empty, where the bytes of an ONNX model are expected');
+  await publication.writeFile('model.onnx', bodies.stream(exchange, config.limits.uploadBytesMax));
+}
+
+async function receiveForm(
+  { bodies, config }: HostContext,
+  exchange: Exchange,
+  publication: Publication,
+  settings: Map<string, unknown>,
+): Promise<void> {
+  const body = bodies.stream(exchange, config.limits.uploadBytesMax + formOverheadBytes);
+  await readForm(exchange.header('content-type') ?? '', body, {
+    writeFile: async (filename, stream) => await publication.writeFile(filename, stream),
+    set: (key, value) => setOnce(settings, key, value),
+  });
+}
+
+async function takeBlob(publication: Publication, settings: ReadonlyMap<string, unknown>): Promise<void> {
+  const model = settings.get('model');
+  if (model === undefined) return;
+  const [, sha256] = typeof model === 'string' ? (/^sha256:([0-9a-f]{64})$/.exec(model) ?? []) : [];
+  if (sha256 === undefined) {
+    throw new HostError(
+      'bad-settings',
+      "setting 'model' is not 'sha256:' and the 64 hexadecimal digits of a stored blob",
+    );
+  }
+  await publication.useBlob('model.onnx', sha256);
+}
+
+function querySettings(exchange: Exchange): Map<string, unknown> {
+  const settings = new Map<string, unknown>();
+  for (const [key, value] of exchange.query()) setOnce(settings, key, value);
+  return settings;
+}
+
+function setOnce(settings: Map<string, unknown>, key: string, value: unknown): void {
+  if (settings.has(key)) throw new HostError('bad-settings', `setting '${key.slice(0, 80)}' is given twice`);
+  settings.set(key, value);
+}
+
+/** The version, where it is known before the upload begins. In a form it may follow; the store then sees it at the end. */
+function versionSetting(settings: ReadonlyMap<string, unknown>): string | undefined {
+  const version = settings.get('version');
+  if (typeof version === 'number') return String(version);
+  return typeof version === 'string' ? version : undefined;
+}
+
+/** `HEAD /blobs/sha256:{hex}` */
+export function blobExists({ store }: HostContext, exchange: Exchange): void {
+  if (!store.hasBlob(digestAsked(exchange))) throw new HostError('unknown-blob', 'no blob with this sha256 is stored');
+  exchange.send(200, [], []);
+}
+
+/** `POST /blobs/sha256:{hex}`: 201, or 200 when it is stored already. */
+export async function putBlob(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, exchange, async () => {
+    const sha256 = digestAsked(exchange);
+    const stored = context.store.hasBlob(sha256);
+    if (!stored)
+      await context.store.putBlob(sha256, context.bodies.stream(exchange, context.config.limits.uploadBytesMax));
+    exchange.json(stored ? 200 : 201, { digest: `sha256:${sha256}` });
+  });
+}
+
+function digestAsked(exchange: Exchange): string {
+  const digest = pathParam(exchange, 'digest');
+  const [, sha256] = /^sha256:([0-9a-f]{64})$/.exec(digest) ?? [];
+  if (sha256 === undefined) {
+    throw new HostError('bad-request', "the path does not end in 'sha256:' and 64 lower-case hexadecimal digits");
+  }
+  return sha256;
+}

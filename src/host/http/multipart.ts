@@ -1,0 +1,123 @@
+/** Uploads as multipart/form-data (RFC 7578): a model, its settings, and the files with its external data. */
+import { Busboy, type BusboyFileStream, type BusboyInstance } from '@fastify/busboy';
+import { HostError, toHostError } from '../errors.ts';
+import { parseJsonObject } from './json-body.ts';
+
+/** What an upload's parts say; files go to `writeFile` as they arrive. */
+export interface FormTarget {
+  writeFile(filename: string, stream: AsyncIterable<Uint8Array>): Promise<void>;
+  /** One setting; a part named `settings` gives several at once. */
+  set(key: string, value: unknown): void;
+}
+
+const settingsBytesMax = 256 * 1024;
+const partsMax = 2048;
+
+/** Reads a form to its end. Throws HostError 'bad-request' for a malformed one, and whatever the target throws. */
+export async function readForm(
+  contentType: string,
+  body: AsyncIterable<Uint8Array>,
+  target: FormTarget,
+): Promise<void> {
+  const form = openForm(contentType);
+  let failure: HostError | undefined;
+  let work = Promise.resolve();
+  let wake: (() => void) | undefined;
+  const fail = (error: unknown): void => {
+    failure ??= toHostError(error);
+    wake?.();
+  };
+  const inTurn = (task: () => Promise<void>): void => {
+    const before = work;
+    work = (async () => {
+      await before;
+      if (failure === undefined) await task();
+    })();
+    work.catch(fail);
+  };
+  form.on('file', (field: string, file: BusboyFileStream, filename: string | undefined) => {
+    inTurn(async () => {
+      if (field === 'settings') setAll(target, await gather(file));
+      else await target.writeFile(field === 'model' ? 'model.onnx' : fileName(field, filename), file);
+      // Whatever the target left unread would hold up the rest of the form.
+      file.resume();
+    });
+  });
+  form.on('field', (field: string, value: string, _cut: boolean, valueCut: boolean) => {
+    inTurn(async () => {
+      await Promise.resolve();
+      if (valueCut)
+        throw new HostError('bad-request', `the part '${field.slice(0, 80)}' is over ${settingsBytesMax} bytes`);
+      if (field === 'settings') setAll(target, Buffer.from(value));
+      else target.set(field, value);
+    });
+  });
+  form.on('partsLimit', () => fail(new HostError('bad-request', `the form has more than ${partsMax} parts`)));
+  form.on('error', (error: unknown) => fail(malformed(error)));
+  const finished = new Promise<void>((resolve) => {
+    form.on('finish', resolve);
+  });
+  try {
+    for await (const chunk of body) {
+      if (failure !== undefined) throw failure;
+      if (!form.write(chunk)) {
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+          form.once('drain', resolve);
+        });
+      }
+    }
+    form.end();
+    await Promise.race([
+      finished,
+      new Promise<void>((resolve) => {
+        wake = resolve;
+        if (failure !== undefined) resolve();
+      }),
+    ]);
+    await work;
+    if (failure !== undefined) throw failure;
+  } catch (error) {
+    form.destroy();
+    throw failure ?? error;
+  }
+}
+
+function openForm(contentType: string): BusboyInstance {
+  try {
+    return new Busboy({
+      headers: { 'content-type': contentType },
+      preservePath: true,
+      limits: { parts: partsMax, fieldSize: settingsBytesMax },
+    });
+  } catch (error) {
+    throw malformed(error);
+  }
+}
+
+function malformed(error: unknown): HostError {
+  const reason = error instanceof Error ? error.message : String(error);
+  return new HostError('bad-request', `the body is not multipart/form-data: ${reason}`, { cause: error });
+}
+
+function fileName(field: string, filename: string | undefined): string {
+  if (filename !== undefined && filename !== '') return filename;
+  throw new HostError('bad-request', `the part '${field.slice(0, 80)}' is a file without a file name`);
+}
+
+async function gather(file: BusboyFileStream): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of file as AsyncIterable<Buffer>) {
+    bytes += chunk.byteLength;
+    if (bytes > settingsBytesMax) {
+      throw new HostError('bad-request', `the part 'settings' is over ${settingsBytesMax} bytes`);
+    }
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+function setAll(target: FormTarget, json: Buffer): void {
+  for (const [key, value] of Object.entries(parseJsonObject(json, "the part 'settings'"))) target.set(key, value);
+}

@@ -1,0 +1,95 @@
+/** Every path that the host serves. */
+import { call, callLater, asynchronousStatus, infer } from './call-routes.ts';
+import type { Exchange } from './exchange.ts';
+import {
+  blobExists,
+  listFunctions,
+  publishFunction,
+  putBlob,
+  removeFunction,
+  showFunction,
+} from './function-routes.ts';
+import { homeHtml, homeText } from './home-page.ts';
+import { isLoopback } from './auth.ts';
+import type { HostContext } from './host-context.ts';
+import {
+  allStatistics,
+  index,
+  listModels,
+  live,
+  load,
+  modelConfig,
+  modelMetadata,
+  modelReady,
+  modelStatistics,
+  ready,
+  serverMetadata,
+  unload,
+} from './model-routes.ts';
+
+export type RouteHandler = (context: HostContext, exchange: Exchange) => void | Promise<void>;
+
+export interface Route {
+  /** GET stands for HEAD as well, unless the path has a HEAD of its own. */
+  readonly method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE';
+  /** In Hono's form. */
+  readonly path: string;
+  readonly handler: RouteHandler;
+}
+
+const model = '/v2/models/:name';
+const ofVersion = '/versions/:version';
+
+export const routes: readonly Route[] = [
+  { method: 'POST', path: `${model}/infer`, handler: infer },
+  { method: 'POST', path: `${model}${ofVersion}/infer`, handler: infer },
+  { method: 'POST', path: '/function/:name', handler: call },
+  { method: 'POST', path: `/function/:name${ofVersion}`, handler: call },
+  { method: 'POST', path: '/async-function/:name', handler: callLater },
+  { method: 'POST', path: `/async-function/:name${ofVersion}`, handler: callLater },
+  { method: 'GET', path: '/async-function/:id', handler: asynchronousStatus },
+  { method: 'DELETE', path: '/async-function/:id', handler: asynchronousStatus },
+  { method: 'GET', path: '/v2', handler: serverMetadata },
+  { method: 'GET', path: '/v2/health/live', handler: live },
+  { method: 'GET', path: '/v2/health/ready', handler: ready },
+  { method: 'GET', path: '/v2/models', handler: listModels },
+  { method: 'GET', path: '/v2/models/stats', handler: allStatistics },
+  { method: 'GET', path: model, handler: modelMetadata },
+  { method: 'GET', path: `${model}${ofVersion}`, handler: modelMetadata },
+  { method: 'GET', path: `${model}/ready`, handler: modelReady },
+  { method: 'GET', path: `${model}${ofVersion}/ready`, handler: modelReady },
+  { method: 'GET', path: `${model}/config`, handler: modelConfig },
+  { method: 'GET', path: `${model}${ofVersion}/config`, handler: modelConfig },
+  { method: 'GET', path: `${model}/stats`, handler: modelStatistics },
+  { method: 'GET', path: `${model}${ofVersion}/stats`, handler: modelStatistics },
+  { method: 'POST', path: '/v2/repository/index', handler: index },
+  { method: 'POST', path: '/v2/repository/models/:name/load', handler: load },
+  { method: 'POST', path: '/v2/repository/models/:name/unload', handler: unload },
+  { method: 'GET', path: '/functions', handler: listFunctions },
+  { method: 'GET', path: '/functions/:name', handler: showFunction },
+  { method: 'GET', path: `/functions/:name${ofVersion}`, handler: showFunction },
+  { method: 'PUT', path: '/functions/:name', handler: publishFunction },
+  { method: 'DELETE', path: '/functions/:name', handler: removeFunction },
+  { method: 'DELETE', path: `/functions/:name${ofVersion}`, handler: removeFunction },
+  { method: 'HEAD', path: '/blobs/:digest', handler: blobExists },
+  { method: 'POST', path: '/blobs/:digest', handler: putBlob },
+  { method: 'GET', path: '/metrics', handler: sendMetrics },
+  { method: 'GET', path: '/', handler: home },
+];
+
+async function sendMetrics({ metrics }: HostContext, exchange: Exchange): Promise<void> {
+  exchange.text(200, metrics.contentType, await metrics.text());
+}
+
+function home({ store }: HostContext, exchange: Exchange): void {
+  const functions = store.names().flatMap((name) => store.find(name) ?? []);
+  const { host } = exchange.incoming.headers;
+  const { localAddress = '127.0.0.1', localPort } = exchange.incoming.socket;
+  // The Host header is the client's word; it is shown only in a form that cannot break out of a shell command.
+  const named = host !== undefined && (isLoopback(host) || /^[A-Za-z0-9.-]+(:\d+)?$/.test(host));
+  const baseUrl = `http://${named ? host : `${localAddress}:${localPort}`}`;
+  const page = { baseUrl, functions };
+  if (exchange.header('accept')?.includes('text/html') === true) {
+    exchange.text(200, 'text/html; charset=utf-8', homeHtml(page));
+  } else exchange.text(200, 'text/plain; charset=utf-8', homeText(page));
+}

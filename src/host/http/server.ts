@@ -1,0 +1,162 @@
+/** The HTTP server: Node's own, with Hono as its listener, and every failure below HTTP told in the same words. */
+import { createServer, STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { getRequestListener } from '@hono/node-server';
+import { HostError } from '../errors.ts';
+import { formatDuration } from '../config-units.ts';
+import { createApp } from './app.ts';
+import { Bodies } from './body.ts';
+import type { HostContext } from './host-context.ts';
+
+export type HttpServerOptions = Omit<HostContext, 'bodies' | 'logsSuccess'>;
+
+export interface HttpServer {
+  readonly server: Server;
+  readonly host: string;
+  readonly port: number;
+  /** `http://127.0.0.1:8000`, a name that a client can use. */
+  readonly url: string;
+  /**
+   * Takes no new connections, lets the requests in progress finish within `graceMs`, then closes what is left. Resolves
+   * to false when something had to be cut off.
+   */
+  close(graceMs: number): Promise<boolean>;
+}
+
+/** Idle connections are kept longer than a load balancer keeps them, so that it is never the host who hangs up first. */
+const keepAliveMs = 65_000;
+
+/** Starts the server. Rejects with the error of `listen`, such as EADDRINUSE. */
+export async function createHttpServer(options: HttpServerOptions): Promise<HttpServer> {
+  const { config, logger } = options;
+  const { bodyTimeoutMs } = config.limits;
+  const bodies = new Bodies({ timeoutMs: bodyTimeoutMs });
+  const app = createApp({ ...options, bodies, logsSuccess: logger.isLevelEnabled('debug') });
+  const handle = getRequestListener(app.fetch, {
+    hostname: 'localhost',
+    // The global Request and Response belong to the program, not to a library inside it.
+    overrideGlobalObjects: false,
+    // Exchange knows when the rest of a body is drained, and for how long.
+    autoCleanupIncoming: false,
+    errorHandler: unroutable,
+  });
+  const listener = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
+    handle(incoming, outgoing).catch((error: unknown) => {
+      logger.error({ err: error }, 'a request ended without a reply');
+      outgoing.destroy();
+    });
+  };
+  const server = createServer({
+    headersTimeout: bodyTimeoutMs,
+    // Bodies have limits of their own, which an upload passes as long as it moves.
+    requestTimeout: 0,
+    connectionsCheckingInterval: Math.min(1000, Math.max(10, bodyTimeoutMs / 4)),
+    keepAliveTimeout: keepAliveMs,
+    requireHostHeader: false,
+  });
+  server.on('request', listener);
+  server.on('checkContinue', listener);
+  server.on('checkExpectation', listener);
+  server.on('connect', (_incoming: IncomingMessage, socket: Duplex) => {
+    endWith(socket, new HostError('method-not-allowed', 'CONNECT is not for this host'));
+  });
+  server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
+    const failure = clientFailure(error, bodyTimeoutMs);
+    if (failure === undefined || !socket.writable) {
+      socket.destroy();
+      return;
+    }
+    options.statistics.failed(failure.code);
+    logger.warn({ code: failure.code, error: failure.message, status: failure.status }, 'connection failed');
+    afterReply(socket, () => endWith(socket, failure));
+  });
+
+  await listening(server, config.listen);
+  const { port } = server.address() as AddressInfo;
+  const { host } = config.listen;
+  return {
+    server,
+    host,
+    port,
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    close: async (graceMs) => {
+      const clean = await closeWithin(server, graceMs);
+      bodies.close();
+      return clean;
+    },
+  };
+}
+
+function listening(server: Server, { host, port }: { readonly host: string; readonly port: number }): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, host, () => {
+      server.off('error', reject);
+      resolve();
+    });
+  });
+}
+
+function closeWithin(server: Server, graceMs: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    let clean = true;
+    const timer = setTimeout(() => {
+      clean = false;
+      server.closeAllConnections();
+    }, graceMs);
+    server.close(() => {
+      clearTimeout(timer);
+      resolve(clean);
+    });
+    server.closeIdleConnections();
+  });
+}
+
+/** What the adaptor could not make a URL of. */
+function unroutable(error: unknown): Response {
+  const reason = error instanceof Error ? error.message : String(error);
+  const body = { error: `the request line or the Host header is malformed: ${reason}` };
+  return Response.json(body, { status: 400, headers: { 'X-Turntable-Error': 'bad-request', Connection: 'close' } });
+}
+
+/** What to tell a client whose request Node could not read; undefined where nobody is there any more. */
+function clientFailure(error: NodeJS.ErrnoException, bodyTimeoutMs: number): HostError | undefined {
+  switch (error.code) {
+    case 'ECONNRESET':
+    case 'EPIPE':
+      return undefined;
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return new HostError('body-timeout', `the headers did not arrive within ${formatDuration(bodyTimeoutMs)}`);
+    case 'HPE_HEADER_OVERFLOW':
+      return new HostError('headers-too-large', 'the headers are over the limit of 16384 bytes');
+    default:
+      return new HostError('bad-request', `the request is not HTTP: ${error.message.replace(/^Parse Error: /, '')}`);
+  }
+}
+
+/** Waits for the reply to a whole request that came before the unreadable one, so that it is not taken for its answer. */
+function afterReply(socket: Duplex, work: () => void): void {
+  // Node's own field for the reply in progress; there is no public one.
+  const { _httpMessage: reply } = socket as { _httpMessage?: ServerResponse | null };
+  if (reply === undefined || reply === null) work();
+  else if (reply.req.complete) reply.once('close', work);
+  else if (reply.headersSent) socket.destroy();
+  else work();
+}
+
+function endWith(socket: Duplex, failure: HostError): void {
+  if (!socket.writable) return;
+  const body = `${JSON.stringify({ error: failure.message })}\n`;
+  socket.end(
+    [
+      `HTTP/1.1 ${failure.status} ${STATUS_CODES[failure.status] ?? ''}`,
+      'Content-Type: application/json',
+      `Content-Length: ${Buffer.byteLength(body)}`,
+      `X-Turntable-Error: ${failure.code}`,
+      'Connection: close',
+      '',
+      body,
+    ].join('\r\n'),
+  );
+}
