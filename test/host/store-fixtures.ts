@@ -4,7 +4,12 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { HostError } from '../../src/host/errors.ts';
-import { createModelStore, type ModelStoreOptions, type ValidatedModel } from '../../src/host/store/index.ts';
+import {
+  createModelStore,
+  type DiskModelStore,
+  type ModelStoreOptions,
+  type ValidatedModel,
+} from '../../src/host/store/index.ts';
 import type { ModelStore, Publication } from '../../src/host/types.ts';
 
 export const defaults = { sloMs: 200, handlerMs: 1000, loadMs: 60_000, inferMs: 30_000 };
@@ -34,7 +39,7 @@ export interface StoreFixture {
   /** Model paths that the validator was asked about, in order. */
   readonly validated: string[];
   /** Another store on the same folders, as after a restart. Not started. */
-  again(changes?: Partial<ModelStoreOptions>): ModelStore;
+  again(changes?: Partial<ModelStoreOptions>): DiskModelStore;
   writeFunction(name: string, files: Readonly<Record<string, string | Uint8Array | object>>): void;
   [Symbol.dispose](): void;
 }

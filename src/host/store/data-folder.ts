@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { hasCode, namesIn, readTextIfThere, removeTree, replaceFile, writeFileDurably } from './disk.ts';
+import { hasCode, namesIn, readTextIfThere, removeTree, replaceFile, unlinkIfThere, writeFileDurably } from './disk.ts';
 
 /**
  * ```
@@ -39,6 +39,16 @@ export class DataFolder {
       await mkdir(folder, { recursive: true });
     }
     for (const name of await namesIn(this.staging)) await removeTree(join(this.staging, name));
+  }
+
+  /** Gives the lock back. A host that is killed instead leaves a lock that the next one sees through. */
+  async close(): Promise<void> {
+    await unlinkIfThere(join(this.root, 'host.lock'));
+  }
+
+  /** A published function: a folder of its versions. */
+  functionFolder(name: string): string {
+    return join(this.functions, name);
   }
 
   versionFolder(name: string, version: string): string {

@@ -2,10 +2,10 @@
 import { mkdir, rename, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { HostError } from '../errors.ts';
-import type { FunctionVersion, ModelStore, Publication, RegistryChange } from '../types.ts';
+import type { FunctionVersion, Publication, RegistryChange } from '../types.ts';
 import { BlobStore } from './blobs.ts';
 import { DataFolder } from './data-folder.ts';
-import { diskError, hasCode, namesIn, removeTree, syncFolder, writeFileDurably } from './disk.ts';
+import { diskError, namesIn, removeTree, syncFolder, writeFileDurably } from './disk.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { FunctionTable } from './function-table.ts';
 import { removeOtherHandlers } from './handlers.ts';
@@ -23,7 +23,7 @@ import {
 } from './names.ts';
 import { StagedPublication, type Published, type StagedUpload } from './publication.ts';
 import { parseUploadSettings, resolveSettings, type GivenSettings } from './settings.ts';
-import type { ModelStoreOptions } from './types.ts';
+import type { DiskModelStore, ModelStoreOptions } from './types.ts';
 import { Validations } from './validation.ts';
 import {
   loadRecord,
@@ -41,11 +41,11 @@ const folderSequence = -1;
 const unreadableSequence = -2;
 
 /** A store on `dataDir`; nothing is read or written before `start`. */
-export function createModelStore(options: ModelStoreOptions): ModelStore {
-  return new DiskModelStore(options);
+export function createModelStore(options: ModelStoreOptions): DiskModelStore {
+  return new Store(options);
 }
 
-class DiskModelStore implements ModelStore {
+class Store implements DiskModelStore {
   readonly #options: ModelStoreOptions;
   readonly #data: DataFolder;
   readonly #blobs: BlobStore;
@@ -138,12 +138,10 @@ class DiskModelStore implements ModelStore {
     if (version !== undefined) checkVersion(version);
     await this.#ready();
     await this.#mutex.run(name, async () => {
-      for (const target of this.#removable(name, version)) await this.#removeUpload(name, target);
-      try {
-        await rmdir(join(this.#data.functions, name));
-      } catch (error) {
-        if (!hasCode(error, 'ENOTEMPTY', 'EEXIST', 'ENOENT')) throw error;
-      }
+      this.#checkRemovable(name, version);
+      if (version === undefined || this.#uploads.get(name)?.size === 1) await this.#removeAll(name);
+      else await this.#removeOne(name, version);
+      this.#options.logger.info({ function: name, version }, 'removed');
     });
   }
 
@@ -173,6 +171,12 @@ class DiskModelStore implements ModelStore {
     await this.#blobs.put(sha256, stream, this.#options.limits.uploadBytesMax, this.#data.stagingPath());
   }
 
+  async close(): Promise<void> {
+    if (this.#takenIn === undefined) return;
+    await this.#takenIn;
+    await this.#data.close();
+  }
+
   async #ready(): Promise<void> {
     if (this.#takenIn === undefined) throw new Error('the model store was used before it was started');
     await this.#takenIn;
@@ -182,7 +186,7 @@ class DiskModelStore implements ModelStore {
     await this.#data.open();
     await this.#blobs.start();
     for (const name of await namesIn(this.#data.functions)) {
-      const folder = join(this.#data.functions, name);
+      const folder = this.#data.functionFolder(name);
       const versions = await namesIn(folder);
       if (!isFunctionName(name)) {
         this.#options.logger.warn({ folder }, 'a folder in the model store is left out: it is not a function');
@@ -407,36 +411,45 @@ class DiskModelStore implements ModelStore {
   }
 
   /** Throws HostError 'unknown-function', 'unknown-version' or 'folder-function'. */
-  #removable(name: string, version: string | undefined): string[] {
+  #checkRemovable(name: string, version: string | undefined): void {
     const versions = this.versions(name);
     if (versions.length === 0) throw unknownFunction(name);
     if (version === undefined) {
       const shipped = versions.find(({ source }) => source === 'folder');
       if (shipped !== undefined) this.#mustNotBeShipped(name, shipped.version);
-      return versions.map((each) => each.version);
+      return;
     }
     if (this.find(name, version) === undefined) {
       throw new HostError('unknown-version', `function '${name}' has no version ${quoted(version)}`);
     }
     this.#mustNotBeShipped(name, version);
-    return [version];
   }
 
-  async #removeUpload(name: string, version: string): Promise<void> {
-    const uploads = this.#uploadsOf(name);
-    const loaded = uploads.get(version);
-    await this.#discard(this.#data.versionFolder(name, version), () => {
-      uploads.delete(version);
-      if (uploads.size === 0) this.#uploads.delete(name);
+  async #removeAll(name: string): Promise<void> {
+    const removed = [...(this.#uploads.get(name)?.values() ?? [])];
+    await this.#discard(this.#data.functionFolder(name), () => {
+      this.#uploads.delete(name);
       this.#refresh(name);
     });
-    if (loaded !== undefined && loaded.status !== 'unreadable') {
-      for (const { sha256 } of loaded.record.files) await this.#blobs.release(sha256);
-    }
-    this.#options.logger.info({ function: `${name}@${version}` }, 'removed');
+    for (const loaded of removed) await this.#releaseBlobs(loaded);
   }
 
-  /** One rename takes a version away, then its files are deleted; a kill in between leaves them to the next start. */
+  async #removeOne(name: string, version: string): Promise<void> {
+    const uploads = this.#uploadsOf(name);
+    const removed = uploads.get(version);
+    await this.#discard(this.#data.versionFolder(name, version), () => {
+      uploads.delete(version);
+      this.#refresh(name);
+    });
+    if (removed !== undefined) await this.#releaseBlobs(removed);
+  }
+
+  async #releaseBlobs(loaded: LoadedRecord): Promise<void> {
+    if (loaded.status === 'unreadable') return;
+    for (const { sha256 } of loaded.record.files) await this.#blobs.release(sha256);
+  }
+
+  /** One rename takes a folder away, then its files are deleted; a kill in between leaves them to the next start. */
   async #discard(folder: string, onGone?: () => void): Promise<void> {
     const trash = this.#data.stagingPath();
     await rename(folder, trash);

@@ -1,5 +1,6 @@
 /** The seam around the model store: what it is given. Nothing here runs. */
 import type { HostConfig } from '../config.ts';
+import type { ModelStore } from '../types.ts';
 import type { ValidateModel } from './validation.ts';
 
 /** The part of a pino logger that the store writes to. */
@@ -18,4 +19,10 @@ export interface ModelStoreOptions {
   readonly limits: Pick<HostConfig['limits'], 'uploadBytesMax'>;
   readonly validate: ValidateModel;
   readonly logger: StoreLogger;
+}
+
+/** A model store that holds its data folder until it is closed. */
+export interface DiskModelStore extends ModelStore {
+  /** Lets another host use the data folder. Uploads under way must be over. */
+  close(): Promise<void>;
 }

@@ -1,0 +1,224 @@
+/** What a model store finds after its process was killed: at every single disk operation, and at random moments. */
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, promises, readdirSync, readFileSync, statSync } from 'node:fs';
+import { open as openFile } from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as delay } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import fc from 'fast-check';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { ModelStoreOptions } from '../../src/host/store/index.ts';
+import type { ModelStore } from '../../src/host/types.ts';
+import { metadata, publish, sha256, storeFixture, streamOf, type StoreFixture } from './store-fixtures.ts';
+
+let fixture: StoreFixture;
+
+beforeEach(() => {
+  fixture = storeFixture();
+});
+
+afterEach(() => {
+  fixture[Symbol.dispose]();
+});
+
+/** Every file operation of the store that can change the disk passes one of these. */
+const changing = ['copyFile', 'link', 'mkdir', 'open', 'rename', 'rm', 'rmdir', 'unlink'] as const;
+
+/** Runs `work` and calls `before` ahead of each disk operation in it; undoes the hooks afterwards. */
+async function withDiskHook(before: () => void, work: () => Promise<void>): Promise<void> {
+  const probe = await openFile(join(fixture.root, 'probe'), 'w');
+  const handles = Object.getPrototypeOf(probe) as Record<'write' | 'writeFile' | 'sync', (...args: never[]) => unknown>;
+  await probe.close();
+  const undo: (() => void)[] = [];
+  const hook = <Name extends string>(target: Record<Name, unknown>, name: Name): void => {
+    const original = target[name] as (...args: unknown[]) => unknown;
+    target[name] = function hooked(this: unknown, ...args: unknown[]) {
+      before();
+      return original.apply(this, args);
+    };
+    undo.push(() => {
+      target[name] = original;
+    });
+  };
+  for (const name of changing) hook(promises as Record<(typeof changing)[number], unknown>, name);
+  for (const name of ['write', 'writeFile', 'sync'] as const) hook(handles, name);
+  syncBuiltinESMExports();
+  try {
+    await work();
+  } finally {
+    for (const restore of undo) restore();
+    syncBuiltinESMExports();
+  }
+}
+
+/** What a client could observe of a store, with the files as they really are on disk. */
+function observed(store: ModelStore): string {
+  const functions = store.names().map((name) => ({
+    name,
+    current: store.find(name)?.version,
+    versions: store.versions(name).map(({ version, modelPath, modelSha256, state }) => ({
+      version,
+      state,
+      modelSha256,
+      onDisk: sha256(readFileSync(modelPath)),
+      files: readdirSync(join(modelPath, '..')).sort(),
+    })),
+  }));
+  return JSON.stringify(functions);
+}
+
+/** Blobs that neither a version nor a note of a client holds: a leak. */
+function leaks(dataDir: string): string[] {
+  const notes = new Set(readdirSync(join(dataDir, 'blobs', 'put')));
+  const blobs = join(dataDir, 'blobs', 'sha256');
+  return [
+    ...readdirSync(join(dataDir, 'staging')),
+    ...readdirSync(blobs).filter((name) => !notes.has(name) && statSync(join(blobs, name)).nlink === 1),
+  ];
+}
+
+async function publishBig(store: ModelStore, version: string): Promise<void> {
+  const publication = await store.beginPublish('big', version);
+  await publication.writeFile('model.onnx', streamOf(`graph ${version}`));
+  await publication.writeFile('weights.bin', streamOf(`weights ${version}`));
+  await publication.commit({});
+}
+
+async function publishTwo(store: ModelStore): Promise<void> {
+  await publish(store, 'echo', 'zero', { version: '0' });
+  await publish(store, 'echo', 'first', { version: '1' });
+}
+
+describe('a kill at any disk operation leaves the old state or the new', () => {
+  test.each<[string, (store: ModelStore) => Promise<unknown>]>([
+    ['a first publication', async (store) => await publish(store, 'fresh', 'model')],
+    ['a third version', async (store) => await publish(store, 'echo', 'second')],
+    ['a version with the bytes of another', async (store) => await publish(store, 'copy', 'first')],
+    ['the removal of the current version', async (store) => await store.remove('echo', '1')],
+    ['the removal of a function', async (store) => await store.remove('echo', undefined)],
+    ['a blob', async (store) => await store.putBlob(sha256('blob'), streamOf('blob'))],
+  ])('%s', async (_what, operation) => {
+    const { kills, wrong } = await killEverywhere({}, publishTwo, operation);
+    expect(kills).toBeGreaterThan(4);
+    expect(wrong).toEqual([]);
+  });
+
+  test('a version with external data', async () => {
+    const { kills, wrong } = await killEverywhere(
+      { validate: () => Promise.resolve({ metadata, externalFiles: ['weights.bin'] }) },
+      async (store) => {
+        await publishBig(store, '1');
+      },
+      async (store) => {
+        await publishBig(store, '2');
+      },
+    );
+    expect(kills).toBeGreaterThan(10);
+    expect(wrong).toEqual([]);
+  });
+});
+
+/**
+ * Does `operation` once, and starts a store on the disk as each of its disk operations found it. `wrong` lists the kills
+ * after which a store was neither as before nor as after, fell back to before, leaked, or could not go on.
+ */
+async function killEverywhere(
+  options: Partial<ModelStoreOptions>,
+  prepare: (store: ModelStore) => Promise<void>,
+  operation: (store: ModelStore) => Promise<unknown>,
+): Promise<{ kills: number; wrong: string[] }> {
+  const store = fixture.again(options);
+  await store.start();
+  await prepare(store);
+  const before = observed(store);
+  const snapshots: string[] = [];
+  mkdirSync(join(fixture.root, 'killed'));
+  await withDiskHook(
+    () => {
+      // What lies on disk now is what a kill now would leave. cp -a keeps hard links.
+      const snapshot = join(fixture.root, 'killed', String(snapshots.length));
+      if (spawnSync('cp', ['-a', fixture.dataDir, snapshot]).status !== 0) throw new Error('cp failed');
+      snapshots.push(snapshot);
+    },
+    async () => {
+      await operation(store);
+    },
+  );
+  const after = observed(store);
+  const wrong: string[] = [];
+  let switched = false;
+  for (const [kill, snapshot] of snapshots.entries()) {
+    const found = fixture.again({ ...options, dataDir: snapshot });
+    await found.start();
+    const state = observed(found);
+    if (state !== before && state !== after) wrong.push(`kill ${kill} left ${state}`);
+    if (switched && state !== after) wrong.push(`kill ${kill} came after the switch, but undid it`);
+    switched = state === after;
+    for (const leak of leaks(snapshot)) wrong.push(`kill ${kill} left ${leak} behind`);
+    const publication = await found.beginPublish('next', undefined);
+    for (const file of ['model.onnx', ...(options.validate === undefined ? [] : ['weights.bin'])]) {
+      await publication.writeFile(file, streamOf('works'));
+    }
+    if (!(await publication.commit({})).created) wrong.push(`kill ${kill} left a store that publishes nothing`);
+  }
+  return { kills: snapshots.length, wrong };
+}
+
+describe('kill -9 at random moments', () => {
+  const publisher = fileURLToPath(new URL('./store-publisher.ts', import.meta.url));
+
+  test('what was acknowledged is there, whole, and nothing half', async () => {
+    const acknowledged = new Map<string, string | undefined>();
+    const delays = fc.sample(fc.integer({ min: 0, max: 60 }), 6);
+    for (const [round, delayMs] of delays.entries()) {
+      const child = spawn(
+        process.execPath,
+        ['--import', 'tsx', publisher, fixture.dataDir, fixture.functionsDir, String(round)],
+        { stdio: ['ignore', 'pipe', 'inherit'] },
+      );
+      const closed = once(child, 'close');
+      const lines = createInterface({ input: child.stdout });
+      // In flight when the kill came: either outcome is right.
+      const uncertain = new Map<string, string | undefined>();
+      lines.on('line', (line) => {
+        const [what, key, content] = line.split(' ');
+        if (key === undefined) return;
+        const outcome = content === '-' ? undefined : content;
+        if (what === 'begin') uncertain.set(key, outcome);
+        if (what === 'done') {
+          uncertain.delete(key);
+          acknowledged.set(key, outcome);
+        }
+      });
+      const drained = once(lines, 'close');
+      await Promise.race([once(lines, 'line'), closed]);
+      expect(child.exitCode).toBeNull();
+      await delay(delayMs);
+      child.kill('SIGKILL');
+      await Promise.all([closed, drained]);
+
+      const store = fixture.again();
+      await store.start();
+      const found = new Map<string, string>();
+      for (const name of store.names()) {
+        for (const { key, modelPath, modelSha256, state } of store.versions(name)) {
+          expect(state).toEqual({ status: 'ready' });
+          expect(sha256(readFileSync(modelPath))).toBe(modelSha256);
+          found.set(key, modelSha256);
+        }
+      }
+      for (const [key, outcome] of uncertain) {
+        expect([acknowledged.get(key), outcome]).toContain(found.get(key));
+        acknowledged.set(key, found.get(key));
+      }
+      const expected = [...acknowledged].filter(([, content]) => content !== undefined);
+      expect(Object.fromEntries(found)).toEqual(Object.fromEntries(expected));
+      expect(leaks(fixture.dataDir)).toEqual([]);
+      await store.close();
+    }
+    expect(acknowledged.size).toBeGreaterThan(0);
+  });
+});
