@@ -31,6 +31,9 @@ const runMsWeight = 0.1;
 /** Unexpected deaths in a row, without an answer between them, after which an instance is not replaced until it is needed. */
 const deathsInRowMax = 3;
 
+/** Why an instance is no more: its function was idle, another function needed room, it was unloaded, or it died. */
+export type GiveUpCause = 'idle' | 'room' | 'unload' | 'died';
+
 /** What a pool asks of the machine that it shares with the other pools. */
 export interface PoolMachine {
   /** Asks for `threads` cores for one more run; the first run of a function is always granted. */
@@ -40,6 +43,8 @@ export interface PoolMachine {
   takeInstance(pool: Pool): Instance | undefined;
   /** Whether another pool has waited in vain for its first instance, so that this one should give up the one it holds. */
   wantsBack(pool: Pool): boolean;
+  /** A ready instance is no more; `reason` in words. */
+  givenUp(pool: Pool, cause: GiveUpCause, ageMs: number, reason: string): void;
   /** A load is over, or an instance is gone: room for others. */
   instanceSettled(): void;
 }
@@ -49,7 +54,8 @@ export class Pool {
   limits: PoolLimits;
   readonly #machine: PoolMachine;
   readonly #queue = new TicketQueue();
-  readonly #ready = new Set<Instance>();
+  /** Instances that hold the model, and since when (performance.now()). */
+  readonly #ready = new Map<Instance, number>();
   /** Idle instances, the most recently used last: the others can then grow old and be given back. */
   readonly #idle: Instance[] = [];
   #loading: { readonly instance: Instance; readonly startMs: number } | undefined;
@@ -64,7 +70,7 @@ export class Pool {
   #unloading = false;
   #stopping: CpuError | undefined;
   /** Instances on their way out by our own will: their end is no death. */
-  readonly #retiring = new Set<Instance>();
+  readonly #retiring = new Map<Instance, GiveUpCause>();
   readonly #drained: (() => void)[] = [];
   readonly #quietWaiters: (() => void)[] = [];
   #batchTimer: NodeJS.Timeout | undefined;
@@ -97,7 +103,7 @@ export class Pool {
 
   state(): PoolState {
     const nowMs = performance.now();
-    const shown = [...this.#ready].map((instance) => ({
+    const shown = [...this.#ready.keys()].map((instance) => ({
       pid: instance.pid,
       state: instance.state === 'busy' ? ('busy' as const) : ('idle' as const),
       idleForMs: instance.state === 'idle' ? nowMs - instance.idleSinceMs : 0,
@@ -156,7 +162,7 @@ export class Pool {
   /** Gives every instance back: the idle ones now, the others when they are done. Resolves when none is left. */
   unload(): Promise<void> {
     this.#unloading = true;
-    for (const instance of this.#idle.splice(0)) this.#retire(instance, 'unloaded');
+    for (const instance of this.#idle.splice(0)) this.#retire(instance, 'unload');
     return new Promise((resolve) => {
       this.#drained.push(resolve);
       this.#checkDrained();
@@ -180,7 +186,7 @@ export class Pool {
     for (const ticket of this.#queue.takeAll()) this.#settle(ticket, () => ticket.reject(stopping));
     this.#stopping = stopping;
     this.#loading?.instance.kill('the host is stopping');
-    for (const instance of this.#ready) instance.kill('the host is stopping');
+    for (const instance of this.#ready.keys()) instance.kill('the host is stopping');
   }
 
   /** Gives back the instances that have been idle for too long. Called now and then by the machine. */
@@ -193,10 +199,10 @@ export class Pool {
   }
 
   /** Gives one idle instance up. */
-  give(instance: Instance, why: string): void {
+  give(instance: Instance, cause: GiveUpCause): void {
     const at = this.#idle.indexOf(instance);
     if (at !== -1) this.#idle.splice(at, 1);
-    this.#retire(instance, why);
+    this.#retire(instance, cause);
   }
 
   /** Hands over as much as can be, and asks for more instances where that would help. */
@@ -225,7 +231,7 @@ export class Pool {
     }
     if (this.#callsPerMessage() < 2) return undefined;
     let least: Instance | undefined;
-    for (const instance of this.#ready) {
+    for (const instance of this.#ready.keys()) {
       if (instance.state !== 'busy' || instance.outstanding >= messagesMax) continue;
       if (least === undefined || instance.outstanding < least.outstanding) least = instance;
     }
@@ -337,8 +343,8 @@ export class Pool {
   #rested(instance: Instance): void {
     this.#busy--;
     this.#machine.giveCores(this);
-    if (this.#unloading && this.#queue.length === 0) this.#retire(instance, 'unloaded');
-    else if (this.#machine.wantsBack(this)) this.#retire(instance, 'another function needs room');
+    if (this.#unloading && this.#queue.length === 0) this.#retire(instance, 'unload');
+    else if (this.#machine.wantsBack(this)) this.#retire(instance, 'room');
     else this.#idle.push(instance);
   }
 
@@ -426,11 +432,11 @@ export class Pool {
     for (const ticket of this.#queue) {
       if (ticket.cold) ticket.loadMs += nowMs - Math.max(loading.startMs, ticket.arrivalMs);
     }
-    this.#ready.add(loading.instance);
+    this.#ready.set(loading.instance, nowMs);
     this.#idle.push(loading.instance);
     for (const waiter of this.#loadWaiters.splice(0)) waiter.resolve();
     this.pump();
-    if (this.#unloading) for (const instance of this.#idle.splice(0)) this.#retire(instance, 'unloaded');
+    if (this.#unloading) for (const instance of this.#idle.splice(0)) this.#retire(instance, 'unload');
     this.#machine.instanceSettled();
   }
 
@@ -449,22 +455,26 @@ export class Pool {
   }
 
   /** A ready instance is gone, given back or dead; what it ran is seen to by its run's outcome. */
-  #lost(instance: Instance, _reason: string): void {
-    if (!this.#ready.delete(instance)) return;
+  #lost(instance: Instance, reason: string): void {
+    const readySinceMs = this.#ready.get(instance);
+    if (readySinceMs === undefined) return;
+    this.#ready.delete(instance);
+    const cause = this.#retiring.get(instance);
+    this.#retiring.delete(instance);
     const at = this.#idle.indexOf(instance);
     if (at !== -1) {
       this.#idle.splice(at, 1);
-    } else if (!this.#retiring.has(instance)) {
+    } else if (cause === undefined) {
       this.#busy--;
       this.#machine.giveCores(this);
     }
-    if (this.#retiring.delete(instance) || this.#stopping !== undefined) {
-      this.#checkDrained();
-      this.#machine.instanceSettled();
-      return;
+    if (this.#stopping === undefined) {
+      this.#machine.givenUp(this, cause ?? 'died', performance.now() - readySinceMs, reason);
+      if (cause === undefined) {
+        this.#deathsInRow++;
+        if (this.#deathsInRow <= deathsInRowMax && !this.#unloading) this.#replace();
+      }
     }
-    this.#deathsInRow++;
-    if (this.#deathsInRow <= deathsInRowMax && !this.#unloading) this.#replace();
     this.#checkDrained();
     this.#machine.instanceSettled();
   }
@@ -475,9 +485,9 @@ export class Pool {
     else this.#grow();
   }
 
-  #retire(instance: Instance, why: string): void {
-    this.#retiring.add(instance);
-    instance.kill(why);
+  #retire(instance: Instance, cause: GiveUpCause): void {
+    this.#retiring.set(instance, cause);
+    instance.kill(cause);
   }
 
   #settle(ticket: Ticket, finish: () => void): void {

@@ -7,7 +7,7 @@
  */
 import { BlankSet } from './blank-set.ts';
 import type { Instance, InstanceLog } from './instance.ts';
-import { Pool, type PoolMachine } from './pool.ts';
+import { Pool, type GiveUpCause, type PoolMachine } from './pool.ts';
 import {
   CpuError,
   type CpuPools,
@@ -27,6 +27,16 @@ export interface CpuPoolsOptions {
   /** Most instances that hold a model, over all functions. */
   readonly instancesMax: number;
   readonly log: InstanceLog;
+  /** Told of every instance that held a model and is no more, and why. */
+  readonly onGivenUp?: (given: GivenUp) => void;
+}
+
+/** `ageMs`: how long it had been ready. `reason`: the cause in words, of a death what the operating system says. */
+export interface GivenUp {
+  readonly key: string;
+  readonly cause: GiveUpCause;
+  readonly ageMs: number;
+  readonly reason: string;
 }
 
 /** How often idle instances are looked for; their limit is a matter of seconds to minutes. */
@@ -147,7 +157,7 @@ class SharedPools implements CpuPools, PoolMachine {
         if (pool.instances === 0) this.#instanceWaiters.add(pool);
         return undefined;
       }
-      from.pool.give(from.instance, 'another function needs room');
+      from.pool.give(from.instance, 'room');
     }
     this.#instanceWaiters.delete(pool);
     return this.#blanks.take();
@@ -155,6 +165,10 @@ class SharedPools implements CpuPools, PoolMachine {
 
   wantsBack(pool: Pool): boolean {
     return this.#instanceWaiters.size > 0 && !this.#instanceWaiters.has(pool);
+  }
+
+  givenUp(pool: Pool, cause: GiveUpCause, ageMs: number, reason: string): void {
+    this.#options.onGivenUp?.({ key: pool.spec.key, cause, ageMs, reason });
   }
 
   instanceSettled(): void {

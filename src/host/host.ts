@@ -1,0 +1,176 @@
+/** Puts the host together: model store, pools, HTTP and metrics, from the first to the last of their days. */
+import { readFileSync } from 'node:fs';
+import { totalmem } from 'node:os';
+import { join } from 'node:path';
+import type { Logger } from 'pino';
+import { createCpuPools, type CpuPools, type PoolLimits } from '../cpu/index.ts';
+import { checkListen } from './config-listen.ts';
+import { packageRoot } from './config-options.ts';
+import type { HostConfig } from './config.ts';
+import { createHttpServer, type Lifecycle } from './http/index.ts';
+import { Invoker } from './invoke.ts';
+import { createLogger } from './logger.ts';
+import { createMetrics } from './metrics.ts';
+import { Statistics } from './statistics.ts';
+import { createModelStore, createValidator } from './store/index.ts';
+import type { FunctionVersion, Registry } from './types.ts';
+
+export interface RunningHost {
+  /** `http://127.0.0.1:8000`, a name that a client can use. */
+  readonly url: string;
+  /** Lets accepted requests finish, at most `drainMs`, and ends every process. Resolves to false when some were cut off. */
+  stop(): Promise<boolean>;
+}
+
+/**
+ * Starts the host. Resolves when it is ready: every function is read, and validated where that had not been done before.
+ *
+ * @throws the error of `listen`, such as EADDRINUSE; ConfigError where the configuration would expose management
+ */
+export async function startHost(config: HostConfig, options: { readonly logger?: Logger } = {}): Promise<RunningHost> {
+  checkListen(config);
+  const logger = options.logger ?? createLogger(config.log);
+  const statistics = new Statistics();
+  const validator = createValidator({ timeoutMs: config.validator.timeoutMs });
+  const store = createModelStore({
+    dataDir: config.dataDir,
+    functionsDir: config.functionsDir,
+    defaults: config.defaults,
+    limits: config.limits,
+    validate: validator.validate,
+    logger,
+  });
+  const pools = createCpuPools({
+    cores: config.cpu.cores,
+    blankInstances: config.cpu.blankInstances,
+    instancesMax: config.cpu.instancesMax,
+    log: (pid, key, line) => logger.info({ pid, function: key }, line),
+    onGivenUp: ({ key, cause, ageMs, reason }) => {
+      if (cause === 'died') logger.warn({ function: key, reason }, 'instance died');
+      else logger.debug({ function: key, cause, ageMs: Math.round(ageMs) }, 'instance given up');
+      const version = versionOf(store, key);
+      if (version !== undefined) statistics.evicted(statistics.of(version), cause, ageMs);
+    },
+  });
+  keepPoolsInStep(store, pools, config, logger);
+  const invoker = new Invoker({ registry: store, pools, statistics });
+  const metrics = createMetrics({
+    registry: store,
+    pools,
+    statistics,
+    memoryBytes: totalmem(),
+    threadsOf: (version) => threadsOf(version, config),
+  });
+  const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
+  const end = async (graceMs: number): Promise<void> => {
+    validator.stop();
+    await pools.stop(graceMs);
+    metrics.close();
+    await store.close();
+  };
+  let http;
+  try {
+    http = await createHttpServer({
+      config,
+      store,
+      invoker,
+      pools,
+      metrics,
+      statistics,
+      logger,
+      lifecycle,
+      hostVersion: packageVersion(),
+    });
+    await store.start();
+  } catch (error) {
+    await http?.close(0);
+    await end(0);
+    throw error;
+  }
+  lifecycle.phase = 'ready';
+  logger.info({ url: http.url, functions: store.names().length }, 'ready');
+
+  const server = http;
+  let stopped: Promise<boolean> | undefined;
+  const stop = async (): Promise<boolean> => {
+    lifecycle.phase = 'draining';
+    logger.info({ drainMs: config.drainMs }, 'draining');
+    // Who waits for an answer holds a connection, so once the connections are done the pools have nothing left to do.
+    const clean = await server.close(config.drainMs);
+    await end(0);
+    logger.info({ clean }, 'stopped');
+    return clean;
+  };
+  return { url: server.url, stop: () => (stopped ??= stop()) };
+}
+
+/** Makes each ready version known to the pools, and only those; a changed model or handler gets instances of its own. */
+function keepPoolsInStep(registry: Registry, pools: CpuPools, config: HostConfig, logger: Logger): void {
+  const known = new Map<string, FunctionVersion>();
+  const forget = (key: string): void => {
+    if (!known.delete(key)) return;
+    pools.unregister(key).catch((error: unknown) => {
+      logger.error({ err: error, function: key }, 'the pool could not be ended');
+    });
+  };
+  registry.onChange(({ before, after }) => {
+    const name = after?.name ?? before?.name;
+    if (name === undefined) return;
+    if (before !== undefined && after === undefined) forget(before.key);
+    const current = registry.find(name);
+    for (const version of registry.versions(name)) {
+      const last = known.get(version.key);
+      if (version.state.status !== 'ready' || (last !== undefined && !sameInstances(last, version))) {
+        forget(version.key);
+      }
+      if (version.state.status !== 'ready') continue;
+      known.set(version.key, version);
+      const { key, modelPath, handlerPath } = version;
+      pools.register(
+        { key, modelPath, threads: threadsOf(version, config), ...(handlerPath === undefined ? {} : { handlerPath }) },
+        limitsOf(version, version.key === current?.key, config),
+      );
+    }
+  });
+}
+
+function sameInstances(one: FunctionVersion, other: FunctionVersion): boolean {
+  return (
+    one.modelSha256 === other.modelSha256 &&
+    one.modelPath === other.modelPath &&
+    one.handlerPath === other.handlerPath &&
+    one.settings.cpu.threads === other.settings.cpu.threads
+  );
+}
+
+function threadsOf(version: FunctionVersion, config: HostConfig): number {
+  return Math.min(version.settings.cpu.threads ?? config.cpu.threads, config.cpu.cores);
+}
+
+function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConfig): PoolLimits {
+  const { settings, metadata } = version;
+  // A model whose first dimension is fixed says how large its batch is; requests cannot be joined to another size.
+  const joinable = metadata?.inputs.every((input) => input.shape[0] === -1) ?? false;
+  return {
+    // A pin keeps the version that serves; the ones it has replaced give their instances back.
+    instancesMin: settings.pinned && isCurrent ? 1 : 0,
+    instancesMax: settings.cpu.instancesMax ?? Math.max(1, Math.floor(config.cpu.cores / threadsOf(version, config))),
+    queueMax: config.cpu.queueMax,
+    batchMax: joinable ? settings.batching.batchMax : 1,
+    batchDelayMs: settings.batching.delayMs,
+    idleMs: config.cpu.idleMs,
+    handlerTimeoutMs: settings.timeouts.handlerMs,
+    loadTimeoutMs: settings.timeouts.loadMs,
+    inferTimeoutMs: settings.timeouts.inferMs,
+  };
+}
+
+function versionOf(registry: Registry, key: string): FunctionVersion | undefined {
+  const at = key.lastIndexOf('@');
+  return registry.find(key.slice(0, at), key.slice(at + 1));
+}
+
+function packageVersion(): string {
+  const { version } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8')) as { version: string };
+  return version;
+}
