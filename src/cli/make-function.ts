@@ -1,0 +1,196 @@
+/** Writes a function folder around an architecture with seeded weights. */
+import { randomBytes } from 'node:crypto';
+import { access, mkdir, rename, rm, stat, statfs, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { ArchitectureError, buildArchitecture, writeModel, type BuiltModel, type ModelProto } from '../onnx/index.ts';
+import { CliError } from './error.ts';
+import { formatBytes } from './format.ts';
+import { startBytesProgress } from './progress.ts';
+
+const modelFile = 'model.onnx';
+const dataFile = `${modelFile}.data`;
+const settingsFile = 'function.json';
+
+export interface MakeRequest {
+  readonly architecture: string;
+  readonly description: string;
+  /** The function's folder; made when it does not exist. */
+  readonly outDir: string;
+  readonly seed: number;
+  /** As text, by name. */
+  readonly settings: Readonly<Record<string, string>>;
+  /** Weights beside the model, whatever its size. */
+  readonly external: boolean;
+  /** Whether a model that stands there may be overwritten. */
+  readonly force: boolean;
+  /** Latency objective for function.json, such as "100ms"; the host's default when absent. */
+  readonly slo: string | undefined;
+}
+
+export interface Made {
+  readonly modelPath: string;
+  /** Undefined when the weights are in the model file. */
+  readonly dataPath: string | undefined;
+  readonly settingsPath: string;
+  /** False when a function.json stood there already: it may hold an operator's settings, and was kept. */
+  readonly settingsWritten: boolean;
+  readonly parameterCount: number;
+  readonly fileBytes: number;
+  readonly elapsedMs: number;
+}
+
+/**
+ * Files appear whole: they are written in a hidden folder inside `outDir` and renamed. An interrupted call leaves what
+ * stood there before, or, when it had begun to switch, no model at all; never a model with another's weights.
+ *
+ * @throws CliError for an unknown architecture or setting, a model that stands there already, or a lack of disk space.
+ */
+export async function makeFunction(request: MakeRequest): Promise<Made> {
+  const startedMs = performance.now();
+  const { outDir, external, force } = request;
+  const built = build(request);
+  const modelPath = join(outDir, modelFile);
+  const dataPath = join(outDir, dataFile);
+  const settingsPath = join(outDir, settingsFile);
+  if (!force) {
+    for (const path of [modelPath, dataPath]) {
+      if (await exists(path)) throw new CliError(`${path} exists already; --force overwrites it`);
+    }
+  }
+  await makeFolder(outDir);
+  await checkSpace(outDir, built.weightBytes);
+  const stagingDir = join(outDir, `.make-${randomBytes(6).toString('hex')}`);
+  const interruption = new Interruption();
+  const progress = startBytesProgress(`making ${request.architecture}`, built.weightBytes);
+  try {
+    await mkdir(stagingDir);
+    const model = reporting(built.model, (doneBytes) => {
+      interruption.throwIfCame();
+      progress.update(doneBytes);
+    });
+    const externalData = external ? 'always' : 'auto';
+    const written = await writeModel(model, join(stagingDir, modelFile), { externalData });
+    interruption.throwIfCame();
+    const hasData = written.externalPath !== undefined;
+    // With data in a file of its own the switch takes two steps, between which the old model must not find new weights.
+    if (hasData || (await exists(dataPath))) await rm(modelPath, { force: true });
+    if (hasData) await rename(join(stagingDir, dataFile), dataPath);
+    else await rm(dataPath, { force: true });
+    await rename(join(stagingDir, modelFile), modelPath);
+    // Last, so that a folder with settings is a function that can serve.
+    const settingsWritten = !(await exists(settingsPath));
+    if (settingsWritten) {
+      await writeFile(join(stagingDir, settingsFile), settingsText(request, built));
+      await rename(join(stagingDir, settingsFile), settingsPath);
+    }
+    return {
+      modelPath,
+      dataPath: hasData ? dataPath : undefined,
+      settingsPath,
+      settingsWritten,
+      parameterCount: built.parameterCount,
+      fileBytes: written.modelBytes + written.externalBytes,
+      elapsedMs: performance.now() - startedMs,
+    };
+  } finally {
+    progress.stop();
+    await rm(stagingDir, { recursive: true, force: true });
+    interruption.settle();
+  }
+}
+
+function build({ architecture, settings, seed }: MakeRequest): BuiltModel {
+  try {
+    return buildArchitecture(architecture, settings, seed);
+  } catch (error) {
+    if (error instanceof ArchitectureError) throw new CliError(error.message, { exitCode: 2, cause: error });
+    throw error;
+  }
+}
+
+/** The same model, telling how many bytes of weights have been made each time the writer has asked for some. */
+function reporting(model: ModelProto, update: (doneBytes: number) => void): ModelProto {
+  let doneBytes = 0;
+  const initializer = model.graph.initializer.map((tensor) => {
+    const { source } = tensor;
+    if (source === undefined) return tensor;
+    return {
+      ...tensor,
+      source: () => {
+        const bytes = source();
+        doneBytes += bytes.byteLength;
+        update(doneBytes);
+        return bytes;
+      },
+    };
+  });
+  return { ...model, graph: { ...model.graph, initializer } };
+}
+
+function settingsText({ architecture, description, seed, settings, slo }: MakeRequest, built: BuiltModel): string {
+  const chosen = Object.entries(settings).map(([name, value]) => `${name}=${value}`);
+  const made = [`${architecture} made with random weights, seed ${seed}`, ...chosen].join(', ');
+  // Nothing can be added to a batch of fixed size.
+  const batching = Number(built.settings['batch'] ?? 0) > 0 ? { batching: { max: 1 } } : {};
+  const content = {
+    description: `${description} (${made})`.slice(0, 1000),
+    model: modelFile,
+    ...(slo === undefined ? {} : { slo }),
+    ...batching,
+  };
+  return `${JSON.stringify(content, undefined, 2)}\n`;
+}
+
+async function makeFolder(path: string): Promise<void> {
+  try {
+    await mkdir(path, { recursive: true });
+    if (!(await stat(path)).isDirectory()) throw new CliError(`${path} is not a folder`);
+  } catch (error) {
+    if (error instanceof CliError) throw error;
+    throw new CliError(`the folder ${path} cannot be made: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+/** Better told before a minute of writing than after it. */
+async function checkSpace(folder: string, weightBytes: number): Promise<void> {
+  const { bavail, bsize } = await statfs(folder);
+  const freeBytes = bavail * bsize;
+  if (weightBytes > freeBytes) {
+    throw new CliError(
+      `the model takes ${formatBytes(weightBytes)}, but only ${formatBytes(freeBytes)} are free where ${folder} is`,
+    );
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+/**
+ * Catches the signals that end a process until `settle`, which then lets the one that came do so. Removing files from
+ * within the signal would race the writes that other threads have under way.
+ */
+class Interruption {
+  #signal: NodeJS.Signals | undefined;
+  readonly #listener = (signal: NodeJS.Signals): void => {
+    this.#signal = signal;
+  };
+
+  constructor() {
+    process.on('SIGINT', this.#listener);
+    process.on('SIGTERM', this.#listener);
+  }
+
+  throwIfCame(): void {
+    if (this.#signal !== undefined) throw new CliError(`interrupted by ${this.#signal}`);
+  }
+
+  settle(): void {
+    process.off('SIGINT', this.#listener);
+    process.off('SIGTERM', this.#listener);
+    if (this.#signal !== undefined) process.kill(process.pid, this.#signal);
+  }
+}

@@ -1,0 +1,144 @@
+import { resolve } from 'node:path';
+import { Command } from 'commander';
+import { allowedValues, architectures, type Architecture, type SettingSpec } from '../onnx/index.ts';
+import { CliError } from './error.ts';
+import { formatBytes, formatMs } from './format.ts';
+import { makeFunction } from './make-function.ts';
+import { renderTable } from './table.ts';
+
+interface MakeOptions {
+  readonly out?: string;
+  readonly seed: string;
+  readonly set?: readonly string[];
+  readonly slo?: string;
+  readonly external?: boolean;
+  readonly force?: boolean;
+  readonly list?: boolean;
+  readonly json?: boolean;
+}
+
+export function makeCommand(): Command {
+  return new Command('make')
+    .description('Write a model of a known architecture with seeded weights, as a folder that is a function.')
+    .argument('[architecture]', 'its name; --list shows all')
+    .option('--out <dir>', "the function's folder, which gets model.onnx and function.json")
+    .option('--seed <integer>', 'the same seed gives the same bytes', '0')
+    .option('--set <key=value...>', 'sizes other than the published ones')
+    .option('--slo <duration>', 'latency objective for function.json, such as 100ms')
+    .option('--external', 'weights in model.onnx.data, as they are anyway beyond 1.9 GB')
+    .option('--force', 'overwrite a model that stands there; its function.json is kept')
+    .option('--list', 'show the architectures, or the settings of the one that is named')
+    .option('--json', 'print JSON')
+    .action(async (name: string | undefined, options: MakeOptions) => {
+      if (options.list === true) {
+        console.log(name === undefined ? listAll(options.json) : listOne(find(name), options.json));
+        return;
+      }
+      if (name === undefined) throw usage('no architecture is named; --list shows them');
+      await make(find(name), options);
+    });
+}
+
+async function make(architecture: Architecture, options: MakeOptions): Promise<void> {
+  if (options.out === undefined) throw usage('--out is missing: the folder that the function is written to');
+  const { slo } = options;
+  if (slo !== undefined && !/^\d+(\.\d+)?(ms|s)$/.test(slo)) {
+    throw usage(`--slo is '${slo}', but takes a duration such as 100ms or 1.5s`);
+  }
+  const made = await makeFunction({
+    architecture: architecture.name,
+    description: architecture.description,
+    outDir: resolve(options.out),
+    seed: parseSeed(options.seed),
+    settings: parseSettings(options.set ?? []),
+    external: options.external ?? false,
+    force: options.force ?? false,
+    slo,
+  });
+  if (options.json === true) {
+    console.log(JSON.stringify(made));
+    return;
+  }
+  const files = made.dataPath === undefined ? made.modelPath : `${made.modelPath} and ${made.dataPath}`;
+  const parameters = made.parameterCount.toLocaleString('en-US');
+  console.log(
+    `wrote ${files}: ${parameters} parameters, ${formatBytes(made.fileBytes)} in ${formatMs(made.elapsedMs)}`,
+  );
+  console.log(`${made.settingsWritten ? 'wrote' : 'kept'} ${made.settingsPath}`);
+}
+
+function find(name: string): Architecture {
+  const found = architectures.find((each) => each.name === name);
+  if (found !== undefined) return found;
+  throw usage(`there is no architecture '${name}'; there are ${architectures.map((each) => each.name).join(', ')}`);
+}
+
+function parseSeed(text: string): number {
+  const seed = Number(text);
+  if (!/^\d+$/.test(text) || !Number.isSafeInteger(seed)) {
+    throw usage(`--seed is '${text}', but takes an integer from 0 to ${Number.MAX_SAFE_INTEGER}`);
+  }
+  return seed;
+}
+
+function parseSettings(pairs: readonly string[]): Record<string, string> {
+  const settings = new Map<string, string>();
+  for (const pair of pairs) {
+    const at = pair.indexOf('=');
+    if (at < 1) throw usage(`--set takes key=value, and '${pair}' is not that`);
+    const key = pair.slice(0, at);
+    if (settings.has(key)) throw usage(`--set gives '${key}' twice`);
+    settings.set(key, pair.slice(at + 1));
+  }
+  return Object.fromEntries(settings);
+}
+
+function usage(message: string): CliError {
+  return new CliError(message, { exitCode: 2 });
+}
+
+function listAll(json: boolean | undefined): string {
+  if (json === true) return JSON.stringify(architectures.map(described));
+  const rows = architectures.map((architecture) => {
+    const { parameterCount, weightBytes } = architecture.build({}, 0);
+    return [
+      architecture.name,
+      parameterCount.toLocaleString('en-US'),
+      formatBytes(weightBytes),
+      architecture.description,
+      Object.keys(architecture.settings).join(' '),
+    ];
+  });
+  const columns = [
+    { title: 'ARCHITECTURE' },
+    { title: 'PARAMETERS', align: 'right' },
+    { title: 'WEIGHTS', align: 'right' },
+    { title: 'DESCRIPTION' },
+    { title: 'SETTINGS' },
+  ] as const;
+  return `${renderTable(columns, rows)}\n\nturntable make <architecture> --list shows what its settings mean.`;
+}
+
+function listOne(architecture: Architecture, json: boolean | undefined): string {
+  if (json === true) return JSON.stringify(described(architecture));
+  const { parameterCount, weightBytes } = architecture.build({}, 0);
+  const rows = Object.entries(architecture.settings).map(([name, spec]) => [
+    name,
+    defaultText(spec),
+    allowedValues(spec),
+    spec.meaning,
+  ]);
+  const columns = [{ title: 'SETTING' }, { title: 'DEFAULT' }, { title: 'TAKES' }, { title: 'MEANING' }];
+  const size = `${parameterCount.toLocaleString('en-US')} parameters, ${formatBytes(weightBytes)} of weights`;
+  return `${architecture.name}: ${architecture.description}\n${size}\n\n${renderTable(columns, rows)}`;
+}
+
+function defaultText(spec: SettingSpec): string {
+  return typeof spec.default === 'object' ? spec.default.join(',') : String(spec.default);
+}
+
+function described(architecture: Architecture): object {
+  const { name, description, settings } = architecture;
+  const { parameterCount, weightBytes } = architecture.build({}, 0);
+  return { name, description, parameterCount, weightBytes, settings };
+}
