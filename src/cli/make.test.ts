@@ -143,6 +143,7 @@ describe('turntable make --list', () => {
     const printed = await make('--list');
     for (const { name } of architectures) expect(printed).toContain(`\n${name} `);
     expect(printed).toContain('109,482,240');
+    expect(printed).toMatch(/\nresnet101 +image=224 .*blocks=3,4,23,3/);
   });
 
   test('with a name, tells each setting, its default and what it takes', async () => {

@@ -106,7 +106,6 @@ function listAll(json: boolean | undefined): string {
       parameterCount.toLocaleString('en-US'),
       formatBytes(weightBytes),
       architecture.description,
-      Object.keys(architecture.settings).join(' '),
     ];
   });
   const columns = [
@@ -114,9 +113,18 @@ function listAll(json: boolean | undefined): string {
     { title: 'PARAMETERS', align: 'right' },
     { title: 'WEIGHTS', align: 'right' },
     { title: 'DESCRIPTION' },
-    { title: 'SETTINGS' },
   ] as const;
-  return `${renderTable(columns, rows)}\n\nturntable make <architecture> --list shows what its settings mean.`;
+  const settings = architectures.map((architecture) => [
+    architecture.name,
+    Object.entries(architecture.settings)
+      .map(([name, spec]) => `${name}=${defaultText(spec)}`)
+      .join(' '),
+  ]);
+  return [
+    renderTable(columns, rows),
+    renderTable([{ title: 'ARCHITECTURE' }, { title: 'SETTINGS (--set key=value) AND THEIR DEFAULTS' }], settings),
+    'turntable make <architecture> --list tells what its settings mean and take.',
+  ].join('\n\n');
 }
 
 function listOne(architecture: Architecture, json: boolean | undefined): string {
