@@ -9,7 +9,7 @@ import { existsSync } from 'node:fs';
 import { copyFile, constants, link, mkdir, open, rename, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { HostError } from '../errors.ts';
-import { fileBytes, hasCode, namesIn, receiveFile, syncFolder, unlinkIfThere } from './disk.ts';
+import { fileBytes, hasCode, namesIn, receiveFile, syncFile, syncFolder, unlinkIfThere } from './disk.ts';
 import { isSha256 } from './names.ts';
 import { KeyedMutex } from './mutex.ts';
 
@@ -148,5 +148,6 @@ async function linkOrCopy(from: string, to: string): Promise<void> {
   } catch (error) {
     if (!hasCode(error, ...noLinkCodes)) throw error;
     await copyFile(from, to, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
+    await syncFile(to);
   }
 }

@@ -131,6 +131,16 @@ export async function syncFolder(path: string): Promise<void> {
   }
 }
 
+/** Waits until the content of a file is on the disk. */
+export async function syncFile(path: string): Promise<void> {
+  const handle = await open(path, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
 export async function removeTree(path: string): Promise<void> {
   await rm(path, { recursive: true, force: true, maxRetries: 2 });
 }

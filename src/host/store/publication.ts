@@ -102,6 +102,8 @@ export class StagedPublication implements Publication {
     } catch (error) {
       // A file is missing now, so that nothing of this upload can be published any more.
       if (this.#state === 'open') this.#state = 'failed';
+      // Aborted meanwhile: what was written since then is in nobody's folder.
+      if (this.#state === 'ended') await removeTree(this.#options.folder);
       if (hasCode(error, 'EEXIST', 'ENOTDIR', 'EISDIR')) {
         throw new HostError('bad-request', `the file name ${quoted(filename)} is a folder of another file's name`);
       }

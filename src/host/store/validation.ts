@@ -76,7 +76,8 @@ export class Validations {
       })),
     );
     const entry: CacheEntry = { checkedBy: this.#checkedBy, metadata: validated.metadata, externalFiles };
-    await replaceFile(this.#path(modelSha256), `${JSON.stringify(entry)}\n`);
+    // A verdict that cannot be kept is still a verdict; the next start just asks again.
+    await replaceFile(this.#path(modelSha256), `${JSON.stringify(entry)}\n`).catch(() => undefined);
     return validated;
   }
 

@@ -99,13 +99,13 @@ export function createValidator(options: ValidatorOptions): Validator {
 }
 
 function verdict({ exitCode, signal, reply, stderr }: Ended): ValidatedModel {
-  let parsed: ValidatorReply | undefined;
+  let parsed: ValidatorReply;
   try {
+    // A whole line is its last word: how the process went down afterwards changes nothing.
     parsed = JSON.parse(reply) as ValidatorReply;
   } catch {
-    parsed = undefined; // It died before or within its answer.
+    throw refused(describeDeath(exitCode, signal, stderr));
   }
-  if (signal !== null || exitCode !== 0 || parsed === undefined) throw refused(describeDeath(exitCode, signal, stderr));
   if (parsed.outcome === 'refused') throw refused(parsed.reason);
   return { metadata: reviveMetadata(parsed.metadata), externalFiles: parsed.externalFiles };
 }
@@ -114,8 +114,9 @@ function describeDeath(exitCode: number | null, signal: NodeJS.Signals | null, s
   if (stderr.includes('heap out of memory')) return 'opening it took more memory than the validator may use';
   if (signal === 'SIGKILL') return 'the validator was killed while it opened the model, probably for lack of memory';
   const how = signal === null ? `ended with exit code ${exitCode ?? 'unknown'}` : `crashed with ${signal}`;
-  const last = stderr.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
-  return `the validator ${how} while it opened the model${last === '' ? '' : ` (${last})`}`;
+  const lines = stderr.trim().split('\n');
+  const said = (lines.find((line) => /error/i.test(line)) ?? lines.at(-1) ?? '').trim().slice(0, 300);
+  return `the validator ${how} while it opened the model${said === '' ? '' : ` (${said})`}`;
 }
 
 /** Reads a pipe to its end, keeping at most `bytesMax`; what comes beyond is read and dropped. */

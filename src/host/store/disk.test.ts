@@ -1,0 +1,122 @@
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { failureOf, sha256, streamOf } from '../../../test/host/store-fixtures.ts';
+import { hashFile, pour, receiveFile, replaceFile } from './disk.ts';
+import { KeyedMutex } from './mutex.ts';
+
+let folder: string;
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'turntable-disk-'));
+});
+
+afterAll(() => {
+  rmSync(folder, { recursive: true });
+});
+
+async function* inPieces(bytes: Uint8Array, sizes: readonly number[]): AsyncGenerator<Uint8Array> {
+  let at = 0;
+  for (const size of sizes) {
+    yield await Promise.resolve(bytes.subarray(at, at + size));
+    at += size;
+  }
+  yield bytes.subarray(at);
+}
+
+describe('streams to disk', () => {
+  test('bytes, size and hash are the same however the stream is cut', async () => {
+    const path = join(folder, 'cut');
+    await fc.assert(
+      fc.asyncProperty(
+        fc.integer({ min: 0, max: 700_000 }),
+        fc.array(fc.oneof(fc.nat(100), fc.nat(400_000)), { maxLength: 12 }),
+        async (size, sizes) => {
+          const content = Buffer.alloc(size, 'seven bytes and then eight');
+          const streamed = await receiveFile(path, inPieces(content, sizes), size);
+          expect(streamed).toEqual({ sha256: sha256(content), bytes: size });
+          expect(readFileSync(path).equals(content)).toBe(true);
+          expect(await hashFile(path)).toEqual(streamed);
+          rmSync(path);
+        },
+      ),
+      { numRuns: 25 },
+    );
+  });
+
+  test('a sender is not asked for more than the disk has taken', async () => {
+    const chunk = new Uint8Array(256 * 1024);
+    let asked = 0;
+    const writes: number[] = [];
+    async function* sender(): AsyncGenerator<Uint8Array> {
+      for (; asked < 20; asked++) yield await Promise.resolve(chunk);
+    }
+    const handle = await open(join(folder, 'slow'), 'w');
+    const write = handle.write.bind(handle) as (bytes: Uint8Array) => ReturnType<typeof handle.write<Uint8Array>>;
+    handle.write = (async (bytes: Uint8Array) => {
+      const before = asked;
+      const written = await write(bytes);
+      writes.push(asked - before);
+      return written;
+    }) as typeof handle.write;
+    await pour(handle, sender(), Infinity);
+    await handle.close();
+    expect(writes).toEqual(Array.from({ length: 20 }, () => 0));
+  });
+
+  test('a full disk is said to be full', async () => {
+    const handle = await open('/dev/full', 'w');
+    const failure = await failureOf(pour(handle, streamOf('some bytes'), Infinity));
+    await handle.close();
+    expect(failure.code).toBe('disk-full');
+    expect(failure.status).toBe(507);
+  });
+
+  test('a file that failed is gone', async () => {
+    const path = join(folder, 'failed');
+    expect((await failureOf(receiveFile(path, streamOf('too long'), 3))).code).toBe('body-too-large');
+    expect(existsSync(path)).toBe(false);
+  });
+
+  test('a file is replaced without a trace of the old one', async () => {
+    const path = join(folder, 'cache.json');
+    await replaceFile(path, 'old');
+    await replaceFile(path, 'new');
+    expect(readFileSync(path, 'utf8')).toBe('new');
+    expect(readdirSync(folder).filter((name) => name.endsWith('.tmp'))).toEqual([]);
+    await expect(replaceFile(join(folder, 'nowhere', 'x'), 'new')).rejects.toThrow('ENOENT');
+  });
+});
+
+describe('the mutex', () => {
+  test('one key is served in order and never twice at once, others are not held up', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.scheduler(), fc.array(fc.constantFrom('a', 'b', 'c'), { maxLength: 12 }), async (s, keys) => {
+        const mutex = new KeyedMutex();
+        const inside = new Map<string, number>();
+        const order = new Map<string, number[]>();
+        const all = Promise.allSettled(
+          keys.map((key, index) =>
+            mutex.run(key, async () => {
+              expect(inside.get(key) ?? 0).toBe(0);
+              inside.set(key, 1);
+              await s.schedule(Promise.resolve(), `${key}${index}`);
+              inside.set(key, 0);
+              order.set(key, [...(order.get(key) ?? []), index]);
+              if (index % 3 === 0) throw new Error('one that fails');
+            }),
+          ),
+        );
+        await s.waitFor(all);
+        const wrong = (await all).filter((result, index) => (result.status === 'rejected') !== (index % 3 === 0));
+        expect(wrong).toEqual([]);
+        for (const indices of order.values()) {
+          expect(indices).toEqual(indices.toSorted((left, right) => left - right));
+        }
+      }),
+    );
+  });
+});

@@ -1,0 +1,125 @@
+/** Everything the validator asks of a model, apart from the process that it runs in. */
+import { basename, dirname } from 'node:path';
+import { InferenceSession } from 'onnxruntime-node';
+import {
+  checkModel,
+  describeModel,
+  externalFiles,
+  OnnxError,
+  readModel,
+  type GraphProto,
+  type ModelProto,
+  type NodeProto,
+} from '../../onnx/index.ts';
+import type { ModelMetadata } from '../types.ts';
+import type { ValidatorReply } from './validator.ts';
+
+/** Domains whose operators the ONNX Runtime in use has itself; '' is ai.onnx. */
+const ownDomains = new Set([
+  '',
+  'ai.onnx',
+  'ai.onnx.ml',
+  'ai.onnx.training',
+  'ai.onnx.preview',
+  'ai.onnx.preview.training',
+  'com.microsoft',
+  'com.microsoft.experimental',
+  'com.microsoft.nchwc',
+  'com.ms.internal.nhwc',
+  'org.pytorch.aten',
+]);
+
+const reasonCharactersMax = 400;
+
+/** A model that is refused; the message is the reason. */
+class Refusal extends Error {}
+
+/**
+ * Reads the model's structure, then has ONNX Runtime open it. The first because it can say what is wrong in the model's
+ * own words and before weights are touched, the second because only the runtime knows what the runtime can run.
+ */
+export async function checkModelFile(modelPath: string): Promise<ValidatorReply> {
+  try {
+    const found = await describeFile(modelPath);
+    await checkSession(modelPath, found.metadata);
+    return { outcome: 'accepted', ...found };
+  } catch (error) {
+    if (!(error instanceof Refusal || error instanceof OnnxError)) throw error;
+    const unreadable = error instanceof OnnxError && (error.code === 'not-onnx' || error.code === 'truncated');
+    const reason = unreadable ? `it cannot be read as ONNX: ${error.message}` : error.message;
+    return { outcome: 'refused', reason: oneSentence(reason, modelPath) };
+  }
+}
+
+/** A function of its own, so that the model's bytes are free again before the runtime reads them. */
+async function describeFile(modelPath: string): Promise<{ metadata: ModelMetadata; externalFiles: readonly string[] }> {
+  const model = await readModel(modelPath);
+  checkDomains(model);
+  checkModel(model, { modelDir: dirname(modelPath) });
+  const metadata = describeModel(model);
+  if (metadata.inputs.length === 0) throw new Refusal('it has no inputs');
+  if (metadata.outputs.length === 0) throw new Refusal('it has no outputs');
+  return { metadata, externalFiles: externalFiles(model) };
+}
+
+function checkDomains(model: ModelProto): void {
+  const known = new Set([...ownDomains, ...(model.functions ?? []).map(({ domain }) => domain)]);
+  for (const { opType, domain } of allNodes([model.graph.node, ...(model.functions ?? []).map(({ node }) => node)])) {
+    if (known.has(domain)) continue;
+    throw new Refusal(`it uses the custom operator '${opType}' of the domain '${domain}', which this host cannot run`);
+  }
+}
+
+/** The nodes of all `bodies` and of the graphs nested in them. */
+function* allNodes(bodies: readonly (readonly NodeProto[])[]): Iterable<NodeProto> {
+  // A list instead of recursion: the depth of nesting is the sender's.
+  const waiting = [...bodies];
+  for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
+    for (const node of next) {
+      yield node;
+      for (const { g, graphs } of node.attribute) {
+        const inner: readonly GraphProto[] = [...(g === undefined ? [] : [g]), ...(graphs ?? [])];
+        for (const graph of inner) waiting.push(graph.node);
+      }
+    }
+  }
+}
+
+async function checkSession(modelPath: string, { inputs, outputs }: ModelMetadata): Promise<void> {
+  let session: InferenceSession;
+  try {
+    session = await InferenceSession.create(modelPath, {
+      executionProviders: ['cpu'],
+      // Whether it loads is asked here, not how fast it runs: no optimisation, and one core.
+      graphOptimizationLevel: 'disabled',
+      intraOpNumThreads: 1,
+      interOpNumThreads: 1,
+      enableCpuMemArena: false,
+      logSeverityLevel: 4,
+    });
+  } catch (error) {
+    throw new Refusal(`ONNX Runtime cannot open it: ${(error as Error).message}`);
+  }
+  compareNames('input', inputs, session.inputNames);
+  compareNames('output', outputs, session.outputNames);
+  await session.release();
+}
+
+function compareNames(role: string, described: ModelMetadata['inputs'], seen: readonly string[]): void {
+  const names = described.map(({ name }) => name);
+  const missing = names.find((name) => !seen.includes(name)) ?? seen.find((name) => !names.includes(name));
+  if (missing === undefined) return;
+  throw new Refusal(`its file and ONNX Runtime do not agree on whether it has the ${role} '${missing}'`);
+}
+
+/** The first line, without the place in the store, which means nothing to whoever sent the model. */
+function oneSentence(message: string, modelPath: string): string {
+  const [line = ''] = message.trim().split('\n');
+  const place = dirname(modelPath);
+  const shown = line
+    .replaceAll(modelPath, basename(modelPath))
+    .replaceAll(`${place}/`, '')
+    .replaceAll(place, '.')
+    .trim();
+  return shown.length > reasonCharactersMax ? `${shown.slice(0, reasonCharactersMax - 3)}...` : shown;
+}

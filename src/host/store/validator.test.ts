@@ -1,0 +1,275 @@
+import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { failureOf } from '../../../test/host/store-fixtures.ts';
+import { ElementType, GraphBuilder, serializeModel, writeModel, type ModelProto } from '../../onnx/index.ts';
+import { createValidator, type Validator, type ValidatorOptions } from './validator.ts';
+
+let folder: string;
+let validator: Validator;
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'turntable-validator-'));
+});
+
+afterAll(() => {
+  rmSync(folder, { recursive: true });
+});
+
+afterEach(() => {
+  validator.stop();
+});
+
+function start(options: Partial<ValidatorOptions> = {}): Validator {
+  validator = createValidator({ timeoutMs: 20_000, ...options });
+  return validator;
+}
+
+let count = 0;
+async function written(model: ModelProto, options: Parameters<typeof writeModel>[2] = {}): Promise<string> {
+  const path = join(folder, `model-${count++}.onnx`);
+  await writeModel(model, path, options);
+  return path;
+}
+
+async function reasonFor(path: string): Promise<string> {
+  const failure = await failureOf(start().validate(path));
+  expect(failure.code).toBe('model-refused');
+  expect(failure.message).toMatch(/^the model was refused: /);
+  expect(failure.message).not.toContain(folder);
+  expect(failure.message).not.toContain('\n');
+  return failure.message.slice('the model was refused: '.length);
+}
+
+async function reasonOfProcess(script: string, options: Partial<ValidatorOptions> = {}): Promise<string> {
+  const processPath = join(folder, `process-${count++}.mjs`);
+  writeFileSync(processPath, script);
+  const failure = await failureOf(start({ processPath, ...options }).validate('some.onnx'));
+  expect(failure.code).toBe('model-refused');
+  return failure.message;
+}
+
+/** y = x W, [batch, 4] to [batch, 2]. */
+function linear(): ModelProto {
+  const graph = new GraphBuilder('linear');
+  const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
+  const w = graph.weight(
+    'w',
+    [4, 2],
+    Float32Array.from({ length: 8 }, (_, index) => index),
+  );
+  graph.output(graph.node('MatMul', [x, w]), ElementType.FLOAT, ['batch', 2], 'y');
+  return graph.build();
+}
+
+describe('a model that can be served', () => {
+  test('is described by inputs, outputs and size', async () => {
+    const { metadata, externalFiles } = await start().validate(await written(linear()));
+    expect(metadata).toMatchObject({
+      inputs: [{ name: 'x', datatype: 'FP32', shape: [-1, 4], dimensionNames: ['batch', undefined] }],
+      outputs: [{ name: 'y', datatype: 'FP32', shape: [-1, 2], dimensionNames: ['batch', undefined] }],
+      opset: 17,
+      parameterCount: 8,
+      weightBytes: 32,
+    });
+    expect(externalFiles).toEqual([]);
+  });
+
+  test('names its files of external data', async () => {
+    const path = await written(linear(), { externalData: { location: 'linear.data', thresholdBytes: 0 } });
+    expect((await start().validate(path)).externalFiles).toEqual(['linear.data']);
+  });
+});
+
+describe('a model that cannot be served is refused with the reason', () => {
+  test('because it is no ONNX', async () => {
+    const path = join(folder, 'text.onnx');
+    writeFileSync(path, 'this is a text file, not a model\n'.repeat(20));
+    expect(await reasonFor(path)).toMatch(/ONNX/i);
+    writeFileSync(path, '');
+    expect(await reasonFor(path)).toMatch(/empty/);
+  });
+
+  test('because it is cut short', async () => {
+    const path = await written(linear());
+    truncateSync(path, readFileSync(path).byteLength - 40);
+    expect(await reasonFor(path)).not.toBe('');
+  });
+
+  test('because it has no inputs', async () => {
+    const graph = new GraphBuilder('constant');
+    const w = graph.weight('w', [2], Float32Array.of(1, 2));
+    graph.output(graph.node('Relu', [w]), ElementType.FLOAT, [2], 'y');
+    expect(await reasonFor(await written(graph.build()))).toBe('it has no inputs');
+  });
+
+  test('because it has no outputs', async () => {
+    const model = linear();
+    model.graph.output = [];
+    expect(await reasonFor(await written(model))).toMatch(/no output/);
+  });
+
+  test('because an input is a sequence', async () => {
+    const model = linear();
+    model.graph.input.push({
+      name: 'parts',
+      type: { sequenceType: { elemType: { tensorType: { elemType: ElementType.FLOAT } } } },
+    });
+    expect(await reasonFor(await written(model))).toMatch(/'parts' is a sequence/);
+  });
+
+  test('because an input has elements that the protocol cannot carry', async () => {
+    const graph = new GraphBuilder('complex');
+    const x = graph.input('x', ElementType.COMPLEX64, ['batch']);
+    graph.output(graph.node('Identity', [x]), ElementType.COMPLEX64, ['batch'], 'y');
+    expect(await reasonFor(await written(graph.build()))).toMatch(/'x' has the element type COMPLEX64/i);
+  });
+
+  test('because it uses an operator of nobody here', async () => {
+    const graph = new GraphBuilder('custom');
+    const x = graph.input('x', ElementType.FLOAT, ['batch']);
+    graph.output(graph.node('Conjure', [x], {}, { domain: 'com.example' }), ElementType.FLOAT, ['batch'], 'y');
+    expect(await reasonFor(await written(graph.build()))).toBe(
+      "it uses the custom operator 'Conjure' of the domain 'com.example', which this host cannot run",
+    );
+  });
+
+  test('because ONNX Runtime does not know an operator', async () => {
+    const graph = new GraphBuilder('unknown');
+    const x = graph.input('x', ElementType.FLOAT, ['batch']);
+    graph.output(graph.node('Conjure', [x]), ElementType.FLOAT, ['batch'], 'y');
+    expect(await reasonFor(await written(graph.build()))).toMatch(/^ONNX Runtime cannot open it: .*Conjure/);
+  });
+
+  test('because its shapes contradict each other', async () => {
+    const graph = new GraphBuilder('mismatch');
+    const x = graph.input('x', ElementType.FLOAT, ['batch', 5]);
+    const w = graph.weight('w', [4, 2], new Float32Array(8));
+    graph.output(graph.node('MatMul', [x, w]), ElementType.FLOAT, ['batch', 2], 'y');
+    expect(await reasonFor(await written(graph.build()))).toMatch(/^ONNX Runtime cannot open it: /);
+  });
+
+  test('because its external data is missing', async () => {
+    const path = await written(linear(), { externalData: { location: 'gone.data', thresholdBytes: 0 } });
+    rmSync(join(folder, 'gone.data'));
+    expect(await reasonFor(path)).toMatch(/gone\.data/);
+  });
+
+  test.each(['../../etc/passwd', '/etc/passwd'])('because its external data %s is outside', async (location) => {
+    const model = linear();
+    model.graph.initializer = model.graph.initializer.map(({ dims, dataType, name }) => ({
+      dims,
+      dataType,
+      name,
+      dataLocation: 1,
+      externalData: [{ key: 'location', value: location }],
+    }));
+    const path = join(folder, 'outside.onnx');
+    writeFileSync(path, serializeModel(model));
+    expect(await reasonFor(path)).toContain(location);
+  });
+});
+
+describe('a validator process that goes wrong is a refusal that says how', () => {
+  test('when it crashes', async () => {
+    expect(await reasonOfProcess("process.kill(process.pid, 'SIGSEGV'); setInterval(() => {}, 1000);")).toContain(
+      'crashed with SIGSEGV',
+    );
+  });
+
+  test('when the kernel kills it', async () => {
+    expect(await reasonOfProcess("process.kill(process.pid, 'SIGKILL'); setInterval(() => {}, 1000);")).toContain(
+      'lack of memory',
+    );
+  });
+
+  test('when its heap is full', async () => {
+    const script = 'const all = []; for (;;) all.push(Array.from({ length: 10000 }, (_, index) => ({ index })));';
+    expect(await reasonOfProcess(script, { heapMiBMax: 32 })).toContain('more memory than the validator may use');
+  });
+
+  test('when it throws', async () => {
+    const reason = await reasonOfProcess("throw new Error('no idea');");
+    expect(reason).toContain('ended with exit code 1');
+    expect(reason).toContain('no idea');
+  });
+
+  test('when it ends without a word, or with half a one', async () => {
+    expect(await reasonOfProcess('')).toContain('ended with exit code 0');
+    expect(await reasonOfProcess("import { writeSync } from 'node:fs'; writeSync(3, '{\"outcome\":');")).toContain(
+      'ended with exit code 0',
+    );
+  });
+
+  test('when it takes too long, and what it started ends with it', async () => {
+    const pidFile = join(folder, 'grandchild.pid');
+    const reason = await reasonOfProcess(
+      `import { spawn } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)']);
+writeFileSync(${JSON.stringify(pidFile)}, String(child.pid));
+for (;;);`,
+      { timeoutMs: 500 },
+    );
+    expect(reason).toContain('did not finish within 0.5 s');
+    const pid = Number(readFileSync(pidFile, 'utf8'));
+    // The kill has been sent to the group; the kernel needs a moment to carry it out.
+    await expect.poll(() => stateOf(pid), { interval: 10 }).toMatch(/^(gone|Z)$/);
+  });
+
+  test('while the host keeps its secrets', async () => {
+    process.env['TURNTABLE_API_KEYS'] = 'secret';
+    try {
+      const reason = await reasonOfProcess(
+        `import { writeFileSync } from 'node:fs';
+writeFileSync(3, JSON.stringify({ outcome: 'refused', reason: Object.keys(process.env).sort().join() }));`,
+      );
+      expect(reason).toBe('the model was refused: LANG,TMPDIR');
+    } finally {
+      delete process.env['TURNTABLE_API_KEYS'];
+    }
+  });
+});
+
+describe('the queue', () => {
+  test('validations run one at a time, and one that fails holds nobody up', async () => {
+    const log = join(folder, 'order.log');
+    const processPath = join(folder, 'order.mjs');
+    writeFileSync(
+      processPath,
+      `import { appendFileSync, writeFileSync } from 'node:fs';
+const name = process.argv[2];
+appendFileSync(${JSON.stringify(log)}, '+' + name);
+setTimeout(() => {
+  appendFileSync(${JSON.stringify(log)}, '-' + name);
+  writeFileSync(3, JSON.stringify({ outcome: 'refused', reason: name }));
+}, 20);`,
+    );
+    start({ processPath });
+    const reasons = await Promise.all(['a', 'b', 'c'].map((name) => failureOf(validator.validate(name))));
+    expect(reasons.map(({ message }) => message.at(-1))).toEqual(['a', 'b', 'c']);
+    expect(readFileSync(log, 'utf8')).toBe('+a-a+b-b+c-c');
+  });
+
+  test('stop ends what runs and refuses what waits', async () => {
+    const processPath = join(folder, 'forever.mjs');
+    writeFileSync(processPath, 'setInterval(() => {}, 1000);');
+    start({ processPath });
+    const running = failureOf(validator.validate('a'));
+    const waiting = failureOf(validator.validate('b'));
+    validator.stop();
+    expect((await running).code).toBe('draining');
+    expect((await waiting).code).toBe('draining');
+  });
+});
+
+/** The state letter of a process, or 'gone'. */
+function stateOf(pid: number): string {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return stat.slice(stat.lastIndexOf(')') + 2)[0] ?? 'gone';
+  } catch {
+    return 'gone';
+  }
+}
