@@ -38,6 +38,11 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./rm.ts')).removeCommand(),
   },
   {
+    name: 'make',
+    summary: 'write a model of a known architecture with seeded weights',
+    load: async () => (await import('./make.ts')).makeCommand(),
+  },
+  {
     name: 'doctor',
     summary: 'report what this machine has and what that enables',
     load: async () => (await import('./doctor.ts')).doctorCommand(),

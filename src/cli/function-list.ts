@@ -4,6 +4,8 @@ export interface ListedFunction {
   readonly name: string;
   readonly version: string;
   readonly state: string;
+  /** Why it cannot serve; '' when it can. */
+  readonly reason: string;
   readonly description: string;
   readonly sloMs: number | undefined;
   readonly modelBytes: number | undefined;
@@ -16,11 +18,12 @@ export function parseFunctionList(json: unknown): ListedFunction[] {
   const functions: ListedFunction[] = [];
   for (const entry of list as unknown[]) {
     if (!isRecord(entry) || typeof entry['name'] !== 'string') continue;
-    const { name, version, state, description, slo_ms: sloMs, bytes } = entry;
+    const { name, version, state, reason, description, slo_ms: sloMs, bytes } = entry;
     functions.push({
       name,
       version: typeof version === 'string' ? version : '',
       state: typeof state === 'string' ? state : '',
+      reason: typeof reason === 'string' ? reason : '',
       description: typeof description === 'string' ? description : '',
       sloMs: typeof sloMs === 'number' ? sloMs : undefined,
       modelBytes: typeof bytes === 'number' ? bytes : undefined,

@@ -27,13 +27,13 @@ export function functionsCommand(): Command {
       { title: 'MODEL', align: 'right' },
       { title: 'DESCRIPTION' },
     ] as const;
-    const rows = functions.map(({ name, version, state, sloMs, modelBytes, description }) => [
+    const rows = functions.map(({ name, version, state, sloMs, modelBytes, description, reason }) => [
       name,
       version,
       state,
       sloMs === undefined ? '' : formatMs(sloMs),
       modelBytes === undefined ? '' : formatBytes(modelBytes),
-      description,
+      reason === '' ? description : reason,
     ]);
     console.log(renderTable(columns, rows));
   });

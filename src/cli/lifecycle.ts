@@ -1,14 +1,9 @@
 /** How a process that serves ends. */
 import { constants } from 'node:os';
-
-/** What `startHost` gives back. */
-export interface RunningHost {
-  readonly url: string;
-  /** Lets accepted requests finish, at most as long as the host is configured to, and ends every process. */
-  stop(): Promise<void>;
-}
+import type { RunningHost } from '../host/index.ts';
 
 const signals = ['SIGTERM', 'SIGINT'] as const;
+type Signal = (typeof signals)[number];
 
 /** Beyond the drain limit, ending the instances may take this long before the process goes without them. */
 const stopGraceMs = 5000;
@@ -18,34 +13,52 @@ const stopGraceMs = 5000;
  * when the drain limit cut some off, 128 + n when a second signal n asked to end at once (as shells report signals).
  */
 export async function runUntilSignal(
-  host: RunningHost,
+  host: Pick<RunningHost, 'stop'>,
   options: { readonly drainMs: number; readonly source?: NodeJS.EventEmitter; readonly log?: (line: string) => void },
 ): Promise<number> {
   const source = options.source ?? process;
   const log = options.log ?? ((line: string): void => void process.stderr.write(`${line}\n`));
   const { drainMs } = options;
-  const nextSignal = async (): Promise<(typeof signals)[number]> =>
-    await new Promise((resolve) => {
-      for (const signal of signals) source.once(signal, () => resolve(signal));
-    });
-  const first = await nextSignal();
-  const second = nextSignal();
+  // One listener for both: a second signal may arrive before the promise of the first has had its turn.
+  const received: Signal[] = [];
+  let wake: (() => void) | undefined;
+  const onSignal = (signal: Signal): void => {
+    received.push(signal);
+    wake?.();
+  };
+  const receivedSignal = async (index: number): Promise<Signal> => {
+    for (;;) {
+      const signal = received[index];
+      if (signal !== undefined) return signal;
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+    }
+  };
+  for (const signal of signals) source.on(signal, onSignal);
+  const first = await receivedSignal(0);
   log(`turntable: ${first}: finishing accepted requests (again: end at once)`);
-  const startedMs = performance.now();
+  const cutOff = (): number => {
+    log('turntable: the drain limit passed before every accepted request was finished');
+    return 1;
+  };
   let timer: NodeJS.Timeout | undefined;
   const overdue = new Promise<number>((resolve) => {
-    timer = setTimeout(() => resolve(1), drainMs + stopGraceMs);
+    timer = setTimeout(() => resolve(cutOff()), drainMs + stopGraceMs);
   });
   const stopped = host.stop().then(
-    () => (drainMs > 0 && performance.now() - startedMs >= drainMs ? 1 : 0),
+    (clean) => (clean ? 0 : cutOff()),
     (error: unknown) => {
       log(`turntable: stopping failed: ${error instanceof Error ? error.message : String(error)}`);
       return 1;
     },
   );
-  const exitCode = await Promise.race([stopped, overdue, second.then((signal) => 128 + constants.signals[signal])]);
+  const exitCode = await Promise.race([
+    stopped,
+    overdue,
+    receivedSignal(1).then((signal) => 128 + constants.signals[signal]),
+  ]);
   clearTimeout(timer);
-  for (const signal of signals) source.removeAllListeners(signal);
-  if (exitCode === 1) log('turntable: the drain limit passed before every accepted request was finished');
+  for (const signal of signals) source.off(signal, onSignal);
   return exitCode;
 }

@@ -1,17 +1,12 @@
 import { Command } from 'commander';
-import { checkListen, loadConfig, type HostConfig } from '../host/index.ts';
+import { checkListen, loadConfig, startHost, type HostConfig, type RunningHost } from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
 import { parseFunctionList, type ListedFunction } from './function-list.ts';
 import { formatMs } from './format.ts';
 import { packageVersion } from './package.ts';
 import { renderTable } from './table.ts';
-import { runUntilSignal, type RunningHost } from './lifecycle.ts';
-
-/** What `serve` needs of the host. */
-interface HostModule {
-  startHost(config: HostConfig): Promise<RunningHost>;
-}
+import { runUntilSignal } from './lifecycle.ts';
 
 export function serveCommand(): Command {
   const command = new Command('serve').description(
@@ -32,8 +27,6 @@ export function serveCommand(): Command {
 }
 
 async function start(config: HostConfig): Promise<RunningHost> {
-  // The host's module brings HTTP, metrics and the pools along: it is loaded once the configuration is known to be good.
-  const { startHost } = (await import('../host/index.ts')) as unknown as HostModule;
   try {
     return await startHost(config);
   } catch (error) {
@@ -83,19 +76,20 @@ async function announce({ url }: RunningHost, tookMs: number): Promise<void> {
   const functions = await fetch(`${url}/functions`)
     .then(async (response) => parseFunctionList(await response.json()))
     .catch(() => []);
-  process.stdout.write(`${ready}\n\n${describeFunctions(url, functions)}\n`);
+  process.stdout.write(`${ready}\n\n${describeFunctions(url, functions, process.stdout.columns)}\n`);
 }
 
 /** The functions with a call to try, as the terminal shows them. */
-export function describeFunctions(url: string, functions: readonly ListedFunction[]): string {
+export function describeFunctions(url: string, functions: readonly ListedFunction[], width = Infinity): string {
   if (functions.length === 0) {
     return `No functions yet. Publish one:\n  curl -T model.onnx ${url}/functions/my-model`;
   }
   const table = renderTable(
     [{ title: 'FUNCTION' }, { title: 'STATE' }, { title: 'DESCRIPTION' }],
-    functions.map(({ name, state, description }) => [name, state, description]),
+    functions.map(({ name, state, description, reason }) => [name, state, reason === '' ? description : reason]),
   );
-  return `${table}\n\nTry:\n  ${exampleCall(url, functions)}`;
+  const lines = table.split('\n').map((line) => (line.length > width ? `${line.slice(0, width - 1)}…` : line));
+  return `${lines.join('\n')}\n\nTry:\n  ${exampleCall(url, functions)}`;
 }
 
 function exampleCall(url: string, functions: readonly ListedFunction[]): string {

@@ -95,7 +95,7 @@ export function loadConfig(input: ConfigInput = {}): LoadedConfig {
 
   checkValues(settings, schema, options);
   return {
-    config: assemble(settings, () => input.coresUsable ?? readCores().usable, input.terminal ?? process.stdout.isTTY),
+    config: assemble(settings, () => input.coresUsable ?? readCores().usable, input.terminal ?? process.stderr.isTTY),
     file: found?.file,
     sources: new Map([...settings].map(([path, { source }]) => [path, source])),
     warnings: warnOfUnknown(environment, options),

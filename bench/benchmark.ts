@@ -1,0 +1,46 @@
+/** What a benchmark is. Each also runs small, as a test, with a fixed seed: its meaning must not drift unseen. */
+
+export interface BenchmarkOptions {
+  /** A run of a few seconds that exercises everything and measures nothing worth quoting. */
+  readonly small: boolean;
+  readonly seed: number;
+  /** Tells a person what is under way; nothing where there is no terminal. */
+  readonly progress: (text: string) => void;
+}
+
+export interface BenchmarkColumn {
+  readonly title: string;
+  readonly align?: 'left' | 'right';
+}
+
+/** How a figure came about; a reader must never have to guess. */
+export type Provenance =
+  | { readonly kind: 'measured' }
+  /** With which machine preset. */
+  | { readonly kind: 'simulated'; readonly preset: string }
+  | { readonly kind: 'estimated'; readonly from: string };
+
+export interface BenchmarkTable {
+  readonly title: string;
+  readonly provenance: Provenance;
+  readonly columns: readonly BenchmarkColumn[];
+  readonly rows: readonly (readonly string[])[];
+}
+
+export interface BenchmarkResult {
+  /** What was chosen for the run: counts, sizes, durations, with units in the names. */
+  readonly settings: Readonly<Record<string, string | number | boolean>>;
+  readonly tables: readonly BenchmarkTable[];
+  /** The figures themselves, units in their names, for comparing runs. */
+  readonly figures: Readonly<Record<string, number>>;
+  /** What was aimed at, and whether this run met it. */
+  readonly aims?: readonly { readonly aim: string; readonly met: boolean; readonly reached: string }[];
+  /** What the figures do not show. */
+  readonly limits: readonly string[];
+}
+
+export interface Benchmark {
+  readonly name: string;
+  readonly description: string;
+  run(options: BenchmarkOptions): Promise<BenchmarkResult>;
+}

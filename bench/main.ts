@@ -1,0 +1,78 @@
+/** `npm run bench -- NAME`: runs benchmarks, prints tables, and keeps the figures in bench/results/. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Command, InvalidArgumentError } from 'commander';
+import { renderTable } from '../src/cli/table.ts';
+import type { BenchmarkOptions } from './benchmark.ts';
+import { describeMachine } from './machine.ts';
+import { benchmarkNames, loadBenchmark } from './registry.ts';
+import { renderRun, type BenchmarkRun } from './report.ts';
+
+interface MainOptions {
+  readonly list?: boolean;
+  readonly small: boolean;
+  readonly seed: number;
+  readonly json?: boolean;
+  readonly out?: string;
+}
+
+const resultsDir = join(import.meta.dirname, 'results');
+
+async function main(names: readonly string[], options: MainOptions): Promise<void> {
+  const known = benchmarkNames();
+  if (options.list === true || names.length === 0) {
+    const loaded = await Promise.all(known.map(async (name) => await loadBenchmark(name)));
+    const rows = loaded.map(({ name, description }) => [name, description]);
+    console.log(
+      rows.length === 0 ? 'no benchmarks' : renderTable([{ title: 'BENCHMARK' }, { title: 'QUESTION' }], rows),
+    );
+    return;
+  }
+  const unknown = names.find((name) => !known.includes(name));
+  if (unknown !== undefined) {
+    console.error(`there is no benchmark '${unknown}'; there are: ${known.join(', ') || 'none'}`);
+    process.exitCode = 2;
+    return;
+  }
+  for (const name of names) {
+    const run = await runBenchmark(name, options);
+    console.log(options.json === true ? JSON.stringify(run, null, 2) : `${renderRun(run)}\n`);
+    // Small runs are tests: they must not replace figures that someone measured.
+    const folder = options.out ?? (options.small ? undefined : resultsDir);
+    if (folder === undefined) continue;
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(join(folder, `${name}.json`), `${JSON.stringify(run, null, 2)}\n`);
+  }
+}
+
+async function runBenchmark(name: string, { small, seed }: MainOptions): Promise<BenchmarkRun> {
+  const benchmark = await loadBenchmark(name);
+  const startedAt = new Date().toISOString();
+  const startedMs = performance.now();
+  const result = await benchmark.run({ small, seed, progress: showProgress() });
+  showProgress()('');
+  return { name, small, seed, startedAt, tookMs: performance.now() - startedMs, machine: describeMachine(), ...result };
+}
+
+/** One line that is written over, on a terminal only. */
+function showProgress(): BenchmarkOptions['progress'] {
+  return (text) => {
+    if (process.stderr.isTTY) process.stderr.write(`\r\u001B[K${text}`);
+  };
+}
+
+function wholeNumber(text: string): number {
+  if (!/^\d+$/.test(text)) throw new InvalidArgumentError('it must be a whole number');
+  return Number(text);
+}
+
+await new Command('bench')
+  .description('Run benchmarks by name; without a name, list them.')
+  .argument('[names...]', 'benchmarks to run')
+  .option('--list', 'list the benchmarks')
+  .option('--small', 'a run of seconds that measures nothing worth quoting', false)
+  .option('--seed <number>', 'seed of whatever the benchmark draws', wholeNumber, 1)
+  .option('--json', 'print JSON')
+  .option('--out <folder>', 'keep the figures there instead of bench/results/')
+  .action(main)
+  .parseAsync();

@@ -1,0 +1,188 @@
+import { once } from 'node:events';
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer as createHttpServer, type Server as HttpServer } from 'node:http';
+import { createServer, type AddressInfo, type Server } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { loadConfig, type HostConfig } from '../../host/index.ts';
+import { inspectFolder, inspectPort, inspectRuntime } from './collect.ts';
+import { inspectFunctions } from './functions.ts';
+import { askRedis } from './redis.ts';
+
+let dir: string;
+let servers: (Server | HttpServer)[];
+
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), 'turntable-doctor-'));
+  servers = [];
+});
+
+afterEach(() => {
+  for (const server of servers) server.close();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+async function listen(server: Server | HttpServer): Promise<number> {
+  servers.push(server);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+/** A server that gives one answer to the first bytes it gets. */
+async function answering(answer: string | undefined, seen: string[] = []): Promise<number> {
+  return await listen(
+    createServer((socket) => {
+      socket.on('error', () => undefined);
+      socket.on('data', (chunk) => {
+        seen.push(chunk.toString());
+        if (answer !== undefined) socket.write(answer);
+      });
+    }),
+  );
+}
+
+describe('Redis', () => {
+  const info = '# Server\r\nredis_version:7.2.4\r\nos:Linux\r\n';
+
+  test('that answers is there, with its version', async () => {
+    const port = await answering(`+PONG\r\n$${info.length}\r\n${info}\r\n`);
+    expect(await askRedis(`redis://127.0.0.1:${port}`, 2000)).toMatchObject({
+      state: 'answers',
+      address: `127.0.0.1:${port}`,
+      version: '7.2.4',
+    });
+  });
+
+  test('with a password gets it first, and nothing that is told holds it', async () => {
+    const seen: string[] = [];
+    const port = await answering('+OK\r\n+PONG\r\n$0\r\n\r\n', seen);
+    const facts = await askRedis(`redis://me:s%C3%A9cret@127.0.0.1:${port}`, 2000);
+    expect(seen.join('')).toMatch(/^\*3\r\n\$4\r\nAUTH\r\n\$2\r\nme\r\n\$7\r\nsécret\r\n\*1\r\n\$4\r\nPING\r\n/);
+    expect(facts.state).toBe('answers');
+    expect(JSON.stringify(facts)).not.toContain('cret');
+  });
+
+  test('that wants a password is locked', async () => {
+    const port = await answering('-NOAUTH Authentication required.\r\n');
+    expect(await askRedis(`redis://127.0.0.1:${port}`, 2000)).toMatchObject({
+      state: 'locked',
+      reason: 'NOAUTH Authentication required.',
+    });
+  });
+
+  test.each([
+    ['another server', 'HTTP/1.1 400 Bad Request\r\n\r\n', 'what answers does not speak the protocol of Redis'],
+    ['a server that says nothing', undefined, 'no answer within 50 ms'],
+  ])('%s is no Redis', async (_name, answer, reason) => {
+    const port = await answering(answer);
+    expect(await askRedis(`redis://127.0.0.1:${port}`, 50)).toMatchObject({ state: 'silent', reason });
+  });
+
+  test('on a Unix socket that does not exist is silent', async () => {
+    expect(await askRedis(`unix://${dir}/redis.sock`, 2000)).toMatchObject({
+      state: 'silent',
+      address: `${dir}/redis.sock`,
+    });
+  });
+});
+
+describe('the port', () => {
+  test('that nobody has is free', async () => {
+    expect(await inspectPort({ host: '127.0.0.1', port: 0 })).toMatchObject({ state: 'free' });
+  });
+
+  test('of a running host is told from that of another program', async () => {
+    const host = await listen(createHttpServer((_request, response) => response.end('{"name":"turntable"}')));
+    expect(await inspectPort({ host: '127.0.0.1', port: host })).toMatchObject({ state: 'turntable' });
+    const other = await listen(createHttpServer((_request, response) => response.end('hello')));
+    expect(await inspectPort({ host: '127.0.0.1', port: other })).toMatchObject({ state: 'taken' });
+  });
+
+  test('of an address that this machine does not have is unusable', async () => {
+    expect(await inspectPort({ host: '192.0.2.1', port: 8000 })).toMatchObject({ state: 'unusable' });
+  });
+});
+
+describe('a folder', () => {
+  test('that exists, or can be made, is writable and has free space', async () => {
+    expect(await inspectFolder(dir)).toMatchObject({ state: 'writable', exists: true });
+    const facts = await inspectFolder(join(dir, 'a', 'b'));
+    expect(facts).toMatchObject({ state: 'writable', exists: false });
+    expect(facts.state === 'writable' && facts.freeBytes > 0).toBe(true);
+  });
+
+  test('below a file is unusable, and the file is named', async () => {
+    writeFileSync(join(dir, 'file'), '');
+    expect(await inspectFolder(join(dir, 'file'))).toMatchObject({
+      state: 'unusable',
+      reason: `${join(dir, 'file')} is not a folder`,
+    });
+    expect(await inspectFolder(join(dir, 'file', 'data'))).toMatchObject({ state: 'unusable' });
+  });
+
+  test('without write permission is unusable', async ({ skip }) => {
+    if (process.getuid?.() === 0) skip('root may write everywhere');
+    chmodSync(dir, 0o500);
+    expect(await inspectFolder(dir)).toMatchObject({ state: 'unusable' });
+  });
+});
+
+describe('ONNX Runtime', () => {
+  test('loads here and lists its providers', async () => {
+    const facts = await inspectRuntime();
+    expect(facts).toMatchObject({ state: 'loads' });
+    expect(facts.state === 'loads' && facts.providers).toContainEqual({ name: 'cpu', bundled: true });
+  });
+
+  test.each([
+    ['kill -ILL $$', 'the process ended by SIGILL'],
+    [
+      'echo "Error: libstdc++.so.6: cannot open shared object file" >&2; exit 1',
+      'libstdc++.so.6: cannot open shared object file',
+    ],
+    ['echo no list', 'it loads, but does not list its execution providers'],
+  ])('whose process does "%s" fails with a reason', async (script, reason) => {
+    const command = join(dir, 'node');
+    writeFileSync(command, `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+    expect(await inspectRuntime(command)).toMatchObject({ state: 'fails', reason });
+  });
+});
+
+function config(): HostConfig {
+  return loadConfig({ environment: {}, flags: { functionsDir: dir } }).config;
+}
+
+function write(name: string, files: Record<string, string>): void {
+  mkdirSync(join(dir, name));
+  for (const [file, text] of Object.entries(files)) writeFileSync(join(dir, name, file), text);
+}
+
+describe('the functions folder', () => {
+  test('has its good and broken functions told apart, each broken one with its reason', async () => {
+    write('good', { 'function.json': '{"handler": "handler.ts"}', 'model.onnx': '12345', 'handler.ts': '' });
+    write('no-model', { 'function.json': '{"model": "other.onnx"}', 'model.onnx': '' });
+    write('no-handler', { 'function.json': '{"handler": "gone.ts"}', 'model.onnx': '' });
+    write('not-json', { 'function.json': '{', 'model.onnx': '' });
+    write('typo', { 'function.json': '{"sloo": "1s"}', 'model.onnx': '' });
+    write('Not A Name', { 'function.json': '{}', 'model.onnx': '' });
+    write('no-function', { 'README.md': '' });
+    write('.hidden', { 'function.json': '{' });
+    write('_shared', { 'function.json': '{' });
+    const facts = await inspectFunctions(config());
+    expect(facts.state === 'read' && facts.functions).toEqual([
+      { state: 'broken', name: 'Not A Name', reason: 'its folder does not have the name of a function' },
+      { state: 'good', name: 'good', modelBytes: 5, handler: 'handler.ts' },
+      { state: 'broken', name: 'no-handler', reason: 'its file gone.ts is missing' },
+      { state: 'broken', name: 'no-model', reason: 'its file other.onnx is missing' },
+      { state: 'broken', name: 'not-json', reason: expect.stringMatching(/^function\.json is not JSON: /) as string },
+      { state: 'broken', name: 'typo', reason: expect.stringContaining('sloo') as string },
+    ]);
+  });
+
+  test('that is missing is unusable', async () => {
+    rmSync(dir, { recursive: true });
+    expect(await inspectFunctions(config())).toMatchObject({ state: 'unusable', path: dir });
+  });
+});

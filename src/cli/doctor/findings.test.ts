@@ -1,0 +1,184 @@
+import { expect, test } from 'vitest';
+import type { Facts } from './facts.ts';
+import { findings, isAtLeast, type Finding } from './findings.ts';
+
+/** A machine on which the host can do everything that it can without a GPU and Redis. */
+const plain: Facts = {
+  config: { file: '/etc/host.json', warnings: [], refusal: undefined },
+  cores: {
+    model: 'Imagined CPU',
+    logical: 8,
+    physical: 4,
+    sockets: 1,
+    numaNodes: 1,
+    allowed: 8,
+    quota: undefined,
+    usable: 8,
+  },
+  memory: {
+    totalBytes: 16e9,
+    availableBytes: 12e9,
+    limitBytes: undefined,
+    limitUsedBytes: undefined,
+    usableBytes: 12e9,
+  },
+  runtime: {
+    node: '22.1.0',
+    nodeMinimum: '20.19',
+    turntable: '0.1.0',
+    onnxruntime: { state: 'loads', version: '1.30.0', providers: [{ name: 'cpu', bundled: true }] },
+  },
+  dataDir: { state: 'writable', path: '/data', exists: true, freeBytes: 50e9 },
+  functions: {
+    state: 'read',
+    path: '/functions',
+    functions: [{ state: 'good', name: 'language-id', modelBytes: 1, handler: undefined }],
+  },
+  port: { host: '127.0.0.1', port: 8000, state: 'free' },
+  redis: { state: 'silent', address: '127.0.0.1:6379', reason: 'connection refused' },
+  gpuDriver: { library: undefined, version: undefined, gpus: [] },
+  libraries: [
+    { name: 'libcublasLt.so', path: undefined },
+    { name: 'libnvrtc.so', path: undefined },
+  ],
+};
+
+function finding(topic: string, changed: Partial<Facts>): Finding {
+  const found = findings({ ...plain, ...changed }).find((each) => each.topic === topic);
+  if (found === undefined) throw new Error(`no finding about ${topic}`);
+  return found;
+}
+
+test('a machine without GPU and Redis lacks only what is optional, and is told what that costs', () => {
+  const found = findings(plain);
+  expect(found.filter(({ status }) => status === 'broken' || status === 'warning')).toEqual([]);
+  expect(found.filter(({ status }) => status === 'missing').map(({ topic }) => topic)).toEqual([
+    'Redis',
+    'GPU driver',
+    'libcublasLt',
+    'libnvrtc',
+  ]);
+  expect(finding('GPU driver', {}).effect).toBe('no GPU driver: functions run in CPU pools');
+  expect(finding('Redis', {}).effect).toContain('no asynchronous invocations');
+});
+
+test.each<[topic: string, changed: Partial<Facts>, status: Finding['status'], text: RegExp]>([
+  [
+    'configuration',
+    { config: { ...plain.config, refusal: 'it needs a key' } },
+    'broken',
+    /will not start: it needs a key/,
+  ],
+  ['configuration', { config: { ...plain.config, warnings: ['a typo'] } }, 'warning', /a typo/],
+  ['cores', { cores: { ...plain.cores, quota: 2.5, usable: 2 } }, 'ok', /2 usable .*the control group grants 2\.5/],
+  ['cores', { cores: { ...plain.cores, allowed: 1, usable: 1 } }, 'warning', /affinity allows 1.* share one core/],
+  [
+    'memory',
+    { memory: { ...plain.memory, limitBytes: 1e9, usableBytes: 5e8 } },
+    'warning',
+    /500 MB usable of 16 GB, the control group allows 1 GB/,
+  ],
+  ['Node', { runtime: { ...plain.runtime, node: '18.20.1' } }, 'broken', /needs 20\.19 or newer/],
+  [
+    'ONNX Runtime',
+    { runtime: { ...plain.runtime, onnxruntime: { state: 'fails', version: undefined, reason: 'no file' } } },
+    'broken',
+    /not installed.*no model can run: no file/,
+  ],
+  [
+    'ONNX Runtime',
+    {
+      runtime: {
+        ...plain.runtime,
+        onnxruntime: { state: 'loads', version: '1', providers: [{ name: 'cuda', bundled: false }] },
+      },
+    },
+    'broken',
+    /cuda \(not fetched\).*CPU provider is missing/,
+  ],
+  [
+    'data folder',
+    { dataDir: { state: 'unusable', path: '/data', reason: 'read-only' } },
+    'broken',
+    /cannot start: read-only/,
+  ],
+  [
+    'data folder',
+    { dataDir: { state: 'writable', path: '/data', exists: false, freeBytes: 1e9 } },
+    'warning',
+    /made at the first start.*little room/,
+  ],
+  [
+    'functions',
+    {
+      functions: {
+        state: 'read',
+        path: '/f',
+        functions: [{ state: 'broken', name: 'x', reason: 'its file model.onnx is missing' }],
+      },
+    },
+    'warning',
+    /0 of 1 good.*x cannot serve: its file model\.onnx is missing/,
+  ],
+  [
+    'functions',
+    { functions: { state: 'unusable', path: '/f', reason: 'no such folder' } },
+    'missing',
+    /no such folder.*uploads work/,
+  ],
+  ['port', { port: { host: '127.0.0.1', port: 8000, state: 'taken' } }, 'broken', /another program.*--port/],
+  ['port', { port: { host: '127.0.0.1', port: 8000, state: 'turntable' } }, 'ok', /a running host/],
+  [
+    'port',
+    { port: { host: '10.9.9.9', port: 80, state: 'unusable', reason: 'no such address' } },
+    'broken',
+    /no such address/,
+  ],
+  [
+    'Redis',
+    { redis: { state: 'answers', address: 'r:6379', version: '7.2.4', pingMs: 0.4 } },
+    'ok',
+    /Redis 7\.2\.4 at r:6379, answers in 0\.4 ms/,
+  ],
+  [
+    'Redis',
+    { redis: { state: 'locked', address: 'r:6379', reason: 'NOAUTH' } },
+    'warning',
+    /NOAUTH.*TURNTABLE_REDIS_URL/,
+  ],
+  [
+    'GPU driver',
+    {
+      gpuDriver: {
+        library: '/lib/libcuda.so.1',
+        version: '550.1',
+        gpus: [{ model: 'A100', busId: '0', uuid: undefined }],
+      },
+    },
+    'ok',
+    /550\.1.*A100.*1 GPU present/,
+  ],
+  [
+    'GPU driver',
+    { gpuDriver: { library: undefined, version: '550.1', gpus: [{ model: 'A100', busId: '0', uuid: undefined }] } },
+    'warning',
+    /A100, but no libcuda\.so\.1.*CPU pools/,
+  ],
+  ['GPU driver', { gpuDriver: { library: '/lib/libcuda.so.1', version: undefined, gpus: [] } }, 'warning', /no GPU/],
+  [
+    'libnvrtc',
+    { libraries: [{ name: 'libnvrtc.so', path: '/cuda/libnvrtc.so.12' }] },
+    'ok',
+    /\/cuda\/libnvrtc\.so\.12.*waits for a GPU/,
+  ],
+])('%s with %j is %s', (topic, changed, status, text) => {
+  const found = finding(topic, changed);
+  expect(found.status).toBe(status);
+  expect(`${found.found} ${found.effect}`).toMatch(text);
+});
+
+test('versions are compared by number', () => {
+  expect(isAtLeast('20.9.0', '20.19')).toBe(false);
+  expect(isAtLeast('20.19.0', '20.19')).toBe(true);
+  expect(isAtLeast('24.0.0', '20.19')).toBe(true);
+});

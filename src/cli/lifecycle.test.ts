@@ -1,0 +1,64 @@
+import { EventEmitter } from 'node:events';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { runUntilSignal } from './lifecycle.ts';
+
+let source: EventEmitter;
+let lines: string[];
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  source = new EventEmitter();
+  lines = [];
+});
+
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+/** As Node emits signals: by name, with the name as the argument. */
+function send(signal: NodeJS.Signals): void {
+  source.emit(signal, signal);
+}
+
+function run(stop: () => Promise<boolean>, drainMs = 1000): Promise<number> {
+  return runUntilSignal({ stop }, { drainMs, source, log: (line) => void lines.push(line) });
+}
+
+test.each(['SIGTERM', 'SIGINT'] as const)('%s drains, and a clean drain is exit code 0', async (signal) => {
+  const stop = vi.fn<() => Promise<boolean>>(() => Promise.resolve(true));
+  const exitCode = run(stop);
+  expect(stop).not.toHaveBeenCalled();
+  send(signal);
+  expect(await exitCode).toBe(0);
+  expect(stop).toHaveBeenCalledOnce();
+  expect(lines).toEqual([`turntable: ${signal}: finishing accepted requests (again: end at once)`]);
+  expect(source.eventNames()).toEqual([]);
+});
+
+test('a drain that cut requests off is exit code 1', async () => {
+  const exitCode = run(() => Promise.resolve(false));
+  send('SIGTERM');
+  expect(await exitCode).toBe(1);
+  expect(lines.at(-1)).toContain('the drain limit passed');
+});
+
+test('a host that never stops is left after the limit', async () => {
+  const exitCode = run(async () => await new Promise(() => undefined));
+  send('SIGTERM');
+  await vi.advanceTimersByTimeAsync(6000);
+  expect(await exitCode).toBe(1);
+});
+
+test('a second signal ends at once, with the exit code of that signal', async () => {
+  const exitCode = run(async () => await new Promise(() => undefined));
+  send('SIGTERM');
+  send('SIGINT');
+  expect(await exitCode).toBe(130);
+});
+
+test('a failure to stop is told and is exit code 1', async () => {
+  const exitCode = run(() => Promise.reject(new Error('a socket is stuck')));
+  send('SIGINT');
+  expect(await exitCode).toBe(1);
+  expect(lines).toContain('turntable: stopping failed: a socket is stuck');
+});

@@ -1,0 +1,115 @@
+import { execFile } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { benchmarkNames, loadBenchmark } from '../../bench/registry.ts';
+import { renderRun, type BenchmarkRun } from '../../bench/report.ts';
+import { packageRoot } from '../../src/host/config-options.ts';
+
+const execute = promisify(execFile);
+const tsx = join(packageRoot, 'node_modules', 'tsx', 'dist', 'cli.mjs');
+let dir: string;
+
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), 'turntable-bench-'));
+});
+
+afterEach(() => {
+  rmSync(dir, { recursive: true, force: true });
+});
+
+const run: BenchmarkRun = {
+  name: 'sums',
+  small: true,
+  seed: 7,
+  startedAt: '2026-01-01T00:00:00.000Z',
+  tookMs: 1500,
+  machine: {
+    processor: 'Imagined CPU',
+    coresUsable: 2,
+    memoryBytes: 8e9,
+    gpus: [],
+    node: '20.19.0',
+    system: 'linux 6.1 x64',
+  },
+  settings: { rounds: 3 },
+  tables: [
+    {
+      title: 'Sums',
+      provenance: { kind: 'simulated', preset: 'p3.8xlarge' },
+      columns: [{ title: 'what' }, { title: 'ms', align: 'right' }],
+      rows: [
+        ['one', '1.0'],
+        ['two', '12.0'],
+      ],
+    },
+  ],
+  figures: { oneMs: 1 },
+  aims: [{ aim: 'under 1 ms', met: false, reached: '1.0 ms' }],
+  limits: ['anything real'],
+};
+
+test('a report says on what machine, with what settings and seed, and how its figures came about', () => {
+  const text = renderRun(run);
+  expect(text).toContain('sums (small: these figures are not worth quoting)');
+  expect(text).toContain('machine   Imagined CPU, 2 cores, 8 GB');
+  expect(text).toContain('settings  rounds 3, seed 7');
+  expect(text).toContain('Sums (simulated, machine preset p3.8xlarge)\nwhat    ms\none    1.0\ntwo   12.0');
+  expect(text).toContain('MISSED  under 1 ms: 1.0 ms');
+  expect(text).toContain('Not shown: anything real');
+});
+
+test('benchmarks are the files beside the frame, and one with another name inside is refused', async () => {
+  writeFileSync(join(dir, 'sums.ts'), `export const benchmark = { name: 'sums', description: '', run() {} };`);
+  writeFileSync(join(dir, 'other.ts'), `export const benchmark = { name: 'sums' };`);
+  writeFileSync(join(dir, 'main.ts'), '');
+  writeFileSync(join(dir, 'notes.md'), '');
+  expect(benchmarkNames(dir)).toEqual(['other', 'sums']);
+  await expect(loadBenchmark('sums', dir)).resolves.toMatchObject({ name: 'sums' });
+  await expect(loadBenchmark('other', dir)).rejects.toThrow("bench/other.ts does not export a benchmark named 'other'");
+});
+
+test('an unknown benchmark is refused by name, with those that exist', async () => {
+  const failed = await execute(process.execPath, [tsx, 'bench/main.ts', 'no-such'], { cwd: packageRoot }).catch(
+    (error: { code: number; stderr: string }) => error,
+  );
+  expect(failed).toMatchObject({ code: 2 });
+  expect(failed.stderr).toMatch(/^there is no benchmark 'no-such'; there are: /);
+});
+
+// As long as there is none, the list says so.
+const names = benchmarkNames();
+
+test('the list names every benchmark with the question that it answers', async () => {
+  const { stdout } = await execute(process.execPath, [tsx, 'bench/main.ts', '--list'], { cwd: packageRoot });
+  const listed = stdout.trim().split('\n');
+  expect(names.length === 0 ? listed : listed.slice(1).map((line) => line.split(' ')[0])).toEqual(
+    names.length === 0 ? ['no benchmarks'] : names,
+  );
+});
+
+describe.runIf(names.length > 0)('run small, with a fixed seed,', () => {
+  test.each(names)(
+    '%s gives tables and finite figures, and keeps them',
+    async (name) => {
+      const { stdout } = await execute(
+        process.execPath,
+        [tsx, 'bench/main.ts', name, '--small', '--seed', '1', '--out', dir],
+        { cwd: packageRoot, maxBuffer: 2 ** 26 },
+      );
+      expect(stdout).toContain(`${name} (small: these figures are not worth quoting)`);
+      const kept = JSON.parse(readFileSync(join(dir, `${name}.json`), 'utf8')) as BenchmarkRun;
+      expect(kept).toMatchObject({ name, small: true, seed: 1 });
+      expect(kept.tables.length).toBeGreaterThan(0);
+      // JSON has no NaN: it would come back as null.
+      expect(Object.values(kept.figures).every((figure) => Number.isFinite(figure))).toBe(true);
+      for (const { columns, rows } of kept.tables) {
+        expect(rows.length).toBeGreaterThan(0);
+        expect(rows.every((row) => row.length === columns.length)).toBe(true);
+      }
+    },
+    120_000,
+  );
+});
