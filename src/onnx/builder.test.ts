@@ -1,7 +1,9 @@
 import fc from 'fast-check';
+import { InferenceSession, Tensor } from 'onnxruntime-node';
 import { describe, expect, test } from 'vitest';
 import { GraphBuilder, GraphBuilderError } from './builder.ts';
-import { AttributeType, ElementType } from './types.ts';
+import { AttributeType, ElementType, type GraphProto } from './types.ts';
+import { serializeModel } from './write.ts';
 
 function chain(): GraphBuilder {
   const graph = new GraphBuilder('chain');
@@ -130,6 +132,33 @@ describe('values', () => {
     expect(attributes[0]?.i).toBe(-1n);
     expect(attributes[1]?.i).toBe(2n ** 63n - 1n);
   });
+});
+
+/** The body of an If that computes on values of the graph around it. */
+function branch(name: string, opType: string): GraphProto {
+  const body = new GraphBuilder(name, { captures: ['x', 'scale'] });
+  body.output(body.node(opType, ['x', 'scale']), ElementType.FLOAT, ['batch', 2], `${name}_result`);
+  return body.buildGraph();
+}
+
+test('a body may use the values of the graph around it, and ONNX Runtime runs it', async () => {
+  const graph = chain();
+  graph.weight('scale', [2], Float32Array.of(10, 100));
+  const condition = graph.input('condition', ElementType.BOOL, []);
+  const chosen = graph.node('If', [condition], {
+    then_branch: { graph: branch('then', 'Mul') },
+    else_branch: { graph: branch('else', 'Add') },
+  });
+  graph.output(chosen, ElementType.FLOAT, ['batch', 2], 'y');
+  const session = await InferenceSession.create(serializeModel(graph.build()));
+  const x = new Tensor('float32', [1, 2], [1, 2]);
+  const answers = await Promise.all(
+    [true, false].map(async (value) => session.run({ x, condition: new Tensor('bool', [value], []) })),
+  );
+  expect(answers.map(({ y }) => Array.from(y!.data as Float32Array))).toEqual([
+    [10, 200],
+    [11, 102],
+  ]);
 });
 
 describe('mistakes are named', () => {

@@ -1,5 +1,9 @@
 import * as ort from 'onnxruntime-node';
 import { describe, expect, test } from 'vitest';
+import { checkModel } from '../check.ts';
+import { describeModel } from '../describe.ts';
+import { Graph } from '../graph.ts';
+import { layers } from '../layers.ts';
 import { ElementType, type ModelProto, type ValueInfoProto } from '../types.ts';
 import { serializeModel } from '../write.ts';
 import { architectures, buildArchitecture, type SettingValue } from './index.ts';
@@ -134,6 +138,30 @@ test.each(architectures.filter((each) => each.publishedParameterCount !== undefi
     expect(buildArchitecture(name).parameterCount).toBe(publishedParameterCount);
   },
 );
+
+test.each(architectures)(
+  '$name at its full size is valid, and what reads it counts the same parameters',
+  ({ name }) => {
+    const { model, parameterCount } = buildArchitecture(name);
+    expect(checkModel(model)).toBeUndefined();
+    expect(describeModel(model).parameterCount).toBe(parameterCount);
+  },
+);
+
+// The layers with weights that DeepPlan's profiles have; GPT-2's output layer shares a weight, and is one more here.
+test.each([
+  ['resnet50', 107],
+  ['resnet101', 209],
+  ['bert-base', 101],
+  ['bert-large', 197],
+  ['roberta-base', 101],
+  ['roberta-large', 197],
+  ['gpt2', 75 + 1],
+  ['gpt2-medium', 147 + 1],
+])('%s has %i layers with weights', (name, count) => {
+  const { model } = buildArchitecture(name);
+  expect(layers(new Graph(model))).toHaveLength(count);
+});
 
 describe('transformers', () => {
   test.each(['bert-base', 'roberta-base'] as const)('%s ignores tokens that are masked', async (name) => {

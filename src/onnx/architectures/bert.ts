@@ -1,5 +1,5 @@
 /** BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019) as encoders with a pooler. */
-import { ElementType } from '../types.ts';
+import { ElementType, type TensorProto } from '../types.ts';
 import { defineArchitecture, type Architecture } from './architecture.ts';
 import type { SeededGraph } from './seeded-graph.ts';
 import {
@@ -18,6 +18,8 @@ const bertEpsilon = 1e-12;
 const robertaEpsilon = 1e-5;
 /** RoBERTa's token id of padding; its position embedding keeps rows 0 and 1 for it. */
 const robertaPadding = 1;
+
+const zero: TensorProto = { name: '', dims: [1n], dataType: ElementType.INT64, rawData: new Uint8Array(8) };
 
 /** Token ids [batch, sequence] -> the embeddings' sum, normalised [batch, sequence, hidden]. */
 function sumEmbeddings(graph: SeededGraph, parts: readonly string[], { hidden }: TransformerShape, epsilon: number) {
@@ -125,9 +127,9 @@ function roberta(
       const mask = tokenInput(graph, 'attention_mask', shape);
       const embedded = graph.scope('embeddings', () => {
         const words = embedding(graph, 'word_embeddings', ids, settings.vocabulary, shape.hidden);
-        // The model was trained with one token type, whose embedding every export still adds.
-        const onlyType = graph.constant({ ints: [0], shape: [1, 1] });
-        const kinds = embedding(graph, 'token_type_embeddings', onlyType, 1, shape.hidden);
+        // One token type, which exports still look up for each token.
+        const noTypes = graph.node('ConstantOfShape', [graph.node('Shape', [ids])], { value: { tensor: zero } });
+        const kinds = embedding(graph, 'token_type_embeddings', noTypes, 1, shape.hidden);
         const places = embedding(
           graph,
           'position_embeddings',
