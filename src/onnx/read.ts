@@ -37,7 +37,9 @@ export interface ReadOptions {
  */
 export function parseModel(bytes: Uint8Array): ModelProto {
   if (bytes.byteLength === 0) throw new OnnxError('not-onnx', 'the model is empty: it has 0 bytes');
-  const { graph, ...rest } = decode('ModelProto', bytes);
+  // A Buffer's views would be Buffers; the plain types promise plain arrays.
+  const plain = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const { graph, ...rest } = decode('ModelProto', plain);
   if (graph === undefined) throw new OnnxError('not-onnx', 'the model has no graph');
   return { ...rest, graph };
 }

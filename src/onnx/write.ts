@@ -76,6 +76,13 @@ function prefix(field: number, size: number): Uint8Array {
   return new BinaryWriter().tag(field, WireType.LengthDelimited).uint32(size).finish();
 }
 
+/** Bytes of that prefix: the tags here take one. */
+function prefixBytes(size: number): number {
+  let bytes = 2;
+  for (let rest = size; rest >= 128; rest /= 128) bytes++;
+  return bytes;
+}
+
 function embeddedPiece(tensor: TensorProto, keepExternal: boolean): Piece {
   const kept = keepExternal && isExternal(tensor);
   const streamed = !kept && (tensor.source !== undefined || tensor.rawData !== undefined);
@@ -106,7 +113,7 @@ interface Layout {
 }
 
 function pieceBytes({ head, rawBytes }: Piece): number {
-  const rawField = rawBytes === 0 ? 0 : prefix(rawDataField, rawBytes).byteLength + rawBytes;
+  const rawField = rawBytes === 0 ? 0 : prefixBytes(rawBytes) + rawBytes;
   return head.byteLength + rawField;
 }
 
@@ -139,12 +146,10 @@ function plan(model: ModelProto, external: ExternalLayout | undefined, keepExter
       piece = embeddedPiece(tensor, keepExternal);
     }
     const size = pieceBytes(piece);
-    graphBytes += size > modelBytesMax ? size : prefix(initializerField, size).byteLength + size;
+    graphBytes += prefixBytes(size) + size;
     pieces.push(piece);
   }
-  // Sizes beyond what protobuf can say are refused or laid out again by the caller; their prefix does not matter.
-  const graphPrefixBytes = graphBytes > modelBytesMax ? 6 : prefix(graphField, graphBytes).byteLength;
-  const modelBytes = head.byteLength + graphPrefixBytes + graphBytes;
+  const modelBytes = head.byteLength + prefixBytes(graphBytes) + graphBytes;
   return { head, graph: graphHead, pieces, graphBytes, modelBytes, external: externalPieces };
 }
 
