@@ -2,7 +2,7 @@
  * Puts the host's configuration together. Later wins: defaults of the schema, host.json, environment, flags.
  */
 import { dirname, resolve } from 'node:path';
-import { Ajv, type ErrorObject } from 'ajv';
+import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
 import { readCores } from '../hardware/index.ts';
 import { ConfigError, shown } from './config-error.ts';
 import { checkFileShape, readConfigFile } from './config-file.ts';
@@ -147,13 +147,16 @@ function valueOfText(option: ConfigOption, text: string): unknown {
   }
 }
 
+/** Compiling the schema takes longer than everything else here together. */
+let compiled: ValidateFunction | undefined;
+
 function checkValues(settings: ReadonlyMap<string, Setting>, schema: object, options: readonly ConfigOption[]): void {
   const merged: Record<string, unknown> = {};
   for (const [path, { value }] of settings) setAt(merged, path, value);
-  const ajv = new Ajv({ strict: false, allErrors: true });
   const refused = new Set<string>();
-  if (!ajv.validate(schema, merged)) {
-    for (const error of ajv.errors ?? []) refused.add(optionPathOf(error, options));
+  const validate = (compiled ??= new Ajv({ strict: false, allErrors: true }).compile(schema));
+  if (!validate(merged)) {
+    for (const error of validate.errors ?? []) refused.add(optionPathOf(error, options));
   }
   for (const option of options) {
     const setting = settings.get(option.path);
