@@ -117,6 +117,7 @@ describe('turntable make', () => {
   test.each<[mistake: string, argv: string[], message: RegExp]>([
     ['no architecture', ['--out', 'x'], /no architecture is named/],
     ['an unknown architecture', ['bert', '--out', 'x'], /no architecture 'bert'; there are bert-base, .*mlp/],
+    ['a name behind --set', ['--out', 'x', '--set', 'layers=1', 'mlp'], /takes key=value, and 'mlp' is not that/],
     ['no folder', ['mlp'], /--out is missing/],
     ['an unknown setting', ['mlp', '--out', 'x', '--set', 'width=3'], /mlp has no setting 'width'; it has layers/],
     ['a bad value', ['mlp', '--out', 'x', '--set', 'layers=0'], /'layers' of mlp is '0', but takes an integer from 1/],

@@ -34,12 +34,18 @@ export function makeCommand(): Command {
         console.log(name === undefined ? listAll(options.json) : listOne(find(name), options.json));
         return;
       }
+      // First, since --set takes every word behind it, the architecture's name too.
+      const settings = parseSettings(options.set ?? []);
       if (name === undefined) throw usage('no architecture is named; --list shows them');
-      await make(find(name), options);
+      await make(find(name), settings, options);
     });
 }
 
-async function make(architecture: Architecture, options: MakeOptions): Promise<void> {
+async function make(
+  architecture: Architecture,
+  settings: Readonly<Record<string, string>>,
+  options: MakeOptions,
+): Promise<void> {
   if (options.out === undefined) throw usage('--out is missing: the folder that the function is written to');
   const { slo } = options;
   if (slo !== undefined && !/^\d+(\.\d+)?(ms|s)$/.test(slo)) {
@@ -50,7 +56,7 @@ async function make(architecture: Architecture, options: MakeOptions): Promise<v
     description: architecture.description,
     outDir: resolve(options.out),
     seed: parseSeed(options.seed),
-    settings: parseSettings(options.set ?? []),
+    settings,
     external: options.external ?? false,
     force: options.force ?? false,
     slo,
