@@ -4,12 +4,14 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { format, resolveConfig } from 'prettier';
 import { renderConfigurationPage } from '../src/host/config-docs.ts';
+import { renderErrorsPage } from '../src/host/errors-docs.ts';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 
 /** Each generated page, by its path, and what writes it. */
 export const pages: Readonly<Record<string, () => string>> = {
   'docs/configuration.md': renderConfigurationPage,
+  'docs/errors.md': renderErrorsPage,
 };
 
 /** A page as it should stand in the repository. */

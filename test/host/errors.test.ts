@@ -1,0 +1,51 @@
+/** The catalogue of errors, its page, and the code agree. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { CpuError } from '../../src/cpu/index.ts';
+import { catalogue, HostError, toHostError, type CatalogueEntry } from '../../src/host/errors.ts';
+import { packageRoot } from '../../src/host/config-options.ts';
+import { TensorError } from '../../src/tensor/index.ts';
+
+const entries: [string, CatalogueEntry][] = Object.entries(catalogue);
+
+test('docs/errors.md and the catalogue name the same codes with the same status', () => {
+  const page = readFileSync(join(packageRoot, 'docs', 'errors.md'), 'utf8');
+  const documented = Array.from(page.matchAll(/^\| (\d{3}) +\| `([a-z-]+)`/gm), ([, status, code]) => [
+    code,
+    Number(status),
+  ]);
+  expect(Object.fromEntries(documented)).toEqual(
+    Object.fromEntries(entries.map(([code, { status }]) => [code, status])),
+  );
+});
+
+test('every code of the catalogue is used somewhere', () => {
+  const folder = join(packageRoot, 'src');
+  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter(
+    (file) => file.endsWith('.ts') && !file.endsWith('.test.ts') && !file.endsWith('host/errors.ts'),
+  );
+  const source = files.map((file) => readFileSync(join(folder, file), 'utf8')).join('\n');
+  // `internal` is made by toHostError; the sources above leave that file out.
+  expect(entries.map(([code]) => code).filter((code) => code !== 'internal' && !source.includes(`'${code}'`))).toEqual(
+    [],
+  );
+});
+
+test('whatever is thrown becomes an error of the catalogue', () => {
+  expect(toHostError(new TensorError('t'))).toMatchObject({ code: 'bad-tensor', status: 400, message: 't' });
+  expect(toHostError(new CpuError('cancelled', 'c'))).toMatchObject({ code: 'client-gone', status: 499 });
+  expect(toHostError(new CpuError('stopping', 's'))).toMatchObject({ code: 'draining', status: 503, retryAfterS: 5 });
+  expect(toHostError(new CpuError('handler-input', 'h', 422))).toMatchObject({ code: 'handler-input', status: 422 });
+  expect(toHostError(Object.assign(new Error('full'), { code: 'ENOSPC' }))).toMatchObject({
+    code: 'disk-full',
+    status: 507,
+  });
+  const told = new HostError('queue-full', 'q');
+  expect(toHostError(told)).toBe(told);
+  for (const odd of [new Error('secret'), 'text', undefined, null, 3]) {
+    const error = toHostError(odd);
+    expect(error).toMatchObject({ code: 'internal', status: 500 });
+    expect(error.message).not.toContain('secret');
+  }
+});

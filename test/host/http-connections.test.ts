@@ -1,0 +1,232 @@
+/** What HTTP clients do wrong below the level of a request, over raw connections. */
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { echo, held, RawClient, startTestHost, type TestHost } from './fakes.ts';
+
+let host: TestHost;
+beforeAll(async () => {
+  host = await startTestHost();
+});
+afterAll(async () => {
+  await host[Symbol.asyncDispose]();
+});
+
+const json = '{"input":[[1,2]]}';
+const call = (body = json, headers = ''): string =>
+  `POST /function/pair HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${Buffer.byteLength(body)}\r\n${headers}\r\n${body}`;
+
+function connectTo(at = host): RawClient {
+  return new RawClient(at.server.port);
+}
+
+/** Status lines of everything that was received. */
+function statuses(received: string): number[] {
+  return [...received.matchAll(/^HTTP\/1\.1 (\d+)/gm)].map(([, status]) => Number(status));
+}
+
+describe('a connection is told why it is closed', () => {
+  const malformed: [string, string, number][] = [
+    ['what is not HTTP', 'GARBAGE\r\n\r\n', 400],
+    ['a header without a colon', 'GET / HTTP/1.1\r\nHost localhost\r\n\r\n', 400],
+    ['a Content-Length that is no number', 'POST /function/pair HTTP/1.1\r\nHost: h\r\nContent-Length: x\r\n\r\n', 400],
+    ['a Content-Length beside chunks', 'POST /function/pair HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n', 400],
+    ['a chunk size that is no number', 'POST /function/pair HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n', 400],
+    ['headers over the limit', `GET / HTTP/1.1\r\nHost: h\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`, 431],
+    ['a Host that is no name', 'GET /v2 HTTP/1.1\r\nHost: a b\r\n\r\n', 400],
+    ['CONNECT', 'CONNECT example.com:80 HTTP/1.1\r\nHost: example.com\r\n\r\n', 405],
+    ['headers that never end', 'GET / HTTP/1.1\r\nHost: h\r\nX-Slow: ', 408],
+    ['a body that never ends', 'POST /function/pair HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc', 408],
+    ['an upload that stops moving', 'PUT /functions/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nabc', 408],
+    ['a body over the limit', `POST /function/pair HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n${'a'.repeat(300_000)}`, 413],
+  ]; // prettier-ignore
+  test.each(malformed)('for %s', async (_what, request, status) => {
+    const client = connectTo().write(request);
+    const received = await client.toEnd();
+    expect(statuses(received)).toEqual([status]);
+    const [head = '', body = ''] = received.split('\r\n\r\n');
+    expect(head).toMatch(/^content-type: application\/json$/im);
+    expect(head).toMatch(/^x-turntable-error: [a-z-]+$/im);
+    expect(JSON.parse(body)).toEqual({ error: expect.any(String) });
+  });
+
+  test('a chunked body over the limit is refused while it arrives', async () => {
+    const client = connectTo();
+    client.write('POST /function/pair HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n');
+    for (let sent = 0; sent < 250_000; sent += 50_000) client.write(`c350\r\n${'a'.repeat(50_000)}\r\n`);
+    expect(statuses(await client.until(/limit/))).toEqual([413]);
+    client.write('0\r\n\r\n');
+    await client.closed;
+  });
+});
+
+describe('a connection stays usable', () => {
+  test('after errors whose body was read, or was short', async () => {
+    const client = connectTo();
+    client.write(call('{"input":[NaN]}') + call('{}').replace('/function/pair', '/function/none') + call());
+    await client.until(/"output"/);
+    expect(statuses(client.received)).toEqual([400, 404, 200]);
+    client.socket.destroy();
+  });
+
+  test('for requests that are sent before the answers to those before them', async () => {
+    const client = connectTo();
+    const bodies = Array.from({ length: 20 }, (_, index) => `{"input":[[${index},0]]}`);
+    client.write(bodies.map((body) => call(body)).join(''));
+    await client.until(/\[19,0\]/);
+    const answers = [...client.received.matchAll(/"output":\[\[(\d+),0\]\]/g)].map(([, index]) => Number(index));
+    expect(answers).toEqual(bodies.map((_, index) => index));
+    client.socket.destroy();
+  });
+
+  test('when a body comes in single bytes', async () => {
+    const client = connectTo();
+    const whole = call();
+    for (const character of whole) client.write(character);
+    expect(statuses(await client.until(/"output"/))).toEqual([200]);
+    client.socket.destroy();
+  });
+
+  test('after HEAD, and for HTTP/1.0 without Host', async () => {
+    const client = connectTo();
+    client.write('HEAD /v2 HTTP/1.1\r\nHost: h\r\n\r\nGET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n');
+    await client.until(/"live"/);
+    expect(statuses(client.received)).toEqual([200, 200]);
+    client.socket.destroy();
+    const old = connectTo().write('GET /v2/health/live HTTP/1.0\r\n\r\n');
+    expect(await old.toEnd()).toContain('{"live":true}');
+  });
+});
+
+test('an HTTP/1.1 request without Host is refused in JSON', async () => {
+  const client = connectTo().write('GET /v2 HTTP/1.1\r\nConnection: close\r\n\r\n');
+  expect(await client.toEnd()).toMatch(/^HTTP\/1\.1 400 [\s\S]*no Host header/);
+});
+
+test('trailing garbage does not take the place of the answer before it', async () => {
+  const hold = held();
+  host.pools.answer = hold.answer;
+  const client = connectTo().write(`${call()}GARBAGE\r\n\r\n`);
+  await hold.started;
+  hold.release();
+  expect(statuses(await client.toEnd())).toEqual([200, 400]);
+  host.pools.answer = echo;
+});
+
+function expecting(path: string, length: number): string {
+  return `PUT ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${length}\r\nExpect: 100-continue\r\n\r\n`;
+}
+
+describe('Expect: 100-continue', () => {
+  test('is answered before an upload is read', async () => {
+    const client = connectTo().write(expecting('/functions/expected', 5));
+    await client.until(/^HTTP\/1\.1 100 Continue/);
+    client.write('model');
+    expect(statuses(await client.until(/"sha256"/))).toEqual([100, 201]);
+    client.socket.destroy();
+  });
+
+  test('is refused early where the upload is too large, or its name is taken', async () => {
+    const large = connectTo().write(expecting('/functions/large', 10_000_000));
+    expect(statuses(await large.until(/"error"/))).toEqual([413]);
+    large.socket.end();
+    await large.closed;
+    const busy = connectTo().write(expecting('/functions/busy', 10));
+    expect(statuses(await busy.until(/"error"/))).toEqual([409]);
+    busy.socket.end();
+    await busy.closed;
+  });
+
+  test('anything else that is expected is refused', async () => {
+    const client = connectTo().write('GET /v2 HTTP/1.1\r\nHost: h\r\nExpect: wonders\r\n\r\n');
+    expect(statuses(await client.until(/"error"/))).toEqual([417]);
+    client.socket.destroy();
+  });
+});
+
+test('a client that leaves in the middle of its body leaves nothing behind', async () => {
+  const uploads = host.store.uploads.length;
+  const client = connectTo().write(
+    'PUT /functions/left HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nabc',
+  );
+  // The log line is written when the request is over.
+  while (host.store.uploads.length === uploads) await new Promise((resolve) => setImmediate(resolve));
+  client.socket.destroy();
+  while (host.statistics.requestsInFlight > 0) await new Promise((resolve) => setImmediate(resolve));
+  expect(host.store.uploads.at(-1)).toMatchObject({ aborted: true });
+  expect(host.log.at(-1)).toMatchObject({ status: 499, code: 'client-gone' });
+  expect(host.store.find('left')).toBeUndefined();
+});
+
+const curlIsMissing = spawnSync('curl', ['--version']).error !== undefined;
+
+async function curl(...args: string[]): Promise<{ code: number; out: string }> {
+  const child = spawn('curl', ['-sS', '-w', '\n%{http_code}', ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const [out, , [code]] = (await Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')])) as [
+    string,
+    string,
+    [number],
+  ];
+  return { code, out };
+}
+
+describe.skipIf(curlIsMissing)('curl shows the answer', () => {
+  let folder: string;
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'turntable-http-'));
+    await writeFile(join(folder, 'model.onnx'), Buffer.alloc(300_000, 1));
+    await writeFile(join(folder, 'large.onnx'), Buffer.alloc(30_000_000, 1));
+  });
+  afterAll(async () => {
+    await rm(folder, { recursive: true });
+  });
+
+  test('to an upload in one call', async () => {
+    const { code, out } = await curl('-T', join(folder, 'model.onnx'), `${host.url}/functions/curled?slo=50ms`);
+    expect([code, out.split('\n').at(-1)]).toEqual([0, '201']);
+    const posted = await curl(
+      '-X',
+      'PUT',
+      '--data-binary',
+      `@${join(folder, 'model.onnx')}`,
+      `${host.url}/functions/curled`,
+    );
+    expect([posted.code, posted.out.split('\n').at(-1)]).toEqual([0, '200']);
+  });
+
+  test('to an upload as a form with settings', async () => {
+    const model = `model=@${join(folder, 'model.onnx')}`;
+    const { code, out } = await curl(
+      '-X',
+      'PUT',
+      '-F',
+      model,
+      '-F',
+      'settings={"slo":"70ms"}',
+      `${host.url}/functions/form`,
+    );
+    expect([code, out.split('\n').at(-1)]).toEqual([0, '201']);
+    expect(host.store.uploads.at(-1)!.settings).toEqual({ slo: '70ms' });
+  });
+
+  test.each([
+    ['with Expect', []],
+    ['without it', ['-H', 'Expect:']],
+    ['in chunks of unknown number', ['-H', 'Transfer-Encoding: chunked', '-H', 'Expect:']],
+  ])('to an upload that is too large, sent %s', async (_how, flags) => {
+    const { code, out } = await curl('-T', join(folder, 'large.onnx'), ...flags, `${host.url}/functions/large`);
+    expect([code, out.split('\n').at(-1)]).toEqual([0, '413']);
+    expect(JSON.parse(out.split('\n')[0] ?? '')).toEqual({ error: expect.stringContaining('over the limit') });
+  });
+
+  test('to a key that is wrong, before a large body is sent', async () => {
+    await using guarded = await startTestHost({ config: { apiKeys: ['right'], limits: { uploadBytesMax: 1e9 } } });
+    const flags = ['-H', 'Authorization: Bearer wrong', '-H', 'Expect:'];
+    const { code, out } = await curl('-T', join(folder, 'large.onnx'), ...flags, `${guarded.url}/functions/x`);
+    expect([code, out.split('\n').at(-1)]).toEqual([0, '403']);
+  });
+});

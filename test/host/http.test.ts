@@ -1,0 +1,627 @@
+/** The HTTP side over real connections, with the store and the pools as doubles. */
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { CpuError } from '../../src/cpu/index.ts';
+import { catalogue, HostError } from '../../src/host/errors.ts';
+import { tensorOf } from '../../src/tensor/index.ts';
+import {
+  echo,
+  functionVersion,
+  held,
+  metadata,
+  RawClient,
+  sha256Of,
+  spec,
+  startTestHost,
+  type TestHost,
+} from './fakes.ts';
+
+let host: TestHost;
+beforeAll(async () => {
+  host = await startTestHost();
+  host.store.put(functionVersion('shout', { handlerPath: '/nowhere/handler.js' }));
+  host.store.put(functionVersion('broken', { state: { status: 'unavailable', reason: 'the file is gone' } }));
+});
+afterAll(async () => {
+  await host[Symbol.asyncDispose]();
+});
+
+const inferBody = { inputs: [{ name: 'x', shape: [1, 2], datatype: 'FP32', data: [1, 2] }] };
+
+function post(
+  path: string,
+  body: unknown,
+  headers: Record<string, string> = {},
+  at: TestHost = host,
+): Promise<Response> {
+  const raw = typeof body === 'string' || body instanceof Uint8Array;
+  return fetch(at.url + path, { method: 'POST', body: raw ? (body as string) : JSON.stringify(body), headers });
+}
+
+async function errorOf(reply: Response): Promise<{ status: number; code: string | null; error: string }> {
+  expect(reply.headers.get('content-type')).toBe('application/json');
+  const { error } = (await reply.json()) as { error: string };
+  return { status: reply.status, code: reply.headers.get('x-turntable-error'), error };
+}
+
+describe('infer', () => {
+  test('answers JSON with JSON', async () => {
+    const reply = await post('/v2/models/pair/infer', { ...inferBody, id: '7' });
+    expect(reply.status).toBe(200);
+    expect(await reply.json()).toEqual({
+      id: '7',
+      model_name: 'pair',
+      model_version: '1',
+      outputs: [{ name: 'y', datatype: 'FP32', shape: [1, 2], data: [1, 2] }],
+    });
+  });
+
+  test('answers binary with binary, and says how long its header is', async () => {
+    const data = Buffer.from(Float32Array.from([3, 4]).buffer);
+    const header = Buffer.from(
+      JSON.stringify({
+        inputs: [{ name: 'x', shape: [1, 2], datatype: 'FP32', parameters: { binary_data_size: 8 } }],
+        parameters: { binary_data_output: true },
+      }),
+    );
+    const reply = await post('/v2/models/pair/versions/1/infer', Buffer.concat([header, data]), {
+      'Inference-Header-Content-Length': String(header.byteLength),
+    });
+    expect(reply.headers.get('content-type')).toBe('application/octet-stream');
+    const length = Number(reply.headers.get('inference-header-content-length'));
+    const body = Buffer.from(await reply.arrayBuffer());
+    expect(JSON.parse(body.subarray(0, length).toString())).toMatchObject({
+      outputs: [{ name: 'y', parameters: { binary_data_size: 8 } }],
+    });
+    expect(body.subarray(length).equals(data)).toBe(true);
+  });
+
+  test('says where it ran, whether it was cold, and where the time went', async () => {
+    host.pools.answer = (invocation) => ({
+      ...echo(invocation),
+      coldStart: true,
+      timings: { queueMs: 3, loadMs: 250, preprocessMs: 0, inferMs: 4.5, postprocessMs: 0 },
+    });
+    const reply = await post('/v2/models/pair/infer', inferBody, { 'X-Request-ID': 'r-1', 'X-Call-Id': 'c-1' });
+    host.pools.answer = echo;
+    expect(Object.fromEntries(reply.headers)).toMatchObject({
+      'x-request-id': 'r-1',
+      'x-call-id': 'c-1',
+      'x-model-id': 'pair@1',
+      'x-model-cold-start': 'true',
+      'x-model-load-time': '0.25',
+      'x-queue-time': '3',
+      'x-inference-time': '4.5',
+      'x-compute-type': 'cpu',
+      'x-turntable-placement': 'cpu pool cold',
+    });
+    expect(Number(reply.headers.get('x-total-time'))).toBeGreaterThan(0);
+    expect(Number(reply.headers.get('x-duration-seconds')) * 1000).toBeCloseTo(
+      Number(reply.headers.get('x-total-time')),
+      1,
+    );
+  });
+
+  test('makes up ids where the client sent none, and passes a trace on', async () => {
+    const trace = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
+    const reply = await post('/v2/models/pair/infer', inferBody, { traceparent: trace });
+    expect(reply.headers.get('x-request-id')).toMatch(/^[0-9a-f-]{36}$/);
+    expect(reply.headers.get('x-call-id')).toBe(reply.headers.get('x-request-id'));
+    expect(reply.headers.get('traceparent')).toBe(trace);
+  });
+
+  test('hands deadline and priority to the pool', async () => {
+    const before = performance.now();
+    await post('/v2/models/pair/infer', { ...inferBody, parameters: { timeout: 5_000_000, priority: 2 } });
+    const { options } = host.pools.invocations.at(-1)!;
+    expect(options.priority).toBe(2);
+    expect(options.deadlineMs).toBeGreaterThan(before + 4000);
+    expect(options.deadlineMs).toBeLessThan(performance.now() + 5000);
+    await post('/v2/models/pair/infer', inferBody);
+    expect(host.pools.invocations.at(-1)!.options).toMatchObject({ priority: 100 });
+    expect(host.pools.invocations.at(-1)!.options.deadlineMs).toBeUndefined();
+  });
+
+  test('takes gzip and deflate, and refuses a bomb and what it does not know', async () => {
+    const packed = await post('/v2/models/pair/infer', gzipSync(JSON.stringify(inferBody)), {
+      'Content-Encoding': 'gzip',
+    });
+    expect(packed.status).toBe(200);
+    await packed.arrayBuffer();
+    const bomb = await post('/v2/models/pair/infer', gzipSync(Buffer.alloc(5_000_000)), { 'Content-Encoding': 'gzip' });
+    expect(await errorOf(bomb)).toMatchObject({ status: 413, code: 'body-too-large' });
+    const broken = await post('/v2/models/pair/infer', 'not gzip', { 'Content-Encoding': 'gzip' });
+    expect(await errorOf(broken)).toMatchObject({ status: 400, code: 'bad-request' });
+    const brotli = await post('/v2/models/pair/infer', 'x', { 'Content-Encoding': 'br' });
+    expect(await errorOf(brotli)).toMatchObject({ status: 415, code: 'unsupported-media-type' });
+  });
+
+  test('refuses bad input before anything runs', async () => {
+    const ran = host.pools.invocations.length;
+    const bad = { inputs: [{ ...inferBody.inputs[0], shape: [2, 2] }] };
+    expect(await errorOf(await post('/v2/models/pair/infer', bad))).toMatchObject({ status: 400, code: 'bad-tensor' });
+    expect(await errorOf(await post('/v2/models/pair/infer', '{"inputs":[NaN]}'))).toMatchObject({ code: 'bad-json' });
+    const slo = await post('/v2/models/pair/infer', inferBody, { 'X-Turntable-SLO': 'soon' });
+    expect(await errorOf(slo)).toMatchObject({ status: 400, error: expect.stringContaining('X-Turntable-SLO') });
+    expect(host.pools.invocations.length).toBe(ran);
+  });
+
+  test('tells unknown functions and versions apart, and says why one cannot serve', async () => {
+    expect(await errorOf(await post('/v2/models/none/infer', inferBody))).toMatchObject({
+      status: 404,
+      code: 'unknown-function',
+    });
+    expect(await errorOf(await post('/v2/models/pair/versions/9/infer', inferBody))).toMatchObject({
+      status: 404,
+      code: 'unknown-version',
+    });
+    const broken = await post('/v2/models/broken/infer', inferBody);
+    expect(broken.headers.get('retry-after')).toBe('1');
+    expect(await errorOf(broken)).toMatchObject({ status: 503, error: expect.stringContaining('the file is gone') });
+  });
+});
+
+test('every failure of a pool has the status of the catalogue', async () => {
+  const codes = [
+    'queue-full',
+    'deadline-passed',
+    'instance-died',
+    'inference-input',
+    'inference-failed',
+    'handler-timeout',
+    'model-load-failed',
+  ] as const;
+  for (const code of codes) {
+    host.pools.answer = () => Promise.reject(new CpuError(code, `it was ${code}`));
+    const reply = await post('/v2/models/pair/infer', inferBody);
+    expect(await errorOf(reply)).toEqual({ status: catalogue[code].status, code, error: `it was ${code}` });
+  }
+  host.pools.answer = () => Promise.reject(new CpuError('handler-input', 'no letters', 422));
+  expect(await errorOf(await post('/function/shout', 'x'))).toMatchObject({ status: 422, code: 'handler-input' });
+  host.pools.answer = () => {
+    throw new Error('a secret of the host');
+  };
+  expect(await errorOf(await post('/function/pair', '{"input":[[1,2]]}'))).toMatchObject({
+    status: 500,
+    code: 'internal',
+    error: expect.not.stringContaining('secret'),
+  });
+  host.pools.answer = echo;
+});
+
+/** A pool's answer to a request, as a handler would make it. */
+function handled(status: number, headers: Record<string, string>): TestHost['pools']['answer'] {
+  return () => ({ output: { kind: 'response', response: { status, headers, body: Buffer.from('{}') } } });
+}
+
+describe('function calls', () => {
+  test('without a handler take plain JSON, whatever its content type', async () => {
+    const reply = await post(
+      '/function/pair',
+      { input: [[1, 2]] },
+      { 'Content-Type': 'application/x-www-form-urlencoded' },
+    );
+    expect(await reply.text()).toBe('{"output":[[1,2]]}\n');
+    expect(reply.headers.get('x-turntable-placement')).toBe('cpu pool warm');
+    const versioned = await post('/function/pair/versions/1', { input: [[1, 2]] });
+    expect(versioned.status).toBe(200);
+  });
+
+  test('with a handler hand it the whole request', async () => {
+    const reply = await post('/function/shout?loud=1', 'hey', { 'X-Colour': 'blue' });
+    expect(await reply.text()).toBe('POST /function/shout?loud=1 hey');
+    const { input } = host.pools.invocations.at(-1)!;
+    expect(input).toMatchObject({ kind: 'request', request: { headers: { 'x-colour': 'blue' } } });
+  });
+
+  test("keep a handler's status and headers, but not those of the connection", async () => {
+    host.pools.answer = handled(418, {
+      'x-tea': 'yes',
+      'Content-Length': '9',
+      connection: 'close',
+      'x-call-id': 'mine',
+    });
+    const reply = await post('/function/shout', '', { 'X-Call-Id': 'yours' });
+    expect(reply.status).toBe(418);
+    expect([reply.headers.get('x-tea'), reply.headers.get('content-length')]).toEqual(['yes', '2']);
+    expect([reply.headers.get('connection'), reply.headers.get('x-call-id')]).toEqual(['keep-alive', 'yours']);
+    await reply.arrayBuffer();
+    host.pools.answer = handled(200, { 'x-bad': 'a\r\nb' });
+    expect(await errorOf(await post('/function/shout', ''))).toMatchObject({ status: 500, code: 'handler-failed' });
+    host.pools.answer = handled(100, {});
+    expect(await errorOf(await post('/function/shout', ''))).toMatchObject({ status: 500, code: 'handler-failed' });
+    host.pools.answer = echo;
+  });
+
+  test('later need a queue, which is said only of functions that exist', async () => {
+    expect(await errorOf(await post('/async-function/none', ''))).toMatchObject({ status: 404 });
+    expect(await errorOf(await post('/async-function/pair', ''))).toMatchObject({
+      status: 503,
+      code: 'no-queue',
+      error: expect.stringContaining('Redis'),
+    });
+    for (const method of ['GET', 'DELETE']) {
+      expect((await fetch(`${host.url}/async-function/some-id`, { method })).status).toBe(503);
+    }
+  });
+});
+
+const anyError: object = { error: expect.any(String) };
+
+describe('every path', () => {
+  const paths: [method: string, path: string, status: number, body?: object][] = [
+    ['GET', '/v2', 200, { name: 'turntable' }],
+    ['GET', '/v2/', 200],
+    ['GET', '/v2/health/live', 200, { live: true }],
+    ['GET', '/v2/health/ready', 200, { ready: true }],
+    ['GET', '/v2/models', 200, { models: expect.arrayContaining(['pair']) }],
+    ['GET', '/v2/models/pair', 200, { name: 'pair', versions: ['1'], platform: 'onnxruntime_onnx', inputs: [{ name: 'x', datatype: 'FP32', shape: [-1, 2] }] }],
+    ['GET', '/v2/models/pair/versions/1', 200],
+    ['GET', '/v2/models/pair/versions/2', 404],
+    ['GET', '/v2/models/pair/ready', 200, { ready: true }],
+    ['GET', '/v2/models/broken/ready', 503],
+    ['GET', '/v2/models/pair/config', 200, { max_batch_size: 4, input: [{ data_type: 'TYPE_FP32', dims: [2] }], dynamic_batching: { max_queue_delay_microseconds: 2000 } }],
+    ['GET', '/v2/models/pair/versions/1/config', 200],
+    ['GET', '/v2/models/pair/stats', 200, { model_stats: [{ name: 'pair', version: '1' }] }],
+    ['GET', '/v2/models/pair/versions/1/stats', 200],
+    ['GET', '/v2/models/stats', 200],
+    ['GET', '/v2/models/none', 404],
+    ['POST', '/v2/repository/index', 200],
+    ['POST', '/v2/repository/models/pair/load', 200, { state: 'READY' }],
+    ['POST', '/v2/repository/models/none/load', 404],
+    ['POST', '/v2/repository/models/pair/unload', 200, { name: 'pair' }],
+    ['GET', '/functions', 200],
+    ['GET', '/functions/pair', 200, { name: 'pair', state: 'ready', slo: '100ms', slo_ms: 100, versions: ['1'], inputs: [{ shape: ['batch', 2] }] }],
+    ['GET', '/functions/pair/versions/1', 200],
+    ['GET', '/functions/broken', 200, { state: 'unavailable', reason: 'the file is gone' }],
+    ['GET', '/functions/none', 404],
+    ['GET', '/metrics', 200],
+    ['GET', '/', 200],
+    ['GET', '/function/pair', 405],
+    ['PATCH', '/functions/pair', 405],
+    ['GET', '/v2/models/pair/infer', 405],
+    ['GET', '/blobs/sha256:00', 405],
+    ['GET', '/nowhere', 404],
+    ['PURGE', '/v2', 405],
+    ['GET', '/v2/models/p%61ir', 200],
+    ['GET', '/v2/models/p%2561ir', 404],
+    ['GET', '/v2/models/pair%2Fready', 404],
+    ['GET', '/v2/models/%zz', 404],
+    ['GET', `/v2/models/${'a'.repeat(5000)}`, 404],
+    ['GET', '/v2/models/__proto__', 404],
+  ]; // prettier-ignore
+  test.each(paths)('%s %s is %i', async (method, path, status, body) => {
+    const reply = await fetch(host.url + path, { method });
+    expect(reply.status).toBe(status);
+    const text = await reply.text();
+    expect(reply.headers.get('content-length')).toBe(String(Buffer.byteLength(text)));
+    const parsed = path === '/' || path === '/metrics' ? {} : (JSON.parse(text) as unknown);
+    const leastError = status >= 400 ? anyError : {};
+    expect(parsed).toMatchObject(body ?? leastError);
+  });
+
+  test.each(paths.filter(([method, , status]) => method === 'GET' && status === 200))(
+    'HEAD where %s %s works has the same status and no body',
+    async (_method, path) => {
+      const reply = await fetch(host.url + path, { method: 'HEAD' });
+      expect([reply.status, await reply.text()]).toEqual([200, '']);
+      expect(Number(reply.headers.get('content-length'))).toBeGreaterThan(0);
+    },
+  );
+
+  test('a method that is not for a path is told which are', async () => {
+    const reply = await fetch(`${host.url}/functions/pair`, { method: 'POST' });
+    expect(reply.headers.get('allow')).toBe('HEAD, GET, PUT, DELETE');
+    expect((await fetch(`${host.url}/blobs/sha256:00`, { method: 'PUT' })).headers.get('allow')).toBe('HEAD, POST');
+  });
+});
+
+test('the index lists ready versions only where that is asked', async () => {
+  const all = (await (await post('/v2/repository/index', '')).json()) as {
+    name: string;
+    state: string;
+    reason: string;
+  }[];
+  expect(all.find(({ name }) => name === 'broken')).toMatchObject({ state: 'UNAVAILABLE', reason: 'the file is gone' });
+  const ready = (await (await post('/v2/repository/index', { ready: true })).json()) as { name: string }[];
+  expect(ready.map(({ name }) => name)).toEqual(['pair', 'shout']);
+  expect((await post('/v2/repository/index', { ready: 1 })).status).toBe(400);
+});
+
+test('a load that brings a configuration is refused rather than ignored', async () => {
+  const reply = await post('/v2/repository/models/pair/load', { parameters: { config: '{}' } });
+  expect(await errorOf(reply)).toMatchObject({ status: 400, error: expect.stringContaining("'config'") });
+});
+
+test('the first page lists the functions with a call each, as text and as HTML that cannot be broken out of', async () => {
+  host.store.put(functionVersion('odd', { settings: { ...functionVersion('odd').settings, description: '<script>' } }));
+  const text = await (await fetch(host.url)).text();
+  expect(text).toContain(`curl -s --data '{"input":[[0,0]]}' ${host.url}/function/pair`);
+  const html = await (await fetch(host.url, { headers: { accept: 'text/html' } })).text();
+  expect(html).toContain('&lt;script&gt;');
+  expect(html).not.toContain('<script>');
+  await host.store.remove('odd', undefined);
+});
+
+test('the call that the first page shows works', async () => {
+  const text = await (await fetch(host.url)).text();
+  const [, json] = /--data '(.*)' .*\/function\/pair/.exec(text) ?? [];
+  expect((await post('/function/pair', json)).status).toBe(200);
+});
+
+function put(
+  path: string,
+  body: Uint8Array | FormData | string,
+  headers: Record<string, string> = {},
+): Promise<Response> {
+  return fetch(host.url + path, { method: 'PUT', body: body as string, headers });
+}
+
+describe('publishing', () => {
+  const model = Buffer.from('the bytes of a model');
+
+  test('takes the file as the body and the settings from the query', async () => {
+    const reply = await put('/functions/fresh?slo=50ms&batching.max=8&version=3', model);
+    expect(reply.status).toBe(201);
+    expect(reply.headers.get('location')).toBe('/function/fresh/versions/3');
+    expect(await reply.json()).toMatchObject({
+      name: 'fresh',
+      version: '3',
+      sha256: sha256Of(model),
+      bytes: model.byteLength,
+    });
+    expect(host.store.uploads.at(-1)).toMatchObject({ settings: { slo: '50ms', 'batching.max': '8', version: '3' } });
+    expect((await put('/functions/fresh', model, { 'Content-Type': 'application/x-www-form-urlencoded' })).status).toBe(
+      200,
+    );
+    expect((await post('/function/fresh', { input: [[1, 2]] })).status).toBe(200);
+  });
+
+  test('takes a form with settings and external data', async () => {
+    const form = new FormData();
+    form.set('model', new Blob([model]), 'whatever.onnx');
+    form.set('weights', new Blob(['w'.repeat(100_000)]), 'weights/a.bin');
+    form.set('settings', JSON.stringify({ slo: '1s', batching: { max: 2 } }));
+    const reply = await put('/functions/formed', form);
+    expect([reply.status, await reply.text()]).toEqual([201, expect.any(String)]);
+    const upload = host.store.uploads.at(-1)!;
+    expect([...upload.files].map(([name, bytes]) => [name, bytes.byteLength])).toEqual([
+      ['model.onnx', model.byteLength],
+      ['weights/a.bin', 100_000],
+    ]);
+    expect(upload.settings).toEqual({ slo: '1s', batching: { max: 2 } });
+  });
+
+  test('takes a stored blob by its hash', async () => {
+    const sha256 = sha256Of(model);
+    const digest = `sha256:${sha256}`;
+    expect((await fetch(`${host.url}/blobs/${digest}`, { method: 'HEAD' })).status).toBe(404);
+    expect((await post(`/blobs/${digest}`, model)).status).toBe(201);
+    expect((await post(`/blobs/${digest}`, model)).status).toBe(200);
+    expect((await fetch(`${host.url}/blobs/${digest}`, { method: 'HEAD' })).status).toBe(200);
+    expect((await put(`/functions/by-hash?model=${digest}`, '')).status).toBe(201);
+    const asJson = await put('/functions/by-json', JSON.stringify({ model: digest, slo: '5ms' }), {
+      'Content-Type': 'application/json',
+    });
+    expect(asJson.status).toBe(201);
+    expect(await errorOf(await put(`/functions/x?model=sha256:${'0'.repeat(64)}`, ''))).toMatchObject({
+      code: 'unknown-blob',
+    });
+    expect(await errorOf(await post(`/blobs/sha256:${'0'.repeat(64)}`, 'x'))).toMatchObject({
+      code: 'digest-mismatch',
+    });
+    expect(await errorOf(await post('/blobs/md5:00', 'x'))).toMatchObject({ status: 400 });
+  });
+
+  const refusals: [string, string, Uint8Array | FormData | string, Record<string, string>, string][] = [
+    ['an empty body', '/functions/e', '', {}, 'bad-request'],
+    ['a name that is taken by another upload', '/functions/busy', model, {}, 'publish-in-progress'],
+    ['a setting twice', '/functions/e?slo=1s&slo=2s', model, {}, 'bad-settings'],
+    ['a body and a blob', `/functions/e?model=sha256:${'0'.repeat(64)}`, model, {}, 'bad-request'],
+    ['JSON that is none', '/functions/e', '{', { 'Content-Type': 'application/json' }, 'bad-json'],
+    ['JSON without a model', '/functions/e', '{}', { 'Content-Type': 'application/json' }, 'bad-request'],
+    ['a form without a boundary', '/functions/e', 'x', { 'Content-Type': 'multipart/form-data' }, 'bad-request'],
+    ['a form that is cut short', '/functions/e', '--b\r\nContent-Disposition: form-data; name="model"; filename="m"\r\n\r\nabc', { 'Content-Type': 'multipart/form-data; boundary=b' }, 'bad-request'],
+    ['an upload with an encoding', '/functions/e', model, { 'Content-Encoding': 'gzip' }, 'unsupported-media-type'],
+    ['a file over the limit', '/functions/e', Buffer.alloc(500_000), {}, 'body-too-large'],
+  ]; // prettier-ignore
+  test.each(refusals)('refuses %s', async (_what, path, body, headers, code) => {
+    const before = host.store.find('e');
+    expect(await errorOf(await put(path, body, headers))).toMatchObject({ code });
+    expect(host.store.find('e')).toBe(before);
+  });
+
+  test('lets the store drop an upload that the validator refused', async () => {
+    host.store.refusal = new HostError('model-refused', 'it is not an ONNX model');
+    expect(await errorOf(await put('/functions/bad', model))).toMatchObject({
+      status: 422,
+      error: 'it is not an ONNX model',
+    });
+    host.store.refusal = undefined;
+    expect(host.store.uploads.at(-1)!.aborted).toBe(true);
+  });
+
+  test('and removing', async () => {
+    await put('/functions/short-lived', model);
+    expect((await fetch(`${host.url}/functions/short-lived/versions/1`, { method: 'DELETE' })).status).toBe(204);
+    expect((await fetch(`${host.url}/functions/short-lived`, { method: 'DELETE' })).status).toBe(404);
+  });
+});
+
+/** Status line of a removal with these headers, which `fetch` would not send. */
+async function removalWith(headers: string): Promise<string> {
+  const client = new RawClient(host.server.port);
+  client.write(`DELETE /functions/none HTTP/1.1\r\nConnection: close\r\n${headers}\r\n\r\n`);
+  return (await client.toEnd()).split('\r\n')[0] ?? '';
+}
+
+describe('management', () => {
+  test('needs one of the keys once there are any', async () => {
+    await using guarded = await startTestHost({ config: { apiKeys: ['first-key', 'second-key'] } });
+    const remove = (headers: Record<string, string>): Promise<Response> =>
+      fetch(`${guarded.url}/functions/pair`, { method: 'DELETE', headers });
+    const without = await remove({});
+    expect(without.headers.get('www-authenticate')).toBe('Bearer');
+    expect(await errorOf(without)).toMatchObject({ status: 401, code: 'unauthorized' });
+    for (const authorization of [
+      'Bearer wrong',
+      'Bearer first-ke',
+      'Basic first-key',
+      'Bearer ',
+      'Bearer first-key second-key',
+    ]) {
+      expect(await errorOf(await remove({ authorization }))).toMatchObject({ status: 403, code: 'forbidden' });
+    }
+    for (const [method, path] of [
+      ['PUT', '/functions/x'],
+      ['POST', `/blobs/sha256:${'0'.repeat(64)}`],
+      ['POST', '/v2/repository/models/pair/load'],
+      ['POST', '/v2/repository/models/pair/unload'],
+    ] as const) {
+      expect((await fetch(guarded.url + path, { method })).status).toBe(401);
+    }
+    expect((await post('/v2/models/pair/infer', inferBody, {}, guarded)).status).toBe(200);
+    expect((await remove({ authorization: 'bearer second-key' })).status).toBe(204);
+  });
+
+  test('without keys refuses web pages of other origins and foreign host names', async () => {
+    expect(await removalWith('Host: evil.example')).toContain('403');
+    expect(await removalWith('Host: localhost.evil.example')).toContain('403');
+    expect(await removalWith('Host: 127.0.0.1:8000\r\nOrigin: http://evil.example')).toContain('403');
+    expect(await removalWith('Host: localhost:8000\r\nSec-Fetch-Site: cross-site')).toContain('403');
+    expect(await removalWith('Host: localhost:8000\r\nOrigin: null')).toContain('403');
+    expect(
+      await removalWith('Host: localhost:8000\r\nOrigin: http://localhost:8000\r\nSec-Fetch-Site: same-origin'),
+    ).toContain('404');
+    expect(await removalWith('Host: [::1]:8000')).toContain('404');
+  });
+});
+
+describe('limits', () => {
+  test('requests over the number in progress are refused, health checks are not', async () => {
+    await using small = await startTestHost({ config: { limits: { requestsInFlightMax: 1 } } });
+    const hold = held();
+    small.pools.answer = hold.answer;
+    const first = post('/v2/models/pair/infer', inferBody, {}, small);
+    await hold.started;
+    const second = await post('/v2/models/pair/infer', inferBody, {}, small);
+    expect(second.headers.get('retry-after')).toBe('1');
+    expect(await errorOf(second)).toMatchObject({ status: 429, code: 'too-many-requests' });
+    expect((await fetch(`${small.url}/v2/health/ready`)).status).toBe(200);
+    hold.release();
+    expect((await first).status).toBe(200);
+    expect((await post('/v2/models/pair/infer', inferBody, {}, small)).status).toBe(200);
+  });
+
+  test('while draining the host is alive but not ready, and closes its connections', async () => {
+    await using ending = await startTestHost();
+    ending.lifecycle.phase = 'draining';
+    const refusal = await post('/v2/models/pair/infer', inferBody, {}, ending);
+    expect(refusal.headers.get('connection')).toBe('close');
+    expect(await errorOf(refusal)).toMatchObject({ status: 503, code: 'draining' });
+    expect((await fetch(`${ending.url}/v2/health/ready`)).status).toBe(503);
+    expect((await fetch(`${ending.url}/v2/health/live`)).status).toBe(200);
+    expect((await fetch(`${ending.url}/metrics`)).status).toBe(200);
+  });
+
+  test('closing waits for requests in progress, and says whether it had to cut one off', async () => {
+    const patient = await startTestHost();
+    const hold = held();
+    patient.pools.answer = hold.answer;
+    const reply = post('/v2/models/pair/infer', inferBody, {}, patient);
+    await hold.started;
+    patient.lifecycle.phase = 'draining';
+    const closed = patient.server.close(5000);
+    hold.release();
+    expect((await reply).status).toBe(200);
+    expect(await closed).toBe(true);
+
+    const hasty = await startTestHost();
+    const stuck = held();
+    hasty.pools.answer = stuck.answer;
+    const cut = post('/v2/models/pair/infer', inferBody, {}, hasty).catch(() => 'cut off');
+    await stuck.started;
+    expect(await hasty.server.close(10)).toBe(false);
+    expect(await cut).toBe('cut off');
+  });
+
+  test('before the functions are read an unknown one may still come', async () => {
+    await using early = await startTestHost();
+    early.lifecycle.phase = 'starting';
+    expect((await fetch(`${early.url}/v2/health/ready`)).status).toBe(503);
+    expect(await errorOf(await post('/function/later', '', {}, early))).toMatchObject({
+      status: 503,
+      code: 'not-ready',
+    });
+  });
+});
+
+test('a call waits for a validation that is under way, and not for ever', async () => {
+  await using waiting = await startTestHost({ readyWaitMs: 60 });
+  const fresh = functionVersion('fresh', { state: { status: 'validating' }, metadata: undefined });
+  waiting.store.put(fresh);
+  const late = await post('/v2/models/fresh/infer', inferBody, {}, waiting);
+  expect(await errorOf(late)).toMatchObject({ status: 503, error: expect.stringContaining('still being validated') });
+  await using patient = await startTestHost({ readyWaitMs: 20_000 });
+  patient.store.put(fresh);
+  const reply = post('/v2/models/fresh/infer', inferBody, {}, patient);
+  setImmediate(() => patient.store.put(functionVersion('fresh')));
+  expect((await reply).status).toBe(200);
+});
+
+test('a client that leaves aborts its invocation, and is counted as gone', async () => {
+  const hold = held();
+  host.pools.answer = hold.answer;
+  const leaving = new AbortController();
+  const reply = fetch(`${host.url}/v2/models/pair/infer`, {
+    method: 'POST',
+    body: JSON.stringify(inferBody),
+    signal: leaving.signal,
+  }).catch(() => 'left');
+  await hold.started;
+  leaving.abort();
+  expect(await reply).toBe('left');
+  expect(await hold.ended).toBe('aborted');
+  host.pools.answer = echo;
+  await post('/v2/models/pair/infer', inferBody);
+  expect(host.log.some((line) => line['code'] === 'client-gone' && line['status'] === 499)).toBe(true);
+  expect(host.statistics.of(functionVersion('pair')).failures.CANCELED).toBeGreaterThan(0);
+});
+
+test('a failed request is logged once, with its ids and without its body, query or keys', async () => {
+  await using quiet = await startTestHost({ logLevel: 'info' });
+  await post(
+    '/function/pair?secret=1',
+    '{"input":"a secret"}',
+    { 'X-Request-ID': 'r-9', authorization: 'Bearer secret' },
+    quiet,
+  );
+  await post('/function/pair', { input: [[1, 2]] }, {}, quiet);
+  expect(quiet.log).toHaveLength(1);
+  expect(quiet.log[0]).toMatchObject({
+    level: 40,
+    requestId: 'r-9',
+    status: 400,
+    path: '/function/pair',
+    function: 'pair',
+  });
+  expect(JSON.stringify(quiet.log).replace('bad-tensor', '')).not.toContain('secret=1');
+  expect(JSON.stringify(quiet.log)).not.toContain('Bearer');
+});
+
+test('FP16 outputs come as binary from infer and as numbers from a plain call', async () => {
+  const half = metadata([spec('x', 'FP16', ['batch'])], [spec('h', 'FP16', ['batch'])]);
+  host.store.put(functionVersion('half', { metadata: half }));
+  host.pools.answer = ({ input }) => ({
+    output: {
+      kind: 'tensors',
+      tensors: input.kind === 'tensors' ? input.tensors.map((tensor) => ({ ...tensor, name: 'h' })) : [],
+    },
+  });
+  const plain = await post('/function/half', { input: [1.5, -2] });
+  expect(await plain.json()).toEqual({ output: [1.5, -2] });
+  const { data } = tensorOf('x', 'FP16', [1], Uint16Array.from([0x3c00]));
+  const reply = await post('/v2/models/half/infer', data, { 'Inference-Header-Content-Length': '0' });
+  expect(reply.headers.get('inference-header-content-length')).not.toBeNull();
+  host.pools.answer = echo;
+});
