@@ -30,7 +30,10 @@ const changing = ['copyFile', 'link', 'mkdir', 'open', 'rename', 'rm', 'rmdir', 
 /** Runs `work` and calls `before` ahead of each disk operation in it; undoes the hooks afterwards. */
 async function withDiskHook(before: () => void, work: () => Promise<void>): Promise<void> {
   const probe = await openFile(join(fixture.root, 'probe'), 'w');
-  const handles = Object.getPrototypeOf(probe) as Record<'write' | 'writeFile' | 'sync', (...args: never[]) => unknown>;
+  const handles = Object.getPrototypeOf(probe) as Record<
+    'writev' | 'writeFile' | 'sync',
+    (...args: never[]) => unknown
+  >;
   await probe.close();
   const undo: (() => void)[] = [];
   const hook = <Name extends string>(target: Record<Name, unknown>, name: Name): void => {
@@ -44,7 +47,7 @@ async function withDiskHook(before: () => void, work: () => Promise<void>): Prom
     });
   };
   for (const name of changing) hook(promises as Record<(typeof changing)[number], unknown>, name);
-  for (const name of ['write', 'writeFile', 'sync'] as const) hook(handles, name);
+  for (const name of ['writev', 'writeFile', 'sync'] as const) hook(handles, name);
   syncBuiltinESMExports();
   try {
     await work();

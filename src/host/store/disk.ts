@@ -11,13 +11,14 @@ export interface StreamedBytes {
   readonly bytes: number;
 }
 
-/** Small chunks are joined up to this before they are written: fewer trips to the thread pool, little memory. */
-const writeBytesMin = 256 * 1024;
+/** Chunks are gathered up to this before they are written: fewer trips to the thread pool, little memory. */
+const writeBytesMin = 512 * 1024;
 
 /**
- * Writes a stream to an open file, hashing it on the way. The next chunk is asked for only while less than
- * `writeBytesMin` waits for the disk, so that a fast sender is held back. Throws HostError 'body-too-large' as soon as
- * the stream passes `bytesMax`, 'disk-full', and whatever the stream throws.
+ * Writes a stream to an open file, hashing it on the way. While one batch of `writeBytesMin` is on its way to the disk
+ * the next is gathered and hashed, but no more than that one, so that a fast sender is held back. Throws HostError
+ * 'body-too-large' as soon as the stream passes `bytesMax`, 'disk-full', and whatever the stream throws; nothing is being
+ * written any more then.
  */
 export async function pour(
   handle: FileHandle,
@@ -27,32 +28,42 @@ export async function pour(
 ): Promise<StreamedBytes> {
   const hash = createHash('sha256');
   let bytes = 0;
-  let waiting: Uint8Array[] = [];
-  let waitingBytes = 0;
-  for await (const chunk of stream) {
-    bytes += chunk.byteLength;
-    if (bytes > bytesMax) throw new HostError('body-too-large', tooLarge);
-    hash.update(chunk);
-    waiting.push(chunk);
-    waitingBytes += chunk.byteLength;
-    if (waitingBytes >= writeBytesMin) {
-      await writeAll(handle, waiting);
-      waiting = [];
-      waitingBytes = 0;
+  let gathered: Uint8Array[] = [];
+  let gatheredBytes = 0;
+  let writing = Promise.resolve();
+  try {
+    for await (const chunk of stream) {
+      bytes += chunk.byteLength;
+      if (bytes > bytesMax) throw new HostError('body-too-large', tooLarge);
+      hash.update(chunk);
+      gathered.push(chunk);
+      gatheredBytes += chunk.byteLength;
+      if (gatheredBytes < writeBytesMin) continue;
+      await writing;
+      writing = writeAll(handle, gathered);
+      writing.catch(() => undefined); // Awaited at the next batch; until then nobody else listens.
+      gathered = [];
+      gatheredBytes = 0;
     }
+  } finally {
+    await writing;
   }
-  await writeAll(handle, waiting);
+  await writeAll(handle, gathered);
   return { sha256: hash.digest('hex'), bytes };
 }
 
 async function writeAll(handle: FileHandle, chunks: readonly Uint8Array[]): Promise<void> {
-  const [only] = chunks;
-  if (only === undefined) return;
-  const joined = chunks.length === 1 ? only : Buffer.concat(chunks);
+  let left = chunks.filter(({ byteLength }) => byteLength > 0);
   try {
-    let written = 0;
-    while (written < joined.byteLength) {
-      written += (await handle.write(joined, written, joined.byteLength - written)).bytesWritten;
+    while (left.length > 0) {
+      let { bytesWritten } = await handle.writev(left);
+      // A write may stop short, in the middle of a chunk too.
+      const rest: Uint8Array[] = [];
+      for (const chunk of left) {
+        if (bytesWritten < chunk.byteLength) rest.push(chunk.subarray(bytesWritten));
+        bytesWritten = Math.max(0, bytesWritten - chunk.byteLength);
+      }
+      left = rest;
     }
   } catch (error) {
     throw diskError(error);

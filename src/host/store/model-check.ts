@@ -41,6 +41,8 @@ class Refusal extends Error {}
 export async function checkModelFile(modelPath: string): Promise<ValidatorReply> {
   try {
     const found = await describeFile(modelPath);
+    // The process is started with --expose-gc: a large model need not be in memory twice.
+    globalThis.gc?.();
     await checkSession(modelPath, found.metadata);
     return { outcome: 'accepted', ...found };
   } catch (error) {
@@ -96,6 +98,8 @@ async function checkSession(modelPath: string, { inputs, outputs }: ModelMetadat
       interOpNumThreads: 1,
       enableCpuMemArena: false,
       logSeverityLevel: 4,
+      // Packing weights for this processor's multiplications would double the memory and take most of the time.
+      extra: { session: { disable_prepacking: '1' } },
     });
   } catch (error) {
     throw new Refusal(`ONNX Runtime cannot open it: ${(error as Error).message}`);

@@ -48,7 +48,7 @@ export function createValidator(options: ValidatorOptions): Validator {
     let overTime = false;
     const child = spawn(
       process.execPath,
-      [`--max-old-space-size=${options.heapMiBMax ?? 2048}`, processPath, modelPath],
+      [`--max-old-space-size=${options.heapMiBMax ?? 2048}`, '--expose-gc', processPath, modelPath],
       {
         // Its own process group, so that a kill reaches whatever it may have started.
         detached: true,
