@@ -16,9 +16,7 @@ export function renderErrorsPage(): string {
     '',
     '| Status | Code | When | Retry-After |',
     '| --- | --- | --- | --- |',
-    ...byStatus.map(([code, { status, when, retryAfterS }]) =>
-      row([status, `\`${code}\``, when, retryAfterS ?? '']),
-    ),
+    ...byStatus.map(([code, { status, when, retryAfterS }]) => row([status, `\`${code}\``, when, retryAfterS ?? ''])),
     '',
     "A function's handler may answer with a status of its own between 400 and 599; the code is then `handler-input` or",
     '`handler-failed`.',
