@@ -6,6 +6,7 @@ import { closeSync, fstatSync, openSync } from 'node:fs';
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { OnnxError } from './error.ts';
 import { readAt } from './external-data.ts';
+import { explained, signatureBytes } from './other-formats.ts';
 import { wireFixed32, wireFixed64, wireText, wireVarint } from './wire.ts';
 
 /** Weights below this are read with the rest. */
@@ -182,6 +183,33 @@ function readGraph(cursor: Cursor, { content, end }: Field, into: Collected, ski
   return initializer;
 }
 
+function readFields(cursor: Cursor): ModelStructure {
+  const model = new Collected();
+  const graph = new Collected();
+  const skipped: SkippedWeight[] = [];
+  let graphs = 0;
+  let initializers = 0;
+  while (cursor.at < cursor.size) {
+    const field = nextField(cursor, cursor.size);
+    if (field.number === graphField && field.lengthDelimited) {
+      graphs++;
+      initializers = readGraph(cursor, field, graph, skipped, initializers);
+    } else {
+      model.copy(cursor, field.start, field.end);
+    }
+    cursor.at = field.end;
+  }
+  // protobuf joins a message that stands in several parts; so does putting their fields one after the other.
+  if (graphs > 0) model.message(graphField, graph);
+  const bytes = new Uint8Array(model.byteLength);
+  let at = 0;
+  for (const part of model.parts) {
+    bytes.set(part, at);
+    at += part.byteLength;
+  }
+  return { bytes, skipped };
+}
+
 /**
  * Reads everything of a model file but the large weights of its main graph.
  * Throws {@link OnnxError}: `not-found`, `not-onnx`, `truncated` or `too-large`.
@@ -198,31 +226,11 @@ export function readStructure(path: string): ModelStructure {
   try {
     const status = fstatSync(descriptor);
     if (!status.isFile()) throw new OnnxError('not-found', `the model ${path} is not a file`);
-    const cursor = new Cursor(descriptor, status.size);
-    const model = new Collected();
-    const graph = new Collected();
-    const skipped: SkippedWeight[] = [];
-    let graphs = 0;
-    let initializers = 0;
-    while (cursor.at < cursor.size) {
-      const field = nextField(cursor, cursor.size);
-      if (field.number === graphField && field.lengthDelimited) {
-        graphs++;
-        initializers = readGraph(cursor, field, graph, skipped, initializers);
-      } else {
-        model.copy(cursor, field.start, field.end);
-      }
-      cursor.at = field.end;
+    try {
+      return readFields(new Cursor(descriptor, status.size));
+    } catch (error) {
+      throw explained(error, readAt(descriptor, 0, Math.min(signatureBytes, status.size)));
     }
-    // protobuf joins a message that stands in several parts; so does putting their fields one after the other.
-    if (graphs > 0) model.message(graphField, graph);
-    const bytes = new Uint8Array(model.byteLength);
-    let at = 0;
-    for (const part of model.parts) {
-      bytes.set(part, at);
-      at += part.byteLength;
-    }
-    return { bytes, skipped };
   } finally {
     closeSync(descriptor);
   }

@@ -5,6 +5,7 @@ import { dirname, resolve } from 'node:path';
 import { decode } from './convert.ts';
 import { OnnxError } from './error.ts';
 import { isExternal, readAt, readExternal } from './external-data.ts';
+import { explained } from './other-formats.ts';
 import { readStructure } from './read-structure.ts';
 import { checkDataLength, tensorByteLength, tensorsOfModel } from './tensor-data.ts';
 import type { ModelProto } from './types.ts';
@@ -31,6 +32,14 @@ export interface ReadOptions {
   readonly weights?: 'memory' | 'file';
 }
 
+function decodeModel(bytes: Uint8Array) {
+  try {
+    return decode('ModelProto', bytes);
+  } catch (error) {
+    throw explained(error, bytes);
+  }
+}
+
 /**
  * Reads a model from its bytes. `rawData` and other byte fields are views on `bytes`, so they must not be changed.
  * Throws {@link OnnxError}: `not-onnx`, `truncated`, `too-deep` or `too-large`.
@@ -39,7 +48,7 @@ export function parseModel(bytes: Uint8Array): ModelProto {
   if (bytes.byteLength === 0) throw new OnnxError('not-onnx', 'the model is empty: it has 0 bytes');
   // A Buffer's views would be Buffers; the plain types promise plain arrays.
   const plain = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const { graph, ...rest } = decode('ModelProto', plain);
+  const { graph, ...rest } = decodeModel(plain);
   if (graph === undefined) throw new OnnxError('not-onnx', 'the model has no graph');
   return { ...rest, graph };
 }
