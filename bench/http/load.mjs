@@ -1,12 +1,15 @@
-// A load generator in a process of its own: raw sockets that send one ready-made request each and wait for its reply.
-// It understands just enough HTTP to find the end of a reply, so that it takes little of the cores that it shares with
-// what it measures. Reads one JSON line of settings, writes one JSON line of results.
+// A load generator in a process of its own. Reads one JSON line of settings, writes one JSON line of results.
+//
+// Its client 'raw' sends one ready-made request on each of its sockets and waits for the reply. It understands just
+// enough HTTP to find the end of a reply, so that it takes little of the cores that it shares with what it measures.
+// Its client 'node' is node:http with a keep-alive agent, what a program in Node would use.
 import { once } from 'node:events';
+import { Agent, request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
 
 const [line] = await once(createInterface({ input: process.stdin }), 'line');
-const { url, path, headers, bodyBase64, connections, requests } = JSON.parse(line);
+const { url, path, headers, bodyBase64, connections, requests, client } = JSON.parse(line);
 const { hostname, port } = new URL(url);
 const body = Buffer.from(bodyBase64, 'base64');
 const head = [
@@ -22,7 +25,7 @@ const statuses = {};
 let begun = 0;
 
 /** One connection: a request, its reply, the next request, until all have been begun. */
-function run() {
+function runRaw() {
   return new Promise((resolve, reject) => {
     const socket = connect(Number(port), hostname);
     socket.setNoDelay(true);
@@ -57,8 +60,30 @@ function run() {
   });
 }
 
+/** The same with node:http. */
+async function runNode() {
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  const options = { method: 'POST', agent, headers: { ...headers, 'Content-Length': body.byteLength } };
+  while (begun < requests) {
+    begun++;
+    const startMs = performance.now();
+    const status = await new Promise((resolve, reject) => {
+      const sent = httpRequest(`${url}${path}`, options, (response) => {
+        response.on('data', () => undefined);
+        response.on('end', () => resolve(response.statusCode));
+        response.on('error', reject);
+      });
+      sent.on('error', reject);
+      sent.end(body);
+    });
+    latenciesMs.push(performance.now() - startMs);
+    statuses[status] = (statuses[status] ?? 0) + 1;
+  }
+  agent.destroy();
+}
+
 const startMs = performance.now();
-await Promise.all(Array.from({ length: connections }, run));
+await Promise.all(Array.from({ length: connections }, client === 'node' ? runNode : runRaw));
 const tookMs = performance.now() - startMs;
 latenciesMs.sort((a, b) => a - b);
 const quantile = (q) => latenciesMs[Math.min(latenciesMs.length - 1, Math.floor(q * latenciesMs.length))];
