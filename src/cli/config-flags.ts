@@ -6,10 +6,10 @@ import { configOptions, type ConfigInput, type ConfigOption } from '../host/inde
 export function addConfigFlags(command: Command): Command {
   command.option('--config <file>', 'read this configuration file instead of wrangler-free-config/host.json');
   for (const option of configOptions()) {
-    const [flag] = option.flags;
+    const flag = option.flags.at(-1);
     if (flag === undefined) continue;
-    // Commander takes two long names for one option, the short one first.
-    const names = [...option.flags].reverse().join(', ');
+    // Commander takes two long names for one option. It suggests only the second when one is mistyped: the one in use.
+    const names = option.flags.join(', ');
     command.addOption(new Option(`${names} <${placeholder(option)}>`, describe(option)));
   }
   return command;
@@ -20,7 +20,7 @@ export function configInputOf(command: Command): ConfigInput {
   const given = command.opts<Record<string, string | undefined>>();
   const flags: Record<string, string> = {};
   for (const option of configOptions()) {
-    const [flag] = option.flags;
+    const flag = option.flags.at(-1);
     const value = flag === undefined ? undefined : given[camelCase(flag)];
     if (value !== undefined) flags[option.path] = value;
   }

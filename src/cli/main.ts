@@ -26,6 +26,8 @@ async function buildProgram(argv: readonly string[]): Promise<Command> {
     .description('A function host for ONNX models: each answers over HTTP within its latency objective.')
     .version(packageVersion(), '-V, --version')
     .option('--debug', 'print the stack of an error')
+    // What stands behind a command belongs to the command: `--version 3` of publish is not ours.
+    .enablePositionalOptions()
     .showHelpAfterError('(turntable --help lists the commands)')
     .exitOverride();
   const words = argv.filter((word) => !word.startsWith('-'));

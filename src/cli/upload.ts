@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { text } from 'node:stream/consumers';
-import { externalFiles, readModel } from '../onnx/index.ts';
+import { externalFiles, OnnxError, readModel } from '../onnx/index.ts';
 import { authorization, connectionError, replyError, type HostAddress } from './client.ts';
 import { CliError } from './error.ts';
 
@@ -32,9 +32,18 @@ const continueWaitMs = 1000;
 /** The model and its external data. Throws {@link CliError} for a file that is not there. */
 export async function collectFiles(modelPath: string): Promise<UploadFile[]> {
   const model = await fileOf('model.onnx', modelPath);
-  const beside = externalFiles(await readModel(modelPath));
+  const beside = await namedBeside(modelPath);
   const folder = dirname(modelPath);
   return [model, ...(await Promise.all(beside.map(async (name) => await fileOf(name, join(folder, name)))))];
+}
+
+async function namedBeside(modelPath: string): Promise<string[]> {
+  try {
+    return externalFiles(await readModel(modelPath));
+  } catch (error) {
+    if (!(error instanceof OnnxError)) throw error;
+    throw new CliError(`${modelPath} cannot be published: ${error.message}`, { cause: error });
+  }
 }
 
 async function fileOf(name: string, path: string): Promise<UploadFile> {

@@ -1,0 +1,271 @@
+import { createHash } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { packageRoot } from '../../src/host/config-options.ts';
+import { serve, turntable, type ServingHost } from './command.ts';
+
+const key = 'a-key-for-the-tests';
+let dir: string;
+let host: ServingHost;
+let model: string;
+
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'turntable-cli-'));
+  const made = join(dir, 'made');
+  const sizes = ['--set', 'input=4', '--set', 'hidden=8', '--set', 'output=3'];
+  const [outcome] = await Promise.all([
+    turntable(['make', 'mlp', '--out', made, ...sizes]),
+    turntable(['make', 'mlp', '--out', join(dir, 'external'), '--external']),
+  ]);
+  if (outcome.exitCode !== 0) throw new Error(outcome.stderr);
+  model = join(made, 'model.onnx');
+  host = await serve(['--data', join(dir, 'data'), '--log-level', 'warn'], { TURNTABLE_API_KEYS: key });
+});
+
+afterAll(async () => {
+  await host.end();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+/** A client command against the host, with the key. */
+async function client(...words: string[]): ReturnType<typeof turntable> {
+  return await turntable(words, { env: { TURNTABLE_URL: host.url, TURNTABLE_API_KEY: key } });
+}
+
+describe('a running host', () => {
+  test('lists its functions as a table, or as JSON', async () => {
+    const table = await client('functions');
+    expect(table.stdout).toMatch(/^FUNCTION +VERSION +STATE +SLO +MODEL +DESCRIPTION\n/);
+    expect(table.stdout).toMatch(/^language-id +1 +ready +100 ms +\d+ KB +Names the language/m);
+    const json = await client('functions', '--json');
+    const { functions } = JSON.parse(json.stdout) as { functions: { name: string }[] };
+    expect(functions.map(({ name }) => name)).toContain('language-id');
+  });
+
+  test('answers a call whose body comes from --data, from a file or from standard input', async () => {
+    const sentence = 'Où est la bibliothèque ?';
+    const file = join(dir, 'sentence.txt');
+    writeFileSync(file, sentence);
+    const outcomes = await Promise.all([
+      client('call', 'language-id', '--data', sentence, '--verbose'),
+      client('call', 'language-id', '--file', file, '--content-type', 'text/plain'),
+      turntable(['call', 'language-id', '--url', host.url], { input: sentence }),
+    ]);
+    for (const { exitCode, stdout } of outcomes) {
+      expect(exitCode).toBe(0);
+      expect(JSON.parse(stdout)).toMatchObject({ language: 'fr' });
+    }
+    expect(outcomes[0]?.stderr).toMatch(/^cpu pool .*inference [\d.]+ ms, total [\d.]+ ms\n$/);
+  });
+
+  test('tells an unknown function in one line', async () => {
+    expect(await client('call', 'nope', '--data', '{}')).toEqual({
+      exitCode: 1,
+      stdout: '',
+      stderr: expect.stringMatching(/^turntable: [^\n]*nope[^\n]* \[HTTP 404\]\n$/) as string,
+    });
+  });
+
+  test('gets a model published, called, listed and removed', async () => {
+    const sha256 = createHash('sha256').update(readFileSync(model)).digest('hex');
+    const published = await client('publish', 'tiny', model, '--set', 'slo=250ms', '--set', 'batching.max=4');
+    expect(published).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(published.stdout).toContain('published tiny version 1 (');
+    expect(published.stdout).toContain(`sha256 ${sha256.slice(0, 12)}): ${host.url}/function/tiny`);
+    const again = await client('publish', 'tiny', model, '--set', 'slo=250ms', '--set', 'batching.max=4');
+    expect(again.stdout).toContain('tiny version 1 was published before');
+    const named = await client('publish', 'tiny', model, '--version', 'blue', '--json');
+    expect(JSON.parse(named.stdout)).toMatchObject({ name: 'tiny', version: 'blue', sha256 });
+
+    const called = await client('call', 'tiny', '--data', '{"input": [[1, 2, 3, 4]]}');
+    const { output } = JSON.parse(called.stdout) as { output: number[][] };
+    expect(output[0]).toHaveLength(3);
+
+    const listed = await client('functions');
+    expect(listed.stdout).toMatch(/^tiny +blue +ready +100 ms/m);
+    expect((await client('rm', 'tiny', '--version', 'blue')).stdout).toBe('removed tiny version blue\n');
+    expect((await client('functions')).stdout).toMatch(/^tiny +1 +ready +250 ms/m);
+    expect((await client('rm', 'tiny')).stdout).toBe('removed tiny\n');
+    expect((await client('functions')).stdout).not.toMatch(/^tiny/m);
+  });
+
+  test('gets external data that lies beside the model along with it', async () => {
+    const published = await client('publish', 'wide', join(dir, 'external', 'model.onnx'), '--set', 'slo=1s', '--json');
+    expect(published.stderr).toBe('');
+    // 33.6 MB of weights are in the other file; the model itself has a few kilobytes.
+    const reply = JSON.parse(published.stdout) as { bytes: number; slo_ms: number };
+    expect(reply.bytes).toBeGreaterThan(30e6);
+    expect(reply.slo_ms).toBe(1000);
+    await client('rm', 'wide');
+  });
+
+  test.each([
+    ['without a key', {}, 401],
+    ['with a wrong key', { TURNTABLE_API_KEY: 'not-the-key' }, 403],
+  ])('refuses a model %s', async (_name, env, status) => {
+    const outcome = await turntable(['publish', 'tiny', model, '--url', host.url], { env });
+    expect(outcome.exitCode).toBe(1);
+    expect(outcome.stderr).toMatch(/^turntable: [^\n]*\(the key is taken from TURNTABLE_API_KEY\)[^\n]*\n$/);
+    expect(outcome.stderr).toContain(`[HTTP ${status}]`);
+  });
+
+  test('tells of a bad setting, a bad model and a missing file in one line each', async () => {
+    const outcomes = await Promise.all([
+      client('publish', 'tiny', model, '--set', 'sloo=1s'),
+      client('publish', 'tiny', join(packageRoot, 'package.json')),
+      client('publish', 'tiny', join(dir, 'gone.onnx')),
+    ]);
+    const messages = outcomes.map(({ stderr }) => stderr);
+    expect(messages).toEqual([
+      expect.stringMatching(/^turntable: [^\n]*sloo[^\n]*slo[^\n]*\n$/),
+      expect.stringMatching(/^turntable: [^\n]*package\.json cannot be published: [^\n]*\n$/),
+      expect.stringMatching(/^turntable: the model [^\n]*gone\.onnx cannot be read: [^\n]*\n$/),
+    ]);
+    expect(outcomes.map(({ exitCode }) => exitCode)).toEqual([1, 1, 1]);
+  });
+
+  test('is told by the doctor from another program on the port', async () => {
+    const port = new URL(host.url).port;
+    const { stdout, exitCode } = await turntable(['doctor', '--json', '--port', port, '--data', join(dir, 'data')]);
+    const { findings } = JSON.parse(stdout) as { findings: { topic: string; status: string; found: string }[] };
+    expect(findings.find(({ topic }) => topic === 'port')).toMatchObject({
+      status: 'ok',
+      found: `127.0.0.1:${port} is taken by a running host`,
+    });
+    expect(exitCode).toBe(0);
+  });
+});
+
+describe('turntable serve', () => {
+  test('on a port that is taken says so in one line', async () => {
+    const port = new URL(host.url).port;
+    const outcome = await turntable(['serve', '--port', port, '--data', join(dir, 'other')]);
+    expect(outcome.exitCode).toBe(1);
+    expect(outcome.stderr).toContain(
+      `turntable: port ${port} on 127.0.0.1 is in use by another program; choose another with --port (0 takes a free one)\n`,
+    );
+    expect(outcome.stderr).not.toContain('    at ');
+  });
+
+  test.each([
+    [
+      ['--host', '0.0.0.0'],
+      /^turntable: listening on 0\.0\.0\.0, .* needs an API key: set TURNTABLE_API_KEYS[^\n]*\n$/,
+    ],
+    [['--drain', 'soon'], /^turntable: --drain is "soon", but must be a duration[^\n]*\n$/],
+    [['--config', 'gone.json'], /^turntable: the configuration file [^\n]*gone\.json cannot be read[^\n]*\n$/],
+  ])('with %j does not start, and says why in one line', async (words, message) => {
+    const outcome = await turntable(['serve', ...words]);
+    expect(outcome).toMatchObject({ exitCode: 1, stdout: '' });
+    expect(outcome.stderr).toMatch(message);
+  });
+
+  test.each(['SIGTERM', 'SIGINT'] as const)('drains on %s and ends with exit code 0', async (signal) => {
+    const other = await serve(['--data', join(dir, `ends-by-${signal}`), '--cpu-blank-instances', '0']);
+    const answer = await fetch(`${other.url}/v2/health/ready`);
+    expect(answer.status).toBe(200);
+    expect(await other.end(signal)).toBe(0);
+    expect(other.stderr()).toContain(`turntable: ${signal}: finishing accepted requests`);
+  });
+});
+
+describe('the command line', () => {
+  test('without words shows the commands, as --help and help do', async () => {
+    const [none, flag, word] = await Promise.all([turntable([]), turntable(['--help']), turntable(['help'])]);
+    expect(flag.stdout).toMatch(/^Usage: turntable /);
+    for (const name of ['serve', 'functions', 'call', 'publish', 'rm', 'make', 'doctor', 'version']) {
+      expect(flag.stdout).toMatch(new RegExp(`^ +${name} `, 'm'));
+    }
+    expect(none).toEqual(flag);
+    expect(word).toEqual(flag);
+    expect(flag.exitCode).toBe(0);
+  });
+
+  test.each(['serve', 'functions', 'call', 'publish', 'rm', 'make', 'doctor', 'version'])(
+    'has help for %s',
+    async (name) => {
+      const { stdout, exitCode } = await turntable(['help', name]);
+      expect(stdout).toMatch(new RegExp(`^Usage: turntable ${name} `));
+      expect(exitCode).toBe(0);
+    },
+  );
+
+  test.each<[words: string[], message: RegExp]>([
+    [['serv'], /unknown command 'serv'\n\(Did you mean serve\?\)/],
+    [['serve', '--prot', '1'], /unknown option '--prot'\n\(Did you mean --port\?\)/],
+    [['rm'], /missing required argument 'name'/],
+    [['publish', 'x', 'y', '--set', 'slo'], /--set is "slo", but must be key=value/],
+    [['publish', 'x', 'y', '--set', 'slo=1', '--set', 'slo=2'], /--set names "slo" twice/],
+    [['call', 'x', '--data', '1', '--file', 'y'], /--data and --file both give the body/],
+    [['functions', '--url', 'somewhere'], /--url is "somewhere", but must be an address such as/],
+  ])('%j is refused with exit code 2', async (words, message) => {
+    const outcome = await turntable(words);
+    expect(outcome).toMatchObject({ exitCode: 2, stdout: '' });
+    expect(outcome.stderr).toMatch(message);
+    expect(outcome.stderr).not.toContain('    at ');
+  });
+
+  test('shows the stack of an error only with --debug', async () => {
+    const words = ['functions', '--url', 'http://127.0.0.1:9'];
+    const [plain, debug] = await Promise.all([turntable(words), turntable([...words, '--debug'])]);
+    expect(plain).toMatchObject({ exitCode: 1, stdout: '' });
+    expect(plain.stderr.trimEnd().split('\n')).toHaveLength(1);
+    expect(debug.stderr).toContain('    at ');
+  });
+
+  test('tells the versions', async () => {
+    const { version } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8')) as { version: string };
+    const [text, json, flag] = await Promise.all([
+      turntable(['version']),
+      turntable(['version', '--json']),
+      turntable(['--version']),
+    ]);
+    expect(text.stdout).toMatch(
+      new RegExp(`^turntable ${version} \\(Node ${process.versions.node}, onnxruntime-node `),
+    );
+    expect(JSON.parse(json.stdout)).toMatchObject({ turntable: version, node: process.versions.node });
+    expect(flag.stdout).toBe(`${version}\n`);
+  });
+
+  test('works from any working directory', async () => {
+    const { stdout, exitCode } = await turntable(['doctor', 'language-id'], { cwd: dir });
+    expect(stdout).toContain(`language-id version 1 (folder, ${join(packageRoot, 'functions', 'language-id')})`);
+    expect(exitCode).toBe(0);
+  });
+
+  test('gives its help before a person notices the wait', async () => {
+    // The best of several: other tests share the machine. Loading every command takes three times the limit.
+    let fastestMs = Infinity;
+    for (let round = 0; round < 5; round++) {
+      const startedMs = performance.now();
+      await turntable(['--help']);
+      fastestMs = Math.min(fastestMs, performance.now() - startedMs);
+    }
+    expect(fastestMs).toBeLessThan(300);
+  });
+});
+
+describe('the doctor', () => {
+  test('finds everything here that the host needs', async () => {
+    const { stdout, exitCode } = await turntable(['doctor', '--port', '0', '--data', join(dir, 'data')]);
+    expect(stdout).toMatch(/^STATUS +WHAT +FOUND +EFFECT\n/);
+    expect(stdout).not.toMatch(/^broken/m);
+    expect(stdout).toMatch(/^ok +ONNX Runtime +\S+: cpu/m);
+    expect(stdout).toMatch(/^ok +functions .*language-id/m);
+    expect(exitCode).toBe(0);
+  });
+
+  test('ends with exit code 1 when something is broken, or the function is unknown', async () => {
+    writeFileSync(join(dir, 'file'), '');
+    const [broken, unknown] = await Promise.all([
+      turntable(['doctor', '--port', '0', '--data', join(dir, 'file', 'data')]),
+      turntable(['doctor', 'no-such', '--data', join(dir, 'data')]),
+    ]);
+    expect(broken.exitCode).toBe(1);
+    expect(broken.stdout).toMatch(/^broken +data folder /m);
+    expect(unknown.exitCode).toBe(1);
+    expect(unknown.stderr).toMatch(/^turntable: there is no function 'no-such' in /);
+  });
+});
