@@ -381,6 +381,16 @@ describe('removing', () => {
     expect((await failureOf(store.remove('echo', '2'))).code).toBe('unknown-version');
   });
 
+  test('a version whose files somebody deleted by hand can be removed', async () => {
+    await publish(store, 'echo', 'a');
+    await publish(store, 'echo', 'b');
+    rmSync(join(fixture.dataDir, 'functions', 'echo'), { recursive: true });
+    await store.remove('echo', '2');
+    await store.remove('echo', '1');
+    expect(store.names()).toEqual([]);
+    expect(blobs()).toEqual([]);
+  });
+
   test('a removed version may be published again', async () => {
     await publish(store, 'echo', 'a', { version: '1' });
     await store.remove('echo', '1');
@@ -485,12 +495,18 @@ describe('after a restart', () => {
     const fields = readFileSync(`/proc/${process.ppid}/stat`, 'utf8');
     const ticks = fields.slice(fields.lastIndexOf(')') + 2).split(' ')[19] ?? '';
     writeFileSync(lock, JSON.stringify({ pid: process.ppid, started: `${boot} ${ticks}` }));
-    await expect(fixture.again().start()).rejects.toThrow(`in use by another host (process ${process.ppid})`);
+    const refused = fixture.again();
+    await expect(refused.start()).rejects.toThrow(`in use by another host (process ${process.ppid})`);
+    await refused.close();
+    expect(existsSync(lock)).toBe(true);
     // Another process has got the number since: the lock means nothing any more.
     writeFileSync(lock, JSON.stringify({ pid: process.ppid, started: `${boot} 1` }));
     await fixture.again().start();
     writeFileSync(lock, 'rubbish');
-    await fixture.again().start();
+    const last = fixture.again();
+    await last.start();
+    await last.close();
+    expect(existsSync(lock)).toBe(false);
   });
 });
 

@@ -5,7 +5,7 @@ import { HostError } from '../errors.ts';
 import type { FunctionVersion, Publication, RegistryChange } from '../types.ts';
 import { BlobStore } from './blobs.ts';
 import { DataFolder } from './data-folder.ts';
-import { diskError, namesIn, removeTree, syncFolder, writeFileDurably } from './disk.ts';
+import { diskError, hasCode, namesIn, removeTree, syncFolder, writeFileDurably } from './disk.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { FunctionTable } from './function-table.ts';
 import { removeOtherHandlers } from './handlers.ts';
@@ -172,8 +172,11 @@ class Store implements DiskModelStore {
   }
 
   async close(): Promise<void> {
-    if (this.#takenIn === undefined) return;
-    await this.#takenIn;
+    try {
+      await this.#ready();
+    } catch {
+      return; // It never came to hold the data folder, or is not certain to.
+    }
     await this.#data.close();
   }
 
@@ -452,9 +455,15 @@ class Store implements DiskModelStore {
   /** One rename takes a folder away, then its files are deleted; a kill in between leaves them to the next start. */
   async #discard(folder: string, onGone?: () => void): Promise<void> {
     const trash = this.#data.stagingPath();
-    await rename(folder, trash);
+    try {
+      await rename(folder, trash);
+    } catch (error) {
+      if (!hasCode(error, 'ENOENT')) throw error; // Deleted by hand: then it only remains to forget it.
+    }
     onGone?.();
-    await syncFolder(dirname(folder));
+    await syncFolder(dirname(folder)).catch((error: unknown) => {
+      if (!hasCode(error, 'ENOENT')) throw error;
+    });
     await removeTree(trash);
   }
 }
