@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import type { Benchmark, BenchmarkOptions, BenchmarkResult, BenchmarkTable } from './benchmark.ts';
 import { median, projectRoot, Servers } from './servers.ts';
 
 interface Load {
@@ -68,28 +68,6 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
 
   const share = median(throughput.map((pair) => pair.host.perSecond / pair.bare.perSecond));
   const p50Ratio = median(latency.map((pair) => pair.host.p50Ms / pair.bare.p50Ms));
-  const row = (name: string, pairs: readonly Load[]): string[] => [
-    name,
-    median(pairs.map((pair) => pair.perSecond)).toFixed(0),
-    median(pairs.map((pair) => pair.p50Ms)).toFixed(3),
-    median(pairs.map((pair) => pair.p99Ms)).toFixed(3),
-  ];
-  const columns = [
-    { title: 'SERVER' },
-    { title: 'REQUESTS/S', align: 'right' as const },
-    { title: 'P50 MS', align: 'right' as const },
-    { title: 'P99 MS', align: 'right' as const },
-  ];
-  const sides = (pairs: readonly Pair[]): string[][] => [
-    row(
-      bare.name,
-      pairs.map((pair) => pair.bare),
-    ),
-    row(
-      host.name,
-      pairs.map((pair) => pair.host),
-    ),
-  ];
   return {
     settings: {
       rounds,
@@ -99,18 +77,16 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
       bodyBytes: requestBody().length,
     },
     tables: [
-      { title: `${connections} connections`, provenance: { kind: 'measured' }, columns, rows: sides(throughput) },
+      { title: `${connections} connections`, provenance: { kind: 'measured' }, ...comparison(throughput) },
       {
         title: 'one sequential client, node:http with keep-alive',
         provenance: { kind: 'measured' },
-        columns,
-        rows: sides(latency),
+        ...comparison(latency),
       },
       {
         title: 'one sequential client, a raw socket',
         provenance: { kind: 'measured' },
-        columns,
-        rows: sides(rawLatency),
+        ...comparison(rawLatency),
       },
     ],
     figures: {
@@ -142,6 +118,29 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
       'the model does nothing (Identity), so this is the cost of the way to it and back; each figure is the median over the rounds, in which the two servers take turns',
     ],
   };
+}
+
+const columns = [
+  { title: 'SERVER' },
+  { title: 'REQUESTS/S', align: 'right' as const },
+  { title: 'P50 MS', align: 'right' as const },
+  { title: 'P99 MS', align: 'right' as const },
+];
+
+function medianRow(name: string, loads: readonly Load[]): string[] {
+  return [
+    name,
+    median(loads.map((one) => one.perSecond)).toFixed(0),
+    median(loads.map((one) => one.p50Ms)).toFixed(3),
+    median(loads.map((one) => one.p99Ms)).toFixed(3),
+  ];
+}
+
+/** The two servers side by side, each figure the median over the rounds. */
+function comparison(pairs: readonly Pair[]): Pick<BenchmarkTable, 'columns' | 'rows'> {
+  const bare = pairs.map((pair) => pair.bare);
+  const host = pairs.map((pair) => pair.host);
+  return { columns, rows: [medianRow('bare node:http', bare), medianRow('turntable', host)] };
 }
 
 /** y = x, FP32 [batch, 1024]. */
