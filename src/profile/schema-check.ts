@@ -1,0 +1,109 @@
+/** Checks JSON against a shipped schema, with one sentence that names the field instead of a list of violations. */
+import { readFileSync } from 'node:fs';
+import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
+import { ProfileError } from './profile-error.ts';
+
+interface FieldSchema {
+  readonly type?: string | readonly string[];
+  readonly const?: unknown;
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly exclusiveMinimum?: number;
+  readonly minItems?: number;
+  readonly maxItems?: number;
+  readonly minLength?: number;
+  readonly properties?: Readonly<Record<string, FieldSchema>>;
+}
+
+/**
+ * Makes a check out of `wrangler-free-config/profiles/<name>.schema.json`: it throws {@link ProfileError} for whatever
+ * does not fit. The schema is read when the check is first used: whoever imports only the planners reads no file.
+ */
+export function profileCheck(name: string, what: string): (json: unknown) => void {
+  let validate: ValidateFunction | undefined;
+  return (json) => {
+    validate ??= compile(name);
+    if (!validate(json)) throw new ProfileError(sentenceFor(validate.errors?.[0], what));
+  };
+}
+
+function compile(name: string): ValidateFunction {
+  // The same relative path from src/ and from dist/.
+  const url = new URL(`../../wrangler-free-config/profiles/${name}.schema.json`, import.meta.url);
+  const schema = JSON.parse(readFileSync(url, 'utf8')) as object;
+  // Not allErrors: a graph of thousands of operators that all lack a field would make as many errors.
+  return new Ajv({ verbose: true, allowUnionTypes: true }).compile(schema);
+}
+
+function sentenceFor(error: ErrorObject | undefined, what: string): string {
+  if (error === undefined) return `the ${what} does not fit its schema`;
+  const path = fieldPath(error.instancePath);
+  const params = error.params as Readonly<Record<string, unknown>>;
+  const field = error.parentSchema as FieldSchema;
+  switch (error.keyword) {
+    case 'required':
+      return `the ${what} has no field '${joined(path, String(params['missingProperty']))}'`;
+    case 'additionalProperties': {
+      const known = Object.keys(field.properties ?? {}).join(', ');
+      const unknown = joined(path, String(params['additionalProperty']));
+      return `the ${what} has an unknown field '${unknown}' (known there: ${known})`;
+    }
+    default: {
+      const subject = path === '' ? `the ${what}` : `field '${path}' of the ${what}`;
+      return `${subject} is ${shown(error.data)}, but must be ${allowed(field)}`;
+    }
+  }
+}
+
+/** `/nodes/3/cpu/0` as `nodes[3].cpu[0]`. */
+function fieldPath(pointer: string): string {
+  return pointer
+    .split('/')
+    .slice(1)
+    .reduce((path, part) => (/^\d+$/.test(part) ? `${path}[${part}]` : joined(path, part)), '');
+}
+
+function joined(path: string, field: string): string {
+  return path === '' ? field : `${path}.${field}`;
+}
+
+/** A value as an error shows it: JSON, shortened. */
+export function shown(value: unknown): string {
+  if (Array.isArray(value)) return `a list of ${value.length}`;
+  const json = JSON.stringify(value) ?? String(value);
+  return json.length > 60 ? `${json.slice(0, 57)}...` : json;
+}
+
+function allowed(field: FieldSchema): string {
+  if (field.const !== undefined) return JSON.stringify(field.const);
+  const types = typeof field.type === 'string' ? [field.type] : (field.type ?? []);
+  return types.map((type) => typeText(type, field)).join(' or ');
+}
+
+function typeText(type: string, field: FieldSchema): string {
+  switch (type) {
+    case 'number':
+    case 'integer':
+      return `${type === 'integer' ? 'a whole number' : 'a number'}${rangeText(field)}`;
+    case 'array': {
+      const { minItems = 0, maxItems } = field;
+      if (maxItems === undefined) return minItems === 0 ? 'a list' : `a list of ${minItems} or more`;
+      return minItems === maxItems ? `a list of ${minItems}` : `a list of ${minItems} to ${maxItems}`;
+    }
+    case 'object': {
+      const names = Object.keys(field.properties ?? {}).filter((name) => !name.startsWith('$'));
+      return `an object with ${names.join(', ')}`;
+    }
+    case 'string':
+      return (field.minLength ?? 0) > 0 ? 'text that is not empty' : 'text';
+    default:
+      return type;
+  }
+}
+
+function rangeText({ minimum, maximum, exclusiveMinimum }: FieldSchema): string {
+  if (exclusiveMinimum !== undefined) return ` above ${exclusiveMinimum}`;
+  if (minimum !== undefined && maximum !== undefined) return ` from ${minimum} to ${maximum}`;
+  if (minimum !== undefined) return ` of ${minimum} or more`;
+  return '';
+}
