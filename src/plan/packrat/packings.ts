@@ -1,0 +1,119 @@
+/** Which (threads, batch) can be filled exactly by instances: the feasibility half of the knapsack. */
+import { bitsetWords, hasBit, orShifted, setBit } from './bitset.ts';
+import type { Item } from './items.ts';
+
+/** The box that instances are packed into. */
+export interface Box {
+  /** Threads of each socket, one after the other: no instance crosses from one to the next. */
+  readonly sockets: readonly number[];
+  readonly batch: number;
+  /** Whether threads may stay without an instance. */
+  readonly idleThreads: boolean;
+}
+
+/** The threads of a machine as positions 0..T on a line, cut by sockets. */
+interface Positions {
+  readonly count: number;
+  /** First position of the socket that thread p - 1, the last one before position p, belongs to. */
+  readonly socketStart: Int32Array;
+}
+
+function positionsOf(sockets: readonly number[]): Positions {
+  const threads = sockets.reduce((sum, size) => sum + size, 0);
+  const socketStart = new Int32Array(threads + 1);
+  let start = 0;
+  for (const size of sockets) {
+    socketStart.fill(start, start + 1, start + size + 1);
+    start += size;
+  }
+  return { count: threads + 1, socketStart };
+}
+
+/**
+ * Whether instances out of `items`, any number of each, fill the box. Bits stand for batch sizes, so that an instance
+ * costs T x B / 32 steps: this is asked for every step of a bisection.
+ */
+export function fills(items: readonly Item[], { sockets, batch, idleThreads }: Box): boolean {
+  const { count, socketStart } = positionsOf(sockets);
+  // reach[p]: the batch sizes that instances on the threads before position p can make up together.
+  const reach = Array.from({ length: count }, () => new Uint32Array(bitsetWords(batch)));
+  const [first] = reach;
+  if (first !== undefined) setBit(first, 0);
+  for (let position = 1; position < count; position++) {
+    const here = reach[position] as Uint32Array;
+    if (idleThreads) orShifted(here, reach[position - 1] as Uint32Array, 0);
+    for (const item of items) {
+      const from = position - item.threads;
+      if (from >= (socketStart[position] ?? 0)) orShifted(here, reach[from] as Uint32Array, item.batch);
+    }
+  }
+  return hasBit(reach[count - 1] as Uint32Array, batch);
+}
+
+/** No set of instances makes this up. */
+const never = 0xffff;
+
+/**
+ * The fewest instances out of `items` that fill the box, in order of their threads; undefined when none do. Of equally
+ * few, alike ones are preferred.
+ */
+export function fewestInstances(items: readonly Item[], { sockets, batch, idleThreads }: Box): Item[] | undefined {
+  const { count, socketStart } = positionsOf(sockets);
+  // fewest[p][b]: the fewest instances on the threads before position p that make up b.
+  const fewest = Array.from({ length: count }, () => new Uint16Array(batch + 1).fill(never));
+  (fewest[0] as Uint16Array)[0] = 0;
+  for (let position = 1; position < count; position++) {
+    const here = fewest[position] as Uint16Array;
+    if (idleThreads) here.set(fewest[position - 1] as Uint16Array);
+    for (const { threads, batch: itemBatch } of items) {
+      const from = position - threads;
+      if (from < (socketStart[position] ?? 0)) continue;
+      const before = fewest[from] as Uint16Array;
+      for (let size = itemBatch; size <= batch; size++) {
+        const instances = (before[size - itemBatch] as number) + 1;
+        if (instances < (here[size] as number)) here[size] = instances;
+      }
+    }
+  }
+  return walkBack(items, fewest, batch, socketStart);
+}
+
+/** Takes one instance after the other away from the full box, so that the count for the rest falls by one each time. */
+function walkBack(
+  items: readonly Item[],
+  fewest: readonly Uint16Array[],
+  batch: number,
+  socketStart: Int32Array,
+): Item[] | undefined {
+  const chosen: Item[] = [];
+  let position = fewest.length - 1;
+  let rest = batch;
+  if (fewest[position]?.[rest] === never) return undefined;
+  for (let left = fewest[position]?.[rest] ?? 0; left > 0;) {
+    const [here, size, depth] = [position, rest, left];
+    const fits = (item: Item): boolean => {
+      const from = here - item.threads;
+      return from >= (socketStart[here] ?? 0) && fewest[from]?.[size - item.batch] === depth - 1;
+    };
+    const last = chosen.at(-1);
+    const item = last !== undefined && fits(last) ? last : mostEven(items.filter(fits), size / depth, here / depth);
+    if (item === undefined) {
+      position--; // An idle thread.
+      continue;
+    }
+    chosen.push(item);
+    position -= item.threads;
+    rest -= item.batch;
+    left--;
+  }
+  return chosen.reverse();
+}
+
+/** The item nearest to an even share of the batch, then of the threads. */
+function mostEven(items: readonly Item[], batch: number, threads: number): Item | undefined {
+  return items.toSorted(
+    (a, b) =>
+      Math.abs(a.batch - batch) - Math.abs(b.batch - batch) ||
+      Math.abs(a.threads - threads) - Math.abs(b.threads - threads),
+  )[0];
+}

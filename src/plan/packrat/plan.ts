@@ -1,0 +1,126 @@
+import type { PoolProfile } from '../../profile/index.ts';
+import { itemsOf, itemsWithin, type Item } from './items.ts';
+import { fewestInstances, fills, type Box } from './packings.ts';
+
+export interface PackratOptions {
+  /** T: threads of the pool. */
+  readonly threads: number;
+  /** B: items of one batch over all instances. */
+  readonly batch: number;
+  /**
+   * True (default): some threads may stay idle (Packrat, Equation 2: sum t <= T). False: all T are used (what the paper's
+   * recurrence computes); idle threads have been seen to make the batch up to 1.7 times as fast, mostly at odd T.
+   */
+  readonly idleThreads?: boolean;
+  /** Threads of each socket, adding up to T: no instance gets threads of two (3.4). Default: one socket. */
+  readonly sockets?: readonly number[];
+  /**
+   * Instances at work together slow each other down by this factor, 1 or more (appendix A: clock and memory). It scales
+   * the latency and cannot change the choice. Default 1.
+   */
+  readonly interference?: number;
+}
+
+/** i instances of t threads, each taking b items of the batch: the paper's <i, t, b>. */
+export interface InstanceGroup {
+  readonly instances: number;
+  readonly threads: number;
+  readonly batch: number;
+  /** Milliseconds that such an instance takes, with interference. */
+  readonly latencyMs: number;
+}
+
+export type PackratPlan =
+  | {
+      readonly state: 'planned';
+      readonly batch: number;
+      /** Milliseconds of the batch: the slowest instance, with interference. */
+      readonly latencyMs: number;
+      /** Largest batch first. */
+      readonly groups: readonly InstanceGroup[];
+      /** Threads without an instance. */
+      readonly threadsIdle: number;
+    }
+  /** No set of profiled instances adds up to the batch on these threads. */
+  | { readonly state: 'infeasible'; readonly batch: number };
+
+/**
+ * The instances that finish a batch first (Packrat, 3.3): minimises the latency of the slowest (Equation 1) with batch
+ * sizes that add up to B on at most T threads (Equation 2). Of equally fast plans the one with fewest instances.
+ *
+ * The slowest instance's latency is one of the profile's, so it is found by bisection over those: the least for which the
+ * instances that are no slower fill T x B. For T = 64, B = 1024 and batches by powers of two this takes milliseconds.
+ *
+ * Throws RangeError for options out of range.
+ */
+export function planPackrat(profile: PoolProfile, options: PackratOptions): PackratPlan {
+  const { threads, batch, idleThreads = true, sockets = [threads], interference = 1 } = options;
+  checkOptions(threads, batch, sockets, interference);
+  const box: Box = { sockets, batch, idleThreads };
+  const items = itemsOf(profile, Math.max(...sockets), batch);
+  const limitMs = leastLimitMs(items, box);
+  if (limitMs === undefined) return { state: 'infeasible', batch };
+  const chosen = fewestInstances(itemsWithin(items, limitMs, idleThreads), box) ?? [];
+  const busy = chosen.reduce((sum, item) => sum + item.threads, 0);
+  return {
+    state: 'planned',
+    batch,
+    latencyMs: Math.max(...chosen.map(({ latencyMs }) => latencyMs)) * interference,
+    groups: grouped(chosen, interference),
+    threadsIdle: threads - busy,
+  };
+}
+
+/**
+ * The threads of a pool on a machine whose sockets have `threadsPerSocket`: sockets are filled one after the other, so 24
+ * threads on sockets of 16 are [16, 8].
+ */
+export function fillSockets(threads: number, threadsPerSocket: number): number[] {
+  const sockets: number[] = [];
+  for (let left = threads; left > 0; left -= threadsPerSocket) sockets.push(Math.min(left, threadsPerSocket));
+  return sockets;
+}
+
+function leastLimitMs(items: readonly Item[], box: Box): number | undefined {
+  const limits = [...new Set(items.map(({ latencyMs }) => latencyMs))].sort((a, b) => a - b);
+  let low = 0;
+  let high = limits.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (fills(itemsWithin(items, limits[middle] ?? Infinity, box.idleThreads), box)) high = middle;
+    else low = middle + 1;
+  }
+  return limits[low];
+}
+
+function grouped(items: readonly Item[], interference: number): InstanceGroup[] {
+  const groups = new Map<Item, number>();
+  for (const item of items) groups.set(item, (groups.get(item) ?? 0) + 1);
+  return [...groups]
+    .map(([{ threads, batch, latencyMs }, instances]) => ({
+      instances,
+      threads,
+      batch,
+      latencyMs: latencyMs * interference,
+    }))
+    .sort((a, b) => b.batch - a.batch || b.threads - a.threads);
+}
+
+function checkOptions(threads: number, batch: number, sockets: readonly number[], interference: number): void {
+  mustBeCount('threads', threads);
+  mustBeCount('batch', batch);
+  for (const size of sockets) mustBeCount('threads of a socket', size);
+  const inSockets = sockets.reduce((sum, size) => sum + size, 0);
+  if (inSockets !== threads) {
+    throw new RangeError(`the sockets have ${inSockets} threads together, but the pool has ${threads}`);
+  }
+  if (!(interference >= 1) || !Number.isFinite(interference)) {
+    throw new RangeError(`interference is ${interference}, but must be a factor of 1 or more`);
+  }
+}
+
+function mustBeCount(name: string, value: number): void {
+  if (!Number.isInteger(value) || value < 1) {
+    throw new RangeError(`${name} is ${value}, but must be a whole number of 1 or more`);
+  }
+}
