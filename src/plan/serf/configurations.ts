@@ -1,0 +1,136 @@
+import type { ServiceConfiguration, ServiceProfile } from '../../profile/index.ts';
+import { capacityPerSecond, predictService, type ServicePrediction } from './predict.ts';
+
+export interface SerfOptions {
+  /**
+   * Machines of the cluster. They are divided into serving units of as many machines as a configuration takes for one
+   * request, and the load is shared equally (SERF, IV-C). Default: one unit of every configuration, whatever its size.
+   */
+  readonly machines?: number;
+}
+
+/** What one configuration does under one load. */
+export interface ConfigurationPrediction {
+  readonly configuration: ServiceConfiguration;
+  /** Serving units that share the load; 0 when the machines are too few for one. */
+  readonly units: number;
+  readonly prediction: ServicePrediction;
+}
+
+/** One line of the configuration reference table (SERF, IV-D). */
+export interface LoadLevel {
+  readonly ratePerSecond: number;
+  /** The configuration of the lowest latency; undefined when every one of them is overloaded. */
+  readonly best: ConfigurationPrediction | undefined;
+  /** All of them, in the order of the profile. */
+  readonly all: readonly ConfigurationPrediction[];
+}
+
+/**
+ * The best configuration for each load: inter-node, intra-node and service parallelism together (SERF, IV-D). Of equally
+ * fast ones the one that takes fewest threads.
+ *
+ * @param ratesPerSecond requests per second that arrive at the whole cluster
+ */
+export function serfTable(
+  profile: ServiceProfile,
+  ratesPerSecond: readonly number[],
+  { machines }: SerfOptions = {},
+): LoadLevel[] {
+  return ratesPerSecond.map((ratePerSecond) => {
+    const all = profile.configurations.map((configuration) =>
+      predictConfiguration(configuration, ratePerSecond, unitsOf(configuration, machines)),
+    );
+    return { ratePerSecond, best: fastest(all), all };
+  });
+}
+
+/**
+ * Load levels for a table when none are asked for: `count` of them, evenly from low load to 95% of what the configuration
+ * of the highest capacity can take.
+ */
+export function evenLoadLevels(profile: ServiceProfile, count: number, { machines }: SerfOptions = {}): number[] {
+  const most = Math.max(
+    ...profile.configurations.map(
+      (configuration) => capacityPerSecond(configuration.serviceTime) * unitsOf(configuration, machines),
+    ),
+  );
+  return Array.from({ length: count }, (_, index) => Number((((index + 1) / count) * 0.95 * most).toPrecision(4)));
+}
+
+export interface LeastResourcesOptions {
+  /** Requests per second that arrive at the whole cluster. */
+  readonly ratePerSecond: number;
+  /** Mean latency that must not be exceeded, in milliseconds. */
+  readonly sloMs: number;
+  /** Machines that there are. */
+  readonly machines: number;
+}
+
+export interface ResourceChoice extends ConfigurationPrediction {
+  /** Machines that it takes: units times nodes. */
+  readonly machines: number;
+  /** Threads over all those machines that work when every unit is full. */
+  readonly threads: number;
+}
+
+/**
+ * The least resources that meet an SLO (SERF, IV-E): fewest machines, among those fewest threads, among those the lowest
+ * latency. Undefined when not even all machines do.
+ */
+export function leastResources(profile: ServiceProfile, options: LeastResourcesOptions): ResourceChoice | undefined {
+  const { ratePerSecond, sloMs, machines } = options;
+  let best: ResourceChoice | undefined;
+  for (const configuration of profile.configurations) {
+    const { concurrency, threads, nodes = 1 } = configuration;
+    for (let units = 1; units * nodes <= Math.min(machines, best?.machines ?? machines); units++) {
+      const candidate = predictConfiguration(configuration, ratePerSecond, units);
+      if (candidate.prediction.state === 'overloaded' || candidate.prediction.latencyMs > sloMs) continue;
+      const choice = { ...candidate, machines: units * nodes, threads: units * nodes * concurrency * threads };
+      if (best === undefined || compareChoices(choice, best) < 0) best = choice;
+      break; // More units of the same configuration take more and are not needed.
+    }
+  }
+  return best;
+}
+
+function compareChoices(a: ResourceChoice, b: ResourceChoice): number {
+  return a.machines - b.machines || a.threads - b.threads || latencyOf(a) - latencyOf(b);
+}
+
+function unitsOf({ nodes = 1 }: ServiceConfiguration, machines: number | undefined): number {
+  return machines === undefined ? 1 : Math.floor(machines / nodes);
+}
+
+function predictConfiguration(
+  configuration: ServiceConfiguration,
+  ratePerSecond: number,
+  units: number,
+): ConfigurationPrediction {
+  const prediction: ServicePrediction =
+    units === 0
+      ? { state: 'overloaded', utilisation: Infinity }
+      : predictService(configuration.serviceTime, ratePerSecond / units);
+  return { configuration, units, prediction };
+}
+
+function fastest(all: readonly ConfigurationPrediction[]): ConfigurationPrediction | undefined {
+  let best: ConfigurationPrediction | undefined;
+  for (const candidate of all) {
+    if (candidate.prediction.state === 'overloaded') continue;
+    if (best === undefined || compareSpeed(candidate, best) < 0) best = candidate;
+  }
+  return best;
+}
+
+function compareSpeed(a: ConfigurationPrediction, b: ConfigurationPrediction): number {
+  return latencyOf(a) - latencyOf(b) || threadsOf(a) - threadsOf(b);
+}
+
+function latencyOf({ prediction }: ConfigurationPrediction): number {
+  return prediction.state === 'stable' ? prediction.latencyMs : Infinity;
+}
+
+function threadsOf({ configuration: { concurrency, threads, nodes = 1 }, units }: ConfigurationPrediction): number {
+  return concurrency * threads * nodes * units;
+}

@@ -1,0 +1,250 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import cases from '../../../test/reference/serf.json' with { type: 'json' };
+import kinds from '../../../test/reference/serf-simulated-kinds.json' with { type: 'json' };
+import type { ServiceProfile } from '../../profile/index.ts';
+import {
+  capacityPerSecond,
+  evenLoadLevels,
+  leastResources,
+  predictService,
+  serfTable,
+  simulateService,
+  type ServicePrediction,
+} from './index.ts';
+
+function mustBeStable(prediction: ServicePrediction): Extract<ServicePrediction, { state: 'stable' }> {
+  if (prediction.state !== 'stable') throw new Error(`overloaded at ${prediction.utilisation}`);
+  return prediction;
+}
+
+const relative = (ours: number, theirs: number): number => Math.abs(ours / theirs - 1);
+
+describe('Equation 12 on the reference values', () => {
+  test.each(cases)('$kind at $rate per second', (reference) => {
+    const prediction = mustBeStable(
+      predictService(
+        reference.serviceRate.map((perSecond) => 1000 / perSecond),
+        reference.rate,
+      ),
+    );
+    for (const [ours, theirs] of [
+      [prediction.latencyMs, reference.latencySeconds],
+      [prediction.serviceMs, reference.serviceSeconds],
+      [prediction.waitMs, reference.waitSeconds],
+    ] as const) {
+      // 1e-6 of the value, and what is lost where the reference is printed with six decimals of a second.
+      expect(Math.abs(ours / 1000 - theirs)).toBeLessThanOrEqual(theirs * 1e-6 + 5.01e-7);
+    }
+    expect(prediction.idleProbability).toBeCloseTo(reference.idleProbability, 5.9);
+  });
+
+  test.each(kinds)('$kind at $ratePerSecond per second, to the hundredth of a millisecond', (kind) => {
+    const prediction = mustBeStable(predictService(kind.serviceTimeMs, kind.ratePerSecond));
+    expect(relative(prediction.latencyMs, kind.latencyMs)).toBeLessThan(1e-4);
+    expect(relative(prediction.waitMs, kind.waitMs)).toBeLessThan(2e-4);
+    expect(relative(prediction.serviceMs, kind.serviceMs)).toBeLessThan(1e-4);
+  });
+
+  test('one server is M/D/1', () => {
+    const { latencyMs, waitMs } = mustBeStable(predictService([1000 / 3], 1.8));
+    expect(waitMs).toBeCloseTo(250, 9);
+    expect(latencyMs).toBeCloseTo(1750 / 3, 9);
+  });
+});
+
+/** Service times that grow with each running request. */
+const growingService = fc
+  .array(fc.double({ min: 0, max: 1, noNaN: true }), { minLength: 0, maxLength: 15 })
+  .map((steps) => {
+    const serviceTimeMs = [100];
+    for (const step of steps) serviceTimeMs.push((serviceTimeMs.at(-1) ?? 0) * (1 + step));
+    return serviceTimeMs;
+  });
+
+describe('properties of the prediction', () => {
+  test('the mean service time is the mean number of running requests over the rate (Little)', () => {
+    fc.assert(
+      fc.property(growingService, fc.double({ min: 0.01, max: 0.99, noNaN: true }), (serviceTimeMs, load) => {
+        const rate = load * capacityPerSecond(serviceTimeMs);
+        const { serviceMs, idleProbability } = mustBeStable(predictService(serviceTimeMs, rate));
+        // The chain's own balance: p_n by Equation 1, and running = min(n, c).
+        const c = serviceTimeMs.length;
+        let state = idleProbability;
+        let running = 0;
+        let below = 0;
+        for (let n = 0; n < c; n++) {
+          running += n * state;
+          below += state;
+          state *= ((rate / 1000) * (serviceTimeMs[n] ?? 0)) / (n + 1);
+        }
+        running += c * (1 - below);
+        expect(relative(serviceMs, (running / rate) * 1000)).toBeLessThan(1e-6);
+      }),
+    );
+  });
+
+  test('more load never means less latency where requests slow each other down', () => {
+    fc.assert(
+      fc.property(growingService, (serviceTimeMs) => {
+        const capacity = capacityPerSecond(serviceTimeMs);
+        const latencies = [0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99].map(
+          (load) => mustBeStable(predictService(serviceTimeMs, load * capacity)).latencyMs,
+        );
+        expect(latencies).toEqual(latencies.toSorted((a, b) => a - b));
+        expect(latencies[0]).toBe(serviceTimeMs[0]);
+      }),
+    );
+  });
+
+  test('load at or beyond capacity is no number', () => {
+    expect(predictService([500, 500], 4)).toEqual({ state: 'overloaded', utilisation: 1 });
+    expect(predictService([500, 500], 10)).toEqual({ state: 'overloaded', utilisation: 2.5 });
+    expect(predictService([100, 400], 5)).toEqual({ state: 'overloaded', utilisation: 1 });
+    expect(predictService([500, 500], 3.999999)).toMatchObject({ state: 'stable' });
+  });
+
+  test('a thousand servers do not overflow', () => {
+    const { latencyMs, waitMs } = mustBeStable(
+      predictService(
+        Array.from({ length: 1000 }, () => 1000),
+        900,
+      ),
+    );
+    expect(latencyMs).toBeCloseTo(1000, 0);
+    expect(waitMs).toBeGreaterThan(0);
+  });
+
+  test('nonsense is refused', () => {
+    expect(() => predictService([], 1)).toThrow('no service time');
+    expect(() => predictService([10, -1], 1)).toThrow('with 2 running is -1');
+    expect(() => predictService([10], -1)).toThrow('the rate is -1');
+    expect(() => predictService([10], Number.NaN)).toThrow('the rate is NaN');
+  });
+});
+
+describe('the formula against the queue itself, event by event', () => {
+  const smooth = [
+    ...kinds,
+    ...cases
+      .filter(({ kind }) => !/late knee|thrash/.test(kind))
+      .map(({ kind, serviceRate, rate }) => ({
+        kind,
+        serviceTimeMs: serviceRate.map((perSecond) => 1000 / perSecond),
+        ratePerSecond: rate,
+      })),
+  ];
+
+  test.each(smooth)('$kind at $ratePerSecond per second is within 4%', ({ serviceTimeMs, ratePerSecond }) => {
+    const { latencyMs } = mustBeStable(predictService(serviceTimeMs, ratePerSecond));
+    for (const interference of ['start', 'fluid'] as const) {
+      const simulated = simulateService({ serviceTimeMs, ratePerSecond, interference, requests: 120_000, seed: 7 });
+      expect(relative(latencyMs, simulated.latencyMs)).toBeLessThan(0.04);
+      expect(simulated.latencyMsP99).toBeGreaterThan(simulated.latencyMs * 0.99);
+    }
+  });
+
+  test('the simulation has the latencies of the reference simulation, the ones the formula misses too', () => {
+    for (const { serviceRate, rate, simulatedStartSeconds, simulatedFluidSeconds } of cases) {
+      const options = {
+        serviceTimeMs: serviceRate.map((perSecond) => 1000 / perSecond),
+        ratePerSecond: rate,
+        requests: 100_000,
+        seed: 11,
+      };
+      const start = simulateService({ ...options, interference: 'start' });
+      const fluid = simulateService({ ...options, interference: 'fluid' });
+      expect(relative(start.latencyMs, simulatedStartSeconds * 1000)).toBeLessThan(0.025);
+      expect(relative(fluid.latencyMs, simulatedFluidSeconds * 1000)).toBeLessThan(0.025);
+    }
+  });
+
+  test('a seed gives the same simulation again', () => {
+    const options = { serviceTimeMs: [10, 12], ratePerSecond: 100, interference: 'fluid', requests: 2000 } as const;
+    expect(simulateService({ ...options, seed: 1 })).toEqual(simulateService({ ...options, seed: 1 }));
+    expect(simulateService({ ...options, seed: 1 })).not.toEqual(simulateService({ ...options, seed: 2 }));
+  });
+});
+
+/** One request on 8 threads, or four of them side by side that slow each other down, or one on two machines. */
+const profile: ServiceProfile = {
+  unit: 'ms',
+  configurations: [
+    { concurrency: 1, threads: 8, nodes: 1, serviceTime: [100] },
+    { concurrency: 4, threads: 2, serviceTime: [250, 260, 280, 300] },
+    { concurrency: 1, threads: 8, nodes: 2, serviceTime: [60] },
+  ],
+};
+
+describe('the table of best configurations', () => {
+  test('changes with the load', () => {
+    const single: ServiceProfile = { unit: 'ms', configurations: profile.configurations.slice(0, 2) };
+    const bests = serfTable(single, [1, 7, 9.5, 12, 14]).map(({ best }) => best?.configuration.concurrency);
+    expect(bests).toEqual([1, 1, 4, 4, undefined]);
+  });
+
+  test('has every configuration, the overloaded ones as such', () => {
+    const [level] = serfTable(profile, [12]);
+    expect(level?.all.map(({ prediction }) => prediction.state)).toEqual(['overloaded', 'stable', 'stable']);
+    expect(level?.best?.configuration.nodes).toBe(2);
+  });
+
+  test('divides a cluster into serving units', () => {
+    const [level] = serfTable(profile, [9], { machines: 2 });
+    expect(level?.all.map(({ units }) => units)).toEqual([2, 2, 1]);
+    const alone = predictService([100], 4.5);
+    expect(level?.all[0]?.prediction).toEqual(alone);
+    const [tooFew] = serfTable(profile, [1], { machines: 1 });
+    expect(tooFew?.all[2]).toMatchObject({ units: 0, prediction: { state: 'overloaded' } });
+  });
+
+  test('of equally fast configurations takes the one of fewest threads', () => {
+    const equal: ServiceProfile = {
+      unit: 'ms',
+      configurations: [
+        { concurrency: 1, threads: 8, serviceTime: [100] },
+        { concurrency: 1, threads: 4, serviceTime: [100] },
+      ],
+    };
+    expect(serfTable(equal, [1])[0]?.best?.configuration.threads).toBe(4);
+  });
+
+  test('has load levels of its own when none are asked for', () => {
+    const levels = evenLoadLevels(profile, 10);
+    expect(levels).toHaveLength(10);
+    expect(levels.at(-1)).toBeCloseTo(0.95 * (1000 / 60), 2);
+    expect(serfTable(profile, levels).every(({ best }) => best !== undefined)).toBe(true);
+  });
+});
+
+describe('least resources for an SLO', () => {
+  test('are found with as few machines as possible', () => {
+    const choice = leastResources(profile, { ratePerSecond: 8, sloMs: 301, machines: 10 });
+    expect(choice).toMatchObject({ machines: 1, threads: 8 });
+    const faster = leastResources(profile, { ratePerSecond: 8, sloMs: 90, machines: 10 });
+    expect(faster).toMatchObject({ machines: 2, threads: 16, configuration: { nodes: 2 } });
+  });
+
+  test('do not exist where not even all machines are enough', () => {
+    expect(leastResources(profile, { ratePerSecond: 1, sloMs: 50, machines: 10 })).toBeUndefined();
+    expect(leastResources(profile, { ratePerSecond: 1000, sloMs: 1000, machines: 10 })).toBeUndefined();
+  });
+
+  test('meet the SLO, and one machine less does not', () => {
+    fc.assert(
+      fc.property(
+        fc.double({ min: 1, max: 100, noNaN: true }),
+        fc.double({ min: 61, max: 1000, noNaN: true }),
+        (ratePerSecond, sloMs) => {
+          const choice = leastResources(profile, { ratePerSecond, sloMs, machines: 40 });
+          const met = (machines: number): boolean =>
+            serfTable(profile, [ratePerSecond], { machines }).some(
+              ({ best }) => best?.prediction.state === 'stable' && best.prediction.latencyMs <= sloMs,
+            );
+          expect(met(choice?.machines ?? 40)).toBe(choice !== undefined);
+          expect(choice !== undefined && choice.machines > 1 && met(choice.machines - 1)).toBe(false);
+        },
+      ),
+    );
+  });
+});

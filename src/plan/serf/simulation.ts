@@ -1,0 +1,122 @@
+/** The queue that SERF's formula stands for, event by event: slower than the formula, and right where that is not. */
+import { checkService } from './predict.ts';
+
+export interface ServiceSimulationOptions {
+  /** Milliseconds of a request while 1, 2, ... c requests run. */
+  readonly serviceTimeMs: readonly number[];
+  readonly ratePerSecond: number;
+  /**
+   * When running requests slow each other down. `start`: each takes as long as the number of running requests at its own
+   * start says. `fluid`: all of them change speed whenever one starts or ends.
+   */
+  readonly interference: 'start' | 'fluid';
+  /** Requests that are counted, after a tenth as many that only fill the queue. */
+  readonly requests: number;
+  readonly seed: number;
+}
+
+export interface ServiceSimulation {
+  readonly latencyMs: number;
+  readonly waitMs: number;
+  readonly serviceMs: number;
+  /** 99th percentile of the latency. */
+  readonly latencyMsP99: number;
+}
+
+interface Running {
+  readonly arrivedMs: number;
+  readonly startedMs: number;
+  /** Reading of the work clock at which it is done. */
+  readonly due: number;
+}
+
+/**
+ * Poisson arrivals, first come first served, at most c at once. One clock of work serves both kinds of interference: it
+ * runs like time and each request needs its milliseconds (`start`), or it runs at the speed of the requests at work and
+ * each needs 1 (`fluid`).
+ */
+export function simulateService(options: ServiceSimulationOptions): ServiceSimulation {
+  const { serviceTimeMs, ratePerSecond, interference, requests, seed } = options;
+  checkService(serviceTimeMs, ratePerSecond);
+  if (ratePerSecond === 0) throw new RangeError('the rate is 0: nothing arrives, so there is nothing to simulate');
+  const concurrency = serviceTimeMs.length;
+  const meanGapMs = 1000 / ratePerSecond;
+  const random = randomSource(seed);
+  const gapMs = (): number => -Math.log(1 - random()) * meanGapMs;
+  const timeMs = (running: number): number => serviceTimeMs[Math.max(running, 1) - 1] ?? 0;
+
+  const skipped = Math.ceil(requests / 10);
+  const latencies = new Float64Array(requests);
+  let done = 0;
+  let waitSumMs = 0;
+  let serviceSumMs = 0;
+  let nowMs = 0;
+  let work = 0;
+  let arrivalMs = gapMs();
+  const running: Running[] = [];
+  const waiting: number[] = [];
+  let firstWaiting = 0;
+
+  const start = (arrivedMs: number): void => {
+    const needed = interference === 'start' ? timeMs(running.length + 1) : 1;
+    running.push({ arrivedMs, startedMs: nowMs, due: work + needed });
+  };
+  const finish = (request: Running): void => {
+    done++;
+    const index = done - skipped - 1;
+    if (index < 0) return;
+    latencies[index] = nowMs - request.arrivedMs;
+    waitSumMs += request.startedMs - request.arrivedMs;
+    serviceSumMs += nowMs - request.startedMs;
+  };
+
+  while (done < requests + skipped) {
+    const next = earliest(running);
+    const speed = interference === 'start' ? 1 : 1 / timeMs(running.length);
+    const dueMs = next === undefined ? Infinity : nowMs + (next.due - work) / speed;
+    if (next === undefined || arrivalMs < dueMs) {
+      work += (arrivalMs - nowMs) * speed;
+      nowMs = arrivalMs;
+      arrivalMs = nowMs + gapMs();
+      if (running.length < concurrency) start(nowMs);
+      else waiting.push(nowMs);
+      continue;
+    }
+    work = next.due;
+    nowMs = dueMs;
+    running.splice(running.indexOf(next), 1);
+    finish(next);
+    const arrivedMs = waiting[firstWaiting];
+    if (arrivedMs === undefined) continue;
+    firstWaiting++;
+    start(arrivedMs);
+    if (firstWaiting === 1024) {
+      waiting.splice(0, firstWaiting);
+      firstWaiting = 0;
+    }
+  }
+  latencies.sort();
+  return {
+    latencyMs: (waitSumMs + serviceSumMs) / requests,
+    waitMs: waitSumMs / requests,
+    serviceMs: serviceSumMs / requests,
+    latencyMsP99: latencies[Math.ceil(requests * 0.99) - 1] ?? 0,
+  };
+}
+
+function earliest(running: readonly Running[]): Running | undefined {
+  let first = running[0];
+  for (const request of running) if (first !== undefined && request.due < first.due) first = request;
+  return first;
+}
+
+/** Numbers in [0, 1) from a 32-bit seed: a Weyl sequence through two rounds of multiply and xor-shift. */
+function randomSource(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x9e3779b9) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 16), 0x21f0aaad);
+    mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97);
+    return ((mixed ^ (mixed >>> 15)) >>> 0) / 2 ** 32;
+  };
+}
