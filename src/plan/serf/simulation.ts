@@ -47,7 +47,6 @@ export function simulateService(options: ServiceSimulationOptions): ServiceSimul
 
   const skipped = Math.ceil(requests / 10);
   const latencies = new Float64Array(requests);
-  let done = 0;
   let waitSumMs = 0;
   let serviceSumMs = 0;
   let nowMs = 0;
@@ -61,16 +60,14 @@ export function simulateService(options: ServiceSimulationOptions): ServiceSimul
     const needed = interference === 'start' ? timeMs(running.length + 1) : 1;
     running.push({ arrivedMs, startedMs: nowMs, due: work + needed });
   };
-  const finish = (request: Running): void => {
-    done++;
-    const index = done - skipped - 1;
+  const record = (request: Running, index: number): void => {
     if (index < 0) return;
     latencies[index] = nowMs - request.arrivedMs;
     waitSumMs += request.startedMs - request.arrivedMs;
     serviceSumMs += nowMs - request.startedMs;
   };
 
-  while (done < requests + skipped) {
+  for (let done = 0; done < requests + skipped;) {
     const next = earliest(running);
     const speed = interference === 'start' ? 1 : 1 / timeMs(running.length);
     const dueMs = next === undefined ? Infinity : nowMs + (next.due - work) / speed;
@@ -85,7 +82,8 @@ export function simulateService(options: ServiceSimulationOptions): ServiceSimul
     work = next.due;
     nowMs = dueMs;
     running.splice(running.indexOf(next), 1);
-    finish(next);
+    record(next, done - skipped);
+    done++;
     const arrivedMs = waiting[firstWaiting];
     if (arrivedMs === undefined) continue;
     firstWaiting++;
