@@ -68,7 +68,7 @@ export async function call(context: HostContext, exchange: Exchange): Promise<vo
     if (result.output.kind !== 'tensors') throw new HostError('internal', 'the pool answered tensors with a response');
     const headers: HeaderList = ['Content-Type', 'application/json'];
     pushInvocationHeaders(headers, version, result, exchange.arrivalMs);
-    exchange.send(200, headers, [Buffer.from(`${encodePlain(form, result.output.tensors)}\n`)]);
+    exchange.send(200, headers, [`${encodePlain(form, result.output.tensors)}\n`]);
   });
 }
 

@@ -79,43 +79,39 @@ export class Exchange {
    * Sends the whole reply. A request body that has not arrived by then is drained: shortly when the connection can be
    * kept, else within bounds before it is closed.
    */
-  send(status: number, headers: HeaderList, parts: readonly Uint8Array[]): void {
+  send(status: number, headers: HeaderList, parts: readonly (string | Uint8Array)[]): void {
     const { outgoing } = this;
     if (this.gone || outgoing.headersSent) return;
     headers.push('X-Request-ID', this.requestId, 'X-Call-Id', this.callId);
     if (this.traceparent !== undefined) headers.push('traceparent', this.traceparent);
-    let bytes = 0;
-    for (const part of parts) bytes += part.byteLength;
-    if (status !== 204 && status !== 304) headers.push('Content-Length', bytes);
+    if (status !== 204 && status !== 304) headers.push('Content-Length', bytesOf(parts));
     const rest = this.abandoned ? 'none' : this.#unreadBody();
     const lingers = rest === 'long';
     if (lingers || this.abandoned || this.#lifecycle.phase === 'draining') headers.push('Connection', 'close');
     outgoing.writeHead(status, headers);
     // Node throws a short rest away and keeps the connection; the sender is not given for ever.
     if (rest === 'short') closeUnlessComplete(this.incoming);
-    if (lingers) {
-      for (const part of parts) outgoing.write(part);
-      this.#drainThenEnd();
-      return;
-    }
-    const [only] = parts;
-    if (parts.length === 1) {
-      outgoing.end(only);
-      return;
-    }
+    // One system call for all of it; ending the reply lifts the cork.
     outgoing.cork();
-    for (const part of parts) outgoing.write(part);
-    outgoing.end();
+    const last = parts.length - 1;
+    for (let index = 0; index < last; index++) outgoing.write(parts[index]);
+    if (!lingers) {
+      outgoing.end(parts[last]);
+      return;
+    }
+    if (last >= 0) outgoing.write(parts[last]);
+    outgoing.uncork();
+    this.#drainThenEnd();
   }
 
   /** A JSON reply, with a final line break for terminals. */
   json(status: number, value: unknown, headers: HeaderList = []): void {
     headers.push('Content-Type', 'application/json');
-    this.send(status, headers, [Buffer.from(`${JSON.stringify(value)}\n`)]);
+    this.send(status, headers, [`${JSON.stringify(value)}\n`]);
   }
 
   text(status: number, contentType: string, text: string): void {
-    this.send(status, ['Content-Type', contentType], [Buffer.from(text)]);
+    this.send(status, ['Content-Type', contentType], [text]);
   }
 
   /** How much of the request's body may still follow: a long one costs the connection. */
@@ -150,6 +146,12 @@ export class Exchange {
   }
 }
 
+function bytesOf(parts: readonly (string | Uint8Array)[]): number {
+  let bytes = 0;
+  for (const part of parts) bytes += typeof part === 'string' ? Buffer.byteLength(part) : part.byteLength;
+  return bytes;
+}
+
 function closeUnlessComplete(incoming: IncomingMessage): void {
   const timer = setTimeout(() => incoming.socket.destroySoon(), drainMsMax);
   timer.unref();
@@ -164,11 +166,15 @@ export function sendError(exchange: Exchange, error: HostError, headers: HeaderL
   exchange.json(error.status, { error: error.message }, headers);
 }
 
+/** An id that can be echoed. Node writes headers as UTF-8 when text follows them, so that it must be ASCII. */
 function idOf(header: string | string[] | undefined): string | undefined {
-  return typeof header === 'string' && header.length > 0 && header.length <= idLengthMax ? header : undefined;
+  if (typeof header !== 'string' || header.length > idLengthMax) return undefined;
+  return /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(header) ? header : undefined;
 }
 
 function traceparentOf(header: string | string[] | undefined): string | undefined {
   if (typeof header !== 'string') return undefined;
-  return /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.{0,100})?$/.test(header) ? header : undefined;
+  return /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?:-[\x21-\x7e]{0,100})?$/.test(header)
+    ? header
+    : undefined;
 }

@@ -41,7 +41,15 @@ export function listModels({ store }: HostContext, exchange: Exchange): void {
   exchange.json(200, { models: store.names() });
 }
 
+/** `GET /v2/models/stats` is Triton's path for the statistics of every model, unless a function has that name. */
 export function modelMetadata(context: HostContext, exchange: Exchange): void {
+  const { store } = context;
+  // A path of its own would beat Hono's fast router, which takes no fixed name where a parameter may stand.
+  if (pathParam(exchange, 'name') === 'stats' && store.find('stats') === undefined) {
+    const versions = store.names().flatMap((name) => store.versions(name));
+    sendStatistics(context, exchange, versions);
+    return;
+  }
   exchange.json(200, oipMetadata(context.store, versionAsked(context, exchange)));
 }
 
@@ -69,18 +77,6 @@ export function modelConfig(context: HostContext, exchange: Exchange): void {
 export function modelStatistics(context: HostContext, exchange: Exchange): void {
   const asked = versionAsked(context, exchange);
   const versions = exchange.param('version') === undefined ? context.store.versions(asked.name) : [asked];
-  sendStatistics(context, exchange, versions);
-}
-
-/** `GET /v2/models/stats`: of every model, unless a function has that name. */
-export function allStatistics(context: HostContext, exchange: Exchange): void {
-  const { store } = context;
-  const named = store.find('stats');
-  if (named !== undefined) {
-    exchange.json(200, oipMetadata(store, named));
-    return;
-  }
-  const versions = store.names().flatMap((name) => store.versions(name));
   sendStatistics(context, exchange, versions);
 }
 

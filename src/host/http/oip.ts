@@ -292,13 +292,12 @@ function readOutputs(
 export interface InferReply {
   /** Bytes of JSON at the start when raw tensor data follows, else undefined: the whole body is JSON. */
   readonly headerLength: number | undefined;
-  /** The body's parts, in order. */
-  readonly parts: readonly Uint8Array[];
-  readonly contentLength: number;
+  /**
+   * The body's parts, in order. The JSON stays a string, which Node writes together with the HTTP headers; copying the
+   * tensors behind it would cost 2 µs for 4 KiB.
+   */
+  readonly parts: readonly [json: string, ...payload: Uint8Array[]];
 }
-
-/** Below this, copying the tensors behind the header costs less than writing them separately. */
-const joinBytesMax = 64 * 1024;
 
 /** Encodes the outputs of a run. FP16 and BF16 have no JSON form, so they are sent as binary whatever was asked. */
 export function encodeInfer(
@@ -308,32 +307,16 @@ export function encodeInfer(
 ): InferReply {
   const ordered = call.outputs === undefined ? tensors : inOrder(call.outputs, tensors);
   const payload: Uint8Array[] = [];
-  let payloadBytes = 0;
   const outputs = ordered.map((tensor) => {
     const { name, datatype, shape, data } = tensor;
-    const binary =
-      datatype === 'FP16' || datatype === 'BF16' || (call.binary.byName?.get(name) ?? call.binary.byDefault);
+    const half = datatype === 'FP16' || datatype === 'BF16';
+    const binary = half || (call.binary.byName?.get(name) ?? call.binary.byDefault);
     if (!binary) return { name, datatype, shape, data: valuesToJson(tensor) };
     payload.push(data);
-    payloadBytes += data.byteLength;
     return { name, datatype, shape, parameters: { binary_data_size: data.byteLength } };
   });
   const json = JSON.stringify({ id: call.id, model_name: model.name, model_version: model.version, outputs });
-  if (payload.length === 0) {
-    const body = Buffer.from(json);
-    return { headerLength: undefined, parts: [body], contentLength: body.byteLength };
-  }
-  const headerLength = Buffer.byteLength(json);
-  const contentLength = headerLength + payloadBytes;
-  if (payloadBytes > joinBytesMax) return { headerLength, parts: [Buffer.from(json), ...payload], contentLength };
-  const body = Buffer.allocUnsafe(contentLength);
-  body.write(json, 0);
-  let at = headerLength;
-  for (const data of payload) {
-    body.set(data, at);
-    at += data.byteLength;
-  }
-  return { headerLength, parts: [body], contentLength };
+  return { headerLength: payload.length === 0 ? undefined : Buffer.byteLength(json), parts: [json, ...payload] };
 }
 
 function inOrder(names: readonly string[], tensors: readonly Tensor[]): Tensor[] {

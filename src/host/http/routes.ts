@@ -13,7 +13,6 @@ import { homeHtml, homeText } from './home-page.ts';
 import { isLoopback } from './auth.ts';
 import type { HostContext } from './host-context.ts';
 import {
-  allStatistics,
   index,
   listModels,
   live,
@@ -53,7 +52,6 @@ export const routes: readonly Route[] = [
   { method: 'GET', path: '/v2/health/live', handler: live },
   { method: 'GET', path: '/v2/health/ready', handler: ready },
   { method: 'GET', path: '/v2/models', handler: listModels },
-  { method: 'GET', path: '/v2/models/stats', handler: allStatistics },
   { method: 'GET', path: model, handler: modelMetadata },
   { method: 'GET', path: `${model}${ofVersion}`, handler: modelMetadata },
   { method: 'GET', path: `${model}/ready`, handler: modelReady },
