@@ -12,15 +12,14 @@
  * function is cold shares one load. An instance that dies gives its invocations back to the front of the queue; one that
  * has seen two instances die is not tried a third time, since it may be what kills them.
  */
-import { rowsOf } from './batch.ts';
 import type { Instance, RunOutcome } from './instance.ts';
-import type { CallHeader, ResultHeader } from './protocol.ts';
-import { TicketQueue, type Ticket } from './queue.ts';
+import type { CallHeader } from './protocol.ts';
+import { deadlinePassed, TicketQueue } from './queue.ts';
+import { makeTicket, toOutput, type Ticket } from './ticket.ts';
 import { CpuError, type InstanceSpec, type InvokeOptions, type PoolInput, type PoolLimits } from './types.ts';
-import type { PoolOutput, PoolResult, PoolState } from './types.ts';
+import type { PoolResult, PoolState } from './types.ts';
 import type { Tensor } from '../tensor/index.ts';
 
-const lowestPriority = 2 ** 31;
 /** Milliseconds of work that one message may hold, and the most runs that may make them up. */
 const aheadMs = 1;
 const aheadRunsMax = 32;
@@ -53,7 +52,10 @@ export class Pool {
   spec: InstanceSpec;
   limits: PoolLimits;
   readonly #machine: PoolMachine;
-  readonly #queue = new TicketQueue();
+  readonly #queue = new TicketQueue((ticket, error) => {
+    ticket.reject(error);
+    this.#checkQuiet();
+  });
   /** Instances that hold the model, and since when (performance.now()). */
   readonly #ready = new Map<Instance, number>();
   /** Idle instances, the most recently used last: the others can then grow old and be given back. */
@@ -74,8 +76,6 @@ export class Pool {
   readonly #drained: (() => void)[] = [];
   readonly #quietWaiters: (() => void)[] = [];
   #batchTimer: NodeJS.Timeout | undefined;
-  #expiryTimer: NodeJS.Timeout | undefined;
-  #expiryAtMs = Infinity;
 
   constructor(spec: InstanceSpec, limits: PoolLimits, machine: PoolMachine) {
     this.spec = spec;
@@ -125,11 +125,11 @@ export class Pool {
       }
       const ticket = makeTicket(input, options, resolve, reject);
       if (ticket.deadlineMs <= ticket.arrivalMs) {
-        reject(expired(this.spec.key));
+        reject(deadlinePassed());
         return;
       }
       if (this.#queue.length === 0 && this.#mayStartNow(ticket)) {
-        const instance = this.#takeInstance();
+        const instance = this.#takeIdle();
         if (instance !== undefined) {
           this.#start(instance, [ticket]);
           return;
@@ -144,7 +144,7 @@ export class Pool {
         );
         return;
       }
-      this.#enqueue(ticket, options.signal);
+      this.#enqueue(ticket);
       this.#pumpSoon();
     });
   }
@@ -181,9 +181,8 @@ export class Pool {
   stop(): void {
     this.#unloading = true;
     clearTimeout(this.#batchTimer);
-    clearTimeout(this.#expiryTimer);
     const stopping = new CpuError('stopping', 'the host is stopping');
-    for (const ticket of this.#queue.takeAll()) this.#settle(ticket, () => ticket.reject(stopping));
+    for (const ticket of this.#queue.takeAll()) ticket.reject(stopping);
     this.#stopping = stopping;
     this.#loading?.instance.kill('the host is stopping');
     for (const instance of this.#ready.keys()) instance.kill('the host is stopping');
@@ -210,7 +209,7 @@ export class Pool {
     if (this.#loadWaiters.length > 0) this.#grow();
     while (this.#queue.length > 0) {
       if (this.#idle.length > 0 && this.#waitForBatch()) return;
-      const instance = this.#takeInstance();
+      const instance = this.#takeIdle() ?? this.#takeAhead();
       if (instance === undefined) {
         if (this.#idle.length === 0) this.#grow();
         return;
@@ -223,12 +222,15 @@ export class Pool {
     return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax;
   }
 
-  /** The instance for the next run, with cores to run on: an idle one, else a busy one that may take more ahead. */
-  #takeInstance(): Instance | undefined {
-    if (this.#idle.length > 0 && this.#machine.takeCores(this)) {
-      this.#busy++;
-      return this.#idle.pop();
-    }
+  /** An idle instance, with cores to run on. */
+  #takeIdle(): Instance | undefined {
+    if (this.#idle.length === 0 || !this.#machine.takeCores(this)) return undefined;
+    this.#busy++;
+    return this.#idle.pop();
+  }
+
+  /** A busy instance that may have more work lying ready. */
+  #takeAhead(): Instance | undefined {
     if (this.#callsPerMessage() < 2) return undefined;
     let least: Instance | undefined;
     for (const instance of this.#ready.keys()) {
@@ -258,7 +260,7 @@ export class Pool {
     });
   }
 
-  #enqueue(ticket: Ticket, signal: AbortSignal | undefined): void {
+  #enqueue(ticket: Ticket): void {
     // Whoever comes after an unload wants the function back.
     if (this.#unloading) {
       this.#unloading = false;
@@ -266,24 +268,13 @@ export class Pool {
     }
     ticket.cold = this.#ready.size === 0;
     this.#queue.add(ticket);
-    if (signal !== undefined) {
-      const abort = (): void => {
-        if (this.#queue.remove(ticket)) {
-          this.#settle(ticket, () => ticket.reject(new CpuError('cancelled', 'the client is gone')));
-        }
-      };
-      signal.addEventListener('abort', abort, { once: true });
-      ticket.release = () => signal.removeEventListener('abort', abort);
-    }
-    this.#armExpiry(ticket.deadlineMs);
   }
 
   /** True when it is better to wait for more calls to share the run; a timer then pumps again. */
   #waitForBatch(): boolean {
     const { batchMax, batchDelayMs } = this.limits;
     if (batchDelayMs === 0 || batchMax <= 1 || this.#queue.rowsUpTo(batchMax) >= batchMax) return false;
-    const oldest = Math.min(...Array.from(this.#queue, (ticket) => ticket.arrivalMs));
-    const waitMs = oldest + batchDelayMs - performance.now();
+    const waitMs = this.#queue.earliestArrivalMs() + batchDelayMs - performance.now();
     if (waitMs <= 0) return false;
     this.#batchTimer ??= setTimeout(() => {
       this.#batchTimer = undefined;
@@ -314,8 +305,6 @@ export class Pool {
     const calls: CallHeader[] = [];
     const tensors: Tensor[] = [];
     for (const ticket of tickets) {
-      ticket.release?.();
-      ticket.release = undefined;
       calls.push(ticket.call);
       tensors.push(...ticket.tensors);
     }
@@ -405,7 +394,6 @@ export class Pool {
       }
       ticket.cold ||= this.#ready.size === 0;
       this.#queue.putBack(ticket);
-      this.#armExpiry(ticket.deadlineMs);
     }
   }
 
@@ -448,7 +436,7 @@ export class Pool {
     for (const waiter of this.#loadWaiters.splice(0)) waiter.reject(failure);
     // With another instance at work the queue still moves; without one nobody would ever answer.
     if (this.#ready.size === 0) {
-      for (const ticket of this.#queue.takeAll()) this.#settle(ticket, () => ticket.reject(failure));
+      for (const ticket of this.#queue.takeAll()) ticket.reject(failure);
     }
     this.#checkQuiet();
     this.#machine.instanceSettled();
@@ -490,33 +478,6 @@ export class Pool {
     instance.kill(cause);
   }
 
-  #settle(ticket: Ticket, finish: () => void): void {
-    ticket.release?.();
-    ticket.release = undefined;
-    finish();
-    this.#checkQuiet();
-  }
-
-  /** One timer serves the whole queue: it is set for the earliest deadline. */
-  #armExpiry(deadlineMs: number): void {
-    if (deadlineMs >= this.#expiryAtMs) return;
-    clearTimeout(this.#expiryTimer);
-    this.#expiryAtMs = deadlineMs;
-    this.#expiryTimer = setTimeout(
-      () => {
-        this.#expiryAtMs = Infinity;
-        const nowMs = performance.now();
-        for (const ticket of this.#queue.takeExpired(nowMs)) {
-          this.#settle(ticket, () => ticket.reject(expired(this.spec.key)));
-        }
-        let nextMs = Infinity;
-        for (const ticket of this.#queue) nextMs = Math.min(nextMs, ticket.deadlineMs);
-        this.#armExpiry(nextMs);
-      },
-      Math.min(Math.ceil(deadlineMs - performance.now()), 2 ** 31 - 1),
-    );
-  }
-
   #checkDrained(): void {
     if (this.instances > 0) return;
     for (const resolve of this.#drained.splice(0)) resolve();
@@ -526,51 +487,4 @@ export class Pool {
     if (this.#queue.length > 0 || this.#inFlight > 0) return;
     for (const resolve of this.#quietWaiters.splice(0)) resolve();
   }
-}
-
-function makeTicket(
-  input: PoolInput,
-  options: InvokeOptions,
-  resolve: (result: PoolResult) => void,
-  reject: (error: Error) => void,
-): Ticket {
-  const arrivalMs = performance.now();
-  const isTensors = input.kind === 'tensors';
-  const call: CallHeader = isTensors
-    ? {
-        kind: 'tensors',
-        count: input.tensors.length,
-        ...(input.outputs === undefined ? {} : { outputs: input.outputs }),
-      }
-    : { kind: 'request', method: input.request.method, url: input.request.url, headers: input.request.headers };
-  const tensors: readonly Tensor[] = isTensors ? input.tensors : [bodyTensor(input.request.body)];
-  return {
-    call,
-    tensors,
-    kind: input.kind,
-    rows: isTensors ? (rowsOf(input.tensors) ?? 1) : 1,
-    arrivalMs,
-    deadlineMs: options.deadlineMs ?? Infinity,
-    priority: options.priority ?? lowestPriority,
-    resolve,
-    reject,
-    release: undefined,
-    deaths: 0,
-    cold: false,
-    loadMs: 0,
-  };
-}
-
-function bodyTensor(body: Uint8Array): Tensor {
-  return { name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body };
-}
-
-function toOutput(header: ResultHeader & { kind: 'tensors' | 'response' }, tensors: readonly Tensor[]): PoolOutput {
-  if (header.kind === 'tensors') return { kind: 'tensors', tensors };
-  const body = tensors[0]?.data ?? new Uint8Array();
-  return { kind: 'response', response: { status: header.status, headers: header.headers, body } };
-}
-
-function expired(key: string): CpuError {
-  return new CpuError('deadline-passed', `the deadline of this invocation of ${key} passed before it could be started`);
 }

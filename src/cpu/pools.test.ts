@@ -21,7 +21,7 @@ const limits: PoolLimits = {
   batchMax: 1,
   batchDelayMs: 0,
   idleMs: 60_000,
-  handlerTimeoutMs: 2000,
+  handlerTimeoutMs: 10_000,
   loadTimeoutMs: 30_000,
   inferTimeoutMs: 10_000,
 };
@@ -301,7 +301,7 @@ describe('a handler', () => {
       'hangs',
       textHandler.replace('const data', `while (request.text() === 'hang');\n  const data`),
     );
-    pools.register(spec('hangs', { handlerPath }), { ...limits, handlerTimeoutMs: 300 });
+    pools.register(spec('hangs', { handlerPath }), { ...limits, handlerTimeoutMs: 1000 });
     const [hung, fine] = await Promise.allSettled([
       pools.invoke('hangs', request('hang')),
       pools.invoke('hangs', request('1,2,3,4')),
@@ -358,8 +358,8 @@ describe('instances', () => {
     start();
     pools.register(spec('relu'), { ...limits, idleMs: 0 });
     const first = await pools.invoke('relu', input(1, 2, 3, 4));
-    await expect.poll(() => pidsOf('relu')).toEqual([]);
-    await expect.poll(() => isAlive(first.instancePid)).toBe(false);
+    await expect.poll(() => pidsOf('relu'), { timeout: 20_000 }).toEqual([]);
+    await expect.poll(() => isAlive(first.instancePid), { timeout: 20_000 }).toBe(false);
   });
 
   it('of a pinned function are loaded ahead and stay', async () => {

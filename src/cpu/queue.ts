@@ -1,31 +1,21 @@
 /** The invocations that wait for an instance of one function: by priority, then in order of arrival. */
-import type { CallHeader } from './protocol.ts';
-import type { PoolInput, PoolResult } from './types.ts';
-import type { Tensor } from '../tensor/index.ts';
+import type { Ticket } from './ticket.ts';
+import { CpuError } from './types.ts';
 
-/** One invocation from its acceptance to its answer. All instants are performance.now(). */
-export interface Ticket {
-  readonly call: CallHeader;
-  readonly tensors: readonly Tensor[];
-  readonly kind: PoolInput['kind'];
-  /** Rows of the batch that it brings (a handler's request: 1, since only preprocess knows). */
-  readonly rows: number;
-  readonly arrivalMs: number;
-  readonly deadlineMs: number;
-  readonly priority: number;
-  readonly resolve: (result: PoolResult) => void;
-  readonly reject: (error: Error) => void;
-  /** Undoes the abort listener. */
-  release: (() => void) | undefined;
-  /** Instances that died while holding it. */
-  deaths: number;
-  /** Whether it waited for a load, and for how long up to now. */
-  cold: boolean;
-  loadMs: number;
-}
+/** Node's timers cannot be set further ahead. */
+const timerMsMax = 2 ** 31 - 1;
 
 export class TicketQueue {
   readonly #tickets: Ticket[] = [];
+  readonly #aborts = new Map<Ticket, () => void>();
+  /** Told of each ticket that leaves because its client is gone or its deadline has passed. */
+  readonly #dropped: (ticket: Ticket, error: CpuError) => void;
+  #expiryTimer: NodeJS.Timeout | undefined;
+  #expiryAtMs = Infinity;
+
+  constructor(dropped: (ticket: Ticket, error: CpuError) => void) {
+    this.#dropped = dropped;
+  }
 
   get length(): number {
     return this.#tickets.length;
@@ -38,41 +28,27 @@ export class TicketQueue {
   add(ticket: Ticket): void {
     let at = this.#tickets.length;
     while (at > 0 && (this.#tickets[at - 1]?.priority ?? 0) > ticket.priority) at--;
-    this.#tickets.splice(at, 0, ticket);
+    this.#insert(ticket, at);
   }
 
   /** Puts one back that was on its way: before all others of its priority, since it has waited longest. */
   putBack(ticket: Ticket): void {
     const at = this.#tickets.findIndex((other) => other.priority >= ticket.priority);
-    this.#tickets.splice(at === -1 ? this.#tickets.length : at, 0, ticket);
+    this.#insert(ticket, at === -1 ? this.#tickets.length : at);
   }
 
   take(): Ticket | undefined {
-    return this.#tickets.shift();
-  }
-
-  remove(ticket: Ticket): boolean {
-    const at = this.#tickets.indexOf(ticket);
-    if (at === -1) return false;
-    this.#tickets.splice(at, 1);
-    return true;
-  }
-
-  /** Takes those whose deadline has passed. */
-  takeExpired(nowMs: number): Ticket[] {
-    const expired: Ticket[] = [];
-    for (let at = this.#tickets.length - 1; at >= 0; at--) {
-      const ticket = this.#tickets[at];
-      if (ticket !== undefined && ticket.deadlineMs <= nowMs) {
-        expired.push(ticket);
-        this.#tickets.splice(at, 1);
-      }
-    }
-    return expired.reverse();
+    const ticket = this.#tickets.shift();
+    if (ticket !== undefined) this.#forgetAbort(ticket);
+    return ticket;
   }
 
   takeAll(): Ticket[] {
-    return this.#tickets.splice(0);
+    const tickets = this.#tickets.splice(0);
+    for (const ticket of tickets) this.#forgetAbort(ticket);
+    clearTimeout(this.#expiryTimer);
+    this.#expiryAtMs = Infinity;
+    return tickets;
   }
 
   /** Rows that wait, counted only up to `limit`. */
@@ -85,7 +61,63 @@ export class TicketQueue {
     return rows;
   }
 
+  /** When the one that has waited longest arrived; Infinity for an empty queue. */
+  earliestArrivalMs(): number {
+    let earliestMs = Infinity;
+    for (const { arrivalMs } of this.#tickets) earliestMs = Math.min(earliestMs, arrivalMs);
+    return earliestMs;
+  }
+
   [Symbol.iterator](): IterableIterator<Ticket> {
     return this.#tickets[Symbol.iterator]();
   }
+
+  #insert(ticket: Ticket, at: number): void {
+    this.#tickets.splice(at, 0, ticket);
+    const { signal } = ticket;
+    if (signal !== undefined) {
+      const abort = (): void => this.#drop(ticket, new CpuError('cancelled', 'the client is gone'));
+      signal.addEventListener('abort', abort, { once: true });
+      this.#aborts.set(ticket, abort);
+    }
+    this.#armExpiry(ticket.deadlineMs);
+  }
+
+  #drop(ticket: Ticket, error: CpuError): void {
+    const at = this.#tickets.indexOf(ticket);
+    if (at === -1) return;
+    this.#tickets.splice(at, 1);
+    this.#forgetAbort(ticket);
+    this.#dropped(ticket, error);
+  }
+
+  #forgetAbort(ticket: Ticket): void {
+    const abort = this.#aborts.get(ticket);
+    if (abort === undefined) return;
+    ticket.signal?.removeEventListener('abort', abort);
+    this.#aborts.delete(ticket);
+  }
+
+  /** One timer serves the whole queue: it is set for the earliest deadline. */
+  #armExpiry(deadlineMs: number): void {
+    if (deadlineMs >= this.#expiryAtMs) return;
+    clearTimeout(this.#expiryTimer);
+    this.#expiryAtMs = deadlineMs;
+    const waitMs = Math.max(0, Math.ceil(deadlineMs - performance.now()));
+    this.#expiryTimer = setTimeout(() => this.#expire(), Math.min(waitMs, timerMsMax));
+  }
+
+  #expire(): void {
+    this.#expiryAtMs = Infinity;
+    const nowMs = performance.now();
+    const expired = this.#tickets.filter((ticket) => ticket.deadlineMs <= nowMs);
+    for (const ticket of expired) this.#drop(ticket, deadlinePassed());
+    let nextMs = Infinity;
+    for (const { deadlineMs } of this.#tickets) nextMs = Math.min(nextMs, deadlineMs);
+    this.#armExpiry(nextMs);
+  }
+}
+
+export function deadlinePassed(): CpuError {
+  return new CpuError('deadline-passed', 'the deadline of this invocation passed before it could be started');
 }

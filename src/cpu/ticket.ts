@@ -1,0 +1,71 @@
+/** One invocation inside its pool, from its acceptance to its answer. */
+import type { Tensor } from '../tensor/index.ts';
+import { rowsOf } from './batch.ts';
+import type { CallHeader, ResultHeader } from './protocol.ts';
+import type { InvokeOptions, PoolInput, PoolOutput, PoolResult } from './types.ts';
+
+/** All instants are performance.now(). */
+export interface Ticket {
+  readonly call: CallHeader;
+  readonly tensors: readonly Tensor[];
+  /** Rows of the batch that it brings (a handler's request: 1, since only preprocess knows). */
+  readonly rows: number;
+  readonly arrivalMs: number;
+  readonly deadlineMs: number;
+  readonly priority: number;
+  readonly signal: AbortSignal | undefined;
+  readonly resolve: (result: PoolResult) => void;
+  readonly reject: (error: Error) => void;
+  /** Instances that died, or had to be stopped, while they were at it. */
+  deaths: number;
+  /** Whether it waited for a load, and for how long up to now. */
+  cold: boolean;
+  loadMs: number;
+}
+
+const lowestPriority = 2 ** 31;
+
+export function makeTicket(
+  input: PoolInput,
+  options: InvokeOptions,
+  resolve: (result: PoolResult) => void,
+  reject: (error: Error) => void,
+): Ticket {
+  return {
+    call: toCall(input),
+    tensors: input.kind === 'tensors' ? input.tensors : [bodyTensor(input.request.body)],
+    rows: input.kind === 'tensors' ? (rowsOf(input.tensors) ?? 1) : 1,
+    arrivalMs: performance.now(),
+    deadlineMs: options.deadlineMs ?? Infinity,
+    priority: options.priority ?? lowestPriority,
+    signal: options.signal,
+    resolve,
+    reject,
+    deaths: 0,
+    cold: false,
+    loadMs: 0,
+  };
+}
+
+function toCall(input: PoolInput): CallHeader {
+  if (input.kind === 'request') {
+    const { method, url, headers } = input.request;
+    return { kind: 'request', method, url, headers };
+  }
+  const { tensors, outputs } = input;
+  return { kind: 'tensors', count: tensors.length, ...(outputs === undefined ? {} : { outputs }) };
+}
+
+function bodyTensor(body: Uint8Array): Tensor {
+  return { name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body };
+}
+
+/** What an instance answered, as the pool's caller gets it. */
+export function toOutput(
+  header: ResultHeader & { kind: 'tensors' | 'response' },
+  tensors: readonly Tensor[],
+): PoolOutput {
+  if (header.kind === 'tensors') return { kind: 'tensors', tensors };
+  const body = tensors[0]?.data ?? new Uint8Array();
+  return { kind: 'response', response: { status: header.status, headers: header.headers, body } };
+}
