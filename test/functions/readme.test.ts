@@ -2,12 +2,17 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { openFunction } from '../../functions/_training/call-function.ts';
+import * as accentRestorer from '../../functions/accent-restorer/handler.ts';
 import * as digitReader from '../../functions/digit-reader/handler.ts';
 import * as languageId from '../../functions/language-id/handler.ts';
 import type { Handler } from '../../src/cpu/index.ts';
 
 const root = join(import.meta.dirname, '../..');
-const handlers: Readonly<Record<string, Handler>> = { 'digit-reader': digitReader, 'language-id': languageId };
+const handlers: Readonly<Record<string, Handler>> = {
+  'accent-restorer': accentRestorer,
+  'digit-reader': digitReader,
+  'language-id': languageId,
+};
 /** A call with curl, its body given as text or as a file, and the answer on the next line. */
 const callPattern = /^\$ curl -s (?:--data '([^']+)'|--data-binary @(\S+)) \S+\/function\/([\w-]+)\n(.+)$/gm;
 
