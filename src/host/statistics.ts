@@ -144,6 +144,11 @@ export class Statistics {
     return statistics;
   }
 
+  /** The numbers of one version, where there are any yet. */
+  find(key: string): VersionStatistics | undefined {
+    return this.#versions.get(key);
+  }
+
   versions(): IterableIterator<VersionStatistics> {
     return this.#versions.values();
   }

@@ -1,6 +1,6 @@
 /** Functions as the outside sees them: OIP metadata, Triton's configuration and statistics, and the host's own form. */
 import type { DataType } from '../../tensor/index.ts';
-import type { CpuPools } from '../../cpu/index.ts';
+import type { CpuPools, PoolState } from '../../cpu/index.ts';
 import { formatDuration } from '../config-units.ts';
 import { HostError } from '../errors.ts';
 import type { Statistics, VersionStatistics } from '../statistics.ts';
@@ -116,11 +116,20 @@ function indexEntry({ name, version, state }: FunctionVersion): object {
   }
 }
 
+/** What changes from moment to moment, read once for a whole list. */
+export interface LiveNumbers {
+  readonly pools: ReadonlyMap<string, PoolState>;
+  readonly statistics: Statistics;
+}
+
+export function liveNumbers(pools: CpuPools, statistics: Statistics): LiveNumbers {
+  return { pools: new Map(pools.states().map((state) => [state.key, state])), statistics };
+}
+
 /** What the host's own API says of one version. */
-export function functionView(version: FunctionVersion, pools: CpuPools, statistics: Statistics): object {
+export function functionView(version: FunctionVersion, live: LiveNumbers): object {
   const { name, settings, metadata, state } = version;
-  const pool = pools.states().find(({ key }) => key === version.key);
-  const numbers = [...statistics.versions()].find((each) => each.name === name && each.version === version.version);
+  const pool = live.pools.get(version.key);
   return {
     name,
     version: version.version,
@@ -148,7 +157,7 @@ export function functionView(version: FunctionVersion, pools: CpuPools, statisti
         }),
     instances: pool?.instances.length ?? 0,
     waiting: pool?.queueLength ?? 0,
-    invocations: numbers?.successes ?? 0,
+    invocations: live.statistics.find(version.key)?.successes ?? 0,
     url: functionPath(version),
   };
 }

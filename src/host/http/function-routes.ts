@@ -1,7 +1,7 @@
 /** The host's own management of functions: publish, list, remove, and blobs by hash. */
 import { HostError } from '../errors.ts';
 import type { Publication } from '../types.ts';
-import { functionPath, functionView } from './describe.ts';
+import { functionPath, functionView, liveNumbers } from './describe.ts';
 import type { Exchange } from './exchange.ts';
 import { managed, pathParam, versionAsked, type HostContext } from './host-context.ts';
 import { parseJsonObject } from './json-body.ts';
@@ -13,12 +13,11 @@ const settingsBytesMax = 256 * 1024;
 const formOverheadBytes = 4 * 1024 * 1024;
 
 export function listFunctions({ store, pools, statistics }: HostContext, exchange: Exchange): void {
+  const live = liveNumbers(pools, statistics);
   const functions = store.names().flatMap((name) => {
     const current = store.find(name);
     if (current === undefined) return [];
-    return [
-      { ...functionView(current, pools, statistics), versions: store.versions(name).map(({ version }) => version) },
-    ];
+    return [{ ...functionView(current, live), versions: store.versions(name).map(({ version }) => version) }];
   });
   exchange.json(200, { functions });
 }
@@ -27,7 +26,7 @@ export function showFunction(context: HostContext, exchange: Exchange): void {
   const { store, pools, statistics } = context;
   const version = versionAsked(context, exchange);
   const versions = store.versions(version.name).map((each) => each.version);
-  exchange.json(200, { ...functionView(version, pools, statistics), versions });
+  exchange.json(200, { ...functionView(version, liveNumbers(pools, statistics)), versions });
 }
 
 export async function removeFunction(context: HostContext, exchange: Exchange): Promise<void> {
@@ -57,7 +56,10 @@ export async function publishFunction(context: HostContext, exchange: Exchange):
       if (kind !== 'model') await takeBlob(publication, settings);
       const { version, created } = await publication.commit(Object.fromEntries(settings));
       const path = functionPath(version);
-      exchange.json(created ? 201 : 200, functionView(version, context.pools, context.statistics), ['Location', path]);
+      exchange.json(created ? 201 : 200, functionView(version, liveNumbers(context.pools, context.statistics)), [
+        'Location',
+        path,
+      ]);
     } catch (error) {
       await publication.abort();
       throw error;
