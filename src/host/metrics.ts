@@ -189,7 +189,8 @@ export function createMetrics({ registry, pools, statistics, memoryBytes, thread
   });
 
   // Its own sampler: the default metrics reset theirs on each scrape, at 10 ms.
-  const loopDelay = monitorEventLoopDelay({ resolution: 5 });
+  const resolutionMs = 5;
+  const loopDelay = monitorEventLoopDelay({ resolution: resolutionMs });
   loopDelay.enable();
   gauge(
     'turntable_event_loop_delay_seconds',
@@ -197,8 +198,9 @@ export function createMetrics({ registry, pools, statistics, memoryBytes, thread
     ['quantile'],
     (set) => {
       for (const quantile of [0.5, 0.99, 1]) {
-        const delayNs = quantile === 1 ? loopDelay.max : loopDelay.percentile(quantile * 100);
-        set({ quantile }, loopDelay.count === 0 ? 0 : delayNs / 1e9);
+        // What Node records is the time between two ticks of its timer, so that no delay at all is the resolution.
+        const betweenNs = quantile === 1 ? loopDelay.max : loopDelay.percentile(quantile * 100);
+        set({ quantile }, loopDelay.count === 0 ? 0 : Math.max(0, betweenNs / 1e9 - resolutionMs / 1000));
       }
       loopDelay.reset();
     },

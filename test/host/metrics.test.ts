@@ -178,6 +178,18 @@ test('the process and its event loop are measured, and nothing is said of GPUs o
   expect((await fetch(`${host.url}/metrics`)).headers.get('content-type')).toMatch(/^text\/plain; version=0\.0\.4/);
 });
 
+test('a blocked event loop shows as its delay', async () => {
+  await scrape();
+  // A tick of the sampler's timer on either side of the block.
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  const until = performance.now() + 120;
+  while (performance.now() < until);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  const text = await scrape();
+  const [, longest] = /^turntable_event_loop_delay_seconds\{quantile="1"\} (\S+)$/m.exec(text) ?? [];
+  expect(Number(longest)).toBeGreaterThan(0.1);
+});
+
 test('the exposition is well formed: every series has a type, and no series stands twice', async () => {
   await infer();
   failWith('queue-full');
