@@ -285,6 +285,41 @@ describe('a handler', () => {
     expect(result.output).toMatchObject({ response: { status: 200 } });
   });
 
+  it('may reply with a web Response, bytes, text or anything that is JSON', async () => {
+    start();
+    const handlerPath = await handler(
+      'replies',
+      textHandler.replace(
+        "return Array.from(tensors[0].data).join(',');",
+        `const [kind] = Array.from(tensors[0].data);
+         if (kind === 1) return new Response('made', { status: 201, headers: { 'x-made': 'yes' } });
+         if (kind === 2) return Uint8Array.of(104, 105);
+         if (kind === 3) return 'text';
+         return { kind };`,
+      ),
+    );
+    pools.register(spec('replies', { handlerPath }), limits);
+    const replies = [];
+    for (const kind of [1, 2, 3, 4]) replies.push((await pools.invoke('replies', request(`${kind},0,0,0`))).output);
+    expect(
+      replies.map((output) =>
+        output.kind === 'response'
+          ? [
+              output.response.status,
+              output.response.headers['content-type'],
+              Buffer.from(output.response.body).toString(),
+            ]
+          : output,
+      ),
+    ).toEqual([
+      [201, 'text/plain;charset=UTF-8', 'made'],
+      [200, 'application/octet-stream', 'hi'],
+      [200, 'text/plain; charset=utf-8', 'text'],
+      [200, 'application/json', '{"kind":4}'],
+    ]);
+    expect(replies[0]).toMatchObject({ response: { headers: { 'x-made': 'yes' } } });
+  });
+
   it('says with a status what it thinks of its input', async () => {
     start();
     pools.register(spec('text', { handlerPath: await handler('text', textHandler) }), limits);
