@@ -1,0 +1,54 @@
+/** The seam between traces, the simulator, live replay and reports. Nothing here runs. */
+
+/** One invocation of a trace. A trace yields them in order of arrival, and never sits whole in memory. */
+export interface TraceInvocation {
+  /** Milliseconds from the start of the trace. */
+  readonly arrivalMs: number;
+  /** Index into the trace's function names. */
+  readonly functionIndex: number;
+  /** Running time that the trace itself recorded, where it did. */
+  readonly durationMs?: number;
+}
+
+/** A trace: its functions, and its invocations in order of arrival. */
+export interface Trace {
+  /** Grows while a trace is read whose format does not list its functions first. */
+  readonly functionNames: readonly string[];
+  invocations(): AsyncIterable<TraceInvocation> | Iterable<TraceInvocation>;
+}
+
+/** Where an invocation ran, or why it did not. */
+export type OutcomePlacement =
+  | { readonly kind: 'gpu'; readonly gpu: number; readonly residency: 'warm' | 'partial' | 'cold' }
+  | { readonly kind: 'cpu' }
+  | { readonly kind: 'shed' }
+  | { readonly kind: 'failed'; readonly reason: string };
+
+/** How one invocation ended. Instants in milliseconds from the start of the trace. */
+export interface Outcome {
+  readonly functionIndex: number;
+  readonly arrivalMs: number;
+  /** When the answer was there; for a shed or failed one, when that was decided. */
+  readonly endMs: number;
+  /** Time it waited before anything was done for it. */
+  readonly queueMs: number;
+  readonly sloMs: number;
+  readonly placement: OutcomePlacement;
+}
+
+/** One eviction, with its cause ('capacity', 'trim', 'migration', 'unload', ...). */
+export interface EvictionRecord {
+  readonly atMs: number;
+  readonly gpu: number;
+  readonly functionIndex: number;
+  readonly bytes: number;
+  readonly cause: string;
+}
+
+/** What a replay tells while it runs; a report is built of it, and nothing else. */
+export interface ReplayObserver {
+  outcome(outcome: Outcome): void;
+  eviction(record: EvictionRecord): void;
+  /** A GPU's execution lane was busy for this interval. */
+  busy(gpu: number, fromMs: number, toMs: number): void;
+}
