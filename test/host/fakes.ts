@@ -389,3 +389,31 @@ export class RawClient {
     return this.received;
   }
 }
+
+/** A request for `pair`, which the doubles answer with its input. */
+export const inferBody = { inputs: [{ name: 'x', shape: [1, 2], datatype: 'FP32', data: [1, 2] }] };
+
+/** Text and bytes go as they are, anything else as JSON. */
+export function postTo(
+  host: TestHost,
+  path: string,
+  body: unknown,
+  headers: Record<string, string> = {},
+): Promise<Response> {
+  const raw = typeof body === 'string' || body instanceof Uint8Array;
+  return fetch(host.url + path, { method: 'POST', body: raw ? (body as string) : JSON.stringify(body), headers });
+}
+
+/** The parts of a failure. Throws where the reply is not in the form of every failure. */
+export async function errorOf(reply: Response): Promise<{ status: number; code: string | null; error: string }> {
+  const body = (await reply.json()) as Record<string, unknown>;
+  const { error } = body;
+  if (
+    typeof error !== 'string' ||
+    Object.keys(body).length !== 1 ||
+    reply.headers.get('content-type') !== 'application/json'
+  ) {
+    throw new Error(`not in the form of a failure: ${reply.status} ${JSON.stringify(body)}`);
+  }
+  return { status: reply.status, code: reply.headers.get('x-turntable-error'), error };
+}
