@@ -1,0 +1,106 @@
+import { realpathSync } from 'node:fs';
+import { join } from 'node:path';
+import { readCores } from './cores.ts';
+import { readInteger, readText } from './files.ts';
+import { readGpuDriver } from './gpu-driver.ts';
+import { loadMachine } from './machine-file.ts';
+import type { Machine, MachineGpu } from './machine.ts';
+import { readMemory } from './memory.ts';
+
+/**
+ * The machine at hand in the planners' form. Cores, memory, the GPUs' models, their PCIe links and the switches that they
+ * share are read from /proc and /sys; how fast GPUs compute is taken from the preset of the same model, or of the nearest
+ * when there is none, and `source` says so. Which GPUs NVLink joins cannot be read without the driver: none are listed.
+ */
+export function probeMachine(root = '/'): Machine {
+  const cores = readCores(root);
+  const perSocket = Math.max(1, Math.floor(cores.physical / cores.sockets));
+  const base = {
+    name: 'here',
+    description: cores.model ?? 'the machine at hand',
+    sockets: Array.from({ length: cores.sockets }, () => ({ cores: perSocket })),
+    memoryBytes: readMemory(root).totalBytes,
+    nvlinks: [],
+  };
+  const found = readGpuDriver({ root }).gpus;
+  if (found.length === 0) {
+    return { ...base, source: 'Read from /proc and /sys.', gpus: [], switches: [] };
+  }
+  const reference = likeliestPreset(found[0]!.model);
+  const [like] = reference.gpus;
+  const switches: string[] = [];
+  const gpus = found.map(({ model, busId }): MachineGpu => {
+    const { upstream, linkGBps, memoryBytes } = readDevice(root, busId);
+    if (!switches.includes(upstream)) switches.push(upstream);
+    return {
+      ...like!,
+      model,
+      switch: switches.indexOf(upstream),
+      linkGBps: linkGBps ?? like!.linkGBps,
+      memoryBytes: memoryBytes ?? like!.memoryBytes,
+    };
+  });
+  return {
+    ...base,
+    source: `Cores, memory and PCIe links read from /proc and /sys; rates of the GPUs estimated as those of preset ${reference.name}.`,
+    gpus,
+    switches: switches.map((_, index) => ({
+      uplinkGBps: Math.max(...gpus.filter((gpu) => gpu.switch === index).map((gpu) => gpu.linkGBps)),
+    })),
+    ...(reference.costs === undefined ? {} : { costs: reference.costs }),
+  };
+}
+
+/** The preset whose GPU has the most words of the name in common; of equals the one with the newest GPU. */
+function likeliestPreset(model: string): Machine {
+  const words = (text: string): string[] => text.toLowerCase().split(/[^a-z0-9]+/);
+  const wanted = new Set(words(model).filter((word) => word !== 'nvidia'));
+  const alike = (machine: Machine): number =>
+    words(machine.gpus[0]?.model ?? '').filter((word) => wanted.has(word)).length;
+  const presets = ['h200', 'a5000x2', 'p3.8xlarge'].map(loadMachine);
+  return presets.reduce((best, machine) => (alike(machine) > alike(best) ? machine : best));
+}
+
+interface PciDevice {
+  /** The PCIe port above the GPU's own: of two GPUs of one switch the same. */
+  readonly upstream: string;
+  readonly linkGBps: number | undefined;
+  readonly memoryBytes: number | undefined;
+}
+
+/** Payload share of a PCIe link that large copies reach. */
+const payloadShare = 0.82;
+
+function readDevice(root: string, busId: string): PciDevice {
+  const folder = `sys/bus/pci/devices/${busId.toLowerCase()}`;
+  let upstream = busId;
+  try {
+    // .../pci0000:00/0000:00:03.0/0000:01:00.0/0000:02:08.0/0000:03:00.0: root port, switch, its port, the GPU.
+    const chain = realpathSync(join(root, folder))
+      .split('/')
+      .filter((part) => /^[0-9a-f]{4}:[0-9a-f]{2}:/.test(part));
+    upstream = chain.length >= 3 ? chain.slice(0, -2).join('/') : (chain[0] ?? busId);
+  } catch {
+    // Not in /sys: a switch of its own.
+  }
+  // "16.0 GT/s PCIe"; from the third generation on 128 of 130 bits are data.
+  const transfers = Number(/^([\d.]+) GT\/s/.exec(readText(root, `${folder}/max_link_speed`) ?? '')?.[1]);
+  const width = readInteger(root, `${folder}/max_link_width`);
+  const coding = transfers >= 8 ? 128 / 130 : 0.8;
+  return {
+    upstream,
+    linkGBps:
+      transfers > 0 && width !== undefined && width > 0 ? ((transfers * width * coding) / 8) * payloadShare : undefined,
+    memoryBytes: largestBarBytes(readText(root, `${folder}/resource`)),
+  };
+}
+
+/** The GPU's memory where the whole of it is mapped ("resizable BAR", as on servers); undefined for a window of 256 MB. */
+function largestBarBytes(resource: string | undefined): number | undefined {
+  const sizes = (resource ?? '').split('\n').map((line) => {
+    const [start, end] = line.split(' ').map(Number);
+    return start !== undefined && end !== undefined && end > start ? end - start + 1 : 0;
+  });
+  const largest = Math.max(0, ...sizes);
+  return largest > 2 ** 30 ? largest : undefined;
+}
