@@ -11,3 +11,7 @@ export {
 export { parsePoolProfile, type PoolProfile } from './pool.ts';
 export { ProfileError } from './profile-error.ts';
 export { parseServiceProfile, type ServiceConfiguration, type ServiceProfile } from './service.ts';
+export { parseLayerProfile, type LayerCost, type LayerProfile, type ProfileLayer } from './layers.ts';
+export { estimateLayers, type Estimate, type EstimateOptions } from './analytic/estimate.ts';
+export { modelNames, namedModel, type NamedModel } from './named-models.ts';
+export { inferShapes, type InferredShapes, type ShapeOptions } from './shapes/index.ts';

@@ -1,0 +1,145 @@
+/**
+ * What a node costs on a GPU, from its shapes: arithmetic over the rate of its kind, plus memory traffic over the memory's
+ * bandwidth, plus a fixed time for each kernel; and how many bytes it reads over PCIe when its weights stay in host
+ * memory. The traffic rules follow the PCIe event counts of DeepPlan (Jeong et al. 2023), section 3.1 and Table 1.
+ */
+import type { CostConstants, MachineGpu } from '../../hardware/index.ts';
+import type { Graph, GraphNode, Weight } from '../../onnx/index.ts';
+import { attributesOf, elementCount, type Dims, type InferredShapes } from '../shapes/index.ts';
+
+export interface NodeContext {
+  readonly graph: Graph;
+  readonly shapes: InferredShapes;
+  readonly gpu: MachineGpu;
+  readonly costs: CostConstants;
+}
+
+/** Bytes of an element: everything but weights is taken for FP32, as activations of the served models are. */
+const elementBytes = 4;
+
+const dimsOf = ({ graph, shapes }: NodeContext, value: string | undefined): Dims => {
+  if (value === undefined || value === '') return [0];
+  return shapes.values.get(value)?.dims ?? graph.weight(value)?.dims ?? [0];
+};
+
+/** Rows that a product applies its matrix to: every dimension but the last. */
+const rowsOf = (dims: Dims): number => elementCount(dims.slice(0, -1));
+
+/** Bytes that a node moves through GPU memory: what it takes and what it makes. */
+function trafficBytes(context: NodeContext, node: GraphNode): number {
+  let elements = 0;
+  for (const value of node.uses) elements += elementCount(dimsOf(context, value));
+  for (const value of node.outputs) elements += elementCount(dimsOf(context, value));
+  return elements * elementBytes;
+}
+
+/** Milliseconds of a GPU for one node with everything in its memory. */
+export function gpuMs(context: NodeContext, node: GraphNode): number {
+  const { gpu } = context;
+  const { proto } = node;
+  const move = (bytes: number) => bytes / (gpu.memoryGBps * 1e6);
+  const compute = (operations: number, tflops: number) => operations / (tflops * 1e9);
+  const kernel = gpu.kernelUs / 1000;
+  const output = dimsOf(context, node.outputs[0]);
+  const a = dimsOf(context, proto.input[0]);
+  const b = dimsOf(context, proto.input[1]);
+  switch (proto.opType) {
+    case 'MatMul':
+    case 'FusedMatMul':
+    case 'Gemm':
+    case 'FusedGemm': {
+      const depth = proto.opType.endsWith('Gemm') && attributesOf(proto).int('transA', 0) === 1 ? a[0]! : a.at(-1)!;
+      const operations = 2 * elementCount(output) * depth;
+      const batched = b.length > 2;
+      const rate = batched ? gpu.batchedGemmTflops : gpu.gemmTflops;
+      return Math.max(compute(operations, rate), move(trafficBytes(context, node))) + kernel;
+    }
+    case 'Conv':
+    case 'FusedConv':
+    case 'ConvTranspose': {
+      const weight = b;
+      const operations = 2 * elementCount(output) * elementCount(weight.slice(1));
+      const rate = gpu.gemmTflops * gpu.convolutionShare * fill(output, gpu);
+      return Math.max(compute(operations, rate), move(trafficBytes(context, node))) + kernel;
+    }
+    case 'LSTM':
+    case 'GRU':
+    case 'RNN': {
+      const [steps = 1, batch = 1] = a;
+      const weights = elementCount(b) + elementCount(dimsOf(context, proto.input[2]));
+      // One product and one element-wise kernel per step; the weights pass through again in each.
+      return (
+        compute(2 * weights * batch * steps, gpu.gemmTflops) +
+        move(weights * elementBytes * steps + trafficBytes(context, node)) +
+        2 * steps * kernel
+      );
+    }
+    case 'Gather':
+    case 'GatherElements':
+      return move(2 * elementCount(output) * elementBytes) + kernel;
+    default:
+      return move(trafficBytes(context, node)) + kernel;
+  }
+}
+
+/** Share of the multiprocessors that a convolution keeps busy: one tile of 64 x 64 outputs for each, at least 35%. */
+function fill(output: Dims, { multiprocessors }: MachineGpu): number {
+  const channels = output[1] ?? 1;
+  const pixels = elementCount(output) / Math.max(1, channels);
+  const tiles = Math.ceil(pixels / 64) * Math.ceil(channels / 64);
+  return Math.min(1, Math.max(0.35, tiles / multiprocessors));
+}
+
+/** What the reads of a node's weights over PCIe are like. */
+export interface HostRead {
+  readonly bytes: number;
+  readonly linkGBps: number;
+}
+
+/** PCIe reads of a node whose weights stay in host memory; `weights` are those of its leaf, or of one it shares. */
+export function hostRead(context: NodeContext, node: GraphNode, weights: readonly Weight[]): HostRead {
+  const constants = context.costs.hostRead;
+  const { proto } = node;
+  const output = dimsOf(context, node.outputs[0]);
+  const bytes = weights.reduce((sum, { byteLength }) => sum + byteLength, 0);
+  const plain = (passes: number): HostRead => ({ bytes: bytes * passes, linkGBps: constants.linkGBps });
+  switch (proto.opType) {
+    case 'Gather': {
+      const [table] = weights;
+      const rows = elementCount(dimsOf(context, proto.input[1]));
+      const tableRows = table?.dims[0] ?? 1;
+      const rowBytes = (table?.byteLength ?? 0) / Math.max(1, tableRows);
+      // Table 1: 384 rows of 3072 bytes are 18,432 reads of 64 bytes; 18,459 were counted.
+      const share = tableRows < rows ? constants.repeatedRowsShare : 1;
+      return { bytes: rows * rowBytes * share, linkGBps: constants.rowsGBps };
+    }
+    case 'BatchNormalization':
+      return { bytes: (output[1] ?? 1) * constants.batchNormBytesPerChannel, linkGBps: constants.batchNormGBps };
+    case 'Conv':
+    case 'FusedConv':
+    case 'ConvTranspose': {
+      const kernel = Math.max(...(weights[0]?.dims.slice(2) ?? [1]));
+      const pixels = elementCount(output.slice(2));
+      if (kernel === 3) {
+        const small = Math.max(...output.slice(2)) <= constants.smallOutputSize;
+        return plain(small ? constants.convolution3x3PassesSmall : constants.convolution3x3Passes);
+      }
+      return plain(Math.max(1, Math.round(pixels / constants.convolutionPixelsPerPass)));
+    }
+    case 'LSTM':
+    case 'GRU':
+    case 'RNN': {
+      const [steps = 1, batch = 1] = dimsOf(context, proto.input[0]);
+      return plain(steps * Math.ceil(batch / constants.gemmRowsPerPass));
+    }
+    case 'MatMul':
+    case 'FusedMatMul':
+    case 'Gemm':
+    case 'FusedGemm':
+      // Table 1: 446,276 reads against 36,920 of a copy are 12.1 passes for 384 rows.
+      return plain(Math.ceil(rowsOf(output) / constants.gemmRowsPerPass));
+    default:
+      // A scale or a bias is read for every element of the input that it is applied to.
+      return { bytes: bytes * rowsOf(output), linkGBps: constants.linkGBps };
+  }
+}

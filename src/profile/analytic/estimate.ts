@@ -1,0 +1,96 @@
+import type { Machine } from '../../hardware/index.ts';
+import { Graph, type ModelProto, type Weight } from '../../onnx/index.ts';
+import { ProfileError } from '../profile-error.ts';
+import type { LayerProfile, ProfileLayer } from '../layers.ts';
+import { inferShapes, type ShapeOptions } from '../shapes/index.ts';
+import { gpuMs, hostRead, type NodeContext } from './cost.ts';
+import { leavesOf, type Leaf } from './leaves.ts';
+
+export interface EstimateOptions extends ShapeOptions {
+  /** The GPU that executes; 0 when left out. */
+  readonly gpu?: number;
+}
+
+export interface Estimate {
+  readonly profile: LayerProfile;
+  /** Nodes whose shapes are not known, and which are charged as a kernel without data. */
+  readonly unknown: readonly string[];
+}
+
+/**
+ * Estimates what each layer of a model costs on a machine, from the graph alone: no weight is read, nothing runs.
+ * Throws {@link ProfileError} for a machine without GPUs.
+ */
+export function estimateLayers(model: ModelProto, machine: Machine, options: EstimateOptions = {}): Estimate {
+  const gpu = machine.gpus[options.gpu ?? 0];
+  if (gpu === undefined || machine.costs === undefined) {
+    throw new ProfileError(`machine '${machine.name}' has no GPU ${options.gpu ?? 0} to estimate layers for`);
+  }
+  const graph = new Graph(model);
+  const shapes = inferShapes(graph, options);
+  const context: NodeContext = { graph, shapes, gpu, costs: machine.costs };
+  const leaves = leavesOf(graph, shapes);
+  const tied = tiedReadMs(context, leaves);
+  return {
+    profile: { unit: 'ms', layers: leaves.map((leaf) => layerOf(context, leaf, tied)) },
+    unknown: shapes.unknown,
+  };
+}
+
+/** Milliseconds that later leaves read the weights of an earlier one over PCIe, by weight: the earlier one decides. */
+function tiedReadMs(context: NodeContext, leaves: readonly Leaf[]): Map<Weight, number> {
+  const tied = new Map<Weight, number>();
+  for (const { own, sharedWeights } of leaves) {
+    for (const weight of sharedWeights) {
+      const users = own.filter((node) => context.graph.weightsOf(node).includes(weight));
+      tied.set(weight, (tied.get(weight) ?? 0) + readMs(context, users, [weight]));
+    }
+  }
+  return tied;
+}
+
+function readMs(context: NodeContext, own: Leaf['own'], weights: readonly Weight[]): number {
+  let ms = 0;
+  for (const node of own) {
+    const used = context.graph.weightsOf(node).filter((weight) => weights.includes(weight));
+    if (used.length === 0) continue;
+    const { bytes, linkGBps } = hostRead(context, node, used);
+    ms += bytes / (linkGBps * 1e6);
+  }
+  return ms;
+}
+
+function layerOf(context: NodeContext, leaf: Leaf, tied: ReadonlyMap<Weight, number>): ProfileLayer {
+  const { gpu, costs } = context;
+  const { execUs, loadUsPerTensor } = costs.profilerFloor;
+  // A product with its bias is one kernel: the bias is added on the way out.
+  const [anchor] = leaf.own;
+  const gpuTime = anchor === undefined ? 0 : gpuMs(context, anchor);
+  const tensorBytes = leaf.weights.map(({ byteLength }) => byteLength);
+  if (leaf.kind === 'batch-norm') for (let i = 0; i < costs.batchNormExtraTensors; i++) tensorBytes.push(8);
+  const bytes = leaf.weights.reduce((sum, { byteLength }) => sum + byteLength, 0);
+  const read =
+    readMs(context, leaf.own, leaf.weights) + leaf.weights.reduce((sum, weight) => sum + (tied.get(weight) ?? 0), 0);
+  const operatorMs = leaf.operators.reduce((sum, node) => sum + gpuMs(context, node), 0);
+  const exec = Math.max(gpuTime, execUs / 1000) + operatorMs;
+  return {
+    name: leaf.name,
+    kind: leaf.kind,
+    bytes,
+    load: bytes === 0 ? 0 : (tensorBytes.length * loadUsPerTensor) / 1000 + bytes / (gpu.linkGBps * 1e6),
+    exec,
+    dha: bytes === 0 ? exec : exec + read,
+    cost: {
+      tensorBytes,
+      gpu: gpuTime,
+      gpuDha: gpuTime + read,
+      hostRead: read,
+      launch: costs.launchUs / 1000,
+      operators: {
+        count: leaf.operators.length,
+        gpu: operatorMs,
+        launch: (leaf.operators.length * costs.operatorLaunchUs) / 1000,
+      },
+    },
+  };
+}

@@ -1,0 +1,160 @@
+/**
+ * Cuts a graph into what PyTorch calls leaf modules, in execution order: the granularity at which DeepPlan's artifact
+ * profiles and plans. A layer of `src/onnx` is one leaf with weights; activations and poolings that PyTorch has as
+ * modules are leaves without weights; everything else is an operator that runs after the leaf before it.
+ */
+import { ElementType, layers, type Graph, type GraphNode, type Layer, type Weight } from '../../onnx/index.ts';
+import type { InferredShapes } from '../shapes/index.ts';
+
+export interface Leaf {
+  readonly name: string;
+  readonly kind: string;
+  /** The nodes that do the leaf's own work. */
+  readonly own: readonly GraphNode[];
+  /** Weights that this leaf brings, as they are copied. */
+  readonly weights: readonly Weight[];
+  /** Of an earlier leaf: a tied output layer. */
+  readonly sharedWeights: readonly Weight[];
+  /** Operators that follow. */
+  readonly operators: readonly GraphNode[];
+}
+
+/** Kinds of leaves without weights, by operator. */
+const modules: Readonly<Record<string, string>> = {
+  Relu: 'activation',
+  Clip: 'activation',
+  LeakyRelu: 'activation',
+  PRelu: 'activation',
+  Elu: 'activation',
+  Selu: 'activation',
+  HardSwish: 'activation',
+  HardSigmoid: 'activation',
+  MaxPool: 'pool',
+  AveragePool: 'pool',
+  GlobalAveragePool: 'pool',
+  GlobalMaxPool: 'pool',
+};
+
+/** Modules only where they stand directly behind a leaf with weights; inside a GELU they are arithmetic. */
+const modulesBehindWeights = new Set(['Tanh', 'Sigmoid']);
+
+/** Operators that change how a tensor is looked at, and copy nothing. */
+const views = new Set([
+  'Identity',
+  'Reshape',
+  'Flatten',
+  'Squeeze',
+  'Unsqueeze',
+  'Dropout',
+  'Split',
+  'Slice',
+  'Shape',
+  'Size',
+  'Constant',
+  'ConstantOfShape',
+  'Expand',
+  'Range',
+]);
+
+const notParameters = new Set<number>([
+  ElementType.INT64,
+  ElementType.UINT64,
+  ElementType.INT32,
+  ElementType.UINT32,
+  ElementType.BOOL,
+  ElementType.STRING,
+]);
+
+/** A weight that is copied to a GPU: not a scalar, a shape or an index. */
+const isParameter = ({ elementType, elementCount }: Weight): boolean =>
+  elementCount > 1 && !notParameters.has(elementType);
+
+const kindOf = ({ kind }: Layer, own: readonly GraphNode[]): string => {
+  if (kind !== 'norm') return kind;
+  return own.some(({ proto }) => proto.opType === 'BatchNormalization') ? 'batch-norm' : 'layer-norm';
+};
+
+export function leavesOf(graph: Graph, { values }: InferredShapes): Leaf[] {
+  const leaves: Leaf[] = [];
+  for (const layer of layers(graph)) {
+    const parameters = new Set([...layer.weights, ...layer.shared].filter(isParameter));
+    const isOwn = (node: GraphNode) => !node.constant && graph.weightsOf(node).some((weight) => parameters.has(weight));
+    const own = layer.nodes.filter(isOwn);
+    const ownNodes = new Set(own);
+    const produced = new Set(own.flatMap(({ outputs }) => outputs));
+    let current: { leaf: Omit<Leaf, 'operators'>; operators: GraphNode[] } | undefined;
+    const before: GraphNode[] = [];
+    const fused = fusedNodes(graph, layer.nodes);
+    const open = (leaf: Omit<Leaf, 'operators'>): void => {
+      const operators: GraphNode[] = [];
+      leaves.push({ ...leaf, operators });
+      current = { leaf, operators };
+    };
+    const openLayer = (): void =>
+      open({
+        name: layer.name,
+        kind: kindOf(layer, own),
+        own,
+        weights: layer.weights.filter(isParameter),
+        sharedWeights: layer.shared.filter(isParameter),
+      });
+    for (const node of layer.nodes) {
+      if (ownNodes.has(node)) {
+        if (node === own[0]) openLayer();
+      } else if (fused.has(node) || isFree(graph, node, values)) {
+        continue;
+      } else {
+        const { opType } = node.proto;
+        const behind = modulesBehindWeights.has(opType) && node.uses.some((value) => produced.has(value));
+        const kind = behind ? 'activation' : modules[opType];
+        if (kind !== undefined) open({ name: node.name, kind, own: [node], weights: [], sharedWeights: [] });
+        else if (current === undefined) before.push(node);
+        else current.operators.push(node);
+      }
+    }
+    if (current === undefined && layer.nodes.length > 0) openLayer();
+    // What runs before the first leaf is charged to it: the planner has no earlier place for it.
+    current?.operators.push(...before);
+  }
+  return leaves;
+}
+
+/** Runs no kernel: constant, a view, shape arithmetic, or a transpose that a product reads through its strides. */
+function isFree(graph: Graph, node: GraphNode, values: InferredShapes['values']): boolean {
+  const { opType } = node.proto;
+  if (node.constant || views.has(opType)) return true;
+  const [output] = node.outputs;
+  if (output === undefined || values.get(output)?.ints !== undefined) return true;
+  if (opType !== 'Transpose') return false;
+  const users = graph.consumers(output);
+  return users.length > 0 && users.every(({ proto }) => proto.opType === 'MatMul' || proto.opType === 'Transpose');
+}
+
+/**
+ * Nodes that are part of an exact GELU, all but its error function, which stands for the whole: x (1 + erf(x / sqrt 2)) / 2
+ * is one kernel in every framework, and five nodes in an export.
+ */
+function fusedNodes(graph: Graph, nodes: readonly GraphNode[]): Set<GraphNode> {
+  const fused = new Set<GraphNode>();
+  const constants = (node: GraphNode) => node.uses.filter((value) => graph.weightsBehind(value).length > 0).length;
+  for (const erf of nodes) {
+    if (erf.proto.opType !== 'Erf') continue;
+    const scaled = graph.producer(erf.proto.input[0] ?? '');
+    const [sum] = graph.consumers(erf.outputs[0] ?? '');
+    if (scaled === undefined || sum?.proto.opType !== 'Add' || constants(sum) !== 1) continue;
+    fused.add(scaled).add(sum);
+    for (
+      let [next] = graph.consumers(sum.outputs[0] ?? ''), steps = 0;
+      next?.proto.opType === 'Mul' && steps < 2;
+      steps++
+    ) {
+      fused.add(next);
+      for (const value of next.uses) {
+        const half = graph.producer(value);
+        if (half?.proto.opType === 'Mul' && constants(half) === 1) fused.add(half);
+      }
+      [next] = graph.consumers(next.outputs[0] ?? '');
+    }
+  }
+  return fused;
+}

@@ -1,0 +1,50 @@
+import { architectures, buildArchitecture, extract, type ModelProto } from '../onnx/index.ts';
+import { ProfileError } from './profile-error.ts';
+
+/** A model to plan for without a file: its graph at full size, weights never made. */
+export interface NamedModel {
+  readonly name: string;
+  readonly model: ModelProto;
+  /** Sizes of its open dimensions. */
+  readonly dimensions: Readonly<Record<string, number>>;
+}
+
+/** Tokens that DeepPlan (Jeong et al. 2023, 5.1) evaluates with: 384 for BERT and RoBERTa, 1024 for GPT-2. */
+const sequences: Readonly<Record<string, number>> = {
+  'bert-base': 384,
+  'bert-large': 384,
+  'roberta-base': 384,
+  'roberta-large': 384,
+  gpt2: 1024,
+  'gpt2-medium': 1024,
+};
+
+/** Names that {@link namedModel} knows. */
+export function modelNames(): string[] {
+  return architectures.map(({ name }) => name);
+}
+
+/**
+ * An architecture as the DeepPlan paper plans for it: batch 1, its sequence length, images of 224 x 224 (each network's
+ * own size otherwise), and GPT-2 up to its last hidden state, without the output layer that is its token embedding.
+ * 'bert_base' is 'bert-base'. Throws {@link ProfileError} for a name that there is not.
+ */
+export function namedModel(name: string): NamedModel {
+  const known = name.toLowerCase().replaceAll('_', '-');
+  if (!modelNames().includes(known)) {
+    throw new ProfileError(`there is no model '${name}'; there are ${modelNames().join(', ')}, or give an ONNX file`);
+  }
+  const sequence = sequences[known] ?? 1;
+  const { model } = buildArchitecture(known);
+  return {
+    name: known,
+    model: known.startsWith('gpt2') ? withoutHead(model) : model,
+    dimensions: { batch: 1, sequence },
+  };
+}
+
+/** Up to the last normalisation, as Hugging Face's GPT2Model has it. */
+function withoutHead(model: ModelProto): ModelProto {
+  const last = model.graph.node.findLast(({ opType }) => opType === 'LayerNormalization');
+  return extract(model, { inputs: model.graph.input.map(({ name }) => name), outputs: last?.output.slice(0, 1) ?? [] });
+}

@@ -1,0 +1,49 @@
+/** Sizes of a tensor's dimensions, outermost first. */
+export type Dims = readonly number[];
+
+/** What is known of a value: its dimensions, and its elements where they are few whole numbers (shapes, axes, indices). */
+export interface Known {
+  readonly dims: Dims;
+  readonly ints?: readonly number[] | undefined;
+}
+
+export function elementCount(dims: Dims): number {
+  return dims.reduce((product, size) => product * size, 1);
+}
+
+/** The dimensions of an element-wise result (ONNX, "Multidirectional Broadcasting"); undefined when they do not fit. */
+export function broadcast(shapes: readonly Dims[]): Dims | undefined {
+  const rank = Math.max(0, ...shapes.map((dims) => dims.length));
+  const result: number[] = [];
+  for (let place = 0; place < rank; place++) {
+    let size = 1;
+    for (const dims of shapes) {
+      const own = dims[place - rank + dims.length] ?? 1;
+      if (own === 1) continue;
+      if (size !== 1 && size !== own) return undefined;
+      size = own;
+    }
+    result.push(size);
+  }
+  return result;
+}
+
+/** An axis counted from the end as one counted from the front. */
+export function axisFromFront(axis: number, rank: number): number {
+  return axis < 0 ? axis + rank : axis;
+}
+
+/** Elements of `steps` positions from `start` towards `end`, as Slice counts them. */
+export function sliceRange(size: number, start: number, end: number, step: number): { from: number; count: number } {
+  if (step === 0) return { from: 0, count: 0 };
+  const clamp = (value: number, low: number, high: number) => Math.min(high, Math.max(low, value));
+  const fromFront = (value: number) => (value < 0 ? value + size : value);
+  if (step > 0) {
+    const from = clamp(fromFront(start), 0, size);
+    const to = clamp(fromFront(end), 0, size);
+    return { from, count: Math.max(0, Math.ceil((to - from) / step)) };
+  }
+  const from = clamp(fromFront(start), -1, size - 1);
+  const to = clamp(fromFront(end), -1, size - 1);
+  return { from, count: Math.max(0, Math.ceil((to - from) / step)) };
+}

@@ -1,0 +1,83 @@
+import { ElementType, tensorBytes, type Graph, type Weight } from '../../onnx/index.ts';
+import { attributesOf } from './attributes.ts';
+import { elementCount, type Known } from './dims.ts';
+import { shapeRules } from './rules.ts';
+
+/** Whole-number constants with more elements than this are tables, not shapes. */
+const smallCount = 4096;
+
+export interface ShapeOptions {
+  /** Sizes of open dimensions by their names: `{ batch: 1, sequence: 384 }`. */
+  readonly dimensions?: Readonly<Record<string, number>>;
+  /** Size of an open dimension that `dimensions` does not name. */
+  readonly openSize?: (name: string | undefined) => number;
+}
+
+export interface InferredShapes {
+  /** By value name, for every value whose shape follows. */
+  readonly values: ReadonlyMap<string, Known>;
+  /** Names of nodes whose results have a shape that neither follows from the operator nor stands in the file. */
+  readonly unknown: readonly string[];
+}
+
+/**
+ * The shape of every value of a graph, without running it: from the inputs' shapes through the operators, with the whole
+ * numbers that shapes are computed from. A model that was built with lazy weights is never filled.
+ */
+export function inferShapes(graph: Graph, options: ShapeOptions = {}): InferredShapes {
+  const { dimensions = {}, openSize = () => 1 } = options;
+  const sized = (size: number | string | undefined): number =>
+    typeof size === 'number' ? size : ((size === undefined ? undefined : dimensions[size]) ?? openSize(size));
+  const values = new Map<string, Known>();
+  const weights = new Map<Weight, Known>();
+  const lookUp = (name: string): Known | undefined => {
+    const known = values.get(name);
+    if (known !== undefined) return known;
+    const weight = graph.weight(name);
+    if (weight === undefined) return undefined;
+    let found = weights.get(weight);
+    if (found === undefined) weights.set(weight, (found = { dims: weight.dims, ints: wholeNumbers(weight) }));
+    values.set(name, found);
+    return found;
+  };
+  for (const name of graph.inputs) {
+    const shape = graph.shape(name);
+    if (shape !== undefined) values.set(name, { dims: shape.map(sized) });
+  }
+  const unknown: string[] = [];
+  for (const { proto, name } of graph.nodes) {
+    const rule = shapeRules.get(proto.opType);
+    const found = rule?.({
+      inputs: proto.input.map((input) => (input === '' ? undefined : lookUp(input))),
+      attributes: attributesOf(proto),
+      outputCount: proto.output.length,
+    });
+    let complete = true;
+    for (const [place, output] of proto.output.entries()) {
+      if (output === '' || graph.weight(output) !== undefined) continue;
+      const fromFile = graph.shape(output);
+      const result = found?.[place] ?? (fromFile && { dims: fromFile.map(sized) });
+      if (result === undefined) {
+        // The second and later results (masks, means) are rarely used, and cost nothing to leave open.
+        if (place === 0) complete = false;
+        continue;
+      }
+      const { dims, ints } = result;
+      values.set(output, ints !== undefined && ints.length <= smallCount ? result : { dims });
+    }
+    if (!complete) unknown.push(name);
+  }
+  return { values, unknown };
+}
+
+/** The elements of a small INT64 or INT32 constant; undefined for anything else. */
+function wholeNumbers({ tensor, elementType, dims }: Weight): readonly number[] | undefined {
+  const wide = elementType === ElementType.INT64;
+  if (tensor === undefined || (!wide && elementType !== ElementType.INT32)) return undefined;
+  if (elementCount(dims) > smallCount || tensor.dataLocation === 1) return undefined;
+  const bytes = tensorBytes(tensor);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return Array.from({ length: elementCount(dims) }, (_, index) =>
+    wide ? Number(view.getBigInt64(index * 8, true)) : view.getInt32(index * 4, true),
+  );
+}
