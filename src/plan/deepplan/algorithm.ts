@@ -1,0 +1,107 @@
+/**
+ * Which layers to load and which to execute from host memory: DeepPlan (Jeong et al., EuroSys 2023), section 4.3.2,
+ * Algorithm 1, decision for decision as the authors' published planner takes them. It has three things that the paper's
+ * listing has not: a layer whose direct-host-access costs more than 1.5 times its loading is never changed; such a layer
+ * ends the search for this stall instead of being passed over; and stalls are only computed anew once one is gone.
+ */
+import type { LayerProfile, ProfileLayer } from '../../profile/index.ts';
+
+/** `load`: copied to the GPU before it executes. `dha`: executes from host memory; also said of layers without weights. */
+export type LayerMethod = 'load' | 'dha';
+
+/** Milliseconds of a pipeline in which one link loads in order while one GPU executes (paper, Figure 8). */
+export interface PipelineStep {
+  /** How far the loading is ahead of the execution when this layer ends. */
+  readonly ahead: number;
+  /** When this layer ends. */
+  readonly end: number;
+  /** How long it waited for its weights. */
+  readonly stall: number;
+}
+
+const overloadFactor = 1.5;
+
+/** What direct-host-access adds to a layer's execution, milliseconds (PerfDiff of the paper). */
+const addedMs = ({ exec, dha }: ProfileLayer): number => dha - exec;
+
+/** Every layer with weights is loaded. */
+export function loadAll({ layers }: Pick<LayerProfile, 'layers'>): LayerMethod[] {
+  return layers.map(({ bytes }) => (bytes > 0 ? 'load' : 'dha'));
+}
+
+/** The pipeline of a profile under a choice of methods, one step for each layer. */
+export function pipelineSteps(layers: readonly ProfileLayer[], methods: readonly LayerMethod[]): PipelineStep[] {
+  let ahead = 0;
+  let end = 0;
+  return layers.map((layer, index) => {
+    let stall = 0;
+    let duration = layer.dha;
+    if (methods[index] === 'load') {
+      ahead -= layer.load;
+      if (ahead < 0) {
+        stall = -ahead;
+        ahead = 0;
+      }
+      duration = layer.exec;
+    }
+    ahead += duration;
+    end += stall;
+    end += duration;
+    return { ahead, end, stall };
+  });
+}
+
+/**
+ * The paper's "initial approach", layer by layer without regard to the pipeline (section 4.1, Table 3): direct-host-access
+ * where it is faster than loading and then executing, and always for embeddings and batch normalisations.
+ */
+export function initialApproach({ layers }: Pick<LayerProfile, 'layers'>): LayerMethod[] {
+  return layers.map((layer) => {
+    if (layer.bytes === 0 || /embedding|batchnorm/.test(plainKind(layer))) return 'dha';
+    return layer.dha < layer.exec + layer.load ? 'dha' : 'load';
+  });
+}
+
+/** 'BatchNorm2d' and 'batch-norm' alike as 'batchnorm...'. */
+const plainKind = ({ kind }: ProfileLayer): string => kind.toLowerCase().replaceAll(/[^a-z]/g, '');
+
+/** Algorithm 1. Decisions depend on `bytes` (0 or not), `load`, `exec` and `dha` only; n^2 log n in the layers. */
+export function deepPlan({ layers }: Pick<LayerProfile, 'layers'>): LayerMethod[] {
+  const methods = loadAll({ layers });
+  let steps = pipelineSteps(layers, methods);
+  // Kept sorted by (added time, -load); of equals the earlier layer stands first, as a stable sort leaves them.
+  const candidates: number[] = [];
+  const compare = (a: number, b: number): number => {
+    const [left, right] = [layers[a]!, layers[b]!];
+    return addedMs(left) - addedMs(right) || right.load - left.load || a - b;
+  };
+  for (let stalled = 0; stalled < layers.length; stalled++) {
+    insertSorted(candidates, stalled, compare);
+    let { stall } = steps[stalled]!;
+    if (stall <= 0) continue;
+    for (const index of candidates) {
+      if (methods[index] === 'dha') continue;
+      const layer = layers[index]!;
+      const added = addedMs(layer);
+      if (layer.dha > layer.exec + overloadFactor * layer.load || stall < added) break;
+      methods[index] = 'dha';
+      stall = stall - layer.load - added;
+      if (stall <= 0) {
+        steps = pipelineSteps(layers, methods);
+        break;
+      }
+    }
+  }
+  return methods;
+}
+
+function insertSorted(sorted: number[], item: number, compare: (a: number, b: number) => number): void {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (compare(sorted[middle]!, item) <= 0) low = middle + 1;
+    else high = middle;
+  }
+  sorted.splice(low, 0, item);
+}

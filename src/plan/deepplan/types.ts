@@ -1,0 +1,50 @@
+import type { LayerMethod } from './algorithm.ts';
+import type { Span } from './link-clock.ts';
+
+/** How a cold start proceeds; `interleave` is this project's own. */
+export type ColdStartMode = 'baseline' | 'pipeswitch' | 'dha' | 'pt' | 'pt+dha' | 'interleave';
+
+export const coldStartModes: readonly ColdStartMode[] = ['baseline', 'pipeswitch', 'dha', 'pt', 'pt+dha', 'interleave'];
+
+/** Where the weights of one layer are when it executes, and how they get there. */
+export interface LayerPlan {
+  readonly name: string;
+  readonly method: LayerMethod;
+  /** The GPU whose PCIe link loads it; another one than the primary hands it on over NVLink. Null when not loaded. */
+  readonly link: number | null;
+}
+
+export interface ColdStartPlan {
+  readonly mode: ColdStartMode;
+  /** The GPU that executes. */
+  readonly primary: number;
+  /** Secondary GPUs whose links take part, in the order of their partitions. */
+  readonly secondaries: readonly number[];
+  readonly layers: readonly LayerPlan[];
+  /** Bytes that are in the primary's memory once the plan has run. */
+  readonly bytesGpu: number;
+}
+
+/** What happens to one layer, milliseconds from the start; undefined where a stage has nothing to do. */
+export interface LayerTimes {
+  readonly name: string;
+  readonly method: LayerMethod;
+  readonly link: number | null;
+  /** Weights were on the GPU from the beginning. */
+  readonly resident: boolean;
+  /** The CPU issues its copies. */
+  readonly issue: Span | undefined;
+  /** Its weights cross a PCIe link, */
+  readonly copy: Span | undefined;
+  /** and NVLink. */
+  readonly migration: Span | undefined;
+  readonly execution: Span;
+  /** How long execution waited for the weights while neither GPU nor CPU had other work to do first. */
+  readonly stallMs: number;
+}
+
+export interface Timeline {
+  readonly latencyMs: number;
+  readonly stallMs: number;
+  readonly layers: readonly LayerTimes[];
+}
