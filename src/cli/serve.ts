@@ -76,7 +76,9 @@ async function announce({ url }: RunningHost, tookMs: number): Promise<void> {
   const functions = await fetch(`${url}/functions`)
     .then(async (response) => parseFunctionList(await response.json()))
     .catch(() => []);
-  process.stdout.write(`${ready}\n\n${describeFunctions(url, functions, process.stdout.columns)}\n`);
+  // A terminal that does not know its size says 0.
+  const width = process.stdout.columns > 0 ? process.stdout.columns : Infinity;
+  process.stdout.write(`${ready}\n\n${describeFunctions(url, functions, width)}\n`);
 }
 
 /** The functions with a call to try, as the terminal shows them. */

@@ -1,0 +1,80 @@
+import { describe, expect, test } from 'vitest';
+import { parseFunctionList, type ListedFunction } from './function-list.ts';
+import { describeFunctions, listenError } from './serve.ts';
+
+const url = 'http://127.0.0.1:8000';
+
+function listed(changed: Partial<ListedFunction>): ListedFunction {
+  const plain = { name: 'x', version: '1', state: 'ready', reason: '', description: 'What it does.' };
+  return { ...plain, sloMs: 100, modelBytes: 1, ...changed };
+}
+
+describe('what a terminal shows of the functions', () => {
+  test('is a table and one call to try', () => {
+    const text = describeFunctions(url, [listed({ name: 'language-id' }), listed({ name: 'x' })]);
+    expect(text).toBe(
+      [
+        'FUNCTION     STATE  DESCRIPTION',
+        'language-id  ready  What it does.',
+        'x            ready  What it does.',
+        '',
+        'Try:',
+        `  curl -s --data 'Où est la bibliothèque ?' ${url}/function/language-id`,
+      ].join('\n'),
+    );
+  });
+
+  test('says how to publish one when there are none', () => {
+    expect(describeFunctions(url, [])).toContain(`curl -T model.onnx ${url}/functions/my-model`);
+  });
+
+  test('says why a function cannot serve, in place of what it does', () => {
+    const text = describeFunctions(url, [listed({ state: 'unavailable', reason: 'its model is missing' })]);
+    expect(text).toContain('unavailable  its model is missing');
+    expect(text).not.toContain('What it does.');
+  });
+
+  test('fits the terminal, and control characters of a description do not reach it', () => {
+    const text = describeFunctions(url, [listed({ description: `\u001B[2J${'long '.repeat(50)}` })], 60);
+    const table = text.split('\n').slice(0, 2);
+    expect(table.every((line) => line.length <= 60)).toBe(true);
+    expect(table[1]).toMatch(/…$/);
+    expect(text).not.toContain('\u001B');
+  });
+});
+
+describe('the list of functions', () => {
+  test('is read from the reply of a host', () => {
+    const entry = { name: 'x', version: '2', state: 'ready', description: 'd', slo_ms: 250, bytes: 12, more: true };
+    expect(parseFunctionList({ functions: [entry] })).toEqual([
+      { name: 'x', version: '2', state: 'ready', reason: '', description: 'd', sloMs: 250, modelBytes: 12 },
+    ]);
+  });
+
+  test.each([null, {}, 'text', { functions: 'none' }, [{ version: '1' }, null, 7]])(
+    'of %j has nothing to show',
+    (json) => {
+      expect(parseFunctionList(json)).toEqual([]);
+    },
+  );
+});
+
+describe('a host that cannot listen', () => {
+  const config = { listen: { host: '127.0.0.1', port: 80 }, dataDir: '/data' };
+
+  test.each([
+    [{ code: 'EADDRINUSE', syscall: 'listen' }, /^port 80 on 127\.0\.0\.1 is in use by another program; .*--port/],
+    [{ code: 'EADDRNOTAVAIL', syscall: 'listen' }, /^this machine has no address 127\.0\.0\.1 .*--host$/],
+    [{ code: 'EACCES', syscall: 'listen' }, /^port 80 needs privileges/],
+    [{ code: 'EACCES', syscall: 'mkdir' }, /^the data folder \/data cannot be written: /],
+    [{ code: 'ENOTFOUND', syscall: 'getaddrinfo' }, /^the name 127\.0\.0\.1 in listen\.host has no address$/],
+  ])('for %j is told in words', (facts, message) => {
+    const told = listenError(config, Object.assign(new Error('as the system says it'), facts));
+    expect(told).toMatchObject({ name: 'CliError', exitCode: 1, message: expect.stringMatching(message) as string });
+  });
+
+  test('for another reason keeps its error', () => {
+    const error = new Error('a defect');
+    expect(listenError(config, error)).toBe(error);
+  });
+});
