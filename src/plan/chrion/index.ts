@@ -1,0 +1,15 @@
+/** Chrion: one graph over a GPU and CPU cores, for less latency or less GPU memory. */
+export { lstmCells, lstmContextBytes, type LstmShape } from './lstm-cells.ts';
+export {
+  planChrion,
+  planCpuOnly,
+  planGpuOnly,
+  planLatencyOptimal,
+  planMemoryOptimal,
+  type ChrionOptions,
+  type ChrionPlan,
+  type MemoryOptimalOptions,
+  type PlacedCopy,
+  type PlacedOperator,
+} from './plan.ts';
+export { renderChrionTimeline, type TimelineSvgOptions } from './svg.ts';

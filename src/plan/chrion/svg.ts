@@ -1,0 +1,95 @@
+import type { ChrionPlan } from './plan.ts';
+
+export interface TimelineSvgOptions {
+  /** What the picture is of, such as the name of the profile. */
+  readonly title: string;
+  /** Width of the picture in pixels. Default 1200. */
+  readonly width?: number;
+}
+
+const colours = { gpu: '#2f7d4f', cpu: '#3a6ea5', 'to-gpu': '#e08e2b', 'to-cpu': '#b5442e' } as const;
+const legend = {
+  gpu: 'on the GPU',
+  cpu: 'on a core',
+  'to-gpu': 'copy to the GPU',
+  'to-cpu': 'copy to the CPU',
+} as const;
+const rowHeight = 30;
+const barHeight = 22;
+const labelWidth = 72;
+const topHeight = 64;
+const margin = 16;
+
+/**
+ * A plan as a picture: one row for the GPU, with its copies, and one for each core, over milliseconds. Each bar carries
+ * its operator's name and times for the pointer. The times are predictions out of the profile, and the picture says so.
+ */
+export function renderChrionTimeline(plan: ChrionPlan, { title, width = 1200 }: TimelineSvgOptions): string {
+  const rows = ['GPU', ...Array.from({ length: plan.cores }, (_, index) => `core ${index + 1}`)];
+  const height = topHeight + rows.length * rowHeight + 40;
+  const endMs = Math.max(plan.latencyMs, ...plan.copies.map((copy) => copy.endMs));
+  const scale = endMs > 0 ? (width - labelWidth - 2 * margin) / endMs : 0;
+  const x = (ms: number): string => (margin + labelWidth + ms * scale).toFixed(2);
+  const top = (row: number): number => topHeight + row * rowHeight;
+  const bar = (row: number, kind: keyof typeof colours, startMs: number, endsMs: number, name: string): string => {
+    const barWidth = Math.max((endsMs - startMs) * scale, 0.1);
+    const y = top(row) + (rowHeight - barHeight) / 2;
+    const tip = `<title>${escaped(`${name}: ${startMs.toFixed(3)} to ${endsMs.toFixed(3)} ms`)}</title>`;
+    const rectangle = `<rect x="${x(startMs)}" y="${y}" width="${barWidth.toFixed(2)}" height="${barHeight}" fill="${colours[kind]}" stroke="#fff" stroke-width="${barWidth > 3 ? 0.6 : 0}">${tip}</rect>`;
+    const fits = name.length * 6.2 + 6 < barWidth;
+    if (!fits) return rectangle;
+    return `${rectangle}<text x="${x((startMs + endsMs) / 2)}" y="${y + 15}" text-anchor="middle" fill="#fff" font-size="11">${escaped(name)}</text>`;
+  };
+  const parts = [
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="sans-serif" font-size="12">`,
+    `<rect width="${width}" height="${height}" fill="#fff"/>`,
+    `<text x="${margin}" y="24" font-size="15" font-weight="bold">${escaped(`${title}: ${headline(plan)}`)}</text>`,
+    legendText(),
+    ...ticks(endMs).flatMap((ms) => [
+      `<line x1="${x(ms)}" y1="${topHeight}" x2="${x(ms)}" y2="${top(rows.length)}" stroke="#ddd"/>`,
+      `<text x="${x(ms)}" y="${top(rows.length) + 16}" text-anchor="middle" fill="#444">${ms}</text>`,
+    ]),
+    `<text x="${width - margin}" y="${top(rows.length) + 32}" text-anchor="end" fill="#444">milliseconds, predicted from the profile</text>`,
+    ...rows.map((name, row) => `<text x="${margin}" y="${top(row) + 19}">${name}</text>`),
+    ...plan.operators.map((operator) =>
+      bar(operator.core ?? 0, operator.device, operator.startMs, operator.endMs, operator.name),
+    ),
+    ...plan.copies.map(({ from, to, direction, startMs, endMs: copyEndMs }) =>
+      bar(0, direction, startMs, copyEndMs, `${from} → ${to}`),
+    ),
+    '</svg>',
+  ];
+  return `${parts.join('\n')}\n`;
+}
+
+function headline({ latencyMs, gpuBytes, cores }: ChrionPlan): string {
+  const where = cores === 0 ? 'the GPU alone' : `the GPU and ${cores} ${cores === 1 ? 'core' : 'cores'}`;
+  return `${latencyMs.toFixed(2)} ms on ${where}, ${(gpuBytes / 1e6).toFixed(1)} MB of GPU memory`;
+}
+
+function legendText(): string {
+  let left = margin;
+  return Object.entries(legend)
+    .map(([kind, text]) => {
+      const swatch = `<rect x="${left}" y="38" width="12" height="12" fill="${colours[kind as keyof typeof colours]}"/>`;
+      const label = `<text x="${left + 17}" y="48" fill="#444">${text}</text>`;
+      left += 40 + text.length * 6.5;
+      return swatch + label;
+    })
+    .join('');
+}
+
+/** Round steps of 1, 2 or 5 times a power of ten, six to fifteen of them. */
+function ticks(endMs: number): number[] {
+  if (!(endMs > 0)) return [0];
+  const power = 10 ** Math.floor(Math.log10(endMs / 6));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => endMs / candidate <= 15) ?? 10 * power;
+  const decimals = Math.max(0, -Math.floor(Math.log10(step)));
+  return Array.from({ length: Math.floor(endMs / step) + 1 }, (_, index) => Number((index * step).toFixed(decimals)));
+}
+
+function escaped(text: string): string {
+  const entities: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
+  // Control characters are not allowed in XML at all.
+  return text.replaceAll(/[&<>"]/g, (character) => entities[character] ?? '').replaceAll(/\p{Cc}/gu, ' ');
+}
