@@ -56,11 +56,12 @@ export function parseMachine(json: unknown): Machine {
   return json;
 }
 
+function fail(field: string, found: unknown, allowed: string): never {
+  throw new MachineError(`field '${field}' of the machine is ${JSON.stringify(found)}, but ${allowed}`);
+}
+
 /** What a schema cannot say: positions must exist. */
 function checkReferences({ gpus, switches, nvlinks, costs }: Machine): void {
-  const fail = (field: string, found: unknown, allowed: string): never => {
-    throw new MachineError(`field '${field}' of the machine is ${JSON.stringify(found)}, but ${allowed}`);
-  };
   for (const [index, gpu] of gpus.entries()) {
     if (gpu.switch >= switches.length) {
       fail(`gpus[${index}].switch`, gpu.switch, `there are ${switches.length} switches, counted from 0`);

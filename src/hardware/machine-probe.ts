@@ -27,18 +27,17 @@ export function probeMachine(root = '/'): Machine {
     return { ...base, source: 'Read from /proc and /sys.', gpus: [], switches: [] };
   }
   const reference = likeliestPreset(found[0]!.model);
-  const [like] = reference.gpus;
+  const like = reference.gpus[0]!;
   const switches: string[] = [];
   const gpus = found.map(({ model, busId }): MachineGpu => {
     const { upstream, linkGBps, memoryBytes } = readDevice(root, busId);
     if (!switches.includes(upstream)) switches.push(upstream);
-    return {
-      ...like!,
+    return Object.assign({}, like, {
       model,
       switch: switches.indexOf(upstream),
-      linkGBps: linkGBps ?? like!.linkGBps,
-      memoryBytes: memoryBytes ?? like!.memoryBytes,
-    };
+      linkGBps: linkGBps ?? like.linkGBps,
+      memoryBytes: memoryBytes ?? like.memoryBytes,
+    });
   });
   return {
     ...base,
@@ -51,9 +50,10 @@ export function probeMachine(root = '/'): Machine {
   };
 }
 
+const words = (text: string): string[] => text.toLowerCase().split(/[^a-z0-9]+/);
+
 /** The preset whose GPU has the most words of the name in common; of equals the one with the newest GPU. */
 function likeliestPreset(model: string): Machine {
-  const words = (text: string): string[] => text.toLowerCase().split(/[^a-z0-9]+/);
   const wanted = new Set(words(model).filter((word) => word !== 'nvidia'));
   const alike = (machine: Machine): number =>
     words(machine.gpus[0]?.model ?? '').filter((word) => wanted.has(word)).length;

@@ -46,14 +46,15 @@ export interface LayerCost {
   };
 }
 
-const check = profileCheck<LayerProfile>('layers', 'layer profile');
+const check = profileCheck('layers', 'layer profile');
 
 /**
  * Checks what was read from a file. Throws {@link ProfileError} with a sentence that names the field: also for a number
  * that JSON can hold and no clock can show (1e999 reads as infinite).
  */
 export function parseLayerProfile(json: unknown): LayerProfile {
-  const profile = check(json);
+  check(json);
+  const profile = json as LayerProfile;
   for (const [index, layer] of profile.layers.entries()) {
     for (const field of ['bytes', 'load', 'exec', 'dha'] as const) {
       if (Number.isFinite(layer[field])) continue;

@@ -101,6 +101,7 @@ export function simulate(
       method,
       link,
       resident: resident(index),
+      fromHost,
       issue: arrived?.issue,
       copy: arrived?.copy,
       migration: arrived?.migration,

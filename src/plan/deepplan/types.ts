@@ -32,6 +32,8 @@ export interface LayerTimes {
   readonly link: number | null;
   /** Weights were on the GPU from the beginning. */
   readonly resident: boolean;
+  /** Its kernels read its weights from host memory. */
+  readonly fromHost: boolean;
   /** The CPU issues its copies. */
   readonly issue: Span | undefined;
   /** Its weights cross a PCIe link, */

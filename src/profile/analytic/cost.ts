@@ -33,12 +33,13 @@ function trafficBytes(context: NodeContext, node: GraphNode): number {
   return elements * elementBytes;
 }
 
+const compute = (operations: number, tflops: number): number => operations / (tflops * 1e9);
+
 /** Milliseconds of a GPU for one node with everything in its memory. */
 export function gpuMs(context: NodeContext, node: GraphNode): number {
   const { gpu } = context;
   const { proto } = node;
   const move = (bytes: number) => bytes / (gpu.memoryGBps * 1e6);
-  const compute = (operations: number, tflops: number) => operations / (tflops * 1e9);
   const kernel = gpu.kernelUs / 1000;
   const output = dimsOf(context, node.outputs[0]);
   const a = dimsOf(context, proto.input[0]);

@@ -33,10 +33,11 @@ export function axisFromFront(axis: number, rank: number): number {
   return axis < 0 ? axis + rank : axis;
 }
 
+const clamp = (value: number, low: number, high: number): number => Math.min(high, Math.max(low, value));
+
 /** Elements of `steps` positions from `start` towards `end`, as Slice counts them. */
 export function sliceRange(size: number, start: number, end: number, step: number): { from: number; count: number } {
   if (step === 0) return { from: 0, count: 0 };
-  const clamp = (value: number, low: number, high: number) => Math.min(high, Math.max(low, value));
   const fromFront = (value: number) => (value < 0 ? value + size : value);
   if (step > 0) {
     const from = clamp(fromFront(start), 0, size);

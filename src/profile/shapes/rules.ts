@@ -24,6 +24,9 @@ const elementWise: Rule = ({ inputs }) => {
   return known.length < inputs.length ? undefined : one(broadcast(known.map(({ dims }) => dims)));
 };
 
+/** An element of a broadcast constant. */
+const pick = (ints: readonly number[], index: number): number => (ints.length === 1 ? ints[0]! : (ints[index] ?? 0));
+
 /** An element-wise operator whose small whole-number results are worth knowing, because shapes are computed with it. */
 const arithmetic =
   (compute: (a: number, b: number) => number): Rule =>
@@ -32,7 +35,6 @@ const arithmetic =
     const [a, b] = input.inputs;
     if (result === undefined || a?.ints === undefined || b?.ints === undefined) return result && [result];
     const count = elementCount(result.dims);
-    const pick = (ints: readonly number[], index: number) => (ints.length === 1 ? ints[0]! : ints[index]!);
     if ([a, b].some(({ ints }) => ints!.length !== 1 && ints!.length !== count)) return [result];
     const ints = Array.from({ length: count }, (_, index) => compute(pick(a.ints!, index), pick(b.ints!, index)));
     return [{ dims: result.dims, ints }];
@@ -250,7 +252,6 @@ const where: Rule = (input) => {
   const [result] = elementWise(input) ?? [];
   const [condition, a, b] = input.inputs;
   if (result === undefined || !condition?.ints || !a?.ints || !b?.ints) return result && [result];
-  const pick = (ints: readonly number[], index: number) => (ints.length === 1 ? ints[0]! : (ints[index] ?? 0));
   const ints = Array.from({ length: elementCount(result.dims) }, (_, index) =>
     pick(condition.ints!, index) === 0 ? pick(b.ints!, index) : pick(a.ints!, index),
   );

@@ -1,0 +1,279 @@
+import { writeFileSync } from 'node:fs';
+import { Command } from 'commander';
+import { loadMachine, probeMachine, type Machine } from '../../hardware/index.ts';
+import {
+  coldStartModes,
+  initialApproach,
+  planColdStart,
+  renderColdStart,
+  residencyOf,
+  simulate,
+  type ColdStartMode,
+  type ColdStartPlan,
+  type Residency,
+  type Span,
+  type Timeline,
+} from '../../plan/index.ts';
+import type { LayerProfile } from '../../profile/index.ts';
+import { CliError } from '../error.ts';
+import { formatBytes } from '../format.ts';
+import { renderTable } from '../table.ts';
+import { readLayers, type LayerSource } from './layer-source.ts';
+
+interface DeepplanOptions {
+  readonly profile?: string;
+  readonly model?: string;
+  readonly machine: string;
+  readonly mode: string;
+  readonly gpu: string;
+  readonly initial?: boolean;
+  readonly dimension?: readonly string[];
+  readonly residency?: boolean;
+  readonly timeline?: boolean;
+  readonly svg?: string;
+  readonly saveProfile?: string;
+  readonly json?: boolean;
+}
+
+/** One mode's plan and what it takes. */
+interface Outcome {
+  readonly plan: ColdStartPlan;
+  readonly timeline: Timeline;
+  readonly residency: Residency | undefined;
+}
+
+export function deepplanCommand(): Command {
+  return new Command('deepplan')
+    .description(
+      'Plan a cold start: which layers are loaded, over which links, and which execute from host memory (DeepPlan, ' +
+        'EuroSys 2023). All times are simulated on the machine that is named.',
+    )
+    .option(
+      '--profile <file>',
+      'times of the layers, {"unit":"ms","layers":[{"name","kind","bytes","load","exec","dha"}]}',
+    )
+    .option('--model <name|file>', 'estimate them instead, for a known architecture or an ONNX file')
+    .option('--machine <name|file>', "a machine preset, a file of the same form, or 'here'", 'p3.8xlarge')
+    .option('--mode <mode>', `${coldStartModes.join(', ')}, or all`, 'pt+dha')
+    .option('--gpu <number>', 'the GPU that executes', '0')
+    .option('--initial', "choose layers by the paper's layer-wise initial approach instead of Algorithm 1")
+    .option('--dimension <name=size...>', 'sizes of open dimensions of an ONNX file, such as batch=1')
+    .option('--residency', 'also the cold latency by bytes that are kept on the GPU')
+    .option('--timeline', 'with --json: also when each layer is issued, copied, handed on and executed')
+    .option('--svg <file>', 'draw the timeline')
+    .option('--save-profile <file>', 'write the times of the layers, estimated or given, as a profile')
+    .option('--json', 'print JSON')
+    .action(run);
+}
+
+async function run(options: DeepplanOptions): Promise<void> {
+  const modes = modesOf(options);
+  const machine = options.machine === 'here' ? probeMachine() : loadMachine(options.machine);
+  const gpu = wholeNumber('--gpu', options.gpu);
+  if (options.svg !== undefined && modes.length > 1) throw usage('--svg draws one timeline; name one --mode');
+  const source = await readLayers({ ...options, gpu }, machine);
+  const outcomes = modes.map((mode) => outcomeOf(source.profile, machine, mode, gpu, options));
+  if (options.saveProfile !== undefined) writeText(options.saveProfile, `${JSON.stringify(source.profile, null, 1)}\n`);
+  if (options.svg !== undefined) {
+    const { timeline, plan } = outcomes[0]!;
+    writeText(options.svg, renderColdStart(timeline, plan, machine, { title: source.name, source: source.provenance }));
+  }
+  if (options.json === true) {
+    const withTimes = options.timeline === true;
+    const answers = outcomes.map((outcome) => answerOf(outcome, { withTimes, withMode: modes.length > 1 }));
+    console.log(JSON.stringify(modes.length === 1 ? answers[0] : answers));
+    return;
+  }
+  console.log(modes.length === 1 ? report(outcomes[0]!, source, machine) : comparison(outcomes, source, machine));
+}
+
+function modesOf({ mode, profile, model }: DeepplanOptions): readonly ColdStartMode[] {
+  if ((profile === undefined) === (model === undefined)) {
+    throw usage('give either --profile FILE or --model NAME|FILE.onnx');
+  }
+  if (mode === 'all') return coldStartModes;
+  const known = coldStartModes.find((each) => each === mode);
+  if (known === undefined) throw usage(`--mode is '${mode}', but takes ${coldStartModes.join(', ')} or all`);
+  return [known];
+}
+
+function outcomeOf(
+  profile: LayerProfile,
+  machine: Machine,
+  mode: ColdStartMode,
+  primary: number,
+  { initial, residency }: DeepplanOptions,
+): Outcome {
+  const chosenLayerwise = initial === true && (mode === 'dha' || mode === 'pt+dha' || mode === 'interleave');
+  const plan = planColdStart(profile, machine, mode, {
+    primary,
+    ...(chosenLayerwise ? { methods: initialApproach(profile) } : {}),
+  });
+  return {
+    plan,
+    timeline: simulate(profile, machine, plan),
+    residency: residency === true ? residencyOf(profile, machine, plan) : undefined,
+  };
+}
+
+const pair = (span: Span | undefined): readonly [number, number] | null =>
+  span === undefined ? null : [span.startMs, span.endMs];
+
+/** The documented answer, with what was asked for beyond it. */
+function answerOf(
+  { plan, timeline, residency }: Outcome,
+  { withTimes, withMode }: { readonly withTimes: boolean; readonly withMode: boolean },
+): object {
+  return {
+    ...(withMode ? { mode: plan.mode } : {}),
+    latency_ms: timeline.latencyMs,
+    stall_ms: timeline.stallMs,
+    bytes_gpu: plan.bytesGpu,
+    layers: timeline.layers.map(({ name, method, link, issue, copy, migration, execution, stallMs }) => ({
+      name,
+      method,
+      link,
+      ...(withTimes
+        ? {
+            issue_ms: pair(issue),
+            link_ms: pair(copy),
+            migration_ms: pair(migration),
+            execution_ms: pair(execution),
+            stall_ms: stallMs,
+          }
+        : {}),
+    })),
+    ...(residency === undefined
+      ? {}
+      : {
+          residency: {
+            warm_ms: residency.warmMs,
+            hidden: pointOf(residency.hidden),
+            curve: residency.curve.map(pointOf),
+          },
+        }),
+  };
+}
+
+function pointOf({ layers, bytes, latencyMs }: Residency['hidden']): object {
+  return { layers, bytes, latency_ms: latencyMs };
+}
+
+function report({ plan, timeline, residency }: Outcome, source: LayerSource, machine: Machine): string {
+  const lines = [
+    ...heading(source, machine),
+    `${plan.mode}: ${timeline.latencyMs.toFixed(2)} ms, of them ${timeline.stallMs.toFixed(2)} ms waiting for weights; ` +
+      `${formatBytes(plan.bytesGpu)} of weights in the memory of GPU ${plan.primary}`,
+    linksLine(plan),
+    '',
+    renderTable(
+      [
+        { title: 'LAYER' },
+        { title: 'KIND' },
+        { title: 'WEIGHTS', align: 'right' },
+        { title: 'METHOD' },
+        { title: 'LINK', align: 'right' },
+        { title: 'ARRIVES ms', align: 'right' },
+        { title: 'STARTS ms', align: 'right' },
+        { title: 'ENDS ms', align: 'right' },
+        { title: 'STALL ms', align: 'right' },
+      ],
+      timeline.layers.map((layer, index) => {
+        const { kind, bytes } = source.profile.layers[index]!;
+        const arrived = (layer.migration ?? layer.copy)?.endMs;
+        return [
+          layer.name,
+          kind,
+          bytes === 0 ? '' : formatBytes(bytes),
+          bytes === 0 ? '' : layer.method,
+          layer.link === null ? '' : String(layer.link),
+          arrived === undefined ? '' : arrived.toFixed(3),
+          layer.execution.startMs.toFixed(3),
+          layer.execution.endMs.toFixed(3),
+          layer.stallMs === 0 ? '' : layer.stallMs.toFixed(3),
+        ];
+      }),
+    ),
+  ];
+  if (residency !== undefined) lines.push('', ...residencyLines(residency, source.profile));
+  return lines.join('\n');
+}
+
+function heading({ name, provenance, notes }: LayerSource, { name: machineName, source }: Machine): string[] {
+  return [`${name}: times of layers ${provenance}; simulated on machine ${machineName}. ${source}`, ...notes];
+}
+
+function linksLine({ primary, secondaries, mode }: ColdStartPlan): string {
+  if (secondaries.length > 0) {
+    return `weights arrive over the PCIe links of GPU ${[primary, ...secondaries].join(' and ')}, and from there over NVLink`;
+  }
+  const alone = mode === 'pt' || mode === 'pt+dha' || mode === 'interleave';
+  return alone
+    ? `no other GPU of this machine can help GPU ${primary}: that takes one on another PCIe switch that NVLink joins to it`
+    : `weights arrive over the PCIe link of GPU ${primary}`;
+}
+
+function residencyLines({ warmMs, hidden, curve }: Residency, { layers }: LayerProfile): string[] {
+  const totalBytes = layers.reduce((sum, { bytes }) => sum + bytes, 0);
+  const shares = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
+  const rows = shares.map((share) => {
+    const point = curve.findLast(({ bytes }) => bytes <= share * totalBytes) ?? curve[0]!;
+    return [`${Math.round(share * 100)}%`, String(point.layers), formatBytes(point.bytes), point.latencyMs.toFixed(2)];
+  });
+  const percent = totalBytes === 0 ? 0 : Math.round((hidden.bytes / totalBytes) * 100);
+  return [
+    `warm: ${warmMs.toFixed(2)} ms. Keeping the first ${hidden.layers} loaded layers (${formatBytes(hidden.bytes)}, ${percent}%) hides the rest: ${hidden.latencyMs.toFixed(2)} ms`,
+    renderTable(
+      [
+        { title: 'KEPT AT MOST', align: 'right' },
+        { title: 'LAYERS', align: 'right' },
+        { title: 'BYTES', align: 'right' },
+        { title: 'COLD ms', align: 'right' },
+      ],
+      rows,
+    ),
+  ];
+}
+
+function comparison(outcomes: readonly Outcome[], source: LayerSource, machine: Machine): string {
+  const pipeSwitch = outcomes.find(({ plan }) => plan.mode === 'pipeswitch')?.timeline.latencyMs ?? 0;
+  const rows = outcomes.map(({ plan, timeline, residency }) => [
+    plan.mode,
+    timeline.latencyMs.toFixed(2),
+    timeline.stallMs.toFixed(2),
+    timeline.latencyMs > 0 ? `${(pipeSwitch / timeline.latencyMs).toFixed(2)}x` : '',
+    formatBytes(plan.bytesGpu),
+    [plan.primary, ...plan.secondaries].join(', '),
+    residency === undefined ? '' : formatBytes(residency.hidden.bytes),
+  ]);
+  const columns = [
+    { title: 'MODE' },
+    { title: 'COLD ms', align: 'right' },
+    { title: 'STALL ms', align: 'right' },
+    { title: 'TO PIPESWITCH', align: 'right' },
+    { title: 'ON GPU', align: 'right' },
+    { title: 'LINKS' },
+  ] as const;
+  const withResidency = outcomes.some(({ residency }) => residency !== undefined);
+  return [
+    ...heading(source, machine),
+    renderTable(withResidency ? [...columns, { title: 'HIDES WHEN KEPT', align: 'right' }] : columns, rows),
+  ].join('\n');
+}
+
+function wholeNumber(flag: string, text: string): number {
+  if (!/^\d+$/.test(text)) throw usage(`${flag} is '${text}', but takes a whole number`);
+  return Number(text);
+}
+
+function writeText(path: string, text: string): void {
+  try {
+    writeFileSync(path, text);
+  } catch (error) {
+    throw new CliError(`${path} cannot be written: ${(error as NodeJS.ErrnoException).code}`, { cause: error });
+  }
+}
+
+function usage(message: string): CliError {
+  return new CliError(message, { exitCode: 2 });
+}

@@ -1,0 +1,95 @@
+import { readFileSync } from 'node:fs';
+import type { Machine } from '../../hardware/index.ts';
+import { readModel, type ModelProto } from '../../onnx/index.ts';
+import { estimateLayers, modelNames, namedModel, parseLayerProfile, type LayerProfile } from '../../profile/index.ts';
+import { CliError } from '../error.ts';
+
+/** The layers to plan for, and how their times came about. */
+export interface LayerSource {
+  readonly name: string;
+  readonly profile: LayerProfile;
+  /** 'estimated', or 'as given'. */
+  readonly provenance: string;
+  /** What a reader should know: sizes that were assumed, operators that could not be estimated. */
+  readonly notes: readonly string[];
+}
+
+export interface LayerSourceOptions {
+  readonly profile?: string;
+  readonly model?: string;
+  readonly dimension?: readonly string[];
+  readonly gpu: number;
+}
+
+/** Tokens of a sequence whose length an ONNX file leaves open. */
+const assumedSequence = 384;
+
+/** Reads a profile, or estimates one for a named model or an ONNX file on a machine. */
+export async function readLayers(options: LayerSourceOptions, machine: Machine): Promise<LayerSource> {
+  if (options.profile !== undefined) {
+    const profile = parseLayerProfile(readJson(options.profile));
+    return { name: options.profile, profile, provenance: 'as given', notes: [] };
+  }
+  const given = parseDimensions(options.dimension ?? []);
+  const { model, name, dimensions } = await openModel(options.model ?? '');
+  const assumed = new Map<string, number>();
+  const { profile, unknown } = estimateLayers(model, machine, {
+    gpu: options.gpu,
+    dimensions: { ...dimensions, ...given },
+    openSize: (dimension = 'without a name') => {
+      const size = /seq|tokens|length/i.test(dimension) ? assumedSequence : 1;
+      assumed.set(dimension, size);
+      return size;
+    },
+  });
+  const notes: string[] = [];
+  if (assumed.size > 0) {
+    const sizes = [...assumed].map(([dimension, size]) => `${dimension} = ${size}`);
+    notes.push(`assumed of open dimensions: ${sizes.join(', ')} (--dimension name=size says otherwise)`);
+  }
+  if (unknown.length > 0) {
+    const shown = unknown.slice(0, 3).join(', ');
+    notes.push(
+      `${unknown.length} operators have results of unknown shape and count as a kernel without data: ${shown}`,
+    );
+  }
+  return { name, profile, provenance: 'estimated', notes };
+}
+
+async function openModel(
+  nameOrPath: string,
+): Promise<{ name: string; model: ModelProto; dimensions: Readonly<Record<string, number>> }> {
+  if (modelNames().includes(nameOrPath.toLowerCase().replaceAll('_', '-'))) return namedModel(nameOrPath);
+  if (!/[/\\.]/.test(nameOrPath)) {
+    throw new CliError(
+      `there is no model '${nameOrPath}'; there are ${modelNames().join(', ')}, or give the path of an ONNX file`,
+    );
+  }
+  return { name: nameOrPath, model: await readModel(nameOrPath, { weights: 'file' }), dimensions: {} };
+}
+
+function parseDimensions(pairs: readonly string[]): Record<string, number> {
+  const sizes = new Map<string, number>();
+  for (const pair of pairs) {
+    const match = /^(.+)=(\d+)$/.exec(pair);
+    if (match?.[1] === undefined || Number(match[2]) < 1) {
+      throw new CliError(`--dimension takes name=size such as batch=1, and '${pair}' is not that`, { exitCode: 2 });
+    }
+    sizes.set(match[1], Number(match[2]));
+  }
+  return Object.fromEntries(sizes);
+}
+
+function readJson(path: string): unknown {
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new CliError(`profile ${path} cannot be read: ${(error as NodeJS.ErrnoException).code}`, { cause: error });
+  }
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new CliError(`profile ${path} is not JSON: ${(error as Error).message}`, { cause: error });
+  }
+}

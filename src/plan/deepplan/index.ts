@@ -1,0 +1,16 @@
+/** DeepPlan: how a function that is not on the GPU starts there soonest. */
+export { deepPlan, initialApproach, loadAll, pipelineSteps, type LayerMethod, type PipelineStep } from './algorithm.ts';
+export type { Span } from './link-clock.ts';
+export { planColdStart, type PlanOptions } from './plan.ts';
+export { latencyKeeping, residencyOf, withPrefix, type Residency, type ResidencyPoint } from './residency.ts';
+export { renderColdStart, type ColdStartSvgOptions } from './svg.ts';
+export { simulate, type TimelineOptions } from './timeline.ts';
+export { linkSpeeds, partitionByLoadedBytes, secondaryGpus, type LinkSpeed } from './transmission.ts';
+export {
+  coldStartModes,
+  type ColdStartMode,
+  type ColdStartPlan,
+  type LayerPlan,
+  type LayerTimes,
+  type Timeline,
+} from './types.ts';
