@@ -1,4 +1,4 @@
 /** Runs pools on CPU cores: instance processes, dispatcher, handlers. */
 export * from './types.ts';
-export { createCpuPools, type CpuPoolsOptions, type GivenUp } from './pools.ts';
+export { createCpuPools, type CpuPoolsOptions, type GivenUp, type Loaded } from './pools.ts';
 export type { Handler, HandlerCall, HandlerTensor } from './handler.ts';

@@ -42,6 +42,8 @@ export interface PoolMachine {
   takeInstance(pool: Pool): Instance | undefined;
   /** Whether another pool has waited in vain for its first instance, so that this one should give up the one it holds. */
   wantsBack(pool: Pool): boolean;
+  /** A model is loaded into one more instance. */
+  loaded(pool: Pool, loadMs: number): void;
   /** A ready instance is no more; `reason` in words. */
   givenUp(pool: Pool, cause: GiveUpCause, ageMs: number, reason: string): void;
   /** A load is over, or an instance is gone: room for others. */
@@ -421,6 +423,7 @@ export class Pool {
       if (ticket.cold) ticket.loadMs += nowMs - Math.max(loading.startMs, ticket.arrivalMs);
     }
     this.#ready.set(loading.instance, nowMs);
+    this.#machine.loaded(this, nowMs - loading.startMs);
     this.#idle.push(loading.instance);
     for (const waiter of this.#loadWaiters.splice(0)) waiter.resolve();
     this.pump();

@@ -27,8 +27,16 @@ export interface CpuPoolsOptions {
   /** Most instances that hold a model, over all functions. */
   readonly instancesMax: number;
   readonly log: InstanceLog;
+  /** Told of every model that was loaded into an instance. */
+  readonly onLoaded?: (loaded: Loaded) => void;
   /** Told of every instance that held a model and is no more, and why. */
   readonly onGivenUp?: (given: GivenUp) => void;
+}
+
+/** `loadMs`: from taking the instance until it was ready, including what was left of its start. */
+export interface Loaded {
+  readonly key: string;
+  readonly loadMs: number;
 }
 
 /** `ageMs`: how long it had been ready. `reason`: the cause in words, of a death what the operating system says. */
@@ -165,6 +173,10 @@ class SharedPools implements CpuPools, PoolMachine {
 
   wantsBack(pool: Pool): boolean {
     return this.#instanceWaiters.size > 0 && !this.#instanceWaiters.has(pool);
+  }
+
+  loaded(pool: Pool, loadMs: number): void {
+    this.#options.onLoaded?.({ key: pool.spec.key, loadMs });
   }
 
   givenUp(pool: Pool, cause: GiveUpCause, ageMs: number, reason: string): void {

@@ -45,6 +45,10 @@ export async function startHost(config: HostConfig, options: { readonly logger?:
     blankInstances: config.cpu.blankInstances,
     instancesMax: config.cpu.instancesMax,
     log: (pid, key, line) => logger.info({ pid, function: key }, line),
+    onLoaded: ({ key, loadMs }) => {
+      const version = versionOf(store, key);
+      if (version !== undefined) statistics.loaded(statistics.of(version), loadMs, version.modelBytes);
+    },
     onGivenUp: ({ key, cause, ageMs, reason }) => {
       if (cause === 'died') logger.warn({ function: key, reason }, 'instance died');
       else logger.debug({ function: key, cause, ageMs: Math.round(ageMs) }, 'instance given up');

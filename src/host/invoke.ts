@@ -131,21 +131,14 @@ export class Invoker {
       account(statistics, failure, performance.now() - options.arrivalMs, sloMs);
       throw failure;
     }
-    this.#succeeded(statistics, result, options, sloMs, version.modelBytes);
+    this.#succeeded(statistics, result, options, sloMs);
     const { output, timings, coldStart, instancePid } = result;
     return { output, timings, placement: { kind: 'cpu-pool', coldStart }, instancePid };
   }
 
-  #succeeded(
-    statistics: VersionStatistics,
-    result: PoolResult,
-    options: InvocationOptions,
-    sloMs: number,
-    modelBytes: number,
-  ): void {
+  #succeeded(statistics: VersionStatistics, result: PoolResult, options: InvocationOptions, sloMs: number): void {
     const { timings, coldStart, batchSize } = result;
-    const nowMs = performance.now();
-    const totalMs = nowMs - options.arrivalMs;
+    const totalMs = performance.now() - options.arrivalMs;
     statistics.successes++;
     statistics.inferences += options.rows;
     statistics.requestMs += totalMs;
@@ -167,9 +160,6 @@ export class Invoker {
     statistics.coldStarts++;
     statistics.loadSeconds.observe(timings.loadMs / 1000);
     this.#statistics.cacheMissMilliseconds.observe(timings.loadMs);
-    // Invocations that shared a load arrived before its end was first noticed: the load itself is counted once.
-    if (options.arrivalMs > statistics.lastLoadEndMs)
-      this.#statistics.loaded(statistics, timings.loadMs, modelBytes, nowMs);
   }
 
   /** Has an instance ready. Resolves to the milliseconds that took. */
@@ -180,13 +170,7 @@ export class Invoker {
     } catch (error) {
       throw toHostError(error);
     }
-    const nowMs = performance.now();
-    const loadMs = nowMs - startMs;
-    const statistics = this.#statistics.of(version);
-    // A pool that was warm answers in well under the millisecond that starting a session takes at the least.
-    if (loadMs > 1 && startMs > statistics.lastLoadEndMs)
-      this.#statistics.loaded(statistics, loadMs, version.modelBytes, nowMs);
-    return loadMs;
+    return performance.now() - startMs;
   }
 
   /** Gives the function's instances back. */

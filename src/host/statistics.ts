@@ -84,10 +84,8 @@ export class VersionStatistics implements PartTimes {
   readonly loadSeconds = new Histogram(secondsBuckets);
   readonly inferenceSeconds = new Histogram(secondsBuckets);
   readonly totalSeconds = new Histogram(secondsBuckets);
-  /** Duration of the latest load that somebody waited for; undefined before the first. */
+  /** Duration of the latest load; undefined before the first. */
   lastLoadMs: number | undefined;
-  /** Instant (performance.now()) at which the end of the latest load was noticed. */
-  lastLoadEndMs = -Infinity;
   readonly evictions = new Map<string, number>();
 
   constructor(name: string, version: string) {
@@ -176,10 +174,9 @@ export class Statistics {
     this.errors.set(code, (this.errors.get(code) ?? 0) + 1);
   }
 
-  /** A load that somebody waited for has ended. */
-  loaded(version: VersionStatistics, loadMs: number, modelBytes: number, nowMs: number): void {
+  /** The model was loaded into one more instance. */
+  loaded(version: VersionStatistics, loadMs: number, modelBytes: number): void {
     version.lastLoadMs = loadMs;
-    version.lastLoadEndMs = nowMs;
     this.loadMilliseconds.observe(loadMs);
     this.loadedBytes.observe(modelBytes);
   }

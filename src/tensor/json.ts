@@ -75,8 +75,15 @@ function packJson(name: string, datatype: Exclude<DataType, 'FP16' | 'BF16'>, fl
 }
 
 function wrongElement(name: string, datatype: DataType, index: number, element: unknown): TensorError {
-  const shown = JSON.stringify(element)?.slice(0, 40) ?? String(element);
+  const shown = showElement(element);
   return new TensorError(`tensor '${name}': element ${index} is ${shown}, which is not a value of ${datatype}`);
+}
+
+/** What stands in the place of an element, without following a sender's nesting. */
+function showElement(element: unknown): string {
+  if (Array.isArray(element)) return 'an array';
+  if (typeof element === 'object' && element !== null) return 'an object';
+  return typeof element === 'string' ? JSON.stringify(element.slice(0, 40)) : String(element);
 }
 
 /** Flattens by the shape's own rank, so that the depth of the recursion is the shape's and never the sender's. */

@@ -1,0 +1,203 @@
+/** The whole host on real processes: store, validator, pools and HTTP together. */
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { checkListen, loadConfig, startHost, type HostConfig, type RunningHost } from '../../src/host/index.ts';
+import { createLogger } from '../../src/host/logger.ts';
+import { writeReluModel, writeTableModel } from '../support/models.ts';
+
+let folder: string;
+let host: RunningHost;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-host-'));
+  await mkdir(join(folder, 'functions'));
+});
+
+afterEach(async () => {
+  await host?.stop();
+  await rm(folder, { recursive: true, force: true });
+});
+
+async function start(flags: Record<string, string> = {}): Promise<void> {
+  host = await startHost(configOf(flags), { logger: createLogger({ level: 'silent', format: 'json' }) });
+}
+
+function configOf(flags: Record<string, string>): HostConfig {
+  const { config } = loadConfig({
+    flags: {
+      'listen.port': '0',
+      dataDir: join(folder, 'data'),
+      functionsDir: join(folder, 'functions'),
+      'cpu.cores': '2',
+      ...flags,
+    },
+  });
+  checkListen(config);
+  return config;
+}
+
+async function addRelu(name: string, settings: object = {}): Promise<void> {
+  const place = join(folder, 'functions', name);
+  await mkdir(place, { recursive: true });
+  await writeReluModel(place);
+  await writeFile(join(place, 'function.json'), JSON.stringify({ model: 'relu.onnx', ...settings }));
+}
+
+/** A handler that says `word` whatever it is asked. */
+function saying(word: string): string {
+  return `
+    export const preprocess = () => [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, 2, 3, 4] }];
+    export const postprocess = (): string => '${word}';`;
+}
+
+const call = (path: string, init: RequestInit = {}): Promise<Response> => fetch(`${host.url}${path}`, init);
+const invoke = (name: string, input: unknown): Promise<Response> =>
+  call(`/function/${name}`, { method: 'POST', body: JSON.stringify({ input }) });
+const upload = async (name: string, path: string, query = ''): Promise<Response> =>
+  await call(`/functions/${name}${query}`, { method: 'PUT', body: await readFile(path) });
+async function sample(series: string): Promise<number | undefined> {
+  const text = await (await call('/metrics')).text();
+  const line = text.split('\n').find((candidate) => candidate.startsWith(`${series} `));
+  return line === undefined ? undefined : Number(line.slice(series.length + 1));
+}
+
+describe('a function in the functions folder', () => {
+  test('answers as soon as the host is ready', async () => {
+    await addRelu('relu');
+    await start();
+    const reply = await invoke('relu', [[1, -2, 3, -4]]);
+    expect(await reply.json()).toEqual({ output: [[1, 0, 3, 0]] });
+    expect(reply.headers.get('x-model-cold-start')).toBe('true');
+    expect(reply.headers.get('x-turntable-placement')).toBe('cpu pool cold');
+    expect((await invoke('relu', [[1, -2, 3, -4]])).headers.get('x-turntable-placement')).toBe('cpu pool warm');
+  });
+
+  test('is loaded once for all who call while it is cold', async () => {
+    await addRelu('relu', { cpu: { instances: 1 } });
+    await start();
+    const replies = await Promise.all(Array.from({ length: 12 }, (_, index) => invoke('relu', [[index, 0, 0, 0]])));
+    const outputs = await Promise.all(replies.map(async (reply) => await reply.json()));
+    expect(outputs).toEqual(Array.from({ length: 12 }, (_, index) => ({ output: [[index, 0, 0, 0]] })));
+    expect(await sample('modelmesh_loadmodel_milliseconds_count')).toBe(1);
+    expect(await sample('turntable_cold_starts_total{function="relu",plan="cpu"}')).toBe(12);
+  });
+
+  test('that is pinned is warm for its first caller', async () => {
+    await addRelu('relu', { pinned: true });
+    await start();
+    await call('/v2/repository/models/relu/load', { method: 'POST' });
+    expect((await invoke('relu', [[1, 2, 3, 4]])).headers.get('x-model-cold-start')).toBe('false');
+  });
+
+  test('shows an edited handler after a load, without a restart', async () => {
+    await addRelu('speaking', { handler: 'handler.ts' });
+    const path = join(folder, 'functions', 'speaking', 'handler.ts');
+    await writeFile(path, saying('before'));
+    await start();
+    expect(await (await call('/function/speaking', { method: 'POST', body: '' })).text()).toBe('before');
+
+    await writeFile(path, saying('after'));
+    expect((await call('/v2/repository/models/speaking/load', { method: 'POST' })).status).toBe(200);
+
+    expect(await (await call('/function/speaking', { method: 'POST', body: '' })).text()).toBe('after');
+  });
+
+  test('that is broken leaves the others alone and says why', async () => {
+    await addRelu('relu');
+    await mkdir(join(folder, 'functions', 'broken'));
+    await writeFile(join(folder, 'functions', 'broken', 'function.json'), '{"slo": "soon"}');
+    await start();
+    expect((await invoke('relu', [[1, 2, 3, 4]])).status).toBe(200);
+    const reply = await invoke('broken', [[1]]);
+    expect(reply.status).toBe(503);
+    expect(((await reply.json()) as { error: string }).error).toMatch(/broken.*slo/);
+  });
+});
+
+describe('an uploaded function', () => {
+  test('answers at once, and again after a restart', async () => {
+    await start();
+    const path = await writeReluModel(folder);
+    expect((await upload('mine', path, '?slo=250ms')).status).toBe(201);
+    expect(await (await invoke('mine', [[-1, 1, -1, 1]])).json()).toEqual({ output: [[0, 1, 0, 1]] });
+
+    await host.stop();
+    await start();
+
+    expect(await (await invoke('mine', [[-1, 1, -1, 1]])).json()).toEqual({ output: [[0, 1, 0, 1]] });
+    expect(await (await call('/functions/mine')).json()).toMatchObject({ version: '1', slo_ms: 250 });
+  });
+
+  test('goes on serving when a new version is refused', async () => {
+    await start();
+    await upload('mine', await writeReluModel(folder));
+    const garbage = join(folder, 'garbage.onnx');
+    await writeFile(garbage, 'this is no model at all');
+
+    const refused = await upload('mine', garbage);
+
+    expect(refused.status).toBe(422);
+    expect(await refused.json()).toMatchObject({ error: expect.stringContaining('model') as string });
+    expect(await (await invoke('mine', [[-1, 1, -1, 1]])).json()).toEqual({ output: [[0, 1, 0, 1]] });
+    expect(await (await call('/functions/mine')).json()).toMatchObject({ version: '1' });
+  });
+
+  test('is switched to a new version without failing a single call', async () => {
+    await start();
+    await upload('mine', await writeReluModel(folder));
+    const statuses: number[] = [];
+    const switched = new AbortController();
+    const caller = async (): Promise<void> => {
+      while (!switched.signal.aborted) {
+        const reply = await call('/function/mine', { method: 'POST', body: '{"input": [[1, 1, 1, 1]]}' });
+        statuses.push(reply.status);
+        await reply.arrayBuffer();
+      }
+    };
+    const callers = [caller(), caller(), caller()];
+    const wide = await writeReluModel(folder, 'width');
+    expect((await upload('mine', wide)).status).toBe(201);
+    switched.abort();
+    await Promise.all(callers);
+    expect(new Set(statuses)).toEqual(new Set([200]));
+    const now = await invoke('mine', [[1, -1]]);
+    expect(now.headers.get('x-model-id')).toBe('mine@2');
+    expect(await now.json()).toEqual({ output: [[1, 0]] });
+    const old = await call('/function/mine/versions/1', { method: 'POST', body: '{"input": [[1, 1, 1, -1]]}' });
+    expect(await old.json()).toEqual({ output: [[1, 1, 1, 0]] });
+  });
+
+  test('is gone after a delete, with its instances', async () => {
+    await start();
+    await upload('mine', await writeTableModel(folder));
+    await call('/v2/models/mine/infer', {
+      method: 'POST',
+      body: JSON.stringify({ inputs: [{ name: 'x', shape: [1], datatype: 'INT64', data: [2] }] }),
+    });
+    expect((await call('/functions/mine', { method: 'DELETE' })).status).toBe(204);
+    expect((await invoke('mine', [1])).status).toBe(404);
+    expect(await sample('modelmesh_models_managed_total')).toBe(0);
+    await expect.poll(() => sample('modelmesh_models_loaded_total'), { timeout: 20_000 }).toBe(0);
+  });
+});
+
+describe('the host', () => {
+  test('refuses to listen beyond loopback without an API key', () => {
+    expect(() => configOf({ 'listen.host': '0.0.0.0' })).toThrow(/API key/i);
+  });
+
+  test('finishes what it accepted before it stops', async () => {
+    await addRelu('relu');
+    await start();
+    const accepted = Array.from({ length: 8 }, (_, index) => invoke('relu', [[index, 0, 0, 0]]));
+    // The first answer shows that the host has taken the calls in; the others are then under way or queued.
+    await Promise.race(accepted);
+    const stopped = host.stop();
+    const statuses = await Promise.all(accepted.map(async (reply) => (await reply).status));
+    expect(statuses).toEqual(Array.from({ length: 8 }, () => 200));
+    expect(await stopped).toBe(true);
+    await expect(call('/v2/health/live')).rejects.toThrow(/fetch failed/);
+  });
+});
