@@ -43,6 +43,11 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./make.ts')).makeCommand(),
   },
   {
+    name: 'plan',
+    summary: 'plan cold starts, CPU pools and CPU-GPU splits from profiles',
+    load: async () => (await import('./plan.ts')).planCommand(),
+  },
+  {
     name: 'doctor',
     summary: 'report what this machine has and what that enables',
     load: async () => (await import('./doctor.ts')).doctorCommand(),

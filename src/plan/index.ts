@@ -7,5 +7,5 @@
 export * from './chrion/index.ts';
 export * from './deepplan/index.ts';
 export * from './packrat/index.ts';
-export * from './serf/index.ts';
 export { PlanError } from './plan-error.ts';
+export * from './serf/index.ts';

@@ -1,4 +1,5 @@
 import type { GraphProfile } from '../../profile/index.ts';
+import { PlanError } from '../plan-error.ts';
 import { gpuBytesOf, gpuDevice, selectCores, selectDevices, type Devices } from './devices.ts';
 import { coreCountOf, networkOf, type Network } from './network.ts';
 import { topologicalOrder } from './order.ts';
@@ -60,12 +61,12 @@ const bytesPerMegabyte = 1e6;
  *
  * @param alpha milliseconds of latency that a megabyte of GPU memory is worth; 0 asks for the lowest latency alone, and
  *   then the plan is never slower than the GPU by itself
- * Throws RangeError for options out of range, and where operators that the GPU cannot run have no core to run on.
+ * Throws {@link PlanError} for options out of range, and where operators that the GPU cannot run have no core to run on.
  */
 export function planChrion(profile: GraphProfile, options: ChrionOptions & { readonly alpha: number }): ChrionPlan {
   const { alpha } = options;
   if (!(alpha >= 0) || !Number.isFinite(alpha)) {
-    throw new RangeError(`alpha is ${alpha}, but must be 0 or more milliseconds per megabyte`);
+    throw new PlanError(`alpha is ${alpha}, but must be 0 or more milliseconds per megabyte`);
   }
   const search = searchOf(profile, options);
   return described(search, bestOf(algorithm2(search, alpha), costAt(alpha)));
@@ -124,7 +125,7 @@ export function planGpuOnly(profile: GraphProfile): ChrionPlan | undefined {
 /** Everything on the CPU, on the number of cores that ends first. */
 export function planCpuOnly(profile: GraphProfile, options: ChrionOptions = {}): ChrionPlan {
   const search = searchOf(profile, options);
-  if (search.cores === 0) throw new RangeError('cores is 0, but a plan for the CPU alone needs one or more');
+  if (search.cores === 0) throw new PlanError('cores is 0, but a plan for the CPU alone needs one or more');
   return described(
     search,
     bestOf(cpuAlone(search), ({ latencyMs }) => latencyMs),
@@ -141,7 +142,7 @@ function searchOf(profile: GraphProfile, options: ChrionOptions): Search {
   const known = coreCountOf(profile);
   const { cores = known } = options;
   if (!Number.isInteger(cores) || cores < 0 || cores > known) {
-    throw new RangeError(
+    throw new PlanError(
       `cores is ${cores}, but must be a whole number from 0 to ${known}, which the profile has times for`,
     );
   }
@@ -159,7 +160,7 @@ function algorithm2(search: Search, alpha: number): Candidate[] {
   const { network, order, cores } = search;
   const gpuCannot = network.gpuMs.indexOf(Infinity);
   if (gpuCannot >= 0 && cores === 0) {
-    throw new RangeError(`cores is 0, but operator '${network.names[gpuCannot]}' cannot run on the GPU`);
+    throw new PlanError(`cores is 0, but operator '${network.names[gpuCannot]}' cannot run on the GPU`);
   }
   return Array.from({ length: cores + 1 }, (_, used) =>
     candidate(search, selectDevices(network, order, used, alpha), used, alpha),

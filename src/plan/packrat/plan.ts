@@ -1,4 +1,5 @@
 import type { PoolProfile } from '../../profile/index.ts';
+import { PlanError } from '../plan-error.ts';
 import { itemsOf, itemsWithin, type Item } from './items.ts';
 import { fewestInstances, fills, type Box } from './packings.ts';
 
@@ -51,7 +52,7 @@ export type PackratPlan =
  * The slowest instance's latency is one of the profile's, so it is found by bisection over those: the least for which the
  * instances that are no slower fill T x B. For T = 64, B = 1024 and batches by powers of two this takes milliseconds.
  *
- * Throws RangeError for options out of range.
+ * Throws {@link PlanError} for options out of range.
  */
 export function planPackrat(profile: PoolProfile, options: PackratOptions): PackratPlan {
   const { threads, batch, idleThreads = true, sockets = [threads], interference = 1 } = options;
@@ -112,15 +113,15 @@ function checkOptions(threads: number, batch: number, sockets: readonly number[]
   for (const size of sockets) mustBeCount('threads of a socket', size);
   const inSockets = sockets.reduce((sum, size) => sum + size, 0);
   if (inSockets !== threads) {
-    throw new RangeError(`the sockets have ${inSockets} threads together, but the pool has ${threads}`);
+    throw new PlanError(`the sockets have ${inSockets} threads together, but the pool has ${threads}`);
   }
   if (!(interference >= 1) || !Number.isFinite(interference)) {
-    throw new RangeError(`interference is ${interference}, but must be a factor of 1 or more`);
+    throw new PlanError(`interference is ${interference}, but must be a factor of 1 or more`);
   }
 }
 
 function mustBeCount(name: string, value: number): void {
   if (!Number.isInteger(value) || value < 1) {
-    throw new RangeError(`${name} is ${value}, but must be a whole number of 1 or more`);
+    throw new PlanError(`${name} is ${value}, but must be a whole number of 1 or more`);
   }
 }

@@ -1,3 +1,5 @@
+import { PlanError } from '../plan-error.ts';
+
 /** What the M/D_interf/c queue predicts; every time in milliseconds. */
 export type ServicePrediction =
   | {
@@ -86,17 +88,17 @@ function stateProbabilities(serviceTimeMs: readonly number[], rate: number, util
   return weights.map((weight) => weight / sum);
 }
 
-/** Throws RangeError for a service or a rate that no queue has. */
+/** Throws {@link PlanError} for a service or a rate that no queue has. */
 export function checkService(serviceTimeMs: readonly number[], ratePerSecond: number): void {
   if (serviceTimeMs.length === 0)
-    throw new RangeError('there is no service time: one is needed for each running request');
+    throw new PlanError('there is no service time: one is needed for each running request');
   const wrong = serviceTimeMs.findIndex((timeMs) => !(timeMs > 0) || !Number.isFinite(timeMs));
   if (wrong >= 0) {
-    throw new RangeError(
+    throw new PlanError(
       `the service time with ${wrong + 1} running is ${serviceTimeMs[wrong]}, but must be above 0 ms`,
     );
   }
   if (!(ratePerSecond >= 0) || !Number.isFinite(ratePerSecond)) {
-    throw new RangeError(`the rate is ${ratePerSecond}, but must be 0 or more requests per second`);
+    throw new PlanError(`the rate is ${ratePerSecond}, but must be 0 or more requests per second`);
   }
 }

@@ -1,4 +1,5 @@
 /** The queue that SERF's formula stands for, event by event: slower than the formula, and right where that is not. */
+import { PlanError } from '../plan-error.ts';
 import { checkService } from './predict.ts';
 
 export interface ServiceSimulationOptions {
@@ -38,7 +39,7 @@ interface Running {
 export function simulateService(options: ServiceSimulationOptions): ServiceSimulation {
   const { serviceTimeMs, ratePerSecond, interference, requests, seed } = options;
   checkService(serviceTimeMs, ratePerSecond);
-  if (ratePerSecond === 0) throw new RangeError('the rate is 0: nothing arrives, so there is nothing to simulate');
+  if (ratePerSecond === 0) throw new PlanError('the rate is 0: nothing arrives, so there is nothing to simulate');
   const concurrency = serviceTimeMs.length;
   const meanGapMs = 1000 / ratePerSecond;
   const random = randomSource(seed);
