@@ -8,7 +8,12 @@ export function planCommand(): Command {
   const command = new Command('plan').description(
     'Plan from a profile, without running anything. Forms of profiles: wrangler-free-config/profiles/.',
   );
-  for (const planner of [deepplanCommand(), chrionCommand(), packratCommand(), serfCommand()]) {
+  for (const planner of [
+    deepplanCommand().summary('how a function that is not on the GPU starts there soonest'),
+    chrionCommand(),
+    packratCommand(),
+    serfCommand(),
+  ]) {
     // The parent's settings reach only commands that are made through it.
     planner.option('--debug', 'print the stack of an error').exitOverride();
     planner.showHelpAfterError(`(turntable plan ${planner.name()} --help tells more)`);
