@@ -21,6 +21,9 @@ const usesAllLinks = (mode: ColdStartMode): boolean => mode === 'pt' || mode ===
  * can help the primary (section 4.3.3), `pt`, `pt+dha` and `interleave` come out as `pipeswitch` and `dha` do. Layers
  * that execute from host memory do so in every partition, as in the authors' engine (the paper would load them there).
  *
+ * `interleave` gives each layer to the link that frees first; where another way to deal out the layers is faster by the
+ * timeline, it takes that.
+ *
  * Throws {@link PlanError} for a GPU that the machine does not have.
  */
 export function planColdStart(
@@ -48,12 +51,18 @@ export function planColdStart(
     return { mode, primary, secondaries, layers, bytesGpu: loaded.reduce((sum, { bytes }) => sum + bytes, 0) };
   };
   const links = [primary, ...secondaries];
-  const partitioned = finish(partitionedLinks(profile.layers, (index) => methods[index] === 'load', links));
+  const isLoaded = (layer: number): boolean => methods[layer] === 'load';
+  const partitioned = finish(partitionedLinks(profile.layers, isLoaded, links));
   if (mode !== 'interleave' || secondaries.length === 0) return partitioned;
-  const interleaved = finish(interleavedLinks(profile.layers, machine, links, (index) => methods[index] === 'load'));
-  // Where execution is the longer part, and not loading, a partition of its own may leave the primary's link less to do.
-  const latency = (plan: ColdStartPlan): number => simulate(profile, machine, plan).latencyMs;
-  return latency(interleaved) <= latency(partitioned) ? interleaved : partitioned;
+  // One layer that holds most of the weights (VGG's first matrix) is better not handed on, nor queued behind small ones.
+  const candidates = [
+    finish(interleavedLinks(profile.layers, machine, links, isLoaded, 'frees')),
+    finish(interleavedLinks(profile.layers, machine, links, isLoaded, 'arrives')),
+    partitioned,
+    { ...finish(methods.map((method) => (method === 'load' ? primary : null))), secondaries: [] },
+  ];
+  const latenciesMs = candidates.map((plan) => simulate(profile, machine, plan).latencyMs);
+  return candidates[latenciesMs.indexOf(Math.min(...latenciesMs))]!;
 }
 
 /**
@@ -71,7 +80,7 @@ export function linksFor(
   const isMissing = (layer: number): boolean => isLoaded(layer) && isNeeded(layer);
   const dealt =
     mode === 'interleave'
-      ? interleavedLinks(layers, machine, links, isMissing)
+      ? interleavedLinks(layers, machine, links, isMissing, 'frees')
       : partitionedLinks(layers, isMissing, links);
   return dealt.map((link, layer) => (isLoaded(layer) ? (link ?? primary) : null));
 }
@@ -86,27 +95,37 @@ function partitionedLinks(
 }
 
 /**
- * Layers in the order in which they execute, each to the link that frees first; of equals to the primary's. The execution
- * then sees one loader of the links' joint bandwidth.
+ * Layers in the order in which they execute, each to the link that `frees` first, or over which it `arrives` at the
+ * primary first; of equals to the primary's. The execution then sees one loader of the links' joint bandwidth.
  */
 function interleavedLinks(
   layers: readonly ProfileLayer[],
   machine: Machine,
   [primary, ...secondaries]: readonly number[],
   isLoaded: (layer: number) => boolean,
+  first: 'frees' | 'arrives',
 ): (number | null)[] {
   const speeds = linkSpeeds(machine, primary!, secondaries);
   const issueMs = (machine.costs?.issueUs ?? 0) / 1000;
-  const links = [...speeds].map(([gpu, speed]) => ({ gpu, speed, issuedMs: 0, freeMs: 0 }));
+  const links = [...speeds].map(([gpu, speed]) => ({ gpu, speed, issuedMs: 0, freeMs: 0, handedOnMs: 0 }));
+  type Link = (typeof links)[number];
+  const after = (link: Link, layer: ProfileLayer): Link => {
+    let { issuedMs, freeMs, handedOnMs } = link;
+    for (const durationMs of copiesMs(layer, link.speed)) {
+      if (layer.cost !== undefined) issuedMs += issueMs;
+      freeMs = Math.max(freeMs, issuedMs) + durationMs;
+    }
+    const { nvlink } = link.speed;
+    handedOnMs =
+      nvlink === undefined ? freeMs : Math.max(freeMs, handedOnMs) + nvlink.setupMs + layer.bytes * nvlink.msPerByte;
+    return { ...link, issuedMs, freeMs, handedOnMs };
+  };
   return layers.map((layer, index) => {
     if (!isLoaded(index)) return null;
-    let chosen = links[0]!;
-    for (const link of links) if (link.freeMs < chosen.freeMs) chosen = link;
-    for (const durationMs of copiesMs(layer, chosen.speed)) {
-      if (layer.cost !== undefined) chosen.issuedMs += issueMs;
-      chosen.freeMs = Math.max(chosen.freeMs, chosen.issuedMs) + durationMs;
-    }
-    return chosen.gpu;
+    const keys = links.map((link) => (first === 'frees' ? link.freeMs : after(link, layer).handedOnMs));
+    const chosen = keys.indexOf(Math.min(...keys));
+    links[chosen] = after(links[chosen]!, layer);
+    return links[chosen].gpu;
   });
 }
 

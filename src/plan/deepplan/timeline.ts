@@ -70,16 +70,15 @@ export function simulate(
     const { name, method, link } = plan.layers[index]!;
     const arrived = plan.mode === 'baseline' ? arrivals[index] : arrival(index);
     const { cost } = layer;
+    let possibleMs = busyMs;
     if (cost !== undefined) {
-      if (arrived !== undefined) {
-        // An event must be recorded before a stream can wait for it.
-        launchedMs = Math.max(launchedMs, arrived.issue.endMs) + coldLaunchMs;
-      }
-      launchedMs += cost.launch;
+      const coldMs = arrived === undefined ? 0 : coldLaunchMs;
+      possibleMs = Math.max(busyMs, launchedMs + coldMs + cost.launch);
+      // An event must be recorded before a stream can wait for it.
+      launchedMs = Math.max(launchedMs, arrived?.issue.endMs ?? 0) + coldMs + cost.launch;
     }
-    const possibleMs = Math.max(busyMs, launchedMs);
     const readyMs = arrived === undefined ? 0 : (arrived.migration ?? arrived.copy).endMs;
-    const startMs = Math.max(possibleMs, readyMs);
+    const startMs = Math.max(busyMs, launchedMs, readyMs);
     const fromHost = method === 'dha' && layer.bytes > 0;
     let endMs: number;
     if (cost === undefined) {
