@@ -118,12 +118,15 @@ export class Instance {
     else listener();
   }
 
-  /** Makes this blank instance a function. Rejects with {@link CpuError} `model-load-failed`; it is dead then. */
+  /**
+   * Makes this blank instance a function. Rejects with {@link CpuError}, and is dead then: `model-load-failed` where the
+   * model or its time limit is to blame, `instance-died` where the process ended by itself.
+   */
   load(spec: InstanceSpec, timeoutMs: number): Promise<void> {
     this.#spec = spec;
     return new Promise((resolve, reject) => {
       if (this.#state === 'dead') {
-        reject(new CpuError('model-load-failed', `an instance for ${spec.key} died before it could load the model`));
+        reject(new CpuError('instance-died', `an instance for ${spec.key} died before it could load the model`));
         return;
       }
       this.#state = 'loading';
@@ -296,7 +299,7 @@ export class Instance {
     this.#load = undefined;
     const runs = this.#runs.splice(0);
     for (const listener of this.#onDead) listener(reason);
-    load?.reject(new CpuError('model-load-failed', `the instance that was loading ${this.#spec?.key} died: ${reason}`));
+    load?.reject(new CpuError('instance-died', `the instance that was loading it died: ${reason}`));
     // The last first, so that whoever puts them back at the front of a queue keeps their order.
     for (const [index, run] of [...runs.entries()].reverse()) {
       run.done({ kind: 'died', reason, suspect: suspectFirst && index === 0 });

@@ -10,7 +10,7 @@
  *
  * An instance is added when invocations wait, none is idle and none is on its way; so everybody who comes while a
  * function is cold shares one load. An instance that dies gives its invocations back to the front of the queue; one that
- * has seen two instances die is not tried a third time, since it may be what kills them.
+ * has seen two instances die, with nothing else in their hands, is not tried a third time: it may be what kills them.
  */
 import type { Instance, RunOutcome } from './instance.ts';
 import type { CallHeader } from './protocol.ts';
@@ -29,6 +29,8 @@ const messagesMax = 2;
 const runMsWeight = 0.1;
 /** Unexpected deaths in a row, without an answer between them, after which an instance is not replaced until it is needed. */
 const deathsInRowMax = 3;
+/** Processes that may end in the middle of a load, one after the other, before those who wait for it are told. */
+const loadDeathsInRowMax = 3;
 
 /** Why an instance is no more: its function was idle, another function needed room, it was unloaded, or it died. */
 export type GiveUpCause = 'idle' | 'room' | 'unload' | 'died';
@@ -71,6 +73,7 @@ export class Pool {
   #callMs: number | undefined;
   #pumpScheduled = false;
   #deathsInRow = 0;
+  #loadDeathsInRow = 0;
   #unloading = false;
   #stopping: CpuError | undefined;
   /** Instances on their way out by our own will: their end is no death. */
@@ -296,7 +299,7 @@ export class Pool {
       const nextSize = joining ? (next?.rows ?? 0) : 1;
       if (next === undefined || (tickets.length > 0 && size + nextSize > most)) return tickets;
       // One that has seen an instance die goes alone, so that it cannot take others along a second time.
-      if (tickets.length > 0 && (next.deaths > 0 || tickets[0]?.deaths !== 0)) return tickets;
+      if (tickets.length > 0 && (next.alone || tickets[0]?.alone === true)) return tickets;
       this.#queue.take();
       size += nextSize;
       tickets.push(next);
@@ -383,7 +386,10 @@ export class Pool {
         ticket.reject(outcome.error);
         continue;
       }
-      if (outcome.kind === 'timeout' ? outcome.call === -1 : outcome.suspect) ticket.deaths++;
+      if (outcome.kind === 'timeout' ? outcome.call === -1 : outcome.suspect) {
+        ticket.alone = true;
+        if (tickets.length === 1) ticket.deaths++;
+      }
       if (ticket.deaths > 1) {
         const reason = outcome.kind === 'died' ? outcome.reason : outcome.error.message;
         ticket.reject(
@@ -417,8 +423,13 @@ export class Pool {
   }
 
   #loaded(loading: { readonly instance: Instance; readonly startMs: number }): void {
+    if (loading.instance.state === 'dead') {
+      this.#loadFailed(new CpuError('instance-died', 'its instance died as soon as it was loaded'));
+      return;
+    }
     const nowMs = performance.now();
     this.#loading = undefined;
+    this.#loadDeathsInRow = 0;
     for (const ticket of this.#queue) {
       if (ticket.cold) ticket.loadMs += nowMs - Math.max(loading.startMs, ticket.arrivalMs);
     }
@@ -433,6 +444,17 @@ export class Pool {
 
   #loadFailed(error: CpuError): void {
     this.#loading = undefined;
+    // The model has not been refused, only its process has ended: whoever waits gets another, within reason.
+    if (
+      error.code === 'instance-died' &&
+      this.#stopping === undefined &&
+      ++this.#loadDeathsInRow < loadDeathsInRowMax
+    ) {
+      this.#grow();
+      this.#machine.instanceSettled();
+      return;
+    }
+    this.#loadDeathsInRow = 0;
     const failure =
       this.#stopping ??
       new CpuError('model-load-failed', `the model of ${this.spec.key} could not be loaded: ${error.message}`);

@@ -252,6 +252,26 @@ describe('an instance that dies', () => {
     expect(alive).toMatchObject({ status: 'fulfilled' });
   });
 
+  it('in the middle of a load costs those who wait for it nothing', async () => {
+    start();
+    pools.register(spec('relu'), { ...limits, instancesMax: 1 });
+    const waiting = Array.from({ length: 5 }, (_, i) => pools.invoke('relu', input(i, 0, 0, 0)));
+    const [loading] = pidsOf('relu');
+    expect(pools.states()[0]?.instances).toMatchObject([{ state: 'loading' }]);
+    process.kill(loading ?? 0, 'SIGKILL');
+    expect((await Promise.all(waiting)).map((result) => values(result)[0])).toEqual([0, 1, 2, 3, 4]);
+  });
+
+  it('in every load is told to those who wait, and not for ever', async () => {
+    start();
+    const handlerPath = await handler('dies-at-once', `process.kill(process.pid, 'SIGKILL');\n${textHandler}`);
+    pools.register(spec('dies', { handlerPath }), limits);
+    await expect(pools.invoke('dies', request('1,2,3,4'))).rejects.toMatchObject({
+      code: 'model-load-failed',
+      message: expect.stringContaining('SIGKILL') as string,
+    });
+  });
+
   it('costs no invocation, however often it is killed', async () => {
     start();
     pools.register(spec('relu'), limits);

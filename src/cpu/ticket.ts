@@ -16,7 +16,9 @@ export interface Ticket {
   readonly signal: AbortSignal | undefined;
   readonly resolve: (result: PoolResult) => void;
   readonly reject: (error: Error) => void;
-  /** Instances that died, or had to be stopped, while they were at it. */
+  /** An instance died while it was at a message that held this one among others: it now goes alone, to be told apart. */
+  alone: boolean;
+  /** Instances that died, or had to be stopped, while they were at this one alone. */
   deaths: number;
   /** Whether it waited for a load, and for how long up to now. */
   cold: boolean;
@@ -41,6 +43,7 @@ export function makeTicket(
     signal: options.signal,
     resolve,
     reject,
+    alone: false,
     deaths: 0,
     cold: false,
     loadMs: 0,
