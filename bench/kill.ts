@@ -4,6 +4,7 @@ import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
 import { instancePids, Servers } from './servers.ts';
 
+const rows = 16;
 const width = 768;
 const layers = 8;
 
@@ -63,7 +64,7 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   latenciesMs.sort((a, b) => a - b);
   const p99Ms = latenciesMs[Math.floor(latenciesMs.length * 0.99)] ?? Number.NaN;
   return {
-    settings: { invocations: total, connections, killIntervalMs, layers, width },
+    settings: { invocations: total, connections, killIntervalMs, layers, rows, width },
     tables: [
       {
         title: 'answers',
@@ -90,17 +91,17 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   };
 }
 
-/** y = x, and beside it some milliseconds of work, so that kills meet runs in progress. */
+/** y = x by way of some milliseconds of work, so that kills meet runs in progress. */
 function busyGraph(): GraphBuilder {
   const graph = new GraphBuilder('busy');
-  const x = graph.input('x', ElementType.FLOAT, ['batch', 1]);
-  let hidden = graph.node('MatMul', [x, graph.weight('expand', [1, width], new Float32Array(width).fill(1))]);
+  const x = graph.input('x', ElementType.FLOAT, [1, 1]);
+  const ones = graph.weight('expand', [1, rows * width], new Float32Array(rows * width).fill(1));
+  let hidden = graph.node('Reshape', [graph.node('MatMul', [x, ones]), graph.constant({ ints: [rows, width] })]);
   for (let layer = 0; layer < layers; layer++) {
     const weight = graph.weight(`layer.${layer}`, [width, width], new Float32Array(width * width).fill(1 / width));
     hidden = graph.node('MatMul', [hidden, weight]);
   }
-  const mean = graph.node('ReduceMean', [hidden], { axes: [1] });
-  graph.output(mean, ElementType.FLOAT, ['batch', 1], 'y');
+  graph.output(graph.node('ReduceMean', [hidden], { axes: [0, 1] }), ElementType.FLOAT, [1, 1], 'y');
   return graph;
 }
 
