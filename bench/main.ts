@@ -6,7 +6,7 @@ import { renderTable } from '../src/cli/table.ts';
 import type { BenchmarkOptions } from './benchmark.ts';
 import { describeMachine } from './machine.ts';
 import { benchmarkNames, loadBenchmark } from './registry.ts';
-import { renderRun, type BenchmarkRun } from './report.ts';
+import { renderMarkdown, renderRun, type BenchmarkRun } from './report.ts';
 
 interface MainOptions {
   readonly list?: boolean;
@@ -42,6 +42,7 @@ async function main(names: readonly string[], options: MainOptions): Promise<voi
     if (folder === undefined) continue;
     mkdirSync(folder, { recursive: true });
     writeFileSync(join(folder, `${name}.json`), `${JSON.stringify(run, null, 2)}\n`);
+    writeFileSync(join(folder, `${name}.md`), renderMarkdown(run));
   }
 }
 

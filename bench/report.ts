@@ -1,7 +1,7 @@
 /** A benchmark's outcome as text for the terminal. Pure. */
 import { formatBytes, formatMs } from '../src/cli/format.ts';
 import { renderTable } from '../src/cli/table.ts';
-import type { BenchmarkResult, Provenance } from './benchmark.ts';
+import type { BenchmarkColumn, BenchmarkResult, Provenance } from './benchmark.ts';
 import type { Machine } from './machine.ts';
 
 /** One run as it is printed and kept in bench/results/<name>.json. */
@@ -34,6 +34,43 @@ export function renderRun(run: BenchmarkRun): string {
   for (const limit of run.limits) lines.push('', `Not shown: ${limit}`);
   lines.push('', `took ${formatMs(run.tookMs)}`);
   return lines.join('\n');
+}
+
+/** The same as a page that a repository shows. */
+export function renderMarkdown(run: BenchmarkRun): string {
+  const { machine } = run;
+  const gpus = machine.gpus.length > 0 ? `, ${machine.gpus.join(', ')}` : '';
+  const settings = Object.entries(run.settings).map(([name, value]) => `${name} ${value}`);
+  const parts = [
+    `# ${run.name}`,
+    `Written by \`npm run bench -- ${run.name}\` on ${run.startedAt.slice(0, 10)}, not by hand: ${machine.processor}, ` +
+      `${machine.coresUsable} cores, ${formatBytes(machine.memoryBytes)}${gpus}, Node ${machine.node}; ` +
+      `${[...settings, `seed ${run.seed}`].join(', ')}.`,
+  ];
+  if (run.aims !== undefined && run.aims.length > 0) {
+    const rows = run.aims.map(({ aim, met, reached }) => [aim, reached, met ? 'met' : '**missed**']);
+    parts.push('## Aims', markdownTable([{ title: 'Aim' }, { title: 'Reached' }, { title: '' }], rows));
+  }
+  for (const { title, provenance, columns, rows } of run.tables) {
+    parts.push(`## ${title}`, `Figures: ${describeProvenance(provenance)}.`, markdownTable(columns, rows));
+  }
+  if (run.limits.length > 0) parts.push('## What is not shown', run.limits.map((limit) => `- ${limit}`).join('\n'));
+  return `${parts.join('\n\n')}\n`;
+}
+
+function markdownTable(columns: readonly BenchmarkColumn[], rows: readonly (readonly string[])[]): string {
+  const rule = columns.map(({ align }) => (align === 'right' ? '---:' : '---'));
+  const titles = columns.map(({ title }) => title);
+  return [markdownLine(titles), `| ${rule.join(' | ')} |`, ...rows.map(markdownLine)].join('\n');
+}
+
+function markdownLine(cells: readonly string[]): string {
+  return `| ${cells.map(markdownCell).join(' | ')} |`;
+}
+
+/** A cell's own bars and angle brackets would otherwise end it or be taken for HTML. */
+function markdownCell(text: string): string {
+  return text.replaceAll('|', '\\|').replaceAll('<', '&lt;');
 }
 
 function describeProvenance(provenance: Provenance): string {

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { benchmarkNames, loadBenchmark } from '../../bench/registry.ts';
-import { renderRun, type BenchmarkRun } from '../../bench/report.ts';
+import { renderMarkdown, renderRun, type BenchmarkRun } from '../../bench/report.ts';
 import { packageRoot } from '../../src/host/config-options.ts';
 
 const execute = promisify(execFile);
@@ -61,6 +61,17 @@ test('a report says on what machine, with what settings and seed, and how its fi
   expect(text).toContain('Not shown: anything real');
 });
 
+test('a kept report is a page that says the same, and its cells cannot break its tables', () => {
+  const [table] = run.tables as [BenchmarkRun['tables'][number]];
+  const page = renderMarkdown({ ...run, tables: [{ ...table, rows: [['a|b <1>', '1.0']] }] });
+  expect(page).toContain('# sums\n\nWritten by `npm run bench -- sums` on 2026-01-01');
+  expect(page).toContain('Imagined CPU, 2 cores, 8 GB, Node 20.19.0; rounds 3, seed 7.');
+  expect(page).toContain('| under 1 ms | 1.0 ms | **missed** |');
+  expect(page).toContain('Figures: simulated, machine preset p3.8xlarge.\n\n| what | ms |\n| --- | ---: |\n');
+  expect(page).toContain('| a\\|b &lt;1> | 1.0 |');
+  expect(page).toContain('- anything real');
+});
+
 test('benchmarks are the files beside the frame, and one with another name inside is refused', async () => {
   writeFileSync(join(dir, 'sums.ts'), `export const benchmark = { name: 'sums', description: '', run() {} };`);
   writeFileSync(join(dir, 'other.ts'), `export const benchmark = { name: 'sums' };`);
@@ -96,6 +107,7 @@ test('a run from the command line prints its report and keeps its figures where 
   expect(stdout).toContain(`${name} (small: these figures are not worth quoting)`);
   const kept = JSON.parse(readFileSync(join(dir, `${name}.json`), 'utf8')) as BenchmarkRun;
   expect(kept).toMatchObject({ name, small: true, seed: 1 });
+  expect(readFileSync(join(dir, `${name}.md`), 'utf8')).toContain(`# ${name}\n`);
   // JSON has no NaN: it would come back as null.
   expect(Object.values(kept.figures).every((figure) => Number.isFinite(figure))).toBe(true);
 }, 60_000);

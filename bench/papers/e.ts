@@ -1,0 +1,198 @@
+/** Part E: Chrion's Table 6, on a machine fitted to its GPU and CPU rows. */
+import {
+  lstmCells,
+  lstmContextBytes,
+  planChrion,
+  planCpuOnly,
+  planGpuOnly,
+  planLatencyOptimal,
+  planMemoryOptimal,
+  type ChrionPlan,
+} from '../../src/plan/index.ts';
+import table6 from '../../test/reference/chrion-table6.json' with { type: 'json' };
+import type { BenchmarkTable, Provenance } from '../benchmark.ts';
+import { difference, type PaperPart } from './part.ts';
+
+type PaperRow = (typeof table6)[number];
+
+interface Row {
+  readonly paper: PaperRow;
+  readonly gpu: ChrionPlan;
+  readonly cpu: ChrionPlan;
+  readonly latencyOptimal: ChrionPlan;
+  readonly memoryOptimal: ChrionPlan;
+  readonly swept: ChrionPlan;
+}
+
+const provenance: Provenance = {
+  kind: 'simulated',
+  preset: "fitted to Table 6's GPU and CPU rows (GTX 1080 Ti, Xeon E5)",
+};
+
+export function chrionPart(): PaperPart {
+  const rows = table6.map(planned);
+  const worstRow = Math.max(
+    ...rows.flatMap(({ paper, gpu, cpu }) => [
+      Math.abs(gpu.latencyMs / paper.gpuMs - 1),
+      Math.abs(cpu.latencyMs / paper.cpuMs - 1),
+    ]),
+  );
+  const [baseline] = rows as [Row];
+  const latencyError = baseline.latencyOptimal.latencyMs / baseline.paper.latencyOptimalMs - 1;
+  const memoryError = megabytesOf(baseline.latencyOptimal) / baseline.paper.latencyOptimalMegabytes - 1;
+  const neverSlower = rows.every(({ gpu, latencyOptimal }) => latencyOptimal.latencyMs <= gpu.latencyMs);
+  const smaller = rows.every(
+    ({ gpu, swept, memoryOptimal }) =>
+      memoryOptimal.gpuBytes <= swept.gpuBytes && memoryOptimal.latencyMs <= gpu.latencyMs,
+  );
+  const worstReduction = Math.max(...table6.flatMap(reductionErrors));
+  const largeMs = largePlanMs();
+  return {
+    tables: [patternTable(rows), aloneTable(rows)],
+    aims: [
+      {
+        aim: "Chrion: Table 6's reductions follow from its own cells within 0.4 points",
+        met: worstReduction <= 0.4,
+        reached: `${worstReduction.toFixed(2)} points`,
+      },
+      {
+        aim: 'Chrion: GPU and CPU rows of all columns within 8%',
+        met: worstRow <= 0.08,
+        reached: `${(worstRow * 100).toFixed(1)}%`,
+      },
+      {
+        aim: 'Chrion: baseline split, latency within 10% and memory within 15%',
+        met: Math.abs(latencyError) <= 0.1 && Math.abs(memoryError) <= 0.15,
+        reached: `${(latencyError * 100).toFixed(1)}% and ${(memoryError * 100).toFixed(1)}%`,
+      },
+      { aim: 'Chrion: latency-optimal never slower than the GPU', met: neverSlower, reached: `${rows.length} columns` },
+      {
+        aim: 'Chrion: memory-optimal never larger than latency-optimal, nor slower than the GPU',
+        met: smaller,
+        reached: `${rows.length} columns`,
+      },
+      { aim: 'Chrion: 10,000 operators under 1 s', met: largeMs < 1000, reached: `${largeMs.toFixed(0)} ms` },
+    ],
+    figures: {
+      chrionWorstRow: worstRow,
+      chrionBaselineLatencyError: latencyError,
+      chrionBaselineMemoryError: memoryError,
+      chrionLargePlanMs: largeMs,
+    },
+    limits: [
+      'Chrion: memory of the splits by column is not promised: the fitted machine has the same bytes in every cell, and the paper chose its splits on measurements that Table 6 does not show.',
+      'Chrion: at batch 16, I/O size 128 and sequence 128 the paper measured splits slower than its GPU; a planner that has the GPU alone among its options does not choose one knowingly.',
+    ],
+  };
+}
+
+function planned(paper: PaperRow): Row {
+  const profile = lstmCells(paper);
+  const gpu = planGpuOnly(profile);
+  const memoryOptimal = planMemoryOptimal(profile);
+  if (gpu === undefined || memoryOptimal === undefined) throw new Error('the GPU runs every LSTM cell');
+  return {
+    paper,
+    gpu,
+    memoryOptimal,
+    cpu: planCpuOnly(profile),
+    latencyOptimal: planChrion(profile, { alpha: 0 }),
+    swept: planLatencyOptimal(profile),
+  };
+}
+
+function patternTable(rows: readonly Row[]): BenchmarkTable {
+  return {
+    title: 'Chrion: Latency-Optimal (alpha 0), our sweep over alpha, and Memory-Optimal (Table 6)',
+    provenance,
+    columns: [
+      { title: 'Column' },
+      { title: 'Latency-Optimal ms: paper', align: 'right' },
+      { title: 'ours', align: 'right' },
+      { title: 'difference', align: 'right' },
+      { title: 'MB: paper', align: 'right' },
+      { title: 'ours', align: 'right' },
+      { title: 'difference', align: 'right' },
+      { title: 'cores', align: 'right' },
+      { title: 'swept ms', align: 'right' },
+      { title: 'swept MB', align: 'right' },
+      { title: 'Memory-Optimal MB: paper', align: 'right' },
+      { title: 'ours', align: 'right' },
+      { title: 'ms: paper', align: 'right' },
+      { title: 'ours', align: 'right' },
+    ],
+    rows: rows.map(({ paper, latencyOptimal, swept, memoryOptimal }) => [
+      paper.column,
+      paper.latencyOptimalMs.toFixed(1),
+      latencyOptimal.latencyMs.toFixed(1),
+      difference(latencyOptimal.latencyMs, paper.latencyOptimalMs),
+      paper.latencyOptimalMegabytes.toFixed(0),
+      megabytesOf(latencyOptimal).toFixed(0),
+      difference(megabytesOf(latencyOptimal), paper.latencyOptimalMegabytes),
+      String(latencyOptimal.cores),
+      swept.latencyMs.toFixed(1),
+      megabytesOf(swept).toFixed(0),
+      paper.memoryOptimalMegabytes?.toFixed(0) ?? '-',
+      megabytesOf(memoryOptimal).toFixed(0),
+      paper.memoryOptimalMs?.toFixed(1) ?? '-',
+      memoryOptimal.latencyMs.toFixed(1),
+    ]),
+  };
+}
+
+function aloneTable(rows: readonly Row[]): BenchmarkTable {
+  return {
+    title: 'Chrion: the GPU alone and the CPU alone (Table 6)',
+    provenance,
+    columns: [
+      { title: 'Column' },
+      { title: 'GPU ms: paper', align: 'right' },
+      { title: 'ours', align: 'right' },
+      { title: 'difference', align: 'right' },
+      { title: 'GPU MB: paper', align: 'right' },
+      { title: 'ours', align: 'right' },
+      { title: 'difference', align: 'right' },
+      { title: 'CPU ms: paper', align: 'right' },
+      { title: 'ours', align: 'right' },
+      { title: 'difference', align: 'right' },
+    ],
+    rows: rows.map(({ paper, gpu, cpu }) => [
+      paper.column,
+      paper.gpuMs.toFixed(1),
+      gpu.latencyMs.toFixed(1),
+      difference(gpu.latencyMs, paper.gpuMs),
+      paper.gpuMegabytes.toFixed(0),
+      megabytesOf(gpu).toFixed(0),
+      difference(megabytesOf(gpu), paper.gpuMegabytes),
+      paper.cpuMs.toFixed(1),
+      cpu.latencyMs.toFixed(1),
+      difference(cpu.latencyMs, paper.cpuMs),
+    ]),
+  };
+}
+
+/** A plan's memory with what the GPU's own software takes, as the paper measured it. */
+function megabytesOf({ gpuBytes }: ChrionPlan): number {
+  return (gpuBytes + lstmContextBytes) / 1e6;
+}
+
+/** Points between the printed reductions and those of the printed megabytes and milliseconds. */
+function reductionErrors(row: PaperRow): number[] {
+  return [
+    reductionError(row.latencyOptimalMemoryReductionPercent, row.latencyOptimalMegabytes, row.gpuMegabytes),
+    reductionError(row.latencyOptimalLatencyReductionPercent, row.latencyOptimalMs, row.gpuMs),
+    reductionError(row.memoryOptimalMemoryReductionPercent, row.memoryOptimalMegabytes, row.gpuMegabytes),
+    reductionError(row.memoryOptimalLatencyReductionPercent, row.memoryOptimalMs, row.gpuMs),
+  ];
+}
+
+function reductionError(printed: number | null, reduced: number | null, whole: number): number {
+  return printed === null || reduced === null ? 0 : Math.abs((1 - reduced / whole) * 100 - printed);
+}
+
+function largePlanMs(): number {
+  const profile = lstmCells({ layers: 100, batch: 8, ioSize: 64, sequence: 100 });
+  const startedMs = performance.now();
+  planChrion(profile, { alpha: 0.3 });
+  return performance.now() - startedMs;
+}
