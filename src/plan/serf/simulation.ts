@@ -109,13 +109,19 @@ function earliest(running: readonly Running[]): Running | undefined {
   return first;
 }
 
-/** Numbers in [0, 1) from a 32-bit seed: a Weyl sequence through two rounds of multiply and xor-shift. */
+/** Numbers in [0, 1) from a 32-bit seed: a Weyl sequence, mixed. */
 function randomSource(seed: number): () => number {
-  let state = seed >>> 0;
+  // Mixed as well, so that near seeds do not start near each other on the one sequence.
+  let state = mixed(seed >>> 0);
   return () => {
     state = (state + 0x9e3779b9) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 16), 0x21f0aaad);
-    mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97);
-    return ((mixed ^ (mixed >>> 15)) >>> 0) / 2 ** 32;
+    return mixed(state) / 2 ** 32;
   };
+}
+
+/** Two rounds of multiply and xor-shift, after which every bit depends on every other. */
+function mixed(bits: number): number {
+  let value = Math.imul(bits ^ (bits >>> 16), 0x21f0aaad);
+  value = Math.imul(value ^ (value >>> 15), 0x735a2d97);
+  return (value ^ (value >>> 15)) >>> 0;
 }
