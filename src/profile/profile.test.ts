@@ -52,6 +52,11 @@ describe('a pool profile is refused by the field that is wrong', () => {
   });
 });
 
+test('a number beyond all numbers is refused as such', () => {
+  const json: unknown = JSON.parse('{"unit":"ms","threads":[1],"batches":[1],"latency":[[1e999]]}');
+  expect(refusal(() => parsePoolProfile(json))).toContain("field 'latency[0][0]' of the pool profile is Infinity");
+});
+
 describe('a service profile is refused by the field that is wrong', () => {
   const [first] = service.configurations;
   const withFirst = (change: object): object => ({ unit: 'ms', configurations: [{ ...first, ...change }] });

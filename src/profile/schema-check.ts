@@ -70,6 +70,8 @@ function joined(path: string, field: string): string {
 /** A value as an error shows it: JSON, shortened. */
 export function shown(value: unknown): string {
   if (Array.isArray(value)) return `a list of ${value.length}`;
+  // JSON can write a number that is beyond all numbers, such as 1e999, but not name it.
+  if (typeof value === 'number') return String(value);
   const json = JSON.stringify(value) ?? String(value);
   return json.length > 60 ? `${json.slice(0, 57)}...` : json;
 }

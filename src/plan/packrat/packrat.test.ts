@@ -205,6 +205,9 @@ test('options out of range are named', () => {
   const { profile } = models[0] as (typeof models)[number];
   expect(() => planPackrat(profile, { threads: 0, batch: 8 })).toThrow('threads is 0');
   expect(() => planPackrat(profile, { threads: 4, batch: 1.5 })).toThrow('batch is 1.5');
+  expect(() => planPackrat(profile, { threads: 4, batch: 1e6 })).toThrow(
+    'batch is 1000000, but must be a whole number from 1 to 65536',
+  );
   expect(() => planPackrat(profile, { threads: 4, batch: 8, interference: 0.5 })).toThrow('interference is 0.5');
   expect(() => planPackrat(profile, { threads: 4, batch: 8, sockets: [2, 3] })).toThrow('5 threads together');
 });

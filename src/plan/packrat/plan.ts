@@ -108,9 +108,9 @@ function grouped(items: readonly Item[], interference: number): InstanceGroup[] 
 }
 
 function checkOptions(threads: number, batch: number, sockets: readonly number[], interference: number): void {
-  mustBeCount('threads', threads);
-  mustBeCount('batch', batch);
-  for (const size of sockets) mustBeCount('threads of a socket', size);
+  mustBeCount('threads', threads, mostThreads);
+  mustBeCount('batch', batch, mostBatch);
+  for (const size of sockets) mustBeCount('threads of a socket', size, mostThreads);
   const inSockets = sockets.reduce((sum, size) => sum + size, 0);
   if (inSockets !== threads) {
     throw new PlanError(`the sockets have ${inSockets} threads together, but the pool has ${threads}`);
@@ -120,8 +120,12 @@ function checkOptions(threads: number, batch: number, sockets: readonly number[]
   }
 }
 
-function mustBeCount(name: string, value: number): void {
-  if (!Number.isInteger(value) || value < 1) {
-    throw new PlanError(`${name} is ${value}, but must be a whole number of 1 or more`);
+/** What a profile can hold too; more would take memory by the gigabyte. */
+const mostThreads = 1024;
+const mostBatch = 65_536;
+
+function mustBeCount(name: string, value: number, most: number): void {
+  if (!Number.isInteger(value) || value < 1 || value > most) {
+    throw new PlanError(`${name} is ${value}, but must be a whole number from 1 to ${most}`);
   }
 }

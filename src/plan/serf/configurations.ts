@@ -1,4 +1,5 @@
 import type { ServiceConfiguration, ServiceProfile } from '../../profile/index.ts';
+import { PlanError } from '../plan-error.ts';
 import { capacityPerSecond, predictService, type ServicePrediction } from './predict.ts';
 
 export interface SerfOptions {
@@ -77,21 +78,51 @@ export interface ResourceChoice extends ConfigurationPrediction {
 /**
  * The least resources that meet an SLO (SERF, IV-E): fewest machines, among those fewest threads, among those the lowest
  * latency. Undefined when not even all machines do.
+ *
+ * Takes it that a unit with less load is never slower, which holds wherever requests slow each other down.
  */
 export function leastResources(profile: ServiceProfile, options: LeastResourcesOptions): ResourceChoice | undefined {
   const { ratePerSecond, sloMs, machines } = options;
+  if (!(sloMs > 0)) throw new PlanError(`the SLO is ${sloMs}, but must be above 0 ms`);
+  if (!Number.isInteger(machines) || machines < 1) {
+    throw new PlanError(`machines is ${machines}, but must be a whole number of 1 or more`);
+  }
   let best: ResourceChoice | undefined;
   for (const configuration of profile.configurations) {
     const { concurrency, threads, nodes = 1 } = configuration;
-    for (let units = 1; units * nodes <= Math.min(machines, best?.machines ?? machines); units++) {
-      const candidate = predictConfiguration(configuration, ratePerSecond, units);
-      if (candidate.prediction.state === 'overloaded' || candidate.prediction.latencyMs > sloMs) continue;
-      const choice = { ...candidate, machines: units * nodes, threads: units * nodes * concurrency * threads };
-      if (best === undefined || compareChoices(choice, best) < 0) best = choice;
-      break; // More units of the same configuration take more and are not needed.
-    }
+    const mostUnits = unitsOf(configuration, best?.machines ?? machines);
+    const candidate = leastUnits(configuration, ratePerSecond, sloMs, mostUnits);
+    if (candidate === undefined) continue;
+    const taken = candidate.units * nodes;
+    const choice = { ...candidate, machines: taken, threads: taken * concurrency * threads };
+    if (best === undefined || compareChoices(choice, best) < 0) best = choice;
   }
   return best;
+}
+
+/** By bisection: there may be machines by the thousand. */
+function leastUnits(
+  configuration: ServiceConfiguration,
+  ratePerSecond: number,
+  sloMs: number,
+  mostUnits: number,
+): ConfigurationPrediction | undefined {
+  let found: ConfigurationPrediction | undefined;
+  let low = 1;
+  let high = mostUnits;
+  while (low <= high) {
+    // The first look is at all of them: where not even those are enough, it is the only one.
+    const units = found === undefined ? mostUnits : Math.floor((low + high) / 2);
+    const candidate = predictConfiguration(configuration, ratePerSecond, units);
+    if (latencyOf(candidate) <= sloMs) {
+      found = candidate;
+      high = units - 1;
+    } else {
+      if (found === undefined) return undefined;
+      low = units + 1;
+    }
+  }
+  return found;
 }
 
 function compareChoices(a: ResourceChoice, b: ResourceChoice): number {

@@ -236,6 +236,17 @@ describe('least resources for an SLO', () => {
     expect(leastResources(profile, { ratePerSecond: 1000, sloMs: 1000, machines: 10 })).toBeUndefined();
   });
 
+  test('are found among a billion machines as well', () => {
+    const choice = leastResources(profile, { ratePerSecond: 1e6, sloMs: 65, machines: 1e9 });
+    expect(choice?.configuration.nodes).toBe(2);
+    expect(choice?.machines).toBeGreaterThan(2e5);
+  });
+
+  test('are not looked for without an SLO or machines', () => {
+    expect(() => leastResources(profile, { ratePerSecond: 1, sloMs: 0, machines: 1 })).toThrow('the SLO is 0');
+    expect(() => leastResources(profile, { ratePerSecond: 1, sloMs: 9, machines: 0.5 })).toThrow('machines is 0.5');
+  });
+
   test('meet the SLO, and one machine less does not', () => {
     fc.assert(
       fc.property(
