@@ -2,8 +2,10 @@
  * The pool of one function: its queue, its instances, and the rule that matches them.
  *
  * Invocations are handed over in order of priority, then arrival,
- *   1. to an idle instance, when the machine's cores allow another run;
- *   2. else, where runs are short, ahead of time to a busy one, which then finds its next work lying ready.
+ *   1. where runs are so short that all who wait fit into one message, ahead of time to a busy instance, which then
+ *      finds its next work lying ready: a second process would cost more than it brings;
+ *   2. else to an idle instance, when the machine's cores allow another run;
+ *   3. else, where runs are short, to a busy one all the same.
  * What is handed over together, as one message, is up to `batchMax` rows to be joined into one run of the model; or, for
  * a function that does not batch, as many runs as make up {@link aheadMs} of work: for a run of some microseconds the way
  * to the instance and back costs more than the run, and sharing it gives twice the throughput.
@@ -23,6 +25,8 @@ import type { Tensor } from '../tensor/index.ts';
 /** Milliseconds of work that one message may hold, and the most runs that may make them up. */
 const aheadMs = 1;
 const aheadRunsMax = 32;
+/** What a socket takes in at one read is 64 KiB; a message within it is neither cut in two nor put together again. */
+const togetherBytesMax = 56 * 1024;
 /** Messages that an instance may hold: the one that it is at and the one that lies ready. */
 const messagesMax = 2;
 /** Weight of the newest run in the moving average of how long a run takes. */
@@ -214,7 +218,7 @@ export class Pool {
     if (this.#loadWaiters.length > 0) this.#grow();
     while (this.#queue.length > 0) {
       if (this.#idle.length > 0 && this.#waitForBatch()) return;
-      const instance = this.#takeIdle() ?? this.#takeAhead();
+      const instance = this.#takeInstance();
       if (instance === undefined) {
         if (this.#idle.length === 0) this.#grow();
         return;
@@ -224,7 +228,14 @@ export class Pool {
   }
 
   #mayStartNow(ticket: Ticket): boolean {
+    if (this.#busy > 0 && this.#callsPerMessage() > 1) return false;
     return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax;
+  }
+
+  /** The instance for what goes next, by the rule above. */
+  #takeInstance(): Instance | undefined {
+    const fits = this.#busy > 0 && this.#queue.length <= this.#callsPerMessage();
+    return (fits ? this.#takeAhead() : undefined) ?? this.#takeIdle() ?? this.#takeAhead();
   }
 
   /** An idle instance, with cores to run on. */
@@ -294,14 +305,18 @@ export class Pool {
     const most = joining ? this.limits.batchMax : this.#callsPerMessage();
     const tickets: Ticket[] = [];
     let size = 0;
+    let bytes = 0;
     for (;;) {
       const next = this.#queue.front;
       const nextSize = joining ? (next?.rows ?? 0) : 1;
       if (next === undefined || (tickets.length > 0 && size + nextSize > most)) return tickets;
       // One that has seen an instance die goes alone, so that it cannot take others along a second time.
       if (tickets.length > 0 && (next.alone || tickets[0]?.alone === true)) return tickets;
+      // What is joined shares a run of the model, which is worth a longer message.
+      if (!joining && tickets.length > 0 && bytes + next.bytes > togetherBytesMax) return tickets;
       this.#queue.take();
       size += nextSize;
+      bytes += next.bytes;
       tickets.push(next);
     }
   }

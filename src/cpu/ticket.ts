@@ -8,6 +8,8 @@ import type { InvokeOptions, PoolInput, PoolOutput, PoolResult } from './types.t
 export interface Ticket {
   readonly call: CallHeader;
   readonly tensors: readonly Tensor[];
+  /** Of all its tensors. */
+  readonly bytes: number;
   /** Rows of the batch that it brings (a handler's request: 1, since only preprocess knows). */
   readonly rows: number;
   readonly arrivalMs: number;
@@ -33,9 +35,13 @@ export function makeTicket(
   resolve: (result: PoolResult) => void,
   reject: (error: Error) => void,
 ): Ticket {
+  const tensors = input.kind === 'tensors' ? input.tensors : [bodyTensor(input.request.body)];
+  let bytes = 0;
+  for (const { data } of tensors) bytes += data.byteLength;
   return {
     call: toCall(input),
-    tensors: input.kind === 'tensors' ? input.tensors : [bodyTensor(input.request.body)],
+    tensors,
+    bytes,
     rows: input.kind === 'tensors' ? (rowsOf(input.tensors) ?? 1) : 1,
     arrivalMs: performance.now(),
     deadlineMs: options.deadlineMs ?? Infinity,
