@@ -1,26 +1,7 @@
 /** The seam between the host's parts: registry, model store, HTTP and pools. Nothing here runs. */
-import type { DataType } from '../tensor/index.ts';
+import type { ModelMetadata } from '../onnx/index.ts';
 
-/** An input or output of a model. */
-export interface TensorSpec {
-  readonly name: string;
-  readonly datatype: DataType;
-  /** -1 where the size varies. */
-  readonly shape: readonly number[];
-  /** For each dimension the model's own name of a size that varies ('batch', 'sequence'), else undefined. */
-  readonly dimensionNames: readonly (string | undefined)[];
-}
-
-/** What the validator found in a model. */
-export interface ModelMetadata {
-  readonly inputs: readonly TensorSpec[];
-  readonly outputs: readonly TensorSpec[];
-  readonly opset: number;
-  readonly producer: string;
-  readonly nodeCount: number;
-  readonly parameterCount: number;
-  readonly weightBytes: number;
-}
+export type { ModelMetadata, TensorSpec } from '../onnx/index.ts';
 
 /** `function.json` after its defaults are filled in; the schema is wrangler-free-config/function.schema.json. */
 export interface FunctionSettings {

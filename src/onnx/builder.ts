@@ -14,6 +14,7 @@ import {
   type TensorProto,
   type ValueInfoProto,
 } from './types.ts';
+import { elementTypeOf } from './element-type.ts';
 
 /** Sizes of the dimensions, outermost first; a text names one that varies. */
 export type SymbolicShape = readonly (number | string)[];
@@ -69,23 +70,6 @@ export class GraphBuilderError extends Error {
   readonly code = 'bad-graph';
   override readonly name = 'GraphBuilderError';
 }
-
-const elementTypes: Readonly<Record<DataType, ElementType>> = {
-  BOOL: ElementType.BOOL,
-  UINT8: ElementType.UINT8,
-  UINT16: ElementType.UINT16,
-  UINT32: ElementType.UINT32,
-  UINT64: ElementType.UINT64,
-  INT8: ElementType.INT8,
-  INT16: ElementType.INT16,
-  INT32: ElementType.INT32,
-  INT64: ElementType.INT64,
-  FP16: ElementType.FLOAT16,
-  BF16: ElementType.BFLOAT16,
-  FP32: ElementType.FLOAT,
-  FP64: ElementType.DOUBLE,
-  BYTES: ElementType.STRING,
-};
 
 export class GraphBuilder {
   readonly #name: string;
@@ -349,7 +333,7 @@ function tensorProto(name: string, { datatype, shape, data }: Tensor): TensorPro
       `tensor '${name}' has ${data.byteLength} bytes, but ${count} elements of ${datatype} take ${byteCount(datatype, shape)}`,
     );
   }
-  return { name, dims: shape.map(BigInt), dataType: elementTypes[datatype], rawData: data };
+  return { name, dims: shape.map(BigInt), dataType: elementTypeOf(datatype), rawData: data };
 }
 
 function attribute(node: string, name: string, value: AttributeValue): AttributeProto {
