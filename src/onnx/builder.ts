@@ -2,7 +2,7 @@
  * Builds an ONNX model node by node. Names read as PyTorch's exports do: inside the scopes `encoder` and `layer.0` a
  * node is `/encoder/layer.0/MatMul`, its value `/encoder/layer.0/MatMul_output_0`, and a weight `encoder.layer.0.weight`.
  */
-import { byteCount, type DataType, type Tensor } from '../tensor/index.ts';
+import { byteCount, type Tensor } from '../tensor/index.ts';
 import {
   AttributeType,
   ElementType,
