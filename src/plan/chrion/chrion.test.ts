@@ -285,6 +285,7 @@ describe('properties', () => {
         expect(planChrion(profile, { alpha: 0 }).latencyMs).toBeLessThanOrEqual(gpu.latencyMs);
         expect(smallest.latencyMs).toBeLessThanOrEqual(gpu.latencyMs);
         expect(smallest.gpuBytes).toBeLessThanOrEqual(fastest.gpuBytes);
+        expect(smallest.gpuBytes).toBeLessThanOrEqual(planChrion(profile, { alpha: 0 }).gpuBytes);
       }),
     );
   });

@@ -89,7 +89,8 @@ export interface MemoryOptimalOptions extends ChrionOptions {
 
 /**
  * The plan of least GPU memory within a latency: over alpha from 0 to 1 and every k', as in the paper's Memory-Optimal
- * pattern (6.2, 6.3), and the CPU alone. Never more memory than {@link planLatencyOptimal}. Undefined when nothing is as
+ * pattern (6.2, 6.3), and the CPU alone. Never more memory than {@link planLatencyOptimal} or the paper's
+ * Latency-Optimal pattern. Undefined when nothing is as
  * fast as `latencyLimitMs`.
  */
 export function planMemoryOptimal(profile: GraphProfile, options: MemoryOptimalOptions = {}): ChrionPlan | undefined {
@@ -101,7 +102,7 @@ export function planMemoryOptimal(profile: GraphProfile, options: MemoryOptimalO
   const limitMs = options.latencyLimitMs ?? patternLimitMs;
   const within = (found: readonly Candidate[]): Candidate[] => found.filter(({ latencyMs }) => latencyMs <= limitMs);
 
-  const coarse = Array.from({ length: 20 }, (_, step) => (step + 1) * 0.05);
+  const coarse = Array.from({ length: 21 }, (_, step) => step * 0.05);
   const found = within([
     gpuAlone,
     fastest,
