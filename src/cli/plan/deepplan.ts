@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { Command } from 'commander';
-import { loadMachine, probeMachine, type Machine } from '../../hardware/index.ts';
+import type { Machine } from '../../hardware/index.ts';
 import {
   coldStartModes,
   initialApproach,
@@ -18,14 +18,15 @@ import type { LayerProfile } from '../../profile/index.ts';
 import { CliError } from '../error.ts';
 import { formatBytes } from '../format.ts';
 import { renderTable } from '../table.ts';
-import { readLayers, type LayerSource } from './layer-source.ts';
+import { readLayers, readMachine, type LayerSource } from './layer-source.ts';
+import { parseWhole, planned, writePicture } from './options.ts';
 
 interface DeepplanOptions {
   readonly profile?: string;
   readonly model?: string;
   readonly machine: string;
   readonly mode: string;
-  readonly gpu: string;
+  readonly gpu: number;
   readonly initial?: boolean;
   readonly dimension?: readonly string[];
   readonly residency?: boolean;
@@ -55,7 +56,7 @@ export function deepplanCommand(): Command {
     .option('--model <name|file>', 'estimate them instead, for a known architecture or an ONNX file')
     .option('--machine <name|file>', "a machine preset, a file of the same form, or 'here'", 'p3.8xlarge')
     .option('--mode <mode>', `${coldStartModes.join(', ')}, or all`, 'pt+dha')
-    .option('--gpu <number>', 'the GPU that executes', '0')
+    .option('--gpu <number>', 'the GPU that executes', parseWhole, 0)
     .option('--initial', "choose layers by the paper's layer-wise initial approach instead of Algorithm 1")
     .option('--dimension <name=size...>', 'sizes of open dimensions of an ONNX file, such as batch=1')
     .option('--residency', 'also the cold latency by bytes that are kept on the GPU')
@@ -68,15 +69,17 @@ export function deepplanCommand(): Command {
 
 async function run(options: DeepplanOptions): Promise<void> {
   const modes = modesOf(options);
-  const machine = options.machine === 'here' ? probeMachine() : loadMachine(options.machine);
-  const gpu = wholeNumber('--gpu', options.gpu);
+  const machine = readMachine(options.machine);
   if (options.svg !== undefined && modes.length > 1) throw usage('--svg draws one timeline; name one --mode');
-  const source = await readLayers({ ...options, gpu }, machine);
-  const outcomes = modes.map((mode) => outcomeOf(source.profile, machine, mode, gpu, options));
+  const source = await readLayers(options, machine);
+  const outcomes = modes.map((mode) => planned(() => outcomeOf(source.profile, machine, mode, options)));
   if (options.saveProfile !== undefined) writeText(options.saveProfile, `${JSON.stringify(source.profile, null, 1)}\n`);
   if (options.svg !== undefined) {
     const { timeline, plan } = outcomes[0]!;
-    writeText(options.svg, renderColdStart(timeline, plan, machine, { title: source.name, source: source.provenance }));
+    writePicture(
+      options.svg,
+      renderColdStart(timeline, plan, machine, { title: source.name, source: source.provenance }),
+    );
   }
   if (options.json === true) {
     const withTimes = options.timeline === true;
@@ -101,8 +104,7 @@ function outcomeOf(
   profile: LayerProfile,
   machine: Machine,
   mode: ColdStartMode,
-  primary: number,
-  { initial, residency }: DeepplanOptions,
+  { gpu: primary, initial, residency }: DeepplanOptions,
 ): Outcome {
   const chosenLayerwise = initial === true && (mode === 'dha' || mode === 'pt+dha' || mode === 'interleave');
   const plan = planColdStart(profile, machine, mode, {
@@ -165,6 +167,7 @@ function report({ plan, timeline, residency }: Outcome, source: LayerSource, mac
     `${plan.mode}: ${timeline.latencyMs.toFixed(2)} ms, of them ${timeline.stallMs.toFixed(2)} ms waiting for weights; ` +
       `${formatBytes(plan.bytesGpu)} of weights in the memory of GPU ${plan.primary}`,
     linksLine(plan),
+    ...capacityLine(plan, machine),
     '',
     renderTable(
       [
@@ -213,6 +216,12 @@ function linksLine({ primary, secondaries, mode }: ColdStartPlan): string {
     : `weights arrive over the PCIe link of GPU ${primary}`;
 }
 
+function capacityLine({ bytesGpu, primary }: ColdStartPlan, { gpus }: Machine): string[] {
+  const { memoryBytes, reserveBytes } = gpus[primary]!;
+  const roomBytes = memoryBytes - reserveBytes;
+  return bytesGpu <= roomBytes ? [] : [`GPU ${primary} cannot hold that: it has ${formatBytes(roomBytes)} for weights`];
+}
+
 function residencyLines({ warmMs, hidden, curve }: Residency, { layers }: LayerProfile): string[] {
   const totalBytes = layers.reduce((sum, { bytes }) => sum + bytes, 0);
   const shares = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
@@ -259,11 +268,6 @@ function comparison(outcomes: readonly Outcome[], source: LayerSource, machine: 
     ...heading(source, machine),
     renderTable(withResidency ? [...columns, { title: 'HIDES WHEN KEPT', align: 'right' }] : columns, rows),
   ].join('\n');
-}
-
-function wholeNumber(flag: string, text: string): number {
-  if (!/^\d+$/.test(text)) throw usage(`${flag} is '${text}', but takes a whole number`);
-  return Number(text);
 }
 
 function writeText(path: string, text: string): void {

@@ -1,8 +1,15 @@
-import { readFileSync } from 'node:fs';
-import type { Machine } from '../../hardware/index.ts';
+import { loadMachine, MachineError, probeMachine, type Machine } from '../../hardware/index.ts';
 import { readModel, type ModelProto } from '../../onnx/index.ts';
-import { estimateLayers, modelNames, namedModel, parseLayerProfile, type LayerProfile } from '../../profile/index.ts';
+import {
+  estimateLayers,
+  modelNames,
+  namedModel,
+  parseLayerProfile,
+  ProfileError,
+  type LayerProfile,
+} from '../../profile/index.ts';
 import { CliError } from '../error.ts';
+import { readProfile } from './options.ts';
 
 /** The layers to plan for, and how their times came about. */
 export interface LayerSource {
@@ -24,24 +31,39 @@ export interface LayerSourceOptions {
 /** Tokens of a sequence whose length an ONNX file leaves open. */
 const assumedSequence = 384;
 
+/** The machine that a command names. Throws CliError. */
+export function readMachine(name: string): Machine {
+  return spoken(() => (name === 'here' ? probeMachine() : loadMachine(name)));
+}
+
+function spoken<Result>(act: () => Result): Result {
+  try {
+    return act();
+  } catch (error) {
+    if (error instanceof MachineError || error instanceof ProfileError) {
+      throw new CliError(error.message, { cause: error });
+    }
+    throw error;
+  }
+}
+
 /** Reads a profile, or estimates one for a named model or an ONNX file on a machine. */
 export async function readLayers(options: LayerSourceOptions, machine: Machine): Promise<LayerSource> {
   if (options.profile !== undefined) {
-    const profile = parseLayerProfile(readJson(options.profile));
+    const profile = readProfile(options.profile, parseLayerProfile);
     return { name: options.profile, profile, provenance: 'as given', notes: [] };
   }
   const given = parseDimensions(options.dimension ?? []);
   const { model, name, dimensions } = await openModel(options.model ?? '');
   const assumed = new Map<string, number>();
-  const { profile, unknown } = estimateLayers(model, machine, {
-    gpu: options.gpu,
-    dimensions: { ...dimensions, ...given },
-    openSize: (dimension = 'without a name') => {
-      const size = /seq|tokens|length/i.test(dimension) ? assumedSequence : 1;
-      assumed.set(dimension, size);
-      return size;
-    },
-  });
+  const openSize = (dimension = 'without a name'): number => {
+    const size = /seq|tokens|length/i.test(dimension) ? assumedSequence : 1;
+    assumed.set(dimension, size);
+    return size;
+  };
+  const { profile, unknown } = spoken(() =>
+    estimateLayers(model, machine, { gpu: options.gpu, dimensions: { ...dimensions, ...given }, openSize }),
+  );
   const notes: string[] = [];
   if (assumed.size > 0) {
     const sizes = [...assumed].map(([dimension, size]) => `${dimension} = ${size}`);
@@ -78,18 +100,4 @@ function parseDimensions(pairs: readonly string[]): Record<string, number> {
     sizes.set(match[1], Number(match[2]));
   }
   return Object.fromEntries(sizes);
-}
-
-function readJson(path: string): unknown {
-  let text: string;
-  try {
-    text = readFileSync(path, 'utf8');
-  } catch (error) {
-    throw new CliError(`profile ${path} cannot be read: ${(error as NodeJS.ErrnoException).code}`, { cause: error });
-  }
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new CliError(`profile ${path} is not JSON: ${(error as Error).message}`, { cause: error });
-  }
 }

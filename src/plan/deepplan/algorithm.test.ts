@@ -13,6 +13,9 @@ const layer = (kind: string, bytes: number, load: number, exec: number, dha: num
   dha,
 });
 
+const letters = (methods: readonly LayerMethod[]): string =>
+  methods.map((method) => (method === 'load' ? 'O' : 'X')).join('');
+
 /** Algorithm 1 as the paper's artifact walks it: everything sorted anew for each stall, whole lists copied. */
 function deepPlanPlainly(layers: readonly ProfileLayer[]): LayerMethod[] {
   const methods = loadAll({ layers });
@@ -60,8 +63,6 @@ describe('Algorithm 1', () => {
       }[];
     };
     expect(cases.length).toBeGreaterThan(20);
-    const letters = (methods: readonly LayerMethod[]) =>
-      methods.map((method) => (method === 'load' ? 'O' : 'X')).join('');
     for (const expected of cases) {
       const layers = expected.layers.map((each) => layer(...each));
       const methods = deepPlan({ layers });
