@@ -1,0 +1,167 @@
+/** Generated arrivals: constant, with bursts, or over the hours of a day. Drawn lazily, in order, the same for a seed. */
+import type { TraceInvocation } from '../types.ts';
+import type { SyncTrace } from '../traces/place.ts';
+import { deriveSeed, MinstdRandom, shuffledIndices, WeightedChoice, Xoshiro, type RandomSource } from './random.ts';
+
+/** How requests spread over functions: all alike, or the k-th most popular in proportion to 1 / k^exponent. */
+export type Popularity = { readonly kind: 'uniform' } | { readonly kind: 'zipf'; readonly exponent: number };
+
+export interface ArrivalOptions {
+  readonly functionNames: readonly string[];
+  /** Requests per second on average, over all functions. */
+  readonly ratePerS: number;
+  readonly seed?: number;
+  /** The trace ends with so many requests, or at this instant, whichever comes first; it must have one of them. */
+  readonly requests?: number;
+  readonly durationMs?: number;
+  /** Which function is the most popular is drawn by the seed. */
+  readonly popularity?: Popularity;
+}
+
+export interface PoissonOptions extends ArrivalOptions {
+  /** `minstd`: the DeepPlan artifact's own generator; with seed 0 and uniform popularity, its very sequence. */
+  readonly generator?: 'xoshiro' | 'minstd';
+}
+
+/** Arrivals at a constant rate, independent of each other. */
+export function poissonTrace(options: PoissonOptions): SyncTrace {
+  const { functionNames, ratePerS, seed = 0, generator = 'xoshiro' } = options;
+  check(options);
+  const end = endOf(options);
+  const choose = chooser(options);
+  return {
+    functionNames,
+    *invocations() {
+      const random = generator === 'minstd' ? new MinstdRandom(seed) : new Xoshiro(seed);
+      let atMs = 0;
+      for (let index = 0; index < end.requests; index++) {
+        atMs += random.exponential(ratePerS) * 1000;
+        if (atMs >= end.durationMs) return;
+        yield { arrivalMs: atMs, functionIndex: choose(random) };
+      }
+    },
+  };
+}
+
+export interface BurstOptions extends ArrivalOptions {
+  /** Mean seconds from the end of a burst to the next; exponential. */
+  readonly everyS?: number;
+  /** Mean length in seconds; exponential. */
+  readonly lengthS?: number;
+  /** Rate within a burst over the rate outside. */
+  readonly height?: number;
+  /** Share of the functions that a burst's additional requests go to; which ones is drawn for each burst. */
+  readonly width?: number;
+}
+
+/** A constant rate with bursts of a few functions on top; `ratePerS` is the mean of both together. */
+export function burstTrace(options: BurstOptions): SyncTrace {
+  const { functionNames, ratePerS, seed = 0, everyS = 60, lengthS = 5, height = 5, width = 0.1 } = options;
+  check(options);
+  positive({ everyS, lengthS, height });
+  if (!(width > 0 && width <= 1)) throw new RangeError(`the width of bursts is ${width}, not a share above 0`);
+  const end = endOf(options);
+  const choose = chooser(options);
+  const basePerS = ratePerS / (1 + ((height - 1) * lengthS) / (everyS + lengthS));
+  const additionalPerS = basePerS * (height - 1);
+  const burstFunctions = Math.max(1, Math.round(functionNames.length * width));
+  return {
+    functionNames,
+    *invocations() {
+      const random = new Xoshiro(seed);
+      let atMs = 0;
+      let bursting = false;
+      let switchMs = random.exponential(1 / everyS) * 1000;
+      let first = 0;
+      let left = end.requests;
+      while (left > 0) {
+        const nextMs = atMs + random.exponential(bursting ? basePerS + additionalPerS : basePerS) * 1000;
+        if (nextMs >= switchMs) {
+          // An exponential interval forgets how long it has lasted, so it may begin anew at the switch.
+          atMs = switchMs;
+          bursting = !bursting;
+          first = random.below(functionNames.length);
+          switchMs += random.exponential(1 / (bursting ? lengthS : everyS)) * 1000;
+          if (atMs >= end.durationMs) return;
+          continue;
+        }
+        atMs = nextMs;
+        if (atMs >= end.durationMs) return;
+        const ofBurst = bursting && random.uniform() * (basePerS + additionalPerS) < additionalPerS;
+        const functionIndex = ofBurst ? (first + random.below(burstFunctions)) % functionNames.length : choose(random);
+        yield { arrivalMs: atMs, functionIndex };
+        left--;
+      }
+    },
+  };
+}
+
+export interface DiurnalOptions extends ArrivalOptions {
+  /** Milliseconds of a day. */
+  readonly periodMs?: number;
+  /** 0.8: from 20% to 180% of the mean rate. */
+  readonly amplitude?: number;
+}
+
+const dayMs = 24 * 60 * 60 * 1000;
+
+/** A rate that follows a sine: the mean at the beginning, the highest a quarter of the period later. */
+export function diurnalTrace(options: DiurnalOptions): SyncTrace {
+  const { functionNames, ratePerS, seed = 0, periodMs = dayMs, amplitude = 0.8 } = options;
+  check(options);
+  positive({ periodMs });
+  if (!(amplitude >= 0 && amplitude <= 1))
+    throw new RangeError(`the amplitude is ${amplitude}, not a share of the mean`);
+  const end = endOf(options);
+  const choose = chooser(options);
+  return {
+    functionNames,
+    *invocations(): Generator<TraceInvocation> {
+      const random = new Xoshiro(seed);
+      let atMs = 0;
+      let left = end.requests;
+      while (left > 0) {
+        // Thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the chance of the present one.
+        atMs += random.exponential(ratePerS * (1 + amplitude)) * 1000;
+        if (atMs >= end.durationMs) return;
+        const share = 1 + amplitude * Math.sin((2 * Math.PI * atMs) / periodMs);
+        if (random.uniform() * (1 + amplitude) >= share) continue;
+        yield { arrivalMs: atMs, functionIndex: choose(random) };
+        left--;
+      }
+    },
+  };
+}
+
+function check({ functionNames, ratePerS, requests, durationMs }: ArrivalOptions): void {
+  if (functionNames.length === 0) throw new RangeError('there is no function to invoke');
+  positive({ ratePerS });
+  if (requests === undefined && durationMs === undefined) {
+    throw new RangeError('the trace has no end: it needs a number of requests or a duration');
+  }
+}
+
+function positive(values: Readonly<Record<string, number>>): void {
+  for (const [name, value] of Object.entries(values)) {
+    if (!(value > 0 && value < Infinity)) throw new RangeError(`${name} is ${value}, but must be above 0`);
+  }
+}
+
+function endOf({ requests = Infinity, durationMs = Infinity }: ArrivalOptions): {
+  readonly requests: number;
+  readonly durationMs: number;
+} {
+  return { requests, durationMs };
+}
+
+function chooser({ functionNames, popularity, seed = 0 }: ArrivalOptions): (random: RandomSource) => number {
+  const { length } = functionNames;
+  if (popularity === undefined || popularity.kind === 'uniform') return (random) => random.below(length);
+  const { exponent } = popularity;
+  if (!(exponent >= 0 && exponent < Infinity)) {
+    throw new RangeError(`the exponent of the Zipf popularity is ${exponent}, but must be 0 or above`);
+  }
+  const choice = new WeightedChoice(Float64Array.from({ length }, (_, rank) => (rank + 1) ** -exponent));
+  const byRank = shuffledIndices(length, new Xoshiro(deriveSeed(seed, 0x21bf)));
+  return (random) => byRank[choice.draw(random)]!;
+}

@@ -1,0 +1,180 @@
+/**
+ * A mix like that of Azure Functions, as DeepPlan's section 5.3.2 names it: heavy sustained requests, rates that fluctuate,
+ * spikes, and many functions that are rarely invoked. Shares follow what "Serverless in the Wild" (Shahrad et al., USENIX
+ * ATC 2020) found: a fifth of the functions makes nearly all requests, most are invoked less than once a minute, and some
+ * by a timer.
+ */
+import { minuteMs, placeInMinutes, type SyncTrace } from '../traces/place.ts';
+import type { MinuteTable } from '../traces/minute-table.ts';
+import type { Azure2019Row } from '../traces/azure-2019.ts';
+import { deriveSeed, poissonCount, shuffledIndices, Xoshiro } from './random.ts';
+
+export type LoadKind = 'sustained' | 'fluctuating' | 'spiky' | 'rare';
+
+interface LoadShare {
+  readonly kind: LoadKind;
+  readonly functions: number;
+  readonly requests: number;
+}
+
+/** Shares of the functions and of the requests. */
+export const azureLikeShares: readonly LoadShare[] = [
+  { kind: 'sustained', functions: 0.1, requests: 0.5 },
+  { kind: 'fluctuating', functions: 0.25, requests: 0.34 },
+  { kind: 'spiky', functions: 0.25, requests: 0.14 },
+  { kind: 'rare', functions: 0.4, requests: 0.02 },
+];
+
+export interface AzureLikeOptions {
+  readonly functionNames: readonly string[];
+  /** Requests per second on average, over all functions. */
+  readonly ratePerS: number;
+  /** A trace of 2019 has 1440. */
+  readonly minutes: number;
+  readonly seed?: number;
+}
+
+/** The kind of each function, in seeded order. */
+export function azureLikeKinds({ functionNames, seed = 0 }: AzureLikeOptions): LoadKind[] {
+  const { length } = functionNames;
+  const kinds = Array<LoadKind>(length).fill('rare');
+  const order = shuffledIndices(length, new Xoshiro(deriveSeed(seed, 0xa2)));
+  let next = 0;
+  let share = 0;
+  for (const { kind, functions } of azureLikeShares) {
+    share += functions;
+    const end = kind === 'rare' ? length : Math.max(next + 1, Math.round(length * share));
+    for (; next < Math.min(end, length); next++) kinds[order[next]!] = kind;
+  }
+  return kinds;
+}
+
+/** Counts of one function, minute after minute, from a seed of its own. */
+class FunctionLoad {
+  readonly #kind: LoadKind;
+  readonly #meanPerMinute: number;
+  readonly #random: Xoshiro;
+  /** fluctuating: logarithm of the present rate over the mean; spiky: minutes that the spike has left. */
+  #state = 0;
+  #height = 0;
+  readonly #periodMinutes: number;
+  readonly #phase: number;
+
+  constructor(kind: LoadKind, meanPerMinute: number, seed: number) {
+    this.#kind = kind;
+    this.#meanPerMinute = meanPerMinute;
+    this.#random = new Xoshiro(seed);
+    this.#periodMinutes = 20 + this.#random.uniform() * 160;
+    this.#phase = this.#random.uniform();
+  }
+
+  /** Must be asked for minutes 0, 1, 2, ... in turn. */
+  count(minute: number): number {
+    if (this.#kind === 'rare' && this.#phase >= 0.5)
+      return this.#fires(minute) ? Math.max(1, Math.round(this.#meanPerMinute)) : 0;
+    return poissonCount(this.#ratePerMinute(minute), this.#random);
+  }
+
+  /** Half of the rare ones are invoked by a timer. */
+  #fires(minute: number): boolean {
+    const everyMinutes = Math.max(1, Math.round(1 / this.#meanPerMinute));
+    return (minute + Math.floor(this.#phase * everyMinutes)) % everyMinutes === 0;
+  }
+
+  #ratePerMinute(minute: number): number {
+    const mean = this.#meanPerMinute;
+    const random = this.#random;
+    switch (this.#kind) {
+      case 'sustained':
+        return mean;
+      case 'fluctuating': {
+        // A wave of its own period and a rate that wanders (a first-order autoregression), both around the mean.
+        this.#state = 0.9 * this.#state + 0.15 * (random.uniform() + random.uniform() + random.uniform() - 1.5);
+        const wave = Math.sin(2 * Math.PI * (minute / this.#periodMinutes + this.#phase));
+        return mean * (1 + 0.6 * wave) * Math.exp(this.#state);
+      }
+      case 'spiky': {
+        // A third of its requests is a low base; the rest comes in spikes of 1 to 3 minutes, one in 30 minutes or so.
+        if (this.#state > 0) this.#state--;
+        else if (random.uniform() < 1 / 30) {
+          this.#state = 1 + random.below(3);
+          this.#height = 0.5 + random.uniform();
+        }
+        return this.#state > 0 ? mean * spikeHeight * this.#height : mean / 3;
+      }
+      case 'rare':
+        return mean;
+    }
+  }
+}
+
+/** A spike begins in 1 of 30 minutes without one and lasts 2 on average: a share of 2 / 32 of the time, for 2/3 of all. */
+const spikeHeight = (2 / 3 + (1 / 3) * (2 / 32)) / (2 / 32);
+
+/** Mean requests per minute of each function: within a kind, the k-th in proportion to 1 / k (rare ones all alike). */
+function meansPerMinute(kinds: readonly LoadKind[], ratePerS: number): Float64Array {
+  const means = new Float64Array(kinds.length);
+  const present = azureLikeShares.filter(({ kind }) => kinds.includes(kind));
+  const shareTotal = present.reduce((sum, { requests }) => sum + requests, 0);
+  for (const { kind, requests } of present) {
+    const members = [...kinds.keys()].filter((index) => kinds[index] === kind);
+    // A Zipf exponent under 1 within a kind: the kinds themselves make most of the difference.
+    const weights = members.map((_, rank) => (kind === 'rare' ? 1 : (rank + 1) ** -0.5));
+    const weightTotal = weights.reduce((sum, weight) => sum + weight, 0);
+    for (const [rank, index] of members.entries()) {
+      means[index] = ((weights[rank]! / weightTotal) * requests * ratePerS * 60) / shareTotal;
+    }
+  }
+  return means;
+}
+
+function check({ functionNames, ratePerS, minutes }: AzureLikeOptions): void {
+  if (functionNames.length === 0) throw new RangeError('there is no function to invoke');
+  if (!(ratePerS > 0 && ratePerS < Infinity)) throw new RangeError(`ratePerS is ${ratePerS}, but must be above 0`);
+  if (!(minutes >= 1)) throw new RangeError(`minutes is ${minutes}, but must be at least 1`);
+}
+
+function loadsOf(options: AzureLikeOptions): FunctionLoad[] {
+  const { ratePerS, seed = 0 } = options;
+  const kinds = azureLikeKinds(options);
+  const means = meansPerMinute(kinds, ratePerS);
+  return kinds.map((kind, index) => new FunctionLoad(kind, means[index]!, deriveSeed(seed, 0xf0, index)));
+}
+
+/** The mix as a trace. Memory: the state of each function, and one minute's invocations. */
+export function azureLikeTrace(options: AzureLikeOptions): SyncTrace & { readonly durationMs: number } {
+  const { functionNames, minutes, seed = 0 } = options;
+  check(options);
+  return {
+    functionNames,
+    durationMs: minutes * minuteMs,
+    invocations() {
+      const loads = loadsOf(options);
+      const table: MinuteTable = {
+        functionNames,
+        totals: new Float64Array(functionNames.length),
+        minutes,
+        readMinute(minute, onCell) {
+          for (let index = 0; index < loads.length; index++) {
+            const count = loads[index]!.count(minute);
+            if (count > 0) onCell(index, count);
+          }
+        },
+      };
+      return placeInMinutes(table, { seed }).invocations();
+    },
+  };
+}
+
+/** The same counts as rows of a file of 2019, one at a time: read back, they give the same trace with the same seed. */
+export function* azureLikeRows(options: AzureLikeOptions): Generator<Azure2019Row & { readonly kind: LoadKind }> {
+  const { functionNames, minutes } = options;
+  check(options);
+  const kinds = azureLikeKinds(options);
+  for (const [index, load] of loadsOf(options).entries()) {
+    const kind = kinds[index]!;
+    const counts = Float64Array.from({ length: minutes }, (_, minute) => load.count(minute));
+    const trigger = kind === 'rare' ? 'timer' : kind === 'spiky' ? 'queue' : 'http';
+    yield { owner: 'turntable', app: kind, name: functionNames[index]!, trigger, kind, counts };
+  }
+}

@@ -1,0 +1,139 @@
+/**
+ * Azure Functions 2019 (Shahrad et al., "Serverless in the Wild", USENIX ATC 2020), the files
+ * `invocations_per_function_md.anon.dNN.csv`: a row for each function, a column for each minute of a day.
+ */
+import { createWriteStream } from 'node:fs';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { shown, TraceError, traceError } from './error.ts';
+import { readLines } from './lines.ts';
+import { MinuteTableBuilder, type MinuteTable } from './minute-table.ts';
+
+export const azure2019Columns = ['HashOwner', 'HashApp', 'HashFunction', 'Trigger'] as const;
+
+/** A month: beyond it, the header is no list of minutes. */
+const minutesMax = 31 * 24 * 60;
+const comma = 0x2c;
+const zero = 0x30;
+
+/**
+ * Reads a file of this format, once, and keeps its counts turned round by minute, on disk where they are many.
+ *
+ * @throws TraceError with file, line and field
+ */
+export async function readAzure2019(file: string): Promise<MinuteTable> {
+  let builder: MinuteTableBuilder | undefined;
+  let minutes = 0;
+  await readLines(file, (buffer, start, end, line) => {
+    if (builder === undefined) {
+      minutes = readHeader(file, buffer.toString('utf8', start, end), line);
+      builder = new MinuteTableBuilder(minutes);
+    } else {
+      readRow(file, builder, minutes, buffer, start, end, line);
+    }
+  });
+  if (builder === undefined) throw new TraceError(`${file} is empty`);
+  return builder.finish();
+}
+
+function readHeader(file: string, header: string, line: number): number {
+  const titles = header.split(',');
+  for (const [index, title] of azure2019Columns.entries()) {
+    if (titles[index] !== title) {
+      const found = shown(titles[index] ?? '');
+      throw traceError({ file, line, field: `column ${index + 1}` }, `the title is ${found}, not '${title}'`);
+    }
+  }
+  const minutes = titles.length - azure2019Columns.length;
+  if (minutes === 0) throw traceError({ file, line }, 'there is no column for a minute');
+  if (minutes > minutesMax) {
+    throw traceError({ file, line }, `there are ${minutes} minutes, more than the ${minutesMax} of a month`);
+  }
+  for (let minute = 1; minute <= minutes; minute++) {
+    const title = titles[azure2019Columns.length + minute - 1]!;
+    if (title !== String(minute)) {
+      const field = `column ${azure2019Columns.length + minute}`;
+      throw traceError({ file, line, field }, `the title is ${shown(title)}, not the minute '${minute}'`);
+    }
+  }
+  return minutes;
+}
+
+function readRow(
+  file: string,
+  builder: MinuteTableBuilder,
+  minutes: number,
+  buffer: Buffer,
+  start: number,
+  end: number,
+  line: number,
+): void {
+  let at = start;
+  let name = '';
+  for (const column of azure2019Columns) {
+    const fieldEnd = buffer.indexOf(comma, at);
+    if (fieldEnd === -1 || fieldEnd >= end) {
+      throw traceError({ file, line, field: column }, 'the row ends here, before its first minute');
+    }
+    if (column === 'HashFunction') name = buffer.toString('utf8', at, fieldEnd);
+    at = fieldEnd + 1;
+  }
+  if (name === '') throw traceError({ file, line, field: 'HashFunction' }, 'the name of the function is empty');
+  builder.beginFunction(name);
+  for (let minute = 0; minute < minutes; minute++) {
+    if (at > end) {
+      throw traceError({ file, line }, `the row has ${minute} minutes, but the header has ${minutes}`);
+    }
+    const first = at;
+    let count = 0;
+    for (;;) {
+      const byte = at < end ? buffer[at]! : comma;
+      if (byte === comma) break;
+      const digit = byte - zero;
+      if (digit < 0 || digit > 9) {
+        const field = `minute ${minute + 1}`;
+        throw traceError({ file, line, field }, `${fieldText(buffer, first, end)} is not a whole number of invocations`);
+      }
+      count = count * 10 + digit;
+      at++;
+    }
+    if (at === first) throw traceError({ file, line, field: `minute ${minute + 1}` }, 'the field is empty');
+    if (count > Number.MAX_SAFE_INTEGER) {
+      throw traceError(
+        { file, line, field: `minute ${minute + 1}` },
+        `${fieldText(buffer, first, end)} is more than a count can be`,
+      );
+    }
+    if (count > 0) builder.add(minute, count);
+    at++;
+  }
+  if (at <= end) {
+    throw traceError({ file, line }, `the row has more than the ${minutes} minutes of the header`);
+  }
+}
+
+function fieldText(buffer: Buffer, start: number, end: number): string {
+  const fieldEnd = buffer.indexOf(comma, start);
+  return shown(buffer.toString('utf8', start, fieldEnd === -1 || fieldEnd > end ? end : fieldEnd));
+}
+
+/** A function with its counts, minute by minute. */
+export interface Azure2019Row {
+  readonly owner: string;
+  readonly app: string;
+  readonly name: string;
+  readonly trigger: string;
+  readonly counts: ArrayLike<number>;
+}
+
+/** Writes rows in this format, one in memory at a time. */
+export async function writeAzure2019(file: string, minutes: number, rows: Iterable<Azure2019Row>): Promise<void> {
+  function* lines(): Generator<string> {
+    const titles = Array.from({ length: minutes }, (_, minute) => minute + 1);
+    yield `${[...azure2019Columns, ...titles].join(',')}\n`;
+    for (const { owner, app, name, trigger, counts } of rows) {
+      yield `${owner},${app},${name},${trigger},${Array.prototype.join.call(counts, ',')}\n`;
+    }
+  }
+  await pipeline(Readable.from(lines()), createWriteStream(file));
+}

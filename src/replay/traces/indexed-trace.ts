@@ -1,0 +1,7 @@
+import type { SyncTrace } from './place.ts';
+
+/** A trace whose file has been read and checked once: its functions and its length are known. */
+export interface IndexedTrace extends SyncTrace {
+  /** Invocations. */
+  readonly requests: number;
+}

@@ -1,0 +1,84 @@
+import { createReadStream } from 'node:fs';
+import type { Readable } from 'node:stream';
+import { createGunzip } from 'node:zlib';
+import { TraceError, traceError } from './error.ts';
+
+/**
+ * Takes one line: the bytes of `buffer` from `start` up to `end`, without its end of line, valid during the call only.
+ * Lines count from 1; `whole` is false for a last line that the file's end has cut off. 'stop' ends the reading.
+ */
+export type LineReader = (
+  buffer: Buffer,
+  start: number,
+  end: number,
+  line: number,
+  whole: boolean,
+) => 'stop' | undefined | void;
+
+const chunkBytes = 2 ** 20;
+/** A row of a day's minutes has some ten thousand; this much without an end of line is no trace. */
+const lineBytesMax = 2 ** 24;
+
+const newline = 0x0a;
+const carriageReturn = 0x0d;
+
+/**
+ * Calls `onLine` with each line of a file in turn, one chunk of it in memory at a time; a name that ends in `.gz` is
+ * unpacked on the way. Empty lines are left out, but count.
+ *
+ * @throws TraceError when the file cannot be read, and whatever `onLine` throws
+ */
+export async function readLines(file: string, onLine: LineReader): Promise<void> {
+  let line = 0;
+  let rest: Buffer = Buffer.alloc(0);
+  const take = (buffer: Buffer, start: number, end: number, whole: boolean): 'stop' | undefined | void => {
+    line++;
+    const bareEnd = end > start && buffer[end - 1] === carriageReturn ? end - 1 : end;
+    return bareEnd > start ? onLine(buffer, start, bareEnd, line, whole) : undefined;
+  };
+  const stream = openBytes(file);
+  try {
+    for await (const chunk of stream) {
+      const buffer: Buffer = rest.byteLength === 0 ? (chunk as Buffer) : Buffer.concat([rest, chunk as Buffer]);
+      let start = 0;
+      for (;;) {
+        const end = buffer.indexOf(newline, start);
+        if (end === -1) break;
+        if (take(buffer, start, end, true) === 'stop') return;
+        start = end + 1;
+      }
+      rest = buffer.subarray(start);
+      if (rest.byteLength > lineBytesMax) {
+        throw traceError({ file, line: line + 1 }, `the line is longer than ${lineBytesMax / 2 ** 20} MiB`);
+      }
+    }
+  } catch (error) {
+    // What the system or zlib says; errors of the rows have their own words already.
+    if (error instanceof Error && 'code' in error && typeof error.code === 'string') {
+      throw new TraceError(`${file} cannot be read: ${error.message}`, { cause: error });
+    }
+    throw error;
+  } finally {
+    stream.destroy();
+  }
+  if (rest.byteLength > 0) take(rest, 0, rest.byteLength, false);
+}
+
+function openBytes(file: string): Readable {
+  const bytes = createReadStream(file, { highWaterMark: chunkBytes });
+  if (!file.endsWith('.gz')) return bytes;
+  const unpacked = createGunzip({ chunkSize: chunkBytes });
+  bytes.once('error', (error) => unpacked.destroy(error));
+  unpacked.once('close', () => bytes.destroy());
+  return bytes.pipe(unpacked);
+}
+
+/** The first line of a file; undefined when it has none. */
+export async function readFirstLine(file: string): Promise<string | undefined> {
+  let first: string | undefined;
+  await readLines(file, (buffer, start, end) => {
+    first = buffer.toString('utf8', start, end);
+    return 'stop';
+  });
+  return first;
+}

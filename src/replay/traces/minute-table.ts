@@ -1,0 +1,182 @@
+import { SpillFile } from './spill.ts';
+
+/**
+ * How often each function was invoked in each minute, given out minute by minute. Functions have positions, 0 and up; a
+ * cell of count 0 is left out.
+ */
+export interface MinuteTable {
+  readonly functionNames: readonly string[];
+  /** Invocations of each function over all minutes. */
+  readonly totals: Float64Array;
+  readonly minutes: number;
+  /** Calls `onCell` for each function invoked in this minute (0 and up), in the order of the functions. */
+  readMinute(minute: number, onCell: (functionIndex: number, count: number) => void): void;
+}
+
+/** Cells of one minute gather in so much memory before they go to the file. */
+const blockBytes = 2048;
+/** Two numbers of 7 bits a byte: 5 bytes of function, 8 of count (below 2^53). */
+const cellBytesMax = 13;
+
+/**
+ * Turns a table round that arrives function by function. Memory: 2 KiB for each minute, the names and totals of the
+ * functions, and 12 bytes for each 2 KiB that go to a temporary file: three bytes a cell or so, since each minute is a
+ * list of (steps to the next function, count) in numbers of variable length.
+ */
+export class MinuteTableBuilder {
+  readonly #minutes: number;
+  readonly #names: string[] = [];
+  readonly #totals: number[] = [];
+  readonly #buffer: Uint8Array;
+  readonly #filled: Uint32Array;
+  /** The function of the last cell, for each minute. */
+  readonly #last: Int32Array;
+  readonly #blocks: { readonly offset: number; readonly bytes: number }[][];
+  #spill: SpillFile | undefined;
+
+  constructor(minutes: number) {
+    this.#minutes = minutes;
+    this.#buffer = new Uint8Array(minutes * blockBytes);
+    this.#filled = new Uint32Array(minutes);
+    this.#last = new Int32Array(minutes);
+    this.#blocks = Array.from({ length: minutes }, () => []);
+  }
+
+  /** Functions so far. */
+  get functionCount(): number {
+    return this.#names.length;
+  }
+
+  /** Begins the next function. */
+  beginFunction(name: string): void {
+    this.#names.push(name);
+    this.#totals.push(0);
+  }
+
+  /** A cell of the function begun last: a whole count above 0, once for each minute. */
+  add(minute: number, count: number): void {
+    const functionIndex = this.#names.length - 1;
+    this.#totals[functionIndex]! += count;
+    const start = minute * blockBytes;
+    let filled = this.#filled[minute]!;
+    if (filled > blockBytes - cellBytesMax) {
+      this.#spillBlock(minute, start, filled);
+      filled = 0;
+    }
+    let at = this.#put(start + filled, functionIndex - this.#last[minute]!);
+    at = this.#put(at, count);
+    this.#last[minute] = functionIndex;
+    this.#filled[minute] = at - start;
+  }
+
+  #put(at: number, value: number): number {
+    const buffer = this.#buffer;
+    let rest = value;
+    let next = at;
+    while (rest >= 0x80) {
+      buffer[next++] = (rest % 0x80) | 0x80;
+      rest = Math.floor(rest / 0x80);
+    }
+    buffer[next++] = rest;
+    return next;
+  }
+
+  #spillBlock(minute: number, start: number, filled: number): void {
+    this.#spill ??= new SpillFile();
+    const offset = this.#spill.append(this.#buffer.subarray(start, start + filled));
+    this.#blocks[minute]!.push({ offset, bytes: filled });
+  }
+
+  /** The table; the builder must not be used any more. */
+  finish(): MinuteTable {
+    const blocks = this.#blocks;
+    const spill = this.#spill;
+    const tails = this.#buffer;
+    const filled = this.#filled;
+    const scratch = new Uint8Array(blockBytes);
+    return {
+      functionNames: this.#names,
+      totals: Float64Array.from(this.#totals),
+      minutes: this.#minutes,
+      readMinute(minute, onCell) {
+        let functionIndex = 0;
+        for (const { offset, bytes } of blocks[minute] ?? []) {
+          const block = scratch.subarray(0, bytes);
+          spill?.read(offset, block);
+          functionIndex = readCells(block, functionIndex, onCell);
+        }
+        const start = minute * blockBytes;
+        readCells(tails.subarray(start, start + (filled[minute] ?? 0)), functionIndex, onCell);
+      },
+    };
+  }
+}
+
+/** Reads (step, count) pairs; gives the last function, from which the next block steps on. */
+function readCells(
+  bytes: Uint8Array,
+  firstFunction: number,
+  onCell: (functionIndex: number, count: number) => void,
+): number {
+  let functionIndex = firstFunction;
+  let at = 0;
+  const next = (): number => {
+    let value = 0;
+    let scale = 1;
+    for (;;) {
+      const byte = bytes[at++]!;
+      value += (byte & 0x7f) * scale;
+      if (byte < 0x80) return value;
+      scale *= 0x80;
+    }
+  };
+  while (at < bytes.byteLength) {
+    functionIndex += next();
+    onCell(functionIndex, next());
+  }
+  return functionIndex;
+}
+
+/** A table of counts that are computed anew for each minute. */
+export function computedTable(
+  functionNames: readonly string[],
+  minutes: number,
+  rows: readonly ArrayLike<number>[],
+): MinuteTable {
+  const totals = Float64Array.from(rows, (row) => {
+    let total = 0;
+    for (let minute = 0; minute < minutes; minute++) total += row[minute] ?? 0;
+    return total;
+  });
+  return {
+    functionNames,
+    totals,
+    minutes,
+    readMinute(minute, onCell) {
+      for (let index = 0; index < rows.length; index++) {
+        const count = rows[index]![minute] ?? 0;
+        if (count > 0) onCell(index, count);
+      }
+    },
+  };
+}
+
+/**
+ * The functions of a table folded onto `count` of them, as the DeepPlan artifact does: sorted by their invocations, most
+ * first, function i of that order becomes function i modulo `count`. A table of no more functions is only sorted.
+ *
+ * @returns for each function of the table the folded one, and the name of each folded function: that of its first
+ */
+export function foldByTotal(
+  { functionNames, totals }: Pick<MinuteTable, 'functionNames' | 'totals'>,
+  count: number,
+): { readonly foldedIndex: Uint32Array; readonly names: readonly string[] } {
+  const order = Uint32Array.from(functionNames.keys()).sort((a, b) => totals[b]! - totals[a]! || a - b);
+  const foldedIndex = new Uint32Array(order.length);
+  const names: string[] = [];
+  for (const [rank, index] of order.entries()) {
+    foldedIndex[index] = rank % count;
+    if (rank < count) names.push(functionNames[index]!);
+  }
+  return { foldedIndex, names };
+}

@@ -1,0 +1,128 @@
+import { azure2019Columns, readAzure2019 } from './azure-2019.ts';
+import { azure2021Header, readAzure2021 } from './azure-2021.ts';
+import { shown, TraceError } from './error.ts';
+import { readFirstLine } from './lines.ts';
+import { factorForRate, minuteMs, placeInMinutes, type PlaceOptions, type SyncTrace } from './place.ts';
+import type { MinuteTable } from './minute-table.ts';
+import { readRecorded } from './recorded.ts';
+import { foldTrace, scaleTrace, sliceTrace, summarizeTrace } from './transform.ts';
+
+export type TraceFormat = 'azure-2019' | 'azure-2021' | 'turntable';
+
+export interface OpenTraceOptions extends Pick<PlaceOptions, 'placement'> {
+  readonly seed?: number;
+  /** Only what arrives from here on, */
+  readonly fromMs?: number;
+  /** and before this. The trace begins at `fromMs`. */
+  readonly toMs?: number;
+  /** Scale to so many requests per second on average over the window. */
+  readonly ratePerS?: number;
+  /** Or scale by this factor. */
+  readonly factor?: number;
+  /** Fold the functions onto so many, most invoked first. */
+  readonly fold?: number;
+  /**
+   * Do with a table of minutes what the DeepPlan artifact's client does: the rate is the mean over the whole file, not the
+   * window, scaled counts are rounded down, and arrivals are drawn by minstd_rand with seed 0 (placement 'artifact').
+   */
+  readonly asArtifact?: boolean;
+}
+
+/** A trace file, checked from its first to its last line, as it is going to be replayed. */
+export interface OpenedTrace extends SyncTrace {
+  readonly format: TraceFormat;
+  /** Functions in the file, before folding. */
+  readonly fileFunctions: number;
+  /** Invocations in the window, before scaling. */
+  readonly fileRequests: number;
+  /** About how many invocations come out, for a progress bar: scaling draws them. */
+  readonly requestsExpected: number;
+  readonly durationMs: number;
+}
+
+/** Tells the format of a trace file by its first line. Throws TraceError when it is none that is known. */
+export async function traceFormatOf(file: string): Promise<TraceFormat> {
+  const first = await readFirstLine(file);
+  if (first === undefined) throw new TraceError(`${file} is empty`);
+  if (first.startsWith(`${azure2019Columns.join(',')},`)) return 'azure-2019';
+  if (first === azure2021Header) return 'azure-2021';
+  if (first.startsWith('{')) return 'turntable';
+  throw new TraceError(
+    `${file}, line 1: ${shown(first)} begins no trace: Azure Functions 2019 begins with '${azure2019Columns.join(',')}', ` +
+      `2021 with '${azure2021Header}', Turntable's own with '{"format":"turntable-trace"'`,
+  );
+}
+
+/**
+ * Opens a trace file of any of the three formats. The file is read once, here, so that what is wrong with it is known before
+ * a replay has begun; what replay needs of it is kept in a compact form, on disk where it is much.
+ *
+ * @throws TraceError with file, line and field
+ */
+export async function openTrace(file: string, options: OpenTraceOptions = {}): Promise<OpenedTrace> {
+  const format = await traceFormatOf(file);
+  if (format === 'azure-2019') return openTable(await readAzure2019(file), options);
+  const trace = format === 'azure-2021' ? await readAzure2021(file) : await readRecorded(file);
+  return openInvocations(trace, format, options);
+}
+
+/** Opens a table of counts as if it had been read from a file of 2019. */
+export function openTable(table: MinuteTable, options: OpenTraceOptions = {}): OpenedTrace {
+  const { fromMs = 0, toMs = Infinity, ratePerS, fold, asArtifact = false } = options;
+  const fromMinute = Math.min(table.minutes, Math.floor(fromMs / minuteMs));
+  const toMinute = Math.min(table.minutes, Math.ceil(toMs / minuteMs));
+  const window = windowOf(table, fromMinute, toMinute);
+  const fileRequests = window.totals.reduce((sum, total) => sum + total, 0);
+  const factor = ratePerS === undefined ? (options.factor ?? 1) : factorForRate(asArtifact ? table : window, ratePerS);
+  const trace = placeInMinutes(table, {
+    ...options,
+    factor,
+    fromMinute,
+    toMinute,
+    ...(fold === undefined ? undefined : { fold }),
+    ...(asArtifact ? { placement: 'artifact', rounding: 'truncate' } : undefined),
+  });
+  return {
+    ...trace,
+    format: 'azure-2019',
+    fileFunctions: table.functionNames.length,
+    fileRequests,
+    requestsExpected: Math.round(fileRequests * factor),
+    durationMs: window.minutes * minuteMs,
+  };
+}
+
+/** Totals over a part of the minutes. */
+function windowOf(
+  table: MinuteTable,
+  fromMinute: number,
+  toMinute: number,
+): Pick<MinuteTable, 'totals' | 'minutes'> {
+  const minutes = Math.max(0, toMinute - fromMinute);
+  if (minutes === table.minutes) return table;
+  const totals = new Float64Array(table.functionNames.length);
+  for (let minute = fromMinute; minute < toMinute; minute++) {
+    table.readMinute(minute, (functionIndex, count) => {
+      totals[functionIndex]! += count;
+    });
+  }
+  return { totals, minutes };
+}
+
+function openInvocations(source: SyncTrace, format: TraceFormat, options: OpenTraceOptions): OpenedTrace {
+  const { seed = 0, fromMs = 0, toMs = Infinity, ratePerS, fold } = options;
+  const window = fromMs === 0 && toMs === Infinity ? source : sliceTrace(source, fromMs, toMs);
+  const { requests, totals, lastArrivalMs } = summarizeTrace(window);
+  const rate = lastArrivalMs === 0 ? 0 : requests / (lastArrivalMs / 1000);
+  const factor = ratePerS === undefined || rate === 0 ? (options.factor ?? 1) : ratePerS / rate;
+  let trace = scaleTrace(window, factor, seed);
+  if (fold !== undefined) trace = foldTrace(trace, totals, fold);
+  return {
+    ...trace,
+    format,
+    fileFunctions: source.functionNames.length,
+    fileRequests: requests,
+    requestsExpected: Math.round(requests * factor),
+    durationMs: lastArrivalMs,
+  };
+}

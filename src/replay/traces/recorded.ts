@@ -1,0 +1,113 @@
+/**
+ * Turntable's own traces: JSON Lines, the first a heading and then one for each invocation, as
+ * `traces/trace.schema.json` has it. A host's recording is in the order in which invocations ended, since only then all of
+ * an invocation is known; a generated trace is in the order of arrival.
+ */
+import { shown, TraceError, traceError, type TracePlace } from './error.ts';
+import type { IndexedTrace } from './indexed-trace.ts';
+import { readLines } from './lines.ts';
+import { InvocationSorter } from './sorter.ts';
+
+export const traceFormat = 'turntable-trace';
+export const traceVersion = 1;
+
+/** The first line. */
+export interface TraceHeading {
+  readonly format: typeof traceFormat;
+  readonly version: typeof traceVersion;
+  /** What the trace is and where it comes from. */
+  readonly description?: string;
+  /** When a recording began: ISO 8601, UTC. */
+  readonly recorded_at?: string;
+  /** In the order of their positions, which routing by position depends on; else they count as they appear. */
+  readonly functions?: readonly string[];
+}
+
+/** How an invocation ended, as the host's metrics name it. */
+export type RecordedOutcome = 'in_slo' | 'late' | 'shed' | 'failed';
+
+/** Every other line. Replay reads the first three; the rest is for people and other tools. */
+export interface TraceLine {
+  /** Milliseconds from the start of the trace. */
+  readonly arrival_ms: number;
+  readonly function: string;
+  /** The running time alone, without waiting and loading. */
+  readonly duration_ms?: number;
+  /** From arrival to answer. */
+  readonly latency_ms?: number;
+  readonly slo_ms?: number;
+  readonly outcome?: RecordedOutcome;
+  /** Where it ran, as `X-Turntable-Placement` says it. */
+  readonly placement?: string;
+}
+
+/**
+ * Reads a file of this format and puts it in order of arrival. A last line that lacks its end of line and is no JSON is
+ * left out: that is how a recording ends when its host is killed.
+ *
+ * @throws TraceError with file, line and field
+ */
+export async function readRecorded(file: string): Promise<IndexedTrace & { readonly heading: TraceHeading }> {
+  const sorter = new InvocationSorter();
+  const functionNames: string[] = [];
+  const indices = new Map<string, number>();
+  const indexOf = (name: string): number => {
+    const known = indices.get(name);
+    if (known !== undefined) return known;
+    indices.set(name, functionNames.length);
+    functionNames.push(name);
+    return functionNames.length - 1;
+  };
+  let heading: TraceHeading | undefined;
+  await readLines(file, (buffer, start, end, line, whole) => {
+    let value: unknown;
+    try {
+      value = JSON.parse(buffer.toString('utf8', start, end));
+    } catch {
+      if (!whole && heading !== undefined) return;
+      throw traceError({ file, line }, `${shown(buffer.toString('utf8', start, end))} is not JSON`);
+    }
+    if (typeof value !== 'object' || value === null) throw traceError({ file, line }, 'the line is no JSON object');
+    const fields = value as Record<string, unknown>;
+    if (heading === undefined) {
+      heading = readHeading(fields, { file, line });
+      for (const name of heading.functions ?? []) indexOf(name);
+      return;
+    }
+    const { arrival_ms: arrivalMs, function: name, duration_ms: durationMs } = fields;
+    if (typeof arrivalMs !== 'number' || !(arrivalMs >= 0)) {
+      throw traceError({ file, line, field: 'arrival_ms' }, `${text(arrivalMs)} is not a number of milliseconds`);
+    }
+    if (typeof name !== 'string' || name === '') {
+      throw traceError({ file, line, field: 'function' }, `${text(name)} is not the name of a function`);
+    }
+    if (durationMs !== undefined && (typeof durationMs !== 'number' || !(durationMs >= 0))) {
+      throw traceError({ file, line, field: 'duration_ms' }, `${text(durationMs)} is not a number of milliseconds`);
+    }
+    sorter.add(arrivalMs, indexOf(name), durationMs ?? NaN);
+  });
+  if (heading === undefined) throw new TraceError(`${file} is empty`);
+  return { functionNames, requests: sorter.length, invocations: sorter.finish(), heading };
+}
+
+function readHeading(fields: Record<string, unknown>, place: TracePlace): TraceHeading {
+  if (fields['format'] !== traceFormat) {
+    throw traceError({ ...place, field: 'format' }, `${text(fields['format'])} is not "${traceFormat}"`);
+  }
+  if (fields['version'] !== traceVersion) {
+    throw traceError(
+      { ...place, field: 'version' },
+      `this Turntable reads version ${traceVersion} of the format, not ${text(fields['version'])}`,
+    );
+  }
+  const names = fields['functions'];
+  const named = Array.isArray(names) && names.every((name) => typeof name === 'string' && name !== '');
+  if (names !== undefined && !named) {
+    throw traceError({ ...place, field: 'functions' }, `${text(names)} is not a list of names`);
+  }
+  return fields as unknown as TraceHeading;
+}
+
+function text(value: unknown): string {
+  return value === undefined ? 'nothing' : shown(JSON.stringify(value));
+}

@@ -1,0 +1,152 @@
+import type { TraceInvocation } from '../types.ts';
+import { InvocationBuffer } from './invocation-buffer.ts';
+import { SpillFile } from './spill.ts';
+
+/** Invocations of a run: 10 MB of them. */
+const runLengthDefault = 2 ** 19;
+/** Read ahead of a run while runs are merged, 20 KB each. */
+const readLength = 1024;
+/** Arrival and duration as doubles, function as a 32-bit number. */
+const recordBytes = 20;
+
+/**
+ * Puts invocations into the order of their arrival, however many: runs are sorted in memory, written to a temporary file
+ * and merged. Memory: one run, and 20 KB for each 10 MB on disk. Of equal arrivals the one added first
+ * comes first.
+ */
+export class InvocationSorter {
+  readonly #runLength: number;
+  readonly #run: InvocationBuffer;
+  readonly #spilled: { readonly offset: number; readonly length: number }[] = [];
+  #spill: SpillFile | undefined;
+  #length = 0;
+
+  constructor(runLength = runLengthDefault) {
+    this.#runLength = runLength;
+    this.#run = new InvocationBuffer(Math.min(runLength, 1024));
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  /** `durationMs` is NaN where it is not known. */
+  add(arrivalMs: number, functionIndex: number, durationMs: number): void {
+    if (this.#run.length === this.#runLength) this.#spillRun();
+    this.#run.push(arrivalMs, functionIndex, durationMs);
+    this.#length++;
+  }
+
+  #spillRun(): void {
+    const run = this.#run;
+    run.sort();
+    this.#spill ??= new SpillFile();
+    const { length } = run;
+    // Column after column within pieces of one reading, so that reading is three views.
+    let offset: number | undefined;
+    for (let start = 0; start < length; start += readLength) {
+      const end = Math.min(length, start + readLength);
+      for (const column of [run.arrivalMs, run.durationMs, run.functionIndex]) {
+        const part = column.subarray(start, end);
+        const at = this.#spill.append(new Uint8Array(part.buffer, part.byteOffset, part.byteLength));
+        offset ??= at;
+      }
+    }
+    this.#spilled.push({ offset: offset ?? 0, length });
+    run.clear();
+  }
+
+  /** The invocations in order, as often as wanted; the sorter takes no more of them. */
+  finish(): () => Iterable<TraceInvocation> {
+    const run = this.#run;
+    const spill = this.#spill;
+    if (spill === undefined) {
+      run.sort();
+      return function* inMemory() {
+        for (let index = 0; index < run.length; index++) {
+          yield invocation(run.arrivalMs[index]!, run.functionIndex[index]!, run.durationMs[index]!);
+        }
+      };
+    }
+    if (run.length > 0) this.#spillRun();
+    const spilled = this.#spilled;
+    return () => merge(spilled.map(({ offset, length }) => new RunReader(spill, offset, length)));
+  }
+}
+
+function invocation(arrivalMs: number, functionIndex: number, durationMs: number): TraceInvocation {
+  return Number.isNaN(durationMs) ? { arrivalMs, functionIndex } : { arrivalMs, functionIndex, durationMs };
+}
+
+/** One run, a piece of it in memory. */
+class RunReader {
+  readonly #spill: SpillFile;
+  readonly #buffer = new ArrayBuffer(readLength * recordBytes);
+  #offset: number;
+  #left: number;
+  #arrivals = new Float64Array(0);
+  #durations = new Float64Array(0);
+  #functions = new Uint32Array(0);
+  #at = 0;
+
+  constructor(spill: SpillFile, offset: number, length: number) {
+    this.#spill = spill;
+    this.#offset = offset;
+    this.#left = length;
+    this.#fill();
+  }
+
+  #fill(): void {
+    const length = Math.min(readLength, this.#left);
+    const bytes = new Uint8Array(this.#buffer, 0, length * recordBytes);
+    this.#spill.read(this.#offset, bytes);
+    this.#offset += bytes.byteLength;
+    this.#left -= length;
+    this.#arrivals = new Float64Array(this.#buffer, 0, length);
+    this.#durations = new Float64Array(this.#buffer, 8 * length, length);
+    this.#functions = new Uint32Array(this.#buffer, 16 * length, length);
+    this.#at = 0;
+  }
+
+  /** Infinity behind the last. */
+  get arrivalMs(): number {
+    return this.#at < this.#arrivals.length ? this.#arrivals[this.#at]! : Infinity;
+  }
+
+  take(): TraceInvocation {
+    const at = this.#at++;
+    const taken = invocation(this.#arrivals[at]!, this.#functions[at]!, this.#durations[at]!);
+    if (this.#at === this.#arrivals.length && this.#left > 0) this.#fill();
+    return taken;
+  }
+}
+
+/** A binary heap over the runs. Of equal arrivals the earlier run comes first, which holds what was added first. */
+function* merge(runs: readonly RunReader[]): Generator<TraceInvocation> {
+  const heap = [...runs.keys()];
+  const before = (a: number, b: number): boolean => {
+    const [left, right] = [runs[a]!.arrivalMs, runs[b]!.arrivalMs];
+    return left < right || (left === right && a < b);
+  };
+  const sink = (from: number): void => {
+    let at = from;
+    for (;;) {
+      let least = at;
+      for (const child of [2 * at + 1, 2 * at + 2]) {
+        if (child < heap.length && before(heap[child]!, heap[least]!)) least = child;
+      }
+      if (least === at) return;
+      const moved = heap[at]!;
+      heap[at] = heap[least]!;
+      heap[least] = moved;
+      at = least;
+    }
+  };
+  for (let at = heap.length >> 1; at >= 0; at--) sink(at);
+  for (;;) {
+    const reader = runs[heap[0] ?? -1];
+    if (reader === undefined || reader.arrivalMs === Infinity) return;
+    yield reader.take();
+    sink(0);
+  }
+}

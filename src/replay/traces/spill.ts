@@ -1,0 +1,54 @@
+import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+/**
+ * A file for what does not fit into memory. It has no name from the moment on that it is open, so that the system takes
+ * its space back however the process ends.
+ */
+export class SpillFile {
+  readonly #descriptor: number;
+  #bytes = 0;
+
+  constructor() {
+    const folder = mkdtempSync(join(tmpdir(), 'turntable-trace-'));
+    try {
+      this.#descriptor = openSync(join(folder, 'spill'), 'w+');
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+    spillFiles.register(this, this.#descriptor, this);
+  }
+
+  /** Bytes written so far. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Appends; gives the offset. */
+  append(bytes: Uint8Array): number {
+    const offset = this.#bytes;
+    for (let done = 0; done < bytes.byteLength; ) {
+      done += writeSync(this.#descriptor, bytes, done, bytes.byteLength - done, offset + done);
+    }
+    this.#bytes += bytes.byteLength;
+    return offset;
+  }
+
+  /** Fills `into` from `offset` on. */
+  read(offset: number, into: Uint8Array): void {
+    for (let done = 0; done < into.byteLength; ) {
+      const count = readSync(this.#descriptor, into, done, into.byteLength - done, offset + done);
+      if (count === 0) throw new RangeError(`a spill file of ${this.#bytes} bytes has nothing at ${offset + done}`);
+      done += count;
+    }
+  }
+
+  close(): void {
+    spillFiles.unregister(this);
+    closeSync(this.#descriptor);
+  }
+}
+
+/** A trace is dropped without notice as any object is; its descriptor goes with it. */
+const spillFiles = new FinalizationRegistry<number>((descriptor) => closeSync(descriptor));

@@ -1,0 +1,107 @@
+import { createWriteStream, type WriteStream } from 'node:fs';
+import { once } from 'node:events';
+import { Readable } from 'node:stream';
+import { finished, pipeline } from 'node:stream/promises';
+import type { Trace } from '../types.ts';
+import { TraceError } from './error.ts';
+import { traceFormat, traceVersion, type TraceHeading, type TraceLine } from './recorded.ts';
+
+/** Lines gather to so many characters before they go to the file, */
+const flushCharacters = 2 ** 16;
+/** and for no longer than this, so that a killed host loses a second at most. */
+const flushMs = 1000;
+/** What a disk that does not keep up may leave in memory. Beyond it invocations are left out, and counted. */
+const backlogBytesMax = 2 ** 26;
+
+/** Writes a trace in Turntable's own format while it happens: a call costs a line of JSON, and never waits. */
+export class TraceWriter {
+  readonly #stream: WriteStream;
+  readonly #timer: NodeJS.Timeout;
+  #lines = '';
+  #written = 0;
+  #dropped = 0;
+  #error: Error | undefined;
+
+  private constructor(stream: WriteStream, heading: Partial<TraceHeading>) {
+    this.#stream = stream;
+    stream.on('error', (error) => {
+      this.#error ??= error;
+    });
+    this.#lines = headingLine(heading);
+    this.#timer = setInterval(() => this.#flush(), flushMs);
+    this.#timer.unref();
+  }
+
+  /** Creates the file. Throws TraceError when it exists already or cannot be written. */
+  static async create(file: string, heading: Partial<TraceHeading> = {}): Promise<TraceWriter> {
+    const stream = createWriteStream(file, { flags: 'wx' });
+    try {
+      await once(stream, 'open');
+    } catch (error) {
+      throw new TraceError(`${file} cannot be written: ${(error as Error).message}`, { cause: error });
+    }
+    return new TraceWriter(stream, heading);
+  }
+
+  /** Invocations written, and those left out because the disk did not keep up or has failed. */
+  get counts(): { readonly written: number; readonly dropped: number } {
+    return { written: this.#written, dropped: this.#dropped };
+  }
+
+  write(line: TraceLine): void {
+    if (this.#error !== undefined || this.#stream.writableLength > backlogBytesMax) {
+      this.#dropped++;
+      return;
+    }
+    this.#written++;
+    this.#lines += `${JSON.stringify(line)}\n`;
+    if (this.#lines.length >= flushCharacters) this.#flush();
+  }
+
+  #flush(): void {
+    if (this.#lines === '' || this.#error !== undefined) return;
+    this.#stream.write(this.#lines);
+    this.#lines = '';
+  }
+
+  /** Writes what is left. Throws TraceError when not everything reached the file. */
+  async close(): Promise<void> {
+    clearInterval(this.#timer);
+    this.#flush();
+    try {
+      if (this.#error !== undefined) throw this.#error;
+      this.#stream.end();
+      await finished(this.#stream);
+    } catch (error) {
+      const file = String(this.#stream.path);
+      throw new TraceError(`the trace ${file} is incomplete: ${(error as Error).message}`, { cause: error });
+    }
+  }
+}
+
+function headingLine(heading: Partial<TraceHeading>): string {
+  return `${JSON.stringify({ format: traceFormat, version: traceVersion, ...heading })}\n`;
+}
+
+/** Writes a whole trace in Turntable's own format; functions keep their positions. */
+export async function writeTrace(file: string, trace: Trace, description?: string): Promise<void> {
+  async function* lines(): AsyncGenerator<string> {
+    let chunk = headingLine({
+      ...(description === undefined ? undefined : { description }),
+      functions: trace.functionNames,
+    });
+    for await (const { arrivalMs, functionIndex, durationMs } of trace.invocations()) {
+      const line: TraceLine = {
+        arrival_ms: arrivalMs,
+        function: trace.functionNames[functionIndex] ?? '',
+        ...(durationMs === undefined ? undefined : { duration_ms: durationMs }),
+      };
+      chunk += `${JSON.stringify(line)}\n`;
+      if (chunk.length < flushCharacters) continue;
+      yield chunk;
+      chunk = '';
+    }
+    yield chunk;
+  }
+  await pipeline(Readable.from(lines()), createWriteStream(file));
+}

@@ -1,0 +1,351 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import fc from 'fast-check';
+import { afterAll, describe, expect, it } from 'vitest';
+import { azureLikeRows, azureLikeTrace } from '../generate/azure-like.ts';
+import { poissonTrace } from '../generate/arrivals.ts';
+import type { TraceInvocation } from '../types.ts';
+import { readAzure2019, writeAzure2019 } from './azure-2019.ts';
+import { writeAzure2021 } from './azure-2021.ts';
+import { InvocationBuffer } from './invocation-buffer.ts';
+import { foldByTotal, type MinuteTable } from './minute-table.ts';
+import { openTable, openTrace, traceFormatOf } from './open.ts';
+import { minuteMs } from './place.ts';
+import { InvocationSorter } from './sorter.ts';
+import { TraceWriter, writeTrace } from './trace-writer.ts';
+import { limitTrace, scaleTrace, sliceTrace, summarizeTrace } from './transform.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'turntable-traces-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+let files = 0;
+const fileOf = (text: string | Uint8Array, extension = 'csv'): string => {
+  const file = join(folder, `${files++}.${extension}`);
+  writeFileSync(file, text);
+  return file;
+};
+const newFile = (extension: string): string => join(folder, `${files++}.${extension}`);
+const names = (count: number): string[] => Array.from({ length: count }, (_, index) => `f${index}`);
+const inOrder = (invocations: readonly TraceInvocation[]): boolean =>
+  invocations.every(({ arrivalMs }, index) => index === 0 || invocations[index - 1]!.arrivalMs <= arrivalMs);
+const cells = (table: MinuteTable): number[][] => {
+  const rows = table.functionNames.map(() => Array<number>(table.minutes).fill(0));
+  for (let minute = 0; minute < table.minutes; minute++) {
+    table.readMinute(minute, (index, count) => {
+      rows[index]![minute] = count;
+    });
+  }
+  return rows;
+};
+
+const rowsOf = (counts: readonly (readonly number[])[]) =>
+  counts.map((row, index) => ({ owner: 'o', app: 'a', name: `f${index}`, trigger: 'http', counts: row }));
+
+const counted = (trace: Iterable<TraceInvocation>, fromMs: number, toMs: number): number[] => {
+  const totals = Array<number>(10).fill(0);
+  for (const { arrivalMs, functionIndex } of trace) {
+    if (arrivalMs >= fromMs && arrivalMs < toMs) totals[functionIndex]!++;
+  }
+  return totals;
+};
+
+describe('a trace of Azure Functions 2019', () => {
+  it('gives back by minute what was written by function', async () => {
+    const count = fc.oneof(fc.constant(0), fc.nat(9), fc.nat(2 ** 40));
+    const table = fc
+      .nat({ max: 5 })
+      .chain((minutes) => fc.array(fc.array(count, { minLength: minutes + 1, maxLength: minutes + 1 }), { maxLength: 20 }));
+    await fc.assert(
+      fc.asyncProperty(table, async (counts) => {
+        const minutes = counts[0]?.length ?? 3;
+        const file = newFile('csv');
+        await writeAzure2019(file, minutes, rowsOf(counts));
+        const read = await readAzure2019(file);
+        expect(cells(read)).toEqual(counts);
+        expect([...read.totals]).toEqual(counts.map((row) => row.reduce((sum, each) => sum + each, 0)));
+      }),
+      { numRuns: 30 },
+    );
+  });
+
+  it('keeps its counts on disk where they are too many for memory', async () => {
+    // 6,000 functions with two bytes a cell overflow the 2 KiB of each minute several times.
+    const counts = Array.from({ length: 6000 }, (_, row) => [row % 3, 1000 + row, 0, row % 2 === 0 ? 0 : 7]);
+    const file = newFile('csv');
+    await writeAzure2019(file, 4, rowsOf(counts));
+    expect(cells(await readAzure2019(file))).toEqual(counts);
+  });
+
+  it('is the generated trace again, invocation for invocation', async () => {
+    const options = { functionNames: names(40), ratePerS: 5, minutes: 12, seed: 3 };
+    const file = newFile('csv');
+    await writeAzure2019(file, options.minutes, azureLikeRows(options));
+    const opened = await openTrace(file, { seed: options.seed });
+    expect([...opened.invocations()]).toEqual([...azureLikeTrace(options).invocations()]);
+    expect(opened.durationMs).toBe(12 * minuteMs);
+  });
+
+  it('arrives in order, with the counts of each minute, wherever arrivals are placed', async () => {
+    const counts = [
+      [3, 0, 5],
+      [0, 2, 5],
+      [1, 1, 1],
+    ];
+    const file = newFile('csv');
+    await writeAzure2019(file, 3, rowsOf(counts));
+    for (const placement of ['uniform', 'even'] as const) {
+      const invocations = [...(await openTrace(file, { placement, seed: 9 })).invocations()];
+      expect(inOrder(invocations)).toBe(true);
+      const found = counts.map((row) => row.map(() => 0));
+      for (const { arrivalMs, functionIndex } of invocations) {
+        found[functionIndex]![Math.floor(arrivalMs / minuteMs)]!++;
+      }
+      expect(found).toEqual(counts);
+    }
+  });
+
+  it('is scaled to a rate and folded onto fewer functions, most invoked first', async () => {
+    const counts = Array.from({ length: 30 }, (_, row) => Array<number>(20).fill((row % 5) * 10));
+    const file = newFile('csv');
+    await writeAzure2019(file, 20, rowsOf(counts));
+    const opened = await openTrace(file, { ratePerS: 2, fold: 7, seed: 1 });
+    const { requests, totals } = summarizeTrace(opened);
+    expect(opened.functionNames).toHaveLength(7);
+    expect(opened.requestsExpected).toBe(2400);
+    expect(Math.abs(requests - 2400)).toBeLessThan(150);
+    expect(totals[0]!).toBeGreaterThan(totals[6]!);
+  });
+
+  it('a part of it is that part of the whole', async () => {
+    const options = { functionNames: names(10), ratePerS: 3, minutes: 8, seed: 4 };
+    const file = newFile('csv');
+    await writeAzure2019(file, options.minutes, azureLikeRows(options));
+    const whole = await openTrace(file);
+    const part = await openTrace(file, { fromMs: 2 * minuteMs, toMs: 5 * minuteMs });
+    expect(counted(part.invocations(), 0, Infinity)).toEqual(
+      counted(whole.invocations(), 2 * minuteMs, 5 * minuteMs),
+    );
+    expect(Math.max(...Array.from(part.invocations(), ({ arrivalMs }) => arrivalMs))).toBeLessThan(3 * minuteMs);
+  });
+
+  it("as the artifact: counts rounded down, the whole file's mean, and its own arrivals", async () => {
+    // 0.9 of 10 and of 1: the artifact keeps 9 and 0.
+    const counts = [Array<number>(10).fill(10), Array<number>(10).fill(1)];
+    const file = newFile('csv');
+    await writeAzure2019(file, 10, rowsOf(counts));
+    const opened = await openTrace(file, { ratePerS: (11 / 60) * 0.9, asArtifact: true, toMs: 5 * minuteMs });
+    const invocations = [...opened.invocations()];
+    expect(new Set(invocations.map(({ functionIndex }) => functionIndex))).toEqual(new Set([0]));
+    // Each minute is drawn from seed 0 anew, so all are alike.
+    const first = invocations.filter(({ arrivalMs }) => arrivalMs < minuteMs).map(({ arrivalMs }) => arrivalMs);
+    const second = invocations
+      .filter(({ arrivalMs }) => arrivalMs >= minuteMs && arrivalMs < 2 * minuteMs)
+      .map(({ arrivalMs }) => arrivalMs - minuteMs);
+    expect(first.length).toBeGreaterThan(0);
+    expect(second).toHaveLength(first.length);
+    for (const [index, atMs] of first.entries()) expect(second[index]).toBeCloseTo(atMs, 6);
+  });
+
+  it.each([
+    ['HashOwner,HashApp,HashFunction,Trigger,1,3\n', /line 1, column 6: the title is '3', not the minute '2'/],
+    ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,1\n', /line 2: the row has 1 minutes, but the header has 2/],
+    ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,1,2,3\n', /line 2: the row has more than the 2 minutes/],
+    ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,1,-2\n', /line 2, minute 2: '-2' is not a whole number/],
+    ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,1,\n', /line 2, minute 2: the field is empty/],
+    ['HashOwner,HashApp,HashFunction,Trigger,1,2\n\no,a,,http,1,1\n', /line 3, HashFunction: the name .* is empty/],
+    ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a\n', /line 2, HashApp: the row ends here/],
+    ['HashOwner,HashApp,HashFunction,Trigger,1\no,a,f,http,99999999999999999999\n', /more than a count can be/],
+  ])('is refused where it is malformed: %j', async (text, message) => {
+    await expect(openTrace(fileOf(text))).rejects.toThrow(message);
+  });
+});
+
+describe('a trace of Azure Functions 2021', () => {
+  it('arrives in order, however its rows lie, at the end less the duration', async () => {
+    const file = fileOf('app,func,end_timestamp,duration\r\na,late,9.5,0.5\r\na,early,3,2.75\r\na,before,1,2\r\n');
+    const opened = await openTrace(file);
+    expect(opened.functionNames).toEqual(['late', 'early', 'before']);
+    expect([...opened.invocations()]).toEqual([
+      { arrivalMs: 0, functionIndex: 2, durationMs: 2000 },
+      { arrivalMs: 250, functionIndex: 1, durationMs: 2750 },
+      { arrivalMs: 9000, functionIndex: 0, durationMs: 500 },
+    ]);
+  });
+
+  it('is the generated trace again, to a microsecond', async () => {
+    const trace = poissonTrace({ functionNames: names(5), ratePerS: 100, requests: 500, seed: 2 });
+    const file = newFile('csv');
+    await writeAzure2021(file, trace.functionNames, trace.invocations());
+    const written = [...trace.invocations()];
+    const opened = await openTrace(file);
+    const read = [...opened.invocations()];
+    expect(read).toHaveLength(written.length);
+    for (const [index, { arrivalMs, functionIndex }] of written.entries()) {
+      expect(read[index]!.arrivalMs).toBeCloseTo(arrivalMs, 3);
+      expect(opened.functionNames[read[index]!.functionIndex]).toBe(`f${functionIndex}`);
+    }
+  });
+
+  it.each([
+    ['a,f,1\n', /line 2: the row has not the 4 fields/],
+    ['a,f,1,2,3\n', /line 2: the row has 5 fields instead of 4/],
+    ['a,f,1,2\na,f,soon,2\n', /line 3, end_timestamp: 'soon' is not a number of seconds/],
+    ['a,f,1,\n', /line 2, duration: '' is not a number of seconds/],
+    ['a,f,1,-2\n', /line 2, duration: '-2' is less than no time/],
+    ['a,,1,2\n', /line 2, func: the name of the function is empty/],
+  ])('is refused where it is malformed: %j', async (rows, message) => {
+    await expect(openTrace(fileOf(`app,func,end_timestamp,duration\n${rows}`))).rejects.toThrow(message);
+  });
+});
+
+describe("Turntable's own trace", () => {
+  it('comes back to the last bit, with its functions in their places', async () => {
+    const trace = poissonTrace({ functionNames: names(9), ratePerS: 50, requests: 300, seed: 5 });
+    const file = newFile('jsonl');
+    await writeTrace(file, trace, 'a test');
+    const opened = await openTrace(file);
+    expect(opened.functionNames).toEqual(trace.functionNames);
+    expect([...opened.invocations()]).toEqual([...trace.invocations()]);
+    // A second time, as after a summary or for another policy.
+    expect([...opened.invocations()]).toEqual([...trace.invocations()]);
+  });
+
+  it('is put in order when it was recorded as invocations ended', async () => {
+    const file = newFile('jsonl');
+    const writer = await TraceWriter.create(file, { recorded_at: '2026-01-01T00:00:00.000Z' });
+    writer.write({ arrival_ms: 7, function: 'b', duration_ms: 1, outcome: 'in_slo', placement: 'gpu0 warm' });
+    writer.write({ arrival_ms: 2, function: 'a', duration_ms: 9.5, outcome: 'late' });
+    writer.write({ arrival_ms: 7, function: 'a', outcome: 'shed' });
+    await writer.close();
+    expect(writer.counts).toEqual({ written: 3, dropped: 0 });
+    const opened = await openTrace(file);
+    expect([...opened.invocations()]).toEqual([
+      { arrivalMs: 2, functionIndex: 1, durationMs: 9.5 },
+      { arrivalMs: 7, functionIndex: 0, durationMs: 1 },
+      { arrivalMs: 7, functionIndex: 1 },
+    ]);
+  });
+
+  it('is not written over another', async () => {
+    await expect(TraceWriter.create(fileOf('precious', 'jsonl'))).rejects.toThrow(/cannot be written/);
+  });
+
+  it('may end in the middle of a line, as when its host was killed, but not have such a line within', async () => {
+    const heading = '{"format":"turntable-trace","version":1}\n';
+    const cut = await openTrace(fileOf(`${heading}{"arrival_ms":1,"function":"a"}\n{"arrival_ms":2,"func`, 'jsonl'));
+    expect([...cut.invocations()]).toHaveLength(1);
+    await expect(openTrace(fileOf(`${heading}{"arrival_ms":2,"func\n`, 'jsonl'))).rejects.toThrow(/line 2: .* is not JSON/);
+  });
+
+  it.each([
+    ['{"format":"other","version":1}\n', /line 1, format: '"other"' is not "turntable-trace"/],
+    ['{"format":"turntable-trace","version":2}\n', /line 1, version: this Turntable reads version 1 .* not '2'/],
+    ['{"format":"turntable-trace","version":1,"functions":[1]}\n', /line 1, functions: .* is not a list of names/],
+    ['{"format":"turntable-trace","version":1}\n{"function":"a"}\n', /line 2, arrival_ms: nothing is not a number/],
+    ['{"format":"turntable-trace","version":1}\n{"arrival_ms":-1,"function":"a"}\n', /line 2, arrival_ms: '-1'/],
+    ['{"format":"turntable-trace","version":1}\n{"arrival_ms":1}\n', /line 2, function: nothing is not the name/],
+    ['{"format":"turntable-trace","version":1}\n{"arrival_ms":1,"function":"a","duration_ms":"x"}\n', /duration_ms: '"x"'/],
+    ['{"format":"turntable-trace","version":1}\n[1]\n7\n', /line 2, arrival_ms/],
+  ])('is refused where it is malformed: %j', async (text, message) => {
+    await expect(openTrace(fileOf(text, 'jsonl'))).rejects.toThrow(message);
+  });
+});
+
+describe('opening a trace', () => {
+  it('tells the format by the first line, packed or not', async () => {
+    const text = 'app,func,end_timestamp,duration\na,f,1,1\n';
+    expect(await traceFormatOf(fileOf(text))).toBe('azure-2021');
+    const packed = fileOf(gzipSync(text), 'csv.gz');
+    expect(await traceFormatOf(packed)).toBe('azure-2021');
+    expect([...(await openTrace(packed)).invocations()]).toHaveLength(1);
+  });
+
+  it('names what is no trace, empty or not there', async () => {
+    await expect(openTrace(fileOf('time,what\n'))).rejects.toThrow(/line 1: 'time,what' begins no trace/);
+    await expect(openTrace(fileOf(''))).rejects.toThrow(/is empty/);
+    await expect(openTrace(join(folder, 'missing.csv'))).rejects.toThrow(/missing.csv cannot be read/);
+    await expect(openTrace(fileOf('not packed', 'csv.gz'))).rejects.toThrow(/cannot be read: incorrect header check/);
+  });
+});
+
+describe('sorting invocations', () => {
+  it('is by arrival, and by order of adding at one instant, whether in memory or over runs on disk', () => {
+    const invocation = fc.tuple(fc.nat(50), fc.nat(9), fc.oneof(fc.constant(NaN), fc.nat(99)));
+    fc.assert(
+      fc.property(fc.array(invocation, { maxLength: 80 }), fc.integer({ min: 1, max: 100 }), (added, runLength) => {
+        const sorter = new InvocationSorter(runLength);
+        for (const [arrivalMs, functionIndex, durationMs] of added) sorter.add(arrivalMs, functionIndex, durationMs);
+        const sorted = sorter.finish();
+        const expected = added
+          .map(([arrivalMs, functionIndex, durationMs]) =>
+            Number.isNaN(durationMs) ? { arrivalMs, functionIndex } : { arrivalMs, functionIndex, durationMs },
+          )
+          .toSorted((a, b) => a.arrivalMs - b.arrivalMs);
+        expect([...sorted()]).toEqual(expected);
+        expect([...sorted()]).toEqual(expected);
+      }),
+    );
+  });
+
+  it('of runs longer than one reading gives every invocation once', () => {
+    const sorter = new InvocationSorter(5000);
+    for (let index = 0; index < 12_345; index++) sorter.add((index * 7919) % 12_345, index, index);
+    const seen = new Set<number>();
+    let lastMs = -1;
+    for (const { arrivalMs, functionIndex } of sorter.finish()()) {
+      expect(arrivalMs).toBeGreaterThanOrEqual(lastMs);
+      lastMs = arrivalMs;
+      seen.add(functionIndex);
+    }
+    expect(seen.size).toBe(12_345);
+  });
+
+  it('copes with all arrivals but one in a single instant', () => {
+    const buffer = new InvocationBuffer(2);
+    for (let index = 0; index < 500; index++) buffer.push(index === 250 ? 1e9 : 500 - (index % 2), index, NaN);
+    buffer.sort();
+    expect([...buffer.arrivalMs.subarray(0, 500)]).toEqual([...buffer.arrivalMs.subarray(0, 500)].toSorted((a, b) => a - b));
+    expect(buffer.functionIndex[499]).toBe(250);
+  });
+});
+
+describe('transforming a trace', () => {
+  const trace = poissonTrace({ functionNames: names(6), ratePerS: 20, requests: 4000, seed: 8 });
+
+  it('by a factor keeps order and comes near the wanted count', () => {
+    fc.assert(
+      fc.property(fc.double({ min: 0.05, max: 3, noNaN: true }), fc.nat(), (factor, seed) => {
+        const scaled = [...scaleTrace(trace, factor, seed).invocations()];
+        expect(inOrder(scaled)).toBe(true);
+        // Whether one more copy is made is a coin with the variance of a Bernoulli trial, at most 1/4: six deviations.
+        expect(Math.abs(scaled.length - 4000 * factor)).toBeLessThan(6 * Math.sqrt(4000 / 4) + 1);
+      }),
+      { numRuns: 20 },
+    );
+  });
+
+  it('by a window and a limit takes what lies in it', () => {
+    const all = [...trace.invocations()];
+    const sliced = [...sliceTrace(trace, 10_000, 20_000).invocations()];
+    const expected = all.filter(({ arrivalMs }) => arrivalMs >= 10_000 && arrivalMs < 20_000);
+    expect(sliced.map(({ arrivalMs }) => arrivalMs)).toEqual(expected.map(({ arrivalMs }) => arrivalMs - 10_000));
+    expect([...limitTrace(trace, 7).invocations()]).toEqual(all.slice(0, 7));
+    expect([...limitTrace(trace, 0).invocations()]).toEqual([]);
+  });
+
+  it('folds as the artifact: sorted by invocations, position modulo the count', () => {
+    const folded = foldByTotal({ functionNames: names(5), totals: Float64Array.of(1, 50, 3, 40, 2) }, 2);
+    expect(folded.names).toEqual(['f1', 'f3']);
+    expect([...folded.foldedIndex]).toEqual([0, 0, 0, 1, 1]);
+  });
+
+  it('of minutes that are not there is empty', async () => {
+    const file = newFile('csv');
+    await writeAzure2019(file, 2, rowsOf([[1, 1]]));
+    const opened = openTable(await readAzure2019(file), { fromMs: 10 * minuteMs, toMs: 12 * minuteMs, ratePerS: 3 });
+    expect([...opened.invocations()]).toEqual([]);
+    expect(opened.requestsExpected).toBe(0);
+  });
+});
