@@ -27,6 +27,7 @@ export async function readForm(
     failure ??= toHostError(error);
     wake?.();
   };
+  const files: BusboyFileStream[] = [];
   const inTurn = (task: () => Promise<void>): void => {
     const before = work;
     work = (async () => {
@@ -36,6 +37,9 @@ export async function readForm(
     work.catch(fail);
   };
   form.on('file', (field: string, file: BusboyFileStream, filename: string | undefined) => {
+    // A form that ends inside a file is an error of that file too, which nobody may have begun to read.
+    file.on('error', (error: unknown) => fail(malformed(error)));
+    files.push(file);
     inTurn(async () => {
       if (field === 'settings') setAll(target, await gather(file));
       else await target.writeFile(field === 'model' ? 'model.onnx' : fileName(field, filename), file);
@@ -75,10 +79,14 @@ export async function readForm(
         if (failure !== undefined) resolve();
       }),
     ]);
-    await work;
+    if (failure === undefined) await work;
     if (failure !== undefined) throw failure;
   } catch (error) {
+    fail(error);
     form.destroy();
+    // Whoever is reading one would wait for its end for ever, with the file that it writes open.
+    for (const file of files) file.destroy();
+    await work.catch(() => undefined);
     throw failure ?? error;
   }
 }
