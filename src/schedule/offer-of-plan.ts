@@ -1,0 +1,110 @@
+/** Offers as the planners and an analytic or measured profile give them. */
+import type { Machine } from '../hardware/index.ts';
+import {
+  planColdStart,
+  residencyOf,
+  simulate,
+  withPrefix,
+  type ColdStartMode,
+  type ColdStartPlan,
+} from '../plan/index.ts';
+import type { LayerProfile } from '../profile/index.ts';
+import type { ColdWay, GpuOffer, LinkTransfer } from './offer.ts';
+import type { SchedulerGpu } from './types.ts';
+
+/** The same methods over the GPU's own link alone. */
+const ownLinkMode: Readonly<Record<ColdStartMode, ColdStartMode>> = {
+  baseline: 'baseline',
+  pipeswitch: 'pipeswitch',
+  dha: 'dha',
+  pt: 'pipeswitch',
+  'pt+dha': 'dha',
+  interleave: 'dha',
+};
+
+/**
+ * What a plan of this mode costs on each GPU of a machine. Times are of one start alone; who shares its links with others
+ * reckons with {@link LinkTransfer}.
+ *
+ * @param tolerance how much slower than a warm start still counts as hidden; 0.05 is 5%.
+ */
+export function gpuOffers(
+  profile: LayerProfile,
+  machine: Machine,
+  mode: ColdStartMode,
+  tolerance = 0.05,
+): readonly GpuOffer[] {
+  return machine.gpus.map((_, gpu) => {
+    const plan = planColdStart(profile, machine, mode, { primary: gpu });
+    const { warmMs, curve, hidden } = residencyOf(profile, machine, plan, tolerance);
+    const ways: [ColdWay, ...ColdWay[]] = [coldWay(profile, machine, plan)];
+    if (plan.secondaries.length > 0) {
+      const methods = plan.layers.map(({ method }) => method);
+      ways.push(
+        coldWay(profile, machine, planColdStart(profile, machine, ownLinkMode[mode], { primary: gpu, methods })),
+      );
+    }
+    return { warmMs, prefixBytes: curve.map(({ bytes }) => bytes), hidingPrefix: hidden.layers, ways };
+  });
+}
+
+function coldWay(profile: LayerProfile, machine: Machine, plan: ColdStartPlan): ColdWay {
+  const links = [plan.primary, ...plan.secondaries];
+  const coldMs: number[] = [];
+  const transfers = links.map((link) => ({ link, bytes: [] as number[], ms: [] as number[], tailMs: [] as number[] }));
+  const loaded = plan.layers.reduce((count, { method }) => count + (method === 'load' ? 1 : 0), 0);
+  for (let prefix = 0; prefix <= loaded; prefix++) {
+    const { plan: kept, resident, latencyMs } = withPrefix(profile, machine, plan, prefix);
+    // Nobody has to use what is kept.
+    coldMs.push(Math.min(latencyMs, coldMs.at(-1) ?? Infinity));
+    const { layers } = simulate(profile, machine, kept, { resident: (layer) => resident.has(layer) });
+    for (const transfer of transfers) {
+      let bytes = 0;
+      let ms = 0;
+      let tailMs = 0;
+      for (const [index, { link, copy, execution }] of layers.entries()) {
+        const durationMs = execution.endMs - execution.startMs;
+        if (copy !== undefined && link === transfer.link) {
+          bytes += profile.layers[index]!.bytes;
+          ms += copy.endMs - copy.startMs;
+          tailMs = 0;
+        }
+        tailMs += durationMs;
+      }
+      transfer.bytes.push(bytes);
+      transfer.ms.push(ms);
+      // The baseline executes nothing before everything has arrived.
+      if (plan.mode === 'baseline')
+        tailMs = layers.reduce((sum, { execution: { startMs, endMs } }) => sum + endMs - startMs, 0);
+      transfer.tailMs.push(bytes === 0 ? 0 : tailMs);
+    }
+  }
+  const used = transfers.filter(({ bytes }, index) => index === 0 || bytes.some((count) => count > 0));
+  return { mode: plan.mode, coldMs, transfers: used satisfies readonly LinkTransfer[] };
+}
+
+export interface MemoryOptions {
+  /** Of each GPU, instead of what the machine says. */
+  readonly reserveBytes?: number;
+  /** What the activations of the one running invocation take beside the reserve. */
+  readonly activationBytes?: number;
+}
+
+/**
+ * With it the GPUs of p3.8xlarge hold 25 BERT-Base as PipeSwitch loads it and 31 as DeepPlan does: the 100 and 124 of four
+ * GPUs that the DeepPlan paper reports (5.3.1).
+ */
+const activationBytes = 83 * 2 ** 20;
+
+/** A machine's GPUs for the scheduler. */
+export function schedulerGpus(machine: Machine, options: MemoryOptions = {}): SchedulerGpu[] {
+  return machine.gpus.map((gpu) => {
+    const kept = (options.reserveBytes ?? gpu.reserveBytes) + (options.activationBytes ?? activationBytes);
+    return {
+      capacityBytes: Math.max(0, gpu.memoryBytes - kept),
+      switch: gpu.switch,
+      linkGBps: gpu.linkGBps,
+      uplinkGBps: machine.switches[gpu.switch]!.uplinkGBps,
+    };
+  });
+}

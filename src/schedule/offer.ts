@@ -1,0 +1,65 @@
+/**
+ * The offer sheet: all that the scheduler knows of a function. Planners and engines fill it, the scheduler only reads it.
+ * Sheets of functions that share a model share its parts; a sheet is plain data and can travel as JSON.
+ */
+export interface OfferSheet {
+  /** By GPU; null where it cannot run on a GPU. */
+  readonly gpus: readonly (GpuOffer | null)[];
+  readonly cpu: CpuOffer | null;
+  /** Milliseconds from arrival to answer. */
+  readonly sloMs: number;
+  /** Of waiting invocations the higher goes first, as far as the queue's bound allows. */
+  readonly priority: number;
+  /** Once on a GPU it stays there. */
+  readonly pinned: boolean;
+}
+
+/**
+ * A function on one GPU. Residency goes by layers in the order of execution: a *prefix* is a count of the layers that the
+ * plan loads, from the first on. All tables below are indexed by the prefix that a start finds on the GPU.
+ */
+export interface GpuOffer {
+  /** With every layer that the plan loads on the GPU. */
+  readonly warmMs: number;
+  /** Bytes of each prefix, from 0 for nothing to those of everything. */
+  readonly prefixBytes: readonly number[];
+  /** The least prefix with which a start takes hardly longer than a warm one. */
+  readonly hidingPrefix: number;
+  /** Ways to load what is missing, the fastest first; the last takes no other link than the GPU's own. */
+  readonly ways: readonly [ColdWay, ...ColdWay[]];
+}
+
+/** One way to start with layers missing, when nothing else uses its links. */
+export interface ColdWay {
+  /** The plan's mode: 'pipeswitch', 'dha', 'interleave', ... */
+  readonly mode: string;
+  /** By prefix, from the start of the loading to the answer. */
+  readonly coldMs: readonly number[];
+  /** The GPU's own link first. */
+  readonly transfers: readonly LinkTransfer[];
+}
+
+/** What one PCIe link carries for a start. */
+export interface LinkTransfer {
+  /** The GPU whose link it is. */
+  readonly link: number;
+  /** By prefix. */
+  readonly bytes: readonly number[];
+  /** By prefix, how long the link is busy when it has its switch to itself. */
+  readonly ms: readonly number[];
+  /** By prefix, what is still to be executed once the link's last byte has arrived. */
+  readonly tailMs: readonly number[];
+}
+
+/** A function on the CPU pool. */
+export interface CpuOffer {
+  /** Once it has its cores. */
+  readonly latencyMs: number;
+  readonly cores: number;
+}
+
+/** The prefix that is everything. */
+export const wholePrefix = ({ prefixBytes }: GpuOffer): number => prefixBytes.length - 1;
+
+/** Bytes of everything that the plan puts on the GPU. */
+export const wholeBytes = ({ prefixBytes }: GpuOffer): number => prefixBytes[prefixBytes.length - 1]!;

@@ -1,0 +1,645 @@
+import { CopyCounts, GpuMemory } from './memory.ts';
+import { LinkLanes } from './links.ts';
+import { wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
+import type { Policy } from './policy.ts';
+import type { Action, EvictionCause, SchedulerEvent, SchedulerGpu, Start } from './types.ts';
+import { grownFloats, grownInts, WaitingLists } from './waiting.ts';
+
+export interface SchedulerOptions {
+  readonly gpus: readonly SchedulerGpu[];
+  readonly policy: Policy;
+  /** Cores that offloaded invocations share. */
+  readonly cpuCores: number;
+}
+
+const nobody = -1;
+/** How far down a GPU's waiting list the scheduler looks for something to run or to load: keeps an overload linear. */
+const lookahead = 32;
+
+/** Where an invocation is. */
+const state = { ended: 0, waiting: 1, running: 2, offloaded: 3 } as const;
+/** What a waiting invocation's function had on the GPU; `undecided` until something is done for it. */
+const starts: readonly Start[] = ['warm', 'partial', 'cold'];
+const undecided = -1;
+
+/**
+ * Decides where and when each invocation runs, what is loaded for it and what goes. Pure in the sense of the design: no
+ * clock, no promise, no process. Events come with their time, which never goes back, and actions go out; whoever carries
+ * them out tells how they ended. The same events give the same actions.
+ *
+ * Each GPU executes one invocation at a time. Each PCIe link carries loads in the order in which they were ordered.
+ */
+export class Scheduler {
+  readonly #policy: Policy;
+  readonly #gpuCount: number;
+  readonly #cpuCores: number;
+  readonly #links: LinkLanes;
+  readonly #copies = new CopyCounts();
+  readonly #memories: readonly GpuMemory[];
+  readonly #waiting: WaitingLists;
+  readonly #up: boolean[];
+  /** Actions of the event at hand. */
+  #actions: Action[] = [];
+  #arrivals = 0;
+
+  /** By GPU: the invocation that runs, when it is expected to end, what waits in milliseconds, and the wake asked for. */
+  readonly #running: Int32Array;
+  readonly #laneEndMs: Float64Array;
+  readonly #waitingMs: Float64Array;
+  readonly #wakeMs: Float64Array;
+
+  /** By function. */
+  readonly #sheets: (OfferSheet | undefined)[] = [];
+  /** By function and GPU. */
+  #waitingCount = new Int32Array(64);
+  readonly #loads: (Load | undefined)[] = [];
+
+  /** By invocation. */
+  #state = new Int32Array(64);
+  #function = new Int32Array(64);
+  #gpu = new Int32Array(64);
+  #start = new Int32Array(64);
+  #arrivalMs = new Float64Array(64);
+  #sequence = new Float64Array(64);
+  #expectedMs = new Float64Array(64);
+
+  #busyCores = 0;
+  /** Core milliseconds of offloaded invocations that have not ended. */
+  #offloadedMs = 0;
+
+  constructor({ gpus, policy, cpuCores }: SchedulerOptions) {
+    this.#policy = policy;
+    this.#gpuCount = gpus.length;
+    this.#cpuCores = cpuCores;
+    this.#links = new LinkLanes(gpus);
+    this.#memories = gpus.map(({ capacityBytes }, gpu) => {
+      const onEviction = (functionIndex: number, prefix: number, bytes: number, cause: EvictionCause): void => {
+        this.#actions.push({ kind: 'evict', functionIndex, gpu, prefix, bytes, cause });
+      };
+      return new GpuMemory(capacityBytes, policy.eviction, this.#copies, onEviction);
+    });
+    this.#waiting = new WaitingLists(gpus.length);
+    this.#up = gpus.map(() => true);
+    this.#running = new Int32Array(gpus.length).fill(nobody);
+    this.#laneEndMs = new Float64Array(gpus.length);
+    this.#waitingMs = new Float64Array(gpus.length);
+    this.#wakeMs = new Float64Array(gpus.length).fill(Infinity);
+  }
+
+  /** What is to be done now that this has happened, in order. Throws RangeError for an event that cannot be. */
+  handle(event: SchedulerEvent, nowMs: number): readonly Action[] {
+    this.#actions = [];
+    switch (event.kind) {
+      case 'arrival':
+        this.#arrive(event.invocation, event.functionIndex, nowMs);
+        break;
+      case 'finished':
+        this.#finish(event.invocation, nowMs);
+        break;
+      case 'loaded':
+        this.#loaded(event.gpu, event.functionIndex, nowMs);
+        break;
+      case 'wake':
+        this.#wake(nowMs);
+        break;
+      case 'departed':
+        this.#depart(event.invocation, nowMs);
+        break;
+      case 'gpu-lost':
+        this.#lose(event.gpu, nowMs);
+        break;
+      case 'gpu-back':
+        this.#up[event.gpu] = true;
+        break;
+      case 'function-added':
+      case 'sheet-changed':
+        this.#setSheet(event.functionIndex, event.sheet, nowMs);
+        break;
+      case 'function-removed':
+        this.#removeFunction(event.functionIndex, nowMs);
+        break;
+    }
+    return this.#actions;
+  }
+
+  /** Bytes of weights on a GPU, those on their way included. */
+  residentBytes(gpu: number): number {
+    return this.#memories[gpu]!.usedBytes;
+  }
+
+  /** How many layers of a function a GPU has, counted from the first, those on their way included. */
+  residentPrefix(functionIndex: number, gpu: number): number {
+    return this.#memories[gpu]!.prefix(functionIndex);
+  }
+
+  waitingCount(gpu: number): number {
+    return this.#waiting.counts[gpu]!;
+  }
+
+  // --- events
+
+  #arrive(invocation: number, functionIndex: number, nowMs: number): void {
+    const sheet = this.#sheets[functionIndex];
+    if (sheet === undefined) throw new RangeError(`there is no function ${functionIndex}`);
+    if (invocation >= this.#state.length) this.#growInvocations(invocation + 1);
+    if (this.#state[invocation] !== state.ended) throw new RangeError(`invocation ${invocation} has not ended yet`);
+    this.#function[invocation] = functionIndex;
+    this.#arrivalMs[invocation] = nowMs;
+    this.#sequence[invocation] = this.#arrivals++;
+    this.#place(invocation, sheet, nowMs);
+  }
+
+  #finish(invocation: number, nowMs: number): void {
+    const was = this.#state[invocation];
+    if (was !== state.running && was !== state.offloaded) throw new RangeError(`invocation ${invocation} does not run`);
+    this.#state[invocation] = state.ended;
+    const functionIndex = this.#function[invocation]!;
+    if (was === state.offloaded) {
+      // As much as was added: the sheet may have changed meanwhile.
+      this.#busyCores -= this.#gpu[invocation]!;
+      this.#offloadedMs -= this.#expectedMs[invocation]!;
+      return;
+    }
+    const gpu = this.#gpu[invocation]!;
+    this.#running[gpu] = nobody;
+    this.#settle(functionIndex, gpu);
+    this.#dispatch(gpu, nowMs);
+  }
+
+  #loaded(gpu: number, functionIndex: number, nowMs: number): void {
+    const slot = functionIndex * this.#gpuCount + gpu;
+    const load = this.#loads[slot];
+    if (load === undefined) throw new RangeError(`function ${functionIndex} is not being loaded to GPU ${gpu}`);
+    this.#loads[slot] = undefined;
+    this.#links.release(load.way);
+    this.#settle(functionIndex, gpu);
+    this.#dispatchFreed(gpu, load.way, nowMs);
+  }
+
+  #wake(nowMs: number): void {
+    for (let gpu = 0; gpu < this.#gpuCount; gpu++) {
+      if (this.#wakeMs[gpu]! > nowMs) continue;
+      this.#wakeMs[gpu] = Infinity;
+      this.#dispatch(gpu, nowMs);
+    }
+  }
+
+  #depart(invocation: number, nowMs: number): void {
+    if (this.#state[invocation] !== state.waiting) throw new RangeError(`invocation ${invocation} does not wait`);
+    const gpu = this.#gpu[invocation]!;
+    this.#leave(invocation);
+    this.#state[invocation] = state.ended;
+    this.#settle(this.#function[invocation]!, gpu);
+    this.#dispatch(gpu, nowMs);
+  }
+
+  #lose(gpu: number, nowMs: number): void {
+    this.#up[gpu] = false;
+    const displaced: number[] = [];
+    const freed: number[] = [];
+    for (const [slot, load] of this.#loads.entries()) {
+      if (load === undefined) continue;
+      const functionIndex = Math.floor(slot / this.#gpuCount);
+      const primary = slot % this.#gpuCount;
+      if (primary !== gpu && !load.way.transfers.some(({ link }) => link === gpu)) continue;
+      this.#loads[slot] = undefined;
+      this.#links.release(load.way);
+      this.#actions.push({ kind: 'abandon', functionIndex, gpu: primary });
+      const running = this.#running[primary]!;
+      if (running !== nobody && this.#function[running] === functionIndex) {
+        this.#running[primary] = nobody;
+        displaced.push(running);
+      }
+      // What has arrived of it is not known: all of it counts as lost.
+      this.#memories[primary]!.drop(functionIndex, 'gpu-lost');
+      if (primary !== gpu) freed.push(primary);
+    }
+    const running = this.#running[gpu]!;
+    if (running !== nobody) {
+      this.#running[gpu] = nobody;
+      this.#actions.push({ kind: 'abandon', functionIndex: this.#function[running]!, gpu });
+      displaced.push(running);
+    }
+    for (const functionIndex of this.#sheets.keys()) this.#memories[gpu]!.drop(functionIndex, 'gpu-lost');
+    for (let next = this.#waiting.first(gpu); next !== nobody; next = this.#waiting.first(gpu)) {
+      this.#leave(next);
+      displaced.push(next);
+    }
+    displaced.sort((a, b) => this.#sequence[a]! - this.#sequence[b]!);
+    for (const invocation of displaced) {
+      const sheet = this.#sheets[this.#function[invocation]!];
+      this.#state[invocation] = state.ended;
+      if (sheet === undefined) this.#actions.push({ kind: 'fail', invocation, reason: 'removed' });
+      else this.#place(invocation, sheet, nowMs);
+    }
+    for (const primary of freed) this.#dispatch(primary, nowMs);
+  }
+
+  #setSheet(functionIndex: number, sheet: OfferSheet, nowMs: number): void {
+    if (sheet.gpus.length !== this.#gpuCount) {
+      throw new RangeError(`function ${functionIndex} has offers for ${sheet.gpus.length} GPUs, not ${this.#gpuCount}`);
+    }
+    if (functionIndex >= this.#sheets.length) this.#growFunctions(functionIndex + 1);
+    this.#sheets[functionIndex] = sheet;
+    for (const [gpu, memory] of this.#memories.entries()) {
+      const offer = sheet.gpus[gpu];
+      const resident = memory.offer(functionIndex);
+      if (resident === undefined || resident === offer) continue;
+      if (offer && hasSameLayers(offer, resident)) memory.replaceOffer(functionIndex, offer);
+      else this.#settle(functionIndex, gpu);
+      this.#dispatch(gpu, nowMs);
+    }
+  }
+
+  #removeFunction(functionIndex: number, nowMs: number): void {
+    if (this.#sheets[functionIndex] === undefined) throw new RangeError(`there is no function ${functionIndex}`);
+    this.#sheets[functionIndex] = undefined;
+    for (let gpu = 0; gpu < this.#gpuCount; gpu++) {
+      let next = this.#waiting.first(gpu);
+      while (next !== nobody) {
+        const invocation = next;
+        next = this.#waiting.next(invocation);
+        if (this.#function[invocation] !== functionIndex) continue;
+        this.#leave(invocation);
+        this.#state[invocation] = state.ended;
+        this.#actions.push({ kind: 'fail', invocation, reason: 'removed' });
+      }
+      this.#settle(functionIndex, gpu);
+      this.#dispatch(gpu, nowMs);
+    }
+  }
+
+  // --- placement
+
+  /** Puts an invocation where the policy wants it, and starts it there if it can start. */
+  #place(invocation: number, sheet: OfferSheet, nowMs: number): void {
+    const functionIndex = this.#function[invocation]!;
+    const gpu = this.#route(functionIndex, sheet, nowMs);
+    const { offload, admission } = this.#policy;
+    const gpuEndMs = gpu === nobody ? Infinity : this.#predictEnd(functionIndex, sheet.gpus[gpu]!, gpu, nowMs);
+    const deadlineMs = this.#arrivalMs[invocation]! + sheet.sloMs;
+    if (sheet.cpu !== null && (gpu === nobody || offload !== 'never')) {
+      const cpuEndMs = this.#predictCpuEnd(sheet.cpu, nowMs);
+      const isBetter =
+        offload === 'earliest-finish' ? cpuEndMs < gpuEndMs : gpuEndMs > deadlineMs && cpuEndMs <= deadlineMs;
+      if (isBetter || (gpu === nobody && (admission === 'best-effort' || cpuEndMs <= deadlineMs))) {
+        this.#offload(invocation, sheet.cpu);
+        return;
+      }
+    }
+    if (gpu === nobody) {
+      if (sheet.cpu === null) this.#actions.push({ kind: 'fail', invocation, reason: 'nowhere' });
+      else this.#actions.push({ kind: 'shed', invocation });
+      return;
+    }
+    if (admission === 'shed' && gpuEndMs > deadlineMs) {
+      this.#actions.push({ kind: 'shed', invocation });
+      return;
+    }
+    this.#wait(invocation, sheet, gpu);
+    this.#dispatch(gpu, nowMs);
+    if (this.#state[invocation] === state.waiting) this.#actions.push({ kind: 'wait', invocation, gpu });
+  }
+
+  #offload(invocation: number, { latencyMs, cores }: NonNullable<OfferSheet['cpu']>): void {
+    this.#state[invocation] = state.offloaded;
+    this.#gpu[invocation] = cores;
+    this.#expectedMs[invocation] = latencyMs * cores;
+    this.#busyCores += cores;
+    this.#offloadedMs += latencyMs * cores;
+    this.#actions.push({ kind: 'offload', invocation, functionIndex: this.#function[invocation]! });
+  }
+
+  #predictCpuEnd({ latencyMs, cores }: NonNullable<OfferSheet['cpu']>, nowMs: number): number {
+    const isFree = this.#busyCores + cores <= this.#cpuCores;
+    return nowMs + latencyMs + (isFree ? 0 : this.#offloadedMs / this.#cpuCores);
+  }
+
+  /** The GPU that is to run it, or -1 when none can. */
+  #route(functionIndex: number, sheet: OfferSheet, nowMs: number): number {
+    if (this.#policy.routing === 'modulo') {
+      for (let step = 0; step < this.#gpuCount; step++) {
+        const gpu = (functionIndex + step) % this.#gpuCount;
+        if (this.#canHold(sheet, gpu)) return gpu;
+      }
+      return nobody;
+    }
+    let home = nobody;
+    let homeEndMs = Infinity;
+    let other = nobody;
+    let otherEndMs = Infinity;
+    let otherRoom = -Infinity;
+    for (let gpu = 0; gpu < this.#gpuCount; gpu++) {
+      if (!this.#canHold(sheet, gpu)) continue;
+      const memory = this.#memories[gpu]!;
+      const offer = sheet.gpus[gpu]!;
+      const endMs = this.#predictEnd(functionIndex, offer, gpu, nowMs);
+      const isHome = memory.prefix(functionIndex) > 0 || this.#waitingCount[functionIndex * this.#gpuCount + gpu]! > 0;
+      if (isHome) {
+        if (endMs < homeEndMs) {
+          home = gpu;
+          homeEndMs = endMs;
+        }
+        continue;
+      }
+      // Room first: a load that evicts nothing costs nobody anything. Where there is none, the least loaded.
+      const room = memory.freeBytes >= wholeBytes(offer) ? memory.freeBytes : 0;
+      if (room > otherRoom || (room === otherRoom && endMs < otherEndMs)) {
+        other = gpu;
+        otherEndMs = endMs;
+        otherRoom = room;
+      }
+    }
+    if (home === nobody || other === nobody) return home === nobody ? other : home;
+    // Whoever only looked for the earliest end would soon have every function everywhere, and room for few of them.
+    const { ways, warmMs } = sheet.gpus[other]!;
+    const loadMs = ways[0].coldMs[0]! - warmMs;
+    return homeEndMs - otherEndMs > this.#policy.copyThreshold * loadMs ? other : home;
+  }
+
+  #canHold(sheet: OfferSheet, gpu: number): boolean {
+    const offer = sheet.gpus[gpu];
+    return !!offer && this.#up[gpu]! && wholeBytes(offer) <= this.#memories[gpu]!.capacityBytes;
+  }
+
+  /** When an invocation that joined this GPU now would end. */
+  #predictEnd(functionIndex: number, offer: GpuOffer, gpu: number, nowMs: number): number {
+    const laneMs = Math.max(nowMs, this.#laneEndMs[gpu]!) + this.#waitingMs[gpu]!;
+    const load = this.#loads[functionIndex * this.#gpuCount + gpu];
+    if (load !== undefined) return Math.max(laneMs + offer.warmMs, load.readyMs);
+    const prefix = this.#memories[gpu]!.prefix(functionIndex);
+    if (prefix === wholePrefix(offer)) return laneMs + offer.warmMs;
+    const [way] = offer.ways;
+    if (!this.#policy.loadAhead) return Math.max(laneMs, this.#links.freeMs(gpu)) + way.coldMs[prefix]!;
+    return Math.max(laneMs + offer.warmMs, Math.max(nowMs, this.#links.freeMs(gpu)) + way.coldMs[prefix]!);
+  }
+
+  // --- waiting and running
+
+  #wait(invocation: number, { gpus, priority }: OfferSheet, gpu: number): void {
+    const functionIndex = this.#function[invocation]!;
+    const slot = functionIndex * this.#gpuCount + gpu;
+    const offer = gpus[gpu]!;
+    const { loadAhead } = this.#policy;
+    let expectedMs = offer.warmMs;
+    if (!loadAhead && this.#waitingCount[slot] === 0 && this.#loads[slot] === undefined) {
+      expectedMs = offer.ways[0].coldMs[this.#memories[gpu]!.prefix(functionIndex)] ?? offer.warmMs;
+    }
+    this.#state[invocation] = state.waiting;
+    this.#gpu[invocation] = gpu;
+    this.#start[invocation] = undecided;
+    this.#expectedMs[invocation] = expectedMs;
+    this.#waitingMs[gpu]! += expectedMs;
+    this.#waitingCount[slot]!++;
+    this.#waiting.add(gpu, invocation, priority, this.#sequence[invocation]!);
+    if (this.#policy.order === 'resident-first') {
+      this.#settle(functionIndex, gpu);
+      this.#memories[gpu]!.touch(functionIndex);
+    }
+  }
+
+  /** Out of the waiting list. */
+  #leave(invocation: number): void {
+    const gpu = this.#gpu[invocation]!;
+    this.#waiting.remove(gpu, invocation);
+    this.#waitingCount[this.#function[invocation]! * this.#gpuCount + gpu]!--;
+    this.#waitingMs[gpu]! -= this.#expectedMs[invocation]!;
+    if (this.#waiting.counts[gpu] === 0) this.#waitingMs[gpu] = 0;
+  }
+
+  /** Whether all layers are there, for the plan as it is now, and none on its way. */
+  #isResident(functionIndex: number, gpu: number): boolean {
+    const offer = this.#sheets[functionIndex]?.gpus[gpu];
+    if (!offer || this.#loads[functionIndex * this.#gpuCount + gpu] !== undefined) return false;
+    const memory = this.#memories[gpu]!;
+    if (memory.prefix(functionIndex) !== wholePrefix(offer)) return false;
+    return memory.offer(functionIndex) === offer || wholeBytes(offer) === 0;
+  }
+
+  /**
+   * Holds a function in memory or lets it go, as its state is now: held while it runs, is being loaded, or is resident
+   * with invocations that wait for it. One that waits and is not resident as a whole is not held: if all of memory were
+   * held by such, nothing could be loaded.
+   */
+  #settle(functionIndex: number, gpu: number): void {
+    const memory = this.#memories[gpu]!;
+    const resident = memory.offer(functionIndex);
+    if (resident === undefined) return;
+    const slot = functionIndex * this.#gpuCount + gpu;
+    const running = this.#running[gpu]!;
+    const sheet = this.#sheets[functionIndex];
+    if ((running !== nobody && this.#function[running] === functionIndex) || this.#loads[slot] !== undefined) {
+      memory.hold(functionIndex);
+    } else if (sheet === undefined) {
+      memory.drop(functionIndex, 'unload');
+    } else if (sheet.gpus[gpu] !== resident) {
+      memory.drop(functionIndex, 'plan-changed');
+    } else if (
+      sheet.pinned ||
+      (this.#waitingCount[slot]! > 0 &&
+        this.#policy.order === 'resident-first' &&
+        memory.prefix(functionIndex) === wholePrefix(resident))
+    ) {
+      memory.hold(functionIndex);
+    } else {
+      memory.release(functionIndex);
+    }
+  }
+
+  /** Starts what this GPU can load and run now. */
+  #dispatch(gpu: number, nowMs: number): void {
+    if (this.#waiting.counts[gpu] === 0 || !this.#up[gpu]) return;
+    if (this.#policy.admission === 'shed') this.#shedLate(gpu, nowMs);
+    if (this.#policy.loadAhead) this.#loadAhead(gpu, nowMs);
+    if (this.#running[gpu] !== nobody) return;
+    const oldest = this.#waiting.oldest(gpu);
+    if (oldest === nobody) return;
+    if (this.#policy.order === 'fifo') {
+      this.#run(this.#waiting.first(gpu), gpu, nowMs);
+      return;
+    }
+    if (nowMs - this.#arrivalMs[oldest]! >= this.#policy.waitBoundMs) {
+      this.#run(oldest, gpu, nowMs);
+      return;
+    }
+    let wakeMs = Infinity;
+    let invocation = this.#waiting.first(gpu);
+    const first = invocation;
+    for (let seen = 0; invocation !== nobody && seen < lookahead; seen++) {
+      const functionIndex = this.#function[invocation]!;
+      const load = this.#loads[functionIndex * this.#gpuCount + gpu];
+      if (load === undefined) {
+        if (this.#isResident(functionIndex, gpu)) {
+          this.#run(invocation, gpu, nowMs);
+          return;
+        }
+      } else if (load.hiddenFromMs <= nowMs) {
+        this.#run(invocation, gpu, nowMs);
+        return;
+      } else if (load.hiddenFromMs < wakeMs) {
+        wakeMs = load.hiddenFromMs;
+      }
+      invocation = this.#waiting.next(invocation);
+    }
+    if (!this.#policy.loadAhead) {
+      this.#run(first, gpu, nowMs);
+    } else if (wakeMs < this.#wakeMs[gpu]!) {
+      this.#wakeMs[gpu] = wakeMs;
+      this.#actions.push({ kind: 'wake', atMs: wakeMs });
+    }
+  }
+
+  /** Loads for invocations that wait, in their order, while this GPU's own link is free. */
+  #loadAhead(gpu: number, nowMs: number): void {
+    if (!this.#links.isIdle(gpu)) return;
+    let invocation = this.#waiting.first(gpu);
+    for (let seen = 0; invocation !== nobody && seen < lookahead; seen++) {
+      const functionIndex = this.#function[invocation]!;
+      const isLoading = this.#loads[functionIndex * this.#gpuCount + gpu] !== undefined;
+      if (!isLoading && !this.#isResident(functionIndex, gpu)) {
+        const load = this.#load(invocation, gpu, nowMs);
+        if (load !== undefined) this.#actions.push({ kind: 'load', invocation, functionIndex, gpu, load });
+        return;
+      }
+      invocation = this.#waiting.next(invocation);
+    }
+  }
+
+  /** Reserves the room and the links for a load, or returns undefined when there is no room now. */
+  #load(invocation: number, gpu: number, nowMs: number): Load | undefined {
+    const functionIndex = this.#function[invocation]!;
+    const memory = this.#memories[gpu]!;
+    const offer = this.#sheets[functionIndex]!.gpus[gpu]!;
+    const stale = memory.offer(functionIndex);
+    // Layers of a former plan, not yet let go of.
+    if (stale !== undefined && stale !== offer) return undefined;
+    const prefix = memory.prefix(functionIndex);
+    memory.hold(functionIndex);
+    if (!memory.reserve(functionIndex, offer)) {
+      this.#settle(functionIndex, gpu);
+      return undefined;
+    }
+    const way = this.#policy.borrow === 'always' ? offer.ways[0] : this.#links.firstIdle(offer.ways);
+    const readyMs = this.#links.occupy(way, prefix, nowMs);
+    const load: Load = { way, prefix, readyMs, hiddenFromMs: readyMs - offer.warmMs };
+    this.#loads[functionIndex * this.#gpuCount + gpu] = load;
+    this.#start[invocation] = prefix > 0 ? 1 : 2;
+    return load;
+  }
+
+  #run(invocation: number, gpu: number, nowMs: number): void {
+    const functionIndex = this.#function[invocation]!;
+    const slot = functionIndex * this.#gpuCount + gpu;
+    const { warmMs } = this.#sheets[functionIndex]!.gpus[gpu]!;
+    let load = this.#loads[slot];
+    let ordered: Load | null = null;
+    let start = this.#start[invocation]!;
+    if (load !== undefined) {
+      // It joins a load in flight.
+      if (start === undecided) start = load.prefix > 0 ? 1 : 2;
+    } else if (this.#isResident(functionIndex, gpu)) {
+      if (start === undecided) start = 0;
+    } else {
+      load = this.#load(invocation, gpu, nowMs) ?? this.#loadByForce(invocation, gpu, nowMs);
+      // Everything is being loaded, or is of a plan that has changed: it comes up again when that is over.
+      if (load === undefined) return;
+      ordered = load;
+      start = this.#start[invocation]!;
+    }
+    this.#leave(invocation);
+    this.#state[invocation] = state.running;
+    this.#running[gpu] = invocation;
+    const endMs = Math.max(nowMs + warmMs, load?.readyMs ?? 0);
+    this.#laneEndMs[gpu] = endMs;
+    this.#memories[gpu]!.hold(functionIndex);
+    this.#actions.push({
+      kind: 'run',
+      invocation,
+      functionIndex,
+      gpu,
+      start: starts[start]!,
+      load: ordered,
+      predictedEndMs: endMs,
+    });
+    if (this.#policy.loadAhead) this.#loadAhead(gpu, nowMs);
+  }
+
+  /** Room for one that may wait no longer: at the cost of functions that could run, the last in the list first. */
+  #loadByForce(invocation: number, gpu: number, nowMs: number): Load | undefined {
+    const memory = this.#memories[gpu]!;
+    let victim = this.#waiting.last(gpu);
+    for (; victim !== nobody; victim = this.#waiting.previous(victim)) {
+      const functionIndex = this.#function[victim]!;
+      if (!this.#isResident(functionIndex, gpu) || this.#sheets[functionIndex]!.pinned) continue;
+      memory.release(functionIndex);
+      const load = this.#load(invocation, gpu, nowMs);
+      if (load !== undefined) return load;
+    }
+    return undefined;
+  }
+
+  #shedLate(gpu: number, nowMs: number): void {
+    for (;;) {
+      const invocation = this.#waiting.oldest(gpu);
+      if (invocation === nobody) return;
+      const functionIndex = this.#function[invocation]!;
+      const { gpus, sloMs } = this.#sheets[functionIndex]!;
+      if (nowMs + gpus[gpu]!.warmMs <= this.#arrivalMs[invocation]! + sloMs) return;
+      this.#leave(invocation);
+      this.#state[invocation] = state.ended;
+      this.#settle(functionIndex, gpu);
+      this.#actions.push({ kind: 'shed', invocation });
+    }
+  }
+
+  /** After a load: the GPUs whose links carried it, the one with the oldest invocation first. */
+  #dispatchFreed(gpu: number, { transfers }: ColdWay, nowMs: number): void {
+    if (transfers.length === 1) {
+      this.#dispatch(gpu, nowMs);
+      return;
+    }
+    const freed = transfers.map(({ link }) => link);
+    if (!freed.includes(gpu)) freed.push(gpu);
+    const oldest = (one: number): number => {
+      const invocation = this.#waiting.oldest(one);
+      return invocation === nobody ? Infinity : this.#sequence[invocation]!;
+    };
+    freed.sort((a, b) => oldest(a) - oldest(b));
+    for (const one of freed) this.#dispatch(one, nowMs);
+  }
+
+  #growFunctions(count: number): void {
+    while (this.#sheets.length < count) this.#sheets.push(undefined);
+    while (this.#loads.length < count * this.#gpuCount) this.#loads.push(undefined);
+    this.#waitingCount = grownInts(this.#waitingCount, count * this.#gpuCount);
+    this.#copies.grow(count);
+    for (const memory of this.#memories) memory.grow(count);
+  }
+
+  #growInvocations(count: number): void {
+    this.#state = grownInts(this.#state, count);
+    this.#function = grownInts(this.#function, count);
+    this.#gpu = grownInts(this.#gpu, count);
+    this.#start = grownInts(this.#start, count);
+    this.#arrivalMs = grownFloats(this.#arrivalMs, count);
+    this.#sequence = grownFloats(this.#sequence, count);
+    this.#expectedMs = grownFloats(this.#expectedMs, count);
+    this.#waiting.grow(this.#state.length);
+  }
+}
+
+/** A load in flight. */
+interface Load {
+  readonly way: ColdWay;
+  /** What was there before. */
+  readonly prefix: number;
+  /** When an execution behind it can end. */
+  readonly readyMs: number;
+  /** From when on an execution behind it would take no longer than a warm one. */
+  readonly hiddenFromMs: number;
+}
+
+function hasSameLayers(a: GpuOffer, b: GpuOffer): boolean {
+  if (a.prefixBytes === b.prefixBytes) return true;
+  return a.prefixBytes.length === b.prefixBytes.length && a.prefixBytes.every((bytes, i) => bytes === b.prefixBytes[i]);
+}
