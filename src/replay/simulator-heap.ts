@@ -1,0 +1,86 @@
+/** What is due when: a binary heap by due time, and for equal times by the order in which it was added. */
+export class DueHeap {
+  #dueMs = new Float64Array(256);
+  #sequence = new Float64Array(256);
+  #what = new Float64Array(256);
+  #size = 0;
+  #added = 0;
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** Infinity when nothing is due any more. */
+  get nextMs(): number {
+    return this.#size === 0 ? Infinity : this.#dueMs[0]!;
+  }
+
+  /** The number of what is due next, as `add` returned it. */
+  get nextSequence(): number {
+    return this.#sequence[0]!;
+  }
+
+  /** @returns a number of its own for what was added. */
+  add(dueMs: number, what: number): number {
+    if (this.#size === this.#dueMs.length) this.#grow();
+    const sequence = this.#added++;
+    let slot = this.#size++;
+    while (slot > 0) {
+      const parent = (slot - 1) >> 1;
+      // Of equal times the older one is above already.
+      if (this.#dueMs[parent]! <= dueMs) break;
+      this.#move(parent, slot);
+      slot = parent;
+    }
+    this.#dueMs[slot] = dueMs;
+    this.#sequence[slot] = sequence;
+    this.#what[slot] = what;
+    return sequence;
+  }
+
+  /** Removes what is due next and returns it. */
+  take(): number {
+    const taken = this.#what[0]!;
+    const last = --this.#size;
+    const dueMs = this.#dueMs[last]!;
+    const sequence = this.#sequence[last]!;
+    const what = this.#what[last]!;
+    let slot = 0;
+    for (;;) {
+      let child = 2 * slot + 1;
+      if (child >= last) break;
+      if (child + 1 < last && this.#isBefore(child + 1, child)) child++;
+      const childMs = this.#dueMs[child]!;
+      if (dueMs < childMs || (dueMs === childMs && sequence < this.#sequence[child]!)) break;
+      this.#move(child, slot);
+      slot = child;
+    }
+    this.#dueMs[slot] = dueMs;
+    this.#sequence[slot] = sequence;
+    this.#what[slot] = what;
+    return taken;
+  }
+
+  #isBefore(a: number, b: number): boolean {
+    const difference = this.#dueMs[a]! - this.#dueMs[b]!;
+    return difference < 0 || (difference === 0 && this.#sequence[a]! < this.#sequence[b]!);
+  }
+
+  #move(from: number, to: number): void {
+    this.#dueMs[to] = this.#dueMs[from]!;
+    this.#sequence[to] = this.#sequence[from]!;
+    this.#what[to] = this.#what[from]!;
+  }
+
+  #grow(): void {
+    this.#dueMs = doubled(this.#dueMs);
+    this.#sequence = doubled(this.#sequence);
+    this.#what = doubled(this.#what);
+  }
+}
+
+function doubled(array: Float64Array<ArrayBuffer>): Float64Array<ArrayBuffer> {
+  const larger = new Float64Array(array.length * 2);
+  larger.set(array);
+  return larger;
+}

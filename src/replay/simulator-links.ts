@@ -1,0 +1,113 @@
+import type { SchedulerGpu } from '../schedule/index.ts';
+
+/** One load's bytes on one link. */
+export interface Transfer<Load> {
+  readonly load: Load;
+  readonly tailMs: number;
+  /** Bytes still to come, and how many a millisecond can bring when nobody else uses the switch. */
+  remainingBytes: number;
+  readonly bytesPerMs: number;
+}
+
+/**
+ * PCIe as it behaves: each link carries its transfers one after the other, and the links of one switch share the way to
+ * host memory fairly, each up to its own speed. Everything flows: whenever a transfer begins or ends, its neighbours'
+ * speeds change.
+ */
+export class PcieLinks<Load> {
+  /** The first of each is under way. */
+  readonly #queues: Transfer<Load>[][];
+  readonly #switchOf: readonly number[];
+  readonly #linksOf: readonly (readonly number[])[];
+  readonly #uplinkBytesPerMs: Float64Array;
+  readonly #updatedMs: Float64Array;
+  readonly #bytesPerMs: Float64Array;
+  readonly #onDue: (link: number, dueMs: number) => void;
+
+  /** @param onDue when the transfer on a link ends, as things are now; the last word on a link counts. */
+  constructor(gpus: readonly SchedulerGpu[], onDue: (link: number, dueMs: number) => void) {
+    const switchCount = Math.max(0, ...gpus.map((gpu) => gpu.switch + 1));
+    this.#queues = gpus.map(() => []);
+    this.#switchOf = gpus.map((gpu) => gpu.switch);
+    this.#linksOf = Array.from({ length: switchCount }, (_, index) =>
+      [...gpus.keys()].filter((gpu) => gpus[gpu]!.switch === index),
+    );
+    this.#uplinkBytesPerMs = new Float64Array(switchCount);
+    // 1 GB/s is 10^6 bytes a millisecond.
+    for (const gpu of gpus) this.#uplinkBytesPerMs[gpu.switch] = gpu.uplinkGBps * 1e6;
+    this.#updatedMs = new Float64Array(switchCount);
+    this.#bytesPerMs = new Float64Array(gpus.length);
+    this.#onDue = onDue;
+  }
+
+  add(link: number, load: Load, bytes: number, ms: number, tailMs: number, nowMs: number): void {
+    const queue = this.#queues[link]!;
+    const index = this.#switchOf[link]!;
+    const bytesPerMs = Math.min(bytes / ms, this.#uplinkBytesPerMs[index]!);
+    queue.push({ load, tailMs, remainingBytes: bytes, bytesPerMs });
+    if (queue.length === 1) this.#share(index, nowMs);
+  }
+
+  /** Takes out the transfer that is under way and now at its end. */
+  complete(link: number, nowMs: number): Transfer<Load> {
+    const index = this.#switchOf[link]!;
+    this.#advance(index, nowMs);
+    const done = this.#queues[link]!.shift()!;
+    this.#share(index, nowMs);
+    return done;
+  }
+
+  /** Takes out everything of a load. */
+  cancel(load: Load, nowMs: number): void {
+    for (const [link, queue] of this.#queues.entries()) {
+      const index = queue.findIndex((transfer) => transfer.load === load);
+      if (index === -1) continue;
+      this.#advance(this.#switchOf[link]!, nowMs);
+      queue.splice(index, 1);
+      this.#share(this.#switchOf[link]!, nowMs);
+    }
+  }
+
+  /** Everything under way on the switch, up to now. */
+  #advance(index: number, nowMs: number): void {
+    const elapsedMs = nowMs - this.#updatedMs[index]!;
+    this.#updatedMs[index] = nowMs;
+    if (elapsedMs === 0) return;
+    for (const link of this.#linksOf[index]!) {
+      const transfer = this.#queues[link]![0];
+      if (transfer !== undefined) transfer.remainingBytes -= elapsedMs * this.#bytesPerMs[link]!;
+    }
+  }
+
+  /** Deals out the switch's bandwidth anew: to the slowest first, so that what it leaves is the others'. */
+  #share(index: number, nowMs: number): void {
+    this.#advance(index, nowMs);
+    const links = this.#linksOf[index]!;
+    let left = this.#uplinkBytesPerMs[index]!;
+    let sharing = 0;
+    for (const link of links) {
+      this.#bytesPerMs[link] = 0;
+      if (this.#queues[link]!.length > 0) sharing++;
+    }
+    while (sharing > 0) {
+      let slowest = -1;
+      let least = Infinity;
+      for (const link of links) {
+        const wanted = this.#queues[link]![0]?.bytesPerMs ?? Infinity;
+        if (this.#bytesPerMs[link] === 0 && wanted < least) {
+          least = wanted;
+          slowest = link;
+        }
+      }
+      const given = Math.min(least, left / sharing);
+      this.#bytesPerMs[slowest] = given;
+      left -= given;
+      sharing--;
+    }
+    for (const link of links) {
+      const transfer = this.#queues[link]![0];
+      if (transfer === undefined) continue;
+      this.#onDue(link, nowMs + Math.max(0, transfer.remainingBytes) / this.#bytesPerMs[link]!);
+    }
+  }
+}
