@@ -20,7 +20,7 @@ export interface Trace {
 /** Where an invocation ran, or why it did not. */
 export type OutcomePlacement =
   | { readonly kind: 'gpu'; readonly gpu: number; readonly residency: 'warm' | 'partial' | 'cold' }
-  | { readonly kind: 'cpu' }
+  | { readonly kind: 'cpu'; readonly coldStart?: boolean }
   | { readonly kind: 'shed' }
   | { readonly kind: 'failed'; readonly reason: string };
 
@@ -39,6 +39,7 @@ export interface Outcome {
 /** One eviction, with its cause ('capacity', 'trim', 'migration', 'unload', ...). */
 export interface EvictionRecord {
   readonly atMs: number;
+  /** -1: of a CPU pool. */
   readonly gpu: number;
   readonly functionIndex: number;
   readonly bytes: number;
