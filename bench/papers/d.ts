@@ -66,7 +66,7 @@ export function serfPart({ requests, seed }: SerfPartOptions): PaperPart {
       {
         aim: 'SERF: Equation 12 within 1e-6 of the reference values',
         met: worstFormula <= 1e-6,
-        reached: worstFormula.toExponential(1),
+        reached: worstFormula === 0 ? 'equal in every printed digit' : worstFormula.toExponential(1),
       },
       {
         aim: 'SERF: within 4% of the simulation on 11 kinds',
