@@ -80,8 +80,13 @@ describe('function names and versions', () => {
     expect(nextVersion([])).toBe('1');
     expect(nextVersion(['1', '2', '10', 'beta', '1.5', '007'])).toBe('11');
     expect(nextVersion(['beta', '99999999999999999999'])).toBe('1');
+  });
+
+  test('the next version is never one that is taken, however high the highest is', () => {
+    const digits = fc.integer({ min: 13, max: 17 }).map((count) => '9'.repeat(count));
+    const roundUp = fc.integer({ min: 13, max: 17 }).map((count) => `1${'0'.repeat(count)}`);
     fc.assert(
-      fc.property(fc.array(fc.oneof(fc.nat().map(String), fc.string())), (versions) => {
+      fc.property(fc.array(fc.oneof(fc.nat().map(String), digits, roundUp, fc.string())), (versions) => {
         const next = nextVersion(versions);
         expect(versions).not.toContain(next);
         expect(isVersion(next)).toBe(true);

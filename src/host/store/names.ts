@@ -71,13 +71,17 @@ function filenameProblem(filename: string): string | undefined {
   return undefined;
 }
 
-/** 1 + the highest version that is a whole number; '1' when none is. */
+/** 1 + the highest version that is a whole number of up to fifteen digits; '1' when none is. Never one of `versions`. */
 export function nextVersion(versions: Iterable<string>): string {
+  const taken = new Set(versions);
   let highest = 0;
-  for (const version of versions) {
+  for (const version of taken) {
     if (integerVersionPattern.test(version)) highest = Math.max(highest, Number(version));
   }
-  return String(highest + 1);
+  // Beyond fifteen digits the numbers that were given out no longer count as the highest.
+  let next = highest + 1;
+  while (taken.has(String(next))) next++;
+  return String(next);
 }
 
 /** A sender's text for an error message: escaped and not longer than a line. */
