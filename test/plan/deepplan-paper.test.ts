@@ -1,4 +1,5 @@
 /** DeepPlan's acceptance: the paper's own figures, on the preset of its machine. All times are simulated. */
+import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { loadMachine, machinePresets } from '../../src/hardware/index.ts';
 import {
@@ -12,6 +13,7 @@ import {
   type ColdStartMode,
   type LayerMethod,
 } from '../../src/plan/index.ts';
+import { buildArchitecture } from '../../src/onnx/index.ts';
 import { estimateLayers, modelNames, namedModel, type LayerProfile } from '../../src/profile/index.ts';
 import paper from '../reference/deepplan.json' with { type: 'json' };
 import { agreement } from '../support/deepplan-agreement.ts';
@@ -177,4 +179,40 @@ describe.each(machinePresets().filter((name) => name !== 'cpu-16'))('on the pres
     expect(latency.interleave).toBeLessThanOrEqual(latency['pt+dha']);
     expect(latency.interleave).toBeLessThanOrEqual(latency.dha);
   });
+});
+
+const sizes = {
+  mlp: { layers: [1, 3, 20], hidden: [16, 1024, 8192], input: [16, 4096] },
+  'bert-base': { layers: [1, 4], hidden: [64, 768], heads: [4], vocabulary: [100, 30_522, 250_000] },
+  resnet50: { image: [32, 224, 448], width: [8, 64, 128] },
+  vgg16: { image: [32, 224], width: [8, 64] },
+  'inception-v3': { image: [96, 299], width: [0.25, 2] },
+  'mobilenet-v2': { image: [64, 224], width: [0.5, 2] },
+  lstm: { layers: [1, 4], hidden: [64, 1024], input: [64, 512], sequence: [1, 96] },
+} satisfies Readonly<Record<string, Readonly<Record<string, readonly number[]>>>>;
+
+/** An architecture with a size of each kind, a batch and a sequence. */
+const anyArchitecture = fc.constantFrom(...Object.entries(sizes)).chain(([name, choices]) =>
+  fc.record({
+    name: fc.constant(name),
+    settings: fc.record(
+      Object.fromEntries(Object.entries(choices).map(([key, values]) => [key, fc.constantFrom(...values)])),
+    ),
+    dimensions: fc.record({ batch: fc.constantFrom(1, 16), sequence: fc.constantFrom(1, 128) }),
+  }),
+);
+
+test('architectures of any size lose no more than 1% by host access, and nothing by interleaving', () => {
+  const machines = ['p3.8xlarge', 'a5000x2', 'h200'].map(loadMachine);
+  fc.assert(
+    fc.property(anyArchitecture, fc.constantFrom(...machines), ({ name, settings, dimensions }, machine) => {
+      const { model } = buildArchitecture(name, settings);
+      const { profile } = estimateLayers(model, machine, { dimensions });
+      const latency = (mode: ColdStartMode): number =>
+        simulate(profile, machine, planColdStart(profile, machine, mode)).latencyMs;
+      expect(latency('dha')).toBeLessThanOrEqual(latency('pipeswitch') * 1.01);
+      expect(latency('interleave')).toBeLessThanOrEqual(Math.min(latency('pt+dha'), latency('dha')));
+    }),
+    { numRuns: 60 },
+  );
 });

@@ -16,6 +16,9 @@ export interface PlanOptions {
 const usesHostAccess = (mode: ColdStartMode): boolean => mode === 'dha' || mode === 'pt+dha' || mode === 'interleave';
 const usesAllLinks = (mode: ColdStartMode): boolean => mode === 'pt' || mode === 'pt+dha' || mode === 'interleave';
 
+/** A plan from host memory may be this much slower than one that loads everything: it needs less GPU memory. */
+const slowdownForMemory = 1.01;
+
 /**
  * Plans the cold start of a function: the method of each layer, and the link that loads it. On a machine where no GPU
  * can help the primary (section 4.3.3), `pt`, `pt+dha` and `interleave` come out as `pipeswitch` and `dha` do. Layers
@@ -23,6 +26,10 @@ const usesAllLinks = (mode: ColdStartMode): boolean => mode === 'pt' || mode ===
  *
  * `interleave` gives each layer to the link that frees first; where another way to deal out the layers is faster by the
  * timeline, it takes that.
+ *
+ * Of a measured profile the methods are Algorithm 1's, whatever comes of them. Of an estimate the timeline knows more
+ * than the algorithm does (what issuing costs, that reads of host memory hold up copies): where it shows the plan to be
+ * more than 1% slower than loading every layer, every layer is loaded.
  *
  * Throws {@link PlanError} for a GPU that the machine does not have.
  */
@@ -41,28 +48,107 @@ export function planColdStart(
         : `machine '${machine.name}' has no GPU ${primary}: it has GPUs 0 to ${count - 1}`,
     );
   }
-  const methods = options.methods ?? (usesHostAccess(mode) ? deepPlan(profile) : loadAll(profile));
-  const secondaries = usesAllLinks(mode) ? secondaryGpus(machine, primary) : [];
-  const finish = (links: readonly (number | null)[]): ColdStartPlan => {
-    const layers = profile.layers.map(({ name }, index): LayerPlan => {
-      return { name, method: methods[index]!, link: links[index]! };
-    });
-    const loaded = profile.layers.filter((_, index) => methods[index] === 'load');
-    return { mode, primary, secondaries, layers, bytesGpu: loaded.reduce((sum, { bytes }) => sum + bytes, 0) };
-  };
-  const links = [primary, ...secondaries];
-  const isLoaded = (layer: number): boolean => methods[layer] === 'load';
-  const partitioned = finish(partitionedLinks(profile.layers, isLoaded, links));
-  if (mode !== 'interleave' || secondaries.length === 0) return partitioned;
-  // One layer that holds most of the weights (VGG's first matrix) is better not handed on, nor queued behind small ones.
-  const candidates = [
-    finish(interleavedLinks(profile.layers, machine, links, isLoaded, 'frees')),
-    finish(interleavedLinks(profile.layers, machine, links, isLoaded, 'arrives')),
-    partitioned,
-    { ...finish(methods.map((method) => (method === 'load' ? primary : null))), secondaries: [] },
-  ];
-  const latenciesMs = candidates.map((plan) => simulate(profile, machine, plan).latencyMs);
-  return candidates[latenciesMs.indexOf(Math.min(...latenciesMs))]!;
+  const planner = new ModePlanner(profile, machine, mode, primary);
+  if (options.methods !== undefined) return planner.plan(options.methods);
+  if (!usesHostAccess(mode)) return planner.plan(loadAll(profile));
+  const methods = deepPlan(profile);
+  const isEstimate = profile.layers.some(({ cost }) => cost !== undefined);
+  return isEstimate ? planner.planWithin(methods, loadAll(profile)) : planner.plan(methods);
+}
+
+interface Timed {
+  readonly plan: ColdStartPlan;
+  readonly latencyMs: number;
+}
+
+/** Plans of one mode for one profile, under different methods. */
+class ModePlanner {
+  readonly #profile: Pick<LayerProfile, 'layers'>;
+  readonly #machine: Machine;
+  readonly #mode: ColdStartMode;
+  readonly #primary: number;
+  readonly #secondaries: readonly number[];
+
+  constructor(profile: Pick<LayerProfile, 'layers'>, machine: Machine, mode: ColdStartMode, primary: number) {
+    this.#profile = profile;
+    this.#machine = machine;
+    this.#mode = mode;
+    this.#primary = primary;
+    this.#secondaries = usesAllLinks(mode) ? secondaryGpus(machine, primary) : [];
+  }
+
+  plan(methods: readonly LayerMethod[]): ColdStartPlan {
+    return this.#deals ? this.#best(methods).plan : this.#partitioned(methods);
+  }
+
+  /** The plan of `methods`, or that of `fallback` where it is clearly faster. */
+  planWithin(methods: readonly LayerMethod[], fallback: readonly LayerMethod[]): ColdStartPlan {
+    if (!this.#deals) return this.#settled(methods, fallback, (own) => this.#partitioned(own)).plan;
+    const [own, other] = [this.#best(methods), this.#best(fallback)];
+    // What the modes that do not deal out layers one by one come to must not be better.
+    const simplest = this.#settled(methods, fallback, (each) => this.#alone(each));
+    const halves = this.#settled(methods, fallback, (each) => this.#partitioned(each));
+    const boundMs = Math.min(other.latencyMs * slowdownForMemory, simplest.latencyMs, halves.latencyMs);
+    return own.latencyMs <= boundMs ? own.plan : other.plan;
+  }
+
+  get #deals(): boolean {
+    return this.#mode === 'interleave' && this.#secondaries.length > 0;
+  }
+
+  #settled(
+    methods: readonly LayerMethod[],
+    fallback: readonly LayerMethod[],
+    planOf: (methods: readonly LayerMethod[]) => ColdStartPlan,
+  ): Timed {
+    const [own, other] = [this.#timed(planOf(methods)), this.#timed(planOf(fallback))];
+    return own.latencyMs <= other.latencyMs * slowdownForMemory ? own : other;
+  }
+
+  /** The fastest way to deal out the layers. */
+  #best(methods: readonly LayerMethod[]): Timed {
+    const { layers } = this.#profile;
+    const links = [this.#primary, ...this.#secondaries];
+    const isLoaded = (layer: number): boolean => methods[layer] === 'load';
+    // One layer that holds most weights (VGG's first matrix) is better not handed on, nor queued behind small ones.
+    return [
+      this.#finish(methods, interleavedLinks(layers, this.#machine, links, isLoaded, 'frees')),
+      this.#finish(methods, interleavedLinks(layers, this.#machine, links, isLoaded, 'arrives')),
+      this.#partitioned(methods),
+      this.#alone(methods),
+    ]
+      .map((plan) => this.#timed(plan))
+      .reduce((best, each) => (each.latencyMs < best.latencyMs ? each : best));
+  }
+
+  #partitioned(methods: readonly LayerMethod[]): ColdStartPlan {
+    const links = [this.#primary, ...this.#secondaries];
+    return this.#finish(
+      methods,
+      partitionedLinks(this.#profile.layers, (layer) => methods[layer] === 'load', links),
+    );
+  }
+
+  /** Over the primary's link alone. */
+  #alone(methods: readonly LayerMethod[]): ColdStartPlan {
+    const links = methods.map((method) => (method === 'load' ? this.#primary : null));
+    return { ...this.#finish(methods, links), secondaries: [] };
+  }
+
+  #timed(plan: ColdStartPlan): Timed {
+    return { plan, latencyMs: simulate(this.#profile, this.#machine, plan).latencyMs };
+  }
+
+  #finish(methods: readonly LayerMethod[], links: readonly (number | null)[]): ColdStartPlan {
+    const { layers } = this.#profile;
+    return {
+      mode: this.#mode,
+      primary: this.#primary,
+      secondaries: this.#secondaries,
+      layers: layers.map(({ name }, index): LayerPlan => ({ name, method: methods[index]!, link: links[index]! })),
+      bytesGpu: layers.reduce((sum, { bytes }, index) => sum + (methods[index] === 'load' ? bytes : 0), 0),
+    };
+  }
 }
 
 /**
