@@ -1,0 +1,195 @@
+import type { EvictionRecord, Outcome, ReplayObserver } from '../types.ts';
+import { IntervalSeries, joined, type Interval } from './series.ts';
+import { Sketch } from './sketch.ts';
+import { finite, rounded, TallyCounter } from './tally.ts';
+import type { FunctionRow, GpuRow, IntervalRow, ModelRow, Report, SettingValue } from './types.ts';
+
+/** Percentiles of the whole are exact up to so many answers (1 MB); then within 0.05%. */
+const wholeSketch = { exactMax: 2 ** 17, precisionBits: 10 } as const;
+const functionSketch = { exactMax: 64, precisionBits: 7 } as const;
+/** Of a trace of fifty thousand functions, each has a few hundred bytes. */
+const smallFunctionSketch = { exactMax: 64, precisionBits: 4 } as const;
+const preciseFunctions = 4096;
+const minuteMs = 60_000;
+/** A host may give any reason; a report does not list them without end. */
+const reasonsMax = 50;
+
+export interface ReportContext {
+  readonly kind: 'simulated' | 'measured';
+  readonly machine: string;
+  readonly seed: number | null;
+  readonly settings: Readonly<Record<string, SettingValue>>;
+  readonly functionNames: readonly string[];
+  /** The model of a function, to sum up instances of one; its own name when left out. */
+  readonly modelOf?: (functionIndex: number) => string;
+  /** GPUs that the machine has, used or not. */
+  readonly gpuCount?: number;
+}
+
+/** Builds a report while a replay runs. Its memory grows with the functions, not with the length of the trace. */
+export class ReportBuilder implements ReplayObserver {
+  #fromMs: number;
+  #endMs = -Infinity;
+  #firstArrivalMs = Infinity;
+  #lastArrivalMs = -Infinity;
+  #warmupRequests = 0;
+  readonly #whole = new TallyCounter(wholeSketch);
+  readonly #queueMs = new Sketch({ exactMax: 2 ** 12, precisionBits: 9 });
+  readonly #functions: (TallyCounter | undefined)[] = [];
+  readonly #series = new IntervalSeries();
+  readonly #gpus: { requests: number; coldStarts: number; evictions: number; busyMs: number }[] = [];
+  readonly #evictions = new Map<string, number>();
+  readonly #failures = new Map<string, number>();
+
+  /** @param fromMs what arrives or happens before is warm-up; Infinity: until `measureFrom` tells */
+  constructor({ fromMs = 0 }: { readonly fromMs?: number } = {}) {
+    this.#fromMs = fromMs;
+  }
+
+  /** The warm-up ends with this instant. Nothing that arrived later may have ended yet. */
+  measureFrom(fromMs: number): void {
+    this.#fromMs = fromMs;
+  }
+
+  outcome(outcome: Outcome): void {
+    const { arrivalMs, endMs, placement, functionIndex, queueMs } = outcome;
+    if (arrivalMs < this.#fromMs) {
+      this.#warmupRequests++;
+      return;
+    }
+    this.#whole.count(outcome);
+    if (arrivalMs < this.#firstArrivalMs) this.#firstArrivalMs = arrivalMs;
+    if (arrivalMs > this.#lastArrivalMs) this.#lastArrivalMs = arrivalMs;
+    if (endMs > this.#endMs) this.#endMs = endMs;
+    this.#function(functionIndex).count(outcome);
+    this.#series.at(arrivalMs - this.#fromMs).tally.count(outcome);
+    if (placement.kind === 'gpu') {
+      this.#queueMs.record(queueMs);
+      const gpu = this.#gpu(placement.gpu);
+      gpu.requests++;
+      if (placement.residency === 'cold') gpu.coldStarts++;
+    } else if (placement.kind === 'cpu') {
+      this.#queueMs.record(queueMs);
+    } else if (placement.kind === 'failed') {
+      const known = this.#failures.has(placement.reason) || this.#failures.size < reasonsMax;
+      add(this.#failures, known ? placement.reason : 'other reasons');
+    }
+  }
+
+  eviction({ atMs, gpu, functionIndex, cause }: EvictionRecord): void {
+    if (atMs < this.#fromMs) return;
+    this.#whole.evictions++;
+    this.#function(functionIndex).evictions++;
+    this.#series.at(atMs - this.#fromMs).tally.evictions++;
+    if (gpu >= 0) this.#gpu(gpu).evictions++;
+    add(this.#evictions, cause);
+  }
+
+  busy(gpu: number, fromMs: number, toMs: number): void {
+    const startMs = Math.max(fromMs, this.#fromMs);
+    if (!(startMs < toMs)) return;
+    this.#gpu(gpu).busyMs += toMs - startMs;
+    this.#series.busy(gpu, startMs - this.#fromMs, toMs - this.#fromMs);
+  }
+
+  #function(index: number): TallyCounter {
+    return (this.#functions[index] ??= new TallyCounter(
+      index < preciseFunctions ? functionSketch : smallFunctionSketch,
+    ));
+  }
+
+  #gpu(index: number): { requests: number; coldStarts: number; evictions: number; busyMs: number } {
+    while (this.#gpus.length <= index) this.#gpus.push({ requests: 0, coldStarts: 0, evictions: 0, busyMs: 0 });
+    return this.#gpus[index]!;
+  }
+
+  finish(context: ReportContext): Report {
+    const { kind, machine, seed, settings } = context;
+    if ((context.gpuCount ?? 0) > 0) this.#gpu(context.gpuCount! - 1);
+    const startMs = this.#fromMs;
+    const spanMs = Math.max(0, this.#endMs - startMs);
+    const offeredMs = Math.max(0, this.#lastArrivalMs - startMs);
+    const { widthMs, rows } = this.#series;
+    const perMinute = widthMs < minuteMs ? joined(rows, minuteMs / widthMs) : rows;
+    const functions = this.#functionRows(context);
+    const sketches = [this.#whole, ...this.#functions, ...rows.map(({ tally }) => tally)];
+    return {
+      format: 'turntable-report',
+      version: 1,
+      ...(kind === 'simulated' ? { simulated: true } : { measured: true }),
+      machine,
+      seed,
+      settings,
+      ...this.#whole.result(),
+      warmup_requests: this.#warmupRequests,
+      duration_s: rounded(spanMs / 1000),
+      requests_per_s: perSecond(this.#whole.requests, offeredMs),
+      goodput_per_s: perSecond(this.#whole.inSlo, spanMs),
+      queue_mean_ms: finite(this.#queueMs.mean),
+      queue_p99_ms: finite(this.#queueMs.quantile(0.99)),
+      evictions_by_cause: sortedRecord(this.#evictions),
+      failures_by_reason: sortedRecord(this.#failures),
+      percentile_error: rounded(Math.max(...sketches.map((each) => each?.latencyMs.error ?? 0))),
+      gpus: this.#gpus.map((gpu, index): GpuRow => {
+        const utilisation = spanMs === 0 ? 0 : rounded(Math.min(1, gpu.busyMs / spanMs));
+        const { requests, coldStarts, evictions } = gpu;
+        return { gpu: index, requests, cold_starts: coldStarts, evictions, utilisation };
+      }),
+      models: this.#modelRows(context),
+      minutes_per_row: Math.max(1, widthMs / minuteMs),
+      per_minute: this.#intervalRows(perMinute, Math.max(minuteMs, widthMs), spanMs),
+      seconds_per_step: widthMs < minuteMs ? widthMs / 1000 : null,
+      timeline: widthMs < minuteMs ? this.#intervalRows(rows, widthMs, spanMs) : [],
+      functions,
+    };
+  }
+
+  #intervalRows(rows: readonly Interval[], widthMs: number, spanMs: number): IntervalRow[] {
+    return rows.map(({ tally, busyMs }, index) => {
+      // The last one ends with the replay.
+      const lengthMs = Math.max(1, Math.min(widthMs, spanMs - index * widthMs));
+      return {
+        start_s: rounded((index * widthMs) / 1000),
+        requests_per_s: perSecond(tally.requests, lengthMs),
+        utilisation: this.#gpus.map((_, gpu) => rounded(Math.min(1, (busyMs[gpu] ?? 0) / lengthMs))),
+        ...tally.result(),
+      };
+    });
+  }
+
+  #functionRows({ functionNames }: ReportContext): FunctionRow[] {
+    const rows: FunctionRow[] = [];
+    for (const [index, tally] of this.#functions.entries()) {
+      if (tally !== undefined) rows.push({ function: functionNames[index] ?? `#${index}`, ...tally.result() });
+    }
+    return rows;
+  }
+
+  /** Nothing where every function is a model of its own: the rows of the functions say it all. */
+  #modelRows({ modelOf }: ReportContext): ModelRow[] {
+    if (modelOf === undefined) return [];
+    const models = new Map<string, { readonly tally: TallyCounter; functions: number }>();
+    for (const [index, tally] of this.#functions.entries()) {
+      if (tally === undefined) continue;
+      const model = modelOf(index);
+      const entry = models.get(model) ?? { tally: new TallyCounter(wholeSketch), functions: 0 };
+      entry.tally.merge(tally);
+      entry.functions++;
+      models.set(model, entry);
+    }
+    return Array.from(models, ([model, { tally, functions }]) => ({ model, functions, ...tally.result() }));
+  }
+}
+
+function add(counts: Map<string, number>, key: string): void {
+  counts.set(key, (counts.get(key) ?? 0) + 1);
+}
+
+/** In an order that does not depend on which came first. */
+function sortedRecord(counts: ReadonlyMap<string, number>): Record<string, number> {
+  return Object.fromEntries([...counts].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)));
+}
+
+function perSecond(count: number, ms: number): number {
+  return ms === 0 ? 0 : rounded(count / (ms / 1000));
+}

@@ -1,0 +1,87 @@
+import type { Outcome } from '../types.ts';
+import { Sketch, type SketchOptions } from './sketch.ts';
+import type { Tally } from './types.ts';
+
+/** Counts invocations as they end. */
+export class TallyCounter {
+  readonly latencyMs: Sketch;
+  requests = 0;
+  inSlo = 0;
+  coldStarts = 0;
+  partialStarts = 0;
+  shed = 0;
+  offloaded = 0;
+  failed = 0;
+  evictions = 0;
+
+  constructor(options: SketchOptions) {
+    this.latencyMs = new Sketch(options);
+  }
+
+  count({ placement, arrivalMs, endMs, sloMs }: Outcome): void {
+    this.requests++;
+    switch (placement.kind) {
+      case 'shed':
+        this.shed++;
+        return;
+      case 'failed':
+        this.failed++;
+        return;
+      case 'cpu':
+        this.offloaded++;
+        if (placement.coldStart === true) this.coldStarts++;
+        break;
+      case 'gpu':
+        if (placement.residency === 'cold') this.coldStarts++;
+        else if (placement.residency === 'partial') this.partialStarts++;
+        break;
+    }
+    const latencyMs = endMs - arrivalMs;
+    if (latencyMs <= sloMs) this.inSlo++;
+    this.latencyMs.record(latencyMs);
+  }
+
+  merge(other: TallyCounter): void {
+    this.requests += other.requests;
+    this.inSlo += other.inSlo;
+    this.coldStarts += other.coldStarts;
+    this.partialStarts += other.partialStarts;
+    this.shed += other.shed;
+    this.offloaded += other.offloaded;
+    this.failed += other.failed;
+    this.evictions += other.evictions;
+    this.latencyMs.merge(other.latencyMs);
+  }
+
+  result(): Tally {
+    const { latencyMs, requests } = this;
+    const share = (part: number): number | null => (requests === 0 ? null : rounded(part / requests));
+    return {
+      requests,
+      p50_ms: finite(latencyMs.quantile(0.5)),
+      p95_ms: finite(latencyMs.quantile(0.95)),
+      p99_ms: finite(latencyMs.quantile(0.99)),
+      p999_ms: finite(latencyMs.quantile(0.999)),
+      mean_ms: finite(latencyMs.mean),
+      max_ms: finite(latencyMs.max),
+      goodput: share(this.inSlo),
+      cold_starts: this.coldStarts,
+      cold_start_rate: share(this.coldStarts),
+      partial_starts: this.partialStarts,
+      partial_start_rate: share(this.partialStarts),
+      shed: this.shed,
+      offloaded: this.offloaded,
+      failed: this.failed,
+      evictions: this.evictions,
+    };
+  }
+}
+
+/** To nanoseconds of a millisecond's number, and six digits of a share: what is beyond is noise of the additions. */
+export function rounded(value: number): number {
+  return Math.round(value * 1e6) / 1e6;
+}
+
+export function finite(value: number): number | null {
+  return Number.isFinite(value) ? rounded(value) : null;
+}

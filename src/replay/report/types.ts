@@ -1,0 +1,112 @@
+/**
+ * What a replay came to: the same form in files (`--json`) and in memory, for a simulation and for a live host, so that the
+ * two stand side by side. Milliseconds are from the arrival to the answer; a percentile is null where nothing was answered.
+ */
+
+/** Counts and latencies of some invocations: all of them, those of a minute, of a function, of a model. */
+export interface Tally {
+  /** Arrived. */
+  readonly requests: number;
+  /** Latency of those that were answered, by the nearest rank. */
+  readonly p50_ms: number | null;
+  readonly p95_ms: number | null;
+  readonly p99_ms: number | null;
+  readonly p999_ms: number | null;
+  readonly mean_ms: number | null;
+  readonly max_ms: number | null;
+  /** Share of the requests that were answered within their SLO. */
+  readonly goodput: number | null;
+  /** Answered after nothing of the function was resident, */
+  readonly cold_starts: number;
+  readonly cold_start_rate: number | null;
+  /** and after a part of it was. */
+  readonly partial_starts: number;
+  readonly partial_start_rate: number | null;
+  /** Refused, or given up in the queue. */
+  readonly shed: number;
+  /** Answered by a CPU pool. */
+  readonly offloaded: number;
+  readonly failed: number;
+  readonly evictions: number;
+}
+
+export interface IntervalRow extends Tally {
+  /** Seconds from the start of the measurement. */
+  readonly start_s: number;
+  readonly requests_per_s: number;
+  /** Share of the interval that each GPU was executing. */
+  readonly utilisation: readonly number[];
+}
+
+export interface FunctionRow extends Tally {
+  readonly function: string;
+}
+
+export interface ModelRow extends Tally {
+  readonly model: string;
+  readonly functions: number;
+}
+
+export interface GpuRow {
+  readonly gpu: number;
+  readonly requests: number;
+  readonly cold_starts: number;
+  readonly evictions: number;
+  readonly utilisation: number;
+}
+
+export type SettingValue = string | number | boolean | null | readonly string[];
+
+export interface Report extends Tally {
+  readonly format: 'turntable-report';
+  readonly version: 1;
+  /** Exactly one of the two. */
+  readonly simulated?: true;
+  readonly measured?: true;
+  /** The machine preset of a simulation, or what was measured on. */
+  readonly machine: string;
+  readonly seed: number | null;
+  readonly settings: Readonly<Record<string, SettingValue>>;
+  /** Requests before the measurement began; nothing else counts them. */
+  readonly warmup_requests: number;
+  /** From the first arrival measured to the last answer. */
+  readonly duration_s: number;
+  readonly requests_per_s: number;
+  /** Answers within the SLO per second. */
+  readonly goodput_per_s: number;
+  readonly queue_mean_ms: number | null;
+  readonly queue_p99_ms: number | null;
+  readonly evictions_by_cause: Readonly<Record<string, number>>;
+  readonly failures_by_reason: Readonly<Record<string, number>>;
+  /** How far a percentile of this report may be off at the most, as a share of itself; those of the whole are closer. */
+  readonly percentile_error: number;
+  readonly gpus: readonly GpuRow[];
+  readonly models: readonly ModelRow[];
+  /** A row for each minute, or for two, four, ... of a trace of more than two days. */
+  readonly minutes_per_row: number;
+  readonly per_minute: readonly IntervalRow[];
+  /** The same in finer steps, of a trace of ten minutes at the most. */
+  readonly seconds_per_step: number | null;
+  readonly timeline: readonly IntervalRow[];
+  readonly functions: readonly FunctionRow[];
+}
+
+/** One point of a sweep. */
+export interface SweepRun {
+  /** Functions in all. */
+  readonly instances: number;
+  readonly plan: string;
+  readonly policy: string;
+  readonly report: Omit<Report, 'functions' | 'timeline' | 'per_minute'>;
+}
+
+export interface SweepReport {
+  readonly format: 'turntable-sweep';
+  readonly version: 1;
+  readonly simulated: true;
+  readonly machine: string;
+  readonly seed: number | null;
+  readonly slo_ms: number;
+  readonly settings: Readonly<Record<string, SettingValue>>;
+  readonly runs: readonly SweepRun[];
+}
