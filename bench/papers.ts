@@ -1,5 +1,6 @@
 /** The papers' own figures beside ours, and whether each acceptance bar holds. */
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { deepplanPart } from './papers/a.ts';
 import { packratPart } from './papers/c.ts';
 import { serfPart } from './papers/d.ts';
 import { chrionPart } from './papers/e.ts';
@@ -7,7 +8,7 @@ import type { PaperPart } from './papers/part.ts';
 
 export const benchmark: Benchmark = {
   name: 'papers',
-  description: "do the planners give the papers' own figures: Packrat, SERF, Chrion",
+  description: "do the planners give the papers' own figures: DeepPlan, Packrat, SERF, Chrion",
   run: async (options) => await Promise.resolve(runAll(options)),
 };
 
@@ -15,6 +16,7 @@ function runAll({ small, seed, progress }: BenchmarkOptions): BenchmarkResult {
   const requests = small ? 20_000 : 1_000_000;
   const parts: PaperPart[] = [];
   for (const [name, part] of [
+    ['DeepPlan', deepplanPart],
     ['Packrat', packratPart],
     ['SERF', () => serfPart({ requests, seed })],
     ['Chrion', chrionPart],
