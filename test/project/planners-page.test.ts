@@ -31,9 +31,9 @@ afterAll(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-test('the page has a profile and a command for each of three planners', () => {
-  expect(profiles.map(({ name }) => name)).toEqual(['pool.json', 'service.json', 'graph.json']);
-  expect(steps).toHaveLength(3);
+test('the page has a profile and a command for each of four planners', () => {
+  expect(profiles.map(({ name }) => name)).toEqual(['layers.json', 'pool.json', 'service.json', 'graph.json']);
+  expect(steps).toHaveLength(4);
 });
 
 test.each(steps)('turntable $command', async ({ command, shown }) => {
