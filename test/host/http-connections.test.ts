@@ -2,11 +2,13 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import type { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { echo, held, RawClient, startTestHost, type TestHost } from './fakes.ts';
+import { tensorOf } from '../../src/tensor/index.ts';
+import { echo, held, inferBody, RawClient, startTestHost, type TestHost } from './fakes.ts';
 
 let host: TestHost;
 beforeAll(async () => {
@@ -160,6 +162,23 @@ test('a client that leaves in the middle of its body leaves nothing behind', asy
   expect(host.store.uploads.at(-1)).toMatchObject({ aborted: true });
   expect(host.log.at(-1)).toMatchObject({ status: 499, code: 'client-gone' });
   expect(host.store.find('left')).toBeUndefined();
+});
+
+test('a client that does not take its reply is cut off', async () => {
+  const { answer } = host.pools;
+  const large = tensorOf('y', 'FP32', [1, 8_000_000], new Float32Array(8_000_000));
+  host.pools.answer = () => ({ output: { kind: 'tensors', tensors: [large] } });
+  const [[connection], client] = await Promise.all([
+    once(host.server.server, 'connection') as Promise<[Socket]>,
+    Promise.resolve(connectTo()),
+  ]);
+  client.socket.pause();
+  const infer = JSON.stringify({ ...inferBody, parameters: { binary_data_output: true } });
+  client.write(call(infer).replace('/function/pair', '/v2/models/pair/infer'));
+  await once(connection, 'close');
+  expect(host.statistics.requestsInFlight).toBe(0);
+  host.pools.answer = answer;
+  client.socket.destroy();
 });
 
 const curlIsMissing = spawnSync('curl', ['--version']).error !== undefined;

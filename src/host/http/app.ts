@@ -48,7 +48,13 @@ async function run(
   param: (name: string) => string | undefined,
   handler: RouteHandler,
 ): Promise<Response> {
-  const exchange = new Exchange(c.env.incoming, c.env.outgoing, context.lifecycle, param);
+  const exchange = new Exchange(
+    c.env.incoming,
+    c.env.outgoing,
+    context.lifecycle,
+    context.config.limits.bodyTimeoutMs,
+    param,
+  );
   try {
     checkHeaders(exchange);
     await handler(context, exchange);

@@ -1,6 +1,7 @@
 /** One HTTP request and its reply, on Node's own objects: Response objects and header maps would cost a third of the path. */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import type { HostError } from '../errors.ts';
 import type { Lifecycle } from './lifecycle.ts';
 
@@ -31,16 +32,20 @@ export class Exchange {
   /** Set when the rest of the body is not worth waiting for: the connection is closed with the reply. */
   abandoned = false;
   readonly #lifecycle: Lifecycle;
+  readonly #stallMs: number;
 
+  /** @param stallMs a client that takes nothing of its reply for this long is cut off */
   constructor(
     incoming: IncomingMessage,
     outgoing: ServerResponse,
     lifecycle: Lifecycle,
+    stallMs: number,
     param: (name: string) => string | undefined,
   ) {
     this.incoming = incoming;
     this.outgoing = outgoing;
     this.#lifecycle = lifecycle;
+    this.#stallMs = stallMs;
     this.arrivalMs = performance.now();
     this.param = param;
     const requestId = idOf(incoming.headers['x-request-id']);
@@ -97,6 +102,7 @@ export class Exchange {
     for (let index = 0; index < last; index++) outgoing.write(parts[index]);
     if (!lingers) {
       outgoing.end(parts[last]);
+      if (outgoing.writableLength > 0) this.#cutOffWhenStalled();
       return;
     }
     if (last >= 0) outgoing.write(parts[last]);
@@ -123,6 +129,19 @@ export class Exchange {
     if (length === '0') return 'none';
     // Without a '100 Continue' the client may never send the body, and Node would take its next request for it.
     return Number(length) > keepBytesMax || incoming.headers.expect !== undefined ? 'long' : 'short';
+  }
+
+  /** What the client does not take stays in memory, so that it may not stay for ever. Node counts any progress. */
+  #cutOffWhenStalled(): void {
+    const { outgoing } = this;
+    const arm = (socket: Socket): void => {
+      socket.setTimeout(this.#stallMs);
+      // Before Node's own listener, which sets the time that an idle connection is kept.
+      outgoing.prependOnceListener('finish', () => socket.setTimeout(0));
+    };
+    if (outgoing.socket !== null) arm(outgoing.socket);
+    // Pipelined: it is not this reply's turn yet, and the one before it may take its time.
+    else outgoing.once('socket', arm);
   }
 
   #drainThenEnd(): void {
