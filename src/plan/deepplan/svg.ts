@@ -1,5 +1,6 @@
 /** The timeline of a cold start as a picture. */
 import type { Machine } from '../../hardware/index.ts';
+import { escaped, ticks } from '../picture.ts';
 import type { Span } from './link-clock.ts';
 import type { ColdStartPlan, Timeline } from './types.ts';
 
@@ -142,19 +143,4 @@ function legendText(looks: readonly Look[]): string {
       return swatch + label;
     })
     .join('');
-}
-
-/** Round steps of 1, 2 or 5 times a power of ten, at most fifteen of them. */
-function ticks(endMs: number): number[] {
-  if (!(endMs > 0)) return [0];
-  const power = 10 ** Math.floor(Math.log10(endMs / 6));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => endMs / candidate <= 15) ?? 10 * power;
-  const decimals = Math.max(0, -Math.floor(Math.log10(step)));
-  return Array.from({ length: Math.floor(endMs / step) + 1 }, (_, index) => Number((index * step).toFixed(decimals)));
-}
-
-function escaped(text: string): string {
-  const entities: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
-  // Control characters are not allowed in XML at all.
-  return text.replaceAll(/[&<>"]/g, (character) => entities[character] ?? '').replaceAll(/\p{Cc}/gu, ' ');
 }
