@@ -2,8 +2,8 @@
  * The pool of one function: its queue, its instances, and the rule that matches them.
  *
  * Invocations are handed over in order of priority, then arrival,
- *   1. where runs are so short that all who wait fit into one message, ahead of time to a busy instance, which then
- *      finds its next work lying ready: a second process would cost more than it brings;
+ *   1. while all that waits is less than {@link secondInstanceMs} of work, ahead of time to an instance that is busy and
+ *      then finds its next work lying ready: waking another would cost more than it brings;
  *   2. else to an idle instance, when the machine's cores allow another run;
  *   3. else, where runs are short, to a busy one all the same.
  * What is handed over together, as one message, is up to `batchMax` rows to be joined into one run of the model; or, for
@@ -25,6 +25,8 @@ import type { Tensor } from '../tensor/index.ts';
 /** Milliseconds of work that one message may hold, and the most runs that may make them up. */
 const aheadMs = 1;
 const aheadRunsMax = 32;
+/** Milliseconds of waiting work that are worth a second instance. */
+const secondInstanceMs = 0.5;
 /** What a socket takes in at one read is 64 KiB; a message within it is neither cut in two nor put together again. */
 const togetherBytesMax = 56 * 1024;
 /** Messages that an instance may hold: the one that it is at and the one that lies ready. */
@@ -220,7 +222,7 @@ export class Pool {
       if (this.#idle.length > 0 && this.#waitForBatch()) return;
       const instance = this.#takeInstance();
       if (instance === undefined) {
-        if (this.#idle.length === 0) this.#grow();
+        if (this.#idle.length === 0 && !this.#littleWaits()) this.#grow();
         return;
       }
       this.#start(instance, this.#takeTogether());
@@ -234,8 +236,13 @@ export class Pool {
 
   /** The instance for what goes next, by the rule above. */
   #takeInstance(): Instance | undefined {
-    const fits = this.#busy > 0 && this.#queue.length <= this.#callsPerMessage();
-    return (fits ? this.#takeAhead() : undefined) ?? this.#takeIdle() ?? this.#takeAhead();
+    if (this.#littleWaits()) return this.#takeAhead();
+    return this.#takeIdle() ?? this.#takeAhead();
+  }
+
+  /** Whether those who wait are served soonest by waiting for an instance that is busy now. */
+  #littleWaits(): boolean {
+    return this.#busy > 0 && this.#callMs !== undefined && this.#queue.length * this.#callMs <= secondInstanceMs;
   }
 
   /** An idle instance, with cores to run on. */
