@@ -1,6 +1,7 @@
-import { LRUCache } from 'lru-cache';
+import { popLeastRecent, RecencyOrder, recencyList, ValueOrder, type EvictionOrder } from './eviction-order.ts';
 import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
+import type { Popularity } from './popularity.ts';
 import type { EvictionCause } from './types.ts';
 import { grownFloats, grownInts } from './waiting.ts';
 
@@ -25,52 +26,60 @@ export class CopyCounts {
 }
 
 const nobody = -1;
-/** Recency without a limit: the bytes are counted here, and say when something has to go. */
-const recency = (): LRUCache<number, number> =>
-  new LRUCache({ maxSize: Number.MAX_SAFE_INTEGER, sizeCalculation: () => 1 });
 
 /**
  * The weights on one GPU: a prefix of the layers of each function. The bytes of a load count from its start.
  *
- * Only what is idle stands in a recency list, so that whoever comes out of one may be evicted. A function is taken out
+ * Only what is idle stands in the order of eviction, so that whoever is next in it may be evicted. A function is taken out
  * while it is held (running, loading, about to run) and comes back as the most recently used.
  */
 export class GpuMemory {
   readonly capacityBytes: number;
   usedBytes = 0;
-  readonly #eviction: Policy['eviction'];
+  readonly #trims: boolean;
+  readonly #order: EvictionOrder;
   readonly #copies: CopyCounts;
   readonly #onEviction: OnEviction;
   /** The offer by which a function's prefix is to be read; undefined as long as nothing of it is here. */
   readonly #offers: (GpuOffer | undefined)[] = [];
   #prefixes = new Int32Array(64);
-  /** Whether a function is in one of the lists below. */
   #idle = new Int32Array(64);
   #idleBytes = 0;
-  /** With layers behind the hiding prefix, or under a policy that evicts whole functions. */
-  readonly #untrimmed = recency();
-  readonly #trimmed = recency();
-  /** Resident elsewhere too. */
-  readonly #spare = recency();
-  /** Out of `untrimmed`, and only just begun to be trimmed. */
-  #trimming = nobody;
-  /** Greedy dual size frequency: uses while resident, value at the last use, and the value that was evicted last. */
+  /** Idle and resident elsewhere too: first to go, and not in the order. */
+  readonly #spare = recencyList();
+  /** Greedy dual size frequency: uses while resident, age at the last use, and age: the value that was evicted last. */
   #uses = new Int32Array(64);
-  #values = new Float64Array(64);
-  #agedValue = 0;
+  #ageAtUse = new Float64Array(64);
+  #age = 0;
+  readonly #gdsf: ValueOrder | undefined;
 
-  constructor(capacityBytes: number, eviction: Policy['eviction'], copies: CopyCounts, onEviction: OnEviction) {
+  constructor(
+    capacityBytes: number,
+    eviction: Policy['eviction'],
+    copies: CopyCounts,
+    popularity: Popularity,
+    onEviction: OnEviction,
+  ) {
     this.capacityBytes = capacityBytes;
-    this.#eviction = eviction;
     this.#copies = copies;
     this.#onEviction = onEviction;
+    this.#trims = eviction === 'lru-suffix' || eviction === 'value-suffix';
+    if (eviction === 'gdsf') this.#gdsf = new ValueOrder((functionIndex) => this.#greedyDualValue(functionIndex));
+    if (eviction === 'value-suffix') {
+      this.#order = new ValueOrder(
+        (functionIndex) => popularity.logarithm(functionIndex) + Math.log2(this.#missCostPerByte(functionIndex)),
+      );
+    } else {
+      this.#order = this.#gdsf ?? new RecencyOrder();
+    }
   }
 
   grow(functionCount: number): void {
     this.#prefixes = grownInts(this.#prefixes, functionCount);
     this.#idle = grownInts(this.#idle, functionCount);
     this.#uses = grownInts(this.#uses, functionCount);
-    this.#values = grownFloats(this.#values, functionCount);
+    this.#ageAtUse = grownFloats(this.#ageAtUse, functionCount);
+    this.#order.grow(functionCount);
     while (this.#offers.length < functionCount) this.#offers.push(undefined);
   }
 
@@ -103,8 +112,10 @@ export class GpuMemory {
     if (this.#idle[functionIndex] === 1 || bytes === 0) return;
     this.#idle[functionIndex] = 1;
     this.#idleBytes += bytes;
-    if (this.#eviction === 'gdsf') this.#value(functionIndex);
-    this.#listFor(functionIndex).set(functionIndex, functionIndex);
+    this.#uses[functionIndex]!++;
+    this.#ageAtUse[functionIndex] = this.#age;
+    if (this.#copies.of(functionIndex) > 1) this.#spare.set(functionIndex, functionIndex);
+    else this.#order.add(functionIndex, this.#hasSuffix(functionIndex));
   }
 
   /** Must not be evicted from now on. */
@@ -112,10 +123,7 @@ export class GpuMemory {
     if (this.#idle[functionIndex] !== 1) return;
     this.#idle[functionIndex] = 0;
     this.#idleBytes -= this.bytes(functionIndex);
-    if (this.#trimming === functionIndex) this.#trimming = nobody;
-    else if (!this.#untrimmed.delete(functionIndex) && !this.#trimmed.delete(functionIndex)) {
-      this.#spare.delete(functionIndex);
-    }
+    if (this.#spare.size === 0 || !this.#spare.delete(functionIndex)) this.#order.remove(functionIndex);
   }
 
   /** Most recently used, though not held. */
@@ -130,10 +138,10 @@ export class GpuMemory {
    * nothing evicted, when that is not enough.
    */
   reserve(functionIndex: number, offer: GpuOffer): boolean {
-    const needed = wholeBytes(offer) - this.bytes(functionIndex);
-    if (needed > this.obtainableBytes) return false;
-    while (needed > this.freeBytes) this.#evictOne(needed - this.freeBytes);
-    this.usedBytes += needed;
+    const neededBytes = wholeBytes(offer) - this.bytes(functionIndex);
+    if (neededBytes > this.obtainableBytes) return false;
+    while (neededBytes > this.freeBytes) this.#evictOne(neededBytes - this.freeBytes);
+    this.usedBytes += neededBytes;
     this.#offers[functionIndex] = offer;
     this.#setPrefix(functionIndex, wholePrefix(offer));
     return true;
@@ -151,28 +159,19 @@ export class GpuMemory {
   }
 
   #evictOne(missingBytes: number): void {
-    const spare = this.#popSpare();
+    const spare = this.#takeSpare();
     if (spare !== nobody) {
-      this.#evict(spare, 0, 'migration');
+      this.#evict(spare, 'migration');
       return;
     }
-    if (this.#eviction === 'gdsf') {
-      const victim = this.#leastValuable();
-      this.#agedValue = this.#values[victim]!;
-      this.#untrimmed.delete(victim);
-      this.#evict(victim, 0, 'capacity');
+    const victim = this.#order.next();
+    if (this.#hasSuffix(victim)) {
+      this.#trim(victim, missingBytes);
       return;
     }
-    if (this.#eviction === 'lru-suffix') {
-      if (this.#trimming === nobody) this.#trimming = pop(this.#untrimmed);
-      if (this.#trimming !== nobody) {
-        this.#trim(this.#trimming, missingBytes);
-        return;
-      }
-    }
-    let victim = pop(this.#trimmed);
-    if (victim === nobody) victim = pop(this.#untrimmed);
-    this.#evict(victim, 0, 'capacity');
+    if (this.#gdsf !== undefined) this.#age = this.#gdsf.valueAt(victim);
+    this.#order.remove(victim);
+    this.#evict(victim, 'capacity');
   }
 
   /** Drops as many of the last layers as are missing, but none of the hiding prefix. */
@@ -181,82 +180,71 @@ export class GpuMemory {
     const before = this.#prefixes[functionIndex]!;
     let prefix = before;
     while (prefix > hidingPrefix && prefixBytes[before]! - prefixBytes[prefix]! < missingBytes) prefix--;
-    if (prefix === hidingPrefix) {
-      this.#trimming = nobody;
-      if (prefix > 0) this.#trimmed.set(functionIndex, functionIndex);
-    }
     this.#idleBytes -= prefixBytes[before]! - prefixBytes[prefix]!;
-    if (prefixBytes[prefix] === 0) this.#idle[functionIndex] = 0;
+    if (prefix === 0) this.#idle[functionIndex] = 0;
+    if (prefix === hidingPrefix) this.#order.remove(functionIndex);
     this.#shrink(functionIndex, prefix, prefix === 0 ? 'capacity' : 'trim');
+    if (prefix === hidingPrefix && prefix > 0) this.#order.add(functionIndex, false);
   }
 
-  /** An idle function that is in no list any more. */
-  #evict(functionIndex: number, prefix: number, cause: EvictionCause): void {
+  /** An idle function that stands nowhere any more. */
+  #evict(functionIndex: number, cause: EvictionCause): void {
     this.#idle[functionIndex] = 0;
     this.#idleBytes -= this.bytes(functionIndex);
-    this.#shrink(functionIndex, prefix, cause);
+    this.#shrink(functionIndex, 0, cause);
   }
 
   #shrink(functionIndex: number, prefix: number, cause: EvictionCause): void {
     const offer = this.#offers[functionIndex];
     if (offer === undefined) return;
-    const before = this.#prefixes[functionIndex]!;
-    const bytes = offer.prefixBytes[before]! - offer.prefixBytes[prefix]!;
+    const bytes = offer.prefixBytes[this.#prefixes[functionIndex]!]! - offer.prefixBytes[prefix]!;
     this.#onEviction(functionIndex, prefix, bytes, cause);
     this.usedBytes -= bytes;
     this.#setPrefix(functionIndex, prefix);
-    if (prefix === 0) {
-      this.#offers[functionIndex] = undefined;
-      this.#uses[functionIndex] = 0;
-    }
+    if (prefix > 0) return;
+    this.#offers[functionIndex] = undefined;
+    this.#uses[functionIndex] = 0;
   }
 
   #setPrefix(functionIndex: number, prefix: number): void {
-    const offer = this.#offers[functionIndex]!;
-    const whole = wholePrefix(offer);
+    const whole = wholePrefix(this.#offers[functionIndex]!);
     const before = this.#prefixes[functionIndex]!;
     if (before !== whole && prefix === whole) this.#copies.change(functionIndex, 1);
     else if (before === whole && prefix !== whole) this.#copies.change(functionIndex, -1);
     this.#prefixes[functionIndex] = prefix;
   }
 
-  #listFor(functionIndex: number): LRUCache<number, number> {
-    if (this.#copies.of(functionIndex) > 1) return this.#spare;
-    if (this.#eviction !== 'lru-suffix') return this.#untrimmed;
-    const { hidingPrefix } = this.#offers[functionIndex]!;
-    return this.#prefixes[functionIndex]! > hidingPrefix ? this.#untrimmed : this.#trimmed;
+  #hasSuffix(functionIndex: number): boolean {
+    return this.#trims && this.#prefixes[functionIndex]! > this.#offers[functionIndex]!.hidingPrefix;
   }
 
-  #popSpare(): number {
-    for (;;) {
-      const functionIndex = pop(this.#spare);
-      if (functionIndex === nobody || this.#copies.of(functionIndex) > 1) return functionIndex;
+  #takeSpare(): number {
+    while (this.#spare.size > 0) {
+      const functionIndex = popLeastRecent(this.#spare);
+      if (this.#copies.of(functionIndex) > 1) return functionIndex;
       // The other copy has gone meanwhile: this is the only one now.
-      this.#listFor(functionIndex).set(functionIndex, functionIndex);
+      this.#order.add(functionIndex, this.#hasSuffix(functionIndex));
     }
+    return nobody;
   }
 
-  #value(functionIndex: number): void {
+  #greedyDualValue(functionIndex: number): number {
     const { ways, warmMs } = this.#offers[functionIndex]!;
-    const uses = ++this.#uses[functionIndex]!;
     const costMs = ways[0].coldMs[0]! - warmMs;
-    this.#values[functionIndex] = this.#agedValue + (uses * costMs) / this.bytes(functionIndex);
+    return this.#ageAtUse[functionIndex]! + (this.#uses[functionIndex]! * costMs) / this.bytes(functionIndex);
   }
 
-  #leastValuable(): number {
-    let victim = nobody;
-    let least = Infinity;
-    for (const functionIndex of this.#untrimmed.keys()) {
-      const value = this.#values[functionIndex]!;
-      // Of equals the least recently used: keys come with the most recent first.
-      if (value <= least) {
-        least = value;
-        victim = functionIndex;
-      }
-    }
-    return victim;
+  /**
+   * Milliseconds that each of the bytes that would go next costs at the function's next use: of layers behind the hiding
+   * prefix the link's time, of the prefix the link's time and the wait that it hides.
+   */
+  #missCostPerByte(functionIndex: number): number {
+    const { ways, warmMs, prefixBytes, hidingPrefix } = this.#offers[functionIndex]!;
+    const prefix = this.#prefixes[functionIndex]!;
+    const left = prefix > hidingPrefix ? hidingPrefix : 0;
+    const { coldMs, transfers } = ways[0];
+    const linkMs = transfers[0].ms[left]! - transfers[0].ms[prefix]!;
+    const waitMs = left === 0 ? coldMs[0]! - warmMs : 0;
+    return (linkMs + waitMs) / (prefixBytes[prefix]! - prefixBytes[left]!);
   }
 }
-
-/** The least recently used, taken out; -1 when there is none. */
-const pop = (list: LRUCache<number, number>): number => list.pop() ?? nobody;

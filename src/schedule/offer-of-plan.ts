@@ -9,7 +9,7 @@ import {
   type ColdStartPlan,
 } from '../plan/index.ts';
 import type { LayerProfile } from '../profile/index.ts';
-import type { ColdWay, GpuOffer, LinkTransfer } from './offer.ts';
+import type { ColdWay, GpuOffer } from './offer.ts';
 import type { SchedulerGpu } from './types.ts';
 
 /** The same methods over the GPU's own link alone. */
@@ -24,7 +24,7 @@ const ownLinkMode: Readonly<Record<ColdStartMode, ColdStartMode>> = {
 
 /**
  * What a plan of this mode costs on each GPU of a machine. Times are of one start alone; who shares its links with others
- * reckons with {@link LinkTransfer}.
+ * reckons with the ways' transfers.
  *
  * @param tolerance how much slower than a warm start still counts as hidden; 0.05 is 5%.
  */
@@ -79,8 +79,9 @@ function coldWay(profile: LayerProfile, machine: Machine, plan: ColdStartPlan): 
       transfer.tailMs.push(bytes === 0 ? 0 : tailMs);
     }
   }
-  const used = transfers.filter(({ bytes }, index) => index === 0 || bytes.some((count) => count > 0));
-  return { mode: plan.mode, coldMs, transfers: used satisfies readonly LinkTransfer[] };
+  const [own, ...others] = transfers;
+  const lent = others.filter(({ bytes }) => bytes.some((count) => count > 0));
+  return { mode: plan.mode, coldMs, transfers: [own!, ...lent] };
 }
 
 export interface MemoryOptions {

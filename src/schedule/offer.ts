@@ -36,7 +36,7 @@ export interface ColdWay {
   /** By prefix, from the start of the loading to the answer. */
   readonly coldMs: readonly number[];
   /** The GPU's own link first. */
-  readonly transfers: readonly LinkTransfer[];
+  readonly transfers: readonly [LinkTransfer, ...LinkTransfer[]];
 }
 
 /** What one PCIe link carries for a start. */

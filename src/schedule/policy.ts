@@ -8,7 +8,8 @@ export interface Policy {
   /**
    * `lru`: whole functions, least recently used first. `lru-suffix`: first the layers behind the hiding prefix, function by
    * function in that order, then whole functions. `gdsf`: whole functions by use, cost of loading and size (Cherkasova
-   * 1998, "Greedy Dual Size Frequency").
+   * 1998, "Greedy Dual Size Frequency"). `value-suffix`: suffixes and prefixes in one order, by how often the function is
+   * used and what a missing byte costs it; the prefix costs more, since it hides the rest.
    */
   readonly eviction: (typeof evictions)[number];
   /** To the CPU pool: never; when a GPU would miss the SLO and the CPU pool would not; or wherever it ends earliest. */
@@ -28,7 +29,7 @@ export interface Policy {
 }
 
 export const routings = ['modulo', 'resident-first'] as const;
-export const evictions = ['lru', 'lru-suffix', 'gdsf'] as const;
+export const evictions = ['lru', 'lru-suffix', 'gdsf', 'value-suffix'] as const;
 export const offloads = ['never', 'on-overload', 'earliest-finish'] as const;
 export const admissions = ['best-effort', 'shed'] as const;
 export const orders = ['fifo', 'resident-first'] as const;
@@ -49,11 +50,11 @@ export const policies = {
   },
   best: {
     routing: 'resident-first',
-    eviction: 'lru-suffix',
+    eviction: 'value-suffix',
     offload: 'on-overload',
     admission: 'best-effort',
     order: 'resident-first',
-    waitBoundMs: 250,
+    waitBoundMs: 1000,
     loadAhead: true,
     borrow: 'when-idle',
     copyThreshold: 3,

@@ -2,6 +2,7 @@ import { CopyCounts, GpuMemory } from './memory.ts';
 import { LinkLanes } from './links.ts';
 import { wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
+import { Popularity } from './popularity.ts';
 import type { Action, EvictionCause, SchedulerEvent, SchedulerGpu, Start } from './types.ts';
 import { grownFloats, grownInts, WaitingLists } from './waiting.ts';
 
@@ -35,6 +36,7 @@ export class Scheduler {
   readonly #cpuCores: number;
   readonly #links: LinkLanes;
   readonly #copies = new CopyCounts();
+  readonly #popularity = new Popularity();
   readonly #memories: readonly GpuMemory[];
   readonly #waiting: WaitingLists;
   readonly #up: boolean[];
@@ -42,16 +44,21 @@ export class Scheduler {
   #actions: Action[] = [];
   #arrivals = 0;
 
-  /** By GPU: the invocation that runs, when it is expected to end, what waits in milliseconds, and the wake asked for. */
+  /**
+   * By GPU: the invocation that runs, when it is expected to end, the milliseconds of what waits and of that what could
+   * run at once, and the wake asked for.
+   */
   readonly #running: Int32Array;
   readonly #laneEndMs: Float64Array;
   readonly #waitingMs: Float64Array;
+  readonly #readyMs: Float64Array;
   readonly #wakeMs: Float64Array;
 
   /** By function. */
   readonly #sheets: (OfferSheet | undefined)[] = [];
-  /** By function and GPU. */
+  /** By function and GPU; of `readyMs` what is counted for it in the GPU's. */
   #waitingCount = new Int32Array(64);
+  #countedMs = new Float64Array(64);
   readonly #loads: (Load | undefined)[] = [];
 
   /** By invocation. */
@@ -76,13 +83,14 @@ export class Scheduler {
       const onEviction = (functionIndex: number, prefix: number, bytes: number, cause: EvictionCause): void => {
         this.#actions.push({ kind: 'evict', functionIndex, gpu, prefix, bytes, cause });
       };
-      return new GpuMemory(capacityBytes, policy.eviction, this.#copies, onEviction);
+      return new GpuMemory(capacityBytes, policy.eviction, this.#copies, this.#popularity, onEviction);
     });
     this.#waiting = new WaitingLists(gpus.length);
     this.#up = gpus.map(() => true);
     this.#running = new Int32Array(gpus.length).fill(nobody);
     this.#laneEndMs = new Float64Array(gpus.length);
     this.#waitingMs = new Float64Array(gpus.length);
+    this.#readyMs = new Float64Array(gpus.length);
     this.#wakeMs = new Float64Array(gpus.length).fill(Infinity);
   }
 
@@ -143,6 +151,7 @@ export class Scheduler {
     if (sheet === undefined) throw new RangeError(`there is no function ${functionIndex}`);
     if (invocation >= this.#state.length) this.#growInvocations(invocation + 1);
     if (this.#state[invocation] !== state.ended) throw new RangeError(`invocation ${invocation} has not ended yet`);
+    this.#popularity.use(functionIndex);
     this.#function[invocation] = functionIndex;
     this.#arrivalMs[invocation] = nowMs;
     this.#sequence[invocation] = this.#arrivals++;
@@ -351,10 +360,51 @@ export class Scheduler {
       }
     }
     if (home === nobody || other === nobody) return home === nobody ? other : home;
-    // Whoever only looked for the earliest end would soon have every function everywhere, and room for few of them.
-    const { ways, warmMs } = sheet.gpus[other]!;
-    const loadMs = ways[0].coldMs[0]! - warmMs;
-    return homeEndMs - otherEndMs > this.#policy.copyThreshold * loadMs ? other : home;
+    return this.#isWorthCopy(sheet, home, other, nowMs) ? other : home;
+  }
+
+  /**
+   * Whoever only looked for the earliest end would soon have every function everywhere, and room for few of them. A wait
+   * for loads does not count as backlog either: a second copy would only have more to load.
+   */
+  #isWorthCopy({ gpus }: OfferSheet, home: number, other: number, nowMs: number): boolean {
+    const { ways, warmMs } = gpus[other]!;
+    const pendingLoads = (this.#waitingMs[other]! - this.#readyMs[other]!) / warmMs;
+    const loadMs = (ways[0].coldMs[0]! - warmMs) * (1 + pendingLoads) + Math.max(0, this.#links.freeMs(other) - nowMs);
+    const backlogMs = this.#backlogMs(home, nowMs) - this.#backlogMs(other, nowMs);
+    return backlogMs > this.#policy.copyThreshold * loadMs;
+  }
+
+  /** What a GPU has to execute before an invocation that arrives now, loads left out. */
+  #backlogMs(gpu: number, nowMs: number): number {
+    const { loadAhead } = this.#policy;
+    const running = this.#running[gpu]!;
+    let leftMs = 0;
+    if (running !== nobody) {
+      const warmMs = this.#sheets[this.#function[running]!]?.gpus[gpu]?.warmMs ?? 0;
+      leftMs = Math.min(warmMs, Math.max(0, this.#laneEndMs[gpu]! - nowMs));
+    }
+    return leftMs + (loadAhead ? this.#readyMs[gpu]! : this.#waitingMs[gpu]!);
+  }
+
+  /** When everything that waits for a GPU and could run at once would have been executed. */
+  #readyLaneMs(gpu: number, nowMs: number): number {
+    const { loadAhead } = this.#policy;
+    return Math.max(nowMs, this.#laneEndMs[gpu]!) + (loadAhead ? this.#readyMs[gpu]! : this.#waitingMs[gpu]!);
+  }
+
+  /** Brings what is counted as ready up to date for a function. */
+  #countReady(functionIndex: number, gpu: number): void {
+    const slot = functionIndex * this.#gpuCount + gpu;
+    const count = this.#waitingCount[slot]!;
+    const counted = this.#countedMs[slot]!;
+    if (count === 0 && counted === 0) return;
+    let readyMs = 0;
+    if (count > 0 && this.#isResident(functionIndex, gpu)) {
+      readyMs = count * this.#sheets[functionIndex]!.gpus[gpu]!.warmMs;
+    }
+    this.#countedMs[slot] = readyMs;
+    this.#readyMs[gpu] = this.#waiting.counts[gpu] === 0 ? 0 : this.#readyMs[gpu]! + readyMs - counted;
   }
 
   #canHold(sheet: OfferSheet, gpu: number): boolean {
@@ -364,7 +414,7 @@ export class Scheduler {
 
   /** When an invocation that joined this GPU now would end. */
   #predictEnd(functionIndex: number, offer: GpuOffer, gpu: number, nowMs: number): number {
-    const laneMs = Math.max(nowMs, this.#laneEndMs[gpu]!) + this.#waitingMs[gpu]!;
+    const laneMs = this.#readyLaneMs(gpu, nowMs);
     const load = this.#loads[functionIndex * this.#gpuCount + gpu];
     if (load !== undefined) return Math.max(laneMs + offer.warmMs, load.readyMs);
     const prefix = this.#memories[gpu]!.prefix(functionIndex);
@@ -405,6 +455,7 @@ export class Scheduler {
     this.#waitingCount[this.#function[invocation]! * this.#gpuCount + gpu]!--;
     this.#waitingMs[gpu]! -= this.#expectedMs[invocation]!;
     if (this.#waiting.counts[gpu] === 0) this.#waitingMs[gpu] = 0;
+    this.#countReady(this.#function[invocation]!, gpu);
   }
 
   /** Whether all layers are there, for the plan as it is now, and none on its way. */
@@ -422,6 +473,7 @@ export class Scheduler {
    * held by such, nothing could be loaded.
    */
   #settle(functionIndex: number, gpu: number): void {
+    this.#countReady(functionIndex, gpu);
     const memory = this.#memories[gpu]!;
     const resident = memory.offer(functionIndex);
     if (resident === undefined) return;
@@ -612,7 +664,9 @@ export class Scheduler {
     while (this.#sheets.length < count) this.#sheets.push(undefined);
     while (this.#loads.length < count * this.#gpuCount) this.#loads.push(undefined);
     this.#waitingCount = grownInts(this.#waitingCount, count * this.#gpuCount);
+    this.#countedMs = grownFloats(this.#countedMs, count * this.#gpuCount);
     this.#copies.grow(count);
+    this.#popularity.grow(count);
     for (const memory of this.#memories) memory.grow(count);
   }
 
