@@ -1,0 +1,61 @@
+/** Replay: traces read and generated, run on a virtual clock or against a live host, and what came of it as a report. */
+export type * from './types.ts';
+export { TraceError } from './traces/error.ts';
+export { readAzure2019, writeAzure2019, type Azure2019Row } from './traces/azure-2019.ts';
+export { readAzure2021, writeAzure2021 } from './traces/azure-2021.ts';
+export {
+  openTable,
+  openTrace,
+  traceFormatOf,
+  type OpenedTrace,
+  type OpenTraceOptions,
+  type TraceFormat,
+} from './traces/open.ts';
+export { minutePlacements, type MinutePlacement, type SyncTrace } from './traces/place.ts';
+export { readRecorded, type RecordedOutcome, type TraceHeading, type TraceLine } from './traces/recorded.ts';
+export { TraceWriter, writeTrace } from './traces/trace-writer.ts';
+export {
+  foldTrace,
+  limitTrace,
+  scaleTrace,
+  sliceTrace,
+  summarizeTrace,
+  type TraceSummary,
+} from './traces/transform.ts';
+export {
+  burstTrace,
+  diurnalTrace,
+  poissonTrace,
+  type ArrivalOptions,
+  type BurstOptions,
+  type DiurnalOptions,
+  type PoissonOptions,
+  type Popularity,
+} from './generate/arrivals.ts';
+export { azureLikeKinds, azureLikeRows, azureLikeTrace, type AzureLikeOptions } from './generate/azure-like.ts';
+export {
+  functionOrders,
+  instanceNames,
+  orderGroups,
+  paperMix,
+  type FunctionGroup,
+  type FunctionOrder,
+} from './generate/functions.ts';
+export { MinstdRandom, Xoshiro, type RandomSource } from './generate/random.ts';
+export { runSimulation, type GpuChange, type SimulatedRun, type SimulatorOptions } from './simulator.ts';
+export { OfferBook, simulate, type FunctionSettings, type SimulationSettings } from './simulate.ts';
+export { ReportBuilder, type ReportContext } from './report/builder.ts';
+export { renderReportCsv, renderSweepCsv } from './report/csv.ts';
+export { provenanceText, renderReportPage, renderSweepPage, systemsOf, type NamedReport } from './report/html.ts';
+export { parseReport, ReportError } from './report/read.ts';
+export type {
+  FunctionRow,
+  GpuRow,
+  IntervalRow,
+  ModelRow,
+  Report,
+  SettingValue,
+  SweepReport,
+  SweepRun,
+  Tally,
+} from './report/types.ts';
