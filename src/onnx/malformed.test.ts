@@ -56,6 +56,12 @@ const field = (number: number, content: Uint8Array): Uint8Array =>
 describe('a file that is no model', () => {
   test.each([
     ['empty', new Uint8Array(0), /not-onnx/, /0 bytes/],
+    [
+      'text of several lines',
+      Buffer.from('{"a":\n  "this is a page, not a model"}'),
+      /not-onnx/,
+      /is text \("\{"a": "this is a p/,
+    ],
     ['text', Buffer.from('{"error": "this is a page, not a model"}'), /not-onnx/, /is text \("\{"error": "this is a/],
     ['a Git LFS pointer', Buffer.from('version https://git-lfs.github.com/spec/v1\n'), /not-onnx/, /Git LFS pointer/],
     ['a safetensors file', Buffer.from('\x50\0\0\0\0\0\0\0{"w":{"dtype":"F32"'), /not-onnx/, /safetensors/],

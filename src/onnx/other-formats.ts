@@ -25,7 +25,7 @@ export function otherFormat(first: Uint8Array): string | undefined {
   const found = magics.find(({ at, bytes }) => text.startsWith(bytes, at));
   if (found !== undefined) return found.what;
   // Printable throughout: a page, a JSON error, a path. A model's first bytes hold its IR version, which is not.
-  if (/^[\t\n\r\x20-\x7e]+$/.test(text)) return `text ("${text.slice(0, 24).trim()}...")`;
+  if (/^[\t\n\r\x20-\x7e]+$/.test(text)) return `text ("${text.slice(0, 24).replaceAll(/\s+/g, ' ').trim()}...")`;
   return undefined;
 }
 
