@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
+import { ConfigError } from '../config-error.ts';
 import { hasCode, namesIn, readTextIfThere, removeTree, replaceFile, unlinkIfThere, writeFileDurably } from './disk.ts';
 
 /**
@@ -82,7 +83,9 @@ async function takeLock(root: string): Promise<void> {
   }
   const holder = parseLock(await readTextIfThere(path));
   if (holder !== undefined && holder.pid !== process.pid && (await isRunning(holder))) {
-    throw new Error(`the data folder ${root} is in use by another host (process ${holder.pid})`);
+    throw new ConfigError(
+      `the data folder ${root} is in use by another host (process ${holder.pid}); choose another with --data`,
+    );
   }
   await replaceFile(path, text);
 }
