@@ -141,6 +141,7 @@ function keepPoolsInStep(registry: Registry, pools: CpuPools, config: HostConfig
 function sameInstances(one: FunctionVersion, other: FunctionVersion): boolean {
   return (
     one.modelSha256 === other.modelSha256 &&
+    one.externalDataStamp === other.externalDataStamp &&
     one.modelPath === other.modelPath &&
     one.handlerPath === other.handlerPath &&
     one.settings.cpu.threads === other.settings.cpu.threads

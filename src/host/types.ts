@@ -41,6 +41,8 @@ export interface FunctionVersion {
   readonly modelSha256: string;
   /** Model file and external data together. */
   readonly modelBytes: number;
+  /** Changes whenever a file of external data does; only folder functions have it, since uploads never change. */
+  readonly externalDataStamp?: string;
   /** Compiled handler module, absolute. */
   readonly handlerPath: string | undefined;
   /** Milliseconds since 1970. */

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { checkListen, loadConfig, startHost, type HostConfig, type RunningHost } from '../../src/host/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
+import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
 import { writeReluModel, writeTableModel } from '../support/models.ts';
 
 let folder: string;
@@ -55,6 +56,8 @@ function saying(word: string): string {
 const call = (path: string, init: RequestInit = {}): Promise<Response> => fetch(`${host.url}${path}`, init);
 const invoke = (name: string, input: unknown): Promise<Response> =>
   call(`/function/${name}`, { method: 'POST', body: JSON.stringify({ input }) });
+const outputsOf = (name: string, inputs: number[][]): Promise<unknown[]> =>
+  Promise.all(inputs.map(async (input) => await (await invoke(name, [input])).json()));
 const upload = async (name: string, path: string, query = ''): Promise<Response> =>
   await call(`/functions/${name}${query}`, { method: 'PUT', body: await readFile(path) });
 async function sample(series: string): Promise<number | undefined> {
@@ -102,6 +105,39 @@ describe('a function in the functions folder', () => {
     expect((await call('/v2/repository/models/speaking/load', { method: 'POST' })).status).toBe(200);
 
     expect(await (await call('/function/speaking', { method: 'POST', body: '' })).text()).toBe('after');
+  });
+
+  test('that was added since the start is there after a load', async () => {
+    await start();
+    expect((await call('/v2/repository/models/relu/load', { method: 'POST' })).status).toBe(404);
+    await addRelu('relu');
+    expect((await call('/v2/repository/models/relu/load', { method: 'POST' })).status).toBe(200);
+    expect(await (await invoke('relu', [[1, -2, 3, -4]])).json()).toEqual({ output: [[1, 0, 3, 0]] });
+  });
+
+  test('with other weights beside the same model answers with them after a load', async () => {
+    const place = join(folder, 'functions', 'dense');
+    await mkdir(place);
+    const { model } = buildArchitecture('mlp', { layers: '2', input: '4', hidden: '512', output: '4' }, 1);
+    await writeModel(model, join(place, 'model.onnx'), { externalData: 'always' });
+    await writeFile(join(place, 'function.json'), '{}');
+    await start();
+    const [one, other] = await outputsOf('dense', [
+      [1, 2, 3, 4],
+      [8, -7, 6, -5],
+    ]);
+    expect(one).not.toEqual(other);
+
+    const data = join(place, 'model.onnx.data');
+    const { length } = await readFile(data);
+    await writeFile(data, Buffer.alloc(length));
+    expect((await call('/v2/repository/models/dense/load', { method: 'POST' })).status).toBe(200);
+    // With zeros for weights only the biases are left, whatever goes in.
+    const [zeros, zerosToo] = await outputsOf('dense', [
+      [1, 2, 3, 4],
+      [8, -7, 6, -5],
+    ]);
+    expect(zeros).toEqual(zerosToo);
   });
 
   test('that is broken leaves the others alone and says why', async () => {

@@ -93,7 +93,7 @@ export async function index(context: HostContext, exchange: Exchange): Promise<v
   exchange.json(200, repositoryIndex(context.store, readyOnly ?? false));
 }
 
-/** Reads a folder function again from its folder, then has an instance ready. */
+/** Reads the function's folder, which may be new or changed, then has an instance ready. */
 export async function load(context: HostContext, exchange: Exchange): Promise<void> {
   await managed(context, exchange, async () => {
     const { parameters } = await controlBody(context, exchange);
@@ -103,9 +103,7 @@ export async function load(context: HostContext, exchange: Exchange): Promise<vo
       const advice = 'publish a new version with PUT /functions/{name} instead';
       throw new HostError('bad-request', `a load cannot bring the parameter '${override.slice(0, 80)}': ${advice}`);
     }
-    const found = versionAsked(context, exchange);
-    if (context.store.versions(found.name).some(({ source }) => source === 'folder'))
-      await context.store.reload(found.name);
+    await context.store.reload(pathParam(exchange, 'name'));
     const version = await context.invoker.ready(versionAsked(context, exchange));
     const loadMs = await context.invoker.load(version);
     exchange.json(200, { name: version.name, version: version.version, state: 'READY' }, [

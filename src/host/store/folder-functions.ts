@@ -163,12 +163,23 @@ export class FolderFunctions {
 
 async function accepted(shipped: FolderFunction, validated: ValidatedModel): Promise<FolderFunction> {
   const { version } = shipped;
-  let { modelBytes } = version;
-  for (const file of validated.externalFiles) {
-    modelBytes += (await fileBytes(join(dirname(version.modelPath), file))) ?? 0;
+  const { metadata, externalFiles } = validated;
+  let { modelBytes, publishedAtMs } = version;
+  const stamps: string[] = [];
+  for (const name of externalFiles) {
+    const found = await stat(join(dirname(version.modelPath), name)).catch(() => undefined);
+    if (found === undefined) continue; // Taken away since it was validated: the load will say so.
+    const { size, mtimeMs, ino } = found;
+    modelBytes += size;
+    publishedAtMs = Math.max(publishedAtMs, mtimeMs);
+    // Not a hash of gigabytes at each start: whoever replaces a file gives it another time or place.
+    stamps.push(`${name} ${size} ${mtimeMs} ${ino}`);
   }
-  const { metadata } = validated;
-  return { ...shipped, version: { ...version, modelBytes, metadata, state: { status: 'ready' } } };
+  const external = stamps.length === 0 ? {} : { externalDataStamp: stamps.join(', ') };
+  return {
+    ...shipped,
+    version: { ...version, ...external, modelBytes, publishedAtMs, metadata, state: { status: 'ready' } },
+  };
 }
 
 function parseJson(text: string): unknown {
