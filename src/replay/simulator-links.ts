@@ -83,31 +83,31 @@ export class PcieLinks<Load> {
   #share(index: number, nowMs: number): void {
     this.#advance(index, nowMs);
     const links = this.#linksOf[index]!;
-    let left = this.#uplinkBytesPerMs[index]!;
     let sharing = 0;
-    for (const link of links) {
+    for (let place = 0; place < links.length; place++) {
+      const link = links[place]!;
       this.#bytesPerMs[link] = 0;
       if (this.#queues[link]!.length > 0) sharing++;
     }
+    let left = this.#uplinkBytesPerMs[index]!;
     while (sharing > 0) {
-      let slowest = -1;
-      let least = Infinity;
-      for (const link of links) {
-        const wanted = this.#queues[link]![0]?.bytesPerMs ?? Infinity;
-        if (this.#bytesPerMs[link] === 0 && wanted < least) {
-          least = wanted;
-          slowest = link;
+      let slowest: Transfer<Load> | undefined;
+      let slowestLink = -1;
+      for (let place = 0; place < links.length; place++) {
+        const link = links[place]!;
+        const transfer = this.#queues[link]![0];
+        if (transfer === undefined || this.#bytesPerMs[link]! > 0) continue;
+        if (slowest === undefined || transfer.bytesPerMs < slowest.bytesPerMs) {
+          slowest = transfer;
+          slowestLink = link;
         }
       }
-      const given = Math.min(least, left / sharing);
-      this.#bytesPerMs[slowest] = given;
+      if (slowest === undefined) return;
+      const given = Math.min(slowest.bytesPerMs, left / sharing);
+      this.#bytesPerMs[slowestLink] = given;
       left -= given;
       sharing--;
-    }
-    for (const link of links) {
-      const transfer = this.#queues[link]![0];
-      if (transfer === undefined) continue;
-      this.#onDue(link, nowMs + Math.max(0, transfer.remainingBytes) / this.#bytesPerMs[link]!);
+      this.#onDue(slowestLink, nowMs + Math.max(0, slowest.remainingBytes) / given);
     }
   }
 }

@@ -43,6 +43,8 @@ export class Scheduler {
   /** Actions of the event at hand. */
   #actions: Action[] = [];
   #arrivals = 0;
+  /** GPUs to turn to, while the event at hand is a load's end. */
+  readonly #freed: number[] = [];
 
   /**
    * By GPU: the invocation that runs, when it is expected to end, the milliseconds of what waits and of that what could
@@ -650,14 +652,22 @@ export class Scheduler {
       this.#dispatch(gpu, nowMs);
       return;
     }
-    const freed = transfers.map(({ link }) => link);
-    if (!freed.includes(gpu)) freed.push(gpu);
-    const oldest = (one: number): number => {
-      const invocation = this.#waiting.oldest(one);
-      return invocation === nobody ? Infinity : this.#sequence[invocation]!;
-    };
-    freed.sort((a, b) => oldest(a) - oldest(b));
-    for (const one of freed) this.#dispatch(one, nowMs);
+    const freed = this.#freed;
+    freed.length = 0;
+    for (const { link } of transfers) {
+      let place = freed.length;
+      while (place > 0 && this.#oldestArrival(freed[place - 1]!) > this.#oldestArrival(link)) {
+        freed[place] = freed[place - 1]!;
+        place--;
+      }
+      freed[place] = link;
+    }
+    for (let index = 0; index < freed.length; index++) this.#dispatch(freed[index]!, nowMs);
+  }
+
+  #oldestArrival(gpu: number): number {
+    const invocation = this.#waiting.oldest(gpu);
+    return invocation === nobody ? Infinity : this.#sequence[invocation]!;
   }
 
   #growFunctions(count: number): void {
