@@ -25,6 +25,8 @@ export class HandlerError extends Error {
   }
 }
 
+const messageCharactersMax = 1000;
+
 export async function loadHandler(path: string): Promise<Handler> {
   const module = (await import(pathToFileURL(path).href)) as Partial<Handler> & { default?: Partial<Handler> };
   const preprocess = module.preprocess ?? module.default?.preprocess?.bind(module.default);
@@ -76,12 +78,33 @@ export async function runPostprocess(
 
 function asHandlerError(step: string, error: unknown): HandlerError {
   if (error instanceof HandlerError) return error;
-  const message = error instanceof Error ? error.message : String(error);
-  const status: unknown = typeof error === 'object' && error !== null && 'status' in error ? error.status : undefined;
-  if (typeof status === 'number' && Number.isInteger(status) && status >= 400 && status <= 599) {
-    return new HandlerError(status < 500 ? 'handler-input' : 'handler-failed', message, status);
+  const message = messageOf(error);
+  const status = statusOf(error);
+  if (status === undefined) return new HandlerError('handler-failed', `the handler's ${step} failed: ${message}`);
+  return new HandlerError(status < 500 ? 'handler-input' : 'handler-failed', message, status);
+}
+
+function statusOf(error: unknown): number | undefined {
+  try {
+    const status: unknown = typeof error === 'object' && error !== null && 'status' in error ? error.status : undefined;
+    const usable = typeof status === 'number' && Number.isInteger(status) && status >= 400 && status <= 599;
+    return usable ? status : undefined;
+  } catch {
+    return undefined; // A getter of the handler's own that throws.
   }
-  return new HandlerError('handler-failed', `the handler's ${step} failed: ${message}`);
+}
+
+/** What was thrown, whatever it is, in one line. */
+export function messageOf(error: unknown): string {
+  let text: string;
+  try {
+    const message: unknown = typeof error === 'object' && error !== null && 'message' in error ? error.message : error;
+    text = String(message);
+  } catch {
+    text = 'something that cannot be shown';
+  }
+  const line = text.replaceAll(/\s+/g, ' ').trim();
+  return line.length > messageCharactersMax ? `${line.slice(0, messageCharactersMax)}...` : line;
 }
 
 function toTensor(made: HandlerTensor): Tensor {

@@ -2,12 +2,13 @@
  * The process of one CPU instance: one ONNX Runtime session, at most one handler. It starts blank, is told once what to
  * become, and ends when its socket closes, so that it never outlives its host. See protocol.ts for what is said.
  */
+import { writeFileSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { Worker } from 'node:worker_threads';
 import { encodeMessage, FrameDecoder, type Message, type Tensor } from '../tensor/index.ts';
 import { groupCalls, joinInputs, rowsOf, splitOutputs } from './batch.ts';
 import type { Handler, HandlerCall } from './handler.ts';
-import { handlerCall, HandlerError, loadHandler, runPostprocess, runPreprocess } from './handler-runner.ts';
+import { handlerCall, HandlerError, loadHandler, messageOf, runPostprocess, runPreprocess } from './handler-runner.ts';
 import {
   socketFd,
   type CallHeader,
@@ -76,7 +77,7 @@ async function load(header: ToInstance & { op: 'load' }): Promise<void> {
     session = await Session.load(header.modelPath, header.threads);
     send({ op: 'loaded', loadMs: performance.now() - startMs });
   } catch (error) {
-    send({ op: 'load-failed', message: error instanceof Error ? error.message : String(error) });
+    send({ op: 'load-failed', message: messageOf(error) });
   }
 }
 
@@ -130,10 +131,26 @@ async function preprocess(index: number, call: Call): Promise<void> {
   const startMs = performance.now();
   try {
     call.inputs = await runPreprocess(handler, call.request);
+    checkGiven(call.inputs, session?.inputNames ?? []);
   } catch (error) {
     call.error = failure(error);
   }
   call.preprocessMs = performance.now() - startMs;
+}
+
+/** ONNX Runtime would speak of its 'feeds'. */
+function checkGiven(tensors: readonly Tensor[], inputs: readonly string[]): void {
+  const given = tensors.map(({ name }) => name);
+  const missing = inputs.find((name) => !given.includes(name));
+  const unknown = given.find((name) => !inputs.includes(name));
+  if (missing === undefined && unknown === undefined) return;
+  const problem =
+    missing === undefined ? `gave '${unknown}', which is no input` : `did not give the input '${missing}'`;
+  throw new HandlerError('handler-failed', `the handler's preprocess ${problem} of the model (it gave ${list(given)})`);
+}
+
+function list(names: readonly string[]): string {
+  return names.length === 0 ? 'nothing' : names.map((name) => `'${name}'`).join(', ');
 }
 
 async function infer(calls: readonly Call[], join: boolean): Promise<void> {
@@ -216,7 +233,7 @@ function failure(error: unknown): ResultHeader {
     const { code, message, status } = error;
     return status === undefined ? { kind: 'error', code, message } : { kind: 'error', code, message, status };
   }
-  const message = error instanceof Error ? error.message : String(error);
+  const message = messageOf(error);
   // ONNX Runtime's words for what the input itself caused; the rest is the model's or the machine's fault.
   const input =
     /INVALID_ARGUMENT|Invalid (rank|dimension|feed)|out of (data )?bounds|out of range|invalid (input|expand|shape)|cannot be broadcast|mismatch|must (be|have) /i;
@@ -244,5 +261,18 @@ socket.on('error', () => process.exit(0));
 // A Ctrl-C in the terminal reaches the whole process group; the host drains first and closes the socket when it is done.
 process.on('SIGINT', () => undefined);
 process.on('SIGTERM', () => undefined);
+
+// A timer or promise that a handler left behind. What state its module is in nobody knows, so the process ends.
+process.on('uncaughtException', (error: unknown) => {
+  console.error(error);
+  send({ op: 'dying', reason: `an error that nothing caught: ${messageOf(error)}` });
+  socket.end(() => process.exit(1));
+});
+try {
+  // When memory runs out, an instance goes before the host does.
+  writeFileSync('/proc/self/oom_score_adj', '800');
+} catch {
+  // Not there on every system, and only a courtesy.
+}
 
 send({ op: 'blank' });

@@ -3,6 +3,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { encodeMessage, FrameDecoder, type Message, type Tensor } from '../tensor/index.ts';
+import { OutputLines } from './output-lines.ts';
 import type { CallHeader, FromInstance, Phase, ResultHeader, ToInstance } from './protocol.ts';
 import { CpuError, type InstanceSpec } from './types.ts';
 
@@ -73,7 +74,10 @@ export class Instance {
   idleSinceMs = performance.now();
 
   constructor(log: InstanceLog) {
-    this.#child = spawn(process.execPath, [processPath], { stdio: ['ignore', 'pipe', 'pipe', 'pipe'] });
+    this.#child = spawn(process.execPath, [processPath], {
+      stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+      env: environment(),
+    });
     // On Unix a 'pipe' beyond the standard three is a socket pair: both sides read and write.
     this.#socket = this.#child.stdio[3] as Socket;
     this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
@@ -84,9 +88,9 @@ export class Instance {
       this.#die(signal === null ? `it exited with code ${String(code)}` : `it was ended by ${signal}`),
     );
     for (const stream of [this.#child.stdout, this.#child.stderr]) {
-      stream?.setEncoding('utf8').on('data', (text: string) => {
-        for (const line of text.split('\n')) if (line.trim() !== '') log(this.pid, this.#spec?.key, line);
-      });
+      const lines = new OutputLines((line) => log(this.pid, this.#spec?.key, line));
+      stream?.setEncoding('utf8').on('data', (text: string) => lines.push(text));
+      stream?.on('end', () => lines.end());
     }
   }
 
@@ -204,6 +208,9 @@ export class Instance {
       case 'load-failed':
         this.#fail(header.message);
         return;
+      case 'dying':
+        this.#die(header.reason);
+        return;
       case 'phase': {
         const [current] = this.#runs;
         if (current === undefined) return;
@@ -305,6 +312,11 @@ export class Instance {
       run.done({ kind: 'died', reason, suspect: suspectFirst && index === 0 });
     }
   }
+}
+
+/** A handler sees what its operator set for it, but not the host's own settings: there are keys among them. */
+function environment(): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TURNTABLE_')));
 }
 
 function takeResults(header: FromInstance & { op: 'ran' }, tensors: readonly Tensor[]): RunResult {

@@ -29,6 +29,8 @@ export type FromInstance =
   | { readonly op: 'blank' }
   | { readonly op: 'loaded'; readonly loadMs: number }
   | { readonly op: 'load-failed'; readonly message: string }
+  /** Something went wrong outside of any call, so that the process is of no more use. */
+  | { readonly op: 'dying'; readonly reason: string }
   /** Sent before each step of a function with a handler, so that the host can hold every step to its time limit. */
   | { readonly op: 'phase'; readonly phase: Phase; readonly call: number }
   /** One result per call, in their order; the tensors of all results follow. `busyMs`: the whole message. */

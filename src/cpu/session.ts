@@ -46,6 +46,10 @@ export class Session {
     );
   }
 
+  get inputNames(): readonly string[] {
+    return this.#session.inputNames;
+  }
+
   /** Runs the model once. The native call blocks this thread until it is done. */
   async run(inputs: readonly Tensor[], outputs: readonly string[] | undefined): Promise<Tensor[]> {
     const feeds: Record<string, OrtModule.Tensor> = {};
