@@ -18,7 +18,7 @@ const integerRange: Partial<Record<DataType, readonly [min: number | bigint, max
  * Reads `data` (flat, or nested to the shape's own rank) into a tensor.
  *
  * @throws TensorError naming the tensor when an element is not of the datatype (text such as "NaN" among numbers
- *   included), when a nested array does not have the shape, or when the element count is wrong.
+ *   and numbers beyond its range included), when a nested array does not have the shape, or when the element count is wrong.
  */
 export function tensorFromJson(name: string, datatype: DataType, shape: readonly number[], data: unknown): Tensor {
   if (datatype === 'FP16' || datatype === 'BF16') {
@@ -56,6 +56,8 @@ function packJson(name: string, datatype: Exclude<DataType, 'FP16' | 'BF16'>, fl
       const element = flat[index];
       if (typeof element !== 'number') throw wrongElement(name, datatype, index, element);
       (values as Float64Array)[index] = element;
+      // 1e400 is Infinity when it is parsed, 1e39 when it becomes an FP32.
+      if (!Number.isFinite(values[index])) throw wrongElement(name, datatype, index, element);
     }
   } else {
     const range = integerRange[datatype];
@@ -67,6 +69,8 @@ function packJson(name: string, datatype: Exclude<DataType, 'FP16' | 'BF16'>, fl
       const element = flat[index];
       if (typeof element !== 'number' || !Number.isInteger(element)) throw wrongElement(name, datatype, index, element);
       if (element < min || element > max) throw wrongElement(name, datatype, index, element);
+      // It may have been another number before it was parsed.
+      if (!Number.isSafeInteger(element)) throw inexact(name, index, element);
       if (wide) (values as BigInt64Array)[index] = BigInt(element);
       else (values as Int32Array)[index] = element;
     }
@@ -77,6 +81,12 @@ function packJson(name: string, datatype: Exclude<DataType, 'FP16' | 'BF16'>, fl
 function wrongElement(name: string, datatype: DataType, index: number, element: unknown): TensorError {
   const shown = showElement(element);
   return new TensorError(`tensor '${name}': element ${index} is ${shown}, which is not a value of ${datatype}`);
+}
+
+function inexact(name: string, index: number, element: number): TensorError {
+  return new TensorError(
+    `tensor '${name}': element ${index} is ${element}, beyond the 2^53 that JSON numbers hold exactly; send it as binary data`,
+  );
 }
 
 /** What stands in the place of an element, without following a sender's nesting. */
