@@ -111,7 +111,7 @@ describe('infer', () => {
 
   test('takes gzip and deflate, and refuses a bomb and what it does not know', async () => {
     const packed = await post('/v2/models/pair/infer', gzipSync(JSON.stringify(inferBody)), {
-      'Content-Encoding': 'gzip',
+      'Content-Encoding': 'GZip', // Content codings are case-insensitive (RFC 9110, 8.4.1).
     });
     expect(packed.status).toBe(200);
     await packed.arrayBuffer();

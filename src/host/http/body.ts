@@ -46,7 +46,7 @@ export class Bodies {
    *   'unsupported-media-type', 'bad-request'
    */
   async read(exchange: Exchange, bytesMax: number): Promise<Buffer> {
-    const encoding = exchange.incoming.headers['content-encoding'];
+    const encoding = exchange.incoming.headers['content-encoding']?.toLowerCase();
     if (encoding === undefined || encoding === 'identity') return this.#gather(exchange, bytesMax);
     const decode = encoding === 'gzip' || encoding === 'x-gzip' ? gunzipAsync : encoding === 'deflate' && inflateAsync;
     if (decode === false) {
@@ -115,7 +115,7 @@ export class Bodies {
    */
   async *stream(exchange: Exchange, bytesMax: number): AsyncGenerator<Uint8Array> {
     const { incoming } = exchange;
-    if (!['identity', undefined].includes(incoming.headers['content-encoding'])) {
+    if (!['identity', undefined].includes(incoming.headers['content-encoding']?.toLowerCase())) {
       throw new HostError('unsupported-media-type', 'an upload with a Content-Encoding is not taken; send it as it is');
     }
     begin(exchange, bytesMax);

@@ -48,6 +48,7 @@ describe('a call is refused with a sentence', () => {
     ['an empty batch', { input: [] }, /'x' has/],
     ['a number alone', { input: 3 }, /'x' has 0 dimensions/],
     ['text', { input: [['a', 'b']] }, /element 0 is "a"/],
+    ['both forms', { input: [[1, 2]], inputs: {} }, /both 'input' and 'inputs'/],
     ['no input', {}, /no 'input' or 'inputs', as in \{"input": ...\}/],
     ['an array', [1], /not an object such as/],
     ['an unknown name', { inputs: { z: [[1, 2]] } }, /no input 'z'; it has 'x'/],

@@ -25,6 +25,7 @@ export function decodePlain(body: Buffer, spec: ModelSpec): PlainCall {
   if (!isObject(request)) throw new HostError('bad-request', `the body is JSON, but not an object such as ${example}`);
   const { input, inputs } = request;
   if (input !== undefined) {
+    if (inputs !== undefined) throw new HostError('bad-request', "the body has both 'input' and 'inputs'");
     const [only] = spec.inputs;
     if (only === undefined || spec.inputs.length !== 1) {
       const names = spec.inputs.map(({ name }) => `'${name}'`).join(', ');
