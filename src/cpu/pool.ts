@@ -16,7 +16,7 @@
  */
 import type { Instance, RunOutcome } from './instance.ts';
 import type { CallHeader } from './protocol.ts';
-import { deadlinePassed, TicketQueue } from './queue.ts';
+import { clientGone, deadlinePassed, TicketQueue } from './queue.ts';
 import { makeTicket, toOutput, type Ticket } from './ticket.ts';
 import { CpuError, type InstanceSpec, type InvokeOptions, type PoolInput, type PoolLimits } from './types.ts';
 import type { PoolResult, PoolState } from './types.ts';
@@ -140,7 +140,7 @@ export class Pool {
   invoke(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
     return new Promise((resolve, reject) => {
       if (options.signal?.aborted) {
-        reject(new CpuError('cancelled', 'the client is gone'));
+        reject(clientGone());
         return;
       }
       const ticket = makeTicket(input, options, resolve, reject);

@@ -7,7 +7,11 @@ const timerMsMax = 2 ** 31 - 1;
 
 export class TicketQueue {
   readonly #tickets: Ticket[] = [];
-  readonly #aborts = new Map<Ticket, () => void>();
+  /**
+   * Who waits on behalf of each client. A signal lives as long as a connection, over which many calls come: it is
+   * listened to once, since adding and removing a listener for each call costs more than queueing it.
+   */
+  readonly #waiting = new WeakMap<AbortSignal, Set<Ticket>>();
   /** Told of each ticket that leaves because its client is gone or its deadline has passed. */
   readonly #dropped: (ticket: Ticket, error: CpuError) => void;
   #expiryTimer: NodeJS.Timeout | undefined;
@@ -39,13 +43,13 @@ export class TicketQueue {
 
   take(): Ticket | undefined {
     const ticket = this.#tickets.shift();
-    if (ticket !== undefined) this.#forgetAbort(ticket);
+    if (ticket !== undefined) this.#forgetClient(ticket);
     return ticket;
   }
 
   takeAll(): Ticket[] {
     const tickets = this.#tickets.splice(0);
-    for (const ticket of tickets) this.#forgetAbort(ticket);
+    for (const ticket of tickets) this.#forgetClient(ticket);
     clearTimeout(this.#expiryTimer);
     this.#expiryAtMs = Infinity;
     return tickets;
@@ -73,13 +77,12 @@ export class TicketQueue {
   }
 
   #insert(ticket: Ticket, at: number): void {
-    this.#tickets.splice(at, 0, ticket);
-    const { signal } = ticket;
-    if (signal !== undefined) {
-      const abort = (): void => this.#drop(ticket, new CpuError('cancelled', 'the client is gone'));
-      signal.addEventListener('abort', abort, { once: true });
-      this.#aborts.set(ticket, abort);
+    if (ticket.signal?.aborted) {
+      this.#dropped(ticket, clientGone());
+      return;
     }
+    this.#tickets.splice(at, 0, ticket);
+    if (ticket.signal !== undefined) this.#waitingOn(ticket.signal).add(ticket);
     this.#armExpiry(ticket.deadlineMs);
   }
 
@@ -87,15 +90,25 @@ export class TicketQueue {
     const at = this.#tickets.indexOf(ticket);
     if (at === -1) return;
     this.#tickets.splice(at, 1);
-    this.#forgetAbort(ticket);
+    this.#forgetClient(ticket);
     this.#dropped(ticket, error);
   }
 
-  #forgetAbort(ticket: Ticket): void {
-    const abort = this.#aborts.get(ticket);
-    if (abort === undefined) return;
-    ticket.signal?.removeEventListener('abort', abort);
-    this.#aborts.delete(ticket);
+  #waitingOn(signal: AbortSignal): Set<Ticket> {
+    let tickets = this.#waiting.get(signal);
+    if (tickets === undefined) {
+      const mine = (tickets = new Set<Ticket>());
+      this.#waiting.set(signal, mine);
+      const goneClient = (): void => {
+        for (const ticket of mine) this.#drop(ticket, clientGone());
+      };
+      signal.addEventListener('abort', goneClient, { once: true });
+    }
+    return tickets;
+  }
+
+  #forgetClient(ticket: Ticket): void {
+    if (ticket.signal !== undefined) this.#waiting.get(ticket.signal)?.delete(ticket);
   }
 
   /** One timer serves the whole queue: it is set for the earliest deadline. */
@@ -116,6 +129,10 @@ export class TicketQueue {
     for (const { deadlineMs } of this.#tickets) nextMs = Math.min(nextMs, deadlineMs);
     this.#armExpiry(nextMs);
   }
+}
+
+export function clientGone(): CpuError {
+  return new CpuError('cancelled', 'the client is gone');
 }
 
 export function deadlinePassed(): CpuError {
