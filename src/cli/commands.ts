@@ -48,6 +48,21 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./plan.ts')).planCommand(),
   },
   {
+    name: 'replay',
+    summary: 'replay traffic on a virtual clock or at a running host, with a verdict on the SLO',
+    load: async () => (await import('./replay.ts')).replayCommand(),
+  },
+  {
+    name: 'sweep',
+    summary: 'replay over numbers of functions, plans and policies',
+    load: async () => (await import('./sweep.ts')).sweepCommand(),
+  },
+  {
+    name: 'compare',
+    summary: 'lay reports of replays side by side',
+    load: async () => (await import('./compare.ts')).compareCommand(),
+  },
+  {
     name: 'doctor',
     summary: 'report what this machine has and what that enables',
     load: async () => (await import('./doctor.ts')).doctorCommand(),

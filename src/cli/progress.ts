@@ -37,3 +37,27 @@ export function startBytesProgress(label: string, totalBytes: number, stream = p
     },
   };
 }
+
+/** The same over a count of something; without a total, nothing. */
+export function startCountProgress(label: string, total: number, what: string, stream = process.stderr): Progress {
+  if (!stream.isTTY || total === 0) return { update: () => undefined, stop: () => undefined };
+  const startedMs = performance.now();
+  let bar: SingleBar | undefined;
+  return {
+    update(done, nextLabel = label) {
+      if (bar === undefined) {
+        if (performance.now() - startedMs < showAfterMs) return;
+        const format = `{label} [{bar}] {value} of {total} ${what} | {eta_formatted} left`;
+        bar = new SingleBar({ stream, format, barsize: 24, hideCursor: true, clearOnComplete: true });
+        bar.start(total, done, { label: nextLabel });
+      }
+      // A scaled trace may come out a little longer than expected.
+      if (done > bar.getTotal()) bar.setTotal(done);
+      bar.update(done, { label: nextLabel });
+    },
+    stop() {
+      bar?.stop();
+      bar = undefined;
+    },
+  };
+}

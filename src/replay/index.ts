@@ -44,6 +44,9 @@ export {
 export { MinstdRandom, Xoshiro, type RandomSource } from './generate/random.ts';
 export { runSimulation, type GpuChange, type SimulatedRun, type SimulatorOptions } from './simulator.ts';
 export { OfferBook, simulate, type FunctionSettings, type SimulationSettings } from './simulate.ts';
+export { EvictionWatch, parseEvictions } from './live-evictions.ts';
+export { inferRequest, LiveError, parseLiveInputs, type LiveInput, type LiveRequest } from './live-inputs.ts';
+export { runLive, type LiveOptions, type LiveRun } from './live.ts';
 export { ReportBuilder, type ReportContext } from './report/builder.ts';
 export { renderReportCsv, renderSweepCsv } from './report/csv.ts';
 export { provenanceText, renderReportPage, renderSweepPage, systemsOf, type NamedReport } from './report/html.ts';

@@ -1,0 +1,85 @@
+import { Command } from 'commander';
+import {
+  OfferBook,
+  renderReportCsv,
+  renderReportPage,
+  writeTrace,
+  type FunctionGroup,
+  type Report,
+} from '../replay/index.ts';
+import type { ColdStartMode } from '../plan/index.ts';
+import { CliError } from './error.ts';
+import { startCountProgress } from './progress.ts';
+import { addLiveFlags, replayLive, type LiveOptions } from './replay/live.ts';
+import { addLoadFlags, groupsOf, openLoad, type LoadOptions } from './replay/load.ts';
+import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
+import {
+  addSystemFlags,
+  machineOf,
+  parsePlan,
+  parsePolicy,
+  planOfPolicy,
+  readProfiles,
+  simulateLoad,
+  type SystemOptions,
+} from './replay/system.ts';
+import { renderReport } from './replay/text.ts';
+import { parseCount, parseFunctionGroups } from './replay/values.ts';
+
+interface ReplayOptions extends LoadOptions, SystemOptions, OutputOptions, LiveOptions {
+  readonly functions?: readonly FunctionGroup[];
+  readonly mix?: number;
+  readonly plan?: ColdStartMode;
+  readonly saveTrace?: string;
+}
+
+export function replayCommand(): Command {
+  const command = new Command('replay').description(
+    'Replay traffic on a virtual clock, with the scheduler that serves and the costs of a machine, or with --live ' +
+      'against a running host: what share of requests meets its SLO?',
+  );
+  addLoadFlags(command)
+    .option(
+      '--functions <list>',
+      'functions by model: bert-base=48,gpt2=12; a trace is folded onto them',
+      parseFunctionGroups,
+    )
+    .option('--mix <number>', "so many functions in the DeepPlan paper's mix of models, 4 : 4 : 1", parseCount)
+    .option('--plan <mode>', "how cold starts proceed; the policy's own otherwise", parsePlan)
+    .option('--policy <name>', 'artifact or best; single flags override it', parsePolicy, 'best');
+  addLiveFlags(addSystemFlags(command));
+  addOutputFlags(command)
+    .option('--save-trace <file>', "write the requests as a trace in Turntable's own format")
+    .action(async (options: ReplayOptions) => {
+      const report = options.live === true ? await replayLive(options) : await replaySimulated(options);
+      const name =
+        report.simulated === true ? `${String(report.settings['plan'])} on ${report.machine}` : report.machine;
+      writeForms(options, {
+        json: () => jsonText(report),
+        csv: () => renderReportCsv(report),
+        html: () => renderReportPage([{ name, report }]),
+        text: () => renderReport(report),
+      });
+    });
+  return command;
+}
+
+async function replaySimulated(options: ReplayOptions): Promise<Report> {
+  const { policy, plan = planOfPolicy[policy], saveTrace } = options;
+  const machine = machineOf(options);
+  const load = await openLoad(options, groupsOf(options.functions, options.mix));
+  if (saveTrace !== undefined) {
+    await writeTrace(saveTrace, load.trace).catch((error: unknown) => {
+      throw new CliError(`cannot write the trace: ${(error as Error).message}`, { cause: error });
+    });
+    process.stderr.write(`wrote ${saveTrace}\n`);
+  }
+  const offers = new OfferBook(machine, plan, readProfiles(options.profile));
+  const progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
+  try {
+    const system = { machine, offers, plan, policyName: policy, options, seed: options.seed };
+    return await simulateLoad(load, system, (arrived) => progress.update(arrived));
+  } finally {
+    progress.stop();
+  }
+}

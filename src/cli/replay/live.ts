@@ -1,0 +1,213 @@
+/** `turntable replay --live`: the same load and the same report, measured at a running host. */
+import { readFileSync } from 'node:fs';
+import { Option, type Command } from 'commander';
+import {
+  EvictionWatch,
+  inferRequest,
+  LiveError,
+  parseLiveInputs,
+  ReportBuilder,
+  runLive,
+  type FunctionGroup,
+  type LiveRequest,
+  type Report,
+  type TraceInvocation,
+} from '../../replay/index.ts';
+import { addUrlFlag, authorization, hostAddress, request, type HostAddress } from '../client.ts';
+import { CliError } from '../error.ts';
+import { startCountProgress } from '../progress.ts';
+import { groupsOf, openLoad, usage, type LoadOptions } from './load.ts';
+import { parseCount, parseDurationMs, parseNamedFiles, parsePositive, type ByModel } from './values.ts';
+
+export interface LiveOptions {
+  readonly live?: boolean;
+  readonly url: string;
+  readonly body?: ReadonlyMap<string, string>;
+  readonly varyingSize: number;
+  readonly speed: number;
+  readonly timeout: number;
+}
+
+interface LiveReplayOptions extends LiveOptions, LoadOptions {
+  readonly functions?: readonly FunctionGroup[];
+  readonly mix?: number;
+  readonly slo?: ByModel;
+  readonly warmup?: number;
+}
+
+export function addLiveFlags(command: Command): Command {
+  return addUrlFlag(command.option('--live', 'fire the requests at a running host; --functions are then its functions'))
+    .addOption(
+      new Option(
+        '--body <name=file>',
+        'with --live: post this file to the function instead of made-up tensors',
+      ).argParser(parseNamedFiles),
+    )
+    .option('--varying-size <number>', 'with --live: sizes that a model leaves open, beside the batch', parseCount, 16)
+    .option('--speed <factor>', 'with --live: faster than the trace by this factor', parsePositive, 1)
+    .option('--timeout <time>', 'with --live: longest wait for an answer', parseDurationMs, 60_000);
+}
+
+/** What the host serves, and under which objective. */
+interface LiveFunction {
+  readonly request: LiveRequest;
+  readonly sloMs: number;
+}
+
+const sloMsDefault = 100;
+/** The host's metrics are read so often for evictions: a scrape, which is no use of a function. */
+const watchMs = 10_000;
+
+export async function replayLive(options: LiveReplayOptions): Promise<Report> {
+  const { seed, warmup = 0, speed } = options;
+  const host = hostAddress(options.url);
+  const recorded = options.trace !== undefined && options.functions === undefined;
+  const groups = groupsOf(options.functions, options.mix) ?? (recorded ? undefined : await listFunctions(host));
+  const load = await openLoad(options, groups);
+  const { functionNames } = load.trace;
+  const models = [...new Set(functionNames.map((_, index) => load.modelOf(index)))];
+  const functions = new Map<string, LiveFunction>();
+  for (const model of models) functions.set(model, await prepare(host, model, options));
+  const functionOf = (index: number): LiveFunction => functions.get(load.modelOf(index))!;
+
+  const builder = new ReportBuilder({ fromMs: warmup === 0 ? 0 : Infinity });
+  function* counted(): Generator<TraceInvocation> {
+    let arrived = 0;
+    for (const invocation of load.trace.invocations()) {
+      if (arrived === warmup && warmup > 0) builder.measureFrom(invocation.arrivalMs / speed);
+      arrived++;
+      yield invocation;
+    }
+  }
+  const firstOf = new Map(functionNames.map((_, index) => [load.modelOf(index), index] as const).reverse());
+  const stopWatching = await watchEvictions(host, new EvictionWatch(builder, (name) => firstOf.get(name)));
+  const progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
+  const interrupted = new AbortController();
+  const onInterrupt = (): void => interrupted.abort();
+  process.once('SIGINT', onInterrupt);
+  let run;
+  try {
+    run = await runLive(
+      { functionNames, invocations: counted },
+      {
+        url: host.url,
+        headers: authorization(host),
+        requestOf: (index) => functionOf(index).request,
+        sloMsOf: (index) => functionOf(index).sloMs,
+        observer: builder,
+        timeoutMs: options.timeout,
+        speed,
+        signal: interrupted.signal,
+        onProgress: (sent, answered) =>
+          progress.update(sent, sent === answered ? 'replay' : `replay, ${sent - answered} under way`),
+      },
+    );
+  } finally {
+    process.off('SIGINT', onInterrupt);
+    progress.stop();
+    await stopWatching();
+  }
+  if (interrupted.signal.aborted) process.stderr.write('turntable: interrupted; the report covers what was sent\n');
+  const slos = new Set(Array.from(functions.values(), ({ sloMs }) => sloMs));
+  return builder.finish({
+    kind: 'measured',
+    machine: `the host at ${host.url}`,
+    seed,
+    settings: {
+      ...load.settings,
+      slo_ms: slos.size === 1 ? [...slos][0]! : null,
+      warmup_requests: warmup,
+      speed,
+      timeout_ms: options.timeout,
+      varying_size: options.varyingSize,
+      send_delay_p99_ms: run.sent === 0 ? null : Math.round(run.sendDelayMs.quantile(0.99) * 1000) / 1000,
+      started_at: new Date(performance.timeOrigin).toISOString(),
+      interrupted: interrupted.signal.aborted,
+    },
+    functionNames,
+    modelOf: load.modelOf,
+  });
+}
+
+/** Every function of the host that is ready. */
+async function listFunctions(host: HostAddress): Promise<FunctionGroup[]> {
+  const response = await request(host, '/v2/repository/index', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: '{"ready":true}',
+  });
+  const index: unknown = await response.json();
+  const names = Array.isArray(index)
+    ? index.flatMap((entry: unknown) => {
+        const { name } = (entry ?? {}) as { name?: unknown };
+        return typeof name === 'string' ? [name] : [];
+      })
+    : [];
+  if (names.length === 0) throw new CliError(`the host at ${host.url} has no function that is ready`);
+  return [...new Set(names)].map((model) => ({ model, count: 1 }));
+}
+
+async function prepare(host: HostAddress, model: string, options: LiveReplayOptions): Promise<LiveFunction> {
+  const path = `/v2/models/${encodeURIComponent(model)}`;
+  const given = options.slo?.own.get(model) ?? options.slo?.common;
+  const sloMs = given ?? (await sloOf(host, path));
+  // The host counts its own goodput by the same objective.
+  const slo: Record<string, string> = given === undefined ? {} : { 'x-turntable-slo': `${given}ms` };
+  const file = options.body?.get(model);
+  if (file !== undefined) {
+    const body = readBody(file);
+    const headers = {
+      'content-type': file.endsWith('.json') ? 'application/json' : 'application/octet-stream',
+      ...slo,
+    };
+    return { sloMs, request: { path: `/function/${encodeURIComponent(model)}`, headers, body } };
+  }
+  try {
+    const inputs = parseLiveInputs(await (await request(host, path)).json(), model);
+    const made = inferRequest(model, inputs, { seed: options.seed, varyingSize: options.varyingSize });
+    return { sloMs, request: { ...made, headers: { ...made.headers, ...slo } } };
+  } catch (error) {
+    if (error instanceof LiveError) throw new CliError(error.message, { cause: error });
+    throw error;
+  }
+}
+
+function readBody(file: string): Buffer {
+  try {
+    return readFileSync(file);
+  } catch (error) {
+    throw usage(`the body ${file} cannot be read: ${(error as Error).message}`);
+  }
+}
+
+/** The objective that the host states for the function; other servers of the protocol state none. */
+async function sloOf(host: HostAddress, path: string): Promise<number> {
+  try {
+    const config = (await (await request(host, `${path}/config`)).json()) as {
+      parameters?: { slo?: { string_value?: unknown } };
+    };
+    const text = config.parameters?.slo?.string_value;
+    return typeof text === 'string' ? parseDurationMs(text) : sloMsDefault;
+  } catch {
+    return sloMsDefault;
+  }
+}
+
+/** Reads the metrics now, now and then, and at the end. A host without them simply has no evictions to tell. */
+async function watchEvictions(host: HostAddress, watch: EvictionWatch): Promise<() => Promise<void>> {
+  const startMs = performance.now();
+  const read = async (): Promise<void> => {
+    try {
+      const response = await request(host, '/metrics');
+      watch.read(await response.text(), performance.now() - startMs);
+    } catch {
+      // Not to be had this time: the next reading counts from the one before.
+    }
+  };
+  await read();
+  const timer = setInterval(() => void read(), watchMs);
+  return async () => {
+    clearInterval(timer);
+    await read();
+  };
+}

@@ -1,0 +1,264 @@
+/** The load of a replay: a trace file or a generator, and the functions that it invokes. */
+import { Option, type Command } from 'commander';
+import {
+  azureLikeTrace,
+  burstTrace,
+  diurnalTrace,
+  functionOrders,
+  instanceNames,
+  limitTrace,
+  minutePlacements,
+  openTrace,
+  orderGroups,
+  paperMix,
+  poissonTrace,
+  TraceError,
+  type ArrivalOptions,
+  type FunctionGroup,
+  type FunctionOrder,
+  type MinutePlacement,
+  type SettingValue,
+  type SyncTrace,
+} from '../../replay/index.ts';
+import { CliError } from '../error.ts';
+import { oneOf, parseCount, parseDurationMs, parsePositive, parseSeed } from './values.ts';
+
+export interface LoadOptions {
+  readonly trace?: string;
+  readonly poisson?: number;
+  readonly bursts?: number;
+  readonly diurnal?: number;
+  readonly azureLike?: number;
+  readonly requests?: number;
+  readonly duration?: number;
+  readonly from?: number;
+  readonly rate?: number;
+  readonly zipf?: number;
+  readonly random?: 'xoshiro' | 'minstd';
+  readonly placement?: MinutePlacement;
+  readonly asArtifact?: boolean;
+  readonly assign: FunctionOrder;
+  readonly seed: number;
+}
+
+/** What is going to be replayed. */
+export interface Load {
+  readonly trace: SyncTrace;
+  readonly modelOf: (functionIndex: number) => string;
+  /** About how many invocations it has; undefined where only its duration is known. */
+  readonly requestsExpected: number | undefined;
+  /** For the report. */
+  readonly settings: Readonly<Record<string, SettingValue>>;
+}
+
+export function addLoadFlags(command: Command): Command {
+  return command
+    .option('--trace <file>', "replay a trace: Azure Functions 2019 or 2021, or Turntable's own (.gz as well)")
+    .option(
+      '--poisson <rate>',
+      'or generate arrivals: so many requests per second, independent of each other',
+      parsePositive,
+    )
+    .option('--bursts <rate>', 'with bursts on a tenth of the functions', parsePositive)
+    .option('--diurnal <rate>', 'rising and falling over a day', parsePositive)
+    .option('--azure-like <rate>', 'sustained, fluctuating, spiky and rare functions', parsePositive)
+    .option('--requests <number>', 'end after so many requests', parseCount)
+    .option('--duration <time>', 'end after this time of the trace, such as 3h', parseDurationMs)
+    .option('--from <time>', 'begin at this time of the trace', parseDurationMs)
+    .option('--rate <rate>', 'scale a trace to so many requests per second on average', parsePositive)
+    .option('--zipf <exponent>', 'popularity of generated requests; uniform without', parsePositive)
+    .addOption(
+      new Option('--random <generator>', "minstd: with seed 0 the DeepPlan artifact's own sequence")
+        .argParser(oneOf(['xoshiro', 'minstd'] as const))
+        .default('xoshiro'),
+    )
+    .option(
+      '--placement <how>',
+      `arrivals within the minutes of a trace of 2019: ${minutePlacements.join(', ')}`,
+      oneOf(minutePlacements),
+    )
+    .option('--as-artifact', "scale, fold and place a trace of 2019 as the DeepPlan artifact's client does")
+    .option(
+      '--assign <order>',
+      `which functions, most popular first in a trace, are of which model: ${functionOrders.join(', ')}`,
+      oneOf(functionOrders),
+      'mixed',
+    )
+    .option('--seed <integer>', 'the same seed gives the same requests', parseSeed, 0);
+}
+
+const sources = ['trace', 'poisson', 'bursts', 'diurnal', 'azureLike'] as const;
+const flagOf = {
+  trace: '--trace',
+  poisson: '--poisson',
+  bursts: '--bursts',
+  diurnal: '--diurnal',
+  azureLike: '--azure-like',
+};
+
+/**
+ * Opens or generates the load. Without groups a trace's functions are taken by their names: "bert-base/3" is of the model
+ * bert-base.
+ */
+export async function openLoad(options: LoadOptions, groups: readonly FunctionGroup[] | undefined): Promise<Load> {
+  const chosen = sources.filter((source) => options[source] !== undefined);
+  const [source] = chosen;
+  if (source === undefined || chosen.length > 1) {
+    throw usage(`the load must come from one of ${Object.values(flagOf).join(', ')}`);
+  }
+  const load = source === 'trace' ? await fromFile(options, groups) : generated(source, options, groups);
+  if (options.requests === undefined) return load;
+  const { requests } = options;
+  return {
+    ...load,
+    trace: limitTrace(load.trace, requests),
+    requestsExpected: Math.min(requests, load.requestsExpected ?? Infinity),
+  };
+}
+
+async function fromFile(options: LoadOptions, groups: readonly FunctionGroup[] | undefined): Promise<Load> {
+  const { trace: file = '', seed, from, duration, rate, placement, asArtifact, assign, zipf } = options;
+  if (zipf !== undefined) throw usage('--zipf goes with generated requests; a trace has a popularity of its own');
+  const fromMs = from ?? 0;
+  const order = groups === undefined ? undefined : orderGroups(groups, assign, seed);
+  try {
+    const opened = await openTrace(file, {
+      seed,
+      fromMs,
+      ...(duration === undefined ? undefined : { toMs: fromMs + duration }),
+      ...(rate === undefined ? undefined : { ratePerS: rate }),
+      ...(placement === undefined ? undefined : { placement }),
+      ...(asArtifact === true ? { asArtifact } : undefined),
+      ...(order === undefined ? undefined : { fold: order.length }),
+    });
+    const named = groups === undefined || order === undefined ? undefined : instances(groups, order);
+    const functionNames = named?.functionNames ?? opened.functionNames;
+    return {
+      trace: { functionNames, invocations: () => opened.invocations() },
+      modelOf: named?.modelOf ?? ((index) => modelOfName(functionNames[index] ?? '')),
+      requestsExpected: opened.requestsExpected,
+      settings: {
+        load: 'trace',
+        trace: file,
+        trace_format: opened.format,
+        trace_functions: opened.fileFunctions,
+        rate_per_s: rate ?? null,
+        from_s: fromMs / 1000,
+        ...(duration === undefined ? undefined : { duration_s: duration / 1000 }),
+        ...(opened.format === 'azure-2019'
+          ? { placement: asArtifact === true ? 'artifact' : (placement ?? 'uniform') }
+          : undefined),
+        ...functionSettings(groups, assign),
+      },
+    };
+  } catch (error) {
+    if (error instanceof TraceError) throw new CliError(error.message, { cause: error });
+    throw error;
+  }
+}
+
+/** "bert-base/3" is of the model bert-base. */
+export function modelOfName(name: string): string {
+  const at = name.lastIndexOf('/');
+  return at === -1 ? name : name.slice(0, at);
+}
+
+function generated(
+  source: Exclude<(typeof sources)[number], 'trace'>,
+  options: LoadOptions,
+  groups: readonly FunctionGroup[] | undefined,
+): Load {
+  if (groups === undefined)
+    throw usage('--functions is missing: how many functions of which models, such as bert-base=48');
+  const { seed, requests, duration, zipf, assign, random } = options;
+  for (const flag of ['rate', 'from', 'placement', 'asArtifact'] as const) {
+    if (options[flag] !== undefined)
+      throw usage(`--${flag === 'asArtifact' ? 'as-artifact' : flag} goes with --trace only`);
+  }
+  const ratePerS = options[source] ?? 0;
+  if (requests === undefined && duration === undefined) {
+    throw usage(`${flagOf[source]} has no end: give --requests or --duration`);
+  }
+  const order = orderGroups(groups, assign, seed);
+  const { functionNames, modelOf } = instances(groups, order);
+  const arrivals: ArrivalOptions = {
+    functionNames,
+    ratePerS,
+    seed,
+    ...(requests === undefined ? undefined : { requests }),
+    ...(duration === undefined ? undefined : { durationMs: duration }),
+    ...(zipf === undefined ? undefined : { popularity: { kind: 'zipf', exponent: zipf } }),
+  };
+  const seconds = Math.min((duration ?? Infinity) / 1000, (requests ?? Infinity) / ratePerS);
+  return {
+    trace: generate(source, arrivals, random ?? 'xoshiro', seconds),
+    modelOf,
+    requestsExpected: Math.round(seconds * ratePerS),
+    settings: {
+      load: source === 'azureLike' ? 'azure-like' : source,
+      rate_per_s: ratePerS,
+      popularity: source === 'azureLike' ? 'azure-like' : zipf === undefined ? 'uniform' : `zipf ${zipf}`,
+      random: source === 'poisson' ? (random ?? 'xoshiro') : 'xoshiro',
+      ...(requests === undefined ? undefined : { requests }),
+      ...(duration === undefined ? undefined : { duration_s: duration / 1000 }),
+      ...functionSettings(groups, assign),
+    },
+  };
+}
+
+function generate(
+  source: Exclude<(typeof sources)[number], 'trace'>,
+  arrivals: ArrivalOptions,
+  generator: 'xoshiro' | 'minstd',
+  seconds: number,
+): SyncTrace {
+  switch (source) {
+    case 'poisson':
+      return poissonTrace({ ...arrivals, generator });
+    case 'bursts':
+      return burstTrace(arrivals);
+    case 'diurnal':
+      return diurnalTrace(arrivals);
+    case 'azureLike': {
+      if (arrivals.popularity !== undefined)
+        throw usage('--zipf does not go with --azure-like, which has shares of its own');
+      const { functionNames, ratePerS, seed = 0, requests, durationMs } = arrivals;
+      // Twice the time that the requests need on average, for a quiet beginning.
+      const minutes = durationMs === undefined ? Math.ceil(seconds / 30) + 10 : Math.ceil(durationMs / 60_000);
+      const trace = azureLikeTrace({ functionNames, ratePerS, minutes, seed });
+      return requests === undefined ? trace : limitTrace(trace, requests);
+    }
+  }
+}
+
+function instances(
+  groups: readonly FunctionGroup[],
+  order: readonly number[],
+): { readonly functionNames: readonly string[]; readonly modelOf: (functionIndex: number) => string } {
+  return {
+    functionNames: instanceNames(groups, order),
+    modelOf: (index) => groups[order[index]!]!.model,
+  };
+}
+
+function functionSettings(
+  groups: readonly FunctionGroup[] | undefined,
+  assign: FunctionOrder,
+): Record<string, SettingValue> {
+  if (groups === undefined) return {};
+  return { functions: groups.map(({ model, count }) => `${model}=${count}`).join(','), assign };
+}
+
+/** `--functions`, or the paper's mix of so many. */
+export function groupsOf(
+  functions: readonly FunctionGroup[] | undefined,
+  mix: number | undefined,
+): readonly FunctionGroup[] | undefined {
+  if (functions !== undefined && mix !== undefined)
+    throw usage('--functions and --mix both say which functions there are');
+  return functions ?? (mix === undefined ? undefined : paperMix(mix));
+}
+
+export function usage(message: string): CliError {
+  return new CliError(message, { exitCode: 2 });
+}

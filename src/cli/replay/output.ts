@@ -1,0 +1,61 @@
+/** Where reports go: the terminal, and files. */
+import { writeFileSync } from 'node:fs';
+import type { Command } from 'commander';
+import { CliError } from '../error.ts';
+
+export interface OutputOptions {
+  readonly json?: string;
+  readonly csv?: string;
+  readonly html?: string;
+}
+
+export function addOutputFlags(command: Command): Command {
+  return command
+    .option('--json <file>', 'write the report as JSON (-: to standard output, and no table)')
+    .option('--csv <file>', 'write the report as CSV (-: to standard output, and no table)')
+    .option('--html <file>', 'write the report as a page with plots, in one file');
+}
+
+/** The forms of one report, made only when they are asked for. */
+export interface Forms {
+  readonly json: () => string;
+  readonly csv: () => string;
+  readonly html: () => string;
+  readonly text: () => string;
+}
+
+export function writeForms(options: OutputOptions, forms: Forms): void {
+  const kinds = ['json', 'csv', 'html'] as const;
+  if (kinds.filter((kind) => options[kind] === '-').length > 1) {
+    throw new CliError('only one form can go to standard output', { exitCode: 2 });
+  }
+  let spoken = false;
+  for (const kind of kinds) {
+    const file = options[kind];
+    if (file === undefined) continue;
+    if (file === '-') {
+      process.stdout.once('error', endOfPipe);
+      process.stdout.write(forms[kind]());
+      spoken = true;
+      continue;
+    }
+    try {
+      writeFileSync(file, forms[kind]());
+    } catch (error) {
+      throw new CliError(`cannot write the report: ${(error as Error).message}`, { cause: error });
+    }
+    process.stderr.write(`wrote ${file}\n`);
+  }
+  if (!spoken) console.log(forms.text());
+}
+
+/** Whoever read the pipe has seen enough, as `head` does. */
+function endOfPipe(error: NodeJS.ErrnoException): void {
+  if (error.code !== 'EPIPE') throw error;
+  process.exit(0);
+}
+
+/** The same report gives the same bytes. */
+export function jsonText(value: unknown): string {
+  return `${JSON.stringify(value, null, 1)}\n`;
+}

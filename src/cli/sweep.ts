@@ -1,0 +1,109 @@
+import { Command } from 'commander';
+import {
+  OfferBook,
+  renderSweepCsv,
+  renderSweepPage,
+  type FunctionGroup,
+  type Report,
+  type SweepReport,
+  type SweepRun,
+} from '../replay/index.ts';
+import type { ColdStartMode } from '../plan/index.ts';
+import type { PolicyName } from '../schedule/index.ts';
+import { addLoadFlags, openLoad, type LoadOptions } from './replay/load.ts';
+import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
+import {
+  addSystemFlags,
+  machineOf,
+  parsePlan,
+  parsePolicy,
+  planOfPolicy,
+  readProfiles,
+  simulateLoad,
+  type SystemOptions,
+} from './replay/system.ts';
+import { renderSweep } from './replay/text.ts';
+import { parseFunctionRanges } from './replay/values.ts';
+import { startCountProgress } from './progress.ts';
+
+interface SweepOptions extends LoadOptions, Omit<SystemOptions, 'policy'>, OutputOptions {
+  readonly functions: readonly (readonly FunctionGroup[])[];
+  readonly plans?: readonly ColdStartMode[];
+  readonly policies: readonly PolicyName[];
+}
+
+export function sweepCommand(): Command {
+  const command = new Command('sweep').description(
+    'Replay one load on a virtual clock over numbers of functions, plans and policies: how many functions does a machine ' +
+      'carry within the SLO?',
+  );
+  addLoadFlags(command)
+    .requiredOption(
+      '--functions <ranges>',
+      'functions by model, from..to..step: bert-base=20..240..20; several advance together',
+      parseFunctionRanges,
+    )
+    .option('--plans <list>', 'cold-start plans, such as pipeswitch,dha,pt+dha; that of the policy otherwise', (text) =>
+      text.split(',').map((part) => parsePlan(part.trim())),
+    )
+    .option(
+      '--policies <list>',
+      'policies, such as artifact,best',
+      (text) => text.split(',').map((part) => parsePolicy(part.trim())),
+      ['best'] satisfies PolicyName[],
+    );
+  addOutputFlags(addSystemFlags(command)).action(async (options: SweepOptions) => {
+    const sweep = await runSweep(options);
+    writeForms(options, {
+      json: () => jsonText(sweep),
+      csv: () => renderSweepCsv(sweep),
+      html: () => renderSweepPage(sweep),
+      text: () => renderSweep(sweep),
+    });
+  });
+  return command;
+}
+
+async function runSweep(options: SweepOptions): Promise<SweepReport> {
+  const machine = machineOf(options);
+  const profiles = readProfiles(options.profile);
+  const runs: SweepRun[] = [];
+  let last: Report | undefined;
+  const systems = options.policies.flatMap((policyName) =>
+    (options.plans ?? [planOfPolicy[policyName]]).map((plan) => ({ policyName, plan })),
+  );
+  const total = systems.length * options.functions.length;
+  const progress = startCountProgress('sweep', total, 'runs');
+  for (const { policyName, plan } of systems) {
+    // Offers depend on the plan and are made once for each model.
+    const offers = new OfferBook(machine, plan, profiles);
+    for (const groups of options.functions) {
+      const load = await openLoad(options, groups);
+      const system = {
+        machine,
+        offers,
+        plan,
+        policyName,
+        options: { ...options, policy: policyName },
+        seed: options.seed,
+      };
+      last = await simulateLoad(load, system, () => undefined);
+      const { functions: _functions, timeline: _timeline, per_minute: _perMinute, ...report } = last;
+      const instances = groups.reduce((sum, group) => sum + group.count, 0);
+      runs.push({ instances, plan, policy: policyName, report });
+      progress.update(runs.length, `${plan}, ${instances} functions`);
+    }
+  }
+  progress.stop();
+  const { functions: _ranges, plan: _plan, policy: _policy, ...settings } = last?.settings ?? {};
+  return {
+    format: 'turntable-sweep',
+    version: 1,
+    simulated: true,
+    machine: machine.name,
+    seed: options.seed,
+    slo_ms: Number(settings['slo_ms'] ?? 0),
+    settings,
+    runs,
+  };
+}

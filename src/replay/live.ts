@@ -1,0 +1,202 @@
+/**
+ * Live replay: a trace fired at a running host. Open loop: a request leaves when it is due, whether or not earlier ones
+ * have been answered, and its latency counts from when it was due; so a host that falls behind cannot slow down the load
+ * that measures it.
+ */
+import { Agent, request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
+import { Sketch } from './report/sketch.ts';
+import type { LiveRequest } from './live-inputs.ts';
+import type { OutcomePlacement, ReplayObserver, Trace } from './types.ts';
+
+export interface LiveOptions {
+  /** `http://127.0.0.1:8000`, without a path. */
+  readonly url: string;
+  readonly requestOf: (functionIndex: number) => LiveRequest;
+  readonly sloMsOf: (functionIndex: number) => number;
+  readonly observer: ReplayObserver;
+  /** A request without an answer after this long has failed. */
+  readonly timeoutMs?: number;
+  /** 2: twice as fast as the trace. Instants that the observer is told are those of the replay. */
+  readonly speed?: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly onProgress?: (sent: number, answered: number) => void;
+  /** Ends the sending; what was sent is waited for. */
+  readonly signal?: AbortSignal;
+}
+
+export interface LiveRun {
+  readonly sent: number;
+  /** How late requests left, milliseconds: a busy client, not the host, is what it tells of. */
+  readonly sendDelayMs: Sketch;
+}
+
+const timeoutMsDefault = 60_000;
+/** Of a reply that is no answer, so much is read for its reason. */
+const errorBytesMax = 4096;
+
+/** Fires the trace. Resolves when every request has been answered or has failed. */
+export async function runLive(trace: Trace, options: LiveOptions): Promise<LiveRun> {
+  const { observer, sloMsOf, speed = 1, signal, onProgress } = options;
+  const client = new LiveClient(options);
+  const sendDelayMs = new Sketch({ exactMax: 2 ** 14, precisionBits: 9 });
+  let sent = 0;
+  let answered = 0;
+  let under = 0;
+  let allDone: (() => void) | undefined;
+  // A little ahead, so that the first request is not late by what preparing it takes.
+  const startMs = performance.now() + 20;
+  for await (const { arrivalMs: traceMs, functionIndex } of trace.invocations()) {
+    const arrivalMs = traceMs / speed;
+    const dueMs = startMs + arrivalMs;
+    await until(dueMs, signal);
+    if (signal?.aborted === true) break;
+    sendDelayMs.record(Math.max(0, performance.now() - dueMs));
+    sent++;
+    under++;
+    client.send(functionIndex, ({ placement, queueMs, inferenceMs }) => {
+      const endMs = performance.now() - startMs;
+      const sloMs = sloMsOf(functionIndex);
+      observer.outcome({ functionIndex, arrivalMs, endMs, queueMs, sloMs, placement });
+      if (placement.kind === 'gpu' && inferenceMs > 0) {
+        observer.busy(placement.gpu, Math.max(0, endMs - inferenceMs), endMs);
+      }
+      answered++;
+      under--;
+      onProgress?.(sent, answered);
+      if (under === 0) allDone?.();
+    });
+    onProgress?.(sent, answered);
+  }
+  if (under > 0) {
+    await new Promise<void>((resolve) => {
+      allDone = resolve;
+    });
+  }
+  client.close();
+  return { sent, sendDelayMs };
+}
+
+/** Timers are late by up to a millisecond or two: the last part of the wait goes in turns of the event loop. */
+async function until(dueMs: number, signal: AbortSignal | undefined): Promise<void> {
+  for (;;) {
+    const waitMs = dueMs - performance.now();
+    if (waitMs <= 0 || signal?.aborted === true) return;
+    if (waitMs > 2) await sleep(waitMs - 1.5, undefined, signal === undefined ? {} : { signal }).catch(() => undefined);
+    else await turn();
+  }
+}
+
+interface LiveReply {
+  readonly placement: OutcomePlacement;
+  readonly queueMs: number;
+  /** 0 where the host did not say. */
+  readonly inferenceMs: number;
+}
+
+class LiveClient {
+  readonly #url: URL;
+  readonly #agent: Agent;
+  readonly #options: LiveOptions;
+
+  constructor(options: LiveOptions) {
+    this.#options = options;
+    this.#url = new URL(options.url);
+    const settings = { keepAlive: true, maxSockets: Infinity, maxFreeSockets: 4096 };
+    this.#agent = this.#url.protocol === 'https:' ? new HttpsAgent(settings) : new Agent(settings);
+  }
+
+  send(functionIndex: number, done: (reply: LiveReply) => void): void {
+    const { path, headers, body } = this.#options.requestOf(functionIndex);
+    const { timeoutMs = timeoutMsDefault } = this.#options;
+    let over = false;
+    const finish = (reply: LiveReply): void => {
+      if (over) return;
+      over = true;
+      clearTimeout(timer);
+      done(reply);
+    };
+    const fail = (reason: string): void => {
+      finish({ placement: { kind: 'failed', reason }, queueMs: 0, inferenceMs: 0 });
+    };
+    const { protocol, hostname, port } = this.#url;
+    const makeRequest = protocol === 'https:' ? httpsRequest : httpRequest;
+    const outgoing: ClientRequest = makeRequest(
+      {
+        protocol,
+        // WHATWG writes IPv6 addresses in brackets, which sockets do not take.
+        hostname: hostname.replace(/^\[|\]$/g, ''),
+        port,
+        path: this.#url.pathname.replace(/\/$/, '') + path,
+        method: 'POST',
+        agent: this.#agent,
+        headers: { ...this.#options.headers, ...headers, 'content-length': body.byteLength },
+      },
+      (reply) => readReply(reply, finish, fail),
+    );
+    const timer = setTimeout(() => {
+      fail(`no answer within ${timeoutMs / 1000} s`);
+      outgoing.destroy();
+    }, timeoutMs);
+    outgoing.on('error', (error: NodeJS.ErrnoException) => fail(error.code ?? error.message));
+    outgoing.end(body);
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+}
+
+function readReply(reply: IncomingMessage, finish: (reply: LiveReply) => void, fail: (reason: string) => void): void {
+  const status = reply.statusCode ?? 0;
+  let errorText = '';
+  reply.on('data', (chunk: Buffer) => {
+    if (status !== 200 && errorText.length < errorBytesMax) errorText += chunk.toString('utf8');
+  });
+  reply.on('error', (error: NodeJS.ErrnoException) => fail(error.code ?? error.message));
+  reply.on('aborted', () => fail('the connection ended in the middle of the answer'));
+  reply.on('end', () => {
+    const { headers } = reply;
+    if (status === 200) {
+      finish({
+        placement: placementOf(headerText(headers['x-turntable-placement']), headerText(headers['x-model-cold-start'])),
+        queueMs: headerMs(headers['x-queue-time']),
+        inferenceMs: headerMs(headers['x-inference-time']),
+      });
+    } else if (status === 429 || status === 503 || status === 504) {
+      finish({ placement: { kind: 'shed' }, queueMs: 0, inferenceMs: 0 });
+    } else {
+      fail(`HTTP ${status}${reasonOf(errorText)}`);
+    }
+  });
+}
+
+/**
+ * What `X-Turntable-Placement` says: "gpu0 warm", "gpu1 cold pt+dha", "gpu2 partial ...", "cpu pool warm". A host that
+ * says nothing counts as a CPU pool.
+ */
+export function placementOf(text: string, coldStart: string): OutcomePlacement {
+  const [, gpu, residency] = /^gpu(\d+) (warm|partial|cold)\b/.exec(text) ?? [];
+  if (gpu !== undefined) return { kind: 'gpu', gpu: Number(gpu), residency: residency as 'warm' | 'partial' | 'cold' };
+  return { kind: 'cpu', coldStart: coldStart === 'true' || / cold\b/.test(text) };
+}
+
+function reasonOf(text: string): string {
+  try {
+    const { error } = JSON.parse(text) as { error?: unknown };
+    if (typeof error === 'string') return `: ${error.slice(0, 200)}`;
+  } catch {
+    // Not JSON: the status says what there is to say.
+  }
+  return '';
+}
+
+function headerText(value: string | string[] | undefined): string {
+  return typeof value === 'string' ? value : (value?.[0] ?? '');
+}
+
+function headerMs(value: string | string[] | undefined): number {
+  const number = Number(headerText(value));
+  return Number.isFinite(number) && number >= 0 ? number : 0;
+}
