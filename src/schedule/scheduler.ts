@@ -3,7 +3,7 @@ import { LinkLanes } from './links.ts';
 import { wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { Popularity } from './popularity.ts';
-import type { Action, EvictionCause, SchedulerEvent, SchedulerGpu, Start } from './types.ts';
+import type { Action, EvictionCause, LoadOrder, SchedulerEvent, SchedulerGpu, Start } from './types.ts';
 import { grownFloats, grownInts, WaitingLists } from './waiting.ts';
 
 export interface SchedulerOptions {
@@ -537,7 +537,8 @@ export class Scheduler {
     }
     if (!this.#policy.loadAhead) {
       this.#run(first, gpu, nowMs);
-    } else if (wakeMs < this.#wakeMs[gpu]!) {
+    } else if (wakeMs < this.#wakeMs[gpu]! || this.#wakeMs[gpu]! <= nowMs) {
+      if (wakeMs === Infinity) return;
       this.#wakeMs[gpu] = wakeMs;
       this.#actions.push({ kind: 'wake', atMs: wakeMs });
     }
@@ -693,12 +694,7 @@ export class Scheduler {
 }
 
 /** A load in flight. */
-interface Load {
-  readonly way: ColdWay;
-  /** What was there before. */
-  readonly prefix: number;
-  /** When an execution behind it can end. */
-  readonly readyMs: number;
+interface Load extends LoadOrder {
   /** From when on an execution behind it would take no longer than a warm one. */
   readonly hiddenFromMs: number;
 }

@@ -40,6 +40,8 @@ export interface LoadOrder {
   readonly way: ColdWay;
   /** What of the function is there already; the way's tables are indexed by it. */
   readonly prefix: number;
+  /** When an execution behind it can end, as it looks now. */
+  readonly readyMs: number;
 }
 
 export type Action =

@@ -1,0 +1,417 @@
+import { describe, expect, test } from 'vitest';
+import { offerSheet, smallGpus, type OfferShape } from '../../test/support/offers.ts';
+import { policies, Scheduler, type Action, type OfferSheet, type Policy, type SchedulerEvent } from './index.ts';
+
+const best: Policy = { ...policies.best, eviction: 'lru-suffix' };
+
+/** A scheduler with its functions, told of events at instants. */
+class Bench {
+  readonly scheduler: Scheduler;
+  readonly #gpuCount: number;
+  #functions = 0;
+
+  constructor(policy: Policy, { gpus = 1, capacityBytes = 100, cpuCores = 0 } = {}) {
+    this.scheduler = new Scheduler({ gpus: smallGpus(gpus, capacityBytes), policy, cpuCores });
+    this.#gpuCount = gpus;
+  }
+
+  add(shape: OfferShape, rest: Partial<Omit<OfferSheet, 'gpus'>> = {}): number {
+    const functionIndex = this.#functions++;
+    this.at(0, { kind: 'function-added', functionIndex, sheet: offerSheet(this.#gpuCount, shape, rest) });
+    return functionIndex;
+  }
+
+  at(nowMs: number, event: SchedulerEvent): readonly Action[] {
+    return this.scheduler.handle(event, nowMs);
+  }
+
+  /** Invokes it and brings the invocation to its end. */
+  visit(nowMs: number, invocation: number, functionIndex: number): readonly Action[] {
+    const actions = this.at(nowMs, { kind: 'arrival', invocation, functionIndex });
+    for (const action of actions) {
+      if (action.kind === 'load' || (action.kind === 'run' && action.load !== null)) {
+        for (const next of this.at(nowMs + 1, { kind: 'loaded', gpu: action.gpu, functionIndex })) {
+          if (next.kind === 'run') this.at(nowMs + 2, { kind: 'finished', invocation });
+        }
+      }
+      if (action.kind === 'run') this.at(nowMs + 2, { kind: 'finished', invocation });
+    }
+    return actions;
+  }
+}
+
+const kinds = (actions: readonly Action[]): string[] => actions.map(({ kind }) => kind);
+const runs = (actions: readonly Action[]): number[] =>
+  actions.filter((action) => action.kind === 'run').map(({ invocation }) => invocation);
+const arrival = (invocation: number, functionIndex: number): SchedulerEvent => ({
+  kind: 'arrival',
+  invocation,
+  functionIndex,
+});
+const finished = (invocation: number): SchedulerEvent => ({ kind: 'finished', invocation });
+
+describe('a GPU', () => {
+  test('runs one invocation at a time, in the order of arrival', () => {
+    const bench = new Bench(policies.artifact);
+    const fn = bench.add({ layers: [10] });
+    expect(bench.at(0, arrival(0, fn))).toMatchObject([{ kind: 'run', invocation: 0, start: 'cold' }]);
+    expect(bench.at(1, arrival(1, fn))).toEqual([{ kind: 'wait', invocation: 1, gpu: 0 }]);
+    expect(bench.at(2, arrival(2, fn))).toEqual([{ kind: 'wait', invocation: 2, gpu: 0 }]);
+    expect(bench.at(10, { kind: 'loaded', gpu: 0, functionIndex: fn })).toEqual([]);
+    expect(bench.at(11, finished(0))).toMatchObject([{ kind: 'run', invocation: 1, start: 'warm', load: null }]);
+    expect(bench.at(21, finished(1))).toMatchObject([{ kind: 'run', invocation: 2, predictedEndMs: 31 }]);
+  });
+
+  test('serves a higher priority first', () => {
+    const bench = new Bench(policies.artifact);
+    const low = bench.add({ layers: [1] });
+    const high = bench.add({ layers: [1] }, { priority: 5 });
+    bench.visit(0, 0, low);
+    bench.visit(10, 0, high);
+    bench.at(20, arrival(0, low));
+    bench.at(21, arrival(1, low));
+    bench.at(22, arrival(2, high));
+    expect(bench.at(30, finished(0))).toMatchObject([{ kind: 'run', invocation: 2 }]);
+  });
+
+  test('runs what is resident while something else is being loaded', () => {
+    const bench = new Bench(best);
+    const cold = bench.add({ layers: [50] });
+    const warm = bench.add({ layers: [10] });
+    bench.visit(0, 0, warm);
+    expect(bench.at(10, arrival(0, cold))).toMatchObject([
+      { kind: 'load', invocation: 0, functionIndex: cold },
+      // 50 ms of loading and 1 of execution after it, of which 10 can be behind it.
+      { kind: 'wake', atMs: 10 + 51 - 10 },
+      { kind: 'wait', invocation: 0 },
+    ]);
+    expect(bench.at(11, arrival(1, warm))).toMatchObject([{ kind: 'run', invocation: 1, start: 'warm' }]);
+    expect(bench.at(21, finished(1))).toEqual([]);
+    expect(bench.at(51, { kind: 'wake' })).toMatchObject([{ kind: 'run', invocation: 0, start: 'cold', load: null }]);
+  });
+
+  test('lets no invocation wait beyond the bound while it serves others', () => {
+    const bench = new Bench({ ...best, waitBoundMs: 25 });
+    const cold = bench.add({ layers: [90] });
+    const warm = bench.add({ layers: [10] });
+    bench.visit(0, 0, warm);
+    bench.at(10, arrival(0, cold));
+    for (const [nowMs, invocation] of [
+      [11, 1],
+      [12, 2],
+      [13, 3],
+      [14, 4],
+    ] as const) {
+      bench.at(nowMs, arrival(invocation, warm));
+    }
+    expect(bench.at(21, finished(1))).toMatchObject([{ kind: 'run', invocation: 2 }]);
+    expect(bench.at(31, finished(2))).toMatchObject([{ kind: 'run', invocation: 3 }]);
+    // It has waited for 31 ms.
+    expect(bench.at(41, finished(3))).toMatchObject([{ kind: 'run', invocation: 0, start: 'cold', load: null }]);
+  });
+
+  test('takes cold invocations that come during a load along with it', () => {
+    const bench = new Bench(best);
+    const fn = bench.add({ layers: [50] });
+    bench.at(0, arrival(0, fn));
+    expect(kinds(bench.at(5, arrival(1, fn)))).toEqual(['wait']);
+    expect(bench.at(50, { kind: 'loaded', gpu: 0, functionIndex: fn })).toMatchObject([
+      { kind: 'run', invocation: 0, start: 'cold' },
+    ]);
+    expect(bench.at(60, finished(0))).toMatchObject([{ kind: 'run', invocation: 1, start: 'warm', load: null }]);
+  });
+});
+
+describe('eviction', () => {
+  test('takes the function that was used least recently, as a whole, and says so before the run', () => {
+    const bench = new Bench({ ...policies.artifact });
+    const [a, b, c] = [bench.add({ layers: [40] }), bench.add({ layers: [40] }), bench.add({ layers: [40] })];
+    bench.visit(0, 0, a);
+    bench.visit(100, 0, b);
+    bench.visit(200, 0, a);
+    expect(bench.at(300, arrival(0, c))).toMatchObject([
+      { kind: 'evict', functionIndex: b, prefix: 0, bytes: 40, cause: 'capacity' },
+      { kind: 'run', functionIndex: c, start: 'cold' },
+    ]);
+    expect(bench.scheduler.residentBytes(0)).toBe(80);
+  });
+
+  test('trims suffixes to the hiding prefix before it drops anything, only as far as needed', () => {
+    const bench = new Bench(best);
+    const shape: OfferShape = { layers: [10, 10, 10, 10], hidingPrefix: 2 };
+    const [a, b] = [bench.add(shape), bench.add(shape)];
+    const small = bench.add({ layers: [5, 25], hidingPrefix: 2 });
+    const smaller = bench.add({ layers: [20] });
+    bench.visit(0, 0, a);
+    bench.visit(100, 0, b);
+    const trims = bench.visit(200, 0, small).filter(({ kind }) => kind === 'evict');
+    expect(trims).toMatchObject([{ functionIndex: a, prefix: 3, bytes: 10, cause: 'trim' }]);
+    expect(bench.visit(300, 0, smaller).filter(({ kind }) => kind === 'evict')).toMatchObject([
+      { functionIndex: a, prefix: 2, bytes: 10, cause: 'trim' },
+      { functionIndex: b, prefix: 3, bytes: 10, cause: 'trim' },
+    ]);
+    // The rest of the layers is loaded when it is invoked again: a partial start.
+    expect(bench.at(400, arrival(0, a))).toContainEqual(
+      expect.objectContaining({ kind: 'load', functionIndex: a, load: expect.objectContaining({ prefix: 2 }) }),
+    );
+  });
+
+  test('never takes what runs: an invocation without room waits', () => {
+    const bench = new Bench(best);
+    const [a, b] = [bench.add({ layers: [60] }), bench.add({ layers: [60] })];
+    bench.at(0, arrival(0, a));
+    bench.at(60, { kind: 'loaded', gpu: 0, functionIndex: a });
+    expect(bench.at(61, arrival(1, b))).toEqual([{ kind: 'wait', invocation: 1, gpu: 0 }]);
+    expect(kinds(bench.at(70, finished(0)))).toEqual(['evict', 'load', 'wake']);
+  });
+
+  test('spares what is pinned', () => {
+    const bench = new Bench(policies.artifact);
+    const pinned = bench.add({ layers: [40] }, { pinned: true });
+    const [b, c] = [bench.add({ layers: [40] }), bench.add({ layers: [40] })];
+    bench.visit(0, 0, pinned);
+    bench.visit(100, 0, b);
+    expect(bench.at(200, arrival(0, c))).toMatchObject([{ kind: 'evict', functionIndex: b }, { kind: 'run' }]);
+  });
+
+  test('by greedy dual size frequency keeps what is used often and costs much to load', () => {
+    const bench = new Bench({ ...policies.artifact, eviction: 'gdsf' });
+    const cheap = bench.add({ layers: [40], msPerByte: 0.3 });
+    const dear = bench.add({ layers: [40], msPerByte: 3 });
+    const next = bench.add({ layers: [40] });
+    bench.visit(0, 0, dear);
+    bench.visit(100, 0, cheap);
+    expect(bench.at(200, arrival(0, next))).toMatchObject([{ kind: 'evict', functionIndex: cheap }, { kind: 'run' }]);
+  });
+
+  test('by value gives up the prefix of what nobody calls before the suffix of what many call', () => {
+    const shape: OfferShape = { layers: [20, 20], hidingPrefix: 1, msPerByte: 1 };
+    for (const [eviction, victim, cause] of [
+      ['lru-suffix', 'popular', 'trim'],
+      ['value-suffix', 'rare', 'capacity'],
+    ] as const) {
+      const bench = new Bench({ ...policies.best, eviction });
+      const [rare, popular, other] = [
+        bench.add(shape),
+        bench.add(shape),
+        bench.add({ layers: [20, 20], hidingPrefix: 2 }),
+      ];
+      let nowMs = 0;
+      bench.visit((nowMs += 100), 0, rare);
+      for (let use = 0; use < 30; use++) bench.visit((nowMs += 100), 0, popular);
+      // Takes the rare one's suffix, under both.
+      expect(bench.visit((nowMs += 100), 0, other)).toContainEqual(
+        expect.objectContaining({ kind: 'evict', functionIndex: rare, cause: 'trim' }),
+      );
+      const late = bench.add({ layers: [10] });
+      expect(bench.visit((nowMs += 100), 0, late).find(({ kind }) => kind === 'evict')).toMatchObject({
+        functionIndex: { rare, popular }[victim],
+        cause,
+      });
+    }
+  });
+});
+
+describe('routing', () => {
+  test('by modulo goes by number, to the next GPU when that one is down', () => {
+    const bench = new Bench(policies.artifact, { gpus: 4 });
+    for (let index = 0; index < 6; index++) bench.add({ layers: [1] });
+    expect(bench.at(0, arrival(0, 5))).toMatchObject([{ kind: 'run', gpu: 1 }]);
+    bench.at(1, { kind: 'gpu-lost', gpu: 2 });
+    expect(bench.at(2, arrival(1, 2))).toMatchObject([{ kind: 'run', gpu: 3 }]);
+  });
+
+  test('puts new functions where there is most room, and goes back to where they are', () => {
+    const bench = new Bench(best, { gpus: 2 });
+    const [a, b] = [bench.add({ layers: [50] }), bench.add({ layers: [30] })];
+    bench.visit(0, 0, a);
+    bench.visit(100, 0, b);
+    expect(bench.scheduler.residentPrefix(a, 0)).toBe(1);
+    expect(bench.scheduler.residentPrefix(b, 1)).toBe(1);
+    bench.at(200, arrival(0, a));
+    expect(bench.at(201, arrival(1, a))).toEqual([{ kind: 'wait', invocation: 1, gpu: 0 }]);
+  });
+
+  test('makes a second copy only when the backlog costs several times the load, and drops it first', () => {
+    const bench = new Bench({ ...best, copyThreshold: 2 }, { gpus: 2 });
+    const hot = bench.add({ layers: [20] });
+    bench.visit(0, 0, hot);
+    const where = Array.from({ length: 6 }, (_, index) => {
+      bench.at(100, arrival(index, hot));
+      return bench.scheduler.residentPrefix(hot, 1);
+    });
+    // The load costs 11 ms beyond a warm start: the fourth arrival finds 30 ms of work in front of it, and goes over.
+    expect(where).toEqual([0, 0, 0, 1, 1, 1]);
+    let nowMs = 120;
+    let actions = bench.at(nowMs, { kind: 'loaded', gpu: 1, functionIndex: hot });
+    const running = [0, ...runs(actions)];
+    const ended: number[] = [];
+    for (let next = running.shift(); next !== undefined; next = running.shift()) {
+      actions = bench.at((nowMs += 10), finished(next));
+      ended.push(next);
+      running.push(...runs(actions));
+    }
+    expect(ended.sort((a, b) => a - b)).toEqual([0, 1, 2, 3, 4, 5]);
+    const big = bench.add({ layers: [90] });
+    expect(bench.at(500, arrival(9, big))).toContainEqual(
+      expect.objectContaining({ kind: 'evict', functionIndex: hot, cause: 'migration' }),
+    );
+  });
+
+  test('fails what no GPU can hold and no CPU pool takes', () => {
+    const bench = new Bench(best);
+    const huge = bench.add({ layers: [101] });
+    expect(bench.at(0, arrival(0, huge))).toEqual([{ kind: 'fail', invocation: 0, reason: 'nowhere' }]);
+    const onCpu = bench.add({ layers: [101] }, { cpu: { latencyMs: 500, cores: 1 } });
+    expect(bench.at(1, arrival(0, onCpu))).toEqual([{ kind: 'offload', invocation: 0, functionIndex: onCpu }]);
+  });
+});
+
+describe('links', () => {
+  const shape: OfferShape = { layers: [40], lenders: (gpu) => [(gpu + 2) % 4] };
+
+  test('of other GPUs help while they are idle, and not while they carry something', () => {
+    const bench = new Bench(best, { gpus: 4 });
+    const [a, b] = [bench.add(shape), bench.add(shape)];
+    bench.at(0, { kind: 'gpu-lost', gpu: 1 });
+    bench.at(0, { kind: 'gpu-lost', gpu: 3 });
+    const first = bench.at(1, arrival(0, a));
+    expect(first[0]).toMatchObject({ kind: 'load', gpu: 0, load: { way: { mode: 'pt+dha' } } });
+    // GPU 2's own link is lent: its load waits until it is free again.
+    expect(kinds(bench.at(2, arrival(1, b)))).toEqual(['wait']);
+    const freed = bench.at(25, { kind: 'loaded', gpu: 0, functionIndex: a });
+    expect(freed).toContainEqual(expect.objectContaining({ kind: 'load', gpu: 2, functionIndex: b }));
+  });
+
+  test('are queued for where the policy says so', () => {
+    const bench = new Bench(policies.artifact, { gpus: 4 });
+    for (let index = 0; index < 3; index++) bench.add(shape);
+    expect(bench.at(0, arrival(0, 0))).toMatchObject([{ kind: 'run', gpu: 0, predictedEndMs: 21 }]);
+    // Its links carry 20 ms for GPU 0 first, then 20 for GPU 2.
+    expect(bench.at(0, arrival(1, 2))).toMatchObject([
+      { kind: 'run', gpu: 2, load: { way: { mode: 'pt+dha' } }, predictedEndMs: 41 },
+    ]);
+  });
+});
+
+describe('objectives', () => {
+  test('an invocation that would miss its SLO is shed when the setting says so', () => {
+    const bench = new Bench({ ...best, admission: 'shed' });
+    const fn = bench.add({ layers: [1] }, { sloMs: 25 });
+    bench.visit(0, 0, fn);
+    expect(kinds(bench.at(100, arrival(0, fn)))).toEqual(['run']);
+    expect(kinds(bench.at(100, arrival(1, fn)))).toEqual(['wait']);
+    expect(bench.at(100, arrival(2, fn))).toEqual([{ kind: 'shed', invocation: 2 }]);
+    // The run took longer than predicted: the one that waited would be late as well.
+    expect(bench.at(120, finished(0))).toEqual([{ kind: 'shed', invocation: 1 }]);
+  });
+
+  test.each([
+    ['never', ['run', 'wait', 'wait', 'wait']],
+    ['on-overload', ['run', 'wait', 'offload', 'wait']],
+  ] as const)('offloading %s', (offload, expected) => {
+    const bench = new Bench({ ...policies.artifact, offload }, { cpuCores: 1 });
+    const fn = bench.add({ layers: [1] }, { cpu: { latencyMs: 20, cores: 1 }, sloMs: 20 });
+    bench.visit(0, 0, fn);
+    // The third would end after 30 ms on the GPU and after 20 on the CPU; the fourth would be late on both.
+    const decided = [0, 1, 2, 3].flatMap((invocation) => kinds(bench.at(90, arrival(invocation, fn))));
+    expect(decided).toEqual(expected);
+  });
+
+  test('the earliest finish decides between GPU and CPU when the setting says so', () => {
+    const bench = new Bench({ ...policies.artifact, offload: 'earliest-finish' }, { cpuCores: 2 });
+    const fn = bench.add({ layers: [40] }, { cpu: { latencyMs: 20, cores: 1 } });
+    // 41 ms cold on the GPU.
+    expect(kinds(bench.at(0, arrival(0, fn)))).toEqual(['offload']);
+    expect(kinds(bench.at(0, arrival(1, fn)))).toEqual(['offload']);
+    // Both cores are taken for 20 ms: another would end after 40, still before the GPU.
+    expect(kinds(bench.at(0, arrival(2, fn)))).toEqual(['offload']);
+    expect(kinds(bench.at(0, arrival(3, fn)))).toEqual(['run']);
+  });
+});
+
+describe('changes', () => {
+  test('what ran and waited on a lost GPU is placed again, and the residency is gone', () => {
+    const bench = new Bench(best, { gpus: 2 });
+    const fn = bench.add({ layers: [20] });
+    bench.visit(0, 0, fn);
+    bench.at(100, arrival(0, fn));
+    bench.at(101, arrival(1, fn));
+    const actions = bench.at(105, { kind: 'gpu-lost', gpu: 0 });
+    expect(actions[0]).toEqual({ kind: 'abandon', functionIndex: fn, gpu: 0 });
+    expect(actions).toContainEqual(
+      expect.objectContaining({ kind: 'evict', gpu: 0, functionIndex: fn, cause: 'gpu-lost' }),
+    );
+    expect(actions).toContainEqual(expect.objectContaining({ kind: 'load', gpu: 1, functionIndex: fn }));
+    expect(bench.at(125, { kind: 'loaded', gpu: 1, functionIndex: fn })).toMatchObject([
+      { kind: 'run', gpu: 1, invocation: 0 },
+    ]);
+    expect(bench.at(135, finished(0))).toMatchObject([{ kind: 'run', gpu: 1, invocation: 1 }]);
+    expect(bench.at(145, { kind: 'gpu-back', gpu: 0 })).toEqual([]);
+    expect(bench.scheduler.residentBytes(0)).toBe(0);
+  });
+
+  test('without any GPU an invocation goes to the CPU pool or fails', () => {
+    const bench = new Bench(policies.artifact, { cpuCores: 1 });
+    const gpuOnly = bench.add({ layers: [1] });
+    const both = bench.add({ layers: [1] }, { cpu: { latencyMs: 500, cores: 1 } });
+    bench.at(0, arrival(0, gpuOnly));
+    bench.at(0, arrival(1, both));
+    const actions = bench.at(5, { kind: 'gpu-lost', gpu: 0 });
+    expect(actions).toContainEqual({ kind: 'fail', invocation: 0, reason: 'nowhere' });
+    expect(actions).toContainEqual({ kind: 'offload', invocation: 1, functionIndex: both });
+  });
+
+  test('a new plan with other layers drops what is resident; new times alone keep it', () => {
+    const bench = new Bench(best);
+    const fn = bench.add({ layers: [20, 20] });
+    bench.visit(0, 0, fn);
+    const faster = offerSheet(1, { layers: [20, 20], warmMs: 5 });
+    expect(bench.at(100, { kind: 'sheet-changed', functionIndex: fn, sheet: faster })).toEqual([]);
+    expect(bench.at(101, arrival(0, fn))).toMatchObject([{ kind: 'run', start: 'warm', predictedEndMs: 106 }]);
+    const other = offerSheet(1, { layers: [30] });
+    // It runs: dropped when that is over.
+    expect(bench.at(102, { kind: 'sheet-changed', functionIndex: fn, sheet: other })).toEqual([]);
+    expect(bench.at(106, finished(0))).toMatchObject([{ kind: 'evict', functionIndex: fn, cause: 'plan-changed' }]);
+    expect(bench.at(107, arrival(0, fn))).toContainEqual(expect.objectContaining({ kind: 'load' }));
+  });
+
+  test('a function that is removed fails what waits and leaves memory', () => {
+    const bench = new Bench(best);
+    const fn = bench.add({ layers: [20] });
+    bench.visit(0, 0, fn);
+    bench.at(100, arrival(0, fn));
+    bench.at(100, arrival(1, fn));
+    expect(bench.at(101, { kind: 'function-removed', functionIndex: fn })).toEqual([
+      { kind: 'fail', invocation: 1, reason: 'removed' },
+    ]);
+    expect(bench.at(110, finished(0))).toMatchObject([{ kind: 'evict', cause: 'unload', bytes: 20 }]);
+    expect(() => bench.at(111, arrival(0, fn))).toThrow(`there is no function ${fn}`);
+  });
+
+  test('a caller that goes frees its place', () => {
+    const bench = new Bench(policies.artifact);
+    const fn = bench.add({ layers: [1] });
+    bench.at(0, arrival(0, fn));
+    bench.at(1, arrival(1, fn));
+    bench.at(2, arrival(2, fn));
+    bench.at(3, { kind: 'departed', invocation: 1 });
+    bench.at(4, { kind: 'loaded', gpu: 0, functionIndex: fn });
+    expect(bench.at(10, finished(0))).toMatchObject([{ kind: 'run', invocation: 2 }]);
+    expect(() => bench.at(11, { kind: 'departed', invocation: 1 })).toThrow('invocation 1 does not wait');
+  });
+
+  test('an event that cannot be is refused by name', () => {
+    const bench = new Bench(best);
+    const fn = bench.add({ layers: [1] });
+    expect(() => bench.at(0, finished(3))).toThrow('invocation 3 does not run');
+    expect(() => bench.at(0, { kind: 'loaded', gpu: 0, functionIndex: fn })).toThrow(
+      `function ${fn} is not being loaded to GPU 0`,
+    );
+    bench.at(0, arrival(0, fn));
+    expect(() => bench.at(0, arrival(0, fn))).toThrow('invocation 0 has not ended yet');
+    expect(() =>
+      bench.at(0, { kind: 'sheet-changed', functionIndex: fn, sheet: offerSheet(2, { layers: [1] }) }),
+    ).toThrow(`function ${fn} has offers for 2 GPUs, not 1`);
+  });
+});
