@@ -7,6 +7,8 @@ export interface ListedFunction {
   /** Why it cannot serve; '' when it can. */
   readonly reason: string;
   readonly description: string;
+  /** A body to try; undefined where the function names none. */
+  readonly example: string | undefined;
   readonly sloMs: number | undefined;
   readonly modelBytes: number | undefined;
 }
@@ -18,13 +20,14 @@ export function parseFunctionList(json: unknown): ListedFunction[] {
   const functions: ListedFunction[] = [];
   for (const entry of list as unknown[]) {
     if (!isRecord(entry) || typeof entry['name'] !== 'string') continue;
-    const { name, version, state, reason, description, slo_ms: sloMs, bytes } = entry;
+    const { name, version, state, reason, description, example, slo_ms: sloMs, bytes } = entry;
     functions.push({
       name,
       version: typeof version === 'string' ? version : '',
       state: typeof state === 'string' ? state : '',
       reason: typeof reason === 'string' ? reason : '',
       description: typeof description === 'string' ? description : '',
+      example: typeof example === 'string' ? example : undefined,
       sloMs: typeof sloMs === 'number' ? sloMs : undefined,
       modelBytes: typeof bytes === 'number' ? bytes : undefined,
     });

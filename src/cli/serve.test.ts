@@ -5,21 +5,33 @@ import { describeFunctions, listenError } from './serve.ts';
 const url = 'http://127.0.0.1:8000';
 
 function listed(changed: Partial<ListedFunction>): ListedFunction {
-  const plain = { name: 'x', version: '1', state: 'ready', reason: '', description: 'What it does.' };
+  const plain = {
+    name: 'x',
+    version: '1',
+    state: 'ready',
+    reason: '',
+    description: 'What it does.',
+    example: undefined,
+  };
   return { ...plain, sloMs: 100, modelBytes: 1, ...changed };
 }
 
 describe('what a terminal shows of the functions', () => {
-  test('is a table and one call to try', () => {
-    const text = describeFunctions(url, [listed({ name: 'language-id' }), listed({ name: 'x' })]);
+  test('is a table and the calls to try that functions name', () => {
+    const text = describeFunctions(url, [
+      listed({ name: 'language-id', example: "Où est l'hôtel ?" }),
+      listed({ name: 'x' }),
+      listed({ name: 'off', state: 'unavailable', example: 'never' }),
+    ]);
     expect(text).toBe(
       [
-        'FUNCTION     STATE  DESCRIPTION',
-        'language-id  ready  What it does.',
-        'x            ready  What it does.',
+        'FUNCTION     STATE        DESCRIPTION',
+        'language-id  ready        What it does.',
+        'x            ready        What it does.',
+        'off          unavailable  What it does.',
         '',
         'Try:',
-        `  curl -s --data 'Où est la bibliothèque ?' ${url}/function/language-id`,
+        String.raw`  curl -s --data 'Où est l'\''hôtel ?' ${url}/function/language-id`,
       ].join('\n'),
     );
   });
@@ -45,9 +57,27 @@ describe('what a terminal shows of the functions', () => {
 
 describe('the list of functions', () => {
   test('is read from the reply of a host', () => {
-    const entry = { name: 'x', version: '2', state: 'ready', description: 'd', slo_ms: 250, bytes: 12, more: true };
+    const entry = {
+      name: 'x',
+      version: '2',
+      state: 'ready',
+      description: 'd',
+      example: 'e',
+      slo_ms: 250,
+      bytes: 12,
+      more: true,
+    };
     expect(parseFunctionList({ functions: [entry] })).toEqual([
-      { name: 'x', version: '2', state: 'ready', reason: '', description: 'd', sloMs: 250, modelBytes: 12 },
+      {
+        name: 'x',
+        version: '2',
+        state: 'ready',
+        reason: '',
+        description: 'd',
+        example: 'e',
+        sloMs: 250,
+        modelBytes: 12,
+      },
     ]);
   });
 

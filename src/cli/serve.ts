@@ -1,12 +1,15 @@
 import { Command } from 'commander';
-import { checkListen, loadConfig, startHost, type HostConfig, type RunningHost } from '../host/index.ts';
+import { checkListen, exampleCall, loadConfig, startHost, type HostConfig, type RunningHost } from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
 import { parseFunctionList, type ListedFunction } from './function-list.ts';
 import { formatMs } from './format.ts';
 import { packageVersion } from './package.ts';
-import { renderTable } from './table.ts';
+import { printable, renderTable } from './table.ts';
 import { runUntilSignal } from './lifecycle.ts';
+
+/** Enough for a first look; the host's first page has them all. */
+const callsShown = 5;
 
 export function serveCommand(): Command {
   const command = new Command('serve').description(
@@ -91,13 +94,15 @@ export function describeFunctions(url: string, functions: readonly ListedFunctio
     functions.map(({ name, state, description, reason }) => [name, state, reason === '' ? description : reason]),
   );
   const lines = table.split('\n').map((line) => (line.length > width ? `${line.slice(0, width - 1)}…` : line));
-  return `${lines.join('\n')}\n\nTry:\n  ${exampleCall(url, functions)}`;
+  return `${lines.join('\n')}\n\nTry:\n${callsToTry(url, functions)
+    .map((call) => `  ${call}`)
+    .join('\n')}`;
 }
 
-function exampleCall(url: string, functions: readonly ListedFunction[]): string {
-  if (functions.some(({ name }) => name === 'language-id')) {
-    return `curl -s --data 'Où est la bibliothèque ?' ${url}/function/language-id`;
-  }
-  // What another function takes only its metadata tells.
-  return `curl -s ${url}/v2/models/${functions[0]?.name ?? ''}`;
+/** A call of each function that names one; what another takes only its metadata tells. */
+function callsToTry(url: string, functions: readonly ListedFunction[]): string[] {
+  const named = functions.flatMap(({ name, state, example }) =>
+    example === undefined || state !== 'ready' ? [] : [exampleCall(url, name, printable(example))],
+  );
+  return named.length === 0 ? [`curl -s ${url}/v2/models/${functions[0]?.name ?? ''}`] : named.slice(0, callsShown);
 }

@@ -4,6 +4,7 @@ export { checkListen, isLoopback } from './config-listen.ts';
 export { loadConfig, type ConfigInput, type ConfigSource, type LoadedConfig } from './config-load.ts';
 export { allowedText, configOptions, packageRoot, type ConfigOption } from './config-options.ts';
 export type { HostConfig } from './config.ts';
+export { exampleCall } from './example-call.ts';
 export { startHost, type RunningHost } from './host.ts';
 export { HostError, toHostError, type ErrorCode } from './errors.ts';
 export { createValidator, isFunctionName, parseFolderSettings, resolveSettings } from './store/index.ts';

@@ -6,6 +6,8 @@ export type { ModelMetadata, TensorSpec } from '../onnx/index.ts';
 /** `function.json` after its defaults are filled in; the schema is wrangler-free-config/function.schema.json. */
 export interface FunctionSettings {
   readonly description: string;
+  /** A body to try, or '@' and the path of a file that holds one, relative to where the host was started. */
+  readonly example?: string;
   /** Path of the ONNX file, relative to the function's folder. Uploads: 'model.onnx'. */
   readonly model: string;
   /** Milliseconds from arrival within which an answer counts as goodput ("slo": "100ms"). */

@@ -136,6 +136,7 @@ export function functionView(version: FunctionVersion, live: LiveNumbers): objec
     state: state.status,
     ...(state.status === 'unavailable' ? { reason: state.reason } : undefined),
     description: settings.description,
+    example: settings.example,
     source: version.source,
     slo: formatDuration(settings.sloMs),
     slo_ms: settings.sloMs,

@@ -1,5 +1,6 @@
 /** `GET /`: what this host is and what can be called, for whoever opens it in a browser or with curl. */
 import { formatDuration } from '../config-units.ts';
+import { exampleCall } from '../example-call.ts';
 import type { FunctionVersion, TensorSpec } from '../types.ts';
 
 export interface HomePage {
@@ -11,6 +12,8 @@ const summary = 'Turntable: a host for ONNX models as functions.';
 
 /** One command that calls the function, ready to be pasted into a shell. */
 export function curlCall(baseUrl: string, version: FunctionVersion): string {
+  const { example } = version.settings;
+  if (example !== undefined) return exampleCall(baseUrl, version.name, example);
   const url = `${baseUrl}/function/${encodeURIComponent(version.name)}`;
   if (version.handlerPath !== undefined) return `curl -s --data-binary @input ${url}`;
   const inputs = version.metadata?.inputs ?? [];

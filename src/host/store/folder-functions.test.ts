@@ -1,6 +1,6 @@
 import { EventEmitter, once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import {
@@ -66,6 +66,13 @@ describe('functions from folders', () => {
       state: { status: 'ready' },
       settings: { description: 'first', sloMs: 50, model: 'm/net.onnx' },
     });
+  });
+
+  test('an example in a file is named as seen from where the host was started', async () => {
+    fixture.writeFunction('one', { 'function.json': { example: '@examples/1.txt' }, 'model.onnx': 'model' });
+    const { settings } = (await started()).find('one')!;
+    expect(settings.example).toMatch(/^@/);
+    expect(resolve(settings.example!.slice(1))).toBe(join(fixture.functionsDir, 'one', 'examples', '1.txt'));
   });
 
   test('folders that hold no function are passed over', async () => {

@@ -1,6 +1,6 @@
 /** Functions that ship as folders: `functionsDir/<name>/function.json`, its model and its handler. */
 import { stat } from 'node:fs/promises';
-import { dirname, isAbsolute, join, resolve } from 'node:path';
+import { dirname, isAbsolute, join, relative, resolve } from 'node:path';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, VersionState } from '../types.ts';
@@ -71,7 +71,7 @@ export class FolderFunctions {
     const publishedAtMs = (await stat(join(folder, functionFile))).mtimeMs;
     let given: GivenSettings = {};
     try {
-      given = parseFolderSettings(parseJson(text));
+      given = placed(parseFolderSettings(parseJson(text)), folder);
     } catch (error) {
       if (!(error instanceof HostError)) throw error;
       // Without its settings nobody knows whether it has a handler, so uploads of its name cannot serve either.
@@ -159,6 +159,13 @@ export class FolderFunctions {
       },
     };
   }
+}
+
+/** The settings with a file of the folder named as seen from where the host was started, and its clients often are. */
+function placed(given: GivenSettings, folder: string): GivenSettings {
+  const { example } = given;
+  if (example?.startsWith('@') !== true) return given;
+  return { ...given, example: `@${relative(process.cwd(), join(folder, example.slice(1)))}` };
 }
 
 async function accepted(shipped: FolderFunction, validated: ValidatedModel): Promise<FolderFunction> {

@@ -119,7 +119,7 @@ describe('function.json', () => {
     expect(folderProblem({ hander: 'h.ts' })).toBe("unknown setting 'hander': did you mean 'handler'?");
     expect(folderProblem({ batching: { maximum: 3 } })).toMatch(/^unknown setting 'batching\.maximum': /);
     expect(folderProblem({ cpu: { thread: 3 } })).toBe("unknown setting 'cpu.thread': did you mean 'cpu.threads'?");
-    expect(folderProblem({ temperature: 1 })).toContain('known are description, version, model, slo');
+    expect(folderProblem({ temperature: 1 })).toContain('known are description, example, version, model, slo');
   });
 
   test('a wrong value is refused with the field, the value and what is allowed', () => {
@@ -156,6 +156,14 @@ describe('function.json', () => {
 });
 
 describe('settings of an upload', () => {
+  test('an example is the text of a body, and never a file', () => {
+    expect(parseUploadSettings({ example: 'Guten Tag' }, sha256)).toEqual({ example: 'Guten Tag' });
+    expect(problem(() => parseUploadSettings({ example: '@/etc/passwd' }, sha256))).toContain(
+      "cannot bring a file as its 'example'",
+    );
+    expect(problem(() => parseUploadSettings({ example: 'two\nlines' }, sha256))).toContain("setting 'example'");
+  });
+
   test('text from a query becomes what the field asks for', () => {
     const query = {
       slo: '40',

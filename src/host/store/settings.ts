@@ -14,6 +14,7 @@ export type Duration = string | number;
 export interface GivenSettings {
   readonly $schema?: string;
   readonly description?: string;
+  readonly example?: string;
   readonly version?: string;
   readonly model?: string;
   readonly slo?: Duration;
@@ -66,6 +67,9 @@ export function parseUploadSettings(raw: unknown, modelSha256: string): GivenSet
   if (given.handler !== undefined) {
     throw refused("an upload cannot bring a 'handler': handlers come from the functions folder only");
   }
+  if (given.example?.startsWith('@') === true) {
+    throw refused("an upload cannot bring a file as its 'example': it is the text of a body");
+  }
   if (given.model !== undefined && given.model !== uploadedModel && given.model !== `sha256:${modelSha256}`) {
     throw refused(`setting 'model' is ${quoted(given.model)}, but the model of an upload is always '${uploadedModel}'`);
   }
@@ -82,8 +86,10 @@ export function resolveSettings(
   defaults: HostConfig['defaults'],
   base: GivenSettings = {},
 ): FunctionSettings {
+  const example = given.example ?? base.example;
   return {
     description: given.description ?? base.description ?? '',
+    ...(example === undefined ? {} : { example }),
     model: given.model ?? uploadedModel,
     sloMs: ms(given.slo, base.slo, defaults.sloMs),
     handler: given.handler ?? base.handler,
