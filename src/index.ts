@@ -1,2 +1,3 @@
-/** Turntable as a library: what a handler's author or a program around the host imports. */
+/** Turntable as a library: what a handler's author imports. The planners and the rest are `turntable/plan` and so on. */
+export type { Handler, HandlerCall, HandlerTensor } from './cpu/index.ts';
 export * from './tensor/index.ts';

@@ -1,10 +1,11 @@
 /** Runs what README.md tells a newcomer to run, in its order, and compares what it prints with what README.md shows. */
 import { spawn, type ChildProcess } from 'node:child_process';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Handler } from '../../src/cpu/index.ts';
 import { packageRoot } from '../../src/host/config-options.ts';
 
 interface Step {
@@ -62,6 +63,44 @@ describe('the README', () => {
     const { code, output } = await run(command.replaceAll(documentedUrl, url).replaceAll(documentedFolder, folder));
     expect(code, output).toBe(0);
     expect(normal(output)).toMatch(patternOf(shown));
+  });
+});
+
+describe("the README's handler", () => {
+  it('is what a handler must be, to the compiler and when it runs', async () => {
+    const [, source = ''] = /^```ts\n([\s\S]*?)^```$/m.exec(text) ?? [];
+    // Inside the package, so that 'turntable' is the package itself.
+    const place = await mkdtemp(join(packageRoot, 'functions', '_readme-'));
+    try {
+      const path = join(place, 'handler.ts');
+      await writeFile(
+        path,
+        `${source}\nconst typed: Handler = { preprocess, postprocess };\nexport default typed;\n`.replace(
+          '{ HandlerCall',
+          '{ Handler, HandlerCall',
+        ),
+      );
+      await writeFile(
+        join(place, 'tsconfig.json'),
+        JSON.stringify({ extends: '../../tsconfig.json', include: ['*.ts'] }),
+      );
+      const compiled = await run(`node node_modules/typescript/bin/tsc -p ${place}`);
+      expect(compiled.output).toBe('');
+      const handler = (await import(path)) as Handler;
+      const request = {
+        method: 'POST',
+        url: '/',
+        headers: {},
+        body: new Uint8Array(),
+        text: () => '',
+        json: () => [3, 1],
+      };
+      expect(await handler.preprocess(request)).toMatchObject([{ shape: [1, 2], data: [3, 1] }]);
+      const output = { name: 'y', datatype: 'FP32', shape: [3], data: Float32Array.of(1, 9, 4) } as const;
+      expect(handler.postprocess([output], request)).toEqual({ best: 1 });
+    } finally {
+      await rm(place, { recursive: true, force: true });
+    }
   });
 });
 
