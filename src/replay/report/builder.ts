@@ -146,11 +146,12 @@ export class ReportBuilder implements ReplayObserver {
 
   #intervalRows(rows: readonly Interval[], widthMs: number, spanMs: number): IntervalRow[] {
     return rows.map(({ tally, busyMs }, index) => {
-      // The last one ends with the replay.
+      // The last one ends with the replay, its load with the last arrival.
       const lengthMs = Math.max(1, Math.min(widthMs, spanMs - index * widthMs));
+      const offeredMs = Math.max(1, Math.min(widthMs, this.#lastArrivalMs - this.#fromMs - index * widthMs));
       return {
         start_s: rounded((index * widthMs) / 1000),
-        requests_per_s: perSecond(tally.requests, lengthMs),
+        requests_per_s: perSecond(tally.requests, offeredMs),
         utilisation: this.#gpus.map((_, gpu) => rounded(Math.min(1, (busyMs[gpu] ?? 0) / lengthMs))),
         ...tally.result(),
       };

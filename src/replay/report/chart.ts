@@ -25,7 +25,7 @@ export interface Chart {
 
 const width = 620;
 const height = 260;
-const margin = { left: 58, right: 14, top: 12, bottom: 40 } as const;
+const margin = { left: 62, right: 34, top: 12, bottom: 40 } as const;
 const plotWidth = width - margin.left - margin.right;
 const plotHeight = height - margin.top - margin.bottom;
 /** Where the script of the page draws its cursor. */
@@ -106,6 +106,13 @@ const markers: readonly ((x: string, y: string) => string)[] = [
   (x, y) => `<path d="M0 4.4 4-2.9H-4z" transform="translate(${x} ${y})"/>`,
 ];
 
+/** A short piece of a series' line, for the legend. */
+export function renderKey(index: number, marked: boolean): string {
+  const colour = `s${index % coloursCount}`;
+  const mark = marked ? `<g class="mark ${colour}">${markers[index % markers.length]!('13', '6')}</g>` : '';
+  return `<svg class="key" viewBox="0 0 26 12" aria-hidden="true"><path class="line ${colour}" d="M0 6H26"/>${mark}</svg>`;
+}
+
 /** How many series have a colour of their own; more take them again. */
 export const coloursCount = 6;
 
@@ -142,8 +149,9 @@ export function renderChart(chart: Chart): string {
   if (rule !== undefined) {
     const y = toY(rule.y);
     parts.push(`<path class="rule" d="M${margin.left} ${y}H${width - margin.right}"/>`);
+    // Beside the plot, where no line runs over it.
     parts.push(
-      `<text class="rule" x="${width - margin.right}" y="${y}" dy="-4" text-anchor="end">${escapeHtml(rule.label)}</text>`,
+      `<text class="rule" x="${width - margin.right + 4}" y="${y}" dy="0.32em">${escapeHtml(rule.label)}</text>`,
     );
   }
   for (const [index, { points }] of series.entries()) {

@@ -75,18 +75,21 @@ function chartsOverTime(reports: readonly NamedReport[]): string {
   const sloMs = sloOf(reports.map(({ report }) => report));
   // Minutes say little of a run of two; those have a finer timeline.
   const fine = reports.every(({ report }) => report.timeline.length > 0);
-  const rowsOf = ({ per_minute: perMinute, timeline }: Report): readonly IntervalRow[] => (fine ? timeline : perMinute);
+  const rowsOf = (report: Report): readonly IntervalRow[] =>
+    fine
+      ? covered(report.timeline, report.seconds_per_step ?? 1, report)
+      : covered(report.per_minute, report.minutes_per_row * 60, report);
   const xLabel = fine ? 'seconds' : 'minutes';
   const series = (value: (row: IntervalRow) => number | null): ChartSeries[] =>
     reports.map(({ name, report }) => ({
       name: reports.length === 1 ? '' : name,
       points: rowsOf(report).map((row) => [fine ? row.start_s : row.start_s / 60, value(row)] as const),
     }));
-  const rule = sloMs === undefined ? undefined : { y: sloMs, label: `SLO ${formatValue(sloMs, 'ms')}` };
+  const rule = sloMs === undefined ? undefined : { y: sloMs, label: 'SLO' };
   const charts: Chart[] = [
     { title: 'Offered load', xLabel, yLabel: 'requests per second', series: series((row) => row.requests_per_s) },
     {
-      title: '99% latency',
+      title: sloMs === undefined ? '99% latency' : `99% latency (SLO ${formatValue(sloMs, 'ms')})`,
       xLabel,
       yLabel: 'milliseconds',
       unit: 'ms',
@@ -110,8 +113,9 @@ function chartsOverTime(reports: readonly NamedReport[]): string {
       series: series((row) => row.cold_start_rate),
     },
   ];
+  // A plot of next to nothing would only take the eye from the others.
   const any = (field: 'partial_starts' | 'evictions' | 'shed' | 'offloaded'): boolean =>
-    reports.some(({ report }) => report[field] > 0);
+    reports.some(({ report }) => report[field] > report.requests / 1000);
   if (any('partial_starts')) {
     charts.push({
       title: 'Partial starts',
@@ -143,6 +147,17 @@ function chartsOverTime(reports: readonly NamedReport[]): string {
 
 const meanUtilisation = ({ utilisation }: IntervalRow): number | null =>
   utilisation.length === 0 ? null : utilisation.reduce((sum, each) => sum + each, 0) / utilisation.length;
+
+/** Without the last rows of which the replay covers less than a quarter: their rates would be noise. */
+function covered(
+  rows: readonly IntervalRow[],
+  rowS: number,
+  { requests_per_s: rate, requests }: Report,
+): readonly IntervalRow[] {
+  const lastArrivalS = rate === 0 ? 0 : requests / rate;
+  const kept = rows.filter(({ start_s: startS }) => lastArrivalS - startS >= rowS / 4);
+  return kept.length === 0 ? rows : kept;
+}
 
 /** The SLO, where all share one. */
 function sloOf(reports: readonly Pick<Report, 'settings'>[]): number | undefined {
@@ -258,14 +273,14 @@ export function renderSweepPage(sweep: SweepReport): string {
   const xLabel = 'instances of models';
   const charts: Chart[] = [
     {
-      title: '99% latency',
+      title: `99% latency (SLO ${formatValue(sweep.slo_ms, 'ms')})`,
       xLabel,
       yLabel: 'milliseconds',
       unit: 'ms',
       marked: true,
       logWhenWide: true,
       series: series((run) => run.p99_ms),
-      rule: { y: sweep.slo_ms, label: `SLO ${formatValue(sweep.slo_ms, 'ms')}` },
+      rule: { y: sweep.slo_ms, label: 'SLO' },
     },
     {
       title: 'Goodput',
@@ -293,7 +308,10 @@ export function renderSweepPage(sweep: SweepReport): string {
   return renderPage('Sweep over instances', [
     '<h1>Sweep over instances</h1>',
     `<p class="lead"><span class="badge">${escapeHtml(provenanceText(sweep))}</span></p>`,
-    renderLegend(systems.map(({ name }) => name)),
+    renderLegend(
+      systems.map(({ name }) => name),
+      true,
+    ),
     `<div class="charts">${charts.map(renderChart).join('\n')}</div>`,
     '<h2>Runs</h2>',
     renderHtmlTable(['', 'instances', ...tallyTitles], rows),

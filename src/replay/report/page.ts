@@ -1,5 +1,5 @@
 /** The frame of a report's page: one file without any reference to the outside. */
-import { coloursCount, escapeHtml, plotBottom, plotTop } from './chart.ts';
+import { coloursCount, escapeHtml, plotBottom, plotTop, renderKey } from './chart.ts';
 
 /** Okabe and Ito's colours, which most colour-blind eyes tell apart; on dark ground the lighter of each pair. */
 const colours = [
@@ -31,7 +31,7 @@ dl.figures div { background: var(--raised); border-radius: 6px; padding: 8px 12p
 dl.figures dt { color: var(--quiet); font-size: 13px; }
 dl.figures dd { margin: 0; font-size: 20px; font-variant-numeric: tabular-nums; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 8px 0; padding: 0; list-style: none; }
-.legend i { display: inline-block; width: 18px; height: 3px; margin-right: 6px; vertical-align: middle; background: var(--c); }
+svg.key { display: inline-block; width: 26px; height: 12px; margin-right: 6px; vertical-align: middle; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 16px; }
 figure { margin: 0; position: relative; background: var(--raised); border-radius: 6px; padding: 10px 12px 4px; }
 figcaption { font-weight: 600; margin-bottom: 2px; }
@@ -95,11 +95,10 @@ ${body.join('\n')}
 `;
 }
 
-export function renderLegend(names: readonly string[]): string {
+/** `marked`: with the shapes that mark the points. */
+export function renderLegend(names: readonly string[], marked = false): string {
   if (names.length < 2) return '';
-  const items = names.map(
-    (name, index) => `<li><i style="--c: var(--s${index % coloursCount})"></i>${escapeHtml(name)}</li>`,
-  );
+  const items = names.map((name, index) => `<li>${renderKey(index, marked)}${escapeHtml(name)}</li>`);
   return `<ul class="legend">${items.join('')}</ul>`;
 }
 
