@@ -1,6 +1,6 @@
 /** Writes a function folder around an architecture with seeded weights. */
 import { randomBytes } from 'node:crypto';
-import { access, mkdir, rename, rm, stat, statfs, writeFile } from 'node:fs/promises';
+import { access, mkdir, readdir, rename, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ArchitectureError, buildArchitecture, writeModel, type BuiltModel, type ModelProto } from '../onnx/index.ts';
 import { CliError } from './error.ts';
@@ -59,7 +59,8 @@ export async function makeFunction(request: MakeRequest): Promise<Made> {
   }
   await makeFolder(outDir);
   await checkSpace(outDir, built.weightBytes);
-  const stagingDir = join(outDir, `.make-${randomBytes(6).toString('hex')}`);
+  await removeAbandoned(outDir);
+  const stagingDir = join(outDir, `.make-${process.pid}-${randomBytes(6).toString('hex')}`);
   const interruption = new Interruption();
   const progress = startBytesProgress(`making ${request.architecture}`, built.weightBytes);
   try {
@@ -148,6 +149,23 @@ async function makeFolder(path: string): Promise<void> {
   } catch (error) {
     if (error instanceof CliError) throw error;
     throw new CliError(`the folder ${path} cannot be made: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+/** What a call that was killed left behind may be gigabytes. Calls that still run keep theirs. */
+async function removeAbandoned(outDir: string): Promise<void> {
+  for (const name of await readdir(outDir)) {
+    const [, pid] = /^\.make-(\d+)-[0-9a-f]{12}$/.exec(name) ?? [];
+    if (pid !== undefined && !isRunning(Number(pid))) await rm(join(outDir, name), { recursive: true, force: true });
+  }
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return error instanceof Error && 'code' in error && error.code === 'EPERM';
   }
 }
 

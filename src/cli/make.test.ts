@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, watch, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, watch, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { Ajv } from 'ajv';
@@ -26,6 +26,23 @@ async function make(...argv: string[]): Promise<string> {
   const printed = log.mock.calls.map((line) => String(line[0])).join('\n');
   log.mockRestore();
   return printed;
+}
+
+/** Ends a call that makes a large model into a folder that exists, once it has begun to write. */
+async function endWhileMaking(out: string, signal: NodeJS.Signals): Promise<void> {
+  const staged = new Promise<void>((seen) => {
+    const watcher = watch(out, (_event, file) => {
+      if (file?.startsWith('.make-') !== true) return;
+      watcher.close();
+      seen();
+    });
+  });
+  const argv = [resolve('bin/turntable.js'), 'make', 'vgg16', '--out', out, '--force'];
+  const child = spawn(process.execPath, argv, { stdio: 'ignore' });
+  const exited = once(child, 'exit');
+  await Promise.race([staged, exited]);
+  child.kill(signal);
+  expect(await exited).toEqual([null, signal]);
 }
 
 const tiny = ['--set', 'layers=2', 'hidden=8', 'input=4', '--set', 'output=3'];
@@ -94,24 +111,23 @@ describe('turntable make', () => {
 
   test('one that is interrupted leaves nothing', async () => {
     const out = join(folder, 'interrupted');
-    const cli = resolve('bin/turntable.js');
     await make('mlp', '--out', out, ...tiny);
     const before = readdirSync(out).sort();
     const beforeHash = sha256(join(out, 'model.onnx'));
-    const staged = new Promise<void>((seen) => {
-      const watcher = watch(out, (_event, file) => {
-        if (file?.startsWith('.make-') !== true) return;
-        watcher.close();
-        seen();
-      });
-    });
-    const child = spawn(process.execPath, [cli, 'make', 'vgg16', '--out', out, '--force'], { stdio: 'ignore' });
-    const exited = once(child, 'exit');
-    await Promise.race([staged, exited]);
-    child.kill('SIGTERM');
-    expect(await exited).toEqual([null, 'SIGTERM']);
+    await endWhileMaking(out, 'SIGTERM');
     expect(readdirSync(out).sort()).toEqual(before);
     expect(sha256(join(out, 'model.onnx'))).toBe(beforeHash);
+  });
+
+  test('what a killed one left behind is gone after the next', async () => {
+    const out = join(folder, 'killed');
+    await make('mlp', '--out', out, ...tiny);
+    await endWhileMaking(out, 'SIGKILL');
+    expect(readdirSync(out).filter((name) => name.startsWith('.make-'))).toHaveLength(1);
+    const ofSomebodyElse = `.make-${process.pid}-0123456789ab`;
+    mkdirSync(join(out, ofSomebodyElse));
+    await make('mlp', '--out', out, '--force', ...tiny);
+    expect(readdirSync(out).sort()).toEqual([ofSomebodyElse, 'function.json', 'model.onnx']);
   });
 
   test.each<[mistake: string, argv: string[], message: RegExp]>([
