@@ -93,6 +93,11 @@ describe('publishing', () => {
     expect(host.store.find('e')).toBe(before);
   });
 
+  test('tells whoever sends JSON without a model what to send', async () => {
+    const reply = await put('/functions/e', '{"slo":"1s"}', { 'Content-Type': 'application/json' });
+    expect((await errorOf(reply)).error).toMatch(/no 'model'; send the model itself as the body/);
+  });
+
   test('lets the store drop an upload that the validator refused', async () => {
     host.store.refusal = new HostError('model-refused', 'it is not an ONNX model');
     expect(await errorOf(await put('/functions/bad', model))).toMatchObject({

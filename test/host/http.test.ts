@@ -3,6 +3,7 @@ import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { CpuError } from '../../src/cpu/index.ts';
 import { catalogue } from '../../src/host/errors.ts';
+import { tritonConfig } from '../../src/host/http/describe.ts';
 import { tensorOf } from '../../src/tensor/index.ts';
 import {
   echo,
@@ -301,6 +302,11 @@ describe('every path', () => {
     expect(reply.headers.get('allow')).toBe('HEAD, GET, PUT, DELETE');
     expect((await fetch(`${host.url}/blobs/sha256:00`, { method: 'PUT' })).headers.get('allow')).toBe('HEAD, POST');
   });
+});
+
+test('the configuration tells how many instances a function may have by itself', () => {
+  const config = tritonConfig(functionVersion('pair'), { cores: 8, threads: 2 });
+  expect(config).toMatchObject({ instance_group: [{ kind: 'KIND_CPU', count: 4 }] });
 });
 
 test('the index lists ready versions only where that is asked', async () => {

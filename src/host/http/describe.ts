@@ -34,10 +34,15 @@ function metadataOf(version: FunctionVersion): ModelMetadata {
 }
 
 /** `GET /v2/models/{m}/config`: Triton's model configuration, as far as it has a meaning here. */
-export function tritonConfig(version: FunctionVersion, defaults: { readonly threads: number }): object {
+export function tritonConfig(
+  version: FunctionVersion,
+  defaults: { readonly threads: number; readonly cores: number },
+): object {
   const metadata = metadataOf(version);
   const { batched } = modelSpec(metadata);
   const { settings } = version;
+  const threads = Math.min(settings.cpu.threads ?? defaults.threads, defaults.cores);
+  const instances = settings.cpu.instancesMax ?? Math.max(1, Math.floor(defaults.cores / threads));
   const describe = ({ name, datatype, shape }: TensorSpec): object => ({
     name,
     data_type: datatype === 'BYTES' ? 'TYPE_STRING' : `TYPE_${datatype}`,
@@ -55,10 +60,10 @@ export function tritonConfig(version: FunctionVersion, defaults: { readonly thre
     ...(batched && settings.batching.batchMax > 1
       ? { dynamic_batching: { max_queue_delay_microseconds: Math.round(settings.batching.delayMs * 1000) } }
       : undefined),
-    instance_group: [{ name: version.key, kind: 'KIND_CPU', count: settings.cpu.instancesMax ?? 1 }],
+    instance_group: [{ name: version.key, kind: 'KIND_CPU', count: instances }],
     parameters: {
       slo: { string_value: formatDuration(settings.sloMs) },
-      threads: { string_value: String(settings.cpu.threads ?? defaults.threads) },
+      threads: { string_value: String(threads) },
     },
   };
 }

@@ -49,6 +49,10 @@ export async function publishFunction(context: HostContext, exchange: Exchange):
       const body = await context.bodies.read(exchange, settingsBytesMax);
       for (const [key, value] of Object.entries(parseJsonObject(body, 'the body'))) setOnce(settings, key, value);
     }
+    if (kind === 'settings' && !settings.has('model')) {
+      const advice = "send the model itself as the body, or name a stored blob: 'sha256:' and its hexadecimal digits";
+      throw new HostError('bad-request', `the JSON settings have no 'model'; ${advice}`);
+    }
     const publication = await context.store.beginPublish(name, versionSetting(settings));
     try {
       if (kind === 'form') await receiveForm(context, exchange, publication, settings);
