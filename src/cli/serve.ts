@@ -1,10 +1,19 @@
 import { Command } from 'commander';
-import { checkListen, exampleCall, loadConfig, startHost, type HostConfig, type RunningHost } from '../host/index.ts';
+import {
+  checkListen,
+  exampleCall,
+  loadConfig,
+  startHost,
+  type HostConfig,
+  type InvocationRecorder,
+  type RunningHost,
+} from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
 import { parseFunctionList, type ListedFunction } from './function-list.ts';
 import { formatMs } from './format.ts';
 import { packageVersion } from './package.ts';
+import type { Recording } from './recording.ts';
 import { printable, renderTable } from './table.ts';
 import { runUntilSignal } from './lifecycle.ts';
 
@@ -17,21 +26,31 @@ export function serveCommand(): Command {
       'last of which wins; docs/configuration.md has them all. SIGTERM and SIGINT let accepted requests finish; a ' +
       'second signal ends the host at once.',
   );
-  addConfigFlags(command).action(async (_options, called: Command) => {
-    const { config, warnings } = loadConfig(configInputOf(called));
-    for (const warning of warnings) process.stderr.write(`turntable: ${warning}\n`);
-    checkListen(config);
-    const startedMs = performance.now();
-    const host = await start(config);
-    await announce(host, performance.now() - startedMs);
-    process.exit(await runUntilSignal(host, { drainMs: config.drainMs }));
-  });
+  addConfigFlags(command)
+    .option('--record <folder>', 'record the traffic there as a trace, which `turntable replay --trace` reads')
+    .action(async (options: { record?: string }, called: Command) => {
+      const { config, warnings } = loadConfig(configInputOf(called));
+      for (const warning of warnings) process.stderr.write(`turntable: ${warning}\n`);
+      checkListen(config);
+      const startedMs = performance.now();
+      const recording = options.record === undefined ? undefined : await record(options.record);
+      const host = await start(config, recording);
+      await announce(host, performance.now() - startedMs);
+      const exitCode = await runUntilSignal(host, { drainMs: config.drainMs });
+      await recording?.close();
+      process.exit(exitCode);
+    });
   return command;
 }
 
-async function start(config: HostConfig): Promise<RunningHost> {
+/** Loaded only when it is wanted: replay brings planners along that a host without it has no use for. */
+async function record(folder: string): Promise<Recording> {
+  return await (await import('./recording.ts')).startRecording(folder);
+}
+
+async function start(config: HostConfig, recorder: InvocationRecorder | undefined): Promise<RunningHost> {
   try {
-    return await startHost(config);
+    return await startHost(config, { recorder });
   } catch (error) {
     throw listenError(config, error);
   }

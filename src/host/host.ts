@@ -11,6 +11,7 @@ import { createHttpServer, type Lifecycle } from './http/index.ts';
 import { Invoker } from './invoke.ts';
 import { createLogger } from './logger.ts';
 import { createMetrics } from './metrics.ts';
+import type { InvocationRecorder } from './recorder.ts';
 import { Statistics } from './statistics.ts';
 import { createModelStore, createValidator } from './store/index.ts';
 import type { FunctionVersion, Registry } from './types.ts';
@@ -27,7 +28,10 @@ export interface RunningHost {
  *
  * @throws the error of `listen`, such as EADDRINUSE; ConfigError where the configuration would expose management
  */
-export async function startHost(config: HostConfig, options: { readonly logger?: Logger } = {}): Promise<RunningHost> {
+export async function startHost(
+  config: HostConfig,
+  options: { readonly logger?: Logger; readonly recorder?: InvocationRecorder | undefined } = {},
+): Promise<RunningHost> {
   checkListen(config);
   const logger = options.logger ?? createLogger(config.log);
   const statistics = new Statistics();
@@ -57,7 +61,7 @@ export async function startHost(config: HostConfig, options: { readonly logger?:
     },
   });
   keepPoolsInStep(store, pools, config, logger);
-  const invoker = new Invoker({ registry: store, pools, statistics });
+  const invoker = new Invoker({ registry: store, pools, statistics, recorder: options.recorder });
   const metrics = createMetrics({
     registry: store,
     pools,

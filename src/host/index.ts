@@ -6,6 +6,7 @@ export { allowedText, configOptions, packageRoot, type ConfigOption } from './co
 export type { HostConfig } from './config.ts';
 export { exampleCall } from './example-call.ts';
 export { startHost, type RunningHost } from './host.ts';
+export type { InvocationRecord, InvocationRecorder } from './recorder.ts';
 export { HostError, toHostError, type ErrorCode } from './errors.ts';
 export { createValidator, isFunctionName, parseFolderSettings, resolveSettings } from './store/index.ts';
 export { loadRecord } from './store/version-record.ts';

@@ -5,6 +5,7 @@
 import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
 import { HostError, toHostError, type ErrorCode } from './errors.ts';
 import type { FailureReason, Outcome, Statistics, VersionStatistics } from './statistics.ts';
+import type { InvocationRecorder } from './recorder.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
 /** Where an invocation ran. */
@@ -42,6 +43,8 @@ export interface InvokerOptions {
   readonly statistics: Statistics;
   /** Longest that a call waits for a version that is still being validated. */
   readonly readyWaitMs?: number;
+  /** Told of every invocation as it ends. */
+  readonly recorder?: InvocationRecorder | undefined;
 }
 
 export class Invoker {
@@ -49,13 +52,15 @@ export class Invoker {
   readonly #registry: Registry;
   readonly #statistics: Statistics;
   readonly #readyWaitMs: number;
+  readonly #recorder: InvocationRecorder | undefined;
   readonly #waiting = new Map<string, Set<() => void>>();
 
-  constructor({ registry, pools, statistics, readyWaitMs = 5000 }: InvokerOptions) {
+  constructor({ registry, pools, statistics, readyWaitMs = 5000, recorder }: InvokerOptions) {
     this.#registry = registry;
     this.#pools = pools;
     this.#statistics = statistics;
     this.#readyWaitMs = readyWaitMs;
+    this.#recorder = recorder;
     registry.onChange(({ before, after }) => {
       const key = after?.key ?? before?.key;
       if (key !== undefined) for (const wake of this.#waiting.get(key) ?? []) wake();
@@ -128,15 +133,29 @@ export class Invoker {
       result = await this.#pools.invoke(version.key, input, poolOptions(version, options));
     } catch (error) {
       const failure = toHostError(error);
-      account(statistics, failure, performance.now() - options.arrivalMs, sloMs);
+      const latencyMs = performance.now() - options.arrivalMs;
+      const outcome = account(statistics, failure, latencyMs, sloMs);
+      const { arrivalMs } = options;
+      this.#recorder?.record({ functionName: version.name, arrivalMs, latencyMs, sloMs, outcome });
       throw failure;
     }
-    this.#succeeded(statistics, result, options, sloMs);
     const { output, timings, coldStart, instancePid } = result;
-    return { output, timings, placement: { kind: 'cpu-pool', coldStart }, instancePid };
+    const placement: Placement = { kind: 'cpu-pool', coldStart };
+    const latencyMs = this.#succeeded(statistics, result, options, sloMs);
+    this.#recorder?.record({
+      functionName: version.name,
+      arrivalMs: options.arrivalMs,
+      latencyMs,
+      sloMs,
+      outcome: latencyMs <= sloMs ? 'in_slo' : 'late',
+      durationMs: timings.preprocessMs + timings.inferMs + timings.postprocessMs,
+      placement: placementText(placement),
+    });
+    return { output, timings, placement, instancePid };
   }
 
-  #succeeded(statistics: VersionStatistics, result: PoolResult, options: InvocationOptions, sloMs: number): void {
+  /** Gives the milliseconds from arrival to answer. */
+  #succeeded(statistics: VersionStatistics, result: PoolResult, options: InvocationOptions, sloMs: number): number {
     const { timings, coldStart, batchSize } = result;
     const totalMs = performance.now() - options.arrivalMs;
     statistics.successes++;
@@ -156,10 +175,11 @@ export class Invoker {
     statistics.inferenceSeconds.observe(timings.inferMs / 1000);
     statistics.totalSeconds.observe(totalMs / 1000);
     statistics.outcomes[totalMs <= sloMs ? 'in_slo' : 'late']++;
-    if (!coldStart) return;
+    if (!coldStart) return totalMs;
     statistics.coldStarts++;
     statistics.loadSeconds.observe(timings.loadMs / 1000);
     this.#statistics.cacheMissMilliseconds.observe(timings.loadMs);
+    return totalMs;
   }
 
   /** Has an instance ready. Resolves to the milliseconds that took. */
@@ -194,11 +214,17 @@ function poolOptions(version: FunctionVersion, options: InvocationOptions): Invo
   };
 }
 
-function account(statistics: VersionStatistics, failure: HostError, totalMs: number, sloMs: number): void {
+function account(
+  statistics: VersionStatistics,
+  failure: HostError,
+  totalMs: number,
+  sloMs: number,
+): Outcome | undefined {
   statistics.failures[reasonOf(failure.code)]++;
   statistics.failureMs += totalMs;
   const outcome = outcomeOf(failure, totalMs, sloMs);
   if (outcome !== undefined) statistics.outcomes[outcome]++;
+  return outcome;
 }
 
 /** The outcome of a failed invocation; undefined where the client's own input or leaving was the cause. */

@@ -1,0 +1,60 @@
+/** `turntable serve --record`: the host's traffic as a trace in Turntable's own format. */
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import type { InvocationRecord, InvocationRecorder } from '../host/index.ts';
+import { TraceError, TraceWriter, type TraceLine } from '../replay/index.ts';
+import { CliError } from './error.ts';
+
+export interface Recording extends InvocationRecorder {
+  readonly file: string;
+  /** Writes what is left, and says what came of it on standard error. */
+  close(): Promise<void>;
+}
+
+/** A file of its own for each start of the host, named by the time, so that none is ever written over. */
+export async function startRecording(folder: string, now: Date = new Date()): Promise<Recording> {
+  const startMs = performance.now();
+  const file = join(folder, `${now.toISOString().replaceAll(/[-:]/g, '').replace('.', '-')}.jsonl`);
+  let writer: TraceWriter;
+  try {
+    mkdirSync(folder, { recursive: true });
+    writer = await TraceWriter.create(file, { recorded_at: now.toISOString() });
+  } catch (error) {
+    const reason =
+      error instanceof TraceError ? error.message : `${folder} cannot be made: ${(error as Error).message}`;
+    throw new CliError(`the traffic cannot be recorded: ${reason}`, { cause: error });
+  }
+  return {
+    file,
+    record: (record) => writer.write(traceLine(record, startMs)),
+    async close() {
+      try {
+        await writer.close();
+      } catch (error) {
+        process.stderr.write(`turntable: ${(error as Error).message}\n`);
+        return;
+      }
+      const { written, dropped } = writer.counts;
+      const lost = dropped === 0 ? '' : `; ${dropped} left out because the disk did not keep up`;
+      process.stderr.write(`turntable: recorded ${written} invocations in ${file}${lost}\n`);
+    },
+  };
+}
+
+/** Microseconds are as exact as the host's clock is read. */
+function rounded(milliseconds: number): number {
+  return Math.round(milliseconds * 1000) / 1000;
+}
+
+function traceLine(record: InvocationRecord, startMs: number): TraceLine {
+  const { functionName, arrivalMs, latencyMs, sloMs, outcome, durationMs, placement } = record;
+  return {
+    arrival_ms: rounded(Math.max(0, arrivalMs - startMs)),
+    function: functionName,
+    ...(durationMs === undefined ? undefined : { duration_ms: rounded(durationMs) }),
+    latency_ms: rounded(latencyMs),
+    slo_ms: sloMs,
+    ...(outcome === undefined ? undefined : { outcome }),
+    ...(placement === undefined ? undefined : { placement }),
+  };
+}
