@@ -12,6 +12,7 @@ import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
 import { parseFunctionList, type ListedFunction } from './function-list.ts';
 import { formatMs } from './format.ts';
+import { outliveDefects } from './last-resort.ts';
 import { packageVersion } from './package.ts';
 import type { Recording } from './recording.ts';
 import { printable, renderTable } from './table.ts';
@@ -35,6 +36,7 @@ export function serveCommand(): Command {
       const startedMs = performance.now();
       const recording = options.record === undefined ? undefined : await record(options.record);
       const host = await start(config, recording);
+      outliveDefects({ exit: (code) => process.exit(code) });
       await announce(host, performance.now() - startedMs);
       const exitCode = await runUntilSignal(host, { drainMs: config.drainMs });
       await recording?.close();

@@ -18,6 +18,9 @@ const processPath = fileURLToPath(
 /** How long the end of a process may lag behind the end of its socket. */
 const exitWaitMs = 100;
 
+/** A process that has not loaded ONNX Runtime by then hangs; on a machine at its limits it takes seconds. */
+const startMsMax = 30_000;
+
 export type InstanceState = 'starting' | 'blank' | 'loading' | 'idle' | 'busy' | 'dead';
 
 export interface RunLimits {
@@ -68,12 +71,15 @@ export class Instance {
   #watchdog: NodeJS.Timeout | undefined;
   #watchdogMs = 0;
   #expired: (() => void) | undefined;
+  readonly #startTimer: NodeJS.Timeout;
   #onBlank: (() => void)[] = [];
   readonly #onDead: ((reason: string) => void)[] = [];
   /** When it last became idle (performance.now()). */
   idleSinceMs = performance.now();
 
   constructor(log: InstanceLog) {
+    this.#startTimer = setTimeout(() => this.#die(`it did not start within ${startMsMax} ms`), startMsMax);
+    this.#startTimer.unref();
     this.#child = spawn(process.execPath, [processPath], {
       stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
       env: environment(),
@@ -192,6 +198,7 @@ export class Instance {
   #take(header: FromInstance, tensors: readonly Tensor[]): void {
     switch (header.op) {
       case 'blank': {
+        clearTimeout(this.#startTimer);
         if (this.#state === 'starting') this.#state = 'blank';
         const listeners = this.#onBlank;
         this.#onBlank = [];
@@ -298,6 +305,7 @@ export class Instance {
   #die(reason: string, suspectFirst = true): void {
     if (this.#state === 'dead') return;
     this.#state = 'dead';
+    clearTimeout(this.#startTimer);
     clearTimeout(this.#watchdog);
     this.#socket.destroy();
     // A process in the middle of a native run does not look at its socket, so closing that is not enough.

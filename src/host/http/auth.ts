@@ -17,7 +17,10 @@ export function authorizeManagement(apiKeys: readonly string[], incoming: Incomi
       throw new HostError('unauthorized', 'managing functions needs an API key: Authorization: Bearer <key>');
     }
     const [, key] = /^Bearer +(\S+) *$/i.exec(authorization) ?? [];
-    if (key === undefined || !isOneOf(apiKeys, key)) throw new HostError('forbidden', 'the API key is wrong');
+    if (key === undefined) {
+      throw new HostError('unauthorized', 'the Authorization header is not of the form: Bearer <key>');
+    }
+    if (!isOneOf(apiKeys, key)) throw new HostError('forbidden', 'the API key is wrong');
     return;
   }
   const { host, origin } = incoming.headers;
