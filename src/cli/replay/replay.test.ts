@@ -1,0 +1,294 @@
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Command } from 'commander';
+import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
+import { openTrace, type Report, type SweepReport } from '../../replay/index.ts';
+import { compareCommand } from '../compare.ts';
+import { startRecording } from '../recording.ts';
+import { replayCommand } from '../replay.ts';
+import { sweepCommand } from '../sweep.ts';
+import { parseFunctionGroups, parseFunctionRanges, parseSlo } from './values.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'turntable-replay-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+afterEach(() => vi.restoreAllMocks());
+
+/** What a command prints, and what it writes to standard output as it is. */
+async function run(command: Command, ...words: readonly string[]): Promise<string> {
+  let printed = '';
+  vi.spyOn(console, 'log').mockImplementation((text: string) => {
+    printed += `${text}\n`;
+  });
+  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
+    printed += String(text);
+    return true;
+  });
+  vi.spyOn(process.stderr, 'write').mockImplementation(() => true);
+  try {
+    const silent = { writeErr: () => undefined, writeOut: () => undefined };
+    await command
+      .exitOverride()
+      .configureOutput(silent)
+      .parseAsync([...words], { from: 'user' });
+  } finally {
+    vi.restoreAllMocks();
+  }
+  return printed;
+}
+
+const replay = async (...words: readonly string[]): Promise<string> => await run(replayCommand(), ...words);
+const poisson = ['--poisson', '100', '--requests', '1500', '--functions', 'bert-base=140', '--seed', '1'] as const;
+
+describe('turntable replay', () => {
+  it('gives the documented JSON, the same bytes for the same seed', async () => {
+    const words = [
+      ...poisson,
+      '--machine',
+      'p3.8xlarge',
+      '--plan',
+      'pipeswitch',
+      '--policy',
+      'artifact',
+      '--json',
+      '-',
+    ];
+    const first = await replay(...words);
+    expect(await replay(...words)).toBe(first);
+    const report = JSON.parse(first) as Report;
+    expect(report).toMatchObject({
+      simulated: true,
+      machine: 'p3.8xlarge',
+      seed: 1,
+      requests: 1500,
+      shed: 0,
+      offloaded: 0,
+      settings: { plan: 'pipeswitch', policy: 'artifact', routing: 'modulo', slo_ms: 100, functions: 'bert-base=140' },
+    });
+    expect(report.p99_ms).toBeGreaterThan(100);
+    expect(report.goodput).toBeLessThan(1);
+    expect(report.cold_start_rate).toBeGreaterThan(0.1);
+    expect(report.evictions).toBe(report.evictions_by_cause['capacity']);
+    const other = JSON.parse(await replay(...words.map((word) => (word === '1' ? '2' : word)))) as Report;
+    expect(other.p99_ms).not.toBe(report.p99_ms);
+  });
+
+  it('leaves the warm-up out, and takes single settings over those of the policy', async () => {
+    const words = [
+      '--plan',
+      'dha',
+      '--policy',
+      'artifact',
+      '--routing',
+      'resident-first',
+      '--warmup',
+      '500',
+      '--json',
+      '-',
+    ];
+    const report = JSON.parse(await replay(...poisson, ...words)) as Report;
+    expect(report).toMatchObject({
+      requests: 1000,
+      warmup_requests: 500,
+      settings: { routing: 'resident-first', eviction: 'lru' },
+    });
+  });
+
+  it('prints a table, and writes JSON, CSV and a page where told to', async () => {
+    const files = ['json', 'csv', 'html'].map((kind) => join(folder, `report.${kind}`));
+    const text = await replay(...poisson, '--json', files[0]!, '--csv', files[1]!, '--html', files[2]!);
+    expect(text).toMatch(/^simulated, machine preset p3\.8xlarge: 1,500 requests in/);
+    expect(text).toMatch(/plan interleave, policy best, SLO 100 ms, seed 1/);
+    expect((JSON.parse(readFileSync(files[0]!, 'utf8')) as Report).requests).toBe(1500);
+    expect(readFileSync(files[1]!, 'utf8')).toMatch(/^scope,name,how,/);
+    expect(readFileSync(files[2]!, 'utf8')).toMatch(/^<!doctype html>/);
+  });
+
+  it('of a trace that it saved itself decides the same', async () => {
+    const file = join(folder, 'saved.jsonl');
+    const settings = ['--plan', 'pt+dha', '--policy', 'artifact', '--json', '-'];
+    const first = JSON.parse(await replay(...poisson, ...settings, '--save-trace', file)) as Report;
+    const again = JSON.parse(await replay('--trace', file, ...settings)) as Report;
+    const { settings: _settings, seed: _seed, ...figures } = first;
+    expect(again).toMatchObject(figures);
+  });
+
+  it('folds a trace of Azure Functions onto the functions that are given', async () => {
+    const file = join(folder, '2019.csv');
+    const rows = Array.from({ length: 30 }, (_, index) => `o,a,f${index},http,${index},${2 * index},5`);
+    writeFileSync(file, `HashOwner,HashApp,HashFunction,Trigger,1,2,3\n${rows.join('\n')}\n`);
+    const words = ['--trace', file, '--mix', '9', '--rate', '8', '--slo', 'gpt2=200ms', '--json', '-'];
+    const report = JSON.parse(await replay(...words)) as Report;
+    expect(Object.fromEntries(report.models.map(({ model, functions }) => [model, functions]))).toEqual({
+      'bert-base': 4,
+      'roberta-base': 4,
+      gpt2: 1,
+    });
+    expect(Math.abs(report.requests - 8 * 180)).toBeLessThan(200);
+    expect(report.settings).toMatchObject({ trace_format: 'azure-2019', trace_functions: 30, rate_per_s: 8 });
+  });
+
+  it.each([
+    [['--functions', 'bert-base'], /the load must come from one of --trace, --poisson/],
+    [['--poisson', '1', '--bursts', '1', '--functions', 'bert-base'], /the load must come from one of/],
+    [['--poisson', '1', '--functions', 'bert-base'], /--poisson has no end: give --requests or --duration/],
+    [['--poisson', '1', '--requests', '1'], /--functions is missing/],
+    [['--poisson', '1', '--requests', '1', '--functions', 'bert-huge'], /there is no model 'bert-huge'/],
+    [
+      ['--poisson', '1', '--requests', '1', '--functions', 'bert-base', '--machine', 'abacus'],
+      /there is no machine 'abacus'/,
+    ],
+    [['--poisson', '1', '--requests', '1', '--functions', 'bert-base', '--rate', '3'], /--rate goes with --trace only/],
+    [['--poisson', '0', '--requests', '1', '--functions', 'bert-base'], /must be a number above 0/],
+    [['--poisson', '1', '--requests', '1', '--functions', 'bert-base=0'], /whole number of 1 or more/],
+    [['--trace', '/nowhere/trace.csv', '--functions', 'bert-base'], /trace\.csv cannot be read/],
+    [['--trace', 'package.json', '--functions', 'bert-base'], /package\.json, line 1: .* is not JSON/],
+    [
+      ['--poisson', '1', '--requests', '1', '--functions', 'bert-base', '--json', '/nowhere/x'],
+      /cannot write the report/,
+    ],
+    [['--poisson', '1', '--requests', '1', '--functions', 'bert-base', '--plan', 'magic'], /must be one of baseline/],
+  ])('says what is wrong with %j', async (words, message) => {
+    await expect(replay(...words)).rejects.toThrow(message);
+  });
+
+  it('says when no host is there for a live replay', async () => {
+    const server = createServer().listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    server.close();
+    await once(server, 'close');
+    await expect(replay('--live', '--url', url, '--poisson', '1', '--requests', '1')).rejects.toThrow(
+      `no host answers at ${url}`,
+    );
+  });
+});
+
+describe('turntable sweep', () => {
+  const words = [
+    '--poisson',
+    '100',
+    '--requests',
+    '1500',
+    '--functions',
+    'bert-base=80..140..60',
+    '--seed',
+    '1',
+    '--warmup',
+    '500',
+  ];
+
+  it('runs every plan over every number of functions', async () => {
+    const page = join(folder, 'sweep.html');
+    const json = await run(
+      sweepCommand(),
+      ...words,
+      '--plans',
+      'pipeswitch,pt+dha',
+      '--policies',
+      'artifact',
+      '--json',
+      '-',
+      '--html',
+      page,
+    );
+    const sweep = JSON.parse(json) as SweepReport;
+    expect(sweep.runs.map(({ instances, plan, policy }) => [instances, plan, policy])).toEqual([
+      [80, 'pipeswitch', 'artifact'],
+      [140, 'pipeswitch', 'artifact'],
+      [80, 'pt+dha', 'artifact'],
+      [140, 'pt+dha', 'artifact'],
+    ]);
+    const [few, many] = sweep.runs.map(({ report }) => report.p99_ms);
+    expect(many!).toBeGreaterThan(2 * few!);
+    expect(readFileSync(page, 'utf8')).toContain('Sweep over instances');
+  });
+
+  it('tells where the SLO is missed first', async () => {
+    const text = await run(sweepCommand(), ...words, '--plans', 'pipeswitch', '--policies', 'artifact');
+    expect(text).toMatch(/p99 over the SLO of 100 ms \(marked !\): pipeswitch: from 140 on/);
+  });
+});
+
+describe('turntable compare', () => {
+  it('lays reports side by side, with what differs between them', async () => {
+    const files = ['pipeswitch', 'dha'].map((plan) => join(folder, `${plan}.json`));
+    for (const file of files) {
+      const plan = file.includes('dha') ? 'dha' : 'pipeswitch';
+      await replay(...poisson, '--plan', plan, '--policy', 'artifact', '--json', file);
+    }
+    const page = join(folder, 'compare.html');
+    const text = await run(compareCommand(), ...files, '--html', page);
+    expect(text).toMatch(/^plan +pipeswitch +dha$/m);
+    expect(text).toMatch(/^p99 .*\(\+ x0\.\d+\)$/m);
+    expect(text).toMatch(/^ +simulated +simulated$/m);
+    expect(text).not.toMatch(/^seed/m);
+    expect(readFileSync(page, 'utf8')).toContain('2 replays side by side');
+  });
+
+  it('names a file that is no report', async () => {
+    const file = join(folder, 'other.json');
+    writeFileSync(file, '{}');
+    await expect(run(compareCommand(), file)).rejects.toThrow(/other\.json is no report/);
+    await expect(run(compareCommand(), join(folder, 'missing.json'))).rejects.toThrow(/cannot read the report/);
+  });
+});
+
+describe('what stands behind the flags', () => {
+  it('functions by model', () => {
+    expect(parseFunctionGroups('bert-base=48, gpt2')).toEqual([
+      { model: 'bert-base', count: 48 },
+      { model: 'gpt2', count: 1 },
+    ]);
+    expect(() => parseFunctionGroups('a=1,a=2')).toThrow(/'a' stands there twice/);
+    expect(() => parseFunctionGroups('=3')).toThrow(/lacks a name/);
+  });
+
+  it('ranges that advance together', () => {
+    const ranges = parseFunctionRanges('bert-base=4..12..4,gpt2=1..3,mlp=7');
+    expect(ranges.map((groups) => groups.map(({ count }) => count))).toEqual([
+      [4, 1, 7],
+      [8, 2, 7],
+      [12, 3, 7],
+    ]);
+    expect(() => parseFunctionRanges('a=1..3,b=1..4')).toThrow(/Ranges advance together/);
+    expect(() => parseFunctionRanges('a=5..3')).toThrow(/ends before it begins/);
+    expect(() => parseFunctionRanges('a=1..2..3..4')).toThrow(/no range/);
+  });
+
+  it('objectives, for all and by model', () => {
+    expect(parseSlo('100ms')).toEqual({ common: 100, own: new Map() });
+    expect(parseSlo('gpt2=0.2s,50ms')).toEqual({ common: 50, own: new Map([['gpt2', 200]]) });
+    expect(() => parseSlo('fast')).toThrow(/It must be a duration/);
+    expect(() => parseSlo('0ms')).toThrow(/cannot be met/);
+  });
+});
+
+describe("a recording of a host's traffic", () => {
+  it('is a trace of its own for each start', async () => {
+    const place = join(folder, 'recordings');
+    vi.spyOn(process.stderr, 'write').mockImplementation(() => true);
+    const recording = await startRecording(place, new Date('2026-01-02T03:04:05.006Z'));
+    const arrivalMs = performance.now() + 5;
+    recording.record({
+      functionName: 'a',
+      arrivalMs,
+      latencyMs: 12.3456,
+      sloMs: 100,
+      outcome: 'in_slo',
+      durationMs: 9,
+    });
+    recording.record({ functionName: 'b', arrivalMs: arrivalMs - 2, latencyMs: 1, sloMs: 50, outcome: undefined });
+    await recording.close();
+    expect(readdirSync(place)).toEqual(['20260102T030405-006Z.jsonl']);
+    const invocations = [...(await openTrace(recording.file)).invocations()];
+    expect(invocations).toMatchObject([{ functionIndex: 1 }, { functionIndex: 0, durationMs: 9 }]);
+    const last = readFileSync(recording.file, 'utf8').trimEnd().split('\n')[1]!;
+    expect(JSON.parse(last)).toMatchObject({ function: 'a', latency_ms: 12.346, slo_ms: 100, outcome: 'in_slo' });
+    await expect(startRecording(place, new Date('2026-01-02T03:04:05.006Z'))).rejects.toThrow(/cannot be recorded/);
+    await expect(startRecording(join(recording.file, 'below'))).rejects.toThrow(/cannot be recorded/);
+    expect(existsSync(recording.file)).toBe(true);
+  });
+});
