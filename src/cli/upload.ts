@@ -39,7 +39,7 @@ export async function collectFiles(modelPath: string): Promise<UploadFile[]> {
 
 async function namedBeside(modelPath: string): Promise<string[]> {
   try {
-    return externalFiles(await readModel(modelPath));
+    return externalFiles(await readModel(modelPath, { weights: 'file' }));
   } catch (error) {
     if (!(error instanceof OnnxError)) throw error;
     throw new CliError(`${modelPath} cannot be published: ${error.message}`, { cause: error });

@@ -55,7 +55,7 @@ export async function checkModelFile(modelPath: string): Promise<ValidatorReply>
 
 /** A function of its own, so that the model's bytes are free again before the runtime reads them. */
 async function describeFile(modelPath: string): Promise<{ metadata: ModelMetadata; externalFiles: readonly string[] }> {
-  const model = await readModel(modelPath);
+  const model = await readModel(modelPath, { weights: 'file' });
   checkDomains(model);
   checkModel(model, { modelDir: dirname(modelPath) });
   const metadata = describeModel(model);
