@@ -8,6 +8,7 @@ import type { SchedulerGpu } from './types.ts';
 export class LinkLanes {
   readonly #loads: Int32Array;
   readonly #freeMs: Float64Array;
+  readonly #isUp: boolean[];
   /** Links on the same switch, by link. */
   readonly #neighbours: readonly (readonly number[])[];
   /** By link and count of busy links on its switch, how much longer a transfer takes. */
@@ -16,6 +17,7 @@ export class LinkLanes {
   constructor(gpus: readonly SchedulerGpu[]) {
     this.#loads = new Int32Array(gpus.length);
     this.#freeMs = new Float64Array(gpus.length);
+    this.#isUp = gpus.map(() => true);
     this.#neighbours = gpus.map((gpu, link) =>
       [...gpus.keys()].filter((other) => other !== link && gpus[other]!.switch === gpu.switch),
     );
@@ -35,14 +37,20 @@ export class LinkLanes {
     return this.#freeMs[link]!;
   }
 
-  /** The first way whose other links carry nothing; the last takes no other links. */
-  firstIdle(ways: readonly [ColdWay, ...ColdWay[]]): ColdWay {
+  /** A GPU that is gone lends its link to nobody. */
+  setUp(link: number, isUp: boolean): void {
+    this.#isUp[link] = isUp;
+  }
+
+  /** The first way whose other links are there, and idle if that is asked for; the last takes no other links. */
+  choose(ways: readonly [ColdWay, ...ColdWay[]], onlyIdle: boolean): ColdWay {
     for (const way of ways) {
-      let isIdle = true;
+      let isFree = true;
       for (let index = 1; index < way.transfers.length; index++) {
-        if (this.#loads[way.transfers[index]!.link] !== 0) isIdle = false;
+        const { link } = way.transfers[index]!;
+        if (!this.#isUp[link]! || (onlyIdle && this.#loads[link] !== 0)) isFree = false;
       }
-      if (isIdle) return way;
+      if (isFree) return way;
     }
     return ways[ways.length - 1]!;
   }

@@ -45,6 +45,8 @@ export class GpuMemory {
   #prefixes = new Int32Array(64);
   #idle = new Int32Array(64);
   #idleBytes = 0;
+  #pinned = new Int32Array(64);
+  #pinnedBytes = 0;
   /** Idle and resident elsewhere too: first to go, and not in the order. */
   readonly #spare = recencyList();
   /** Greedy dual size frequency: uses while resident, age at the last use, and age: the value that was evicted last. */
@@ -77,6 +79,7 @@ export class GpuMemory {
   grow(functionCount: number): void {
     this.#prefixes = grownInts(this.#prefixes, functionCount);
     this.#idle = grownInts(this.#idle, functionCount);
+    this.#pinned = grownInts(this.#pinned, functionCount);
     this.#uses = grownInts(this.#uses, functionCount);
     this.#ageAtUse = grownFloats(this.#ageAtUse, functionCount);
     this.#order.grow(functionCount);
@@ -104,6 +107,20 @@ export class GpuMemory {
   /** Free now, or as soon as everything idle is evicted. */
   get obtainableBytes(): number {
     return this.capacityBytes - this.usedBytes + this.#idleBytes;
+  }
+
+  /** What a function can have at the most: everything but what is pinned of others. */
+  attainableBytes(functionIndex: number): number {
+    const ownBytes = this.#pinned[functionIndex] === 1 ? this.bytes(functionIndex) : 0;
+    return this.capacityBytes - this.#pinnedBytes + ownBytes;
+  }
+
+  /** Of a resident function. Returns whether that is new. */
+  setPinned(functionIndex: number, isPinned: boolean): boolean {
+    if ((this.#pinned[functionIndex] === 1) === isPinned) return false;
+    this.#pinned[functionIndex] = isPinned ? 1 : 0;
+    this.#pinnedBytes += isPinned ? this.bytes(functionIndex) : -this.bytes(functionIndex);
+    return true;
   }
 
   /** May be evicted from now on; as the most recently used. */
@@ -142,6 +159,7 @@ export class GpuMemory {
     if (neededBytes > this.obtainableBytes) return false;
     while (neededBytes > this.freeBytes) this.#evictOne(neededBytes - this.freeBytes);
     this.usedBytes += neededBytes;
+    if (this.#pinned[functionIndex] === 1) this.#pinnedBytes += neededBytes;
     this.#offers[functionIndex] = offer;
     this.#setPrefix(functionIndex, wholePrefix(offer));
     return true;
@@ -150,6 +168,7 @@ export class GpuMemory {
   /** Drops a function, held or not. */
   drop(functionIndex: number, cause: EvictionCause): void {
     this.hold(functionIndex);
+    this.setPinned(functionIndex, false);
     this.#shrink(functionIndex, 0, cause);
   }
 
@@ -200,6 +219,7 @@ export class GpuMemory {
     const bytes = offer.prefixBytes[this.#prefixes[functionIndex]!]! - offer.prefixBytes[prefix]!;
     this.#onEviction(functionIndex, prefix, bytes, cause);
     this.usedBytes -= bytes;
+    if (this.#pinned[functionIndex] === 1) this.#pinnedBytes -= bytes;
     this.#setPrefix(functionIndex, prefix);
     if (prefix > 0) return;
     this.#offers[functionIndex] = undefined;

@@ -16,9 +16,9 @@ export interface Policy {
   readonly offload: (typeof offloads)[number];
   /** `shed` refuses an invocation that would miss its SLO, before any work is done for it. */
   readonly admission: (typeof admissions)[number];
-  /** Which of a GPU's waiting invocations is next: the first, or the first whose function is resident. */
+  /** Which of a GPU's waiting invocations is next: the first, or the first whose function is resident. Priority goes first. */
   readonly order: (typeof orders)[number];
-  /** With `resident-first`: an invocation that has waited so long is next, whatever else could run. */
+  /** An invocation that has waited so long is next on its GPU, whatever else is resident or has priority. */
   readonly waitBoundMs: number;
   /** Loading starts while an invocation waits for the GPU, instead of when its turn comes. */
   readonly loadAhead: boolean;

@@ -32,6 +32,8 @@ const undecided = -1;
  */
 export class Scheduler {
   readonly #policy: Policy;
+  /** Whether a function that is resident stays so as long as invocations wait for it. */
+  readonly #sparesWaiting: boolean;
   readonly #gpuCount: number;
   readonly #cpuCores: number;
   readonly #links: LinkLanes;
@@ -40,6 +42,8 @@ export class Scheduler {
   readonly #memories: readonly GpuMemory[];
   readonly #waiting: WaitingLists;
   readonly #up: boolean[];
+  /** A GPU on which something has just been pinned, or -1. */
+  #pinnedOn = nobody;
   /** Actions of the event at hand. */
   #actions: Action[] = [];
   #arrivals = 0;
@@ -78,6 +82,8 @@ export class Scheduler {
 
   constructor({ gpus, policy, cpuCores }: SchedulerOptions) {
     this.#policy = policy;
+    // What is loaded ahead must not be evicted again before it has run, or two functions could take turns for ever.
+    this.#sparesWaiting = policy.order === 'resident-first' || policy.loadAhead;
     this.#gpuCount = gpus.length;
     this.#cpuCores = cpuCores;
     this.#links = new LinkLanes(gpus);
@@ -120,6 +126,7 @@ export class Scheduler {
         break;
       case 'gpu-back':
         this.#up[event.gpu] = true;
+        this.#links.setUp(event.gpu, true);
         break;
       case 'function-added':
       case 'sheet-changed':
@@ -129,6 +136,7 @@ export class Scheduler {
         this.#removeFunction(event.functionIndex, nowMs);
         break;
     }
+    while (this.#pinnedOn !== nobody) this.#displaceByPin(this.#pinnedOn, nowMs);
     return this.#actions;
   }
 
@@ -206,8 +214,8 @@ export class Scheduler {
 
   #lose(gpu: number, nowMs: number): void {
     this.#up[gpu] = false;
+    this.#links.setUp(gpu, false);
     const displaced: number[] = [];
-    const freed: number[] = [];
     for (const [slot, load] of this.#loads.entries()) {
       if (load === undefined) continue;
       const functionIndex = Math.floor(slot / this.#gpuCount);
@@ -223,7 +231,6 @@ export class Scheduler {
       }
       // What has arrived of it is not known: all of it counts as lost.
       this.#memories[primary]!.drop(functionIndex, 'gpu-lost');
-      if (primary !== gpu) freed.push(primary);
     }
     const running = this.#running[gpu]!;
     if (running !== nobody) {
@@ -243,7 +250,8 @@ export class Scheduler {
       if (sheet === undefined) this.#actions.push({ kind: 'fail', invocation, reason: 'removed' });
       else this.#place(invocation, sheet, nowMs);
     }
-    for (const primary of freed) this.#dispatch(primary, nowMs);
+    // Their lanes, their links or their memory may be free now.
+    for (let other = 0; other < this.#gpuCount; other++) this.#dispatch(other, nowMs);
   }
 
   #setSheet(functionIndex: number, sheet: OfferSheet, nowMs: number): void {
@@ -252,27 +260,42 @@ export class Scheduler {
     }
     if (functionIndex >= this.#sheets.length) this.#growFunctions(functionIndex + 1);
     this.#sheets[functionIndex] = sheet;
+    const displaced: number[] = [];
     for (const [gpu, memory] of this.#memories.entries()) {
       const offer = sheet.gpus[gpu];
       const resident = memory.offer(functionIndex);
-      if (resident === undefined || resident === offer) continue;
-      if (offer && hasSameLayers(offer, resident)) memory.replaceOffer(functionIndex, offer);
-      else this.#settle(functionIndex, gpu);
+      if (resident !== undefined && resident !== offer) {
+        if (offer && hasSameLayers(offer, resident)) memory.replaceOffer(functionIndex, offer);
+        else this.#settle(functionIndex, gpu);
+      }
+      if (!this.#canHold(functionIndex, sheet, gpu)) displaced.push(...this.#takeWaiting(functionIndex, gpu));
+      this.#settle(functionIndex, gpu);
       this.#dispatch(gpu, nowMs);
     }
+    for (const invocation of displaced) this.#place(invocation, sheet, nowMs);
+  }
+
+  /** Takes a function's invocations out of a GPU's waiting list. */
+  #takeWaiting(functionIndex: number, gpu: number): number[] {
+    const taken: number[] = [];
+    if (this.#waitingCount[functionIndex * this.#gpuCount + gpu] === 0) return taken;
+    let next = this.#waiting.first(gpu);
+    while (next !== nobody) {
+      const invocation = next;
+      next = this.#waiting.next(invocation);
+      if (this.#function[invocation] !== functionIndex) continue;
+      this.#leave(invocation);
+      this.#state[invocation] = state.ended;
+      taken.push(invocation);
+    }
+    return taken;
   }
 
   #removeFunction(functionIndex: number, nowMs: number): void {
     if (this.#sheets[functionIndex] === undefined) throw new RangeError(`there is no function ${functionIndex}`);
     this.#sheets[functionIndex] = undefined;
     for (let gpu = 0; gpu < this.#gpuCount; gpu++) {
-      let next = this.#waiting.first(gpu);
-      while (next !== nobody) {
-        const invocation = next;
-        next = this.#waiting.next(invocation);
-        if (this.#function[invocation] !== functionIndex) continue;
-        this.#leave(invocation);
-        this.#state[invocation] = state.ended;
+      for (const invocation of this.#takeWaiting(functionIndex, gpu)) {
         this.#actions.push({ kind: 'fail', invocation, reason: 'removed' });
       }
       this.#settle(functionIndex, gpu);
@@ -331,7 +354,7 @@ export class Scheduler {
     if (this.#policy.routing === 'modulo') {
       for (let step = 0; step < this.#gpuCount; step++) {
         const gpu = (functionIndex + step) % this.#gpuCount;
-        if (this.#canHold(sheet, gpu)) return gpu;
+        if (this.#canHold(functionIndex, sheet, gpu)) return gpu;
       }
       return nobody;
     }
@@ -341,7 +364,7 @@ export class Scheduler {
     let otherEndMs = Infinity;
     let otherRoom = -Infinity;
     for (let gpu = 0; gpu < this.#gpuCount; gpu++) {
-      if (!this.#canHold(sheet, gpu)) continue;
+      if (!this.#canHold(functionIndex, sheet, gpu)) continue;
       const memory = this.#memories[gpu]!;
       const offer = sheet.gpus[gpu]!;
       const endMs = this.#predictEnd(functionIndex, offer, gpu, nowMs);
@@ -409,9 +432,9 @@ export class Scheduler {
     this.#readyMs[gpu] = this.#waiting.counts[gpu] === 0 ? 0 : this.#readyMs[gpu]! + readyMs - counted;
   }
 
-  #canHold(sheet: OfferSheet, gpu: number): boolean {
+  #canHold(functionIndex: number, sheet: OfferSheet, gpu: number): boolean {
     const offer = sheet.gpus[gpu];
-    return !!offer && this.#up[gpu]! && wholeBytes(offer) <= this.#memories[gpu]!.capacityBytes;
+    return !!offer && this.#up[gpu]! && wholeBytes(offer) <= this.#memories[gpu]!.attainableBytes(functionIndex);
   }
 
   /** When an invocation that joined this GPU now would end. */
@@ -444,7 +467,7 @@ export class Scheduler {
     this.#waitingMs[gpu]! += expectedMs;
     this.#waitingCount[slot]!++;
     this.#waiting.add(gpu, invocation, priority, this.#sequence[invocation]!);
-    if (this.#policy.order === 'resident-first') {
+    if (this.#sparesWaiting) {
       this.#settle(functionIndex, gpu);
       this.#memories[gpu]!.touch(functionIndex);
     }
@@ -469,9 +492,15 @@ export class Scheduler {
     return memory.offer(functionIndex) === offer || wholeBytes(offer) === 0;
   }
 
+  /** Whether what is there, or on its way, are layers of a plan that the function has no longer. */
+  #isStale(functionIndex: number, gpu: number): boolean {
+    const resident = this.#memories[gpu]!.offer(functionIndex);
+    return resident !== undefined && resident !== this.#sheets[functionIndex]?.gpus[gpu];
+  }
+
   /**
    * Holds a function in memory or lets it go, as its state is now: held while it runs, is being loaded, or is resident
-   * with invocations that wait for it. One that waits and is not resident as a whole is not held: if all of memory were
+   * with invocations that wait for it (unless turns are strictly in order). One that waits and is not resident as a whole is not held: if all of memory were
    * held by such, nothing could be loaded.
    */
   #settle(functionIndex: number, gpu: number): void {
@@ -482,6 +511,7 @@ export class Scheduler {
     const slot = functionIndex * this.#gpuCount + gpu;
     const running = this.#running[gpu]!;
     const sheet = this.#sheets[functionIndex];
+    if (memory.setPinned(functionIndex, sheet?.pinned ?? false)) this.#pinnedOn = gpu;
     if ((running !== nobody && this.#function[running] === functionIndex) || this.#loads[slot] !== undefined) {
       memory.hold(functionIndex);
     } else if (sheet === undefined) {
@@ -490,14 +520,30 @@ export class Scheduler {
       memory.drop(functionIndex, 'plan-changed');
     } else if (
       sheet.pinned ||
-      (this.#waitingCount[slot]! > 0 &&
-        this.#policy.order === 'resident-first' &&
-        memory.prefix(functionIndex) === wholePrefix(resident))
+      (this.#waitingCount[slot]! > 0 && this.#sparesWaiting && memory.prefix(functionIndex) === wholePrefix(resident))
     ) {
       memory.hold(functionIndex);
     } else {
       memory.release(functionIndex);
     }
+  }
+
+  /** Places anew what will never have room on a GPU beside what is pinned there now. */
+  #displaceByPin(gpu: number, nowMs: number): void {
+    this.#pinnedOn = nobody;
+    const displaced: number[] = [];
+    let next = this.#waiting.first(gpu);
+    while (next !== nobody) {
+      const invocation = next;
+      next = this.#waiting.next(invocation);
+      const functionIndex = this.#function[invocation]!;
+      if (this.#canHold(functionIndex, this.#sheets[functionIndex]!, gpu)) continue;
+      this.#leave(invocation);
+      this.#state[invocation] = state.ended;
+      displaced.push(invocation);
+    }
+    for (const invocation of displaced) this.#place(invocation, this.#sheets[this.#function[invocation]!]!, nowMs);
+    this.#dispatch(gpu, nowMs);
   }
 
   /** Starts what this GPU can load and run now. */
@@ -508,12 +554,12 @@ export class Scheduler {
     if (this.#running[gpu] !== nobody) return;
     const oldest = this.#waiting.oldest(gpu);
     if (oldest === nobody) return;
-    if (this.#policy.order === 'fifo') {
-      this.#run(this.#waiting.first(gpu), gpu, nowMs);
-      return;
-    }
     if (nowMs - this.#arrivalMs[oldest]! >= this.#policy.waitBoundMs) {
       this.#run(oldest, gpu, nowMs);
+      return;
+    }
+    if (this.#policy.order === 'fifo') {
+      this.#run(this.#waiting.first(gpu), gpu, nowMs);
       return;
     }
     let wakeMs = Infinity;
@@ -527,6 +573,8 @@ export class Scheduler {
           this.#run(invocation, gpu, nowMs);
           return;
         }
+      } else if (this.#isStale(functionIndex, gpu)) {
+        // See #run.
       } else if (load.hiddenFromMs <= nowMs) {
         this.#run(invocation, gpu, nowMs);
         return;
@@ -535,13 +583,14 @@ export class Scheduler {
       }
       invocation = this.#waiting.next(invocation);
     }
-    if (!this.#policy.loadAhead) {
-      this.#run(first, gpu, nowMs);
-    } else if (wakeMs < this.#wakeMs[gpu]! || this.#wakeMs[gpu]! <= nowMs) {
-      if (wakeMs === Infinity) return;
+    if (wakeMs < Infinity) {
+      if (wakeMs >= this.#wakeMs[gpu]! && this.#wakeMs[gpu]! > nowMs) return;
       this.#wakeMs[gpu] = wakeMs;
       this.#actions.push({ kind: 'wake', atMs: wakeMs });
+      return;
     }
+    // Either nothing is loaded ahead, or there was no room: functions that wait further down the list have it.
+    if (!this.#policy.loadAhead || this.#links.isIdle(gpu)) this.#run(first, gpu, nowMs);
   }
 
   /** Loads for invocations that wait, in their order, while this GPU's own link is free. */
@@ -563,21 +612,23 @@ export class Scheduler {
   /** Reserves the room and the links for a load, or returns undefined when there is no room now. */
   #load(invocation: number, gpu: number, nowMs: number): Load | undefined {
     const functionIndex = this.#function[invocation]!;
+    if (this.#isStale(functionIndex, gpu)) return undefined;
     const memory = this.#memories[gpu]!;
     const offer = this.#sheets[functionIndex]!.gpus[gpu]!;
-    const stale = memory.offer(functionIndex);
-    // Layers of a former plan, not yet let go of.
-    if (stale !== undefined && stale !== offer) return undefined;
     const prefix = memory.prefix(functionIndex);
     memory.hold(functionIndex);
     if (!memory.reserve(functionIndex, offer)) {
       this.#settle(functionIndex, gpu);
       return undefined;
     }
-    const way = this.#policy.borrow === 'always' ? offer.ways[0] : this.#links.firstIdle(offer.ways);
+    const way = this.#links.choose(offer.ways, this.#policy.borrow === 'when-idle');
     const readyMs = this.#links.occupy(way, prefix, nowMs);
     const load: Load = { way, prefix, readyMs, hiddenFromMs: readyMs - offer.warmMs };
     this.#loads[functionIndex * this.#gpuCount + gpu] = load;
+    if (this.#sheets[functionIndex]!.pinned) {
+      memory.setPinned(functionIndex, true);
+      this.#pinnedOn = gpu;
+    }
     this.#start[invocation] = prefix > 0 ? 1 : 2;
     return load;
   }
@@ -589,6 +640,8 @@ export class Scheduler {
     let load = this.#loads[slot];
     let ordered: Load | null = null;
     let start = this.#start[invocation]!;
+    // What is arriving are layers of a former plan: it comes up again when they have, and have gone.
+    if (load !== undefined && this.#isStale(functionIndex, gpu)) return;
     if (load !== undefined) {
       // It joins a load in flight.
       if (start === undecided) start = load.prefix > 0 ? 1 : 2;
@@ -596,7 +649,7 @@ export class Scheduler {
       if (start === undecided) start = 0;
     } else {
       load = this.#load(invocation, gpu, nowMs) ?? this.#loadByForce(invocation, gpu, nowMs);
-      // Everything is being loaded, or is of a plan that has changed: it comes up again when that is over.
+      // All of the memory is being loaded to: it comes up again when that is over.
       if (load === undefined) return;
       ordered = load;
       start = this.#start[invocation]!;
