@@ -118,6 +118,15 @@ describe('a trace of Azure Functions 2019', () => {
     expect(totals[0]!).toBeGreaterThan(totals[6]!);
   });
 
+  it('keeps its share of what is rare when it is scaled down', async () => {
+    // A quarter of one invocation a minute is none when it is rounded down, as the artifact does.
+    const file = newFile('csv');
+    await writeAzure2019(file, 100, rowsOf(Array.from({ length: 40 }, () => Array<number>(100).fill(1))));
+    const kept = summarizeTrace(await openTrace(file, { factor: 0.25, seed: 1 })).requests;
+    // 4,000 coins of a quarter: 1,000 and six deviations.
+    expect(Math.abs(kept - 1000)).toBeLessThan(6 * Math.sqrt(4000 * 0.25 * 0.75));
+  });
+
   it('a part of it is that part of the whole', async () => {
     const options = { functionNames: names(10), ratePerS: 3, minutes: 8, seed: 4 };
     const file = newFile('csv');
@@ -311,6 +320,16 @@ describe('sorting invocations', () => {
   });
 });
 
+/** Invocations by minute and function, each counted `weight` times. */
+const countsOf = (each: Iterable<TraceInvocation>, weight: number): Map<string, number> => {
+  const found = new Map<string, number>();
+  for (const { arrivalMs, functionIndex } of each) {
+    const key = `${Math.floor(arrivalMs / minuteMs)} ${functionIndex}`;
+    found.set(key, (found.get(key) ?? 0) + weight);
+  }
+  return found;
+};
+
 describe('transforming a trace', () => {
   const trace = poissonTrace({ functionNames: names(6), ratePerS: 20, requests: 4000, seed: 8 });
 
@@ -324,6 +343,10 @@ describe('transforming a trace', () => {
       }),
       { numRuns: 20 },
     );
+  });
+
+  it('by a whole factor has so many times the requests of each function in each minute', () => {
+    expect(countsOf(scaleTrace(trace, 3, 1).invocations(), 1)).toEqual(countsOf(trace.invocations(), 3));
   });
 
   it('by a window and a limit takes what lies in it', () => {

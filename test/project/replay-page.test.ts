@@ -1,0 +1,31 @@
+/** Runs what docs/replay.md shows. Figures change with the scheduler; that the commands work does not. */
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { expect, test } from 'vitest';
+import { packageRoot } from '../../src/host/config-options.ts';
+
+const execute = promisify(execFile);
+const page = readFileSync(join(packageRoot, 'docs', 'replay.md'), 'utf8');
+const commands = [...page.matchAll(/^turntable (.*)$/gm)].map(([, words = '']) => words);
+
+test('the page shows replays of a trace, of drawn traffic, and a sweep', () => {
+  expect(commands.map((words) => words.split(' ')[0])).toEqual(['replay', 'replay', 'replay', 'sweep']);
+});
+
+test.each(commands)('turntable %s', async (words) => {
+  const command = [join(packageRoot, 'bin', 'turntable.js'), ...words.split(' ')];
+  const { stdout } = await execute(process.execPath, command, { cwd: packageRoot });
+  expect(stdout).toMatch(/^simulated, machine preset p3\.8xlarge: /);
+});
+
+test('every figure of the page stands in a report', async () => {
+  const command = ['replay', '--poisson', '10', '--requests', '20', '--functions', 'mlp=2', '--json', '-'];
+  const { stdout } = await execute(process.execPath, [join(packageRoot, 'bin', 'turntable.js'), ...command]);
+  const report = JSON.parse(stdout) as Record<string, unknown>;
+  const rows = [...page.matchAll(/^\| (`[^|]*) \|/gm)].map(([, cell = '']) => cell);
+  const names = rows.flatMap((cell) => [...cell.matchAll(/`(\w+)`/g)].map(([, name = '']) => name));
+  expect(names.length).toBeGreaterThan(20);
+  for (const name of names.filter((each) => each !== 'measured')) expect(Object.keys(report)).toContain(name);
+});
