@@ -24,7 +24,7 @@ export class PcieLinks<Load> {
   readonly #bytesPerMs: Float64Array;
   readonly #onDue: (link: number, dueMs: number) => void;
 
-  /** @param onDue when the transfer on a link ends, as things are now; the last word on a link counts. */
+  /** @param onDue when the transfer on a link ends, as things are now; the last word on a link counts. Infinity: none is left. */
   constructor(gpus: readonly SchedulerGpu[], onDue: (link: number, dueMs: number) => void) {
     const switchCount = Math.max(0, ...gpus.map((gpu) => gpu.switch + 1));
     this.#queues = gpus.map(() => []);
@@ -64,6 +64,7 @@ export class PcieLinks<Load> {
       if (index === -1) continue;
       this.#advance(this.#switchOf[link]!, nowMs);
       queue.splice(index, 1);
+      if (queue.length === 0) this.#onDue(link, Infinity);
       this.#share(this.#switchOf[link]!, nowMs);
     }
   }

@@ -112,7 +112,7 @@ class Simulator {
     this.#linkDue = gpus.map(() => nobody);
     this.#running = gpus.map(() => nobody);
     this.#links = new PcieLinks(gpus, (link, dueMs) => {
-      this.#linkDue[link] = this.#due.add(dueMs, due.link * kindUnit + link);
+      this.#linkDue[link] = dueMs === Infinity ? nobody : this.#due.add(dueMs, due.link * kindUnit + link);
     });
     this.#gpuPlacements = gpus.map((_, gpu) => ({
       warm: { kind: 'gpu', gpu, residency: 'warm' },

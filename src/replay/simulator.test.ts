@@ -1,0 +1,245 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { offerSheet, smallGpus, type OfferShape } from '../../test/support/offers.ts';
+import { policies, type OfferSheet, type Policy } from '../schedule/index.ts';
+import { DueHeap } from './simulator-heap.ts';
+import { PcieLinks } from './simulator-links.ts';
+import { runSimulation, type SimulatorOptions } from './simulator.ts';
+import type { EvictionRecord, Outcome, TraceInvocation } from './types.ts';
+
+interface Observed {
+  readonly outcomes: Outcome[];
+  readonly evictions: EvictionRecord[];
+  readonly busyMs: number[];
+}
+
+async function simulateSmall(
+  arrivals: readonly (readonly [arrivalMs: number, functionIndex: number])[],
+  shapes: readonly (OfferShape & { readonly sheet?: Partial<Omit<OfferSheet, 'gpus'>> })[],
+  options: Partial<SimulatorOptions> & { readonly policy?: Policy; readonly isAsync?: boolean } = {},
+): Promise<Observed & { readonly run: Awaited<ReturnType<typeof runSimulation>> }> {
+  const { gpus = smallGpus(1, 1000), policy = policies.artifact, isAsync = false, ...rest } = options;
+  const observed: Observed = { outcomes: [], evictions: [], busyMs: gpus.map(() => 0) };
+  const invocations = arrivals.map(([arrivalMs, functionIndex]): TraceInvocation => ({ arrivalMs, functionIndex }));
+  async function* later(): AsyncGenerator<TraceInvocation> {
+    for (const invocation of invocations) yield await Promise.resolve(invocation);
+  }
+  const run = await runSimulation(
+    { functionNames: [], invocations: () => (isAsync ? later() : invocations) },
+    {
+      gpus,
+      policy,
+      cpuCores: 1,
+      sheetOf: (index) => offerSheet(gpus.length, shapes[index]!, shapes[index]!.sheet),
+      observer: {
+        outcome: (outcome) => observed.outcomes.push(outcome),
+        eviction: (record) => observed.evictions.push(record),
+        busy: (gpu, fromMs, toMs) => (observed.busyMs[gpu]! += toMs - fromMs),
+      },
+      ...rest,
+    },
+  );
+  return { ...observed, run };
+}
+
+/** As on p3.8xlarge. */
+const lenders = (gpu: number): number[] => [(gpu + 2) % 4];
+const ends = ({ outcomes }: Observed): number[] => outcomes.map(({ endMs }) => endMs);
+
+describe('time', () => {
+  test('a cold start takes its load and what follows it, a warm one its execution', async () => {
+    const observed = await simulateSmall(
+      [
+        [0, 0],
+        [100, 0],
+      ],
+      [{ layers: [40] }],
+    );
+    // 40 bytes at a byte a millisecond, and 1 ms behind them.
+    expect(ends(observed)).toEqual([41, 110]);
+    expect(observed.outcomes.map(({ placement }) => placement)).toEqual([
+      { kind: 'gpu', gpu: 0, residency: 'cold' },
+      { kind: 'gpu', gpu: 0, residency: 'warm' },
+    ]);
+    expect(observed.busyMs).toEqual([51]);
+  });
+
+  test('loads on links of one switch share its way to host memory, alone they do not', async () => {
+    const arrivals = [
+      [0, 0],
+      [20, 1],
+    ] as const;
+    const shapes = [{ layers: [40] }, { layers: [40] }];
+    const sharing = await simulateSmall(arrivals, shapes, { gpus: smallGpus(2, 1000, 1) });
+    // The first has the switch for 20 ms, then both have half: 20 bytes are left, and take 40 ms. By then the second has
+    // 20 left, and the switch to itself.
+    expect(ends(sharing)).toEqual([61, 81]);
+    const apart = await simulateSmall(arrivals, shapes, { gpus: smallGpus(2, 1000, 2) });
+    expect(ends(apart)).toEqual([41, 61]);
+  });
+
+  test('a borrowed link carries the loads of both GPUs in turn', async () => {
+    const observed = await simulateSmall(
+      [
+        [0, 0],
+        [0, 2],
+      ],
+      [{ layers: [40], lenders }, { layers: [1] }, { layers: [40], lenders }],
+      { gpus: smallGpus(4, 1000) },
+    );
+    expect(ends(observed)).toEqual([21, 41]);
+  });
+
+  test('loading ahead hides behind what runs before', async () => {
+    const shapes = [{ layers: [5] }, { layers: [20], warmMs: 10 }];
+    const arrivals = [
+      [0, 0],
+      [100, 0],
+      [101, 0],
+      [102, 1],
+    ] as const;
+    const plain = await simulateSmall(arrivals, shapes);
+    // In turn: 100..110, 110..120, then 20 of loading and 1 behind it.
+    expect(ends(plain)).toEqual([10, 110, 120, 141]);
+    const ahead = await simulateSmall(arrivals, shapes, { policy: policies.best });
+    // From 102 on it is loaded, over at 122; the execution that is hidden behind it ends 10 after its start at 120.
+    expect(ends(ahead)).toEqual([10, 110, 120, 130]);
+    expect(ahead.outcomes[3]).toMatchObject({ queueMs: 0, placement: { residency: 'cold' } });
+  });
+
+  test('offloaded invocations share the cores', async () => {
+    const cpu = { latencyMs: 30, cores: 1 };
+    const observed = await simulateSmall(
+      [
+        [0, 0],
+        [10, 0],
+      ],
+      [{ layers: [2000], sheet: { cpu } }],
+    );
+    expect(observed.outcomes.map(({ placement }) => placement.kind)).toEqual(['cpu', 'cpu']);
+    expect(ends(observed)).toEqual([30, 60]);
+    expect(observed.outcomes.map(({ queueMs }) => queueMs)).toEqual([0, 20]);
+  });
+
+  test('a GPU that fails takes its work to another, from the beginning', async () => {
+    const observed = await simulateSmall([[0, 0]], [{ layers: [40] }], {
+      gpus: smallGpus(2, 1000),
+      gpuChanges: [
+        { atMs: 30, gpu: 0, kind: 'gpu-lost' },
+        { atMs: 50, gpu: 0, kind: 'gpu-back' },
+      ],
+    });
+    expect(observed.outcomes).toMatchObject([{ endMs: 71, placement: { gpu: 1, residency: 'cold' } }]);
+    expect(observed.busyMs).toEqual([30, 41]);
+  });
+});
+
+describe('a trace', () => {
+  const shapes = [{ layers: [40] }, { layers: [70] }, { layers: [20, 30], hidingPrefix: 1 }];
+  const arrivals = Array.from({ length: 300 }, (_, index) => [index * 9, (index * 7 + (index >> 3)) % 3] as const);
+
+  test('comes to the same outcomes each time, and as an async iterable', async () => {
+    const gpus = smallGpus(2, 75, 1.5);
+    for (const policy of [policies.artifact, policies.best]) {
+      const first = await simulateSmall(arrivals, shapes, { gpus, policy });
+      const second = await simulateSmall(arrivals, shapes, { gpus, policy });
+      const third = await simulateSmall(arrivals, shapes, { gpus, policy, isAsync: true });
+      expect(second).toEqual(first);
+      expect(third).toEqual(first);
+      expect(first.outcomes).toHaveLength(300);
+      expect(first.evictions.length).toBeGreaterThan(0);
+    }
+  });
+
+  test('tells nothing of its warm-up', async () => {
+    const all = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100) });
+    const measured = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100), warmupInvocations: 100 });
+    expect(measured.run).toEqual({ invocations: 300, measuredFromMs: 900, endMs: all.run.endMs });
+    expect(measured.outcomes).toEqual(all.outcomes.filter(({ arrivalMs }) => arrivalMs >= 900));
+    expect(measured.evictions.every(({ atMs }) => atMs >= 900)).toBe(true);
+  });
+
+  test('out of order is refused', async () => {
+    await expect(
+      simulateSmall(
+        [
+          [5, 0],
+          [4, 0],
+        ],
+        shapes,
+      ),
+    ).rejects.toThrow('invocation 1 arrives at 4 ms, before the one in front of it');
+  });
+});
+
+test('what is due comes out by time, and of one time in the order in which it went in', () => {
+  fc.assert(
+    fc.property(fc.array(fc.option(fc.integer({ min: 0, max: 20 }), { freq: 3 }), { maxLength: 600 }), (operations) => {
+      const heap = new DueHeap();
+      const plain: { dueMs: number; sequence: number; what: number }[] = [];
+      for (const [what, dueMs] of operations.entries()) {
+        if (dueMs !== null) {
+          plain.push({ dueMs, sequence: heap.add(dueMs, what), what });
+          continue;
+        }
+        plain.sort((a, b) => a.dueMs - b.dueMs || a.sequence - b.sequence);
+        const next = plain.shift();
+        expect(heap.nextMs).toBe(next?.dueMs ?? Infinity);
+        if (next === undefined) continue;
+        expect(heap.nextSequence).toBe(next.sequence);
+        expect(heap.take()).toBe(next.what);
+      }
+      expect(heap.size).toBe(plain.length);
+    }),
+  );
+});
+
+test('links carry every byte, none faster than itself or all faster than their switch', () => {
+  const transfer = fc.record({
+    afterMs: fc.integer({ min: 0, max: 30 }),
+    link: fc.nat(3),
+    bytes: fc.integer({ min: 1, max: 50 }),
+    msPerByte: fc.constantFrom(1, 2),
+  });
+  fc.assert(
+    fc.property(fc.array(transfer, { maxLength: 40 }), fc.constantFrom(0.5, 1, 1.5), (transfers, uplink) => {
+      const due = new Map<number, number>();
+      const links = new PcieLinks<number>(smallGpus(4, 0, uplink), (link, dueMs) => due.set(link, dueMs));
+      const startMs: number[] = [];
+      const endMs: number[] = [];
+      const complete = (untilMs: number): void => {
+        for (;;) {
+          const [next] = [...due].sort(([, a], [, b]) => a - b);
+          if (next === undefined || next[1] > untilMs) return;
+          due.delete(next[0]);
+          const { load, remainingBytes } = links.complete(next[0], next[1]);
+          expect(remainingBytes).toBeCloseTo(0, 6);
+          endMs[load] = next[1];
+        }
+      };
+      let nowMs = 0;
+      for (const [index, { afterMs, link, bytes, msPerByte }] of transfers.entries()) {
+        nowMs += afterMs;
+        complete(nowMs);
+        startMs[index] = nowMs;
+        links.add(link, index, bytes, bytes * msPerByte, 0, nowMs);
+      }
+      complete(Infinity);
+      for (const [index, { link, bytes, msPerByte }] of transfers.entries()) {
+        // In order on a link, each at its own speed or the switch's at the best.
+        const before = transfers.findLastIndex((other, place) => place < index && other.link === link);
+        const fromMs = Math.max(startMs[index]!, before === -1 ? 0 : endMs[before]!);
+        const fastestMs = bytes * Math.max(msPerByte, 1 / uplink);
+        expect(endMs[index]! - fromMs).toBeGreaterThanOrEqual(fastestMs - 1e-6);
+      }
+      for (const place of [0, 1]) {
+        const own = [...transfers.keys()].filter((index) => transfers[index]!.link >> 1 === place);
+        if (own.length === 0) continue;
+        const bytes = own.reduce((sum, index) => sum + transfers[index]!.bytes, 0);
+        const spanMs =
+          Math.max(...own.map((index) => endMs[index]!)) - Math.min(...own.map((index) => startMs[index]!));
+        expect(spanMs).toBeGreaterThanOrEqual(bytes / uplink - 1e-6);
+      }
+    }),
+  );
+});

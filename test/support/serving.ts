@@ -1,0 +1,58 @@
+/** The serving experiments of the DeepPlan paper (section 5.3.1), one cell at a time. */
+import { loadMachine } from '../../src/hardware/index.ts';
+import type { ColdStartMode } from '../../src/plan/index.ts';
+import {
+  OfferBook,
+  poissonTrace,
+  ReportBuilder,
+  simulate,
+  type Popularity,
+  type Report,
+} from '../../src/replay/index.ts';
+import type { Policy } from '../../src/schedule/index.ts';
+
+export const machine = loadMachine('p3.8xlarge');
+const books = new Map<ColdStartMode, OfferBook>();
+
+export interface Cell {
+  readonly model: string;
+  readonly mode: ColdStartMode;
+  readonly policy: Policy;
+  readonly instances: number;
+  readonly ratePerS: number;
+  readonly seed?: number;
+  readonly requests?: number;
+  readonly popularity?: Popularity;
+  readonly reserveBytes?: number;
+}
+
+/** 10,000 requests are measured after 1,000 of warm-up, as the artifact does, with an SLO of 100 ms. */
+export async function serve(cell: Cell): Promise<Report> {
+  const { model, mode, policy, instances, ratePerS, seed = 1, requests = 10_000 } = cell;
+  const warmup = 1000;
+  let book = books.get(mode);
+  if (book === undefined) books.set(mode, (book = new OfferBook(machine, mode)));
+  const sheet = book.sheet(model, { sloMs: 100 });
+  const functionNames = Array.from({ length: instances }, (_, index) => `${model}/${index}`);
+  const trace = poissonTrace({
+    functionNames,
+    ratePerS,
+    seed,
+    requests: requests + warmup,
+    ...(cell.popularity && { popularity: cell.popularity }),
+  });
+  const builder = new ReportBuilder();
+  const run = await simulate(
+    trace,
+    {
+      machine,
+      policy,
+      sheetOf: () => sheet,
+      warmupInvocations: warmup,
+      ...(cell.reserveBytes !== undefined && { reserveBytes: cell.reserveBytes }),
+    },
+    builder,
+  );
+  builder.measureFrom(run.measuredFromMs ?? 0);
+  return builder.finish({ kind: 'simulated', machine: machine.name, seed, settings: {}, functionNames });
+}
