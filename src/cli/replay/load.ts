@@ -62,7 +62,11 @@ export function addLoadFlags(command: Command): Command {
     .option('--bursts <rate>', 'with bursts on a tenth of the functions', parsePositive)
     .option('--diurnal <rate>', 'rising and falling over a day', parsePositive)
     .option('--azure-like <rate>', 'sustained, fluctuating, spiky and rare functions', parsePositive)
-    .option('--requests <number>', 'end after so many requests', parseCount)
+    .option(
+      '--requests <number>',
+      'end after so many requests; generated ones end after 10,000 where nothing else is said',
+      parseCount,
+    )
     .option('--duration <time>', 'end after this time of the trace, such as 3h', parseDurationMs)
     .option('--from <time>', 'begin at this time of the trace', parseDurationMs)
     .option('--rate <rate>', 'scale a trace to so many requests per second on average', parsePositive)
@@ -86,6 +90,9 @@ export function addLoadFlags(command: Command): Command {
     )
     .option('--seed <integer>', 'the same seed gives the same requests', parseSeed, 0);
 }
+
+/** As many as the DeepPlan artifact's client measures at 100 requests per second. */
+const requestsDefault = 10_000;
 
 const sources = ['trace', 'poisson', 'bursts', 'diurnal', 'azureLike'] as const;
 const flagOf = {
@@ -170,15 +177,13 @@ function generated(
 ): Load {
   if (groups === undefined)
     throw usage('--functions is missing: how many functions of which models, such as bert-base=48');
-  const { seed, requests, duration, zipf, assign, random } = options;
+  const { seed, duration, zipf, assign, random } = options;
+  const requests = options.requests ?? (duration === undefined ? requestsDefault : undefined);
   for (const flag of ['rate', 'from', 'placement', 'asArtifact'] as const) {
     if (options[flag] !== undefined)
       throw usage(`--${flag === 'asArtifact' ? 'as-artifact' : flag} goes with --trace only`);
   }
   const ratePerS = options[source] ?? 0;
-  if (requests === undefined && duration === undefined) {
-    throw usage(`${flagOf[source]} has no end: give --requests or --duration`);
-  }
   const order = orderGroups(groups, assign, seed);
   const { functionNames, modelOf } = instances(groups, order);
   const arrivals: ArrivalOptions = {

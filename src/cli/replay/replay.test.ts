@@ -96,6 +96,11 @@ describe('turntable replay', () => {
     });
   });
 
+  it('ends generated traffic after ten thousand requests where nothing else is said', async () => {
+    const report = JSON.parse(await replay('--poisson', '50', '--functions', 'mlp=2', '--json', '-')) as Report;
+    expect(report.requests).toBe(10_000);
+  });
+
   it('prints a table, and writes JSON, CSV and a page where told to', async () => {
     const files = ['json', 'csv', 'html'].map((kind) => join(folder, `report.${kind}`));
     const text = await replay(...poisson, '--json', files[0]!, '--csv', files[1]!, '--html', files[2]!);
@@ -133,7 +138,6 @@ describe('turntable replay', () => {
   it.each([
     [['--functions', 'bert-base'], /the load must come from one of --trace, --poisson/],
     [['--poisson', '1', '--bursts', '1', '--functions', 'bert-base'], /the load must come from one of/],
-    [['--poisson', '1', '--functions', 'bert-base'], /--poisson has no end: give --requests or --duration/],
     [['--poisson', '1', '--requests', '1'], /--functions is missing/],
     [['--poisson', '1', '--requests', '1', '--functions', 'bert-huge'], /there is no model 'bert-huge'/],
     [
