@@ -50,4 +50,10 @@ function report(error: unknown, debug: boolean): number {
   return known && 'exitCode' in error && typeof error.exitCode === 'number' ? error.exitCode : 1;
 }
 
+// `turntable ... | head` has seen enough: that is no failure. A host goes on without anybody who reads along.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error;
+  if (!process.argv.includes('serve')) process.exit(0);
+});
+
 process.exitCode = await main(process.argv.slice(2));
