@@ -21,14 +21,14 @@ export class Dispatcher {
   dispatch(gpu: number, nowMs: number): void {
     if (this.#state.waiting.counts[gpu] === 0 || !this.#state.up[gpu]) return;
     if (this.#state.policy.admission === 'shed') this.#shedLate(gpu, nowMs);
-    if (this.#state.policy.loadAhead) this.#loadAhead(gpu, nowMs);
-    if (this.#state.running[gpu] !== nobody) return;
-    const oldest = this.#state.waiting.oldest(gpu);
-    if (oldest === nobody) return;
-    if (nowMs - this.#state.arrivalMs[oldest]! >= this.#state.policy.waitBoundMs) {
-      this.#run(oldest, gpu, nowMs);
+    const isIdle = this.#state.running[gpu] === nobody;
+    const overdue = this.#overdue(gpu, nowMs);
+    if (isIdle && overdue !== nobody) {
+      this.#run(overdue, gpu, nowMs);
       return;
     }
+    if (this.#state.policy.loadAhead) this.#loadAhead(gpu, nowMs);
+    if (!isIdle || this.#state.waiting.counts[gpu] === 0) return;
     if (this.#state.policy.order === 'fifo') {
       this.#run(this.#state.waiting.first(gpu), gpu, nowMs);
       return;
@@ -83,20 +83,43 @@ export class Dispatcher {
     for (let index = 0; index < freed.length; index++) this.dispatch(freed[index]!, nowMs);
   }
 
+  /** The invocation that may wait no longer, or -1. */
+  #overdue(gpu: number, nowMs: number): number {
+    const { waiting, arrivalMs, policy } = this.#state;
+    const oldest = waiting.oldest(gpu);
+    return oldest !== nobody && nowMs - arrivalMs[oldest]! >= policy.waitBoundMs ? oldest : nobody;
+  }
+
   /** Loads for invocations that wait, in their order, while this GPU's own link is free. */
   #loadAhead(gpu: number, nowMs: number): void {
     if (!this.#state.links.isIdle(gpu)) return;
+    // Or else others could take the room that it waits for, again and again.
+    const overdue = this.#overdue(gpu, nowMs);
+    if (overdue !== nobody && this.#needsLoad(overdue, gpu)) {
+      this.#orderLoad(overdue, gpu, nowMs);
+      return;
+    }
     let invocation = this.#state.waiting.first(gpu);
     for (let seen = 0; invocation !== nobody && seen < lookahead; seen++) {
-      const functionIndex = this.#state.functionOf[invocation]!;
-      const isLoading = this.#state.loads[functionIndex * this.#state.gpuCount + gpu] !== undefined;
-      if (!isLoading && !this.#state.isResident(functionIndex, gpu)) {
-        const load = this.#load(invocation, gpu, nowMs);
-        if (load !== undefined) this.#state.actions.push({ kind: 'load', invocation, functionIndex, gpu, load });
+      if (this.#needsLoad(invocation, gpu)) {
+        this.#orderLoad(invocation, gpu, nowMs);
         return;
       }
       invocation = this.#state.waiting.next(invocation);
     }
+  }
+
+  #needsLoad(invocation: number, gpu: number): boolean {
+    const functionIndex = this.#state.functionOf[invocation]!;
+    if (this.#state.loads[functionIndex * this.#state.gpuCount + gpu] !== undefined) return false;
+    return !this.#state.isResident(functionIndex, gpu);
+  }
+
+  #orderLoad(invocation: number, gpu: number, nowMs: number): void {
+    const load = this.#load(invocation, gpu, nowMs);
+    if (load === undefined) return;
+    const functionIndex = this.#state.functionOf[invocation]!;
+    this.#state.actions.push({ kind: 'load', invocation, functionIndex, gpu, load });
   }
 
   /** Reserves the room and the links for a load, or returns undefined when there is no room now. */
@@ -117,7 +140,7 @@ export class Dispatcher {
     this.#state.loads[functionIndex * this.#state.gpuCount + gpu] = load;
     if (this.#state.sheets[functionIndex]!.pinned) {
       memory.setPinned(functionIndex, true);
-      this.#state.pinnedOn = gpu;
+      this.#state.pinnedOn.push(gpu);
     }
     this.#state.start[invocation] = prefix > 0 ? 1 : 2;
     return load;
@@ -150,6 +173,7 @@ export class Dispatcher {
     const endMs = Math.max(nowMs + warmMs, load?.readyMs ?? 0);
     this.#state.laneEndMs[gpu] = endMs;
     this.#state.memories[gpu]!.hold(functionIndex);
+    this.#state.awaited[gpu]!.delete(functionIndex);
     this.#state.actions.push({
       kind: 'run',
       invocation,
@@ -162,17 +186,20 @@ export class Dispatcher {
     if (this.#state.policy.loadAhead) this.#loadAhead(gpu, nowMs);
   }
 
-  /** Room for one that may wait no longer: at the cost of functions that could run, the last in the list first. */
+  /** Room for one that may wait no longer: at the cost of functions that could run, the last that became so first. */
   #loadByForce(invocation: number, gpu: number, nowMs: number): Load | undefined {
-    const memory = this.#state.memories[gpu]!;
-    let victim = this.#state.waiting.last(gpu);
-    for (; victim !== nobody; victim = this.#state.waiting.previous(victim)) {
-      const functionIndex = this.#state.functionOf[victim]!;
-      if (!this.#state.isResident(functionIndex, gpu) || this.#state.sheets[functionIndex]!.pinned) continue;
-      memory.release(functionIndex);
+    const awaited = [...this.#state.awaited[gpu]!].reverse();
+    for (const [count, functionIndex] of awaited.entries()) {
+      this.#state.awaited[gpu]!.delete(functionIndex);
+      this.#state.memories[gpu]!.release(functionIndex);
       const load = this.#load(invocation, gpu, nowMs);
-      if (load !== undefined) return load;
+      if (load !== undefined) {
+        // What was not needed for it after all is held again.
+        for (let place = 0; place <= count; place++) this.#state.settle(awaited[place]!, gpu);
+        return load;
+      }
     }
+    for (const functionIndex of awaited) this.#state.settle(functionIndex, gpu);
     return undefined;
   }
 

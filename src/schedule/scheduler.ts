@@ -70,7 +70,9 @@ export class Scheduler {
         this.#removeFunction(event.functionIndex, nowMs);
         break;
     }
-    while (this.#state.pinnedOn !== nobody) this.#displaceByPin(this.#state.pinnedOn, nowMs);
+    for (let gpu = this.#state.pinnedOn.pop(); gpu !== undefined; gpu = this.#state.pinnedOn.pop()) {
+      this.#displaceByPin(gpu, nowMs);
+    }
     return this.#state.actions;
   }
 
@@ -172,6 +174,7 @@ export class Scheduler {
       displaced.push(running);
     }
     for (const functionIndex of this.#state.sheets.keys()) this.#state.memories[gpu]!.drop(functionIndex, 'gpu-lost');
+    this.#state.awaited[gpu]!.clear();
     for (let next = this.#state.waiting.first(gpu); next !== nobody; next = this.#state.waiting.first(gpu)) {
       this.#state.leave(next);
       displaced.push(next);
@@ -199,15 +202,12 @@ export class Scheduler {
     for (const [gpu, memory] of this.#state.memories.entries()) {
       const offer = sheet.gpus[gpu];
       const resident = memory.offer(functionIndex);
-      if (resident !== undefined && resident !== offer) {
-        if (offer && hasSameLayers(offer, resident)) memory.replaceOffer(functionIndex, offer);
-        else this.#state.settle(functionIndex, gpu);
-      }
-      if (!this.#state.canHold(functionIndex, sheet, gpu)) displaced.push(...this.#takeWaiting(functionIndex, gpu));
+      if (resident !== undefined && offer && hasSameLayers(offer, resident)) memory.replaceOffer(functionIndex, offer);
       this.#state.settle(functionIndex, gpu);
-      this.#dispatcher.dispatch(gpu, nowMs);
+      if (!this.#state.canHold(functionIndex, sheet, gpu)) displaced.push(...this.#takeWaiting(functionIndex, gpu));
     }
     for (const invocation of displaced) this.#place(invocation, sheet, nowMs);
+    for (let gpu = 0; gpu < this.#state.gpuCount; gpu++) this.#dispatcher.dispatch(gpu, nowMs);
   }
 
   /** Takes a function's invocations out of a GPU's waiting list. */
@@ -271,7 +271,6 @@ export class Scheduler {
 
   /** Places anew what will never have room on a GPU beside what is pinned there now. */
   #displaceByPin(gpu: number, nowMs: number): void {
-    this.#state.pinnedOn = nobody;
     const displaced: number[] = [];
     let next = this.#state.waiting.first(gpu);
     while (next !== nobody) {

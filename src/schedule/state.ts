@@ -36,8 +36,8 @@ export class SchedulerState {
   readonly #copies = new CopyCounts();
   /** Actions of the event at hand. */
   actions: Action[] = [];
-  /** A GPU on which something has just been pinned, or -1. */
-  pinnedOn = nobody;
+  /** GPUs on which what is pinned has just changed. */
+  readonly pinnedOn: number[] = [];
 
   /**
    * By GPU: the invocation that runs, when it is expected to end, the milliseconds of what waits and of that what could
@@ -49,6 +49,8 @@ export class SchedulerState {
   readonly waitingMs: Float64Array;
   readonly readyMs: Float64Array;
   readonly wakeMs: Float64Array;
+  /** By GPU: functions that are held for nothing else but that invocations wait for them. */
+  readonly awaited: readonly Set<number>[];
 
   /** By function. */
   readonly sheets: (OfferSheet | undefined)[] = [];
@@ -85,6 +87,7 @@ export class SchedulerState {
     this.waitingMs = new Float64Array(gpus.length);
     this.readyMs = new Float64Array(gpus.length);
     this.wakeMs = new Float64Array(gpus.length).fill(Infinity);
+    this.awaited = gpus.map(() => new Set());
   }
 
   growFunctions(count: number): void {
@@ -173,21 +176,25 @@ export class SchedulerState {
     const slot = functionIndex * this.gpuCount + gpu;
     const running = this.running[gpu]!;
     const sheet = this.sheets[functionIndex];
-    if (memory.setPinned(functionIndex, sheet?.pinned ?? false)) this.pinnedOn = gpu;
+    if (memory.setPinned(functionIndex, sheet?.pinned ?? false)) this.pinnedOn.push(gpu);
+    const isAwaited =
+      this.sparesWaiting && this.waitingCount[slot]! > 0 && memory.prefix(functionIndex) === wholePrefix(resident);
     if ((running !== nobody && this.functionOf[running] === functionIndex) || this.loads[slot] !== undefined) {
       memory.hold(functionIndex);
     } else if (sheet === undefined) {
       memory.drop(functionIndex, 'unload');
     } else if (sheet.gpus[gpu] !== resident) {
       memory.drop(functionIndex, 'plan-changed');
-    } else if (
-      sheet.pinned ||
-      (this.waitingCount[slot]! > 0 && this.sparesWaiting && memory.prefix(functionIndex) === wholePrefix(resident))
-    ) {
+    } else if (sheet.pinned) {
       memory.hold(functionIndex);
+    } else if (isAwaited) {
+      memory.hold(functionIndex);
+      this.awaited[gpu]!.add(functionIndex);
+      return;
     } else {
       memory.release(functionIndex);
     }
+    if (this.awaited[gpu]!.size > 0) this.awaited[gpu]!.delete(functionIndex);
   }
 
   /** Brings what is counted as ready up to date for a function. */
