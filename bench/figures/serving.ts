@@ -1,0 +1,53 @@
+/** One cell of a serving experiment: functions of one model or the paper's mix, a policy, a trace, on p3.8xlarge. */
+import { loadMachine } from '../../src/hardware/index.ts';
+import type { ColdStartMode } from '../../src/plan/index.ts';
+import { OfferBook, ReportBuilder, simulate, type Report, type Trace } from '../../src/replay/index.ts';
+import type { Policy } from '../../src/schedule/index.ts';
+
+export const preset = 'p3.8xlarge';
+export const sloMs = 100;
+
+const machine = loadMachine(preset);
+const books = new Map<ColdStartMode, OfferBook>();
+
+export interface System {
+  readonly name: string;
+  readonly mode: ColdStartMode;
+  readonly policy: Policy;
+}
+
+/** Functions are named `model/number`; the first `warmup` requests are left out of the report. */
+export async function serve({ mode, policy }: System, trace: Trace, seed: number, warmup: number): Promise<Report> {
+  let book = books.get(mode);
+  if (book === undefined) books.set(mode, (book = new OfferBook(machine, mode)));
+  const offers = book;
+  const builder = new ReportBuilder();
+  const run = await simulate(
+    trace,
+    {
+      machine,
+      policy,
+      sheetOf: (_index, name) => offers.sheet(name.slice(0, name.lastIndexOf('/')), { sloMs }),
+      warmupInvocations: warmup,
+    },
+    builder,
+  );
+  builder.measureFrom(run.measuredFromMs ?? 0);
+  const { functionNames } = trace;
+  return builder.finish({ kind: 'simulated', machine: preset, seed, settings: {}, functionNames });
+}
+
+export const p99 = ({ p99_ms }: Report): number => p99_ms ?? Number.POSITIVE_INFINITY;
+export const goodput = (report: Report): number => report.goodput ?? 0;
+export const coldRate = (report: Report): number => report.cold_start_rate ?? 0;
+
+/** `105 / 98.8 / 16`: p99 in ms, goodput and cold starts in percent, as the cells of the tables. */
+export function cell(reports: readonly Report[]): string {
+  const mean = (value: (report: Report) => number): number =>
+    reports.reduce((sum, report) => sum + value(report), 0) / reports.length;
+  return `${mean(p99).toFixed(0)} / ${(mean(goodput) * 100).toFixed(1)} / ${(mean(coldRate) * 100).toFixed(0)}`;
+}
+
+export function meanOf(reports: readonly Report[], value: (report: Report) => number): number {
+  return reports.reduce((sum, report) => sum + value(report), 0) / reports.length;
+}
