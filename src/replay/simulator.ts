@@ -74,6 +74,8 @@ class Simulator {
   readonly #options: SimulatorOptions;
   readonly #names: readonly string[];
   readonly #scheduler: Scheduler;
+  /** Used for every event. */
+  readonly #actions: Action[] = [];
   readonly #due = new DueHeap();
   readonly #links: PcieLinks<SimulatedLoad>;
   /** The entry in the heap that counts for a link; others are out of date. */
@@ -184,7 +186,11 @@ class Simulator {
   }
 
   #tell(event: SchedulerEvent): void {
-    for (const action of this.#scheduler.handle(event, this.#nowMs)) this.#do(action);
+    const actions = this.#actions;
+    this.#scheduler.handle(event, this.#nowMs, actions);
+    for (let index = 0; index < actions.length; index++) this.#do(actions[index]!);
+    // Emptied one by one, an array keeps its room.
+    while (actions.length > 0) actions.pop();
   }
 
   #do(action: Action): void {

@@ -25,6 +25,37 @@ export class CopyCounts {
   }
 }
 
+/** How many layers of each function each GPU has: one table, since who looks for a function looks on every GPU. */
+export class Prefixes {
+  readonly #gpuCount: number;
+  #prefixes = new Int32Array(64);
+
+  constructor(gpuCount: number) {
+    this.#gpuCount = gpuCount;
+  }
+
+  grow(functionCount: number): void {
+    this.#prefixes = grownInts(this.#prefixes, functionCount * this.#gpuCount);
+  }
+
+  /** @param slot function times GPUs, plus GPU. */
+  of(slot: number): number {
+    return this.#prefixes[slot]!;
+  }
+
+  set(slot: number, prefix: number): void {
+    this.#prefixes[slot] = prefix;
+  }
+}
+
+/** What the memories of all GPUs keep together. */
+export interface SharedResidency {
+  readonly gpuCount: number;
+  readonly prefixes: Prefixes;
+  readonly copies: CopyCounts;
+  readonly popularity: Popularity;
+}
+
 const nobody = -1;
 
 /**
@@ -42,7 +73,9 @@ export class GpuMemory {
   readonly #onEviction: OnEviction;
   /** The offer by which a function's prefix is to be read; undefined as long as nothing of it is here. */
   readonly #offers: (GpuOffer | undefined)[] = [];
-  #prefixes = new Int32Array(64);
+  readonly #prefixes: Prefixes;
+  readonly #gpu: number;
+  readonly #gpuCount: number;
   #idle = new Int32Array(64);
   #idleBytes = 0;
   #pinned = new Int32Array(64);
@@ -56,13 +89,16 @@ export class GpuMemory {
   readonly #gdsf: ValueOrder | undefined;
 
   constructor(
+    gpu: number,
     capacityBytes: number,
     eviction: Policy['eviction'],
-    copies: CopyCounts,
-    popularity: Popularity,
+    { gpuCount, prefixes, copies, popularity }: SharedResidency,
     onEviction: OnEviction,
   ) {
+    this.#gpu = gpu;
+    this.#gpuCount = gpuCount;
     this.capacityBytes = capacityBytes;
+    this.#prefixes = prefixes;
     this.#copies = copies;
     this.#onEviction = onEviction;
     this.#trims = eviction === 'lru-suffix' || eviction === 'value-suffix';
@@ -77,7 +113,6 @@ export class GpuMemory {
   }
 
   grow(functionCount: number): void {
-    this.#prefixes = grownInts(this.#prefixes, functionCount);
     this.#idle = grownInts(this.#idle, functionCount);
     this.#pinned = grownInts(this.#pinned, functionCount);
     this.#uses = grownInts(this.#uses, functionCount);
@@ -88,11 +123,11 @@ export class GpuMemory {
 
   /** Layers resident, counted from the first. */
   prefix(functionIndex: number): number {
-    return this.#prefixes[functionIndex]!;
+    return this.#prefixes.of(functionIndex * this.#gpuCount + this.#gpu);
   }
 
   bytes(functionIndex: number): number {
-    return this.#offers[functionIndex]?.prefixBytes[this.#prefixes[functionIndex]!] ?? 0;
+    return this.#offers[functionIndex]?.prefixBytes[this.prefix(functionIndex)] ?? 0;
   }
 
   /** The offer that the resident layers belong to. */
@@ -111,13 +146,14 @@ export class GpuMemory {
 
   /** What a function can have at the most: everything but what is pinned of others. */
   attainableBytes(functionIndex: number): number {
+    if (this.#pinnedBytes === 0) return this.capacityBytes;
     const ownBytes = this.#pinned[functionIndex] === 1 ? this.bytes(functionIndex) : 0;
     return this.capacityBytes - this.#pinnedBytes + ownBytes;
   }
 
   /** Of a resident function. Returns whether that is new. */
   setPinned(functionIndex: number, isPinned: boolean): boolean {
-    if ((this.#pinned[functionIndex] === 1) === isPinned) return false;
+    if ((this.#pinnedBytes === 0 && !isPinned) || (this.#pinned[functionIndex] === 1) === isPinned) return false;
     this.#pinned[functionIndex] = isPinned ? 1 : 0;
     this.#pinnedBytes += isPinned ? this.bytes(functionIndex) : -this.bytes(functionIndex);
     return true;
@@ -196,7 +232,7 @@ export class GpuMemory {
   /** Drops as many of the last layers as are missing, but none of the hiding prefix. */
   #trim(functionIndex: number, missingBytes: number): void {
     const { prefixBytes, hidingPrefix } = this.#offers[functionIndex]!;
-    const before = this.#prefixes[functionIndex]!;
+    const before = this.prefix(functionIndex);
     let prefix = before;
     while (prefix > hidingPrefix && prefixBytes[before]! - prefixBytes[prefix]! < missingBytes) prefix--;
     this.#idleBytes -= prefixBytes[before]! - prefixBytes[prefix]!;
@@ -216,7 +252,7 @@ export class GpuMemory {
   #shrink(functionIndex: number, prefix: number, cause: EvictionCause): void {
     const offer = this.#offers[functionIndex];
     if (offer === undefined) return;
-    const bytes = offer.prefixBytes[this.#prefixes[functionIndex]!]! - offer.prefixBytes[prefix]!;
+    const bytes = offer.prefixBytes[this.prefix(functionIndex)]! - offer.prefixBytes[prefix]!;
     this.#onEviction(functionIndex, prefix, bytes, cause);
     this.usedBytes -= bytes;
     if (this.#pinned[functionIndex] === 1) this.#pinnedBytes -= bytes;
@@ -228,14 +264,14 @@ export class GpuMemory {
 
   #setPrefix(functionIndex: number, prefix: number): void {
     const whole = wholePrefix(this.#offers[functionIndex]!);
-    const before = this.#prefixes[functionIndex]!;
+    const before = this.prefix(functionIndex);
     if (before !== whole && prefix === whole) this.#copies.change(functionIndex, 1);
     else if (before === whole && prefix !== whole) this.#copies.change(functionIndex, -1);
-    this.#prefixes[functionIndex] = prefix;
+    this.#prefixes.set(functionIndex * this.#gpuCount + this.#gpu, prefix);
   }
 
   #hasSuffix(functionIndex: number): boolean {
-    return this.#trims && this.#prefixes[functionIndex]! > this.#offers[functionIndex]!.hidingPrefix;
+    return this.#trims && this.prefix(functionIndex) > this.#offers[functionIndex]!.hidingPrefix;
   }
 
   #takeSpare(): number {
@@ -260,7 +296,7 @@ export class GpuMemory {
    */
   #missCostPerByte(functionIndex: number): number {
     const { ways, warmMs, prefixBytes, hidingPrefix } = this.#offers[functionIndex]!;
-    const prefix = this.#prefixes[functionIndex]!;
+    const prefix = this.prefix(functionIndex);
     const left = prefix > hidingPrefix ? hidingPrefix : 0;
     const { coldMs, transfers } = ways[0];
     const linkMs = transfers[0].ms[left]! - transfers[0].ms[prefix]!;

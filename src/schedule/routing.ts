@@ -18,6 +18,8 @@ export class Router {
       }
       return nobody;
     }
+    const only = this.#onlyHome(functionIndex, sheet, nowMs);
+    if (only !== nobody) return only;
     let home = nobody;
     let homeEndMs = Infinity;
     let other = nobody;
@@ -28,8 +30,7 @@ export class Router {
       const memory = this.#state.memories[gpu]!;
       const offer = sheet.gpus[gpu]!;
       const endMs = this.predictEnd(functionIndex, offer, gpu, nowMs);
-      const isHome =
-        memory.prefix(functionIndex) > 0 || this.#state.waitingCount[functionIndex * this.#state.gpuCount + gpu]! > 0;
+      const isHome = this.#isHome(functionIndex, gpu);
       if (isHome) {
         if (endMs < homeEndMs) {
           home = gpu;
@@ -47,6 +48,23 @@ export class Router {
     }
     if (home === nobody || other === nobody) return home === nobody ? other : home;
     return this.#isWorthCopy(sheet, home, other, nowMs) ? other : home;
+  }
+
+  #isHome(functionIndex: number, gpu: number): boolean {
+    const slot = functionIndex * this.#state.gpuCount + gpu;
+    return this.#state.prefixes.of(slot) > 0 || this.#state.waitingCount[slot]! > 0;
+  }
+
+  /** The one GPU that has the function, if it has nothing else to do: by far the most frequent case. */
+  #onlyHome(functionIndex: number, sheet: OfferSheet, nowMs: number): number {
+    let only = nobody;
+    for (let gpu = 0; gpu < this.#state.gpuCount; gpu++) {
+      if (!this.#isHome(functionIndex, gpu)) continue;
+      if (only !== nobody) return nobody;
+      only = gpu;
+    }
+    if (only === nobody || this.#backlogMs(only, nowMs) > 0) return nobody;
+    return this.#state.canHold(functionIndex, sheet, only) ? only : nobody;
   }
 
   /**

@@ -36,9 +36,13 @@ export class Scheduler {
     this.#cpu = new CpuLane(cpuCores);
   }
 
-  /** What is to be done now that this has happened, in order. Throws RangeError for an event that cannot be. */
-  handle(event: SchedulerEvent, nowMs: number): readonly Action[] {
-    this.#state.actions = [];
+  /**
+   * What is to be done now that this has happened, in order. Throws RangeError for an event that cannot be.
+   *
+   * @param into an empty array to put the actions in, for who has to care about garbage.
+   */
+  handle(event: SchedulerEvent, nowMs: number, into: Action[] = []): readonly Action[] {
+    this.#state.actions = into;
     switch (event.kind) {
       case 'arrival':
         this.#arrive(event.invocation, event.functionIndex, nowMs);

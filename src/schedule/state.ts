@@ -1,5 +1,5 @@
 import { LinkLanes } from './links.ts';
-import { CopyCounts, GpuMemory } from './memory.ts';
+import { CopyCounts, GpuMemory, Prefixes, type SharedResidency } from './memory.ts';
 import { wholeBytes, wholePrefix, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { Popularity } from './popularity.ts';
@@ -30,6 +30,7 @@ export class SchedulerState {
   /** Whether a function that is resident stays so as long as invocations wait for it. */
   readonly sparesWaiting: boolean;
   readonly links: LinkLanes;
+  readonly prefixes: Prefixes;
   readonly memories: readonly GpuMemory[];
   readonly waiting: WaitingLists;
   readonly popularity = new Popularity();
@@ -74,11 +75,14 @@ export class SchedulerState {
     // What is loaded ahead must not be evicted again before it has run, or two functions could take turns for ever.
     this.sparesWaiting = policy.order === 'resident-first' || policy.loadAhead;
     this.links = new LinkLanes(gpus);
+    this.prefixes = new Prefixes(gpus.length);
+    const { gpuCount, prefixes, popularity } = this;
+    const shared: SharedResidency = { gpuCount, prefixes, popularity, copies: this.#copies };
     this.memories = gpus.map(({ capacityBytes }, gpu) => {
       const onEviction = (functionIndex: number, prefix: number, bytes: number, cause: EvictionCause): void => {
         this.actions.push({ kind: 'evict', functionIndex, gpu, prefix, bytes, cause });
       };
-      return new GpuMemory(capacityBytes, policy.eviction, this.#copies, this.popularity, onEviction);
+      return new GpuMemory(gpu, capacityBytes, policy.eviction, shared, onEviction);
     });
     this.waiting = new WaitingLists(gpus.length);
     this.up = gpus.map(() => true);
@@ -95,6 +99,7 @@ export class SchedulerState {
     while (this.loads.length < count * this.gpuCount) this.loads.push(undefined);
     this.waitingCount = grownInts(this.waitingCount, count * this.gpuCount);
     this.#countedMs = grownFloats(this.#countedMs, count * this.gpuCount);
+    this.prefixes.grow(count);
     this.#copies.grow(count);
     this.popularity.grow(count);
     for (const memory of this.memories) memory.grow(count);
