@@ -58,7 +58,7 @@ const operation = fc.oneof(
 );
 
 const scenario = fc.record({
-  gpuCount: fc.integer({ min: 1, max: 4 }),
+  gpuCount: fc.integer({ min: 0, max: 4 }),
   capacityBytes: fc.integer({ min: 20, max: 150 }),
   cpuCores: fc.integer({ min: 1, max: 3 }),
   policy,
