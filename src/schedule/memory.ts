@@ -165,10 +165,8 @@ export class GpuMemory {
     if (this.#idle[functionIndex] === 1 || bytes === 0) return;
     this.#idle[functionIndex] = 1;
     this.#idleBytes += bytes;
-    if (this.#gdsf !== undefined) {
-      this.#uses[functionIndex]!++;
-      this.#ageAtUse[functionIndex] = this.#age;
-    }
+    this.#uses[functionIndex]!++;
+    this.#ageAtUse[functionIndex] = this.#age;
     if (this.#copies.of(functionIndex) > 1) this.#spare.set(functionIndex, functionIndex);
     else this.#order.add(functionIndex, this.#hasSuffix(functionIndex));
   }
@@ -197,7 +195,7 @@ export class GpuMemory {
     if (neededBytes > this.obtainableBytes) return false;
     while (neededBytes > this.freeBytes) this.#evictOne(neededBytes - this.freeBytes);
     this.usedBytes += neededBytes;
-    if (this.#pinnedBytes > 0 && this.#pinned[functionIndex] === 1) this.#pinnedBytes += neededBytes;
+    if (this.#pinned[functionIndex] === 1) this.#pinnedBytes += neededBytes;
     this.#offers[functionIndex] = offer;
     this.#setPrefix(functionIndex, wholePrefix(offer));
     return true;
@@ -257,11 +255,11 @@ export class GpuMemory {
     const bytes = offer.prefixBytes[this.prefix(functionIndex)]! - offer.prefixBytes[prefix]!;
     this.#onEviction(functionIndex, prefix, bytes, cause);
     this.usedBytes -= bytes;
-    if (this.#pinnedBytes > 0 && this.#pinned[functionIndex] === 1) this.#pinnedBytes -= bytes;
+    if (this.#pinned[functionIndex] === 1) this.#pinnedBytes -= bytes;
     this.#setPrefix(functionIndex, prefix);
     if (prefix > 0) return;
     this.#offers[functionIndex] = undefined;
-    if (this.#gdsf !== undefined) this.#uses[functionIndex] = 0;
+    this.#uses[functionIndex] = 0;
   }
 
   #setPrefix(functionIndex: number, prefix: number): void {
