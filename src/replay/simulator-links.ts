@@ -2,11 +2,11 @@ import type { SchedulerGpu } from '../schedule/index.ts';
 
 /** One load's bytes on one link. */
 export interface Transfer<Load> {
-  readonly load: Load;
-  readonly tailMs: number;
+  load: Load;
+  tailMs: number;
   /** Bytes still to come, and how many a millisecond can bring when nobody else uses the switch. */
   remainingBytes: number;
-  readonly bytesPerMs: number;
+  bytesPerMs: number;
 }
 
 /**
@@ -17,6 +17,8 @@ export interface Transfer<Load> {
 export class PcieLinks<Load> {
   /** The first of each is under way. */
   readonly #queues: Transfer<Load>[][];
+  /** Used again: a simulation makes two for every load. */
+  readonly #spare: Transfer<Load>[] = [];
   readonly #switchOf: readonly number[];
   readonly #linksOf: readonly (readonly number[])[];
   readonly #uplinkBytesPerMs: Float64Array;
@@ -44,16 +46,26 @@ export class PcieLinks<Load> {
     const queue = this.#queues[link]!;
     const index = this.#switchOf[link]!;
     const bytesPerMs = Math.min(bytes / ms, this.#uplinkBytesPerMs[index]!);
-    queue.push({ load, tailMs, remainingBytes: bytes, bytesPerMs });
+    const transfer = this.#spare.pop();
+    if (transfer === undefined) {
+      queue.push({ load, tailMs, remainingBytes: bytes, bytesPerMs });
+    } else {
+      transfer.load = load;
+      transfer.tailMs = tailMs;
+      transfer.remainingBytes = bytes;
+      transfer.bytesPerMs = bytesPerMs;
+      queue.push(transfer);
+    }
     if (queue.length === 1) this.#share(index, nowMs);
   }
 
-  /** Takes out the transfer that is under way and now at its end. */
-  complete(link: number, nowMs: number): Transfer<Load> {
+  /** Takes out the transfer that is under way and now at its end. It may be another one after the next `add`. */
+  complete(link: number, nowMs: number): Readonly<Transfer<Load>> {
     const index = this.#switchOf[link]!;
     this.#advance(index, nowMs);
     const done = this.#queues[link]!.shift()!;
     this.#share(index, nowMs);
+    this.#spare.push(done);
     return done;
   }
 

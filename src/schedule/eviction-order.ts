@@ -86,6 +86,11 @@ export class ValueOrder implements EvictionOrder {
     return this.#heap[0] ?? nobody;
   }
 
+  /** Multiplies every value, which leaves the order as it is. */
+  scale(factor: number): void {
+    for (let index = 0; index < this.#values.length; index++) this.#values[index]! *= factor;
+  }
+
   /** Value of a function in the order. */
   valueAt(functionIndex: number): number {
     return this.#values[functionIndex]!;

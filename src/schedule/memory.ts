@@ -104,9 +104,11 @@ export class GpuMemory {
     this.#trims = eviction === 'lru-suffix' || eviction === 'value-suffix';
     if (eviction === 'gdsf') this.#gdsf = new ValueOrder((functionIndex) => this.#greedyDualValue(functionIndex));
     if (eviction === 'value-suffix') {
-      this.#order = new ValueOrder(
-        (functionIndex) => popularity.logarithm(functionIndex) + Math.log2(this.#missCostPerByte(functionIndex)),
+      const order = new ValueOrder(
+        (functionIndex) => popularity.count(functionIndex) * this.#missCostPerByte(functionIndex),
       );
+      popularity.onScale((factor) => order.scale(factor));
+      this.#order = order;
     } else {
       this.#order = this.#gdsf ?? new RecencyOrder();
     }

@@ -2,30 +2,43 @@ import { grownFloats } from './waiting.ts';
 
 /** A use counts half after so many arrivals for each function that there is. */
 const halfLifePerFunction = 8;
+/** All counts are scaled down before they grow beyond what a number holds. */
+const useMax = 2 ** 500;
 
 /**
- * How often each function is invoked, with older uses counting less. Kept as logarithms: all counts fade alike, so that
- * instead of fading them each new use counts more, without end.
+ * How often each function is invoked, with older uses counting less. All counts fade alike, so that instead of fading them
+ * each new use counts more; what matters is how they compare.
  */
 export class Popularity {
-  #log2Counts = new Float64Array(64).fill(-Infinity);
-  /** Logarithm of what a use counts now. */
-  #log2Use = 0;
-  #step = 0;
+  #counts = new Float64Array(64);
+  /** What a use counts now. */
+  #use = 1;
+  #growth = 1;
+  readonly #onScale: ((factor: number) => void)[] = [];
 
   grow(functionCount: number): void {
-    this.#log2Counts = grownFloats(this.#log2Counts, functionCount, -Infinity);
-    this.#step = 1 / (halfLifePerFunction * functionCount);
+    this.#counts = grownFloats(this.#counts, functionCount);
+    this.#growth = 2 ** (1 / (halfLifePerFunction * functionCount));
   }
 
   use(functionIndex: number): void {
-    this.#log2Use += this.#step;
-    const behind = this.#log2Counts[functionIndex]! - this.#log2Use;
-    this.#log2Counts[functionIndex] = this.#log2Use + Math.log2(1 + 2 ** behind);
+    this.#use *= this.#growth;
+    this.#counts[functionIndex]! += this.#use;
+    if (this.#use > useMax) this.#scale(1 / useMax);
   }
 
-  /** Base 2; comparable between functions, and with what it was at another time only in its order. */
-  logarithm(functionIndex: number): number {
-    return this.#log2Counts[functionIndex]!;
+  count(functionIndex: number): number {
+    return this.#counts[functionIndex]!;
+  }
+
+  /** Whoever keeps what comes of a count has to scale it as well. */
+  onScale(listener: (factor: number) => void): void {
+    this.#onScale.push(listener);
+  }
+
+  #scale(factor: number): void {
+    this.#use *= factor;
+    for (let index = 0; index < this.#counts.length; index++) this.#counts[index]! *= factor;
+    for (const listener of this.#onScale) listener(factor);
   }
 }

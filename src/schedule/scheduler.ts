@@ -246,31 +246,42 @@ export class Scheduler {
   #place(invocation: number, sheet: OfferSheet, nowMs: number): void {
     const functionIndex = this.#state.functionOf[invocation]!;
     const gpu = this.#router.route(functionIndex, sheet, nowMs);
-    const { offload, admission } = this.#state.policy;
-    const gpuEndMs = gpu === nobody ? Infinity : this.#router.predictEnd(functionIndex, sheet.gpus[gpu]!, gpu, nowMs);
-    const deadlineMs = this.#state.arrivalMs[invocation]! + sheet.sloMs;
-    if (sheet.cpu !== null && (gpu === nobody || offload !== 'never')) {
-      const cpuEndMs = this.#cpu.predictEnd(sheet.cpu, nowMs);
-      const isBetter =
-        offload === 'earliest-finish' ? cpuEndMs < gpuEndMs : gpuEndMs > deadlineMs && cpuEndMs <= deadlineMs;
-      if (isBetter || (gpu === nobody && (admission === 'best-effort' || cpuEndMs <= deadlineMs))) {
-        this.#offload(invocation, sheet.cpu);
-        return;
-      }
-    }
-    if (gpu === nobody) {
-      if (sheet.cpu === null) this.#state.actions.push({ kind: 'fail', invocation, reason: 'nowhere' });
-      else this.#state.actions.push({ kind: 'shed', invocation });
-      return;
-    }
-    if (admission === 'shed' && gpuEndMs > deadlineMs) {
-      this.#state.actions.push({ kind: 'shed', invocation });
-      return;
+    if (gpu === nobody || this.#weighsPlaces(sheet)) {
+      const gpuEndMs = gpu === nobody ? Infinity : this.#router.predictEnd(functionIndex, sheet.gpus[gpu]!, gpu, nowMs);
+      if (!this.#staysOnGpu(invocation, sheet, gpuEndMs, nowMs)) return;
     }
     this.#state.enter(invocation, sheet, gpu);
     this.#dispatcher.dispatch(gpu, nowMs);
-    if (this.#state.invocationState[invocation] === state.waiting)
-      this.#state.actions.push({ kind: 'wait', invocation, gpu });
+    if (this.#state.invocationState[invocation] !== state.waiting) return;
+    if (this.#state.sparesWaiting) this.#state.memories[gpu]!.touch(functionIndex);
+    this.#state.actions.push({ kind: 'wait', invocation, gpu });
+  }
+
+  /** Whether it matters when an invocation would end. */
+  #weighsPlaces({ cpu }: OfferSheet): boolean {
+    const { offload, admission } = this.#state.policy;
+    return admission === 'shed' || (cpu !== null && offload !== 'never');
+  }
+
+  /** Offloads, sheds or fails what is not to run on a GPU. @param gpuEndMs Infinity when it cannot. */
+  #staysOnGpu(invocation: number, { cpu, sloMs }: OfferSheet, gpuEndMs: number, nowMs: number): boolean {
+    const { offload, admission } = this.#state.policy;
+    const deadlineMs = this.#state.arrivalMs[invocation]! + sloMs;
+    const isNowhere = gpuEndMs === Infinity;
+    if (cpu !== null && (isNowhere || offload !== 'never')) {
+      const cpuEndMs = this.#cpu.predictEnd(cpu, nowMs);
+      const isBetter =
+        offload === 'earliest-finish' ? cpuEndMs < gpuEndMs : gpuEndMs > deadlineMs && cpuEndMs <= deadlineMs;
+      if (isBetter || (isNowhere && (admission === 'best-effort' || cpuEndMs <= deadlineMs))) {
+        this.#offload(invocation, cpu);
+        return false;
+      }
+    }
+    if (isNowhere && cpu === null) this.#state.actions.push({ kind: 'fail', invocation, reason: 'nowhere' });
+    else if (isNowhere || (admission === 'shed' && gpuEndMs > deadlineMs)) {
+      this.#state.actions.push({ kind: 'shed', invocation });
+    } else return true;
+    return false;
   }
 
   /** Places anew what will never have room on a GPU beside what is pinned there now. */

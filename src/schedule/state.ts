@@ -132,10 +132,7 @@ export class SchedulerState {
     this.waitingMs[gpu]! += expectedMs;
     this.waitingCount[slot]!++;
     this.waiting.add(gpu, invocation, priority, this.sequence[invocation]!);
-    if (this.sparesWaiting) {
-      this.settle(functionIndex, gpu);
-      this.memories[gpu]!.touch(functionIndex);
-    }
+    if (this.sparesWaiting) this.settle(functionIndex, gpu);
   }
 
   /** Out of the waiting list. */
