@@ -1,0 +1,148 @@
+/**
+ * Programs: a model with given input shapes as a list of launches over one activation arena. Plain data that can be written
+ * to disk; addresses enter only when the engine binds a program to a device. Nothing here runs.
+ */
+import type { LayerKind } from '../../onnx/index.ts';
+import type { DataType } from '../../tensor/index.ts';
+import type { MatmulDescription, ParameterType } from '../driver/types.ts';
+
+/** Where the bytes of one weight are on disk. */
+export interface WeightSource {
+  /** Absolute path of the model, of its external data, or of the prepared constants. */
+  readonly path: string;
+  readonly byteOffset: number;
+}
+
+export interface ProgramWeight {
+  readonly name: string;
+  readonly datatype: DataType;
+  readonly shape: readonly number[];
+  readonly bytes: number;
+  /** The layer that brings it. */
+  readonly layer: number;
+  /** In the layer's block; a multiple of 256. */
+  readonly byteOffset: number;
+  readonly source: WeightSource;
+  /** Set where the bytes are converted while the host store is filled: the type on disk. */
+  readonly storedAs?: DataType;
+}
+
+export interface WeightLayer {
+  readonly index: number;
+  readonly name: string;
+  readonly kind: LayerKind;
+  /** Of the block: all its weights, each aligned to 256 bytes. 0 for layers without weights. */
+  readonly bytes: number;
+}
+
+/** A model's weights by layers in execution order: the unit of loading, of residency and of plans. The same for all input shapes. */
+export interface WeightLayout {
+  readonly layers: readonly WeightLayer[];
+  readonly weights: readonly ProgramWeight[];
+  /** Sum of the layers' bytes. */
+  readonly bytes: number;
+}
+
+/** Where an operand of a launch is. */
+export type Operand =
+  | { readonly space: 'weight'; readonly weight: number; readonly byteOffset: number }
+  /** Values that depend on the input shapes (folded masks, positions): one small block that stays with the program. */
+  | { readonly space: 'constant'; readonly byteOffset: number }
+  /** The activation arena; inputs and outputs lie in it too. */
+  | { readonly space: 'arena'; readonly byteOffset: number };
+
+export type LaunchArgument =
+  /** `bytes`: the extent that the launch touches from the operand on. */
+  | {
+      readonly type: 'pointer';
+      readonly operand: Operand;
+      readonly access: 'read' | 'write' | 'read-write';
+      readonly bytes: number;
+    }
+  | { readonly type: Exclude<ParameterType, 'pointer'>; readonly value: number };
+
+export interface KernelLaunch {
+  readonly kind: 'kernel';
+  /** Name in the program's translation unit. */
+  readonly kernel: string;
+  readonly grid: readonly [number, number, number];
+  readonly block: readonly [number, number, number];
+  readonly sharedBytes: number;
+  readonly arguments: readonly LaunchArgument[];
+}
+
+export interface MatmulLaunch {
+  readonly kind: 'matmul';
+  readonly description: MatmulDescription;
+  readonly a: Operand;
+  readonly b: Operand;
+  readonly d: Operand;
+  readonly bias: Operand | null;
+}
+
+export interface CopyLaunch {
+  readonly kind: 'copy';
+  readonly from: Operand;
+  readonly to: Operand;
+  readonly bytes: number;
+}
+
+export interface FillLaunch {
+  readonly kind: 'fill';
+  readonly to: Operand;
+  readonly byteValue: number;
+  readonly bytes: number;
+}
+
+export type LaunchWork = KernelLaunch | MatmulLaunch | CopyLaunch | FillLaunch;
+
+export type Launch = LaunchWork & {
+  /** The layer whose execution it belongs to. */
+  readonly layer: number;
+  /** Every layer whose weights it reads: it must wait for all of them. Mostly none or [layer]; tied weights add earlier ones. */
+  readonly reads: readonly number[];
+  /** Nodes that it stands for, for messages and profiles: 'MatMul /encoder/layer.0/...'. */
+  readonly label: string;
+};
+
+export interface ProgramTensor {
+  readonly name: string;
+  readonly datatype: DataType;
+  readonly shape: readonly number[];
+  /** In the arena. */
+  readonly byteOffset: number;
+  readonly bytes: number;
+}
+
+export interface Program {
+  /** By the model's content, the input shapes, the settings and the compiler's version: equal keys, equal programs. */
+  readonly key: string;
+  readonly layout: WeightLayout;
+  readonly inputs: readonly ProgramTensor[];
+  readonly outputs: readonly ProgramTensor[];
+  readonly arenaBytes: number;
+  /** Most that a matrix product may use as scratch memory. */
+  readonly workspaceBytes: number;
+  readonly constants: Uint8Array;
+  /** One translation unit with every kernel, without the prelude. */
+  readonly source: string;
+  /** In execution order; layers never go backwards. */
+  readonly launches: readonly Launch[];
+}
+
+export interface ProgramSettings {
+  /** Matrix products of 32-bit values on tensor cores with 10 bits of mantissa. */
+  readonly tf32: boolean;
+  /** How weights of matrix products and convolutions are kept and crossed: as they are, or as 16-bit values. */
+  readonly weights: 'as-is' | 'f16' | 'bf16';
+}
+
+/** Why a model cannot be a program: every operator that is in the way, by name. */
+export interface Obstacle {
+  readonly node: string;
+  readonly operator: string;
+  readonly reason: string;
+}
+
+/** The dimensions that inputs had when a program was made for them. */
+export type InputShapes = Readonly<Record<string, readonly number[]>>;
