@@ -5,7 +5,7 @@
 import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
 import { HostError, toHostError, type ErrorCode } from './errors.ts';
 import type { FailureReason, Outcome, Statistics, VersionStatistics } from './statistics.ts';
-import type { InvocationRecorder } from './recorder.ts';
+import type { InvocationRecorder, RanOn } from './recorder.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
 /** Where an invocation ran. */
@@ -14,6 +14,14 @@ export type Placement = { readonly kind: 'cpu-pool'; readonly coldStart: boolean
 /** The placement as `X-Turntable-Placement` says it. */
 export function placementText(placement: Placement): string {
   return placement.coldStart ? 'cpu pool cold' : 'cpu pool warm';
+}
+
+/** The placement as the history counts it. */
+export function ranOn(placement: Placement): RanOn {
+  switch (placement.kind) {
+    case 'cpu-pool':
+      return 'cpu';
+  }
 }
 
 export interface InvocationOptions {
@@ -150,6 +158,10 @@ export class Invoker {
       outcome: latencyMs <= sloMs ? 'in_slo' : 'late',
       durationMs: timings.preprocessMs + timings.inferMs + timings.postprocessMs,
       placement: placementText(placement),
+      ranOn: ranOn(placement),
+      cold: coldStart,
+      loadMs: timings.loadMs,
+      queueMs: timings.queueMs,
     });
     return { output, timings, placement, instancePid };
   }

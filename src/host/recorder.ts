@@ -14,9 +14,29 @@ export interface InvocationRecord {
   readonly durationMs?: number;
   /** As `X-Turntable-Placement` says it. */
   readonly placement?: string;
+  /** Where it was answered. */
+  readonly ranOn?: RanOn;
+  /** It waited for weights, */
+  readonly cold?: boolean;
+  /** for this long; 0 when it did not. */
+  readonly loadMs?: number;
+  readonly queueMs?: number;
 }
+
+/** The kinds of places where an invocation can be answered. */
+export type RanOn = 'gpuWarm' | 'gpuCold' | 'cpu' | 'remote';
 
 /** Takes what the host's traffic was. Called on the path of every request: it must neither wait nor throw. */
 export interface InvocationRecorder {
   record(record: InvocationRecord): void;
+}
+
+/** Several recorders as one. */
+export function recordersOf(...recorders: readonly (InvocationRecorder | undefined)[]): InvocationRecorder {
+  const present = recorders.filter((recorder) => recorder !== undefined);
+  return {
+    record: (record) => {
+      for (const recorder of present) recorder.record(record);
+    },
+  };
 }

@@ -1,0 +1,77 @@
+/** What is worth telling an operator beyond numbers: bounded lists, the newest last. */
+export type Happening = { readonly atMs: number } & (
+  | {
+      readonly kind: 'cold-start';
+      readonly functionName: string;
+      /** As `X-Turntable-Placement` said it. */
+      readonly placement: string;
+      readonly loadMs: number;
+      readonly latencyMs: number;
+      readonly withinSlo: boolean;
+    }
+  | {
+      readonly kind: 'eviction';
+      readonly functionName: string;
+      readonly cause: string;
+      readonly ageMs: number;
+      readonly where: string;
+    }
+  | { readonly kind: 'instance-died'; readonly functionName: string; readonly reason: string }
+  | {
+      readonly kind: 'reconfiguration';
+      readonly functionName: string;
+      /** '2x<1,t4,b8>', as the pool's state says it. */
+      readonly configuration: string;
+      readonly cause: string;
+      readonly tookMs: number;
+    }
+  | { readonly kind: 'slo-breach'; readonly functionName: string; readonly late: number; readonly sloMs: number }
+  | { readonly kind: 'published' | 'removed'; readonly functionName: string; readonly version: string }
+  | { readonly kind: 'host'; readonly level: 'info' | 'warning'; readonly message: string }
+);
+
+export type NewHappening = Happening extends infer H ? (H extends Happening ? Omit<H, 'atMs'> : never) : never;
+
+const keptOverall = 500;
+const keptByFunction = 50;
+
+/** Takes happenings, keeps the newest, and tells listeners of each. */
+export class Happenings {
+  readonly #all: Happening[] = [];
+  readonly #byFunction = new Map<string, Happening[]>();
+  readonly #listeners = new Set<(happening: Happening) => void>();
+
+  add(happening: NewHappening, atMs = Date.now()): void {
+    const dated = { ...happening, atMs } as Happening;
+    keep(this.#all, dated, keptOverall);
+    if ('functionName' in dated) {
+      let list = this.#byFunction.get(dated.functionName);
+      if (list === undefined) this.#byFunction.set(dated.functionName, (list = []));
+      keep(list, dated, keptByFunction);
+    }
+    for (const listener of this.#listeners) listener(dated);
+  }
+
+  all(): readonly Happening[] {
+    return this.#all;
+  }
+
+  of(functionName: string): readonly Happening[] {
+    return this.#byFunction.get(functionName) ?? [];
+  }
+
+  forget(functionName: string): void {
+    this.#byFunction.delete(functionName);
+  }
+
+  /** Gives the function that ends the listening. */
+  listen(listener: (happening: Happening) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+}
+
+function keep(list: Happening[], happening: Happening, most: number): void {
+  list.push(happening);
+  if (list.length > most) list.splice(0, list.length - most);
+}

@@ -1,0 +1,127 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { InvocationRecord } from '../recorder.ts';
+import { bucketOf, boundMs, coarseScale, fineScale, quantileMs } from './latency-scale.ts';
+import { History } from './history.ts';
+
+const answered = (functionName: string, arrivalMs: number, latencyMs: number): InvocationRecord => ({
+  functionName,
+  arrivalMs,
+  latencyMs,
+  sloMs: 100,
+  outcome: latencyMs <= 100 ? 'in_slo' : 'late',
+  durationMs: latencyMs,
+  placement: 'cpu pool warm',
+  ranOn: 'cpu',
+});
+
+describe('the latency scale', () => {
+  it('puts each latency into the bucket whose bounds enclose it', () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom(fineScale, coarseScale),
+        fc.double({ min: 0.001, max: 1e5, noNaN: true }),
+        (scale, ms) => {
+          const bucket = bucketOf(scale, ms);
+          expect(ms).toBeLessThanOrEqual(boundMs(scale, bucket) * (1 + 1e-9));
+          const lowerMs = bucket === 0 ? 0 : boundMs(scale, bucket - 1) * (1 - 1e-9);
+          expect(ms).toBeGreaterThan(lowerMs);
+        },
+      ),
+    );
+  });
+
+  it('gives quantiles within one bucket of the exact ones', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.double({ min: 0.2, max: 1e5, noNaN: true }), { minLength: 1, maxLength: 200 }),
+        fc.constantFrom(0.5, 0.9, 0.99),
+        (latencies, quantile) => {
+          const counts = Array.from({ length: fineScale.count }, () => 0);
+          for (const ms of latencies) counts[bucketOf(fineScale, ms)]!++;
+          const exact = latencies.toSorted((a, b) => a - b)[Math.max(0, Math.ceil(quantile * latencies.length) - 1)]!;
+          const estimate = quantileMs(fineScale, counts, quantile)!;
+          expect(estimate / exact).toBeLessThanOrEqual(fineScale.growth * (1 + 1e-9));
+          expect(estimate / exact).toBeGreaterThanOrEqual(1 / fineScale.growth - 1e-9);
+        },
+      ),
+    );
+  });
+});
+
+describe('the history', () => {
+  it('counts what was offered by arrival and what was answered by its end', () => {
+    const history = new History(0);
+    history.record(answered('a', 10_500, 1700));
+    const span = history.span(60_000, 20_000);
+
+    const columns = history.columns(span);
+
+    const at = (ms: number): number => columns.atMs.indexOf(ms);
+    expect(columns.offered[at(10_000)]).toBe(1);
+    expect(columns.late[at(12_000)]).toBe(1);
+    expect(columns.late[at(10_000)]).toBe(0);
+    expect(columns.p99Ms[at(12_000)]).toBeGreaterThan(1500);
+    expect(columns.p99Ms[at(10_000)]).toBeNull();
+  });
+
+  it('equals a plain list of records over every range, for the whole and for each function', () => {
+    const recordArbitrary = fc.record({
+      name: fc.constantFrom('a', 'b', 'c'),
+      arrivalMs: fc.integer({ min: 0, max: 3_000_000 }),
+      latencyMs: fc.integer({ min: 1, max: 400 }),
+    });
+    fc.assert(
+      fc.property(
+        fc.array(recordArbitrary, { maxLength: 60 }),
+        fc.constantFrom(60_000, 900_000, 3_600_000, 86_400_000),
+        (records, rangeMs) => {
+          const history = new History(1_700_000_000_000);
+          const inOrder = records.toSorted(
+            (one, other) => one.arrivalMs + one.latencyMs - other.arrivalMs - other.latencyMs,
+          );
+          for (const { name, arrivalMs, latencyMs } of inOrder) history.record(answered(name, arrivalMs, latencyMs));
+          const nowMs = 1_700_000_000_000 + 3_000_500;
+          for (const name of [undefined, 'a', 'b', 'c']) {
+            const span = history.span(rangeMs, nowMs, name);
+            const totals = history.totals(span, name);
+            const ended = inOrder.filter((record) => {
+              const endMs = 1_700_000_000_000 + record.arrivalMs + record.latencyMs;
+              return (name === undefined || record.name === name) && endMs >= span.fromMs && endMs < span.toMs;
+            });
+            expect(totals.in_slo).toBe(ended.filter(({ latencyMs }) => latencyMs <= 100).length);
+            expect(totals.late).toBe(ended.filter(({ latencyMs }) => latencyMs > 100).length);
+            expect(totals.cpu).toBe(ended.length);
+            const columns = history.columns(span, name);
+            expect(columns.in_slo.reduce((sum, count) => sum + count, 0)).toBe(totals.in_slo);
+          }
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+
+  it('keeps no step longer than its ring', () => {
+    const history = new History(0);
+    history.record(answered('a', 1000, 10));
+    const aDayLater = 1000 + 26 * 3_600_000;
+    history.record(answered('a', aDayLater, 10));
+
+    const totals = history.totals(history.span(86_400_000, aDayLater));
+
+    expect(totals.in_slo).toBe(1);
+  });
+
+  it('tells of a breach of the SLO at once and then at most once a second with the number of late answers', () => {
+    const history = new History(0);
+    for (let index = 0; index < 50; index++) history.record(answered('a', 1000 + index * 10, 200));
+    history.record(answered('a', 2500, 200));
+
+    const breaches = history.happenings.of('a').filter(({ kind }) => kind === 'slo-breach');
+
+    expect(breaches).toEqual([
+      { kind: 'slo-breach', functionName: 'a', late: 1, sloMs: 100, atMs: 1200 },
+      { kind: 'slo-breach', functionName: 'a', late: 50, sloMs: 100, atMs: 2700 },
+    ]);
+  });
+});

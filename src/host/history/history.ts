@@ -1,0 +1,169 @@
+/**
+ * The host's own memory of its traffic, bounded: a day of the whole, a day of each function in coarser steps. It is what the
+ * dashboard draws; Prometheus keeps longer histories for those who have it.
+ */
+import type { InvocationRecord, InvocationRecorder } from '../recorder.ts';
+import { Happenings } from './happenings.ts';
+import { coarseScale, fineScale, quantileMs, type LatencyScale } from './latency-scale.ts';
+import { countIn, countNames, Ring, type CountName, type RingOptions } from './ring.ts';
+
+/** A quarter of an hour by the second, two hours by ten seconds, a day by the minute. */
+const overallTiers: readonly RingOptions[] = [
+  { stepMs: 1000, steps: 960, scale: fineScale },
+  { stepMs: 10_000, steps: 760, scale: fineScale },
+  { stepMs: 60_000, steps: 1500, scale: fineScale },
+];
+/** An hour by ten seconds, a day by four minutes: about 100 kB for a function that is busy all day. */
+const functionTiers: readonly RingOptions[] = [
+  { stepMs: 10_000, steps: 400, scale: coarseScale },
+  { stepMs: 240_000, steps: 370, scale: coarseScale },
+];
+
+/** Columns of equal length, one entry a step; latencies are null where nothing ended. */
+export type HistoryColumns = Record<CountName, number[]> & {
+  readonly atMs: number[];
+  readonly p50Ms: (number | null)[];
+  readonly p99Ms: (number | null)[];
+};
+
+export interface HistorySpan {
+  readonly stepMs: number;
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+/** All of a span in one. */
+export type HistoryTotals = Record<CountName, number> & {
+  readonly p50Ms: number | null;
+  readonly p99Ms: number | null;
+};
+
+export interface LatencyDistribution {
+  readonly scale: LatencyScale;
+  readonly counts: readonly number[];
+}
+
+export class History implements InvocationRecorder {
+  readonly happenings = new Happenings();
+  readonly #overall = overallTiers.map((tier) => new Ring(tier));
+  readonly #functions = new Map<string, Ring[]>();
+  /** performance.now() counts from here. */
+  readonly #originMs: number;
+  /** Late answers of this second by function, to say once what would be said a thousand times. */
+  readonly #breaches = new Map<string, { second: number; late: number }>();
+
+  constructor(originMs: number = performance.timeOrigin) {
+    this.#originMs = originMs;
+  }
+
+  record(record: InvocationRecord): void {
+    const arrivalMs = this.#originMs + record.arrivalMs;
+    const endMs = arrivalMs + record.latencyMs;
+    let rings = this.#functions.get(record.functionName);
+    if (rings === undefined) {
+      this.#functions.set(record.functionName, (rings = functionTiers.map((tier) => new Ring(tier))));
+    }
+    for (const ring of this.#overall) countOne(ring, record, arrivalMs, endMs);
+    for (const ring of rings) countOne(ring, record, arrivalMs, endMs);
+    if (record.cold === true && record.placement !== undefined) {
+      this.happenings.add(
+        {
+          kind: 'cold-start',
+          functionName: record.functionName,
+          placement: record.placement,
+          loadMs: record.loadMs ?? 0,
+          latencyMs: record.latencyMs,
+          withinSlo: record.outcome === 'in_slo',
+        },
+        endMs,
+      );
+    }
+    if (record.outcome === 'late') this.#late(record, endMs);
+  }
+
+  /** Forgets a function that was removed. */
+  forget(functionName: string): void {
+    this.#functions.delete(functionName);
+    this.#breaches.delete(functionName);
+    this.happenings.forget(functionName);
+  }
+
+  /** Steps and span of the finest tier that still holds `rangeMs`. */
+  span(rangeMs: number, nowMs: number, functionName?: string): HistorySpan {
+    const tiers = functionName === undefined ? overallTiers : functionTiers;
+    const tier = tiers.find(({ stepMs, steps }) => stepMs * (steps - 2) >= rangeMs) ?? tiers.at(-1)!;
+    const toStep = Math.floor(nowMs / tier.stepMs);
+    const steps = Math.max(1, Math.min(tier.steps - 1, Math.ceil(rangeMs / tier.stepMs)));
+    return { stepMs: tier.stepMs, fromMs: (toStep - steps + 1) * tier.stepMs, toMs: (toStep + 1) * tier.stepMs };
+  }
+
+  columns({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): HistoryColumns {
+    const ring = this.#ring(stepMs, functionName);
+    const columns = { atMs: [], p50Ms: [], p99Ms: [], ...byCount((): number[] => []) } as HistoryColumns;
+    for (let step = fromMs / stepMs; step < toMs / stepMs; step++) {
+      const counts = ring?.counts(step);
+      const latencies = ring?.latencies(step);
+      columns.atMs.push(step * stepMs);
+      for (const name of countNames) columns[name].push(counts === undefined ? 0 : countIn(counts, name));
+      columns.p50Ms.push(latencies === undefined ? null : (quantileMs(ring!.scale, latencies, 0.5) ?? null));
+      columns.p99Ms.push(latencies === undefined ? null : (quantileMs(ring!.scale, latencies, 0.99) ?? null));
+    }
+    return columns;
+  }
+
+  totals({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): HistoryTotals {
+    const totals = byCount(() => 0);
+    const ring = this.#ring(stepMs, functionName);
+    for (let step = fromMs / stepMs; step < toMs / stepMs; step++) {
+      const counts = ring?.counts(step);
+      if (counts === undefined) continue;
+      for (const name of countNames) totals[name] += countIn(counts, name);
+    }
+    const { scale, counts } = this.distribution({ stepMs, fromMs, toMs }, functionName);
+    return {
+      ...totals,
+      p50Ms: quantileMs(scale, counts, 0.5) ?? null,
+      p99Ms: quantileMs(scale, counts, 0.99) ?? null,
+    };
+  }
+
+  distribution({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): LatencyDistribution {
+    const ring = this.#ring(stepMs, functionName);
+    const scale = functionName === undefined ? fineScale : coarseScale;
+    const counts = Array.from({ length: scale.count }, () => 0);
+    for (let step = fromMs / stepMs; step < toMs / stepMs; step++) {
+      const latencies = ring?.latencies(step);
+      if (latencies !== undefined) for (let at = 0; at < scale.count; at++) counts[at]! += latencies[at]!;
+    }
+    return { scale, counts };
+  }
+
+  #ring(stepMs: number, functionName: string | undefined): Ring | undefined {
+    const rings = functionName === undefined ? this.#overall : this.#functions.get(functionName);
+    return rings?.find((ring) => ring.stepMs === stepMs);
+  }
+
+  #late({ functionName, sloMs }: InvocationRecord, atMs: number): void {
+    const second = Math.floor(atMs / 1000);
+    let breach = this.#breaches.get(functionName);
+    if (breach === undefined) this.#breaches.set(functionName, (breach = { second: -1, late: 0 }));
+    breach.late++;
+    if (breach.second === second) return;
+    this.happenings.add({ kind: 'slo-breach', functionName, late: breach.late, sloMs }, atMs);
+    breach.second = second;
+    breach.late = 0;
+  }
+}
+
+function countOne(ring: Ring, record: InvocationRecord, arrivalMs: number, endMs: number): void {
+  ring.count('offered', arrivalMs);
+  if (record.outcome !== undefined) ring.count(record.outcome, endMs);
+  if (record.durationMs === undefined) return;
+  ring.latency(record.latencyMs, endMs);
+  if (record.cold === true) ring.count('cold', endMs);
+  if (record.ranOn !== undefined) ring.count(record.ranOn, endMs);
+}
+
+function byCount<T>(make: () => T): Record<CountName, T> {
+  return Object.fromEntries(countNames.map((name) => [name, make()])) as Record<CountName, T>;
+}

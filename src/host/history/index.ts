@@ -1,0 +1,11 @@
+/** The host's bounded memory of its traffic: what the dashboard and its API show. */
+export {
+  History,
+  type HistoryColumns,
+  type HistorySpan,
+  type HistoryTotals,
+  type LatencyDistribution,
+} from './history.ts';
+export { Happenings, type Happening, type NewHappening } from './happenings.ts';
+export { boundMs, bucketOf, coarseScale, fineScale, quantileMs, type LatencyScale } from './latency-scale.ts';
+export { countNames, type CountName } from './ring.ts';

@@ -1,0 +1,94 @@
+import { bucketOf, type LatencyScale } from './latency-scale.ts';
+
+/** What is counted in each step of time. `offered` by arrival, all others by the end of the invocation. */
+export const countNames = [
+  'offered',
+  'in_slo',
+  'late',
+  'shed',
+  'failed',
+  'cold',
+  'gpuWarm',
+  'gpuCold',
+  'cpu',
+  'remote',
+] as const;
+export type CountName = (typeof countNames)[number];
+const width = countNames.length;
+const indexOf = Object.fromEntries(countNames.map((name, index) => [name, index])) as Record<CountName, number>;
+
+export interface RingOptions {
+  readonly stepMs: number;
+  readonly steps: number;
+  readonly scale: LatencyScale;
+}
+
+/**
+ * The last `steps` steps of time, in typed arrays of a fixed size: old steps are overwritten, never allocated anew. A step that
+ * nothing happened in costs nothing to skip.
+ */
+export class Ring {
+  readonly stepMs: number;
+  readonly steps: number;
+  readonly scale: LatencyScale;
+  readonly #counts: Uint32Array;
+  readonly #latencies: Uint32Array | Uint16Array;
+  /** Which step a slot holds; steps are numbered from 1970 on. */
+  readonly #stepOfSlot: Float64Array;
+
+  constructor({ stepMs, steps, scale }: RingOptions) {
+    this.stepMs = stepMs;
+    this.steps = steps;
+    this.scale = scale;
+    this.#counts = new Uint32Array(steps * width);
+    // A step of seconds of one function stays below 65,535 in each bucket, or is shown as that.
+    this.#latencies = stepMs <= 10_000 ? new Uint16Array(steps * scale.count) : new Uint32Array(steps * scale.count);
+    this.#stepOfSlot = new Float64Array(steps).fill(-1);
+  }
+
+  count(name: CountName, atMs: number): void {
+    const slot = this.#slot(atMs);
+    if (slot >= 0) this.#counts[slot * width + indexOf[name]]!++;
+  }
+
+  latency(latencyMs: number, atMs: number): void {
+    const slot = this.#slot(atMs);
+    if (slot < 0) return;
+    const at = slot * this.scale.count + bucketOf(this.scale, latencyMs);
+    const counted = this.#latencies[at]!;
+    const most = this.#latencies instanceof Uint16Array ? 0xffff : 0xffff_ffff;
+    if (counted < most) this.#latencies[at] = counted + 1;
+  }
+
+  /** Counts of the step that begins at `step * stepMs`; undefined where nothing was counted. */
+  counts(step: number): Uint32Array | undefined {
+    const slot = this.#held(step);
+    return slot < 0 ? undefined : this.#counts.subarray(slot * width, (slot + 1) * width);
+  }
+
+  latencies(step: number): ArrayLike<number> | undefined {
+    const slot = this.#held(step);
+    return slot < 0 ? undefined : this.#latencies.subarray(slot * this.scale.count, (slot + 1) * this.scale.count);
+  }
+
+  #held(step: number): number {
+    const slot = step % this.steps;
+    return this.#stepOfSlot[slot] === step ? slot : -1;
+  }
+
+  /** The slot of an instant, emptied if it held an older step; -1 for an instant that is no longer kept. */
+  #slot(atMs: number): number {
+    const step = Math.floor(atMs / this.stepMs);
+    const slot = step % this.steps;
+    const held = this.#stepOfSlot[slot]!;
+    if (held > step) return -1;
+    if (held < step) {
+      this.#counts.fill(0, slot * width, (slot + 1) * width);
+      this.#latencies.fill(0, slot * this.scale.count, (slot + 1) * this.scale.count);
+      this.#stepOfSlot[slot] = step;
+    }
+    return slot;
+  }
+}
+
+export const countIn = (counts: Uint32Array, name: CountName): number => counts[indexOf[name]]!;
