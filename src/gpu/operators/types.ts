@@ -35,6 +35,8 @@ export type KernelArgument =
 export interface Emitter {
   readonly settings: ProgramSettings;
   readonly node: GraphNode;
+  /** Version of the node's operator set, where operators changed their meaning (Softmax before 13). */
+  readonly opset: number;
   /** Undefined where the optional input is left out. */
   input(index: number): Value | undefined;
   /** @throws Unsupported when it is left out */
