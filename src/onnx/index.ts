@@ -12,6 +12,7 @@ export { Graph, type GraphNode, type ValueShape, type ValueType } from './graph.
 export { layers, type Layer, type LayerKind } from './layers.ts';
 export { extract, type Cut, type ExtractOptions } from './extract.ts';
 export type { Weight } from './weight.ts';
+export { fileStamp, weightLocations, type WeightLocation } from './weight-locations.ts';
 export {
   GraphBuilder,
   GraphBuilderError,

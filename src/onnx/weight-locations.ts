@@ -1,0 +1,48 @@
+/** Where the bytes of weights stand in files, for whoever reads them past the model: straight into memory of its own. */
+import { statSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { checkExternal, externalReference, isExternal } from './external-data.ts';
+import { parseModel } from './read.ts';
+import { readStructure } from './read-structure.ts';
+import { tensorByteLength } from './tensor-data.ts';
+
+export interface WeightLocation {
+  /** Absolute path of the model, or of the file beside it. */
+  readonly path: string;
+  /** Path of that file relative to the model's folder; undefined for the model itself. */
+  readonly location: string | undefined;
+  readonly byteOffset: number;
+  readonly byteLength: number;
+}
+
+/**
+ * By initializer name: those in external files, and those in the model that are large (16 KiB) and raw. The others have no
+ * run of bytes of their own, or are too small to matter; they come with the model that `readModel` gives.
+ *
+ * Throws {@link OnnxError}: as `readModel`, and `external-data` for a file that is missing or too short.
+ */
+export function weightLocations(modelPath: string): Map<string, WeightLocation> {
+  const path = resolve(modelPath);
+  const folder = dirname(path);
+  const { bytes, skipped } = readStructure(path);
+  const { initializer } = parseModel(bytes).graph;
+  const locations = new Map<string, WeightLocation>();
+  for (const { initializer: index, offset, byteLength } of skipped) {
+    const tensor = initializer[index];
+    if (tensor !== undefined) locations.set(tensor.name, { path, location: undefined, byteOffset: offset, byteLength });
+  }
+  for (const tensor of initializer) {
+    if (!isExternal(tensor)) continue;
+    const byteLength = tensorByteLength(tensor);
+    checkExternal(tensor, byteLength, folder);
+    const { location, offset } = externalReference(tensor);
+    locations.set(tensor.name, { path: join(folder, location), location, byteOffset: offset, byteLength });
+  }
+  return locations;
+}
+
+/** What tells a file apart from one that replaced it, without reading it. */
+export function fileStamp(path: string): string {
+  const { size, mtimeMs, ino } = statSync(path);
+  return `${size}-${mtimeMs}-${ino}`;
+}
