@@ -17,6 +17,7 @@
 import type { Instance, RunOutcome } from './instance.ts';
 import type { CallHeader } from './protocol.ts';
 import { clientGone, deadlinePassed, TicketQueue } from './queue.ts';
+import { PoolLoad, smoothStart } from './rates.ts';
 import { makeTicket, toOutput, type Ticket } from './ticket.ts';
 import { CpuError, type InstanceSpec, type InvokeOptions, type PoolInput, type PoolLimits } from './types.ts';
 import type { PoolResult, PoolState } from './types.ts';
@@ -96,6 +97,8 @@ export class Pool {
   readonly #quietWaiters: (() => void)[] = [];
   #batchTimer: NodeJS.Timeout | undefined;
   #patienceTimer: NodeJS.Timeout | undefined;
+  readonly #load = new PoolLoad(performance.now());
+  #startMs: number | undefined;
 
   constructor(spec: InstanceSpec, limits: PoolLimits, machine: PoolMachine) {
     this.spec = spec;
@@ -127,13 +130,27 @@ export class Pool {
       pid: instance.pid,
       state: instance.state === 'busy' ? ('busy' as const) : ('idle' as const),
       idleForMs: instance.state === 'idle' ? nowMs - instance.idleSinceMs : 0,
+      threads: this.spec.threads,
+      cores: [],
     }));
-    const loading = this.#loading && { pid: this.#loading.instance.pid, state: 'loading' as const, idleForMs: 0 };
+    const loading = this.#loading && {
+      pid: this.#loading.instance.pid,
+      state: 'loading' as const,
+      idleForMs: 0,
+      threads: this.spec.threads,
+      cores: [],
+    };
     return {
       key: this.spec.key,
       instances: loading === undefined ? shown : [...shown, loading],
       queueLength: this.#queue.length,
       inFlight: this.#inFlight,
+      configuration: undefined,
+      starting: undefined,
+      coresHeld: 0,
+      arrivalsPerSecond: this.#load.perSecond(nowMs),
+      queueDepth: this.#load.depth(nowMs),
+      startMs: this.#startMs,
     };
   }
 
@@ -143,9 +160,21 @@ export class Pool {
         reject(clientGone());
         return;
       }
-      const ticket = makeTicket(input, options, resolve, reject);
+      const ticket = makeTicket(
+        input,
+        options,
+        (result) => {
+          this.#load.left(ticket.rows, performance.now());
+          resolve(result);
+        },
+        (error) => {
+          this.#load.left(ticket.rows, performance.now());
+          reject(error);
+        },
+      );
+      this.#load.arrived(ticket.rows, ticket.arrivalMs);
       if (ticket.deadlineMs <= ticket.arrivalMs) {
-        reject(deadlinePassed());
+        ticket.reject(deadlinePassed());
         return;
       }
       if (this.#queue.length === 0 && this.#mayStartNow(ticket)) {
@@ -156,7 +185,7 @@ export class Pool {
         }
       }
       if (this.#queue.length >= this.limits.queueMax) {
-        reject(
+        ticket.reject(
           new CpuError(
             'queue-full',
             `${this.limits.queueMax} invocations of ${this.spec.key} are waiting already, which is its limit`,
@@ -475,6 +504,7 @@ export class Pool {
       if (ticket.cold) ticket.loadMs += nowMs - Math.max(loading.startMs, ticket.arrivalMs);
     }
     this.#ready.set(loading.instance, nowMs);
+    this.#startMs = smoothStart(this.#startMs, nowMs - loading.startMs);
     this.#machine.loaded(this, nowMs - loading.startMs);
     this.#idle.push(loading.instance);
     for (const waiter of this.#loadWaiters.splice(0)) waiter.resolve();

@@ -10,13 +10,17 @@ import type { Instance, InstanceLog } from './instance.ts';
 import { Pool, type GiveUpCause, type PoolMachine } from './pool.ts';
 import {
   CpuError,
+  type ConfigureOptions,
   type CpuPools,
   type InstanceSpec,
   type InvokeOptions,
+  type PoolConfiguration,
   type PoolInput,
   type PoolLimits,
   type PoolResult,
   type PoolState,
+  type Reconfiguration,
+  type Reconfigured,
 } from './types.ts';
 
 export interface CpuPoolsOptions {
@@ -31,6 +35,10 @@ export interface CpuPoolsOptions {
   readonly onLoaded?: (loaded: Loaded) => void;
   /** Told of every instance that held a model and is no more, and why. */
   readonly onGivenUp?: (given: GivenUp) => void;
+  /** Told how each call of {@link CpuPools.configure} ended. */
+  readonly onReconfigured?: (reconfigured: Reconfigured) => void;
+  /** Where the prepacked weights that instances share are kept, over restarts. Without it nothing is shared. */
+  readonly cacheFolder?: string;
 }
 
 /** `loadMs`: from taking the instance until it was ready, including what was left of its start. */
@@ -115,6 +123,27 @@ class SharedPools implements CpuPools, PoolMachine {
 
   async load(key: string): Promise<void> {
     await this.#pool(key).load();
+  }
+
+  async configure(
+    key: string,
+    configuration: PoolConfiguration | undefined,
+    { cause }: ConfigureOptions,
+  ): Promise<Reconfiguration> {
+    const startMs = performance.now();
+    const pool = this.#pool(key);
+    const outcome: Reconfiguration =
+      configuration === undefined
+        ? { state: 'done', kind: 'none', ms: performance.now() - startMs, configuration: undefined }
+        : {
+            state: 'refused',
+            kind: 'none',
+            ms: performance.now() - startMs,
+            configuration: undefined,
+            reason: `the pool of ${pool.spec.key} runs on demand only`,
+          };
+    this.#options.onReconfigured?.({ ...outcome, key, cause, from: undefined, to: configuration });
+    return outcome;
   }
 
   async unload(key: string): Promise<void> {

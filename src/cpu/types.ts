@@ -9,9 +9,60 @@ export interface InstanceSpec {
   readonly modelPath: string;
   /** Absolute path of a JavaScript module with the handler, already compiled from TypeScript where needed. */
   readonly handlerPath?: string;
-  /** Intra-op threads of the session. */
+  /** Intra-op threads of the session, while the pool runs on demand; a {@link PoolConfiguration} brings its own. */
   readonly threads: number;
+  /**
+   * Names the bytes of the model and of its external data, by their sha256 for example: instances of the same identity
+   * share the memory of their weights. Without it each loads the weights for itself.
+   */
+  readonly modelIdentity?: string;
 }
+
+/** Like instances of a configuration: `instances` of them, of `threads` threads, each taking up to `batch` rows a run. */
+export interface PoolGroup {
+  readonly instances: number;
+  /** Intra-op threads, each on a core that no other instance has. */
+  readonly threads: number;
+  /** Rows: requests, where each brings one. */
+  readonly batch: number;
+}
+
+/** Which instances a pool runs: Packrat's list of <i,t,b>, whose groups may differ. A batch is up to the sum of i x b rows. */
+export interface PoolConfiguration {
+  readonly groups: readonly PoolGroup[];
+  /** Longest that a request waits for the batch to fill. Default: {@link PoolLimits.batchDelayMs}. */
+  readonly batchTimeoutMs?: number;
+}
+
+/** `none`: what was asked for is in force already. `scale`: instances were added or ended. `switch`: a new set took over. */
+export type ReconfigurationKind = 'none' | 'scale' | 'switch';
+
+/** How {@link CpuPools.configure} ended. */
+export type Reconfiguration = {
+  readonly kind: ReconfigurationKind;
+  /** From the call until the outcome was known; what drains then ends in the background. */
+  readonly ms: number;
+  /** What is in force now; undefined: on demand. */
+  readonly configuration: PoolConfiguration | undefined;
+} & (
+  | { readonly state: 'done' }
+  /** It cannot be run, on this machine or of this model: `reason` in one sentence. Nothing was started. */
+  | { readonly state: 'refused'; readonly reason: string }
+  /** An instance could not be started; what was in force before still is. */
+  | { readonly state: 'failed'; readonly reason: string }
+  /** A later call came before this one was begun. */
+  | { readonly state: 'superseded' }
+);
+
+/** Told to whoever follows the configurations of pools. */
+export type Reconfigured = Reconfiguration & {
+  readonly key: string;
+  /** As given to {@link CpuPools.configure}, or `unregistered`. */
+  readonly cause: string;
+  readonly from: PoolConfiguration | undefined;
+  /** What was asked for. */
+  readonly to: PoolConfiguration | undefined;
+};
 
 /** How the pool of one function may behave. */
 export interface PoolLimits {
@@ -23,6 +74,8 @@ export interface PoolLimits {
   readonly queueMax: number;
   /** Most requests that one run of the model may serve; 1 where its batch dimension is fixed to 1. */
   readonly batchMax: number;
+  /** Rows that every run must have, where the model's batch dimension is fixed to them. */
+  readonly batchFixed?: number;
   /** Longest that a request waits for others to share its run. 0: only those that already wait are joined. */
   readonly batchDelayMs: number;
   /** Instances beyond `instancesMin` that have no work for this long are given back. */
@@ -127,9 +180,35 @@ export interface PoolState {
     readonly pid: number;
     readonly state: 'loading' | 'idle' | 'busy';
     readonly idleForMs: number;
+    readonly threads: number;
+    /** Cores that it owns alone, by the operating system's numbers; none while the pool runs on demand. */
+    readonly cores: readonly number[];
   }[];
   readonly queueLength: number;
   readonly inFlight: number;
+  /** In force: what new requests go to. Undefined: instances come and go on demand. */
+  readonly configuration: PoolConfiguration | undefined;
+  /** Being started beside it. */
+  readonly starting: PoolConfiguration | undefined;
+  /** Cores leased to its instances, those that start or drain included. */
+  readonly coresHeld: number;
+  /** Requests per second that came of late: the last {@link arrivalWindowMs}. */
+  readonly arrivalsPerSecond: number;
+  /** Rows that wait or run, averaged over time with exponential weights whose time constant is one second. */
+  readonly queueDepth: number;
+  /**
+   * Milliseconds that the last starts of an instance took, smoothed: from taking a process, blank where there was one,
+   * until it was ready. Undefined before the first.
+   */
+  readonly startMs: number | undefined;
+}
+
+/** The window of {@link PoolState.arrivalsPerSecond}, in milliseconds. */
+export const arrivalWindowMs = 10_000;
+
+export interface ConfigureOptions {
+  /** Why, for logs and screens: `batch 8 -> 16`. */
+  readonly cause: string;
 }
 
 /** The CPU pools of a machine. */
@@ -144,6 +223,18 @@ export interface CpuPools {
   load(key: string): Promise<void>;
   /** Gives the function's instances back once they are idle; the next invocation loads again. */
   unload(key: string): Promise<void>;
+  /**
+   * Runs the function on instances of this list, pinned to cores of their own, from as soon as they are ready; until then,
+   * and where one cannot be started, on what it ran before. `undefined`: back to instances on demand. No invocation
+   * waits for it. One change of a function is under way at a time; of those that wait only the last is begun.
+   *
+   * Rejects with {@link CpuError} `unknown-function` and `stopping` only.
+   */
+  configure(
+    key: string,
+    configuration: PoolConfiguration | undefined,
+    options: ConfigureOptions,
+  ): Promise<Reconfiguration>;
   states(): readonly PoolState[];
   /** Stops accepting, finishes what was accepted until `graceMs` is over, and ends every process. */
   stop(graceMs: number): Promise<void>;

@@ -2,7 +2,14 @@
 import { createHash } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import { pino, type Logger } from 'pino';
-import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolResult } from '../../src/cpu/index.ts';
+import {
+  CpuError,
+  type CpuPools,
+  type InvokeOptions,
+  type PoolConfiguration,
+  type PoolInput,
+  type PoolResult,
+} from '../../src/cpu/index.ts';
 import type { HostConfig } from '../../src/host/config.ts';
 import { HostError } from '../../src/host/errors.ts';
 import { createHttpServer, type HttpServer } from '../../src/host/http/index.ts';
@@ -207,12 +214,22 @@ export class FakePools implements CpuPools {
     this.unloads.push(key);
   }
 
+  async configure(_key: string, configuration: PoolConfiguration | undefined): ReturnType<CpuPools['configure']> {
+    return { state: 'done', kind: 'switch', ms: 0, configuration };
+  }
+
   states(): ReturnType<CpuPools['states']> {
     return this.loads.map((key) => ({
       key,
-      instances: [{ pid: 1, state: 'idle' as const, idleForMs: 0 }],
+      instances: [{ pid: 1, state: 'idle' as const, idleForMs: 0, threads: 1, cores: [] }],
       queueLength: 3,
       inFlight: 0,
+      configuration: undefined,
+      starting: undefined,
+      coresHeld: 0,
+      arrivalsPerSecond: 0,
+      queueDepth: 3,
+      startMs: undefined,
     }));
   }
 
