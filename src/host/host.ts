@@ -7,11 +7,13 @@ import { createCpuPools, type CpuPools, type PoolLimits } from '../cpu/index.ts'
 import { checkListen } from './config-listen.ts';
 import { packageRoot } from './config-options.ts';
 import type { HostConfig } from './config.ts';
+import type { ViewSources } from './dashboard/index.ts';
+import { History } from './history/index.ts';
 import { createHttpServer, type Lifecycle } from './http/index.ts';
 import { Invoker } from './invoke.ts';
 import { createLogger } from './logger.ts';
 import { createMetrics } from './metrics.ts';
-import type { InvocationRecorder } from './recorder.ts';
+import { recordersOf, type InvocationRecorder } from './recorder.ts';
 import { Statistics } from './statistics.ts';
 import { createModelStore, createValidator } from './store/index.ts';
 import type { FunctionVersion, Registry } from './types.ts';
@@ -35,6 +37,7 @@ export async function startHost(
   checkListen(config);
   const logger = options.logger ?? createLogger(config.log);
   const statistics = new Statistics();
+  const history = new History();
   const validator = createValidator({ timeoutMs: config.validator.timeoutMs });
   const store = createModelStore({
     dataDir: config.dataDir,
@@ -57,11 +60,22 @@ export async function startHost(
       if (cause === 'died') logger.warn({ function: key, reason }, 'instance died');
       else logger.debug({ function: key, cause, ageMs: Math.round(ageMs) }, 'instance given up');
       const version = versionOf(store, key);
-      if (version !== undefined) statistics.evicted(statistics.of(version), cause, ageMs);
+      if (version === undefined) return;
+      statistics.evicted(statistics.of(version), cause, ageMs);
+      const functionName = version.name;
+      if (cause === 'died') history.happenings.add({ kind: 'instance-died', functionName, reason });
+      else
+        history.happenings.add({
+          kind: 'eviction',
+          functionName,
+          cause: leavingWords[cause],
+          ageMs,
+          where: 'the CPU pool',
+        });
     },
   });
   keepPoolsInStep(store, pools, config, logger);
-  const invoker = new Invoker({ registry: store, pools, statistics, recorder: options.recorder });
+  const invoker = new Invoker({ registry: store, pools, statistics, recorder: recordersOf(history, options.recorder) });
   const metrics = createMetrics({
     registry: store,
     pools,
@@ -69,6 +83,8 @@ export async function startHost(
     memoryBytes: totalmem(),
     threadsOf: (version) => threadsOf(version, config),
   });
+  keepHistoryInStep(store, history);
+  const views: ViewSources = { registry: store, pools, statistics, history, totalMemoryBytes: totalmem() };
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (graceMs: number): Promise<void> => {
     validator.stop();
@@ -88,6 +104,7 @@ export async function startHost(
       logger,
       lifecycle,
       hostVersion: packageVersion(),
+      views,
     });
     await store.start();
   } catch (error) {
@@ -139,6 +156,25 @@ function keepPoolsInStep(registry: Registry, pools: CpuPools, config: HostConfig
         limitsOf(version, version.key === current?.key, config),
       );
     }
+  });
+}
+
+/** Why an instance was given up, as an operator reads it. */
+const leavingWords = {
+  idle: 'it had nothing to do for longer than the idle time',
+  room: 'another function needed the place',
+  unload: 'it was unloaded, replaced or removed',
+} as const;
+
+/** Publications and removals are told, and what was removed is forgotten. */
+function keepHistoryInStep(registry: Registry, history: History): void {
+  registry.onChange(({ before, after }) => {
+    if (after?.state.status === 'ready' && before?.state.status !== 'ready') {
+      history.happenings.add({ kind: 'published', functionName: after.name, version: after.version });
+    }
+    if (before === undefined || after !== undefined) return;
+    if (registry.versions(before.name).length === 0) history.forget(before.name);
+    history.happenings.add({ kind: 'removed', functionName: before.name, version: before.version });
   });
 }
 

@@ -12,6 +12,7 @@ import {
 } from '../../src/cpu/index.ts';
 import type { HostConfig } from '../../src/host/config.ts';
 import { HostError } from '../../src/host/errors.ts';
+import { History } from '../../src/host/history/index.ts';
 import { createHttpServer, type HttpServer } from '../../src/host/http/index.ts';
 import { Invoker } from '../../src/host/invoke.ts';
 import { createMetrics } from '../../src/host/metrics.ts';
@@ -313,6 +314,7 @@ export interface TestHost extends AsyncDisposable {
   readonly store: FakeStore;
   readonly pools: FakePools;
   readonly statistics: Statistics;
+  readonly history: History;
   readonly lifecycle: { phase: 'starting' | 'ready' | 'draining' };
   /** Lines that were logged, parsed. */
   readonly log: Record<string, unknown>[];
@@ -335,7 +337,14 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     { write: (line: string) => log.push(JSON.parse(line) as Record<string, unknown>) },
   );
   const config = { ...testConfig, ...options.config, limits: { ...testConfig.limits, ...options.config?.limits } };
-  const invoker = new Invoker({ registry: store, pools, statistics, readyWaitMs: options.readyWaitMs ?? 1000 });
+  const history = new History();
+  const invoker = new Invoker({
+    registry: store,
+    pools,
+    statistics,
+    readyWaitMs: options.readyWaitMs ?? 1000,
+    recorder: history,
+  });
   const metrics = createMetrics({ registry: store, pools, statistics, memoryBytes: 1e9, threadsOf: () => 2 });
   store.put(functionVersion('pair'));
   const server = await createHttpServer({
@@ -348,6 +357,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     invoker,
     metrics,
     hostVersion: '0.0.0',
+    views: { registry: store, pools, statistics, history, totalMemoryBytes: 1e9 },
   });
   return {
     server,
@@ -355,6 +365,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     store,
     pools,
     statistics,
+    history,
     lifecycle,
     log,
     [Symbol.asyncDispose]: async () => {

@@ -1,7 +1,7 @@
 /** `GET /`: what this host is and what can be called, for whoever opens it in a browser or with curl. */
 import { formatDuration } from '../config-units.ts';
-import { exampleCall } from '../example-call.ts';
-import type { FunctionVersion, TensorSpec } from '../types.ts';
+import { curlCall } from '../example-call.ts';
+import type { FunctionVersion } from '../types.ts';
 
 export interface HomePage {
   readonly baseUrl: string;
@@ -9,32 +9,6 @@ export interface HomePage {
 }
 
 const summary = 'Turntable: a host for ONNX models as functions.';
-
-/** One command that calls the function, ready to be pasted into a shell. */
-export function curlCall(baseUrl: string, version: FunctionVersion): string {
-  const { example } = version.settings;
-  if (example !== undefined) return exampleCall(baseUrl, version.name, example);
-  const url = `${baseUrl}/function/${encodeURIComponent(version.name)}`;
-  if (version.handlerPath !== undefined) return `curl -s --data-binary @input ${url}`;
-  const inputs = version.metadata?.inputs ?? [];
-  const [only] = inputs;
-  const body =
-    inputs.length === 1 && only !== undefined
-      ? { input: exampleOf(only) }
-      : { inputs: Object.fromEntries(inputs.map((input) => [input.name, exampleOf(input)])) };
-  const json = JSON.stringify(body);
-  // A model with thousands of inputs is not called by hand.
-  return json.length > 300
-    ? `curl -s --data @input.json ${url}`
-    : `curl -s --data '${json.replaceAll("'", '\\u0027')}' ${url}`;
-}
-
-/** Nested zeros of the input's shape, 1 where a size varies; '...' where that is too long for a line. */
-function exampleOf({ shape, datatype }: TensorSpec): unknown {
-  const element = datatype === 'BYTES' ? 'text' : datatype === 'BOOL' ? false : 0;
-  if (shape.reduce((product, size) => product * Math.max(1, size), 1) > 64) return '...'.repeat(100);
-  return shape.reduceRight<unknown>((inner, size) => Array.from({ length: Math.max(1, size) }, () => inner), element);
-}
 
 export function homeText({ baseUrl, functions }: HomePage): string {
   const lines = functions.flatMap((version) => [

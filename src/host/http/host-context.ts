@@ -2,6 +2,7 @@
 import type { Logger } from 'pino';
 import type { CpuPools } from '../../cpu/index.ts';
 import type { HostConfig } from '../config.ts';
+import type { ViewSources } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { Invoker } from '../invoke.ts';
 import type { Metrics } from '../metrics.ts';
@@ -9,6 +10,7 @@ import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, ModelStore } from '../types.ts';
 import { authorizeManagement } from './auth.ts';
 import type { Bodies } from './body.ts';
+import type { EventStreams } from './event-stream.ts';
 import type { Exchange } from './exchange.ts';
 import type { Lifecycle } from './lifecycle.ts';
 
@@ -24,6 +26,9 @@ export interface HostContext {
   /** Of this program. */
   readonly hostVersion: string;
   readonly bodies: Bodies;
+  /** What the dashboard's API reads. */
+  readonly views: ViewSources;
+  readonly events: EventStreams;
   /** Whether successes are logged as well; asked once, since each line costs. */
   readonly logsSuccess: boolean;
 }

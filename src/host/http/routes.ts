@@ -1,5 +1,8 @@
 /** Every path that the host serves. */
+import { anatomy, apiFunction, apiFunctions, happenings, history, memory } from './api-routes.ts';
+import { baseUrlOf } from './base-url.ts';
 import { call, callLater, asynchronousStatus, infer } from './call-routes.ts';
+import { events } from './event-stream.ts';
 import type { Exchange } from './exchange.ts';
 import {
   blobExists,
@@ -10,7 +13,6 @@ import {
   showFunction,
 } from './function-routes.ts';
 import { homeHtml, homeText } from './home-page.ts';
-import { isLoopback } from './auth.ts';
 import type { HostContext } from './host-context.ts';
 import {
   index,
@@ -72,6 +74,13 @@ export const routes: readonly Route[] = [
   { method: 'HEAD', path: '/blobs/:digest', handler: blobExists },
   { method: 'POST', path: '/blobs/:digest', handler: putBlob },
   { method: 'GET', path: '/metrics', handler: sendMetrics },
+  { method: 'GET', path: '/api/history', handler: history },
+  { method: 'GET', path: '/api/functions', handler: apiFunctions },
+  { method: 'GET', path: '/api/functions/:name', handler: apiFunction },
+  { method: 'GET', path: '/api/memory', handler: memory },
+  { method: 'GET', path: '/api/happenings', handler: happenings },
+  { method: 'GET', path: '/api/anatomy', handler: anatomy },
+  { method: 'GET', path: '/api/events', handler: events },
   { method: 'GET', path: '/', handler: home },
 ];
 
@@ -81,12 +90,7 @@ async function sendMetrics({ metrics }: HostContext, exchange: Exchange): Promis
 
 function home({ store }: HostContext, exchange: Exchange): void {
   const functions = store.names().flatMap((name) => store.find(name) ?? []);
-  const { host } = exchange.incoming.headers;
-  const { localAddress = '127.0.0.1', localPort } = exchange.incoming.socket;
-  // The Host header is the client's word; it is shown only in a form that cannot break out of a shell command.
-  const named = host !== undefined && (isLoopback(host) || /^[A-Za-z0-9.-]+(:\d+)?$/.test(host));
-  const baseUrl = `http://${named ? host : `${localAddress}:${localPort}`}`;
-  const page = { baseUrl, functions };
+  const page = { baseUrl: baseUrlOf(exchange), functions };
   if (exchange.header('accept')?.includes('text/html') === true) {
     exchange.text(200, 'text/html; charset=utf-8', homeHtml(page));
   } else exchange.text(200, 'text/plain; charset=utf-8', homeText(page));

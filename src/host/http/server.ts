@@ -7,9 +7,10 @@ import { HostError } from '../errors.ts';
 import { formatDuration } from '../config-units.ts';
 import { createApp } from './app.ts';
 import { Bodies } from './body.ts';
+import { EventStreams } from './event-stream.ts';
 import type { HostContext } from './host-context.ts';
 
-export type HttpServerOptions = Omit<HostContext, 'bodies' | 'logsSuccess'>;
+export type HttpServerOptions = Omit<HostContext, 'bodies' | 'events' | 'logsSuccess'>;
 
 export interface HttpServer {
   readonly server: Server;
@@ -32,7 +33,8 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
   const { config, logger } = options;
   const { bodyTimeoutMs } = config.limits;
   const bodies = new Bodies({ timeoutMs: bodyTimeoutMs });
-  const app = createApp({ ...options, bodies, logsSuccess: logger.isLevelEnabled('debug') });
+  const events = new EventStreams(options.views);
+  const app = createApp({ ...options, bodies, events, logsSuccess: logger.isLevelEnabled('debug') });
   const handle = getRequestListener(app.fetch, {
     hostname: 'localhost',
     // The global Request and Response belong to the program, not to a library inside it.
@@ -81,6 +83,8 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
     port,
     url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
     close: async (graceMs) => {
+      // A stream never ends by itself, and nobody is owed its rest.
+      events.close();
       const clean = await closeWithin(server, graceMs);
       bodies.close();
       return clean;

@@ -1,0 +1,102 @@
+/**
+ * The anatomy of a cold start: the modes one above the other, layer by layer (DeepPlan, Figures 7 to 9). Simulated. It takes
+ * up to a second of computing, which is why the host has it done by another process ({@link anatomyAnswer} in ask-anatomy.ts).
+ */
+import { loadMachine, MachineError, machinePresets } from '../../hardware/index.ts';
+import { coldStartModes, planColdStart, simulate, type ColdStartMode, type Span } from '../../plan/index.ts';
+import { estimateLayers, modelNames, namedModel, ProfileError } from '../../profile/index.ts';
+
+/** Begin and end, milliseconds from the start. */
+export type SpanAnswer = readonly [number, number];
+
+export interface AnatomyLayer {
+  readonly name: string;
+  readonly method: 'load' | 'dha';
+  readonly link: number | null;
+  readonly copyMs: SpanAnswer | null;
+  readonly migrationMs: SpanAnswer | null;
+  readonly executionMs: SpanAnswer;
+  readonly fromHost: boolean;
+  readonly stallMs: number;
+}
+
+export interface AnatomyMode {
+  readonly mode: ColdStartMode;
+  readonly latencyMs: number;
+  readonly stallMs: number;
+  readonly gpuBytes: number;
+  readonly layers: readonly AnatomyLayer[];
+}
+
+export interface AnatomyAnswer {
+  readonly model: string;
+  readonly machine: string;
+  /** Where the times come from. */
+  readonly provenance: string;
+  readonly modes: readonly AnatomyMode[];
+}
+
+/** What was asked for does not exist; the message names it. */
+export class AnatomyError extends Error {
+  override readonly name = 'AnatomyError';
+}
+
+export interface AnatomyChoices {
+  readonly models: readonly string[];
+  readonly machines: readonly string[];
+}
+
+export function anatomyChoices(): AnatomyChoices {
+  return { models: modelNames(), machines: machinePresets() };
+}
+
+/** @throws AnatomyError for a model, machine or GPU that there is not */
+export function computeAnatomy(modelName: string, machineName: string, primary: number): AnatomyAnswer {
+  if (!modelNames().includes(modelName)) {
+    throw new AnatomyError(`there is no model '${modelName.slice(0, 80)}'; there are ${modelNames().join(', ')}`);
+  }
+  if (!machinePresets().includes(machineName)) {
+    throw new AnatomyError(
+      `there is no machine preset '${machineName.slice(0, 80)}'; there are ${machinePresets().join(', ')}`,
+    );
+  }
+  try {
+    const machine = loadMachine(machineName);
+    if (primary >= machine.gpus.length) {
+      throw new AnatomyError(`${machineName} has no GPU ${primary}; it has ${machine.gpus.length}`);
+    }
+    const { model, name, dimensions } = namedModel(modelName);
+    const { profile } = estimateLayers(model, machine, { gpu: primary, dimensions });
+    const modes = coldStartModes.map((mode): AnatomyMode => {
+      const plan = planColdStart(profile, machine, mode, { primary });
+      const timeline = simulate(profile, machine, plan);
+      return {
+        mode,
+        latencyMs: timeline.latencyMs,
+        stallMs: timeline.stallMs,
+        gpuBytes: plan.bytesGpu,
+        layers: timeline.layers.map(({ name: layer, method, link, copy, migration, execution, fromHost, stallMs }) => ({
+          name: layer,
+          method,
+          link,
+          copyMs: spanOf(copy),
+          migrationMs: spanOf(migration),
+          executionMs: [execution.startMs, execution.endMs],
+          fromHost,
+          stallMs,
+        })),
+      };
+    });
+    return {
+      model: name,
+      machine: machineName,
+      provenance: `simulated on ${machineName}, layer times estimated`,
+      modes,
+    };
+  } catch (error) {
+    if (error instanceof MachineError || error instanceof ProfileError) throw new AnatomyError(error.message);
+    throw error;
+  }
+}
+
+const spanOf = (span: Span | undefined): SpanAnswer | null => (span === undefined ? null : [span.startMs, span.endMs]);

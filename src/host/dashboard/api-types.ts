@@ -1,0 +1,149 @@
+/**
+ * What the dashboard's API says, for the host that writes it and the page that reads it. Times of day are milliseconds since
+ * 1970, everything else carries its unit in its name. Nothing here runs.
+ */
+
+/** Counts of one step of time or of a whole span. */
+export interface TrafficCounts {
+  /** Arrivals; the rest counts ends. */
+  readonly offered: number;
+  readonly in_slo: number;
+  readonly late: number;
+  readonly shed: number;
+  readonly failed: number;
+  readonly cold: number;
+  readonly gpuWarm: number;
+  readonly gpuCold: number;
+  readonly cpu: number;
+  readonly remote: number;
+}
+
+export type TrafficColumns = { readonly [Name in keyof TrafficCounts]: readonly number[] } & {
+  /** Beginning of each step. */
+  readonly atMs: readonly number[];
+  readonly p50Ms: readonly (number | null)[];
+  readonly p99Ms: readonly (number | null)[];
+};
+
+/** `GET /api/history?range=15m[&function=name]` */
+export interface HistoryAnswer {
+  readonly stepMs: number;
+  readonly fromMs: number;
+  readonly toMs: number;
+  readonly columns: TrafficColumns;
+  readonly totals: TrafficTotals;
+}
+
+export interface TrafficTotals extends TrafficCounts {
+  readonly p50Ms: number | null;
+  readonly p99Ms: number | null;
+}
+
+/** A row of `GET /api/functions?range=15m` */
+export interface FunctionRow {
+  readonly name: string;
+  readonly version: string;
+  readonly state: 'ready' | 'validating' | 'unavailable';
+  /** Where its model is now. */
+  readonly residency: 'gpu' | 'loading' | 'cpu' | 'cold';
+  readonly reason: string | null;
+  readonly sloMs: number;
+  readonly pinned: boolean;
+  readonly priority: number;
+  readonly source: 'folder' | 'upload';
+  readonly description: string;
+  readonly totals: TrafficTotals;
+  /** Answered within the SLO, of all that ended; null where nothing did. */
+  readonly goodputShare: number | null;
+  readonly requestsPerSecond: number;
+  readonly coldShare: number | null;
+  readonly gpuBytes: number;
+  readonly hostBytes: number;
+  readonly diskBytes: number;
+  readonly plan: string;
+  readonly waiting: number;
+  readonly instances: number;
+  /** 0: never. */
+  readonly lastUseMs: number;
+}
+
+export interface FunctionsAnswer {
+  readonly rangeMs: number;
+  readonly atMs: number;
+  readonly functions: readonly FunctionRow[];
+}
+
+/** `GET /api/functions/{name}?range=1h` */
+export interface FunctionAnswer {
+  readonly row: FunctionRow;
+  readonly versions: readonly string[];
+  readonly history: HistoryAnswer;
+  readonly latencies: { readonly boundsMs: readonly number[]; readonly counts: readonly number[] };
+  readonly happenings: readonly HappeningAnswer[];
+  readonly prediction: readonly PredictionPoint[];
+  /** One command that calls it. */
+  readonly curl: string;
+  readonly handler: boolean;
+  readonly example: string | null;
+  readonly inputs: readonly TensorAnswer[];
+  readonly outputs: readonly TensorAnswer[];
+}
+
+export interface TensorAnswer {
+  readonly name: string;
+  readonly datatype: string;
+  /** -1 or a name where it varies. */
+  readonly shape: readonly (number | string)[];
+}
+
+export interface PredictionPoint {
+  readonly atMs: number;
+  readonly predictedMs: number;
+  readonly observedMs: number;
+}
+
+/** Something worth telling: `kind` says which, `text` says it in words. */
+export interface HappeningAnswer {
+  readonly atMs: number;
+  readonly kind: string;
+  readonly functionName: string | null;
+  readonly text: string;
+  readonly level: 'info' | 'warning';
+}
+
+/** `GET /api/memory` */
+export interface MemoryAnswer {
+  readonly gpus: readonly GpuMemory[];
+  readonly host: {
+    readonly totalBytes: number;
+    readonly residents: readonly Resident[];
+  };
+  readonly disk: { readonly residents: readonly Resident[] };
+}
+
+export interface GpuMemory {
+  readonly index: number;
+  readonly name: string;
+  readonly uuid: string;
+  readonly capacityBytes: number;
+  readonly residents: readonly Resident[];
+}
+
+export interface Resident {
+  readonly functionName: string;
+  readonly version: string;
+  readonly bytes: number;
+  /** 'warm', 'partial 40%', 'loading', 'idle', 'busy' */
+  readonly state: string;
+  /** 0: never. */
+  readonly lastUseMs: number;
+  /** Why it is there. */
+  readonly why: string;
+}
+
+/** Server-sent event `tick` of `GET /api/events`: the last whole second. */
+export interface TickEvent extends TrafficTotals {
+  readonly atMs: number;
+  readonly waiting: number;
+  readonly inFlight: number;
+}

@@ -1,0 +1,49 @@
+import type { Happening } from '../history/index.ts';
+
+/** A happening in one sentence, and whether an operator should be worried. */
+export function happeningText(happening: Happening): { text: string; level: 'info' | 'warning' } {
+  switch (happening.kind) {
+    case 'cold-start': {
+      const { placement, loadMs, latencyMs, withinSlo } = happening;
+      const outcome = withinSlo ? 'within' : 'beyond';
+      return {
+        text: `Cold start, ${placement}: loaded for ${ms(loadMs)}, answered after ${ms(latencyMs)}, ${outcome} the SLO`,
+        level: withinSlo ? 'info' : 'warning',
+      };
+    }
+    case 'eviction':
+      return {
+        text: `Left ${happening.where} after ${ms(happening.ageMs)}: ${happening.cause}`,
+        level: 'info',
+      };
+    case 'instance-died':
+      return { text: `An instance died: ${happening.reason}`, level: 'warning' };
+    case 'reconfiguration':
+      return {
+        text: `Pool changed to ${happening.configuration} in ${ms(happening.tookMs)}: ${happening.cause}`,
+        level: 'info',
+      };
+    case 'slo-breach': {
+      const { late, sloMs } = happening;
+      return {
+        text:
+          late === 1
+            ? `An answer came after the SLO of ${ms(sloMs)}`
+            : `${late} answers came after the SLO of ${ms(sloMs)}`,
+        level: 'warning',
+      };
+    }
+    case 'published':
+      return { text: `Version ${happening.version} was published`, level: 'info' };
+    case 'removed':
+      return { text: `Version ${happening.version} was removed`, level: 'info' };
+    case 'host':
+      return { text: happening.message, level: happening.level };
+  }
+}
+
+function ms(value: number): string {
+  if (value < 10) return `${value.toFixed(1)} ms`;
+  if (value < 10_000) return `${Math.round(value)} ms`;
+  return value < 600_000 ? `${(value / 1000).toFixed(1)} s` : `${Math.round(value / 60_000)} min`;
+}

@@ -1,0 +1,198 @@
+/** What the dashboard's API answers, made of the host's parts. Reading any of it is never a use of a function. */
+import { curlCall } from '../example-call.ts';
+import { boundMs, type Happening, type History, type HistorySpan } from '../history/index.ts';
+import type { CpuPools, PoolState } from '../../cpu/index.ts';
+import type { Statistics } from '../statistics.ts';
+import type { FunctionVersion, Registry } from '../types.ts';
+import type {
+  FunctionAnswer,
+  FunctionRow,
+  FunctionsAnswer,
+  GpuMemory,
+  HappeningAnswer,
+  HistoryAnswer,
+  MemoryAnswer,
+  PredictionPoint,
+  Resident,
+  TickEvent,
+} from './api-types.ts';
+import { happeningText } from './happening-text.ts';
+
+/** What of a function lies on GPUs, for hosts that have some. */
+export interface GpuPresence {
+  readonly bytes: number;
+  readonly loading: boolean;
+  readonly plan: string;
+}
+
+export interface ViewSources {
+  readonly registry: Registry;
+  readonly pools: CpuPools;
+  readonly statistics: Statistics;
+  readonly history: History;
+  readonly totalMemoryBytes: number;
+  /** Absent where the host drives no GPU. */
+  readonly gpus?: {
+    readonly presence: (key: string) => GpuPresence | undefined;
+    readonly memory: () => readonly GpuMemory[];
+    /** Functions whose weights are in pinned host memory. */
+    readonly hostTier: () => readonly Resident[];
+  };
+  readonly predictions?: (key: string) => readonly PredictionPoint[];
+  /** 'on demand' or the <i,t,b> list of a pool. */
+  readonly poolPlan?: (state: PoolState) => string;
+}
+
+export function historyAnswer({ history }: ViewSources, rangeMs: number, nowMs: number, name?: string): HistoryAnswer {
+  const span = history.span(rangeMs, nowMs, name);
+  return { ...span, columns: history.columns(span, name), totals: history.totals(span, name) };
+}
+
+export function tickOf({ history, pools, statistics }: ViewSources, nowMs: number): TickEvent {
+  const atMs = Math.floor(nowMs / 1000) * 1000 - 1000;
+  const totals = history.totals({ stepMs: 1000, fromMs: atMs, toMs: atMs + 1000 });
+  const waiting = pools.states().reduce((sum, { queueLength }) => sum + queueLength, 0);
+  return { atMs, ...totals, waiting, inFlight: statistics.requestsInFlight };
+}
+
+export function functionsAnswer(sources: ViewSources, rangeMs: number, nowMs: number): FunctionsAnswer {
+  const states = new Map(sources.pools.states().map((state) => [state.key, state]));
+  const functions = sources.registry.names().flatMap((name) => {
+    const version = sources.registry.find(name);
+    return version === undefined ? [] : [rowOf(sources, version, states.get(version.key), rangeMs, nowMs)];
+  });
+  return { rangeMs, atMs: nowMs, functions };
+}
+
+function rowOf(
+  sources: ViewSources,
+  version: FunctionVersion,
+  pool: PoolState | undefined,
+  rangeMs: number,
+  nowMs: number,
+): FunctionRow {
+  const { history, statistics, gpus } = sources;
+  const { name, state, settings } = version;
+  const span: HistorySpan = history.span(rangeMs, nowMs, name);
+  const totals = history.totals(span, name);
+  const ended = totals.in_slo + totals.late + totals.shed + totals.failed;
+  const answered = totals.gpuWarm + totals.gpuCold + totals.cpu + totals.remote;
+  const onGpu = gpus?.presence(version.key);
+  const ready = pool?.instances.filter((instance) => instance.state !== 'loading').length ?? 0;
+  return {
+    name,
+    version: version.version,
+    state: state.status,
+    residency:
+      onGpu !== undefined && onGpu.bytes > 0
+        ? onGpu.loading
+          ? 'loading'
+          : 'gpu'
+        : ready > 0
+          ? 'cpu'
+          : (pool?.instances.length ?? 0) > 0
+            ? 'loading'
+            : 'cold',
+    reason: state.status === 'unavailable' ? state.reason : null,
+    sloMs: settings.sloMs,
+    pinned: settings.pinned,
+    priority: settings.priority,
+    source: version.source,
+    description: settings.description,
+    totals,
+    goodputShare: ended === 0 ? null : totals.in_slo / ended,
+    requestsPerSecond: totals.offered / Math.max(1, (Math.min(span.toMs, nowMs) - span.fromMs) / 1000),
+    coldShare: answered === 0 ? null : totals.cold / answered,
+    gpuBytes: onGpu?.bytes ?? 0,
+    hostBytes: ready * version.modelBytes,
+    diskBytes: version.modelBytes,
+    plan: onGpu?.plan ?? (pool === undefined ? '' : (sources.poolPlan?.(pool) ?? '')),
+    waiting: pool?.queueLength ?? 0,
+    instances: pool?.instances.length ?? 0,
+    lastUseMs: statistics.find(version.key)?.lastInferenceAtMs ?? 0,
+  };
+}
+
+export function functionAnswer(
+  sources: ViewSources,
+  version: FunctionVersion,
+  rangeMs: number,
+  nowMs: number,
+  baseUrl: string,
+): FunctionAnswer {
+  const { history, registry, pools } = sources;
+  const { name } = version;
+  const state = pools.states().find(({ key }) => key === version.key);
+  const { scale, counts } = history.distribution(history.span(rangeMs, nowMs, name), name);
+  return {
+    row: rowOf(sources, version, state, rangeMs, nowMs),
+    versions: registry.versions(name).map((each) => each.version),
+    history: historyAnswer(sources, rangeMs, nowMs, name),
+    latencies: { boundsMs: counts.map((_, bucket) => boundMs(scale, bucket)), counts },
+    happenings: history.happenings.of(name).map(happeningAnswer),
+    prediction: sources.predictions?.(version.key) ?? [],
+    curl: curlCall(baseUrl, version),
+    handler: version.handlerPath !== undefined,
+    example: version.settings.example ?? null,
+    inputs: version.metadata?.inputs.map(tensorAnswer) ?? [],
+    outputs: version.metadata?.outputs.map(tensorAnswer) ?? [],
+  };
+}
+
+function tensorAnswer({
+  name,
+  datatype,
+  shape,
+  dimensionNames,
+}: {
+  readonly name: string;
+  readonly datatype: string;
+  readonly shape: readonly number[];
+  readonly dimensionNames: readonly (string | undefined)[];
+}): { name: string; datatype: string; shape: (number | string)[] } {
+  return { name, datatype, shape: shape.map((size, index) => (size === -1 ? (dimensionNames[index] ?? -1) : size)) };
+}
+
+export function happeningAnswer(happening: Happening): HappeningAnswer {
+  return {
+    atMs: happening.atMs,
+    kind: happening.kind,
+    functionName: 'functionName' in happening ? happening.functionName : null,
+    ...happeningText(happening),
+  };
+}
+
+export function memoryAnswer({ registry, pools, statistics, totalMemoryBytes, gpus }: ViewSources): MemoryAnswer {
+  const versions = registry.names().flatMap((name) => registry.versions(name));
+  const byKey = new Map(versions.map((version) => [version.key, version]));
+  const lastUseMs = (key: string): number => statistics.find(key)?.lastInferenceAtMs ?? 0;
+  const inPools = pools.states().flatMap(({ key, instances }): Resident[] => {
+    const version = byKey.get(key);
+    if (version === undefined) return [];
+    return instances.map(({ pid, state }) => ({
+      functionName: version.name,
+      version: version.version,
+      bytes: version.modelBytes,
+      state,
+      lastUseMs: lastUseMs(key),
+      why:
+        state === 'loading'
+          ? `process ${pid} is loading the model for the CPU pool`
+          : `process ${pid} of the CPU pool${version.settings.pinned ? '; the function is pinned' : ''}`,
+    }));
+  });
+  return {
+    gpus: gpus?.memory() ?? [],
+    host: { totalBytes: totalMemoryBytes, residents: [...(gpus?.hostTier() ?? []), ...inPools] },
+    disk: {
+      residents: versions.map((version) => ({
+        functionName: version.name,
+        version: version.version,
+        bytes: version.modelBytes,
+        state: version.state.status,
+        lastUseMs: lastUseMs(version.key),
+        why: version.source === 'folder' ? 'a folder function' : 'published to this host',
+      })),
+    },
+  };
+}

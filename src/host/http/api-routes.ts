@@ -1,0 +1,76 @@
+/** `/api`: what the dashboard shows, for everybody. Reading it needs no key, like `/metrics`, and is never a use. */
+import { parseDurationMs } from '../config-units.ts';
+import {
+  anatomyAnswer,
+  anatomyChoices,
+  functionAnswer,
+  functionsAnswer,
+  happeningAnswer,
+  historyAnswer,
+  memoryAnswer,
+} from '../dashboard/index.ts';
+import { HostError } from '../errors.ts';
+import type { Exchange } from './exchange.ts';
+import { versionAsked, type HostContext } from './host-context.ts';
+import { baseUrlOf } from './base-url.ts';
+
+const rangeMsMin = 60_000;
+const rangeMsMax = 86_400_000;
+
+/** `GET /api/history?range=15m[&function=name]` */
+export function history(context: HostContext, exchange: Exchange): void {
+  const rangeMs = rangeAsked(exchange);
+  const name = exchange.query().get('function') ?? undefined;
+  if (name !== undefined && context.store.find(name) === undefined) {
+    throw new HostError('unknown-function', `there is no function '${name.slice(0, 80)}'`);
+  }
+  exchange.json(200, historyAnswer(context.views, rangeMs, Date.now(), name));
+}
+
+/** `GET /api/functions?range=15m` */
+export function apiFunctions(context: HostContext, exchange: Exchange): void {
+  exchange.json(200, functionsAnswer(context.views, rangeAsked(exchange), Date.now()));
+}
+
+/** `GET /api/functions/{name}?range=1h` */
+export function apiFunction(context: HostContext, exchange: Exchange): void {
+  const version = versionAsked(context, exchange);
+  exchange.json(200, functionAnswer(context.views, version, rangeAsked(exchange), Date.now(), baseUrlOf(exchange)));
+}
+
+/** `GET /api/memory` */
+export function memory(context: HostContext, exchange: Exchange): void {
+  exchange.json(200, memoryAnswer(context.views));
+}
+
+/** `GET /api/happenings`: the newest last. */
+export function happenings(context: HostContext, exchange: Exchange): void {
+  exchange.json(200, { happenings: context.views.history.happenings.all().map(happeningAnswer) });
+}
+
+/** `GET /api/anatomy?model=bert-base&machine=p3.8xlarge[&gpu=0]`: every mode of a cold start, layer by layer; simulated. */
+export async function anatomy(_context: HostContext, exchange: Exchange): Promise<void> {
+  const query = exchange.query();
+  const model = query.get('model');
+  exchange.json(
+    200,
+    model === null
+      ? await anatomyChoices()
+      : await anatomyAnswer(model, query.get('machine') ?? 'p3.8xlarge', gpuAsked(query.get('gpu'))),
+  );
+}
+
+function gpuAsked(text: string | null): number {
+  const gpu = Number(text ?? '0');
+  if (!Number.isInteger(gpu) || gpu < 0) throw new HostError('bad-request', `gpu '${text}' is not the number of a GPU`);
+  return gpu;
+}
+
+function rangeAsked(exchange: Exchange): number {
+  const asked = exchange.query().get('range') ?? '15m';
+  const rangeMs = parseDurationMs(asked);
+  if (rangeMs === undefined || rangeMs < rangeMsMin || rangeMs > rangeMsMax) {
+    throw new HostError('bad-request', `range '${asked.slice(0, 40)}' is not a duration from 1m to 24h`);
+  }
+  return rangeMs;
+}

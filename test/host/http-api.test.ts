@@ -1,0 +1,182 @@
+/** The dashboard's API against the HTTP server with pools that answer at once. */
+import { describe, expect, it } from 'vitest';
+import type {
+  AnatomyAnswer,
+  FunctionAnswer,
+  FunctionsAnswer,
+  HappeningAnswer,
+  HistoryAnswer,
+  MemoryAnswer,
+  TickEvent,
+} from '../../src/host/dashboard/index.ts';
+import { startTestHost, type TestHost } from './fakes.ts';
+
+const pairBody = JSON.stringify({ inputs: [{ name: 'x', datatype: 'FP32', shape: [1, 2], data: [1, 2] }] });
+
+async function infer(host: TestHost, headers: Record<string, string> = {}): Promise<number> {
+  const response = await fetch(`${host.url}/v2/models/pair/infer`, { method: 'POST', body: pairBody, headers });
+  await response.arrayBuffer();
+  return response.status;
+}
+
+async function get<Answer>(host: TestHost, path: string): Promise<Answer> {
+  const response = await fetch(`${host.url}${path}`);
+  expect(response.status).toBe(200);
+  return (await response.json()) as Answer;
+}
+
+/** Events of a stream as they arrive. */
+async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<{ event: string; data: unknown }> {
+  let text = '';
+  for await (const chunk of body.pipeThrough(new TextDecoderStream())) {
+    text += chunk;
+    for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
+      const [, event] = /^event: (.*)$/m.exec(text.slice(0, end)) ?? [];
+      const [, data] = /^data: (.*)$/m.exec(text.slice(0, end)) ?? [];
+      text = text.slice(end + 2);
+      if (event !== undefined && data !== undefined) yield { event, data: JSON.parse(data) as unknown };
+    }
+  }
+}
+
+describe('the history over HTTP', () => {
+  it('counts each invocation once, in the whole and in its function', async () => {
+    await using host = await startTestHost();
+    const statuses = [await infer(host), await infer(host), await infer(host)];
+
+    const whole = await get<HistoryAnswer>(host, '/api/history?range=1m');
+    const one = await get<HistoryAnswer>(host, '/api/history?range=1h&function=pair');
+
+    expect(statuses).toEqual([200, 200, 200]);
+    expect(whole.totals).toMatchObject({ offered: 3, in_slo: 3, late: 0, cpu: 3 });
+    expect(one.totals).toMatchObject({ offered: 3, in_slo: 3 });
+    expect(whole.columns.in_slo.reduce((sum, count) => sum + count, 0)).toBe(3);
+    expect(whole.columns.atMs).toHaveLength(whole.columns.p99Ms.length);
+  });
+
+  it.each([
+    ['range=5', "range '5' is not a duration from 1m to 24h"],
+    ['range=2d', "range '2d' is not a duration from 1m to 24h"],
+    ['range=25h', "range '25h' is not a duration from 1m to 24h"],
+  ])('refuses %s by name', async (query, message) => {
+    await using host = await startTestHost();
+
+    const response = await fetch(`${host.url}/api/history?${query}`);
+
+    expect(response.status).toBe(400);
+    expect(await response.json()).toEqual({ error: message });
+  });
+
+  it('knows no function that is not there', async () => {
+    await using host = await startTestHost();
+
+    const response = await fetch(`${host.url}/api/history?function=none`);
+
+    expect(response.status).toBe(404);
+  });
+});
+
+describe('functions over the API', () => {
+  it('gives each function its own goodput, and reading it is no use', async () => {
+    await using host = await startTestHost();
+    await infer(host);
+    await infer(host, { 'X-Turntable-SLO': '0.000001ms' });
+    const before = host.statistics.find('pair@1')?.lastInferenceAtMs;
+
+    const { functions } = await get<FunctionsAnswer>(host, '/api/functions?range=1h');
+
+    expect(functions).toMatchObject([{ name: 'pair', goodputShare: 0.5, totals: { in_slo: 1, late: 1 } }]);
+    expect(host.statistics.find('pair@1')?.lastInferenceAtMs).toBe(before);
+  });
+
+  it('shows one function with its latencies and what happened to it', async () => {
+    await using host = await startTestHost();
+    await infer(host);
+    await infer(host, { 'X-Turntable-SLO': '0.000001ms' });
+
+    const answer = await get<FunctionAnswer>(host, '/api/functions/pair?range=1h');
+
+    expect(answer.latencies.counts.reduce((sum, count) => sum + count, 0)).toBe(2);
+    expect(answer.inputs.map(({ name }) => name)).toEqual(['x']);
+    expect(answer.curl).toContain(`${host.url}/function/pair`);
+    expect(answer.happenings.map(({ kind }) => kind)).toContain('slo-breach');
+  });
+
+  it('lists what is in memory and on disk', async () => {
+    await using host = await startTestHost();
+
+    const { gpus, disk } = await get<MemoryAnswer>(host, '/api/memory');
+
+    expect(gpus).toEqual([]);
+    expect(disk.residents).toMatchObject([{ functionName: 'pair', version: '1' }]);
+  });
+});
+
+describe('events', () => {
+  it('tell a breach of the SLO at once and the last second every second', async () => {
+    await using host = await startTestHost();
+    const stop = new AbortController();
+    const { body, headers } = await fetch(`${host.url}/api/events`, { signal: stop.signal });
+    const seen = { happening: undefined as HappeningAnswer | undefined, tick: undefined as TickEvent | undefined };
+    await infer(host, { 'X-Turntable-SLO': '0.000001ms' });
+
+    for await (const { event, data } of eventsOf(body!)) {
+      if (event === 'happening') seen.happening = data as HappeningAnswer;
+      if (event === 'tick' && (data as TickEvent).offered > 0) seen.tick = data as TickEvent;
+      if (seen.happening !== undefined && seen.tick !== undefined) break;
+    }
+    stop.abort();
+
+    expect(headers.get('content-type')).toBe('text/event-stream');
+    expect(seen.happening).toMatchObject({ kind: 'slo-breach', functionName: 'pair', level: 'warning' });
+    expect(seen.tick).toMatchObject({ offered: 1, late: 1 });
+  });
+
+  it('end with the host', async () => {
+    const host = await startTestHost();
+    const { body } = await fetch(`${host.url}/api/events`);
+    const read = (async () => {
+      let count = 0;
+      for await (const _ of eventsOf(body!)) count++;
+      return count;
+    })();
+
+    await host[Symbol.asyncDispose]();
+
+    await expect(read).resolves.toBeGreaterThanOrEqual(0);
+  });
+});
+
+describe('the anatomy of a cold start', () => {
+  it('has every mode, layer by layer, and says that it is simulated', async () => {
+    await using host = await startTestHost();
+
+    const answer = await get<AnatomyAnswer>(host, '/api/anatomy?model=resnet50&machine=p3.8xlarge');
+
+    expect(answer.modes.map(({ mode }) => mode)).toEqual([
+      'baseline',
+      'pipeswitch',
+      'dha',
+      'pt',
+      'pt+dha',
+      'interleave',
+    ]);
+    expect(answer.provenance).toContain('simulated');
+    const [baseline, pipeswitch] = answer.modes;
+    expect(baseline!.latencyMs).toBeGreaterThan(pipeswitch!.latencyMs);
+  });
+
+  it.each([
+    ['model=none', "there is no model 'none'"],
+    ['model=resnet50&machine=none', "there is no machine preset 'none'"],
+    ['model=resnet50&gpu=9', 'p3.8xlarge has no GPU 9; it has 4'],
+    ['model=resnet50&gpu=x', "gpu 'x' is not the number of a GPU"],
+  ])('refuses %s by name', async (query, message) => {
+    await using host = await startTestHost();
+
+    const response = await fetch(`${host.url}/api/anatomy?${query}`);
+
+    expect(response.status).toBe(400);
+    expect(((await response.json()) as { error: string }).error).toContain(message);
+  });
+});
