@@ -1,0 +1,452 @@
+/**
+ * The overflow queue on Redis, as a host sees it. Each worker has a BullMQ queue of its own: the host chooses whom it
+ * hands an invocation to by what the workers say of themselves twice a second, so that it can foretell the answer's time.
+ *
+ * An invocation that was handed over ends in one of these ways, whichever comes first; what comes later finds nobody:
+ *   1. its worker's answer arrives in the host's list of answers;
+ *   2. its worker refuses it (it stops, or could not get the model), or is gone: the next best worker gets it, and where
+ *      there is none {@link QueueError} lets the host run it itself;
+ *   3. Redis is gone: the same error, at once;
+ *   4. the client is gone: it is taken out of the worker's queue if it still waits there.
+ */
+import { randomBytes } from 'node:crypto';
+import { Queue } from 'bullmq';
+import type { Redis } from 'ioredis';
+import { CpuError, type InvokeOptions, type PoolInput } from '../cpu/index.ts';
+import { manifestBytes, type FunctionManifest } from './manifest.ts';
+import { goneAfterMs, heartbeatMs, keys, leftoverMs, workerQueue, type HostBeat, type OverflowJob } from './names.ts';
+import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './payload.ts';
+import { predictedMs, shareMs, smoothed } from './predict.ts';
+import type { RedisLink } from './redis-link.ts';
+import { QueueError } from './types.ts';
+import type { OverflowOffer, OverflowQueue, OverflowResult, QueueState, WorkerState } from './types.ts';
+
+export interface QueueLog {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+}
+
+export interface BullMqQueueOptions {
+  readonly link: RedisLink;
+  /** Where workers fetch models; asked at each heartbeat, since the port may become known late. */
+  readonly hostUrl: () => string;
+  /** What the host knows a function by, and what workers need to know of it. */
+  readonly manifestOf: (key: string) => FunctionManifest | undefined;
+  readonly manifests: () => readonly FunctionManifest[];
+  /** Largest input that is handed over. */
+  readonly payloadBytesMax: number;
+  /** Invocations that may be handed over and unanswered at once. */
+  readonly outstandingMax: number;
+  readonly log: QueueLog;
+}
+
+interface Pending {
+  readonly id: string;
+  readonly key: string;
+  readonly input: PoolInput;
+  readonly options: InvokeOptions;
+  readonly resolve: (result: OverflowResult) => void;
+  readonly reject: (error: Error) => void;
+  /** Workers that refused it or died with it. */
+  readonly triedIds: Set<string>;
+  readonly onAbort: () => void;
+  worker: WorkerState;
+  sentMs: number;
+}
+
+/** Workers that may fail an invocation before the host runs it itself. */
+const workersTriedMax = 3;
+/** The way to a worker and back before any answer has been measured. */
+const firstOverheadMs = 2;
+/** A model that a worker does not hold is thought to come at this rate. */
+const fetchBytesPerMs = 50_000;
+
+export function createBullMqQueue(options: BullMqQueueOptions): OverflowQueue & { start(): void } {
+  return new BullMqQueue(options);
+}
+
+class BullMqQueue implements OverflowQueue {
+  readonly #options: BullMqQueueOptions;
+  readonly #link: RedisLink;
+  readonly #id = randomBytes(6).toString('hex');
+  readonly #pending = new Map<string, Pending>();
+  readonly #queues = new Map<string, Queue<OverflowJob>>();
+  readonly #workers = new Map<string, WorkerState>();
+  /** Milliseconds of work given to a worker and taken from it since it last spoke. */
+  readonly #sinceBeatMs = new Map<string, number>();
+  readonly #answered: Record<string, number> = {};
+  readonly #quiet: (() => void)[] = [];
+  readonly #endListening: () => void;
+  #answers: Redis | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #beating = false;
+  #count = 0;
+  #overheadMs: number | undefined;
+  #movedElsewhere = 0;
+  #lateAnswers = 0;
+  #written: { readonly manifests: readonly FunctionManifest[]; generation: number } | undefined;
+  #stopping = false;
+
+  constructor(options: BullMqQueueOptions) {
+    this.#options = options;
+    this.#link = options.link;
+    this.#endListening = this.#link.onChange(({ status }) => {
+      if (status === 'down') this.#lost();
+      else void this.#beat();
+    });
+  }
+
+  /** Begins to tell of itself and to listen for answers. */
+  start(): void {
+    this.#answers = this.#link.waiting();
+    void this.#listen(this.#answers);
+    this.#timer = setInterval(() => void this.#beat(), heartbeatMs);
+    void this.#beat();
+  }
+
+  async submit(key: string, input: PoolInput, options: InvokeOptions = {}): Promise<OverflowResult> {
+    if (this.#stopping) throw new QueueError('stopping', 'the overflow queue is stopping and takes no new work');
+    if (options.signal?.aborted) throw new CpuError('cancelled', 'the client is gone');
+    this.#link.check();
+    const bytes = inputBytes(input);
+    if (bytes > this.#options.payloadBytesMax) {
+      const limit = `${this.#options.payloadBytesMax} bytes that go through Redis at most`;
+      throw new QueueError('payload-too-large', `the input of ${bytes} bytes is over the ${limit}`);
+    }
+    if (this.#pending.size >= this.#options.outstandingMax) {
+      const limit = `${this.#options.outstandingMax} invocations are with workers already`;
+      throw new QueueError('queue-full', `${limit}, the limit`);
+    }
+    const worker = this.#best(key, new Set())?.worker;
+    if (worker === undefined) throw new QueueError('no-worker', `no worker takes invocations of ${key}`);
+    return await new Promise<OverflowResult>((resolve, reject) => {
+      const onAbort = (): void => {
+        if (this.#settle(pending)) void this.#takeBack(pending);
+        reject(new CpuError('cancelled', 'the client is gone'));
+      };
+      const id = `${this.#id}-${++this.#count}`;
+      const pending: Pending = {
+        ...{ id, key, input, options, resolve, reject, onAbort, worker },
+        triedIds: new Set(),
+        sentMs: performance.now(),
+      };
+      this.#pending.set(id, pending);
+      options.signal?.addEventListener('abort', onAbort, { once: true });
+      void this.#send(pending);
+    });
+  }
+
+  offer(key: string): OverflowOffer | undefined {
+    if (this.#stopping || this.#link.health.status === 'down') return undefined;
+    const best = this.#best(key, new Set());
+    return best === undefined ? undefined : { worker: best.worker.name, predictedMs: best.ms };
+  }
+
+  workers(): readonly WorkerState[] {
+    return [...this.#workers.values()];
+  }
+
+  state(): QueueState {
+    return {
+      kind: 'redis',
+      health: this.#link.health,
+      outstanding: this.#pending.size,
+      answered: { ...this.#answered },
+      movedElsewhere: this.#movedElsewhere,
+      lateAnswers: this.#lateAnswers,
+    };
+  }
+
+  async stop(graceMs: number): Promise<void> {
+    this.#stopping = true;
+    let timer: NodeJS.Timeout | undefined;
+    await Promise.race([
+      new Promise<void>((resolve) => {
+        this.#quiet.push(resolve);
+        this.#checkQuiet();
+      }),
+      new Promise<void>((resolve) => {
+        timer = setTimeout(resolve, graceMs);
+      }),
+    ]);
+    clearTimeout(timer);
+    clearInterval(this.#timer);
+    this.#endListening();
+    for (const pending of this.#pending.values()) {
+      if (this.#settle(pending)) pending.reject(new QueueError('stopping', 'the overflow queue is stopping'));
+    }
+    const { commands } = this.#link;
+    if (this.#link.health.status === 'up') {
+      await commands
+        .multi()
+        .srem(keys.hosts(this.#link), this.#id)
+        .del(keys.host(this.#link, this.#id), keys.functions(this.#link, this.#id), keys.answers(this.#link, this.#id))
+        .exec()
+        .catch(() => undefined);
+    }
+    await Promise.all(Array.from(this.#queues.values(), (queue) => queue.close().catch(() => undefined)));
+  }
+
+  #best(key: string, except: ReadonlySet<string>): { worker: WorkerState; ms: number } | undefined {
+    const manifest = this.#workers.size === 0 ? undefined : this.#options.manifestOf(key);
+    if (manifest === undefined) return undefined;
+    let best: { worker: WorkerState; ms: number } | undefined;
+    for (const worker of this.#workers.values()) {
+      const capacity = worker.functions[manifest.revision];
+      if (capacity === undefined || worker.draining || except.has(worker.id)) continue;
+      const backlogMs = worker.backlogMs + (this.#sinceBeatMs.get(worker.id) ?? 0);
+      const fetchMs = capacity.held ? 0 : manifestBytes(manifest) / fetchBytesPerMs;
+      const ms = predictedMs(capacity, backlogMs, this.#overheadMs ?? firstOverheadMs) + fetchMs;
+      if (best === undefined || ms < best.ms) best = { worker, ms };
+    }
+    return best;
+  }
+
+  /** Puts the input and the job into Redis. Both go on one connection, so that the input is there first. */
+  async #send(pending: Pending): Promise<void> {
+    const { id, key, input, options, worker } = pending;
+    const manifest = this.#options.manifestOf(key);
+    try {
+      if (manifest === undefined) throw new QueueError('no-worker', `${key} is no longer served`);
+      pending.sentMs = performance.now();
+      this.#lengthen(pending, 1);
+      const attempt = pending.triedIds.size;
+      const jobId = `${id}-${attempt}`;
+      const { deadlineMs, priority } = options;
+      const job: OverflowJob = {
+        revision: manifest.revision,
+        host: this.#id,
+        ...(deadlineMs === undefined ? {} : { deadlineMs: this.#link.toShared(deadlineMs) }),
+        ...(priority === undefined ? {} : { priority }),
+      };
+      const stored = this.#link.commands.set(keys.input(this.#link, jobId), encodeInput(input), 'PX', leftoverMs);
+      const added = this.#queue(worker.id).add('invoke', job, {
+        jobId,
+        attempts: 1,
+        // Kept for a while: an answer may be asked for after the job is done.
+        removeOnComplete: { age: 60, count: 1000 },
+        removeOnFail: { age: 60, count: 1000 },
+      });
+      await Promise.all([stored, added]);
+    } catch (error) {
+      await this.#queues
+        .get(worker.id)
+        ?.close()
+        .catch(() => undefined);
+      this.#queues.delete(worker.id);
+      if (!this.#settle(pending)) return;
+      const failure = error instanceof QueueError ? error : this.#unavailable(error);
+      pending.reject(failure);
+    }
+  }
+
+  #queue(workerId: string): Queue<OverflowJob> {
+    let queue = this.#queues.get(workerId);
+    if (queue === undefined) {
+      const made = new Queue<OverflowJob>(workerQueue(workerId), {
+        connection: this.#link.commands,
+        prefix: keys.bull(this.#link),
+      });
+      // Its failures reach us through each `add`; a queue that could not begin is of no more use.
+      made.on('error', () => {
+        if (this.#queues.get(workerId) === made) this.#queues.delete(workerId);
+      });
+      this.#queues.set(workerId, made);
+      queue = made;
+    }
+    return queue;
+  }
+
+  #unavailable(error: unknown): QueueError {
+    return new QueueError('unavailable', `Redis at ${this.#link.address} does not answer`, { cause: error });
+  }
+
+  /** The first who settles an invocation answers it; everybody else gets false. */
+  #settle(pending: Pending): boolean {
+    if (!this.#pending.delete(pending.id)) return false;
+    pending.options.signal?.removeEventListener('abort', pending.onAbort);
+    this.#lengthen(pending, -1);
+    this.#checkQuiet();
+    return true;
+  }
+
+  /** Counts an invocation into, or out of, what its worker has to do. */
+  #lengthen({ key, worker }: Pending, sign: 1 | -1): void {
+    const revision = this.#options.manifestOf(key)?.revision;
+    const capacity = revision === undefined ? undefined : worker.functions[revision];
+    if (capacity === undefined) return;
+    const ms = (this.#sinceBeatMs.get(worker.id) ?? 0) + sign * shareMs(capacity, worker.cores);
+    this.#sinceBeatMs.set(worker.id, ms);
+  }
+
+  async #takeBack({ id, worker, triedIds }: Pending): Promise<void> {
+    const jobId = `${id}-${triedIds.size}`;
+    try {
+      await this.#queue(worker.id).remove(jobId);
+      await this.#link.commands.del(keys.input(this.#link, jobId));
+    } catch {
+      // It runs already, or Redis is gone: its answer will find nobody.
+    }
+  }
+
+  async #listen(connection: Redis): Promise<void> {
+    const list = keys.answers(this.#link, this.#id);
+    while (!this.#stopping || this.#pending.size > 0) {
+      try {
+        const popped = await connection.blpopBuffer(list, 5);
+        if (popped !== null) this.#answer(decodeAnswer(popped[1]));
+      } catch (error) {
+        if (connection.status === 'end') return;
+        this.#options.log.warn({ err: error }, 'an answer could not be read from Redis');
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+    }
+  }
+
+  #answer({ id, worker, answer }: AddressedAnswer): void {
+    const pending = this.#pending.get(id.slice(0, id.lastIndexOf('-')));
+    if (pending === undefined || (answer.kind === 'refused' && pending.worker.id !== worker)) {
+      this.#lateAnswers++;
+      return;
+    }
+    if (answer.kind === 'refused') {
+      this.#options.log.info({ worker: pending.worker.name, reason: answer.reason }, 'a worker refused an invocation');
+      this.#elsewhere(pending, answer.reason);
+      return;
+    }
+    const name = this.#workers.get(worker)?.name ?? pending.worker.name;
+    this.#settle(pending);
+    this.#answered[name] = (this.#answered[name] ?? 0) + 1;
+    if (answer.kind === 'error') {
+      pending.reject(answer.error);
+      return;
+    }
+    const { queueMs, loadMs, preprocessMs, inferMs, postprocessMs } = answer.result.timings;
+    const thereMs = queueMs + loadMs + preprocessMs + inferMs + postprocessMs;
+    const wayMs = Math.max(0, performance.now() - pending.sentMs - thereMs);
+    // What waited in the worker's queue in Redis is backlog, not way: the short ones are believed.
+    this.#overheadMs = Math.min(wayMs, smoothed(this.#overheadMs, wayMs, 0.1));
+    pending.resolve({ result: answer.result, worker: name });
+  }
+
+  /** Gives an invocation to the next best worker, or back to the host. */
+  #elsewhere(pending: Pending, reason: string): void {
+    this.#lengthen(pending, -1);
+    pending.triedIds.add(pending.worker.id);
+    const next = pending.triedIds.size >= workersTriedMax ? undefined : this.#best(pending.key, pending.triedIds);
+    if (next === undefined) {
+      this.#pending.delete(pending.id);
+      pending.options.signal?.removeEventListener('abort', pending.onAbort);
+      this.#checkQuiet();
+      const text = `worker ${pending.worker.name} did not run ${pending.key} (${reason}), and no other takes it`;
+      pending.reject(new QueueError('worker-gone', text));
+      return;
+    }
+    this.#movedElsewhere++;
+    pending.worker = next.worker;
+    void this.#send(pending);
+  }
+
+  /** Redis is gone: what is with workers cannot be heard of. */
+  #lost(): void {
+    this.#workers.clear();
+    this.#sinceBeatMs.clear();
+    this.#written = undefined;
+    for (const pending of this.#pending.values()) {
+      if (this.#settle(pending)) pending.reject(this.#unavailable(undefined));
+    }
+  }
+
+  async #beat(): Promise<void> {
+    if (this.#beating || this.#stopping || this.#link.health.status === 'down') return;
+    this.#beating = true;
+    try {
+      await this.#tell();
+      await this.#hear();
+    } catch {
+      // Redis went away in between, which its connection tells; or it is slow, and the next beat is soon.
+    } finally {
+      this.#beating = false;
+    }
+  }
+
+  async #tell(): Promise<void> {
+    const link = this.#link;
+    const manifests = this.#options.manifests();
+    const same =
+      this.#written?.manifests.length === manifests.length &&
+      manifests.every((manifest, index) => this.#written?.manifests[index] === manifest);
+    const generation = same ? (this.#written?.generation ?? 0) : Date.now();
+    const beat: HostBeat = { url: this.#options.hostUrl(), generation };
+    const command = link.commands.multi();
+    const functions = keys.functions(link, this.#id);
+    if (!same) {
+      command.del(functions);
+      if (manifests.length > 0) {
+        command.hset(functions, Object.fromEntries(manifests.map((each) => [each.revision, JSON.stringify(each)])));
+      }
+    }
+    command.sadd(keys.hosts(link), this.#id);
+    command.set(keys.host(link, this.#id), JSON.stringify(beat), 'PX', goneAfterMs);
+    command.pexpire(functions, leftoverMs);
+    await command.exec();
+    this.#written = { manifests, generation };
+  }
+
+  async #hear(): Promise<void> {
+    const { commands } = this.#link;
+    const ids = await commands.smembers(keys.workers(this.#link));
+    const texts = ids.length === 0 ? [] : await commands.mget(ids.map((id) => keys.worker(this.#link, id)));
+    const gone: WorkerState[] = [];
+    for (const [index, id] of ids.entries()) {
+      const text = texts[index];
+      const known = this.#workers.get(id);
+      if (text === null || text === undefined) {
+        if (known !== undefined) gone.push(known);
+        this.#workers.delete(id);
+        this.#sinceBeatMs.delete(id);
+        await this.#forget(id);
+        continue;
+      }
+      const state = JSON.parse(text) as WorkerState & { readonly beat: number };
+      const before = known as (WorkerState & { readonly beat?: number }) | undefined;
+      if (known === undefined) {
+        this.#options.log.info({ worker: state.name, cores: state.cores }, 'a worker has joined');
+      }
+      // What was given and taken since the last word is in the new one.
+      if (before?.beat !== state.beat) this.#sinceBeatMs.set(id, 0);
+      this.#workers.set(id, state);
+    }
+    for (const [id, worker] of this.#workers) {
+      if (ids.includes(id)) continue;
+      gone.push(worker); // It took leave.
+      this.#workers.delete(id);
+      this.#sinceBeatMs.delete(id);
+    }
+    for (const worker of gone) {
+      this.#options.log.info({ worker: worker.name }, 'a worker is gone');
+      await this.#queues
+        .get(worker.id)
+        ?.close()
+        .catch(() => undefined);
+      this.#queues.delete(worker.id);
+    }
+    for (const pending of this.#pending.values()) {
+      if (!this.#workers.has(pending.worker.id)) this.#elsewhere(pending, 'it is gone');
+    }
+  }
+
+  /** Removes what a worker that died left in Redis. Whoever notices first does. */
+  async #forget(workerId: string): Promise<void> {
+    const removed = await this.#link.commands.srem(keys.workers(this.#link), workerId);
+    if (removed === 0) return;
+    await this.#queue(workerId)
+      .obliterate({ force: true })
+      .catch(() => undefined);
+  }
+
+  #checkQuiet(): void {
+    if (this.#pending.size > 0) return;
+    for (const resolve of this.#quiet.splice(0)) resolve();
+  }
+}

@@ -1,0 +1,63 @@
+/** What a worker must know of a function to run it: its files by hash, and its limits. Hosts write it into Redis. */
+import { createHash } from 'node:crypto';
+import type { PoolLimits } from '../cpu/index.ts';
+
+export interface ManifestFile {
+  /** Beside the model, as the model names its external data; '/' between parts. */
+  readonly name: string;
+  /** Lower-case hex. */
+  readonly sha256: string;
+  readonly bytes: number;
+}
+
+export interface FunctionManifest {
+  /** `name@version` at the host. */
+  readonly key: string;
+  /** Hash of all that decides what the function answers: workers know it by this. */
+  readonly revision: string;
+  /** The model first, then its external data. */
+  readonly files: readonly [ManifestFile, ...ManifestFile[]];
+  /** The compiled handler. */
+  readonly handler?: ManifestFile;
+  /** Threads that the function asks for; undefined: as the worker likes. */
+  readonly threads?: number;
+  /** Rows that may share a run, and the limits of time; how many instances there are is the worker's business. */
+  readonly limits: Pick<
+    PoolLimits,
+    'batchMax' | 'batchDelayMs' | 'handlerTimeoutMs' | 'loadTimeoutMs' | 'inferTimeoutMs'
+  >;
+}
+
+/** The manifest with its revision. */
+export function sealManifest(manifest: Omit<FunctionManifest, 'revision'>): FunctionManifest {
+  const { files, handler, threads, limits } = manifest;
+  // Not the key: two hosts may call the same function by different versions.
+  const text = JSON.stringify([files.map(({ name, sha256 }) => [name, sha256]), handler?.sha256, threads, limits]);
+  return { ...manifest, revision: createHash('sha256').update(text).digest('hex').slice(0, 32) };
+}
+
+export function manifestBytes({ files, handler }: FunctionManifest): number {
+  return files.reduce((sum, { bytes }) => sum + bytes, handler?.bytes ?? 0);
+}
+
+/** A manifest out of Redis; undefined where it is none, or names a file outside of its folder. */
+export function parseManifest(text: string): FunctionManifest | undefined {
+  try {
+    const manifest = JSON.parse(text) as FunctionManifest;
+    const files = [...manifest.files, ...(manifest.handler === undefined ? [] : [manifest.handler])];
+    const sound =
+      manifest.files.length > 0 &&
+      /^[0-9a-f]{32}$/.test(manifest.revision) &&
+      typeof manifest.key === 'string' &&
+      typeof manifest.limits === 'object' &&
+      files.every(({ name, sha256, bytes }) => isInside(name) && /^[0-9a-f]{64}$/.test(sha256) && bytes >= 0);
+    return sound ? manifest : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Names come from another machine and become paths here. */
+function isInside(name: string): boolean {
+  return name !== '' && !name.startsWith('/') && !name.includes('\\') && !name.split('/').includes('..');
+}

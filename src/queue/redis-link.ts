@@ -1,0 +1,169 @@
+/** The connections to Redis: one for commands, which fails at once while Redis is away, and others that wait for it. */
+import { Redis, type RedisOptions } from 'ioredis';
+import { QueueError, type QueueHealth } from './types.ts';
+
+export interface RedisLinkOptions {
+  /** `redis://`, `rediss://` or `unix://`. */
+  readonly url: string;
+  /** What all keys begin with, so that several systems can share one server. */
+  readonly prefix: string;
+  /** A command without an answer for this long has failed: a server may be reachable and stuck. */
+  readonly commandTimeoutMs?: number;
+}
+
+const reconnectMsMax = 1000;
+
+export class RedisLink {
+  readonly prefix: string;
+  /** Without Redis its commands reject at once, for there is somebody who waits. */
+  readonly commands: Redis;
+  readonly #options: RedisLinkOptions;
+  readonly #listeners = new Set<(health: QueueHealth) => void>();
+  readonly #opened: Redis[] = [];
+  #health: QueueHealth = { status: 'down', sinceMs: Date.now(), reason: 'it has not been reached yet' };
+  #lastError: string | undefined;
+  /** What Redis' clock is ahead of this machine's, in milliseconds: deadlines travel between machines. */
+  #clockAheadMs = 0;
+  #closed = false;
+
+  constructor(options: RedisLinkOptions) {
+    this.#options = options;
+    this.prefix = options.prefix;
+    this.commands = this.#open({
+      enableOfflineQueue: false,
+      autoResendUnfulfilledCommands: false,
+      maxRetriesPerRequest: 0,
+      commandTimeout: options.commandTimeoutMs ?? 3000,
+    });
+    this.commands.on('error', (error: Error) => {
+      this.#lastError = error.message === '' ? String((error as NodeJS.ErrnoException).code) : error.message;
+      if (this.#health.status === 'down') this.#health = { ...this.#health, reason: this.#lastError };
+    });
+    this.commands.on('ready', () => {
+      this.#readClock().then(
+        () => this.#change({ status: 'up', sinceMs: Date.now() }),
+        () => this.commands.disconnect(true),
+      );
+    });
+    this.commands.on('close', () => {
+      if (this.#health.status === 'up') {
+        const reason = this.#lastError ?? 'the connection was closed';
+        this.#change({ status: 'down', sinceMs: Date.now(), reason });
+      }
+    });
+  }
+
+  get health(): QueueHealth {
+    return this.#health;
+  }
+
+  /** Throws {@link QueueError} `unavailable` unless Redis can be used now. */
+  check(): void {
+    if (this.#health.status === 'up' && this.commands.status === 'ready') return;
+    throw new QueueError('unavailable', `Redis at ${this.address} does not answer`);
+  }
+
+  /** Where the server is, without user and password. */
+  get address(): string {
+    return redisAddress(this.#options.url);
+  }
+
+  /** Tells every change of the health; the function that it gives back ends that. */
+  onChange(listener: (health: QueueHealth) => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  /** Resolves once Redis answers; rejects when it does not within `timeoutMs`. */
+  async ready(timeoutMs: number): Promise<void> {
+    if (this.#health.status === 'up') return;
+    await new Promise<void>((resolve, reject) => {
+      const timer = setTimeout(() => {
+        end();
+        const reason = this.#health.status === 'down' ? `: ${this.#health.reason}` : '';
+        reject(new QueueError('unavailable', `Redis at ${this.address} does not answer${reason}`));
+      }, timeoutMs);
+      const end = this.onChange((health) => {
+        if (health.status !== 'up') return;
+        clearTimeout(timer);
+        end();
+        resolve();
+      });
+    });
+  }
+
+  /** One more connection, whose commands wait until Redis is back; as BullMQ's workers want it. */
+  waiting(): Redis {
+    return this.#open({ maxRetriesPerRequest: null });
+  }
+
+  key(...parts: readonly string[]): string {
+    return [this.prefix, ...parts].join(':');
+  }
+
+  /** Milliseconds since 1970 by Redis' clock, for an instant of this process (performance.now()). */
+  toShared(instantMs: number): number {
+    return Date.now() + this.#clockAheadMs + (instantMs - performance.now());
+  }
+
+  fromShared(sharedMs: number): number {
+    return performance.now() + (sharedMs - Date.now() - this.#clockAheadMs);
+  }
+
+  close(): void {
+    this.#closed = true;
+    for (const connection of this.#opened) connection.disconnect();
+    this.#listeners.clear();
+  }
+
+  #open(options: RedisOptions): Redis {
+    const all: RedisOptions = {
+      ...redisOptions(this.#options.url),
+      ...options,
+      connectTimeout: 5000,
+      retryStrategy: (times: number) => (this.#closed ? null : Math.min(times * 50, reconnectMsMax)),
+    };
+    const connection = new Redis(all);
+    // Each loss is told once, by the connection for commands; without a listener ioredis would write it to the console.
+    connection.on('error', () => undefined);
+    this.#opened.push(connection);
+    return connection;
+  }
+
+  #change(health: QueueHealth): void {
+    if (health.status === 'up' && this.commands.status !== 'ready') return; // It went away while its clock was read.
+    this.#health = health;
+    if (this.#closed) return;
+    for (const listener of this.#listeners) listener(health);
+  }
+
+  async #readClock(): Promise<void> {
+    const sentMs = Date.now();
+    const [seconds, microseconds] = await this.commands.time();
+    const redisMs = Number(seconds) * 1000 + Number(microseconds) / 1000;
+    this.#clockAheadMs = redisMs - (sentMs + Date.now()) / 2;
+  }
+}
+
+/** Host and port, or the socket's path, without user and password. */
+export function redisAddress(url: string): string {
+  const { protocol, pathname, hostname, port } = new URL(url);
+  return protocol === 'unix:' ? pathname : `${hostname}:${port || '6379'}`;
+}
+
+function redisOptions(url: string): RedisOptions {
+  const { protocol, pathname, hostname, port, username, password } = new URL(url);
+  const login = {
+    ...(username === '' ? {} : { username: decodeURIComponent(username) }),
+    ...(password === '' ? {} : { password: decodeURIComponent(password) }),
+  };
+  if (protocol === 'unix:') return { path: pathname, ...login };
+  const db = /^\/(\d+)$/.exec(pathname)?.[1];
+  return {
+    host: hostname.replace(/^\[(.*)\]$/, '$1'),
+    port: Number(port || 6379),
+    ...login,
+    ...(db === undefined ? {} : { db: Number(db) }),
+    ...(protocol === 'rediss:' ? { tls: { servername: hostname } } : {}),
+  };
+}
