@@ -25,6 +25,8 @@ export interface PoolGroup {
   readonly threads: number;
   /** Rows: requests, where each brings one. */
   readonly batch: number;
+  /** What a run of `batch` rows is expected to take: how a smaller batch is spread until runs have been measured. */
+  readonly latencyMs?: number;
 }
 
 /** Which instances a pool runs: Packrat's list of <i,t,b>, whose groups may differ. A batch is up to the sum of i x b rows. */

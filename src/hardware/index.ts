@@ -1,6 +1,7 @@
 /** What a machine is: cores, memory, GPU driver and libraries, read from /proc and /sys. */
 export { readCores, type Cores } from './cores.ts';
 export { readGpuDriver, type Gpu, type GpuDriver } from './gpu-driver.ts';
+export { readLogicalCores, type LogicalCore } from './logical-cores.ts';
 export { findLibrary } from './library.ts';
 export { readMemory, type Memory } from './memory.ts';
 export type { CostConstants, HostReadConstants, Machine, MachineGpu, NvLink, PcieSwitch } from './machine.ts';

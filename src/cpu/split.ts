@@ -1,0 +1,43 @@
+/** Splitting a batch among the instances of a configuration. */
+
+/** An idle instance, as the splitting sees it. */
+export interface Place {
+  /** Most rows of one run. */
+  readonly batch: number;
+  /** Milliseconds that a run of so many rows is expected to take; does not fall with more rows. */
+  expectedMs(rows: number): number;
+}
+
+/**
+ * Which of the waiting requests, by index, goes to which place. Requests are taken in their order; each goes where it is
+ * expected to be done first, among the places that have room for its rows. So a full batch fills every place, and a smaller
+ * one is spread such that the slowest place is done as early as can be (for requests of one row this greedy choice is the
+ * best there is). A request of more rows than any place takes goes alone to a place without any. The first that finds no
+ * room ends the batch: nobody is overtaken.
+ *
+ * @param rows rows of each waiting request
+ */
+export function splitBatch(rows: Iterable<number>, places: readonly Place[]): number[][] {
+  const taken = places.map(() => ({ requests: [] as number[], rows: 0 }));
+  const largest = Math.max(0, ...places.map(({ batch }) => batch));
+  let index = 0;
+  for (const own of rows) {
+    let best: number | undefined;
+    let bestMs = Infinity;
+    for (const [at, place] of places.entries()) {
+      const load = taken[at]?.rows ?? 0;
+      const fits = load + own <= place.batch || (load === 0 && own > largest);
+      if (!fits) continue;
+      const ms = place.expectedMs(load + own);
+      if (best === undefined || ms < bestMs) {
+        best = at;
+        bestMs = ms;
+      }
+    }
+    const target = best === undefined ? undefined : taken[best];
+    if (target === undefined) break;
+    target.requests.push(index++);
+    target.rows += own;
+  }
+  return taken.map(({ requests }) => requests);
+}
