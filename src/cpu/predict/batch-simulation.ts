@@ -1,0 +1,102 @@
+/** A pool that gathers batches, event by event: what no closed formula gives. */
+import { PlanError } from '../../plan/index.ts';
+import type { PoolProfile } from '../../profile/index.ts';
+import type { BatchedCandidate } from './candidates.ts';
+import { instanceMs } from './instance-time.ts';
+
+export interface BatchSimulationOptions {
+  readonly ratePerSecond: number;
+  /** Longest that a request waits for the batch to fill. */
+  readonly timeoutMs: number;
+  /** Requests that are counted, after a tenth as many that only fill the queue. */
+  readonly requests: number;
+  readonly seed: number;
+}
+
+export type BatchPrediction =
+  | { readonly state: 'stable'; readonly latencyMs: number; readonly waitMs: number; readonly serviceMs: number }
+  | { readonly state: 'overloaded' };
+
+/** Rows a second that full batches are answered at. */
+export function batchCapacityPerSecond({ batch, latencyMs }: BatchedCandidate): number {
+  return (batch / latencyMs) * 1000;
+}
+
+/**
+ * Poisson arrivals of one row each. A batch is dispatched when it is full or its oldest request has waited for the
+ * timeout, to the instances that are free, in the order of the list, each up to its rows (Packrat, 3.5). Instances at
+ * work together slow each other down in proportion to how many they are.
+ */
+export function simulateBatches(
+  profile: PoolProfile,
+  candidate: BatchedCandidate,
+  { ratePerSecond, timeoutMs, requests, seed }: BatchSimulationOptions,
+): BatchPrediction {
+  if (!(ratePerSecond > 0))
+    throw new PlanError(`the rate is ${ratePerSecond}, but must be above 0 requests per second`);
+  if (ratePerSecond >= batchCapacityPerSecond(candidate)) return { state: 'overloaded' };
+  const instances = candidate.groups.flatMap(({ instances: count, threads, batch }) =>
+    Array.from({ length: count }, () => ({ threads, batch, freeAtMs: 0 })),
+  );
+  const random = randomSource(seed);
+  const gapMs = (): number => (-Math.log(1 - random()) * 1000) / ratePerSecond;
+  const skipped = Math.ceil(requests / 10);
+  const total = requests + skipped;
+  const arrivals = new Float64Array(total);
+  let atMs = 0;
+  for (let index = 0; index < total; index++) arrivals[index] = atMs += gapMs();
+
+  let waitSumMs = 0;
+  let serviceSumMs = 0;
+  let counted = 0;
+  let first = 0; // the oldest request that waits
+  let nowMs = 0;
+  while (first < total) {
+    // The batch is due when it is full or its oldest has waited long enough, and then goes to whoever is free first.
+    const fullAtMs = arrivals[first + candidate.batch - 1] ?? Infinity;
+    const dueMs = Math.min(fullAtMs, (arrivals[first] ?? 0) + timeoutMs);
+    let freeAtMs = Infinity;
+    for (const instance of instances) freeAtMs = Math.min(freeAtMs, instance.freeAtMs);
+    nowMs = Math.max(nowMs, dueMs, freeAtMs);
+    let waiting = first;
+    while (waiting < total && (arrivals[waiting] ?? 0) <= nowMs) waiting++;
+    let busy = 0;
+    for (const instance of instances) if (instance.freeAtMs > nowMs) busy++;
+    const taking: { readonly instance: (typeof instances)[number]; readonly rows: number }[] = [];
+    let left = Math.min(waiting - first, candidate.batch);
+    for (const instance of instances) {
+      if (left === 0) break;
+      if (instance.freeAtMs > nowMs) continue;
+      const rows = Math.min(left, instance.batch);
+      taking.push({ instance, rows });
+      left -= rows;
+    }
+    const together = busy + taking.length;
+    const slowdown =
+      instances.length === 1 ? 1 : 1 + ((candidate.interference - 1) * (together - 1)) / (instances.length - 1);
+    for (const { instance, rows } of taking) {
+      const serviceMs = (instanceMs(profile, instance.threads, rows) ?? candidate.latencyMs) * slowdown;
+      instance.freeAtMs = nowMs + serviceMs;
+      for (let row = 0; row < rows; row++, first++) {
+        if (first < skipped) continue;
+        waitSumMs += nowMs - (arrivals[first] ?? 0);
+        serviceSumMs += serviceMs;
+        counted++;
+      }
+    }
+  }
+  const waitMs = waitSumMs / counted;
+  const serviceMs = serviceSumMs / counted;
+  return { state: 'stable', latencyMs: waitMs + serviceMs, waitMs, serviceMs };
+}
+
+/** Numbers in [0, 1) from a 32-bit seed: a Weyl sequence whose steps are mixed. */
+function randomSource(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x9e3779b9) >>> 0;
+    let value = Math.imul(state ^ (state >>> 16), 0x21f0aaad);
+    value = Math.imul(value ^ (value >>> 15), 0x735a2d97);
+    return ((value ^ (value >>> 15)) >>> 0) / 2 ** 32;
+  };
+}

@@ -1,0 +1,71 @@
+/** What a function costs on the CPU cores of one machine, as it was measured there. Plain data; the same in files. */
+import { parsePoolProfile, parseServiceProfile, ProfileError } from '../../profile/index.ts';
+import type { PoolProfile, ServiceProfile } from '../../profile/index.ts';
+import type { PoolGroup } from '../types.ts';
+
+/** What a measurement holds for: another processor or another ONNX Runtime gives other times. */
+export interface MeasuredOn {
+  readonly processor: string;
+  /** Cores that were measured on. */
+  readonly cores: number;
+  readonly onnxRuntime: string;
+}
+
+/** A list of instances that ran together, all of them at once. */
+export interface MeasuredList {
+  /** Rows of the whole batch. */
+  readonly batch: number;
+  readonly groups: readonly PoolGroup[];
+  /** Milliseconds until the slowest instance was done: the median of the runs. */
+  readonly latencyMs: number;
+  /** What the same instances take alone: Packrat's expectation. */
+  readonly expectedMs: number;
+}
+
+export interface CpuProfile {
+  readonly format: 1;
+  readonly provenance: 'measured';
+  readonly machine: MeasuredOn;
+  /** Of the model file, lower-case hex. */
+  readonly modelSha256: string;
+  /** Sizes that were given to open dimensions, the batch aside. */
+  readonly dimensions: Readonly<Record<string, number>>;
+  /** ISO 8601, UTC. */
+  readonly measuredAt: string;
+  readonly tookMs: number;
+  /** What measuring each configuration at ten loads with 5000 requests would have taken (SERF, Table II); estimated. */
+  readonly exhaustiveMs: number;
+  /** Milliseconds from taking a process without a model until the model was loaded; median. */
+  readonly startMs: number;
+  /** One instance alone, by threads and batch (Packrat, 3.2). */
+  readonly pool: PoolProfile;
+  /** Half the distance of the quartiles over the median, for each entry of `pool.latency`. */
+  readonly spread: readonly (readonly (number | null)[])[];
+  /** One row at a time on each of c instances (SERF, IV-B). Empty where the model takes no batch of 1. */
+  readonly service: ServiceProfile;
+  /** The instances that can run a batch, measured together; the fastest of a batch first. */
+  readonly lists: readonly MeasuredList[];
+}
+
+/** Checks what was read from a file. Throws {@link ProfileError} naming what is wrong. */
+export function parseCpuProfile(json: unknown): CpuProfile {
+  const profile = json as Partial<CpuProfile> | null;
+  if (typeof profile !== 'object' || profile === null || profile.format !== 1) {
+    throw new ProfileError("the CPU profile has no 'format' 1");
+  }
+  for (const field of ['tookMs', 'exhaustiveMs', 'startMs'] as const) {
+    if (typeof profile[field] !== 'number') throw new ProfileError(`field '${field}' of the CPU profile is no number`);
+  }
+  for (const field of ['modelSha256', 'measuredAt'] as const) {
+    if (typeof profile[field] !== 'string') throw new ProfileError(`field '${field}' of the CPU profile is no text`);
+  }
+  for (const field of ['machine', 'dimensions'] as const) {
+    if (typeof profile[field] !== 'object') throw new ProfileError(`field '${field}' of the CPU profile is missing`);
+  }
+  parsePoolProfile(profile.pool);
+  if ((profile.service?.configurations.length ?? 0) > 0) parseServiceProfile(profile.service);
+  for (const field of ['spread', 'lists'] as const) {
+    if (!Array.isArray(profile[field])) throw new ProfileError(`field '${field}' of the CPU profile is no list`);
+  }
+  return profile as CpuProfile;
+}

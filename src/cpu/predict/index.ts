@@ -1,0 +1,23 @@
+/** Predicts what pools do under load: pure, from a profile that was measured. */
+export { simulateBatches, type BatchPrediction, type BatchSimulationOptions } from './batch-simulation.ts';
+export {
+  batchOf,
+  candidatesOf,
+  coresOf,
+  groupsText,
+  listsToMeasure,
+  sameGroups,
+  type BatchedCandidate,
+  type Candidate,
+  type UnbatchedCandidate,
+} from './candidates.ts';
+export { parseCpuProfile, type CpuProfile, type MeasuredList, type MeasuredOn } from './cpu-profile.ts';
+export { instanceMs } from './instance-time.ts';
+export { LivePrediction, type ArrivalPrediction, type PoolSnapshot, type PredictionCheck } from './live-prediction.ts';
+export {
+  PoolTable,
+  type Choice,
+  type PoolObjective,
+  type PoolPrediction,
+  type PoolTableOptions,
+} from './pool-table.ts';

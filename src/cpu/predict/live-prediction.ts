@@ -1,0 +1,158 @@
+/** Prediction for a pool that is at work: what an arrival would see now, and how well the predictions have held. */
+import type { PoolGroup } from '../types.ts';
+import type { Candidate } from './candidates.ts';
+import type { PoolPrediction, PoolTable } from './pool-table.ts';
+
+/** What a pool is doing at an instant. */
+export interface PoolSnapshot {
+  /** Groups in force; undefined: no configuration, instances on demand. */
+  readonly groups: readonly PoolGroup[] | undefined;
+  /** Instances that are ready. */
+  readonly ready: number;
+  /** Requests that wait. */
+  readonly waiting: number;
+  /** Requests that run. */
+  readonly running: number;
+  readonly arrivalsPerSecond: number;
+  /** Milliseconds that starting an instance takes, as last seen. */
+  readonly startMs: number | undefined;
+}
+
+/** What a request that arrives now would see, milliseconds. */
+export interface ArrivalPrediction {
+  /** waitMs + serviceMs + startMs. */
+  readonly latencyMs: number;
+  readonly waitMs: number;
+  readonly serviceMs: number;
+  /** Until an instance can run it; 0 where one is ready. */
+  readonly startMs: number;
+  /** Cores that its run takes. */
+  readonly cores: number;
+}
+
+/** Weight of the newest window in the correction. */
+const correctionWeight = 0.25;
+/** Observation corrects within this factor either way; a pool that is further off needs a new profile. */
+const correctionMax = 4;
+/** A window of fewer answers says little about a mean. */
+const windowAnswersMin = 20;
+
+/** One comparison of prediction and observation. */
+export interface PredictionCheck {
+  readonly predictedMs: number;
+  readonly observedMs: number;
+  /** |predicted / observed - 1|. */
+  readonly errorRatio: number;
+}
+
+export class LivePrediction {
+  readonly table: PoolTable;
+  #correction = 1;
+  #answers = 0;
+  #latencySumMs = 0;
+  #sinceMs: number;
+
+  constructor(table: PoolTable, nowMs: number) {
+    this.table = table;
+    this.#sinceMs = nowMs;
+  }
+
+  /** Observed over predicted latency, smoothed; every prediction is multiplied by it. */
+  get correction(): number {
+    return this.#correction;
+  }
+
+  /** What a candidate does at a rate, corrected. */
+  predict(candidate: Candidate, ratePerSecond: number): PoolPrediction {
+    return scaled(this.table.predict(candidate, ratePerSecond), this.#correction);
+  }
+
+  /**
+   * The latency that a request sees that arrives now. The queue as it stands counts: a request behind ten others waits for
+   * them, whatever the mean says; one that finds an instance free does not wait.
+   *
+   * Undefined where the profile does not know the configuration, and for a pool on demand without any candidate.
+   */
+  arrival(pool: PoolSnapshot): ArrivalPrediction | undefined {
+    const candidate = pool.groups === undefined ? this.#onDemand() : this.table.find(pool.groups);
+    if (candidate === undefined) return undefined;
+    const startMs = pool.ready > 0 ? 0 : (pool.startMs ?? this.table.profile.startMs);
+    const { waitMs, serviceMs } =
+      candidate.kind === 'unbatched' ? unbatchedArrival(candidate, pool) : this.#batchedArrival(candidate, pool);
+    const corrected = { waitMs: waitMs * this.#correction, serviceMs: serviceMs * this.#correction };
+    const [{ threads } = { threads: 1 }] = candidate.groups;
+    return { ...corrected, startMs, latencyMs: corrected.waitMs + corrected.serviceMs + startMs, cores: threads };
+  }
+
+  /** An answer came: milliseconds from arrival. Those that waited for a start are not to be told: no steady state has them. */
+  answered(latencyMs: number): void {
+    this.#answers++;
+    this.#latencySumMs += latencyMs;
+  }
+
+  /**
+   * Ends a window in which one configuration was in force: compares the mean that was predicted for the rate of the window
+   * with the mean that was observed, and corrects. Undefined, and nothing corrected, where the window had too few answers
+   * or the pool was overloaded.
+   */
+  check(candidate: Candidate | undefined, nowMs: number): PredictionCheck | undefined {
+    const answers = this.#answers;
+    const observedMs = this.#latencySumMs / answers;
+    const seconds = (nowMs - this.#sinceMs) / 1000;
+    this.restart(nowMs);
+    if (candidate === undefined || answers < windowAnswersMin || seconds <= 0) return undefined;
+    const plain = this.table.predict(candidate, answers / seconds);
+    if (plain.state === 'overloaded') return undefined;
+    const predictedMs = plain.latencyMs * this.#correction;
+    const ratio = Math.min(correctionMax, Math.max(1 / correctionMax, observedMs / plain.latencyMs));
+    this.#correction += correctionWeight * (ratio - this.#correction);
+    return { predictedMs, observedMs, errorRatio: Math.abs(predictedMs / observedMs - 1) };
+  }
+
+  /** Begins a window anew: the configuration changed, and answers of two configurations say nothing about either. */
+  restart(nowMs: number): void {
+    this.#answers = 0;
+    this.#latencySumMs = 0;
+    this.#sinceMs = nowMs;
+  }
+
+  /** What a pool starts with on demand: an instance that runs a row at a time, of the fewest threads. */
+  #onDemand(): Candidate | undefined {
+    return this.table.candidates.find(({ kind }) => kind === 'unbatched') ?? this.table.candidates[0];
+  }
+
+  #batchedArrival(
+    candidate: Extract<Candidate, { kind: 'batched' }>,
+    { waiting, running, arrivalsPerSecond }: PoolSnapshot,
+  ): { waitMs: number; serviceMs: number } {
+    const mean = this.table.predict(candidate, arrivalsPerSecond);
+    const serviceMs = mean.state === 'stable' ? mean.serviceMs : candidate.latencyMs;
+    // Whole batches ahead of it, and half of one that runs.
+    const aheadMs = (Math.floor(waiting / candidate.batch) + (running > 0 ? 0.5 : 0)) * candidate.latencyMs;
+    const gatherMs = Math.min(
+      this.table.options.batchTimeoutMs,
+      ((candidate.batch - 1 - (waiting % candidate.batch)) / Math.max(arrivalsPerSecond, 1e-9)) * 1000,
+    );
+    return { waitMs: Math.max(aheadMs, gatherMs), serviceMs };
+  }
+}
+
+/** The queue of c servers as it stands: the (waiting + 1)-th answer from now frees an instance for the one that comes. */
+function unbatchedArrival(
+  { serviceTimeMs }: Extract<Candidate, { kind: 'unbatched' }>,
+  { waiting, running }: PoolSnapshot,
+): { waitMs: number; serviceMs: number } {
+  const concurrency = serviceTimeMs.length;
+  const fullMs = serviceTimeMs.at(-1) ?? 0;
+  if (running < concurrency && waiting === 0) {
+    return { waitMs: 0, serviceMs: serviceTimeMs[running] ?? fullMs };
+  }
+  // Runs end evenly spread over the service time; the next one is half such a gap away on average.
+  return { waitMs: ((waiting + 0.5) * fullMs) / concurrency, serviceMs: fullMs };
+}
+
+function scaled(prediction: PoolPrediction, factor: number): PoolPrediction {
+  if (prediction.state === 'overloaded') return prediction;
+  const { latencyMs, waitMs, serviceMs } = prediction;
+  return { state: 'stable', latencyMs: latencyMs * factor, waitMs: waitMs * factor, serviceMs: serviceMs * factor };
+}

@@ -1,0 +1,169 @@
+/** Which configuration is best at which load: SERF's configuration reference table (SERF, IV-D), with Packrat's batches in it. */
+import { predictService } from '../../plan/index.ts';
+import type { PoolGroup } from '../types.ts';
+import { batchCapacityPerSecond, simulateBatches } from './batch-simulation.ts';
+import { candidatesOf, sameGroups, type Candidate } from './candidates.ts';
+import type { CpuProfile } from './cpu-profile.ts';
+
+/** Lowest predicted latency, or fewest cores whose predicted latency is within the SLO. */
+export type PoolObjective = { readonly kind: 'latency' } | { readonly kind: 'cores'; readonly sloMs: number };
+
+export interface PoolTableOptions {
+  /** Cores that the pool may take. */
+  readonly cores: number;
+  /** Most rows that one run may have. */
+  readonly batchMax: number;
+  /** Longest that a request waits for a batch to fill. */
+  readonly batchTimeoutMs: number;
+}
+
+/** What a configuration does at a rate; milliseconds, means over requests. */
+export type PoolPrediction =
+  | { readonly state: 'stable'; readonly latencyMs: number; readonly waitMs: number; readonly serviceMs: number }
+  /** Requests come faster than they can be answered: the queue grows for ever. */
+  | { readonly state: 'overloaded' };
+
+export interface Choice {
+  readonly candidate: Candidate;
+  readonly prediction: PoolPrediction;
+}
+
+/** Two load levels are this factor apart: finer than any measured arrival rate. */
+const levelRatio = 1.15;
+const simulatedRequests = 1500;
+const simulationSeed = 20_190_601;
+/** Share of the SLO that the mean may take: arrivals come in bursts, and half of all requests take longer than the mean. */
+const sloShare = 0.8;
+
+/**
+ * Each load level is predicted once, when it is first asked for, and looked up from then on: all of them at once would
+ * stop the thread for tens of milliseconds.
+ */
+export class PoolTable {
+  readonly candidates: readonly Candidate[];
+  readonly profile: CpuProfile;
+  readonly options: PoolTableOptions;
+  readonly #levels = new Map<Candidate, Map<number, PoolPrediction>>();
+  readonly #best = new Map<string, Choice | undefined>();
+
+  constructor(profile: CpuProfile, options: PoolTableOptions) {
+    this.profile = profile;
+    this.options = options;
+    this.candidates = candidatesOf(profile, options.cores, options.batchMax);
+  }
+
+  /** The candidate with these groups, where the profile has it. */
+  find(groups: readonly PoolGroup[]): Candidate | undefined {
+    return this.candidates.find((candidate) => sameGroups(candidate.groups, groups));
+  }
+
+  /** What a candidate does at a rate. */
+  predict(candidate: Candidate, ratePerSecond: number): PoolPrediction {
+    if (candidate.kind === 'unbatched') return predictService(candidate.serviceTimeMs, Math.max(0, ratePerSecond));
+    // Between two levels on a straight line, so that a prediction does not leap.
+    const level = levelOf(ratePerSecond);
+    const low = this.#atLevel(candidate, Math.floor(level));
+    const high = this.#atLevel(candidate, Math.ceil(level));
+    if (low.state === 'overloaded' || high.state === 'overloaded') {
+      return ratePerSecond < 0.98 * batchCapacityPerSecond(candidate) ? low : { state: 'overloaded' };
+    }
+    const share = level - Math.floor(level);
+    const between = (a: number, b: number): number => a + (b - a) * share;
+    return {
+      state: 'stable',
+      latencyMs: between(low.latencyMs, high.latencyMs),
+      waitMs: between(low.waitMs, high.waitMs),
+      serviceMs: between(low.serviceMs, high.serviceMs),
+    };
+  }
+
+  /**
+   * The best candidate at a rate; undefined where every one is overloaded. With `cores`, where none is within the SLO, the
+   * one of the lowest latency.
+   */
+  best(ratePerSecond: number, objective: PoolObjective): Choice | undefined {
+    const level = Math.round(levelOf(ratePerSecond));
+    const key = `${level} ${objective.kind} ${objective.kind === 'cores' ? objective.sloMs : ''}`;
+    if (!this.#best.has(key)) {
+      const rate = rateOf(level);
+      const choices = this.candidates.map((candidate) => ({ candidate, prediction: this.predict(candidate, rate) }));
+      this.#best.set(key, bestOf(choices, objective));
+    }
+    const best = this.#best.get(key);
+    if (best === undefined) return undefined;
+    return { candidate: best.candidate, prediction: this.predict(best.candidate, ratePerSecond) };
+  }
+
+  /**
+   * The candidate that is first done with `batch` rows that come all at once (Packrat's question): lists measured for this
+   * batch, and instances that take the rows one by one. Undefined where the profile has neither.
+   */
+  fastestForBatch(batch: number, objective: PoolObjective): { candidate: Candidate; latencyMs: number } | undefined {
+    const timed = this.candidates.flatMap((candidate): { candidate: Candidate; latencyMs: number }[] => {
+      if (candidate.kind === 'batched') {
+        return candidate.batch === batch ? [{ candidate, latencyMs: candidate.latencyMs }] : [];
+      }
+      const { serviceTimeMs } = candidate;
+      const rounds = Math.ceil(batch / serviceTimeMs.length);
+      return [{ candidate, latencyMs: rounds * (serviceTimeMs.at(-1) ?? Infinity) }];
+    });
+    if (objective.kind === 'cores') {
+      const within = timed.filter(({ latencyMs }) => latencyMs <= objective.sloMs * sloShare);
+      const least = leastBy(within, ({ candidate }) => candidate.cores, ({ latencyMs }) => latencyMs); // prettier-ignore
+      if (least !== undefined) return least;
+    }
+    return leastBy(timed, ({ latencyMs }) => latencyMs, ({ candidate }) => candidate.cores); // prettier-ignore
+  }
+
+  #atLevel(candidate: Extract<Candidate, { kind: 'batched' }>, level: number): PoolPrediction {
+    let levels = this.#levels.get(candidate);
+    if (levels === undefined) this.#levels.set(candidate, (levels = new Map()));
+    let prediction = levels.get(level);
+    if (prediction === undefined) {
+      prediction = simulateBatches(this.profile.pool, candidate, {
+        ratePerSecond: rateOf(level),
+        timeoutMs: this.options.batchTimeoutMs,
+        requests: simulatedRequests,
+        seed: simulationSeed,
+      });
+      levels.set(level, prediction);
+    }
+    return prediction;
+  }
+}
+
+function bestOf(choices: readonly Choice[], objective: PoolObjective): Choice | undefined {
+  const latencyOf = ({ prediction }: Choice): number =>
+    prediction.state === 'stable' ? prediction.latencyMs : Infinity;
+  const stable = choices.filter(({ prediction }) => prediction.state === 'stable');
+  const coresOf = ({ candidate }: Choice): number => candidate.cores;
+  if (objective.kind === 'cores') {
+    const within = leastBy(stable.filter((choice) => latencyOf(choice) <= objective.sloMs * sloShare), coresOf, latencyOf); // prettier-ignore
+    if (within !== undefined) return within;
+  }
+  return leastBy(stable, latencyOf, coresOf);
+}
+
+function leastBy<Value>(
+  values: readonly Value[],
+  first: (value: Value) => number,
+  second: (value: Value) => number,
+): Value | undefined {
+  let best: Value | undefined;
+  for (const value of values) {
+    const difference = best === undefined ? -1 : first(value) - first(best) || second(value) - second(best);
+    if (best === undefined || difference < 0) best = value;
+  }
+  return best;
+}
+
+/** Levels go on below one request a second; what comes more rarely than every quarter of an hour is the lowest. */
+const leastRate = 0.001;
+
+function levelOf(ratePerSecond: number): number {
+  return Math.log(Math.max(ratePerSecond, leastRate)) / Math.log(levelRatio);
+}
+
+function rateOf(level: number): number {
+  return levelRatio ** level;
+}

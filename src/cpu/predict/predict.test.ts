@@ -1,0 +1,283 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { predictService } from '../../plan/index.ts';
+import {
+  candidatesOf,
+  coresOf,
+  instanceMs,
+  listsToMeasure,
+  LivePrediction,
+  parseCpuProfile,
+  PoolTable,
+  simulateBatches,
+  type BatchedCandidate,
+  type Candidate,
+  type CpuProfile,
+  type PoolPrediction,
+} from './index.ts';
+
+/** Four cores: one row takes 10 ms on one thread; batches and threads help, less and less. */
+const batches = [1, 2, 4, 8, 16];
+const threads = [1, 2, 4];
+const alone = (t: number, b: number): number => (4 + 6 * b) / t ** 0.7;
+const profile: CpuProfile = {
+  format: 1,
+  provenance: 'measured',
+  machine: { processor: 'a processor', cores: 4, onnxRuntime: '1.30.0' },
+  modelSha256: 'ab',
+  dimensions: {},
+  measuredAt: '2026-01-01T00:00:00Z',
+  tookMs: 1000,
+  exhaustiveMs: 1e6,
+  startMs: 300,
+  pool: { unit: 'ms', threads, batches, latency: threads.map((t) => batches.map((b) => alone(t, b))) },
+  spread: threads.map(() => batches.map(() => 0.01)),
+  service: {
+    unit: 'ms',
+    configurations: [
+      { concurrency: 1, threads: 1, serviceTime: [10] },
+      { concurrency: 1, threads: 4, serviceTime: [alone(4, 1)] },
+      { concurrency: 2, threads: 2, serviceTime: [alone(2, 1), alone(2, 1) * 1.1] },
+      { concurrency: 4, threads: 1, serviceTime: [10, 10.5, 11, 12] },
+    ],
+  },
+  lists: [
+    { batch: 8, groups: [{ instances: 4, threads: 1, batch: 2 }], latencyMs: 17, expectedMs: 16 },
+    { batch: 8, groups: [{ instances: 1, threads: 4, batch: 8 }], latencyMs: 19.7, expectedMs: 19.7 },
+    { batch: 16, groups: [{ instances: 4, threads: 1, batch: 4 }], latencyMs: 30, expectedMs: 28 },
+  ],
+};
+const options = { cores: 4, batchMax: 16, batchTimeoutMs: 5 };
+const table = (): PoolTable => new PoolTable(profile, options);
+
+function mustBeStable(prediction: PoolPrediction | undefined): Extract<PoolPrediction, { state: 'stable' }> {
+  if (prediction?.state !== 'stable') throw new Error('overloaded');
+  return prediction;
+}
+
+function found(groups: [number, number, number]): Candidate {
+  const [instances, each, batch] = groups;
+  const candidate = table().find([{ instances, threads: each, batch }]);
+  if (candidate === undefined) throw new Error(`no ${groups.join()}`);
+  return candidate;
+}
+
+function list(index: number): BatchedCandidate {
+  const lists = candidatesOf(profile, 4, 16).filter((each) => each.kind === 'batched');
+  return lists[index] as BatchedCandidate;
+}
+
+describe('one instance', () => {
+  test('between two profiled batches stands on their line, beyond the last it runs it again', () => {
+    expect(instanceMs(profile.pool, 1, 4)).toBe(28);
+    expect(instanceMs(profile.pool, 1, 3)).toBeCloseTo(22, 9);
+    expect(instanceMs(profile.pool, 1, 32)).toBeCloseTo(200, 9);
+    expect(instanceMs(profile.pool, 3, 1)).toBeUndefined();
+  });
+
+  test('of a model with a fixed batch is known for that batch only', () => {
+    const fixed = { unit: 'ms', threads: [1], batches: [4], latency: [[7]] } as const;
+    expect([1, 3, 4].map((rows) => instanceMs(fixed, 1, rows))).toEqual([undefined, undefined, 7]);
+  });
+
+  test('takes no less for more rows where the profile says so', () => {
+    fc.assert(
+      fc.property(fc.constantFrom(...threads), fc.integer({ min: 1, max: 40 }), (t, rows) => {
+        expect(instanceMs(profile.pool, t, rows + 1)).toBeGreaterThan(instanceMs(profile.pool, t, rows) ?? Infinity);
+      }),
+    );
+  });
+});
+
+describe('the simulation of batches', () => {
+  test('of one row at a time without a timeout is the queue M/D/1', () => {
+    const single: BatchedCandidate = {
+      kind: 'batched',
+      groups: [{ instances: 1, threads: 1, batch: 1 }],
+      cores: 1,
+      batch: 1,
+      latencyMs: 10,
+      interference: 1,
+    };
+    for (const ratePerSecond of [10, 50, 80]) {
+      const run = { ratePerSecond, timeoutMs: 0, requests: 300_000, seed: 3 };
+      const simulated = simulateBatches(profile.pool, single, run);
+      const formula = predictService([10], ratePerSecond);
+      expect(mustBeStable(simulated).latencyMs / mustBeStable(formula).latencyMs).toBeCloseTo(1, 1.5);
+    }
+  });
+
+  test('of rare requests is the timeout and a run of one row', () => {
+    const run = { ratePerSecond: 0.01, timeoutMs: 25, requests: 500, seed: 1 };
+    const { latencyMs, waitMs } = mustBeStable(simulateBatches(profile.pool, list(0), run));
+    expect(waitMs).toBeCloseTo(25, 0);
+    expect(latencyMs).toBeCloseTo(35, 0);
+  });
+
+  test('of requests that come in floods waits for nothing but the batch', () => {
+    // 8 rows come within 4 ms on average, and the pool takes 17 ms for them: it is overloaded long before.
+    const run = { ratePerSecond: 2000, timeoutMs: 100, requests: 500, seed: 1 };
+    expect(simulateBatches(profile.pool, list(0), run)).toEqual({ state: 'overloaded' });
+  });
+
+  test('is no faster than a run of one row, and no request waits for less than nothing', () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom(0, 1, 2),
+        fc.double({ min: 0.01, max: 0.9, noNaN: true }),
+        fc.double({ min: 0, max: 50, noNaN: true }),
+        (index, load, timeoutMs) => {
+          const candidate = list(index);
+          const ratePerSecond = load * (candidate.batch / candidate.latencyMs) * 1000;
+          const result = simulateBatches(profile.pool, candidate, { ratePerSecond, timeoutMs, requests: 400, seed: 9 });
+          const { waitMs, serviceMs } = mustBeStable(result);
+          expect(waitMs).toBeGreaterThanOrEqual(0);
+          expect(serviceMs).toBeGreaterThanOrEqual(alone(candidate.groups[0]?.threads ?? 1, 1) - 1e-9);
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+});
+
+describe('the table', () => {
+  test('has one request at a time on all cores while little comes, and concurrency or batches when much does', () => {
+    const latency = { kind: 'latency' } as const;
+    expect(table().best(5, latency)?.candidate.groups).toEqual([{ instances: 1, threads: 4, batch: 1 }]);
+    // 480 a second is beyond every unbatched configuration.
+    expect(table().best(480, latency)?.candidate.kind).toBe('batched');
+    expect(table().best(5000, latency)).toBeUndefined();
+  });
+
+  test('takes the fewest cores that keep the SLO, and the fastest where none do', () => {
+    const few = table().best(5, { kind: 'cores', sloMs: 100 });
+    expect(few?.candidate.cores).toBe(1);
+    expect(table().best(5, { kind: 'cores', sloMs: 1 })?.candidate.groups).toEqual([
+      { instances: 1, threads: 4, batch: 1 },
+    ]);
+  });
+
+  test('keeps to the cores and rows that it is given', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 4 }), fc.constantFrom(1, 8, 16), (cores, batchMax) => {
+        for (const candidate of candidatesOf(profile, cores, batchMax)) {
+          expect(coresOf(candidate.groups)).toBeLessThanOrEqual(cores);
+          expect(candidate.batch).toBeLessThanOrEqual(batchMax);
+        }
+      }),
+    );
+  });
+
+  test('predicts no less latency for the best at more load, within the noise of a simulation', () => {
+    const one = table();
+    const latencies = [1, 5, 20, 50, 100, 200, 300].map(
+      (rate) => mustBeStable(one.best(rate, { kind: 'latency' })?.prediction).latencyMs,
+    );
+    for (const [index, latencyMs] of latencies.entries()) {
+      expect(latencyMs).toBeGreaterThan((latencies[index - 1] ?? 0) * 0.95);
+    }
+  });
+
+  test('the best of a batch that comes at once is the one that is done first', () => {
+    const best = table().fastestForBatch(8, { kind: 'latency' });
+    expect(best).toMatchObject({ latencyMs: 17, candidate: { groups: [{ instances: 4, threads: 1, batch: 2 }] } });
+    expect(table().fastestForBatch(4, { kind: 'latency' })).toMatchObject({ latencyMs: 12 });
+  });
+});
+
+describe('lists worth measuring', () => {
+  test("are the planner's, the fat one and the thin ones, each once", () => {
+    const lists = listsToMeasure(profile, { cores: 4, sockets: [4], batch: 8 }).map(({ groups }) => groups);
+    expect(lists).toContainEqual([{ instances: 1, threads: 4, batch: 8 }]);
+    expect(lists).toContainEqual([{ instances: 4, threads: 1, batch: 2 }]);
+    expect(new Set(lists.map((groups) => JSON.stringify(groups))).size).toBe(lists.length);
+  });
+
+  test('never give an instance cores of two sockets', () => {
+    for (const { groups } of listsToMeasure(profile, { cores: 4, sockets: [2, 2], batch: 8 })) {
+      for (const group of groups) expect(group.threads).toBeLessThanOrEqual(2);
+    }
+  });
+});
+
+const idle = {
+  groups: [{ instances: 4, threads: 1, batch: 1 }],
+  ready: 4,
+  waiting: 0,
+  running: 0,
+  arrivalsPerSecond: 10,
+  startMs: undefined,
+} as const;
+
+const live = (): LivePrediction => new LivePrediction(table(), 0);
+
+describe('what an arrival would see', () => {
+  test('is a run alone on an idle pool, and the interference of those at work on another', () => {
+    expect(live().arrival(idle)).toEqual({ latencyMs: 10, waitMs: 0, serviceMs: 10, startMs: 0, cores: 1 });
+    expect(live().arrival({ ...idle, running: 3 })).toMatchObject({ waitMs: 0, serviceMs: 12 });
+  });
+
+  test('grows with every request that waits', () => {
+    const latencies = [0, 1, 5, 50].map((waiting) => live().arrival({ ...idle, running: 4, waiting })?.latencyMs ?? 0);
+    expect(latencies).toEqual(latencies.toSorted((a, b) => a - b));
+    // 50 before it, 3 ms between answers, and half a gap until the first.
+    expect(latencies.at(-1)).toBeCloseTo(50.5 * 3 + 12, 6);
+  });
+
+  test('holds the start of a pool that is not running: as last seen, else as profiled', () => {
+    expect(live().arrival({ ...idle, ready: 0 })?.startMs).toBe(300);
+    expect(live().arrival({ ...idle, ready: 0, startMs: 120 })).toMatchObject({ startMs: 120, latencyMs: 130 });
+    expect(live().arrival({ ...idle, ready: 0, groups: undefined })?.startMs).toBe(300);
+  });
+
+  test('is not known for a configuration that was never measured', () => {
+    expect(live().arrival({ ...idle, groups: [{ instances: 3, threads: 1, batch: 1 }] })).toBeUndefined();
+  });
+
+  test('of a batched pool holds the batches ahead of it', () => {
+    const groups = [{ instances: 4, threads: 1, batch: 2 }];
+    const near = live().arrival({ ...idle, groups })?.waitMs ?? 0;
+    expect(near).toBeLessThanOrEqual(options.batchTimeoutMs);
+    expect(live().arrival({ ...idle, groups, waiting: 16, running: 8 })?.waitMs).toBeCloseTo(2.5 * 17, 6);
+  });
+});
+
+describe('correction by observation', () => {
+  const candidate = found([4, 1, 1]);
+
+  /** A window of one second with 50 answers. */
+  function window(one: LivePrediction, fromMs: number, latencyMs: number): ReturnType<LivePrediction['check']> {
+    one.restart(fromMs);
+    for (let answer = 0; answer < 50; answer++) one.answered(latencyMs);
+    return one.check(candidate, fromMs + 1000);
+  }
+
+  test('brings predictions to what is observed', () => {
+    const one = live();
+    const first = window(one, 0, 20);
+    expect(first?.observedMs).toBe(20);
+    expect(first?.errorRatio).toBeGreaterThan(0.4);
+    let last = first;
+    for (let round = 1; round < 30; round++) last = window(one, round * 1000, 20);
+    expect(last?.errorRatio).toBeLessThan(0.01);
+    expect(mustBeStable(one.predict(candidate, 50)).latencyMs).toBeCloseTo(20, 1);
+  });
+
+  test('is never further than four times off, and needs twenty answers', () => {
+    const one = live();
+    for (let round = 0; round < 100; round++) window(one, round * 1000, 1e6);
+    expect(one.correction).toBeCloseTo(4, 3);
+    one.restart(0);
+    one.answered(1);
+    expect(one.check(candidate, 1000)).toBeUndefined();
+  });
+});
+
+test('a profile from a file is checked', () => {
+  const json: unknown = JSON.parse(JSON.stringify(profile));
+  expect(parseCpuProfile(json)).toEqual(profile);
+  expect(() => parseCpuProfile({ ...profile, format: 2 })).toThrow("no 'format' 1");
+  expect(() => parseCpuProfile({ ...profile, startMs: 'soon' })).toThrow("'startMs'");
+  expect(() => parseCpuProfile({ ...profile, pool: { ...profile.pool, latency: [] } })).toThrow("'latency'");
+  expect(() => parseCpuProfile(null)).toThrow('CPU profile');
+});
