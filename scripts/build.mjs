@@ -1,7 +1,7 @@
 // Compiles src/ to dist/, where the child processes (instances, validator) and `npx turntable` find their JavaScript,
 // and puts the project's own command beside those of its dependencies, since npx looks only there.
 import { spawnSync } from 'node:child_process';
-import { existsSync, lstatSync, mkdirSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
+import { cpSync, existsSync, lstatSync, mkdirSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
 import { join, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -21,6 +21,12 @@ for (const output of outputs) {
   const source = output.replace(/(\.d\.ts|\.js\.map|\.js)$/, '.ts');
   if (source !== output && !existsSync(join(root, 'src', source))) rmSync(join(root, 'dist', output), { force: true });
 }
+// Kernels are read at run time, and found beside the code that compiles them.
+const kernels = join('gpu', 'kernels');
+for (const file of existsSync(join(root, 'src', kernels)) ? readdirSync(join(root, 'src', kernels)) : []) {
+  if (file.endsWith('.cu')) cpSync(join(root, 'src', kernels, file), join(root, 'dist', kernels, file));
+}
+
 const compiled = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json'], { cwd: root, stdio: 'inherit' });
 if (compiled.status !== 0) process.exit(compiled.status ?? 1);
 

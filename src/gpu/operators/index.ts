@@ -1,0 +1,8 @@
+/** Every operator that the engine has. */
+import { elementwiseOperators } from './elementwise/expressions.ts';
+import type { Operator } from './types.ts';
+import { viewOperators } from './views.ts';
+
+export type { Emitter, Operator, Value } from './types.ts';
+
+export const operators: readonly Operator[] = [...viewOperators, ...elementwiseOperators];

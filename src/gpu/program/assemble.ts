@@ -1,0 +1,273 @@
+/** From recorded launches to a program: dead work out, places in the arena, operands with spaces in place of buffers. */
+import { elementBytes, elementCount } from '../../tensor/index.ts';
+import type { Buffer, KernelArgument } from '../operators/types.ts';
+import { alignUp, planArena, type ArenaItem } from './arena.ts';
+import type { BaseSource, FunctionBase } from './base.ts';
+import { keptType, type Emission } from './emission.ts';
+import type { PreparedGraph } from './prepared.ts';
+import { usesOf, type DraftLaunch } from './recorder.ts';
+import type {
+  Launch,
+  LaunchArgument,
+  LaunchWork,
+  Operand,
+  Program,
+  ProgramSettings,
+  ProgramTensor,
+  ProgramWeight,
+  WeightLayout,
+  WeightSource,
+} from './types.ts';
+import { join, dirname } from 'node:path';
+
+function sourceOf(base: FunctionBase, source: BaseSource): WeightSource {
+  const { byteOffset } = source;
+  switch (source.kind) {
+    case 'model':
+      return { path: base.modelPath, byteOffset };
+    case 'derived':
+      return { path: base.derivedPath, byteOffset };
+    case 'beside':
+      return { path: join(dirname(base.modelPath), source.location), byteOffset };
+  }
+}
+
+/** A function's weights by layers. The same for all input shapes. */
+export function layoutOf(base: FunctionBase, settings: ProgramSettings): WeightLayout {
+  const bytes = base.layers.map(() => 0);
+  const weights = base.weights.map((weight): ProgramWeight => {
+    const datatype = keptType(weight, settings);
+    const size = elementCount(weight.shape) * elementBytes[datatype];
+    const byteOffset = bytes[weight.layer]!;
+    bytes[weight.layer] = alignUp(byteOffset + size);
+    return {
+      name: weight.name,
+      datatype,
+      shape: weight.shape,
+      bytes: size,
+      layer: weight.layer,
+      byteOffset,
+      source: sourceOf(base, weight.source),
+      ...(datatype === weight.datatype ? {} : { storedAs: weight.datatype }),
+    };
+  });
+  return {
+    layers: base.layers.map(({ name, kind }, index) => ({ index, name, kind, bytes: bytes[index]! })),
+    weights,
+    bytes: bytes.reduce((sum, size) => sum + size, 0),
+  };
+}
+
+/** Launches whose results reach an output. */
+function livingLaunches(launches: readonly DraftLaunch[], outputs: ReadonlySet<number>): DraftLaunch[] {
+  const needed = new Set(outputs);
+  const living: DraftLaunch[] = [];
+  for (const launch of launches.toReversed()) {
+    const uses = usesOf(launch);
+    if (!uses.some(({ buffer, writes }) => writes && needed.has(buffer.id))) continue;
+    for (const { buffer, reads } of uses) if (reads) needed.add(buffer.id);
+    living.push(launch);
+  }
+  return living.reverse();
+}
+
+interface Lifetime {
+  first: number;
+  last: number;
+}
+
+/** When the bytes of each activation must stay: from its first to its last use. Inputs and outputs hold theirs. */
+export function lifetimes(
+  launches: readonly DraftLaunch[],
+  inputs: readonly number[],
+  outputs: readonly number[],
+): Map<number, Lifetime> {
+  const lives = new Map<number, Lifetime>();
+  const touch = (id: number, step: number): void => {
+    const life = lives.get(id);
+    if (life === undefined) lives.set(id, { first: step, last: step });
+    else {
+      life.first = Math.min(life.first, step);
+      life.last = Math.max(life.last, step);
+    }
+  };
+  for (const id of inputs) {
+    touch(id, -1);
+    touch(id, launches.length);
+  }
+  for (const id of outputs) touch(id, launches.length);
+  for (const [step, launch] of launches.entries()) {
+    for (const { buffer } of usesOf(launch)) touch(buffer.id, step);
+  }
+  return lives;
+}
+
+/** Which storage takes over the bytes of which: results of elementwise kernels those of an operand that ends there. */
+function inPlaceUnions(
+  emission: Emission,
+  launches: readonly DraftLaunch[],
+  lives: ReadonlyMap<number, Lifetime>,
+  fixed: ReadonlySet<number>,
+): Map<number, number> {
+  const owner = new Map<number, number>();
+  for (const [step, launch] of launches.entries()) {
+    if (launch.inPlaceOf.length === 0) continue;
+    const written = usesOf(launch).find(({ writes }) => writes)?.buffer;
+    if (written === undefined || lives.get(written.id)?.first !== step || owner.has(written.id)) continue;
+    const storage = emission.storages.of(written);
+    if (storage.kind !== 'activation' || fixed.has(written.id)) continue;
+    const taken = launch.inPlaceOf.find((buffer) => {
+      const other = emission.storages.of(buffer);
+      return (
+        other.kind === 'activation' &&
+        !fixed.has(buffer.id) &&
+        buffer.id !== written.id &&
+        other.bytes === storage.bytes &&
+        buffer.byteOffset === 0 &&
+        lives.get(buffer.id)?.last === step
+      );
+    });
+    if (taken !== undefined) owner.set(written.id, taken.id);
+  }
+  return owner;
+}
+
+interface Places {
+  readonly byteOffsets: ReadonlyMap<number, number>;
+  readonly bytes: number;
+}
+
+function placeActivations(
+  emission: Emission,
+  launches: readonly DraftLaunch[],
+  inputs: readonly number[],
+  outputs: readonly number[],
+): Places {
+  const lives = lifetimes(launches, inputs, outputs);
+  const owner = inPlaceUnions(emission, launches, lives, new Set([...inputs, ...outputs]));
+  const root = (id: number): number => {
+    let at = id;
+    for (let next = owner.get(at); next !== undefined; next = owner.get(at)) at = next;
+    return at;
+  };
+  const items = new Map<number, { bytes: number; first: number; last: number }>();
+  for (const [id, { first, last }] of lives) {
+    const storage = emission.storages.of({ id });
+    if (storage.kind !== 'activation') continue;
+    const at = root(id);
+    const item = items.get(at);
+    if (item === undefined) items.set(at, { bytes: storage.bytes, first, last });
+    else {
+      item.first = Math.min(item.first, first);
+      item.last = Math.max(item.last, last);
+    }
+  }
+  const plan = planArena([...items.values()] satisfies ArenaItem[]);
+  const offsetOf = new Map([...items.keys()].map((id, index) => [id, plan.byteOffsets[index]!]));
+  const byteOffsets = new Map<number, number>();
+  for (const id of lives.keys()) {
+    const offset = offsetOf.get(root(id));
+    if (offset !== undefined) byteOffsets.set(id, offset);
+  }
+  return { byteOffsets, bytes: plan.bytes };
+}
+
+/** Constants that launches read, one after the other. */
+function packConstants(emission: Emission, launches: readonly DraftLaunch[]) {
+  const byteOffsets = new Map<number, number>();
+  const parts: { at: number; data: Uint8Array }[] = [];
+  let bytes = 0;
+  for (const launch of launches) {
+    for (const { buffer } of usesOf(launch)) {
+      const storage = emission.storages.of(buffer);
+      if (storage.kind !== 'constant' || byteOffsets.has(buffer.id)) continue;
+      byteOffsets.set(buffer.id, bytes);
+      parts.push({ at: bytes, data: storage.data });
+      bytes = alignUp(bytes + storage.bytes);
+    }
+  }
+  const data = new Uint8Array(bytes);
+  for (const { at, data: part } of parts) data.set(part, at);
+  return { byteOffsets, data };
+}
+
+/**
+ * Makes a program of everything that was emitted.
+ *
+ * @param key the program's own, see `compileProgram`
+ */
+export function assemble(prepared: PreparedGraph, emission: Emission, key: string): Program {
+  const { base } = prepared;
+  const layout = layoutOf(base, emission.settings);
+  const inputIds = prepared.inputs.map((name) => emission.buffer(name).id);
+  const outputIds = prepared.outputs.map((name) => emission.buffer(name).id);
+  const launches = livingLaunches(emission.recorder.launches, new Set(outputIds));
+  const places = placeActivations(emission, launches, inputIds, outputIds);
+  const constants = packConstants(emission, launches);
+
+  const operand = ({ id, byteOffset }: Buffer): Operand => {
+    const storage = emission.storages.of({ id });
+    switch (storage.kind) {
+      case 'weight':
+        return { space: 'weight', weight: storage.weight, byteOffset };
+      case 'constant':
+        return { space: 'constant', byteOffset: constants.byteOffsets.get(id)! + byteOffset };
+      case 'activation':
+        return { space: 'arena', byteOffset: places.byteOffsets.get(id)! + byteOffset };
+    }
+  };
+  const argument = (given: KernelArgument): LaunchArgument =>
+    'buffer' in given
+      ? { type: 'pointer', operand: operand(given.buffer), access: given.type, bytes: given.buffer.bytes }
+      : given;
+  const work = (draft: DraftLaunch): LaunchWork => {
+    switch (draft.kind) {
+      case 'kernel': {
+        const { kind, kernel, grid, block, sharedBytes } = draft;
+        return { kind, kernel, grid, block, sharedBytes, arguments: draft.arguments.map(argument) };
+      }
+      case 'matmul': {
+        const { kind, description, a, b, d, bias } = draft;
+        return {
+          kind,
+          description,
+          a: operand(a),
+          b: operand(b),
+          d: operand(d),
+          bias: bias === undefined ? null : operand(bias),
+        };
+      }
+      case 'copy':
+        return { kind: 'copy', from: operand(draft.from), to: operand(draft.to), bytes: draft.bytes };
+      case 'fill':
+        return { kind: 'fill', to: operand(draft.to), byteValue: draft.byteValue, bytes: draft.bytes };
+    }
+  };
+  const finished = launches.map((draft): Launch => {
+    const reads = new Set<number>();
+    for (const { buffer } of usesOf(draft)) {
+      const storage = emission.storages.of(buffer);
+      if (storage.kind === 'weight') reads.add(base.weights[storage.weight]!.layer);
+    }
+    return { ...work(draft), layer: draft.layer, reads: [...reads].sort((a, b) => a - b), label: draft.label };
+  });
+  const tensors = (names: readonly string[]): ProgramTensor[] =>
+    names.map((name) => {
+      const { id, byteOffset, bytes } = emission.buffer(name);
+      const { datatype, shape } = prepared.values.get(name)!;
+      return { name, datatype, shape, byteOffset: (places.byteOffsets.get(id) ?? 0) + byteOffset, bytes };
+    });
+  const launched = new Set(launches.flatMap((launch) => (launch.kind === 'kernel' ? [launch.kernel] : [])));
+  const workspaces = launches.map((launch) => (launch.kind === 'matmul' ? launch.description.workspaceBytesMax : 0));
+  return {
+    key,
+    layout,
+    inputs: tensors(prepared.inputs),
+    outputs: tensors(prepared.outputs),
+    arenaBytes: places.bytes,
+    workspaceBytes: workspaces.reduce((most, bytes) => Math.max(most, bytes), 0),
+    constants: constants.data,
+    source: emission.recorder.source(launched),
+    launches: finished,
+  };
+}

@@ -1,0 +1,314 @@
+/**
+ * What all programs of a function share, whatever the input shapes: its weights by layers, and its graph with the weights as
+ * inputs. ONNX Runtime then folds shape arithmetic without ever reading a weight, and cannot turn one into another: the
+ * layout follows from the model alone, so residency and plans hold for every shape.
+ */
+import { mkdir, readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import {
+  dataTypeOf,
+  extract,
+  Graph,
+  layers,
+  readModel,
+  tensorBytes,
+  weightLocations,
+  writeModel,
+  type GraphNode,
+  type Layer,
+  type LayerKind,
+  type ModelProto,
+  type NodeProto,
+  type Weight,
+  type WeightLocation,
+} from '../../onnx/index.ts';
+import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
+import { ProgramError } from './error.ts';
+import { writeAtomically, temporaryPath } from './files.ts';
+import { fold } from './fold-client.ts';
+import { hashModel } from './model-hash.ts';
+import { isFrontierKept, isWeight, takesArgument } from './weights.ts';
+
+/** Where a weight's bytes are, without a path that could move. */
+export type BaseSource =
+  | { readonly kind: 'model' | 'derived'; readonly byteOffset: number }
+  | { readonly kind: 'beside'; readonly location: string; readonly byteOffset: number };
+
+export interface BaseWeight {
+  /** The value's name in the graph. */
+  readonly name: string;
+  readonly datatype: DataType;
+  readonly shape: readonly number[];
+  readonly layer: number;
+  readonly source: BaseSource;
+  /** Only products and convolutions read it, as their second operand: it may be kept in 16 bits. */
+  readonly narrowable: boolean;
+}
+
+export interface FunctionBase {
+  readonly modelHash: string;
+  readonly modelPath: string;
+  /** Bytes that are no run of bytes in the model: results of constant nodes, and weights in typed fields. */
+  readonly derivedPath: string;
+  readonly layers: readonly { readonly name: string; readonly kind: LayerKind }[];
+  /** By layers, in the order in which layers use them. */
+  readonly weights: readonly BaseWeight[];
+  /** Where the model's own values are made: the layer of each, by name. */
+  readonly layerOfValue: ReadonlyMap<string, number>;
+  /** Weights are inputs; no constant node is left whose result is a weight. */
+  readonly model: ModelProto;
+  /** The inputs that a caller gives. */
+  readonly inputs: readonly string[];
+}
+
+interface Draft {
+  readonly name: string;
+  readonly datatype: DataType;
+  readonly shape: readonly number[];
+  readonly layer: number;
+  readonly location: WeightLocation | undefined;
+  /** Bytes to write where the model has none. */
+  readonly bytes: (() => Uint8Array) | undefined;
+  readonly narrowable: boolean;
+}
+
+/** Values without Identity nodes between them and the weight that they are. */
+function aliases(graph: Graph): Map<string, string> {
+  const alias = new Map<string, string>();
+  for (const { proto, outputs } of graph.nodes) {
+    const [output] = outputs;
+    const [input] = proto.input;
+    if (proto.opType !== 'Identity' || proto.domain !== '' || output === undefined || input === undefined) continue;
+    alias.set(output, alias.get(input) ?? input);
+  }
+  return alias;
+}
+
+/**
+ * The constant values that stand at the edge to what is computed for each call. Their own constant nodes stay in the graph
+ * where they cost nothing (views) or belong to the execution (the lookup in a table, a transpose that a product takes
+ * along); the others are computed once, here.
+ */
+function derivedValues(graph: Graph): Map<string, GraphNode> {
+  const derived = new Map<string, GraphNode>();
+  const seen = new Set<string>();
+  const visit = (value: string): void => {
+    if (seen.has(value)) return;
+    seen.add(value);
+    const producer = graph.producer(value);
+    if (producer?.constant !== true || graph.weight(value) !== undefined) return;
+    if (!graph.weightsBehind(value).some((weight) => isWeight(weight))) return;
+    if (isFrontierKept(graph, producer)) {
+      for (const input of producer.uses) visit(input);
+    } else {
+      derived.set(value, producer);
+    }
+  };
+  for (const node of graph.nodes) if (!node.constant) for (const value of node.uses) visit(value);
+  for (const value of graph.outputs) visit(value);
+  return derived;
+}
+
+async function computeDerived(
+  model: ModelProto,
+  graph: Graph,
+  names: readonly string[],
+  folder: string,
+): Promise<{ name: string; datatype: DataType; shape: readonly number[]; bytes: Uint8Array }[]> {
+  if (names.length === 0) return [];
+  const modelPath = temporaryPath(folder, 'derive.onnx');
+  const outputPath = temporaryPath(folder, 'derive.bin');
+  try {
+    const part = extract(model, { inputs: [], outputs: names }, { graph });
+    await writeModel(part, modelPath);
+    const outputs = await fold({ op: 'run', modelPath, inputs: [], outputPath });
+    const all = new Uint8Array(await readFile(outputPath));
+    let at = 0;
+    return outputs.map(({ name, shape, bytes }) => {
+      const datatype = dataTypeOf(graph.type(name)?.elementType ?? 0);
+      if (datatype === undefined || elementCount(shape) * elementBytes[datatype] !== bytes) {
+        throw new ProgramError('folding', `the constant '${name}' has an element type that is not known`);
+      }
+      return { name, datatype, shape, bytes: all.subarray(at, (at += bytes)) };
+    });
+  } finally {
+    await Promise.all([modelPath, `${modelPath}.data`, outputPath].map((path) => rm(path, { force: true })));
+  }
+}
+
+/** Layers by the values that their nodes make. */
+function layersOfValues(layerList: readonly Layer[]): Map<string, number> {
+  const result = new Map<string, number>();
+  for (const { index, nodes } of layerList) {
+    for (const { outputs } of nodes) for (const value of outputs) result.set(value, index);
+  }
+  return result;
+}
+
+/** Nodes from which an output can be reached, with what they take renamed. */
+function livingNodes(graph: Graph, alias: ReadonlyMap<string, string>, given: ReadonlySet<string>): NodeProto[] {
+  const needed = new Set(graph.outputs);
+  const kept: NodeProto[] = [];
+  for (const { proto, outputs, uses } of graph.nodes.toReversed()) {
+    const wanted = outputs.filter((value) => needed.has(value) && !given.has(value));
+    if (wanted.length === 0) continue;
+    const input = proto.input.map((value) => alias.get(value) ?? value);
+    kept.push({ ...proto, input });
+    for (const value of input) needed.add(value);
+    // What nested graphs capture keeps its own name.
+    for (const value of uses) if (!proto.input.includes(value)) needed.add(value);
+  }
+  return kept.toReversed();
+}
+
+/** Weights as inputs of the graph, so that their shapes are known and their elements are not. */
+function withWeightsAsInputs(
+  model: ModelProto,
+  node: readonly NodeProto[],
+  weights: readonly BaseWeight[],
+  elementTypes: ReadonlyMap<string, number>,
+): ModelProto {
+  const names = new Set(weights.map(({ name }) => name));
+  const { functions: _functions, trainingInfo: _training, ...rest } = model;
+  const used = new Set(node.flatMap(({ input }) => input));
+  const { graph } = model;
+  const defaults = new Set(graph.initializer.map(({ name }) => name));
+  return {
+    ...rest,
+    ...(model.functions === undefined ? {} : { functions: model.functions }),
+    graph: {
+      name: graph.name,
+      node: [...node],
+      initializer: graph.initializer.filter(({ name }) => !names.has(name)),
+      input: [
+        ...graph.input.filter(({ name }) => !names.has(name) && !defaults.has(name)),
+        ...weights
+          .filter(({ name }) => used.has(name) || graph.output.some((output) => output.name === name))
+          .map(({ name, shape }) => ({
+            name,
+            type: {
+              tensorType: {
+                elemType: elementTypes.get(name) ?? 0,
+                shape: { dim: shape.map((size) => ({ dimValue: BigInt(size) })) },
+              },
+            },
+          })),
+      ],
+      output: graph.output,
+      valueInfo: [],
+      ...(graph.sparseInitializer === undefined ? {} : { sparseInitializer: graph.sparseInitializer }),
+    },
+  };
+}
+
+/** Roles in which a weight may have 16 bits: the second operand of products and convolutions, through views. */
+function isNarrowable(graph: Graph, value: string, alias: ReadonlyMap<string, string>): boolean {
+  const users = graph.consumers(value);
+  if (users.length === 0 || graph.outputs.includes(value)) return false;
+  return users.every(({ proto, outputs }) => {
+    if (proto.opType === 'Identity') return outputs.every((output) => isNarrowable(graph, output, alias));
+    if (proto.opType === 'Transpose') return outputs.every((output) => isNarrowable(graph, output, alias));
+    if (!['MatMul', 'Gemm', 'Conv'].includes(proto.opType)) return false;
+    return proto.input.every((input, place) => input !== value || place === 1);
+  });
+}
+
+/**
+ * Reads a model and lays out its weights.
+ *
+ * Throws OnnxError as `readModel`, and {@link ProgramError} `folding` where constants cannot be computed.
+ */
+export async function prepareBase(modelPath: string, cacheFolder: string): Promise<FunctionBase> {
+  const locations = weightLocations(modelPath);
+  const modelHash = await hashModel(modelPath, locations.values());
+  const model = await readModel(modelPath, { weights: 'file' });
+  const graph = new Graph(model);
+  const layerList = layers(graph);
+  const alias = aliases(graph);
+  const layerOfValue = layersOfValues(layerList);
+  const folder = join(cacheFolder, 'functions', modelHash);
+  await mkdir(folder, { recursive: true });
+
+  const derivedNodes = derivedValues(graph);
+  const derived = await computeDerived(model, graph, [...derivedNodes.keys()], folder);
+  const given = new Set(derived.map(({ name }) => name));
+  const constantWeights = graph.nodes.flatMap(({ proto, outputs }) =>
+    proto.opType === 'Constant' && outputs[0] !== undefined ? [outputs[0]] : [],
+  );
+
+  let node = livingNodes(graph, alias, given);
+  const asArgument = new Set<string>();
+  const inUse = new Set(graph.outputs.map((value) => alias.get(value) ?? value));
+  for (const { input, opType } of node) {
+    for (const [place, value] of input.entries()) {
+      inUse.add(value);
+      if (takesArgument(opType, place)) asArgument.add(value);
+    }
+  }
+  const layerOfWeight = new Map<Weight, number>();
+  for (const { index, weights } of layerList) for (const weight of weights) layerOfWeight.set(weight, index);
+
+  const drafts: Draft[] = [];
+  const elementTypes = new Map<string, number>();
+  for (const weight of graph.weights) {
+    const { name, tensor, elementType, dims } = weight;
+    const datatype = dataTypeOf(elementType);
+    const layer = layerOfWeight.get(weight);
+    if (tensor === undefined || datatype === undefined || layer === undefined) continue;
+    if (!isWeight(weight) || !inUse.has(name) || asArgument.has(name)) continue;
+    elementTypes.set(name, elementType);
+    drafts.push({
+      name,
+      datatype,
+      shape: dims,
+      layer,
+      location: weight.origin === 'initializer' ? locations.get(name) : undefined,
+      bytes: () => tensorBytes(tensor),
+      narrowable: datatype === 'FP32' && dims.length >= 2 && isNarrowable(graph, name, alias),
+    });
+  }
+  for (const { name, datatype, shape, bytes } of derived) {
+    const layer = layerOfValue.get(name);
+    if (layer === undefined || !inUse.has(name)) continue;
+    elementTypes.set(name, graph.type(name)?.elementType ?? 0);
+    const narrowable = datatype === 'FP32' && shape.length >= 2 && isNarrowable(graph, name, alias);
+    drafts.push({ name, datatype, shape, layer, location: undefined, bytes: () => bytes, narrowable });
+  }
+  // Within a layer the file's order: its weights then cross in one run where they stand in one run.
+  drafts.sort((a, b) => a.layer - b.layer);
+
+  const derivedPath = join(folder, 'derived.bin');
+  const parts: Uint8Array[] = [];
+  let derivedBytes = 0;
+  const weights = drafts.map(({ name, datatype, shape, layer, location, bytes, narrowable }): BaseWeight => {
+    const common = { name, datatype, shape, layer, narrowable };
+    if (location !== undefined) {
+      const { byteOffset } = location;
+      return location.location === undefined
+        ? { ...common, source: { kind: 'model', byteOffset } }
+        : { ...common, source: { kind: 'beside', location: location.location, byteOffset } };
+    }
+    const content = bytes?.() ?? new Uint8Array(0);
+    const byteOffset = derivedBytes;
+    parts.push(content);
+    const padding = (64 - (content.byteLength % 64)) % 64;
+    parts.push(new Uint8Array(padding));
+    derivedBytes += content.byteLength + padding;
+    return { ...common, source: { kind: 'derived', byteOffset } };
+  });
+  await writeAtomically(derivedPath, Buffer.concat(parts));
+
+  const names = new Set(weights.map(({ name }) => name));
+  const constants = new Set(constantWeights.filter((value) => names.has(value)));
+  node = node.filter(({ output }) => !constants.has(output[0] ?? ''));
+  return {
+    modelHash,
+    modelPath,
+    derivedPath,
+    layers: layerList.map(({ name, kind }) => ({ name, kind })),
+    weights,
+    layerOfValue,
+    model: withWeightsAsInputs(model, node, weights, elementTypes),
+    inputs: graph.inputs,
+  };
+}

@@ -1,0 +1,101 @@
+/** From a model file to a program, by way of the cache on disk. */
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { LRUCache } from 'lru-cache';
+import { fileStamp } from '../../onnx/index.ts';
+import type { Operator } from '../operators/types.ts';
+import { layoutOf } from './assemble.ts';
+import { prepareBase, type FunctionBase } from './base.ts';
+import { compileProgram, defaultSettings, findObstacles } from './compile.ts';
+import { writeAtomically } from './files.ts';
+import { checkShapes, prepareGraph } from './prepare.ts';
+import { parseProgram, programFormat, serializeProgram } from './serialize.ts';
+import type { InputShapes, Obstacle, Program, ProgramSettings } from './types.ts';
+
+export interface CompileModelOptions {
+  /** Takes programs and what they are made from, weights that are computed among them: keep it while a program is in use. */
+  readonly cacheFolder: string;
+  readonly settings?: ProgramSettings;
+  /** False: every node by its own operator. */
+  readonly fusion?: boolean;
+}
+
+let ownVersion: string | undefined;
+
+/** The compiler's own identity: a hash of its files and the operators', so that no program outlives the code that made it. */
+export function compilerVersion(): string {
+  if (ownVersion !== undefined) return ownVersion;
+  const hash = createHash('sha256').update(String(programFormat));
+  const here = dirname(fileURLToPath(import.meta.url));
+  for (const folder of [here, join(dirname(here), 'operators'), join(dirname(here), 'kernels')]) {
+    const files = readdirSync(folder, { recursive: true, encoding: 'utf8' });
+    for (const file of files.filter((name) => /\.(ts|js|cu)$/.test(name) && !/\.(test|d)\.ts$/.test(name)).sort()) {
+      hash.update(file).update(readFileSync(join(folder, file)));
+    }
+  }
+  ownVersion = hash.digest('hex');
+  return ownVersion;
+}
+
+/** Bases are small (a graph without weights); reading one again costs a read of the model's structure. */
+const bases = new LRUCache<string, Promise<FunctionBase>>({ max: 64 });
+
+function baseOf(modelPath: string, cacheFolder: string): Promise<FunctionBase> {
+  const path = resolve(modelPath);
+  const key = `${path}\0${fileStamp(path)}\0${resolve(cacheFolder)}`;
+  const known = bases.get(key);
+  if (known !== undefined) return known;
+  const made = prepareBase(path, cacheFolder);
+  bases.set(key, made);
+  made.catch(() => bases.delete(key));
+  return made;
+}
+
+function programKey(base: FunctionBase, shapes: InputShapes, settings: ProgramSettings, fusion: boolean): string {
+  const content = [base.modelHash, shapes, settings.tf32, settings.weights, fusion, compilerVersion()];
+  return createHash('sha256').update(JSON.stringify(content)).digest('hex');
+}
+
+/**
+ * Compiles a model for fixed input shapes, or finds the program in the cache. `shapes` may leave out inputs whose shapes the
+ * model fixes.
+ *
+ * Throws OnnxError for a file that is no model, and {@link ProgramError}: `unsupported` with every operator that the engine
+ * lacks, `bad-shapes`, `folding`.
+ */
+export async function compileModel(
+  modelPath: string,
+  shapes: InputShapes,
+  operators: readonly Operator[],
+  { cacheFolder, settings = defaultSettings, fusion = true }: CompileModelOptions,
+): Promise<Program> {
+  const base = await baseOf(modelPath, cacheFolder);
+  const checked = checkShapes(base, shapes);
+  const key = programKey(base, checked, settings, fusion);
+  const path = join(cacheFolder, 'programs', `${key}.program`);
+  try {
+    const found = parseProgram(await readFile(path));
+    // Paths are where the files are now, wherever they were when the program was made.
+    if (found.key === key) return { ...found, layout: layoutOf(base, settings) };
+  } catch {
+    // Absent or damaged: it is made again.
+  }
+  const prepared = await prepareGraph(base, checked, cacheFolder);
+  const program = compileProgram(prepared, operators, settings, { fusion, key });
+  await writeAtomically(path, serializeProgram(program));
+  return program;
+}
+
+/** What keeps a model from being a program, by node; nothing when all of it is covered. Throws as {@link compileModel}, `unsupported` apart. */
+export async function modelObstacles(
+  modelPath: string,
+  shapes: InputShapes,
+  operators: readonly Operator[],
+  { cacheFolder, settings = defaultSettings }: CompileModelOptions,
+): Promise<readonly Obstacle[]> {
+  const base = await baseOf(modelPath, cacheFolder);
+  return findObstacles(await prepareGraph(base, shapes, cacheFolder), operators, settings);
+}

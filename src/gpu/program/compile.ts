@@ -1,0 +1,64 @@
+/** The compiler: a prepared graph and the operators give a program, or the list of what is in the way. */
+import { createHash } from 'node:crypto';
+import type { Operator } from '../operators/types.ts';
+import { assemble } from './assemble.ts';
+import { Emission } from './emission.ts';
+import { unsupported } from './error.ts';
+import { emitNodes } from './groups.ts';
+import { fuse } from './fusion/index.ts';
+import type { PreparedGraph } from './prepared.ts';
+import type { Obstacle, Program, ProgramSettings } from './types.ts';
+import { WorkGraph } from './work-graph.ts';
+
+export interface CompileOptions {
+  /** False: every node by its own operator, for tests that compare. */
+  readonly fusion?: boolean;
+  /** Of the program; by default of what was compiled. */
+  readonly key?: string;
+}
+
+export const defaultSettings: ProgramSettings = { tf32: false, weights: 'as-is' };
+
+function emitAll(
+  prepared: PreparedGraph,
+  operators: readonly Operator[],
+  settings: ProgramSettings,
+  fusion: boolean,
+): Emission {
+  const byType = new Map(operators.map((operator) => [operator.type, operator]));
+  const graph = new WorkGraph(prepared);
+  if (fusion) fuse(graph, byType);
+  const emission = new Emission(prepared, graph, settings);
+  emission.obstacles.push(...prepared.obstacles);
+  const blocked = new Set(prepared.obstacles.map(({ node }) => node));
+  emitNodes(emission, byType, blocked, fusion);
+  emission.placeOutputs();
+  return emission;
+}
+
+/** Everything of a model that the engine does not cover, by node; nothing when it can be compiled. */
+export function findObstacles(
+  prepared: PreparedGraph,
+  operators: readonly Operator[],
+  settings: ProgramSettings = defaultSettings,
+): readonly Obstacle[] {
+  return emitAll(prepared, operators, settings, true).obstacles;
+}
+
+/** Throws {@link ProgramError} `unsupported`, with every obstacle. */
+export function compileProgram(
+  prepared: PreparedGraph,
+  operators: readonly Operator[],
+  settings: ProgramSettings = defaultSettings,
+  { fusion = true, key }: CompileOptions = {},
+): Program {
+  const emission = emitAll(prepared, operators, settings, fusion);
+  if (emission.obstacles.length > 0) throw unsupported(emission.obstacles);
+  return assemble(prepared, emission, key ?? contentKey(prepared, settings, fusion));
+}
+
+function contentKey({ base, shapes }: PreparedGraph, settings: ProgramSettings, fusion: boolean): string {
+  return createHash('sha256')
+    .update(JSON.stringify([base.modelHash, shapes, settings, fusion]))
+    .digest('hex');
+}

@@ -1,0 +1,188 @@
+/** Runs the operators over a graph: buffers for values, an emitter for each node, obstacles where something is not covered. */
+import type { Tensor } from '../../tensor/index.ts';
+import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
+import type { Buffer, Emitter, Operator, Value } from '../operators/types.ts';
+import { Unsupported } from '../operators/types.ts';
+import { attributeOf } from './node-attributes.ts';
+import type { PreparedGraph } from './prepared.ts';
+import { Recorder } from './recorder.ts';
+import { partOf, Storages } from './storage.ts';
+import type { Obstacle, ProgramSettings } from './types.ts';
+import type { WorkGraph, WorkNode } from './work-graph.ts';
+
+/** What a matrix product may use as scratch memory: what cuBLAS itself asks for on Hopper. */
+export const matmulWorkspaceBytes = 32 * 2 ** 20;
+
+/** The type in which a weight is kept under these settings. */
+export function keptType(
+  weight: { readonly datatype: DataType; readonly narrowable: boolean },
+  settings: ProgramSettings,
+): DataType {
+  if (!weight.narrowable || settings.weights === 'as-is') return weight.datatype;
+  return settings.weights === 'f16' ? 'FP16' : 'BF16';
+}
+
+export class Emission {
+  readonly graph: WorkGraph;
+  readonly settings: ProgramSettings;
+  readonly recorder = new Recorder();
+  readonly storages = new Storages();
+  readonly obstacles: Obstacle[] = [];
+  readonly #prepared: PreparedGraph;
+  readonly #buffers = new Map<string, Buffer>();
+
+  constructor(prepared: PreparedGraph, graph: WorkGraph, settings: ProgramSettings) {
+    this.#prepared = prepared;
+    this.graph = graph;
+    this.settings = settings;
+    for (const name of graph.inputs) this.buffer(name);
+  }
+
+  /** Where a value's bytes are; storage is made when it is first asked for. */
+  buffer(name: string): Buffer {
+    const known = this.#buffers.get(name);
+    if (known !== undefined) return known;
+    const made = this.#newBuffer(name);
+    this.#buffers.set(name, made);
+    return made;
+  }
+
+  setBuffer(name: string, buffer: Buffer): void {
+    this.#buffers.set(name, buffer);
+  }
+
+  #newBuffer(name: string): Buffer {
+    const { weights, constants, values } = this.graph;
+    const place = weights.get(name);
+    const weight = place === undefined ? undefined : this.#prepared.base.weights[place];
+    if (place !== undefined && weight !== undefined) {
+      const bytes = elementCount(weight.shape) * elementBytes[keptType(weight, this.settings)];
+      return this.storages.add({ kind: 'weight', weight: place, bytes });
+    }
+    const constant = constants.get(name);
+    if (constant !== undefined) {
+      return this.storages.add({ kind: 'constant', data: constant.data, bytes: constant.data.byteLength });
+    }
+    const value = values.get(name);
+    if (value === undefined) throw new Unsupported(`the shape of '${name}' is not known`);
+    return this.storages.activation(elementCount(value.shape) * elementBytes[value.datatype]);
+  }
+
+  /** The type in which a value's bytes are: a weight's may be narrower than the graph says, also through views. */
+  kept(name: string): DataType {
+    const { weights, values } = this.graph;
+    const storage = this.storages.of(this.buffer(name));
+    const place = weights.get(name) ?? (storage.kind === 'weight' ? storage.weight : undefined);
+    const weight = place === undefined ? undefined : this.#prepared.base.weights[place];
+    return weight === undefined ? values.get(name)!.datatype : keptType(weight, this.settings);
+  }
+
+  value(name: string): Value {
+    const known = this.graph.values.get(name);
+    if (known === undefined) throw new Unsupported(`the shape of '${name}' is not known`);
+    const buffer = this.buffer(name);
+    const { datatype, shape } = known;
+    return {
+      name,
+      datatype,
+      shape,
+      elements: elementCount(shape),
+      buffer,
+      constant: this.storages.of(buffer).kind !== 'activation',
+      kept: this.kept(name),
+    };
+  }
+
+  emitter(node: WorkNode): Emitter {
+    const { proto } = node;
+    const named = (names: readonly string[], index: number): string | undefined => {
+      const name = names[index];
+      return name === undefined || name === '' ? undefined : name;
+    };
+    const input = (index: number): Value | undefined => {
+      const name = named(proto.input, index);
+      return name === undefined ? undefined : this.value(name);
+    };
+    return {
+      settings: this.settings,
+      node,
+      opset: this.graph.opset,
+      input,
+      required: (index) => {
+        const value = input(index);
+        if (value === undefined) throw new Unsupported(`its input ${index} is left out`);
+        return value;
+      },
+      constant: (index): Tensor | undefined => {
+        const name = named(proto.input, index);
+        return name === undefined ? undefined : this.graph.constants.get(name);
+      },
+      output: (index) => {
+        const name = named(proto.output, index);
+        if (name === undefined) return undefined;
+        const wanted = index === 0 || this.graph.consumers(name).length > 0 || this.graph.isOutput(name);
+        return wanted ? this.value(name) : undefined;
+      },
+      attribute: (name, otherwise) => attributeOf(proto, name, otherwise),
+      scratch: (bytes) => this.storages.activation(bytes),
+      part: partOf,
+      kernel: (hint, source) => this.recorder.kernel(hint, source),
+      launch: (launch) => this.recorder.launch(launch),
+      matmul: (description, { a, b, d, bias }) => {
+        if (description.m === 0 || description.n === 0 || description.batch === 0) return;
+        this.recorder.add({
+          kind: 'matmul',
+          description: { ...description, tf32: this.settings.tf32, workspaceBytesMax: matmulWorkspaceBytes },
+          a,
+          b,
+          d,
+          bias,
+        });
+      },
+      copy: (from, to, bytes) => {
+        if (bytes > 0) this.recorder.add({ kind: 'copy', from, to, bytes });
+      },
+      fill: (to, byteValue, bytes) => {
+        if (bytes > 0) this.recorder.add({ kind: 'fill', to, byteValue, bytes });
+      },
+    };
+  }
+
+  /** Emits a node by its operator, or notes why it cannot. */
+  emit(node: WorkNode, operator: Operator | undefined): void {
+    this.attempt(node, () => {
+      if (operator === undefined) throw new Unsupported('the engine has no such operator');
+      const emitter = this.emitter(node);
+      const viewed = operator.viewOf?.(emitter);
+      if (viewed !== undefined) {
+        this.setBuffer(node.proto.output[0]!, emitter.required(viewed).buffer);
+        return;
+      }
+      this.recorder.at(node.layer, node.label);
+      operator.emit(emitter);
+    });
+  }
+
+  /** Outputs that are weights, constants or inputs get bytes of their own, and so do two that would share them. */
+  placeOutputs(): void {
+    const taken = new Set(this.graph.inputs.map((name) => this.buffer(name).id));
+    for (const name of this.graph.outputs) {
+      if (!this.graph.values.has(name)) continue;
+      const from = this.buffer(name);
+      if (this.storages.of(from).kind === 'activation' && !taken.has(from.id)) continue;
+      const to = this.storages.activation(from.bytes);
+      this.recorder.at(this.recorder.launches.at(-1)?.layer ?? 0, `output ${name}`);
+      if (from.bytes > 0) this.recorder.add({ kind: 'copy', from, to, bytes: from.bytes });
+      this.setBuffer(name, to);
+    }
+  }
+
+  attempt(node: WorkNode, work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      if (!(error instanceof Unsupported)) throw error;
+      this.obstacles.push({ node: node.name, operator: node.type, reason: error.message });
+    }
+  }
+}

@@ -1,0 +1,118 @@
+/** Emits the nodes of a graph, chains and trees of elementwise ones as one kernel each. */
+import { elementCount } from '../../tensor/index.ts';
+import { emitElementwise, type ElementwiseStep } from '../operators/elementwise/kernel.ts';
+import type { Operator } from '../operators/types.ts';
+import type { Emission } from './emission.ts';
+import type { WorkGraph, WorkNode } from './work-graph.ts';
+
+/** Above this a kernel holds too many values in registers, and its source is too long to compile quickly. */
+const nodesPerKernelMax = 48;
+/** Pointers of one kernel: each costs two registers and an argument. */
+const operandsPerKernelMax = 16;
+
+const sameShape = (a: readonly number[], b: readonly number[]): boolean =>
+  a.length === b.length && a.every((size, axis) => size === b[axis]);
+
+interface Group {
+  readonly root: WorkNode;
+  readonly nodes: Set<WorkNode>;
+}
+
+/** Values from outside that a group's kernel reads through pointers. */
+function operandsOf(graph: WorkGraph, nodes: ReadonlySet<WorkNode>): Set<string> {
+  const operands = new Set<string>();
+  for (const node of nodes) {
+    for (const value of node.uses) {
+      const producer = graph.producer(value);
+      if (producer !== undefined && nodes.has(producer)) continue;
+      if (graph.scalar(value) === undefined) operands.add(value);
+    }
+  }
+  return operands;
+}
+
+/**
+ * Each elementwise node belongs to the kernel of those that take its result, when all of them are in one kernel, and to its
+ * own otherwise. Values that are smaller than the kernel's result are made once, before it.
+ */
+function groupNodes(
+  graph: WorkGraph,
+  isElementwise: (node: WorkNode) => boolean,
+  fusion: boolean,
+): Map<WorkNode, Group> {
+  const groups = new Map<WorkNode, Group>();
+  for (const node of graph.nodes.toReversed()) {
+    if (!isElementwise(node)) continue;
+    const [value] = node.outputs;
+    const users = value === undefined ? [] : graph.consumers(value);
+    const [first] = users;
+    const group = first === undefined ? undefined : groups.get(first);
+    const joins =
+      fusion &&
+      group !== undefined &&
+      !graph.isOutput(value!) &&
+      group.nodes.size < nodesPerKernelMax &&
+      users.every((user) => groups.get(user) === group) &&
+      sameShape(graph.shape(value!) ?? [], graph.shape(group.root.outputs[0]!) ?? []) &&
+      operandsOf(graph, new Set([...group.nodes, node])).size <= operandsPerKernelMax;
+    if (joins) {
+      group.nodes.add(node);
+      groups.set(node, group);
+    } else {
+      groups.set(node, { root: node, nodes: new Set([node]) });
+    }
+  }
+  return groups;
+}
+
+export function emitNodes(
+  emission: Emission,
+  operators: ReadonlyMap<string, Operator>,
+  blocked: ReadonlySet<string>,
+  fusion: boolean,
+): void {
+  const { graph } = emission;
+  const isElementwise = (node: WorkNode): boolean => {
+    const expression = operators.get(node.type)?.elementwise;
+    if (expression === undefined || blocked.has(node.name) || node.outputs.length !== 1) return false;
+    const { shape } = graph.values.get(node.outputs[0]!) ?? {};
+    if (shape === undefined || elementCount(shape) === 0) return false;
+    let found = false;
+    emission.attempt(node, () => {
+      const names = node.proto.input.map((_, index) => `x${index}`);
+      const emitter = emission.emitter(node);
+      found = operators.get(node.type)?.viewOf?.(emitter) === undefined && expression(emitter, names) !== undefined;
+    });
+    return found;
+  };
+  const groups = groupNodes(graph, isElementwise, fusion);
+  const failed = new Set(emission.obstacles.map(({ node }) => node));
+  for (const node of graph.nodes) {
+    if (blocked.has(node.name) || failed.has(node.name)) continue;
+    const group = groups.get(node);
+    if (group === undefined) {
+      emission.emit(node, operators.get(node.type));
+      continue;
+    }
+    if (group.root !== node) continue;
+    emission.attempt(node, () => {
+      const members = graph.nodes.filter((each) => group.nodes.has(each));
+      emission.recorder.at(node.layer, members.map(({ label }) => label).join(' + '));
+      const steps = members.map((member): ElementwiseStep => ({
+        inputs: member.proto.input,
+        output: emission.graph.values.get(member.outputs[0]!)!.datatype,
+        name: member.outputs[0]!,
+        expression: (names) => operators.get(member.type)!.elementwise!(emission.emitter(member), names)!.expression,
+      }));
+      emitElementwise({
+        steps,
+        value: (name) => emission.value(name),
+        scalar: (name) => {
+          const tensor = graph.constants.get(name);
+          return tensor !== undefined && elementCount(tensor.shape) === 1 ? tensor : undefined;
+        },
+        recorder: emission.recorder,
+      });
+    });
+  }
+}

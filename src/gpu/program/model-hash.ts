@@ -1,0 +1,29 @@
+/** The identity of a model by content: what its programs are cached under. */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { resolve } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { LRUCache } from 'lru-cache';
+import { fileStamp, type WeightLocation } from '../../onnx/index.ts';
+
+const known = new LRUCache<string, string>({ max: 10_000 });
+
+/** sha256 of the model file and of the files beside it that hold its weights, in hexadecimal. */
+export async function hashModel(modelPath: string, locations: Iterable<WeightLocation>): Promise<string> {
+  const beside = new Map<string, string>();
+  for (const { location, path } of locations) if (location !== undefined) beside.set(location, path);
+  const files = [['', resolve(modelPath)] as const, ...[...beside].sort(([a], [b]) => (a < b ? -1 : 1))];
+  const stamp = files.map(([name, path]) => `${name}\0${path}\0${fileStamp(path)}`).join('\0');
+  const before = known.get(stamp);
+  if (before !== undefined) return before;
+  const hash = createHash('sha256');
+  for (const [name, path] of files) {
+    hash.update(`${name}\0`);
+    await pipeline(createReadStream(path, { highWaterMark: 2 ** 20 }), async (chunks: AsyncIterable<Buffer>) => {
+      for await (const chunk of chunks) hash.update(chunk);
+    });
+  }
+  const digest = hash.digest('hex');
+  known.set(stamp, digest);
+  return digest;
+}

@@ -1,0 +1,34 @@
+/** A model with fixed input shapes, folded: what the compiler works on. */
+import type { GraphNode } from '../../onnx/index.ts';
+import type { DataType, Tensor } from '../../tensor/index.ts';
+import type { FunctionBase } from './base.ts';
+import type { InputShapes, Obstacle } from './types.ts';
+
+export interface PreparedValue {
+  readonly datatype: DataType;
+  readonly shape: readonly number[];
+}
+
+export interface PreparedNode extends GraphNode {
+  /** The layer of the model that it belongs to; never less than that of a node that it takes from. */
+  readonly layer: number;
+}
+
+export interface PreparedGraph {
+  readonly base: FunctionBase;
+  readonly shapes: InputShapes;
+  /** Version of the default operator set. */
+  readonly opset: number;
+  /** By layers; each comes after what it takes. */
+  readonly nodes: readonly PreparedNode[];
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  /** Of every value, weights and constants included. */
+  readonly values: ReadonlyMap<string, PreparedValue>;
+  /** Contents of what is known beforehand and is no weight. */
+  readonly constants: ReadonlyMap<string, Tensor>;
+  /** Places in `base.weights`, by value name. */
+  readonly weights: ReadonlyMap<string, number>;
+  /** Values whose type or shape the engine cannot know. */
+  readonly obstacles: readonly Obstacle[];
+}

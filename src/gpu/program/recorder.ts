@@ -1,0 +1,128 @@
+/** What operators emit, collected: launches over buffers, and one translation unit. */
+import type { MatmulDescription } from '../driver/types.ts';
+import { Unsupported, type Buffer, type Emitter, type KernelArgument } from '../operators/types.ts';
+
+export type DraftWork =
+  | {
+      readonly kind: 'kernel';
+      readonly kernel: string;
+      readonly grid: readonly [number, number, number];
+      readonly block: readonly [number, number, number];
+      readonly sharedBytes: number;
+      readonly arguments: readonly KernelArgument[];
+    }
+  | {
+      readonly kind: 'matmul';
+      readonly description: MatmulDescription;
+      readonly a: Buffer;
+      readonly b: Buffer;
+      readonly d: Buffer;
+      readonly bias: Buffer | undefined;
+    }
+  | { readonly kind: 'copy'; readonly from: Buffer; readonly to: Buffer; readonly bytes: number }
+  | { readonly kind: 'fill'; readonly to: Buffer; readonly byteValue: number; readonly bytes: number };
+
+export type DraftLaunch = DraftWork & {
+  readonly layer: number;
+  readonly label: string;
+  /** The first buffer written may take the place of one of these, when that ends here: each element is read before it is written, by the same thread. */
+  readonly inPlaceOf: readonly Buffer[];
+};
+
+export interface BufferUse {
+  readonly buffer: Buffer;
+  readonly reads: boolean;
+  readonly writes: boolean;
+}
+
+/** Every buffer that a launch touches. */
+export function usesOf(work: DraftWork): BufferUse[] {
+  const read = (buffer: Buffer): BufferUse => ({ buffer, reads: true, writes: false });
+  const write = (buffer: Buffer): BufferUse => ({ buffer, reads: false, writes: true });
+  switch (work.kind) {
+    case 'kernel':
+      return work.arguments.flatMap((argument) =>
+        argument.type === 'read' || argument.type === 'write' || argument.type === 'read-write'
+          ? [{ buffer: argument.buffer, reads: argument.type !== 'write', writes: argument.type !== 'read' }]
+          : [],
+      );
+    case 'matmul':
+      return [
+        read(work.a),
+        read(work.b),
+        ...(work.bias === undefined ? [] : [read(work.bias)]),
+        { buffer: work.d, reads: work.description.beta !== 0, writes: true },
+      ];
+    case 'copy':
+      return [read(work.from), write(work.to)];
+    case 'fill':
+      return [write(work.to)];
+  }
+}
+
+/** A limit of every CUDA device; beyond it a launch fails, on some other machine than the one it was tried on. */
+const threadsPerBlockMax = 1024;
+const gridMax = [2 ** 31 - 1, 65_535, 65_535] as const;
+
+const triple = ([x, y = 1, z = 1]: readonly [number, number?, number?]): [number, number, number] => [x, y, z];
+
+/** What generated kernels share: the elements that a thread loads or stores at once, and minima that keep NaN. */
+const shared = `template <typename T, int N> struct alignas(sizeof(T) * N) Vector { T at[N]; };
+template <typename T> __device__ __forceinline__ T pick_smaller(T a, T b) { return a != a || a < b ? a : b; }
+template <typename T> __device__ __forceinline__ T pick_larger(T a, T b) { return a != a || a > b ? a : b; }`;
+
+export class Recorder {
+  readonly launches: DraftLaunch[] = [];
+  readonly #names = new Map<string, string>();
+  readonly #sources = new Map<string, string>();
+  #layer = 0;
+  #label = '';
+
+  /** What follows belongs to this layer, under this label. */
+  at(layer: number, label: string): void {
+    this.#layer = layer;
+    this.#label = label;
+  }
+
+  add(work: DraftWork, inPlaceOf: readonly Buffer[] = []): void {
+    this.launches.push({ ...work, layer: this.#layer, label: this.#label, inPlaceOf });
+  }
+
+  kernel(hint: string, source: string): string {
+    const known = this.#names.get(source);
+    if (known !== undefined) return known;
+    const name = `${hint.replaceAll(/\W/g, '_')}_${this.#names.size}`;
+    this.#names.set(source, name);
+    this.#sources.set(name, source.replaceAll(/\bNAME/g, name));
+    return name;
+  }
+
+  launch(launch: Parameters<Emitter['launch']>[0], inPlaceOf: readonly Buffer[] = []): void {
+    const grid = triple(launch.grid);
+    const block = triple(launch.block);
+    const whole = [...grid, ...block].every((size) => Number.isSafeInteger(size) && size >= 0);
+    if (!whole) throw new RangeError(`kernel '${launch.kernel}' has the grid [${grid}] and the blocks [${block}]`);
+    if (grid.some((size) => size === 0)) return;
+    if (grid.some((size, axis) => size > gridMax[axis]!) || block[0] * block[1] * block[2] > threadsPerBlockMax) {
+      throw new Unsupported(`its grid [${grid}] of blocks [${block}] is larger than a device takes`);
+    }
+    if (!this.#sources.has(launch.kernel)) throw new RangeError(`no kernel '${launch.kernel}' was added`);
+    this.add(
+      {
+        kind: 'kernel',
+        kernel: launch.kernel,
+        grid,
+        block,
+        sharedBytes: launch.sharedBytes ?? 0,
+        arguments: launch.arguments,
+      },
+      inPlaceOf,
+    );
+  }
+
+  /** The translation unit with the kernels that are still launched, in the order in which they were added. */
+  source(launched: ReadonlySet<string>): string {
+    const kernels = [...this.#sources].filter(([name]) => launched.has(name)).map(([, source]) => source.trim());
+    return kernels.length === 0 ? '' : [shared, ...kernels].join('\n\n');
+  }
+}

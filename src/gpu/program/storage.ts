@@ -1,0 +1,38 @@
+/** Storages: what buffers are parts of, before anything has an address. */
+import type { Buffer } from '../operators/types.ts';
+
+export type Storage =
+  | { readonly kind: 'weight'; readonly weight: number; readonly bytes: number }
+  | { readonly kind: 'constant'; readonly data: Uint8Array; readonly bytes: number }
+  | { readonly kind: 'activation'; readonly bytes: number };
+
+export class Storages {
+  readonly #all: Storage[] = [];
+
+  get count(): number {
+    return this.#all.length;
+  }
+
+  add(storage: Storage): Buffer {
+    this.#all.push(storage);
+    return { id: this.#all.length - 1, byteOffset: 0, bytes: storage.bytes };
+  }
+
+  activation(bytes: number): Buffer {
+    return this.add({ kind: 'activation', bytes });
+  }
+
+  of({ id }: Pick<Buffer, 'id'>): Storage {
+    const storage = this.#all[id];
+    if (storage === undefined) throw new RangeError(`there is no storage ${id}`);
+    return storage;
+  }
+}
+
+/** Part of a buffer. */
+export function partOf(buffer: Buffer, byteOffset: number, bytes: number): Buffer {
+  if (byteOffset < 0 || bytes < 0 || byteOffset + bytes > buffer.bytes) {
+    throw new RangeError(`bytes ${byteOffset} to ${byteOffset + bytes} are not in a buffer of ${buffer.bytes}`);
+  }
+  return { id: buffer.id, byteOffset: buffer.byteOffset + byteOffset, bytes };
+}

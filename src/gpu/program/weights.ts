@@ -1,0 +1,62 @@
+/** Which constants of a model are weights: what a layer loads, as opposed to what the program holds itself. */
+import { ElementType, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
+
+/** Operators whose constant inputs, the first apart, say what to do rather than hold what was learned. */
+const takesArguments = new Set([
+  'Resize',
+  'Upsample',
+  'Pad',
+  'Clip',
+  'QuantizeLinear',
+  'Range',
+  'OneHot',
+  'TopK',
+  'Reshape',
+  'Slice',
+  'Tile',
+  'Expand',
+]);
+
+export const takesArgument = (opType: string, place: number): boolean => place > 0 && takesArguments.has(opType);
+
+const floats = new Set<number>([ElementType.FLOAT, ElementType.FLOAT16, ElementType.BFLOAT16, ElementType.DOUBLE]);
+const quantised = new Set<number>([ElementType.INT8, ElementType.UINT8]);
+/** Below this, whole numbers of 8 bits are zero points and the like. */
+const quantisedElementsMin = 4096;
+
+/**
+ * Whether a constant is a weight. Scalars, and whole numbers (shapes, indices, positions, masks), stay with the program, so
+ * that arithmetic on them folds away.
+ */
+export function isWeight({ elementType, elementCount, tensor }: Weight): boolean {
+  if (tensor === undefined) return false;
+  if (floats.has(elementType)) return elementCount > 1;
+  return quantised.has(elementType) && elementCount >= quantisedElementsMin;
+}
+
+const views = new Set(['Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity']);
+
+/** Whether a node on weights alone stays in the program, instead of being computed once for all shapes. */
+export function isFrontierKept(graph: Graph, { proto, outputs }: GraphNode): boolean {
+  if (views.has(proto.opType)) return true;
+  if (proto.opType === 'Gather') {
+    const axis = Number(proto.attribute.find(({ name }) => name === 'axis')?.i ?? 0n);
+    const table = graph.weight(proto.input[0] ?? '');
+    return axis === 0 && table?.dims.length === 2;
+  }
+  if (proto.opType === 'Transpose') {
+    const source = graph.weight(proto.input[0] ?? '');
+    return (
+      source?.dims.length === 2 &&
+      outputs.every((value) => {
+        const users = graph.consumers(value);
+        return (
+          users.length > 0 &&
+          !graph.outputs.includes(value) &&
+          users.every((user) => user.proto.opType === 'MatMul' && user.proto.input[1] === value)
+        );
+      })
+    );
+  }
+  return false;
+}

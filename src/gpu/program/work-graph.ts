@@ -1,0 +1,168 @@
+/** A prepared graph that can be changed: nodes replaced by fused ones, until all that is left is emitted. */
+import { AttributeType, type AttributeProto, type NodeProto } from '../../onnx/index.ts';
+import { elementCount, elements, type Tensor } from '../../tensor/index.ts';
+import { operatorName } from './prepare.ts';
+import type { PreparedGraph, PreparedNode, PreparedValue } from './prepared.ts';
+
+export interface WorkNode extends PreparedNode {
+  /** Operator with domain, as operators are listed. */
+  readonly type: string;
+  /** The nodes of the model that it stands for. */
+  readonly label: string;
+}
+
+/** Attributes of a node that a fusion makes; numbers are FLOAT where they are given as `{ float }`. */
+export type MadeAttribute = number | string | { readonly float: number };
+
+export interface NewNode {
+  readonly type: string;
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  readonly attributes?: Readonly<Record<string, MadeAttribute>>;
+  /** Attributes of the node that it comes from. */
+  readonly from?: NodeProto;
+}
+
+const none: readonly never[] = [];
+
+function attributeProto(name: string, value: MadeAttribute): AttributeProto {
+  if (typeof value === 'number') return { name, type: AttributeType.INT, i: BigInt(value) };
+  if (typeof value === 'string') return { name, type: AttributeType.STRING, s: new TextEncoder().encode(value) };
+  return { name, type: AttributeType.FLOAT, f: value.float };
+}
+
+export class WorkGraph {
+  readonly opset: number;
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  readonly values: Map<string, PreparedValue>;
+  readonly constants: ReadonlyMap<string, Tensor>;
+  readonly weights: ReadonlyMap<string, number>;
+  /** By place; undefined where a node was taken out. */
+  #nodes: (WorkNode | undefined)[];
+  readonly #places = new Map<WorkNode, number>();
+  readonly #producers = new Map<string, WorkNode>();
+  readonly #consumers = new Map<string, WorkNode[]>();
+  readonly #isOutput: ReadonlySet<string>;
+  #made = 0;
+
+  constructor(prepared: PreparedGraph) {
+    this.opset = prepared.opset;
+    this.inputs = prepared.inputs;
+    this.outputs = prepared.outputs;
+    this.values = new Map(prepared.values);
+    this.constants = prepared.constants;
+    this.weights = prepared.weights;
+    this.#isOutput = new Set(prepared.outputs);
+    const needed = new Set(prepared.outputs);
+    const living: WorkNode[] = [];
+    for (const node of prepared.nodes.toReversed()) {
+      if (!node.outputs.some((value) => needed.has(value) && !this.constants.has(value))) continue;
+      for (const value of node.uses) if (!this.constants.has(value)) needed.add(value);
+      living.push({ ...node, type: operatorName(node), label: `${node.proto.opType} ${node.name}` });
+    }
+    this.#nodes = living.toReversed();
+    for (const [place, node] of this.#nodes.entries()) this.#link(node!, place);
+  }
+
+  /** In an order in which they can run, layers never going backwards. */
+  get nodes(): readonly WorkNode[] {
+    return this.#nodes.filter((node) => node !== undefined);
+  }
+
+  producer(value: string): WorkNode | undefined {
+    return this.#producers.get(value);
+  }
+
+  consumers(value: string): readonly WorkNode[] {
+    return this.#consumers.get(value) ?? none;
+  }
+
+  isOutput(value: string): boolean {
+    return this.#isOutput.has(value);
+  }
+
+  has(node: WorkNode): boolean {
+    return this.#places.has(node);
+  }
+
+  /** The one node that takes a value, where it is the only one and the value does not leave the graph. */
+  onlyConsumer(value: string): WorkNode | undefined {
+    const users = this.consumers(value);
+    return users.length === 1 && !this.isOutput(value) ? users[0] : undefined;
+  }
+
+  shape(value: string): readonly number[] | undefined {
+    return this.values.get(value)?.shape;
+  }
+
+  /** The number that a constant of one element is. */
+  scalar(value: string): number | undefined {
+    const tensor = this.constants.get(value);
+    if (tensor === undefined || elementCount(tensor.shape) !== 1) return undefined;
+    if (tensor.datatype === 'FP16' || tensor.datatype === 'BF16' || tensor.datatype === 'BYTES') return undefined;
+    const [element] = elements(tensor);
+    return element === undefined ? undefined : Number(element);
+  }
+
+  /** A value that was not there before. */
+  newValue(hint: string, value: PreparedValue): string {
+    const name = `${hint}~${this.#made++}`;
+    this.values.set(name, value);
+    return name;
+  }
+
+  /** Puts one node where the last of several stood, which together did its work. */
+  replace(old: readonly WorkNode[], made: NewNode): WorkNode {
+    const root = old.reduce((a, b) => (this.#places.get(a)! > this.#places.get(b)! ? a : b));
+    const place = this.#places.get(root)!;
+    for (const node of old) this.#unlink(node);
+    const dot = made.type.lastIndexOf('.');
+    const attribute = Object.entries(made.attributes ?? {}).map(([name, value]) => attributeProto(name, value));
+    const names = new Set(attribute.map(({ name }) => name));
+    const proto: NodeProto = {
+      name: root.name,
+      opType: made.type.slice(dot + 1),
+      domain: made.type.slice(0, Math.max(0, dot)),
+      input: [...made.inputs],
+      output: [...made.outputs],
+      attribute: [...(made.from?.attribute ?? []).filter(({ name }) => !names.has(name)), ...attribute],
+    };
+    const node: WorkNode = {
+      index: root.index,
+      proto,
+      name: root.name,
+      uses: [...new Set(made.inputs.filter((value) => value !== ''))],
+      outputs: made.outputs.filter((value) => value !== ''),
+      constant: false,
+      layer: root.layer,
+      type: made.type,
+      label: old.map(({ label }) => label).join(' + '),
+    };
+    this.#nodes[place] = node;
+    this.#link(node, place);
+    return node;
+  }
+
+  #link(node: WorkNode, place: number): void {
+    this.#places.set(node, place);
+    for (const value of node.outputs) this.#producers.set(value, node);
+    for (const value of node.uses) {
+      const list = this.#consumers.get(value);
+      if (list === undefined) this.#consumers.set(value, [node]);
+      else list.push(node);
+    }
+  }
+
+  #unlink(node: WorkNode): void {
+    const place = this.#places.get(node);
+    if (place === undefined) return;
+    this.#places.delete(node);
+    this.#nodes[place] = undefined;
+    for (const value of node.outputs) if (this.#producers.get(value) === node) this.#producers.delete(value);
+    for (const value of node.uses) {
+      const list = this.#consumers.get(value);
+      if (list !== undefined) list.splice(list.indexOf(node), 1);
+    }
+  }
+}
