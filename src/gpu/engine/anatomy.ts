@@ -1,0 +1,133 @@
+/** Where the time of one run went, layer by layer, from events on the GPUs' own clocks. */
+import type { CudaEvent } from '../driver/types.ts';
+import type { ColdStartPlan, LayerTimes, Span, Timeline } from '../../plan/index.ts';
+import type { GpuLane } from './lane.ts';
+import type { OrderedStream } from './streams.ts';
+
+interface Mark {
+  readonly lane: GpuLane;
+  readonly event: CudaEvent;
+}
+
+interface Marks {
+  start: Mark;
+  end: Mark;
+}
+
+/** A point on a stream's GPU, known once it was reached. */
+export class Anatomy {
+  readonly #primary: GpuLane;
+  /** The start of the run; on GPUs that help, a moment after it that follows the run's start by one wait. */
+  readonly #origins = new Map<GpuLane, CudaEvent>();
+  readonly #copies = new Map<number, Marks>();
+  readonly #migrations = new Map<number, Marks>();
+  readonly #executions = new Map<number, Marks>();
+  readonly #issues = new Map<number, Span>();
+  /** By layer: those whose arrival its execution waited for. */
+  readonly #awaited = new Map<number, number[]>();
+  readonly #calledMs: number;
+
+  constructor(primary: GpuLane, origin: CudaEvent, calledMs: number) {
+    this.#primary = primary;
+    this.#origins.set(primary, origin);
+    this.#calledMs = calledMs;
+  }
+
+  /** Has a stream begin after the start of the run, so that its times can be told from there. */
+  follow(lane: GpuLane, stream: OrderedStream): void {
+    stream.cuda.wait(this.#origins.get(this.#primary)!);
+    if (this.#origins.has(lane)) return;
+    const origin = lane.timer();
+    stream.cuda.record(origin);
+    this.#origins.set(lane, origin);
+  }
+
+  /** Records the time around what `submit` submits. */
+  #around(marks: Map<number, Marks>, layer: number, lane: GpuLane, stream: OrderedStream, submit: () => void): void {
+    const start = this.#mark(lane, stream);
+    submit();
+    const end = this.#mark(lane, stream);
+    marks.set(layer, { start, end });
+  }
+
+  copy(layer: number, lane: GpuLane, submit: () => void): void {
+    this.#around(this.#copies, layer, lane, lane.load, submit);
+  }
+
+  migration(layer: number, lane: GpuLane, submit: () => void): void {
+    this.#around(this.#migrations, layer, lane, lane.migration, submit);
+  }
+
+  executionStarts(layer: number, awaited: readonly number[]): void {
+    const mark = this.#mark(this.#primary, this.#primary.execution);
+    this.#executions.set(layer, { start: mark, end: mark });
+    this.#awaited.set(layer, [...awaited]);
+  }
+
+  executionEnds(layer: number): void {
+    this.#executions.get(layer)!.end = this.#mark(this.#primary, this.#primary.execution);
+  }
+
+  /** When the CPU handed over a layer's copies, by its own clock. */
+  issued(layer: number, startMs: number, endMs: number): void {
+    this.#issues.set(layer, { startMs: startMs - this.#calledMs, endMs: endMs - this.#calledMs });
+  }
+
+  #mark(lane: GpuLane, stream: OrderedStream): Mark {
+    const event = lane.timer();
+    stream.cuda.record(event);
+    return { lane, event };
+  }
+
+  /** The timeline, once everything has ended. Gives the events back. */
+  timeline(plan: ColdStartPlan, resident: ReadonlySet<number>, fromHost: ReadonlySet<number>): Timeline {
+    let busyMs = 0;
+    let stallSumMs = 0;
+    const layers = plan.layers.map(({ name, method, link }, layer): LayerTimes => {
+      const measured = this.#span(this.#executions.get(layer));
+      const execution = measured ?? { startMs: busyMs, endMs: busyMs };
+      const arrivedMs = Math.max(0, ...(this.#awaited.get(layer) ?? []).map((other) => this.#arrivalMs(other)));
+      const stallMs = measured === undefined ? 0 : Math.max(0, Math.min(arrivedMs, execution.startMs) - busyMs);
+      stallSumMs += stallMs;
+      busyMs = Math.max(busyMs, execution.endMs);
+      return {
+        name,
+        method,
+        link,
+        resident: resident.has(layer),
+        fromHost: fromHost.has(layer),
+        issue: this.#issues.get(layer),
+        copy: this.#span(this.#copies.get(layer)),
+        migration: this.#span(this.#migrations.get(layer)),
+        execution,
+        stallMs,
+      };
+    });
+    return { latencyMs: busyMs, stallMs: stallSumMs, layers };
+  }
+
+  /** The origin stays with the run, which made it. */
+  release(): void {
+    for (const marks of [this.#copies, this.#migrations, this.#executions]) {
+      for (const { start, end } of marks.values()) {
+        start.lane.giveTimers(start === end ? [start.event] : [start.event, end.event]);
+      }
+      marks.clear();
+    }
+    for (const [lane, origin] of this.#origins) if (lane !== this.#primary) lane.giveTimers([origin]);
+    this.#origins.clear();
+  }
+
+  #arrivalMs(layer: number): number {
+    return (this.#span(this.#migrations.get(layer)) ?? this.#span(this.#copies.get(layer)))?.endMs ?? 0;
+  }
+
+  #span(marks: Marks | undefined): Span | undefined {
+    if (marks === undefined) return undefined;
+    return { startMs: this.#sinceStart(marks.start), endMs: this.#sinceStart(marks.end) };
+  }
+
+  #sinceStart({ lane, event }: Mark): number {
+    return Math.max(0, event.msSince(this.#origins.get(lane)!));
+  }
+}

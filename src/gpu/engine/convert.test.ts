@@ -1,0 +1,72 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { bfloat16FromFloat32, float16FromFloat32 } from './convert.ts';
+
+function converted(value: number, convert: typeof float16FromFloat32): number {
+  const to = new Uint16Array(1);
+  convert(new Uint32Array(Float32Array.of(value).buffer), to);
+  return to[0]!;
+}
+
+/** By definition: (-1)^s * 2^(e-15) * (1 + m/1024), subnormal where e is 0. */
+function fromHalf(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >>> 10) & 31;
+  const mantissa = bits & 1023;
+  if (exponent === 31) return mantissa === 0 ? sign * Infinity : NaN;
+  return exponent === 0 ? sign * mantissa * 2 ** -24 : sign * (1 + mantissa / 1024) * 2 ** (exponent - 15);
+}
+
+function fromBrain(bits: number): number {
+  return new Float32Array(Uint32Array.of(bits << 16).buffer)[0]!;
+}
+
+/** The neighbours of a 16-bit pattern of the same sign, as values. */
+function isNearest(value: number, bits: number, back: (bits: number) => number): boolean {
+  const own = Math.abs(back(bits) - value);
+  const neighbours = [bits - 1, bits + 1].filter((other) => (other & 0x8000) === (bits & 0x8000) && other >= 0);
+  return neighbours.every((other) => {
+    const distance = Math.abs(back(other) - value);
+    return Number.isNaN(distance) || own < distance || (own === distance && (bits & 1) === 0);
+  });
+}
+
+describe('conversion to 16 bits', () => {
+  it('gives the nearest half, the even one of two', () => {
+    fc.assert(
+      fc.property(fc.float({ min: -65000, max: 65000, noNaN: true }), (value) => {
+        expect(isNearest(value, converted(value, float16FromFloat32), fromHalf)).toBe(true);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  it('gives back every half that there is', () => {
+    const all = Array.from({ length: 0x10000 }, (_, bits) => bits).filter((bits) => !Number.isNaN(fromHalf(bits)));
+    const to = new Uint16Array(all.length);
+    float16FromFloat32(new Uint32Array(Float32Array.from(all, fromHalf).buffer), to);
+    expect([...to]).toEqual(all);
+  });
+
+  it('gives the nearest brain float', () => {
+    fc.assert(
+      fc.property(
+        fc.float({ noNaN: true, noDefaultInfinity: true, max: Math.fround(3e38), min: Math.fround(-3e38) }),
+        (value) => {
+          expect(isNearest(value, converted(value, bfloat16FromFloat32), fromBrain)).toBe(true);
+        },
+      ),
+      { numRuns: 2000 },
+    );
+  });
+
+  it('keeps NaN and infinities, and overflows to infinity', () => {
+    expect(fromHalf(converted(NaN, float16FromFloat32))).toBeNaN();
+    expect(fromBrain(converted(NaN, bfloat16FromFloat32))).toBeNaN();
+    expect(fromHalf(converted(65519, float16FromFloat32))).toBe(65504);
+    expect(fromHalf(converted(65520, float16FromFloat32))).toBe(Infinity);
+    expect(fromHalf(converted(-Infinity, float16FromFloat32))).toBe(-Infinity);
+    expect(fromHalf(converted(2 ** -25, float16FromFloat32))).toBe(0);
+    expect(fromHalf(converted(2 ** -25 * 1.001, float16FromFloat32))).toBe(2 ** -24);
+  });
+});

@@ -1,0 +1,144 @@
+/**
+ * One GPU's memory: a single block of the driver's, from which weights, activations, workspaces, constants and staging
+ * buffers are all cut, so that what one gives back another can have at once, without a call of the driver. Bytes are free
+ * the moment they are given back; that the GPU may still use them is kept beside them, as fences that whoever writes there
+ * next must wait for.
+ *
+ * Layers are cut one by one and can lie anywhere. When what is free would be enough but lies in pieces, `compact` slides
+ * the movable layers together (see compaction.ts), so that whether something fits is a matter of its bytes alone.
+ */
+import { CudaError, type CudaDevice, type DeviceAddress, type DeviceMemory } from '../driver/types.ts';
+import { RangeAllocator } from './range-allocator.ts';
+import type { Fence } from './streams.ts';
+
+export type MemoryPurpose = 'weights' | 'scratch' | 'constants' | 'staging';
+
+/** Some bytes of a GPU's memory. Its address changes when it is moved. */
+export class DeviceBlock {
+  readonly purpose: MemoryPurpose;
+  /** As asked for. */
+  readonly bytes: number;
+  /** With what alignment adds. */
+  readonly size: number;
+  address: DeviceAddress;
+  /** To be waited for before the first write. */
+  readonly fences: readonly Fence[];
+  constructor(purpose: MemoryPurpose, bytes: number, size: number, address: DeviceAddress, fences: readonly Fence[]) {
+    this.purpose = purpose;
+    this.bytes = bytes;
+    this.size = size;
+    this.address = address;
+    this.fences = fences;
+  }
+}
+
+interface Guarded {
+  readonly low: DeviceAddress;
+  readonly high: DeviceAddress;
+  readonly fence: Fence;
+}
+
+/** Left to the driver and to others when no limit is given. */
+const shareOfFree = 0.92;
+
+export class DevicePool implements Disposable {
+  readonly device: CudaDevice;
+  readonly #memory: DeviceMemory;
+  readonly #ranges: RangeAllocator;
+  readonly #blocks = new Set<DeviceBlock>();
+  readonly #bytes: Record<MemoryPurpose, number> = { weights: 0, scratch: 0, constants: 0, staging: 0 };
+  /** Bytes that were given back while the GPU may still have been using them. */
+  #guarded: Guarded[] = [];
+
+  /** @throws CudaError 'out-of-memory' when the device has not that much */
+  constructor(device: CudaDevice, limitBytes?: number) {
+    this.device = device;
+    this.#ranges = new RangeAllocator(limitBytes ?? Math.floor(device.memory().freeBytes * shareOfFree));
+    this.#memory = device.allocate(this.#ranges.bytes);
+  }
+
+  get limitBytes(): number {
+    return this.#ranges.bytes;
+  }
+
+  get freeBytes(): number {
+    return this.#ranges.freeBytes;
+  }
+
+  get largestFreeBytes(): number {
+    return this.#ranges.largestFreeBytes;
+  }
+
+  bytesFor(purpose: MemoryPurpose): number {
+    return this.#bytes[purpose];
+  }
+
+  /** Undefined when no hole is large enough. Weights and staging buffers come and go at the low end, the rest is high. */
+  allocate(bytes: number, purpose: MemoryPurpose): DeviceBlock | undefined {
+    const isShortLived = purpose === 'weights' || purpose === 'staging';
+    const range = this.#ranges.allocate(bytes, isShortLived ? 'low' : 'high');
+    if (range === undefined) return undefined;
+    const address = this.#memory.address + range.offset;
+    const block = new DeviceBlock(purpose, bytes, range.bytes, address, this.#fencesOver(address, range.bytes));
+    this.#blocks.add(block);
+    this.#bytes[purpose] += range.bytes;
+    this.device.declareRange(address, range.bytes);
+    return block;
+  }
+
+  /** @param fences of what was submitted and uses the block. */
+  free(block: DeviceBlock, fences: readonly (Fence | null)[]): void {
+    if (!this.#blocks.delete(block)) throw misuse('a block of device memory was given back twice');
+    this.#guard(block.address, block.size, [...fences, ...block.fences]);
+    this.device.forgetRange(block.address);
+    this.#ranges.free(block.address - this.#memory.address);
+    this.#bytes[block.purpose] -= block.size;
+  }
+
+  /** Blocks by address. */
+  blocks(): DeviceBlock[] {
+    return [...this.#blocks].sort((a, b) => a.address - b.address);
+  }
+
+  /**
+   * Gives a block the lower address that the hole below it allows. The caller has the bytes copied, behind `before`: the
+   * fences of what was given back there.
+   */
+  slideDown(block: DeviceBlock): { readonly from: DeviceAddress; readonly before: readonly Fence[] } | undefined {
+    const from = block.address;
+    const offset = this.#ranges.slideDown(from - this.#memory.address);
+    if (offset === undefined) return undefined;
+    this.device.forgetRange(from);
+    block.address = this.#memory.address + offset;
+    this.device.declareRange(block.address, block.size);
+    return { from, before: this.#fencesOver(block.address, block.size) };
+  }
+
+  /** Whoever gets these bytes next has to wait for the fences. */
+  #guard(address: DeviceAddress, bytes: number, fences: readonly (Fence | null)[]): void {
+    for (const fence of fences) {
+      if (fence !== null && !fence.passed) this.#guarded.push({ low: address, high: address + bytes, fence });
+    }
+  }
+
+  /** After blocks were moved: all that lies free may still be read or written by the moves. */
+  guardFree(fence: Fence): void {
+    this.#guarded = [{ low: this.#memory.address, high: this.#memory.address + this.limitBytes, fence }];
+  }
+
+  #fencesOver(address: DeviceAddress, bytes: number): Fence[] {
+    if (this.#guarded.length === 0) return [];
+    this.#guarded = this.#guarded.filter(({ fence }) => !fence.passed);
+    return this.#guarded.filter(({ low, high }) => low < address + bytes && address < high).map(({ fence }) => fence);
+  }
+
+  [Symbol.dispose](): void {
+    for (const block of this.#blocks) this.device.forgetRange(block.address);
+    this.#blocks.clear();
+    this.#memory.release();
+  }
+}
+
+function misuse(message: string): CudaError {
+  return new CudaError('misuse', 'DevicePool.free', 0, '', message);
+}

@@ -1,0 +1,30 @@
+import type { HostWeights } from './host-store.ts';
+import type { GpuLane } from './lane.ts';
+import { Residency } from './residency.ts';
+
+/** A function as the engine knows it: its weights on the host, and what each GPU has of them. */
+export class EngineFunction {
+  readonly weights: HostWeights;
+  readonly #residencies = new Map<GpuLane, Residency>();
+
+  constructor(weights: HostWeights) {
+    this.weights = weights;
+  }
+
+  get key(): string {
+    return this.weights.key;
+  }
+
+  residency(lane: GpuLane): Residency {
+    let residency = this.#residencies.get(lane);
+    if (residency === undefined) {
+      residency = new Residency(this.weights, lane);
+      this.#residencies.set(lane, residency);
+    }
+    return residency;
+  }
+
+  residencies(): Residency[] {
+    return [...this.#residencies.values()];
+  }
+}

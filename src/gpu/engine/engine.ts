@@ -1,0 +1,260 @@
+/**
+ * Runs functions on the GPUs of a machine by cold start plans: weights by layers, on the GPU, on their way or in pinned host
+ * memory, and execution behind exactly the layers that it is about to use (DeepPlan, Jeong et al., EuroSys 2023, 4.1, 4.2
+ * and 4.3.4). It decides nothing: what to load, keep and evict is its caller's matter.
+ */
+import type { Tensor } from '../../tensor/index.ts';
+import { CudaError, type Cuda, type CudaDevice } from '../driver/types.ts';
+import type { Program, WeightLayout } from '../program/types.ts';
+import {
+  GpuError,
+  type GpuMemoryState,
+  type HostStoreState,
+  type HostTier,
+  type ResidencyState,
+  type RunOptions,
+  type RunResult,
+} from '../types.ts';
+import { EngineFunction } from './engine-function.ts';
+import { HostStore } from './host-store.ts';
+import { IoBuffers } from './io-buffers.ts';
+import { GpuLane } from './lane.ts';
+import { loadAhead, type LoadOptions, type Preemption } from './load.ts';
+import { Run, type RunContext } from './run.ts';
+import { Streams, type StreamsOptions } from './streams.ts';
+
+export interface EngineOptions {
+  /** Pinned host memory for weights. */
+  readonly hostBytes: number;
+  /** Bytes pinned at a time. Default 256 MiB. */
+  readonly slabBytes?: number;
+  /** Of each GPU, for weights, activations and all else. Default: 92% of what is free. */
+  readonly gpuBytes?: number;
+  /** Capture warm runs in CUDA graphs. Default true. */
+  readonly graphs?: boolean;
+  /** Default 16 MiB. */
+  readonly lookaheadBytes?: number;
+  /** Default 256 MiB. */
+  readonly windowBytes?: number;
+  readonly streams?: StreamsOptions;
+}
+
+const mebibyte = 2 ** 20;
+
+export class Engine {
+  readonly cuda: Cuda;
+  readonly #lanes: GpuLane[] = [];
+  readonly #streams: Streams;
+  readonly #io: IoBuffers;
+  readonly #store: HostStore;
+  readonly #functions = new Map<string, EngineFunction>();
+  readonly #context: RunContext;
+  #broken: GpuError | null = null;
+  #isClosing = false;
+  /** Runs and loads that have not ended. */
+  #active = 0;
+  #idle: (() => void)[] = [];
+
+  /** @throws CudaError when the memory asked for is not there */
+  constructor(cuda: Cuda, options: EngineOptions) {
+    this.cuda = cuda;
+    this.#streams = new Streams(options.streams);
+    this.#io = new IoBuffers(cuda);
+    const slabBytes = options.slabBytes ?? 256 * mebibyte;
+    this.#store = new HostStore(cuda, { budgetBytes: options.hostBytes, slabBytes });
+    try {
+      for (const device of cuda.devices) {
+        this.#lanes.push(new GpuLane(cuda, device, this.#streams, this.#io, options.gpuBytes));
+      }
+    } catch (error) {
+      for (const lane of this.#lanes) lane.pool[Symbol.dispose]();
+      this.#streams[Symbol.dispose]();
+      throw error;
+    }
+    this.#context = {
+      store: this.#store,
+      io: this.#io,
+      graphs: options.graphs ?? true,
+      lookaheadBytes: options.lookaheadBytes ?? 16 * mebibyte,
+      windowBytes: options.windowBytes ?? 256 * mebibyte,
+      lane: (gpu) => this.#lanes[gpu],
+      failed: (error) => this.#failed(error),
+    };
+  }
+
+  get devices(): readonly CudaDevice[] {
+    return this.cuda.devices;
+  }
+
+  /** Why nothing works any more: a poisoned context or a lost device. */
+  get broken(): GpuError | null {
+    return this.#broken;
+  }
+
+  /** Waits that were submitted so far; for tests. */
+  get waits(): number {
+    return this.#streams.waits;
+  }
+
+  /** Makes a function known by its weights. They stay on disk until they are wanted. @throws GpuError 'invalid' */
+  addFunction(key: string, layout: WeightLayout): void {
+    this.#check();
+    if (this.#functions.has(key)) throw new GpuError('invalid', `function '${key}' is known already`);
+    this.#functions.set(key, new EngineFunction(this.#store.add(key, layout)));
+  }
+
+  /** Forgets a function and gives back all that it had, once its runs have ended. */
+  async removeFunction(key: string): Promise<void> {
+    const target = this.#function(key);
+    this.#functions.delete(key);
+    for (const residency of target.residencies()) {
+      using _turn = await residency.enter(undefined, 'evicted');
+      residency.release(residency.layers);
+    }
+    await this.#store.remove(target.weights);
+  }
+
+  hasFunction(key: string): boolean {
+    return this.#functions.has(key);
+  }
+
+  /** Compiles a program for a GPU and loads its kernels, so that no run has to wait for that. @throws GpuError */
+  async bind(program: Program, gpu: number): Promise<void> {
+    await this.#guard(() => this.#lane(gpu).bind(program));
+  }
+
+  /** Gives a program's kernels back on all GPUs. */
+  async unbind(programKey: string): Promise<void> {
+    await this.#guard(() => Promise.all(this.#lanes.map((lane) => lane.unbind(programKey))));
+  }
+
+  /** Runs a program of a function. @throws GpuError */
+  run(key: string, program: Program, inputs: readonly Tensor[], options: RunOptions): Promise<RunResult> {
+    return this.#guard(() =>
+      new Run(this.#context, this.#function(key), this.#lane(options.gpu), program, inputs, options).execute(),
+    );
+  }
+
+  /** Brings weights to a GPU without executing. Resolves with the bytes brought. @throws GpuError */
+  load(key: string, options: LoadOptions): Promise<number> {
+    return this.#guard(() => loadAhead(this.#context, this.#function(key), this.#lane(options.gpu), options));
+  }
+
+  /**
+   * Keeps the first `layers` of the layers that a GPU has of a function and gives the others back. Resolves with the bytes that
+   * are free now.
+   */
+  trim(key: string, gpu: number, layers: number): Promise<number> {
+    return this.#guard(async () => {
+      const residency = this.#function(key).residency(this.#lane(gpu));
+      using _turn = await residency.enter(undefined, 'evicted');
+      return residency.release(residency.layers.slice(layers));
+    });
+  }
+
+  /** Gives back all that a GPU has of a function. Resolves with the bytes that are free now. */
+  evict(key: string, gpu: number): Promise<number> {
+    return this.trim(key, gpu, 0);
+  }
+
+  /** Has a function's weights read from disk into pinned memory. @throws GpuError */
+  prefetch(key: string, signal?: AbortSignal): Promise<void> {
+    return this.#guard(() => this.#store.prefetch(this.#function(key).weights, signal));
+  }
+
+  hostTier(key: string): HostTier {
+    return this.#function(key).weights.tier();
+  }
+
+  hostState(): HostStoreState {
+    return this.#store.state();
+  }
+
+  residency(key: string, gpu: number): ResidencyState {
+    return this.#function(key).residency(this.#lane(gpu)).state();
+  }
+
+  residencies(): ResidencyState[] {
+    return [...this.#functions.values()].flatMap((target) =>
+      target.residencies().flatMap((residency) => (residency.layers.length > 0 ? [residency.state()] : [])),
+    );
+  }
+
+  memory(): GpuMemoryState[] {
+    return this.#lanes.map((lane) => lane.memory());
+  }
+
+  /** What the measurements stand on: the lane of a GPU and a function's weights. */
+  internals(key: string, gpu: number) {
+    const lane = this.#lane(gpu);
+    return { context: this.#context, lane, target: this.#function(key) };
+  }
+
+  /** Waits for what is under way and gives everything back. The driver stays open. */
+  async close(): Promise<void> {
+    if (this.#isClosing) return;
+    this.#isClosing = true;
+    await this.#store.stop();
+    if (this.#active > 0) await new Promise<void>((resolve) => this.#idle.push(resolve));
+    const streams = this.#lanes.flatMap((lane) => [lane.execution, lane.load, lane.migration]);
+    await Promise.allSettled(streams.map((stream) => stream.finished()));
+    // Cancelled runs give their buffers back a moment after that.
+    await new Promise((resolve) => setImmediate(resolve));
+    for (const lane of this.#lanes) await this.#quietly(() => lane.close());
+    await this.#quietly(() => this.#streams[Symbol.dispose]());
+    await this.#quietly(() => this.#io[Symbol.dispose]());
+    await this.#quietly(() => this.#store[Symbol.dispose]());
+    this.#functions.clear();
+  }
+
+  /** After a poisoned context nothing can be given back but by the end of the process. */
+  async #quietly(release: () => void | Promise<void>): Promise<void> {
+    try {
+      await release();
+    } catch (error) {
+      if (this.#broken === null) throw error;
+    }
+  }
+
+  #check(): void {
+    if (this.#broken !== null) throw this.#broken;
+    if (this.#isClosing) throw new GpuError('cancelled', 'the engine is being closed');
+  }
+
+  async #guard<Result>(act: () => Promise<Result>): Promise<Result> {
+    this.#check();
+    this.#active++;
+    try {
+      return await act();
+    } catch (error) {
+      throw this.#failed(error);
+    } finally {
+      if (--this.#active === 0) for (const tell of this.#idle.splice(0)) tell();
+    }
+  }
+
+  #failed(error: unknown): Error {
+    const converted =
+      error instanceof CudaError ? new GpuError(error.kind, error.message, { cause: error }) : (error as Error);
+    if (converted instanceof GpuError && (converted.code === 'poisoned' || converted.code === 'device-lost')) {
+      this.#broken ??= converted;
+    }
+    return converted;
+  }
+
+  #lane(gpu: number): GpuLane {
+    const lane = this.#lanes[gpu];
+    if (lane === undefined) {
+      throw new GpuError('unknown-gpu', `there is no GPU ${gpu}: there are ${this.#lanes.length}, counted from 0`);
+    }
+    return lane;
+  }
+
+  #function(key: string): EngineFunction {
+    const target = this.#functions.get(key);
+    if (target === undefined) throw new GpuError('unknown-function', `the engine knows no function '${key}'`);
+    return target;
+  }
+}
+
+export type { LoadOptions, Preemption };

@@ -1,0 +1,385 @@
+/**
+ * Weights in pinned host memory that every GPU has mapped: the source of every copy, and what layers with direct-host-access
+ * execute from. Memory comes in slabs; functions beyond the budget, the least recently used first, live on disk.
+ */
+import { CudaError, type Cuda, type DeviceAddress, type HostMemory } from '../driver/types.ts';
+import type { WeightLayout } from '../program/types.ts';
+import { GpuError, type HostStoreState, type HostTier } from '../types.ts';
+import { RangeAllocator } from './range-allocator.ts';
+import { WeightReader } from './weight-fill.ts';
+
+export interface HostStoreOptions {
+  /** Most bytes of pinned memory. */
+  readonly budgetBytes: number;
+  /** Bytes that are pinned at a time; a layer that is larger gets a slab of its own. */
+  readonly slabBytes: number;
+}
+
+/** One view is at most this large: koffi aborts the process on one of 4 GiB. */
+const viewBytesMax = 2 ** 30;
+
+class Slab {
+  readonly memory: HostMemory;
+  readonly ranges: RangeAllocator;
+  readonly #views: Uint8Array[] = [];
+
+  constructor(memory: HostMemory) {
+    this.memory = memory;
+    this.ranges = new RangeAllocator(memory.bytes);
+  }
+
+  /** The bytes for JavaScript; a weight that crosses the end of a view gets one of its own. */
+  view(offset: number, bytes: number): Uint8Array {
+    if (bytes > viewBytesMax) throw new RangeError(`a view of ${bytes} bytes is beyond ${viewBytesMax}`);
+    const index = Math.floor(offset / viewBytesMax);
+    const start = index * viewBytesMax;
+    if (offset + bytes > start + viewBytesMax) return this.memory.view(offset, bytes);
+    this.#views[index] ??= this.memory.view(start, Math.min(viewBytesMax, this.memory.bytes - start));
+    return this.#views[index].subarray(offset - start, offset - start + bytes);
+  }
+}
+
+interface Place {
+  readonly slab: Slab;
+  readonly offset: number;
+}
+
+interface Waiter {
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** The host side of one function's weights. */
+export class HostWeights {
+  readonly key: string;
+  readonly layout: WeightLayout;
+  readonly #store: HostStore;
+  /** By layer; null for layers without weights. Empty while on disk. */
+  places: (Place | null)[] = [];
+  /** Layers from the first on that are filled. */
+  filledLayers = 0;
+  /** Of the latest fill: why it failed. */
+  failure: GpuError | null = null;
+  filling: { readonly abort: AbortController; readonly done: Promise<void> } | null = null;
+  /** GPUs on which the function is warm with layers that execute from here. */
+  warmOn = 0;
+  /** Runs and loads that read from here; while there are any, it stays. */
+  #users = 0;
+  readonly #waiters: { readonly layer: number; readonly waiter: Waiter }[] = [];
+
+  constructor(store: HostStore, key: string, layout: WeightLayout) {
+    this.#store = store;
+    this.key = key;
+    this.layout = layout;
+  }
+
+  get onDisk(): boolean {
+    return this.places.length === 0;
+  }
+
+  get isFilled(): boolean {
+    return !this.onDisk && this.filledLayers === this.layout.layers.length;
+  }
+
+  get inUse(): boolean {
+    return this.#users > 0;
+  }
+
+  /** Keeps the weights from being dropped until the lease is given back. */
+  use(): Disposable {
+    this.#users++;
+    let isOver = false;
+    return {
+      [Symbol.dispose]: () => {
+        if (isOver) return;
+        isOver = true;
+        this.#users--;
+        this.#store.changed();
+      },
+    };
+  }
+
+  /** Address of a layer's block. It must be filled, or being filled, and in use. */
+  address(layer: number): DeviceAddress {
+    const place = this.places[layer];
+    if (place === undefined || place === null) throw new RangeError(`layer ${layer} of ${this.key} has no host memory`);
+    return place.slab.memory.address + place.offset;
+  }
+
+  isLayerFilled(layer: number): boolean {
+    return !this.onDisk && layer < this.filledLayers;
+  }
+
+  /** Resolves when a layer and all before it are in pinned memory. A fill must be under way or done. */
+  layerFilled(layer: number): Promise<void> {
+    if (this.isLayerFilled(layer)) return Promise.resolve();
+    if (this.failure !== null) return Promise.reject(this.failure);
+    return new Promise((resolve, reject) => {
+      this.#waiters.push({ layer, waiter: { resolve, reject } });
+    });
+  }
+
+  /** Tells those who wait for layers that are there now, or all when the fill has ended with an error. */
+  tell(error?: unknown): void {
+    for (let index = this.#waiters.length - 1; index >= 0; index--) {
+      const { layer, waiter } = this.#waiters[index]!;
+      const isFilled = this.isLayerFilled(layer);
+      if (!isFilled && error === undefined) continue;
+      this.#waiters.splice(index, 1);
+      if (isFilled) waiter.resolve();
+      else waiter.reject(error);
+    }
+  }
+
+  tier(): HostTier {
+    if (this.failure !== null) return { tier: 'failed', message: this.failure.message };
+    if (this.onDisk) return { tier: 'disk' };
+    const { bytes } = this.layout;
+    if (this.isFilled) return { tier: 'host', bytes };
+    const filledBytes = this.layout.layers.slice(0, this.filledLayers).reduce((sum, layer) => sum + layer.bytes, 0);
+    return { tier: 'filling', filledBytes, bytes };
+  }
+}
+
+export class HostStore implements Disposable {
+  readonly #cuda: Cuda;
+  readonly #options: HostStoreOptions;
+  readonly #slabs: Slab[] = [];
+  /** In order of use, the least recent first. */
+  readonly #functions = new Map<string, HostWeights>();
+  #onChange: (() => void)[] = [];
+  #isClosed = false;
+
+  constructor(cuda: Cuda, options: HostStoreOptions) {
+    this.#cuda = cuda;
+    this.#options = options;
+  }
+
+  get pinnedBytes(): number {
+    return this.#slabs.reduce((sum, { memory }) => sum + memory.bytes, 0);
+  }
+
+  get usedBytes(): number {
+    return this.#slabs.reduce((sum, { ranges }) => sum + ranges.usedBytes, 0);
+  }
+
+  state(): HostStoreState {
+    return {
+      budgetBytes: this.#options.budgetBytes,
+      pinnedBytes: this.pinnedBytes,
+      usedBytes: this.usedBytes,
+      functions: [...this.#functions.values()].map((weights) => ({ key: weights.key, host: weights.tier() })),
+    };
+  }
+
+  /** Makes a function known; its weights stay on disk. */
+  add(key: string, layout: WeightLayout): HostWeights {
+    const weights = new HostWeights(this, key, layout);
+    this.#functions.set(key, weights);
+    return weights;
+  }
+
+  /** Forgets a function and gives its bytes back, once nothing uses them. */
+  async remove(weights: HostWeights): Promise<void> {
+    this.#functions.delete(weights.key);
+    weights.filling?.abort.abort(new GpuError('unknown-function', `function '${weights.key}' was removed`));
+    await weights.filling?.done;
+    while (weights.inUse) await this.#nextChange(undefined);
+    this.#drop(weights);
+  }
+
+  /**
+   * Takes the weights into use, has them filled where they are not, and gives a lease on them once they have host memory;
+   * layers can then be waited for one by one.
+   *
+   * @throws GpuError 'host-memory' when the budget cannot hold them beside what is in use
+   */
+  async lease(weights: HostWeights, signal?: AbortSignal): Promise<Disposable> {
+    const lease = weights.use();
+    try {
+      this.#touch(weights);
+      while (weights.onDisk && !this.#place(weights)) {
+        if (!this.#dropOne(weights)) {
+          this.#checkFits(weights);
+          await this.#nextChange(signal);
+        }
+      }
+      // A failed fill is tried again: the file may be back.
+      if (!weights.isFilled && weights.filling === null) this.#fill(weights);
+      return lease;
+    } catch (error) {
+      lease[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  /** Has the weights filled in the background, and keeps them only until others need the room. */
+  async prefetch(weights: HostWeights, signal?: AbortSignal): Promise<void> {
+    using _lease = await this.lease(weights, signal);
+    const last = weights.layout.layers.length - 1;
+    if (last >= 0) await weights.layerFilled(last);
+  }
+
+  /** Something may have become free. */
+  changed(): void {
+    const waiting = this.#onChange;
+    this.#onChange = [];
+    for (const tell of waiting) tell();
+  }
+
+  #touch(weights: HostWeights): void {
+    this.#functions.delete(weights.key);
+    this.#functions.set(weights.key, weights);
+  }
+
+  #nextChange(signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const abort = (): void => reject(new GpuError('cancelled', 'the caller is gone'));
+      if (signal?.aborted === true) abort();
+      signal?.addEventListener('abort', abort, { once: true });
+      this.#onChange.push(() => {
+        signal?.removeEventListener('abort', abort);
+        resolve();
+      });
+    });
+  }
+
+  #checkFits(weights: HostWeights): void {
+    const { budgetBytes } = this.#options;
+    const isAlone = ![...this.#functions.values()].some(
+      (other) => other !== weights && !other.onDisk && (other.inUse || other.filling !== null),
+    );
+    if (weights.layout.bytes > budgetBytes || isAlone) {
+      throw new GpuError(
+        'host-memory',
+        `function '${weights.key}' takes ${weights.layout.bytes} bytes of pinned host memory, and the budget is ${budgetBytes}`,
+      );
+    }
+  }
+
+  /** Finds host memory for every layer. False when there is not enough; then nothing was taken. */
+  #place(weights: HostWeights): boolean {
+    const places: (Place | null)[] = [];
+    for (const { bytes } of weights.layout.layers) {
+      if (bytes === 0) {
+        places.push(null);
+        continue;
+      }
+      const place = this.#allocate(bytes);
+      if (place === undefined) {
+        for (const taken of places) if (taken !== null) this.#free(taken);
+        return false;
+      }
+      places.push(place);
+    }
+    weights.places = places;
+    weights.filledLayers = 0;
+    weights.failure = null;
+    return true;
+  }
+
+  #allocate(bytes: number): Place | undefined {
+    for (const slab of this.#slabs) {
+      const range = slab.ranges.allocate(bytes);
+      if (range !== undefined) return { slab, offset: range.offset };
+    }
+    const leftBytes = this.#options.budgetBytes - this.pinnedBytes;
+    const slabBytes = Math.max(bytes, Math.min(this.#options.slabBytes, leftBytes));
+    if (slabBytes > leftBytes) return undefined;
+    let memory: HostMemory;
+    try {
+      memory = this.#cuda.allocateHost(Math.ceil(slabBytes / 4096) * 4096);
+    } catch (error) {
+      // The system has less to pin than the budget says: go by what there is.
+      if (error instanceof CudaError && error.kind === 'out-of-memory' && this.#slabs.length > 0) return undefined;
+      throw error;
+    }
+    const slab = new Slab(memory);
+    this.#slabs.push(slab);
+    return { slab, offset: slab.ranges.allocate(bytes)!.offset };
+  }
+
+  #free({ slab, offset }: Place): void {
+    slab.ranges.free(offset);
+    if (slab.ranges.usedBytes > 0) return;
+    this.#slabs.splice(this.#slabs.indexOf(slab), 1);
+    slab.memory.release();
+  }
+
+  /** Those that a GPU executes layers of from here go last: they are warm. */
+  #dropOne(keep: HostWeights): boolean {
+    const idle = [...this.#functions.values()].filter(
+      (weights) => weights !== keep && !weights.onDisk && !weights.inUse && weights.filling === null,
+    );
+    const dropped = idle.find(({ warmOn }) => warmOn === 0) ?? idle[0];
+    if (dropped !== undefined) this.#drop(dropped);
+    return dropped !== undefined;
+  }
+
+  #drop(weights: HostWeights): void {
+    const { places } = weights;
+    weights.places = [];
+    weights.filledLayers = 0;
+    for (const place of places) if (place !== null) this.#free(place);
+    if (!this.#isClosed) this.changed();
+  }
+
+  #fill(weights: HostWeights): void {
+    const abort = new AbortController();
+    weights.failure = null;
+    const done = fillLayers(weights, abort.signal)
+      .catch((error: unknown) => {
+        weights.failure = asGpuError(error);
+        weights.tell(weights.failure);
+      })
+      .finally(() => {
+        weights.filling = null;
+        this.changed();
+      });
+    weights.filling = { abort, done };
+  }
+
+  /** Stops all fills. Await it before disposing. */
+  async stop(): Promise<void> {
+    const filling = [...this.#functions.values()].flatMap((weights) => weights.filling ?? []);
+    for (const { abort } of filling) abort.abort(new GpuError('cancelled', 'the engine is being closed'));
+    await Promise.all(filling.map(({ done }) => done));
+  }
+
+  [Symbol.dispose](): void {
+    this.#isClosed = true;
+    for (const weights of this.#functions.values()) this.#drop(weights);
+    this.#functions.clear();
+  }
+}
+
+async function fillLayers(weights: HostWeights, signal: AbortSignal): Promise<void> {
+  await using reader = new WeightReader();
+  for (const { index } of weights.layout.layers) {
+    const place = weights.places[index];
+    if (index >= weights.filledLayers && place !== undefined && place !== null) {
+      for (const weight of weights.layout.weights.filter(({ layer }) => layer === index)) {
+        signal.throwIfAborted();
+        // Views of more than a GiB cannot be had: weights of that size come in pieces.
+        for (let at = 0; at < weight.bytes; at += viewBytesMax) {
+          const bytes = Math.min(viewBytesMax, weight.bytes - at);
+          const part = at === 0 && bytes === weight.bytes ? weight : piece(weight, at, bytes);
+          await reader.read(part, place.slab.view(place.offset + weight.byteOffset + at, bytes), signal);
+        }
+      }
+    }
+    weights.filledLayers = Math.max(weights.filledLayers, index + 1);
+    weights.tell();
+  }
+}
+
+function piece(weight: WeightLayout['weights'][number], at: number, bytes: number): WeightLayout['weights'][number] {
+  // On disk a converted element takes four bytes for two.
+  const stored = weight.storedAs === undefined || weight.storedAs === weight.datatype ? at : at * 2;
+  return { ...weight, bytes, source: { ...weight.source, byteOffset: weight.source.byteOffset + stored } };
+}
+
+function asGpuError(error: unknown): GpuError {
+  if (error instanceof GpuError) return error;
+  return new GpuError('weights-unreadable', error instanceof Error ? error.message : String(error), { cause: error });
+}

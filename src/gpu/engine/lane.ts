@@ -1,0 +1,245 @@
+/** One GPU as the engine uses it: its memory, its streams, its programs. It executes one invocation at a time. */
+import type { Cuda, CudaDevice, CudaEvent, CudaGraph, Matmul } from '../driver/types.ts';
+import type { Launch, Program } from '../program/types.ts';
+import { GpuError, type GpuMemoryState } from '../types.ts';
+import { Binding } from './binding.ts';
+import { compact } from './compaction.ts';
+import { DevicePool, type DeviceBlock, type MemoryPurpose } from './device-memory.ts';
+import type { IoBuffers } from './io-buffers.ts';
+import { Mutex } from './mutex.ts';
+import type { Residency } from './residency.ts';
+import type { Fence, OrderedStream, Streams } from './streams.ts';
+
+interface CachedMatmul {
+  readonly matmul: Matmul;
+  users: number;
+}
+
+export class GpuLane {
+  readonly index: number;
+  readonly device: CudaDevice;
+  readonly pool: DevicePool;
+  /** Kernels, and what moves within the GPU. */
+  readonly execution: OrderedStream;
+  /** Copies from host memory. */
+  readonly load: OrderedStream;
+  /** Layers that this GPU hands on to another one. */
+  readonly migration: OrderedStream;
+  /** Held while one run submits its work to the execution stream. */
+  readonly mutex = new Mutex();
+  /** Whose layer a block of weights is. */
+  readonly owners = new Map<DeviceBlock, { readonly residency: Residency; readonly layer: number }>();
+  readonly #cuda: Cuda;
+  readonly #io: IoBuffers;
+  readonly #bindings = new Map<string, Promise<Binding>>();
+  readonly #matmuls = new Map<string, CachedMatmul>();
+  readonly #timers: CudaEvent[] = [];
+  readonly #idleTimers: CudaEvent[] = [];
+  /** Graphs that a run which is still under way may use. */
+  #retiredGraphs: { readonly graph: CudaGraph; readonly after: Fence }[] = [];
+  #scratch: DeviceBlock | null = null;
+  #scratchUse: Fence | null = null;
+
+  constructor(cuda: Cuda, device: CudaDevice, streams: Streams, io: IoBuffers, limitBytes: number | undefined) {
+    this.#cuda = cuda;
+    this.#io = io;
+    this.index = device.index;
+    this.device = device;
+    this.pool = new DevicePool(device, limitBytes);
+    this.execution = streams.open(device, 'execution', 'high');
+    this.load = streams.open(device, 'load', 'normal');
+    this.migration = streams.open(device, 'migration', 'normal');
+  }
+
+  memory(): GpuMemoryState {
+    const { pool } = this;
+    return {
+      gpu: this.index,
+      limitBytes: pool.limitBytes,
+      weightBytes: pool.bytesFor('weights'),
+      scratchBytes: pool.bytesFor('scratch'),
+      constantBytes: pool.bytesFor('constants'),
+      stagingBytes: pool.bytesFor('staging'),
+      freeBytes: pool.freeBytes,
+      largestFreeBytes: pool.largestFreeBytes,
+    };
+  }
+
+  /** One block for each size, or none at all. Where free bytes lie in pieces, layers are moved together. */
+  allocate(sizes: readonly number[], purpose: MemoryPurpose): DeviceBlock[] | undefined {
+    const found = this.#tryAllocate(sizes, purpose);
+    if (found !== undefined) return found;
+    const neededBytes = sizes.reduce((sum, bytes) => sum + Math.ceil(bytes / 256) * 256, 0);
+    if (neededBytes > this.pool.freeBytes || !compact(this)) return undefined;
+    return this.#tryAllocate(sizes, purpose);
+  }
+
+  #tryAllocate(sizes: readonly number[], purpose: MemoryPurpose): DeviceBlock[] | undefined {
+    const blocks: DeviceBlock[] = [];
+    for (const bytes of sizes) {
+      const block = this.pool.allocate(bytes, purpose);
+      if (block === undefined) {
+        for (const taken of blocks) this.pool.free(taken, []);
+        return undefined;
+      }
+      blocks.push(block);
+    }
+    return blocks;
+  }
+
+  /** The program on this GPU; the first call compiles and loads it. @throws CudaError, GpuError */
+  bind(program: Program): Promise<Binding> {
+    let bound = this.#bindings.get(program.key);
+    if (bound === undefined) {
+      bound = this.#bind(program);
+      this.#bindings.set(program.key, bound);
+      bound.catch(() => this.#bindings.delete(program.key));
+    }
+    return bound;
+  }
+
+  /** Gives a program's kernels and constants back, once the runs that use it have ended. */
+  async unbind(key: string): Promise<void> {
+    const bound = this.#bindings.get(key);
+    if (bound === undefined) return;
+    this.#bindings.delete(key);
+    let binding: Binding;
+    try {
+      binding = await bound;
+    } catch {
+      return;
+    }
+    using _turn = await this.mutex.lock();
+    await this.execution.finished();
+    this.#releaseBinding(binding);
+    if (this.#bindings.size === 0) this.#dropScratch();
+  }
+
+  async #bind(program: Program): Promise<Binding> {
+    const hasKernels = program.launches.some(({ kind }) => kind === 'kernel');
+    const image = hasKernels ? await this.#cuda.compiler.compile(program.source, this.device) : null;
+    let constants: DeviceBlock | null = null;
+    if (program.constants.byteLength > 0) {
+      constants = this.allocate([program.constants.byteLength], 'constants')?.[0] ?? null;
+      if (constants === null)
+        throw this.#outOfMemory(`the constants of program ${program.key}`, program.constants.byteLength);
+      using buffer = this.#io.allocate(program.constants.byteLength);
+      buffer.view.set(program.constants);
+      this.execution.waitForAll(constants.fences);
+      this.execution.cuda.copy(constants.address, buffer.address, program.constants.byteLength);
+      await this.execution.finished();
+    }
+    const matmulKeys: string[] = [];
+    try {
+      const module = image === null ? null : this.device.loadModule(image);
+      const createMatmul = (launch: Launch & { kind: 'matmul' }): Matmul => {
+        const key = JSON.stringify(launch.description);
+        const cached = this.#matmuls.get(key) ?? { matmul: this.device.createMatmul(launch.description), users: 0 };
+        cached.users++;
+        this.#matmuls.set(key, cached);
+        matmulKeys.push(key);
+        return cached.matmul;
+      };
+      return new Binding({ program, device: this.device, module, constants, createMatmul });
+    } catch (error) {
+      for (const key of matmulKeys) this.#releaseMatmul(key);
+      if (constants !== null) this.pool.free(constants, []);
+      throw error;
+    }
+  }
+
+  /**
+   * Activations and workspace for a program, at addresses that all programs of this GPU share, since they execute one
+   * after the other. Only to be called by who holds the lane.
+   */
+  prepareScratch(binding: Binding): void {
+    const arenaBytes = Math.ceil(binding.program.arenaBytes / 256) * 256;
+    const neededBytes = Math.max(256, arenaBytes + binding.program.workspaceBytes);
+    if (this.#scratch === null || this.#scratch.bytes < neededBytes) {
+      this.#dropScratch();
+      const block = this.allocate([neededBytes], 'scratch')?.[0];
+      if (block === undefined)
+        throw this.#outOfMemory(`the activations of program ${binding.program.key}`, neededBytes);
+      this.#scratch = block;
+      this.execution.waitForAll(block.fences);
+    }
+    binding.setScratch(this.#scratch.address, this.#scratch.address + arenaBytes);
+  }
+
+  /** Activations and workspace of the program that executes now. */
+  get scratch(): DeviceBlock | null {
+    return this.#scratch;
+  }
+
+  /** What was submitted so far uses the activations and the graph. */
+  used(fence: Fence): void {
+    this.#scratchUse = fence;
+    this.#retiredGraphs = this.#retiredGraphs.filter(({ graph, after }) => {
+      if (after.passed) graph.release();
+      return !after.passed;
+    });
+  }
+
+  /** Releases a graph when the runs that were submitted so far have ended. */
+  retireGraph(graph: CudaGraph): void {
+    const after = this.#scratchUse;
+    if (after === null || after.passed) graph.release();
+    else this.#retiredGraphs.push({ graph, after });
+  }
+
+  /** An event that knows its time. */
+  timer(): CudaEvent {
+    const idle = this.#idleTimers.pop();
+    if (idle !== undefined) return idle;
+    const timer = this.device.createEvent({ timing: true });
+    this.#timers.push(timer);
+    return timer;
+  }
+
+  giveTimers(timers: readonly CudaEvent[]): void {
+    this.#idleTimers.push(...timers);
+  }
+
+  #dropScratch(): void {
+    if (this.#scratch !== null) this.pool.free(this.#scratch, [this.#scratchUse]);
+    this.#scratch = null;
+  }
+
+  #releaseBinding(binding: Binding): void {
+    binding.release();
+    for (const launch of binding.program.launches) {
+      if (launch.kind === 'matmul') this.#releaseMatmul(JSON.stringify(launch.description));
+    }
+    if (binding.constants !== null) this.pool.free(binding.constants, []);
+  }
+
+  #releaseMatmul(key: string): void {
+    const cached = this.#matmuls.get(key);
+    if (cached === undefined || --cached.users > 0) return;
+    cached.matmul.release();
+    this.#matmuls.delete(key);
+  }
+
+  #outOfMemory(what: string, bytes: number): GpuError {
+    return new GpuError(
+      'out-of-memory',
+      `GPU ${this.index} has ${this.pool.freeBytes} bytes free, and ${what} takes ${bytes}`,
+    );
+  }
+
+  /** Gives everything back to the driver. Nothing may be under way. */
+  async close(): Promise<void> {
+    for (const bound of this.#bindings.values()) {
+      try {
+        this.#releaseBinding(await bound);
+      } catch {
+        // It could not be bound, so there is nothing to release.
+      }
+    }
+    this.#bindings.clear();
+    this.#dropScratch();
+    for (const { graph } of this.#retiredGraphs) graph.release();
+    for (const timer of this.#timers) timer.release();
+    this.pool[Symbol.dispose]();
+  }
+}

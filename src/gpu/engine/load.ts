@@ -1,0 +1,110 @@
+/** Loading ahead: weights go to a GPU while it executes something else. */
+import type { ColdStartPlan } from '../../plan/index.ts';
+import { GpuError } from '../types.ts';
+import type { EngineFunction } from './engine-function.ts';
+import type { GpuLane } from './lane.ts';
+import { cancelled } from './mutex.ts';
+import type { Residency } from './residency.ts';
+import { checkPlan, type RunContext } from './run.ts';
+import { Transfer } from './transfer.ts';
+
+export interface LoadOptions {
+  readonly gpu: number;
+  readonly plan: ColdStartPlan;
+  /** How many of the layers that the plan loads, from the first on; all when left out. */
+  readonly prefix?: number;
+  readonly signal?: AbortSignal;
+}
+
+/** Why the submission of a load ended before its time. */
+export type Preemption = 'run' | 'evicted';
+
+/** Resolves with the bytes brought when everything asked for is on the GPU. @throws GpuError */
+export async function loadAhead(
+  context: RunContext,
+  target: EngineFunction,
+  lane: GpuLane,
+  options: LoadOptions,
+): Promise<number> {
+  const { plan, signal } = options;
+  checkPlan(plan, target, lane.index);
+  const residency = target.residency(lane);
+  const wanted = plan.layers.flatMap(({ method }, layer) =>
+    method === 'load' && target.weights.layout.layers[layer]!.bytes > 0 ? [layer] : [],
+  );
+  const layers = wanted.slice(0, options.prefix ?? wanted.length);
+  let bytes = 0;
+  for (;;) {
+    const part = await loadOnce(context, residency, plan, layers, signal);
+    bytes += part.bytes;
+    if (part.preempted === 'evicted')
+      throw new GpuError('cancelled', `function '${target.key}' was evicted while it was loaded`);
+    // A run that came in between has taken what was left upon itself.
+    if (part.preempted === null) break;
+  }
+  const streams = new Set(layers.flatMap((layer) => unpassed(residency, layer)));
+  await Promise.all([...streams].map((stream) => stream.finished()));
+  return bytes;
+}
+
+function unpassed(residency: Residency, layer: number) {
+  const fence = residency.ready(layer);
+  return fence === null || fence.passed ? [] : [fence.stream];
+}
+
+async function loadOnce(
+  context: RunContext,
+  residency: Residency,
+  plan: ColdStartPlan,
+  layers: readonly number[],
+  signal: AbortSignal | undefined,
+): Promise<{ readonly bytes: number; readonly preempted: Preemption | null }> {
+  const { weights } = residency;
+  const turn = await residency.mutex.lock(signal);
+  let lease: Disposable | undefined;
+  let transfer: Transfer | undefined;
+  const preempt = new AbortController();
+  try {
+    const missing = layers.filter((layer) => !residency.has(layer));
+    if (missing.length === 0) return { bytes: 0, preempted: null };
+    residency.preempt = preempt;
+    const either = signal === undefined ? preempt.signal : AbortSignal.any([signal, preempt.signal]);
+    lease = await context.store.lease(weights, either);
+    residency.reserve(missing);
+    transfer = new Transfer(residency, plan, missing, (gpu) => context.lane(gpu), null);
+    let windowFilled = 0;
+    let window: Promise<unknown> = Promise.resolve();
+    while (transfer.next !== undefined && !either.aborted) {
+      if (!weights.isLayerFilled(transfer.next)) await abortable(weights.layerFilled(transfer.next), either);
+      if (either.aborted) break;
+      const before = transfer.submittedBytes;
+      transfer.submitNext();
+      windowFilled += transfer.submittedBytes - before;
+      if (windowFilled * 2 < context.windowBytes) continue;
+      windowFilled = 0;
+      const previous = window;
+      window = Promise.all([...transfer.streams].map((stream) => stream.finished()));
+      await previous;
+    }
+  } catch (error) {
+    if (!preempt.signal.aborted || signal?.aborted === true) throw context.failed(error);
+  } finally {
+    if (residency.preempt === preempt) residency.preempt = null;
+    transfer?.close();
+    turn[Symbol.dispose]();
+    const streams = [...(transfer?.streams ?? [])];
+    void Promise.allSettled(streams.map((stream) => stream.finished())).then(() => lease?.[Symbol.dispose]());
+  }
+  if (signal?.aborted === true) throw cancelled();
+  const bytes = transfer?.submittedBytes ?? 0;
+  return { bytes, preempted: preempt.signal.aborted ? (preempt.signal.reason as Preemption) : null };
+}
+
+/** Whoever does not want to wait any longer goes on; the promise is minded. */
+function abortable(promise: Promise<void>, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => resolve();
+    signal.addEventListener('abort', abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
+}

@@ -1,0 +1,110 @@
+/** A span of addresses, counted from the start of the memory that it is cut from. */
+export interface Range {
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+/**
+ * Cuts ranges out of a span of memory, and joins them again. Knows numbers only. A range goes into the smallest hole that
+ * takes it, at the low or the high end: what stays long goes high, so that it does not lie between what comes and goes.
+ */
+export class RangeAllocator {
+  readonly bytes: number;
+  readonly alignment: number;
+  /** By offset. No two touch. */
+  readonly #holes: { offset: number; bytes: number }[];
+  readonly #used = new Map<number, number>();
+  #usedBytes = 0;
+
+  /** @param alignment of offsets and sizes, a power of two */
+  constructor(bytes: number, alignment = 256) {
+    this.bytes = Math.floor(bytes / alignment) * alignment;
+    this.alignment = alignment;
+    this.#holes = this.bytes > 0 ? [{ offset: 0, bytes: this.bytes }] : [];
+  }
+
+  get usedBytes(): number {
+    return this.#usedBytes;
+  }
+
+  get freeBytes(): number {
+    return this.bytes - this.#usedBytes;
+  }
+
+  get largestFreeBytes(): number {
+    return this.#holes.reduce((largest, hole) => Math.max(largest, hole.bytes), 0);
+  }
+
+  /** What a range of so many bytes takes. */
+  sizeOf(bytes: number): number {
+    return Math.max(this.alignment, Math.ceil(bytes / this.alignment) * this.alignment);
+  }
+
+  /** Undefined when no hole is large enough. */
+  allocate(bytes: number, end: 'low' | 'high' = 'low'): Range | undefined {
+    const size = this.sizeOf(bytes);
+    let best = -1;
+    for (const [index, hole] of this.#holes.entries()) {
+      if (hole.bytes < size) continue;
+      if (best >= 0 && (end === 'low' ? hole.bytes >= this.#holes[best]!.bytes : false)) continue;
+      best = index;
+    }
+    const hole = this.#holes[best];
+    if (hole === undefined) return undefined;
+    const offset = end === 'low' ? hole.offset : hole.offset + hole.bytes - size;
+    if (end === 'low') hole.offset += size;
+    hole.bytes -= size;
+    if (hole.bytes === 0) this.#holes.splice(best, 1);
+    this.#used.set(offset, size);
+    this.#usedBytes += size;
+    return { offset, bytes: size };
+  }
+
+  /** Throws RangeError for what is not an allocated range's offset. */
+  free(offset: number): void {
+    const bytes = this.#used.get(offset);
+    if (bytes === undefined) throw new RangeError(`no range starts at ${offset}`);
+    this.#used.delete(offset);
+    this.#usedBytes -= bytes;
+    let at = this.#holes.findIndex((hole) => hole.offset > offset);
+    if (at < 0) at = this.#holes.length;
+    const before = this.#holes[at - 1];
+    const after = this.#holes[at];
+    const joinsBefore = before !== undefined && before.offset + before.bytes === offset;
+    const joinsAfter = after !== undefined && offset + bytes === after.offset;
+    if (joinsBefore) {
+      before.bytes += bytes;
+      if (joinsAfter) {
+        before.bytes += after.bytes;
+        this.#holes.splice(at, 1);
+      }
+    } else if (joinsAfter) {
+      after.offset = offset;
+      after.bytes += bytes;
+    } else {
+      this.#holes.splice(at, 0, { offset, bytes });
+    }
+  }
+
+  /**
+   * Moves an allocated range down to the lowest address that the hole directly below it allows. Gives the new offset, or
+   * undefined when it already touches what lies below.
+   */
+  slideDown(offset: number): number | undefined {
+    const bytes = this.#used.get(offset);
+    if (bytes === undefined) throw new RangeError(`no range starts at ${offset}`);
+    const at = this.#holes.findIndex((hole) => hole.offset + hole.bytes === offset);
+    const hole = this.#holes[at];
+    if (hole === undefined) return undefined;
+    const lower = hole.offset;
+    this.#used.delete(offset);
+    this.#used.set(lower, bytes);
+    hole.offset += bytes;
+    const after = this.#holes[at + 1];
+    if (after !== undefined && hole.offset + hole.bytes === after.offset) {
+      hole.bytes += after.bytes;
+      this.#holes.splice(at + 1, 1);
+    }
+    return lower;
+  }
+}

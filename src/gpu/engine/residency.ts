@@ -1,0 +1,124 @@
+/** What one GPU has of one function's weights, layer by layer. */
+import type { DeviceAddress } from '../driver/types.ts';
+import { GpuError, type ResidencyState } from '../types.ts';
+import type { DeviceBlock } from './device-memory.ts';
+import type { HostWeights } from './host-store.ts';
+import type { GpuLane } from './lane.ts';
+import type { Preemption } from './load.ts';
+import { Mutex } from './mutex.ts';
+import type { Fence } from './streams.ts';
+
+export class Residency {
+  readonly weights: HostWeights;
+  readonly lane: GpuLane;
+  /** Held while work is being submitted that reads or writes the layers: they are not moved, trimmed or loaded twice then. */
+  readonly mutex = new Mutex();
+  readonly #blocks: (DeviceBlock | null)[];
+  /** By layer: when its bytes are there. */
+  readonly #ready: (Fence | null)[];
+  /** The latest run that reads the layers. */
+  lastUse: Fence | null = null;
+  /** Stops the submission of a load-ahead, so that a run can go on with the rest itself. */
+  preempt: AbortController | null = null;
+  #executesFromHost = false;
+
+  constructor(weights: HostWeights, lane: GpuLane) {
+    this.weights = weights;
+    this.lane = lane;
+    const count = weights.layout.layers.length;
+    this.#blocks = Array.from({ length: count }, () => null);
+    this.#ready = Array.from({ length: count }, () => null);
+  }
+
+  /** Waits for the turn, and has a load-ahead that is being submitted stop for it. */
+  enter(signal: AbortSignal | undefined, reason: Preemption = 'run'): Promise<Disposable> {
+    this.preempt?.abort(reason);
+    return this.mutex.lock(signal);
+  }
+
+  has(layer: number): boolean {
+    return this.#blocks[layer] !== null;
+  }
+
+  block(layer: number): DeviceBlock | null {
+    return this.#blocks[layer] ?? null;
+  }
+
+  ready(layer: number): Fence | null {
+    return this.#ready[layer] ?? null;
+  }
+
+  /** Where kernels find a layer: on the GPU if it is there, else in host memory. */
+  address(layer: number): DeviceAddress {
+    return this.#blocks[layer]?.address ?? this.weights.address(layer);
+  }
+
+  get bytes(): number {
+    return this.#blocks.reduce((sum, block) => sum + (block?.size ?? 0), 0);
+  }
+
+  /** Layers with weights on the GPU, in execution order. */
+  get layers(): number[] {
+    return [...this.#blocks.keys()].filter((layer) => this.#blocks[layer] !== null);
+  }
+
+  state(): ResidencyState {
+    const { layers } = this;
+    return {
+      key: this.weights.key,
+      gpu: this.lane.index,
+      layers,
+      bytes: this.bytes,
+      loading: layers.some((layer) => this.#ready[layer]?.passed === false),
+    };
+  }
+
+  /** Takes memory for layers, for all of them or for none. @throws GpuError 'out-of-memory' */
+  reserve(layers: readonly number[]): void {
+    const { layers: all } = this.weights.layout;
+    const blocks = this.lane.allocate(
+      layers.map((layer) => all[layer]!.bytes),
+      'weights',
+    );
+    if (blocks === undefined) {
+      const neededBytes = layers.reduce((sum, layer) => sum + all[layer]!.bytes, 0);
+      throw new GpuError(
+        'out-of-memory',
+        `GPU ${this.lane.index} has ${this.lane.pool.freeBytes} bytes free and function '${this.weights.key}' needs ${neededBytes} more`,
+      );
+    }
+    for (const [index, layer] of layers.entries()) this.#put(layer, blocks[index]!);
+  }
+
+  setReady(layer: number, fence: Fence): void {
+    this.#ready[layer] = fence;
+  }
+
+  /** Gives layers back at once. What the GPU still does with them is minded by whoever gets the bytes next. */
+  release(layers: readonly number[]): number {
+    let bytes = 0;
+    for (const layer of layers) {
+      const block = this.#blocks[layer];
+      if (block === null || block === undefined) continue;
+      this.lane.pool.free(block, [this.#ready[layer] ?? null, this.lastUse]);
+      this.lane.owners.delete(block);
+      this.#blocks[layer] = null;
+      this.#ready[layer] = null;
+      bytes += block.size;
+    }
+    if (this.layers.length === 0) this.executesFromHost = false;
+    return bytes;
+  }
+
+  /** Whether the latest run executed layers from host memory; the host store keeps such functions longest. */
+  set executesFromHost(value: boolean) {
+    if (value !== this.#executesFromHost) this.weights.warmOn += value ? 1 : -1;
+    this.#executesFromHost = value;
+  }
+
+  #put(layer: number, block: DeviceBlock): void {
+    this.#blocks[layer] = block;
+    this.#ready[layer] = null;
+    this.lane.owners.set(block, { residency: this, layer });
+  }
+}

@@ -1,0 +1,375 @@
+/** One run of a program: what is missing is brought while what is there executes. */
+import type { ColdStartPlan } from '../../plan/index.ts';
+import { elementCount, type Tensor } from '../../tensor/index.ts';
+import { CudaError, type CudaEvent } from '../driver/types.ts';
+import type { Program, ProgramTensor } from '../program/types.ts';
+import { GpuError, type RunOptions, type RunResult, type StartKind } from '../types.ts';
+import { Anatomy } from './anatomy.ts';
+import type { Binding } from './binding.ts';
+import type { EngineFunction } from './engine-function.ts';
+import type { IoBuffer, IoBuffers } from './io-buffers.ts';
+import type { GpuLane } from './lane.ts';
+import { cancelled } from './mutex.ts';
+import type { Residency } from './residency.ts';
+import { Transfer } from './transfer.ts';
+import type { HostStore } from './host-store.ts';
+
+/** What runs share. */
+export interface RunContext {
+  readonly store: HostStore;
+  readonly io: IoBuffers;
+  readonly graphs: boolean;
+  /** Bytes of copies that are submitted before the launches which wait for them, so that the link never waits for this thread. */
+  readonly lookaheadBytes: number;
+  /** Most bytes of copies that are submitted and not done: what a cancelled run still brings. */
+  readonly windowBytes: number;
+  lane(gpu: number): GpuLane | undefined;
+  /** Told of the driver's errors, in whatever place. */
+  failed(error: unknown): Error;
+}
+
+interface Submitted {
+  readonly done: Promise<unknown>;
+  readonly buffer: IoBuffer;
+  readonly start: StartKind;
+  readonly startedMs: number;
+  readonly timers: readonly [CudaEvent, CudaEvent];
+  readonly graph: boolean;
+  readonly loadedBytes: number;
+  readonly anatomy: Anatomy | null;
+  readonly resident: ReadonlySet<number>;
+  readonly fromHost: ReadonlySet<number>;
+}
+
+export class Run {
+  readonly #context: RunContext;
+  readonly #residency: Residency;
+  readonly #lane: GpuLane;
+  readonly #program: Program;
+  readonly #inputs: readonly Tensor[];
+  readonly #options: RunOptions;
+  readonly #calledMs = performance.now();
+  /** Bytes of copies since the last half window, and the end of the half before. */
+  #windowFilled = 0;
+  #window: Promise<unknown> = Promise.resolve();
+
+  constructor(
+    context: RunContext,
+    target: EngineFunction,
+    lane: GpuLane,
+    program: Program,
+    inputs: readonly Tensor[],
+    options: RunOptions,
+  ) {
+    this.#context = context;
+    this.#lane = lane;
+    this.#residency = target.residency(lane);
+    this.#program = program;
+    this.#inputs = matchInputs(program, inputs);
+    this.#options = options;
+    checkPlan(options.plan, target, lane.index);
+  }
+
+  async execute(): Promise<RunResult> {
+    const { signal } = this.#options;
+    const { weights } = this.#residency;
+    let lease: Disposable | undefined;
+    let submitted: Submitted;
+    try {
+      await this.#lane.bind(this.#program);
+      using _turn = await this.#residency.enter(signal);
+      const { missing, fromHost } = this.#needs();
+      if (missing.length + fromHost.size > 0) lease = await this.#context.store.lease(weights, signal);
+      submitted = await this.#submit(missing, fromHost);
+    } catch (error) {
+      // Copies that were submitted still read host memory.
+      void this.#drain().finally(() => lease?.[Symbol.dispose]());
+      throw this.#context.failed(error);
+    }
+    const result = this.#finish(submitted).finally(() => lease?.[Symbol.dispose]());
+    return signal === undefined ? result : raceAbort(result, signal);
+  }
+
+  /** What the plan wants on the GPU and is not there, and what executes from host memory. */
+  #needs(): { missing: number[]; fromHost: Set<number> } {
+    const missing: number[] = [];
+    const fromHost = new Set<number>();
+    for (const { index, bytes } of this.#program.layout.layers) {
+      if (bytes === 0 || this.#residency.has(index)) continue;
+      if (this.#options.plan.layers[index]!.method === 'load') missing.push(index);
+      else fromHost.add(index);
+    }
+    return { missing, fromHost };
+  }
+
+  async #submit(missing: readonly number[], fromHost: ReadonlySet<number>): Promise<Submitted> {
+    const { plan, trace = false, signal } = this.#options;
+    const lane = this.#lane;
+    const residency = this.#residency;
+    const { weights } = residency;
+    const resident = new Set(residency.layers);
+    const start: StartKind = missing.length === 0 ? 'warm' : resident.size === 0 ? 'cold' : 'partial';
+    const timers = [lane.timer(), lane.timer()] as const;
+    let buffer: IoBuffer | undefined;
+    residency.reserve(missing);
+    let anatomy: Anatomy | null = null;
+    if (trace) {
+      lane.execution.cuda.record(timers[0]);
+      anatomy = new Anatomy(lane, timers[0], performance.now());
+    }
+    const transfer = new Transfer(residency, plan, missing, (gpu) => this.#context.lane(gpu), anatomy);
+    try {
+      let startedMs = performance.now();
+      // Weights still on disk: they are copied as they come, and nobody else is kept from executing meanwhile.
+      while (transfer.next !== undefined && !weights.isFilled) {
+        await weights.layerFilled(transfer.next);
+        await this.#submitCopy(transfer);
+      }
+      for (const layer of fromHost) if (!weights.isLayerFilled(layer)) await weights.layerFilled(layer);
+      using _lane = await lane.mutex.lock(signal);
+      const binding = await this.#boundNow();
+      lane.prepareScratch(binding);
+      for (const { index, bytes } of this.#program.layout.layers) {
+        if (bytes > 0) binding.setLayer(index, residency.address(index));
+      }
+      if (start === 'warm') startedMs = performance.now();
+      if (!trace) lane.execution.cuda.record(timers[0]);
+      buffer = this.#copyInputs();
+      let graph = false;
+      try {
+        if (start === 'warm' && !trace) graph = this.#executeWarm(binding);
+        else await this.#executeBehind(binding, transfer, anatomy);
+        this.#copyOutputs(buffer);
+        lane.execution.cuda.record(timers[1]);
+      } finally {
+        const fence = lane.execution.fence();
+        residency.lastUse = fence;
+        lane.used(fence);
+      }
+      residency.executesFromHost = fromHost.size > 0;
+      const streams = [lane.execution, ...transfer.streams];
+      const done = Promise.all(streams.map((stream) => stream.finished()));
+      const loadedBytes = transfer.submittedBytes;
+      return { done, buffer, start, startedMs, timers, graph, loadedBytes, anatomy, resident, fromHost };
+    } catch (error) {
+      const held = buffer;
+      void this.#drain().finally(() => {
+        held?.[Symbol.dispose]();
+        lane.giveTimers(timers);
+        anatomy?.release();
+      });
+      throw error;
+    } finally {
+      transfer.close();
+    }
+  }
+
+  /** The program may have been given back while this run waited for its turn. */
+  async #boundNow(): Promise<Binding> {
+    for (;;) {
+      const binding = await this.#lane.bind(this.#program);
+      if (!binding.released) return binding;
+    }
+  }
+
+  /** Submits one layer's copies, and waits where too many are under way. */
+  async #submitCopy(transfer: Transfer): Promise<void> {
+    const before = transfer.submittedBytes;
+    transfer.submitNext();
+    this.#windowFilled += transfer.submittedBytes - before;
+    if (this.#windowFilled * 2 < this.#context.windowBytes) return;
+    this.#windowFilled = 0;
+    const previous = this.#window;
+    this.#window = Promise.all([...transfer.streams].map((stream) => stream.finished()));
+    await previous;
+    if (this.#options.signal?.aborted === true) throw cancelled();
+  }
+
+  /** Launches of each layer behind the arrival of its weights, with the copies some way ahead. */
+  async #executeBehind(binding: Binding, transfer: Transfer, anatomy: Anatomy | null): Promise<void> {
+    const { execution } = this.#lane;
+    if (this.#options.plan.mode === 'baseline') {
+      while (transfer.next !== undefined) await this.#submitCopy(transfer);
+      execution.waitForAll(this.#residency.layers.flatMap((layer) => this.#residency.ready(layer) ?? []));
+    }
+    let executedBytes = 0;
+    const startBytes = transfer.submittedBytes;
+    const { layers } = this.#program.layout;
+    for (const { layer, first, end } of binding.layers) {
+      const reads = this.#readsOf(first, end);
+      const last = Math.max(layer, ...reads);
+      while (
+        transfer.next !== undefined &&
+        (transfer.next <= last || transfer.submittedBytes - startBytes - executedBytes < this.#context.lookaheadBytes)
+      ) {
+        await this.#submitCopy(transfer);
+      }
+      if (this.#residency.has(layer)) executedBytes += layers[layer]!.bytes;
+      if (anatomy !== null) {
+        // Waited for in one go, so that the time before is a stall and the time after is execution.
+        for (const read of reads) execution.wait(this.#residency.ready(read));
+        anatomy.executionStarts(layer, [...reads]);
+      }
+      this.#launch(binding, first, end);
+      anatomy?.executionEnds(layer);
+    }
+    while (transfer.next !== undefined) await this.#submitCopy(transfer);
+  }
+
+  #readsOf(first: number, end: number): Set<number> {
+    const reads = new Set<number>();
+    for (let index = first; index < end; index++) {
+      for (const layer of this.#program.launches[index]!.reads) reads.add(layer);
+    }
+    return reads;
+  }
+
+  #launch(binding: Binding, first: number, end: number): void {
+    const { execution } = this.#lane;
+    for (let index = first; index < end; index++) {
+      for (const layer of this.#program.launches[index]!.reads) execution.wait(this.#residency.ready(layer));
+      binding.submit(index, execution.cuda);
+    }
+  }
+
+  /** Everything is there. True when a captured graph ran. */
+  #executeWarm(binding: Binding): boolean {
+    const { execution } = this.#lane;
+    const count = this.#program.launches.length;
+    if (binding.stale) {
+      const graph = binding.takeGraph();
+      if (graph !== null) this.#lane.retireGraph(graph);
+      binding.stale = false;
+    }
+    // The first run with these addresses goes launch by launch: libraries load their kernels then.
+    const isReady = this.#context.graphs && !binding.graphRefused && binding.warmRuns++ > 0 && count > 1;
+    if (!isReady) {
+      this.#launch(binding, 0, count);
+      return false;
+    }
+    // A graph cannot wait for what was recorded outside of it.
+    for (const layer of this.#residency.layers) execution.wait(this.#residency.ready(layer));
+    if (binding.graph === null) {
+      try {
+        binding.graph = execution.cuda.capture(() => {
+          for (let index = 0; index < count; index++) binding.submit(index, execution.cuda);
+        });
+      } catch (error) {
+        if (!(error instanceof CudaError) || error.kind === 'poisoned' || error.kind === 'device-lost') throw error;
+        binding.graphRefused = true;
+        this.#launch(binding, 0, count);
+        return false;
+      }
+    }
+    execution.cuda.launchGraph(binding.graph);
+    return true;
+  }
+
+  #copyInputs(): IoBuffer {
+    const { inputs, outputs } = this.#program;
+    const bytes = [...inputs, ...outputs].reduce((sum, tensor) => sum + aligned(tensor.bytes), 0);
+    const buffer = this.#context.io.allocate(Math.max(1, bytes));
+    const arena = this.#lane.scratch!.address;
+    let at = 0;
+    for (const [index, { byteOffset, bytes: size }] of inputs.entries()) {
+      if (size > 0) {
+        buffer.view.set(this.#inputs[index]!.data, at);
+        this.#lane.execution.cuda.copy(arena + byteOffset, buffer.address + at, size);
+      }
+      at += aligned(size);
+    }
+    return buffer;
+  }
+
+  #copyOutputs(buffer: IoBuffer): void {
+    const arena = this.#lane.scratch!.address;
+    for (const { tensor, at } of this.#outputPlaces()) {
+      if (tensor.bytes > 0)
+        this.#lane.execution.cuda.copy(buffer.address + at, arena + tensor.byteOffset, tensor.bytes);
+    }
+  }
+
+  *#outputPlaces(): Generator<{ readonly tensor: ProgramTensor; readonly at: number }> {
+    let at = this.#program.inputs.reduce((sum, tensor) => sum + aligned(tensor.bytes), 0);
+    for (const tensor of this.#program.outputs) {
+      yield { tensor, at };
+      at += aligned(tensor.bytes);
+    }
+  }
+
+  async #finish(submitted: Submitted): Promise<RunResult> {
+    const { buffer, start, startedMs, timers, graph, loadedBytes, anatomy } = submitted;
+    try {
+      await submitted.done;
+      const outputs = [...this.#outputPlaces()].map(({ tensor, at }): Tensor => {
+        const { name, datatype, shape } = tensor;
+        return { name, datatype, shape, data: buffer.view.slice(at, at + tensor.bytes) };
+      });
+      const gpuMs = timers[1].msSince(timers[0]);
+      const timeline = anatomy?.timeline(this.#options.plan, submitted.resident, submitted.fromHost);
+      const totalMs = performance.now() - this.#calledMs;
+      const timings = { waitMs: startedMs - this.#calledMs, gpuMs, totalMs };
+      return { outputs, start, loadedBytes, graph, timings, ...(timeline === undefined ? {} : { timeline }) };
+    } catch (error) {
+      throw this.#context.failed(error);
+    } finally {
+      anatomy?.release();
+      this.#lane.giveTimers(timers);
+      buffer[Symbol.dispose]();
+    }
+  }
+
+  /** Resolves when nothing that this run submitted is under way, however it ended. */
+  async #drain(): Promise<void> {
+    const gpus = new Set([this.#lane.index, ...this.#options.plan.secondaries]);
+    const streams = [...gpus].flatMap((gpu) => {
+      const lane = this.#context.lane(gpu);
+      return lane === undefined ? [] : [lane.execution, lane.load, lane.migration];
+    });
+    await Promise.allSettled(streams.map((stream) => stream.finished()));
+  }
+}
+
+const aligned = (bytes: number): number => Math.ceil(bytes / 256) * 256;
+
+/** The given tensors in the order of the program's inputs. @throws GpuError 'invalid' */
+function matchInputs(program: Program, given: readonly Tensor[]): Tensor[] {
+  const unknown = given.find(({ name }) => !program.inputs.some((input) => input.name === name));
+  if (unknown !== undefined) throw new GpuError('invalid', `'${unknown.name}' is not an input of the program`);
+  return program.inputs.map(({ name, datatype, shape, bytes }) => {
+    const tensor = given.find((candidate) => candidate.name === name);
+    if (tensor === undefined) throw new GpuError('invalid', `input '${name}' is missing`);
+    const isSame =
+      tensor.datatype === datatype &&
+      tensor.shape.length === shape.length &&
+      tensor.shape.every((size, axis) => size === shape[axis]) &&
+      tensor.data.byteLength === bytes;
+    if (!isSame) {
+      throw new GpuError(
+        'invalid',
+        `input '${name}' is ${tensor.datatype} [${tensor.shape.join(',')}] with ${tensor.data.byteLength} bytes, and the program takes ${datatype} [${shape.join(',')}] of ${elementCount(shape)} elements`,
+      );
+    }
+    return tensor;
+  });
+}
+
+/** @throws GpuError 'invalid' */
+export function checkPlan(plan: ColdStartPlan, { key, weights }: EngineFunction, gpu: number): void {
+  const count = weights.layout.layers.length;
+  if (plan.layers.length !== count) {
+    throw new GpuError('invalid', `the plan has ${plan.layers.length} layers, and function '${key}' has ${count}`);
+  }
+  if (plan.primary !== gpu) {
+    throw new GpuError('invalid', `the plan is for GPU ${plan.primary}, and GPU ${gpu} was asked for`);
+  }
+}
+
+function raceAbort<Result>(result: Promise<Result>, signal: AbortSignal): Promise<Result> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(cancelled());
+    if (signal.aborted) abort();
+    signal.addEventListener('abort', abort, { once: true });
+    result.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
+}

@@ -1,0 +1,161 @@
+/**
+ * Streams with a memory of who has waited for whom, so that a wait which changes nothing is never submitted: fewer calls,
+ * and every wait that is left matters (a test removes each in turn and sees that a race comes of it).
+ */
+import type { CudaDevice, CudaEvent, CudaStream } from '../driver/types.ts';
+
+/** By stream, the latest of its fences that is known to lie before. */
+type Clock = number[];
+
+/** A point in a stream that others can wait for. Once it was passed it holds no event any more. */
+export class Fence {
+  readonly stream: OrderedStream;
+  /** Counts the fences of its stream. */
+  readonly sequence: number;
+  readonly clock: Readonly<Clock>;
+  /** Null once the point was passed. */
+  event: CudaEvent | null;
+  constructor(stream: OrderedStream, sequence: number, clock: Readonly<Clock>, event: CudaEvent) {
+    this.stream = stream;
+    this.sequence = sequence;
+    this.clock = clock;
+    this.event = event;
+  }
+
+  get passed(): boolean {
+    return this.event === null;
+  }
+}
+
+export interface StreamsOptions {
+  /**
+   * For the tests of the engine: told of each wait before it is submitted, in order; true leaves it out. The bookkeeping
+   * goes on as if it had been submitted.
+   */
+  readonly dropWait?: (wait: { readonly index: number; readonly by: string; readonly of: string }) => boolean;
+}
+
+/** All streams of the engine, and the events that they need, which are used again and again. */
+export class Streams implements Disposable {
+  readonly #options: StreamsOptions;
+  readonly #streams: OrderedStream[] = [];
+  readonly #idleEvents = new Map<CudaDevice, CudaEvent[]>();
+  readonly #events: CudaEvent[] = [];
+  /** By stream, in order: fences that may not be passed yet. */
+  readonly #open: Fence[][] = [];
+  #waits = 0;
+
+  constructor(options: StreamsOptions = {}) {
+    this.#options = options;
+  }
+
+  get waits(): number {
+    return this.#waits;
+  }
+
+  open(device: CudaDevice, name: string, priority: 'high' | 'normal'): OrderedStream {
+    const stream = new OrderedStream(this, this.#streams.length, `${name} of GPU ${device.index}`, device, priority);
+    this.#streams.push(stream);
+    this.#open.push([]);
+    return stream;
+  }
+
+  /** A fence at the present end of a stream. */
+  fence(stream: OrderedStream, clock: Clock): Fence {
+    const idle = this.#idleEvents.get(stream.device) ?? [];
+    let event = idle.pop();
+    if (event === undefined) {
+      event = stream.device.createEvent();
+      this.#events.push(event);
+    }
+    stream.cuda.record(event);
+    const fence = new Fence(stream, clock[stream.id]!, [...clock], event);
+    this.#open[stream.id]!.push(fence);
+    return fence;
+  }
+
+  submitWait(stream: OrderedStream, fence: Fence): void {
+    const index = this.#waits++;
+    const isDropped = this.#options.dropWait?.({ index, by: stream.name, of: fence.stream.name }) ?? false;
+    if (!isDropped && fence.event !== null) stream.cuda.wait(fence.event);
+  }
+
+  /** Marks as passed whatever lies before a fence that was seen to be passed; nothing is asked of the driver. */
+  complete({ clock }: Fence): void {
+    for (const [id, sequence] of clock.entries()) this.#retire(id, (fence) => fence.sequence <= sequence);
+  }
+
+  /** Marks as passed whatever the driver says has been. */
+  sweep(): void {
+    for (const id of this.#open.keys()) this.#retire(id, (fence) => fence.event?.reached() ?? true);
+  }
+
+  #retire(id: number, isPassed: (fence: Fence) => boolean): void {
+    const open = this.#open[id]!;
+    let passed = 0;
+    for (const fence of open) {
+      if (!isPassed(fence)) break;
+      passed++;
+      if (fence.event === null) continue;
+      const idle = this.#idleEvents.get(fence.stream.device);
+      if (idle === undefined) this.#idleEvents.set(fence.stream.device, [fence.event]);
+      else idle.push(fence.event);
+      fence.event = null;
+    }
+    if (passed > 0) open.splice(0, passed);
+  }
+
+  [Symbol.dispose](): void {
+    for (const stream of this.#streams) stream.cuda.release();
+    for (const event of this.#events) event.release();
+  }
+}
+
+export class OrderedStream {
+  readonly id: number;
+  readonly name: string;
+  readonly device: CudaDevice;
+  /** For copies and launches; waits and records go through this class. */
+  readonly cuda: CudaStream;
+  readonly #streams: Streams;
+  readonly #clock: Clock = [];
+
+  constructor(streams: Streams, id: number, name: string, device: CudaDevice, priority: 'high' | 'normal') {
+    this.#streams = streams;
+    this.id = id;
+    this.name = name;
+    this.device = device;
+    this.cuda = device.createStream({ priority });
+    this.#clock[id] = 0;
+  }
+
+  /** The end of what was submitted to this stream so far. */
+  fence(): Fence {
+    this.#clock[this.id] = (this.#clock[this.id] ?? 0) + 1;
+    for (let id = 0; id < this.#clock.length; id++) this.#clock[id] ??= 0;
+    return this.#streams.fence(this, this.#clock);
+  }
+
+  /** Later work of this stream comes after the fence. */
+  wait(fence: Fence | null): void {
+    if (fence === null || fence.passed || fence.stream === this) return;
+    if ((this.#clock[fence.stream.id] ?? 0) >= fence.sequence) return;
+    for (const [id, sequence] of fence.clock.entries()) {
+      if ((this.#clock[id] ?? 0) < sequence) this.#clock[id] = sequence;
+    }
+    this.#streams.submitWait(this, fence);
+  }
+
+  /** Waits for all of them, the latest of each stream first, so that it spares the others. */
+  waitForAll(fences: readonly Fence[]): void {
+    if (fences.length > 1) fences = fences.toSorted((a, b) => b.sequence - a.sequence);
+    for (const fence of fences) this.wait(fence);
+  }
+
+  /** Resolves when all that was submitted so far has ended, and marks as passed what lies before. */
+  async finished(): Promise<void> {
+    const fence = this.fence();
+    await this.cuda.finished();
+    this.#streams.complete(fence);
+  }
+}

@@ -1,0 +1,165 @@
+/**
+ * Brings missing layers to a GPU: over its own PCIe link, or over that of another GPU, which hands each layer on as soon as
+ * it has it while the next one is on its way (DeepPlan, section 4.2). Submits only; the streams do the rest.
+ */
+import type { ColdStartPlan } from '../../plan/index.ts';
+import type { Anatomy } from './anatomy.ts';
+import type { DeviceBlock } from './device-memory.ts';
+import type { GpuLane } from './lane.ts';
+import type { Residency } from './residency.ts';
+import type { Fence, OrderedStream } from './streams.ts';
+
+/** Weights that pass through a helping GPU, as a ring. */
+interface Staging {
+  readonly lane: GpuLane;
+  readonly block: DeviceBlock;
+  /** Where the next layer goes. */
+  at: number;
+  /** What parts of the ring are still to be read, the oldest first. */
+  readonly filled: { readonly low: number; readonly high: number; readonly until: Fence }[];
+  last: Fence | null;
+}
+
+/** Of a helping GPU's memory, unless one layer is larger. */
+const stagingBytesMax = 64 * 2 ** 20;
+
+export class Transfer {
+  /** Layers still to be submitted, in order of execution. */
+  readonly #missing: number[];
+  readonly #residency: Residency;
+  readonly #plan: ColdStartPlan;
+  readonly #laneOf: (gpu: number) => GpuLane | undefined;
+  readonly #anatomy: Anatomy | null;
+  readonly #stagings = new Map<number, Staging | null>();
+  readonly #followed = new Set<OrderedStream>();
+  /** Streams that carry something of it. */
+  readonly streams = new Set<OrderedStream>();
+  submittedBytes = 0;
+
+  constructor(
+    residency: Residency,
+    plan: ColdStartPlan,
+    missing: readonly number[],
+    laneOf: (gpu: number) => GpuLane | undefined,
+    anatomy: Anatomy | null,
+  ) {
+    this.#residency = residency;
+    this.#plan = plan;
+    this.#missing = [...missing];
+    this.#laneOf = laneOf;
+    this.#anatomy = anatomy;
+  }
+
+  /** The layer that comes next. */
+  get next(): number | undefined {
+    return this.#missing[0];
+  }
+
+  /** Submits the copies of the next layer. Its host memory must be filled. */
+  submitNext(): void {
+    const layer = this.#missing.shift();
+    if (layer === undefined) return;
+    const startMs = performance.now();
+    const { lane: primary } = this.#residency;
+    const link = this.#plan.layers[layer]!.link ?? primary.index;
+    const staging = link === primary.index ? null : this.#staging(link);
+    const fence = staging === null ? this.#copyOwn(layer) : this.#copyThrough(layer, staging);
+    this.#residency.setReady(layer, fence);
+    this.submittedBytes += this.#residency.weights.layout.layers[layer]!.bytes;
+    this.#anatomy?.issued(layer, startMs, performance.now());
+  }
+
+  /** Gives back what was reserved and not submitted, and the memory of helping GPUs. */
+  close(): void {
+    this.#residency.release(this.#missing.splice(0));
+    for (const staging of this.#stagings.values()) {
+      if (staging !== null) staging.lane.pool.free(staging.block, [staging.last]);
+    }
+    this.#stagings.clear();
+  }
+
+  #copyOwn(layer: number): Fence {
+    const { lane, weights } = this.#residency;
+    const block = this.#residency.block(layer)!;
+    const { load } = lane;
+    this.#begin(lane, load);
+    load.waitForAll(block.fences);
+    this.#timed('copy', layer, lane, () => load.cuda.copy(block.address, weights.address(layer), block.bytes));
+    return load.fence();
+  }
+
+  #copyThrough(layer: number, staging: Staging): Fence {
+    const { weights } = this.#residency;
+    const { lane } = staging;
+    const { load, migration } = lane;
+    const block = this.#residency.block(layer)!;
+    this.#begin(lane, load);
+    this.#begin(lane, migration);
+    const { at, overwrites } = placeInRing(staging, block.bytes);
+    load.waitForAll(staging.block.fences);
+    load.waitForAll(overwrites);
+    const address = staging.block.address + at;
+    this.#timed('copy', layer, lane, () => load.cuda.copy(address, weights.address(layer), block.bytes));
+    migration.wait(load.fence());
+    migration.waitForAll(block.fences);
+    this.#timed('migration', layer, lane, () => migration.cuda.copy(block.address, address, block.bytes));
+    const fence = migration.fence();
+    staging.filled.push({ low: at, high: at + block.bytes, until: fence });
+    staging.last = fence;
+    return fence;
+  }
+
+  #begin(lane: GpuLane, stream: OrderedStream): void {
+    this.streams.add(stream);
+    if (this.#anatomy === null || this.#followed.has(stream)) return;
+    this.#followed.add(stream);
+    this.#anatomy.follow(lane, stream);
+  }
+
+  #timed(kind: 'copy' | 'migration', layer: number, lane: GpuLane, submit: () => void): void {
+    if (this.#anatomy === null) submit();
+    else this.#anatomy[kind](layer, lane, submit);
+  }
+
+  /** Memory on a helping GPU. Null where it cannot help: no way to the primary, or no memory; its layers go the primary's way. */
+  #staging(gpu: number): Staging | null {
+    const known = this.#stagings.get(gpu);
+    if (known !== undefined) return known;
+    const staging = this.#openStaging(gpu);
+    this.#stagings.set(gpu, staging);
+    return staging;
+  }
+
+  #openStaging(gpu: number): Staging | null {
+    const lane = this.#laneOf(gpu);
+    const primary = this.#residency.lane;
+    if (lane === undefined || !lane.device.canAccessPeer(primary.device)) return null;
+    const sizes = this.#plan.layers.flatMap(({ link }, layer) =>
+      link === gpu && this.#residency.has(layer) ? [this.#residency.block(layer)!.size] : [],
+    );
+    const sumBytes = sizes.reduce((sum, bytes) => sum + bytes, 0);
+    const leastBytes = Math.max(0, ...sizes);
+    const block =
+      lane.allocate([Math.max(leastBytes, Math.min(sumBytes, stagingBytesMax))], 'staging') ??
+      lane.allocate([leastBytes], 'staging');
+    if (block?.[0] === undefined) return null;
+    lane.device.enablePeerAccess(primary.device);
+    return { lane, block: block[0], at: 0, filled: [], last: null };
+  }
+}
+
+/** Where a layer goes in the ring, and what must have left it first. */
+function placeInRing(staging: Staging, bytes: number): { readonly at: number; readonly overwrites: readonly Fence[] } {
+  if (staging.at + bytes > staging.block.bytes) staging.at = 0;
+  const at = staging.at;
+  staging.at = Math.ceil((at + bytes) / 256) * 256;
+  const overwrites: Fence[] = [];
+  for (let index = staging.filled.length - 1; index >= 0; index--) {
+    const { low, high, until } = staging.filled[index]!;
+    if (low >= at + bytes || at >= high) continue;
+    overwrites.push(until);
+    // Whoever comes after this layer waits for this layer, which waited for that one.
+    if (at <= low && high <= at + bytes) staging.filled.splice(index, 1);
+  }
+  return { at, overwrites };
+}
