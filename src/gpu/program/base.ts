@@ -67,8 +67,8 @@ interface Draft {
   readonly shape: readonly number[];
   readonly layer: number;
   readonly location: WeightLocation | undefined;
-  /** Bytes to write where the model has none. */
-  readonly bytes: (() => Uint8Array) | undefined;
+  /** The content, for those that are no run of bytes in a file. */
+  readonly bytes: () => Uint8Array;
   readonly narrowable: boolean;
 }
 
@@ -202,12 +202,12 @@ function withWeightsAsInputs(
 }
 
 /** Roles in which a weight may have 16 bits: the second operand of products and convolutions, through views. */
-function isNarrowable(graph: Graph, value: string, alias: ReadonlyMap<string, string>): boolean {
+function isNarrowable(graph: Graph, value: string): boolean {
   const users = graph.consumers(value);
   if (users.length === 0 || graph.outputs.includes(value)) return false;
   return users.every(({ proto, outputs }) => {
-    if (proto.opType === 'Identity') return outputs.every((output) => isNarrowable(graph, output, alias));
-    if (proto.opType === 'Transpose') return outputs.every((output) => isNarrowable(graph, output, alias));
+    if (proto.opType === 'Identity') return outputs.every((output) => isNarrowable(graph, output));
+    if (proto.opType === 'Transpose') return outputs.every((output) => isNarrowable(graph, output));
     if (!['MatMul', 'Gemm', 'Conv'].includes(proto.opType)) return false;
     return proto.input.every((input, place) => input !== value || place === 1);
   });
@@ -264,14 +264,14 @@ export async function prepareBase(modelPath: string, cacheFolder: string): Promi
       layer,
       location: weight.origin === 'initializer' ? locations.get(name) : undefined,
       bytes: () => tensorBytes(tensor),
-      narrowable: datatype === 'FP32' && dims.length >= 2 && isNarrowable(graph, name, alias),
+      narrowable: datatype === 'FP32' && dims.length >= 2 && isNarrowable(graph, name),
     });
   }
   for (const { name, datatype, shape, bytes } of derived) {
     const layer = layerOfValue.get(name);
     if (layer === undefined || !inUse.has(name)) continue;
     elementTypes.set(name, graph.type(name)?.elementType ?? 0);
-    const narrowable = datatype === 'FP32' && shape.length >= 2 && isNarrowable(graph, name, alias);
+    const narrowable = datatype === 'FP32' && shape.length >= 2 && isNarrowable(graph, name);
     drafts.push({ name, datatype, shape, layer, location: undefined, bytes: () => bytes, narrowable });
   }
   // Within a layer the file's order: its weights then cross in one run where they stand in one run.
@@ -280,21 +280,23 @@ export async function prepareBase(modelPath: string, cacheFolder: string): Promi
   const derivedPath = join(folder, 'derived.bin');
   const parts: Uint8Array[] = [];
   let derivedBytes = 0;
-  const weights = drafts.map(({ name, datatype, shape, layer, location, bytes, narrowable }): BaseWeight => {
-    const common = { name, datatype, shape, layer, narrowable };
+  const sourceOf = ({ location, bytes }: Draft): BaseSource => {
     if (location !== undefined) {
       const { byteOffset } = location;
       return location.location === undefined
-        ? { ...common, source: { kind: 'model', byteOffset } }
-        : { ...common, source: { kind: 'beside', location: location.location, byteOffset } };
+        ? { kind: 'model', byteOffset }
+        : { kind: 'beside', location: location.location, byteOffset };
     }
-    const content = bytes?.() ?? new Uint8Array(0);
+    const content = bytes();
     const byteOffset = derivedBytes;
-    parts.push(content);
-    const padding = (64 - (content.byteLength % 64)) % 64;
-    parts.push(new Uint8Array(padding));
-    derivedBytes += content.byteLength + padding;
-    return { ...common, source: { kind: 'derived', byteOffset } };
+    const padding = new Uint8Array((64 - (content.byteLength % 64)) % 64);
+    parts.push(content, padding);
+    derivedBytes += content.byteLength + padding.byteLength;
+    return { kind: 'derived', byteOffset };
+  };
+  const weights = drafts.map((draft): BaseWeight => {
+    const { name, datatype, shape, layer, narrowable } = draft;
+    return { name, datatype, shape, layer, narrowable, source: sourceOf(draft) };
   });
   await writeAtomically(derivedPath, Buffer.concat(parts));
 

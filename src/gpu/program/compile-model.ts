@@ -54,8 +54,15 @@ function baseOf(modelPath: string, cacheFolder: string): Promise<FunctionBase> {
   return made;
 }
 
-function programKey(base: FunctionBase, shapes: InputShapes, settings: ProgramSettings, fusion: boolean): string {
-  const content = [base.modelHash, shapes, settings.tf32, settings.weights, fusion, compilerVersion()];
+function programKey(
+  base: FunctionBase,
+  shapes: InputShapes,
+  operators: readonly Operator[],
+  settings: ProgramSettings,
+  fusion: boolean,
+): string {
+  const types = operators.map(({ type }) => type);
+  const content = [base.modelHash, shapes, types, settings.tf32, settings.weights, fusion, compilerVersion()];
   return createHash('sha256').update(JSON.stringify(content)).digest('hex');
 }
 
@@ -74,7 +81,7 @@ export async function compileModel(
 ): Promise<Program> {
   const base = await baseOf(modelPath, cacheFolder);
   const checked = checkShapes(base, shapes);
-  const key = programKey(base, checked, settings, fusion);
+  const key = programKey(base, checked, operators, settings, fusion);
   const path = join(cacheFolder, 'programs', `${key}.program`);
   try {
     const found = parseProgram(await readFile(path));

@@ -22,6 +22,12 @@ export function keptType(
   return settings.weights === 'f16' ? 'FP16' : 'BF16';
 }
 
+/** A left-out input or output has an empty name, or none. */
+function named(names: readonly string[], index: number): string | undefined {
+  const name = names[index];
+  return name === '' ? undefined : name;
+}
+
 export class Emission {
   readonly graph: WorkGraph;
   readonly settings: ProgramSettings;
@@ -95,10 +101,6 @@ export class Emission {
 
   emitter(node: WorkNode): Emitter {
     const { proto } = node;
-    const named = (names: readonly string[], index: number): string | undefined => {
-      const name = names[index];
-      return name === undefined || name === '' ? undefined : name;
-    };
     const input = (index: number): Value | undefined => {
       const name = named(proto.input, index);
       return name === undefined ? undefined : this.value(name);

@@ -77,12 +77,24 @@ async function serve(request: FoldRequest): Promise<FoldReply> {
   }
 }
 
-let last: Promise<void> = Promise.resolve();
+interface Numbered {
+  readonly id: number;
+  readonly request: FoldRequest;
+}
+
+const waiting: Numbered[] = [];
+let busy = false;
+
+async function serveAll(): Promise<void> {
+  busy = true;
+  for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
+    process.send?.({ id: next.id, reply: await serve(next.request) });
+  }
+  busy = false;
+}
+
 process.on('message', (message) => {
-  const { id, request } = message as { id: number; request: FoldRequest };
-  last = last.then(async () => {
-    const reply = await serve(request);
-    process.send?.({ id, reply });
-  });
+  waiting.push(message as Numbered);
+  if (!busy) void serveAll();
 });
 process.on('disconnect', () => process.exit(0));

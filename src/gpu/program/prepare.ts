@@ -38,7 +38,7 @@ export function checkShapes(base: FunctionBase, shapes: InputShapes): InputShape
         dimValue === undefined ? dimParam : Number(dimValue),
       );
       if (given === undefined) {
-        if (declared?.every((size) => typeof size === 'number') === true) return [name, declared as number[]];
+        if (declared?.every((size) => typeof size === 'number') === true) return [name, declared];
         throw new ProgramError('bad-shapes', `the input '${name}' has no shape given, and the model leaves it open`);
       }
       if (given.some((size) => !Number.isSafeInteger(size) || size < 0)) {
@@ -59,6 +59,12 @@ export function checkShapes(base: FunctionBase, shapes: InputShapes): InputShape
   );
 }
 
+/** What the file says of outputs may name open dimensions that are closed now. */
+function withoutShape(info: ValueInfoProto): ValueInfoProto {
+  const elemType = info.type?.tensorType?.elemType;
+  return elemType === undefined ? info : { name: info.name, type: { tensorType: { elemType } } };
+}
+
 function withShapes(model: ModelProto, shapes: InputShapes): ModelProto {
   const { graph } = model;
   const sized = (info: ValueInfoProto): ValueInfoProto => {
@@ -68,12 +74,7 @@ function withShapes(model: ModelProto, shapes: InputShapes): ModelProto {
     const dim = shape.map((size) => ({ dimValue: BigInt(size) }));
     return { ...info, type: { tensorType: { elemType: tensor.elemType, shape: { dim } } } };
   };
-  // What the file says of outputs may name open dimensions that are closed now.
-  const open = (info: ValueInfoProto): ValueInfoProto => {
-    const elemType = info.type?.tensorType?.elemType;
-    return elemType === undefined ? info : { name: info.name, type: { tensorType: { elemType } } };
-  };
-  return { ...model, graph: { ...graph, input: graph.input.map(sized), output: graph.output.map(open) } };
+  return { ...model, graph: { ...graph, input: graph.input.map(sized), output: graph.output.map(withoutShape) } };
 }
 
 async function foldedModel(model: ModelProto, folder: string): Promise<ModelProto> {

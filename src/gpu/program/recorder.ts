@@ -35,10 +35,11 @@ export interface BufferUse {
   readonly writes: boolean;
 }
 
+const read = (buffer: Buffer): BufferUse => ({ buffer, reads: true, writes: false });
+const write = (buffer: Buffer): BufferUse => ({ buffer, reads: false, writes: true });
+
 /** Every buffer that a launch touches. */
 export function usesOf(work: DraftWork): BufferUse[] {
-  const read = (buffer: Buffer): BufferUse => ({ buffer, reads: true, writes: false });
-  const write = (buffer: Buffer): BufferUse => ({ buffer, reads: false, writes: true });
   switch (work.kind) {
     case 'kernel':
       return work.arguments.flatMap((argument) =>
@@ -101,10 +102,15 @@ export class Recorder {
     const grid = triple(launch.grid);
     const block = triple(launch.block);
     const whole = [...grid, ...block].every((size) => Number.isSafeInteger(size) && size >= 0);
-    if (!whole) throw new RangeError(`kernel '${launch.kernel}' has the grid [${grid}] and the blocks [${block}]`);
+    if (!whole)
+      throw new RangeError(
+        `kernel '${launch.kernel}' has the grid [${grid.join(',')}] and the blocks [${block.join(',')}]`,
+      );
     if (grid.some((size) => size === 0)) return;
     if (grid.some((size, axis) => size > gridMax[axis]!) || block[0] * block[1] * block[2] > threadsPerBlockMax) {
-      throw new Unsupported(`its grid [${grid}] of blocks [${block}] is larger than a device takes`);
+      throw new Unsupported(
+        `its grid [${grid.join(',')}] of blocks [${block.join(',')}] is larger than a device takes`,
+      );
     }
     if (!this.#sources.has(launch.kernel)) throw new RangeError(`no kernel '${launch.kernel}' was added`);
     this.add(

@@ -24,9 +24,10 @@ export function serializeProgram({ constants, ...program }: Program): Uint8Array
   return bytes;
 }
 
+const damaged = (what: string): ProgramError => new ProgramError('bad-program', `the program is damaged: ${what}`);
+
 /** Throws {@link ProgramError} `bad-program` for bytes that are damaged, or that another version wrote. */
 export function parseProgram(bytes: Uint8Array): Program {
-  const damaged = (what: string): ProgramError => new ProgramError('bad-program', `the program is damaged: ${what}`);
   if (bytes.byteLength < 4) throw damaged('it is empty');
   const headerBytes = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(0, true);
   if (4 + headerBytes > bytes.byteLength) throw damaged('its header is cut off');

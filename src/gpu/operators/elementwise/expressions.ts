@@ -315,21 +315,32 @@ const table: Readonly<Record<string, Expression>> = {
   },
 };
 
-/** Every elementwise operator. Their kernels are made by the compiler, which joins neighbours. */
-export const elementwiseOperators: readonly Operator[] = Object.entries(table).map(([type, expression]) => ({
+function expressionOf(expression: Expression, emitter: Emitter, inputs: readonly string[]): ElementExpression {
+  // Datatypes without a width are refused here, by name, and not by the compiler of kernels.
+  for (let index = 0; index < inputs.length; index++) {
+    const value = emitter.input(index);
+    if (value !== undefined) elementOf(value.datatype);
+  }
+  return { expression: expression(emitter, inputs) };
+}
+
+/** Results of no elements launch nothing; all others are made by the compiler of programs, which joins neighbours. */
+function emitNothing(emitter: Emitter): void {
+  if ((emitter.output(0)?.elements ?? 0) > 0) throw new Unsupported('it has several results');
+}
+
+const sameDatatype = (emitter: Emitter): number | undefined =>
+  emitter.required(0).datatype === emitter.output(0)?.datatype ? 0 : undefined;
+
+const operatorOf = ([type, expression]: readonly [string, Expression]): Operator => ({
   type,
-  elementwise: (emitter, inputs): ElementExpression => {
-    // Unknown widths are refused here, by name, and not by the compiler of kernels.
-    for (let index = 0; index < inputs.length; index++) {
-      const value = emitter.input(index);
-      if (value !== undefined) elementOf(value.datatype);
-    }
-    return { expression: expression(emitter, inputs) };
-  },
-  emit: (emitter) => {
-    if ((emitter.output(0)?.elements ?? 0) > 0) throw new Unsupported('it has several results');
-  },
-  ...(type === 'Cast'
-    ? { viewOf: (emitter: Emitter) => (emitter.required(0).datatype === emitter.output(0)?.datatype ? 0 : undefined) }
-    : {}),
-}));
+  elementwise: (emitter, inputs) => expressionOf(expression, emitter, inputs),
+  emit: emitNothing,
+});
+
+/** Every elementwise operator. */
+export const elementwiseOperators: readonly Operator[] = Object.entries(table).map(([type, expression]) =>
+  type === 'Cast'
+    ? { type, viewOf: sameDatatype, elementwise: operatorOf([type, expression]).elementwise!, emit: emitNothing }
+    : operatorOf([type, expression]),
+);

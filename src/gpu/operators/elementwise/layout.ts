@@ -20,7 +20,7 @@ export function broadcastStrides(operand: readonly number[], shape: readonly num
     const size = operand[axis]!;
     if (size !== 1) {
       if (size !== shape[place]) {
-        throw new RangeError(`an operand of shape [${operand}] does not broadcast to [${shape}]`);
+        throw new RangeError(`an operand of shape [${operand.join(',')}] does not broadcast to [${shape.join(',')}]`);
       }
       strides[place] = stride;
     }
