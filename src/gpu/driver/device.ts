@@ -1,0 +1,175 @@
+/** One GPU: its facts, its memory, and what is made on it. */
+import type { matmulFunctions, Calls } from './declarations.ts';
+import { DeviceCore } from './device-core.ts';
+import { MatmulLibrary, NativeMatmul } from './matmul.ts';
+import { allocateDeviceMemory, misuse } from './memory.ts';
+import { NativeModule } from './modules.ts';
+import { readText } from './native-memory.ts';
+import type { Session } from './session.ts';
+import { peerAccessAlreadyEnabled } from './status.ts';
+import { createEventHandle, NativeEvent, NativeStream } from './streams.ts';
+import type {
+  CudaDevice,
+  CudaEvent,
+  CudaModule,
+  CudaStream,
+  DeviceAddress,
+  DeviceMemory,
+  Matmul,
+  MatmulDescription,
+} from './types.ts';
+import type { Waiter } from './waiter.ts';
+
+/** CUdevice_attribute */
+const attribute = { multiprocessors: 16, capabilityMajor: 75, capabilityMinor: 76 };
+
+export class NativeDevice implements CudaDevice {
+  readonly index: number;
+  readonly name: string;
+  readonly uuid: string;
+  readonly pciBusId: string;
+  readonly computeCapability: { readonly major: number; readonly minor: number };
+  readonly multiprocessors: number;
+  readonly totalBytes: number;
+  readonly core: DeviceCore;
+  readonly #matmulCalls: () => Calls<typeof matmulFunctions>;
+  readonly #peers = new Set<number>();
+  #matmuls: MatmulLibrary | undefined;
+
+  constructor(session: Session, waiter: Waiter, index: number, matmulCalls: () => Calls<typeof matmulFunctions>) {
+    const { driver } = session;
+    this.index = index;
+    this.#matmulCalls = matmulCalls;
+    session.check('cuDeviceGet', driver.cuDeviceGet(session.outAddress(), index), `device ${index}`);
+    const ordinal = session.outInt();
+    this.core = new DeviceCore(session, waiter, ordinal, (core) => createEventHandle(core, false));
+    this.name = textOf(session, 'cuDeviceGetName', (address) => driver.cuDeviceGetName(address, 256, ordinal));
+    this.pciBusId = textOf(session, 'cuDeviceGetPCIBusId', (address) =>
+      driver.cuDeviceGetPCIBusId(address, 32, ordinal),
+    );
+    session.check('cuDeviceGetUuid_v2', driver.cuDeviceGetUuid_v2(session.outAddress(), ordinal));
+    this.uuid = uuidText(new Uint8Array(session.out.data.buffer, session.out.data.byteOffset, 16));
+    session.check('cuDeviceTotalMem_v2', driver.cuDeviceTotalMem_v2(session.outAddress(), ordinal));
+    this.totalBytes = session.outInteger();
+    this.computeCapability = {
+      major: this.#attribute(attribute.capabilityMajor),
+      minor: this.#attribute(attribute.capabilityMinor),
+    };
+    this.multiprocessors = this.#attribute(attribute.multiprocessors);
+  }
+
+  memory(): { readonly freeBytes: number; readonly totalBytes: number } {
+    const session = this.#use();
+    const status = session.driver.cuMemGetInfo_v2(session.outAddress(0), session.outAddress(1));
+    session.check('cuMemGetInfo_v2', status);
+    return { freeBytes: session.outInteger(0), totalBytes: session.outInteger(1) };
+  }
+
+  allocate(bytes: number): DeviceMemory {
+    const session = this.#use();
+    const { context } = this.core;
+    const about = `device memory on GPU ${this.index}`;
+    const memory = allocateDeviceMemory(session, context, bytes, about, (address) => session.owners.remove(address));
+    session.owners.add(memory.address, bytes, context);
+    return memory;
+  }
+
+  createStream(options: { readonly priority?: 'high' | 'normal' } = {}): CudaStream {
+    return new NativeStream(this, this.core, options.priority ?? 'normal');
+  }
+
+  createEvent(options: { readonly timing?: boolean } = {}): CudaEvent {
+    return new NativeEvent(this, this.core, options.timing ?? false);
+  }
+
+  loadModule(image: Uint8Array): CudaModule {
+    return new NativeModule(this.#use(), this.core.context, image);
+  }
+
+  canAccessPeer(other: CudaDevice): boolean {
+    const peer = this.#native(other);
+    if (peer === this) return true;
+    const { session, ordinal } = this.core;
+    const status = session.driver.cuDeviceCanAccessPeer(session.outAddress(), ordinal, peer.core.ordinal);
+    session.check('cuDeviceCanAccessPeer', status);
+    return session.outInt() !== 0;
+  }
+
+  enablePeerAccess(other: CudaDevice): void {
+    const peer = this.#native(other);
+    if (peer === this || this.#peers.has(peer.index)) return;
+    const peerContext = peer.core.context;
+    const session = this.#use();
+    const status = session.driver.cuCtxEnablePeerAccess(peerContext, 0);
+    // Another part of the process may have asked before.
+    if (status !== peerAccessAlreadyEnabled) {
+      session.check('cuCtxEnablePeerAccess', status, `GPU ${this.index} to the memory of GPU ${other.index}`);
+    }
+    this.#peers.add(peer.index);
+  }
+
+  synchronize(): void {
+    const session = this.#use();
+    session.check('cuCtxSynchronize', session.driver.cuCtxSynchronize());
+  }
+
+  createMatmul(description: MatmulDescription): Matmul {
+    this.#matmuls ??= new MatmulLibrary(this.#matmulCalls(), this.core);
+    return new NativeMatmul(this.#matmuls, description);
+  }
+
+  declareRange(address: DeviceAddress, bytes: number): void {
+    const { emulation } = this.core.session;
+    if (emulation === undefined) return;
+    this.core.session.check('emuDeclareRange', emulation.emuDeclareRange(address, bytes));
+  }
+
+  forgetRange(address: DeviceAddress): void {
+    const { emulation } = this.core.session;
+    if (emulation === undefined) return;
+    this.core.session.check('emuForgetRange', emulation.emuForgetRange(address));
+  }
+
+  /** Ends the context, and with it whatever was not released. */
+  release(): void {
+    if (this.core.contextIfAny !== undefined) this.#matmuls?.release();
+    this.#matmuls = undefined;
+    this.core.release();
+  }
+
+  #use(): Session {
+    this.core.session.use(this.core.context);
+    return this.core.session;
+  }
+
+  #attribute(which: number): number {
+    const { session, ordinal } = this.core;
+    const status = session.driver.cuDeviceGetAttribute(session.outAddress(), which, ordinal);
+    session.check('cuDeviceGetAttribute', status, `attribute ${which} of device ${this.index}`);
+    return session.outInt();
+  }
+
+  #native(other: CudaDevice): NativeDevice {
+    if (!(other instanceof NativeDevice) || other.core.session !== this.core.session) {
+      throw misuse('cuCtxEnablePeerAccess', 'the other device was opened by something else');
+    }
+    return other;
+  }
+}
+
+function textOf(session: Session, call: string, ask: (address: number) => number): string {
+  const block = session.arena.allocate(256);
+  try {
+    session.check(call, ask(block.address));
+    return readText(block);
+  } finally {
+    block.release();
+  }
+}
+
+/** 'GPU-' and the 16 bytes as the driver's tools print them. */
+function uuidText(bytes: Uint8Array): string {
+  const hex = Buffer.from(bytes).toString('hex');
+  const parts = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)];
+  return `GPU-${parts.join('-')}`;
+}

@@ -1,0 +1,252 @@
+/** Finds and loads the libraries: where they may lie, in which order, and what to say when one is missing. */
+import { existsSync, readdirSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { basename, dirname, isAbsolute, join } from 'node:path';
+import koffi, { type LibraryHandle } from 'koffi';
+import type { Calls, DeclarationTable, NativeCall } from './declarations.ts';
+import { CudaError } from './types.ts';
+
+export type LibraryName = 'libcuda' | 'libnvrtc' | 'libcublasLt';
+
+interface LibrarySpec {
+  readonly title: string;
+  /** The environment variable that names the file; nothing else is tried then. */
+  readonly variable: string;
+  /** Where Python wheels put it, below a `site-packages` folder, for a CUDA version. */
+  readonly wheelFolder: (major: number) => string | undefined;
+  readonly fileName: (major: number) => string;
+}
+
+const specs: Readonly<Record<LibraryName, LibrarySpec>> = {
+  libcuda: {
+    title: 'the NVIDIA driver',
+    variable: 'TURNTABLE_LIBCUDA',
+    wheelFolder: () => undefined,
+    fileName: () => 'libcuda.so.1',
+  },
+  libnvrtc: {
+    title: 'the CUDA run-time compiler',
+    variable: 'TURNTABLE_LIBNVRTC',
+    wheelFolder: (major) => (major >= 13 ? `nvidia/cu${major}/lib` : 'nvidia/cuda_nvrtc/lib'),
+    fileName: (major) => `libnvrtc.so.${major}`,
+  },
+  libcublasLt: {
+    title: 'cuBLASLt',
+    variable: 'TURNTABLE_LIBCUBLASLT',
+    wheelFolder: (major) => (major >= 13 ? `nvidia/cu${major}/lib` : 'nvidia/cublas/lib'),
+    fileName: (major) => `libcublasLt.so.${major}`,
+  },
+};
+
+const cudaMajorNewest = 13;
+const cudaMajorOldest = 12;
+
+/** Stacks that native code runs on. With the 128 KiB that are usual for asynchronous calls, NVRTC overflows. */
+const stackBytes = { sync: 16 << 20, async: 8 << 20 };
+
+let configured = false;
+
+/** Must run before the first library is loaded, in every thread. @throws CudaError where it is too late */
+function configureStacks(): void {
+  if (configured) return;
+  const wanted = { sync_stack_size: stackBytes.sync, async_stack_size: stackBytes.async };
+  try {
+    koffi.config(wanted);
+  } catch (error) {
+    // Another part of the program loaded a library first; its settings may do.
+    const { sync_stack_size: sync, async_stack_size: async } = koffi.config();
+    if ((sync ?? 0) < stackBytes.sync || (async ?? 0) < stackBytes.async) {
+      const reason = `another library was loaded with small stacks before the CUDA driver: ${(error as Error).message}`;
+      throw new CudaError('unavailable', 'koffi.config', 0, 'STACKS_TOO_SMALL', reason);
+    }
+  }
+  configured = true;
+}
+
+/** Libraries must stay referenced: koffi unloads one that is garbage collected. */
+const loaded = new Map<string, LibraryHandle>();
+
+export interface Candidate {
+  /** A path, or a bare name that the dynamic linker looks up. */
+  readonly file: string;
+  readonly origin: string;
+}
+
+export interface SearchOptions {
+  /** A path that was given explicitly. */
+  readonly path?: string | undefined;
+  readonly environment?: NodeJS.ProcessEnv;
+  /** CUDA version of the driver (13 for 13.0): libraries of that version come first, newer ones never. */
+  readonly cudaMajor?: number | undefined;
+}
+
+/** Every file that would be tried, in this order; of paths, only those that exist. */
+export function candidates(name: LibraryName, options: SearchOptions = {}): Candidate[] {
+  const spec = specs[name];
+  const environment = options.environment ?? process.env;
+  if (options.path !== undefined) return [{ file: options.path, origin: 'the path that was given' }];
+  const override = environment[spec.variable];
+  if (override !== undefined && override !== '') return [{ file: override, origin: spec.variable }];
+  const majors = name === 'libcuda' ? [cudaMajorNewest] : majorsFor(options.cudaMajor);
+  const found: Candidate[] = [];
+  for (const major of majors) {
+    const folder = spec.wheelFolder(major);
+    if (folder === undefined) continue;
+    for (const packages of pythonFolders(environment)) {
+      const file = join(packages, folder, spec.fileName(major));
+      if (existsSync(file)) found.push({ file, origin: 'a Python package' });
+    }
+  }
+  for (const major of majors) found.push({ file: spec.fileName(major), origin: 'the dynamic linker' });
+  for (const major of majors) {
+    for (const folder of toolkitFolders(environment)) {
+      const file = join(folder, spec.fileName(major));
+      if (existsSync(file)) found.push({ file, origin: 'a CUDA installation' });
+    }
+  }
+  return found;
+}
+
+function majorsFor(driverMajor: number | undefined): number[] {
+  const newest = Math.max(cudaMajorOldest, driverMajor ?? cudaMajorNewest);
+  const majors: number[] = [];
+  for (let major = newest; major >= cudaMajorOldest; major--) majors.push(major);
+  return majors;
+}
+
+export interface LoadedLibrary {
+  readonly name: LibraryName;
+  readonly file: string;
+  readonly origin: string;
+  readonly handle: LibraryHandle;
+}
+
+/** @throws CudaError 'unavailable' that says what was looked for and where */
+export function loadLibrary(name: LibraryName, options: SearchOptions = {}): LoadedLibrary {
+  configureStacks();
+  const failures: string[] = [];
+  for (const { file, origin } of candidates(name, options)) {
+    try {
+      if (name === 'libnvrtc') loadBuiltins(file);
+      return { name, file, origin, handle: open(file) };
+    } catch (error) {
+      // koffi's message has the linker's reason, but not always the file.
+      const reason = (error as Error).message.replace(/^Failed to load shared library: /, '');
+      failures.push(`${file} from ${origin} (${reason})`);
+    }
+  }
+  const { title, variable } = specs[name];
+  const message =
+    `${title} was not found: tried ${failures.join('; ')}` +
+    (options.path === undefined && (options.environment ?? process.env)[variable] === undefined
+      ? `; looked in Python packages, the dynamic linker's folders, CUDA_HOME, CUDA_PATH, /usr/local/cuda* and /opt/cuda; ${variable} can name the file`
+      : '');
+  throw new CudaError('unavailable', name, 0, 'LIBRARY_NOT_FOUND', message);
+}
+
+function open(file: string): LibraryHandle {
+  const known = loaded.get(file);
+  if (known !== undefined) return known;
+  const handle = koffi.load(file);
+  loaded.set(file, handle);
+  return handle;
+}
+
+/** NVRTC opens its builtins by bare name, which fails unless they are loaded already or in a folder of the linker's. */
+function loadBuiltins(nvrtc: string): void {
+  if (!isAbsolute(nvrtc)) return;
+  for (const entry of readFolder(dirname(nvrtc))) {
+    if (!entry.startsWith('libnvrtc-builtins.so.')) continue;
+    // libnvrtc.so.13 goes with libnvrtc-builtins.so.13.0; other versions may lie beside it.
+    const version = /\.so\.(\d+)/.exec(basename(nvrtc))?.[1];
+    if (version !== undefined && !entry.startsWith(`libnvrtc-builtins.so.${version}.`)) continue;
+    open(join(dirname(nvrtc), entry));
+  }
+}
+
+/** Binds every function of a table. @throws CudaError 'unavailable' that names those that the library lacks */
+export function bind<Table extends DeclarationTable>(library: LoadedLibrary, table: Table): Calls<Table> {
+  const calls: Record<string, NativeCall<readonly never[]>> = {};
+  const missing: string[] = [];
+  for (const [name, parameters] of Object.entries(table)) {
+    const call = bindOne(library, name, parameters);
+    if (call === undefined) missing.push(name);
+    else calls[name] = call;
+  }
+  if (missing.length > 0) {
+    const message = `${library.file} is too old, or not what it is named: it lacks ${missing.join(', ')}`;
+    throw new CudaError('unavailable', library.name, 0, 'FUNCTION_NOT_FOUND', message);
+  }
+  return calls as unknown as Calls<Table>;
+}
+
+/** Binds all functions of a table, or none where the library does not have them all. */
+export function bindIfPresent<Table extends DeclarationTable>(
+  library: LoadedLibrary,
+  table: Table,
+): Calls<Table> | undefined {
+  const calls: Record<string, NativeCall<readonly never[]>> = {};
+  for (const [name, parameters] of Object.entries(table)) {
+    const call = bindOne(library, name, parameters);
+    if (call === undefined) return undefined;
+    calls[name] = call;
+  }
+  return calls as unknown as Calls<Table>;
+}
+
+function bindOne(
+  { handle }: LoadedLibrary,
+  name: string,
+  parameters: readonly string[],
+): NativeCall<readonly never[]> | undefined {
+  try {
+    return handle.func(name, 'int', [...parameters]);
+  } catch {
+    return undefined;
+  }
+}
+
+function pythonFolders(environment: NodeJS.ProcessEnv): string[] {
+  const prefixes = [
+    environment['VIRTUAL_ENV'],
+    environment['CONDA_PREFIX'],
+    join(homedir(), '.local'),
+    '/usr/local',
+    '/opt/conda',
+    '/opt/venv',
+    '/usr',
+  ];
+  const folders = (environment['PYTHONPATH'] ?? '').split(':').filter((folder) => folder !== '');
+  for (const prefix of prefixes) {
+    if (prefix === undefined || prefix === '') continue;
+    for (const entry of readFolder(join(prefix, 'lib'))) {
+      if (!/^python3(\.\d+)?$/.test(entry)) continue;
+      for (const packages of ['site-packages', 'dist-packages']) folders.push(join(prefix, 'lib', entry, packages));
+    }
+  }
+  return folders;
+}
+
+function toolkitFolders(environment: NodeJS.ProcessEnv): string[] {
+  const roots = [environment['CUDA_HOME'], environment['CUDA_PATH']].filter(
+    (root) => root !== undefined && root !== '',
+  );
+  const installed = readFolder('/usr/local')
+    .filter((entry) => /^cuda(-[\d.]+)?$/.test(entry))
+    .map((entry) => join('/usr/local', entry));
+  const folders: string[] = [];
+  for (const root of [...roots, ...installed, '/opt/cuda'] as string[]) {
+    folders.push(join(root, 'lib64'), join(root, 'targets', 'x86_64-linux', 'lib'), join(root, 'lib'));
+  }
+  const conda = environment['CONDA_PREFIX'];
+  if (conda !== undefined && conda !== '') folders.push(join(conda, 'lib'));
+  return [...folders, '/usr/lib/x86_64-linux-gnu', '/usr/lib64'];
+}
+
+function readFolder(path: string): string[] {
+  try {
+    return readdirSync(path).toSorted();
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,325 @@
+/**
+ * Matrix products by cuBLASLt. The library thinks in columns: the row-major D[m,n] = A[m,k] x B[k,n] is, byte for byte, the
+ * column-major D'[n,m] = B'[n,k] x A'[k,m]. So its first operand is our B and its second our A, and a bias runs along its rows,
+ * which are our columns: the only direction that it supports.
+ */
+import type { matmulFunctions, Calls } from './declarations.ts';
+import type { DeviceCore } from './device-core.ts';
+import { misuse } from './memory.ts';
+import { readInteger64, writeInteger64, type NativeBlock } from './native-memory.ts';
+import { checkMatmul } from './status.ts';
+import { CudaError } from './types.ts';
+import type { Matmul, MatmulDescription, MatmulEpilogue, MatmulOperands, MatmulType } from './types.ts';
+
+/** cudaDataType_t */
+const dataTypes: Readonly<Record<MatmulType, number>> = { f32: 0, f16: 2, bf16: 14 };
+/** cublasComputeType_t */
+const compute = { exact32: 68, tf32: 77 };
+/** cublasLtEpilogue_t */
+const epilogues: Readonly<Record<MatmulEpilogue, number>> = {
+  none: 1,
+  relu: 2,
+  bias: 4,
+  'relu-bias': 6,
+  'gelu-tanh': 32,
+  'gelu-tanh-bias': 36,
+};
+/** cublasLtMatmulDescAttributes_t */
+const operation = { transposeA: 3, transposeB: 4, epilogue: 7, biasPointer: 8, biasType: 26 };
+/** cublasLtMatrixLayoutAttribute_t */
+const layout = { batchCount: 5, batchStride: 6 };
+/** cublasLtMatmulPreferenceAttributes_t */
+const preference = { workspaceBytesMax: 1, alignmentA: 5, alignmentB: 6, alignmentC: 7, alignmentD: 8 };
+const transposed = 1;
+
+/** cublasLtMatmulHeuristicResult_t of cublasLt.h: the algorithm, and what it needs. */
+const result = { algorithm: 0, algorithmBytes: 64, workspaceBytes: 64, state: 72, bytes: 96 };
+const resultsWanted = 8;
+
+/** What algorithms may expect of addresses; operands within sub-allocations are rarely aligned to the 256 that is the default. */
+const alignmentUsual = 16;
+
+/** cuBLASLt on one device. */
+export class MatmulLibrary {
+  readonly calls: Calls<typeof matmulFunctions>;
+  readonly core: DeviceCore;
+  readonly handle: number;
+  /** Heuristics are host work of up to milliseconds; equal products share their result. */
+  readonly #algorithms = new Map<string, Algorithm>();
+
+  constructor(calls: Calls<typeof matmulFunctions>, core: DeviceCore) {
+    this.calls = calls;
+    this.core = core;
+    const { session } = core;
+    session.use(core.context);
+    checkMatmul('cublasLtCreate', calls.cublasLtCreate(session.outAddress()));
+    this.handle = session.outInteger();
+  }
+
+  algorithm(key: string, choose: () => Algorithm): Algorithm {
+    const known = this.#algorithms.get(key);
+    if (known !== undefined) return known;
+    const chosen = choose();
+    if (this.#algorithms.size >= algorithmsMax) {
+      const [oldest] = this.#algorithms.keys();
+      if (oldest !== undefined) this.#algorithms.delete(oldest);
+    }
+    this.#algorithms.set(key, chosen);
+    return chosen;
+  }
+
+  release(): void {
+    this.core.session.use(this.core.context);
+    this.calls.cublasLtDestroy(this.handle);
+    this.#algorithms.clear();
+  }
+}
+
+const algorithmsMax = 4096;
+
+interface Algorithm {
+  readonly bytes: Uint8Array;
+  readonly workspaceBytes: number;
+}
+
+export class NativeMatmul implements Matmul {
+  readonly description: MatmulDescription;
+  readonly workspaceBytes: number;
+  readonly #library: MatmulLibrary;
+  /** alpha at 0, beta at 4, the address of the bias at 8, algorithms from 64 on. */
+  readonly #block: NativeBlock;
+  readonly #hasBias: boolean;
+  readonly #operation: number;
+  readonly #layouts: readonly [number, number, number];
+  readonly #destroyers: (() => void)[] = [];
+  /** Places in the block, by the alignment that they need. */
+  readonly #algorithms = new Map<number, number>();
+  #biasAddress = 0;
+  #released = false;
+
+  constructor(library: MatmulLibrary, description: MatmulDescription) {
+    checkDescription(description);
+    const { core } = library;
+    this.#library = library;
+    this.description = description;
+    this.#hasBias = description.epilogue.endsWith('bias');
+    this.#block = core.session.arena.allocate(64 + alignments.length * result.algorithmBytes);
+    core.session.use(core.context);
+    try {
+      this.#block.data.setFloat32(0, description.alpha, true);
+      this.#block.data.setFloat32(4, description.beta, true);
+      this.#operation = this.#createOperation();
+      const { m, n, k, transposeA, transposeB, lda, ldb, ldd, strideA, strideB, strideD } = description;
+      // In column-major words: rows and columns as stored, before the operation transposes.
+      const b = this.#createLayout(description.typeB, transposeB ? [k, n] : [n, k], ldb, strideB);
+      const a = this.#createLayout(description.typeA, transposeA ? [m, k] : [k, m], lda, strideA);
+      const d = this.#createLayout(description.typeD, [n, m], ldd, strideD);
+      this.#layouts = [b, a, d];
+      this.workspaceBytes = this.#algorithm(alignmentUsual, description.workspaceBytesMax).workspaceBytes;
+    } catch (error) {
+      this.#destroy();
+      throw error;
+    }
+    core.session.counts.matmuls++;
+  }
+
+  /** The device's context must be current. */
+  run(operands: MatmulOperands, stream: number): void {
+    if (this.#released) throw misuse('cublasLtMatmul', 'a product was run after its release');
+    const { calls, handle } = this.#library;
+    const { data, address } = this.#block;
+    const { a, b, d, bias, workspace } = operands;
+    if (this.#hasBias && bias !== this.#biasAddress) {
+      if (bias === 0) throw misuse('cublasLtMatmul', `epilogue '${this.description.epilogue}' needs a bias`);
+      writeInteger64(data, 8, bias);
+      const status = calls.cublasLtMatmulDescSetAttribute(this.#operation, operation.biasPointer, address + 8, 8);
+      checkMatmul('cublasLtMatmulDescSetAttribute', status);
+      this.#biasAddress = bias;
+    }
+    const alignment = alignmentOf(a, b, d);
+    let place = this.#algorithms.get(alignment);
+    if (place === undefined) {
+      // Rare: an operand that starts in the middle of something. What it may use was promised to the caller before.
+      this.#algorithm(alignment, this.workspaceBytes);
+      place = this.#algorithms.get(alignment)!;
+    }
+    const [layoutB, layoutA, layoutD] = this.#layouts;
+    const status = calls.cublasLtMatmul(
+      handle,
+      this.#operation,
+      address,
+      b,
+      layoutB,
+      a,
+      layoutA,
+      address + 4,
+      d,
+      layoutD,
+      d,
+      layoutD,
+      address + place,
+      this.workspaceBytes === 0 ? 0 : workspace,
+      this.workspaceBytes,
+      stream,
+    );
+    if (status !== 0) checkMatmul('cublasLtMatmul', status, describe(this.description));
+  }
+
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    this.#destroy();
+    this.#library.core.session.counts.matmuls--;
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+
+  #destroy(): void {
+    for (const destroy of this.#destroyers.splice(0)) destroy();
+    this.#block.release();
+  }
+
+  #createOperation(): number {
+    const { calls, core } = this.#library;
+    const { session } = core;
+    const { description } = this;
+    const computeType = usesTf32(description) ? compute.tf32 : compute.exact32;
+    const created = calls.cublasLtMatmulDescCreate(session.outAddress(), computeType, dataTypes.f32);
+    checkMatmul('cublasLtMatmulDescCreate', created);
+    const handle = session.outInteger();
+    this.#destroyers.push(() => calls.cublasLtMatmulDescDestroy(handle));
+    const set = (attribute: number, value: number): void => {
+      session.out.data.setInt32(0, value, true);
+      const status = calls.cublasLtMatmulDescSetAttribute(handle, attribute, session.outAddress(), 4);
+      checkMatmul('cublasLtMatmulDescSetAttribute', status);
+    };
+    if (description.transposeB) set(operation.transposeA, transposed);
+    if (description.transposeA) set(operation.transposeB, transposed);
+    set(operation.epilogue, epilogues[description.epilogue]);
+    if (this.#hasBias) set(operation.biasType, dataTypes[description.typeD]);
+    return handle;
+  }
+
+  #createLayout(type: MatmulType, [rows, columns]: readonly [number, number], leading: number, stride: number): number {
+    const { calls, core } = this.#library;
+    const { session } = core;
+    const created = calls.cublasLtMatrixLayoutCreate(session.outAddress(), dataTypes[type], rows, columns, leading);
+    checkMatmul('cublasLtMatrixLayoutCreate', created, describe(this.description));
+    const handle = session.outInteger();
+    this.#destroyers.push(() => calls.cublasLtMatrixLayoutDestroy(handle));
+    if (this.description.batch > 1) {
+      session.out.data.setInt32(0, this.description.batch, true);
+      const counted = calls.cublasLtMatrixLayoutSetAttribute(handle, layout.batchCount, session.outAddress(), 4);
+      checkMatmul('cublasLtMatrixLayoutSetAttribute', counted);
+      writeInteger64(session.out.data, 0, stride);
+      const strided = calls.cublasLtMatrixLayoutSetAttribute(handle, layout.batchStride, session.outAddress(), 8);
+      checkMatmul('cublasLtMatrixLayoutSetAttribute', strided);
+    }
+    return handle;
+  }
+
+  /** Chooses for operands of an alignment, and puts the algorithm into the block. */
+  #algorithm(alignment: number, workspaceBytesMax: number): Algorithm {
+    const key = `${alignment} ${workspaceBytesMax} ${Object.values(this.description).join(' ')}`;
+    const chosen = this.#library.algorithm(key, () => this.#choose(alignment, workspaceBytesMax));
+    const place = 64 + alignments.indexOf(alignment) * result.algorithmBytes;
+    new Uint8Array(this.#block.data.buffer, this.#block.data.byteOffset + place, result.algorithmBytes).set(
+      chosen.bytes,
+    );
+    this.#algorithms.set(alignment, place);
+    return chosen;
+  }
+
+  #choose(alignment: number, workspaceBytesMax: number): Algorithm {
+    const { calls, core, handle } = this.#library;
+    const { session } = core;
+    checkMatmul('cublasLtMatmulPreferenceCreate', calls.cublasLtMatmulPreferenceCreate(session.outAddress()));
+    const wanted = session.outInteger();
+    const results = session.arena.allocate(resultsWanted * result.bytes);
+    try {
+      const set = (attribute: number, value: number, bytes: number): void => {
+        writeInteger64(session.out.data, 0, value);
+        const status = calls.cublasLtMatmulPreferenceSetAttribute(wanted, attribute, session.outAddress(), bytes);
+        checkMatmul('cublasLtMatmulPreferenceSetAttribute', status);
+      };
+      set(preference.workspaceBytesMax, workspaceBytesMax, 8);
+      const { alignmentA, alignmentB, alignmentC, alignmentD } = preference;
+      for (const attribute of [alignmentA, alignmentB, alignmentC, alignmentD]) set(attribute, alignment, 4);
+      const [b, a, d] = this.#layouts;
+      const status = calls.cublasLtMatmulAlgoGetHeuristic(
+        handle,
+        this.#operation,
+        b,
+        a,
+        d,
+        d,
+        wanted,
+        resultsWanted,
+        results.address,
+        session.outAddress(),
+      );
+      checkMatmul('cublasLtMatmulAlgoGetHeuristic', status, describe(this.description));
+      const found = session.outInt();
+      for (let index = 0; index < found; index++) {
+        const at = index * result.bytes;
+        if (results.data.getInt32(at + result.state, true) !== 0) continue;
+        const start = results.data.byteOffset + at + result.algorithm;
+        return {
+          bytes: new Uint8Array(results.data.buffer, start, result.algorithmBytes).slice(),
+          workspaceBytes: readInteger64(results.data, at + result.workspaceBytes),
+        };
+      }
+      const message = `cuBLASLt has no algorithm for the product ${describe(this.description)}`;
+      throw new CudaError('unsupported', 'cublasLtMatmulAlgoGetHeuristic', 15, 'CUBLAS_STATUS_NOT_SUPPORTED', message);
+    } finally {
+      results.release();
+      calls.cublasLtMatmulPreferenceDestroy(wanted);
+    }
+  }
+}
+
+/** What an algorithm may be chosen for, the usual one first. */
+const alignments = [alignmentUsual, 8, 4, 2];
+
+function alignmentOf(...addresses: readonly number[]): number {
+  for (const alignment of alignments) {
+    if (addresses.every((address) => address % alignment === 0)) return alignment;
+  }
+  throw misuse('cublasLtMatmul', 'an operand of a product lies at an odd address');
+}
+
+const usesTf32 = ({ tf32, typeA, typeB }: MatmulDescription): boolean => tf32 && typeA === 'f32' && typeB === 'f32';
+
+function checkDescription(description: MatmulDescription): void {
+  const { m, n, k, batch, lda, ldb, ldd, transposeA, transposeB, beta, typeA, typeB } = description;
+  const wrong = [m, n, k, batch].some((size) => !Number.isInteger(size) || size < 1)
+    ? 'its sizes must be positive'
+    : lda < (transposeA ? m : k) || ldb < (transposeB ? k : n) || ldd < n
+      ? 'a leading dimension is shorter than a row'
+      : beta !== 0 && beta !== 1
+        ? 'beta must be 0 or 1'
+        : typeA !== typeB
+          ? 'its operands must have the same type'
+          : undefined;
+  if (wrong !== undefined) throw misuse('cublasLtMatmul', `the product ${describe(description)} is refused: ${wrong}`);
+}
+
+/** 'f16[12,384,64] x f16[12,64,384] -> f32, epilogue bias' */
+function describe({
+  m,
+  n,
+  k,
+  batch,
+  typeA,
+  typeB,
+  typeD,
+  transposeA,
+  transposeB,
+  epilogue,
+}: MatmulDescription): string {
+  const a = `${typeA}[${batch},${m},${k}]${transposeA ? ' (transposed)' : ''}`;
+  const b = `${typeB}[${batch},${k},${n}]${transposeB ? ' (transposed)' : ''}`;
+  return `${a} x ${b} -> ${typeD}, epilogue ${epilogue}`;
+}

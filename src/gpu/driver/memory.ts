@@ -1,0 +1,131 @@
+/** Memory of devices and of the host. */
+import koffi from 'koffi';
+import type { Session } from './session.ts';
+import { CudaError, type DeviceMemory, type HostMemory } from './types.ts';
+
+/** cuMemHostAlloc: usable by all contexts, and mapped into the devices' address space. */
+const portable = 1;
+const deviceMap = 2;
+
+/** Node 20 aborts on a view beyond 4 GiB, and each view of this size costs a garbage collection: few of them, and kept. */
+const windowBytes = 1 << 30;
+
+class NativeHostMemory implements HostMemory {
+  readonly bytes: number;
+  readonly address: number;
+  readonly #session: Session;
+  readonly #windows = new Map<number, ArrayBuffer>();
+  #released = false;
+
+  constructor(session: Session, address: number, bytes: number) {
+    this.#session = session;
+    this.address = address;
+    this.bytes = bytes;
+  }
+
+  view(byteOffset: number, byteLength: number): Uint8Array {
+    if (this.#released) throw misuse('HostMemory.view', 'the host memory was released');
+    if (byteOffset < 0 || byteLength < 0 || byteOffset + byteLength > this.bytes) {
+      const range = `${byteOffset} to ${byteOffset + byteLength}`;
+      throw misuse('HostMemory.view', `the view from ${range} is outside of the ${this.bytes} bytes of host memory`);
+    }
+    if (byteLength > windowBytes) {
+      throw misuse('HostMemory.view', `a view of ${byteLength} bytes is over the limit of ${windowBytes} bytes`);
+    }
+    if (byteLength === 0) return new Uint8Array(0);
+    const index = Math.floor(byteOffset / windowBytes);
+    const start = index * windowBytes;
+    if (byteOffset + byteLength > start + windowBytes) {
+      return new Uint8Array(koffi.view(BigInt(this.address + byteOffset), byteLength));
+    }
+    let window = this.#windows.get(index);
+    if (window === undefined) {
+      window = koffi.view(BigInt(this.address + start), Math.min(windowBytes, this.bytes - start));
+      this.#windows.set(index, window);
+    }
+    return new Uint8Array(window, byteOffset - start, byteLength);
+  }
+
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    this.#windows.clear();
+    const { counts, driver } = this.#session;
+    counts.hostBytes -= this.bytes;
+    counts.allocations--;
+    this.#session.checkRelease('cuMemFreeHost', driver.cuMemFreeHost(this.address));
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+}
+
+/** A context must be current. */
+export function allocateHostMemory(session: Session, bytes: number): HostMemory {
+  const { driver, counts } = session;
+  const size = checkSize('cuMemHostAlloc', bytes);
+  const status = driver.cuMemHostAlloc(session.outAddress(), size, portable | deviceMap);
+  session.check('cuMemHostAlloc', status, `${size} bytes of pinned host memory`);
+  counts.hostBytes += size;
+  counts.allocations++;
+  return new NativeHostMemory(session, session.outInteger(), size);
+}
+
+class NativeDeviceMemory implements DeviceMemory {
+  readonly bytes: number;
+  readonly address: number;
+  readonly #session: Session;
+  readonly #context: number;
+  readonly #released: () => void;
+  #live = true;
+
+  constructor(session: Session, context: number, address: number, bytes: number, released: () => void) {
+    this.#session = session;
+    this.#context = context;
+    this.address = address;
+    this.bytes = bytes;
+    this.#released = released;
+  }
+
+  release(): void {
+    if (!this.#live) return;
+    this.#live = false;
+    const session = this.#session;
+    session.counts.deviceBytes -= this.bytes;
+    session.counts.allocations--;
+    this.#released();
+    session.use(this.#context);
+    session.checkRelease('cuMemFree_v2', session.driver.cuMemFree_v2(this.address));
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+}
+
+/** The context must be current. `released` is called once, when the memory is given back. */
+export function allocateDeviceMemory(
+  session: Session,
+  context: number,
+  bytes: number,
+  about: string,
+  released: (address: number) => void,
+): DeviceMemory {
+  const { driver, counts } = session;
+  const size = checkSize('cuMemAlloc_v2', bytes);
+  session.check('cuMemAlloc_v2', driver.cuMemAlloc_v2(session.outAddress(), size), `${size} bytes of ${about}`);
+  const address = session.outInteger();
+  counts.deviceBytes += size;
+  counts.allocations++;
+  return new NativeDeviceMemory(session, context, address, size, () => released(address));
+}
+
+function checkSize(call: string, bytes: number): number {
+  if (!Number.isSafeInteger(bytes) || bytes <= 0) throw misuse(call, `cannot allocate ${bytes} bytes`);
+  return bytes;
+}
+
+export function misuse(call: string, message: string): CudaError {
+  return new CudaError('misuse', call, 0, 'MISUSE', message);
+}

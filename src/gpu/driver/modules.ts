@@ -1,0 +1,188 @@
+/** Compiled kernels, and launches whose arguments lie in native memory. */
+import { writeInteger64, type NativeBlock } from './native-memory.ts';
+import { misuse } from './memory.ts';
+import type { Session } from './session.ts';
+import type { CudaKernel, CudaModule, LaunchShape, ParameterType, PreparedLaunch } from './types.ts';
+
+/** CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
+const sharedBytesAttribute = 8;
+/** Dynamic shared memory that every kernel may have; more must be asked for. */
+const sharedBytesPlain = 48 * 1024;
+
+/** CUlaunchConfig of cuda.h, 56 bytes. */
+const configuration = {
+  grid: 0,
+  block: 12,
+  sharedBytes: 24,
+  stream: 32,
+  attributes: 40,
+  attributeCount: 48,
+  bytes: 56,
+};
+const tableOffset = 64;
+
+export class NativeModule implements CudaModule {
+  readonly #session: Session;
+  readonly #context: number;
+  readonly #kernels = new Map<string, NativeKernel>();
+  #handle: number;
+
+  /** The context must be current. */
+  constructor(session: Session, context: number, image: Uint8Array) {
+    this.#session = session;
+    this.#context = context;
+    // PTX must end with a NUL; a cubin does not mind one.
+    const block = session.arena.allocate(image.byteLength + 1);
+    try {
+      new Uint8Array(block.data.buffer, block.data.byteOffset, image.byteLength).set(image);
+      session.check('cuModuleLoadData', session.driver.cuModuleLoadData(session.outAddress(), block.address));
+    } finally {
+      block.release();
+    }
+    this.#handle = session.outInteger();
+    session.counts.modules++;
+  }
+
+  kernel(name: string): CudaKernel {
+    const known = this.#kernels.get(name);
+    if (known !== undefined) return known;
+    const session = this.#session;
+    if (this.#handle === 0) throw misuse('cuModuleGetFunction', `kernel '${name}' was asked of a released module`);
+    session.use(this.#context);
+    const text = session.arena.allocateText(name);
+    try {
+      const status = session.driver.cuModuleGetFunction(session.outAddress(), this.#handle, text.address);
+      session.check('cuModuleGetFunction', status, `kernel '${name}'`);
+    } finally {
+      text.release();
+    }
+    const kernel = new NativeKernel(session, this.#context, name, session.outInteger());
+    this.#kernels.set(name, kernel);
+    return kernel;
+  }
+
+  release(): void {
+    if (this.#handle === 0) return;
+    const session = this.#session;
+    session.use(this.#context);
+    const status = session.driver.cuModuleUnload(this.#handle);
+    this.#handle = 0;
+    session.counts.modules--;
+    session.checkRelease('cuModuleUnload', status);
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+}
+
+export class NativeKernel implements CudaKernel {
+  readonly name: string;
+  readonly handle: number;
+  readonly context: number;
+  readonly #session: Session;
+  #sharedBytesAllowed = sharedBytesPlain;
+
+  constructor(session: Session, context: number, name: string, handle: number) {
+    this.#session = session;
+    this.context = context;
+    this.name = name;
+    this.handle = handle;
+  }
+
+  prepare(shape: LaunchShape, parameters: readonly ParameterType[]): PreparedLaunch {
+    for (const size of [...shape.grid, ...shape.block]) {
+      if (!Number.isInteger(size) || size < 1) {
+        const text = `grid ${shape.grid.join('x')}, block ${shape.block.join('x')}`;
+        throw misuse('cuLaunchKernelEx', `kernel '${this.name}' cannot be launched with ${text}`);
+      }
+    }
+    if (shape.sharedBytes > this.#sharedBytesAllowed) {
+      const session = this.#session;
+      session.use(this.context);
+      const status = session.driver.cuFuncSetAttribute(this.handle, sharedBytesAttribute, shape.sharedBytes);
+      session.check('cuFuncSetAttribute', status, `${shape.sharedBytes} bytes of shared memory for '${this.name}'`);
+      this.#sharedBytesAllowed = shape.sharedBytes;
+    }
+    return new NativeLaunch(this.#session, this, shape, parameters);
+  }
+}
+
+/**
+ * In one native block: CUlaunchConfig, then the table of addresses of the parameters, then their values (8 bytes each). A launch
+ * is then one call with four integers.
+ */
+export class NativeLaunch implements PreparedLaunch {
+  readonly kernel: NativeKernel;
+  readonly shape: LaunchShape;
+  readonly configurationAddress: number;
+  readonly tableAddress: number;
+  readonly #parameters: readonly ParameterType[];
+  readonly #block: NativeBlock;
+  readonly #valuesOffset: number;
+  #stream = 0;
+  #released = false;
+
+  constructor(session: Session, kernel: NativeKernel, shape: LaunchShape, parameters: readonly ParameterType[]) {
+    this.kernel = kernel;
+    this.shape = shape;
+    this.#parameters = parameters;
+    this.#valuesOffset = tableOffset + parameters.length * 8;
+    this.#block = session.arena.allocate(this.#valuesOffset + parameters.length * 8);
+    const { data, address } = this.#block;
+    this.configurationAddress = address;
+    this.tableAddress = address + tableOffset;
+    for (const [axis, size] of shape.grid.entries()) data.setUint32(configuration.grid + axis * 4, size, true);
+    for (const [axis, size] of shape.block.entries()) data.setUint32(configuration.block + axis * 4, size, true);
+    data.setUint32(configuration.sharedBytes, shape.sharedBytes, true);
+    for (let index = 0; index < parameters.length; index++) {
+      writeInteger64(data, tableOffset + index * 8, address + this.#valuesOffset + index * 8);
+    }
+  }
+
+  get released(): boolean {
+    return this.#released;
+  }
+
+  set(index: number, value: number): void {
+    const type = this.#parameters[index];
+    if (type === undefined) {
+      throw misuse('cuLaunchKernelEx', `kernel '${this.kernel.name}' has no parameter ${index}`);
+    }
+    if (this.#released) throw misuse('cuLaunchKernelEx', `the launch of '${this.kernel.name}' was released`);
+    const { data } = this.#block;
+    const at = this.#valuesOffset + index * 8;
+    switch (type) {
+      case 'pointer':
+      case 'i64':
+        writeInteger64(data, at, value);
+        break;
+      case 'i32':
+        data.setInt32(at, value, true);
+        break;
+      case 'u32':
+        data.setUint32(at, value, true);
+        break;
+      case 'f32':
+        data.setFloat32(at, value, true);
+        break;
+    }
+  }
+
+  /** The driver reads the stream from the configuration. */
+  setStream(stream: number): void {
+    if (stream === this.#stream) return;
+    writeInteger64(this.#block.data, configuration.stream, stream);
+    this.#stream = stream;
+  }
+
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    this.#block.release();
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+}

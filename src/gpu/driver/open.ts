@@ -1,0 +1,137 @@
+/** Opens the driver of this machine. */
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { matmulFunctions, type Calls } from './declarations.ts';
+import { NativeCompiler } from './compiler.ts';
+import { NativeDevice } from './device.ts';
+import { bind, loadLibrary } from './libraries.ts';
+import { allocateHostMemory, misuse } from './memory.ts';
+import { Session } from './session.ts';
+import { CudaError } from './types.ts';
+import type { Cuda, CudaDevice, HostMemory, KernelCompiler, LiveCounts } from './types.ts';
+import { Waiter } from './waiter.ts';
+
+export interface CudaOptions {
+  /** Paths of the libraries; else TURNTABLE_LIBCUDA, TURNTABLE_LIBNVRTC and TURNTABLE_LIBCUBLASLT, else they are looked for. */
+  readonly libraries?: {
+    readonly libcuda?: string | undefined;
+    readonly libnvrtc?: string | undefined;
+    readonly libcublasLt?: string | undefined;
+  };
+  /** Where compiled kernels are kept. Default: turntable/kernels in the user's cache folder. */
+  readonly cacheFolder?: string;
+  /**
+   * 'everything' (the default) fails at once where the compiler or cuBLASLt is missing; 'driver' looks for them at their first
+   * use only, for those who copy but do not compute.
+   */
+  readonly need?: 'everything' | 'driver';
+}
+
+/**
+ * Opens the driver, and names every GPU that this process may use.
+ * @throws CudaError 'unavailable' where there is no driver, no GPU, or a library is missing, with what was looked for and where
+ */
+export function openCuda(options: CudaOptions = {}): Cuda {
+  const library = loadLibrary('libcuda', { path: options.libraries?.libcuda });
+  const session = new Session(library);
+  try {
+    return new NativeCuda(session, options);
+  } catch (error) {
+    session.arena.release();
+    throw error;
+  }
+}
+
+class NativeCuda implements Cuda {
+  readonly driverVersion: number;
+  readonly devices: readonly CudaDevice[];
+  readonly #session: Session;
+  readonly #options: CudaOptions;
+  readonly #devices: readonly NativeDevice[];
+  readonly #waiter: Waiter;
+  #compiler: NativeCompiler | undefined;
+  #matmulCalls: Calls<typeof matmulFunctions> | undefined;
+  #released = false;
+
+  constructor(session: Session, options: CudaOptions) {
+    this.#session = session;
+    this.#options = options;
+    const { driver } = session;
+    session.check('cuInit', driver.cuInit(0), session.library.file);
+    session.check('cuDriverGetVersion', driver.cuDriverGetVersion(session.outAddress()));
+    this.driverVersion = session.outInt();
+    session.check('cuDeviceGetCount', driver.cuDeviceGetCount(session.outAddress()));
+    const count = session.outInt();
+    if (count === 0) {
+      const message = `the driver ${session.library.file} is there, but no GPU: CUDA_VISIBLE_DEVICES may hide it, or the container was started without it`;
+      throw new CudaError('unavailable', 'cuDeviceGetCount', 100, 'CUDA_ERROR_NO_DEVICE', message);
+    }
+    this.#waiter = new Waiter(session.library.file);
+    const matmulCalls = (): Calls<typeof matmulFunctions> => this.#matmul();
+    this.#devices = Array.from(
+      { length: count },
+      (_, index) => new NativeDevice(session, this.#waiter, index, matmulCalls),
+    );
+    this.devices = this.#devices;
+    if (options.need !== 'driver') {
+      this.#compile();
+      this.#matmul();
+    }
+  }
+
+  get compiler(): KernelCompiler {
+    return this.#compile();
+  }
+
+  allocateHost(bytes: number): HostMemory {
+    const session = this.#session;
+    // Any context will do: the memory is portable. One that exists already costs nothing.
+    const device = this.#devices.find(({ core }) => core.contextIfAny !== undefined) ?? this.#devices[0]!;
+    if (this.#released) throw misuse('cuMemHostAlloc', 'the driver was released');
+    session.use(device.core.context);
+    return allocateHostMemory(session, bytes);
+  }
+
+  counts(): LiveCounts {
+    return { ...this.#session.counts };
+  }
+
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    this.#waiter.close();
+    for (const device of this.#devices) device.release();
+    // The arena stays: objects that are released only now still write into their blocks.
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+
+  get #cudaMajor(): number {
+    return Math.floor(this.driverVersion / 1000);
+  }
+
+  #compile(): NativeCompiler {
+    if (this.#compiler === undefined) {
+      const { libraries, cacheFolder } = this.#options;
+      const library = loadLibrary('libnvrtc', { path: libraries?.libnvrtc, cudaMajor: this.#cudaMajor });
+      this.#compiler = new NativeCompiler(library, this.#session.arena, cacheFolder ?? defaultCacheFolder());
+    }
+    return this.#compiler;
+  }
+
+  #matmul(): Calls<typeof matmulFunctions> {
+    if (this.#matmulCalls === undefined) {
+      const { libraries } = this.#options;
+      const library = loadLibrary('libcublasLt', { path: libraries?.libcublasLt, cudaMajor: this.#cudaMajor });
+      this.#matmulCalls = bind(library, matmulFunctions);
+    }
+    return this.#matmulCalls;
+  }
+}
+
+function defaultCacheFolder(): string {
+  const caches = process.env['XDG_CACHE_HOME'];
+  return join(caches === undefined || caches === '' ? join(homedir(), '.cache') : caches, 'turntable', 'kernels');
+}

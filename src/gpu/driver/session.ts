@@ -1,0 +1,94 @@
+/** What all objects of one opened driver share: the bound functions, native memory, the current context, and the counts. */
+import { driverFunctions, emulationFunctions, type Calls } from './declarations.ts';
+import { bind, bindIfPresent, type LoadedLibrary } from './libraries.ts';
+import { AddressOwners } from './owners.ts';
+import { NativeArena, readInteger64, readTextAt, type NativeBlock } from './native-memory.ts';
+import { driverError, isBeyondRelease } from './status.ts';
+import type { CudaError, LiveCounts } from './types.ts';
+
+type Mutable<T> = { -readonly [Key in keyof T]: T[Key] };
+
+export class Session {
+  readonly library: LoadedLibrary;
+  readonly driver: Calls<typeof driverFunctions>;
+  readonly emulation: Calls<typeof emulationFunctions> | undefined;
+  readonly arena = new NativeArena();
+  readonly owners = new AddressOwners();
+  /** Room for the results of the call that is being made; never kept over another call. */
+  readonly out: NativeBlock;
+  readonly counts: Mutable<LiveCounts> = {
+    deviceBytes: 0,
+    hostBytes: 0,
+    allocations: 0,
+    streams: 0,
+    events: 0,
+    modules: 0,
+    graphs: 0,
+    matmuls: 0,
+  };
+  #currentContext = 0;
+
+  constructor(library: LoadedLibrary) {
+    this.library = library;
+    this.driver = bind(library, driverFunctions);
+    this.emulation = bindIfPresent(library, emulationFunctions);
+    this.out = this.arena.allocate(4096);
+  }
+
+  /** @throws CudaError with the driver's own name for the status */
+  check(call: string, status: number, about?: string): void {
+    if (status !== 0) throw this.error(call, status, about);
+  }
+
+  error(call: string, status: number, about?: string): CudaError {
+    return driverError(call, status, this.#nameOf(status), about);
+  }
+
+  /**
+   * Checks a call that gives something back. Where the device is gone or poisoned, its context took everything along: then
+   * there is nothing to give back, and no error that would hide the first one.
+   */
+  checkRelease(call: string, status: number): void {
+    if (status === 0) return;
+    const error = this.error(call, status);
+    if (!isBeyondRelease(error.kind)) throw error;
+  }
+
+  /** Makes a context current for this thread. The driver remembers it, so the call is made on a change only. */
+  use(context: number): void {
+    if (context === this.#currentContext) return;
+    this.check('cuCtxSetCurrent', this.driver.cuCtxSetCurrent(context));
+    this.#currentContext = context;
+  }
+
+  /** After a context ended, its handle may be given to the next. */
+  forgetContext(): void {
+    this.#currentContext = 0;
+  }
+
+  /** The 64-bit result of the last call, at `slot` of {@link out}. */
+  outInteger(slot = 0): number {
+    return readInteger64(this.out.data, slot * 8);
+  }
+
+  outInt(slot = 0): number {
+    return this.out.data.getInt32(slot * 8, true);
+  }
+
+  /** The address to give for the result at `slot`. */
+  outAddress(slot = 0): number {
+    return this.out.address + slot * 8;
+  }
+
+  #nameOf(status: number): string {
+    // Its own room: an error may be made while the results of the failed call are still wanted.
+    const slot = this.arena.allocate(8);
+    try {
+      if (this.driver.cuGetErrorName(status, slot.address) !== 0) return `CUDA_ERROR_${status}`;
+      const text = readInteger64(slot.data, 0);
+      return text === 0 ? `CUDA_ERROR_${status}` : readTextAt(text);
+    } finally {
+      slot.release();
+    }
+  }
+}

@@ -1,0 +1,283 @@
+/** Streams, events and graphs of one device. */
+import { misuse } from './memory.ts';
+import { NativeLaunch } from './modules.ts';
+import { NativeMatmul } from './matmul.ts';
+import type { DeviceCore } from './device-core.ts';
+import { notReady } from './status.ts';
+import type {
+  CudaDevice,
+  CudaEvent,
+  CudaGraph,
+  CudaStream,
+  DeviceAddress,
+  Matmul,
+  MatmulOperands,
+  PreparedLaunch,
+} from './types.ts';
+
+/** Streams that do not wait for the legacy default stream. */
+const nonBlocking = 1;
+const withoutTiming = 2;
+/** Calls of other threads do not spoil a capture, unsafe ones of this thread do. */
+const threadLocal = 1;
+
+export class NativeEvent implements CudaEvent {
+  readonly device: CudaDevice;
+  readonly timing: boolean;
+  readonly #core: DeviceCore;
+  #handle: number;
+
+  constructor(device: CudaDevice, core: DeviceCore, timing: boolean) {
+    this.device = device;
+    this.timing = timing;
+    this.#core = core;
+    this.#handle = createEventHandle(core, timing);
+    core.session.counts.events++;
+  }
+
+  get handle(): number {
+    if (this.#handle === 0) throw misuse('cuEventRecord', 'an event was used after its release');
+    return this.#handle;
+  }
+
+  reached(): boolean {
+    const { session } = this.#core;
+    session.use(this.#core.context);
+    const status = session.driver.cuEventQuery(this.handle);
+    if (status === notReady) return false;
+    session.check('cuEventQuery', status);
+    return true;
+  }
+
+  msSince(earlier: CudaEvent): number {
+    const { session } = this.#core;
+    const start = nativeEvent(earlier);
+    if (!this.timing || !start.timing) {
+      throw misuse('cuEventElapsedTime', 'time between events was asked for, but they were made without timing');
+    }
+    session.use(this.#core.context);
+    const status = session.driver.cuEventElapsedTime(session.outAddress(), start.handle, this.handle);
+    session.check('cuEventElapsedTime', status);
+    return session.out.data.getFloat32(0, true);
+  }
+
+  release(): void {
+    if (this.#handle === 0) return;
+    const { session, context } = this.#core;
+    session.use(context);
+    const status = session.driver.cuEventDestroy_v2(this.#handle);
+    this.#handle = 0;
+    session.counts.events--;
+    session.checkRelease('cuEventDestroy_v2', status);
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+}
+
+/** An event that is not counted: those that the driver's own parts keep. */
+export function createEventHandle({ session, context }: DeviceCore, timing: boolean): number {
+  session.use(context);
+  session.check('cuEventCreate', session.driver.cuEventCreate(session.outAddress(), timing ? 0 : withoutTiming));
+  return session.outInteger();
+}
+
+export class NativeGraph implements CudaGraph {
+  readonly kind = 'graph';
+  readonly #core: DeviceCore;
+  #handle: number;
+
+  constructor(core: DeviceCore, handle: number) {
+    this.#core = core;
+    this.#handle = handle;
+    core.session.counts.graphs++;
+  }
+
+  get handle(): number {
+    if (this.#handle === 0) throw misuse('cuGraphLaunch', 'a graph was used after its release');
+    return this.#handle;
+  }
+
+  release(): void {
+    if (this.#handle === 0) return;
+    const { session, context } = this.#core;
+    session.use(context);
+    const status = session.driver.cuGraphExecDestroy(this.#handle);
+    this.#handle = 0;
+    session.counts.graphs--;
+    session.checkRelease('cuGraphExecDestroy', status);
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+}
+
+export class NativeStream implements CudaStream {
+  readonly device: CudaDevice;
+  readonly #core: DeviceCore;
+  #handle: number;
+
+  constructor(device: CudaDevice, core: DeviceCore, priority: 'high' | 'normal') {
+    this.device = device;
+    this.#core = core;
+    const { session, context } = core;
+    session.use(context);
+    const range = session.driver.cuCtxGetStreamPriorityRange(session.outAddress(0), session.outAddress(1));
+    session.check('cuCtxGetStreamPriorityRange', range);
+    // Lower numbers are more urgent; the first result is the least urgent one.
+    const chosen = priority === 'high' ? session.outInt(1) : session.outInt(0);
+    const status = session.driver.cuStreamCreateWithPriority(session.outAddress(), nonBlocking, chosen);
+    session.check('cuStreamCreateWithPriority', status);
+    this.#handle = session.outInteger();
+    session.counts.streams++;
+  }
+
+  copy(destination: DeviceAddress, source: DeviceAddress, bytes: number): void {
+    if (bytes === 0) return;
+    const { session } = this.#core;
+    const handle = this.#use();
+    const { driver, owners } = session;
+    // Between devices by the call that also works where they cannot reach each other.
+    const to = owners.contextOf(destination);
+    const from = owners.contextOf(source);
+    const status =
+      to !== 0 && from !== 0 && to !== from
+        ? driver.cuMemcpyPeerAsync(destination, to, source, from, bytes, handle)
+        : driver.cuMemcpyAsync(destination, source, bytes, handle);
+    session.check('cuMemcpyAsync', status, `${bytes} bytes`);
+  }
+
+  fill(destination: DeviceAddress, byteValue: number, bytes: number): void {
+    if (bytes === 0) return;
+    const { session } = this.#core;
+    const handle = this.#use();
+    session.check('cuMemsetD8Async', session.driver.cuMemsetD8Async(destination, byteValue & 0xff, bytes, handle));
+  }
+
+  launch(launch: PreparedLaunch): void {
+    if (!(launch instanceof NativeLaunch) || launch.released) {
+      throw misuse('cuLaunchKernelEx', `the launch of '${launch.kernel.name}' was released`);
+    }
+    const { session, context } = this.#core;
+    if (launch.kernel.context !== context) {
+      throw misuse('cuLaunchKernelEx', `kernel '${launch.kernel.name}' belongs to another device than the stream`);
+    }
+    const handle = this.#use();
+    launch.setStream(handle);
+    const { driver } = session;
+    const status = driver.cuLaunchKernelEx(launch.configurationAddress, launch.kernel.handle, launch.tableAddress, 0);
+    if (status !== 0) {
+      const { grid, block, sharedBytes } = launch.shape;
+      const shape = `grid ${grid.join('x')}, block ${block.join('x')}, ${sharedBytes} bytes shared`;
+      throw session.error('cuLaunchKernelEx', status, `kernel '${launch.kernel.name}', ${shape}`);
+    }
+  }
+
+  matmul(matmul: Matmul, operands: MatmulOperands): void {
+    if (!(matmul instanceof NativeMatmul)) throw misuse('cublasLtMatmul', 'the product was made by something else');
+    matmul.run(operands, this.#use());
+  }
+
+  wait(event: CudaEvent): void {
+    const { session } = this.#core;
+    const handle = this.#use();
+    session.check('cuStreamWaitEvent', session.driver.cuStreamWaitEvent(handle, nativeEvent(event).handle, 0));
+  }
+
+  record(event: CudaEvent): void {
+    const { session } = this.#core;
+    const handle = this.#use();
+    session.check('cuEventRecord', session.driver.cuEventRecord(nativeEvent(event).handle, handle));
+  }
+
+  idle(): boolean {
+    const { session } = this.#core;
+    const status = session.driver.cuStreamQuery(this.#use());
+    if (status === notReady) return false;
+    session.check('cuStreamQuery', status);
+    return true;
+  }
+
+  synchronize(): void {
+    const { session } = this.#core;
+    session.check('cuStreamSynchronize', session.driver.cuStreamSynchronize(this.#use()));
+  }
+
+  async finished(): Promise<void> {
+    const core = this.#core;
+    const { session } = core;
+    const handle = this.#use();
+    const event = core.takeWaitEvent();
+    let status: number;
+    try {
+      session.check('cuEventRecord', session.driver.cuEventRecord(event, handle));
+      status = await core.waiter.wait(core.context, event);
+    } finally {
+      core.giveWaitEvent(event);
+    }
+    session.check('cuEventQuery', status);
+  }
+
+  capture(submit: () => void): CudaGraph {
+    const core = this.#core;
+    const { session } = core;
+    const { driver } = session;
+    const handle = this.#use();
+    session.check('cuStreamBeginCapture_v2', driver.cuStreamBeginCapture_v2(handle, threadLocal));
+    let failure: unknown;
+    try {
+      submit();
+    } catch (error) {
+      failure = error;
+    }
+    session.use(core.context);
+    const ended = driver.cuStreamEndCapture(handle, session.outAddress());
+    const template = session.outInteger();
+    // A capture has to be ended even when what was submitted failed; the first failure is the one that tells why.
+    if (failure !== undefined) {
+      if (ended === 0 && template !== 0) driver.cuGraphDestroy(template);
+      throw failure;
+    }
+    session.check('cuStreamEndCapture', ended);
+    const status = driver.cuGraphInstantiateWithFlags(session.outAddress(), template, 0);
+    const executable = session.outInteger();
+    driver.cuGraphDestroy(template);
+    session.check('cuGraphInstantiateWithFlags', status);
+    return new NativeGraph(core, executable);
+  }
+
+  launchGraph(graph: CudaGraph): void {
+    if (!(graph instanceof NativeGraph)) throw misuse('cuGraphLaunch', 'the graph was made by something else');
+    const { session } = this.#core;
+    const handle = this.#use();
+    session.check('cuGraphLaunch', session.driver.cuGraphLaunch(graph.handle, handle));
+  }
+
+  release(): void {
+    if (this.#handle === 0) return;
+    const { session, context } = this.#core;
+    session.use(context);
+    const status = session.driver.cuStreamDestroy_v2(this.#handle);
+    this.#handle = 0;
+    session.counts.streams--;
+    session.checkRelease('cuStreamDestroy_v2', status);
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+
+  /** Handle 0 would mean the default stream. */
+  #use(): number {
+    if (this.#handle === 0) throw misuse('cuStreamQuery', 'a stream was used after its release');
+    this.#core.session.use(this.#core.context);
+    return this.#handle;
+  }
+}
+
+function nativeEvent(event: CudaEvent): NativeEvent {
+  if (!(event instanceof NativeEvent)) throw misuse('cuEventRecord', 'the event was made by something else');
+  return event;
+}
