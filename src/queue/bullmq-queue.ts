@@ -14,7 +14,8 @@ import { Queue } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { CpuError, type InvokeOptions, type PoolInput } from '../cpu/index.ts';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
-import { goneAfterMs, heartbeatMs, keys, leftoverMs, workerQueue, type HostBeat, type OverflowJob } from './names.ts';
+import { goneAfterMs, heartbeatMs, keys, leftoverMs, workerQueue } from './names.ts';
+import type { HostBeat, OverflowJob, WorkerBeat } from './names.ts';
 import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './payload.ts';
 import { predictedMs, shareMs, smoothed } from './predict.ts';
 import type { RedisLink } from './redis-link.ts';
@@ -71,7 +72,7 @@ class BullMqQueue implements OverflowQueue {
   readonly #id = randomBytes(6).toString('hex');
   readonly #pending = new Map<string, Pending>();
   readonly #queues = new Map<string, Queue<OverflowJob>>();
-  readonly #workers = new Map<string, WorkerState>();
+  readonly #workers = new Map<string, WorkerBeat>();
   /** Milliseconds of work given to a worker and taken from it since it last spoke. */
   readonly #sinceBeatMs = new Map<string, number>();
   readonly #answered: Record<string, number> = {};
@@ -126,7 +127,14 @@ class BullMqQueue implements OverflowQueue {
       };
       const id = `${this.#id}-${++this.#count}`;
       const pending: Pending = {
-        ...{ id, key, input, options, resolve, reject, onAbort, worker },
+        id,
+        key,
+        input,
+        options,
+        resolve,
+        reject,
+        onAbort,
+        worker,
         triedIds: new Set(),
         sentMs: performance.now(),
       };
@@ -408,13 +416,12 @@ class BullMqQueue implements OverflowQueue {
         await this.#forget(id);
         continue;
       }
-      const state = JSON.parse(text) as WorkerState & { readonly beat: number };
-      const before = known as (WorkerState & { readonly beat?: number }) | undefined;
+      const state = JSON.parse(text) as WorkerBeat;
       if (known === undefined) {
         this.#options.log.info({ worker: state.name, cores: state.cores }, 'a worker has joined');
       }
       // What was given and taken since the last word is in the new one.
-      if (before?.beat !== state.beat) this.#sinceBeatMs.set(id, 0);
+      if (known?.beat !== state.beat) this.#sinceBeatMs.set(id, 0);
       this.#workers.set(id, state);
     }
     for (const [id, worker] of this.#workers) {

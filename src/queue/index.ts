@@ -5,3 +5,7 @@ export { createBullMqQueue, type BullMqQueueOptions, type QueueLog } from './bul
 export { manifestBytes, sealManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
 export { predictedMs, smoothed } from './predict.ts';
 export { redisAddress, RedisLink, type RedisLinkOptions } from './redis-link.ts';
+export { ModelCache, type HeldFunction, type ModelCacheOptions } from './model-cache.ts';
+export { PoolTaker, type PoolTakerOptions } from './pool-taker.ts';
+export { startRemoteWorker } from './worker.ts';
+export type { HostFunctions, RemoteTaker, RemoteWorker, RemoteWorkerOptions } from './worker.ts';

@@ -1,5 +1,6 @@
 /** Where things stand in Redis. All keys begin with the configured prefix. */
 import type { RedisLink } from './redis-link.ts';
+import type { WorkerState } from './types.ts';
 
 /** BullMQ's queue of what a worker was handed; ':' is BullMQ's own separator. */
 export const workerQueue = (workerId: string): string => `overflow-${workerId}`;
@@ -28,6 +29,12 @@ export const heartbeatMs = 500;
 export const goneAfterMs = 2500;
 /** What waits in Redis for somebody who is gone goes away by itself. */
 export const leftoverMs = 120_000;
+
+/** What a worker writes about itself. */
+export interface WorkerBeat extends WorkerState {
+  /** Counts what it has written. */
+  readonly beat: number;
+}
 
 /** What a host writes about itself. */
 export interface HostBeat {

@@ -13,6 +13,9 @@ export interface RedisLinkOptions {
 
 const reconnectMsMax = 1000;
 
+/** Replies as ioredis gives them by default. */
+type ConnectionOptions = Omit<RedisOptions, 'replyMapping'>;
+
 export class RedisLink {
   readonly prefix: string;
   /** Without Redis its commands reject at once, for there is somebody who waits. */
@@ -116,8 +119,8 @@ export class RedisLink {
     this.#listeners.clear();
   }
 
-  #open(options: RedisOptions): Redis {
-    const all: RedisOptions = {
+  #open(options: ConnectionOptions): Redis {
+    const all: ConnectionOptions = {
       ...redisOptions(this.#options.url),
       ...options,
       connectTimeout: 5000,
@@ -151,7 +154,7 @@ export function redisAddress(url: string): string {
   return protocol === 'unix:' ? pathname : `${hostname}:${port || '6379'}`;
 }
 
-function redisOptions(url: string): RedisOptions {
+function redisOptions(url: string): ConnectionOptions {
   const { protocol, pathname, hostname, port, username, password } = new URL(url);
   const login = {
     ...(username === '' ? {} : { username: decodeURIComponent(username) }),

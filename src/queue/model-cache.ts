@@ -1,0 +1,214 @@
+/**
+ * Models that a worker has fetched from hosts, by the hash of their bytes, on its disk within a bound: what was used
+ * longest ago makes room.
+ *
+ *     <folder>/<revision>/<file>   a function's files under the names by which its model knows them
+ *     <folder>/<revision>/.whole   all of them have arrived; the text is the manifest
+ *
+ * A revision is the hash over its files' hashes, so that a folder's content never changes.
+ */
+import { createHash } from 'node:crypto';
+import { createWriteStream } from 'node:fs';
+import { mkdir, open, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { Transform } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { manifestBytes, parseManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
+
+export interface ModelCacheOptions {
+  readonly folder: string;
+  readonly bytesMax: number;
+  /** For hosts that ask for a key. */
+  readonly apiKey?: string | undefined;
+  /** Whether a function is at work; its files then stay. */
+  readonly inUse: (revision: string) => boolean;
+  /** Told before a function's files are removed, so that its instances can end; awaited. */
+  readonly onEvict: (revision: string) => Promise<void>;
+}
+
+export interface HeldFunction {
+  readonly modelPath: string;
+  readonly handlerPath: string | undefined;
+}
+
+const wholeFile = '.whole';
+const handlerFile = '.handler.mjs';
+
+export class ModelCache {
+  readonly bytesMax: number;
+  readonly #options: ModelCacheOptions;
+  /** Bytes by revision, the one used longest ago first. */
+  readonly #held = new Map<string, number>();
+  readonly #fetching = new Map<string, Promise<void>>();
+  #bytes = 0;
+
+  constructor(options: ModelCacheOptions) {
+    this.#options = { ...options, folder: resolve(options.folder) };
+    this.bytesMax = options.bytesMax;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  holds(revision: string): boolean {
+    return this.#held.has(revision);
+  }
+
+  /** Takes in what an earlier worker left, and removes what it had not finished. */
+  async start(): Promise<void> {
+    const { folder } = this.#options;
+    await mkdir(folder, { recursive: true });
+    const found: { revision: string; bytes: number; usedMs: number }[] = [];
+    for (const name of await readdir(folder)) {
+      const place = join(folder, name);
+      const manifest = await readFile(join(place, wholeFile), 'utf8').then(parseManifest, () => undefined);
+      if (manifest === undefined || manifest.revision !== name || !(await isWhole(place, manifest))) {
+        await rm(place, { recursive: true, force: true });
+        continue;
+      }
+      const { mtimeMs } = await stat(join(place, wholeFile));
+      found.push({ revision: name, bytes: manifestBytes(manifest), usedMs: mtimeMs });
+    }
+    for (const { revision, bytes } of found.toSorted((one, other) => one.usedMs - other.usedMs)) {
+      this.#held.set(revision, bytes);
+      this.#bytes += bytes;
+    }
+    await this.#makeRoom(0);
+  }
+
+  /** Whether the function's files could be held without taking another's away. */
+  hasRoomFor(manifest: FunctionManifest): boolean {
+    return this.#bytes + manifestBytes(manifest) <= this.bytesMax;
+  }
+
+  /**
+   * The function's files on this disk, fetched from one of `hostUrls` where they are not yet. Callers that come during
+   * a fetch share it.
+   *
+   * @throws Error in a sentence: no host has the bytes, they have another hash, or they are over the bound
+   */
+  async hold(manifest: FunctionManifest, hostUrls: readonly string[]): Promise<HeldFunction> {
+    const { revision } = manifest;
+    if (!this.#held.has(revision)) {
+      let fetching = this.#fetching.get(revision);
+      if (fetching === undefined) {
+        fetching = this.#fetch(manifest, hostUrls).finally(() => this.#fetching.delete(revision));
+        this.#fetching.set(revision, fetching);
+      }
+      await fetching;
+    }
+    this.#touch(revision);
+    const place = join(this.#options.folder, revision);
+    return {
+      modelPath: join(place, manifest.files[0].name),
+      handlerPath: manifest.handler === undefined ? undefined : join(place, handlerFile),
+    };
+  }
+
+  #touch(revision: string): void {
+    const bytes = this.#held.get(revision);
+    if (bytes === undefined) return;
+    this.#held.delete(revision);
+    this.#held.set(revision, bytes);
+    const now = new Date();
+    // The order survives a restart; a failure only costs that.
+    utimes(join(this.#options.folder, revision, wholeFile), now, now).catch(() => undefined);
+  }
+
+  async #fetch(manifest: FunctionManifest, hostUrls: readonly string[]): Promise<void> {
+    const { revision } = manifest;
+    const bytes = manifestBytes(manifest);
+    if (bytes > this.bytesMax) {
+      throw new Error(`the ${bytes} bytes of ${manifest.key} are over this worker's bound of ${this.bytesMax}`);
+    }
+    await this.#makeRoom(bytes);
+    const staging = join(this.#options.folder, `.${revision}.part`);
+    await rm(staging, { recursive: true, force: true });
+    await mkdir(staging);
+    try {
+      const handler = manifest.handler === undefined ? [] : [{ ...manifest.handler, name: handlerFile }];
+      for (const file of [...manifest.files, ...handler]) await this.#fetchFile(file, staging, hostUrls);
+      await writeFile(join(staging, wholeFile), JSON.stringify(manifest));
+      await rename(staging, join(this.#options.folder, revision));
+    } catch (error) {
+      await rm(staging, { recursive: true, force: true });
+      throw error;
+    }
+    this.#held.set(revision, bytes);
+    this.#bytes += bytes;
+  }
+
+  async #fetchFile(file: ManifestFile, place: string, hostUrls: readonly string[]): Promise<void> {
+    let reason = 'no host is there to fetch it from';
+    for (const url of hostUrls) {
+      try {
+        await this.#fetchFrom(url, file, join(place, file.name));
+        return;
+      } catch (error) {
+        const cause = error instanceof Error && error.cause instanceof Error ? ` (${error.cause.message})` : '';
+        reason = `${url}: ${error instanceof Error ? error.message : String(error)}${cause}`;
+      }
+    }
+    throw new Error(`the file '${file.name}' with the sha256 ${file.sha256} could not be fetched: ${reason}`);
+  }
+
+  async #fetchFrom(url: string, { sha256, bytes }: ManifestFile, path: string): Promise<void> {
+    const { apiKey } = this.#options;
+    const headers = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
+    const response = await fetch(`${url}/blobs/sha256:${sha256}`, { headers, redirect: 'error' });
+    if (!response.ok || response.body === null) {
+      await response.body?.cancel();
+      throw new Error(`the host answered with status ${response.status}`);
+    }
+    await mkdir(dirname(path), { recursive: true });
+    const hash = createHash('sha256');
+    let received = 0;
+    const counted = new Transform({
+      transform(chunk: Buffer, _encoding, done) {
+        received += chunk.byteLength;
+        hash.update(chunk);
+        if (received > bytes) done(new Error(`more than the ${bytes} bytes that were announced arrived`));
+        else done(null, chunk);
+      },
+    });
+    await pipeline(chunksOf(response.body), counted, createWriteStream(path));
+    const found = hash.digest('hex');
+    if (found !== sha256) {
+      await rm(path, { force: true });
+      throw new Error(`the bytes that arrived have the sha256 ${found}`);
+    }
+    const handle = await open(path, 'r');
+    await handle.sync();
+    await handle.close();
+  }
+
+  async #makeRoom(bytes: number): Promise<void> {
+    for (const [revision, size] of this.#held) {
+      if (this.#bytes + bytes <= this.bytesMax) return;
+      if (this.#options.inUse(revision)) continue;
+      this.#held.delete(revision);
+      this.#bytes -= size;
+      await this.#options.onEvict(revision);
+      await rm(join(this.#options.folder, revision), { recursive: true, force: true });
+    }
+  }
+}
+
+async function* chunksOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
+  const reader = body.getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    yield value;
+  }
+}
+
+async function isWhole(place: string, { files, handler }: FunctionManifest): Promise<boolean> {
+  const expected = [...files, ...(handler === undefined ? [] : [{ ...handler, name: handlerFile }])];
+  for (const { name, bytes } of expected) {
+    const found = await stat(join(place, name)).catch(() => undefined);
+    if (found?.size !== bytes) return false;
+  }
+  return true;
+}

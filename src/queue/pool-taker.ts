@@ -1,0 +1,205 @@
+/** A worker's own pools behind the form of the queue: functions by revision, fetched when they are first needed. */
+import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolResult } from '../cpu/index.ts';
+import { manifestBytes, type FunctionManifest } from './manifest.ts';
+import type { ModelCache } from './model-cache.ts';
+import { smoothed } from './predict.ts';
+import type { FunctionCapacity } from './types.ts';
+import type { HostFunctions, RemoteTaker } from './worker.ts';
+
+export interface PoolTakerOptions {
+  readonly name: string;
+  readonly cores: number;
+  readonly pools: CpuPools;
+  readonly cache: ModelCache;
+  /** Threads of an instance, unless the function says. */
+  readonly threads: number;
+  readonly queueMax: number;
+  readonly idleMs: number;
+  /** Used in place of the address that the hosts announce. */
+  readonly hostUrl?: string | undefined;
+  readonly log: (message: string, fields: object) => void;
+}
+
+interface Known {
+  readonly manifest: FunctionManifest;
+  readonly hostUrls: readonly string[];
+}
+
+interface Measured {
+  callMs: number | undefined;
+  outstanding: number;
+  registered: Promise<void> | undefined;
+}
+
+/** A load before any was measured. */
+const firstStartMs = 300;
+
+export class PoolTaker implements RemoteTaker {
+  readonly name: string;
+  readonly cores: number;
+  readonly #options: PoolTakerOptions;
+  #known = new Map<string, Known>();
+  readonly #measured = new Map<string, Measured>();
+  /** What the pools said last; asked once for each word of the worker. */
+  #ready = new Map<string, number>();
+  #starts = new Map<string, number>();
+  #prefetching = false;
+  #stopped = false;
+
+  constructor(options: PoolTakerOptions) {
+    this.#options = options;
+    this.name = options.name;
+    this.cores = options.cores;
+  }
+
+  get cacheBytes(): number {
+    return this.#options.cache.bytes;
+  }
+
+  get cacheBytesMax(): number {
+    return this.#options.cache.bytesMax;
+  }
+
+  revisions(): readonly string[] {
+    return [...this.#known.keys()];
+  }
+
+  /** Whether the function has invocations here. */
+  busy(revision: string): boolean {
+    return (this.#measured.get(revision)?.outstanding ?? 0) > 0;
+  }
+
+  learn(hosts: readonly HostFunctions[]): void {
+    const known = new Map<string, Known>();
+    for (const { url, manifests } of hosts) {
+      for (const manifest of manifests) {
+        const hostUrls = known.get(manifest.revision)?.hostUrls ?? [];
+        known.set(manifest.revision, { manifest, hostUrls: [...hostUrls, this.#options.hostUrl ?? url] });
+      }
+    }
+    for (const revision of this.#known.keys()) {
+      if (!known.has(revision)) void this.forget(revision);
+    }
+    this.#known = known;
+    void this.#prefetch();
+  }
+
+  capacity(revision: string): FunctionCapacity | undefined {
+    const { cache } = this.#options;
+    const manifest = this.#known.get(revision)?.manifest;
+    if (manifest === undefined || manifestBytes(manifest) > cache.bytesMax) return undefined;
+    const measured = this.#measured.get(revision);
+    const threads = this.#threadsOf(manifest);
+    return {
+      slots: Math.max(1, Math.floor(this.cores / threads)),
+      threads,
+      callMs: measured?.callMs,
+      held: cache.holds(revision),
+      startMs: (this.#ready.get(revision) ?? 0) > 0 ? 0 : (this.#starts.get(revision) ?? firstStartMs),
+      outstanding: measured?.outstanding ?? 0,
+    };
+  }
+
+  refresh(): void {
+    const states = this.#options.pools.states();
+    this.#ready = new Map(
+      states.map(({ key, instances }) => [key, instances.filter(({ state }) => state !== 'loading').length]),
+    );
+    for (const { key, startMs } of states) if (startMs !== undefined) this.#starts.set(key, startMs);
+  }
+
+  async run(revision: string, input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
+    const known = this.#known.get(revision);
+    if (known === undefined) throw new CpuError('unknown-function', `no host offers the function ${revision}`);
+    const measured = this.#measuredOf(revision);
+    measured.outstanding++;
+    try {
+      measured.registered ??= this.#register(known).catch((error: unknown) => {
+        measured.registered = undefined;
+        throw error;
+      });
+      await measured.registered;
+      const result = await this.#options.pools.invoke(revision, input, options);
+      const { preprocessMs, inferMs, postprocessMs } = result.timings;
+      measured.callMs = smoothed(measured.callMs, preprocessMs + inferMs / result.batchSize + postprocessMs);
+      return result;
+    } finally {
+      measured.outstanding--;
+    }
+  }
+
+  /** Ends the function's instances here; its files stay. */
+  async forget(revision: string): Promise<void> {
+    const measured = this.#measured.get(revision);
+    if (measured !== undefined) measured.registered = undefined;
+    await this.#options.pools.unregister(revision);
+  }
+
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  #measuredOf(revision: string): Measured {
+    let measured = this.#measured.get(revision);
+    if (measured === undefined) {
+      measured = { callMs: undefined, outstanding: 0, registered: undefined };
+      this.#measured.set(revision, measured);
+    }
+    return measured;
+  }
+
+  async #register({ manifest, hostUrls }: Known): Promise<void> {
+    const { cache, pools, queueMax, idleMs } = this.#options;
+    let held;
+    try {
+      held = await cache.hold(manifest, hostUrls);
+    } catch (error) {
+      throw new CpuError('stopping', error instanceof Error ? error.message : String(error));
+    }
+    const threads = this.#threadsOf(manifest);
+    const { modelPath, handlerPath } = held;
+    pools.register(
+      { key: manifest.revision, modelPath, threads, ...(handlerPath === undefined ? {} : { handlerPath }) },
+      {
+        ...manifest.limits,
+        instancesMin: 0,
+        instancesMax: Math.max(1, Math.floor(this.cores / threads)),
+        queueMax,
+        idleMs,
+      },
+    );
+  }
+
+  #threadsOf({ threads }: FunctionManifest): number {
+    return Math.min(threads ?? this.#options.threads, this.cores);
+  }
+
+  /** Fetches what fits beside what is held, one function after the other, so that a first overflow need not wait. */
+  async #prefetch(): Promise<void> {
+    if (this.#prefetching) return;
+    this.#prefetching = true;
+    const { cache, log } = this.#options;
+    const failed = new Set<string>();
+    const next = (): Known | undefined =>
+      [...this.#known.values()].find(
+        ({ manifest }) =>
+          !cache.holds(manifest.revision) && !failed.has(manifest.revision) && cache.hasRoomFor(manifest),
+      );
+    try {
+      for (let known = next(); known !== undefined && !this.#stopped; known = next()) {
+        const { key, revision } = known.manifest;
+        const startMs = performance.now();
+        try {
+          await cache.hold(known.manifest, known.hostUrls);
+          const tookMs = Math.round(performance.now() - startMs);
+          log('fetched a function', { function: key, bytes: manifestBytes(known.manifest), tookMs });
+        } catch (error) {
+          failed.add(revision);
+          log('a function could not be fetched', { function: key, reason: (error as Error).message });
+        }
+      }
+    } finally {
+      this.#prefetching = false;
+    }
+  }
+}

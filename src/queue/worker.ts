@@ -1,0 +1,277 @@
+/**
+ * A worker: takes invocations out of its BullMQ queue, has its taker run them, and puts the answers into the list of the
+ * host that waits. Twice a second it says what it can do and has to do, and hears what the hosts offer.
+ */
+import { randomBytes } from 'node:crypto';
+import { Queue, Worker, type Job } from 'bullmq';
+import { CpuError } from '../cpu/index.ts';
+import { TensorError } from '../tensor/index.ts';
+import { parseManifest, type FunctionManifest } from './manifest.ts';
+import { goneAfterMs, heartbeatMs, keys, leftoverMs, workerQueue } from './names.ts';
+import type { HostBeat, OverflowJob, WorkerBeat } from './names.ts';
+import { decodeInput, encodeAnswer, type Answer } from './payload.ts';
+import { shareMs } from './predict.ts';
+import type { RedisLink } from './redis-link.ts';
+import type { FunctionCapacity, Taker } from './types.ts';
+
+/** What one host offers. */
+export interface HostFunctions {
+  readonly url: string;
+  readonly manifests: readonly FunctionManifest[];
+}
+
+/** A taker that knows functions by their revision, and learns of them from hosts. */
+export interface RemoteTaker extends Taker {
+  readonly cacheBytes: number;
+  readonly cacheBytesMax: number;
+  /** The functions that the hosts offer. */
+  revisions(): readonly string[];
+  learn(hosts: readonly HostFunctions[]): void;
+  /** Called before the capacities are read. */
+  refresh(): void;
+}
+
+export interface WorkerLog {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+}
+
+export interface RemoteWorkerOptions {
+  readonly link: RedisLink;
+  readonly taker: RemoteTaker;
+  readonly log: WorkerLog;
+  /** Told of every invocation that was taken. */
+  readonly onTaken?: () => void;
+}
+
+export interface RemoteWorker {
+  readonly id: string;
+  /** Invocations answered so far. */
+  readonly answered: number;
+  /** Takes nothing new, finishes what runs within `graceMs`, gives back what waits. False: something was cut off. */
+  stop(graceMs: number): Promise<boolean>;
+}
+
+/** Failures that say nothing about the invocation: somebody else may run it. */
+const refusals: ReadonlySet<string> = new Set(['stopping', 'queue-full', 'unknown-function', 'model-load-failed']);
+/** A worker whose process hangs for this long has lost its jobs. */
+const lockMs = 10_000;
+
+export async function startRemoteWorker(options: RemoteWorkerOptions): Promise<RemoteWorker> {
+  const worker = new QueueWorker(options);
+  await worker.start();
+  return worker;
+}
+
+class QueueWorker implements RemoteWorker {
+  readonly id = randomBytes(6).toString('hex');
+  answered = 0;
+  readonly #options: RemoteWorkerOptions;
+  readonly #link: RedisLink;
+  readonly #startedAtMs = Date.now();
+  readonly #hosts = new Map<string, { generation: number; functions: HostFunctions }>();
+  #worker: Worker<OverflowJob> | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #beat = 0;
+  #beating: Promise<void> | undefined;
+  #waiting = 0;
+  #draining = false;
+
+  constructor(options: RemoteWorkerOptions) {
+    this.#options = options;
+    this.#link = options.link;
+  }
+
+  async start(): Promise<void> {
+    const { link, taker, log } = this.#options;
+    this.#worker = new Worker<OverflowJob>(workerQueue(this.id), async (job) => await this.#take(job), {
+      connection: link.waiting(),
+      prefix: keys.bull(link),
+      // Beyond what runs: the pools order what waits by priority, and find the next one lying ready.
+      concurrency: Math.max(4, 4 * taker.cores),
+      lockDuration: lockMs,
+      stalledInterval: lockMs,
+      maxStalledCount: 0,
+      runRetryDelay: 200,
+      removeOnComplete: { age: 60, count: 1000 },
+      removeOnFail: { age: 60, count: 1000 },
+    });
+    this.#worker.on('error', (error) => {
+      if (link.health.status === 'up') log.warn({ err: error }, 'the queue reports an error');
+    });
+    link.onChange(({ status }) => {
+      if (status === 'up') {
+        // Redis may have come back empty.
+        this.#hosts.clear();
+        void this.#speak();
+      }
+    });
+    await this.#speak();
+    this.#timer = setInterval(() => void this.#speak(), heartbeatMs);
+  }
+
+  async stop(graceMs: number): Promise<boolean> {
+    this.#draining = true;
+    clearInterval(this.#timer);
+    await this.#beating;
+    await this.#speak();
+    // A drain may last longer than a word keeps.
+    this.#timer = setInterval(() => void this.#speak(), heartbeatMs);
+    const worker = this.#worker;
+    const clean = await within(worker?.close() ?? Promise.resolve(), graceMs);
+    clearInterval(this.#timer);
+    await this.#beating;
+    if (this.#link.health.status === 'up') await this.#leave().catch(() => undefined);
+    // What was cut off still runs; it is not waited for, and whoever closes the link takes its connections away.
+    return clean;
+  }
+
+  async #take(job: Job<OverflowJob>): Promise<void> {
+    this.#options.onTaken?.();
+    const id = job.id ?? '';
+    const answer = await this.#answer(id, job.data);
+    await this.#reply(id, job.data.host, answer);
+    this.answered++;
+  }
+
+  async #answer(id: string, { revision, deadlineMs, priority }: OverflowJob): Promise<Answer> {
+    const { link, taker } = this.#options;
+    try {
+      const bytes = await link.commands.getBuffer(keys.input(link, id));
+      if (bytes === null) return { kind: 'refused', reason: 'its input is no longer in Redis' };
+      const result = await taker.run(revision, decodeInput(bytes), {
+        ...(deadlineMs === undefined ? {} : { deadlineMs: link.fromShared(deadlineMs) }),
+        ...(priority === undefined ? {} : { priority }),
+      });
+      return { kind: 'result', result };
+    } catch (error) {
+      if (error instanceof CpuError && !refusals.has(error.code)) return { kind: 'error', error };
+      if (error instanceof TensorError) return { kind: 'refused', reason: `its input is damaged: ${error.message}` };
+      return { kind: 'refused', reason: error instanceof Error ? error.message : String(error) };
+    }
+  }
+
+  async #reply(id: string, host: string, answer: Answer): Promise<void> {
+    const { link } = this.#options;
+    const list = keys.answers(link, host);
+    await link.commands
+      .multi()
+      .rpush(list, encodeAnswer({ id, worker: this.id, answer }))
+      // Nobody may be there any more to take it.
+      .pexpire(list, leftoverMs)
+      .del(keys.input(link, id))
+      .exec();
+  }
+
+  async #speak(): Promise<void> {
+    this.#beating ??= this.#exchange()
+      .catch(() => undefined) // Redis went away, which its connection tells; or the next word is soon.
+      .finally(() => {
+        this.#beating = undefined;
+      });
+    await this.#beating;
+  }
+
+  async #exchange(): Promise<void> {
+    const { link } = this.#options;
+    if (link.health.status === 'down') return;
+    await this.#hear();
+    this.#waiting = await link.commands.llen(`${keys.bull(link)}:${workerQueue(this.id)}:wait`);
+    await link.commands
+      .multi()
+      .sadd(keys.workers(link), this.id)
+      .set(keys.worker(link, this.id), JSON.stringify(this.#state()), 'PX', goneAfterMs)
+      .exec();
+  }
+
+  #state(): WorkerBeat {
+    const { taker } = this.#options;
+    taker.refresh();
+    const functions: Record<string, FunctionCapacity> = {};
+    let outstanding = 0;
+    let backlogMs = 0;
+    let longestMs = 0;
+    for (const revision of taker.revisions()) {
+      const capacity = taker.capacity(revision);
+      if (capacity === undefined) continue;
+      functions[revision] = capacity;
+      outstanding += capacity.outstanding;
+      backlogMs += capacity.outstanding * shareMs(capacity, taker.cores);
+      if (capacity.outstanding > 0) longestMs = Math.max(longestMs, shareMs(capacity, taker.cores));
+    }
+    return {
+      id: this.id,
+      name: taker.name,
+      cores: taker.cores,
+      startedAtMs: this.#startedAtMs,
+      draining: this.#draining,
+      outstanding: outstanding + this.#waiting,
+      // What waits in Redis is of functions that are only known when it is taken: thought to be like what runs.
+      backlogMs: backlogMs + this.#waiting * longestMs,
+      cacheBytes: taker.cacheBytes,
+      cacheBytesMax: taker.cacheBytesMax,
+      functions,
+      beat: ++this.#beat,
+    };
+  }
+
+  async #hear(): Promise<void> {
+    const { link, taker } = this.#options;
+    const { commands } = link;
+    const ids = await commands.smembers(keys.hosts(link));
+    const texts = ids.length === 0 ? [] : await commands.mget(ids.map((id) => keys.host(link, id)));
+    let changed = false;
+    for (const id of this.#hosts.keys()) {
+      if (!ids.includes(id)) changed = this.#hosts.delete(id) || changed;
+    }
+    for (const [index, id] of ids.entries()) {
+      const text = texts[index];
+      if (text === null || text === undefined) {
+        await commands.srem(keys.hosts(link), id);
+        changed = this.#hosts.delete(id) || changed;
+        continue;
+      }
+      const { url, generation } = JSON.parse(text) as HostBeat;
+      const known = this.#hosts.get(id);
+      if (known?.generation === generation && known.functions.url === url) continue;
+      const written = Object.values(await commands.hgetall(keys.functions(link, id)));
+      const manifests = written.flatMap((each) => parseManifest(each) ?? []);
+      this.#hosts.set(id, { generation, functions: { url, manifests } });
+      changed = true;
+    }
+    if (changed) taker.learn(Array.from(this.#hosts.values(), ({ functions }) => functions));
+  }
+
+  /** Gives back what nobody will take any more here, and its name. */
+  async #leave(): Promise<void> {
+    const { link } = this.#options;
+    const queue = new Queue<OverflowJob>(workerQueue(this.id), {
+      connection: link.commands,
+      prefix: keys.bull(link),
+    });
+    queue.on('error', () => undefined);
+    for (const job of await queue.getJobs(['waiting', 'prioritized', 'delayed'])) {
+      await this.#reply(job.id ?? '', job.data.host, { kind: 'refused', reason: 'it is stopping' });
+    }
+    await link.commands.multi().srem(keys.workers(link), this.id).del(keys.worker(link, this.id)).exec();
+    await queue.obliterate({ force: true });
+    await queue.close();
+  }
+}
+
+/** Whether the promise settled in time. */
+async function within(promise: Promise<void>, ms: number): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<false>((resolve) => {
+    timer = setTimeout(() => resolve(false), ms);
+  });
+  const inTime = promise.then(
+    () => true,
+    () => true,
+  );
+  try {
+    return await Promise.race([inTime, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,202 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  createBullMqQueue,
+  RedisLink,
+  sealManifest,
+  startRemoteWorker,
+  type FunctionManifest,
+  type RemoteTaker,
+  type RemoteWorker,
+} from '../../src/queue/index.ts';
+import { redisMissing, RedisServer } from '../support/redis-server.ts';
+import { overflowQueueConformance, ScriptedTaker, tensorInput, type QueueUnderTest } from './conformance.ts';
+
+const manifest: FunctionManifest = sealManifest({
+  key: 'f@1',
+  files: [{ name: 'model.onnx', sha256: 'ab'.repeat(32), bytes: 10 }],
+  limits: { batchMax: 1, batchDelayMs: 0, handlerTimeoutMs: 1, loadTimeoutMs: 1, inferTimeoutMs: 1 },
+});
+
+const silent = { info: () => undefined, warn: () => undefined };
+
+/** The takers of the conformance suite know the function by its name; workers know it by its revision. */
+function remote(taker: ScriptedTaker): RemoteTaker {
+  return {
+    name: taker.name,
+    cores: taker.cores,
+    cacheBytes: 0,
+    cacheBytesMax: 0,
+    capacity: () => taker.capacity('f@1'),
+    run: (_revision, input, options) => taker.run('f@1', input, options),
+    revisions: () => [manifest.revision],
+    learn: () => undefined,
+    refresh: () => {
+      if (taker.mute) throw new Error('mute');
+    },
+  };
+}
+
+let count = 0;
+
+interface Made extends QueueUnderTest {
+  readonly workers: RemoteWorker[];
+  readonly link: RedisLink;
+  readonly workerLink: RedisLink;
+}
+
+describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () => {
+  let server: RedisServer;
+
+  beforeAll(async () => {
+    server = await RedisServer.start();
+  });
+
+  afterAll(async () => {
+    await server?.[Symbol.asyncDispose]();
+  });
+
+  async function make(
+    takers: readonly ScriptedTaker[],
+    { outstandingMax = 1000, payloadBytesMax = 1e6 } = {},
+  ): Promise<Made> {
+    const prefix = `test${++count}`;
+    const [link, workerLink] = [new RedisLink({ url: server.url, prefix }), new RedisLink({ url: server.url, prefix })];
+    await Promise.all([link.ready(5000), workerLink.ready(5000)]);
+    const workers: RemoteWorker[] = [];
+    for (const taker of takers) {
+      workers.push(await startRemoteWorker({ link: workerLink, taker: remote(taker), log: silent }));
+    }
+    const queue = createBullMqQueue({
+      link,
+      hostUrl: () => 'http://127.0.0.1:1',
+      manifestOf: (key) => (key === 'f@1' ? manifest : undefined),
+      manifests: () => [manifest],
+      payloadBytesMax,
+      outstandingMax,
+      log: silent,
+    });
+    queue.start();
+    while (queue.workers().length < takers.length) await new Promise((resolve) => setImmediate(resolve));
+    return {
+      queue,
+      workers,
+      link,
+      workerLink,
+      [Symbol.asyncDispose]: async () => {
+        await queue.stop(0);
+        await Promise.all(workers.map((worker) => worker.stop(0)));
+        link.close();
+        workerLink.close();
+      },
+    };
+  }
+
+  overflowQueueConformance((takers, waitingMax) => make(takers, { outstandingMax: waitingMax + takers.length }));
+
+  test('an input over the limit is refused with both sizes', async () => {
+    await using made = await make([new ScriptedTaker('one')], { payloadBytesMax: 16 });
+    await expect(made.queue.submit('f@1', tensorInput(1, 2, 3, 4, 5))).rejects.toMatchObject({
+      code: 'payload-too-large',
+      message: expect.stringMatching(/20 bytes.*16 bytes/) as string,
+    });
+  });
+
+  test('a worker that vanishes with an invocation: another answers it, and its own answer is dropped', async () => {
+    const [dying, living] = [new ScriptedTaker('dying'), new ScriptedTaker('living')];
+    dying.callMs = 1;
+    living.callMs = 50;
+    living.auto = true;
+    await using made = await make([dying, living]);
+    const submitted = made.queue.submit('f@1', tensorInput(7));
+    const taken = await dying.nth(1);
+    dying.mute = true;
+    const { worker: name } = await submitted;
+    expect(name).toBe('living');
+    taken.answer();
+    while (made.queue.state().lateAnswers === 0) await new Promise((resolve) => setImmediate(resolve));
+    expect(made.queue.state()).toMatchObject({ movedElsewhere: 1, lateAnswers: 1, answered: { living: 1 } });
+  });
+
+  test('a worker that stops finishes what runs and gives back what waits in its queue', async () => {
+    const taker = new ScriptedTaker('one');
+    await using made = await make([taker]);
+    const submitted = Array.from({ length: 8 }, (_, index) => made.queue.submit('f@1', tensorInput(index)));
+    const outcomes = Promise.allSettled(submitted);
+    await taker.nth(4);
+    const stopped = made.workers[0]?.stop(10_000);
+    taker.auto = true;
+    for (const taken of taker.taken) taken.answer();
+    expect(await stopped).toBe(true);
+    const done = await outcomes;
+    const answered = done.filter(({ status }) => status === 'fulfilled').length;
+    expect(answered).toBeGreaterThanOrEqual(4);
+    for (const outcome of done) {
+      if (outcome.status === 'rejected') expect(outcome.reason).toMatchObject({ code: 'worker-gone' });
+    }
+    expect(await made.link.commands.exists(made.link.key('worker', made.workers[0]?.id ?? ''))).toBe(0);
+  });
+
+  test('deadlines reach the worker in its own clock', async () => {
+    const taker = new ScriptedTaker('one');
+    await using made = await make([taker]);
+    const deadlineMs = performance.now() + 60_000;
+    const submitted = made.queue.submit('f@1', tensorInput(1), { deadlineMs });
+    const taken = await taker.nth(1);
+    expect(Math.abs((taken.options.deadlineMs ?? 0) - deadlineMs)).toBeLessThan(1000);
+    taken.answer();
+    await submitted;
+  });
+
+  test('nothing stays in Redis of invocations that were answered', async () => {
+    const taker = new ScriptedTaker('one');
+    taker.auto = true;
+    await using made = await make([taker]);
+    await Promise.all(Array.from({ length: 20 }, (_, index) => made.queue.submit('f@1', tensorInput(index))));
+    expect(await made.link.commands.keys(made.link.key('input', '*'))).toEqual([]);
+    expect(await made.link.commands.keys(made.link.key('answers', '*'))).toEqual([]);
+  });
+});
+
+describe.skipIf(redisMissing !== undefined)('while Redis is away', () => {
+  test('what is with workers is given back at once, there is no offer; it rejoins when Redis is back', async () => {
+    await using server = await RedisServer.start();
+    const [link, workerLink] = [
+      new RedisLink({ url: server.url, prefix: 't' }),
+      new RedisLink({ url: server.url, prefix: 't' }),
+    ];
+    await Promise.all([link.ready(5000), workerLink.ready(5000)]);
+    const taker = new ScriptedTaker('one');
+    const worker = await startRemoteWorker({ link: workerLink, taker: remote(taker), log: silent });
+    const queue = createBullMqQueue({
+      link,
+      hostUrl: () => 'http://127.0.0.1:1',
+      manifestOf: () => manifest,
+      manifests: () => [manifest],
+      payloadBytesMax: 1e6,
+      outstandingMax: 10,
+      log: silent,
+    });
+    queue.start();
+    const joined = async (): Promise<void> => {
+      while (queue.offer('f@1') === undefined) await new Promise((resolve) => setImmediate(resolve));
+    };
+    await joined();
+    const submitted = queue.submit('f@1', tensorInput(1));
+    await taker.nth(1);
+    const refused = expect(submitted).rejects.toMatchObject({ name: 'QueueError', code: 'unavailable' });
+    await server.kill();
+    await refused;
+    expect(queue.offer('f@1')).toBeUndefined();
+    expect(queue.state().health).toMatchObject({ status: 'down' });
+    await expect(queue.submit('f@1', tensorInput(2))).rejects.toMatchObject({ code: 'unavailable' });
+
+    await server.start();
+    await joined();
+    taker.auto = true;
+    expect((await queue.submit('f@1', tensorInput(3))).worker).toBe('one');
+    await queue.stop(0);
+    await worker.stop(0);
+    link.close();
+    workerLink.close();
+  });
+});

@@ -1,0 +1,86 @@
+/** A Redis server of a test's own, on a socket in a temporary folder; it can be killed and started again. */
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+
+/** Why tests that need Redis are left out here; undefined: it is there. */
+export const redisMissing: string | undefined =
+  spawnSync('redis-server', ['--version']).status === 0
+    ? undefined
+    : 'redis-server is not installed (apt install redis-server)';
+
+if (redisMissing !== undefined) console.warn(`left out: tests with Redis, because ${redisMissing}`);
+
+export class RedisServer implements AsyncDisposable {
+  readonly folder: string;
+  readonly #durable: boolean;
+  #child: ChildProcess | undefined;
+
+  private constructor(folder: string, durable: boolean) {
+    this.folder = folder;
+    this.#durable = durable;
+  }
+
+  static async start(options: { readonly durable?: boolean } = {}): Promise<RedisServer> {
+    const server = new RedisServer(await mkdtemp(join(tmpdir(), 'turntable-redis-')), options.durable ?? false);
+    await server.start();
+    return server;
+  }
+
+  get url(): string {
+    return `unix://${this.#socket}`;
+  }
+
+  get #socket(): string {
+    return join(this.folder, 'redis.sock');
+  }
+
+  async start(): Promise<void> {
+    const child = spawn(
+      'redis-server',
+      [
+        ...['--port', '0', '--unixsocket', this.#socket, '--dir', this.folder, '--save', ''],
+        ...['--appendonly', this.#durable ? 'yes' : 'no', '--appendfsync', 'always', '--daemonize', 'no'],
+      ],
+      { stdio: 'ignore' },
+    );
+    this.#child = child;
+    for (;;) {
+      if (child.exitCode !== null) throw new Error(`redis-server ended with exit code ${child.exitCode}`);
+      if (await this.#answers()) return;
+      await delay(10); // There is no event of a socket that begins to listen.
+    }
+  }
+
+  /** SIGKILL, as a crash; with `durable` what it has acknowledged is there again after {@link start}. */
+  async kill(): Promise<void> {
+    const child = this.#child;
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+    await rm(this.folder, { recursive: true, force: true });
+  }
+
+  /** Whether it answers, and is not still reading its files. */
+  async #answers(): Promise<boolean> {
+    return await new Promise((resolve) => {
+      const socket = connect(this.#socket);
+      socket.setEncoding('latin1');
+      socket.once('error', () => resolve(false));
+      socket.once('close', () => resolve(false));
+      socket.once('data', (reply: string) => {
+        socket.destroy();
+        resolve(reply.startsWith('+PONG'));
+      });
+      socket.write('PING\r\n');
+    });
+  }
+}
