@@ -1,6 +1,7 @@
 /** A pool that gathers batches, event by event: what no closed formula gives. */
 import { PlanError } from '../../plan/index.ts';
 import type { PoolProfile } from '../../profile/index.ts';
+import type { Place } from '../split.ts';
 import type { BatchedCandidate } from './candidates.ts';
 import { instanceMs } from './instance-time.ts';
 
@@ -24,8 +25,8 @@ export function batchCapacityPerSecond({ batch, latencyMs }: BatchedCandidate): 
 
 /**
  * Poisson arrivals of one row each. A batch is dispatched when it is full or its oldest request has waited for the
- * timeout, to the instances that are free, in the order of the list, each up to its rows (Packrat, 3.5). Instances at
- * work together slow each other down in proportion to how many they are.
+ * timeout, and split among the instances that are free as the pool splits it (Packrat, 3.5). Instances at work together
+ * slow each other down in proportion to how many they are.
  */
 export function simulateBatches(
   profile: PoolProfile,
@@ -35,8 +36,14 @@ export function simulateBatches(
   if (!(ratePerSecond > 0))
     throw new PlanError(`the rate is ${ratePerSecond}, but must be above 0 requests per second`);
   if (ratePerSecond >= batchCapacityPerSecond(candidate)) return { state: 'overloaded' };
+  const timesOf = (threads: number, batch: number): ((rows: number) => number) => {
+    const times = Float64Array.from({ length: batch + 1 }, (_, rows) =>
+      rows === 0 ? 0 : (instanceMs(profile, threads, rows) ?? candidate.latencyMs),
+    );
+    return (rows) => times[rows] ?? candidate.latencyMs;
+  };
   const instances = candidate.groups.flatMap(({ instances: count, threads, batch }) =>
-    Array.from({ length: count }, () => ({ threads, batch, freeAtMs: 0 })),
+    Array.from({ length: count }, () => ({ batch, expectedMs: timesOf(threads, batch), freeAtMs: 0 })),
   );
   const random = randomSource(seed);
   const gapMs = (): number => (-Math.log(1 - random()) * 1000) / ratePerSecond;
@@ -62,20 +69,16 @@ export function simulateBatches(
     while (waiting < total && (arrivals[waiting] ?? 0) <= nowMs) waiting++;
     let busy = 0;
     for (const instance of instances) if (instance.freeAtMs > nowMs) busy++;
-    const taking: { readonly instance: (typeof instances)[number]; readonly rows: number }[] = [];
-    let left = Math.min(waiting - first, candidate.batch);
-    for (const instance of instances) {
-      if (left === 0) break;
-      if (instance.freeAtMs > nowMs) continue;
-      const rows = Math.min(left, instance.batch);
-      taking.push({ instance, rows });
-      left -= rows;
-    }
+    const left = Math.min(waiting - first, candidate.batch);
+    const taking = spreadRows(
+      left,
+      instances.filter((instance) => instance.freeAtMs <= nowMs),
+    );
     const together = busy + taking.length;
     const slowdown =
       instances.length === 1 ? 1 : 1 + ((candidate.interference - 1) * (together - 1)) / (instances.length - 1);
     for (const { instance, rows } of taking) {
-      const serviceMs = (instanceMs(profile, instance.threads, rows) ?? candidate.latencyMs) * slowdown;
+      const serviceMs = instance.expectedMs(rows) * slowdown;
       instance.freeAtMs = nowMs + serviceMs;
       for (let row = 0; row < rows; row++, first++) {
         if (first < skipped) continue;
@@ -88,6 +91,28 @@ export function simulateBatches(
   const waitMs = waitSumMs / counted;
   const serviceMs = serviceSumMs / counted;
   return { state: 'stable', latencyMs: waitMs + serviceMs, waitMs, serviceMs };
+}
+
+/** What splitBatch does with requests of one row each, without its lists: this runs a million times. */
+export function spreadRows<Instance extends Place>(
+  count: number,
+  free: readonly Instance[],
+): { readonly instance: Instance; readonly rows: number }[] {
+  const taken = free.map((instance) => ({ instance, rows: 0 }));
+  for (let row = 0; row < count; row++) {
+    let best: (typeof taken)[number] | undefined;
+    let bestMs = Infinity;
+    for (const place of taken) {
+      if (place.rows >= place.instance.batch) continue;
+      const ms = place.instance.expectedMs(place.rows + 1);
+      if (best !== undefined && ms >= bestMs) continue;
+      best = place;
+      bestMs = ms;
+    }
+    if (best === undefined) break;
+    best.rows++;
+  }
+  return taken.filter(({ rows }) => rows > 0);
 }
 
 /** Numbers in [0, 1) from a 32-bit seed: a Weyl sequence whose steps are mixed. */

@@ -1,0 +1,6 @@
+/** Measures functions on this machine's cores, and keeps what was measured. */
+export { fingerprint, measuredOn } from './fingerprint.ts';
+export { batchDimension, defaultSize, makeInputs, resolveSizes, type BatchDimension } from './inputs.ts';
+export { measureCpu, type MeasureOptions, type MeasureProgress } from './measure.ts';
+export { ProfileFiles, type ProfileKey } from './profile-files.ts';
+export { median, relativeSpread } from './samples.ts';

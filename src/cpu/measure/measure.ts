@@ -1,0 +1,368 @@
+/**
+ * Measures what a function costs on the cores of this machine: one instance alone by threads and batch (Packrat, 3.2),
+ * like instances side by side (SERF, IV-B), and the lists of instances that could run each batch, all at once.
+ */
+import { setTimeout as pause } from 'node:timers/promises';
+import type { TensorSpec } from '../../onnx/index.ts';
+import type { ServiceConfiguration } from '../../profile/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import { listsToMeasure, type CpuProfile, type MeasuredList } from '../predict/index.ts';
+import { CpuError, type PoolGroup } from '../types.ts';
+import { measuredOn } from './fingerprint.ts';
+import { batchDimension, makeInputs, resolveSizes } from './inputs.ts';
+import { InstanceSet, type Measured } from './instance-set.ts';
+import { exhaustiveMs, RemainingTime, type Measurement } from './remaining-time.ts';
+import { median, relativeSpread } from './samples.ts';
+
+export interface MeasureOptions {
+  readonly modelPath: string;
+  readonly modelSha256: string;
+  readonly inputs: readonly TensorSpec[];
+  /** Sizes of open dimensions, by the model's names; others take their defaults. */
+  readonly dimensions?: Readonly<Record<string, number>>;
+  /** Cores to measure on, by socket: the operating system's numbers. */
+  readonly sockets: readonly (readonly number[])[];
+  /** Largest batch, a power of two. */
+  readonly batchMax: number;
+  /** Samples of each measurement, at most; long runs are sampled less. */
+  readonly samples?: number;
+  /** No further measurement is begun after this long; what is missing stays unknown. */
+  readonly budgetMs?: number;
+  readonly onProgress?: (progress: MeasureProgress) => void;
+  /** Lines that the measured processes write. */
+  readonly log?: (line: string) => void;
+  readonly signal?: AbortSignal;
+}
+
+export interface MeasureProgress {
+  readonly done: number;
+  readonly total: number;
+  /** What is measured now. */
+  readonly label: string;
+  /** Estimate of the time left, milliseconds. */
+  readonly leftMs: number;
+}
+
+/** SERF samples ten requests of each (SERF, V-E); Packrat's latencies are sampled alike. */
+const samplesDefault = 10;
+const samplesMin = 3;
+/** One measurement is not sampled further beyond this, three samples apart. */
+const measurementMs = 1500;
+/** What threads of the last list still spin is over by then. */
+const betweenListsMs = 3;
+const loadTimeoutMs = 120_000;
+const runTimeoutMs = 120_000;
+
+/**
+ * Rejects with {@link CpuError}: `stopping` where `signal` ended it, `model-load-failed`, or `inference-input` for a model
+ * that does not run on the inputs that were made for it.
+ */
+export async function measureCpu(options: MeasureOptions): Promise<CpuProfile> {
+  const run = new MeasurementRun(options);
+  const stop = (): void => run.stop();
+  options.signal?.addEventListener('abort', stop);
+  try {
+    if (options.signal?.aborted === true) stop();
+    return await run.profile();
+  } finally {
+    options.signal?.removeEventListener('abort', stop);
+    run.stop();
+  }
+}
+
+class MeasurementRun {
+  readonly #options: MeasureOptions;
+  readonly #set: InstanceSet;
+  readonly #startedMs = performance.now();
+  readonly #sizes: Readonly<Record<string, number>>;
+  readonly #cores: number;
+  readonly #widest: number;
+  readonly #batches: readonly number[];
+  /** Rows that a run must have, where the model says so. */
+  readonly #fixedRows: number | undefined;
+  readonly #inputs = new Map<number, Tensor[]>();
+  #integer: 0 | 1 = 1;
+  readonly #plan: Measurement[];
+  readonly #remaining: RemainingTime;
+  #done = 0;
+
+  constructor(options: MeasureOptions) {
+    this.#options = options;
+    const { inputs, sockets, batchMax, modelPath, log = () => undefined } = options;
+    const spec = { key: 'measured', modelPath, threads: 1 };
+    this.#set = new InstanceSet({ spec, sockets, loadTimeoutMs, runTimeoutMs, log });
+    this.#sizes = resolveSizes(inputs, options.dimensions ?? {});
+    this.#cores = sockets.reduce((sum, cores) => sum + cores.length, 0);
+    this.#widest = Math.max(...sockets.map((cores) => cores.length));
+    const dimension = batchDimension(inputs);
+    this.#fixedRows = dimension.kind === 'fixed' ? dimension.rows : dimension.kind === 'none' ? 1 : undefined;
+    this.#batches = this.#fixedRows === undefined ? powersOfTwo(batchMax) : [this.#fixedRows];
+    this.#plan = this.#planned();
+    this.#remaining = new RemainingTime(this.#plan, options.samples ?? samplesDefault, measurementMs);
+  }
+
+  stop(): void {
+    this.#set.stop();
+  }
+
+  async profile(): Promise<CpuProfile> {
+    const threads = Array.from({ length: this.#widest }, (_, index) => index + 1);
+    const alone = await this.#alone(threads);
+    const pool: CpuProfile['pool'] = {
+      unit: 'ms',
+      threads,
+      batches: this.#batches,
+      latency: alone.map((row) => row.map((samples) => (samples === undefined ? null : median(samples)))),
+    };
+    const spread = alone.map((row) =>
+      row.map((samples) => (samples === undefined ? null : Number(relativeSpread(samples).toFixed(4)))),
+    );
+    const configurations = this.#batches[0] === 1 ? await this.#sideBySide(threads, alone) : [];
+    const lists = await this.#lists({ pool });
+    const profile: CpuProfile = {
+      format: 1,
+      provenance: 'measured',
+      machine: measuredOn(this.#cores),
+      modelSha256: this.#options.modelSha256,
+      dimensions: this.#sizes,
+      measuredAt: new Date().toISOString(),
+      tookMs: performance.now() - this.#startedMs,
+      exhaustiveMs: exhaustiveMs(configurations, lists),
+      startMs: median(this.#set.startsMs),
+      pool,
+      spread,
+      service: { unit: 'ms', configurations },
+      lists,
+    };
+    return profile;
+  }
+
+  /** One instance alone: for each number of threads the samples of each batch. */
+  async #alone(threads: readonly number[]): Promise<(number[] | undefined)[][]> {
+    const rows: (number[] | undefined)[][] = [];
+    for (const count of threads) {
+      const row: (number[] | undefined)[] = [];
+      for (const batch of this.#batches) {
+        // One row on one thread is always measured: without it nothing at all is known.
+        if (this.#isOverBudget() && (count > 1 || batch !== this.#batches[0])) {
+          row.push(undefined);
+          continue;
+        }
+        this.#tell({ kind: 'alone', threads: count, batch });
+        const [instance] = await this.#set.acquire([count]);
+        const tensors = await this.#inputsOf(batch, instance!);
+        const samples = await this.#sample(async () => await this.#set.run(instance!, tensors));
+        row.push(samples);
+        this.#measured({ kind: 'alone', threads: count, batch }, median(samples));
+      }
+      rows.push(row);
+    }
+    return rows;
+  }
+
+  /** Like instances, one row each, k of them at work: k by powers of two, and as many as there are cores for. */
+  async #sideBySide(
+    threads: readonly number[],
+    alone: readonly (readonly (number[] | undefined)[])[],
+  ): Promise<ServiceConfiguration[]> {
+    const configurations: ServiceConfiguration[] = [];
+    for (const [index, count] of threads.entries()) {
+      const single = alone[index]?.[0];
+      if (single === undefined) continue;
+      const known = new Map<number, number>([[1, median(single)]]);
+      for (const concurrency of this.#concurrencies(count)) {
+        if (concurrency === 1 || this.#isOverBudget()) continue;
+        const measurement = { kind: 'beside', threads: count, concurrency } as const;
+        this.#tell(measurement);
+        const instances = await this.#set.acquire(Array.from({ length: concurrency }, () => count));
+        const samples = await this.#loops(instances, await this.#inputsOf(1, instances[0]!));
+        known.set(concurrency, median(samples));
+        this.#measured(measurement, median(samples));
+      }
+      for (const concurrency of known.keys()) {
+        const serviceTime = Array.from({ length: concurrency }, (_, at) => between(known, at + 1));
+        configurations.push({ concurrency, threads: count, serviceTime });
+      }
+    }
+    return configurations;
+  }
+
+  /** The lists that could run each batch, taking turns, so that what disturbs the machine disturbs them alike. */
+  async #lists(profile: Pick<CpuProfile, 'pool'>): Promise<MeasuredList[]> {
+    const measured: MeasuredList[] = [];
+    const sockets = this.#options.sockets.map((cores) => cores.length);
+    for (const batch of this.#listBatches()) {
+      const measurement = { kind: 'lists', batch } as const;
+      const lists = listsToMeasure(profile, { cores: this.#cores, sockets, batch });
+      if (this.#isOverBudget() || lists.length === 0) continue;
+      this.#tell(measurement);
+      const samples: number[][] = lists.map(() => []);
+      const turns = await this.#sample(async (turn) => {
+        let sum = 0;
+        for (let offset = 0; offset < lists.length; offset++) {
+          // Each goes first as often as any other.
+          const at = (turn + offset) % lists.length;
+          const { groups } = lists[at]!;
+          const latencyMs = await this.#runList(groups);
+          sum += latencyMs;
+          // The first turn starts processes and warms them.
+          if (turn > 0) samples[at]!.push(latencyMs);
+        }
+        return sum;
+      }, true);
+      const results = lists.map(({ groups, expectedMs }, at) => ({
+        batch,
+        groups,
+        latencyMs: median(samples[at]!),
+        expectedMs,
+      }));
+      measured.push(...results.sort((a, b) => a.latencyMs - b.latencyMs));
+      this.#measured(measurement, median(turns));
+    }
+    return measured;
+  }
+
+  /** Milliseconds until the slowest instance of a list is done. */
+  async #runList(groups: readonly PoolGroup[]): Promise<number> {
+    const places = groups.flatMap(({ instances, threads, batch }) =>
+      Array.from({ length: instances }, () => ({ threads, batch })),
+    );
+    const instances = await this.#set.acquire(places.map(({ threads }) => threads), true); // prettier-ignore
+    const tensors: Tensor[][] = [];
+    for (const { batch } of places) tensors.push(await this.#inputsOf(batch, instances[0]!));
+    await pause(betweenListsMs);
+    const startMs = performance.now();
+    await Promise.all(instances.map((instance, at) => this.#set.run(instance, tensors[at]!)));
+    return performance.now() - startMs;
+  }
+
+  /** Each instance runs over and over; what counts are the runs beside which all the others were at work. */
+  async #loops(instances: readonly Measured[], tensors: readonly Tensor[]): Promise<number[]> {
+    const wanted = this.#options.samples ?? samplesDefault;
+    const untilMs = performance.now() + measurementMs;
+    const samples: number[] = [];
+    let isOver = false;
+    await Promise.all(
+      instances.map(async (instance) => {
+        await this.#set.run(instance, tensors);
+        for (let count = 0; !isOver;) {
+          const ms = await this.#set.run(instance, tensors);
+          if (isOver) return;
+          samples.push(ms);
+          count++;
+          if (count >= wanted || (count >= samplesMin && performance.now() > untilMs)) isOver = true;
+        }
+      }),
+    );
+    return samples;
+  }
+
+  /** A run to warm up, then as many as the time allows. With `turns` the warm one is passed on as turn 0. */
+  async #sample(measure: (turn: number) => Promise<number>, turns = false): Promise<number[]> {
+    const wanted = this.#options.samples ?? samplesDefault;
+    await measure(0);
+    const startMs = performance.now();
+    const samples: number[] = [];
+    while (samples.length < wanted) {
+      samples.push(await measure(turns ? samples.length + 1 : 0));
+      if (samples.length >= samplesMin && performance.now() - startMs > measurementMs) break;
+    }
+    return samples;
+  }
+
+  /** Whole numbers are 1 where the model takes that, else 0. */
+  async #inputsOf(rows: number, instance: Measured): Promise<Tensor[]> {
+    const made = this.#inputs.get(rows);
+    if (made !== undefined) return made;
+    const { inputs } = this.#options;
+    let tensors = makeInputs(inputs, rows, this.#sizes, this.#integer);
+    if (this.#inputs.size === 0) {
+      try {
+        await this.#set.run(instance, tensors);
+      } catch (error) {
+        if (!(error instanceof CpuError) || error.code === 'stopping' || error.code === 'instance-died') throw error;
+        this.#integer = 0;
+        tensors = makeInputs(inputs, rows, this.#sizes, this.#integer);
+        await this.#set.run(instance, tensors);
+      }
+    }
+    this.#inputs.set(rows, tensors);
+    return tensors;
+  }
+
+  #planned(): Measurement[] {
+    const plan: Measurement[] = [];
+    for (let threads = 1; threads <= this.#widest; threads++) {
+      for (const batch of this.#batches) plan.push({ kind: 'alone', threads, batch });
+    }
+    for (let threads = 1; threads <= this.#widest && this.#batches[0] === 1; threads++) {
+      for (const concurrency of this.#concurrencies(threads)) {
+        if (concurrency > 1) plan.push({ kind: 'beside', threads, concurrency });
+      }
+    }
+    for (const batch of this.#listBatches()) plan.push({ kind: 'lists', batch });
+    return plan;
+  }
+
+  /** A batch of 1 is one instance's, and measured already. A fixed one is run by as many instances as there is room for. */
+  #listBatches(): number[] {
+    if (this.#fixedRows === undefined) return this.#batches.filter((batch) => batch > 1);
+    if (this.#fixedRows === 1) return [];
+    return powersOfTwo(this.#cores).map((count) => count * (this.#fixedRows ?? 1));
+  }
+
+  #concurrencies(threads: number): number[] {
+    const most = this.#options.sockets.reduce((sum, cores) => sum + Math.floor(cores.length / threads), 0);
+    return [...new Set([...powersOfTwo(most), most])];
+  }
+
+  #isOverBudget(): boolean {
+    return performance.now() - this.#startedMs > (this.#options.budgetMs ?? Infinity);
+  }
+
+  #tell(measurement: Measurement): void {
+    this.#options.onProgress?.({
+      done: this.#done,
+      total: this.#plan.length,
+      label: labelOf(measurement),
+      leftMs: this.#remaining.leftMs(),
+    });
+  }
+
+  #measured(measurement: Measurement, runMs: number): void {
+    this.#done++;
+    this.#remaining.measured(measurement, runMs);
+  }
+}
+
+function labelOf(measurement: Measurement): string {
+  switch (measurement.kind) {
+    case 'alone':
+      return `batch ${measurement.batch} on ${threadsText(measurement.threads)}`;
+    case 'beside':
+      return `${measurement.concurrency} at once on ${threadsText(measurement.threads)} each`;
+    case 'lists':
+      return `batch ${measurement.batch}, all instances at once`;
+  }
+}
+
+function threadsText(threads: number): string {
+  return threads === 1 ? '1 thread' : `${threads} threads`;
+}
+
+/** The value at `at`, or on the straight line between the nearest ones around it. */
+function between(known: ReadonlyMap<number, number>, at: number): number {
+  const exact = known.get(at);
+  if (exact !== undefined) return exact;
+  const below = Math.max(...[...known.keys()].filter((key) => key < at));
+  const above = Math.min(...[...known.keys()].filter((key) => key > at));
+  const low = known.get(below) ?? Number.NaN;
+  const high = known.get(above) ?? low;
+  return low + ((high - low) * (at - below)) / (above - below);
+}
+
+function powersOfTwo(most: number): number[] {
+  const powers: number[] = [];
+  for (let power = 1; power <= most; power *= 2) powers.push(power);
+  return powers;
+}

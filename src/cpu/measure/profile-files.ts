@@ -1,0 +1,61 @@
+/**
+ * Profiles that were measured, kept by machine and model:
+ *
+ * ```
+ * <data folder>/profiles/cpu/<machine>/<model>.json
+ * ```
+ *
+ * `<machine>` is the fingerprint of processor, cores and ONNX Runtime, `<model>` that of the model's bytes and sizes.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { parseCpuProfile, type CpuProfile, type MeasuredOn } from '../predict/index.ts';
+import { fingerprint } from './fingerprint.ts';
+
+export interface ProfileKey {
+  readonly machine: MeasuredOn;
+  /** Names the bytes of the model and of its external data. */
+  readonly modelSha256: string;
+  readonly dimensions: Readonly<Record<string, number>>;
+}
+
+export class ProfileFiles {
+  readonly #folder: string;
+
+  constructor(dataDir: string) {
+    this.#folder = join(dataDir, 'profiles', 'cpu');
+  }
+
+  path({ machine, modelSha256, dimensions }: ProfileKey): string {
+    const sizes = Object.entries(dimensions).sort(([a], [b]) => (a < b ? -1 : 1));
+    const model = createHash('sha256')
+      .update(`${modelSha256}\n${JSON.stringify(sizes)}`)
+      .digest('hex')
+      .slice(0, 32);
+    return join(this.#folder, fingerprint(machine), `${model}.json`);
+  }
+
+  /** Undefined where there is none; one that cannot be read counts as none, since it can be measured again. */
+  async find(key: ProfileKey): Promise<CpuProfile | undefined> {
+    try {
+      return parseCpuProfile(JSON.parse(await readFile(this.path(key), 'utf8')));
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Replaces the file in one step: a reader sees the old profile or the new one. */
+  async keep(profile: CpuProfile): Promise<string> {
+    const path = this.path(profile);
+    await mkdir(dirname(path), { recursive: true });
+    const part = `${path}.${randomBytes(6).toString('hex')}.part`;
+    try {
+      await writeFile(part, `${JSON.stringify(profile, undefined, 1)}\n`);
+      await rename(part, path);
+    } finally {
+      await rm(part, { force: true });
+    }
+    return path;
+  }
+}

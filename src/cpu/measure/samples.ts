@@ -1,0 +1,20 @@
+/** Samples of a time. */
+
+/** The middle one; of an even number the mean of the two in the middle. NaN of none. */
+export function median(values: readonly number[]): number {
+  return quantile(values, 0.5);
+}
+
+/** Half the distance of the quartiles over the median: how far the middle half of the samples lies apart. */
+export function relativeSpread(values: readonly number[]): number {
+  if (values.length < 2) return 0;
+  return (quantile(values, 0.75) - quantile(values, 0.25)) / 2 / median(values);
+}
+
+function quantile(values: readonly number[], share: number): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  const at = (sorted.length - 1) * share;
+  const low = sorted[Math.floor(at)] ?? Number.NaN;
+  const high = sorted[Math.ceil(at)] ?? Number.NaN;
+  return low + (high - low) * (at - Math.floor(at));
+}
