@@ -58,7 +58,9 @@ export class Emission {
   }
 
   #newBuffer(name: string): Buffer {
-    const { weights, constants, values } = this.graph;
+    const { weights, constants, values, viewed } = this.graph;
+    const behind = viewed.get(name);
+    if (behind !== undefined) return this.buffer(behind);
     const place = weights.get(name);
     const weight = place === undefined ? undefined : this.#prepared.base.weights[place];
     if (place !== undefined && weight !== undefined) {

@@ -11,8 +11,8 @@ export interface WorkNode extends PreparedNode {
   readonly label: string;
 }
 
-/** Attributes of a node that a fusion makes; numbers are FLOAT where they are given as `{ float }`. */
-export type MadeAttribute = number | string | { readonly float: number };
+/** Attributes of a node that a fusion makes; a plain number is an INT. */
+export type MadeAttribute = number | string | { readonly float: number } | { readonly ints: readonly number[] };
 
 export interface NewNode {
   readonly type: string;
@@ -28,7 +28,33 @@ const none: readonly never[] = [];
 function attributeProto(name: string, value: MadeAttribute): AttributeProto {
   if (typeof value === 'number') return { name, type: AttributeType.INT, i: BigInt(value) };
   if (typeof value === 'string') return { name, type: AttributeType.STRING, s: new TextEncoder().encode(value) };
+  if ('ints' in value) return { name, type: AttributeType.INTS, ints: value.ints.map(BigInt) };
   return { name, type: AttributeType.FLOAT, f: value.float };
+}
+
+function madeNode(root: WorkNode, label: string, made: NewNode): WorkNode {
+  const dot = made.type.lastIndexOf('.');
+  const attribute = Object.entries(made.attributes ?? {}).map(([name, value]) => attributeProto(name, value));
+  const names = new Set(attribute.map(({ name }) => name));
+  const proto: NodeProto = {
+    name: root.name,
+    opType: made.type.slice(dot + 1),
+    domain: made.type.slice(0, Math.max(0, dot)),
+    input: [...made.inputs],
+    output: [...made.outputs],
+    attribute: [...(made.from?.attribute ?? []).filter(({ name }) => !names.has(name)), ...attribute],
+  };
+  return {
+    index: root.index,
+    proto,
+    name: root.name,
+    uses: [...new Set(made.inputs.filter((value) => value !== ''))],
+    outputs: made.outputs.filter((value) => value !== ''),
+    constant: false,
+    layer: root.layer,
+    type: made.type,
+    label,
+  };
 }
 
 export class WorkGraph {
@@ -38,11 +64,12 @@ export class WorkGraph {
   readonly values: Map<string, PreparedValue>;
   readonly constants: ReadonlyMap<string, Tensor>;
   readonly weights: ReadonlyMap<string, number>;
-  /** By place; undefined where a node was taken out. */
-  #nodes: (WorkNode | undefined)[];
+  /** Where each node stands in the order; a fusion that makes several puts them where its last node stood. */
   readonly #places = new Map<WorkNode, number>();
   readonly #producers = new Map<string, WorkNode>();
   readonly #consumers = new Map<string, WorkNode[]>();
+  /** Constants under other shapes, by name: the value whose bytes they are. */
+  readonly viewed = new Map<string, string>();
   readonly #isOutput: ReadonlySet<string>;
   #made = 0;
 
@@ -61,13 +88,13 @@ export class WorkGraph {
       for (const value of node.uses) if (!this.constants.has(value)) needed.add(value);
       living.push({ ...node, type: operatorName(node), label: `${node.proto.opType} ${node.name}` });
     }
-    this.#nodes = living.toReversed();
-    for (const [place, node] of this.#nodes.entries()) this.#link(node!, place);
+    for (const [place, node] of living.toReversed().entries()) this.#link(node, place);
   }
 
   /** In an order in which they can run, layers never going backwards. */
   get nodes(): readonly WorkNode[] {
-    return this.#nodes.filter((node) => node !== undefined);
+    // The sort is stable, so nodes that were put at one place stay in the order in which they were put there.
+    return [...this.#places].sort(([, a], [, b]) => a - b).map(([node]) => node);
   }
 
   producer(value: string): WorkNode | undefined {
@@ -112,36 +139,35 @@ export class WorkGraph {
     return name;
   }
 
-  /** Puts one node where the last of several stood, which together did its work. */
-  replace(old: readonly WorkNode[], made: NewNode): WorkNode {
+  /** A weight or constant under another shape of as many elements. */
+  viewOfConstant(value: string, shape: readonly number[]): string {
+    const { datatype } = this.values.get(value)!;
+    const name = this.newValue(value, { datatype, shape });
+    this.viewed.set(name, this.viewed.get(value) ?? value);
+    return name;
+  }
+
+  /** Whether a value is there before anything runs. */
+  isConstant(value: string): boolean {
+    const behind = this.viewed.get(value) ?? value;
+    return this.weights.has(behind) || this.constants.has(behind);
+  }
+
+  /** Puts nodes where the last of several stood, which together did their work. The last one made stands for them all. */
+  replace(old: readonly WorkNode[], ...made: readonly NewNode[]): void {
     const root = old.reduce((a, b) => (this.#places.get(a)! > this.#places.get(b)! ? a : b));
     const place = this.#places.get(root)!;
     for (const node of old) this.#unlink(node);
-    const dot = made.type.lastIndexOf('.');
-    const attribute = Object.entries(made.attributes ?? {}).map(([name, value]) => attributeProto(name, value));
-    const names = new Set(attribute.map(({ name }) => name));
-    const proto: NodeProto = {
-      name: root.name,
-      opType: made.type.slice(dot + 1),
-      domain: made.type.slice(0, Math.max(0, dot)),
-      input: [...made.inputs],
-      output: [...made.outputs],
-      attribute: [...(made.from?.attribute ?? []).filter(({ name }) => !names.has(name)), ...attribute],
-    };
-    const node: WorkNode = {
-      index: root.index,
-      proto,
-      name: root.name,
-      uses: [...new Set(made.inputs.filter((value) => value !== ''))],
-      outputs: made.outputs.filter((value) => value !== ''),
-      constant: false,
-      layer: root.layer,
-      type: made.type,
-      label: old.map(({ label }) => label).join(' + '),
-    };
-    this.#nodes[place] = node;
-    this.#link(node, place);
-    return node;
+    const label = old.map((node) => node.label).join(' + ');
+    for (const each of made) this.#link(madeNode(root, label, each), place);
+  }
+
+  /** Takes out what no longer leads to an output. */
+  sweep(): void {
+    for (const node of this.nodes.toReversed()) {
+      const wanted = node.outputs.some((value) => this.consumers(value).length > 0 || this.isOutput(value));
+      if (!wanted) this.#unlink(node);
+    }
   }
 
   #link(node: WorkNode, place: number): void {
@@ -155,10 +181,8 @@ export class WorkGraph {
   }
 
   #unlink(node: WorkNode): void {
-    const place = this.#places.get(node);
-    if (place === undefined) return;
+    if (!this.#places.has(node)) return;
     this.#places.delete(node);
-    this.#nodes[place] = undefined;
     for (const value of node.outputs) if (this.#producers.get(value) === node) this.#producers.delete(value);
     for (const value of node.uses) {
       const list = this.#consumers.get(value);

@@ -1,5 +1,23 @@
-/** Fusion: several nodes of the model become one that runs faster. Each pass changes the graph until nothing more fits. */
+/** Fusion: several nodes of the model become one that runs faster. */
 import type { Operator } from '../../operators/types.ts';
 import type { WorkGraph } from '../work-graph.ts';
+import { fuseAttention } from './attention.ts';
+import { fuseBatchNormalizations, fuseConvolutions } from './convolutions.ts';
+import { fuseGelu } from './gelu.ts';
+import { fuseProducts } from './products.ts';
 
-export function fuse(_graph: WorkGraph, _operators: ReadonlyMap<string, Operator>): void {}
+/** Changes the graph, using those operators of the project's own that are there. */
+export function fuse(graph: WorkGraph, operators: ReadonlyMap<string, Operator>): void {
+  const passes: readonly (readonly [needs: string, pass: (graph: WorkGraph) => void])[] = [
+    ['turntable.ScaleShift', fuseBatchNormalizations],
+    ['Gelu', fuseGelu],
+    ['turntable.Product', fuseProducts],
+    ['turntable.HeadProduct', fuseAttention],
+    ['turntable.Conv', fuseConvolutions],
+  ];
+  for (const [needs, pass] of passes) {
+    if (!operators.has(needs)) continue;
+    pass(graph);
+    graph.sweep();
+  }
+}

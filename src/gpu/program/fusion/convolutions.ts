@@ -1,0 +1,65 @@
+/**
+ * Convolutions with the activation that follows: `turntable.Conv`, a Conv with the attributes activation ('none', 'relu',
+ * 'clip'), clipMin and clipMax. Inference-time BatchNormalization becomes `turntable.ScaleShift`, which is elementwise and
+ * so joins the activation and the residual sum behind it.
+ */
+import { attributeOf } from '../node-attributes.ts';
+import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
+import { hasProductTypes } from './patterns.ts';
+
+/** The limits of a Clip that are known; undefined when any is computed. */
+function clipLimits(graph: WorkGraph, { proto }: WorkNode): Record<string, MadeAttribute> | undefined {
+  const [, low = '', high = ''] = proto.input;
+  const limit = (value: string, attribute: string, otherwise: number): number | undefined =>
+    value === '' ? attributeOf<number>(proto, attribute, otherwise) : graph.scalar(value);
+  const clipMin = limit(low, 'min', -3.4028234663852886e38);
+  const clipMax = limit(high, 'max', 3.4028234663852886e38);
+  if (clipMin === undefined || clipMax === undefined) return undefined;
+  return { activation: 'clip', clipMin: { float: clipMin }, clipMax: { float: clipMax } };
+}
+
+export function fuseConvolutions(graph: WorkGraph): void {
+  for (const node of graph.nodes) {
+    if (node.type !== 'Conv' || !graph.has(node) || !hasProductTypes(graph, node.uses)) continue;
+    const user = graph.onlyConsumer(node.outputs[0]!);
+    if (user === undefined) continue;
+    const attributes: Record<string, MadeAttribute> | undefined =
+      user.type === 'Relu'
+        ? { activation: 'relu' }
+        : user.type === 'Clip' && user.proto.input[0] === node.outputs[0]
+          ? clipLimits(graph, user)
+          : undefined;
+    if (attributes === undefined) continue;
+    graph.replace([node, user], {
+      type: 'turntable.Conv',
+      inputs: node.proto.input,
+      outputs: user.proto.output,
+      attributes,
+      from: node.proto,
+    });
+  }
+}
+
+export function fuseBatchNormalizations(graph: WorkGraph): void {
+  for (const node of graph.nodes) {
+    if (node.type !== 'BatchNormalization' || node.outputs.length !== 1) continue;
+    if (attributeOf<number>(node.proto, 'training_mode', 0) === 1) continue;
+    const [x, ...parameters] = node.proto.input;
+    const shape = graph.shape(x ?? '');
+    const datatype = graph.values.get(x ?? '')?.datatype;
+    const broadcasts =
+      x !== undefined &&
+      shape !== undefined &&
+      shape.length >= 2 &&
+      parameters.length === 4 &&
+      parameters.every((value) => graph.isConstant(value) && graph.values.get(value)?.datatype === datatype);
+    if (!broadcasts) continue;
+    const channels = [shape[1]!, ...shape.slice(2).map(() => 1)];
+    graph.replace([node], {
+      type: 'turntable.ScaleShift',
+      inputs: [x, ...parameters.map((value) => graph.viewOfConstant(value, channels))],
+      outputs: node.proto.output,
+      attributes: { epsilon: { float: attributeOf<number>(node.proto, 'epsilon', 1e-5) } },
+    });
+  }
+}

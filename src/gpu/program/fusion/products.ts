@@ -1,0 +1,138 @@
+/**
+ * Matrix products with what can be done on the way in and out: transposed operands, a factor, a bias for each column, and an
+ * activation. They become `turntable.Product`: A, B and perhaps a bias of n values; attributes transA, transB, alpha,
+ * activation ('none', 'relu', 'gelu-tanh').
+ */
+import { attributeOf } from '../node-attributes.ts';
+import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
+import { hasProductTypes, isRowVector, isView, otherInput, permOf, swapsLastTwo } from './patterns.ts';
+
+interface Product {
+  readonly nodes: WorkNode[];
+  a: string;
+  b: string;
+  bias: string | undefined;
+  transA: boolean;
+  transB: boolean;
+  alpha: number;
+  activation: 'none' | 'relu' | 'gelu-tanh';
+  /** What the product itself makes. */
+  output: string;
+  /** A view behind it, before the activation. */
+  viewed: string | undefined;
+}
+
+function start(graph: WorkGraph, node: WorkNode): Product | undefined {
+  const { proto } = node;
+  const [a, b, c] = proto.input;
+  const output = node.outputs[0];
+  if (a === undefined || b === undefined || output === undefined || !hasProductTypes(graph, [a, b, output])) {
+    return undefined;
+  }
+  const rankB = graph.shape(b)?.length ?? 0;
+  if (rankB < 2 || (graph.shape(a)?.length ?? 0) < 2) return undefined;
+  const plain = { nodes: [node], a, b, output, activation: 'none' as const, viewed: undefined };
+  if (node.type === 'MatMul') return { ...plain, bias: undefined, transA: false, transB: false, alpha: 1 };
+  if (node.type !== 'Gemm') return undefined;
+  const n = graph.shape(output)?.at(-1) ?? 0;
+  if (c !== undefined && c !== '') {
+    if (attributeOf(proto, 'beta', 1) !== 1 || !isRowVector(graph.shape(c), n) || !hasProductTypes(graph, [c])) {
+      return undefined;
+    }
+  }
+  return {
+    ...plain,
+    bias: c === '' ? undefined : c,
+    transA: attributeOf<number>(proto, 'transA', 0) === 1,
+    transB: attributeOf<number>(proto, 'transB', 0) === 1,
+    alpha: attributeOf<number>(proto, 'alpha', 1),
+  };
+}
+
+/** A transpose of the last two axes becomes the product's own. */
+function takeTransposes(graph: WorkGraph, product: Product): void {
+  for (const side of ['a', 'b'] as const) {
+    const value = product[side];
+    const producer = graph.producer(value);
+    const rank = graph.shape(value)?.length ?? 0;
+    if (producer?.type !== 'Transpose' || !swapsLastTwo(permOf(producer), rank)) continue;
+    // A transposed activation that others take as well is made in any case; a weight never should be.
+    const source = producer.proto.input[0]!;
+    const alone = graph.onlyConsumer(value) !== undefined;
+    if (!alone && !graph.isConstant(source)) continue;
+    product[side] = source;
+    if (side === 'a') product.transA = !product.transA;
+    else product.transB = !product.transB;
+    if (alone) product.nodes.push(producer);
+  }
+}
+
+/** What follows the product alone. */
+function takeFollowers(graph: WorkGraph, product: Product): void {
+  const columns = graph.shape(product.output)?.at(-1) ?? 0;
+  for (;;) {
+    const value = product.viewed ?? product.output;
+    const user = graph.onlyConsumer(value);
+    const result = user?.outputs[0];
+    if (user === undefined || result === undefined || product.activation !== 'none') return;
+    const into = (): void => {
+      product.nodes.push(user);
+      if (product.viewed === undefined) product.output = result;
+      else product.viewed = result;
+    };
+    const shaped = graph.shape(result)?.join() === graph.shape(value)?.join();
+    const other = otherInput(user, value);
+    const scalar = other === undefined ? undefined : graph.scalar(other);
+    if (user.type === 'Relu') {
+      product.activation = 'relu';
+      into();
+    } else if (user.type === 'Gelu' && attributeOf<string>(user.proto, 'approximate', 'none') === 'tanh') {
+      product.activation = 'gelu-tanh';
+      into();
+    } else if (isView(user) && product.viewed === undefined && user.proto.input[0] === value) {
+      // Only worth it where an activation follows.
+      const next = graph.onlyConsumer(result);
+      if (next?.type !== 'Relu' && next?.type !== 'Gelu') return;
+      if (next.type === 'Gelu' && attributeOf<string>(next.proto, 'approximate', 'none') !== 'tanh') return;
+      product.nodes.push(user);
+      product.viewed = result;
+    } else if (!shaped || product.bias !== undefined || product.viewed !== undefined || other === undefined) {
+      return;
+    } else if (user.type === 'Add' && isRowVector(graph.shape(other), columns) && graph.isConstant(other)) {
+      if (scalar !== undefined || !hasProductTypes(graph, [other])) return;
+      product.bias = other;
+      into();
+    } else if (user.type === 'Mul' && scalar !== undefined) {
+      product.alpha *= scalar;
+      into();
+    } else if (user.type === 'Div' && scalar !== undefined && scalar !== 0 && user.proto.input[0] === value) {
+      product.alpha /= scalar;
+      into();
+    } else {
+      return;
+    }
+  }
+}
+
+export function fuseProducts(graph: WorkGraph): void {
+  for (const node of graph.nodes) {
+    if (!graph.has(node)) continue;
+    const product = start(graph, node);
+    if (product === undefined) continue;
+    takeTransposes(graph, product);
+    takeFollowers(graph, product);
+    // A product by itself goes to its own operator, which knows every form of it.
+    if (product.nodes.length === 1) continue;
+    const { a, b, bias, viewed, output, transA, transB, alpha, activation } = product;
+    const attributes: Record<string, MadeAttribute> = {
+      transA: Number(transA),
+      transB: Number(transB),
+      alpha: { float: alpha },
+      activation,
+    };
+    const inputs = bias === undefined ? [a, b] : [a, b, bias];
+    const made = { type: 'turntable.Product', inputs, outputs: [output], attributes };
+    if (viewed === undefined) graph.replace(product.nodes, made);
+    else graph.replace(product.nodes, made, { type: 'turntable.View', inputs: [output], outputs: [viewed] });
+  }
+}
