@@ -9,3 +9,6 @@ export { ModelCache, type HeldFunction, type ModelCacheOptions } from './model-c
 export { PoolTaker, type PoolTakerOptions } from './pool-taker.ts';
 export { startRemoteWorker } from './worker.ts';
 export type { HostFunctions, RemoteTaker, RemoteWorker, RemoteWorkerOptions } from './worker.ts';
+export * from './calls.ts';
+export { AsyncCalls, type AsyncCallsOptions } from './async-calls.ts';
+export { checkCallbackUrl } from './callback.ts';

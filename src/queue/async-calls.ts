@@ -1,0 +1,353 @@
+/**
+ * Asynchronous calls: accepted into Redis, run by whichever host takes them, their replies kept for a while and sent to
+ * whoever asked to be called back. BullMQ holds the order and notices hosts that die with a call in their hands.
+ *
+ *     accept -> [waiting] -> [running] -> reply kept -> callback queue -> delivered | given up
+ *                   ^------------+ host died, or the call must be tried again
+ */
+import { Queue, Worker, type Job } from 'bullmq';
+import type { Redis } from 'ioredis';
+import { CallStore } from './call-store.ts';
+import { CallAgain } from './calls.ts';
+import type {
+  AcceptedCall,
+  AcceptOutcome,
+  CallCounts,
+  CallListing,
+  CallReply,
+  CallRunner,
+  CallStatus,
+  CancelOutcome,
+} from './calls.ts';
+import { postCallback } from './callback.ts';
+import { keys } from './names.ts';
+import type { QueueLog } from './bullmq-queue.ts';
+import type { RedisLink } from './redis-link.ts';
+import { QueueError } from './types.ts';
+
+export interface AsyncCallsOptions {
+  readonly link: RedisLink;
+  readonly run: CallRunner;
+  /** Calls that run at the same time on this host. */
+  readonly concurrency: number;
+  /** How long replies are kept. */
+  readonly keepMs: number;
+  /** Calls that may wait; more are refused with {@link QueueError} `queue-full`. */
+  readonly waitingMax: number;
+  /** Largest body of a call. */
+  readonly payloadBytesMax: number;
+  readonly callback: { readonly attemptsMax: number; readonly backoffMs: number; readonly timeoutMs: number };
+  readonly log: QueueLog;
+}
+
+interface CallJob {
+  readonly id: string;
+  readonly functionName: string;
+  readonly acceptedAtMs: number;
+}
+
+interface CallbackJob {
+  readonly id: string;
+}
+
+/** What BullMQ keeps of a finished call. */
+interface CallEnd {
+  readonly status: number | undefined;
+}
+
+/** A call that cannot be run now is tried again this often, ever later up to {@link againMsMax}: about a quarter of an hour. */
+const attemptsMax = 100;
+const againMsMax = 10_000;
+/** A host that does not renew its hold on a call for this long has lost it. */
+const lockMs = 5000;
+
+const jobOf = (id: string): string => `call-${id}`;
+const callbackOf = (id: string): string => `callback-${id}`;
+
+export class AsyncCalls {
+  readonly #options: AsyncCallsOptions;
+  readonly #link: RedisLink;
+  readonly #store: CallStore;
+  readonly #running = new Map<string, AbortController>();
+  readonly #endListening: () => void;
+  #calls: Queue<CallJob, CallEnd> | undefined;
+  #callbacks: Queue<CallbackJob> | undefined;
+  #workers: { readonly calls: Worker<CallJob, CallEnd>; readonly callbacks: Worker<CallbackJob> } | undefined;
+  #cancellations: Redis | undefined;
+  readonly #counts = {
+    accepted: 0,
+    finished: 0,
+    cancelled: 0,
+    dropped: 0,
+    callbacksDelivered: 0,
+    callbacksGivenUp: 0,
+  };
+  #stopping = false;
+
+  constructor(options: AsyncCallsOptions) {
+    this.#options = options;
+    this.#link = options.link;
+    this.#store = new CallStore(options.link, options.keepMs);
+    // A queue object that began while Redis went away would be of no more use; new ones cost nothing.
+    this.#endListening = options.link.onChange(() => this.#dropQueues());
+  }
+
+  get counts(): CallCounts {
+    return { ...this.#counts };
+  }
+
+  /** Begins to run calls, and to send replies to those who wait for them. */
+  start(): void {
+    const { link, concurrency, log } = this.#options;
+    const common = {
+      prefix: keys.bull(link),
+      lockDuration: lockMs,
+      stalledInterval: lockMs / 2,
+      // Whoever lost it died or hung: that says nothing of the call, which runs in another process anyway.
+      maxStalledCount: 1000,
+      runRetryDelay: 200,
+    };
+    const calls = new Worker<CallJob, CallEnd>('calls', async (job) => await this.#run(job), {
+      ...common,
+      connection: link.waiting(),
+      concurrency,
+      settings: { backoffStrategy: (made: number) => Math.min(againMsMax, 100 * 2 ** Math.min(made, 10)) },
+    });
+    const callbacks = new Worker<CallbackJob>('callbacks', async (job) => await this.#callBack(job), {
+      ...common,
+      connection: link.waiting(),
+      concurrency: 16,
+    });
+    for (const worker of [calls, callbacks]) {
+      worker.on('error', (error) => {
+        if (link.health.status === 'up') log.warn({ err: error }, 'the queue of calls reports an error');
+      });
+    }
+    this.#workers = { calls, callbacks };
+    const cancellations = link.waiting();
+    this.#cancellations = cancellations;
+    cancellations.on('message', (_channel, id: string) => this.#running.get(id)?.abort());
+    cancellations.subscribe(link.key('cancel')).catch(() => undefined);
+  }
+
+  /**
+   * Accepts a call. Once this resolves, Redis has it.
+   *
+   * @throws QueueError 'unavailable' | 'payload-too-large' | 'queue-full' | 'stopping'
+   */
+  async accept(call: AcceptedCall): Promise<AcceptOutcome> {
+    if (this.#stopping) throw new QueueError('stopping', 'the host is shutting down and takes no new calls');
+    const { payloadBytesMax, waitingMax } = this.#options;
+    if (call.body.byteLength > payloadBytesMax) {
+      const limit = `${payloadBytesMax} bytes that go through Redis at most`;
+      throw new QueueError('payload-too-large', `the body of ${call.body.byteLength} bytes is over the ${limit}`);
+    }
+    this.#link.check();
+    return await this.#withRedis(async () => {
+      const { queue } = this;
+      if ((await queue.getWaitingCount()) >= waitingMax) {
+        throw new QueueError('queue-full', `${waitingMax} asynchronous calls wait already, which is the limit`);
+      }
+      const put = await this.#store.put(call);
+      if (put === 'other') return 'conflict';
+      const { id, functionName, acceptedAtMs } = call;
+      // Where it is the same call again, its first acceptance may have ended before the job was there.
+      if (put === 'put' || (await this.#store.call(id)) !== undefined) {
+        await queue.add(
+          'call',
+          { id, functionName, acceptedAtMs },
+          {
+            jobId: jobOf(id),
+            attempts: attemptsMax,
+            backoff: { type: 'custom' },
+            // As long as the reply, so that lists show it; by then nobody knows its id any more.
+            removeOnComplete: { age: Math.ceil(this.#options.keepMs / 1000) },
+            removeOnFail: { age: Math.ceil(this.#options.keepMs / 1000) },
+          },
+        );
+        await this.#store.keep(id);
+      }
+      if (put === 'put') this.#counts.accepted++;
+      return put === 'put' ? 'accepted' : 'known';
+    });
+  }
+
+  /** @throws QueueError 'unavailable' */
+  async status(id: string): Promise<CallStatus | undefined> {
+    this.#link.check();
+    return await this.#withRedis(async () => {
+      const reply = await this.#store.reply(id);
+      if (reply !== undefined) return reply;
+      const call = await this.#store.call(id);
+      // It may have ended between the two questions.
+      if (call === undefined) return await this.#store.reply(id);
+      const state = await this.queue.getJobState(jobOf(id));
+      const { functionName, version, acceptedAtMs, callbackUrl } = call;
+      const callback = callbackUrl === undefined ? undefined : ({ state: 'pending', attempts: 0 } as const);
+      return {
+        state: state === 'active' ? 'running' : 'waiting',
+        call: { id, functionName, version, acceptedAtMs, callback },
+      };
+    });
+  }
+
+  /** @throws QueueError 'unavailable' */
+  async cancel(id: string): Promise<CancelOutcome> {
+    this.#link.check();
+    return await this.#withRedis(async () => {
+      const call = await this.#store.call(id);
+      if (call === undefined) return (await this.#store.reply(id)) === undefined ? 'unknown' : 'finished';
+      if (!(await this.#store.end(call, { state: 'cancelled' }))) return 'finished';
+      this.#counts.cancelled++;
+      await this.#link.commands.publish(this.#link.key('cancel'), id);
+      // A call that runs is held by its host, and cannot be removed; its reply will find that it has ended.
+      await this.queue.remove(jobOf(id)).catch(() => undefined);
+      return 'cancelled';
+    });
+  }
+
+  /** The latest calls of each state. @throws QueueError 'unavailable' */
+  async list(countMax: number): Promise<CallListing[]> {
+    this.#link.check();
+    return await this.#withRedis(async () => {
+      const { queue } = this;
+      const states = [
+        ['running', await queue.getJobs(['active'], 0, countMax - 1)],
+        ['waiting', await queue.getJobs(['waiting', 'delayed', 'prioritized'], 0, countMax - 1)],
+        ['finished', await queue.getJobs(['completed', 'failed'], 0, countMax - 1)],
+      ] as const;
+      return states
+        .flatMap(([state, jobs]) =>
+          jobs.map((job): CallListing => {
+            const { id, functionName, acceptedAtMs } = job.data;
+            // A job that has not ended has null there, whatever the types say.
+            const end = job.returnvalue as CallEnd | null | undefined;
+            return { id, functionName, state, acceptedAtMs, status: end?.status };
+          }),
+        )
+        .slice(0, countMax);
+    });
+  }
+
+  /** Calls that wait, and that run on any host. @throws QueueError 'unavailable' */
+  async waiting(): Promise<{ readonly waiting: number; readonly running: number }> {
+    this.#link.check();
+    return await this.#withRedis(async () => {
+      const counts = await this.queue.getJobCounts('waiting', 'delayed', 'active');
+      return { waiting: (counts['waiting'] ?? 0) + (counts['delayed'] ?? 0), running: counts['active'] ?? 0 };
+    });
+  }
+
+  /** Takes no more calls and lets those that run finish within `graceMs`; the others wait for the next host. */
+  async stop(graceMs: number): Promise<void> {
+    this.#stopping = true;
+    this.#endListening();
+    const workers = this.#workers;
+    if (workers !== undefined) {
+      const closed = Promise.all([workers.calls.close(), workers.callbacks.close()]).catch(() => undefined);
+      let timer: NodeJS.Timeout | undefined;
+      const late = new Promise<void>((resolve) => {
+        timer = setTimeout(resolve, graceMs);
+      });
+      // Without Redis a worker waits for it to say that its calls are done; they will be run again.
+      await Promise.race([closed, late]);
+      clearTimeout(timer);
+    }
+    this.#cancellations?.disconnect();
+    this.#dropQueues();
+  }
+
+  get queue(): Queue<CallJob, CallEnd> {
+    this.#calls ??= this.#open<CallJob, CallEnd>('calls');
+    return this.#calls;
+  }
+
+  #open<Data, Result = unknown>(name: string): Queue<Data, Result> {
+    const queue = new Queue<Data, Result>(name, {
+      connection: this.#link.commands,
+      prefix: keys.bull(this.#link),
+    });
+    queue.on('error', () => undefined); // Each command reports its own failure.
+    return queue;
+  }
+
+  #dropQueues(): void {
+    for (const queue of [this.#calls, this.#callbacks]) void queue?.close().catch(() => undefined);
+    this.#calls = undefined;
+    this.#callbacks = undefined;
+  }
+
+  async #withRedis<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof QueueError) throw error;
+      throw new QueueError('unavailable', `Redis at ${this.#link.address} does not answer`, { cause: error });
+    }
+  }
+
+  async #run(job: Job<CallJob, CallEnd>): Promise<CallEnd> {
+    const { id } = job.data;
+    const earlier = await this.#store.reply(id);
+    if (earlier !== undefined) {
+      // Whoever wrote it may have died before it asked for the callback.
+      if (earlier.state === 'finished' && earlier.callbackUrl !== undefined) await this.#askForCallback(id);
+      return { status: earlier.state === 'finished' ? earlier.reply.status : undefined };
+    }
+    const call = await this.#store.call(id);
+    if (call === undefined) return { status: undefined };
+    const controller = new AbortController();
+    this.#running.set(id, controller);
+    let reply: CallReply;
+    try {
+      reply = await this.#options.run(call, controller.signal);
+    } catch (error) {
+      // Once stopping began, nobody here will do better; another host, or this one after its start, will.
+      if (!(error instanceof CallAgain) || this.#stopping || job.attemptsMade + 1 < attemptsMax) throw error;
+      ({ reply } = error);
+    } finally {
+      this.#running.delete(id);
+    }
+    if (await this.#store.end(call, { state: 'finished', reply })) this.#counts.finished++;
+    else this.#counts.dropped++;
+    if (call.callbackUrl !== undefined && !controller.signal.aborted) await this.#askForCallback(id);
+    return { status: reply.status };
+  }
+
+  async #askForCallback(id: string): Promise<void> {
+    const { attemptsMax: attempts, backoffMs } = this.#options.callback;
+    this.#callbacks ??= this.#open<CallbackJob>('callbacks');
+    await this.#callbacks.add(
+      'callback',
+      { id },
+      {
+        jobId: callbackOf(id),
+        attempts,
+        backoff: { type: 'exponential', delay: backoffMs },
+        removeOnComplete: { age: Math.ceil(this.#options.keepMs / 1000) },
+        removeOnFail: { age: Math.ceil(this.#options.keepMs / 1000) },
+      },
+    );
+  }
+
+  async #callBack(job: Job<CallbackJob>): Promise<void> {
+    const { id } = job.data;
+    const stored = await this.#store.reply(id);
+    if (stored?.state !== 'finished' || stored.callbackUrl === undefined) return;
+    const attempts = job.attemptsMade + 1;
+    try {
+      await postCallback(stored.callbackUrl, stored, this.#options.callback.timeoutMs);
+    } catch (error) {
+      const lastError = error instanceof Error ? error.message : String(error);
+      const last = attempts >= this.#options.callback.attemptsMax;
+      if (last) {
+        this.#counts.callbacksGivenUp++;
+        this.#options.log.warn({ callId: id, attempts, reason: lastError }, 'a callback was given up');
+      }
+      await this.#store.setCallback(id, { state: last ? 'given-up' : 'pending', attempts, lastError });
+      throw error;
+    }
+    this.#counts.callbacksDelivered++;
+    await this.#store.setCallback(id, { state: 'delivered', attempts });
+  }
+}

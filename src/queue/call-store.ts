@@ -1,0 +1,170 @@
+/**
+ * Asynchronous calls in Redis, each as two values: what was accepted, and the reply. Whoever writes the reply first ends
+ * the call, be it a run or a cancellation; what comes second is dropped. So a call is answered once, however often a
+ * crash makes it run.
+ */
+import { createHash } from 'node:crypto';
+import { decodeMessage } from '../tensor/index.ts';
+import type { AcceptedCall, CallbackState, CallReply, CallSummary } from './calls.ts';
+import { bodyOf, bodyTensor, joined } from './payload.ts';
+import type { RedisLink } from './redis-link.ts';
+
+/** A call whose acceptance was never finished is forgotten after this. */
+const unfinishedMs = 10 * 60_000;
+
+interface CallHeader {
+  readonly id: string;
+  readonly functionName: string;
+  readonly version?: string;
+  readonly method: string;
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly callbackUrl?: string;
+  readonly acceptedAtMs: number;
+  /** Of what the client sent: the same id with the same digest is the same call. */
+  readonly digest: string;
+}
+
+type Ending =
+  | { readonly state: 'finished'; readonly status: number; readonly headers: CallReply['headers'] }
+  | { readonly state: 'cancelled' };
+
+type ReplyHeader = Ending & {
+  readonly finishedAtMs: number;
+  readonly functionName: string;
+  readonly version?: string;
+  readonly acceptedAtMs: number;
+  readonly digest: string;
+  readonly callbackUrl?: string;
+};
+
+export type StoredReply = {
+  readonly call: CallSummary;
+  readonly callbackUrl: string | undefined;
+  readonly finishedAtMs: number;
+  readonly digest: string;
+} & ({ readonly state: 'finished'; readonly reply: CallReply } | { readonly state: 'cancelled' });
+
+export class CallStore {
+  readonly #link: RedisLink;
+  readonly #keepMs: number;
+
+  constructor(link: RedisLink, keepMs: number) {
+    this.#link = link;
+    this.#keepMs = keepMs;
+  }
+
+  /** Writes a call unless its id is taken. Until {@link keep} it may be forgotten. */
+  async put(call: AcceptedCall): Promise<'put' | 'same' | 'other'> {
+    const { commands } = this.#link;
+    const digest = digestOf(call);
+    const ended = await this.reply(call.id);
+    if (ended !== undefined) return ended.digest === digest ? 'same' : 'other';
+    const put = await commands.set(this.#callKey(call.id), encodeCall(call, digest), 'PX', unfinishedMs, 'NX');
+    if (put !== null) return 'put';
+    const bytes = await commands.getBuffer(this.#callKey(call.id));
+    const known = bytes === null ? (await this.reply(call.id))?.digest : decodeCall(bytes).digest;
+    return known === digest ? 'same' : 'other';
+  }
+
+  async keep(id: string): Promise<void> {
+    await this.#link.commands.persist(this.#callKey(id));
+  }
+
+  async call(id: string): Promise<(AcceptedCall & { readonly digest: string }) | undefined> {
+    const bytes = await this.#link.commands.getBuffer(this.#callKey(id));
+    return bytes === null ? undefined : decodeCall(bytes);
+  }
+
+  /** Ends a call. False: it has ended already, and nothing was changed. */
+  async end(
+    call: AcceptedCall & { readonly digest: string },
+    ending: { readonly state: 'cancelled' } | { readonly state: 'finished'; readonly reply: CallReply },
+  ): Promise<boolean> {
+    const { functionName, version, acceptedAtMs, digest, callbackUrl } = call;
+    const header: ReplyHeader = {
+      ...(ending.state === 'cancelled'
+        ? { state: 'cancelled' }
+        : { state: 'finished', status: ending.reply.status, headers: ending.reply.headers }),
+      finishedAtMs: Date.now(),
+      functionName,
+      ...(version === undefined ? {} : { version }),
+      ...(callbackUrl === undefined ? {} : { callbackUrl }),
+      acceptedAtMs,
+      digest,
+    };
+    const bytes = joined(header, ending.state === 'finished' ? [bodyTensor(ending.reply.body)] : []);
+    const replies = await this.#link.commands
+      .multi()
+      .set(this.#replyKey(call.id), bytes, 'PX', this.#keepMs, 'NX')
+      .del(this.#callKey(call.id))
+      .exec();
+    return replies?.[0]?.[1] === 'OK';
+  }
+
+  async reply(id: string): Promise<StoredReply | undefined> {
+    const [bytes, callback] = await Promise.all([this.#link.commands.getBuffer(this.#replyKey(id)), this.callback(id)]);
+    if (bytes === null) return undefined;
+    const { header, tensors } = decodeMessage<ReplyHeader>(bytes);
+    const { functionName, version, acceptedAtMs, callbackUrl, finishedAtMs, digest } = header;
+    const call: CallSummary = {
+      id,
+      functionName,
+      version,
+      acceptedAtMs,
+      callback: callbackUrl === undefined ? undefined : (callback ?? { state: 'pending', attempts: 0 }),
+    };
+    const common = { call, callbackUrl, finishedAtMs, digest };
+    if (header.state === 'cancelled') return { ...common, state: 'cancelled' };
+    const { status, headers } = header;
+    return { ...common, state: 'finished', reply: { status, headers, body: bodyOf(tensors) } };
+  }
+
+  async callback(id: string): Promise<CallbackState | undefined> {
+    const text = await this.#link.commands.get(this.#callbackKey(id));
+    return text === null ? undefined : (JSON.parse(text) as CallbackState);
+  }
+
+  async setCallback(id: string, state: CallbackState): Promise<void> {
+    await this.#link.commands.set(this.#callbackKey(id), JSON.stringify(state), 'PX', this.#keepMs);
+  }
+
+  #callKey(id: string): string {
+    return this.#link.key('call', id);
+  }
+
+  #replyKey(id: string): string {
+    return this.#link.key('reply', id);
+  }
+
+  #callbackKey(id: string): string {
+    return this.#link.key('callback', id);
+  }
+}
+
+/** What makes two calls with one id the same call. */
+function digestOf({ functionName, version, method, url, body, callbackUrl }: AcceptedCall): string {
+  const hash = createHash('sha256').update(JSON.stringify([functionName, version, method, url, callbackUrl]));
+  return hash.update(body).digest('hex');
+}
+
+function encodeCall(call: AcceptedCall, digest: string): Buffer {
+  const { id, functionName, version, method, url, headers, callbackUrl, acceptedAtMs, body } = call;
+  const header: CallHeader = {
+    id,
+    functionName,
+    method,
+    url,
+    headers,
+    acceptedAtMs,
+    digest,
+    ...(version === undefined ? {} : { version }),
+    ...(callbackUrl === undefined ? {} : { callbackUrl }),
+  };
+  return joined(header, [bodyTensor(body)]);
+}
+
+function decodeCall(bytes: Uint8Array): AcceptedCall & { readonly digest: string } {
+  const { header, tensors } = decodeMessage<CallHeader>(bytes);
+  return { ...header, version: header.version, callbackUrl: header.callbackUrl, body: bodyOf(tensors) };
+}

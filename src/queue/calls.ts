@@ -1,0 +1,87 @@
+/** The seam of asynchronous calls: what is accepted, how it stands, how it ended. Nothing here runs. */
+
+/** A call as it was accepted. */
+export interface AcceptedCall {
+  /** Of the client's choosing, or made for it; never used twice. */
+  readonly id: string;
+  readonly functionName: string;
+  /** Undefined: the version that is current when it runs. */
+  readonly version: string | undefined;
+  readonly method: string;
+  /** Path and query as the client sent them. */
+  readonly url: string;
+  /** Lower-case names. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Uint8Array;
+  /** Where the reply is sent when it is there. */
+  readonly callbackUrl: string | undefined;
+  /** Milliseconds since 1970. */
+  readonly acceptedAtMs: number;
+}
+
+/** A reply as a synchronous call would have been given it. */
+export interface CallReply {
+  readonly status: number;
+  readonly headers: readonly (readonly [name: string, value: string])[];
+  readonly body: Uint8Array;
+}
+
+/** What is known of a call besides its body. */
+export interface CallSummary {
+  readonly id: string;
+  readonly functionName: string;
+  readonly version: string | undefined;
+  readonly acceptedAtMs: number;
+  readonly callback: CallbackState | undefined;
+}
+
+export type CallbackState =
+  | { readonly state: 'pending'; readonly attempts: number; readonly lastError?: string }
+  | { readonly state: 'delivered'; readonly attempts: number }
+  | { readonly state: 'given-up'; readonly attempts: number; readonly lastError?: string };
+
+export type CallStatus =
+  | { readonly state: 'waiting' | 'running'; readonly call: CallSummary }
+  | { readonly state: 'finished'; readonly call: CallSummary; readonly finishedAtMs: number; readonly reply: CallReply }
+  | { readonly state: 'cancelled'; readonly call: CallSummary; readonly finishedAtMs: number };
+
+/** One line of a list of calls; the status of the reply where there is one. */
+export interface CallListing {
+  readonly id: string;
+  readonly functionName: string;
+  readonly state: 'waiting' | 'running' | 'finished';
+  readonly acceptedAtMs: number;
+  readonly status: number | undefined;
+}
+
+export type AcceptOutcome =
+  | 'accepted'
+  /** The same call with the same id was accepted before: it is not run again. */
+  | 'known'
+  /** Another call has this id. */
+  | 'conflict';
+
+export type CancelOutcome = 'cancelled' | 'finished' | 'unknown';
+
+/** Runs a call. Throws {@link CallAgain} where another try can help. */
+export type CallRunner = (call: AcceptedCall, signal: AbortSignal) => Promise<CallReply>;
+
+/** The call could not be run now; `reply` is its reply if no later try does better. */
+export class CallAgain extends Error {
+  override readonly name = 'CallAgain';
+  readonly reply: CallReply;
+  constructor(message: string, reply: CallReply) {
+    super(message);
+    this.reply = reply;
+  }
+}
+
+export interface CallCounts {
+  readonly accepted: number;
+  readonly finished: number;
+  readonly cancelled: number;
+  /** Runs whose reply was dropped, because the call had one already or was cancelled. */
+  readonly dropped: number;
+  readonly callbacksDelivered: number;
+  readonly callbacksGivenUp: number;
+}
