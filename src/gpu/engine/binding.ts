@@ -2,15 +2,7 @@
  * A program on one GPU: its kernels loaded, its launches prepared, every address filled in. Where a layer's weights have
  * moved since the last run, the launches that read them are patched before they are submitted.
  */
-import type {
-  CudaDevice,
-  CudaGraph,
-  CudaModule,
-  CudaStream,
-  DeviceAddress,
-  Matmul,
-  PreparedLaunch,
-} from '../driver/types.ts';
+import type { CudaGraph, CudaModule, CudaStream, DeviceAddress, Matmul, PreparedLaunch } from '../driver/types.ts';
 import type { Launch, Operand, Program } from '../program/types.ts';
 import type { DeviceBlock } from './device-memory.ts';
 
@@ -31,7 +23,7 @@ export interface LayerLaunches {
 
 export interface BindingParts {
   readonly program: Program;
-  readonly device: CudaDevice;
+  /** Loaded kernels; null for a program without any. */
   readonly module: CudaModule | null;
   readonly constants: DeviceBlock | null;
   readonly createMatmul: (launch: Launch & { kind: 'matmul' }) => Matmul;
@@ -39,8 +31,6 @@ export interface BindingParts {
 
 export class Binding {
   readonly program: Program;
-  readonly module: CudaModule | null;
-  readonly constants: DeviceBlock | null;
   /** One entry for each layer that has launches, in execution order. */
   readonly layers: readonly LayerLaunches[];
   readonly #submit: ((stream: CudaStream) => void)[] = [];
@@ -57,8 +47,6 @@ export class Binding {
   constructor(parts: BindingParts) {
     const { program, constants } = parts;
     this.program = program;
-    this.module = parts.module;
-    this.constants = constants;
     const count = layerBase + program.layout.layers.length;
     this.#patches = Array.from({ length: count }, () => []);
     this.#bases = Array.from({ length: count }, () => -1);
@@ -103,7 +91,6 @@ export class Binding {
     this.graph?.release();
     this.graph = null;
     for (const prepared of this.#prepared) prepared.release();
-    this.module?.release();
   }
 
   #setBase(base: number, address: DeviceAddress): void {

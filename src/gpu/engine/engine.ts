@@ -110,6 +110,7 @@ export class Engine {
     for (const residency of target.residencies()) {
       using _turn = await residency.enter(undefined, 'evicted');
       residency.release(residency.layers);
+      await residency.lane.unbindAll(key);
     }
     await this.#store.remove(target.weights);
   }
@@ -119,13 +120,13 @@ export class Engine {
   }
 
   /** Compiles a program for a GPU and loads its kernels, so that no run has to wait for that. @throws GpuError */
-  async bind(program: Program, gpu: number): Promise<void> {
-    await this.#guard(() => this.#lane(gpu).bind(program));
+  async bind(key: string, program: Program, gpu: number): Promise<void> {
+    await this.#guard(() => this.#lane(gpu).bind(key, program));
   }
 
-  /** Gives a program's kernels back on all GPUs. */
-  async unbind(programKey: string): Promise<void> {
-    await this.#guard(() => Promise.all(this.#lanes.map((lane) => lane.unbind(programKey))));
+  /** Gives a function's launches of a program back on all GPUs, and its kernels where no other function runs them. */
+  async unbind(key: string, programKey: string): Promise<void> {
+    await this.#guard(() => Promise.all(this.#lanes.map((lane) => lane.unbind(key, programKey))));
   }
 
   /** Runs a program of a function. @throws GpuError */

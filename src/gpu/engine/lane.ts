@@ -1,5 +1,5 @@
 /** One GPU as the engine uses it: its memory, its streams, its programs. It executes one invocation at a time. */
-import type { Cuda, CudaDevice, CudaEvent, CudaGraph, Matmul } from '../driver/types.ts';
+import type { Cuda, CudaDevice, CudaEvent, CudaGraph, CudaModule, Matmul } from '../driver/types.ts';
 import type { Launch, Program } from '../program/types.ts';
 import { GpuError, type GpuMemoryState } from '../types.ts';
 import { Binding } from './binding.ts';
@@ -14,6 +14,20 @@ interface CachedMatmul {
   readonly matmul: Matmul;
   users: number;
 }
+
+/** What all functions that run the same program share of it on this GPU. */
+interface LoadedProgram {
+  readonly module: CudaModule | null;
+  readonly constants: DeviceBlock | null;
+}
+
+interface ProgramEntry {
+  readonly loading: Promise<LoadedProgram>;
+  /** Bindings, also those still to come. */
+  users: number;
+}
+
+const bindingKey = (functionKey: string, programKey: string): string => `${functionKey}\0${programKey}`;
 
 export class GpuLane {
   readonly index: number;
@@ -31,7 +45,9 @@ export class GpuLane {
   readonly owners = new Map<DeviceBlock, { readonly residency: Residency; readonly layer: number }>();
   readonly #cuda: Cuda;
   readonly #io: IoBuffers;
+  /** By function and program. */
   readonly #bindings = new Map<string, Promise<Binding>>();
+  readonly #programs = new Map<string, ProgramEntry>();
   readonly #matmuls = new Map<string, CachedMatmul>();
   readonly #timers: CudaEvent[] = [];
   readonly #idleTimers: CudaEvent[] = [];
@@ -87,19 +103,28 @@ export class GpuLane {
     return blocks;
   }
 
-  /** The program on this GPU; the first call compiles and loads it. @throws CudaError, GpuError */
-  bind(program: Program): Promise<Binding> {
-    let bound = this.#bindings.get(program.key);
+  /** A function's program on this GPU; the first call compiles and loads it. @throws CudaError, GpuError */
+  bind(functionKey: string, program: Program): Promise<Binding> {
+    const key = bindingKey(functionKey, program.key);
+    let bound = this.#bindings.get(key);
     if (bound === undefined) {
       bound = this.#bind(program);
-      this.#bindings.set(program.key, bound);
-      bound.catch(() => this.#bindings.delete(program.key));
+      this.#bindings.set(key, bound);
+      bound.catch(() => this.#bindings.delete(key));
     }
     return bound;
   }
 
-  /** Gives a program's kernels and constants back, once the runs that use it have ended. */
-  async unbind(key: string): Promise<void> {
+  /** Gives all launches of a function back. */
+  async unbindAll(functionKey: string): Promise<void> {
+    const prefix = bindingKey(functionKey, '');
+    const keys = [...this.#bindings.keys()].filter((key) => key.startsWith(prefix));
+    for (const key of keys) await this.unbind(functionKey, key.slice(prefix.length));
+  }
+
+  /** Gives a function's launches of a program back, once the runs that use them have ended. */
+  async unbind(functionKey: string, programKey: string): Promise<void> {
+    const key = bindingKey(functionKey, programKey);
     const bound = this.#bindings.get(key);
     if (bound === undefined) return;
     this.#bindings.delete(key);
@@ -111,27 +136,14 @@ export class GpuLane {
     }
     using _turn = await this.mutex.lock();
     await this.execution.finished();
-    this.#releaseBinding(binding);
+    await this.#releaseBinding(binding);
     if (this.#bindings.size === 0) this.#dropScratch();
   }
 
   async #bind(program: Program): Promise<Binding> {
-    const hasKernels = program.launches.some(({ kind }) => kind === 'kernel');
-    const image = hasKernels ? await this.#cuda.compiler.compile(program.source, this.device) : null;
-    let constants: DeviceBlock | null = null;
-    if (program.constants.byteLength > 0) {
-      constants = this.allocate([program.constants.byteLength], 'constants')?.[0] ?? null;
-      if (constants === null)
-        throw this.#outOfMemory(`the constants of program ${program.key}`, program.constants.byteLength);
-      using buffer = this.#io.allocate(program.constants.byteLength);
-      buffer.view.set(program.constants);
-      this.execution.waitForAll(constants.fences);
-      this.execution.cuda.copy(constants.address, buffer.address, program.constants.byteLength);
-      await this.execution.finished();
-    }
+    const loaded = await this.#load(program);
     const matmulKeys: string[] = [];
     try {
-      const module = image === null ? null : this.device.loadModule(image);
       const createMatmul = (launch: Launch & { kind: 'matmul' }): Matmul => {
         const key = JSON.stringify(launch.description);
         const cached = this.#matmuls.get(key) ?? { matmul: this.device.createMatmul(launch.description), users: 0 };
@@ -140,12 +152,62 @@ export class GpuLane {
         matmulKeys.push(key);
         return cached.matmul;
       };
-      return new Binding({ program, device: this.device, module, constants, createMatmul });
+      return new Binding({ program, ...loaded, createMatmul });
     } catch (error) {
       for (const key of matmulKeys) this.#releaseMatmul(key);
+      await this.#unload(program.key);
+      throw error;
+    }
+  }
+
+  /** Kernels and constants of a program, for one user more. */
+  async #load(program: Program): Promise<LoadedProgram> {
+    let entry = this.#programs.get(program.key);
+    if (entry === undefined) {
+      entry = { loading: this.#loadNow(program), users: 0 };
+      this.#programs.set(program.key, entry);
+    }
+    entry.users++;
+    try {
+      return await entry.loading;
+    } catch (error) {
+      if (this.#programs.get(program.key) === entry) this.#programs.delete(program.key);
+      throw error;
+    }
+  }
+
+  async #loadNow(program: Program): Promise<LoadedProgram> {
+    const hasKernels = program.launches.some(({ kind }) => kind === 'kernel');
+    const image = hasKernels ? await this.#cuda.compiler.compile(program.source, this.device) : null;
+    const bytes = program.constants.byteLength;
+    let constants: DeviceBlock | null = null;
+    if (bytes > 0) {
+      constants = this.allocate([bytes], 'constants')?.[0] ?? null;
+      if (constants === null) throw this.#outOfMemory(`what program ${program.key} keeps of constants`, bytes);
+    }
+    try {
+      if (constants !== null) {
+        using buffer = this.#io.allocate(bytes);
+        buffer.view.set(program.constants);
+        this.execution.waitForAll(constants.fences);
+        this.execution.cuda.copy(constants.address, buffer.address, bytes);
+        await this.execution.finished();
+      }
+      const module = image === null ? null : this.device.loadModule(image);
+      return { module, constants };
+    } catch (error) {
       if (constants !== null) this.pool.free(constants, []);
       throw error;
     }
+  }
+
+  async #unload(programKey: string): Promise<void> {
+    const entry = this.#programs.get(programKey);
+    if (entry === undefined || --entry.users > 0) return;
+    this.#programs.delete(programKey);
+    const { module, constants } = await entry.loading;
+    module?.release();
+    if (constants !== null) this.pool.free(constants, []);
   }
 
   /**
@@ -205,12 +267,12 @@ export class GpuLane {
     this.#scratch = null;
   }
 
-  #releaseBinding(binding: Binding): void {
+  async #releaseBinding(binding: Binding): Promise<void> {
     binding.release();
     for (const launch of binding.program.launches) {
       if (launch.kind === 'matmul') this.#releaseMatmul(JSON.stringify(launch.description));
     }
-    if (binding.constants !== null) this.pool.free(binding.constants, []);
+    await this.#unload(binding.program.key);
   }
 
   #releaseMatmul(key: string): void {
@@ -231,7 +293,7 @@ export class GpuLane {
   async close(): Promise<void> {
     for (const bound of this.#bindings.values()) {
       try {
-        this.#releaseBinding(await bound);
+        await this.#releaseBinding(await bound);
       } catch {
         // It could not be bound, so there is nothing to release.
       }

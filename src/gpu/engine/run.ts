@@ -76,7 +76,7 @@ export class Run {
     let lease: Disposable | undefined;
     let submitted: Submitted;
     try {
-      await this.#lane.bind(this.#program);
+      await this.#lane.bind(this.#residency.weights.key, this.#program);
       using _turn = await this.#residency.enter(signal);
       const { missing, fromHost } = this.#needs();
       if (missing.length + fromHost.size > 0) lease = await this.#context.store.lease(weights, signal);
@@ -167,7 +167,7 @@ export class Run {
   /** The program may have been given back while this run waited for its turn. */
   async #boundNow(): Promise<Binding> {
     for (;;) {
-      const binding = await this.#lane.bind(this.#program);
+      const binding = await this.#lane.bind(this.#residency.weights.key, this.#program);
       if (!binding.released) return binding;
     }
   }

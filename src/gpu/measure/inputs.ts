@@ -1,0 +1,53 @@
+/** Inputs to time a program with: their values matter only where they choose which rows of a table are read. */
+import { elementBytes } from '../../tensor/index.ts';
+import type { Program, ProgramTensor } from '../program/types.ts';
+
+/** The same numbers each time (Lehmer's generator, modulus 2^31 - 1): timings of two days shall compare. */
+function* numbers(): Generator<number> {
+  for (let state = 1; ; state = (state * 48271) % 0x7fffffff) yield state / 0x7fffffff;
+}
+
+/** Rows of the first table of embeddings, which is the words'. */
+function wordRows({ layout }: Program): number {
+  const table = layout.layers.find(({ kind }) => kind === 'embedding');
+  const weight = layout.weights.find(({ layer }) => layer === table?.index);
+  return weight?.shape[0] ?? 2;
+}
+
+/** The bytes of one input: by its name as PyTorch's and Hugging Face's exports call them. */
+export function sampleInput(program: Program, { name, datatype, bytes, shape }: ProgramTensor): Uint8Array {
+  const data = new Uint8Array(bytes);
+  const random = numbers();
+  const next = (): number => random.next().value as number;
+  const count = bytes / elementBytes[datatype];
+  const lastSize = shape.at(-1) ?? 1;
+  const rows = wordRows(program);
+  const integer = (index: number): number => {
+    if (/mask/i.test(name)) return 1;
+    if (/type|segment/i.test(name)) return 0;
+    return /position/i.test(name) ? index % lastSize : Math.floor(next() * rows);
+  };
+  switch (datatype) {
+    case 'FP32':
+      new Float32Array(data.buffer).forEach((_, index, array) => (array[index] = next() * 2 - 1));
+      break;
+    case 'INT64':
+    case 'UINT64': {
+      const view = new BigInt64Array(data.buffer);
+      for (let index = 0; index < count; index++) view[index] = BigInt(integer(index));
+      break;
+    }
+    case 'INT32':
+    case 'UINT32': {
+      const view = new Int32Array(data.buffer);
+      for (let index = 0; index < count; index++) view[index] = integer(index);
+      break;
+    }
+    case 'BOOL':
+      data.fill(1);
+      break;
+    default:
+    // Zeros do.
+  }
+  return data;
+}

@@ -1,0 +1,140 @@
+/** Finds out how GPUs are joined, and measures how fast copies are, alone and two at once. */
+import type { Cuda, CudaDevice, CudaStream, DeviceMemory, HostMemory } from '../driver/types.ts';
+import { readPciPlace } from './pci.ts';
+import type { MeasuredTopology } from './topology-types.ts';
+
+export interface TopologyOptions {
+  /** Of each copy. Default 64 MiB. */
+  readonly copyBytes?: number;
+  /** Copies one after the other that are timed as one. Default 8. */
+  readonly copies?: number;
+  /** Of the file system that says where GPUs hang on the bus. */
+  readonly root?: string;
+}
+
+/** Where a GPU can be copied to and from, held for as long as the measurements take. */
+interface Probe extends Disposable {
+  readonly device: CudaDevice;
+  readonly memory: DeviceMemory;
+  readonly host: HostMemory;
+  readonly stream: CudaStream;
+}
+
+const repetitions = 3;
+
+/** @throws CudaError when there is no memory for the copies */
+export async function measureTopology(cuda: Cuda, options: TopologyOptions = {}): Promise<MeasuredTopology> {
+  const { copyBytes = 64 * 2 ** 20, copies = 8, root = '/' } = options;
+  const probes: Probe[] = [];
+  try {
+    for (const device of cuda.devices) probes.push(openProbe(cuda, device, copyBytes));
+    const places = probes.map(({ device }) => readPciPlace(device.pciBusId, root));
+    const switches = [...new Set(places.map(({ upstream }) => upstream))];
+    const gpus: MeasuredTopology['gpus'][number][] = [];
+    for (const [index, probe] of probes.entries()) {
+      const { device, memory, host } = probe;
+      const { upstream, numaNode, link } = places[index]!;
+      gpus.push({
+        index: device.index,
+        name: device.name,
+        pciBusId: device.pciBusId,
+        switch: switches.indexOf(upstream),
+        numaNode,
+        link,
+        loadGBps: await best([{ probe, to: memory.address, from: host.address }], copyBytes, copies),
+        storeGBps: await best([{ probe, to: host.address, from: memory.address }], copyBytes, copies),
+      });
+    }
+    const pairs: MeasuredTopology['pairs'][number][] = [];
+    for (const [index, first] of probes.entries()) {
+      for (const second of probes.slice(index + 1)) pairs.push(await measurePair(first, second, copyBytes, copies));
+    }
+    return { gpus, pairs, copyBytes };
+  } finally {
+    for (const probe of probes) probe[Symbol.dispose]();
+  }
+}
+
+async function measurePair(
+  first: Probe,
+  second: Probe,
+  copyBytes: number,
+  copies: number,
+): Promise<MeasuredTopology['pairs'][number]> {
+  const peerAccess = first.device.canAccessPeer(second.device) && second.device.canAccessPeer(first.device);
+  let peerGBps: readonly [number, number] | null = null;
+  if (peerAccess) {
+    first.device.enablePeerAccess(second.device);
+    second.device.enablePeerAccess(first.device);
+    const there = { probe: first, to: second.memory.address, from: first.memory.address };
+    const back = { probe: second, to: first.memory.address, from: second.memory.address };
+    peerGBps = [await best([there], copyBytes, copies), await best([back], copyBytes, copies)];
+  }
+  const both = [first, second].map((probe) => ({ probe, to: probe.memory.address, from: probe.host.address }));
+  return {
+    gpus: [first.device.index, second.device.index],
+    peerAccess,
+    peerGBps,
+    loadTogetherGBps: await best(both, copyBytes, copies),
+  };
+}
+
+interface Way {
+  readonly probe: Probe;
+  readonly to: number;
+  readonly from: number;
+}
+
+/** GB/s of all ways together, the best of a few times: what disturbs a copy only ever slows it down. */
+async function best(ways: readonly Way[], copyBytes: number, copies: number): Promise<number> {
+  let bestGBps = 0;
+  for (let repetition = 0; repetition < repetitions; repetition++) {
+    const timers = ways.map(({ probe }) => [
+      probe.device.createEvent({ timing: true }),
+      probe.device.createEvent({ timing: true }),
+    ]);
+    try {
+      for (const [index, { probe }] of ways.entries()) probe.stream.record(timers[index]![0]!);
+      // In turns, so that the ways begin and end together.
+      for (let copy = 0; copy < copies; copy++) {
+        for (const { probe, to, from } of ways) probe.stream.copy(to, from, copyBytes);
+      }
+      for (const [index, { probe }] of ways.entries()) probe.stream.record(timers[index]![1]!);
+      await Promise.all(ways.map(({ probe }) => probe.stream.finished()));
+      const longestMs = Math.max(...timers.map(([start, end]) => end!.msSince(start!)));
+      if (longestMs > 0) bestGBps = Math.max(bestGBps, (ways.length * copies * copyBytes) / longestMs / 1e6);
+    } finally {
+      for (const timer of timers.flat()) timer.release();
+    }
+  }
+  return bestGBps;
+}
+
+function openProbe(cuda: Cuda, device: CudaDevice, copyBytes: number): Probe {
+  const memory = device.allocate(copyBytes);
+  let host: HostMemory | undefined;
+  try {
+    host = cuda.allocateHost(copyBytes);
+    const stream = device.createStream();
+    // Fresh pages are slow once.
+    stream.fill(memory.address, 0, copyBytes);
+    stream.copy(host.address, memory.address, copyBytes);
+    const pinned = host;
+    return {
+      device,
+      memory,
+      host,
+      stream,
+      [Symbol.dispose]: () => {
+        stream.synchronize();
+        stream.release();
+        memory.release();
+        pinned.release();
+      },
+    };
+  } catch (error) {
+    memory.release();
+    host?.release();
+    throw error;
+  }
+}

@@ -1,0 +1,157 @@
+/**
+ * What the host and the GPU process say to each other: messages of the wire codec over the Unix socket that the process
+ * inherits as file descriptor 3. Requests carry a number, answers come in any order.
+ */
+import type { ColdStartPlan } from '../../plan/index.ts';
+import type { LayerProfile } from '../../profile/index.ts';
+import type { LayerKind } from '../../onnx/index.ts';
+import type { MeasuredTopology } from '../measure/topology-types.ts';
+import type { InputShapes, Obstacle, ProgramSettings } from '../program/types.ts';
+import type { GpuErrorCode, GpuMemoryState, HostStoreState, HostTier, ResidencyState, RunResult } from '../types.ts';
+
+/** The file descriptor of the socket in the GPU process. */
+export const socketFd = 3;
+
+/** What the process is started with, as its first message. */
+export interface GpuProcessSettings {
+  /** Pinned host memory for weights. */
+  readonly hostBytes: number;
+  /** Bytes pinned at a time. */
+  readonly slabBytes?: number;
+  /** Of each GPU; by default most of what is free. */
+  readonly gpuBytes?: number;
+  /** Compiled programs, kernels and folded graphs. */
+  readonly cacheFolder: string;
+  readonly graphs?: boolean;
+  /** Most input shapes of one function whose programs are kept; the shapes of its registration stay in any case. Default 8. */
+  readonly shapesMax?: number;
+}
+
+export interface GpuFunctionSpec {
+  /** `name@version`, unique among everything a host serves. */
+  readonly key: string;
+  /** Absolute path of the ONNX file; external data lies beside it. */
+  readonly modelPath: string;
+  /** The shapes to compile for at once. Others are compiled when they are first run. */
+  readonly shapes: InputShapes;
+  readonly settings?: ProgramSettings;
+}
+
+/** What became of a registration. */
+export type GpuCoverage =
+  | {
+      readonly covered: true;
+      /** In execution order: what plans are made of. */
+      readonly layers: readonly { readonly name: string; readonly kind: LayerKind; readonly bytes: number }[];
+      readonly weightBytes: number;
+      readonly arenaBytes: number;
+      readonly workspaceBytes: number;
+      readonly launches: number;
+    }
+  /** It can only run elsewhere. */
+  | { readonly covered: false; readonly obstacles: readonly Obstacle[] };
+
+export interface GpuDeviceInfo {
+  readonly index: number;
+  readonly name: string;
+  readonly uuid: string;
+  readonly pciBusId: string;
+  readonly computeCapability: { readonly major: number; readonly minor: number };
+  readonly multiprocessors: number;
+  readonly totalBytes: number;
+  /** What the engine has of it for weights, activations and all else. */
+  readonly limitBytes: number;
+}
+
+export interface GpuProcessInfo {
+  readonly driverVersion: number;
+  readonly compilerVersion: string;
+  readonly devices: readonly GpuDeviceInfo[];
+}
+
+export interface GpuProcessState {
+  readonly memory: readonly GpuMemoryState[];
+  readonly host: HostStoreState;
+  readonly residencies: readonly ResidencyState[];
+}
+
+export interface MeasureOptions {
+  readonly gpu: number;
+  /** Timed repetitions of each measurement. Default 10. */
+  readonly iterations?: number;
+  /** Whether layers that are no embeddings are also timed from host memory. Default true. */
+  readonly allFromHost?: boolean;
+}
+
+/** How much the repetitions of one time differed. */
+export interface MeasuredSpread {
+  readonly medianMs: number;
+  readonly minMs: number;
+  readonly maxMs: number;
+}
+
+export interface MeasuredLayerProfile extends LayerProfile {
+  readonly gpu: string;
+  readonly iterations: number;
+  /** Layer by layer, in the profile's order. */
+  readonly spread: readonly {
+    readonly load: MeasuredSpread;
+    readonly exec: MeasuredSpread;
+    readonly dha: MeasuredSpread;
+  }[];
+  /** One warm run from the first launch to the last, no event between. */
+  readonly warm: MeasuredSpread;
+}
+
+export type GpuRequest =
+  | { readonly op: 'open'; readonly settings: GpuProcessSettings }
+  | { readonly op: 'register'; readonly spec: GpuFunctionSpec }
+  | { readonly op: 'unregister'; readonly key: string }
+  /** The tensors of all requests follow, in their order; the counts say which are whose. */
+  | {
+      readonly op: 'run';
+      readonly key: string;
+      readonly gpu: number;
+      readonly plan: ColdStartPlan;
+      readonly trace: boolean;
+      readonly counts: readonly number[];
+    }
+  | {
+      readonly op: 'load';
+      readonly key: string;
+      readonly gpu: number;
+      readonly plan: ColdStartPlan;
+      readonly prefix?: number;
+    }
+  | { readonly op: 'trim'; readonly key: string; readonly gpu: number; readonly layers: number }
+  | { readonly op: 'prefetch'; readonly key: string }
+  | { readonly op: 'tier'; readonly key: string }
+  | { readonly op: 'state' }
+  | { readonly op: 'measure'; readonly key: string; readonly options: MeasureOptions }
+  | { readonly op: 'topology'; readonly bytes?: number }
+  | { readonly op: 'close' };
+
+export interface GpuAnswers {
+  readonly open: GpuProcessInfo;
+  readonly register: GpuCoverage;
+  readonly unregister: null;
+  /** The outputs' tensors follow, request by request. */
+  readonly run: Omit<RunResult, 'outputs'> & { readonly counts: readonly number[] };
+  readonly load: { readonly loadedBytes: number };
+  readonly trim: { readonly freedBytes: number };
+  readonly prefetch: null;
+  readonly tier: HostTier;
+  readonly state: GpuProcessState;
+  readonly measure: MeasuredLayerProfile;
+  readonly topology: MeasuredTopology;
+  readonly close: null;
+}
+
+export type ToGpuProcess =
+  | { readonly id: number; readonly request: GpuRequest }
+  /** The caller of a request is gone. */
+  | { readonly id: number; readonly cancel: true };
+
+export type FromGpuProcess =
+  | { readonly id: number; readonly ok: true; readonly answer: unknown }
+  | { readonly id: number; readonly ok: false; readonly code: GpuErrorCode; readonly message: string };

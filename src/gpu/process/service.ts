@@ -1,0 +1,206 @@
+/** What the GPU process does: functions with their programs, by input shapes, on one engine. */
+import { elementBytes, type Tensor } from '../../tensor/index.ts';
+import type { Cuda } from '../driver/types.ts';
+import { Engine } from '../engine/index.ts';
+import { measureLayers } from '../measure/layer-profile.ts';
+import { measureTopology } from '../measure/topology.ts';
+import type { InputShapes, Program } from '../program/types.ts';
+import { GpuError, type RunResult } from '../types.ts';
+import { joinRequests, rowsOf, splitOutputs } from './batch.ts';
+import { CompileError, type Compiler } from './compiler.ts';
+import type {
+  GpuAnswers,
+  GpuCoverage,
+  GpuFunctionSpec,
+  GpuProcessInfo,
+  GpuProcessSettings,
+  GpuRequest,
+} from './protocol.ts';
+
+interface ServedFunction {
+  readonly spec: GpuFunctionSpec;
+  readonly program: Program;
+  /** By input shapes, the least recently run first. */
+  readonly programs: Map<string, Promise<Program>>;
+}
+
+export interface RunAnswer {
+  readonly answer: GpuAnswers['run'];
+  readonly tensors: readonly Tensor[];
+}
+
+export class GpuService {
+  readonly #engine: Engine;
+  readonly #compiler: Compiler;
+  readonly #shapesMax: number;
+  readonly #functions = new Map<string, ServedFunction>();
+
+  /** @throws CudaError */
+  constructor(cuda: Cuda, compiler: Compiler, settings: GpuProcessSettings) {
+    const { hostBytes, slabBytes, gpuBytes, graphs } = settings;
+    this.#engine = new Engine(cuda, {
+      hostBytes,
+      ...(slabBytes === undefined ? {} : { slabBytes }),
+      ...(gpuBytes === undefined ? {} : { gpuBytes }),
+      ...(graphs === undefined ? {} : { graphs }),
+    });
+    this.#compiler = compiler;
+    this.#shapesMax = settings.shapesMax ?? 8;
+  }
+
+  info(): GpuProcessInfo {
+    const { cuda } = this.#engine;
+    const memory = this.#engine.memory();
+    return {
+      driverVersion: cuda.driverVersion,
+      compilerVersion: cuda.compiler.version,
+      devices: cuda.devices.map((device) => {
+        const { index, name, uuid, pciBusId, computeCapability, multiprocessors, totalBytes } = device;
+        const { limitBytes } = memory[index]!;
+        return { index, name, uuid, pciBusId, computeCapability, multiprocessors, totalBytes, limitBytes };
+      }),
+    };
+  }
+
+  /** Everything but a run, whose answer has tensors. @throws GpuError */
+  async answer(request: Exclude<GpuRequest, { op: 'open' | 'run' | 'close' }>, signal: AbortSignal): Promise<unknown> {
+    const engine = this.#engine;
+    switch (request.op) {
+      case 'register':
+        return this.#register(request.spec);
+      case 'unregister':
+        return this.#unregister(request.key);
+      case 'load': {
+        const { key, gpu, plan, prefix } = request;
+        const options = { gpu, plan, signal, ...(prefix === undefined ? {} : { prefix }) };
+        return { loadedBytes: await engine.load(key, options) } satisfies GpuAnswers['load'];
+      }
+      case 'trim':
+        return {
+          freedBytes: await engine.trim(request.key, request.gpu, request.layers),
+        } satisfies GpuAnswers['trim'];
+      case 'prefetch':
+        await engine.prefetch(request.key, signal);
+        return null;
+      case 'tier':
+        return engine.hostTier(request.key);
+      case 'state':
+        return {
+          memory: engine.memory(),
+          host: engine.hostState(),
+          residencies: engine.residencies(),
+        } satisfies GpuAnswers['state'];
+      case 'measure': {
+        const { program } = this.#served(request.key);
+        return await measureLayers(engine, request.key, program, request.options);
+      }
+      case 'topology':
+        return await measureTopology(engine.cuda, request.bytes === undefined ? {} : { copyBytes: request.bytes });
+    }
+  }
+
+  /** One run for one request or several. @throws GpuError */
+  async run(request: GpuRequest & { op: 'run' }, tensors: readonly Tensor[], signal: AbortSignal): Promise<RunAnswer> {
+    const { key, gpu, plan, trace, counts } = request;
+    let at = 0;
+    const requests = counts.map((count) => tensors.slice(at, (at += count)));
+    const inputs = joinRequests(requests);
+    const program = await this.#programFor(this.#served(key), inputs);
+    const result = await this.#engine.run(key, program, inputs, { gpu, plan, trace, signal });
+    return this.#toAnswer(result, requests);
+  }
+
+  #toAnswer({ outputs, ...answer }: RunResult, requests: readonly (readonly Tensor[])[]): RunAnswer {
+    const split = splitOutputs(
+      outputs,
+      requests.map((request) => rowsOf(request) ?? 0),
+    );
+    return { answer: { ...answer, counts: split.map(({ length }) => length) }, tensors: split.flat() };
+  }
+
+  async close(): Promise<void> {
+    await this.#compiler.close();
+    await this.#engine.close();
+  }
+
+  async #register(spec: GpuFunctionSpec): Promise<GpuCoverage> {
+    if (this.#functions.has(spec.key)) throw new GpuError('invalid', `function '${spec.key}' is registered already`);
+    let program: Program;
+    try {
+      program = await this.#compiler.compile(spec.modelPath, spec.shapes, spec.settings);
+    } catch (error) {
+      if (error instanceof CompileError && error.code === 'unsupported') {
+        return { covered: false, obstacles: error.obstacles };
+      }
+      throw error;
+    }
+    this.#engine.addFunction(spec.key, program.layout);
+    const programs = new Map([[shapesKey(shapesOf(program.inputs)), Promise.resolve(program)]]);
+    this.#functions.set(spec.key, { spec, program, programs });
+    const { layout, arenaBytes, workspaceBytes, launches } = program;
+    return {
+      covered: true,
+      layers: layout.layers.map(({ name, kind, bytes }) => ({ name, kind, bytes })),
+      weightBytes: layout.bytes,
+      arenaBytes,
+      workspaceBytes,
+      launches: launches.length,
+    };
+  }
+
+  async #unregister(key: string): Promise<null> {
+    this.#served(key);
+    this.#functions.delete(key);
+    await this.#engine.removeFunction(key);
+    return null;
+  }
+
+  #served(key: string): ServedFunction {
+    const served = this.#functions.get(key);
+    if (served === undefined) throw new GpuError('unknown-function', `the GPU process knows no function '${key}'`);
+    return served;
+  }
+
+  /** The program for these inputs' shapes, compiled where it is not there; beyond the bound the least recently run goes. */
+  async #programFor(served: ServedFunction, inputs: readonly Tensor[]): Promise<Program> {
+    const { spec, programs, program: own } = served;
+    checkNames(own, inputs);
+    const shapes = shapesOf(inputs);
+    const key = shapesKey(shapes);
+    let program = programs.get(key);
+    if (program === undefined) {
+      program = this.#compiler.compile(spec.modelPath, shapes, spec.settings);
+      program.catch(() => programs.delete(key));
+    }
+    programs.delete(key);
+    programs.set(key, program);
+    for (const [oldKey, old] of programs) {
+      if (programs.size <= this.#shapesMax) break;
+      const oldProgram = await old.catch(() => undefined);
+      if (oldProgram === own || oldKey === key) continue;
+      programs.delete(oldKey);
+      if (oldProgram !== undefined) await this.#engine.unbind(spec.key, oldProgram.key);
+    }
+    return await program;
+  }
+}
+
+function shapesOf(tensors: readonly { readonly name: string; readonly shape: readonly number[] }[]): InputShapes {
+  return Object.fromEntries(tensors.map(({ name, shape }) => [name, shape]));
+}
+
+function shapesKey(shapes: InputShapes): string {
+  const names = Object.keys(shapes).sort();
+  return names.map((name) => `${name}[${shapes[name]!.join(',')}]`).join(' ');
+}
+
+/** What the compiler would say of a missing input is harder to understand. */
+function checkNames({ inputs }: Program, given: readonly Tensor[]): void {
+  const missing = inputs.find(({ name }) => !given.some((tensor) => tensor.name === name));
+  if (missing !== undefined) throw new GpuError('invalid', `input '${missing.name}' is missing`);
+  const unknown = given.find(({ name }) => !inputs.some((input) => input.name === name));
+  if (unknown !== undefined) throw new GpuError('invalid', `'${unknown.name}' is not an input of the function`);
+  const odd = given.find(({ datatype }) => elementBytes[datatype] === 0);
+  if (odd !== undefined)
+    throw new GpuError('invalid', `input '${odd.name}' is ${odd.datatype}, which no GPU program takes`);
+}
