@@ -3,6 +3,7 @@ import { loadConfig, type HostConfig } from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { collectFacts } from './doctor/collect.ts';
 import { findings } from './doctor/findings.ts';
+import type { GpuCoverage } from './doctor/coverage.ts';
 import { reportFunction, type FunctionReport } from './doctor/functions.ts';
 import { CliError } from './error.ts';
 import { formatBytes, formatMs } from './format.ts';
@@ -55,6 +56,30 @@ async function reportOne(config: HostConfig, name: string, json: boolean): Promi
   console.log(json ? JSON.stringify(reports, null, 2) : reports.map(describeReport).join('\n\n'));
 }
 
+/** Obstacles beyond this are counted, not listed. */
+const obstaclesListedMax = 12;
+
+function describeCoverage(coverage: GpuCoverage): string {
+  const shapes = Object.entries(coverage.shapes)
+    .map(([name, sizes]) => `${name} [${sizes.join(',')}]`)
+    .join('; ');
+  switch (coverage.state) {
+    case 'covered': {
+      const { layers, launches, weightBytes, arenaBytes } = coverage;
+      return `covered: ${layers} layers, ${formatBytes(weightBytes)} of weights, ${launches} launches, ${formatBytes(arenaBytes)} of activations (for ${shapes})`;
+    }
+    case 'uncovered': {
+      const listed = coverage.obstacles.slice(0, obstaclesListedMax);
+      const lines = listed.map(({ node, operator, reason }) => `${operator} '${node}': ${reason}`);
+      const rest = coverage.obstacles.length - listed.length;
+      if (rest > 0) lines.push(`and ${rest} more`);
+      return ['not covered, so it stays on the CPU:', ...lines].join('\n    ');
+    }
+    case 'unknown':
+      return `not known: ${coverage.reason}`;
+  }
+}
+
 /** One version as text. */
 export function describeReport(report: FunctionReport): string {
   const title = `${report.name} version ${report.version} (${report.source}, ${report.folder})`;
@@ -75,6 +100,7 @@ export function describeReport(report: FunctionReport): string {
       'model',
       `${metadata.parameterCount.toLocaleString('en-US')} parameters, ${formatBytes(report.fileBytes)} in files, ${metadata.nodeCount} nodes, opset ${metadata.opset}`,
     ],
+    ['GPU engine', describeCoverage(report.gpu)],
     ['SLO', formatMs(settings.sloMs)],
     ['handler', settings.handler ?? 'none: takes and answers tensors'],
   ];

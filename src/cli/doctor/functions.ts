@@ -11,6 +11,7 @@ import {
   type HostConfig,
   type ModelMetadata,
 } from '../../host/index.ts';
+import { inspectCoverage, type GpuCoverage } from './coverage.ts';
 import type { FunctionFacts, FunctionsFacts } from './facts.ts';
 
 /** Every function folder, by what can be told without opening its model. */
@@ -74,6 +75,8 @@ export type FunctionReport = {
       /** Model and external data. */
       readonly fileBytes: number;
       readonly validationMs: number;
+      /** Whether the GPU engine has everything that the model needs. */
+      readonly gpu: GpuCoverage;
     }
   | { readonly state: 'broken'; readonly reason: string }
 );
@@ -121,7 +124,8 @@ async function reportUpload(config: HostConfig, name: string): Promise<FunctionR
     const settings = resolveSettings(loaded.record.settings, config.defaults);
     const { metadata, files } = loaded.record;
     const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
-    current = { ...common, state: 'good', settings, metadata, fileBytes: bytes, validationMs: 0 };
+    const gpu: GpuCoverage = { state: 'unknown', shapes: {}, reason: 'it has not been opened' };
+    current = { ...common, state: 'good', settings, metadata, fileBytes: bytes, validationMs: 0, gpu };
   }
   if (current?.state !== 'good') return current;
   // Only the version that serves is opened: a store may hold many.
@@ -131,7 +135,10 @@ async function reportUpload(config: HostConfig, name: string): Promise<FunctionR
 }
 
 type Opened =
-  | Pick<Extract<FunctionReport, { state: 'good' }>, 'state' | 'settings' | 'metadata' | 'fileBytes' | 'validationMs'>
+  | Pick<
+      Extract<FunctionReport, { state: 'good' }>,
+      'state' | 'settings' | 'metadata' | 'fileBytes' | 'validationMs' | 'gpu'
+    >
   | { readonly state: 'broken'; readonly reason: string };
 
 async function openModel(config: HostConfig, modelPath: string, settings: FunctionSettings): Promise<Opened> {
@@ -143,7 +150,8 @@ async function openModel(config: HostConfig, modelPath: string, settings: Functi
     const { size } = await stat(modelPath);
     let bytes = size;
     for (const file of externalFiles) bytes += await fileBytes(dirname(modelPath), file);
-    return { state: 'good', settings, metadata, fileBytes: bytes, validationMs };
+    const gpu = await inspectCoverage(modelPath, metadata.inputs);
+    return { state: 'good', settings, metadata, fileBytes: bytes, validationMs, gpu };
   } catch (error) {
     return { state: 'broken', reason: (error as Error).message };
   } finally {
