@@ -48,6 +48,11 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./plan.ts')).planCommand(),
   },
   {
+    name: 'profile',
+    summary: "measure what a function costs on this machine's cores",
+    load: async () => (await import('./profile.ts')).profileCommand(),
+  },
+  {
     name: 'replay',
     summary: 'replay traffic on a virtual clock or at a running host, with a verdict on the SLO',
     load: async () => (await import('./replay.ts')).replayCommand(),

@@ -27,6 +27,12 @@ export function readProfile<Profile>(file: string, parse: (json: unknown) => Pro
   }
 }
 
+/** Of what `turntable profile --json` prints, the profile that a planner reads; any other JSON as it is. */
+export function measuredPart(json: unknown, part: 'pool' | 'service'): unknown {
+  const isMeasured = typeof json === 'object' && json !== null && 'pool' in json && 'service' in json;
+  return isMeasured ? json[part] : json;
+}
+
 /** Writes a picture and says so on standard error, where it does not disturb JSON. */
 export function writePicture(file: string, svg: string): void {
   try {

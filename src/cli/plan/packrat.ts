@@ -3,7 +3,7 @@ import { fillSockets, planPackrat, type InstanceGroup, type PackratPlan } from '
 import { parsePoolProfile } from '../../profile/index.ts';
 import { formatMs } from '../format.ts';
 import { renderTable } from '../table.ts';
-import { jsonLines, parseCount, parseCounts, parseNumber, planned, readProfile } from './options.ts';
+import { jsonLines, measuredPart, parseCount, parseCounts, parseNumber, planned, readProfile } from './options.ts';
 
 interface PackratCommandOptions {
   readonly profile: string;
@@ -21,7 +21,10 @@ export function packratCommand(): Command {
     .description(
       'How many instances, of how many threads and items each, finish a batch first on the cores of a machine.',
     )
-    .requiredOption('--profile <file>', 'pool profile: latency by threads and batch size (profiles/pool.schema.json)')
+    .requiredOption(
+      '--profile <file>',
+      'pool profile: latency by threads and batch size (profiles/pool.schema.json), or what `profile --json` prints',
+    )
     .option('--threads <number>', 'threads of the pool (default: the most of the profile)', parseCount)
     .option('--batches <list>', 'batch sizes to plan for, such as 8,16,32 (default: those of the profile)', parseCounts)
     .option('--exact', "use every thread, as the paper's tables do, even where idle ones would be faster")
@@ -29,7 +32,7 @@ export function packratCommand(): Command {
     .option('--interference <factor>', 'how much slower instances are together than alone', parseNumber, 1)
     .option('--json', 'print JSON')
     .action((options: PackratCommandOptions) => {
-      const profile = readProfile(options.profile, parsePoolProfile);
+      const profile = readProfile(options.profile, (json) => parsePoolProfile(measuredPart(json, 'pool')));
       const { threads = Math.max(...profile.threads), batches = profile.batches, interference } = options;
       const sockets = fillSockets(threads, options.threadsPerSocket ?? threads);
       const plans = planned(() =>

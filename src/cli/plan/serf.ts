@@ -10,7 +10,7 @@ import {
 import { parseServiceProfile, type ServiceConfiguration } from '../../profile/index.ts';
 import { formatMs } from '../format.ts';
 import { renderTable } from '../table.ts';
-import { jsonLines, parseCount, parseDuration, parseNumbers, planned, readProfile } from './options.ts';
+import { jsonLines, measuredPart, parseCount, parseDuration, parseNumbers, planned, readProfile } from './options.ts';
 
 interface SerfCommandOptions {
   readonly profile: string;
@@ -29,7 +29,10 @@ export function serfCommand(): Command {
   return new Command('serf')
     .summary('mean latency under load, and the best configuration for each load')
     .description('Predict the mean latency of every configuration of a service under load, and pick the best one.')
-    .requiredOption('--profile <file>', 'service profile: service times by concurrency (profiles/service.schema.json)')
+    .requiredOption(
+      '--profile <file>',
+      'service profile: service times by concurrency (profiles/service.schema.json), or what `profile --json` prints',
+    )
     .option(
       '--rates <list>',
       'requests per second, such as 1,2,4 (default: ten levels up to the capacity)',
@@ -43,7 +46,7 @@ export function serfCommand(): Command {
     )
     .option('--json', 'print JSON')
     .action((options: SerfCommandOptions) => {
-      const profile = readProfile(options.profile, parseServiceProfile);
+      const profile = readProfile(options.profile, (json) => parseServiceProfile(measuredPart(json, 'service')));
       const cluster = options.machines === undefined ? {} : { machines: options.machines };
       const answers = planned(() => {
         const rates = options.rates ?? evenLoadLevels(profile, 10, cluster);

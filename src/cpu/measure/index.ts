@@ -4,3 +4,4 @@ export { batchDimension, defaultSize, makeInputs, resolveSizes, type BatchDimens
 export { measureCpu, type MeasureOptions, type MeasureProgress } from './measure.ts';
 export { ProfileFiles, type ProfileKey } from './profile-files.ts';
 export { median, relativeSpread } from './samples.ts';
+export { poolSockets } from './sockets.ts';

@@ -1,0 +1,62 @@
+/** What `turntable profile` is asked to measure: a model file, a function's folder, or a function by its name. */
+import { createHash } from 'node:crypto';
+import { createReadStream, existsSync, statSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { basename, dirname, join, resolve } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { parseFolderSettings, type HostConfig } from '../host/index.ts';
+import { describeModel, OnnxError, readModel, type TensorSpec } from '../onnx/index.ts';
+import { reportFunction } from './doctor/functions.ts';
+import { CliError } from './error.ts';
+
+export interface ProfileTarget {
+  readonly name: string;
+  readonly modelPath: string;
+  readonly modelSha256: string;
+  readonly inputs: readonly TensorSpec[];
+}
+
+/** Throws {@link CliError}. */
+export async function findTarget(words: string, config: HostConfig): Promise<ProfileTarget> {
+  const { name, modelPath } = await locate(words, config);
+  let inputs: readonly TensorSpec[];
+  try {
+    ({ inputs } = describeModel(await readModel(modelPath, { weights: 'file' })));
+  } catch (error) {
+    if (error instanceof OnnxError || (error instanceof Error && 'code' in error)) {
+      throw new CliError(`${modelPath} cannot be measured: ${error.message}`, { cause: error });
+    }
+    throw error;
+  }
+  const hash = createHash('sha256');
+  await pipeline(createReadStream(modelPath), hash);
+  return { name, modelPath, modelSha256: hash.digest('hex'), inputs };
+}
+
+async function locate(words: string, config: HostConfig): Promise<{ name: string; modelPath: string }> {
+  const path = resolve(words);
+  if (existsSync(path)) {
+    if (statSync(path).isFile()) return { name: basename(words), modelPath: path };
+    if (existsSync(join(path, 'function.json'))) return { name: basename(path), modelPath: await modelOf(path) };
+  }
+  // A path that does not exist is no name.
+  if (/[/\\]|\.onnx$/.test(words)) throw new CliError(`there is no model and no function's folder at ${words}`);
+  const [report] = await reportFunction(config, words);
+  if (report === undefined) {
+    throw new CliError(
+      `there is no function '${words}' in ${config.functionsDir} or ${config.dataDir}; name one, or give the path of an ONNX file or of a function's folder`,
+    );
+  }
+  if (report.state === 'broken') throw new CliError(`function '${words}' cannot be measured: ${report.reason}`);
+  const { source, folder, settings } = report;
+  return { name: words, modelPath: resolve(folder, source === 'upload' ? 'model.onnx' : settings.model) };
+}
+
+async function modelOf(folder: string): Promise<string> {
+  const file = join(folder, 'function.json');
+  try {
+    return resolve(dirname(file), parseFolderSettings(JSON.parse(await readFile(file, 'utf8'))).model ?? 'model.onnx');
+  } catch (error) {
+    throw new CliError(`${file} cannot be used: ${(error as Error).message}`, { cause: error });
+  }
+}

@@ -1,0 +1,82 @@
+/** A CPU profile as the terminal shows it. */
+import { groupsText, type CpuProfile } from '../cpu/index.ts';
+import { formatMs } from './format.ts';
+import { renderTable } from './table.ts';
+
+export function profileText(name: string, profile: CpuProfile, path: string, isKept: boolean): string {
+  const { machine, dimensions, tookMs, exhaustiveMs, startMs, measuredAt } = profile;
+  const sizes = Object.entries(dimensions).map(([dimension, size]) => `${dimension} = ${size}`);
+  const lines = [
+    `${name}: measured on ${machine.processor}, ${machine.cores} ${machine.cores === 1 ? 'core' : 'cores'}, ONNX Runtime ${machine.onnxRuntime}`,
+    ...(sizes.length === 0 ? [] : [`open dimensions: ${sizes.join(', ')} (--dim name=size says otherwise)`]),
+    '',
+    'One instance alone',
+    aloneTable(profile),
+  ];
+  const beside = profile.service.configurations.filter(({ concurrency }) => concurrency > 1);
+  if (beside.length > 0) lines.push('', 'One row at a time on each of several instances', besideTable(profile));
+  if (profile.lists.length > 0)
+    lines.push('', 'A batch divided among instances, the fastest first', listsTable(profile));
+  lines.push(
+    '',
+    `An instance starts in ${formatMs(startMs)}. ${isKept ? `Measured on ${measuredAt} in` : 'Measuring took'} ${formatMs(tookMs)}; ` +
+      `every configuration under ten loads would have taken about ${longText(exhaustiveMs)} (estimated).`,
+    isKept ? `kept from an earlier run in ${path}; --force measures again` : `kept in ${path}`,
+  );
+  return lines.join('\n');
+}
+
+function aloneTable({ pool, spread }: CpuProfile): string {
+  const columns = [
+    { title: 'THREADS', align: 'right' as const },
+    ...pool.batches.map((batch) => ({ title: `BATCH ${batch}`, align: 'right' as const })),
+  ];
+  const rows = pool.threads.map((threads, row) => [
+    String(threads),
+    ...pool.batches.map((_, column) => {
+      const ms = pool.latency[row]?.[column];
+      if (ms === null || ms === undefined) return '-';
+      return `${formatMs(ms)} ±${Math.round((spread[row]?.[column] ?? 0) * 100)}%`;
+    }),
+  ]);
+  return renderTable(columns, rows);
+}
+
+function besideTable({ service }: CpuProfile): string {
+  const rows = service.configurations.map(({ concurrency, threads, serviceTime }) => [
+    String(concurrency),
+    String(threads),
+    formatMs(serviceTime[0] ?? 0),
+    formatMs(serviceTime.at(-1) ?? 0),
+    String(Number(((concurrency / (serviceTime.at(-1) ?? Infinity)) * 1000).toPrecision(3))),
+  ]);
+  return renderTable(
+    ['INSTANCES', 'THREADS', 'ALONE', 'ALL AT WORK', 'ROWS/S'].map((title) => ({ title, align: 'right' })),
+    rows,
+  );
+}
+
+function listsTable({ lists }: CpuProfile): string {
+  const rows = lists.map(({ batch, groups, latencyMs, expectedMs }) => [
+    String(batch),
+    groupsText(groups),
+    formatMs(latencyMs),
+    formatMs(expectedMs),
+    String(Number(((batch / latencyMs) * 1000).toPrecision(3))),
+  ]);
+  return renderTable(
+    [
+      { title: 'BATCH', align: 'right' },
+      { title: '<INSTANCES,THREADS,BATCH>' },
+      { title: 'LATENCY', align: 'right' },
+      { title: 'ALONE', align: 'right' },
+      { title: 'ROWS/S', align: 'right' },
+    ],
+    rows,
+  );
+}
+
+/** Beyond an hour nobody reads minutes. */
+function longText(ms: number): string {
+  return ms < 3_600_000 ? formatMs(ms) : `${Number((ms / 3_600_000).toPrecision(3))} h`;
+}

@@ -1,0 +1,63 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { turntable, type Outcome } from '../../test/cli/command.ts';
+import { writeReluModel } from '../../test/support/models.ts';
+import type { CpuProfile } from '../cpu/index.ts';
+
+let folder: string;
+let modelPath: string;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-profile-'));
+  modelPath = await writeReluModel(folder);
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+async function profile(...words: string[]): Promise<Outcome> {
+  const quick = ['--cpu', '--samples', '3', '--batch-max', '2', '--data', join(folder, 'data')];
+  return await turntable(['profile', ...words, ...quick]);
+}
+
+test('what was measured is kept, printed again, planned from, and measured anew when that is wanted', async () => {
+  const first = await profile(modelPath, '--json');
+  expect(first.stderr).toBe('');
+  const measured = JSON.parse(first.stdout) as CpuProfile;
+  expect(measured.pool.batches).toEqual([1, 2]);
+
+  const again = JSON.parse((await profile(modelPath, '--json')).stdout) as CpuProfile;
+  expect(again).toEqual(measured);
+  const text = (await profile(modelPath)).stdout;
+  expect(text).toContain('kept from an earlier run');
+  expect(text).toContain('THREADS');
+
+  const file = join(folder, 'profile.json');
+  await writeFile(file, first.stdout);
+  const plan = await turntable(['plan', 'packrat', '--profile', file, '--json']);
+  expect(JSON.parse(plan.stdout)).toMatchObject([{ batch: 1 }, { batch: 2 }]);
+  const rates = await turntable(['plan', 'serf', '--profile', file, '--json']);
+  expect((JSON.parse(rates.stdout) as unknown[]).length).toBe(10);
+
+  const anew = JSON.parse((await profile(modelPath, '--json', '--force')).stdout) as CpuProfile;
+  expect(anew.measuredAt).not.toBe(measured.measuredAt);
+}, 60_000);
+
+test('a folder with a function.json is a function', async () => {
+  await writeFile(join(folder, 'function.json'), JSON.stringify({ model: 'relu.onnx' }));
+  const { stdout, exitCode } = await profile(folder, '--json');
+  expect(exitCode).toBe(0);
+  expect(JSON.parse(stdout)).toMatchObject({ provenance: 'measured' });
+}, 60_000);
+
+test('what cannot be measured is told in a sentence', async () => {
+  const unknown = await profile('nobody');
+  expect(unknown.stderr).toContain("there is no function 'nobody'");
+  expect((await profile(join(folder, 'none.onnx'))).stderr).toContain('there is no model and no function');
+  expect((await profile(modelPath, '--dim', 'sequence=3')).stderr).toContain("no open dimension 'sequence'");
+  const where = await turntable(['profile', modelPath]);
+  expect(where).toMatchObject({ exitCode: 2 });
+  expect(where.stderr).toContain('--cpu');
+  const size = await profile(modelPath, '--dim', 'sequence');
+  expect(size.stderr).toContain('--dim takes name=size');
+}, 60_000);

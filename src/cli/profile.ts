@@ -1,0 +1,144 @@
+import { SingleBar } from 'cli-progress';
+import { Command } from 'commander';
+import {
+  CpuError,
+  measureCpu,
+  measuredOn,
+  poolSockets,
+  ProfileFiles,
+  resolveSizes,
+  type CpuProfile,
+  type MeasureProgress,
+} from '../cpu/index.ts';
+import { loadConfig } from '../host/index.ts';
+import { addConfigFlags, configInputOf } from './config-flags.ts';
+import { CliError } from './error.ts';
+import { formatMs } from './format.ts';
+import { parseCount } from './plan/options.ts';
+import { findTarget } from './profile-target.ts';
+import { profileText } from './profile-text.ts';
+
+interface ProfileOptions {
+  readonly cpu?: boolean;
+  readonly dim?: readonly string[];
+  readonly batchMax: number;
+  readonly samples: number;
+  readonly force?: boolean;
+  readonly json?: boolean;
+}
+
+export function profileCommand(): Command {
+  const command = new Command('profile')
+    .description(
+      'Measure what a function costs on the CPU cores of this machine: one instance by threads and batch, several ' +
+        'side by side, and each batch divided among instances. What was measured is kept for this machine and reused.',
+    )
+    .argument('<function>', "an ONNX file, a function's folder, or the name of a function")
+    .option('--cpu', 'measure on CPU cores')
+    .option('--dim <name=size...>', 'size of an open dimension; sequences are 128 otherwise, images 224, others 1')
+    .option('--batch-max <number>', 'largest batch; measured are the powers of two up to it', parseCount, 64)
+    .option('--samples <number>', 'samples of each measurement, at most', parseCount, 10)
+    .option('--force', 'measure again where there are results already')
+    .option('--json', 'print the profile');
+  return addConfigFlags(command).action(async (words: string, options: ProfileOptions, called: Command) => {
+    if (options.cpu !== true) throw usage('say what to measure on: --cpu');
+    const { config } = loadConfig(configInputOf(called));
+    const target = await findTarget(words, config);
+    const sockets = poolSockets(config.cpu.cores);
+    const given = parseDimensions(options.dim ?? []);
+    const files = new ProfileFiles(config.dataDir);
+    let profile: CpuProfile | undefined;
+    let isKept = false;
+    try {
+      const key = {
+        machine: measuredOn(sockets.flat().length),
+        modelSha256: target.modelSha256,
+        dimensions: resolveSizes(target.inputs, given),
+      };
+      if (options.force !== true) profile = await files.find(key);
+      // One that was measured less far, by a host with little time for example, does not answer the question.
+      if (profile !== undefined && !reaches(profile, options.batchMax)) profile = undefined;
+      isKept = profile !== undefined;
+      profile ??= await measure(target, sockets, given, options);
+    } catch (error) {
+      if (!(error instanceof CpuError)) throw error;
+      throw new CliError(`'${target.name}' cannot be measured: ${error.message}`, { cause: error });
+    }
+    const path = isKept ? files.path(profile) : await files.keep(profile);
+    console.log(
+      options.json === true ? JSON.stringify(profile, undefined, 1) : profileText(target.name, profile, path, isKept),
+    );
+  });
+}
+
+async function measure(
+  { modelPath, modelSha256, inputs }: Awaited<ReturnType<typeof findTarget>>,
+  sockets: readonly (readonly number[])[],
+  dimensions: Readonly<Record<string, number>>,
+  { batchMax, samples }: ProfileOptions,
+): Promise<CpuProfile> {
+  const progress = startProgress();
+  const controller = new AbortController();
+  const stop = (): void => controller.abort();
+  process.once('SIGINT', stop);
+  process.once('SIGTERM', stop);
+  try {
+    return await measureCpu({
+      modelPath,
+      modelSha256,
+      inputs,
+      dimensions,
+      sockets,
+      batchMax,
+      samples,
+      onProgress: progress.tell,
+      signal: controller.signal,
+    });
+  } finally {
+    progress.stop();
+    process.removeListener('SIGINT', stop);
+    process.removeListener('SIGTERM', stop);
+  }
+}
+
+/** Whether every entry up to the batch is there; a model with a fixed batch has only its own. */
+function reaches({ pool, lists }: CpuProfile, batchMax: number): boolean {
+  const [first = 1] = pool.batches;
+  const largest = pool.batches.at(-1) ?? first;
+  const isFixed = pool.batches.length === 1 && first > 1;
+  const isWhole = pool.latency.flat().every((ms) => ms !== null);
+  return isWhole && (isFixed || largest * 2 > batchMax) && (lists.length > 0 || largest === 1);
+}
+
+/** A bar on a terminal, nothing elsewhere. */
+function startProgress(stream = process.stderr): { tell: (progress: MeasureProgress) => void; stop: () => void } {
+  if (!stream.isTTY) return { tell: () => undefined, stop: () => undefined };
+  const format = '[{bar}] {value} of {total} | {left} left | {label}';
+  const bar = new SingleBar({ stream, format, barsize: 24, hideCursor: true, clearOnComplete: true });
+  let isShown = false;
+  return {
+    tell: ({ done, total, label, leftMs }) => {
+      const payload = { label, left: leftMs === 0 ? '?' : `about ${formatMs(leftMs)}` };
+      if (!isShown) bar.start(total, done, payload);
+      isShown = true;
+      bar.update(done, payload);
+    },
+    stop: () => {
+      if (isShown) bar.stop();
+    },
+  };
+}
+
+function parseDimensions(pairs: readonly string[]): Record<string, number> {
+  return Object.fromEntries(
+    pairs.map((pair) => {
+      const [, name = '', size = '0'] = /^(.+)=(\d{1,9})$/.exec(pair) ?? [];
+      if (name === '') throw usage(`--dim takes name=size such as sequence=64, and '${pair}' is not that`);
+      return [name, Number(size)];
+    }),
+  );
+}
+
+function usage(message: string): CliError {
+  return new CliError(message, { exitCode: 2 });
+}
