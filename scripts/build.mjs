@@ -4,6 +4,7 @@ import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, lstatSync, mkdirSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
 import { join, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { buildPage } from './build-page.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
@@ -26,6 +27,9 @@ const kernels = join('gpu', 'kernels');
 for (const file of existsSync(join(root, 'src', kernels)) ? readdirSync(join(root, 'src', kernels)) : []) {
   if (file.endsWith('.cu')) cpSync(join(root, 'src', kernels, file), join(root, 'dist', kernels, file));
 }
+
+// After the cleaning, which takes the bundle for what is left of a source file.
+buildPage(root);
 
 const compiled = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json'], { cwd: root, stdio: 'inherit' });
 if (compiled.status !== 0) process.exit(compiled.status ?? 1);

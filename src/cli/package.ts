@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
+/** The folder that the package lies in. */
+export const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 
 /** Turntable's own version. */
 export function packageVersion(): string {
@@ -25,4 +26,9 @@ function versionIn(file: string): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** What runs `turntable` again: the program and its first argument, from the sources as from the build. */
+export function ownCommand(): readonly [string, string] {
+  return [process.execPath, join(root, 'bin', 'turntable.js')];
 }

@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import { Command } from 'commander';
 import {
   checkListen,
@@ -13,7 +14,7 @@ import { CliError } from './error.ts';
 import { parseFunctionList, type ListedFunction } from './function-list.ts';
 import { formatMs } from './format.ts';
 import { outliveDefects } from './last-resort.ts';
-import { packageVersion } from './package.ts';
+import { ownCommand, packageVersion, root } from './package.ts';
 import type { Recording } from './recording.ts';
 import { printable, renderTable } from './table.ts';
 import { runUntilSignal } from './lifecycle.ts';
@@ -52,7 +53,10 @@ async function record(folder: string): Promise<Recording> {
 
 async function start(config: HostConfig, recorder: InvocationRecorder | undefined): Promise<RunningHost> {
   try {
-    return await startHost(config, { recorder });
+    return await startHost(config, {
+      recorder,
+      replays: { command: ownCommand(), tracesFolder: join(root, 'traces') },
+    });
   } catch (error) {
     throw listenError(config, error);
   }

@@ -14,6 +14,7 @@ import { Invoker } from './invoke.ts';
 import { createLogger } from './logger.ts';
 import { createMetrics } from './metrics.ts';
 import { recordersOf, type InvocationRecorder } from './recorder.ts';
+import { ReplayRuns } from './replays.ts';
 import { Statistics } from './statistics.ts';
 import { createModelStore, createValidator } from './store/index.ts';
 import type { FunctionVersion, Registry } from './types.ts';
@@ -25,6 +26,13 @@ export interface RunningHost {
   stop(): Promise<boolean>;
 }
 
+/** How the host has replays run: it knows none of the planners itself. */
+export interface HostReplays {
+  /** What runs `turntable`: the program and its first arguments. */
+  readonly command: readonly string[];
+  readonly tracesFolder: string;
+}
+
 /**
  * Starts the host. Resolves when it is ready: every function is read, and validated where that had not been done before.
  *
@@ -32,7 +40,11 @@ export interface RunningHost {
  */
 export async function startHost(
   config: HostConfig,
-  options: { readonly logger?: Logger; readonly recorder?: InvocationRecorder | undefined } = {},
+  options: {
+    readonly logger?: Logger;
+    readonly recorder?: InvocationRecorder | undefined;
+    readonly replays?: HostReplays;
+  } = {},
 ): Promise<RunningHost> {
   checkListen(config);
   const logger = options.logger ?? createLogger(config.log);
@@ -85,11 +97,13 @@ export async function startHost(
   });
   keepHistoryInStep(store, history);
   const views: ViewSources = { registry: store, pools, statistics, history, totalMemoryBytes: totalmem() };
+  const replays = options.replays && new ReplayRuns({ ...options.replays, folder: join(config.dataDir, 'replays') });
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (graceMs: number): Promise<void> => {
     validator.stop();
     await pools.stop(graceMs);
     metrics.close();
+    await replays?.close();
     await store.close();
   };
   let http;
@@ -105,6 +119,7 @@ export async function startHost(
       lifecycle,
       hostVersion: packageVersion(),
       views,
+      replays,
     });
     await store.start();
   } catch (error) {
@@ -164,6 +179,7 @@ const leavingWords = {
   idle: 'it had nothing to do for longer than the idle time',
   room: 'another function needed the place',
   unload: 'it was unloaded, replaced or removed',
+  reconfigured: 'its pool was given another configuration',
 } as const;
 
 /** Publications and removals are told, and what was removed is forgotten. */

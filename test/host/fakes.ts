@@ -219,6 +219,10 @@ export class FakePools implements CpuPools {
     return { state: 'done', kind: 'switch', ms: 0, configuration };
   }
 
+  coresFor(): ReturnType<CpuPools['coresFor']> {
+    return { cores: 1, perSocket: [1] };
+  }
+
   states(): ReturnType<CpuPools['states']> {
     return this.loads.map((key) => ({
       key,
@@ -301,7 +305,16 @@ export const testConfig: HostConfig = {
   apiKeys: [],
   cpu: { cores: 1, blankInstances: 0, instancesMax: 1, threads: 1, idleMs: 1000, queueMax: 10 },
   limits: { bodyBytesMax: 200_000, uploadBytesMax: 400_000, bodyTimeoutMs: 400, requestsInFlightMax: 50 },
-  redis: { url: undefined },
+  redis: { url: undefined, prefix: 'test' },
+  queue: { payloadBytesMax: 100_000, outstandingMax: 10, hostUrl: undefined },
+  async: {
+    keepMs: 60_000,
+    waitingMax: 100,
+    concurrency: 2,
+    callbackAttempts: 3,
+    callbackBackoffMs: 10,
+    callbackTimeoutMs: 1000,
+  },
   validator: { timeoutMs: 1000 },
   drainMs: 1000,
   log: { level: 'silent', format: 'json' },

@@ -3,47 +3,13 @@
  * up to a second of computing, which is why the host has it done by another process ({@link anatomyAnswer} in ask-anatomy.ts).
  */
 import { loadMachine, MachineError, machinePresets } from '../../hardware/index.ts';
-import { coldStartModes, planColdStart, simulate, type ColdStartMode, type Span } from '../../plan/index.ts';
+import { coldStartModes, planColdStart, simulate, type Span } from '../../plan/index.ts';
+import type { AnatomyAnswer, AnatomyChoices, AnatomyMode, SpanAnswer } from './api-types.ts';
 import { estimateLayers, modelNames, namedModel, ProfileError } from '../../profile/index.ts';
-
-/** Begin and end, milliseconds from the start. */
-export type SpanAnswer = readonly [number, number];
-
-export interface AnatomyLayer {
-  readonly name: string;
-  readonly method: 'load' | 'dha';
-  readonly link: number | null;
-  readonly copyMs: SpanAnswer | null;
-  readonly migrationMs: SpanAnswer | null;
-  readonly executionMs: SpanAnswer;
-  readonly fromHost: boolean;
-  readonly stallMs: number;
-}
-
-export interface AnatomyMode {
-  readonly mode: ColdStartMode;
-  readonly latencyMs: number;
-  readonly stallMs: number;
-  readonly gpuBytes: number;
-  readonly layers: readonly AnatomyLayer[];
-}
-
-export interface AnatomyAnswer {
-  readonly model: string;
-  readonly machine: string;
-  /** Where the times come from. */
-  readonly provenance: string;
-  readonly modes: readonly AnatomyMode[];
-}
 
 /** What was asked for does not exist; the message names it. */
 export class AnatomyError extends Error {
   override readonly name = 'AnatomyError';
-}
-
-export interface AnatomyChoices {
-  readonly models: readonly string[];
-  readonly machines: readonly string[];
 }
 
 export function anatomyChoices(): AnatomyChoices {

@@ -30,6 +30,8 @@ export interface HistoryAnswer {
   readonly stepMs: number;
   readonly fromMs: number;
   readonly toMs: number;
+  /** Where the span's counts begin: its start, or the host's. Rates are over the time from here on. */
+  readonly sinceMs: number;
   readonly columns: TrafficColumns;
   readonly totals: TrafficTotals;
 }
@@ -146,4 +148,40 @@ export interface TickEvent extends TrafficTotals {
   readonly atMs: number;
   readonly waiting: number;
   readonly inFlight: number;
+}
+
+/** Begin and end, milliseconds from the start. */
+export type SpanAnswer = readonly [number, number];
+
+export interface AnatomyLayer {
+  readonly name: string;
+  readonly method: 'load' | 'dha';
+  readonly link: number | null;
+  readonly copyMs: SpanAnswer | null;
+  readonly migrationMs: SpanAnswer | null;
+  readonly executionMs: SpanAnswer;
+  readonly fromHost: boolean;
+  readonly stallMs: number;
+}
+
+export interface AnatomyMode {
+  /** baseline, pipeswitch, dha, pt, pt+dha or interleave. */
+  readonly mode: string;
+  readonly latencyMs: number;
+  readonly stallMs: number;
+  readonly gpuBytes: number;
+  readonly layers: readonly AnatomyLayer[];
+}
+
+export interface AnatomyAnswer {
+  readonly model: string;
+  readonly machine: string;
+  /** Where the times come from. */
+  readonly provenance: string;
+  readonly modes: readonly AnatomyMode[];
+}
+
+export interface AnatomyChoices {
+  readonly models: readonly string[];
+  readonly machines: readonly string[];
 }

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { LRUCache } from 'lru-cache';
 import { HostError } from '../errors.ts';
-import type { AnatomyAnswer, AnatomyChoices } from './anatomy.ts';
+import type { AnatomyAnswer, AnatomyChoices } from './api-types.ts';
 
 /** JavaScript from dist/ even when the host itself runs from src/, as in tests. */
 const processPath = fileURLToPath(

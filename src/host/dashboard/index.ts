@@ -1,6 +1,5 @@
 /** What the dashboard's API answers. */
 export { anatomyAnswer, anatomyChoices } from './ask-anatomy.ts';
-export type { AnatomyAnswer, AnatomyChoices, AnatomyLayer, AnatomyMode, SpanAnswer } from './anatomy.ts';
 export {
   functionAnswer,
   functionsAnswer,

@@ -45,7 +45,8 @@ export interface ViewSources {
 
 export function historyAnswer({ history }: ViewSources, rangeMs: number, nowMs: number, name?: string): HistoryAnswer {
   const span = history.span(rangeMs, nowMs, name);
-  return { ...span, columns: history.columns(span, name), totals: history.totals(span, name) };
+  const sinceMs = Math.max(span.fromMs, history.startedAtMs);
+  return { ...span, sinceMs, columns: history.columns(span, name), totals: history.totals(span, name) };
 }
 
 export function tickOf({ history, pools, statistics }: ViewSources, nowMs: number): TickEvent {
@@ -101,7 +102,8 @@ function rowOf(
     description: settings.description,
     totals,
     goodputShare: ended === 0 ? null : totals.in_slo / ended,
-    requestsPerSecond: totals.offered / Math.max(1, (Math.min(span.toMs, nowMs) - span.fromMs) / 1000),
+    requestsPerSecond:
+      totals.offered / Math.max(1, (Math.min(span.toMs, nowMs) - Math.max(span.fromMs, history.startedAtMs)) / 1000),
     coldShare: answered === 0 ? null : totals.cold / answered,
     gpuBytes: onGpu?.bytes ?? 0,
     hostBytes: ready * version.modelBytes,

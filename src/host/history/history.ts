@@ -45,6 +45,8 @@ export interface LatencyDistribution {
 
 export class History implements InvocationRecorder {
   readonly happenings = new Happenings();
+  /** Before this nothing was counted. */
+  readonly startedAtMs: number;
   readonly #overall = overallTiers.map((tier) => new Ring(tier));
   readonly #functions = new Map<string, Ring[]>();
   /** performance.now() counts from here. */
@@ -52,8 +54,9 @@ export class History implements InvocationRecorder {
   /** Late answers of this second by function, to say once what would be said a thousand times. */
   readonly #breaches = new Map<string, { second: number; late: number }>();
 
-  constructor(originMs: number = performance.timeOrigin) {
+  constructor(originMs: number = performance.timeOrigin, startedAtMs: number = Date.now()) {
     this.#originMs = originMs;
+    this.startedAtMs = startedAtMs;
   }
 
   record(record: InvocationRecord): void {

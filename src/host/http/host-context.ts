@@ -6,6 +6,7 @@ import type { ViewSources } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { Invoker } from '../invoke.ts';
 import type { Metrics } from '../metrics.ts';
+import type { ReplayRuns } from '../replays.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, ModelStore } from '../types.ts';
 import { authorizeManagement } from './auth.ts';
@@ -29,6 +30,8 @@ export interface HostContext {
   /** What the dashboard's API reads. */
   readonly views: ViewSources;
   readonly events: EventStreams;
+  /** Absent where the host was not told how replays are run. */
+  readonly replays?: ReplayRuns | undefined;
   /** Whether successes are logged as well; asked once, since each line costs. */
   readonly logsSuccess: boolean;
 }

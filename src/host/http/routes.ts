@@ -2,7 +2,9 @@
 import { anatomy, apiFunction, apiFunctions, happenings, history, memory } from './api-routes.ts';
 import { baseUrlOf } from './base-url.ts';
 import { call, callLater, asynchronousStatus, infer } from './call-routes.ts';
+import { dashboardFile, hasDashboard, sendPageFile } from './dashboard-files.ts';
 import { events } from './event-stream.ts';
+import { listReplays, removeReplay, showReplay, startReplay } from './replay-routes.ts';
 import type { Exchange } from './exchange.ts';
 import {
   blobExists,
@@ -81,6 +83,11 @@ export const routes: readonly Route[] = [
   { method: 'GET', path: '/api/happenings', handler: happenings },
   { method: 'GET', path: '/api/anatomy', handler: anatomy },
   { method: 'GET', path: '/api/events', handler: events },
+  { method: 'GET', path: '/api/replays', handler: listReplays },
+  { method: 'POST', path: '/api/replays', handler: startReplay },
+  { method: 'GET', path: '/api/replays/:id', handler: showReplay },
+  { method: 'DELETE', path: '/api/replays/:id', handler: removeReplay },
+  { method: 'GET', path: '/dashboard/:file', handler: dashboardFile },
   { method: 'GET', path: '/', handler: home },
 ];
 
@@ -89,9 +96,13 @@ async function sendMetrics({ metrics }: HostContext, exchange: Exchange): Promis
 }
 
 function home({ store }: HostContext, exchange: Exchange): void {
+  const isBrowser = exchange.header('accept')?.includes('text/html') === true;
+  if (isBrowser && hasDashboard()) {
+    sendPageFile(exchange, 'index.html');
+    return;
+  }
   const functions = store.names().flatMap((name) => store.find(name) ?? []);
   const page = { baseUrl: baseUrlOf(exchange), functions };
-  if (exchange.header('accept')?.includes('text/html') === true) {
-    exchange.text(200, 'text/html; charset=utf-8', homeHtml(page));
-  } else exchange.text(200, 'text/plain; charset=utf-8', homeText(page));
+  if (isBrowser) exchange.text(200, 'text/html; charset=utf-8', homeHtml(page));
+  else exchange.text(200, 'text/plain; charset=utf-8', homeText(page));
 }

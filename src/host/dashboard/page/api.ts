@@ -1,0 +1,81 @@
+/** The page's only way to the host: the key is asked for once, where one is set, and kept for the session of the browser. */
+import { EventParser } from './logic/event-stream.ts';
+
+const keyName = 'turntable-api-key';
+
+export class ApiError extends Error {
+  readonly status: number;
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Asks the person for the key; null when he will not. Set by the page's shell. */
+let askForKey: (message: string) => Promise<string | null> = () => Promise.resolve(null);
+export function setKeyPrompt(prompt: (message: string) => Promise<string | null>): void {
+  askForKey = prompt;
+}
+
+/** @throws ApiError with the host's own sentence */
+export async function request(path: string, init: RequestInit = {}): Promise<Response> {
+  for (let attempt = 0; ; attempt++) {
+    const headers = new Headers(init.headers);
+    const key = sessionStorage.getItem(keyName);
+    if (key !== null) headers.set('Authorization', `Bearer ${key}`);
+    const response = await fetch(path, { ...init, headers });
+    if (response.ok) return response;
+    const message = await errorOf(response);
+    // A stream that was sent cannot be sent again; bodies here are text or files, which can.
+    if ((response.status === 401 || (response.status === 403 && key !== null)) && attempt < 3) {
+      const given = await askForKey(message);
+      if (given !== null) {
+        sessionStorage.setItem(keyName, given);
+        continue;
+      }
+    }
+    throw new ApiError(response.status, message);
+  }
+}
+
+export async function getJson<Answer>(path: string, signal?: AbortSignal): Promise<Answer> {
+  const response = await request(path, signal === undefined ? {} : { signal });
+  return (await response.json()) as Answer;
+}
+
+export async function errorOf(response: Response): Promise<string> {
+  const text = await response.text().catch(() => '');
+  try {
+    const { error } = JSON.parse(text) as { error?: unknown };
+    if (typeof error === 'string') return error;
+  } catch {
+    // Not the host's own words, as from a proxy in between.
+  }
+  return text.slice(0, 200) || `the host answered ${response.status}`;
+}
+
+export interface EventHandlers {
+  readonly onEvent: (event: string, data: unknown) => void;
+  readonly onState: (connected: boolean) => void;
+}
+
+/** Listens until the signal, and comes back by itself when the host does. */
+export async function listen({ onEvent, onState }: EventHandlers, signal: AbortSignal): Promise<void> {
+  for (let waitMs = 500; !signal.aborted; waitMs = Math.min(waitMs * 2, 5000)) {
+    try {
+      const response = await request('/api/events', { signal });
+      onState(true);
+      waitMs = 500;
+      const parser = new EventParser();
+      const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+      for (let part = await reader.read(); !part.done; part = await reader.read()) {
+        for (const { event, data } of parser.push(part.value)) onEvent(event, JSON.parse(data));
+      }
+    } catch {
+      // The connection is lost; the page says so until it is back.
+    }
+    if (signal.aborted) return;
+    onState(false);
+    await new Promise((resolve) => setTimeout(resolve, waitMs));
+  }
+}

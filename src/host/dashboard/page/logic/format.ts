@@ -1,0 +1,55 @@
+/** Numbers as people read them: three digits and a unit. */
+
+export function formatMs(value: number | null | undefined): string {
+  if (value === null || value === undefined || !Number.isFinite(value)) return '–';
+  if (value === 0) return '0 ms';
+  if (value < 1) return `${value.toFixed(2)} ms`;
+  if (value < 10) return `${value.toFixed(1)} ms`;
+  if (value < 1000) return `${Math.round(value)} ms`;
+  if (value < 60_000) return `${(value / 1000).toFixed(value < 10_000 ? 2 : 1)} s`;
+  return `${(value / 60_000).toFixed(1)} min`;
+}
+
+const byteUnits = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
+
+export function formatBytes(bytes: number): string {
+  let unit = 0;
+  let value = bytes;
+  while (value >= 1024 && unit < byteUnits.length - 1) {
+    value /= 1024;
+    unit++;
+  }
+  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${byteUnits[unit]}`;
+}
+
+/** 0.98765 is '98.8%'; what is not quite everything is never shown as 100%. */
+export function formatShare(share: number | null): string {
+  if (share === null) return '–';
+  const percent = share * 100;
+  if (percent === 0 || percent === 100) return `${percent}%`;
+  const shown = percent < 10 ? percent.toFixed(2) : percent.toFixed(1);
+  if (Number(shown) >= 100) return '99.9%';
+  return Number(shown) === 0 ? '<0.01%' : `${shown}%`;
+}
+
+export function formatRate(perSecond: number): string {
+  if (perSecond === 0) return '0/s';
+  if (perSecond < 0.1) return `${(perSecond * 60).toFixed(perSecond * 60 < 1 ? 2 : 1)}/min`;
+  return `${perSecond < 10 ? perSecond.toFixed(1) : Math.round(perSecond)}/s`;
+}
+
+/** 'now', '12 s ago', '3 min ago', '5 h ago', '2 d ago'. */
+export function formatAgo(atMs: number, nowMs: number): string {
+  if (atMs <= 0) return 'never';
+  const seconds = Math.max(0, (nowMs - atMs) / 1000);
+  if (seconds < 2) return 'now';
+  if (seconds < 60) return `${Math.round(seconds)} s ago`;
+  if (seconds < 3600) return `${Math.round(seconds / 60)} min ago`;
+  if (seconds < 86_400) return `${Math.round(seconds / 3600)} h ago`;
+  return `${Math.round(seconds / 86_400)} d ago`;
+}
+
+/** '14:03:22', of the reader's own clock. */
+export function formatTime(atMs: number): string {
+  return new Date(atMs).toLocaleTimeString(undefined, { hour12: false });
+}

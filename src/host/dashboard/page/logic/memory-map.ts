@@ -1,0 +1,44 @@
+/** A memory as a strip of blocks to scale. */
+import type { Resident } from '../../api-types.ts';
+
+export interface Block {
+  readonly resident: Resident;
+  /** Share of the whole strip, 0 to 1, from `from`. */
+  readonly from: number;
+  readonly share: number;
+}
+
+/** The largest first, so that names have room; what is too small to be seen is one block at the end. */
+export function memoryBlocks(
+  residents: readonly Resident[],
+  capacityBytes: number,
+  leastShare = 0.004,
+): { readonly blocks: readonly Block[]; readonly small: { count: number; from: number; share: number } } {
+  const whole = Math.max(
+    capacityBytes,
+    residents.reduce((sum, { bytes }) => sum + bytes, 0),
+    1,
+  );
+  const blocks: Block[] = [];
+  let from = 0;
+  const small = { count: 0, from: 0, share: 0 };
+  for (const resident of residents.toSorted((one, other) => other.bytes - one.bytes)) {
+    const share = resident.bytes / whole;
+    if (share < leastShare) {
+      small.count++;
+      small.share += share;
+      continue;
+    }
+    blocks.push({ resident, from, share });
+    from += share;
+  }
+  small.from = from;
+  return { blocks, small };
+}
+
+/** 0 (just used) to 1 (unused for an hour or more), on a logarithmic scale: how much a block fades. */
+export function idleness(lastUseMs: number, nowMs: number): number {
+  if (lastUseMs <= 0) return 1;
+  const seconds = Math.max(1, (nowMs - lastUseMs) / 1000);
+  return Math.min(1, Math.log(seconds) / Math.log(3600));
+}

@@ -1,0 +1,32 @@
+/** What the address after '#' asks for. */
+export type Route =
+  | { readonly view: 'overview' }
+  | { readonly view: 'functions' }
+  | { readonly view: 'function'; readonly name: string }
+  /** `name`: the function that gets a new version; '' for a new one. */
+  | { readonly view: 'publish'; readonly name: string }
+  | { readonly view: 'memory' }
+  | { readonly view: 'anatomy' }
+  | { readonly view: 'replay'; readonly run: string | undefined };
+
+export function routeOf(hash: string): Route {
+  const [path = '', query] = hash.replace(/^#?\/?/, '').split('?');
+  const [first = '', second] = path.split('/');
+  switch (first) {
+    case 'functions':
+      return second === undefined || second === ''
+        ? { view: 'functions' }
+        : { view: 'function', name: decodeURIComponent(second) };
+    case 'publish':
+      return { view: 'publish', name: new URLSearchParams(query).get('name') ?? '' };
+    case 'memory':
+    case 'anatomy':
+      return { view: first };
+    case 'replay':
+      return { view: 'replay', run: second === undefined || second === '' ? undefined : decodeURIComponent(second) };
+    default:
+      return { view: 'overview' };
+  }
+}
+
+export const functionLink = (name: string): string => `#/functions/${encodeURIComponent(name)}`;

@@ -1,0 +1,204 @@
+/** The shell of the page: navigation, the event stream, the theme, and the question for the API key. */
+import { render } from 'preact';
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import type { HappeningAnswer, TickEvent } from '../api-types.ts';
+import { getJson, listen, setKeyPrompt } from './api.ts';
+import { rangeOf, type Range } from './logic/ranges.ts';
+import { routeOf, type Route } from './logic/route.ts';
+import { textOf } from './logic/form.ts';
+import type { Live } from './state.ts';
+import { Anatomy } from './views/anatomy.tsx';
+import { FunctionPage } from './views/function.tsx';
+import { Functions } from './views/functions.tsx';
+import { Memory } from './views/memory.tsx';
+import { Overview } from './views/overview.tsx';
+import { Publish } from './views/publish.tsx';
+import { Replay } from './views/replay.tsx';
+
+const happeningsKept = 200;
+const links = [
+  ['#/', 'Overview', 'overview'],
+  ['#/functions', 'Functions', 'functions'],
+  ['#/memory', 'Memory', 'memory'],
+  ['#/anatomy', 'Cold starts', 'anatomy'],
+  ['#/replay', 'Replay', 'replay'],
+] as const;
+
+function App() {
+  const [route, setRoute] = useState<Route>(routeOf(location.hash));
+  const [range, setRange] = useState<Range>(rangeOf(localStorage.getItem('turntable-range')));
+  const [paused, setPaused] = useState(false);
+  const [live, setLive] = useState<Live>({ connected: true, tick: undefined, happenings: [] });
+  const [theme, setTheme] = useTheme();
+  const [question, setQuestion] = useState<{ message: string; answer: (key: string | null) => void } | undefined>(
+    undefined,
+  );
+  const main = useRef<HTMLElement>(null);
+
+  useEffect(() => {
+    setKeyPrompt((message) => new Promise((answer) => setQuestion({ message, answer })));
+    const changed = (): void => {
+      setRoute(routeOf(location.hash));
+      // Screen readers and the keyboard go on where the new view begins.
+      main.current?.focus();
+    };
+    addEventListener('hashchange', changed);
+    const stop = new AbortController();
+    void getJson<{ happenings: HappeningAnswer[] }>('/api/happenings', stop.signal).then(({ happenings }) =>
+      setLive((before) => ({
+        ...before,
+        happenings: [...before.happenings, ...happenings.toReversed()].slice(0, happeningsKept),
+      })),
+    );
+    void listen(
+      {
+        onEvent: (event, data) =>
+          setLive((before) =>
+            event === 'tick'
+              ? { ...before, tick: data as TickEvent }
+              : { ...before, happenings: [data as HappeningAnswer, ...before.happenings].slice(0, happeningsKept) },
+          ),
+        onState: (connected) => setLive((before) => ({ ...before, connected })),
+      },
+      stop.signal,
+    );
+    return () => {
+      stop.abort();
+      removeEventListener('hashchange', changed);
+    };
+  }, []);
+
+  const onRange = useCallback((next: Range) => {
+    localStorage.setItem('turntable-range', next.id);
+    setRange(next);
+    setPaused(false);
+  }, []);
+  const time = { range, onRange, paused, onPause: setPaused, theme };
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), main.current?.focus())}>
+        Skip to the content
+      </a>
+      <header>
+        <strong class="brand">Turntable</strong>
+        <nav aria-label="Views">
+          {links.map(([href, label, view]) => (
+            <a
+              key={href}
+              href={href}
+              aria-current={
+                route.view === view || (view === 'functions' && (route.view === 'function' || route.view === 'publish'))
+                  ? 'page'
+                  : undefined
+              }
+            >
+              {label}
+            </a>
+          ))}
+        </nav>
+        <span class={`connection ${live.connected ? 'on' : 'off'}`} role="status">
+          {live.connected ? (paused ? 'paused' : 'live') : 'connection lost, trying again'}
+        </span>
+        <button
+          type="button"
+          onClick={() => setTheme(theme === 'dark' ? 'light' : 'dark')}
+          aria-label={`Use ${theme === 'dark' ? 'light' : 'dark'} colours`}
+        >
+          {theme === 'dark' ? '☀' : '☾'}
+        </button>
+      </header>
+      <main id="main" ref={main} tabIndex={-1}>
+        <View {...{ route, live }} {...time} />
+      </main>
+      {question !== undefined && (
+        <KeyDialog
+          message={question.message}
+          onAnswer={(key) => {
+            setQuestion(undefined);
+            question.answer(key);
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+function View({
+  route,
+  live,
+  ...time
+}: { readonly route: Route; readonly live: Live } & Parameters<typeof Functions>[0]) {
+  switch (route.view) {
+    case 'overview':
+      return <Overview live={live} {...time} />;
+    case 'functions':
+      return <Functions {...time} />;
+    case 'function':
+      return <FunctionPage key={route.name} name={route.name} {...time} />;
+    case 'publish':
+      return <Publish name={route.name} />;
+    case 'memory':
+      return <Memory paused={time.paused} />;
+    case 'anatomy':
+      return <Anatomy />;
+    case 'replay':
+      return <Replay run={route.run} theme={time.theme} />;
+  }
+}
+
+function KeyDialog({
+  message,
+  onAnswer,
+}: {
+  readonly message: string;
+  readonly onAnswer: (key: string | null) => void;
+}) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => dialog.current?.showModal(), []);
+  return (
+    <dialog ref={dialog} onCancel={() => onAnswer(null)} aria-labelledby="key-title">
+      <form
+        method="dialog"
+        onSubmit={(event) => {
+          const key = textOf(new FormData(event.currentTarget), 'key');
+          onAnswer(key === '' ? null : key);
+        }}
+      >
+        <h2 id="key-title">API key</h2>
+        <p>{message}</p>
+        <input name="key" type="password" aria-label="API key" autocomplete="off" />
+        <div class="controls">
+          <button type="submit" class="primary">
+            Use it
+          </button>
+          <button type="button" onClick={() => onAnswer(null)}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </dialog>
+  );
+}
+
+/** As the system says, until a person says otherwise. */
+function useTheme(): readonly ['light' | 'dark', (theme: 'light' | 'dark') => void] {
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  const stored = localStorage.getItem('turntable-theme');
+  const [theme, setTheme] = useState<'light' | 'dark'>(
+    stored === 'light' || stored === 'dark' ? stored : dark.matches ? 'dark' : 'light',
+  );
+  useEffect(() => {
+    document.documentElement.dataset['theme'] = theme;
+  }, [theme]);
+  // Before the first plot asks for its colours.
+  document.documentElement.dataset['theme'] = theme;
+  return [
+    theme,
+    (next) => {
+      localStorage.setItem('turntable-theme', next);
+      setTheme(next);
+    },
+  ];
+}
+
+render(<App />, document.getElementById('app')!);

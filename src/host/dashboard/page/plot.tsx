@@ -1,0 +1,127 @@
+/** uPlot in the page's colours: zoom by dragging, values under the pointer, and again when the colours change. */
+import { useEffect, useRef } from 'preact/hooks';
+import uPlot from 'uplot';
+
+export interface PlotSeries {
+  readonly label: string;
+  /** A CSS variable. */
+  readonly colour: string;
+  readonly values: readonly (number | null)[];
+  /** 'area' is filled down to the series after it. */
+  readonly look: 'line' | 'area' | 'bars' | 'dashed';
+  /** What the legend shows where the drawn value is a running sum. */
+  readonly own?: readonly (number | null)[];
+}
+
+export interface PlotProps {
+  readonly title: string;
+  /** What it shows, for those who do not see it. */
+  readonly summary: string;
+  readonly atMs: readonly number[];
+  readonly series: readonly PlotSeries[];
+  readonly format: (value: number) => string;
+  readonly theme: string;
+  readonly height?: number;
+  readonly logarithmic?: boolean;
+  readonly onZoom?: (range: readonly [number, number]) => void;
+  readonly onReset?: () => void;
+}
+
+const syncKey = 'turntable';
+
+export function Plot({
+  title,
+  summary,
+  atMs,
+  series,
+  format,
+  theme,
+  height = 190,
+  logarithmic = false,
+  onZoom,
+  onReset,
+}: PlotProps) {
+  const host = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const latest = useRef({ onZoom, onReset, format, series });
+  latest.current = { onZoom, onReset, format, series };
+  const data = [atMs.map((at) => at / 1000), ...series.map(({ values }) => [...values])] as uPlot.AlignedData;
+  const shape = series.map(({ label, look }) => `${label}:${look}`).join() + theme + String(logarithmic);
+
+  useEffect(() => {
+    const element = host.current!;
+    const style = getComputedStyle(element);
+    const colour = (name: string): string => style.getPropertyValue(name).trim() || '#888';
+    const axis = { stroke: colour('--muted'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false } };
+    const options: uPlot.Options = {
+      width: element.clientWidth,
+      height,
+      cursor: { sync: { key: syncKey }, drag: { x: true, y: false }, focus: { prox: 16 } },
+      legend: { live: true },
+      scales: { y: logarithmic ? { distr: 3 } : { range: (_plot, _least, most) => [0, most > 0 ? most * 1.08 : 1] } },
+      axes: [
+        { ...axis, values: '{HH}:{mm}:{ss}', space: 80 },
+        {
+          ...axis,
+          size: 64,
+          values: (_plot, ticks) => ticks.map((tick) => (tick === null ? '' : latest.current.format(tick))),
+        },
+      ],
+      series: [
+        { label: 'Time', value: '{HH}:{mm}:{ss}' },
+        ...series.map(({ label, colour: name, look }, index): uPlot.Series => ({
+          label,
+          stroke: colour(name),
+          width: look === 'area' ? 1 : 1.75,
+          points: { show: false },
+          spanGaps: false,
+          ...(look === 'area' ? { fill: `${colour(name)}66` } : {}),
+          ...(look === 'bars' ? { fill: colour(name), paths: uPlot.paths.bars!({ size: [0.8, 24] }) } : {}),
+          ...(look === 'dashed' ? { dash: [5, 4] } : {}),
+          value: (_plot, value, _at, row) => {
+            const { own } = latest.current.series[index] ?? {};
+            const shown = own === undefined || row === null ? value : own[row];
+            return shown === null || shown === undefined ? '–' : latest.current.format(shown);
+          },
+        })),
+      ],
+      bands: series.flatMap(({ look }, index) =>
+        look === 'area' && series[index + 1]?.look === 'area'
+          ? [{ series: [index + 1, index + 2] as [number, number] }]
+          : [],
+      ),
+      hooks: {
+        setSelect: [
+          (made) => {
+            if (made.select.width < 4) return;
+            const from = made.posToVal(made.select.left, 'x') * 1000;
+            const to = made.posToVal(made.select.left + made.select.width, 'x') * 1000;
+            latest.current.onZoom?.([from, to]);
+            made.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+          },
+        ],
+      },
+    };
+    const made = new uPlot(options, data, element);
+    plot.current = made;
+    const onDouble = (): void => latest.current.onReset?.();
+    made.over.addEventListener('dblclick', onDouble);
+    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+    // Everything else reaches the plot through `latest` or setData.
+  }, [shape, height]);
+
+  useEffect(() => plot.current?.setData(data), [data]);
+
+  return (
+    <figure class="plot" role="img" aria-label={`${title}. ${summary}`}>
+      <figcaption>{title}</figcaption>
+      <div ref={host} />
+    </figure>
+  );
+}

@@ -1,0 +1,59 @@
+/** Hooks that keep a view up to date without asking more often than there is something new. */
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { HappeningAnswer, TickEvent } from '../api-types.ts';
+import { getJson } from './api.ts';
+
+export type Loaded<Answer> =
+  | { readonly state: 'loading' }
+  | { readonly state: 'failed'; readonly message: string; readonly last: Answer | undefined }
+  | { readonly state: 'here'; readonly answer: Answer };
+
+/** Asks now, then every `everyMs` while the page is seen and not paused. */
+export function usePolled<Answer>(
+  path: string | null,
+  everyMs: number,
+  paused = false,
+): Loaded<Answer> & { reload: () => void } {
+  const [loaded, setLoaded] = useState<Loaded<Answer>>({ state: 'loading' });
+  const [turn, setTurn] = useState(0);
+  const last = useRef<{ path: string; answer: Answer } | undefined>(undefined);
+  useEffect(() => {
+    if (path === null) return undefined;
+    const stop = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const ask = async (): Promise<void> => {
+      try {
+        const answer = await getJson<Answer>(path, stop.signal);
+        last.current = { path, answer };
+        setLoaded({ state: 'here', answer });
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        const known = last.current?.path === path ? last.current.answer : undefined;
+        setLoaded({ state: 'failed', message: (error as Error).message, last: known });
+      }
+      if (!stop.signal.aborted && !paused) timer = setTimeout(() => void whenSeen(ask), everyMs);
+    };
+    const whenSeen = async (work: () => Promise<void>): Promise<void> => {
+      if (document.hidden)
+        document.addEventListener('visibilitychange', () => void work(), { once: true, signal: stop.signal });
+      else await work();
+    };
+    void ask();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [path, everyMs, paused, turn]);
+  return { ...loaded, reload: () => setTurn((before) => before + 1) };
+}
+
+export const answerOf = <Answer>(loaded: Loaded<Answer>): Answer | undefined =>
+  loaded.state === 'here' ? loaded.answer : loaded.state === 'failed' ? loaded.last : undefined;
+
+/** What the event stream has brought. */
+export interface Live {
+  readonly connected: boolean;
+  readonly tick: TickEvent | undefined;
+  /** The newest first. */
+  readonly happenings: readonly HappeningAnswer[];
+}

@@ -1,0 +1,133 @@
+import { useState } from 'preact/hooks';
+import type { AnatomyAnswer, AnatomyChoices, AnatomyMode } from '../../api-types.ts';
+import { lanesOf, mergedBars, type AnatomyBar } from '../logic/anatomy-lanes.ts';
+import { formatBytes, formatMs } from '../logic/format.ts';
+import { answerOf, usePolled } from '../state.ts';
+import { Field, Message } from './parts.tsx';
+
+const never = 2 ** 31 - 1;
+const legend = [
+  ['copy', 'copied over PCIe'],
+  ['migration', 'handed on over NVLink'],
+  ['gpu', 'executes from GPU memory'],
+  ['host', 'executes from host memory'],
+  ['stall', 'waits for weights'],
+] as const;
+
+/** The modes of a cold start one above the other, on one scale of time. */
+export function Anatomy() {
+  const choices = answerOf(usePolled<AnatomyChoices>('/api/anatomy', never));
+  const [model, setModel] = useState('bert-base');
+  const [machine, setMachine] = useState('p3.8xlarge');
+  const loaded = usePolled<AnatomyAnswer>(
+    `/api/anatomy?model=${encodeURIComponent(model)}&machine=${encodeURIComponent(machine)}`,
+    never,
+  );
+  const answer = answerOf(loaded);
+  const longestMs = Math.max(...(answer?.modes.map(({ latencyMs }) => latencyMs) ?? [1]));
+  return (
+    <section aria-labelledby="anatomy-title">
+      <h1 id="anatomy-title">Anatomy of a cold start</h1>
+      <div class="controls">
+        <Field label="Model">
+          <select value={model} onChange={(event) => setModel(event.currentTarget.value)}>
+            {(choices?.models ?? [model]).map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </Field>
+        <Field label="Machine">
+          <select value={machine} onChange={(event) => setMachine(event.currentTarget.value)}>
+            {(choices?.machines ?? [machine]).map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </Field>
+      </div>
+      <ul class="legend">
+        {legend.map(([look, text]) => (
+          <li key={look}>
+            <i class={look} /> {text}
+          </li>
+        ))}
+      </ul>
+      {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
+      {loaded.state === 'loading' && <Message text="Planning…" />}
+      {answer !== undefined && (
+        <>
+          <p class="muted">
+            {answer.provenance}. Bars narrower than a pixel are drawn as one; point at a bar for its layer.
+          </p>
+          {answer.modes.map((mode) => (
+            <Timeline key={mode.mode} mode={mode} longestMs={longestMs} />
+          ))}
+        </>
+      )}
+    </section>
+  );
+}
+
+const width = 1100;
+const left = 84;
+const rowHeight = 22;
+
+export function Timeline({ mode, longestMs }: { readonly mode: AnatomyMode; readonly longestMs: number }) {
+  const lanes = lanesOf(mode);
+  const scale = (width - left - 8) / longestMs;
+  const height = lanes.length * rowHeight + 18;
+  const ticks = ticksOf(longestMs);
+  const x = (ms: number): number => left + ms * scale;
+  const summary = `${mode.mode}: ${formatMs(mode.latencyMs)}, of which ${formatMs(mode.stallMs)} waiting for weights, ${formatBytes(mode.gpuBytes)} on the GPU`;
+  return (
+    <figure class="timeline" data-mode={mode.mode}>
+      <figcaption>
+        <strong>{mode.mode}</strong> {formatMs(mode.latencyMs)}{' '}
+        <span class="muted">
+          stalls {formatMs(mode.stallMs)}, {formatBytes(mode.gpuBytes)} on the GPU
+        </span>
+      </figcaption>
+      <div class="scroll">
+        <svg viewBox={`0 0 ${width} ${height}`} role="img" aria-label={summary} style={{ minWidth: '640px' }}>
+          {ticks.map((ms) => (
+            <g key={ms}>
+              <line x1={x(ms)} x2={x(ms)} y1={0} y2={height - 14} class="grid" />
+              <text x={x(ms)} y={height - 3} text-anchor="middle">
+                {ms} ms
+              </text>
+            </g>
+          ))}
+          {lanes.map(({ name, bars }, row) => (
+            <g key={name}>
+              <text x={left - 6} y={row * rowHeight + 15} text-anchor="end">
+                {name}
+              </text>
+              {mergedBars(bars, 1 / scale).map((bar) => (
+                <rect
+                  key={`${bar.startMs} ${bar.look}`}
+                  class={bar.look}
+                  x={x(bar.startMs)}
+                  y={row * rowHeight + 3}
+                  width={Math.max(0.6, (bar.endMs - bar.startMs) * scale)}
+                  height={rowHeight - 6}
+                >
+                  <title>{barText(bar)}</title>
+                </rect>
+              ))}
+            </g>
+          ))}
+        </svg>
+      </div>
+    </figure>
+  );
+}
+
+const barText = ({ layer, look, startMs, endMs }: AnatomyBar): string =>
+  `${layer}: ${legend.find(([each]) => each === look)![1]}, ${startMs.toFixed(2)} to ${endMs.toFixed(2)} ms`;
+
+/** At most ten marks at round numbers. */
+function ticksOf(longestMs: number): number[] {
+  const rough = longestMs / 8;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough)!;
+  return Array.from({ length: Math.floor(longestMs / step) + 1 }, (_, index) => Number((index * step).toPrecision(6)));
+}

@@ -1,0 +1,241 @@
+import { useState } from 'preact/hooks';
+import type { FunctionAnswer } from '../../api-types.ts';
+import { request } from '../api.ts';
+import { formatAgo, formatBytes, formatMs, formatRate, formatShare, formatTime } from '../logic/format.ts';
+import { Plot } from '../plot.tsx';
+import { answerOf, usePolled } from '../state.ts';
+import { areas, type TimeProps } from './overview.tsx';
+import { CopyButton, Message, RangePicker, Tile } from './parts.tsx';
+import { TryIt } from './try-it.tsx';
+
+const outcomeLooks = [
+  ['in_slo', 'Within SLO', '--good'],
+  ['late', 'Late', '--late'],
+  ['shed', 'Shed', '--shed'],
+  ['failed', 'Failed', '--failed'],
+] as const;
+
+export function FunctionPage({ name, ...time }: TimeProps & { readonly name: string }) {
+  const { range, paused, theme } = time;
+  const path = `/api/functions/${encodeURIComponent(name)}?range=${range.id}`;
+  const loaded = usePolled<FunctionAnswer>(path, 2000, paused);
+  const answer = answerOf(loaded);
+  if (answer === undefined) {
+    return loaded.state === 'failed' ? <Message text={loaded.message} level="warning" /> : <Message text="Loading…" />;
+  }
+  const { row, history, latencies, happenings, prediction } = answer;
+  const { columns, stepMs, totals } = history;
+  const counts = columns as unknown as Readonly<Record<string, readonly number[]>>;
+  return (
+    <section aria-labelledby="function-title">
+      <div class="bar">
+        <h1 id="function-title">
+          {row.name} <span class="muted">version {row.version}</span>
+        </h1>
+        <RangePicker {...time} />
+      </div>
+      <p class="muted">{row.description}</p>
+      {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
+      {row.reason !== null && <Message text={row.reason} level="warning" />}
+      <Management row={row} onDone={loaded.reload} />
+      <div class="tiles">
+        <Tile
+          name="Goodput"
+          id="f-goodput"
+          value={formatShare(row.goodputShare)}
+          note={`${totals.in_slo} within ${formatMs(row.sloMs)}`}
+          warn={row.goodputShare !== null && row.goodputShare < 0.99}
+        />
+        <Tile
+          name="Offered"
+          id="f-offered"
+          value={formatRate(row.requestsPerSecond)}
+          note={`${totals.offered} invocations`}
+        />
+        <Tile
+          name="p99"
+          id="f-p99"
+          value={formatMs(totals.p99Ms)}
+          note={`p50 ${formatMs(totals.p50Ms)}, SLO ${formatMs(row.sloMs)}`}
+          warn={totals.p99Ms !== null && totals.p99Ms > row.sloMs}
+        />
+        <Tile
+          name="Cold starts"
+          id="f-cold"
+          value={String(totals.cold)}
+          note={`${formatShare(row.coldShare)} of the answers`}
+        />
+        <Tile
+          name="Where"
+          id="f-where"
+          value={row.state === 'ready' ? row.residency : row.state}
+          note={row.plan === '' ? `${row.instances} CPU instances, ${row.waiting} waiting` : row.plan}
+        />
+        <Tile
+          name="Bytes"
+          id="f-bytes"
+          value={formatBytes(row.diskBytes)}
+          note={`GPU ${formatBytes(row.gpuBytes)}, host ${formatBytes(row.hostBytes)}`}
+        />
+      </div>
+      <div class="plots">
+        <Plot
+          title="Outcomes, per second"
+          summary={`${totals.in_slo} within the SLO, ${totals.late} late, ${totals.shed} shed, ${totals.failed} failed`}
+          atMs={columns.atMs}
+          format={formatRate}
+          theme={theme}
+          series={areas(outcomeLooks, counts, stepMs)}
+        />
+        <Plot
+          title="Latency against the SLO"
+          summary={`p99 ${formatMs(totals.p99Ms)}, SLO ${formatMs(row.sloMs)}`}
+          atMs={columns.atMs}
+          format={formatMs}
+          theme={theme}
+          series={[
+            { label: 'p50', colour: '--cpu', look: 'line', values: columns.p50Ms },
+            { label: 'p99', colour: '--late', look: 'line', values: columns.p99Ms },
+            { label: 'SLO', colour: '--muted', look: 'dashed', values: columns.atMs.map(() => row.sloMs) },
+          ]}
+        />
+        {prediction.length > 1 && (
+          <Plot
+            title="Predicted and observed latency"
+            summary={`${prediction.length} predictions`}
+            atMs={prediction.map(({ atMs }) => atMs)}
+            format={formatMs}
+            theme={theme}
+            series={[
+              {
+                label: 'Predicted',
+                colour: '--remote',
+                look: 'dashed',
+                values: prediction.map(({ predictedMs }) => predictedMs),
+              },
+              {
+                label: 'Observed',
+                colour: '--cpu',
+                look: 'line',
+                values: prediction.map(({ observedMs }) => observedMs),
+              },
+            ]}
+          />
+        )}
+        <Distribution {...latencies} sloMs={row.sloMs} />
+      </div>
+      <TryIt answer={answer} />
+      <section class="card" aria-labelledby="curl-title">
+        <h2 id="curl-title">From a shell</h2>
+        <pre>{answer.curl}</pre>
+        <CopyButton text={answer.curl} />
+      </section>
+      <section class="card" aria-labelledby="events-title">
+        <h2 id="events-title">Cold starts, evictions and changes of its pool</h2>
+        {happenings.length === 0 ? (
+          <p class="muted">Nothing since the host was started.</p>
+        ) : (
+          <ol class="happenings">
+            {happenings.toReversed().map(({ atMs, text, level, kind }) => (
+              <li key={`${atMs} ${text}`} class={level} data-kind={kind}>
+                <time dateTime={new Date(atMs).toISOString()} title={formatAgo(atMs, Date.now())}>
+                  {formatTime(atMs)}
+                </time>{' '}
+                {text}
+              </li>
+            ))}
+          </ol>
+        )}
+      </section>
+    </section>
+  );
+}
+
+/** How many answers took how long: a bar for each bucket, those beyond the SLO in another colour. */
+function Distribution({ boundsMs, counts, sloMs }: FunctionAnswer['latencies'] & { readonly sloMs: number }) {
+  const first = counts.findIndex((count) => count > 0);
+  if (first < 0) return null;
+  const last = counts.findLastIndex((count) => count > 0);
+  const from = Math.max(0, first - 1);
+  const shown = counts.slice(from, last + 2);
+  const most = Math.max(...shown);
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  return (
+    <figure
+      class="plot"
+      role="img"
+      aria-label={`Distribution of ${total} latencies from ${formatMs(boundsMs[first])} to ${formatMs(boundsMs[last])}`}
+    >
+      <figcaption>Distribution of latency, {total.toLocaleString('en')} answers</figcaption>
+      <div class="distribution">
+        {shown.map((count, index) => {
+          const bound = boundsMs[from + index]!;
+          return (
+            <div key={bound} class={bound > sloMs ? 'late' : 'good'} title={`up to ${formatMs(bound)}: ${count}`}>
+              <i style={{ height: `${(100 * count) / most}%` }} />
+              <span>{index % 3 === 0 ? formatMs(bound) : ''}</span>
+            </div>
+          );
+        })}
+      </div>
+    </figure>
+  );
+}
+
+interface ManagementProps {
+  readonly row: FunctionAnswer['row'];
+  readonly onDone: () => void;
+}
+
+/** Preload and unload for all, new versions, pins and removal for what was uploaded. */
+function Management({ row, onDone }: ManagementProps) {
+  const [said, setSaid] = useState<{ text: string; level: 'info' | 'warning' } | undefined>(undefined);
+  const [busy, setBusy] = useState(false);
+  const act = async (what: string, path: string, init: RequestInit): Promise<void> => {
+    setBusy(true);
+    try {
+      await request(path, init);
+      setSaid({ text: `${what}: done`, level: 'info' });
+      onDone();
+    } catch (error) {
+      setSaid({ text: (error as Error).message, level: 'warning' });
+    } finally {
+      setBusy(false);
+    }
+  };
+  const model = encodeURIComponent(row.name);
+  const remove = async (): Promise<void> => {
+    if (!confirm(`Remove ${row.name} with all of its versions?`)) return;
+    await act('Removed', `/functions/${model}`, { method: 'DELETE' });
+    location.hash = '#/functions';
+  };
+  return (
+    <div class="controls">
+      <button
+        type="button"
+        disabled={busy}
+        onClick={() => void act('Preloaded', `/v2/repository/models/${model}/load`, { method: 'POST' })}
+      >
+        Preload
+      </button>
+      <button
+        type="button"
+        disabled={busy}
+        onClick={() => void act('Unloaded', `/v2/repository/models/${model}/unload`, { method: 'POST' })}
+      >
+        Unload
+      </button>
+      {row.source === 'upload' && (
+        <>
+          <a class="button" href={`#/publish?name=${model}`}>
+            New version
+          </a>
+          <button type="button" disabled={busy} class="danger" onClick={() => void remove()}>
+            Remove
+          </button>
+        </>
+      )}
+      {said !== undefined && <Message {...said} />}
+    </div>
+  );
+}

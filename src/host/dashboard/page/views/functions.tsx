@@ -1,0 +1,115 @@
+import { useMemo, useState } from 'preact/hooks';
+import type { FunctionsAnswer } from '../../api-types.ts';
+import { filterRows, nextSort, sortRows, type Sort, type SortKey } from '../logic/function-table.ts';
+import { formatAgo, formatBytes, formatMs, formatRate, formatShare } from '../logic/format.ts';
+import { functionLink } from '../logic/route.ts';
+import { answerOf, usePolled } from '../state.ts';
+import type { TimeProps } from './overview.tsx';
+import { Message, RangePicker } from './parts.tsx';
+
+const headings: readonly (readonly [SortKey, string, string])[] = [
+  ['name', 'Function', ''],
+  ['residency', 'State', 'Where its model is now'],
+  ['sloMs', 'SLO', ''],
+  ['goodput', 'Goodput', 'Answered within the SLO, of all that ended'],
+  ['p99', 'p99', ''],
+  ['rate', 'Rate', 'Invocations offered'],
+  ['cold', 'Cold', 'Share of the answers that waited for weights'],
+  ['gpuBytes', 'GPU', 'Bytes on GPUs'],
+  ['hostBytes', 'Host', 'Bytes in host memory, once for each instance'],
+  ['diskBytes', 'Disk', ''],
+  ['lastUse', 'Last use', ''],
+];
+/** More rows than this are not read, and cost the browser; the filter finds the others. */
+const rowsMax = 500;
+
+export function Functions({ range, onRange, paused, onPause }: TimeProps) {
+  const loaded = usePolled<FunctionsAnswer>(`/api/functions?range=${range.id}`, 5000, paused);
+  const [sort, setSort] = useState<Sort>({ key: 'goodput', descending: false });
+  const [filter, setFilter] = useState('');
+  const answer = answerOf(loaded);
+  const rows = useMemo(() => sortRows(filterRows(answer?.functions ?? [], filter), sort), [answer, filter, sort]);
+  return (
+    <section aria-labelledby="functions-title">
+      <div class="bar">
+        <h1 id="functions-title">Functions</h1>
+        <RangePicker {...{ range, onRange, paused, onPause }} />
+      </div>
+      <div class="controls">
+        <input
+          type="search"
+          aria-label="Filter functions"
+          placeholder="Filter: a name, is:missing, is:gpu, is:cpu, is:cold, is:pinned"
+          value={filter}
+          onInput={(event) => setFilter(event.currentTarget.value)}
+        />
+        <a class="button" href="#/publish">
+          Publish a model
+        </a>
+      </div>
+      {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
+      {answer === undefined ? (
+        loaded.state === 'loading' && <Message text="Loading…" />
+      ) : (
+        <div class="scroll">
+          <table class="functions">
+            <caption class="muted">
+              {rows.length} of {answer.functions.length} functions
+              {rows.length > rowsMax ? `, the first ${rowsMax} shown` : ''}
+            </caption>
+            <thead>
+              <tr>
+                {headings.map(([key, label, hint]) => (
+                  <th
+                    scope="col"
+                    key={key}
+                    title={hint}
+                    aria-sort={sort.key !== key ? 'none' : sort.descending ? 'descending' : 'ascending'}
+                  >
+                    <button type="button" onClick={() => setSort(nextSort(sort, key))}>
+                      {label}
+                      <span aria-hidden="true">{sort.key !== key ? '' : sort.descending ? ' ↓' : ' ↑'}</span>
+                    </button>
+                  </th>
+                ))}
+                <th scope="col">Plan</th>
+              </tr>
+            </thead>
+            <tbody>
+              {rows.slice(0, rowsMax).map((row) => (
+                <tr key={row.name} data-function={row.name}>
+                  <th scope="row">
+                    <a href={functionLink(row.name)}>{row.name}</a>
+                    {row.pinned && <span class="tag">pinned</span>}
+                  </th>
+                  <td>
+                    <span
+                      class={`state ${row.state === 'ready' ? row.residency : 'unavailable'}`}
+                      title={row.reason ?? ''}
+                    >
+                      {row.state === 'ready' ? row.residency : row.state}
+                    </span>
+                  </td>
+                  <td>{formatMs(row.sloMs)}</td>
+                  <td class={row.goodputShare !== null && row.goodputShare < 0.99 ? 'warning' : ''}>
+                    {formatShare(row.goodputShare)}
+                  </td>
+                  <td class={row.totals.p99Ms !== null && row.totals.p99Ms > row.sloMs ? 'warning' : ''}>
+                    {formatMs(row.totals.p99Ms)}
+                  </td>
+                  <td>{formatRate(row.requestsPerSecond)}</td>
+                  <td>{formatShare(row.coldShare)}</td>
+                  <td>{row.gpuBytes === 0 ? '–' : formatBytes(row.gpuBytes)}</td>
+                  <td>{row.hostBytes === 0 ? '–' : formatBytes(row.hostBytes)}</td>
+                  <td>{formatBytes(row.diskBytes)}</td>
+                  <td>{formatAgo(row.lastUseMs, answer.atMs)}</td>
+                  <td>{row.plan}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}

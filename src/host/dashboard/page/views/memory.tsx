@@ -1,0 +1,93 @@
+import { useState } from 'preact/hooks';
+import type { MemoryAnswer, Resident } from '../../api-types.ts';
+import { formatAgo, formatBytes } from '../logic/format.ts';
+import { idleness, memoryBlocks } from '../logic/memory-map.ts';
+import { functionLink } from '../logic/route.ts';
+import { answerOf, usePolled } from '../state.ts';
+import { Message } from './parts.tsx';
+
+export function Memory({ paused }: { readonly paused: boolean }) {
+  const loaded = usePolled<MemoryAnswer>('/api/memory', 2000, paused);
+  const answer = answerOf(loaded);
+  if (answer === undefined) {
+    return loaded.state === 'failed' ? <Message text={loaded.message} level="warning" /> : <Message text="Loading…" />;
+  }
+  const diskBytes = answer.disk.residents.reduce((sum, { bytes }) => sum + bytes, 0);
+  return (
+    <section aria-labelledby="memory-title">
+      <h1 id="memory-title">Memory</h1>
+      <p class="muted">
+        To scale. A block fades the longer its function was not used; point at it, or tab to it, to see why it is there.
+      </p>
+      {answer.gpus.length === 0 && <Message text="This host drives no GPU: functions run in the CPU pools." />}
+      {answer.gpus.map((gpu) => (
+        <Strip
+          key={gpu.uuid}
+          title={`GPU ${gpu.index}: ${gpu.name}`}
+          capacityBytes={gpu.capacityBytes}
+          residents={gpu.residents}
+        />
+      ))}
+      <Strip title="Host memory" capacityBytes={answer.host.totalBytes} residents={answer.host.residents} />
+      <Strip title="Disk" capacityBytes={diskBytes} residents={answer.disk.residents} />
+    </section>
+  );
+}
+
+interface StripProps {
+  readonly title: string;
+  readonly capacityBytes: number;
+  readonly residents: readonly Resident[];
+}
+
+function Strip({ title, capacityBytes, residents }: StripProps) {
+  const [pointed, setPointed] = useState<Resident | undefined>(undefined);
+  const nowMs = Date.now();
+  const { blocks, small } = memoryBlocks(residents, capacityBytes);
+  const usedBytes = residents.reduce((sum, { bytes }) => sum + bytes, 0);
+  return (
+    <section class="card" aria-label={title}>
+      <h2>
+        {title}{' '}
+        <span class="muted">
+          {formatBytes(usedBytes)} of {formatBytes(capacityBytes)}, {residents.length} entries
+        </span>
+      </h2>
+      <ul class="strip">
+        {blocks.map(({ resident, share }) => (
+          <li
+            key={`${resident.functionName} ${resident.version} ${resident.why}`}
+            style={{ width: `${share * 100}%`, '--idle': idleness(resident.lastUseMs, nowMs).toFixed(2) }}
+          >
+            <a
+              href={functionLink(resident.functionName)}
+              aria-label={sentence(resident, nowMs)}
+              onMouseEnter={() => setPointed(resident)}
+              onFocus={() => setPointed(resident)}
+            >
+              {resident.functionName}
+            </a>
+          </li>
+        ))}
+        {small.count > 0 && (
+          <li
+            class="small"
+            style={{ width: `${Math.max(small.share * 100, 0.5)}%` }}
+            title={`${small.count} small ones`}
+          />
+        )}
+      </ul>
+      <p class="pointed" aria-live="polite">
+        {pointed === undefined ? (
+          <span class="muted">{small.count > 0 ? `and ${small.count} too small to be drawn` : ' '}</span>
+        ) : (
+          sentence(pointed, nowMs)
+        )}
+      </p>
+    </section>
+  );
+}
+
+function sentence({ functionName, version, bytes, state, lastUseMs, why }: Resident, nowMs: number): string {
+  return `${functionName} version ${version}, ${formatBytes(bytes)}, ${state}, last used ${formatAgo(lastUseMs, nowMs)}: ${why}`;
+}

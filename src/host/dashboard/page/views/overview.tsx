@@ -1,0 +1,216 @@
+import { useEffect, useState } from 'preact/hooks';
+import type { HistoryAnswer } from '../../api-types.ts';
+import { formatAgo, formatMs, formatRate, formatShare, formatTime } from '../logic/format.ts';
+import { goodputShare, perSecond, placeNames, stacked, totalsOf, withTick, zoomed } from '../logic/series.ts';
+import { functionLink } from '../logic/route.ts';
+import type { Range } from '../logic/ranges.ts';
+import { Plot, type PlotSeries } from '../plot.tsx';
+import { answerOf, usePolled, type Live } from '../state.ts';
+import { Message, RangePicker, Tile } from './parts.tsx';
+
+export interface TimeProps {
+  readonly range: Range;
+  readonly onRange: (range: Range) => void;
+  readonly paused: boolean;
+  readonly onPause: (paused: boolean) => void;
+  readonly theme: string;
+}
+
+const outcomeLooks = [
+  ['in_slo', 'Within SLO', '--good'],
+  ['late', 'Late', '--late'],
+  ['shed', 'Shed', '--shed'],
+  ['failed', 'Failed', '--failed'],
+] as const;
+const placeLooks = [
+  ['gpuWarm', 'GPU warm', '--good'],
+  ['gpuCold', 'GPU cold', '--cold'],
+  ['cpu', 'CPU pool', '--cpu'],
+  ['remote', 'Remote worker', '--remote'],
+] as const;
+
+/** Steps of a second come with the events; coarser ones are asked for when one is over. */
+export function useHistory(path: string, { range, paused }: Pick<TimeProps, 'range' | 'paused'>, live: Live) {
+  const everyMs = range.ms <= 900_000 ? 60_000 : range.ms <= 7_200_000 ? 5000 : 30_000;
+  const polled = usePolled<HistoryAnswer>(`${path}range=${range.id}`, everyMs, paused);
+  const asked = answerOf(polled);
+  const [history, setHistory] = useState<HistoryAnswer | undefined>(undefined);
+  useEffect(() => setHistory(asked), [asked]);
+  useEffect(() => {
+    const { tick } = live;
+    if (tick !== undefined && !paused) setHistory((before) => (before === undefined ? before : withTick(before, tick)));
+  }, [live.tick, paused]);
+  // While a new range is on its way the old one would be drawn under the new heading.
+  const fits =
+    history !== undefined &&
+    history.toMs - history.fromMs >= range.ms * 0.5 &&
+    history.toMs - history.fromMs <= range.ms * 2 + history.stepMs;
+  return { history: fits ? history : undefined, failed: polled.state === 'failed' ? polled.message : undefined };
+}
+
+export function areas(
+  looks: readonly (readonly [string, string, string])[],
+  columns: Readonly<Record<string, readonly number[]>>,
+  stepMs: number,
+): PlotSeries[] {
+  const own = looks.map(([name]) => perSecond(columns[name] ?? [], stepMs));
+  const sums = stacked(own);
+  return looks
+    .map(([, label, colour], index): PlotSeries => ({
+      label,
+      colour,
+      look: 'area',
+      values: sums[index]!,
+      own: own[index]!,
+    }))
+    .toReversed();
+}
+
+export function Overview({ live, ...time }: TimeProps & { readonly live: Live }) {
+  const { range, paused, onPause, theme } = time;
+  const [zoom, setZoom] = useState<readonly [number, number] | null>(null);
+  const { history, failed } = useHistory('/api/history?', time, live);
+  useEffect(() => setZoom(null), [range]);
+  if (history === undefined)
+    return failed === undefined ? <Message text="Loading…" /> : <Message text={failed} level="warning" />;
+
+  const columns = zoomed(history.columns, zoom);
+  const { stepMs } = history;
+  const totals = totalsOf(columns);
+  const seconds = Math.max(1, columns.atMs.filter((atMs) => atMs + stepMs > history.sinceMs).length * (stepMs / 1000));
+  const zooming = {
+    theme,
+    onZoom: (to: readonly [number, number]) => {
+      setZoom(to);
+      onPause(true);
+    },
+    onReset: () => {
+      setZoom(null);
+      onPause(false);
+    },
+  };
+  const share = goodputShare(totals);
+  const asRecord = columns as unknown as Readonly<Record<string, readonly number[]>>;
+  return (
+    <section aria-labelledby="overview-title">
+      <div class="bar">
+        <h1 id="overview-title">Overview</h1>
+        <RangePicker {...time} zoomed={zoom !== null} onReset={zooming.onReset} />
+      </div>
+      <div class="tiles">
+        <Tile
+          name="Goodput"
+          value={formatRate(totals.in_slo / seconds)}
+          note={`${formatShare(share)} of what ended met its SLO`}
+          id="goodput"
+          warn={share !== null && share < 0.99}
+        />
+        <Tile
+          name="Offered"
+          value={formatRate(totals.offered / seconds)}
+          note={`${totals.offered.toLocaleString('en')} invocations`}
+          id="offered"
+        />
+        <Tile
+          name="Missed"
+          value={(totals.late + totals.shed + totals.failed).toLocaleString('en')}
+          note={`${totals.late} late, ${totals.shed} shed, ${totals.failed} failed`}
+          id="missed"
+          warn={totals.late + totals.shed + totals.failed > 0}
+        />
+        <Tile
+          name="p99"
+          value={formatMs(history.totals.p99Ms)}
+          note={`p50 ${formatMs(history.totals.p50Ms)}, whole range`}
+          id="p99"
+        />
+        <Tile
+          name="Cold starts"
+          value={totals.cold.toLocaleString('en')}
+          note={`${((totals.cold * 60) / seconds).toFixed(1)} a minute`}
+          id="cold"
+        />
+        <Tile
+          name="Waiting now"
+          value={String(live.tick?.waiting ?? 0)}
+          note={`${live.tick?.inFlight ?? 0} in flight`}
+          id="waiting"
+        />
+      </div>
+      <div class="plots">
+        <Plot
+          title="Goodput and offered load, per second"
+          summary={`${formatShare(share)} within the SLO, ${totals.offered} offered`}
+          atMs={columns.atMs}
+          format={formatRate}
+          series={[
+            ...areas(outcomeLooks, asRecord, stepMs),
+            { label: 'Offered', colour: '--text', look: 'line', values: perSecond(columns.offered, stepMs) },
+          ]}
+          {...zooming}
+        />
+        <Plot
+          title="Latency"
+          summary={`p50 ${formatMs(history.totals.p50Ms)}, p99 ${formatMs(history.totals.p99Ms)}`}
+          atMs={columns.atMs}
+          format={formatMs}
+          series={[
+            { label: 'p50', colour: '--cpu', look: 'line', values: columns.p50Ms },
+            { label: 'p99', colour: '--late', look: 'line', values: columns.p99Ms },
+          ]}
+          {...zooming}
+        />
+        <Plot
+          title="Where requests ran, per second"
+          summary={placeNames.map((name) => `${name} ${totals[name]}`).join(', ')}
+          atMs={columns.atMs}
+          format={formatRate}
+          series={areas(placeLooks, asRecord, stepMs)}
+          {...zooming}
+        />
+        <Plot
+          title="Cold starts, per minute"
+          summary={`${totals.cold} cold starts`}
+          atMs={columns.atMs}
+          format={(value) => value.toFixed(value < 10 ? 1 : 0)}
+          series={[
+            {
+              label: 'Cold starts',
+              colour: '--cold',
+              look: 'bars',
+              values: perSecond(columns.cold, stepMs).map((rate) => rate * 60),
+            },
+          ]}
+          {...zooming}
+        />
+      </div>
+      <Happenings live={live} paused={paused} />
+    </section>
+  );
+}
+
+/** What happened last, the newest first. */
+function Happenings({ live, paused }: { readonly live: Live; readonly paused: boolean }) {
+  const shown = live.happenings.slice(0, 30);
+  return (
+    <section aria-labelledby="happenings-title" class="card">
+      <h2 id="happenings-title">What happened</h2>
+      {shown.length === 0 ? (
+        <p class="muted">
+          Nothing yet: cold starts, evictions, breaches of an SLO and lost instances appear here at once.
+        </p>
+      ) : (
+        <ol class="happenings" aria-live={paused ? 'off' : 'polite'}>
+          {shown.map(({ atMs, functionName, text, level, kind }) => (
+            <li key={`${atMs} ${functionName} ${text}`} class={level} data-kind={kind}>
+              <time dateTime={new Date(atMs).toISOString()} title={formatAgo(atMs, Date.now())}>
+                {formatTime(atMs)}
+              </time>{' '}
+              {functionName !== null && <a href={functionLink(functionName)}>{functionName}</a>} {text}
+            </li>
+          ))}
+        </ol>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,83 @@
+import { useState } from 'preact/hooks';
+import { errorOf, request } from '../api.ts';
+import { textOf } from '../logic/form.ts';
+import { functionLink } from '../logic/route.ts';
+import { Field, Message } from './parts.tsx';
+
+/** A new function or a new version: the model's file with external data beside it, and its settings. */
+export function Publish({ name: given }: { readonly name: string }) {
+  const [said, setSaid] = useState<{ text: string; level: 'info' | 'warning' } | undefined>(undefined);
+  const [busy, setBusy] = useState(false);
+
+  const publish = async (form: HTMLFormElement): Promise<void> => {
+    const fields = new FormData(form);
+    const text = (name: string): string => textOf(fields, name);
+    const name = text('name');
+    const files = fields.getAll('files').filter((file): file is File => file instanceof File && file.size > 0);
+    const body = new FormData();
+    const models = files.filter((file) => file.name.endsWith('.onnx'));
+    if (name === '' || models.length !== 1) {
+      setSaid({
+        text: 'A name and exactly one .onnx file are needed; external data goes beside it.',
+        level: 'warning',
+      });
+      return;
+    }
+    for (const file of files)
+      body.append(file === models[0] ? 'model.onnx' : file.name, file, file === models[0] ? 'model.onnx' : file.name);
+    for (const setting of ['version', 'slo', 'description', 'priority']) {
+      if (text(setting) !== '') body.append(setting, text(setting));
+    }
+    if (fields.get('pinned') !== null) body.append('pinned', 'true');
+    setBusy(true);
+    setSaid({ text: 'Uploading and checking the model…', level: 'info' });
+    try {
+      const response = await request(`/functions/${encodeURIComponent(name)}`, { method: 'PUT', body });
+      if (!response.ok) throw new Error(await errorOf(response));
+      location.hash = functionLink(name);
+    } catch (error) {
+      setSaid({ text: (error as Error).message, level: 'warning' });
+    } finally {
+      setBusy(false);
+    }
+  };
+
+  return (
+    <section aria-labelledby="publish-title">
+      <h1 id="publish-title">Publish a model</h1>
+      <form
+        class="card form"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void publish(event.currentTarget);
+        }}
+      >
+        <Field label="Name">
+          <input name="name" required defaultValue={given} autocomplete="off" placeholder="resnet50" />
+        </Field>
+        <Field label="Model (.onnx), and its external data where it has some">
+          <input name="files" type="file" multiple required />
+        </Field>
+        <Field label="SLO">
+          <input name="slo" placeholder="100ms" autocomplete="off" />
+        </Field>
+        <Field label="Version (the next number where it is left out)">
+          <input name="version" autocomplete="off" />
+        </Field>
+        <Field label="Description">
+          <input name="description" autocomplete="off" />
+        </Field>
+        <Field label="Priority (1 is the highest)">
+          <input name="priority" inputMode="numeric" autocomplete="off" />
+        </Field>
+        <label class="check">
+          <input name="pinned" type="checkbox" /> Pinned: loaded when the host starts, and never evicted
+        </label>
+        <button type="submit" class="primary" disabled={busy}>
+          Publish
+        </button>
+        {said !== undefined && <Message {...said} />}
+      </form>
+    </section>
+  );
+}

@@ -1,0 +1,117 @@
+import { useState } from 'preact/hooks';
+import type { FunctionAnswer } from '../../api-types.ts';
+import { request } from '../api.ts';
+import { curlOf, exampleBody } from '../logic/curl.ts';
+import { formatMs } from '../logic/format.ts';
+import { CopyButton, Message } from './parts.tsx';
+
+interface Tried {
+  readonly curl: string;
+  readonly tookMs: number;
+  readonly headers: readonly (readonly [string, string])[];
+  readonly body: string;
+  readonly image: string | undefined;
+}
+
+/** What of a reply's headers says where it went and how long it took. */
+const telling = /^(x-turntable|x-model|x-compute|x-queue|x-inference|x-total|x-duration|x-call|content-type)/;
+const shownMax = 20_000;
+
+/** Calls the function with what a person has typed or chosen, and shows the answer as it came. */
+export function TryIt({ answer }: { readonly answer: FunctionAnswer }) {
+  const { row, handler, example, inputs } = answer;
+  const start = handler ? (example === null || example.startsWith('@') ? '' : example) : exampleBody(inputs);
+  const [body, setBody] = useState(start);
+  const [file, setFile] = useState<File | undefined>(undefined);
+  const [tried, setTried] = useState<Tried | undefined>(undefined);
+  const [failure, setFailure] = useState<string | undefined>(undefined);
+  const [busy, setBusy] = useState(false);
+
+  const call = async (): Promise<void> => {
+    setBusy(true);
+    setFailure(undefined);
+    const path = `/function/${encodeURIComponent(row.name)}`;
+    const json = !handler;
+    const startMs = performance.now();
+    try {
+      const response = await request(path, {
+        method: 'POST',
+        body: file ?? body,
+        headers: json ? { 'Content-Type': 'application/json' } : {},
+      });
+      const blob = await response.blob();
+      const isImage = blob.type.startsWith('image/');
+      setTried({
+        curl: curlOf({ url: `${location.origin}${path}`, body: file === undefined ? body : `@${file.name}`, json }),
+        tookMs: performance.now() - startMs,
+        headers: [...response.headers].filter(([name]) => telling.test(name)),
+        body: isImage ? '' : (await blob.text()).slice(0, shownMax),
+        image: isImage ? URL.createObjectURL(blob) : undefined,
+      });
+    } catch (error) {
+      setTried(undefined);
+      setFailure((error as Error).message);
+    } finally {
+      setBusy(false);
+    }
+  };
+
+  return (
+    <section class="card" aria-labelledby="try-title">
+      <h2 id="try-title">Try it</h2>
+      <p class="muted">
+        {handler
+          ? 'The body goes to the function’s handler.'
+          : `Inputs: ${inputs.map(({ name, datatype, shape }) => `${name} ${datatype} [${shape.join(', ')}]`).join('; ')}`}
+      </p>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          void call();
+        }}
+      >
+        <textarea
+          aria-label="Body of the request"
+          rows={5}
+          value={body}
+          disabled={file !== undefined}
+          spellcheck={false}
+          onInput={(event) => setBody(event.currentTarget.value)}
+        />
+        <div class="controls">
+          <button type="submit" class="primary" disabled={busy}>
+            {busy ? 'Calling…' : 'Call'}
+          </button>
+          <label>
+            or a file <input type="file" onChange={(event) => setFile(event.currentTarget.files?.[0])} />
+          </label>
+        </div>
+      </form>
+      {failure !== undefined && <Message text={failure} level="warning" />}
+      {tried !== undefined && (
+        <div class="answer">
+          <p>
+            Answered in <strong>{formatMs(tried.tookMs)}</strong>, as this browser saw it
+          </p>
+          {tried.image === undefined ? (
+            <pre id="try-answer">{tried.body}</pre>
+          ) : (
+            <img src={tried.image} alt="The function’s answer" />
+          )}
+          <table>
+            <tbody>
+              {tried.headers.map(([name, value]) => (
+                <tr key={name}>
+                  <th scope="row">{name}</th>
+                  <td>{value}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+          <pre>{tried.curl}</pre>
+          <CopyButton text={tried.curl} />
+        </div>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,41 @@
+/** `/api/replays`: reading reports needs no key; starting and removing runs is management. */
+import { HostError } from '../errors.ts';
+import { arrivalKinds, parseReplayRequest, type ReplayRuns } from '../replays.ts';
+import type { Exchange } from './exchange.ts';
+import { managed, pathParam, type HostContext } from './host-context.ts';
+import { parseJsonObject } from './json-body.ts';
+
+const requestBytesMax = 16 * 1024;
+
+/** `GET /api/replays`: what can be chosen, and the runs, the newest first. */
+export async function listReplays(context: HostContext, exchange: Exchange): Promise<void> {
+  const replays = replaysOf(context);
+  exchange.json(200, { arrivals: arrivalKinds, traces: await replays.traces(), runs: await replays.list() });
+}
+
+/** `POST /api/replays`: 202 with the run. */
+export async function startReplay(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, exchange, async () => {
+    const body = parseJsonObject(await context.bodies.read(exchange, requestBytesMax), 'the body');
+    const run = await replaysOf(context).start(parseReplayRequest(body));
+    exchange.json(202, run, ['Location', `/api/replays/${run.id}`]);
+  });
+}
+
+/** `GET /api/replays/{id}`: the report. */
+export async function showReplay(context: HostContext, exchange: Exchange): Promise<void> {
+  exchange.json(200, await replaysOf(context).report(pathParam(exchange, 'id')));
+}
+
+/** `DELETE /api/replays/{id}` */
+export async function removeReplay(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, exchange, async () => {
+    await replaysOf(context).remove(pathParam(exchange, 'id'));
+    exchange.send(204, [], []);
+  });
+}
+
+function replaysOf({ replays }: HostContext): ReplayRuns {
+  if (replays === undefined) throw new HostError('unknown-path', 'this host was started without the means to replay');
+  return replays;
+}

@@ -1,0 +1,215 @@
+/**
+ * Replays that the page asks for: each is the command that a person would type, run by a process of its own with low priority,
+ * its report kept under the data folder beside those that the command line wrote there.
+ */
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import { setPriority } from 'node:os';
+import { join } from 'node:path';
+import { HostError } from './errors.ts';
+
+export interface ReplayOptions {
+  /** Where reports are kept. */
+  readonly folder: string;
+  /** Where traces lie that a person may choose. */
+  readonly tracesFolder: string;
+  /** What runs `turntable`: the program and its first arguments. */
+  readonly command: readonly string[];
+}
+
+/** What a person may choose; every field has a default in the command itself. */
+export interface ReplayRequest {
+  readonly name?: string;
+  /** A file of the traces folder; without it arrivals are generated. */
+  readonly trace?: string;
+  readonly arrivals?: (typeof arrivalKinds)[number];
+  /** Requests per second. */
+  readonly rate?: number;
+  readonly requests?: number;
+  /** 'bert-base=48,gpt2=12' */
+  readonly functions?: string;
+  readonly machine?: string;
+  readonly policy?: string;
+  readonly plan?: string;
+  /** '100ms' */
+  readonly slo?: string;
+  readonly seed?: number;
+}
+
+export const arrivalKinds = ['poisson', 'bursts', 'diurnal', 'azure-like'] as const;
+
+export type ReplayState = 'waiting' | 'running' | 'done' | 'failed';
+
+export interface ReplayRun {
+  readonly id: string;
+  readonly name: string;
+  readonly state: ReplayState;
+  readonly startedAtMs: number;
+  /** The command, to be repeated in a shell. */
+  readonly command: string;
+  /** Why it failed. */
+  readonly reason: string | null;
+}
+
+const runsKept = 100;
+const timeoutMs = 15 * 60_000;
+
+export class ReplayRuns {
+  readonly #options: ReplayOptions;
+  /** Runs of this process; older ones are what lies in the folder. */
+  readonly #runs = new Map<string, ReplayRun>();
+  readonly #stop = new AbortController();
+  #turn: Promise<void> = Promise.resolve();
+
+  constructor(options: ReplayOptions) {
+    this.#options = options;
+  }
+
+  async traces(): Promise<string[]> {
+    const names = await readdir(this.#options.tracesFolder).catch(() => []);
+    return names.filter((name) => /\.(csv|jsonl)(\.gz)?$/.test(name)).toSorted();
+  }
+
+  /** The newest first. */
+  async list(): Promise<ReplayRun[]> {
+    const runs = new Map<string, ReplayRun>();
+    for (const file of await readdir(this.#options.folder).catch(() => [])) {
+      const [, id] = /^([\w.-]+)\.json$/.exec(file) ?? [];
+      if (id === undefined || this.#runs.has(id)) continue;
+      const { mtimeMs } = await stat(join(this.#options.folder, file));
+      runs.set(id, { id, name: id, state: 'done', startedAtMs: mtimeMs, command: '', reason: null });
+    }
+    return [...this.#runs.values(), ...runs.values()].toSorted((one, other) => other.startedAtMs - one.startedAtMs);
+  }
+
+  /** The report as the command wrote it. @throws HostError 'unknown-path' where there is none yet */
+  async report(id: string): Promise<unknown> {
+    checkId(id);
+    const run = this.#runs.get(id);
+    if (run?.state === 'failed') throw new HostError('unknown-path', `replay '${id}' failed: ${run.reason}`);
+    if (run !== undefined && run.state !== 'done')
+      throw new HostError('unknown-path', `replay '${id}' is still ${run.state}`);
+    const text = await readFile(join(this.#options.folder, `${id}.json`), 'utf8').catch(() => {
+      throw new HostError('unknown-path', `there is no replay '${id}'`);
+    });
+    return JSON.parse(text) as unknown;
+  }
+
+  /** Starts a run, or has it wait for the one before it. @throws HostError 'bad-request' that names the field */
+  async start(request: ReplayRequest): Promise<ReplayRun> {
+    const words = await this.#words(request);
+    if ([...this.#runs.values()].filter(({ state }) => state === 'waiting' || state === 'running').length >= 8) {
+      throw new HostError('too-many-requests', 'eight replays are waiting or running already');
+    }
+    const id = `${new Date().toISOString().slice(0, 19).replaceAll(':', '-')}-${randomBytes(3).toString('hex')}`;
+    const run: ReplayRun = {
+      id,
+      name: request.name === undefined || request.name === '' ? id : request.name,
+      state: 'waiting',
+      startedAtMs: Date.now(),
+      command: ['turntable', 'replay', ...words].join(' '),
+      reason: null,
+    };
+    this.#runs.set(id, run);
+    for (const old of [...this.#runs.keys()].slice(0, -runsKept)) this.#runs.delete(old);
+    this.#turn = this.#turn.then(() => this.#run(run, words));
+    return run;
+  }
+
+  async remove(id: string): Promise<void> {
+    checkId(id);
+    const run = this.#runs.get(id);
+    if (run?.state === 'waiting' || run?.state === 'running') {
+      throw new HostError('bad-request', `replay '${id}' is still ${run.state}`);
+    }
+    this.#runs.delete(id);
+    await rm(join(this.#options.folder, `${id}.json`), { force: true });
+  }
+
+  /** Ends the one that runs. */
+  async close(): Promise<void> {
+    this.#stop.abort();
+    await this.#turn;
+  }
+
+  async #run(run: ReplayRun, words: readonly string[]): Promise<void> {
+    if (this.#stop.signal.aborted) return;
+    this.#runs.set(run.id, { ...run, state: 'running' });
+    const { folder, command } = this.#options;
+    await mkdir(folder, { recursive: true });
+    const unfinished = join(folder, `.${run.id}.unfinished`);
+    const reason = await execute([...command, 'replay', ...words, '--json', unfinished], this.#stop.signal);
+    if (reason === undefined) await rename(unfinished, join(folder, `${run.id}.json`));
+    else await rm(unfinished, { force: true });
+    this.#runs.set(run.id, { ...run, state: reason === undefined ? 'done' : 'failed', reason: reason ?? null });
+  }
+
+  async #words(request: ReplayRequest): Promise<string[]> {
+    const words: string[] = [];
+    const { trace, arrivals = 'poisson', rate, requests, functions, machine, policy, plan, slo, seed } = request;
+    if (trace !== undefined && trace !== '') {
+      if (!(await this.traces()).includes(trace)) throw new HostError('bad-request', `there is no trace '${trace}'`);
+      words.push('--trace', join(this.#options.tracesFolder, trace));
+      if (rate !== undefined) words.push('--rate', String(positive('rate', rate)));
+    } else {
+      if (!arrivalKinds.includes(arrivals)) {
+        throw new HostError('bad-request', `field 'arrivals' is '${arrivals}', but takes ${arrivalKinds.join(', ')}`);
+      }
+      words.push(`--${arrivals}`, String(positive('rate', rate ?? 100)));
+    }
+    if (requests !== undefined) words.push('--requests', String(positive('requests', requests)));
+    if (seed !== undefined) words.push('--seed', String(seed));
+    for (const [flag, value] of Object.entries({ functions, machine, policy, plan, slo })) {
+      if (value === undefined || value === '') continue;
+      // A value of the page is one word of the command, never another option of it.
+      if (!/^[\w=.,-]+$/.test(value) || value.startsWith('-')) {
+        throw new HostError('bad-request', `field '${flag}' has characters that it cannot have`);
+      }
+      words.push(`--${flag}`, value);
+    }
+    return words;
+  }
+}
+
+/** A request of the page, checked. @throws HostError 'bad-request' that names the field */
+export function parseReplayRequest(json: Readonly<Record<string, unknown>>): ReplayRequest {
+  const texts = new Set(['name', 'trace', 'arrivals', 'functions', 'machine', 'policy', 'plan', 'slo']);
+  const numbers = new Set(['rate', 'requests', 'seed']);
+  for (const [field, value] of Object.entries(json)) {
+    if (!texts.has(field) && !numbers.has(field)) throw new HostError('bad-request', `there is no field '${field}'`);
+    if (texts.has(field) && (typeof value !== 'string' || value.length > 400)) {
+      throw new HostError('bad-request', `field '${field}' is not a text of at most 400 characters`);
+    }
+    if (numbers.has(field) && !(typeof value === 'number' && Number.isFinite(value))) {
+      throw new HostError('bad-request', `field '${field}' is not a number`);
+    }
+  }
+  return json;
+}
+
+function positive(field: string, value: number): number {
+  if (!(value > 0)) throw new HostError('bad-request', `field '${field}' is ${value}, but must be above zero`);
+  return value;
+}
+
+function checkId(id: string): void {
+  if (!/^\w[\w.-]*$/.test(id)) throw new HostError('unknown-path', 'there is no such replay');
+}
+
+/** Resolves to undefined, or to the reason of a failure in the command's own last words. */
+function execute([program = '', ...words]: readonly string[], signal: AbortSignal): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const child = execFile(
+      program,
+      words,
+      { signal, timeout: timeoutMs, maxBuffer: 1 << 26 },
+      (error, _stdout, stderr) => {
+        if (error === null) resolve(undefined);
+        else resolve(stderr.trim().split('\n').at(-1) || error.message);
+      },
+    );
+    // Requests that are served go before replays of them.
+    if (child.pid !== undefined) setPriority(child.pid, 15);
+  });
+}
