@@ -32,6 +32,9 @@ export type KernelArgument =
   | { readonly type: 'read' | 'write' | 'read-write'; readonly buffer: Buffer }
   | Exclude<LaunchArgument, { type: 'pointer' }>;
 
+/** What an attribute may be, given the form of its default. */
+export type AttributeOf<T> = T extends number ? number : T extends string ? string : readonly number[];
+
 export interface Emitter {
   readonly settings: ProgramSettings;
   readonly node: GraphNode;
@@ -45,7 +48,7 @@ export interface Emitter {
   constant(index: number): Tensor | undefined;
   /** Undefined where nobody takes the optional output. */
   output(index: number): Value | undefined;
-  attribute<T extends number | string | readonly number[]>(name: string, otherwise: T): T;
+  attribute<T extends number | string | readonly number[]>(name: string, otherwise: T): AttributeOf<T>;
   /** Scratch memory that lives for this node's launches only. */
   scratch(bytes: number): Buffer;
   part(buffer: Buffer, byteOffset: number, bytes: number): Buffer;
