@@ -41,7 +41,8 @@ export function parseProgram(bytes: Uint8Array): Program {
   if (header.format !== programFormat || header.program === undefined) {
     throw new ProgramError('bad-program', `the program has the format ${header.format}, and not ${programFormat}`);
   }
-  const constants = bytes.slice(4 + headerBytes);
+  // A copy, and a plain array even where a Buffer was given.
+  const constants = new Uint8Array(bytes.subarray(4 + headerBytes));
   if (constants.byteLength !== header.constantBytes) throw damaged('its constants are cut off');
   return { ...header.program, constants };
 }

@@ -135,6 +135,11 @@ export interface ProgramSettings {
   readonly tf32: boolean;
   /** How weights of matrix products and convolutions are kept and crossed: as they are, or as 16-bit values. */
   readonly weights: 'as-is' | 'f16' | 'bf16';
+  /**
+   * Matrix products by the library (the default), or by the engine's own kernel: for weights in host memory on devices whose library
+   * cannot read there.
+   */
+  readonly products?: 'library' | 'own';
 }
 
 /** Why a model cannot be a program: every operator that is in the way, by name. */

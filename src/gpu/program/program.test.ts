@@ -1,0 +1,243 @@
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { buildArchitecture, ElementType, GraphBuilder, readModel, tensorBytes, writeModel } from '../../onnx/index.ts';
+import type { Emitter, Operator } from '../operators/types.ts';
+import { elementwiseOperators } from '../operators/elementwise/expressions.ts';
+import { viewOperators } from '../operators/views.ts';
+import { compileModel, modelObstacles, ProgramError, type Program } from './index.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-program-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+/** An operator that only says what it reads and writes: enough for everything but its result. */
+const touching = (type: string): Operator => ({
+  type,
+  emit(emitter: Emitter) {
+    const kernel = emitter.kernel('touch', `KERNEL void NAME() { /* ${type} */ }`);
+    const inputs = emitter.node.proto.input.flatMap((name, index) => (name === '' ? [] : [emitter.required(index)]));
+    const outputs = emitter.node.proto.output.flatMap((_, index) => emitter.output(index) ?? []);
+    emitter.launch({
+      kernel,
+      grid: [1],
+      block: [32],
+      arguments: [
+        ...inputs.map(({ buffer }) => ({ type: 'read' as const, buffer })),
+        ...outputs.map(({ buffer }) => ({ type: 'write' as const, buffer })),
+      ],
+    });
+  },
+});
+
+const operators: readonly Operator[] = [
+  ...viewOperators,
+  ...elementwiseOperators,
+  ...'MatMul Gemm Gather LayerNormalization Softmax Transpose Split Conv MaxPool GlobalAveragePool LSTM Concat'
+    .split(' ')
+    .map(touching),
+];
+
+async function write(name: string, build: (graph: GraphBuilder) => void): Promise<string> {
+  const graph = new GraphBuilder(name);
+  build(graph);
+  const path = join(folder, `${name}.onnx`);
+  await writeModel(graph.build(), path);
+  return path;
+}
+
+const tinyBert = { layers: 2, hidden: 32, heads: 4, vocabulary: 600, positions: 40 };
+
+async function architecture(name: string, settings: Record<string, number | number[]>): Promise<string> {
+  const path = join(folder, `${name}.onnx`);
+  await writeModel(buildArchitecture(name, settings).model, path);
+  return path;
+}
+
+const cache = (): string => join(folder, 'cache');
+
+/** What is at a weight's place in its file. */
+async function bytesAt(program: Program, name: string): Promise<Uint8Array> {
+  const weight = program.layout.weights.find((each) => each.name === name);
+  if (weight === undefined) throw new Error(`no weight '${name}'`);
+  const file = await readFile(weight.source.path);
+  return file.subarray(weight.source.byteOffset, weight.source.byteOffset + weight.bytes);
+}
+
+test('weights have the same places for every input shape, and their bytes are those of the model', async () => {
+  const path = await architecture('bert-base', tinyBert);
+  const shapes = (batch: number, sequence: number) =>
+    Object.fromEntries(['input_ids', 'attention_mask', 'token_type_ids'].map((name) => [name, [batch, sequence]]));
+  const one = await compileModel(path, shapes(1, 8), operators, { cacheFolder: cache() });
+  const two = await compileModel(path, shapes(3, 16), operators, { cacheFolder: cache() });
+  expect(two.layout).toEqual(one.layout);
+  expect(two.key).not.toBe(one.key);
+  const model = await readModel(path);
+  expect(one.layout.weights).toHaveLength(model.graph.initializer.length);
+  for (const tensor of model.graph.initializer) {
+    expect(Buffer.compare(await bytesAt(one, tensor.name), tensorBytes(tensor))).toBe(0);
+  }
+  const large = one.layout.weights.find(({ name }) => name.endsWith('word_embeddings.weight'));
+  expect(large?.source.path).toBe(path);
+});
+
+test('weights of one layer lie one after the other, aligned, and fill the block that the layer says', async () => {
+  const path = await architecture('gpt2', { ...tinyBert, vocabulary: 50 });
+  const { layout } = await compileModel(path, { input_ids: [1, 8] }, operators, { cacheFolder: cache() });
+  for (const { index, bytes } of layout.layers) {
+    let end = 0;
+    for (const weight of layout.weights.filter(({ layer }) => layer === index)) {
+      expect(weight.byteOffset % 256).toBe(0);
+      expect(weight.byteOffset).toBeGreaterThanOrEqual(end);
+      end = weight.byteOffset + weight.bytes;
+    }
+    expect(bytes).toBe(Math.ceil(end / 256) * 256);
+  }
+  expect(layout.bytes).toBe(layout.layers.reduce((sum, { bytes }) => sum + bytes, 0));
+});
+
+test('launches follow the layers, and say every layer that they read', async () => {
+  const path = await architecture('gpt2', { ...tinyBert, vocabulary: 50 });
+  const program = await compileModel(path, { input_ids: [1, 8] }, operators, { cacheFolder: cache() });
+  let last = 0;
+  for (const { layer, reads } of program.launches) {
+    expect(layer).toBeGreaterThanOrEqual(last);
+    last = layer;
+    for (const read of reads) expect(read).toBeLessThanOrEqual(layer);
+  }
+  // The table of tokens is the output projection, too.
+  const table = program.layout.weights.findIndex(({ name }) => name.endsWith('wte.weight'));
+  const readers = program.launches.filter(
+    (launch) =>
+      launch.kind === 'kernel' &&
+      launch.arguments.some(
+        (each) => each.type === 'pointer' && each.operand.space === 'weight' && each.operand.weight === table,
+      ),
+  );
+  expect(readers.length).toBeGreaterThan(1);
+  expect(readers.at(-1)?.reads).toContain(program.layout.weights[table]?.layer);
+  expect(readers.at(-1)?.layer).toBeGreaterThan(program.layout.weights[table]!.layer);
+});
+
+test('an Identity of a weight is that weight, and shape arithmetic leaves no launch', async () => {
+  const path = await write('aliases', (graph) => {
+    const x = graph.input('x', ElementType.FLOAT, ['batch', 8]);
+    const scale = graph.weight('scale', [8], new Float32Array(8).fill(3));
+    const alias = graph.node('Identity', [scale]);
+    const first = graph.node('Mul', [x, scale]);
+    const second = graph.node('Add', [first, alias]);
+    const shape = graph.node('Shape', [x]);
+    const batch = graph.node('Gather', [shape, graph.constant({ ints: 0 })], { axis: 0 });
+    const whole = graph.node(
+      'Concat',
+      [graph.node('Unsqueeze', [batch, graph.constant({ ints: [0] })]), graph.constant({ ints: [2, 4] })],
+      { axis: 0 },
+    );
+    graph.output(graph.node('Reshape', [second, whole]), ElementType.FLOAT, ['batch', 2, 4], 'y');
+  });
+  const program = await compileModel(path, { x: [5, 8] }, operators, { cacheFolder: cache() });
+  expect(program.layout.weights.map(({ name }) => name)).toEqual(['scale']);
+  expect(program.launches).toHaveLength(1);
+  expect(program.outputs).toMatchObject([{ name: 'y', shape: [5, 2, 4] }]);
+});
+
+test('what follows from weights alone is computed once, for all shapes', async () => {
+  const path = await write('derived', (graph) => {
+    const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
+    const weight = graph.weight('w', [4], Float32Array.of(1, 2, 3, 4));
+    const doubled = graph.node('Mul', [weight, graph.constant({ floats: 2 })]);
+    graph.output(graph.node('Add', [x, doubled]), ElementType.FLOAT, ['batch', 4], 'y');
+  });
+  const program = await compileModel(path, { x: [2, 4] }, operators, { cacheFolder: cache() });
+  expect(program.layout.weights).toHaveLength(1);
+  const bytes = await bytesAt(program, program.layout.weights[0]!.name);
+  expect(new Float32Array(new Uint8Array(bytes).buffer)).toEqual(Float32Array.of(2, 4, 6, 8));
+  expect(program.launches).toHaveLength(1);
+});
+
+test('only operands of products are kept in 16 bits', async () => {
+  const path = await architecture('bert-base', tinyBert);
+  const shapes = Object.fromEntries(['input_ids', 'attention_mask', 'token_type_ids'].map((name) => [name, [1, 8]]));
+  const settings = { tf32: false, weights: 'f16' as const };
+  const { layout } = await compileModel(path, shapes, operators, { cacheFolder: cache(), settings });
+  for (const { name, datatype, storedAs, bytes, shape } of layout.weights) {
+    const narrow = shape.length === 2 && !name.includes('embeddings');
+    expect([name, datatype, storedAs]).toEqual([name, narrow ? 'FP16' : 'FP32', narrow ? 'FP32' : undefined]);
+    expect(bytes).toBe(shape.reduce((product, size) => product * size, narrow ? 2 : 4));
+  }
+});
+
+test('what is not covered is named before anything is loaded', async () => {
+  const path = await write('uncovered', (graph) => {
+    const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
+    const found = graph.node('NonZero', [graph.node('Relu', [x])]);
+    graph.output(found, ElementType.INT64, [2, 'found'], 'y');
+    graph.output(
+      graph.node('Det', [graph.node('Reshape', [x, graph.constant({ ints: [-1, 2, 2] })])]),
+      ElementType.FLOAT,
+      ['batch'],
+      'z',
+    );
+  });
+  const obstacles = await modelObstacles(path, { x: [1, 4] }, operators, { cacheFolder: cache() });
+  expect(obstacles.map(({ node, operator }) => [node, operator])).toEqual(
+    expect.arrayContaining([
+      ['/NonZero', 'NonZero'],
+      ['/Det', 'Det'],
+    ]),
+  );
+  await expect(compileModel(path, { x: [1, 4] }, operators, { cacheFolder: cache() })).rejects.toThrow(
+    /cannot run this model: .*'\/(NonZero|Det)'/,
+  );
+});
+
+test('shapes that the model does not have are refused by name', async () => {
+  const path = await write('shapes', (graph) => {
+    const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
+    graph.output(graph.node('Relu', [x]), ElementType.FLOAT, ['batch', 4], 'y');
+  });
+  const compile = (shapes: Record<string, number[]>) => compileModel(path, shapes, operators, { cacheFolder: cache() });
+  await expect(compile({ x: [1, 5] })).rejects.toThrow(
+    "the input 'x' has the shape [batch,4], which [1,5] does not fit",
+  );
+  await expect(compile({ z: [1] })).rejects.toThrow("the model has no input 'z'");
+  await expect(compile({})).rejects.toThrow("the input 'x' has no shape given, and the model leaves it open");
+  await expect(compile({ x: [1, 5] })).rejects.toBeInstanceOf(ProgramError);
+});
+
+test('a program comes back from the cache as it was made, and a damaged one is made again', async () => {
+  const path = await write('cached', (graph) => {
+    const x = graph.input('x', ElementType.FLOAT, [2, 4]);
+    const half = graph.constant({ floats: [0.5, 0.25, 1, 2] });
+    graph.output(graph.node('Mul', [graph.node('Tanh', [x]), half]), ElementType.FLOAT, [2, 4], 'y');
+  });
+  const cacheFolder = join(folder, 'own-cache');
+  const made = await compileModel(path, {}, operators, { cacheFolder });
+  const [file] = await readdir(join(cacheFolder, 'programs'));
+  const stored = join(cacheFolder, 'programs', file!);
+  const whole = await readFile(stored);
+  expect(await compileModel(path, {}, operators, { cacheFolder })).toEqual(made);
+  for (const damage of [whole.subarray(0, 3), whole.subarray(0, -2), Buffer.from('not a program at all')]) {
+    await writeFile(stored, damage);
+    expect(await compileModel(path, {}, operators, { cacheFolder })).toEqual(made);
+    expect(Buffer.compare(await readFile(stored), whole)).toBe(0);
+  }
+});
+
+test('a chain of elementwise operators is one kernel, and each its own without fusion', async () => {
+  const path = await write('chain', (graph) => {
+    const x = graph.input('x', ElementType.FLOAT, [4, 64]);
+    let y = graph.node('Sigmoid', [x]);
+    y = graph.node('Mul', [y, x]);
+    y = graph.node('Add', [y, graph.weight('bias', [64], new Float32Array(64))]);
+    graph.output(graph.node('Relu', [y]), ElementType.FLOAT, [4, 64], 'y');
+  });
+  const fused = await compileModel(path, {}, operators, { cacheFolder: cache() });
+  expect(fused.launches).toHaveLength(1);
+  const plain = await compileModel(path, {}, operators, { cacheFolder: cache(), fusion: false });
+  expect(plain.launches).toHaveLength(4);
+  expect(plain.key).not.toBe(fused.key);
+});
