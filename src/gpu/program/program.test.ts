@@ -57,6 +57,9 @@ async function architecture(name: string, settings: Record<string, number | numb
   return path;
 }
 
+const tokenShapes = (batch: number, sequence: number): Record<string, number[]> =>
+  Object.fromEntries(['input_ids', 'attention_mask', 'token_type_ids'].map((name) => [name, [batch, sequence]]));
+
 const cache = (): string => join(folder, 'cache');
 
 /** What is at a weight's place in its file. */
@@ -69,10 +72,8 @@ async function bytesAt(program: Program, name: string): Promise<Uint8Array> {
 
 test('weights have the same places for every input shape, and their bytes are those of the model', async () => {
   const path = await architecture('bert-base', tinyBert);
-  const shapes = (batch: number, sequence: number) =>
-    Object.fromEntries(['input_ids', 'attention_mask', 'token_type_ids'].map((name) => [name, [batch, sequence]]));
-  const one = await compileModel(path, shapes(1, 8), operators, { cacheFolder: cache() });
-  const two = await compileModel(path, shapes(3, 16), operators, { cacheFolder: cache() });
+  const one = await compileModel(path, tokenShapes(1, 8), operators, { cacheFolder: cache() });
+  const two = await compileModel(path, tokenShapes(3, 16), operators, { cacheFolder: cache() });
   expect(two.layout).toEqual(one.layout);
   expect(two.key).not.toBe(one.key);
   const model = await readModel(path);
@@ -160,7 +161,7 @@ test('what follows from weights alone is computed once, for all shapes', async (
 
 test('only operands of products are kept in 16 bits', async () => {
   const path = await architecture('bert-base', tinyBert);
-  const shapes = Object.fromEntries(['input_ids', 'attention_mask', 'token_type_ids'].map((name) => [name, [1, 8]]));
+  const shapes = tokenShapes(1, 8);
   const settings = { tf32: false, weights: 'f16' as const };
   const { layout } = await compileModel(path, shapes, operators, { cacheFolder: cache(), settings });
   for (const { name, datatype, storedAs, bytes, shape } of layout.weights) {
