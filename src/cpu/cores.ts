@@ -75,6 +75,10 @@ export class CoreAllocator {
     return this.#sockets.map(({ cores }) => cores.length);
   }
 
+  all(): number[] {
+    return [...this.#leases.keys()];
+  }
+
   /** Cores without a lease: what instances on demand share. */
   unleased(): number[] {
     return [...this.#leases].flatMap(([core, leases]) => (leases.size === 0 ? [core] : []));

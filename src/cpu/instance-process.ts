@@ -74,11 +74,27 @@ async function load(header: ToInstance & { op: 'load' }): Promise<void> {
       endWithHost();
       handler = await loadHandler(header.handlerPath);
     }
-    session = await Session.load(header.modelPath, header.threads);
-    send({ op: 'loaded', loadMs: performance.now() - startMs });
+    const sharedProblem = await loadSession(header);
+    const loadMs = performance.now() - startMs;
+    send({ op: 'loaded', loadMs, ...(sharedProblem === undefined ? {} : { sharedProblem }) });
   } catch (error) {
     send({ op: 'load-failed', message: messageOf(error) });
   }
+}
+
+/** Gives what was wrong with the prepared model, where there was one that could not be used. */
+async function loadSession({ modelPath, session: settings }: ToInstance & { op: 'load' }): Promise<string | undefined> {
+  let sharedProblem: string | undefined;
+  if (settings.sharedModelPath !== undefined) {
+    try {
+      session = await Session.loadPrepared(settings.sharedModelPath, settings);
+      return undefined;
+    } catch (error) {
+      sharedProblem = messageOf(error);
+    }
+  }
+  session = await Session.load(modelPath, settings);
+  return sharedProblem;
 }
 
 /** Runs a message's calls: every preprocess, then as few runs of the model as they can share, then every postprocess. */

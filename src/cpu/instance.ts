@@ -4,7 +4,8 @@ import type { Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { encodeMessage, FrameDecoder, type Message, type Tensor } from '../tensor/index.ts';
 import { OutputLines } from './output-lines.ts';
-import type { CallHeader, FromInstance, Phase, ResultHeader, ToInstance } from './protocol.ts';
+import { pinProcess } from './affinity.ts';
+import type { CallHeader, FromInstance, Phase, ResultHeader, SessionSettings, ToInstance } from './protocol.ts';
 import { CpuError, type InstanceSpec } from './types.ts';
 
 /** From src/ (tests, tsx) the process runs the compiled file all the same: Node 20 cannot run TypeScript. */
@@ -46,8 +47,14 @@ export type RunOutcome =
 /** Lines that an instance, or the handler in it, wrote to its standard output and error. */
 export type InstanceLog = (pid: number, key: string | undefined, line: string) => void;
 
+/** How a load ended. */
+export interface LoadedModel {
+  /** Why the instance could not use the prepared model and loaded the model itself. */
+  readonly sharedProblem: string | undefined;
+}
+
 interface LoadTask {
-  readonly resolve: () => void;
+  readonly resolve: (loaded: LoadedModel) => void;
   readonly reject: (error: CpuError) => void;
 }
 
@@ -132,7 +139,11 @@ export class Instance {
    * Makes this blank instance a function. Rejects with {@link CpuError}, and is dead then: `model-load-failed` where the
    * model or its time limit is to blame, `instance-died` where the process ended by itself.
    */
-  load(spec: InstanceSpec, timeoutMs: number): Promise<void> {
+  load(
+    spec: InstanceSpec,
+    timeoutMs: number,
+    session: SessionSettings = { threads: spec.threads, spinning: false },
+  ): Promise<LoadedModel> {
     this.#spec = spec;
     return new Promise((resolve, reject) => {
       if (this.#state === 'dead') {
@@ -144,9 +155,16 @@ export class Instance {
       this.#arm(timeoutMs, () => {
         this.#fail(`loading the model of ${spec.key} took longer than ${timeoutMs} ms`);
       });
-      const { modelPath, handlerPath, threads } = spec;
-      this.#send({ op: 'load', modelPath, threads, ...(handlerPath === undefined ? {} : { handlerPath }) }, []);
+      const { modelPath, handlerPath } = spec;
+      // Before the session makes its threads: they begin with the cores of the thread that makes them.
+      if (session.cores !== undefined) this.pin(session.cores, session.cores.slice(0, 1));
+      this.#send({ op: 'load', modelPath, session, ...(handlerPath === undefined ? {} : { handlerPath }) }, []);
     });
+  }
+
+  /** Keeps the process on these cores, and the thread that runs the model on `mainCores`. */
+  pin(cores: readonly number[], mainCores: readonly number[] = cores): void {
+    if (this.#state !== 'dead' && this.#child.pid !== undefined) pinProcess(this.#child.pid, cores, mainCores);
   }
 
   /**
@@ -209,7 +227,7 @@ export class Instance {
         const load = this.#load;
         this.#load = undefined;
         this.#rest();
-        load?.resolve();
+        load?.resolve({ sharedProblem: header.sharedProblem });
         return;
       }
       case 'load-failed':
@@ -322,9 +340,16 @@ export class Instance {
   }
 }
 
+/**
+ * By default glibc keeps freed blocks of up to 32 MiB for later: after a load those are copies of weights that are of no
+ * more use, as much again as half of a small model in every instance. So large blocks go back to the system at once.
+ */
+const allocator = { MALLOC_MMAP_THRESHOLD_: String(1024 * 1024), MALLOC_TRIM_THRESHOLD_: String(4 * 1024 * 1024) };
+
 /** A handler sees what its operator set for it, but not the host's own settings: there are keys among them. */
 function environment(): NodeJS.ProcessEnv {
-  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TURNTABLE_')));
+  const given = Object.entries(process.env).filter(([name]) => !name.startsWith('TURNTABLE_'));
+  return { ...allocator, ...Object.fromEntries(given) };
 }
 
 function takeResults(header: FromInstance & { op: 'ran' }, tensors: readonly Tensor[]): RunResult {

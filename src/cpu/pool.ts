@@ -14,13 +14,18 @@
  * function is cold shares one load. An instance that dies gives its invocations back to the front of the queue; one that
  * has seen two instances die, with nothing else in their hands, is not tried a third time: it may be what kills them.
  */
+import { answer, survivors } from './answers.ts';
+import type { ConfiguredSet } from './configured-set.ts';
+import type { CoreAllocator } from './cores.ts';
 import type { Instance, RunOutcome } from './instance.ts';
+import { LatencyBook } from './latency.ts';
+import { PoolSets, type SetsOwner } from './pool-sets.ts';
 import type { CallHeader } from './protocol.ts';
 import { clientGone, deadlinePassed, TicketQueue } from './queue.ts';
 import { PoolLoad, smoothStart } from './rates.ts';
-import { makeTicket, toOutput, type Ticket } from './ticket.ts';
+import { makeTicket, type Ticket } from './ticket.ts';
 import { CpuError, type InstanceSpec, type InvokeOptions, type PoolInput, type PoolLimits } from './types.ts';
-import type { PoolResult, PoolState } from './types.ts';
+import type { PoolConfiguration, PoolResult, PoolState, Reconfiguration, Reconfigured } from './types.ts';
 import type { Tensor } from '../tensor/index.ts';
 
 /** Milliseconds of work that one message may hold, and the most runs that may make them up. */
@@ -44,11 +49,15 @@ const deathsInRowMax = 3;
 /** Processes that may end in the middle of a load, one after the other, before those who wait for it are told. */
 const loadDeathsInRowMax = 3;
 
-/** Why an instance is no more: its function was idle, another function needed room, it was unloaded, or it died. */
-export type GiveUpCause = 'idle' | 'room' | 'unload' | 'died';
+/**
+ * Why an instance is no more: its function was idle, another function needed room, it was unloaded, another configuration
+ * came into force, or it died.
+ */
+export type GiveUpCause = 'idle' | 'room' | 'unload' | 'reconfigured' | 'died';
 
 /** What a pool asks of the machine that it shares with the other pools. */
 export interface PoolMachine {
+  readonly cores: CoreAllocator;
   /** Asks for `threads` cores for one more run; the first run of a function is always granted. */
   takeCores(pool: Pool): boolean;
   giveCores(pool: Pool): void;
@@ -56,6 +65,14 @@ export interface PoolMachine {
   takeInstance(pool: Pool): Instance | undefined;
   /** Whether another pool has waited in vain for its first instance, so that this one should give up the one it holds. */
   wantsBack(pool: Pool): boolean;
+  /** Where the prepared form of a model is that its instances share, made if need be; undefined where there is none. */
+  sharedModelPath(pool: Pool): Promise<string | undefined>;
+  /** The same, of a form that is there already; undefined at once where it is not. */
+  sharedModelAtHand(pool: Pool): Promise<string | undefined> | undefined;
+  sharedModelRefused(pool: Pool, problem: string): void;
+  reconfigured(outcome: Reconfigured): void;
+  /** Keeps an instance on demand off the cores that are leased. */
+  pinOnDemand(instance: Instance): void;
   /** A model is loaded into one more instance. */
   loaded(pool: Pool, loadMs: number): void;
   /** A ready instance is no more; `reason` in words. */
@@ -99,11 +116,16 @@ export class Pool {
   #patienceTimer: NodeJS.Timeout | undefined;
   readonly #load = new PoolLoad(performance.now());
   #startMs: number | undefined;
+  readonly #latency = new LatencyBook();
+  readonly #sets: PoolSets;
+  /** While a configuration gives way to instances on demand: one of those is being made ready beside it. */
+  #returning = false;
 
   constructor(spec: InstanceSpec, limits: PoolLimits, machine: PoolMachine) {
     this.spec = spec;
     this.limits = limits;
     this.#machine = machine;
+    this.#sets = new PoolSets(this.#setsOwner());
   }
 
   get busy(): number {
@@ -116,7 +138,7 @@ export class Pool {
 
   /** Instances that count against the machine's limit: ready or loading. */
   get instances(): number {
-    return this.#ready.size + (this.#loading === undefined ? 0 : 1);
+    return this.#ready.size + (this.#loading === undefined ? 0 : 1) + this.#sets.instances;
   }
 
   /** The instance that has been idle for longest and could be given up, keeping `keep` ready ones. */
@@ -142,12 +164,12 @@ export class Pool {
     };
     return {
       key: this.spec.key,
-      instances: loading === undefined ? shown : [...shown, loading],
+      instances: [...shown, ...(loading === undefined ? [] : [loading]), ...this.#sets.state(nowMs)],
       queueLength: this.#queue.length,
       inFlight: this.#inFlight,
-      configuration: undefined,
-      starting: undefined,
-      coresHeld: 0,
+      configuration: this.#sets.active?.configuration,
+      starting: this.#sets.starting,
+      coresHeld: this.#machine.cores.held(this.spec.key),
       arrivalsPerSecond: this.#load.perSecond(nowMs),
       queueDepth: this.#load.depth(nowMs),
       startMs: this.#startMs,
@@ -200,7 +222,7 @@ export class Pool {
 
   /** Resolves once an instance is ready. */
   load(): Promise<void> {
-    if (this.#ready.size > 0) return Promise.resolve();
+    if (this.#canServe()) return Promise.resolve();
     this.#unloading = false;
     return new Promise((resolve, reject) => {
       this.#loadWaiters.push({ resolve, reject });
@@ -208,9 +230,27 @@ export class Pool {
     });
   }
 
+  /** Runs the function on this list of instances, or on demand; see {@link PoolSets}. */
+  configure(configuration: PoolConfiguration | undefined, cause: string): Promise<Reconfiguration> {
+    this.#unloading = false;
+    return this.#sets.configure(configuration, cause);
+  }
+
+  /** Whether requests have come of late: such a function has a claim on its share of the cores. */
+  isActive(nowMs: number): boolean {
+    return this.#load.perSecond(nowMs) > 0 || this.#sets.active !== undefined;
+  }
+
+  /** Moves the instances on demand to the cores that are not leased. */
+  pinOnDemand(): void {
+    for (const instance of this.#ready.keys()) this.#machine.pinOnDemand(instance);
+    if (this.#loading !== undefined) this.#machine.pinOnDemand(this.#loading.instance);
+  }
+
   /** Gives every instance back: the idle ones now, the others when they are done. Resolves when none is left. */
   unload(): Promise<void> {
     this.#unloading = true;
+    this.#sets.drop('unload', 'unload');
     for (const instance of this.#idle.splice(0)) this.#retire(instance, 'unload');
     return new Promise((resolve) => {
       this.#drained.push(resolve);
@@ -234,12 +274,17 @@ export class Pool {
     const stopping = new CpuError('stopping', 'the host is stopping');
     for (const ticket of this.#queue.takeAll()) ticket.reject(stopping);
     this.#stopping = stopping;
+    this.#sets.end('the host is stopping');
     this.#loading?.instance.kill('the host is stopping');
     for (const instance of this.#ready.keys()) instance.kill('the host is stopping');
   }
 
   /** Gives back the instances that have been idle for too long. Called now and then by the machine. */
   retireIdle(nowMs: number): void {
+    const { active } = this.#sets;
+    if (this.limits.instancesMin === 0 && active !== undefined && this.#queue.length === 0) {
+      if (active.idleForMs(nowMs) >= this.limits.idleMs) this.#sets.drop('idle', 'idle');
+    }
     for (;;) {
       const oldest = this.longestIdle(this.limits.instancesMin);
       if (oldest === undefined || nowMs - oldest.idleSinceMs < this.limits.idleMs) return;
@@ -256,6 +301,11 @@ export class Pool {
 
   /** Hands over as much as can be, and asks for more instances where that would help. */
   pump(): void {
+    const { active } = this.#sets;
+    if (active !== undefined) {
+      active.pump();
+      return;
+    }
     if (this.#loadWaiters.length > 0) this.#grow();
     while (this.#queue.length > 0) {
       if (this.#idle.length > 0 && this.#waitForBatch()) return;
@@ -269,7 +319,7 @@ export class Pool {
   }
 
   #mayStartNow(ticket: Ticket): boolean {
-    if (this.#busy > 0 && this.#callsPerMessage() > 1) return false;
+    if (this.#sets.active !== undefined || (this.#busy > 0 && this.#callsPerMessage() > 1)) return false;
     return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax;
   }
 
@@ -318,7 +368,7 @@ export class Pool {
 
   /** Pumps once all requests that arrived together are in the queue, so that they can share a message. */
   #pumpSoon(): void {
-    if (this.#ready.size === 0) {
+    if (!this.#canServe()) {
       this.pump();
       return;
     }
@@ -336,7 +386,7 @@ export class Pool {
       this.#unloading = false;
       for (const resolve of this.#drained.splice(0)) resolve();
     }
-    ticket.cold = this.#ready.size === 0;
+    ticket.cold = !this.#canServe();
     this.#queue.add(ticket);
   }
 
@@ -375,7 +425,7 @@ export class Pool {
     }
   }
 
-  #start(instance: Instance, tickets: readonly Ticket[]): void {
+  #start(instance: Instance, tickets: readonly Ticket[], set?: ConfiguredSet, join = this.limits.batchMax > 1): void {
     const calls: CallHeader[] = [];
     const tensors: Tensor[] = [];
     for (const ticket of tickets) {
@@ -383,19 +433,24 @@ export class Pool {
       tensors.push(...ticket.tensors);
     }
     this.#inFlight += tickets.length;
-    const join = this.limits.batchMax > 1;
-    instance.run(join, calls, tensors, this.limits, (outcome) => this.#finished(instance, tickets, outcome));
+    instance.run(join, calls, tensors, this.limits, (outcome) => this.#finished(instance, tickets, outcome, set));
   }
 
-  #finished(instance: Instance, tickets: readonly Ticket[], outcome: RunOutcome): void {
+  #finished(instance: Instance, tickets: readonly Ticket[], outcome: RunOutcome, set: ConfiguredSet | undefined): void {
     this.#inFlight -= tickets.length;
     if (outcome.kind === 'ran') {
       this.#deathsInRow = 0;
-      const callMs = outcome.result.busyMs / tickets.length;
-      const beliefMs = this.#callMs ?? callMs;
-      this.#callMs = callMs < beliefMs ? callMs : beliefMs + slowerWeight * (callMs - beliefMs);
-      if (instance.state === 'idle') this.#rested(instance);
-      this.#answer(instance, tickets, outcome);
+      const { busyMs } = outcome.result;
+      if (set === undefined) {
+        const callMs = busyMs / tickets.length;
+        const beliefMs = this.#callMs ?? callMs;
+        this.#callMs = callMs < beliefMs ? callMs : beliefMs + slowerWeight * (callMs - beliefMs);
+        if (instance.state === 'idle') this.#rested(instance);
+      } else {
+        const rows = tickets.reduce((sum, ticket) => sum + ticket.rows, 0);
+        set.rested(instance, rows, busyMs);
+      }
+      answer(this.spec.key, instance, tickets, outcome);
     } else {
       this.#recover(tickets, outcome);
     }
@@ -408,75 +463,25 @@ export class Pool {
     this.#busy--;
     this.#machine.giveCores(this);
     if (this.#unloading && this.#queue.length === 0) this.#retire(instance, 'unload');
+    else if (this.#isReplaced()) this.#retire(instance, 'reconfigured');
     else if (this.#machine.wantsBack(this)) this.#retire(instance, 'room');
     else this.#idle.push(instance);
   }
 
-  #answer(instance: Instance, tickets: readonly Ticket[], outcome: RunOutcome & { kind: 'ran' }): void {
-    const { results } = outcome.result;
-    for (const [index, ticket] of tickets.entries()) {
-      const result = results[index];
-      if (result === undefined) {
-        ticket.reject(
-          new CpuError('inference-failed', `an instance of ${this.spec.key} did not answer a call of its run`),
-        );
-        continue;
-      }
-      const { header } = result;
-      if (header.kind === 'error') {
-        ticket.reject(new CpuError(header.code, header.message, header.status));
-        continue;
-      }
-      ticket.resolve({
-        output: toOutput(header, result.tensors),
-        timings: {
-          queueMs: Math.max(0, outcome.startedMs - ticket.arrivalMs - ticket.loadMs) + header.times.waitMs,
-          loadMs: ticket.loadMs,
-          preprocessMs: header.times.preprocessMs,
-          inferMs: header.times.inferMs,
-          postprocessMs: header.times.postprocessMs,
-        },
-        coldStart: ticket.cold,
-        batchSize: header.batch,
-        instancePid: instance.pid,
-      });
-    }
-  }
-
-  /** Sees to what a dead instance held: the guilty call fails, the others get their second chance. */
+  /** Sees to what a dead instance held. */
   #recover(tickets: readonly Ticket[], outcome: RunOutcome & { kind: 'died' | 'timeout' }): void {
-    for (const ticket of [...tickets].reverse()) {
-      if (this.#stopping !== undefined) {
-        ticket.reject(this.#stopping);
-        continue;
-      }
-      // A run of the model that took too long is one call's fault, but of a message with several nobody knows whose.
-      const guilty = outcome.kind === 'timeout' && (tickets.length === 1 || tickets[outcome.call] === ticket);
-      if (guilty) {
-        ticket.reject(outcome.error);
-        continue;
-      }
-      if (outcome.kind === 'timeout' ? outcome.call === -1 : outcome.suspect) {
-        ticket.alone = true;
-        if (tickets.length === 1) ticket.deaths++;
-      }
-      if (ticket.deaths > 1) {
-        const reason = outcome.kind === 'died' ? outcome.reason : outcome.error.message;
-        ticket.reject(
-          new CpuError(
-            'instance-died',
-            `two instances of ${this.spec.key} died while they ran this invocation: ${reason}`,
-          ),
-        );
-        continue;
-      }
-      ticket.cold ||= this.#ready.size === 0;
+    if (this.#stopping !== undefined) {
+      for (const ticket of tickets) ticket.reject(this.#stopping);
+      return;
+    }
+    for (const ticket of survivors(this.spec.key, tickets, outcome)) {
+      ticket.cold ||= !this.#canServe();
       this.#queue.putBack(ticket);
     }
   }
 
   #grow(): void {
-    if (this.#loading !== undefined || this.#stopping !== undefined) return;
+    if (this.#loading !== undefined || this.#stopping !== undefined || this.#isReplaced()) return;
     if (this.#ready.size >= this.limits.instancesMax) return;
     if (this.#queue.length === 0 && this.#loadWaiters.length === 0 && this.#ready.size >= this.limits.instancesMin)
       return;
@@ -486,10 +491,26 @@ export class Pool {
     const loading = { instance, startMs: performance.now() };
     this.#loading = loading;
     instance.onDead((reason) => this.#lost(instance, reason));
-    instance.load(this.spec, this.limits.loadTimeoutMs).then(
+    this.#loadInto(instance).then(
       () => this.#loaded(loading),
       (error: CpuError) => this.#loadFailed(error),
     );
+    // Where there are two, their weights are worth sharing; it is prepared in the background for those to come.
+    if (this.#ready.size > 0) void this.#machine.sharedModelPath(this);
+  }
+
+  async #loadInto(instance: Instance): Promise<void> {
+    const { spec, limits } = this;
+    this.#machine.pinOnDemand(instance);
+    const atHand = this.#machine.sharedModelAtHand(this);
+    const sharedModelPath = atHand === undefined ? undefined : await atHand;
+    const { sharedProblem } = await instance.load(spec, limits.loadTimeoutMs, {
+      threads: spec.threads,
+      // Instances on demand share their cores.
+      spinning: false,
+      ...(sharedModelPath === undefined ? {} : { sharedModelPath }),
+    });
+    if (sharedProblem !== undefined) this.#machine.sharedModelRefused(this, sharedProblem);
   }
 
   #loaded(loading: { readonly instance: Instance; readonly startMs: number }): void {
@@ -510,6 +531,7 @@ export class Pool {
     for (const waiter of this.#loadWaiters.splice(0)) waiter.resolve();
     this.pump();
     if (this.#unloading) for (const instance of this.#idle.splice(0)) this.#retire(instance, 'unload');
+    this.#retireReplaced();
     this.#machine.instanceSettled();
   }
 
@@ -531,7 +553,7 @@ export class Pool {
       new CpuError('model-load-failed', `the model of ${this.spec.key} could not be loaded: ${error.message}`);
     for (const waiter of this.#loadWaiters.splice(0)) waiter.reject(failure);
     // With another instance at work the queue still moves; without one nobody would ever answer.
-    if (this.#ready.size === 0) {
+    if (!this.#canServe()) {
       for (const ticket of this.#queue.takeAll()) ticket.reject(failure);
     }
     this.#checkQuiet();
@@ -565,6 +587,7 @@ export class Pool {
 
   /** A pool that was in use keeps its size when an instance dies, so that the next invocation need not wait for a load. */
   #replace(): void {
+    if (this.#isReplaced()) return;
     if (this.#ready.size === 0) this.load().catch(() => undefined);
     else this.#grow();
   }
@@ -572,6 +595,93 @@ export class Pool {
   #retire(instance: Instance, cause: GiveUpCause): void {
     this.#retiring.set(instance, cause);
     instance.kill(cause);
+  }
+
+  /** Whether a configuration serves, so that instances on demand have had their day. */
+  #isReplaced(): boolean {
+    return this.#sets.active !== undefined && !this.#returning;
+  }
+
+  #retireReplaced(): void {
+    if (!this.#isReplaced()) return;
+    for (const instance of this.#idle.splice(0)) this.#retire(instance, 'reconfigured');
+  }
+
+  /** Whether an instance is ready for what comes. */
+  #canServe(): boolean {
+    return this.#sets.active?.canServe ?? this.#ready.size > 0;
+  }
+
+  #setsOwner(): SetsOwner {
+    const pool = { spec: () => this.spec, limits: () => this.limits };
+    return {
+      get spec() {
+        return pool.spec();
+      },
+      get limits() {
+        return pool.limits();
+      },
+      queue: this.#queue,
+      latency: this.#latency,
+      cores: this.#machine.cores,
+      takeInstance: () => this.#machine.takeInstance(this),
+      sharedModelPath: () => this.#machine.sharedModelPath(this),
+      sharedModelRefused: (problem) => this.#machine.sharedModelRefused(this, problem),
+      run: (set, instance, tickets, join) => this.#start(instance, tickets, set, join),
+      started: (startMs) => this.#setStarted(startMs),
+      ended: (cause, ageMs, reason) => {
+        if (this.#stopping === undefined) this.#machine.givenUp(this, cause, ageMs, reason);
+      },
+      cannotServe: (error) => this.#cannotServe(error),
+      settled: () => {
+        this.#checkDrained();
+        this.#machine.instanceSettled();
+      },
+      readyOnDemand: () => this.#readyOnDemand(),
+      activated: () => {
+        this.#returning = false;
+        this.#retireReplaced();
+        this.pump();
+      },
+      reconfigured: (outcome) => this.#machine.reconfigured(outcome),
+    };
+  }
+
+  #setStarted(startMs: number): void {
+    const nowMs = performance.now();
+    this.#startMs = smoothStart(this.#startMs, nowMs - startMs);
+    for (const ticket of this.#queue) {
+      if (ticket.cold) ticket.loadMs += nowMs - Math.max(startMs, ticket.arrivalMs);
+    }
+    this.#machine.loaded(this, nowMs - startMs);
+    if (!this.#returning) for (const waiter of this.#loadWaiters.splice(0)) waiter.resolve();
+    this.#machine.instanceSettled();
+  }
+
+  #cannotServe(error: CpuError): void {
+    const failure =
+      this.#stopping ??
+      new CpuError('model-load-failed', `the model of ${this.spec.key} could not be loaded: ${error.message}`);
+    for (const waiter of this.#loadWaiters.splice(0)) waiter.reject(failure);
+    for (const ticket of this.#queue.takeAll()) ticket.reject(failure);
+    this.#checkQuiet();
+  }
+
+  /** Where nobody calls the function, the next to call may as well wait for its load. */
+  async #readyOnDemand(): Promise<void> {
+    if (this.#load.perSecond(performance.now()) === 0 && this.limits.instancesMin === 0) return;
+    this.#returning = true;
+    try {
+      if (this.#ready.size > 0) return;
+      await new Promise<void>((resolve, reject) => {
+        this.#loadWaiters.push({ resolve, reject });
+        this.#grow();
+      });
+    } catch (error) {
+      this.#returning = false;
+      this.#retireReplaced();
+      throw error;
+    }
   }
 
   #checkDrained(): void {

@@ -1,16 +1,19 @@
 /**
  * All CPU pools of a machine: they share its cores, its limit of instances and the blank instances.
  *
- * Cores: each run takes the threads of its instance; a function that has nothing running is always granted its first run
+ * Cores: a configured pool leases its own from the allocator; what is not leased is shared. There, each run takes the threads of its instance; a function that has nothing running is always granted its first run
  * (the operating system then divides the time, so that no function waits for another's long run), further ones only
  * while cores are free. Instances: at the limit, the one that has been idle for longest makes room, whosever it is.
  */
 import { BlankSet } from './blank-set.ts';
+import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
+import { CoreAllocator } from './cores.ts';
 import type { Instance, InstanceLog } from './instance.ts';
 import { Pool, type GiveUpCause, type PoolMachine } from './pool.ts';
 import {
   CpuError,
   type ConfigureOptions,
+  type CoreBudget,
   type CpuPools,
   type InstanceSpec,
   type InvokeOptions,
@@ -22,6 +25,7 @@ import {
   type Reconfiguration,
   type Reconfigured,
 } from './types.ts';
+import { WeightsCache } from './weights.ts';
 
 export interface CpuPoolsOptions {
   /** Cores that the pools share. */
@@ -39,6 +43,8 @@ export interface CpuPoolsOptions {
   readonly onReconfigured?: (reconfigured: Reconfigured) => void;
   /** Where the prepacked weights that instances share are kept, over restarts. Without it nothing is shared. */
   readonly cacheFolder?: string;
+  /** The hardware threads that instances may be pinned to; default: those of this machine. */
+  readonly logicalCores?: readonly LogicalCore[];
 }
 
 /** `loadMs`: from taking the instance until it was ready, including what was left of its start. */
@@ -67,7 +73,11 @@ class SharedPools implements CpuPools, PoolMachine {
   readonly #pools = new Map<string, Pool>();
   readonly #blanks: BlankSet;
   readonly #retireTimer: NodeJS.Timeout;
+  readonly cores: CoreAllocator;
+  readonly #weights: WeightsCache | undefined;
   #busyThreads = 0;
+  /** Once cores have been leased, instances on demand are kept off them. */
+  #pinning = false;
   /** Pools that were refused cores, and those without any instance that were refused one. */
   readonly #coreWaiters = new Set<Pool>();
   readonly #instanceWaiters = new Set<Pool>();
@@ -76,6 +86,13 @@ class SharedPools implements CpuPools, PoolMachine {
 
   constructor(options: CpuPoolsOptions) {
     this.#options = options;
+    this.cores = new CoreAllocator(options.logicalCores ?? readLogicalCores(), options.cores, () =>
+      this.#leasesChanged(),
+    );
+    this.#weights =
+      options.cacheFolder === undefined
+        ? undefined
+        : new WeightsCache(options.cacheFolder, (key, line) => options.log(-1, key, line));
     this.#blanks = new BlankSet(options.blankInstances, options.log);
     this.#retireTimer = setInterval(() => {
       const nowMs = performance.now();
@@ -130,20 +147,22 @@ class SharedPools implements CpuPools, PoolMachine {
     configuration: PoolConfiguration | undefined,
     { cause }: ConfigureOptions,
   ): Promise<Reconfiguration> {
-    const startMs = performance.now();
     const pool = this.#pool(key);
-    const outcome: Reconfiguration =
-      configuration === undefined
-        ? { state: 'done', kind: 'none', ms: performance.now() - startMs, configuration: undefined }
-        : {
-            state: 'refused',
-            kind: 'none',
-            ms: performance.now() - startMs,
-            configuration: undefined,
-            reason: `the pool of ${pool.spec.key} runs on demand only`,
-          };
-    this.#options.onReconfigured?.({ ...outcome, key, cause, from: undefined, to: configuration });
-    return outcome;
+    if (this.#stopping) throw new CpuError('stopping', 'the host is stopping and takes no new work');
+    return pool.configure(configuration, cause);
+  }
+
+  coresFor(key: string): CoreBudget {
+    const asking = this.#pool(key);
+    const nowMs = performance.now();
+    const active = [...this.#pools.values()].filter((pool) => pool === asking || pool.isActive(nowMs)).length;
+    let left = Math.max(1, Math.floor(this.cores.total / active));
+    const perSocket = this.cores.available(key, true).map((cores) => {
+      const share = Math.min(cores, left);
+      left -= share;
+      return share;
+    });
+    return { cores: perSocket.reduce((sum, cores) => sum + cores, 0), perSocket };
   }
 
   async unload(key: string): Promise<void> {
@@ -168,11 +187,12 @@ class SharedPools implements CpuPools, PoolMachine {
     clearTimeout(timer);
     for (const pool of this.#pools.values()) pool.stop();
     this.#blanks.stop();
+    this.#weights?.stop();
   }
 
   takeCores(pool: Pool): boolean {
     const { threads } = pool.spec;
-    if (pool.busy > 0 && this.#busyThreads + threads > this.#options.cores) {
+    if (pool.busy > 0 && this.#busyThreads + threads > this.#sharedCores()) {
       this.#coreWaiters.add(pool);
       return false;
     }
@@ -204,6 +224,31 @@ class SharedPools implements CpuPools, PoolMachine {
     return this.#instanceWaiters.size > 0 && !this.#instanceWaiters.has(pool);
   }
 
+  async sharedModelPath(pool: Pool): Promise<string | undefined> {
+    return this.#weights?.prepared(pool.spec);
+  }
+
+  sharedModelAtHand(pool: Pool): Promise<string | undefined> | undefined {
+    return this.#weights?.isKnown(pool.spec) ? this.#weights.prepared(pool.spec) : undefined;
+  }
+
+  sharedModelRefused(pool: Pool, problem: string): void {
+    this.#weights?.refused(pool.spec, problem).catch((error: unknown) => {
+      this.#options.log(-1, pool.spec.key, `its prepared weights could not be removed: ${(error as Error).message}`);
+    });
+  }
+
+  reconfigured(outcome: Reconfigured): void {
+    this.#options.onReconfigured?.(outcome);
+  }
+
+  pinOnDemand(instance: Instance): void {
+    if (!this.#pinning) return;
+    const free = this.cores.unleased();
+    // With every core leased they run where they can: the first run of a function is always granted.
+    instance.pin(free.length > 0 ? free : this.cores.all());
+  }
+
   loaded(pool: Pool, loadMs: number): void {
     this.#options.onLoaded?.({ key: pool.spec.key, loadMs });
   }
@@ -227,6 +272,17 @@ class SharedPools implements CpuPools, PoolMachine {
       this.#coreWaiters.clear();
       for (const pool of waiters) pool.pump();
     });
+  }
+
+  /** Cores for runs on demand. */
+  #sharedCores(): number {
+    return this.#options.cores - (this.cores.total - this.cores.unleased().length);
+  }
+
+  #leasesChanged(): void {
+    this.#pinning = true;
+    for (const pool of this.#pools.values()) pool.pinOnDemand();
+    this.#schedulePump();
   }
 
   #instances(): number {

@@ -8,9 +8,25 @@ export const socketFd = 3;
 
 /** Host to instance. The tensors of a `run` follow in the order of its calls; a request's body is one UINT8 tensor. */
 export type ToInstance =
-  | { readonly op: 'load'; readonly modelPath: string; readonly handlerPath?: string; readonly threads: number }
+  | {
+      readonly op: 'load';
+      readonly modelPath: string;
+      readonly handlerPath?: string;
+      readonly session: SessionSettings;
+    }
   /** `join`: calls with like inputs may share a run of the model, joined along dimension 0. */
   | { readonly op: 'run'; readonly join: boolean; readonly calls: readonly CallHeader[] };
+
+/** How a session runs. */
+export interface SessionSettings {
+  readonly threads: number;
+  /** Cores of its own, at least one per thread: the first for the calling thread, one for each of the others. */
+  readonly cores?: readonly number[];
+  /** Whether threads without work wait actively: faster by some microseconds per operator, at the cost of a whole core each. */
+  readonly spinning: boolean;
+  /** The same model prepared, with its weights in a file that all its instances map; see weights.ts. */
+  readonly sharedModelPath?: string;
+}
 
 export type CallHeader =
   | { readonly kind: 'tensors'; readonly count: number; readonly outputs?: readonly string[] }
@@ -27,7 +43,8 @@ export type Phase = 'preprocess' | 'infer' | 'postprocess';
 export type FromInstance =
   /** ONNX Runtime is loaded and no model is: the instance can become any function. */
   | { readonly op: 'blank' }
-  | { readonly op: 'loaded'; readonly loadMs: number }
+  /** `sharedProblem`: why the prepared model could not be used, so that the instance loaded the model itself. */
+  | { readonly op: 'loaded'; readonly loadMs: number; readonly sharedProblem?: string }
   | { readonly op: 'load-failed'; readonly message: string }
   /** Something went wrong outside of any call, so that the process is of no more use. */
   | { readonly op: 'dying'; readonly reason: string }

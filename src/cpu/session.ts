@@ -2,6 +2,7 @@
 import { createRequire } from 'node:module';
 import type * as OrtModule from 'onnxruntime-node';
 import type { arrayOf } from '../tensor/index.ts';
+import type { SessionSettings } from './protocol.ts';
 import { bytesElements, elements, packBytes, TensorError, type DataType, type Tensor } from '../tensor/index.ts';
 
 // Through require: the package is CommonJS, and this way loading it is one synchronous step that can be timed.
@@ -32,18 +33,15 @@ export class Session {
   }
 
   /** Loads a model; rejects with ONNX Runtime's own words. */
-  static async load(modelPath: string, threads: number): Promise<Session> {
-    return new Session(
-      await ort.InferenceSession.create(modelPath, {
-        executionProviders: ['cpu'],
-        intraOpNumThreads: threads,
-        interOpNumThreads: 1,
-        logSeverityLevel: 3,
-        // Cores are shared between functions, and a spinning thread pool takes them from whoever has work: two sessions
-        // of two threads on two cores run half as fast with it.
-        extra: { session: { intra_op: { allow_spinning: '0' } } },
-      }),
-    );
+  static async load(modelPath: string, settings: SessionSettings): Promise<Session> {
+    return new Session(await ort.InferenceSession.create(modelPath, ortOptions(settings)));
+  }
+
+  /** Loads what {@link writePrepared} has written. */
+  static async loadPrepared(preparedPath: string, settings: SessionSettings): Promise<Session> {
+    // All that can be optimized has been; looking again would only cost time.
+    const options = { ...ortOptions(settings), graphOptimizationLevel: 'disabled' as const };
+    return new Session(await ort.InferenceSession.create(preparedPath, options));
   }
 
   get inputNames(): readonly string[] {
@@ -57,6 +55,50 @@ export class Session {
     const results = await (outputs === undefined ? this.#session.run(feeds) : this.#session.run(feeds, outputs));
     return Object.entries(results).map(([name, value]) => fromOrt(name, value));
   }
+}
+
+function ortOptions({ threads, cores = [], spinning }: SessionSettings): OrtModule.InferenceSession.SessionOptions {
+  // ONNX Runtime counts processors from 1. The calling thread is not its own to pin: that comes from outside.
+  const others = cores.slice(1, threads).map((core) => core + 1);
+  return {
+    executionProviders: ['cpu'],
+    intraOpNumThreads: threads,
+    interOpNumThreads: 1,
+    logSeverityLevel: 3,
+    extra: {
+      session: {
+        // On shared cores a spinning thread pool takes them from whoever has work: two sessions of two threads on two
+        // cores run half as fast with it.
+        intra_op: { allow_spinning: spinning ? '1' : '0' },
+        ...(others.length === 0 ? undefined : { intra_op_thread_affinities: others.join(';') }),
+      },
+    },
+  };
+}
+
+/** Constants smaller than this stay in the model itself. */
+const sharedBytesMin = 1024;
+
+/**
+ * Writes the optimized graph of a model to `preparedPath`, and beside it under `weightsFile` its weights in the form in
+ * which this processor's kernels want them: a session that loads them maps that file instead of making a copy of its own.
+ * Rejects with ONNX Runtime's words.
+ */
+export async function writePrepared(modelPath: string, preparedPath: string, weightsFile: string): Promise<void> {
+  const options = ortOptions({ threads: 1, spinning: false });
+  const session = await ort.InferenceSession.create(modelPath, {
+    ...options,
+    optimizedModelFilePath: preparedPath,
+    extra: {
+      session: {
+        intra_op: { allow_spinning: '0' },
+        save_external_prepacked_constant_initializers: '1',
+        optimized_model_external_initializers_file_name: weightsFile,
+        optimized_model_external_initializers_min_size_in_bytes: String(sharedBytesMin),
+      },
+    },
+  });
+  await session.release();
 }
 
 function toOrt(tensor: Tensor): OrtModule.Tensor {

@@ -59,7 +59,7 @@ export type Reconfiguration = {
 /** Told to whoever follows the configurations of pools. */
 export type Reconfigured = Reconfiguration & {
   readonly key: string;
-  /** As given to {@link CpuPools.configure}, or `unregistered`. */
+  /** As given to {@link CpuPools.configure}; `unload` or `idle` where the pool gave its instances back. */
   readonly cause: string;
   readonly from: PoolConfiguration | undefined;
   /** What was asked for. */
@@ -208,6 +208,13 @@ export interface PoolState {
 /** The window of {@link PoolState.arrivalsPerSecond}, in milliseconds. */
 export const arrivalWindowMs = 10_000;
 
+/** Cores that a configuration of one function may count on; see {@link CpuPools.coresFor}. */
+export interface CoreBudget {
+  readonly cores: number;
+  /** The same by socket. No instance gets cores of two, unless it has more threads than any socket has cores. */
+  readonly perSocket: readonly number[];
+}
+
 export interface ConfigureOptions {
   /** Why, for logs and screens: `batch 8 -> 16`. */
   readonly cause: string;
@@ -237,6 +244,13 @@ export interface CpuPools {
     configuration: PoolConfiguration | undefined,
     options: ConfigureOptions,
   ): Promise<Reconfiguration>;
+  /**
+   * What is free of the cores or leased to this function already, and no more than its share: an equal part of all cores
+   * for each function that is configured or has had requests within {@link arrivalWindowMs}. 0 while others hold all;
+   * they give up what is beyond their share with their next configuration, if they ask this before they choose it. A
+   * lease beyond the share is not refused as long as its cores are free.
+   */
+  coresFor(key: string): CoreBudget;
   states(): readonly PoolState[];
   /** Stops accepting, finishes what was accepted until `graceMs` is over, and ends every process. */
   stop(graceMs: number): Promise<void>;

@@ -1,0 +1,434 @@
+/** Pools that run a configuration: what they run on, what each instance is given, and how they change. */
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { writeReluModel } from '../../test/support/models.ts';
+import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
+import { elements, tensorOf } from '../tensor/index.ts';
+import {
+  createCpuPools,
+  type CpuPools,
+  type CpuPoolsOptions,
+  type InstanceSpec,
+  type PoolConfiguration,
+  type PoolInput,
+  type PoolLimits,
+  type PoolResult,
+  type PoolState,
+  type Reconfigured,
+} from './index.ts';
+
+const limits: PoolLimits = {
+  instancesMin: 0,
+  instancesMax: 2,
+  queueMax: 10_000,
+  batchMax: 1,
+  batchDelayMs: 0,
+  idleMs: 60_000,
+  handlerTimeoutMs: 10_000,
+  loadTimeoutMs: 30_000,
+  inferTimeoutMs: 10_000,
+};
+
+let folder: string;
+let reluPath: string;
+let pools: CpuPools;
+const changes: Reconfigured[] = [];
+const logged: string[] = [];
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-configured-'));
+  reluPath = await writeReluModel(folder);
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+afterEach(() => pools?.stop(0));
+
+function start(options: Partial<CpuPoolsOptions> = {}): void {
+  changes.length = 0;
+  logged.length = 0;
+  pools = createCpuPools({
+    cores: 4,
+    // More than there are, so that lists of several instances run on any machine; pinning to one that is not there
+    // fails silently, and what pinning does is tested on those that are.
+    logicalCores: Array.from({ length: 4 }, (_, id): LogicalCore => ({ id, socket: 0, core: id })),
+    blankInstances: 2,
+    instancesMax: 16,
+    log: (_pid, _key, line) => logged.push(line),
+    onReconfigured: (change) => changes.push(change),
+    ...options,
+  });
+}
+
+function register(key: string, overrides: Partial<InstanceSpec> = {}, limitOverrides: Partial<PoolLimits> = {}): void {
+  pools.register({ key, modelPath: reluPath, threads: 1, ...overrides }, { ...limits, ...limitOverrides });
+}
+
+const thin: PoolConfiguration = { groups: [{ instances: 2, threads: 1, batch: 4 }] };
+const fat: PoolConfiguration = { groups: [{ instances: 1, threads: 2, batch: 8 }] };
+
+/** The model answers with what is in `value`, so that an answer shows whose it is. */
+function input(value: number, rows = 1): PoolInput {
+  const data = new Float32Array(rows * 4);
+  for (let row = 0; row < rows; row++) data.fill(value + row, row * 4, row * 4 + 4);
+  return { kind: 'tensors', tensors: [tensorOf('x', 'FP32', [rows, 4], data)] };
+}
+
+function values(result: PoolResult): number[] {
+  if (result.output.kind !== 'tensors') throw new Error('not tensors');
+  const [tensor] = result.output.tensors;
+  return tensor === undefined ? [] : Array.from(elements(tensor) as Float32Array);
+}
+
+function state(key: string): PoolState {
+  const found = pools.states().find((each) => each.key === key);
+  if (found === undefined) throw new Error(`no pool ${key}`);
+  return found;
+}
+
+const pidsOf = (key: string): number[] => state(key).instances.map(({ pid }) => pid);
+
+/** Cores that the main thread of a process may run on. */
+function allowedCores(pid: number, thread = pid): string {
+  const status = readFileSync(`/proc/${pid}/task/${thread}/status`, 'utf8');
+  return /^Cpus_allowed_list:\s*(\S+)/m.exec(status)?.[1] ?? '';
+}
+
+/** As the kernel writes it. */
+function kernelList(cores: readonly LogicalCore[]): string {
+  const ids = cores.map(({ id }) => id);
+  const [first, last] = [ids[0] ?? 0, ids.at(-1) ?? 0];
+  return ids.length > 1 && last - first === ids.length - 1 ? `${first}-${last}` : ids.join(',');
+}
+
+describe('a configuration', () => {
+  it('runs its instances on cores of their own, and says so', async () => {
+    start();
+    register('f');
+    const configuration = {
+      groups: [
+        { instances: 1, threads: 2, batch: 8 },
+        { instances: 2, threads: 1, batch: 4 },
+      ],
+    };
+    const outcome = await pools.configure('f', configuration, { cause: 'test' });
+    expect(outcome).toMatchObject({ state: 'done', kind: 'switch', configuration });
+    const { instances, coresHeld, startMs, starting } = state('f');
+    expect(instances.map(({ threads, cores }) => [threads, cores.length])).toEqual([
+      [2, 2],
+      [1, 1],
+      [1, 1],
+    ]);
+    expect(new Set(instances.flatMap(({ cores }) => cores)).size).toBe(4);
+    expect(coresHeld).toBe(4);
+    expect(starting).toBeUndefined();
+    expect(startMs).toBeGreaterThan(0);
+    expect(changes).toMatchObject([{ key: 'f', cause: 'test', state: 'done', from: undefined, to: configuration }]);
+  });
+
+  it('splits a full batch by its list and gives each request its own rows', async () => {
+    start();
+    register('f');
+    await pools.configure(
+      'f',
+      {
+        groups: [
+          { instances: 1, threads: 2, batch: 6 },
+          { instances: 2, threads: 1, batch: 3 },
+        ],
+      },
+      { cause: 'test' },
+    );
+    const results = await Promise.all(Array.from({ length: 12 }, (_, i) => pools.invoke('f', input(i))));
+    expect(results.map((result) => values(result)[0])).toEqual(Array.from({ length: 12 }, (_, i) => i));
+    const perInstance = new Map<number, number>();
+    for (const { instancePid } of results) perInstance.set(instancePid, (perInstance.get(instancePid) ?? 0) + 1);
+    expect([...perInstance.values()].sort((a, b) => a - b)).toEqual([3, 3, 6]);
+    expect(results.map(({ batchSize }) => batchSize).sort((a, b) => a - b)).toEqual([
+      ...Array<number>(6).fill(3),
+      ...Array<number>(6).fill(6),
+    ]);
+    expect(results.every(({ coldStart }) => !coldStart)).toBe(true);
+  });
+
+  it('spreads a smaller batch over all its instances', async () => {
+    start();
+    register('f');
+    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 8 }] }, { cause: 'test' });
+    const results = await Promise.all(Array.from({ length: 4 }, (_, i) => pools.invoke('f', input(i))));
+    expect(new Set(results.map(({ instancePid }) => instancePid)).size).toBe(2);
+    expect(results.map(({ batchSize }) => batchSize)).toEqual([2, 2, 2, 2]);
+  });
+
+  it('waits for its batch to fill no longer than its timeout, and not past a deadline', async () => {
+    start();
+    register('f');
+    await pools.configure('f', { ...thin, batchTimeoutMs: 20_000 }, { cause: 'test' });
+    const filled = await Promise.all(Array.from({ length: 8 }, (_, i) => pools.invoke('f', input(i))));
+    expect(filled.map(({ batchSize }) => batchSize)).toEqual(Array<number>(8).fill(4));
+    const hurried = await pools.invoke('f', input(7), { deadlineMs: performance.now() + 500 });
+    expect(values(hurried)[0]).toBe(7);
+    await pools.configure('f', { ...thin, batchTimeoutMs: 30 }, { cause: 'test' });
+    const alone = await pools.invoke('f', input(3));
+    expect(values(alone)[0]).toBe(3);
+    expect(alone.timings.queueMs).toBeGreaterThan(20);
+  });
+
+  it.each<[string, PoolConfiguration, Partial<PoolLimits>, string]>([
+    ['no instances', { groups: [] }, {}, 'it has no group of instances'],
+    ['more threads than cores', { groups: [{ instances: 3, threads: 2, batch: 1 }] }, {}, '6 threads together, more than the 4 cores'],
+    ['half an instance', { groups: [{ instances: 0.5, threads: 1, batch: 1 }] }, {}, 'a group has 0.5 instances'],
+    ['batches that the model does not take', thin, { batchFixed: 1 }, "take 4 rows each, but the model's batch dimension is fixed to 1"],
+  ])('of %s is refused in words, and nothing changes', async (_what, configuration, limitOverrides, reason) => {
+    start();
+    register('f', {}, limitOverrides);
+    const outcome = await pools.configure('f', configuration, { cause: 'test' });
+    expect(outcome).toMatchObject({ state: 'refused', kind: 'none', configuration: undefined, reason: expect.stringContaining(reason) as string });
+    expect(values(await pools.invoke('f', input(1)))).toEqual([1, 1, 1, 1]);
+  }); // prettier-ignore
+
+  it('of a model whose batch is fixed runs one request at a time on each instance', async () => {
+    start();
+    register('f', {}, { batchFixed: 2 });
+    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 2 }] }, { cause: 'test' });
+    const results = await Promise.all(Array.from({ length: 6 }, (_, i) => pools.invoke('f', input(10 * i, 2))));
+    expect(results.map((result) => values(result).filter((_, at) => at % 4 === 0))).toEqual(
+      Array.from({ length: 6 }, (_, i) => [10 * i, 10 * i + 1]),
+    );
+    expect(results.every(({ batchSize }) => batchSize === 1)).toBe(true);
+  });
+
+  it('is kept off the cores of another function', async () => {
+    start();
+    register('a');
+    register('b');
+    expect(pools.coresFor('a')).toEqual({ cores: 4, perSocket: [4] });
+    await pools.configure('a', { groups: [{ instances: 3, threads: 1, batch: 1 }] }, { cause: 'test' });
+    expect(pools.coresFor('b')).toEqual({ cores: 1, perSocket: [1] });
+    expect(await pools.configure('b', fat, { cause: 'test' })).toMatchObject({
+      state: 'refused',
+      reason: expect.stringContaining('leased to other functions') as string,
+    });
+    expect(
+      await pools.configure('b', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, { cause: 'test' }),
+    ).toMatchObject({ state: 'done' });
+    expect(pools.coresFor('a')).toEqual({ cores: 2, perSocket: [2] });
+    const cores = [...state('a').instances, ...state('b').instances].flatMap((instance) => instance.cores);
+    expect(new Set(cores).size).toBe(4);
+  });
+
+  it('goes with its function: unload, unregister, and long idleness give the cores back', async () => {
+    start();
+    register('a');
+    register('b');
+    register('c', {}, { idleMs: 0 });
+    await pools.configure('a', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, { cause: 'test' });
+    await pools.configure('b', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, { cause: 'test' });
+    await pools.unload('a');
+    expect(state('a')).toMatchObject({ instances: [], configuration: undefined, coresHeld: 0 });
+    await pools.unregister('b');
+    await pools.configure('c', { groups: [{ instances: 4, threads: 1, batch: 1 }] }, { cause: 'test' });
+    await expect.poll(() => state('c').coresHeld, { timeout: 10_000 }).toBe(0);
+    expect(values(await pools.invoke('a', input(5)))[0]).toBe(5);
+    expect(changes.map(({ cause }) => cause)).toEqual(['test', 'test', 'unload', 'unload', 'test', 'idle']);
+  });
+});
+
+describe.skipIf(process.platform !== 'linux')('an instance', () => {
+  const here = readLogicalCores();
+
+  it('has its threads pinned to its cores, the one that runs the model to the first', async () => {
+    start({ cores: here.length, logicalCores: here });
+    register('f');
+    const threads = Math.min(2, here.length);
+    await pools.configure('f', { groups: [{ instances: 1, threads, batch: 1 }] }, { cause: 'test' });
+    const [instance] = state('f').instances;
+    const { pid, cores } = instance ?? { pid: 0, cores: [] };
+    expect(allowedCores(pid)).toBe(String(cores[0]));
+    // Of ONNX Runtime's own threads each has one of the others for itself.
+    const pinned = (await readdir(`/proc/${pid}/task`)).map((thread) => allowedCores(pid, Number(thread)));
+    for (const core of cores) expect(pinned).toContain(String(core));
+  });
+
+  it('on demand keeps to the cores that are not leased', async () => {
+    const two = here.slice(0, 2);
+    start({ cores: two.length, logicalCores: two });
+    register('on-demand');
+    register('f');
+    const { instancePid } = await pools.invoke('on-demand', input(1));
+    await pools.configure('f', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, { cause: 'test' });
+    const leased = state('f').instances[0]?.cores[0];
+    const expected = two.length === 1 ? two : two.filter(({ id }) => id !== leased);
+    expect(allowedCores(instancePid)).toBe(expected.map(({ id }) => id).join(','));
+    await pools.configure('f', undefined, { cause: 'test' });
+    await expect.poll(() => allowedCores(instancePid), { timeout: 10_000 }).toBe(kernelList(two));
+  });
+});
+
+describe('a change of configuration', () => {
+  it('that only adds or drops instances keeps those that stay', async () => {
+    start();
+    register('f');
+    await pools.configure('f', thin, { cause: 'start' });
+    const before = pidsOf('f');
+    const more = { groups: [{ instances: 3, threads: 1, batch: 2 }] };
+    expect(await pools.configure('f', more, { cause: 'grow' })).toMatchObject({
+      state: 'done',
+      kind: 'scale',
+      configuration: more,
+    });
+    expect(pidsOf('f')).toEqual(expect.arrayContaining(before));
+    expect(pidsOf('f')).toHaveLength(3);
+    const fewer = { groups: [{ instances: 1, threads: 1, batch: 16 }] };
+    expect(await pools.configure('f', fewer, { cause: 'shrink' })).toMatchObject({ state: 'done', kind: 'scale' });
+    await expect.poll(() => pidsOf('f').length, { timeout: 10_000 }).toBe(1);
+    expect(state('f').coresHeld).toBe(1);
+    const results = await Promise.all(Array.from({ length: 16 }, (_, i) => pools.invoke('f', input(i))));
+    expect(results.map(({ batchSize }) => batchSize)).toEqual(Array<number>(16).fill(16));
+    expect(await pools.configure('f', fewer, { cause: 'again' })).toMatchObject({ state: 'done', kind: 'none' });
+  });
+
+  it('of threads goes active-passive: nobody waits, and the old set ends', async () => {
+    start();
+    register('f');
+    await pools.configure('f', { groups: [{ instances: 4, threads: 1, batch: 4 }] }, { cause: 'start' });
+    const before = new Set(pidsOf('f'));
+    const change = pools.configure('f', { groups: [{ instances: 1, threads: 4, batch: 16 }] }, { cause: 'threads' });
+    // The cores are taken, so the new set shares them while both live.
+    expect(state('f').starting).toEqual({ groups: [{ instances: 1, threads: 4, batch: 16 }] });
+    const served: PoolResult[] = [];
+    for (let i = 0; !changes.some(({ cause }) => cause === 'threads'); i++) {
+      const result = await pools.invoke('f', input(i));
+      expect(values(result)[0]).toBe(i);
+      served.push(result);
+    }
+    expect(await change).toMatchObject({ state: 'done', kind: 'switch' });
+    expect(served.length).toBeGreaterThan(1);
+    expect(served.every(({ coldStart }) => !coldStart)).toBe(true);
+    const after = await pools.invoke('f', input(1));
+    expect(before.has(after.instancePid)).toBe(false);
+    await expect.poll(() => pidsOf('f').filter((pid) => before.has(pid)), { timeout: 10_000 }).toEqual([]);
+    expect(state('f')).toMatchObject({ coresHeld: 4, instances: [{ threads: 4, cores: [0, 1, 2, 3] }] });
+  });
+
+  it('whose instances cannot be started leaves the active set serving, and says why', async () => {
+    start();
+    const modelPath = join(folder, 'goes-away.onnx');
+    await writeFile(modelPath, await readFile(reluPath));
+    register('f', { modelPath });
+    await pools.configure('f', thin, { cause: 'start' });
+    const before = pidsOf('f');
+    await rm(modelPath);
+    expect(await pools.configure('f', fat, { cause: 'threads' })).toMatchObject({
+      state: 'failed',
+      kind: 'switch',
+      configuration: thin,
+      reason: expect.stringContaining("doesn't exist") as string,
+    });
+    expect(
+      await pools.configure('f', { groups: [{ instances: 3, threads: 1, batch: 4 }] }, { cause: 'grow' }),
+    ).toMatchObject({ state: 'failed', kind: 'scale', configuration: thin });
+    expect(values(await pools.invoke('f', input(9)))[0]).toBe(9);
+    expect(pidsOf('f')).toEqual(before);
+    expect(state('f').coresHeld).toBe(2);
+  });
+
+  it('back to instances on demand has one ready before the others end', async () => {
+    start();
+    register('f');
+    await pools.configure('f', thin, { cause: 'start' });
+    await pools.invoke('f', input(1));
+    expect(await pools.configure('f', undefined, { cause: 'back' })).toMatchObject({
+      state: 'done',
+      kind: 'switch',
+      configuration: undefined,
+    });
+    const after = await pools.invoke('f', input(2));
+    expect(after.coldStart).toBe(false);
+    await expect.poll(() => pidsOf('f'), { timeout: 10_000 }).toEqual([after.instancePid]);
+    expect(state('f').coresHeld).toBe(0);
+  });
+
+  it('is begun one at a time, and of those that wait only the last', async () => {
+    start();
+    register('f');
+    const outcomes = await Promise.all(
+      [thin, fat, { groups: [{ instances: 3, threads: 1, batch: 1 }] }].map((configuration) =>
+        pools.configure('f', configuration, { cause: 'test' }),
+      ),
+    );
+    expect(outcomes.map((outcome) => [outcome.state, outcome.kind])).toEqual([
+      ['done', 'switch'],
+      ['superseded', 'none'],
+      ['done', 'scale'],
+    ]);
+  });
+
+  it('costs no request however often instances are killed meanwhile', async () => {
+    start();
+    register('f');
+    const lists: PoolConfiguration[] = [
+      { groups: [{ instances: 2, threads: 1, batch: 4 }] },
+      {
+        groups: [
+          { instances: 1, threads: 2, batch: 8 },
+          { instances: 1, threads: 1, batch: 2 },
+        ],
+      },
+      { groups: [{ instances: 4, threads: 1, batch: 2 }] },
+    ];
+    await pools.configure('f', lists[0], { cause: 'start' });
+    const total = 600;
+    const answered = new Map<number, number>();
+    const pending: Promise<unknown>[] = [];
+    let killed = 0;
+    const kill = (pid: number | undefined): void => {
+      if (pid === undefined) return;
+      process.kill(pid, 'SIGKILL');
+      killed++;
+    };
+    // Kills and changes are tied to progress rather than to time.
+    const one = async (i: number): Promise<void> => {
+      const result = await pools.invoke('f', input(i));
+      expect(values(result)).toEqual([i, i, i, i]);
+      answered.set(i, (answered.get(i) ?? 0) + 1);
+      if (i % 150 === 40)
+        pending.push(pools.configure('f', lists[((i / 10) % lists.length) | 0], { cause: `at ${i}` }));
+      if (i % 60 === 45) kill(state('f').instances.find((instance) => instance.state === 'busy')?.pid);
+      if (i % 150 === 100) kill(state('f').instances.find((instance) => instance.state === 'loading')?.pid);
+    };
+    let next = 0;
+    await Promise.all(
+      Array.from({ length: 24 }, async () => {
+        while (next < total) await one(next++);
+      }),
+    );
+    await Promise.all(pending);
+    expect(killed).toBeGreaterThan(5);
+    expect([...answered.values()]).toEqual(Array<number>(total).fill(1));
+  });
+
+  it('leaves a request that kills every instance to fail alone', async () => {
+    start();
+    const handlerPath = join(folder, 'killer.mjs');
+    await writeFile(
+      handlerPath,
+      `export function preprocess(request) {
+         if (request.text() === 'die') process.kill(process.pid, 'SIGKILL');
+         return [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, 2, 3, 4] }];
+       }
+       export function postprocess(tensors) { return Array.from(tensors[0].data); }`,
+    );
+    register('f', { handlerPath });
+    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 8 }] }, { cause: 'test' });
+    const call = (text: string): Promise<PoolResult> =>
+      pools.invoke('f', {
+        kind: 'request',
+        request: { method: 'POST', url: '/', headers: {}, body: Buffer.from(text) },
+      });
+    const outcomes = await Promise.allSettled(['live', 'die', 'live', 'live'].map(call));
+    expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled', 'fulfilled']);
+    expect(outcomes[1]).toMatchObject({ reason: { code: 'instance-died' } });
+  });
+});

@@ -1,0 +1,115 @@
+/**
+ * A short-lived process that makes the prepared form of one model and its weights, or finds that the one on disk is as it
+ * was written. Started with the folder of the entry and the model's path; says in one line of JSON how it ended.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { mkdir, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { setPriority } from 'node:os';
+import { basename, dirname, join } from 'node:path';
+import { writePrepared } from './session.ts';
+import {
+  parseManifest,
+  preparedFile,
+  weightsFile,
+  manifestFile,
+  type Manifest,
+  type Prepared,
+} from './weights-entry.ts';
+
+/** Sharing less than this saves no memory that counts beside a process of its own. */
+const worthBytesMin = 4 * 1024 * 1024;
+
+/** Who serves goes first. */
+const niceness = 10;
+
+async function prepare(folder: string, modelPath: string): Promise<Prepared> {
+  if (await isIntact(folder)) return { state: 'ready', built: false };
+  const building = join(dirname(folder), `.building-${basename(folder)}-${process.pid}`);
+  await rm(building, { recursive: true, force: true });
+  await mkdir(building, { recursive: true });
+  try {
+    await writePrepared(modelPath, join(building, preparedFile), weightsFile);
+    const weightsPath = join(building, weightsFile);
+    const weightsBytes = await sizeOf(weightsPath);
+    if (weightsBytes < worthBytesMin) return { state: 'small' };
+    // The pages count as each instance's own until they are on disk, and a power cut must not leave half of them.
+    await flush(weightsPath);
+    await flush(join(building, preparedFile));
+    const manifest: Manifest = {
+      weights: { bytes: weightsBytes, sha256: await sha256Of(weightsPath) },
+      model: {
+        bytes: await sizeOf(join(building, preparedFile)),
+        sha256: await sha256Of(join(building, preparedFile)),
+      },
+    };
+    await writeFile(join(building, manifestFile), JSON.stringify(manifest), { flush: true });
+    await rm(folder, { recursive: true, force: true });
+    await rename(building, folder);
+    return { state: 'ready', built: true };
+  } catch (error) {
+    // Another host on the same folder may have been first.
+    if (await isIntact(folder)) return { state: 'ready', built: false };
+    throw error;
+  } finally {
+    await rm(building, { recursive: true, force: true });
+  }
+}
+
+async function isIntact(folder: string): Promise<boolean> {
+  let manifest: Manifest | undefined;
+  try {
+    manifest = parseManifest(await readFile(join(folder, manifestFile), 'utf8'));
+  } catch {
+    return false;
+  }
+  if (manifest === undefined) return false;
+  for (const [file, { bytes, sha256 }] of [
+    [preparedFile, manifest.model],
+    [weightsFile, manifest.weights],
+  ] as const) {
+    const path = join(folder, file);
+    if ((await sizeOf(path)) !== bytes || (await sha256Of(path)) !== sha256) return false;
+  }
+  return true;
+}
+
+/** -1 for a file that is not there. */
+async function sizeOf(path: string): Promise<number> {
+  try {
+    return (await stat(path)).size;
+  } catch {
+    return -1;
+  }
+}
+
+async function sha256Of(path: string): Promise<string> {
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(path, { highWaterMark: 1 << 20 })) hash.update(chunk as Buffer);
+  return hash.digest('hex');
+}
+
+async function flush(path: string): Promise<void> {
+  const file = await open(path, 'r');
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+setPriority(niceness);
+try {
+  // When memory runs out, this goes first: everything works without it.
+  await writeFile('/proc/self/oom_score_adj', '900');
+} catch {
+  // Not there on every system.
+}
+const [folder = '', modelPath = ''] = process.argv.slice(2);
+let prepared: Prepared;
+try {
+  prepared = await prepare(folder, modelPath);
+} catch (error) {
+  prepared = { state: 'failed', reason: (error as Error).message };
+}
+process.stdout.write(`${JSON.stringify(prepared)}\n`);
