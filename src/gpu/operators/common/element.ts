@@ -1,0 +1,93 @@
+/** How the elements of each datatype are stored on a device, read into a C value that can be computed with, and written back. */
+import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import { Unsupported, type Value } from '../types.ts';
+
+/** C types, as the kernels' prelude has them: 16-bit floats are kept as their bit patterns and computed with as float. */
+export interface Element {
+  /** In memory. */
+  readonly stored: string;
+  /** In expressions. */
+  readonly computed: string;
+  readonly load: (stored: string) => string;
+  readonly store: (computed: string) => string;
+}
+
+const plain = (type: string): Element => ({
+  stored: type,
+  computed: type,
+  load: (stored) => stored,
+  store: (computed) => computed,
+});
+
+const elements: Readonly<Record<DataType, Element | undefined>> = {
+  BOOL: plain('u8'),
+  UINT8: plain('u8'),
+  UINT16: plain('u16'),
+  UINT32: plain('u32'),
+  UINT64: plain('u64'),
+  INT8: plain('i8'),
+  INT16: plain('i16'),
+  INT32: plain('i32'),
+  INT64: plain('i64'),
+  FP16: {
+    stored: 'f16',
+    computed: 'float',
+    load: (stored) => `f16ToF32(${stored})`,
+    store: (computed) => `f32ToF16(${computed})`,
+  },
+  BF16: {
+    stored: 'bf16',
+    computed: 'float',
+    load: (stored) => `bf16ToF32(${stored})`,
+    store: (computed) => `f32ToBf16(${computed})`,
+  },
+  FP32: plain('float'),
+  FP64: plain('double'),
+  BYTES: undefined,
+};
+
+/** @throws Unsupported for BYTES, whose elements have no fixed width */
+export function elementOf(datatype: DataType): Element {
+  const element = elements[datatype];
+  if (element === undefined) throw new Unsupported(`${datatype} tensors cannot be on a GPU`);
+  return element;
+}
+
+/** Throws {@link Unsupported} unless the value has one of `allowed`. */
+export function requireDatatype(value: Value, allowed: readonly DataType[]): void {
+  if (!allowed.includes(value.datatype)) {
+    throw new Unsupported(`'${value.name}' is ${value.datatype}, but only ${allowed.join(', ')} are covered`);
+  }
+}
+
+export const floats: readonly DataType[] = ['FP32', 'FP16', 'BF16', 'FP64'];
+export const numbers: readonly DataType[] = [...floats, 'INT32', 'INT64', 'INT8', 'UINT8'];
+
+/**
+ * The C type that sums and exponentials of a datatype are computed in: float for 16 and 32-bit floats, as 11 or 8 bits of
+ * mantissa lose whole addends after some hundreds of elements.
+ */
+export function accumulatorOf(datatype: DataType): string {
+  if (datatype === 'FP64') return 'double';
+  return elementOf(datatype).computed;
+}
+
+/**
+ * C expressions that read an element of a value: from the type that its bytes have (a weight may be kept in 16 bits) to the one that
+ * its datatype computes in.
+ */
+export function reader(value: Value): { readonly stored: string; readonly load: (stored: string) => string } {
+  const kept = elementOf(value.kept);
+  return { stored: kept.stored, load: kept.load };
+}
+
+/** Bytes of an element as it lies in memory. */
+export const keptBytes = (value: Value): number => elementBytes[value.kept];
+
+/** A C literal of type float. */
+export function floatLiteral(value: number): string {
+  if (Number.isNaN(value)) return 'F32_NAN';
+  if (!Number.isFinite(value)) return value > 0 ? 'F32_INFINITY' : '(-F32_INFINITY)';
+  const text = String(Math.fround(value));
+  return /[.e]/.test(text) ? `${text}f` : `${text}.0f`;
+}

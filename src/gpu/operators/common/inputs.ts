@@ -1,0 +1,55 @@
+/** What operators ask of their inputs and attributes. */
+import { elementBytes, elements } from '../../../tensor/index.ts';
+import type { AttributeProto } from '../../../onnx/index.ts';
+import { Unsupported, type Emitter, type Value } from '../types.ts';
+import { elementOf, reader } from './element.ts';
+import { forEachIndex } from './launching.ts';
+
+/** The elements of an input that is known when the program is made; undefined where it is left out. @throws Unsupported where it is computed */
+export function knownNumbers(emitter: Emitter, index: number, what: string): number[] | undefined {
+  const value = emitter.input(index);
+  if (value === undefined) return undefined;
+  const tensor = emitter.constant(index);
+  if (tensor === undefined) throw new Unsupported(`its ${what} ('${value.name}') are computed at run time`);
+  return Array.from(elements(tensor), Number);
+}
+
+/** A list that operators take as an attribute in old versions, and as an input in new ones. */
+export function listOf(emitter: Emitter, attribute: string, input: number): number[] | undefined {
+  const known = knownNumbers(emitter, input, attribute);
+  if (known !== undefined) return known;
+  return findAttribute(emitter, attribute)?.ints?.map(Number);
+}
+
+export function findAttribute(emitter: Emitter, name: string): AttributeProto | undefined {
+  return emitter.node.proto.attribute.find((attribute) => attribute.name === name);
+}
+
+/** The output that a node without any would not be in the program for. @throws Unsupported where nobody takes it */
+export function requiredOutput(emitter: Emitter, index = 0): Value {
+  const output = emitter.output(index);
+  if (output === undefined) throw new Unsupported(`nobody takes its output ${index}`);
+  return output;
+}
+
+/**
+ * The value with its bytes as its datatype says: a weight that is kept in 16 bits is converted into scratch memory first. For operators
+ * that hardly ever meet such a weight; the others convert while they read.
+ */
+export function asDeclared(emitter: Emitter, value: Value): Value {
+  if (value.kept === value.datatype) return value;
+  const from = reader(value);
+  const to = elementOf(value.datatype);
+  const buffer = emitter.scratch(value.elements * elementBytes[value.datatype]);
+  forEachIndex(
+    emitter,
+    'convert',
+    value.elements,
+    [
+      { name: 'input', type: from.stored, buffer: value.buffer },
+      { name: 'output', type: to.stored, buffer, access: 'write' },
+    ],
+    `output[i] = ${to.store(from.load('input[i]'))};`,
+  );
+  return { ...value, buffer, kept: value.datatype };
+}

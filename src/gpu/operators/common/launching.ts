@@ -1,0 +1,167 @@
+/** Kernels in which each thread makes one element, and moving bytes by strides. */
+import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import type { Buffer, Emitter, KernelArgument, Value } from '../types.ts';
+import { collapse, coordinates, indexType, product, weightedSum, type Dimension } from './indexing.ts';
+
+const threadsPerBlock = 256;
+
+export const read = (buffer: Buffer): KernelArgument => ({ type: 'read', buffer });
+export const write = (buffer: Buffer): KernelArgument => ({ type: 'write', buffer });
+
+/** A pointer parameter of a generated kernel: 'const float* a'. */
+export interface Parameter {
+  readonly name: string;
+  /** C type of what it points to. */
+  readonly type: string;
+  readonly buffer: Buffer;
+  readonly access?: 'read' | 'write' | 'read-write';
+}
+
+/**
+ * Adds and launches a kernel that runs `body` for each `i` below `count`, one thread each. Nothing is launched for a count of 0.
+ */
+export function forEachIndex(
+  emitter: Emitter,
+  hint: string,
+  count: number,
+  parameters: readonly Parameter[],
+  body: string,
+): void {
+  if (count === 0) return;
+  const index = indexType(count);
+  const declared = parameters.map(
+    ({ name, type, access = 'read' }) => `${access === 'read' ? 'const ' : ''}${type}* ${name}`,
+  );
+  const kernel = emitter.kernel(
+    hint,
+    [
+      `KERNEL void NAME(${declared.join(', ')}) {`,
+      `  const ${index} i = (${index})blockIdx.x * blockDim.x + threadIdx.x;`,
+      `  if (i >= ${count}u) return;`,
+      ...body
+        .trim()
+        .split('\n')
+        .map((line) => `  ${line}`),
+      '}',
+      '',
+    ].join('\n'),
+  );
+  emitter.launch({
+    kernel,
+    grid: [Math.ceil(count / threadsPerBlock)],
+    block: [Math.min(threadsPerBlock, Math.ceil(count / 32) * 32)],
+    arguments: parameters.map(({ access = 'read', buffer }) => ({ type: access, buffer })),
+  });
+}
+
+/** One side of a movement: where it begins, in elements, and its steps along each axis. */
+export interface Side {
+  readonly buffer: Buffer;
+  readonly start: number;
+  readonly strides: readonly number[];
+}
+
+/** Widths that one instruction moves, widest first. */
+export const words = [16, 8, 4, 2] as const;
+
+/**
+ * The widest word that a walk can move at once: the innermost dimension must be contiguous in both tensors, and every other step, every
+ * start and both buffers must lie on its multiples.
+ */
+function widestWord(dimensions: readonly Dimension[], from: Side, to: Side, bytes: number): number {
+  const inner = dimensions.at(-1);
+  if (inner === undefined || inner.steps.some((step) => step !== 1)) return bytes;
+  const places = [from.start, to.start, inner.size, ...dimensions.slice(0, -1).flatMap(({ steps }) => steps)];
+  const fits = (word: number): boolean =>
+    word > bytes &&
+    places.every((place) => (place * bytes) % word === 0) &&
+    (from.buffer.byteOffset % word) + (to.buffer.byteOffset % word) === 0;
+  return words.find(fits) ?? bytes;
+}
+
+/** C type that moves so many bytes; 16 need a name of their own, which {@link wordDeclaration} makes. */
+export function wordType(bytes: number): string {
+  return bytes === 16 ? 'Word' : { 1: 'u8', 2: 'u16', 4: 'u32', 8: 'u64' }[bytes]!;
+}
+
+/** Declares what {@link wordType} names, inside of a kernel. Aligned, it is moved by one instruction. */
+export const wordDeclaration = (bytes: number): string =>
+  bytes === 16 ? 'struct alignas(16) Word { u32 a, b, c, d; };' : '';
+
+/** Reads a pointer of another type as one to words. */
+export const wordPointer = (name: string, bytes: number, access: 'read' | 'write'): string =>
+  `reinterpret_cast<${access === 'read' ? 'const ' : ''}${wordType(bytes)}*>(${name})`;
+
+/** The C type in which kernels declare pointers to words of so many bytes. */
+export const pointedType = (bytes: number): string => (bytes === 16 ? 'u32' : wordType(bytes));
+
+/**
+ * Copies the elements of `sizes` from one place to another, each with its own strides (0 repeats, negative ones go backwards). What is
+ * one piece on both sides is one copy without a kernel; what is contiguous inside moves in words of up to 16 bytes.
+ */
+export function moveStrided(
+  emitter: Emitter,
+  hint: string,
+  sizes: readonly number[],
+  datatype: DataType,
+  from: Side,
+  to: Side,
+): void {
+  const bytes = elementBytes[datatype];
+  const count = product(sizes);
+  if (count === 0) return;
+  const dimensions = collapse(sizes, from.strides, to.strides);
+  const [only] = dimensions;
+  if (only === undefined || (dimensions.length === 1 && only.steps.every((step) => step === 1))) {
+    const total = count * bytes;
+    emitter.copy(
+      emitter.part(from.buffer, from.start * bytes, total),
+      emitter.part(to.buffer, to.start * bytes, total),
+      total,
+    );
+    return;
+  }
+  const word = widestWord(dimensions, from, to, bytes);
+  const perWord = word / bytes;
+  const inWords = dimensions.map(({ size, steps }, axis) => {
+    const inner = axis === dimensions.length - 1;
+    return inner
+      ? { size: size / perWord, steps: perWord === 1 ? steps : [1, 1] }
+      : { size, steps: steps.map((step) => step / perWord) };
+  });
+  const wordSizes = inWords.map(({ size }) => size);
+  const places = coordinates('i', wordSizes);
+  const source = weightedSum(
+    places,
+    inWords.map(({ steps }) => steps[0]!),
+    from.start / perWord,
+  );
+  const target = weightedSum(
+    places,
+    inWords.map(({ steps }) => steps[1]!),
+    to.start / perWord,
+  );
+  const type = pointedType(word);
+  forEachIndex(
+    emitter,
+    hint,
+    count / perWord,
+    [
+      { name: 'input', type, buffer: from.buffer },
+      { name: 'output', type, buffer: to.buffer, access: 'write' },
+    ],
+    [
+      wordDeclaration(word),
+      `${wordPointer('output', word, 'write')}[${target}] = ${wordPointer('input', word, 'read')}[${source}];`,
+    ]
+      .filter((line) => line !== '')
+      .join('\n'),
+  );
+}
+
+/** A value's elements as they lie, from its start. */
+export const sideOf = (value: Value, strides: readonly number[], start = 0): Side => ({
+  buffer: value.buffer,
+  start,
+  strides,
+});

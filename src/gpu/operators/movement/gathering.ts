@@ -1,0 +1,159 @@
+/**
+ * Gather, GatherElements and GatherND. An index beyond its axis cannot be an error in the middle of an answer, and must not read what is
+ * not the tensor's: what it would have read has all bits set, which is NaN in every float type and -1 in signed integers.
+ */
+import { elementBytes } from '../../../tensor/index.ts';
+import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { elementOf, reader, requireDatatype } from '../common/element.ts';
+import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
+import { requiredOutput } from '../common/inputs.ts';
+import { forEachIndex, pointedType, wordDeclaration, wordPointer, words, wordType } from '../common/launching.ts';
+
+/** How elements of `data` get to `output`: in words as they are, or one by one where a weight is kept in another type. */
+interface Transfer {
+  /** Elements in a word. */
+  readonly perWord: number;
+  readonly dataType: string;
+  readonly outputType: string;
+  readonly declaration: string;
+  /** C statements that write word `to` of the output: from word `from` of the data, and for an index beyond the axis. */
+  readonly copy: (to: string, from: string) => string;
+  readonly missing: (to: string) => string;
+}
+
+/** @param run elements that lie together in both tensors; words divide it */
+function transferOf(data: Value, output: Value, run: number): Transfer {
+  if (data.kept !== data.datatype) {
+    const from = reader(data);
+    const to = elementOf(output.datatype);
+    return {
+      perWord: 1,
+      dataType: from.stored,
+      outputType: to.stored,
+      declaration: '',
+      copy: (target, source) => `output[${target}] = ${to.store(from.load(`data[${source}]`))};`,
+      missing: (target) => `output[${target}] = ${to.store('F32_NAN')};`,
+    };
+  }
+  const bytes = elementBytes[data.datatype];
+  const offsets = [data.buffer.byteOffset, output.buffer.byteOffset, run * bytes];
+  const word = words.find((wide) => wide > bytes && offsets.every((offset) => offset % wide === 0)) ?? bytes;
+  const target = wordPointer('output', word, 'write');
+  const missing = word === 16 ? 'Word{~0u, ~0u, ~0u, ~0u}' : `(${wordType(word)})~0ull`;
+  return {
+    perWord: word / bytes,
+    dataType: pointedType(word),
+    outputType: pointedType(word),
+    declaration: wordDeclaration(word),
+    copy: (to, from) => `${target}[${to}] = ${wordPointer('data', word, 'read')}[${from}];`,
+    missing: (to) => `${target}[${to}] = ${missing};`,
+  };
+}
+
+const indexTypes = ['INT64', 'INT32'] as const;
+
+function emitGather(
+  emitter: Emitter,
+  hint: string,
+  data: Value,
+  indices: Value,
+  output: Value,
+  transfer: Transfer,
+  lines: readonly string[],
+): void {
+  forEachIndex(
+    emitter,
+    hint,
+    output.elements / transfer.perWord,
+    [
+      { name: 'data', type: transfer.dataType, buffer: data.buffer },
+      { name: 'indices', type: elementOf(indices.datatype).stored, buffer: indices.buffer },
+      { name: 'output', type: transfer.outputType, buffer: output.buffer, access: 'write' },
+    ],
+    [transfer.declaration, ...lines].filter((line) => line !== '').join('\n'),
+  );
+}
+
+const gather: Operator = {
+  type: 'Gather',
+  emit(emitter) {
+    const data = emitter.required(0);
+    const indices = emitter.required(1);
+    requireDatatype(indices, indexTypes);
+    const axis = axisOf(emitter.attribute('axis', 0), data.shape.length);
+    const output = requiredOutput(emitter);
+    const inner = product(data.shape.slice(axis + 1));
+    const size = data.shape[axis]!;
+    const transfer = transferOf(data, output, inner);
+    const row = inner / transfer.perWord;
+    const type = indexType(Math.max(data.elements, output.elements));
+    emitGather(emitter, 'gather', data, indices, output, transfer, [
+      `const auto c = i % ${row}u;`,
+      `const auto r = i / ${row}u;`,
+      `i64 at = indices[r % ${indices.elements}u];`,
+      `if (at < 0) at += ${size};`,
+      `if (at < 0 || at >= ${size}) ${transfer.missing('i')}`,
+      `else ${transfer.copy('i', `((${type})(r / ${indices.elements}u) * ${size}u + (${type})at) * ${row}u + c`)}`,
+    ]);
+  },
+};
+
+const gatherElements: Operator = {
+  type: 'GatherElements',
+  emit(emitter) {
+    const data = emitter.required(0);
+    const indices = emitter.required(1);
+    requireDatatype(indices, indexTypes);
+    const axis = axisOf(emitter.attribute('axis', 0), data.shape.length);
+    const output = requiredOutput(emitter);
+    const transfer = transferOf(data, output, 1);
+    const strides = stridesOf(data.shape);
+    const places = coordinates('i', indices.shape);
+    places[axis] = `(${indexType(data.elements)})at`;
+    const size = data.shape[axis]!;
+    emitGather(emitter, 'gather_elements', data, indices, output, transfer, [
+      'i64 at = indices[i];',
+      `if (at < 0) at += ${size};`,
+      `if (at < 0 || at >= ${size}) ${transfer.missing('i')}`,
+      `else ${transfer.copy('i', weightedSum(places, strides))}`,
+    ]);
+  },
+};
+
+const gatherNd: Operator = {
+  type: 'GatherND',
+  emit(emitter) {
+    const data = emitter.required(0);
+    const indices = emitter.required(1);
+    requireDatatype(indices, ['INT64']);
+    const batchAxes = emitter.attribute('batch_dims', 0);
+    const depth = indices.shape.at(-1);
+    if (depth === undefined || batchAxes + depth > data.shape.length) {
+      throw new Unsupported(`its indices [${indices.shape.join(',')}] do not fit [${data.shape.join(',')}]`);
+    }
+    const output = requiredOutput(emitter);
+    const inner = product(data.shape.slice(batchAxes + depth));
+    const transfer = transferOf(data, output, inner);
+    const row = inner / transfer.perWord;
+    const batches = product(data.shape.slice(0, batchAxes));
+    const tuplesPerBatch = batches === 0 || depth === 0 ? 1 : indices.elements / depth / batches;
+    const sizes = data.shape.slice(batchAxes, batchAxes + depth);
+    const type = indexType(Math.max(data.elements, output.elements));
+    emitGather(emitter, 'gather_nd', data, indices, output, transfer, [
+      `const auto c = i % ${row}u;`,
+      `const auto t = i / ${row}u;`,
+      `${type} at = t / ${tuplesPerBatch}u;`,
+      'bool inside = true;',
+      ...sizes.flatMap((size, place) => [
+        `i64 index${place} = indices[t * ${depth}u + ${place}];`,
+        `if (index${place} < 0) index${place} += ${size};`,
+        `inside = inside && index${place} >= 0 && index${place} < ${size};`,
+        `at = at * ${size}u + (${type})index${place};`,
+      ]),
+      `if (!inside) ${transfer.missing('i')}`,
+      `else ${transfer.copy('i', `at * ${row}u + c`)}`,
+    ]);
+  },
+};
+
+export const gatheringOperators: readonly Operator[] = [gather, gatherElements, gatherNd];

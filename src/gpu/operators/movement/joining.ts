@@ -1,0 +1,161 @@
+/** Concat and Split: several tensors that are pieces of one along an axis. */
+import { elementBytes } from '../../../tensor/index.ts';
+import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { axisOf, product } from '../common/indexing.ts';
+import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import {
+  forEachIndex,
+  moveStrided,
+  pointedType,
+  sideOf,
+  wordDeclaration,
+  wordPointer,
+  words,
+} from '../common/launching.ts';
+
+/** Pieces that one kernel joins: more pointers make it slower than another launch. */
+const piecesMax = 8;
+
+interface Piece {
+  readonly value: Value;
+  /** Along the axis, in elements of the whole's rows. */
+  readonly start: number;
+  readonly length: number;
+}
+
+/**
+ * Moves between the pieces and the whole, a thread to a word of the whole. Where the whole has one row only, each piece is one copy;
+ * where there are many pieces, they take turns.
+ */
+function movePieces(emitter: Emitter, whole: Value, pieces: readonly Piece[], rows: number, join: boolean): void {
+  const rowLength = rows === 0 ? 0 : whole.elements / rows;
+  const present = pieces.filter(({ length }) => length > 0);
+  const hint = join ? 'concat' : 'split';
+  if (rows <= 1 || present.length === 1) {
+    for (const { value, start, length } of present) {
+      const inWhole = sideOf(whole, [rowLength, 1], start);
+      const inPiece = sideOf(value, [length, 1]);
+      const [from, to] = join ? [inPiece, inWhole] : [inWhole, inPiece];
+      moveStrided(emitter, hint, [rows, length], whole.datatype, from, to);
+    }
+    return;
+  }
+  for (let first = 0; first < present.length; first += piecesMax) {
+    moveTogether(emitter, hint, whole, present.slice(first, first + piecesMax), rows, rowLength, join);
+  }
+}
+
+function moveTogether(
+  emitter: Emitter,
+  hint: string,
+  whole: Value,
+  pieces: readonly Piece[],
+  rows: number,
+  rowLength: number,
+  join: boolean,
+): void {
+  const bytes = elementBytes[whole.datatype];
+  const offsets = [whole, ...pieces.map(({ value }) => value)].map(({ buffer }) => buffer.byteOffset);
+  const lengths = [rowLength, ...pieces.flatMap(({ start, length }) => [start, length])];
+  const word =
+    words.find(
+      (wide) =>
+        wide > bytes &&
+        offsets.every((offset) => offset % wide === 0) &&
+        lengths.every((length) => (length * bytes) % wide === 0),
+    ) ?? bytes;
+  const scale = bytes / word;
+  const row = rowLength * scale;
+  const begin = pieces[0]!.start * scale;
+  const last = pieces.at(-1)!;
+  const span = (last.start + last.length) * scale - begin;
+  const branches = pieces.map(({ start, length }, index) => {
+    const at = `r * ${length * scale}u + (c - ${start * scale}u)`;
+    const piece = `${wordPointer(`piece${index}`, word, join ? 'read' : 'write')}[${at}]`;
+    const inWhole = `${wordPointer('whole', word, join ? 'write' : 'read')}[r * ${row}u + c]`;
+    const move = join ? `${inWhole} = ${piece};` : `${piece} = ${inWhole};`;
+    const end = (start + length) * scale;
+    return index === pieces.length - 1 ? move : `if (c < ${end}u) ${move}\nelse `;
+  });
+  forEachIndex(
+    emitter,
+    hint,
+    rows * span,
+    [
+      ...pieces.map(({ value }, index) => ({
+        name: `piece${index}`,
+        type: pointedType(word),
+        buffer: value.buffer,
+        access: join ? ('read' as const) : ('write' as const),
+      })),
+      { name: 'whole', type: pointedType(word), buffer: whole.buffer, access: join ? 'write' : 'read' },
+    ],
+    [
+      wordDeclaration(word),
+      `const auto r = i / ${span}u;`,
+      `const auto c = i % ${span}u + ${begin}u;`,
+      branches.join(''),
+    ]
+      .filter((line) => line !== '')
+      .join('\n'),
+  );
+}
+
+function piecesOf(values: readonly Value[], axis: number): Piece[] {
+  let start = 0;
+  return values.map((value) => {
+    const length = product(value.shape.slice(axis));
+    start += length;
+    return { value, start: start - length, length };
+  });
+}
+
+const concat: Operator = {
+  type: 'Concat',
+  emit(emitter) {
+    const output = requiredOutput(emitter);
+    const axis = axisOf(emitter.attribute('axis', 0), output.shape.length);
+    const count = emitter.node.proto.input.length;
+    const given = Array.from({ length: count }, (_, index) => emitter.required(index));
+    const values = given.map((value) => asDeclared(emitter, value));
+    movePieces(emitter, output, piecesOf(values, axis), product(output.shape.slice(0, axis)), true);
+  },
+};
+
+const split: Operator = {
+  type: 'Split',
+  emit(emitter) {
+    const given = emitter.required(0);
+    const axis = axisOf(emitter.attribute('axis', 0), given.shape.length);
+    // Outputs that nobody takes have no shape to go by: the sizes are in the node, or equal but for the last.
+    const count = emitter.node.proto.output.length;
+    const outputs = Array.from({ length: count }, (_, index) => emitter.output(index));
+    const size = given.shape[axis]!;
+    const listed = splitSizes(emitter, outputs, axis, size);
+    const input = asDeclared(emitter, given);
+    const inner = product(given.shape.slice(axis + 1));
+    let start = 0;
+    const pieces: Piece[] = [];
+    for (const [index, value] of outputs.entries()) {
+      const length = listed[index]! * inner;
+      if (value !== undefined) pieces.push({ value, start, length });
+      start += length;
+    }
+    const rows = product(given.shape.slice(0, axis));
+    if (pieces.length === count) movePieces(emitter, input, pieces, rows, false);
+    else for (const piece of pieces) movePieces(emitter, input, [piece], rows, false);
+  },
+};
+
+function splitSizes(emitter: Emitter, outputs: readonly (Value | undefined)[], axis: number, size: number): number[] {
+  const input = emitter.constant(1);
+  const attribute = emitter.attribute<readonly number[]>('split', []);
+  if (attribute.length > 0) return [...attribute];
+  if (outputs.every((output) => output !== undefined)) return outputs.map((output) => output.shape[axis]!);
+  if (input !== undefined) return Array.from(new BigInt64Array(input.data.slice().buffer), Number);
+  if (emitter.input(1) !== undefined) throw new Unsupported('the sizes of its pieces are computed at run time');
+  const each = Math.ceil(size / outputs.length);
+  return outputs.map((_, index) => Math.min(each, size - each * index));
+}
+
+export const joiningOperators: readonly Operator[] = [concat, split];

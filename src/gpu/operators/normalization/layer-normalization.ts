@@ -1,0 +1,250 @@
+/**
+ * Normalisation of rows: LayerNormalization, RMSNormalization and their kin of ONNX Runtime, InstanceNormalization and
+ * GroupNormalization; and `turntable.AddLayerNormalization` for fusion:
+ *
+ *     S = A + B (+ addend)
+ *     Y = LayerNormalization(S, scale, bias)
+ *
+ * Inputs: A; B; scale (optional); bias (optional); addend (optional). B, scale, bias and addend broadcast to A by numpy's rules, so
+ * that an addend may be the bias of a layer. Attributes: `axis` (-1, the first axis that is normalised), `epsilon` (1e-5), `centered` (1; 0
+ * for the root mean square alone). Outputs: Y; S (optional), for the residual connection that goes on.
+ */
+import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { accumulatorOf, elementOf, floats, requireDatatype } from '../common/element.ts';
+import { axisOf, broadcastIndex, indexType, product } from '../common/indexing.ts';
+import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { read, write } from '../common/launching.ts';
+import {
+  blocksFor,
+  heldPerThread,
+  mathOf,
+  teamDefinitions,
+  teamForRows,
+  teamKernel,
+  typeDefinitions,
+} from '../common/teams.ts';
+
+interface Normalization {
+  readonly hint: string;
+  /** Added up, they are what is normalised. The first has the shape of the result. */
+  readonly addends: readonly Value[];
+  readonly columns: number;
+  readonly centered: boolean;
+  readonly epsilon: number;
+  /** With the C expression of the element that a place, row or column of the input takes. */
+  readonly scale: Weighting | undefined;
+  readonly bias: Weighting | undefined;
+  readonly sum?: Value | undefined;
+  readonly mean?: Value | undefined;
+  readonly inverse?: Value | undefined;
+}
+
+interface Weighting {
+  readonly value: Value;
+  /** C expression over at, row and column. */
+  readonly index: string;
+}
+
+/** C expression that reads an element of a parameter. */
+const element = (name: string, value: Value, index: string): string => elementOf(value.kept).load(`${name}[${index}]`);
+
+/** C statement that writes x to an output that somebody takes. */
+function keep(name: string, value: Value | undefined, index: string): string {
+  if (value === undefined) return '(void)0';
+  const { computed, store } = elementOf(value.datatype);
+  return `${name}[${index}] = ${store(`(${computed})(x)`)}`;
+}
+
+function emitNormalization(emitter: Emitter, normalization: Normalization): void {
+  const { hint, addends, columns, centered, epsilon, scale, bias, sum, mean, inverse } = normalization;
+  const [first] = addends;
+  for (const { value } of [scale, bias].filter((each) => each !== undefined)) requireDatatype(value, floats);
+  for (const addend of addends) requireDatatype(addend, floats);
+  const output = requiredOutput(emitter);
+  if (first === undefined || output.elements === 0) return;
+  const input = asDeclared(emitter, first);
+  const others = addends.slice(1);
+  const rows = input.elements / columns;
+  const team = teamForRows(rows, columns);
+  const held = heldPerThread(columns, team);
+  const accumulator = accumulatorOf(input.datatype);
+  const parameters: string[] = [];
+  const buffers: Parameters<Emitter['launch']>[0]['arguments'][number][] = [];
+  const take = (name: string, value: Value): void => {
+    parameters.push(`const ${elementOf(value.kept).stored} *${name}`);
+    buffers.push(read(value.buffer));
+  };
+  const give = (name: string, value: Value | undefined): void => {
+    if (value === undefined) return;
+    parameters.push(`${elementOf(value.datatype).stored} *${name}`);
+    buffers.push(write(value.buffer));
+  };
+  take('input', input);
+  for (const [index, addend] of others.entries()) take(`addend${index}`, addend);
+  if (scale !== undefined) take('scale', scale.value);
+  if (bias !== undefined) take('bias', bias.value);
+  give('output', output);
+  give('sums', sum);
+  give('means', mean);
+  give('inverses', inverse);
+
+  const added = others.map((addend, index) =>
+    element(`addend${index}`, addend, broadcastIndex('(at)', addend.shape, input.shape)),
+  );
+  const scaled = scale === undefined ? '(y)' : `(y) * ${element('scale', scale.value, scale.index)}`;
+  const kernel = emitter.kernel(
+    hint,
+    teamKernel('normalize', {
+      ...typeDefinitions(input.datatype, output.datatype, accumulator),
+      ...teamDefinitions(team),
+      INDEX: indexType(input.elements),
+      ROWS: `${rows}u`,
+      COLUMNS: `${columns}u`,
+      CENTERED: centered ? 1 : 0,
+      EPSILON: epsilon,
+      HELD: held > 0 ? 1 : 0,
+      UNROLL: held > 0 ? held : 4,
+      SQRT: mathOf(accumulator)('sqrt'),
+      PARAMETERS: parameters.join(', '),
+      'ELEMENT(at, row, column)': `(ACCUMULATOR)(${[element('input', input, 'at'), ...added].join(' + ')})`,
+      'WEIGHTED(y, at, row, column)':
+        bias === undefined ? scaled : `${scaled} + ${element('bias', bias.value, bias.index)}`,
+      'KEEP_SUM(at, x)': keep('sums', sum, 'at'),
+      'KEEP_MEAN(row, x)': keep('means', mean, 'row'),
+      'KEEP_INVERSE(row, x)': keep('inverses', inverse, 'row'),
+    }),
+  );
+  emitter.launch({ kernel, grid: [blocksFor(rows, team)], block: [team.block], arguments: buffers });
+}
+
+/** A weight along the normalised axes: mostly one for each column. */
+function weighting(value: Value | undefined, input: Value, columns: number): Weighting | undefined {
+  if (value === undefined) return undefined;
+  const perColumn = value.elements === columns && value.shape.length <= input.shape.length;
+  const same = perColumn && value.shape.every((size, axis) => size === input.shape.at(axis - value.shape.length));
+  return { value, index: same ? 'column' : broadcastIndex('(at)', value.shape, input.shape) };
+}
+
+const epsilonOf = (emitter: Emitter, otherwise: number): number => emitter.attribute('epsilon', otherwise);
+
+const columnsFrom = ({ shape }: Value, axis: number): number => product(shape.slice(axisOf(axis, shape.length)));
+
+/** Y, and the mean and the inverse of the standard deviation where somebody takes them. */
+const rowOperator = (type: string, hint: string, centered: boolean): Operator => ({
+  type,
+  emit(emitter) {
+    const input = emitter.required(0);
+    const columns = columnsFrom(input, emitter.attribute('axis', -1));
+    emitNormalization(emitter, {
+      hint,
+      addends: [input],
+      columns,
+      centered,
+      epsilon: epsilonOf(emitter, 1e-5),
+      scale: weighting(emitter.required(1), input, columns),
+      bias: weighting(centered ? emitter.input(2) : undefined, input, columns),
+      mean: centered ? emitter.output(1) : undefined,
+      inverse: emitter.output(centered ? 2 : 1),
+    });
+  },
+});
+
+const addLayerNormalization: Operator = {
+  type: 'turntable.AddLayerNormalization',
+  emit(emitter) {
+    const input = emitter.required(0);
+    const columns = columnsFrom(input, emitter.attribute('axis', -1));
+    const addend = emitter.input(4);
+    emitNormalization(emitter, {
+      hint: 'add_layer_normalization',
+      addends: [input, emitter.required(1), ...(addend === undefined ? [] : [addend])],
+      columns,
+      centered: emitter.attribute('centered', 1) === 1,
+      epsilon: epsilonOf(emitter, 1e-5),
+      scale: weighting(emitter.input(2), input, columns),
+      bias: weighting(emitter.input(3), input, columns),
+      sum: emitter.output(1),
+    });
+  },
+};
+
+/** ONNX Runtime's own: input, skip, gamma, beta (not without a mean), bias; Y, mean, inverse standard deviation, sum. */
+const skipOperator = (type: string, hint: string, centered: boolean): Operator => ({
+  type,
+  emit(emitter) {
+    const input = emitter.required(0);
+    const columns = input.shape.at(-1);
+    if (columns === undefined) throw new Unsupported(`'${input.name}' is a scalar`);
+    const addend = emitter.input(centered ? 4 : 3);
+    emitNormalization(emitter, {
+      hint,
+      addends: [input, emitter.required(1), ...(addend === undefined ? [] : [addend])],
+      columns,
+      centered,
+      epsilon: epsilonOf(emitter, 1e-12),
+      scale: weighting(emitter.required(2), input, columns),
+      bias: weighting(centered ? emitter.input(3) : undefined, input, columns),
+      mean: emitter.output(1),
+      inverse: emitter.output(2),
+      sum: emitter.output(3),
+    });
+  },
+});
+
+/** Each channel of each item is a row. */
+const instanceNormalization: Operator = {
+  type: 'InstanceNormalization',
+  emit(emitter) {
+    const input = emitter.required(0);
+    const channels = input.shape[1];
+    if (channels === undefined) throw new Unsupported(`'${input.name}' has no channels`);
+    const index = `(row) % ${channels}u`;
+    emitNormalization(emitter, {
+      hint: 'instance_normalization',
+      addends: [input],
+      columns: product(input.shape.slice(2)),
+      centered: true,
+      epsilon: epsilonOf(emitter, 1e-5),
+      scale: { value: emitter.required(1), index },
+      bias: { value: emitter.required(2), index },
+    });
+  },
+};
+
+/** The channels of a group together are a row; the weights are one to a channel or, before opset 21, one to a group. */
+const groupNormalization: Operator = {
+  type: 'GroupNormalization',
+  emit(emitter) {
+    const input = emitter.required(0);
+    const groups = emitter.attribute('num_groups', 0);
+    const channels = input.shape[1] ?? 0;
+    if (groups < 1 || channels % groups !== 0) {
+      throw new Unsupported(`${channels} channels do not make ${groups} groups`);
+    }
+    const spatial = product(input.shape.slice(2));
+    const weight = (value: Value): Weighting => ({
+      value,
+      index: emitter.opset < 21 ? `(row) % ${groups}u` : spatial === 0 ? '0' : `(at) / ${spatial}u % ${channels}u`,
+    });
+    emitNormalization(emitter, {
+      hint: 'group_normalization',
+      addends: [input],
+      columns: (channels / groups) * spatial,
+      centered: true,
+      epsilon: epsilonOf(emitter, 1e-5),
+      scale: weight(emitter.required(1)),
+      bias: weight(emitter.required(2)),
+    });
+  },
+};
+
+export const rowNormalizationOperators: readonly Operator[] = [
+  rowOperator('LayerNormalization', 'layer_normalization', true),
+  rowOperator('RMSNormalization', 'rms_normalization', false),
+  rowOperator('SimplifiedLayerNormalization', 'rms_normalization', false),
+  addLayerNormalization,
+  skipOperator('com.microsoft.SkipLayerNormalization', 'skip_layer_normalization', true),
+  skipOperator('com.microsoft.SkipSimplifiedLayerNormalization', 'skip_rms_normalization', false),
+  instanceNormalization,
+  groupNormalization,
+];

@@ -1,0 +1,128 @@
+/**
+ * Softmax, LogSoftmax, and `turntable.MaskedSoftmax` for fusion:
+ *
+ *     Y = softmax(scale * X + mask, axis)
+ *
+ * Inputs: X; mask (optional), a float tensor that broadcasts to X by numpy's rules. Attributes: `scale` (float, 1), `axis` (-1),
+ * `logarithm` (0). It takes the place of Mul or Div by a constant, Add of a mask and Softmax, in float arithmetic as they stand:
+ * the sums are the same, without the rounding of 16-bit tensors in between.
+ */
+import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { accumulatorOf, elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
+import { axisOf, broadcastIndex, coordinates, indexType, product, weightedSum } from '../common/indexing.ts';
+import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { read, write } from '../common/launching.ts';
+import {
+  alone,
+  blocksFor,
+  heldPerThread,
+  mathOf,
+  teamDefinitions,
+  teamForRows,
+  teamKernel,
+  typeDefinitions,
+} from '../common/teams.ts';
+
+interface Kind {
+  readonly hint: string;
+  readonly logarithm: boolean;
+  readonly scale: number;
+  readonly mask: Value | undefined;
+}
+
+interface Rows {
+  readonly outer: number;
+  readonly columns: number;
+  readonly inner: number;
+}
+
+/** Before opset 13 the axis split the tensor into a matrix, and the softmax was of its rows. */
+function rowsOf(emitter: Emitter, shape: readonly number[], coerced: boolean): Rows {
+  if (shape.length === 0) return { outer: 1, columns: 1, inner: 1 };
+  const axis = emitter.attribute('axis', coerced ? 1 : -1);
+  if (coerced) {
+    const split = axis === shape.length ? axis : axisOf(axis, shape.length);
+    return { outer: product(shape.slice(0, split)), columns: product(shape.slice(split)), inner: 1 };
+  }
+  const along = axisOf(axis, shape.length);
+  return {
+    outer: product(shape.slice(0, along)),
+    columns: shape[along]!,
+    inner: product(shape.slice(along + 1)),
+  };
+}
+
+function emitSoftmax(emitter: Emitter, { hint, logarithm, scale, mask }: Kind, rowsIn: Rows): void {
+  const given = emitter.required(0);
+  requireDatatype(given, floats);
+  if (mask !== undefined) {
+    requireDatatype(mask, floats);
+    if (product(mask.shape) > given.elements) throw new Unsupported(`its mask '${mask.name}' is larger than its input`);
+  }
+  const output = requiredOutput(emitter);
+  if (output.elements === 0) return;
+  const input = asDeclared(emitter, given);
+  const { outer, columns, inner } = rowsIn;
+  const rows = outer * inner;
+  const team = inner === 1 ? teamForRows(rows, columns) : alone;
+  const held = heldPerThread(columns, team);
+  const accumulator = accumulatorOf(input.datatype);
+  const math = mathOf(accumulator);
+  const scaled = `${elementOf(input.datatype).load('input[at]')}${scale === 1 ? '' : ` * ${floatLiteral(scale)}`}`;
+  const masked =
+    mask === undefined
+      ? ''
+      : ` + ${elementOf(mask.kept).load(`mask[${broadcastIndex('(at)', mask.shape, input.shape)}]`)}`;
+  const kernel = emitter.kernel(
+    hint,
+    teamKernel('softmax', {
+      ...typeDefinitions(input.datatype, output.datatype, accumulator),
+      ...teamDefinitions(team),
+      INDEX: indexType(input.elements),
+      ROWS: `${rows}u`,
+      COLUMNS: `${columns}u`,
+      STEP: `${inner}u`,
+      HELD: held > 0 ? 1 : 0,
+      UNROLL: held > 0 ? held : 4,
+      LOGARITHM: logarithm ? 1 : 0,
+      LOWEST: accumulator === 'double' ? '(-F64_INFINITY)' : '(-F32_INFINITY)',
+      EXP: math('exp'),
+      LOG: math('log'),
+      MASK_PARAMETER: mask === undefined ? '' : `, const ${elementOf(mask.kept).stored} *mask`,
+      'ROW_AT(row)':
+        inner === 1 ? `(row) * ${columns}u` : weightedSum(coordinates('(row)', [outer, inner]), [columns * inner, 1]),
+      'ELEMENT(at, row, column)': `(ACCUMULATOR)(${scaled}${masked})`,
+    }),
+  );
+  emitter.launch({
+    kernel,
+    grid: [blocksFor(rows, team)],
+    block: [team.block],
+    arguments: [read(input.buffer), ...(mask === undefined ? [] : [read(mask.buffer)]), write(output.buffer)],
+  });
+}
+
+const plain = (type: string, hint: string, logarithm: boolean): Operator => ({
+  type,
+  emit(emitter) {
+    const rows = rowsOf(emitter, emitter.required(0).shape, emitter.opset < 13);
+    emitSoftmax(emitter, { hint, logarithm, scale: 1, mask: undefined }, rows);
+  },
+});
+
+export const softmaxOperators: readonly Operator[] = [
+  plain('Softmax', 'softmax', false),
+  plain('LogSoftmax', 'log_softmax', true),
+  {
+    type: 'turntable.MaskedSoftmax',
+    emit(emitter) {
+      const kind = {
+        hint: 'masked_softmax',
+        logarithm: emitter.attribute('logarithm', 0) === 1,
+        scale: emitter.attribute('scale', 1),
+        mask: emitter.input(1),
+      };
+      emitSoftmax(emitter, kind, rowsOf(emitter, emitter.required(0).shape, false));
+    },
+  },
+];

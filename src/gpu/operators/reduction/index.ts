@@ -1,0 +1,21 @@
+/** Operators that make one element of many: reductions, the places of extremes, running sums. */
+import type { Emitter, Operator } from '../types.ts';
+import { listOf } from '../common/inputs.ts';
+import { orderingOperators } from './ordering.ts';
+import { emitReduction, reductions, type Reduction } from './reducing.ts';
+
+export { emitReduction, reductions } from './reducing.ts';
+
+/** The axes to reduce: all of them where none are named, unless the node says that this means none. */
+function axesOf(emitter: Emitter): readonly number[] {
+  const axes = listOf(emitter, 'axes', 1) ?? [];
+  if (axes.length > 0) return axes;
+  return emitter.attribute('noop_with_empty_axes', 0) === 1 ? [] : emitter.required(0).shape.map((_, axis) => axis);
+}
+
+const reducing = Object.entries<Reduction>(reductions).map(([type, reduction]): Operator => ({
+  type,
+  emit: (emitter) => emitReduction(emitter, type.toLowerCase(), reduction, emitter.required(0), axesOf(emitter)),
+}));
+
+export const reductionOperators: readonly Operator[] = [...reducing, ...orderingOperators];

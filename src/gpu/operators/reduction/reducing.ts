@@ -1,0 +1,175 @@
+/** Reductions over any axes: by teams of threads along rows, or down columns. */
+import type { DataType } from '../../../tensor/index.ts';
+import { Unsupported, type Emitter, type Value } from '../types.ts';
+import { accumulatorOf, floats, numbers, requireDatatype } from '../common/element.ts';
+import { axisOf, collapse, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
+import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { forEachIndex, read, write } from '../common/launching.ts';
+import {
+  alone,
+  blocksFor,
+  mathOf,
+  teamDefinitions,
+  teamForRows,
+  teamKernel,
+  typeDefinitions,
+} from '../common/teams.ts';
+
+/** What is done with the elements that become one. */
+export interface Reduction {
+  readonly operation: 'Sum' | 'Product' | 'Maximum' | 'Minimum';
+  /** C expression over x. */
+  readonly map?: (math: (name: string) => string) => string;
+  /** C expression over x, once everything is reduced; `count` elements were. */
+  readonly finish?: (math: (name: string) => string, count: number) => string;
+  /** Elements are taken relative to the largest one, `shift`. */
+  readonly shifted?: boolean;
+  /** Has no meaning for integers. */
+  readonly floatsOnly?: boolean;
+  /** Has one for truth values too. */
+  readonly ordering?: boolean;
+}
+
+export const reductions = {
+  ReduceSum: { operation: 'Sum' },
+  ReduceMean: { operation: 'Sum', finish: (_, count) => `x / ${count}` },
+  ReduceProd: { operation: 'Product' },
+  ReduceMax: { operation: 'Maximum', ordering: true },
+  ReduceMin: { operation: 'Minimum', ordering: true },
+  ReduceL1: { operation: 'Sum', map: () => '(x < 0 ? -x : x)' },
+  ReduceL2: { operation: 'Sum', map: () => 'x * x', finish: (math) => `${math('sqrt')}(x)`, floatsOnly: true },
+  ReduceSumSquare: { operation: 'Sum', map: () => 'x * x' },
+  ReduceLogSum: { operation: 'Sum', finish: (math) => `${math('log')}(x)`, floatsOnly: true },
+  ReduceLogSumExp: {
+    operation: 'Sum',
+    map: (math) => `${math('exp')}(x - shift)`,
+    finish: (math) => `${math('log')}(x) + shift`,
+    shifted: true,
+    floatsOnly: true,
+  },
+} as const satisfies Record<string, Reduction>;
+
+const limits: Readonly<Record<string, readonly [lowest: string, highest: string]>> = {
+  float: ['(-F32_INFINITY)', 'F32_INFINITY'],
+  double: ['(-F64_INFINITY)', 'F64_INFINITY'],
+  i32: ['(-2147483647 - 1)', '2147483647'],
+  i64: ['(-9223372036854775807ll - 1)', '9223372036854775807ll'],
+};
+
+/** The C type that elements are reduced in. Bytes are reduced as i32, as C computes with them anyway and shuffles move nothing smaller. */
+export function reducedType(datatype: DataType): string {
+  const accumulator = accumulatorOf(datatype);
+  return limits[accumulator] === undefined ? 'i32' : accumulator;
+}
+
+export function initialOf(operation: Reduction['operation'], accumulator: string): string {
+  const [lowest, highest] = limits[accumulator]!;
+  return { Sum: '0', Product: '1', Maximum: lowest, Minimum: highest }[operation];
+}
+
+/** Down a column, from so many elements on, several threads share it where there are too few columns to fill the device. */
+const longColumn = 32;
+const manyOutputs = 65_536;
+
+/**
+ * Reduces `axes` of the input to the output's elements, in their order.
+ *
+ * @throws Unsupported for a datatype that the reduction has no meaning for
+ */
+export function emitReduction(
+  emitter: Emitter,
+  hint: string,
+  reduction: Reduction,
+  given: Value,
+  axes: readonly number[],
+): void {
+  requireDatatype(
+    given,
+    reduction.floatsOnly === true ? floats : reduction.ordering === true ? [...numbers, 'BOOL'] : numbers,
+  );
+  const reduced = new Set(axes.map((axis) => axisOf(axis, given.shape.length)));
+  const output = requiredOutput(emitter);
+  if (output.elements === 0) return;
+  const input = asDeclared(emitter, given);
+  const accumulator = reducedType(input.datatype);
+  const math = mathOf(accumulator);
+  const strides = stridesOf(input.shape);
+  const walk = (keep: boolean) => {
+    const chosen = input.shape.flatMap((_, axis) => (reduced.has(axis) === keep ? [] : [axis]));
+    const dimensions = collapse(
+      chosen.map((axis) => input.shape[axis]!),
+      chosen.map((axis) => strides[axis]!),
+    );
+    return { sizes: dimensions.map(({ size }) => size), steps: dimensions.map(({ steps }) => steps[0]!) };
+  };
+  const outer = walk(true);
+  const inner = walk(false);
+  const count = product(inner.sizes);
+  const types = typeDefinitions(input.datatype, output.datatype, accumulator);
+  const finish = reduction.finish?.(math, count) ?? 'x';
+  if (count === 0) {
+    emitEmpty(emitter, hint, reduction, output, finish, types, accumulator);
+    return;
+  }
+  const definitions = {
+    ...types,
+    INDEX: indexType(input.elements),
+    COUNT: `${count}u`,
+    OUTPUTS: `${output.elements}u`,
+    OPERATION: reduction.operation,
+    INITIAL: initialOf(reduction.operation, accumulator),
+    LOWEST: initialOf('Maximum', accumulator),
+    SHIFTED: reduction.shifted === true ? 1 : 0,
+    'MAP(x)': reduction.map?.(math) ?? 'x',
+    'FINISH(x)': `(${finish.replaceAll(/\bx\b/g, '(x)')})`,
+    'OUTPUT_AT(o)': weightedSum(coordinates('(o)', outer.sizes), outer.steps),
+    'REDUCED_AT(r)': weightedSum(coordinates('(r)', inner.sizes), inner.steps),
+  };
+  const alongRows = inner.steps.at(-1) === 1;
+  if (!alongRows && reduction.shifted !== true && count >= longColumn && output.elements < manyOutputs) {
+    const lines = count >= 8 * longColumn ? 16 : 4;
+    const kernel = emitter.kernel(hint, teamKernel('reduce-columns', { ...definitions, LINES: lines }));
+    emitter.launch({
+      kernel,
+      grid: [Math.ceil(output.elements / 32)],
+      block: [32, lines],
+      arguments: [read(input.buffer), write(output.buffer)],
+    });
+    return;
+  }
+  const team = alongRows ? teamForRows(output.elements, count) : alone;
+  const kernel = emitter.kernel(hint, teamKernel('reduce', { ...definitions, ...teamDefinitions(team) }));
+  emitter.launch({
+    kernel,
+    grid: [blocksFor(output.elements, team)],
+    block: [team.block],
+    arguments: [read(input.buffer), write(output.buffer)],
+  });
+}
+
+/** Of no elements: what the operation begins with, finished. */
+function emitEmpty(
+  emitter: Emitter,
+  hint: string,
+  reduction: Reduction,
+  output: Value,
+  finish: string,
+  types: Readonly<Record<string, string | number>>,
+  accumulator: string,
+): void {
+  const integer = accumulator !== 'float' && accumulator !== 'double';
+  if (integer && finish.includes('/')) throw new Unsupported('the mean of no integers has no value');
+  const text = String(types['STORE(x)']).replaceAll(/\bx\b/g, finish);
+  forEachIndex(
+    emitter,
+    hint,
+    output.elements,
+    [{ name: 'output', type: String(types['OUTPUT']), buffer: output.buffer, access: 'write' }],
+    [
+      `const ${accumulator} shift = ${reduction.shifted === true ? 0 : initialOf('Sum', accumulator)};`,
+      `const ${accumulator} x = ${initialOf(reduction.operation, accumulator)};`,
+      '(void)shift;',
+      `output[i] = ${text};`,
+    ].join('\n'),
+  );
+}
