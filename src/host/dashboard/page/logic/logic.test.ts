@@ -1,0 +1,358 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { FunctionRow, HistoryAnswer, TickEvent, TrafficColumns } from '../../api-types.ts';
+import { lanesOf, mergedBars } from './anatomy-lanes.ts';
+import { curlOf, exampleBody } from './curl.ts';
+import { EventParser } from './event-stream.ts';
+import { formatAgo, formatBytes, formatMs, formatRate, formatShare } from './format.ts';
+import { filterRows, nextSort, sortRows, type SortKey } from './function-table.ts';
+import { idleness, memoryBlocks } from './memory-map.ts';
+import { bestOf, compare, parseReport, type ReplayReport } from './reports.ts';
+import { functionLink, routeOf } from './route.ts';
+import { goodputShare, perSecond, stacked, withTick, zoomed } from './series.ts';
+
+describe('formats', () => {
+  it.each([
+    [formatMs(0), '0 ms'],
+    [formatMs(0.234), '0.23 ms'],
+    [formatMs(4.26), '4.3 ms'],
+    [formatMs(999.4), '999 ms'],
+    [formatMs(12_345), '12.3 s'],
+    [formatMs(null), '–'],
+    [formatBytes(512), '512 B'],
+    [formatBytes(1536), '1.5 KiB'],
+    [formatBytes(438 * 1024 * 1024), '438 MiB'],
+    [formatShare(1), '100%'],
+    [formatShare(0.99999), '99.9%'],
+    [formatShare(0.5), '50.0%'],
+    [formatShare(0.00001), '<0.01%'],
+    [formatShare(0), '0%'],
+    [formatShare(null), '–'],
+    [formatRate(0), '0/s'],
+    [formatRate(0.05), '3.0/min'],
+    [formatRate(3.21), '3.2/s'],
+    [formatRate(123.4), '123/s'],
+    [formatAgo(0, 5000), 'never'],
+    [formatAgo(1000, 2000), 'now'],
+    [formatAgo(1000, 91_000), '2 min ago'],
+  ])('show %s', (shown, expected) => {
+    expect(shown).toBe(expected);
+  });
+
+  it('never show less than everything as everything', () => {
+    fc.assert(
+      fc.property(fc.double({ min: 0, max: 1, noNaN: true, maxExcluded: true }), (share) => {
+        expect(formatShare(share)).not.toMatch(/^100/);
+      }),
+    );
+  });
+});
+
+const names = ['offered', 'in_slo', 'late', 'shed', 'failed', 'cold', 'gpuWarm', 'gpuCold', 'cpu', 'remote'] as const;
+
+function history(atMs: readonly number[], stepMs = 1000): HistoryAnswer {
+  const columns = {
+    atMs,
+    p50Ms: atMs.map(() => null),
+    p99Ms: atMs.map(() => null),
+    ...Object.fromEntries(names.map((name) => [name, atMs.map(() => 0)])),
+  } as unknown as TrafficColumns;
+  const totals = {
+    p50Ms: 1,
+    p99Ms: 2,
+    ...Object.fromEntries(names.map((name) => [name, 0])),
+  } as HistoryAnswer['totals'];
+  return { stepMs, fromMs: atMs[0]!, toMs: atMs.at(-1)! + stepMs, sinceMs: atMs[0]!, columns, totals };
+}
+
+const tick = (atMs: number): TickEvent => ({
+  ...(Object.fromEntries(names.map((name) => [name, 0])) as unknown as TickEvent),
+  atMs,
+  in_slo: 7,
+  offered: 8,
+  p50Ms: 3,
+  p99Ms: 4,
+  waiting: 0,
+  inFlight: 0,
+});
+
+describe('series', () => {
+  it('stack to their sum, each above the one before', () => {
+    const columns = fc
+      .integer({ min: 1, max: 8 })
+      .chain((length) =>
+        fc.array(fc.array(fc.nat(1000), { minLength: length, maxLength: length }), { minLength: 1, maxLength: 5 }),
+      );
+    fc.assert(
+      fc.property(columns, (series) => {
+        const sums = stacked(series);
+        const top = sums.at(-1)!;
+        expect(top).toEqual(top.map((_, index) => series.reduce((sum, values) => sum + values[index]!, 0)));
+        for (let row = 1; row < sums.length; row++) {
+          expect(sums[row]!.every((value, index) => value >= sums[row - 1]![index]!)).toBe(true);
+        }
+      }),
+    );
+  });
+
+  it('turn counts of a step into rates per second', () => {
+    expect(perSecond([10, 0], 10_000)).toEqual([1, 0]);
+  });
+
+  it('move on by a second with each tick and keep their length', () => {
+    const next = withTick(history([1000, 2000, 3000]), tick(4000));
+
+    expect(next.columns.atMs).toEqual([2000, 3000, 4000]);
+    expect(next.columns.in_slo).toEqual([0, 0, 7]);
+    expect(next.columns.p99Ms).toEqual([null, null, 4]);
+    expect(next.totals).toMatchObject({ in_slo: 7, offered: 8 });
+  });
+
+  it('take a tick of a second that they have already in its place', () => {
+    const next = withTick(history([1000, 2000, 3000]), tick(2000));
+
+    expect(next.columns.atMs).toEqual([1000, 2000, 3000]);
+    expect(next.columns.in_slo).toEqual([0, 7, 0]);
+  });
+
+  it('do not guess what happened in a gap, and leave coarser steps alone', () => {
+    const gap = history([1000, 2000]);
+    const coarse = history([0, 10_000], 10_000);
+
+    expect(withTick(gap, tick(60_000))).toBe(gap);
+    expect(withTick(coarse, tick(11_000))).toBe(coarse);
+  });
+
+  it('zoom to the steps between two instants', () => {
+    expect(zoomed(history([1000, 2000, 3000, 4000]).columns, [1500, 3500]).atMs).toEqual([2000, 3000]);
+  });
+
+  it('know no share where nothing ended', () => {
+    expect(goodputShare({ in_slo: 0, late: 0, shed: 0, failed: 0 })).toBeNull();
+    expect(goodputShare({ in_slo: 3, late: 1, shed: 0, failed: 0 })).toBe(0.75);
+  });
+});
+
+describe('the event parser', () => {
+  it('gives the same events however the text was cut', () => {
+    const text = 'retry: 2000\n\nevent: tick\ndata: {"a":1}\n\n: comment\n\nevent: happening\ndata: x\ndata: y\n\n';
+    fc.assert(
+      fc.property(fc.array(fc.nat(text.length), { maxLength: 6 }), (cuts) => {
+        const parser = new EventParser();
+        const bounds = [0, ...cuts.toSorted((a, b) => a - b), text.length];
+        const events = bounds.slice(1).flatMap((end, index) => parser.push(text.slice(bounds[index], end)));
+        expect(events).toEqual([
+          { event: 'tick', data: '{"a":1}' },
+          { event: 'happening', data: 'x\ny' },
+        ]);
+      }),
+    );
+  });
+});
+
+function row(name: string, changes: Partial<FunctionRow> = {}): FunctionRow {
+  return {
+    name,
+    version: '1',
+    state: 'ready',
+    residency: 'cold',
+    reason: null,
+    sloMs: 100,
+    pinned: false,
+    priority: 100,
+    source: 'upload',
+    description: '',
+    totals: history([0]).totals,
+    goodputShare: null,
+    requestsPerSecond: 0,
+    coldShare: null,
+    gpuBytes: 0,
+    hostBytes: 0,
+    diskBytes: 0,
+    plan: '',
+    waiting: 0,
+    instances: 0,
+    lastUseMs: 0,
+    ...changes,
+  };
+}
+
+describe('the table of functions', () => {
+  it('sorts f2 before f10, and what has no value last both ways', () => {
+    const rows = [row('f10', { goodputShare: 0.5 }), row('f2'), row('f1', { goodputShare: 0.9 })];
+    const sorted = (key: SortKey, descending: boolean): string[] =>
+      sortRows(rows, { key, descending }).map(({ name }) => name);
+
+    expect(sorted('name', false)).toEqual(['f1', 'f2', 'f10']);
+    expect(sorted('goodput', false)).toEqual(['f10', 'f1', 'f2']);
+    expect(sorted('goodput', true)).toEqual(['f1', 'f10', 'f2']);
+  });
+
+  it('turns the order round when a heading is clicked again', () => {
+    const once = nextSort({ key: 'name', descending: false }, 'rate');
+
+    expect(once).toEqual({ key: 'rate', descending: true });
+    expect(nextSort(once, 'rate')).toEqual({ key: 'rate', descending: false });
+  });
+
+  it.each([
+    ['bert', ['bert-a', 'bert-b']],
+    ['bert is:missing', ['bert-b']],
+    ['is:pinned', ['resnet']],
+    ['is:gpu', ['bert-a']],
+    ['pictures', ['resnet']],
+    ['none', []],
+  ])('filters by %s', (filter, expected) => {
+    const rows = [
+      row('bert-a', { residency: 'gpu', goodputShare: 1 }),
+      row('bert-b', { goodputShare: 0.4 }),
+      row('resnet', { pinned: true, description: 'Names what is on pictures' }),
+    ];
+
+    expect(filterRows(rows, filter).map(({ name }) => name)).toEqual(expected);
+  });
+});
+
+describe('addresses', () => {
+  it('lead to each view, and a function of any name to its page', () => {
+    fc.assert(
+      fc.property(fc.string({ minLength: 1 }), (name) => {
+        expect(routeOf(functionLink(name))).toEqual({ view: 'function', name });
+      }),
+    );
+    expect(routeOf('')).toEqual({ view: 'overview' });
+    expect(routeOf('#/functions')).toEqual({ view: 'functions' });
+    expect(routeOf('#/publish?name=a%20b')).toEqual({ view: 'publish', name: 'a b' });
+    expect(routeOf('#/replay/x')).toEqual({ view: 'replay', run: 'x' });
+    expect(routeOf('#/nothing')).toEqual({ view: 'overview' });
+  });
+});
+
+describe('calls to copy', () => {
+  it('are one word each to a shell, quotes included', () => {
+    expect(curlOf({ url: 'http://h/function/a', body: "it's", json: false })).toBe(
+      String.raw`curl -s --data-binary 'it'\''s' http://h/function/a`,
+    );
+    expect(curlOf({ url: 'http://h/function/a', body: '@file', json: true })).toBe(
+      "curl -s -H 'Content-Type: application/json' --data-binary '@file' http://h/function/a",
+    );
+  });
+
+  it('start with zeros in the shapes of the inputs', () => {
+    expect(exampleBody([{ name: 'x', datatype: 'FP32', shape: ['batch', 2] }])).toBe('{"input":[[0,0]]}');
+    expect(
+      exampleBody([
+        { name: 'a', datatype: 'BOOL', shape: [1] },
+        { name: 'b', datatype: 'BYTES', shape: [-1] },
+      ]),
+    ).toBe('{"inputs":{"a":[false],"b":["text"]}}');
+  });
+});
+
+describe('the map of a memory', () => {
+  it('is to scale, overlaps nowhere and loses no byte', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.nat(10_000), { maxLength: 40 }),
+        fc.integer({ min: 1, max: 100_000 }),
+        (sizes, capacity) => {
+          const residents = sizes.map((bytes, index) => ({
+            functionName: `f${index}`,
+            version: '1',
+            bytes,
+            state: 'idle',
+            lastUseMs: 0,
+            why: '',
+          }));
+          const { blocks, small } = memoryBlocks(residents, capacity);
+          const whole = Math.max(
+            capacity,
+            sizes.reduce((sum, bytes) => sum + bytes, 0),
+            1,
+          );
+          let end = 0;
+          for (const { from, share, resident } of blocks) {
+            expect(from).toBeCloseTo(end, 9);
+            expect(share).toBeCloseTo(resident.bytes / whole, 9);
+            end = from + share;
+          }
+          expect(blocks.length + small.count).toBe(sizes.length);
+          expect(end + small.share).toBeLessThanOrEqual(1 + 1e-9);
+        },
+      ),
+    );
+  });
+
+  it('fades from now to an hour ago', () => {
+    expect(idleness(1_000_000, 1_000_000)).toBe(0);
+    expect(idleness(1_000_000, 1_000_000 + 3_600_000)).toBe(1);
+    expect(idleness(0, 1)).toBe(1);
+  });
+});
+
+describe('the lanes of a cold start', () => {
+  const layer = {
+    name: 'a',
+    method: 'load' as const,
+    link: 0,
+    copyMs: [0, 2] as const,
+    migrationMs: null,
+    executionMs: [2, 3] as const,
+    fromHost: false,
+    stallMs: 2,
+  };
+
+  it('have one for each link, NVLink where it is used, and the execution with its stalls', () => {
+    const lanes = lanesOf({
+      layers: [
+        layer,
+        { ...layer, name: 'b', link: 2, copyMs: [0, 3], migrationMs: [3, 4], executionMs: [4, 5], stallMs: 1 },
+      ],
+    });
+
+    expect(lanes.map(({ name }) => name)).toEqual(['PCIe 0', 'PCIe 2', 'NVLink', 'Execution']);
+    expect(lanes.at(-1)!.bars.map(({ look, startMs, endMs }) => [look, startMs, endMs])).toEqual([
+      ['stall', 0, 2],
+      ['gpu', 2, 3],
+      ['stall', 3, 4],
+      ['gpu', 4, 5],
+    ]);
+  });
+
+  it('draw bars narrower than a pixel as one that names the first and the last', () => {
+    const bars = [1, 2, 3].map((at) => ({ look: 'copy' as const, layer: `l${at}`, startMs: at, endMs: at + 0.5 }));
+
+    expect(mergedBars(bars, 1)).toEqual([{ look: 'copy', layer: 'l1 … l3', startMs: 1, endMs: 3.5 }]);
+    expect(mergedBars(bars, 0.1)).toEqual(bars);
+  });
+});
+
+const report = (changes: Partial<ReplayReport>): ReplayReport =>
+  ({
+    format: 'turntable-report',
+    simulated: true,
+    machine: 'm',
+    goodput: 1,
+    p99_ms: 10,
+    evictions: 3,
+    ...changes,
+  }) as ReplayReport;
+
+describe('reports', () => {
+  it.each([
+    ['{', 'this file is not JSON; a report is what `turntable replay --json FILE` writes'],
+    ['{}', 'this JSON is not a report of `turntable replay --json`'],
+    ['null', 'this JSON is not a report of `turntable replay --json`'],
+    ['{"format":"turntable-sweep"}', 'this is the report of a sweep; open it with `turntable sweep --html`'],
+  ])('refuse %s in words', (text, message) => {
+    expect(() => parseReport(text)).toThrow(message);
+  });
+
+  it('are compared figure by figure, the better one marked', () => {
+    const rows = compare([report({ goodput: 0.9, p99_ms: 50 }), report({ goodput: 0.95, p99_ms: 80 })]);
+
+    expect(bestOf(rows.find(({ name }) => name === 'Goodput')!)).toBe(1);
+    expect(bestOf(rows.find(({ name }) => name === 'p99')!)).toBe(0);
+    expect(bestOf(rows.find(({ name }) => name === 'Evictions')!)).toBe(-1);
+  });
+});
