@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import { createCpuPools, type CpuPools, type PoolLimits } from '../cpu/index.ts';
+import { createCpuPools, type CpuPools, type PoolLimits, type Reconfigured } from '../cpu/index.ts';
 import { checkListen } from './config-listen.ts';
 import { packageRoot } from './config-options.ts';
 import type { HostConfig } from './config.ts';
@@ -63,6 +63,8 @@ export async function startHost(
     cores: config.cpu.cores,
     blankInstances: config.cpu.blankInstances,
     instancesMax: config.cpu.instancesMax,
+    cacheFolder: join(config.dataDir, 'cache', 'weights'),
+    onReconfigured: (change) => logReconfigured(change, logger),
     log: (pid, key, line) => logger.info({ pid, function: key }, line),
     onLoaded: ({ key, loadMs }) => {
       const version = versionOf(store, key);
@@ -167,7 +169,13 @@ function keepPoolsInStep(registry: Registry, pools: CpuPools, config: HostConfig
       known.set(version.key, version);
       const { key, modelPath, handlerPath } = version;
       pools.register(
-        { key, modelPath, threads: threadsOf(version, config), ...(handlerPath === undefined ? {} : { handlerPath }) },
+        {
+          key,
+          modelPath,
+          threads: threadsOf(version, config),
+          modelIdentity: [version.modelSha256, version.externalDataStamp ?? ''].join(' '),
+          ...(handlerPath === undefined ? {} : { handlerPath }),
+        },
         limitsOf(version, version.key === current?.key, config),
       );
     }
@@ -212,18 +220,30 @@ function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConf
   const { settings, metadata } = version;
   // A model whose first dimension is fixed says how large its batch is; requests cannot be joined to another size.
   const joinable = metadata?.inputs.every((input) => input.shape[0] === -1) ?? false;
+  const rows = metadata?.inputs[0]?.shape[0] ?? 1;
   return {
     // A pin keeps the version that serves; the ones it has replaced give their instances back.
     instancesMin: settings.pinned && isCurrent ? 1 : 0,
     instancesMax: settings.cpu.instancesMax ?? Math.max(1, Math.floor(config.cpu.cores / threadsOf(version, config))),
     queueMax: config.cpu.queueMax,
     batchMax: joinable ? settings.batching.batchMax : 1,
+    ...(joinable ? undefined : { batchFixed: Math.max(1, rows) }),
     batchDelayMs: settings.batching.delayMs,
     idleMs: config.cpu.idleMs,
     handlerTimeoutMs: settings.timeouts.handlerMs,
     loadTimeoutMs: settings.timeouts.loadMs,
     inferTimeoutMs: settings.timeouts.inferMs,
   };
+}
+
+function logReconfigured(change: Reconfigured, logger: Logger): void {
+  const { key, cause, state, kind, ms, to } = change;
+  const facts = { function: key, cause, kind, ms: Math.round(ms), configuration: to ?? 'on demand' };
+  if (change.state === 'failed' || change.state === 'refused') {
+    logger.warn({ ...facts, reason: change.reason }, `pool configuration ${state}`);
+  } else if (kind !== 'none') {
+    logger.info(facts, 'pool reconfigured');
+  }
 }
 
 function versionOf(registry: Registry, key: string): FunctionVersion | undefined {
