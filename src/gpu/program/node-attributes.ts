@@ -10,7 +10,7 @@ export function attributeOf<T extends AttributeScalar>(
   otherwise: T,
 ): AttributeOf<T> {
   const found = attribute.find((each) => each.name === name);
-  if (found === undefined) return otherwise as AttributeOf<T>;
+  if (found === undefined) return otherwise as unknown as AttributeOf<T>;
   let value: AttributeScalar | undefined;
   if (typeof otherwise === 'number') value = found.f ?? (found.i === undefined ? undefined : Number(found.i));
   else if (typeof otherwise === 'string') value = found.s && new TextDecoder().decode(found.s);
