@@ -24,8 +24,8 @@ export function batchCapacityPerSecond({ batch, latencyMs }: BatchedCandidate): 
 }
 
 /**
- * Poisson arrivals of one row each. A batch is dispatched when it is full or its oldest request has waited for the
- * timeout, and split among the instances that are free as the pool splits it (Packrat, 3.5). Instances at work together
+ * Poisson arrivals of one row each. What waits is dispatched when it fills the free instances, or when the oldest has
+ * waited for the timeout, and split among them as the pool splits it (Packrat, 3.5). Instances at work together
  * slow each other down in proportion to how many they are.
  */
 export function simulateBatches(
@@ -59,19 +59,27 @@ export function simulateBatches(
   let first = 0; // the oldest request that waits
   let nowMs = 0;
   while (first < total) {
-    // The batch is due when it is full or its oldest has waited long enough, and then goes to whoever is free first.
-    const fullAtMs = arrivals[first + candidate.batch - 1] ?? Infinity;
-    const dueMs = Math.min(fullAtMs, (arrivals[first] ?? 0) + timeoutMs);
-    let freeAtMs = Infinity;
-    for (const instance of instances) freeAtMs = Math.min(freeAtMs, instance.freeAtMs);
-    nowMs = Math.max(nowMs, dueMs, freeAtMs);
+    // Due when what waits fills the instances that are free, or the oldest has waited long enough; an instance that
+    // becomes free meanwhile makes room for more.
+    let freeRows = 0;
+    let nextFreeMs = Infinity;
+    for (const instance of instances) {
+      if (instance.freeAtMs <= nowMs) freeRows += instance.batch;
+      else nextFreeMs = Math.min(nextFreeMs, instance.freeAtMs);
+    }
+    const fullAtMs = arrivals[first + freeRows - 1] ?? Infinity;
+    const dueMs = freeRows === 0 ? Infinity : Math.max(nowMs, Math.min(fullAtMs, (arrivals[first] ?? 0) + timeoutMs));
+    if (nextFreeMs <= dueMs) {
+      nowMs = nextFreeMs;
+      continue;
+    }
+    nowMs = dueMs;
     let waiting = first;
-    while (waiting < total && (arrivals[waiting] ?? 0) <= nowMs) waiting++;
+    while (waiting < total && waiting - first < freeRows && (arrivals[waiting] ?? 0) <= nowMs) waiting++;
     let busy = 0;
     for (const instance of instances) if (instance.freeAtMs > nowMs) busy++;
-    const left = Math.min(waiting - first, candidate.batch);
     const taking = spreadRows(
-      left,
+      waiting - first,
       instances.filter((instance) => instance.freeAtMs <= nowMs),
     );
     const together = busy + taking.length;
