@@ -1,0 +1,341 @@
+/**
+ * Conv in any number of spatial dimensions, ConvTranspose, and `turntable.Conv`, which fusion makes of a Conv and the activation behind
+ * it. Convolutions of kernel size 1 are matrix products as they stand; others are products with a matrix of the input's windows
+ * (im2col); those with few input channels for each group (depthwise ones) have a kernel that reads the input directly.
+ */
+import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import { accumulatorOf, elementOf, floats, reader, requireDatatype } from '../common/element.ts';
+import { coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
+import { requiredOutput } from '../common/inputs.ts';
+import { forEachIndex, type Parameter } from '../common/launching.ts';
+import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
+import { activationExpression, convert, emitProduct, floatText } from './product.ts';
+import { convolutionOf, depthOf, isPointwise, padsOf, stepsOf, type Convolution } from './window.ts';
+
+type Finish =
+  { readonly kind: 'none' | 'relu' } | { readonly kind: 'clip'; readonly low: number; readonly high: number };
+
+/** Windows of more images than fit here are made and used in several turns. */
+const windowBytesMax = 256 * 2 ** 20;
+/** Up to this many terms a sum is faster made by one thread than through a matrix of windows, which would hold every input so often. */
+const directDepthMax = 32;
+
+function finishOf(emitter: Emitter): Finish {
+  const activation = emitter.attribute('activation', 'none');
+  if (activation === 'none' || activation === 'relu') return { kind: activation };
+  if (activation !== 'clip') throw new Unsupported(`a convolution with the activation '${activation}'`);
+  return { kind: 'clip', low: emitter.attribute('clipMin', -Infinity), high: emitter.attribute('clipMax', Infinity) };
+}
+
+/** C expression of what is left to do with a sum. */
+function finished(finish: Finish, value: string, type: string): string {
+  if (finish.kind !== 'clip') return activationExpression(finish.kind, value, type);
+  const [low, high] = [finish.low, finish.high].map((limit) => `(${type})${floatText(limit)}`);
+  // In this order NaN passes, and the upper limit wins where the two are crossed, as in ONNX.
+  return `(${value} > ${high} ? ${high} : ${value} < ${low} ? (${low} > ${high} ? ${high} : ${low}) : ${value})`;
+}
+
+function emitConvolution(emitter: Emitter, finish: Finish): void {
+  const [input, weight, bias] = [emitter.required(0), emitter.required(1), emitter.input(2)];
+  const output = requiredOutput(emitter);
+  requireDatatype(input, floats);
+  if (weight.datatype !== input.datatype)
+    throw new Unsupported(`${input.datatype} inputs with ${weight.datatype} weights`);
+  const convolution = convolutionOf(emitter, input, weight, output);
+  if (bias !== undefined && bias.elements !== convolution.groups * convolution.outputChannels) {
+    throw new Unsupported(`its bias '${bias.name}' has ${bias.elements} values`);
+  }
+  if (output.elements === 0) return;
+  const grouped = convolution.groups > 1 && depthOf(convolution) <= directDepthMax;
+  if (grouped || input.datatype === 'FP64' || depthOf(convolution) === 0) {
+    emitDirect(emitter, convolution, finish, input, weight, bias, output);
+    return;
+  }
+  if (isPointwise(convolution)) emitPointwise(emitter, convolution, input, weight, output);
+  else emitWindows(emitter, convolution, input, weight, output);
+  if (bias !== undefined || finish.kind !== 'none') emitFinish(emitter, finish, bias, output);
+}
+
+/** Each group's output [channels, places] is its weight [channels, depth] times the windows [depth, places], for some images. */
+function emitProducts(
+  emitter: Emitter,
+  convolution: Convolution,
+  images: number,
+  weight: Value,
+  windows: { readonly buffer: Buffer; readonly type: DataType },
+  output: { readonly buffer: Buffer; readonly type: DataType },
+): void {
+  const { groups, outputChannels, outputSizes } = convolution;
+  const depth = depthOf(convolution);
+  const places = product(outputSizes);
+  emitProduct(emitter, {
+    rows: outputChannels,
+    columns: places,
+    depth,
+    batch: [images, groups],
+    a: {
+      buffer: weight.buffer,
+      type: weight.kept,
+      transposed: false,
+      leading: depth,
+      batchStrides: [0, outputChannels * depth],
+    },
+    b: {
+      buffer: windows.buffer,
+      type: windows.type,
+      transposed: false,
+      leading: places,
+      batchStrides: [groups * depth * places, depth * places],
+    },
+    d: output,
+  });
+}
+
+function emitPointwise(emitter: Emitter, convolution: Convolution, input: Value, weight: Value, output: Value): void {
+  const narrow = input.kept !== weight.kept && emitter.settings.products !== 'own';
+  const windows = narrow
+    ? { buffer: convert(emitter, input.buffer, input.kept, weight.kept), type: weight.kept }
+    : { buffer: input.buffer, type: input.kept };
+  const target = { buffer: output.buffer, type: output.datatype };
+  emitProducts(emitter, convolution, convolution.images, weight, windows, target);
+}
+
+function emitWindows(emitter: Emitter, convolution: Convolution, input: Value, weight: Value, output: Value): void {
+  const { images, groups, outputSizes } = convolution;
+  const type = emitter.settings.products === 'own' ? input.datatype : weight.kept;
+  const perImage = groups * depthOf(convolution) * product(outputSizes);
+  const turn = Math.max(1, Math.min(images, Math.floor(windowBytesMax / (perImage * elementBytes[type]))));
+  const windows = emitter.scratch(turn * perImage * elementBytes[type]);
+  const inputBytes = (input.elements / images) * elementBytes[input.kept];
+  const outputBytes = (output.elements / images) * elementBytes[output.datatype];
+  for (let first = 0; first < images; first += turn) {
+    const now = Math.min(turn, images - first);
+    const from = emitter.part(input.buffer, first * inputBytes, now * inputBytes);
+    const part = emitter.part(windows, 0, now * perImage * elementBytes[type]);
+    emitWindowMatrix(emitter, convolution, now, { buffer: from, type: input.kept }, { buffer: part, type });
+    const to = emitter.part(output.buffer, first * outputBytes, now * outputBytes);
+    const target = { buffer: to, type: output.datatype };
+    emitProducts(emitter, convolution, now, weight, { buffer: part, type }, target);
+  }
+}
+
+/** windows[image, channel, kernel place, output place] = the input under that place of the kernel, 0 in the margins. */
+function emitWindowMatrix(
+  emitter: Emitter,
+  convolution: Convolution,
+  images: number,
+  input: { readonly buffer: Buffer; readonly type: DataType },
+  windows: { readonly buffer: Buffer; readonly type: DataType },
+): void {
+  const { groups, inputChannels, kernel, inputSizes, outputSizes, strides, dilations, padsBegin } = convolution;
+  const axes = kernel.length;
+  const sizes = [images * groups * inputChannels, ...kernel, ...outputSizes];
+  const [channel, ...places] = coordinates('i', sizes);
+  const source = elementOf(input.type);
+  const target = elementOf(windows.type);
+  const lines = inputSizes.map((_, axis) => {
+    const [tap, output] = [places[axis]!, places[axis + axes]!];
+    return `const i32 x${axis} = (i32)(${output}) * ${strides[axis]} + (i32)(${tap}) * ${dilations[axis]} - ${padsBegin[axis]};`;
+  });
+  const inside = inputSizes.map((size, axis) => `(u32)x${axis} < ${size}u`).join(' && ');
+  const index = indexType(images * groups * inputChannels * product(inputSizes));
+  const at = weightedSum(
+    [`(${index})(${channel})`, ...inputSizes.map((_, axis) => `x${axis}`)],
+    [product(inputSizes), ...stridesOf(inputSizes)],
+  );
+  const value = target.store(source.load(`input[${at}]`));
+  const nothing = target.store(`(${target.computed})0`);
+  forEachIndex(
+    emitter,
+    'windows',
+    product(sizes),
+    [
+      { name: 'input', type: source.stored, buffer: input.buffer },
+      { name: 'output', type: target.stored, buffer: windows.buffer, access: 'write' },
+    ],
+    [...lines, `output[i] = ${inside} ? ${value} : ${nothing};`].join('\n'),
+  );
+}
+
+/** Bias and activation on what a product left: the library adds a bias along the other axis only. */
+function emitFinish(emitter: Emitter, finish: Finish, bias: Value | undefined, output: Value): void {
+  const element = elementOf(output.datatype);
+  const type = element.computed;
+  const [, channels, ...sizes] = output.shape as [number, number, ...number[]];
+  const parameters: Parameter[] = [{ name: 'data', type: element.stored, buffer: output.buffer, access: 'read-write' }];
+  let sum = element.load('data[i]');
+  if (bias !== undefined) {
+    const { stored, load } = reader(bias);
+    parameters.unshift({ name: 'bias', type: stored, buffer: bias.buffer });
+    sum += ` + ${load(`bias[i / ${product(sizes)}u % ${channels}u]`)}`;
+  }
+  const lines = [`const ${type} x = ${sum};`, `data[i] = ${element.store(finished(finish, 'x', type))};`];
+  forEachIndex(emitter, 'convolution_finish', output.elements, parameters, lines.join('\n'));
+}
+
+/** One thread for each output element. */
+function emitDirect(
+  emitter: Emitter,
+  convolution: Convolution,
+  finish: Finish,
+  input: Value,
+  weight: Value,
+  bias: Value | undefined,
+  output: Value,
+): void {
+  const { groups, inputChannels, outputChannels, kernel, inputSizes, outputSizes } = convolution;
+  const { strides, dilations, padsBegin } = convolution;
+  const taps = product(kernel);
+  const body = loops(kernel, (axis) => [
+    `const i32 x${axis} = y${axis} * ${strides[axis]} + t${axis} * ${dilations[axis]} - ${padsBegin[axis]};`,
+    `if ((u32)x${axis} >= ${inputSizes[axis]}u) continue;`,
+  ]);
+  const sizes = [convolution.images, groups, outputChannels, ...outputSizes];
+  emitSum(emitter, 'convolution', { input, weight, bias, output }, finish, sizes, outputSizes.length, {
+    channels: inputChannels,
+    inputStart: `(image * ${groups}u + group) * ${inputChannels}u`,
+    inputSizes,
+    weightStart: `(group * ${outputChannels}u + filter) * ${inputChannels * taps}u`,
+    weightStep: taps,
+    kernel,
+    body,
+  });
+}
+
+/** Loops over the taps of a kernel, the outermost first; `place` gives the lines that find (or skip) the input under each. */
+function loops(kernel: readonly number[], place: (axis: number) => readonly string[]): string[] {
+  return kernel.flatMap((size, axis) => [`for (i32 t${axis} = 0; t${axis} < ${size}; t${axis}++) {`, ...place(axis)]);
+}
+
+interface Sum {
+  /** Input channels of a group. */
+  readonly channels: number;
+  /** First of them, as a C expression over image and group. */
+  readonly inputStart: string;
+  readonly inputSizes: readonly number[];
+  /** C expression of the first weight, and elements from one channel's to the next's. */
+  readonly weightStart: string;
+  readonly weightStep: number;
+  readonly kernel: readonly number[];
+  /** The opened loops over the kernel's taps, with the places x0, x1, ... of the input. */
+  readonly body: readonly string[];
+}
+
+/** A kernel whose every thread sums one output element over the taps and channels. */
+function emitSum(
+  emitter: Emitter,
+  hint: string,
+  { input, weight, bias, output }: Record<'input' | 'weight' | 'output', Value> & { readonly bias: Value | undefined },
+  finish: Finish,
+  sizes: readonly number[],
+  axes: number,
+  sum: Sum,
+): void {
+  const type = accumulatorOf(output.datatype);
+  const element = elementOf(output.datatype);
+  const [from, weights] = [reader(input), reader(weight)];
+  const [image, group, filter, ...places] = coordinates('i', sizes);
+  const inputStrides = stridesOf(sum.inputSizes);
+  const spatial = product(sum.inputSizes);
+  const xs = sum.inputSizes.map((_, axis) => `x${axis}`);
+  const parameters: Parameter[] = [
+    { name: 'input', type: from.stored, buffer: input.buffer },
+    { name: 'weight', type: weights.stored, buffer: weight.buffer },
+  ];
+  let start = `(${type})0`;
+  if (bias !== undefined) {
+    const { stored, load } = reader(bias);
+    parameters.push({ name: 'bias', type: stored, buffer: bias.buffer });
+    start = load(`bias[group * ${sizes[2]}u + filter]`);
+  }
+  parameters.push({ name: 'output', type: element.stored, buffer: output.buffer, access: 'write' });
+  const tap = weightedSum(
+    sum.kernel.map((_, axis) => `t${axis}`),
+    stridesOf(sum.kernel),
+  );
+  const lines = [
+    `const u32 image = (u32)(${image}), group = (u32)(${group}), filter = (u32)(${filter});`,
+    ...Array.from({ length: axes }, (_, axis) => `const i32 y${axis} = (i32)(${places[axis]});`),
+    `const u64 inputStart = (u64)(${sum.inputStart}) * ${spatial};`,
+    `const u64 weightStart = (u64)(${sum.weightStart});`,
+    `${type} x = ${start};`,
+    ...sum.body,
+    `const u64 from = inputStart + (u64)(${weightedSum(xs, inputStrides)});`,
+    `const u64 weightFrom = weightStart + (u64)(${tap});`,
+    `for (u32 c = 0; c < ${sum.channels}u; c++) {`,
+    `x += ${from.load(`input[from + (u64)c * ${spatial}]`)} * ${weights.load(`weight[weightFrom + (u64)c * ${sum.weightStep}]`)};`,
+    ...Array.from({ length: axes + 1 }, () => '}'),
+    `output[i] = ${element.store(finished(finish, 'x', type))};`,
+  ];
+  forEachIndex(emitter, hint, output.elements, parameters, lines.join('\n'));
+}
+
+/**
+ * The transpose of a convolution: output place o is reached from input place i by tap t where o = i * stride + t * dilation - pad. Each
+ * thread sums what reaches its output element.
+ */
+function emitTransposed(emitter: Emitter): void {
+  const [input, weight, bias] = [emitter.required(0), emitter.required(1), emitter.input(2)];
+  const output = requiredOutput(emitter);
+  requireDatatype(input, floats);
+  if (input.shape.length < 3 || weight.shape.length !== input.shape.length) {
+    throw new Unsupported(`an input and a weight of [${input.shape.join(',')}] and [${weight.shape.join(',')}]`);
+  }
+  const groups = emitter.attribute('group', 1);
+  const [images, channels, ...inputSizes] = input.shape as [number, number, ...number[]];
+  const [weightChannels, filters] = weight.shape as [number, number];
+  const outputSizes = output.shape.slice(2);
+  if (weightChannels !== channels || channels % groups !== 0 || output.shape[1] !== filters * groups) {
+    throw new Unsupported(
+      `${channels} channels in, ${output.shape[1]} out, a weight for ${weightChannels}, and ${groups} groups`,
+    );
+  }
+  const steps = stepsOf(emitter, weight);
+  const { kernel, strides, dilations } = steps;
+  const begin = transposedPads(emitter, steps, inputSizes, outputSizes);
+  if (output.elements === 0) return;
+  const taps = product(kernel);
+  const body = loops(kernel, (axis) => [
+    `const i32 r${axis} = y${axis} + ${begin[axis]} - t${axis} * ${dilations[axis]};`,
+    `if (r${axis} < 0 || r${axis} % ${strides[axis]} != 0) continue;`,
+    `const i32 x${axis} = r${axis} / ${strides[axis]};`,
+    `if (x${axis} >= ${inputSizes[axis]}) continue;`,
+  ]);
+  const perGroup = channels / groups;
+  const values = { input, weight, bias, output };
+  const sizes = [images, groups, filters, ...outputSizes];
+  emitSum(emitter, 'convolution_transposed', values, { kind: 'none' }, sizes, outputSizes.length, {
+    channels: perGroup,
+    inputStart: `(image * ${groups}u + group) * ${perGroup}u`,
+    inputSizes,
+    weightStart: `(group * ${perGroup * filters}u + filter) * ${taps}u`,
+    weightStep: filters * taps,
+    kernel,
+    body,
+  });
+}
+
+/** Margins at the beginning of each axis; where an output size or `auto_pad` is given, they follow from the sizes. */
+function transposedPads(
+  emitter: Emitter,
+  steps: Parameters<typeof padsOf>[1],
+  inputSizes: readonly number[],
+  outputSizes: readonly number[],
+): readonly number[] {
+  const auto = emitter.attribute('auto_pad', 'NOTSET');
+  const named = emitter.attribute<readonly number[]>('output_shape', []);
+  if (auto === 'VALID' || (auto === 'NOTSET' && named.length === 0)) return padsOf(emitter, steps, inputSizes).begin;
+  const added = emitter.attribute<readonly number[]>('output_padding', []);
+  return steps.kernel.map((size, axis) => {
+    const span = (size - 1) * steps.dilations[axis]! + 1;
+    const whole = steps.strides[axis]! * (inputSizes[axis]! - 1) + (added[axis] ?? 0) + span;
+    const total = Math.max(0, whole - outputSizes[axis]!);
+    return auto === 'SAME_UPPER' ? Math.floor(total / 2) : total - Math.floor(total / 2);
+  });
+}
+
+export const convolutionOperators: readonly Operator[] = [
+  { type: 'Conv', emit: (emitter) => emitConvolution(emitter, { kind: 'none' }) },
+  { type: 'turntable.Conv', emit: (emitter) => emitConvolution(emitter, finishOf(emitter)) },
+  { type: 'ConvTranspose', emit: emitTransposed },
+];

@@ -1,0 +1,7 @@
+/** Operators around matrix products: products themselves, convolutions, and recurrent networks. */
+import type { Operator } from '../types.ts';
+import { convolutionOperators } from './convolution.ts';
+import { matmulOperators } from './matmul.ts';
+import { recurrentOperators } from './recurrent.ts';
+
+export const denseOperators: readonly Operator[] = [...matmulOperators, ...convolutionOperators, ...recurrentOperators];
