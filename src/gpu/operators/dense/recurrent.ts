@@ -373,7 +373,7 @@ function emitLstm(emitter: Emitter): void {
   if (emitter.attribute('input_forget', 0) !== 0) throw new Unsupported('LSTM with input_forget');
   const [initialC, peepholes, yC] = [emitter.input(6), emitter.input(7), emitter.output(2)];
   emitRecurrence(emitter, lstm, [4], (at) => {
-    const { direction, directions, hidden, batch, datatype, activations } = at;
+    const { direction, directions, hidden, datatype, activations } = at;
     const c = initialState(at, direction, initialC, yC);
     const element = elementOf(datatype);
     const peephole = (gate: number, state: string): string => {
@@ -455,13 +455,7 @@ function emitRnn(emitter: Emitter): void {
       const writer = stateWriter(at, step);
       const next = activate(at.activations[0], 'x0 + s0');
       const parameters = [...frame.parameters, ...writer.parameters];
-      forEachIndex(
-        emitter,
-        'rnn_step',
-        at.batch * at.hidden,
-        parameters,
-        [...frame.lines, writer.line(next)].join('\n'),
-      );
+      launchStep(at, 'rnn_step', step, { parameters, lines: frame.lines }, [writer.line(next)]);
     }
   });
 }
