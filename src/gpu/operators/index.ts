@@ -1,5 +1,6 @@
 /** Every operator that the engine has. */
 import { attentionOperators } from './attention/head-product.ts';
+import { denseOperators } from './dense/index.ts';
 import { elementwiseOperators } from './elementwise/expressions.ts';
 import { movementOperators } from './movement/index.ts';
 import { normalizationOperators } from './normalization/index.ts';
@@ -14,6 +15,7 @@ export const operators: readonly Operator[] = [
   ...viewOperators,
   ...elementwiseOperators,
   ...attentionOperators,
+  ...denseOperators,
   ...movementOperators,
   ...reductionOperators,
   ...normalizationOperators,

@@ -62,7 +62,7 @@ function programKey(
   fusion: boolean,
 ): string {
   const types = operators.map(({ type }) => type);
-  const content = [base.modelHash, shapes, types, settings.tf32, settings.weights, fusion, compilerVersion()];
+  const content = [base.modelHash, shapes, types, settings, fusion, compilerVersion()];
   return createHash('sha256').update(JSON.stringify(content)).digest('hex');
 }
 
