@@ -68,6 +68,11 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./compare.ts')).compareCommand(),
   },
   {
+    name: 'topology',
+    summary: 'show how the GPUs of this machine are joined, with measured bandwidths',
+    load: async () => (await import('./topology.ts')).topologyCommand(),
+  },
+  {
     name: 'doctor',
     summary: 'report what this machine has and what that enables',
     load: async () => (await import('./doctor.ts')).doctorCommand(),

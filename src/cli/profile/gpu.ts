@@ -1,0 +1,125 @@
+/** `turntable profile <function> --gpu`: what each layer costs on a GPU of this machine. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { CliError } from '../error.ts';
+import { formatBytes } from '../format.ts';
+import { GpuError, startGpuProcess, type InputShapes, type MeasuredLayerProfile } from '../../gpu/index.ts';
+import { readMemory } from '../../hardware/index.ts';
+import type { TensorSpec } from '../../onnx/index.ts';
+import { renderTable } from '../table.ts';
+
+export interface GpuProfileTarget {
+  readonly name: string;
+  readonly modelPath: string;
+  readonly modelSha256: string;
+  readonly inputs: readonly TensorSpec[];
+}
+
+export interface GpuProfileOptions {
+  readonly gpu: number;
+  readonly iterations: number;
+  /** Sizes of open dimensions, by name. */
+  readonly dimensions: Readonly<Record<string, number>>;
+  readonly dataDir: string;
+  readonly json?: boolean;
+  /** False: only embeddings are read from host memory, the other layers' times that way are left beyond what plans choose. */
+  readonly allFromHost: boolean;
+}
+
+/** The shapes to compile for: the sizes given, else 1 for a batch, 128 for a sequence and 224 for images. Throws CliError. */
+export function shapesFor(inputs: readonly TensorSpec[], given: Readonly<Record<string, number>>): InputShapes {
+  const open = new Set(inputs.flatMap(({ dimensionNames }) => dimensionNames.filter((name) => name !== undefined)));
+  const unknown = Object.keys(given).find((name) => !open.has(name));
+  if (unknown !== undefined) {
+    const known = [...open].join(', ') || 'none';
+    throw new CliError(`the model has no open dimension '${unknown}' (open there: ${known})`, { exitCode: 2 });
+  }
+  return Object.fromEntries(
+    inputs.map(({ name, shape, dimensionNames }) => [
+      name,
+      shape.map((size, axis) => {
+        if (size !== -1) return size;
+        const dimension = dimensionNames[axis];
+        return (dimension === undefined ? undefined : given[dimension]) ?? assumedSize(dimension, shape.length, axis);
+      }),
+    ]),
+  );
+}
+
+function assumedSize(dimension: string | undefined, rank: number, axis: number): number {
+  if (axis === 0) return 1;
+  if (dimension !== undefined && /seq|token|length/i.test(dimension)) return 128;
+  return rank === 4 ? 224 : 1;
+}
+
+/** Measures, prints, and keeps the profile under the data directory. Throws CliError. */
+export async function profileGpu(target: GpuProfileTarget, options: GpuProfileOptions): Promise<void> {
+  const shapes = shapesFor(target.inputs, options.dimensions);
+  let profile: MeasuredLayerProfile;
+  try {
+    profile = await measure(target, shapes, options);
+  } catch (error) {
+    if (!(error instanceof GpuError)) throw error;
+    throw new CliError(`'${target.name}' cannot be measured on a GPU: ${error.message}`, { cause: error });
+  }
+  const path = join(options.dataDir, 'profiles', `${target.modelSha256.slice(0, 16)}-gpu${options.gpu}.json`);
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(path, `${JSON.stringify({ model: target.modelSha256, shapes, ...profile }, null, 1)}\n`);
+  console.log(options.json === true ? JSON.stringify(profile, null, 1) : gpuProfileText(target.name, profile, path));
+}
+
+async function measure(
+  { name, modelPath }: GpuProfileTarget,
+  shapes: InputShapes,
+  { gpu, iterations, allFromHost, dataDir }: GpuProfileOptions,
+): Promise<MeasuredLayerProfile> {
+  // It is pinned as it is needed, so that a bound is all that this is.
+  const hostBytes = readMemory().totalBytes / 2;
+  const client = startGpuProcess({ hostBytes, slabBytes: 2 ** 28, cacheFolder: join(dataDir, 'gpu-cache') });
+  try {
+    await client.ready;
+    const coverage = await client.register({ key: name, modelPath, shapes });
+    if (!coverage.covered) {
+      const reasons = coverage.obstacles.map(({ node, operator, reason }) => `${operator} '${node}': ${reason}`);
+      throw new CliError(`'${name}' cannot run on a GPU: ${reasons.slice(0, 5).join('; ')}`);
+    }
+    return await client.measure(name, { gpu, iterations, allFromHost });
+  } finally {
+    await client.stop();
+  }
+}
+
+const ms = (value: number): string => value.toFixed(3);
+
+/** The slowest layers of a profile, and its sums. */
+export function gpuProfileText(name: string, profile: MeasuredLayerProfile, path: string): string {
+  const { layers, spread, warm, iterations, gpu } = profile;
+  const sum = (of: (index: number) => number): number => layers.reduce((total, _, index) => total + of(index), 0);
+  const shown = [...layers.keys()]
+    .sort((a, b) => layers[b]!.load + layers[b]!.exec - layers[a]!.load - layers[a]!.exec)
+    .slice(0, 20)
+    .sort((a, b) => a - b);
+  const rows = shown.map((index) => {
+    const { name: layer, kind, bytes, load, exec, dha } = layers[index]!;
+    const { minMs, maxMs } = spread[index]!.exec;
+    return [layer, kind, formatBytes(bytes), ms(load), ms(exec), `${ms(minMs)} to ${ms(maxMs)}`, ms(dha)];
+  });
+  return [
+    renderTable(
+      [
+        { title: 'LAYER' },
+        { title: 'KIND' },
+        { title: 'WEIGHTS', align: 'right' },
+        { title: 'LOAD ms', align: 'right' },
+        { title: 'EXECUTE ms', align: 'right' },
+        { title: 'SPREAD' },
+        { title: 'FROM HOST ms', align: 'right' },
+      ],
+      rows,
+    ),
+    `${name}: ${layers.length} layers${shown.length < layers.length ? `, the ${shown.length} slowest shown` : ''}, ` +
+      `${formatBytes(sum((index) => layers[index]!.bytes))}; load ${ms(sum((index) => layers[index]!.load))} ms, ` +
+      `execute ${ms(sum((index) => layers[index]!.exec))} ms layer by layer, ${ms(warm.medianMs)} ms in one go`,
+    `measured on ${gpu}, medians of ${iterations}; kept in ${path}: turntable plan deepplan --profile ${path}`,
+  ].join('\n\n');
+}

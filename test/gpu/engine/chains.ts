@@ -1,0 +1,177 @@
+/**
+ * Hand-made programs for tests of the engine: a chain of layers, each y[i] = 3 x[i] + the sum of its weights' words + w[i mod
+ * their number], in 32-bit words. What any misplaced, missing or early byte of a weight does shows in the outputs.
+ */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { ColdStartMode, ColdStartPlan } from '../../../src/plan/index.ts';
+import type { Launch, Program, WeightLayer, ProgramWeight } from '../../../src/gpu/program/types.ts';
+import type { Tensor } from '../../../src/tensor/index.ts';
+
+export interface Chain {
+  readonly key: string;
+  readonly program: Program;
+  readonly input: Tensor;
+  /** What the chain gives for `input`. */
+  readonly expected: Uint32Array;
+}
+
+/** The kernel in CUDA C, for drivers that compile. */
+export const chainSource = `
+KERNEL void chain(const unsigned* w, int words, const unsigned* x, unsigned* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  unsigned sum = 0;
+  for (int k = 0; k < words; k++) sum += w[k];
+  y[i] = x[i] * 3u + sum + (words > 0 ? w[i % words] : 0u);
+}
+`;
+
+export interface ChainOptions {
+  readonly folder: string;
+  readonly name: string;
+  /** Words of each layer's weights; 0 for a layer without any. */
+  readonly layerWords: readonly number[];
+  /** The last layer reads the first one's weights, as tied embeddings do. */
+  readonly tied?: boolean;
+  /** Words of input and output. */
+  readonly width?: number;
+}
+
+const align = (bytes: number): number => Math.ceil(bytes / 256) * 256;
+
+/** Seeded by the name, so that no two chains have the same weights. */
+export function makeChain({ folder, name, layerWords, tied = false, width = 32 }: ChainOptions): Chain {
+  let state = [...name].reduce((hash, char) => (Math.imul(hash, 31) + char.charCodeAt(0)) | 0, 7) >>> 0 || 1;
+  const next = (): number => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0);
+  const path = join(folder, `${name}.weights`);
+  const contents = layerWords.map((words) => Uint32Array.from({ length: words }, next));
+  writeFileSync(path, Buffer.concat(contents.map((words) => Buffer.from(words.buffer))));
+
+  const layers: WeightLayer[] = [];
+  const weights: ProgramWeight[] = [];
+  const launches: Launch[] = [];
+  const owners: (number | null)[] = [];
+  let fileOffset = 0;
+  for (const [index, words] of layerWords.entries()) {
+    layers.push({ index, name: `${name}.${index}`, kind: 'linear', bytes: align(words * 4) });
+    owners.push(words > 0 ? weights.length : null);
+    if (words === 0) continue;
+    const source = { path, byteOffset: fileOffset };
+    weights.push({
+      name: `w${index}`,
+      datatype: 'UINT32',
+      shape: [words],
+      bytes: words * 4,
+      layer: index,
+      byteOffset: 0,
+      source,
+    });
+    fileOffset += words * 4;
+  }
+  const buffer = align(width * 4);
+  let at = 0;
+  const addLaunch = (layer: number, reads: number | null): void => {
+    const weight = reads === null ? null : owners[reads]!;
+    const words = reads === null ? 0 : layerWords[reads]!;
+    const from = at;
+    at = from === 0 ? buffer : 0;
+    launches.push({
+      kind: 'kernel',
+      kernel: 'chain',
+      grid: [1, 1, 1],
+      block: [32, 1, 1],
+      sharedBytes: 0,
+      layer,
+      reads: reads === null ? [] : [reads],
+      label: `layer ${layer}`,
+      arguments: [
+        weight === null
+          ? { type: 'pointer', operand: { space: 'arena', byteOffset: from }, access: 'read', bytes: 0 }
+          : { type: 'pointer', operand: { space: 'weight', weight, byteOffset: 0 }, access: 'read', bytes: words * 4 },
+        { type: 'i32', value: words },
+        { type: 'pointer', operand: { space: 'arena', byteOffset: from }, access: 'read', bytes: width * 4 },
+        { type: 'pointer', operand: { space: 'arena', byteOffset: at }, access: 'write', bytes: width * 4 },
+        { type: 'i32', value: width },
+      ],
+    });
+  };
+  for (const [index, words] of layerWords.entries()) {
+    addLaunch(index, words > 0 ? index : null);
+  }
+  if (tied)
+    addLaunch(
+      layerWords.length - 1,
+      layerWords.findIndex((words) => words > 0),
+    );
+
+  const data = Uint32Array.from({ length: width }, next);
+  const tensor = { datatype: 'UINT32' as const, shape: [width] };
+  let expected: Uint32Array = data;
+  for (const { reads } of launches) {
+    const words = reads[0] === undefined ? new Uint32Array() : contents[reads[0]]!;
+    const sum = words.reduce((total, word) => (total + word) >>> 0, 0);
+    expected = expected.map((x, i) => Math.imul(x, 3) + sum + (words.length > 0 ? words[i % words.length]! : 0));
+  }
+  const bytes = width * 4;
+  return {
+    key: name,
+    input: { name: 'x', ...tensor, data: new Uint8Array(data.buffer) },
+    expected,
+    program: {
+      key: `program of ${name}`,
+      layout: { layers, weights, bytes: layers.reduce((sum, layer) => sum + layer.bytes, 0) },
+      inputs: [{ name: 'x', ...tensor, byteOffset: 0, bytes }],
+      outputs: [{ name: 'y', ...tensor, byteOffset: at, bytes }],
+      arenaBytes: 2 * buffer,
+      workspaceBytes: 0,
+      constants: new Uint8Array(),
+      source: chainSource,
+      launches,
+    },
+  };
+}
+
+export interface PlanShape {
+  readonly mode: ColdStartMode;
+  readonly primary?: number;
+  readonly secondaries?: readonly number[];
+  /** Layers that execute from host memory. */
+  readonly fromHost?: (layer: number) => boolean;
+}
+
+/** A plan of a mode: consecutive partitions for `pt`, layers in turns for `interleave`. */
+export function planFor(
+  { program }: Chain,
+  { mode, primary = 0, secondaries = [], fromHost }: PlanShape,
+): ColdStartPlan {
+  const { layers } = program.layout;
+  const usesHost = mode === 'dha' || mode === 'pt+dha' || mode === 'interleave';
+  const methods = layers.map(({ index, bytes }) =>
+    bytes === 0 || (usesHost && (fromHost?.(index) ?? index === 0)) ? ('dha' as const) : ('load' as const),
+  );
+  const links = [primary, ...secondaries];
+  const loaded = [...layers.keys()].filter((index) => methods[index] === 'load');
+  const linkOf = (layer: number): number => {
+    const rank = loaded.indexOf(layer);
+    const which = mode === 'interleave' ? rank % links.length : Math.floor((rank * links.length) / loaded.length);
+    return links[which]!;
+  };
+  return {
+    mode,
+    primary,
+    secondaries,
+    bytesGpu: loaded.reduce((sum, layer) => sum + layers[layer]!.bytes, 0),
+    layers: layers.map(({ name, index }) => ({
+      name,
+      method: methods[index]!,
+      link: methods[index] === 'load' ? linkOf(index) : null,
+    })),
+  };
+}
+
+/** The words of a run's only output. */
+export function wordsOf([output]: readonly Tensor[]): Uint32Array {
+  const { data } = output!;
+  return new Uint32Array(data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength));
+}
