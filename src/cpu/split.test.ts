@@ -1,0 +1,119 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { LatencyBook } from './latency.ts';
+import { splitBatch, type Place } from './split.ts';
+
+const places = fc.array(
+  fc.record({ batch: fc.integer({ min: 1, max: 8 }), fixedMs: fc.nat(20), rowMs: fc.integer({ min: 1, max: 10 }) }),
+  { minLength: 1, maxLength: 5 },
+);
+
+function toPlaces(list: readonly { batch: number; fixedMs: number; rowMs: number }[]): Place[] {
+  return list.map(({ batch, fixedMs, rowMs }) => ({ batch, expectedMs: (rows) => fixedMs + rowMs * rows }));
+}
+
+const sum = (numbers: readonly number[]): number => numbers.reduce((total, each) => total + each, 0);
+
+/** When the slowest place with any rows is done. */
+function slowestMs(list: readonly Place[], counts: readonly number[]): number {
+  return Math.max(0, ...list.map((place, at) => ((counts[at] ?? 0) > 0 ? place.expectedMs(counts[at] ?? 0) : 0)));
+}
+
+/** The least of {@link slowestMs} over every way to spread so many rows. */
+function bestMs(list: readonly Place[], rows: number, at = 0): number {
+  if (at === list.length) return rows === 0 ? 0 : Infinity;
+  const place = list[at];
+  let best = Infinity;
+  for (let count = 0; count <= Math.min(rows, place?.batch ?? 0); count++) {
+    const ownMs = count === 0 ? 0 : (place?.expectedMs(count) ?? 0);
+    best = Math.min(best, Math.max(ownMs, bestMs(list, rows - count, at + 1)));
+  }
+  return best;
+}
+
+describe('a batch', () => {
+  it('is taken from the front, each request once, and no instance gets more than its rows', () => {
+    fc.assert(
+      fc.property(places, fc.array(fc.integer({ min: 1, max: 12 }), { maxLength: 40 }), (list, rows) => {
+        const parts = splitBatch(rows, toPlaces(list));
+        const taken = parts.flat().sort((a, b) => a - b);
+        expect(taken).toEqual(taken.map((_, index) => index));
+        const largest = Math.max(...list.map(({ batch }) => batch));
+        for (const [at, part] of parts.entries()) {
+          const own = sum(part.map((index) => rows[index] ?? 0));
+          const tooLarge = part.length === 1 && own > largest;
+          expect(tooLarge || own <= (list[at]?.batch ?? 0)).toBe(true);
+          expect([...part].sort((a, b) => a - b)).toEqual(part);
+        }
+        expect(taken.length > 0).toBe(rows.length > 0);
+      }),
+    );
+  });
+
+  it('that is full fills every instance', () => {
+    fc.assert(
+      fc.property(places, fc.nat(10), (list, more) => {
+        const capacity = sum(list.map(({ batch }) => batch));
+        const parts = splitBatch(Array<number>(capacity + more).fill(1), toPlaces(list));
+        expect(parts.map((part) => part.length)).toEqual(list.map(({ batch }) => batch));
+      }),
+    );
+  });
+
+  it('that is not is spread so that no other way would be done sooner', () => {
+    const few = fc.array(
+      fc.record({ batch: fc.integer({ min: 1, max: 5 }), fixedMs: fc.nat(20), rowMs: fc.integer({ min: 1, max: 10 }) }),
+      { minLength: 1, maxLength: 3 },
+    );
+    fc.assert(
+      fc.property(few, fc.nat(15), (list, count) => {
+        const own = toPlaces(list);
+        const rows = Math.min(count, sum(list.map(({ batch }) => batch)));
+        const parts = splitBatch(Array<number>(rows).fill(1), own);
+        const counts = parts.map((part) => part.length);
+        expect(sum(counts)).toBe(rows);
+        expect(slowestMs(own, counts)).toBe(bestMs(own, rows));
+      }),
+    );
+  });
+});
+
+describe('the latency that is expected of a run', () => {
+  it('is what was measured, a line between two sizes, and never falls with more rows', () => {
+    const runs = fc.array(
+      fc.record({
+        threads: fc.integer({ min: 1, max: 4 }),
+        rows: fc.integer({ min: 1, max: 64 }),
+        ms: fc.integer({ min: 1, max: 1000 }),
+      }),
+      { maxLength: 12 },
+    );
+    fc.assert(
+      fc.property(runs, fc.integer({ min: 1, max: 4 }), (list, threads) => {
+        const book = new LatencyBook();
+        for (const run of list) book.observe(run.threads, run.rows, run.ms);
+        let beforeMs = 0;
+        for (let rows = 1; rows <= 64; rows++) {
+          const ms = book.ms(threads, rows);
+          expect(ms).toBeGreaterThan(0);
+          expect(ms).toBeGreaterThanOrEqual(beforeMs - 1e-9);
+          beforeMs = ms;
+        }
+      }),
+    );
+    const book = new LatencyBook();
+    book.observe(2, 4, 10);
+    book.observe(2, 8, 20);
+    expect([book.ms(2, 4), book.ms(2, 6), book.ms(2, 8)]).toEqual([10, 15, 20]);
+    expect(book.ms(1, 8)).toBe(40);
+  });
+
+  it('begins with what the plan says, until a run has been seen', () => {
+    const book = new LatencyBook();
+    book.expect(2, 4, 10);
+    expect(book.ms(2, 4)).toBe(10);
+    book.observe(2, 4, 30);
+    book.expect(2, 4, 10);
+    expect(book.ms(2, 4)).toBeGreaterThan(10);
+  });
+});
