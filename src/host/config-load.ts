@@ -243,6 +243,11 @@ function assemble(settings: ReadonlyMap<string, Setting>, coresUsable: () => num
       threads: integer('cpu.threads'),
       idleMs: duration('cpu.idle'),
       queueMax: integer('cpu.queueMax'),
+      profiling: text('cpu.profiling') as HostConfig['cpu']['profiling'],
+      profilingBudgetMs: duration('cpu.profilingBudget'),
+      configure: text('cpu.configure') as HostConfig['cpu']['configure'],
+      objective: text('cpu.objective') as HostConfig['cpu']['objective'],
+      reconfigureIntervalMs: duration('cpu.reconfigureInterval'),
     },
     limits: {
       bodyBytesMax: size('limits.body'),
@@ -251,7 +256,20 @@ function assemble(settings: ReadonlyMap<string, Setting>, coresUsable: () => num
       requestsInFlightMax: integer('limits.requestsInFlight'),
     },
     validator: { timeoutMs: duration('validator.timeout') },
-    redis: { url: text('redis.url') },
+    redis: { url: text('redis.url') === 'off' ? undefined : text('redis.url'), prefix: text('redis.prefix') },
+    queue: {
+      payloadBytesMax: size('queue.payload'),
+      outstandingMax: integer('queue.outstandingMax'),
+      hostUrl: text('queue.hostUrl') === 'auto' ? undefined : text('queue.hostUrl').replace(/\/+$/, ''),
+    },
+    async: {
+      keepMs: duration('async.keep'),
+      waitingMax: integer('async.waitingMax'),
+      concurrency: orAuto('async.concurrency', () => 2 * cores),
+      callbackAttempts: integer('async.callbackAttempts'),
+      callbackBackoffMs: duration('async.callbackBackoff'),
+      callbackTimeoutMs: duration('async.callbackTimeout'),
+    },
     drainMs: duration('drain'),
     log: {
       level: text('log.level') as HostConfig['log']['level'],

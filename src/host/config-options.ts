@@ -21,7 +21,7 @@ export interface ConfigOption {
   readonly choices: readonly string[];
   /** "TURNTABLE_CPU_IDLE", and a shorter name where there is one. */
   readonly environmentNames: readonly string[];
-  /** "--cpu-idle", shortest last; none for a secret, since every user of a machine can read command lines. */
+  /** "--cpu-idle", shortest last; none for most secrets, since every user of a machine can read command lines. */
   readonly flags: readonly string[];
   /** Its value never stands in a message. */
   readonly secret: boolean;
@@ -40,6 +40,8 @@ export interface ConfigSchema {
   readonly 'x-kind'?: OptionKind;
   readonly 'x-short'?: string;
   readonly 'x-secret'?: boolean;
+  /** A secret that has a flag all the same, because it often holds none. */
+  readonly 'x-flag'?: boolean;
 }
 
 export function readConfigSchema(): ConfigSchema {
@@ -78,7 +80,7 @@ function optionOf(part: ConfigSchema, path: readonly string[]): ConfigOption {
     maximum: range.maximum,
     choices: part.enum ?? [],
     environmentNames: [words.join('_'), ...short].map((name) => `TURNTABLE_${name.toUpperCase()}`),
-    flags: secret ? [] : [words.join('-'), ...short].map((name) => `--${name}`),
+    flags: secret && part['x-flag'] !== true ? [] : [words.join('-'), ...short].map((name) => `--${name}`),
     secret,
   };
 }
@@ -89,6 +91,12 @@ function kindOf(part: ConfigSchema): OptionKind {
   if (part.type === 'integer') return 'integer';
   return part.type === 'array' ? 'list' : 'text';
 }
+
+const textForms: Readonly<Record<string, string>> = {
+  'redis.url': '"off" or an address such as "redis://127.0.0.1:6379" or "unix:///run/redis.sock"',
+  'redis.prefix': 'at most 64 letters, digits, dots, dashes and underscores',
+  'queue.hostUrl': '"auto" or an address such as "http://10.0.0.5:8000"',
+};
 
 /** What a value of this option may be, to follow "must be" in a sentence. */
 export function allowedText(option: ConfigOption): string {
@@ -114,8 +122,6 @@ export function allowedText(option: ConfigOption): string {
     case 'folder':
       return 'the path of a folder';
     case 'text':
-      return option.path === 'redis.url'
-        ? 'an address such as "redis://127.0.0.1:6379" or "unix:///run/redis.sock"'
-        : 'a text that is not empty';
+      return textForms[option.path] ?? 'a text that is not empty';
   }
 }

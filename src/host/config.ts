@@ -20,6 +20,15 @@ export interface HostConfig {
     readonly idleMs: number;
     /** Invocations that may wait for one function. */
     readonly queueMax: number;
+    /** Whether functions are measured while the machine is quiet. */
+    readonly profiling: 'background' | 'off';
+    /** Of one function. */
+    readonly profilingBudgetMs: number;
+    /** Whether pools are configured by what was measured. */
+    readonly configure: 'auto' | 'off';
+    readonly objective: 'latency' | 'cores';
+    /** Least time between two changes of a pool. */
+    readonly reconfigureIntervalMs: number;
   };
   readonly limits: {
     readonly bodyBytesMax: number;
@@ -29,8 +38,26 @@ export interface HostConfig {
     readonly requestsInFlightMax: number;
   };
   readonly validator: { readonly timeoutMs: number };
-  /** Where Redis is looked for; undefined: nowhere. */
-  readonly redis: { readonly url: string | undefined };
+  /** Where Redis is; undefined: there is none. All keys begin with the prefix. */
+  readonly redis: { readonly url: string | undefined; readonly prefix: string };
+  readonly queue: {
+    /** Largest input that goes through Redis. */
+    readonly payloadBytesMax: number;
+    /** Invocations that may be with workers at once. */
+    readonly outstandingMax: number;
+    /** Where workers reach this host; undefined: where it listens. */
+    readonly hostUrl: string | undefined;
+  };
+  readonly async: {
+    /** How long the reply of a finished call is kept. */
+    readonly keepMs: number;
+    readonly waitingMax: number;
+    /** Calls that run at the same time. */
+    readonly concurrency: number;
+    readonly callbackAttempts: number;
+    readonly callbackBackoffMs: number;
+    readonly callbackTimeoutMs: number;
+  };
   /** SIGTERM: time for accepted requests to finish. */
   readonly drainMs: number;
   readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error' | 'silent'; readonly format: 'json' | 'pretty' };

@@ -3,6 +3,7 @@
  * failure leaves the host as `{"error": "<one sentence>"}` with the code in the reply header `X-Turntable-Error`.
  */
 import { CpuError } from '../cpu/index.ts';
+import { QueueError, type QueueErrorCode } from '../queue/index.ts';
 import { TensorError } from '../tensor/index.ts';
 
 export interface CatalogueEntry {
@@ -34,11 +35,14 @@ export const catalogue = {
   'unknown-function': { status: 404, when: 'No function of this name is registered.' },
   'unknown-version': { status: 404, when: 'The function has no such version.' },
   'unknown-blob': { status: 404, when: 'No blob with this sha256 is stored.' },
+  'unknown-call': { status: 404, when: 'No asynchronous call has this id, or its reply is kept no longer.' },
   'method-not-allowed': { status: 405, when: 'The path exists, but not for this method.' },
   'body-timeout': { status: 408, when: "The client's headers or body did not arrive in time." },
   'version-exists': { status: 409, when: 'This version is published already, with another model or other settings.' },
   'publish-in-progress': { status: 409, when: 'Another upload of the same function and version is under way.' },
   'folder-function': { status: 409, when: 'The function ships in the functions folder and can only be changed there.' },
+  'call-finished': { status: 409, when: 'The asynchronous call to be cancelled has ended already.' },
+  'call-id-in-use': { status: 409, when: 'Another asynchronous call was accepted under this X-Call-Id.' },
   'body-too-large': { status: 413, when: 'The body, or an uploaded model, is over the configured limit.' },
   'unsupported-media-type': {
     status: 415,
@@ -63,6 +67,11 @@ export const catalogue = {
   'not-ready': { status: 503, when: 'The function, or the host, is not ready to serve.', retryAfterS: 1 },
   draining: { status: 503, when: 'The host is shutting down and takes no new work.', retryAfterS: 5 },
   'no-queue': { status: 503, when: 'An asynchronous invocation was asked of a host that has no queue (Redis).' },
+  'queue-unavailable': {
+    status: 503,
+    when: 'Redis, which keeps asynchronous calls, does not answer; nothing was accepted.',
+    retryAfterS: 1,
+  },
   'deadline-passed': {
     status: 504,
     when: 'The deadline passed while the invocation was waiting; it was never started.',
@@ -99,8 +108,19 @@ export function toHostError(error: unknown): HostError {
       error.code === 'cancelled' ? 'client-gone' : error.code === 'stopping' ? 'draining' : error.code;
     return new HostError(code, error.message, { cause: error, status: error.status });
   }
+  if (error instanceof QueueError) return new HostError(codeOfQueue[error.code], error.message, { cause: error });
   if (error instanceof Error && 'code' in error && error.code === 'ENOSPC') {
     return new HostError('disk-full', 'the disk of the model store is full', { cause: error });
   }
   return new HostError('internal', 'the host met an unexpected error; its log has the details', { cause: error });
 }
+
+const codeOfQueue = {
+  unavailable: 'queue-unavailable',
+  // The host runs itself what no worker takes, so that these two are told only where it cannot.
+  'no-worker': 'queue-unavailable',
+  'worker-gone': 'queue-unavailable',
+  'payload-too-large': 'body-too-large',
+  'queue-full': 'queue-full',
+  stopping: 'draining',
+} as const satisfies Record<QueueErrorCode, ErrorCode>;

@@ -3,7 +3,13 @@ import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import { createCpuPools, type CpuPools, type PoolLimits, type Reconfigured } from '../cpu/index.ts';
+import {
+  createCpuPools,
+  type ArrivalPrediction,
+  type CpuPools,
+  type PoolLimits,
+  type Reconfigured,
+} from '../cpu/index.ts';
 import { checkListen } from './config-listen.ts';
 import { packageRoot } from './config-options.ts';
 import type { HostConfig } from './config.ts';
@@ -13,6 +19,8 @@ import { createHttpServer, type Lifecycle } from './http/index.ts';
 import { Invoker } from './invoke.ts';
 import { createLogger } from './logger.ts';
 import { createMetrics } from './metrics.ts';
+import { createPoolsPrediction } from './pools-prediction.ts';
+import { createQueueing } from './queueing/index.ts';
 import { recordersOf, type InvocationRecorder } from './recorder.ts';
 import { ReplayRuns } from './replays.ts';
 import { Statistics } from './statistics.ts';
@@ -22,6 +30,11 @@ import type { FunctionVersion, Registry } from './types.ts';
 export interface RunningHost {
   /** `http://127.0.0.1:8000`, a name that a client can use. */
   readonly url: string;
+  /**
+   * What a request of `name@version` would see now on its CPU pool; undefined where it was not measured. This is what
+   * decides whether an invocation is worth offloading.
+   */
+  predictCpu(key: string): ArrivalPrediction | undefined;
   /** Lets accepted requests finish, at most `drainMs`, and ends every process. Resolves to false when some were cut off. */
   stop(): Promise<boolean>;
 }
@@ -59,7 +72,7 @@ export async function startHost(
     validate: validator.validate,
     logger,
   });
-  const pools = createCpuPools({
+  const cpuPools = createCpuPools({
     cores: config.cpu.cores,
     blankInstances: config.cpu.blankInstances,
     instancesMax: config.cpu.instancesMax,
@@ -88,13 +101,32 @@ export async function startHost(
         });
     },
   });
+  const prediction = createPoolsPrediction({
+    pools: cpuPools,
+    registry: store,
+    statistics,
+    config,
+    batchMaxOf: (version) => rowsMaxOf(version, config),
+    logger,
+  });
+  const { pools } = prediction;
   keepPoolsInStep(store, pools, config, logger);
-  const invoker = new Invoker({ registry: store, pools, statistics, recorder: recordersOf(history, options.recorder) });
+  const queueing = createQueueing({ config, registry: store, pools, logger });
+  const invoker = new Invoker({
+    registry: store,
+    pools,
+    statistics,
+    recorder: recordersOf(history, options.recorder),
+    queueing,
+    slotsOf: (version) => limitsOf(version, true, config).instancesMax,
+  });
   const metrics = createMetrics({
     registry: store,
     pools,
     statistics,
     memoryBytes: totalmem(),
+    queueing,
+    placer: invoker.placer,
     threadsOf: (version) => threadsOf(version, config),
   });
   keepHistoryInStep(store, history);
@@ -103,6 +135,8 @@ export async function startHost(
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (graceMs: number): Promise<void> => {
     validator.stop();
+    await queueing.stop(graceMs);
+    await prediction.close();
     await pools.stop(graceMs);
     metrics.close();
     await replays?.close();
@@ -120,6 +154,7 @@ export async function startHost(
       logger,
       lifecycle,
       hostVersion: packageVersion(),
+      queueing,
       views,
       replays,
     });
@@ -130,6 +165,7 @@ export async function startHost(
     throw error;
   }
   lifecycle.phase = 'ready';
+  queueing.start(http.url, http.runCall);
   logger.info({ url: http.url, functions: store.names().length }, 'ready');
 
   const server = http;
@@ -138,12 +174,12 @@ export async function startHost(
     lifecycle.phase = 'draining';
     logger.info({ drainMs: config.drainMs }, 'draining');
     // Who waits for an answer holds a connection, so once the connections are done the pools have nothing left to do.
-    const clean = await server.close(config.drainMs);
+    const [clean] = await Promise.all([server.close(config.drainMs), queueing.stop(config.drainMs)]);
     await end(0);
     logger.info({ clean }, 'stopped');
     return clean;
   };
-  return { url: server.url, stop: () => (stopped ??= stop()) };
+  return { url: server.url, predictCpu: prediction.predictCpu, stop: () => (stopped ??= stop()) };
 }
 
 /** Makes each ready version known to the pools, and only those; a changed model or handler gets instances of its own. */
@@ -244,6 +280,12 @@ function logReconfigured(change: Reconfigured, logger: Logger): void {
   } else if (kind !== 'none') {
     logger.info(facts, 'pool reconfigured');
   }
+}
+
+/** Most rows of one run: of a model whose batch is fixed those that it has. */
+function rowsMaxOf(version: FunctionVersion, config: HostConfig): number {
+  const { batchMax, batchFixed } = limitsOf(version, true, config);
+  return batchFixed ?? batchMax;
 }
 
 function versionOf(registry: Registry, key: string): FunctionVersion | undefined {

@@ -4,16 +4,27 @@
  */
 import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
 import { HostError, toHostError, type ErrorCode } from './errors.ts';
+import { Placer, type Placed, type Queueing } from './queueing/index.ts';
 import type { FailureReason, Outcome, Statistics, VersionStatistics } from './statistics.ts';
 import type { InvocationRecorder, RanOn } from './recorder.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
 /** Where an invocation ran. */
-export type Placement = { readonly kind: 'cpu-pool'; readonly coldStart: boolean };
+export type Placement =
+  | { readonly kind: 'cpu-pool'; readonly coldStart: boolean }
+  /** At a worker on another machine; `reason`: why not here. */
+  | { readonly kind: 'remote-worker'; readonly coldStart: boolean; readonly worker: string; readonly reason: string };
 
 /** The placement as `X-Turntable-Placement` says it. */
 export function placementText(placement: Placement): string {
-  return placement.coldStart ? 'cpu pool cold' : 'cpu pool warm';
+  switch (placement.kind) {
+    case 'cpu-pool':
+      return placement.coldStart ? 'cpu pool cold' : 'cpu pool warm';
+    case 'remote-worker': {
+      const { worker, coldStart, reason } = placement;
+      return `remote worker ${worker}${coldStart ? ' cold' : ''} overflow: ${reason}`;
+    }
+  }
 }
 
 /** The placement as the history counts it. */
@@ -21,6 +32,8 @@ export function ranOn(placement: Placement): RanOn {
   switch (placement.kind) {
     case 'cpu-pool':
       return 'cpu';
+    case 'remote-worker':
+      return 'remote';
   }
 }
 
@@ -53,6 +66,10 @@ export interface InvokerOptions {
   readonly readyWaitMs?: number;
   /** Told of every invocation as it ends. */
   readonly recorder?: InvocationRecorder | undefined;
+  /** Where the pools' overflow goes; without it everything runs here. */
+  readonly queueing?: Queueing | undefined;
+  /** Instances of a version that this machine can run at the same time. */
+  readonly slotsOf?: (version: FunctionVersion) => number;
 }
 
 export class Invoker {
@@ -62,10 +79,13 @@ export class Invoker {
   readonly #readyWaitMs: number;
   readonly #recorder: InvocationRecorder | undefined;
   readonly #waiting = new Map<string, Set<() => void>>();
+  readonly placer: Placer;
 
-  constructor({ registry, pools, statistics, readyWaitMs = 5000, recorder }: InvokerOptions) {
+  constructor(options: InvokerOptions) {
+    const { registry, pools, statistics, readyWaitMs = 5000, recorder, queueing, slotsOf = () => 1 } = options;
     this.#registry = registry;
     this.#pools = pools;
+    this.placer = new Placer({ pools, queueing, slotsOf });
     this.#statistics = statistics;
     this.#readyWaitMs = readyWaitMs;
     this.#recorder = recorder;
@@ -73,6 +93,7 @@ export class Invoker {
       const key = after?.key ?? before?.key;
       if (key !== undefined) for (const wake of this.#waiting.get(key) ?? []) wake();
       if (before !== undefined && after === undefined) {
+        this.placer.forget(before);
         this.#statistics.forget(before, this.#registry.versions(before.name).length === 0);
       }
     });
@@ -136,9 +157,9 @@ export class Invoker {
   async invoke(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Invocation> {
     const statistics = this.#statistics.of(version);
     const sloMs = options.sloMs ?? version.settings.sloMs;
-    let result: PoolResult;
+    let placed: Placed;
     try {
-      result = await this.#pools.invoke(version.key, input, poolOptions(version, options));
+      placed = await this.placer.run(version, input, poolOptions(version, options));
     } catch (error) {
       const failure = toHostError(error);
       const latencyMs = performance.now() - options.arrivalMs;
@@ -147,8 +168,11 @@ export class Invoker {
       this.#recorder?.record({ functionName: version.name, arrivalMs, latencyMs, sloMs, outcome });
       throw failure;
     }
+    const { result, remote } = placed;
     const { output, timings, coldStart, instancePid } = result;
-    const placement: Placement = { kind: 'cpu-pool', coldStart };
+    const placement: Placement =
+      remote === undefined ? { kind: 'cpu-pool', coldStart } : { kind: 'remote-worker', coldStart, ...remote };
+    if (remote !== undefined) statistics.overflowed++;
     const latencyMs = this.#succeeded(statistics, result, options, sloMs);
     this.#recorder?.record({
       functionName: version.name,

@@ -11,7 +11,9 @@ import {
   Registry as PromRegistry,
 } from 'prom-client';
 import type { CpuPools, PoolState } from '../cpu/index.ts';
-import { Histogram, secondsBuckets, type Statistics, type VersionStatistics } from './statistics.ts';
+import { Histogram, ratioBuckets, secondsBuckets, type Statistics, type VersionStatistics } from './statistics.ts';
+import { addQueueMetrics } from './metrics-queue.ts';
+import type { Placer, Queueing } from './queueing/index.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
 export interface MetricsOptions {
@@ -20,6 +22,9 @@ export interface MetricsOptions {
   readonly statistics: Statistics;
   /** Bytes of memory that models may fill on this machine. */
   readonly memoryBytes: number;
+  /** What carries work elsewhere; absent: nothing does. */
+  readonly queueing?: Queueing | undefined;
+  readonly placer?: Placer | undefined;
   /** Threads of an instance of the version. */
   readonly threadsOf: (version: FunctionVersion) => number;
 }
@@ -34,7 +39,8 @@ export interface Metrics {
 
 type Labels = Readonly<Record<string, string | number>>;
 
-export function createMetrics({ registry, pools, statistics, memoryBytes, threadsOf }: MetricsOptions): Metrics {
+export function createMetrics(options: MetricsOptions): Metrics {
+  const { registry, pools, statistics, memoryBytes, threadsOf } = options;
   const prom = new PromRegistry();
   collectDefaultMetrics({ register: prom });
 
@@ -166,12 +172,33 @@ export function createMetrics({ registry, pools, statistics, memoryBytes, thread
   versionHistogram('turntable_load_seconds', 'Waiting for a load, cold starts only', ({ loadSeconds }) => loadSeconds);
   versionHistogram('turntable_inference_seconds', 'Running the model', ({ inferenceSeconds }) => inferenceSeconds);
   versionHistogram('turntable_total_seconds', 'From arrival to answer', ({ totalSeconds }) => totalSeconds);
+  histogram(
+    'turntable_prediction_error_ratio',
+    'Mean latency on the CPU pool, |predicted / observed - 1| of each window',
+    ['function'],
+    () => {
+      const merged = new Map<string, Histogram>();
+      for (const { name, predictionError } of statistics.versions()) {
+        if (predictionError.count === 0) continue;
+        const sum = merged.get(name) ?? new Histogram(ratioBuckets);
+        addTo(sum, predictionError);
+        merged.set(name, sum);
+      }
+      return Array.from(merged, ([name, sum]) => ({ labels: { function: name }, histogram: sum }));
+    },
+  );
   gauge(
     'turntable_pool_configuration_info',
-    'The <i,t,b> of each pool: instances now, threads of each, rows that may share a run',
+    'The <i,t,b> of each pool, a series for each group: on demand the instances now',
     ['function', 'version', 'instances', 'threads', 'batch'],
     (set) => {
       for (const [version, state] of pooled(registry, pools)) {
+        if (state.configuration !== undefined) {
+          for (const { instances, threads, batch } of state.configuration.groups) {
+            set({ function: version.name, version: version.version, instances, threads, batch }, 1);
+          }
+          continue;
+        }
         const { name, version: number, settings } = version;
         const batch = settings.batching.batchMax;
         set(
@@ -181,6 +208,10 @@ export function createMetrics({ registry, pools, statistics, memoryBytes, thread
       }
     },
   );
+  if (options.queueing?.remote === true) {
+    const { queueing, placer } = options;
+    addQueueMetrics({ counter, gauge, queueing, placer, statistics });
+  }
   gauge('turntable_requests_in_flight', 'Requests that count against the limit now', [], (set) =>
     set({}, statistics.requestsInFlight),
   );

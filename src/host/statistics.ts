@@ -16,6 +16,9 @@ export const ageBuckets = [1e3, 1e4, 6e4, 3e5, 9e5, 3.6e6, 1.08e7, 4.32e7, 8.64e
 /** Upper bounds in bytes: from a megabyte to 16 GB. */
 export const bytesBuckets = [1e6, 4e6, 1.6e7, 6.4e7, 1.28e8, 2.56e8, 5.12e8, 1e9, 2e9, 4e9, 8e9, 1.6e10] as const;
 
+/** Upper bounds of an error's ratio to what was observed: from a hundredth to twice. */
+export const ratioBuckets = [0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2] as const;
+
 /** A histogram as Prometheus counts it. */
 export class Histogram {
   readonly bounds: readonly number[];
@@ -78,12 +81,16 @@ export class VersionStatistics implements PartTimes {
   /** Milliseconds since 1970; 0: never. */
   lastInferenceAtMs = 0;
   coldStarts = 0;
+  /** Invocations that a worker on another machine answered. */
+  overflowed = 0;
   readonly outcomes: Record<Outcome, number> = { in_slo: 0, late: 0, shed: 0, failed: 0 };
   readonly batches = new Map<number, BatchStatistics>();
   readonly queueSeconds = new Histogram(secondsBuckets);
   readonly loadSeconds = new Histogram(secondsBuckets);
   readonly inferenceSeconds = new Histogram(secondsBuckets);
   readonly totalSeconds = new Histogram(secondsBuckets);
+  /** |predicted / observed - 1| of mean latencies on the CPU pool, one for each window of observation. */
+  readonly predictionError = new Histogram(ratioBuckets);
   /** Duration of the latest load; undefined before the first. */
   lastLoadMs: number | undefined;
   readonly evictions = new Map<string, number>();

@@ -86,6 +86,6 @@ function otherValue(option: (typeof options)[number]): string {
     case 'folder':
       return 'elsewhere';
     case 'text':
-      return option.path === 'redis.url' ? 'redis://elsewhere:1' : 'elsewhere';
+      return { 'redis.url': 'redis://elsewhere:1', 'queue.hostUrl': 'http://elsewhere:1' }[option.path] ?? 'elsewhere';
   }
 }

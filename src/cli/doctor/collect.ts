@@ -44,7 +44,7 @@ export async function collectFacts(loaded: LoadedFor, root = '/'): Promise<Facts
     dataDir,
     functions,
     port,
-    redis: redis ?? { state: 'silent', address: 'nowhere', reason: 'redis.url is not set' },
+    redis: redis ?? { state: 'silent', address: 'nowhere', reason: 'redis.url is off' },
     gpuDriver: readGpuDriver({ root, libraryPath }),
     libraries: cudaLibraries.map((name) => ({ name, path: findLibrary(name, { root, libraryPath }) })),
   };

@@ -167,7 +167,7 @@ function redis({ redis: facts }: Facts): Finding {
     case 'answers': {
       const version = facts.version === undefined ? 'Redis' : `Redis ${facts.version}`;
       const found = `${version} at ${facts.address}, answers in ${formatMs(facts.pingMs)}`;
-      return { topic: 'Redis', status: 'ok', found, effect: 'ready for a queue of asynchronous invocations' };
+      return { topic: 'Redis', status: 'ok', found, effect: 'ready for asynchronous invocations and for workers' };
     }
     case 'locked':
       return {
@@ -181,7 +181,7 @@ function redis({ redis: facts }: Facts): Finding {
         topic: 'Redis',
         status: 'missing',
         found: `none at ${facts.address} (${facts.reason})`,
-        effect: 'no asynchronous invocations; synchronous calls work without it',
+        effect: 'no asynchronous invocations and no workers; synchronous calls work without it',
       };
   }
 }

@@ -5,13 +5,13 @@ import type { HttpBindings } from '@hono/node-server';
 import { HostError, toHostError } from '../errors.ts';
 import { Exchange, sendError, type HeaderList } from './exchange.ts';
 import type { HostContext } from './host-context.ts';
-import { routes, type Route, type RouteHandler } from './routes.ts';
+import { routes, type RouteHandler } from './routes.ts';
 
 type Env = { Bindings: HttpBindings };
 
 export function createApp(context: HostContext): Hono<Env> {
   const app = new Hono<Env>({ strict: false });
-  for (const { method, path, handler } of routes.map(forHono)) {
+  for (const { method, path, handler } of routes) {
     app.on(method, path, (c) => run(app, context, c, (name) => c.req.param(name), handler));
   }
   app.notFound((c) => run(app, context, c, () => undefined, unserved(app, c)));
@@ -28,17 +28,6 @@ export function createApp(context: HostContext): Hono<Env> {
     ),
   );
   return app;
-}
-
-/** Hono asks for GET where a client sends HEAD, so that a HEAD of its own is a GET that serves HEAD alone. */
-function forHono(route: Route): { method: string; path: string; handler: RouteHandler } {
-  if (route.method !== 'HEAD') return route;
-  const handler: RouteHandler = (context, exchange) => {
-    if (exchange.method !== 'HEAD')
-      throw new HostError('method-not-allowed', 'a blob can be asked for with HEAD, not read');
-    return route.handler(context, exchange);
-  };
-  return { method: 'GET', path: route.path, handler };
 }
 
 async function run(
@@ -91,10 +80,7 @@ function allowedMethods(app: Hono<Env>, c: Context<Env>): string[] {
   const methods = ['GET', 'POST', 'PUT', 'DELETE'].filter(
     (method) => app.router.match(method, c.req.path)[0].length > 0,
   );
-  if (!methods.includes('GET')) return methods;
-  return c.req.path.startsWith('/blobs/')
-    ? ['HEAD', ...methods.filter((method) => method !== 'GET')]
-    : ['HEAD', ...methods];
+  return methods.includes('GET') ? ['HEAD', ...methods] : methods;
 }
 
 function headersFor(app: Hono<Env>, c: Context<Env>, failure: HostError): HeaderList {

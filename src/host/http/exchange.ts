@@ -2,6 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import type { HostError } from '../errors.ts';
 import type { Lifecycle } from './lifecycle.ts';
 
@@ -23,7 +25,8 @@ export class Exchange {
   /** Path parameters, percent-decoded once. */
   readonly param: (name: string) => string | undefined;
   readonly requestId: string;
-  readonly callId: string;
+  /** An asynchronous call gives itself one of its own. */
+  callId: string;
   /** W3C trace context, where the client sent a well-formed one. */
   readonly traceparent: string | undefined;
   /** The function that is called, once it is known to exist; for metrics and logs. */
@@ -108,6 +111,30 @@ export class Exchange {
     if (last >= 0) outgoing.write(parts[last]);
     outgoing.uncork();
     this.#drainThenEnd();
+  }
+
+  /**
+   * Sends a long body in pieces, at the reader's pace. A client that takes nothing for too long is cut off, and so is
+   * one whose reply fails in the middle: its status is sent by then.
+   */
+  async stream(status: number, headers: HeaderList, body: Readable, bytes: number): Promise<void> {
+    const { outgoing } = this;
+    if (this.gone || outgoing.headersSent) {
+      body.destroy();
+      return;
+    }
+    headers.push('X-Request-ID', this.requestId, 'X-Call-Id', this.callId, 'Content-Length', bytes);
+    if (this.#lifecycle.phase === 'draining') headers.push('Connection', 'close');
+    outgoing.writeHead(status, headers);
+    const stalled = (): void => void this.incoming.socket.destroy();
+    this.incoming.socket.setTimeout(this.#stallMs, stalled);
+    try {
+      await pipeline(body, outgoing);
+    } catch {
+      this.incoming.socket.destroy();
+    } finally {
+      this.incoming.socket.off('timeout', stalled);
+    }
   }
 
   /** A JSON reply, with a final line break for terminals. */

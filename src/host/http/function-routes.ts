@@ -156,7 +156,8 @@ export async function putBlob(context: HostContext, exchange: Exchange): Promise
   });
 }
 
-function digestAsked(exchange: Exchange): string {
+/** @throws HostError 'bad-request' */
+export function digestAsked(exchange: Exchange): string {
   const digest = pathParam(exchange, 'digest');
   const [, sha256] = /^sha256:([0-9a-f]{64})$/.exec(digest) ?? [];
   if (sha256 === undefined) {

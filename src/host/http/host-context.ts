@@ -7,6 +7,7 @@ import { HostError } from '../errors.ts';
 import type { Invoker } from '../invoke.ts';
 import type { Metrics } from '../metrics.ts';
 import type { ReplayRuns } from '../replays.ts';
+import type { Queueing } from '../queueing/index.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, ModelStore } from '../types.ts';
 import { authorizeManagement } from './auth.ts';
@@ -32,6 +33,8 @@ export interface HostContext {
   readonly events: EventStreams;
   /** Absent where the host was not told how replays are run. */
   readonly replays?: ReplayRuns | undefined;
+  /** What carries work out of this process; absent where everything runs here. */
+  readonly queueing?: Queueing | undefined;
   /** Whether successes are logged as well; asked once, since each line costs. */
   readonly logsSuccess: boolean;
 }

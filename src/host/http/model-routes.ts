@@ -25,11 +25,14 @@ export function live(_context: HostContext, exchange: Exchange): void {
   exchange.json(200, { live: true });
 }
 
-export function ready({ lifecycle }: HostContext, exchange: Exchange): void {
+export function ready({ lifecycle, queueing }: HostContext, exchange: Exchange): void {
   switch (lifecycle.phase) {
-    case 'ready':
-      exchange.json(200, { ready: true });
+    case 'ready': {
+      // Without Redis the host serves all the same, so that nobody should take it out of a load balancer.
+      const health = queueing?.health();
+      exchange.json(200, { ready: true, ...(health === undefined ? undefined : { redis: health.status }) });
       return;
+    }
     case 'starting':
       throw new HostError('not-ready', 'the host is starting');
     case 'draining':

@@ -1,7 +1,8 @@
 /** Every path that the host serves. */
 import { anatomy, apiFunction, apiFunctions, happenings, history, memory } from './api-routes.ts';
 import { baseUrlOf } from './base-url.ts';
-import { call, callLater, asynchronousStatus, infer } from './call-routes.ts';
+import { asynchronousResult, asynchronousStatus, callLater, cancelCall, listCalls } from './async-routes.ts';
+import { call, infer } from './call-routes.ts';
 import { dashboardFile, hasDashboard, sendPageFile } from './dashboard-files.ts';
 import { events } from './event-stream.ts';
 import { listReplays, removeReplay, showReplay, startReplay } from './replay-routes.ts';
@@ -29,6 +30,7 @@ import {
   serverMetadata,
   unload,
 } from './model-routes.ts';
+import { getBlob, listWorkers } from './worker-routes.ts';
 
 export type RouteHandler = (context: HostContext, exchange: Exchange) => void | Promise<void>;
 
@@ -50,8 +52,10 @@ export const routes: readonly Route[] = [
   { method: 'POST', path: `/function/:name${ofVersion}`, handler: call },
   { method: 'POST', path: '/async-function/:name', handler: callLater },
   { method: 'POST', path: `/async-function/:name${ofVersion}`, handler: callLater },
-  { method: 'GET', path: '/async-function/:id', handler: asynchronousStatus },
-  { method: 'DELETE', path: '/async-function/:id', handler: asynchronousStatus },
+  { method: 'GET', path: '/async-function', handler: listCalls },
+  { method: 'GET', path: '/async-function/:id', handler: asynchronousResult },
+  { method: 'GET', path: '/async-function/:id/status', handler: asynchronousStatus },
+  { method: 'DELETE', path: '/async-function/:id', handler: cancelCall },
   { method: 'GET', path: '/v2', handler: serverMetadata },
   { method: 'GET', path: '/v2/health/live', handler: live },
   { method: 'GET', path: '/v2/health/ready', handler: ready },
@@ -73,7 +77,8 @@ export const routes: readonly Route[] = [
   { method: 'PUT', path: '/functions/:name', handler: publishFunction },
   { method: 'DELETE', path: '/functions/:name', handler: removeFunction },
   { method: 'DELETE', path: `/functions/:name${ofVersion}`, handler: removeFunction },
-  { method: 'HEAD', path: '/blobs/:digest', handler: blobExists },
+  { method: 'GET', path: '/v2/workers', handler: listWorkers },
+  { method: 'GET', path: '/blobs/:digest', handler: readBlob },
   { method: 'POST', path: '/blobs/:digest', handler: putBlob },
   { method: 'GET', path: '/metrics', handler: sendMetrics },
   { method: 'GET', path: '/api/history', handler: history },
@@ -90,6 +95,12 @@ export const routes: readonly Route[] = [
   { method: 'GET', path: '/dashboard/:file', handler: dashboardFile },
   { method: 'GET', path: '/', handler: home },
 ];
+
+/** Hono asks for GET where a client sends HEAD: one route for both, of which only the reading needs a key. */
+async function readBlob(context: HostContext, exchange: Exchange): Promise<void> {
+  if (exchange.method === 'HEAD') blobExists(context, exchange);
+  else await getBlob(context, exchange);
+}
 
 async function sendMetrics({ metrics }: HostContext, exchange: Exchange): Promise<void> {
   exchange.text(200, metrics.contentType, await metrics.text());

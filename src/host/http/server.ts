@@ -5,7 +5,9 @@ import type { Duplex } from 'node:stream';
 import { getRequestListener } from '@hono/node-server';
 import { HostError } from '../errors.ts';
 import { formatDuration } from '../config-units.ts';
+import type { CallRunner } from '../../queue/index.ts';
 import { createApp } from './app.ts';
+import { callRunner } from './async-routes.ts';
 import { Bodies } from './body.ts';
 import { EventStreams } from './event-stream.ts';
 import type { HostContext } from './host-context.ts';
@@ -13,6 +15,8 @@ import type { HostContext } from './host-context.ts';
 export type HttpServerOptions = Omit<HostContext, 'bodies' | 'events' | 'logsSuccess'>;
 
 export interface HttpServer {
+  /** Runs asynchronous calls as those are run whose client waits. */
+  readonly runCall: CallRunner;
   readonly server: Server;
   readonly host: string;
   readonly port: number;
@@ -34,7 +38,8 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
   const { bodyTimeoutMs } = config.limits;
   const bodies = new Bodies({ timeoutMs: bodyTimeoutMs });
   const events = new EventStreams(options.views);
-  const app = createApp({ ...options, bodies, events, logsSuccess: logger.isLevelEnabled('debug') });
+  const context: HostContext = { ...options, bodies, events, logsSuccess: logger.isLevelEnabled('debug') };
+  const app = createApp(context);
   const handle = getRequestListener(app.fetch, {
     hostname: 'localhost',
     // The global Request and Response belong to the program, not to a library inside it.
@@ -79,6 +84,7 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
   const { host } = config.listen;
   return {
     server,
+    runCall: callRunner(context),
     host,
     port,
     url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,

@@ -1,0 +1,276 @@
+/** Asynchronous calls: accepted with an id, asked for, cancelled, listed; and how a host runs one. */
+import { randomUUID } from 'node:crypto';
+import { CallAgain, checkCallbackUrl } from '../../queue/index.ts';
+import type {
+  AcceptedCall,
+  AsyncCalls,
+  CallListing,
+  CallReply,
+  CallRunner,
+  CallStatus,
+  CallSummary,
+} from '../../queue/index.ts';
+import { HostError, toHostError, type ErrorCode } from '../errors.ts';
+import type { Exchange, HeaderList } from './exchange.ts';
+import { answerCall } from './function-call.ts';
+import { admitted, managed, pathParam, shownName, versionAsked, type HostContext } from './host-context.ts';
+import { plainHeaders, sloAsked } from './request-headers.ts';
+
+/** Ids become keys in Redis and parts of paths. */
+const idForm = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/;
+const listedMax = 1000;
+/** Below every priority that a function can have: nobody waits for these. */
+const lowestPriority = 2 ** 31;
+/** The call says nothing about these, so that a later try may do better. */
+const again: ReadonlySet<ErrorCode> = new Set([
+  'queue-full',
+  'not-ready',
+  'draining',
+  'too-many-requests',
+  'client-gone',
+  'queue-unavailable',
+]);
+
+/** Whether the client would rather not wait (RFC 7240). */
+export function prefersAsync(exchange: Exchange): boolean {
+  const prefer = exchange.header('prefer');
+  return prefer !== undefined && prefer.split(/[,;]/).some((part) => part.trim().toLowerCase() === 'respond-async');
+}
+
+/** Whether an asynchronous call could be accepted now. */
+export function acceptsCalls({ queueing }: HostContext): boolean {
+  return queueing?.calls !== undefined && queueing.health()?.status === 'up';
+}
+
+/** `POST /async-function/{name}[/versions/{version}]`: unknown functions are told before the missing queue is. */
+export async function callLater(context: HostContext, exchange: Exchange): Promise<void> {
+  const { name } = versionAsked(context, exchange);
+  exchange.functionName = name;
+  await admitted(context, async () => {
+    const calls = callsOf(context);
+    sloAsked(exchange.header('x-turntable-slo')); // Told now, while somebody listens.
+    const callbackUrl = callbackAsked(exchange);
+    const id = idAsked(exchange);
+    const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
+    // Looked up again after the body arrived: it may have been removed meanwhile.
+    versionAsked(context, exchange);
+    const call: AcceptedCall = {
+      id,
+      functionName: name,
+      version: exchange.param('version'),
+      method: exchange.method,
+      // The function sees the path of a synchronous call.
+      url: exchange.url.replace(/^\/async-function\//, '/function/'),
+      headers: plainHeaders(exchange),
+      body,
+      callbackUrl,
+      acceptedAtMs: Date.now(),
+    };
+    const outcome = await calls.accept(call);
+    if (outcome === 'conflict') {
+      throw new HostError('call-id-in-use', `another asynchronous call has the X-Call-Id '${shownName(id)}'`);
+    }
+    exchange.callId = id;
+    const headers: HeaderList = ['Location', pathOf(id)];
+    if (prefersAsync(exchange)) headers.push('Preference-Applied', 'respond-async');
+    exchange.json(202, { id, status: 'accepted', function: name, url: pathOf(id) }, headers);
+  });
+}
+
+/** `GET /async-function/{call-id}`: the reply once it is there, as a synchronous call would have got it; 202 before. */
+export async function asynchronousResult(context: HostContext, exchange: Exchange): Promise<void> {
+  const found = await statusAsked(context, exchange);
+  exchange.callId = found.call.id;
+  const headers: HeaderList = ['X-Call-Status', found.state];
+  if (found.state !== 'finished') {
+    if (found.state !== 'cancelled') headers.push('Retry-After', 1);
+    exchange.json(found.state === 'cancelled' ? 200 : 202, statusView(found), headers);
+    return;
+  }
+  for (const [name, value] of found.reply.headers) headers.push(name, value);
+  headers.push('X-Function-Name', found.call.functionName, 'X-Function-Status', found.reply.status);
+  exchange.send(found.reply.status, headers, found.reply.body.byteLength === 0 ? [] : [found.reply.body]);
+}
+
+/** `GET /async-function/{call-id}/status`: how the call stands, always as JSON. */
+export async function asynchronousStatus(context: HostContext, exchange: Exchange): Promise<void> {
+  const found = await statusAsked(context, exchange);
+  exchange.callId = found.call.id;
+  exchange.json(200, statusView(found));
+}
+
+/** `DELETE /async-function/{call-id}` */
+export async function cancelCall(context: HostContext, exchange: Exchange): Promise<void> {
+  const id = idInPath(exchange);
+  const outcome = await callsOf(context).cancel(id);
+  switch (outcome) {
+    case 'cancelled':
+      exchange.callId = id;
+      exchange.json(200, { id, status: 'cancelled' });
+      return;
+    case 'finished':
+      throw new HostError('call-finished', `the call '${id}' has ended already and cannot be cancelled`);
+    case 'unknown':
+      throw unknownCall(id);
+  }
+}
+
+/** `GET /async-function`: the latest calls. Whoever knows an id can ask for its reply, so that the list needs the key. */
+export async function listCalls(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, exchange, async () => {
+    const asked = exchange.query().get('limit') ?? '100';
+    const limit = Number(asked);
+    if (!Number.isInteger(limit) || limit < 1 || limit > listedMax) {
+      throw new HostError(
+        'bad-request',
+        `the limit '${shownName(asked)}' is not a whole number from 1 to ${listedMax}`,
+      );
+    }
+    const calls = callsOf(context);
+    const [listed, counts] = await Promise.all([calls.list(limit), calls.waiting()]);
+    exchange.json(200, {
+      ...counts,
+      calls: listed.map(listingView),
+    });
+  });
+}
+
+/** Runs accepted calls as {@link answerCall} runs those whose client waits; failures are replies too. */
+export function callRunner(context: HostContext): CallRunner {
+  return async (call, signal) => {
+    try {
+      return await runCall(context, call, signal);
+    } catch (error) {
+      const failure = toHostError(error);
+      if (failure.code === 'internal') {
+        context.logger.error(
+          { err: error, callId: call.id, function: call.functionName },
+          'an asynchronous call failed',
+        );
+      }
+      const reply = errorReply(failure);
+      if (again.has(failure.code)) throw new CallAgain(failure.message, reply);
+      return reply;
+    }
+  };
+}
+
+async function runCall(context: HostContext, call: AcceptedCall, signal: AbortSignal): Promise<CallReply> {
+  const { functionName, version: number, method, url, headers, body } = call;
+  const asked = context.store.find(functionName, number);
+  if (asked === undefined) {
+    // A host that starts has not read its functions yet.
+    if (context.lifecycle.phase !== 'ready') throw new HostError('not-ready', 'the host is starting');
+    throw new HostError('unknown-function', `there is no function '${functionName}' any more`);
+  }
+  const version = await context.invoker.ready(asked, signal);
+  const reply = await answerCall(context, version, {
+    method,
+    url,
+    headers,
+    body: Buffer.from(body.buffer, body.byteOffset, body.byteLength),
+    arrivalMs: performance.now(),
+    sloMs: sloAsked(headers['x-turntable-slo']),
+    signal,
+    priority: lowestPriority,
+  });
+  const pairs: [string, string][] = [];
+  for (let at = 0; at + 1 < reply.headers.length; at += 2) {
+    pairs.push([String(reply.headers[at]), String(reply.headers[at + 1])]);
+  }
+  const parts = reply.parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : part));
+  return { status: reply.status, headers: pairs, body: Buffer.concat(parts) };
+}
+
+/** What a client who waited would have got. */
+function errorReply({ status, code, message }: HostError): CallReply {
+  return {
+    status,
+    headers: [
+      ['Content-Type', 'application/json'],
+      ['X-Turntable-Error', code],
+    ],
+    body: Buffer.from(`${JSON.stringify({ error: message })}\n`),
+  };
+}
+
+function callsOf({ queueing, config }: HostContext): AsyncCalls {
+  if (queueing?.calls !== undefined) return queueing.calls;
+  const port = config.listen.port === 0 ? '' : ` --port ${config.listen.port}`;
+  throw new HostError(
+    'no-queue',
+    `asynchronous calls need Redis, and this host runs without one: start redis-server, then turntable serve${port} ` +
+      '--redis redis://127.0.0.1:6379',
+  );
+}
+
+async function statusAsked(context: HostContext, exchange: Exchange): Promise<CallStatus> {
+  const calls = callsOf(context);
+  const id = idInPath(exchange);
+  const found = await calls.status(id);
+  if (found === undefined) throw unknownCall(id);
+  return found;
+}
+
+function statusView(found: CallStatus): object {
+  const { id, functionName, version, acceptedAtMs, callback } = found.call;
+  return {
+    id,
+    status: found.state,
+    function: functionName,
+    version,
+    accepted_at: new Date(acceptedAtMs).toISOString(),
+    ...('finishedAtMs' in found ? { finished_at: new Date(found.finishedAtMs).toISOString() } : undefined),
+    ...(found.state === 'finished' ? { function_status: found.reply.status } : undefined),
+    ...callbackView(callback),
+    url: pathOf(id),
+  };
+}
+
+function listingView({ id, functionName, state, acceptedAtMs, status }: CallListing): object {
+  const accepted = { accepted_at: new Date(acceptedAtMs).toISOString() };
+  return { id, function: functionName, status: state, function_status: status, ...accepted, url: pathOf(id) };
+}
+
+function callbackView(callback: CallSummary['callback']): object | undefined {
+  if (callback === undefined) return undefined;
+  const { state, attempts } = callback;
+  const error = 'lastError' in callback ? { last_error: callback.lastError } : {};
+  return { callback: { state, attempts, ...error } };
+}
+
+function callbackAsked(exchange: Exchange): string | undefined {
+  const header = exchange.header('x-callback-url');
+  if (header === undefined) return undefined;
+  const checked = checkCallbackUrl(header);
+  if ('url' in checked) return checked.url;
+  throw new HostError('bad-request', `the header X-Callback-Url is ${checked.reason}`);
+}
+
+/** The client's own id, which makes a call that is sent twice run once; else a fresh one. */
+function idAsked(exchange: Exchange): string {
+  const header = exchange.header('x-call-id');
+  if (header === undefined) return randomUUID();
+  if (!idForm.test(header)) {
+    const allowed = 'at most 128 letters, digits, dots, dashes and underscores';
+    throw new HostError('bad-request', `the header X-Call-Id of an asynchronous call is not made of ${allowed}`);
+  }
+  return header;
+}
+
+function idInPath(exchange: Exchange): string {
+  const id = pathParam(exchange, 'id');
+  if (!idForm.test(id)) throw unknownCall(id);
+  return id;
+}
+
+function unknownCall(id: string): HostError {
+  return new HostError(
+    'unknown-call',
+    `there is no asynchronous call '${shownName(id)}', or its reply is kept no longer`,
+  );
+}
+
+function pathOf(id: string): string {
+  return `/async-function/${id}`;
+}

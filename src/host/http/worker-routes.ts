@@ -1,0 +1,65 @@
+/** What workers need of a host, and what it knows of them. */
+import { createReadStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { HostError } from '../errors.ts';
+import type { Exchange } from './exchange.ts';
+import { digestAsked } from './function-routes.ts';
+import { managed, type HostContext } from './host-context.ts';
+
+/** `GET /v2/workers`: who takes overflow, what they hold, and what they promise. Reading it is never a use. */
+export function listWorkers({ queueing }: HostContext, exchange: Exchange): void {
+  const health = queueing?.health();
+  const state = queueing?.overflow.state();
+  const keyOf = new Map(queueing?.files?.manifests().map(({ revision, key }) => [revision, key]));
+  const workers = queueing?.remote === true ? queueing.overflow.workers() : [];
+  exchange.json(200, {
+    redis:
+      health === undefined
+        ? { status: 'off' }
+        : {
+            status: health.status,
+            since: new Date(health.sinceMs).toISOString(),
+            ...(health.status === 'down' ? { reason: health.reason } : {}),
+          },
+    outstanding: state?.outstanding ?? 0,
+    moved_elsewhere: state?.movedElsewhere ?? 0,
+    late_answers: state?.lateAnswers ?? 0,
+    workers: workers.map((worker) => ({
+      id: worker.id,
+      name: worker.name,
+      cores: worker.cores,
+      started_at: new Date(worker.startedAtMs).toISOString(),
+      draining: worker.draining,
+      outstanding: worker.outstanding,
+      backlog_ms: rounded(worker.backlogMs),
+      cache_bytes: worker.cacheBytes,
+      cache_bytes_max: worker.cacheBytesMax,
+      answered: state?.answered[worker.name] ?? 0,
+      functions: Object.entries(worker.functions).flatMap(([revision, capacity]) => {
+        const key = keyOf.get(revision);
+        if (key === undefined) return []; // Another host's.
+        const { slots, threads, callMs, held, outstanding } = capacity;
+        return [
+          { function: key, slots, threads, call_ms: callMs === undefined ? null : rounded(callMs), held, outstanding },
+        ];
+      }),
+    })),
+  });
+}
+
+/** `GET /blobs/sha256:{hex}`: a file of a function here, for workers. */
+export async function getBlob(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, exchange, async () => {
+    const sha256 = digestAsked(exchange);
+    const path = context.queueing?.files?.pathOf(sha256);
+    const found = path === undefined ? undefined : await stat(path).catch(() => undefined);
+    if (path === undefined || found === undefined) {
+      throw new HostError('unknown-blob', 'no function that workers may run has a file with this sha256');
+    }
+    await exchange.stream(200, ['Content-Type', 'application/octet-stream'], createReadStream(path), found.size);
+  });
+}
+
+function rounded(ms: number): number {
+  return Math.round(ms * 1000) / 1000;
+}
