@@ -95,17 +95,17 @@ export class PoolTable {
   }
 
   /**
-   * The candidate that is first done with `batch` rows that come all at once (Packrat's question): lists measured for this
-   * batch, and instances that take the rows one by one. Undefined where the profile has neither.
+   * The candidate that is first done with `batch` rows that come all at once (Packrat's question), in as many runs as it
+   * takes. Undefined where the profile has none.
    */
   fastestForBatch(batch: number, objective: PoolObjective): { candidate: Candidate; latencyMs: number } | undefined {
     const timed = this.candidates.flatMap((candidate): { candidate: Candidate; latencyMs: number }[] => {
-      if (candidate.kind === 'batched') {
-        return candidate.batch === batch ? [{ candidate, latencyMs: candidate.latencyMs }] : [];
-      }
-      const { serviceTimeMs } = candidate;
-      const rounds = Math.ceil(batch / serviceTimeMs.length);
-      return [{ candidate, latencyMs: rounds * (serviceTimeMs.at(-1) ?? Infinity) }];
+      const isBatched = candidate.kind === 'batched';
+      const rowsAtOnce = isBatched ? candidate.batch : candidate.serviceTimeMs.length;
+      // Of a larger list's time with fewer rows nothing was measured.
+      if (isBatched && rowsAtOnce > batch) return [];
+      const runMs = isBatched ? candidate.latencyMs : (candidate.serviceTimeMs.at(-1) ?? Infinity);
+      return [{ candidate, latencyMs: Math.ceil(batch / rowsAtOnce) * runMs }];
     });
     if (objective.kind === 'cores') {
       const within = timed.filter(({ latencyMs }) => latencyMs <= objective.sloMs * sloShare);

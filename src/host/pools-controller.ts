@@ -1,0 +1,228 @@
+/**
+ * Chooses the configuration of each function's pool, and knows what a request would see there: the batch size estimator
+ * and the prediction, joined to the pools.
+ *
+ * Every interval, for a function that requests come for:
+ *   1. the best configuration for the rate of arrivals, where the queue is about as deep as its prediction says;
+ *   2. else, where requests wait for each other (they come in bursts, or faster than any configuration answers them
+ *      singly), the one that is first done with a batch of the estimated size;
+ *   3. the one in force stays unless the other is predicted to be better by a tenth: a change costs a start.
+ */
+import type { Logger } from 'pino';
+import {
+  BatchEstimator,
+  coresOf,
+  estimatorDefaults,
+  groupsText,
+  instanceMs,
+  LivePrediction,
+  PoolTable,
+  sameGroups,
+  type ArrivalPrediction,
+  type Candidate,
+  type CpuPools,
+  type CpuProfile,
+  type PoolObjective,
+  type PoolState,
+} from '../cpu/index.ts';
+import type { Statistics } from './statistics.ts';
+import type { FunctionVersion, Registry } from './types.ts';
+
+export interface PoolsControllerOptions {
+  readonly registry: Registry;
+  readonly pools: CpuPools;
+  readonly statistics: Statistics;
+  readonly profileOf: (key: string) => CpuProfile | undefined;
+  /** Whether configurations are applied; predictions are made in any case. */
+  readonly isConfiguring: boolean;
+  readonly objective: PoolObjective['kind'];
+  readonly cores: number;
+  /** Least time between two changes of a pool. */
+  readonly intervalMs: number;
+  /** Most rows of a run of the version. */
+  readonly batchMaxOf: (version: FunctionVersion) => number;
+  readonly logger: Logger;
+}
+
+/** How often pools are looked at. */
+const tickMs = 500;
+/** A change must be predicted to be this much better. */
+const gainMin = 1.1;
+/** A queue this much deeper than predicted is no chance. */
+const depthFactor = 2;
+
+interface Controlled {
+  readonly version: FunctionVersion;
+  readonly profile: CpuProfile;
+  readonly live: LivePrediction;
+  readonly estimator: BatchEstimator;
+  decidedAtMs: number;
+  checkedAtMs: number;
+  /** For fewer cores than the machine has. */
+  readonly tables: Map<number, PoolTable>;
+  /** What was in force when the window of observation began. */
+  inForce: string | undefined;
+}
+
+/** What is chosen, and why. */
+interface Decision {
+  readonly candidate: Candidate;
+  readonly cause: string;
+}
+
+export class PoolsController {
+  readonly #options: PoolsControllerOptions;
+  readonly #controlled = new Map<string, Controlled>();
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(options: PoolsControllerOptions) {
+    this.#options = options;
+    this.#timer = setInterval(() => this.tick(performance.now()), tickMs);
+    this.#timer.unref();
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  /**
+   * The latency that a request of the version would see now on its CPU pool: waiting, service, and the start of a pool
+   * that is not running. Undefined where the version was not measured, or its pool runs what was not.
+   */
+  predictCpu(key: string): ArrivalPrediction | undefined {
+    const state = this.#options.pools.states().find((each) => each.key === key);
+    const controlled = this.#of(key, performance.now());
+    if (state === undefined || controlled === undefined) return undefined;
+    return controlled.live.arrival({
+      groups: state.configuration?.groups,
+      ready: state.instances.filter((instance) => instance.state !== 'loading').length,
+      waiting: state.queueLength,
+      running: state.inFlight,
+      arrivalsPerSecond: state.arrivalsPerSecond,
+      startMs: state.startMs,
+    });
+  }
+
+  /** A warm invocation was answered. */
+  answered(key: string, latencyMs: number): void {
+    this.#controlled.get(key)?.live.answered(latencyMs);
+  }
+
+  /** Looks at every pool. Called by its own timer; times are those of performance.now(). */
+  tick(nowMs: number): void {
+    for (const state of this.#options.pools.states()) {
+      const controlled = this.#of(state.key, nowMs);
+      if (controlled === undefined) continue;
+      this.#check(controlled, state, nowMs);
+      const change = controlled.estimator.observe(state.queueDepth, nowMs);
+      if (!this.#options.isConfiguring || state.starting !== undefined || state.arrivalsPerSecond === 0) continue;
+      const isTime = nowMs - controlled.decidedAtMs >= this.#options.intervalMs;
+      if (!isTime && change === undefined) continue;
+      controlled.decidedAtMs = nowMs;
+      this.#apply(controlled, state);
+    }
+  }
+
+  /** Begun when it is first asked for, and anew when the version or its profile is another. */
+  #of(key: string, nowMs: number): Controlled | undefined {
+    const { registry, profileOf, cores, intervalMs, batchMaxOf } = this.#options;
+    const at = key.lastIndexOf('@');
+    const version = registry.find(key.slice(0, at), key.slice(at + 1));
+    const profile = profileOf(key);
+    if (version === undefined || profile === undefined) {
+      this.#controlled.delete(key);
+      return undefined;
+    }
+    const known = this.#controlled.get(key);
+    if (known?.profile === profile && known.version.settings === version.settings) return known;
+    const batchMax = batchMaxOf(version);
+    const table = new PoolTable(profile, { cores, batchMax, batchTimeoutMs: version.settings.batching.delayMs });
+    const controlled: Controlled = {
+      version,
+      profile,
+      live: new LivePrediction(table, nowMs),
+      estimator: new BatchEstimator({ ...estimatorDefaults, intervalMs }, 1, nowMs),
+      decidedAtMs: nowMs,
+      checkedAtMs: nowMs,
+      tables: new Map([[cores, table]]),
+      inForce: undefined,
+    };
+    this.#controlled.set(key, controlled);
+    return controlled;
+  }
+
+  /** Compares what was predicted with what was seen, window by window; a change of configuration begins a new one. */
+  #check(controlled: Controlled, state: PoolState, nowMs: number): void {
+    const { live } = controlled;
+    const groups = state.configuration?.groups;
+    const inForce = groups === undefined ? undefined : groupsText(groups);
+    if (inForce !== controlled.inForce) {
+      controlled.inForce = inForce;
+      controlled.checkedAtMs = nowMs;
+      live.restart(nowMs);
+      return;
+    }
+    if (nowMs - controlled.checkedAtMs < this.#options.intervalMs) return;
+    controlled.checkedAtMs = nowMs;
+    const check = live.check(groups === undefined ? undefined : live.table.find(groups), nowMs);
+    if (check === undefined) return;
+    this.#options.statistics.of(controlled.version).predictionError.observe(check.errorRatio);
+  }
+
+  #apply(controlled: Controlled, state: PoolState): void {
+    const { pools, logger } = this.#options;
+    const decision = this.#decide(controlled, state);
+    if (decision === undefined) return;
+    const { candidate, cause } = decision;
+    const { key } = state;
+    const { pool } = controlled.profile;
+    const groups = candidate.groups.map((group) => {
+      const latencyMs = instanceMs(pool, group.threads, group.batch);
+      return { ...group, ...(latencyMs === undefined ? undefined : { latencyMs }) };
+    });
+    const batchTimeoutMs = candidate.kind === 'unbatched' ? 0 : controlled.version.settings.batching.delayMs;
+    // How it ends is told to whoever follows the pools; what fails is decided anew after the next interval.
+    pools.configure(key, { groups, batchTimeoutMs }, { cause }).catch((error: unknown) => {
+      logger.debug({ function: key, err: error }, 'not reconfigured: the function is gone, or the host is stopping');
+    });
+  }
+
+  /** Undefined: it stays as it is. */
+  #decide(controlled: Controlled, state: PoolState): Decision | undefined {
+    const { live, profile, version, estimator, tables } = controlled;
+    const budget = Math.min(this.#options.cores, this.#options.pools.coresFor(state.key).cores);
+    let table = tables.get(budget);
+    if (table === undefined) {
+      table = new PoolTable(profile, { ...live.table.options, cores: budget });
+      tables.set(budget, table);
+    }
+    const { sloMs } = version.settings;
+    const objective: PoolObjective =
+      this.#options.objective === 'cores' ? { kind: 'cores', sloMs: sloMs / live.correction } : { kind: 'latency' };
+    const rate = state.arrivalsPerSecond;
+    const best = table.best(rate, objective);
+    const expectedDepth = best?.prediction.state === 'stable' ? (rate * best.prediction.latencyMs) / 1000 : Infinity;
+    const current = state.configuration && table.find(state.configuration.groups);
+    const fits = state.configuration === undefined || coresOf(state.configuration.groups) <= budget;
+
+    if (best !== undefined && estimator.depth <= depthFactor * expectedDepth + 1) {
+      const isSame = current !== undefined && sameGroups(current.groups, best.candidate.groups);
+      if (isSame) return undefined;
+      if (current !== undefined && fits && !this.#isWorthwhile(table, current, best.candidate, rate)) return undefined;
+      return { candidate: best.candidate, cause: `${Number(rate.toPrecision(3))} requests/s` };
+    }
+    const batch = estimator.smoothedBatch;
+    const fastest = table.fastestForBatch(batch, objective) ?? (best && { candidate: best.candidate });
+    if (fastest === undefined) return undefined;
+    if (current !== undefined && fits && sameGroups(current.groups, fastest.candidate.groups)) return undefined;
+    return { candidate: fastest.candidate, cause: `batches of ${batch}` };
+  }
+
+  #isWorthwhile(table: PoolTable, current: Candidate, other: Candidate, rate: number): boolean {
+    if (this.#options.objective === 'cores' && other.cores < current.cores) return true;
+    const now = table.predict(current, rate);
+    const then = table.predict(other, rate);
+    if (now.state === 'overloaded' || then.state === 'overloaded') return true;
+    return now.latencyMs >= gainMin * then.latencyMs;
+  }
+}

@@ -1,0 +1,35 @@
+import type { CpuPools } from '../cpu/index.ts';
+
+/** Told of every invocation that the pools of this machine run. */
+export interface PoolsObserver {
+  arrived(): void;
+  /** It was answered, or failed. */
+  ended(): void;
+  /** It was answered by an instance that was ready, `latencyMs` after it had come to the pool. */
+  answeredWarm(key: string, latencyMs: number): void;
+}
+
+/** The same pools, observed: whoever invokes, nobody is missed. */
+export function observedPools(pools: CpuPools, observer: PoolsObserver): CpuPools {
+  return {
+    invoke: async (key, input, options) => {
+      const startMs = performance.now();
+      observer.arrived();
+      try {
+        const result = await pools.invoke(key, input, options);
+        if (!result.coldStart) observer.answeredWarm(key, performance.now() - startMs);
+        return result;
+      } finally {
+        observer.ended();
+      }
+    },
+    register: (spec, limits) => pools.register(spec, limits),
+    unregister: (key) => pools.unregister(key),
+    load: (key) => pools.load(key),
+    unload: (key) => pools.unload(key),
+    configure: (key, configuration, options) => pools.configure(key, configuration, options),
+    coresFor: (key) => pools.coresFor(key),
+    states: () => pools.states(),
+    stop: (graceMs) => pools.stop(graceMs),
+  };
+}
