@@ -1,6 +1,6 @@
 /** A prepared graph that can be changed: nodes replaced by fused ones, until all that is left is emitted. */
 import { AttributeType, type AttributeProto, type NodeProto } from '../../onnx/index.ts';
-import { elementCount, elements, type Tensor } from '../../tensor/index.ts';
+import { elementCount, elements, tensorOf, type Tensor } from '../../tensor/index.ts';
 import { operatorName } from './prepare.ts';
 import type { PreparedGraph, PreparedNode, PreparedValue } from './prepared.ts';
 
@@ -62,7 +62,7 @@ export class WorkGraph {
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly values: Map<string, PreparedValue>;
-  readonly constants: ReadonlyMap<string, Tensor>;
+  readonly constants: Map<string, Tensor>;
   readonly weights: ReadonlyMap<string, number>;
   /** Where each node stands in the order; a fusion that makes several puts them where its last node stood. */
   readonly #places = new Map<WorkNode, number>();
@@ -78,7 +78,7 @@ export class WorkGraph {
     this.inputs = prepared.inputs;
     this.outputs = prepared.outputs;
     this.values = new Map(prepared.values);
-    this.constants = prepared.constants;
+    this.constants = new Map(prepared.constants);
     this.weights = prepared.weights;
     this.#isOutput = new Set(prepared.outputs);
     const needed = new Set(prepared.outputs);
@@ -137,6 +137,21 @@ export class WorkGraph {
     const name = `${hint}~${this.#made++}`;
     this.values.set(name, value);
     return name;
+  }
+
+  /** A scalar that was not there before, or the one of the same value that a fusion made earlier. */
+  scalarConstant(datatype: 'FP32', value: number): string {
+    const name = `${datatype} ${value}~`;
+    if (!this.constants.has(name)) {
+      this.constants.set(name, tensorOf(name, datatype, [], Float32Array.of(value)));
+      this.values.set(name, { datatype, shape: [] });
+    }
+    return name;
+  }
+
+  /** Whether a node comes before another. */
+  precedes(a: WorkNode, b: WorkNode): boolean {
+    return this.#places.get(a)! < this.#places.get(b)!;
   }
 
   /** A weight or constant under another shape of as many elements. */

@@ -4,6 +4,7 @@ import type { WorkGraph } from '../work-graph.ts';
 import { fuseAttention } from './attention.ts';
 import { fuseBatchNormalizations, fuseConvolutions } from './convolutions.ts';
 import { fuseGelu } from './gelu.ts';
+import { fuseMaskedSoftmax, fuseResidualNormalizations } from './normalizations.ts';
 import { fuseProducts } from './products.ts';
 
 /** Changes the graph, using those operators of the project's own that are there. */
@@ -13,6 +14,8 @@ export function fuse(graph: WorkGraph, operators: ReadonlyMap<string, Operator>)
     ['Gelu', fuseGelu],
     ['turntable.Product', fuseProducts],
     ['turntable.HeadProduct', fuseAttention],
+    ['turntable.MaskedSoftmax', fuseMaskedSoftmax],
+    ['turntable.AddLayerNormalization', fuseResidualNormalizations],
     ['turntable.Conv', fuseConvolutions],
   ];
   for (const [needs, pass] of passes) {

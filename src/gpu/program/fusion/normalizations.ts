@@ -1,0 +1,128 @@
+/** Sums before a normalisation, and masks before a softmax, by the operators of src/gpu/operators/normalization. */
+import { attributeOf } from '../node-attributes.ts';
+import type { WorkGraph, WorkNode } from '../work-graph.ts';
+import { hasProductTypes, otherInput } from './patterns.ts';
+
+const sameShape = (graph: WorkGraph, a: string, b: string): boolean =>
+  graph.shape(a) !== undefined && graph.shape(a)?.join() === graph.shape(b)?.join();
+
+/** The operands of a sum, the first of its result's shape. */
+function addends(
+  graph: WorkGraph,
+  value: string,
+): { readonly node: WorkNode; readonly a: string; readonly b: string } | undefined {
+  const node = graph.producer(value);
+  if (node?.type !== 'Add') return undefined;
+  const [a, b] = node.proto.input;
+  if (a === undefined || b === undefined || !hasProductTypes(graph, [a, b, value])) return undefined;
+  if (sameShape(graph, a, value)) return { node, a, b };
+  return sameShape(graph, b, value) ? { node, a: b, b: a } : undefined;
+}
+
+/** LayerNormalization of a sum becomes `turntable.AddLayerNormalization`; the sum stays where others take it, too. */
+export function fuseResidualNormalizations(graph: WorkGraph): void {
+  for (const node of graph.nodes) {
+    if (node.type !== 'LayerNormalization' || !graph.has(node) || node.outputs.length !== 1) continue;
+    const [x = '', scale = '', bias = ''] = node.proto.input;
+    const sum = addends(graph, x);
+    if (sum === undefined) continue;
+    const others = graph.consumers(x).filter((user) => user !== node);
+    // The sum is made where the normalisation stands, so whoever takes it must come later.
+    if (others.some((user) => graph.precedes(user, node))) continue;
+    const inner = graph.onlyConsumer(sum.a) === sum.node ? addends(graph, sum.a) : undefined;
+    const [a, b, addend] = inner === undefined ? [sum.a, sum.b, ''] : [inner.a, inner.b, sum.b];
+    graph.replace(inner === undefined ? [node, sum.node] : [node, sum.node, inner.node], {
+      type: 'turntable.AddLayerNormalization',
+      inputs: [a, b, scale, bias, addend],
+      outputs: others.length > 0 || graph.isOutput(x) ? [...node.proto.output.slice(0, 1), x] : node.proto.output,
+      attributes: {
+        axis: attributeOf<number>(node.proto, 'axis', -1),
+        epsilon: { float: attributeOf<number>(node.proto, 'epsilon', 1e-5) },
+      },
+    });
+  }
+}
+
+/** From here on, adding to a score gives the same 32-bit number as putting the mask's in its place. */
+const masksFrom = -1e30;
+
+interface Mask {
+  readonly nodes: readonly WorkNode[];
+  readonly scores: string;
+  readonly mask: string;
+  /** What makes the mask, where it has to be made. */
+  readonly made: { readonly condition: string; readonly low: string } | undefined;
+}
+
+/** Scores and what is added to them, by an Add or by a Where that puts something very low in their place. */
+function maskOf(graph: WorkGraph, value: string): Mask | undefined {
+  const node = graph.producer(value);
+  if (node === undefined || graph.onlyConsumer(value) === undefined) return undefined;
+  if (node.type === 'Add') {
+    const sum = addends(graph, value);
+    if (sum === undefined) return undefined;
+    // Of two operands that could both be the scores, the one that was made last is: masks are made once, before.
+    const [a, b] = [graph.producer(sum.a), graph.producer(sum.b)];
+    const swapped = sameShape(graph, sum.b, value) && b !== undefined && (a === undefined || graph.precedes(a, b));
+    return { nodes: [node], scores: swapped ? sum.b : sum.a, mask: swapped ? sum.a : sum.b, made: undefined };
+  }
+  const [condition, scores, low] = node.proto.input;
+  if (node.type !== 'Where' || condition === undefined || scores === undefined || low === undefined) return undefined;
+  const replaced = graph.scalar(low);
+  const fits = replaced !== undefined && replaced <= masksFrom && sameShape(graph, scores, value);
+  if (!fits || graph.values.get(scores)?.datatype !== 'FP32') return undefined;
+  return { nodes: [node], scores, mask: '', made: { condition, low } };
+}
+
+/** Softmax of masked scores becomes `turntable.MaskedSoftmax`, with a factor where one stands before the mask. */
+export function fuseMaskedSoftmax(graph: WorkGraph): void {
+  /** Masks that were made of conditions: every layer of a model has the same one. */
+  const masks = new Map<string, string>();
+  for (const node of graph.nodes) {
+    if (node.type !== 'Softmax' || !graph.has(node)) continue;
+    const [x = ''] = node.proto.input;
+    const rank = graph.shape(x)?.length ?? 0;
+    const axis = attributeOf<number>(node.proto, 'axis', graph.opset < 13 ? 1 : -1);
+    if (axis !== -1 && axis !== rank - 1) continue;
+    const found = maskOf(graph, x);
+    if (found === undefined) continue;
+    const nodes = [node, ...found.nodes];
+    let { scores } = found;
+    let scale = 1;
+    const scaled = graph.producer(scores);
+    if (scaled !== undefined && graph.onlyConsumer(scores) !== undefined) {
+      const source = scaled.proto.input.find(
+        (value) => sameShape(graph, value, scores) && graph.scalar(value) === undefined,
+      );
+      const other = source === undefined ? undefined : otherInput(scaled, source);
+      const factor = other === undefined ? undefined : graph.scalar(other);
+      const divides = scaled.type === 'Div' && scaled.proto.input[0] === source && factor !== 0;
+      if (source !== undefined && factor !== undefined && (scaled.type === 'Mul' || divides)) {
+        scale = divides ? 1 / factor : factor;
+        scores = source;
+        nodes.push(scaled);
+      }
+    }
+    const softmax = (mask: string) => ({
+      type: 'turntable.MaskedSoftmax',
+      inputs: [scores, mask],
+      outputs: node.proto.output,
+      attributes: { axis: -1, scale: { float: scale } },
+    });
+    if (found.made === undefined) {
+      graph.replace(nodes, softmax(found.mask));
+      continue;
+    }
+    const { condition, low } = found.made;
+    const key = `${condition}\0${low}`;
+    const known = masks.get(key);
+    if (known !== undefined) {
+      graph.replace(nodes, softmax(known));
+      continue;
+    }
+    const mask = graph.newValue(condition, { datatype: 'FP32', shape: graph.shape(condition)! });
+    masks.set(key, mask);
+    const zero = graph.scalarConstant('FP32', 0);
+    graph.replace(nodes, { type: 'Where', inputs: [condition, zero, low], outputs: [mask] }, softmax(mask));
+  }
+}
