@@ -12,6 +12,8 @@ interface CallOptions {
   readonly contentType?: string;
   readonly version?: string;
   readonly verbose?: boolean;
+  readonly async?: boolean;
+  readonly callback?: string;
 }
 
 export function callCommand(): Command {
@@ -25,15 +27,28 @@ export function callCommand(): Command {
     .option('-f, --file <file>', 'take the body from a file (-: standard input)')
     .option('--content-type <type>', 'what the body is; told from the body or the name of the file otherwise')
     .option('--version <version>', 'call this version')
+    .option('--async', 'do not wait: print the id of the call, for `turntable jobs`')
+    .option('--callback <url>', 'with --async: where the host sends the reply')
     .option('-v, --verbose', 'print where the call ran and how long it took, on standard error');
   addUrlFlag(command).action(async (name: string, options: CallOptions) => {
+    if (options.callback !== undefined && options.async !== true) {
+      throw new CliError('--callback needs --async', { exitCode: 2 });
+    }
     const body = await readBody(options);
-    const response = await request(hostAddress(options.url), functionPath('function', name, options.version), {
+    const prefix = options.async === true ? 'async-function' : 'function';
+    const response = await request(hostAddress(options.url), functionPath(prefix, name, options.version), {
       method: 'POST',
-      headers: { 'content-type': options.contentType ?? contentTypeOf(body, options.file) },
+      headers: {
+        'content-type': options.contentType ?? contentTypeOf(body, options.file),
+        ...(options.callback === undefined ? {} : { 'x-callback-url': options.callback }),
+      },
       // TypeScript's fetch wants to know that no SharedArrayBuffer is behind the bytes.
       body: new Uint8Array(body),
     });
+    if (options.async === true) {
+      process.stdout.write(`${response.headers.get('x-call-id') ?? ''}\n`);
+      return;
+    }
     const reply = Buffer.from(await response.arrayBuffer());
     process.stdout.write(reply);
     if (process.stdout.isTTY && reply.at(-1) !== 0x0a) process.stdout.write('\n');

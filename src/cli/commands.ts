@@ -28,6 +28,16 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./call.ts')).callCommand(),
   },
   {
+    name: 'jobs',
+    summary: "list, ask for and cancel a running host's asynchronous calls",
+    load: async () => (await import('./jobs.ts')).jobsCommand(),
+  },
+  {
+    name: 'worker',
+    summary: 'take overflow of hosts on this machine',
+    load: async () => (await import('./worker.ts')).workerCommand(),
+  },
+  {
     name: 'publish',
     summary: 'publish a model on a running host',
     load: async () => (await import('./publish.ts')).publishCommand(),

@@ -11,3 +11,5 @@ export { HostError, toHostError, type ErrorCode } from './errors.ts';
 export { createValidator, isFunctionName, parseFolderSettings, resolveSettings } from './store/index.ts';
 export { loadRecord } from './store/version-record.ts';
 export type { FunctionSettings, ModelMetadata, TensorSpec } from './types.ts';
+export { createLogger } from './logger.ts';
+export { parseSizeBytes } from './config-units.ts';

@@ -1,0 +1,145 @@
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { Command, Option } from 'commander';
+import { createCpuPools } from '../cpu/index.ts';
+import { readCores } from '../hardware/index.ts';
+import { createLogger, parseSizeBytes } from '../host/index.ts';
+import { ModelCache, PoolTaker, RedisLink, startRemoteWorker } from '../queue/index.ts';
+import { hostAddress } from './client.ts';
+import { CliError } from './error.ts';
+import { outliveDefects } from './last-resort.ts';
+import { runUntilSignal } from './lifecycle.ts';
+import { packageVersion } from './package.ts';
+
+interface WorkerFlags {
+  readonly redis: string;
+  readonly prefix: string;
+  readonly name: string;
+  readonly cores?: string;
+  readonly threads: string;
+  readonly data: string;
+  readonly cache: string;
+  readonly host?: string;
+  readonly drain: string;
+  readonly logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent';
+}
+
+/** Redis may be a moment behind when both are started together. */
+const redisWaitMs = 10_000;
+
+export function workerCommand(): Command {
+  return new Command('worker')
+    .description(
+      'Take overflow of the hosts that use the same Redis, on the cores of this machine. Models are fetched from the ' +
+        'hosts by their sha256 and kept within --cache. Where a host asks for a key, it is taken from ' +
+        'TURNTABLE_API_KEY. SIGTERM and SIGINT let what runs finish and give back what waits.',
+    )
+    .addOption(
+      new Option('--redis <url>', 'address of Redis: redis://, rediss:// or unix://')
+        .env('TURNTABLE_REDIS_URL')
+        .default('redis://127.0.0.1:6379'),
+    )
+    .addOption(
+      new Option('--prefix <text>', 'what the keys in Redis begin with; as at the hosts')
+        .env('TURNTABLE_REDIS_PREFIX')
+        .default('turntable'),
+    )
+    .option('--name <name>', 'name in placements, metrics and lists', hostname())
+    .option('--cores <number>', 'cores to run on (default: those that this process may use)')
+    .option('--threads <number>', 'threads of an instance, unless its function says', '1')
+    .option('--data <folder>', 'where fetched models are kept', 'worker-data')
+    .option('--cache <size>', 'most bytes of models that are kept', '20GiB')
+    .option('--host <url>', 'fetch models from this address instead of the ones that the hosts announce')
+    .option('--drain <seconds>', 'time for what runs to finish after a signal', '30')
+    .addOption(
+      new Option('--log-level <level>', 'least important level that is written')
+        .choices(['debug', 'info', 'warn', 'error', 'silent'])
+        .default('info'),
+    )
+    .action(async (flags: WorkerFlags) => {
+      process.exit(await runWorker(flags));
+    });
+}
+
+async function runWorker(flags: WorkerFlags): Promise<number> {
+  if (!URL.canParse(flags.redis) || !/^(redis|rediss|unix):$/.test(new URL(flags.redis).protocol)) {
+    throw new CliError('--redis is not an address such as redis://127.0.0.1:6379 or unix:///run/redis.sock', {
+      exitCode: 2,
+    });
+  }
+  if (!/^[\x21-\x7e]{1,64}$/.test(flags.name)) {
+    throw new CliError('--name is not made of at most 64 visible characters without spaces', { exitCode: 2 });
+  }
+  const cores = flags.cores === undefined ? readCores().usable : wholeNumber('--cores', flags.cores, 1, 4096);
+  const threads = Math.min(cores, wholeNumber('--threads', flags.threads, 1, 1024));
+  const drainMs = wholeNumber('--drain', flags.drain, 0, 86_400) * 1000;
+  const cacheBytesMax = parseSizeBytes(flags.cache);
+  if (cacheBytesMax === undefined || cacheBytesMax < 1024) {
+    throw new CliError(`--cache is "${flags.cache}", but must be a size such as "20GiB"`, { exitCode: 2 });
+  }
+  const hostUrl = flags.host === undefined ? undefined : hostAddress(flags.host).url;
+  const apiKey = process.env['TURNTABLE_API_KEY'];
+  const logger = createLogger({ level: flags.logLevel, format: process.stderr.isTTY ? 'pretty' : 'json' });
+
+  const link = new RedisLink({ url: flags.redis, prefix: flags.prefix });
+  try {
+    await link.ready(redisWaitMs);
+  } catch (error) {
+    link.close();
+    throw new CliError(`${(error as Error).message}; start redis-server, or name another with --redis`, {
+      cause: error,
+    });
+  }
+  link.onChange((health) => {
+    if (health.status === 'up') logger.info({ redis: link.address }, 'Redis is back');
+    else logger.warn({ redis: link.address, reason: health.reason }, 'Redis is gone; waiting for it');
+  });
+  const pools = createCpuPools({
+    cores,
+    blankInstances: Math.min(2, cores),
+    instancesMax: Math.max(4, 2 * cores),
+    log: (pid, key, line) => logger.info({ pid, function: key }, line),
+    cacheFolder: join(flags.data, 'weights'),
+  });
+  let taker: PoolTaker | undefined;
+  const cache = new ModelCache({
+    folder: join(flags.data, 'models'),
+    bytesMax: cacheBytesMax,
+    apiKey: apiKey === '' ? undefined : apiKey,
+    inUse: (revision) => taker?.busy(revision) ?? false,
+    onEvict: async (revision) => await taker?.forget(revision),
+  });
+  await cache.start();
+  taker = new PoolTaker({
+    name: flags.name,
+    cores,
+    pools,
+    cache,
+    threads,
+    queueMax: 1024,
+    idleMs: 300_000,
+    hostUrl,
+    log: (message, fields) => logger.info(fields, message),
+  });
+  const worker = await startRemoteWorker({ link, taker, log: logger });
+  outliveDefects({ exit: (code) => process.exit(code) });
+  const count = `${cores} ${cores === 1 ? 'core' : 'cores'}`;
+  process.stdout.write(
+    `Turntable ${packageVersion()} worker ${flags.name} takes overflow on ${count} (Redis at ${link.address})\n`,
+  );
+  const stop = async (): Promise<boolean> => {
+    const clean = await worker.stop(drainMs);
+    taker.stop();
+    await pools.stop(0);
+    link.close();
+    logger.info({ clean, answered: worker.answered }, 'stopped');
+    return clean;
+  };
+  return await runUntilSignal({ stop }, { drainMs });
+}
+
+function wholeNumber(flag: string, text: string, least: number, most: number): number {
+  const number = Number(text);
+  if (/^\d+$/.test(text) && number >= least && number <= most) return number;
+  throw new CliError(`${flag} is "${text}", but must be a whole number from ${least} to ${most}`, { exitCode: 2 });
+}
