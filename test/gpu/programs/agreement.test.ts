@@ -1,0 +1,159 @@
+/** Programs against ONNX Runtime: every architecture in a tiny version, and models as PyTorch exports them. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openCuda } from '../../../src/gpu/driver/open.ts';
+import type { Cuda } from '../../../src/gpu/driver/types.ts';
+import { operators } from '../../../src/gpu/operators/index.ts';
+import { compileModel, type ProgramSettings } from '../../../src/gpu/program/index.ts';
+import { buildArchitecture, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
+import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
+import { buildEmulatedDriver } from '../../emulated-driver/build.ts';
+import { bertExport, gpt2Export, lstmExport, mobilenetExport, vitExport } from '../../support/pytorch-exports.ts';
+import { relativeError, runOnnxRuntime, runProgram } from '../../support/run-program.ts';
+
+const driver = await buildEmulatedDriver();
+let folder: string;
+let cuda: Cuda;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-agreement-'));
+  if (driver !== undefined) cuda = openCuda({ libraries: driver, cacheFolder: join('.cache', 'test-kernels') });
+});
+afterAll(async () => {
+  cuda?.release();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const count = (shape: readonly number[]): number => shape.reduce((product, size) => product * size, 1);
+
+const tokens = (name: string, shape: readonly number[], at: (index: number) => number): Tensor =>
+  tensorOf(
+    name,
+    'INT64',
+    shape,
+    BigInt64Array.from({ length: count(shape) }, (_, index) => BigInt(at(index))),
+  );
+const floats = (name: string, shape: readonly number[]): Tensor =>
+  tensorOf(
+    name,
+    'FP32',
+    shape,
+    Float32Array.from({ length: count(shape) }, (_, index) => Math.sin(index * 1.7)),
+  );
+
+const ids = (shape: readonly number[]): Tensor => tokens('input_ids', shape, (index) => (index * 7 + 3) % 50);
+/** The last third of each sequence is padding. */
+const mask = (shape: readonly number[]): Tensor =>
+  tokens('attention_mask', shape, (index) => Number(index % shape[1]! < (shape[1]! * 2) / 3));
+
+interface Case {
+  readonly name: string;
+  readonly model: () => ModelProto;
+  readonly inputs: readonly Tensor[];
+  /** Also compared: a second shape, 16-bit weights. */
+  readonly more?: readonly Tensor[];
+}
+
+const text = { layers: 2, hidden: 32, heads: 4, vocabulary: 50, positions: 40 };
+const image = { image: 32, classes: 10 };
+const architecture = (name: string, settings: Parameters<typeof buildArchitecture>[1]) => () =>
+  buildArchitecture(name, settings).model;
+
+const cases: readonly Case[] = [
+  {
+    name: 'BERT as exported, dynamic axes and shared weights',
+    model: bertExport,
+    inputs: [ids([2, 6]), mask([2, 6])],
+    more: [ids([1, 9]), mask([1, 9])],
+  },
+  { name: 'BERT as exported, with sdpa', model: () => bertExport({ sdpa: true }), inputs: [ids([1, 6]), mask([1, 6])] },
+  { name: 'GPT-2 as exported', model: gpt2Export, inputs: [ids([2, 5])], more: [ids([1, 8])] },
+  { name: 'ViT as exported', model: vitExport, inputs: [floats('pixel_values', [2, 3, 16, 16])] },
+  { name: 'MobileNet-v2 as exported', model: mobilenetExport, inputs: [floats('input', [2, 3, 16, 16])] },
+  {
+    name: 'LSTM as exported, two directions',
+    model: lstmExport,
+    inputs: [floats('input', [2, 5, 8])],
+    more: [floats('input', [1, 3, 8])],
+  },
+  {
+    name: 'bert-base',
+    model: architecture('bert-base', text),
+    inputs: [ids([1, 7]), mask([1, 7]), tokens('token_type_ids', [1, 7], (index) => index % 2)],
+  },
+  { name: 'roberta-base', model: architecture('roberta-base', text), inputs: [ids([1, 6]), mask([1, 6])] },
+  { name: 'gpt2', model: architecture('gpt2', text), inputs: [ids([1, 6])] },
+  {
+    name: 'resnet50',
+    model: architecture('resnet50', { ...image, width: 8, blocks: [1, 1, 1, 1] }),
+    inputs: [floats('pixel_values', [1, 3, 32, 32])],
+  },
+  {
+    name: 'vgg16',
+    model: architecture('vgg16', { ...image, width: 4, hidden: 32 }),
+    inputs: [floats('pixel_values', [1, 3, 32, 32])],
+  },
+  {
+    name: 'inception-v3',
+    model: architecture('inception-v3', { image: 75, classes: 10, width: 0.05 }),
+    inputs: [floats('pixel_values', [1, 3, 75, 75])],
+  },
+  {
+    name: 'mobilenet-v2',
+    model: architecture('mobilenet-v2', { ...image, width: 0.25 }),
+    inputs: [floats('pixel_values', [1, 3, 32, 32])],
+  },
+  {
+    name: 'lstm',
+    model: architecture('lstm', { layers: 2, hidden: 16, sequence: 5 }),
+    inputs: [],
+  },
+  { name: 'gru', model: architecture('gru', { layers: 2, hidden: 16, sequence: 5 }), inputs: [] },
+];
+
+/** Inputs of the model's own names and shapes, where a case leaves them to it. */
+function inputsOf(model: ModelProto, given: readonly Tensor[]): readonly Tensor[] {
+  const named = model.graph.input.map(({ name, type }, index) => {
+    const dims = type?.tensorType?.shape?.dim ?? [];
+    const shape = dims.map(({ dimValue }) => (dimValue === undefined ? 1 : Number(dimValue)));
+    return given[index] === undefined ? floats(name, shape) : { ...given[index], name };
+  });
+  return named;
+}
+
+async function errors(
+  path: string,
+  inputs: readonly Tensor[],
+  options: { readonly fusion?: boolean; readonly settings?: ProgramSettings } = {},
+): Promise<number[]> {
+  const shapes = Object.fromEntries(inputs.map(({ name, shape }) => [name, shape]));
+  const program = await compileModel(path, shapes, operators, { cacheFolder: join(folder, 'cache'), ...options });
+  const expected = await runOnnxRuntime(path, inputs);
+  const actual = await runProgram(cuda, program, inputs);
+  expect(cuda.counts()).toMatchObject({ deviceBytes: 0, hostBytes: 0, modules: 0, matmuls: 0, streams: 0 });
+  return expected.map((wanted) =>
+    relativeError(
+      actual.find(({ name }) => name === wanted.name)!,
+      wanted,
+    ),
+  );
+}
+
+describe.skipIf(driver === undefined)('on the emulated driver', () => {
+  test.each(cases)('$name agrees with ONNX Runtime', async ({ name, model: build, inputs, more }) => {
+    const model = build();
+    const path = join(folder, `${name.replaceAll(/\W+/g, '-')}.onnx`);
+    await writeModel(model, path);
+    for (const error of await errors(path, inputsOf(model, inputs))) expect(error).toBeLessThan(1e-5);
+    if (more === undefined) return;
+    const others = inputsOf(model, more);
+    for (const error of await errors(path, others)) expect(error).toBeLessThan(1e-5);
+    for (const error of await errors(path, others, { fusion: false })) expect(error).toBeLessThan(1e-5);
+    for (const weights of ['f16', 'bf16'] as const) {
+      const settings = { tf32: false, weights };
+      const limit = weights === 'f16' ? 5e-3 : 4e-2;
+      for (const error of await errors(path, others, { settings })) expect(error).toBeLessThan(limit);
+    }
+  });
+});
