@@ -9,7 +9,7 @@ import type { CoreLease } from './cores.ts';
 import { instancesOf, type PlannedInstance } from './configuration.ts';
 import type { Instance } from './instance.ts';
 import type { LatencyBook } from './latency.ts';
-import type { GiveUpCause } from './pool.ts';
+import type { GiveUpCause } from './pool-machine.ts';
 import type { TicketQueue } from './queue.ts';
 import { splitBatch, type Place } from './split.ts';
 import type { Ticket } from './ticket.ts';

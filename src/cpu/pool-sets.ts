@@ -14,7 +14,7 @@ import {
 } from './configuration.ts';
 import { ConfiguredSet, threadsToAdd, type SetOwner } from './configured-set.ts';
 import type { CoreAllocator, CoreLease } from './cores.ts';
-import type { GiveUpCause } from './pool.ts';
+import type { GiveUpCause } from './pool-machine.ts';
 import type { PoolConfiguration, PoolState, Reconfiguration, ReconfigurationKind, Reconfigured } from './types.ts';
 
 /** What a change needs of the pool beside what its sets need. */

@@ -1,13 +1,14 @@
 /**
- * The pool of one function: its queue, its instances, and the rule that matches them.
+ * The pool of one function: its queue, its instances on demand, and the rule that matches them. While a configuration is in
+ * force its set has the queue instead (configured-set.ts), and instances on demand have had their day.
  *
- * Invocations are handed over in order of priority, then arrival,
- *   1. while all that waits is less than {@link nextInstanceMs} of work, ahead of time to an instance that is busy and
+ * On demand, invocations are handed over in order of priority, then arrival,
+ *   1. while all that waits is less than `nextInstanceMs` of work, ahead of time to an instance that is busy and
  *      then finds its next work lying ready: waking another would cost more than it brings;
  *   2. else to an idle instance, when the machine's cores allow another run;
  *   3. else, where runs are short, to a busy one all the same.
  * What is handed over together, as one message, is up to `batchMax` rows to be joined into one run of the model; or, for
- * a function that does not batch, as many runs as make up {@link aheadMs} of work: for a run of some microseconds the way
+ * a function that does not batch, as many runs as make up `aheadMs` of work: for a run of some microseconds the way
  * to the instance and back costs more than the run, and sharing it gives twice the throughput.
  *
  * An instance is added when invocations wait, none is idle and none is on its way; so everybody who comes while a
@@ -16,70 +17,25 @@
  */
 import { answer, survivors } from './answers.ts';
 import type { ConfiguredSet } from './configured-set.ts';
-import type { CoreAllocator } from './cores.ts';
+import { HandOverRule, patienceMs } from './hand-over-rule.ts';
 import type { Instance, RunOutcome } from './instance.ts';
 import { LatencyBook } from './latency.ts';
+import type { GiveUpCause, PoolMachine } from './pool-machine.ts';
 import { PoolSets, type SetsOwner } from './pool-sets.ts';
 import type { CallHeader } from './protocol.ts';
 import { clientGone, deadlinePassed, TicketQueue } from './queue.ts';
 import { PoolLoad, smoothStart } from './rates.ts';
 import { makeTicket, type Ticket } from './ticket.ts';
 import { CpuError, type InstanceSpec, type InvokeOptions, type PoolInput, type PoolLimits } from './types.ts';
-import type { PoolConfiguration, PoolResult, PoolState, Reconfiguration, Reconfigured } from './types.ts';
+import type { PoolConfiguration, PoolResult, PoolState, Reconfiguration } from './types.ts';
 import type { Tensor } from '../tensor/index.ts';
 
-/** Milliseconds of work that one message may hold, and the most runs that may make them up. */
-const aheadMs = 1;
-const aheadRunsMax = 32;
-/**
- * Milliseconds of waiting work that are worth another instance, and how long anybody waits for that work to be done as
- * soon as expected. For calls of some microseconds the host itself is the limit; on two cores a second process then
- * takes a fifth of the throughput away.
- */
-const nextInstanceMs = 2;
-const patienceMs = 5;
-/** What a socket takes in at one read is 64 KiB; a message within it is neither cut in two nor put together again. */
-const togetherBytesMax = 56 * 1024;
 /** Messages that an instance may hold: the one that it is at and the one that lies ready. */
 const messagesMax = 2;
-/** Weight of a longer measurement in how long a call is thought to take; a shorter one counts at once. */
-const slowerWeight = 0.05;
 /** Unexpected deaths in a row, without an answer between them, after which an instance is not replaced until it is needed. */
 const deathsInRowMax = 3;
 /** Processes that may end in the middle of a load, one after the other, before those who wait for it are told. */
 const loadDeathsInRowMax = 3;
-
-/**
- * Why an instance is no more: its function was idle, another function needed room, it was unloaded, another configuration
- * came into force, or it died.
- */
-export type GiveUpCause = 'idle' | 'room' | 'unload' | 'reconfigured' | 'died';
-
-/** What a pool asks of the machine that it shares with the other pools. */
-export interface PoolMachine {
-  readonly cores: CoreAllocator;
-  /** Asks for `threads` cores for one more run; the first run of a function is always granted. */
-  takeCores(pool: Pool): boolean;
-  giveCores(pool: Pool): void;
-  /** An instance to make a function of; undefined when there are too many and none can be taken from another pool yet. */
-  takeInstance(pool: Pool): Instance | undefined;
-  /** Whether another pool has waited in vain for its first instance, so that this one should give up the one it holds. */
-  wantsBack(pool: Pool): boolean;
-  /** Where the prepared form of a model is that its instances share, made if need be; undefined where there is none. */
-  sharedModelPath(pool: Pool): Promise<string | undefined>;
-  /** The same, of a form that is there already; undefined at once where it is not. */
-  sharedModelAtHand(pool: Pool): Promise<string | undefined> | undefined;
-  sharedModelRefused(pool: Pool, problem: string): void;
-  reconfigured(outcome: Reconfigured): void;
-  /** Keeps an instance on demand off the cores that are leased. */
-  pinOnDemand(instance: Instance): void;
-  /** A model is loaded into one more instance. */
-  loaded(pool: Pool, loadMs: number): void;
-  /** A ready instance is no more; `reason` in words. */
-  givenUp(pool: Pool, cause: GiveUpCause, ageMs: number, reason: string): void;
-  /** A load is over, or an instance is gone: room for others. */
-  instanceSettled(): void;
-}
 
 export class Pool {
   spec: InstanceSpec;
@@ -98,11 +54,7 @@ export class Pool {
   #inFlight = 0;
   /** Instances that are at work. */
   #busy = 0;
-  /**
-   * How long an instance is at one call when it has a core for itself; undefined before the first. On a busy machine most
-   * measurements hold time that the process only waited for a core, so the short ones are believed.
-   */
-  #callMs: number | undefined;
+  readonly #rule = new HandOverRule();
   #pumpScheduled = false;
   #deathsInRow = 0;
   #loadDeathsInRow = 0;
@@ -130,10 +82,6 @@ export class Pool {
 
   get busy(): number {
     return this.#busy;
-  }
-
-  get waiting(): number {
-    return this.#queue.length;
   }
 
   /** Instances that count against the machine's limit: ready or loading. */
@@ -185,14 +133,8 @@ export class Pool {
       const ticket = makeTicket(
         input,
         options,
-        (result) => {
-          this.#load.left(ticket.rows, performance.now());
-          resolve(result);
-        },
-        (error) => {
-          this.#load.left(ticket.rows, performance.now());
-          reject(error);
-        },
+        (result) => resolve(this.#left(ticket, result)),
+        (error) => reject(this.#left(ticket, error)),
       );
       this.#load.arrived(ticket.rows, ticket.arrivalMs);
       if (ticket.deadlineMs <= ticket.arrivalMs) {
@@ -314,12 +256,17 @@ export class Pool {
         if (this.#idle.length === 0 && !this.#littleWaits()) this.#grow();
         return;
       }
-      this.#start(instance, this.#takeTogether());
+      this.#start(instance, this.#rule.takeTogether(this.#queue, this.limits.batchMax));
     }
   }
 
+  #left<T>({ rows }: Ticket, outcome: T): T {
+    this.#load.left(rows, performance.now());
+    return outcome;
+  }
+
   #mayStartNow(ticket: Ticket): boolean {
-    if (this.#sets.active !== undefined || (this.#busy > 0 && this.#callsPerMessage() > 1)) return false;
+    if (this.#sets.active !== undefined || (this.#busy > 0 && this.#rule.callsPerMessage() > 1)) return false;
     return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax;
   }
 
@@ -335,11 +282,8 @@ export class Pool {
     return this.#takeIdle() ?? this.#takeAhead();
   }
 
-  /** Whether those who wait are served soonest by waiting for an instance that is busy now. */
   #littleWaits(): boolean {
-    const { front, length } = this.#queue;
-    if (this.#busy === 0 || this.#callMs === undefined || front === undefined) return false;
-    return length * this.#callMs <= nextInstanceMs && performance.now() - front.arrivalMs < patienceMs;
+    return this.#busy > 0 && this.#rule.littleWaits(this.#queue, performance.now());
   }
 
   /** An idle instance, with cores to run on. */
@@ -351,19 +295,13 @@ export class Pool {
 
   /** A busy instance that may have more work lying ready. */
   #takeAhead(): Instance | undefined {
-    if (this.#callsPerMessage() < 2) return undefined;
+    if (this.#rule.callsPerMessage() < 2) return undefined;
     let least: Instance | undefined;
     for (const instance of this.#ready.keys()) {
       if (instance.state !== 'busy' || instance.outstanding >= messagesMax) continue;
       if (least === undefined || instance.outstanding < least.outstanding) least = instance;
     }
     return least;
-  }
-
-  /** How many calls make up {@link aheadMs} of work; 1 where that is not known yet. */
-  #callsPerMessage(): number {
-    if (this.#callMs === undefined) return 1;
-    return Math.max(1, Math.min(aheadRunsMax, Math.floor(aheadMs / this.#callMs)));
   }
 
   /** Pumps once all requests that arrived together are in the queue, so that they can share a message. */
@@ -392,37 +330,13 @@ export class Pool {
 
   /** True when it is better to wait for more calls to share the run; a timer then pumps again. */
   #waitForBatch(): boolean {
-    const { batchMax, batchDelayMs } = this.limits;
-    if (batchDelayMs === 0 || batchMax <= 1 || this.#queue.rowsUpTo(batchMax) >= batchMax) return false;
-    const waitMs = this.#queue.earliestArrivalMs() + batchDelayMs - performance.now();
+    const waitMs = this.#rule.batchWaitMs(this.#queue, this.limits, performance.now());
     if (waitMs <= 0) return false;
     this.#batchTimer ??= setTimeout(() => {
       this.#batchTimer = undefined;
       this.pump();
     }, Math.ceil(waitMs));
     return true;
-  }
-
-  /** What goes to an instance together. */
-  #takeTogether(): Ticket[] {
-    const joining = this.limits.batchMax > 1;
-    const most = joining ? this.limits.batchMax : this.#callsPerMessage();
-    const tickets: Ticket[] = [];
-    let size = 0;
-    let bytes = 0;
-    for (;;) {
-      const next = this.#queue.front;
-      const nextSize = joining ? (next?.rows ?? 0) : 1;
-      if (next === undefined || (tickets.length > 0 && size + nextSize > most)) return tickets;
-      // One that has seen an instance die goes alone, so that it cannot take others along a second time.
-      if (tickets.length > 0 && (next.alone || tickets[0]?.alone === true)) return tickets;
-      // What is joined shares a run of the model, which is worth a longer message.
-      if (!joining && tickets.length > 0 && bytes + next.bytes > togetherBytesMax) return tickets;
-      this.#queue.take();
-      size += nextSize;
-      bytes += next.bytes;
-      tickets.push(next);
-    }
   }
 
   #start(instance: Instance, tickets: readonly Ticket[], set?: ConfiguredSet, join = this.limits.batchMax > 1): void {
@@ -442,9 +356,7 @@ export class Pool {
       this.#deathsInRow = 0;
       const { busyMs } = outcome.result;
       if (set === undefined) {
-        const callMs = busyMs / tickets.length;
-        const beliefMs = this.#callMs ?? callMs;
-        this.#callMs = callMs < beliefMs ? callMs : beliefMs + slowerWeight * (callMs - beliefMs);
+        this.#rule.ran(tickets.length, busyMs);
         if (instance.state === 'idle') this.#rested(instance);
       } else {
         const rows = tickets.reduce((sum, ticket) => sum + ticket.rows, 0);
@@ -518,21 +430,20 @@ export class Pool {
       this.#loadFailed(new CpuError('instance-died', 'its instance died as soon as it was loaded'));
       return;
     }
-    const nowMs = performance.now();
     this.#loading = undefined;
     this.#loadDeathsInRow = 0;
-    for (const ticket of this.#queue) {
-      if (ticket.cold) ticket.loadMs += nowMs - Math.max(loading.startMs, ticket.arrivalMs);
-    }
-    this.#ready.set(loading.instance, nowMs);
-    this.#startMs = smoothStart(this.#startMs, nowMs - loading.startMs);
-    this.#machine.loaded(this, nowMs - loading.startMs);
+    this.#ready.set(loading.instance, performance.now());
     this.#idle.push(loading.instance);
-    for (const waiter of this.#loadWaiters.splice(0)) waiter.resolve();
+    this.#started(loading.startMs);
+    this.#resolveLoads();
     this.pump();
     if (this.#unloading) for (const instance of this.#idle.splice(0)) this.#retire(instance, 'unload');
     this.#retireReplaced();
     this.#machine.instanceSettled();
+  }
+
+  #resolveLoads(): void {
+    for (const waiter of this.#loadWaiters.splice(0)) waiter.resolve();
   }
 
   #loadFailed(error: CpuError): void {
@@ -548,6 +459,12 @@ export class Pool {
       return;
     }
     this.#loadDeathsInRow = 0;
+    this.#cannotServe(error);
+    this.#machine.instanceSettled();
+  }
+
+  /** Tells whoever waits that there will be no instance. */
+  #cannotServe(error: CpuError): void {
     const failure =
       this.#stopping ??
       new CpuError('model-load-failed', `the model of ${this.spec.key} could not be loaded: ${error.message}`);
@@ -557,7 +474,16 @@ export class Pool {
       for (const ticket of this.#queue.takeAll()) ticket.reject(failure);
     }
     this.#checkQuiet();
-    this.#machine.instanceSettled();
+  }
+
+  /** An instance that was taken at `startMs` has become ready: for those who wait this was a load. */
+  #started(startMs: number): void {
+    const nowMs = performance.now();
+    this.#startMs = smoothStart(this.#startMs, nowMs - startMs);
+    for (const ticket of this.#queue) {
+      if (ticket.cold) ticket.loadMs += nowMs - Math.max(startMs, ticket.arrivalMs);
+    }
+    this.#machine.loaded(this, nowMs - startMs);
   }
 
   /** A ready instance is gone, given back or dead; what it ran is seen to by its run's outcome. */
@@ -628,7 +554,11 @@ export class Pool {
       sharedModelPath: () => this.#machine.sharedModelPath(this),
       sharedModelRefused: (problem) => this.#machine.sharedModelRefused(this, problem),
       run: (set, instance, tickets, join) => this.#start(instance, tickets, set, join),
-      started: (startMs) => this.#setStarted(startMs),
+      started: (startMs) => {
+        this.#started(startMs);
+        if (!this.#returning) this.#resolveLoads();
+        this.#machine.instanceSettled();
+      },
       ended: (cause, ageMs, reason) => {
         if (this.#stopping === undefined) this.#machine.givenUp(this, cause, ageMs, reason);
       },
@@ -641,30 +571,11 @@ export class Pool {
       activated: () => {
         this.#returning = false;
         this.#retireReplaced();
+        if (this.#canServe()) this.#resolveLoads();
         this.pump();
       },
       reconfigured: (outcome) => this.#machine.reconfigured(outcome),
     };
-  }
-
-  #setStarted(startMs: number): void {
-    const nowMs = performance.now();
-    this.#startMs = smoothStart(this.#startMs, nowMs - startMs);
-    for (const ticket of this.#queue) {
-      if (ticket.cold) ticket.loadMs += nowMs - Math.max(startMs, ticket.arrivalMs);
-    }
-    this.#machine.loaded(this, nowMs - startMs);
-    if (!this.#returning) for (const waiter of this.#loadWaiters.splice(0)) waiter.resolve();
-    this.#machine.instanceSettled();
-  }
-
-  #cannotServe(error: CpuError): void {
-    const failure =
-      this.#stopping ??
-      new CpuError('model-load-failed', `the model of ${this.spec.key} could not be loaded: ${error.message}`);
-    for (const waiter of this.#loadWaiters.splice(0)) waiter.reject(failure);
-    for (const ticket of this.#queue.takeAll()) ticket.reject(failure);
-    this.#checkQuiet();
   }
 
   /** Where nobody calls the function, the next to call may as well wait for its load. */

@@ -9,7 +9,8 @@ import { BlankSet } from './blank-set.ts';
 import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
 import { CoreAllocator } from './cores.ts';
 import type { Instance, InstanceLog } from './instance.ts';
-import { Pool, type GiveUpCause, type PoolMachine } from './pool.ts';
+import { Pool } from './pool.ts';
+import type { GiveUpCause, PoolMachine } from './pool-machine.ts';
 import {
   CpuError,
   type ConfigureOptions,
