@@ -60,7 +60,7 @@ export const driverFunctions = {
   cuGraphExecDestroy: ['uint64_t'],
 } as const satisfies DeclarationTable;
 
-/** What only an emulated driver exports: it checks accesses, and must know the parts of an allocation. */
+/** What only an emulated driver exports: it checks accesses, and must know the parts of an allocation. They return nothing. */
 export const emulationFunctions = {
   emuDeclareRange: ['uint64_t', 'uint64_t'],
   emuForgetRange: ['uint64_t'],

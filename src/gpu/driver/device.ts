@@ -119,15 +119,11 @@ export class NativeDevice implements CudaDevice {
   }
 
   declareRange(address: DeviceAddress, bytes: number): void {
-    const { emulation } = this.core.session;
-    if (emulation === undefined) return;
-    this.core.session.check('emuDeclareRange', emulation.emuDeclareRange(address, bytes));
+    this.core.session.emulation?.emuDeclareRange(address, bytes);
   }
 
   forgetRange(address: DeviceAddress): void {
-    const { emulation } = this.core.session;
-    if (emulation === undefined) return;
-    this.core.session.check('emuForgetRange', emulation.emuForgetRange(address));
+    this.core.session.emulation?.emuForgetRange(address);
   }
 
   /** Ends the context, and with it whatever was not released. */
