@@ -84,6 +84,8 @@ async function loadOnce(
       windowFilled = 0;
       const previous = window;
       window = Promise.all([...transfer.streams].map((stream) => stream.finished()));
+      // Should nobody come to wait for it, the end of the load tells of the same failure.
+      window.catch(() => undefined);
       await previous;
     }
   } catch (error) {

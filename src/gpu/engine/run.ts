@@ -181,6 +181,8 @@ export class Run {
     this.#windowFilled = 0;
     const previous = this.#window;
     this.#window = Promise.all([...transfer.streams].map((stream) => stream.finished()));
+    // Should nobody come to wait for it, the end of the run tells of the same failure.
+    this.#window.catch(() => undefined);
     await previous;
     if (this.#options.signal?.aborted === true) throw cancelled();
   }

@@ -42,7 +42,7 @@ const align = (bytes: number): number => Math.ceil(bytes / 256) * 256;
 
 /** Seeded by the name, so that no two chains have the same weights. */
 export function makeChain({ folder, name, layerWords, tied = false, width = 32 }: ChainOptions): Chain {
-  let state = [...name].reduce((hash, char) => (Math.imul(hash, 31) + char.charCodeAt(0)) | 0, 7) >>> 0 || 1;
+  let state = Buffer.from(name).reduce((hash, byte) => (Math.imul(hash, 31) + byte) | 0, 7) >>> 0 || 1;
   const next = (): number => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0);
   const path = join(folder, `${name}.weights`);
   const contents = layerWords.map((words) => Uint32Array.from({ length: words }, next));

@@ -29,6 +29,8 @@ interface Access extends Extent {
 
 interface Work {
   readonly label: string;
+  /** Kernels keep to ranges that somebody has; copies say themselves what they touch. */
+  readonly isKernel: boolean;
   readonly accesses: readonly Access[];
   readonly run: () => void;
 }
@@ -159,9 +161,9 @@ export class ModelCuda implements Cuda {
   }
 
   /** Compares with all accesses that are not known to lie before. */
-  access(stream: ModelStream, { label, accesses }: Work): void {
+  access(stream: ModelStream, { label, accesses, isKernel }: Work): void {
     for (const { low, high, isWrite } of accesses) {
-      this.#checkPlace(stream, low, high, label);
+      this.#checkPlace(stream, low, high, label, isKernel);
       for (const other of this.#log) {
         if (other.low >= high || low >= other.high || !(isWrite || other.isWrite)) continue;
         if ((stream.clock[other.stream] ?? 0) >= other.sequence) continue;
@@ -178,7 +180,7 @@ export class ModelCuda implements Cuda {
     this.#log.splice(0, this.#log.length, ...kept);
   }
 
-  #checkPlace(stream: ModelStream, low: number, high: number, label: string): void {
+  #checkPlace(stream: ModelStream, low: number, high: number, label: string, isKernel: boolean): void {
     const found = this.allocations.find((each) => low >= each.low && high <= each.high);
     if (found === undefined) throw new Error(`${label} touches ${low} to ${high}, which is not allocated`);
     if (found.device < 0) return;
@@ -187,7 +189,7 @@ export class ModelCuda implements Cuda {
       throw new Error(`${label} of GPU ${stream.device.index} touches memory of GPU ${found.device}`);
     }
     const isDeclared = [...owner.declared].some(([at, bytes]) => low >= at && high <= at + bytes);
-    if (!isDeclared && owner.declared.size > 0) throw new Error(`${label} touches ${low} to ${high}, which nobody has`);
+    if (!isDeclared && isKernel) throw new Error(`${label} touches ${low} to ${high}, which nobody has`);
   }
 
   /** Runs something that may run, of a stream drawn by chance. False when nothing can. */
@@ -436,6 +438,7 @@ class ModelStream implements CudaStream {
 
   copy(destination: number, source: number, bytes: number): void {
     this.#submit({
+      isKernel: false,
       label: `copy of ${bytes} bytes on stream ${this.id}`,
       accesses: [
         { low: source, high: source + bytes, isWrite: false },
@@ -447,6 +450,7 @@ class ModelStream implements CudaStream {
 
   fill(destination: number, byteValue: number, bytes: number): void {
     this.#submit({
+      isKernel: false,
       label: `fill on stream ${this.id}`,
       accesses: [{ low: destination, high: destination + bytes, isWrite: true }],
       run: () => this.#cuda.bytes(destination, bytes).fill(byteValue),
@@ -457,6 +461,7 @@ class ModelStream implements CudaStream {
   launch(launch: PreparedLaunch): void {
     const [w = 0, words = 0, x = 0, y = 0, n = 0] = (launch as PreparedLaunch & { values: number[] }).values;
     this.#submit({
+      isKernel: true,
       label: `kernel on stream ${this.id}`,
       accesses: [
         { low: w, high: w + words * 4, isWrite: false },

@@ -1,0 +1,58 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { Engine, type EngineOptions } from '../../../src/gpu/engine/index.ts';
+import type { RunResult } from '../../../src/gpu/types.ts';
+import { makeChain, planFor, wordsOf, type Chain, type ChainOptions, type PlanShape } from './chains.ts';
+import { ModelCuda, type ModelCudaOptions } from './model-cuda.ts';
+
+export const layerWords = [512, 0, 300, 1024, 64, 700, 0, 900, 128];
+
+export interface Bench {
+  readonly cuda: ModelCuda;
+  readonly engine: Engine;
+  /** Makes a chain and makes it known. */
+  readonly add: (options?: Partial<ChainOptions>) => Chain;
+  /** Runs it and checks its answer. */
+  readonly run: (
+    chain: Chain,
+    shape?: Partial<PlanShape>,
+    extra?: { trace?: boolean; signal?: AbortSignal },
+  ) => Promise<RunResult>;
+}
+
+export type BenchOptions = Partial<ModelCudaOptions & EngineOptions>;
+
+/** Gives the test an engine on the model driver; in the end there must be no race, and nothing left. */
+export async function onEngine(options: BenchOptions, test: (bench: Bench) => Promise<void>): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), 'turntable-engine-'));
+  const cuda = new ModelCuda({ devices: 1, deviceBytes: 2 ** 20, ...options });
+  const engine = new Engine(cuda, { hostBytes: 2 ** 20, slabBytes: 64 * 1024, gpuBytes: 256 * 1024, ...options });
+  let chains = 0;
+  try {
+    await test({
+      cuda,
+      engine,
+      add: (chain = {}) => {
+        const made = makeChain({ folder, name: `chain${chains++}`, layerWords, ...chain });
+        engine.addFunction(made.key, made.program.layout);
+        return made;
+      },
+      run: async (chain, shape = {}, extra = {}) => {
+        const plan = planFor(chain, { mode: 'pipeswitch', ...shape });
+        const result = await engine.run(chain.key, chain.program, [chain.input], { gpu: plan.primary, plan, ...extra });
+        expect(wordsOf(result.outputs)).toEqual(chain.expected);
+        return result;
+      },
+    });
+    await engine.close();
+    expect(cuda.races).toEqual([]);
+    if (cuda.broken === null) {
+      expect(cuda.devices.map(({ declared }) => declared.size)).toEqual(cuda.devices.map(() => 0));
+      expect(Object.entries(cuda.counts()).filter(([, count]) => count !== 0)).toEqual([]);
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}

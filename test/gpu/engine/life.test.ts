@@ -1,0 +1,278 @@
+import { rmSync } from 'node:fs';
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { GpuError } from '../../../src/gpu/types.ts';
+import { planFor, type Chain } from './chains.ts';
+import { onEngine } from './fixture.ts';
+
+async function codeOf(attempt: Promise<unknown>): Promise<string> {
+  try {
+    await attempt;
+    return 'none';
+  } catch (error) {
+    return error instanceof GpuError ? error.code : String(error);
+  }
+}
+
+const sizeOf = (chain: Chain): number => chain.program.layout.bytes;
+
+it('hundreds of functions churn through a small GPU and a small host store, and no byte is lost', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.integer({ min: 1, max: 2 ** 30 }), async (seed) => {
+      await onEngine(
+        { devices: 2, seed, gpuBytes: 80 * 1024, hostBytes: 192 * 1024, slabBytes: 32 * 1024 },
+        async ({ cuda, engine, add, run }) => {
+          const chains = Array.from({ length: 200 }, (_, index) =>
+            add({ layerWords: [64 + ((index * 37) % 900), 128, 0, 32 + ((index * 91) % 1500), 256] }),
+          );
+          const onGpu: [Chain[], Chain[]] = [[], []];
+          for (let turn = 0; turn < 400; turn++) {
+            const chain = chains[cuda.random(chains.length)]!;
+            const primary = cuda.random(2) as 0 | 1;
+            const resident = onGpu[primary];
+            const isThere = resident.includes(chain);
+            // As the scheduler does: the least recent go, first by a suffix, until the bytes are enough.
+            let bytes = sizeOf(chain) - engine.residency(chain.key, primary).bytes + 4096;
+            const memory = engine.memory()[primary]!;
+            bytes -= memory.freeBytes;
+            for (const victim of resident.slice()) {
+              if (bytes <= 0) break;
+              if (victim === chain) continue;
+              bytes -= await engine.trim(victim.key, primary, 1);
+              if (bytes <= 0) break;
+              bytes -= await engine.evict(victim.key, primary);
+              resident.splice(resident.indexOf(victim), 1);
+            }
+            if (isThere) resident.splice(resident.indexOf(chain), 1);
+            resident.push(chain);
+            const mode = (['pipeswitch', 'dha', 'pt', 'interleave'] as const)[cuda.random(4)]!;
+            await run(chain, {
+              mode,
+              primary,
+              secondaries: mode === 'pipeswitch' || mode === 'dha' ? [] : [1 - primary],
+            });
+            const states = engine.residencies();
+            for (const {
+              gpu,
+              weightBytes,
+              limitBytes,
+              freeBytes,
+              scratchBytes,
+              constantBytes,
+              stagingBytes,
+            } of engine.memory()) {
+              const sum = states.filter((state) => state.gpu === gpu).reduce((total, state) => total + state.bytes, 0);
+              expect(weightBytes).toBe(sum);
+              expect(weightBytes + scratchBytes + constantBytes + stagingBytes + freeBytes).toBe(limitBytes);
+            }
+            expect(engine.hostState().pinnedBytes).toBeLessThanOrEqual(192 * 1024);
+          }
+          for (const { key } of chains) await engine.removeFunction(key);
+          expect(engine.hostState()).toMatchObject({ pinnedBytes: 0, usedBytes: 0 });
+          expect(engine.memory().map(({ limitBytes, freeBytes }) => limitBytes - freeBytes)).toEqual([0, 0]);
+        },
+      );
+    }),
+    { numRuns: 3 },
+  );
+});
+
+it('free bytes in pieces are as good as in one: layers are moved together, and answers stay right', async () => {
+  await onEngine({ gpuBytes: 40 * 1024, graphs: true }, async ({ engine, add, run }) => {
+    const small = { layerWords: [256, 256, 256, 256] };
+    const functions = Array.from({ length: 8 }, () => add(small));
+    for (const chain of functions) await run(chain);
+    // Every second layer is a hole of 1 KiB.
+    for (const chain of functions) await engine.trim(chain.key, 0, 2);
+    const { freeBytes, largestFreeBytes } = engine.memory()[0]!;
+    expect(freeBytes).toBeGreaterThan(16 * 1024);
+    expect(largestFreeBytes).toBeLessThan(16 * 1024);
+    const large = add({ layerWords: [4096] });
+    await run(large);
+    for (const chain of functions) {
+      expect((await run(chain, { mode: 'dha', fromHost: (layer) => layer >= 2 })).start).toBe('warm');
+    }
+  });
+});
+
+it('weights on disk are brought by the run that needs them, and those least recently used make room', async () => {
+  await onEngine({ hostBytes: 48 * 1024, slabBytes: 16 * 1024 }, async ({ engine, add, run }) => {
+    const chains = Array.from({ length: 5 }, () => add());
+    for (const chain of chains) {
+      expect(engine.hostTier(chain.key).tier).toBe('disk');
+      await run(chain);
+    }
+    expect(chains.map(({ key }) => engine.hostTier(key).tier)).toEqual(['disk', 'disk', 'host', 'host', 'host']);
+    // All of it is on the GPU: nothing needs to come back from disk.
+    await run(chains[0]!);
+    expect(engine.hostTier(chains[0]!.key).tier).toBe('disk');
+    await engine.evict(chains[0]!.key, 0);
+    await run(chains[0]!);
+    expect(engine.hostTier(chains[0]!.key).tier).toBe('host');
+  });
+});
+
+it('a function that the GPU executes from host memory stays there longest', async () => {
+  await onEngine({ hostBytes: 48 * 1024, slabBytes: 16 * 1024 }, async ({ engine, add, run }) => {
+    const [warm, ...others] = Array.from({ length: 5 }, () => add()) as [Chain, ...Chain[]];
+    await run(warm, { mode: 'dha' });
+    for (const chain of others) await run(chain);
+    expect(engine.hostTier(warm.key).tier).toBe('host');
+  });
+});
+
+it('a function beyond the host budget, and one beyond the GPU, are refused by name with the bytes', async () => {
+  await onEngine({ hostBytes: 8 * 1024, slabBytes: 4096 }, async ({ engine, add, run }) => {
+    const chain = add();
+    await expect(run(chain)).rejects.toThrow(/'chain0' takes \d+ bytes of pinned host memory, and the budget is 8192/);
+    expect(await codeOf(run(chain))).toBe('host-memory');
+    expect(engine.memory()[0]!.weightBytes).toBe(0);
+  });
+  await onEngine({ gpuBytes: 8 * 1024 }, async ({ engine, add, run }) => {
+    const chain = add();
+    await expect(run(chain)).rejects.toThrow(/GPU 0 has \d+ bytes free and function 'chain0' needs \d+ more/);
+    expect(await codeOf(run(chain))).toBe('out-of-memory');
+    expect(engine.memory()[0]!.weightBytes).toBe(0);
+    // It still runs from host memory, whole.
+    expect((await run(chain, { mode: 'dha', fromHost: () => true })).start).toBe('warm');
+  });
+});
+
+it('weights are loaded ahead while another function executes, a prefix at a time', async () => {
+  await onEngine({}, async ({ engine, add, run }) => {
+    const [busy, next] = [add(), add()];
+    await run(busy);
+    const plan = planFor(next, { mode: 'pipeswitch' });
+    await Promise.all([run(busy), engine.load(next.key, { gpu: 0, plan, prefix: 3 }), run(busy)]);
+    expect(engine.residency(next.key, 0).layers).toEqual([0, 2, 3]);
+    expect(await engine.load(next.key, { gpu: 0, plan })).toBeGreaterThan(0);
+    expect(await engine.load(next.key, { gpu: 0, plan })).toBe(0);
+    expect((await run(next)).start).toBe('warm');
+  });
+});
+
+it('a run goes on where a load ahead of it stands, and both end well', async () => {
+  for (let seed = 1; seed <= 8; seed++) {
+    await onEngine({ seed, windowBytes: 2048 }, async ({ engine, add, run }) => {
+      const chain = add();
+      await engine.prefetch(chain.key);
+      const plan = planFor(chain, { mode: 'pipeswitch' });
+      const loading = engine.load(chain.key, { gpu: 0, plan });
+      for (let turn = 0; turn < seed; turn++) await new Promise((resolve) => setImmediate(resolve));
+      const result = await run(chain);
+      await loading;
+      expect(['partial', 'cold', 'warm']).toContain(result.start);
+      expect((await run(chain)).start).toBe('warm');
+    });
+  }
+});
+
+it('a load that is cancelled or evicted leaves whole layers from the first on, and nothing else', async () => {
+  for (let seed = 1; seed <= 8; seed++) {
+    await onEngine({ seed, devices: 2, windowBytes: 2048 }, async ({ engine, add, run }) => {
+      const chain = add();
+      await engine.prefetch(chain.key);
+      const shape = { mode: 'pt' as const, secondaries: [1] };
+      const plan = planFor(chain, shape);
+      const all = plan.layers.flatMap(({ method }, layer) => (method === 'load' ? [layer] : []));
+      const abort = new AbortController();
+      const loading = codeOf(engine.load(chain.key, { gpu: 0, plan, signal: abort.signal }));
+      for (let turn = 0; turn < seed; turn++) await new Promise((resolve) => setImmediate(resolve));
+      abort.abort();
+      expect(['cancelled', 'none']).toContain(await loading);
+      const { layers, bytes } = engine.residency(chain.key, 0);
+      expect(layers).toEqual(all.slice(0, layers.length));
+      expect(engine.memory().map(({ weightBytes, stagingBytes }) => [weightBytes, stagingBytes])).toEqual([
+        [bytes, 0],
+        [0, 0],
+      ]);
+      await run(chain, shape);
+      await engine.evict(chain.key, 0);
+      const evicted = codeOf(engine.load(chain.key, { gpu: 0, plan }));
+      for (let turn = 0; turn < seed; turn++) await new Promise((resolve) => setImmediate(resolve));
+      await engine.evict(chain.key, 0);
+      expect(['cancelled', 'none']).toContain(await evicted);
+      expect(engine.memory()[0]!.weightBytes).toBe(0);
+      await run(chain, shape);
+    });
+  }
+});
+
+it('a cold start whose caller is gone leaves whole layers from the first on', async () => {
+  for (let seed = 1; seed <= 8; seed++) {
+    await onEngine({ seed, windowBytes: 2048, lookaheadBytes: 0 }, async ({ engine, add, run }) => {
+      const chain = add();
+      await engine.prefetch(chain.key);
+      const abort = new AbortController();
+      const running = codeOf(run(chain, {}, { signal: abort.signal }));
+      for (let turn = 0; turn < seed; turn++) await new Promise((resolve) => setImmediate(resolve));
+      abort.abort();
+      expect(['cancelled', 'none']).toContain(await running);
+      // Its turn is over only when nothing of it is being submitted any more.
+      const { layers } = engine.residency(chain.key, 0);
+      await run(chain);
+      expect(engine.residency(chain.key, 0).layers.slice(0, layers.length)).toEqual(layers);
+    });
+  }
+});
+
+it('many runs at once on one GPU are executed one after the other, each with its own answer', async () => {
+  await onEngine({}, async ({ add, run }) => {
+    const chains = Array.from({ length: 6 }, () => add());
+    const results = await Promise.all([...chains, ...chains, ...chains].map((chain) => run(chain, { mode: 'dha' })));
+    expect(results.filter(({ start }) => start === 'cold')).toHaveLength(chains.length);
+  });
+});
+
+it('a weight file that is gone fails the run with its name, and the function answers again once it is back', async () => {
+  await onEngine({}, async ({ engine, add, run }) => {
+    const chain = add();
+    const [weight] = chain.program.layout.weights;
+    rmSync(weight!.source.path);
+    expect(await codeOf(run(chain))).toBe('weights-unreadable');
+    await expect(run(chain)).rejects.toThrow(/weight 'w0' cannot be read from .*chain0\.weights/);
+    expect(engine.hostTier(chain.key).tier).toBe('failed');
+    expect(engine.memory()[0]!.weightBytes).toBe(0);
+    await run(add());
+  });
+});
+
+it('inputs, plans and names that do not fit are refused by name', async () => {
+  await onEngine({}, async ({ engine, add }) => {
+    const chain = add();
+    const plan = planFor(chain, { mode: 'pipeswitch' });
+    const attempt = (change: object, inputs = [chain.input]) =>
+      engine.run(chain.key, chain.program, inputs, { gpu: 0, plan, ...change });
+    await expect(attempt({}, [])).rejects.toThrow("input 'x' is missing");
+    await expect(attempt({}, [{ ...chain.input, shape: [16] }])).rejects.toThrow(/input 'x' is UINT32 \[16\]/);
+    await expect(attempt({}, [chain.input, { ...chain.input, name: 'z' }])).rejects.toThrow("'z' is not an input");
+    await expect(attempt({ plan: { ...plan, layers: plan.layers.slice(1) } })).rejects.toThrow(
+      /plan has 8 layers, and function 'chain0' has 9/,
+    );
+    expect(await codeOf(attempt({ gpu: 3 }))).toBe('unknown-gpu');
+    expect(await codeOf(engine.evict('nobody', 0))).toBe('unknown-function');
+  });
+});
+
+it('after a poisoned context everything is refused as poisoned, and closing still ends', async () => {
+  await onEngine({}, async ({ cuda, engine, add, run }) => {
+    const chain = add();
+    await run(chain);
+    cuda.broken = 'poisoned';
+    expect(await codeOf(run(chain))).toBe('poisoned');
+    expect(engine.broken?.code).toBe('poisoned');
+    expect(engine.broken?.retriable).toBe(true);
+    expect(await codeOf(engine.evict(chain.key, 0))).toBe('poisoned');
+  });
+});
+
+it('a device that is lost in the middle of runs rejects them all as lost', async () => {
+  await onEngine({ windowBytes: 2048 }, async ({ cuda, engine, add, run }) => {
+    const chains = [add(), add(), add()];
+    for (const { key } of chains) await engine.prefetch(key);
+    const codes = Promise.all(chains.map((chain) => codeOf(run(chain))));
+    await new Promise((resolve) => setImmediate(resolve));
+    cuda.broken = 'device-lost';
+    expect(await codes).toEqual(['device-lost', 'device-lost', 'device-lost']);
+  });
+});

@@ -1,0 +1,90 @@
+import { describe, expect, it } from 'vitest';
+import type { ColdStartMode } from '../../../src/plan/index.ts';
+import { planFor } from './chains.ts';
+import { onEngine } from './fixture.ts';
+
+interface Case {
+  readonly mode: ColdStartMode;
+  readonly gpus: number;
+  readonly secondaries: readonly number[];
+}
+
+const cases: Case[] = [1, 2, 4].flatMap((gpus) =>
+  (['baseline', 'pipeswitch', 'dha', 'pt', 'pt+dha', 'interleave'] as const).map((mode) => {
+    const isParallel = mode === 'pt' || mode === 'pt+dha' || mode === 'interleave';
+    return { mode, gpus, secondaries: isParallel ? Array.from({ length: gpus - 1 }, (_, index) => index + 1) : [] };
+  }),
+);
+
+describe.each(cases)('mode $mode on $gpus GPUs', ({ mode, gpus, secondaries }) => {
+  const shape = { mode, secondaries };
+
+  it.each([1, 2, 3])('answers right cold, warm, partly resident, evicted and reloaded (seed %i)', async (seed) => {
+    await onEngine({ devices: gpus, seed }, async ({ engine, cuda, add, run }) => {
+      const chain = add({ tied: seed === 2 });
+      const loaded = planFor(chain, shape).layers.filter(({ method }) => method === 'load').length;
+      expect((await run(chain, shape)).start).toBe('cold');
+      expect(await run(chain, shape)).toMatchObject({ start: 'warm', loadedBytes: 0 });
+      expect((await run(chain, shape)).graph).toBe(true);
+      expect((await run(chain, shape)).graph).toBe(true);
+      for (const kept of [1, Math.floor(loaded / 2), loaded - 1]) {
+        await engine.trim(chain.key, 0, kept);
+        expect(engine.residency(chain.key, 0).layers).toHaveLength(kept);
+        expect((await run(chain, shape)).start).toBe('partial');
+        expect(engine.residency(chain.key, 0).loading).toBe(false);
+        expect(engine.residency(chain.key, 0).layers).toHaveLength(loaded);
+      }
+      await engine.evict(chain.key, 0);
+      expect(engine.memory().map(({ weightBytes }) => weightBytes)).toEqual(cuda.devices.map(() => 0));
+      expect((await run(chain, shape)).start).toBe('cold');
+      expect(engine.memory().map(({ stagingBytes }) => stagingBytes)).toEqual(cuda.devices.map(() => 0));
+    });
+  });
+
+  it('tells where the time went, layer by layer', async () => {
+    await onEngine({ devices: gpus }, async ({ add, run }) => {
+      const chain = add();
+      const { timeline } = await run(chain, shape, { trace: true });
+      const plan = planFor(chain, shape);
+      expect(timeline?.layers.map(({ name }) => name)).toEqual(plan.layers.map(({ name }) => name));
+      let busyMs = 0;
+      for (const [index, layer] of timeline!.layers.entries()) {
+        const planned = plan.layers[index]!;
+        const isLoaded = planned.method === 'load';
+        expect(layer.copy !== undefined).toBe(isLoaded);
+        expect(layer.issue !== undefined).toBe(isLoaded);
+        expect(layer.migration !== undefined).toBe(isLoaded && planned.link !== 0);
+        expect(layer.execution.startMs).toBeGreaterThanOrEqual(busyMs);
+        expect(layer.execution.startMs).toBeGreaterThanOrEqual((layer.migration ?? layer.copy)?.endMs ?? 0);
+        busyMs = layer.execution.endMs;
+      }
+      expect(timeline!.latencyMs).toBe(busyMs);
+      const warm = await run(chain, shape, { trace: true });
+      expect(warm.timeline!.stallMs).toBe(0);
+      expect(warm.timeline!.layers.every(({ copy }) => copy === undefined)).toBe(true);
+    });
+  });
+});
+
+it('a helper without a way to the primary, or without memory, does not help, and nothing is lost', async () => {
+  await onEngine({ devices: 2, peers: () => false }, async ({ add, run }) => {
+    const { timeline } = await run(add(), { mode: 'pt', secondaries: [1] }, { trace: true });
+    expect(timeline!.layers.every(({ migration }) => migration === undefined)).toBe(true);
+  });
+  await onEngine({ devices: 2, gpuBytes: 24 * 1024 }, async ({ add, run }) => {
+    await run(add(), { primary: 1 });
+    await run(add(), { mode: 'pt', secondaries: [1] });
+  });
+});
+
+it('layers that lie on the GPU are used there, whatever the next plan says', async () => {
+  await onEngine({ devices: 2 }, async ({ add, run, engine }) => {
+    const chain = add();
+    await run(chain, { mode: 'pipeswitch' });
+    const all = engine.residency(chain.key, 0).layers;
+    const again = await run(chain, { mode: 'dha', fromHost: () => true }, { trace: true });
+    expect(again.start).toBe('warm');
+    expect(again.timeline!.layers.some(({ fromHost }) => fromHost)).toBe(false);
+    expect(engine.residency(chain.key, 0).layers).toEqual(all);
+  });
+});

@@ -1,0 +1,129 @@
+/** Leaving out any single wait of the engine must be noticed: each is needed, and the checks would see it missing. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { Engine } from '../../../src/gpu/engine/index.ts';
+import type { StreamsOptions } from '../../../src/gpu/engine/streams.ts';
+import { makeChain, planFor, wordsOf, type Chain, type PlanShape } from './chains.ts';
+import { ModelCuda } from './model-cuda.ts';
+
+let folder: string;
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'turntable-mutation-'));
+});
+
+afterAll(() => {
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const layerWords = [512, 0, 300, 1024, 64, 700, 900, 128];
+
+type Scenario = (engine: Engine, chains: readonly Chain[]) => Promise<void>;
+
+async function run(engine: Engine, chain: Chain, shape: PlanShape): Promise<void> {
+  await engine.run(chain.key, chain.program, [chain.input], { gpu: shape.primary ?? 0, plan: planFor(chain, shape) });
+}
+
+const modes: readonly [string, PlanShape][] = [
+  ['baseline', { mode: 'baseline' }],
+  ['pipeswitch', { mode: 'pipeswitch' }],
+  ['dha', { mode: 'dha' }],
+  ['pt', { mode: 'pt', secondaries: [1] }],
+  ['pt over four', { mode: 'pt', secondaries: [1, 2, 3] }],
+  ['pt+dha', { mode: 'pt+dha', secondaries: [1] }],
+  ['interleave', { mode: 'interleave', secondaries: [1, 2] }],
+];
+
+const scenarios: readonly [string, Scenario][] = [
+  ...modes.map(([name, shape]): [string, Scenario] => [
+    `cold in mode ${name}`,
+    (engine, [chain]) => run(engine, chain!, shape),
+  ]),
+  [
+    'a prefix that stays',
+    async (engine, [chain]) => {
+      await run(engine, chain!, { mode: 'pipeswitch' });
+      await engine.trim(chain!.key, 0, 3);
+      await run(engine, chain!, { mode: 'pipeswitch' });
+    },
+  ],
+  [
+    'bytes that go from a running function to the next',
+    async (engine, [first, second]) => {
+      await run(engine, first!, { mode: 'pipeswitch' });
+      // Evicted while its second run is still under way: its bytes are free at once.
+      const running = run(engine, first!, { mode: 'pipeswitch' });
+      // By then it was submitted, and nothing of it has run: that takes turns of the event loop.
+      for (let turn = 0; turn < 50; turn++) await Promise.resolve();
+      const evicted = engine.evict(first!.key, 0);
+      const other = evicted.then(() => run(engine, second!, { mode: 'pipeswitch' }));
+      await Promise.all([running, evicted, other]);
+    },
+  ],
+  [
+    'layers that are moved together',
+    async (engine, [first, second, third]) => {
+      await run(engine, first!, { mode: 'pipeswitch' });
+      await run(engine, second!, { mode: 'pipeswitch' });
+      await engine.trim(first!.key, 0, 2);
+      await run(engine, third!, { mode: 'pipeswitch' });
+      await run(engine, second!, { mode: 'pipeswitch' });
+    },
+  ],
+];
+
+interface Outcome {
+  readonly waits: number;
+  readonly noticed: boolean;
+}
+
+async function play(
+  scenario: Scenario,
+  seed: number,
+  gpuBytes: number,
+  dropWait?: StreamsOptions['dropWait'],
+): Promise<Outcome> {
+  const cuda = new ModelCuda({ devices: 4, deviceBytes: 2 ** 20, seed });
+  const streams = dropWait === undefined ? {} : { dropWait };
+  // A short look ahead: copies and launches are submitted in turns.
+  const engine = new Engine(cuda, { hostBytes: 2 ** 20, slabBytes: 2 ** 16, gpuBytes, lookaheadBytes: 2048, streams });
+  const chains = ['a', 'b', 'c'].map((name) => makeChain({ folder, name, layerWords }));
+  for (const { key, program } of chains) engine.addFunction(key, program.layout);
+  for (const { key } of chains) await engine.prefetch(key);
+  await scenario(engine, chains);
+  const { waits } = engine;
+  await engine.close();
+  return { waits, noticed: cuda.races.length > 0 };
+}
+
+it.each(scenarios)('%s: every wait is needed', async (name, scenario) => {
+  const gpuBytes = name.includes('together') ? 38 * 1024 : name.includes('next') ? 20 * 1024 : 256 * 1024;
+  const whole = await play(scenario, 1, gpuBytes);
+  expect(whole.noticed).toBe(false);
+  expect(whole.waits).toBeGreaterThan(0);
+  const missed: string[] = [];
+  let last = '';
+  for (let dropped = 0; dropped < whole.waits; dropped++) {
+    const { noticed } = await play(scenario, 1, gpuBytes, ({ index, by, of }) => {
+      if (index === dropped) last = `${index}: ${by} for ${of}`;
+      return index === dropped;
+    });
+    if (!noticed) missed.push(last);
+  }
+  expect(missed).toEqual([]);
+});
+
+it('the answer is right as long as all waits are there', async () => {
+  const cuda = new ModelCuda({ devices: 2, deviceBytes: 2 ** 20, seed: 5 });
+  const engine = new Engine(cuda, { hostBytes: 2 ** 20, slabBytes: 2 ** 16, gpuBytes: 2 ** 17 });
+  const chain = makeChain({ folder, name: 'a', layerWords });
+  engine.addFunction(chain.key, chain.program.layout);
+  const { outputs } = await engine.run(chain.key, chain.program, [chain.input], {
+    gpu: 1,
+    plan: planFor(chain, { mode: 'pt', primary: 1, secondaries: [0] }),
+  });
+  expect(wordsOf(outputs)).toEqual(chain.expected);
+  await engine.close();
+});
