@@ -8,11 +8,13 @@ KERNEL void NAME(PARAMETERS) {
   const INDEX row = (INDEX)blockIdx.x * (BLOCK / TEAM) + threadIdx.x / TEAM;
   if (row >= ROWS) return;
   const INDEX start = row * COLUMNS;
+  // A macro in a pragma is looked up where the loop ends, and may be undefined by then.
+  constexpr int unroll = UNROLL;
   constexpr u32 rounds = (COLUMNS + TEAM - 1) / TEAM;
   ACCUMULATOR held[HELD ? rounds : 1];
 
   ACCUMULATOR mean = 0;
-#pragma unroll UNROLL
+#pragma unroll unroll
   for (u32 round = 0; round < rounds; round++) {
     const u32 column = round * TEAM + lane;
     if (column >= COLUMNS) continue;
@@ -26,7 +28,7 @@ KERNEL void NAME(PARAMETERS) {
 
   // A second pass over the distances: the mean of the squares less the square of the mean would cancel where the mean is large.
   ACCUMULATOR variance = 0;
-#pragma unroll UNROLL
+#pragma unroll unroll
   for (u32 round = 0; round < rounds; round++) {
     const u32 column = round * TEAM + lane;
     if (column >= COLUMNS) continue;
@@ -37,7 +39,7 @@ KERNEL void NAME(PARAMETERS) {
   variance = teamReduce<TEAM, Sum>(variance, partial) / COLUMNS;
   const ACCUMULATOR inverse = 1 / SQRT(variance + (ACCUMULATOR)EPSILON);
 
-#pragma unroll UNROLL
+#pragma unroll unroll
   for (u32 round = 0; round < rounds; round++) {
     const u32 column = round * TEAM + lane;
     if (column >= COLUMNS) continue;

@@ -7,11 +7,13 @@ KERNEL void NAME(const INPUT *input MASK_PARAMETER, OUTPUT *output) {
   const INDEX row = (INDEX)blockIdx.x * (BLOCK / TEAM) + threadIdx.x / TEAM;
   if (row >= ROWS) return;
   const INDEX start = ROW_AT(row);
+  // A macro in a pragma is looked up where the loop ends, and may be undefined by then.
+  constexpr int unroll = UNROLL;
   constexpr u32 rounds = (COLUMNS + TEAM - 1) / TEAM;
   ACCUMULATOR held[HELD ? rounds : 1];
 
   ACCUMULATOR largest = LOWEST;
-#pragma unroll UNROLL
+#pragma unroll unroll
   for (u32 round = 0; round < rounds; round++) {
     const u32 column = round * TEAM + lane;
     if (column >= COLUMNS) continue;
@@ -23,7 +25,7 @@ KERNEL void NAME(const INPUT *input MASK_PARAMETER, OUTPUT *output) {
   largest = teamReduce<TEAM, Maximum>(largest, partial);
 
   ACCUMULATOR sum = 0;
-#pragma unroll UNROLL
+#pragma unroll unroll
   for (u32 round = 0; round < rounds; round++) {
     const u32 column = round * TEAM + lane;
     if (column >= COLUMNS) continue;
@@ -36,7 +38,7 @@ KERNEL void NAME(const INPUT *input MASK_PARAMETER, OUTPUT *output) {
   sum = teamReduce<TEAM, Sum>(sum, partial);
 
   const ACCUMULATOR whole = LOGARITHM ? LOG(sum) : 1 / sum;
-#pragma unroll UNROLL
+#pragma unroll unroll
   for (u32 round = 0; round < rounds; round++) {
     const u32 column = round * TEAM + lane;
     if (column >= COLUMNS) continue;
