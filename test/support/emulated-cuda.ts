@@ -90,6 +90,17 @@ export class Emulator {
   loseDevice(index: number, status: number): void {
     this.#call('emuLoseDevice', 'void', ['int', 'int'], index, status);
   }
+
+  /** Takes back everything that the device's context has, as the end of the process would. */
+  resetDevice(index: number): void {
+    this.loseDevice(index, 0);
+    this.#call('cuDevicePrimaryCtxReset_v2', 'int', ['int'], index);
+  }
+}
+
+/** For the next machine: a context that went wrong keeps what could not be given back. */
+function resetDevices(emulator: Emulator, count: number): void {
+  for (let index = 0; index < count; index++) emulator.resetDevice(index);
 }
 
 export interface EmulatedOptions extends EmulatedMachine {
@@ -131,6 +142,7 @@ export async function withEmulatedCuda<Result>(
     return result;
   } finally {
     cuda.release();
+    resetDevices(emulator, cuda.devices.length);
     await rm(cacheFolder, { recursive: true, force: true });
   }
 }
