@@ -34,6 +34,9 @@ export function Memory({ paused }: { readonly paused: boolean }) {
   );
 }
 
+/** The most recently used; the table of functions has the rest. */
+const entriesMax = 500;
+
 interface StripProps {
   readonly title: string;
   readonly capacityBytes: number;
@@ -84,6 +87,41 @@ function Strip({ title, capacityBytes, residents }: StripProps) {
           sentence(pointed, nowMs)
         )}
       </p>
+      {residents.length > 0 && (
+        <details>
+          <summary>All {residents.length} entries</summary>
+          <div class="scroll">
+            <table class="residents">
+              <thead>
+                <tr>
+                  {['Function', 'Version', 'Bytes', 'State', 'Last use', 'Why'].map((heading) => (
+                    <th scope="col" key={heading}>
+                      {heading}
+                    </th>
+                  ))}
+                </tr>
+              </thead>
+              <tbody>
+                {residents
+                  .toSorted((one, other) => other.lastUseMs - one.lastUseMs)
+                  .slice(0, entriesMax)
+                  .map((resident) => (
+                    <tr key={`${resident.functionName} ${resident.version} ${resident.why}`}>
+                      <th scope="row">
+                        <a href={functionLink(resident.functionName)}>{resident.functionName}</a>
+                      </th>
+                      <td>{resident.version}</td>
+                      <td>{formatBytes(resident.bytes)}</td>
+                      <td>{resident.state}</td>
+                      <td>{formatAgo(resident.lastUseMs, nowMs)}</td>
+                      <td>{resident.why}</td>
+                    </tr>
+                  ))}
+              </tbody>
+            </table>
+          </div>
+        </details>
+      )}
     </section>
   );
 }

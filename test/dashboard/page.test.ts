@@ -1,0 +1,248 @@
+/** The dashboard in a real browser against a real host with live load. */
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { hasBrowser, launchBrowser, openPage } from '../support/browser.ts';
+import { writeReluModel } from '../support/models.ts';
+import { startReluHost, type ReluHost } from '../support/relu-host.ts';
+
+/** Where pictures of the views go; the ones under docs/ are made by setting it to that folder. */
+const screenshots = process.env['TURNTABLE_SCREENSHOTS'];
+const views = [
+  ['overview', '#/'],
+  ['functions', '#/functions'],
+  ['function', '#/functions/relu'],
+  ['memory', '#/memory'],
+  ['cold-starts', '#/anatomy'],
+  ['replay', '#/replay'],
+  ['publish', '#/publish'],
+] as const;
+
+let host: ReluHost;
+let browser: Browser;
+
+describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
+  beforeAll(async () => {
+    host = await startReluHost(['relu', 'never-called']);
+    browser = await launchBrowser();
+  });
+
+  afterAll(async () => {
+    await browser?.close();
+    await host?.[Symbol.asyncDispose]();
+  });
+
+  it('shows on every view what /metrics counts', async () => {
+    await using opened = await openPage(browser, host.url);
+    const { page, complaints } = opened;
+    await page.goto(`${host.url}/#/`);
+    await Promise.all(Array.from({ length: 20 }, () => call('relu', '5s')));
+    await Promise.all(Array.from({ length: 5 }, () => call('relu', '0.001ms')));
+    await sayOfTile(page, 'offered', '25 invocations');
+
+    const counted = await outcomes('relu');
+    expect(counted).toEqual({ in_slo: 20, late: 5, shed: 0, failed: 0 });
+    await sayOfTile(page, 'goodput', '80.0% of what ended met its SLO');
+    await sayOfTile(page, 'missed', '5 late, 0 shed, 0 failed');
+
+    await page.goto(`${host.url}/#/functions`);
+    const row = page.locator('tr[data-function=relu]');
+    await row.locator('td').nth(2).getByText('80.0%').waitFor();
+    expect(await row.locator('td').first().textContent()).toBe('cpu');
+    expect(await page.locator('tr[data-function=never-called] td').nth(2).textContent()).toBe('–');
+
+    await page.goto(`${host.url}/#/functions/relu`);
+    await sayOfTile(page, 'f-goodput', '20 within 5.00 s');
+    await page.getByText('Distribution of latency, 25 answers').waitFor();
+
+    await page.goto(`${host.url}/#/memory`);
+    const hostMemory = page.getByRole('region', { name: 'Host memory' });
+    await hostMemory.getByText(/^All \d+ entries/).click();
+    await hostMemory
+      .getByRole('cell', { name: /^process \d+ of the CPU pool/ })
+      .first()
+      .waitFor();
+    expect(complaints).toEqual([]);
+  });
+
+  it('shows a breach of an SLO and a killed instance within two seconds', async () => {
+    await using opened = await openPage(browser, host.url);
+    const { page, complaints } = opened;
+    await page.goto(`${host.url}/#/`);
+    await page.locator('.connection.on').waitFor();
+    const before = await page.locator('li[data-kind=slo-breach]').count();
+
+    const breachedMs = performance.now();
+    await call('relu', '0.001ms');
+    await page.locator('li[data-kind=slo-breach]').nth(before).waitFor();
+    const breachSeenMs = performance.now() - breachedMs;
+
+    const killedMs = performance.now();
+    process.kill(await instanceOf('relu'), 'SIGKILL');
+    await page.locator('li[data-kind=instance-died]').first().waitFor();
+    const deathSeenMs = performance.now() - killedMs;
+
+    expect(breachSeenMs).toBeLessThan(2000);
+    expect(deathSeenMs).toBeLessThan(2000);
+    expect(complaints).toEqual([]);
+  });
+
+  it('publishes a model, calls it, and removes it', async () => {
+    const model = await writeReluModel(host.folder, 3);
+    await using opened = await openPage(browser, host.url);
+    const { page, complaints } = opened;
+    await page.goto(`${host.url}/#/publish`);
+    await page.getByLabel('Name').fill('uploaded');
+    await page.getByLabel('Model (.onnx)').setInputFiles(model);
+    await page.getByLabel('SLO').fill('250ms');
+    await page.getByRole('button', { name: 'Publish' }).click();
+    await page.getByRole('heading', { name: 'uploaded version 1' }).waitFor();
+
+    await page.getByLabel('Body of the request').fill('{"input": [[-1, 2, -3]]}');
+    await page.getByRole('button', { name: 'Call', exact: true }).click();
+    expect(JSON.parse((await page.locator('#try-answer').textContent())!)).toEqual({ output: [[0, 2, 0]] });
+    await page.getByText('cpu pool', { exact: false }).first().waitFor();
+    const curl = await page.locator('.answer pre').last().textContent();
+    expect(curl).toBe(
+      `curl -s -H 'Content-Type: application/json' --data-binary '{"input": [[-1, 2, -3]]}' ${host.url}/function/uploaded`,
+    );
+
+    await page.getByLabel('Body of the request').fill('{"input": [[1]]}');
+    await page.getByRole('button', { name: 'Call', exact: true }).click();
+    await page.getByRole('alert').filter({ hasText: /'x'/ }).waitFor();
+
+    page.on('dialog', (dialog) => void dialog.accept());
+    await page.getByRole('button', { name: 'Remove' }).click();
+    await page.getByRole('heading', { name: 'Functions' }).waitFor();
+    expect((await fetch(`${host.url}/functions/uploaded`)).status).toBe(404);
+    // The refused call is the one thing that the browser itself reports.
+    expect(complaints.filter((complaint) => !complaint.includes('400'))).toEqual([]);
+  });
+
+  it('runs a replay and lays it beside a report of the command line', async () => {
+    await using opened = await openPage(browser, host.url);
+    const { page, complaints } = opened;
+    await page.goto(`${host.url}/#/replay`);
+    await page.getByLabel('Name').fill('from the page');
+    await page.getByLabel('Requests', { exact: true }).fill('2000');
+    await page.getByLabel('Functions by model').fill('bert-base=20');
+    await page.getByRole('button', { name: 'Run' }).click();
+    await page.getByRole('button', { name: 'from the page' }).click();
+    await page.getByRole('cell', { name: /^2,000 at/ }).waitFor();
+
+    const { runs } = (await (await fetch(`${host.url}/api/replays`)).json()) as { runs: { id: string }[] };
+    const report = await (await fetch(`${host.url}/api/replays/${runs[0]!.id}`)).text();
+    const file = join(host.folder, 'from-the-command-line.json');
+    await writeFile(file, report);
+    await page.getByLabel('Open reports of the command line:').setInputFiles(file);
+    await page.getByRole('heading', { name: 'Side by side' }).waitFor();
+    expect(await page.locator('table.compare thead').textContent()).toContain('simulated on p3.8xlarge');
+    expect(complaints).toEqual([]);
+  });
+
+  it('asks for the API key once, where one is set', async () => {
+    await using locked = await startReluHost(['relu'], { apiKeys: ['secret-key-of-the-test'] });
+    await using opened = await openPage(browser, locked.url);
+    const { page } = opened;
+    await page.goto(`${locked.url}/#/functions/relu`);
+    await page.getByRole('button', { name: 'Preload' }).click();
+    await page.getByRole('textbox', { name: 'API key' }).fill('secret-key-of-the-test');
+    await page.getByRole('button', { name: 'Use it' }).click();
+    await page.getByText('Preloaded: done').waitFor();
+    await page.getByRole('button', { name: 'Unload' }).click();
+    await page.getByText('Unloaded: done').waitFor();
+    expect(await page.locator('dialog').count()).toBe(0);
+  });
+
+  it.each([
+    ['light', 1280],
+    ['dark', 1280],
+    ['light', 400],
+  ] as const)(
+    'draws every view in %s colours at %i pixels: nothing cut off, nothing without a name',
+    async (colorScheme, width) => {
+      await using opened = await openPage(browser, host.url, { colorScheme, viewport: { width, height: 900 } });
+      const { page, complaints } = opened;
+      for (const [name, hash] of views) {
+        await page.goto(`${host.url}/${hash}`);
+        await page.locator('main h1').waitFor();
+        if (name === 'cold-starts') await page.locator('figure[data-mode=interleave]').waitFor();
+        if (name === 'overview' || name === 'function') await page.locator('.plot canvas').first().waitFor();
+        expect(await page.evaluate<number>('document.documentElement.scrollWidth - innerWidth')).toBeLessThanOrEqual(0);
+        expect(await namelessControls(page)).toEqual([]);
+        if (screenshots !== undefined && width === 1280) {
+          await page.screenshot({ path: join(screenshots, colorScheme === 'light' ? `${name}.png` : `${name}-dark.png`) });
+        }
+      }
+      expect(complaints).toEqual([]);
+    },
+  );
+
+  it('goes through the views by the keyboard alone', async () => {
+    await using opened = await openPage(browser, host.url);
+    const { page } = opened;
+    await page.goto(`${host.url}/#/`);
+    await page.locator('main h1').waitFor();
+    const reached: string[] = [];
+    for (let press = 0; press < 8; press++) {
+      await page.keyboard.press('Tab');
+      reached.push(await page.evaluate<string>("document.activeElement?.textContent?.trim() ?? ''"));
+    }
+    expect(reached.slice(0, 6)).toEqual([
+      'Skip to the content',
+      'Overview',
+      'Functions',
+      'Memory',
+      'Cold starts',
+      'Replay',
+    ]);
+    await page.getByRole('link', { name: 'Memory' }).press('Enter');
+    await page.getByRole('heading', { name: 'Memory', level: 1 }).waitFor();
+    expect(await page.evaluate<string>('document.activeElement?.id')).toBe('main');
+  });
+});
+
+async function call(name: string, slo: string): Promise<void> {
+  const response = await fetch(`${host.url}/function/${name}`, {
+    method: 'POST',
+    body: '{"input":[[1,2,3,4]]}',
+    headers: { 'X-Turntable-SLO': slo },
+  });
+  await response.arrayBuffer();
+  expect(response.status).toBe(200);
+}
+
+/** What `/metrics` says of a function's invocations. */
+async function outcomes(name: string): Promise<Record<string, number>> {
+  const text = await (await fetch(`${host.url}/metrics`)).text();
+  return Object.fromEntries(
+    [...text.matchAll(/^turntable_goodput_total\{function="([^"]+)",outcome="([^"]+)"\} (\d+)$/gm)]
+      .filter(([, of]) => of === name)
+      .map(([, , outcome, count]) => [outcome, Number(count)]),
+  );
+}
+
+async function instanceOf(name: string): Promise<number> {
+  const { host: tier } = (await (await fetch(`${host.url}/api/memory`)).json()) as {
+    host: { residents: { functionName: string; why: string }[] };
+  };
+  const why = tier.residents.find(({ functionName }) => functionName === name)?.why ?? '';
+  return Number(/^process (\d+)/.exec(why)?.[1]);
+}
+
+async function sayOfTile(page: Page, tile: string, text: string): Promise<void> {
+  await page.locator(`#tile-${tile}`).getByText(text, { exact: true }).waitFor();
+}
+
+/** Buttons, links and fields that a screen reader could only call 'button'. */
+async function namelessControls(page: Page): Promise<string[]> {
+  return await page.evaluate<string[]>(`
+    [...document.querySelectorAll('button, a, input, select, textarea')]
+      .filter((element) => {
+        const labels = [...(element.labels ?? [])].map((label) => label.textContent);
+        const names = [element.getAttribute('aria-label'), element.textContent, ...labels];
+        return !names.some((name) => name !== null && name.trim() !== '');
+      })
+      .map((element) => element.outerHTML.slice(0, 120))`);
+}

@@ -1,0 +1,51 @@
+/** Debian's Chromium for tests of pages; they say plainly that they are left out where it is missing. */
+import { existsSync } from 'node:fs';
+import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core';
+
+const executablePath = process.env['TURNTABLE_CHROMIUM'] ?? '/usr/bin/chromium';
+
+export const hasBrowser = existsSync(executablePath);
+if (!hasBrowser) console.warn(`${executablePath} is missing: the tests of the dashboard in a browser are left out`);
+
+export function launchBrowser(): Promise<Browser> {
+  return chromium.launch({
+    executablePath,
+    args: [
+      '--headless',
+      '--no-sandbox',
+      '--disable-gpu',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+    ],
+  });
+}
+
+export interface WatchedPage extends AsyncDisposable {
+  readonly page: Page;
+  /** What the console complained of, and requests that left the host. */
+  readonly complaints: string[];
+}
+
+/** A page of its own that remembers every complaint. */
+export async function openPage(
+  browser: Browser,
+  url: string,
+  options: BrowserContextOptions = {},
+): Promise<WatchedPage> {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const page = await context.newPage();
+  // Less than a test has, so that what was waited for is named.
+  page.setDefaultTimeout(10_000);
+  const complaints: string[] = [];
+  page.on('console', (message) => {
+    if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());
+  });
+  page.on('pageerror', (error) => complaints.push(error.message));
+  page.on('request', (request) => {
+    const to = request.url();
+    if (!to.startsWith(url) && !to.startsWith('data:') && !to.startsWith('blob:'))
+      complaints.push(`a request to ${to}`);
+  });
+  return { page, complaints, [Symbol.asyncDispose]: () => context.close() };
+}
