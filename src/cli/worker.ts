@@ -101,16 +101,17 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     log: (pid, key, line) => logger.info({ pid, function: key }, line),
     cacheFolder: join(flags.data, 'weights'),
   });
-  let taker: PoolTaker | undefined;
+  // The cache asks who is at work, and who is at work asks the cache.
+  const atWork: { taker?: PoolTaker } = {};
   const cache = new ModelCache({
     folder: join(flags.data, 'models'),
     bytesMax: cacheBytesMax,
     apiKey: apiKey === '' ? undefined : apiKey,
-    inUse: (revision) => taker?.busy(revision) ?? false,
-    onEvict: async (revision) => await taker?.forget(revision),
+    inUse: (revision) => atWork.taker?.busy(revision) ?? false,
+    onEvict: async (revision) => await atWork.taker?.forget(revision),
   });
   await cache.start();
-  taker = new PoolTaker({
+  const taker = new PoolTaker({
     name: flags.name,
     cores,
     pools,
@@ -121,6 +122,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     hostUrl,
     log: (message, fields) => logger.info(fields, message),
   });
+  atWork.taker = taker;
   const worker = await startRemoteWorker({ link, taker, log: logger });
   outliveDefects({ exit: (code) => process.exit(code) });
   const count = `${cores} ${cores === 1 ? 'core' : 'cores'}`;

@@ -59,6 +59,8 @@ interface Pending {
 const workersTriedMax = 3;
 /** The way to a worker and back before any answer has been measured. */
 const firstOverheadMs = 2;
+/** What is left, after each heartbeat, of a way that was measured. */
+const forgetfulness = 0.9;
 /** A model that a worker does not hold is thought to come at this rate. */
 const fetchBytesPerMs = 50_000;
 
@@ -403,6 +405,8 @@ class BullMqQueue implements OverflowQueue {
 
   async #hear(): Promise<void> {
     const { commands } = this.#link;
+    // A way that was long once would keep everybody away, and so never be measured again.
+    if (this.#overheadMs !== undefined && this.#overheadMs > firstOverheadMs) this.#overheadMs *= forgetfulness;
     const ids = await commands.smembers(keys.workers(this.#link));
     const texts = ids.length === 0 ? [] : await commands.mget(ids.map((id) => keys.worker(this.#link, id)));
     const gone: WorkerState[] = [];

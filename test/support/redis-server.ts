@@ -43,8 +43,18 @@ export class RedisServer implements AsyncDisposable {
     const child = spawn(
       'redis-server',
       [
-        ...['--port', '0', '--unixsocket', this.#socket, '--dir', this.folder, '--save', ''],
-        ...['--appendonly', this.#durable ? 'yes' : 'no', '--appendfsync', 'always', '--daemonize', 'no'],
+        '--port',
+        '0',
+        '--unixsocket',
+        this.#socket,
+        '--dir',
+        this.folder,
+        '--save',
+        '',
+        '--appendonly',
+        this.#durable ? 'yes' : 'no',
+        '--appendfsync',
+        'always',
       ],
       { stdio: 'ignore' },
     );
