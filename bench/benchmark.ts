@@ -4,6 +4,8 @@ export interface BenchmarkOptions {
   /** A run of a few seconds that exercises everything and measures nothing worth quoting. */
   readonly small: boolean;
   readonly seed: number;
+  /** What is made smaller by default is run at its full size, however long that takes. */
+  readonly full?: boolean;
   /** Tells a person what is under way; nothing where there is no terminal. */
   readonly progress: (text: string) => void;
 }

@@ -12,6 +12,7 @@ interface MainOptions {
   readonly list?: boolean;
   readonly small: boolean;
   readonly seed: number;
+  readonly full: boolean;
   readonly json?: boolean;
   readonly out?: string;
 }
@@ -46,11 +47,11 @@ async function main(names: readonly string[], options: MainOptions): Promise<voi
   }
 }
 
-async function runBenchmark(name: string, { small, seed }: MainOptions): Promise<BenchmarkRun> {
+async function runBenchmark(name: string, { small, seed, full }: MainOptions): Promise<BenchmarkRun> {
   const benchmark = await loadBenchmark(name);
   const startedAt = new Date().toISOString();
   const startedMs = performance.now();
-  const result = await benchmark.run({ small, seed, progress: showProgress() });
+  const result = await benchmark.run({ small, seed, full, progress: showProgress() });
   showProgress()('');
   return { name, small, seed, startedAt, tookMs: performance.now() - startedMs, machine: describeMachine(), ...result };
 }
@@ -72,6 +73,7 @@ await new Command('bench')
   .argument('[names...]', 'benchmarks to run')
   .option('--list', 'list the benchmarks')
   .option('--small', 'a run of seconds that measures nothing worth quoting', false)
+  .option('--full', 'full sizes where a benchmark makes its subjects smaller by default', false)
   .option('--seed <number>', 'seed of whatever the benchmark draws', wholeNumber, 1)
   .option('--json', 'print JSON')
   .option('--out <folder>', 'keep the figures there instead of bench/results/')

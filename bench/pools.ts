@@ -1,0 +1,264 @@
+/** What the measured configurations of CPU pools are worth: against fat and thin ones, as predicted, and as the load steps. */
+import { groupsText } from '../src/cpu/index.ts';
+import { readCores } from '../src/hardware/index.ts';
+import type { Benchmark, BenchmarkOptions, BenchmarkResult, BenchmarkTable } from './benchmark.ts';
+import { compareConfigurations, type BatchOutcome } from './pools/configurations.ts';
+import { loadStep, type StepOutcome } from './pools/load-step.ts';
+import { comparePredictions, type LevelOutcome } from './pools/prediction.ts';
+import { prepareSubject, subjectNames, type Size, type Subject } from './pools/subject.ts';
+
+export const benchmark: Benchmark = {
+  name: 'pools',
+  description: 'configurations of CPU pools: chosen, fat and thin; latency as predicted; a step of load',
+  run,
+};
+
+interface Outcome {
+  readonly subject: Subject;
+  readonly batches: readonly BatchOutcome[];
+  readonly levels: readonly LevelOutcome[];
+  readonly step: StepOutcome | undefined;
+}
+
+async function run({ small, seed, full = false, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
+  const size: Size = small ? 'small' : full ? 'full' : 'reduced';
+  const cores = readCores().usable;
+  const batches = small ? [1, 4] : [1, 2, 4, 8, 16, 32, 64];
+  const rounds = small ? 1 : 3;
+  const runs = small ? 1 : 4;
+  const levels = small ? 2 : 10;
+  const requests = small ? 60 : full ? 2000 : 400;
+  const steps = small ? [1, 4, 1] : [8, 64, 8];
+  const phaseMs = small ? 400 : 15_000;
+  const random = randomSource(seed);
+  const outcomes: Outcome[] = [];
+  for (const name of subjectNames(size)) {
+    const subject = await prepareSubject(name, size, { cores, batchMax: Math.max(...batches), progress });
+    const compared = await compareConfigurations(subject, { cores, batches, rounds, runs, progress });
+    const predicted = await comparePredictions(subject, { cores, levels, requests, random, progress });
+    // One model is enough to see a step, and the first is the paper's.
+    const step =
+      outcomes.length === 0
+        ? await loadStep(subject, { cores, batches: steps, phaseMs, intervalMs: small ? 100 : 2000, progress })
+        : undefined;
+    outcomes.push({ subject, batches: compared, levels: predicted, step });
+  }
+  return report(outcomes, { size, cores, rounds, runs, levels, requests, phaseMs });
+}
+
+function report(
+  outcomes: readonly Outcome[],
+  settings: Readonly<Record<string, string | number | boolean>>,
+): BenchmarkResult {
+  const batches = outcomes.flatMap((outcome) => outcome.batches);
+  const errors = outcomes.flatMap((outcome) => outcome.levels.map(({ errorRatio }) => errorRatio));
+  const worst = Math.max(...batches.map(({ chosenMs, fatMs }) => chosenMs / fatMs));
+  const toFat = mean(batches.map(({ chosenMs, fatMs }) => fatMs / chosenMs));
+  const toThin = mean(batches.map(({ chosenMs, thinMs }) => thinMs / chosenMs));
+  const meanError = mean(errors);
+  const p90Error = quantile(errors, 0.9);
+  const step = outcomes[0]?.step;
+  const failed = step?.failed ?? 0;
+  const steadyRatio = Math.max(...(step?.phases ?? []).map(({ steadyMs, beforeMs }) => steadyMs / beforeMs));
+  const tookMs = sum(outcomes.map(({ subject }) => subject.profile.tookMs));
+  const exhaustiveMs = sum(outcomes.map(({ subject }) => subject.profile.exhaustiveMs));
+  return {
+    settings,
+    tables: [
+      ...outcomes.map(configurationsTable),
+      predictionTable(outcomes),
+      profilingTable(outcomes),
+      ...(step === undefined ? [] : [stepTable(step), timelineTable(step)]),
+    ],
+    figures: {
+      worstChosenToFat: worst,
+      meanSpeedupOverFat: toFat,
+      meanSpeedupOverThin: toThin,
+      meanPredictionError: meanError,
+      p90PredictionError: p90Error,
+      profilingMs: tookMs,
+      exhaustiveProfilingMs: exhaustiveMs,
+      stepFailedRequests: failed,
+      stepSteadyToBefore: steadyRatio,
+    },
+    aims: [
+      {
+        aim: 'the chosen configuration is never slower than the fat instance by more than 3%',
+        met: worst <= 1.03,
+        reached: `${worst <= 1 ? 'never slower' : `at worst ${((worst - 1) * 100).toFixed(1)}% slower`}, on average ${toFat.toFixed(2)} times as fast`,
+      },
+      {
+        aim: 'mean latency predicted within 4% on average and 10% at the 90th percentile',
+        met: meanError <= 0.04 && p90Error <= 0.1,
+        reached: `${(meanError * 100).toFixed(1)}% and ${(p90Error * 100).toFixed(1)}%`,
+      },
+      {
+        aim: 'no request fails while the load steps',
+        met: failed === 0,
+        reached: `${failed} of ${step?.requests ?? 0}`,
+      },
+      {
+        aim: 'latency after a change at most 3% above that before it',
+        met: steadyRatio <= 1.03,
+        reached: `at worst ${steadyRatio.toFixed(2)} times`,
+      },
+    ],
+    limits: [
+      'load generator, dispatcher and instances share the cores; where the chosen configuration is the fat or the thin one, both are the same measurement',
+      'exhaustive profiling is estimated, as every configuration at ten loads with 5000 requests each',
+      ...(settings['size'] === 'full' ? [] : ['models are smaller than published: fewer layers, tokens or pixels']),
+    ],
+  };
+}
+
+function configurationsTable({ subject, batches }: Outcome): BenchmarkTable {
+  return {
+    title: `${subject.name}: batches that come at once`,
+    provenance: { kind: 'measured' },
+    columns: [
+      { title: 'BATCH', align: 'right' },
+      { title: 'CHOSEN <i,t,b>' },
+      { title: 'ALONE MS', align: 'right' },
+      { title: 'EXPECTED MS', align: 'right' },
+      { title: 'ACTUAL MS', align: 'right' },
+      { title: 'ROWS/S', align: 'right' },
+      { title: 'FAT MS', align: 'right' },
+      { title: 'FAT ROWS/S', align: 'right' },
+      { title: 'THIN MS', align: 'right' },
+      { title: 'TO FAT', align: 'right' },
+    ],
+    rows: batches.map(({ batch, chosen, aloneMs, expectedMs, chosenMs, fatMs, thinMs }) => [
+      String(batch),
+      groupsText(chosen),
+      aloneMs.toFixed(2),
+      expectedMs.toFixed(2),
+      chosenMs.toFixed(2),
+      ((batch / chosenMs) * 1000).toFixed(0),
+      fatMs.toFixed(2),
+      ((batch / fatMs) * 1000).toFixed(0),
+      thinMs.toFixed(2),
+      `${(fatMs / chosenMs).toFixed(2)}x`,
+    ]),
+  };
+}
+
+function predictionTable(outcomes: readonly Outcome[]): BenchmarkTable {
+  return {
+    title: 'mean latency under Poisson load, predicted before it was observed',
+    provenance: { kind: 'measured' },
+    columns: [
+      { title: 'MODEL' },
+      { title: 'AT ONCE', align: 'right' },
+      { title: 'THREADS', align: 'right' },
+      { title: 'LOAD', align: 'right' },
+      { title: 'REQUESTS/S', align: 'right' },
+      { title: 'PREDICTED MS', align: 'right' },
+      { title: 'OBSERVED MS', align: 'right' },
+      { title: 'ERROR', align: 'right' },
+    ],
+    rows: outcomes.flatMap(({ subject, levels }) =>
+      levels.map(({ concurrency, threads, load, ratePerSecond, predictedMs, observedMs, errorRatio }) => [
+        subject.name,
+        String(concurrency),
+        String(threads),
+        `${Math.round(load * 100)}%`,
+        ratePerSecond.toFixed(1),
+        predictedMs.toFixed(2),
+        observedMs.toFixed(2),
+        `${(errorRatio * 100).toFixed(1)}%`,
+      ]),
+    ),
+  };
+}
+
+function profilingTable(outcomes: readonly Outcome[]): BenchmarkTable {
+  return {
+    title: 'time that profiling took',
+    provenance: { kind: 'measured' },
+    columns: [
+      { title: 'MODEL' },
+      { title: 'SECONDS', align: 'right' },
+      { title: 'EXHAUSTIVE, ESTIMATED HOURS', align: 'right' },
+      { title: 'INSTANCE STARTS IN MS', align: 'right' },
+    ],
+    rows: outcomes.map(({ subject: { name, profile } }) => [
+      name,
+      (profile.tookMs / 1000).toFixed(1),
+      (profile.exhaustiveMs / 3_600_000).toFixed(1),
+      profile.startMs.toFixed(0),
+    ]),
+  };
+}
+
+function stepTable({ phases }: StepOutcome): BenchmarkTable {
+  return {
+    title: 'a step of load: latency of a batch before the configuration changed, and steady after it',
+    provenance: { kind: 'measured' },
+    columns: [
+      { title: 'BATCH', align: 'right' },
+      { title: 'FROM' },
+      { title: 'BEFORE MS', align: 'right' },
+      { title: 'TO' },
+      { title: 'STEADY MS', align: 'right' },
+    ],
+    rows: phases.map(({ batch, from, beforeMs, to, steadyMs }) => [
+      String(batch),
+      from,
+      beforeMs.toFixed(1),
+      to,
+      steadyMs.toFixed(1),
+    ]),
+  };
+}
+
+/** A line a second: the median of what was sent in it. */
+function timelineTable({ points }: StepOutcome): BenchmarkTable {
+  const seconds = new Map<number, typeof points>();
+  for (const point of points) {
+    const second = Math.floor(point.atMs / 1000);
+    seconds.set(second, [...(seconds.get(second) ?? []), point]);
+  }
+  return {
+    title: 'the step of load, second by second',
+    provenance: { kind: 'measured' },
+    columns: [
+      { title: 'SECOND', align: 'right' },
+      { title: 'BATCH', align: 'right' },
+      { title: 'MS', align: 'right' },
+      { title: 'CONFIGURATION' },
+    ],
+    rows: Array.from(seconds, ([second, sent]) => [
+      String(second),
+      String(sent.at(-1)?.batch ?? ''),
+      quantile(
+        sent.map(({ latencyMs }) => latencyMs),
+        0.5,
+      ).toFixed(1),
+      sent.at(-1)?.configuration ?? '',
+    ]),
+  };
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+function mean(values: readonly number[]): number {
+  return values.length === 0 ? 0 : sum(values) / values.length;
+}
+
+function quantile(values: readonly number[], share: number): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.ceil(share * sorted.length) - 1)] ?? 0;
+}
+
+/** Numbers in [0, 1) from a 32-bit seed: a Weyl sequence whose steps are mixed. */
+function randomSource(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x9e3779b9) >>> 0;
+    let value = Math.imul(state ^ (state >>> 16), 0x21f0aaad);
+    value = Math.imul(value ^ (value >>> 15), 0x735a2d97);
+    return ((value ^ (value >>> 15)) >>> 0) / 2 ** 32;
+  };
+}
