@@ -4,13 +4,13 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import { Engine, type EngineOptions } from '../../../src/gpu/engine/index.ts';
 import type { RunResult } from '../../../src/gpu/types.ts';
+import { withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { makeChain, planFor, wordsOf, type Chain, type ChainOptions, type PlanShape } from './chains.ts';
 import { ModelCuda, type ModelCudaOptions } from './model-cuda.ts';
 
 export const layerWords = [512, 0, 300, 1024, 64, 700, 0, 900, 128];
 
 export interface Bench {
-  readonly cuda: ModelCuda;
   readonly engine: Engine;
   /** Makes a chain and makes it known. */
   readonly add: (options?: Partial<ChainOptions>) => Chain;
@@ -22,17 +22,27 @@ export interface Bench {
   ) => Promise<RunResult>;
 }
 
+export interface ModelBench extends Bench {
+  readonly cuda: ModelCuda;
+}
+
 export type BenchOptions = Partial<ModelCudaOptions & EngineOptions>;
 
-/** Gives the test an engine on the model driver; in the end there must be no race, and nothing left. */
-export async function onEngine(options: BenchOptions, test: (bench: Bench) => Promise<void>): Promise<void> {
+const engineDefaults = { hostBytes: 2 ** 20, slabBytes: 64 * 1024, gpuBytes: 256 * 1024 };
+
+/** The same on the emulated driver, where kernels are compiled C. */
+export async function onEmulatedEngine(options: BenchOptions, test: (bench: Bench) => Promise<void>): Promise<void> {
+  const { devices = 1, seed } = options;
+  await withEmulatedCuda({ devices, ...(seed === undefined ? {} : { seed }) }, async (cuda) => {
+    await withBench(new Engine(cuda, { ...engineDefaults, ...options }), test);
+  });
+}
+
+async function withBench(engine: Engine, test: (bench: Bench) => Promise<void>): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'turntable-engine-'));
-  const cuda = new ModelCuda({ devices: 1, deviceBytes: 2 ** 20, ...options });
-  const engine = new Engine(cuda, { hostBytes: 2 ** 20, slabBytes: 64 * 1024, gpuBytes: 256 * 1024, ...options });
   let chains = 0;
   try {
     await test({
-      cuda,
       engine,
       add: (chain = {}) => {
         const made = makeChain({ folder, name: `chain${chains++}`, layerWords, ...chain });
@@ -47,12 +57,17 @@ export async function onEngine(options: BenchOptions, test: (bench: Bench) => Pr
       },
     });
     await engine.close();
-    expect(cuda.races).toEqual([]);
-    if (cuda.broken === null) {
-      expect(cuda.devices.map(({ declared }) => declared.size)).toEqual(cuda.devices.map(() => 0));
-      expect(Object.entries(cuda.counts()).filter(([, count]) => count !== 0)).toEqual([]);
-    }
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** Gives the test an engine on the model driver; in the end there must be no race, and nothing left. */
+export async function onEngine(options: BenchOptions, test: (bench: ModelBench) => Promise<void>): Promise<void> {
+  const cuda = new ModelCuda({ devices: 1, deviceBytes: 2 ** 20, ...options });
+  await withBench(new Engine(cuda, { ...engineDefaults, ...options }), (bench) => test({ cuda, ...bench }));
+  expect(cuda.races).toEqual([]);
+  if (cuda.broken !== null) return;
+  expect(cuda.devices.map(({ declared }) => declared.size)).toEqual(cuda.devices.map(() => 0));
+  expect(Object.entries(cuda.counts()).filter(([, count]) => count !== 0)).toEqual([]);
 }

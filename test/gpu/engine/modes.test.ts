@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { ColdStartMode } from '../../../src/plan/index.ts';
 import { planFor } from './chains.ts';
-import { onEngine } from './fixture.ts';
+import { emulatorMissing } from '../../support/emulated-cuda.ts';
+import { onEmulatedEngine, onEngine } from './fixture.ts';
 
 interface Case {
   readonly mode: ColdStartMode;
@@ -16,55 +17,66 @@ const cases: Case[] = [1, 2, 4].flatMap((gpus) =>
   }),
 );
 
-describe.each(cases)('mode $mode on $gpus GPUs', ({ mode, gpus, secondaries }) => {
-  const shape = { mode, secondaries };
+const drivers = [
+  { driver: 'the model driver', isMissing: false, on: onEngine, seeds: [1, 2, 3] },
+  { driver: 'the emulated driver', isMissing: emulatorMissing, on: onEmulatedEngine, seeds: [1, 2] },
+];
 
-  it.each([1, 2, 3])('answers right cold, warm, partly resident, evicted and reloaded (seed %i)', async (seed) => {
-    await onEngine({ devices: gpus, seed }, async ({ engine, cuda, add, run }) => {
-      const chain = add({ tied: seed === 2 });
-      const loaded = planFor(chain, shape).layers.filter(({ method }) => method === 'load').length;
-      expect((await run(chain, shape)).start).toBe('cold');
-      expect(await run(chain, shape)).toMatchObject({ start: 'warm', loadedBytes: 0 });
-      expect((await run(chain, shape)).graph).toBe(true);
-      expect((await run(chain, shape)).graph).toBe(true);
-      for (const kept of [1, Math.floor(loaded / 2), loaded - 1]) {
-        await engine.trim(chain.key, 0, kept);
-        expect(engine.residency(chain.key, 0).layers).toHaveLength(kept);
-        expect((await run(chain, shape)).start).toBe('partial');
-        expect(engine.residency(chain.key, 0).loading).toBe(false);
-        expect(engine.residency(chain.key, 0).layers).toHaveLength(loaded);
-      }
-      await engine.evict(chain.key, 0);
-      expect(engine.memory().map(({ weightBytes }) => weightBytes)).toEqual(cuda.devices.map(() => 0));
-      expect((await run(chain, shape)).start).toBe('cold');
-      expect(engine.memory().map(({ stagingBytes }) => stagingBytes)).toEqual(cuda.devices.map(() => 0));
-    });
-  });
+describe.each(drivers.flatMap((driver) => cases.map((each) => ({ ...driver, ...each }))))(
+  'mode $mode on $gpus GPUs of $driver',
+  ({ mode, gpus, secondaries, isMissing, on, seeds }) => {
+    const shape = { mode, secondaries };
 
-  it('tells where the time went, layer by layer', async () => {
-    await onEngine({ devices: gpus }, async ({ add, run }) => {
-      const chain = add();
-      const { timeline } = await run(chain, shape, { trace: true });
-      const plan = planFor(chain, shape);
-      expect(timeline?.layers.map(({ name }) => name)).toEqual(plan.layers.map(({ name }) => name));
-      let busyMs = 0;
-      for (const [index, layer] of timeline!.layers.entries()) {
-        const planned = plan.layers[index]!;
-        const isLoaded = planned.method === 'load';
-        expect(layer.copy !== undefined).toBe(isLoaded);
-        expect(layer.issue !== undefined).toBe(isLoaded);
-        expect(layer.migration !== undefined).toBe(isLoaded && planned.link !== 0);
-        expect(layer.execution.startMs).toBeGreaterThanOrEqual(busyMs);
-        expect(layer.execution.startMs).toBeGreaterThanOrEqual((layer.migration ?? layer.copy)?.endMs ?? 0);
-        busyMs = layer.execution.endMs;
-      }
-      expect(timeline!.latencyMs).toBe(busyMs);
-      const warm = await run(chain, shape, { trace: true });
-      expect(warm.timeline!.stallMs).toBe(0);
-      expect(warm.timeline!.layers.every(({ copy }) => copy === undefined)).toBe(true);
+    it.skipIf(isMissing).each(seeds)(
+      'answers right cold, warm, partly resident, evicted and reloaded (seed %i)',
+      async (seed) => {
+        await on({ devices: gpus, seed }, async ({ engine, add, run }) => {
+          const chain = add({ tied: seed === 2 });
+          const loaded = planFor(chain, shape).layers.filter(({ method }) => method === 'load').length;
+          expect((await run(chain, shape)).start).toBe('cold');
+          expect(await run(chain, shape)).toMatchObject({ start: 'warm', loadedBytes: 0 });
+          expect((await run(chain, shape)).graph).toBe(true);
+          expect((await run(chain, shape)).graph).toBe(true);
+          for (const kept of [1, Math.floor(loaded / 2), loaded - 1]) {
+            await engine.trim(chain.key, 0, kept);
+            expect(engine.residency(chain.key, 0).layers).toHaveLength(kept);
+            expect((await run(chain, shape)).start).toBe('partial');
+            expect(engine.residency(chain.key, 0).loading).toBe(false);
+            expect(engine.residency(chain.key, 0).layers).toHaveLength(loaded);
+          }
+          await engine.evict(chain.key, 0);
+          expect(engine.memory().map(({ weightBytes }) => weightBytes)).toEqual(engine.devices.map(() => 0));
+          expect((await run(chain, shape)).start).toBe('cold');
+          expect(engine.memory().map(({ stagingBytes }) => stagingBytes)).toEqual(engine.devices.map(() => 0));
+        });
+      },
+    );
+
+    it.skipIf(isMissing)('tells where the time went, layer by layer', async () => {
+      await on({ devices: gpus }, async ({ add, run }) => {
+        const chain = add();
+        const { timeline } = await run(chain, shape, { trace: true });
+        const plan = planFor(chain, shape);
+        expect(timeline?.layers.map(({ name }) => name)).toEqual(plan.layers.map(({ name }) => name));
+        let busyMs = 0;
+        for (const [index, layer] of timeline!.layers.entries()) {
+          const planned = plan.layers[index]!;
+          const isLoaded = planned.method === 'load';
+          expect(layer.copy !== undefined).toBe(isLoaded);
+          expect(layer.issue !== undefined).toBe(isLoaded);
+          expect(layer.migration !== undefined).toBe(isLoaded && planned.link !== 0);
+          expect(layer.execution.startMs).toBeGreaterThanOrEqual(busyMs);
+          expect(layer.execution.startMs).toBeGreaterThanOrEqual((layer.migration ?? layer.copy)?.endMs ?? 0);
+          busyMs = layer.execution.endMs;
+        }
+        expect(timeline!.latencyMs).toBe(busyMs);
+        const warm = await run(chain, shape, { trace: true });
+        expect(warm.timeline!.stallMs).toBe(0);
+        expect(warm.timeline!.layers.every(({ copy }) => copy === undefined)).toBe(true);
+      });
     });
-  });
-});
+  },
+);
 
 it('a helper without a way to the primary, or without memory, does not help, and nothing is lost', async () => {
   await onEngine({ devices: 2, peers: () => false }, async ({ add, run }) => {
