@@ -1,0 +1,67 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { ProgramSettings } from '../../../src/gpu/program/types.ts';
+import { writeModel } from '../../../src/onnx/index.ts';
+import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
+import { relativeError, runModel, runOnnxRuntime } from '../../support/run-program.ts';
+import { convolutionCases, denseModel, productCases, recurrenceCases, type DenseCase } from './cases.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-dense-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const exact: ProgramSettings = { tf32: false, weights: 'as-is' };
+/** Of the largest output: rounding of sums in another order, and of weights to 16 bits. */
+const tolerances = { 'as-is': 1e-5, f16: 2e-3, bf16: 1.5e-2 };
+
+/** The cases whose results differ from ONNX Runtime's, with how much. */
+async function disagreements(
+  name: string,
+  cases: readonly DenseCase[],
+  settings: ProgramSettings,
+  fusion = true,
+): Promise<string[]> {
+  const { model, inputs, cases: owners } = denseModel(cases);
+  const path = join(folder, `${name}.onnx`);
+  await writeModel(model, path);
+  const expected = await runOnnxRuntime(path, inputs);
+  const actual = await withEmulatedCuda({}, (cuda) =>
+    runModel(cuda, path, inputs, { cacheFolder: folder, settings, fusion }),
+  );
+  expect(expected.length).toBe(Object.keys(owners).length);
+  return expected.flatMap((wanted) => {
+    const found = actual.find((output) => output.name === wanted.name);
+    const error = found === undefined ? Number.POSITIVE_INFINITY : relativeError(found, wanted);
+    const allowed = tolerances[settings.weights];
+    return error <= allowed
+      ? []
+      : [`${owners[wanted.name]!.name} (${wanted.name}): ${error}, shape [${wanted.shape.join(',')}]`];
+  });
+}
+
+const groups = { products: productCases, convolutions: convolutionCases, recurrences: recurrenceCases };
+
+for (const [name, cases] of Object.entries(groups)) {
+  test.skipIf(emulatorMissing)(`${name} agree with ONNX Runtime`, async () => {
+    expect(await disagreements(name, cases, exact)).toEqual([]);
+  });
+
+  test.skipIf(emulatorMissing)(`${name} by the engine's own kernel agree as well`, async () => {
+    expect(await disagreements(`${name}-own`, cases, { ...exact, products: 'own' })).toEqual([]);
+  });
+}
+
+for (const weights of ['f16', 'bf16'] as const) {
+  test.skipIf(emulatorMissing)(
+    `products and convolutions with weights kept as ${weights} agree within its precision`,
+    async () => {
+      const cases = [...productCases, ...convolutionCases];
+      expect(await disagreements(weights, cases, { tf32: false, weights })).toEqual([]);
+      expect(await disagreements(`${weights}-own`, cases, { tf32: false, weights, products: 'own' })).toEqual([]);
+    },
+  );
+}
