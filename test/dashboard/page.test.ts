@@ -112,6 +112,11 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     await page.getByRole('button', { name: 'Call', exact: true }).click();
     await page.getByRole('alert').filter({ hasText: /'x'/ }).waitFor();
 
+    await page.getByRole('button', { name: 'Pin', exact: true }).click();
+    await page.getByText('Pinned, as a new version: done').waitFor();
+    const pinned = (await (await fetch(`${host.url}/functions/uploaded`)).json()) as object;
+    expect(pinned).toMatchObject({ version: '2', pinned: true, slo: '250ms' });
+
     page.on('dialog', (dialog) => void dialog.accept());
     await page.getByRole('button', { name: 'Remove' }).click();
     await page.getByRole('heading', { name: 'Functions' }).waitFor();
@@ -172,7 +177,9 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
         expect(await page.evaluate<number>('document.documentElement.scrollWidth - innerWidth')).toBeLessThanOrEqual(0);
         expect(await namelessControls(page)).toEqual([]);
         if (screenshots !== undefined && width === 1280) {
-          await page.screenshot({ path: join(screenshots, colorScheme === 'light' ? `${name}.png` : `${name}-dark.png`) });
+          await page.screenshot({
+            path: join(screenshots, colorScheme === 'light' ? `${name}.png` : `${name}-dark.png`),
+          });
         }
       }
       expect(complaints).toEqual([]);

@@ -204,6 +204,18 @@ function Management({ row, onDone }: ManagementProps) {
     }
   };
   const model = encodeURIComponent(row.name);
+  /** A version never changes: pinning publishes the same model once more, with the pin. */
+  const pin = async (): Promise<void> => {
+    type Published = { sha256: string; slo: string; description: string; priority: number };
+    const response = await request(`/functions/${model}`);
+    const { sha256, slo, description, priority } = (await response.json()) as Published;
+    const settings = { model: `sha256:${sha256}`, slo, description, priority, pinned: !row.pinned };
+    await act(row.pinned ? 'Unpinned, as a new version' : 'Pinned, as a new version', `/functions/${model}`, {
+      method: 'PUT',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify(settings),
+    });
+  };
   const remove = async (): Promise<void> => {
     if (!confirm(`Remove ${row.name} with all of its versions?`)) return;
     await act('Removed', `/functions/${model}`, { method: 'DELETE' });
@@ -227,6 +239,9 @@ function Management({ row, onDone }: ManagementProps) {
       </button>
       {row.source === 'upload' && (
         <>
+          <button type="button" disabled={busy} onClick={() => void pin()}>
+            {row.pinned ? 'Unpin' : 'Pin'}
+          </button>
           <a class="button" href={`#/publish?name=${model}`}>
             New version
           </a>
