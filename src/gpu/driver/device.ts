@@ -44,9 +44,9 @@ export class NativeDevice implements CudaDevice {
     const ordinal = session.outInt();
     this.core = new DeviceCore(session, waiter, ordinal, (core) => createEventHandle(core, false));
     this.name = textOf(session, 'cuDeviceGetName', (address) => driver.cuDeviceGetName(address, 256, ordinal));
-    this.pciBusId = textOf(session, 'cuDeviceGetPCIBusId', (address) =>
-      driver.cuDeviceGetPCIBusId(address, 32, ordinal),
-    );
+    // The driver writes its digits in capitals, the system's folders have small ones.
+    const busId = textOf(session, 'cuDeviceGetPCIBusId', (address) => driver.cuDeviceGetPCIBusId(address, 32, ordinal));
+    this.pciBusId = busId.toLowerCase();
     session.check('cuDeviceGetUuid_v2', driver.cuDeviceGetUuid_v2(session.outAddress(), ordinal));
     this.uuid = uuidText(new Uint8Array(session.out.data.buffer, session.out.data.byteOffset, 16));
     session.check('cuDeviceTotalMem_v2', driver.cuDeviceTotalMem_v2(session.outAddress(), ordinal));

@@ -6,8 +6,6 @@ import { emulatorMissing, withEmulatedCuda, type Emulator } from '../../../test/
 import { openCuda } from './open.ts';
 import { CudaError, type Cuda, type CudaDevice, type CudaModule, type MatmulDescription } from './types.ts';
 
-const onEmulator = test.skipIf(emulatorMissing);
-
 const scale = `KERNEL void scale(const float* in, float* out, float factor, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) out[i] = in[i] * factor;
@@ -31,7 +29,7 @@ const floatsOf = (bytes: Uint8Array): number[] => [
   ...new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4),
 ];
 
-onEmulator('a device tells what it is', async () => {
+test.skipIf(emulatorMissing)('a device tells what it is', async () => {
   const device = { name: 'H200', memoryBytes: 2 ** 26, computeCapability: [9, 0], multiprocessors: 132 } as const;
   await withEmulatedCuda({ devices: [device, { ...device, name: 'other' }] }, (cuda) => {
     expect(cuda.driverVersion).toBeGreaterThanOrEqual(12_000);
@@ -49,7 +47,7 @@ onEmulator('a device tells what it is', async () => {
   });
 });
 
-onEmulator('a kernel computes from pinned memory, and its result comes back', async () => {
+test.skipIf(emulatorMissing)('a kernel computes from pinned memory, and its result comes back', async () => {
   await withEmulatedCuda({}, async (cuda) => {
     const device = cuda.devices[0]!;
     using module = await loadKernels(cuda, scale);
@@ -70,7 +68,7 @@ onEmulator('a kernel computes from pinned memory, and its result comes back', as
   });
 });
 
-onEmulator('waiting leaves the event loop free, and each wait ends by itself', async () => {
+test.skipIf(emulatorMissing)('waiting leaves the event loop free, and each wait ends by itself', async () => {
   await withEmulatedCuda({ devices: 2 }, async (cuda) => {
     const streams = cuda.devices.flatMap((device) => [
       device.createStream(),
@@ -88,12 +86,12 @@ onEmulator('waiting leaves the event loop free, and each wait ends by itself', a
         order.push(index);
       }),
     );
-    expect(order.toSorted()).toEqual([0, 1, 2, 3]);
+    expect(order.toSorted((a, b) => a - b)).toEqual([0, 1, 2, 3]);
     for (const each of [...streams, ...memories]) each.release();
   });
 });
 
-onEmulator('memory is counted, freed once, and missing memory is an error of its kind', async () => {
+test.skipIf(emulatorMissing)('memory is counted, freed once, and missing memory is an error of its kind', async () => {
   await withEmulatedCuda({ devices: [{ memoryBytes: 2 ** 20 }] }, (cuda) => {
     const device = cuda.devices[0]!;
     const memory = device.allocate(2 ** 19);
@@ -111,7 +109,7 @@ onEmulator('memory is counted, freed once, and missing memory is an error of its
   });
 });
 
-onEmulator('a view of host memory stays inside of it', async () => {
+test.skipIf(emulatorMissing)('a view of host memory stays inside of it', async () => {
   await withEmulatedCuda({}, (cuda) => {
     const host = cuda.allocateHost(1000);
     host.view(10, 20).fill(3);
@@ -123,7 +121,7 @@ onEmulator('a view of host memory stays inside of it', async () => {
   });
 });
 
-onEmulator('an event orders two streams, and tells the time between two', async () => {
+test.skipIf(emulatorMissing)('an event orders two streams, and tells the time between two', async () => {
   await withEmulatedCuda({ hostility: 'late' }, (cuda) => {
     const device = cuda.devices[0]!;
     using load = device.createStream();
@@ -148,7 +146,7 @@ onEmulator('an event orders two streams, and tells the time between two', async 
   });
 });
 
-onEmulator('memory of another device is reached by copies, with or without peer access', async () => {
+test.skipIf(emulatorMissing)('memory of another device is reached by copies, with or without peer access', async () => {
   await withEmulatedCuda(
     {
       devices: 3,
@@ -182,7 +180,7 @@ onEmulator('memory of another device is reached by copies, with or without peer 
   );
 });
 
-onEmulator('a captured graph does again what was submitted', async () => {
+test.skipIf(emulatorMissing)('a captured graph does again what was submitted', async () => {
   await withEmulatedCuda({}, async (cuda) => {
     const device = cuda.devices[0]!;
     using module = await loadKernels(cuda, scale);
@@ -209,7 +207,7 @@ onEmulator('a captured graph does again what was submitted', async () => {
   });
 });
 
-onEmulator('what went wrong is told by kind, with the name that the driver has for it', async () => {
+test.skipIf(emulatorMissing)('what went wrong is told by kind, with the name that the driver has for it', async () => {
   await withEmulatedCuda({}, async (cuda, emulator: Emulator) => {
     const device = cuda.devices[0]!;
     const kinds = [
@@ -234,7 +232,7 @@ onEmulator('what went wrong is told by kind, with the name that the driver has f
   });
 });
 
-onEmulator('what was released is not used again', async () => {
+test.skipIf(emulatorMissing)('what was released is not used again', async () => {
   await withEmulatedCuda({}, async (cuda) => {
     const device = cuda.devices[0]!;
     const stream = device.createStream();
@@ -326,7 +324,7 @@ const products: Readonly<Record<string, Partial<MatmulDescription>>> = {
   'relu alone': { epilogue: 'relu' },
 };
 
-onEmulator('products are what their description says, in row-major order', async () => {
+test.skipIf(emulatorMissing)('products are what their description says, in row-major order', async () => {
   await withEmulatedCuda({}, (cuda) => {
     const device = cuda.devices[0]!;
     using stream = device.createStream();
@@ -371,7 +369,7 @@ onEmulator('products are what their description says, in row-major order', async
   });
 });
 
-onEmulator('a product takes operands that are aligned to their elements only', async () => {
+test.skipIf(emulatorMissing)('a product takes operands that are aligned to their elements only', async () => {
   await withEmulatedCuda({}, (cuda) => {
     const device = cuda.devices[0]!;
     using stream = device.createStream();
@@ -388,52 +386,57 @@ onEmulator('a product takes operands that are aligned to their elements only', a
   });
 });
 
-test('kernels are compiled once, kept on disk, and compiled again when the entry is damaged', async () => {
-  if (emulatorMissing) return;
-  const cacheFolder = await mkdtemp(join(tmpdir(), 'turntable-kernel-cache-'));
-  try {
-    await withEmulatedCuda({}, async (cuda, { libraries }) => {
-      const compileAnew = async (): Promise<Uint8Array> => {
-        using opened = openCuda({ libraries, cacheFolder });
-        return opened.compiler.compile(scale, opened.devices[0]!);
-      };
-      const image = await compileAnew();
-      const [entry, ...others] = await readdir(cacheFolder);
-      expect(others).toEqual([]);
-      const file = join(cacheFolder, entry!);
-      const kept = await readFile(file);
-      expect(Buffer.from(image).equals(kept.subarray(kept.length - image.length))).toBe(true);
-      for (const damaged of [
-        Buffer.alloc(0),
-        kept.subarray(0, kept.length - 1),
-        Buffer.from(kept).fill(0, 60, 61),
-        Buffer.from('x'),
-      ]) {
-        await writeFile(file, damaged);
-        const again = await compileAnew();
-        using module = cuda.devices[0]!.loadModule(again);
-        expect(module.kernel('scale').name).toBe('scale');
-        expect((await readFile(file)).length).toBe(kept.length);
-      }
-      expect(await readdir(cacheFolder)).toHaveLength(1);
-    });
-  } finally {
-    await rm(cacheFolder, { recursive: true, force: true });
-  }
-});
+test.skipIf(emulatorMissing)(
+  'kernels are compiled once, kept on disk, and compiled again when the entry is damaged',
+  async () => {
+    const cacheFolder = await mkdtemp(join(tmpdir(), 'turntable-kernel-cache-'));
+    try {
+      await withEmulatedCuda({}, async (cuda, { libraries }) => {
+        const compileAnew = async (): Promise<Uint8Array> => {
+          using opened = openCuda({ libraries, cacheFolder });
+          return await opened.compiler.compile(scale, opened.devices[0]!);
+        };
+        const image = await compileAnew();
+        const [entry, ...others] = await readdir(cacheFolder);
+        expect(others).toEqual([]);
+        const file = join(cacheFolder, entry!);
+        const kept = await readFile(file);
+        expect(Buffer.from(image).equals(kept.subarray(kept.length - image.length))).toBe(true);
+        for (const damaged of [
+          Buffer.alloc(0),
+          kept.subarray(0, kept.length - 1),
+          Buffer.from(kept).fill(0, 60, 61),
+          Buffer.from('x'),
+        ]) {
+          await writeFile(file, damaged);
+          const again = await compileAnew();
+          using module = cuda.devices[0]!.loadModule(again);
+          expect(module.kernel('scale').name).toBe('scale');
+          expect((await readFile(file)).length).toBe(kept.length);
+        }
+        expect(await readdir(cacheFolder)).toHaveLength(1);
+      });
+    } finally {
+      await rm(cacheFolder, { recursive: true, force: true });
+    }
+  },
+);
 
 // Last in this file: the emulated machine keeps modules of a context that went wrong.
-onEmulator('a kernel that goes wrong rejects the wait, and what is released afterwards does not hide it', async () => {
-  const wild = 'KERNEL void wild(float* out) { out[1 << 20] = 1; }';
-  await withEmulatedCuda({ allow: ['faults', 'leaks'] }, async (cuda) => {
-    const device = cuda.devices[0]!;
-    using module = await loadKernels(cuda, wild);
-    using memory = device.allocate(256);
-    using stream = device.createStream();
-    using launch = module.kernel('wild').prepare({ grid: [1, 1, 1], block: [1, 1, 1], sharedBytes: 0 }, ['pointer']);
-    launch.set(0, memory.address);
-    stream.launch(launch);
-    await expect(stream.finished()).rejects.toMatchObject({ name: 'CudaError', kind: 'poisoned' });
-    expect(caught(() => device.allocate(256)).kind).toBe('poisoned');
-  });
-});
+test.skipIf(emulatorMissing)(
+  'a kernel that goes wrong rejects the wait, and what is released afterwards does not hide it',
+  async () => {
+    const wild = 'KERNEL void wild(float* out) { out[1 << 20] = 1; }';
+    await withEmulatedCuda({ allow: ['faults', 'leaks'] }, async (cuda) => {
+      const device = cuda.devices[0]!;
+      using module = await loadKernels(cuda, wild);
+      using memory = device.allocate(256);
+      using stream = device.createStream();
+      using launch = module.kernel('wild').prepare({ grid: [1, 1, 1], block: [1, 1, 1], sharedBytes: 0 }, ['pointer']);
+      launch.set(0, memory.address);
+      stream.launch(launch);
+      await expect(stream.finished()).rejects.toMatchObject({ name: 'CudaError', kind: 'poisoned' });
+      expect(caught(() => device.allocate(256)).kind).toBe('poisoned');
+    });
+  },
+);

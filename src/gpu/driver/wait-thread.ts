@@ -3,7 +3,7 @@ import { receiveMessageOnPort, workerData } from 'node:worker_threads';
 import { waitFunctions } from './declarations.ts';
 import { bind, loadLibrary } from './libraries.ts';
 import { notReady } from './status.ts';
-import type { WaitRequest, WaitResult, WaitThreadOptions } from './wait-protocol.ts';
+import { waitThreadState, type WaitRequest, type WaitResult, type WaitThreadOptions } from './wait-protocol.ts';
 
 /** Short sleeps while the end is near, longer ones for work that takes long anyway: at most 2 % are added to its time. */
 const sleepMsMin = 0.02;
@@ -16,6 +16,7 @@ const driver = bind(loadLibrary('libcuda', { path: libraryFile }), waitFunctions
 let waiting: (WaitRequest & { readonly sinceMs: number })[] = [];
 let context = 0;
 let running = true;
+Atomics.store(signal, 1, waitThreadState.running);
 while (running) {
   const seen = Atomics.load(signal, 0);
   for (let received = receive(); received !== undefined; received = receive()) {
@@ -41,6 +42,8 @@ while (running) {
     Atomics.wait(signal, 0, seen, Math.min(sleepMsMax, Math.max(sleepMsMin, waitedMs * sleepShare)));
   }
 }
+Atomics.store(signal, 1, waitThreadState.ended);
+Atomics.notify(signal, 1);
 port.close();
 
 function receive(): WaitRequest | 'stop' | undefined {

@@ -4,13 +4,16 @@
  * JavaScript stalls the stream that runs it.
  */
 import { Worker, type MessagePort, MessageChannel } from 'node:worker_threads';
-import type { WaitRequest, WaitResult, WaitThreadOptions } from './wait-protocol.ts';
+import { waitThreadState, type WaitRequest, type WaitResult, type WaitThreadOptions } from './wait-protocol.ts';
 import { CudaError } from './types.ts';
 
 interface Waiting {
   readonly resolve: (status: number) => void;
   readonly reject: (error: Error) => void;
 }
+
+/** One question to the driver takes microseconds, unless the driver itself hangs. */
+const endMsMax = 2000;
 
 interface WaitThread {
   readonly worker: Worker;
@@ -52,17 +55,18 @@ export class Waiter {
     this.#rejectAll(closedError());
     const thread = this.#thread;
     if (thread === undefined) return;
-    // The thread ends by itself: to end it from here could hit it inside of the driver.
     // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a port of a thread, not a window
     thread.port.postMessage('stop');
     Atomics.add(thread.signal, 0, 1);
     Atomics.notify(thread.signal, 0);
+    // What it asks for is about to be destroyed, so it must have left the driver; one that is still starting never enters it.
+    Atomics.wait(thread.signal, 1, waitThreadState.running, endMsMax);
   }
 
   #start(): WaitThread {
     if (this.#thread !== undefined) return this.#thread;
     const { port1: port, port2: threadPort } = new MessageChannel();
-    const signal = new Int32Array(new SharedArrayBuffer(4));
+    const signal = new Int32Array(new SharedArrayBuffer(8));
     const workerData: WaitThreadOptions = { libraryFile: this.#libraryFile, port: threadPort, signal };
     // JavaScript from dist/ even when this runs from src/, as in tests: a thread of Node 20 cannot run TypeScript.
     const file = import.meta.url.endsWith('.ts') ? '../../../dist/gpu/driver/wait-thread.js' : './wait-thread.js';

@@ -21,7 +21,7 @@ export interface DenseCase {
   /** Outputs that are taken: a number of them, or which. */
   readonly outputs?: readonly boolean[];
   /** Nodes of one input and one output behind it, for fusion. */
-  readonly then?: readonly string[];
+  readonly followers?: readonly string[];
 }
 
 /** Numbers between -1 and 1 that are the same each time. */
@@ -87,7 +87,7 @@ export function denseModel(cases: readonly DenseCase[]): DenseModel {
     for (const [place, output] of outputs.entries()) {
       if (wanted[place] !== true) continue;
       let last = output;
-      for (const operator of each.then ?? []) last = graph.node(operator, [last]);
+      for (const operator of each.followers ?? []) last = graph.node(operator, [last]);
       graph.output(last, type, [], last);
       owners[last] = each;
     }
@@ -98,11 +98,11 @@ export function denseModel(cases: readonly DenseCase[]): DenseModel {
   return { model, inputs, cases: owners };
 }
 
-const product = (name: string, a: Operand, b: Operand, then: readonly string[] = []): DenseCase => ({
+const product = (name: string, a: Operand, b: Operand, followers: readonly string[] = []): DenseCase => ({
   name,
   operator: 'MatMul',
   operands: [a, b],
-  then,
+  followers,
 });
 
 const gemm = (name: string, operands: readonly Operand[], attributes: DenseCase['attributes'] = {}): DenseCase => ({
@@ -145,8 +145,8 @@ const convolution = (
   name: string,
   operands: readonly Operand[],
   attributes: DenseCase['attributes'] = {},
-  then: readonly string[] = [],
-): DenseCase => ({ name, operator: 'Conv', operands, attributes, then });
+  followers: readonly string[] = [],
+): DenseCase => ({ name, operator: 'Conv', operands, attributes, followers });
 
 const transposed = (
   name: string,

@@ -1,0 +1,90 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { NativeArena, readInteger64, readText, readTextAt, writeInteger64, type NativeBlock } from './native-memory.ts';
+import { AddressOwners } from './owners.ts';
+
+test('integers of up to 53 bits keep their value as 64 bits', () => {
+  const data = new DataView(new ArrayBuffer(8));
+  fc.assert(
+    fc.property(fc.maxSafeInteger(), (value) => {
+      writeInteger64(data, 0, value);
+      expect(data.getBigInt64(0, true)).toBe(BigInt(value));
+    }),
+  );
+});
+
+test('addresses are read back as they were written', () => {
+  const data = new DataView(new ArrayBuffer(16));
+  fc.assert(
+    fc.property(fc.maxSafeNat(), (address) => {
+      writeInteger64(data, 8, address);
+      expect(readInteger64(data, 8)).toBe(address);
+    }),
+  );
+});
+
+test('blocks that are held never overlap, begin on a cache line, and are zero when they are handed out', () => {
+  fc.assert(
+    fc.property(fc.array(fc.tuple(fc.integer({ min: 1, max: 100_000 }), fc.boolean()), { maxLength: 60 }), (steps) => {
+      const arena = new NativeArena();
+      const held: NativeBlock[] = [];
+      for (const [bytes, release] of steps) {
+        const block = arena.allocate(bytes);
+        expect(block.address % 16).toBe(0);
+        const content = new Uint8Array(block.data.buffer, block.data.byteOffset, bytes);
+        expect(content.every((value) => value === 0)).toBe(true);
+        content.fill(0xff);
+        for (const other of held) {
+          expect(block.address + bytes <= other.address || other.address + other.bytes <= block.address).toBe(true);
+        }
+        if (release) block.release();
+        else held.push(block);
+      }
+      arena.release();
+    }),
+    { numRuns: 30 },
+  );
+});
+
+test('a released block is handed out once, however often it was released', () => {
+  const arena = new NativeArena();
+  const block = arena.allocate(100);
+  block.release();
+  block.release();
+  const [first, second] = [arena.allocate(100), arena.allocate(100)];
+  expect(first.address).toBe(block.address);
+  expect(second.address).not.toBe(block.address);
+});
+
+test('texts are read back, in blocks and by address', () => {
+  const arena = new NativeArena();
+  const block = arena.allocateText('layernorm_Ünïcode');
+  expect(readText(block)).toBe('layernorm_Ünïcode');
+  expect(readTextAt(block.address)).toBe('layernorm_Ünïcode');
+});
+
+test('the owner of an address is the device whose memory it lies in', () => {
+  fc.assert(
+    fc.property(
+      fc.array(
+        fc.record({ bytes: fc.integer({ min: 1, max: 1000 }), context: fc.constantFrom(1, 2, 3), keep: fc.boolean() }),
+      ),
+      fc.nat({ max: 60_000 }),
+      (allocations, address) => {
+        const owners = new AddressOwners();
+        let next = 1000;
+        const kept: { start: number; end: number; context: number }[] = [];
+        for (const { bytes, context, keep } of allocations) {
+          const start = next;
+          next += bytes + 10;
+          owners.add(start, bytes, context);
+          if (keep) kept.push({ start, end: start + bytes, context });
+          else owners.remove(start);
+        }
+        const several = new Set(kept.map(({ context }) => context)).size > 1;
+        const owner = kept.find(({ start, end }) => address >= start && address < end);
+        expect(owners.contextOf(address)).toBe(several ? (owner?.context ?? 0) : 0);
+      },
+    ),
+  );
+});
