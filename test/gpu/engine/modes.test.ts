@@ -22,7 +22,7 @@ const drivers = [
   { driver: 'the emulated driver', isMissing: emulatorMissing, on: onEmulatedEngine, seeds: [1, 2] },
 ];
 
-describe.each(drivers.flatMap((driver) => cases.map((each) => ({ ...driver, ...each }))))(
+describe.each(drivers.flatMap((driver) => cases.map((each) => Object.assign({}, driver, each))))(
   'mode $mode on $gpus GPUs of $driver',
   ({ mode, gpus, secondaries, isMissing, on, seeds }) => {
     const shape = { mode, secondaries };
