@@ -5,7 +5,7 @@
  * waited longest has done so for the batch timeout; then they are split among the idle instances (split.ts). With every
  * instance idle that is the configuration's whole batch B. An instance never waits for another to finish.
  */
-import type { CoreLease } from './cores.ts';
+import type { CoreAllocator, CoreLease } from './cores.ts';
 import { instancesOf, type PlannedInstance } from './configuration.ts';
 import type { Instance } from './instance.ts';
 import type { LatencyBook } from './latency.ts';
@@ -29,6 +29,7 @@ export interface SetOwner {
   readonly limits: PoolLimits;
   readonly queue: TicketQueue;
   readonly latency: LatencyBook;
+  readonly cores: CoreAllocator;
   /** A process to make an instance of; undefined at the machine's limit. */
   takeInstance(): Instance | undefined;
   /** Where the prepared form of the model is, if there is one. */
@@ -308,7 +309,7 @@ export class ConfiguredSet {
   }
 
   async #load(slot: Slot): Promise<void> {
-    const { spec, limits } = this.#owner;
+    const { spec, limits, cores } = this.#owner;
     const givenUp = (): boolean => slot.state === 'leaving';
     const shared = await this.#owner.sharedModelPath();
     if (givenUp()) throw new CpuError('stopping', 'the configuration has been given up');
@@ -323,8 +324,8 @@ export class ConfiguredSet {
     const { sharedProblem } = await instance.load(spec, limits.loadTimeoutMs, {
       threads,
       cores: lease.cores,
-      // One thread has nobody to wait for.
-      spinning: threads > 1 && lease.exclusive,
+      // One thread has nobody to wait for. With every core leased, the host itself would be what spinning is taken from.
+      spinning: threads > 1 && lease.exclusive && cores.unleased().length > 0,
       ...(shared === undefined ? {} : { sharedModelPath: shared }),
     });
     if (sharedProblem !== undefined) this.#owner.sharedModelRefused(sharedProblem);

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { writeReluModel } from '../../test/support/models.ts';
+import { writeMeanModel, writeReluModel } from '../../test/support/models.ts';
 import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
 import { elements, tensorOf } from '../tensor/index.ts';
 import {
@@ -34,13 +34,14 @@ const limits: PoolLimits = {
 
 let folder: string;
 let reluPath: string;
+let meanPath: string;
 let pools: CpuPools;
 const changes: Reconfigured[] = [];
 const logged: string[] = [];
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-configured-'));
-  reluPath = await writeReluModel(folder);
+  [reluPath, meanPath] = await Promise.all([writeReluModel(folder), writeMeanModel(folder)]);
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 afterEach(() => pools?.stop(0));
@@ -187,6 +188,28 @@ describe('a configuration', () => {
     expect(outcome).toMatchObject({ state: 'refused', kind: 'none', configuration: undefined, reason: expect.stringContaining(reason) as string });
     expect(values(await pools.invoke('f', input(1)))).toEqual([1, 1, 1, 1]);
   }); // prettier-ignore
+
+  it('cuts a request of more rows than an instance takes, and puts its answer together', async () => {
+    start();
+    register('f');
+    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 8 }] }, { cause: 'test' });
+    const rows = 37;
+    const result = await pools.invoke('f', input(100, rows));
+    expect(result.output).toMatchObject({ tensors: [{ name: 'y', shape: [rows, 4] }] });
+    expect(values(result).filter((_, at) => at % 4 === 0)).toEqual(Array.from({ length: rows }, (_, i) => 100 + i));
+    const gone = new AbortController();
+    const dropped = pools.invoke('f', input(1, 100), { signal: gone.signal });
+    gone.abort();
+    await expect(dropped).rejects.toMatchObject({ code: 'cancelled' });
+    expect(values(await pools.invoke('f', input(5)))[0]).toBe(5);
+  });
+
+  it('does not cut a request whose answer has no row for each of its own', async () => {
+    start();
+    register('f', { modelPath: meanPath });
+    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 2 }] }, { cause: 'test' });
+    for (let i = 0; i < 2; i++) expect(values(await pools.invoke('f', input(1, 5)))).toEqual([3]);
+  });
 
   it('of a model whose batch is fixed runs one request at a time on each instance', async () => {
     start();

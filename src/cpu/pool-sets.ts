@@ -13,13 +13,12 @@ import {
   type ConfigurationBounds,
 } from './configuration.ts';
 import { ConfiguredSet, threadsToAdd, type SetOwner } from './configured-set.ts';
-import type { CoreAllocator, CoreLease } from './cores.ts';
+import type { CoreLease } from './cores.ts';
 import type { GiveUpCause } from './pool-machine.ts';
 import type { PoolConfiguration, PoolState, Reconfiguration, ReconfigurationKind, Reconfigured } from './types.ts';
 
 /** What a change needs of the pool beside what its sets need. */
 export interface SetsOwner extends SetOwner {
-  readonly cores: CoreAllocator;
   /** Has an instance ready to serve on demand, where anybody would wait for it. */
   readyOnDemand(): Promise<void>;
   /** Another set is in force, or none: what waits goes there. */

@@ -22,8 +22,10 @@ import type { Instance, RunOutcome } from './instance.ts';
 import { LatencyBook } from './latency.ts';
 import type { GiveUpCause, PoolMachine } from './pool-machine.ts';
 import { PoolSets, type SetsOwner } from './pool-sets.ts';
+import { instanceStates } from './pool-state.ts';
 import type { CallHeader } from './protocol.ts';
-import { clientGone, deadlinePassed, TicketQueue } from './queue.ts';
+import { PartedRequests } from './parts.ts';
+import { clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
 import { PoolLoad, smoothStart } from './rates.ts';
 import { makeTicket, type Ticket } from './ticket.ts';
 import { CpuError, type InstanceSpec, type InvokeOptions, type PoolInput, type PoolLimits } from './types.ts';
@@ -69,6 +71,7 @@ export class Pool {
   readonly #load = new PoolLoad(performance.now());
   #startMs: number | undefined;
   readonly #latency = new LatencyBook();
+  readonly #parted = new PartedRequests();
   readonly #sets: PoolSets;
   /** While a configuration gives way to instances on demand: one of those is being made ready beside it. */
   #returning = false;
@@ -96,23 +99,10 @@ export class Pool {
 
   state(): PoolState {
     const nowMs = performance.now();
-    const shown = [...this.#ready.keys()].map((instance) => ({
-      pid: instance.pid,
-      state: instance.state === 'busy' ? ('busy' as const) : ('idle' as const),
-      idleForMs: instance.state === 'idle' ? nowMs - instance.idleSinceMs : 0,
-      threads: this.spec.threads,
-      cores: [],
-    }));
-    const loading = this.#loading && {
-      pid: this.#loading.instance.pid,
-      state: 'loading' as const,
-      idleForMs: 0,
-      threads: this.spec.threads,
-      cores: [],
-    };
+    const onDemand = instanceStates([...this.#ready.keys()], this.#loading?.instance, this.spec.threads, nowMs);
     return {
       key: this.spec.key,
-      instances: [...shown, ...(loading === undefined ? [] : [loading]), ...this.#sets.state(nowMs)],
+      instances: [...onDemand, ...this.#sets.state(nowMs)],
       queueLength: this.#queue.length,
       inFlight: this.#inFlight,
       configuration: this.#sets.active?.configuration,
@@ -125,6 +115,16 @@ export class Pool {
   }
 
   invoke(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
+    const { active } = this.#sets;
+    if (active === undefined || this.limits.batchFixed !== undefined) return this.#invokeWhole(input, options);
+    const room = this.limits.queueMax - this.#queue.length;
+    const whole = this.#invokeWhole.bind(this);
+    return (
+      this.#parted.invoke(input, options, active.configuration, this.#latency, room, whole) ?? whole(input, options)
+    );
+  }
+
+  #invokeWhole(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
     return new Promise((resolve, reject) => {
       if (options.signal?.aborted) {
         reject(clientGone());
@@ -149,12 +149,7 @@ export class Pool {
         }
       }
       if (this.#queue.length >= this.limits.queueMax) {
-        ticket.reject(
-          new CpuError(
-            'queue-full',
-            `${this.limits.queueMax} invocations of ${this.spec.key} are waiting already, which is its limit`,
-          ),
-        );
+        ticket.reject(queueFull(this.spec.key, this.limits.queueMax));
         return;
       }
       this.#enqueue(ticket);

@@ -131,6 +131,10 @@ export class TicketQueue {
   }
 }
 
+export function queueFull(key: string, queueMax: number): CpuError {
+  return new CpuError('queue-full', `${queueMax} invocations of ${key} are waiting already, which is its limit`);
+}
+
 export function clientGone(): CpuError {
   return new CpuError('cancelled', 'the client is gone');
 }

@@ -194,7 +194,7 @@ export interface PoolState {
   readonly starting: PoolConfiguration | undefined;
   /** Cores leased to its instances, those that start or drain included. */
   readonly coresHeld: number;
-  /** Requests per second that came of late: the last {@link arrivalWindowMs}. */
+  /** Requests per second over the last {@link arrivalWindowMs}; each part counts of one that was cut for its many rows. */
   readonly arrivalsPerSecond: number;
   /** Rows that wait or run, averaged over time with exponential weights whose time constant is one second. */
   readonly queueDepth: number;
