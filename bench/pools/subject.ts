@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import {
   createCpuPools,
+  groupsText,
   makeInputs,
   measureCpu,
   poolSockets,
@@ -119,7 +120,8 @@ export class BenchPool implements AsyncDisposable {
 
   async configure(groups: readonly PoolGroup[], batchTimeoutMs: number): Promise<void> {
     const outcome = await this.pools.configure(this.key, { groups, batchTimeoutMs }, { cause: 'benchmark' });
-    if (outcome.state !== 'done') throw new Error(`${JSON.stringify(groups)}: ${outcome.state}`);
+    if (outcome.state === 'done') return;
+    throw new Error(`${groupsText(groups)}: ${outcome.state}${'reason' in outcome ? `: ${outcome.reason}` : ''}`);
   }
 
   /** One request of one row; the milliseconds until its answer. */

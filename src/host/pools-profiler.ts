@@ -28,6 +28,8 @@ export interface PoolsProfilerOptions {
   readonly budgetMs: number;
   /** No invocation for this long: the machine is quiet. */
   readonly quietMs: number;
+  /** Runnable processes for each core, averaged over a minute, above which the machine is at work for somebody else. */
+  readonly otherLoadMax?: number;
   readonly logger: Logger;
   /** A profile has become known. */
   readonly onProfile?: (version: FunctionVersion, profile: CpuProfile) => void;
@@ -37,8 +39,7 @@ export interface PoolsProfilerOptions {
 const lookIntervalMs = 1000;
 /** Attempts that traffic may break off before a function waits for the next start of the host. */
 const attemptsMax = 5;
-/** Runnable processes for each core, averaged over a minute, above which the machine is at work for somebody else. */
-const otherLoadMax = 0.7;
+const otherLoadDefault = 0.7;
 
 export class PoolsProfiler {
   readonly #options: PoolsProfilerOptions;
@@ -115,7 +116,7 @@ export class PoolsProfiler {
   }
 
   #look(): void {
-    const { isMeasuring, quietMs, cores } = this.#options;
+    const { isMeasuring, quietMs, cores, otherLoadMax = otherLoadDefault } = this.#options;
     if (!isMeasuring || this.#closed || this.#running !== undefined || this.#inFlight > 0) return;
     if (performance.now() - this.#lastArrivalMs < quietMs) return;
     if ((loadavg()[0] ?? 0) > otherLoadMax * cores) return;

@@ -1,0 +1,227 @@
+import { afterEach, describe, expect, test } from 'vitest';
+import type { CpuPools, CpuProfile, PoolConfiguration, PoolState, Reconfiguration } from '../cpu/index.ts';
+import { createLogger } from './logger.ts';
+import { PoolsController, type PoolsControllerOptions } from './pools-controller.ts';
+import { Statistics } from './statistics.ts';
+import type { FunctionVersion, Registry } from './types.ts';
+
+const batches = [1, 2, 4, 8, 16];
+const threads = [1, 2, 4];
+const alone = (t: number, b: number): number => (4 + 6 * b) / t ** 0.7;
+
+/** Four cores: one request is fastest on all of them; a batch of 16 is done first by four instances. */
+const profile: CpuProfile = {
+  format: 1,
+  provenance: 'measured',
+  machine: { processor: 'a processor', cores: 4, onnxRuntime: '1.30.0' },
+  modelSha256: 'ab',
+  dimensions: {},
+  measuredAt: '2026-01-01T00:00:00Z',
+  tookMs: 1000,
+  exhaustiveMs: 1e6,
+  startMs: 300,
+  pool: { unit: 'ms', threads, batches, latency: threads.map((t) => batches.map((b) => alone(t, b))) },
+  spread: threads.map(() => batches.map(() => 0)),
+  service: {
+    unit: 'ms',
+    configurations: [
+      { concurrency: 1, threads: 1, serviceTime: [10] },
+      { concurrency: 1, threads: 4, serviceTime: [alone(4, 1)] },
+      { concurrency: 4, threads: 1, serviceTime: [10, 10.5, 11, 12] },
+    ],
+  },
+  lists: [
+    { batch: 16, groups: [{ instances: 4, threads: 1, batch: 4 }], latencyMs: 30, expectedMs: 28 },
+    { batch: 16, groups: [{ instances: 1, threads: 4, batch: 16 }], latencyMs: 38, expectedMs: 37.9 },
+  ],
+};
+
+const version = {
+  key: 'f@1',
+  name: 'f',
+  version: '1',
+  settings: { sloMs: 100, batching: { batchMax: 16, delayMs: 5 } },
+} as unknown as FunctionVersion;
+
+const registry: Registry = {
+  names: () => ['f'],
+  versions: () => [version],
+  find: (name) => (name === 'f' ? version : undefined),
+  onChange: () => undefined,
+};
+
+/** A pool whose load a test sets, and which runs at once what it is configured to. */
+class FakePool {
+  readonly configured: { readonly configuration: PoolConfiguration | undefined; readonly cause: string }[] = [];
+  state: PoolState = {
+    key: 'f@1',
+    instances: [],
+    queueLength: 0,
+    inFlight: 0,
+    configuration: undefined,
+    starting: undefined,
+    coresHeld: 0,
+    arrivalsPerSecond: 0,
+    queueDepth: 0,
+    startMs: undefined,
+  };
+  cores = 4;
+
+  readonly pools = {
+    states: () => [this.state],
+    coresFor: () => ({ cores: this.cores, perSocket: [this.cores] }),
+    configure: (_key: string, configuration: PoolConfiguration | undefined, { cause }: { cause: string }) => {
+      this.configured.push({ configuration, cause });
+      this.set({ configuration });
+      const done: Reconfiguration = { state: 'done', kind: 'switch', ms: 1, configuration };
+      return Promise.resolve(done);
+    },
+  } as unknown as CpuPools;
+
+  set(change: Partial<PoolState>): void {
+    this.state = { ...this.state, ...change };
+  }
+
+  get shapes(): number[][][] {
+    return this.configured.map(({ configuration }) =>
+      (configuration?.groups ?? []).map(({ instances, threads: each, batch }) => [instances, each, batch]),
+    );
+  }
+}
+
+let controller: PoolsController | undefined;
+afterEach(() => controller?.close());
+
+function start(pool: FakePool, more: Partial<PoolsControllerOptions> = {}): PoolsController {
+  controller = new PoolsController({
+    registry,
+    pools: pool.pools,
+    statistics: new Statistics(),
+    profileOf: () => profile,
+    isConfiguring: true,
+    objective: 'latency',
+    cores: 4,
+    intervalMs: 2000,
+    batchMaxOf: () => 16,
+    logger: createLogger({ level: 'silent', format: 'json' }),
+    ...more,
+  });
+  return controller;
+}
+
+/** Looks at the pool every half second for so long, on a clock of its own. */
+function run(one: PoolsController, fromMs: number, forMs: number): void {
+  for (let nowMs = fromMs; nowMs <= fromMs + forMs; nowMs += 500) one.tick(nowMs);
+}
+
+describe('the configuration of a pool', () => {
+  test('follows the load: all cores for one request, then one instance a core for many', () => {
+    const pool = new FakePool();
+    // Of a function that takes no batches.
+    const one = start(pool, { batchMaxOf: () => 1 });
+    pool.set({ arrivalsPerSecond: 5, queueDepth: 0.05 });
+    run(one, 0, 4000);
+    pool.set({ arrivalsPerSecond: 250, queueDepth: 3 });
+    run(one, 5000, 10_000);
+    expect(pool.shapes).toEqual([[[1, 4, 1]], [[4, 1, 1]]]);
+    expect(pool.configured[0]?.cause).toBe('5 requests/s');
+    // What a run is expected to take goes along, for the dispatcher.
+    expect(pool.configured[1]?.configuration?.groups[0]?.latencyMs).toBe(10);
+  });
+
+  test('of bursts is the one that is first done with them, whatever the rate says', () => {
+    const pool = new FakePool();
+    const one = start(pool);
+    pool.set({ arrivalsPerSecond: 100, queueDepth: 16 });
+    run(one, 0, 12_000);
+    expect(pool.shapes.at(-1)).toEqual([[4, 1, 4]]);
+    expect(pool.configured.at(-1)?.cause).toBe('batches of 16');
+    expect(pool.configured.at(-1)?.configuration?.batchTimeoutMs).toBe(5);
+  });
+
+  test('changes at most once in an interval, and not for less than a tenth', () => {
+    const pool = new FakePool();
+    const one = start(pool);
+    for (let round = 0; round < 40; round++) {
+      pool.set({ arrivalsPerSecond: round % 2 === 0 ? 5 : 250, queueDepth: round % 2 === 0 ? 0.05 : 3 });
+      run(one, round * 500, 0);
+    }
+    expect(pool.configured.length).toBeLessThanOrEqual(10);
+    const steady = new FakePool();
+    const other = start(steady);
+    steady.set({ arrivalsPerSecond: 5, queueDepth: 0.05 });
+    run(other, 0, 60_000);
+    expect(steady.configured).toHaveLength(1);
+  });
+
+  test('keeps to the cores that the function may count on', () => {
+    const pool = new FakePool();
+    pool.cores = 1;
+    const one = start(pool);
+    pool.set({ arrivalsPerSecond: 5, queueDepth: 0.05 });
+    run(one, 0, 4000);
+    expect(pool.shapes).toEqual([[[1, 1, 1]]]);
+  });
+
+  test('takes the fewest cores that keep the SLO where that is the objective', () => {
+    const pool = new FakePool();
+    const one = start(pool, { objective: 'cores' });
+    pool.set({ arrivalsPerSecond: 5, queueDepth: 0.05 });
+    run(one, 0, 4000);
+    expect(pool.shapes).toEqual([[[1, 1, 1]]]);
+  });
+
+  test('is left alone without requests, without a profile, and where that is asked for', () => {
+    const silent = new FakePool();
+    run(start(silent), 0, 4000);
+    expect(silent.configured).toEqual([]);
+    const busy = { arrivalsPerSecond: 50, queueDepth: 1 };
+    const unknown = new FakePool();
+    unknown.set(busy);
+    run(start(unknown, { profileOf: () => undefined }), 0, 4000);
+    const off = new FakePool();
+    off.set(busy);
+    run(start(off, { isConfiguring: false }), 0, 4000);
+    expect([...unknown.configured, ...off.configured]).toEqual([]);
+  });
+});
+
+describe('prediction', () => {
+  const warm = {
+    configuration: { groups: [{ instances: 4, threads: 1, batch: 1 }] },
+    instances: [{ pid: 1, state: 'idle', idleForMs: 0, threads: 1, cores: [0] }],
+  } as const;
+
+  test('is the service on an idle pool, and holds the start of one that is not running', () => {
+    const pool = new FakePool();
+    const one = start(pool);
+    pool.set(warm);
+    expect(one.predictCpu('f@1')).toEqual({ latencyMs: 10, waitMs: 0, serviceMs: 10, startMs: 0, cores: 1 });
+    pool.set({ instances: [], startMs: 150 });
+    expect(one.predictCpu('f@1')).toMatchObject({ latencyMs: 160, startMs: 150 });
+  });
+
+  test('is none for a function that was not measured', () => {
+    const pool = new FakePool();
+    expect(start(pool, { profileOf: () => undefined }).predictCpu('f@1')).toBeUndefined();
+    expect(start(pool).predictCpu('g@1')).toBeUndefined();
+  });
+
+  test('is compared with what is observed, and corrected by it', () => {
+    const pool = new FakePool();
+    const statistics = new Statistics();
+    const one = start(pool, { statistics, isConfiguring: false });
+    pool.set({ ...warm, arrivalsPerSecond: 20 });
+    let nowMs = 0;
+    one.tick(nowMs);
+    for (let second = 0; second < 40; second++) {
+      for (let answer = 0; answer < 20; answer++) one.answered('f@1', 20);
+      one.tick((nowMs += 1000));
+    }
+    const { predictionError } = statistics.of(version);
+    expect(predictionError.count).toBeGreaterThan(10);
+    // The first window was off by half; the last ones by less than a hundredth.
+    expect(predictionError.counts[0]).toBeGreaterThan(0);
+    expect(one.predictCpu('f@1')?.latencyMs).toBeCloseTo(20, 0);
+  });
+});

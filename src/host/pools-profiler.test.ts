@@ -1,0 +1,86 @@
+import { EventEmitter, once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { writeReluModel } from '../../test/support/models.ts';
+import { describeModel, readModel } from '../onnx/index.ts';
+import { createLogger } from './logger.ts';
+import { PoolsProfiler, type PoolsProfilerOptions } from './pools-profiler.ts';
+import type { FunctionVersion, Registry, RegistryChange } from './types.ts';
+
+let folder: string;
+let version: FunctionVersion;
+let profiler: PoolsProfiler | undefined;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-profiler-'));
+  const modelPath = await writeReluModel(folder);
+  version = {
+    key: 'f@1',
+    name: 'f',
+    version: '1',
+    modelPath,
+    modelSha256: 'ab',
+    metadata: describeModel(await readModel(modelPath)),
+    state: { status: 'ready' },
+    settings: { batching: { batchMax: 2, delayMs: 0 } },
+  } as unknown as FunctionVersion;
+});
+afterEach(() => profiler?.close());
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+/** A profiler that begins at once, its function, and the profiles as they become known. */
+function start(
+  dataDir: string,
+  more: Partial<PoolsProfilerOptions> = {},
+): { known: EventEmitter; publish: () => void } {
+  const known = new EventEmitter();
+  let listener: ((change: RegistryChange) => void) | undefined;
+  const registry: Registry = {
+    names: () => ['f'],
+    versions: () => [version],
+    find: () => version,
+    onChange: (given) => {
+      listener = given;
+    },
+  };
+  profiler = new PoolsProfiler({
+    registry,
+    dataDir: join(folder, dataDir),
+    cores: 1,
+    isMeasuring: true,
+    budgetMs: 1000,
+    quietMs: 0,
+    otherLoadMax: Infinity,
+    logger: createLogger({ level: 'silent', format: 'json' }),
+    onProfile: () => known.emit('profile'),
+    ...more,
+  });
+  return { known, publish: () => listener?.({ before: undefined, after: version }) };
+}
+
+test('a function is measured while nobody calls, and known at once the next time', async () => {
+  const { known, publish } = start('data');
+  publish();
+  await once(known, 'profile');
+  const measured = profiler?.find('f@1');
+  expect(measured?.pool.latency[0]?.[0]).toBeGreaterThan(0);
+  await profiler?.close();
+
+  const again = start('data', { isMeasuring: false });
+  again.publish();
+  await once(again.known, 'profile');
+  expect(profiler?.find('f@1')).toEqual(measured);
+}, 30_000);
+
+test('nothing is measured while an invocation is in flight, and it is once that has ended', async () => {
+  const { known, publish } = start('other');
+  profiler?.arrived();
+  publish();
+  const early = await Promise.race([once(known, 'profile'), once(process, 'never', { signal: AbortSignal.timeout(2500) }).catch(() => 'none')]); // prettier-ignore
+  expect(early).toBe('none');
+  profiler?.ended();
+  await once(known, 'profile');
+  expect(profiler?.find('f@1')).toBeDefined();
+}, 30_000);
