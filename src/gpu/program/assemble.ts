@@ -59,7 +59,7 @@ export function layoutOf(base: FunctionBase, settings: ProgramSettings): WeightL
 }
 
 /** Launches whose results reach an output. */
-function livingLaunches(launches: readonly DraftLaunch[], outputs: ReadonlySet<number>): DraftLaunch[] {
+export function livingLaunches(launches: readonly DraftLaunch[], outputs: ReadonlySet<number>): DraftLaunch[] {
   const needed = new Set(outputs);
   const living: DraftLaunch[] = [];
   for (const launch of launches.toReversed()) {
@@ -77,7 +77,7 @@ interface Lifetime {
 }
 
 /** When the bytes of each activation must stay: from its first to its last use. Inputs and outputs hold theirs. */
-export function lifetimes(
+function lifetimes(
   launches: readonly DraftLaunch[],
   inputs: readonly number[],
   outputs: readonly number[],

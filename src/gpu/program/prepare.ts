@@ -1,10 +1,9 @@
 /** From a function's base and input shapes to a folded graph with every shape known. */
-import { mkdir, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   dataTypeOf,
   Graph,
-  readModel,
   tensorBytes,
   writeModel,
   type GraphNode,
@@ -18,6 +17,7 @@ import type { FunctionBase } from './base.ts';
 import { ProgramError } from './error.ts';
 import { temporaryPath } from './files.ts';
 import { fold } from './fold-client.ts';
+import { foldedModel } from './folded-model.ts';
 import type { PreparedGraph, PreparedNode, PreparedValue } from './prepared.ts';
 import type { InputShapes, Obstacle } from './types.ts';
 
@@ -75,19 +75,6 @@ function withShapes(model: ModelProto, shapes: InputShapes): ModelProto {
     return { ...info, type: { tensorType: { elemType: tensor.elemType, shape: { dim } } } };
   };
   return { ...model, graph: { ...graph, input: graph.input.map(sized), output: graph.output.map(withoutShape) } };
-}
-
-async function foldedModel(model: ModelProto, folder: string): Promise<ModelProto> {
-  await mkdir(folder, { recursive: true });
-  const modelPath = temporaryPath(folder, 'shaped.onnx');
-  const optimizedPath = temporaryPath(folder, 'folded.onnx');
-  try {
-    await writeModel(model, modelPath, { externalData: 'never' });
-    await fold({ op: 'optimize', modelPath, optimizedPath });
-    return await readModel(optimizedPath, { externalData: 'load' });
-  } finally {
-    await Promise.all([modelPath, optimizedPath].map((path) => rm(path, { force: true })));
-  }
 }
 
 const ortTypes: Partial<Record<DataType, string>> = {
