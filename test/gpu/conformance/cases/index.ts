@@ -1,0 +1,17 @@
+/** The table of conformance cases: every operator that the engine has is in it. */
+import type { Case } from '../case.ts';
+import { denseCases } from './dense.ts';
+import { elementwiseCases } from './elementwise.ts';
+import { movementCases } from './movement.ts';
+import { normalizationCases } from './normalization.ts';
+import { poolingCases } from './pooling.ts';
+import { reductionCases } from './reduction.ts';
+
+export const caseGroups: Readonly<Record<string, readonly Case[]>> = {
+  elementwise: elementwiseCases,
+  movement: movementCases,
+  reduction: reductionCases,
+  normalization: normalizationCases,
+  pooling: poolingCases,
+  dense: denseCases,
+};

@@ -1,0 +1,56 @@
+import { expect, test } from 'vitest';
+import { operators } from '../../../src/gpu/operators/index.ts';
+import type { Operator } from '../../../src/gpu/operators/types.ts';
+import { conformanceCase, filled, given } from './case.ts';
+import { caseGroups } from './cases/index.ts';
+import { differences } from './checking.ts';
+import { deviceMissing, withDevice } from './device.ts';
+import { randomCases } from './random.ts';
+
+test('every operator has a conformance case', () => {
+  const tried = new Set(Object.values(caseGroups).flatMap((cases) => cases.map(({ operator }) => operator)));
+  const untried = operators.map(({ type }) => type).filter((type) => !tried.has(type));
+  expect(untried).toEqual([]);
+});
+
+test('no operator is registered twice', () => {
+  const types = operators.map(({ type }) => type);
+  expect(types).toEqual([...new Set(types)]);
+});
+
+for (const [group, cases] of Object.entries(caseGroups)) {
+  test.skipIf(deviceMissing)(
+    `${cases.length} ${group} cases agree with ONNX Runtime`,
+    { timeout: 120_000 },
+    async () => {
+      const found = await withDevice((cuda) => differences(cuda, cases));
+      expect(found).toEqual([]);
+    },
+  );
+}
+
+const seed = Number(process.env['TURNTABLE_SEED']);
+const random = randomCases(seed, 10);
+test.skipIf(deviceMissing)(
+  `${random.length} random cases of seed ${seed} agree with ONNX Runtime`,
+  { timeout: 120_000 },
+  async () => {
+    const found = await withDevice((cuda) => differences(cuda, random));
+    expect(found).toEqual([]);
+  },
+);
+
+test.skipIf(deviceMissing)('an operator that computes something else is found out', async () => {
+  const cases = [
+    conformanceCase('Relu', 'both signs', [given(filled('FP32', [3, 5]))]),
+    conformanceCase('Transpose', 'a matrix', [given(filled('FP32', [3, 5]))]),
+  ];
+  const wrong: Operator[] = [
+    { type: 'Relu', emit: () => {}, elementwise: (_, [x]) => ({ expression: `(${x} < 0 ? 0 : 1.001f * ${x})` }) },
+    // Leaves its output as it was: not a number, on the emulated driver.
+    { type: 'Transpose', emit: () => {} },
+  ];
+  const found = await withDevice((cuda) => differences(cuda, cases, wrong));
+  expect(found).toHaveLength(2);
+  expect(found[0]).toMatch(/^Relu \(both signs; opset 17\): FP32\[3,5\] .*is .*, not /);
+});

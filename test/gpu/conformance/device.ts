@@ -1,0 +1,22 @@
+/**
+ * The device that conformance is tried on: the emulated driver, or with TURNTABLE_TEST_GPU=1 this machine's first GPU. The cases and all
+ * that compares them are the same.
+ */
+import { openCuda } from '../../../src/gpu/driver/open.ts';
+import type { Cuda } from '../../../src/gpu/driver/types.ts';
+import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
+
+export const onRealGpu = process.env['TURNTABLE_TEST_GPU'] === '1';
+
+/** Neither a GPU was asked for nor can one be emulated. */
+export const deviceMissing = !onRealGpu && emulatorMissing;
+
+export async function withDevice<Result>(work: (cuda: Cuda) => Promise<Result>): Promise<Result> {
+  if (!onRealGpu) return withEmulatedCuda({}, work);
+  const cuda = openCuda();
+  try {
+    return await work(cuda);
+  } finally {
+    cuda.release();
+  }
+}

@@ -1,0 +1,179 @@
+/** Lets an operator emit its launches for one case, without a model around it. */
+import { elementTypeOf, GraphBuilder, type GraphNode } from '../../../src/onnx/index.ts';
+import { elementBytes, elementCount, type DataType, type Tensor } from '../../../src/tensor/index.ts';
+import { emitElementwise } from '../../../src/gpu/operators/elementwise/kernel.ts';
+import { attributeOf } from '../../../src/gpu/program/node-attributes.ts';
+import { Recorder, type DraftLaunch } from '../../../src/gpu/program/recorder.ts';
+import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../../../src/gpu/operators/types.ts';
+import { describeCase, tensor, type Case } from './case.ts';
+import { numbersIn, operatorName } from './reference.ts';
+
+/** A piece of device memory of its own, so that whatever reads or writes beyond a tensor is found out. */
+export interface Storage {
+  readonly bytes: number;
+  /** What lies in it before the case runs. */
+  readonly content: Uint8Array | undefined;
+}
+
+export interface RecordedCase {
+  readonly one: Case;
+  readonly launches: readonly DraftLaunch[];
+  /** Where the outputs are that somebody takes, in their order. */
+  readonly outputs: readonly { readonly expected: Tensor; readonly buffer: Buffer }[];
+}
+
+function nodeOf(one: Case): GraphNode {
+  const graph = new GraphBuilder('case', { opset: one.opset });
+  const names = one.inputs.map((input, index) =>
+    input === undefined ? '' : graph.input(`input${index}`, elementTypeOf(input.tensor.datatype), input.tensor.shape),
+  );
+  const outputs = one.outputs.map((datatype, index) => (datatype === undefined ? '' : `output${index}`));
+  const { domain, name } = operatorName(one.operator);
+  graph.node(name, names, one.attributes, { domain, outputs });
+  for (const [index, datatype] of one.outputs.entries()) {
+    if (datatype !== undefined) graph.output(outputs[index]!, elementTypeOf(datatype), []);
+  }
+  const [proto] = graph.build().graph.node;
+  return {
+    index: 0,
+    proto: proto!,
+    name: proto!.name,
+    uses: names.filter((name) => name !== ''),
+    outputs: outputs.filter((name) => name !== ''),
+    constant: false,
+  };
+}
+
+/** Cases that share one translation unit. */
+export class Recording {
+  readonly storages: Storage[] = [];
+  readonly cases: RecordedCase[] = [];
+  readonly #recorder = new Recorder();
+
+  get source(): string {
+    const launched = this.cases.flatMap(({ launches }) =>
+      launches.flatMap((launch) => (launch.kind === 'kernel' ? [launch.kernel] : [])),
+    );
+    return this.#recorder.source(new Set(launched));
+  }
+
+  #store(bytes: number, content?: Uint8Array): Buffer {
+    this.storages.push({ bytes, content });
+    return { id: this.storages.length - 1, byteOffset: 0, bytes };
+  }
+
+  /** @throws Unsupported, with the case, when the operator does not cover it */
+  add(one: Case, operator: Operator, expected: readonly Tensor[]): void {
+    const node = nodeOf(one);
+    const inputs = one.inputs.map((input, index): Value | undefined => {
+      if (input === undefined) return undefined;
+      const { datatype, shape } = input.tensor;
+      const kept: DataType = one.kept[index] ?? datatype;
+      const { data } = kept === datatype ? input.tensor : tensor(kept, shape, numbersIn(input.tensor));
+      const buffer = this.#store(data.byteLength, data);
+      return {
+        name: `input${index}`,
+        datatype,
+        shape,
+        elements: elementCount(shape),
+        buffer,
+        constant: input.constant,
+        kept,
+      };
+    });
+    let taken = 0;
+    const outputs = one.outputs.map((datatype, index): Value | undefined => {
+      if (datatype === undefined) return undefined;
+      const { shape } = expected[taken++]!;
+      const elements = elementCount(shape);
+      const buffer = this.#store(elements * elementBytes[datatype]);
+      return { name: `output${index}`, datatype, shape, elements, buffer, constant: false, kept: datatype };
+    });
+    const emitter = this.#emitter(one, node, inputs, outputs);
+    const before = this.#recorder.launches.length;
+    let buffers = outputs.flatMap((output) => (output === undefined ? [] : [output.buffer]));
+    try {
+      const viewed = operator.viewOf?.(emitter);
+      if (viewed !== undefined) buffers = [inputs[viewed]!.buffer];
+      else if (operator.elementwise === undefined || outputs[0]?.elements === 0) operator.emit(emitter);
+      else this.#emitAlone(one, operator.elementwise, emitter, [...inputs, outputs[0]]);
+    } catch (error) {
+      if (!(error instanceof Unsupported)) throw error;
+      throw new Unsupported(`${describeCase(one)}: ${error.message}`);
+    }
+    this.cases.push({
+      one,
+      launches: this.#recorder.launches.slice(before),
+      outputs: expected.map((of, index) => ({ expected: of, buffer: buffers[index]! })),
+    });
+  }
+
+  /** As the compiler emits an elementwise node that it does not join with others. */
+  #emitAlone(
+    one: Case,
+    expression: NonNullable<Operator['elementwise']>,
+    emitter: Emitter,
+    values: readonly (Value | undefined)[],
+  ): void {
+    const output = values.at(-1)!;
+    const found = (name: string): Value => values.find((value) => value?.name === name)!;
+    emitElementwise({
+      steps: [
+        {
+          inputs: one.inputs.map((input, index) => (input === undefined ? '' : `input${index}`)),
+          name: output.name,
+          output: output.datatype,
+          expression: (names) => expression(emitter, names)!.expression,
+        },
+      ],
+      value: found,
+      scalar: (name) => {
+        const input = one.inputs[Number(name.replace('input', ''))];
+        return input?.constant === true && found(name).elements === 1 ? { name, ...input.tensor } : undefined;
+      },
+      recorder: this.#recorder,
+    });
+  }
+
+  #emitter(
+    one: Case,
+    node: GraphNode,
+    inputs: readonly (Value | undefined)[],
+    outputs: readonly (Value | undefined)[],
+  ): Emitter {
+    const recorder = this.#recorder;
+    recorder.at(0, describeCase(one));
+    return {
+      settings: { tf32: false, weights: 'as-is' },
+      node,
+      opset: one.opset,
+      input: (index) => inputs[index],
+      required: (index) => {
+        const value = inputs[index];
+        if (value === undefined) throw new Unsupported(`its input ${index} is left out`);
+        return value;
+      },
+      constant: (index) => {
+        const input = one.inputs[index];
+        return input?.constant === true ? { name: `input${index}`, ...input.tensor } : undefined;
+      },
+      output: (index) => outputs[index],
+      attribute: (name, otherwise) => attributeOf(node.proto, name, otherwise),
+      scratch: (bytes) => this.#store(bytes),
+      part: ({ id, byteOffset: start }, byteOffset, bytes) => ({ id, byteOffset: start + byteOffset, bytes }),
+      kernel: (hint, source) => recorder.kernel(hint, source),
+      launch: (launch) => recorder.launch(launch),
+      matmul: (description, { a, b, d, bias }) => {
+        if (description.m === 0 || description.n === 0 || description.batch === 0) return;
+        const whole = { ...description, tf32: false, workspaceBytesMax: 2 ** 20 };
+        recorder.add({ kind: 'matmul', description: whole, a, b, d, bias });
+      },
+      copy: (from, to, bytes) => {
+        if (bytes > 0) recorder.add({ kind: 'copy', from, to, bytes });
+      },
+      fill: (to, byteValue, bytes) => {
+        if (bytes > 0) recorder.add({ kind: 'fill', to, byteValue, bytes });
+      },
+    };
+  }
+}
