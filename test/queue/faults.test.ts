@@ -52,8 +52,10 @@ describe.skipIf(redisMissing !== undefined)('under load', () => {
       );
       expect(sync.wrong).toEqual([]);
       expect(async.wrong).toEqual([]);
-      expect(sync.answered).toBeGreaterThan(100);
-      expect(async.accepted.size).toBeGreaterThan(20);
+      // Few on a machine that has much else to do, thousands on one that has not.
+      expect(sync.answered).toBeGreaterThan(10);
+      expect(async.accepted.size).toBeGreaterThan(0);
+      expect(Object.values(kills).reduce((sum, count) => sum + count, 0)).toBeGreaterThan(5);
       expect([...async.replies.keys()].toSorted()).toEqual([...async.accepted].toSorted());
       expect([...async.callbacks.keys()].toSorted()).toEqual([...async.accepted].toSorted());
     },

@@ -1,0 +1,307 @@
+/** A whole host and a whole worker over a Redis of the test's own: overflow, files by hash, asynchronous calls. */
+import { once } from 'node:events';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createCpuPools, type CpuPools } from '../../src/cpu/index.ts';
+import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
+import { createLogger } from '../../src/host/logger.ts';
+import { ModelCache, PoolTaker, RedisLink, startRemoteWorker, type RemoteWorker } from '../../src/queue/index.ts';
+import { writeReluModel } from '../support/models.ts';
+import { redisMissing, RedisServer } from '../support/redis-server.ts';
+
+/** Takes its time, so that others wait; says which process it ran in. */
+const slowHandler = `
+  export const preprocess = async (request) => {
+    await new Promise((resolve) => setTimeout(resolve, 25));
+    return [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: JSON.parse(request.text()) }];
+  };
+  export const postprocess = (tensors) =>
+    new Response(JSON.stringify(Array.from(tensors[0].data)), { status: 201, headers: { 'x-from': 'handler' } });`;
+
+const logger = createLogger({ level: 'silent', format: 'json' });
+
+describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
+  let folder: string;
+  let redis: RedisServer;
+  let host: RunningHost;
+  let link: RedisLink;
+  let pools: CpuPools;
+  let worker: RemoteWorker;
+
+  const call = (path: string, init: RequestInit = {}): Promise<Response> => fetch(host.url + path, init);
+  const post = (path: string, body: string, headers: Record<string, string> = {}): Promise<Response> =>
+    call(path, { method: 'POST', body, headers });
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'turntable-queue-'));
+    for (const [name, settings] of [
+      ['slow', { handler: 'handler.mjs' }],
+      ['relu', {}],
+    ] as const) {
+      const place = join(folder, 'functions', name);
+      await mkdir(place, { recursive: true });
+      await writeReluModel(place);
+      await writeFile(join(place, 'handler.mjs'), slowHandler);
+      await writeFile(join(place, 'function.json'), JSON.stringify({ model: 'relu.onnx', ...settings }));
+    }
+    redis = await RedisServer.start();
+    const { config } = loadConfig({
+      flags: {
+        'listen.port': '0',
+        dataDir: join(folder, 'data'),
+        functionsDir: join(folder, 'functions'),
+        'cpu.cores': '1',
+        'redis.url': redis.url,
+        'async.callbackBackoff': '20ms',
+        'async.callbackAttempts': '3',
+      },
+      environment: {},
+    });
+    host = await startHost(config, { logger });
+    link = new RedisLink({ url: redis.url, prefix: config.redis.prefix });
+    await link.ready(5000);
+    pools = createCpuPools({ cores: 1, blankInstances: 1, instancesMax: 4, log: () => undefined });
+    const cache = new ModelCache({
+      folder: join(folder, 'worker'),
+      bytesMax: 1e6,
+      inUse: () => false,
+      onEvict: async () => undefined,
+    });
+    await cache.start();
+    const taker = new PoolTaker({
+      name: 'lab-7',
+      cores: 1,
+      pools,
+      cache,
+      threads: 1,
+      queueMax: 100,
+      idleMs: 60_000,
+      log: () => undefined,
+    });
+    worker = await startRemoteWorker({ link, taker, log: { info: () => undefined, warn: () => undefined } });
+    for (;;) {
+      const { workers } = (await (await call('/v2/workers')).json()) as {
+        workers: { functions: { held: boolean }[] }[];
+      };
+      if (workers[0]?.functions.filter(({ held }) => held).length === 2) break;
+      await delay(20); // What the worker says of itself has no event here.
+    }
+  });
+
+  afterAll(async () => {
+    await worker?.stop(1000);
+    await pools?.stop(0);
+    link?.close();
+    await host?.stop();
+    await redis?.[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  test('sends what it cannot answer soon to the worker, and says so; each gets its own answer', async () => {
+    await post('/function/slow', '[1,2,3,4]');
+    const replies = await Promise.all(
+      Array.from({ length: 24 }, async (_, index) => {
+        const reply = await post('/function/slow', `[${index},-1,0,1]`);
+        expect(reply.status).toBe(201);
+        expect(await reply.json()).toEqual([index, 0, 0, 1]);
+        return reply.headers.get('x-turntable-placement') ?? '';
+      }),
+    );
+    const remote = replies.filter((placement) =>
+      /^remote worker lab-7( cold)? overflow: cpu pool would finish in [\d.]+ ms$/.test(placement),
+    );
+    const local = replies.filter((placement) => /^cpu pool (warm|cold)$/.test(placement));
+    expect(remote.length + local.length).toBe(24);
+    expect(remote.length).toBeGreaterThan(2);
+    expect(local.length).toBeGreaterThan(2);
+    const metrics = await (await call('/metrics')).text();
+    expect(metrics).toContain(`turntable_overflow_total{function="slow"} ${remote.length}`);
+    expect(metrics).toContain('turntable_worker_cores{worker="lab-7"} 1');
+    expect(metrics).toContain('turntable_redis_up 1');
+  });
+
+  test('shows its workers, and that Redis is there', async () => {
+    expect(await (await call('/v2/health/ready')).json()).toEqual({ ready: true, redis: 'up' });
+    expect(await (await call('/v2/workers')).json()).toMatchObject({
+      redis: { status: 'up' },
+      workers: [{ name: 'lab-7', cores: 1, draining: false, functions: [{ held: true }, { held: true }] }],
+    });
+  });
+
+  test('serves the files of its functions by hash, whole, and nothing else', async () => {
+    const { sha256 } = (await (await call('/functions/relu')).json()) as { sha256: string };
+    const blob = await call(`/blobs/sha256:${sha256}`);
+    const bytes = Buffer.from(await blob.arrayBuffer());
+    expect(blob.headers.get('content-length')).toBe(String(bytes.byteLength));
+    const { createHash } = await import('node:crypto');
+    expect(createHash('sha256').update(bytes).digest('hex')).toBe(sha256);
+    expect((await call(`/blobs/sha256:${'0'.repeat(64)}`)).status).toBe(404);
+    expect((await call(`/blobs/sha256:${sha256}`, { headers: { origin: 'http://evil.example' } })).status).toBe(403);
+  });
+
+  async function finished(id: string): Promise<Response> {
+    for (;;) {
+      const reply = await call(`/async-function/${id}`);
+      if (reply.status !== 202) return reply;
+      expect(reply.headers.get('retry-after')).toBe('1');
+      await reply.text();
+      await delay(10); // A client has nothing but asking.
+    }
+  }
+
+  test('keeps the reply of a call as a client that waited would have got it', async () => {
+    const accepted = await post('/async-function/slow', '[5,-5,0,1]');
+    expect(accepted.status).toBe(202);
+    const id = accepted.headers.get('x-call-id') ?? '';
+    expect(accepted.headers.get('location')).toBe(`/async-function/${id}`);
+    const reply = await finished(id);
+    expect(reply.status).toBe(201);
+    expect(await reply.json()).toEqual([5, 0, 0, 1]);
+    expect(Object.fromEntries(reply.headers)).toMatchObject({
+      'x-from': 'handler',
+      'x-call-id': id,
+      'x-call-status': 'finished',
+      'x-function-status': '201',
+      'x-model-id': 'slow@1',
+      'x-compute-type': 'cpu',
+    });
+    expect(await (await call(`/async-function/${id}/status`)).json()).toMatchObject({
+      id,
+      status: 'finished',
+      function: 'slow',
+      function_status: 201,
+    });
+    expect((await call(`/async-function/${id}`, { method: 'DELETE' })).status).toBe(409);
+  });
+
+  test("a call's failure is a reply too, with status and code", async () => {
+    const { id } = (await (await post('/async-function/relu', '{"input": [[1]]}')).json()) as { id: string };
+    const reply = await finished(id);
+    expect(reply.status).toBe(400);
+    expect(reply.headers.get('x-turntable-error')).toBe('bad-tensor');
+    expect(await reply.json()).toMatchObject({ error: expect.stringContaining('x') as string });
+  });
+
+  test('a call that is sent twice under one id runs once; another call under it is refused', async () => {
+    const headers = { 'x-call-id': 'order.17' };
+    const body = '{"input": [[1, 2, 3, 4]]}';
+    expect((await post('/async-function/relu', body, headers)).status).toBe(202);
+    expect((await post('/async-function/relu', body, headers)).status).toBe(202);
+    const other = await post('/async-function/relu', '{"input": [[9, 9, 9, 9]]}', headers);
+    expect([other.status, other.headers.get('x-turntable-error')]).toEqual([409, 'call-id-in-use']);
+    expect(await (await finished('order.17')).json()).toEqual({ output: [[1, 2, 3, 4]] });
+    expect((await post('/async-function/relu', body, headers)).status).toBe(202);
+    expect((await post('/async-function/relu', body, { 'x-call-id': '../x' })).status).toBe(400);
+  });
+
+  test('a call that waits can be cancelled, and is not run', async () => {
+    const busy = Array.from({ length: 12 }, () => post('/async-function/slow', '[1,1,1,1]'));
+    await Promise.all(busy);
+    const { id } = (await (await post('/async-function/slow', '[2,2,2,2]')).json()) as { id: string };
+    const cancelled = await call(`/async-function/${id}`, { method: 'DELETE' });
+    expect(await cancelled.json()).toEqual({ id, status: 'cancelled' });
+    expect(await (await call(`/async-function/${id}/status`)).json()).toMatchObject({ status: 'cancelled' });
+    expect((await call(`/async-function/${id}`, { method: 'DELETE' })).status).toBe(409);
+    expect((await call('/async-function/none', { method: 'DELETE' })).status).toBe(404);
+  });
+
+  const callbackOf = async (id: string, state: string): Promise<unknown> => {
+    for (;;) {
+      const status = (await (await call(`/async-function/${id}/status`)).json()) as { callback?: { state: string } };
+      if (status.callback?.state === state) return status.callback;
+      await delay(10);
+    }
+  };
+  const sent = (headers: Record<string, string>): Promise<Response> =>
+    post('/async-function/slow', '[1,2,3,4]', headers);
+
+  test('a reply is sent to who asked for it, again until it is taken, and given up in the end', async () => {
+    const received: { id: string | undefined; status: string | undefined; body: string }[] = [];
+    let refusals = 1;
+    const server = createServer((request, response) => {
+      const chunks: Buffer[] = [];
+      request.on('data', (chunk: Buffer) => chunks.push(chunk));
+      request.on('end', () => {
+        const { headers } = request;
+        const [id, status] = [headers['x-call-id']?.toString(), headers['x-function-status']?.toString()];
+        received.push({ id, status, body: Buffer.concat(chunks).toString() });
+        response.writeHead(refusals-- > 0 ? 500 : 204).end();
+      });
+    });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    const { id } = (await (await sent({ 'x-callback-url': url })).json()) as { id: string };
+    expect(await callbackOf(id, 'delivered')).toEqual({ state: 'delivered', attempts: 2 });
+    expect(received).toEqual([
+      { id, status: '201', body: '[1,2,3,4]' },
+      { id, status: '201', body: '[1,2,3,4]' },
+    ]);
+    refusals = Infinity;
+    const lost = (await (await sent({ 'x-callback-url': url })).json()) as { id: string };
+    expect(await callbackOf(lost.id, 'given-up')).toMatchObject({
+      attempts: 3,
+      last_error: expect.stringContaining('500') as string,
+    });
+    expect((await sent({ 'x-callback-url': 'ftp://x/' })).status).toBe(400);
+    expect((await sent({ 'x-callback-url': 'nowhere' })).status).toBe(400);
+    server.close();
+  });
+
+  test('a client that would rather not wait need not', async () => {
+    const reply = await post('/function/relu', '{"input": [[1, -1, 1, -1]]}', { prefer: 'respond-async' });
+    expect([reply.status, reply.headers.get('preference-applied')]).toEqual([202, 'respond-async']);
+    const { id } = (await reply.json()) as { id: string };
+    expect(await (await finished(id)).json()).toEqual({ output: [[1, 0, 1, 0]] });
+  });
+
+  test('lists its calls for who may manage it, refuses what is unknown before it accepts', async () => {
+    const listed = (await (await call('/async-function?limit=5')).json()) as { calls: object[] };
+    expect(listed.calls).toHaveLength(5);
+    expect(listed.calls[0]).toMatchObject({ status: expect.any(String) as string, url: expect.any(String) as string });
+    expect((await call('/async-function?limit=0')).status).toBe(400);
+    expect((await call('/async-function', { headers: { origin: 'http://evil.example' } })).status).toBe(403);
+    expect((await post('/async-function/none', '1')).status).toBe(404);
+    expect((await post('/async-function/relu', '1', { 'x-turntable-slo': 'soon' })).status).toBe(400);
+    expect((await call('/async-function/none')).status).toBe(404);
+  });
+
+  test('goes on alone while Redis is away, says so, and comes back', async () => {
+    await redis.kill();
+    while (((await (await call('/v2/health/ready')).json()) as { redis: string }).redis !== 'down') await delay(5);
+    const replies = await Promise.all(Array.from({ length: 6 }, () => post('/function/slow', '[1,2,3,4]')));
+    expect(replies.map(({ status }) => status)).toEqual(replies.map(() => 201));
+    const refused = await post('/async-function/relu', '{"input": [[1, 2, 3, 4]]}');
+    expect([refused.status, refused.headers.get('x-turntable-error')]).toEqual([503, 'queue-unavailable']);
+    const answered = await post('/function/relu', '{"input": [[1, 2, 3, 4]]}', { prefer: 'respond-async' });
+    expect(answered.status).toBe(200);
+    expect(await (await call('/metrics')).text()).toContain('turntable_redis_up 0');
+    await redis.start();
+    while (((await (await call('/v2/health/ready')).json()) as { redis: string }).redis !== 'up') await delay(5);
+    const { id } = (await (await post('/async-function/relu', '{"input": [[1, 2, 3, 4]]}')).json()) as { id: string };
+    expect((await finished(id)).status).toBe(200);
+  });
+});
+
+test('a host without Redis says what to start', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'turntable-queue-'));
+  const place = join(folder, 'functions', 'relu');
+  await mkdir(place, { recursive: true });
+  await writeReluModel(place);
+  await writeFile(join(place, 'function.json'), '{"model": "relu.onnx"}');
+  const { config } = loadConfig({
+    flags: { 'listen.port': '0', dataDir: join(folder, 'data'), functionsDir: join(folder, 'functions') },
+    environment: {},
+  });
+  const host = await startHost(config, { logger });
+  const reply = await fetch(`${host.url}/async-function/relu`, { method: 'POST', body: '{}' });
+  expect(reply.status).toBe(503);
+  expect(((await reply.json()) as { error: string }).error).toMatch(/redis-server.*turntable serve --redis/);
+  await host.stop();
+  await rm(folder, { recursive: true, force: true });
+});
