@@ -1,12 +1,13 @@
 /**
  * Builds the emulated driver: stand-ins for libcuda, libnvrtc and libcublasLt that run on the CPU. They are kept in an ignored
- * folder under the hash of their sources, so that only a change of theirs costs a build (about 20 s of processor time).
+ * folder under the hash of their sources, so that only a change of theirs costs a build (half a minute on two cores).
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, mkdtemp, readFile, readdir, rename, rm, utimes } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readFile, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
 
 const execute = promisify(execFile);
@@ -66,8 +67,8 @@ async function build(): Promise<EmulatedDriver | undefined> {
     .update(libraryFlags.join(' '));
   for (const file of files) hash.update(`${file}\0`).update(await readFile(join(sources, file)));
   const folder = join(cache, hash.digest('hex').slice(0, 24));
-  if (!existsSync(folder)) await buildInto(folder, files);
-  // Old ones are told apart by when they were last used.
+  if (!existsSync(folder)) await buildOnce(folder, files);
+  // What was not used for long is removed at the next build.
   await utimes(folder, new Date(), new Date());
   const libcuda = join(folder, 'libcuda-emulated.so');
   const libnvrtc = join(folder, 'libnvrtc-emulated.so');
@@ -85,9 +86,32 @@ async function sourceFiles(): Promise<string[]> {
   return files.filter((file) => /\.(cpp|h)$/.test(file)).sort();
 }
 
-/** Several test workers may build at once: each in a folder of its own, and the first whose rename succeeds has built it for all. */
-async function buildInto(folder: string, files: readonly string[]): Promise<void> {
+/**
+ * Test workers that come while another one builds wait for it, since a build takes all cores. A builder that died leaves its lock
+ * behind: after two minutes everyone builds, each in a folder of its own, and the first whose rename succeeds has built it for all.
+ */
+async function buildOnce(folder: string, files: readonly string[]): Promise<void> {
   await mkdir(cache, { recursive: true });
+  const lock = `${folder}.lock`;
+  const waitMsMax = 120_000;
+  const isOurs = await mkdir(lock).then(
+    () => true,
+    () => false,
+  );
+  if (!isOurs) {
+    const lockedAtMs = (await stat(lock).catch(() => undefined))?.mtimeMs ?? Date.now();
+    while (!existsSync(folder) && existsSync(lock) && Date.now() - lockedAtMs < waitMsMax) await setTimeout(200);
+    if (existsSync(folder)) return;
+  }
+  try {
+    if (!existsSync(folder)) await buildInto(folder, files);
+    await removeUnused();
+  } finally {
+    await rm(lock, { recursive: true, force: true });
+  }
+}
+
+async function buildInto(folder: string, files: readonly string[]): Promise<void> {
   const own = await mkdtemp(join(cache, 'building-'));
   try {
     const inFolder = (name: string): string[] =>
@@ -132,6 +156,16 @@ async function buildInto(folder: string, files: readonly string[]): Promise<void
     });
   } finally {
     await rm(own, { recursive: true, force: true });
+  }
+}
+
+/** Builds of sources that have changed since, and what killed builders left. */
+async function removeUnused(): Promise<void> {
+  const usedSinceMs = Date.now() - 7 * 24 * 3_600_000;
+  for (const entry of await readdir(cache)) {
+    const path = join(cache, entry);
+    const status = await stat(path).catch(() => undefined);
+    if (status !== undefined && status.mtimeMs < usedSinceMs) await rm(path, { recursive: true, force: true });
   }
 }
 

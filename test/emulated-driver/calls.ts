@@ -111,7 +111,7 @@ const productSignatures = {
   cublasLtMatmulPreferenceCreate: 'l',
   cublasLtMatmulPreferenceDestroy: 'l',
   cublasLtMatmulPreferenceSetAttribute: 'lull',
-  cublasLtMatmulAlgoGetHeuristic: 'llllllluull',
+  cublasLtMatmulAlgoGetHeuristic: 'lllllllull',
   cublasLtMatmul: 'llllllllllllllll',
   emuLtLive: '',
 } as const;
@@ -144,6 +144,10 @@ export const prelude = readFileSync(
   'utf8',
 );
 
+function expectOk(status: number, call: string): void {
+  if (status !== OK) throw new Error(`${call} gave ${status}`);
+}
+
 export type Driver = ReturnType<typeof openDriver>;
 
 export function openDriver(paths: EmulatedDriver) {
@@ -175,7 +179,7 @@ export function openDriver(paths: EmulatedDriver) {
   // One arena for everything that calls write to or read from: nothing of JavaScript's is handed out.
   const arenaBytes = 1 << 20;
   const arenaPointer: unknown = koffi.alloc('uint8_t', arenaBytes);
-  const arenaBuffer = koffi.view(arenaPointer as never, arenaBytes);
+  const arenaBuffer = koffi.view(arenaPointer, arenaBytes);
   const arena = new DataView(arenaBuffer);
   const arenaAddress = Number(koffi.address(arenaBuffer));
   let arenaUsed = 64;
@@ -184,10 +188,8 @@ export function openDriver(paths: EmulatedDriver) {
     const at = Math.ceil(arenaUsed / 16) * 16;
     arenaUsed = at + bytes;
     if (arenaUsed > arenaBytes) throw new RangeError('The arena of the tests is used up.');
+    new Uint8Array(arenaBuffer, at, bytes).fill(0);
     return { at, address: arenaAddress + at };
-  };
-  const expectOk = (status: number, call: string): void => {
-    if (status !== OK) throw new Error(`${call} gave ${status}`);
   };
   /** Calls with the address of an out-slot as its first value, and gives what is in it afterwards. */
   const out = (call: (slot: number) => number): number => {
@@ -225,7 +227,7 @@ export function openDriver(paths: EmulatedDriver) {
     launchRanges: (ranges: readonly (readonly [address: number, bytes: number, mode: number])[]): void => {
       launchRanges(pointers(ranges.flat()), ranges.length);
     },
-    view: (address: number, bytes: number): ArrayBuffer => koffi.view(BigInt(address) as never, bytes),
+    view: (address: number, bytes: number): ArrayBuffer => koffi.view(BigInt(address), bytes),
     configure: (configuration: object): void => {
       if (cu.emuConfigure(JSON.stringify(configuration)) !== OK) throw new Error(lastError());
     },
@@ -240,13 +242,13 @@ export function openDriver(paths: EmulatedDriver) {
       const status = nvrtc.nvrtcCompileProgram(program, texts.length, pointers(texts));
       const logBytes = out((slot) => nvrtc.nvrtcGetProgramLogSize(program, slot));
       const log: unknown = koffi.alloc('uint8_t', logBytes);
-      const logView = koffi.view(log as never, logBytes);
+      const logView = koffi.view(log, logBytes);
       nvrtc.nvrtcGetProgramLog(program, Number(koffi.address(logView)));
       if (status !== OK) throw new Error(`NVRTC ${status}: ${Buffer.from(logView).toString('utf8')}`);
       const bytes = out((slot) => nvrtc.nvrtcGetCUBINSize(program, slot));
       const image: unknown = koffi.alloc('uint8_t', bytes);
       images.push(image);
-      const address = Number(koffi.address(koffi.view(image as never, bytes)));
+      const address = Number(koffi.address(koffi.view(image, bytes)));
       expectOk(nvrtc.nvrtcGetCUBIN(program, address), 'nvrtcGetCUBIN');
       const slot = pointers([program]);
       expectOk(nvrtc.nvrtcDestroyProgram(slot), 'nvrtcDestroyProgram');

@@ -172,7 +172,10 @@ struct Allocation {
   u64 lo = 0, bytes = 0;
   // Of the mapping with its guard pages.
   u64 mapLo = 0, mapBytes = 0;
+  // -1 for host memory.
   int device = -1;
+  // Whose reset takes it along.
+  Context *owner = nullptr;
   unsigned flags = 0;
   // Of VMM mappings: which devices were given access.
   std::set<int> access;
@@ -262,6 +265,9 @@ bool inUse(u64 lo, u64 hi, std::string &what);
 // ---- launch.cpp
 int prepareLaunch(Context *context, Launch &launch, void **kernelParams, void **extra);
 Task launchTask(std::shared_ptr<Launch> launch);
+// For the reset of a context.
+void dropModules(Context *context);
+void dropGraphs(Context *context);
 size_t countModules();
 size_t countGraphs();
 size_t countGraphExecs();

@@ -175,8 +175,10 @@ EMU_API cuDevicePrimaryCtxReset_v2(int ordinal) {
   forceContext(primary);
   std::vector<u64> own;
   for (const auto &entryOf : machine.allocations)
-    if (entryOf.second.kind == Allocation::DeviceMemory && entryOf.second.device == ordinal) own.push_back(entryOf.first);
+    if (entryOf.second.owner == primary) own.push_back(entryOf.first);
   for (const u64 address : own) removeAllocation(address);
+  dropModules(primary);
+  dropGraphs(primary);
   for (auto stream = machine.streams.begin(); stream != machine.streams.end();)
     stream = (*stream)->context == primary ? machine.streams.erase(stream) : std::next(stream);
   for (auto event = machine.events.begin(); event != machine.events.end();)

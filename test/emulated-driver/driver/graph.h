@@ -17,10 +17,12 @@ struct GraphNode {
 struct Graph {
   std::vector<GraphNode> nodes;
   int branches = 0;
+  Context *context = nullptr;
 };
 
 struct GraphExec {
   Graph graph;
+  Context *context = nullptr;
   // Stand-ins for the streams of the capture.
   std::vector<std::shared_ptr<Stream>> branches;
 };

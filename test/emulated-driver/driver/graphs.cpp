@@ -105,6 +105,26 @@ int launchGraph(GraphExec &exec, Stream &stream) {
 }
 } // namespace
 
+void dropGraphs(Context *context) {
+  for (auto graph = graphs.begin(); graph != graphs.end();) {
+    if ((*graph)->context != context) {
+      graph++;
+      continue;
+    }
+    delete *graph;
+    graph = graphs.erase(graph);
+  }
+  for (auto exec = execs.begin(); exec != execs.end();) {
+    if ((*exec)->context != context) {
+      exec++;
+      continue;
+    }
+    for (const auto &branch : (*exec)->branches) machine.streams.erase(branch);
+    delete *exec;
+    exec = execs.erase(exec);
+  }
+}
+
 size_t countGraphs() { return graphs.size(); }
 size_t countGraphExecs() { return execs.size(); }
 u64 threadNumber() { return (u64)pthread_self(); }
@@ -152,6 +172,7 @@ EMU_API cuStreamBeginCapture_v2(u64 handle, int mode) {
   auto capture = std::make_shared<Capture>();
   capture->origin = stream.get();
   capture->mode = mode;
+  capture->graph->context = stream->context;
   capture->thread = threadNumber();
   captures.insert(capture);
   if (mode == 0) machine.globalCaptures++;
@@ -212,6 +233,7 @@ EMU_API cuGraphInstantiateWithFlags(GraphExec **result, Graph *graph, unsigned l
   if (flags & ~0xfull) return INVALID_VALUE;
   auto *exec = new GraphExec;
   exec->graph = *graph;
+  exec->context = current;
   // Its own arguments: those of the graph may be changed later, and the other way round.
   for (GraphNode &node : exec->graph.nodes)
     if (node.task.launch) node.task.launch = std::make_shared<Launch>(*node.task.launch);

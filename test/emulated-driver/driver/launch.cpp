@@ -70,6 +70,22 @@ int runLaunch(Context *context, const std::shared_ptr<Launch> &launch) {
 
 size_t countModules() { return modules.size(); }
 
+namespace {
+void unload(Module *module) {
+  modules.erase(module);
+  for (const auto &function : module->functions) functions.erase(function.second.get());
+  dlclose(module->library);
+  delete module;
+}
+} // namespace
+
+void dropModules(Context *context) {
+  std::vector<Module *> own;
+  for (Module *module : modules)
+    if (module->context == context) own.push_back(module);
+  for (Module *module : own) unload(module);
+}
+
 int prepareLaunch(Context *context, Launch &launch, void **kernelParams, void **extra) {
   if (!functions.count(launch.function) || launch.function->module->context != context) return INVALID_HANDLE;
   const EmuKernel &kernel = *launch.function->kernel;
@@ -192,10 +208,7 @@ EMU_API cuModuleUnload(Module *module) {
   ENTER(cuModuleUnload, Entry::CurrentContext, true);
   if (!modules.count(module)) return INVALID_HANDLE;
   forceContext(module->context);
-  modules.erase(module);
-  for (const auto &function : module->functions) functions.erase(function.second.get());
-  dlclose(module->library);
-  delete module;
+  unload(module);
   return SUCCESS;
 }
 

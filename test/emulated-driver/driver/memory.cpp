@@ -134,6 +134,7 @@ int makeAllocation(Device &device, u64 bytes, u64 *address) {
   if (device.usedBytes + charged > device.totalBytes) return OUT_OF_MEMORY;
   Allocation allocation;
   allocation.device = device.ordinal;
+  allocation.owner = machine.contexts[device.ordinal].get();
   for (int attempt = 0; !mapGuarded(device.nextAddress, bytes, allocation); attempt++) {
     if (attempt == 8) return OUT_OF_MEMORY;
     device.nextAddress += 1u << 30;
@@ -203,6 +204,7 @@ EMU_API cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
   if (bytes == 0 || flags > 7) return INVALID_VALUE;
   Allocation allocation;
   allocation.kind = Allocation::Pinned;
+  allocation.owner = current;
   allocation.flags = flags;
   if (!mapGuarded(0, bytes, allocation)) return OUT_OF_MEMORY;
   *address = (void *)allocation.lo;
@@ -229,6 +231,7 @@ EMU_API cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags) {
   if (!guarded([&] { for (u64 at = lo; at < lo + bytes; at += page) sum += *(const unsigned char *)at; }, bad)) return INVALID_VALUE;
   Allocation allocation;
   allocation.kind = Allocation::Registered;
+  allocation.owner = current;
   allocation.lo = lo;
   allocation.bytes = bytes;
   allocation.flags = flags;
