@@ -5,6 +5,7 @@ import { constants } from 'node:fs';
 import { access, readFile, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
+import { probeCuda } from '../../gpu/index.ts';
 import { checkListen, packageRoot, type HostConfig } from '../../host/index.ts';
 import { findLibrary, readCores, readGpuDriver, readMemory } from '../../hardware/index.ts';
 import { dependencyVersion, packageVersion } from '../package.ts';
@@ -16,7 +17,10 @@ const redisTimeoutMs = 1000;
 const runtimeTimeoutMs = 20_000;
 
 /** What the GPU engine loads at run time. */
-const cudaLibraries = ['libcublasLt.so', 'libnvrtc.so'];
+const cudaLibraries = [
+  { file: 'libcublasLt.so', name: 'libcublasLt' },
+  { file: 'libnvrtc.so', name: 'libnvrtc' },
+] as const;
 
 export interface LoadedFor {
   readonly config: HostConfig;
@@ -28,13 +32,14 @@ export interface LoadedFor {
 export async function collectFacts(loaded: LoadedFor, root = '/'): Promise<Facts> {
   const { config } = loaded;
   const libraryPath = process.env['LD_LIBRARY_PATH'];
-  const [onnxruntime, dataDir, functions, port, redis, nodeMinimum] = await Promise.all([
+  const [onnxruntime, dataDir, functions, port, redis, nodeMinimum, cuda] = await Promise.all([
     inspectRuntime(),
     inspectFolder(config.dataDir),
     inspectFunctions(config),
     inspectPort(config.listen),
     config.redis.url === undefined ? undefined : askRedis(config.redis.url, redisTimeoutMs),
     readNodeMinimum(),
+    probeCuda(),
   ]);
   return {
     config: inspectConfig(loaded),
@@ -46,7 +51,12 @@ export async function collectFacts(loaded: LoadedFor, root = '/'): Promise<Facts
     port,
     redis: redis ?? { state: 'silent', address: 'nowhere', reason: 'redis.url is off' },
     gpuDriver: readGpuDriver({ root, libraryPath }),
-    libraries: cudaLibraries.map((name) => ({ name, path: findLibrary(name, { root, libraryPath }) })),
+    libraries: cudaLibraries.map(({ file, name }) => {
+      // What was loaded tells more than what lies in the usual places: a Python package, a path that was named.
+      const path = cuda.state === 'opens' ? cuda.libraries[name].path : findLibrary(file, { root, libraryPath });
+      return { name: file, path };
+    }),
+    cuda,
   };
 }
 

@@ -1,4 +1,5 @@
 /** What the doctor finds: plain data, apart from what it means and how it is shown. */
+import type { CudaProbe } from '../../gpu/index.ts';
 import type { Cores, GpuDriver, Memory } from '../../hardware/index.ts';
 
 export interface Facts {
@@ -12,6 +13,8 @@ export interface Facts {
   readonly redis: RedisFacts;
   readonly gpuDriver: GpuDriver;
   readonly libraries: readonly LibraryFacts[];
+  /** What came of loading the driver and its libraries as the GPU engine does. */
+  readonly cuda: CudaProbe;
 }
 
 export interface ConfigFacts {

@@ -41,6 +41,7 @@ const plain: Facts = {
     { name: 'libcublasLt.so', path: undefined },
     { name: 'libnvrtc.so', path: undefined },
   ],
+  cuda: { state: 'fails', reason: 'the NVIDIA driver was not found: tried libcuda.so.1' },
 };
 
 function finding(topic: string, changed: Partial<Facts>): Finding {
@@ -57,6 +58,7 @@ test('a machine without GPU and Redis lacks only what is optional, and is told w
     'GPU driver',
     'libcublasLt',
     'libnvrtc',
+    'GPU engine',
   ]);
   expect(finding('GPU driver', {}).effect).toBe('no GPU driver: functions run in CPU pools');
   expect(finding('Redis', {}).effect).toContain('no asynchronous invocations');
@@ -170,6 +172,36 @@ test.each<[topic: string, changed: Partial<Facts>, status: Finding['status'], te
     { libraries: [{ name: 'libnvrtc.so', path: '/cuda/libnvrtc.so.12' }] },
     'ok',
     /\/cuda\/libnvrtc\.so\.12.*waits for a GPU/,
+  ],
+  ['GPU engine', {}, 'missing', /CPU pools: the NVIDIA driver was not found: tried libcuda\.so\.1/],
+  [
+    'GPU engine',
+    {
+      gpuDriver: { library: '/l', version: '550.1', gpus: [{ model: 'A100', busId: '0', uuid: undefined }] },
+      cuda: { state: 'fails', reason: 'the CUDA run-time compiler was not found' },
+    },
+    'warning',
+    /does not start.*compiler was not found/,
+  ],
+  [
+    'GPU engine',
+    {
+      cuda: {
+        state: 'opens',
+        cudaVersion: '13.0',
+        compiler: 'NVRTC 13.0',
+        libraries: {
+          libcuda: { path: '/l/libcuda.so.1', origin: 'the dynamic linker' },
+          libnvrtc: { path: '/l/libnvrtc.so.13', origin: 'a Python package' },
+          libcublasLt: { path: '/l/libcublasLt.so.13', origin: 'a Python package' },
+        },
+        devices: [
+          { name: 'H200', uuid: 'GPU-1', pciBusId: '0000:17:00.0', computeCapability: '9.0', totalBytes: 150e9 },
+        ],
+      },
+    },
+    'ok',
+    /CUDA 13\.0, NVRTC 13\.0: H200 \(compute capability 9\.0, 150/,
   ],
 ])('%s with %j is %s', (topic, changed, status, text) => {
   const found = finding(topic, changed);

@@ -186,7 +186,31 @@ function redis({ redis: facts }: Facts): Finding {
   }
 }
 
-function gpu({ gpuDriver, libraries }: Facts): Finding[] {
+function gpu(facts: Facts): Finding[] {
+  return [...gpuParts(facts), gpuEngine(facts)];
+}
+
+/** Whether driver, compiler and cuBLASLt load together, as the engine needs them. */
+function gpuEngine({ cuda, gpuDriver }: Facts): Finding {
+  const topic = 'GPU engine';
+  if (cuda.state === 'fails') {
+    const present = gpuDriver.gpus.length > 0;
+    const effect = `functions run in CPU pools: ${cuda.reason}`;
+    return { topic, status: present ? 'warning' : 'missing', found: 'does not start', effect };
+  }
+  const devices = cuda.devices.map(
+    ({ name, computeCapability, totalBytes }) =>
+      `${name} (compute capability ${computeCapability}, ${formatBytes(totalBytes)})`,
+  );
+  return {
+    topic,
+    status: 'ok',
+    found: `CUDA ${cuda.cudaVersion}, ${cuda.compiler}: ${devices.join(', ')}`,
+    effect: 'functions whose operators are covered can run there; see `turntable doctor <function>`',
+  };
+}
+
+function gpuParts({ gpuDriver, libraries }: Facts): Finding[] {
   const { library, version, gpus } = gpuDriver;
   const models = gpus.map(({ model }) => model);
   const driver: Finding =
