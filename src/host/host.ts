@@ -119,6 +119,7 @@ export async function startHost(
     recorder: recordersOf(history, options.recorder),
     queueing,
     slotsOf: (version) => limitsOf(version, true, config).instancesMax,
+    predictLocalMs: ({ key }) => prediction.predictCpu(key)?.latencyMs,
   });
   const metrics = createMetrics({
     registry: store,

@@ -70,6 +70,8 @@ export interface InvokerOptions {
   readonly queueing?: Queueing | undefined;
   /** Instances of a version that this machine can run at the same time. */
   readonly slotsOf?: (version: FunctionVersion) => number;
+  /** Milliseconds until its pool here would answer one more; undefined where nothing is known of it yet. */
+  readonly predictLocalMs?: (version: FunctionVersion) => number | undefined;
 }
 
 export class Invoker {
@@ -82,10 +84,19 @@ export class Invoker {
   readonly placer: Placer;
 
   constructor(options: InvokerOptions) {
-    const { registry, pools, statistics, readyWaitMs = 5000, recorder, queueing, slotsOf = () => 1 } = options;
+    const {
+      registry,
+      pools,
+      statistics,
+      readyWaitMs = 5000,
+      recorder,
+      queueing,
+      slotsOf = () => 1,
+      predictLocalMs,
+    } = options;
     this.#registry = registry;
     this.#pools = pools;
-    this.placer = new Placer({ pools, queueing, slotsOf });
+    this.placer = new Placer({ pools, queueing, slotsOf, ...(predictLocalMs && { predictLocalMs }) });
     this.#statistics = statistics;
     this.#readyWaitMs = readyWaitMs;
     this.#recorder = recorder;

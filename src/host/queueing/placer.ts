@@ -43,8 +43,8 @@ export class Placer {
   async run(version: FunctionVersion, input: PoolInput, options: InvokeOptions): Promise<Placed> {
     const { queueing } = this.#options;
     if (queueing?.remote === true && this.#estimate.busy(version.key)) {
-      const localMs = this.#localMs(version);
       const offer = queueing.overflow.offer(version.key);
+      const localMs = offer === undefined ? 0 : this.#localMs(version);
       if (offer !== undefined && offer.predictedMs < worthwhile * localMs) {
         const placed = await this.#elsewhere(version, input, options, `cpu pool would finish in ${words(localMs)}`);
         if (placed !== undefined) return placed;
