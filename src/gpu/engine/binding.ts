@@ -41,6 +41,8 @@ export class Binding {
   graph: CudaGraph | null = null;
   /** Warm runs since an address changed. */
   warmRuns = 0;
+  /** What the algorithms that were chosen for the program's products really need. */
+  workspaceBytes = 0;
   /** Set when a capture was refused: it would be again. */
   graphRefused = false;
 
@@ -139,6 +141,7 @@ export class Binding {
       }
       case 'matmul': {
         const matmul = createMatmul(launch);
+        this.workspaceBytes = Math.max(this.workspaceBytes, matmul.workspaceBytes);
         const operands = { a: 0, b: 0, d: 0, bias: 0, workspace: 0 };
         this.#onBase(launch.a, (address) => (operands.a = address));
         this.#onBase(launch.b, (address) => (operands.b = address));

@@ -216,7 +216,7 @@ export class GpuLane {
    */
   prepareScratch(binding: Binding): void {
     const arenaBytes = Math.ceil(binding.program.arenaBytes / 256) * 256;
-    const neededBytes = Math.max(256, arenaBytes + binding.program.workspaceBytes);
+    const neededBytes = Math.max(256, arenaBytes + binding.workspaceBytes);
     if (this.#scratch === null || this.#scratch.bytes < neededBytes) {
       this.#dropScratch();
       const block = this.allocate([neededBytes], 'scratch')?.[0];

@@ -142,7 +142,7 @@ export interface PlanShape {
 
 /** A plan of a mode: consecutive partitions for `pt`, layers in turns for `interleave`. */
 export function planFor(
-  { program }: Chain,
+  { program }: Pick<Chain, 'program'>,
   { mode, primary = 0, secondaries = [], fromHost }: PlanShape,
 ): ColdStartPlan {
   const { layers } = program.layout;

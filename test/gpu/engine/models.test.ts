@@ -1,0 +1,120 @@
+/** Whole models by the engine: every architecture in a tiny version, in every mode, agrees with ONNX Runtime on the CPU. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Engine } from '../../../src/gpu/engine/index.ts';
+import { operators } from '../../../src/gpu/operators/index.ts';
+import { compileModel } from '../../../src/gpu/program/index.ts';
+import { buildArchitecture, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
+import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
+import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
+import { bertExport, gpt2Export, vitExport } from '../../support/pytorch-exports.ts';
+import { relativeError, runOnnxRuntime } from '../../support/run-program.ts';
+import { planFor, type PlanShape } from './chains.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-models-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const text = { layers: 2, hidden: 32, heads: 4, vocabulary: 50, positions: 40 };
+const image = { image: 32, classes: 10 };
+const recurrent = { layers: 2, hidden: 16, sequence: 5 };
+
+const sized = (name: string, settings: Parameters<typeof buildArchitecture>[1]): [string, () => ModelProto] => [
+  name,
+  () => buildArchitecture(name, settings).model,
+];
+
+const models: readonly [string, () => ModelProto][] = [
+  sized('bert-base', text),
+  sized('roberta-base', text),
+  sized('gpt2', text),
+  sized('resnet50', { ...image, width: 8, blocks: [1, 1, 1, 1] }),
+  sized('vgg16', { ...image, width: 4, hidden: 32 }),
+  sized('inception-v3', { image: 75, classes: 10, width: 0.05 }),
+  sized('mobilenet-v2', { ...image, width: 0.25 }),
+  sized('lstm', recurrent),
+  sized('gru', recurrent),
+  ['BERT as PyTorch exports it', bertExport],
+  ['GPT-2 as PyTorch exports it', gpt2Export],
+  ['ViT as PyTorch exports it', vitExport],
+];
+
+/** Every third layer with weights executes from host memory, embeddings and products alike. */
+const fromHost = (layer: number): boolean => layer % 3 === 0;
+
+const shapes: readonly PlanShape[] = [
+  { mode: 'baseline' },
+  { mode: 'pipeswitch' },
+  { mode: 'dha', fromHost },
+  { mode: 'pt', primary: 1, secondaries: [0] },
+  { mode: 'pt', primary: 2, secondaries: [0, 1, 3] },
+  { mode: 'pt+dha', secondaries: [2], fromHost },
+  { mode: 'pt+dha', secondaries: [1, 2, 3], fromHost },
+  { mode: 'interleave', secondaries: [3], fromHost },
+  { mode: 'interleave', secondaries: [1, 2, 3], fromHost },
+];
+
+function inputFor(name: string, dims: readonly number[], isFloat: boolean): Tensor {
+  const length = dims.reduce((product, size) => product * size, 1);
+  if (isFloat)
+    return tensorOf(
+      name,
+      'FP32',
+      dims,
+      Float32Array.from({ length }, (_, index) => Math.sin(index * 1.7)),
+    );
+  const at = (index: number): number => {
+    if (/mask/.test(name)) return index < 4 ? 1 : 0;
+    return /type/.test(name) ? index % 2 : (index * 7 + 3) % 50;
+  };
+  return tensorOf(
+    name,
+    'INT64',
+    dims,
+    BigInt64Array.from({ length }, (_, index) => BigInt(at(index))),
+  );
+}
+
+describe.skipIf(emulatorMissing)('on the emulated driver', () => {
+  it.each(models)('%s answers as ONNX Runtime does, in all modes on 1, 2 and 4 GPUs', async (name, build) => {
+    const model = build();
+    const path = join(folder, `${name.replaceAll(/\W+/g, '-')}.onnx`);
+    await writeModel(model, path);
+    const inputs = model.graph.input.map(({ name: input, type }) => {
+      const dims = (type?.tensorType?.shape?.dim ?? []).map(({ dimValue }, axis) =>
+        dimValue === undefined ? (axis === 0 ? 1 : 6) : Number(dimValue),
+      );
+      return inputFor(input, dims, type?.tensorType?.elemType === 1);
+    });
+    const inputShapes = Object.fromEntries(inputs.map(({ name: input, shape }) => [input, shape]));
+    const program = await compileModel(path, inputShapes, operators, { cacheFolder: join(folder, 'cache') });
+    const [expected] = await runOnnxRuntime(path, inputs);
+    await withEmulatedCuda({ devices: 4 }, async (cuda) => {
+      const engine = new Engine(cuda, { hostBytes: 2 ** 25, slabBytes: 2 ** 20, gpuBytes: 2 ** 26 });
+      engine.addFunction(name, program.layout);
+      const run = async (shape: PlanShape) => {
+        const plan = planFor({ program }, shape);
+        const result = await engine.run(name, program, inputs, { gpu: plan.primary, plan });
+        const output = result.outputs.find((each) => each.name === expected!.name)!;
+        expect(relativeError(output, expected!), `${shape.mode}, ${result.start}`).toBeLessThan(1e-4);
+        return result;
+      };
+      for (const shape of shapes) {
+        const { primary = 0 } = shape;
+        await engine.evict(name, primary);
+        expect((await run(shape)).start).toBe('cold');
+        expect((await run(shape)).start).toBe('warm');
+        const loaded = engine.residency(name, primary).layers.length;
+        const kept = Math.floor(loaded / 2);
+        await engine.trim(name, primary, kept);
+        expect((await run(shape)).start).toBe(kept === 0 ? 'cold' : 'partial');
+      }
+      expect((await run(shapes[2]!)).start).toBe('warm');
+      await engine.close();
+    });
+  });
+});
