@@ -1,4 +1,5 @@
 /** What the measured configurations of CPU pools are worth: against fat and thin ones, as predicted, and as the load steps. */
+import { loadavg } from 'node:os';
 import { groupsText } from '../src/cpu/index.ts';
 import { readCores } from '../src/hardware/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult, BenchmarkTable } from './benchmark.ts';
@@ -32,7 +33,9 @@ async function run({ small, seed, full = false, progress }: BenchmarkOptions): P
   const phaseMs = small ? 400 : 15_000;
   const random = randomSource(seed);
   const outcomes: Outcome[] = [];
+  const loads: number[] = [];
   for (const name of subjectNames(size)) {
+    loads.push(loadavg()[0] ?? 0);
     const subject = await prepareSubject(name, size, { cores, batchMax: Math.max(...batches), progress });
     const compared = await compareConfigurations(subject, { cores, batches, rounds, runs, progress });
     const predicted = await comparePredictions(subject, { cores, levels, requests, random, progress });
@@ -41,9 +44,10 @@ async function run({ small, seed, full = false, progress }: BenchmarkOptions): P
       outcomes.length === 0
         ? await loadStep(subject, { cores, batches: steps, phaseMs, intervalMs: small ? 100 : 2000, progress })
         : undefined;
+    loads.push(loadavg()[0] ?? 0);
     outcomes.push({ subject, batches: compared, levels: predicted, step });
   }
-  return report(outcomes, { size, cores, rounds, runs, levels, requests, phaseMs });
+  return report(outcomes, { size, cores, rounds, runs, levels, requests, phaseMs, loadAverageMax: Math.max(...loads) });
 }
 
 function report(
@@ -104,6 +108,11 @@ function report(
       },
     ],
     limits: [
+      ...(Number(settings['loadAverageMax']) > 2 * Number(settings['cores'])
+        ? [
+            `other work had the machine at a load of up to ${Number(settings['loadAverageMax']).toFixed(1)} while this ran, the benchmark's own included: these figures are those of a busy machine`,
+          ]
+        : []),
       'load generator, dispatcher and instances share the cores; where the chosen configuration is the fat or the thin one, both are the same measurement',
       'exhaustive profiling is estimated, as every configuration at ten loads with 5000 requests each',
       ...(settings['size'] === 'full' ? [] : ['models are smaller than published: fewer layers, tokens or pixels']),

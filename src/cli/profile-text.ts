@@ -9,6 +9,7 @@ export function profileText(name: string, profile: CpuProfile, path: string, isK
   const lines = [
     `${name}: measured on ${machine.processor}, ${machine.cores} ${machine.cores === 1 ? 'core' : 'cores'}, ONNX Runtime ${machine.onnxRuntime}`,
     ...(sizes.length === 0 ? [] : [`open dimensions: ${sizes.join(', ')} (--dim name=size says otherwise)`]),
+    ...disturbance(profile),
     '',
     'One instance alone',
     aloneTable(profile),
@@ -24,6 +25,19 @@ export function profileText(name: string, profile: CpuProfile, path: string, isK
     isKept ? `kept from an earlier run in ${path}; --force measures again` : `kept in ${path}`,
   );
   return lines.join('\n');
+}
+
+/** Samples of a quiet machine lie within some percent of each other. */
+const disturbedSpread = 0.1;
+
+function disturbance({ spread }: CpuProfile): string[] {
+  const known = spread.flat().filter((value) => value !== null);
+  const typical = known.toSorted((a, b) => a - b)[Math.floor(known.length / 2)] ?? 0;
+  if (typical < disturbedSpread) return [];
+  const percent = Math.round(typical * 100);
+  return [
+    `samples lie ${percent}% around their medians: other work disturbed the measurement, and --force on a quiet machine is worth it`,
+  ];
 }
 
 function aloneTable({ pool, spread }: CpuProfile): string {

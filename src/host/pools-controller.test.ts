@@ -139,6 +139,15 @@ describe('the configuration of a pool', () => {
     expect(pool.configured.at(-1)?.configuration?.batchTimeoutMs).toBe(5);
   });
 
+  test('under more load than any can answer is the one that answers the most', () => {
+    const pool = new FakePool();
+    const one = start(pool, { batchMaxOf: () => 1 });
+    // The queue has not grown yet.
+    pool.set({ arrivalsPerSecond: 5000, queueDepth: 1 });
+    run(one, 0, 4000);
+    expect(pool.shapes).toEqual([[[4, 1, 1]]]);
+  });
+
   test('changes at most once in an interval, and not for less than a tenth', () => {
     const pool = new FakePool();
     const one = start(pool);

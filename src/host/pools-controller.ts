@@ -114,10 +114,9 @@ export class PoolsController {
       const controlled = this.#of(state.key, nowMs);
       if (controlled === undefined) continue;
       this.#check(controlled, state, nowMs);
-      const change = controlled.estimator.observe(state.queueDepth, nowMs);
+      controlled.estimator.observe(state.queueDepth, nowMs);
       if (!this.#options.isConfiguring || state.starting !== undefined || state.arrivalsPerSecond === 0) continue;
-      const isTime = nowMs - controlled.decidedAtMs >= this.#options.intervalMs;
-      if (!isTime && change === undefined) continue;
+      if (nowMs - controlled.decidedAtMs < this.#options.intervalMs) continue;
       controlled.decidedAtMs = nowMs;
       this.#apply(controlled, state);
     }
@@ -205,13 +204,16 @@ export class PoolsController {
     const current = state.configuration && table.find(state.configuration.groups);
     const fits = state.configuration === undefined || coresOf(state.configuration.groups) <= budget;
 
-    if (best !== undefined && estimator.depth <= depthFactor * expectedDepth + 1) {
+    const isAsPredicted = estimator.depth <= depthFactor * expectedDepth + 1 || estimator.smoothedBatch === 1;
+    if (best !== undefined && isAsPredicted) {
       const isSame = current !== undefined && sameGroups(current.groups, best.candidate.groups);
       if (isSame) return undefined;
       if (current !== undefined && fits && !this.#isWorthwhile(table, current, best.candidate, rate)) return undefined;
       return { candidate: best.candidate, cause: `${Number(rate.toPrecision(3))} requests/s` };
     }
-    const batch = estimator.smoothedBatch;
+    // Where nothing keeps up, the queue will grow beyond what it is yet: what is done first with twice the cores' rows
+    // answers the most.
+    const batch = Math.max(estimator.smoothedBatch, best === undefined ? 2 * budget : 1);
     const fastest = table.fastestForBatch(batch, objective) ?? (best && { candidate: best.candidate });
     if (fastest === undefined) return undefined;
     if (current !== undefined && fits && sameGroups(current.groups, fastest.candidate.groups)) return undefined;
