@@ -314,9 +314,7 @@ export class ConfiguredSet {
     const shared = await this.#owner.sharedModelPath();
     if (givenUp()) throw new CpuError('stopping', 'the configuration has been given up');
     const instance = this.#owner.takeInstance();
-    if (instance === undefined) {
-      throw new CpuError('model-load-failed', 'the limit of instances of all functions is reached');
-    }
+    if (instance === undefined) throw instanceLimit();
     const startMs = performance.now();
     slot.instance = instance;
     instance.onDead((reason) => this.#lost(slot, instance, reason));
@@ -410,6 +408,10 @@ export class ConfiguredSet {
     if (!this.#draining || this.#slots.size > 0) return;
     for (const resolve of this.#drained.splice(0)) resolve();
   }
+}
+
+export function instanceLimit(): CpuError {
+  return new CpuError('model-load-failed', 'the limit of instances of all functions is reached');
 }
 
 /** Who goes first where instances are dropped, last first: those that serve stay, and of these the busy ones. */

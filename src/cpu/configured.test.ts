@@ -373,6 +373,20 @@ describe('a change of configuration', () => {
     expect(state('f').coresHeld).toBe(0);
   });
 
+  it('beyond the limit of all instances fails in words, and what was in force goes on', async () => {
+    start({ instancesMax: 2 });
+    register('f');
+    await pools.configure('f', thin, { cause: 'start' });
+    await pools.invoke('f', input(1));
+    const reason = expect.stringContaining('the limit of instances of all functions is reached') as string;
+    for (const next of [{ groups: [{ instances: 3, threads: 1, batch: 4 }] }, fat, undefined]) {
+      const outcome = await pools.configure('f', next, { cause: 'test' });
+      expect(outcome).toMatchObject({ state: 'failed', configuration: thin, reason });
+    }
+    expect(values(await pools.invoke('f', input(6)))[0]).toBe(6);
+    expect(state('f').coresHeld).toBe(2);
+  });
+
   it('is begun one at a time, and of those that wait only the last', async () => {
     start();
     register('f');

@@ -16,7 +16,7 @@
  * has seen two instances die, with nothing else in their hands, is not tried a third time: it may be what kills them.
  */
 import { answer, survivors } from './answers.ts';
-import type { ConfiguredSet } from './configured-set.ts';
+import { instanceLimit, type ConfiguredSet } from './configured-set.ts';
 import { HandOverRule, patienceMs } from './hand-over-rule.ts';
 import type { Instance, RunOutcome } from './instance.ts';
 import { LatencyBook } from './latency.ts';
@@ -28,8 +28,9 @@ import { PartedRequests } from './parts.ts';
 import { clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
 import { PoolLoad, smoothStart } from './rates.ts';
 import { makeTicket, type Ticket } from './ticket.ts';
-import { CpuError, type InstanceSpec, type InvokeOptions, type PoolInput, type PoolLimits } from './types.ts';
-import type { PoolConfiguration, PoolResult, PoolState, Reconfiguration } from './types.ts';
+import { CpuError } from './types.ts';
+import type { InstanceSpec, InvokeOptions, PoolConfiguration, PoolInput, PoolLimits } from './types.ts';
+import type { PoolResult, PoolState, Reconfiguration } from './types.ts';
 import type { Tensor } from '../tensor/index.ts';
 
 /** Messages that an instance may hold: the one that it is at and the one that lies ready. */
@@ -240,6 +241,7 @@ export class Pool {
   pump(): void {
     const { active } = this.#sets;
     if (active !== undefined) {
+      if (this.#returning) this.#grow();
       active.pump();
       return;
     }
@@ -582,6 +584,7 @@ export class Pool {
       await new Promise<void>((resolve, reject) => {
         this.#loadWaiters.push({ resolve, reject });
         this.#grow();
+        if (this.#loading === undefined) this.#cannotServe(instanceLimit());
       });
     } catch (error) {
       this.#returning = false;

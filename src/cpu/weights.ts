@@ -28,6 +28,8 @@ const processPath = fileURLToPath(
 const formVersion = 1;
 /** Preparing takes seconds for a GiB; what takes this long hangs. */
 const prepareMsMax = 300_000;
+/** A failure may have been the disk's or the memory's, and pass. */
+const retryMs = 60_000;
 /** Entries that nobody has used for so long are removed at the start. */
 const unusedMsMax = 30 * 24 * 3600 * 1000;
 /** What a killed process was building is removed once it cannot be at work any more. */
@@ -36,8 +38,8 @@ const buildingMsMax = 2 * prepareMsMax;
 type Entry =
   | { readonly state: 'preparing'; readonly path: Promise<string | undefined> }
   | { readonly state: 'ready'; readonly path: string; readonly stamp: string }
-  /** Nothing to share, or it cannot be done; not tried again by this process. */
-  | { readonly state: 'unusable' };
+  /** Nothing to share, or it cannot be done; not tried again before this instant (performance.now()). */
+  | { readonly state: 'unusable'; readonly untilMs: number };
 
 export class WeightsCache {
   readonly #folder: string;
@@ -66,7 +68,9 @@ export class WeightsCache {
     const entry = this.#entries.get(folder);
     switch (entry?.state) {
       case 'unusable':
-        return undefined;
+        if (performance.now() < entry.untilMs) return undefined;
+        this.#entries.delete(folder);
+        return this.prepared(spec);
       case 'preparing':
         return entry.path;
       case 'ready':
@@ -110,7 +114,8 @@ export class WeightsCache {
   async #prepare(spec: InstanceSpec, folder: string): Promise<string | undefined> {
     const outcome = await this.#runProcess(folder, spec.modelPath);
     if (outcome.state !== 'ready') {
-      this.#entries.set(folder, { state: 'unusable' });
+      const untilMs = outcome.state === 'small' ? Infinity : performance.now() + retryMs;
+      this.#entries.set(folder, { state: 'unusable', untilMs });
       if (outcome.state === 'failed' && !this.#stopped) {
         this.#log(spec.key, `its weights are not shared between instances: ${outcome.reason}`);
       }
@@ -120,7 +125,9 @@ export class WeightsCache {
     await utimes(join(folder, manifestFile), now, now).catch(() => undefined);
     const path = join(folder, preparedFile);
     const stamp = await stampOf(folder);
-    this.#entries.set(folder, stamp === undefined ? { state: 'unusable' } : { state: 'ready', path, stamp });
+    // Without a stamp somebody has removed it this moment; the next instance has it made again.
+    if (stamp === undefined) this.#entries.delete(folder);
+    else this.#entries.set(folder, { state: 'ready', path, stamp });
     return stamp === undefined ? undefined : path;
   }
 
