@@ -4,9 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Cuda } from '../../../src/gpu/driver/types.ts';
+import { float16FromFloat32 } from '../../../src/gpu/engine/convert.ts';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import { compileModel, type ProgramSettings } from '../../../src/gpu/program/index.ts';
-import { buildArchitecture, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
+import { buildArchitecture, ElementType, GraphBuilder, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { bertExport, gpt2Export, lstmExport, mobilenetExport, vitExport } from '../../support/pytorch-exports.ts';
@@ -63,7 +64,12 @@ const cases: readonly Case[] = [
   { name: 'BERT as exported, with sdpa', model: () => bertExport({ sdpa: true }), inputs: [ids([1, 6]), mask([1, 6])] },
   { name: 'GPT-2 as exported', model: gpt2Export, inputs: [ids([2, 5])], more: [ids([1, 8])] },
   { name: 'ViT as exported', model: vitExport, inputs: [floats('pixel_values', [2, 3, 16, 16])] },
-  { name: 'MobileNet-v2 as exported', model: mobilenetExport, inputs: [floats('input', [2, 3, 16, 16])] },
+  {
+    name: 'MobileNet-v2 as exported',
+    model: mobilenetExport,
+    inputs: [floats('input', [2, 3, 16, 16])],
+    more: [floats('input', [1, 3, 16, 16])],
+  },
   {
     name: 'LSTM as exported, two directions',
     model: lstmExport,
@@ -81,6 +87,7 @@ const cases: readonly Case[] = [
     name: 'resnet50',
     model: architecture('resnet50', { ...image, width: 8, blocks: [1, 1, 1, 1] }),
     inputs: [floats('pixel_values', [1, 3, 32, 32])],
+    more: [floats('pixel_values', [2, 3, 32, 32])],
   },
   {
     name: 'vgg16',
@@ -104,6 +111,30 @@ const cases: readonly Case[] = [
   },
   { name: 'gru', model: architecture('gru', { layers: 2, hidden: 16, sequence: 5 }), inputs: [] },
 ];
+
+/** Two layers whose tensors are all of 16 bits, as in a model that was converted to half precision. */
+function halfModel(): ModelProto {
+  const graph = new GraphBuilder('half');
+  const half = (name: string, shape: readonly number[], scale: number): string => {
+    const values = Uint32Array.from(
+      Float32Array.from({ length: count(shape) }, (_, index) => Math.sin(index * 0.37) * scale),
+      (value) => new Uint32Array(Float32Array.of(value).buffer)[0]!,
+    );
+    const bits = new Uint16Array(values.length);
+    float16FromFloat32(values, bits);
+    return graph.initializer(tensorOf(name, 'FP16', shape, bits));
+  };
+  const x = graph.input('x', ElementType.FLOAT16, ['batch', 16]);
+  const first = graph.node('Add', [graph.node('MatMul', [x, half('w1', [16, 32], 0.3)]), half('b1', [32], 0.1)]);
+  const normed = graph.node('LayerNormalization', [
+    graph.node('Relu', [first]),
+    half('s', [32], 1),
+    half('b', [32], 1),
+  ]);
+  const second = graph.node('MatMul', [normed, half('w2', [32, 8], 0.3)]);
+  graph.output(graph.node('Softmax', [second]), ElementType.FLOAT16, ['batch', 8], 'y');
+  return graph.build();
+}
 
 /** Inputs of the model's own names and shapes, where a case leaves them to it. */
 function inputsOf(model: ModelProto, given: readonly Tensor[]): readonly Tensor[] {
@@ -150,6 +181,20 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
         const limit = weights === 'f16' ? 5e-3 : 4e-2;
         for (const error of await errors(cuda, path, others, { settings })) expect(error).toBeLessThan(limit);
       }
+    });
+  });
+
+  test('a model of half precision agrees, without being computed in 32 bits', async () => {
+    const path = join(folder, 'half.onnx');
+    await writeModel(halfModel(), path);
+    const values = floats('x', [3, 16]);
+    const bits = new Uint16Array(48);
+    float16FromFloat32(new Uint32Array(values.data.buffer), bits);
+    const inputs = [tensorOf('x', 'FP16', [3, 16], bits)];
+    const program = await compileModel(path, { x: [3, 16] }, operators, { cacheFolder: join(folder, 'cache') });
+    expect(program.launches.filter(({ label }) => label.includes('Cast'))).toEqual([]);
+    await withEmulatedCuda({}, async (cuda) => {
+      for (const error of await errors(cuda, path, inputs)) expect(error).toBeLessThan(3e-3);
     });
   });
 });

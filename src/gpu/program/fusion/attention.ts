@@ -93,10 +93,10 @@ function headsOf(graph: WorkGraph, given: string): Heads | undefined {
   return { base, strides: [offset, width, size, sequence * width], transposed, factor, dense: false };
 }
 
-/** Vector loads need 16 bytes; heads of odd sizes are left to the operators that know every size. */
-function isAligned(graph: WorkGraph, value: string, strides: HeadStrides): boolean {
+/** Products are promised operands that start at 16 bytes; what is odd within them, the library sees from the strides. */
+function isAligned(graph: WorkGraph, value: string, [offset, , , perBatch]: HeadStrides, batch: number): boolean {
   const multiple = graph.values.get(value)?.datatype === 'FP32' ? 4 : 8;
-  return strides.every((stride) => stride % multiple === 0);
+  return offset % multiple === 0 && (batch === 1 || perBatch % multiple === 0);
 }
 
 interface Product {
@@ -145,8 +145,8 @@ function fuseProduct(graph: WorkGraph, node: WorkNode): void {
     nodes.push(user);
   }
   if (a.dense && b.dense && nodes.length === 1) return;
-  const aligned = isAligned(graph, a.base, a.strides) && isAligned(graph, b.base, b.strides);
-  if (!aligned || !isAligned(graph, result, d)) return;
+  const aligned = isAligned(graph, a.base, a.strides, batch) && isAligned(graph, b.base, b.strides, batch);
+  if (!aligned || !isAligned(graph, result, d, batch)) return;
   const sizes = {
     m,
     n,

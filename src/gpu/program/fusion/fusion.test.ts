@@ -1,0 +1,189 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { ElementType, GraphBuilder, writeModel } from '../../../onnx/index.ts';
+import { operators } from '../../operators/index.ts';
+import { prepareBase } from '../base.ts';
+import { prepareGraph } from '../prepare.ts';
+import { attributeOf } from '../node-attributes.ts';
+import { WorkGraph, type WorkNode } from '../work-graph.ts';
+import { erf } from './gelu.ts';
+import { fuse } from './index.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-fusion-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const { FLOAT } = ElementType;
+const byType = new Map(operators.map((operator) => [operator.type, operator]));
+let models = 0;
+
+/** The nodes that fusion leaves of a model. */
+async function fused(build: (graph: GraphBuilder) => void): Promise<readonly WorkNode[]> {
+  const graph = new GraphBuilder('fusion');
+  build(graph);
+  const path = join(folder, `${models++}.onnx`);
+  await writeModel(graph.build(), path);
+  const work = new WorkGraph(await prepareGraph(await prepareBase(path, folder), {}, folder));
+  fuse(work, byType);
+  return work.nodes;
+}
+
+const types = (nodes: readonly WorkNode[]): string[] => nodes.map(({ type }) => type);
+const zeros = (length: number): Float32Array => new Float32Array(length);
+
+test('the error function is exact to seven digits', () => {
+  // Abramowitz and Stegun, table 7.1.
+  expect(erf(0.5)).toBeCloseTo(0.5204998778, 6);
+  expect(erf(1)).toBeCloseTo(0.8427007929, 6);
+  expect(erf(-2)).toBeCloseTo(-0.995322265, 6);
+});
+
+type Value = (x: string, graph: GraphBuilder) => string;
+const scalar = (graph: GraphBuilder, value: number): string => graph.constant({ floats: value });
+
+const erfForms: Record<string, Value> = {
+  'x (1 + erf(x / sqrt 2)) / 2': (x, g) => {
+    const inner = g.node('Add', [g.node('Erf', [g.node('Div', [x, scalar(g, Math.SQRT2)])]), scalar(g, 1)]);
+    return g.node('Mul', [g.node('Mul', [x, inner]), scalar(g, 0.5)]);
+  },
+  '(x / 2) (1 + erf(x sqrt 1/2))': (x, g) => {
+    const inner = g.node('Add', [scalar(g, 1), g.node('Erf', [g.node('Mul', [scalar(g, Math.SQRT1_2), x])])]);
+    return g.node('Mul', [g.node('Mul', [scalar(g, 0.5), x]), inner]);
+  },
+};
+const tanhForms: Record<string, Value> = {
+  'with a cube': (x, g) => {
+    const cubed = g.node('Mul', [g.node('Pow', [x, scalar(g, 3)]), scalar(g, 0.044715)]);
+    const tanh = g.node('Tanh', [g.node('Mul', [g.node('Add', [x, cubed]), scalar(g, Math.sqrt(2 / Math.PI))])]);
+    return g.node('Mul', [g.node('Mul', [x, scalar(g, 0.5)]), g.node('Add', [tanh, scalar(g, 1)])]);
+  },
+  'with products': (x, g) => {
+    const squared = g.node('Mul', [g.node('Mul', [x, scalar(g, 0.044715)]), x]);
+    const inner = g.node('Mul', [g.node('Mul', [x, scalar(g, 0.7978845608)]), g.node('Add', [squared, scalar(g, 1)])]);
+    return g.node('Mul', [g.node('Mul', [scalar(g, 0.5), x]), g.node('Add', [g.node('Tanh', [inner]), scalar(g, 1)])]);
+  },
+};
+
+const gelus = [
+  ...Object.entries(erfForms).map(([name, form]) => ({ name, form, approximate: 'none' })),
+  ...Object.entries(tanhForms).map(([name, form]) => ({ name, form, approximate: 'tanh' })),
+];
+
+test.each(gelus)('GELU is found as $name ($approximate)', async ({ form, approximate }) => {
+  const nodes = await fused((graph) => {
+    const x = graph.input('x', FLOAT, [2, 8]);
+    graph.output(form(x, graph), FLOAT, [2, 8], 'y');
+  });
+  expect(types(nodes)).toEqual(['Gelu']);
+  expect(attributeOf(nodes[0]!.proto, 'approximate', '')).toBe(approximate);
+});
+
+test('what only looks like GELU stays as it is', async () => {
+  const nodes = await fused((graph) => {
+    const x = graph.input('x', FLOAT, [2, 8]);
+    const inner = graph.node('Add', [
+      graph.node('Erf', [graph.node('Div', [x, scalar(graph, 1.5)])]),
+      scalar(graph, 1),
+    ]);
+    graph.output(graph.node('Mul', [graph.node('Mul', [x, inner]), scalar(graph, 0.5)]), FLOAT, [2, 8], 'y');
+  });
+  expect(types(nodes)).not.toContain('Gelu');
+});
+
+const activated = (form: Value) => (graph: GraphBuilder) => {
+  const x = graph.input('x', FLOAT, [2, 4, 8]);
+  const product = graph.node('MatMul', [x, graph.weight('w', [8, 16], zeros(128))]);
+  const biased = graph.node('Add', [graph.weight('b', [16], zeros(16)), product]);
+  graph.output(form(biased, graph), FLOAT, [2, 4, 16], 'y');
+};
+
+test('a product takes its bias and its tanh GELU along, but leaves an exact GELU behind it', async () => {
+  const withTanh = await fused(activated(tanhForms['with a cube']!));
+  expect(types(withTanh).filter((type) => type.includes('Product'))).toHaveLength(1);
+  expect(types(withTanh)).not.toContain('Gelu');
+  expect(types(withTanh)).not.toContain('Add');
+  const withErf = await fused(activated(Object.values(erfForms)[0]!));
+  expect(types(withErf)).toContain('Gelu');
+  expect(types(withErf)).not.toContain('Add');
+});
+
+test('a result that others take, or that leaves the graph, is not swallowed', async () => {
+  const nodes = await fused((graph) => {
+    const x = graph.input('x', FLOAT, [4, 8]);
+    const product = graph.node('MatMul', [x, graph.weight('w', [8, 16], zeros(128))]);
+    graph.output(product, FLOAT, [4, 16], 'raw');
+    graph.output(graph.node('Relu', [product]), FLOAT, [4, 16], 'y');
+  });
+  expect(types(nodes)).toEqual(['MatMul', 'Relu']);
+});
+
+test('attention has no transposes, nor the split before it', async () => {
+  const nodes = await fused((graph) => {
+    const x = graph.input('x', FLOAT, [1, 6, 96]);
+    const parts = graph.node('Split', [x, graph.constant({ ints: [32, 32, 32] })], { axis: 2 }, { outputs: 3 });
+    const [q, k, v] = parts.map((part, index) => {
+      const split = graph.node('Reshape', [part, graph.constant({ ints: [0, 0, 4, 8] })]);
+      return graph.node('Transpose', [split], { perm: index === 1 ? [0, 2, 3, 1] : [0, 2, 1, 3] });
+    });
+    const scores = graph.node('Div', [graph.node('MatMul', [q!, k!]), scalar(graph, Math.sqrt(8))]);
+    const context = graph.node('MatMul', [graph.node('Softmax', [scores], { axis: -1 }), v!]);
+    const joined = graph.node('Transpose', [context], { perm: [0, 2, 1, 3] });
+    graph.output(graph.node('Reshape', [joined, graph.constant({ ints: [0, 0, 32] })]), FLOAT, [1, 6, 32], 'y');
+  });
+  expect(types(nodes)).toEqual(['turntable.HeadProduct', 'Softmax', 'turntable.HeadProduct', 'Reshape']);
+  const [scores, , context] = nodes;
+  expect(attributeOf(scores!.proto, 'a', [0])).toEqual([0, 96, 8, 576]);
+  expect(attributeOf(scores!.proto, 'b', [0])).toEqual([32, 96, 8, 576]);
+  expect(attributeOf(scores!.proto, 'alpha', 0)).toBeCloseTo(1 / Math.sqrt(8), 6);
+  expect(attributeOf(context!.proto, 'b', [0])).toEqual([64, 96, 8, 576]);
+  expect(attributeOf(context!.proto, 'd', [0])).toEqual([0, 32, 8, 192]);
+});
+
+test('masks by Where are made once for all layers, and added by the softmax', async () => {
+  const nodes = await fused((graph) => {
+    const x = graph.input('x', FLOAT, [1, 2, 4, 4]);
+    const seen = graph.input('seen', ElementType.BOOL, [1, 1, 4, 4]);
+    const low = scalar(graph, -3.4028234663852886e38);
+    let y = x;
+    for (let layer = 0; layer < 3; layer++) {
+      y = graph.node('Softmax', [graph.node('Where', [seen, graph.node('Mul', [y, y]), low])], { axis: -1 });
+    }
+    graph.output(y, FLOAT, [1, 2, 4, 4], 'y');
+  });
+  expect(types(nodes).filter((type) => type === 'Where')).toHaveLength(1);
+  expect(types(nodes).filter((type) => type === 'turntable.MaskedSoftmax')).toHaveLength(3);
+});
+
+test('a residual sum joins its normalisation, and stays for the next block', async () => {
+  const nodes = await fused((graph) => {
+    const x = graph.input('x', FLOAT, [4, 8]);
+    const branch = graph.node('Tanh', [x]);
+    const sum = graph.node('Add', [branch, x]);
+    const normed = graph.node('LayerNormalization', [
+      sum,
+      graph.weight('s', [8], zeros(8)),
+      graph.weight('b', [8], zeros(8)),
+    ]);
+    graph.output(graph.node('Add', [sum, graph.node('Sigmoid', [normed])]), FLOAT, [4, 8], 'y');
+  });
+  expect(types(nodes)).toEqual(['Tanh', 'turntable.AddLayerNormalization', 'Sigmoid', 'Add']);
+  expect(nodes[1]!.outputs).toHaveLength(2);
+});
+
+test('batch normalisation, residual sum and Relu behind a convolution are elementwise, and Clip joins the convolution', async () => {
+  const nodes = await fused((graph) => {
+    const x = graph.input('x', FLOAT, [1, 4, 6, 6]);
+    const conv = (name: string, value: string): string =>
+      graph.node('Conv', [value, graph.weight(name, [4, 4, 1, 1], zeros(16))], { kernel_shape: [1, 1] });
+    const parameters = ['s', 'b', 'm', 'v'].map((name) => graph.weight(name, [4], zeros(4)));
+    const normed = graph.node('BatchNormalization', [conv('w1', x), ...parameters]);
+    const relu = graph.node('Relu', [graph.node('Add', [normed, x])]);
+    const clipped = graph.node('Clip', [conv('w2', relu), scalar(graph, 0), scalar(graph, 6)]);
+    graph.output(clipped, FLOAT, [1, 4, 6, 6], 'y');
+  });
+  expect(types(nodes)).toEqual(['Conv', 'turntable.ScaleShift', 'Add', 'Relu', 'turntable.Conv']);
+});
