@@ -116,9 +116,14 @@ export class LivePrediction {
     this.#sinceMs = nowMs;
   }
 
-  /** What a pool starts with on demand: an instance that runs a row at a time, of the fewest threads. */
+  /** What a pool comes to on demand: instances of the fewest threads, as many as there are cores for. */
   #onDemand(): Candidate | undefined {
-    return this.table.candidates.find(({ kind }) => kind === 'unbatched') ?? this.table.candidates[0];
+    const { candidates } = this.table;
+    const single = candidates.find(({ kind }) => kind === 'unbatched');
+    const alike = candidates.filter(
+      ({ kind, groups }) => kind === 'unbatched' && groups[0]?.threads === single?.groups[0]?.threads,
+    );
+    return alike.toSorted((a, b) => b.cores - a.cores)[0] ?? candidates[0];
   }
 
   #batchedArrival(

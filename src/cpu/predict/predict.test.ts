@@ -248,6 +248,12 @@ describe('what an arrival would see', () => {
     expect(live().arrival({ ...idle, ready: 0, groups: undefined })?.startMs).toBe(300);
   });
 
+  test('on demand finds an instance for every core, or the start of one', () => {
+    const onDemand = { ...idle, groups: undefined };
+    expect(live().arrival({ ...onDemand, running: 1 })).toMatchObject({ waitMs: 0, serviceMs: 10.5 });
+    expect(live().arrival({ ...onDemand, running: 4 })?.waitMs).toBeGreaterThan(0);
+  });
+
   test('is not known for a configuration that was never measured', () => {
     expect(live().arrival({ ...idle, groups: [{ instances: 3, threads: 1, batch: 1 }] })).toBeUndefined();
   });
