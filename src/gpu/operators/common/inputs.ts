@@ -10,7 +10,7 @@ export function knownNumbers(emitter: Emitter, index: number, what: string): num
   const value = emitter.input(index);
   if (value === undefined) return undefined;
   const tensor = emitter.constant(index);
-  if (tensor === undefined) throw new Unsupported(`its ${what} ('${value.name}') are computed at run time`);
+  if (tensor === undefined) throw new Unsupported(`'${value.name}', its ${what}, is computed at run time`);
   return Array.from(elements(tensor), Number);
 }
 

@@ -4,6 +4,7 @@ import { fillingOperators } from './filling.ts';
 import { gatheringOperators } from './gathering.ts';
 import { joiningOperators } from './joining.ts';
 import { pad } from './padding.ts';
+import { resize } from './resize.ts';
 import { scatteringOperators } from './scattering.ts';
 import { stridedOperators } from './strided.ts';
 import { transpose } from './transpose.ts';
@@ -15,5 +16,6 @@ export const movementOperators: readonly Operator[] = [
   ...gatheringOperators,
   ...scatteringOperators,
   pad,
+  resize,
   ...fillingOperators,
 ];

@@ -1,3 +1,4 @@
+import type { AttributeValue } from '../../../../src/onnx/index.ts';
 import type { DataType } from '../../../../src/tensor/index.ts';
 import {
   conformanceCase,
@@ -327,6 +328,47 @@ const filledCases: readonly Case[] = [
   ),
 ];
 
+const resized = (
+  shape: readonly number[],
+  by: { readonly scales?: readonly number[]; readonly sizes?: readonly number[] },
+  attributes: Readonly<Record<string, AttributeValue>>,
+  options: CaseOptions = {},
+): Case =>
+  conformanceCase(
+    'Resize',
+    `[${shape.join(',')}] ${by.sizes === undefined ? 'by' : 'to'} ${(by.sizes ?? by.scales)?.join() ?? ''}`,
+    [
+      x(shape),
+      undefined,
+      by.scales === undefined ? undefined : known(tensor('FP32', [by.scales.length], by.scales)),
+      ...(by.sizes === undefined ? [] : [ints(...by.sizes)]),
+    ],
+    { attributes, ...options },
+  );
+
+const transformations = ['half_pixel', 'pytorch_half_pixel', 'align_corners', 'asymmetric'];
+const resizes: readonly Case[] = [
+  ...transformations.flatMap((transformation) =>
+    ['nearest', 'linear'].flatMap((mode) => [
+      resized([1, 2, 3, 4], { scales: [1, 1, 2, 2] }, { mode, coordinate_transformation_mode: transformation }),
+      resized([1, 2, 5, 7], { sizes: [1, 2, 3, 4] }, { mode, coordinate_transformation_mode: transformation }),
+    ]),
+  ),
+  ...['round_prefer_ceil', 'floor', 'ceil'].map((rounding) =>
+    resized([1, 1, 4, 6], { scales: [1, 1, 1.5, 0.5] }, { nearest_mode: rounding }),
+  ),
+  resized([2, 3, 4], { scales: [1, 1, 3] }, { mode: 'linear' }),
+  resized([1, 1, 4, 4], { sizes: [6, 8] }, { mode: 'linear', axes: [2, 3] }, { opset: 18 }),
+  resized(
+    [1, 1, 4, 4],
+    { scales: [1, 1, 1.4, 1.4] },
+    { mode: 'linear', coordinate_transformation_mode: 'half_pixel_symmetric' },
+    { opset: 19 },
+  ),
+  conformanceCase('Resize', 'opset 10', [x([1, 1, 3, 3]), known(tensor('FP32', [4], [1, 1, 2, 2]))], { opset: 10 }),
+  conformanceCase('Resize', 'INT32', [x([1, 1, 3, 3], 'INT32'), undefined, known(tensor('FP32', [4], [1, 1, 2, 2]))]),
+];
+
 export const movementCases: readonly Case[] = [
   ...views,
   ...transposes,
@@ -337,4 +379,5 @@ export const movementCases: readonly Case[] = [
   ...scatters,
   ...pads,
   ...filledCases,
+  ...resizes,
 ];

@@ -1,0 +1,142 @@
+import { expect, test } from 'vitest';
+import { operators } from '../../../src/gpu/operators/index.ts';
+import type { DataType, Tensor } from '../../../src/tensor/index.ts';
+import { conformanceCase, filled, given, ints, known, scalar, tensor, type Case, type CaseInput } from './case.ts';
+import { Recording } from './recording.ts';
+
+const x = (shape: readonly number[], datatype: DataType = 'FP32'): CaseInput => given(filled(datatype, shape));
+
+const expectedOf = (datatype: DataType, shape: readonly number[]): Tensor => ({ name: '', ...filled(datatype, shape) });
+
+/** Why the operator refuses the case, given the shapes that its outputs would have. */
+function refusal(one: Case, ...shapes: (readonly number[])[]): string {
+  const operator = operators.find(({ type }) => type === one.operator)!;
+  const datatypes = one.outputs.filter((datatype) => datatype !== undefined);
+  const expected = shapes.map((shape, index) => expectedOf(datatypes[index]!, shape));
+  const recording = new Recording();
+  try {
+    recording.add(one, operator, expected);
+  } catch (error) {
+    return (error as Error).message.replace(/^.*?\{.*?\}: /, '');
+  }
+  return 'covered';
+}
+
+test('what an operator does not cover is refused in words that name it', () => {
+  const at = given(tensor('INT64', [1], [1]));
+  const cases: readonly (readonly [Case, readonly (readonly number[])[], string])[] = [
+    [
+      conformanceCase('MaxPool', 'indices', [x([1, 1, 4, 4])], {
+        attributes: { kernel_shape: [2, 2] },
+        outputs: ['FP32', 'INT64'],
+      }),
+      [
+        [1, 1, 3, 3],
+        [1, 1, 3, 3],
+      ],
+      'its second output, the indices of the maxima, is used',
+    ],
+    [
+      conformanceCase('MaxPool', 'whole numbers', [x([1, 1, 4, 4], 'INT32')], { attributes: { kernel_shape: [2, 2] } }),
+      [[1, 1, 3, 3]],
+      "'input0' is INT32, but only FP32, FP16, BF16, FP64, INT8, UINT8 are covered",
+    ],
+    [
+      conformanceCase('Slice', 'at run time', [x([4]), at, ints(3)]),
+      [[2]],
+      "'input1', its starts, is computed at run time",
+    ],
+    [
+      conformanceCase('ReduceSum', 'at run time', [x([4, 2]), at]),
+      [[4, 1]],
+      "'input1', its axes, is computed at run time",
+    ],
+    [
+      conformanceCase('ReduceMean', 'axis', [x([4, 2])], { attributes: { axes: [2] } }),
+      [[4, 2]],
+      'axis 2 is outside of a tensor with 2 dimensions',
+    ],
+    [
+      conformanceCase('ReduceL2', 'whole numbers', [x([4, 2], 'INT64')]),
+      [[1, 1]],
+      "'input0' is INT64, but only FP32, FP16, BF16, FP64 are covered",
+    ],
+    [
+      conformanceCase('TopK', 'many', [x([5000]), ints(2000)], { outputs: ['FP32'] }),
+      [[2000]],
+      'its K is 2000, but at most 1024 are covered',
+    ],
+    [
+      conformanceCase('BatchNormalization', 'training', [x([1, 2]), x([2]), x([2]), x([2]), x([2])], {
+        attributes: { training_mode: 1 },
+      }),
+      [[1, 2]],
+      'it is in training mode',
+    ],
+    [
+      conformanceCase('Resize', 'cubic', [x([1, 1, 2, 2]), undefined, known(tensor('FP32', [4], [1, 1, 2, 2]))], {
+        attributes: { mode: 'cubic' },
+      }),
+      [[1, 1, 4, 4]],
+      "its mode 'cubic' is not covered",
+    ],
+    [
+      conformanceCase('Transpose', 'permutation', [x([2, 3])], { attributes: { perm: [0, 0] } }),
+      [[2, 2]],
+      'its permutation [0,0] does not name each of 2 axes once',
+    ],
+    [
+      conformanceCase('CumSum', 'at run time', [x([4]), given(tensor('INT64', [], [0]))]),
+      [[4]],
+      "'input1', its axis, is computed at run time",
+    ],
+    [
+      conformanceCase('ScatterND', 'reduction', [x([4]), given(tensor('INT64', [1, 1], [1])), x([1])], {
+        attributes: { reduction: 'mean' },
+      }),
+      [[4]],
+      "its reduction 'mean' is not covered",
+    ],
+    [
+      conformanceCase('Gather', 'indices', [x([4]), given(tensor('FP32', [1], [1]))]),
+      [[1]],
+      "'input1' is FP32, but only INT64, INT32 are covered",
+    ],
+    [
+      conformanceCase('Pad', 'mode', [x([4]), ints(1, 1), scalar('FP32', 0)], { attributes: { mode: 'symmetric' } }),
+      [[6]],
+      "its mode 'symmetric' is not covered",
+    ],
+  ];
+
+  const found = cases.map(([one, shapes]) => refusal(one, ...shapes));
+
+  expect(found).toEqual(cases.map(([, , reason]) => reason));
+});
+
+test('empty tensors launch nothing', () => {
+  const empty: readonly (readonly [Case, readonly (readonly number[])[]])[] = [
+    [conformanceCase('Softmax', 'no rows', [x([0, 4])]), [[0, 4]]],
+    [conformanceCase('Transpose', 'no columns', [x([3, 0])], { attributes: { perm: [1, 0] } }), [[0, 3]]],
+    [conformanceCase('Concat', 'nothing', [x([0, 2]), x([0, 2])], { attributes: { axis: 1 } }), [[0, 4]]],
+    [conformanceCase('Gather', 'no indices', [x([4, 2]), given(tensor('INT64', [0], []))]), [[0, 2]]],
+    [
+      conformanceCase('MaxPool', 'no images', [x([0, 1, 4, 4])], { attributes: { kernel_shape: [2, 2] } }),
+      [[0, 1, 3, 3]],
+    ],
+    [conformanceCase('Add', 'nothing', [x([0, 2]), x([2])]), [[0, 2]]],
+    [conformanceCase('MatMul', 'no rows', [x([0, 2]), x([2, 3])]), [[0, 3]]],
+    [conformanceCase('LayerNormalization', 'no rows', [x([0, 2]), x([2])]), [[0, 2]]],
+    [conformanceCase('Tile', 'no times', [x([2, 2]), ints(0, 1)]), [[0, 2]]],
+  ];
+  for (const [one, shapes] of empty) {
+    const recording = new Recording();
+    const expected = shapes.map((shape) => expectedOf('FP32', shape));
+    recording.add(
+      one,
+      operators.find(({ type }) => type === one.operator)!,
+      expected,
+    );
+    expect(recording.cases[0]!.launches, one.operator).toEqual([]);
+  }
+});
