@@ -22,7 +22,9 @@ export function placementText(placement: Placement): string {
       return placement.coldStart ? 'cpu pool cold' : 'cpu pool warm';
     case 'remote-worker': {
       const { worker, coldStart, reason } = placement;
-      return `remote worker ${worker}${coldStart ? ' cold' : ''} overflow: ${reason}`;
+      // The name comes from another machine and goes into a header.
+      const name = worker.replaceAll(/[^\x21-\x7e]/g, '?');
+      return `remote worker ${name}${coldStart ? ' cold' : ''} overflow: ${reason}`;
     }
   }
 }

@@ -77,9 +77,8 @@ export class PoolTaker implements RemoteTaker {
         known.set(manifest.revision, { manifest, hostUrls: [...hostUrls, this.#options.hostUrl ?? url] });
       }
     }
-    for (const revision of this.#known.keys()) {
-      if (!known.has(revision)) void this.forget(revision);
-    }
+    // What no host offers any more keeps its instances until they are idle for long: a host that starts again offers the
+    // same functions a moment later.
     this.#known = known;
     void this.#prefetch();
   }
