@@ -422,6 +422,56 @@ test.skipIf(emulatorMissing)(
   },
 );
 
+test.skipIf(emulatorMissing)('a device that is lost is told as such, and what was on it can be released', async () => {
+  await withEmulatedCuda({ allow: ['leaks'] }, async (cuda, emulator) => {
+    const device = cuda.devices[0]!;
+    const memory = device.allocate(4096);
+    const stream = device.createStream();
+    const event = device.createEvent();
+    const matmul = device.createMatmul(square);
+    emulator.loseDevice(0, 999);
+    expect(caught(() => device.allocate(256))).toMatchObject({ kind: 'device-lost', status: 999 });
+    expect(caught(() => stream.fill(memory.address, 0, 4096)).kind).toBe('device-lost');
+    await expect(stream.finished()).rejects.toMatchObject({ kind: 'device-lost' });
+    for (const each of [memory, stream, event, matmul]) each.release();
+    expect(Object.values(cuda.counts()).every((count) => count === 0)).toBe(true);
+  });
+});
+
+test.skipIf(emulatorMissing)('the end of the driver rejects what is still waited for', async () => {
+  await withEmulatedCuda({ allow: ['leaks'] }, async (cuda) => {
+    const device = cuda.devices[0]!;
+    const stream = device.createStream();
+    await stream.finished();
+    const waiting = stream.finished();
+    cuda.release();
+    await expect(waiting).rejects.toMatchObject({
+      kind: 'misuse',
+      message: expect.stringContaining('released') as string,
+    });
+    expect(caught(() => device.createStream()).message).toContain('device 0 was released');
+  });
+});
+
+test.skipIf(emulatorMissing)('more waits at once than there are threads in the pool all end', async () => {
+  await withEmulatedCuda({ devices: 4 }, async (cuda) => {
+    const streams = cuda.devices.flatMap((device) => Array.from({ length: 8 }, () => device.createStream()));
+    using host = cuda.allocateHost(4096);
+    await Promise.all(
+      streams.map(async (stream, index) => {
+        using memory = stream.device.allocate(4096);
+        for (let times = 0; times < 5; times++) {
+          stream.fill(memory.address, index, 128);
+          stream.copy(host.address + index * 128, memory.address, 128);
+          await stream.finished();
+          expect(host.view(index * 128, 128).every((value) => value === index)).toBe(true);
+        }
+      }),
+    );
+    for (const stream of streams) stream.release();
+  });
+});
+
 // Last in this file: the emulated machine keeps modules of a context that went wrong.
 test.skipIf(emulatorMissing)(
   'a kernel that goes wrong rejects the wait, and what is released afterwards does not hide it',
