@@ -25,8 +25,8 @@ const restartDelayMsMax = 30_000;
 
 /** What a set needs of its pool. */
 export interface SetOwner {
-  readonly spec: InstanceSpec;
-  readonly limits: PoolLimits;
+  /** As they are now: registering a function again replaces them. */
+  readonly pool: { readonly spec: InstanceSpec; readonly limits: PoolLimits };
   readonly queue: TicketQueue;
   readonly latency: LatencyBook;
   readonly cores: CoreAllocator;
@@ -184,7 +184,8 @@ export class ConfiguredSet {
   }
 
   #dispatch(idle: readonly Slot[]): boolean {
-    const { queue, limits, latency } = this.#owner;
+    const { queue, latency } = this.#owner;
+    const { limits } = this.#owner.pool;
     const places = idle.map(({ threads, batch }): Place => ({
       batch,
       expectedMs: (rows) => latency.ms(threads, rows),
@@ -221,7 +222,8 @@ export class ConfiguredSet {
 
   /** Whether what waits should wait for company; a timer then pumps again. */
   #waitsForMore(idle: readonly Slot[]): boolean {
-    const { queue, limits, latency } = this.#owner;
+    const { queue, latency } = this.#owner;
+    const { limits } = this.#owner.pool;
     const timeoutMs = this.#configuration.batchTimeoutMs ?? limits.batchDelayMs;
     if (timeoutMs === 0 || limits.batchFixed !== undefined || queue.front?.alone === true) return false;
     const capacity = idle.reduce((sum, { batch }) => sum + batch, 0);
@@ -309,7 +311,8 @@ export class ConfiguredSet {
   }
 
   async #load(slot: Slot): Promise<void> {
-    const { spec, limits, cores } = this.#owner;
+    const { cores } = this.#owner;
+    const { spec, limits } = this.#owner.pool;
     const givenUp = (): boolean => slot.state === 'leaving';
     const shared = await this.#owner.sharedModelPath();
     if (givenUp()) throw new CpuError('stopping', 'the configuration has been given up');

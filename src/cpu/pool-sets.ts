@@ -99,7 +99,7 @@ export class PoolSets {
     this.#drain(set, cause);
     this.#owner.activated();
     const ms = performance.now() - startMs;
-    const { key } = this.#owner.spec;
+    const { key } = this.#owner.pool.spec;
     this.#owner.reconfigured({
       state: 'done',
       kind: 'switch',
@@ -138,7 +138,7 @@ export class PoolSets {
 
   #finish(request: Request, from: PoolConfiguration | undefined, outcome: Reconfiguration): void {
     const { configuration: to, cause } = request;
-    this.#owner.reconfigured({ ...outcome, key: this.#owner.spec.key, cause, from, to });
+    this.#owner.reconfigured({ ...outcome, key: this.#owner.pool.spec.key, cause, from, to });
     request.resolve(outcome);
   }
 
@@ -146,8 +146,8 @@ export class PoolSets {
     const from = this.#active;
     if (to === undefined) return this.#toOnDemand(from);
     if (from !== undefined && sameConfiguration(from.configuration, to)) return { state: 'done', kind: 'none' };
-    const { cores, limits } = this.#owner;
-    const bounds: ConfigurationBounds = { cores: cores.total, batchFixed: limits.batchFixed };
+    const { cores, pool } = this.#owner;
+    const bounds: ConfigurationBounds = { cores: cores.total, batchFixed: pool.limits.batchFixed };
     const problem = problemOf(to, bounds);
     if (problem !== undefined) return { state: 'refused', kind: 'none', reason: problem };
     if (from !== undefined && scalesInPlace(from.configuration, to)) return this.#scale(from, to);
@@ -176,7 +176,7 @@ export class PoolSets {
       set.shrink(to);
       return { state: 'done', kind };
     }
-    const leases = this.#owner.cores.lease(this.#owner.spec.key, added);
+    const leases = this.#owner.cores.lease(this.#owner.pool.spec.key, added);
     if (leases === undefined) return { state: 'refused', kind, reason: this.#tooFewCores(to) };
     this.#target = to;
     try {
@@ -211,13 +211,13 @@ export class PoolSets {
   /** On free cores if that can be, else on the pool's own as well. */
   #leasesFor(to: PoolConfiguration): CoreLease[] | undefined {
     const threads = instancesOf(to).map((each) => each.threads);
-    const { cores, spec } = this.#owner;
-    return cores.lease(spec.key, threads) ?? cores.lease(spec.key, threads, { beside: true });
+    const { cores, pool } = this.#owner;
+    return cores.lease(pool.spec.key, threads) ?? cores.lease(pool.spec.key, threads, { beside: true });
   }
 
   #tooFewCores(to: PoolConfiguration): string {
-    const { cores, spec } = this.#owner;
-    const usable = cores.available(spec.key, true);
+    const { cores, pool } = this.#owner;
+    const usable = cores.available(pool.spec.key, true);
     return (
       `its instances need ${threadsOf(to)} cores, none of them across sockets, but ` +
       `${usable.join(' + ')} by socket are free or its own (the others are leased to other functions)`

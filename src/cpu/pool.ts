@@ -536,14 +536,8 @@ export class Pool {
   }
 
   #setsOwner(): SetsOwner {
-    const pool = { spec: () => this.spec, limits: () => this.limits };
     return {
-      get spec() {
-        return pool.spec();
-      },
-      get limits() {
-        return pool.limits();
-      },
+      pool: this,
       queue: this.#queue,
       latency: this.#latency,
       cores: this.#machine.cores,
