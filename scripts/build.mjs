@@ -1,7 +1,17 @@
 // Compiles src/ to dist/, where the child processes (instances, validator) and `npx turntable` find their JavaScript,
 // and puts the project's own command beside those of its dependencies, since npx looks only there.
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, lstatSync, mkdirSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs';
 import { join, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { buildPage } from './build-page.mjs';
@@ -25,7 +35,13 @@ for (const output of outputs) {
 // Kernels are read at run time, and found beside the code that compiles them.
 const kernels = join('gpu', 'kernels');
 for (const file of existsSync(join(root, 'src', kernels)) ? readdirSync(join(root, 'src', kernels)) : []) {
-  if (file.endsWith('.cu')) cpSync(join(root, 'src', kernels, file), join(root, 'dist', kernels, file));
+  if (!file.endsWith('.cu')) continue;
+  const [from, to] = [join(root, 'src', kernels, file), join(root, 'dist', kernels, file)];
+  // Left alone where it is the same: a process that runs from dist/ may be reading it.
+  if (existsSync(to) && readFileSync(from).equals(readFileSync(to))) continue;
+  mkdirSync(dirname(to), { recursive: true });
+  cpSync(from, `${to}.${process.pid}`);
+  renameSync(`${to}.${process.pid}`, to);
 }
 
 // After the cleaning, which takes the bundle for what is left of a source file.
