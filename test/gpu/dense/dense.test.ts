@@ -23,21 +23,18 @@ async function disagreements(
   name: string,
   cases: readonly DenseCase[],
   settings: ProgramSettings,
-  fusion = true,
+  tolerance = tolerances[settings.weights],
 ): Promise<string[]> {
   const { model, inputs, cases: owners } = denseModel(cases);
   const path = join(folder, `${name}.onnx`);
   await writeModel(model, path);
   const expected = await runOnnxRuntime(path, inputs);
-  const actual = await withEmulatedCuda({}, (cuda) =>
-    runModel(cuda, path, inputs, { cacheFolder: folder, settings, fusion }),
-  );
+  const actual = await withEmulatedCuda({}, (cuda) => runModel(cuda, path, inputs, { cacheFolder: folder, settings }));
   expect(expected.length).toBe(Object.keys(owners).length);
   return expected.flatMap((wanted) => {
     const found = actual.find((output) => output.name === wanted.name);
     const error = found === undefined ? Number.POSITIVE_INFINITY : relativeError(found, wanted);
-    const allowed = tolerances[settings.weights];
-    return error <= allowed
+    return error <= tolerance
       ? []
       : [`${owners[wanted.name]!.name} (${wanted.name}): ${error}, shape [${wanted.shape.join(',')}]`];
   });
@@ -65,3 +62,11 @@ for (const weights of ['f16', 'bf16'] as const) {
     },
   );
 }
+
+test.skipIf(emulatorMissing)('TF32 rounds products to ten bits, where it is asked for and nowhere else', async () => {
+  const wide = productCases.filter(({ name }) => name === 'a product larger than a tile');
+  const settings: ProgramSettings = { ...exact, tf32: true };
+  expect(await disagreements('tf32', wide, settings, 2e-3)).toEqual([]);
+  expect(await disagreements('tf32', wide, settings)).toHaveLength(wide.length);
+  expect(await disagreements('tf32-own', wide, { ...settings, products: 'own' })).toEqual([]);
+});
