@@ -12,13 +12,17 @@ KERNEL void NAME(const WORD* input, WORD* output) {
   const unsigned int row0 = blockIdx.x / across % down * tileSize;
   const INDEX from = INPUT_START(plane);
   const INDEX to = OUTPUT_START(plane);
-  for (unsigned int line = threadIdx.y; line < tileSize; line += LINES) {
+#pragma unroll
+  for (unsigned int step = 0; step < tileSize / LINES; step++) {
+    const unsigned int line = step * LINES + threadIdx.y;
     const unsigned int row = row0 + line;
     const unsigned int column = column0 + threadIdx.x;
     if (row < ROWS && column < COLUMNS) tile[line][threadIdx.x] = input[from + (INDEX)row * ROW_STEP + column];
   }
   __syncthreads();
-  for (unsigned int line = threadIdx.y; line < tileSize; line += LINES) {
+#pragma unroll
+  for (unsigned int step = 0; step < tileSize / LINES; step++) {
+    const unsigned int line = step * LINES + threadIdx.y;
     const unsigned int column = column0 + line;
     const unsigned int row = row0 + threadIdx.x;
     if (row < ROWS && column < COLUMNS) output[to + (INDEX)column * COLUMN_STEP + row] = tile[threadIdx.x][line];
