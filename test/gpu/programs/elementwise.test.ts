@@ -65,11 +65,30 @@ const edges: readonly Edge[] = [
   { operator: 'Cast', inputs: [int64(2n ** 40n + 7n)], output: 'INT32', attributes: { to: elementTypeOf('INT32') } },
 ];
 
+const uint8 = (...values: number[]): Tensor => tensorOf('', 'UINT8', [values.length], Uint8Array.from(values));
+const scalarOf = (tensor: Tensor): Tensor => ({ ...tensor, shape: [] });
+
+const quantised: readonly Edge[] = [
+  {
+    operator: 'QuantizeLinear',
+    inputs: [float(-1e9, -0.5, 0.25, 0.75, 2.5, 1e9), scalarOf(float(0.5)), scalarOf(uint8(128))],
+    output: 'UINT8',
+  },
+  {
+    operator: 'DequantizeLinear',
+    inputs: [uint8(0, 127, 128, 255), scalarOf(float(0.02)), scalarOf(uint8(128))],
+    output: 'FP32',
+  },
+  { operator: 'DequantizeLinear', inputs: [int32(-7, 2 ** 20), scalarOf(float(0.5))], output: 'FP32' },
+];
+
+const all = [...edges, ...quantised];
+
 /** All in one model, so that one kernel compilation serves them. */
 async function writeEdges(path: string): Promise<Tensor[]> {
   const graph = new GraphBuilder('edges');
   const inputs: Tensor[] = [];
-  for (const [index, { operator, inputs: given, output, attributes }] of edges.entries()) {
+  for (const [index, { operator, inputs: given, output, attributes }] of all.entries()) {
     const names = given.map((tensor, place) => {
       const name = `x${index}_${place}`;
       inputs.push({ ...tensor, name });
@@ -85,6 +104,12 @@ async function writeEdges(path: string): Promise<Tensor[]> {
 const rounded = (tensor: Tensor): unknown[] =>
   numbersOf(tensor).map((value) => (typeof value === 'number' ? Number(value.toPrecision(5)) + 0 : value));
 
+const text = (tensors: readonly Tensor[]): string[] =>
+  all.map(({ operator }, index) => {
+    const tensor = tensors.find(({ name }) => name === `y${index}`);
+    return `${operator} ${index}: ${tensor === undefined ? 'missing' : rounded(tensor).join(' ')}`;
+  });
+
 describe.skipIf(emulatorMissing)('on the emulated driver', () => {
   test('results at the edges are those of ONNX Runtime', async () => {
     const path = join(folder, 'edges.onnx');
@@ -92,11 +117,6 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     const expected = await runOnnxRuntime(path, inputs);
     await withEmulatedCuda({}, async (cuda) => {
       const actual = await runModel(cuda, path, inputs, { cacheFolder: folder });
-      const text = (tensors: readonly Tensor[]): string[] =>
-        edges.map(({ operator }, index) => {
-          const tensor = tensors.find(({ name }) => name === `y${index}`);
-          return `${operator} ${index}: ${tensor === undefined ? 'missing' : rounded(tensor).join(' ')}`;
-        });
       expect(text(actual)).toEqual(text(expected));
     });
   });
