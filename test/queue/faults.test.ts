@@ -103,8 +103,13 @@ class System implements AsyncDisposable {
     await once(server, 'listening');
     const system = new System(folder, await RedisServer.start({ durable: true }), server);
     handle.to = system;
-    await system.#startHost();
-    await Promise.all([system.#startWorker('worker1'), system.#startWorker('worker2')]);
+    try {
+      await system.#startHost();
+      await Promise.all([system.#startWorker('worker1'), system.#startWorker('worker2')]);
+    } catch (error) {
+      await system[Symbol.asyncDispose]();
+      throw error;
+    }
     return system;
   }
 
