@@ -29,13 +29,13 @@ interface ModelSize {
 const models: Readonly<Record<string, { readonly full: ModelSize; readonly reduced: ModelSize }>> = {
   'bert-base': {
     full: { settings: {}, sequence: 128 },
-    reduced: { settings: { layers: 2, vocabulary: 2000 }, sequence: 32 },
+    reduced: { settings: { layers: 1, vocabulary: 1000 }, sequence: 32 },
   },
   gpt2: {
     full: { settings: {}, sequence: 128 },
-    reduced: { settings: { layers: 2, vocabulary: 2000 }, sequence: 32 },
+    reduced: { settings: { layers: 1, vocabulary: 1000 }, sequence: 32 },
   },
-  resnet50: { full: { settings: {}, sequence: 1 }, reduced: { settings: { image: 64 }, sequence: 1 } },
+  resnet50: { full: { settings: {}, sequence: 1 }, reduced: { settings: { image: 32 }, sequence: 1 } },
   'inception-v3': { full: { settings: {}, sequence: 1 }, reduced: { settings: { image: 75 }, sequence: 1 } },
 };
 const smallModel: ModelSize = { settings: { layers: 1, hidden: 64, heads: 2, vocabulary: 100 }, sequence: 8 };
