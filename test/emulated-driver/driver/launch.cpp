@@ -168,18 +168,22 @@ static int load(Module **result, const void *image) {
   // A cubin runs on its own architecture and later minor versions of it; PTX on everything later.
   const bool fits = header.ptx ? (int)header.architecture <= own : (int)header.architecture / 10 == device.major && (int)header.architecture <= own;
   if (!fits) return 209;
-  const int file = (int)syscall(SYS_memfd_create, "emulated-module", 0);
+  // A name of its own: of a path that is loaded already, such as the number of a descriptor used again, dlopen gives that module.
+  char path[] = "/tmp/emulated-module-XXXXXX";
+  const int file = mkstemp(path);
   const unsigned char *bytes = (const unsigned char *)image + sizeof header;
   for (u64 done = 0; done < header.bytes;) {
     const ssize_t wrote = write(file, bytes + done, header.bytes - done);
     if (wrote <= 0) {
       close(file);
+      unlink(path);
       return OUT_OF_MEMORY;
     }
     done += wrote;
   }
-  void *library = dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
   close(file);
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  unlink(path);
   const auto entryPoint = library ? (EmuModuleEntry)dlsym(library, "emuModuleEntry") : nullptr;
   if (!entryPoint) {
     fprintf(stderr, "emulated driver: a module cannot be loaded: %s\n", dlerror());
