@@ -25,6 +25,9 @@ const processPath = fileURLToPath(
   new URL(import.meta.url.endsWith('.ts') ? '../../../dist/gpu/process/main.js' : './main.js', import.meta.url),
 );
 
+/** How long the end of a process may lag behind the end of its socket. */
+const exitWaitMs = 100;
+
 /** Reads of files, compilation and waiting for GPUs share the threads of libuv, of which there are four by default. */
 const threadPoolSize = '16';
 
@@ -84,7 +87,8 @@ class Connection {
     });
     this.#socket = this.#child.stdio[3] as Socket;
     this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
-    this.#socket.on('error', () => this.end('its socket failed'));
+    // The end of the process, which tells why, is often known a moment after the end of its socket.
+    this.#socket.on('error', () => setTimeout(() => this.end('its socket failed'), exitWaitMs));
     const log = options.log ?? ((line: string): boolean => process.stderr.write(`${line}\n`));
     for (const stream of [this.#child.stdout, this.#child.stderr]) {
       let rest = '';

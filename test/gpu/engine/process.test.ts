@@ -1,0 +1,245 @@
+/** The engine in its own process, on the emulated driver: what a host sees of it. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  GpuClient,
+  GpuError,
+  startGpuProcess,
+  type GpuCoverage,
+  type GpuProcessOptions,
+} from '../../../src/gpu/index.ts';
+import { buildArchitecture, ElementType, GraphBuilder, writeModel } from '../../../src/onnx/index.ts';
+import type { ColdStartPlan } from '../../../src/plan/index.ts';
+import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
+import { buildEmulatedDriver } from '../../emulated-driver/build.ts';
+import { emulatorMissing } from '../../support/emulated-cuda.ts';
+import { relativeError, runOnnxRuntime } from '../../support/run-program.ts';
+
+let folder: string;
+let modelPath: string;
+let environment: Readonly<Record<string, string>> = {};
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-process-'));
+  modelPath = join(folder, 'bert.onnx');
+  const settings = { layers: 1, hidden: 32, heads: 4, vocabulary: 50, positions: 40 };
+  await writeModel(buildArchitecture('bert-base', settings).model, modelPath);
+  environment = (await buildEmulatedDriver())?.environment ?? {};
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const ids = (rows: number, length: number, seed = 3): Tensor[] => {
+  const count = rows * length;
+  const tokens = (name: string, at: (index: number) => number): Tensor =>
+    tensorOf(
+      name,
+      'INT64',
+      [rows, length],
+      BigInt64Array.from({ length: count }, (_, index) => BigInt(at(index))),
+    );
+  return [
+    tokens('input_ids', (index) => (index * 7 + seed) % 50),
+    tokens('attention_mask', () => 1),
+    tokens('token_type_ids', (index) => index % 2),
+  ];
+};
+const shapesOf = (inputs: readonly Tensor[]) => Object.fromEntries(inputs.map(({ name, shape }) => [name, shape]));
+
+type Covered = GpuCoverage & { covered: true };
+
+function planOf({ layers }: Covered, mode: 'pipeswitch' | 'dha' = 'pipeswitch', primary = 0): ColdStartPlan {
+  const isLoaded = ({ kind, bytes }: Covered['layers'][number]): boolean =>
+    bytes > 0 && !(mode === 'dha' && kind === 'embedding');
+  return {
+    mode,
+    primary,
+    secondaries: [],
+    bytesGpu: layers.reduce((sum, layer) => sum + (isLoaded(layer) ? layer.bytes : 0), 0),
+    layers: layers.map((layer) => ({
+      name: layer.name,
+      method: isLoaded(layer) ? 'load' : 'dha',
+      link: isLoaded(layer) ? primary : null,
+    })),
+  };
+}
+
+async function withProcess(
+  change: Partial<GpuProcessOptions>,
+  test: (client: GpuClient) => Promise<void>,
+): Promise<void> {
+  const lines: string[] = [];
+  const client = startGpuProcess({
+    hostBytes: 2 ** 24,
+    slabBytes: 2 ** 20,
+    gpuBytes: 2 ** 26,
+    cacheFolder: join(folder, 'cache'),
+    environment,
+    log: (line) => lines.push(line),
+    ...change,
+  });
+  try {
+    await client.ready;
+    await test(client);
+  } finally {
+    await client.stop();
+  }
+  expect(lines).toEqual([]);
+}
+
+async function register(client: GpuClient, key = 'bert@1'): Promise<Covered> {
+  const coverage = await client.register({ key, modelPath, shapes: shapesOf(ids(1, 6)) });
+  if (!coverage.covered) throw new Error(coverage.obstacles.map(({ reason }) => reason).join());
+  return coverage;
+}
+
+async function codeOf(attempt: Promise<unknown>): Promise<string> {
+  try {
+    await attempt;
+    return 'none';
+  } catch (error) {
+    return error instanceof GpuError ? error.code : String(error);
+  }
+}
+
+async function expectAnswer(outputs: readonly Tensor[], inputs: readonly Tensor[]): Promise<void> {
+  for (const expected of await runOnnxRuntime(modelPath, inputs)) {
+    const actual = outputs.find(({ name }) => name === expected.name)!;
+    expect(relativeError(actual, expected)).toBeLessThan(1e-4);
+  }
+}
+
+describe.skipIf(emulatorMissing)('the GPU process', () => {
+  it('answers cold and warm, for shapes that it has not seen, and for several requests at once', async () => {
+    await withProcess({}, async (client) => {
+      const info = await client.ready;
+      expect(info.devices[0]).toMatchObject({ index: 0, limitBytes: 2 ** 26 });
+      const plan = planOf(await register(client));
+      const inputs = ids(1, 6);
+      const cold = await client.run('bert@1', inputs, { gpu: 0, plan, trace: true });
+      expect(cold).toMatchObject({ start: 'cold', loadedBytes: plan.bytesGpu });
+      expect(cold.timeline?.layers).toHaveLength(plan.layers.length);
+      await expectAnswer(cold.outputs, inputs);
+      const longer = ids(1, 9);
+      const warm = await client.run('bert@1', longer, { gpu: 0, plan });
+      expect(warm).toMatchObject({ start: 'warm', loadedBytes: 0 });
+      await expectAnswer(warm.outputs, longer);
+      const requests = [ids(1, 6, 1), ids(2, 6, 2), ids(1, 6, 5)];
+      const joined = await client.runBatch('bert@1', requests, { gpu: 0, plan });
+      expect(joined.outputs).toHaveLength(3);
+      for (const [index, request] of requests.entries()) await expectAnswer(joined.outputs[index]!, request);
+    });
+  });
+
+  it('says what it holds, and gives it back', async () => {
+    await withProcess({}, async (client) => {
+      const coverage = await register(client);
+      expect(await client.hostTier('bert@1')).toEqual({ tier: 'disk' });
+      await client.prefetch('bert@1');
+      expect(await client.hostTier('bert@1')).toMatchObject({ tier: 'host', bytes: coverage.weightBytes });
+      const plan = planOf(coverage);
+      expect(await client.load('bert@1', { gpu: 0, plan, prefix: 4 })).toBeGreaterThan(0);
+      await client.load('bert@1', { gpu: 0, plan });
+      const state = await client.state();
+      expect(state.residencies).toEqual([
+        expect.objectContaining({ key: 'bert@1', gpu: 0, bytes: plan.bytesGpu, loading: false }),
+      ]);
+      expect(state.memory[0]!.weightBytes).toBe(plan.bytesGpu);
+      expect(await client.trim('bert@1', 0, 2)).toBeGreaterThan(0);
+      expect((await client.state()).residencies[0]!.layers).toHaveLength(2);
+      await client.evict('bert@1', 0);
+      await client.unregister('bert@1');
+      const after = await client.state();
+      expect(after).toMatchObject({ residencies: [], host: { pinnedBytes: 0, usedBytes: 0, functions: [] } });
+      expect(after.memory[0]!.freeBytes).toBe(after.memory[0]!.limitBytes);
+      expect(await codeOf(client.run('bert@1', ids(1, 6), { gpu: 0, plan }))).toBe('unknown-function');
+    });
+  });
+
+  it('says before anything is loaded which operators are in the way, by name', async () => {
+    const graph = new GraphBuilder('odd');
+    const x = graph.input('x', ElementType.FLOAT, [2, 4]);
+    graph.output(graph.node('Hardmax', [x]), ElementType.FLOAT, [2, 4], 'z');
+    const odd = join(folder, 'odd.onnx');
+    await writeModel(graph.build(), odd);
+    await withProcess({}, async (client) => {
+      const coverage = await client.register({ key: 'odd@1', modelPath: odd, shapes: { x: [2, 4] } });
+      expect(coverage).toMatchObject({
+        covered: false,
+        obstacles: expect.arrayContaining([expect.objectContaining({ operator: 'Hardmax' })]),
+      });
+      expect(await codeOf(client.register({ key: 'no@1', modelPath: join(folder, 'none.onnx'), shapes: {} }))).toBe(
+        'invalid',
+      );
+    });
+  });
+
+  it('measures each layer and how the GPUs are joined', async () => {
+    await withProcess({}, async (client) => {
+      const coverage = await register(client);
+      const profile = await client.measure('bert@1', { gpu: 0, iterations: 3 });
+      expect(profile.layers.map(({ name }) => name)).toEqual(coverage.layers.map(({ name }) => name));
+      for (const [index, { bytes, load, exec, dha }] of profile.layers.entries()) {
+        expect(bytes).toBe(coverage.layers[index]!.bytes);
+        expect([load, exec, dha].every((ms) => Number.isFinite(ms) && ms >= 0)).toBe(true);
+        expect(load > 0).toBe(bytes > 0);
+        const { minMs, medianMs, maxMs } = profile.spread[index]!.exec;
+        expect(minMs <= medianMs && medianMs <= maxMs).toBe(true);
+      }
+      expect(profile.warm.medianMs).toBeGreaterThan(0);
+      const topology = await client.topology(2 ** 16);
+      expect(topology.gpus[0]!.loadGBps).toBeGreaterThan(0);
+      // What was measured is still right.
+      const inputs = ids(1, 6);
+      const { outputs, start } = await client.run('bert@1', inputs, { gpu: 0, plan: planOf(coverage) });
+      expect(start).toBe('warm');
+      await expectAnswer(outputs, inputs);
+    });
+  });
+
+  it('that is killed rejects what is in flight as died, and is as before after a restart', async () => {
+    await withProcess({}, async (client) => {
+      const plan = planOf(await register(client), 'dha');
+      const inputs = ids(1, 6);
+      await client.run('bert@1', inputs, { gpu: 0, plan });
+      const down = new Promise<string>((resolve) => client.onDown(resolve));
+      const inFlight = Promise.all([1, 2, 3].map(() => codeOf(client.run('bert@1', inputs, { gpu: 0, plan }))));
+      process.kill(client.pid, 'SIGKILL');
+      expect(await inFlight).toEqual(['died', 'died', 'died']);
+      expect(await down).toMatch(/SIGKILL|socket/);
+      expect(client.status).toBe('dead');
+      expect(await codeOf(client.state())).toBe('died');
+      await client.restart();
+      expect(client.status).toBe('up');
+      const again = await client.run('bert@1', inputs, { gpu: 0, plan });
+      expect(again.start).toBe('cold');
+      await expectAnswer(again.outputs, inputs);
+    });
+  });
+
+  it('refuses what does not fit by code: memory of the GPU, of the host, inputs, GPUs', async () => {
+    await withProcess({ gpuBytes: 2 ** 14 }, async (client) => {
+      const plan = planOf(await register(client));
+      expect(await codeOf(client.run('bert@1', ids(1, 6), { gpu: 0, plan }))).toBe('out-of-memory');
+      expect(await codeOf(client.run('bert@1', ids(1, 6).slice(1), { gpu: 0, plan }))).toBe('invalid');
+      expect(await codeOf(client.evict('bert@1', 7))).toBe('unknown-gpu');
+      expect((await client.state()).memory[0]!.weightBytes).toBe(0);
+    });
+    await withProcess({ hostBytes: 2 ** 12, slabBytes: 2 ** 12 }, async (client) => {
+      const plan = planOf(await register(client));
+      expect(await codeOf(client.run('bert@1', ids(1, 6), { gpu: 0, plan }))).toBe('host-memory');
+    });
+  });
+
+  it('without a driver says what was looked for', async () => {
+    const client = startGpuProcess({
+      hostBytes: 2 ** 20,
+      cacheFolder: join(folder, 'cache'),
+      environment: { ...environment, TURNTABLE_LIBCUDA: join(folder, 'no-such.so') },
+    });
+    await expect(client.ready).rejects.toThrow(/no-such\.so/);
+    expect(await codeOf(client.ready)).toBe('unavailable');
+    await client.stop();
+  });
+});
