@@ -20,7 +20,8 @@ function rangeOf(start: number, end: number, step: number, size: number): Range 
     const first = clamp(fromFront(start), 0, size);
     return { start: first, step, size: Math.max(0, Math.ceil((clamp(fromFront(end), 0, size) - first) / step)) };
   }
-  const first = clamp(fromFront(start), -1, size - 1);
+  // Unlike numpy, ONNX moves a start in front of the first element to that element.
+  const first = clamp(fromFront(start), 0, size - 1);
   return { start: first, step, size: Math.max(0, Math.ceil((clamp(fromFront(end), -1, size - 1) - first) / step)) };
 }
 

@@ -281,6 +281,25 @@ const casts: readonly Case[] = castTypes.flatMap((from) =>
   }),
 );
 
+const scale = scalar('FP32', 0.05);
+const quantised: readonly Case[] = [
+  conformanceCase('QuantizeLinear', 'UINT8', [x([4, 7]), scale, scalar('UINT8', 128)], { outputs: ['UINT8'] }),
+  conformanceCase('QuantizeLinear', 'INT8', [x([4, 7]), scale, scalar('INT8', -3)], { outputs: ['INT8'] }),
+  conformanceCase('QuantizeLinear', 'beyond the type', [values('FP32', -900, 900, 0.025, 0.075), scale], {
+    outputs: ['UINT8'],
+  }),
+  conformanceCase('DequantizeLinear', 'UINT8', [x([4, 7], 'UINT8'), scale, scalar('UINT8', 128)], {
+    outputs: ['FP32'],
+  }),
+  conformanceCase('DequantizeLinear', 'INT32', [x([9], 'INT32'), scale], { outputs: ['FP32'] }),
+  conformanceCase(
+    'DequantizeLinear',
+    'a scale to a column',
+    [x([3, 4], 'INT8'), between(0.1, 0.5, [4]), given(tensor('INT8', [4], [0, 1, -2, 3]))],
+    { outputs: ['FP32'], attributes: { axis: 1 } },
+  ),
+];
+
 const scaleShift = conformanceCase(
   'turntable.ScaleShift',
   'by channel',
@@ -295,6 +314,7 @@ const scaleShift = conformanceCase(
 );
 
 export const elementwiseCases: readonly Case[] = [
+  ...quantised,
   ...arithmetic,
   ...compared,
   ...unary,

@@ -71,6 +71,9 @@ const slices: readonly Case[] = [
   sliced([5], [3], [2], [0]),
   sliced([2, 3], [-100], [-50], [1]),
   sliced([2, 12], [9], [-100], [1], [-4]),
+  // One element, where numpy has none.
+  sliced([2, 6], [-7], [-7], [1], [-1]),
+  sliced([2, 6], [-9], [100], [1], [-1]),
   conformanceCase('Slice', 'attributes of opset 9', [x([3, 4])], {
     attributes: { starts: [1], ends: [-1], axes: [1] },
     opset: 9,
@@ -369,6 +372,22 @@ const resizes: readonly Case[] = [
   conformanceCase('Resize', 'INT32', [x([1, 1, 3, 3], 'INT32'), undefined, known(tensor('FP32', [4], [1, 1, 2, 2]))]),
 ];
 
+/** Weights that are kept in 16 bits where the graph has 32. */
+const narrow: CaseOptions = { kept: { 0: 'FP16' }, tolerance: 1e-3 };
+const narrowWeights: readonly Case[] = [
+  conformanceCase('Transpose', 'kept in 16 bits', [x([5, 8])], { ...narrow, attributes: { perm: [1, 0] } }),
+  conformanceCase('Transpose', 'kept in 16 bits, nothing moves', [x([1, 8])], {
+    ...narrow,
+    attributes: { perm: [1, 0] },
+  }),
+  conformanceCase('Slice', 'kept in 16 bits', [x([5, 8]), ints(1), ints(4)], narrow),
+  conformanceCase('Concat', 'one kept in 16 bits', [x([5, 8]), x([2, 8])], { ...narrow, attributes: { axis: 0 } }),
+  conformanceCase('Split', 'kept in 16 bits', [x([4, 8]), ints(1, 3)], { ...narrow, outputs: ['FP32', 'FP32'] }),
+  conformanceCase('GatherElements', 'kept in 16 bits', [x([3, 3]), places([1, 3], [1, 2, 0])], narrow),
+  conformanceCase('Expand', 'kept in 16 bits', [x([3, 1]), ints(3, 4)], { kept: { 0: 'BF16' }, tolerance: 1e-2 }),
+  conformanceCase('Pad', 'kept in 16 bits', [x([3, 2]), ints(0, 1, 1, 0)], narrow),
+];
+
 export const movementCases: readonly Case[] = [
   ...views,
   ...transposes,
@@ -380,4 +399,5 @@ export const movementCases: readonly Case[] = [
   ...pads,
   ...filledCases,
   ...resizes,
+  ...narrowWeights,
 ];
