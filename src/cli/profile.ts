@@ -14,12 +14,15 @@ import { loadConfig } from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
 import { formatMs } from './format.ts';
-import { parseCount } from './plan/options.ts';
+import { parseCount, parseWhole } from './plan/options.ts';
+import { profileGpu } from './profile/gpu.ts';
 import { findTarget } from './profile-target.ts';
 import { profileText } from './profile-text.ts';
 
 interface ProfileOptions {
   readonly cpu?: boolean;
+  readonly gpu?: number | true;
+  readonly embeddingsOnly?: boolean;
   readonly dim?: readonly string[];
   readonly batchMax: number;
   readonly samples: number;
@@ -30,20 +33,34 @@ interface ProfileOptions {
 export function profileCommand(): Command {
   const command = new Command('profile')
     .description(
-      'Measure what a function costs on the CPU cores of this machine: one instance by threads and batch, several ' +
-        'side by side, and each batch divided among instances. What was measured is kept for this machine and reused.',
+      'Measure what a function costs on this machine. On CPU cores: one instance by threads and batch, several side by ' +
+        'side, and each batch divided among instances; what was measured is kept for this machine and reused. On a GPU: ' +
+        'loading, executing and executing from host memory of each layer, the input of turntable plan deepplan.',
     )
     .argument('<function>', "an ONNX file, a function's folder, or the name of a function")
     .option('--cpu', 'measure on CPU cores')
+    .option('--gpu [number]', 'measure on this GPU; 0 when no number is given', parseWhole)
+    .option('--embeddings-only', 'with --gpu: time no layers from host memory but embeddings')
     .option('--dim <name=size...>', 'size of an open dimension; sequences are 128 otherwise, images 224, others 1')
     .option('--batch-max <number>', 'largest batch; measured are the powers of two up to it', parseCount, 64)
     .option('--samples <number>', 'samples of each measurement, at most', parseCount, 10)
     .option('--force', 'measure again where there are results already')
     .option('--json', 'print the profile');
   return addConfigFlags(command).action(async (words: string, options: ProfileOptions, called: Command) => {
-    if (options.cpu !== true) throw usage('say what to measure on: --cpu');
+    if ((options.cpu === true) === (options.gpu !== undefined)) throw usage('say what to measure on: --cpu or --gpu');
     const { config } = loadConfig(configInputOf(called));
     const target = await findTarget(words, config);
+    if (options.gpu !== undefined) {
+      await profileGpu(target, {
+        gpu: options.gpu === true ? 0 : options.gpu,
+        iterations: options.samples,
+        dimensions: parseDimensions(options.dim ?? []),
+        dataDir: config.dataDir,
+        allFromHost: options.embeddingsOnly !== true,
+        ...(options.json === undefined ? {} : { json: options.json }),
+      });
+      return;
+    }
     const sockets = poolSockets(config.cpu.cores);
     const given = parseDimensions(options.dim ?? []);
     const files = new ProfileFiles(config.dataDir);

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
-  GpuClient,
   GpuError,
   startGpuProcess,
+  type GpuClient,
   type GpuCoverage,
   type GpuProcessOptions,
 } from '../../../src/gpu/index.ts';
