@@ -68,11 +68,12 @@ export async function runRecording(cuda: Cuda, recording: Recording): Promise<Ma
     for (const recorded of recording.cases) {
       try {
         for (const launch of recorded.launches) submit(launch);
+        // Each case by itself, so that a kernel that goes wrong is blamed on the case that it ran for.
+        stream.synchronize();
       } catch (error) {
         throw new Error(`${recorded.launches[0]?.label ?? ''}: ${(error as Error).message}`, { cause: error });
       }
     }
-    stream.synchronize();
     for (const recorded of recording.cases) {
       const outputs = recorded.outputs.map(({ expected, buffer }): Tensor => {
         const bytes = expected.data.byteLength;
