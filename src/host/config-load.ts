@@ -249,6 +249,14 @@ function assemble(settings: ReadonlyMap<string, Setting>, coresUsable: () => num
       objective: text('cpu.objective') as HostConfig['cpu']['objective'],
       reconfigureIntervalMs: duration('cpu.reconfigureInterval'),
     },
+    gpu: {
+      use: text('gpu.use') as HostConfig['gpu']['use'],
+      hostBytes: text('gpu.hostMemory') === 'auto' ? undefined : size('gpu.hostMemory'),
+      gpuBytes: text('gpu.memory') === 'auto' ? undefined : size('gpu.memory'),
+      mode: text('gpu.mode') as HostConfig['gpu']['mode'],
+      policy: text('gpu.policy') as HostConfig['gpu']['policy'],
+      profileIterations: integer('gpu.profileIterations'),
+    },
     limits: {
       bodyBytesMax: size('limits.body'),
       uploadBytesMax: size('limits.upload'),

@@ -95,6 +95,8 @@ function kindOf(part: ConfigSchema): OptionKind {
 const textForms: Readonly<Record<string, string>> = {
   'redis.url': '"off" or an address such as "redis://127.0.0.1:6379" or "unix:///run/redis.sock"',
   'redis.prefix': 'at most 64 letters, digits, dots, dashes and underscores',
+  'gpu.hostMemory': '"auto" or a size such as "16GiB"',
+  'gpu.memory': '"auto" or a size such as "16GiB"',
   'queue.hostUrl': '"auto" or an address such as "http://10.0.0.5:8000"',
 };
 

@@ -1,3 +1,6 @@
+import type { ColdStartMode } from '../plan/index.ts';
+import type { PolicyName } from '../schedule/index.ts';
+
 /** The host's configuration after files, environment and flags are merged; the schema is wrangler-free-config/host.schema.json. */
 export interface HostConfig {
   readonly listen: { readonly host: string; readonly port: number };
@@ -29,6 +32,16 @@ export interface HostConfig {
     readonly objective: 'latency' | 'cores';
     /** Least time between two changes of a pool. */
     readonly reconfigureIntervalMs: number;
+  };
+  readonly gpu: {
+    readonly use: 'auto' | 'off';
+    /** Pinned host memory for weights; undefined: half of the machine's. */
+    readonly hostBytes: number | undefined;
+    /** Of each GPU; undefined: most of what is free. */
+    readonly gpuBytes: number | undefined;
+    readonly mode: ColdStartMode;
+    readonly policy: PolicyName;
+    readonly profileIterations: number;
   };
   readonly limits: {
     readonly bodyBytesMax: number;

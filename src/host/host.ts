@@ -14,6 +14,7 @@ import { checkListen } from './config-listen.ts';
 import { packageRoot } from './config-options.ts';
 import type { HostConfig } from './config.ts';
 import type { ViewSources } from './dashboard/index.ts';
+import { gpuViews, openGpus } from './gpu/index.ts';
 import { History } from './history/index.ts';
 import { createHttpServer, type Lifecycle } from './http/index.ts';
 import { Invoker } from './invoke.ts';
@@ -112,12 +113,14 @@ export async function startHost(
   const { pools } = prediction;
   keepPoolsInStep(store, pools, config, logger);
   const queueing = createQueueing({ config, registry: store, pools, logger });
+  const gpus = openGpus({ config, registry: store, statistics, history, logger, predictCpu: prediction.predictCpu });
   const invoker = new Invoker({
     registry: store,
     pools,
     statistics,
     recorder: recordersOf(history, options.recorder),
     queueing,
+    gpus,
     slotsOf: (version) => limitsOf(version, true, config).instancesMax,
     predictLocalMs: ({ key }) => prediction.predictCpu(key)?.latencyMs,
   });
@@ -131,12 +134,20 @@ export async function startHost(
     threadsOf: (version) => threadsOf(version, config),
   });
   keepHistoryInStep(store, history);
-  const views: ViewSources = { registry: store, pools, statistics, history, totalMemoryBytes: totalmem() };
+  const views: ViewSources = {
+    registry: store,
+    pools,
+    statistics,
+    history,
+    totalMemoryBytes: totalmem(),
+    ...(gpus === undefined ? {} : { gpus: gpuViews(gpus, store, statistics) }),
+  };
   const replays = options.replays && new ReplayRuns({ ...options.replays, folder: join(config.dataDir, 'replays') });
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (graceMs: number): Promise<void> => {
     validator.stop();
     await queueing.stop(graceMs);
+    await gpus?.close();
     await prediction.close();
     await pools.stop(graceMs);
     metrics.close();

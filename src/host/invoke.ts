@@ -3,15 +3,22 @@
  * scheduler chooses between placements; today there is one, the function's CPU pool.
  */
 import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
+import { GpuError } from '../gpu/index.ts';
+import type { Start } from '../schedule/index.ts';
+import type { Tensor } from '../tensor/index.ts';
 import { HostError, toHostError, type ErrorCode } from './errors.ts';
-import { Placer, type Placed, type Queueing } from './queueing/index.ts';
+import type { GpuOutcome } from './gpu/index.ts';
+import { Placer, type Queueing } from './queueing/index.ts';
 import type { FailureReason, Outcome, Statistics, VersionStatistics } from './statistics.ts';
 import type { InvocationRecorder, RanOn } from './recorder.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
 /** Where an invocation ran. */
 export type Placement =
-  | { readonly kind: 'cpu-pool'; readonly coldStart: boolean }
+  /** `reason`: why not on a GPU, where a GPU could have run it. */
+  | { readonly kind: 'cpu-pool'; readonly coldStart: boolean; readonly reason?: string }
+  /** `mode`: how the missing weights came, where some were missing. */
+  | { readonly kind: 'gpu'; readonly gpu: number; readonly start: Start; readonly mode: string }
   /** At a worker on another machine; `reason`: why not here. */
   | { readonly kind: 'remote-worker'; readonly coldStart: boolean; readonly worker: string; readonly reason: string };
 
@@ -19,7 +26,11 @@ export type Placement =
 export function placementText(placement: Placement): string {
   switch (placement.kind) {
     case 'cpu-pool':
-      return placement.coldStart ? 'cpu pool cold' : 'cpu pool warm';
+      return `cpu pool ${placement.coldStart ? 'cold' : 'warm'}${placement.reason === undefined ? '' : ` overflow: ${inHeader(placement.reason)}`}`;
+    case 'gpu':
+      return placement.start === 'warm'
+        ? `gpu${placement.gpu} warm`
+        : `gpu${placement.gpu} ${placement.start} ${placement.mode}`;
     case 'remote-worker': {
       const { worker, coldStart, reason } = placement;
       // The name comes from another machine and goes into a header.
@@ -29,11 +40,23 @@ export function placementText(placement: Placement): string {
   }
 }
 
+/** A header is one line of printable ASCII, and nobody reads a long one. */
+function inHeader(text: string): string {
+  return text.replaceAll(/[^\x20-\x7e]+/g, ' ').slice(0, 200);
+}
+
+/** Whether somebody waited for weights. */
+export function isColdStart(placement: Placement): boolean {
+  return placement.kind === 'gpu' ? placement.start !== 'warm' : placement.coldStart;
+}
+
 /** The placement as the history counts it. */
 export function ranOn(placement: Placement): RanOn {
   switch (placement.kind) {
     case 'cpu-pool':
       return 'cpu';
+    case 'gpu':
+      return placement.start === 'warm' ? 'gpuWarm' : 'gpuCold';
     case 'remote-worker':
       return 'remote';
   }
@@ -60,6 +83,17 @@ export interface Invocation {
   readonly instancePid: number;
 }
 
+/** What the GPUs are to an invocation. */
+export interface InvocationGpus {
+  /** Whether an invocation of this version can be shown to the scheduler now. */
+  takes(key: string): boolean;
+  /** @throws GpuError */
+  invoke(version: FunctionVersion, inputs: readonly Tensor[], signal?: AbortSignal): Promise<GpuOutcome>;
+  load(version: FunctionVersion): Promise<void>;
+  unload(version: FunctionVersion): Promise<void>;
+  readonly pid: number;
+}
+
 export interface InvokerOptions {
   readonly registry: Registry;
   readonly pools: CpuPools;
@@ -70,6 +104,8 @@ export interface InvokerOptions {
   readonly recorder?: InvocationRecorder | undefined;
   /** Where the pools' overflow goes; without it everything runs here. */
   readonly queueing?: Queueing | undefined;
+  /** The GPUs and their scheduler; without them everything runs in the pools. */
+  readonly gpus?: InvocationGpus | undefined;
   /** Instances of a version that this machine can run at the same time. */
   readonly slotsOf?: (version: FunctionVersion) => number;
   /** Milliseconds until its pool here would answer one more; undefined where nothing is known of it yet. */
@@ -84,6 +120,7 @@ export class Invoker {
   readonly #recorder: InvocationRecorder | undefined;
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly placer: Placer;
+  readonly #gpus: InvocationGpus | undefined;
 
   constructor(options: InvokerOptions) {
     const {
@@ -97,6 +134,7 @@ export class Invoker {
       predictLocalMs,
     } = options;
     this.#registry = registry;
+    this.#gpus = options.gpus;
     this.#pools = pools;
     this.placer = new Placer({ pools, queueing, slotsOf, ...(predictLocalMs && { predictLocalMs }) });
     this.#statistics = statistics;
@@ -170,9 +208,9 @@ export class Invoker {
   async invoke(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Invocation> {
     const statistics = this.#statistics.of(version);
     const sloMs = options.sloMs ?? version.settings.sloMs;
-    let placed: Placed;
+    let ran: Ran;
     try {
-      placed = await this.placer.run(version, input, poolOptions(version, options));
+      ran = await this.#run(version, input, options);
     } catch (error) {
       const failure = toHostError(error);
       const latencyMs = performance.now() - options.arrivalMs;
@@ -181,11 +219,14 @@ export class Invoker {
       this.#recorder?.record({ functionName: version.name, arrivalMs, latencyMs, sloMs, outcome });
       throw failure;
     }
-    const { result, remote } = placed;
+    const { result, placement } = ran;
     const { output, timings, coldStart, instancePid } = result;
-    const placement: Placement =
-      remote === undefined ? { kind: 'cpu-pool', coldStart } : { kind: 'remote-worker', coldStart, ...remote };
-    if (remote !== undefined) statistics.overflowed++;
+    if (placement.kind === 'remote-worker') statistics.overflowed++;
+    if (placement.kind === 'gpu') {
+      const { start, mode } = placement;
+      if (start === 'warm') statistics.gpuHits++;
+      else statistics.gpuColdStarts.set(mode, (statistics.gpuColdStarts.get(mode) ?? 0) + 1);
+    }
     const latencyMs = this.#succeeded(statistics, result, options, sloMs);
     this.#recorder?.record({
       functionName: version.name,
@@ -201,6 +242,62 @@ export class Invoker {
       queueMs: timings.queueMs,
     });
     return { output, timings, placement, instancePid };
+  }
+
+  async #run(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
+    const gpus = this.#gpus;
+    if (gpus === undefined || input.kind !== 'tensors' || !gpus.takes(version.key)) {
+      return await this.#inPool(version, input, options, undefined);
+    }
+    const { signal, deadlineMs } = options;
+    const overdue =
+      deadlineMs === undefined ? undefined : AbortSignal.timeout(Math.max(0, deadlineMs - performance.now()));
+    const signals = [signal, overdue].filter((each) => each !== undefined);
+    let outcome: GpuOutcome;
+    try {
+      outcome = await gpus.invoke(version, input.tensors, signals.length === 0 ? undefined : AbortSignal.any(signals));
+    } catch (error) {
+      throw gpuFailure(error, signal, version);
+    }
+    switch (outcome.kind) {
+      case 'shed':
+        throw new HostError('deadline-passed', `${outcome.reason}, and this host sheds what would be late`);
+      case 'offload':
+        try {
+          return await this.#inPool(version, input, options, outcome.reason);
+        } finally {
+          outcome.done();
+        }
+      case 'ran': {
+        const { result, gpu, start, mode, queueMs, loadMs, inferMs } = outcome;
+        const asked = input.outputs;
+        const tensors =
+          asked === undefined ? result.outputs : result.outputs.filter(({ name }) => asked.includes(name));
+        return {
+          result: {
+            output: { kind: 'tensors', tensors },
+            timings: { queueMs, loadMs, preprocessMs: 0, inferMs, postprocessMs: 0 },
+            coldStart: start !== 'warm',
+            batchSize: 1,
+            instancePid: gpus.pid,
+          },
+          placement: { kind: 'gpu', gpu, start, mode },
+        };
+      }
+    }
+  }
+
+  /** @param reason why a GPU does not run it, where one could have */
+  async #inPool(
+    version: FunctionVersion,
+    input: PoolInput,
+    options: InvocationOptions,
+    reason: string | undefined,
+  ): Promise<Ran> {
+    const { result, remote } = await this.placer.run(version, input, poolOptions(version, options));
+    const { coldStart } = result;
+    if (remote !== undefined) return { result, placement: { kind: 'remote-worker', coldStart, ...remote } };
+    return { result, placement: { kind: 'cpu-pool', coldStart, ...(reason === undefined ? {} : { reason }) } };
   }
 
   /** Gives the milliseconds from arrival to answer. */
@@ -235,7 +332,7 @@ export class Invoker {
   async load(version: FunctionVersion): Promise<number> {
     const startMs = performance.now();
     try {
-      await this.#pools.load(version.key);
+      await (this.#gpus?.takes(version.key) === true ? this.#gpus.load(version) : this.#pools.load(version.key));
     } catch (error) {
       throw toHostError(error);
     }
@@ -246,11 +343,30 @@ export class Invoker {
   async unload(version: FunctionVersion): Promise<void> {
     const startMs = performance.now();
     try {
-      await this.#pools.unload(version.key);
+      await Promise.all([this.#pools.unload(version.key), this.#gpus?.unload(version)]);
     } catch (error) {
       throw toHostError(error);
     }
     this.#statistics.unloadMilliseconds.observe(performance.now() - startMs);
+  }
+}
+
+interface Ran {
+  readonly result: PoolResult;
+  readonly placement: Placement;
+}
+
+function gpuFailure(error: unknown, signal: AbortSignal | undefined, version: FunctionVersion): HostError {
+  if (!(error instanceof GpuError)) return toHostError(error);
+  switch (error.code) {
+    case 'cancelled':
+      return signal?.aborted === true
+        ? new HostError('client-gone', 'the client is gone')
+        : new HostError('deadline-passed', 'the deadline passed while the invocation waited for a GPU');
+    case 'invalid':
+      return new HostError('inference-input', error.message);
+    default:
+      return new HostError('inference-failed', `function '${version.name}' failed on the GPU: ${error.message}`);
   }
 }
 

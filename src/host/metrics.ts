@@ -161,7 +161,14 @@ export function createMetrics(options: MetricsOptions): Metrics {
     }
   });
   counter('turntable_cold_starts_total', 'Invocations that waited for a load', ['function', 'plan'], (add) => {
-    for (const { name, coldStarts } of statistics.versions()) add({ function: name, plan: 'cpu' }, coldStarts);
+    for (const { name, coldStarts, gpuColdStarts } of statistics.versions()) {
+      let onGpus = 0;
+      for (const [plan, count] of gpuColdStarts) {
+        add({ function: name, plan }, count);
+        onGpus += count;
+      }
+      add({ function: name, plan: 'cpu' }, coldStarts - onGpus);
+    }
   });
   counter('turntable_evictions_total', 'Instances that were given up', ['function', 'cause'], (add) => {
     for (const { name, evictions } of statistics.versions()) {

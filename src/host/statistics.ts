@@ -81,6 +81,10 @@ export class VersionStatistics implements PartTimes {
   /** Milliseconds since 1970; 0: never. */
   lastInferenceAtMs = 0;
   coldStarts = 0;
+  /** Cold starts on GPUs by the mode of loading; the rest of {@link coldStarts} are loads into CPU instances. */
+  readonly gpuColdStarts = new Map<string, number>();
+  /** Answers of GPUs that had everything already. */
+  gpuHits = 0;
   /** Invocations that a worker on another machine answered. */
   overflowed = 0;
   readonly outcomes: Record<Outcome, number> = { in_slo: 0, late: 0, shed: 0, failed: 0 };

@@ -86,6 +86,13 @@ function otherValue(option: (typeof options)[number]): string {
     case 'folder':
       return 'elsewhere';
     case 'text':
-      return { 'redis.url': 'redis://elsewhere:1', 'queue.hostUrl': 'http://elsewhere:1' }[option.path] ?? 'elsewhere';
+      return (
+        {
+          'redis.url': 'redis://elsewhere:1',
+          'queue.hostUrl': 'http://elsewhere:1',
+          'gpu.hostMemory': '7GiB',
+          'gpu.memory': '7GiB',
+        }[option.path] ?? 'elsewhere'
+      );
   }
 }

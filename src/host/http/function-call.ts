@@ -2,7 +2,7 @@
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import type { HandlerResponse } from '../../cpu/index.ts';
 import { HostError } from '../errors.ts';
-import { placementText, type Invocation } from '../invoke.ts';
+import { isColdStart, placementText, type Invocation } from '../invoke.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { HeaderList } from './exchange.ts';
 import type { HostContext } from './host-context.ts';
@@ -79,7 +79,7 @@ export function pushInvocationHeaders(
     'X-Model-Id',
     version.key,
     'X-Model-Cold-Start',
-    placement.coldStart ? 'true' : 'false',
+    isColdStart(placement) ? 'true' : 'false',
     'X-Model-Load-Time',
     rounded(timings.loadMs / 1000, 1e6),
     'X-Duration-Seconds',
@@ -91,7 +91,7 @@ export function pushInvocationHeaders(
     'x-total-time',
     rounded(totalMs, 1e3),
     'x-compute-type',
-    'cpu',
+    placement.kind === 'gpu' ? 'gpu' : 'cpu',
     'X-Turntable-Placement',
     placementText(placement),
   );

@@ -15,7 +15,7 @@ import {
   removeFunction,
   showFunction,
 } from './function-routes.ts';
-import { homeHtml, homeText } from './home-page.ts';
+import { homeText } from './home-page.ts';
 import type { HostContext } from './host-context.ts';
 import {
   index,
@@ -114,6 +114,5 @@ function home({ store }: HostContext, exchange: Exchange): void {
   }
   const functions = store.names().flatMap((name) => store.find(name) ?? []);
   const page = { baseUrl: baseUrlOf(exchange), functions };
-  if (isBrowser) exchange.text(200, 'text/html; charset=utf-8', homeHtml(page));
-  else exchange.text(200, 'text/plain; charset=utf-8', homeText(page));
+  exchange.text(200, 'text/plain; charset=utf-8', homeText(page));
 }

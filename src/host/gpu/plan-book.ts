@@ -1,0 +1,98 @@
+/**
+ * What each function costs on this machine's GPUs, and how its cold starts proceed: measured once for each structure (the same
+ * layers in the same sizes), kept as readable JSON, planned from it.
+ */
+import { createHash } from 'node:crypto';
+import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Machine } from '../../hardware/index.ts';
+import { planColdStart, type ColdStartMode, type ColdStartPlan } from '../../plan/index.ts';
+import { parseLayerProfile, type LayerProfile } from '../../profile/index.ts';
+import { gpuOffers, type GpuOffer } from '../../schedule/index.ts';
+import type { GpuCoverage } from '../../gpu/index.ts';
+
+/** Everything that a function needs to be offered on the GPUs. */
+export interface FunctionPlans {
+  readonly mode: ColdStartMode;
+  readonly offers: readonly GpuOffer[];
+  /** The plan that a way of an offer stands for. */
+  planOf(gpu: number, mode: string): ColdStartPlan;
+}
+
+/** The same methods over the GPU's own link alone, as the offers' last way has it. */
+const ownLink: Readonly<Record<ColdStartMode, ColdStartMode>> = {
+  baseline: 'baseline',
+  pipeswitch: 'pipeswitch',
+  dha: 'dha',
+  pt: 'pipeswitch',
+  'pt+dha': 'dha',
+  interleave: 'dha',
+};
+
+export function makePlans(profile: LayerProfile, machine: Machine, mode: ColdStartMode): FunctionPlans {
+  const plans = machine.gpus.map((_, primary) => {
+    const main = planColdStart(profile, machine, mode, { primary });
+    const methods = main.layers.map(({ method }) => method);
+    const own = planColdStart(profile, machine, ownLink[mode], { primary, methods });
+    return new Map<string, ColdStartPlan>([
+      [own.mode, own],
+      [main.mode, main],
+    ]);
+  });
+  return {
+    mode,
+    offers: gpuOffers(profile, machine, mode),
+    planOf: (gpu, wanted) => {
+      const byMode = plans[gpu];
+      const plan = byMode?.get(wanted) ?? byMode?.get(mode);
+      if (plan === undefined) throw new RangeError(`there is no plan for GPU ${gpu}`);
+      return plan;
+    },
+  };
+}
+
+/** Equal for models whose layers have the same names, kinds and sizes: they cost the same. */
+export function structureOf(coverage: Extract<GpuCoverage, { covered: true }>, shapes: object): string {
+  const layers = coverage.layers.map(({ name, kind, bytes }) => [name, kind, bytes]);
+  return createHash('sha256')
+    .update(JSON.stringify([layers, coverage.launches, shapes]))
+    .digest('hex')
+    .slice(0, 32);
+}
+
+/** Profiles of structures on one machine, on disk. */
+export class ProfileShelf {
+  readonly #folder: string;
+  readonly #machine: string;
+
+  /** @param machine names the GPUs and the driver: what was measured on others counts for nothing here */
+  constructor(folder: string, machine: string) {
+    this.#folder = folder;
+    this.#machine = machine;
+  }
+
+  async find(structure: string): Promise<LayerProfile | undefined> {
+    try {
+      const json = JSON.parse(await readFile(this.#path(structure), 'utf8')) as {
+        readonly machine?: unknown;
+        readonly profile?: unknown;
+      };
+      return json.machine === this.#machine ? parseLayerProfile(json.profile) : undefined;
+    } catch {
+      // Absent, cut off by a kill, or of an older form: it is measured again.
+      return undefined;
+    }
+  }
+
+  async keep(structure: string, functionName: string, profile: LayerProfile): Promise<void> {
+    await mkdir(this.#folder, { recursive: true });
+    const unfinished = `${this.#path(structure)}.unfinished`;
+    const content = { machine: this.#machine, firstMeasuredFor: functionName, profile };
+    await writeFile(unfinished, `${JSON.stringify(content, null, 1)}\n`);
+    await rename(unfinished, this.#path(structure));
+  }
+
+  #path(structure: string): string {
+    return join(this.#folder, `${structure}.json`);
+  }
+}

@@ -1,0 +1,541 @@
+/**
+ * The live shell around the scheduler: events go in with their time, actions are carried out by the GPU process. The simulator is
+ * the other shell around the same scheduler.
+ *
+ * What must hold: each invocation is resolved exactly once; what the scheduler was not told of has not happened.
+ */
+import type { ColdStartPlan } from '../../plan/index.ts';
+import {
+  Scheduler,
+  type Action,
+  type CpuOffer,
+  type EvictionCause,
+  type OfferSheet,
+  type Policy,
+  type SchedulerEvent,
+  type SchedulerGpu,
+  type Start,
+} from '../../schedule/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import { GpuError, type RunResult } from '../../gpu/index.ts';
+import type { FunctionPlans } from './plan-book.ts';
+
+/** What the shell needs of the GPU process. */
+export interface GpuRunner {
+  run(
+    key: string,
+    inputs: readonly Tensor[],
+    options: {
+      readonly gpu: number;
+      readonly plan: ColdStartPlan;
+      readonly signal?: AbortSignal;
+      readonly trace?: boolean;
+    },
+  ): Promise<RunResult>;
+  load(
+    key: string,
+    options: { readonly gpu: number; readonly plan: ColdStartPlan; readonly signal?: AbortSignal },
+  ): Promise<number>;
+  trim(key: string, gpu: number, layers: number): Promise<number>;
+}
+
+/** How an invocation that was shown to the shell ended there. */
+export type GpuOutcome =
+  | {
+      readonly kind: 'ran';
+      readonly result: RunResult;
+      readonly gpu: number;
+      readonly start: Start;
+      readonly mode: string;
+      /** From its arrival until the GPU was its own. */
+      readonly queueMs: number;
+      /** What it waited for weights while the GPU was its own. */
+      readonly loadMs: number;
+      readonly inferMs: number;
+      /** What the scheduler had expected from arrival to answer, when it started. */
+      readonly predictedMs: number;
+    }
+  /** To be run by the CPU pool. `done` is called when that has ended. */
+  | { readonly kind: 'offload'; readonly reason: string; readonly done: () => void }
+  | { readonly kind: 'shed'; readonly reason: string };
+
+export interface ShellEviction {
+  readonly key: string;
+  readonly gpu: number;
+  readonly bytes: number;
+  readonly cause: EvictionCause | 'out-of-memory';
+  /** How long some of it had been there. */
+  readonly ageMs: number;
+}
+
+export interface ShellOptions {
+  readonly gpus: readonly SchedulerGpu[];
+  readonly policy: Policy;
+  readonly cpuCores: number;
+  readonly runner: GpuRunner;
+  /** What the CPU pool of a function promises now. */
+  readonly cpuOffer: (key: string) => CpuOffer;
+  readonly onEvicted?: (eviction: ShellEviction) => void;
+  readonly onDefect?: (message: string) => void;
+  /** Milliseconds that never go back. */
+  readonly now?: () => number;
+}
+
+interface ShellFunction {
+  readonly index: number;
+  readonly key: string;
+  plans: FunctionPlans;
+  sheet: OfferSheet;
+  lastUseMs: number;
+  /** By GPU, when its first layers began to arrive; undefined where it has none. */
+  readonly sinceMs: (number | undefined)[];
+}
+
+interface Pending {
+  readonly id: number;
+  readonly fn: ShellFunction;
+  readonly inputs: readonly Tensor[];
+  readonly arrivalMs: number;
+  readonly signal: AbortSignal | undefined;
+  readonly resolve: (outcome: GpuOutcome) => void;
+  readonly reject: (error: unknown) => void;
+  stage: 'waiting' | 'running' | 'over';
+}
+
+/** One order to the GPU process; what comes of an abandoned one is nobody's. */
+interface Order {
+  readonly functionIndex: number;
+  readonly gpu: number;
+  readonly abort: AbortController;
+  /** Told when it has ended. */
+  readonly over: (() => void)[];
+  abandoned: boolean;
+}
+
+const isOutOfMemory = (error: unknown): boolean => error instanceof GpuError && error.code === 'out-of-memory';
+
+/** The pool's prediction is told to the scheduler when it has changed by this share. */
+const cpuChange = 0.2;
+
+export class GpuShell {
+  readonly #options: ShellOptions;
+  readonly #scheduler: Scheduler;
+  readonly #now: () => number;
+  readonly #functions = new Map<string, ShellFunction>();
+  readonly #byIndex: (ShellFunction | undefined)[] = [];
+  readonly #freeIndices: number[] = [];
+  readonly #pending = new Map<number, Pending>();
+  readonly #freeIds: number[] = [];
+  #nextId = 0;
+  readonly #orders = new Set<Order>();
+  /** By GPU, the bytes that are on their way back: whoever needs room waits for them. */
+  readonly #trims: Promise<unknown>[];
+  #wakeTimer: NodeJS.Timeout | undefined;
+  #isUp = true;
+  #closed = false;
+
+  constructor(options: ShellOptions) {
+    this.#options = options;
+    const { gpus, policy, cpuCores } = options;
+    this.#scheduler = new Scheduler({ gpus, policy, cpuCores });
+    this.#now = options.now ?? ((): number => performance.now());
+    this.#trims = gpus.map(() => Promise.resolve());
+  }
+
+  get isUp(): boolean {
+    return this.#isUp;
+  }
+
+  /** Whether the function can run on a GPU. */
+  has(key: string): boolean {
+    return this.#functions.has(key);
+  }
+
+  plansOf(key: string): FunctionPlans | undefined {
+    return this.#functions.get(key)?.plans;
+  }
+
+  /** Makes a function known, or gives it new plans, another SLO, a pin. */
+  offer(key: string, plans: FunctionPlans, settings: Pick<OfferSheet, 'sloMs' | 'priority' | 'pinned'>): void {
+    const { sloMs, priority, pinned } = settings;
+    const cpu = this.#options.cpuOffer(key);
+    const sheet: OfferSheet = { gpus: plans.offers, cpu, sloMs, priority, pinned };
+    const known = this.#functions.get(key);
+    if (known !== undefined) {
+      known.plans = plans;
+      known.sheet = sheet;
+      this.#tell({ kind: 'sheet-changed', functionIndex: known.index, sheet });
+      return;
+    }
+    const index = this.#freeIndices.pop() ?? this.#byIndex.length;
+    const fn: ShellFunction = { index, key, plans, sheet, lastUseMs: 0, sinceMs: [] };
+    this.#functions.set(key, fn);
+    this.#byIndex[index] = fn;
+    this.#tell({ kind: 'function-added', functionIndex: index, sheet });
+  }
+
+  /** Forgets a function; what waits for it is run by the CPU pool, what it has on GPUs is given back. */
+  async remove(key: string): Promise<void> {
+    const fn = this.#functions.get(key);
+    if (fn === undefined) return;
+    this.#functions.delete(key);
+    this.#tell({ kind: 'function-removed', functionIndex: fn.index });
+    // Who runs still reads its weights; they are given back behind it.
+    await this.#ordersOver(fn);
+    await this.#settled();
+    this.#byIndex[fn.index] = undefined;
+    this.#freeIndices.push(fn.index);
+  }
+
+  /** Gives back what the function has on GPUs; it stays known. Resolves when the bytes are free. */
+  async unload(key: string): Promise<void> {
+    const fn = this.#functions.get(key);
+    if (fn !== undefined) this.#forgetResidency(fn);
+    await this.#settled();
+  }
+
+  /**
+   * Shows an invocation to the scheduler. Resolves when it has run, or is to run elsewhere.
+   *
+   * @throws GpuError where the run failed for a reason that no other processor would mend, or the caller is gone
+   */
+  invoke(key: string, inputs: readonly Tensor[], signal?: AbortSignal): Promise<GpuOutcome> {
+    const fn = this.#functions.get(key);
+    if (fn === undefined || this.#closed) {
+      return Promise.resolve({ kind: 'offload', reason: 'the function is not on the GPUs', done: () => undefined });
+    }
+    if (signal?.aborted === true) return Promise.reject(new GpuError('cancelled', 'the client is gone'));
+    fn.lastUseMs = this.#now();
+    this.#refreshCpu(fn);
+    return new Promise((resolve, reject) => {
+      const id = this.#freeIds.pop() ?? this.#nextId++;
+      const leave = (): void => this.#depart(pending);
+      const pending: Pending = {
+        id,
+        fn,
+        inputs,
+        arrivalMs: this.#now(),
+        signal,
+        resolve: (outcome) => {
+          signal?.removeEventListener('abort', leave);
+          resolve(outcome);
+        },
+        reject: (error) => {
+          signal?.removeEventListener('abort', leave);
+          reject(error instanceof Error ? error : new Error(String(error)));
+        },
+        stage: 'waiting',
+      };
+      this.#pending.set(id, pending);
+      signal?.addEventListener('abort', leave, { once: true });
+      this.#tell({ kind: 'arrival', invocation: id, functionIndex: fn.index });
+    });
+  }
+
+  /** The GPU process is gone: everything on it is lost, and what it had in hand is placed anew. */
+  lost(): void {
+    if (!this.#isUp) return;
+    this.#isUp = false;
+    for (const gpu of this.#options.gpus.keys()) this.#tell({ kind: 'gpu-lost', gpu });
+    for (const order of this.#orders) order.abandoned = true;
+    for (const gpu of this.#trims.keys()) this.#trims[gpu] = Promise.resolve();
+  }
+
+  /** A new GPU process has all functions again, cold. */
+  back(): void {
+    if (this.#isUp) return;
+    this.#isUp = true;
+    for (const gpu of this.#options.gpus.keys()) this.#tell({ kind: 'gpu-back', gpu });
+  }
+
+  residentBytes(gpu: number): number {
+    return this.#scheduler.residentBytes(gpu);
+  }
+
+  /** Invocations that wait for a GPU. */
+  get waitingCount(): number {
+    return this.#options.gpus.reduce((sum, _, gpu) => sum + this.#scheduler.waitingCount(gpu), 0);
+  }
+
+  /** Prefix and bytes of a function on a GPU, those on their way included. */
+  resident(key: string, gpu: number): { readonly prefix: number; readonly whole: number; readonly bytes: number } {
+    const fn = this.#functions.get(key);
+    const offer = fn?.sheet.gpus[gpu];
+    if (fn === undefined || !offer) return { prefix: 0, whole: 0, bytes: 0 };
+    const prefix = this.#scheduler.residentPrefix(fn.index, gpu);
+    return { prefix, whole: offer.prefixBytes.length - 1, bytes: offer.prefixBytes[prefix] ?? 0 };
+  }
+
+  /** Whether something of the function is on its way to the GPU. */
+  isLoading(key: string, gpu: number): boolean {
+    const index = this.#functions.get(key)?.index;
+    for (const order of this.#orders)
+      if (order.functionIndex === index && order.gpu === gpu && !order.abandoned) return true;
+    return false;
+  }
+
+  keys(): IterableIterator<string> {
+    return this.#functions.keys();
+  }
+
+  /** Takes nothing more; what waits is run by the CPU pool. */
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#wakeTimer);
+    this.lost();
+  }
+
+  #tell(event: SchedulerEvent): void {
+    // A copy: carrying an action out may tell the scheduler something while the list is being gone through.
+    const actions = [...this.#scheduler.handle(event, this.#now())];
+    for (const action of actions) this.#carryOut(action);
+  }
+
+  #carryOut(action: Action): void {
+    switch (action.kind) {
+      case 'run':
+        void this.#run(action);
+        return;
+      case 'load':
+        void this.#load(action);
+        return;
+      case 'evict':
+        this.#evict(action);
+        return;
+      case 'abandon':
+        for (const order of this.#orders) {
+          if (order.functionIndex !== action.functionIndex || order.gpu !== action.gpu) continue;
+          order.abandoned = true;
+          order.abort.abort();
+        }
+        return;
+      case 'offload': {
+        const pending = this.#pending.get(action.invocation);
+        if (pending !== undefined) this.#offloaded(pending, this.#whyOffloaded(pending));
+        return;
+      }
+      case 'wait': {
+        const pending = this.#pending.get(action.invocation);
+        if (pending !== undefined) pending.stage = 'waiting';
+        return;
+      }
+      case 'wake':
+        clearTimeout(this.#wakeTimer);
+        this.#wakeTimer = setTimeout(() => this.#tell({ kind: 'wake' }), Math.max(0, action.atMs - this.#now()));
+        this.#wakeTimer.unref();
+        return;
+      case 'shed': {
+        const pending = this.#end(action.invocation);
+        this.#freeIds.push(action.invocation);
+        pending?.resolve({ kind: 'shed', reason: 'no GPU would finish within the SLO' });
+        return;
+      }
+      case 'fail': {
+        const pending = this.#end(action.invocation);
+        this.#freeIds.push(action.invocation);
+        const reason = action.reason === 'removed' ? 'the function was changed' : 'no GPU is up that can hold it';
+        pending?.resolve({ kind: 'offload', reason, done: () => undefined });
+        return;
+      }
+    }
+  }
+
+  async #run(action: Extract<Action, { kind: 'run' }>): Promise<void> {
+    const { invocation, functionIndex, gpu, load } = action;
+    const pending = this.#pending.get(invocation);
+    const fn = this.#byIndex[functionIndex];
+    if (pending === undefined || fn === undefined) {
+      this.#options.onDefect?.(`the scheduler runs invocation ${invocation}, which nobody waits for`);
+      return;
+    }
+    pending.stage = 'running';
+    const order = this.#order(functionIndex, gpu);
+    let outcome: GpuOutcome | undefined;
+    let failure: unknown;
+    for (let attempt = 0; attempt < 2 && outcome === undefined && !order.abandoned; attempt++) {
+      try {
+        outcome = await this.#attempt(pending, fn, action, order);
+      } catch (error) {
+        failure = error;
+        // Fragments, another program on the GPU: more room than the scheduler thought necessary helps once, or not at all.
+        if (!isOutOfMemory(error) || attempt > 0 || order.abandoned) break;
+        await this.#makeRoom(fn, gpu);
+      }
+    }
+    this.#close(order);
+    // The scheduler has placed the invocation anew; this run has never been.
+    if (order.abandoned) return;
+    if (load !== null) this.#tell({ kind: 'loaded', gpu, functionIndex });
+    this.#end(invocation);
+    if (outcome !== undefined) pending.resolve(outcome);
+    else if (failure instanceof GpuError && (failure.code === 'cancelled' || failure.code === 'invalid')) {
+      pending.reject(failure);
+    } else {
+      const reason = failure instanceof Error ? failure.message : String(failure);
+      pending.resolve({ kind: 'offload', reason: `gpu${gpu} failed: ${reason}`, done: () => undefined });
+    }
+    this.#finished(invocation);
+    // What has arrived of it is not known any more.
+    if (isOutOfMemory(failure) && outcome === undefined) this.#forgetResidency(fn);
+  }
+
+  async #attempt(
+    pending: Pending,
+    fn: ShellFunction,
+    { gpu, start, load, predictedEndMs }: Extract<Action, { kind: 'run' }>,
+    order: Order,
+  ): Promise<GpuOutcome> {
+    const mode = load?.way.mode ?? fn.plans.mode;
+    fn.sinceMs[gpu] ??= this.#now();
+    await this.#trims[gpu];
+    const startedMs = this.#now();
+    const result = await this.#options.runner.run(fn.key, pending.inputs, {
+      gpu,
+      plan: fn.plans.planOf(gpu, mode),
+      signal: order.abort.signal,
+    });
+    const { waitMs, gpuMs } = result.timings;
+    const warmMs = Math.min(fn.sheet.gpus[gpu]?.warmMs ?? gpuMs, gpuMs);
+    const loadMs = result.start === 'warm' ? 0 : gpuMs - warmMs;
+    return {
+      kind: 'ran',
+      result,
+      gpu,
+      start,
+      mode,
+      queueMs: startedMs - pending.arrivalMs + waitMs,
+      loadMs,
+      inferMs: gpuMs - loadMs,
+      predictedMs: predictedEndMs - pending.arrivalMs,
+    };
+  }
+
+  async #load({ functionIndex, gpu, load }: Extract<Action, { kind: 'load' }>): Promise<void> {
+    const fn = this.#byIndex[functionIndex];
+    if (fn === undefined) return;
+    const order = this.#order(functionIndex, gpu);
+    try {
+      await this.#trims[gpu];
+      fn.sinceMs[gpu] ??= this.#now();
+      const plan = fn.plans.planOf(gpu, load.way.mode);
+      await this.#options.runner.load(fn.key, { gpu, plan, signal: order.abort.signal });
+    } catch {
+      // The run behind it finds what is missing, and its own error if there is one.
+    }
+    this.#close(order);
+    if (!order.abandoned) this.#tell({ kind: 'loaded', gpu, functionIndex });
+  }
+
+  #evict({ functionIndex, gpu, prefix, bytes, cause }: Extract<Action, { kind: 'evict' }>): void {
+    const fn = this.#byIndex[functionIndex];
+    if (fn === undefined) return;
+    const nowMs = this.#now();
+    this.#options.onEvicted?.({ key: fn.key, gpu, bytes, cause, ageMs: nowMs - (fn.sinceMs[gpu] ?? nowMs) });
+    if (prefix === 0) fn.sinceMs[gpu] = undefined;
+    // With the process everything has gone already.
+    if (cause === 'gpu-lost') return;
+    const trimmed = this.#trims[gpu]!.then(() => this.#options.runner.trim(fn.key, gpu, prefix));
+    this.#trims[gpu] = trimmed.catch((error: unknown) => {
+      if (this.#isUp) this.#options.onDefect?.(`${fn.key} could not be trimmed on GPU ${gpu}: ${String(error)}`);
+    });
+  }
+
+  /** More than the scheduler thought necessary: the function on this GPU that was used longest ago goes. */
+  async #makeRoom(asking: ShellFunction, gpu: number): Promise<void> {
+    const busy = new Set([...this.#pending.values()].map(({ fn }) => fn));
+    const victims = [...this.#functions.values()]
+      .filter(
+        (fn) => fn !== asking && !busy.has(fn) && !fn.sheet.pinned && this.#scheduler.residentPrefix(fn.index, gpu) > 0,
+      )
+      .toSorted((one, other) => one.lastUseMs - other.lastUseMs);
+    for (const victim of victims.slice(0, 2)) this.#forgetResidency(victim);
+    await this.#trims[gpu];
+  }
+
+  /** The scheduler knows nothing of this function's layers any more, and the GPUs give them back. */
+  #forgetResidency(fn: ShellFunction): void {
+    if ([...this.#pending.values()].some((pending) => pending.fn === fn)) return;
+    this.#tell({ kind: 'function-removed', functionIndex: fn.index });
+    if (this.#functions.get(fn.key) === fn)
+      this.#tell({ kind: 'function-added', functionIndex: fn.index, sheet: fn.sheet });
+  }
+
+  #offloaded(pending: Pending, reason: string): void {
+    const { id } = pending;
+    pending.stage = 'over';
+    this.#pending.delete(id);
+    let isDone = false;
+    pending.resolve({
+      kind: 'offload',
+      reason,
+      done: () => {
+        if (isDone) return;
+        isDone = true;
+        this.#finished(id);
+      },
+    });
+  }
+
+  #whyOffloaded({ fn }: Pending): string {
+    if (!this.#isUp) return 'the GPU process is down';
+    const waiting = this.waitingCount;
+    return waiting === 0
+      ? `gpu would finish after the SLO of ${fn.sheet.sloMs} ms`
+      : `gpu would finish after the SLO, ${waiting} wait`;
+  }
+
+  /** The caller is gone: who waits leaves, a cold start that runs is cancelled with a whole prefix kept. */
+  #depart(pending: Pending): void {
+    if (pending.stage === 'waiting' && this.#pending.has(pending.id)) {
+      this.#end(pending.id);
+      this.#tell({ kind: 'departed', invocation: pending.id });
+      this.#freeIds.push(pending.id);
+      pending.reject(new GpuError('cancelled', 'the client is gone'));
+    }
+  }
+
+  #end(invocation: number): Pending | undefined {
+    const pending = this.#pending.get(invocation);
+    this.#pending.delete(invocation);
+    if (pending !== undefined) pending.stage = 'over';
+    return pending;
+  }
+
+  #finished(invocation: number): void {
+    this.#tell({ kind: 'finished', invocation });
+    this.#freeIds.push(invocation);
+  }
+
+  #order(functionIndex: number, gpu: number): Order {
+    const order: Order = { functionIndex, gpu, abort: new AbortController(), over: [], abandoned: false };
+    this.#orders.add(order);
+    return order;
+  }
+
+  #close(order: Order): void {
+    this.#orders.delete(order);
+    for (const tell of order.over) tell();
+  }
+
+  /** The scheduler's picture of the pool follows the prediction, not every flicker of it. */
+  #refreshCpu(fn: ShellFunction): void {
+    const cpu = this.#options.cpuOffer(fn.key);
+    const before = fn.sheet.cpu;
+    const isClose =
+      before !== null &&
+      before.cores === cpu.cores &&
+      Math.abs(cpu.latencyMs - before.latencyMs) <= cpuChange * before.latencyMs;
+    if (isClose) return;
+    fn.sheet = { ...fn.sheet, cpu };
+    this.#tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet: fn.sheet });
+  }
+
+  async #ordersOver({ index }: ShellFunction): Promise<void> {
+    const orders = [...this.#orders].filter(({ functionIndex }) => functionIndex === index);
+    await Promise.all(orders.map((order) => new Promise<void>((resolve) => order.over.push(resolve))));
+  }
+
+  async #settled(): Promise<void> {
+    await Promise.all(this.#trims);
+  }
+}

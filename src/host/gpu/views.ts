@@ -1,0 +1,75 @@
+/** The GPUs as the dashboard and `/metrics` show them. Reading is never a use. */
+import type { GpuMemory, Resident, ViewSources } from '../dashboard/index.ts';
+import type { Statistics } from '../statistics.ts';
+import type { FunctionVersion, Registry } from '../types.ts';
+import type { GpuHost } from './gpu-host.ts';
+
+export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statistics): NonNullable<ViewSources['gpus']> {
+  const versionOf = (key: string): FunctionVersion | undefined => {
+    const at = key.lastIndexOf('@');
+    return registry.find(key.slice(0, at), key.slice(at + 1));
+  };
+  const devices = (): readonly number[] => gpus.info?.devices.map(({ index }) => index) ?? [];
+  return {
+    presence: (key) => {
+      const standing = gpus.standing(key);
+      if (standing === undefined) return undefined;
+      switch (standing.status) {
+        case 'waiting':
+          return { bytes: 0, loading: false, plan: 'waits to be planned for the GPUs' };
+        case 'refused':
+          return { bytes: 0, loading: false, plan: `CPU pool: ${standing.reason}` };
+        case 'planned': {
+          const shell = gpus.shell;
+          const bytes = devices().reduce((sum, gpu) => sum + (shell?.resident(key, gpu).bytes ?? 0), 0);
+          const loading = devices().some((gpu) => shell?.isLoading(key, gpu) === true);
+          return { bytes, loading, plan: standing.mode };
+        }
+      }
+    },
+    memory: () =>
+      (gpus.info?.devices ?? []).map((device): GpuMemory => ({
+        index: device.index,
+        name: device.name,
+        uuid: device.uuid,
+        capacityBytes: device.limitBytes,
+        residents: [...(gpus.shell?.keys() ?? [])].flatMap((key): Resident[] => {
+          const version = versionOf(key);
+          const resident = gpus.shell?.resident(key, device.index);
+          if (version === undefined || resident === undefined || resident.bytes === 0) return [];
+          const isWhole = resident.prefix === resident.whole;
+          const state = isWhole ? 'warm' : `partial ${Math.round((100 * resident.prefix) / resident.whole)}%`;
+          return [
+            {
+              functionName: version.name,
+              version: version.version,
+              bytes: resident.bytes,
+              state: gpus.shell?.isLoading(key, device.index) === true ? 'loading' : state,
+              lastUseMs: statistics.find(key)?.lastInferenceAtMs ?? 0,
+              why: version.settings.pinned
+                ? 'pinned'
+                : isWhole
+                  ? 'used here, and nothing needed its room since'
+                  : 'its first layers were kept, which hide the loading of the rest',
+            },
+          ];
+        }),
+      })),
+    hostTier: () =>
+      [...(gpus.shell?.keys() ?? [])].flatMap((key): Resident[] => {
+        const version = versionOf(key);
+        const standing = gpus.standing(key);
+        if (version === undefined || standing?.status !== 'planned') return [];
+        return [
+          {
+            functionName: version.name,
+            version: version.version,
+            bytes: standing.weightBytes,
+            state: 'pinned host memory',
+            lastUseMs: statistics.find(key)?.lastInferenceAtMs ?? 0,
+            why: 'GPUs load from there, and read some layers from there directly',
+          },
+        ];
+      }),
+  };
+}
