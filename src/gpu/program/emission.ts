@@ -175,7 +175,9 @@ export class Emission {
       const from = this.buffer(name);
       if (this.storages.of(from).kind === 'activation' && !taken.has(from.id)) continue;
       const to = this.storages.activation(from.bytes);
-      this.recorder.at(this.recorder.launches.at(-1)?.layer ?? 0, `output ${name}`);
+      const place = this.graph.weights.get(name);
+      const ownLayer = (place === undefined ? undefined : this.#prepared.base.weights[place]?.layer) ?? 0;
+      this.recorder.at(Math.max(this.recorder.launches.at(-1)?.layer ?? 0, ownLayer), `output ${name}`);
       if (from.bytes > 0) this.recorder.add({ kind: 'copy', from, to, bytes: from.bytes });
       this.setBuffer(name, to);
     }

@@ -87,7 +87,9 @@ export function emitNodes(
   };
   const groups = groupNodes(graph, isElementwise, fusion);
   const failed = new Set(emission.obstacles.map(({ node }) => node));
-  for (const node of graph.nodes) {
+  const nodes = graph.nodes;
+  const places = new Map(nodes.map((node, place) => [node, place]));
+  for (const node of nodes) {
     if (blocked.has(node.name) || failed.has(node.name)) continue;
     const group = groups.get(node);
     if (group === undefined) {
@@ -96,7 +98,7 @@ export function emitNodes(
     }
     if (group.root !== node) continue;
     emission.attempt(node, () => {
-      const members = graph.nodes.filter((each) => group.nodes.has(each));
+      const members = [...group.nodes].sort((a, b) => places.get(a)! - places.get(b)!);
       emission.recorder.at(node.layer, members.map(({ label }) => label).join(' + '));
       const steps = members.map((member): ElementwiseStep => ({
         inputs: member.proto.input,

@@ -242,3 +242,37 @@ test('a chain of elementwise operators is one kernel, and each its own without f
   expect(plain.launches).toHaveLength(4);
   expect(plain.key).not.toBe(fused.key);
 });
+
+test('an output may be an input, a weight, or a constant, and two outputs one value', async () => {
+  const path = await write('plain-outputs', (graph) => {
+    const x = graph.input('x', ElementType.FLOAT, [4]);
+    const weight = graph.weight('w', [4], Float32Array.of(1, 2, 3, 4));
+    const y = graph.node('Tanh', [x]);
+    graph.output(y, ElementType.FLOAT, [4], 'y');
+    graph.output(graph.node('Reshape', [y, graph.constant({ ints: [2, 2] })]), ElementType.FLOAT, [2, 2], 'y2');
+    graph.output(x, ElementType.FLOAT, [4], 'same');
+    graph.output(graph.node('Identity', [weight]), ElementType.FLOAT, [4], 'kept');
+    graph.output(graph.node('Shape', [x]), ElementType.INT64, [1], 'shape');
+  });
+  const program = await compileModel(path, {}, operators, { cacheFolder: cache() });
+  expect(program.outputs.map(({ name, shape, bytes }) => [name, shape, bytes])).toEqual([
+    ['y', [4], 16],
+    ['y2', [2, 2], 16],
+    ['same', [4], 16],
+    ['kept', [4], 16],
+    ['shape', [1], 8],
+  ]);
+  const copies = program.launches.flatMap((launch) => (launch.kind === 'copy' ? [launch.from.space] : []));
+  expect(copies).toEqual(['arena', 'weight', 'constant']);
+  expect(new Set(program.outputs.map(({ byteOffset }) => byteOffset)).size).toBe(4);
+});
+
+test('a model whose input is empty compiles, and launches nothing for it', async () => {
+  const path = await write('empty', (graph) => {
+    const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
+    graph.output(graph.node('Relu', [graph.node('Tanh', [x])]), ElementType.FLOAT, ['batch', 4], 'y');
+  });
+  const program = await compileModel(path, { x: [0, 4] }, operators, { cacheFolder: cache() });
+  expect(program.launches).toEqual([]);
+  expect(program.outputs).toMatchObject([{ shape: [0, 4], bytes: 0 }]);
+});
