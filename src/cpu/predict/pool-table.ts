@@ -30,8 +30,10 @@ export interface Choice {
 
 /** Two load levels are this factor apart: finer than any measured arrival rate. */
 const levelRatio = 1.15;
-/** Rows that go one by one each take a message there and back from the one dispatcher; a row alone does not show that. */
-const singlyFactor = 1.1;
+/** Rows that go in several rounds take several messages there and back by the one dispatcher, which no single run shows. */
+const roundsFactor = 1.1;
+/** Of lists that are this near to the fastest the one of fewest instances: the difference is within what samples vary. */
+const nearFactor = 1.05;
 const simulatedRequests = 1500;
 const simulationSeed = 20_190_601;
 /** Share of the SLO that the mean may take: arrivals come in bursts, and half of all requests take longer than the mean. */
@@ -106,15 +108,18 @@ export class PoolTable {
       const rowsAtOnce = isBatched ? candidate.batch : candidate.serviceTimeMs.length;
       // Of a larger list's time with fewer rows nothing was measured.
       if (isBatched && rowsAtOnce > batch) return [];
-      const runMs = isBatched ? candidate.latencyMs : (candidate.serviceTimeMs.at(-1) ?? Infinity) * singlyFactor;
-      return [{ candidate, latencyMs: Math.ceil(batch / rowsAtOnce) * runMs }];
+      const runMs = isBatched ? candidate.latencyMs : (candidate.serviceTimeMs.at(-1) ?? Infinity);
+      const rounds = Math.ceil(batch / rowsAtOnce);
+      return [{ candidate, latencyMs: rounds * runMs * (rounds === 1 ? 1 : roundsFactor) }];
     });
     if (objective.kind === 'cores') {
       const within = timed.filter(({ latencyMs }) => latencyMs <= objective.sloMs * sloShare);
       const least = leastBy(within, ({ candidate }) => candidate.cores, ({ latencyMs }) => latencyMs); // prettier-ignore
       if (least !== undefined) return least;
     }
-    return leastBy(timed, ({ latencyMs }) => latencyMs, ({ candidate }) => candidate.cores); // prettier-ignore
+    const fastestMs = Math.min(...timed.map(({ latencyMs }) => latencyMs));
+    const near = timed.filter(({ latencyMs }) => latencyMs <= nearFactor * fastestMs);
+    return leastBy(near, ({ candidate }) => instancesOf(candidate.groups), ({ latencyMs }) => latencyMs); // prettier-ignore
   }
 
   #atLevel(candidate: Extract<Candidate, { kind: 'batched' }>, level: number): PoolPrediction {
@@ -144,6 +149,10 @@ function bestOf(choices: readonly Choice[], objective: PoolObjective): Choice | 
     if (within !== undefined) return within;
   }
   return leastBy(stable, latencyOf, coresOf);
+}
+
+function instancesOf(groups: readonly PoolGroup[]): number {
+  return groups.reduce((sum, { instances }) => sum + instances, 0);
 }
 
 function leastBy<Value>(
