@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import {
   createCpuPools,
+  groupsText,
   type ArrivalPrediction,
   type CpuPools,
   type PoolLimits,
@@ -78,7 +79,7 @@ export async function startHost(
     blankInstances: config.cpu.blankInstances,
     instancesMax: config.cpu.instancesMax,
     cacheFolder: join(config.dataDir, 'cache', 'weights'),
-    onReconfigured: (change) => logReconfigured(change, logger),
+    onReconfigured: (change) => reconfigured(change, store, history, logger),
     log: (pid, key, line) => logger.info({ pid, function: key }, line),
     onLoaded: ({ key, loadMs }) => {
       const version = versionOf(store, key);
@@ -108,6 +109,7 @@ export async function startHost(
     statistics,
     config,
     batchMaxOf: (version) => rowsMaxOf(version, config),
+    onChecked: (name, predictedMs, observedMs) => history.predicted(name, predictedMs, observedMs),
     logger,
   });
   const { pools } = prediction;
@@ -284,8 +286,13 @@ function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConf
   };
 }
 
-function logReconfigured(change: Reconfigured, logger: Logger): void {
+function reconfigured(change: Reconfigured, registry: Registry, history: History, logger: Logger): void {
   const { key, cause, state, kind, ms, to } = change;
+  const functionName = versionOf(registry, key)?.name;
+  if (functionName !== undefined && change.state === 'done' && kind !== 'none') {
+    const configuration = to === undefined ? 'instances on demand' : groupsText(to.groups);
+    history.happenings.add({ kind: 'reconfiguration', functionName, configuration, cause, tookMs: ms });
+  }
   const facts = { function: key, cause, kind, ms: Math.round(ms), configuration: to ?? 'on demand' };
   if (change.state === 'failed' || change.state === 'refused') {
     logger.warn({ ...facts, reason: change.reason }, `pool configuration ${state}`);

@@ -41,6 +41,8 @@ export interface PoolsControllerOptions {
   readonly intervalMs: number;
   /** Most rows of a run of the version. */
   readonly batchMaxOf: (version: FunctionVersion) => number;
+  /** Told of every window in which a prediction was compared with what came. */
+  readonly onChecked?: ((functionName: string, predictedMs: number, observedMs: number) => void) | undefined;
   readonly logger: Logger;
 }
 
@@ -166,6 +168,7 @@ export class PoolsController {
     const check = live.check(groups === undefined ? undefined : live.table.find(groups), nowMs);
     if (check === undefined) return;
     this.#options.statistics.of(controlled.version).predictionError.observe(check.errorRatio);
+    this.#options.onChecked?.(controlled.version.name, check.predictedMs, check.observedMs);
   }
 
   #apply(controlled: Controlled, state: PoolState): void {

@@ -25,6 +25,7 @@ export function createPoolsPrediction(options: {
   readonly statistics: Statistics;
   readonly config: Pick<HostConfig, 'cpu' | 'dataDir'>;
   readonly batchMaxOf: (version: FunctionVersion) => number;
+  readonly onChecked?: (functionName: string, predictedMs: number, observedMs: number) => void;
   readonly logger: Logger;
 }): PoolsPrediction {
   const { pools, registry, statistics, config, batchMaxOf, logger } = options;
@@ -48,6 +49,7 @@ export function createPoolsPrediction(options: {
     cores,
     intervalMs: reconfigureIntervalMs,
     batchMaxOf,
+    onChecked: options.onChecked,
     logger,
   });
   return {

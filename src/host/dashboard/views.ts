@@ -1,7 +1,7 @@
 /** What the dashboard's API answers, made of the host's parts. Reading any of it is never a use of a function. */
 import { curlCall } from '../example-call.ts';
 import { boundMs, type Happening, type History, type HistorySpan } from '../history/index.ts';
-import type { CpuPools, PoolState } from '../../cpu/index.ts';
+import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import type {
@@ -12,7 +12,6 @@ import type {
   HappeningAnswer,
   HistoryAnswer,
   MemoryAnswer,
-  PredictionPoint,
   Resident,
   TickEvent,
 } from './api-types.ts';
@@ -38,9 +37,6 @@ export interface ViewSources {
     /** Functions whose weights are in pinned host memory. */
     readonly hostTier: () => readonly Resident[];
   };
-  readonly predictions?: (key: string) => readonly PredictionPoint[];
-  /** 'on demand' or the <i,t,b> list of a pool. */
-  readonly poolPlan?: (state: PoolState) => string;
 }
 
 export function historyAnswer({ history }: ViewSources, rangeMs: number, nowMs: number, name?: string): HistoryAnswer {
@@ -108,7 +104,7 @@ function rowOf(
     gpuBytes: onGpu?.bytes ?? 0,
     hostBytes: ready * version.modelBytes,
     diskBytes: version.modelBytes,
-    plan: onGpu?.plan ?? (pool === undefined ? '' : (sources.poolPlan?.(pool) ?? '')),
+    plan: onGpu?.plan ?? (pool?.configuration === undefined ? '' : `CPU ${groupsText(pool.configuration.groups)}`),
     waiting: pool?.queueLength ?? 0,
     instances: pool?.instances.length ?? 0,
     lastUseMs: statistics.find(version.key)?.lastInferenceAtMs ?? 0,
@@ -132,7 +128,7 @@ export function functionAnswer(
     history: historyAnswer(sources, rangeMs, nowMs, name),
     latencies: { boundsMs: counts.map((_, bucket) => boundMs(scale, bucket)), counts },
     happenings: history.happenings.of(name).map(happeningAnswer),
-    prediction: sources.predictions?.(version.key) ?? [],
+    prediction: history.predictions(name),
     curl: curlCall(baseUrl, version),
     handler: version.handlerPath !== undefined,
     example: version.settings.example ?? null,

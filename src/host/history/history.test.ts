@@ -124,4 +124,16 @@ describe('the history', () => {
       { kind: 'slo-breach', functionName: 'a', late: 50, sloMs: 100, atMs: 2700 },
     ]);
   });
+
+  it('keeps the last hour of comparisons of what was predicted with what came', () => {
+    const history = new History(0);
+    for (let window = 0; window < 400; window++) history.predicted('a', window, window + 1, window * 10_000);
+
+    const points = history.predictions('a');
+
+    expect(points).toHaveLength(360);
+    expect(points.at(-1)).toEqual({ atMs: 3_990_000, predictedMs: 399, observedMs: 400 });
+    history.forget('a');
+    expect(history.predictions('a')).toEqual([]);
+  });
 });

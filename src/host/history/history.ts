@@ -38,6 +38,16 @@ export type HistoryTotals = Record<CountName, number> & {
   readonly p99Ms: number | null;
 };
 
+/** Means of one window. */
+export interface Prediction {
+  readonly atMs: number;
+  readonly predictedMs: number;
+  readonly observedMs: number;
+}
+
+/** An hour of windows of ten seconds. */
+const predictionsKept = 360;
+
 export interface LatencyDistribution {
   readonly scale: LatencyScale;
   readonly counts: readonly number[];
@@ -51,6 +61,7 @@ export class History implements InvocationRecorder {
   readonly #functions = new Map<string, Ring[]>();
   /** performance.now() counts from here. */
   readonly #originMs: number;
+  readonly #predictions = new Map<string, Prediction[]>();
   /** Late answers of this second by function, to say once what would be said a thousand times. */
   readonly #breaches = new Map<string, { second: number; late: number }>();
 
@@ -84,10 +95,24 @@ export class History implements InvocationRecorder {
     if (record.outcome === 'late') this.#late(record, endMs);
   }
 
+  /** A window in which a prediction was compared with what came. */
+  predicted(functionName: string, predictedMs: number, observedMs: number, atMs: number = Date.now()): void {
+    let points = this.#predictions.get(functionName);
+    if (points === undefined) this.#predictions.set(functionName, (points = []));
+    points.push({ atMs, predictedMs, observedMs });
+    if (points.length > predictionsKept) points.shift();
+  }
+
+  /** The newest last. */
+  predictions(functionName: string): readonly Prediction[] {
+    return this.#predictions.get(functionName) ?? [];
+  }
+
   /** Forgets a function that was removed. */
   forget(functionName: string): void {
     this.#functions.delete(functionName);
     this.#breaches.delete(functionName);
+    this.#predictions.delete(functionName);
     this.happenings.forget(functionName);
   }
 
