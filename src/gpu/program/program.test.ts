@@ -276,3 +276,23 @@ test('a model whose input is empty compiles, and launches nothing for it', async
   expect(program.launches).toEqual([]);
   expect(program.outputs).toMatchObject([{ shape: [0, 4], bytes: 0 }]);
 });
+
+test('weights beside the model stay there', async () => {
+  const path = join(folder, 'external.onnx');
+  const { model } = buildArchitecture('mlp', {});
+  await writeModel(model, path, { externalData: 'always' });
+  const shapes = Object.fromEntries(
+    model.graph.input.map(({ name, type }) => [
+      name,
+      (type?.tensorType?.shape?.dim ?? []).map(({ dimValue }) => Number(dimValue ?? 2n)),
+    ]),
+  );
+  const program = await compileModel(path, shapes, operators, { cacheFolder: cache() });
+  const beside = program.layout.weights.filter(({ source }) => source.path === `${path}.data`);
+  expect(beside.length).toBeGreaterThan(1);
+  const stored = await readModel(path);
+  for (const { name } of beside) {
+    const tensor = stored.graph.initializer.find((each) => each.name === name)!;
+    expect(Buffer.compare(await bytesAt(program, name), tensorBytes(tensor, folder))).toBe(0);
+  }
+});

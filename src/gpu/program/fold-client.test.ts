@@ -1,0 +1,44 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { ElementType, GraphBuilder, readModel, writeModel } from '../../onnx/index.ts';
+import { ProgramError } from './error.ts';
+import { fold } from './fold-client.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-fold-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+test('a graph that ONNX Runtime refuses is refused with its words, and the next one is folded', async () => {
+  const bad = join(folder, 'bad.onnx');
+  await writeFile(bad, 'not a model');
+  const optimizedPath = join(folder, 'folded.onnx');
+  const refused = fold({ op: 'optimize', modelPath: bad, optimizedPath });
+  const graph = new GraphBuilder('shape');
+  const x = graph.input('x', ElementType.FLOAT, [2, 6]);
+  const size = graph.node('Gather', [graph.node('Shape', [x]), graph.constant({ ints: [0] })]);
+  const shape = graph.node('Concat', [size, graph.constant({ ints: [-1, 3] })], { axis: 0 });
+  graph.output(graph.node('Reshape', [x, shape]), ElementType.FLOAT, [2, 2, 3], 'y');
+  const good = join(folder, 'good.onnx');
+  await writeModel(graph.build(), good);
+  const folded = fold({ op: 'optimize', modelPath: good, optimizedPath });
+  await expect(refused).rejects.toThrow(/^ONNX Runtime refuses the graph: .*[Pp]rotobuf/);
+  await expect(refused).rejects.toBeInstanceOf(ProgramError);
+  await folded;
+  const { node } = (await readModel(optimizedPath)).graph;
+  expect(node.map(({ opType }) => opType)).toEqual(['Reshape']);
+});
+
+test('values are computed from constants, and their shapes told', async () => {
+  const graph = new GraphBuilder('constants');
+  const sum = graph.node('Add', [graph.weight('a', [2], Float32Array.of(1, 2)), graph.constant({ floats: 10 })]);
+  graph.output(sum, ElementType.FLOAT, [2], 'y');
+  const modelPath = join(folder, 'constants.onnx');
+  await writeModel(graph.build(), modelPath);
+  expect(await fold({ op: 'run', modelPath, inputs: [] })).toEqual([
+    { name: 'y', type: 'float32', shape: [2], bytes: 8 },
+  ]);
+});
