@@ -46,3 +46,8 @@ export interface Benchmark {
   readonly description: string;
   run(options: BenchmarkOptions): Promise<BenchmarkResult>;
 }
+
+/** Thrown by a benchmark whose machine lacks what it measures: it is said, and nothing is written. */
+export class BenchmarkNotPossible extends Error {
+  override readonly name = 'BenchmarkNotPossible';
+}

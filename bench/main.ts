@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { renderTable } from '../src/cli/table.ts';
-import type { BenchmarkOptions } from './benchmark.ts';
+import { BenchmarkNotPossible, type BenchmarkOptions } from './benchmark.ts';
 import { describeMachine } from './machine.ts';
 import { benchmarkNames, loadBenchmark } from './registry.ts';
 import { renderMarkdown, renderRun, type BenchmarkRun } from './report.ts';
@@ -36,7 +36,15 @@ async function main(names: readonly string[], options: MainOptions): Promise<voi
     return;
   }
   for (const name of names) {
-    const run = await runBenchmark(name, options);
+    let run: BenchmarkRun;
+    try {
+      run = await runBenchmark(name, options);
+    } catch (error) {
+      if (!(error instanceof BenchmarkNotPossible)) throw error;
+      console.error(`${name} was not run, and nothing was written: ${error.message}`);
+      process.exitCode = 1;
+      continue;
+    }
     console.log(options.json === true ? JSON.stringify(run, null, 2) : `${renderRun(run)}\n`);
     // Small runs are tests: they must not replace figures that someone measured.
     const folder = options.out ?? (options.small ? undefined : resultsDir);

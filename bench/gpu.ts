@@ -1,0 +1,372 @@
+/** How soon a function answers from a GPU: warm, cold in every mode, and with a part of its weights kept there. */
+import { execFile } from 'node:child_process';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import {
+  GpuError,
+  startGpuProcess,
+  type GpuClient,
+  type GpuCoverage,
+  type MeasuredLayerProfile,
+  type RunResult,
+} from '../src/gpu/index.ts';
+import { loadMachine, probeMachine, readMemory, type Machine } from '../src/hardware/index.ts';
+import { coldStartModes, planColdStart, type ColdStartMode, type ColdStartPlan } from '../src/plan/index.ts';
+import { elementBytes, elementCount, type Tensor } from '../src/tensor/index.ts';
+import { describeModel, readModel } from '../src/onnx/index.ts';
+import { formatBytes } from '../src/cli/format.ts';
+import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
+import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
+import { fullModels, writeBenchModel, type BenchModel } from './gpu/models.ts';
+
+const shares = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
+const transformers: ReadonlySet<string> = new Set(['bert-base', 'bert-large', 'roberta-base', 'gpt2']);
+
+interface Latencies {
+  readonly warmMs: number;
+  readonly coldMs: ReadonlyMap<ColdStartMode, number>;
+  readonly floorMs: ReadonlyMap<ColdStartMode, number>;
+  readonly plans: ReadonlyMap<ColdStartMode, ColdStartPlan>;
+  /** By share of the dha plan's bytes that are kept. */
+  readonly kept: readonly number[];
+  readonly weightBytes: number;
+}
+
+interface TorchFigures {
+  readonly warmMs: number;
+  readonly loadThenExecuteMs: number;
+}
+
+export const benchmark: Benchmark = {
+  name: 'gpu',
+  description: 'how soon does a function answer from a GPU, warm and cold in every mode?',
+  async run(options) {
+    const emulated = options.small ? await buildEmulatedDriver() : undefined;
+    if (options.small && emulated === undefined) return notBuilt();
+    const cache = join(options.small ? tmpdir() : '.cache', 'turntable-bench-gpu');
+    const client = startGpuProcess({
+      hostBytes: options.small ? 2 ** 26 : readMemory().totalBytes / 2,
+      ...(options.small ? { slabBytes: 2 ** 20, gpuBytes: 2 ** 27 } : {}),
+      cacheFolder: join(cache, 'compiled'),
+      ...(emulated === undefined ? {} : { environment: emulated.environment }),
+    });
+    try {
+      await client.ready;
+    } catch (error) {
+      await client.stop();
+      if (!(error instanceof GpuError)) throw error;
+      throw new BenchmarkNotPossible(`there is no GPU to measure on: ${error.message}`);
+    }
+    try {
+      return await measureAll(client, cache, options);
+    } finally {
+      await client.stop();
+    }
+  },
+};
+
+async function measureAll(client: GpuClient, cache: string, options: BenchmarkOptions): Promise<BenchmarkResult> {
+  const { small, progress } = options;
+  const names = small ? ['bert-base'] : fullModels;
+  const rounds = small ? 3 : 21;
+  const topology = await client.topology(small ? 2 ** 16 : 2 ** 28);
+  const { loadGBps, name: gpu } = topology.gpus[0]!;
+  const machine = machineWith(loadGBps);
+  const measured = new Map<string, Latencies>();
+  for (const name of names) {
+    progress(`${name}: writing the model`);
+    const model = await writeBenchModel(cache, name, small);
+    measured.set(name, await measureModel(client, model, machine, loadGBps, rounds, progress));
+  }
+  progress('PyTorch');
+  const torch = small ? undefined : await measureTorch(names, rounds);
+  return {
+    settings: {
+      gpu,
+      rounds,
+      linkGBps: Number(loadGBps.toFixed(1)),
+      batch: 1,
+      torch: torch === undefined ? 'none' : 'yes',
+    },
+    tables: [latencyTable(measured), modeTable(measured), keptTable(measured), torchTable(measured, torch)].map(
+      (table) => (small ? Object.assign(table, { provenance: emulatedOnly }) : table),
+    ),
+    figures: figuresOf(measured),
+    aims: small ? [] : aimsOf(measured, torch),
+    limits: [
+      ...(small ? ['any time: the driver was the emulated one'] : []),
+      ...(topology.gpus.length === 1
+        ? ['parallel transmission: there is one GPU, so that pt, pt+dha and interleave are as pipeswitch and dha']
+        : []),
+      ...(torch === undefined ? ['PyTorch, which is not installed or has no GPU'] : []),
+    ],
+  };
+}
+
+/** The machine at hand with its measured link; without any GPU in /proc (small runs) the preset's. */
+function machineWith(linkGBps: number): Machine {
+  const probed = probeMachine();
+  const machine = probed.gpus.length > 0 ? probed : loadMachine('h200');
+  return { ...machine, gpus: machine.gpus.map((gpu) => Object.assign({}, gpu, { linkGBps })) };
+}
+
+async function measureModel(
+  client: GpuClient,
+  model: BenchModel,
+  machine: Machine,
+  linkGBps: number,
+  rounds: number,
+  progress: (text: string) => void,
+): Promise<Latencies> {
+  const { name, path, shapes } = model;
+  progress(`${name}: compiling`);
+  const coverage = await client.register({ key: name, modelPath: path, shapes });
+  if (!coverage.covered) throw new Error(`${name} is not covered: ${JSON.stringify(coverage.obstacles.slice(0, 3))}`);
+  await client.prefetch(name);
+  progress(`${name}: measuring its layers`);
+  const profile = await client.measure(name, { gpu: 0, iterations: rounds });
+  const inputs = await inputsOf(model);
+  const plans = new Map(coldStartModes.map((mode) => [mode, planOf(profile, coverage, machine, mode)]));
+  const coldMs = new Map<ColdStartMode, number[]>(coldStartModes.map((mode) => [mode, []]));
+  const run = (mode: ColdStartMode): Promise<RunResult> => client.run(name, inputs, { gpu: 0, plan: plans.get(mode)! });
+  const warm: number[] = [];
+  for (let warmUp = 0; warmUp < 4; warmUp++) await run('pipeswitch');
+  for (let round = 0; round < rounds; round++) {
+    progress(`${name}: round ${round + 1} of ${rounds}`);
+    // Modes in turns, so that what changes over time changes all of them.
+    for (const mode of coldStartModes) {
+      await client.evict(name, 0);
+      coldMs.get(mode)!.push((await run(mode)).timings.gpuMs);
+    }
+    await client.evict(name, 0);
+    for (let warmUp = 0; warmUp < 3; warmUp++) await run('dha');
+    warm.push((await run('dha')).timings.gpuMs);
+  }
+  const kept = await measureKept(client, name, () => run('dha'), plans.get('dha')!, rounds);
+  const floorMs = new Map([...plans].map(([mode, { bytesGpu }]) => [mode, bytesGpu / (linkGBps * 1e6)]));
+  await client.unregister(name);
+  return {
+    warmMs: median(warm),
+    coldMs: new Map([...coldMs].map(([mode, times]) => [mode, median(times)])),
+    floorMs,
+    plans,
+    kept,
+    weightBytes: coverage.weightBytes,
+  };
+}
+
+function planOf(
+  { layers }: MeasuredLayerProfile,
+  coverage: GpuCoverage & { covered: true },
+  machine: Machine,
+  mode: ColdStartMode,
+): ColdStartPlan {
+  const plan = planColdStart({ layers }, machine, mode, { primary: 0 });
+  const bytesGpu = plan.layers.reduce(
+    (sum, { method }, index) => sum + (method === 'load' ? coverage.layers[index]!.bytes : 0),
+    0,
+  );
+  return { ...plan, bytesGpu };
+}
+
+/** Cold latency when a share of the bytes that the plan loads is on the GPU already. */
+async function measureKept(
+  client: GpuClient,
+  name: string,
+  run: () => Promise<RunResult>,
+  plan: ColdStartPlan,
+  rounds: number,
+): Promise<number[]> {
+  const loaded = plan.layers.filter(({ method }) => method === 'load').length;
+  const medians: number[] = [];
+  for (const share of shares) {
+    const times: number[] = [];
+    for (let round = 0; round < rounds; round++) {
+      await run();
+      // Layers of a transformer are alike, so that a share of the layers is about a share of the bytes.
+      await client.trim(name, 0, Math.round(share * loaded));
+      times.push((await run()).timings.gpuMs);
+    }
+    medians.push(median(times));
+  }
+  return medians;
+}
+
+async function inputsOf({ path, shapes }: BenchModel): Promise<Tensor[]> {
+  const { inputs } = describeModel(await readModel(path, { weights: 'file' }));
+  return inputs.map(({ name, datatype }) => {
+    const shape = shapes[name]!;
+    const data = new Uint8Array(elementCount(shape) * elementBytes[datatype]);
+    const numbers = elementCount(shape);
+    if (datatype === 'FP32') new Float32Array(data.buffer).forEach((_, i, array) => (array[i] = Math.sin(i)));
+    if (datatype === 'INT64') {
+      const view = new BigInt64Array(data.buffer);
+      for (let i = 0; i < numbers; i++)
+        view[i] = BigInt(/mask/.test(name) ? 1 : /type/.test(name) ? 0 : (i * 7919) % 47);
+    }
+    return { name, datatype, shape, data };
+  });
+}
+
+/** Undefined where Python has no PyTorch with a GPU. */
+async function measureTorch(
+  names: readonly string[],
+  rounds: number,
+): Promise<Record<string, TorchFigures> | undefined> {
+  try {
+    const script = join(import.meta.dirname, 'gpu', 'torch-baseline.py');
+    const { stdout } = await promisify(execFile)('python3', [script, String(rounds), ...names], { timeout: 600_000 });
+    return JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as Record<string, TorchFigures>;
+  } catch {
+    return undefined;
+  }
+}
+
+function median(times: readonly number[]): number {
+  const sorted = times.toSorted((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] ?? 0;
+}
+
+const ms = (value: number | undefined): string => (value === undefined ? '-' : value.toFixed(3));
+const measuredHere = { kind: 'measured' } as const;
+const emulatedOnly = {
+  kind: 'estimated',
+  from: 'nothing: the driver is the emulated one, and its times mean nothing',
+} as const;
+
+function latencyTable(measured: ReadonlyMap<string, Latencies>): BenchmarkResult['tables'][number] {
+  return {
+    title: "Latency of one run by mode, milliseconds on the GPU's clock",
+    provenance: measuredHere,
+    columns: ['model', 'weights', 'warm', ...coldStartModes].map((title, index) => ({
+      title,
+      align: index === 0 ? ('left' as const) : ('right' as const),
+    })),
+    rows: [...measured].map(([name, { weightBytes, warmMs, coldMs }]) =>
+      [name, formatBytes(weightBytes), ms(warmMs)].concat(coldStartModes.map((mode) => ms(coldMs.get(mode)))),
+    ),
+  };
+}
+
+function modeTable(measured: ReadonlyMap<string, Latencies>): BenchmarkResult['tables'][number] {
+  return {
+    title:
+      'Bytes that must cross PCIe, the time that they take at the measured bandwidth, and cold latency over the larger of that and warm',
+    provenance: measuredHere,
+    columns: [
+      { title: 'model' },
+      { title: 'mode' },
+      { title: 'bytes', align: 'right' },
+      { title: 'floor ms', align: 'right' },
+      { title: 'cold ms', align: 'right' },
+      { title: 'ratio', align: 'right' },
+    ],
+    rows: [...measured].flatMap(([name, latencies]) =>
+      coldStartModes.map((mode) => [
+        name,
+        mode,
+        formatBytes(latencies.plans.get(mode)!.bytesGpu),
+        ms(latencies.floorMs.get(mode)),
+        ms(latencies.coldMs.get(mode)),
+        overFloor(latencies, mode).toFixed(2),
+      ]),
+    ),
+  };
+}
+
+const overFloor = ({ coldMs, floorMs, warmMs }: Latencies, mode: ColdStartMode): number =>
+  coldMs.get(mode)! / Math.max(floorMs.get(mode)!, warmMs);
+
+function keptTable(measured: ReadonlyMap<string, Latencies>): BenchmarkResult['tables'][number] {
+  return {
+    title: 'Latency in mode dha by the share of the loaded layers that were kept on the GPU, milliseconds',
+    provenance: measuredHere,
+    columns: ['model', ...shares.map((share) => `${share * 100}%`)].map((title, index) => ({
+      title,
+      align: index === 0 ? ('left' as const) : ('right' as const),
+    })),
+    rows: [...measured].map(([name, { kept }]) => [name].concat(kept.map(ms))),
+  };
+}
+
+function torchTable(
+  measured: ReadonlyMap<string, Latencies>,
+  torch: Record<string, TorchFigures> | undefined,
+): BenchmarkResult['tables'][number] {
+  return {
+    title: 'Beside PyTorch eager, milliseconds by the clock on the wall there and by the GPU here',
+    provenance: measuredHere,
+    columns: [
+      { title: 'model' },
+      { title: 'warm', align: 'right' },
+      { title: 'PyTorch warm', align: 'right' },
+      { title: 'cold dha', align: 'right' },
+      { title: 'PyTorch load, then execute', align: 'right' },
+    ],
+    rows: [...measured].map(([name, { warmMs, coldMs }]) => [
+      name,
+      ms(warmMs),
+      ms(torch?.[name]?.warmMs),
+      ms(coldMs.get('dha')),
+      ms(torch?.[name]?.loadThenExecuteMs),
+    ]),
+  };
+}
+
+function figuresOf(measured: ReadonlyMap<string, Latencies>): Record<string, number> {
+  const figures: Record<string, number> = {};
+  for (const [name, { warmMs, coldMs }] of measured) {
+    figures[`${name} warmMs`] = warmMs;
+    for (const [mode, value] of coldMs) figures[`${name} ${mode} coldMs`] = value;
+  }
+  return figures;
+}
+
+function aimsOf(
+  measured: ReadonlyMap<string, Latencies>,
+  torch: Record<string, TorchFigures> | undefined,
+): NonNullable<BenchmarkResult['aims']> {
+  const aims: { aim: string; met: boolean; reached: string }[] = [];
+  for (const [name, latencies] of measured) {
+    if (!transformers.has(name)) continue;
+    const ratio = overFloor(latencies, 'dha');
+    aims.push({ aim: `${name}: cold dha at most 1.15 times its floor`, met: ratio <= 1.15, reached: ratio.toFixed(2) });
+    const gain = latencies.coldMs.get('pipeswitch')! / latencies.coldMs.get('dha')!;
+    aims.push({ aim: `${name}: cold dha faster than pipeswitch`, met: gain > 1, reached: `${gain.toFixed(2)} times` });
+    const eager = torch?.[name]?.warmMs;
+    if (eager === undefined) continue;
+    aims.push({
+      aim: `${name}: warm no worse than PyTorch eager`,
+      met: latencies.warmMs <= eager,
+      reached: `${ms(latencies.warmMs)} against ${ms(eager)} ms`,
+    });
+  }
+  const bert = measured.get('bert-base');
+  if (bert !== undefined) {
+    const loadThenExecuteMs = torch?.['bert-base']?.loadThenExecuteMs ?? bert.coldMs.get('baseline')!;
+    const gain = loadThenExecuteMs / bert.coldMs.get('dha')!;
+    aims.push({
+      aim: 'bert-base: cold dha 1.9 times as fast as load-then-execute',
+      met: gain >= 1.9,
+      reached: gain.toFixed(2),
+    });
+  }
+  return aims;
+}
+
+function notBuilt(): BenchmarkResult {
+  return {
+    settings: { gpu: 'none' },
+    tables: [
+      {
+        title: 'Latency of one run by mode',
+        provenance: emulatedOnly,
+        columns: [{ title: 'model' }, { title: 'why not' }],
+        rows: [['bert-base', 'not run: the emulated driver needs g++']],
+      },
+    ],
+    figures: {},
+    limits: ['anything: the emulated driver could not be built'],
+  };
+}
