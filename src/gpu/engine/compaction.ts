@@ -15,7 +15,7 @@ export function compact(lane: GpuLane): boolean {
   const moved = [];
   for (const block of pool.blocks()) {
     const owner = owners.get(block);
-    if (owner === undefined || owner.residency.mutex.isTaken) continue;
+    if (owner === undefined || owner.residency.isFixed) continue;
     const slide = pool.slideDown(block);
     if (slide === undefined) continue;
     execution.waitForAll(slide.before);

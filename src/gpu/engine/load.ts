@@ -70,7 +70,7 @@ async function loadOnce(
     residency.preempt = preempt;
     const either = signal === undefined ? preempt.signal : AbortSignal.any([signal, preempt.signal]);
     lease = await context.store.lease(weights, either);
-    residency.reserve(missing);
+    await residency.reserve(missing);
     transfer = new Transfer(residency, plan, missing, (gpu) => context.lane(gpu), null);
     let windowFilled = 0;
     let window: Promise<unknown> = Promise.resolve();

@@ -8,6 +8,9 @@ import type { Preemption } from './load.ts';
 import { Mutex } from './mutex.ts';
 import type { Fence } from './streams.ts';
 
+/** Each waits for what was submitted to the execution stream. */
+const reserveAttempts = 16;
+
 export class Residency {
   readonly weights: HostWeights;
   readonly lane: GpuLane;
@@ -21,6 +24,8 @@ export class Residency {
   /** Stops the submission of a load-ahead, so that a run can go on with the rest itself. */
   preempt: AbortController | null = null;
   #executesFromHost = false;
+  /** Its turn has come, but nothing of it has been submitted: its layers may still be moved. */
+  #isReserving = false;
 
   constructor(weights: HostWeights, lane: GpuLane) {
     this.weights = weights;
@@ -73,21 +78,40 @@ export class Residency {
     };
   }
 
-  /** Takes memory for layers, for all of them or for none. @throws GpuError 'out-of-memory' */
-  reserve(layers: readonly number[]): void {
-    const { layers: all } = this.weights.layout;
-    const blocks = this.lane.allocate(
-      layers.map((layer) => all[layer]!.bytes),
-      'weights',
-    );
-    if (blocks === undefined) {
-      const neededBytes = layers.reduce((sum, layer) => sum + all[layer]!.bytes, 0);
-      throw new GpuError(
-        'out-of-memory',
-        `GPU ${this.lane.index} has ${this.lane.pool.freeBytes} bytes free and function '${this.weights.key}' needs ${neededBytes} more`,
-      );
+  /** Whether work that knows the layers' addresses is being submitted: then they must stay where they are. */
+  get isFixed(): boolean {
+    return this.mutex.isTaken && !this.#isReserving;
+  }
+
+  /**
+   * Takes memory for layers, for all of them or for none. Where it is only that layers of others, whose work is being
+   * submitted, lie in the way of moving things together, it waits a little for those.
+   *
+   * @throws GpuError 'out-of-memory'
+   */
+  async reserve(layers: readonly number[]): Promise<void> {
+    if (layers.length === 0) return;
+    const { pool, execution } = this.lane;
+    const sizes = layers.map((layer) => this.weights.layout.layers[layer]!.bytes);
+    const neededBytes = sizes.reduce((sum, bytes) => sum + bytes, 0);
+    this.#isReserving = true;
+    try {
+      for (let attempt = 0; attempt < reserveAttempts; attempt++) {
+        const blocks = this.lane.allocate(sizes, 'weights');
+        if (blocks !== undefined) {
+          for (const [index, layer] of layers.entries()) this.#put(layer, blocks[index]!);
+          return;
+        }
+        if (pool.freeBytes < neededBytes) break;
+        await execution.finished();
+      }
+    } finally {
+      this.#isReserving = false;
     }
-    for (const [index, layer] of layers.entries()) this.#put(layer, blocks[index]!);
+    throw new GpuError(
+      'out-of-memory',
+      `GPU ${this.lane.index} has ${pool.freeBytes} bytes free and function '${this.weights.key}' needs ${neededBytes} more`,
+    );
   }
 
   setReady(layer: number, fence: Fence): void {

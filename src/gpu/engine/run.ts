@@ -111,7 +111,7 @@ export class Run {
     const start: StartKind = missing.length === 0 ? 'warm' : resident.size === 0 ? 'cold' : 'partial';
     const timers = [lane.timer(), lane.timer()] as const;
     let buffer: IoBuffer | undefined;
-    residency.reserve(missing);
+    await residency.reserve(missing);
     let anatomy: Anatomy | null = null;
     if (trace) {
       lane.execution.cuda.record(timers[0]);

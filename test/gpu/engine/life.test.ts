@@ -95,6 +95,23 @@ it('free bytes in pieces are as good as in one: layers are moved together, and a
   });
 });
 
+it('its own layers that lie in the way of a function are moved as well', async () => {
+  await onEngine({ gpuBytes: 24 * 1024 }, async ({ engine, add, run }) => {
+    const first = add({ layerWords: [1024, 1024] });
+    const middle = add({ layerWords: [1024, 2560] });
+    const last = add({ layerWords: [1024] });
+    await run(first);
+    await run(middle);
+    await engine.trim(middle.key, 0, 1);
+    await run(last);
+    await engine.evict(first.key, 0);
+    // A hole below what is kept and one above, neither large enough: the rest fits only if that moves.
+    const { freeBytes, largestFreeBytes } = engine.memory()[0]!;
+    expect([freeBytes > 2560 * 4, largestFreeBytes < 2560 * 4]).toEqual([true, true]);
+    expect((await run(middle)).start).toBe('partial');
+  });
+});
+
 it('weights on disk are brought by the run that needs them, and those least recently used make room', async () => {
   await onEngine({ hostBytes: 48 * 1024, slabBytes: 16 * 1024 }, async ({ engine, add, run }) => {
     const chains = Array.from({ length: 5 }, () => add());
