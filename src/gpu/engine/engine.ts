@@ -110,8 +110,8 @@ export class Engine {
     for (const residency of target.residencies()) {
       using _turn = await residency.enter(undefined, 'evicted');
       residency.release(residency.layers);
-      await residency.lane.unbindAll(key);
     }
+    for (const lane of this.#lanes) await lane.unbindAll(key);
     await this.#store.remove(target.weights);
   }
 

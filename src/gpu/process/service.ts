@@ -124,7 +124,8 @@ export class GpuService {
   }
 
   async #register(spec: GpuFunctionSpec): Promise<GpuCoverage> {
-    if (this.#functions.has(spec.key)) throw new GpuError('invalid', `function '${spec.key}' is registered already`);
+    if (this.#functions.has(spec.key) || this.#engine.hasFunction(spec.key))
+      throw new GpuError('invalid', `function '${spec.key}' is registered already`);
     let program: Program;
     try {
       program = await this.#compiler.compile(spec.modelPath, spec.shapes, spec.settings);
@@ -135,6 +136,13 @@ export class GpuService {
       throw error;
     }
     this.#engine.addFunction(spec.key, program.layout);
+    try {
+      // Kernels are compiled and loaded now, so that no run waits for that, and an error shows before one.
+      await Promise.all(this.#engine.devices.map(({ index }) => this.#engine.bind(spec.key, program, index)));
+    } catch (error) {
+      await this.#engine.removeFunction(spec.key);
+      throw error;
+    }
     const programs = new Map([[shapesKey(shapesOf(program.inputs)), Promise.resolve(program)]]);
     this.#functions.set(spec.key, { spec, program, programs });
     const { layout, arenaBytes, workspaceBytes, launches } = program;
