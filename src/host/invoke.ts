@@ -89,7 +89,8 @@ export interface InvocationGpus {
   takes(key: string): boolean;
   /** @throws GpuError */
   invoke(version: FunctionVersion, inputs: readonly Tensor[], signal?: AbortSignal): Promise<GpuOutcome>;
-  load(version: FunctionVersion): Promise<void>;
+  /** Resolves to false where no GPU can have it now. */
+  load(version: FunctionVersion): Promise<boolean>;
   unload(version: FunctionVersion): Promise<void>;
   readonly pid: number;
 }
@@ -332,7 +333,8 @@ export class Invoker {
   async load(version: FunctionVersion): Promise<number> {
     const startMs = performance.now();
     try {
-      await (this.#gpus?.takes(version.key) === true ? this.#gpus.load(version) : this.#pools.load(version.key));
+      const isOnGpu = this.#gpus?.takes(version.key) === true && (await this.#gpus.load(version));
+      if (!isOnGpu) await this.#pools.load(version.key);
     } catch (error) {
       throw toHostError(error);
     }

@@ -22,7 +22,8 @@ import type { Tensor } from '../../tensor/index.ts';
 import type { FunctionVersion, ModelMetadata, Registry } from '../types.ts';
 import { machineOf } from './machine.ts';
 import { makePlans, ProfileShelf, structureOf } from './plan-book.ts';
-import { GpuShell, type GpuOutcome, type ShellEviction } from './shell.ts';
+import { GpuShell } from './shell.ts';
+import type { GpuOutcome, ShellEviction } from './shell-types.ts';
 
 export interface GpuHostOptions {
   readonly dataDir: string;
@@ -142,12 +143,17 @@ export class GpuHost {
     }
   }
 
-  /** Has the function's weights on a GPU: one run with made-up inputs, counted nowhere. */
-  async load(version: FunctionVersion): Promise<void> {
+  /**
+   * Has the function's weights on a GPU: one run with made-up inputs, counted nowhere. Resolves to false where no GPU can have
+   * them now.
+   */
+  async load(version: FunctionVersion): Promise<boolean> {
     await this.planned(version.key);
-    if (!this.takes(version.key) || version.metadata === undefined) return;
-    const outcome = await this.invoke(version, emptyInputs(version.metadata));
+    const shell = this.#shell;
+    if (shell === undefined || !this.takes(version.key) || version.metadata === undefined) return false;
+    const outcome = await shell.preload(version.key, emptyInputs(version.metadata));
     if (outcome.kind === 'offload') outcome.done();
+    return outcome.kind === 'ran';
   }
 
   async unload(version: FunctionVersion): Promise<void> {

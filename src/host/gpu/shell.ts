@@ -4,82 +4,11 @@
  *
  * What must hold: each invocation is resolved exactly once; what the scheduler was not told of has not happened.
  */
-import type { ColdStartPlan } from '../../plan/index.ts';
-import {
-  Scheduler,
-  type Action,
-  type CpuOffer,
-  type EvictionCause,
-  type OfferSheet,
-  type Policy,
-  type SchedulerEvent,
-  type SchedulerGpu,
-  type Start,
-} from '../../schedule/index.ts';
+import { Scheduler, type Action, type OfferSheet, type SchedulerEvent, type Start } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import { GpuError, type RunResult } from '../../gpu/index.ts';
+import { GpuError } from '../../gpu/index.ts';
 import type { FunctionPlans } from './plan-book.ts';
-
-/** What the shell needs of the GPU process. */
-export interface GpuRunner {
-  run(
-    key: string,
-    inputs: readonly Tensor[],
-    options: {
-      readonly gpu: number;
-      readonly plan: ColdStartPlan;
-      readonly signal?: AbortSignal;
-      readonly trace?: boolean;
-    },
-  ): Promise<RunResult>;
-  load(
-    key: string,
-    options: { readonly gpu: number; readonly plan: ColdStartPlan; readonly signal?: AbortSignal },
-  ): Promise<number>;
-  trim(key: string, gpu: number, layers: number): Promise<number>;
-}
-
-/** How an invocation that was shown to the shell ended there. */
-export type GpuOutcome =
-  | {
-      readonly kind: 'ran';
-      readonly result: RunResult;
-      readonly gpu: number;
-      readonly start: Start;
-      readonly mode: string;
-      /** From its arrival until the GPU was its own. */
-      readonly queueMs: number;
-      /** What it waited for weights while the GPU was its own. */
-      readonly loadMs: number;
-      readonly inferMs: number;
-      /** What the scheduler had expected from arrival to answer, when it started. */
-      readonly predictedMs: number;
-    }
-  /** To be run by the CPU pool. `done` is called when that has ended. */
-  | { readonly kind: 'offload'; readonly reason: string; readonly done: () => void }
-  | { readonly kind: 'shed'; readonly reason: string };
-
-export interface ShellEviction {
-  readonly key: string;
-  readonly gpu: number;
-  readonly bytes: number;
-  readonly cause: EvictionCause | 'out-of-memory';
-  /** How long some of it had been there. */
-  readonly ageMs: number;
-}
-
-export interface ShellOptions {
-  readonly gpus: readonly SchedulerGpu[];
-  readonly policy: Policy;
-  readonly cpuCores: number;
-  readonly runner: GpuRunner;
-  /** What the CPU pool of a function promises now. */
-  readonly cpuOffer: (key: string) => CpuOffer;
-  readonly onEvicted?: (eviction: ShellEviction) => void;
-  readonly onDefect?: (message: string) => void;
-  /** Milliseconds that never go back. */
-  readonly now?: () => number;
-}
+import type { GpuOutcome, ShellCounts, ShellEviction, ShellOptions } from './shell-types.ts';
 
 interface ShellFunction {
   readonly index: number;
@@ -89,6 +18,10 @@ interface ShellFunction {
   lastUseMs: number;
   /** By GPU, when its first layers began to arrive; undefined where it has none. */
   readonly sinceMs: (number | undefined)[];
+  /** By GPU, when the latest load was ordered. */
+  readonly loadOrderedMs: number[];
+  /** While the scheduler does not have it, because everything of it is being given back. */
+  withdrawal: Promise<void> | undefined;
 }
 
 interface Pending {
@@ -112,6 +45,8 @@ interface Order {
   abandoned: boolean;
 }
 
+const cancelled = (): GpuError => new GpuError('cancelled', 'the client is gone');
+
 const isOutOfMemory = (error: unknown): boolean => error instanceof GpuError && error.code === 'out-of-memory';
 
 /** The pool's prediction is told to the scheduler when it has changed by this share. */
@@ -130,9 +65,17 @@ export class GpuShell {
   readonly #orders = new Set<Order>();
   /** By GPU, the bytes that are on their way back: whoever needs room waits for them. */
   readonly #trims: Promise<unknown>[];
-  #wakeTimer: NodeJS.Timeout | undefined;
+  readonly #wakeTimers = new Set<NodeJS.Timeout>();
+  /** Counts lost processes: what was queued for one is nothing to the next. */
+  #epoch = 0;
   #isUp = true;
   #closed = false;
+  /** In place of the scheduler's, while the shell has something evicted for a cause of its own. */
+  #ownCause: 'out-of-memory' | undefined;
+  readonly #starts: Record<Start, number> = { warm: 0, partial: 0, cold: 0 };
+  readonly #evictions = new Map<ShellEviction['cause'], number>();
+  #offloadedCount = 0;
+  #shedCount = 0;
 
   constructor(options: ShellOptions) {
     this.#options = options;
@@ -144,6 +87,15 @@ export class GpuShell {
 
   get isUp(): boolean {
     return this.#isUp;
+  }
+
+  get counts(): ShellCounts {
+    return {
+      starts: { ...this.#starts },
+      offloaded: this.#offloadedCount,
+      shed: this.#shedCount,
+      evictions: new Map(this.#evictions),
+    };
   }
 
   /** Whether the function can run on a GPU. */
@@ -164,11 +116,20 @@ export class GpuShell {
     if (known !== undefined) {
       known.plans = plans;
       known.sheet = sheet;
-      this.#tell({ kind: 'sheet-changed', functionIndex: known.index, sheet });
+      if (known.withdrawal === undefined) this.#tell({ kind: 'sheet-changed', functionIndex: known.index, sheet });
       return;
     }
     const index = this.#freeIndices.pop() ?? this.#byIndex.length;
-    const fn: ShellFunction = { index, key, plans, sheet, lastUseMs: 0, sinceMs: [] };
+    const fn: ShellFunction = {
+      index,
+      key,
+      plans,
+      sheet,
+      lastUseMs: 0,
+      sinceMs: [],
+      loadOrderedMs: [],
+      withdrawal: undefined,
+    };
     this.#functions.set(key, fn);
     this.#byIndex[index] = fn;
     this.#tell({ kind: 'function-added', functionIndex: index, sheet });
@@ -179,19 +140,32 @@ export class GpuShell {
     const fn = this.#functions.get(key);
     if (fn === undefined) return;
     this.#functions.delete(key);
-    this.#tell({ kind: 'function-removed', functionIndex: fn.index });
     // Who runs still reads its weights; they are given back behind it.
-    await this.#ordersOver(fn);
-    await this.#settled();
+    await this.#withdraw(fn);
     this.#byIndex[fn.index] = undefined;
     this.#freeIndices.push(fn.index);
   }
 
-  /** Gives back what the function has on GPUs; it stays known. Resolves when the bytes are free. */
+  /**
+   * Gives back what the function has on GPUs; it stays known. What runs is finished, what waits is run by the CPU pool.
+   * Resolves when the bytes are free.
+   */
   async unload(key: string): Promise<void> {
     const fn = this.#functions.get(key);
-    if (fn !== undefined) this.#forgetResidency(fn);
-    await this.#settled();
+    if (fn !== undefined) await this.#withdraw(fn);
+  }
+
+  /** Has an invocation run on a GPU whatever the CPU pool promises, so that the function's weights are there afterwards. */
+  async preload(key: string, inputs: readonly Tensor[]): Promise<GpuOutcome> {
+    const fn = this.#functions.get(key);
+    await fn?.withdrawal;
+    if (fn === undefined || this.#functions.get(key) !== fn) return this.invoke(key, inputs);
+    const { sheet } = fn;
+    const gpusOnly: OfferSheet = { ...sheet, cpu: null, sloMs: Infinity };
+    this.#tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet: gpusOnly });
+    const outcome = this.#arrive(fn, inputs, undefined);
+    this.#tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet });
+    return outcome;
   }
 
   /**
@@ -201,12 +175,18 @@ export class GpuShell {
    */
   invoke(key: string, inputs: readonly Tensor[], signal?: AbortSignal): Promise<GpuOutcome> {
     const fn = this.#functions.get(key);
-    if (fn === undefined || this.#closed) {
-      return Promise.resolve({ kind: 'offload', reason: 'the function is not on the GPUs', done: () => undefined });
+    if (fn === undefined || this.#closed || fn.withdrawal !== undefined) {
+      const reason =
+        fn?.withdrawal === undefined ? 'the function is not on the GPUs' : 'the function is being unloaded';
+      return Promise.resolve({ kind: 'offload', reason, done: () => undefined });
     }
-    if (signal?.aborted === true) return Promise.reject(new GpuError('cancelled', 'the client is gone'));
-    fn.lastUseMs = this.#now();
+    if (signal?.aborted === true) return Promise.reject(cancelled());
     this.#refreshCpu(fn);
+    return this.#arrive(fn, inputs, signal);
+  }
+
+  #arrive(fn: ShellFunction, inputs: readonly Tensor[], signal: AbortSignal | undefined): Promise<GpuOutcome> {
+    fn.lastUseMs = this.#now();
     return new Promise((resolve, reject) => {
       const id = this.#freeIds.pop() ?? this.#nextId++;
       const leave = (): void => this.#depart(pending);
@@ -236,6 +216,7 @@ export class GpuShell {
   lost(): void {
     if (!this.#isUp) return;
     this.#isUp = false;
+    this.#epoch++;
     for (const gpu of this.#options.gpus.keys()) this.#tell({ kind: 'gpu-lost', gpu });
     for (const order of this.#orders) order.abandoned = true;
     for (const gpu of this.#trims.keys()) this.#trims[gpu] = Promise.resolve();
@@ -281,7 +262,8 @@ export class GpuShell {
   /** Takes nothing more; what waits is run by the CPU pool. */
   close(): void {
     this.#closed = true;
-    clearTimeout(this.#wakeTimer);
+    for (const timer of this.#wakeTimers) clearTimeout(timer);
+    this.#wakeTimers.clear();
     this.lost();
   }
 
@@ -320,11 +302,10 @@ export class GpuShell {
         return;
       }
       case 'wake':
-        clearTimeout(this.#wakeTimer);
-        this.#wakeTimer = setTimeout(() => this.#tell({ kind: 'wake' }), Math.max(0, action.atMs - this.#now()));
-        this.#wakeTimer.unref();
+        this.#wakeAt(action.atMs);
         return;
       case 'shed': {
+        this.#shedCount++;
         const pending = this.#end(action.invocation);
         this.#freeIds.push(action.invocation);
         pending?.resolve({ kind: 'shed', reason: 'no GPU would finish within the SLO' });
@@ -340,6 +321,21 @@ export class GpuShell {
     }
   }
 
+  /** Each GPU asks for instants of its own, and a timer may come a little early: then it is none of theirs yet. */
+  #wakeAt(atMs: number): void {
+    if (this.#closed) return;
+    const timer = setTimeout(
+      () => {
+        this.#wakeTimers.delete(timer);
+        if (this.#now() < atMs) this.#wakeAt(atMs);
+        else this.#tell({ kind: 'wake' });
+      },
+      Math.max(0, Math.ceil(atMs - this.#now())),
+    );
+    timer.unref();
+    this.#wakeTimers.add(timer);
+  }
+
   async #run(action: Extract<Action, { kind: 'run' }>): Promise<void> {
     const { invocation, functionIndex, gpu, load } = action;
     const pending = this.#pending.get(invocation);
@@ -349,6 +345,7 @@ export class GpuShell {
       return;
     }
     pending.stage = 'running';
+    this.#starts[action.start]++;
     const order = this.#order(functionIndex, gpu);
     let outcome: GpuOutcome | undefined;
     let failure: unknown;
@@ -375,8 +372,9 @@ export class GpuShell {
       pending.resolve({ kind: 'offload', reason: `gpu${gpu} failed: ${reason}`, done: () => undefined });
     }
     this.#finished(invocation);
-    // What has arrived of it is not known any more.
-    if (isOutOfMemory(failure) && outcome === undefined) this.#forgetResidency(fn);
+    // What has arrived of it is not known any more; who waits for it would meet the same.
+    const isOfInput = failure instanceof GpuError && failure.code === 'invalid' && load === null;
+    if (outcome === undefined && !isOfInput) await this.#withdraw(fn);
   }
 
   async #attempt(
@@ -386,8 +384,10 @@ export class GpuShell {
     order: Order,
   ): Promise<GpuOutcome> {
     const mode = load?.way.mode ?? fn.plans.mode;
+    if (load !== null) fn.loadOrderedMs[gpu] = this.#now();
     fn.sinceMs[gpu] ??= this.#now();
     await this.#trims[gpu];
+    if (order.abandoned) throw cancelled();
     const startedMs = this.#now();
     const result = await this.#options.runner.run(fn.key, pending.inputs, {
       gpu,
@@ -396,16 +396,18 @@ export class GpuShell {
     });
     const { waitMs, gpuMs } = result.timings;
     const warmMs = Math.min(fn.sheet.gpus[gpu]?.warmMs ?? gpuMs, gpuMs);
-    const loadMs = result.start === 'warm' ? 0 : gpuMs - warmMs;
+    // Of a load that was ordered while the invocation waited for the GPU it has waited from then on.
+    const orderedMs = start === 'warm' ? startedMs : Math.max(pending.arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);
+    const loadMs = startedMs - orderedMs + (start === 'warm' && result.start === 'warm' ? 0 : gpuMs - warmMs);
     return {
       kind: 'ran',
       result,
       gpu,
       start,
       mode,
-      queueMs: startedMs - pending.arrivalMs + waitMs,
+      queueMs: orderedMs - pending.arrivalMs + waitMs,
       loadMs,
-      inferMs: gpuMs - loadMs,
+      inferMs: start === 'warm' && result.start === 'warm' ? gpuMs : warmMs,
       predictedMs: predictedEndMs - pending.arrivalMs,
     };
   }
@@ -414,8 +416,10 @@ export class GpuShell {
     const fn = this.#byIndex[functionIndex];
     if (fn === undefined) return;
     const order = this.#order(functionIndex, gpu);
+    fn.loadOrderedMs[gpu] = this.#now();
     try {
       await this.#trims[gpu];
+      if (order.abandoned) throw cancelled();
       fn.sinceMs[gpu] ??= this.#now();
       const plan = fn.plans.planOf(gpu, load.way.mode);
       await this.#options.runner.load(fn.key, { gpu, plan, signal: order.abort.signal });
@@ -426,44 +430,71 @@ export class GpuShell {
     if (!order.abandoned) this.#tell({ kind: 'loaded', gpu, functionIndex });
   }
 
-  #evict({ functionIndex, gpu, prefix, bytes, cause }: Extract<Action, { kind: 'evict' }>): void {
+  #evict({ functionIndex, gpu, prefix, bytes, cause: schedulersCause }: Extract<Action, { kind: 'evict' }>): void {
     const fn = this.#byIndex[functionIndex];
     if (fn === undefined) return;
     const nowMs = this.#now();
+    const cause = this.#ownCause ?? schedulersCause;
+    this.#evictions.set(cause, (this.#evictions.get(cause) ?? 0) + 1);
     this.#options.onEvicted?.({ key: fn.key, gpu, bytes, cause, ageMs: nowMs - (fn.sinceMs[gpu] ?? nowMs) });
     if (prefix === 0) fn.sinceMs[gpu] = undefined;
     // With the process everything has gone already.
-    if (cause === 'gpu-lost') return;
-    const trimmed = this.#trims[gpu]!.then(() => this.#options.runner.trim(fn.key, gpu, prefix));
+    if (!this.#isUp) return;
+    const epoch = this.#epoch;
+    const trimmed = this.#trims[gpu]!.then(() =>
+      epoch === this.#epoch ? this.#options.runner.trim(fn.key, gpu, prefix) : 0,
+    );
     this.#trims[gpu] = trimmed.catch((error: unknown) => {
-      if (this.#isUp) this.#options.onDefect?.(`${fn.key} could not be trimmed on GPU ${gpu}: ${String(error)}`);
+      if (this.#isUp && epoch === this.#epoch) {
+        this.#options.onDefect?.(`${fn.key} could not be trimmed on GPU ${gpu}: ${String(error)}`);
+      }
     });
   }
 
-  /** More than the scheduler thought necessary: the function on this GPU that was used longest ago goes. */
+  /** More than the scheduler thought necessary: the functions on this GPU that were used longest ago go. */
   async #makeRoom(asking: ShellFunction, gpu: number): Promise<void> {
-    const busy = new Set([...this.#pending.values()].map(({ fn }) => fn));
+    const busy = new Set([...this.#pending.values()].map(({ fn }) => fn.index));
+    for (const { functionIndex } of this.#orders) busy.add(functionIndex);
     const victims = [...this.#functions.values()]
       .filter(
-        (fn) => fn !== asking && !busy.has(fn) && !fn.sheet.pinned && this.#scheduler.residentPrefix(fn.index, gpu) > 0,
+        (fn) =>
+          fn !== asking &&
+          !busy.has(fn.index) &&
+          fn.withdrawal === undefined &&
+          !fn.sheet.pinned &&
+          this.#scheduler.residentPrefix(fn.index, gpu) > 0,
       )
       .toSorted((one, other) => one.lastUseMs - other.lastUseMs);
-    for (const victim of victims.slice(0, 2)) this.#forgetResidency(victim);
+    for (const { index, sheet } of victims.slice(0, 2)) {
+      // Without an offer for this GPU the scheduler lets go of what is there; nothing else of the function changes.
+      const gpus = sheet.gpus.map((offer, each) => (each === gpu ? null : offer));
+      this.#ownCause = 'out-of-memory';
+      this.#tell({ kind: 'sheet-changed', functionIndex: index, sheet: { ...sheet, gpus } });
+      this.#ownCause = undefined;
+      this.#tell({ kind: 'sheet-changed', functionIndex: index, sheet });
+    }
     await this.#trims[gpu];
   }
 
-  /** The scheduler knows nothing of this function's layers any more, and the GPUs give them back. */
-  #forgetResidency(fn: ShellFunction): void {
-    if ([...this.#pending.values()].some((pending) => pending.fn === fn)) return;
+  /** Takes everything of the function from the GPUs; afterwards the scheduler has it again, cold, unless it was removed. */
+  #withdraw(fn: ShellFunction): Promise<void> {
+    fn.withdrawal ??= this.#takeOut(fn);
+    return fn.withdrawal;
+  }
+
+  async #takeOut(fn: ShellFunction): Promise<void> {
     this.#tell({ kind: 'function-removed', functionIndex: fn.index });
-    if (this.#functions.get(fn.key) === fn)
-      this.#tell({ kind: 'function-added', functionIndex: fn.index, sheet: fn.sheet });
+    await this.#ordersOver(fn);
+    await this.#settled();
+    fn.withdrawal = undefined;
+    if (this.#functions.get(fn.key) !== fn) return;
+    this.#tell({ kind: 'function-added', functionIndex: fn.index, sheet: fn.sheet });
   }
 
   #offloaded(pending: Pending, reason: string): void {
     const { id } = pending;
-    pending.stage = 'over';
-    this.#pending.delete(id);
+    this.#end(id);
+    this.#offloadedCount++;
     let isDone = false;
     pending.resolve({
       kind: 'offload',
@@ -484,13 +515,16 @@ export class GpuShell {
       : `gpu would finish after the SLO, ${waiting} wait`;
   }
 
-  /** The caller is gone: who waits leaves, a cold start that runs is cancelled with a whole prefix kept. */
+  /**
+   * The caller is gone: who waits leaves. What runs is finished: a run takes milliseconds, and the weights that it brings
+   * are where the scheduler believes them to be.
+   */
   #depart(pending: Pending): void {
     if (pending.stage === 'waiting' && this.#pending.has(pending.id)) {
       this.#end(pending.id);
       this.#tell({ kind: 'departed', invocation: pending.id });
       this.#freeIds.push(pending.id);
-      pending.reject(new GpuError('cancelled', 'the client is gone'));
+      pending.reject(cancelled());
     }
   }
 

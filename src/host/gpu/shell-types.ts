@@ -1,0 +1,75 @@
+/** What goes into the live shell and what comes out of it. Nothing here runs. */
+import type { RunResult } from '../../gpu/index.ts';
+import type { ColdStartPlan } from '../../plan/index.ts';
+import type { CpuOffer, EvictionCause, Policy, SchedulerGpu, Start } from '../../schedule/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+
+/** What the shell needs of the GPU process. */
+export interface GpuRunner {
+  run(
+    key: string,
+    inputs: readonly Tensor[],
+    options: {
+      readonly gpu: number;
+      readonly plan: ColdStartPlan;
+      readonly signal?: AbortSignal;
+      readonly trace?: boolean;
+    },
+  ): Promise<RunResult>;
+  load(
+    key: string,
+    options: { readonly gpu: number; readonly plan: ColdStartPlan; readonly signal?: AbortSignal },
+  ): Promise<number>;
+  trim(key: string, gpu: number, layers: number): Promise<number>;
+}
+
+/** How an invocation that was shown to the shell ended there. */
+export type GpuOutcome =
+  | {
+      readonly kind: 'ran';
+      readonly result: RunResult;
+      readonly gpu: number;
+      readonly start: Start;
+      readonly mode: string;
+      /** From its arrival until the GPU was its own. */
+      readonly queueMs: number;
+      /** What it waited for weights while the GPU was its own. */
+      readonly loadMs: number;
+      readonly inferMs: number;
+      /** What the scheduler had expected from arrival to answer, when it started. */
+      readonly predictedMs: number;
+    }
+  /** To be run by the CPU pool. `done` is called when that has ended. */
+  | { readonly kind: 'offload'; readonly reason: string; readonly done: () => void }
+  | { readonly kind: 'shed'; readonly reason: string };
+
+export interface ShellEviction {
+  readonly key: string;
+  readonly gpu: number;
+  readonly bytes: number;
+  readonly cause: EvictionCause | 'out-of-memory';
+  /** How long some of it had been there. */
+  readonly ageMs: number;
+}
+
+export interface ShellOptions {
+  readonly gpus: readonly SchedulerGpu[];
+  readonly policy: Policy;
+  readonly cpuCores: number;
+  readonly runner: GpuRunner;
+  /** What the CPU pool of a function promises now. */
+  readonly cpuOffer: (key: string) => CpuOffer;
+  readonly onEvicted?: (eviction: ShellEviction) => void;
+  readonly onDefect?: (message: string) => void;
+  /** Milliseconds that never go back. */
+  readonly now?: () => number;
+}
+
+/** What the scheduler has decided so far. */
+export interface ShellCounts {
+  /** Executions that found everything, some of it, or nothing on the GPU. */
+  readonly starts: Record<Start, number>;
+  readonly offloaded: number;
+  readonly shed: number;
+  readonly evictions: ReadonlyMap<ShellEviction['cause'], number>;
+}

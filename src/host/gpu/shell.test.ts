@@ -1,0 +1,582 @@
+/** The live shell with a GPU process that is made up and a clock that is moved by hand. */
+import fc from 'fast-check';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { GpuError, type GpuErrorCode, type RunResult } from '../../gpu/index.ts';
+import type { ColdStartPlan } from '../../plan/index.ts';
+import { policies, type GpuOffer, type Policy } from '../../schedule/index.ts';
+import type { FunctionPlans } from './plan-book.ts';
+import { GpuShell } from './shell.ts';
+import type { GpuOutcome, GpuRunner, ShellEviction } from './shell-types.ts';
+
+const layerBytes = 10;
+const layerCount = 4;
+const wholeBytes = layerBytes * layerCount;
+const warmMs = 2;
+const layerMs = 5;
+/** Two functions and a half. */
+const capacityBytes = 100;
+
+const prefixes = Array.from({ length: layerCount + 1 }, (_, prefix) => prefix);
+
+const planOf = (primary: number): ColdStartPlan => ({
+  mode: 'pipeswitch',
+  primary,
+  secondaries: [],
+  bytesGpu: wholeBytes,
+  layers: [],
+});
+
+function plansFor(gpuCount: number): FunctionPlans {
+  const offers = Array.from({ length: gpuCount }, (_, link): GpuOffer => {
+    const missing = prefixes.map((prefix) => layerCount - prefix);
+    return {
+      warmMs,
+      prefixBytes: prefixes.map((prefix) => prefix * layerBytes),
+      hidingPrefix: 2,
+      ways: [
+        {
+          mode: 'pipeswitch',
+          coldMs: missing.map((layers) => warmMs + layers * layerMs),
+          transfers: [
+            {
+              link,
+              bytes: missing.map((layers) => layers * layerBytes),
+              ms: missing.map((layers) => layers * layerMs),
+              tailMs: missing.map(() => warmMs / layerCount),
+            },
+          ],
+        },
+      ],
+    };
+  });
+  return { mode: 'pipeswitch', offers, planOf };
+}
+
+/** Keeps its own account of what is where, and refuses what has no room. */
+class MadeUpProcess implements GpuRunner {
+  readonly resident: Map<string, number>[];
+  /** What the next runs end with; a success where there is none. */
+  readonly failures: GpuErrorCode[] = [];
+  readonly orders: string[] = [];
+  /** By function and GPU, when its weights are all there. */
+  readonly #completeMs = new Map<string, number>();
+  readonly #inFlight = new Set<(error: Error) => void>();
+  readonly #capacityBytes: number;
+  overfull: string | undefined;
+  finished = 0;
+  aborted = 0;
+
+  constructor(gpuCount: number, bytes = capacityBytes) {
+    this.resident = Array.from({ length: gpuCount }, () => new Map());
+    this.#capacityBytes = bytes;
+  }
+
+  bytes(gpu: number): number {
+    return [...this.resident[gpu]!.values()].reduce((sum, layers) => sum + layers * layerBytes, 0);
+  }
+
+  async run(
+    key: string,
+    _inputs: readonly never[],
+    { gpu, signal }: { readonly gpu: number; readonly signal?: AbortSignal },
+  ): Promise<RunResult> {
+    this.orders.push(`run ${key} on ${gpu}`);
+    const had = this.resident[gpu]!.get(key) ?? 0;
+    const failure = this.failures.shift();
+    if (failure !== undefined) {
+      await this.#pass(1, signal);
+      // It got somewhere before it failed, and not to the end.
+      if (had === 0) this.resident[gpu]!.set(key, 1);
+      throw new GpuError(failure, failure);
+    }
+    this.#bring(key, gpu);
+    const leftMs = Math.max(0, (this.#completeMs.get(`${key} ${gpu}`) ?? 0) - performance.now());
+    const gpuMs = warmMs + Math.max((layerCount - had) * layerMs, leftMs);
+    await this.#pass(gpuMs, signal);
+    this.finished++;
+    const start = had === layerCount ? 'warm' : had === 0 ? 'cold' : 'partial';
+    const loadedBytes = (layerCount - had) * layerBytes;
+    return { outputs: [], start, loadedBytes, graph: false, timings: { waitMs: 0, gpuMs, totalMs: gpuMs } };
+  }
+
+  async load(key: string, { gpu, signal }: { readonly gpu: number; readonly signal?: AbortSignal }): Promise<number> {
+    this.orders.push(`load ${key} to ${gpu}`);
+    const missing = layerCount - (this.resident[gpu]!.get(key) ?? 0);
+    this.#bring(key, gpu);
+    this.#completeMs.set(`${key} ${gpu}`, performance.now() + missing * layerMs);
+    await this.#pass(missing * layerMs, signal);
+    return missing * layerBytes;
+  }
+
+  async trim(key: string, gpu: number, layers: number): Promise<number> {
+    this.orders.push(`trim ${key} on ${gpu} to ${layers}`);
+    await this.#pass(1, undefined);
+    const had = this.resident[gpu]!.get(key) ?? 0;
+    if (layers === 0) this.resident[gpu]!.delete(key);
+    else if (had > layers) this.resident[gpu]!.set(key, layers);
+    return Math.max(0, had - layers) * layerBytes;
+  }
+
+  die(): void {
+    for (const resident of this.resident) resident.clear();
+    for (const reject of this.#inFlight) reject(new GpuError('died', 'the GPU process died'));
+  }
+
+  #bring(key: string, gpu: number): void {
+    this.resident[gpu]!.set(key, layerCount);
+    if (this.bytes(gpu) > this.#capacityBytes) {
+      this.overfull ??= `GPU ${gpu} holds ${[...this.resident[gpu]!].join(' ')}`;
+    }
+  }
+
+  #pass(ms: number, signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const over = (): void => {
+        clearTimeout(timer);
+        this.#inFlight.delete(fail);
+        signal?.removeEventListener('abort', abort);
+      };
+      const fail = (error: Error): void => {
+        over();
+        reject(error);
+      };
+      const abort = (): void => {
+        this.aborted++;
+        fail(new GpuError('cancelled', 'cancelled'));
+      };
+      const timer = setTimeout(() => {
+        over();
+        resolve();
+      }, ms);
+      this.#inFlight.add(fail);
+      signal?.addEventListener('abort', abort, { once: true });
+    });
+  }
+}
+
+interface Setting {
+  readonly gpuCount?: number;
+  readonly policy?: Policy;
+  readonly functions?: number;
+  readonly cpuMs?: number;
+  readonly bytes?: number;
+}
+
+const settings = { sloMs: 100, priority: 100, pinned: false };
+const gpuOnly: Policy = { ...policies.best, offload: 'never' };
+
+class Bench {
+  readonly process: MadeUpProcess;
+  readonly shell: GpuShell;
+  readonly evictions: ShellEviction[] = [];
+  readonly defects: string[] = [];
+  readonly plans: FunctionPlans;
+  readonly outcomes: (GpuOutcome | Error)[] = [];
+  arrived = 0;
+
+  constructor({ gpuCount = 1, policy = gpuOnly, functions = 3, cpuMs = 50, bytes = capacityBytes }: Setting = {}) {
+    this.process = new MadeUpProcess(gpuCount, bytes);
+    this.plans = plansFor(gpuCount);
+    const gpu = { capacityBytes: bytes, switch: 0, linkGBps: 1, uplinkGBps: 2 };
+    this.shell = new GpuShell({
+      gpus: Array.from({ length: gpuCount }, () => gpu),
+      policy,
+      cpuCores: 4,
+      runner: this.process,
+      cpuOffer: () => ({ latencyMs: cpuMs, cores: 1 }),
+      onEvicted: (eviction) => this.evictions.push(eviction),
+      onDefect: (message) => this.defects.push(message),
+    });
+    for (let index = 0; index < functions; index++) this.offer(index);
+  }
+
+  offer(index: number, changes: Partial<typeof settings> = {}): void {
+    this.shell.offer(`f${index}@1`, this.plans, { ...settings, ...changes });
+  }
+
+  /** The outcome comes later; what the CPU pool is given takes its time there. */
+  arrive(index: number, signal?: AbortSignal): void {
+    this.arrived++;
+    void this.#collect(this.shell.invoke(`f${index}@1`, [], signal));
+  }
+
+  preload(index: number): void {
+    this.arrived++;
+    void this.#collect(this.shell.preload(`f${index}@1`, []));
+  }
+
+  async #collect(outcome: Promise<GpuOutcome>): Promise<void> {
+    try {
+      const ended = await outcome;
+      this.outcomes.push(ended);
+      if (ended.kind === 'offload') setTimeout(ended.done, 20);
+    } catch (error) {
+      this.outcomes.push(error as Error);
+    }
+  }
+
+  kinds(): string[] {
+    return this.outcomes.map((outcome) => (outcome instanceof Error ? outcome.message : outcome.kind));
+  }
+
+  /** Where what the scheduler believes to be on a GPU is not what is there. */
+  disagreements(): string[] {
+    return this.process.resident.flatMap((resident, gpu) => {
+      const found = [...this.shell.keys()].flatMap((key) => {
+        const believed = this.shell.resident(key, gpu).prefix;
+        const layers = resident.get(key) ?? 0;
+        return believed === layers ? [] : [`${key} has ${layers} layers on GPU ${gpu}, not ${believed}`];
+      });
+      const believed = this.shell.residentBytes(gpu);
+      if (believed !== this.process.bytes(gpu))
+        found.push(`GPU ${gpu} has ${this.process.bytes(gpu)}, not ${believed}`);
+      return found;
+    });
+  }
+}
+
+const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+describe('an invocation', () => {
+  test('that comes first starts cold, the next one warm', async () => {
+    const bench = new Bench();
+    bench.arrive(0);
+    await pass(50);
+    bench.arrive(0);
+    await pass(50);
+    expect(bench.outcomes).toMatchObject([
+      // The execution begins when the rest of the load is hidden behind it; this process does not overlap the two.
+      { kind: 'ran', start: 'cold', queueMs: 0, loadMs: layerCount * layerMs, inferMs: warmMs },
+      { kind: 'ran', start: 'warm', loadMs: 0, inferMs: warmMs },
+    ]);
+    expect(bench.shell.counts).toMatchObject({ starts: { cold: 1, partial: 0, warm: 1 } });
+    expect(bench.disagreements()).toEqual([]);
+  });
+
+  test('joins the cold start of another one', async () => {
+    const bench = new Bench();
+    for (let caller = 0; caller < 3; caller++) bench.arrive(0);
+    await pass(100);
+    expect(bench.kinds()).toEqual(['ran', 'ran', 'ran']);
+    expect(bench.process.orders.filter((order) => order.startsWith('load'))).toHaveLength(1);
+    expect(bench.shell.counts.starts.cold).toBeGreaterThan(0);
+  });
+
+  test('of a function that has no room evicts before it loads', async () => {
+    const bench = new Bench();
+    for (const index of [0, 1, 2]) {
+      bench.arrive(index);
+      await pass(60);
+    }
+    expect(bench.kinds()).toEqual(['ran', 'ran', 'ran']);
+    expect(bench.evictions.length).toBeGreaterThan(0);
+    expect(bench.process.overfull).toBeUndefined();
+    const firstTrim = bench.process.orders.findIndex((order) => order.startsWith('trim'));
+    const lastRun = bench.process.orders.findIndex((order) => order === 'run f2@1 on 0');
+    expect(firstTrim).toBeGreaterThan(-1);
+    expect(firstTrim).toBeLessThan(lastRun);
+    expect(bench.disagreements()).toEqual([]);
+  });
+
+  test('whose caller leaves while it waits is not run', async () => {
+    const bench = new Bench();
+    const caller = new AbortController();
+    bench.arrive(0);
+    bench.arrive(1, caller.signal);
+    await pass(1);
+    caller.abort();
+    await pass(100);
+    expect(bench.kinds()).toEqual(['the client is gone', 'ran']);
+    expect(bench.process.orders).not.toContain('run f1@1 on 0');
+  });
+
+  test('whose caller leaves while it runs is finished, and its weights stay', async () => {
+    const bench = new Bench();
+    const caller = new AbortController();
+    bench.arrive(0, caller.signal);
+    await pass(layerCount * layerMs);
+    expect(bench.process.orders).toContain('run f0@1 on 0');
+    caller.abort();
+    await pass(100);
+    expect(bench.kinds()).toEqual(['ran']);
+    expect(bench.disagreements()).toEqual([]);
+    expect(bench.process.bytes(0)).toBe(wholeBytes);
+  });
+
+  test('goes to the CPU pool when the GPU would be late and the pool would not', async () => {
+    const bench = new Bench({ policy: policies.best, cpuMs: 5 });
+    bench.offer(0, { sloMs: 10 });
+    bench.arrive(0);
+    await pass(50);
+    expect(bench.outcomes).toMatchObject([{ kind: 'offload', reason: 'gpu would finish after the SLO of 10 ms' }]);
+  });
+
+  test('that would be late is shed where the policy says so', async () => {
+    const bench = new Bench({ policy: { ...gpuOnly, admission: 'shed' } });
+    bench.offer(0, { sloMs: 10 });
+    bench.arrive(0);
+    await pass(50);
+    expect(bench.kinds()).toEqual(['shed']);
+  });
+
+  test('of a function that is not known goes to the CPU pool', async () => {
+    const bench = new Bench();
+    bench.arrive(7);
+    await pass(1);
+    expect(bench.kinds()).toEqual(['offload']);
+  });
+});
+
+describe('out of memory', () => {
+  test('evicts more and retries once', async () => {
+    const bench = new Bench();
+    bench.arrive(0);
+    await pass(60);
+    bench.process.failures.push('out-of-memory');
+    bench.arrive(1);
+    await pass(60);
+    expect(bench.kinds()).toEqual(['ran', 'ran']);
+    expect(bench.evictions).toMatchObject([{ key: 'f0@1', gpu: 0, cause: 'out-of-memory', bytes: wholeBytes }]);
+    expect(bench.disagreements()).toEqual([]);
+  });
+
+  test('twice goes to the CPU pool, and nothing is believed of what was brought', async () => {
+    const bench = new Bench();
+    bench.process.failures.push('out-of-memory', 'out-of-memory');
+    bench.arrive(0);
+    await pass(60);
+    expect(bench.outcomes).toMatchObject([{ kind: 'offload', reason: 'gpu0 failed: out-of-memory' }]);
+    await pass(60);
+    expect(bench.disagreements()).toEqual([]);
+    expect(bench.process.bytes(0)).toBe(0);
+    bench.arrive(0);
+    await pass(60);
+    expect(bench.kinds()).toEqual(['offload', 'ran']);
+  });
+
+  test('spares functions that are pinned', async () => {
+    const bench = new Bench();
+    bench.offer(0, { pinned: true });
+    bench.arrive(0);
+    await pass(60);
+    bench.process.failures.push('out-of-memory');
+    bench.arrive(1);
+    await pass(60);
+    expect(bench.evictions).toEqual([]);
+    expect(bench.kinds()).toEqual(['ran', 'ran']);
+  });
+});
+
+test('what no other processor would mend is told to the caller', async () => {
+  const bench = new Bench();
+  bench.arrive(0);
+  await pass(60);
+  bench.process.failures.push('invalid');
+  bench.arrive(0);
+  await pass(60);
+  expect(bench.kinds()).toEqual(['ran', 'invalid']);
+  expect(bench.disagreements()).toEqual([]);
+});
+
+describe('a lost process', () => {
+  test('has what it had in hand run by the CPU pool, once, and everything is cold afterwards', async () => {
+    const bench = new Bench({ gpuCount: 2, functions: 4 });
+    for (const index of [0, 1, 2, 3, 0]) bench.arrive(index);
+    await pass(10);
+    bench.process.die();
+    bench.shell.lost();
+    await pass(50);
+    expect(bench.kinds()).toEqual(Array.from({ length: 5 }, () => 'offload'));
+    expect(bench.disagreements()).toEqual([]);
+    bench.arrive(0);
+    await pass(1);
+    expect(bench.outcomes.at(-1)).toMatchObject({ kind: 'offload', reason: 'the GPU process is down' });
+    bench.shell.back();
+    bench.arrive(0);
+    await pass(60);
+    expect(bench.outcomes.at(-1)).toMatchObject({ kind: 'ran', start: 'cold' });
+    expect(bench.evictions.every(({ cause }) => cause === 'gpu-lost')).toBe(true);
+  });
+
+  test('is not asked for anything any more', async () => {
+    const bench = new Bench({ gpuCount: 2 });
+    bench.arrive(0);
+    await pass(1);
+    bench.process.die();
+    const before = bench.process.orders.length;
+    bench.shell.lost();
+    await pass(60);
+    expect(bench.process.orders.slice(before)).toEqual([]);
+  });
+});
+
+describe('unload', () => {
+  test('returns the bytes', async () => {
+    const bench = new Bench();
+    bench.arrive(0);
+    await pass(60);
+    const unloading = bench.shell.unload('f0@1');
+    await pass(10);
+    await unloading;
+    expect(bench.process.bytes(0)).toBe(0);
+    expect(bench.evictions).toMatchObject([{ cause: 'unload', bytes: wholeBytes, ageMs: 60 }]);
+    expect(bench.disagreements()).toEqual([]);
+  });
+
+  test('of a function that runs lets it finish, sends who waits to the CPU pool, and returns the bytes', async () => {
+    const bench = new Bench();
+    bench.arrive(0);
+    bench.arrive(0);
+    await pass(layerCount * layerMs);
+    expect(bench.process.orders).toContain('run f0@1 on 0');
+    let isUnloaded = false;
+    void bench.shell.unload('f0@1').then(() => (isUnloaded = true));
+    bench.arrive(0);
+    expect(isUnloaded).toBe(false);
+    await pass(60);
+    expect(isUnloaded).toBe(true);
+    expect(bench.kinds().toSorted()).toEqual(['offload', 'offload', 'ran']);
+    expect(bench.process.bytes(0)).toBe(0);
+    bench.arrive(0);
+    await pass(60);
+    expect(bench.kinds().at(-1)).toBe('ran');
+    expect(bench.disagreements()).toEqual([]);
+  });
+});
+
+test('a preload has the weights on a GPU although the CPU pool would be faster', async () => {
+  const bench = new Bench({ policy: policies.best, cpuMs: 1 });
+  bench.offer(0, { sloMs: 5 });
+  const loaded = bench.shell.preload('f0@1', []);
+  await pass(60);
+  expect(await loaded).toMatchObject({ kind: 'ran', start: 'cold' });
+  expect(bench.process.bytes(0)).toBe(wholeBytes);
+  bench.arrive(0);
+  await pass(10);
+  expect(bench.outcomes).toMatchObject([{ kind: 'ran', start: 'warm' }]);
+});
+
+test('a removed function leaves nothing behind, and its name can be used again at once', async () => {
+  const bench = new Bench();
+  bench.arrive(0);
+  await pass(60);
+  const removed = bench.shell.remove('f0@1');
+  await pass(10);
+  await removed;
+  expect(bench.process.bytes(0)).toBe(0);
+  bench.offer(0);
+  bench.arrive(0);
+  await pass(60);
+  expect(bench.outcomes.at(-1)).toMatchObject({ kind: 'ran', start: 'cold' });
+  expect(bench.disagreements()).toEqual([]);
+});
+
+type Step =
+  | { readonly kind: 'arrive'; readonly index: number; readonly leavesAfterMs: number | undefined }
+  | { readonly kind: 'pass'; readonly ms: number }
+  | { readonly kind: 'fail'; readonly code: GpuErrorCode }
+  | { readonly kind: 'die' | 'back' }
+  | { readonly kind: 'remove' | 'offer' | 'unload' | 'pin' | 'preload'; readonly index: number };
+
+const functionCount = 6;
+const index = fc.nat({ max: functionCount - 1 });
+const step: fc.Arbitrary<Step> = fc.oneof(
+  {
+    weight: 12,
+    arbitrary: fc.record({
+      kind: fc.constant('arrive' as const),
+      index,
+      leavesAfterMs: fc.option(fc.nat({ max: 40 }), { nil: undefined, freq: 4 }),
+    }),
+  },
+  { weight: 8, arbitrary: fc.record({ kind: fc.constant('pass' as const), ms: fc.nat({ max: 30 }) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('fail' as const),
+      code: fc.constantFrom<GpuErrorCode>('out-of-memory', 'invalid', 'weights-unreadable', 'host-memory'),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('die' as const, 'back' as const) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constantFrom('remove' as const, 'offer' as const, 'unload' as const, 'pin' as const, 'preload' as const),
+      index,
+    }),
+  },
+);
+
+async function take(bench: Bench, removing: Map<number, Promise<void>>, step: Step): Promise<void> {
+  switch (step.kind) {
+    case 'arrive': {
+      const caller = new AbortController();
+      if (step.leavesAfterMs !== undefined) setTimeout(() => caller.abort(), step.leavesAfterMs);
+      bench.arrive(step.index, caller.signal);
+      return;
+    }
+    case 'pass':
+      await pass(step.ms);
+      return;
+    case 'fail':
+      bench.process.failures.push(step.code);
+      return;
+    case 'die':
+      if (!bench.shell.isUp) return;
+      bench.process.die();
+      bench.shell.lost();
+      return;
+    case 'back':
+      bench.shell.back();
+      return;
+    case 'remove': {
+      // As the host does: what bears the name next comes when this is gone.
+      const removed = bench.shell.remove(`f${step.index}@1`);
+      removing.set(step.index, removed);
+      void removed.then(() => removing.delete(step.index));
+      return;
+    }
+    case 'offer':
+    case 'pin':
+      if (!removing.has(step.index)) bench.offer(step.index, { pinned: step.kind === 'pin' && step.index === 0 });
+      return;
+    case 'unload':
+      void bench.shell.unload(`f${step.index}@1`);
+      return;
+    case 'preload':
+      bench.preload(step.index);
+      return;
+  }
+}
+
+test('whatever happens, each invocation ends once, no GPU is overfull, and what is believed to be there is there', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(step, { maxLength: 80 }),
+      fc.constantFrom<Policy>(gpuOnly, policies.best, policies.artifact, { ...gpuOnly, admission: 'shed' }),
+      async (steps, policy) => {
+        const bench = new Bench({ gpuCount: 2, functions: functionCount, policy });
+        const removing = new Map<number, Promise<void>>();
+        for (const each of steps) await take(bench, removing, each);
+        bench.process.failures.length = 0;
+        bench.shell.back();
+        await pass(5000);
+        expect(bench.outcomes).toHaveLength(bench.arrived);
+        expect(bench.defects).toEqual([]);
+        expect(bench.process.overfull).toBeUndefined();
+        expect(bench.disagreements()).toEqual([]);
+        const ran = bench.outcomes.filter((outcome) => 'kind' in outcome && outcome.kind === 'ran');
+        expect(new Set(ran.map((outcome) => 'result' in outcome && outcome.result)).size).toBe(ran.length);
+        bench.shell.close();
+      },
+    ),
+    { numRuns: 300 },
+  );
+}, 60_000);
