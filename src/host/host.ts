@@ -15,7 +15,7 @@ import { checkListen } from './config-listen.ts';
 import { packageRoot } from './config-options.ts';
 import type { HostConfig } from './config.ts';
 import type { ViewSources } from './dashboard/index.ts';
-import { gpuViews, openGpus } from './gpu/index.ts';
+import { gpuViews, openGpus, type GpuHost } from './gpu/index.ts';
 import { History } from './history/index.ts';
 import { createHttpServer, type Lifecycle } from './http/index.ts';
 import { Invoker } from './invoke.ts';
@@ -37,6 +37,8 @@ export interface RunningHost {
    * decides whether an invocation is worth offloading.
    */
   predictCpu(key: string): ArrivalPrediction | undefined;
+  /** The GPUs and their scheduler; undefined where there is no driver. */
+  readonly gpus: GpuHost | undefined;
   /** Lets accepted requests finish, at most `drainMs`, and ends every process. Resolves to false when some were cut off. */
   stop(): Promise<boolean>;
 }
@@ -193,7 +195,7 @@ export async function startHost(
     logger.info({ clean }, 'stopped');
     return clean;
   };
-  return { url: server.url, predictCpu: prediction.predictCpu, stop: () => (stopped ??= stop()) };
+  return { url: server.url, predictCpu: prediction.predictCpu, gpus, stop: () => (stopped ??= stop()) };
 }
 
 /** Makes each ready version known to the pools, and only those; a changed model or handler gets instances of its own. */

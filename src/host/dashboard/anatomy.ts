@@ -3,8 +3,9 @@
  * up to a second of computing, which is why the host has it done by another process ({@link anatomyAnswer} in ask-anatomy.ts).
  */
 import { loadMachine, MachineError, machinePresets } from '../../hardware/index.ts';
-import { coldStartModes, planColdStart, simulate, type Span } from '../../plan/index.ts';
-import type { AnatomyAnswer, AnatomyChoices, AnatomyMode, SpanAnswer } from './api-types.ts';
+import { coldStartModes, planColdStart, simulate } from '../../plan/index.ts';
+import { anatomyLayers } from './anatomy-layers.ts';
+import type { AnatomyAnswer, AnatomyChoices, AnatomyMode } from './api-types.ts';
 import { estimateLayers, modelNames, namedModel, ProfileError } from '../../profile/index.ts';
 
 /** What was asked for does not exist; the message names it. */
@@ -41,16 +42,7 @@ export function computeAnatomy(modelName: string, machineName: string, primary: 
         latencyMs: timeline.latencyMs,
         stallMs: timeline.stallMs,
         gpuBytes: plan.bytesGpu,
-        layers: timeline.layers.map(({ name: layer, method, link, copy, migration, execution, fromHost, stallMs }) => ({
-          name: layer,
-          method,
-          link,
-          copyMs: spanOf(copy),
-          migrationMs: spanOf(migration),
-          executionMs: [execution.startMs, execution.endMs],
-          fromHost,
-          stallMs,
-        })),
+        layers: anatomyLayers(timeline),
       };
     });
     return {
@@ -64,5 +56,3 @@ export function computeAnatomy(modelName: string, machineName: string, primary: 
     throw error;
   }
 }
-
-const spanOf = (span: Span | undefined): SpanAnswer | null => (span === undefined ? null : [span.startMs, span.endMs]);

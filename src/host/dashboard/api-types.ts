@@ -185,3 +185,15 @@ export interface AnatomyChoices {
   readonly models: readonly string[];
   readonly machines: readonly string[];
 }
+
+/** `GET /api/anatomy/recorded`: the latest cold starts of this host's GPUs, the newest first. */
+export interface RecordedColdStarts {
+  readonly coldStarts: readonly {
+    readonly id: number;
+    readonly atMs: number;
+    readonly functionName: string;
+    readonly gpu: number;
+    readonly mode: string;
+    readonly latencyMs: number;
+  }[];
+}

@@ -6,8 +6,11 @@ export {
   happeningAnswer,
   historyAnswer,
   memoryAnswer,
+  recordedAnatomy,
+  recordedColdStarts,
   tickOf,
   type GpuPresence,
+  type RecordedColdStart,
   type ViewSources,
 } from './views.ts';
 export type * from './api-types.ts';

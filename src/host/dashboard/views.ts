@@ -4,7 +4,10 @@ import { boundMs, type Happening, type History, type HistorySpan } from '../hist
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
+import type { Timeline } from '../../plan/index.ts';
+import { anatomyLayers } from './anatomy-layers.ts';
 import type {
+  AnatomyAnswer,
   FunctionAnswer,
   FunctionRow,
   FunctionsAnswer,
@@ -12,6 +15,7 @@ import type {
   HappeningAnswer,
   HistoryAnswer,
   MemoryAnswer,
+  RecordedColdStarts,
   Resident,
   TickEvent,
 } from './api-types.ts';
@@ -22,6 +26,18 @@ export interface GpuPresence {
   readonly bytes: number;
   readonly loading: boolean;
   readonly plan: string;
+}
+
+/** A cold start as it was measured, layer by layer. */
+export interface RecordedColdStart {
+  readonly id: number;
+  readonly atMs: number;
+  readonly functionName: string;
+  readonly gpu: number;
+  readonly gpuName: string;
+  readonly mode: string;
+  readonly loadedBytes: number;
+  readonly timeline: Timeline;
 }
 
 export interface ViewSources {
@@ -36,6 +52,8 @@ export interface ViewSources {
     readonly memory: () => readonly GpuMemory[];
     /** Functions whose weights are in pinned host memory. */
     readonly hostTier: () => readonly Resident[];
+    /** The newest first. */
+    readonly coldStarts: () => readonly RecordedColdStart[];
   };
 }
 
@@ -157,6 +175,41 @@ export function happeningAnswer(happening: Happening): HappeningAnswer {
     kind: happening.kind,
     functionName: 'functionName' in happening ? happening.functionName : null,
     ...happeningText(happening),
+  };
+}
+
+export function recordedColdStarts({ gpus }: ViewSources): RecordedColdStarts {
+  const coldStarts = gpus?.coldStarts() ?? [];
+  return {
+    coldStarts: coldStarts.map(({ id, atMs, functionName, gpu, mode, timeline }) => ({
+      id,
+      atMs,
+      functionName,
+      gpu,
+      mode,
+      latencyMs: timeline.latencyMs,
+    })),
+  };
+}
+
+/** Undefined where it is not kept any more. */
+export function recordedAnatomy({ gpus }: ViewSources, id: number): AnatomyAnswer | undefined {
+  const found = gpus?.coldStarts().find((coldStart) => coldStart.id === id);
+  if (found === undefined) return undefined;
+  const { functionName, gpu, gpuName, mode, timeline, loadedBytes, atMs } = found;
+  return {
+    model: functionName,
+    machine: 'here',
+    provenance: `measured on GPU ${gpu} (${gpuName}) at ${new Date(atMs).toISOString()}`,
+    modes: [
+      {
+        mode,
+        latencyMs: timeline.latencyMs,
+        stallMs: timeline.stallMs,
+        gpuBytes: loadedBytes,
+        layers: anatomyLayers(timeline),
+      },
+    ],
   };
 }
 

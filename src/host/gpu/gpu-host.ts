@@ -17,8 +17,9 @@ import {
 import type { Machine } from '../../hardware/index.ts';
 import type { ColdStartMode } from '../../plan/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
-import { policies, type CpuOffer, type PolicyName } from '../../schedule/index.ts';
+import { policies, type CpuOffer, type PolicyName, type SchedulerGpu } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
+import type { RecordedColdStart } from '../dashboard/index.ts';
 import type { FunctionVersion, ModelMetadata, Registry } from '../types.ts';
 import { machineOf } from './machine.ts';
 import { makePlans, ProfileShelf, structureOf } from './plan-book.ts';
@@ -59,6 +60,8 @@ export type GpuStatus = 'starting' | 'up' | 'restarting' | 'unavailable' | 'stop
 
 /** The first restart comes at once; a process that dies again and again is left longer and longer. */
 const restartDelaysMs = [0, 500, 2000, 10_000, 60_000];
+/** Timelines of large models are hundreds of kilobytes as JSON. */
+const coldStartsKept = 40;
 /** After so long without dying the next death counts as the first one. */
 const steadyMs = 60_000;
 
@@ -81,6 +84,8 @@ export class GpuHost {
   #restartTimer: NodeJS.Timeout | undefined;
   #idleWaiters: (() => void)[] = [];
   restarts = 0;
+  readonly #coldStarts: RecordedColdStart[] = [];
+  #nextColdStart = 1;
 
   constructor(options: GpuHostOptions) {
     this.#options = options;
@@ -115,6 +120,18 @@ export class GpuHost {
     return this.#shell;
   }
 
+  /** The GPUs as the scheduler sees them; none before they are up for the first time. */
+  get schedulerGpus(): readonly SchedulerGpu[] {
+    const machine = this.#machine;
+    if (machine === undefined) return [];
+    return machine.gpus.map((gpu) => ({
+      capacityBytes: Math.floor(gpu.memoryBytes * weightShare),
+      switch: gpu.switch,
+      linkGBps: gpu.linkGBps,
+      uplinkGBps: machine.switches[gpu.switch]!.uplinkGBps,
+    }));
+  }
+
   get pid(): number {
     return this.#client.pid;
   }
@@ -136,11 +153,26 @@ export class GpuHost {
     try {
       const outcome = await shell.invoke(version.key, inputs, signal);
       if (outcome.kind !== 'ran') return outcome;
+      this.#record(version, outcome);
       return { ...outcome, result: { ...outcome.result, outputs: inOrder(outcome.result.outputs, version.metadata) } };
     } finally {
       this.#inFlight--;
       if (this.#inFlight === 0) for (const wake of this.#idleWaiters.splice(0)) wake();
     }
+  }
+
+  /** The newest first. */
+  coldStarts(): readonly RecordedColdStart[] {
+    return this.#coldStarts;
+  }
+
+  #record({ name }: FunctionVersion, { result, gpu, mode }: Extract<GpuOutcome, { kind: 'ran' }>): void {
+    const { timeline, loadedBytes } = result;
+    if (timeline === undefined) return;
+    const gpuName = this.#info?.devices[gpu]?.name ?? '';
+    const id = this.#nextColdStart++;
+    this.#coldStarts.unshift({ id, atMs: Date.now(), functionName: name, gpu, gpuName, mode, loadedBytes, timeline });
+    if (this.#coldStarts.length > coldStartsKept) this.#coldStarts.pop();
   }
 
   /**
@@ -203,12 +235,7 @@ export class GpuHost {
       `${this.#info.devices.map(({ name }) => name).join(', ')}; driver ${this.#info.driverVersion}; ${this.#info.compilerVersion}`,
     );
     this.#shell = new GpuShell({
-      gpus: this.#machine.gpus.map((gpu) => ({
-        capacityBytes: Math.floor(gpu.memoryBytes * weightShare),
-        switch: gpu.switch,
-        linkGBps: gpu.linkGBps,
-        uplinkGBps: this.#machine!.switches[gpu.switch]!.uplinkGBps,
-      })),
+      gpus: this.schedulerGpus,
       policy: policies[policy],
       cpuCores,
       runner: this.#client,

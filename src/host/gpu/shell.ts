@@ -107,6 +107,11 @@ export class GpuShell {
     return this.#functions.get(key)?.plans;
   }
 
+  /** What the scheduler goes by now. */
+  sheetOf(key: string): OfferSheet | undefined {
+    return this.#functions.get(key)?.sheet;
+  }
+
   /** Makes a function known, or gives it new plans, another SLO, a pin. */
   offer(key: string, plans: FunctionPlans, settings: Pick<OfferSheet, 'sloMs' | 'priority' | 'pinned'>): void {
     const { sloMs, priority, pinned } = settings;
@@ -392,6 +397,8 @@ export class GpuShell {
     const result = await this.#options.runner.run(fn.key, pending.inputs, {
       gpu,
       plan: fn.plans.planOf(gpu, mode),
+      // What a cold start did, layer by layer, is kept for who asks later.
+      trace: load !== null,
       signal: order.abort.signal,
     });
     const { waitMs, gpuMs } = result.timings;

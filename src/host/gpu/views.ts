@@ -55,6 +55,7 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
           ];
         }),
       })),
+    coldStarts: () => gpus.coldStarts(),
     hostTier: () =>
       [...(gpus.shell?.keys() ?? [])].flatMap((key): Resident[] => {
         const version = versionOf(key);

@@ -8,10 +8,12 @@ import {
   happeningAnswer,
   historyAnswer,
   memoryAnswer,
+  recordedAnatomy,
+  recordedColdStarts,
 } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
-import { versionAsked, type HostContext } from './host-context.ts';
+import { pathParam, versionAsked, type HostContext } from './host-context.ts';
 import { baseUrlOf } from './base-url.ts';
 
 const rangeMsMin = 60_000;
@@ -58,6 +60,21 @@ export async function anatomy(_context: HostContext, exchange: Exchange): Promis
       ? await anatomyChoices()
       : await anatomyAnswer(model, query.get('machine') ?? 'p3.8xlarge', gpuAsked(query.get('gpu'))),
   );
+}
+
+/** `GET /api/anatomy/recorded`: cold starts of this host's own GPUs. */
+export function recorded(context: HostContext, exchange: Exchange): void {
+  exchange.json(200, recordedColdStarts(context.views));
+}
+
+/** `GET /api/anatomy/recorded/{id}` */
+export function recordedOne(context: HostContext, exchange: Exchange): void {
+  const id = pathParam(exchange, 'id');
+  const anatomy = recordedAnatomy(context.views, Number(id));
+  if (anatomy === undefined) {
+    throw new HostError('unknown-path', `cold start '${id.slice(0, 20)}' is not among those that are kept`);
+  }
+  exchange.json(200, anatomy);
 }
 
 function gpuAsked(text: string | null): number {

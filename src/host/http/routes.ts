@@ -1,5 +1,14 @@
 /** Every path that the host serves. */
-import { anatomy, apiFunction, apiFunctions, happenings, history, memory } from './api-routes.ts';
+import {
+  anatomy,
+  apiFunction,
+  apiFunctions,
+  happenings,
+  history,
+  memory,
+  recorded,
+  recordedOne,
+} from './api-routes.ts';
 import { baseUrlOf } from './base-url.ts';
 import { asynchronousResult, asynchronousStatus, callLater, cancelCall, listCalls } from './async-routes.ts';
 import { call, infer } from './call-routes.ts';
@@ -87,6 +96,8 @@ export const routes: readonly Route[] = [
   { method: 'GET', path: '/api/memory', handler: memory },
   { method: 'GET', path: '/api/happenings', handler: happenings },
   { method: 'GET', path: '/api/anatomy', handler: anatomy },
+  { method: 'GET', path: '/api/anatomy/recorded', handler: recorded },
+  { method: 'GET', path: '/api/anatomy/recorded/:id', handler: recordedOne },
   { method: 'GET', path: '/api/events', handler: events },
   { method: 'GET', path: '/api/replays', handler: listReplays },
   { method: 'POST', path: '/api/replays', handler: startReplay },

@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks';
-import type { AnatomyAnswer, AnatomyChoices, AnatomyMode } from '../../api-types.ts';
+import type { AnatomyAnswer, AnatomyChoices, AnatomyMode, RecordedColdStarts } from '../../api-types.ts';
 import { lanesOf, mergedBars, type AnatomyBar } from '../logic/anatomy-lanes.ts';
-import { formatBytes, formatMs } from '../logic/format.ts';
+import { formatBytes, formatMs, formatTime } from '../logic/format.ts';
 import { answerOf, usePolled } from '../state.ts';
 import { Field, Message } from './parts.tsx';
 
@@ -19,8 +19,12 @@ export function Anatomy() {
   const choices = answerOf(usePolled<AnatomyChoices>('/api/anatomy', never));
   const [model, setModel] = useState('bert-base');
   const [machine, setMachine] = useState('p3.8xlarge');
+  const [recorded, setRecorded] = useState('');
+  const coldStarts = answerOf(usePolled<RecordedColdStarts>('/api/anatomy/recorded', 5000))?.coldStarts ?? [];
   const loaded = usePolled<AnatomyAnswer>(
-    `/api/anatomy?model=${encodeURIComponent(model)}&machine=${encodeURIComponent(machine)}`,
+    recorded !== ''
+      ? `/api/anatomy/recorded/${recorded}`
+      : `/api/anatomy?model=${encodeURIComponent(model)}&machine=${encodeURIComponent(machine)}`,
     never,
   );
   const answer = answerOf(loaded);
@@ -43,6 +47,18 @@ export function Anatomy() {
             ))}
           </select>
         </Field>
+        {coldStarts.length > 0 && (
+          <Field label="Recorded on this host">
+            <select value={recorded} onChange={(event) => setRecorded(event.currentTarget.value)}>
+              <option value="">none: a plan</option>
+              {coldStarts.map(({ id, atMs, functionName, gpu, mode, latencyMs }) => (
+                <option key={id} value={String(id)}>
+                  {formatTime(atMs)} {functionName}, GPU {gpu}, {mode}, {formatMs(latencyMs)}
+                </option>
+              ))}
+            </select>
+          </Field>
+        )}
       </div>
       <ul class="legend">
         {legend.map(([look, text]) => (
