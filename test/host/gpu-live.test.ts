@@ -1,0 +1,295 @@
+/** More functions than the GPUs hold, behind one host over real HTTP: the scheduler and the GPU process, on the emulated driver. */
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
+import type { InvocationRecord } from '../../src/host/recorder.ts';
+import { createLogger } from '../../src/host/logger.ts';
+import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
+import { runSimulation, Xoshiro, type Outcome } from '../../src/replay/index.ts';
+import { policies } from '../../src/schedule/index.ts';
+import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
+import { buildEmulatedDriver } from '../emulated-driver/build.ts';
+import { emulatorMissing } from '../support/emulated-cuda.ts';
+import { runOnnxRuntime } from '../support/run-program.ts';
+
+const functionsEach = 20;
+const invocationsMax = 1000;
+const connections = 20;
+const mebibyte = 2 ** 20;
+/** Of each GPU: four functions, and what their runs need beside the weights. */
+const gpuMemory = '4.6MiB';
+
+interface Kind {
+  readonly name: string;
+  readonly architecture: string;
+  readonly settings: Readonly<Record<string, number | string>>;
+  readonly inputs: () => Tensor[];
+}
+
+/** Between 0 and 1, the same every time. */
+const fraction = (index: number): number => ((index * 7919) % 1000) / 1000;
+const floats = (name: string, shape: number[]): Tensor => {
+  const count = shape.reduce((product, size) => product * size, 1);
+  return tensorOf(
+    name,
+    'FP32',
+    shape,
+    Float32Array.from({ length: count }, (_, index) => fraction(index) - 0.5),
+  );
+};
+const tokens = (name: string, at: (index: number) => number): Tensor =>
+  tensorOf(
+    name,
+    'INT64',
+    [1, 8],
+    BigInt64Array.from({ length: 8 }, (_, index) => BigInt(at(index))),
+  );
+
+const kinds: readonly Kind[] = [
+  {
+    name: 'bert',
+    architecture: 'bert-base',
+    settings: { layers: 1, hidden: 128, heads: 2, vocabulary: 200, positions: 32, sequence: 8 },
+    inputs: () => [
+      tokens('input_ids', (index) => (index * 7) % 200),
+      tokens('attention_mask', () => 1),
+      tokens('token_type_ids', (index) => index % 2),
+    ],
+  },
+  {
+    name: 'resnet',
+    architecture: 'resnet50',
+    settings: { image: 16, width: 10, blocks: '1,1,1,1', classes: 10, batch: 1 },
+    inputs: () => [floats('input', [1, 3, 16, 16])],
+  },
+  {
+    name: 'lstm',
+    architecture: 'lstm',
+    settings: { layers: 2, input: 32, hidden: 128, sequence: 4, batch: 1 },
+    inputs: () => [floats('input', [1, 4, 32])],
+  },
+];
+
+const names = kinds.flatMap(({ name }) => Array.from({ length: functionsEach }, (_, index) => `${name}-${index}`));
+const kindOf = (name: string): Kind => kinds.find((kind) => name.startsWith(`${kind.name}-`))!;
+
+interface Reply {
+  readonly outputs: readonly { readonly name: string; readonly data: readonly number[] }[];
+}
+
+const random = new Xoshiro(Number(process.env['TURNTABLE_SEED'] ?? 1));
+let folder: string;
+let host: RunningHost;
+const records: InvocationRecord[] = [];
+/** By function, what ONNX Runtime answers. */
+const expected = new Map<string, ReadonlyMap<string, readonly number[]>>();
+const bodies = new Map<string, string>();
+
+const numbersOf = ({ datatype, data }: Tensor): number[] => {
+  if (datatype !== 'FP32') throw new Error(`an output of ${datatype}`);
+  return [...new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4)];
+};
+
+async function addFunction(name: string, seed: number): Promise<void> {
+  const { architecture, settings, inputs } = kindOf(name);
+  const place = join(folder, 'functions', name);
+  await mkdir(place, { recursive: true });
+  await writeModel(buildArchitecture(architecture, settings, seed).model, join(place, 'model.onnx'));
+  await writeFile(join(place, 'function.json'), JSON.stringify({ model: 'model.onnx', slo: '60s' }));
+  const outputs = await runOnnxRuntime(join(place, 'model.onnx'), inputs());
+  expected.set(name, new Map(outputs.map((output) => [output.name, numbersOf(output)])));
+  const given = inputs().map(({ name: input, datatype, shape, data }) => ({
+    name: input,
+    datatype,
+    shape,
+    data:
+      datatype === 'INT64'
+        ? Array.from(new BigInt64Array(data.buffer, data.byteOffset, data.byteLength / 8), Number)
+        : [...new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4)],
+  }));
+  bodies.set(name, JSON.stringify({ inputs: given }));
+}
+
+/** Undefined where the answer is that of ONNX Runtime. */
+function wrongWith(name: string, status: number, text: string): string | undefined {
+  if (status !== 200) return `${name}: ${status} ${text.slice(0, 300)}`;
+  const { outputs } = JSON.parse(text) as Reply;
+  for (const [output, wanted] of expected.get(name)!) {
+    const found = outputs.find((each) => each.name === output)?.data;
+    if (found?.length !== wanted.length) return `${name}: ${output} has ${found?.length} elements`;
+    const size = Math.max(...wanted.map(Math.abs));
+    const difference = Math.max(...wanted.map((value, index) => Math.abs(value - found[index]!)));
+    if (!(difference <= 1e-4 * size)) return `${name}: ${output} is off by ${difference} of ${size}`;
+  }
+  return undefined;
+}
+
+interface Burst {
+  readonly wrong: readonly string[];
+  /** By the first two words of the placement. */
+  readonly placements: ReadonlyMap<string, number>;
+  readonly answered: number;
+}
+
+/** Invokes functions at random, one after the other on each of the connections. */
+async function invokeAtRandom(count: number, afterEach?: (answered: number) => void): Promise<Burst> {
+  const wrong: string[] = [];
+  const placements = new Map<string, number>();
+  let started = 0;
+  let answered = 0;
+  const connection = async (): Promise<void> => {
+    while (started < count) {
+      started++;
+      const name = names[random.below(names.length)]!;
+      const reply = await fetch(`${host.url}/v2/models/${name}/infer`, { method: 'POST', body: bodies.get(name)! });
+      const problem = wrongWith(name, reply.status, await reply.text());
+      if (problem !== undefined) wrong.push(problem);
+      const placement = (reply.headers.get('x-turntable-placement') ?? '').split(' ').slice(0, 2).join(' ');
+      placements.set(placement, (placements.get(placement) ?? 0) + 1);
+      answered++;
+      afterEach?.(answered);
+    }
+  };
+  await Promise.all(Array.from({ length: connections }, connection));
+  return { wrong, placements, answered };
+}
+
+async function samples(): Promise<ReadonlyMap<string, number>> {
+  const text = await (await fetch(`${host.url}/metrics`)).text();
+  return new Map(
+    text
+      .split('\n')
+      .filter((line) => line !== '' && !line.startsWith('#'))
+      .map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ') + 1))]),
+  );
+}
+
+const sumOf = (all: ReadonlyMap<string, number>, matching: RegExp): number =>
+  [...all].filter(([series]) => matching.test(series)).reduce((sum, [, value]) => sum + value, 0);
+
+describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty functions', () => {
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-live-'));
+    const driver = await buildEmulatedDriver();
+    const device = { memoryBytes: 64 * mebibyte };
+    Object.assign(process.env, driver!.environment, {
+      TURNTABLE_EMULATOR: JSON.stringify({ devices: [device, device] }),
+    });
+    for (const [index, name] of names.entries()) await addFunction(name, index);
+    const { config } = loadConfig({
+      flags: {
+        'listen.port': '0',
+        dataDir: join(folder, 'data'),
+        functionsDir: join(folder, 'functions'),
+        'cpu.cores': '2',
+        'cpu.profiling': 'off',
+        'gpu.memory': gpuMemory,
+        'gpu.hostMemory': '128MiB',
+        'gpu.profileIterations': '1',
+      },
+    });
+    host = await startHost(config, {
+      logger: createLogger({ level: process.env['TURNTABLE_TEST_LOG'] === '1' ? 'info' : 'silent', format: 'json' }),
+      recorder: { record: (record) => records.push(record) },
+    });
+    await host.gpus!.settled();
+  }, 120_000);
+  afterAll(async () => {
+    await host?.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  test('every function is planned, and eight of them fit', () => {
+    const standings = names.map((name) => host.gpus!.standing(`${name}@1`));
+    expect(standings.filter((standing) => standing?.status !== 'planned')).toEqual([]);
+    const bytes = standings.map((standing) => (standing?.status === 'planned' ? standing.weightBytes : 0));
+    for (const { capacityBytes } of host.gpus!.schedulerGpus) {
+      expect(4 * Math.max(...bytes)).toBeLessThanOrEqual(capacityBytes);
+      expect(5 * Math.min(...bytes)).toBeGreaterThan(capacityBytes);
+    }
+  });
+
+  test('answers 1,000 invocations as ONNX Runtime does, and nobody counts otherwise than the scheduler', async () => {
+    const gpus = host.gpus!;
+    const watched = new AbortController();
+    let mostBytes = 0;
+    const watch = (async (): Promise<void> => {
+      while (!watched.signal.aborted) {
+        for (const { weightBytes, limitBytes } of (await gpus.state())?.memory ?? []) {
+          mostBytes = Math.max(mostBytes, weightBytes / limitBytes);
+        }
+        await sleep(20);
+      }
+    })();
+    const burst = await invokeAtRandom(invocationsMax);
+    watched.abort();
+    await watch;
+    expect(burst.wrong).toEqual([]);
+    const counts = gpus.shell!.counts;
+    expect(counts.starts.cold + counts.starts.partial + counts.starts.warm).toBe(invocationsMax);
+    const scraped = await samples();
+    const coldStarts = sumOf(scraped, /^turntable_cold_starts_total\{.*plan="(?!cpu)/);
+    expect(coldStarts).toBe(counts.starts.cold + counts.starts.partial);
+    const evictions = [...counts.evictions.values()].reduce((sum, count) => sum + count, 0);
+    expect(sumOf(scraped, /^turntable_evictions_total\{.*cause="gpu /)).toBe(evictions);
+    expect(mostBytes).toBeGreaterThan(0.5);
+    expect(mostBytes).toBeLessThanOrEqual(0.85);
+  }, 120_000);
+
+  test('starts as many cold as the simulator does for the same arrivals', async () => {
+    const gpus = host.gpus!;
+    const arrivals = records
+      .slice(0, invocationsMax)
+      .toSorted((one, other) => one.arrivalMs - other.arrivalMs)
+      .map(({ arrivalMs, functionName }, _, [first]) => ({
+        arrivalMs: arrivalMs - first!.arrivalMs,
+        functionIndex: names.indexOf(functionName),
+      }));
+    const trace = { functionNames: names, invocations: () => arrivals };
+    const outcomes: Outcome[] = [];
+    let evictions = 0;
+    await runSimulation(trace, {
+      gpus: gpus.schedulerGpus,
+      policy: policies.best,
+      cpuCores: 2,
+      sheetOf: (_, name) => gpus.shell!.sheetOf(`${name}@1`)!,
+      observer: {
+        outcome: (outcome) => outcomes.push(outcome),
+        eviction: () => evictions++,
+        busy: () => undefined,
+      },
+    });
+    const simulated =
+      outcomes.filter(({ placement }) => placement.kind === 'gpu' && placement.residency !== 'warm').length /
+      outcomes.length;
+    const { starts, evictions: byCause } = gpus.shell!.counts;
+    const live = (starts.cold + starts.partial) / invocationsMax;
+    const liveEvictions = [...byCause.values()].reduce((sum, count) => sum + count, 0);
+    expect(outcomes).toHaveLength(invocationsMax);
+    // The same scheduler, the same sheets, the same arrivals; only the durations differ: those of an emulated GPU are no GPU's, and
+    // connections that wait for their answers make their next requests when the live host lets them.
+    expect(Math.abs(simulated - live)).toBeLessThan(0.1);
+    expect(Math.abs(evictions / liveEvictions - 1)).toBeLessThan(0.3);
+  });
+
+  test('loses no request when the GPU process is killed, and has the GPUs back within seconds', async () => {
+    const gpus = host.gpus!;
+    let killedAtMs = 0;
+    const burst = await invokeAtRandom(200, (answered) => {
+      if (answered !== 60) return;
+      killedAtMs = performance.now();
+      process.kill(gpus.pid, 'SIGKILL');
+    });
+    expect(burst.wrong).toEqual([]);
+    expect(burst.answered).toBe(200);
+    while (gpus.restarts === 0 && performance.now() - killedAtMs < 30_000) await sleep(20);
+    expect(gpus.restarts).toBe(1);
+    expect(gpus.status).toBe('up');
+    const after = await invokeAtRandom(40);
+    expect(after.wrong).toEqual([]);
+    expect([...after.placements.keys()].filter((placement) => placement.startsWith('cpu'))).toEqual([]);
+  }, 120_000);
+});
