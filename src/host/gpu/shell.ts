@@ -398,7 +398,7 @@ export class GpuShell {
       gpu,
       plan: fn.plans.planOf(gpu, mode),
       // What a cold start did, layer by layer, is kept for who asks later.
-      trace: load !== null,
+      trace: start !== 'warm',
       signal: order.abort.signal,
     });
     const { waitMs, gpuMs } = result.timings;
