@@ -18,7 +18,7 @@ import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 
 const seed = Number(process.env['TURNTABLE_SEED']);
-const stormMs = 18_000;
+const stormMs = 60_000;
 const settleMs = 35_000;
 const syncClients = 6;
 
