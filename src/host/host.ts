@@ -135,6 +135,7 @@ export async function startHost(
     memoryBytes: totalmem(),
     queueing,
     placer: invoker.placer,
+    gpus,
     threadsOf: (version) => threadsOf(version, config),
   });
   keepHistoryInStep(store, history);

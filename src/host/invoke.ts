@@ -270,7 +270,11 @@ export class Invoker {
           outcome.done();
         }
       case 'ran': {
-        const { result, gpu, start, mode, queueMs, loadMs, inferMs } = outcome;
+        const { result, gpu, start, mode, queueMs, loadMs, inferMs, predictedMs } = outcome;
+        const observedMs = queueMs + loadMs + inferMs;
+        if (observedMs > 0) {
+          this.#statistics.of(version).gpuPredictionError.observe(Math.abs(predictedMs / observedMs - 1));
+        }
         const asked = input.outputs;
         const tensors =
           asked === undefined ? result.outputs : result.outputs.filter(({ name }) => asked.includes(name));

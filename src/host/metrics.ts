@@ -12,6 +12,8 @@ import {
 } from 'prom-client';
 import type { CpuPools, PoolState } from '../cpu/index.ts';
 import { Histogram, ratioBuckets, secondsBuckets, type Statistics, type VersionStatistics } from './statistics.ts';
+import type { GpuHost } from './gpu/index.ts';
+import { addGpuMetrics } from './metrics-gpu.ts';
 import { addQueueMetrics } from './metrics-queue.ts';
 import type { Placer, Queueing } from './queueing/index.ts';
 import type { FunctionVersion, Registry } from './types.ts';
@@ -25,6 +27,8 @@ export interface MetricsOptions {
   /** What carries work elsewhere; absent: nothing does. */
   readonly queueing?: Queueing | undefined;
   readonly placer?: Placer | undefined;
+  /** Absent where the host drives no GPU. */
+  readonly gpus?: GpuHost | undefined;
   /** Threads of an instance of the version. */
   readonly threadsOf: (version: FunctionVersion) => number;
 }
@@ -218,6 +222,24 @@ export function createMetrics(options: MetricsOptions): Metrics {
   if (options.queueing?.remote === true) {
     const { queueing, placer } = options;
     addQueueMetrics({ counter, gauge, queueing, placer, statistics });
+  }
+  if (options.gpus !== undefined) {
+    addGpuMetrics(prom, options.gpus);
+    histogram(
+      'turntable_gpu_prediction_error_ratio',
+      'Latency of invocations on GPUs, |predicted / observed - 1| of each',
+      ['function'],
+      () => {
+        const merged = new Map<string, Histogram>();
+        for (const { name, gpuPredictionError } of statistics.versions()) {
+          if (gpuPredictionError.count === 0) continue;
+          const sum = merged.get(name) ?? new Histogram(ratioBuckets);
+          addTo(sum, gpuPredictionError);
+          merged.set(name, sum);
+        }
+        return Array.from(merged, ([name, sum]) => ({ labels: { function: name }, histogram: sum }));
+      },
+    );
   }
   gauge('turntable_requests_in_flight', 'Requests that count against the limit now', [], (set) =>
     set({}, statistics.requestsInFlight),

@@ -95,6 +95,8 @@ export class VersionStatistics implements PartTimes {
   readonly totalSeconds = new Histogram(secondsBuckets);
   /** |predicted / observed - 1| of mean latencies on the CPU pool, one for each window of observation. */
   readonly predictionError = new Histogram(ratioBuckets);
+  /** |predicted / observed - 1| of each invocation on a GPU, from its arrival to its answer. */
+  readonly gpuPredictionError = new Histogram(ratioBuckets);
   /** Duration of the latest load; undefined before the first. */
   lastLoadMs: number | undefined;
   readonly evictions = new Map<string, number>();

@@ -62,6 +62,12 @@ export interface FunctionRow {
   readonly gpuBytes: number;
   readonly hostBytes: number;
   readonly diskBytes: number;
+  /** Answers since the start of the host that waited for no load. */
+  readonly hits: number;
+  /** Answers that did. */
+  readonly coldStarts: number;
+  /** By cause; those from GPUs begin with 'gpu '. */
+  readonly evictions: Readonly<Record<string, number>>;
   readonly plan: string;
   readonly waiting: number;
   readonly instances: number;

@@ -25,6 +25,8 @@ import { happeningText } from './happening-text.ts';
 export interface GpuPresence {
   readonly bytes: number;
   readonly loading: boolean;
+  /** Of its weights in pinned host memory. */
+  readonly pinnedBytes: number;
   readonly plan: string;
 }
 
@@ -49,6 +51,8 @@ export interface ViewSources {
   /** Absent where the host drives no GPU. */
   readonly gpus?: {
     readonly presence: (key: string) => GpuPresence | undefined;
+    /** Has the GPU process asked what is where, for what follows. */
+    readonly refresh: () => Promise<void>;
     readonly memory: () => readonly GpuMemory[];
     /** Functions whose weights are in pinned host memory. */
     readonly hostTier: () => readonly Resident[];
@@ -93,6 +97,7 @@ function rowOf(
   const ended = totals.in_slo + totals.late + totals.shed + totals.failed;
   const answered = totals.gpuWarm + totals.gpuCold + totals.cpu + totals.remote;
   const onGpu = gpus?.presence(version.key);
+  const counts = statistics.find(version.key);
   const ready = pool?.instances.filter((instance) => instance.state !== 'loading').length ?? 0;
   return {
     name,
@@ -120,8 +125,11 @@ function rowOf(
       totals.offered / Math.max(1, (Math.min(span.toMs, nowMs) - Math.max(span.fromMs, history.startedAtMs)) / 1000),
     coldShare: answered === 0 ? null : totals.cold / answered,
     gpuBytes: onGpu?.bytes ?? 0,
-    hostBytes: ready * version.modelBytes,
+    hostBytes: ready * version.modelBytes + (onGpu?.pinnedBytes ?? 0),
     diskBytes: version.modelBytes,
+    hits: (counts?.successes ?? 0) - (counts?.coldStarts ?? 0),
+    coldStarts: counts?.coldStarts ?? 0,
+    evictions: Object.fromEntries(counts?.evictions ?? []),
     plan: onGpu?.plan ?? (pool?.configuration === undefined ? '' : `CPU ${groupsText(pool.configuration.groups)}`),
     waiting: pool?.queueLength ?? 0,
     instances: pool?.instances.length ?? 0,

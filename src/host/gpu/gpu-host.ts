@@ -84,6 +84,8 @@ export class GpuHost {
   #restartTimer: NodeJS.Timeout | undefined;
   #idleWaiters: (() => void)[] = [];
   restarts = 0;
+  #lastState: GpuProcessState | undefined;
+  #asking: Promise<GpuProcessState | undefined> | undefined;
   readonly #coldStarts: RecordedColdStart[] = [];
   #nextColdStart = 1;
 
@@ -204,6 +206,18 @@ export class GpuHost {
 
   async state(): Promise<GpuProcessState | undefined> {
     return this.#status === 'up' ? await this.#client.state().catch(() => undefined) : undefined;
+  }
+
+  /** What the engine said last, for who must not wait. */
+  get lastState(): GpuProcessState | undefined {
+    return this.#lastState;
+  }
+
+  /** As {@link state}, asked for once where several ask at the same time. */
+  async freshState(): Promise<GpuProcessState | undefined> {
+    this.#asking ??= this.state().finally(() => (this.#asking = undefined));
+    this.#lastState = await this.#asking;
+    return this.#lastState;
   }
 
   async close(): Promise<void> {

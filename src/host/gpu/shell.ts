@@ -7,6 +7,7 @@
 import { Scheduler, type Action, type OfferSheet, type SchedulerEvent, type Start } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { GpuError } from '../../gpu/index.ts';
+import { BusyShare } from './busy.ts';
 import type { FunctionPlans } from './plan-book.ts';
 import type { GpuOutcome, ShellCounts, ShellEviction, ShellOptions } from './shell-types.ts';
 
@@ -74,6 +75,7 @@ export class GpuShell {
   #ownCause: 'out-of-memory' | undefined;
   readonly #starts: Record<Start, number> = { warm: 0, partial: 0, cold: 0 };
   readonly #evictions = new Map<ShellEviction['cause'], number>();
+  readonly #busy: readonly BusyShare[];
   #offloadedCount = 0;
   #shedCount = 0;
 
@@ -83,6 +85,7 @@ export class GpuShell {
     this.#scheduler = new Scheduler({ gpus, policy, cpuCores });
     this.#now = options.now ?? ((): number => performance.now());
     this.#trims = gpus.map(() => Promise.resolve());
+    this.#busy = gpus.map(() => new BusyShare());
   }
 
   get isUp(): boolean {
@@ -96,6 +99,11 @@ export class GpuShell {
       shed: this.#shedCount,
       evictions: new Map(this.#evictions),
     };
+  }
+
+  /** Share of the latest seconds in which the GPU executed, loads that executions waited for included. */
+  utilization(gpu: number): number {
+    return this.#busy[gpu]?.share(this.#now()) ?? 0;
   }
 
   /** Whether the function can run on a GPU. */
@@ -402,6 +410,7 @@ export class GpuShell {
       signal: order.abort.signal,
     });
     const { waitMs, gpuMs } = result.timings;
+    this.#busy[gpu]?.add(this.#now(), gpuMs);
     const warmMs = Math.min(fn.sheet.gpus[gpu]?.warmMs ?? gpuMs, gpuMs);
     // Of a load that was ordered while the invocation waited for the GPU it has waited from then on.
     const orderedMs = start === 'warm' ? startedMs : Math.max(pending.arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);

@@ -9,6 +9,10 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
     const at = key.lastIndexOf('@');
     return registry.find(key.slice(0, at), key.slice(at + 1));
   };
+  const pinnedBytes = (key: string): number => {
+    const host = gpus.lastState?.host.functions.find((each) => each.key === key)?.host;
+    return host?.tier === 'host' ? host.bytes : host?.tier === 'filling' ? host.filledBytes : 0;
+  };
   const devices = (): readonly number[] => gpus.info?.devices.map(({ index }) => index) ?? [];
   return {
     presence: (key) => {
@@ -16,17 +20,18 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
       if (standing === undefined) return undefined;
       switch (standing.status) {
         case 'waiting':
-          return { bytes: 0, loading: false, plan: 'waits to be planned for the GPUs' };
+          return { bytes: 0, loading: false, pinnedBytes: 0, plan: 'waits to be planned for the GPUs' };
         case 'refused':
-          return { bytes: 0, loading: false, plan: `CPU pool: ${standing.reason}` };
+          return { bytes: 0, loading: false, pinnedBytes: 0, plan: `CPU pool: ${standing.reason}` };
         case 'planned': {
           const shell = gpus.shell;
           const bytes = devices().reduce((sum, gpu) => sum + (shell?.resident(key, gpu).bytes ?? 0), 0);
           const loading = devices().some((gpu) => shell?.isLoading(key, gpu) === true);
-          return { bytes, loading, plan: standing.mode };
+          return { bytes, loading, pinnedBytes: pinnedBytes(key), plan: standing.mode };
         }
       }
     },
+    refresh: async () => void (await gpus.freshState()),
     memory: () =>
       (gpus.info?.devices ?? []).map((device): GpuMemory => ({
         index: device.index,
@@ -59,13 +64,13 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
     hostTier: () =>
       [...(gpus.shell?.keys() ?? [])].flatMap((key): Resident[] => {
         const version = versionOf(key);
-        const standing = gpus.standing(key);
-        if (version === undefined || standing?.status !== 'planned') return [];
+        const bytes = pinnedBytes(key);
+        if (version === undefined || bytes === 0) return [];
         return [
           {
             functionName: version.name,
             version: version.version,
-            bytes: standing.weightBytes,
+            bytes,
             state: 'pinned host memory',
             lastUseMs: statistics.find(key)?.lastInferenceAtMs ?? 0,
             why: 'GPUs load from there, and read some layers from there directly',

@@ -30,18 +30,21 @@ export function history(context: HostContext, exchange: Exchange): void {
 }
 
 /** `GET /api/functions?range=15m` */
-export function apiFunctions(context: HostContext, exchange: Exchange): void {
+export async function apiFunctions(context: HostContext, exchange: Exchange): Promise<void> {
+  await context.views.gpus?.refresh();
   exchange.json(200, functionsAnswer(context.views, rangeAsked(exchange), Date.now()));
 }
 
 /** `GET /api/functions/{name}?range=1h` */
-export function apiFunction(context: HostContext, exchange: Exchange): void {
+export async function apiFunction(context: HostContext, exchange: Exchange): Promise<void> {
+  await context.views.gpus?.refresh();
   const version = versionAsked(context, exchange);
   exchange.json(200, functionAnswer(context.views, version, rangeAsked(exchange), Date.now(), baseUrlOf(exchange)));
 }
 
 /** `GET /api/memory` */
-export function memory(context: HostContext, exchange: Exchange): void {
+export async function memory(context: HostContext, exchange: Exchange): Promise<void> {
+  await context.views.gpus?.refresh();
   exchange.json(200, memoryAnswer(context.views));
 }
 

@@ -94,6 +94,13 @@ export function tritonStatistics(version: FunctionVersion, statistics: VersionSt
       compute_infer: duration(batch.executions, batch.computeInferMs),
       compute_output: duration(batch.executions, batch.computeOutputMs),
     })),
+    turntable: {
+      hits: successes - statistics.coldStarts,
+      gpu_hits: statistics.gpuHits,
+      cold_starts: statistics.coldStarts,
+      gpu_cold_starts: Object.fromEntries(statistics.gpuColdStarts),
+      evictions: Object.fromEntries(statistics.evictions),
+    },
   };
 }
 

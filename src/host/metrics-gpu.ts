@@ -1,0 +1,47 @@
+/** Series of the GPUs. What the engine itself says of its memory is asked for at each scrape, which is never a use. */
+import { Gauge, type Registry as PromRegistry } from 'prom-client';
+import type { GpuHost } from './gpu/index.ts';
+
+export function addGpuMetrics(prom: PromRegistry, gpus: GpuHost): void {
+  const byGpu = (name: string, help: string, read: (gpu: number) => Promise<number> | number): void => {
+    const gauge: Gauge = new Gauge({
+      name,
+      help,
+      labelNames: ['gpu_uuid'],
+      registers: [prom],
+      collect: async (): Promise<void> => {
+        gauge.reset();
+        for (const { index, uuid } of gpus.info?.devices ?? []) gauge.set({ gpu_uuid: uuid }, await read(index));
+      },
+    });
+  };
+  const single = (name: string, help: string, read: () => Promise<number> | number): void => {
+    const gauge: Gauge = new Gauge({
+      name,
+      help,
+      registers: [prom],
+      collect: async (): Promise<void> => gauge.set(await read()),
+    });
+  };
+  byGpu('nv_gpu_memory_total_bytes', 'Memory of the GPU that functions may have', (gpu) => {
+    return gpus.info?.devices[gpu]?.limitBytes ?? 0;
+  });
+  byGpu('nv_gpu_memory_used_bytes', 'Of it in use: weights, activations, constants', async (gpu) => {
+    const memory = (await gpus.freshState())?.memory.find((each) => each.gpu === gpu);
+    return memory === undefined ? 0 : memory.limitBytes - memory.freeBytes;
+  });
+  byGpu('turntable_gpu_weight_bytes', 'Weights of functions on the GPU, those on their way included', async (gpu) => {
+    return (await gpus.freshState())?.memory.find((each) => each.gpu === gpu)?.weightBytes ?? 0;
+  });
+  byGpu('nv_gpu_utilization', 'Share of the latest 10 seconds in which the GPU executed functions', (gpu) => {
+    return gpus.shell?.utilization(gpu) ?? 0;
+  });
+  single('nv_pinned_memory_pool_total_bytes', 'Host memory that weights may be pinned in', async () => {
+    return (await gpus.freshState())?.host.budgetBytes ?? 0;
+  });
+  single('nv_pinned_memory_pool_used_bytes', 'Of it filled with weights', async () => {
+    return (await gpus.freshState())?.host.usedBytes ?? 0;
+  });
+  single('turntable_gpu_up', 'Whether the GPU process serves', () => (gpus.status === 'up' ? 1 : 0));
+  single('turntable_gpu_restarts', 'GPU processes that were started after the first', () => gpus.restarts);
+}
