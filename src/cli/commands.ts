@@ -23,6 +23,11 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./functions.ts')).functionsCommand(),
   },
   {
+    name: 'ps',
+    summary: 'what of each function is where on a running host',
+    load: async () => (await import('./ps.ts')).psCommand(),
+  },
+  {
     name: 'call',
     summary: 'call a function of a running host',
     load: async () => (await import('./call.ts')).callCommand(),

@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { readPlaced, renderPlaced } from '../../src/cli/ps.ts';
+import type { FunctionsAnswer } from '../../src/host/dashboard/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
 import type { InvocationRecord } from '../../src/host/recorder.ts';
 import { createLogger } from '../../src/host/logger.ts';
@@ -125,6 +127,11 @@ function wrongWith(name: string, status: number, text: string): string | undefin
     if (!(difference <= 1e-4 * size)) return `${name}: ${output} is off by ${difference} of ${size}`;
   }
   return undefined;
+}
+
+interface ModelStatistics {
+  readonly inference_stats: { readonly success: { readonly count: number } };
+  readonly turntable: unknown;
 }
 
 interface Burst {
@@ -273,6 +280,62 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
     // connections that wait for their answers make their next requests when the live host lets them.
     expect(Math.abs(simulated - live)).toBeLessThan(0.1);
     expect(Math.abs(evictions / liveEvictions - 1)).toBeLessThan(0.3);
+  });
+
+  test('/metrics, the statistics of the models, the API and `turntable ps` say the same', async () => {
+    const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
+    const scraped = await samples();
+    const text = renderPlaced(readPlaced({ functions }), Date.now());
+    for (const { name, hits, coldStarts, evictions, gpuBytes, hostBytes, plan } of functions) {
+      const reply = await (await fetch(`${host.url}/v2/models/${name}/stats`)).json();
+      const [stats] = (reply as { model_stats: readonly [ModelStatistics] }).model_stats;
+      expect(stats.turntable).toMatchObject({ hits, cold_starts: coldStarts, evictions });
+      expect(stats.inference_stats.success.count).toBe(hits + coldStarts);
+      expect(sumOf(scraped, new RegExp(`^turntable_cold_starts_total\\{function="${name}"`))).toBe(coldStarts);
+      for (const [cause, count] of Object.entries(evictions)) {
+        expect(scraped.get(`turntable_evictions_total{function="${name}",cause="${cause}"}`)).toBe(count);
+      }
+      expect(plan).toBe('interleave');
+      expect(hostBytes).toBeGreaterThan(0);
+      const residents = host.gpus!.schedulerGpus.map((_, gpu) => host.gpus!.shell!.resident(`${name}@1`, gpu).bytes);
+      expect(gpuBytes).toBe(residents.reduce((sum, bytes) => sum + bytes, 0));
+      expect(text).toMatch(new RegExp(`^${name}@1 +\\w+ .* ago +${hits} +${coldStarts} `, 'm'));
+    }
+    // The engine counts its own bytes; the scheduler those that it believes to be there.
+    const weightBytes = sumOf(scraped, /^turntable_gpu_weight_bytes\{/);
+    expect(weightBytes).toBe(functions.reduce((sum, { gpuBytes }) => sum + gpuBytes, 0));
+    expect(sumOf(scraped, /^nv_gpu_memory_used_bytes\{gpu_uuid=/)).toBeGreaterThanOrEqual(weightBytes);
+    expect(sumOf(scraped, /^nv_gpu_memory_total_bytes\{gpu_uuid=/)).toBe(
+      host.gpus!.info!.devices.reduce((sum, { limitBytes }) => sum + limitBytes, 0),
+    );
+    expect(sumOf(scraped, /^nv_gpu_utilization\{/)).toBeGreaterThan(0);
+    expect(scraped.get('nv_pinned_memory_pool_used_bytes')).toBe(
+      functions.reduce((sum, { hostBytes }) => sum + hostBytes, 0),
+    );
+    expect(scraped.get('nv_pinned_memory_pool_total_bytes')).toBe(128 * mebibyte);
+    expect(sumOf(scraped, /^turntable_gpu_prediction_error_ratio_count\{/)).toBe(invocationsMax);
+  });
+
+  test('a scrape is no use, an unload returns the bytes, and a load brings them back', async () => {
+    const gpus = host.gpus!;
+    const name = 'bert-3';
+    const path = `${host.url}/v2/repository/models/${name}`;
+    const bytesOf = async (): Promise<number> => {
+      const residencies = (await gpus.state())?.residencies ?? [];
+      return residencies.filter(({ key }) => key === `${name}@1`).reduce((sum, { bytes }) => sum + bytes, 0);
+    };
+    expect((await fetch(`${path}/load`, { method: 'POST' })).status).toBe(200);
+    const lastUse = async (): Promise<number | undefined> => {
+      const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
+      return functions.find((each) => each.name === name)?.lastUseMs;
+    };
+    const before = await lastUse();
+    expect(await bytesOf()).toBeGreaterThan(0);
+    await samples();
+    expect(await lastUse()).toBe(before);
+    expect((await fetch(`${path}/unload`, { method: 'POST' })).status).toBe(200);
+    expect(await bytesOf()).toBe(0);
+    expect(gpus.shell!.resident(`${name}@1`, 0).bytes + gpus.shell!.resident(`${name}@1`, 1).bytes).toBe(0);
   });
 
   test('loses no request when the GPU process is killed, and has the GPUs back within seconds', async () => {

@@ -1,0 +1,38 @@
+import { describe, expect, test } from 'vitest';
+import { readPlaced, renderPlaced } from './ps.ts';
+
+const nowMs = 10_000_000;
+const row = {
+  name: 'bert-1',
+  version: '1',
+  state: 'ready',
+  residency: 'gpu',
+  gpuBytes: 3 * 2 ** 20,
+  hostBytes: 4 * 2 ** 20,
+  lastUseMs: nowMs - 5000,
+  plan: 'pt+dha',
+  hits: 7,
+  coldStarts: 2,
+  evictions: { 'gpu trim': 3, idle: 1 },
+};
+
+describe('turntable ps', () => {
+  test('says where a function is and what was evicted why', () => {
+    const [heading, line] = renderPlaced(readPlaced({ functions: [row] }), nowMs).split('\n');
+    expect(heading).toMatch(/^FUNCTION +STATE +GPU +HOST +LAST USE +HITS +COLD +EVICTIONS +PLAN$/);
+    expect(line).toMatch(/^bert-1@1 +gpu +3.15 MB +4.19 MB +5 s ago +7 +2 +3 gpu trim, 1 idle +pt\+dha$/);
+  });
+
+  test('says of a function that was never used that it was not, and of a broken one that it is', () => {
+    const text = renderPlaced(
+      readPlaced({ functions: [{ ...row, state: 'unavailable', lastUseMs: 0, gpuBytes: 0, evictions: {} }] }),
+      nowMs,
+    );
+    expect(text).toMatch(/unavailable +- .* never .* - +pt\+dha$/);
+  });
+
+  test('reads the reply of a host that says less', () => {
+    expect(readPlaced({ functions: [{ name: 'old' }] })).toMatchObject([{ name: 'old', gpuBytes: 0, evictions: [] }]);
+    expect(readPlaced('nothing of the kind')).toEqual([]);
+  });
+});

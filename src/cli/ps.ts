@@ -1,0 +1,99 @@
+/** `turntable ps`: where each function of a running host is, and what that has cost so far. */
+import { Command } from 'commander';
+import { addUrlFlag, hostAddress, request } from './client.ts';
+import { formatBytes } from './format.ts';
+import { renderTable } from './table.ts';
+
+interface Placed {
+  readonly name: string;
+  readonly version: string;
+  readonly state: string;
+  readonly gpuBytes: number;
+  readonly hostBytes: number;
+  readonly lastUseMs: number;
+  readonly plan: string;
+  readonly hits: number;
+  readonly coldStarts: number;
+  readonly evictions: readonly (readonly [cause: string, count: number])[];
+}
+
+const columns = [
+  { title: 'FUNCTION' },
+  { title: 'STATE' },
+  { title: 'GPU', align: 'right' },
+  { title: 'HOST', align: 'right' },
+  { title: 'LAST USE', align: 'right' },
+  { title: 'HITS', align: 'right' },
+  { title: 'COLD', align: 'right' },
+  { title: 'EVICTIONS' },
+  { title: 'PLAN' },
+] as const;
+
+export function psCommand(): Command {
+  const command = new Command('ps')
+    .description('Show what of each function is where on a running host, the latest used first. Asking is never a use.')
+    .option('--json', 'print the reply of the host as it is');
+  addUrlFlag(command).action(async (options: { url: string; json?: boolean }) => {
+    const response = await request(hostAddress(options.url), '/api/functions');
+    if (options.json === true) {
+      process.stdout.write(`${(await response.text()).trimEnd()}\n`);
+      return;
+    }
+    const functions = readPlaced(await response.json()).toSorted(
+      (one, other) => other.lastUseMs - one.lastUseMs || one.name.localeCompare(other.name, 'en', { numeric: true }),
+    );
+    console.log(functions.length === 0 ? 'no functions' : renderPlaced(functions, Date.now()));
+  });
+  return command;
+}
+
+export function renderPlaced(functions: readonly Placed[], nowMs: number): string {
+  const rows = functions.map(({ name, version, state, gpuBytes, hostBytes, lastUseMs, ...rest }) => [
+    `${name}@${version}`,
+    state,
+    gpuBytes === 0 ? '-' : formatBytes(gpuBytes),
+    hostBytes === 0 ? '-' : formatBytes(hostBytes),
+    lastUseMs === 0 ? 'never' : `${agoText(nowMs - lastUseMs)} ago`,
+    String(rest.hits),
+    String(rest.coldStarts),
+    rest.evictions.length === 0 ? '-' : rest.evictions.map(([cause, count]) => `${count} ${cause}`).join(', '),
+    rest.plan === '' ? '-' : rest.plan,
+  ]);
+  return renderTable(columns, rows);
+}
+
+/** Leniently, as the host may be older or newer. */
+export function readPlaced(json: unknown): Placed[] {
+  const list = isRecord(json) ? json['functions'] : undefined;
+  if (!Array.isArray(list)) return [];
+  return (list as unknown[]).filter(isRecord).map((entry) => {
+    const number = (name: string): number => (typeof entry[name] === 'number' ? entry[name] : 0);
+    const text = (name: string): string => (typeof entry[name] === 'string' ? entry[name] : '');
+    const state = text('state');
+    const evictions = isRecord(entry['evictions']) ? Object.entries(entry['evictions']) : [];
+    return {
+      name: text('name'),
+      version: text('version'),
+      state: state === 'ready' ? text('residency') : state,
+      gpuBytes: number('gpuBytes'),
+      hostBytes: number('hostBytes'),
+      lastUseMs: number('lastUseMs'),
+      plan: text('plan'),
+      hits: number('hits'),
+      coldStarts: number('coldStarts'),
+      evictions: evictions.filter((eviction): eviction is [string, number] => typeof eviction[1] === 'number'),
+    };
+  });
+}
+
+/** The largest whole unit. */
+function agoText(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  if (seconds < 120) return `${seconds} s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
+  return seconds < 172_800 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86_400)} d`;
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}
