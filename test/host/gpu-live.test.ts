@@ -1,5 +1,5 @@
 /** More functions than the GPUs hold, behind one host over real HTTP: the scheduler and the GPU process, on the emulated driver. */
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -10,6 +10,7 @@ import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts
 import type { InvocationRecord } from '../../src/host/recorder.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
+import type { ColdStartPlan } from '../../src/plan/index.ts';
 import { runSimulation, Xoshiro, type Outcome } from '../../src/replay/index.ts';
 import { policies } from '../../src/schedule/index.ts';
 import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
@@ -217,6 +218,18 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
       expect(4 * Math.max(...bytes)).toBeLessThanOrEqual(capacityBytes);
       expect(5 * Math.min(...bytes)).toBeGreaterThan(capacityBytes);
     }
+  });
+
+  test('the plan of every function can be read', async () => {
+    for (const name of names) {
+      const text = await readFile(join(folder, 'data', 'plans', `${name}@1.json`), 'utf8');
+      const written = JSON.parse(text) as { readonly gpus: readonly { readonly plan: ColdStartPlan }[] };
+      expect(written).toMatchObject({ function: `${name}@1`, mode: 'interleave' });
+      expect(written.gpus.map(({ plan }) => plan.primary)).toEqual([0, 1]);
+      expect(written.gpus[0]!.plan.layers.some(({ method }) => method === 'load')).toBe(true);
+    }
+    // Functions of one structure were measured once.
+    expect(await readdir(join(folder, 'data', 'plans', 'profiles'))).toHaveLength(kinds.length);
   });
 
   test('answers 1,000 invocations as ONNX Runtime does, and nobody counts otherwise than the scheduler', async () => {

@@ -22,7 +22,7 @@ import type { Tensor } from '../../tensor/index.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
 import type { FunctionVersion, ModelMetadata, Registry } from '../types.ts';
 import { machineOf } from './machine.ts';
-import { makePlans, ProfileShelf, structureOf } from './plan-book.ts';
+import { forgetPlans, makePlans, ProfileShelf, structureOf, writePlans } from './plan-book.ts';
 import { GpuShell } from './shell.ts';
 import type { GpuOutcome, ShellEviction } from './shell-types.ts';
 
@@ -245,7 +245,7 @@ export class GpuHost {
     const topology = await this.#client.topology(copyBytes);
     this.#machine = machineOf(this.#info, topology);
     this.#shelf = new ProfileShelf(
-      join(dataDir, 'plans'),
+      join(dataDir, 'plans', 'profiles'),
       `${this.#info.devices.map(({ name }) => name).join(', ')}; driver ${this.#info.driverVersion}; ${this.#info.compilerVersion}`,
     );
     this.#shell = new GpuShell({
@@ -284,6 +284,7 @@ export class GpuHost {
     if (!this.#known.delete(key)) return;
     this.#standings.delete(key);
     this.#enqueue(async () => {
+      await forgetPlans(join(this.#options.dataDir, 'plans'), key);
       await this.#shell?.remove(key);
       await this.#client.unregister(key);
     });
@@ -321,6 +322,7 @@ export class GpuHost {
       const profile = await this.#profile(version, coverage, shapes);
       if (this.#known.get(key) === undefined || this.#machine === undefined) return;
       const plans = makePlans(profile, this.#machine, this.#options.mode);
+      await writePlans(join(this.#options.dataDir, 'plans'), key, plans);
       this.#shell?.offer(key, plans, this.#known.get(key)!.settings);
       this.#standings.set(key, { status: 'planned', mode: plans.mode, weightBytes: coverage.weightBytes });
       if (version.settings.pinned) void this.load(version).catch(() => undefined);

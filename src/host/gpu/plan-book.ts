@@ -3,7 +3,7 @@
  * layers in the same sizes), kept as readable JSON, planned from it.
  */
 import { createHash } from 'node:crypto';
-import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Machine } from '../../hardware/index.ts';
 import { planColdStart, type ColdStartMode, type ColdStartPlan } from '../../plan/index.ts';
@@ -51,6 +51,30 @@ export function makePlans(profile: LayerProfile, machine: Machine, mode: ColdSta
   };
 }
 
+/** `<folder>/<name>@<version>.json`: for each GPU what a start takes, and layer by layer what is loaded over which link. */
+export async function writePlans(folder: string, key: string, plans: FunctionPlans): Promise<void> {
+  const gpus = plans.offers.map(({ warmMs, prefixBytes, ways }, gpu) => ({
+    gpu,
+    predictedMs: { warm: warmMs, cold: ways[0].coldMs[0] },
+    gpuBytes: prefixBytes.at(-1),
+    plan: plans.planOf(gpu, plans.mode),
+  }));
+  await mkdir(folder, { recursive: true });
+  await writeWhole(planPath(folder, key), { function: key, mode: plans.mode, gpus });
+}
+
+export async function forgetPlans(folder: string, key: string): Promise<void> {
+  await rm(planPath(folder, key), { force: true });
+}
+
+const planPath = (folder: string, key: string): string => join(folder, `${key}.json`);
+
+/** All of it or nothing, whenever the host is killed. */
+async function writeWhole(path: string, content: object): Promise<void> {
+  await writeFile(`${path}.unfinished`, `${JSON.stringify(content, null, 1)}\n`);
+  await rename(`${path}.unfinished`, path);
+}
+
 /** Equal for models whose layers have the same names, kinds and sizes: they cost the same. */
 export function structureOf(coverage: Extract<GpuCoverage, { covered: true }>, shapes: object): string {
   const layers = coverage.layers.map(({ name, kind, bytes }) => [name, kind, bytes]);
@@ -86,10 +110,8 @@ export class ProfileShelf {
 
   async keep(structure: string, functionName: string, profile: LayerProfile): Promise<void> {
     await mkdir(this.#folder, { recursive: true });
-    const unfinished = `${this.#path(structure)}.unfinished`;
     const content = { machine: this.#machine, firstMeasuredFor: functionName, profile };
-    await writeFile(unfinished, `${JSON.stringify(content, null, 1)}\n`);
-    await rename(unfinished, this.#path(structure));
+    await writeWhole(this.#path(structure), content);
   }
 
   #path(structure: string): string {
