@@ -63,6 +63,8 @@ class MadeUpProcess implements GpuRunner {
   readonly #inFlight = new Set<(error: Error) => void>();
   readonly #capacityBytes: number;
   overfull: string | undefined;
+  /** How many times longer than profiled everything takes. */
+  stretch = 1;
   finished = 0;
   aborted = 0;
 
@@ -91,7 +93,7 @@ class MadeUpProcess implements GpuRunner {
     }
     this.#bring(key, gpu);
     const leftMs = Math.max(0, (this.#completeMs.get(`${key} ${gpu}`) ?? 0) - performance.now());
-    const gpuMs = warmMs + Math.max((layerCount - had) * layerMs, leftMs);
+    const gpuMs = this.stretch * (warmMs + Math.max((layerCount - had) * layerMs, leftMs));
     await this.#pass(gpuMs, signal);
     this.finished++;
     const start = had === layerCount ? 'warm' : had === 0 ? 'cold' : 'partial';
@@ -461,6 +463,19 @@ test('a preload has the weights on a GPU although the CPU pool would be faster',
   bench.arrive(0);
   await pass(10);
   expect(bench.outcomes).toMatchObject([{ kind: 'ran', start: 'warm' }]);
+});
+
+test('a function that takes three times as long as profiled comes to be expected so', async () => {
+  const bench = new Bench();
+  bench.process.stretch = 3;
+  for (let run = 0; run < 30; run++) {
+    bench.arrive(0);
+    await pass(100);
+  }
+  const predictedMs = bench.shell.sheetOf('f0@1')!.gpus[0]!.warmMs;
+  expect(predictedMs).toBeGreaterThan(2.4 * warmMs);
+  expect(predictedMs).toBeLessThanOrEqual(3 * warmMs);
+  expect(bench.disagreements()).toEqual([]);
 });
 
 test('a removed function leaves nothing behind, and its name can be used again at once', async () => {

@@ -4,47 +4,21 @@
  *
  * What must hold: each invocation is resolved exactly once; what the scheduler was not told of has not happened.
  */
-import { Scheduler, type Action, type OfferSheet, type SchedulerEvent, type Start } from '../../schedule/index.ts';
+import {
+  Scheduler,
+  type Action,
+  type LoadOrder,
+  type OfferSheet,
+  type SchedulerEvent,
+  type Start,
+} from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { GpuError } from '../../gpu/index.ts';
 import { BusyShare } from './busy.ts';
+import { Correction } from './correction.ts';
 import type { FunctionPlans } from './plan-book.ts';
+import type { Order, Pending, ShellFunction } from './shell-state.ts';
 import type { GpuOutcome, ShellCounts, ShellEviction, ShellOptions } from './shell-types.ts';
-
-interface ShellFunction {
-  readonly index: number;
-  readonly key: string;
-  plans: FunctionPlans;
-  sheet: OfferSheet;
-  lastUseMs: number;
-  /** By GPU, when its first layers began to arrive; undefined where it has none. */
-  readonly sinceMs: (number | undefined)[];
-  /** By GPU, when the latest load was ordered. */
-  readonly loadOrderedMs: number[];
-  /** While the scheduler does not have it, because everything of it is being given back. */
-  withdrawal: Promise<void> | undefined;
-}
-
-interface Pending {
-  readonly id: number;
-  readonly fn: ShellFunction;
-  readonly inputs: readonly Tensor[];
-  readonly arrivalMs: number;
-  readonly signal: AbortSignal | undefined;
-  readonly resolve: (outcome: GpuOutcome) => void;
-  readonly reject: (error: unknown) => void;
-  stage: 'waiting' | 'running' | 'over';
-}
-
-/** One order to the GPU process; what comes of an abandoned one is nobody's. */
-interface Order {
-  readonly functionIndex: number;
-  readonly gpu: number;
-  readonly abort: AbortController;
-  /** Told when it has ended. */
-  readonly over: (() => void)[];
-  abandoned: boolean;
-}
 
 const cancelled = (): GpuError => new GpuError('cancelled', 'the client is gone');
 
@@ -127,9 +101,12 @@ export class GpuShell {
     const sheet: OfferSheet = { gpus: plans.offers, cpu, sloMs, priority, pinned };
     const known = this.#functions.get(key);
     if (known !== undefined) {
+      // Other plans have another profile; what was observed of the old one says nothing of it.
+      if (known.plans !== plans) known.correction = new Correction();
       known.plans = plans;
-      known.sheet = sheet;
-      if (known.withdrawal === undefined) this.#tell({ kind: 'sheet-changed', functionIndex: known.index, sheet });
+      known.sheet = { ...sheet, gpus: known.correction.offers(plans.offers) };
+      if (known.withdrawal === undefined)
+        this.#tell({ kind: 'sheet-changed', functionIndex: known.index, sheet: known.sheet });
       return;
     }
     const index = this.#freeIndices.pop() ?? this.#byIndex.length;
@@ -138,6 +115,7 @@ export class GpuShell {
       key,
       plans,
       sheet,
+      correction: new Correction(),
       lastUseMs: 0,
       sinceMs: [],
       loadOrderedMs: [],
@@ -411,6 +389,7 @@ export class GpuShell {
     });
     const { waitMs, gpuMs } = result.timings;
     this.#busy[gpu]?.add(this.#now(), gpuMs);
+    this.#correct(fn, gpu, result.start, load, gpuMs);
     const warmMs = Math.min(fn.sheet.gpus[gpu]?.warmMs ?? gpuMs, gpuMs);
     // Of a load that was ordered while the invocation waited for the GPU it has waited from then on.
     const orderedMs = start === 'warm' ? startedMs : Math.max(pending.arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);
@@ -426,6 +405,19 @@ export class GpuShell {
       inferMs: start === 'warm' && result.start === 'warm' ? gpuMs : warmMs,
       predictedMs: predictedEndMs - pending.arrivalMs,
     };
+  }
+
+  /** A start whose load began before it, or that found a part, says nothing of a cold one. */
+  #correct(fn: ShellFunction, gpu: number, found: Start, load: LoadOrder | null, gpuMs: number): void {
+    const offer = fn.plans.offers[gpu];
+    if (offer === undefined || found === 'partial' || (found === 'cold' && load === null)) return;
+    const way = offer.ways.find(({ mode }) => mode === load?.way.mode) ?? offer.ways[0];
+    const profiledMs = found === 'warm' ? offer.warmMs : (way.coldMs[0] ?? 0);
+    if (!fn.correction.observe(found, gpuMs, profiledMs)) return;
+    fn.sheet = { ...fn.sheet, gpus: fn.correction.offers(fn.plans.offers) };
+    if (fn.withdrawal === undefined && this.#functions.get(fn.key) === fn) {
+      this.#tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet: fn.sheet });
+    }
   }
 
   async #load({ functionIndex, gpu, load }: Extract<Action, { kind: 'load' }>): Promise<void> {

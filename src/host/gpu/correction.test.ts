@@ -1,0 +1,40 @@
+import { expect, test } from 'vitest';
+import type { GpuOffer } from '../../schedule/index.ts';
+import { Correction } from './correction.ts';
+
+const offer: GpuOffer = {
+  warmMs: 2,
+  prefixBytes: [0, 10],
+  hidingPrefix: 1,
+  ways: [{ mode: 'dha', coldMs: [10, 2], transfers: [{ link: 0, bytes: [10, 0], ms: [8, 0], tailMs: [1, 1] }] }],
+};
+
+test('runs that take twice as long come to be expected so', () => {
+  const correction = new Correction();
+  let told = false;
+  for (let run = 0; run < 40; run++) told = correction.observe('warm', 4, 2) || told;
+  for (let run = 0; run < 40; run++) correction.observe('cold', 15, 10);
+  expect(told).toBe(true);
+  const [corrected] = correction.offers([offer, null]);
+  expect(corrected?.warmMs).toBeCloseTo(4, 2);
+  expect(corrected?.ways[0].coldMs[0]).toBeCloseTo(15, 2);
+  expect(corrected?.ways[0].coldMs[1]).toBeCloseTo(4, 2);
+  expect(corrected?.ways[0].transfers[0].ms[0]).toBeCloseTo(12, 2);
+  expect(corrected?.prefixBytes).toBe(offer.prefixBytes);
+});
+
+test('what runs as profiled changes nothing, and one stray run little', () => {
+  const correction = new Correction();
+  expect(correction.observe('warm', 2.1, 2)).toBe(false);
+  correction.observe('warm', 1e9, 2);
+  const [corrected] = correction.offers([offer]);
+  expect(corrected!.warmMs).toBeLessThanOrEqual(2 * (1 + 0.2 * 3.1));
+});
+
+test('a correction is bounded', () => {
+  const correction = new Correction();
+  for (let run = 0; run < 200; run++) correction.observe('warm', 1e6, 2);
+  expect(correction.offers([offer])[0]!.warmMs).toBeLessThanOrEqual(8);
+  for (let run = 0; run < 200; run++) correction.observe('warm', 0, 2);
+  expect(correction.offers([offer])[0]!.warmMs).toBeGreaterThanOrEqual(0.5);
+});

@@ -1,0 +1,42 @@
+/** What the live shell keeps of functions, invocations and orders. Nothing here runs. */
+import type { OfferSheet } from '../../schedule/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import type { Correction } from './correction.ts';
+import type { FunctionPlans } from './plan-book.ts';
+import type { GpuOutcome } from './shell-types.ts';
+
+export interface ShellFunction {
+  readonly index: number;
+  readonly key: string;
+  plans: FunctionPlans;
+  sheet: OfferSheet;
+  correction: Correction;
+  lastUseMs: number;
+  /** By GPU, when its first layers began to arrive; undefined where it has none. */
+  readonly sinceMs: (number | undefined)[];
+  /** By GPU, when the latest load was ordered. */
+  readonly loadOrderedMs: number[];
+  /** While the scheduler does not have it, because everything of it is being given back. */
+  withdrawal: Promise<void> | undefined;
+}
+
+export interface Pending {
+  readonly id: number;
+  readonly fn: ShellFunction;
+  readonly inputs: readonly Tensor[];
+  readonly arrivalMs: number;
+  readonly signal: AbortSignal | undefined;
+  readonly resolve: (outcome: GpuOutcome) => void;
+  readonly reject: (error: unknown) => void;
+  stage: 'waiting' | 'running' | 'over';
+}
+
+/** One order to the GPU process; what comes of an abandoned one is nobody's. */
+export interface Order {
+  readonly functionIndex: number;
+  readonly gpu: number;
+  readonly abort: AbortController;
+  /** Told when it has ended. */
+  readonly over: (() => void)[];
+  abandoned: boolean;
+}
