@@ -117,7 +117,14 @@ export async function startHost(
   const { pools } = prediction;
   keepPoolsInStep(store, pools, config, logger);
   const queueing = createQueueing({ config, registry: store, pools, logger });
-  const gpus = openGpus({ config, registry: store, statistics, history, logger, predictCpu: prediction.predictCpu });
+  const gpus = await openGpus({
+    config,
+    registry: store,
+    statistics,
+    history,
+    logger,
+    predictCpu: prediction.predictCpu,
+  });
   const invoker = new Invoker({
     registry: store,
     pools,

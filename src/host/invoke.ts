@@ -3,7 +3,7 @@
  * scheduler chooses between placements; today there is one, the function's CPU pool.
  */
 import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
-import { GpuError } from '../gpu/index.ts';
+import type { GpuError } from '../gpu/index.ts';
 import type { Start } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { HostError, toHostError, type ErrorCode } from './errors.ts';
@@ -362,8 +362,13 @@ interface Ran {
   readonly placement: Placement;
 }
 
+/** By its name: the class itself would bring the engine, which a host without a GPU never loads. */
+function isGpuError(error: unknown): error is GpuError {
+  return error instanceof Error && error.name === 'GpuError';
+}
+
 function gpuFailure(error: unknown, signal: AbortSignal | undefined, version: FunctionVersion): HostError {
-  if (!(error instanceof GpuError)) return toHostError(error);
+  if (!isGpuError(error)) return toHostError(error);
   switch (error.code) {
     case 'cancelled':
       return signal?.aborted === true

@@ -18,7 +18,7 @@ import type { Machine } from '../../hardware/index.ts';
 import type { ColdStartMode } from '../../plan/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
 import { policies, type CpuOffer, type PolicyName, type SchedulerGpu } from '../../schedule/index.ts';
-import type { Tensor } from '../../tensor/index.ts';
+import { elementBytes, type Tensor } from '../../tensor/index.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
 import type { FunctionVersion, ModelMetadata, Registry } from '../types.ts';
 import { machineOf } from './machine.ts';
@@ -422,28 +422,12 @@ function shapesOf({ inputs }: ModelMetadata): InputShapes {
   );
 }
 
-const bytesOf: Readonly<Record<string, number>> = {
-  BOOL: 1,
-  UINT8: 1,
-  INT8: 1,
-  UINT16: 2,
-  INT16: 2,
-  FP16: 2,
-  BF16: 2,
-  UINT32: 4,
-  INT32: 4,
-  FP32: 4,
-  UINT64: 8,
-  INT64: 8,
-  FP64: 8,
-};
-
 function emptyInputs(metadata: ModelMetadata): Tensor[] {
   const shapes = shapesOf(metadata);
   return metadata.inputs.map(({ name, datatype }) => {
     const shape = [...shapes[name]!];
     const elements = shape.reduce((product, size) => product * size, 1);
-    return { name, datatype, shape, data: new Uint8Array(elements * (bytesOf[datatype] ?? 1)) };
+    return { name, datatype, shape, data: new Uint8Array(elements * elementBytes[datatype]) };
   });
 }
 

@@ -6,7 +6,7 @@ import type { HostConfig } from '../config.ts';
 import type { History } from '../history/index.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
-import { GpuHost } from './gpu-host.ts';
+import type { GpuHost } from './gpu-host.ts';
 
 /** What a CPU pool is taken for while nothing is known of it: usable, and no faster than it may turn out to be. */
 const unknownPoolMs = 1000;
@@ -21,10 +21,12 @@ export interface OpenGpusOptions {
 }
 
 /** Undefined where there is no driver, or the configuration wants none. */
-export function openGpus(options: OpenGpusOptions): GpuHost | undefined {
+export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | undefined> {
   const { config, registry, statistics, history, logger, predictCpu } = options;
   const named = process.env['TURNTABLE_LIBCUDA'];
   if (config.gpu.use === 'off' || (named === undefined && readGpuDriver().library === undefined)) return undefined;
+  // The engine and its operators take a tenth of a second to load, which a host without a GPU need not spend.
+  const { GpuHost } = await import('./gpu-host.ts');
   const versionOf = (key: string): FunctionVersion | undefined => {
     const at = key.lastIndexOf('@');
     return registry.find(key.slice(0, at), key.slice(at + 1));
