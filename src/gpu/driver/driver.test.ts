@@ -33,6 +33,7 @@ test.skipIf(emulatorMissing)('a device tells what it is', async () => {
   const device = { name: 'H200', memoryBytes: 2 ** 26, computeCapability: [9, 0], multiprocessors: 132 } as const;
   await withEmulatedCuda({ devices: [device, { ...device, name: 'other' }] }, (cuda) => {
     expect(cuda.driverVersion).toBeGreaterThanOrEqual(12_000);
+    expect(cuda.isEmulated).toBe(true);
     expect(cuda.devices.map(({ name }) => name)).toEqual(['H200', 'other']);
     const [first, second] = cuda.devices;
     expect(first).toMatchObject({

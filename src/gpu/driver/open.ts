@@ -44,6 +44,7 @@ export function openCuda(options: CudaOptions = {}): Cuda {
 
 class NativeCuda implements Cuda {
   readonly driverVersion: number;
+  readonly isEmulated: boolean;
   readonly devices: readonly CudaDevice[];
   readonly #session: Session;
   readonly #options: CudaOptions;
@@ -60,6 +61,7 @@ class NativeCuda implements Cuda {
     session.check('cuInit', driver.cuInit(0), session.library.file);
     session.check('cuDriverGetVersion', driver.cuDriverGetVersion(session.outAddress()));
     this.driverVersion = session.outInt();
+    this.isEmulated = session.emulation !== undefined;
     session.check('cuDeviceGetCount', driver.cuDeviceGetCount(session.outAddress()));
     const count = session.outInt();
     if (count === 0) {

@@ -49,6 +49,8 @@ export interface Releasable extends Disposable {
 export interface Cuda extends Releasable {
   /** 13000 for CUDA 13.0. */
   readonly driverVersion: number;
+  /** Whether its GPUs are emulated on the CPU, for tests: results are real then, times mean nothing. */
+  readonly isEmulated: boolean;
   readonly devices: readonly CudaDevice[];
   /** Kernels from source; undefined only where no NVRTC was found and `open` was told that none is needed. */
   readonly compiler: KernelCompiler;

@@ -65,6 +65,8 @@ export interface GpuDeviceInfo {
 
 export interface GpuProcessInfo {
   readonly driverVersion: number;
+  /** The driver is a test double on the CPU: no time that it takes means anything. */
+  readonly isEmulated: boolean;
   readonly compilerVersion: string;
   readonly devices: readonly GpuDeviceInfo[];
 }

@@ -53,6 +53,7 @@ export class GpuService {
     const memory = this.#engine.memory();
     return {
       driverVersion: cuda.driverVersion,
+      isEmulated: cuda.isEmulated,
       compilerVersion: cuda.compiler.version,
       devices: cuda.devices.map((device) => {
         const { index, name, uuid, pciBusId, computeCapability, multiprocessors, totalBytes } = device;

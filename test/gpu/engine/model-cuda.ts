@@ -68,6 +68,7 @@ export interface ModelCudaOptions {
 
 export class ModelCuda implements Cuda {
   readonly driverVersion = 13000;
+  readonly isEmulated = true;
   readonly devices: readonly ModelDevice[];
   readonly races: string[] = [];
   readonly options: ModelCudaOptions;
