@@ -15,7 +15,7 @@ import { checkListen } from './config-listen.ts';
 import { packageRoot } from './config-options.ts';
 import type { HostConfig } from './config.ts';
 import type { ViewSources } from './dashboard/index.ts';
-import { gpuViews, openGpus, type GpuHost } from './gpu/index.ts';
+import { cpuOfferOf, gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts';
 import { History } from './history/index.ts';
 import { createHttpServer, type Lifecycle } from './http/index.ts';
 import { Invoker } from './invoke.ts';
@@ -154,6 +154,14 @@ export async function startHost(
     totalMemoryBytes: totalmem(),
     ...(gpus === undefined ? {} : { gpus: gpuViews(gpus, store, statistics) }),
   };
+  const scheduler = new SchedulerView({
+    gpus,
+    registry: store,
+    mode: config.gpu.mode,
+    policy: config.gpu.policy,
+    cpuCores: config.cpu.cores,
+    cpuOffer: (key) => cpuOfferOf(prediction.predictCpu(key)),
+  });
   const replays = options.replays && new ReplayRuns({ ...options.replays, folder: join(config.dataDir, 'replays') });
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (graceMs: number): Promise<void> => {
@@ -180,6 +188,7 @@ export async function startHost(
       hostVersion: packageVersion(),
       queueing,
       views,
+      scheduler,
       replays,
     });
     await store.start();

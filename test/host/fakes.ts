@@ -12,6 +12,7 @@ import {
 } from '../../src/cpu/index.ts';
 import type { HostConfig } from '../../src/host/config.ts';
 import { HostError } from '../../src/host/errors.ts';
+import { SchedulerView } from '../../src/host/gpu/index.ts';
 import { History } from '../../src/host/history/index.ts';
 import { createHttpServer, type HttpServer } from '../../src/host/http/index.ts';
 import { Invoker } from '../../src/host/invoke.ts';
@@ -391,6 +392,14 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     metrics,
     hostVersion: '0.0.0',
     views: { registry: store, pools, statistics, history, totalMemoryBytes: 1e9 },
+    scheduler: new SchedulerView({
+      gpus: undefined,
+      registry: store,
+      mode: 'interleave',
+      policy: 'best',
+      cpuCores: 2,
+      cpuOffer: () => ({ latencyMs: 7, cores: 1 }),
+    }),
   });
   return {
     server,

@@ -9,6 +9,7 @@ import type {
   MemoryAnswer,
   TickEvent,
 } from '../../src/host/dashboard/index.ts';
+import type { SchedulerAnswer, SheetAnswer } from '../../src/host/gpu/index.ts';
 import { startTestHost, type TestHost } from './fakes.ts';
 
 const pairBody = JSON.stringify({ inputs: [{ name: 'x', datatype: 'FP32', shape: [1, 2], data: [1, 2] }] });
@@ -109,6 +110,33 @@ describe('functions over the API', () => {
 
     expect(gpus).toEqual([]);
     expect(disk.residents).toMatchObject([{ functionName: 'pair', version: '1' }]);
+  });
+});
+
+describe('the scheduler over the API', () => {
+  it('says so where a host drives no GPU, and what it would go by', async () => {
+    await using host = await startTestHost();
+
+    const whole = await get<SchedulerAnswer>(host, '/api/scheduler');
+    const one = await get<SheetAnswer>(host, '/api/scheduler/pair');
+
+    expect(whole).toMatchObject({ status: 'none', reason: 'this host drives no GPU', isEmulated: false, gpus: [] });
+    // JSON has no infinity, and `best` has bounds.
+    expect(whole.policy).toMatchObject({ name: 'best', eviction: 'value-suffix', waitBoundMs: 1000, copyThreshold: 3 });
+    expect(whole.functions).toEqual([{ name: 'pair', version: '1', index: null, residents: [], idleMs: null }]);
+    expect(one.sheet).toEqual({
+      gpus: [],
+      cpu: { latencyMs: 7, cores: 1 },
+      sloMs: 100,
+      priority: 100,
+      pinned: false,
+    });
+  });
+
+  it('knows no function that is not there', async () => {
+    await using host = await startTestHost();
+
+    expect((await fetch(`${host.url}/api/scheduler/none`)).status).toBe(404);
   });
 });
 

@@ -2,6 +2,7 @@ import { totalmem } from 'node:os';
 import type { Logger } from 'pino';
 import type { ArrivalPrediction } from '../../cpu/index.ts';
 import { readGpuDriver } from '../../hardware/index.ts';
+import type { CpuOffer } from '../../schedule/index.ts';
 import type { HostConfig } from '../config.ts';
 import type { History } from '../history/index.ts';
 import type { Statistics } from '../statistics.ts';
@@ -18,6 +19,11 @@ export interface OpenGpusOptions {
   readonly history: History;
   readonly logger: Logger;
   readonly predictCpu: (key: string) => ArrivalPrediction | undefined;
+}
+
+/** What the scheduler is told of a CPU pool. */
+export function cpuOfferOf(predicted: ArrivalPrediction | undefined): CpuOffer {
+  return { latencyMs: predicted?.serviceMs ?? unknownPoolMs, cores: predicted?.cores ?? 1 };
 }
 
 /** Undefined where there is no driver, or the configuration wants none. */
@@ -41,10 +47,7 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
     policy: config.gpu.policy,
     cpuCores: config.cpu.cores,
     iterations: config.gpu.profileIterations,
-    cpuOffer: (key) => {
-      const predicted = predictCpu(key);
-      return { latencyMs: predicted?.serviceMs ?? unknownPoolMs, cores: predicted?.cores ?? 1 };
-    },
+    cpuOffer: (key) => cpuOfferOf(predictCpu(key)),
     onEvicted: ({ key, gpu, bytes, cause, ageMs }) => {
       const version = versionOf(key);
       if (version === undefined) return;

@@ -94,6 +94,12 @@ export class GpuShell {
     return this.#functions.get(key)?.sheet;
   }
 
+  /** A function's number with the scheduler, and the time since its latest invocation; undefined before the first. */
+  placeOf(key: string): { readonly index: number; readonly idleMs: number | undefined } | undefined {
+    const fn = this.#functions.get(key);
+    return fn && { index: fn.index, idleMs: fn.lastUseMs === 0 ? undefined : this.#now() - fn.lastUseMs };
+  }
+
   /** Makes a function known, or gives it new plans, another SLO, a pin. */
   offer(key: string, plans: FunctionPlans, settings: Pick<OfferSheet, 'sloMs' | 'priority' | 'pinned'>): void {
     const { sloMs, priority, pinned } = settings;

@@ -48,6 +48,16 @@ export async function memory(context: HostContext, exchange: Exchange): Promise<
   exchange.json(200, memoryAnswer(context.views));
 }
 
+/** `GET /api/scheduler`: what the scheduler has to go by, and what is where. */
+export function scheduler(context: HostContext, exchange: Exchange): void {
+  exchange.json(200, context.scheduler.whole());
+}
+
+/** `GET /api/scheduler/{name}`: one function, with its offer sheet. */
+export function schedulerSheet(context: HostContext, exchange: Exchange): void {
+  exchange.json(200, context.scheduler.sheet(versionAsked(context, exchange)));
+}
+
 /** `GET /api/happenings`: the newest last. */
 export function happenings(context: HostContext, exchange: Exchange): void {
   exchange.json(200, { happenings: context.views.history.happenings.all().map(happeningAnswer) });

@@ -4,6 +4,7 @@ import type { CpuPools } from '../../cpu/index.ts';
 import type { HostConfig } from '../config.ts';
 import type { ViewSources } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
+import type { SchedulerView } from '../gpu/index.ts';
 import type { Invoker } from '../invoke.ts';
 import type { Metrics } from '../metrics.ts';
 import type { ReplayRuns } from '../replays.ts';
@@ -31,6 +32,7 @@ export interface HostContext {
   /** What the dashboard's API reads. */
   readonly views: ViewSources;
   readonly events: EventStreams;
+  readonly scheduler: SchedulerView;
   /** Absent where the host was not told how replays are run. */
   readonly replays?: ReplayRuns | undefined;
   /** What carries work out of this process; absent where everything runs here. */

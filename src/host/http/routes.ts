@@ -8,6 +8,8 @@ import {
   memory,
   recorded,
   recordedOne,
+  scheduler,
+  schedulerSheet,
 } from './api-routes.ts';
 import { baseUrlOf } from './base-url.ts';
 import { asynchronousResult, asynchronousStatus, callLater, cancelCall, listCalls } from './async-routes.ts';
@@ -94,6 +96,8 @@ export const routes: readonly Route[] = [
   { method: 'GET', path: '/api/functions', handler: apiFunctions },
   { method: 'GET', path: '/api/functions/:name', handler: apiFunction },
   { method: 'GET', path: '/api/memory', handler: memory },
+  { method: 'GET', path: '/api/scheduler', handler: scheduler },
+  { method: 'GET', path: '/api/scheduler/:name', handler: schedulerSheet },
   { method: 'GET', path: '/api/happenings', handler: happenings },
   { method: 'GET', path: '/api/anatomy', handler: anatomy },
   { method: 'GET', path: '/api/anatomy/recorded', handler: recorded },

@@ -1,0 +1,133 @@
+/**
+ * What the live scheduler goes by, as JSON: with it, the simulator can be given the very same GPUs, policy and offers. Reading is
+ * never a use.
+ */
+import type { ColdStartMode } from '../../plan/index.ts';
+import {
+  policies,
+  type CpuOffer,
+  type OfferSheet,
+  type Policy,
+  type PolicyName,
+  type SchedulerGpu,
+} from '../../schedule/index.ts';
+import type { FunctionVersion, Registry } from '../types.ts';
+import type { GpuHost, GpuStatus } from './gpu-host.ts';
+
+/** JSON has no infinity: null where there is no bound. */
+export interface PolicyAnswer extends Omit<Policy, 'waitBoundMs' | 'copyThreshold'> {
+  readonly name: PolicyName;
+  readonly waitBoundMs: number | null;
+  readonly copyThreshold: number | null;
+}
+
+/** What a GPU has of a function: so many of the layers that its plan loads, counted from the first. */
+export interface ResidentAnswer {
+  readonly gpu: number;
+  readonly prefix: number;
+  /** The prefix that is everything. */
+  readonly whole: number;
+  readonly bytes: number;
+}
+
+/** A function as the scheduler knows it. */
+export interface ScheduledAnswer {
+  readonly name: string;
+  readonly version: string;
+  /** Its number with the scheduler; null where it is served by its CPU pool alone. */
+  readonly index: number | null;
+  readonly residents: readonly ResidentAnswer[];
+  /** Since its latest invocation; null before the first. */
+  readonly idleMs: number | null;
+}
+
+/** `GET /api/scheduler` */
+export interface SchedulerAnswer {
+  /** `none`: this host drives no GPU. */
+  readonly status: GpuStatus | 'none';
+  /** Why the GPUs are not up, where they are not. */
+  readonly reason: string | null;
+  /** The GPUs are a test double on the CPU: times measured on this host mean nothing. */
+  readonly isEmulated: boolean;
+  readonly mode: ColdStartMode;
+  readonly policy: PolicyAnswer;
+  readonly cpuCores: number;
+  readonly gpus: readonly (SchedulerGpu & { readonly gpu: number; readonly name: string; readonly uuid: string })[];
+  readonly functions: readonly ScheduledAnswer[];
+}
+
+/** `GET /api/scheduler/{name}` */
+export interface SheetAnswer extends ScheduledAnswer {
+  /** Where the scheduler does not have the function, its offer sheet names no GPU. */
+  readonly sheet: OfferSheet;
+}
+
+export interface SchedulerViewOptions {
+  readonly gpus: GpuHost | undefined;
+  readonly registry: Registry;
+  readonly mode: ColdStartMode;
+  readonly policy: PolicyName;
+  readonly cpuCores: number;
+  readonly cpuOffer: (key: string) => CpuOffer;
+}
+
+export class SchedulerView {
+  readonly #options: SchedulerViewOptions;
+
+  constructor(options: SchedulerViewOptions) {
+    this.#options = options;
+  }
+
+  whole(): SchedulerAnswer {
+    const { gpus, registry, mode, policy, cpuCores } = this.#options;
+    const devices = gpus?.info?.devices ?? [];
+    return {
+      status: gpus?.status ?? 'none',
+      reason: gpus === undefined ? 'this host drives no GPU' : (gpus.reason ?? null),
+      isEmulated: gpus?.info?.isEmulated ?? false,
+      mode,
+      policy: policyAnswer(policy),
+      cpuCores,
+      gpus: (gpus?.schedulerGpus ?? []).map(({ capacityBytes, switch: pciSwitch, linkGBps, uplinkGBps }, gpu) => {
+        const { name = '', uuid = '' } = devices[gpu] ?? {};
+        return { gpu, name, uuid, capacityBytes, switch: pciSwitch, linkGBps, uplinkGBps };
+      }),
+      functions: registry.names().flatMap((name) => {
+        const version = registry.find(name);
+        return version === undefined ? [] : [this.#scheduled(version)];
+      }),
+    };
+  }
+
+  /** With its SLO as the function states it. */
+  sheet(version: FunctionVersion): SheetAnswer {
+    const { gpus, cpuOffer } = this.#options;
+    const { sloMs, priority, pinned } = version.settings;
+    const nowhere = (gpus?.schedulerGpus ?? []).map(() => null);
+    const sheet = gpus?.shell?.sheetOf(version.key) ?? {
+      gpus: nowhere,
+      cpu: cpuOffer(version.key),
+      sloMs,
+      priority,
+      pinned,
+    };
+    return { ...this.#scheduled(version), sheet };
+  }
+
+  #scheduled({ name, version, key }: FunctionVersion): ScheduledAnswer {
+    const { gpus } = this.#options;
+    const shell = gpus?.shell;
+    const place = shell?.placeOf(key);
+    const residents = (gpus?.schedulerGpus ?? []).flatMap((_, gpu): ResidentAnswer[] => {
+      const { prefix, whole, bytes } = shell?.resident(key, gpu) ?? { prefix: 0, whole: 0, bytes: 0 };
+      return prefix === 0 ? [] : [{ gpu, prefix, whole, bytes }];
+    });
+    return { name, version, index: place?.index ?? null, residents, idleMs: place?.idleMs ?? null };
+  }
+}
+
+function policyAnswer(name: PolicyName): PolicyAnswer {
+  const { waitBoundMs, copyThreshold, ...policy }: Policy = policies[name];
+  const bounded = (value: number): number | null => (Number.isFinite(value) ? value : null);
+  return { name, ...policy, waitBoundMs: bounded(waitBoundMs), copyThreshold: bounded(copyThreshold) };
+}
