@@ -126,8 +126,9 @@ export class SchedulerView {
   }
 }
 
+const bounded = (value: number): number | null => (Number.isFinite(value) ? value : null);
+
 function policyAnswer(name: PolicyName): PolicyAnswer {
   const { waitBoundMs, copyThreshold, ...policy }: Policy = policies[name];
-  const bounded = (value: number): number | null => (Number.isFinite(value) ? value : null);
   return { name, ...policy, waitBoundMs: bounded(waitBoundMs), copyThreshold: bounded(copyThreshold) };
 }
