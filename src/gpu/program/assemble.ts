@@ -20,7 +20,7 @@ import type {
 } from './types.ts';
 import { join, dirname } from 'node:path';
 
-function sourceOf(base: FunctionBase, source: BaseSource): WeightSource {
+export function sourceOf(base: FunctionBase, source: BaseSource): WeightSource {
   const { byteOffset } = source;
   switch (source.kind) {
     case 'model':

@@ -36,12 +36,15 @@ export class Emission {
   readonly obstacles: Obstacle[] = [];
   readonly #prepared: PreparedGraph;
   readonly #buffers = new Map<string, Buffer>();
+  /** Storages that an input or an output has for itself. */
+  readonly #taken = new Set<number>();
+  readonly #placed = new Set<string>();
 
   constructor(prepared: PreparedGraph, graph: WorkGraph, settings: ProgramSettings) {
     this.#prepared = prepared;
     this.graph = graph;
     this.settings = settings;
-    for (const name of graph.inputs) this.buffer(name);
+    for (const name of graph.inputs) this.#taken.add(this.buffer(name).id);
   }
 
   /** Where a value's bytes are; storage is made when it is first asked for. */
@@ -167,20 +170,32 @@ export class Emission {
     });
   }
 
-  /** Outputs that are weights, constants or inputs get bytes of their own, and so do two that would share them. */
+  /** Outputs that are weights, constants or inputs get bytes of their own, and so do early ones that would share them. */
   placeOutputs(): void {
-    const taken = new Set(this.graph.inputs.map((name) => this.buffer(name).id));
-    for (const name of this.graph.outputs) {
-      if (!this.graph.values.has(name)) continue;
-      const from = this.buffer(name);
-      if (this.storages.of(from).kind === 'activation' && !taken.has(from.id)) continue;
-      const to = this.storages.activation(from.bytes);
-      const place = this.graph.weights.get(name);
-      const ownLayer = (place === undefined ? undefined : this.#prepared.base.weights[place]?.layer) ?? 0;
-      this.recorder.at(Math.max(this.recorder.launches.at(-1)?.layer ?? 0, ownLayer), `output ${name}`);
-      if (from.bytes > 0) this.recorder.add({ kind: 'copy', from, to, bytes: from.bytes });
-      this.setBuffer(name, to);
-    }
+    for (const name of this.graph.outputs) this.#placeOutput(name);
+  }
+
+  /** The same at once for what is awaited while the program still runs: a copy at its end would come too late. */
+  placeEarly(names: readonly string[]): void {
+    for (const name of names) if (this.#prepared.early?.has(name) === true) this.#placeOutput(name);
+  }
+
+  #placeOutput(name: string): void {
+    if (!this.graph.values.has(name) || this.#placed.has(name)) return;
+    this.#placed.add(name);
+    const from = this.buffer(name);
+    const isOwn = this.storages.of(from).kind === 'activation' && !this.#taken.has(from.id);
+    // Whoever waits for an early output tells from its bytes alone which launch completes it.
+    const isEarly = this.#prepared.early?.has(name) === true;
+    if (isEarly) this.#taken.add(from.id);
+    if (isOwn) return;
+    const to = this.storages.activation(from.bytes);
+    const place = this.graph.weights.get(name);
+    const ownLayer = (place === undefined ? undefined : this.#prepared.base.weights[place]?.layer) ?? 0;
+    this.recorder.at(Math.max(this.recorder.launches.at(-1)?.layer ?? 0, ownLayer), `output ${name}`);
+    if (from.bytes > 0) this.recorder.add({ kind: 'copy', from, to, bytes: from.bytes });
+    if (isEarly) this.#taken.add(to.id);
+    this.setBuffer(name, to);
   }
 
   attempt(node: WorkNode, work: () => void): void {

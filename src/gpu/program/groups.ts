@@ -94,6 +94,7 @@ export function emitNodes(
     const group = groups.get(node);
     if (group === undefined) {
       emission.emit(node, operators.get(node.type));
+      emission.placeEarly(node.outputs);
       continue;
     }
     if (group.root !== node) continue;
@@ -116,5 +117,6 @@ export function emitNodes(
         recorder: emission.recorder,
       });
     });
+    emission.placeEarly(node.outputs);
   }
 }

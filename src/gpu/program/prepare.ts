@@ -229,6 +229,7 @@ export async function prepareGraph(
   return {
     base,
     shapes,
+    model,
     opset: Number(opset),
     nodes: layersOfNodes(graph, base, weights),
     inputs: base.inputs,

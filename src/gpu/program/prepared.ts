@@ -1,5 +1,5 @@
 /** A model with fixed input shapes, folded: what the compiler works on. */
-import type { GraphNode } from '../../onnx/index.ts';
+import type { GraphNode, ModelProto } from '../../onnx/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
 import type { FunctionBase } from './base.ts';
 import type { InputShapes, Obstacle } from './types.ts';
@@ -17,6 +17,8 @@ export interface PreparedNode extends GraphNode {
 export interface PreparedGraph {
   readonly base: FunctionBase;
   readonly shapes: InputShapes;
+  /** The folded model: weights are inputs of it. */
+  readonly model: ModelProto;
   /** Version of the default operator set. */
   readonly opset: number;
   /** By layers; each comes after what it takes. */
@@ -31,4 +33,6 @@ export interface PreparedGraph {
   readonly weights: ReadonlyMap<string, number>;
   /** Values whose type or shape the engine cannot know. */
   readonly obstacles: readonly Obstacle[];
+  /** Outputs that must be complete as early as they can be, since somebody waits for them while the program still runs. */
+  readonly early?: ReadonlySet<string>;
 }

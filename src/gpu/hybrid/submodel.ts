@@ -1,0 +1,239 @@
+/** Parts of a prepared graph as ONNX models, for the CPU's share: their weights with them, everything else from outside as inputs. */
+import { createHash } from 'node:crypto';
+import { closeSync, openSync, readSync } from 'node:fs';
+import { mkdir, rename, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import {
+  elementTypeOf,
+  Graph,
+  serializeModel,
+  writeModel,
+  type ModelProto,
+  type NodeProto,
+  type TensorProto,
+  type ValueInfoProto,
+} from '../../onnx/index.ts';
+import { elementBytes, elementCount, type Tensor } from '../../tensor/index.ts';
+import { sourceOf } from '../program/assemble.ts';
+import { temporaryPath } from '../program/files.ts';
+import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
+import { GpuError } from '../types.ts';
+
+/** Nodes whose results reach an output and are not known beforehand: what a plan is about, in an order in which they can run. */
+export function livingNodes({ nodes, outputs, constants }: PreparedGraph): PreparedNode[] {
+  const needed = new Set(outputs);
+  const living: PreparedNode[] = [];
+  for (const node of nodes.toReversed()) {
+    if (!node.outputs.some((value) => needed.has(value) && !constants.has(value))) continue;
+    for (const value of node.uses) if (!constants.has(value)) needed.add(value);
+    living.push(node);
+  }
+  return living.reverse();
+}
+
+/** Some nodes, with the values that come from elsewhere and those that others take of theirs. */
+export interface GraphPart {
+  readonly nodes: readonly PreparedNode[];
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+}
+
+/** @param wanted values that somebody outside of the part takes, the graph's outputs among them */
+export function partOfGraph(
+  prepared: PreparedGraph,
+  nodes: readonly PreparedNode[],
+  isMade: (value: string) => boolean,
+  wanted: ReadonlySet<string>,
+): GraphPart {
+  const own = new Set(nodes.flatMap(({ outputs }) => outputs));
+  const inputs = new Set<string>();
+  for (const { uses } of nodes) {
+    for (const value of uses) {
+      if (own.has(value) || prepared.constants.has(value)) continue;
+      if (isMade(value) || prepared.inputs.includes(value)) inputs.add(value);
+    }
+  }
+  const outputs = nodes.flatMap((node) => node.outputs.filter((value) => wanted.has(value)));
+  return { nodes, inputs: [...inputs], outputs };
+}
+
+function tensorProto(name: string, { datatype, shape, data }: Tensor): TensorProto {
+  return { name, dataType: elementTypeOf(datatype), dims: shape.map(BigInt), rawData: data };
+}
+
+/** The weights and constants that the nodes take, under their own names. */
+class Initializers {
+  readonly #prepared: PreparedGraph;
+  readonly #stored: ReadonlyMap<string, TensorProto>;
+
+  constructor(prepared: PreparedGraph) {
+    this.#prepared = prepared;
+    this.#stored = new Map(prepared.model.graph.initializer.map((tensor) => [tensor.name, tensor]));
+  }
+
+  /** Undefined for what comes from elsewhere. */
+  of(name: string): { readonly tensor: TensorProto; readonly isWeight: boolean } | undefined {
+    const { base, weights, constants } = this.#prepared;
+    const place = weights.get(name);
+    const weight = place === undefined ? undefined : base.weights[place];
+    if (weight !== undefined) {
+      const { path, byteOffset } = sourceOf(base, weight.source);
+      const bytes = elementCount(weight.shape) * elementBytes[weight.datatype];
+      return {
+        tensor: {
+          name,
+          dataType: elementTypeOf(weight.datatype),
+          dims: weight.shape.map(BigInt),
+          source: () => readRange(path, byteOffset, bytes),
+        },
+        isWeight: true,
+      };
+    }
+    const constant = constants.get(name);
+    if (constant !== undefined) return { tensor: tensorProto(name, constant), isWeight: false };
+    const stored = this.#stored.get(name);
+    return stored === undefined ? undefined : { tensor: stored, isWeight: false };
+  }
+}
+
+function readRange(path: string, byteOffset: number, bytes: number): Uint8Array {
+  const data = new Uint8Array(bytes);
+  const file = openSync(path, 'r');
+  try {
+    let done = 0;
+    while (done < bytes) {
+      const count = readSync(file, data, done, bytes - done, byteOffset + done);
+      if (count === 0) throw new GpuError('weights-unreadable', `'${path}' ends before byte ${byteOffset + bytes}`);
+      done += count;
+    }
+  } finally {
+    closeSync(file);
+  }
+  return data;
+}
+
+/** A part as a model: `inputs` and `outputs` of the graph part by the names that they have in the file. */
+export interface PartModel {
+  readonly modelPath: string;
+  readonly names: ReadonlyMap<string, string>;
+}
+
+/** Writes parts of one prepared graph. Parts that differ in nothing but the names of values share a file. */
+export class PartWriter {
+  readonly #prepared: PreparedGraph;
+  readonly #graph: Graph;
+  readonly #initializers: Initializers;
+  readonly #folder: string;
+
+  constructor(prepared: PreparedGraph, folder: string) {
+    this.#prepared = prepared;
+    this.#graph = new Graph(prepared.model);
+    this.#initializers = new Initializers(prepared);
+    this.#folder = folder;
+  }
+
+  /** @throws GpuError 'invalid' where a value that crosses is no tensor */
+  async write(part: GraphPart, options: { readonly keepNames?: boolean } = {}): Promise<PartModel> {
+    const keepNames = options.keepNames === true || part.nodes.some(({ proto }) => hasNestedGraph(proto));
+    const names = keepNames ? sameNames(part) : shortNames(part);
+    const nameOf = (value: string): string => (value === '' ? '' : (names.get(value) ?? value));
+    const initializer: TensorProto[] = [];
+    const identities: unknown[] = [];
+    for (const value of new Set(part.nodes.flatMap(({ uses }) => uses))) {
+      if (names.has(value)) continue;
+      const found = this.#initializers.of(value);
+      if (found === undefined) continue;
+      initializer.push(found.tensor);
+      const { rawData, dims, dataType } = found.tensor;
+      const content = rawData === undefined ? value : createHash('sha256').update(rawData).digest('hex');
+      identities.push([value, dataType, dims.map(Number), found.isWeight, content]);
+    }
+    const node = part.nodes.map(({ proto, name }, index): NodeProto => ({
+      ...proto,
+      name: keepNames ? name : `n${index}`,
+      input: proto.input.map(nameOf),
+      output: proto.output.map(nameOf),
+    }));
+    const { model } = this.#prepared;
+    const partModel: ModelProto = {
+      ...model,
+      graph: {
+        name: 'part',
+        node,
+        initializer: [],
+        input: part.inputs.map((value) => this.#info(value, nameOf(value))),
+        output: part.outputs.map((value) => this.#info(value, nameOf(value))),
+        valueInfo: [],
+      },
+    };
+    const hash = createHash('sha256')
+      .update(this.#prepared.base.modelHash)
+      .update(JSON.stringify(identities))
+      .update(serializeModel(partModel))
+      .digest('hex');
+    const modelPath = join(this.#folder, `${hash.slice(0, 40)}.onnx`);
+    if (!(await exists(modelPath))) {
+      await mkdir(this.#folder, { recursive: true });
+      const temporary = temporaryPath(this.#folder, 'part.onnx');
+      const whole = { ...partModel, graph: { ...partModel.graph, initializer } };
+      // Beyond two gigabytes the weights lie beside the file, under a name that the rename must not change.
+      const location = `${hash.slice(0, 40)}.data`;
+      const bytes = initializer.reduce(
+        (sum, { dims }) => sum + 8 * dims.reduce((count, size) => count * Number(size), 1),
+        0,
+      );
+      await writeModel(whole, temporary, { externalData: bytes < 1.5e9 ? 'never' : { location } });
+      await rename(temporary, modelPath);
+    }
+    return { modelPath, names };
+  }
+
+  #info(value: string, name: string): ValueInfoProto {
+    const known = this.#prepared.values.get(value);
+    if (known !== undefined) {
+      const dim = known.shape.map((size) => ({ dimValue: BigInt(size) }));
+      return { name, type: { tensorType: { elemType: elementTypeOf(known.datatype), shape: { dim } } } };
+    }
+    const elementType = this.#graph.type(value)?.elementType;
+    if (elementType === undefined) {
+      throw new GpuError('invalid', `'${value}' cannot cross between processors: it is not known to be a tensor`);
+    }
+    return { name, type: { tensorType: { elemType: elementType } } };
+  }
+}
+
+const hasNestedGraph = ({ attribute }: NodeProto): boolean =>
+  attribute.some(({ g, graphs }) => g !== undefined || (graphs !== undefined && graphs.length > 0));
+
+function sameNames({ nodes, inputs }: GraphPart): Map<string, string> {
+  return new Map([...inputs, ...nodes.flatMap(({ outputs }) => outputs)].map((value) => [value, value]));
+}
+
+function shortNames({ nodes, inputs }: GraphPart): Map<string, string> {
+  const names = new Map(inputs.map((value, index) => [value, `i${index}~`]));
+  let made = 0;
+  for (const { outputs } of nodes) for (const value of outputs) names.set(value, `v${made++}~`);
+  return names;
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await stat(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** Nodes of a prepared graph as one ONNX file under their own names, with their weights: what is profiled on the CPU. */
+export async function writePrepared(
+  prepared: PreparedGraph,
+  nodes: readonly PreparedNode[],
+  folder: string,
+): Promise<{ readonly modelPath: string; readonly inputs: readonly string[]; readonly outputs: readonly string[] }> {
+  const made = new Set(livingNodes(prepared).flatMap(({ outputs }) => outputs));
+  const own = new Set(nodes);
+  const wanted = new Set(prepared.outputs);
+  for (const node of livingNodes(prepared)) if (!own.has(node)) for (const value of node.uses) wanted.add(value);
+  const part = partOfGraph(prepared, nodes, (value) => made.has(value), wanted);
+  const { modelPath } = await new PartWriter(prepared, folder).write(part, { keepNames: true });
+  return { modelPath, inputs: part.inputs, outputs: part.outputs };
+}
