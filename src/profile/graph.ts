@@ -17,10 +17,19 @@ export interface OperatorProfile {
   /** Milliseconds on one core while 1, 2, ... k cores are at work; every operator has the same number of entries. */
   readonly cpu: readonly number[];
   readonly bytes: OperatorBytes;
+  /**
+   * Operators of the same value share their weights: `bytes.weights` is that of them all, the same in each, and on the
+   * GPU it counts once. Default: the operator's weights are its own.
+   */
+  readonly shares?: string;
 }
 
-/** From, to (each a name or a position in `nodes`), and the bytes that go along. */
-export type OperatorEdge = readonly [from: string | number, to: string | number, bytes: number];
+/**
+ * From, to (each a name or a position in `nodes`), and the bytes that go along. Edges of one operator with the same
+ * `value` are one tensor for several operators, which crosses between host and GPU once; without it every edge has a
+ * tensor of its own.
+ */
+export type OperatorEdge = readonly [from: string | number, to: string | number, bytes: number, value?: string];
 
 /** The same form in files (`wrangler-free-config/profiles/graph.schema.json`) and in memory. */
 export interface GraphProfile {
@@ -31,6 +40,13 @@ export interface GraphProfile {
   readonly bandwidth: number;
   /** Milliseconds that a copy takes whatever its size. */
   readonly latency: number;
+  /**
+   * 'own': every operator on the GPU keeps its output and ephemeral memory (the paper). 'shared': they lie in memory
+   * that all functions share, so that only weights count. Default 'own'.
+   */
+  readonly activations?: 'own' | 'shared';
+  /** Milliseconds that one call of a CPU sub-graph takes beside its operators. Default 0. */
+  readonly callMs?: number;
 }
 
 const check = profileCheck('graph', 'graph profile');
@@ -43,8 +59,9 @@ export function parseGraphProfile(json: unknown): GraphProfile {
   check(json);
   const profile = json as GraphProfile;
   const positions = new Map<string, number>();
+  const firstOf = new Map<string, number>();
   const coreCount = profile.nodes[0]?.cpu.length ?? 0;
-  for (const [index, { name, cpu }] of profile.nodes.entries()) {
+  for (const [index, { name, cpu, shares, bytes }] of profile.nodes.entries()) {
     const earlier = positions.get(name);
     if (earlier !== undefined) {
       throw new ProfileError(
@@ -57,8 +74,17 @@ export function parseGraphProfile(json: unknown): GraphProfile {
         `field 'nodes[${index}].cpu' of the graph profile has ${cpu.length} entries, but 'nodes[0].cpu' has ${coreCount}: every operator needs its times for the same numbers of cores`,
       );
     }
+    if (shares === undefined) continue;
+    const first = firstOf.get(shares) ?? index;
+    firstOf.set(shares, first);
+    const { name: firstName, bytes: firstBytes } = profile.nodes[first] as OperatorProfile;
+    if (bytes.weights !== firstBytes.weights) {
+      throw new ProfileError(
+        `field 'nodes[${index}].bytes.weights' of the graph profile is ${bytes.weights}, but '${firstName}', which shares ${shown(shares)} with it, has ${firstBytes.weights}`,
+      );
+    }
   }
-  resolveEdges(profile, positions);
+  mustAgreeOnValues(profile, resolveEdges(profile, positions));
   return profile;
 }
 
@@ -66,6 +92,8 @@ export interface ResolvedEdge {
   readonly from: number;
   readonly to: number;
   readonly bytes: number;
+  /** Which edges carry the same tensor: equal for those, from 0 on without gaps. */
+  readonly tensor: number;
 }
 
 /**
@@ -83,15 +111,36 @@ export function resolveEdges(
     }
     return position;
   };
-  const resolved = edges.map(([from, to, bytes], index) => {
-    const edge = { from: resolve(from, `edges[${index}][0]`), to: resolve(to, `edges[${index}][1]`), bytes };
+  const tensors = new Map<string, number>();
+  let tensorCount = 0;
+  const resolved = edges.map(([fromEnd, toEnd, bytes, value], index) => {
+    const from = resolve(fromEnd, `edges[${index}][0]`);
+    const to = resolve(toEnd, `edges[${index}][1]`);
+    // A position has no colon, so that no two keys of different tensors are equal.
+    const key = value === undefined ? undefined : `${from}:${value}`;
+    const tensor = (key === undefined ? undefined : tensors.get(key)) ?? tensorCount++;
+    if (key !== undefined) tensors.set(key, tensor);
+    const edge = { from, to, bytes, tensor };
     if (edge.from === edge.to) {
-      throw new ProfileError(`field 'edges[${index}]' of the graph profile leads from ${shown(from)} to itself`);
+      throw new ProfileError(`field 'edges[${index}]' of the graph profile leads from ${shown(fromEnd)} to itself`);
     }
     return edge;
   });
   mustBeAcyclic(nodes, resolved);
   return resolved;
+}
+
+/** Of the edges that carry one tensor, each says how many bytes it has. */
+function mustAgreeOnValues({ edges }: GraphProfile, resolved: readonly ResolvedEdge[]): void {
+  const firstOf = new Map<number, number>();
+  for (const [index, { tensor, bytes }] of resolved.entries()) {
+    const first = firstOf.get(tensor) ?? index;
+    firstOf.set(tensor, first);
+    if (resolved[first]?.bytes === bytes) continue;
+    throw new ProfileError(
+      `field 'edges[${index}][2]' of the graph profile is ${bytes}, but edges[${first}] says ${resolved[first]?.bytes} for the same value ${shown(edges[index]?.[3])}`,
+    );
+  }
 }
 
 function mustBeAcyclic(nodes: readonly OperatorProfile[], edges: readonly ResolvedEdge[]): void {

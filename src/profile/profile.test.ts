@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { parseGraphProfile, parsePoolProfile, parseServiceProfile, ProfileError } from './index.ts';
+import { parseGraphProfile, parsePoolProfile, parseServiceProfile, ProfileError, resolveEdges } from './index.ts';
 
 const pool = { unit: 'ms', threads: [1, 2], batches: [1, 4], latency: [[5, 16], [3, null]] }; // prettier-ignore
 const service = { unit: 'ms', configurations: [{ concurrency: 2, threads: 4, nodes: 1, serviceTime: [10, 12] }] };
@@ -103,9 +103,31 @@ describe('a graph profile is refused by the field that is wrong', () => {
       { ...graph, edges: [['a', 'b']] },
       "field 'edges[0]' of the graph profile is a list of 2",
     ],
+    ['weights that are shared but differ', { ...graph, nodes: [{ ...node, shares: 'W' }, { ...node, name: 'b', shares: 'W', bytes: { ...bytes, weights: 5 } }] }, `field 'nodes[1].bytes.weights' of the graph profile is 5, but 'a', which shares "W" with it, has 4`], // prettier-ignore
+    ['a value of two sizes', { ...graph, edges: [['a', 'b', 8, 'h'], [0, 1, 9, 'h']] }, `field 'edges[1][2]' of the graph profile is 9, but edges[0] says 8 for the same value "h"`], // prettier-ignore
+    ['another kind of activations', { ...graph, activations: 'none' }, `field 'activations' of the graph profile is "none", but must be "own" or "shared"`], // prettier-ignore
+    ['a negative call', { ...graph, callMs: -1 }, "field 'callMs' of the graph profile is -1, but must be a number of 0 or more"], // prettier-ignore
     ['a cycle', { ...graph, edges: [['a', 'b', 1], ['b', 'a', 1]] }, 'has a cycle: b -> a -> b'], // prettier-ignore
   ])('%s', (_what, json, sentence) => {
     expect(refusal(() => parseGraphProfile(JSON.parse(JSON.stringify(json))))).toContain(sentence);
+  });
+
+  test('shared weights, values, shared activations and the price of a call are taken', () => {
+    const shared = {
+      ...graph,
+      nodes: [
+        { ...node, shares: 'W' },
+        { ...node, name: 'b', shares: 'W' },
+        { ...node, name: 'c' },
+      ],
+      edges: [['a', 'b', 8, 'h'], ['a', 'c', 8, 'h'], ['b', 'c', 2, 'h'], ['a', 'c', 8]], // prettier-ignore
+      activations: 'shared',
+      callMs: 0.02,
+    };
+    const profile = parseGraphProfile(shared);
+    expect(profile).toBe(shared);
+    // 'h' of 'a' is one tensor for two operators, 'h' of 'b' another one, and an edge without a value its own.
+    expect(resolveEdges(profile).map(({ tensor }) => tensor)).toEqual([0, 0, 1, 2]);
   });
 
   test('a cycle behind other operators is found and printed in order', () => {

@@ -6,6 +6,7 @@ import { ProfileError } from './profile-error.ts';
 interface FieldSchema {
   readonly type?: string | readonly string[];
   readonly const?: unknown;
+  readonly enum?: readonly unknown[];
   readonly minimum?: number;
   readonly maximum?: number;
   readonly exclusiveMinimum?: number;
@@ -32,7 +33,8 @@ function compile(name: string): ValidateFunction {
   const url = new URL(`../../wrangler-free-config/profiles/${name}.schema.json`, import.meta.url);
   const schema = JSON.parse(readFileSync(url, 'utf8')) as object;
   // Not allErrors: a graph of thousands of operators that all lack a field would make as many errors.
-  return new Ajv({ verbose: true, allowUnionTypes: true }).compile(schema);
+  // Not strictTuples: the last element of an edge may be left out.
+  return new Ajv({ verbose: true, allowUnionTypes: true, strictTuples: false }).compile(schema);
 }
 
 function sentenceFor(error: ErrorObject | undefined, what: string): string {
@@ -78,6 +80,7 @@ export function shown(value: unknown): string {
 
 function allowed(field: FieldSchema): string {
   if (field.const !== undefined) return JSON.stringify(field.const);
+  if (field.enum !== undefined) return field.enum.map((value) => JSON.stringify(value)).join(' or ');
   const types = typeof field.type === 'string' ? [field.type] : (field.type ?? []);
   return types.map((type) => typeText(type, field)).join(' or ');
 }

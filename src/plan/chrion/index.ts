@@ -11,5 +11,6 @@ export {
   type MemoryOptimalOptions,
   type PlacedCopy,
   type PlacedOperator,
+  type PlacedSegment,
 } from './plan.ts';
 export { renderChrionTimeline, type TimelineSvgOptions } from './svg.ts';

@@ -29,6 +29,16 @@ export interface PlacedCopy {
   readonly endMs: number;
 }
 
+/** Operators that one core runs by one call: their inputs are all there before it, their outputs all there after it. */
+export interface PlacedSegment {
+  /** 1 and up. */
+  readonly core: number;
+  /** In the order in which they run. */
+  readonly operators: readonly string[];
+  readonly startMs: number;
+  readonly endMs: number;
+}
+
 export interface ChrionPlan {
   /** End of the last operator, milliseconds (Equation 1). */
   readonly latencyMs: number;
@@ -40,6 +50,8 @@ export interface ChrionPlan {
   readonly alpha: number;
   /** Every operator, in the order in which they were placed. */
   readonly operators: readonly PlacedOperator[];
+  /** The calls on CPU cores, by their start: a core makes its calls in the order in which they stand here. */
+  readonly segments: readonly PlacedSegment[];
   readonly copies: readonly PlacedCopy[];
 }
 
@@ -217,6 +229,14 @@ function described({ network, order }: Search, { devices, cores, alpha, latencyM
         endMs: endMs[node] ?? 0,
       };
     }),
+    segments: Array.from(order)
+      .filter((node) => devices[node] !== gpuDevice)
+      .map((node) => ({
+        core: devices[node] ?? 1,
+        operators: [name(node)],
+        startMs: startMs[node] ?? 0,
+        endMs: endMs[node] ?? 0,
+      })),
     copies: copies.map(({ from, to, direction, startMs: copyStartMs, endMs: copyEndMs }) => ({
       from: name(from),
       to: name(to),
