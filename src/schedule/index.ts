@@ -22,4 +22,5 @@ export {
   type PolicyName,
 } from './policy.ts';
 export { Scheduler, type SchedulerOptions } from './scheduler.ts';
+export { scaledOffer, type OfferFactors } from './scaled-offer.ts';
 export type { Action, EvictionCause, FailReason, LoadOrder, SchedulerEvent, SchedulerGpu, Start } from './types.ts';

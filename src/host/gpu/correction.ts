@@ -1,5 +1,5 @@
 /** Predicted times corrected by observed ones: what a profile said, times what runs have taken of it lately. */
-import type { ColdWay, GpuOffer } from '../../schedule/index.ts';
+import { scaledOffer, type GpuOffer } from '../../schedule/index.ts';
 
 /** Weight of the latest observation in the moving average. */
 const weight = 0.2;
@@ -28,27 +28,7 @@ export class Correction {
   offers(profiled: readonly (GpuOffer | null)[]): readonly (GpuOffer | null)[] {
     this.#offeredWarm = this.#warm;
     this.#offeredCold = this.#cold;
-    return profiled.map((offer) => offer && this.#offer(offer));
-  }
-
-  #offer(offer: GpuOffer): GpuOffer {
-    const warmMs = offer.warmMs * this.#warm;
-    const [first, ...others] = offer.ways;
-    return { ...offer, warmMs, ways: [this.#way(first, warmMs), ...others.map((way) => this.#way(way, warmMs))] };
-  }
-
-  #way(way: ColdWay, warmMs: number): ColdWay {
-    const [own, ...borrowed] = way.transfers.map((transfer) => ({
-      ...transfer,
-      ms: transfer.ms.map((ms) => ms * this.#cold),
-      tailMs: transfer.tailMs.map((ms) => ms * this.#warm),
-    }));
-    // With everything there a start is a warm one, and never faster.
-    return {
-      ...way,
-      coldMs: way.coldMs.map((ms) => Math.max(warmMs, ms * this.#cold)),
-      transfers: [own!, ...borrowed],
-    };
+    return profiled.map((offer) => offer && scaledOffer(offer, { warm: this.#warm, cold: this.#cold }));
   }
 }
 

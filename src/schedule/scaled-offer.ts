@@ -1,0 +1,28 @@
+import type { ColdWay, GpuOffer } from './offer.ts';
+
+/** What an offer's times are to be multiplied by: those of executing, and those of loading. */
+export interface OfferFactors {
+  readonly warm: number;
+  readonly cold: number;
+}
+
+/** The same offer on a machine that takes so many times as long. */
+export function scaledOffer(offer: GpuOffer, factors: OfferFactors): GpuOffer {
+  const warmMs = offer.warmMs * factors.warm;
+  const [first, ...others] = offer.ways;
+  return {
+    ...offer,
+    warmMs,
+    ways: [scaledWay(first, warmMs, factors), ...others.map((way) => scaledWay(way, warmMs, factors))],
+  };
+}
+
+function scaledWay(way: ColdWay, warmMs: number, { warm, cold }: OfferFactors): ColdWay {
+  const [own, ...borrowed] = way.transfers.map((transfer) => ({
+    ...transfer,
+    ms: transfer.ms.map((ms) => ms * cold),
+    tailMs: transfer.tailMs.map((ms) => ms * warm),
+  }));
+  // With everything there a start is a warm one, and never faster.
+  return { ...way, coldMs: way.coldMs.map((ms) => Math.max(warmMs, ms * cold)), transfers: [own!, ...borrowed] };
+}
