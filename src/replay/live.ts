@@ -8,7 +8,7 @@ import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
 import { Sketch } from './report/sketch.ts';
 import type { LiveRequest } from './live-inputs.ts';
-import type { OutcomePlacement, ReplayObserver, Trace } from './types.ts';
+import type { Outcome, OutcomePlacement, ReplayObserver, Trace } from './types.ts';
 
 export interface LiveOptions {
   /** `http://127.0.0.1:8000`, without a path. */
@@ -21,9 +21,24 @@ export interface LiveOptions {
   /** 2: twice as fast as the trace. Instants that the observer is told are those of the replay. */
   readonly speed?: number;
   readonly headers?: Readonly<Record<string, string>>;
+  /** Told of each invocation beside the observer, for who wants to know where its time went. */
+  readonly onAnswer?: (answer: LiveAnswer) => void;
   readonly onProgress?: (sent: number, answered: number) => void;
   /** Ends the sending; what was sent is waited for. */
   readonly signal?: AbortSignal;
+}
+
+/** How one invocation went, as far as the client saw it and the reply's headers say it. */
+export interface LiveAnswer {
+  readonly outcome: Outcome;
+  /** When it left, milliseconds from the start of the replay. */
+  readonly sentMs: number;
+  /** What the host says: waiting for weights, executing, and everything from the request's headers to the reply's. */
+  readonly loadMs: number;
+  readonly inferenceMs: number;
+  readonly hostMs: number;
+  /** Why it did not run on a GPU, where the host says so. */
+  readonly overflowReason?: string;
 }
 
 export interface LiveRun {
@@ -38,7 +53,7 @@ const errorBytesMax = 4096;
 
 /** Fires the trace. Resolves when every request has been answered or has failed. */
 export async function runLive(trace: Trace, options: LiveOptions): Promise<LiveRun> {
-  const { observer, sloMsOf, speed = 1, signal, onProgress } = options;
+  const { observer, sloMsOf, speed = 1, signal, onAnswer, onProgress } = options;
   const client = new LiveClient(options);
   const sendDelayMs = new Sketch({ exactMax: 2 ** 14, precisionBits: 9 });
   let sent = 0;
@@ -52,13 +67,16 @@ export async function runLive(trace: Trace, options: LiveOptions): Promise<LiveR
     const dueMs = startMs + arrivalMs;
     await until(dueMs, signal);
     if (signal?.aborted === true) break;
-    sendDelayMs.record(Math.max(0, performance.now() - dueMs));
-    sent++;
+    const sequence = sent++;
+    const sentMs = Math.max(arrivalMs, performance.now() - startMs);
+    sendDelayMs.record(sentMs - arrivalMs);
     under++;
-    client.send(functionIndex, ({ placement, queueMs, inferenceMs }) => {
+    client.send(functionIndex, ({ placement, queueMs, inferenceMs, ...parts }) => {
       const endMs = performance.now() - startMs;
       const sloMs = sloMsOf(functionIndex);
-      observer.outcome({ functionIndex, arrivalMs, endMs, queueMs, sloMs, placement });
+      const outcome: Outcome = { sequence, functionIndex, arrivalMs, endMs, queueMs, sloMs, placement };
+      observer.outcome(outcome);
+      onAnswer?.({ outcome, sentMs, inferenceMs, ...parts });
       if (placement.kind === 'gpu' && inferenceMs > 0) {
         observer.busy(placement.gpu, Math.max(0, endMs - inferenceMs), endMs);
       }
@@ -88,12 +106,13 @@ async function until(dueMs: number, signal: AbortSignal | undefined): Promise<vo
   }
 }
 
-interface LiveReply {
+/** Milliseconds are 0 where the host did not say. */
+interface LiveReply extends Pick<LiveAnswer, 'loadMs' | 'inferenceMs' | 'hostMs' | 'overflowReason'> {
   readonly placement: OutcomePlacement;
   readonly queueMs: number;
-  /** 0 where the host did not say. */
-  readonly inferenceMs: number;
 }
+
+const unanswered = { queueMs: 0, loadMs: 0, inferenceMs: 0, hostMs: 0 } as const;
 
 class LiveClient {
   readonly #url: URL;
@@ -118,7 +137,7 @@ class LiveClient {
       done(reply);
     };
     const fail = (reason: string): void => {
-      finish({ placement: { kind: 'failed', reason }, queueMs: 0, inferenceMs: 0 });
+      finish({ placement: { kind: 'failed', reason }, ...unanswered });
     };
     const { protocol, hostname, port } = this.#url;
     const makeRequest = protocol === 'https:' ? httpsRequest : httpRequest;
@@ -159,13 +178,18 @@ function readReply(reply: IncomingMessage, finish: (reply: LiveReply) => void, f
   reply.on('end', () => {
     const { headers } = reply;
     if (status === 200) {
+      const placed = headerText(headers['x-turntable-placement']);
+      const [, overflowReason] = / overflow: (.*)$/.exec(placed) ?? [];
       finish({
-        placement: placementOf(headerText(headers['x-turntable-placement']), headerText(headers['x-model-cold-start'])),
-        queueMs: headerMs(headers['x-queue-time']),
-        inferenceMs: headerMs(headers['x-inference-time']),
+        placement: placementOf(placed, headerText(headers['x-model-cold-start'])),
+        queueMs: headerNumber(headers['x-queue-time']),
+        loadMs: 1000 * headerNumber(headers['x-model-load-time']),
+        inferenceMs: headerNumber(headers['x-inference-time']),
+        hostMs: headerNumber(headers['x-total-time']),
+        ...(overflowReason === undefined ? {} : { overflowReason }),
       });
     } else if (status === 429 || status === 503 || status === 504) {
-      finish({ placement: { kind: 'shed' }, queueMs: 0, inferenceMs: 0 });
+      finish({ placement: { kind: 'shed' }, ...unanswered });
     } else {
       fail(`HTTP ${status}${reasonOf(errorText)}`);
     }
@@ -196,7 +220,7 @@ function headerText(value: string | string[] | undefined): string {
   return typeof value === 'string' ? value : (value?.[0] ?? '');
 }
 
-function headerMs(value: string | string[] | undefined): number {
+function headerNumber(value: string | string[] | undefined): number {
   const number = Number(headerText(value));
   return Number.isFinite(number) && number >= 0 ? number : 0;
 }

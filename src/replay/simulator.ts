@@ -85,6 +85,7 @@ class Simulator {
   readonly #loads: (SimulatedLoad | undefined)[] = [];
   readonly #free: number[] = [];
   readonly #functions: number[] = [];
+  readonly #sequences: number[] = [];
   readonly #arrivalMs: number[] = [];
   /** When anything was first done for an invocation; Infinity until then. */
   readonly #begunMs: number[] = [];
@@ -133,8 +134,8 @@ class Simulator {
     if (this.#sheets[functionIndex] === undefined) this.#addFunction(functionIndex);
     const isMeasured = this.#arrived >= (this.#options.warmupInvocations ?? 0);
     if (isMeasured) this.#measuredFromMs ??= arrivalMs;
-    this.#arrived++;
     const invocation = this.#free.pop() ?? this.#functions.length;
+    this.#sequences[invocation] = this.#arrived++;
     this.#functions[invocation] = functionIndex;
     this.#arrivalMs[invocation] = arrivalMs;
     this.#begunMs[invocation] = Infinity;
@@ -332,6 +333,7 @@ class Simulator {
       const functionIndex = this.#functions[invocation]!;
       const arrivalMs = this.#arrivalMs[invocation]!;
       this.#options.observer.outcome({
+        sequence: this.#sequences[invocation]!,
         functionIndex,
         arrivalMs,
         endMs: this.#nowMs,

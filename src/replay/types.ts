@@ -26,6 +26,8 @@ export type OutcomePlacement =
 
 /** How one invocation ended. Instants in milliseconds from the start of the trace. */
 export interface Outcome {
+  /** Which invocation of those replayed it was, from 0 in order of arrival; those of a warm-up count. */
+  readonly sequence: number;
   readonly functionIndex: number;
   readonly arrivalMs: number;
   /** When the answer was there; for a shed or failed one, when that was decided. */

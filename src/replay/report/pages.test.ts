@@ -14,7 +14,7 @@ function reportOf(kind: 'simulated' | 'measured', requests = 400): Report {
     const endMs = arrivalMs + (residency === 'cold' ? 140 : 9);
     const placement =
       index % 50 === 49 ? ({ kind: 'shed' } as const) : ({ kind: 'gpu', gpu: index % 2, residency } as const);
-    builder.outcome({ functionIndex: index % 3, arrivalMs, endMs, queueMs: 1, sloMs: 100, placement });
+    builder.outcome({ sequence: index, functionIndex: index % 3, arrivalMs, endMs, queueMs: 1, sloMs: 100, placement });
     builder.busy(index % 2, arrivalMs, endMs);
     if (residency === 'cold') {
       builder.eviction({ atMs: arrivalMs, gpu: index % 2, functionIndex: 1, bytes: 1, cause: 'capacity' });

@@ -138,10 +138,12 @@ const outcome: fc.Arbitrary<Outcome> = fc
     placement,
   })
   .map(({ functionIndex, arrivalMs, tookMs, placement: placed }) => {
-    return { functionIndex, arrivalMs, placement: placed, endMs: arrivalMs + tookMs, queueMs: 0, sloMs: 100 };
+    const endMs = arrivalMs + tookMs;
+    return { sequence: 0, functionIndex, arrivalMs, placement: placed, endMs, queueMs: 0, sloMs: 100 };
   });
 
 const coldStart = (arrivalMs: number, endMs: number): Outcome => ({
+  sequence: 0,
   functionIndex: 0,
   arrivalMs,
   endMs,
@@ -223,7 +225,8 @@ describe('a report', () => {
         const arrivalMs = index * (200_000_000 / 50_000);
         const placed = { kind: 'gpu', gpu: index % 4, residency: 'warm' } as const;
         const endMs = arrivalMs + 5 + (index % 97);
-        builder.outcome({ functionIndex: index % 3, arrivalMs, endMs, queueMs: 1, sloMs: 50, placement: placed });
+        const functionIndex = index % 3;
+        builder.outcome({ sequence: index, functionIndex, arrivalMs, endMs, queueMs: 1, sloMs: 50, placement: placed });
       }
       return builder.finish(context).per_minute.length;
     });
