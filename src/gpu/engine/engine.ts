@@ -16,8 +16,9 @@ import {
   type RunResult,
 } from '../types.ts';
 import { EngineFunction } from './engine-function.ts';
+import type { Exchange } from './exchange.ts';
 import { HostStore } from './host-store.ts';
-import { IoBuffers } from './io-buffers.ts';
+import { IoBuffers, type IoBuffer } from './io-buffers.ts';
 import { GpuLane } from './lane.ts';
 import { loadAhead, type LoadOptions, type Preemption } from './load.ts';
 import { Run, type RunContext } from './run.ts';
@@ -129,11 +130,38 @@ export class Engine {
     await this.#guard(() => Promise.all(this.#lanes.map((lane) => lane.unbind(key, programKey))));
   }
 
-  /** Runs a program of a function. @throws GpuError */
-  run(key: string, program: Program, inputs: readonly Tensor[], options: RunOptions): Promise<RunResult> {
+  /** Runs a program of a function. @param exchange for the part of a function that others run too @throws GpuError */
+  run(
+    key: string,
+    program: Program,
+    inputs: readonly Tensor[],
+    options: RunOptions,
+    exchange?: Exchange,
+  ): Promise<RunResult> {
     return this.#guard(() =>
-      new Run(this.#context, this.#function(key), this.#lane(options.gpu), program, inputs, options).execute(),
+      new Run(
+        this.#context,
+        this.#function(key),
+        this.#lane(options.gpu),
+        program,
+        inputs,
+        options,
+        exchange,
+      ).execute(),
     );
+  }
+
+  /** Pinned memory for what a run exchanges with others. @throws GpuError */
+  allocateIo(bytes: number): IoBuffer {
+    this.#check();
+    return this.#io.allocate(bytes);
+  }
+
+  /** Resolves when the GPU has executed all that was submitted to it so far, well or badly. */
+  async quiet(gpu: number): Promise<void> {
+    await this.#lane(gpu)
+      .execution.finished()
+      .catch(() => undefined);
   }
 
   /** Brings weights to a GPU without executing. Resolves with the bytes brought. @throws GpuError */
@@ -150,6 +178,15 @@ export class Engine {
       const residency = this.#function(key).residency(this.#lane(gpu));
       using _turn = await residency.enter(undefined, 'evicted');
       return residency.release(residency.layers.slice(layers));
+    });
+  }
+
+  /** Gives back the layers of a function that are not among these. Resolves with the bytes that are free now. */
+  keep(key: string, gpu: number, layers: ReadonlySet<number>): Promise<number> {
+    return this.#guard(async () => {
+      const residency = this.#function(key).residency(this.#lane(gpu));
+      using _turn = await residency.enter(undefined, 'evicted');
+      return residency.release(residency.layers.filter((layer) => !layers.has(layer)));
     });
   }
 

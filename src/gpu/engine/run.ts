@@ -7,6 +7,7 @@ import { GpuError, type RunOptions, type RunResult, type StartKind } from '../ty
 import { Anatomy } from './anatomy.ts';
 import type { Binding } from './binding.ts';
 import type { EngineFunction } from './engine-function.ts';
+import type { Exchange } from './exchange.ts';
 import type { IoBuffer, IoBuffers } from './io-buffers.ts';
 import type { GpuLane } from './lane.ts';
 import { cancelled } from './mutex.ts';
@@ -46,8 +47,10 @@ export class Run {
   readonly #residency: Residency;
   readonly #lane: GpuLane;
   readonly #program: Program;
-  readonly #inputs: readonly Tensor[];
+  /** In the program's order; null for what comes while it runs. */
+  readonly #inputs: readonly (Tensor | null)[];
   readonly #options: RunOptions;
+  readonly #exchange: Exchange | undefined;
   readonly #calledMs = performance.now();
   /** Bytes of copies since the last half window, and the end of the half before. */
   #windowFilled = 0;
@@ -60,12 +63,14 @@ export class Run {
     program: Program,
     inputs: readonly Tensor[],
     options: RunOptions,
+    exchange?: Exchange,
   ) {
     this.#context = context;
+    this.#exchange = exchange;
     this.#lane = lane;
     this.#residency = target.residency(lane);
     this.#program = program;
-    this.#inputs = matchInputs(program, inputs);
+    this.#inputs = matchInputs(program, inputs, exchange?.arriving ?? noNames);
     this.#options = options;
     checkPlan(options.plan, target, lane.index);
   }
@@ -94,12 +99,19 @@ export class Run {
   #needs(): { missing: number[]; fromHost: Set<number> } {
     const missing: number[] = [];
     const fromHost = new Set<number>();
-    for (const { index, bytes } of this.#program.layout.layers) {
-      if (bytes === 0 || this.#residency.has(index)) continue;
+    for (const index of this.#layersRead()) {
+      if (this.#residency.has(index)) continue;
       if (this.#options.plan.layers[index]!.method === 'load') missing.push(index);
       else fromHost.add(index);
     }
     return { missing, fromHost };
+  }
+
+  /** Layers with weights that the program reads: a part of a function does not read all of them. */
+  #layersRead(): number[] {
+    const { layout, layersRead } = this.#program;
+    const read = layersRead ?? layout.layers.map(({ index }) => index);
+    return read.filter((layer) => layout.layers[layer]!.bytes > 0);
   }
 
   async #submit(missing: readonly number[], fromHost: ReadonlySet<number>): Promise<Submitted> {
@@ -129,15 +141,13 @@ export class Run {
       using _lane = await lane.mutex.lock(signal);
       const binding = await this.#boundNow();
       lane.prepareScratch(binding);
-      for (const { index, bytes } of this.#program.layout.layers) {
-        if (bytes > 0) binding.setLayer(index, residency.address(index));
-      }
+      for (const layer of this.#layersRead()) binding.setLayer(layer, residency.address(layer));
       if (start === 'warm') startedMs = performance.now();
       if (!trace) lane.execution.cuda.record(timers[0]);
       buffer = this.#copyInputs();
       let graph = false;
       try {
-        if (start === 'warm' && !trace) graph = this.#executeWarm(binding);
+        if (start === 'warm' && !trace) graph = await this.#executeWarm(binding);
         else await this.#executeBehind(binding, transfer, anatomy);
         this.#copyOutputs(buffer);
         lane.execution.cuda.record(timers[1]);
@@ -212,7 +222,7 @@ export class Run {
         for (const read of reads) execution.wait(this.#residency.ready(read));
         anatomy.executionStarts(layer, [...reads]);
       }
-      this.#launch(binding, first, end);
+      await this.#launch(binding, first, end);
       anatomy?.executionEnds(layer);
     }
     while (transfer.next !== undefined) await this.#submitCopy(transfer);
@@ -226,16 +236,41 @@ export class Run {
     return reads;
   }
 
-  #launch(binding: Binding, first: number, end: number): void {
+  async #launch(binding: Binding, first: number, end: number): Promise<void> {
     const { execution } = this.#lane;
     for (let index = first; index < end; index++) {
+      if (this.#exchange?.before.has(index) === true) await this.#takeIn(this.#exchange, index);
       for (const layer of this.#program.launches[index]!.reads) execution.wait(this.#residency.ready(layer));
       binding.submit(index, execution.cuda);
+      if (this.#exchange?.after.has(index) === true) this.#giveOut(this.#exchange, index);
     }
   }
 
+  /** Copies go over the execution stream itself: a launch behind them needs no event to wait for. */
+  async #takeIn(exchange: Exchange, launch: number): Promise<void> {
+    const { execution, scratch } = this.#lane;
+    for (const { name, byteOffset, bytes } of exchange.before.get(launch)!) {
+      const address = await exchange.arrived(name);
+      execution.cuda.copy(scratch!.address + byteOffset, address, bytes);
+    }
+  }
+
+  #giveOut(exchange: Exchange, launch: number): void {
+    const { execution, scratch } = this.#lane;
+    const tensors = exchange.after.get(launch)!;
+    for (const { name, byteOffset, bytes } of tensors) {
+      execution.cuda.copy(exchange.placeOf(name), scratch!.address + byteOffset, bytes);
+    }
+    execution.finished().then(
+      () => {
+        for (const { name } of tensors) exchange.left(name);
+      },
+      (error: unknown) => exchange.failed(this.#context.failed(error)),
+    );
+  }
+
   /** Everything is there. True when a captured graph ran. */
-  #executeWarm(binding: Binding): boolean {
+  async #executeWarm(binding: Binding): Promise<boolean> {
     const { execution } = this.#lane;
     const count = this.#program.launches.length;
     if (binding.stale) {
@@ -244,9 +279,10 @@ export class Run {
       binding.stale = false;
     }
     // The first run with these addresses goes launch by launch: libraries load their kernels then.
-    const isReady = this.#context.graphs && !binding.graphRefused && binding.warmRuns++ > 0 && count > 1;
+    const isWhole = this.#exchange === undefined;
+    const isReady = isWhole && this.#context.graphs && !binding.graphRefused && binding.warmRuns++ > 0 && count > 1;
     if (!isReady) {
-      this.#launch(binding, 0, count);
+      await this.#launch(binding, 0, count);
       return false;
     }
     // A graph cannot wait for what was recorded outside of it.
@@ -259,7 +295,7 @@ export class Run {
       } catch (error) {
         if (!(error instanceof CudaError) || error.kind === 'poisoned' || error.kind === 'device-lost') throw error;
         binding.graphRefused = true;
-        this.#launch(binding, 0, count);
+        await this.#launch(binding, 0, count);
         return false;
       }
     }
@@ -274,8 +310,9 @@ export class Run {
     const arena = this.#lane.scratch!.address;
     let at = 0;
     for (const [index, { byteOffset, bytes: size }] of inputs.entries()) {
-      if (size > 0) {
-        buffer.view.set(this.#inputs[index]!.data, at);
+      const given = this.#inputs[index];
+      if (size > 0 && given !== null && given !== undefined) {
+        buffer.view.set(given.data, at);
         this.#lane.execution.cuda.copy(arena + byteOffset, buffer.address + at, size);
       }
       at += aligned(size);
@@ -294,7 +331,7 @@ export class Run {
   *#outputPlaces(): Generator<{ readonly tensor: ProgramTensor; readonly at: number }> {
     let at = this.#program.inputs.reduce((sum, tensor) => sum + aligned(tensor.bytes), 0);
     for (const tensor of this.#program.outputs) {
-      yield { tensor, at };
+      if (this.#exchange?.results.has(tensor.name) !== false) yield { tensor, at };
       at += aligned(tensor.bytes);
     }
   }
@@ -334,11 +371,14 @@ export class Run {
 
 const aligned = (bytes: number): number => Math.ceil(bytes / 256) * 256;
 
+const noNames: ReadonlySet<string> = new Set();
+
 /** The given tensors in the order of the program's inputs. @throws GpuError 'invalid' */
-function matchInputs(program: Program, given: readonly Tensor[]): Tensor[] {
+function matchInputs(program: Program, given: readonly Tensor[], arriving: ReadonlySet<string>): (Tensor | null)[] {
   const unknown = given.find(({ name }) => !program.inputs.some((input) => input.name === name));
   if (unknown !== undefined) throw new GpuError('invalid', `'${unknown.name}' is not an input of the program`);
   return program.inputs.map(({ name, datatype, shape, bytes }) => {
+    if (arriving.has(name)) return null;
     const tensor = given.find((candidate) => candidate.name === name);
     if (tensor === undefined) throw new GpuError('invalid', `input '${name}' is missing`);
     const isSame =

@@ -128,6 +128,8 @@ export interface Program {
   readonly source: string;
   /** In execution order; layers never go backwards. */
   readonly launches: readonly Launch[];
+  /** Layers whose weights the launches read, for a program of a part of the function; all of them when left out. */
+  readonly layersRead?: readonly number[];
 }
 
 export interface ProgramSettings {

@@ -1,0 +1,137 @@
+/** From a prepared graph and a plan to a hybrid program: the GPU's program with its gates, and the files of the cores' sub-graphs. */
+import { createHash } from 'node:crypto';
+import { dataTypeOf, Graph } from '../../onnx/index.ts';
+import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
+import type { Operator } from '../operators/types.ts';
+import { layoutOf } from '../program/assemble.ts';
+import { compileProgram } from '../program/compile.ts';
+import type { PreparedGraph } from '../program/prepared.ts';
+import type { Program, ProgramSettings, WeightLayout } from '../program/types.ts';
+import { GpuError } from '../types.ts';
+import { deadlockOf, gatesOf, type Gates } from './gates.ts';
+import { partition, type Partition } from './partition.ts';
+import { PartWriter } from './submodel.ts';
+import type { HybridPlan, HybridPromise } from './types.ts';
+
+/** A value that lies in host memory at some time of a run. */
+export interface HybridValue {
+  readonly name: string;
+  readonly datatype: DataType;
+  /** Undefined where only its maker knows it: it travels by value then, between cores alone. */
+  readonly shape: readonly number[] | undefined;
+  readonly bytes: number;
+}
+
+/** One call on one core. */
+export interface HybridCall {
+  readonly core: number;
+  readonly modelPath: string;
+  /** By the values' names in the graph: those in the file. */
+  readonly inputs: readonly { readonly value: string; readonly name: string }[];
+  readonly outputs: readonly { readonly value: string; readonly name: string }[];
+}
+
+/** Plain data: travels between threads. */
+export interface HybridProgram {
+  readonly promise: HybridPromise;
+  readonly layout: WeightLayout;
+  /** The function's own, in its order. */
+  readonly inputs: readonly HybridValue[];
+  readonly outputs: readonly HybridValue[];
+  /** Null when everything runs on the CPU. */
+  readonly program: Program | null;
+  readonly gates: Gates;
+  readonly calls: readonly HybridCall[];
+  /** Whatever cores take or give. */
+  readonly values: readonly HybridValue[];
+}
+
+const noGates: Gates = { before: new Map(), after: new Map() };
+
+/** @throws GpuError 'invalid' for a plan that cannot be carried out; ProgramError 'unsupported' for one that puts on the GPU what it cannot run */
+export async function compileHybrid(
+  prepared: PreparedGraph,
+  plan: HybridPlan,
+  operators: readonly Operator[],
+  settings: ProgramSettings,
+  partFolder: string,
+): Promise<HybridProgram> {
+  const shares = partition(prepared, plan);
+  const key = createHash('sha256')
+    .update(JSON.stringify([prepared.base.modelHash, prepared.shapes, settings, plan.order, plan.segments]))
+    .digest('hex');
+  const { program, gates } = compileGpu(shares, plan, operators, settings, key);
+  const writer = new PartWriter(prepared, partFolder);
+  const calls: HybridCall[] = [];
+  for (const share of shares.cpu) {
+    const { modelPath, names } = await writer.write(share);
+    const named = (value: string): { value: string; name: string } => ({ value, name: names.get(value) ?? value });
+    calls.push({
+      core: share.core,
+      modelPath,
+      inputs: share.inputs.map(named),
+      outputs: share.outputs.map(named),
+    });
+  }
+  const graph = new Graph(prepared.model);
+  const valueOf = (name: string): HybridValue => {
+    const known = prepared.values.get(name);
+    if (known !== undefined) {
+      return { name, ...known, bytes: elementCount(known.shape) * elementBytes[known.datatype] };
+    }
+    const datatype = dataTypeOf(graph.type(name)?.elementType ?? 0);
+    if (datatype === undefined) throw new GpuError('invalid', `the element type of '${name}' is not known`);
+    return { name, datatype, shape: undefined, bytes: 0 };
+  };
+  const layout = layoutOf(prepared.base, settings);
+  const layers = program?.layersRead ?? [];
+  const crossing = [...shares.toGpu, ...shares.toCpu].reduce((sum, name) => sum + valueOf(name).bytes, 0);
+  const names = new Set(calls.flatMap(({ inputs, outputs }) => [...inputs, ...outputs].map(({ value }) => value)));
+  return {
+    promise: {
+      plan: plan.id,
+      layers,
+      weightBytes: layers.reduce((sum, layer) => sum + layout.layers[layer]!.bytes, 0),
+      arenaBytes: program?.arenaBytes ?? 0,
+      workspaceBytes: program?.workspaceBytes ?? 0,
+      constantBytes: program?.constants.byteLength ?? 0,
+      launches: program?.launches.length ?? 0,
+      cores: calls.reduce((most, { core }) => Math.max(most, core), 0),
+      crossings: { toGpu: shares.toGpu.length, toCpu: shares.toCpu.length, bytes: crossing },
+    },
+    layout,
+    inputs: prepared.inputs.map(valueOf),
+    outputs: prepared.outputs.map(valueOf),
+    program,
+    gates,
+    calls,
+    values: [...names].map(valueOf),
+  };
+}
+
+/** Fused kernels may end later than the first of their operators could: where somebody waits for that one, nothing is fused. */
+function compileGpu(
+  { gpu, toGpu, toCpu, cpu }: Partition,
+  plan: HybridPlan,
+  operators: readonly Operator[],
+  settings: ProgramSettings,
+  planKey: string,
+): { readonly program: Program | null; readonly gates: Gates } {
+  if (gpu === null) return { program: null, gates: noGates };
+  let missing: string | undefined;
+  for (const fusion of [true, false]) {
+    const compiled = compileProgram(gpu, operators, settings, {
+      fusion,
+      key: `${planKey}-${fusion ? 'fused' : 'single'}`,
+    });
+    const layersRead = [...new Set(compiled.launches.flatMap(({ reads }) => reads))].sort((a, b) => a - b);
+    const program = { ...compiled, layersRead };
+    const gates = gatesOf(program, new Set(toGpu), new Set(toCpu));
+    missing = deadlockOf(gates, program.launches.length, cpu);
+    if (missing === undefined) return { program, gates };
+  }
+  throw new GpuError(
+    'invalid',
+    `plan '${plan.id}' cannot be carried out: the GPU waits for '${missing}', which waits for the GPU`,
+  );
+}

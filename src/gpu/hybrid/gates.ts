@@ -1,0 +1,107 @@
+/** Where in a program tensors that cross come in and go out, told from the bytes that its launches touch. */
+import type { Launch, Operand, Program, ProgramTensor } from '../program/types.ts';
+
+export interface Gates {
+  /** By launch: what must have arrived before it. */
+  readonly before: ReadonlyMap<number, readonly ProgramTensor[]>;
+  /** By launch: what is complete after it. */
+  readonly after: ReadonlyMap<number, readonly ProgramTensor[]>;
+}
+
+interface Touch {
+  readonly operand: Operand;
+  readonly writes: boolean;
+  readonly reads: boolean;
+}
+
+function touches(launch: Launch): Touch[] {
+  switch (launch.kind) {
+    case 'kernel':
+      return launch.arguments.flatMap((argument): Touch[] =>
+        argument.type === 'pointer'
+          ? [{ operand: argument.operand, reads: argument.access !== 'write', writes: argument.access !== 'read' }]
+          : [],
+      );
+    case 'matmul': {
+      const { a, b, d, bias } = launch;
+      const read = [a, b, ...(bias === null ? [] : [bias])];
+      return [
+        ...read.map((operand): Touch => ({ operand, reads: true, writes: false })),
+        { operand: d, reads: false, writes: true },
+      ];
+    }
+    case 'copy':
+      return [
+        { operand: launch.from, reads: true, writes: false },
+        { operand: launch.to, reads: false, writes: true },
+      ];
+    case 'fill':
+      return [{ operand: launch.to, reads: false, writes: true }];
+  }
+}
+
+const isIn = ({ byteOffset, bytes }: ProgramTensor, { operand }: Touch): boolean =>
+  operand.space === 'arena' && operand.byteOffset >= byteOffset && operand.byteOffset < byteOffset + bytes;
+
+/**
+ * Inputs have their bytes for the whole run, and outputs theirs from their first write to the end: so the first launch that reads in an
+ * input's bytes is the first that needs it, and the last that writes in an output's bytes completes it.
+ *
+ * @param arriving inputs of the program that come while it runs
+ * @param leaving outputs of the program that are wanted while it runs
+ */
+export function gatesOf(program: Program, arriving: ReadonlySet<string>, leaving: ReadonlySet<string>): Gates {
+  const before = new Map<number, ProgramTensor[]>();
+  const after = new Map<number, ProgramTensor[]>();
+  const add = (map: Map<number, ProgramTensor[]>, launch: number, tensor: ProgramTensor): void => {
+    const list = map.get(launch);
+    if (list === undefined) map.set(launch, [tensor]);
+    else list.push(tensor);
+  };
+  const touched = program.launches.map(touches);
+  for (const tensor of program.inputs) {
+    if (!arriving.has(tensor.name) || tensor.bytes === 0) continue;
+    const first = touched.findIndex((list) => list.some((touch) => touch.reads && isIn(tensor, touch)));
+    if (first >= 0) add(before, first, tensor);
+  }
+  for (const tensor of program.outputs) {
+    if (!leaving.has(tensor.name) || tensor.bytes === 0) continue;
+    const last = touched.findLastIndex((list) => list.some((touch) => touch.writes && isIn(tensor, touch)));
+    if (last < 0) throw new Error(`no launch of program ${program.key} makes '${tensor.name}'`);
+    add(after, last, tensor);
+  }
+  return { before, after };
+}
+
+/** What a program waits for although it can only come of what the program has not made yet; undefined when it can run to its end. */
+export function deadlockOf(
+  gates: Gates,
+  launchCount: number,
+  cpu: readonly { readonly inputs: readonly string[]; readonly outputs: readonly string[] }[],
+): string | undefined {
+  const made = new Set(cpu.flatMap(({ outputs }) => outputs));
+  for (const list of gates.after.values()) for (const { name } of list) made.add(name);
+  const there = new Set<string>();
+  const waiting = new Set(cpu);
+  const settle = (): void => {
+    for (let moved = true; moved;) {
+      moved = false;
+      for (const part of waiting) {
+        if (!part.inputs.every((value) => !made.has(value) || there.has(value))) continue;
+        waiting.delete(part);
+        for (const value of part.outputs) there.add(value);
+        moved = true;
+      }
+    }
+  };
+  for (let launch = 0; launch < launchCount; launch++) {
+    const needed = gates.before.get(launch);
+    if (needed !== undefined) {
+      settle();
+      const missing = needed.find(({ name }) => !there.has(name));
+      if (missing !== undefined) return missing.name;
+    }
+    for (const { name } of gates.after.get(launch) ?? []) there.add(name);
+  }
+  return undefined;
+}

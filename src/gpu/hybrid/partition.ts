@@ -1,0 +1,164 @@
+/** A plan applied to a prepared graph: what the GPU compiles, what the cores run, and what crosses between them. */
+import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
+import { GpuError } from '../types.ts';
+import { livingNodes, partOfGraph, type GraphPart } from './submodel.ts';
+import type { HybridPlan } from './types.ts';
+
+export interface CpuShare extends GraphPart {
+  readonly core: number;
+}
+
+export interface Partition {
+  /** In the plan's order, with what crosses to it as inputs and what crosses from it as outputs; null when the GPU has no share. */
+  readonly gpu: PreparedGraph | null;
+  /** In the plan's order. */
+  readonly cpu: readonly CpuShare[];
+  /** Values that the cores make and the GPU takes. */
+  readonly toGpu: readonly string[];
+  /** Values that the GPU makes and cores take. */
+  readonly toCpu: readonly string[];
+}
+
+/** @throws GpuError 'invalid' for a plan that is not one of this graph, or that could never end */
+export function partition(prepared: PreparedGraph, plan: HybridPlan): Partition {
+  const living = livingNodes(prepared);
+  const byName = new Map(living.map((node) => [node.name, node]));
+  const order = orderOf(plan, byName);
+  const segmentOf = new Map<PreparedNode, number>();
+  for (const [index, { operators, core }] of plan.segments.entries()) {
+    if (!Number.isInteger(core) || core < 1)
+      throw invalid(plan, `segment ${index} is for core ${core}, and cores count from 1`);
+    for (const name of operators) {
+      const node = byName.get(name);
+      if (node === undefined) throw invalid(plan, `it places '${name}', which is no operator of the function`);
+      if (segmentOf.has(node)) throw invalid(plan, `it places '${name}' twice`);
+      segmentOf.set(node, index);
+    }
+  }
+
+  const maker = new Map<string, PreparedNode>();
+  for (const node of living) for (const value of node.outputs) maker.set(value, node);
+  const placeOf = (node: PreparedNode): number => segmentOf.get(node) ?? onGpu;
+  /** Values that leave the place where they are made. */
+  const leaving = new Set(prepared.outputs);
+  const toGpu = new Set<string>();
+  const toCpu = new Set<string>();
+  for (const node of order) {
+    for (const value of node.uses) {
+      const from = maker.get(value);
+      if (from === undefined || prepared.constants.has(value) || placeOf(from) === placeOf(node)) continue;
+      leaving.add(value);
+      if (placeOf(node) === onGpu) toGpu.add(value);
+      else if (placeOf(from) === onGpu) toCpu.add(value);
+    }
+  }
+  const isMade = (value: string): boolean => maker.has(value);
+  const members: PreparedNode[][] = plan.segments.map(() => []);
+  for (const node of order) if (placeOf(node) !== onGpu) members[placeOf(node)]!.push(node);
+  const cpu = plan.segments.map(({ core }, index): CpuShare => ({
+    core,
+    ...partOfGraph(prepared, members[index]!, isMade, leaving),
+  }));
+  const gpuNodes = order.filter((node) => placeOf(node) === onGpu);
+  for (const value of [...toGpu, ...toCpu]) {
+    if (!prepared.values.has(value))
+      throw invalid(plan, `'${value}' crosses to or from the GPU, and its shape is not known`);
+  }
+  mustEnd(plan, order, placeOf, maker, cpu);
+  return {
+    gpu: gpuNodes.length === 0 ? null : gpuShare(prepared, gpuNodes, toGpu, leaving),
+    cpu,
+    toGpu: [...toGpu],
+    toCpu: [...toCpu],
+  };
+}
+
+const onGpu = -1;
+
+const invalid = (plan: HybridPlan, message: string): GpuError =>
+  new GpuError('invalid', `plan '${plan.id}' cannot be carried out: ${message}`);
+
+function orderOf(plan: HybridPlan, byName: ReadonlyMap<string, PreparedNode>): PreparedNode[] {
+  const order = plan.order.map((name) => {
+    const node = byName.get(name);
+    if (node === undefined) throw invalid(plan, `it places '${name}', which is no operator of the function`);
+    return node;
+  });
+  if (new Set(order).size !== order.length) throw invalid(plan, 'an operator stands in its order twice');
+  if (order.length !== byName.size) {
+    const placed = new Set(plan.order);
+    const missing = [...byName.keys()].find((name) => !placed.has(name));
+    throw invalid(plan, `operator '${missing}' is not in its order`);
+  }
+  const done = new Set<string>();
+  const made = new Set(order.flatMap(({ outputs }) => outputs));
+  for (const node of order) {
+    const early = node.uses.find((value) => made.has(value) && !done.has(value));
+    if (early !== undefined) throw invalid(plan, `operator '${node.name}' stands before '${early}' is made`);
+    for (const value of node.outputs) done.add(value);
+  }
+  return order;
+}
+
+/** The GPU's share; layers never go backwards, whatever the order. */
+function gpuShare(
+  prepared: PreparedGraph,
+  nodes: readonly PreparedNode[],
+  toGpu: ReadonlySet<string>,
+  leaving: ReadonlySet<string>,
+): PreparedGraph {
+  let layer = 0;
+  const ordered = nodes.map((node): PreparedNode => {
+    layer = Math.max(layer, node.layer);
+    return { ...node, layer };
+  });
+  const used = new Set(nodes.flatMap(({ uses }) => uses));
+  const outputs = nodes.flatMap((node) => node.outputs.filter((value) => leaving.has(value)));
+  const names = new Set(nodes.map(({ name }) => name));
+  return {
+    ...prepared,
+    nodes: ordered,
+    inputs: [...prepared.inputs.filter((value) => used.has(value)), ...toGpu],
+    outputs,
+    obstacles: prepared.obstacles.filter(({ node }) => names.has(node)),
+    early: new Set(outputs),
+  };
+}
+
+/**
+ * Whether the GPU, which takes its operators strictly in order, and segments, which begin when everything they take is there, can wait for
+ * each other for ever. Cores take whatever is ready, so that they add nothing to it.
+ */
+function mustEnd(
+  plan: HybridPlan,
+  order: readonly PreparedNode[],
+  placeOf: (node: PreparedNode) => number,
+  maker: ReadonlyMap<string, PreparedNode>,
+  cpu: readonly CpuShare[],
+): void {
+  const there = new Set<string>();
+  const isThere = (value: string): boolean => !maker.has(value) || there.has(value);
+  const waiting = new Set(cpu.keys());
+  const settle = (): void => {
+    for (let moved = true; moved;) {
+      moved = false;
+      for (const index of waiting) {
+        const { inputs, nodes } = cpu[index]!;
+        if (!inputs.every(isThere)) continue;
+        waiting.delete(index);
+        for (const { outputs } of nodes) for (const value of outputs) there.add(value);
+        moved = true;
+      }
+    }
+  };
+  for (const node of order) {
+    if (placeOf(node) !== onGpu) continue;
+    if (!node.uses.every(isThere)) settle();
+    const missing = node.uses.find((value) => !isThere(value));
+    if (missing !== undefined) throw invalid(plan, `'${node.name}' waits for '${missing}', which waits for it`);
+    for (const value of node.outputs) there.add(value);
+  }
+  settle();
+  const [stuck] = waiting;
+  if (stuck !== undefined) throw invalid(plan, `segment ${stuck} and another wait for each other`);
+}

@@ -1,0 +1,197 @@
+/** One run of a hybrid program: the cores' calls begin as soon as everything they take is there, beside the GPU's launches. */
+import type { Tensor } from '../../tensor/index.ts';
+import type { DeviceAddress } from '../driver/types.ts';
+import type { Engine } from '../engine/index.ts';
+import type { Exchange } from '../engine/exchange.ts';
+import { GpuError, type RunOptions, type RunResult, type RunTimings } from '../types.ts';
+import type { HybridCall, HybridProgram, HybridValue } from './compile.ts';
+import type { CpuPart, HostTensor, LooseTensor } from './types.ts';
+
+/** A call with its sub-graph open on its core. */
+export interface OpenCall {
+  readonly call: HybridCall;
+  readonly part: CpuPart;
+}
+
+const aligned = (bytes: number): number => Math.ceil(bytes / 256) * 256;
+
+interface Deferred {
+  readonly promise: Promise<void>;
+  resolve(): void;
+  reject(error: Error): void;
+}
+
+function deferred(): Deferred {
+  let resolve!: () => void;
+  let reject!: (error: Error) => void;
+  const promise = new Promise<void>((yes, no) => {
+    resolve = yes;
+    reject = no;
+  });
+  // Not everybody who could wait does.
+  promise.catch(() => undefined);
+  return { promise, resolve, reject };
+}
+
+export class HybridRun {
+  readonly #engine: Engine;
+  readonly #key: string;
+  readonly #hybrid: HybridProgram;
+  readonly #calls: readonly OpenCall[];
+  readonly #inputs: readonly Tensor[];
+  readonly #options: RunOptions;
+  readonly #values: ReadonlyMap<string, HybridValue>;
+  /** By value with a known shape: where its bytes are in the run's pinned memory. */
+  readonly #places = new Map<string, number>();
+  readonly #loose = new Map<string, LooseTensor>();
+  /** By value: settled once it is complete in host memory. */
+  readonly #there = new Map<string, Deferred>();
+  /** Calls that were handed to their cores. */
+  readonly #underWay: Promise<unknown>[] = [];
+  #failure: Error | undefined;
+  #base: DeviceAddress = 0;
+
+  constructor(
+    engine: Engine,
+    key: string,
+    hybrid: HybridProgram,
+    calls: readonly OpenCall[],
+    inputs: readonly Tensor[],
+    options: RunOptions,
+  ) {
+    this.#engine = engine;
+    this.#key = key;
+    this.#hybrid = hybrid;
+    this.#calls = calls;
+    this.#inputs = matched(hybrid, inputs);
+    this.#options = options;
+    this.#values = new Map(hybrid.values.map((value) => [value.name, value]));
+  }
+
+  /** @throws GpuError */
+  async execute(): Promise<RunResult> {
+    const calledMs = performance.now();
+    let bytes = 0;
+    for (const { name, shape, bytes: size } of this.#hybrid.values) {
+      if (shape === undefined) continue;
+      this.#places.set(name, bytes);
+      bytes += aligned(size);
+    }
+    const buffer = this.#engine.allocateIo(Math.max(1, bytes));
+    this.#base = buffer.address;
+    try {
+      for (const { name } of this.#hybrid.values) this.#there.set(name, deferred());
+      for (const { name, data } of this.#inputs) {
+        const at = this.#places.get(name);
+        if (at === undefined) continue;
+        buffer.view.set(data, at);
+        this.#there.get(name)!.resolve();
+      }
+      const cpu = Promise.all(this.#calls.map((open) => this.#call(open)));
+      cpu.catch((error: Error) => this.#fail(error));
+      const gpu = this.#gpu();
+      gpu?.catch((error: Error) => this.#fail(error));
+      const [result] = await Promise.all([gpu, cpu]);
+      return this.#result(result, buffer.view, calledMs);
+    } catch (error) {
+      throw this.#failure ?? error;
+    } finally {
+      // Copies and calls that were begun still use the memory.
+      const rest = Promise.allSettled([...this.#underWay, this.#engine.quiet(this.#options.gpu)]);
+      if (this.#failure === undefined) buffer[Symbol.dispose]();
+      else void rest.then(() => buffer[Symbol.dispose]());
+    }
+  }
+
+  #fail(error: Error): void {
+    this.#failure ??= error;
+    for (const each of this.#there.values()) each.reject(this.#failure);
+  }
+
+  #gpu(): Promise<RunResult> | undefined {
+    const { program, gates, outputs } = this.#hybrid;
+    if (program === null) return undefined;
+    const arriving = new Set([...gates.before.values()].flat().map(({ name }) => name));
+    // Zero bytes and inputs that no launch reads need no gate, and nobody gives them either.
+    const ownInputs = new Set(this.#hybrid.inputs.map(({ name }) => name));
+    for (const { name } of program.inputs) if (!ownInputs.has(name)) arriving.add(name);
+    const exchange: Exchange = {
+      ...gates,
+      arriving,
+      results: new Set(outputs.map(({ name }) => name)),
+      arrived: async (name) => {
+        await this.#there.get(name)!.promise;
+        return this.#base + this.#places.get(name)!;
+      },
+      placeOf: (name) => this.#base + this.#places.get(name)!,
+      left: (name) => this.#there.get(name)!.resolve(),
+      failed: (error) => this.#fail(error as Error),
+    };
+    const given = this.#inputs.filter(({ name }) => program.inputs.some((input) => input.name === name));
+    return this.#engine.run(this.#key, program, given, this.#options, exchange);
+  }
+
+  async #call({ call, part }: OpenCall): Promise<number> {
+    await Promise.all(call.inputs.map(({ value }) => this.#there.get(value)!.promise));
+    if (this.#failure !== undefined) throw this.#failure;
+    const running = part.run({
+      inputs: call.inputs.map(({ value, name }) => this.#host(value, name) ?? { ...this.#loose.get(value)!, name }),
+      outputs: call.outputs.flatMap(({ value, name }) => this.#host(value, name) ?? []),
+      loose: call.outputs.flatMap(({ value, name }) => (this.#places.has(value) ? [] : [name])),
+    });
+    this.#underWay.push(running);
+    const { loose, runMs } = await running;
+    for (const { value, name } of call.outputs) {
+      const tensor = loose.find((each) => each.name === name);
+      if (tensor !== undefined) this.#loose.set(value, { ...tensor, name: value });
+      this.#there.get(value)!.resolve();
+    }
+    return runMs;
+  }
+
+  #host(value: string, name: string): HostTensor | undefined {
+    const at = this.#places.get(value);
+    if (at === undefined) return undefined;
+    const { datatype, shape, bytes } = this.#values.get(value)!;
+    return { name, datatype, shape: shape!, address: this.#base + at, bytes };
+  }
+
+  #result(gpu: RunResult | undefined, view: Uint8Array, calledMs: number): RunResult {
+    const outputs = this.#hybrid.outputs.map(({ name, datatype, shape, bytes }): Tensor => {
+      const made = gpu?.outputs.find((output) => output.name === name);
+      if (made !== undefined) return made;
+      const at = this.#places.get(name);
+      if (at !== undefined && shape !== undefined) return { name, datatype, shape, data: view.slice(at, at + bytes) };
+      return this.#loose.get(name)!;
+    });
+    const totalMs = performance.now() - calledMs;
+    const timings: RunTimings = {
+      waitMs: gpu?.timings.waitMs ?? 0,
+      gpuMs: gpu?.timings.gpuMs ?? 0,
+      totalMs,
+    };
+    return gpu === undefined
+      ? { outputs, start: 'warm', loadedBytes: 0, graph: false, timings }
+      : { ...gpu, outputs, timings };
+  }
+}
+
+/** @throws GpuError 'invalid' for inputs that are not the function's */
+function matched({ inputs }: HybridProgram, given: readonly Tensor[]): readonly Tensor[] {
+  const unknown = given.find(({ name }) => !inputs.some((input) => input.name === name));
+  if (unknown !== undefined) throw new GpuError('invalid', `'${unknown.name}' is not an input of the function`);
+  return inputs.map(({ name, datatype, shape, bytes }) => {
+    const tensor = given.find((candidate) => candidate.name === name);
+    if (tensor === undefined) throw new GpuError('invalid', `input '${name}' is missing`);
+    const isSame =
+      tensor.datatype === datatype &&
+      tensor.data.byteLength === bytes &&
+      tensor.shape.length === shape?.length &&
+      tensor.shape.every((size, axis) => size === shape[axis]);
+    if (isSame) return tensor;
+    throw new GpuError(
+      'invalid',
+      `input '${name}' is ${tensor.datatype} [${tensor.shape.join(',')}], and the plan is for ${datatype} [${shape?.join(',') ?? ''}]`,
+    );
+  });
+}
