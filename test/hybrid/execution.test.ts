@@ -1,0 +1,155 @@
+/** Functions divided between emulated GPUs and worker threads, by plans of every kind, against ONNX Runtime. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Engine } from '../../src/gpu/engine/index.ts';
+import { compileHybrid } from '../../src/gpu/hybrid/compile.ts';
+import { startCpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
+import { OpenHybrid } from '../../src/gpu/hybrid/open.ts';
+import { livingNodes } from '../../src/gpu/hybrid/submodel.ts';
+import type { CpuCores, HybridPlan } from '../../src/gpu/hybrid/types.ts';
+import { operators } from '../../src/gpu/operators/index.ts';
+import { prepareBase } from '../../src/gpu/program/base.ts';
+import { defaultSettings } from '../../src/gpu/program/index.ts';
+import { prepareGraph } from '../../src/gpu/program/prepare.ts';
+import type { PreparedGraph } from '../../src/gpu/program/prepared.ts';
+import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
+import type { ColdStartPlan } from '../../src/plan/index.ts';
+import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
+import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
+import { relativeError, runOnnxRuntime } from '../support/run-program.ts';
+import { randomOf, randomPlan } from './random-plans.ts';
+
+let folder: string;
+let cores: CpuCores;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-hybrid-'));
+  cores = startCpuCores({ count: 3 });
+});
+afterAll(async () => {
+  await cores.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+interface Example {
+  readonly prepared: PreparedGraph;
+  readonly modelPath: string;
+  readonly inputs: readonly Tensor[];
+  readonly expected: readonly Tensor[];
+}
+
+async function example(
+  name: string,
+  architecture: string,
+  settings: object,
+  inputs: readonly Tensor[],
+): Promise<Example> {
+  const modelPath = join(folder, `${name}.onnx`);
+  await writeModel(buildArchitecture(architecture, settings as Record<string, number>).model, modelPath);
+  const shapes = Object.fromEntries(inputs.map((input) => [input.name, input.shape]));
+  const prepared = await prepareGraph(await prepareBase(modelPath, folder), shapes, folder);
+  return { prepared, modelPath, inputs, expected: await runOnnxRuntime(modelPath, inputs) };
+}
+
+const noise = (name: string, shape: readonly number[], seed: number): Tensor => {
+  const random = randomOf(seed);
+  const count = shape.reduce((product, size) => product * size, 1);
+  return tensorOf(
+    name,
+    'FP32',
+    shape,
+    Float32Array.from({ length: count }, () => random() * 2 - 1),
+  );
+};
+
+const recurrent = { layers: 3, input: 8, hidden: 16, sequence: 5, unrolled: 'true' };
+
+function pipelined({ base }: PreparedGraph, layers: readonly number[] = []): ColdStartPlan {
+  const read = new Set(layers);
+  return {
+    mode: 'pipeswitch',
+    primary: 0,
+    secondaries: [],
+    bytesGpu: 0,
+    layers: base.layers.map(({ name }, index) =>
+      read.has(index) ? { name, method: 'load', link: 0 } : { name, method: 'dha', link: null },
+    ),
+  };
+}
+
+describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
+  it('gives the answers of ONNX Runtime under random plans, cold and warm, and takes the bytes that were promised', async () => {
+    const examples = await Promise.all([
+      example('lstm', 'lstm', recurrent, [noise('input', [2, 5, 8], 1)]),
+      example('gru', 'gru', recurrent, [noise('input', [2, 5, 8], 2)]),
+      example('lstm-primitive', 'lstm', { ...recurrent, layers: 2, unrolled: 'primitive' }, [
+        noise('input', [2, 5, 8], 3),
+      ]),
+    ]);
+    const seed = Number(process.env['TURNTABLE_SEED'] ?? 20261121);
+    console.log(`seed ${seed}`);
+    const random = randomOf(seed);
+    for (const [number, { prepared, inputs, expected }] of examples.entries()) {
+      await withEmulatedCuda({ devices: 1, seed: seed + number }, async (cuda) => {
+        const engine = new Engine(cuda, { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 22 });
+        for (let round = 0; round < 8; round++) {
+          const plan = randomPlan(prepared, random, {
+            id: `plan-${round}`,
+            cores: 3,
+            cpuShare: [0, 0.1, 0.3, 0.5, 0.7, 0.9, 1, 0.5][round]!,
+          });
+          const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'parts'));
+          const key = `function-${round}`;
+          engine.addFunction(key, hybrid.layout);
+          const open = await OpenHybrid.open(engine, key, hybrid, cores);
+          const options = { gpu: 0, plan: pipelined(prepared, hybrid.promise.layers) };
+          for (const start of ['cold', 'warm', 'warm'] as const) {
+            const result = await open.run(inputs, options);
+            expect(result.outputs.map(({ name }) => name)).toEqual(prepared.outputs);
+            for (const [index, output] of result.outputs.entries()) {
+              expect(relativeError(output, expected[index]!)).toBeLessThan(1e-4);
+            }
+            if (hybrid.promise.weightBytes > 0) expect(result.start).toBe(start);
+          }
+          expect(engine.residency(key, 0).bytes).toBe(hybrid.promise.weightBytes);
+          expect(engine.residency(key, 0).layers).toEqual(hybrid.promise.layers);
+          await open.close();
+          await engine.removeFunction(key);
+          expect(engine.memory()[0]!.weightBytes + engine.memory()[0]!.constantBytes).toBe(0);
+        }
+        await engine.close();
+      });
+    }
+  });
+
+  it('is refused by what is in the way when the plan could wait for itself', async () => {
+    const { prepared } = await example('lstm', 'lstm', recurrent, [noise('input', [2, 5, 8], 1)]);
+    const order = livingNodes(prepared).map(({ name }) => name);
+    const recurrentNodes = livingNodes(prepared).flatMap(({ name, proto }) => (proto.opType === 'LSTM' ? [name] : []));
+    const compile = (plan: HybridPlan) =>
+      compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'parts'));
+    const [first = '', second = '', third = ''] = recurrentNodes;
+    await expect(compile({ id: 'a', order, segments: [{ core: 1, operators: [first, third] }] })).rejects.toThrow(
+      /plan 'a' cannot be carried out: .* waits for/,
+    );
+    await expect(
+      compile({
+        id: 'b',
+        order,
+        segments: [
+          { core: 1, operators: [first, third] },
+          { core: 2, operators: [second] },
+        ],
+      }),
+    ).rejects.toThrow(/plan 'b' cannot be carried out/);
+    await expect(compile({ id: 'c', order: order.slice(1), segments: [] })).rejects.toThrow(/is not in its order/);
+    await expect(compile({ id: 'd', order: order.toReversed(), segments: [] })).rejects.toThrow(/stands before/);
+    await expect(compile({ id: 'e', order, segments: [{ core: 0, operators: [first] }] })).rejects.toThrow(
+      /cores count from 1/,
+    );
+    await expect(compile({ id: 'f', order, segments: [{ core: 1, operators: ['nobody'] }] })).rejects.toThrow(
+      "it places 'nobody', which is no operator of the function",
+    );
+  });
+});

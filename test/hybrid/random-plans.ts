@@ -1,0 +1,64 @@
+/** Plans of every kind for a graph, from a seed: whatever the planner may come upon, and more. */
+import type { PreparedGraph, PreparedNode } from '../../src/gpu/program/prepared.ts';
+import { livingNodes } from '../../src/gpu/hybrid/submodel.ts';
+import type { HybridPlan, HybridSegment } from '../../src/gpu/hybrid/types.ts';
+
+export type Random = () => number;
+
+/** Mulberry32. */
+export function randomOf(seed: number): Random {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** An order in which the nodes can run, any of them alike. */
+export function randomOrder(nodes: readonly PreparedNode[], random: Random): PreparedNode[] {
+  const made = new Set(nodes.flatMap(({ outputs }) => outputs));
+  const done = new Set<string>();
+  const left = [...nodes];
+  const order: PreparedNode[] = [];
+  while (left.length > 0) {
+    const ready = left.filter(({ uses }) => uses.every((value) => !made.has(value) || done.has(value)));
+    const node = ready[Math.floor(random() * ready.length)]!;
+    left.splice(left.indexOf(node), 1);
+    for (const value of node.outputs) done.add(value);
+    order.push(node);
+  }
+  return order;
+}
+
+export interface RandomPlanOptions {
+  readonly id: string;
+  readonly cores: number;
+  /** Of the operators, how many run on the CPU. */
+  readonly cpuShare: number;
+  /** How likely an operator joins the segment before it on its core, where it can. */
+  readonly merge?: number;
+  readonly mustBeOnCpu?: ReadonlySet<string>;
+}
+
+export function randomPlan(prepared: PreparedGraph, random: Random, options: RandomPlanOptions): HybridPlan {
+  const { id, cores, cpuShare, merge = 0.5, mustBeOnCpu = new Set() } = options;
+  const order = randomOrder(livingNodes(prepared), random);
+  const segments: { core: number; operators: string[] }[] = [];
+  /** By core: the segment that may grow, as long as nothing elsewhere has been placed since. */
+  let open: { core: number; operators: string[] } | undefined;
+  for (const { name } of order) {
+    if (!mustBeOnCpu.has(name) && random() >= cpuShare) {
+      open = undefined;
+      continue;
+    }
+    const core = 1 + Math.floor(random() * cores);
+    if (open !== undefined && random() < merge) open.operators.push(name);
+    else {
+      open = { core, operators: [name] };
+      segments.push(open);
+    }
+  }
+  return { id, order: order.map(({ name }) => name), segments: segments satisfies HybridSegment[] };
+}
