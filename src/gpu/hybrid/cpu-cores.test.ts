@@ -1,0 +1,259 @@
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { runOnnxRuntime } from '../../../test/support/run-program.ts';
+import { readLogicalCores } from '../../hardware/index.ts';
+import { buildArchitecture, ElementType, elementTypeOf, GraphBuilder, writeModel } from '../../onnx/index.ts';
+import { elementBytes, elementCount, tensorOf, type DataType, type Tensor } from '../../tensor/index.ts';
+import { NativeArena } from '../driver/native-memory.ts';
+import { startCpuCores, type CpuCoreThreads } from './cpu-cores.ts';
+import type { CpuCall, HostTensor } from './types.ts';
+
+let folder: string;
+const memory = new NativeArena();
+let cores: CpuCoreThreads;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-cores-'));
+});
+afterEach(() => cores.close());
+afterAll(async () => {
+  memory.release();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const float = ElementType.FLOAT;
+
+async function write(name: string, build: (graph: GraphBuilder) => void): Promise<string> {
+  const graph = new GraphBuilder(name);
+  build(graph);
+  const path = join(folder, `${name}.onnx`);
+  await writeModel(graph.build(), path, { externalData: 'never' });
+  return path;
+}
+
+/** y = x * factor, [count]. */
+function writeScale(name: string, count: number, factor: number): Promise<string> {
+  return write(name, (graph) => {
+    const x = graph.input('x', float, [count]);
+    graph.output(graph.node('Mul', [x, graph.constant({ floats: factor })]), float, [count], 'y');
+  });
+}
+
+interface Placed extends HostTensor {
+  readonly view: Uint8Array;
+}
+
+function place(name: string, datatype: DataType, shape: readonly number[], data?: Uint8Array): Placed {
+  const bytes = elementBytes[datatype] * elementCount(shape);
+  const block = memory.allocate(Math.max(bytes, 1));
+  const view = new Uint8Array(block.data.buffer, block.data.byteOffset, bytes);
+  if (data !== undefined) view.set(data);
+  return { name, datatype, shape, address: block.address, bytes, view };
+}
+
+/** What travels is the description alone. */
+const described = ({ name, datatype, shape, address, bytes }: Placed): HostTensor => ({
+  name,
+  datatype,
+  shape,
+  address,
+  bytes,
+});
+
+const call = (inputs: readonly Placed[], outputs: readonly Placed[], loose: readonly string[] = []): CpuCall => ({
+  inputs: inputs.map(described),
+  outputs: outputs.map(described),
+  loose,
+});
+
+const floats = ({ view }: Placed): number[] => [...new Float32Array(view.buffer, view.byteOffset, view.byteLength / 4)];
+
+const randoms = (count: number): Float32Array => Float32Array.from({ length: count }, (_, i) => Math.sin(i * 12.9898));
+
+test('a sub-graph gives on a core what a session of its own gives, in the memory that the caller names', async () => {
+  const { model } = buildArchitecture('lstm', { layers: 2, hidden: 16, input: 8, batch: 2, sequence: 5 });
+  const path = join(folder, 'lstm.onnx');
+  await writeModel(model, path, { externalData: 'never' });
+  const [info] = model.graph.input;
+  const shape = [2, 5, 8];
+  const input = tensorOf(info!.name, 'FP32', shape, randoms(80));
+  const expected = await runOnnxRuntime(path, [input]);
+  cores = startCpuCores({ count: 1 });
+  const part = await cores.open(1, { modelPath: path });
+  const outputs = expected.map(({ name, datatype, shape: dims }) => place(name, datatype, dims));
+  const { runMs } = await part.run(call([place(input.name, 'FP32', shape, input.data)], outputs));
+  expect(runMs).toBeGreaterThan(0);
+  for (const [index, { data }] of expected.entries()) {
+    const wanted = new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4);
+    for (const [at, value] of floats(outputs[index]!).entries()) expect(value).toBeCloseTo(wanted[at]!, 5);
+  }
+});
+
+test('a thousand calls on three cores each read and write their own memory', async () => {
+  const path = await writeScale('scale', 6, 3);
+  cores = startCpuCores({ count: 3 });
+  const lanes = await Promise.all(
+    [1, 2, 3].map(async (core) => {
+      const part = await cores.open(core, { modelPath: path });
+      const [x, y] = [place('x', 'FP32', [6]), place('y', 'FP32', [6])];
+      return { part, x, y, same: call([x], [y]) };
+    }),
+  );
+  let wrong = 0;
+  await Promise.all(
+    lanes.map(async ({ part, x, y, same }, lane) => {
+      for (let round = 0; round < 334; round++) {
+        const values = Float32Array.from({ length: 6 }, (_, index) => lane * 1000 + round + index);
+        x.view.set(new Uint8Array(values.buffer));
+        await part.run(same);
+        if (floats(y).some((value, index) => value !== values[index]! * 3)) wrong++;
+      }
+    }),
+  );
+  expect(wrong).toBe(0);
+});
+
+test('calls that were given together are carried out in their order', async () => {
+  const path = await writeScale('double', 1, 2);
+  cores = startCpuCores({ count: 1 });
+  const part = await cores.open(1, { modelPath: path });
+  const chain = Array.from({ length: 20 }, (_, index) => place(`v${index}`, 'FP32', [1]));
+  chain[0]!.view.set(new Uint8Array(Float32Array.of(1).buffer));
+  const runs = chain.slice(1).map((to, index) => {
+    const from = chain[index]!;
+    return part.run(call([{ ...from, name: 'x' }], [{ ...to, name: 'y' }]));
+  });
+  await Promise.all(runs);
+  expect(floats(chain.at(-1)!)).toEqual([2 ** 19]);
+});
+
+test('every datatype of ONNX Runtime crosses in place, scalars and empty tensors too', async () => {
+  const datatypes = Object.keys(elementBytes).filter((type) => type !== 'BF16' && type !== 'BYTES') as DataType[];
+  const path = await write('types', (graph) => {
+    for (const datatype of datatypes) {
+      const x = graph.input(datatype, elementTypeOf(datatype), ['a', 'b']);
+      graph.output(graph.node('Identity', [x]), elementTypeOf(datatype), ['a', 'b'], `${datatype} out`);
+    }
+    const scalar = graph.input('scalar', float, []);
+    graph.output(graph.node('Neg', [scalar]), float, [], 'scalar out');
+  });
+  cores = startCpuCores({ count: 1 });
+  const part = await cores.open(1, { modelPath: path });
+  for (const shape of [
+    [2, 3],
+    [0, 3],
+  ]) {
+    const bytes = Uint8Array.from({ length: 64 }, (_, index) => (index * 37) % 251);
+    const inputs = datatypes.map((type) => {
+      const count = elementBytes[type] * elementCount(shape);
+      return place(type, type, shape, type === 'BOOL' ? new Uint8Array(count).fill(1) : bytes.subarray(0, count));
+    });
+    const outputs = datatypes.map((type) => place(`${type} out`, type, shape));
+    const [scalar, negated] = [place('scalar', 'FP32', []), place('scalar out', 'FP32', [])];
+    scalar.view.set(new Uint8Array(Float32Array.of(2.5).buffer));
+    await part.run(call([...inputs, scalar], [...outputs, negated]));
+    for (const [index, { name, view }] of outputs.entries()) expect([name, view]).toEqual([name, inputs[index]!.view]);
+    expect(floats(negated)).toEqual([-2.5]);
+  }
+});
+
+test('tensors whose shapes only the run knows, and texts, travel by value', async () => {
+  const path = await write('loose', (graph) => {
+    const x = graph.input('x', float, ['n']);
+    graph.output(graph.node('NonZero', [x]), ElementType.INT64, [1, 'm'], 'places');
+    const text = graph.input('text', ElementType.STRING, [2]);
+    graph.output(graph.node('Identity', [text]), ElementType.STRING, [2], 'text out');
+    graph.output(graph.node('Neg', [x]), float, ['n'], 'y');
+  });
+  cores = startCpuCores({ count: 1 });
+  const part = await cores.open(1, { modelPath: path });
+  const x = tensorOf('x', 'FP32', [4], Float32Array.of(0, 5, 0, 7));
+  const text = tensorOf('text', 'BYTES', [2], ['ein', 'Gleis']);
+  const y = place('y', 'FP32', [4]);
+  const { loose } = await part.run({ inputs: [x, text], outputs: [described(y)], loose: ['places', 'text out'] });
+  expect(loose.map(({ name, shape }) => [name, shape])).toEqual([
+    ['places', [1, 2]],
+    ['text out', [2]],
+  ]);
+  expect(loose[0]!.data).toEqual(new Uint8Array(BigInt64Array.of(1n, 3n).buffer));
+  expect(loose[1]!.data).toEqual(text.data);
+  expect(floats(y)).toEqual([-0, -5, -0, -7]);
+});
+
+test('what ONNX Runtime refuses is refused with the name of the sub-graph, and the core goes on', async () => {
+  const path = await writeScale('four', 4, 1);
+  cores = startCpuCores({ count: 1 });
+  const absent = cores.open(1, { modelPath: join(folder, 'absent.onnx') });
+  await expect(absent).rejects.toMatchObject({ code: 'invalid', message: expect.stringContaining('absent.onnx') });
+  const part = await cores.open(1, { modelPath: path });
+  const [x, y] = [place('x', 'FP32', [5]), place('y', 'FP32', [5])];
+  await expect(part.run(call([x], [y]))).rejects.toMatchObject({
+    code: 'invalid',
+    message: expect.stringMatching(/four\.onnx failed on the CPU: .*dimension/),
+  });
+  await expect(part.run(call([], [y]))).rejects.toThrow(/four\.onnx.*input 'x' is missing/);
+  const [right, result] = [place('x', 'FP32', [4]), place('y', 'FP32', [4])];
+  await expect(part.run(call([right], [result]))).resolves.toMatchObject({ loose: [] });
+  await expect(cores.open(2, { modelPath: path })).rejects.toThrow('there is no core 2: there are 1, counted from 1');
+});
+
+test('a sub-graph stays open until everyone has released it', async () => {
+  const path = await writeScale('shared', 1, 2);
+  cores = startCpuCores({ count: 1 });
+  const [first, second] = await Promise.all([1, 2].map(() => cores.open(1, { modelPath: path })));
+  await first!.release();
+  await first!.release();
+  const [x, y] = [place('x', 'FP32', [1]), place('y', 'FP32', [1])];
+  await expect(first!.run(call([x], [y]))).rejects.toThrow('the sub-graph shared.onnx was released');
+  await second!.run(call([x], [y]));
+  await second!.release();
+  const again = await cores.open(1, { modelPath: path });
+  await again.run(call([x], [y]));
+});
+
+test('a thread that ends finishes its call and rejects those behind it, and the next one runs on a new thread', async () => {
+  const size = 384;
+  const path = await write('long', (graph) => {
+    let value = graph.input('x', float, [size, size]);
+    const weight = graph.weight('w', [size, size], () => new Float32Array(size * size).fill(1 / size));
+    for (let layer = 0; layer < 40; layer++) value = graph.node('MatMul', [value, weight]);
+    graph.output(value, float, [size, size], 'y');
+  });
+  cores = startCpuCores({ count: 2 });
+  const part = await cores.open(1, { modelPath: path });
+  const other = await cores.open(2, { modelPath: await writeScale('other', 1, 2) });
+  const [x, y] = [place('x', 'FP32', [size, size]), place('y', 'FP32', [size, size])];
+  new Float32Array(x.view.buffer, x.view.byteOffset, size * size).fill(2);
+  const [one, two] = [place('x', 'FP32', [1]), place('y', 'FP32', [1])];
+  const running = part.run(call([x], [y]));
+  const behind = expect(part.run(call([x], [y]))).rejects.toMatchObject({
+    code: 'died',
+    message: expect.stringMatching(/core 1 died with the sub-graph .*long.onnx: it was ended/),
+  });
+  // The other core answers while the first one is at work on a call of some hundred milliseconds.
+  await other.run(call([one], [two]));
+  const ended = cores.end(1);
+  await running;
+  await behind;
+  await ended;
+  y.view.fill(0);
+  await part.run(call([x], [y]));
+  expect(floats(y)[7]).toBeCloseTo(2, 3);
+  await other.run(call([one], [two]));
+  await cores.close();
+  await expect(part.run(call([x], [y]))).rejects.toMatchObject({ code: 'cancelled' });
+});
+
+test.runIf(process.platform === 'linux')('a thread stays on the core that it is given', async () => {
+  const pinTo = readLogicalCores().at(-1)!.id;
+  cores = startCpuCores({ count: 1, cores: [pinTo] });
+  await cores.open(1, { modelPath: await writeScale('pinned', 1, 2) });
+  const threads = await readdir('/proc/self/task');
+  const texts = await Promise.all(
+    threads.map((id) => readFile(`/proc/self/task/${id}/status`, 'utf8').catch(() => '')),
+  );
+  const pinned = texts.filter((text) => new RegExp(`^Cpus_allowed_list:\\s*${pinTo}$`, 'm').test(text));
+  expect(pinned).toHaveLength(1);
+});

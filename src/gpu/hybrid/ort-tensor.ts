@@ -1,0 +1,68 @@
+/** Tensors as ONNX Runtime's binding takes them, on memory that somebody else owns. */
+import { createRequire } from 'node:module';
+import koffi from 'koffi';
+import type * as OrtModule from 'onnxruntime-node';
+import {
+  arrayOf,
+  bytesElements,
+  elementBytes,
+  elements,
+  packBytes,
+  TensorError,
+  type DataType,
+} from '../../tensor/index.ts';
+import type { HostTensor, LooseTensor } from './types.ts';
+
+// Through require: the package is CommonJS.
+export const ort = createRequire(import.meta.url)('onnxruntime-node') as typeof OrtModule;
+
+const ortTypes: Partial<Record<DataType, OrtModule.Tensor.Type>> = {
+  BOOL: 'bool',
+  UINT8: 'uint8',
+  UINT16: 'uint16',
+  UINT32: 'uint32',
+  UINT64: 'uint64',
+  INT8: 'int8',
+  INT16: 'int16',
+  INT32: 'int32',
+  INT64: 'int64',
+  FP16: 'float16',
+  FP32: 'float32',
+  FP64: 'float64',
+  BYTES: 'string',
+};
+const dataTypes = new Map(Object.entries(ortTypes).map(([datatype, type]) => [type, datatype as DataType]));
+
+function ortType(name: string, datatype: DataType): OrtModule.Tensor.Type {
+  const type = ortTypes[datatype];
+  if (type === undefined) throw new TensorError(`tensor '${name}' is ${datatype}, which ONNX Runtime cannot be given`);
+  return type;
+}
+
+/** A view on native memory: what ONNX Runtime reads or writes there, it does in place. */
+export function viewHostTensor({ name, datatype, shape, address, bytes }: HostTensor): OrtModule.Tensor {
+  const type = ortType(name, datatype);
+  if (datatype === 'BYTES') throw new TensorError(`tensor '${name}' is BYTES, which has no place at an address`);
+  const kind = arrayOf[datatype];
+  const values =
+    bytes === 0 ? new kind(0) : new kind(koffi.view(BigInt(address), bytes), 0, bytes / elementBytes[datatype]);
+  return new ort.Tensor(type, values as OrtModule.Tensor.DataType, shape);
+}
+
+export function fromLoose(tensor: LooseTensor): OrtModule.Tensor {
+  const { name, datatype, shape } = tensor;
+  const type = ortType(name, datatype);
+  if (datatype === 'BYTES') {
+    const strings = Array.from(bytesElements(tensor), (element) => Buffer.from(element).toString('utf8'));
+    return new ort.Tensor('string', strings, shape);
+  }
+  return new ort.Tensor(type, elements(tensor) as OrtModule.Tensor.DataType, shape);
+}
+
+export function toLoose(name: string, { type, dims: shape, data }: OrtModule.Tensor): LooseTensor {
+  const datatype = dataTypes.get(type);
+  if (datatype === undefined) throw new TensorError(`output '${name}' has the type ${type}, which has no datatype`);
+  if (datatype === 'BYTES') return { name, datatype, shape, data: packBytes(data as string[]) };
+  const { buffer, byteOffset, byteLength } = data as Exclude<typeof data, string[]>;
+  return { name, datatype, shape, data: new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength) };
+}
