@@ -1,6 +1,8 @@
 /** What the outcome of a run means for the invocations that were in it. */
-import type { Instance, RunOutcome } from './instance.ts';
+import type { Instance } from './instance.ts';
+import type { RunOutcome } from './instance-run.ts';
 import { toOutput, type Ticket } from './ticket.ts';
+import type { ResultHeader } from './protocol.ts';
 import { CpuError } from './types.ts';
 
 /** Answers every ticket of a run that came to its end. */
@@ -19,23 +21,30 @@ export function answer(
     }
     const { header } = result;
     if (header.kind === 'error') {
-      ticket.reject(new CpuError(header.code, header.message, header.status));
+      ticket.reject(ticket.modelRun?.failure ?? toError(key, header));
       continue;
     }
+    const loadedMs = header.times.loadMs ?? 0;
     ticket.resolve({
       output: toOutput(header, result.tensors),
       timings: {
         queueMs: Math.max(0, outcome.startedMs - ticket.arrivalMs - ticket.loadMs) + header.times.waitMs,
-        loadMs: ticket.loadMs,
+        loadMs: ticket.loadMs + loadedMs,
         preprocessMs: header.times.preprocessMs,
         inferMs: header.times.inferMs,
         postprocessMs: header.times.postprocessMs,
       },
-      coldStart: ticket.cold,
+      coldStart: ticket.cold || loadedMs > 0,
       batchSize: header.batch,
       instancePid: instance.pid,
+      ...(ticket.modelRun?.ran === true ? { modelElsewhere: true } : {}),
     });
   }
+}
+
+function toError(key: string, { code, message, status }: ResultHeader & { kind: 'error' }): CpuError {
+  if (code !== 'model-load-failed') return new CpuError(code, message, status);
+  return new CpuError(code, `the model of ${key} could not be loaded: ${message}`);
 }
 
 /**

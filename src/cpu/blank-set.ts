@@ -1,5 +1,6 @@
 /** A few instances kept started with ONNX Runtime loaded, so that a pool grows without paying for the start of a process. */
-import { Instance, type InstanceLog } from './instance.ts';
+import { Instance } from './instance.ts';
+import type { InstanceLog } from './instance-run.ts';
 
 /** Deaths in a row before a new process is delayed: a machine that cannot start one must not be kept busy trying. */
 const quickDeathsMax = 3;

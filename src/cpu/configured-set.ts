@@ -12,7 +12,7 @@ import type { LatencyBook } from './latency.ts';
 import type { GiveUpCause } from './pool-machine.ts';
 import type { TicketQueue } from './queue.ts';
 import { splitBatch, type Place } from './split.ts';
-import type { Ticket } from './ticket.ts';
+import { goesAlone, type Ticket } from './ticket.ts';
 import { CpuError, type InstanceSpec, type PoolConfiguration, type PoolLimits, type PoolState } from './types.ts';
 
 /** Processes that may end in the middle of a load, one after the other, before the load counts as failed. */
@@ -164,7 +164,9 @@ export class ConfiguredSet {
     const { queue } = this.#owner;
     if (this.#draining) return;
     while (queue.length > 0) {
-      const idle = [...this.#slots].filter(({ state, instance }) => state === 'ready' && instance?.state === 'idle');
+      const idle = [...this.#slots].filter(
+        ({ state, instance }) => state === 'ready' && instance?.hasFreeHand === true,
+      );
       if (idle.length === 0) {
         this.#wake();
         return;
@@ -174,13 +176,13 @@ export class ConfiguredSet {
     }
   }
 
-  /** An instance of this set has nothing more to do, after a run of `rows` that took it `busyMs`. */
+  /** An instance of this set has answered a run of `rows` that took it `busyMs`; of a model that ran elsewhere there are none. */
   rested(instance: Instance, rows: number, busyMs: number): void {
     const slot = this.#slotOf(instance);
     if (slot === undefined) return;
     slot.deathsInRow = 0;
-    this.#owner.latency.observe(slot.threads, rows, busyMs);
-    if (slot.state === 'leaving') instance.kill(slot.leavingCause);
+    if (rows > 0) this.#owner.latency.observe(slot.threads, rows, busyMs);
+    if (slot.state === 'leaving' && instance.state === 'idle') instance.kill(slot.leavingCause);
   }
 
   #dispatch(idle: readonly Slot[]): boolean {
@@ -195,10 +197,10 @@ export class ConfiguredSet {
     const capacity = idle.reduce((sum, { batch }) => sum + batch, 0);
     for (const ticket of queue) {
       // One that has seen an instance die goes alone, so that it cannot take others along a second time.
-      if (ticket.alone && waiting.length > 0) break;
+      if (goesAlone(ticket) && waiting.length > 0) break;
       waiting.push(ticket);
       rows += ticket.rows;
-      if (rows >= capacity || ticket.alone) break;
+      if (rows >= capacity || goesAlone(ticket)) break;
     }
     const fixed = limits.batchFixed !== undefined;
     // A run of a model with a fixed batch holds one request, which brings all its rows.
@@ -225,7 +227,8 @@ export class ConfiguredSet {
     const { queue, latency } = this.#owner;
     const { limits } = this.#owner.pool;
     const timeoutMs = this.#configuration.batchTimeoutMs ?? limits.batchDelayMs;
-    if (timeoutMs === 0 || limits.batchFixed !== undefined || queue.front?.alone === true) return false;
+    const { front } = queue;
+    if (timeoutMs === 0 || limits.batchFixed !== undefined || front === undefined || goesAlone(front)) return false;
     const capacity = idle.reduce((sum, { batch }) => sum + batch, 0);
     if (queue.rowsUpTo(capacity) >= capacity) return false;
     const [largest] = idle;

@@ -1,6 +1,6 @@
 /** What goes together to an instance on demand, and when another instance is worth waking; see pool.ts for the whole rule. */
 import type { TicketQueue } from './queue.ts';
-import type { Ticket } from './ticket.ts';
+import { goesAlone, type Ticket } from './ticket.ts';
 import type { PoolLimits } from './types.ts';
 
 /** Milliseconds of work that one message may hold, and the most runs that may make them up. */
@@ -41,6 +41,7 @@ export class HandOverRule {
   /** How long what waits should go on waiting for more calls to share its run; 0 or less: not at all. */
   batchWaitMs(queue: TicketQueue, { batchMax, batchDelayMs }: PoolLimits, nowMs: number): number {
     if (batchDelayMs === 0 || batchMax <= 1 || queue.rowsUpTo(batchMax) >= batchMax) return 0;
+    if (queue.front?.runModel !== undefined) return 0;
     return queue.earliestArrivalMs() + batchDelayMs - nowMs;
   }
 
@@ -62,7 +63,8 @@ export class HandOverRule {
       const nextSize = joining ? (next?.rows ?? 0) : 1;
       if (next === undefined || (tickets.length > 0 && size + nextSize > most)) return tickets;
       // One that has seen an instance die goes alone, so that it cannot take others along a second time.
-      if (tickets.length > 0 && (next.alone || tickets[0]?.alone === true)) return tickets;
+      const [first] = tickets;
+      if (first !== undefined && (goesAlone(next) || goesAlone(first))) return tickets;
       // What is joined shares a run of the model, which is worth a longer message.
       if (!joining && tickets.length > 0 && bytes + next.bytes > togetherBytesMax) return tickets;
       queue.take();

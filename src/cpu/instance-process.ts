@@ -6,41 +6,37 @@ import { writeFileSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { Worker } from 'node:worker_threads';
 import { encodeMessage, FrameDecoder, type Message, type Tensor } from '../tensor/index.ts';
-import { groupCalls, joinInputs, rowsOf, splitOutputs } from './batch.ts';
-import type { Handler, HandlerCall } from './handler.ts';
+import type { Handler } from './handler.ts';
 import { handlerCall, HandlerError, loadHandler, messageOf, runPostprocess, runPreprocess } from './handler-runner.ts';
+import { failure, InstanceModel, type InstanceCall } from './instance-model.ts';
 import {
   socketFd,
   type CallHeader,
   type CallTimes,
   type FromInstance,
+  type LoadedLate,
   type Phase,
   type ResultHeader,
   type ToInstance,
 } from './protocol.ts';
-import { Session } from './session.ts';
 
 const socket = new Socket({ fd: socketFd, readable: true, writable: true });
 const decoder = new FrameDecoder<ToInstance>();
 
-let session: Session | undefined;
+let model: InstanceModel | undefined;
 let handler: Handler | undefined;
-/** Found false when a joined run gave outputs that could not be taken apart; calls then run one by one. */
-let joinable = true;
 
-/** One call on its way through the steps. */
-interface Call {
-  readonly header: CallHeader;
-  readonly request: HandlerCall | undefined;
-  inputs: readonly Tensor[];
-  outputs: readonly Tensor[];
-  preprocessMs: number;
-  /** Of the run of the model that served it (performance.now()). */
-  inferStartMs: number;
-  inferEndMs: number;
-  batch: number;
-  error: ResultHeader | undefined;
+/** A run of several calls or of one, as far as it is known to take or has taken. */
+interface Run {
+  readonly calls: readonly InstanceCall[];
+  readonly join: boolean;
+  readonly startMs: number;
+  busyMs: number;
+  loaded: LoadedLate | undefined;
 }
+
+/** Runs whose model the host runs, by the number under which it was asked. */
+const halfway = new Map<number, Run>();
 
 function send(header: FromInstance, tensors: readonly Tensor[] = []): void {
   const buffers = encodeMessage({ header, tensors });
@@ -68,13 +64,15 @@ function endWithHost(): void {
 }
 
 async function load(header: ToInstance & { op: 'load' }): Promise<void> {
+  const { modelPath, handlerPath, session, inputNames, lazily = false } = header;
   const startMs = performance.now();
   try {
-    if (header.handlerPath !== undefined) {
+    if (handlerPath !== undefined) {
       endWithHost();
-      handler = await loadHandler(header.handlerPath);
+      handler = await loadHandler(handlerPath);
     }
-    const sharedProblem = await loadSession(header);
+    model = new InstanceModel(modelPath, session, inputNames);
+    const { sharedProblem } = lazily ? {} : await model.load();
     const loadMs = performance.now() - startMs;
     send({ op: 'loaded', loadMs, ...(sharedProblem === undefined ? {} : { sharedProblem }) });
   } catch (error) {
@@ -82,35 +80,45 @@ async function load(header: ToInstance & { op: 'load' }): Promise<void> {
   }
 }
 
-/** Gives what was wrong with the prepared model, where there was one that could not be used. */
-async function loadSession({ modelPath, session: settings }: ToInstance & { op: 'load' }): Promise<string | undefined> {
-  let sharedProblem: string | undefined;
-  if (settings.sharedModelPath !== undefined) {
-    try {
-      session = await Session.loadPrepared(settings.sharedModelPath, settings);
-      return undefined;
-    } catch (error) {
-      sharedProblem = messageOf(error);
-    }
-  }
-  session = await Session.load(modelPath, settings);
-  return sharedProblem;
-}
-
 /** Runs a message's calls: every preprocess, then as few runs of the model as they can share, then every postprocess. */
 async function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Promise<void> {
   const startMs = performance.now();
   const calls = takeCalls(header.calls, tensors);
   for (const [index, call] of calls.entries()) await preprocess(index, call);
-  if (handler !== undefined) phase('infer', 0);
-  await infer(
-    calls.filter((call) => call.error === undefined),
-    header.join,
-  );
-  const results: ResultHeader[] = [];
-  const replies: Tensor[] = [];
-  for (const [index, call] of calls.entries()) results.push(await finish(index, call, startMs, replies));
-  send({ op: 'ran', busyMs: toMicroseconds(performance.now() - startMs), results }, replies);
+  const mine: Run = { calls, join: header.join, startMs, busyMs: 0, loaded: undefined };
+  const [only] = calls;
+  if (header.askAs !== undefined && only !== undefined && only.error === undefined) {
+    only.inferStartMs = performance.now();
+    mine.busyMs = only.inferStartMs - startMs;
+    halfway.set(header.askAs, mine);
+    send({ op: 'run-model', id: header.askAs }, only.inputs);
+    return;
+  }
+  await infer(mine);
+  await finish(mine, startMs);
+}
+
+/** The second half of a run whose model the host ran, or did not. */
+async function continueRun(header: ToInstance & { op: 'model-ran' }, tensors: readonly Tensor[]): Promise<void> {
+  const { id, outcome } = header;
+  const mine = halfway.get(id);
+  const [call] = mine?.calls ?? [];
+  if (mine === undefined || call === undefined) return;
+  halfway.delete(id);
+  const turnMs = performance.now();
+  switch (outcome) {
+    case 'outputs':
+      call.outputs = tensors;
+      call.inferEndMs = turnMs;
+      break;
+    case 'here':
+      await infer(mine);
+      break;
+    case 'failed':
+      call.error = { kind: 'error', code: 'inference-failed', message: 'the model was not run' };
+      break;
+  }
+  await finish(mine, turnMs);
 }
 
 /** Cut to whole microseconds: the sixteen digits of a double are noise, and text to send and to parse. */
@@ -118,9 +126,9 @@ function toMicroseconds(ms: number): number {
   return Math.round(ms * 1000) / 1000;
 }
 
-function takeCalls(headers: readonly CallHeader[], tensors: readonly Tensor[]): Call[] {
+function takeCalls(headers: readonly CallHeader[], tensors: readonly Tensor[]): InstanceCall[] {
   let at = 0;
-  return headers.map((header): Call => {
+  return headers.map((header): InstanceCall => {
     const mine = tensors.slice(at, (at += header.kind === 'tensors' ? header.count : 1));
     const body = mine[0]?.data ?? new Uint8Array();
     return {
@@ -129,6 +137,7 @@ function takeCalls(headers: readonly CallHeader[], tensors: readonly Tensor[]): 
       inputs: header.kind === 'tensors' ? mine : [],
       outputs: [],
       preprocessMs: 0,
+      loadMs: 0,
       inferStartMs: 0,
       inferEndMs: 0,
       batch: 1,
@@ -141,13 +150,14 @@ function phase(name: Phase, call: number): void {
   send({ op: 'phase', phase: name, call });
 }
 
-async function preprocess(index: number, call: Call): Promise<void> {
+async function preprocess(index: number, call: InstanceCall): Promise<void> {
   if (call.request === undefined || handler === undefined) return;
   phase('preprocess', index);
   const startMs = performance.now();
   try {
     call.inputs = await runPreprocess(handler, call.request);
-    checkGiven(call.inputs, session?.inputNames ?? []);
+    const { inputNames } = model ?? {};
+    if (inputNames !== undefined) checkGiven(call.inputs, inputNames);
   } catch (error) {
     call.error = failure(error);
   }
@@ -169,62 +179,49 @@ function list(names: readonly string[]): string {
   return names.length === 0 ? 'nothing' : names.map((name) => `'${name}'`).join(', ');
 }
 
-async function infer(calls: readonly Call[], join: boolean): Promise<void> {
-  const jobs = calls.map((call) => ({
-    inputs: call.inputs,
-    outputs: call.header.kind === 'tensors' ? call.header.outputs : undefined,
-  }));
-  const groups = calls.length === 1 || !join || !joinable ? calls.map((_, index) => [index]) : groupCalls(jobs);
-  for (const group of groups) {
-    const members = group.flatMap((index) => calls[index] ?? []);
-    const memberJobs = group.flatMap((index) => jobs[index] ?? []);
-    if (members.length > 1 && (await inferTogether(members, memberJobs))) continue;
-    for (const [index, member] of members.entries()) {
-      const job = memberJobs[index];
-      member.inferStartMs = performance.now();
-      try {
-        if (session !== undefined && job !== undefined) member.outputs = await session.run(job.inputs, job.outputs);
-      } catch (error) {
-        member.error = failure(error);
-      }
-      member.inferEndMs = performance.now();
-    }
-  }
+/** Runs the model for the calls that have come so far, and loads it for them where nobody has needed it yet. */
+async function infer(mine: Run): Promise<void> {
+  const calls = mine.calls.filter((call) => call.error === undefined);
+  if (calls.length > 0 && model?.isLoaded === false) await loadLate(mine, calls, model);
+  if (handler !== undefined) phase('infer', 0);
+  await model?.run(
+    calls.filter((call) => call.error === undefined),
+    mine.join,
+  );
 }
 
-/** False when the calls must run alone after all: one spoils the joint run, or the outputs cannot be taken apart. */
-async function inferTogether(
-  members: readonly Call[],
-  jobs: readonly { inputs: readonly Tensor[]; outputs: readonly string[] | undefined }[],
-): Promise<boolean> {
-  const inferStartMs = performance.now();
-  let outputs: Tensor[];
+async function loadLate(mine: Run, calls: readonly InstanceCall[], late: InstanceModel): Promise<void> {
+  phase('load', 0);
   try {
-    outputs = (await session?.run(joinInputs(jobs), jobs[0]?.outputs)) ?? [];
-  } catch {
-    return false;
+    mine.loaded = await late.load();
+    for (const call of calls) call.loadMs = mine.loaded.loadMs;
+  } catch (error) {
+    const message = messageOf(error);
+    for (const call of calls) call.error = { kind: 'error', code: 'model-load-failed', message };
   }
-  const rows = jobs.map((job) => rowsOf(job.inputs) ?? 0);
-  const parts = splitOutputs(outputs, rows);
-  if (parts === undefined) {
-    joinable = false;
-    return false;
-  }
-  const inferEndMs = performance.now();
-  for (const [index, member] of members.entries()) {
-    member.outputs = parts[index] ?? [];
-    member.batch = members.length;
-    member.inferStartMs = inferStartMs;
-    member.inferEndMs = inferEndMs;
-  }
-  return true;
 }
 
-async function finish(index: number, call: Call, startMs: number, replies: Tensor[]): Promise<ResultHeader> {
+/** @param turnMs when the instance turned to it, or turned to it again */
+async function finish(mine: Run, turnMs: number): Promise<void> {
+  const { calls, startMs, loaded } = mine;
+  const results: ResultHeader[] = [];
+  const replies: Tensor[] = [];
+  for (const [index, call] of calls.entries()) results.push(await finishCall(index, call, startMs, replies));
+  const busyMs = toMicroseconds(mine.busyMs + performance.now() - turnMs);
+  send({ op: 'ran', busyMs, results, ...(loaded === undefined ? {} : { loaded }) }, replies);
+}
+
+async function finishCall(
+  index: number,
+  call: InstanceCall,
+  startMs: number,
+  replies: Tensor[],
+): Promise<ResultHeader> {
   if (call.error !== undefined) return call.error;
-  const { batch, preprocessMs, inferStartMs, inferEndMs } = call;
+  const { batch, preprocessMs, loadMs, inferStartMs, inferEndMs } = call;
   const times = (postprocessMs: number): CallTimes => ({
-    waitMs: toMicroseconds(inferStartMs - startMs - preprocessMs),
+    waitMs: toMicroseconds(inferStartMs - startMs - preprocessMs - loadMs),
+    ...(loadMs === 0 ? {} : { loadMs: toMicroseconds(loadMs) }),
     preprocessMs: toMicroseconds(preprocessMs),
     inferMs: toMicroseconds(inferEndMs - inferStartMs),
     postprocessMs: toMicroseconds(postprocessMs),
@@ -244,18 +241,6 @@ async function finish(index: number, call: Call, startMs: number, replies: Tenso
   }
 }
 
-function failure(error: unknown): ResultHeader {
-  if (error instanceof HandlerError) {
-    const { code, message, status } = error;
-    return status === undefined ? { kind: 'error', code, message } : { kind: 'error', code, message, status };
-  }
-  const message = messageOf(error);
-  // ONNX Runtime's words for what the input itself caused; the rest is the model's or the machine's fault.
-  const input =
-    /INVALID_ARGUMENT|Invalid (rank|dimension|feed)|out of (data )?bounds|out of range|invalid (input|expand|shape)|cannot be broadcast|mismatch|must (be|have) /i;
-  return { kind: 'error', code: input.test(message) ? 'inference-input' : 'inference-failed', message };
-}
-
 async function take(message: Message<ToInstance>): Promise<void> {
   const { header, tensors } = message;
   switch (header.op) {
@@ -263,6 +248,8 @@ async function take(message: Message<ToInstance>): Promise<void> {
       return load(header);
     case 'run':
       return run(header, tensors);
+    case 'model-ran':
+      return continueRun(header, tensors);
   }
 }
 

@@ -5,7 +5,16 @@ import { fileURLToPath } from 'node:url';
 import { encodeMessage, FrameDecoder, type Message, type Tensor } from '../tensor/index.ts';
 import { OutputLines } from './output-lines.ts';
 import { pinProcess } from './affinity.ts';
-import type { CallHeader, FromInstance, Phase, ResultHeader, SessionSettings, ToInstance } from './protocol.ts';
+import {
+  takeResults,
+  tookTooLong,
+  type InstanceLog,
+  type InstanceState,
+  type LoadedModel,
+  type RunOrder,
+  type RunOutcome,
+} from './instance-run.ts';
+import type { FromInstance, Phase, SessionSettings, ToInstance } from './protocol.ts';
 import { CpuError, type InstanceSpec } from './types.ts';
 
 /** From src/ (tests, tsx) the process runs the compiled file all the same: Node 20 cannot run TypeScript. */
@@ -19,39 +28,11 @@ const processPath = fileURLToPath(
 /** How long the end of a process may lag behind the end of its socket. */
 const exitWaitMs = 100;
 
+/** Calls whose model runs elsewhere that one instance keeps at a time: each holds its request and the handler's state. */
+const awayMax = 16;
+
 /** A process that has not loaded ONNX Runtime by then hangs; on a machine at its limits it takes seconds. */
 const startMsMax = 30_000;
-
-export type InstanceState = 'starting' | 'blank' | 'loading' | 'idle' | 'busy' | 'dead';
-
-export interface RunLimits {
-  readonly handlerTimeoutMs: number;
-  readonly inferTimeoutMs: number;
-}
-
-/** What one run answered: a result per call, with its tensors (a handler's reply: one tensor, the body). */
-export interface RunResult {
-  /** How long the instance was at it, by its own clock. */
-  readonly busyMs: number;
-  readonly results: readonly { readonly header: ResultHeader; readonly tensors: readonly Tensor[] }[];
-}
-
-/** How a run ended. `startedMs` (performance.now()) is when the instance turned to it. */
-export type RunOutcome =
-  | { readonly kind: 'ran'; readonly startedMs: number; readonly result: RunResult }
-  /** The instance died; `suspect` when this run was the one it was at, and may be what killed it. */
-  | { readonly kind: 'died'; readonly reason: string; readonly suspect: boolean }
-  /** The instance was stopped because of this run: of `call`, or of the model's run for all calls (-1). */
-  | { readonly kind: 'timeout'; readonly error: CpuError; readonly call: number };
-
-/** Lines that an instance, or the handler in it, wrote to its standard output and error. */
-export type InstanceLog = (pid: number, key: string | undefined, line: string) => void;
-
-/** How a load ended. */
-export interface LoadedModel {
-  /** Why the instance could not use the prepared model and loaded the model itself. */
-  readonly sharedProblem: string | undefined;
-}
 
 interface LoadTask {
   readonly resolve: (loaded: LoadedModel) => void;
@@ -59,9 +40,10 @@ interface LoadTask {
 }
 
 interface RunTask {
-  readonly limits: RunLimits;
+  readonly order: RunOrder;
   readonly done: (outcome: RunOutcome) => void;
-  startedMs: number;
+  /** When the instance first turned to it; undefined until then. */
+  startedMs: number | undefined;
   phase: Phase;
   call: number;
 }
@@ -71,10 +53,14 @@ export class Instance {
   readonly #socket: Socket;
   readonly #decoder = new FrameDecoder<FromInstance>();
   #state: InstanceState = 'starting';
+  #holdsModel = false;
   #spec: InstanceSpec | undefined;
   #load: LoadTask | undefined;
-  /** Runs handed over and not yet answered; the instance is at the first. */
+  /** Runs handed over and not yet answered, in the order in which the instance takes them; it is at the first. */
   readonly #runs: RunTask[] = [];
+  /** Runs whose model is run elsewhere, by the number under which that was asked. */
+  readonly #away = new Map<number, RunTask>();
+  #nextAskAs = 0;
   #watchdog: NodeJS.Timeout | undefined;
   #watchdogMs = 0;
   #expired: (() => void) | undefined;
@@ -119,9 +105,20 @@ export class Instance {
     return this.#spec;
   }
 
-  /** Runs handed over and not yet answered. */
-  get outstanding(): number {
+  /** Runs handed over that it is at, or that lie ready. */
+  get queued(): number {
     return this.#runs.length;
+  }
+
+  /** Whether it would turn at once to what it is given: it is idle, or only waits for models that run elsewhere. */
+  get hasFreeHand(): boolean {
+    if (this.#state === 'idle') return true;
+    return this.#state === 'busy' && this.#runs.length === 0 && this.#away.size < awayMax;
+  }
+
+  /** False until a model that is loaded when it is first run has been. */
+  get holdsModel(): boolean {
+    return this.#holdsModel;
   }
 
   /** Called once, when the process is gone or of no more use. */
@@ -138,13 +135,17 @@ export class Instance {
   /**
    * Makes this blank instance a function. Rejects with {@link CpuError}, and is dead then: `model-load-failed` where the
    * model or its time limit is to blame, `instance-died` where the process ended by itself.
+   *
+   * @param lazily the handler alone is loaded now, and the model when it is first run
    */
   load(
     spec: InstanceSpec,
     timeoutMs: number,
     session: SessionSettings = { threads: spec.threads, spinning: false },
+    lazily = false,
   ): Promise<LoadedModel> {
     this.#spec = spec;
+    this.#holdsModel = !lazily;
     return new Promise((resolve, reject) => {
       if (this.#state === 'dead') {
         reject(new CpuError('instance-died', `an instance for ${spec.key} died before it could load the model`));
@@ -155,10 +156,20 @@ export class Instance {
       this.#arm(timeoutMs, () => {
         this.#fail(`loading the model of ${spec.key} took longer than ${timeoutMs} ms`);
       });
-      const { modelPath, handlerPath } = spec;
+      const { modelPath, handlerPath, inputNames } = spec;
       // Before the session makes its threads: they begin with the cores of the thread that makes them.
       if (session.cores !== undefined) this.pin(session.cores, session.cores.slice(0, 1));
-      this.#send({ op: 'load', modelPath, session, ...(handlerPath === undefined ? {} : { handlerPath }) }, []);
+      this.#send(
+        {
+          op: 'load',
+          modelPath,
+          session,
+          lazily,
+          ...(inputNames === undefined ? {} : { inputNames }),
+          ...(handlerPath === undefined ? {} : { handlerPath }),
+        },
+        [],
+      );
     });
   }
 
@@ -171,18 +182,16 @@ export class Instance {
    * Hands over calls as one run, behind those it has already. The instance must be idle or busy; `done` is called exactly
    * once.
    */
-  run(
-    join: boolean,
-    calls: readonly CallHeader[],
-    tensors: readonly Tensor[],
-    limits: RunLimits,
-    done: (outcome: RunOutcome) => void,
-  ): void {
+  run(order: RunOrder, done: (outcome: RunOutcome) => void): void {
+    const { join, calls, tensors, runModel } = order;
     const phase: Phase = calls.some((call) => call.kind === 'request') ? 'preprocess' : 'infer';
-    this.#runs.push({ limits, done, startedMs: performance.now(), phase, call: 0 });
-    this.#state = 'busy';
-    if (this.#runs.length === 1) this.#armPhase();
-    this.#send({ op: 'run', join, calls }, tensors);
+    const task: RunTask = { order, done, startedMs: undefined, phase, call: 0 };
+    this.#queue(task);
+    if (runModel === undefined) {
+      this.#send({ op: 'run', join, calls }, tensors);
+      return;
+    }
+    this.#send({ op: 'run', join, calls, askAs: this.#nextAskAs++ }, tensors);
   }
 
   /** Ends the process at once. What it was doing fails as if it had died by itself. */
@@ -244,19 +253,60 @@ export class Instance {
         this.#armPhase();
         return;
       }
+      case 'run-model': {
+        const asking = this.#runs.shift();
+        if (asking === undefined) return;
+        this.#away.set(header.id, asking);
+        this.#turnToNext();
+        void this.#runModel(header.id, asking, tensors);
+        asking.order.onAway?.();
+        return;
+      }
       case 'ran': {
         const answered = this.#runs.shift();
         if (answered === undefined) return;
-        const [next] = this.#runs;
-        if (next === undefined) {
-          this.#rest();
-        } else {
-          next.startedMs = performance.now();
-          this.#armPhase();
-        }
-        answered.done({ kind: 'ran', startedMs: answered.startedMs, result: takeResults(header, tensors) });
+        if (header.loaded !== undefined) this.#holdsModel = true;
+        this.#turnToNext();
+        const startedMs = answered.startedMs ?? performance.now();
+        answered.done({ kind: 'ran', startedMs, result: takeResults(header, tensors) });
       }
     }
+  }
+
+  #queue(task: RunTask): void {
+    this.#runs.push(task);
+    this.#state = 'busy';
+    if (this.#runs.length === 1) this.#turnToNext();
+  }
+
+  #turnToNext(): void {
+    const [next] = this.#runs;
+    if (next !== undefined) {
+      next.startedMs ??= performance.now();
+      this.#armPhase();
+    } else if (this.#away.size === 0) {
+      this.#rest();
+    } else {
+      this.#disarm();
+    }
+  }
+
+  /** Has the model of a run that is away run, and gives the instance what came of it, behind what it has already. */
+  async #runModel(id: number, task: RunTask, inputs: readonly Tensor[]): Promise<void> {
+    let outputs: readonly Tensor[] | undefined;
+    let outcome: (ToInstance & { op: 'model-ran' })['outcome'] = 'failed';
+    try {
+      outputs = await task.order.runModel?.(inputs);
+      outcome = outputs === undefined ? 'here' : 'outputs';
+    } catch {
+      // Whoever runs it keeps the error; the instance need only know that there is nothing to go on with.
+    }
+    // Of an instance that has died meanwhile the call is in other hands.
+    if (!this.#away.delete(id)) return;
+    task.order.onBack?.();
+    task.phase = outcome === 'here' ? (this.#holdsModel ? 'infer' : 'load') : 'postprocess';
+    this.#queue(task);
+    this.#send({ op: 'model-ran', id, outcome }, outputs ?? []);
   }
 
   /** The socket of a dying process often closes a moment before its exit is known, and the exit tells why. */
@@ -266,11 +316,15 @@ export class Instance {
   }
 
   #rest(): void {
+    this.#disarm();
+    this.#state = 'idle';
+    this.idleSinceMs = performance.now();
+  }
+
+  #disarm(): void {
     clearTimeout(this.#watchdog);
     this.#watchdog = undefined;
     this.#watchdogMs = 0;
-    this.#state = 'idle';
-    this.idleSinceMs = performance.now();
   }
 
   /** One timer, refreshed where the limit stays the same: making a new one for every run costs more than the rest. */
@@ -290,27 +344,27 @@ export class Instance {
   #armPhase(): void {
     const [current] = this.#runs;
     if (current === undefined) return;
-    const limitMs = current.phase === 'infer' ? current.limits.inferTimeoutMs : current.limits.handlerTimeoutMs;
-    this.#arm(limitMs, this.#stepExpired);
+    const { limits } = current.order;
+    switch (current.phase) {
+      case 'load':
+        this.#arm(limits.loadTimeoutMs, this.#stepExpired);
+        return;
+      case 'infer':
+        this.#arm(limits.inferTimeoutMs, this.#stepExpired);
+        return;
+      case 'preprocess':
+      case 'postprocess':
+        this.#arm(limits.handlerTimeoutMs, this.#stepExpired);
+    }
   }
 
   readonly #stepExpired = (): void => {
     const current = this.#runs.shift();
     if (current === undefined) return;
-    const { phase, call, limits, done } = current;
-    const key = this.#spec?.key ?? 'an instance';
-    const inferring = phase === 'infer';
-    const error = inferring
-      ? new CpuError(
-          'inference-timeout',
-          `a run of the model of ${key} took longer than ${limits.inferTimeoutMs} ms and was stopped`,
-        )
-      : new CpuError(
-          'handler-timeout',
-          `${phase} of ${key} took longer than ${limits.handlerTimeoutMs} ms and was stopped`,
-        );
+    const { phase, call, order, done } = current;
+    const error = tookTooLong(phase, this.#spec?.key ?? 'an instance', order.limits);
     this.#die(error.message, false);
-    done({ kind: 'timeout', error, call: inferring ? -1 : call });
+    done({ kind: 'timeout', error, call: phase === 'infer' || phase === 'load' ? -1 : call });
   };
 
   #fail(message: string): void {
@@ -331,12 +385,15 @@ export class Instance {
     const load = this.#load;
     this.#load = undefined;
     const runs = this.#runs.splice(0);
+    const away = [...this.#away.values()];
+    this.#away.clear();
     for (const listener of this.#onDead) listener(reason);
     load?.reject(new CpuError('instance-died', `the instance that was loading it died: ${reason}`));
     // The last first, so that whoever puts them back at the front of a queue keeps their order.
     for (const [index, run] of [...runs.entries()].reverse()) {
       run.done({ kind: 'died', reason, suspect: suspectFirst && index === 0 });
     }
+    for (const run of away.reverse()) run.done({ kind: 'died', reason, suspect: false });
   }
 }
 
@@ -350,13 +407,4 @@ const allocator = { MALLOC_MMAP_THRESHOLD_: String(1024 * 1024), MALLOC_TRIM_THR
 function environment(): NodeJS.ProcessEnv {
   const given = Object.entries(process.env).filter(([name]) => !name.startsWith('TURNTABLE_'));
   return { ...allocator, ...Object.fromEntries(given) };
-}
-
-function takeResults(header: FromInstance & { op: 'ran' }, tensors: readonly Tensor[]): RunResult {
-  let at = 0;
-  const results = header.results.map((result) => {
-    const count = result.kind === 'tensors' ? result.count : result.kind === 'response' ? 1 : 0;
-    return { header: result, tensors: tensors.slice(at, (at += count)) };
-  });
-  return { busyMs: header.busyMs, results };
 }

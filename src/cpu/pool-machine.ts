@@ -16,6 +16,8 @@ export interface PoolMachine {
   /** Asks for `threads` cores for one more run; the first run of a function is always granted. */
   takeCores(pool: Pool): boolean;
   giveCores(pool: Pool): void;
+  /** Cores for a run that had given them back while its model ran elsewhere: granted in any case. */
+  retakeCores(pool: Pool): void;
   /** An instance to make a function of; undefined when there are too many and none can be taken from another pool yet. */
   takeInstance(pool: Pool): Instance | undefined;
   /** Whether another pool has waited in vain for its first instance, so that this one should give up the one it holds. */

@@ -18,23 +18,24 @@
 import { answer, survivors } from './answers.ts';
 import { instanceLimit, type ConfiguredSet } from './configured-set.ts';
 import { HandOverRule, patienceMs } from './hand-over-rule.ts';
-import type { Instance, RunOutcome } from './instance.ts';
+import type { Instance } from './instance.ts';
+import type { RunOrder, RunOutcome } from './instance-run.ts';
 import { LatencyBook } from './latency.ts';
+import { OnDemandInstances } from './on-demand.ts';
 import type { GiveUpCause, PoolMachine } from './pool-machine.ts';
 import { PoolSets, type SetsOwner } from './pool-sets.ts';
 import { instanceStates } from './pool-state.ts';
-import type { CallHeader } from './protocol.ts';
+import type { CallHeader, LoadedLate } from './protocol.ts';
+import { handlerSuffices, type LoadWaiter } from './load-waiters.ts';
 import { PartedRequests } from './parts.ts';
 import { clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
 import { PoolLoad, smoothStart } from './rates.ts';
-import { makeTicket, type Ticket } from './ticket.ts';
+import { makeTicket, modelRunOf, type Ticket } from './ticket.ts';
 import { CpuError } from './types.ts';
-import type { InstanceSpec, InvokeOptions, PoolConfiguration, PoolInput, PoolLimits } from './types.ts';
+import type { InstanceSpec, InvokeOptions, LoadOptions, PoolConfiguration, PoolInput, PoolLimits } from './types.ts';
 import type { PoolResult, PoolState, Reconfiguration } from './types.ts';
 import type { Tensor } from '../tensor/index.ts';
 
-/** Messages that an instance may hold: the one that it is at and the one that lies ready. */
-const messagesMax = 2;
 /** Unexpected deaths in a row, without an answer between them, after which an instance is not replaced until it is needed. */
 const deathsInRowMax = 3;
 /** Processes that may end in the middle of a load, one after the other, before those who wait for it are told. */
@@ -48,15 +49,10 @@ export class Pool {
     ticket.reject(error);
     this.#checkQuiet();
   });
-  /** Instances that hold the model, and since when (performance.now()). */
-  readonly #ready = new Map<Instance, number>();
-  /** Idle instances, the most recently used last: the others can then grow old and be given back. */
-  readonly #idle: Instance[] = [];
+  readonly #onDemand: OnDemandInstances;
   #loading: { readonly instance: Instance; readonly startMs: number } | undefined;
-  readonly #loadWaiters: { resolve: () => void; reject: (error: CpuError) => void }[] = [];
+  readonly #loadWaiters: LoadWaiter[] = [];
   #inFlight = 0;
-  /** Instances that are at work. */
-  #busy = 0;
   readonly #rule = new HandOverRule();
   #pumpScheduled = false;
   #deathsInRow = 0;
@@ -81,26 +77,27 @@ export class Pool {
     this.spec = spec;
     this.limits = limits;
     this.#machine = machine;
+    this.#onDemand = new OnDemandInstances(this, machine);
     this.#sets = new PoolSets(this.#setsOwner());
   }
 
   get busy(): number {
-    return this.#busy;
+    return this.#onDemand.busy;
   }
 
   /** Instances that count against the machine's limit: ready or loading. */
   get instances(): number {
-    return this.#ready.size + (this.#loading === undefined ? 0 : 1) + this.#sets.instances;
+    return this.#onDemand.size + (this.#loading === undefined ? 0 : 1) + this.#sets.instances;
   }
 
   /** The instance that has been idle for longest and could be given up, keeping `keep` ready ones. */
   longestIdle(keep: number): Instance | undefined {
-    return this.#ready.size > keep ? this.#idle[0] : undefined;
+    return this.#onDemand.longestIdle(keep);
   }
 
   state(): PoolState {
     const nowMs = performance.now();
-    const onDemand = instanceStates([...this.#ready.keys()], this.#loading?.instance, this.spec.threads, nowMs);
+    const onDemand = instanceStates(this.#onDemand, this.#loading?.instance, this.spec.threads, nowMs);
     return {
       key: this.spec.key,
       instances: [...onDemand, ...this.#sets.state(nowMs)],
@@ -143,7 +140,7 @@ export class Pool {
         return;
       }
       if (this.#queue.length === 0 && this.#mayStartNow(ticket)) {
-        const instance = this.#takeIdle();
+        const instance = this.#onDemand.takeIdle();
         if (instance !== undefined) {
           this.#start(instance, [ticket]);
           return;
@@ -159,11 +156,11 @@ export class Pool {
   }
 
   /** Resolves once an instance is ready. */
-  load(): Promise<void> {
+  load({ handlerOnly = false }: LoadOptions = {}): Promise<void> {
     if (this.#canServe()) return Promise.resolve();
     this.#unloading = false;
     return new Promise((resolve, reject) => {
-      this.#loadWaiters.push({ resolve, reject });
+      this.#loadWaiters.push({ resolve, reject, handlerOnly });
       this.#grow();
     });
   }
@@ -181,7 +178,7 @@ export class Pool {
 
   /** Moves the instances on demand to the cores that are not leased. */
   pinOnDemand(): void {
-    for (const instance of this.#ready.keys()) this.#machine.pinOnDemand(instance);
+    for (const instance of this.#onDemand) this.#machine.pinOnDemand(instance);
     if (this.#loading !== undefined) this.#machine.pinOnDemand(this.#loading.instance);
   }
 
@@ -189,7 +186,7 @@ export class Pool {
   unload(): Promise<void> {
     this.#unloading = true;
     this.#sets.drop('unload', 'unload');
-    for (const instance of this.#idle.splice(0)) this.#retire(instance, 'unload');
+    for (const instance of this.#onDemand.takeAllIdle()) this.#retire(instance, 'unload');
     return new Promise((resolve) => {
       this.#drained.push(resolve);
       this.#checkDrained();
@@ -214,7 +211,7 @@ export class Pool {
     this.#stopping = stopping;
     this.#sets.end('the host is stopping');
     this.#loading?.instance.kill('the host is stopping');
-    for (const instance of this.#ready.keys()) instance.kill('the host is stopping');
+    for (const instance of this.#onDemand) instance.kill('the host is stopping');
   }
 
   /** Gives back the instances that have been idle for too long. Called now and then by the machine. */
@@ -232,8 +229,7 @@ export class Pool {
 
   /** Gives one idle instance up. */
   give(instance: Instance, cause: GiveUpCause): void {
-    const at = this.#idle.indexOf(instance);
-    if (at !== -1) this.#idle.splice(at, 1);
+    this.#onDemand.takeOut(instance);
     this.#retire(instance, cause);
   }
 
@@ -247,10 +243,10 @@ export class Pool {
     }
     if (this.#loadWaiters.length > 0) this.#grow();
     while (this.#queue.length > 0) {
-      if (this.#idle.length > 0 && this.#waitForBatch()) return;
+      if (this.#onDemand.idle > 0 && this.#waitForBatch()) return;
       const instance = this.#takeInstance();
       if (instance === undefined) {
-        if (this.#idle.length === 0 && !this.#littleWaits()) this.#grow();
+        if (this.#onDemand.idle === 0 && !this.#littleWaits()) this.#grow();
         return;
       }
       this.#start(instance, this.#rule.takeTogether(this.#queue, this.limits.batchMax));
@@ -263,8 +259,8 @@ export class Pool {
   }
 
   #mayStartNow(ticket: Ticket): boolean {
-    if (this.#sets.active !== undefined || (this.#busy > 0 && this.#rule.callsPerMessage() > 1)) return false;
-    return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax;
+    if (this.#sets.active !== undefined || (this.busy > 0 && this.#rule.callsPerMessage() > 1)) return false;
+    return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax || ticket.runModel !== undefined;
   }
 
   /** The instance for what goes next, by the rule above. */
@@ -274,31 +270,13 @@ export class Pool {
         this.#patienceTimer = undefined;
         this.pump();
       }, patienceMs);
-      return this.#takeAhead();
+      return this.#onDemand.takeAhead(this.#rule.callsPerMessage());
     }
-    return this.#takeIdle() ?? this.#takeAhead();
+    return this.#onDemand.takeIdle() ?? this.#onDemand.takeAhead(this.#rule.callsPerMessage());
   }
 
   #littleWaits(): boolean {
-    return this.#busy > 0 && this.#rule.littleWaits(this.#queue, performance.now());
-  }
-
-  /** An idle instance, with cores to run on. */
-  #takeIdle(): Instance | undefined {
-    if (this.#idle.length === 0 || !this.#machine.takeCores(this)) return undefined;
-    this.#busy++;
-    return this.#idle.pop();
-  }
-
-  /** A busy instance that may have more work lying ready. */
-  #takeAhead(): Instance | undefined {
-    if (this.#rule.callsPerMessage() < 2) return undefined;
-    let least: Instance | undefined;
-    for (const instance of this.#ready.keys()) {
-      if (instance.state !== 'busy' || instance.outstanding >= messagesMax) continue;
-      if (least === undefined || instance.outstanding < least.outstanding) least = instance;
-    }
-    return least;
+    return this.busy > 0 && this.#rule.littleWaits(this.#queue, performance.now());
   }
 
   /** Pumps once all requests that arrived together are in the queue, so that they can share a message. */
@@ -344,20 +322,36 @@ export class Pool {
       tensors.push(...ticket.tensors);
     }
     this.#inFlight += tickets.length;
-    instance.run(join, calls, tensors, this.limits, (outcome) => this.#finished(instance, tickets, outcome, set));
+    this.#onDemand.atWork(instance);
+    const [first] = tickets;
+    const order: RunOrder = {
+      join,
+      calls,
+      tensors,
+      limits: this.limits,
+      runModel: first && modelRunOf(first),
+      onAway: () => {
+        this.#onDemand.waits(instance);
+        this.pump();
+      },
+      onBack: () => this.#onDemand.atWork(instance),
+    };
+    instance.run(order, (outcome) => this.#finished(instance, tickets, outcome, set));
   }
 
   #finished(instance: Instance, tickets: readonly Ticket[], outcome: RunOutcome, set: ConfiguredSet | undefined): void {
     this.#inFlight -= tickets.length;
     if (outcome.kind === 'ran') {
       this.#deathsInRow = 0;
-      const { busyMs } = outcome.result;
+      const { busyMs, loaded } = outcome.result;
+      if (loaded !== undefined) this.#modelLoaded(loaded);
       if (set === undefined) {
-        this.#rule.ran(tickets.length, busyMs);
+        this.#rule.ran(tickets.length, busyMs - (loaded?.loadMs ?? 0));
         if (instance.state === 'idle') this.#rested(instance);
+        else this.#onDemand.waits(instance);
       } else {
-        const rows = tickets.reduce((sum, ticket) => sum + ticket.rows, 0);
-        set.rested(instance, rows, busyMs);
+        const isOwn = tickets.every(({ modelRun }) => modelRun?.ran !== true);
+        set.rested(instance, isOwn ? tickets.reduce((sum, ticket) => sum + ticket.rows, 0) : 0, busyMs);
       }
       answer(this.spec.key, instance, tickets, outcome);
     } else {
@@ -369,12 +363,11 @@ export class Pool {
 
   /** An instance has nothing more to do. */
   #rested(instance: Instance): void {
-    this.#busy--;
-    this.#machine.giveCores(this);
+    this.#onDemand.rested();
     if (this.#unloading && this.#queue.length === 0) this.#retire(instance, 'unload');
     else if (this.#isReplaced()) this.#retire(instance, 'reconfigured');
     else if (this.#machine.wantsBack(this)) this.#retire(instance, 'room');
-    else this.#idle.push(instance);
+    else this.#onDemand.keep(instance);
   }
 
   /** Sees to what a dead instance held. */
@@ -391,12 +384,12 @@ export class Pool {
 
   #grow(): void {
     if (this.#loading !== undefined || this.#stopping !== undefined || this.#isReplaced()) return;
-    if (this.#ready.size >= this.limits.instancesMax) return;
-    if (this.#queue.length === 0 && this.#loadWaiters.length === 0 && this.#ready.size >= this.limits.instancesMin)
-      return;
+    const { size } = this.#onDemand;
+    if (size >= this.limits.instancesMax) return;
+    if (this.#queue.length === 0 && this.#loadWaiters.length === 0 && size >= this.limits.instancesMin) return;
     const instance = this.#machine.takeInstance(this);
     if (instance === undefined) return;
-    if (this.#ready.size === 0) for (const ticket of this.#queue) ticket.cold = true;
+    if (size === 0) for (const ticket of this.#queue) ticket.cold = true;
     const loading = { instance, startMs: performance.now() };
     this.#loading = loading;
     instance.onDead((reason) => this.#lost(instance, reason));
@@ -405,21 +398,27 @@ export class Pool {
       (error: CpuError) => this.#loadFailed(error),
     );
     // Where there are two, their weights are worth sharing; it is prepared in the background for those to come.
-    if (this.#ready.size > 0) void this.#machine.sharedModelPath(this);
+    if (size > 0 && !handlerSuffices(this.spec, this.#queue, this.#loadWaiters))
+      void this.#machine.sharedModelPath(this);
   }
 
   async #loadInto(instance: Instance): Promise<void> {
     const { spec, limits } = this;
+    const lazily = handlerSuffices(this.spec, this.#queue, this.#loadWaiters);
     this.#machine.pinOnDemand(instance);
     const atHand = this.#machine.sharedModelAtHand(this);
     const sharedModelPath = atHand === undefined ? undefined : await atHand;
-    const { sharedProblem } = await instance.load(spec, limits.loadTimeoutMs, {
-      threads: spec.threads,
-      // Instances on demand share their cores.
-      spinning: false,
-      ...(sharedModelPath === undefined ? {} : { sharedModelPath }),
-    });
+    // Instances on demand share their cores, so their threads do not spin.
+    const session = { threads: spec.threads, spinning: false };
+    const settings = sharedModelPath === undefined ? session : { ...session, sharedModelPath };
+    const { sharedProblem } = await instance.load(spec, limits.loadTimeoutMs, settings, lazily);
     if (sharedProblem !== undefined) this.#machine.sharedModelRefused(this, sharedProblem);
+  }
+
+  /** An instance has loaded the model because it was to run it after all. */
+  #modelLoaded({ loadMs, sharedProblem }: LoadedLate): void {
+    if (sharedProblem !== undefined) this.#machine.sharedModelRefused(this, sharedProblem);
+    this.#machine.loaded(this, loadMs);
   }
 
   #loaded(loading: { readonly instance: Instance; readonly startMs: number }): void {
@@ -429,12 +428,11 @@ export class Pool {
     }
     this.#loading = undefined;
     this.#loadDeathsInRow = 0;
-    this.#ready.set(loading.instance, performance.now());
-    this.#idle.push(loading.instance);
-    this.#started(loading.startMs);
+    this.#onDemand.add(loading.instance);
+    this.#started(loading.startMs, loading.instance.holdsModel);
     this.#resolveLoads();
     this.pump();
-    if (this.#unloading) for (const instance of this.#idle.splice(0)) this.#retire(instance, 'unload');
+    if (this.#unloading) for (const instance of this.#onDemand.takeAllIdle()) this.#retire(instance, 'unload');
     this.#retireReplaced();
     this.#machine.instanceSettled();
   }
@@ -474,34 +472,27 @@ export class Pool {
   }
 
   /** An instance that was taken at `startMs` has become ready: for those who wait this was a load. */
-  #started(startMs: number): void {
+  #started(startMs: number, withModel = true): void {
     const nowMs = performance.now();
-    this.#startMs = smoothStart(this.#startMs, nowMs - startMs);
     for (const ticket of this.#queue) {
       if (ticket.cold) ticket.loadMs += nowMs - Math.max(startMs, ticket.arrivalMs);
     }
+    if (!withModel) return;
+    this.#startMs = smoothStart(this.#startMs, nowMs - startMs);
     this.#machine.loaded(this, nowMs - startMs);
   }
 
   /** A ready instance is gone, given back or dead; what it ran is seen to by its run's outcome. */
   #lost(instance: Instance, reason: string): void {
-    const readySinceMs = this.#ready.get(instance);
-    if (readySinceMs === undefined) return;
-    this.#ready.delete(instance);
     const cause = this.#retiring.get(instance);
     this.#retiring.delete(instance);
-    const at = this.#idle.indexOf(instance);
-    if (at !== -1) {
-      this.#idle.splice(at, 1);
-    } else if (cause === undefined) {
-      this.#busy--;
-      this.#machine.giveCores(this);
-    }
+    const readySinceMs = this.#onDemand.lost(instance, cause !== undefined);
+    if (readySinceMs === undefined) return;
     if (this.#stopping === undefined) {
       this.#machine.givenUp(this, cause ?? 'died', performance.now() - readySinceMs, reason);
       if (cause === undefined) {
         this.#deathsInRow++;
-        if (this.#deathsInRow <= deathsInRowMax && !this.#unloading) this.#replace();
+        if (this.#deathsInRow <= deathsInRowMax && !this.#unloading) this.#replace(instance);
       }
     }
     this.#checkDrained();
@@ -509,9 +500,9 @@ export class Pool {
   }
 
   /** A pool that was in use keeps its size when an instance dies, so that the next invocation need not wait for a load. */
-  #replace(): void {
+  #replace({ holdsModel }: Instance): void {
     if (this.#isReplaced()) return;
-    if (this.#ready.size === 0) this.load().catch(() => undefined);
+    if (this.#onDemand.size === 0) this.load({ handlerOnly: !holdsModel }).catch(() => undefined);
     else this.#grow();
   }
 
@@ -527,12 +518,12 @@ export class Pool {
 
   #retireReplaced(): void {
     if (!this.#isReplaced()) return;
-    for (const instance of this.#idle.splice(0)) this.#retire(instance, 'reconfigured');
+    for (const instance of this.#onDemand.takeAllIdle()) this.#retire(instance, 'reconfigured');
   }
 
   /** Whether an instance is ready for what comes. */
   #canServe(): boolean {
-    return this.#sets.active?.canServe ?? this.#ready.size > 0;
+    return this.#sets.active?.canServe ?? this.#onDemand.size > 0;
   }
 
   #setsOwner(): SetsOwner {
@@ -574,9 +565,9 @@ export class Pool {
     if (this.#load.perSecond(performance.now()) === 0 && this.limits.instancesMin === 0) return;
     this.#returning = true;
     try {
-      if (this.#ready.size > 0) return;
+      if (this.#onDemand.size > 0) return;
       await new Promise<void>((resolve, reject) => {
-        this.#loadWaiters.push({ resolve, reject });
+        this.#loadWaiters.push({ resolve, reject, handlerOnly: false });
         this.#grow();
         if (this.#loading === undefined) this.#cannotServe(instanceLimit());
       });

@@ -8,7 +8,8 @@
 import { BlankSet } from './blank-set.ts';
 import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
 import { CoreAllocator } from './cores.ts';
-import type { Instance, InstanceLog } from './instance.ts';
+import type { Instance } from './instance.ts';
+import type { InstanceLog } from './instance-run.ts';
 import { Pool } from './pool.ts';
 import type { GiveUpCause, PoolMachine } from './pool-machine.ts';
 import {
@@ -18,6 +19,7 @@ import {
   type CpuPools,
   type InstanceSpec,
   type InvokeOptions,
+  type LoadOptions,
   type PoolConfiguration,
   type PoolInput,
   type PoolLimits,
@@ -139,8 +141,8 @@ class SharedPools implements CpuPools, PoolMachine {
     return pool.invoke(input, options);
   }
 
-  async load(key: string): Promise<void> {
-    await this.#pool(key).load();
+  async load(key: string, options?: LoadOptions): Promise<void> {
+    await this.#pool(key).load(options);
   }
 
   async configure(
@@ -199,6 +201,10 @@ class SharedPools implements CpuPools, PoolMachine {
     }
     this.#busyThreads += threads;
     return true;
+  }
+
+  retakeCores(pool: Pool): void {
+    this.#busyThreads += pool.spec.threads;
   }
 
   giveCores(pool: Pool): void {

@@ -12,10 +12,18 @@ export type ToInstance =
       readonly op: 'load';
       readonly modelPath: string;
       readonly handlerPath?: string;
+      /** The model is loaded when it is first run: until then the instance has the handler alone. */
+      readonly lazily?: boolean;
+      readonly inputNames?: readonly string[];
       readonly session: SessionSettings;
     }
-  /** `join`: calls with like inputs may share a run of the model, joined along dimension 0. */
-  | { readonly op: 'run'; readonly join: boolean; readonly calls: readonly CallHeader[] };
+  /**
+   * `join`: calls with like inputs may share a run of the model, joined along dimension 0. `askAs`: the one call is a handler's,
+   * and the host is asked under this number to run the model; the instance takes other messages until it is told.
+   */
+  | { readonly op: 'run'; readonly join: boolean; readonly calls: readonly CallHeader[]; readonly askAs?: number }
+  /** What came of it. `outputs`: they follow as tensors. `here`: the instance runs the model itself. `failed`: nobody does. */
+  | { readonly op: 'model-ran'; readonly id: number; readonly outcome: 'outputs' | 'here' | 'failed' };
 
 /** How a session runs. */
 export interface SessionSettings {
@@ -37,7 +45,7 @@ export type CallHeader =
       readonly headers: Readonly<Record<string, string>>;
     };
 
-export type Phase = 'preprocess' | 'infer' | 'postprocess';
+export type Phase = 'preprocess' | 'load' | 'infer' | 'postprocess';
 
 /** Instance to host. */
 export type FromInstance =
@@ -50,13 +58,31 @@ export type FromInstance =
   | { readonly op: 'dying'; readonly reason: string }
   /** Sent before each step of a function with a handler, so that the host can hold every step to its time limit. */
   | { readonly op: 'phase'; readonly phase: Phase; readonly call: number }
-  /** One result per call, in their order; the tensors of all results follow. `busyMs`: the whole message. */
-  | { readonly op: 'ran'; readonly busyMs: number; readonly results: readonly ResultHeader[] };
+  /** The host is to run the model of the call that came with this number, on the tensors that follow. */
+  | { readonly op: 'run-model'; readonly id: number }
+  /**
+   * One result per call, in their order; the tensors of all results follow. `busyMs`: the whole message, without the time for
+   * which the host ran the model. `loaded`: the model was loaded for it.
+   */
+  | {
+      readonly op: 'ran';
+      readonly busyMs: number;
+      readonly results: readonly ResultHeader[];
+      readonly loaded?: LoadedLate;
+    };
+
+/** A model that was loaded when it was first run. `sharedProblem`: as with `loaded`. */
+export interface LoadedLate {
+  readonly loadMs: number;
+  readonly sharedProblem?: string;
+}
 
 /** Milliseconds of one call inside an instance; a joined run counts in full for each call that shared it. */
 export interface CallTimes {
-  /** From the message's turn until the call's own run of the model, less its preprocess: time spent on other calls. */
+  /** From the message's turn until the call's own run of the model, less its preprocess and the load: time spent on other calls. */
   readonly waitMs: number;
+  /** It waited for the model to be loaded. Absent: it did not. */
+  readonly loadMs?: number;
   readonly preprocessMs: number;
   readonly inferMs: number;
   readonly postprocessMs: number;
@@ -73,7 +99,7 @@ export type ResultHeader =
     }
   | {
       readonly kind: 'error';
-      readonly code: 'inference-failed' | 'inference-input' | 'handler-failed' | 'handler-input';
+      readonly code: 'inference-failed' | 'inference-input' | 'handler-failed' | 'handler-input' | 'model-load-failed';
       readonly message: string;
       readonly status?: number;
     };

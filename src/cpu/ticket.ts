@@ -2,7 +2,7 @@
 import type { Tensor } from '../tensor/index.ts';
 import { rowsOf } from './batch.ts';
 import type { CallHeader, ResultHeader } from './protocol.ts';
-import type { InvokeOptions, PoolInput, PoolOutput, PoolResult } from './types.ts';
+import type { InvokeOptions, PoolInput, PoolOutput, PoolResult, RunModel } from './types.ts';
 
 /** All instants are performance.now(). */
 export interface Ticket {
@@ -18,6 +18,10 @@ export interface Ticket {
   readonly signal: AbortSignal | undefined;
   readonly resolve: (result: PoolResult) => void;
   readonly reject: (error: Error) => void;
+  /** Who runs its model in place of the instance; such a one goes to an instance alone. */
+  readonly runModel: RunModel | undefined;
+  /** What has come of that, in the latest instance that it went to. */
+  modelRun: ModelRun | undefined;
   /** An instance died while it was at a message that held this one among others: it now goes alone, to be told apart. */
   alone: boolean;
   /** Instances that died, or had to be stopped, while they were at this one alone. */
@@ -25,6 +29,19 @@ export interface Ticket {
   /** Whether it waited for a load, and for how long up to now. */
   cold: boolean;
   loadMs: number;
+}
+
+/** A run of the model elsewhere. */
+export interface ModelRun {
+  /** It has given outputs. */
+  ran: boolean;
+  /** What it was rejected with. */
+  failure: Error | undefined;
+}
+
+/** Whether it shares no message, and so no run, with others. */
+export function goesAlone({ alone, runModel }: Ticket): boolean {
+  return alone || runModel !== undefined;
 }
 
 const lowestPriority = 2 ** 31;
@@ -49,10 +66,32 @@ export function makeTicket(
     signal: options.signal,
     resolve,
     reject,
+    // Without a handler there is nothing that the instance would do first.
+    runModel: input.kind === 'request' ? options.runModel : undefined,
+    modelRun: undefined,
     alone: false,
     deaths: 0,
     cold: false,
     loadMs: 0,
+  };
+}
+
+/** The ticket's {@link RunModel} for one instance: what comes of it is kept where the answer is made. */
+export function modelRunOf(ticket: Ticket): RunModel | undefined {
+  const { runModel } = ticket;
+  if (runModel === undefined) return undefined;
+  // An earlier instance's may still be under way; what comes of that one is nobody's.
+  const mine: ModelRun = { ran: false, failure: undefined };
+  ticket.modelRun = mine;
+  return async (inputs) => {
+    try {
+      const outputs = await runModel(inputs);
+      mine.ran = outputs !== undefined;
+      return outputs;
+    } catch (error) {
+      mine.failure = error instanceof Error ? error : new Error(String(error));
+      throw error;
+    }
   };
 }
 

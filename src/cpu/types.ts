@@ -9,6 +9,8 @@ export interface InstanceSpec {
   readonly modelPath: string;
   /** Absolute path of a JavaScript module with the handler, already compiled from TypeScript where needed. */
   readonly handlerPath?: string;
+  /** Names of the model's inputs, for instances that run a handler without having loaded the model. */
+  readonly inputNames?: readonly string[];
   /** Intra-op threads of the session, while the pool runs on demand; a {@link PoolConfiguration} brings its own. */
   readonly threads: number;
   /**
@@ -136,7 +138,16 @@ export interface PoolResult {
   readonly batchSize: number;
   /** Process id of the instance, for logs. */
   readonly instancePid: number;
+  /** {@link InvokeOptions.runModel} ran the model; `inferMs` is then how long the instance waited for that. */
+  readonly modelElsewhere?: boolean;
 }
+
+/**
+ * Runs the model of one invocation in place of its instance, on what the handler's `preprocess` gave. Resolves to all outputs of the
+ * model, in its order, or to undefined where the instance is to run it after all; what it rejects with is what the invocation
+ * rejects with. An invocation whose instance died meanwhile calls it once more.
+ */
+export type RunModel = (inputs: readonly Tensor[]) => Promise<readonly Tensor[] | undefined>;
 
 export interface InvokeOptions {
   /** Instant (performance.now()) after which the invocation is not worth starting: it is then refused. */
@@ -145,6 +156,13 @@ export interface InvokeOptions {
   readonly priority?: number;
   /** Aborted when the client is gone: a waiting invocation is dropped, a running one is finished and forgotten. */
   readonly signal?: AbortSignal;
+  /** For a request to a handler: where its model runs. Both halves of the handler run in one instance; meanwhile it serves others. */
+  readonly runModel?: RunModel;
+}
+
+export interface LoadOptions {
+  /** An instance with the handler alone is enough: the model runs elsewhere. */
+  readonly handlerOnly?: boolean;
 }
 
 /** Every failure of a pool, by a code that the host's catalogue maps to a status. */
@@ -185,6 +203,8 @@ export interface PoolState {
     readonly threads: number;
     /** Cores that it owns alone, by the operating system's numbers; none while the pool runs on demand. */
     readonly cores: readonly number[];
+    /** Absent: it does. Not while it has only run the handler of a model that runs elsewhere. */
+    readonly holdsModel?: boolean;
   }[];
   readonly queueLength: number;
   readonly inFlight: number;
@@ -229,7 +249,7 @@ export interface CpuPools {
   /** Runs one invocation. Rejects with {@link CpuError} only. Concurrent cold invocations share one load. */
   invoke(key: string, input: PoolInput, options?: InvokeOptions): Promise<PoolResult>;
   /** Has at least one instance ready (preload). */
-  load(key: string): Promise<void>;
+  load(key: string, options?: LoadOptions): Promise<void>;
   /** Gives the function's instances back once they are idle; the next invocation loads again. */
   unload(key: string): Promise<void>;
   /**

@@ -50,8 +50,14 @@ export class InstanceSet {
     if (this.#stopped !== undefined) return Promise.reject(this.#stopped);
     return new Promise((resolve, reject) => {
       const startMs = performance.now();
-      const limits = { inferTimeoutMs: this.#options.runTimeoutMs, handlerTimeoutMs: this.#options.runTimeoutMs };
-      instance.run(false, [{ kind: 'tensors', count: tensors.length }], tensors, limits, (outcome) => {
+      const { runTimeoutMs } = this.#options;
+      const limits = {
+        inferTimeoutMs: runTimeoutMs,
+        handlerTimeoutMs: runTimeoutMs,
+        loadTimeoutMs: runTimeoutMs,
+      };
+      const calls = [{ kind: 'tensors', count: tensors.length }] as const;
+      instance.run({ join: false, calls, tensors, limits }, (outcome) => {
         const ms = performance.now() - startMs;
         if (outcome.kind === 'timeout') {
           reject(outcome.error);

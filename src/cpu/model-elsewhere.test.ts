@@ -1,0 +1,285 @@
+/** Handlers whose model is run by something else than their instance, as on a GPU. */
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { writeReluModel } from '../../test/support/models.ts';
+import { elements, tensorOf, type Tensor } from '../tensor/index.ts';
+import { createCpuPools, CpuError, type CpuPools, type PoolLimits, type PoolResult, type RunModel } from './index.ts';
+
+let folder: string;
+let modelPath: string;
+let pools: CpuPools;
+let handlers = 0;
+
+const limits: PoolLimits = {
+  instancesMin: 0,
+  instancesMax: 1,
+  queueMax: 100,
+  batchMax: 1,
+  batchDelayMs: 0,
+  idleMs: 60_000,
+  handlerTimeoutMs: 10_000,
+  loadTimeoutMs: 30_000,
+  inferTimeoutMs: 10_000,
+};
+
+/** Numbers in, numbers out; both halves must meet in one process, over one and the same request. */
+const numbers = `
+const kept = new WeakMap();
+export function preprocess(request) {
+  const data = request.text().split(',').map(Number);
+  if (data.some(Number.isNaN)) throw Object.assign(new Error('that is not a list of numbers'), { status: 400 });
+  kept.set(request, data.length);
+  return [{ name: 'x', datatype: 'FP32', shape: [1, data.length], data }];
+}
+export function postprocess(tensors, request) {
+  if (kept.get(request) === undefined) throw new Error('the first half was somewhere else');
+  return { values: Array.from(tensors[0].data), pid: process.pid };
+}`;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-elsewhere-'));
+  modelPath = await writeReluModel(folder);
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+afterEach(() => pools.stop(0));
+
+async function register(key: string, source = numbers, changes: Partial<PoolLimits> = {}): Promise<void> {
+  const handlerPath = join(folder, `handler-${handlers++}.mjs`);
+  await writeFile(handlerPath, source);
+  pools.register({ key, modelPath, threads: 1, handlerPath, inputNames: ['x'] }, { ...limits, ...changes });
+}
+
+function start(cores = 2): void {
+  pools = createCpuPools({ cores, blankInstances: 1, instancesMax: 4, log: () => undefined });
+}
+
+function call(key: string, text: string, runModel?: RunModel): Promise<PoolResult> {
+  const request = { method: 'POST', url: '/', headers: {}, body: Buffer.from(text) };
+  return pools.invoke(key, { kind: 'request', request }, runModel === undefined ? {} : { runModel });
+}
+
+function answered({ output }: PoolResult): { readonly values: readonly number[]; readonly pid: number } {
+  if (output.kind !== 'response') throw new Error('tensors');
+  return JSON.parse(Buffer.from(output.response.body).toString()) as { values: number[]; pid: number };
+}
+
+const floats = (tensor: Tensor | undefined): number[] => Array.from(elements(tensor!) as Float32Array);
+/** What the model does, and ten more, so that one sees who ran it. */
+const reluAndTen: RunModel = (inputs) => {
+  const data = Float32Array.from(floats(inputs[0]), (value) => Math.max(0, value) + 10);
+  return Promise.resolve([tensorOf('y', 'FP32', [1, data.length], data)]);
+};
+const here: RunModel = () => Promise.resolve(undefined);
+const stateOf = (key: string): ReturnType<CpuPools['states']>[number] =>
+  pools.states().find((state) => state.key === key)!;
+
+/** Something that is waited for and settled by hand. */
+function gate<T = void>(): { readonly passed: Promise<T>; readonly open: (value: T) => void } {
+  let open!: (value: T) => void;
+  const passed = new Promise<T>((resolve) => (open = resolve));
+  return { passed, open };
+}
+
+test('a handler gets the outputs of whoever ran the model, in the process and with the request of its first half', async () => {
+  start();
+  await register('numbers');
+  const result = await call('numbers', '1,-2,3', reluAndTen);
+  expect(answered(result).values).toEqual([11, 10, 13]);
+  expect(result).toMatchObject({ modelElsewhere: true, coldStart: true, instancePid: answered(result).pid });
+  const { preprocessMs, inferMs, postprocessMs, loadMs } = result.timings;
+  for (const ms of [preprocessMs, inferMs, postprocessMs, loadMs]) expect(ms).toBeGreaterThan(0);
+});
+
+test('the instance loads the model only where it has to run it, and says what that took', async () => {
+  start();
+  await register('numbers');
+  await call('numbers', '1,2,3,4', reluAndTen);
+  expect(stateOf('numbers').instances).toMatchObject([{ state: 'idle', holdsModel: false }]);
+  const late = await call('numbers', '1,-2,3,4', here);
+  expect(answered(late).values).toEqual([1, 0, 3, 4]);
+  expect(late.coldStart).toBe(true);
+  expect(late.timings.loadMs).toBeGreaterThan(0);
+  expect(late.modelElsewhere).toBeUndefined();
+  expect(stateOf('numbers').instances[0]).not.toHaveProperty('holdsModel');
+  const warm = await call('numbers', '1,-2,3,4', here);
+  expect(warm).toMatchObject({ coldStart: false, timings: { loadMs: 0 }, instancePid: late.instancePid });
+});
+
+test('the instance serves others while a model runs elsewhere', async () => {
+  start();
+  await register('numbers');
+  const asked = gate();
+  const answer = gate();
+  const order: string[] = [];
+  const first = call('numbers', '1', async (inputs) => {
+    asked.open();
+    await answer.passed;
+    return reluAndTen(inputs);
+  }).then((result) => (order.push('first'), result));
+  await asked.passed;
+  const others = await Promise.all(
+    Array.from({ length: 40 }, (_, index) => call('numbers', String(index), reluAndTen)),
+  );
+  order.push('others');
+  answer.open();
+  expect(answered(await first).values).toEqual([11]);
+  expect(order).toEqual(['others', 'first']);
+  expect(others.map((result) => answered(result).values[0])).toEqual(others.map((_, index) => index + 10));
+  expect(new Set([await first, ...others].map(({ instancePid }) => instancePid)).size).toBe(1);
+});
+
+test('the cores of an instance that waits are lent to others', async () => {
+  start(2);
+  const meeting = join(folder, 'meeting');
+  await mkdir(meeting);
+  // Neither of two comes out of its first half before the other is in it.
+  const meets = `import { readdirSync, writeFileSync } from 'node:fs';
+    ${numbers.replace('export function preprocess', 'function numbersOf')}
+    export async function preprocess(request) {
+      writeFileSync(${JSON.stringify(`${meeting}/`)} + process.pid, '');
+      while (readdirSync(${JSON.stringify(meeting)}).length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+      return numbersOf(request);
+    }`;
+  await register('away', numbers, { instancesMax: 2 });
+  await register('meets', meets, { instancesMax: 2 });
+  const answer = gate();
+  const asked = gate();
+  const first = call('away', '1', async (inputs) => {
+    asked.open();
+    await answer.passed;
+    return reluAndTen(inputs);
+  });
+  await asked.passed;
+  const both = await Promise.all([call('meets', '1,2,3,4', here), call('meets', '1,2,3,4', here)]);
+  expect(both.map((result) => answered(result).values[3])).toEqual([4, 4]);
+  answer.open();
+  expect(answered(await first).values).toEqual([11]);
+});
+
+test.each<[string, string, object]>([
+  ['the first half throws with a status', 'x', { code: 'handler-input', status: 400, message: 'that is not a list of numbers' }],
+  ['the second half throws', '1', { code: 'handler-failed', message: "the handler's postprocess failed: no" }],
+])('%s: the same error as with a model of its own', async (_what, text, failure) => {
+  start();
+  await register('numbers', numbers.replace('return { values', "throw new Error('no'); return { values"));
+  await expect(call('numbers', text, reluAndTen)).rejects.toMatchObject(failure);
+  if (text === '1') return;
+  await expect(call('numbers', text)).rejects.toMatchObject(failure);
+}); // prettier-ignore
+
+test('a handler that gives another input is told what the model takes, which nobody has loaded', async () => {
+  start();
+  await register('numbers', numbers.replace("name: 'x'", "name: 'zz'"));
+  await expect(call('numbers', '1', reluAndTen)).rejects.toMatchObject({
+    code: 'handler-failed',
+    message: "the handler's preprocess did not give the input 'x' of the model (it gave 'zz')",
+  });
+});
+
+test.each(['preprocess', 'postprocess'])('%s that never returns is stopped at its time limit', async (step) => {
+  start();
+  const hangs = numbers.replace(`function ${step}(`, `function ${step}(...given) { if (given.at(-1).text() === '7') for (;;); return ${step}0(...given); }\nfunction ${step}0(`); // prettier-ignore
+  await register('hangs', hangs, { handlerTimeoutMs: 400 });
+  const waiting = gate();
+  const answer = gate();
+  const bystander = call('hangs', '1', async (inputs) => {
+    waiting.open();
+    await answer.passed;
+    return reluAndTen(inputs);
+  });
+  await waiting.passed;
+  await expect(call('hangs', '7', reluAndTen)).rejects.toMatchObject({
+    code: 'handler-timeout',
+    message: `${step} of hangs took longer than 400 ms and was stopped`,
+  });
+  answer.open();
+  // It was in the same process, between its halves, and is done again in another.
+  expect(answered(await bystander).values).toEqual([11]);
+});
+
+test('an instance that is killed between the halves costs no call: both halves run again in another', async () => {
+  start();
+  await register('numbers');
+  const pids: number[] = [];
+  let runs = 0;
+  const result = await call('numbers', '5,-5', (inputs) => {
+    const [{ pid } = { pid: 0 }] = stateOf('numbers').instances;
+    pids.push(pid);
+    if (runs++ === 0) {
+      process.kill(pid, 'SIGKILL');
+      return new Promise(() => undefined);
+    }
+    return reluAndTen(inputs);
+  });
+  expect(answered(result).values).toEqual([15, 10]);
+  expect(runs).toBe(2);
+  expect(new Set(pids).size).toBe(2);
+});
+
+test('a call whose second half kills two instances fails, and others are served', async () => {
+  start();
+  await register('dies', numbers.replace('return { values', "if (request.text() === '7') process.kill(process.pid, 'SIGKILL'); return { values")); // prettier-ignore
+  const [dead, alive] = await Promise.allSettled([call('dies', '7', reluAndTen), call('dies', '1', reluAndTen)]);
+  expect(dead).toMatchObject({ reason: { code: 'instance-died' } });
+  expect(alive).toMatchObject({ status: 'fulfilled' });
+});
+
+test('what the run of the model fails with is what the call fails with, and the instance goes on', async () => {
+  start();
+  await register('numbers');
+  const failure = new CpuError('deadline-passed', 'too late for a GPU');
+  await expect(call('numbers', '1', () => Promise.reject(failure))).rejects.toBe(failure);
+  expect(answered(await call('numbers', '1', reluAndTen)).values).toEqual([11]);
+});
+
+test('an unload waits for the calls that are between their halves', async () => {
+  start();
+  await register('numbers');
+  const asked = gate();
+  const answer = gate();
+  const first = call('numbers', '1', async (inputs) => {
+    asked.open();
+    await answer.passed;
+    return reluAndTen(inputs);
+  });
+  await asked.passed;
+  let isUnloaded = false;
+  const unloaded = pools.unload('numbers').then(() => (isUnloaded = true));
+  expect(stateOf('numbers').instances).toHaveLength(1);
+  expect(isUnloaded).toBe(false);
+  answer.open();
+  expect(answered(await first).values).toEqual([11]);
+  await unloaded;
+  expect(stateOf('numbers').instances).toEqual([]);
+});
+
+test('under a configuration its instances serve others meanwhile too, and drain when the last call is answered', async () => {
+  start();
+  await register('numbers', numbers, { batchMax: 4 });
+  const configuration = { groups: [{ instances: 1, threads: 1, batch: 4 }] };
+  expect(await pools.configure('numbers', configuration, { cause: 'test' })).toMatchObject({ state: 'done' });
+  const asked = gate();
+  const answer = gate();
+  const first = call('numbers', '1,2,3,4', async (inputs) => {
+    asked.open();
+    await answer.passed;
+    return reluAndTen(inputs);
+  });
+  await asked.passed;
+  const others = await Promise.all(Array.from({ length: 6 }, (_, index) => call('numbers', `${index},0,0,0`, index % 2 === 0 ? here : reluAndTen))); // prettier-ignore
+  expect(others.map((result) => answered(result).values[0])).toEqual([0, 11, 2, 13, 4, 15]);
+  const changed = pools.configure('numbers', undefined, { cause: 'test' });
+  answer.open();
+  expect(answered(await first).values).toEqual([11, 12, 13, 14]);
+  expect(await changed).toMatchObject({ state: 'done' });
+});
+
+test('with the handler alone loaded ahead, the first call is no cold start', async () => {
+  start();
+  await register('numbers');
+  await pools.load('numbers', { handlerOnly: true });
+  expect(stateOf('numbers').instances).toMatchObject([{ holdsModel: false }]);
+  expect(await call('numbers', '1', reluAndTen)).toMatchObject({ coldStart: false, timings: { loadMs: 0 } });
+});
