@@ -10,6 +10,7 @@ import type { Program, ProgramSettings, WeightLayout } from '../program/types.ts
 import { GpuError } from '../types.ts';
 import { deadlockOf, gatesOf, type Gates } from './gates.ts';
 import { partition, type Partition } from './partition.ts';
+import { relocate } from './relocate.ts';
 import { PartWriter } from './submodel.ts';
 import type { HybridPlan, HybridPromise } from './types.ts';
 
@@ -48,19 +49,23 @@ export interface HybridProgram {
 
 const noGates: Gates = { before: new Map(), after: new Map() };
 
-/** @throws GpuError 'invalid' for a plan that cannot be carried out; ProgramError 'unsupported' for one that puts on the GPU what it cannot run */
+/**
+ * @param layout the function's, where the prepared graph is another form of it
+ * @throws GpuError 'invalid' for a plan that cannot be carried out; ProgramError 'unsupported' for one that puts on the GPU what it cannot run
+ */
 export async function compileHybrid(
   prepared: PreparedGraph,
   plan: HybridPlan,
   operators: readonly Operator[],
   settings: ProgramSettings,
   partFolder: string,
+  layout: WeightLayout = layoutOf(prepared.base, settings),
 ): Promise<HybridProgram> {
   const shares = partition(prepared, plan);
   const key = createHash('sha256')
     .update(JSON.stringify([prepared.base.modelHash, prepared.shapes, settings, plan.order, plan.segments]))
     .digest('hex');
-  const { program, gates } = compileGpu(shares, plan, operators, settings, key);
+  const { program, gates } = compileGpu(shares, plan, operators, settings, key, layout);
   const writer = new PartWriter(prepared, partFolder);
   const calls: HybridCall[] = [];
   for (const share of shares.cpu) {
@@ -83,7 +88,6 @@ export async function compileHybrid(
     if (datatype === undefined) throw new GpuError('invalid', `the element type of '${name}' is not known`);
     return { name, datatype, shape: undefined, bytes: 0 };
   };
-  const layout = layoutOf(prepared.base, settings);
   const layers = program?.layersRead ?? [];
   const crossing = [...shares.toGpu, ...shares.toCpu].reduce((sum, name) => sum + valueOf(name).bytes, 0);
   const names = new Set(calls.flatMap(({ inputs, outputs }) => [...inputs, ...outputs].map(({ value }) => value)));
@@ -116,14 +120,13 @@ function compileGpu(
   operators: readonly Operator[],
   settings: ProgramSettings,
   planKey: string,
+  layout: WeightLayout,
 ): { readonly program: Program | null; readonly gates: Gates } {
   if (gpu === null) return { program: null, gates: noGates };
   let missing: string | undefined;
   for (const fusion of [true, false]) {
-    const compiled = compileProgram(gpu, operators, settings, {
-      fusion,
-      key: `${planKey}-${fusion ? 'fused' : 'single'}`,
-    });
+    const options = { fusion, key: `${planKey}-${fusion ? 'fused' : 'single'}` };
+    const compiled = relocate(compileProgram(gpu, operators, settings, options), layout);
     const layersRead = [...new Set(compiled.launches.flatMap(({ reads }) => reads))].sort((a, b) => a - b);
     const program = { ...compiled, layersRead };
     const gates = gatesOf(program, new Set(toGpu), new Set(toCpu));

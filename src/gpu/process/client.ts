@@ -3,7 +3,9 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import type { ColdStartPlan } from '../../plan/index.ts';
+import type { GraphProfile } from '../../profile/index.ts';
 import { encodeMessage, FrameDecoder, type Message, type Tensor } from '../../tensor/index.ts';
+import type { HybridPlan, HybridPromise } from '../hybrid/types.ts';
 import type { MeasuredTopology } from '../measure/topology-types.ts';
 import { GpuError, type HostTier, type RunResult } from '../types.ts';
 import type {
@@ -16,6 +18,7 @@ import type {
   GpuProcessState,
   GpuRequest,
   MeasuredLayerProfile,
+  MeasureOperatorsOptions,
   MeasureOptions,
   ToGpuProcess,
 } from './protocol.ts';
@@ -41,6 +44,8 @@ export interface GpuProcessOptions extends GpuProcessSettings {
 export interface GpuRunOptions {
   readonly gpu: number;
   readonly plan: ColdStartPlan;
+  /** One of the function's plans over GPU and CPU; all of it on the GPU when left out. */
+  readonly rung?: string;
   readonly trace?: boolean;
   readonly signal?: AbortSignal;
 }
@@ -193,6 +198,8 @@ export class GpuClient {
   readonly #options: GpuProcessOptions;
   readonly #settings: GpuProcessSettings;
   readonly #specs = new Map<string, GpuFunctionSpec>();
+  /** By function and name. */
+  readonly #plans = new Map<string, Map<string, HybridPlan>>();
   readonly #listeners: ((reason: string) => void)[] = [];
   #connection: Connection;
   #status: GpuProcessStatus = 'starting';
@@ -228,12 +235,13 @@ export class GpuClient {
   async register(spec: GpuFunctionSpec): Promise<GpuCoverage> {
     await this.#ready;
     const { answer } = await this.#connection.request({ op: 'register', spec });
-    if (answer.covered) this.#specs.set(spec.key, spec);
+    if (answer.covered || answer.layers !== undefined) this.#specs.set(spec.key, spec);
     return answer;
   }
 
   async unregister(key: string): Promise<void> {
     this.#specs.delete(key);
+    this.#plans.delete(key);
     await this.#connection.request({ op: 'unregister', key });
   }
 
@@ -247,11 +255,11 @@ export class GpuClient {
   async runBatch(
     key: string,
     requests: readonly (readonly Tensor[])[],
-    { gpu, plan, trace = false, signal }: GpuRunOptions,
+    { gpu, plan, rung, trace = false, signal }: GpuRunOptions,
   ): Promise<GpuBatchResult> {
     const counts = requests.map(({ length }) => length);
     const { answer, tensors } = await this.#connection.request(
-      { op: 'run', key, gpu, plan, trace, counts },
+      { op: 'run', key, gpu, plan, trace, counts, ...(rung === undefined ? {} : { rung }) },
       requests.flat(),
       signal,
     );
@@ -269,6 +277,29 @@ export class GpuClient {
   /** Keeps the first `layers` of the layers on a GPU. Resolves with the bytes given back. */
   async trim(key: string, gpu: number, layers: number): Promise<number> {
     return (await this.#connection.request({ op: 'trim', key, gpu, layers })).answer.freedBytes;
+  }
+
+  /** Gives back the layers that a plan of the function does not read. Resolves with the bytes given back. */
+  async keep(key: string, gpu: number, rung: string): Promise<number> {
+    return (await this.#connection.request({ op: 'keep', key, gpu, rung })).answer.freedBytes;
+  }
+
+  /** Adds a plan over GPU and CPU, or replaces the one of this name. Resolves with what it takes. */
+  async addPlan(key: string, plan: HybridPlan): Promise<HybridPromise> {
+    const { answer } = await this.#connection.request({ op: 'add-plan', key, plan });
+    const plans = this.#plans.get(key) ?? new Map<string, HybridPlan>();
+    this.#plans.set(key, plans.set(plan.id, plan));
+    return answer;
+  }
+
+  async dropPlan(key: string, plan: string): Promise<void> {
+    this.#plans.get(key)?.delete(plan);
+    await this.#connection.request({ op: 'drop-plan', key, plan });
+  }
+
+  /** Times each operator on the GPU and on cores. Nothing else should run meanwhile. */
+  async measureOperators(key: string, options: MeasureOperatorsOptions): Promise<GraphProfile> {
+    return (await this.#connection.request({ op: 'operators', key, options })).answer;
   }
 
   evict(key: string, gpu: number): Promise<number> {
@@ -309,6 +340,9 @@ export class GpuClient {
     this.#ready = this.#open();
     const info = await this.#ready;
     for (const spec of this.#specs.values()) await this.#connection.request({ op: 'register', spec });
+    for (const [key, plans] of this.#plans) {
+      for (const plan of plans.values()) await this.#connection.request({ op: 'add-plan', key, plan });
+    }
     return info;
   }
 

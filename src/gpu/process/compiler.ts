@@ -1,16 +1,26 @@
 /** The GPU process's side of the thread that makes programs. */
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
-import type { InputShapes, Obstacle, Program, ProgramErrorCode, ProgramSettings } from '../program/index.ts';
+import type { HybridProgram } from '../hybrid/compile.ts';
+import type { HybridPlan } from '../hybrid/types.ts';
+import type {
+  InputShapes,
+  Obstacle,
+  Program,
+  ProgramErrorCode,
+  ProgramSettings,
+  WeightLayout,
+} from '../program/index.ts';
 import { GpuError } from '../types.ts';
+import type { CompileOrder } from './compile-worker.ts';
 
 export type CompileAnswer =
-  | { readonly id: number; readonly ok: true; readonly program: Program }
+  | { readonly id: number; readonly ok: true; readonly made: unknown }
   | {
       readonly id: number;
       readonly ok: false;
-      /** `model`: the file could not be read as a model. */
-      readonly code: ProgramErrorCode | 'model';
+      /** `model`: the file could not be read as a model. `plan`: a plan over GPU and CPU cannot be carried out. */
+      readonly code: ProgramErrorCode | 'model' | 'plan';
       readonly message: string;
       readonly obstacles: readonly Obstacle[];
     };
@@ -25,9 +35,12 @@ export class CompileError extends GpuError {
 }
 
 interface Task {
-  readonly resolve: (program: Program) => void;
+  readonly resolve: (made: unknown) => void;
   readonly reject: (error: GpuError) => void;
 }
+
+type Without<Whole, Key extends PropertyKey> = Whole extends unknown ? Omit<Whole, Key> : never;
+type Order = Without<CompileOrder, 'id' | 'cacheFolder' | 'settings'>;
 
 export class Compiler {
   readonly #cacheFolder: string;
@@ -40,13 +53,37 @@ export class Compiler {
   }
 
   /** @throws CompileError */
-  compile(modelPath: string, shapes: InputShapes, settings: ProgramSettings | undefined): Promise<Program> {
+  async compile(modelPath: string, shapes: InputShapes, settings: ProgramSettings | undefined): Promise<Program> {
+    return (await this.#order({ op: 'program', modelPath, shapes }, settings)) as Program;
+  }
+
+  /** @throws CompileError */
+  async layout(modelPath: string, settings: ProgramSettings | undefined): Promise<WeightLayout> {
+    return (await this.#order({ op: 'layout', modelPath }, settings)) as WeightLayout;
+  }
+
+  /** @throws CompileError */
+  async hybrid(
+    given: {
+      readonly modelPath: string;
+      readonly shapes: InputShapes;
+      readonly steps: number;
+      readonly plan: HybridPlan;
+      readonly layout: WeightLayout;
+    },
+    settings: ProgramSettings | undefined,
+  ): Promise<HybridProgram> {
+    return (await this.#order({ op: 'hybrid', ...given }, settings)) as HybridProgram;
+  }
+
+  #order(order: Order, settings: ProgramSettings | undefined): Promise<unknown> {
     const id = this.#next++;
     this.#worker ??= this.#start();
+    const whole = { id, ...order, cacheFolder: this.#cacheFolder, ...(settings === undefined ? {} : { settings }) };
     return new Promise((resolve, reject) => {
       this.#tasks.set(id, { resolve, reject });
       // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread's port, not a window
-      this.#worker!.postMessage({ id, modelPath, shapes, settings, cacheFolder: this.#cacheFolder });
+      this.#worker!.postMessage(whole satisfies CompileOrder);
     });
   }
 
@@ -65,7 +102,7 @@ export class Compiler {
   #take(answer: CompileAnswer): void {
     const task = this.#tasks.get(answer.id);
     this.#tasks.delete(answer.id);
-    if (answer.ok) task?.resolve(answer.program);
+    if (answer.ok) task?.resolve(answer.made);
     else {
       const code = answer.code === 'unsupported' ? 'unsupported' : 'invalid';
       task?.reject(new CompileError(code, answer.message, answer.obstacles));

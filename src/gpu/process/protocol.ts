@@ -3,8 +3,9 @@
  * inherits as file descriptor 3. Requests carry a number, answers come in any order.
  */
 import type { ColdStartPlan } from '../../plan/index.ts';
-import type { LayerProfile } from '../../profile/index.ts';
+import type { GraphProfile, LayerProfile } from '../../profile/index.ts';
 import type { LayerKind } from '../../onnx/index.ts';
+import type { HybridPlan, HybridPromise } from '../hybrid/types.ts';
 import type { MeasuredTopology } from '../measure/topology-types.ts';
 import type { InputShapes, Obstacle, ProgramSettings } from '../program/types.ts';
 import type { GpuErrorCode, GpuMemoryState, HostStoreState, HostTier, ResidencyState, RunResult } from '../types.ts';
@@ -25,6 +26,10 @@ export interface GpuProcessSettings {
   readonly graphs?: boolean;
   /** Most input shapes of one function whose programs are kept; the shapes of its registration stay in any case. Default 8. */
   readonly shapesMax?: number;
+  /** Threads for the CPU's share of plans over GPU and CPU. Default 0: there are no such plans. */
+  readonly hybridCores?: number;
+  /** The operating system's numbers of the cores to pin them to. */
+  readonly hybridCoreNumbers?: readonly number[];
 }
 
 export interface GpuFunctionSpec {
@@ -35,6 +40,13 @@ export interface GpuFunctionSpec {
   /** The shapes to compile for at once. Others are compiled when they are first run. */
   readonly shapes: InputShapes;
   readonly settings?: ProgramSettings;
+  /**
+   * Present for functions that may have plans over GPU and CPU. Then operators that the engine lacks do not keep it from the GPUs.
+   */
+  readonly hybrid?: {
+    /** Steps of a cell into which recurrent operators are unrolled. */
+    readonly steps: number;
+  };
 }
 
 /** What became of a registration. */
@@ -49,7 +61,12 @@ export type GpuCoverage =
       readonly launches: number;
     }
   /** It can only run elsewhere. */
-  | { readonly covered: false; readonly obstacles: readonly Obstacle[] };
+  | {
+      readonly covered: false;
+      readonly obstacles: readonly Obstacle[];
+      /** What its plans over GPU and CPU are made of; only where the spec allows such plans. */
+      readonly layers?: readonly { readonly name: string; readonly kind: LayerKind; readonly bytes: number }[];
+    };
 
 export interface GpuDeviceInfo {
   readonly index: number;
@@ -105,6 +122,14 @@ export interface MeasuredLayerProfile extends LayerProfile {
   readonly warm: MeasuredSpread;
 }
 
+export interface MeasureOperatorsOptions {
+  readonly gpu: number;
+  /** Times on the CPU are taken while 1, 2, ... so many cores are at work. Default: all that the process has for plans. */
+  readonly cores?: number;
+  /** Timed repetitions of each measurement. Default 5. */
+  readonly iterations?: number;
+}
+
 export type GpuRequest =
   | { readonly op: 'open'; readonly settings: GpuProcessSettings }
   | { readonly op: 'register'; readonly spec: GpuFunctionSpec }
@@ -115,6 +140,8 @@ export type GpuRequest =
       readonly key: string;
       readonly gpu: number;
       readonly plan: ColdStartPlan;
+      /** One of the function's plans over GPU and CPU. */
+      readonly rung?: string;
       readonly trace: boolean;
       readonly counts: readonly number[];
     }
@@ -126,6 +153,10 @@ export type GpuRequest =
       readonly prefix?: number;
     }
   | { readonly op: 'trim'; readonly key: string; readonly gpu: number; readonly layers: number }
+  | { readonly op: 'keep'; readonly key: string; readonly gpu: number; readonly rung: string }
+  | { readonly op: 'add-plan'; readonly key: string; readonly plan: HybridPlan }
+  | { readonly op: 'drop-plan'; readonly key: string; readonly plan: string }
+  | { readonly op: 'operators'; readonly key: string; readonly options: MeasureOperatorsOptions }
   | { readonly op: 'prefetch'; readonly key: string }
   | { readonly op: 'tier'; readonly key: string }
   | { readonly op: 'state' }
@@ -141,6 +172,10 @@ export interface GpuAnswers {
   readonly run: Omit<RunResult, 'outputs'> & { readonly counts: readonly number[] };
   readonly load: { readonly loadedBytes: number };
   readonly trim: { readonly freedBytes: number };
+  readonly keep: { readonly freedBytes: number };
+  readonly 'add-plan': HybridPromise;
+  readonly 'drop-plan': null;
+  readonly operators: GraphProfile;
   readonly prefetch: null;
   readonly tier: HostTier;
   readonly state: GpuProcessState;

@@ -4,10 +4,11 @@ import type { Cuda } from '../driver/types.ts';
 import { Engine } from '../engine/index.ts';
 import { measureLayers } from '../measure/layer-profile.ts';
 import { measureTopology } from '../measure/topology.ts';
-import type { InputShapes, Program } from '../program/types.ts';
+import type { Program, WeightLayout } from '../program/types.ts';
 import { GpuError, type RunResult } from '../types.ts';
 import { joinRequests, rowsOf, splitOutputs } from './batch.ts';
 import { CompileError, type Compiler } from './compiler.ts';
+import { HybridFunctions } from './hybrid-functions.ts';
 import type {
   GpuAnswers,
   GpuCoverage,
@@ -16,10 +17,12 @@ import type {
   GpuProcessSettings,
   GpuRequest,
 } from './protocol.ts';
+import { shapesKey, shapesOf } from './shapes.ts';
 
 interface ServedFunction {
   readonly spec: GpuFunctionSpec;
-  readonly program: Program;
+  /** Of all of it; null where the engine lacks an operator, so that only plans over GPU and CPU can run it. */
+  readonly program: Program | null;
   /** By input shapes, the least recently run first. */
   readonly programs: Map<string, Promise<Program>>;
 }
@@ -32,6 +35,7 @@ export interface RunAnswer {
 export class GpuService {
   readonly #engine: Engine;
   readonly #compiler: Compiler;
+  readonly #hybrids: HybridFunctions;
   readonly #shapesMax: number;
   readonly #functions = new Map<string, ServedFunction>();
 
@@ -46,6 +50,12 @@ export class GpuService {
     });
     this.#compiler = compiler;
     this.#shapesMax = settings.shapesMax ?? 8;
+    const { hybridCores: cores = 0, hybridCoreNumbers: coreNumbers } = settings;
+    this.#hybrids = new HybridFunctions(this.#engine, compiler, {
+      cores,
+      shapesMax: this.#shapesMax,
+      ...(coreNumbers === undefined ? {} : { coreNumbers }),
+    });
   }
 
   info(): GpuProcessInfo {
@@ -80,6 +90,18 @@ export class GpuService {
         return {
           freedBytes: await engine.trim(request.key, request.gpu, request.layers),
         } satisfies GpuAnswers['trim'];
+      case 'keep': {
+        const { key, gpu, rung } = request;
+        const freedBytes = rung === wholePlan ? 0 : await this.#hybrids.keep(key, gpu, rung);
+        return { freedBytes } satisfies GpuAnswers['keep'];
+      }
+      case 'add-plan':
+        return (await this.#hybrids.addPlan(request.key, request.plan)) satisfies GpuAnswers['add-plan'];
+      case 'drop-plan':
+        await this.#hybrids.dropPlan(request.key, request.plan);
+        return null;
+      case 'operators':
+        return await this.#operators(request, signal);
       case 'prefetch':
         await engine.prefetch(request.key, signal);
         return null;
@@ -92,7 +114,7 @@ export class GpuService {
           residencies: engine.residencies(),
         } satisfies GpuAnswers['state'];
       case 'measure': {
-        const { program } = this.#served(request.key);
+        const program = this.#program(this.#served(request.key));
         return await measureLayers(engine, request.key, program, request.options);
       }
       case 'topology':
@@ -102,10 +124,14 @@ export class GpuService {
 
   /** One run for one request or several. @throws GpuError */
   async run(request: GpuRequest & { op: 'run' }, tensors: readonly Tensor[], signal: AbortSignal): Promise<RunAnswer> {
-    const { key, gpu, plan, trace, counts } = request;
+    const { key, gpu, plan, trace, counts, rung = wholePlan } = request;
     let at = 0;
     const requests = counts.map((count) => tensors.slice(at, (at += count)));
     const inputs = joinRequests(requests);
+    if (rung !== wholePlan) {
+      const result = await this.#hybrids.run(key, rung, inputs, { gpu, plan, trace, signal });
+      return this.#toAnswer(result, requests);
+    }
     const program = await this.#programFor(this.#served(key), inputs);
     const result = await this.#engine.run(key, program, inputs, { gpu, plan, trace, signal });
     return this.#toAnswer(result, requests);
@@ -119,8 +145,15 @@ export class GpuService {
     return { answer: { ...answer, counts: split.map(({ length }) => length) }, tensors: split.flat() };
   }
 
+  /** @throws GpuError */
+  async #operators({ key }: GpuRequest & { op: 'operators' }, _signal: AbortSignal): Promise<GpuAnswers['operators']> {
+    this.#served(key);
+    return await Promise.reject(new GpuError('invalid', 'not yet'));
+  }
+
   async close(): Promise<void> {
     await this.#compiler.close();
+    await this.#hybrids.close();
     await this.#engine.close();
   }
 
@@ -131,9 +164,7 @@ export class GpuService {
     try {
       program = await this.#compiler.compile(spec.modelPath, spec.shapes, spec.settings);
     } catch (error) {
-      if (error instanceof CompileError && error.code === 'unsupported') {
-        return { covered: false, obstacles: error.obstacles };
-      }
+      if (error instanceof CompileError && error.code === 'unsupported') return await this.#registerInPart(spec, error);
       throw error;
     }
     this.#engine.addFunction(spec.key, program.layout);
@@ -146,10 +177,11 @@ export class GpuService {
     }
     const programs = new Map([[shapesKey(shapesOf(program.inputs)), Promise.resolve(program)]]);
     this.#functions.set(spec.key, { spec, program, programs });
+    if (spec.hybrid !== undefined) this.#hybrids.add(spec, program.layout);
     const { layout, arenaBytes, workspaceBytes, launches } = program;
     return {
       covered: true,
-      layers: layout.layers.map(({ name, kind, bytes }) => ({ name, kind, bytes })),
+      layers: layersOf(layout),
       weightBytes: layout.bytes,
       arenaBytes,
       workspaceBytes,
@@ -157,9 +189,20 @@ export class GpuService {
     };
   }
 
+  /** What the engine cannot run as a whole can still have plans that leave to the CPU what it lacks. */
+  async #registerInPart(spec: GpuFunctionSpec, { obstacles }: CompileError): Promise<GpuCoverage> {
+    if (spec.hybrid === undefined || this.#hybrids.cores.count === 0) return { covered: false, obstacles };
+    const layout = await this.#compiler.layout(spec.modelPath, spec.settings);
+    this.#engine.addFunction(spec.key, layout);
+    this.#functions.set(spec.key, { spec, program: null, programs: new Map() });
+    this.#hybrids.add(spec, layout);
+    return { covered: false, obstacles, layers: layersOf(layout) };
+  }
+
   async #unregister(key: string): Promise<null> {
     this.#served(key);
     this.#functions.delete(key);
+    await this.#hybrids.remove(key);
     await this.#engine.removeFunction(key);
     return null;
   }
@@ -170,9 +213,18 @@ export class GpuService {
     return served;
   }
 
+  #program({ program, spec }: ServedFunction): Program {
+    if (program !== null) return program;
+    throw new GpuError(
+      'invalid',
+      `the GPU engine cannot run all of function '${spec.key}': it takes a plan over GPU and CPU`,
+    );
+  }
+
   /** The program for these inputs' shapes, compiled where it is not there; beyond the bound the least recently run goes. */
   async #programFor(served: ServedFunction, inputs: readonly Tensor[]): Promise<Program> {
-    const { spec, programs, program: own } = served;
+    const { spec, programs } = served;
+    const own = this.#program(served);
     checkNames(own, inputs);
     const shapes = shapesOf(inputs);
     const key = shapesKey(shapes);
@@ -194,14 +246,10 @@ export class GpuService {
   }
 }
 
-function shapesOf(tensors: readonly { readonly name: string; readonly shape: readonly number[] }[]): InputShapes {
-  return Object.fromEntries(tensors.map(({ name, shape }) => [name, shape]));
-}
+/** Everything on the GPU. */
+const wholePlan = 'gpu';
 
-function shapesKey(shapes: InputShapes): string {
-  const names = Object.keys(shapes).sort();
-  return names.map((name) => `${name}[${shapes[name]!.join(',')}]`).join(' ');
-}
+const layersOf = ({ layers }: WeightLayout) => layers.map(({ name, kind, bytes }) => ({ name, kind, bytes }));
 
 /** What the compiler would say of a missing input is harder to understand. */
 function checkNames({ inputs }: Program, given: readonly Tensor[]): void {

@@ -13,7 +13,7 @@ import { compileProgram, defaultSettings, findObstacles } from './compile.ts';
 import { writeAtomically } from './files.ts';
 import { checkShapes, prepareGraph } from './prepare.ts';
 import { parseProgram, programFormat, serializeProgram } from './serialize.ts';
-import type { InputShapes, Obstacle, Program, ProgramSettings } from './types.ts';
+import type { InputShapes, Obstacle, Program, ProgramSettings, WeightLayout } from './types.ts';
 
 export interface CompileModelOptions {
   /** Takes programs and what they are made from, weights that are computed among them: keep it while a program is in use. */
@@ -43,7 +43,7 @@ export function compilerVersion(): string {
 /** Bases are small (a graph without weights); reading one again costs a read of the model's structure. */
 const bases = new LRUCache<string, Promise<FunctionBase>>({ max: 64 });
 
-function baseOf(modelPath: string, cacheFolder: string): Promise<FunctionBase> {
+export function baseOf(modelPath: string, cacheFolder: string): Promise<FunctionBase> {
   const path = resolve(modelPath);
   const key = `${path}\0${fileStamp(path)}\0${resolve(cacheFolder)}`;
   const known = bases.get(key);
@@ -94,6 +94,14 @@ export async function compileModel(
   const program = compileProgram(prepared, operators, settings, { fusion, key });
   await writeAtomically(path, serializeProgram(program));
   return program;
+}
+
+/** A model's weights by layers, whether or not the engine can run it. Throws OnnxError, {@link ProgramError}. */
+export async function layoutOfModel(
+  modelPath: string,
+  { cacheFolder, settings = defaultSettings }: Pick<CompileModelOptions, 'cacheFolder' | 'settings'>,
+): Promise<WeightLayout> {
+  return layoutOf(await baseOf(modelPath, cacheFolder), settings);
 }
 
 /** What keeps a model from being a program, by node; nothing when all of it is covered. Throws as {@link compileModel}, `unsupported` apart. */

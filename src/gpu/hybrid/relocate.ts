@@ -1,0 +1,97 @@
+/**
+ * Programs of an unrolled graph on the weights of the function as it was published: all plans of a function share one layout, whatever form
+ * of its graph they were made from, so that a change of plan moves no weight.
+ */
+import { closeSync, openSync, readSync } from 'node:fs';
+import type { Launch, Operand, Program, ProgramWeight, WeightLayout } from '../program/types.ts';
+import { GpuError } from '../types.ts';
+
+interface Place {
+  readonly weight: number;
+  readonly byteOffset: number;
+}
+
+/** @throws GpuError 'invalid' when the program reads a weight that the layout does not have */
+export function relocate(program: Program, layout: WeightLayout): Program {
+  const places = new Map<number, Place>();
+  const placeOf = (weight: number): Place => {
+    let place = places.get(weight);
+    if (place === undefined) {
+      place = find(program.layout.weights[weight]!, layout);
+      places.set(weight, place);
+    }
+    return place;
+  };
+  const moved = (operand: Operand): Operand => {
+    if (operand.space !== 'weight') return operand;
+    const { weight, byteOffset } = placeOf(operand.weight);
+    return { space: 'weight', weight, byteOffset: byteOffset + operand.byteOffset };
+  };
+  let layer = 0;
+  const launches = program.launches.map((launch): Launch => {
+    const work = withOperands(launch, moved);
+    const reads = new Set<number>();
+    withOperands(work, (operand) => {
+      if (operand.space === 'weight') reads.add(layout.weights[operand.weight]!.layer);
+      return operand;
+    });
+    layer = Math.max(layer, ...reads);
+    return { ...work, layer, reads: [...reads].sort((a, b) => a - b) };
+  });
+  return { ...program, layout, launches };
+}
+
+function withOperands(launch: Launch, change: (operand: Operand) => Operand): Launch {
+  switch (launch.kind) {
+    case 'kernel':
+      return {
+        ...launch,
+        arguments: launch.arguments.map((argument) =>
+          argument.type === 'pointer' ? { ...argument, operand: change(argument.operand) } : argument,
+        ),
+      };
+    case 'matmul': {
+      const { a, b, d, bias } = launch;
+      return { ...launch, a: change(a), b: change(b), d: change(d), bias: bias === null ? null : change(bias) };
+    }
+    case 'copy':
+      return { ...launch, from: change(launch.from), to: change(launch.to) };
+    case 'fill':
+      return { ...launch, to: change(launch.to) };
+  }
+}
+
+/** A weight of the same name, or the part of one that holds the same bytes: one direction of a recurrent layer's. */
+function find(wanted: ProgramWeight, { weights }: WeightLayout): Place {
+  const same = weights.findIndex(
+    ({ name, bytes, datatype }) => name === wanted.name && bytes === wanted.bytes && datatype === wanted.datatype,
+  );
+  if (same >= 0) return { weight: same, byteOffset: 0 };
+  const content = stored(wanted, 0, wanted.bytes);
+  for (const [weight, candidate] of weights.entries()) {
+    if (candidate.datatype !== wanted.datatype || candidate.storedAs !== wanted.storedAs) continue;
+    if (!wanted.name.startsWith(candidate.name) || candidate.bytes <= wanted.bytes) continue;
+    for (let byteOffset = 0; byteOffset + wanted.bytes <= candidate.bytes; byteOffset += wanted.bytes) {
+      if (content.equals(stored(candidate, byteOffset, wanted.bytes))) return { weight, byteOffset };
+    }
+  }
+  throw new GpuError('invalid', `the unrolled graph has a weight '${wanted.name}' that the function does not have`);
+}
+
+/** Part of a weight as it is on disk. */
+function stored({ source, bytes, datatype, storedAs }: ProgramWeight, byteOffset: number, count: number): Buffer {
+  if (storedAs !== undefined && storedAs !== datatype) {
+    throw new GpuError(
+      'invalid',
+      `weights of ${bytes} bytes that are converted while they are read cannot be taken in part`,
+    );
+  }
+  const data = Buffer.alloc(count);
+  const file = openSync(source.path, 'r');
+  try {
+    readSync(file, data, 0, count, source.byteOffset + byteOffset);
+  } finally {
+    closeSync(file);
+  }
+  return data;
+}

@@ -1,0 +1,138 @@
+/** The plans over GPU and CPU of the functions that the GPU process serves. */
+import type { Tensor } from '../../tensor/index.ts';
+import type { Engine } from '../engine/index.ts';
+import { startCpuCores, type CpuCoreThreads } from '../hybrid/cpu-cores.ts';
+import { OpenHybrid } from '../hybrid/open.ts';
+import type { HybridPlan, HybridPromise } from '../hybrid/types.ts';
+import type { InputShapes, WeightLayout } from '../program/types.ts';
+import { GpuError, type RunOptions, type RunResult } from '../types.ts';
+import type { Compiler } from './compiler.ts';
+import type { GpuFunctionSpec } from './protocol.ts';
+import { shapesKey } from './shapes.ts';
+
+interface Rung {
+  readonly plan: HybridPlan;
+  readonly promise: HybridPromise;
+  /** By input shapes, the least recently run first; those of the registration among them. */
+  readonly open: Map<string, Promise<OpenHybrid>>;
+}
+
+interface Planned {
+  readonly spec: GpuFunctionSpec;
+  readonly layout: WeightLayout;
+  readonly rungs: Map<string, Rung>;
+}
+
+export interface HybridFunctionsOptions {
+  readonly cores: number;
+  readonly coreNumbers?: readonly number[];
+  readonly shapesMax: number;
+}
+
+export class HybridFunctions {
+  readonly cores: CpuCoreThreads;
+  readonly #engine: Engine;
+  readonly #compiler: Compiler;
+  readonly #shapesMax: number;
+  readonly #functions = new Map<string, Planned>();
+
+  constructor(engine: Engine, compiler: Compiler, { cores, coreNumbers, shapesMax }: HybridFunctionsOptions) {
+    this.#engine = engine;
+    this.#compiler = compiler;
+    this.#shapesMax = shapesMax;
+    this.cores = startCpuCores({ count: cores, ...(coreNumbers === undefined ? {} : { cores: coreNumbers }) });
+  }
+
+  add(spec: GpuFunctionSpec, layout: WeightLayout): void {
+    this.#functions.set(spec.key, { spec, layout, rungs: new Map() });
+  }
+
+  async remove(key: string): Promise<void> {
+    const planned = this.#functions.get(key);
+    this.#functions.delete(key);
+    for (const rung of planned?.rungs.values() ?? []) await closeAll(rung);
+  }
+
+  /** A plan that is there already under this name is replaced. @throws GpuError 'invalid' */
+  async addPlan(key: string, plan: HybridPlan): Promise<HybridPromise> {
+    const planned = this.#planned(key);
+    const opened = await this.#open(planned, plan, planned.spec.shapes);
+    const open = new Map([[shapesKey(planned.spec.shapes), Promise.resolve(opened)]]);
+    const { promise } = opened.hybrid;
+    const before = planned.rungs.get(plan.id);
+    planned.rungs.set(plan.id, { plan, promise, open });
+    if (before !== undefined) await closeAll(before);
+    return promise;
+  }
+
+  async dropPlan(key: string, id: string): Promise<void> {
+    const planned = this.#planned(key);
+    const rung = this.#rung(planned, id);
+    planned.rungs.delete(id);
+    await closeAll(rung);
+  }
+
+  /** Has the GPU keep nothing but the layers of a plan. Resolves with the bytes that are free now. */
+  async keep(key: string, gpu: number, id: string): Promise<number> {
+    const { promise } = this.#rung(this.#planned(key), id);
+    return await this.#engine.keep(key, gpu, new Set(promise.layers));
+  }
+
+  /** @throws GpuError */
+  async run(key: string, id: string, inputs: readonly Tensor[], options: RunOptions): Promise<RunResult> {
+    const planned = this.#planned(key);
+    const rung = this.#rung(planned, id);
+    const shapes = Object.fromEntries(inputs.map(({ name, shape }) => [name, shape]));
+    const open = await this.#openFor(planned, rung, shapes);
+    return await open.run(inputs, options);
+  }
+
+  async close(): Promise<void> {
+    await this.cores.close();
+  }
+
+  /** A plan is made for the shapes of the registration, and carried over to others as far as their graphs are alike. */
+  async #openFor(planned: Planned, { plan, open }: Rung, shapes: InputShapes): Promise<OpenHybrid> {
+    const key = shapesKey(shapes);
+    const own = shapesKey(planned.spec.shapes);
+    let found = open.get(key);
+    if (found === undefined) {
+      found = this.#open(planned, plan, shapes);
+      found.catch(() => open.delete(key));
+    }
+    open.delete(key);
+    open.set(key, found);
+    for (const [oldKey, old] of open) {
+      if (open.size <= this.#shapesMax) break;
+      if (oldKey === own || oldKey === key) continue;
+      open.delete(oldKey);
+      await old.then((opened) => opened.close()).catch(() => undefined);
+    }
+    return await found;
+  }
+
+  async #open({ spec, layout }: Planned, plan: HybridPlan, shapes: InputShapes): Promise<OpenHybrid> {
+    const { modelPath, hybrid, settings } = spec;
+    const program = await this.#compiler.hybrid(
+      { modelPath, shapes, steps: hybrid?.steps ?? 1, plan, layout },
+      settings,
+    );
+    return await OpenHybrid.open(this.#engine, spec.key, program, this.cores);
+  }
+
+  #planned(key: string): Planned {
+    const planned = this.#functions.get(key);
+    if (planned !== undefined) return planned;
+    throw new GpuError('unknown-function', `function '${key}' was not registered for plans over GPU and CPU`);
+  }
+
+  #rung({ rungs, spec }: Planned, id: string): Rung {
+    const rung = rungs.get(id);
+    if (rung === undefined) throw new GpuError('invalid', `function '${spec.key}' has no plan '${id}'`);
+    return rung;
+  }
+}
+
+async function closeAll({ open }: Rung): Promise<void> {
+  for (const opened of open.values()) await opened.then((each) => each.close()).catch(() => undefined);
+}
