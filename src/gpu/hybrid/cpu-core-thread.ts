@@ -3,7 +3,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import type * as OrtModule from 'onnxruntime-node';
 import { pinThread } from '../../hardware/index.ts';
 import type { CpuCoreThreadOptions, FromCpuCore, ToCpuCore } from './cpu-core-protocol.ts';
-import { fromLoose, ort, toLoose, viewHostTensor } from './ort-tensor.ts';
+import { fromLoose, oneCoreSession, ort, toLoose, viewHostTensor } from './one-core-session.ts';
 import type { CpuCall, CpuCallResult, LooseTensor } from './types.ts';
 
 /** Calls of one sub-graph whose tensors are kept made; a plan has one or two. */
@@ -24,15 +24,6 @@ interface OpenPart {
 
 /** By number; a sentence for those that could not be opened. */
 const parts = new Map<number, OpenPart | string>();
-
-const sessionOptions: OrtModule.InferenceSession.SessionOptions = {
-  executionProviders: ['cpu'],
-  intraOpNumThreads: 1,
-  interOpNumThreads: 1,
-  executionMode: 'sequential',
-  logSeverityLevel: 3,
-  extra: { session: { intra_op: { allow_spinning: '0' }, inter_op: { allow_spinning: '0' } } },
-};
 
 function prepare({ inputs, outputs, loose }: CpuCall): PreparedCall {
   const feeds: Tensors = {};
@@ -56,7 +47,7 @@ function preparedCall({ calls }: OpenPart, text: string): PreparedCall {
 
 async function open(part: number, modelPath: string): Promise<null> {
   try {
-    parts.set(part, { session: await ort.InferenceSession.create(modelPath, sessionOptions), calls: new Map() });
+    parts.set(part, { session: await ort.InferenceSession.create(modelPath, oneCoreSession), calls: new Map() });
   } catch (error) {
     parts.set(part, messageOf(error));
     throw error;

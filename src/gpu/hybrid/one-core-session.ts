@@ -1,4 +1,4 @@
-/** Tensors as ONNX Runtime's binding takes them, on memory that somebody else owns. */
+/** ONNX Runtime as one core's thread uses it: its sessions, and tensors on memory that somebody else owns. */
 import { createRequire } from 'node:module';
 import koffi from 'koffi';
 import type * as OrtModule from 'onnxruntime-node';
@@ -15,6 +15,16 @@ import type { HostTensor, LooseTensor } from './types.ts';
 
 // Through require: the package is CommonJS.
 export const ort = createRequire(import.meta.url)('onnxruntime-node') as typeof OrtModule;
+
+/** A session on one core. A spinning thread would take the core from whoever has work. */
+export const oneCoreSession: OrtModule.InferenceSession.SessionOptions = {
+  executionProviders: ['cpu'],
+  intraOpNumThreads: 1,
+  interOpNumThreads: 1,
+  executionMode: 'sequential',
+  logSeverityLevel: 3,
+  extra: { session: { intra_op: { allow_spinning: '0' }, inter_op: { allow_spinning: '0' } } },
+};
 
 const ortTypes: Partial<Record<DataType, OrtModule.Tensor.Type>> = {
   BOOL: 'bool',

@@ -1,0 +1,87 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { ElementType, GraphBuilder, writeModel } from '../../onnx/index.ts';
+import { tensorOf, type Tensor } from '../../tensor/index.ts';
+import { measureOperatorsOnCpu, type CpuOperatorProgress } from './cpu-operators.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-cpu-operators-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+/** Three products, the second of 64 times as many operations as the first, and a shortcut that nothing else stands in for. */
+async function writeProducts(): Promise<{ modelPath: string; inputs: readonly Tensor[] }> {
+  const [rows, narrow, wide] = [32, 32, 256];
+  const graph = new GraphBuilder('products');
+  const x = graph.input('x', ElementType.FLOAT, [rows, narrow]);
+  const weight = (name: string, from: number, to: number): string =>
+    graph.weight(name, [from, to], () => new Float32Array(from * to).fill(0.01));
+  const small = graph.node('MatMul', [x, weight('small', narrow, narrow)], {}, { name: 'small' });
+  const up = graph.node('MatMul', [small, weight('up', narrow, wide)], {}, { name: 'up' });
+  const large = graph.node('MatMul', [up, weight('large', wide, wide)], {}, { name: 'large' });
+  const shape = graph.node('Identity', [large], {}, { name: 'same' });
+  graph.output(shape, ElementType.FLOAT, [rows, wide], 'y');
+  const modelPath = join(folder, 'products.onnx');
+  await writeModel(graph.build(), modelPath);
+  const values = Float32Array.from({ length: rows * narrow }, (_, index) => Math.sin(index));
+  return { modelPath, inputs: [tensorOf('x', 'FP32', [rows, narrow], values)] };
+}
+
+const nodes = ['/small', '/up', '/large', '/same'];
+
+test('each operator has a time for every number of busy cores, the larger ones larger times', async () => {
+  const { modelPath, inputs } = await writeProducts();
+  const progress: CpuOperatorProgress[] = [];
+  const onProgress = (each: CpuOperatorProgress): void => void progress.push(each);
+  const times = await measureOperatorsOnCpu({ modelPath, inputs, nodes, cores: 3, iterations: 40, onProgress });
+  expect([...times.keys()]).toEqual(nodes);
+  for (const list of times.values()) {
+    expect(list).toHaveLength(3);
+    for (const ms of list) expect(ms).toBeGreaterThanOrEqual(0);
+  }
+  const [small = [], , large = []] = [...times.values()];
+  for (const [index, ms] of large.entries()) expect(ms).toBeGreaterThan(2 * small[index]!);
+  expect(progress.map(({ done, busyCores }) => [done, busyCores])).toEqual([
+    [0, 1],
+    [1, 2],
+    [2, 3],
+    [3, 3],
+  ]);
+});
+
+test('times between the numbers of cores that are measured lie between their neighbours', async () => {
+  const { modelPath, inputs } = await writeProducts();
+  const times = await measureOperatorsOnCpu({ modelPath, inputs, nodes, cores: 4, iterations: 3 });
+  for (const [, two, three, four] of times.values()) expect(three!).toBeCloseTo((two! + four!) / 2, 12);
+});
+
+test('a model that ONNX Runtime refuses is named', async () => {
+  const { modelPath } = await writeProducts();
+  const inputs = [tensorOf('x', 'FP32', [1, 3], Float32Array.of(1, 2, 3))];
+  const measuring = measureOperatorsOnCpu({ modelPath, inputs, nodes, cores: 2 });
+  await expect(measuring).rejects.toMatchObject({
+    code: 'invalid',
+    message: expect.stringMatching(/products\.onnx cannot be timed on the CPU: .*dimension/),
+  });
+});
+
+test('who no longer wants to know ends the measurement', async () => {
+  const { modelPath, inputs } = await writeProducts();
+  const abort = new AbortController();
+  const measuring = measureOperatorsOnCpu({
+    modelPath,
+    inputs,
+    nodes,
+    cores: 2,
+    iterations: 1_000_000,
+    onProgress: ({ done }) => {
+      // The threads are at work, or on their way, by then.
+      if (done === 0) setImmediate(() => abort.abort());
+    },
+    signal: abort.signal,
+  });
+  await expect(measuring).rejects.toMatchObject({ code: 'cancelled' });
+});
