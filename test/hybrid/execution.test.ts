@@ -10,15 +10,10 @@ import { OpenHybrid } from '../../src/gpu/hybrid/open.ts';
 import { livingNodes } from '../../src/gpu/hybrid/submodel.ts';
 import type { CpuCores, HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
-import { prepareBase } from '../../src/gpu/program/base.ts';
 import { defaultSettings } from '../../src/gpu/program/index.ts';
-import { prepareGraph } from '../../src/gpu/program/prepare.ts';
-import type { PreparedGraph } from '../../src/gpu/program/prepared.ts';
-import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
-import type { ColdStartPlan } from '../../src/plan/index.ts';
-import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
-import { relativeError, runOnnxRuntime } from '../support/run-program.ts';
+import { relativeError } from '../support/run-program.ts';
+import { architecture, exampleOf, loading, noise } from './examples.ts';
 import { randomOf, randomPlan } from './random-plans.ts';
 
 let folder: string;
@@ -32,58 +27,14 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-interface Example {
-  readonly prepared: PreparedGraph;
-  readonly modelPath: string;
-  readonly inputs: readonly Tensor[];
-  readonly expected: readonly Tensor[];
-}
-
-async function example(
-  name: string,
-  architecture: string,
-  settings: object,
-  inputs: readonly Tensor[],
-): Promise<Example> {
-  const modelPath = join(folder, `${name}.onnx`);
-  await writeModel(buildArchitecture(architecture, settings as Record<string, number>).model, modelPath);
-  const shapes = Object.fromEntries(inputs.map((input) => [input.name, input.shape]));
-  const prepared = await prepareGraph(await prepareBase(modelPath, folder), shapes, folder);
-  return { prepared, modelPath, inputs, expected: await runOnnxRuntime(modelPath, inputs) };
-}
-
-const noise = (name: string, shape: readonly number[], seed: number): Tensor => {
-  const random = randomOf(seed);
-  const count = shape.reduce((product, size) => product * size, 1);
-  return tensorOf(
-    name,
-    'FP32',
-    shape,
-    Float32Array.from({ length: count }, () => random() * 2 - 1),
-  );
-};
-
 const recurrent = { layers: 3, input: 8, hidden: 16, sequence: 5, unrolled: 'true' };
-
-function pipelined({ base }: PreparedGraph, layers: readonly number[] = []): ColdStartPlan {
-  const read = new Set(layers);
-  return {
-    mode: 'pipeswitch',
-    primary: 0,
-    secondaries: [],
-    bytesGpu: 0,
-    layers: base.layers.map(({ name }, index) =>
-      read.has(index) ? { name, method: 'load', link: 0 } : { name, method: 'dha', link: null },
-    ),
-  };
-}
 
 describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
   it('gives the answers of ONNX Runtime under random plans, cold and warm, and takes the bytes that were promised', async () => {
     const examples = await Promise.all([
-      example('lstm', 'lstm', recurrent, [noise('input', [2, 5, 8], 1)]),
-      example('gru', 'gru', recurrent, [noise('input', [2, 5, 8], 2)]),
-      example('lstm-primitive', 'lstm', { ...recurrent, layers: 2, unrolled: 'primitive' }, [
+      exampleOf(folder, 'lstm', architecture('lstm', recurrent), [noise('input', [2, 5, 8], 1)]),
+      exampleOf(folder, 'gru', architecture('gru', recurrent), [noise('input', [2, 5, 8], 2)]),
+      exampleOf(folder, 'lstm-primitive', architecture('lstm', { ...recurrent, layers: 2, unrolled: 'primitive' }), [
         noise('input', [2, 5, 8], 3),
       ]),
     ]);
@@ -103,7 +54,7 @@ describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
           const key = `function-${round}`;
           engine.addFunction(key, hybrid.layout);
           const open = await OpenHybrid.open(engine, key, hybrid, cores);
-          const options = { gpu: 0, plan: pipelined(prepared, hybrid.promise.layers) };
+          const options = { gpu: 0, plan: loading(prepared.base.layers, hybrid.promise.layers) };
           for (const start of ['cold', 'warm', 'warm'] as const) {
             const result = await open.run(inputs, options);
             expect(result.outputs.map(({ name }) => name)).toEqual(prepared.outputs);
@@ -124,7 +75,9 @@ describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
   });
 
   it('is refused by what is in the way when the plan could wait for itself', async () => {
-    const { prepared } = await example('lstm', 'lstm', recurrent, [noise('input', [2, 5, 8], 1)]);
+    const { prepared } = await exampleOf(folder, 'lstm', architecture('lstm', recurrent), [
+      noise('input', [2, 5, 8], 1),
+    ]);
     const order = livingNodes(prepared).map(({ name }) => name);
     const recurrentNodes = livingNodes(prepared).flatMap(({ name, proto }) => (proto.opType === 'LSTM' ? [name] : []));
     const compile = (plan: HybridPlan) =>

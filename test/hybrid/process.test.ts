@@ -1,0 +1,225 @@
+/** Plans over GPU and CPU in the GPU process, on the emulated driver. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { GpuError, startGpuProcess, type GpuClient } from '../../src/gpu/index.ts';
+import { livingNodes } from '../../src/gpu/hybrid/submodel.ts';
+import type { HybridPlan } from '../../src/gpu/hybrid/types.ts';
+import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
+import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
+import { buildEmulatedDriver } from '../emulated-driver/build.ts';
+import { emulatorMissing } from '../support/emulated-cuda.ts';
+import { relativeError } from '../support/run-program.ts';
+import { architecture, exampleOf, loading, noise, type Example } from './examples.ts';
+
+let folder: string;
+let environment: Readonly<Record<string, string>> = {};
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-hybrid-process-'));
+  environment = (await buildEmulatedDriver())?.environment ?? {};
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+async function withProcess(test: (client: GpuClient) => Promise<void>, hybridCores = 2): Promise<void> {
+  const client = startGpuProcess({
+    hostBytes: 2 ** 24,
+    slabBytes: 2 ** 20,
+    gpuBytes: 2 ** 24,
+    cacheFolder: join(folder, 'cache'),
+    environment,
+    hybridCores,
+  });
+  try {
+    await client.ready;
+    await test(client);
+  } finally {
+    await client.stop();
+  }
+}
+
+async function errorOf(attempt: Promise<unknown>): Promise<GpuError> {
+  return await attempt.then(
+    () => Promise.reject(new Error('it should have failed')),
+    (error: unknown) => error as GpuError,
+  );
+}
+
+function expectAnswer(outputs: readonly Tensor[], expected: readonly Tensor[]): void {
+  expect(outputs.map(({ name }) => name)).toEqual(expected.map(({ name }) => name));
+  for (const [index, output] of outputs.entries()) expect(relativeError(output, expected[index]!)).toBeLessThan(1e-4);
+}
+
+const lstm = { layers: 3, input: 8, hidden: 16, sequence: 4, unrolled: 'true' };
+
+/** Cells of the last layers on the CPU, each a call of its own. */
+function lastLayersOnCpu({ prepared }: Example, id: string, firstOnCpu: number): HybridPlan {
+  const nodes = livingNodes(prepared);
+  const cells = nodes.filter(({ proto }) => ['LSTM', 'GRU'].includes(proto.opType));
+  const perLayer = cells.length / lstm.layers;
+  const onCpu = cells.slice(firstOnCpu * perLayer);
+  return {
+    id,
+    order: nodes.map(({ name }) => name),
+    segments: onCpu.map(({ name }, index) => ({ core: 1 + (index % 2), operators: [name] })),
+  };
+}
+
+describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', () => {
+  it('changes a resident function to a smaller plan by giving layers back, and loads nothing for it', async () => {
+    const example = await exampleOf(folder, 'lstm', architecture('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
+    await withProcess(async (client) => {
+      const shapes = { input: [2, 4, 8] };
+      const coverage = await client.register({
+        key: 'f@1',
+        modelPath: example.modelPath,
+        shapes,
+        hybrid: { steps: 1 },
+      });
+      if (!coverage.covered) throw new Error('the engine has all of it');
+      const rungs = await Promise.all(
+        [1, 2].map((first) => client.addPlan('f@1', lastLayersOnCpu(example, `gpu-${first}`, first))),
+      );
+      expect(rungs.map(({ layers }) => layers.length)).toEqual([1, 2]);
+      expect(rungs[0]!.weightBytes).toBeLessThan(rungs[1]!.weightBytes);
+      expect(rungs[1]!.weightBytes).toBeLessThan(coverage.weightBytes);
+      const all = coverage.layers.flatMap(({ bytes }, index) => (bytes > 0 ? [index] : []));
+      const whole = await client.run('f@1', example.inputs, { gpu: 0, plan: loading(coverage.layers, all) });
+      expectAnswer(whole.outputs, example.expected);
+      for (const rung of [rungs[1]!, rungs[0]!]) {
+        const before = (await client.state()).memory[0]!.weightBytes;
+        expect(await client.keep('f@1', 0, rung.plan)).toBe(before - rung.weightBytes);
+        expect((await client.state()).memory[0]!.weightBytes).toBe(rung.weightBytes);
+        const plan = loading(coverage.layers, rung.layers);
+        const result = await client.run('f@1', example.inputs, { gpu: 0, plan, rung: rung.plan });
+        expectAnswer(result.outputs, example.expected);
+        expect(result).toMatchObject({ start: 'warm', loadedBytes: 0 });
+      }
+      // And up again: what is missing is loaded, and nothing else.
+      const back = await client.run('f@1', example.inputs, { gpu: 0, plan: loading(coverage.layers, all) });
+      expectAnswer(back.outputs, example.expected);
+      expect(back).toMatchObject({ start: 'partial', loadedBytes: coverage.weightBytes - rungs[0]!.weightBytes });
+      expect(
+        (
+          await errorOf(
+            client.run('f@1', example.inputs, { gpu: 0, plan: loading(coverage.layers, all), rung: 'none' }),
+          )
+        ).message,
+      ).toBe("function 'f@1' has no plan 'none'");
+      await client.unregister('f@1');
+      const after = await client.state();
+      expect(after.memory[0]!.freeBytes).toBe(after.memory[0]!.limitBytes);
+    });
+  });
+
+  it('runs a model with operators that the engine lacks, by leaving those to the CPU', async () => {
+    const graph = new GraphBuilder('odd');
+    const x = graph.input('x', ElementType.FLOAT, [2, 4]);
+    const weight = (name: string, seed: number) =>
+      graph.weight(name, [4, 4], new Float32Array(noise(name, [4, 4], seed).data.buffer));
+    const hidden = graph.node('MatMul', [x, weight('a', 1)]);
+    const odd = graph.node('Hardmax', [hidden]);
+    graph.output(graph.node('MatMul', [odd, weight('b', 2)]), ElementType.FLOAT, [2, 4], 'y');
+    graph.output(odd, ElementType.FLOAT, [2, 4], 'z');
+    const example = await exampleOf(folder, 'odd', graph.build(), [noise('x', [2, 4], 5)]);
+    await withProcess(async (client) => {
+      const spec = { key: 'odd@1', modelPath: example.modelPath, shapes: { x: [2, 4] } };
+      const coverage = await client.register({ ...spec, hybrid: { steps: 1 } });
+      if (coverage.covered || coverage.layers === undefined) throw new Error('it is covered in part');
+      expect(coverage.obstacles.map(({ operator }) => operator)).toEqual(['Hardmax']);
+      const nodes = livingNodes(example.prepared);
+      const onCpu = nodes.find(({ proto }) => proto.opType === 'Hardmax')!;
+      const promise = await client.addPlan('odd@1', {
+        id: 'hybrid',
+        order: nodes.map(({ name }) => name),
+        segments: [{ core: 1, operators: [onCpu.name] }],
+      });
+      const plan = loading(coverage.layers, promise.layers);
+      for (const start of ['cold', 'warm']) {
+        const result = await client.run('odd@1', example.inputs, { gpu: 0, plan, rung: 'hybrid' });
+        expectAnswer(result.outputs, example.expected);
+        expect(result.start).toBe(start);
+      }
+      const whole = await errorOf(client.run('odd@1', example.inputs, { gpu: 0, plan }));
+      expect(whole.message).toContain('it takes a plan over GPU and CPU');
+      const refused = await errorOf(
+        client.addPlan('odd@1', { id: 'no', order: nodes.map(({ name }) => name), segments: [] }),
+      );
+      expect(refused.message).toContain('Hardmax');
+    });
+  });
+
+  it('tells an error of the CPU share by its cause, and answers the next as if nothing had been', async () => {
+    const graph = new GraphBuilder('gather');
+    const x = graph.input('x', ElementType.FLOAT, [2, 4]);
+    const at = graph.input('at', ElementType.INT64, [1]);
+    const w = graph.weight('a', [4, 4], new Float32Array(noise('a', [4, 4], 1).data.buffer));
+    const hidden = graph.node('MatMul', [x, w]);
+    const row = graph.node('Gather', [hidden, at], { axis: 0 });
+    graph.output(graph.node('MatMul', [row, w]), ElementType.FLOAT, [1, 4], 'y');
+    const index = (value: bigint) => tensorOf('at', 'INT64', [1], BigInt64Array.of(value));
+    const inputs = [noise('x', [2, 4], 5), index(1n)];
+    const example = await exampleOf(folder, 'gather', graph.build(), inputs);
+    await withProcess(async (client) => {
+      const spec = { key: 'g@1', modelPath: example.modelPath, shapes: { x: [2, 4], at: [1] } };
+      const coverage = await client.register({ ...spec, hybrid: { steps: 1 } });
+      if (!coverage.covered) throw new Error('the engine has all of it');
+      const nodes = livingNodes(example.prepared);
+      const gather = nodes.find(({ proto }) => proto.opType === 'Gather')!;
+      const order = nodes.map(({ name }) => name);
+      const promise = await client.addPlan('g@1', {
+        id: 'h',
+        order,
+        segments: [{ core: 2, operators: [gather.name] }],
+      });
+      const options = { gpu: 0, plan: loading(coverage.layers, promise.layers), rung: 'h' };
+      for (let round = 0; round < 3; round++) {
+        const failed = await errorOf(client.run('g@1', [inputs[0]!, index(7n)], options));
+        expect(failed.message).toMatch(/indices element out of data bounds/);
+        expectAnswer((await client.run('g@1', inputs, options)).outputs, example.expected);
+      }
+    });
+  });
+
+  it('answers many at once, each its own, over two functions and a restart', async () => {
+    const examples = await Promise.all(
+      ['lstm', 'gru'].map((name, seed) =>
+        exampleOf(folder, name, architecture(name, lstm), [noise('input', [2, 4, 8], seed)]),
+      ),
+    );
+    await withProcess(async (client) => {
+      const options = await Promise.all(
+        examples.map(async (example, number) => {
+          const key = `f${number}@1`;
+          const shapes = { input: [2, 4, 8] };
+          const coverage = await client.register({ key, modelPath: example.modelPath, shapes, hybrid: { steps: 1 } });
+          if (!coverage.covered) throw new Error('the engine has all of it');
+          const promise = await client.addPlan(key, lastLayersOnCpu(example, 'half', 1 + number));
+          return { gpu: 0, plan: loading(coverage.layers, promise.layers), rung: 'half' };
+        }),
+      );
+      const all = async (): Promise<void> => {
+        await Promise.all(
+          Array.from({ length: 24 }, async (_, turn) => {
+            const number = turn % 2;
+            const result = await client.run(`f${number}@1`, examples[number]!.inputs, options[number]!);
+            expectAnswer(result.outputs, examples[number]!.expected);
+          }),
+        );
+      };
+      await all();
+      await client.restart();
+      await all();
+    });
+  });
+
+  it('refuses plans for more cores than there are', async () => {
+    const example = await exampleOf(folder, 'lstm', architecture('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
+    await withProcess(async (client) => {
+      const shapes = { input: [2, 4, 8] };
+      await client.register({ key: 'f@1', modelPath: example.modelPath, shapes, hybrid: { steps: 1 } });
+      const refused = await errorOf(client.addPlan('f@1', lastLayersOnCpu(example, 'half', 1)));
+      expect(refused).toMatchObject({ code: 'invalid', message: "plan 'half' uses 2 cores, and there are 1" });
+    }, 1);
+  });
+});
