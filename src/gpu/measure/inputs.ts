@@ -1,6 +1,6 @@
 /** Inputs to time a program with: their values matter only where they choose which rows of a table are read. */
 import { elementBytes } from '../../tensor/index.ts';
-import type { Program, ProgramTensor } from '../program/types.ts';
+import type { ProgramTensor, WeightLayout } from '../program/types.ts';
 
 /** The same numbers each time (Lehmer's generator, modulus 2^31 - 1): timings of two days shall compare. */
 function* numbers(): Generator<number> {
@@ -8,20 +8,23 @@ function* numbers(): Generator<number> {
 }
 
 /** Rows of the first table of embeddings, which is the words'. */
-function wordRows({ layout }: Program): number {
+function wordRows(layout: WeightLayout): number {
   const table = layout.layers.find(({ kind }) => kind === 'embedding');
   const weight = layout.weights.find(({ layer }) => layer === table?.index);
   return weight?.shape[0] ?? 2;
 }
 
 /** The bytes of one input: by its name as PyTorch's and Hugging Face's exports call them. */
-export function sampleInput(program: Program, { name, datatype, bytes, shape }: ProgramTensor): Uint8Array {
+export function sampleInput(
+  layout: WeightLayout,
+  { name, datatype, bytes, shape }: Omit<ProgramTensor, 'byteOffset'>,
+): Uint8Array {
   const data = new Uint8Array(bytes);
   const random = numbers();
   const next = (): number => random.next().value as number;
   const count = bytes / elementBytes[datatype];
   const lastSize = shape.at(-1) ?? 1;
-  const rows = wordRows(program);
+  const rows = wordRows(layout);
   const integer = (index: number): number => {
     if (/mask/i.test(name)) return 1;
     if (/type|segment/i.test(name)) return 0;

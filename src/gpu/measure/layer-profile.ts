@@ -7,11 +7,12 @@ import type { Binding } from '../engine/binding.ts';
 import type { Engine } from '../engine/index.ts';
 import type { GpuLane } from '../engine/lane.ts';
 import type { Residency } from '../engine/residency.ts';
-import type { OrderedStream } from '../engine/streams.ts';
+import type { IoBuffers } from '../engine/io-buffers.ts';
 import type { ColdStartPlan } from '../../plan/index.ts';
-import type { MeasuredLayerProfile, MeasuredSpread, MeasureOptions } from '../process/protocol.ts';
+import type { MeasuredLayerProfile, MeasureOptions } from '../process/protocol.ts';
 import type { Program } from '../program/types.ts';
 import { sampleInput } from './inputs.ts';
+import { putInputs, spreadOf, timed } from './timing.ts';
 
 /** Consecutive launches of one layer that read the weights of the same layers. */
 interface Segment {
@@ -91,8 +92,9 @@ class MeasuringSession {
     this.#segments = segmentsOf(program);
   }
 
-  async putInputs(io: Parameters<typeof measureInputs>[1]): Promise<void> {
-    await measureInputs(this.#lane, io, this.#program);
+  async putInputs(io: IoBuffers): Promise<void> {
+    const { layout } = this.#program;
+    await putInputs(this.#lane, io, this.#program, (tensor) => sampleInput(layout, tensor));
   }
 
   async measure(allFromHost: boolean): Promise<MeasuredLayerProfile> {
@@ -163,7 +165,8 @@ class MeasuringSession {
 
   #timeSegments(): Promise<number[]> {
     const { execution } = this.#lane;
-    return this.#timed(
+    return timed(
+      this.#lane,
       execution,
       this.#segments.map(({ first, end }) => () => {
         for (let index = first; index < end; index++) this.#binding.submit(index, execution.cuda);
@@ -178,7 +181,7 @@ class MeasuringSession {
     };
     const times: number[] = [];
     for (let iteration = 0; iteration < this.#iterations; iteration++)
-      times.push(...(await this.#timed(execution, [all])));
+      times.push(...(await timed(this.#lane, execution, [all])));
     return times;
   }
 
@@ -191,25 +194,7 @@ class MeasuringSession {
         ? (): void => undefined
         : (): void => load.cuda.copy(block.address, weights.address(index), bytes);
     });
-    return this.#timed(load, copies);
-  }
-
-  /** Milliseconds of each piece of work, one after the other on a stream that is idle before. */
-  async #timed(stream: OrderedStream, work: readonly (() => void)[]): Promise<number[]> {
-    const lane = this.#lane;
-    const timers = Array.from({ length: work.length + 1 }, () => lane.timer());
-    // What runs on the other stream would be in the way, and a copy must not overtake a kernel that still reads.
-    stream.wait(lane.load.fence());
-    stream.wait(lane.execution.fence());
-    stream.cuda.record(timers[0]!);
-    for (const [index, submit] of work.entries()) {
-      submit();
-      stream.cuda.record(timers[index + 1]!);
-    }
-    await stream.finished();
-    const times = work.map((_, index) => timers[index + 1]!.msSince(timers[index]!));
-    lane.giveTimers(timers);
-    return times;
+    return timed(this.#lane, load, copies);
   }
 
   #sumOf(times: readonly number[], isWanted: (segment: Segment) => boolean): number {
@@ -223,20 +208,6 @@ class MeasuringSession {
   }
 }
 
-async function measureInputs(
-  lane: GpuLane,
-  io: { allocate(bytes: number): { readonly address: number; readonly view: Uint8Array } & Disposable },
-  program: Program,
-): Promise<void> {
-  for (const tensor of program.inputs) {
-    if (tensor.bytes === 0) continue;
-    using buffer = io.allocate(tensor.bytes);
-    buffer.view.set(sampleInput(program, tensor));
-    lane.execution.cuda.copy(lane.scratch!.address + tensor.byteOffset, buffer.address, tensor.bytes);
-    await lane.execution.finished();
-  }
-}
-
 function segmentsOf({ launches }: Program): Segment[] {
   const segments: { layer: number; first: number; end: number; reads: readonly number[] }[] = [];
   for (const [index, { layer, reads }] of launches.entries()) {
@@ -246,11 +217,4 @@ function segmentsOf({ launches }: Program): Segment[] {
     else segments.push({ layer, first: index, end: index + 1, reads });
   }
   return segments;
-}
-
-function spreadOf(times: readonly number[]): MeasuredSpread {
-  const sorted = times.toSorted((a, b) => a - b);
-  const middle = Math.floor(sorted.length / 2);
-  const medianMs = sorted.length % 2 === 1 ? sorted[middle]! : ((sorted[middle - 1] ?? 0) + (sorted[middle] ?? 0)) / 2;
-  return { medianMs, minMs: sorted[0] ?? 0, maxMs: sorted.at(-1) ?? 0 };
 }

@@ -44,7 +44,7 @@ describe.skipIf(!isHere)('on the GPU of this machine', () => {
         name: tensor.name,
         datatype: tensor.datatype,
         shape: tensor.shape,
-        data: sampleInput(program, tensor),
+        data: sampleInput(program.layout, tensor),
       }));
       const [expected] = await runOnnxRuntime(path, inputs);
       const cuda = openCuda({ cacheFolder: join(folder, 'kernels') });
