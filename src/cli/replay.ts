@@ -5,11 +5,14 @@ import {
   renderReportPage,
   writeTrace,
   type FunctionGroup,
+  type LiveReport,
+  type NamedReport,
   type Report,
 } from '../replay/index.ts';
 import type { ColdStartMode } from '../plan/index.ts';
 import { CliError } from './error.ts';
 import { startCountProgress } from './progress.ts';
+import { renderBeside } from './replay/beside-text.ts';
 import { addLiveFlags, replayLive, type LiveOptions } from './replay/live.ts';
 import { addLoadFlags, groupsOf, openLoad, type LoadOptions } from './replay/load.ts';
 import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
@@ -51,14 +54,18 @@ export function replayCommand(): Command {
   addOutputFlags(command)
     .option('--save-trace <file>', "write the requests as a trace in Turntable's own format")
     .action(async (options: ReplayOptions) => {
-      const report = options.live === true ? await replayLive(options) : await replaySimulated(options);
+      const report: LiveReport = options.live === true ? await replayLive(options) : await replaySimulated(options);
       const name =
         report.simulated === true ? `${String(report.settings['plan'])} on ${report.machine}` : report.machine;
+      const beside = report.beside_simulator;
+      const reports: NamedReport[] = [{ name, report }];
+      if (beside !== undefined) reports.push({ name: 'the simulator', report: beside.simulated });
       writeForms(options, {
         json: () => jsonText(report),
-        csv: () => renderReportCsv(report),
-        html: () => renderReportPage([{ name, report }]),
-        text: () => renderReport(report),
+        csv: () => renderReportCsv(...reports.map((each) => each.report)),
+        html: () => renderReportPage(reports),
+        text: () =>
+          [renderReport(report), ...(beside === undefined ? [] : [renderBeside(report, beside)])].join('\n\n'),
       });
     });
   return command;

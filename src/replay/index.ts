@@ -46,7 +46,23 @@ export { runSimulation, type GpuChange, type SimulatedRun, type SimulatorOptions
 export { OfferBook, simulate, type FunctionSettings, type SimulationSettings } from './simulate.ts';
 export { EvictionWatch, parseEvictions } from './live-evictions.ts';
 export { inferRequest, LiveError, parseLiveInputs, type LiveInput, type LiveRequest } from './live-inputs.ts';
-export { runLive, type LiveOptions, type LiveRun } from './live.ts';
+export { runLive, type LiveAnswer, type LiveOptions, type LiveRun } from './live.ts';
+export {
+  besideSimulator,
+  type BesideOptions,
+  type BesideSimulator,
+  type LiveReport,
+  type SimulatedStep,
+} from './live-beside.ts';
+export { differencesOf, type LiveDifferences, type ServiceRow, type StartKind } from './live-differences.ts';
+export {
+  parseHostScheduler,
+  parseOfferedFunction,
+  type HostScheduler,
+  type OfferedFunction,
+  type ScheduledFunction,
+} from './live-scheduler.ts';
+export { simulateHost, type SimulatedHost } from './live-simulation.ts';
 export { ReportBuilder, type ReportContext } from './report/builder.ts';
 export { renderReportCsv, renderSweepCsv } from './report/csv.ts';
 export { provenanceText, renderReportPage, renderSweepPage, systemsOf, type NamedReport } from './report/html.ts';

@@ -4,19 +4,23 @@ import { Option, type Command } from 'commander';
 import {
   EvictionWatch,
   inferRequest,
+  besideSimulator,
   LiveError,
   parseLiveInputs,
   ReportBuilder,
   runLive,
   type FunctionGroup,
+  type LiveAnswer,
+  type LiveReport,
   type LiveRequest,
-  type Report,
+  type LiveRun,
   type TraceInvocation,
 } from '../../replay/index.ts';
 import { addUrlFlag, authorization, hostAddress, request, type HostAddress } from '../client.ts';
 import { CliError } from '../error.ts';
 import { startCountProgress } from '../progress.ts';
-import { groupsOf, openLoad, usage, type LoadOptions } from './load.ts';
+import { functionsNow, openSnapshot, readScheduler, type HostSnapshot } from './beside.ts';
+import { groupsOf, openLoad, usage, type Load, type LoadOptions } from './load.ts';
 import { parseCount, parseDurationMs, parseNamedFiles, parsePositive, type ByModel } from './values.ts';
 
 export interface LiveOptions {
@@ -26,6 +30,8 @@ export interface LiveOptions {
   readonly varyingSize: number;
   readonly speed: number;
   readonly timeout: number;
+  /** Undefined: where the host has GPUs. */
+  readonly besideSimulator?: boolean;
 }
 
 interface LiveReplayOptions extends LiveOptions, LoadOptions {
@@ -45,7 +51,13 @@ export function addLiveFlags(command: Command): Command {
     )
     .option('--varying-size <number>', 'with --live: sizes that a model leaves open, beside the batch', parseCount, 16)
     .option('--speed <factor>', 'with --live: faster than the trace by this factor', parsePositive, 1)
-    .option('--timeout <time>', 'with --live: longest wait for an answer', parseDurationMs, 60_000);
+    .option('--timeout <time>', 'with --live: longest wait for an answer', parseDurationMs, 60_000)
+    .option(
+      '--beside-simulator',
+      "with --live: simulate the same requests with the host's own GPUs, policy and offers, and explain the differences; " +
+        'done by itself where the host has GPUs',
+    )
+    .option('--no-beside-simulator', 'with --live: measure only');
 }
 
 /** What the host serves, and under which objective. */
@@ -55,11 +67,13 @@ interface LiveFunction {
 }
 
 const sloMsDefault = 100;
+/** Beside the simulator every answer is kept: more would cost gigabytes. */
+const besideRequestsMax = 1_000_000;
 /** The host's metrics are read so often for evictions: a scrape, which is no use of a function. */
 const watchMs = 10_000;
 
-export async function replayLive(options: LiveReplayOptions): Promise<Report> {
-  const { seed, warmup = 0, speed } = options;
+export async function replayLive(options: LiveReplayOptions): Promise<LiveReport> {
+  const { warmup = 0, speed } = options;
   const host = hostAddress(options.url);
   const recorded = options.trace !== undefined && options.functions === undefined;
   const groups = groupsOf(options.functions, options.mix) ?? (recorded ? undefined : await listFunctions(host));
@@ -69,6 +83,7 @@ export async function replayLive(options: LiveReplayOptions): Promise<Report> {
   const functions = new Map<string, LiveFunction>();
   for (const model of models) functions.set(model, await prepare(host, model, options));
   const functionOf = (index: number): LiveFunction => functions.get(load.modelOf(index))!;
+  const beside = await openBeside(host, models, options.besideSimulator);
 
   const builder = new ReportBuilder({ fromMs: warmup === 0 ? 0 : Infinity });
   function* counted(): Generator<TraceInvocation> {
@@ -85,7 +100,7 @@ export async function replayLive(options: LiveReplayOptions): Promise<Report> {
   const interrupted = new AbortController();
   const onInterrupt = (): void => interrupted.abort();
   process.once('SIGINT', onInterrupt);
-  let run;
+  let run: LiveRun;
   try {
     run = await runLive(
       { functionNames, invocations: counted },
@@ -95,6 +110,7 @@ export async function replayLive(options: LiveReplayOptions): Promise<Report> {
         requestOf: (index) => functionOf(index).request,
         sloMsOf: (index) => functionOf(index).sloMs,
         observer: builder,
+        ...(beside.snapshot === undefined ? {} : { onAnswer: (answer) => keep(beside.answers, answer) }),
         timeoutMs: options.timeout,
         speed,
         signal: interrupted.signal,
@@ -108,25 +124,88 @@ export async function replayLive(options: LiveReplayOptions): Promise<Report> {
     await stopWatching();
   }
   if (interrupted.signal.aborted) process.stderr.write('turntable: interrupted; the report covers what was sent\n');
+  return await reportOf(
+    host,
+    options,
+    { load, functions, builder, run, interrupted: interrupted.signal.aborted },
+    beside,
+  );
+}
+
+interface Replayed {
+  readonly load: Load;
+  readonly functions: ReadonlyMap<string, LiveFunction>;
+  readonly builder: ReportBuilder;
+  readonly run: LiveRun;
+  readonly interrupted: boolean;
+}
+
+async function reportOf(
+  host: HostAddress,
+  { seed, warmup = 0, speed, timeout, varyingSize }: LiveReplayOptions,
+  { load, functions, builder, run, interrupted }: Replayed,
+  { scheduler, snapshot, answers }: Beside,
+): Promise<LiveReport> {
   const slos = new Set(Array.from(functions.values(), ({ sloMs }) => sloMs));
-  return builder.finish({
-    kind: 'measured',
-    machine: `the host at ${host.url}`,
+  const isEmulated = 'isEmulated' in scheduler && scheduler.isEmulated;
+  const context = {
+    machine: `the host at ${host.url}${isEmulated ? ' (emulated GPUs: times mean nothing)' : ''}`,
     seed,
+    functionNames: load.trace.functionNames,
+    modelOf: load.modelOf,
+  };
+  const settings = {
+    ...load.settings,
+    ...('mode' in scheduler && scheduler.status === 'up'
+      ? { plan: scheduler.mode, policy: scheduler.policyName }
+      : undefined),
+    slo_ms: slos.size === 1 ? [...slos][0]! : null,
+    warmup_requests: warmup,
+    speed,
+  };
+  const measured = builder.finish({
+    ...context,
+    kind: 'measured',
     settings: {
-      ...load.settings,
-      slo_ms: slos.size === 1 ? [...slos][0]! : null,
-      warmup_requests: warmup,
-      speed,
-      timeout_ms: options.timeout,
-      varying_size: options.varyingSize,
+      ...settings,
+      timeout_ms: timeout,
+      varying_size: varyingSize,
       send_delay_p99_ms: run.sent === 0 ? null : Math.round(run.sendDelayMs.quantile(0.99) * 1000) / 1000,
       started_at: new Date(performance.timeOrigin).toISOString(),
-      interrupted: interrupted.signal.aborted,
+      interrupted,
     },
-    functionNames,
-    modelOf: load.modelOf,
   });
+  if (snapshot === undefined) return measured;
+  if (run.sent > besideRequestsMax) {
+    process.stderr.write(
+      `turntable: not simulated: ${run.sent} requests are more than the ${besideRequestsMax} that are compared\n`,
+    );
+    return measured;
+  }
+  const beside = await besideSimulator(answers, measured, {
+    host: { ...snapshot, nameOf: load.modelOf },
+    functionsAfter: await functionsNow(host, snapshot),
+    warmupRequests: warmup,
+    context: { ...context, settings: { ...settings, offers: 'host' } },
+  });
+  return { ...measured, beside_simulator: beside };
+}
+
+interface Beside {
+  readonly scheduler: Awaited<ReturnType<typeof readScheduler>>;
+  /** Undefined where nothing is simulated. */
+  readonly snapshot: HostSnapshot | undefined;
+  /** By sequence. */
+  readonly answers: LiveAnswer[];
+}
+
+async function openBeside(host: HostAddress, names: readonly string[], wish: boolean | undefined): Promise<Beside> {
+  const scheduler = await readScheduler(host);
+  return { scheduler, snapshot: await openSnapshot(host, scheduler, names, wish), answers: [] };
+}
+
+function keep(answers: LiveAnswer[], answer: LiveAnswer): void {
+  if (answer.outcome.sequence < besideRequestsMax) answers[answer.outcome.sequence] = answer;
 }
 
 /** Every function of the host that is ready. */

@@ -36,10 +36,17 @@ const tallyCells = (row: Partial<Tally>): Cell[] => tallyColumns.map((column) =>
 const mean = (shares: readonly number[]): number | undefined =>
   shares.length === 0 ? undefined : shares.reduce((sum, each) => sum + each, 0) / shares.length;
 
-/** `scope` is total, gpu, model, interval or function; `name` says which; an interval also has its start. */
-export function renderReportCsv(report: Report): string {
+/**
+ * `scope` is total, gpu, model, interval or function; `name` says which; `how`, of which report; an interval also has its start.
+ */
+export function renderReportCsv(...reports: readonly Report[]): string {
+  const heading = line(['scope', 'name', 'how', 'start_s', 'requests_per_s', 'utilisation', ...tallyColumns]);
+  return `${[heading, ...reports.flatMap(reportLines)].join('\n')}\n`;
+}
+
+function reportLines(report: Report): string[] {
   const how = report.simulated === true ? 'simulated' : 'measured';
-  const lines = [line(['scope', 'name', 'how', 'start_s', 'requests_per_s', 'utilisation', ...tallyColumns])];
+  const lines: string[] = [];
   const utilisation = mean(report.gpus.map((gpu) => gpu.utilisation));
   lines.push(line(['total', '', how, 0, report.requests_per_s, utilisation, ...tallyCells(report)]));
   for (const gpu of report.gpus) {
@@ -51,7 +58,7 @@ export function renderReportCsv(report: Report): string {
     lines.push(line(['interval', index, how, ...cells]));
   }
   for (const row of report.functions) lines.push(line(['function', row.function, how, '', '', '', ...tallyCells(row)]));
-  return `${lines.join('\n')}\n`;
+  return lines;
 }
 
 /** A row for each run. */

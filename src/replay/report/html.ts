@@ -13,7 +13,12 @@ export interface NamedReport {
 const functionsMax = 100;
 
 /** How the figures came about, and on what. */
-export function provenanceText({ simulated, machine }: Pick<Report, 'simulated' | 'machine'>): string {
+export function provenanceText({
+  simulated,
+  machine,
+  settings,
+}: Pick<Report, 'simulated' | 'machine' | 'settings'>): string {
+  if (simulated === true && settings['offers'] === 'host') return `simulated with the GPUs and offers of ${machine}`;
   return simulated === true ? `simulated, machine preset ${machine}` : `measured on ${machine}`;
 }
 

@@ -1,0 +1,89 @@
+/** What a live replay needs of the host to have the simulator run the same beside it. */
+import {
+  LiveError,
+  parseHostScheduler,
+  parseOfferedFunction,
+  type HostScheduler,
+  type OfferedFunction,
+} from '../../replay/index.ts';
+import { request, type HostAddress } from '../client.ts';
+import { CliError } from '../error.ts';
+
+export interface HostSnapshot {
+  readonly scheduler: HostScheduler;
+  readonly functions: ReadonlyMap<string, OfferedFunction>;
+}
+
+const fetchesMax = 8;
+
+/** What the host's scheduler is; the reason in words where it does not say, as other servers of the protocol do not. */
+export async function readScheduler(host: HostAddress): Promise<HostScheduler | { readonly missing: string }> {
+  try {
+    return parseHostScheduler(await (await request(host, '/api/scheduler')).json());
+  } catch (error) {
+    if (error instanceof LiveError || error instanceof CliError) return { missing: error.message };
+    throw error;
+  }
+}
+
+/**
+ * What the scheduler has to go by, for these functions and those that are on a GPU besides.
+ *
+ * @param wish undefined: where the host has GPUs; true: an error where it has none
+ * @returns undefined where there is nothing to simulate
+ */
+export async function openSnapshot(
+  host: HostAddress,
+  scheduler: Awaited<ReturnType<typeof readScheduler>>,
+  names: readonly string[],
+  wish: boolean | undefined,
+): Promise<HostSnapshot | undefined> {
+  if (wish === false) return undefined;
+  if ('missing' in scheduler || scheduler.status !== 'up' || scheduler.gpus.length === 0) {
+    if (wish === undefined) return undefined;
+    throw new CliError(`there is nothing to simulate beside the host at ${host.url}: ${whyNot(scheduler)}`);
+  }
+  const resident = scheduler.functions.filter(({ residentOn }) => residentOn.length > 0).map(({ name }) => name);
+  try {
+    return { scheduler, functions: await fetchFunctions(host, scheduler, [...new Set([...names, ...resident])]) };
+  } catch (error) {
+    if (error instanceof LiveError) throw new CliError(error.message, { cause: error });
+    throw error;
+  }
+}
+
+function whyNot(scheduler: Awaited<ReturnType<typeof readScheduler>>): string {
+  if ('missing' in scheduler) return scheduler.missing;
+  return scheduler.reason ?? `its GPUs are '${scheduler.status}'`;
+}
+
+/** The same functions as they are now; those that are gone are left out. */
+export async function functionsNow(
+  host: HostAddress,
+  { scheduler, functions }: HostSnapshot,
+): Promise<ReadonlyMap<string, OfferedFunction>> {
+  try {
+    return await fetchFunctions(host, scheduler, [...functions.keys()]);
+  } catch (error) {
+    if (error instanceof LiveError || error instanceof CliError) return new Map();
+    throw error;
+  }
+}
+
+async function fetchFunctions(
+  host: HostAddress,
+  { gpus }: HostScheduler,
+  names: readonly string[],
+): Promise<ReadonlyMap<string, OfferedFunction>> {
+  const fetched = new Map<string, OfferedFunction>();
+  const left = names.values();
+  const fetchNext = async (): Promise<void> => {
+    for (const name of left) {
+      const response = await request(host, `/api/scheduler/${encodeURIComponent(name)}`);
+      fetched.set(name, parseOfferedFunction(await response.json(), gpus.length));
+    }
+  };
+  await Promise.all(Array.from({ length: fetchesMax }, fetchNext));
+  // In the order asked for: replies come in any.
+  return new Map(names.flatMap((name) => (fetched.has(name) ? [[name, fetched.get(name)!] as const] : [])));
+}

@@ -1,0 +1,174 @@
+/** A measured replay beside the simulator's, with the host's own scheduler settings, and why the two differ. */
+import type { GpuOffer, OfferSheet } from '../schedule/index.ts';
+import { differencesOf, serviceFactors, type LiveDifferences } from './live-differences.ts';
+import type { OfferedFunction } from './live-scheduler.ts';
+import { simulateHost, type Observed, type ServiceFactors, type SimulatedHost } from './live-simulation.ts';
+import type { LiveAnswer } from './live.ts';
+import { ReportBuilder, type ReportContext } from './report/builder.ts';
+import type { Report, Tally } from './report/types.ts';
+import type { Outcome, ReplayObserver } from './types.ts';
+
+/** What of the measurement a simulation was given: nothing but arrivals; when requests left; that, and how long they were served. */
+export type StepGiven = 'nothing' | 'departures' | 'departures and service times';
+
+export interface SimulatedStep extends Tally {
+  readonly given: StepGiven;
+  readonly placed_differently: number;
+}
+
+/** What the host's scheduler expects, after the replay as a multiple of before: it follows what it observes. */
+export interface ExpectationsMoved {
+  readonly warm: number | null;
+  readonly cold: number | null;
+  readonly cpu: number | null;
+}
+
+export interface BesideSimulator {
+  /** The host's GPUs are emulated on a CPU: none of the times means anything. */
+  readonly emulated: boolean;
+  /** With the GPUs, the policy and the offers that the host had when the replay began. */
+  readonly simulated: Report;
+  /** The simulation again and again, with ever more of what was observed in place of what was foretold. */
+  readonly steps: readonly SimulatedStep[];
+  readonly differences: LiveDifferences;
+  /** Observed service times over simulated ones, as the last step has it. */
+  readonly service_factors: ServiceFactors;
+  readonly expectations_moved: ExpectationsMoved;
+  /** From GPUs, by cause. */
+  readonly gpu_evictions: {
+    readonly measured: Readonly<Record<string, number>>;
+    readonly simulated: Readonly<Record<string, number>>;
+  };
+  /** Functions on a GPU when the replay began; the simulation invokes them before it. */
+  readonly resident_at_start: number;
+}
+
+/** The report of a live replay: the measured one, and the simulated one within it. */
+export interface LiveReport extends Report {
+  readonly beside_simulator?: BesideSimulator;
+}
+
+export interface BesideOptions {
+  readonly host: SimulatedHost;
+  /** The same functions, asked for again after the replay. */
+  readonly functionsAfter: ReadonlyMap<string, OfferedFunction>;
+  /** Requests at the beginning that count nowhere. */
+  readonly warmupRequests: number;
+  readonly context: Omit<ReportContext, 'kind'>;
+}
+
+/** @param answers of all requests, by sequence */
+export async function besideSimulator(
+  answers: readonly LiveAnswer[],
+  measured: Report,
+  { host, functionsAfter, warmupRequests, context }: BesideOptions,
+): Promise<BesideSimulator> {
+  const counted = answers.slice(warmupRequests);
+  const nameOf = (index: number): string => context.functionNames[index] ?? `#${index}`;
+  const run = async (observed: Observed): Promise<{ report: Report; differences: LiveDifferences }> => {
+    const builder = new ReportBuilder({ fromMs: fromMsOf(counted) });
+    const outcomes = new Map<number, Outcome>();
+    await simulateHost(answers, host, collecting(builder, outcomes), observed);
+    const report = builder.finish({ ...context, kind: 'simulated', gpuCount: host.scheduler.gpus.length });
+    return { report, differences: differencesOf(counted, outcomes, nameOf) };
+  };
+  const foretold = await run({ arrivals: 'due' });
+  const factors = serviceFactors(foretold.differences.service);
+  const asSent = await run({ arrivals: 'sent' });
+  const asServed = await run({ arrivals: 'sent', factors });
+  return {
+    emulated: host.scheduler.isEmulated,
+    simulated: foretold.report,
+    steps: [
+      stepOf('nothing', foretold),
+      stepOf('departures', asSent),
+      stepOf('departures and service times', asServed),
+    ],
+    differences: foretold.differences,
+    service_factors: factors,
+    expectations_moved: expectationsMoved(host, functionsAfter, answers),
+    gpu_evictions: {
+      measured: gpuCauses(measured.evictions_by_cause),
+      simulated: foretold.report.evictions_by_cause,
+    },
+    resident_at_start: [...host.functions.values()].filter(({ residentOn }) => residentOn.length > 0).length,
+  };
+}
+
+/** A request that is due at this instant counts. */
+const fromMsOf = ([first]: readonly LiveAnswer[]): number => first?.outcome.arrivalMs ?? 0;
+
+function collecting(builder: ReportBuilder, outcomes: Map<number, Outcome>): ReplayObserver {
+  return {
+    outcome: (outcome) => {
+      outcomes.set(outcome.sequence, outcome);
+      builder.outcome(outcome);
+    },
+    eviction: (record) => builder.eviction(record),
+    busy: (gpu, fromMs, toMs) => builder.busy(gpu, fromMs, toMs),
+  };
+}
+
+function stepOf(
+  given: StepGiven,
+  { report, differences }: { readonly report: Report; readonly differences: LiveDifferences },
+): SimulatedStep {
+  return {
+    given,
+    placed_differently: differences.placed_differently,
+    requests: report.requests,
+    p50_ms: report.p50_ms,
+    p95_ms: report.p95_ms,
+    p99_ms: report.p99_ms,
+    p999_ms: report.p999_ms,
+    mean_ms: report.mean_ms,
+    max_ms: report.max_ms,
+    goodput: report.goodput,
+    cold_starts: report.cold_starts,
+    cold_start_rate: report.cold_start_rate,
+    partial_starts: report.partial_starts,
+    partial_start_rate: report.partial_start_rate,
+    shed: report.shed,
+    offloaded: report.offloaded,
+    failed: report.failed,
+    evictions: report.evictions,
+  };
+}
+
+const gpuPrefix = 'gpu ';
+
+/** A host's causes of evictions from GPUs begin with 'gpu', those from its CPU pools do not. */
+function gpuCauses(causes: Readonly<Record<string, number>>): Record<string, number> {
+  return Object.fromEntries(
+    Object.entries(causes)
+      .filter(([cause]) => cause.startsWith(gpuPrefix))
+      .map(([cause, count]) => [cause.slice(gpuPrefix.length), count]),
+  );
+}
+
+const overGpus = ({ gpus }: OfferSheet, msOf: (offer: GpuOffer) => number): number =>
+  gpus.reduce((total, offer) => total + (offer === null ? 0 : msOf(offer)), 0);
+
+/** Of the functions that were invoked: sums of what the sheets say, one over the other. */
+function expectationsMoved(
+  { functions, nameOf }: SimulatedHost,
+  after: ReadonlyMap<string, OfferedFunction>,
+  answers: readonly LiveAnswer[],
+): ExpectationsMoved {
+  const names = new Set(answers.map(({ outcome: { functionIndex } }) => nameOf(functionIndex)));
+  const ratio = (msOf: (sheet: OfferSheet) => number): number | null => {
+    let [beforeMs, afterMs] = [0, 0];
+    for (const name of names) {
+      const [before, now] = [functions.get(name), after.get(name)];
+      if (before === undefined || now === undefined) continue;
+      beforeMs += msOf(before.sheet);
+      afterMs += msOf(now.sheet);
+    }
+    return beforeMs > 0 ? Math.round((1000 * afterMs) / beforeMs) / 1000 : null;
+  };
+  return {
+    warm: ratio((sheet) => overGpus(sheet, ({ warmMs }) => warmMs)),
+    cold: ratio((sheet) => overGpus(sheet, ({ ways: [way] }) => way.coldMs[0] ?? 0)),
+    cpu: ratio(({ cpu }) => cpu?.latencyMs ?? 0),
+  };
+}

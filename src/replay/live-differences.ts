@@ -1,0 +1,265 @@
+/** Why a measured replay and its simulation differ, from what each says of every invocation. Pure. */
+import type { LiveAnswer } from './live.ts';
+import { finite, rounded } from './report/tally.ts';
+import { Sketch } from './report/sketch.ts';
+import type { Outcome, OutcomePlacement } from './types.ts';
+
+/** Where an invocation ran and what it found there, without the number of the GPU. */
+export const startKinds = ['warm', 'partial', 'cold', 'cpu'] as const;
+export type StartKind = (typeof startKinds)[number];
+
+/** Requests that began like this in both: how long they then took. */
+export interface ServiceRow {
+  readonly start: StartKind;
+  /** Began like this when measured, and when simulated; */
+  readonly measured: number;
+  readonly simulated: number;
+  /** and in both. The milliseconds are of these, from the first thing done for them to the end of their execution. */
+  readonly both: number;
+  readonly measured_mean_ms: number | null;
+  readonly simulated_mean_ms: number | null;
+  /** Of the means. */
+  readonly ratio: number | null;
+}
+
+/** So many requests that were measured in one place and simulated in another: "gpu0 warm", "cpu", "shed", "failed". */
+export interface PlacementRow {
+  readonly measured: string;
+  readonly simulated: string;
+  readonly requests: number;
+}
+
+export interface FunctionDifference {
+  readonly function: string;
+  readonly requests: number;
+  readonly placed_differently: number;
+  /** Requests by where they ran. */
+  readonly measured: Readonly<Record<string, number>>;
+  readonly simulated: Readonly<Record<string, number>>;
+}
+
+/** Of the requests that were answered in both, what the mean latency is made of, milliseconds. */
+export interface LatencyParts {
+  readonly requests: number;
+  readonly measured_mean_ms: number | null;
+  readonly simulated_mean_ms: number | null;
+  /** What makes the difference; the parts add up to it. */
+  readonly difference: {
+    /** Left the client after they were due. */
+    readonly sent_late_ms: number | null;
+    /** Between client and host, and in the client. */
+    readonly transport_ms: number | null;
+    /** In the host, besides queueing, loading and executing. */
+    readonly host_ms: number | null;
+    readonly queued_longer_ms: number | null;
+    readonly served_longer_ms: number | null;
+  };
+}
+
+export interface LiveDifferences {
+  readonly requests: number;
+  /** Another processor, another start, or the same on another GPU. */
+  readonly placed_differently: number;
+  readonly on_another_gpu: number;
+  readonly with_another_start: number;
+  /** GPU in one, CPU pool in the other, or no answer. */
+  readonly on_another_processor: number;
+  /** Before it, everything was placed alike. */
+  readonly first: {
+    readonly request: number;
+    readonly function: string;
+    readonly at_ms: number;
+    readonly measured: string;
+    readonly simulated: string;
+  } | null;
+  /** The most frequent first. */
+  readonly placements: readonly PlacementRow[];
+  readonly service: readonly ServiceRow[];
+  readonly latency: LatencyParts;
+  readonly sent_late_p50_ms: number | null;
+  readonly sent_late_p99_ms: number | null;
+  readonly sent_late_max_ms: number | null;
+  /** Why the host ran requests on its CPU pools, digits left out; the most frequent first. */
+  readonly overflow_reasons: Readonly<Record<string, number>>;
+  /** Those with requests placed differently, most of them first. */
+  readonly functions: readonly FunctionDifference[];
+}
+
+/**
+ * @param answers what was measured, of the same invocations as `simulated`; both by sequence, without the warm-up
+ * @param nameOf the trace's function
+ */
+export function differencesOf(
+  answers: readonly LiveAnswer[],
+  simulated: ReadonlyMap<number, Outcome>,
+  nameOf: (functionIndex: number) => string,
+): LiveDifferences {
+  const placements = new Map<string, { readonly measured: string; readonly simulated: string; requests: number }>();
+  const functions = new Map<string, FunctionCounts>();
+  const reasons = new Map<string, number>();
+  const lateMs = new Sketch({ exactMax: 2 ** 16, precisionBits: 9 });
+  const counts = { placed: 0, gpu: 0, start: 0, processor: 0 };
+  let first: LiveDifferences['first'] = null;
+  for (const { outcome, sentMs, overflowReason } of answers) {
+    lateMs.record(sentMs - outcome.arrivalMs);
+    if (overflowReason !== undefined) count(reasons, overflowReason.replaceAll(/\d+(?:\.\d+)?/g, 'N'));
+    const other = simulated.get(outcome.sequence);
+    if (other === undefined) continue;
+    const [here, there] = [placeText(outcome.placement), placeText(other.placement)];
+    const name = nameOf(outcome.functionIndex);
+    const row = functions.get(name) ?? { requests: 0, differently: 0, measured: new Map(), simulated: new Map() };
+    functions.set(name, row);
+    row.requests++;
+    count(row.measured, here);
+    count(row.simulated, there);
+    const key = `${here}\n${there}`;
+    const cell = placements.get(key) ?? { measured: here, simulated: there, requests: 0 };
+    placements.set(key, cell);
+    cell.requests++;
+    if (here === there) continue;
+    row.differently++;
+    counts.placed++;
+    counts[distance(outcome.placement, other.placement)]++;
+    first ??= {
+      request: outcome.sequence,
+      function: name,
+      at_ms: rounded(outcome.arrivalMs),
+      measured: here,
+      simulated: there,
+    };
+  }
+  const pairs = answers.flatMap((answer): Pair[] => {
+    const other = simulated.get(answer.outcome.sequence);
+    return other === undefined ? [] : [{ answer, other }];
+  });
+  return {
+    requests: answers.length,
+    placed_differently: counts.placed,
+    on_another_gpu: counts.gpu,
+    with_another_start: counts.start,
+    on_another_processor: counts.processor,
+    first,
+    placements: [...placements.values()].toSorted((one, two) => two.requests - one.requests),
+    service: startKinds.map((start) => serviceRow(start, pairs)),
+    latency: latencyParts(pairs),
+    sent_late_p50_ms: finite(lateMs.quantile(0.5)),
+    sent_late_p99_ms: finite(lateMs.quantile(0.99)),
+    sent_late_max_ms: finite(lateMs.max),
+    overflow_reasons: Object.fromEntries([...reasons].toSorted(([, one], [, two]) => two - one)),
+    functions: Array.from(functions, ([name, row]) => functionDifference(name, row))
+      .filter(({ placed_differently: differently }) => differently > 0)
+      .toSorted((one, two) => two.placed_differently - one.placed_differently),
+  };
+}
+
+interface Pair {
+  readonly answer: LiveAnswer;
+  readonly other: Outcome;
+}
+
+interface FunctionCounts {
+  requests: number;
+  differently: number;
+  readonly measured: Map<string, number>;
+  readonly simulated: Map<string, number>;
+}
+
+const recordOf = (places: ReadonlyMap<string, number>): Record<string, number> =>
+  Object.fromEntries([...places].toSorted(([one], [two]) => (one < two ? -1 : 1)));
+
+function functionDifference(name: string, row: FunctionCounts): FunctionDifference {
+  const { requests, differently, measured, simulated } = row;
+  return {
+    function: name,
+    requests,
+    placed_differently: differently,
+    measured: recordOf(measured),
+    simulated: recordOf(simulated),
+  };
+}
+
+/** How observed service times are to those that were simulated: 1 where nothing can be compared. */
+export function serviceFactors(rows: readonly ServiceRow[]): {
+  readonly warm: number;
+  readonly cold: number;
+  readonly cpu: number;
+} {
+  const factor = (...starts: readonly StartKind[]): number => {
+    let [measuredMs, simulatedMs] = [0, 0];
+    for (const { start, both, measured_mean_ms: measured, simulated_mean_ms: simulated } of rows) {
+      if (!starts.includes(start) || measured === null || simulated === null) continue;
+      measuredMs += both * measured;
+      simulatedMs += both * simulated;
+    }
+    return measuredMs > 0 && simulatedMs > 0 ? measuredMs / simulatedMs : 1;
+  };
+  return { warm: factor('warm'), cold: factor('partial', 'cold'), cpu: factor('cpu') };
+}
+
+export function startOf(placement: OutcomePlacement): StartKind | undefined {
+  if (placement.kind === 'gpu') return placement.residency;
+  return placement.kind === 'cpu' ? 'cpu' : undefined;
+}
+
+function placeText(placement: OutcomePlacement): string {
+  return placement.kind === 'gpu' ? `gpu${placement.gpu} ${placement.residency}` : placement.kind;
+}
+
+/** How far two different placements are apart. */
+function distance(one: OutcomePlacement, other: OutcomePlacement): 'gpu' | 'start' | 'processor' {
+  if (one.kind !== 'gpu' || other.kind !== 'gpu') return 'processor';
+  return one.residency === other.residency ? 'gpu' : 'start';
+}
+
+const servedMs = ({ loadMs, inferenceMs }: LiveAnswer): number => loadMs + inferenceMs;
+const simulatedServedMs = ({ arrivalMs, endMs, queueMs }: Outcome): number => endMs - arrivalMs - queueMs;
+
+function serviceRow(start: StartKind, pairs: readonly Pair[]): ServiceRow {
+  let [measured, simulated, both, measuredMs, simulatedMs] = [0, 0, 0, 0, 0];
+  for (const { answer, other } of pairs) {
+    const isMeasured = startOf(answer.outcome.placement) === start;
+    const isSimulated = startOf(other.placement) === start;
+    if (isMeasured) measured++;
+    if (isSimulated) simulated++;
+    if (!isMeasured || !isSimulated) continue;
+    both++;
+    measuredMs += servedMs(answer);
+    simulatedMs += simulatedServedMs(other);
+  }
+  return {
+    start,
+    measured,
+    simulated,
+    both,
+    measured_mean_ms: finite(measuredMs / both),
+    simulated_mean_ms: finite(simulatedMs / both),
+    ratio: simulatedMs > 0 ? finite(measuredMs / simulatedMs) : null,
+  };
+}
+
+function latencyParts(pairs: readonly Pair[]): LatencyParts {
+  const answered = pairs.filter(
+    ({ answer, other }) => startOf(answer.outcome.placement) !== undefined && startOf(other.placement) !== undefined,
+  );
+  const mean = (partMs: (pair: Pair) => number): number | null => {
+    let sumMs = 0;
+    for (const pair of answered) sumMs += partMs(pair);
+    return finite(sumMs / answered.length);
+  };
+  return {
+    requests: answered.length,
+    measured_mean_ms: mean(({ answer: { outcome } }) => outcome.endMs - outcome.arrivalMs),
+    simulated_mean_ms: mean(({ other }) => other.endMs - other.arrivalMs),
+    difference: {
+      sent_late_ms: mean(({ answer: { outcome, sentMs } }) => sentMs - outcome.arrivalMs),
+      transport_ms: mean(({ answer: { outcome, sentMs, hostMs } }) => outcome.endMs - sentMs - hostMs),
+      host_ms: mean(({ answer }) => answer.hostMs - answer.outcome.queueMs - servedMs(answer)),
+      queued_longer_ms: mean(({ answer: { outcome }, other }) => outcome.queueMs - other.queueMs),
+      served_longer_ms: mean(({ answer, other }) => servedMs(answer) - simulatedServedMs(other)),
+    },
+  };
+}
+
+function count(counts: Map<string, number>, key: string): void {
+  counts.set(key, (counts.get(key) ?? 0) + 1);
+}

@@ -1,0 +1,122 @@
+/** The simulator in a running host's place: the same arrivals, with what the host's scheduler has. */
+import { scaledOffer, type OfferSheet } from '../schedule/index.ts';
+import type { HostScheduler, OfferedFunction } from './live-scheduler.ts';
+import type { LiveAnswer } from './live.ts';
+import { runSimulation } from './simulator.ts';
+import type { ReplayObserver, TraceInvocation } from './types.ts';
+
+export interface SimulatedHost {
+  readonly scheduler: HostScheduler;
+  /** Those that are invoked, and those that are on a GPU besides. */
+  readonly functions: ReadonlyMap<string, OfferedFunction>;
+  /** The host's function behind a trace's. */
+  readonly nameOf: (functionIndex: number) => string;
+}
+
+/** What the simulation takes from the measurement instead of foretelling it. */
+export interface Observed {
+  /** `due`: as the trace has it. `sent`: when the client got round to sending. */
+  readonly arrivals: 'due' | 'sent';
+  /** What observed service times are to predicted ones. */
+  readonly factors?: ServiceFactors;
+}
+
+/** By where and how an invocation began. */
+export interface ServiceFactors {
+  readonly warm: number;
+  readonly cold: number;
+  readonly cpu: number;
+}
+
+/** Between the arrivals that bring onto the GPUs what was there when the replay began: nothing waits for anything. */
+const preludeGapFactor = 2;
+
+/**
+ * Simulates what was measured. The observer is told of each invocation under its own sequence and arrival, with the answer's
+ * instant as a client of the simulated host would have seen it. Functions that were on a GPU when the replay began are invoked
+ * before it, the one used longest ago first; of that the observer is told nothing.
+ *
+ * @param answers by sequence
+ */
+export async function simulateHost(
+  answers: readonly LiveAnswer[],
+  { scheduler, functions, nameOf }: SimulatedHost,
+  observer: ReplayObserver,
+  { arrivals, factors }: Observed = { arrivals: 'due' },
+): Promise<void> {
+  const numbers = numbersOf(functions);
+  const names: string[] = [];
+  for (const [name, number] of numbers) names[number] = name;
+  const traceIndices = new Map(answers.map(({ outcome: { functionIndex } }) => [nameOf(functionIndex), functionIndex]));
+  const instantOf = ({ outcome, sentMs }: LiveAnswer): number => (arrivals === 'sent' ? sentMs : outcome.arrivalMs);
+  const inOrder = answers.toSorted((one, other) => instantOf(one) - instantOf(other));
+  const { resident, gapMs } = preludeOf(functions);
+  const offsetMs = (resident.length + 1) * gapMs;
+
+  function* invocations(): Generator<TraceInvocation> {
+    for (const [index, { name }] of resident.entries()) {
+      yield { arrivalMs: index * gapMs, functionIndex: numbers.get(name)! };
+    }
+    for (const answer of inOrder) {
+      const { functionIndex } = answer.outcome;
+      yield { arrivalMs: offsetMs + instantOf(answer), functionIndex: numbers.get(nameOf(functionIndex))! };
+    }
+  }
+  await runSimulation(
+    { functionNames: names, invocations },
+    {
+      gpus: scheduler.gpus,
+      policy: scheduler.policy,
+      cpuCores: scheduler.cpuCores,
+      sheetOf: (_, name) => sheetOf(functions.get(name)!.sheet, factors),
+      observer: {
+        outcome: ({ sequence, endMs, queueMs, placement }) => {
+          const answer = inOrder[sequence - resident.length];
+          if (answer === undefined) return;
+          const { outcome } = answer;
+          observer.outcome({ ...outcome, endMs: endMs - offsetMs, queueMs, placement });
+        },
+        eviction: (record) => {
+          const functionIndex = traceIndices.get(names[record.functionIndex]!);
+          if (record.atMs < offsetMs || functionIndex === undefined) return;
+          observer.eviction({ ...record, functionIndex, atMs: record.atMs - offsetMs });
+        },
+        busy: (gpu, fromMs, toMs) => {
+          if (toMs > offsetMs) observer.busy(gpu, Math.max(0, fromMs - offsetMs), toMs - offsetMs);
+        },
+      },
+    },
+  );
+}
+
+/** The scheduler's own numbers, since one of its routings reckons with them; whoever it does not know gets one behind them. */
+function numbersOf(functions: ReadonlyMap<string, OfferedFunction>): ReadonlyMap<string, number> {
+  let next = 0;
+  for (const { index = -1 } of functions.values()) next = Math.max(next, index + 1);
+  return new Map(Array.from(functions, ([name, { index }]) => [name, index ?? next++]));
+}
+
+function preludeOf(functions: ReadonlyMap<string, OfferedFunction>): {
+  readonly resident: readonly OfferedFunction[];
+  readonly gapMs: number;
+} {
+  const resident = [...functions.values()]
+    .filter(({ residentOn }) => residentOn.length > 0)
+    .toSorted((one, other) => (other.idleMs ?? Infinity) - (one.idleMs ?? Infinity));
+  let coldMs = 1;
+  for (const { sheet } of resident) {
+    for (const offer of sheet.gpus) {
+      for (const way of offer?.ways ?? []) coldMs = Math.max(coldMs, way.coldMs[0] ?? 0);
+    }
+  }
+  return { resident, gapMs: preludeGapFactor * coldMs };
+}
+
+function sheetOf(sheet: OfferSheet, factors: ServiceFactors | undefined): OfferSheet {
+  if (factors === undefined) return sheet;
+  return {
+    ...sheet,
+    gpus: sheet.gpus.map((offer) => offer && scaledOffer(offer, factors)),
+    cpu: sheet.cpu && { ...sheet.cpu, latencyMs: sheet.cpu.latencyMs * factors.cpu },
+  };
+}
