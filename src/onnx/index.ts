@@ -11,6 +11,7 @@ export { describeModel, type ModelMetadata, type TensorSpec } from './describe.t
 export { Graph, type GraphNode, type ValueShape, type ValueType } from './graph.ts';
 export { layers, type Layer, type LayerKind } from './layers.ts';
 export { extract, type Cut, type ExtractOptions } from './extract.ts';
+export { unrollRecurrent, type UnrolledModel, type UnrollOptions } from './unroll/index.ts';
 export type { Weight } from './weight.ts';
 export { fileStamp, weightLocations, type WeightLocation } from './weight-locations.ts';
 export {

@@ -1,0 +1,326 @@
+/**
+ * Which operators may be applied chunk by chunk along time, and what that takes of their inputs. A rule looks at one node
+ * of which some inputs are cut along time, and finds where time lies in its outputs; none when the node has to see all of
+ * its input at once.
+ */
+import type { Graph } from '../graph.ts';
+import type { NodeProto } from '../types.ts';
+import { constantInts, intAttribute, intsAttribute } from './attributes.ts';
+import { sameTime, type Chunk, type TimeAxis } from './time-axis.ts';
+
+export type Shape = readonly number[];
+
+/** A node and what is known of what it takes. */
+export interface Operands {
+  readonly node: NodeProto;
+  readonly graph: Graph;
+  readonly opset: number;
+  /** By place; undefined for one that is left out or whose shape is not known. */
+  readonly shapes: readonly (Shape | undefined)[];
+  /** Where inputs are cut; undefined: they are not. */
+  readonly times: readonly (TimeAxis | undefined)[];
+  readonly outputShape: Shape | undefined;
+}
+
+/** How a node is applied to chunks. */
+export interface Commuting {
+  /** By place: how each input is to be cut; undefined: each chunk takes all of it. */
+  readonly inputs: readonly (TimeAxis | undefined)[];
+  /** Where time lies in each output. */
+  readonly output: TimeAxis;
+  /** Reshape alone: the sizes for one chunk. */
+  readonly sizes?: (chunk: Chunk) => readonly number[];
+  /** Squeeze alone: the axes that go. */
+  readonly squeezed?: readonly number[];
+}
+
+type Rule = (operands: Operands) => Commuting | undefined;
+
+const extent = ({ steps, rows }: TimeAxis): number => steps * rows;
+
+const fromFront = (axis: number, rank: number): number => (axis < 0 ? axis + rank : axis);
+
+/** The first input is cut, the others are taken as they are; the output has time along `axis`. */
+function firstOnly({ times, node }: Operands, axis: number | undefined): Commuting | undefined {
+  const [time, ...others] = times;
+  if (time === undefined || axis === undefined || others.some((other) => other !== undefined)) return undefined;
+  return { inputs: node.input.map((_, place) => (place === 0 ? time : undefined)), output: { ...time, axis } };
+}
+
+const sameAxis: Rule = (operands) => firstOnly(operands, operands.times[0]?.axis);
+
+/** A second input, where there is one, is a vector along the last axis (a bias). */
+const withVector: Rule = (operands) => {
+  const [rank, vector] = [operands.shapes[0]?.length, operands.shapes[1]];
+  if ((operands.node.input[1] ?? '') === '') return sameAxis(operands);
+  return vector?.length === 1 && operands.times[0]?.axis !== (rank ?? 0) - 1 ? sameAxis(operands) : undefined;
+};
+
+/** Elementwise operators, whose inputs are broadcast from the right. */
+const broadcast: Rule = ({ node, shapes, times }) => {
+  const given = node.input.map((name, place) => (name === '' ? undefined : shapes[place]));
+  if (node.input.some((name, place) => name !== '' && given[place] === undefined)) return undefined;
+  const rank = Math.max(...given.map((shape) => shape?.length ?? 0));
+  const aligned = times.map((time, place) => time && { ...time, axis: time.axis + rank - given[place]!.length });
+  const output = aligned.find((time) => time !== undefined);
+  if (output === undefined || aligned.some((time) => time !== undefined && !sameTime(time, output))) return undefined;
+  const inputs: (TimeAxis | undefined)[] = [];
+  for (const shape of given) {
+    const axis = shape === undefined ? -1 : output.axis - (rank - shape.length);
+    const size = axis < 0 ? 1 : shape![axis]!;
+    if (size !== 1 && size !== extent(output)) return undefined;
+    inputs.push(size === 1 ? undefined : { ...output, axis });
+  }
+  return { inputs, output };
+};
+
+const dropout: Rule = (operands) => {
+  // A draw for each element: training is no function of the input.
+  const training = operands.node.input[2] ?? '';
+  return training === '' || isFalse(operands.graph, training) ? sameAxis(operands) : undefined;
+};
+
+function isFalse(graph: Graph, value: string): boolean {
+  const tensor = graph.weight(value)?.tensor;
+  const first = tensor?.rawData?.[0] ?? tensor?.int32Data?.[0];
+  return first === 0;
+}
+
+const transpose: Rule = (operands) => {
+  const [shape] = operands.shapes;
+  const [time] = operands.times;
+  if (shape === undefined || time === undefined) return undefined;
+  const perm = intsAttribute(operands.node, 'perm') ?? shape.map((_, axis) => shape.length - 1 - axis);
+  return firstOnly(operands, perm.indexOf(time.axis));
+};
+
+/** The axes of Squeeze, Unsqueeze, ReduceSum, ...: an attribute, or a constant input since some opset. */
+const axesOf = ({ node, graph }: Operands, place = 1): readonly number[] | undefined =>
+  intsAttribute(node, 'axes') ?? constantInts(graph, node.input[place]);
+
+const squeeze: Rule = (operands) => {
+  const [shape] = operands.shapes;
+  const [time] = operands.times;
+  // Without axes every axis of size 1 goes, and a chunk of one step would lose its own.
+  const axes = axesOf(operands)?.map((axis) => fromFront(axis, shape?.length ?? 0));
+  if (shape === undefined || time === undefined || axes === undefined || axes.includes(time.axis)) return undefined;
+  const how = firstOnly(operands, time.axis - axes.filter((axis) => axis < time.axis).length);
+  return how && { ...how, squeezed: axes };
+};
+
+const unsqueeze: Rule = (operands) => {
+  const [shape] = operands.shapes;
+  const [time] = operands.times;
+  const given = axesOf(operands);
+  if (shape === undefined || time === undefined || given === undefined) return undefined;
+  const rank = shape.length + given.length;
+  const added = new Set(given.map((axis) => fromFront(axis, rank)));
+  const kept = Array.from({ length: rank }, (_, axis) => axis).filter((axis) => !added.has(axis));
+  return firstOnly(operands, kept[time.axis]);
+};
+
+const product = (sizes: Shape): number => sizes.reduce((all, size) => all * size, 1);
+
+/**
+ * Where time lies after a reshape: in the axis before which there are as many places as before. What follows then divides
+ * into steps as it did.
+ */
+function reshapedTime(from: Shape, to: Shape, time: TimeAxis): TimeAxis | undefined {
+  const before = product(from.slice(0, time.axis));
+  if (product(from) === 0 || product(from) !== product(to)) return undefined;
+  let places = 1;
+  for (const [axis, size] of to.entries()) {
+    if (places === before && size > 1) {
+      return size % time.steps === 0 ? { steps: time.steps, axis, rows: size / time.steps } : undefined;
+    }
+    places *= size;
+  }
+  return undefined;
+}
+
+const reshape: Rule = ({ node, graph, shapes, times, outputShape }) => {
+  const [from] = shapes;
+  const [time, cutSizes] = times;
+  if (from === undefined || outputShape === undefined || time === undefined || cutSizes !== undefined) return undefined;
+  const output = reshapedTime(from, outputShape, time);
+  if (output === undefined) return undefined;
+  const given = constantInts(graph, node.input[1]);
+  /** As the model has them, so that another batch stays possible; only what time changes is written out. */
+  const sizes = ({ steps }: Chunk): number[] =>
+    outputShape.map((size, axis) => {
+      const asGiven = given?.[axis];
+      if (axis === output.axis) return asGiven === -1 ? -1 : steps * output.rows;
+      if (asGiven === 0 && axis === time.axis) return size;
+      return asGiven ?? size;
+    });
+  return { inputs: [time, undefined], output, sizes };
+};
+
+const flatten: Rule = (operands) => {
+  const [from] = operands.shapes;
+  const [time] = operands.times;
+  if (from === undefined || time === undefined) return undefined;
+  const axis = fromFront(intAttribute(operands.node, 'axis', 1), from.length);
+  const to = [product(from.slice(0, axis)), product(from.slice(axis))];
+  const output = reshapedTime(from, to, time);
+  return output && { inputs: [time], output };
+};
+
+const matMul: Rule = ({ shapes: [a, b], times: [timeA, timeB] }) => {
+  if (a === undefined || b === undefined || a.length === 0 || b.length === 0) return undefined;
+  const rank = Math.max(a.length, b.length);
+  if (timeA !== undefined && timeA.axis === a.length - 2) {
+    // Rows of the left side. A vector on the right takes an axis away, but none before the rows.
+    if (timeB !== undefined) return undefined;
+    return { inputs: [timeA, undefined], output: { ...timeA, axis: timeA.axis + rank - a.length } };
+  }
+  if (timeB !== undefined && b.length > 1 && timeB.axis === b.length - 1) {
+    if (timeA !== undefined || a.length === 1) return undefined;
+    return { inputs: [undefined, timeB], output: { ...timeB, axis: rank - 1 } };
+  }
+  // Else time has to lie among the batch axes, which are broadcast.
+  if (a.length < 2 || b.length < 2) return undefined;
+  const aligned = [
+    timeA && { ...timeA, axis: timeA.axis + rank - a.length },
+    timeB && { ...timeB, axis: timeB.axis + rank - b.length },
+  ];
+  const output = aligned.find((time) => time !== undefined);
+  if (output === undefined || output.axis >= rank - 2) return undefined;
+  if (aligned.some((time) => time !== undefined && !sameTime(time, output))) return undefined;
+  const inputs: (TimeAxis | undefined)[] = [];
+  for (const shape of [a, b]) {
+    const axis = output.axis - (rank - shape.length);
+    const size = axis < 0 ? 1 : shape[axis]!;
+    if (size !== 1 && size !== extent(output)) return undefined;
+    inputs.push(size === 1 ? undefined : { ...output, axis });
+  }
+  return { inputs, output };
+};
+
+const gemm: Rule = ({ node, shapes, times: [time, timeB, timeC] }) => {
+  const rowAxis = intAttribute(node, 'transA', 0) === 0 ? 0 : 1;
+  if (time?.axis !== rowAxis || timeB !== undefined) return undefined;
+  const output = { ...time, axis: 0 };
+  const addend = (node.input[2] ?? '') === '' ? [] : shapes[2];
+  if (addend === undefined) return undefined;
+  const rowWise = addend.length === 2 && addend[0] !== 1;
+  if (timeC !== undefined && (!rowWise || !sameTime(timeC, output))) return undefined;
+  return { inputs: [time, undefined, rowWise ? output : undefined], output };
+};
+
+const concat: Rule = ({ node, shapes, times }) => {
+  const output = times.find((time) => time !== undefined);
+  const rank = shapes.find((shape) => shape !== undefined)?.length;
+  if (output === undefined || rank === undefined) return undefined;
+  if (fromFront(intAttribute(node, 'axis', 0), rank) === output.axis) return undefined;
+  for (const [place, time] of times.entries()) {
+    if (time === undefined ? shapes[place]?.[output.axis] !== extent(output) : !sameTime(time, output))
+      return undefined;
+  }
+  return { inputs: node.input.map(() => output), output };
+};
+
+/** Operators along one axis, which may be any but time's. */
+const alongAxis =
+  (otherwise: number): Rule =>
+  (operands) => {
+    const axis = fromFront(intAttribute(operands.node, 'axis', otherwise), operands.shapes[0]?.length ?? 0);
+    return operands.shapes[0] === undefined || axis === operands.times[0]?.axis ? undefined : sameAxis(operands);
+  };
+
+/** Operators on all axes from one on: time has to lie before it. */
+const fromAxis =
+  (otherwise: number): Rule =>
+  (operands) => {
+    const [shape, ...others] = operands.shapes;
+    const [time] = operands.times;
+    if (shape === undefined || time === undefined) return undefined;
+    const axis = fromFront(intAttribute(operands.node, 'axis', otherwise), shape.length);
+    if (time.axis >= axis) return undefined;
+    const within = others.every((other, place) => {
+      return (
+        (operands.node.input[place + 1] ?? '') === '' || (other !== undefined && other.length <= shape.length - axis)
+      );
+    });
+    return within ? sameAxis(operands) : undefined;
+  };
+
+/** Before opset 13 Softmax took all axes from one on together. */
+const softmax: Rule = (operands) => (operands.opset < 13 ? fromAxis(1) : alongAxis(-1))(operands);
+
+/** Channels are axis 1; further outputs belong to training. */
+const batchNormalization: Rule = (operands) => {
+  const { node, times } = operands;
+  const inference = intAttribute(node, 'training_mode', 0) === 0 && node.output.slice(1).every((name) => name === '');
+  return inference && times[0]?.axis !== 1 ? sameAxis(operands) : undefined;
+};
+
+const slice: Rule = (operands) => {
+  const { node, graph, opset } = operands;
+  const rank = operands.shapes[0]?.length;
+  const starts = opset < 10 ? intsAttribute(node, 'starts') : constantInts(graph, node.input[1]);
+  if (rank === undefined || starts === undefined) return undefined;
+  const named = opset < 10 || (node.input[3] ?? '') !== '';
+  const axes = named ? axesOf(operands, 3) : undefined;
+  if (axes === undefined && opset >= 10 && named) return undefined;
+  const sliced = axes?.map((axis) => fromFront(axis, rank)) ?? starts.map((_, axis) => axis);
+  return sliced.includes(operands.times[0]?.axis ?? -1) ? undefined : sameAxis(operands);
+};
+
+const gather: Rule = (operands) => {
+  const [shape, indices] = operands.shapes;
+  const [time] = operands.times;
+  if (shape === undefined || indices === undefined || time === undefined) return undefined;
+  const axis = fromFront(intAttribute(operands.node, 'axis', 0), shape.length);
+  if (axis === time.axis) return undefined;
+  return firstOnly(operands, time.axis < axis ? time.axis : time.axis - 1 + indices.length);
+};
+
+const reduce: Rule = (operands) => {
+  const [shape] = operands.shapes;
+  const [time] = operands.times;
+  const axes = axesOf(operands)?.map((axis) => fromFront(axis, shape?.length ?? 0));
+  if (shape === undefined || time === undefined) return undefined;
+  if (axes === undefined || axes.length === 0 || axes.includes(time.axis)) return undefined;
+  const gone = intAttribute(operands.node, 'keepdims', 1) === 0 ? axes.filter((axis) => axis < time.axis).length : 0;
+  return firstOnly(operands, time.axis - gone);
+};
+
+const table: readonly (readonly [Rule, string])[] = [
+  [
+    sameAxis,
+    `Abs Acos Asin Atan Cast Ceil Celu Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity IsInf IsNaN
+    LeakyRelu Log Mish Neg Not QuickGelu Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Softplus Softsign Sqrt Swish
+    Tan Tanh ThresholdedRelu`,
+  ],
+  [withVector, 'BiasGelu FastGelu'],
+  [
+    broadcast,
+    `Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor`,
+  ],
+  [dropout, 'Dropout'],
+  [transpose, 'Transpose'],
+  [squeeze, 'Squeeze'],
+  [unsqueeze, 'Unsqueeze'],
+  [reshape, 'Reshape'],
+  [flatten, 'Flatten'],
+  [matMul, 'MatMul'],
+  [gemm, 'Gemm'],
+  [concat, 'Concat'],
+  [alongAxis(0), 'Split'],
+  [softmax, 'Softmax LogSoftmax'],
+  [fromAxis(-1), 'LayerNormalization RMSNormalization SimplifiedLayerNormalization'],
+  [batchNormalization, 'BatchNormalization'],
+  [slice, 'Slice'],
+  [gather, 'Gather'],
+  [reduce, 'ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum'],
+];
+
+const rules = new Map(table.flatMap(([rule, types]) => types.split(/\s+/).map((type) => [type, rule] as const)));
+const domains = new Set(['', 'ai.onnx', 'com.microsoft']);
+
+/** How a node is applied chunk by chunk; undefined when it cannot be. At least one of its inputs is cut. */
+export function commuting(operands: Operands): Commuting | undefined {
+  const { opType, domain } = operands.node;
+  return domains.has(domain) ? rules.get(opType)?.(operands) : undefined;
+}

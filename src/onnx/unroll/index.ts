@@ -1,0 +1,1 @@
+export { unrollRecurrent, type UnrolledModel, type UnrollOptions } from './unroll.ts';

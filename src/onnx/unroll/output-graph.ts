@@ -1,0 +1,201 @@
+/** The graph that unrolling writes: nodes in order, under names that nothing else has, with each constant and cut made once. */
+import { elementBits } from '../element-type.ts';
+import { externalReference, isExternal } from '../external-data.ts';
+import type { Graph } from '../graph.ts';
+import { allNodes, nestedGraphs } from '../scope.ts';
+import { tensorBytes, withoutData } from '../tensor-data.ts';
+import { AttributeType, ElementType, type AttributeProto, type NodeProto, type TensorProto } from '../types.ts';
+
+export const intsOf = (name: string, ints: readonly number[]): AttributeProto => ({
+  name,
+  type: AttributeType.INTS,
+  ints: ints.map(BigInt),
+});
+
+export const intOf = (name: string, value: number): AttributeProto => ({
+  name,
+  type: AttributeType.INT,
+  i: BigInt(value),
+});
+
+/** Since opset 13 Split and Unsqueeze have sizes and axes as inputs. */
+const argumentInputsOpset = 13;
+
+export class OutputGraph {
+  readonly nodes: NodeProto[] = [];
+  /** Slices of weights, one for each direction. */
+  readonly initializers: TensorProto[] = [];
+  readonly #source: Graph;
+  readonly #opset: number;
+  readonly #valueNames = new Set<string>(['']);
+  readonly #nodeNames = new Set<string>();
+  readonly #made = new Map<string, readonly string[]>();
+  #constants = 0;
+
+  constructor(source: Graph, opset: number) {
+    this.#source = source;
+    this.#opset = opset;
+    const { proto } = source;
+    const declare = (named: readonly { readonly name: string }[]): void => {
+      for (const { name } of named) this.#valueNames.add(name);
+    };
+    for (const graph of [proto, ...[...allNodes(proto.node)].flatMap(nestedGraphs)]) {
+      declare(graph.input);
+      declare(graph.initializer);
+      declare(graph.output);
+    }
+    for (const { name, input, output } of allNodes(proto.node)) {
+      this.#nodeNames.add(name);
+      for (const value of [...input, ...output]) this.#valueNames.add(value);
+    }
+    for (const { name } of source.nodes) this.#nodeNames.add(name);
+  }
+
+  /** A name for a new value: `wanted`, numbered where it is taken. */
+  valueName(wanted: string): string {
+    return unused(this.#valueNames, wanted);
+  }
+
+  nodeName(wanted: string): string {
+    return unused(this.#nodeNames, wanted);
+  }
+
+  /** Adds a node that makes `output`, and returns that. */
+  node(
+    opType: string,
+    name: string,
+    inputs: readonly string[],
+    attribute: readonly AttributeProto[],
+    output: string,
+  ): string {
+    this.nodes.push({
+      name: this.nodeName(name),
+      opType,
+      domain: '',
+      input: [...inputs],
+      output: [output],
+      attribute: [...attribute],
+    });
+    return output;
+  }
+
+  /** The same under a new name, which is the node's. */
+  derived(opType: string, name: string, inputs: readonly string[], attribute: readonly AttributeProto[] = []): string {
+    return this.node(opType, name, inputs, attribute, this.valueName(name));
+  }
+
+  /** A Constant node with these elements. */
+  constant(elementType: number, shape: readonly number[], bytes: Uint8Array): string {
+    const key = `constant ${elementType} [${shape.join(',')}] ${Buffer.from(bytes).toString('base64')}`;
+    return this.once(key, () => {
+      const output = this.valueName(`unrolled/constant_${this.#constants++}`);
+      const t: TensorProto = { name: '', dims: shape.map(BigInt), dataType: elementType, rawData: bytes };
+      this.node('Constant', output, [], [{ name: 'value', type: AttributeType.TENSOR, t }], output);
+      return [output];
+    })[0]!;
+  }
+
+  int64s(values: readonly number[]): string {
+    return this.constant(ElementType.INT64, [values.length], bytesOf(BigInt64Array.from(values, BigInt)));
+  }
+
+  int32s(values: readonly number[], shape: readonly number[] = [values.length]): string {
+    return this.constant(ElementType.INT32, shape, bytesOf(Int32Array.from(values)));
+  }
+
+  /** Zero, to be broadcast. All zero bits are zero in every element type. */
+  zero(elementType: number): string {
+    return this.constant(elementType, [1], new Uint8Array(Math.ceil((elementBits(elementType) ?? 8) / 8)));
+  }
+
+  /** Cuts a value along an axis, once however often it is asked for. */
+  split(value: string, axis: number, sizes: readonly number[], names: readonly string[]): readonly string[] {
+    return this.once(`split ${axis} [${sizes.join(',')}] ${value}`, () => {
+      const output = names.map((name) => this.valueName(name));
+      const asInput = this.#opset >= argumentInputsOpset;
+      this.nodes.push({
+        name: this.nodeName(`${value}/Split`),
+        opType: 'Split',
+        domain: '',
+        input: asInput ? [value, this.int64s(sizes)] : [value],
+        output,
+        attribute: [intOf('axis', axis), ...(asInput ? [] : [intsOf('split', sizes)])],
+      });
+      return output;
+    });
+  }
+
+  /** Joins values along an axis; of a single one only the name changes. */
+  concat(values: readonly string[], axis: number, output: string, name: string): string {
+    const [first] = values;
+    if (values.length === 1 && first !== undefined) return this.node('Identity', name, [first], [], output);
+    return this.node('Concat', name, values, [intOf('axis', axis)], output);
+  }
+
+  transpose(value: string, perm: readonly number[], output: string, name: string): string {
+    return this.node('Transpose', name, [value], [intsOf('perm', perm)], output);
+  }
+
+  /**
+   * A value's parts along `axis`, one for each direction: slices of a weight, without copying where its bytes are at hand;
+   * of what is computed a Split.
+   */
+  directions(value: string, axis: number): readonly [forward: string, reverse: string] {
+    const names = [`${value}/forward`, `${value}/reverse`] as const;
+    const tensor = this.#source.weight(value)?.tensor;
+    const parts =
+      tensor === undefined || axis !== 0 || tensor.dims[0] !== 2n
+        ? this.split(value, axis, [1, 1], names)
+        : this.once(`directions ${value}`, () =>
+            names.map((wanted, index) => {
+              const name = this.valueName(wanted);
+              this.initializers.push(half(tensor, index, name));
+              return name;
+            }),
+          );
+    return [parts[0]!, parts[1]!];
+  }
+
+  /** What was made under this key, or is made now. */
+  once(key: string, make: () => readonly string[]): readonly string[] {
+    let made = this.#made.get(key);
+    if (made === undefined) this.#made.set(key, (made = make()));
+    return made;
+  }
+}
+
+function unused(names: Set<string>, wanted: string): string {
+  let name = wanted;
+  for (let repeat = 1; names.has(name); repeat++) name = `${wanted}_${repeat}`;
+  names.add(name);
+  return name;
+}
+
+const bytesOf = (view: ArrayBufferView): Uint8Array => new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+
+/** One of the two equal parts of a tensor along its first dimension; where its bytes lie elsewhere they stay there. */
+function half(tensor: TensorProto, index: number, name: string): TensorProto {
+  const part: TensorProto = { ...withoutData(tensor), name, dims: [1n, ...tensor.dims.slice(1)] };
+  const cut = (bytes: Uint8Array): Uint8Array => {
+    const size = bytes.byteLength / 2;
+    return bytes.subarray(index * size, (index + 1) * size);
+  };
+  const { source } = tensor;
+  if (isExternal(tensor)) {
+    const { location, offset } = externalReference(tensor);
+    const elements = part.dims.reduce((product, size) => product * size, 1n);
+    const length = (elements * BigInt(elementBits(tensor.dataType) ?? 0)) / 8n;
+    part.dataLocation = 1;
+    part.externalData = [
+      { key: 'location', value: location },
+      { key: 'offset', value: String(BigInt(offset) + BigInt(index) * length) },
+      { key: 'length', value: String(length) },
+    ];
+    if (source !== undefined) part.source = () => cut(source());
+  } else if (source !== undefined) {
+    part.source = () => cut(source());
+  } else {
+    part.rawData = cut(tensorBytes(tensor));
+  }
+  return part;
+}

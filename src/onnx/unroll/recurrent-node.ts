@@ -1,0 +1,182 @@
+/** LSTM, GRU and RNN nodes as unrolling sees them: their directions, lengths and states; or why one has to stay whole. */
+import { elementBits } from '../element-type.ts';
+import type { Graph, GraphNode } from '../graph.ts';
+import { AttributeType, type AttributeProto, type NodeProto } from '../types.ts';
+import { constantInts, floatsAttribute, intAttribute, textAttribute, textsAttribute } from './attributes.ts';
+import type { Shape } from './commute.ts';
+import type { TimeAxis } from './time-axis.ts';
+
+interface Kind {
+  /** Activation functions of one direction. */
+  readonly activations: number;
+  /** Hidden state, and an LSTM's cell state. */
+  readonly states: 1 | 2;
+}
+
+const kinds: Readonly<Record<string, Kind>> = {
+  LSTM: { activations: 3, states: 2 },
+  GRU: { activations: 2, states: 1 },
+  RNN: { activations: 1, states: 1 },
+};
+
+/** How many steps of each item count: all of them, or as many as a constant or a value of the graph says. */
+export type Lengths =
+  | { readonly kind: 'full' }
+  | { readonly kind: 'constant'; readonly steps: readonly number[] }
+  | { readonly kind: 'value'; readonly value: string };
+
+export interface Direction {
+  readonly reversed: boolean;
+  /** Attributes of this direction's cells. */
+  readonly attributes: readonly AttributeProto[];
+}
+
+export interface RecurrentNode {
+  readonly node: GraphNode;
+  /** Where time lies in both X and Y. */
+  readonly time: TimeAxis;
+  /** Layout 1: the batch comes first in every input and output. */
+  readonly batchFirst: boolean;
+  readonly directions: readonly Direction[];
+  readonly states: 1 | 2;
+  readonly lengths: Lengths;
+  readonly elementType: number;
+}
+
+export type RecurrentReading =
+  { readonly kind: 'unrolled'; readonly recurrent: RecurrentNode } | { readonly kind: 'kept'; readonly reason: string };
+
+/** Alpha and beta that an activation takes from the node's lists. */
+const parameterized: Readonly<Record<string, { readonly alpha: boolean; readonly beta: boolean }>> = {
+  affine: { alpha: true, beta: true },
+  elu: { alpha: true, beta: false },
+  hardsigmoid: { alpha: true, beta: true },
+  leakyrelu: { alpha: true, beta: false },
+  scaledtanh: { alpha: true, beta: true },
+  thresholdedrelu: { alpha: true, beta: false },
+};
+const plain = new Set(['relu', 'sigmoid', 'softplus', 'softsign', 'tanh']);
+
+/** What the cells' attributes say anew, instead of taking it over from the node. */
+const perDirection = new Set(['direction', 'layout', 'activations', 'activation_alpha', 'activation_beta']);
+
+/** The longest count of steps behind the opset in which Max and Min came to take whole numbers. */
+const lengthArithmeticOpset = 12;
+
+/**
+ * The lists for each direction. Activations take their alpha and beta from the node's lists in order, each only what it has,
+ * so what is left for the second direction depends on the functions of the first.
+ */
+function activationLists(node: NodeProto, count: number, perNode: number): AttributeProto[][] | undefined {
+  const names = textsAttribute(node, 'activations');
+  const [alphas, betas] = [floatsAttribute(node, 'activation_alpha'), floatsAttribute(node, 'activation_beta')];
+  if (names.length === 0 && alphas.length === 0 && betas.length === 0) {
+    return Array.from({ length: count }, () => []);
+  }
+  if (names.length !== count * perNode) return undefined;
+  if (names.some((name) => !plain.has(name.toLowerCase()) && !(name.toLowerCase() in parameterized))) return undefined;
+  let [alphaAt, betaAt] = [0, 0];
+  return Array.from({ length: count }, (_, direction) => {
+    const own = names.slice(direction * perNode, (direction + 1) * perNode);
+    const used = own.map((name) => parameterized[name.toLowerCase()]);
+    const alphaCount = used.filter((parameters) => parameters?.alpha).length;
+    const betaCount = used.filter((parameters) => parameters?.beta).length;
+    const ownAlphas = alphas.slice(alphaAt, alphaAt + alphaCount);
+    const ownBetas = betas.slice(betaAt, betaAt + betaCount);
+    alphaAt += alphaCount;
+    betaAt += betaCount;
+    return [
+      { name: 'activations', type: AttributeType.STRINGS, strings: own.map((name) => Buffer.from(name, 'utf8')) },
+      ...(ownAlphas.length === 0 ? [] : [floats('activation_alpha', ownAlphas)]),
+      ...(ownBetas.length === 0 ? [] : [floats('activation_beta', ownBetas)]),
+    ];
+  });
+}
+
+const floats = (name: string, values: readonly number[]): AttributeProto => ({
+  name,
+  type: AttributeType.FLOATS,
+  floats: [...values],
+});
+
+function readDirections(node: NodeProto, kind: Kind): readonly Direction[] | undefined {
+  const name = textAttribute(node, 'direction', 'forward');
+  const reversals = { forward: [false], reverse: [true], bidirectional: [false, true] }[name];
+  if (reversals === undefined) return undefined;
+  if (reversals.length === 1) {
+    // One direction takes everything over as it stands.
+    const attributes = node.attribute.filter((attribute) => attribute.name !== 'layout');
+    return [{ reversed: reversals[0]!, attributes }];
+  }
+  const lists = activationLists(node, reversals.length, kind.activations);
+  const shared = node.attribute.filter((attribute) => !perDirection.has(attribute.name));
+  return lists?.map((own, index) => {
+    const reversed = reversals[index]!;
+    const s = Buffer.from(reversed ? 'reverse' : 'forward', 'utf8');
+    return { reversed, attributes: [...shared, { name: 'direction', type: AttributeType.STRING, s }, ...own] };
+  });
+}
+
+function readLengths(graph: Graph, value: string, steps: number, opset: number): Lengths | string {
+  if (value === '') return { kind: 'full' };
+  const given = constantInts(graph, value);
+  if (given === undefined) {
+    if (graph.weight(value) !== undefined) return `its sequence lengths '${value}' cannot be read`;
+    if (opset >= lengthArithmeticOpset) return { kind: 'value', value };
+    return `its sequence lengths '${value}' are no constant, and opset ${opset} cannot compute with them`;
+  }
+  const wrong = given.find((length) => length < 0 || length > steps);
+  if (wrong !== undefined) return `its sequence lengths hold ${wrong}, but the sequence has ${steps} steps`;
+  return given.every((length) => length === steps) ? { kind: 'full' } : { kind: 'constant', steps: given };
+}
+
+const kept = (reason: string): RecurrentReading => ({ kind: 'kept', reason });
+
+/**
+ * Reads a node: undefined when it is no recurrent operator, or one of at most `stepsMax` steps.
+ */
+export function readRecurrent(
+  node: GraphNode,
+  graph: Graph,
+  opset: number,
+  stepsMax: number,
+  shapeOf: (value: string) => Shape | undefined,
+): RecurrentReading | undefined {
+  const { proto } = node;
+  const kind = proto.domain === '' || proto.domain === 'ai.onnx' ? kinds[proto.opType] : undefined;
+  if (kind === undefined) return undefined;
+  const [x = '', w = '', r = '', , lengthsValue = ''] = proto.input;
+  const shape = shapeOf(x);
+  if (shape?.length !== 3) return kept(`the shape of its input '${x}' is not known`);
+  const batchFirst = intAttribute(proto, 'layout', 0) !== 0;
+  const axis = batchFirst ? 1 : 0;
+  const steps = shape[axis]!;
+  if (steps <= stepsMax) return undefined;
+
+  const directions = readDirections(proto, kind);
+  if (directions === undefined) {
+    const direction = textAttribute(proto, 'direction', 'forward');
+    return kept(
+      direction === 'bidirectional'
+        ? 'its activations are not those of two directions'
+        : `its direction is '${direction}', which is none that the operator has`,
+    );
+  }
+  for (const weight of [w, r]) {
+    const first = shapeOf(weight)?.[0];
+    if (first !== undefined && first !== directions.length) {
+      return kept(`its weight '${weight}' is for ${first} directions, but the node has ${directions.length}`);
+    }
+  }
+  const lengths = readLengths(graph, lengthsValue, steps, opset);
+  if (typeof lengths === 'string') return kept(lengths);
+  const elementType = graph.type(x)?.elementType ?? graph.type(w)?.elementType;
+  if (elementType === undefined || elementBits(elementType) === undefined) {
+    return kept(`the element type of its input '${x}' is not known`);
+  }
+  const time = { steps, axis, rows: 1 };
+  return {
+    kind: 'unrolled',
+    recurrent: { node, time, batchFirst, directions, states: kind.states, lengths, elementType },
+  };
+}

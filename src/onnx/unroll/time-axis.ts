@@ -1,0 +1,28 @@
+/** Where time lies in a value, and how it is cut. */
+
+/** Time runs along `axis`: each of the `steps` takes `rows` places there (more than one where axes were merged). */
+export interface TimeAxis {
+  readonly steps: number;
+  readonly axis: number;
+  readonly rows: number;
+}
+
+/** A run of steps. */
+export interface Chunk {
+  readonly first: number;
+  readonly steps: number;
+}
+
+export const sameTime = (a: TimeAxis | undefined, b: TimeAxis | undefined): boolean =>
+  a !== undefined && b !== undefined && a.steps === b.steps && a.axis === b.axis && a.rows === b.rows;
+
+/** Chunks of `stepsMax` steps each; the last one has what is left. */
+export function chunksOf(steps: number, stepsMax: number): readonly Chunk[] {
+  return Array.from({ length: Math.ceil(steps / stepsMax) }, (_, index) => ({
+    first: index * stepsMax,
+    steps: Math.min(stepsMax, steps - index * stepsMax),
+  }));
+}
+
+/** 'step8-15': the last part of the names of whatever belongs to a chunk. */
+export const chunkName = ({ first, steps }: Chunk): string => `step${first}-${first + steps - 1}`;
