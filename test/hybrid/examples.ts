@@ -20,12 +20,12 @@ export async function exampleOf(
   name: string,
   model: ModelProto,
   inputs: readonly Tensor[],
-  steps = 1,
+  cells = 1,
 ): Promise<Example> {
   const modelPath = join(folder, `${name}.onnx`);
   await writeModel(model, modelPath);
   const shapes = Object.fromEntries(inputs.map((input) => [input.name, input.shape]));
-  const prepared = await hybridGraph({ modelPath, shapes, steps, cacheFolder: join(folder, 'cache') });
+  const prepared = await hybridGraph({ modelPath, shapes, cells, cacheFolder: join(folder, 'cache') });
   return { prepared, modelPath, inputs, expected: await runOnnxRuntime(modelPath, inputs) };
 }
 

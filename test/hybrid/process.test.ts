@@ -74,7 +74,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
         key: 'f@1',
         modelPath: example.modelPath,
         shapes,
-        hybrid: { steps: 1 },
+        hybrid: { cells: 1 },
       });
       if (!coverage.covered) throw new Error('the engine has all of it');
       const rungs = await Promise.all(
@@ -124,7 +124,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     const example = await exampleOf(folder, 'odd', graph.build(), [noise('x', [2, 4], 5)]);
     await withProcess(async (client) => {
       const spec = { key: 'odd@1', modelPath: example.modelPath, shapes: { x: [2, 4] } };
-      const coverage = await client.register({ ...spec, hybrid: { steps: 1 } });
+      const coverage = await client.register({ ...spec, hybrid: { cells: 1 } });
       if (coverage.covered || coverage.layers === undefined) throw new Error('it is covered in part');
       expect(coverage.obstacles.map(({ operator }) => operator)).toEqual(['Hardmax']);
       const nodes = livingNodes(example.prepared);
@@ -162,7 +162,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     const example = await exampleOf(folder, 'gather', graph.build(), inputs);
     await withProcess(async (client) => {
       const spec = { key: 'g@1', modelPath: example.modelPath, shapes: { x: [2, 4], at: [1] } };
-      const coverage = await client.register({ ...spec, hybrid: { steps: 1 } });
+      const coverage = await client.register({ ...spec, hybrid: { cells: 1 } });
       if (!coverage.covered) throw new Error('the engine has all of it');
       const nodes = livingNodes(example.prepared);
       const gather = nodes.find(({ proto }) => proto.opType === 'Gather')!;
@@ -192,7 +192,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
         examples.map(async (example, number) => {
           const key = `f${number}@1`;
           const shapes = { input: [2, 4, 8] };
-          const coverage = await client.register({ key, modelPath: example.modelPath, shapes, hybrid: { steps: 1 } });
+          const coverage = await client.register({ key, modelPath: example.modelPath, shapes, hybrid: { cells: 1 } });
           if (!coverage.covered) throw new Error('the engine has all of it');
           const promise = await client.addPlan(key, lastLayersOnCpu(example, 'half', 1 + number));
           return { gpu: 0, plan: loading(coverage.layers, promise.layers), rung: 'half' };
@@ -217,7 +217,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     const example = await exampleOf(folder, 'lstm', architecture('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
     await withProcess(async (client) => {
       const shapes = { input: [2, 4, 8] };
-      await client.register({ key: 'f@1', modelPath: example.modelPath, shapes, hybrid: { steps: 1 } });
+      await client.register({ key: 'f@1', modelPath: example.modelPath, shapes, hybrid: { cells: 1 } });
       const refused = await errorOf(client.addPlan('f@1', lastLayersOnCpu(example, 'half', 1)));
       expect(refused).toMatchObject({ code: 'invalid', message: "plan 'half' uses 2 cores, and there are 1" });
     }, 1);

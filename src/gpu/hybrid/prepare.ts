@@ -9,8 +9,8 @@ import { unrolledModel } from './unrolled.ts';
 export interface HybridGraphOptions {
   readonly modelPath: string;
   readonly shapes: InputShapes;
-  /** Of a cell. */
-  readonly steps: number;
+  /** Into which the longest recurrent operator is unrolled. */
+  readonly cells: number;
   readonly cacheFolder: string;
 }
 
@@ -18,11 +18,11 @@ export interface HybridGraphOptions {
 const graphs = new LRUCache<string, Promise<PreparedGraph>>({ max: 4 });
 
 /** @throws ProgramError, OnnxError */
-export function hybridGraph({ modelPath, shapes, steps, cacheFolder }: HybridGraphOptions): Promise<PreparedGraph> {
-  const key = JSON.stringify([modelPath, shapes, steps, cacheFolder]);
+export function hybridGraph({ modelPath, shapes, cells, cacheFolder }: HybridGraphOptions): Promise<PreparedGraph> {
+  const key = JSON.stringify([modelPath, shapes, cells, cacheFolder]);
   let graph = graphs.get(key);
   if (graph === undefined) {
-    graph = unrolledModel(modelPath, shapes, steps, cacheFolder).then(async (path) =>
+    graph = unrolledModel(modelPath, shapes, cells, cacheFolder).then(async (path) =>
       prepareGraph(await baseOf(path, cacheFolder), shapes, cacheFolder),
     );
     graph.catch(() => graphs.delete(key));

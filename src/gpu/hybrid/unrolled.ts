@@ -1,12 +1,68 @@
 /** The model file that plans over GPU and CPU are made from. */
+import { createHash } from 'node:crypto';
+import { mkdir, rename, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { readModel, unrollRecurrent, writeModel, type NodeProto } from '../../onnx/index.ts';
+import { baseOf } from '../program/compile-model.ts';
+import { temporaryPath } from '../program/files.ts';
+import { prepareGraph } from '../program/prepare.ts';
+import type { PreparedGraph } from '../program/prepared.ts';
 import type { InputShapes } from '../program/types.ts';
 
-/** A model with recurrent operators unrolled into cells of some steps, in the cache; the model itself where there is nothing to unroll. */
+const recurrent = new Set(['LSTM', 'GRU', 'RNN']);
+/** ONNX, LSTM: with `layout` 1 the batch comes first. */
+const batchFirst = ({ attribute }: NodeProto): boolean => attribute.find(({ name }) => name === 'layout')?.i === 1n;
+/** Beyond it the weights lie beside the model. */
+const modelBytesMax = 1.5e9;
+
+/** Steps of the longest recurrent operator. */
+function stepsMaxOf({ nodes, values }: PreparedGraph): number {
+  const steps = nodes.flatMap(({ proto }) =>
+    recurrent.has(proto.opType) ? [values.get(proto.input[0] ?? '')?.shape[batchFirst(proto) ? 1 : 0] ?? 0] : [],
+  );
+  return Math.max(0, ...steps);
+}
+
+/**
+ * A model with its recurrent operators unrolled into cells, in the cache; the model itself where there is nothing to unroll.
+ *
+ * @param cells of the longest operator; those of others have as many steps
+ *
+ * @throws ProgramError, OnnxError
+ */
 export async function unrolledModel(
   modelPath: string,
-  _shapes: InputShapes,
-  _steps: number,
-  _cacheFolder: string,
+  shapes: InputShapes,
+  cells: number,
+  cacheFolder: string,
 ): Promise<string> {
-  return await Promise.resolve(modelPath);
+  const base = await baseOf(modelPath, cacheFolder);
+  if (!base.model.graph.node.some(({ opType }) => recurrent.has(opType))) return modelPath;
+  const form = createHash('sha256')
+    .update(JSON.stringify([shapes, cells]))
+    .digest('hex')
+    .slice(0, 16);
+  const folder = join(cacheFolder, 'unrolled');
+  const name = `${base.modelHash}-${form}`;
+  const path = join(folder, `${name}.onnx`);
+  if (await exists(path)) return path;
+  const prepared = await prepareGraph(base, shapes, cacheFolder);
+  const model = await readModel(modelPath, { externalData: 'load' });
+  const steps = Math.max(1, Math.ceil(stepsMaxOf(prepared) / cells));
+  const unrolled = unrollRecurrent(model, { steps, shapes: (value) => prepared.values.get(value)?.shape });
+  if (unrolled.model === model) return modelPath;
+  await mkdir(folder, { recursive: true });
+  const temporary = temporaryPath(folder, 'unrolled.onnx');
+  const weightBytes = (await stat(modelPath)).size;
+  const externalData = weightBytes < modelBytesMax ? 'never' : { location: `${name}.data` };
+  await writeModel(unrolled.model, temporary, { externalData });
+  await rename(temporary, path);
+  return path;
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await stat(path).then(
+    () => true,
+    () => false,
+  );
 }

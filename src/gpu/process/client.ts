@@ -331,6 +331,13 @@ export class GpuClient {
 
   /** A new process, with the functions that were registered; all of them are cold. What is in flight is rejected. */
   async restart(): Promise<GpuProcessInfo> {
+    const info = await this.reopen();
+    for (const key of this.#specs.keys()) await this.registerAgain(key);
+    return info;
+  }
+
+  /** A new process that knows no function: {@link registerAgain} brings each back. What is in flight is rejected. */
+  async reopen(): Promise<GpuProcessInfo> {
     this.#status = 'stopped';
     const old = this.#connection;
     old.end('it is restarted');
@@ -338,12 +345,17 @@ export class GpuClient {
     this.#status = 'starting';
     this.#connection = this.#connect();
     this.#ready = this.#open();
-    const info = await this.#ready;
-    for (const spec of this.#specs.values()) await this.#connection.request({ op: 'register', spec });
-    for (const [key, plans] of this.#plans) {
-      for (const plan of plans.values()) await this.#connection.request({ op: 'add-plan', key, plan });
+    return await this.#ready;
+  }
+
+  /** A function that an earlier process had, with its plans; nothing where it was not registered. */
+  async registerAgain(key: string): Promise<void> {
+    const spec = this.#specs.get(key);
+    if (spec === undefined) return;
+    await this.#connection.request({ op: 'register', spec });
+    for (const plan of this.#plans.get(key)?.values() ?? []) {
+      await this.#connection.request({ op: 'add-plan', key, plan });
     }
-    return info;
   }
 
   /** Gives everything back and ends the process. */

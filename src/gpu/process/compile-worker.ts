@@ -32,7 +32,7 @@ export type CompileOrder = Subject &
     | {
         readonly op: 'hybrid';
         readonly shapes: InputShapes;
-        readonly steps: number;
+        readonly cells: number;
         readonly plan: HybridPlan;
         readonly layout: WeightLayout;
       }
@@ -46,8 +46,8 @@ async function make(order: CompileOrder): Promise<unknown> {
     case 'layout':
       return await layoutOfModel(modelPath, { cacheFolder, settings });
     case 'hybrid': {
-      const { shapes, steps, plan, layout } = order;
-      const graph = await hybridGraph({ modelPath, shapes, steps, cacheFolder });
+      const { shapes, cells, plan, layout } = order;
+      const graph = await hybridGraph({ modelPath, shapes, cells, cacheFolder });
       return await compileHybrid(graph, plan, operators, settings, join(cacheFolder, 'parts'), layout);
     }
   }

@@ -67,7 +67,7 @@ export class Compiler {
     given: {
       readonly modelPath: string;
       readonly shapes: InputShapes;
-      readonly steps: number;
+      readonly cells: number;
       readonly plan: HybridPlan;
       readonly layout: WeightLayout;
     },

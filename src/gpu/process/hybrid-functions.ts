@@ -114,7 +114,7 @@ export class HybridFunctions {
   async #open({ spec, layout }: Planned, plan: HybridPlan, shapes: InputShapes): Promise<OpenHybrid> {
     const { modelPath, hybrid, settings } = spec;
     const program = await this.#compiler.hybrid(
-      { modelPath, shapes, steps: hybrid?.steps ?? 1, plan, layout },
+      { modelPath, shapes, cells: hybrid?.cells ?? 1, plan, layout },
       settings,
     );
     return await OpenHybrid.open(this.#engine, spec.key, program, this.cores);

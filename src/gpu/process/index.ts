@@ -17,5 +17,7 @@ export type {
   GpuProcessState,
   MeasuredLayerProfile,
   MeasuredSpread,
+  MeasureOperatorsOptions,
   MeasureOptions,
 } from './protocol.ts';
+export type { HybridPlan, HybridPromise, HybridSegment } from '../hybrid/types.ts';

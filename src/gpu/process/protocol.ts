@@ -44,8 +44,8 @@ export interface GpuFunctionSpec {
    * Present for functions that may have plans over GPU and CPU. Then operators that the engine lacks do not keep it from the GPUs.
    */
   readonly hybrid?: {
-    /** Steps of a cell into which recurrent operators are unrolled. */
-    readonly steps: number;
+    /** How many cells the longest recurrent operator is unrolled into; shorter ones into fewer, with as many steps each. */
+    readonly cells: number;
   };
 }
 
