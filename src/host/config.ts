@@ -42,6 +42,8 @@ export interface HostConfig {
     readonly mode: ColdStartMode;
     readonly policy: PolicyName;
     readonly profileIterations: number;
+    /** Kept for plans over GPU and CPU where there is a GPU. */
+    readonly hybridCores: number;
   };
   readonly limits: {
     readonly bodyBytesMax: number;

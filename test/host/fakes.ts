@@ -324,6 +324,7 @@ export const testConfig: HostConfig = {
     mode: 'interleave',
     policy: 'best',
     profileIterations: 1,
+    hybridCores: 0,
   },
   limits: { bodyBytesMax: 200_000, uploadBytesMax: 400_000, bodyTimeoutMs: 400, requestsInFlightMax: 50 },
   redis: { url: undefined, prefix: 'test' },
