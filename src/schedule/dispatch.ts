@@ -1,4 +1,5 @@
-import type { ColdWay } from './offer.ts';
+import type { Growth } from './growth.ts';
+import { wholeBytes, type ColdWay, type GpuOffer } from './offer.ts';
 import { nobody, state, undecided, type Load, type SchedulerState } from './state.ts';
 import type { Start } from './types.ts';
 
@@ -10,11 +11,13 @@ const starts: readonly Start[] = ['warm', 'partial', 'cold'];
 /** What a GPU does next, of all that waits for it. */
 export class Dispatcher {
   readonly #state: SchedulerState;
+  readonly #growth: Growth;
   /** GPUs to turn to at a load's end. */
   readonly #freed: number[] = [];
 
-  constructor(schedulerState: SchedulerState) {
+  constructor(schedulerState: SchedulerState, growth: Growth) {
     this.#state = schedulerState;
+    this.#growth = growth;
   }
 
   /** Starts what this GPU can load and run now. */
@@ -119,7 +122,8 @@ export class Dispatcher {
     const load = this.#load(invocation, gpu, nowMs);
     if (load === undefined) return;
     const functionIndex = this.#state.functionOf[invocation]!;
-    this.#state.actions.push({ kind: 'load', invocation, functionIndex, gpu, load });
+    const { plan } = this.#state.offerAt(functionIndex, gpu);
+    this.#state.actions.push({ kind: 'load', invocation, functionIndex, gpu, load, plan });
   }
 
   /** Reserves the room and the links for a load, or returns undefined when there is no room now. */
@@ -127,7 +131,7 @@ export class Dispatcher {
     const functionIndex = this.#state.functionOf[invocation]!;
     if (this.#state.isStale(functionIndex, gpu)) return undefined;
     const memory = this.#state.memories[gpu]!;
-    const offer = this.#state.sheets[functionIndex]!.gpus[gpu]!;
+    const offer = this.#toLoad(functionIndex, gpu);
     const prefix = memory.prefix(functionIndex);
     memory.hold(functionIndex);
     if (!memory.reserve(functionIndex, offer)) {
@@ -146,10 +150,19 @@ export class Dispatcher {
     return load;
   }
 
+  /** The rung of which something is there already, unless it can never be there as a whole again; else the one that is due. */
+  #toLoad(functionIndex: number, gpu: number): GpuOffer {
+    const offer = this.#state.offerAt(functionIndex, gpu);
+    if (offer.smaller === undefined) return offer;
+    const memory = this.#state.memories[gpu]!;
+    if (wholeBytes(offer) <= memory.attainableBytes(functionIndex)) return offer;
+    memory.drop(functionIndex, 'plan-changed');
+    return this.#state.offerAt(functionIndex, gpu);
+  }
+
   #run(invocation: number, gpu: number, nowMs: number): void {
     const functionIndex = this.#state.functionOf[invocation]!;
     const slot = functionIndex * this.#state.gpuCount + gpu;
-    const { warmMs } = this.#state.sheets[functionIndex]!.gpus[gpu]!;
     let load = this.#state.loads[slot];
     let ordered: Load | null = null;
     let start = this.#state.start[invocation]!;
@@ -170,6 +183,7 @@ export class Dispatcher {
     this.#state.leave(invocation);
     this.#state.invocationState[invocation] = state.running;
     this.#state.running[gpu] = invocation;
+    const { plan, warmMs } = this.#state.offerAt(functionIndex, gpu);
     const endMs = Math.max(nowMs + warmMs, load?.readyMs ?? 0);
     this.#state.laneEndMs[gpu] = endMs;
     this.#state.memories[gpu]!.hold(functionIndex);
@@ -182,8 +196,27 @@ export class Dispatcher {
       start: starts[start]!,
       load: ordered,
       predictedEndMs: endMs,
+      plan,
     });
     if (this.#state.policy.loadAhead) this.#loadAhead(gpu, nowMs);
+    if (load === undefined && this.#hasLarger(functionIndex, gpu) && !this.#lacksLayers(gpu)) {
+      this.#growth.consider(functionIndex, gpu, nowMs);
+    }
+  }
+
+  #hasLarger(functionIndex: number, gpu: number): boolean {
+    const top = this.#state.sheets[functionIndex]!.gpus[gpu]!;
+    return top.smaller !== undefined && this.#state.offerAt(functionIndex, gpu) !== top;
+  }
+
+  /** Whether something that waits has to be loaded first: room and link are for that. */
+  #lacksLayers(gpu: number): boolean {
+    let invocation = this.#state.waiting.first(gpu);
+    for (let seen = 0; invocation !== nobody && seen < lookahead; seen++) {
+      if (this.#needsLoad(invocation, gpu)) return true;
+      invocation = this.#state.waiting.next(invocation);
+    }
+    return false;
   }
 
   /** Room for one that may wait no longer: at the cost of functions that could run, the last that became so first. */
@@ -208,8 +241,8 @@ export class Dispatcher {
       const invocation = this.#state.waiting.oldest(gpu);
       if (invocation === nobody) return;
       const functionIndex = this.#state.functionOf[invocation]!;
-      const { gpus, sloMs } = this.#state.sheets[functionIndex]!;
-      if (nowMs + gpus[gpu]!.warmMs <= this.#state.arrivalMs[invocation]! + sloMs) return;
+      const { sloMs } = this.#state.sheets[functionIndex]!;
+      if (nowMs + this.#state.offerAt(functionIndex, gpu).warmMs <= this.#state.arrivalMs[invocation]! + sloMs) return;
       this.#state.leave(invocation);
       this.#state.invocationState[invocation] = state.ended;
       this.#state.settle(functionIndex, gpu);

@@ -6,6 +6,8 @@ export interface EvictionOrder {
   /** Has just become idle, or has just lost its suffix. @param hasSuffix whether it has layers that can be trimmed. */
   add(functionIndex: number, hasSuffix: boolean): void;
   remove(functionIndex: number): void;
+  /** Has other layers now, and is not in any way more recent for it. */
+  relayer(functionIndex: number, hasSuffix: boolean): void;
   /** The next to lose layers, or -1. It stays the next until it is removed. */
   next(): number;
   grow(functionCount: number): void;
@@ -34,6 +36,11 @@ export class RecencyOrder implements EvictionOrder {
   remove(functionIndex: number): void {
     if (this.#next === functionIndex) this.#next = nobody;
     else if (!this.#untrimmed.delete(functionIndex)) this.#trimmed.delete(functionIndex);
+  }
+
+  relayer(functionIndex: number, hasSuffix: boolean): void {
+    const [list, other] = hasSuffix ? [this.#untrimmed, this.#trimmed] : [this.#trimmed, this.#untrimmed];
+    if (other.delete(functionIndex)) list.set(functionIndex, functionIndex);
   }
 
   next(): number {
@@ -80,6 +87,11 @@ export class ValueOrder implements EvictionOrder {
     const parent = (place - 1) >> 1;
     if (place > 0 && this.#isBefore(last, this.#heap[parent]!)) this.#rise(last, place);
     else this.#sink(last, place);
+  }
+
+  relayer(functionIndex: number): void {
+    this.remove(functionIndex);
+    this.add(functionIndex);
   }
 
   next(): number {

@@ -2,11 +2,15 @@ import { popLeastRecent, RecencyOrder, recencyList, ValueOrder, type EvictionOrd
 import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
 import type { Popularity } from './popularity.ts';
+import type { Rungs } from './rungs.ts';
 import type { EvictionCause } from './types.ts';
 import { grownFloats, grownInts } from './waiting.ts';
 
-/** Told of each eviction, before the bytes count as free. */
-export type OnEviction = (functionIndex: number, prefix: number, bytes: number, cause: EvictionCause) => void;
+/** Who is told what goes, before the bytes count as free. */
+export interface MemoryListener {
+  evicted(functionIndex: number, prefix: number, bytes: number, cause: EvictionCause): void;
+  shrunk(functionIndex: number, rung: GpuOffer, bytes: number): void;
+}
 
 /** On how many GPUs each function is resident as a whole. */
 export class CopyCounts {
@@ -54,12 +58,14 @@ export interface SharedResidency {
   readonly prefixes: Prefixes;
   readonly copies: CopyCounts;
   readonly popularity: Popularity;
+  readonly rungs: Rungs;
 }
 
 const nobody = -1;
 
 /**
- * The weights on one GPU: a prefix of the layers of each function. The bytes of a load count from its start.
+ * The weights on one GPU: a prefix of the layers of each function, under one of the rungs of its ladder. The bytes of a load
+ * count from its start, as do those of growing to a larger rung.
  *
  * Only what is idle stands in the order of eviction, so that whoever is next in it may be evicted. A function is taken out
  * while it is held (running, loading, about to run) and comes back as the most recently used.
@@ -70,7 +76,8 @@ export class GpuMemory {
   readonly #trims: boolean;
   readonly #order: EvictionOrder;
   readonly #copies: CopyCounts;
-  readonly #onEviction: OnEviction;
+  readonly #rungs: Rungs;
+  readonly #listener: MemoryListener;
   /** The offer by which a function's prefix is to be read; undefined as long as nothing of it is here. */
   readonly #offers: (GpuOffer | undefined)[] = [];
   readonly #prefixes: Prefixes;
@@ -87,20 +94,25 @@ export class GpuMemory {
   #ageAtUse = new Float64Array(64);
   #age = 0;
   readonly #gdsf: ValueOrder | undefined;
+  /** Idle, there as a whole, and with a smaller rung that is acceptable as far as was known when it became idle. */
+  readonly #shrinkable = new RecencyOrder();
+  /** By function, the larger rung whose other layers are on their way. */
+  readonly #growing = new Map<number, GpuOffer>();
 
   constructor(
     gpu: number,
     capacityBytes: number,
     eviction: Policy['eviction'],
-    { gpuCount, prefixes, copies, popularity }: SharedResidency,
-    onEviction: OnEviction,
+    { gpuCount, prefixes, copies, popularity, rungs }: SharedResidency,
+    listener: MemoryListener,
   ) {
     this.#gpu = gpu;
     this.#gpuCount = gpuCount;
     this.capacityBytes = capacityBytes;
     this.#prefixes = prefixes;
     this.#copies = copies;
-    this.#onEviction = onEviction;
+    this.#rungs = rungs;
+    this.#listener = listener;
     this.#trims = eviction === 'lru-suffix' || eviction === 'value-suffix';
     if (eviction === 'gdsf') this.#gdsf = new ValueOrder((functionIndex) => this.#greedyDualValue(functionIndex));
     if (eviction === 'value-suffix') {
@@ -137,6 +149,11 @@ export class GpuMemory {
     return this.#offers[functionIndex];
   }
 
+  /** The larger rung that it is growing to. */
+  growing(functionIndex: number): GpuOffer | undefined {
+    return this.#growing.size === 0 ? undefined : this.#growing.get(functionIndex);
+  }
+
   get freeBytes(): number {
     return this.capacityBytes - this.usedBytes;
   }
@@ -171,6 +188,7 @@ export class GpuMemory {
     this.#ageAtUse[functionIndex] = this.#age;
     if (this.#copies.of(functionIndex) > 1) this.#spare.set(functionIndex, functionIndex);
     else this.#order.add(functionIndex, this.#hasSuffix(functionIndex));
+    this.#joinShrinkable(functionIndex);
   }
 
   /** Must not be evicted from now on. */
@@ -179,6 +197,7 @@ export class GpuMemory {
     this.#idle[functionIndex] = 0;
     this.#idleBytes -= this.bytes(functionIndex);
     if (this.#spare.size === 0 || !this.#spare.delete(functionIndex)) this.#order.remove(functionIndex);
+    if (this.#offers[functionIndex]!.smaller !== undefined) this.#shrinkable.remove(functionIndex);
   }
 
   /** Most recently used, though not held. */
@@ -189,13 +208,12 @@ export class GpuMemory {
   }
 
   /**
-   * Takes the room for a whole function that is held or not resident at all, evicting what is idle. Returns false, with
-   * nothing evicted, when that is not enough.
+   * Takes the room for a whole function that is held or not resident at all, shrinking and then evicting what is idle. Returns
+   * false, with nothing touched, when that is not enough.
    */
   reserve(functionIndex: number, offer: GpuOffer): boolean {
     const neededBytes = wholeBytes(offer) - this.bytes(functionIndex);
-    if (neededBytes > this.obtainableBytes) return false;
-    while (neededBytes > this.freeBytes) this.#evictOne(neededBytes - this.freeBytes);
+    if (!this.#makeRoom(neededBytes)) return false;
     this.usedBytes += neededBytes;
     if (this.#pinned[functionIndex] === 1) this.#pinnedBytes += neededBytes;
     this.#offers[functionIndex] = offer;
@@ -203,16 +221,82 @@ export class GpuMemory {
     return true;
   }
 
+  /** Takes the room for a larger rung of a function that is held and there as a whole. Returns false as `reserve` does. */
+  startGrowth(functionIndex: number, rung: GpuOffer): boolean {
+    const neededBytes = wholeBytes(rung) - this.bytes(functionIndex);
+    if (!this.#makeRoom(neededBytes)) return false;
+    this.usedBytes += neededBytes;
+    this.#growing.set(functionIndex, rung);
+    return true;
+  }
+
+  /** The layers of the larger rung are there. */
+  endGrowth(functionIndex: number): void {
+    const rung = this.#growing.get(functionIndex);
+    if (rung === undefined) return;
+    this.#growing.delete(functionIndex);
+    if (this.#pinned[functionIndex] === 1) this.#pinnedBytes += wholeBytes(rung) - this.bytes(functionIndex);
+    this.#takeRung(functionIndex, rung);
+  }
+
   /** Drops a function, held or not. */
   drop(functionIndex: number, cause: EvictionCause): void {
     this.hold(functionIndex);
     this.setPinned(functionIndex, false);
-    this.#shrink(functionIndex, 0, cause);
+    this.#cut(functionIndex, 0, cause);
   }
 
   /** Takes over an offer with the same layers: other times, nothing else. */
   replaceOffer(functionIndex: number, offer: GpuOffer): void {
-    if (this.#offers[functionIndex] !== undefined) this.#offers[functionIndex] = offer;
+    const before = this.#offers[functionIndex];
+    if (before === undefined) return;
+    if (before.smaller !== undefined) this.#shrinkable.remove(functionIndex);
+    this.#offers[functionIndex] = offer;
+    if (this.#idle[functionIndex] === 1) this.#joinShrinkable(functionIndex);
+  }
+
+  /** The same for the rung that it is growing to. */
+  replaceGrowth(functionIndex: number, rung: GpuOffer): void {
+    if (this.#growing.has(functionIndex)) this.#growing.set(functionIndex, rung);
+  }
+
+  /** Shrinks what can be shrunk, and only then evicts. */
+  #makeRoom(neededBytes: number): boolean {
+    if (neededBytes > this.obtainableBytes) return false;
+    while (neededBytes > this.freeBytes && this.#shrinkOne(neededBytes - this.freeBytes));
+    while (neededBytes > this.freeBytes) this.#evictOne(neededBytes - this.freeBytes);
+    return true;
+  }
+
+  /** The function that was used least recently goes down as far as needed, or as it can. Returns false when none can. */
+  #shrinkOne(missingBytes: number): boolean {
+    const functionIndex = this.#shrinkable.next();
+    if (functionIndex === nobody) return false;
+    const resident = this.#offers[functionIndex]!;
+    const rung = this.#rungs.toShrinkTo(functionIndex, resident, missingBytes);
+    if (rung === undefined || !this.#rungs.canShrink(functionIndex, rung)) this.#shrinkable.remove(functionIndex);
+    // Its SLO has become tighter since it became idle: the next one, then.
+    if (rung === undefined) return true;
+    const bytes = wholeBytes(resident) - wholeBytes(rung);
+    this.#listener.shrunk(functionIndex, rung, bytes);
+    this.usedBytes -= bytes;
+    this.#idleBytes -= bytes;
+    this.#takeRung(functionIndex, rung);
+    if (!this.#spare.has(functionIndex)) this.#order.relayer(functionIndex, this.#hasSuffix(functionIndex));
+    return true;
+  }
+
+  /** Of a function that is there as a whole, and stays so. */
+  #takeRung(functionIndex: number, rung: GpuOffer): void {
+    this.#offers[functionIndex] = rung;
+    this.#prefixes.set(functionIndex * this.#gpuCount + this.#gpu, wholePrefix(rung));
+  }
+
+  /** Of an idle function. */
+  #joinShrinkable(functionIndex: number): void {
+    const resident = this.#offers[functionIndex]!;
+    if (resident.smaller === undefined || this.prefix(functionIndex) < wholePrefix(resident)) return;
+    if (this.#rungs.canShrink(functionIndex, resident)) this.#shrinkable.add(functionIndex, false);
   }
 
   #evictOne(missingBytes: number): void {
@@ -240,7 +324,7 @@ export class GpuMemory {
     this.#idleBytes -= prefixBytes[before]! - prefixBytes[prefix]!;
     if (prefix === 0) this.#idle[functionIndex] = 0;
     if (prefix === hidingPrefix) this.#order.remove(functionIndex);
-    this.#shrink(functionIndex, prefix, prefix === 0 ? 'capacity' : 'trim');
+    this.#cut(functionIndex, prefix, prefix === 0 ? 'capacity' : 'trim');
     if (prefix === hidingPrefix && prefix > 0) this.#order.add(functionIndex, false);
   }
 
@@ -248,15 +332,18 @@ export class GpuMemory {
   #evict(functionIndex: number, cause: EvictionCause): void {
     this.#idle[functionIndex] = 0;
     this.#idleBytes -= this.bytes(functionIndex);
-    this.#shrink(functionIndex, 0, cause);
+    this.#cut(functionIndex, 0, cause);
   }
 
-  #shrink(functionIndex: number, prefix: number, cause: EvictionCause): void {
+  #cut(functionIndex: number, prefix: number, cause: EvictionCause): void {
     const offer = this.#offers[functionIndex];
     if (offer === undefined) return;
     const bytes = offer.prefixBytes[this.prefix(functionIndex)]! - offer.prefixBytes[prefix]!;
-    this.#onEviction(functionIndex, prefix, bytes, cause);
-    this.usedBytes -= bytes;
+    const growing = this.growing(functionIndex);
+    const onTheirWayBytes = growing === undefined ? 0 : wholeBytes(growing) - this.bytes(functionIndex);
+    this.#listener.evicted(functionIndex, prefix, bytes + onTheirWayBytes, cause);
+    this.usedBytes -= bytes + onTheirWayBytes;
+    if (growing !== undefined) this.#growing.delete(functionIndex);
     if (this.#pinned[functionIndex] === 1) this.#pinnedBytes -= bytes;
     this.#setPrefix(functionIndex, prefix);
     if (prefix > 0) return;

@@ -19,6 +19,15 @@ export interface OfferSheet {
  * plan loads, from the first on. All tables below are indexed by the prefix that a start finds on the GPU.
  */
 export interface GpuOffer {
+  /** Which of the function's plans this is; only a function with a single one may leave it out. */
+  readonly plan?: string;
+  /** CPU cores that a run takes beside the GPU; 0 where it is left out. */
+  readonly cores?: number;
+  /**
+   * The next rung of the function's ladder: a plan with less on the GPU, all of it layers that this one has there too. See
+   * rungs.ts for what is done with it.
+   */
+  readonly smaller?: GpuOffer;
   /** With every layer that the plan loads on the GPU. */
   readonly warmMs: number;
   /** Bytes of each prefix, from 0 for nothing to those of everything. */

@@ -28,7 +28,7 @@ export class Router {
     for (let gpu = 0; gpu < this.#state.gpuCount; gpu++) {
       if (!this.#state.canHold(functionIndex, sheet, gpu)) continue;
       const memory = this.#state.memories[gpu]!;
-      const offer = sheet.gpus[gpu]!;
+      const offer = this.#state.offerAt(functionIndex, gpu);
       const endMs = this.predictEnd(functionIndex, offer, gpu, nowMs);
       const isHome = this.#isHome(functionIndex, gpu);
       if (isHome) {
@@ -47,7 +47,7 @@ export class Router {
       }
     }
     if (home === nobody || other === nobody) return home === nobody ? other : home;
-    return this.#isWorthCopy(sheet, home, other, nowMs) ? other : home;
+    return this.#isWorthCopy(functionIndex, home, other, nowMs) ? other : home;
   }
 
   #isHome(functionIndex: number, gpu: number): boolean {
@@ -71,8 +71,8 @@ export class Router {
    * Whoever only looked for the earliest end would soon have every function everywhere, and room for few of them. A wait
    * for loads does not count as backlog either: a second copy would only have more to load.
    */
-  #isWorthCopy({ gpus }: OfferSheet, home: number, other: number, nowMs: number): boolean {
-    const { ways, warmMs } = gpus[other]!;
+  #isWorthCopy(functionIndex: number, home: number, other: number, nowMs: number): boolean {
+    const { ways, warmMs } = this.#state.offerAt(functionIndex, other);
     const pendingLoads = (this.#state.waitingMs[other]! - this.#state.readyMs[other]!) / warmMs;
     const loadMs =
       (ways[0].coldMs[0]! - warmMs) * (1 + pendingLoads) + Math.max(0, this.#state.links.freeMs(other) - nowMs);
@@ -86,7 +86,9 @@ export class Router {
     const running = this.#state.running[gpu]!;
     let leftMs = 0;
     if (running !== nobody) {
-      const warmMs = this.#state.sheets[this.#state.functionOf[running]!]?.gpus[gpu]?.warmMs ?? 0;
+      const functionIndex = this.#state.functionOf[running]!;
+      const isOffered = !!this.#state.sheets[functionIndex]?.gpus[gpu];
+      const warmMs = isOffered ? this.#state.offerAt(functionIndex, gpu).warmMs : 0;
       leftMs = Math.min(warmMs, Math.max(0, this.#state.laneEndMs[gpu]! - nowMs));
     }
     return leftMs + (loadAhead ? this.#state.readyMs[gpu]! : this.#state.waitingMs[gpu]!);

@@ -12,6 +12,7 @@ export function scaledOffer(offer: GpuOffer, factors: OfferFactors): GpuOffer {
   const [first, ...others] = offer.ways;
   return {
     ...offer,
+    ...(offer.smaller === undefined ? {} : { smaller: scaledOffer(offer.smaller, factors) }),
     warmMs,
     ways: [scaledWay(first, warmMs, factors), ...others.map((way) => scaledWay(way, warmMs, factors))],
   };

@@ -38,6 +38,10 @@ const shape = fc.record({
   sloMs: fc.integer({ min: 5, max: 200 }),
   priority: fc.constantFrom(0, 0, 0, 1, 2),
   pinned: fc.constantFrom(false, false, false, false, true),
+  /** Rungs below: each without one of the layers of the one before, at a warm latency and with cores of its own. */
+  ladder: fc.array(fc.record({ drops: fc.nat(4), warmMs: fc.integer({ min: 1, max: 60 }), cores: fc.nat(2) }), {
+    maxLength: 3,
+  }),
 });
 type Shape = typeof shape extends fc.Arbitrary<infer Value> ? Value : never;
 
@@ -68,9 +72,35 @@ const scenario = fc.record({
 });
 type Scenario = typeof scenario extends fc.Arbitrary<infer Value> ? Value : never;
 
-function sheetOf(gpuCount: number, { lends, hiding, onGpu, cpu, sloMs, priority, pinned, ...rest }: Shape): OfferSheet {
+function rungsBelow(
+  layers: readonly number[],
+  hiding: number,
+  ladder: Shape['ladder'],
+  rung = 1,
+): OfferShape | undefined {
+  const [next, ...rest] = ladder;
+  if (next === undefined || layers.length === 0) return undefined;
+  const left = layers.toSpliced(next.drops % layers.length, 1);
+  const { warmMs, cores } = next;
+  const smaller = rungsBelow(left, hiding, rest, rung + 1);
+  return {
+    plan: `rung ${rung}`,
+    layers: left,
+    warmMs,
+    cores,
+    hidingPrefix: Math.min(hiding, left.length),
+    ...(smaller && { smaller }),
+  };
+}
+
+function sheetOf(
+  gpuCount: number,
+  { lends, hiding, onGpu, cpu, sloMs, priority, pinned, ladder, ...rest }: Shape,
+): OfferSheet {
+  const smaller = rungsBelow(rest.layers, hiding, ladder);
   const offerShape: OfferShape = {
     ...rest,
+    ...(smaller && { plan: 'rung 0', smaller }),
     hidingPrefix: Math.min(hiding, rest.layers.length),
     lenders: (gpu) => (lends && gpuCount === 4 ? [(gpu + 2) % 4] : []),
   };
@@ -112,13 +142,18 @@ function play({ gpuCount, capacityBytes, cpuCores, policy: chosen, shapes, opera
 }
 
 test('memory is never exceeded, nothing in use goes, no bound is passed, and every arrival ends exactly once', () => {
+  const seen = { shrinks: 0, evictions: 0 };
   fc.assert(
     fc.property(scenario, (given) => {
       const { model } = play(given);
       expect(model.ended).toBe(model.arrived);
+      seen.shrinks += model.shrinks;
+      seen.evictions += model.evictions;
     }),
     { numRuns: 800 },
   );
+  // Or else the model has watched nothing.
+  for (const count of Object.values(seen)) expect(count).toBeGreaterThan(100);
 });
 
 test('the same events give the same actions', () => {

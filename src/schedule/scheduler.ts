@@ -1,8 +1,10 @@
 import { CpuLane } from './cpu-lane.ts';
 import { Dispatcher } from './dispatch.ts';
+import { Growth } from './growth.ts';
 import type { CpuOffer, GpuOffer, OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { Router } from './routing.ts';
+import { checkLadder, sameRung } from './rungs.ts';
 import { nobody, SchedulerState, state } from './state.ts';
 import type { Action, SchedulerEvent, SchedulerGpu } from './types.ts';
 
@@ -23,6 +25,7 @@ export interface SchedulerOptions {
 export class Scheduler {
   readonly #state: SchedulerState;
   readonly #router: Router;
+  readonly #growth: Growth;
   readonly #dispatcher: Dispatcher;
   readonly #cpu: CpuLane;
   /** By offloaded invocation, what it was offloaded to. */
@@ -32,7 +35,8 @@ export class Scheduler {
   constructor({ gpus, policy, cpuCores }: SchedulerOptions) {
     this.#state = new SchedulerState(gpus, policy);
     this.#router = new Router(this.#state);
-    this.#dispatcher = new Dispatcher(this.#state);
+    this.#growth = new Growth(this.#state);
+    this.#dispatcher = new Dispatcher(this.#state, this.#growth);
     this.#cpu = new CpuLane(cpuCores);
   }
 
@@ -90,6 +94,11 @@ export class Scheduler {
     return this.#state.memories[gpu]!.prefix(functionIndex);
   }
 
+  /** The rung of its ladder under which a function is resident on a GPU; undefined where nothing of it is there. */
+  residentOffer(functionIndex: number, gpu: number): GpuOffer | undefined {
+    return this.#state.memories[gpu]!.offer(functionIndex);
+  }
+
   waitingCount(gpu: number): number {
     return this.#state.waiting.counts[gpu]!;
   }
@@ -126,11 +135,14 @@ export class Scheduler {
   #loaded(gpu: number, functionIndex: number, nowMs: number): void {
     const slot = functionIndex * this.#state.gpuCount + gpu;
     const load = this.#state.loads[slot];
-    if (load === undefined) throw new RangeError(`function ${functionIndex} is not being loaded to GPU ${gpu}`);
-    this.#state.loads[slot] = undefined;
-    this.#state.links.release(load.way);
+    const way = load === undefined ? this.#growth.end(functionIndex, gpu) : load.way;
+    if (way === undefined) throw new RangeError(`function ${functionIndex} is not being loaded to GPU ${gpu}`);
+    if (load !== undefined) {
+      this.#state.loads[slot] = undefined;
+      this.#state.links.release(way);
+    }
     this.#state.settle(functionIndex, gpu);
-    this.#dispatcher.dispatchFreed(gpu, load.way, nowMs);
+    this.#dispatcher.dispatchFreed(gpu, way, nowMs);
   }
 
   #wake(nowMs: number): void {
@@ -171,6 +183,7 @@ export class Scheduler {
       // What has arrived of it is not known: all of it counts as lost.
       this.#state.memories[primary]!.drop(functionIndex, 'gpu-lost');
     }
+    this.#growth.lose(gpu);
     const running = this.#state.running[gpu]!;
     if (running !== nobody) {
       this.#state.running[gpu] = nobody;
@@ -200,13 +213,18 @@ export class Scheduler {
         `function ${functionIndex} has offers for ${sheet.gpus.length} GPUs, not ${this.#state.gpuCount}`,
       );
     }
+    for (const offer of sheet.gpus) if (offer !== null) checkLadder(functionIndex, offer);
     if (functionIndex >= this.#state.sheets.length) this.#state.growFunctions(functionIndex + 1);
     this.#state.sheets[functionIndex] = sheet;
+    this.#state.rungs.setSlo(functionIndex, sheet.sloMs);
     const displaced: number[] = [];
     for (const [gpu, memory] of this.#state.memories.entries()) {
-      const offer = sheet.gpus[gpu];
       const resident = memory.offer(functionIndex);
-      if (resident !== undefined && offer && hasSameLayers(offer, resident)) memory.replaceOffer(functionIndex, offer);
+      const rung = resident && sameRung(sheet.gpus[gpu], resident);
+      if (rung !== undefined) memory.replaceOffer(functionIndex, rung);
+      const growing = memory.growing(functionIndex);
+      const larger = growing && sameRung(sheet.gpus[gpu], growing);
+      if (larger !== undefined) memory.replaceGrowth(functionIndex, larger);
       this.#state.settle(functionIndex, gpu);
       if (!this.#state.canHold(functionIndex, sheet, gpu)) displaced.push(...this.#takeWaiting(functionIndex, gpu));
     }
@@ -234,6 +252,7 @@ export class Scheduler {
     if (this.#state.sheets[functionIndex] === undefined) throw new RangeError(`there is no function ${functionIndex}`);
     this.#state.sheets[functionIndex] = undefined;
     for (let gpu = 0; gpu < this.#state.gpuCount; gpu++) {
+      this.#state.rungs.forget(functionIndex * this.#state.gpuCount + gpu);
       for (const invocation of this.#takeWaiting(functionIndex, gpu)) {
         this.#state.actions.push({ kind: 'fail', invocation, reason: 'removed' });
       }
@@ -247,7 +266,10 @@ export class Scheduler {
     const functionIndex = this.#state.functionOf[invocation]!;
     const gpu = this.#router.route(functionIndex, sheet, nowMs);
     if (gpu === nobody || this.#weighsPlaces(sheet)) {
-      const gpuEndMs = gpu === nobody ? Infinity : this.#router.predictEnd(functionIndex, sheet.gpus[gpu]!, gpu, nowMs);
+      const gpuEndMs =
+        gpu === nobody
+          ? Infinity
+          : this.#router.predictEnd(functionIndex, this.#state.offerAt(functionIndex, gpu), gpu, nowMs);
       if (!this.#staysOnGpu(invocation, sheet, gpuEndMs, nowMs)) return;
     }
     this.#state.enter(invocation, sheet, gpu);
@@ -309,9 +331,4 @@ export class Scheduler {
     this.#cpuOffers.set(invocation, offer);
     actions.push({ kind: 'offload', invocation, functionIndex: functionOf[invocation]! });
   }
-}
-
-function hasSameLayers(a: GpuOffer, b: GpuOffer): boolean {
-  if (a.prefixBytes === b.prefixBytes) return true;
-  return a.prefixBytes.length === b.prefixBytes.length && a.prefixBytes.every((bytes, i) => bytes === b.prefixBytes[i]);
 }

@@ -1,8 +1,9 @@
 import { LinkLanes } from './links.ts';
-import { CopyCounts, GpuMemory, Prefixes, type SharedResidency } from './memory.ts';
-import { wholeBytes, wholePrefix, type OfferSheet } from './offer.ts';
+import { CopyCounts, GpuMemory, Prefixes, type MemoryListener, type SharedResidency } from './memory.ts';
+import { wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { Popularity } from './popularity.ts';
+import { isRungOf, leastBytes, Rungs } from './rungs.ts';
 import type { Action, EvictionCause, LoadOrder, SchedulerGpu } from './types.ts';
 import { grownFloats, grownInts, WaitingLists } from './waiting.ts';
 
@@ -34,6 +35,7 @@ export class SchedulerState {
   readonly memories: readonly GpuMemory[];
   readonly waiting: WaitingLists;
   readonly popularity = new Popularity();
+  readonly rungs = new Rungs();
   readonly #copies = new CopyCounts();
   /** Actions of the event at hand. */
   actions: Action[] = [];
@@ -59,6 +61,8 @@ export class SchedulerState {
   waitingCount = new Int32Array(64);
   #countedMs = new Float64Array(64);
   readonly loads: (Load | undefined)[] = [];
+  /** By function times GPUs, plus GPU: how what a larger rung has more is on its way. */
+  readonly growing = new Map<number, ColdWay>();
 
   /** By invocation. */
   invocationState = new Int32Array(64);
@@ -76,13 +80,19 @@ export class SchedulerState {
     this.sparesWaiting = policy.order === 'resident-first' || policy.loadAhead;
     this.links = new LinkLanes(gpus);
     this.prefixes = new Prefixes(gpus.length);
-    const { gpuCount, prefixes, popularity } = this;
-    const shared: SharedResidency = { gpuCount, prefixes, popularity, copies: this.#copies };
+    const { gpuCount, prefixes, popularity, rungs } = this;
+    const shared: SharedResidency = { gpuCount, prefixes, popularity, rungs, copies: this.#copies };
     this.memories = gpus.map(({ capacityBytes }, gpu) => {
-      const onEviction = (functionIndex: number, prefix: number, bytes: number, cause: EvictionCause): void => {
-        this.actions.push({ kind: 'evict', functionIndex, gpu, prefix, bytes, cause });
+      const listener: MemoryListener = {
+        evicted: (functionIndex: number, prefix: number, bytes: number, cause: EvictionCause): void => {
+          this.actions.push({ kind: 'evict', functionIndex, gpu, prefix, bytes, cause });
+        },
+        shrunk: (functionIndex: number, { plan }: GpuOffer, bytes: number): void => {
+          rungs.wasShrunk(functionIndex * gpuCount + gpu);
+          this.actions.push({ kind: 'shrink', functionIndex, gpu, plan: plan!, bytes });
+        },
       };
-      return new GpuMemory(gpu, capacityBytes, policy.eviction, shared, onEviction);
+      return new GpuMemory(gpu, capacityBytes, policy.eviction, shared, listener);
     });
     this.waiting = new WaitingLists(gpus.length);
     this.up = gpus.map(() => true);
@@ -116,10 +126,10 @@ export class SchedulerState {
     this.waiting.grow(this.invocationState.length);
   }
 
-  enter(invocation: number, { gpus, priority }: OfferSheet, gpu: number): void {
+  enter(invocation: number, { priority }: OfferSheet, gpu: number): void {
     const functionIndex = this.functionOf[invocation]!;
     const slot = functionIndex * this.gpuCount + gpu;
-    const offer = gpus[gpu]!;
+    const offer = this.offerAt(functionIndex, gpu);
     const { loadAhead } = this.policy;
     let expectedMs = offer.warmMs;
     if (!loadAhead && this.waitingCount[slot] === 0 && this.loads[slot] === undefined) {
@@ -147,22 +157,34 @@ export class SchedulerState {
 
   canHold(functionIndex: number, sheet: OfferSheet, gpu: number): boolean {
     const offer = sheet.gpus[gpu];
-    return !!offer && this.up[gpu]! && wholeBytes(offer) <= this.memories[gpu]!.attainableBytes(functionIndex);
+    return !!offer && this.up[gpu]! && leastBytes(offer) <= this.memories[gpu]!.attainableBytes(functionIndex);
   }
 
-  /** Whether all layers are there, for the plan as it is now, and none on its way. */
-  isResident(functionIndex: number, gpu: number): boolean {
-    const offer = this.sheets[functionIndex]?.gpus[gpu];
-    if (!offer || this.loads[functionIndex * this.gpuCount + gpu] !== undefined) return false;
+  /** The rung that the function has on a GPU that it can run on, or that a load would bring there now. */
+  offerAt(functionIndex: number, gpu: number): GpuOffer {
+    const top = this.sheets[functionIndex]!.gpus[gpu]!;
+    if (top.smaller === undefined) return top;
     const memory = this.memories[gpu]!;
+    const resident = memory.offer(functionIndex);
+    if (resident !== undefined && isRungOf(top, resident)) return resident;
+    return this.rungs.toLoad(functionIndex, top, memory.freeBytes, memory.attainableBytes(functionIndex));
+  }
+
+  /** Whether all layers of a rung are there, for the plan as it is now, and none that a run needs on its way. */
+  isResident(functionIndex: number, gpu: number): boolean {
+    const top = this.sheets[functionIndex]?.gpus[gpu];
+    if (!top || this.loads[functionIndex * this.gpuCount + gpu] !== undefined) return false;
+    const memory = this.memories[gpu]!;
+    const resident = memory.offer(functionIndex);
+    const offer = resident !== undefined && top.smaller !== undefined && isRungOf(top, resident) ? resident : top;
     if (memory.prefix(functionIndex) !== wholePrefix(offer)) return false;
-    return memory.offer(functionIndex) === offer || wholeBytes(offer) === 0;
+    return resident === offer || wholeBytes(offer) === 0;
   }
 
   /** Whether what is there, or on its way, are layers of a plan that the function has no longer. */
   isStale(functionIndex: number, gpu: number): boolean {
     const resident = this.memories[gpu]!.offer(functionIndex);
-    return resident !== undefined && resident !== this.sheets[functionIndex]?.gpus[gpu];
+    return resident !== undefined && !isRungOf(this.sheets[functionIndex]?.gpus[gpu], resident);
   }
 
   /**
@@ -181,11 +203,15 @@ export class SchedulerState {
     if (memory.setPinned(functionIndex, sheet?.pinned ?? false)) this.pinnedOn.push(gpu);
     const isAwaited =
       this.sparesWaiting && this.waitingCount[slot]! > 0 && memory.prefix(functionIndex) === wholePrefix(resident);
-    if ((running !== nobody && this.functionOf[running] === functionIndex) || this.loads[slot] !== undefined) {
+    if (
+      (running !== nobody && this.functionOf[running] === functionIndex) ||
+      this.loads[slot] !== undefined ||
+      (this.growing.size > 0 && this.growing.has(slot))
+    ) {
       memory.hold(functionIndex);
     } else if (sheet === undefined) {
       memory.drop(functionIndex, 'unload');
-    } else if (sheet.gpus[gpu] !== resident) {
+    } else if (!isRungOf(sheet.gpus[gpu], resident)) {
       memory.drop(functionIndex, 'plan-changed');
     } else if (sheet.pinned) {
       memory.hold(functionIndex);
@@ -207,7 +233,7 @@ export class SchedulerState {
     if (count === 0 && counted === 0) return;
     let readyMs = 0;
     if (count > 0 && this.isResident(functionIndex, gpu)) {
-      readyMs = count * this.sheets[functionIndex]!.gpus[gpu]!.warmMs;
+      readyMs = count * this.offerAt(functionIndex, gpu).warmMs;
     }
     this.#countedMs[slot] = readyMs;
     this.readyMs[gpu] = this.waiting.counts[gpu] === 0 ? 0 : this.readyMs[gpu]! + readyMs - counted;

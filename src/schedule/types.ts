@@ -20,7 +20,7 @@ export type SchedulerEvent =
   | { readonly kind: 'arrival'; readonly invocation: number; readonly functionIndex: number }
   /** A run or an offloaded invocation has ended, well or badly. */
   | { readonly kind: 'finished'; readonly invocation: number }
-  /** Everything that a `run` or `load` ordered has arrived on the GPU. */
+  /** Everything that a `run`, `load` or `grow` ordered has arrived on the GPU. */
   | { readonly kind: 'loaded'; readonly gpu: number; readonly functionIndex: number }
   /** The instant that a `wake` asked for. */
   | { readonly kind: 'wake' }
@@ -54,6 +54,8 @@ export type Action =
       readonly start: Start;
       readonly load: LoadOrder | null;
       readonly predictedEndMs: number;
+      /** The rung to run under, by its plan's name; undefined for a function with a single plan that has none. */
+      readonly plan: string | undefined;
     }
   /** Load for an invocation that still waits for the GPU. */
   | {
@@ -62,6 +64,27 @@ export type Action =
       readonly functionIndex: number;
       readonly gpu: number;
       readonly load: LoadOrder;
+      readonly plan: string | undefined;
+    }
+  /**
+   * Load what a larger plan has beyond the one that the function is resident under. Nobody waits for it: until it is `loaded`,
+   * runs go on under the smaller plan. What is missing is no suffix, so the order's tables have one entry: theirs.
+   */
+  | {
+      readonly kind: 'grow';
+      readonly functionIndex: number;
+      readonly gpu: number;
+      readonly plan: string;
+      readonly load: LoadOrder;
+    }
+  /** Keep only the layers of this smaller plan, and run under it from now on. Stands, as evictions do, in front of the loads. */
+  | {
+      readonly kind: 'shrink';
+      readonly functionIndex: number;
+      readonly gpu: number;
+      readonly plan: string;
+      /** That are given back. */
+      readonly bytes: number;
     }
   /** Keep no more than the prefix. Evictions stand in front of the loads that need their room. */
   | {
@@ -72,7 +95,7 @@ export type Action =
       readonly bytes: number;
       readonly cause: EvictionCause;
     }
-  /** Give up a load, and the run behind it: a GPU that takes part is gone. A run's invocation will be placed again. */
+  /** Give up what is being loaded, and the run of it: a GPU that takes part is gone. A run's invocation will be placed again. */
   | { readonly kind: 'abandon'; readonly functionIndex: number; readonly gpu: number }
   | { readonly kind: 'offload'; readonly invocation: number; readonly functionIndex: number }
   /** The invocation waits for this GPU. */

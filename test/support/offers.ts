@@ -10,13 +10,17 @@ export interface OfferShape {
   readonly hidingPrefix?: number;
   /** GPUs whose links a start on this GPU may use beside its own. */
   readonly lenders?: (gpu: number) => readonly number[];
+  readonly plan?: string;
+  readonly cores?: number;
+  /** The next rung of its ladder, with the same links. */
+  readonly smaller?: OfferShape;
 }
 
 /** Execution takes 1 ms after the last byte, unless it takes longer in itself. */
 const tail = 1;
 
 export function gpuOffer(gpu: number, shape: OfferShape): GpuOffer {
-  const { layers, warmMs = 10, msPerByte = 1, hidingPrefix = 0, lenders } = shape;
+  const { layers, warmMs = 10, msPerByte = 1, hidingPrefix = 0, lenders, plan, cores, smaller } = shape;
   const prefixBytes = [0];
   for (const bytes of layers) prefixBytes.push(prefixBytes.at(-1)! + bytes);
   const whole = prefixBytes.at(-1)!;
@@ -35,6 +39,11 @@ export function gpuOffer(gpu: number, shape: OfferShape): GpuOffer {
   const lent = lenders?.(gpu) ?? [];
   const alone = way([gpu], 'dha');
   return {
+    ...(plan === undefined ? {} : { plan }),
+    ...(cores === undefined ? {} : { cores }),
+    ...(smaller === undefined
+      ? {}
+      : { smaller: gpuOffer(gpu, { msPerByte, ...(lenders && { lenders }), ...smaller }) }),
     warmMs,
     prefixBytes,
     hidingPrefix,

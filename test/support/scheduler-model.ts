@@ -3,10 +3,12 @@
  * after drawn durations, and throws at the first action that cannot be right.
  */
 import {
+  rungNamed,
   Scheduler,
   wholeBytes,
   wholePrefix,
   type Action,
+  type GpuOffer,
   type LoadOrder,
   type OfferSheet,
   type Policy,
@@ -55,8 +57,9 @@ export class SchedulerModel {
   readonly told: { readonly event: SchedulerEvent; readonly nowMs: number }[] = [];
   readonly #options: ModelOptions;
   readonly #sheets = new Map<number, OfferSheet>();
-  /** By GPU: the bytes of each function, and what its layers are. */
-  readonly #resident: Map<number, { prefix: number; bytes: number }>[];
+  /** By GPU: the bytes of each function, what its layers are, and under which plan. */
+  readonly #resident: Map<number, { prefix: number; bytes: number; plan: string | undefined }>[];
+  readonly #growing: Map<number, Action & { kind: 'grow' }>[];
   readonly #loading: Map<number, LoadOrder>[];
   readonly #running: (Running | undefined)[];
   readonly #up: boolean[];
@@ -66,6 +69,9 @@ export class SchedulerModel {
   #order = 0;
   #arrived = 0;
   ended = 0;
+  shrinks = 0;
+  growths = 0;
+  evictions = 0;
 
   constructor(options: ModelOptions) {
     const { gpus, policy, cpuCores } = options;
@@ -73,6 +79,7 @@ export class SchedulerModel {
     this.scheduler = new Scheduler({ gpus, policy, cpuCores });
     this.#resident = gpus.map(() => new Map());
     this.#loading = gpus.map(() => new Map());
+    this.#growing = gpus.map(() => new Map());
     this.#running = gpus.map(() => undefined);
     this.#up = gpus.map(() => true);
   }
@@ -167,6 +174,11 @@ export class SchedulerModel {
       this.ended++;
     } else if (event.kind === 'loaded') {
       this.#loading[event.gpu]!.delete(event.functionIndex);
+      const growth = this.#growing[event.gpu]!.get(event.functionIndex);
+      if (growth !== undefined) {
+        this.#growing[event.gpu]!.delete(event.functionIndex);
+        this.#resident[event.gpu]!.get(event.functionIndex)!.plan = growth.plan;
+      }
     }
     this.#tell(event);
   }
@@ -193,7 +205,13 @@ export class SchedulerModel {
         break;
       case 'load':
         if (this.#invocations.get(action.invocation)?.state === 'ended') refuse('a load for one that has ended');
-        this.#load(action.functionIndex, action.gpu, action.load);
+        this.#load(action.functionIndex, action.gpu, action.load, action.plan);
+        break;
+      case 'grow':
+        this.#grow(action);
+        break;
+      case 'shrink':
+        this.#shrink(action);
         break;
       case 'evict':
         this.#evict(action);
@@ -230,7 +248,7 @@ export class SchedulerModel {
     }
   }
 
-  #run({ invocation: number, functionIndex, gpu, load }: Action & { kind: 'run' }): void {
+  #run({ invocation: number, functionIndex, gpu, load, plan }: Action & { kind: 'run' }): void {
     const invocation = this.#invocations.get(number)!;
     if (invocation.state !== 'arriving' && invocation.state !== 'waiting') {
       refuse(`invocation ${number} is to run, and is ${invocation.state}`);
@@ -239,10 +257,14 @@ export class SchedulerModel {
     if (!this.#up[gpu]) refuse(`GPU ${gpu} is gone`);
     if (this.#running[gpu] !== undefined) refuse(`GPU ${gpu} runs something already`);
     this.#checkBound(number, invocation, gpu);
-    if (load !== null) this.#load(functionIndex, gpu, load);
-    const offer = this.#sheets.get(functionIndex)!.gpus[gpu]!;
+    if (load !== null) this.#load(functionIndex, gpu, load, plan);
+    const offer = rungNamed(this.#sheets.get(functionIndex)!.gpus[gpu]!, plan);
     const resident = this.#resident[gpu]!.get(functionIndex);
-    const bytes = resident?.bytes ?? 0;
+    if (resident !== undefined && resident.plan !== plan) {
+      refuse(`function ${functionIndex} runs under plan ${plan}, and is resident under ${resident.plan}`);
+    }
+    // Those of a larger plan that are on their way are not what it runs with.
+    const bytes = (resident?.bytes ?? 0) - this.#growthBytes(functionIndex, gpu);
     // What is on its way counts: the bytes are reserved.
     if (bytes !== wholeBytes(offer)) refuse(`function ${functionIndex} runs on GPU ${gpu} with ${bytes} bytes there`);
     invocation.state = 'running';
@@ -284,17 +306,87 @@ export class SchedulerModel {
     }
   }
 
-  #load(functionIndex: number, gpu: number, order: LoadOrder): void {
+  #growthBytes(functionIndex: number, gpu: number): number {
+    return this.#growing[gpu]!.get(functionIndex)?.load.way.transfers[0].bytes[0] ?? 0;
+  }
+
+  #grow(action: Action & { kind: 'grow' }): void {
+    const { functionIndex, gpu, plan, load } = action;
+    const top = this.#sheets.get(functionIndex)?.gpus[gpu];
+    if (!top) refuse(`function ${functionIndex} has no offer for GPU ${gpu}`);
+    if (this.#sheets.get(functionIndex)!.pinned) refuse(`function ${functionIndex} is pinned, and grows`);
+    const resident = this.#resident[gpu]!.get(functionIndex);
+    const before = rungNamed(top, resident?.plan);
+    if (resident?.prefix !== wholePrefix(before))
+      refuse(`function ${functionIndex} grows, and is not there as a whole`);
+    if (this.#loading[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} grows while it is being loaded`);
+    if (this.#growing[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} grows already`);
+    const [{ bytes, ms, link }, ...others] = load.way.transfers;
+    const neededBytes = wholeBytes(rungNamed(top, plan)) - resident.bytes;
+    if (link !== gpu || others.length > 0 || !this.#up[gpu]) refuse(`function ${functionIndex} grows over other links`);
+    if (bytes[0] !== neededBytes || neededBytes <= 0)
+      refuse(`${bytes[0]} bytes are to come, and ${neededBytes} missing`);
+    resident.bytes += neededBytes;
+    resident.prefix = wholePrefix(rungNamed(top, plan));
+    this.#growing[gpu]!.set(functionIndex, action);
+    this.growths++;
+    const isValid = (): boolean => this.#growing[gpu]!.get(functionIndex) === action;
+    this.#plan(this.#nowMs + ms[0]! * this.#options.stretch(), { kind: 'loaded', gpu, functionIndex }, isValid);
+  }
+
+  #shrink({ functionIndex, gpu, plan, bytes }: Action & { kind: 'shrink' }): void {
+    const { gpus, pinned, sloMs } = this.#sheets.get(functionIndex)!;
+    if (pinned) refuse(`function ${functionIndex} is pinned, and is shrunk`);
+    if (this.#isBusy(functionIndex, gpu)) refuse(`function ${functionIndex} is in use, and is shrunk`);
+    const resident = this.#resident[gpu]!.get(functionIndex);
+    const before = rungNamed(gpus[gpu]!, resident?.plan);
+    if (resident?.prefix !== wholePrefix(before)) refuse(`function ${functionIndex} is not whole, and is shrunk`);
+    const after = rungNamed(gpus[gpu]!, plan);
+    if (after.plan !== plan || after.warmMs > sloMs) refuse(`plan ${plan} of function ${functionIndex} misses its SLO`);
+    if (bytes <= 0 || wholeBytes(before) - wholeBytes(after) !== bytes) refuse(`${bytes} bytes do not come of ${plan}`);
+    this.#resident[gpu]!.set(functionIndex, { prefix: wholePrefix(after), bytes: wholeBytes(after), plan });
+    this.shrinks++;
+  }
+
+  #isBusy(functionIndex: number, gpu: number): boolean {
+    if (this.#running[gpu]?.functionIndex === functionIndex) return true;
+    return this.#loading[gpu]!.has(functionIndex) || this.#growing[gpu]!.has(functionIndex);
+  }
+
+  /** Nothing goes for room while something idle could do with a smaller plan. */
+  #checkShrunk(gpu: number): void {
+    const wanted = new Set<number>();
+    for (const { state, functionIndex } of this.#invocations.values()) {
+      if (state === 'waiting' || state === 'arriving') wanted.add(functionIndex);
+    }
+    for (const [functionIndex, resident] of this.#resident[gpu]!) {
+      const sheet = this.#sheets.get(functionIndex);
+      const top = sheet?.gpus[gpu];
+      if (!sheet || !top || sheet.pinned || wanted.has(functionIndex) || this.#isBusy(functionIndex, gpu)) continue;
+      const offer = rungNamed(top, resident.plan);
+      // Of a plan that it has no longer.
+      if (offer.plan !== resident.plan || wholeBytes(offer) !== resident.bytes) continue;
+      for (let rung: GpuOffer | undefined = offer.smaller; rung !== undefined; rung = rung.smaller) {
+        if (rung.warmMs <= sheet.sloMs && wholeBytes(rung) > 0) {
+          refuse(`something goes from GPU ${gpu}, and function ${functionIndex} could do with plan ${rung.plan}`);
+        }
+      }
+    }
+  }
+
+  #load(functionIndex: number, gpu: number, order: LoadOrder, plan: string | undefined): void {
     const sheet = this.#sheets.get(functionIndex);
-    const offer = sheet?.gpus[gpu];
-    if (!offer) refuse(`function ${functionIndex} has no offer for GPU ${gpu}`);
+    const top = sheet?.gpus[gpu];
+    if (!top) refuse(`function ${functionIndex} has no offer for GPU ${gpu}`);
+    const offer = rungNamed(top, plan);
+    if (offer.plan !== plan) refuse(`function ${functionIndex} has no plan ${plan}`);
     if (!this.#up[gpu]) refuse(`GPU ${gpu} is gone`);
     for (const { link } of order.way.transfers) if (!this.#up[link]) refuse(`the link of GPU ${link} is gone`);
     if (!offer.ways.includes(order.way)) refuse('a way that the function does not offer');
     if (this.#loading[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} is being loaded already`);
     const before = this.#resident[gpu]!.get(functionIndex)?.prefix ?? 0;
     if (before !== order.prefix) refuse(`function ${functionIndex} has ${before} layers there, not ${order.prefix}`);
-    this.#resident[gpu]!.set(functionIndex, { prefix: wholePrefix(offer), bytes: wholeBytes(offer) });
+    this.#resident[gpu]!.set(functionIndex, { prefix: wholePrefix(offer), bytes: wholeBytes(offer), plan });
     this.#loading[gpu]!.set(functionIndex, order);
     this.#plan(
       this.#nowMs + order.way.transfers[0].ms[order.prefix]! * this.#options.stretch(),
@@ -303,9 +395,14 @@ export class SchedulerModel {
     );
   }
 
-  #evict({ functionIndex, gpu, prefix, bytes }: Action & { kind: 'evict' }): void {
+  #evict({ functionIndex, gpu, prefix, bytes, cause }: Action & { kind: 'evict' }): void {
     if (this.#running[gpu]?.functionIndex === functionIndex) refuse(`function ${functionIndex} runs on GPU ${gpu}`);
     if (this.#loading[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} is being loaded to GPU ${gpu}`);
+    if (this.#growing[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} is growing on GPU ${gpu}`);
+    if (cause === 'capacity' || cause === 'trim' || cause === 'migration') {
+      this.evictions++;
+      this.#checkShrunk(gpu);
+    }
     const resident = this.#resident[gpu]!.get(functionIndex);
     if (resident === undefined || prefix >= resident.prefix) refuse(`function ${functionIndex} has not that much`);
     resident.prefix = prefix;
@@ -316,6 +413,7 @@ export class SchedulerModel {
 
   #abandon(functionIndex: number, gpu: number): void {
     this.#loading[gpu]!.delete(functionIndex);
+    this.#growing[gpu]!.delete(functionIndex);
     const running = this.#running[gpu];
     if (running?.functionIndex !== functionIndex) return;
     this.#running[gpu] = undefined;
