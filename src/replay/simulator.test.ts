@@ -107,6 +107,33 @@ describe('time', () => {
     expect(ahead.outcomes[3]).toMatchObject({ queueMs: 0, placement: { residency: 'cold' } });
   });
 
+  test('a smaller plan is run under at once, a larger one when its other layers have come', async () => {
+    const ladder: OfferShape = {
+      plan: 'gpu',
+      layers: [30, 20],
+      smaller: { plan: 'memory', layers: [30], warmMs: 14 },
+    };
+    const arrivals = [
+      [0, 0],
+      // Takes room of it, and then none: function 2 drives this one out.
+      [100, 1],
+      [200, 0],
+      [300, 2],
+      // From here on there is room, and the 20 bytes that the larger plan has more are there at 420.
+      [400, 0],
+      [405, 0],
+      [500, 0],
+    ] as const;
+    const shapes = [ladder, { layers: [60] }, { layers: [15] }];
+    const tight = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100) });
+    expect(ends(tight)).toEqual([51, 161, 214, 316, 414, 428, 510]);
+    expect(tight.evictions).toMatchObject([{ functionIndex: 1, cause: 'capacity' }]);
+    expect(tight.run).toMatchObject({ shrinks: 1, growths: 1, swapRate: 3 / 7 });
+    const roomy = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 125) });
+    expect(ends(roomy)).toEqual([51, 161, 210, 316, 410, 420, 510]);
+    expect(roomy.run).toMatchObject({ shrinks: 0, growths: 0, swapRate: 3 / 7 });
+  });
+
   test('offloaded invocations share the cores', async () => {
     const cpu = { latencyMs: 30, cores: 1 };
     const observed = await simulateSmall(
@@ -154,7 +181,7 @@ describe('a trace', () => {
   test('tells nothing of its warm-up', async () => {
     const all = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100) });
     const measured = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100), warmupInvocations: 100 });
-    expect(measured.run).toEqual({ invocations: 300, measuredFromMs: 900, endMs: all.run.endMs });
+    expect(measured.run).toMatchObject({ invocations: 300, measuredFromMs: 900, endMs: all.run.endMs });
     expect(measured.outcomes).toEqual(all.outcomes.filter(({ arrivalMs }) => arrivalMs >= 900));
     expect(measured.evictions.every(({ atMs }) => atMs >= 900)).toBe(true);
   });

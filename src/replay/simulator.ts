@@ -3,6 +3,7 @@
  * the PCIe links shared as they are on the machine. The same trace and settings give the same outcomes.
  */
 import {
+  rungNamed,
   Scheduler,
   type Action,
   type LoadOrder,
@@ -42,6 +43,11 @@ export interface SimulatedRun {
   readonly measuredFromMs: number | undefined;
   /** When the last invocation had ended. */
   readonly endMs: number;
+  /** Since the warm-up: functions that went to a smaller plan for room, and to a larger one with the room that there was. */
+  readonly shrinks: number;
+  readonly growths: number;
+  /** Since the warm-up: invocations that had to wait for something to be loaded, over all. 0 when there were none. */
+  readonly swapRate: number;
 }
 
 /** Throws RangeError for invocations that are not in order of arrival. */
@@ -62,6 +68,8 @@ interface SimulatedLoad {
   readyMs: number;
   /** An invocation that executes behind it, or -1. */
   invocation: number;
+  /** To a larger plan, while runs go on under the smaller one. */
+  readonly isGrowth: boolean;
 }
 
 const nobody = -1;
@@ -83,6 +91,8 @@ class Simulator {
   readonly #gpuCount: number;
   readonly #sheets: (OfferSheet | undefined)[] = [];
   readonly #loads: (SimulatedLoad | undefined)[] = [];
+  /** By function times GPUs, plus GPU. */
+  readonly #growths = new Map<number, SimulatedLoad>();
   readonly #free: number[] = [];
   readonly #functions: number[] = [];
   readonly #sequences: number[] = [];
@@ -90,6 +100,8 @@ class Simulator {
   /** When anything was first done for an invocation; Infinity until then. */
   readonly #begunMs: number[] = [];
   readonly #runMs: number[] = [];
+  /** What its run takes with everything there. */
+  readonly #warmMs: number[] = [];
   readonly #placements: (OutcomePlacement | undefined)[] = [];
   readonly #isMeasured: boolean[] = [];
   /** The entry in the heap that ends it. */
@@ -101,6 +113,10 @@ class Simulator {
   #nowMs = 0;
   #arrived = 0;
   #measuredFromMs: number | undefined;
+  #measured = 0;
+  #swapped = 0;
+  #shrinkCount = 0;
+  #growthCount = 0;
   #freeCores: number;
   #cpuQueue: number[] = [];
   #cpuQueueHead = 0;
@@ -140,6 +156,7 @@ class Simulator {
     this.#arrivalMs[invocation] = arrivalMs;
     this.#begunMs[invocation] = Infinity;
     this.#runMs[invocation] = 0;
+    this.#warmMs[invocation] = 0;
     this.#placements[invocation] = undefined;
     this.#isMeasured[invocation] = isMeasured;
     this.#finishDue[invocation] = nobody;
@@ -148,7 +165,14 @@ class Simulator {
 
   finish(): SimulatedRun {
     while (this.#due.size > 0) this.#next();
-    return { invocations: this.#arrived, measuredFromMs: this.#measuredFromMs, endMs: this.#nowMs };
+    return {
+      invocations: this.#arrived,
+      measuredFromMs: this.#measuredFromMs,
+      endMs: this.#nowMs,
+      shrinks: this.#shrinkCount,
+      growths: this.#growthCount,
+      swapRate: this.#measured === 0 ? 0 : this.#swapped / this.#measured,
+    };
   }
 
   /** What is due next. */
@@ -203,6 +227,14 @@ class Simulator {
         this.#begunMs[action.invocation] = Math.min(this.#begunMs[action.invocation]!, this.#nowMs);
         this.#load(action.functionIndex, action.gpu, action.load);
         break;
+      case 'grow':
+        if (this.#measuredFromMs !== undefined) this.#growthCount++;
+        this.#grow(action.functionIndex, action.gpu, action.load);
+        break;
+      case 'shrink':
+        // To give memory back takes no time.
+        if (this.#measuredFromMs !== undefined) this.#shrinkCount++;
+        break;
       case 'evict':
         if (this.#measuredFromMs !== undefined) {
           const { gpu, functionIndex, bytes, cause } = action;
@@ -231,7 +263,7 @@ class Simulator {
     }
   }
 
-  #run({ invocation, functionIndex, gpu, start, load }: Action & { kind: 'run' }): void {
+  #run({ invocation, functionIndex, gpu, start, load, plan }: Action & { kind: 'run' }): void {
     const nowMs = this.#nowMs;
     this.#begunMs[invocation] = Math.min(this.#begunMs[invocation]!, nowMs);
     this.#runMs[invocation] = nowMs;
@@ -239,27 +271,37 @@ class Simulator {
     this.#running[gpu] = invocation;
     if (load !== null) this.#load(functionIndex, gpu, load);
     const loading = this.#loads[functionIndex * this.#gpuCount + gpu];
+    const { warmMs } = rungNamed(this.#sheets[functionIndex]!.gpus[gpu]!, plan);
+    this.#warmMs[invocation] = warmMs;
     if (loading === undefined) {
-      const { warmMs } = this.#sheets[functionIndex]!.gpus[gpu]!;
       this.#finishDue[invocation] = this.#due.add(nowMs + warmMs, due.finished * kindUnit + invocation);
     } else {
       loading.invocation = invocation;
     }
   }
 
-  #load(functionIndex: number, gpu: number, { way, prefix }: LoadOrder): void {
+  #load(functionIndex: number, gpu: number, order: LoadOrder): void {
+    this.#loads[functionIndex * this.#gpuCount + gpu] = this.#transfer(functionIndex, gpu, order, false);
+  }
+
+  #grow(functionIndex: number, gpu: number, order: LoadOrder): void {
+    this.#growths.set(functionIndex * this.#gpuCount + gpu, this.#transfer(functionIndex, gpu, order, true));
+  }
+
+  #transfer(functionIndex: number, gpu: number, { way, prefix }: LoadOrder, isGrowth: boolean): SimulatedLoad {
     const load: SimulatedLoad = {
       functionIndex,
       gpu,
       left: 0,
       readyMs: this.#nowMs + way.coldMs[prefix]!,
       invocation: nobody,
+      isGrowth,
     };
-    this.#loads[functionIndex * this.#gpuCount + gpu] = load;
     for (const { bytes } of way.transfers) if (bytes[prefix]! > 0) load.left++;
     for (const { link, bytes, ms, tailMs } of way.transfers) {
       if (bytes[prefix]! > 0) this.#links.add(link, load, bytes[prefix]!, ms[prefix]!, tailMs[prefix]!, this.#nowMs);
     }
+    return load;
   }
 
   #arrivedOverLink(link: number): void {
@@ -268,10 +310,11 @@ class Simulator {
     load.readyMs = Math.max(load.readyMs, this.#nowMs + tailMs);
     if (--load.left > 0) return;
     const { functionIndex, gpu, invocation } = load;
-    this.#loads[functionIndex * this.#gpuCount + gpu] = undefined;
+    const slot = functionIndex * this.#gpuCount + gpu;
+    if (load.isGrowth) this.#growths.delete(slot);
+    else this.#loads[slot] = undefined;
     if (invocation !== nobody) {
-      const { warmMs } = this.#sheets[functionIndex]!.gpus[gpu]!;
-      const endMs = Math.max(load.readyMs, this.#runMs[invocation]! + warmMs);
+      const endMs = Math.max(load.readyMs, this.#runMs[invocation]! + this.#warmMs[invocation]!);
       this.#finishDue[invocation] = this.#due.add(endMs, due.finished * kindUnit + invocation);
     }
     this.#tell({ kind: 'loaded', gpu, functionIndex });
@@ -283,6 +326,11 @@ class Simulator {
     if (load !== undefined) {
       this.#links.cancel(load, this.#nowMs);
       this.#loads[slot] = undefined;
+    }
+    const growth = this.#growths.get(slot);
+    if (growth !== undefined) {
+      this.#links.cancel(growth, this.#nowMs);
+      this.#growths.delete(slot);
     }
     const running = this.#running[gpu]!;
     if (running !== nobody && this.#functions[running] === functionIndex) {
@@ -330,6 +378,8 @@ class Simulator {
 
   #end(invocation: number, placement: OutcomePlacement): void {
     if (this.#isMeasured[invocation]) {
+      this.#measured++;
+      if (placement.kind === 'gpu' && placement.residency !== 'warm') this.#swapped++;
       const functionIndex = this.#functions[invocation]!;
       const arrivalMs = this.#arrivalMs[invocation]!;
       this.#options.observer.outcome({
