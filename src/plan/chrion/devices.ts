@@ -1,9 +1,16 @@
-import type { Network } from './network.ts';
+import { CoreLanes } from './core-lanes.ts';
+import { noWeights, type Network } from './network.ts';
 
 /** Where each operator runs: 0 for the GPU, j for core j of the CPU (Chrion, constraint 9 with the core kept). */
 export type Devices = Int32Array;
 
+/** Where each operator may run; what the profile says the GPU cannot run never runs there whatever stands here. */
+export type Sides = Uint8Array;
+
 export const gpuDevice = 0;
+export const anySide = 0;
+export const gpuSide = 1;
+export const cpuSide = 2;
 
 const bytesPerMegabyte = 1e6;
 
@@ -11,99 +18,121 @@ const bytesPerMegabyte = 1e6;
  * Picks a device for each operator, in the given order, by the least `EFT + alpha M` (Chrion, 4.3 and Algorithm 2 for
  * one number of cores k').
  *
- * EST and EFT follow Equations 2 and 3 with one difference: the GPU copies nothing and computes nothing else while a
- * tensor is copied to or from it, so each crossing edge takes its time out of the GPU as well. With copies as pure delay
- * the plans look a third faster than they are.
+ * EST and EFT follow Equations 2 and 3 with two differences. The GPU copies nothing and computes nothing else while a
+ * tensor is copied to or from it, so each crossing tensor takes its time out of the GPU as well: with copies as pure
+ * delay the plans look a third faster than they are. And where a call on a core costs something, an operator weighs
+ * staying in the call of what it takes against a call of its own on the core that is free first ({@link CoreLanes}).
  *
- * M of an operator on the GPU is its own memory and the outputs that are copied to it (Equation 4); on the CPU it is 0.
+ * M of an operator on the GPU is its own memory, the outputs that are copied to it (Equation 4), and its weights unless
+ * an operator that reads the same ones is there already; on the CPU it is 0.
  *
  * @param cores k', 0 for the GPU alone
  * @param alpha milliseconds per megabyte of GPU memory
  */
-export function selectDevices(network: Network, order: Int32Array, cores: number, alpha: number): Devices {
-  const { count, gpuMs, ownBytes, outputBytes, predecessors } = network;
-  const cpuMs = network.cpuMs[cores - 1];
+export function selectDevices(
+  network: Network,
+  order: Int32Array,
+  cores: number,
+  alpha: number,
+  sides?: Sides,
+): Devices {
+  const { count, tensorCount, gpuMs, ownBytes, copiedBytes, weightsOf, weightBytes, predecessors } = network;
   const devices = new Int32Array(count);
   const endMs = new Float64Array(count);
-  const freeMs = new Float64Array(cores + 1);
+  // When a tensor is on the other side, and -1 as long as it is not.
+  const crossedMs = new Float64Array(tensorCount).fill(-1);
+  const weightsAreThere = new Uint8Array(weightBytes.length);
+  const lanes = new CoreLanes(network, cores, devices, endMs);
+  let gpuFreeMs = 0;
   for (const node of order) {
+    const weights = weightsOf[node] ?? noWeights;
     let gpuReadyMs = 0;
     let cpuReadyMs = 0;
     let inCopiesMs = 0;
     let outCopiesMs = 0;
     let bytes = ownBytes[node] ?? 0;
-    for (const { node: before, copyMs } of predecessors[node] ?? []) {
+    if (weights !== noWeights && weightsAreThere[weights] === 0) bytes += weightBytes[weights] ?? 0;
+    for (const { node: before, tensor, copyMs } of predecessors[node] ?? []) {
       const doneMs = endMs[before] ?? 0;
-      const copiedMs = doneMs + copyMs;
+      const earlierMs = crossedMs[tensor] ?? -1;
+      const copiedMs = earlierMs < 0 ? doneMs + copyMs : earlierMs;
       if (devices[before] === gpuDevice) {
-        outCopiesMs += copyMs;
+        if (earlierMs < 0) outCopiesMs += copyMs;
         if (doneMs > gpuReadyMs) gpuReadyMs = doneMs;
         if (copiedMs > cpuReadyMs) cpuReadyMs = copiedMs;
       } else {
-        inCopiesMs += copyMs;
-        bytes += outputBytes[before] ?? 0;
+        if (earlierMs < 0) {
+          inCopiesMs += copyMs;
+          bytes += copiedBytes[before] ?? 0;
+        }
         if (copiedMs > gpuReadyMs) gpuReadyMs = copiedMs;
         if (doneMs > cpuReadyMs) cpuReadyMs = doneMs;
       }
     }
-    const gpuFreeMs = freeMs[gpuDevice] ?? 0;
     const gpuEndMs = Math.max(gpuFreeMs + inCopiesMs, gpuReadyMs) + (gpuMs[node] ?? 0);
     const gpuCost = gpuEndMs + alpha * (bytes / bytesPerMegabyte);
-    const core = firstFree(freeMs);
-    const cpuEndMs =
-      core === undefined || cpuMs === undefined
-        ? Infinity
-        : Math.max(freeMs[core] ?? 0, cpuReadyMs) + (cpuMs[node] ?? 0);
-    if (core === undefined || gpuCost <= cpuEndMs) {
+    const side = sides?.[node] ?? anySide;
+    const onCore = side === gpuSide && gpuEndMs !== Infinity ? undefined : lanes.choose(node, cpuReadyMs, crossedMs);
+    const toGpu = onCore === undefined || (gpuCost <= onCore.endMs && side !== cpuSide);
+    if (toGpu) {
       devices[node] = gpuDevice;
       endMs[node] = gpuEndMs;
-      freeMs[gpuDevice] = gpuEndMs;
+      gpuFreeMs = gpuEndMs;
+      if (weights !== noWeights) weightsAreThere[weights] = 1;
     } else {
-      devices[node] = core;
-      endMs[node] = cpuEndMs;
-      freeMs[core] = cpuEndMs;
-      freeMs[gpuDevice] = gpuFreeMs + outCopiesMs;
+      lanes.place(node, onCore);
+      gpuFreeMs += outCopiesMs;
+    }
+    for (const { node: before, tensor, copyMs } of predecessors[node] ?? []) {
+      if ((devices[before] === gpuDevice) === toGpu || (crossedMs[tensor] ?? -1) >= 0) continue;
+      crossedMs[tensor] = toGpu ? gpuEndMs - (gpuMs[node] ?? 0) : (endMs[before] ?? 0) + copyMs;
     }
   }
   return devices;
 }
 
-/** Every operator on the CPU: each to the core that is free first. */
+/** Every operator on the CPU: each to the core that is free first, or to the call of what it takes. */
 export function selectCores(network: Network, order: Int32Array, cores: number): Devices {
   const { count, predecessors } = network;
-  const cpuMs = network.cpuMs[cores - 1] as Float64Array;
   const devices = new Int32Array(count);
   const endMs = new Float64Array(count);
-  const freeMs = new Float64Array(cores + 1);
+  const lanes = new CoreLanes(network, cores, devices, endMs);
   for (const node of order) {
-    const core = firstFree(freeMs) as number;
-    let startMs = freeMs[core] ?? 0;
-    for (const { node: before } of predecessors[node] ?? []) startMs = Math.max(startMs, endMs[before] ?? 0);
-    devices[node] = core;
-    freeMs[core] = endMs[node] = startMs + (cpuMs[node] ?? 0);
+    let readyMs = 0;
+    for (const { node: before } of predecessors[node] ?? []) readyMs = Math.max(readyMs, endMs[before] ?? 0);
+    const onCore = lanes.choose(node, readyMs);
+    if (onCore === undefined) throw new Error('there is no core to place an operator on');
+    lanes.place(node, onCore);
   }
   return devices;
 }
 
-/** GPU memory of a selection, in bytes (Chrion, Equation 4). */
-export function gpuBytesOf({ ownBytes, outputBytes, predecessors }: Network, devices: Devices): number {
+/** GPU memory of a selection, in bytes (Chrion, Equation 4): shared weights once, and a tensor copied there once. */
+export function gpuBytesOf(network: Network, devices: Devices): number {
+  const { tensorCount, ownBytes, copiedBytes, weightBytes, predecessors } = network;
+  const copied = new Uint8Array(tensorCount);
   let total = 0;
   for (const [node, device] of devices.entries()) {
     if (device !== gpuDevice) continue;
     total += ownBytes[node] ?? 0;
-    for (const { node: before } of predecessors[node] ?? []) {
-      if (devices[before] !== gpuDevice) total += outputBytes[before] ?? 0;
+    for (const { node: before, tensor } of predecessors[node] ?? []) {
+      if (devices[before] === gpuDevice || copied[tensor] === 1) continue;
+      copied[tensor] = 1;
+      total += copiedBytes[before] ?? 0;
     }
+  }
+  for (const [weights, isThere] of weightsOnGpu(network, devices).entries()) {
+    if (isThere === 1) total += weightBytes[weights] ?? 0;
   }
   return total;
 }
 
-/** The core of the earliest time; undefined when there is none. All cores are alike, so no other can end earlier. */
-function firstFree(freeMs: Float64Array): number | undefined {
-  if (freeMs.length < 2) return undefined;
-  let first = 1;
-  for (let core = 2; core < freeMs.length; core++) {
-    if ((freeMs[core] as number) < (freeMs[first] as number)) first = core;
+/** 1 for each of the weights that an operator on the GPU reads. */
+export function weightsOnGpu({ weightsOf, weightBytes }: Network, devices: Devices): Uint8Array {
+  const there = new Uint8Array(weightBytes.length);
+  for (const [node, device] of devices.entries()) {
+    const weights = weightsOf[node] ?? noWeights;
+    if (device === gpuDevice && weights !== noWeights) there[weights] = 1;
   }
-  return first;
+  return there;
 }

@@ -6,11 +6,11 @@ export {
   planGpuOnly,
   planLatencyOptimal,
   planMemoryOptimal,
-  type ChrionOptions,
   type ChrionPlan,
   type MemoryOptimalOptions,
   type PlacedCopy,
   type PlacedOperator,
   type PlacedSegment,
 } from './plan.ts';
+export type { ChrionOptions } from './search.ts';
 export { renderChrionTimeline, type TimelineSvgOptions } from './svg.ts';

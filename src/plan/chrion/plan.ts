@@ -1,14 +1,7 @@
 import type { GraphProfile } from '../../profile/index.ts';
 import { PlanError } from '../plan-error.ts';
-import { gpuBytesOf, gpuDevice, selectCores, selectDevices, type Devices } from './devices.ts';
-import { coreCountOf, networkOf, type Network } from './network.ts';
-import { topologicalOrder } from './order.ts';
-import { timelineOf } from './timeline.ts';
-
-export interface ChrionOptions {
-  /** Most cores that a plan may use: k. Default: as many as the profile has times for. */
-  readonly cores?: number;
-}
+import { gpuDevice } from './devices.ts';
+import { bestOf, bytesPerMegabyte, Search, type Candidate, type ChrionOptions } from './search.ts';
 
 /** Where an operator runs, from when to when. */
 export interface PlacedOperator {
@@ -55,16 +48,6 @@ export interface ChrionPlan {
   readonly copies: readonly PlacedCopy[];
 }
 
-interface Candidate {
-  readonly devices: Devices;
-  readonly cores: number;
-  readonly alpha: number;
-  readonly latencyMs: number;
-  readonly gpuBytes: number;
-}
-
-const bytesPerMegabyte = 1e6;
-
 /**
  * Chrion's Algorithm 2: for every number of cores k' from 0 (the GPU alone) to k, a device for each operator; then the k'
  * of the least `L + alpha M`, of equal ones the one of less memory and fewer cores.
@@ -80,8 +63,8 @@ export function planChrion(profile: GraphProfile, options: ChrionOptions & { rea
   if (!(alpha >= 0) || !Number.isFinite(alpha)) {
     throw new PlanError(`alpha is ${alpha}, but must be 0 or more milliseconds per megabyte`);
   }
-  const search = searchOf(profile, options);
-  return described(search, bestOf(algorithm2(search, alpha), costAt(alpha)));
+  const search = new Search(profile, options);
+  return described(search, bestOf(search.algorithm2(alpha), costAt(alpha)));
 }
 
 /**
@@ -90,7 +73,7 @@ export function planChrion(profile: GraphProfile, options: ChrionOptions & { rea
  * use the GPU (alpha up to 0.3) or the CPU alone is at times up to a tenth faster. So all of these are tried.
  */
 export function planLatencyOptimal(profile: GraphProfile, options: ChrionOptions = {}): ChrionPlan {
-  const search = searchOf(profile, options);
+  const search = new Search(profile, options);
   return described(search, latencyOptimal(search));
 }
 
@@ -106,91 +89,56 @@ export interface MemoryOptimalOptions extends ChrionOptions {
  * fast as `latencyLimitMs`.
  */
 export function planMemoryOptimal(profile: GraphProfile, options: MemoryOptimalOptions = {}): ChrionPlan | undefined {
-  const search = searchOf(profile, options);
+  const search = new Search(profile, options);
   const fastest = latencyOptimal(search);
-  const gpuAlone = candidate(search, selectDevices(search.network, search.order, 0, 0), 0, 0);
-  // An operator that the GPU cannot run makes that Infinity, and then the fastest plan is what there is to compare with.
-  const patternLimitMs = gpuAlone.latencyMs === Infinity ? fastest.latencyMs : gpuAlone.latencyMs;
-  const limitMs = options.latencyLimitMs ?? patternLimitMs;
+  const gpuAlone = search.gpuAlone();
+  // Where there is an operator that the GPU cannot run, the fastest plan is what there is to compare with.
+  const limitMs = options.latencyLimitMs ?? (gpuAlone ?? fastest).latencyMs;
   const within = (found: readonly Candidate[]): Candidate[] => found.filter(({ latencyMs }) => latencyMs <= limitMs);
 
   const coarse = Array.from({ length: 21 }, (_, step) => step * 0.05);
   const found = within([
-    gpuAlone,
+    ...(gpuAlone === undefined ? [] : [gpuAlone]),
     fastest,
-    ...cpuAlone(search),
-    ...coarse.flatMap((alpha) => algorithm2(search, alpha)),
+    ...search.cpuAlone(),
+    ...coarseCuts(search),
+    ...coarse.flatMap((alpha) => search.algorithm2(alpha)),
   ]);
   if (found.length === 0) return undefined;
   const { alpha: near } = bestOf(found, leastBytes);
   const fine = [-0.04, -0.03, -0.02, -0.01, 0.01, 0.02, 0.03, 0.04].map((step) => near + step);
-  found.push(...within(fine.filter((alpha) => alpha > 0).flatMap((alpha) => algorithm2(search, alpha))));
+  found.push(...within(fine.filter((alpha) => alpha > 0).flatMap((alpha) => search.algorithm2(alpha))));
   return described(search, bestOf(found, leastBytes));
 }
 
 /** Everything on the GPU; undefined when an operator cannot run there. */
 export function planGpuOnly(profile: GraphProfile): ChrionPlan | undefined {
-  const search = searchOf(profile, { cores: 0 });
-  const only = candidate(search, selectDevices(search.network, search.order, 0, 0), 0, 0);
-  return only.latencyMs === Infinity ? undefined : described(search, only);
+  const search = new Search(profile, { cores: 0 });
+  const only = search.gpuAlone();
+  return only === undefined ? undefined : described(search, only);
 }
 
 /** Everything on the CPU, on the number of cores that ends first. */
 export function planCpuOnly(profile: GraphProfile, options: ChrionOptions = {}): ChrionPlan {
-  const search = searchOf(profile, options);
+  const search = new Search(profile, options);
   if (search.cores === 0) throw new PlanError('cores is 0, but a plan for the CPU alone needs one or more');
   return described(
     search,
-    bestOf(cpuAlone(search), ({ latencyMs }) => latencyMs),
-  );
-}
-
-interface Search {
-  readonly network: Network;
-  readonly order: Int32Array;
-  readonly cores: number;
-}
-
-function searchOf(profile: GraphProfile, options: ChrionOptions): Search {
-  const known = coreCountOf(profile);
-  const { cores = known } = options;
-  if (!Number.isInteger(cores) || cores < 0 || cores > known) {
-    throw new PlanError(
-      `cores is ${cores}, but must be a whole number from 0 to ${known}, which the profile has times for`,
-    );
-  }
-  const network = networkOf(profile);
-  return { network, order: topologicalOrder(network), cores };
-}
-
-function candidate({ network, order }: Search, devices: Devices, cores: number, alpha: number): Candidate {
-  const { latencyMs } = timelineOf(network, order, cores, devices);
-  return { devices, cores, alpha, latencyMs, gpuBytes: gpuBytesOf(network, devices) };
-}
-
-/** One candidate for every k'; without the GPU alone where that cannot run everything. */
-function algorithm2(search: Search, alpha: number): Candidate[] {
-  const { network, order, cores } = search;
-  const gpuCannot = network.gpuMs.indexOf(Infinity);
-  if (gpuCannot >= 0 && cores === 0) {
-    throw new PlanError(`cores is 0, but operator '${network.names[gpuCannot]}' cannot run on the GPU`);
-  }
-  return Array.from({ length: cores + 1 }, (_, used) =>
-    candidate(search, selectDevices(network, order, used, alpha), used, alpha),
-  ).filter(({ latencyMs }) => latencyMs !== Infinity);
-}
-
-function cpuAlone(search: Search): Candidate[] {
-  const { network, order, cores } = search;
-  return Array.from({ length: cores }, (_, index) =>
-    candidate(search, selectCores(network, order, index + 1), index + 1, 0),
+    bestOf(search.cpuAlone(), ({ latencyMs }) => latencyMs),
   );
 }
 
 function latencyOptimal(search: Search): Candidate {
   const alphas = [0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
-  const hybrids = alphas.flatMap((alpha) => algorithm2(search, alpha));
-  return bestOf([...hybrids, ...cpuAlone(search)], ({ latencyMs }) => latencyMs);
+  const hybrids = alphas.flatMap((alpha) => search.algorithm2(alpha));
+  return bestOf([...hybrids, ...search.cpuAlone(), ...coarseCuts(search)], ({ latencyMs }) => latencyMs);
+}
+
+/** Where operators share weights, as those of unrolled layers do, whole layers are moved as well; the paper has none. */
+function coarseCuts(search: Search): Candidate[] {
+  const { sharesWeights, weightBytes } = search.network;
+  if (!sharesWeights) return [];
+  return search.cuts(new Uint8Array(weightBytes.length).fill(1), search.someCoreCounts());
 }
 
 function costAt(alpha: number): (candidate: Candidate) => number {
@@ -201,48 +149,50 @@ function leastBytes({ gpuBytes }: Candidate): number {
   return gpuBytes;
 }
 
-/** The least cost; of equal ones less memory, lower latency, fewer cores. */
-function bestOf(candidates: readonly Candidate[], cost: (candidate: Candidate) => number): Candidate {
-  const [best] = candidates.toSorted(
-    (a, b) => cost(a) - cost(b) || a.gpuBytes - b.gpuBytes || a.latencyMs - b.latencyMs || a.cores - b.cores,
-  );
-  if (best === undefined) throw new Error('there is no candidate to choose from');
-  return best;
-}
-
-function described({ network, order }: Search, { devices, cores, alpha, latencyMs, gpuBytes }: Candidate): ChrionPlan {
-  const { startMs, endMs, copies } = timelineOf(network, order, cores, devices);
-  const name = (node: number): string => network.names[node] ?? '';
+export function described(search: Search, candidate: Candidate): ChrionPlan {
+  const { alpha, latencyMs, gpuBytes } = candidate;
+  const { lanes, starts, timeline } = search.merged(candidate);
+  const copies = timeline.copies(starts);
+  const { startMs, endMs } = timeline;
+  const { nodes, laneOf, startOf } = lanes;
+  const name = (position: number): string => search.network.names[nodes[position] ?? 0] ?? '';
+  const heads = [...nodes.keys()].filter((position) => laneOf[position] !== gpuDevice && starts[position] === 1);
   return {
     latencyMs,
     gpuBytes,
     // A k' that left all its cores idle is the GPU alone.
-    cores: devices.every((device) => device === gpuDevice) ? 0 : cores,
+    cores: startOf[1] === lanes.count ? 0 : candidate.cores,
     alpha,
-    operators: Array.from(order, (node) => {
-      const device = devices[node] ?? gpuDevice;
+    operators: Array.from(lanes.placed, (position) => {
+      const lane = laneOf[position] ?? gpuDevice;
       return {
-        name: name(node),
-        device: device === gpuDevice ? ('gpu' as const) : ('cpu' as const),
-        core: device === gpuDevice ? undefined : device,
-        startMs: startMs[node] ?? 0,
-        endMs: endMs[node] ?? 0,
+        name: name(position),
+        device: lane === gpuDevice ? ('gpu' as const) : ('cpu' as const),
+        core: lane === gpuDevice ? undefined : lane,
+        startMs: startMs[position] ?? 0,
+        endMs: endMs[position] ?? 0,
       };
     }),
-    segments: Array.from(order)
-      .filter((node) => devices[node] !== gpuDevice)
-      .map((node) => ({
-        core: devices[node] ?? 1,
-        operators: [name(node)],
-        startMs: startMs[node] ?? 0,
-        endMs: endMs[node] ?? 0,
-      })),
-    copies: copies.map(({ from, to, direction, startMs: copyStartMs, endMs: copyEndMs }) => ({
-      from: name(from),
-      to: name(to),
-      direction,
-      startMs: copyStartMs,
-      endMs: copyEndMs,
-    })),
+    segments: heads
+      .map((head, index) => {
+        const end = heads[index + 1] ?? lanes.count;
+        return {
+          core: laneOf[head] ?? 1,
+          operators: Array.from({ length: end - head }, (_, place) => name(head + place)),
+          startMs: (startMs[head] ?? 0) - lanes.callMs,
+          endMs: endMs[end - 1] ?? 0,
+        };
+      })
+      // Calls of no length may start at the same time: the sort is stable and keeps the order of a core.
+      .sort((a, b) => a.startMs - b.startMs),
+    copies: copies
+      .map(({ from, to, direction, startMs: copyStartMs, endMs: copyEndMs }) => ({
+        from: name(from),
+        to: name(to),
+        direction,
+        startMs: copyStartMs,
+        endMs: copyEndMs,
+      }))
+      .sort((a, b) => a.startMs - b.startMs),
   };
 }

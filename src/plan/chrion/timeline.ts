@@ -1,67 +1,188 @@
-import { gpuDevice, type Devices } from './devices.ts';
-import type { Network } from './network.ts';
+import { gpuDevice } from './devices.ts';
+import type { Lanes } from './lanes.ts';
 
-/** One copy of one edge's tensor between host and GPU, on the GPU's stream. */
+/** One copy of one tensor between host and GPU, on the GPU's stream. */
 export interface Copy {
-  /** Positions of the operators at the ends of the edge. */
+  /** Position of the operator that makes the tensor. */
   readonly from: number;
+  /** Position of the first operator on the other side that takes it. */
   readonly to: number;
   readonly direction: 'to-gpu' | 'to-cpu';
   readonly startMs: number;
   readonly endMs: number;
 }
 
-/** What happens when: every device does one thing at a time. */
-export interface Timeline {
-  readonly startMs: Float64Array;
-  readonly endMs: Float64Array;
-  readonly copies: readonly Copy[];
-  /** End of the last operator (Chrion, Equation 1). */
-  readonly latencyMs: number;
-}
+export const nothing = -1;
 
 /**
- * Runs a selection: every device takes its operators in the given order and waits for what they need. The GPU's stream
+ * What happens when, by position in the lanes: every device does one thing at a time. One object serves for many ways to
+ * put operators together to calls; it holds the times of the last one that was run.
+ *
+ * The GPU takes its operators in the given order and every core its calls, and each waits for what it needs. A call
+ * starts when all that its operators take from elsewhere is there, and gives all its outputs at its end. The GPU's stream
  * holds, for each of its operators, the copies of what comes from the CPU, the operator, and the copies of what the CPU
- * needs of it, in this order; it is what decides between plans, and not the greedy choice's own estimate.
+ * needs of it, in this order; a tensor is copied once. This is what decides between plans, and not the greedy choice's
+ * own estimate.
  */
-export function timelineOf(network: Network, order: Int32Array, cores: number, devices: Devices): Timeline {
-  const { count, edgeCount, gpuMs, predecessors, successors } = network;
-  const cpuMs = network.cpuMs[cores - 1];
-  const startMs = new Float64Array(count);
-  const endMs = new Float64Array(count);
-  const arrivedMs = new Float64Array(edgeCount);
-  const freeMs = new Float64Array(cores + 1);
-  const copies: Copy[] = [];
-  let latencyMs = 0;
-  for (const node of order) {
-    const device = devices[node] ?? gpuDevice;
-    let nowMs = freeMs[device] ?? 0;
-    for (const { node: before, edge, copyMs } of predecessors[node] ?? []) {
-      const fromGpu = devices[before] === gpuDevice;
-      if (fromGpu === (device === gpuDevice)) {
-        nowMs = Math.max(nowMs, endMs[before] ?? 0);
-      } else if (fromGpu) {
-        nowMs = Math.max(nowMs, arrivedMs[edge] ?? 0);
-      } else {
-        const copyStartMs = Math.max(nowMs, endMs[before] ?? 0);
-        nowMs = copyStartMs + copyMs;
-        copies.push({ from: before, to: node, direction: 'to-gpu', startMs: copyStartMs, endMs: nowMs });
-      }
-    }
-    startMs[node] = nowMs;
-    nowMs += (device === gpuDevice ? gpuMs[node] : cpuMs?.[node]) ?? 0;
-    endMs[node] = nowMs;
-    latencyMs = Math.max(latencyMs, nowMs);
-    if (device === gpuDevice) {
-      for (const { node: next, edge, copyMs } of successors[node] ?? []) {
-        if (devices[next] === gpuDevice) continue;
-        copies.push({ from: node, to: next, direction: 'to-cpu', startMs: nowMs, endMs: nowMs + copyMs });
-        nowMs += copyMs;
-        arrivedMs[edge] = nowMs;
-      }
-    }
-    freeMs[device] = nowMs;
+export class Timeline {
+  /** Of each operator; in a call the operators run one after the other, behind what the call itself costs. */
+  readonly startMs: Float64Array;
+  readonly endMs: Float64Array;
+  /**
+   * Of each operator on the GPU and each first one of a call: the operator whose end held up the start, or
+   * {@link nothing} where that was the device's own last work.
+   */
+  readonly heldUpBy: Int32Array;
+  /** Of each first operator of a call: the operator of the call that took what held it up. */
+  readonly heldUp: Int32Array;
+  /** End of the last operator (Chrion, Equation 1). */
+  latencyMs = 0;
+  readonly #lanes: Lanes;
+  /** When what an operator makes is there for the other devices of its side: on a core the end of its call. */
+  readonly #givenMs: Float64Array;
+  /** When a tensor of the GPU is in host memory. */
+  readonly #arrivedMs: Float64Array;
+  readonly #freeMs: Float64Array;
+  /** What an operator on the GPU or a call, known by its first position, still waits for from other lanes. */
+  readonly #waitsFor: Int32Array;
+  readonly #headOf: Int32Array;
+  /** Of each lane: the position it goes on with. */
+  readonly #next: Int32Array;
+  readonly #isQueued: Uint8Array;
+  #copies: Copy[] | undefined;
+
+  constructor(lanes: Lanes) {
+    const { count, laneCount, tensorCount } = lanes;
+    this.#lanes = lanes;
+    this.startMs = new Float64Array(count);
+    this.endMs = new Float64Array(count);
+    this.heldUpBy = new Int32Array(count);
+    this.heldUp = new Int32Array(count);
+    this.#givenMs = new Float64Array(count);
+    this.#arrivedMs = new Float64Array(tensorCount);
+    this.#freeMs = new Float64Array(laneCount);
+    this.#waitsFor = new Int32Array(count);
+    this.#headOf = new Int32Array(count);
+    this.#next = new Int32Array(laneCount);
+    this.#isQueued = new Uint8Array(laneCount);
   }
-  return { startMs, endMs, copies, latencyMs };
+
+  /**
+   * Milliseconds that the calls take which begin at `starts`; Infinity when calls and the GPU would wait for one another
+   * for ever.
+   *
+   * @param starts 1 at each position where a call begins, and at each operator on the GPU
+   */
+  run(starts: Uint8Array): number {
+    const { count, laneCount, startOf, laneOf, outOf } = this.#lanes;
+    this.#reset(starts);
+    const queue = Array.from({ length: laneCount }, (_, lane) => lane);
+    let done = 0;
+    for (let lane = queue.pop(); lane !== undefined; lane = queue.pop()) {
+      this.#isQueued[lane] = 0;
+      const laneEnd = startOf[lane + 1] as number;
+      let head = this.#next[lane] as number;
+      while (head < laneEnd && this.#waitsFor[head] === 0) {
+        let end = head + 1;
+        while (end < laneEnd && starts[end] === 0) end++;
+        if (lane === gpuDevice) this.#onGpu(head);
+        else this.#call(lane, head, end);
+        const last = outOf.startOf[end] as number;
+        for (let row = outOf.startOf[head] as number; row < last; row++) {
+          const other = outOf.other[row] as number;
+          const otherHead = this.#headOf[other] as number;
+          const left = (this.#waitsFor[otherHead] as number) - 1;
+          this.#waitsFor[otherHead] = left;
+          const otherLane = laneOf[other] as number;
+          if (left !== 0 || this.#next[otherLane] !== otherHead || this.#isQueued[otherLane] === 1) continue;
+          this.#isQueued[otherLane] = 1;
+          queue.push(otherLane);
+        }
+        done += end - head;
+        head = end;
+      }
+      this.#next[lane] = head;
+    }
+    if (done < count) this.latencyMs = Infinity;
+    return this.latencyMs;
+  }
+
+  /** The copies of a run, in the order of the GPU's stream. */
+  copies(starts: Uint8Array): readonly Copy[] {
+    const copies: Copy[] = [];
+    this.#copies = copies;
+    this.run(starts);
+    this.#copies = undefined;
+    return copies;
+  }
+
+  #reset(starts: Uint8Array): void {
+    const { count, laneCount, startOf, into } = this.#lanes;
+    this.latencyMs = 0;
+    this.#freeMs.fill(0);
+    this.#waitsFor.fill(0);
+    this.heldUpBy.fill(nothing);
+    this.#isQueued.fill(1);
+    this.#next.set(startOf.subarray(0, laneCount));
+    for (let position = 0, head = 0; position < count; position++) {
+      if (starts[position] === 1) head = position;
+      this.#headOf[position] = head;
+      const comes = (into.startOf[position + 1] as number) - (into.startOf[position] as number);
+      this.#waitsFor[head] = (this.#waitsFor[head] as number) + comes;
+    }
+  }
+
+  #onGpu(position: number): void {
+    const { into, outOf, takesMs } = this.#lanes;
+    let nowMs = this.#freeMs[gpuDevice] as number;
+    for (let row = into.startOf[position] as number; row < (into.startOf[position + 1] as number); row++) {
+      if (into.copied[row] === 0) continue;
+      const from = into.other[row] as number;
+      const givenMs = this.#givenMs[from] as number;
+      if (givenMs > nowMs) this.heldUpBy[position] = from;
+      const startMs = Math.max(nowMs, givenMs);
+      nowMs = startMs + (into.copyMs[row] as number);
+      this.#copies?.push({ from, to: position, direction: 'to-gpu', startMs, endMs: nowMs });
+    }
+    this.startMs[position] = nowMs;
+    nowMs += takesMs[position] as number;
+    this.endMs[position] = nowMs;
+    if (nowMs > this.latencyMs) this.latencyMs = nowMs;
+    for (let row = outOf.startOf[position] as number; row < (outOf.startOf[position + 1] as number); row++) {
+      if (outOf.copied[row] === 0) continue;
+      const startMs = nowMs;
+      nowMs += outOf.copyMs[row] as number;
+      this.#arrivedMs[outOf.tensor[row] as number] = nowMs;
+      const to = outOf.other[row] as number;
+      this.#copies?.push({ from: position, to, direction: 'to-cpu', startMs, endMs: nowMs });
+    }
+    this.#freeMs[gpuDevice] = nowMs;
+  }
+
+  /** A call of the positions from `head` to before `end`. */
+  #call(lane: number, head: number, end: number): void {
+    const { into, laneOf, takesMs, callMs } = this.#lanes;
+    let nowMs = this.#freeMs[lane] as number;
+    for (let position = head; position < end; position++) {
+      for (let row = into.startOf[position] as number; row < (into.startOf[position + 1] as number); row++) {
+        const from = into.other[row] as number;
+        const thereMs = (
+          laneOf[from] === gpuDevice ? this.#arrivedMs[into.tensor[row] as number] : this.#givenMs[from]
+        ) as number;
+        if (thereMs <= nowMs) continue;
+        nowMs = thereMs;
+        this.heldUpBy[head] = from;
+        this.heldUp[head] = position;
+      }
+    }
+    nowMs += callMs;
+    for (let position = head; position < end; position++) {
+      this.startMs[position] = nowMs;
+      nowMs += takesMs[position] as number;
+      this.endMs[position] = nowMs;
+    }
+    for (let position = head; position < end; position++) this.#givenMs[position] = nowMs;
+    if (nowMs > this.latencyMs) this.latencyMs = nowMs;
+    this.#freeMs[lane] = nowMs;
+  }
 }

@@ -1,0 +1,96 @@
+import type { Network } from './network.ts';
+
+/** A core for an operator. */
+export interface CoreChoice {
+  readonly core: number;
+  /** Start of the call that the operator is part of. */
+  readonly callStartMs: number;
+  readonly endMs: number;
+}
+
+/**
+ * The cores while operators are given to them one after the other. Where calls cost nothing the core that is free first
+ * ends first, since all cores are alike. Where they do, an operator whose inputs were there when its core's last call
+ * started can be part of that call, so the cores of what it takes are looked at as well.
+ *
+ * What a call's earlier operators give away is taken to be there at their own end: an estimate, which the timeline of
+ * the whole plan puts right.
+ */
+export class CoreLanes {
+  readonly #network: Network;
+  readonly #cpuMs: Float64Array | undefined;
+  readonly #devices: Int32Array;
+  readonly #endMs: Float64Array;
+  /** When core j is free, at j. */
+  readonly #freeMs: Float64Array;
+  /** When the last call of core j started, at j; -1 before its first. */
+  readonly #callStartMs: Float64Array;
+
+  /** `devices` and `endMs` hold what was placed so far, here and on the GPU, and take what is placed here. */
+  constructor(network: Network, cores: number, devices: Int32Array, endMs: Float64Array) {
+    this.#network = network;
+    this.#cpuMs = network.cpuMs[cores - 1];
+    this.#devices = devices;
+    this.#endMs = endMs;
+    this.#freeMs = new Float64Array(cores + 1);
+    this.#callStartMs = new Float64Array(cores + 1).fill(-1);
+  }
+
+  /**
+   * The core on which an operator ends first; undefined when there are no cores.
+   *
+   * @param readyMs when all its inputs are in host memory
+   * @param crossedMs when tensors of the GPU that were copied for others are there; -1 for those that were not
+   */
+  choose(node: number, readyMs: number, crossedMs?: Float64Array): CoreChoice | undefined {
+    const first = this.#firstFree();
+    if (first === undefined || this.#cpuMs === undefined) return undefined;
+    const takesMs = this.#cpuMs[node] ?? 0;
+    if (this.#network.callMs === 0) {
+      const startMs = Math.max(this.#freeMs[first] ?? 0, readyMs);
+      return { core: first, callStartMs: startMs, endMs: startMs + takesMs };
+    }
+    let best = this.#onCore(node, first, takesMs, crossedMs);
+    const seen = new Set([0, first]);
+    for (const { node: before } of this.#network.predecessors[node] ?? []) {
+      const core = this.#devices[before] ?? 0;
+      if (seen.has(core)) continue;
+      seen.add(core);
+      const choice = this.#onCore(node, core, takesMs, crossedMs);
+      if (choice.endMs < best.endMs) best = choice;
+    }
+    return best;
+  }
+
+  place(node: number, { core, callStartMs, endMs }: CoreChoice): void {
+    this.#devices[node] = core;
+    this.#callStartMs[core] = callStartMs;
+    this.#freeMs[core] = this.#endMs[node] = endMs;
+  }
+
+  #onCore(node: number, core: number, takesMs: number, crossedMs: Float64Array | undefined): CoreChoice {
+    let arrivedMs = 0;
+    for (const { node: before, tensor, copyMs } of this.#network.predecessors[node] ?? []) {
+      const device = this.#devices[before] ?? 0;
+      if (device === core) continue;
+      const crossed = crossedMs?.[tensor] ?? -1;
+      const doneMs = this.#endMs[before] ?? 0;
+      arrivedMs = Math.max(arrivedMs, device !== 0 ? doneMs : crossed < 0 ? doneMs + copyMs : crossed);
+    }
+    const freeMs = this.#freeMs[core] ?? 0;
+    const openMs = this.#callStartMs[core] ?? -1;
+    if (openMs >= 0 && arrivedMs <= openMs) return { core, callStartMs: openMs, endMs: freeMs + takesMs };
+    const callStartMs = Math.max(freeMs, arrivedMs);
+    return { core, callStartMs, endMs: callStartMs + this.#network.callMs + takesMs };
+  }
+
+  #firstFree(): number | undefined {
+    const freeMs = this.#freeMs;
+    if (freeMs.length < 2) return undefined;
+    let first = 1;
+    for (let core = 2; core < freeMs.length; core++) {
+      if ((freeMs[core] as number) < (freeMs[first] as number)) first = core;
+    }
+    return first;
+  }
+}

@@ -1,0 +1,134 @@
+import { gpuDevice, type Devices } from './devices.ts';
+import type { Link, Network } from './network.ts';
+
+/**
+ * A selection of devices from the devices' side: what each does in which order, and what crosses from one to another.
+ * Operators are known by their positions here: those of the GPU first, then those of core 1 and so on, each device's in
+ * the order of placement. It does not say how a core's operators are put together to calls.
+ */
+export interface Lanes {
+  readonly count: number;
+  readonly laneCount: number;
+  /** Of each lane its first position, and behind the last lane the number of positions. */
+  readonly startOf: Int32Array;
+  /** Operator at each position. */
+  readonly nodes: Int32Array;
+  /** 0 for the GPU, j for core j. */
+  readonly laneOf: Int32Array;
+  /** Milliseconds of the operator where it is. */
+  readonly takesMs: Float64Array;
+  /** Milliseconds of a call beside its operators. */
+  readonly callMs: number;
+  readonly tensorCount: number;
+  /** What comes from another lane, by position of the operator that takes it. */
+  readonly into: Crossings;
+  /** What goes to another lane, by position of the operator that makes it. */
+  readonly outOf: Crossings;
+  /** Positions in the order of placement. */
+  readonly placed: Int32Array;
+}
+
+/** Rows of crossings: those of position p are from `startOf[p]` to before `startOf[p + 1]`. */
+export interface Crossings {
+  readonly startOf: Int32Array;
+  /** Position at the other end. */
+  readonly other: Int32Array;
+  readonly tensor: Int32Array;
+  readonly copyMs: Float64Array;
+  /**
+   * 1 where the GPU's stream copies the tensor at this crossing: in `into` for the first operator on the GPU that takes it,
+   * in `outOf` for the first taker on the CPU. The others find it there.
+   */
+  readonly copied: Uint8Array;
+}
+
+export function lanesOf(network: Network, order: Int32Array, cores: number, devices: Devices): Lanes {
+  const { count, gpuMs, predecessors, successors, callMs, tensorCount } = network;
+  const cpuMs = network.cpuMs[cores - 1];
+  const laneCount = cores + 1;
+  const startOf = new Int32Array(laneCount + 1);
+  for (const device of devices) startOf[device + 1] = (startOf[device + 1] ?? 0) + 1;
+  for (let lane = 0; lane < laneCount; lane++) startOf[lane + 1] = (startOf[lane + 1] ?? 0) + (startOf[lane] ?? 0);
+  const nodes = new Int32Array(count);
+  const laneOf = new Int32Array(count);
+  const takesMs = new Float64Array(count);
+  const positionOf = new Int32Array(count);
+  const next = startOf.slice();
+  const placed = order.map((node) => {
+    const lane = devices[node] as number;
+    const position = next[lane] as number;
+    next[lane] = position + 1;
+    nodes[position] = node;
+    laneOf[position] = lane;
+    takesMs[position] = (lane === gpuDevice ? gpuMs[node] : cpuMs?.[node]) ?? 0;
+    positionOf[node] = position;
+    return position;
+  });
+  const isCopied = new Uint8Array(tensorCount);
+  const outOf = crossings(successors, nodes, laneOf, positionOf, (link, lane) => lane === gpuDevice && first(link));
+  const into = crossings(
+    predecessors,
+    nodes,
+    laneOf,
+    positionOf,
+    // Positions of the GPU are gone through in the order of its stream.
+    (link, lane, otherLane) => lane === gpuDevice && otherLane !== gpuDevice && first(link),
+  );
+  return { count, laneCount, startOf, nodes, laneOf, takesMs, callMs, tensorCount, into, outOf, placed };
+
+  function first({ tensor }: Link): boolean {
+    if (isCopied[tensor] === 1) return false;
+    isCopied[tensor] = 1;
+    return true;
+  }
+}
+
+function crossings(
+  linksOf: readonly (readonly Link[])[],
+  nodes: Int32Array,
+  laneOf: Int32Array,
+  positionOf: Int32Array,
+  isCopied: (link: Link, lane: number, otherLane: number) => boolean,
+): Crossings {
+  const startOf = new Int32Array(nodes.length + 1);
+  const other: number[] = [];
+  const tensor: number[] = [];
+  const copyMs: number[] = [];
+  const copied: number[] = [];
+  for (let position = 0; position < nodes.length; position++) {
+    const lane = laneOf[position] as number;
+    for (const link of linksOf[nodes[position] as number] as readonly Link[]) {
+      const otherPosition = positionOf[link.node] as number;
+      const otherLane = laneOf[otherPosition] as number;
+      if (otherLane === lane) continue;
+      other.push(otherPosition);
+      tensor.push(link.tensor);
+      copyMs.push(link.copyMs);
+      copied.push(isCopied(link, lane, otherLane) ? 1 : 0);
+    }
+    startOf[position + 1] = other.length;
+  }
+  return {
+    startOf,
+    other: Int32Array.from(other),
+    tensor: Int32Array.from(tensor),
+    copyMs: Float64Array.from(copyMs),
+    copied: Uint8Array.from(copied),
+  };
+}
+
+/**
+ * Where calls begin, by position, when each is as short as is ever worth it: operators that follow one another on a core
+ * with nothing that has to come or leave in between are one call, which costs nobody any time. Every operator on the
+ * GPU stands alone.
+ */
+export function runsIn({ count, laneOf, into, outOf }: Lanes): Uint8Array {
+  const starts = new Uint8Array(count);
+  for (let position = 0; position < count; position++) {
+    const isAlone = position === 0 || laneOf[position] === gpuDevice || laneOf[position] !== laneOf[position - 1];
+    const comes = into.startOf[position] !== into.startOf[position + 1];
+    const leaves = outOf.startOf[position - 1] !== outOf.startOf[position];
+    starts[position] = isAlone || comes || leaves ? 1 : 0;
+  }
+  return starts;
+}

@@ -1,0 +1,124 @@
+import { callsAsReady } from './calls-as-ready.ts';
+import { gpuDevice, type Devices } from './devices.ts';
+import { lanesOf, runsIn, type Lanes } from './lanes.ts';
+import type { Network } from './network.ts';
+import { nothing, Timeline } from './timeline.ts';
+
+/** A selection with its calls. */
+export interface Merged {
+  readonly lanes: Lanes;
+  /** 1 at each position of the lanes where a call begins, and at each operator on the GPU. */
+  readonly starts: Uint8Array;
+  readonly latencyMs: number;
+  /** Holds the times of these calls. */
+  readonly timeline: Timeline;
+}
+
+/** What a call has at most before it gives away what others wait for, in times of what the call itself costs. */
+const paces = [1, 2, 4, 8, Infinity];
+/** Timelines that the search along the critical path may try, and their number times operators on large graphs. */
+const triesMost = 24;
+const triesWork = 60_000;
+
+/**
+ * Puts the operators of each core together to calls. A call costs {@link Network.callMs}; it starts when all that it
+ * takes is there, and gives away what it makes only at its end. So several ways are tried, all of them on runs of
+ * operators that are never worth taking apart ({@link runsIn}): every run its own call, and what is ready when a core is
+ * free, cut where the call has gone on for a while and others wait ({@link callsAsReady}). The fastest of these is taken,
+ * and calls along its critical path are divided and joined as long as that helps.
+ *
+ * Where calls cost nothing the first way is never slower than another and is the only one.
+ */
+export function mergedCalls(network: Network, order: Int32Array, cores: number, devices: Devices): Merged {
+  const lanes = lanesOf(network, order, cores, devices);
+  const timeline = new Timeline(lanes);
+  const runs = runsIn(lanes);
+  let best: Way = { starts: runs, latencyMs: timeline.run(runs) };
+  // The order of placement is one in which every run could go, so runs never wait for one another.
+  if (best.latencyMs === Infinity) throw new Error('single operators wait for one another');
+  if (network.callMs > 0 && lanes.startOf[1] !== lanes.count) {
+    const way = (starts: Uint8Array): Way => ({ starts, latencyMs: timeline.run(starts) });
+    for (const pace of paces) best = better(best, way(callsAsReady(lanes, runs, pace * network.callMs)));
+    let tries = Math.min(triesMost, Math.ceil(triesWork / network.count));
+    for (let found = true; found && tries > 0;) {
+      found = false;
+      timeline.run(best.starts);
+      for (const starts of changes(lanes, best.starts, runs, timeline)) {
+        if (tries-- <= 0) break;
+        const next = better(best, way(starts));
+        found = next !== best;
+        best = next;
+        if (found) break;
+      }
+    }
+    timeline.run(best.starts);
+  }
+  return { ...best, lanes, timeline };
+}
+
+interface Way {
+  readonly starts: Uint8Array;
+  readonly latencyMs: number;
+}
+
+/** The faster one; of equally fast ones that of fewer calls. */
+function better(best: Way, other: Way): Way {
+  if (other.latencyMs !== best.latencyMs) return other.latencyMs < best.latencyMs ? other : best;
+  return callCount(other.starts) < callCount(best.starts) ? other : best;
+}
+
+function callCount(starts: Uint8Array): number {
+  let count = 0;
+  for (const start of starts) count += start;
+  return count;
+}
+
+/**
+ * Other calls that may shorten the critical path, most promising first: a cut after what another device waited for, so
+ * that it is given away early; a cut before what a call waited for, so that the rest goes ahead; and none between two
+ * calls that followed one another without waiting. All cuts at once, then each alone; then the same with what is joined.
+ */
+function* changes(
+  { laneOf, startOf, count }: Lanes,
+  starts: Uint8Array,
+  runs: Uint8Array,
+  timeline: Timeline,
+): Generator<Uint8Array> {
+  const cuts = new Set<number>();
+  const joins = new Set<number>();
+  const headOf = (position: number): number => {
+    let head = position;
+    while (starts[head] === 0) head--;
+    return head;
+  };
+  /** A cut at the first place from `position` on where a run begins, if it is within the call. */
+  const cutFrom = (position: number): void => {
+    let at = position;
+    while (at < count && runs[at] === 0) at++;
+    if (at < count && starts[at] === 0) cuts.add(at);
+  };
+  let head = headOf(Math.max(timeline.endMs.indexOf(timeline.latencyMs), 0));
+  // Each step goes back in time, along what held up the start.
+  for (let steps = 0; steps < count; steps++) {
+    const lane = laneOf[head] as number;
+    const before = timeline.heldUpBy[head] ?? nothing;
+    if (before === nothing) {
+      if (head === startOf[lane]) break;
+      if (lane !== gpuDevice) joins.add(head);
+      head = headOf(head - 1);
+      continue;
+    }
+    if (lane !== gpuDevice) cutFrom(timeline.heldUp[head] ?? head);
+    if (laneOf[before] !== gpuDevice) cutFrom(before + 1);
+    head = headOf(before);
+  }
+  const changed = (which: Iterable<number>, value: 0 | 1): Uint8Array => {
+    const copy = starts.slice();
+    for (const position of which) copy[position] = value;
+    return copy;
+  };
+  if (cuts.size > 1) yield changed(cuts, 1);
+  for (const cut of cuts) yield changed([cut], 1);
+  if (joins.size > 1) yield changed(joins, 0);
+  for (const join of joins) yield changed([join], 0);
+}
