@@ -1,0 +1,314 @@
+/** A function's operators as plans will place them: all that is known of them before any is timed. Plain data: travels between threads. */
+import { dataTypeOf, Graph } from '../../onnx/index.ts';
+import type { OperatorBytes, OperatorEdge } from '../../profile/index.ts';
+import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
+import type { Operator } from '../operators/types.ts';
+import { layoutOf } from '../program/assemble.ts';
+import { compileProgram } from '../program/compile.ts';
+import { ProgramError } from '../program/error.ts';
+import { bytesOf } from '../program/prepare.ts';
+import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
+import type { Launch, Operand, Program, ProgramSettings, WeightLayout } from '../program/types.ts';
+import { GpuError } from '../types.ts';
+import { relocate } from './relocate.ts';
+import { livingNodes, partOfGraph, PartWriter, writePrepared } from './submodel.ts';
+
+export interface DraftedOperator {
+  readonly name: string;
+  /** With its domain, where that is not ONNX's own. */
+  readonly operator: string;
+  /** What launches of the program without fusion are labelled with. */
+  readonly label: string;
+  /** Why only the CPU can run it; null where the GPU can. */
+  readonly obstacle: string | null;
+  readonly bytes: OperatorBytes;
+  /** The layers whose weights it reads on the GPU, as one group with all that read any of them too. */
+  readonly shares?: string;
+}
+
+export interface DraftedInput {
+  readonly name: string;
+  readonly datatype: DataType;
+  readonly shape: readonly number[];
+  readonly bytes: number;
+}
+
+export interface OperatorDraft {
+  /** Each after what it takes. */
+  readonly operators: readonly DraftedOperator[];
+  readonly edges: readonly OperatorEdge[];
+  /** The weights of the function, by which it is resident. */
+  readonly layout: WeightLayout;
+  /** Of the function. */
+  readonly inputs: readonly DraftedInput[];
+  /** All that the GPU can run, as one program and with a launch for each operator; null where it can run nothing. */
+  readonly gpu: { readonly fused: Program; readonly single: Program } | null;
+  /** The whole graph under its own names. */
+  readonly modelPath: string;
+  /** What the CPU makes and the GPU takes, as a model of its own; null where nothing is. */
+  readonly crossing: {
+    readonly modelPath: string;
+    readonly inputs: readonly string[];
+    readonly outputs: readonly string[];
+  } | null;
+}
+
+export interface DraftOptions {
+  readonly operators: readonly Operator[];
+  readonly settings: ProgramSettings;
+  /** Where models of parts are written. */
+  readonly partFolder: string;
+  /** The function's, where the prepared graph is another form of it. */
+  readonly layout?: WeightLayout;
+}
+
+/** @throws ProgramError, GpuError 'invalid' for a graph whose inputs' shapes are not known */
+export async function draftOperators(
+  prepared: PreparedGraph,
+  { operators, settings, partFolder, layout = layoutOf(prepared.base, settings) }: DraftOptions,
+): Promise<OperatorDraft> {
+  const living = livingNodes(prepared);
+  const share = gpuShareOf(prepared, living, operators, settings);
+  const programs = share.programs && {
+    fused: relocate(share.programs.fused, layout),
+    single: relocate(share.programs.single, layout),
+  };
+  const launches = launchesByLabel(programs?.single);
+  const groups = groupsOf(launches, layout);
+  const { modelPath } = await writePrepared(prepared, living, partFolder);
+  return {
+    operators: living.map((node) => describe(prepared, node, share.obstacles, launches, groups)),
+    edges: edgesOf(prepared, living),
+    layout,
+    inputs: inputsOf(prepared),
+    gpu: programs,
+    modelPath,
+    crossing: await crossingOf(prepared, living, share, partFolder),
+  };
+}
+
+const labelOf = ({ proto, name }: PreparedNode): string => `${proto.opType} ${name}`;
+
+interface GpuShare {
+  readonly programs: { readonly fused: Program; readonly single: Program } | null;
+  /** Why not, by node name. */
+  readonly obstacles: ReadonlyMap<string, string>;
+  /** What it takes of the CPU. */
+  readonly arriving: readonly string[];
+}
+
+/** Everything that the GPU can run. What compiles in the company of others may not without them, hence the rounds. */
+function gpuShareOf(
+  prepared: PreparedGraph,
+  living: readonly PreparedNode[],
+  operators: readonly Operator[],
+  settings: ProgramSettings,
+): GpuShare {
+  const obstacles = new Map<string, string>();
+  for (const { node, reason } of prepared.obstacles) obstacles.set(node, reason);
+  /** An optional output that nobody takes has no shape, and needs none. */
+  const wanted = new Set([...prepared.outputs, ...living.flatMap(({ uses }) => uses)]);
+  const isKnown = (value: string): boolean => prepared.values.has(value) || prepared.constants.has(value);
+  for (const node of living) {
+    const unknown = [...node.uses, ...node.outputs].find((value) => wanted.has(value) && !isKnown(value));
+    if (unknown !== undefined && !obstacles.has(node.name)) {
+      obstacles.set(node.name, `the shape of '${unknown}' is not known`);
+    }
+  }
+  for (;;) {
+    const { graph, arriving } = gpuGraph(prepared, living, obstacles);
+    if (graph === null) return { programs: null, obstacles, arriving };
+    const key = `${prepared.base.modelHash} operators ${JSON.stringify([prepared.shapes, settings])}`;
+    try {
+      const [fused, single] = [true, false].map((fusion) =>
+        compileProgram(graph, operators, settings, { fusion, key: `${key} ${fusion ? 'fused' : 'single'}` }),
+      );
+      return { programs: { fused: fused!, single: single! }, obstacles, arriving };
+    } catch (error) {
+      if (!(error instanceof ProgramError) || error.code !== 'unsupported') throw error;
+      const before = obstacles.size;
+      for (const { node, reason } of error.obstacles) obstacles.set(node, reason);
+      // Else it would go on for ever.
+      if (obstacles.size === before) throw error;
+    }
+  }
+}
+
+function gpuGraph(
+  prepared: PreparedGraph,
+  living: readonly PreparedNode[],
+  obstacles: ReadonlyMap<string, string>,
+): { readonly graph: PreparedGraph | null; readonly arriving: readonly string[] } {
+  const nodes = living.filter(({ name }) => !obstacles.has(name));
+  const isOwn = new Set(nodes.flatMap(({ outputs }) => outputs));
+  const used = new Set(nodes.flatMap(({ uses }) => uses));
+  const others = living.filter(({ name }) => obstacles.has(name));
+  const taken = new Set([...prepared.outputs, ...others.flatMap(({ uses }) => uses)]);
+  const arriving = others
+    .flatMap(({ outputs }) => outputs)
+    .filter((value) => used.has(value) && !prepared.constants.has(value));
+  const outputs = [...taken].filter((value) => isOwn.has(value) && !prepared.constants.has(value));
+  if (outputs.length === 0) return { graph: null, arriving: [] };
+  return {
+    graph: {
+      ...prepared,
+      nodes,
+      inputs: [...prepared.inputs.filter((value) => used.has(value)), ...arriving],
+      outputs,
+      obstacles: [],
+    },
+    arriving,
+  };
+}
+
+function launchesByLabel(program: Program | undefined): Map<string, Launch[]> {
+  const launches = new Map<string, Launch[]>();
+  for (const launch of program?.launches ?? []) {
+    const list = launches.get(launch.label);
+    if (list === undefined) launches.set(launch.label, [launch]);
+    else list.push(launch);
+  }
+  return launches;
+}
+
+interface Group {
+  readonly name: string;
+  readonly bytes: number;
+}
+
+/** Layers by what reads them: those that one operator reads together are resident together. */
+function groupsOf(
+  launches: ReadonlyMap<string, readonly Launch[]>,
+  { layers }: WeightLayout,
+): ReadonlyMap<number, Group> {
+  const root = layers.map(({ index }) => index);
+  const rootOf = (layer: number): number => {
+    let at = layer;
+    while (root[at]! !== at) at = root[at]!;
+    return at;
+  };
+  for (const list of launches.values()) {
+    const [first, ...rest] = new Set(list.flatMap(({ reads }) => reads));
+    for (const other of rest) root[rootOf(other)] = rootOf(first!);
+  }
+  const isNamed = new Set(layers.map(({ name }) => name)).size === layers.length;
+  const groups = new Map<number, Group>();
+  for (const { index } of layers) {
+    const members = layers.filter((layer) => rootOf(layer.index) === rootOf(index));
+    groups.set(index, {
+      name: members.map(({ name, index: at }) => (isNamed ? name : `${at}: ${name}`)).join(' + '),
+      bytes: members.reduce((sum, { bytes }) => sum + bytes, 0),
+    });
+  }
+  return groups;
+}
+
+function describe(
+  prepared: PreparedGraph,
+  node: PreparedNode,
+  obstacles: ReadonlyMap<string, string>,
+  launches: ReadonlyMap<string, readonly Launch[]>,
+  groups: ReadonlyMap<number, Group>,
+): DraftedOperator {
+  const sizeOf = (value: string): number => {
+    const known = prepared.values.get(value);
+    return known === undefined ? 0 : bytesOf(known);
+  };
+  const isActivation = (value: string): boolean => !prepared.constants.has(value) && !prepared.weights.has(value);
+  const sum = (values: readonly string[]): number => values.reduce((bytes, value) => bytes + sizeOf(value), 0);
+  const own = launches.get(labelOf(node)) ?? [];
+  const output = sum(node.outputs.filter(isActivation));
+  const [layer] = own.flatMap(({ reads }) => reads);
+  const group = layer === undefined ? undefined : groups.get(layer);
+  const { domain, opType } = node.proto;
+  return {
+    name: node.name,
+    operator: domain === '' || domain === 'ai.onnx' ? opType : `${domain}.${opType}`,
+    label: labelOf(node),
+    obstacle: obstacles.get(node.name) ?? null,
+    bytes: {
+      input: sum(node.uses.filter(isActivation)),
+      output,
+      ephemeral: Math.max(0, writtenBytes(own) - output),
+      weights: group?.bytes ?? 0,
+    },
+    ...(group === undefined ? {} : { shares: group.name }),
+  };
+}
+
+/** Of the arena, what launches write: their operator's results, and its scratch memory. */
+function writtenBytes(launches: readonly Launch[]): number {
+  const written = new Map<number, number>();
+  const add = (operand: Operand, bytes: number): void => {
+    if (operand.space !== 'arena') return;
+    written.set(operand.byteOffset, Math.max(written.get(operand.byteOffset) ?? 0, bytes));
+  };
+  for (const launch of launches) {
+    switch (launch.kind) {
+      case 'kernel':
+        for (const argument of launch.arguments) {
+          if (argument.type === 'pointer' && argument.access !== 'read') add(argument.operand, argument.bytes);
+        }
+        break;
+      case 'matmul': {
+        const { batch, m, n, typeD } = launch.description;
+        add(launch.d, batch * m * n * (typeD === 'f32' ? 4 : 2));
+        break;
+      }
+      case 'copy':
+      case 'fill':
+        add(launch.to, launch.bytes);
+    }
+  }
+  return [...written.values()].reduce((sum, bytes) => sum + bytes, 0);
+}
+
+/** Each value once for every operator that takes it. */
+function edgesOf({ constants, values }: PreparedGraph, living: readonly PreparedNode[]): OperatorEdge[] {
+  const makers = new Map(living.flatMap(({ name, outputs }) => outputs.map((value) => [value, name] as const)));
+  return living.flatMap(({ name, uses }) =>
+    uses.flatMap((value): OperatorEdge[] => {
+      const maker = makers.get(value);
+      if (maker === undefined || constants.has(value)) return [];
+      const known = values.get(value);
+      // What has no known shape has both its ends on the CPU.
+      return [[maker, name, known === undefined ? 0 : bytesOf(known), value]];
+    }),
+  );
+}
+
+/** Open dimensions have their sizes by now; what the model leaves open of an input that has none of the engine's types is 1. */
+function inputsOf(prepared: PreparedGraph): DraftedInput[] {
+  const graph = new Graph(prepared.model);
+  return prepared.inputs.map((name): DraftedInput => {
+    const known = prepared.values.get(name);
+    if (known !== undefined) return { name, ...known, bytes: bytesOf(known) };
+    const type = graph.type(name);
+    const datatype = dataTypeOf(type?.elementType ?? 0);
+    const shape = prepared.shapes[name];
+    if (datatype === undefined || shape === undefined) {
+      throw new GpuError('invalid', `input '${name}' is of no type that operators can be timed with`);
+    }
+    return { name, datatype, shape, bytes: elementCount(shape) * elementBytes[datatype] };
+  });
+}
+
+/** All that leads to what crosses, on the CPU: the GPU's share is timed with real values. */
+async function crossingOf(
+  prepared: PreparedGraph,
+  living: readonly PreparedNode[],
+  { arriving }: GpuShare,
+  folder: string,
+): Promise<OperatorDraft['crossing']> {
+  if (arriving.length === 0) return null;
+  const needed = new Set(arriving);
+  const nodes = living.toReversed().filter(({ outputs, uses }) => {
+    if (!outputs.some((value) => needed.has(value))) return false;
+    for (const value of uses) needed.add(value);
+    return true;
+  });
+  const made = new Set(nodes.flatMap(({ outputs }) => outputs));
+  const part = partOfGraph(prepared, nodes.reverse(), (value) => made.has(value), new Set(arriving));
+  const { modelPath } = await new PartWriter(prepared, folder).write(part, { keepNames: true });
+  return { modelPath, inputs: part.inputs, outputs: part.outputs };
+}

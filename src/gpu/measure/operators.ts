@@ -1,0 +1,227 @@
+/**
+ * What each operator of a function costs on a GPU, and what it costs to cross between the GPU and the CPU: the columns W_0 and the
+ * transfers of Chrion's model (Yang et al., section 3).
+ */
+import type { Tensor } from '../../tensor/index.ts';
+import type { Engine } from '../engine/index.ts';
+import type { GpuLane } from '../engine/lane.ts';
+import { cancelled } from '../engine/mutex.ts';
+import type { Residency } from '../engine/residency.ts';
+import type { ColdStartPlan } from '../../plan/index.ts';
+import type { Program } from '../program/types.ts';
+import { GpuError } from '../types.ts';
+import { putInputs, spreadOf, timed } from './timing.ts';
+
+/** The same operators twice, on the weights of one function. */
+export interface OperatorPrograms {
+  /** As a plan's share of the GPU is compiled. */
+  readonly fused: Program;
+  /** Every launch is one operator's, which its label names. */
+  readonly single: Program;
+}
+
+export interface MeasureGpuOperatorsOptions {
+  readonly gpu: number;
+  /** Default 5. */
+  readonly iterations?: number;
+  /** Of the programs. */
+  readonly inputs: readonly Tensor[];
+  readonly signal?: AbortSignal;
+}
+
+export interface GpuOperatorTimes {
+  /** Milliseconds by label; operators that launch nothing are not among them. */
+  readonly operators: ReadonlyMap<string, number>;
+  /** One warm run of the fused program, launch by launch. */
+  readonly warmMs: number;
+}
+
+/**
+ * Times every operator on a GPU that holds all its weights, by events around its launches, and scales the times so that they add
+ * up to a warm run of the fused program. Brings the weights to the GPU and leaves them there.
+ *
+ * @throws GpuError
+ */
+export async function measureOperatorsOnGpu(
+  engine: Engine,
+  key: string,
+  { fused, single }: OperatorPrograms,
+  { gpu, iterations = 5, inputs, signal }: MeasureGpuOperatorsOptions,
+): Promise<GpuOperatorTimes> {
+  const readLayers = new Set(single.launches.flatMap(({ reads }) => reads));
+  await engine.load(key, { gpu, plan: loadPlan(single, gpu, readLayers), ...(signal === undefined ? {} : { signal }) });
+  const { lane, target, context } = engine.internals(key, gpu);
+  const residency = target.residency(lane);
+  using _lease = await context.store.lease(target.weights);
+  using _residency = await residency.enter(signal);
+  if ([...readLayers].some((layer) => !residency.has(layer))) throw cancelled();
+  const data = new Map(inputs.map((tensor) => [tensor.name, tensor.data]));
+  const session = { lane, residency, key, iterations, put: (program: Program) => put(lane, context.io, program, data) };
+  try {
+    const warm = await timeProgram(session, fused, [fused.launches.map((_, index) => index)]);
+    const byOperator = new Map<string, number[]>();
+    for (const [index, { label }] of single.launches.entries()) {
+      const list = byOperator.get(label);
+      if (list === undefined) byOperator.set(label, [index]);
+      else list.push(index);
+    }
+    const runs = await timeProgram(session, single, [...byOperator.values()]);
+    const warmMs = spreadOf(warm.map(([ms = 0]) => ms)).medianMs;
+    const times = [...byOperator.keys()].map((_, place) => spreadOf(runs.map((run) => run[place]!)).medianMs);
+    const sumMs = times.reduce((sum, ms) => sum + ms, 0);
+    const scale = sumMs > 0 ? warmMs / sumMs : 0;
+    return { operators: new Map([...byOperator.keys()].map((label, place) => [label, times[place]! * scale])), warmMs };
+  } finally {
+    await engine.unbind(key, single.key);
+    await engine.unbind(key, fused.key);
+  }
+}
+
+/** A plan that puts these layers on the GPU. */
+function loadPlan({ layout }: Program, gpu: number, layers: ReadonlySet<number>): ColdStartPlan {
+  const isLoaded = ({ index, bytes }: { readonly index: number; readonly bytes: number }): boolean =>
+    bytes > 0 && layers.has(index);
+  return {
+    mode: 'pipeswitch',
+    primary: gpu,
+    secondaries: [],
+    bytesGpu: layout.layers.reduce((sum, layer) => sum + (isLoaded(layer) ? layer.bytes : 0), 0),
+    layers: layout.layers.map((layer) => ({
+      name: layer.name,
+      method: isLoaded(layer) ? 'load' : 'dha',
+      link: isLoaded(layer) ? gpu : null,
+    })),
+  };
+}
+
+function put(
+  lane: GpuLane,
+  io: Parameters<typeof putInputs>[1],
+  program: Program,
+  data: ReadonlyMap<string, Uint8Array>,
+): Promise<void> {
+  return putInputs(lane, io, program, ({ name }) => {
+    const given = data.get(name);
+    if (given !== undefined) return given;
+    throw new GpuError('invalid', `input '${name}' is missing`);
+  });
+}
+
+interface Session {
+  readonly lane: GpuLane;
+  readonly residency: Residency;
+  readonly key: string;
+  readonly iterations: number;
+  readonly put: (program: Program) => Promise<void>;
+}
+
+/** Milliseconds of each group of launches, run by run. Groups are timed in order, each as what its launches take between others. */
+async function timeProgram(
+  { lane, residency, key, iterations, put: putProgramInputs }: Session,
+  program: Program,
+  groups: readonly (readonly number[])[],
+): Promise<number[][]> {
+  const binding = await lane.bind(key, program);
+  using _lane = await lane.mutex.lock();
+  lane.prepareScratch(binding);
+  for (const { index, bytes } of program.layout.layers) {
+    if (bytes > 0 && residency.has(index)) binding.setLayer(index, residency.address(index));
+  }
+  const groupOf = new Map(groups.flatMap((launches, group) => launches.map((launch) => [launch, group] as const)));
+  const pieces: { readonly group: number; readonly submit: () => void }[] = [];
+  for (let first = 0; first < program.launches.length;) {
+    const group = groupOf.get(first)!;
+    let end = first + 1;
+    while (end < program.launches.length && groupOf.get(end) === group) end++;
+    const [from, to] = [first, end];
+    const submit = (): void => {
+      for (let index = from; index < to; index++) binding.submit(index, lane.execution.cuda);
+    };
+    pieces.push({ group, submit });
+    first = end;
+  }
+  const runs: number[][] = [];
+  try {
+    await putProgramInputs(program);
+    // Kernels and algorithms are loaded at their first use.
+    for (let run = -1; run < iterations; run++) {
+      const times = await timed(
+        lane,
+        lane.execution,
+        pieces.map(({ submit }) => submit),
+      );
+      if (run < 0) continue;
+      const sums = groups.map(() => 0);
+      for (const [piece, ms] of times.entries()) sums[pieces[piece]!.group]! += ms;
+      runs.push(sums);
+    }
+    return runs;
+  } finally {
+    const fence = lane.execution.fence();
+    residency.lastUse = fence;
+    lane.used(fence);
+    await lane.execution.finished();
+  }
+}
+
+/** What copies between host and GPU cost a run that waits for them. */
+export interface CrossingCost {
+  /** GB/s (10^9 bytes per second), of both directions together as they come in turn. */
+  readonly bandwidth: number;
+  /** Milliseconds of a copy of a few bytes; the mean of both directions. */
+  readonly latencyMs: number;
+  /** To the GPU: from handing the copy over until it is there. */
+  readonly toGpuMs: number;
+  /** To the CPU: from handing the copy over until this process knows that it has ended. */
+  readonly toCpuMs: number;
+}
+
+const largeBytes = 8 * 2 ** 20;
+const smallBytes = 256;
+const largeCopies = 8;
+const smallCopies = 50;
+
+/** Measures crossings on the stream on which runs have theirs. @throws GpuError 'out-of-memory' */
+export async function measureCrossings(engine: Engine, key: string, gpu: number): Promise<CrossingCost> {
+  const { lane } = engine.internals(key, gpu);
+  using _lane = await lane.mutex.lock();
+  using buffer = engine.allocateIo(largeBytes);
+  const block = lane.allocate([largeBytes], 'staging')?.[0];
+  if (block === undefined) {
+    throw new GpuError('out-of-memory', `GPU ${gpu} has no ${largeBytes} bytes free to time copies with`);
+  }
+  const { execution } = lane;
+  try {
+    execution.waitForAll(block.fences);
+    const toGpu = (bytes: number) => (): void => execution.cuda.copy(block.address, buffer.address, bytes);
+    const toCpu = (bytes: number) => (): void => execution.cuda.copy(buffer.address, block.address, bytes);
+    const both = Array.from({ length: largeCopies }, () => [toGpu(largeBytes), toCpu(largeBytes)]).flat();
+    await timed(lane, execution, both);
+    const largeMs = (await timed(lane, execution, both)).reduce((sum, ms) => sum + ms, 0);
+    const there: number[] = [];
+    const back: number[] = [];
+    for (let copy = 0; copy < smallCopies; copy++) {
+      let submitMs = 0;
+      const submit = (): void => {
+        const startMs = performance.now();
+        toGpu(smallBytes)();
+        submitMs = performance.now() - startMs;
+      };
+      const [copyMs = 0] = await timed(lane, execution, [submit]);
+      there.push(submitMs + copyMs);
+      const startMs = performance.now();
+      toCpu(smallBytes)();
+      await execution.finished();
+      back.push(performance.now() - startMs);
+    }
+    const [toGpuMs, toCpuMs] = [spreadOf(there).medianMs, spreadOf(back).medianMs];
+    return {
+      bandwidth: (both.length * largeBytes) / (largeMs * 1e6),
+      latencyMs: (toGpuMs + toCpuMs) / 2,
+      toGpuMs,
+      toCpuMs,
+    };
+  } finally {
+    lane.pool.free(block, [execution.fence()]);
+  }
+}
