@@ -123,6 +123,23 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
     expect(times.every((ms) => ms > 0)).toBe(true);
   });
 
+  it('take as long on the GPU, all together, as a run of their fused program', async () => {
+    const settings = { layers: 1, input: 4, hidden: 8, sequence: 3, unrolled: 'primitive' };
+    const inputs = [noise('input', [1, 3, 4], 2)];
+    const draft = await draftOf(await exampleOf(folder, 'primitive', architecture('lstm', settings), inputs));
+    await withEmulatedCuda({ devices: 1 }, async (cuda) => {
+      const engine = new Engine(cuda, { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 24 });
+      engine.addFunction('f', draft.layout);
+      const found = await measureOperatorsOnGpu(engine, 'f', draft.gpu!, { gpu: 0, iterations: 3, inputs });
+      const labels = new Set(draft.operators.map(({ label }) => label));
+      expect([...found.operators.keys()].filter((label) => !labels.has(label))).toEqual([]);
+      const sumMs = [...found.operators.values()].reduce((sum, ms) => sum + ms, 0);
+      expect(sumMs).toBeCloseTo(found.warmMs, 6);
+      expect(engine.memory()[0]).toMatchObject({ weightBytes: draft.layout.bytes, constantBytes: 0 });
+      await engine.close();
+    });
+  });
+
   it("may all be the CPU's", async () => {
     const graph = new GraphBuilder('hardmax');
     const x = graph.input('x', ElementType.FLOAT, [2, 4]);
