@@ -236,13 +236,14 @@ function keepPoolsInStep(registry: Registry, pools: CpuPools, config: HostConfig
       }
       if (version.state.status !== 'ready') continue;
       known.set(version.key, version);
-      const { key, modelPath, handlerPath } = version;
+      const { key, modelPath, handlerPath, metadata } = version;
       pools.register(
         {
           key,
           modelPath,
           threads: threadsOf(version, config),
           modelIdentity: [version.modelSha256, version.externalDataStamp ?? ''].join(' '),
+          ...(metadata === undefined ? {} : { inputNames: metadata.inputs.map(({ name }) => name) }),
           ...(handlerPath === undefined ? {} : { handlerPath }),
         },
         limitsOf(version, version.key === current?.key, config),

@@ -1,13 +1,11 @@
 /**
- * One invocation from the moment its input is known to its result, and all accounting of it. It is the seam at which a
- * scheduler chooses between placements; today there is one, the function's CPU pool.
+ * One invocation from the moment its input is known to its result, and all accounting of it. It is shown to the GPUs' scheduler
+ * first where there is one (invoke-gpu.ts); what it does not take is run by the function's CPU pool, here or at a worker.
  */
 import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
-import type { GpuError } from '../gpu/index.ts';
 import type { Start } from '../schedule/index.ts';
-import type { Tensor } from '../tensor/index.ts';
 import { HostError, toHostError, type ErrorCode } from './errors.ts';
-import type { GpuOutcome } from './gpu/index.ts';
+import { GpuInvoker, type InvocationGpus } from './invoke-gpu.ts';
 import { Placer, type Queueing } from './queueing/index.ts';
 import type { FailureReason, Outcome, Statistics, VersionStatistics } from './statistics.ts';
 import type { InvocationRecorder, RanOn } from './recorder.ts';
@@ -17,8 +15,14 @@ import type { FunctionVersion, Registry } from './types.ts';
 export type Placement =
   /** `reason`: why not on a GPU, where a GPU could have run it. */
   | { readonly kind: 'cpu-pool'; readonly coldStart: boolean; readonly reason?: string }
-  /** `mode`: how the missing weights came, where some were missing. */
-  | { readonly kind: 'gpu'; readonly gpu: number; readonly start: Start; readonly mode: string }
+  /** `mode`: how the missing weights came, where some were missing. `isHandlerCold`: it waited for its handler to be loaded. */
+  | {
+      readonly kind: 'gpu';
+      readonly gpu: number;
+      readonly start: Start;
+      readonly mode: string;
+      readonly isHandlerCold?: boolean;
+    }
   /** At a worker on another machine; `reason`: why not here. */
   | { readonly kind: 'remote-worker'; readonly coldStart: boolean; readonly worker: string; readonly reason: string };
 
@@ -27,10 +31,10 @@ export function placementText(placement: Placement): string {
   switch (placement.kind) {
     case 'cpu-pool':
       return `cpu pool ${placement.coldStart ? 'cold' : 'warm'}${placement.reason === undefined ? '' : ` overflow: ${inHeader(placement.reason)}`}`;
-    case 'gpu':
-      return placement.start === 'warm'
-        ? `gpu${placement.gpu} warm`
-        : `gpu${placement.gpu} ${placement.start} ${placement.mode}`;
+    case 'gpu': {
+      const { gpu, start, mode, isHandlerCold = false } = placement;
+      return `gpu${gpu} ${start}${start === 'warm' ? '' : ` ${mode}`}${isHandlerCold ? ', handler cold' : ''}`;
+    }
     case 'remote-worker': {
       const { worker, coldStart, reason } = placement;
       // The name comes from another machine and goes into a header.
@@ -45,9 +49,10 @@ function inHeader(text: string): string {
   return text.replaceAll(/[^\x20-\x7e]+/g, ' ').slice(0, 200);
 }
 
-/** Whether somebody waited for weights. */
+/** Whether somebody waited for weights, or for a handler. */
 export function isColdStart(placement: Placement): boolean {
-  return placement.kind === 'gpu' ? placement.start !== 'warm' : placement.coldStart;
+  if (placement.kind !== 'gpu') return placement.coldStart;
+  return placement.start !== 'warm' || placement.isHandlerCold === true;
 }
 
 /** The placement as the history counts it. */
@@ -56,7 +61,7 @@ export function ranOn(placement: Placement): RanOn {
     case 'cpu-pool':
       return 'cpu';
     case 'gpu':
-      return placement.start === 'warm' ? 'gpuWarm' : 'gpuCold';
+      return isColdStart(placement) ? 'gpuCold' : 'gpuWarm';
     case 'remote-worker':
       return 'remote';
   }
@@ -81,18 +86,6 @@ export interface Invocation {
   readonly timings: PoolTimings;
   readonly placement: Placement;
   readonly instancePid: number;
-}
-
-/** What the GPUs are to an invocation. */
-export interface InvocationGpus {
-  /** Whether an invocation of this version can be shown to the scheduler now. */
-  takes(key: string): boolean;
-  /** @throws GpuError */
-  invoke(version: FunctionVersion, inputs: readonly Tensor[], signal?: AbortSignal): Promise<GpuOutcome>;
-  /** Resolves to false where no GPU can have it now. */
-  load(version: FunctionVersion): Promise<boolean>;
-  unload(version: FunctionVersion): Promise<void>;
-  readonly pid: number;
 }
 
 export interface InvokerOptions {
@@ -122,6 +115,7 @@ export class Invoker {
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly placer: Placer;
   readonly #gpus: InvocationGpus | undefined;
+  readonly #gpu: GpuInvoker | undefined;
 
   constructor(options: InvokerOptions) {
     const {
@@ -139,6 +133,7 @@ export class Invoker {
     this.#pools = pools;
     this.placer = new Placer({ pools, queueing, slotsOf, ...(predictLocalMs && { predictLocalMs }) });
     this.#statistics = statistics;
+    this.#gpu = options.gpus && new GpuInvoker(options.gpus, pools, statistics);
     this.#readyWaitMs = readyWaitMs;
     this.#recorder = recorder;
     registry.onChange(({ before, after }) => {
@@ -225,8 +220,8 @@ export class Invoker {
     if (placement.kind === 'remote-worker') statistics.overflowed++;
     if (placement.kind === 'gpu') {
       const { start, mode } = placement;
-      if (start === 'warm') statistics.gpuHits++;
-      else statistics.gpuColdStarts.set(mode, (statistics.gpuColdStarts.get(mode) ?? 0) + 1);
+      if (start !== 'warm') statistics.gpuColdStarts.set(mode, (statistics.gpuColdStarts.get(mode) ?? 0) + 1);
+      else if (!isColdStart(placement)) statistics.gpuHits++;
     }
     const latencyMs = this.#succeeded(statistics, result, options, sloMs);
     this.#recorder?.record({
@@ -246,49 +241,14 @@ export class Invoker {
   }
 
   async #run(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
-    const gpus = this.#gpus;
-    if (gpus === undefined || input.kind !== 'tensors' || !gpus.takes(version.key)) {
-      return await this.#inPool(version, input, options, undefined);
-    }
+    if (this.#gpu === undefined) return await this.#inPool(version, input, options, undefined);
     const { signal, deadlineMs } = options;
-    const overdue =
-      deadlineMs === undefined ? undefined : AbortSignal.timeout(Math.max(0, deadlineMs - performance.now()));
-    const signals = [signal, overdue].filter((each) => each !== undefined);
-    let outcome: GpuOutcome;
+    const attempt = await this.#gpu.run(version, input, { signal, deadlineMs }, poolOptions(version, options));
+    if (attempt.kind === 'ran') return attempt;
     try {
-      outcome = await gpus.invoke(version, input.tensors, signals.length === 0 ? undefined : AbortSignal.any(signals));
-    } catch (error) {
-      throw gpuFailure(error, signal, version);
-    }
-    switch (outcome.kind) {
-      case 'shed':
-        throw new HostError('deadline-passed', `${outcome.reason}, and this host sheds what would be late`);
-      case 'offload':
-        try {
-          return await this.#inPool(version, input, options, outcome.reason);
-        } finally {
-          outcome.done();
-        }
-      case 'ran': {
-        const { result, gpu, start, mode, queueMs, loadMs, inferMs, predictedMs } = outcome;
-        const observedMs = queueMs + loadMs + inferMs;
-        if (observedMs > 0) {
-          this.#statistics.of(version).gpuPredictionError.observe(Math.abs(predictedMs / observedMs - 1));
-        }
-        const asked = input.outputs;
-        const tensors =
-          asked === undefined ? result.outputs : result.outputs.filter(({ name }) => asked.includes(name));
-        return {
-          result: {
-            output: { kind: 'tensors', tensors },
-            timings: { queueMs, loadMs, preprocessMs: 0, inferMs, postprocessMs: 0 },
-            coldStart: start !== 'warm',
-            batchSize: 1,
-            instancePid: gpus.pid,
-          },
-          placement: { kind: 'gpu', gpu, start, mode },
-        };
-      }
+      return await this.#inPool(version, input, options, attempt.reason);
+    } finally {
+      attempt.done();
     }
   }
 
@@ -337,8 +297,10 @@ export class Invoker {
   async load(version: FunctionVersion): Promise<number> {
     const startMs = performance.now();
     try {
-      const isOnGpu = this.#gpus?.takes(version.key) === true && (await this.#gpus.load(version));
+      const isOnGpu = (await this.#gpus?.load(version)) === true;
+      // Beside a model on a GPU its handler is enough.
       if (!isOnGpu) await this.#pools.load(version.key);
+      else if (version.handlerPath !== undefined) await this.#pools.load(version.key, { handlerOnly: true });
     } catch (error) {
       throw toHostError(error);
     }
@@ -360,25 +322,6 @@ export class Invoker {
 interface Ran {
   readonly result: PoolResult;
   readonly placement: Placement;
-}
-
-/** By its name: the class itself would bring the engine, which a host without a GPU never loads. */
-function isGpuError(error: unknown): error is GpuError {
-  return error instanceof Error && error.name === 'GpuError';
-}
-
-function gpuFailure(error: unknown, signal: AbortSignal | undefined, version: FunctionVersion): HostError {
-  if (!isGpuError(error)) return toHostError(error);
-  switch (error.code) {
-    case 'cancelled':
-      return signal?.aborted === true
-        ? new HostError('client-gone', 'the client is gone')
-        : new HostError('deadline-passed', 'the deadline passed while the invocation waited for a GPU');
-    case 'invalid':
-      return new HostError('inference-input', error.message);
-    default:
-      return new HostError('inference-failed', `function '${version.name}' failed on the GPU: ${error.message}`);
-  }
 }
 
 function poolOptions(version: FunctionVersion, options: InvocationOptions): InvokeOptions {

@@ -17,7 +17,9 @@ export function observedPools(pools: CpuPools, observer: PoolsObserver): CpuPool
       observer.arrived();
       try {
         const result = await pools.invoke(key, input, options);
-        if (!result.coldStart) observer.answeredWarm(key, performance.now() - startMs);
+        // What its model took elsewhere says nothing of this pool.
+        if (!result.coldStart && result.modelElsewhere !== true)
+          observer.answeredWarm(key, performance.now() - startMs);
         return result;
       } finally {
         observer.ended();
@@ -25,7 +27,7 @@ export function observedPools(pools: CpuPools, observer: PoolsObserver): CpuPool
     },
     register: (spec, limits) => pools.register(spec, limits),
     unregister: (key) => pools.unregister(key),
-    load: (key) => pools.load(key),
+    load: (key, options) => pools.load(key, options),
     unload: (key) => pools.unload(key),
     configure: (key, configuration, options) => pools.configure(key, configuration, options),
     coresFor: (key) => pools.coresFor(key),

@@ -1,28 +1,21 @@
 /**
- * The GPUs of this host, from the start of the GPU process to its end: every ready function is registered there in the background, its
- * layers are measured when nothing waits, and from then on the scheduler has it. Until then, and whenever the process is down, the
- * CPU pools carry everything.
+ * The GPUs of this host, from the start of the GPU process to its end. Functions get there by their registrations
+ * (registrations.ts), invocations by the scheduler (shell.ts); what is not there yet, and everything while the process is down, is
+ * carried by the CPU pools.
  */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import {
-  GpuError,
-  startGpuProcess,
-  type GpuClient,
-  type GpuCoverage,
-  type GpuProcessInfo,
-  type GpuProcessState,
-  type InputShapes,
-} from '../../gpu/index.ts';
+import { startGpuProcess, type GpuClient, type GpuProcessInfo, type GpuProcessState } from '../../gpu/index.ts';
 import type { Machine } from '../../hardware/index.ts';
 import type { ColdStartMode } from '../../plan/index.ts';
-import type { LayerProfile } from '../../profile/index.ts';
 import { policies, type CpuOffer, type PolicyName, type SchedulerGpu } from '../../schedule/index.ts';
-import { elementBytes, type Tensor } from '../../tensor/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
-import type { FunctionVersion, ModelMetadata, Registry } from '../types.ts';
+import type { FunctionVersion, Registry } from '../types.ts';
+import { emptyInputs, inOrder } from './input-shapes.ts';
 import { machineOf } from './machine.ts';
-import { forgetPlans, makePlans, ProfileShelf, structureOf, writePlans } from './plan-book.ts';
+import { ProfileShelf } from './plan-book.ts';
+import { Registrations, type GpuGround, type GpuStanding } from './registrations.ts';
 import { GpuShell } from './shell.ts';
 import type { GpuOutcome, ShellEviction } from './shell-types.ts';
 
@@ -49,13 +42,6 @@ export interface GpuHostOptions {
   readonly onUp?: (() => void) | undefined;
 }
 
-/** Where a function stands with the GPUs. */
-export type GpuStanding =
-  | { readonly status: 'waiting' }
-  | { readonly status: 'planned'; readonly mode: string; readonly weightBytes: number }
-  /** Served by the CPU pool for good; the reason names the operator. */
-  | { readonly status: 'refused'; readonly reason: string };
-
 export type GpuStatus = 'starting' | 'up' | 'restarting' | 'unavailable' | 'stopped';
 
 /** The first restart comes at once; a process that dies again and again is left longer and longer. */
@@ -68,16 +54,12 @@ const steadyMs = 60_000;
 export class GpuHost {
   readonly #options: GpuHostOptions;
   readonly #client: GpuClient;
-  readonly #standings = new Map<string, GpuStanding>();
-  readonly #known = new Map<string, FunctionVersion>();
+  readonly #registrations: Registrations;
+  readonly #opening: Promise<void>;
   #info: GpuProcessInfo | undefined;
-  #machine: Machine | undefined;
-  #shell: GpuShell | undefined;
-  #shelf: ProfileShelf | undefined;
+  #ground: GpuGround | undefined;
   #status: GpuStatus = 'starting';
   #reason: string | undefined;
-  /** Registrations go one after the other, behind what came before. */
-  #work: Promise<void> = Promise.resolve();
   #inFlight = 0;
   #deaths = 0;
   #lastUpMs = 0;
@@ -101,8 +83,17 @@ export class GpuHost {
       log: (line) => logger.info({ process: 'gpu' }, line),
     });
     this.#client.onDown((reason) => this.#down(reason));
-    this.#enqueue(() => this.#open());
-    registry.onChange(({ before, after }) => this.#changed(before, after));
+    this.#registrations = new Registrations({
+      client: this.#client,
+      registry,
+      logger,
+      dataDir,
+      mode: options.mode,
+      iterations: options.iterations,
+      whenIdle: () => this.#whenIdle(),
+      onPinned: (version) => void this.load(version).catch(() => undefined),
+    });
+    this.#opening = this.#open();
   }
 
   get status(): GpuStatus {
@@ -119,19 +110,12 @@ export class GpuHost {
   }
 
   get shell(): GpuShell | undefined {
-    return this.#shell;
+    return this.#ground?.shell;
   }
 
   /** The GPUs as the scheduler sees them; none before they are up for the first time. */
   get schedulerGpus(): readonly SchedulerGpu[] {
-    const machine = this.#machine;
-    if (machine === undefined) return [];
-    return machine.gpus.map((gpu) => ({
-      capacityBytes: Math.floor(gpu.memoryBytes * weightShare),
-      switch: gpu.switch,
-      linkGBps: gpu.linkGBps,
-      uplinkGBps: machine.switches[gpu.switch]!.uplinkGBps,
-    }));
+    return this.#ground === undefined ? [] : schedulerGpusOf(this.#ground.machine);
   }
 
   get pid(): number {
@@ -139,18 +123,46 @@ export class GpuHost {
   }
 
   standing(key: string): GpuStanding | undefined {
-    return this.#standings.get(key);
+    return this.#registrations.standing(key);
   }
 
-  /** Whether an invocation of this version can be shown to the scheduler now. */
-  takes(key: string): boolean {
-    return this.#status === 'up' && this.#shell?.has(key) === true;
+  /** Why an invocation of this version cannot be shown to the scheduler now, in words for the caller; undefined where it can. */
+  whyNot(key: string): string | undefined {
+    switch (this.#status) {
+      case 'starting':
+        return 'the GPU process is starting';
+      case 'restarting':
+        return `the GPU process is restarting: ${this.#reason ?? 'it ended'}`;
+      case 'unavailable':
+        return `there is no GPU: ${this.#reason ?? 'none was found'}`;
+      case 'stopped':
+        return 'the host is stopping';
+      case 'up':
+        return this.#registrations.isPresent(key) ? undefined : this.#whyAbsent(key);
+    }
+  }
+
+  #whyAbsent(key: string): string {
+    const standing = this.#registrations.standing(key);
+    switch (standing?.status) {
+      case undefined:
+      case 'waiting':
+        return 'not planned yet';
+      case 'planned':
+        return 'the GPU process was restarted and does not have it again yet';
+      case 'refused':
+        return `refused: ${standing.reason}`;
+    }
   }
 
   /** @throws GpuError */
   async invoke(version: FunctionVersion, inputs: readonly Tensor[], signal?: AbortSignal): Promise<GpuOutcome> {
-    const shell = this.#shell;
-    if (shell === undefined) return { kind: 'offload', reason: 'the GPU process is starting', done: () => undefined };
+    const { shell } = this;
+    // It may have gone since it was asked for.
+    const reason = this.whyNot(version.key);
+    if (shell === undefined || reason !== undefined) {
+      return { kind: 'offload', reason: reason ?? 'the GPU process is starting', done: () => undefined };
+    }
     this.#inFlight++;
     try {
       const outcome = await shell.invoke(version.key, inputs, signal);
@@ -183,25 +195,26 @@ export class GpuHost {
    */
   async load(version: FunctionVersion): Promise<boolean> {
     await this.planned(version.key);
-    const shell = this.#shell;
-    if (shell === undefined || !this.takes(version.key) || version.metadata === undefined) return false;
+    const { shell } = this;
+    if (shell === undefined || this.whyNot(version.key) !== undefined || version.metadata === undefined) return false;
     const outcome = await shell.preload(version.key, emptyInputs(version.metadata));
     if (outcome.kind === 'offload') outcome.done();
     return outcome.kind === 'ran';
   }
 
   async unload(version: FunctionVersion): Promise<void> {
-    await this.#shell?.unload(version.key);
+    await this.shell?.unload(version.key);
   }
 
   /** Resolves when everything that was registered so far is planned or refused. */
   async settled(): Promise<void> {
-    await this.#work;
+    await this.#opening;
+    await this.#registrations.settled();
   }
 
   /** Resolves when this function is planned or refused, at once where it is. */
   async planned(key: string): Promise<void> {
-    if (this.#standings.get(key)?.status === 'waiting') await this.#work;
+    if (this.#status === 'up' || this.#status === 'starting') await this.#registrations.planned(key);
   }
 
   async state(): Promise<GpuProcessState | undefined> {
@@ -223,151 +236,85 @@ export class GpuHost {
   async close(): Promise<void> {
     this.#status = 'stopped';
     clearTimeout(this.#restartTimer);
-    this.#shell?.close();
+    this.shell?.close();
     for (const wake of this.#idleWaiters.splice(0)) wake();
     await this.#client.stop();
-    await this.#work;
+    await this.#opening;
+    await this.#registrations.close();
+  }
+
+  /** Resolves when no invocation is with the scheduler. */
+  async #whenIdle(): Promise<void> {
+    if (this.#inFlight > 0) await new Promise<void>((resolve) => this.#idleWaiters.push(resolve));
   }
 
   async #open(): Promise<void> {
+    const { logger } = this.#options;
     try {
       this.#info = await this.#client.ready;
     } catch (error) {
-      this.#status = 'unavailable';
-      this.#reason = (error as Error).message;
-      this.#options.logger.info({ reason: this.#reason }, 'no GPU: the CPU pools serve everything');
+      if (!this.#isStopped()) await this.#giveUp((error as Error).message);
       return;
     }
-    const { dataDir, policy, cpuCores, cpuOffer, logger, onEvicted } = this.#options;
-    // The engine has most of the memory already; what is timed must fit beside it.
-    const spareBytes = Math.min(...this.#info.devices.map(({ totalBytes, limitBytes }) => totalBytes - limitBytes));
-    const copyBytes = Math.max(65_536, Math.min(64 * 2 ** 20, Math.floor(spareBytes / 8)));
-    const topology = await this.#client.topology(copyBytes);
-    this.#machine = machineOf(this.#info, topology);
-    this.#shelf = new ProfileShelf(
-      join(dataDir, 'plans', 'profiles'),
-      `${this.#info.devices.map(({ name }) => name).join(', ')}; driver ${this.#info.driverVersion}; ${this.#info.compilerVersion}`,
-    );
-    this.#shell = new GpuShell({
-      gpus: this.schedulerGpus,
-      policy: policies[policy],
-      cpuCores,
-      runner: this.#client,
-      cpuOffer,
-      ...(onEvicted === undefined ? {} : { onEvicted }),
-      onDefect: (message) => logger.error(message),
-    });
-    if (this.#isStopped()) return;
-    this.#status = 'up';
-    this.#lastUpMs = performance.now();
+    try {
+      this.#ground = await this.#survey(this.#info);
+    } catch (error) {
+      // Where the process has ended meanwhile the next one is surveyed.
+      logger.warn({ err: error }, 'the GPUs could not be surveyed');
+      if (this.#status === 'starting') await this.#giveUp((error as Error).message);
+      return;
+    }
+    // It may have ended, or been stopped, just now.
+    if (this.#status !== 'starting') return;
+    this.#isUp(this.#ground);
     logger.info({ gpus: this.#info.devices.map(({ name }) => name) }, 'the GPU process is up');
   }
 
-  #changed(before: FunctionVersion | undefined, after: FunctionVersion | undefined): void {
-    if (this.#status === 'unavailable' || this.#status === 'stopped') return;
-    const known = after === undefined ? undefined : this.#known.get(after.key);
-    const isReady = after?.state.status === 'ready';
-    if (before !== undefined && (after === undefined || !isReady)) this.#forget(before.key);
-    if (!isReady) return;
-    if (known !== undefined && known.modelSha256 === after.modelSha256 && known.modelPath === after.modelPath) {
-      this.#known.set(after.key, after);
-      this.#offerAgain(after);
-      return;
-    }
-    if (known !== undefined) this.#forget(after.key);
-    this.#known.set(after.key, after);
-    this.#standings.set(after.key, { status: 'waiting' });
-    this.#enqueue(() => this.#register(after));
+  async #giveUp(reason: string): Promise<void> {
+    this.#status = 'unavailable';
+    this.#reason = reason;
+    this.#options.logger.info({ reason }, 'no GPU: the CPU pools serve everything');
+    await this.#registrations.close();
   }
 
-  #forget(key: string): void {
-    if (!this.#known.delete(key)) return;
-    this.#standings.delete(key);
-    this.#enqueue(async () => {
-      await forgetPlans(join(this.#options.dataDir, 'plans'), key);
-      await this.#shell?.remove(key);
-      await this.#client.unregister(key);
-    });
+  /** What the planners and the scheduler need to know of these GPUs, measured where no driver tells. */
+  async #survey(info: GpuProcessInfo): Promise<GpuGround> {
+    const { dataDir, policy, cpuCores, cpuOffer, logger, onEvicted } = this.#options;
+    // The engine has most of the memory already; what is timed must fit beside it.
+    const spareBytes = Math.min(...info.devices.map(({ totalBytes, limitBytes }) => totalBytes - limitBytes));
+    const copyBytes = Math.max(65_536, Math.min(64 * 2 ** 20, Math.floor(spareBytes / 8)));
+    const machine = machineOf(info, await this.#client.topology(copyBytes));
+    const names = info.devices.map(({ name }) => name).join(', ');
+    const identity = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}`;
+    return {
+      machine,
+      shelf: new ProfileShelf(join(dataDir, 'plans', 'profiles'), identity),
+      shell: new GpuShell({
+        gpus: schedulerGpusOf(machine),
+        policy: policies[policy],
+        cpuCores,
+        runner: this.#client,
+        cpuOffer,
+        ...(onEvicted === undefined ? {} : { onEvicted }),
+        onDefect: (message) => logger.error(message),
+      }),
+    };
   }
 
-  /** Another SLO, another pin: the plans stand. */
-  #offerAgain(version: FunctionVersion): void {
-    const plans = this.#shell?.plansOf(version.key);
-    if (plans !== undefined) this.#shell?.offer(version.key, plans, version.settings);
-  }
-
-  async #register(version: FunctionVersion): Promise<void> {
-    const { key, metadata } = version;
-    if (this.#known.get(key) !== version || this.#status === 'unavailable' || this.#isStopped()) return;
-    if (version.handlerPath !== undefined) {
-      this.#standings.set(key, {
-        status: 'refused',
-        reason: 'its handler runs in the CPU pool, and its model beside it',
-      });
-      return;
-    }
-    if (metadata === undefined) return;
-    const shapes = shapesOf(metadata);
-    try {
-      const coverage = await this.#client.register({ key, modelPath: version.modelPath, shapes });
-      if (!coverage.covered) {
-        const [first] = coverage.obstacles;
-        const more = coverage.obstacles.length > 1 ? `, and ${coverage.obstacles.length - 1} more` : '';
-        const reason =
-          first === undefined ? 'it is not covered' : `${first.operator} (${first.node}): ${first.reason}${more}`;
-        this.#standings.set(key, { status: 'refused', reason });
-        this.#options.logger.info({ function: key, reason }, 'stays on the CPU pool');
-        return;
-      }
-      const profile = await this.#profile(version, coverage, shapes);
-      if (this.#known.get(key) === undefined || this.#machine === undefined) return;
-      const plans = makePlans(profile, this.#machine, this.#options.mode);
-      await writePlans(join(this.#options.dataDir, 'plans'), key, plans);
-      this.#shell?.offer(key, plans, this.#known.get(key)!.settings);
-      this.#standings.set(key, { status: 'planned', mode: plans.mode, weightBytes: coverage.weightBytes });
-      if (version.settings.pinned) void this.load(version).catch(() => undefined);
-    } catch (error) {
-      if (this.#isStopped()) return;
-      const reason = (error as Error).message;
-      // A process that died meanwhile is restarted, and the function with it.
-      if (
-        error instanceof GpuError &&
-        error.retriable &&
-        error.code !== 'out-of-memory' &&
-        error.code !== 'host-memory'
-      ) {
-        this.#known.delete(key);
-        this.#enqueue(async () => {
-          if (this.#options.registry.find(version.name, version.version) === version) this.#changed(undefined, version);
-        });
-        return;
-      }
-      this.#standings.set(key, { status: 'refused', reason });
-      this.#options.logger.warn({ function: key, reason }, 'could not be planned for the GPUs');
-    }
-  }
-
-  async #profile(
-    version: FunctionVersion,
-    coverage: Extract<GpuCoverage, { covered: true }>,
-    shapes: InputShapes,
-  ): Promise<LayerProfile> {
-    const structure = structureOf(coverage, shapes);
-    const kept = await this.#shelf!.find(structure);
-    if (kept !== undefined) return kept;
-    // What is measured beside other work is neither here nor there.
-    if (this.#inFlight > 0) await new Promise<void>((resolve) => this.#idleWaiters.push(resolve));
-    const measured = await this.#client.measure(version.key, { gpu: 0, iterations: this.#options.iterations });
-    await this.#client.evict(version.key, 0);
-    await this.#shelf!.keep(structure, version.name, { unit: measured.unit, layers: measured.layers });
-    return measured;
+  #isUp(ground: GpuGround): void {
+    this.#status = 'up';
+    this.#reason = undefined;
+    this.#lastUpMs = performance.now();
+    ground.shell.back();
+    this.#registrations.up(ground);
   }
 
   #down(reason: string): void {
     if (this.#isStopped() || this.#status === 'unavailable') return;
     this.#status = 'restarting';
     this.#reason = reason;
-    this.#shell?.lost();
+    this.#registrations.down();
+    this.shell?.lost();
     this.#options.onDown?.(reason);
     if (performance.now() - this.#lastUpMs > steadyMs) this.#deaths = 0;
     const delayMs = restartDelaysMs[Math.min(this.#deaths, restartDelaysMs.length - 1)]!;
@@ -377,18 +324,18 @@ export class GpuHost {
   }
 
   async #restart(): Promise<void> {
+    let ground: GpuGround;
     try {
-      await this.#client.restart();
+      const info = await this.#client.reopen();
+      this.#info = info;
+      ground = this.#ground ??= await this.#survey(info);
     } catch (error) {
       if (!this.#isStopped()) this.#down((error as Error).message);
       return;
     }
     if (this.#isStopped()) return;
     this.restarts++;
-    this.#status = 'up';
-    this.#reason = undefined;
-    this.#lastUpMs = performance.now();
-    this.#shell?.back();
+    this.#isUp(ground);
     this.#options.onUp?.();
     this.#options.logger.info('the GPU process is up again');
   }
@@ -396,44 +343,16 @@ export class GpuHost {
   #isStopped(): boolean {
     return this.#status === 'stopped';
   }
-
-  #enqueue(work: () => Promise<void>): void {
-    this.#work = this.#work.then(work).catch((error: unknown) => {
-      if (!this.#isStopped()) this.#options.logger.warn({ err: error }, 'background work for the GPUs failed');
-    });
-  }
 }
 
 /** Of a GPU's bytes for the engine; the rest is for activations, constants, and weights passing through. */
 const weightShare = 0.85;
 
-/** The shapes that a function is compiled and measured for; others are compiled when they come. */
-function shapesOf({ inputs }: ModelMetadata): InputShapes {
-  return Object.fromEntries(
-    inputs.map(({ name, shape, dimensionNames }) => [
-      name,
-      shape.map((size, axis) => {
-        if (size !== -1) return size;
-        if (axis === 0) return 1;
-        const dimension = dimensionNames[axis];
-        return dimension !== undefined && /seq|token|length/i.test(dimension) ? 128 : shape.length === 4 ? 224 : 1;
-      }),
-    ]),
-  );
-}
-
-function emptyInputs(metadata: ModelMetadata): Tensor[] {
-  const shapes = shapesOf(metadata);
-  return metadata.inputs.map(({ name, datatype }) => {
-    const shape = [...shapes[name]!];
-    const elements = shape.reduce((product, size) => product * size, 1);
-    return { name, datatype, shape, data: new Uint8Array(elements * elementBytes[datatype]) };
-  });
-}
-
-/** As the model names its outputs, one after the other. */
-function inOrder(outputs: readonly Tensor[], metadata: ModelMetadata | undefined): readonly Tensor[] {
-  if (metadata === undefined) return outputs;
-  const byName = new Map(outputs.map((output) => [output.name, output]));
-  return metadata.outputs.flatMap(({ name }) => byName.get(name) ?? []);
+function schedulerGpusOf({ gpus, switches }: Machine): SchedulerGpu[] {
+  return gpus.map((gpu) => ({
+    capacityBytes: Math.floor(gpu.memoryBytes * weightShare),
+    switch: gpu.switch,
+    linkGBps: gpu.linkGBps,
+    uplinkGBps: switches[gpu.switch]!.uplinkGBps,
+  }));
 }

@@ -1,5 +1,6 @@
 /** The scheduler and the GPU process in the running host. */
-export type { GpuHost, GpuHostOptions, GpuStanding, GpuStatus } from './gpu-host.ts';
+export type { GpuHost, GpuHostOptions, GpuStatus } from './gpu-host.ts';
+export type { GpuStanding } from './registrations.ts';
 export { cpuOfferOf, openGpus, type OpenGpusOptions } from './open-gpus.ts';
 export { SchedulerView, type SchedulerAnswer, type SheetAnswer } from './scheduler-view.ts';
 export type { GpuShell } from './shell.ts';

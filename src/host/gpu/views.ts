@@ -17,7 +17,7 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
   return {
     presence: (key) => {
       const standing = gpus.standing(key);
-      if (standing === undefined) return undefined;
+      if (standing === undefined || gpus.status === 'unavailable') return undefined;
       switch (standing.status) {
         case 'waiting':
           return { bytes: 0, loading: false, pinnedBytes: 0, plan: 'waits to be planned for the GPUs' };

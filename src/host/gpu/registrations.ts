@@ -1,0 +1,304 @@
+/**
+ * Which functions the GPU process has: every ready version is registered there in the background, its layers are measured when
+ * nothing runs, it is planned, and then the scheduler is told of it. After the end of a process all of them are brought back to the
+ * next one, the latest used first.
+ */
+import { join } from 'node:path';
+import type { Logger } from 'pino';
+import { GpuError, type GpuClient, type GpuCoverage, type InputShapes } from '../../gpu/index.ts';
+import type { Machine } from '../../hardware/index.ts';
+import type { ColdStartMode } from '../../plan/index.ts';
+import type { LayerProfile } from '../../profile/index.ts';
+import type { FunctionVersion, Registry } from '../types.ts';
+import { shapesOf } from './input-shapes.ts';
+import { forgetPlans, makePlans, structureOf, writePlans, type ProfileShelf } from './plan-book.ts';
+import type { GpuShell } from './shell.ts';
+import { Turns } from './turns.ts';
+
+/** Where a function stands with the GPUs. */
+export type GpuStanding =
+  | { readonly status: 'waiting' }
+  | { readonly status: 'planned'; readonly mode: string; readonly weightBytes: number }
+  /** Served by the CPU pool for good; the reason names the operator. */
+  | { readonly status: 'refused'; readonly reason: string };
+
+/** What there is once the GPU process is up for the first time. */
+export interface GpuGround {
+  readonly machine: Machine;
+  readonly shelf: ProfileShelf;
+  readonly shell: GpuShell;
+}
+
+export interface RegistrationsOptions {
+  readonly client: GpuClient;
+  readonly registry: Registry;
+  readonly logger: Logger;
+  readonly dataDir: string;
+  readonly mode: ColdStartMode;
+  /** Repetitions of each measurement of a layer. */
+  readonly iterations: number;
+  /** Resolves when no invocation runs on a GPU. */
+  readonly whenIdle: () => Promise<void>;
+  /** Told of a pinned function that can run. */
+  readonly onPinned: (version: FunctionVersion) => void;
+}
+
+/**
+ * Registrations under way at a time. Programs come from one compiler; what goes on beside it is the binding of what it made to each
+ * GPU, and the reading of weights.
+ */
+const registrationsAtOnce = 4;
+/** Processes that may end while a function is registered, before it is taken for what ends them. */
+const deathsMax = 3;
+
+export class Registrations {
+  readonly #options: RegistrationsOptions;
+  readonly #standings = new Map<string, GpuStanding>();
+  readonly #known = new Map<string, FunctionVersion>();
+  /** Those that the process that runs now has, and that can be invoked. */
+  readonly #present = new Set<string>();
+  /** Those that the client has, and brings back to each new process. */
+  readonly #covered = new Set<string>();
+  readonly #deaths = new Map<string, number>();
+  /** By function, its work so far: what comes later is done later. */
+  readonly #work = new Map<string, Promise<void>>();
+  readonly #registering = new Turns(registrationsAtOnce);
+  readonly #measuring = new Turns(1);
+  #ground: GpuGround | undefined;
+  #phase: 'down' | 'up' | 'closed' = 'down';
+  /** Counts processes: what was registered with an earlier one is not here. */
+  #life = 0;
+  #waitingForUp: (() => void)[] = [];
+
+  constructor(options: RegistrationsOptions) {
+    this.#options = options;
+    options.registry.onChange(({ before, after }) => this.#changed(before, after));
+  }
+
+  standing(key: string): GpuStanding | undefined {
+    return this.#standings.get(key);
+  }
+
+  /** Whether the process has it and the scheduler knows it. */
+  isPresent(key: string): boolean {
+    return this.#present.has(key);
+  }
+
+  /** Resolves when everything that was ready so far is planned or refused, and present. */
+  async settled(): Promise<void> {
+    while (this.#work.size > 0) await Promise.all(this.#work.values());
+  }
+
+  /** Resolves when this function is planned or refused, and present; at once where it is. */
+  async planned(key: string): Promise<void> {
+    await this.#work.get(key);
+  }
+
+  /** The process is up; the first time with everything else that is needed. */
+  up(ground: GpuGround): void {
+    this.#ground = ground;
+    if (this.#phase === 'closed') return;
+    const isFirst = this.#life++ === 0;
+    this.#phase = 'up';
+    if (!isFirst) this.#bringBack(ground.shell);
+    for (const go of this.#waitingForUp.splice(0)) go();
+  }
+
+  down(): void {
+    if (this.#phase === 'up') this.#phase = 'down';
+    this.#present.clear();
+  }
+
+  /** There will be no process any more. */
+  async close(): Promise<void> {
+    this.#phase = 'closed';
+    this.#present.clear();
+    for (const go of this.#waitingForUp.splice(0)) go();
+    await this.settled();
+  }
+
+  #changed(before: FunctionVersion | undefined, after: FunctionVersion | undefined): void {
+    if (this.#phase === 'closed') return;
+    const known = after === undefined ? undefined : this.#known.get(after.key);
+    const isReady = after?.state.status === 'ready';
+    if (before !== undefined && (after === undefined || !isReady)) this.#forget(before.key);
+    if (!isReady) return;
+    if (known !== undefined && known.modelSha256 === after.modelSha256 && known.modelPath === after.modelPath) {
+      this.#known.set(after.key, after);
+      this.#offerAgain(after);
+      return;
+    }
+    if (known !== undefined) this.#forget(after.key);
+    this.#known.set(after.key, after);
+    this.#standings.set(after.key, { status: 'waiting' });
+    this.#enqueue(after.key, () => this.#registering.take(() => this.#register(after)));
+  }
+
+  #forget(key: string): void {
+    if (!this.#known.delete(key)) return;
+    this.#standings.delete(key);
+    this.#present.delete(key);
+    this.#deaths.delete(key);
+    this.#enqueue(key, async () => {
+      await forgetPlans(join(this.#options.dataDir, 'plans'), key);
+      await this.#ground?.shell.remove(key);
+      if (this.#covered.delete(key)) await unlessItDied(this.#options.client.unregister(key));
+    });
+  }
+
+  /** Another SLO, another pin: the plans stand. */
+  #offerAgain(version: FunctionVersion): void {
+    const shell = this.#ground?.shell;
+    const plans = shell?.plansOf(version.key);
+    if (plans !== undefined) shell?.offer(version.key, plans, version.settings);
+  }
+
+  async #register(version: FunctionVersion): Promise<void> {
+    const { key, metadata } = version;
+    const ground = await this.#whenUp();
+    if (ground === undefined || metadata === undefined || !this.#isWanted(version)) return;
+    const life = this.#life;
+    const shapes = shapesOf(metadata);
+    try {
+      const coverage = await this.#options.client.register({ key, modelPath: version.modelPath, shapes });
+      if (!coverage.covered) this.#refuse(key, whyNotCovered(coverage));
+      else {
+        this.#covered.add(key);
+        await this.#plan(version, coverage, shapes, ground, life);
+      }
+    } catch (error) {
+      this.#failed(version, error);
+    }
+  }
+
+  async #plan(
+    version: FunctionVersion,
+    coverage: Extract<GpuCoverage, { covered: true }>,
+    shapes: InputShapes,
+    ground: GpuGround,
+    life: number,
+  ): Promise<void> {
+    const profile = await this.#profile(version, coverage, shapes, ground.shelf);
+    const { dataDir, mode, onPinned } = this.#options;
+    const plans = makePlans(profile, ground.machine, mode);
+    await writePlans(join(dataDir, 'plans'), version.key, plans);
+    // Its settings may have changed meanwhile; with another model it is another registration's.
+    const latest = this.#known.get(version.key);
+    if (latest === undefined || !this.#isWanted(version)) return;
+    ground.shell.offer(version.key, plans, latest.settings);
+    this.#standings.set(version.key, { status: 'planned', mode: plans.mode, weightBytes: coverage.weightBytes });
+    if (life !== this.#life) await this.#bring(version.key, this.#life);
+    else if (this.#phase === 'up') this.#present.add(version.key);
+    if (latest.settings.pinned) onPinned(latest);
+  }
+
+  async #profile(
+    version: FunctionVersion,
+    coverage: Extract<GpuCoverage, { covered: true }>,
+    shapes: InputShapes,
+    shelf: ProfileShelf,
+  ): Promise<LayerProfile> {
+    const structure = structureOf(coverage, shapes);
+    return (
+      (await shelf.find(structure)) ??
+      (await this.#measuring.take(async () => {
+        // Another of the same structure may have been measured while this one waited.
+        const kept = await shelf.find(structure);
+        if (kept !== undefined) return kept;
+        const { client, iterations, whenIdle } = this.#options;
+        // What is measured beside other work is neither here nor there.
+        await whenIdle();
+        const measured = await client.measure(version.key, { gpu: 0, iterations });
+        await client.evict(version.key, 0);
+        await shelf.keep(structure, version.name, { unit: measured.unit, layers: measured.layers });
+        return measured;
+      }))
+    );
+  }
+
+  #failed(version: FunctionVersion, error: unknown): void {
+    const { key } = version;
+    if (this.#phase === 'closed' || !this.#isWanted(version)) return;
+    const reason = error instanceof Error ? error.message : String(error);
+    if (error instanceof GpuError && isOfProcess(error)) {
+      const deaths = (this.#deaths.get(key) ?? 0) + 1;
+      this.#deaths.set(key, deaths);
+      if (deaths < deathsMax) {
+        this.#enqueue(key, () => this.#registering.take(() => this.#register(version)));
+        return;
+      }
+    }
+    this.#refuse(key, reason);
+  }
+
+  #refuse(key: string, reason: string): void {
+    this.#standings.set(key, { status: 'refused', reason });
+    this.#options.logger.info({ function: key, reason }, 'stays on the CPU pool');
+  }
+
+  /** All that the last process had, the latest used first: a few at a time, each served as soon as it is there. */
+  #bringBack(shell: GpuShell): void {
+    const idleMs = (key: string): number => shell.placeOf(key)?.idleMs ?? Infinity;
+    const keys = [...this.#standings].flatMap(([key, { status }]) => (status === 'planned' ? [key] : []));
+    const life = this.#life;
+    for (const key of keys.toSorted((one, other) => compare(idleMs(one), idleMs(other)))) {
+      this.#enqueue(key, () => this.#registering.take(() => this.#bring(key, life)));
+    }
+  }
+
+  async #bring(key: string, life: number): Promise<void> {
+    if (life !== this.#life || this.#phase !== 'up' || !this.#known.has(key)) return;
+    // The next process gets it with everything else.
+    if (!(await unlessItDied(this.#options.client.registerAgain(key)))) return;
+    if (life === this.#life && this.#phase === 'up' && this.#known.has(key)) this.#present.add(key);
+  }
+
+  #isWanted(version: FunctionVersion): boolean {
+    const known = this.#known.get(version.key);
+    return known?.modelSha256 === version.modelSha256 && known.modelPath === version.modelPath;
+  }
+
+  /** Undefined where there will be no process. */
+  async #whenUp(): Promise<GpuGround | undefined> {
+    while (this.#phase === 'down') await new Promise<void>((resolve) => this.#waitingForUp.push(resolve));
+    return this.#phase === 'up' ? this.#ground : undefined;
+  }
+
+  #enqueue(key: string, work: () => Promise<void>): void {
+    const done = (this.#work.get(key) ?? Promise.resolve())
+      .then(work)
+      .catch((error: unknown) => {
+        if (this.#phase === 'closed') return;
+        this.#options.logger.warn({ err: error, function: key }, 'background work for the GPUs failed');
+      })
+      .finally(() => {
+        if (this.#work.get(key) === done) this.#work.delete(key);
+      });
+    this.#work.set(key, done);
+  }
+}
+
+/** Whether the process that was asked is to blame, or gone. */
+const isOfProcess = ({ code, retriable }: GpuError): boolean =>
+  retriable && code !== 'out-of-memory' && code !== 'host-memory';
+
+/** Resolves to false where the process was to blame, or is gone. */
+async function unlessItDied(work: Promise<unknown>): Promise<boolean> {
+  try {
+    await work;
+    return true;
+  } catch (error) {
+    if (error instanceof GpuError && isOfProcess(error)) return false;
+    throw error;
+  }
+}
+
+/** Infinities included, of which no difference can be made. */
+const compare = (one: number, other: number): number => (one === other ? 0 : one < other ? -1 : 1);
+
+function whyNotCovered({ obstacles }: Extract<GpuCoverage, { covered: false }>): string {
+  const [first, ...others] = obstacles;
+  if (first === undefined) return 'it is not covered';
+  const more = others.length > 0 ? `, and ${others.length} more` : '';
+  return `${first.operator} (${first.node}): ${first.reason}${more}`;
+}
