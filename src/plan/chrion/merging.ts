@@ -14,8 +14,11 @@ export interface Merged {
   readonly timeline: Timeline;
 }
 
+/** 'quick' tries few ways, to tell many selections apart; 'thorough' is what a plan's times come from, and never slower. */
+export type Effort = 'quick' | 'thorough';
+
 /** What a call has at most before it gives away what others wait for, in times of what the call itself costs. */
-const paces = [1, 2, 4, 8, Infinity];
+const paces = { quick: [1, 4], thorough: [1, 4, 2, 8, Infinity] } as const;
 /** Timelines that the search along the critical path may try, and their number times operators on large graphs. */
 const triesMost = 24;
 const triesWork = 60_000;
@@ -29,7 +32,13 @@ const triesWork = 60_000;
  *
  * Where calls cost nothing the first way is never slower than another and is the only one.
  */
-export function mergedCalls(network: Network, order: Int32Array, cores: number, devices: Devices): Merged {
+export function mergedCalls(
+  network: Network,
+  order: Int32Array,
+  cores: number,
+  devices: Devices,
+  effort: Effort,
+): Merged {
   const lanes = lanesOf(network, order, cores, devices);
   const timeline = new Timeline(lanes);
   const runs = runsIn(lanes);
@@ -38,8 +47,8 @@ export function mergedCalls(network: Network, order: Int32Array, cores: number, 
   if (best.latencyMs === Infinity) throw new Error('single operators wait for one another');
   if (network.callMs > 0 && lanes.startOf[1] !== lanes.count) {
     const way = (starts: Uint8Array): Way => ({ starts, latencyMs: timeline.run(starts) });
-    for (const pace of paces) best = better(best, way(callsAsReady(lanes, runs, pace * network.callMs)));
-    let tries = Math.min(triesMost, Math.ceil(triesWork / network.count));
+    for (const pace of paces[effort]) best = better(best, way(callsAsReady(lanes, runs, pace * network.callMs)));
+    let tries = effort === 'quick' ? 0 : Math.min(triesMost, Math.ceil(triesWork / network.count));
     for (let found = true; found && tries > 0;) {
       found = false;
       timeline.run(best.starts);

@@ -1,7 +1,7 @@
 import type { GraphProfile } from '../../profile/index.ts';
 import { PlanError } from '../plan-error.ts';
 import { gpuDevice } from './devices.ts';
-import { bestOf, bytesPerMegabyte, Search, type Candidate, type ChrionOptions } from './search.ts';
+import { bestOf, bytesPerMegabyte, paretoFront, Search, type Candidate, type ChrionOptions } from './search.ts';
 
 /** Where an operator runs, from when to when. */
 export interface PlacedOperator {
@@ -64,7 +64,7 @@ export function planChrion(profile: GraphProfile, options: ChrionOptions & { rea
     throw new PlanError(`alpha is ${alpha}, but must be 0 or more milliseconds per megabyte`);
   }
   const search = new Search(profile, options);
-  return described(search, bestOf(search.algorithm2(alpha), costAt(alpha)));
+  return described(search, bestOf(refined(search, search.algorithm2(alpha)), costAt(alpha)));
 }
 
 /**
@@ -97,18 +97,19 @@ export function planMemoryOptimal(profile: GraphProfile, options: MemoryOptimalO
   const within = (found: readonly Candidate[]): Candidate[] => found.filter(({ latencyMs }) => latencyMs <= limitMs);
 
   const coarse = Array.from({ length: 21 }, (_, step) => step * 0.05);
-  const found = within([
+  const found = [
     ...(gpuAlone === undefined ? [] : [gpuAlone]),
     fastest,
     ...search.cpuAlone(),
     ...coarseCuts(search),
     ...coarse.flatMap((alpha) => search.algorithm2(alpha)),
-  ]);
-  if (found.length === 0) return undefined;
-  const { alpha: near } = bestOf(found, leastBytes);
+  ];
+  const first = within(refined(search, [fastest, ...paretoFront(found)]));
+  if (first.length === 0) return undefined;
+  const { alpha: near } = bestOf(first, leastBytes);
   const fine = [-0.04, -0.03, -0.02, -0.01, 0.01, 0.02, 0.03, 0.04].map((step) => near + step);
-  found.push(...within(fine.filter((alpha) => alpha > 0).flatMap((alpha) => search.algorithm2(alpha))));
-  return described(search, bestOf(found, leastBytes));
+  const nearby = fine.filter((alpha) => alpha > 0).flatMap((alpha) => search.algorithm2(alpha));
+  return described(search, bestOf([...first, ...within(refined(search, paretoFront(nearby)))], leastBytes));
 }
 
 /** Everything on the GPU; undefined when an operator cannot run there. */
@@ -124,14 +125,21 @@ export function planCpuOnly(profile: GraphProfile, options: ChrionOptions = {}):
   if (search.cores === 0) throw new PlanError('cores is 0, but a plan for the CPU alone needs one or more');
   return described(
     search,
-    bestOf(search.cpuAlone(), ({ latencyMs }) => latencyMs),
+    bestOf(refined(search, search.cpuAlone()), ({ latencyMs }) => latencyMs),
   );
 }
 
 function latencyOptimal(search: Search): Candidate {
-  const alphas = [0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
-  const hybrids = alphas.flatMap((alpha) => search.algorithm2(alpha));
-  return bestOf([...hybrids, ...search.cpuAlone(), ...coarseCuts(search)], ({ latencyMs }) => latencyMs);
+  const alphas = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
+  const paper = search.algorithm2(0);
+  const others = [...alphas.flatMap((alpha) => search.algorithm2(alpha)), ...coarseCuts(search)];
+  const cpuAlone = search.cpuAlone();
+  const found = refined(search, [...paper, ...paretoFront([...paper, ...others, ...cpuAlone]), ...cpuAlone]);
+  return bestOf(found, ({ latencyMs }) => latencyMs);
+}
+
+function refined(search: Search, candidates: readonly Candidate[]): Candidate[] {
+  return candidates.map((candidate) => search.refined(candidate));
 }
 
 /** Where operators share weights, as those of unrolled layers do, whole layers are moved as well; the paper has none. */

@@ -5,6 +5,7 @@ import {
   cpuSide,
   gpuBytesOf,
   gpuDevice,
+  gpuSide,
   selectCores,
   selectDevices,
   weightsOnGpu,
@@ -20,7 +21,7 @@ export interface ChrionOptions {
   readonly cores?: number;
 }
 
-/** A selection of devices and what it costs. */
+/** A selection of devices and what it costs; its latency is that of calls that were chosen quickly until it is refined. */
 export interface Candidate {
   readonly devices: Devices;
   readonly cores: number;
@@ -38,6 +39,7 @@ export class Search {
   /** Most cores: k. */
   readonly cores: number;
   readonly #known = new Map<string, Candidate[]>();
+  readonly #refinedMs = new WeakMap<Devices, number>();
   #ranks: Ranks | undefined;
 
   /** Throws {@link PlanError} for more cores than the profile has times for. */
@@ -72,6 +74,16 @@ export class Search {
     return this.#candidate(new Int32Array(this.network.count).fill(gpuDevice), 0, 0);
   }
 
+  /** Everything that the GPU can run there, on the number of cores that ends first. */
+  mostOnGpu(): Candidate | undefined {
+    const { network } = this;
+    const gpuAlone = this.gpuAlone();
+    if (gpuAlone !== undefined || network.gpuMs.every((ms) => ms === Infinity)) return gpuAlone;
+    const sides = new Uint8Array(network.count).fill(gpuSide);
+    const found = this.algorithm2(0, sides, this.someCoreCounts());
+    return bestOf(found, ({ latencyMs }) => latencyMs);
+  }
+
   /** One candidate for every k'. */
   cpuAlone(): Candidate[] {
     return this.#allCoreCounts()
@@ -101,8 +113,18 @@ export class Search {
     return weightsOnGpu(this.network, devices);
   }
 
+  /** The same selection with the best calls that are found for it. */
+  refined(candidate: Candidate): Candidate {
+    let latencyMs = this.#refinedMs.get(candidate.devices);
+    if (latencyMs === undefined) {
+      latencyMs = this.merged(candidate).latencyMs;
+      this.#refinedMs.set(candidate.devices, latencyMs);
+    }
+    return { ...candidate, latencyMs };
+  }
+
   merged({ devices, cores }: Candidate): Merged {
-    return mergedCalls(this.network, this.order, cores, devices);
+    return mergedCalls(this.network, this.order, cores, devices, 'thorough');
   }
 
   /** Every number of cores where they are few; else powers of two up to all. */
@@ -122,7 +144,7 @@ export class Search {
     const known = alike.find((candidate) => candidate.devices.every((device, node) => device === devices[node]));
     // The weight of memory that led there is part of a candidate's description, though not of its cost.
     if (known !== undefined) return { ...known, alpha };
-    const { latencyMs } = mergedCalls(this.network, this.order, cores, devices);
+    const { latencyMs } = mergedCalls(this.network, this.order, cores, devices, 'quick');
     const candidate = { devices, cores, alpha, latencyMs, gpuBytes: gpuBytesOf(this.network, devices) };
     this.#known.set(key, [...alike, candidate]);
     return candidate;
@@ -134,6 +156,20 @@ function hashOf(devices: Devices): number {
   let hash = 0x811c9dc5;
   for (const device of devices) hash = Math.imul(hash ^ device, 0x01000193);
   return hash;
+}
+
+/**
+ * Those that no other one beats in latency or memory without being worse in the other, the fastest first, which is the
+ * largest; of equal ones that of fewest cores.
+ */
+export function paretoFront(candidates: readonly Candidate[]): Candidate[] {
+  const front: Candidate[] = [];
+  for (const candidate of candidates.toSorted(
+    (a, b) => a.latencyMs - b.latencyMs || a.gpuBytes - b.gpuBytes || a.cores - b.cores,
+  )) {
+    if (candidate.gpuBytes < (front.at(-1)?.gpuBytes ?? Infinity)) front.push(candidate);
+  }
+  return front;
 }
 
 /** The least cost; of equal ones less memory, lower latency, fewer cores. */

@@ -1,0 +1,113 @@
+import type { GraphProfile } from '../../profile/index.ts';
+import { PlanError } from '../plan-error.ts';
+import { sidesWithin } from './cuts.ts';
+import { described, type ChrionPlan } from './plan.ts';
+import { bestOf, bytesPerMegabyte, paretoFront, Search, type Candidate, type ChrionOptions } from './search.ts';
+
+export interface LadderOptions extends ChrionOptions {
+  /** Latency beyond which a plan is of no use, such as the function's objective, in milliseconds. Default: none. */
+  readonly limitMs?: number;
+  /** Most plans. Default 4. */
+  readonly rungsMax?: number;
+}
+
+/** GPU memory that a rung has at most, as a share of that of the rung above: less of a step is not worth changing plans. */
+const stepAtMost = 0.95;
+/** Weights of memory that are tried: what all of it is worth, in latencies of everything on the GPU. */
+const alphaShares = [0, 0.03, 0.1, 0.3, 1, 3];
+
+/**
+ * A function's plans from most to least GPU memory, each keeping a subset of the weights that the one before keeps: by
+ * changing from one to a later one a host gives memory back without loading anything.
+ *
+ * The first one has everything on the GPU, or everything that the GPU can run, unless that takes longer than `limitMs`.
+ * The others are on the Pareto front of memory and latency among what was tried, the fastest plan of all among them:
+ * memory falls by a twentieth or more from rung to rung and latency rises. (Everything on the GPU may be slower than the
+ * rung below it; it is kept because it needs no core.) Where more plans would do than `rungsMax`, those are taken that
+ * divide the memory most evenly. Everything on the CPU is no rung, and without weights to keep there is one rung at most.
+ *
+ * A rung's `alpha` is the weight of memory from which on it costs less than the rung above it; 0 for the first and for
+ * one that is faster than the rung above.
+ *
+ * @returns no plans when no operator can run on the GPU or nothing is as fast as `limitMs`
+ * Throws {@link PlanError} for options out of range, and where operators that the GPU cannot run have no core to run on.
+ */
+export function planLadder(profile: GraphProfile, options: LadderOptions = {}): readonly ChrionPlan[] {
+  const { limitMs = Infinity, rungsMax = 4 } = options;
+  if (Number.isNaN(limitMs) || limitMs <= 0) throw new PlanError(`limitMs is ${limitMs}, but must be above 0`);
+  if (!Number.isInteger(rungsMax) || rungsMax < 1) {
+    throw new PlanError(`rungsMax is ${rungsMax}, but must be a whole number of 1 or more`);
+  }
+  const ladder = new Ladder(new Search(profile, options), limitMs, rungsMax);
+  const rungs = ladder.rungs();
+  return rungs.map((rung, index) => ladder.described(rung, rungs[index - 1]));
+}
+
+class Ladder {
+  readonly #search: Search;
+  readonly #limitMs: number;
+  readonly #rungsMax: number;
+  readonly #coreCounts: readonly number[];
+
+  constructor(search: Search, limitMs: number, rungsMax: number) {
+    this.#search = search;
+    this.#limitMs = limitMs;
+    this.#rungsMax = rungsMax;
+    this.#coreCounts = search.someCoreCounts();
+  }
+
+  rungs(): Candidate[] {
+    const search = this.#search;
+    const most = search.mostOnGpu();
+    if (most === undefined) return [];
+    const whole = search.refined(most);
+    const rungs = whole.latencyMs <= this.#limitMs ? [whole] : [];
+    let front = this.#front(new Uint8Array(search.network.weightBytes.length).fill(1), whole);
+    while (rungs.length < this.#rungsMax) {
+      const above = rungs.at(-1);
+      const next = this.#next(front, above, this.#rungsMax - rungs.length);
+      if (next === undefined) break;
+      // A larger rung that is no faster is of use only where it needs no cores.
+      while (rungs.length > 0 && isBeaten(rungs.at(-1), next)) rungs.pop();
+      rungs.push(next);
+      front = this.#front(search.weightsOf(next), whole);
+    }
+    return rungs;
+  }
+
+  described(rung: Candidate, above: Candidate | undefined): ChrionPlan {
+    const savedBytes = (above?.gpuBytes ?? 0) - rung.gpuBytes;
+    const slowerMs = rung.latencyMs - (above?.latencyMs ?? rung.latencyMs);
+    const alpha = savedBytes > 0 ? Math.max(0, slowerMs / (savedBytes / bytesPerMegabyte)) : 0;
+    return described(this.#search, { ...rung, alpha });
+  }
+
+  /** The fastest one where it is as fast as the rung above; else the one that divides what is left most evenly. */
+  #next(front: readonly Candidate[], above: Candidate | undefined, rungsLeft: number): Candidate | undefined {
+    const below = front.filter(({ gpuBytes }) => gpuBytes <= stepAtMost * (above?.gpuBytes ?? Infinity));
+    const [fastest] = below;
+    const leastBytes = below.at(-1)?.gpuBytes ?? 0;
+    if (fastest === undefined || above === undefined || fastest.latencyMs <= above.latencyMs) return fastest;
+    const aimBytes = above.gpuBytes - (above.gpuBytes - leastBytes) / rungsLeft;
+    return bestOf(below, ({ gpuBytes }) => Math.abs(gpuBytes - aimBytes));
+  }
+
+  /** The Pareto front of what may be a rung with no other weights than those of `kept` on the GPU. */
+  #front(kept: Uint8Array, whole: Candidate): Candidate[] {
+    const search = this.#search;
+    const sides = sidesWithin(search.network, kept);
+    const megabytes = whole.gpuBytes / bytesPerMegabyte;
+    const found = alphaShares.flatMap((share) =>
+      search.algorithm2(megabytes === 0 ? 0 : (share * whole.latencyMs) / megabytes, sides, this.#coreCounts),
+    );
+    const front = paretoFront(
+      [...found, ...search.cuts(kept, this.#coreCounts)].filter(({ gpuBytes }) => gpuBytes > 0),
+    );
+    const refined = front.map((candidate) => search.refined(candidate));
+    return paretoFront(refined.filter(({ latencyMs }) => latencyMs <= this.#limitMs));
+  }
+}
+
+function isBeaten(rung: Candidate | undefined, by: Candidate): boolean {
+  return rung !== undefined && rung.cores > 0 && rung.latencyMs >= by.latencyMs;
+}
