@@ -2,6 +2,7 @@
 import { parentPort } from 'node:worker_threads';
 import { join } from 'node:path';
 import { compileHybrid } from '../hybrid/compile.ts';
+import { draftOperators } from '../hybrid/operator-draft.ts';
 import { hybridGraph } from '../hybrid/prepare.ts';
 import type { HybridPlan } from '../hybrid/types.ts';
 import { operators } from '../operators/index.ts';
@@ -36,6 +37,12 @@ export type CompileOrder = Subject &
         readonly plan: HybridPlan;
         readonly layout: WeightLayout;
       }
+    | {
+        readonly op: 'operators';
+        readonly shapes: InputShapes;
+        readonly cells: number;
+        readonly layout: WeightLayout;
+      }
   );
 
 async function make(order: CompileOrder): Promise<unknown> {
@@ -49,6 +56,11 @@ async function make(order: CompileOrder): Promise<unknown> {
       const { shapes, cells, plan, layout } = order;
       const graph = await hybridGraph({ modelPath, shapes, cells, cacheFolder });
       return await compileHybrid(graph, plan, operators, settings, join(cacheFolder, 'parts'), layout);
+    }
+    case 'operators': {
+      const { shapes, cells, layout } = order;
+      const graph = await hybridGraph({ modelPath, shapes, cells, cacheFolder });
+      return await draftOperators(graph, { operators, settings, partFolder: join(cacheFolder, 'parts'), layout });
     }
   }
 }

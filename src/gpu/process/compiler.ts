@@ -2,6 +2,7 @@
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import type { HybridProgram } from '../hybrid/compile.ts';
+import type { OperatorDraft } from '../hybrid/operator-draft.ts';
 import type { HybridPlan } from '../hybrid/types.ts';
 import type {
   InputShapes,
@@ -74,6 +75,19 @@ export class Compiler {
     settings: ProgramSettings | undefined,
   ): Promise<HybridProgram> {
     return (await this.#order({ op: 'hybrid', ...given }, settings)) as HybridProgram;
+  }
+
+  /** What the operator profile of a function starts from. @throws CompileError */
+  async operators(
+    given: {
+      readonly modelPath: string;
+      readonly shapes: InputShapes;
+      readonly cells: number;
+      readonly layout: WeightLayout;
+    },
+    settings: ProgramSettings | undefined,
+  ): Promise<OperatorDraft> {
+    return (await this.#order({ op: 'operators', ...given }, settings)) as OperatorDraft;
   }
 
   #order(order: Order, settings: ProgramSettings | undefined): Promise<unknown> {

@@ -1,13 +1,15 @@
 /** The plans over GPU and CPU of the functions that the GPU process serves. */
+import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { Engine } from '../engine/index.ts';
 import { startCpuCores, type CpuCoreThreads } from '../hybrid/cpu-cores.ts';
 import { OpenHybrid } from '../hybrid/open.ts';
+import { profileOperators } from '../hybrid/operator-profile.ts';
 import type { HybridPlan, HybridPromise } from '../hybrid/types.ts';
 import type { InputShapes, WeightLayout } from '../program/types.ts';
 import { GpuError, type RunOptions, type RunResult } from '../types.ts';
 import type { Compiler } from './compiler.ts';
-import type { GpuFunctionSpec } from './protocol.ts';
+import type { GpuFunctionSpec, MeasureOperatorsOptions } from './protocol.ts';
 import { shapesKey } from './shapes.ts';
 
 interface Rung {
@@ -34,12 +36,14 @@ export class HybridFunctions {
   readonly #engine: Engine;
   readonly #compiler: Compiler;
   readonly #shapesMax: number;
+  readonly #coreNumbers: readonly number[];
   readonly #functions = new Map<string, Planned>();
 
   constructor(engine: Engine, compiler: Compiler, { cores, coreNumbers, shapesMax }: HybridFunctionsOptions) {
     this.#engine = engine;
     this.#compiler = compiler;
     this.#shapesMax = shapesMax;
+    this.#coreNumbers = coreNumbers ?? [];
     this.cores = startCpuCores({ count: cores, ...(coreNumbers === undefined ? {} : { cores: coreNumbers }) });
   }
 
@@ -85,6 +89,31 @@ export class HybridFunctions {
     const shapes = Object.fromEntries(inputs.map(({ name, shape }) => [name, shape]));
     const open = await this.#openFor(planned, rung, shapes);
     return await open.run(inputs, options);
+  }
+
+  /** Measures the operators of a function, for plans to be made from. Nothing else should run meanwhile. @throws GpuError */
+  async profile(key: string, options: MeasureOperatorsOptions, signal: AbortSignal): Promise<GraphProfile> {
+    const { spec, layout } = this.#planned(key);
+    const { gpu, cores = this.cores.count, iterations } = options;
+    if (cores < 1 || cores > this.cores.count) {
+      throw new GpuError(
+        'invalid',
+        `operators cannot be timed on ${cores} cores: the GPU process has ${this.cores.count} for plans over GPU and CPU`,
+      );
+    }
+    const { modelPath, shapes, hybrid, settings } = spec;
+    const draft = await this.#compiler.operators({ modelPath, shapes, cells: hybrid?.cells ?? 1, layout }, settings);
+    return await profileOperators({
+      engine: this.#engine,
+      key,
+      gpu,
+      draft,
+      cpuCores: this.cores,
+      cores,
+      coreNumbers: this.#coreNumbers,
+      signal,
+      ...(iterations === undefined ? {} : { iterations }),
+    });
   }
 
   async close(): Promise<void> {

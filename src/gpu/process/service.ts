@@ -101,7 +101,7 @@ export class GpuService {
         await this.#hybrids.dropPlan(request.key, request.plan);
         return null;
       case 'operators':
-        return await this.#operators(request, signal);
+        return (await this.#hybrids.profile(request.key, request.options, signal)) satisfies GpuAnswers['operators'];
       case 'prefetch':
         await engine.prefetch(request.key, signal);
         return null;
@@ -143,12 +143,6 @@ export class GpuService {
       requests.map((request) => rowsOf(request) ?? 0),
     );
     return { answer: { ...answer, counts: split.map(({ length }) => length) }, tensors: split.flat() };
-  }
-
-  /** @throws GpuError */
-  async #operators({ key }: GpuRequest & { op: 'operators' }, _signal: AbortSignal): Promise<GpuAnswers['operators']> {
-    this.#served(key);
-    return await Promise.reject(new GpuError('invalid', 'not yet'));
   }
 
   async close(): Promise<void> {
