@@ -95,8 +95,8 @@ export class OutputGraph {
     })[0]!;
   }
 
-  int64s(values: readonly number[]): string {
-    return this.constant(ElementType.INT64, [values.length], bytesOf(BigInt64Array.from(values, BigInt)));
+  int64s(values: readonly number[], shape: readonly number[] = [values.length]): string {
+    return this.constant(ElementType.INT64, shape, bytesOf(BigInt64Array.from(values, BigInt)));
   }
 
   int32s(values: readonly number[], shape: readonly number[] = [values.length]): string {

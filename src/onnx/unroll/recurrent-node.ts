@@ -13,11 +13,16 @@ interface Kind {
   readonly states: 1 | 2;
 }
 
-const kinds: Readonly<Record<string, Kind>> = {
-  LSTM: { activations: 3, states: 2 },
-  GRU: { activations: 2, states: 1 },
-  RNN: { activations: 1, states: 1 },
-};
+const kinds = new Map<string, Kind>([
+  ['LSTM', { activations: 3, states: 2 }],
+  ['GRU', { activations: 2, states: 1 }],
+  ['RNN', { activations: 1, states: 1 }],
+]);
+
+const kindOf = ({ opType, domain }: NodeProto): Kind | undefined =>
+  domain === '' || domain === 'ai.onnx' ? kinds.get(opType) : undefined;
+
+export const isRecurrent = (node: NodeProto): boolean => kindOf(node) !== undefined;
 
 /** How many steps of each item count: all of them, or as many as a constant or a value of the graph says. */
 export type Lengths =
@@ -47,20 +52,26 @@ export type RecurrentReading =
   { readonly kind: 'unrolled'; readonly recurrent: RecurrentNode } | { readonly kind: 'kept'; readonly reason: string };
 
 /** Alpha and beta that an activation takes from the node's lists. */
-const parameterized: Readonly<Record<string, { readonly alpha: boolean; readonly beta: boolean }>> = {
-  affine: { alpha: true, beta: true },
-  elu: { alpha: true, beta: false },
-  hardsigmoid: { alpha: true, beta: true },
-  leakyrelu: { alpha: true, beta: false },
-  scaledtanh: { alpha: true, beta: true },
-  thresholdedrelu: { alpha: true, beta: false },
-};
-const plain = new Set(['relu', 'sigmoid', 'softplus', 'softsign', 'tanh']);
+const parametersOf = new Map([
+  ['affine', { alpha: true, beta: true }],
+  ['elu', { alpha: true, beta: false }],
+  ['hardsigmoid', { alpha: true, beta: true }],
+  ['leakyrelu', { alpha: true, beta: false }],
+  ['scaledtanh', { alpha: true, beta: true }],
+  ['thresholdedrelu', { alpha: true, beta: false }],
+  ...['relu', 'sigmoid', 'softplus', 'softsign', 'tanh'].map((name) => [name, { alpha: false, beta: false }] as const),
+]);
+
+const reversalsOf = new Map<string, readonly boolean[]>([
+  ['forward', [false]],
+  ['reverse', [true]],
+  ['bidirectional', [false, true]],
+]);
 
 /** What the cells' attributes say anew, instead of taking it over from the node. */
 const perDirection = new Set(['direction', 'layout', 'activations', 'activation_alpha', 'activation_beta']);
 
-/** The longest count of steps behind the opset in which Max and Min came to take whole numbers. */
+/** Since this opset Max and Min take whole numbers. */
 const lengthArithmeticOpset = 12;
 
 /**
@@ -70,15 +81,14 @@ const lengthArithmeticOpset = 12;
 function activationLists(node: NodeProto, count: number, perNode: number): AttributeProto[][] | undefined {
   const names = textsAttribute(node, 'activations');
   const [alphas, betas] = [floatsAttribute(node, 'activation_alpha'), floatsAttribute(node, 'activation_beta')];
-  if (names.length === 0 && alphas.length === 0 && betas.length === 0) {
-    return Array.from({ length: count }, () => []);
-  }
+  // The functions that a node has unless it says otherwise take none.
+  if (names.length === 0) return Array.from({ length: count }, () => []);
   if (names.length !== count * perNode) return undefined;
-  if (names.some((name) => !plain.has(name.toLowerCase()) && !(name.toLowerCase() in parameterized))) return undefined;
+  if (names.some((name) => !parametersOf.has(name.toLowerCase()))) return undefined;
   let [alphaAt, betaAt] = [0, 0];
   return Array.from({ length: count }, (_, direction) => {
     const own = names.slice(direction * perNode, (direction + 1) * perNode);
-    const used = own.map((name) => parameterized[name.toLowerCase()]);
+    const used = own.map((name) => parametersOf.get(name.toLowerCase()));
     const alphaCount = used.filter((parameters) => parameters?.alpha).length;
     const betaCount = used.filter((parameters) => parameters?.beta).length;
     const ownAlphas = alphas.slice(alphaAt, alphaAt + alphaCount);
@@ -101,7 +111,7 @@ const floats = (name: string, values: readonly number[]): AttributeProto => ({
 
 function readDirections(node: NodeProto, kind: Kind): readonly Direction[] | undefined {
   const name = textAttribute(node, 'direction', 'forward');
-  const reversals = { forward: [false], reverse: [true], bidirectional: [false, true] }[name];
+  const reversals = reversalsOf.get(name);
   if (reversals === undefined) return undefined;
   if (reversals.length === 1) {
     // One direction takes everything over as it stands.
@@ -143,7 +153,7 @@ export function readRecurrent(
   shapeOf: (value: string) => Shape | undefined,
 ): RecurrentReading | undefined {
   const { proto } = node;
-  const kind = proto.domain === '' || proto.domain === 'ai.onnx' ? kinds[proto.opType] : undefined;
+  const kind = kindOf(proto);
   if (kind === undefined) return undefined;
   const [x = '', w = '', r = '', , lengthsValue = ''] = proto.input;
   const shape = shapeOf(x);

@@ -1,80 +1,14 @@
 import fc from 'fast-check';
 import { Tensor } from 'onnxruntime-node';
 import { describe, expect, test } from 'vitest';
-import { runExactly, type Values } from '../../../test/support/onnx.ts';
+import type { Values } from '../../../test/support/onnx.ts';
+import { cellsBehind, countOf, floats, unrolledAlike, wave, weightBytes } from '../../../test/support/unrolling.ts';
 import { buildArchitecture } from '../architectures/index.ts';
 import { GraphBuilder, type AttributeValue } from '../builder.ts';
-import { checkModel } from '../check.ts';
-import { Graph } from '../graph.ts';
 import { ElementType, type ModelProto } from '../types.ts';
-import { unrollRecurrent, type UnrolledModel } from './index.ts';
+import { unrollRecurrent } from './index.ts';
 
 const { FLOAT, INT32 } = ElementType;
-
-const count = (shape: readonly number[]): number => shape.reduce((all, size) => all * size, 1);
-const wave = (shape: readonly number[], seed: number, scale = 1): Float32Array =>
-  Float32Array.from({ length: count(shape) }, (_, index) => Math.sin(index * 1.37 + seed * 2.1) * scale);
-const floats = (shape: readonly number[], seed: number): Tensor => new Tensor('float32', wave(shape, seed), shape);
-
-/** The shape of every value, as a run finds it. */
-async function shapesByRun(model: ModelProto, inputs: Values): Promise<Map<string, readonly number[]>> {
-  const graph = new Graph(model);
-  const names = new Set([...graph.nodes.flatMap(({ outputs }) => outputs), ...graph.outputs]);
-  const output = [...names].map((name) => ({
-    name,
-    type: { tensorType: { elemType: graph.type(name)?.elementType ?? FLOAT } },
-  }));
-  const values = await runExactly({ ...model, graph: { ...model.graph, output } }, inputs);
-  return new Map(Object.entries({ ...values, ...inputs }).map(([name, { dims }]) => [name, dims]));
-}
-
-function expectSame(actual: Values, expected: Values): void {
-  expect(Object.keys(actual)).toEqual(Object.keys(expected));
-  for (const [name, { dims, data }] of Object.entries(expected)) {
-    expect(actual[name]!.dims, name).toEqual(dims);
-    const found = actual[name]!.data as Float32Array;
-    let worst = 0;
-    for (const [index, value] of (data as Float32Array).entries()) {
-      worst = Math.max(worst, Math.abs(value - found[index]!));
-    }
-    expect(worst, name).toBeLessThan(1e-5);
-  }
-}
-
-/** Unrolls a model, runs both, and expects the same. */
-async function unrolledAlike(model: ModelProto, inputs: Values, steps: number): Promise<UnrolledModel> {
-  const shapes = await shapesByRun(model, inputs);
-  const unrolled = unrollRecurrent(model, { steps, shapes });
-  checkModel(unrolled.model);
-  expectSame(await runExactly(unrolled.model, inputs), await runExactly(model, inputs));
-  expect(unrolled.model.graph.input).toEqual(model.graph.input);
-  expect(unrolled.model.graph.output).toEqual(model.graph.output);
-  return unrolled;
-}
-
-const operators = ({ model }: UnrolledModel): string[] => model.graph.node.map(({ opType }) => opType);
-const countOf = (unrolled: UnrolledModel, type: string): number =>
-  operators(unrolled).filter((each) => each === type).length;
-const weightBytes = (model: ModelProto): number =>
-  new Graph(model).weights
-    .filter(({ elementType }) => elementType === FLOAT)
-    .reduce((sum, { byteLength }) => sum + byteLength, 0);
-
-/** Names of the nodes that a node's result depends on, itself included. */
-function ancestors(graph: Graph, name: string): Set<string> {
-  const found = new Set<string>();
-  const visit = (at: string): void => {
-    if (found.has(at)) return;
-    found.add(at);
-    const node = graph.nodes.find((each) => each.name === at);
-    for (const value of node?.uses ?? []) {
-      const producer = graph.producer(value);
-      if (producer !== undefined) visit(producer.name);
-    }
-  };
-  visit(name);
-  return found;
-}
 
 const kinds = {
   LSTM: { gates: 4, states: 2, activations: ['Sigmoid', 'Tanh', 'Tanh'] },
@@ -249,12 +183,9 @@ describe('a stack', () => {
     expect(unrolled.cells).toBe(9);
     expect(weightBytes(unrolled.model)).toBe(weightBytes(model));
     const opType = name.toUpperCase();
-    const graph = new Graph(unrolled.model);
     const cell = (layer: number, steps: string): string => `/layer.${layer}/${opType}/${steps}`;
-    const cellsBefore = (of: string): string[] =>
-      [...ancestors(graph, of)].filter((each) => each.includes(`/${opType}/step`)).sort();
-    expect(cellsBefore(cell(1, 'step0-1'))).toEqual([cell(0, 'step0-1'), cell(1, 'step0-1')]);
-    expect(cellsBefore(cell(2, 'step2-3'))).toEqual(
+    expect(cellsBehind(unrolled, cell(1, 'step0-1'))).toEqual([cell(0, 'step0-1'), cell(1, 'step0-1')]);
+    expect(cellsBehind(unrolled, cell(2, 'step2-3'))).toEqual(
       [0, 1, 2].flatMap((layer) => [cell(layer, 'step0-1'), cell(layer, 'step2-3')]),
     );
   });

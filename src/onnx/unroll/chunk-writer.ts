@@ -1,0 +1,103 @@
+/** Writes the nodes of a graph one after the other, in chunks where their results are taken so. */
+import type { Graph, GraphNode } from '../graph.ts';
+import { emitCells, type CellResults } from './cells.ts';
+import type { Commuting } from './commute.ts';
+import { demandOf, type Analysis, type Demand } from './demand.ts';
+import type { OutputGraph } from './output-graph.ts';
+import type { RecurrentNode } from './recurrent-node.ts';
+import type { Selection } from './select.ts';
+import { chunkName, chunksOf, sameTime, type Chunk, type TimeAxis } from './time-axis.ts';
+
+/** The axis of directions in Y. */
+const directionsAxis = 1;
+
+export class ChunkWriter {
+  readonly #out: OutputGraph;
+  readonly #analysis: Analysis;
+  readonly #demand: Demand;
+  readonly #stepsMax: number;
+  readonly #parts = new Map<string, readonly string[]>();
+  readonly #squeezed = new Map<string, CellResults['squeezed']>();
+
+  constructor(out: OutputGraph, graph: Graph, analysis: Analysis, stepsMax: number) {
+    this.#out = out;
+    this.#analysis = analysis;
+    this.#demand = demandOf(graph, analysis);
+    this.#stepsMax = stepsMax;
+  }
+
+  /** Nodes have to come in an order where each stands behind what it takes. */
+  write(node: GraphNode): void {
+    const treatment = this.#analysis.treatments.get(node);
+    const { inChunks } = this.#demand;
+    if (treatment?.kind === 'cells') this.#writeCells(node, treatment.recurrent);
+    else if (treatment?.kind === 'commutes' && node.outputs.some((value) => inChunks.has(value))) {
+      this.#writeChunks(node, treatment.how);
+    } else if (treatment?.kind === 'selects' && inChunks.has(node.proto.input[0]!)) {
+      this.#writeSelection(node, treatment.selection);
+    } else this.#out.nodes.push(node.proto);
+  }
+
+  /** A value in chunks along `time`: as it was made, else cut. */
+  #partsOf(value: string, time: TimeAxis, chunks: readonly Chunk[]): readonly string[] {
+    const made = sameTime(this.#analysis.times.get(value), time) ? this.#parts.get(value) : undefined;
+    if (made !== undefined) return made;
+    const names = chunks.map((chunk) => `${value}/${chunkName(chunk)}`);
+    const sizes = chunks.map(({ steps }) => steps * time.rows);
+    return this.#out.split(value, time.axis, sizes, names);
+  }
+
+  #writeCells({ proto }: GraphNode, recurrent: RecurrentNode): void {
+    const [x = ''] = proto.input;
+    const [y = ''] = proto.output;
+    const made = emitCells(this.#out, {
+      recurrent,
+      chunks: chunksOf(recurrent.time.steps, this.#stepsMax),
+      xParts: sameTime(this.#analysis.times.get(x), recurrent.time) ? this.#parts.get(x) : undefined,
+      yInChunks: this.#demand.inChunks.has(y),
+      yWhole: this.#demand.whole.has(y),
+    });
+    if (made.chunks.length > 0) this.#parts.set(y, made.chunks);
+    this.#squeezed.set(y, made.squeezed);
+  }
+
+  #writeChunks({ proto, name }: GraphNode, how: Commuting): void {
+    const { input, output } = proto;
+    const chunks = chunksOf(how.output.steps, this.#stepsMax);
+    const taken = input.map((value, place) => {
+      const time = how.inputs[place];
+      return time === undefined || value === '' ? undefined : this.#partsOf(value, time, chunks);
+    });
+    const dropsDirections = how.squeezed?.length === 1 && how.squeezed[0] === directionsAxis;
+    const squeezed = dropsDirections ? this.#squeezed.get(input[0]!) : undefined;
+    const made: string[][] = output.map(() => []);
+    for (const [index, chunk] of chunks.entries()) {
+      const same = squeezed?.[index];
+      if (same !== undefined) {
+        made[0]?.push(same);
+        continue;
+      }
+      const own = output.map((value) => (value === '' ? '' : this.#out.valueName(`${value}/${chunkName(chunk)}`)));
+      for (const [place, value] of own.entries()) made[place]?.push(value);
+      const operands = input.map((value, place) => taken[place]?.[index] ?? value);
+      if (how.sizes !== undefined) operands[1] = this.#out.int64s(how.sizes(chunk));
+      const ownName = this.#out.nodeName(`${name}/${chunkName(chunk)}`);
+      this.#out.nodes.push({ ...proto, name: ownName, input: operands, output: own });
+    }
+    for (const [place, value] of output.entries()) {
+      if (value === '') continue;
+      this.#parts.set(value, made[place]!);
+      if (this.#demand.whole.has(value)) this.#out.concat(made[place]!, how.output.axis, value, `${value}/Concat`);
+    }
+  }
+
+  #writeSelection({ proto }: GraphNode, { time, chunk, places, isScalar }: Selection): void {
+    const parts = this.#partsOf(proto.input[0]!, time, chunksOf(time.steps, this.#stepsMax));
+    const input = proto.input.map((value, place) => {
+      if (place === 0) return parts[chunk]!;
+      const ints = places.get(place);
+      return ints === undefined ? value : this.#out.int64s(ints, isScalar ? [] : [ints.length]);
+    });
+    this.#out.nodes.push({ ...proto, input });
+  }
+}

@@ -1,0 +1,75 @@
+/** Nodes that take a few steps of a sequence, mostly its last one: all of them in one chunk, so that the others need not be joined. */
+import { constantInts, intAttribute } from './attributes.ts';
+import type { Operands } from './commute.ts';
+import { chunksOf, type TimeAxis } from './time-axis.ts';
+
+export interface Selection {
+  /** How the first input is cut. */
+  readonly time: TimeAxis;
+  /** Which chunk it is. */
+  readonly chunk: number;
+  /** The constants that say where in the chunk: INT64, by the place of the input. */
+  readonly places: ReadonlyMap<number, readonly number[]>;
+  /** Gather alone: its index is a scalar. */
+  readonly isScalar: boolean;
+}
+
+/** Slice has had its arguments as inputs since. */
+const sliceInputsOpset = 10;
+
+export function selecting(operands: Operands, stepsMax: number): Selection | undefined {
+  const { node, times } = operands;
+  const [time, ...others] = times;
+  if (time === undefined || others.some((other) => other !== undefined)) return undefined;
+  if (node.domain !== '' && node.domain !== 'ai.onnx') return undefined;
+  if (node.opType === 'Gather') return gathered(operands, time, stepsMax);
+  return node.opType === 'Slice' ? sliced(operands, time, stepsMax) : undefined;
+}
+
+/** The chunk in which rows `first` to `last` lie, and the first row of that chunk. */
+function chunkOf(
+  time: TimeAxis,
+  first: number,
+  last: number,
+  stepsMax: number,
+): { chunk: number; start: number } | undefined {
+  if (first < 0 || last < first || last >= time.steps * time.rows) return undefined;
+  const chunk = Math.floor(first / time.rows / stepsMax);
+  if (chunk !== Math.floor(last / time.rows / stepsMax)) return undefined;
+  return { chunk, start: chunksOf(time.steps, stepsMax)[chunk]!.first * time.rows };
+}
+
+function gathered({ node, graph, shapes }: Operands, time: TimeAxis, stepsMax: number): Selection | undefined {
+  const rank = shapes[0]?.length ?? 0;
+  const indices = constantInts(graph, node.input[1]);
+  const [index] = indices ?? [];
+  const axis = intAttribute(node, 'axis', 0);
+  if (index === undefined || indices?.length !== 1 || (axis < 0 ? axis + rank : axis) !== time.axis) return undefined;
+  const dims = shapes[1]?.length;
+  if (dims === undefined || dims > 1) return undefined;
+  const at = index < 0 ? index + time.steps * time.rows : index;
+  const found = chunkOf(time, at, at, stepsMax);
+  return found && { time, chunk: found.chunk, places: new Map([[1, [at - found.start]]]), isScalar: dims === 0 };
+}
+
+function sliced({ node, graph, shapes, opset }: Operands, time: TimeAxis, stepsMax: number): Selection | undefined {
+  const rank = shapes[0]?.length ?? 0;
+  const [starts, ends, axes] = [1, 2, 3].map((place) => constantInts(graph, node.input[place]));
+  const strides = (node.input[4] ?? '') === '' ? [1] : constantInts(graph, node.input[4]);
+  const [start, end, axis] = [starts?.[0], ends?.[0], axes?.[0]];
+  if (opset < sliceInputsOpset || start === undefined || end === undefined || axis === undefined) return undefined;
+  if (axes?.length !== 1 || strides?.length !== 1 || strides[0] !== 1) return undefined;
+  if ((axis < 0 ? axis + rank : axis) !== time.axis) return undefined;
+  const extent = time.steps * time.rows;
+  const first = Math.max(0, start < 0 ? start + extent : start);
+  const behind = Math.min(extent, end < 0 ? end + extent : end);
+  const found = chunkOf(time, first, behind - 1, stepsMax);
+  if (found === undefined) return undefined;
+  const places = new Map([
+    [1, [first - found.start]],
+    [2, [behind - found.start]],
+    [3, [time.axis]],
+  ]);
+  if ((node.input[4] ?? '') !== '') places.set(4, [1]);
+  return { time, chunk: found.chunk, places, isScalar: false };
+}
