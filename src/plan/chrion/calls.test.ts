@@ -1,0 +1,254 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { anyLiveGraph, carriedOutMs, liveStack } from '../../../test/support/graph-profiles.ts';
+import { resolveEdges, type GraphProfile, type OperatorEdge } from '../../profile/index.ts';
+import {
+  planChrion,
+  planCpuOnly,
+  planGpuOnly,
+  planLatencyOptimal,
+  planMemoryOptimal,
+  type ChrionPlan,
+} from './index.ts';
+
+const bytes = { input: 0, output: 1000, ephemeral: 0, weights: 0 };
+
+/** Operators of 1 ms on the CPU; `gpu` of them run on the GPU alone, in 1 ms, by being slow elsewhere. */
+function graph(
+  names: string,
+  { gpu = '', edges, callMs, copyMs = 0 }: { gpu?: string; edges: readonly string[]; callMs: number; copyMs?: number },
+): GraphProfile {
+  return {
+    unit: 'ms',
+    nodes: Array.from(names, (name) => ({
+      name,
+      gpu: gpu.includes(name) ? 1 : null,
+      cpu: [gpu.includes(name) ? 1000 : 1],
+      bytes,
+    })),
+    edges: edges.map(([from = '', to = '', value]): OperatorEdge =>
+      value === undefined ? [from, to, 0] : [from, to, 0, value],
+    ),
+    bandwidth: 1,
+    latency: copyMs,
+    callMs,
+  };
+}
+
+function callsOf({ segments }: ChrionPlan): string {
+  return segments.map(({ operators }) => operators.join('')).join(' ');
+}
+
+describe('operators of one core', () => {
+  test('are one call when nothing has to come or leave in between', () => {
+    const plan = planChrion(graph('ABC', { edges: ['AB', 'BC'], callMs: 0.5 }), { alpha: 0 });
+    expect(callsOf(plan)).toBe('ABC');
+    expect(plan.latencyMs).toBe(3.5);
+    expect(plan.segments).toEqual([{ core: 1, operators: ['A', 'B', 'C'], startMs: 0, endMs: 3.5 }]);
+    expect(plan.operators.map(({ startMs }) => startMs)).toEqual([0.5, 1.5, 2.5]);
+  });
+
+  test('are two calls where the GPU waits for the first one, if a call costs less than the wait', () => {
+    // A and B on the core; G on the GPU needs A alone, and Z at the end needs both.
+    const edges = ['AG', 'AB', 'GH', 'HZ', 'BZ'];
+    const cheap = planChrion(graph('ABGHZ', { gpu: 'GHZ', edges, callMs: 0.25 }), { alpha: 0 });
+    expect(callsOf(cheap)).toBe('A B');
+    expect(cheap.latencyMs).toBe(1.25 + 3);
+    const dear = planChrion(graph('ABGHZ', { gpu: 'GHZ', edges, callMs: 4 }), { alpha: 0 });
+    expect(callsOf(dear)).toBe('AB');
+    expect(dear.latencyMs).toBe(4 + 2 + 3);
+  });
+
+  test('are never one call where the second waits for the GPU, which waits for the first', () => {
+    const plan = planChrion(graph('AGB', { gpu: 'G', edges: ['AG', 'GB', 'AB'], callMs: 100 }), { alpha: 0 });
+    expect(callsOf(plan)).toBe('A B');
+  });
+
+  test('stay together on a core where a call elsewhere would cost more than waiting', () => {
+    const twice = (callMs: number): GraphProfile => {
+      const profile = graph('ABC', { edges: ['AB', 'AC'], callMs });
+      return { ...profile, nodes: profile.nodes.map((node) => ({ ...node, cpu: [1, 1] })) };
+    };
+    expect(planChrion(twice(0.25), { alpha: 0 })).toMatchObject({ cores: 2, latencyMs: 2.5 });
+    expect(planChrion(twice(4), { alpha: 0 }).latencyMs).toBe(7);
+  });
+});
+
+describe('a tensor that several operators take', () => {
+  test('crosses to the CPU once, and each tensor of its own crosses', () => {
+    const shared = graph('GABZ', { gpu: 'G', edges: ['GAv', 'GBv', 'AZ', 'BZ'], callMs: 0, copyMs: 0.5 });
+    const plan = planChrion(shared, { alpha: 0 });
+    expect(plan.copies).toEqual([{ from: 'G', to: 'A', direction: 'to-cpu', startMs: 1, endMs: 1.5 }]);
+    expect(plan.latencyMs).toBe(4.5);
+    const apart = graph('GABZ', { gpu: 'G', edges: ['GAv', 'GBw', 'AZ', 'BZ'], callMs: 0, copyMs: 0.5 });
+    expect(planChrion(apart, { alpha: 0 }).copies).toHaveLength(2);
+  });
+
+  test('crosses to the GPU once, and takes its memory there once', () => {
+    const plan = planChrion(graph('AGH', { gpu: 'GH', edges: ['AGv', 'AHv'], callMs: 0, copyMs: 0.5 }), { alpha: 0 });
+    expect(plan.copies).toEqual([{ from: 'A', to: 'G', direction: 'to-gpu', startMs: 1, endMs: 1.5 }]);
+    expect(plan.gpuBytes).toBe(3000);
+  });
+});
+
+/** GPU memory of a plan, operator by operator. */
+function bytesBy(profile: GraphProfile, plan: ChrionPlan): number {
+  const onGpu = new Set(plan.operators.filter(({ device }) => device === 'gpu').map(({ name }) => name));
+  const nodes = profile.nodes.filter(({ name }) => onGpu.has(name));
+  const weights = new Map(nodes.map((node) => [node.shares ?? `its own: ${node.name}`, node.bytes.weights]));
+  let total = [...weights.values()].reduce((sum, size) => sum + size, 0);
+  if (profile.activations === 'shared') return total;
+  for (const node of nodes) total += node.bytes.output + node.bytes.ephemeral;
+  const copied = new Map<number, number>();
+  for (const { from, to, tensor } of resolveEdges(profile)) {
+    const [maker, taker] = [profile.nodes[from], profile.nodes[to]];
+    if (maker === undefined || taker === undefined) throw new Error('an edge leads nowhere');
+    if (onGpu.has(taker.name) && !onGpu.has(maker.name)) copied.set(tensor, maker.bytes.output);
+  }
+  return [...copied.values()].reduce((sum, size) => sum + size, total);
+}
+
+function plansOf(profile: GraphProfile): ChrionPlan[] {
+  const small = planMemoryOptimal(profile);
+  const whole = planGpuOnly(profile);
+  return [
+    planChrion(profile, { alpha: 0 }),
+    planChrion(profile, { alpha: 0.5 }),
+    planLatencyOptimal(profile),
+    planCpuOnly(profile),
+    ...(small === undefined ? [] : [small]),
+    ...(whole === undefined ? [] : [whole]),
+  ];
+}
+
+describe('of any graph, every plan', () => {
+  test('can be carried out, and ends when it says', () => {
+    fc.assert(
+      fc.property(anyLiveGraph(), (profile) => {
+        for (const plan of plansOf(profile)) {
+          expect(carriedOutMs(profile, plan)).toBe(plan.latencyMs);
+        }
+      }),
+      { numRuns: 150 },
+    );
+  });
+
+  test('has each operator in one place, after what it takes, and calls that follow one another on their cores', () => {
+    fc.assert(
+      fc.property(anyLiveGraph(), (profile) => {
+        for (const plan of plansOf(profile)) {
+          const onGpu = plan.operators.filter(({ device }) => device === 'gpu').map(({ name }) => name);
+          const placed = [...onGpu, ...plan.segments.flatMap(({ operators }) => operators)];
+          expect(placed.toSorted()).toEqual(profile.nodes.map(({ name }) => name).toSorted());
+          const place = new Map(plan.operators.map(({ name }, index) => [name, index]));
+          const order = profile.nodes.map(({ name }) => place.get(name) ?? -1);
+          for (const [from, to] of profile.edges) expect(order[Number(from)]).toBeLessThan(order[Number(to)] ?? -1);
+          const freeMs = new Map<number, number>();
+          for (const { core, startMs, endMs } of plan.segments) {
+            expect(core).toBeLessThanOrEqual(plan.cores);
+            expect(startMs).toBeGreaterThanOrEqual(freeMs.get(core) ?? 0);
+            freeMs.set(core, endMs);
+          }
+          for (const name of onGpu) expect(profile.nodes.find((node) => node.name === name)?.gpu).not.toBeNull();
+        }
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  test('takes the memory of its operators, shared weights and copied tensors once', () => {
+    fc.assert(
+      fc.property(anyLiveGraph(), (profile) => {
+        for (const plan of plansOf(profile)) expect(plan.gpuBytes).toBe(bytesBy(profile, plan));
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  test('is no slower than the same one with each operator in a call of its own', () => {
+    fc.assert(
+      fc.property(anyLiveGraph(), (profile) => {
+        for (const plan of plansOf(profile)) {
+          const segments = plan.segments.flatMap((segment) =>
+            segment.operators.map((name) => ({ ...segment, operators: [name] })),
+          );
+          expect(plan.latencyMs).toBeLessThanOrEqual(carriedOutMs(profile, { ...plan, segments }));
+        }
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  test('of lowest latency is no slower than the GPU, the CPU or the paper’s choice', () => {
+    fc.assert(
+      fc.property(anyLiveGraph(), (profile) => {
+        const { latencyMs } = planLatencyOptimal(profile);
+        expect(latencyMs).toBeLessThanOrEqual(planGpuOnly(profile)?.latencyMs ?? Infinity);
+        expect(latencyMs).toBeLessThanOrEqual(planCpuOnly(profile).latencyMs);
+        expect(latencyMs).toBeLessThanOrEqual(planChrion(profile, { alpha: 0 }).latencyMs);
+        expect(planMemoryOptimal(profile)?.gpuBytes).toBeLessThanOrEqual(planLatencyOptimal(profile).gpuBytes);
+      }),
+      { numRuns: 100 },
+    );
+  });
+});
+
+/** The fastest of all ways to cut the cores' operators to calls, where they are few. */
+function fastestCallsMs(profile: GraphProfile, plan: ChrionPlan): number {
+  const byCore = new Map<number, string[]>();
+  for (const { core, operators } of plan.segments) byCore.set(core, [...(byCore.get(core) ?? []), ...operators]);
+  const places = [...byCore].flatMap(([core, names]) =>
+    names.map((name, index) => ({ core, name, isFirst: index === 0 })),
+  );
+  const free = places.filter(({ isFirst }) => !isFirst).length;
+  let bestMs = Infinity;
+  for (let cuts = 0; cuts < 2 ** free; cuts++) {
+    const segments: { core: number; operators: string[]; startMs: number; endMs: number }[] = [];
+    let bit = 0;
+    for (const { core, name, isFirst } of places) {
+      const isCut = isFirst || (cuts & (1 << bit++)) !== 0;
+      if (isCut) segments.push({ core, operators: [name], startMs: 0, endMs: 0 });
+      else segments.at(-1)?.operators.push(name);
+    }
+    try {
+      bestMs = Math.min(bestMs, carriedOutMs(profile, { ...plan, segments }));
+    } catch {
+      // These calls would wait for one another for ever.
+    }
+  }
+  return bestMs;
+}
+
+test('over many small graphs, calls are within 2% of the best there are', () => {
+  let ratios = 0;
+  let count = 0;
+  fc.assert(
+    fc.property(anyLiveGraph({ operators: 9, cores: 2 }), (profile) => {
+      const plan = planCpuOnly(profile);
+      const bestMs = fastestCallsMs(profile, plan);
+      expect(plan.latencyMs).toBeGreaterThanOrEqual(bestMs);
+      ratios += plan.latencyMs / bestMs;
+      count++;
+    }),
+    { numRuns: 150, seed: 8 },
+  );
+  expect(ratios / count).toBeLessThan(1.02);
+});
+
+test('a layer that goes to the CPU leaves no weights behind, one that is divided leaves them all', () => {
+  const profile = liveStack({ layers: 3, cells: 4, gpuMs: 0.1, cpuMs: 0.2, callMs: 0.02 });
+  const plan = planLatencyOptimal(profile);
+  const layers = new Set(plan.operators.filter(({ device }) => device === 'gpu').map(({ name }) => name.split('/')[0]));
+  expect(plan.gpuBytes).toBe(layers.size * 8e6);
+  expect(planGpuOnly(profile)?.gpuBytes).toBe(24e6);
+});
+
+test('10,000 operators with calls that cost take less than a second for one weight of memory', () => {
+  const profile = liveStack({ layers: 100, cells: 100, gpuMs: 0.05, cpuMs: 0.06, callMs: 0.05 });
+  planChrion(liveStack({ layers: 10, cells: 10, gpuMs: 0.05, cpuMs: 0.06, callMs: 0.05 }), { alpha: 0.01 });
+  const startedAt = process.cpuUsage();
+  const plan = planChrion(profile, { alpha: 0.01 });
+  // The processor's time and not the clock's: other work on the machine is not the planner's.
+  expect(process.cpuUsage(startedAt).user / 1000).toBeLessThan(1000);
+  expect(plan.operators).toHaveLength(10_000);
+});
