@@ -23,6 +23,7 @@ export {
   type MeasuredTopology,
   type TopologyOptions,
 } from './measure/index.ts';
+export { profileOperatorsOnCpu, type ProfileOnCpuOptions } from './hybrid/operators-on-cpu.ts';
 export * from './process/index.ts';
 export {
   GpuError,

@@ -13,5 +13,6 @@ export { ProfileError } from './profile-error.ts';
 export { parseServiceProfile, type ServiceConfiguration, type ServiceProfile } from './service.ts';
 export { parseLayerProfile, type LayerCost, type LayerProfile, type ProfileLayer } from './layers.ts';
 export { estimateLayers, type Estimate, type EstimateOptions } from './analytic/estimate.ts';
+export { estimateOperators, type OperatorsEstimate } from './analytic/operators.ts';
 export { modelNames, namedModel, type NamedModel } from './named-models.ts';
 export { inferShapes, type InferredShapes, type ShapeOptions } from './shapes/index.ts';

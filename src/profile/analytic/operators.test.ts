@@ -1,0 +1,31 @@
+import { describe, expect, test } from 'vitest';
+import { loadMachine } from '../../hardware/index.ts';
+import { buildArchitecture } from '../../onnx/index.ts';
+import { estimateOperators } from './operators.ts';
+
+const machine = loadMachine('p3.8xlarge');
+const { model } = buildArchitecture('lstm', {
+  layers: 2,
+  input: 32,
+  hidden: 64,
+  sequence: 4,
+  batch: 8,
+  unrolled: 'true',
+});
+
+describe('an estimate of operators', () => {
+  test('has a time for every node, more of it for a recurrent cell than for what moves its input', () => {
+    const { gpuMs, bandwidth, latencyMs } = estimateOperators(model, machine, { dimensions: { batch: 8 } });
+    expect(gpuMs.size).toBe(model.graph.node.length);
+    const timesOf = (opType: string): number[] =>
+      model.graph.node.filter((node) => node.opType === opType).map(({ name }) => gpuMs.get(name)!);
+    expect(timesOf('LSTM')).toHaveLength(8);
+    expect(Math.min(...timesOf('LSTM'))).toBeGreaterThan(Math.max(...timesOf('Split'), ...timesOf('Squeeze')));
+    expect(bandwidth).toBe(machine.gpus[0]!.linkGBps);
+    expect(latencyMs).toBeGreaterThan(0);
+  });
+
+  test('needs a GPU', () => {
+    expect(() => estimateOperators(model, loadMachine('cpu-16'))).toThrow("machine 'cpu-16' has no GPU 0 to estimate");
+  });
+});
