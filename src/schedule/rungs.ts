@@ -38,6 +38,7 @@ export function leastBytes(top: GpuOffer): number {
 
 /** The ladder without the rungs that miss the objective; the largest alone where all do. */
 export function rungsWithin(top: GpuOffer, sloMs: number): GpuOffer {
+  if (top.smaller === undefined) return top;
   const within: GpuOffer[] = [];
   for (let rung: GpuOffer | undefined = top; rung !== undefined; rung = rung.smaller) {
     if (rung.warmMs <= sloMs) within.push(rung);

@@ -12,6 +12,9 @@ export interface ShellFunction {
   sheet: OfferSheet;
   correction: Correction;
   lastUseMs: number;
+  /** How often it went to a smaller plan for room, and to a larger one again. */
+  shrinks: number;
+  growths: number;
   /** By GPU, when its first layers began to arrive; undefined where it has none. */
   readonly sinceMs: (number | undefined)[];
   /** By GPU, when the latest load was ordered. */
@@ -29,14 +32,4 @@ export interface Pending {
   readonly resolve: (outcome: GpuOutcome) => void;
   readonly reject: (error: unknown) => void;
   stage: 'waiting' | 'running' | 'over';
-}
-
-/** One order to the GPU process; what comes of an abandoned one is nobody's. */
-export interface Order {
-  readonly functionIndex: number;
-  readonly gpu: number;
-  readonly abort: AbortController;
-  /** Told when it has ended. */
-  readonly over: (() => void)[];
-  abandoned: boolean;
 }

@@ -12,15 +12,24 @@ export interface GpuRunner {
     options: {
       readonly gpu: number;
       readonly plan: ColdStartPlan;
+      /** The rung of the function's ladder to run under; its only plan where it is left out. */
+      readonly rung?: string;
       readonly signal?: AbortSignal;
       readonly trace?: boolean;
     },
   ): Promise<RunResult>;
   load(
     key: string,
-    options: { readonly gpu: number; readonly plan: ColdStartPlan; readonly signal?: AbortSignal },
+    options: {
+      readonly gpu: number;
+      readonly plan: ColdStartPlan;
+      readonly rung?: string;
+      readonly signal?: AbortSignal;
+    },
   ): Promise<number>;
   trim(key: string, gpu: number, layers: number): Promise<number>;
+  /** Gives back the layers that this rung of the function does not have. Resolves with the bytes that are free then. */
+  keep(key: string, gpu: number, rung: string): Promise<number>;
 }
 
 /** How an invocation that was shown to the shell ended there. */
@@ -31,6 +40,8 @@ export type GpuOutcome =
       readonly gpu: number;
       readonly start: Start;
       readonly mode: string;
+      /** The rung of its ladder that it ran under; undefined for a function with a single plan that has no name. */
+      readonly rung: string | undefined;
       /** From its arrival until the GPU was its own. */
       readonly queueMs: number;
       /** What it waited for weights while the GPU was its own. */
@@ -72,4 +83,18 @@ export interface ShellCounts {
   readonly offloaded: number;
   readonly shed: number;
   readonly evictions: ReadonlyMap<ShellEviction['cause'], number>;
+  /** Resident functions that went to a smaller plan for room, and to a larger one with the room that there was. */
+  readonly shrinks: number;
+  readonly growths: number;
+}
+
+/** What a GPU has of a function. */
+export interface ShellResident {
+  /** Layers of the rung, counted from the first; those on their way included. */
+  readonly prefix: number;
+  /** The prefix that is everything. */
+  readonly whole: number;
+  readonly bytes: number;
+  /** The rung of its ladder; undefined where nothing is there, or for a single plan that has no name. */
+  readonly rung: string | undefined;
 }

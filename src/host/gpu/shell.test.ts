@@ -1,241 +1,9 @@
 /** The live shell with a GPU process that is made up and a clock that is moved by hand. */
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { GpuError, type GpuErrorCode, type RunResult } from '../../gpu/index.ts';
-import type { ColdStartPlan } from '../../plan/index.ts';
-import { policies, type GpuOffer, type Policy } from '../../schedule/index.ts';
-import type { FunctionPlans } from './plan-book.ts';
-import { GpuShell } from './shell.ts';
-import type { GpuOutcome, GpuRunner, ShellEviction } from './shell-types.ts';
-
-const layerBytes = 10;
-const layerCount = 4;
-const wholeBytes = layerBytes * layerCount;
-const warmMs = 2;
-const layerMs = 5;
-/** Two functions and a half. */
-const capacityBytes = 100;
-
-const prefixes = Array.from({ length: layerCount + 1 }, (_, prefix) => prefix);
-
-const planOf = (primary: number): ColdStartPlan => ({
-  mode: 'pipeswitch',
-  primary,
-  secondaries: [],
-  bytesGpu: wholeBytes,
-  layers: [],
-});
-
-function plansFor(gpuCount: number): FunctionPlans {
-  const offers = Array.from({ length: gpuCount }, (_, link): GpuOffer => {
-    const missing = prefixes.map((prefix) => layerCount - prefix);
-    return {
-      warmMs,
-      prefixBytes: prefixes.map((prefix) => prefix * layerBytes),
-      hidingPrefix: 2,
-      ways: [
-        {
-          mode: 'pipeswitch',
-          coldMs: missing.map((layers) => warmMs + layers * layerMs),
-          transfers: [
-            {
-              link,
-              bytes: missing.map((layers) => layers * layerBytes),
-              ms: missing.map((layers) => layers * layerMs),
-              tailMs: missing.map(() => warmMs / layerCount),
-            },
-          ],
-        },
-      ],
-    };
-  });
-  return { mode: 'pipeswitch', offers, planOf };
-}
-
-/** Keeps its own account of what is where, and refuses what has no room. */
-class MadeUpProcess implements GpuRunner {
-  readonly resident: Map<string, number>[];
-  /** What the next runs end with; a success where there is none. */
-  readonly failures: GpuErrorCode[] = [];
-  readonly orders: string[] = [];
-  /** By function and GPU, when its weights are all there. */
-  readonly #completeMs = new Map<string, number>();
-  readonly #inFlight = new Set<(error: Error) => void>();
-  readonly #capacityBytes: number;
-  overfull: string | undefined;
-  /** How many times longer than profiled everything takes. */
-  stretch = 1;
-  finished = 0;
-  aborted = 0;
-
-  constructor(gpuCount: number, bytes = capacityBytes) {
-    this.resident = Array.from({ length: gpuCount }, () => new Map());
-    this.#capacityBytes = bytes;
-  }
-
-  bytes(gpu: number): number {
-    return [...this.resident[gpu]!.values()].reduce((sum, layers) => sum + layers * layerBytes, 0);
-  }
-
-  async run(
-    key: string,
-    _inputs: readonly never[],
-    { gpu, signal }: { readonly gpu: number; readonly signal?: AbortSignal },
-  ): Promise<RunResult> {
-    this.orders.push(`run ${key} on ${gpu}`);
-    const had = this.resident[gpu]!.get(key) ?? 0;
-    const failure = this.failures.shift();
-    if (failure !== undefined) {
-      await this.#pass(1, signal);
-      // It got somewhere before it failed, and not to the end.
-      if (had === 0) this.resident[gpu]!.set(key, 1);
-      throw new GpuError(failure, failure);
-    }
-    this.#bring(key, gpu);
-    const leftMs = Math.max(0, (this.#completeMs.get(`${key} ${gpu}`) ?? 0) - performance.now());
-    const gpuMs = this.stretch * (warmMs + Math.max((layerCount - had) * layerMs, leftMs));
-    await this.#pass(gpuMs, signal);
-    this.finished++;
-    const start = had === layerCount ? 'warm' : had === 0 ? 'cold' : 'partial';
-    const loadedBytes = (layerCount - had) * layerBytes;
-    return { outputs: [], start, loadedBytes, graph: false, timings: { waitMs: 0, gpuMs, totalMs: gpuMs } };
-  }
-
-  async load(key: string, { gpu, signal }: { readonly gpu: number; readonly signal?: AbortSignal }): Promise<number> {
-    this.orders.push(`load ${key} to ${gpu}`);
-    const missing = layerCount - (this.resident[gpu]!.get(key) ?? 0);
-    this.#bring(key, gpu);
-    this.#completeMs.set(`${key} ${gpu}`, performance.now() + missing * layerMs);
-    await this.#pass(missing * layerMs, signal);
-    return missing * layerBytes;
-  }
-
-  async trim(key: string, gpu: number, layers: number): Promise<number> {
-    this.orders.push(`trim ${key} on ${gpu} to ${layers}`);
-    await this.#pass(1, undefined);
-    const had = this.resident[gpu]!.get(key) ?? 0;
-    if (layers === 0) this.resident[gpu]!.delete(key);
-    else if (had > layers) this.resident[gpu]!.set(key, layers);
-    return Math.max(0, had - layers) * layerBytes;
-  }
-
-  die(): void {
-    for (const resident of this.resident) resident.clear();
-    for (const reject of this.#inFlight) reject(new GpuError('died', 'the GPU process died'));
-  }
-
-  #bring(key: string, gpu: number): void {
-    this.resident[gpu]!.set(key, layerCount);
-    if (this.bytes(gpu) > this.#capacityBytes) {
-      this.overfull ??= `GPU ${gpu} holds ${[...this.resident[gpu]!].join(' ')}`;
-    }
-  }
-
-  #pass(ms: number, signal: AbortSignal | undefined): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const over = (): void => {
-        clearTimeout(timer);
-        this.#inFlight.delete(fail);
-        signal?.removeEventListener('abort', abort);
-      };
-      const fail = (error: Error): void => {
-        over();
-        reject(error);
-      };
-      const abort = (): void => {
-        this.aborted++;
-        fail(new GpuError('cancelled', 'cancelled'));
-      };
-      const timer = setTimeout(() => {
-        over();
-        resolve();
-      }, ms);
-      this.#inFlight.add(fail);
-      signal?.addEventListener('abort', abort, { once: true });
-    });
-  }
-}
-
-interface Setting {
-  readonly gpuCount?: number;
-  readonly policy?: Policy;
-  readonly functions?: number;
-  readonly cpuMs?: number;
-  readonly bytes?: number;
-}
-
-const settings = { sloMs: 100, priority: 100, pinned: false };
-const gpuOnly: Policy = { ...policies.best, offload: 'never' };
-
-class Bench {
-  readonly process: MadeUpProcess;
-  readonly shell: GpuShell;
-  readonly evictions: ShellEviction[] = [];
-  readonly defects: string[] = [];
-  readonly plans: FunctionPlans;
-  readonly outcomes: (GpuOutcome | Error)[] = [];
-  arrived = 0;
-
-  constructor({ gpuCount = 1, policy = gpuOnly, functions = 3, cpuMs = 50, bytes = capacityBytes }: Setting = {}) {
-    this.process = new MadeUpProcess(gpuCount, bytes);
-    this.plans = plansFor(gpuCount);
-    const gpu = { capacityBytes: bytes, switch: 0, linkGBps: 1, uplinkGBps: 2 };
-    this.shell = new GpuShell({
-      gpus: Array.from({ length: gpuCount }, () => gpu),
-      policy,
-      cpuCores: 4,
-      runner: this.process,
-      cpuOffer: () => ({ latencyMs: cpuMs, cores: 1 }),
-      onEvicted: (eviction) => this.evictions.push(eviction),
-      onDefect: (message) => this.defects.push(message),
-    });
-    for (let index = 0; index < functions; index++) this.offer(index);
-  }
-
-  offer(index: number, changes: Partial<typeof settings> = {}): void {
-    this.shell.offer(`f${index}@1`, this.plans, { ...settings, ...changes });
-  }
-
-  /** The outcome comes later; what the CPU pool is given takes its time there. */
-  arrive(index: number, signal?: AbortSignal): void {
-    this.arrived++;
-    void this.#collect(this.shell.invoke(`f${index}@1`, [], signal));
-  }
-
-  preload(index: number): void {
-    this.arrived++;
-    void this.#collect(this.shell.preload(`f${index}@1`, []));
-  }
-
-  async #collect(outcome: Promise<GpuOutcome>): Promise<void> {
-    try {
-      const ended = await outcome;
-      this.outcomes.push(ended);
-      if (ended.kind === 'offload') setTimeout(ended.done, 20);
-    } catch (error) {
-      this.outcomes.push(error as Error);
-    }
-  }
-
-  kinds(): string[] {
-    return this.outcomes.map((outcome) => (outcome instanceof Error ? outcome.message : outcome.kind));
-  }
-
-  /** Where what the scheduler believes to be on a GPU is not what is there. */
-  disagreements(): string[] {
-    return this.process.resident.flatMap((resident, gpu) => {
-      const found = [...this.shell.keys()].flatMap((key) => {
-        const believed = this.shell.resident(key, gpu).prefix;
-        const layers = resident.get(key) ?? 0;
-        return believed === layers ? [] : [`${key} has ${layers} layers on GPU ${gpu}, not ${believed}`];
-      });
-      const believed = this.shell.residentBytes(gpu);
-      if (believed !== this.process.bytes(gpu))
-        found.push(`GPU ${gpu} has ${this.process.bytes(gpu)}, not ${believed}`);
-      return found;
-    });
-  }
-}
+import { Bench, gpuOnly, layerCount, layerMs, warmMs, wholeBytes } from '../../../test/support/gpu-shell.ts';
+import type { GpuErrorCode } from '../../gpu/index.ts';
+import { policies, type Policy } from '../../schedule/index.ts';
 
 const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
 
@@ -493,6 +261,86 @@ test('a removed function leaves nothing behind, and its name can be used again a
   expect(bench.disagreements()).toEqual([]);
 });
 
+describe('a ladder of plans', () => {
+  test('has a function shrunk before another one is loaded, and nothing evicted', async () => {
+    const bench = new Bench({ isLadder: true });
+    for (const index of [0, 1, 2]) {
+      bench.arrive(index);
+      await pass(60);
+    }
+    // Two whole ones leave 20 of 100 bytes: the third comes under its smaller plan. A fourth has to be made room for.
+    expect(bench.outcomes).toMatchObject([{ rung: 'gpu' }, { rung: 'gpu' }, { rung: 'memory', start: 'cold' }]);
+    bench.offer(3);
+    bench.arrive(3);
+    await pass(60);
+    const { orders } = bench.process;
+    expect(orders.indexOf('keep memory of f0@1 on 0')).toBeLessThan(orders.indexOf('load f3@1 to 0 under memory'));
+    expect(orders).toContain('keep memory of f0@1 on 0');
+    expect(bench.evictions).toEqual([]);
+    expect(bench.process.overfull).toBeUndefined();
+    expect(bench.shell.counts).toMatchObject({ shrinks: 1, growths: 0 });
+    expect(bench.shell.planChanges('f0@1')).toMatchObject({ shrinks: 1, growths: 0 });
+    expect(bench.shell.resident('f0@1', 0)).toEqual({ prefix: 2, whole: 2, bytes: 20, rung: 'memory' });
+    bench.arrive(0);
+    await pass(10);
+    expect(bench.outcomes.at(-1)).toMatchObject({ kind: 'ran', start: 'warm', rung: 'memory', inferMs: 2 * warmMs });
+    expect(bench.disagreements()).toEqual([]);
+  });
+
+  test('has a function grow beside its runs when there is room, and run on meanwhile', async () => {
+    const bench = new Bench({ isLadder: true, bytes: 60, functions: 2 });
+    for (const index of [0, 1]) {
+      bench.arrive(index);
+      await pass(60);
+    }
+    expect(bench.shell.resident('f1@1', 0)).toMatchObject({ rung: 'memory' });
+    const removed = bench.shell.remove('f0@1');
+    await pass(5);
+    await removed;
+    bench.arrive(1);
+    await pass(5);
+    // Two layers take 10 ms, and a run under the smaller plan 4.
+    expect(bench.process.orders).toContain('load f1@1 to 0 under gpu');
+    expect(bench.shell.isLoading('f1@1', 0)).toBe(true);
+    bench.arrive(1);
+    await pass(4);
+    expect(bench.outcomes.at(-1)).toMatchObject({ kind: 'ran', start: 'warm', rung: 'memory', loadMs: 0 });
+    await pass(20);
+    bench.arrive(1);
+    await pass(10);
+    expect(bench.outcomes.at(-1)).toMatchObject({ kind: 'ran', start: 'warm', rung: 'gpu', inferMs: warmMs });
+    expect(bench.shell.counts).toMatchObject({ shrinks: 0, growths: 1 });
+    expect(bench.disagreements()).toEqual([]);
+  });
+
+  test('is followed by a preload only as far as the SLO goes', async () => {
+    const bench = new Bench({ isLadder: true, bytes: 50, functions: 2 });
+    bench.offer(0, { sloMs: warmMs });
+    bench.arrive(1);
+    await pass(60);
+    bench.preload(0);
+    await pass(60);
+    // There would be room for the smaller plan, beside the other function.
+    expect(bench.shell.resident('f0@1', 0)).toMatchObject({ rung: 'gpu', bytes: wholeBytes });
+    expect(bench.outcomes.at(-1)).toMatchObject({ kind: 'ran', rung: 'gpu' });
+    expect(bench.disagreements()).toEqual([]);
+  });
+
+  test('comes to be expected as slow as it is, under each of its plans', async () => {
+    const bench = new Bench({ isLadder: true, bytes: 20, functions: 1 });
+    bench.process.stretch = 3;
+    for (let run = 0; run < 30; run++) {
+      bench.arrive(0);
+      await pass(100);
+    }
+    const { warmMs: top, smaller } = bench.shell.sheetOf('f0@1')!.gpus[0]!;
+    expect(top / warmMs).toBeGreaterThan(2.4);
+    expect(smaller!.warmMs / (2 * warmMs)).toBeCloseTo(top / warmMs);
+    expect(bench.outcomes.at(-1)).toMatchObject({ start: 'warm', rung: 'memory' });
+    expect(bench.disagreements()).toEqual([]);
+  });
+});
+
 type Step =
   | { readonly kind: 'arrive'; readonly index: number; readonly leavesAfterMs: number | undefined }
   | { readonly kind: 'pass'; readonly ms: number }
@@ -576,8 +424,9 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and what 
     fc.asyncProperty(
       fc.array(step, { maxLength: 80 }),
       fc.constantFrom<Policy>(gpuOnly, policies.best, policies.artifact, { ...gpuOnly, admission: 'shed' }),
-      async (steps, policy) => {
-        const bench = new Bench({ gpuCount: 2, functions: functionCount, policy });
+      fc.boolean(),
+      async (steps, policy, isLadder) => {
+        const bench = new Bench({ gpuCount: 2, functions: functionCount, policy, isLadder });
         const removing = new Map<number, Promise<void>>();
         for (const each of steps) await take(bench, removing, each);
         bench.process.failures.length = 0;

@@ -5,6 +5,8 @@
  * What must hold: each invocation is resolved exactly once; what the scheduler was not told of has not happened.
  */
 import {
+  rungNamed,
+  rungsWithin,
   Scheduler,
   type Action,
   type LoadOrder,
@@ -16,9 +18,12 @@ import type { Tensor } from '../../tensor/index.ts';
 import { GpuError } from '../../gpu/index.ts';
 import { BusyShare } from './busy.ts';
 import { Correction } from './correction.ts';
+import { GiveBacks } from './give-backs.ts';
+import { Orders, type Order } from './orders.ts';
 import type { FunctionPlans } from './plan-book.ts';
-import type { Order, Pending, ShellFunction } from './shell-state.ts';
-import type { GpuOutcome, ShellCounts, ShellEviction, ShellOptions } from './shell-types.ts';
+import type { Pending, ShellFunction } from './shell-state.ts';
+import type { GpuOutcome, ShellCounts, ShellEviction, ShellOptions, ShellResident } from './shell-types.ts';
+import { Wakes } from './wakes.ts';
 
 const cancelled = (): GpuError => new GpuError('cancelled', 'the client is gone');
 
@@ -37,12 +42,9 @@ export class GpuShell {
   readonly #pending = new Map<number, Pending>();
   readonly #freeIds: number[] = [];
   #nextId = 0;
-  readonly #orders = new Set<Order>();
-  /** By GPU, the bytes that are on their way back: whoever needs room waits for them. */
-  readonly #trims: Promise<unknown>[];
-  readonly #wakeTimers = new Set<NodeJS.Timeout>();
-  /** Counts lost processes: what was queued for one is nothing to the next. */
-  #epoch = 0;
+  readonly #orders = new Orders();
+  readonly #giveBacks: GiveBacks;
+  readonly #wakes: Wakes;
   #isUp = true;
   #closed = false;
   /** In place of the scheduler's, while the shell has something evicted for a cause of its own. */
@@ -52,13 +54,18 @@ export class GpuShell {
   readonly #busy: readonly BusyShare[];
   #offloadedCount = 0;
   #shedCount = 0;
+  #shrinkCount = 0;
+  #growthCount = 0;
 
   constructor(options: ShellOptions) {
     this.#options = options;
     const { gpus, policy, cpuCores } = options;
     this.#scheduler = new Scheduler({ gpus, policy, cpuCores });
     this.#now = options.now ?? ((): number => performance.now());
-    this.#trims = gpus.map(() => Promise.resolve());
+    this.#wakes = new Wakes(this.#now, () => this.#tell({ kind: 'wake' }));
+    this.#giveBacks = new GiveBacks(gpus.length, (gpu, key, error) => {
+      if (this.#isUp) options.onDefect?.(`${key} could not give back bytes of GPU ${gpu}: ${String(error)}`);
+    });
     this.#busy = gpus.map(() => new BusyShare());
   }
 
@@ -72,6 +79,8 @@ export class GpuShell {
       offloaded: this.#offloadedCount,
       shed: this.#shedCount,
       evictions: new Map(this.#evictions),
+      shrinks: this.#shrinkCount,
+      growths: this.#growthCount,
     };
   }
 
@@ -123,6 +132,8 @@ export class GpuShell {
       sheet,
       correction: new Correction(),
       lastUseMs: 0,
+      shrinks: 0,
+      growths: 0,
       sinceMs: [],
       loadOrderedMs: [],
       withdrawal: undefined,
@@ -158,7 +169,9 @@ export class GpuShell {
     await fn?.withdrawal;
     if (fn === undefined || this.#functions.get(key) !== fn) return this.invoke(key, inputs);
     const { sheet } = fn;
-    const gpusOnly: OfferSheet = { ...sheet, cpu: null, sloMs: Infinity };
+    // Without a bound on time every plan would do; it is to be there under one that meets its SLO.
+    const gpus = sheet.gpus.map((offer) => offer && rungsWithin(offer, sheet.sloMs));
+    const gpusOnly: OfferSheet = { ...sheet, gpus, cpu: null, sloMs: Infinity };
     this.#tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet: gpusOnly });
     const outcome = this.#arrive(fn, inputs, undefined);
     this.#tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet });
@@ -213,10 +226,9 @@ export class GpuShell {
   lost(): void {
     if (!this.#isUp) return;
     this.#isUp = false;
-    this.#epoch++;
     for (const gpu of this.#options.gpus.keys()) this.#tell({ kind: 'gpu-lost', gpu });
-    for (const order of this.#orders) order.abandoned = true;
-    for (const gpu of this.#trims.keys()) this.#trims[gpu] = Promise.resolve();
+    this.#orders.lost();
+    this.#giveBacks.lost();
   }
 
   /** A new GPU process has all functions again, cold. */
@@ -235,21 +247,30 @@ export class GpuShell {
     return this.#options.gpus.reduce((sum, _, gpu) => sum + this.#scheduler.waitingCount(gpu), 0);
   }
 
-  /** Prefix and bytes of a function on a GPU, those on their way included. */
-  resident(key: string, gpu: number): { readonly prefix: number; readonly whole: number; readonly bytes: number } {
+  /** What a GPU has of a function. */
+  resident(key: string, gpu: number): ShellResident {
     const fn = this.#functions.get(key);
-    const offer = fn?.sheet.gpus[gpu];
-    if (fn === undefined || !offer) return { prefix: 0, whole: 0, bytes: 0 };
+    const resident = fn && this.#scheduler.residentOffer(fn.index, gpu);
+    const offer = resident ?? fn?.sheet.gpus[gpu];
+    if (fn === undefined || !offer) return { prefix: 0, whole: 0, bytes: 0, rung: undefined };
     const prefix = this.#scheduler.residentPrefix(fn.index, gpu);
-    return { prefix, whole: offer.prefixBytes.length - 1, bytes: offer.prefixBytes[prefix] ?? 0 };
+    return {
+      prefix,
+      whole: offer.prefixBytes.length - 1,
+      bytes: offer.prefixBytes[prefix] ?? 0,
+      rung: resident?.plan,
+    };
+  }
+
+  /** How often a function went to a smaller plan for room, and to a larger one again. */
+  planChanges(key: string): { readonly shrinks: number; readonly growths: number } {
+    return this.#functions.get(key) ?? { shrinks: 0, growths: 0 };
   }
 
   /** Whether something of the function is on its way to the GPU. */
   isLoading(key: string, gpu: number): boolean {
     const index = this.#functions.get(key)?.index;
-    for (const order of this.#orders)
-      if (order.functionIndex === index && order.gpu === gpu && !order.abandoned) return true;
-    return false;
+    return index !== undefined && this.#orders.has(index, gpu);
   }
 
   keys(): IterableIterator<string> {
@@ -259,8 +280,7 @@ export class GpuShell {
   /** Takes nothing more; what waits is run by the CPU pool. */
   close(): void {
     this.#closed = true;
-    for (const timer of this.#wakeTimers) clearTimeout(timer);
-    this.#wakeTimers.clear();
+    this.#wakes.close();
     this.lost();
   }
 
@@ -278,15 +298,17 @@ export class GpuShell {
       case 'load':
         void this.#load(action);
         return;
+      case 'grow':
+        void this.#grow(action);
+        return;
+      case 'shrink':
+        this.#shrink(action);
+        return;
       case 'evict':
         this.#evict(action);
         return;
       case 'abandon':
-        for (const order of this.#orders) {
-          if (order.functionIndex !== action.functionIndex || order.gpu !== action.gpu) continue;
-          order.abandoned = true;
-          order.abort.abort();
-        }
+        this.#orders.abandon(action.functionIndex, action.gpu);
         return;
       case 'offload': {
         const pending = this.#pending.get(action.invocation);
@@ -299,7 +321,7 @@ export class GpuShell {
         return;
       }
       case 'wake':
-        this.#wakeAt(action.atMs);
+        this.#wakes.at(action.atMs);
         return;
       case 'shed': {
         this.#shedCount++;
@@ -318,21 +340,6 @@ export class GpuShell {
     }
   }
 
-  /** Each GPU asks for instants of its own, and a timer may come a little early: then it is none of theirs yet. */
-  #wakeAt(atMs: number): void {
-    if (this.#closed) return;
-    const timer = setTimeout(
-      () => {
-        this.#wakeTimers.delete(timer);
-        if (this.#now() < atMs) this.#wakeAt(atMs);
-        else this.#tell({ kind: 'wake' });
-      },
-      Math.max(0, Math.ceil(atMs - this.#now())),
-    );
-    timer.unref();
-    this.#wakeTimers.add(timer);
-  }
-
   async #run(action: Extract<Action, { kind: 'run' }>): Promise<void> {
     const { invocation, functionIndex, gpu, load } = action;
     const pending = this.#pending.get(invocation);
@@ -343,7 +350,7 @@ export class GpuShell {
     }
     pending.stage = 'running';
     this.#starts[action.start]++;
-    const order = this.#order(functionIndex, gpu);
+    const order = this.#orders.open(functionIndex, gpu);
     let outcome: GpuOutcome | undefined;
     let failure: unknown;
     for (let attempt = 0; attempt < 2 && outcome === undefined && !order.abandoned; attempt++) {
@@ -356,7 +363,7 @@ export class GpuShell {
         await this.#makeRoom(fn, gpu);
       }
     }
-    this.#close(order);
+    this.#orders.close(order);
     // The scheduler has placed the invocation anew; this run has never been.
     if (order.abandoned) return;
     if (load !== null) this.#tell({ kind: 'loaded', gpu, functionIndex });
@@ -377,26 +384,28 @@ export class GpuShell {
   async #attempt(
     pending: Pending,
     fn: ShellFunction,
-    { gpu, start, load, predictedEndMs }: Extract<Action, { kind: 'run' }>,
+    { gpu, start, load, predictedEndMs, plan: rung }: Extract<Action, { kind: 'run' }>,
     order: Order,
   ): Promise<GpuOutcome> {
     const mode = load?.way.mode ?? fn.plans.mode;
     if (load !== null) fn.loadOrderedMs[gpu] = this.#now();
     fn.sinceMs[gpu] ??= this.#now();
-    await this.#trims[gpu];
+    await this.#giveBacks.over(gpu);
     if (order.abandoned) throw cancelled();
     const startedMs = this.#now();
     const result = await this.#options.runner.run(fn.key, pending.inputs, {
       gpu,
-      plan: fn.plans.planOf(gpu, mode),
+      plan: fn.plans.planOf(gpu, mode, rung),
+      ...(rung === undefined ? {} : { rung }),
       // What a cold start did, layer by layer, is kept for who asks later.
       trace: start !== 'warm',
       signal: order.abort.signal,
     });
     const { waitMs, gpuMs } = result.timings;
     this.#busy[gpu]?.add(this.#now(), gpuMs);
-    this.#correct(fn, gpu, result.start, load, gpuMs);
-    const warmMs = Math.min(fn.sheet.gpus[gpu]?.warmMs ?? gpuMs, gpuMs);
+    this.#correct(fn, gpu, rung, result.start, load, gpuMs);
+    const offer = fn.sheet.gpus[gpu];
+    const warmMs = Math.min(offer ? rungNamed(offer, rung).warmMs : gpuMs, gpuMs);
     // Of a load that was ordered while the invocation waited for the GPU it has waited from then on.
     const orderedMs = start === 'warm' ? startedMs : Math.max(pending.arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);
     const loadMs = startedMs - orderedMs + (start === 'warm' && result.start === 'warm' ? 0 : gpuMs - warmMs);
@@ -406,6 +415,7 @@ export class GpuShell {
       gpu,
       start,
       mode,
+      rung,
       queueMs: orderedMs - pending.arrivalMs + waitMs,
       loadMs,
       inferMs: start === 'warm' && result.start === 'warm' ? gpuMs : warmMs,
@@ -414,8 +424,16 @@ export class GpuShell {
   }
 
   /** A start whose load began before it, or that found a part, says nothing of a cold one. */
-  #correct(fn: ShellFunction, gpu: number, found: Start, load: LoadOrder | null, gpuMs: number): void {
-    const offer = fn.plans.offers[gpu];
+  #correct(
+    fn: ShellFunction,
+    gpu: number,
+    rung: string | undefined,
+    found: Start,
+    load: LoadOrder | null,
+    gpuMs: number,
+  ): void {
+    const top = fn.plans.offers[gpu];
+    const offer = top && rungNamed(top, rung);
     if (offer === undefined || found === 'partial' || (found === 'cold' && load === null)) return;
     const way = offer.ways.find(({ mode }) => mode === load?.way.mode) ?? offer.ways[0];
     const profiledMs = found === 'warm' ? offer.warmMs : (way.coldMs[0] ?? 0);
@@ -426,22 +444,33 @@ export class GpuShell {
     }
   }
 
-  async #load({ functionIndex, gpu, load }: Extract<Action, { kind: 'load' }>): Promise<void> {
+  /** For an invocation that waits, or for a larger rung: then what runs meanwhile needs none of it. */
+  async #load(action: Extract<Action, { kind: 'load' | 'grow' }>): Promise<void> {
+    const { kind, functionIndex, gpu, load, plan: rung } = action;
     const fn = this.#byIndex[functionIndex];
     if (fn === undefined) return;
-    const order = this.#order(functionIndex, gpu);
-    fn.loadOrderedMs[gpu] = this.#now();
+    const order = this.#orders.open(functionIndex, gpu);
+    if (kind === 'load') fn.loadOrderedMs[gpu] = this.#now();
     try {
-      await this.#trims[gpu];
+      await this.#giveBacks.over(gpu);
       if (order.abandoned) throw cancelled();
       fn.sinceMs[gpu] ??= this.#now();
-      const plan = fn.plans.planOf(gpu, load.way.mode);
-      await this.#options.runner.load(fn.key, { gpu, plan, signal: order.abort.signal });
+      const plan = fn.plans.planOf(gpu, load.way.mode, rung);
+      const { signal } = order.abort;
+      await this.#options.runner.load(fn.key, { gpu, plan, signal, ...(rung === undefined ? {} : { rung }) });
     } catch {
       // The run behind it finds what is missing, and its own error if there is one.
     }
-    this.#close(order);
+    this.#orders.close(order);
     if (!order.abandoned) this.#tell({ kind: 'loaded', gpu, functionIndex });
+  }
+
+  async #grow(action: Extract<Action, { kind: 'grow' }>): Promise<void> {
+    const fn = this.#byIndex[action.functionIndex];
+    if (fn === undefined) return;
+    this.#growthCount++;
+    fn.growths++;
+    await this.#load(action);
   }
 
   #evict({ functionIndex, gpu, prefix, bytes, cause: schedulersCause }: Extract<Action, { kind: 'evict' }>): void {
@@ -454,21 +483,21 @@ export class GpuShell {
     if (prefix === 0) fn.sinceMs[gpu] = undefined;
     // With the process everything has gone already.
     if (!this.#isUp) return;
-    const epoch = this.#epoch;
-    const trimmed = this.#trims[gpu]!.then(() =>
-      epoch === this.#epoch ? this.#options.runner.trim(fn.key, gpu, prefix) : 0,
-    );
-    this.#trims[gpu] = trimmed.catch((error: unknown) => {
-      if (this.#isUp && epoch === this.#epoch) {
-        this.#options.onDefect?.(`${fn.key} could not be trimmed on GPU ${gpu}: ${String(error)}`);
-      }
-    });
+    this.#giveBacks.order(gpu, fn.key, () => this.#options.runner.trim(fn.key, gpu, prefix));
+  }
+
+  #shrink({ functionIndex, gpu, plan }: Extract<Action, { kind: 'shrink' }>): void {
+    const fn = this.#byIndex[functionIndex];
+    if (fn === undefined) return;
+    this.#shrinkCount++;
+    fn.shrinks++;
+    this.#giveBacks.order(gpu, fn.key, () => this.#options.runner.keep(fn.key, gpu, plan));
   }
 
   /** More than the scheduler thought necessary: the functions on this GPU that were used longest ago go. */
   async #makeRoom(asking: ShellFunction, gpu: number): Promise<void> {
     const busy = new Set([...this.#pending.values()].map(({ fn }) => fn.index));
-    for (const { functionIndex } of this.#orders) busy.add(functionIndex);
+    for (const functionIndex of this.#orders.functionIndices()) busy.add(functionIndex);
     const victims = [...this.#functions.values()]
       .filter(
         (fn) =>
@@ -487,7 +516,7 @@ export class GpuShell {
       this.#ownCause = undefined;
       this.#tell({ kind: 'sheet-changed', functionIndex: index, sheet });
     }
-    await this.#trims[gpu];
+    await this.#giveBacks.over(gpu);
   }
 
   /** Takes everything of the function from the GPUs; afterwards the scheduler has it again, cold, unless it was removed. */
@@ -498,8 +527,8 @@ export class GpuShell {
 
   async #takeOut(fn: ShellFunction): Promise<void> {
     this.#tell({ kind: 'function-removed', functionIndex: fn.index });
-    await this.#ordersOver(fn);
-    await this.#settled();
+    await this.#orders.over(fn.index);
+    await this.#giveBacks.allOver();
     fn.withdrawal = undefined;
     if (this.#functions.get(fn.key) !== fn) return;
     this.#tell({ kind: 'function-added', functionIndex: fn.index, sheet: fn.sheet });
@@ -554,17 +583,6 @@ export class GpuShell {
     this.#freeIds.push(invocation);
   }
 
-  #order(functionIndex: number, gpu: number): Order {
-    const order: Order = { functionIndex, gpu, abort: new AbortController(), over: [], abandoned: false };
-    this.#orders.add(order);
-    return order;
-  }
-
-  #close(order: Order): void {
-    this.#orders.delete(order);
-    for (const tell of order.over) tell();
-  }
-
   /** The scheduler's picture of the pool follows the prediction, not every flicker of it. */
   #refreshCpu(fn: ShellFunction): void {
     const cpu = this.#options.cpuOffer(fn.key);
@@ -576,14 +594,5 @@ export class GpuShell {
     if (isClose) return;
     fn.sheet = { ...fn.sheet, cpu };
     this.#tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet: fn.sheet });
-  }
-
-  async #ordersOver({ index }: ShellFunction): Promise<void> {
-    const orders = [...this.#orders].filter(({ functionIndex }) => functionIndex === index);
-    await Promise.all(orders.map((order) => new Promise<void>((resolve) => order.over.push(resolve))));
-  }
-
-  async #settled(): Promise<void> {
-    await Promise.all(this.#trims);
   }
 }

@@ -1,0 +1,283 @@
+/** The live shell with a GPU process that is made up: it keeps its own account of what is where, and refuses what has no room. */
+import { GpuError, type GpuErrorCode, type RunResult } from '../../src/gpu/index.ts';
+import type { FunctionPlans } from '../../src/host/gpu/plan-book.ts';
+import { GpuShell } from '../../src/host/gpu/shell.ts';
+import type { GpuOutcome, GpuRunner, ShellEviction } from '../../src/host/gpu/shell-types.ts';
+import type { ColdStartPlan } from '../../src/plan/index.ts';
+import { policies, type GpuOffer, type Policy } from '../../src/schedule/index.ts';
+
+export const layerBytes = 10;
+export const layerCount = 4;
+export const wholeBytes = layerBytes * layerCount;
+export const warmMs = 2;
+export const layerMs = 5;
+/** Two functions and a half. */
+const capacityBytes = 100;
+
+const planOf = (primary: number): ColdStartPlan => ({
+  mode: 'pipeswitch',
+  primary,
+  secondaries: [],
+  bytesGpu: wholeBytes,
+  layers: [],
+});
+
+/** The layers of each plan of a ladder: of the smaller one, they are not the first ones of the larger. */
+const rungLayers: Readonly<Record<string, readonly number[]>> = { gpu: [0, 1, 2, 3], memory: [0, 2] };
+const layersOf = (rung: string | undefined): readonly number[] => rungLayers[rung ?? 'gpu']!;
+const rungWarmMs = (rung: string | undefined): number => (rung === 'memory' ? 2 * warmMs : warmMs);
+
+function offerOf(link: number, rung: string | undefined): GpuOffer {
+  const count = layersOf(rung).length;
+  const prefixes = Array.from({ length: count + 1 }, (_, prefix) => prefix);
+  const missing = prefixes.map((prefix) => count - prefix);
+  return {
+    ...(rung === undefined ? {} : { plan: rung }),
+    warmMs: rungWarmMs(rung),
+    prefixBytes: prefixes.map((prefix) => prefix * layerBytes),
+    hidingPrefix: count / 2,
+    ways: [
+      {
+        mode: 'pipeswitch',
+        coldMs: missing.map((layers) => rungWarmMs(rung) + layers * layerMs),
+        transfers: [
+          {
+            link,
+            bytes: missing.map((layers) => layers * layerBytes),
+            ms: missing.map((layers) => layers * layerMs),
+            tailMs: missing.map(() => warmMs / layerCount),
+          },
+        ],
+      },
+    ],
+  };
+}
+
+function plansFor(gpuCount: number, isLadder = false): FunctionPlans {
+  const offers = Array.from({ length: gpuCount }, (_, link) => {
+    const top = offerOf(link, undefined);
+    return isLadder ? { ...offerOf(link, 'gpu'), smaller: offerOf(link, 'memory') } : top;
+  });
+  return { mode: 'pipeswitch', offers, planOf };
+}
+
+/** Keeps its own account of what is where, and refuses what has no room. */
+class MadeUpProcess implements GpuRunner {
+  readonly resident: Map<string, ReadonlySet<number>>[];
+  /** What the next runs end with; a success where there is none. */
+  readonly failures: GpuErrorCode[] = [];
+  readonly orders: string[] = [];
+  /** By function and GPU, when its weights are all there. */
+  readonly #completeMs = new Map<string, number>();
+  readonly #inFlight = new Set<(error: Error) => void>();
+  readonly #capacityBytes: number;
+  overfull: string | undefined;
+  /** How many times longer than profiled everything takes. */
+  stretch = 1;
+  finished = 0;
+  aborted = 0;
+
+  constructor(gpuCount: number, bytes = capacityBytes) {
+    this.resident = Array.from({ length: gpuCount }, () => new Map());
+    this.#capacityBytes = bytes;
+  }
+
+  bytes(gpu: number): number {
+    return [...this.resident[gpu]!.values()].reduce((sum, layers) => sum + layers.size * layerBytes, 0);
+  }
+
+  async run(
+    key: string,
+    _inputs: readonly never[],
+    { gpu, rung, signal }: { readonly gpu: number; readonly rung?: string; readonly signal?: AbortSignal },
+  ): Promise<RunResult> {
+    this.orders.push(`run ${key} on ${gpu}${rung === undefined ? '' : ` under ${rung}`}`);
+    const failure = this.failures.shift();
+    if (failure !== undefined) {
+      await this.#pass(1, signal);
+      // It got somewhere before it failed, and not to the end.
+      if (!this.resident[gpu]!.has(key)) this.resident[gpu]!.set(key, new Set([0]));
+      throw new GpuError(failure, failure);
+    }
+    const layers = layersOf(rung).length;
+    const missing = this.#bring(key, gpu, rung);
+    // What a larger plan loads meanwhile is nothing to this one.
+    const completeMs = rung === 'memory' ? 0 : (this.#completeMs.get(`${key} ${gpu}`) ?? 0);
+    const leftMs = Math.max(0, completeMs - performance.now());
+    const gpuMs = this.stretch * (rungWarmMs(rung) + Math.max(missing * layerMs, leftMs));
+    await this.#pass(gpuMs, signal);
+    this.finished++;
+    const start = missing === 0 ? 'warm' : missing === layers ? 'cold' : 'partial';
+    const loadedBytes = missing * layerBytes;
+    return { outputs: [], start, loadedBytes, graph: false, timings: { waitMs: 0, gpuMs, totalMs: gpuMs } };
+  }
+
+  async load(
+    key: string,
+    { gpu, rung, signal }: { readonly gpu: number; readonly rung?: string; readonly signal?: AbortSignal },
+  ): Promise<number> {
+    this.orders.push(`load ${key} to ${gpu}${rung === undefined ? '' : ` under ${rung}`}`);
+    const missing = this.#bring(key, gpu, rung);
+    this.#completeMs.set(`${key} ${gpu}`, performance.now() + missing * layerMs);
+    await this.#pass(missing * layerMs, signal);
+    return missing * layerBytes;
+  }
+
+  async trim(key: string, gpu: number, layers: number): Promise<number> {
+    this.orders.push(`trim ${key} on ${gpu} to ${layers}`);
+    await this.#pass(1, undefined);
+    const had = this.#layers(key, gpu);
+    return this.#leave(key, gpu, had.slice(0, layers));
+  }
+
+  async keep(key: string, gpu: number, rung: string): Promise<number> {
+    this.orders.push(`keep ${rung} of ${key} on ${gpu}`);
+    await this.#pass(1, undefined);
+    const kept = layersOf(rung);
+    return this.#leave(
+      key,
+      gpu,
+      this.#layers(key, gpu).filter((layer) => kept.includes(layer)),
+    );
+  }
+
+  #layers(key: string, gpu: number): number[] {
+    return [...(this.resident[gpu]!.get(key) ?? [])].toSorted((a, b) => a - b);
+  }
+
+  #leave(key: string, gpu: number, layers: readonly number[]): number {
+    const had = this.#layers(key, gpu).length;
+    if (layers.length === 0) this.resident[gpu]!.delete(key);
+    else this.resident[gpu]!.set(key, new Set(layers));
+    return (had - layers.length) * layerBytes;
+  }
+
+  die(): void {
+    for (const resident of this.resident) resident.clear();
+    for (const reject of this.#inFlight) reject(new GpuError('died', 'the GPU process died'));
+  }
+
+  /** Returns how many layers were missing. */
+  #bring(key: string, gpu: number, rung: string | undefined): number {
+    const had = this.#layers(key, gpu);
+    const layers = new Set([...had, ...layersOf(rung)]);
+    this.resident[gpu]!.set(key, layers);
+    if (this.bytes(gpu) > this.#capacityBytes) {
+      this.overfull ??= `GPU ${gpu} holds ${[...this.resident[gpu]!.keys()].join(' ')}`;
+    }
+    return layers.size - had.length;
+  }
+
+  #pass(ms: number, signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const over = (): void => {
+        clearTimeout(timer);
+        this.#inFlight.delete(fail);
+        signal?.removeEventListener('abort', abort);
+      };
+      const fail = (error: Error): void => {
+        over();
+        reject(error);
+      };
+      const abort = (): void => {
+        this.aborted++;
+        fail(new GpuError('cancelled', 'cancelled'));
+      };
+      const timer = setTimeout(() => {
+        over();
+        resolve();
+      }, ms);
+      this.#inFlight.add(fail);
+      signal?.addEventListener('abort', abort, { once: true });
+    });
+  }
+}
+
+interface Setting {
+  readonly gpuCount?: number;
+  readonly policy?: Policy;
+  readonly functions?: number;
+  readonly cpuMs?: number;
+  readonly bytes?: number;
+  readonly isLadder?: boolean;
+}
+
+export const settings = { sloMs: 100, priority: 100, pinned: false };
+export const gpuOnly: Policy = { ...policies.best, offload: 'never' };
+
+export class Bench {
+  readonly process: MadeUpProcess;
+  readonly shell: GpuShell;
+  readonly evictions: ShellEviction[] = [];
+  readonly defects: string[] = [];
+  readonly plans: FunctionPlans;
+  readonly outcomes: (GpuOutcome | Error)[] = [];
+  arrived = 0;
+
+  constructor({
+    gpuCount = 1,
+    policy = gpuOnly,
+    functions = 3,
+    cpuMs = 50,
+    bytes = capacityBytes,
+    isLadder = false,
+  }: Setting = {}) {
+    this.process = new MadeUpProcess(gpuCount, bytes);
+    this.plans = plansFor(gpuCount, isLadder);
+    const gpu = { capacityBytes: bytes, switch: 0, linkGBps: 1, uplinkGBps: 2 };
+    this.shell = new GpuShell({
+      gpus: Array.from({ length: gpuCount }, () => gpu),
+      policy,
+      cpuCores: 4,
+      runner: this.process,
+      cpuOffer: () => ({ latencyMs: cpuMs, cores: 1 }),
+      onEvicted: (eviction) => this.evictions.push(eviction),
+      onDefect: (message) => this.defects.push(message),
+    });
+    for (let index = 0; index < functions; index++) this.offer(index);
+  }
+
+  offer(index: number, changes: Partial<typeof settings> = {}): void {
+    this.shell.offer(`f${index}@1`, this.plans, { ...settings, ...changes });
+  }
+
+  /** The outcome comes later; what the CPU pool is given takes its time there. */
+  arrive(index: number, signal?: AbortSignal): void {
+    this.arrived++;
+    void this.#collect(this.shell.invoke(`f${index}@1`, [], signal));
+  }
+
+  preload(index: number): void {
+    this.arrived++;
+    void this.#collect(this.shell.preload(`f${index}@1`, []));
+  }
+
+  async #collect(outcome: Promise<GpuOutcome>): Promise<void> {
+    try {
+      const ended = await outcome;
+      this.outcomes.push(ended);
+      if (ended.kind === 'offload') setTimeout(ended.done, 20);
+    } catch (error) {
+      this.outcomes.push(error as Error);
+    }
+  }
+
+  kinds(): string[] {
+    return this.outcomes.map((outcome) => (outcome instanceof Error ? outcome.message : outcome.kind));
+  }
+
+  /** Where what the scheduler believes to be on a GPU is not what is there. */
+  disagreements(): string[] {
+    return this.process.resident.flatMap((resident, gpu) => {
+      const found = [...this.shell.keys()].flatMap((key) => {
+        const believed = this.shell.resident(key, gpu).prefix;
+        const layers = resident.get(key)?.size ?? 0;
+        return believed === layers ? [] : [`${key} has ${layers} layers on GPU ${gpu}, not ${believed}`];
+      });
+      const believed = this.shell.residentBytes(gpu);
+      if (believed !== this.process.bytes(gpu))
+        found.push(`GPU ${gpu} has ${this.process.bytes(gpu)}, not ${believed}`);
+      return found;
+    });
+  }
+}
