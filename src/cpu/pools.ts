@@ -7,7 +7,7 @@
  */
 import { BlankSet } from './blank-set.ts';
 import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
-import { CoreAllocator } from './cores.ts';
+import { CoreAllocator, type CoreLease } from './cores.ts';
 import type { Instance } from './instance.ts';
 import type { InstanceLog } from './instance-run.ts';
 import { Pool } from './pool.ts';
@@ -19,6 +19,7 @@ import {
   type CpuPools,
   type InstanceSpec,
   type InvokeOptions,
+  type LeasedCores,
   type LoadOptions,
   type PoolConfiguration,
   type PoolInput,
@@ -153,6 +154,25 @@ class SharedPools implements CpuPools, PoolMachine {
     const pool = this.#pool(key);
     if (this.#stopping) throw new CpuError('stopping', 'the host is stopping and takes no new work');
     return pool.configure(configuration, cause);
+  }
+
+  leaseCores(owner: string, count: number): LeasedCores {
+    const most = Math.min(count, this.cores.unleased().length, this.cores.total - 1);
+    let leases: CoreLease[] | undefined = [];
+    for (let tried = most; tried > 0; tried--) {
+      leases = this.cores.lease(
+        owner,
+        Array.from({ length: tried }, () => 1),
+      );
+      if (leases !== undefined) break;
+    }
+    const held = leases ?? [];
+    return {
+      cores: held.flatMap(({ cores }) => cores),
+      [Symbol.dispose]: () => {
+        for (const lease of held) lease[Symbol.dispose]();
+      },
+    };
   }
 
   coresFor(key: string): CoreBudget {

@@ -241,6 +241,11 @@ export interface ConfigureOptions {
 }
 
 /** The CPU pools of a machine. */
+export interface LeasedCores extends Disposable {
+  /** The operating system's numbers. */
+  readonly cores: readonly number[];
+}
+
 export interface CpuPools {
   /** Makes a function known. Registering the same key again replaces its limits. */
   register(spec: InstanceSpec, limits: PoolLimits): void;
@@ -271,6 +276,11 @@ export interface CpuPools {
    * lease beyond the share is not refused as long as its cores are free.
    */
   coresFor(key: string): CoreBudget;
+  /**
+   * Cores for work of the host that no pool runs, each alone, until they are given back: as many of `count` as are free, one being
+   * left to the pools in any case.
+   */
+  leaseCores(owner: string, count: number): LeasedCores;
   states(): readonly PoolState[];
   /** Stops accepting, finishes what was accepted until `graceMs` is over, and ends every process. */
   stop(graceMs: number): Promise<void>;

@@ -256,6 +256,7 @@ function assemble(settings: ReadonlyMap<string, Setting>, coresUsable: () => num
       mode: text('gpu.mode') as HostConfig['gpu']['mode'],
       policy: text('gpu.policy') as HostConfig['gpu']['policy'],
       profileIterations: integer('gpu.profileIterations'),
+      hybrid: text('gpu.hybrid') as HostConfig['gpu']['hybrid'],
       hybridCores: orAuto('gpu.hybridCores', () => Math.floor(cores / 4)),
     },
     limits: {

@@ -42,7 +42,9 @@ export interface HostConfig {
     readonly mode: ColdStartMode;
     readonly policy: PolicyName;
     readonly profileIterations: number;
-    /** Kept for plans over GPU and CPU where there is a GPU. */
+    /** Which plans over GPU and CPU functions get. */
+    readonly hybrid: 'memory' | 'latency' | 'off';
+    /** Kept for them where there is a GPU. */
     readonly hybridCores: number;
   };
   readonly limits: {

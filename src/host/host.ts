@@ -124,6 +124,7 @@ export async function startHost(
     history,
     logger,
     predictCpu: prediction.predictCpu,
+    leaseCores: (count) => pools.leaseCores('plans over GPU and CPU', count),
   });
   const invoker = new Invoker({
     registry: store,

@@ -31,6 +31,7 @@ export function observedPools(pools: CpuPools, observer: PoolsObserver): CpuPool
     unload: (key) => pools.unload(key),
     configure: (key, configuration, options) => pools.configure(key, configuration, options),
     coresFor: (key) => pools.coresFor(key),
+    leaseCores: (owner, count) => pools.leaseCores(owner, count),
     states: () => pools.states(),
     stop: (graceMs) => pools.stop(graceMs),
   };

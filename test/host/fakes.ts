@@ -220,6 +220,10 @@ export class FakePools implements CpuPools {
     return { state: 'done', kind: 'switch', ms: 0, configuration };
   }
 
+  leaseCores(): ReturnType<CpuPools['leaseCores']> {
+    return { cores: [], [Symbol.dispose]: () => undefined };
+  }
+
   coresFor(): ReturnType<CpuPools['coresFor']> {
     return { cores: 1, perSocket: [1] };
   }
@@ -324,6 +328,7 @@ export const testConfig: HostConfig = {
     mode: 'interleave',
     policy: 'best',
     profileIterations: 1,
+    hybrid: 'memory',
     hybridCores: 0,
   },
   limits: { bodyBytesMax: 200_000, uploadBytesMax: 400_000, bodyTimeoutMs: 400, requestsInFlightMax: 50 },

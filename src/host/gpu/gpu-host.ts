@@ -5,6 +5,7 @@
  */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
+import type { LeasedCores } from '../../cpu/index.ts';
 import { startGpuProcess, type GpuClient, type GpuProcessInfo, type GpuProcessState } from '../../gpu/index.ts';
 import type { Machine } from '../../hardware/index.ts';
 import type { ColdStartMode } from '../../plan/index.ts';
@@ -13,6 +14,7 @@ import type { Tensor } from '../../tensor/index.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { emptyInputs, inOrder } from './input-shapes.ts';
+import type { LadderKind } from './ladders.ts';
 import { machineOf } from './machine.ts';
 import { ProfileShelf } from './plan-book.ts';
 import { Registrations, type GpuGround, type GpuStanding } from './registrations.ts';
@@ -32,6 +34,10 @@ export interface GpuHostOptions {
   readonly mode: ColdStartMode;
   readonly policy: PolicyName;
   readonly cpuCores: number;
+  /** Which plans over GPU and CPU functions get. */
+  readonly hybrid: LadderKind;
+  /** Cores for them, which are given back when there is no GPU, and at the end. */
+  readonly hybridCores: LeasedCores;
   readonly cpuOffer: (key: string) => CpuOffer;
   /** Repetitions of each measurement of a layer. */
   readonly iterations: number;
@@ -73,10 +79,12 @@ export class GpuHost {
 
   constructor(options: GpuHostOptions) {
     this.#options = options;
-    const { dataDir, hostBytes, gpuBytes, slabBytes, environment, logger, registry } = options;
+    const { dataDir, hostBytes, gpuBytes, slabBytes, environment, logger, registry, hybridCores } = options;
     this.#client = startGpuProcess({
       hostBytes,
       cacheFolder: join(dataDir, 'cache', 'gpu'),
+      hybridCores: hybridCores.cores.length,
+      hybridCoreNumbers: hybridCores.cores,
       ...(gpuBytes === undefined ? {} : { gpuBytes }),
       ...(slabBytes === undefined ? {} : { slabBytes }),
       ...(environment === undefined ? {} : { environment }),
@@ -90,6 +98,7 @@ export class GpuHost {
       dataDir,
       mode: options.mode,
       iterations: options.iterations,
+      ladder: { kind: options.hybrid, cores: hybridCores.cores.length },
       whenIdle: () => this.#whenIdle(),
       onPinned: (version) => void this.load(version).catch(() => undefined),
     });
@@ -239,6 +248,7 @@ export class GpuHost {
     this.shell?.close();
     for (const wake of this.#idleWaiters.splice(0)) wake();
     await this.#client.stop();
+    this.#options.hybridCores[Symbol.dispose]();
     await this.#opening;
     await this.#registrations.close();
   }
@@ -274,6 +284,7 @@ export class GpuHost {
     this.#status = 'unavailable';
     this.#reason = reason;
     this.#options.logger.info({ reason }, 'no GPU: the CPU pools serve everything');
+    this.#options.hybridCores[Symbol.dispose]();
     await this.#registrations.close();
   }
 
@@ -288,6 +299,7 @@ export class GpuHost {
     const identity = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}`;
     return {
       machine,
+      machineName: identity,
       shelf: new ProfileShelf(join(dataDir, 'plans', 'profiles'), identity),
       shell: new GpuShell({
         gpus: schedulerGpusOf(machine),

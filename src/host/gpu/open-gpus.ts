@@ -1,6 +1,6 @@
 import { totalmem } from 'node:os';
 import type { Logger } from 'pino';
-import type { ArrivalPrediction } from '../../cpu/index.ts';
+import type { ArrivalPrediction, LeasedCores } from '../../cpu/index.ts';
 import { readGpuDriver } from '../../hardware/index.ts';
 import type { CpuOffer } from '../../schedule/index.ts';
 import type { HostConfig } from '../config.ts';
@@ -19,6 +19,8 @@ export interface OpenGpusOptions {
   readonly history: History;
   readonly logger: Logger;
   readonly predictCpu: (key: string) => ArrivalPrediction | undefined;
+  /** Cores that no pool has until they are given back. */
+  readonly leaseCores: (count: number) => LeasedCores;
 }
 
 /** What the scheduler is told of a CPU pool. */
@@ -28,7 +30,7 @@ export function cpuOfferOf(predicted: ArrivalPrediction | undefined): CpuOffer {
 
 /** Undefined where there is no driver, or the configuration wants none. */
 export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | undefined> {
-  const { config, registry, statistics, history, logger, predictCpu } = options;
+  const { config, registry, statistics, history, logger, predictCpu, leaseCores } = options;
   const named = process.env['TURNTABLE_LIBCUDA'];
   if (config.gpu.use === 'off' || (named === undefined && readGpuDriver().library === undefined)) return undefined;
   // The engine and its operators take a tenth of a second to load, which a host without a GPU need not spend.
@@ -47,6 +49,8 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
     policy: config.gpu.policy,
     cpuCores: config.cpu.cores,
     iterations: config.gpu.profileIterations,
+    hybrid: config.gpu.hybrid,
+    hybridCores: leaseCores(config.gpu.hybrid === 'off' ? 0 : config.gpu.hybridCores),
     cpuOffer: (key) => cpuOfferOf(predictCpu(key)),
     onEvicted: ({ key, gpu, bytes, cause, ageMs }) => {
       const version = versionOf(key);

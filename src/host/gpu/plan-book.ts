@@ -16,7 +16,7 @@ export interface FunctionPlans {
   readonly mode: ColdStartMode;
   readonly offers: readonly GpuOffer[];
   /** The plan that a way of an offer stands for. */
-  planOf(gpu: number, mode: string): ColdStartPlan;
+  planOf(gpu: number, mode: string, rung?: string): ColdStartPlan;
 }
 
 /** The same methods over the GPU's own link alone, as the offers' last way has it. */
@@ -70,7 +70,7 @@ export async function forgetPlans(folder: string, key: string): Promise<void> {
 const planPath = (folder: string, key: string): string => join(folder, `${key}.json`);
 
 /** All of it or nothing, whenever the host is killed. */
-async function writeWhole(path: string, content: object): Promise<void> {
+export async function writeWhole(path: string, content: object): Promise<void> {
   await writeFile(`${path}.unfinished`, `${JSON.stringify(content, null, 1)}\n`);
   await rename(`${path}.unfinished`, path);
 }

@@ -11,7 +11,8 @@ import type { ColdStartMode } from '../../plan/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { shapesOf } from './input-shapes.ts';
-import { forgetPlans, makePlans, structureOf, writePlans, type ProfileShelf } from './plan-book.ts';
+import { makeLadder, type LadderKind } from './ladders.ts';
+import { forgetPlans, makePlans, structureOf, writePlans, type FunctionPlans, type ProfileShelf } from './plan-book.ts';
 import type { GpuShell } from './shell.ts';
 import { Turns } from './turns.ts';
 
@@ -25,6 +26,8 @@ export type GpuStanding =
 /** What there is once the GPU process is up for the first time. */
 export interface GpuGround {
   readonly machine: Machine;
+  /** Names the GPUs and the driver: what was measured on others counts for nothing here. */
+  readonly machineName: string;
   readonly shelf: ProfileShelf;
   readonly shell: GpuShell;
 }
@@ -37,6 +40,8 @@ export interface RegistrationsOptions {
   readonly mode: ColdStartMode;
   /** Repetitions of each measurement of a layer. */
   readonly iterations: number;
+  /** Plans over GPU and CPU, and the cores that they may use. */
+  readonly ladder: { readonly kind: LadderKind; readonly cores: number };
   /** Resolves when no invocation runs on a GPU. */
   readonly whenIdle: () => Promise<void>;
   /** Told of a pinned function that can run. */
@@ -48,6 +53,8 @@ export interface RegistrationsOptions {
  * GPU, and the reading of weights.
  */
 const registrationsAtOnce = 4;
+/** Into which the longest recurrent operator of a function is unrolled: two halves of a network then wait a twelfth of a run for each other. */
+const cells = 12;
 /** Processes that may end while a function is registered, before it is taken for what ends them. */
 const deathsMax = 3;
 
@@ -160,33 +167,69 @@ export class Registrations {
     const life = this.#life;
     const shapes = shapesOf(metadata);
     try {
-      const coverage = await this.#options.client.register({ key, modelPath: version.modelPath, shapes });
-      if (!coverage.covered) this.#refuse(key, whyNotCovered(coverage));
-      else {
-        this.#covered.add(key);
-        await this.#plan(version, coverage, shapes, ground, life);
+      const hybrid = this.#hasLadders ? { hybrid: { cells } } : {};
+      const coverage = await this.#options.client.register({ key, modelPath: version.modelPath, shapes, ...hybrid });
+      if (coverage.covered || coverage.layers !== undefined) this.#covered.add(key);
+      const plans = await this.#plansFor(version, coverage, shapes, ground);
+      if (plans !== undefined) await this.#offer(version, plans, ground, life);
+      else if (!coverage.covered) {
+        this.#refuse(key, whyNotCovered(coverage));
+        if (this.#covered.delete(key)) await unlessItDied(this.#options.client.unregister(key));
       }
     } catch (error) {
       this.#failed(version, error);
     }
   }
 
-  async #plan(
+  get #hasLadders(): boolean {
+    const { kind, cores } = this.#options.ladder;
+    return kind !== 'off' && cores > 0;
+  }
+
+  /** Undefined for a function that no plan can run here. */
+  async #plansFor(
     version: FunctionVersion,
-    coverage: Extract<GpuCoverage, { covered: true }>,
+    coverage: GpuCoverage,
     shapes: InputShapes,
-    ground: GpuGround,
-    life: number,
-  ): Promise<void> {
-    const profile = await this.#profile(version, coverage, shapes, ground.shelf);
-    const { dataDir, mode, onPinned } = this.#options;
-    const plans = makePlans(profile, ground.machine, mode);
+    { machine, machineName, shelf }: GpuGround,
+  ): Promise<FunctionPlans | undefined> {
+    const { client, logger, dataDir, mode, ladder, iterations, whenIdle } = this.#options;
+    const profile = coverage.covered ? await this.#profile(version, coverage, shapes, shelf) : undefined;
+    const plans = profile && makePlans(profile, machine, mode);
+    if (!this.#hasLadders) return plans;
+    const subject = { key: version.key, name: version.name, coverage, shapes, profile, plans, machine, mode };
+    const found = await makeLadder(
+      {
+        client,
+        logger,
+        folder: join(dataDir, 'plans', 'profiles'),
+        machineName: `${machineName}; ${ladder.cores} cores`,
+        ...ladder,
+        iterations,
+        measure: (work) =>
+          this.#measuring.take(async () => {
+            await whenIdle();
+            try {
+              return await work();
+            } finally {
+              await unlessItDied(client.evict(version.key, 0));
+            }
+          }),
+      },
+      { ...subject, sloMs: version.settings.sloMs },
+    );
+    return found ?? plans;
+  }
+
+  async #offer(version: FunctionVersion, plans: FunctionPlans, ground: GpuGround, life: number): Promise<void> {
+    const { dataDir, onPinned } = this.#options;
     await writePlans(join(dataDir, 'plans'), version.key, plans);
     // Its settings may have changed meanwhile; with another model it is another registration's.
     const latest = this.#known.get(version.key);
     if (latest === undefined || !this.#isWanted(version)) return;
     ground.shell.offer(version.key, plans, latest.settings);
-    this.#standings.set(version.key, { status: 'planned', mode: plans.mode, weightBytes: coverage.weightBytes });
+    const weightBytes = plans.offers[0]?.prefixBytes.at(-1) ?? 0;
+    this.#standings.set(version.key, { status: 'planned', mode: plans.mode, weightBytes });
     if (life !== this.#life) await this.#bring(version.key, this.#life);
     else if (this.#phase === 'up') this.#present.add(version.key);
     if (latest.settings.pinned) onPinned(latest);

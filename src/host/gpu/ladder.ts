@@ -1,0 +1,118 @@
+/**
+ * A function's ladder: its plans from everything on the GPU down to little of it there, as offers for the scheduler. All of them share the
+ * function's weight layers, so that a resident function changes to a smaller plan by giving layers back.
+ */
+import type { HybridPromise } from '../../gpu/index.ts';
+import type { Machine } from '../../hardware/index.ts';
+import type { ColdStartMode, ColdStartPlan } from '../../plan/index.ts';
+import type { LayerProfile, ProfileLayer } from '../../profile/index.ts';
+import type { GpuOffer } from '../../schedule/index.ts';
+import { makePlans, type FunctionPlans } from './plan-book.ts';
+
+/** A plan over GPU and CPU that the GPU process has. */
+export interface LadderRung {
+  readonly promise: HybridPromise;
+  /** As predicted, with every layer of it on the GPU. */
+  readonly latencyMs: number;
+}
+
+export interface LadderGround {
+  readonly layers: readonly { readonly name: string; readonly kind: string; readonly bytes: number }[];
+  /** What the layers take when all of the function runs on the GPU; undefined where the engine lacks an operator. */
+  readonly profile: LayerProfile | undefined;
+  /** Of copies to the GPU, for layers that were not timed. */
+  readonly linkGBps: number;
+  readonly machine: Machine;
+  readonly mode: ColdStartMode;
+}
+
+/** Everything on the GPU. */
+export const wholePlan = 'gpu';
+const bytesPerMsAtOneGbPerSecond = 1e6;
+
+/**
+ * Offers of the rungs below what the function has already, largest first; `whole` is undefined for a function that only has rungs.
+ * A rung that keeps no less than the one before it is left out. Undefined where nothing is left to offer.
+ */
+export function withLadder(
+  whole: FunctionPlans | undefined,
+  rungs: readonly LadderRung[],
+  ground: LadderGround,
+): FunctionPlans | undefined {
+  const bytesOf = (plans: FunctionPlans): number => plans.offers[0]?.prefixBytes.at(-1) ?? 0;
+  const steps: { readonly id: string; readonly plans: FunctionPlans; readonly cores: number }[] = [];
+  if (whole !== undefined) steps.push({ id: wholePlan, plans: whole, cores: 0 });
+  const largestFirst = rungs.toSorted((a, b) => b.promise.weightBytes - a.promise.weightBytes);
+  for (const { promise, latencyMs } of largestFirst) {
+    const plans = plansOfRung(promise, latencyMs, ground);
+    const above = steps.at(-1);
+    if (above !== undefined && bytesOf(plans) >= bytesOf(above.plans)) continue;
+    steps.push({ id: promise.plan, plans, cores: promise.cores });
+  }
+  const [top] = steps;
+  if (top === undefined) return undefined;
+  const byId = new Map(steps.map(({ id, plans }) => [id, plans]));
+  return {
+    mode: ground.mode,
+    offers: top.plans.offers.map((_, gpu) => chain(steps, gpu)),
+    planOf: (gpu, mode, rung) => (byId.get(rung ?? top.id) ?? top.plans).planOf(gpu, mode),
+  };
+}
+
+function chain(
+  steps: readonly { readonly id: string; readonly plans: FunctionPlans; readonly cores: number }[],
+  gpu: number,
+): GpuOffer {
+  const offers = steps.map(({ id, plans, cores }): GpuOffer => ({ ...plans.offers[gpu]!, plan: id, cores }));
+  return offers.reduceRight((smaller, offer) => ({ ...offer, smaller }));
+}
+
+/** Cold starts of a rung: only its layers are loaded, and each is executed in its part of the rung's latency. */
+function plansOfRung(promise: HybridPromise, latencyMs: number, ground: LadderGround): FunctionPlans {
+  const used = new Set(promise.layers);
+  const plans = makePlans(rungProfile(used, latencyMs, ground), ground.machine, ground.mode);
+  const known = new Map<ColdStartPlan, ColdStartPlan>();
+  return {
+    ...plans,
+    planOf: (gpu, mode) => {
+      const plan = plans.planOf(gpu, mode);
+      let kept = known.get(plan);
+      if (kept === undefined) known.set(plan, (kept = withoutUnused(plan, used)));
+      return kept;
+    },
+  };
+}
+
+/** Layers that a plan does not read are never loaded for it. */
+function withoutUnused(plan: ColdStartPlan, used: ReadonlySet<number>): ColdStartPlan {
+  return {
+    ...plan,
+    layers: plan.layers.map((layer, index) => (used.has(index) ? layer : { ...layer, method: 'dha', link: null })),
+  };
+}
+
+function rungProfile(
+  used: ReadonlySet<number>,
+  latencyMs: number,
+  { layers, profile, linkGBps }: LadderGround,
+): LayerProfile {
+  const shareOf = (index: number): number => {
+    const timed = profile?.layers[index]?.exec;
+    return used.has(index) ? (timed ?? layers[index]!.bytes) : 0;
+  };
+  const whole = layers.reduce((sum, _, index) => sum + shareOf(index), 0);
+  return {
+    unit: 'ms',
+    layers: layers.map(({ name, kind, bytes }, index): ProfileLayer => {
+      // A plan that reads no weights on the GPU still takes its time.
+      const share = whole > 0 ? shareOf(index) / whole : index === 0 ? 1 : 0;
+      const exec = latencyMs * share;
+      if (!used.has(index)) return { name, kind, bytes: 0, load: 0, exec, dha: exec };
+      const timed = profile?.layers[index];
+      const load = timed?.load ?? bytes / (linkGBps * bytesPerMsAtOneGbPerSecond);
+      // Read from host memory a layer takes at least its way over the link longer, more where that was seen.
+      const extraMs = timed === undefined ? load : Math.max(0, timed.dha - timed.exec);
+      return { name, kind, bytes, load, exec, dha: exec + extraMs };
+    }),
+  };
+}

@@ -1,0 +1,135 @@
+/** How a function gets its ladder: operators timed on the GPU and on cores, plans made, told to the GPU process, and offered. */
+import { createHash } from 'node:crypto';
+import { mkdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Logger } from 'pino';
+import { GpuError, type GpuClient, type GpuCoverage, type InputShapes } from '../../gpu/index.ts';
+import type { Machine } from '../../hardware/index.ts';
+import { hybridPlanOf, planLadder, type ChrionPlan, type ColdStartMode } from '../../plan/index.ts';
+import { parseGraphProfile, type GraphProfile, type LayerProfile } from '../../profile/index.ts';
+import { withLadder, type LadderRung } from './ladder.ts';
+import { writeWhole, type FunctionPlans } from './plan-book.ts';
+
+/** Which plans over GPU and CPU functions get. */
+export type LadderKind =
+  /** None. */
+  | 'off'
+  /** Beside everything on the GPU the fastest (Chrion's Latency-Optimal pattern). */
+  | 'latency'
+  /** Those of less and less GPU memory as well, as far as they meet the objective (its Memory-Optimal pattern). */
+  | 'memory';
+
+export interface LadderOptions {
+  readonly client: GpuClient;
+  readonly logger: Logger;
+  /** Where operator profiles are kept. */
+  readonly folder: string;
+  /** Names the GPUs, the driver and the cores: what was measured on others counts for nothing here. */
+  readonly machineName: string;
+  readonly kind: LadderKind;
+  readonly cores: number;
+  readonly iterations: number;
+  /** Runs a measurement when nothing else is measured, or runs on a GPU. */
+  readonly measure: <T>(work: () => Promise<T>) => Promise<T>;
+}
+
+export interface LadderSubject {
+  readonly key: string;
+  /** In what is kept. */
+  readonly name: string;
+  readonly coverage: GpuCoverage;
+  readonly shapes: InputShapes;
+  /** Rungs slower than it are not made. */
+  readonly sloMs: number;
+  /** Of all on the GPU; undefined where the engine lacks an operator. */
+  readonly profile: LayerProfile | undefined;
+  readonly plans: FunctionPlans | undefined;
+  readonly machine: Machine;
+  readonly mode: ColdStartMode;
+}
+
+/** Beside everything on the GPU. */
+const rungsMax = 4;
+
+/** A profile is of use for every function whose graph has the same operators; where one turns out not to, its own is made. */
+export async function makeLadder(options: LadderOptions, subject: LadderSubject): Promise<FunctionPlans | undefined> {
+  if (options.kind === 'off' || options.cores === 0) return undefined;
+  const structure = structureOf(subject);
+  const kept = await findProfile(options, structure);
+  if (kept !== undefined) {
+    const plans = await planFrom(options, subject, kept);
+    if (plans !== undefined) return plans;
+  }
+  const measured = await options.measure(async () =>
+    options.client.measureOperators(subject.key, { gpu: 0, cores: options.cores, iterations: options.iterations }),
+  );
+  await keepProfile(options, structure, subject.name, measured);
+  return await planFrom(options, subject, measured);
+}
+
+async function planFrom(
+  { client, logger, kind, cores }: LadderOptions,
+  { key, coverage, sloMs, profile, plans, machine, mode }: LadderSubject,
+  operators: GraphProfile,
+): Promise<FunctionPlans | undefined> {
+  const layers = coverage.layers ?? [];
+  const found = planLadder(operators, { cores, limitMs: sloMs, rungsMax: rungsMax + 1 });
+  const rungs: LadderRung[] = [];
+  for (const plan of chosen(found, kind)) {
+    const hybrid = hybridPlanOf(plan, `hybrid-${rungs.length + 1}`);
+    if (hybrid.segments.length === 0) continue;
+    try {
+      rungs.push({ promise: await client.addPlan(key, hybrid), latencyMs: plan.latencyMs });
+    } catch (error) {
+      if (!(error instanceof GpuError) || error.code !== 'invalid') throw error;
+      logger.info({ function: key, reason: error.message }, 'a plan over GPU and CPU was refused');
+    }
+  }
+  const linkGBps = machine.gpus[0]?.linkGBps ?? operators.bandwidth;
+  return rungs.length === 0 ? undefined : withLadder(plans, rungs, { layers, profile, linkGBps, machine, mode });
+}
+
+/** The ladder that the planner found, without what the kind leaves out. */
+function chosen(ladder: readonly ChrionPlan[], kind: LadderKind): readonly ChrionPlan[] {
+  if (kind === 'memory') return ladder;
+  const fastest = ladder.reduce<ChrionPlan | undefined>(
+    (best, plan) => (best === undefined || plan.latencyMs < best.latencyMs ? plan : best),
+    undefined,
+  );
+  return fastest === undefined ? [] : [fastest];
+}
+
+/** Equal for graphs that are alike as far as the engine knows. */
+function structureOf({ coverage, shapes }: LadderSubject): string {
+  const layers = (coverage.layers ?? []).map(({ name, kind, bytes }) => [name, kind, bytes]);
+  const rest = coverage.covered ? coverage.launches : coverage.obstacles;
+  return createHash('sha256')
+    .update(JSON.stringify([layers, rest, shapes]))
+    .digest('hex')
+    .slice(0, 32);
+}
+
+const profilePath = ({ folder }: LadderOptions, structure: string): string =>
+  join(folder, `${structure}.operators.json`);
+
+async function findProfile(options: LadderOptions, structure: string): Promise<GraphProfile | undefined> {
+  try {
+    const text = await readFile(profilePath(options, structure), 'utf8');
+    const { machine, profile } = JSON.parse(text) as { readonly machine?: unknown; readonly profile?: unknown };
+    return machine === options.machineName ? parseGraphProfile(profile) : undefined;
+  } catch {
+    // Absent, cut off by a kill, or of an older form: it is measured again.
+    return undefined;
+  }
+}
+
+async function keepProfile(
+  options: LadderOptions,
+  structure: string,
+  name: string,
+  profile: GraphProfile,
+): Promise<void> {
+  await mkdir(options.folder, { recursive: true });
+  const content = { machine: options.machineName, firstMeasuredFor: name, profile };
+  await writeWhole(profilePath(options, structure), content);
+}
