@@ -98,7 +98,8 @@ function rowOf(
   const answered = totals.gpuWarm + totals.gpuCold + totals.cpu + totals.remote;
   const onGpu = gpus?.presence(version.key);
   const counts = statistics.find(version.key);
-  const ready = pool?.instances.filter((instance) => instance.state !== 'loading').length ?? 0;
+  const inPool = pool?.instances.filter((instance) => instance.state !== 'loading') ?? [];
+  const holding = inPool.filter((instance) => instance.holdsModel !== false).length;
   return {
     name,
     version: version.version,
@@ -108,7 +109,7 @@ function rowOf(
         ? onGpu.loading
           ? 'loading'
           : 'gpu'
-        : ready > 0
+        : inPool.length > 0
           ? 'cpu'
           : (pool?.instances.length ?? 0) > 0
             ? 'loading'
@@ -125,7 +126,7 @@ function rowOf(
       totals.offered / Math.max(1, (Math.min(span.toMs, nowMs) - Math.max(span.fromMs, history.startedAtMs)) / 1000),
     coldShare: answered === 0 ? null : totals.cold / answered,
     gpuBytes: onGpu?.bytes ?? 0,
-    hostBytes: ready * version.modelBytes + (onGpu?.pinnedBytes ?? 0),
+    hostBytes: holding * version.modelBytes + (onGpu?.pinnedBytes ?? 0),
     diskBytes: version.modelBytes,
     hits: (counts?.successes ?? 0) - (counts?.coldStarts ?? 0),
     coldStarts: counts?.coldStarts ?? 0,
@@ -228,16 +229,16 @@ export function memoryAnswer({ registry, pools, statistics, totalMemoryBytes, gp
   const inPools = pools.states().flatMap(({ key, instances }): Resident[] => {
     const version = byKey.get(key);
     if (version === undefined) return [];
-    return instances.map(({ pid, state }) => ({
+    return instances.map(({ pid, state, holdsModel = true }) => ({
       functionName: version.name,
       version: version.version,
-      bytes: version.modelBytes,
+      bytes: holdsModel ? version.modelBytes : 0,
       state,
       lastUseMs: lastUseMs(key),
       why:
         state === 'loading'
           ? `process ${pid} is loading the model for the CPU pool`
-          : `process ${pid} of the CPU pool${version.settings.pinned ? '; the function is pinned' : ''}`,
+          : `process ${pid} of the CPU pool${holdsModel ? '' : ', with the handler alone'}${version.settings.pinned ? '; the function is pinned' : ''}`,
     }));
   });
   return {

@@ -1,0 +1,221 @@
+/** Functions with a handler on GPUs, over HTTP: the handler in an instance of the CPU pool, its model on the emulated driver. */
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
+import { createLogger } from '../../src/host/logger.ts';
+import { buildEmulatedDriver } from '../emulated-driver/build.ts';
+import { emulatorMissing } from '../support/emulated-cuda.ts';
+import { writeReluModel } from '../support/models.ts';
+
+const shipped = join(import.meta.dirname, '../../functions');
+const shippedNames = ['language-id', 'digit-reader', 'accent-restorer'];
+
+let folder: string;
+/** The same functions on both: one host has GPUs, the other has none. */
+let onGpus: RunningHost;
+let onCpus: RunningHost;
+
+const isNeeded = (path: string): boolean => !['_training', 'train.ts'].includes(basename(path));
+
+const numbersIn = `const data = [...JSON.parse(request.text()), 0, 0, 0].slice(0, 4); return [{ name: 'x', datatype: 'FP32', shape: [1, 4], data }];`;
+const marker = (name: string): string => JSON.stringify(join(folder, name));
+
+async function addFunction(name: string, handler: string, settings: object = {}): Promise<void> {
+  const place = join(folder, 'functions', name);
+  await mkdir(place, { recursive: true });
+  await writeReluModel(place);
+  await writeFile(join(place, 'handler.ts'), handler);
+  await writeFile(
+    join(place, 'function.json'),
+    JSON.stringify({
+      model: 'relu.onnx',
+      handler: 'handler.ts',
+      slo: '60s',
+      timeouts: { handler: '20s' },
+      ...settings,
+    }),
+  );
+}
+
+const handlerOf = (before: string, after: string): string => `
+  import { existsSync, writeFileSync } from 'node:fs';
+  export function preprocess(request: { text(): string }) { ${before} ${numbersIn} }
+  export function postprocess(tensors: { data: ArrayLike<number> }[], request: { text(): string }) {
+    ${after} return { values: Array.from(tensors[0]!.data), pid: process.pid };
+  }`;
+
+async function start(name: string, flags: Record<string, string>): Promise<RunningHost> {
+  const { config } = loadConfig({
+    flags: {
+      'listen.port': '0',
+      dataDir: join(folder, name),
+      functionsDir: join(folder, 'functions'),
+      'cpu.cores': '2',
+      'cpu.profiling': 'off',
+      'gpu.memory': '8MiB',
+      'gpu.hostMemory': '32MiB',
+      'gpu.profileIterations': '1',
+      ...flags,
+    },
+  });
+  return await startHost(config, { logger: createLogger({ level: 'silent', format: 'json' }) });
+}
+
+interface Answer {
+  readonly status: number;
+  readonly body: unknown;
+  readonly headers: Headers;
+  readonly placement: string;
+}
+
+async function call(host: RunningHost, name: string, body: string | Uint8Array): Promise<Answer> {
+  const reply = await fetch(`${host.url}/function/${name}`, { method: 'POST', body: Buffer.from(body) });
+  const text = await reply.text();
+  const isJson = reply.headers.get('content-type')?.includes('json') === true;
+  const placement = reply.headers.get('x-turntable-placement') ?? '';
+  return { status: reply.status, body: isJson ? JSON.parse(text) : text, headers: reply.headers, placement };
+}
+
+/** Where two answers differ by more than the last digits of sums in another order. */
+function differences(one: unknown, other: unknown, path = ''): string[] {
+  if (typeof one === 'number' && typeof other === 'number') {
+    return Math.abs(one - other) <= 2e-4 ? [] : [`${path}: ${one} and ${other}`];
+  }
+  if (typeof one === 'object' && one !== null && typeof other === 'object' && other !== null) {
+    const others = new Map(Object.entries(other));
+    const names = [...new Set([...Object.keys(one), ...others.keys()])];
+    const ones = new Map(Object.entries(one));
+    return names.flatMap((name) => differences(ones.get(name), others.get(name), `${path}/${name}`));
+  }
+  return one === other ? [] : [`${path}: ${String(one)} and ${String(other)}`];
+}
+
+async function requestsOf(name: string): Promise<(string | Uint8Array)[]> {
+  if (name === 'digit-reader') {
+    const examples = join(shipped, name, 'examples');
+    return await Promise.all((await readdir(examples)).map((file) => readFile(join(examples, file))));
+  }
+  if (name === 'language-id') return ['Where is the library?', 'Où est la bibliothèque ?', '{"text": "Wo ist sie?"}'];
+  return ['Ma soeur prefere le the.', 'Ou etes-vous alle hier ?'];
+}
+
+describe.skipIf(emulatorMissing)('a function with a handler', () => {
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-handlers-'));
+    await cp(shipped, join(folder, 'functions'), { recursive: true, filter: isNeeded });
+    await addFunction('numbers', handlerOf('', ''));
+    await addFunction('throws', handlerOf("if (request.text() === '[7]') throw Object.assign(new Error('no sevens'), { status: 422 });", "if (request.text() === '[8]') throw new Error('eights are too much');")); // prettier-ignore
+    await addFunction('hangs', handlerOf("while (request.text() === '[7]');", "while (request.text() === '[8]');"), { timeouts: { handler: '800ms' } }); // prettier-ignore
+    await addFunction('dies', handlerOf('', "if (request.text() === '[7]') process.kill(process.pid, 'SIGKILL');"));
+    await addFunction('dies-once', handlerOf('', `if (!existsSync(${marker('died')})) { writeFileSync(${marker('died')}, ''); process.kill(process.pid, 'SIGKILL'); }`)); // prettier-ignore
+    await addFunction('named-otherwise', handlerOf('', '').replace("name: 'x'", "name: 'zz'"));
+    const driver = await buildEmulatedDriver();
+    Object.assign(process.env, driver!.environment, {
+      TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 64 * 2 ** 20 }] }),
+    });
+    [onGpus, onCpus] = await Promise.all([start('gpus', {}), start('cpus', { 'gpu.use': 'off' })]);
+    await onGpus.gpus!.settled();
+  }, 120_000);
+  afterAll(async () => {
+    await Promise.all([onGpus?.stop(), onCpus?.stop()]);
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  test.each(shippedNames)('%s answers from a GPU as it does from the CPU pool', async (name) => {
+    expect(onGpus.gpus!.standing(`${name}@1`)).toMatchObject({ status: 'planned' });
+    for (const body of await requestsOf(name)) {
+      const [gpu, cpu] = await Promise.all([call(onGpus, name, body), call(onCpus, name, body)]);
+      expect(gpu.status).toBe(200);
+      expect(gpu.placement).toMatch(/^gpu0 /);
+      expect(gpu.headers.get('x-compute-type')).toBe('gpu');
+      expect(cpu.placement).toMatch(/^cpu pool /);
+      expect(differences(gpu.body, cpu.body)).toEqual([]);
+    }
+  });
+
+  test('says that its weights and its handler were cold, then that everything was warm', async () => {
+    await fetch(`${onGpus.url}/v2/repository/models/accent-restorer/unload`, { method: 'POST' });
+    const first = await call(onGpus, 'accent-restorer', 'Ou es-tu ?');
+    expect(first.placement).toMatch(/^gpu0 cold \S+, handler cold$/);
+    expect(first.headers.get('x-model-cold-start')).toBe('true');
+    expect(Number(first.headers.get('x-model-load-time'))).toBeGreaterThan(0);
+    const second = await call(onGpus, 'accent-restorer', 'Ou es-tu ?');
+    expect(second.placement).toBe('gpu0 warm');
+    expect(second.headers.get('x-model-cold-start')).toBe('false');
+    expect(second.body).toEqual(first.body);
+  });
+
+  test('keeps no copy of its model in the CPU pool', async () => {
+    await call(onGpus, 'language-id', 'Where is it?');
+    const { functions } = (await (await fetch(`${onGpus.url}/api/functions`)).json()) as {
+      readonly functions: readonly { readonly name: string; readonly hostBytes: number }[];
+    };
+    const row = functions.find(({ name }) => name === 'language-id');
+    const pinned = onGpus.gpus!.lastState!.host.functions.find(({ key }) => key === 'language-id@1')?.host;
+    expect(pinned?.tier).toBe('host');
+    expect(row?.hostBytes).toBe(pinned?.tier === 'host' ? pinned.bytes : undefined);
+  });
+
+  test.each([
+    ['that throws with a status in its first half', 'throws', '[7]'],
+    ['that throws in its second half', 'throws', '[8]'],
+    ['that never comes back from its first half', 'hangs', '[7]'],
+    ['that never comes back from its second half', 'hangs', '[8]'],
+    ['whose second half ends the process each time', 'dies', '[7]'],
+    ['that gives an input which the model does not have', 'named-otherwise', '[1]'],
+  ])('%s fails as it does on the CPU pool', async (_what, name, body) => {
+    const [gpu, cpu] = await Promise.all([call(onGpus, name, body), call(onCpus, name, body)]);
+    expect(gpu.status).toBeGreaterThanOrEqual(400);
+    expect({ status: gpu.status, body: gpu.body }).toEqual({ status: cpu.status, body: cpu.body });
+    if (name === 'named-otherwise') return;
+    const after = await call(onGpus, name, '[5]');
+    expect(after).toMatchObject({ status: 200, body: { values: [5, 0, 0, 0] }, placement: expect.stringMatching(/^gpu0 /) as string }); // prettier-ignore
+  });
+
+  test('whose process ends between its halves is answered all the same', async () => {
+    const [one, other] = await Promise.all([call(onGpus, 'dies-once', '[1]'), call(onGpus, 'dies-once', '[2]')]);
+    expect([one, other]).toMatchObject([
+      { status: 200, body: { values: [1, 0, 0, 0] } },
+      { status: 200, body: { values: [2, 0, 0, 0] } },
+    ]);
+  });
+
+  test('is counted once for each call, in the metrics and in its statistics', async () => {
+    for (let index = 0; index < 6; index++) await call(onGpus, 'numbers', `[${index}]`);
+    const reply = (await (await fetch(`${onGpus.url}/v2/models/numbers/stats`)).json()) as {
+      readonly model_stats: readonly [
+        {
+          readonly inference_stats: Readonly<Record<string, { readonly count: number; readonly ns: number }>>;
+          readonly turntable: { readonly hits: number; readonly cold_starts: number };
+        },
+      ];
+    };
+    const [{ inference_stats: stats, turntable }] = reply.model_stats;
+    expect(turntable.hits + turntable.cold_starts).toBe(stats['success']!.count);
+    expect(turntable.hits).toBeGreaterThanOrEqual(5);
+    // Both halves of the handler have their place in Triton's parts.
+    for (const part of ['compute_input', 'compute_infer', 'compute_output']) expect(stats[part]!.ns).toBeGreaterThan(0);
+  });
+
+  test('goes to the CPU pool with its reason while the GPU process is away, and comes back', async () => {
+    const gpus = onGpus.gpus!;
+    process.kill(gpus.pid, 'SIGKILL');
+    const placements: string[] = [];
+    while (gpus.restarts === 0 || placements.length === 0) {
+      const answer = await call(onGpus, 'numbers', '[6,-6]');
+      expect(answer).toMatchObject({ status: 200, body: { values: [6, 0, 0, 0] } });
+      placements.push(answer.placement);
+    }
+    expect(placements.join('\n')).toMatch(/cpu pool \w+ overflow: (the GPU process is restarting|gpu0 failed)/);
+    await gpus.settled();
+    expect((await call(onGpus, 'numbers', '[1]')).placement).toMatch(/^gpu0 /);
+  });
+
+  test('whose handler is loaded ahead with its weights is warm for its first caller', async () => {
+    await fetch(`${onGpus.url}/v2/repository/models/numbers/unload`, { method: 'POST' });
+    expect((await fetch(`${onGpus.url}/v2/repository/models/numbers/load`, { method: 'POST' })).status).toBe(200);
+    expect((await call(onGpus, 'numbers', '[1]')).placement).toBe('gpu0 warm');
+  });
+});
