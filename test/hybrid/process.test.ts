@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { GpuError, startGpuProcess, type GpuClient } from '../../src/gpu/index.ts';
+import { startGpuProcess, type GpuClient, type GpuError } from '../../src/gpu/index.ts';
 import { livingNodes } from '../../src/gpu/hybrid/submodel.ts';
 import type { HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
@@ -49,6 +49,8 @@ function expectAnswer(outputs: readonly Tensor[], expected: readonly Tensor[]): 
   expect(outputs.map(({ name }) => name)).toEqual(expected.map(({ name }) => name));
   for (const [index, output] of outputs.entries()) expect(relativeError(output, expected[index]!)).toBeLessThan(1e-4);
 }
+
+const rowNumber = (value: bigint): Tensor => tensorOf('at', 'INT64', [1], BigInt64Array.of(value));
 
 const lstm = { layers: 3, input: 8, hidden: 16, sequence: 4, unrolled: 'true' };
 
@@ -157,8 +159,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     const hidden = graph.node('MatMul', [x, w]);
     const row = graph.node('Gather', [hidden, at], { axis: 0 });
     graph.output(graph.node('MatMul', [row, w]), ElementType.FLOAT, [1, 4], 'y');
-    const index = (value: bigint) => tensorOf('at', 'INT64', [1], BigInt64Array.of(value));
-    const inputs = [noise('x', [2, 4], 5), index(1n)];
+    const inputs = [noise('x', [2, 4], 5), rowNumber(1n)];
     const example = await exampleOf(folder, 'gather', graph.build(), inputs);
     await withProcess(async (client) => {
       const spec = { key: 'g@1', modelPath: example.modelPath, shapes: { x: [2, 4], at: [1] } };
@@ -174,7 +175,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
       });
       const options = { gpu: 0, plan: loading(coverage.layers, promise.layers), rung: 'h' };
       for (let round = 0; round < 3; round++) {
-        const failed = await errorOf(client.run('g@1', [inputs[0]!, index(7n)], options));
+        const failed = await errorOf(client.run('g@1', [inputs[0]!, rowNumber(7n)], options));
         expect(failed.message).toMatch(/indices element out of data bounds/);
         expectAnswer((await client.run('g@1', inputs, options)).outputs, example.expected);
       }
@@ -209,6 +210,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
       };
       await all();
       await client.restart();
+      expect(client.status).toBe('up');
       await all();
     });
   });

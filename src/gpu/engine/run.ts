@@ -261,12 +261,16 @@ export class Run {
     for (const { name, byteOffset, bytes } of tensors) {
       execution.cuda.copy(exchange.placeOf(name), scratch!.address + byteOffset, bytes);
     }
-    execution.finished().then(
-      () => {
-        for (const { name } of tensors) exchange.left(name);
-      },
-      (error: unknown) => exchange.failed(this.#context.failed(error)),
-    );
+    void this.#tellOfLeaving(exchange, tensors);
+  }
+
+  async #tellOfLeaving(exchange: Exchange, tensors: readonly ProgramTensor[]): Promise<void> {
+    try {
+      await this.#lane.execution.finished();
+      for (const { name } of tensors) exchange.left(name);
+    } catch (error) {
+      exchange.failed(this.#context.failed(error));
+    }
   }
 
   /** Everything is there. True when a captured graph ran. */

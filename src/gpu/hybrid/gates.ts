@@ -43,6 +43,12 @@ function touches(launch: Launch): Touch[] {
 const isIn = ({ byteOffset, bytes }: ProgramTensor, { operand }: Touch): boolean =>
   operand.space === 'arena' && operand.byteOffset >= byteOffset && operand.byteOffset < byteOffset + bytes;
 
+function add(map: Map<number, ProgramTensor[]>, launch: number, tensor: ProgramTensor): void {
+  const list = map.get(launch);
+  if (list === undefined) map.set(launch, [tensor]);
+  else list.push(tensor);
+}
+
 /**
  * Inputs have their bytes for the whole run, and outputs theirs from their first write to the end: so the first launch that reads in an
  * input's bytes is the first that needs it, and the last that writes in an output's bytes completes it.
@@ -53,11 +59,6 @@ const isIn = ({ byteOffset, bytes }: ProgramTensor, { operand }: Touch): boolean
 export function gatesOf(program: Program, arriving: ReadonlySet<string>, leaving: ReadonlySet<string>): Gates {
   const before = new Map<number, ProgramTensor[]>();
   const after = new Map<number, ProgramTensor[]>();
-  const add = (map: Map<number, ProgramTensor[]>, launch: number, tensor: ProgramTensor): void => {
-    const list = map.get(launch);
-    if (list === undefined) map.set(launch, [tensor]);
-    else list.push(tensor);
-  };
   const touched = program.launches.map(touches);
   for (const tensor of program.inputs) {
     if (!arriving.has(tensor.name) || tensor.bytes === 0) continue;

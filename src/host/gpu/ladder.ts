@@ -39,7 +39,6 @@ export function withLadder(
   rungs: readonly LadderRung[],
   ground: LadderGround,
 ): FunctionPlans | undefined {
-  const bytesOf = (plans: FunctionPlans): number => plans.offers[0]?.prefixBytes.at(-1) ?? 0;
   const steps: { readonly id: string; readonly plans: FunctionPlans; readonly cores: number }[] = [];
   if (whole !== undefined) steps.push({ id: wholePlan, plans: whole, cores: 0 });
   const largestFirst = rungs.toSorted((a, b) => b.promise.weightBytes - a.promise.weightBytes);
@@ -58,6 +57,8 @@ export function withLadder(
     planOf: (gpu, mode, rung) => (byId.get(rung ?? top.id) ?? top.plans).planOf(gpu, mode),
   };
 }
+
+const bytesOf = ({ offers }: FunctionPlans): number => offers[0]?.prefixBytes.at(-1) ?? 0;
 
 function chain(
   steps: readonly { readonly id: string; readonly plans: FunctionPlans; readonly cores: number }[],
