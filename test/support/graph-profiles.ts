@@ -26,7 +26,7 @@ export function anyLiveGraph({ operators = 14, cores = 3 } = {}): fc.Arbitrary<G
         callMs: fc.constantFrom(0, 1 / 32, 0.25, 1, 4),
         activations: fc.constantFrom('own' as const, 'shared' as const),
       })
-      .map(({ nodes, edges, ...rest }): GraphProfile => ({
+      .map(({ nodes, edges, latency, callMs, activations }): GraphProfile => ({
         unit: 'ms',
         nodes: nodes.map(({ gpu, cpu, output, ephemeral, weights }, index) => ({
           name: `n${index}`,
@@ -44,7 +44,9 @@ export function anyLiveGraph({ operators = 14, cores = 3 } = {}): fc.Arbitrary<G
               : [Math.min(from, to), Math.max(from, to), 0, `v${value}`],
           ),
         bandwidth: 1,
-        ...rest,
+        latency,
+        callMs,
+        activations,
       }));
   });
 }
@@ -76,19 +78,30 @@ export function liveStack({
       bytes,
       shares: `layer${Math.floor(place / cells)}`,
     })),
-    edges: places.flatMap((place): OperatorEdge[] => [
-      ...(place % cells < cells - 1
-        ? ([
-            [place, place + 1, 4096, 'h'],
-            [place, place + 1, 4096, 'c'],
-          ] as const)
-        : []),
-      ...(place < (layers - 1) * cells ? ([[place, place + cells, 4096, 'h']] as const) : []),
-    ]),
+    edges: places.flatMap((place) => {
+      const edges: OperatorEdge[] = [];
+      if (place % cells < cells - 1) edges.push([place, place + 1, 4096, 'h'], [place, place + 1, 4096, 'c']);
+      if (place < (layers - 1) * cells) edges.push([place, place + cells, 4096, 'h']);
+      return edges;
+    }),
     bandwidth: 20,
     latency: 0.02,
     activations: 'shared',
     callMs,
+  };
+}
+
+/** Ends by index, each worked out once out of others. */
+function once(what: string, work: (index: number) => number): (index: number) => number {
+  const known = new Map<number, number | 'under way'>();
+  return (index) => {
+    const earlier = known.get(index);
+    if (earlier === 'under way') throw new Error(`${what} ${index} waits for itself`);
+    if (earlier !== undefined) return earlier;
+    known.set(index, 'under way');
+    const endMs = work(index);
+    known.set(index, endMs);
+    return endMs;
   };
 }
 
@@ -113,18 +126,6 @@ export function carriedOutMs(profile: GraphProfile, plan: ChrionPlan): number {
   const takesFor = (node: number): number => profile.nodes[node]?.cpu[plan.cores - 1] ?? Number.NaN;
   let latestMs = 0;
 
-  const once = (what: string, work: (index: number) => number): ((index: number) => number) => {
-    const known = new Map<number, number | 'under way'>();
-    return (index) => {
-      const earlier = known.get(index);
-      if (earlier === 'under way') throw new Error(`${what} ${index} waits for itself`);
-      if (earlier !== undefined) return earlier;
-      known.set(index, 'under way');
-      const endMs = work(index);
-      known.set(index, endMs);
-      return endMs;
-    };
-  };
   const streamMs: (place: number) => number = once('operator on the GPU', (place) => {
     const node = onGpu[place] ?? -1;
     let nowMs = place === 0 ? 0 : streamMs(place - 1);

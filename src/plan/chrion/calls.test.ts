@@ -35,6 +35,16 @@ function graph(
   };
 }
 
+/** A, then B and C, on two cores that do not slow one another. */
+function onTwoCores(callMs: number): GraphProfile {
+  const nodes = Array.from('ABC', (name) => ({ name, gpu: null, cpu: [1, 1], bytes }));
+  const edges: OperatorEdge[] = [
+    ['A', 'B', 0],
+    ['A', 'C', 0],
+  ];
+  return { unit: 'ms', nodes, edges, bandwidth: 1, latency: 0, callMs };
+}
+
 function callsOf({ segments }: ChrionPlan): string {
   return segments.map(({ operators }) => operators.join('')).join(' ');
 }
@@ -65,12 +75,8 @@ describe('operators of one core', () => {
   });
 
   test('stay together on a core where a call elsewhere would cost more than waiting', () => {
-    const twice = (callMs: number): GraphProfile => {
-      const profile = graph('ABC', { edges: ['AB', 'AC'], callMs });
-      return { ...profile, nodes: profile.nodes.map((node) => ({ ...node, cpu: [1, 1] })) };
-    };
-    expect(planChrion(twice(0.25), { alpha: 0 })).toMatchObject({ cores: 2, latencyMs: 2.5 });
-    expect(planChrion(twice(4), { alpha: 0 }).latencyMs).toBe(7);
+    expect(planChrion(onTwoCores(0.25), { alpha: 0 })).toMatchObject({ cores: 2, latencyMs: 2.5 });
+    expect(planChrion(onTwoCores(4), { alpha: 0 }).latencyMs).toBe(7);
   });
 });
 

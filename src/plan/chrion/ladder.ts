@@ -20,11 +20,12 @@ const alphaShares = [0, 0.03, 0.1, 0.3, 1, 3];
  * A function's plans from most to least GPU memory, each keeping a subset of the weights that the one before keeps: by
  * changing from one to a later one a host gives memory back without loading anything.
  *
- * The first one has everything on the GPU, or everything that the GPU can run, unless that takes longer than `limitMs`.
- * The others are on the Pareto front of memory and latency among what was tried, the fastest plan of all among them:
- * memory falls by a twentieth or more from rung to rung and latency rises. (Everything on the GPU may be slower than the
- * rung below it; it is kept because it needs no core.) Where more plans would do than `rungsMax`, those are taken that
- * divide the memory most evenly. Everything on the CPU is no rung, and without weights to keep there is one rung at most.
+ * The first one has everything on the GPU, unless that takes longer than `limitMs` or the GPU cannot run everything;
+ * then everything that it can run is there, unless that is beaten. The others are on the Pareto front of memory and
+ * latency among what was tried: memory falls by a twentieth or more from rung to rung, and latency rises. (Everything on
+ * the GPU may be slower than the rung below it: it is kept because it needs no core.) The fastest plan that takes less
+ * memory is among them; where there are more than `rungsMax`, those are taken that divide the memory most evenly.
+ * Everything on the CPU is no rung, and without weights to keep there is one rung at most.
  *
  * A rung's `alpha` is the weight of memory from which on it costs less than the rung above it; 0 for the first and for
  * one that is faster than the rung above.

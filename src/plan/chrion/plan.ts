@@ -52,7 +52,9 @@ export interface ChrionPlan {
  * Chrion's Algorithm 2: for every number of cores k' from 0 (the GPU alone) to k, a device for each operator; then the k'
  * of the least `L + alpha M`, of equal ones the one of less memory and fewer cores.
  *
- * Takes time in proportion to k times operators and edges.
+ * Takes time in proportion to k times operators and edges. A larger alpha mostly means less memory, but not always: one
+ * operator that moves to the CPU changes what is free when for all after it. {@link planLadder} gives plans that never
+ * take more than the one before.
  *
  * @param alpha milliseconds of latency that a megabyte of GPU memory is worth; 0 asks for the lowest latency alone, and
  *   then the plan is never slower than the GPU by itself
