@@ -137,7 +137,7 @@ function stepsOf({ cores }: CpuTimingOptions): number {
 function functionInputs({ inputs, layout }: OperatorDraft): Tensor[] {
   return inputs.map((input): Tensor => {
     const { name, datatype, shape } = input;
-    if (datatype !== 'BYTES') return { name, datatype, shape, data: sampleInput(layout, input) };
+    if (datatype !== 'BYTES') return { name, datatype, shape, data: sampleInput(layout, input, inputs) };
     return { name, datatype, shape, data: packBytes(Array.from({ length: elementCount(shape) }, () => '')) };
   });
 }

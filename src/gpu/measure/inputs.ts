@@ -14,10 +14,20 @@ function wordRows(layout: WeightLayout): number {
   return weight?.shape[0] ?? 2;
 }
 
-/** The bytes of one input: by its name as PyTorch's and Hugging Face's exports call them. */
+/** The longest that an item of a batch can be: what recurrent networks take as the length of each. */
+function lengthOf(inputs: readonly { readonly shape: readonly number[] }[]): number {
+  return Math.max(1, ...inputs.map(({ shape }) => shape[1] ?? 1));
+}
+
+/**
+ * The bytes of one input: by its name as PyTorch's and Hugging Face's exports call them.
+ *
+ * @param inputs all of the function's: a length is that of another one
+ */
 export function sampleInput(
   layout: WeightLayout,
   { name, datatype, bytes, shape }: Omit<ProgramTensor, 'byteOffset'>,
+  inputs: readonly { readonly shape: readonly number[] }[],
 ): Uint8Array {
   const data = new Uint8Array(bytes);
   const random = numbers();
@@ -28,6 +38,8 @@ export function sampleInput(
   const integer = (index: number): number => {
     if (/mask/i.test(name)) return 1;
     if (/type|segment/i.test(name)) return 0;
+    // Shorter ones would leave a network with less to do.
+    if (/(^|_)(seq)?len(gth)?s?$/i.test(name)) return lengthOf(inputs);
     return /position/i.test(name) ? index % lastSize : Math.floor(next() * rows);
   };
   switch (datatype) {

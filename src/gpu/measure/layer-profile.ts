@@ -93,8 +93,8 @@ class MeasuringSession {
   }
 
   async putInputs(io: IoBuffers): Promise<void> {
-    const { layout } = this.#program;
-    await putInputs(this.#lane, io, this.#program, (tensor) => sampleInput(layout, tensor));
+    const { layout, inputs } = this.#program;
+    await putInputs(this.#lane, io, this.#program, (tensor) => sampleInput(layout, tensor, inputs));
   }
 
   async measure(allFromHost: boolean): Promise<MeasuredLayerProfile> {

@@ -44,7 +44,7 @@ describe.skipIf(!isHere)('on the GPU of this machine', () => {
         name: tensor.name,
         datatype: tensor.datatype,
         shape: tensor.shape,
-        data: sampleInput(program.layout, tensor),
+        data: sampleInput(program.layout, tensor, program.inputs),
       }));
       const [expected] = await runOnnxRuntime(path, inputs);
       const cuda = openCuda({ cacheFolder: join(folder, 'kernels') });
