@@ -2,12 +2,12 @@
 import { Option, type Command } from 'commander';
 import { configOptions, type ConfigInput, type ConfigOption } from '../host/index.ts';
 
-/** Adds `--config` and one flag for each option of the host that may stand on a command line. */
-export function addConfigFlags(command: Command): Command {
+/** Adds `--config` and one flag for each option of the host that may stand on a command line, or for those with these paths. */
+export function addConfigFlags(command: Command, paths?: readonly string[]): Command {
   command.option('--config <file>', 'read this configuration file instead of wrangler-free-config/host.json');
   for (const option of configOptions()) {
     const flag = option.flags.at(-1);
-    if (flag === undefined) continue;
+    if (flag === undefined || paths?.includes(option.path) === false) continue;
     // Commander takes two long names for one option. It suggests only the second when one is mistyped: the one in use.
     const names = option.flags.join(', ');
     command.addOption(new Option(`${names} <${placeholder(option)}>`, describe(option)));

@@ -13,36 +13,48 @@ import { parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
 import { CliError } from '../error.ts';
 import { formatBytes, formatMs } from '../format.ts';
 import { renderTable } from '../table.ts';
+import { addFunctionOptions, planFunction, type ChrionFunctionOptions } from './chrion-function.ts';
 import { parseDuration, parseNumber, parseWhole, planned, readProfile, writePicture } from './options.ts';
 
-interface ChrionCommandOptions {
-  readonly profile: string;
-  readonly cores?: number;
+interface ChrionCommandOptions extends ChrionFunctionOptions {
   readonly alpha?: number;
   readonly pattern?: 'latency' | 'memory';
-  readonly limit?: number;
-  readonly svg?: string;
-  readonly json?: boolean;
 }
 
 export function chrionCommand(): Command {
   const pattern = new Option('--pattern <pattern>', 'lowest latency, or least GPU memory within a latency')
     .choices(['latency', 'memory'])
     .conflicts('alpha');
-  return new Command('chrion')
+  const command = new Command('chrion')
     .summary('one graph over a GPU and CPU cores')
-    .description('Divide the operators of one graph between a GPU and CPU cores, for less latency or less GPU memory.')
-    .requiredOption(
-      '--profile <file>',
-      'graph profile: operators and what flows between them (profiles/graph.schema.json)',
+    .description(
+      'Divide the operators of one graph between a GPU and CPU cores, for less latency or less GPU memory. With a ' +
+        'function its operators are timed, and both patterns are shown side by side; without one, --profile is planned for.',
     )
+    .option('--profile <file>', 'graph profile: operators and what flows between them (profiles/graph.schema.json)')
     .option('--cores <number>', 'most cores to use (default: as many as the profile has times for)', parseWhole)
     .option('--alpha <number>', 'milliseconds of latency that a MB of GPU memory is worth', parseNumber)
     .addOption(pattern)
     .option('--limit <duration>', 'with --pattern memory: the latency (default: that of the GPU alone)', parseDuration)
     .option('--svg <file>', 'draw the timeline')
-    .option('--json', 'print JSON')
-    .action((options: ChrionCommandOptions) => {
+    .option('--json', 'print JSON');
+  return addFunctionOptions(command).action(
+    async (words: string | undefined, options: ChrionCommandOptions, called: Command) => {
+      if (words !== undefined) {
+        if (options.alpha !== undefined || options.pattern !== undefined) {
+          throw new CliError(
+            '--alpha and --pattern choose one plan of a profile; with a function both patterns are shown',
+            {
+              exitCode: 2,
+            },
+          );
+        }
+        await planFunction(words, options, called);
+        return;
+      }
+      if (options.profile === undefined) {
+        throw new CliError('name a function, or give the times of its operators: --profile <file>', { exitCode: 2 });
+      }
       if (options.limit !== undefined && options.pattern !== 'memory') {
         throw new CliError('--limit goes with --pattern memory', { exitCode: 2 });
       }
@@ -52,7 +64,8 @@ export function chrionCommand(): Command {
         writePicture(options.svg, renderChrionTimeline(plan, { title: basename(options.profile) }));
       }
       console.log(options.json === true ? JSON.stringify(answerOf(plan)) : tableOf(profile, plan, options));
-    });
+    },
+  );
 }
 
 function planFor(profile: GraphProfile, options: ChrionCommandOptions): ChrionPlan {

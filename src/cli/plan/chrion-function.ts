@@ -1,0 +1,212 @@
+/** `turntable plan chrion <function>`: times the operators of a function here, and shows both patterns that follow from them. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { Option, type Command } from 'commander';
+import { poolSockets } from '../../cpu/index.ts';
+import { GpuError, ProgramError, profileOperatorsOnCpu, startGpuProcess, type InputShapes } from '../../gpu/index.ts';
+import { readMemory, type Machine } from '../../hardware/index.ts';
+import { loadConfig, type HostConfig } from '../../host/index.ts';
+import { OnnxError } from '../../onnx/index.ts';
+import { estimateOperators, parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
+import { addConfigFlags, configInputOf } from '../config-flags.ts';
+import { CliError } from '../error.ts';
+// oxlint-disable-next-line no-restricted-imports -- the CLI's own folder of this name, not the floor below
+import { shapesFor } from '../profile/gpu.ts';
+import { findTarget, type ProfileTarget } from '../profile-target.ts';
+import { chrionPatterns, patternsJson, patternsPicture, patternsText } from './chrion-report.ts';
+import { readMachine } from './layer-source.ts';
+import { parseCount, parseWhole, planned, readProfile, writePicture } from './options.ts';
+
+export interface ChrionFunctionOptions {
+  /** Times that are there already. */
+  readonly profile?: string;
+  /** A machine whose GPU is estimated. */
+  readonly estimate?: string;
+  readonly gpu: number;
+  readonly cells: number;
+  readonly samples: number;
+  readonly dim?: readonly string[];
+  readonly cores?: number;
+  readonly limit?: number;
+  readonly svg?: string;
+  readonly all?: boolean;
+  readonly json?: boolean;
+}
+
+/** The paper measures no more (Yang et al., 6.1), and beyond that memory is what cores wait for. */
+const coresMax = 8;
+
+/** What the form with a function adds to `turntable plan chrion`. */
+export function addFunctionOptions(command: Command): Command {
+  command
+    .argument(
+      '[function]',
+      "an ONNX file, a function's folder, or the name of a function: its operators are timed here",
+    )
+    .addOption(
+      new Option('--estimate <machine>', 'estimate the GPU of this machine instead of timing one here').conflicts(
+        'profile',
+      ),
+    )
+    .option('--gpu <number>', 'the GPU to time operators on', parseWhole, 0)
+    .option('--cells <number>', 'cells into which the longest recurrent operator is unrolled', parseCount, 8)
+    .option('--dim <name=size...>', 'size of an open dimension; sequences are 128 otherwise, images 224, others 1')
+    .option('--samples <number>', 'timed repetitions of each measurement', parseCount, 5)
+    .option('--all', 'show every operator');
+  return addConfigFlags(command, ['dataDir', 'functionsDir', 'cpu.cores']);
+}
+
+export async function planFunction(words: string, options: ChrionFunctionOptions, command: Command): Promise<void> {
+  const { profile, name, provenance, path } = await timesOf(words, options, command);
+  const { cores, limit } = options;
+  const context = { name, profile, provenance };
+  const patterns = planned(() =>
+    chrionPatterns(profile, {
+      ...(cores === undefined ? {} : { cores }),
+      ...(limit === undefined ? {} : { limitMs: limit }),
+    }),
+  );
+  if (options.svg !== undefined) writePicture(options.svg, patternsPicture(context, patterns));
+  if (options.json === true) {
+    console.log(JSON.stringify(patternsJson(context, patterns)));
+    return;
+  }
+  console.log(patternsText(context, patterns, options.all === undefined ? {} : { all: options.all }));
+  if (path !== undefined)
+    console.log(`\nthe times are kept in ${path}: turntable plan chrion ${words} --profile ${path}`);
+}
+
+interface Times {
+  readonly name: string;
+  readonly profile: GraphProfile;
+  readonly provenance: string;
+  /** Where they are kept. */
+  readonly path?: string;
+}
+
+async function timesOf(words: string, options: ChrionFunctionOptions, command: Command): Promise<Times> {
+  if (options.profile !== undefined) {
+    const profile = readProfile(options.profile, parseGraphProfile);
+    return { name: words, profile, provenance: `times as given by ${basename(options.profile)}` };
+  }
+  const { config } = loadConfig(configInputOf(command));
+  const machine = options.estimate === undefined ? undefined : readMachine(options.estimate);
+  const target = await findTarget(words, config);
+  const shapes = shapesFor(target.inputs, parseDimensions(options.dim ?? []));
+  const coreNumbers = poolSockets(config.cpu.cores).flat();
+  const cores = Math.min(options.cores ?? coresMax, coreNumbers.length);
+  if (cores === 0) throw new CliError('--cores is 0, and operators are timed on one core at least', { exitCode: 2 });
+  const timing: Timing = { target, shapes, cores, coreNumbers: coreNumbers.slice(0, cores), config, options };
+  const { profile, provenance } = await spoken(target.name, () =>
+    machine === undefined ? measure(timing) : estimate(timing, machine),
+  );
+  const where = machine === undefined ? `gpu${options.gpu}` : machine.name.replaceAll(/[^\w.-]/g, '_');
+  const path = join(config.dataDir, 'profiles', `${target.modelSha256.slice(0, 16)}-operators-${where}.json`);
+  mkdirSync(dirname(path), { recursive: true });
+  const notes = { model: target.modelSha256, shapes, cells: options.cells, provenance };
+  writeFileSync(path, `${JSON.stringify({ ...notes, ...profile })}\n`);
+  return { name: target.name, profile, provenance, path };
+}
+
+interface Timing {
+  readonly target: ProfileTarget;
+  readonly shapes: InputShapes;
+  readonly cores: number;
+  readonly coreNumbers: readonly number[];
+  readonly config: HostConfig;
+  readonly options: ChrionFunctionOptions;
+}
+
+type Timed = Pick<Times, 'profile' | 'provenance'>;
+
+async function measure({ target, shapes, cores, coreNumbers, config, options }: Timing): Promise<Timed> {
+  const { gpu, cells, samples: iterations } = options;
+  const client = startGpuProcess({
+    // It is pinned as it is needed, so that a bound is all that this is.
+    hostBytes: readMemory().totalBytes / 2,
+    slabBytes: 2 ** 28,
+    cacheFolder: join(config.dataDir, 'gpu-cache'),
+    hybridCores: cores,
+    hybridCoreNumbers: coreNumbers,
+  });
+  try {
+    const info = await ready(client.ready);
+    process.stderr.write(`timing the operators of ${target.name} on GPU ${gpu} and on 1 to ${cores} cores\n`);
+    const { name: key, modelPath } = target;
+    await client.register({ key, modelPath, shapes, hybrid: { cells } });
+    const profile = await client.measureOperators(key, { gpu, cores, iterations });
+    const device = info.devices[gpu]?.name ?? `GPU ${gpu}`;
+    const provenance = info.isEmulated
+      ? `measured on an emulated GPU, whose times mean nothing, and on ${coresText(cores)} here`
+      : `measured on ${device} and on ${coresText(cores)} here`;
+    return { profile, provenance };
+  } finally {
+    await client.stop();
+  }
+}
+
+async function ready<Info>(opening: Promise<Info>): Promise<Info> {
+  try {
+    return await opening;
+  } catch (error) {
+    if (!(error instanceof GpuError)) throw error;
+    throw new CliError(
+      `there is no GPU to time operators on: ${error.message}; --estimate takes a machine to estimate its GPU for, such as h200`,
+      { cause: error },
+    );
+  }
+}
+
+async function estimate(timing: Timing, machine: Machine): Promise<Timed> {
+  const { target, shapes, cores, coreNumbers, config, options } = timing;
+  const abort = new AbortController();
+  const stop = (): void => abort.abort();
+  process.once('SIGINT', stop);
+  process.once('SIGTERM', stop);
+  try {
+    const profile = await profileOperatorsOnCpu({
+      modelPath: target.modelPath,
+      shapes,
+      cells: options.cells,
+      cacheFolder: join(config.dataDir, 'gpu-cache'),
+      cores,
+      coreNumbers,
+      iterations: options.samples,
+      estimate: (model) => estimateOperators(model, machine, { gpu: options.gpu }),
+      signal: abort.signal,
+      onProgress: ({ done, total, label }) => {
+        if (process.stderr.isTTY) process.stderr.write(`${done < total ? `timing operators ${label}` : 'planning'}\n`);
+      },
+    });
+    return {
+      profile,
+      provenance: `the GPU's side is estimated for machine '${machine.name}', the CPU's measured on ${coresText(cores)} here`,
+    };
+  } finally {
+    process.removeListener('SIGINT', stop);
+    process.removeListener('SIGTERM', stop);
+  }
+}
+
+const coresText = (cores: number): string => (cores === 1 ? 'one core' : `1 to ${cores} cores`);
+
+async function spoken<Result>(name: string, act: () => Promise<Result>): Promise<Result> {
+  try {
+    return await act();
+  } catch (error) {
+    if (error instanceof GpuError || error instanceof ProgramError || error instanceof OnnxError) {
+      throw new CliError(`the operators of '${name}' cannot be timed: ${error.message}`, { cause: error });
+    }
+    throw error;
+  }
+}
+
+function parseDimensions(pairs: readonly string[]): Record<string, number> {
+  return Object.fromEntries(
+    pairs.map((pair) => {
+      const [, name = '', size = '0'] = /^(.+)=([1-9]\d{0,8})$/.exec(pair) ?? [];
+      if (name !== '') return [name, Number(size)];
+      throw new CliError(`--dim takes name=size such as sequence=64, and '${pair}' is not that`, { exitCode: 2 });
+    }),
+  );
+}

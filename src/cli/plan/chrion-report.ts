@@ -1,0 +1,200 @@
+/** Both of Chrion's patterns of one function side by side, and its ladder: as text, as JSON, as a picture. */
+import {
+  hybridPlanOf,
+  planCpuOnly,
+  planGpuOnly,
+  planLadder,
+  planLatencyOptimal,
+  planMemoryOptimal,
+  renderChrionTimeline,
+  type ChrionPlan,
+  type PlacedOperator,
+} from '../../plan/index.ts';
+import type { GraphProfile, OperatorProfile } from '../../profile/index.ts';
+import { formatBytes, formatMs } from '../format.ts';
+import { renderTable } from '../table.ts';
+
+/** A function's plans; null where nothing that was found will do. */
+export interface ChrionPatterns {
+  /** Everything on the GPU; null where an operator cannot run there. */
+  readonly gpu: ChrionPlan | null;
+  readonly latency: ChrionPlan;
+  readonly memory: ChrionPlan | null;
+  readonly cpu: ChrionPlan;
+  /** From most to least GPU memory. */
+  readonly ladder: readonly ChrionPlan[];
+}
+
+export interface PatternOptions {
+  /** Most cores; all that the profile has times for when left out. */
+  readonly cores?: number;
+  /** Latency that the memory-optimal pattern and the ladder must not exceed, in milliseconds. */
+  readonly limitMs?: number;
+}
+
+/** @throws PlanError */
+export function chrionPatterns(profile: GraphProfile, { cores, limitMs }: PatternOptions): ChrionPatterns {
+  const within = cores === undefined ? {} : { cores };
+  return {
+    gpu: planGpuOnly(profile) ?? null,
+    latency: planLatencyOptimal(profile, within),
+    memory:
+      planMemoryOptimal(profile, { ...within, ...(limitMs === undefined ? {} : { latencyLimitMs: limitMs }) }) ?? null,
+    cpu: planCpuOnly(profile, within),
+    ladder: planLadder(profile, { ...within, ...(limitMs === undefined ? {} : { limitMs }) }),
+  };
+}
+
+export interface ReportContext {
+  readonly name: string;
+  /** How the times came about, in a sentence without its end. */
+  readonly provenance: string;
+  readonly profile: GraphProfile;
+}
+
+const planColumns = [
+  { title: 'PLAN' },
+  { title: 'LATENCY', align: 'right' },
+  { title: 'GPU MEMORY', align: 'right' },
+  { title: 'CORES', align: 'right' },
+  { title: 'ON GPU', align: 'right' },
+  { title: 'ON CPU', align: 'right' },
+  { title: 'CALLS', align: 'right' },
+  { title: 'COPIES', align: 'right' },
+] as const;
+
+function planRow(name: string, plan: ChrionPlan | null): string[] {
+  if (plan === null) return [name, ...planColumns.slice(1).map(() => '-')];
+  const onGpu = plan.operators.filter(({ device }) => device === 'gpu').length;
+  return [
+    name,
+    formatMs(plan.latencyMs),
+    formatBytes(plan.gpuBytes),
+    String(plan.cores),
+    String(onGpu),
+    String(plan.operators.length - onGpu),
+    String(plan.segments.length),
+    String(plan.copies.length),
+  ];
+}
+
+/** Operators that are shown unless all are asked for: a screen of them. */
+const shownMax = 40;
+
+export function patternsText(
+  { name, provenance, profile }: ReportContext,
+  { gpu, latency, memory, cpu, ladder }: ChrionPatterns,
+  options: { readonly all?: boolean } = {},
+): string {
+  const patterns = renderTable(planColumns, [
+    planRow('GPU alone', gpu),
+    planRow('latency-optimal', latency),
+    planRow('memory-optimal', memory),
+    planRow('CPU alone', cpu),
+  ]);
+  const rungs = ladder.map((plan, index) => planRow(`rung ${index + 1}`, plan));
+  const { bandwidth, latency: copyMs, callMs = 0, nodes } = profile;
+  const cpuOnly = nodes.filter(({ gpu: ms }) => ms === null).length;
+  const shown = options.all === true ? nodes.length : shownMax;
+  return [
+    patterns,
+    ...(rungs.length === 0
+      ? ['no ladder: nothing of it on the GPU is fast enough']
+      : [renderTable(planColumns, rungs)]),
+    operatorsTable(profile, latency, memory, shown),
+    [
+      `${name}: ${nodes.length} operators${shown < nodes.length ? `, the first ${shown} shown (--all shows them all)` : ''}` +
+        `${cpuOnly > 0 ? `, ${cpuOnly} of them for the CPU alone` : ''}; ${provenance}`,
+      `a copy between host and GPU takes ${formatMs(copyMs)} and its bytes at ${round(bandwidth)} GB/s, a call on a core ${formatMs(callMs)} beside its operators`,
+      'latency and GPU memory are predicted from these times',
+    ].join('\n'),
+  ].join('\n\n');
+}
+
+function operatorsTable(
+  { nodes }: GraphProfile,
+  latency: ChrionPlan,
+  memory: ChrionPlan | null,
+  shown: number,
+): string {
+  const profiles = new Map(nodes.map((node) => [node.name, node]));
+  const inMemory = new Map(memory?.operators.map((operator) => [operator.name, operator]));
+  const cores = nodes[0]?.cpu.length ?? 0;
+  const columns = [
+    { title: 'OPERATOR' },
+    { title: 'GPU', align: 'right' },
+    { title: '1 CORE', align: 'right' },
+    ...(cores > 1 ? [{ title: `${cores} CORES BUSY`, align: 'right' } as const] : []),
+    { title: 'WEIGHTS', align: 'right' },
+    { title: 'LATENCY-OPTIMAL' },
+    { title: 'MEMORY-OPTIMAL' },
+  ] as const;
+  const rows = latency.operators.slice(0, shown).map((operator) => {
+    const { gpu, cpu, bytes, shares } = profiles.get(operator.name) as OperatorProfile;
+    const times = cores > 1 ? [cpu[0] ?? 0, cpu.at(-1) ?? 0] : [cpu[0] ?? 0];
+    const weights = bytes.weights === 0 ? '' : formatBytes(bytes.weights);
+    const row = [operator.name, gpu === null ? '-' : formatMs(gpu)];
+    row.push(...times.map(formatMs), shares === undefined ? weights : `${weights} of ${shares}`);
+    row.push(placeText(operator), placeText(inMemory.get(operator.name)));
+    return row;
+  });
+  return renderTable(columns, rows);
+}
+
+function placeText(operator: PlacedOperator | undefined): string {
+  if (operator === undefined) return '-';
+  const { device, core, startMs, endMs } = operator;
+  return `${device === 'gpu' ? 'GPU' : `core ${core}`}  ${startMs.toFixed(3)} to ${endMs.toFixed(3)}`;
+}
+
+const round = (value: number): number => Number(value.toPrecision(3));
+
+/** The plans as the GPU process takes them, with what they are predicted to take. */
+export function patternsJson({ name, provenance }: ReportContext, patterns: ChrionPatterns): object {
+  const { gpu, latency, memory, cpu, ladder } = patterns;
+  return {
+    function: name,
+    provenance,
+    patterns: {
+      gpu: gpu && planJson(gpu, 'gpu'),
+      latency: planJson(latency, 'latency-optimal'),
+      memory: memory && planJson(memory, 'memory-optimal'),
+      cpu: planJson(cpu, 'cpu'),
+    },
+    ladder: ladder.map((plan, index) => planJson(plan, `rung-${index + 1}`)),
+  };
+}
+
+function planJson(plan: ChrionPlan, id: string): object {
+  const { latencyMs, gpuBytes, cores, operators, copies } = plan;
+  const { order, segments } = hybridPlanOf(plan, id);
+  return {
+    id,
+    latency_ms: latencyMs,
+    gpu_bytes: gpuBytes,
+    cores,
+    order,
+    device: Object.fromEntries(operators.map(({ name, device }) => [name, device])),
+    segments,
+    copies: copies.length,
+  };
+}
+
+/** The timelines of both patterns, one below the other. */
+export function patternsPicture({ name }: ReportContext, { latency, memory }: ChrionPatterns, width = 1200): string {
+  const pictures = [
+    renderChrionTimeline(latency, { title: `${name}, latency-optimal`, width }),
+    ...(memory === null ? [] : [renderChrionTimeline(memory, { title: `${name}, memory-optimal`, width })]),
+  ];
+  let top = 0;
+  const placed = pictures.map((picture) => {
+    const at = top;
+    top += Number(/ height="(\d+)"/.exec(picture)?.[1] ?? 0);
+    return picture.replace('<svg ', `<svg y="${at}" `).trimEnd();
+  });
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${top}" viewBox="0 0 ${width} ${top}">`,
+    ...placed,
+    '</svg>\n',
+  ].join('\n');
+}
