@@ -1,5 +1,5 @@
 /** Series of the GPUs. What the engine itself says of its memory is asked for at each scrape, which is never a use. */
-import { Gauge, type Registry as PromRegistry } from 'prom-client';
+import { Counter, Gauge, type Registry as PromRegistry } from 'prom-client';
 import type { GpuHost } from './gpu/index.ts';
 
 export function addGpuMetrics(prom: PromRegistry, gpus: GpuHost): void {
@@ -41,6 +41,21 @@ export function addGpuMetrics(prom: PromRegistry, gpus: GpuHost): void {
   });
   single('nv_pinned_memory_pool_used_bytes', 'Of it filled with weights', async () => {
     return (await gpus.freshState())?.host.usedBytes ?? 0;
+  });
+  const planChanges: Counter = new Counter({
+    name: 'turntable_plan_changes_total',
+    help: 'Resident functions that went to a smaller plan for room, or to a larger one with room that was there',
+    labelNames: ['function', 'direction'],
+    registers: [prom],
+    collect: (): void => {
+      planChanges.reset();
+      for (const key of gpus.shell?.keys() ?? []) {
+        const { shrinks, growths } = gpus.shell!.planChanges(key);
+        const name = key.slice(0, key.lastIndexOf('@'));
+        if (shrinks > 0) planChanges.inc({ function: name, direction: 'smaller' }, shrinks);
+        if (growths > 0) planChanges.inc({ function: name, direction: 'larger' }, growths);
+      }
+    },
   });
   single('turntable_gpu_up', 'Whether the GPU process serves', () => (gpus.status === 'up' ? 1 : 0));
   single('turntable_gpu_restarts', 'GPU processes that were started after the first', () => gpus.restarts);

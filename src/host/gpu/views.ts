@@ -4,6 +4,13 @@ import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import type { GpuHost } from './gpu-host.ts';
 
+/** The rungs under which a function is resident, its mode, and how often it was shrunk: 'memory (interleave), shrunk 2 times'. */
+export function ladderText(mode: string, rungs: readonly string[], shrinks: number): string {
+  const resident = [...new Set(rungs)].join(' and ');
+  const times = shrinks === 1 ? 'once' : `${shrinks} times`;
+  return `${resident === '' ? mode : `${resident} (${mode})`}${shrinks === 0 ? '' : `, shrunk ${times}`}`;
+}
+
 export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statistics): NonNullable<ViewSources['gpus']> {
   const versionOf = (key: string): FunctionVersion | undefined => {
     const at = key.lastIndexOf('@');
@@ -27,7 +34,11 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
           const shell = gpus.shell;
           const bytes = devices().reduce((sum, gpu) => sum + (shell?.resident(key, gpu).bytes ?? 0), 0);
           const loading = devices().some((gpu) => shell?.isLoading(key, gpu) === true);
-          return { bytes, loading, pinnedBytes: pinnedBytes(key), plan: standing.mode };
+          const rungs = devices().flatMap((gpu) => shell?.resident(key, gpu).rung ?? []);
+          const isLadder = shell?.sheetOf(key)?.gpus.some((offer) => offer?.smaller !== undefined) === true;
+          const { shrinks = 0 } = shell?.planChanges(key) ?? {};
+          const plan = isLadder ? ladderText(standing.mode, rungs, shrinks) : standing.mode;
+          return { bytes, loading, pinnedBytes: pinnedBytes(key), plan };
         }
       }
     },
@@ -43,6 +54,8 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
           const resident = gpus.shell?.resident(key, device.index);
           if (version === undefined || resident === undefined || resident.bytes === 0) return [];
           const isWhole = resident.prefix === resident.whole;
+          const top = gpus.shell?.sheetOf(key)?.gpus[device.index];
+          const isShrunk = top?.smaller !== undefined && resident.rung !== top.plan;
           const state = isWhole ? 'warm' : `partial ${Math.round((100 * resident.prefix) / resident.whole)}%`;
           return [
             {
@@ -54,7 +67,9 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
               why: version.settings.pinned
                 ? 'pinned'
                 : isWhole
-                  ? 'used here, and nothing needed its room since'
+                  ? isShrunk
+                    ? `used here, under its smaller plan '${resident.rung}': the rest of its room went to others`
+                    : 'used here, and nothing needed its room since'
                   : 'its first layers were kept, which hide the loading of the rest',
             },
           ];
