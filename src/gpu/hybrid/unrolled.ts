@@ -2,12 +2,16 @@
 import { createHash } from 'node:crypto';
 import { mkdir, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { readModel, unrollRecurrent, writeModel, type NodeProto } from '../../onnx/index.ts';
+import { Graph, readModel, unrollRecurrent, writeModel, type ModelProto, type NodeProto } from '../../onnx/index.ts';
+import { inferShapes } from '../../profile/index.ts';
 import { baseOf } from '../program/compile-model.ts';
 import { temporaryPath } from '../program/files.ts';
 import { prepareGraph } from '../program/prepare.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
 import type { InputShapes } from '../program/types.ts';
+
+/** Goes up when unrolling comes to give other graphs, so that none made before is found in the cache. */
+const unrolledFormat = 2;
 
 const recurrent = new Set(['LSTM', 'GRU', 'RNN']);
 /** ONNX, LSTM: with `layout` 1 the batch comes first. */
@@ -21,6 +25,20 @@ function stepsMaxOf({ nodes, values }: PreparedGraph): number {
     recurrent.has(proto.opType) ? [values.get(proto.input[0] ?? '')?.shape[batchFirst(proto) ? 1 : 0] ?? 0] : [],
   );
   return Math.max(0, ...steps);
+}
+
+/**
+ * Shapes of the values of a model as it stands in its file. Folding takes some of its nodes away (two transposes that undo
+ * each other, a dropout), and their values with them, but cells hand over what runs through them too.
+ */
+function shapesInFile(model: ModelProto, shapes: InputShapes): (value: string) => readonly number[] | undefined {
+  const given = new Map(Object.entries(shapes).map(([name, shape]) => [name, { elementType: undefined, shape }]));
+  // Sizes that do not follow from the inputs' are none at all.
+  const { values } = inferShapes(new Graph(model, given), { openSize: () => Number.NaN });
+  return (value) => {
+    const dims = values.get(value)?.dims;
+    return dims?.every((size) => Number.isSafeInteger(size)) === true ? dims : undefined;
+  };
 }
 
 /**
@@ -39,7 +57,7 @@ export async function unrolledModel(
   const base = await baseOf(modelPath, cacheFolder);
   if (!base.model.graph.node.some(({ opType }) => recurrent.has(opType))) return modelPath;
   const form = createHash('sha256')
-    .update(JSON.stringify([shapes, cells]))
+    .update(JSON.stringify([unrolledFormat, shapes, cells]))
     .digest('hex')
     .slice(0, 16);
   const folder = join(cacheFolder, 'unrolled');
@@ -49,7 +67,11 @@ export async function unrolledModel(
   const prepared = await prepareGraph(base, shapes, cacheFolder);
   const model = await readModel(modelPath, { externalData: 'load' });
   const steps = Math.max(1, Math.ceil(stepsMaxOf(prepared) / cells));
-  const unrolled = unrollRecurrent(model, { steps, shapes: (value) => prepared.values.get(value)?.shape });
+  const inFile = shapesInFile(model, shapes);
+  const unrolled = unrollRecurrent(model, {
+    steps,
+    shapes: (value) => prepared.values.get(value)?.shape ?? inFile(value),
+  });
   if (unrolled.model === model) return modelPath;
   await mkdir(folder, { recursive: true });
   const temporary = temporaryPath(folder, 'unrolled.onnx');
