@@ -1,5 +1,7 @@
-/** Pins the threads of a process to cores. */
+/** Which cores processes run on: pinning them, and asking for one's own. */
 import { readdirSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type * as Koffi from 'koffi';
 import { pinThread } from '../hardware/index.ts';
 
 /**
@@ -20,4 +22,26 @@ export function pinProcess(pid: number, cores: readonly number[], mainCores: rea
     if (!pinThread(thread, thread === pid ? mainCores : cores) && thread === pid) pinned = false;
   }
   return pinned;
+}
+
+/** The core that the calling thread runs on just now, by the operating system's number; undefined where nobody can tell. */
+export function currentCore(): number | undefined {
+  currentCall ??= lookForCurrentCall();
+  const core = currentCall();
+  return core < 0 ? undefined : core;
+}
+
+let currentCall: (() => number) | undefined;
+
+function lookForCurrentCall(): () => number {
+  if (process.platform === 'linux') {
+    try {
+      const koffi = createRequire(import.meta.url)('koffi') as typeof Koffi;
+      const call = koffi.load(null).func('int sched_getcpu()');
+      return () => call() as number;
+    } catch {
+      // A platform without the call, or without a build of koffi.
+    }
+  }
+  return () => -1;
 }

@@ -5,13 +5,14 @@
  * waited longest has done so for the batch timeout; then they are split among the idle instances (split.ts). With every
  * instance idle that is the configuration's whole batch B. An instance never waits for another to finish.
  */
+import { currentCore } from './affinity.ts';
 import type { CoreAllocator, CoreLease } from './cores.ts';
 import { instancesOf, type PlannedInstance } from './configuration.ts';
 import type { Instance } from './instance.ts';
 import type { LatencyBook } from './latency.ts';
 import type { GiveUpCause } from './pool-machine.ts';
 import type { TicketQueue } from './queue.ts';
-import { splitBatch, type Place } from './split.ts';
+import { handOverOrder, splitBatch, type Place } from './split.ts';
 import { goesAlone, type Ticket } from './ticket.ts';
 import { CpuError, type InstanceSpec, type PoolConfiguration, type PoolLimits, type PoolState } from './types.ts';
 
@@ -212,8 +213,10 @@ export class ConfiguredSet {
       parts.reduce((sum, part) => sum + part.length, 0),
     );
     for (let count = 0; count < taken.length; count++) queue.take();
-    for (const [at, part] of parts.entries()) {
-      const tickets = part.flatMap((index) => taken[index] ?? []);
+    const used = parts.filter((part) => part.length > 0).length;
+    const cores = idle.map(({ lease }) => lease.cores);
+    for (const at of handOverOrder(cores, used > 1 ? currentCore() : undefined)) {
+      const tickets = (parts[at] ?? []).flatMap((index) => taken[index] ?? []);
       const instance = idle[at]?.instance;
       if (instance === undefined || tickets.length === 0) continue;
       started++;

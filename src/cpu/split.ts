@@ -1,4 +1,4 @@
-/** Splitting a batch among the instances of a configuration. */
+/** Splitting a batch among the instances of a configuration, and the order in which they get their parts. */
 
 /** An idle instance, as the splitting sees it. */
 export interface Place {
@@ -40,4 +40,19 @@ export function splitBatch(rows: Iterable<number>, places: readonly Place[]): nu
     target.rows += own;
   }
   return taken.map(({ requests }) => requests);
+}
+
+/**
+ * The order in which instances on these cores get their parts, as indices: last the one whose model runs on the core that
+ * the caller is on, and before it those with other threads there. Whoever is woken on the caller's core may take it at once
+ * and keep it for some milliseconds, and the parts that have not been sent by then wait as long.
+ *
+ * @param cores of each instance, the one that runs the model first
+ * @param here the caller's core, where it is known
+ */
+export function handOverOrder(cores: readonly (readonly number[])[], here: number | undefined): number[] {
+  const order = cores.map((_, index) => index);
+  if (here === undefined) return order;
+  const rank = (own: readonly number[] | undefined): number => (own?.[0] === here ? 2 : own?.includes(here) ? 1 : 0);
+  return order.sort((a, b) => rank(cores[a]) - rank(cores[b]));
 }
