@@ -14,6 +14,8 @@ export type ServicePrediction =
       readonly utilisation: number;
       /** Share of time without any request: p0 (Equation 3). */
       readonly idleProbability: number;
+      /** Share of requests that find all c running, and wait. */
+      readonly waitProbability: number;
     }
   /** Requests arrive as fast as, or faster than, they can be answered: the queue grows for ever and no latency holds. */
   | { readonly state: 'overloaded'; readonly utilisation: number };
@@ -43,7 +45,8 @@ export function predictService(serviceTimeMs: readonly number[], ratePerSecond: 
   if (utilisation >= 1) return { state: 'overloaded', utilisation };
   const [firstMs = 0] = serviceTimeMs;
   if (rate === 0) {
-    return { state: 'stable', latencyMs: firstMs, waitMs: 0, serviceMs: firstMs, utilisation: 0, idleProbability: 1 };
+    const empty = { utilisation: 0, idleProbability: 1, waitProbability: 0 };
+    return { state: 'stable', latencyMs: firstMs, waitMs: 0, serviceMs: firstMs, ...empty };
   }
   const states = stateProbabilities(serviceTimeMs, rate, utilisation);
   const busy = states[concurrency] ?? 0; // P(n >= c), which is p_c / (1 - rho)
@@ -58,6 +61,7 @@ export function predictService(serviceTimeMs: readonly number[], ratePerSecond: 
     serviceMs,
     utilisation,
     idleProbability: states[0] ?? 0,
+    waitProbability: busy,
   };
 }
 
