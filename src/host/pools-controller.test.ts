@@ -11,7 +11,7 @@ const alone = (t: number, b: number): number => (4 + 6 * b) / t ** 0.7;
 
 /** Four cores: one request is fastest on all of them; a batch of 16 is done first by four instances. */
 const profile: CpuProfile = {
-  format: 1,
+  format: 2,
   provenance: 'measured',
   machine: { processor: 'a processor', cores: 4, onnxRuntime: '1.30.0' },
   modelSha256: 'ab',
@@ -30,9 +30,10 @@ const profile: CpuProfile = {
       { concurrency: 4, threads: 1, serviceTime: [10, 10.5, 11, 12] },
     ],
   },
+  idle: [],
   lists: [
-    { batch: 16, groups: [{ instances: 4, threads: 1, batch: 4 }], latencyMs: 30, expectedMs: 28 },
-    { batch: 16, groups: [{ instances: 1, threads: 4, batch: 16 }], latencyMs: 38, expectedMs: 37.9 },
+    { batch: 16, groups: [{ instances: 4, threads: 1, batch: 4 }], latencyMs: 30, expectedMs: 28, aheadShare: 1 },
+    { batch: 16, groups: [{ instances: 1, threads: 4, batch: 16 }], latencyMs: 38, expectedMs: 37.9, aheadShare: 1 },
   ],
 };
 

@@ -45,8 +45,11 @@ export class InstanceSet {
     return instances;
   }
 
-  /** One run; the milliseconds from handing it over until its answer. Rejects with {@link CpuError}. */
-  run({ instance }: Measured, tensors: readonly Tensor[]): Promise<number> {
+  /**
+   * One run for these requests, given by their tensors and joined as a pool joins them; the milliseconds from handing it
+   * over until its answer. Rejects with {@link CpuError}.
+   */
+  run({ instance }: Measured, requests: readonly (readonly Tensor[])[]): Promise<number> {
     if (this.#stopped !== undefined) return Promise.reject(this.#stopped);
     return new Promise((resolve, reject) => {
       const startMs = performance.now();
@@ -56,8 +59,9 @@ export class InstanceSet {
         handlerTimeoutMs: runTimeoutMs,
         loadTimeoutMs: runTimeoutMs,
       };
-      const calls = [{ kind: 'tensors', count: tensors.length }] as const;
-      instance.run({ join: false, calls, tensors, limits }, (outcome) => {
+      const calls = requests.map(({ length }) => ({ kind: 'tensors', count: length }) as const);
+      const order = { join: calls.length > 1, calls, tensors: requests.flat(), limits };
+      instance.run(order, (outcome) => {
         const ms = performance.now() - startMs;
         if (outcome.kind === 'timeout') {
           reject(outcome.error);

@@ -8,9 +8,19 @@ import { readLogicalCores } from '../../hardware/index.ts';
 import { describeModel, readModel, type TensorSpec } from '../../onnx/index.ts';
 import { checkBytes, elements } from '../../tensor/index.ts';
 import { parseCpuProfile, PoolTable } from '../predict/index.ts';
-import { batchDimension, makeInputs, measureCpu, median, ProfileFiles, relativeSpread, resolveSizes } from './index.ts';
+import {
+  batchDimension,
+  makeInputs,
+  measureCpu,
+  measureServiceTimes,
+  median,
+  ProfileFiles,
+  relativeSpread,
+  resolveSizes,
+} from './index.ts';
 import type { MeasureOptions, MeasureProgress } from './index.ts';
 import { RemainingTime } from './remaining-time.ts';
+import { steadyMean } from './samples.ts';
 
 let folder: string;
 let reluPath: string;
@@ -49,8 +59,16 @@ describe('a measurement', () => {
     expect(profile.service.configurations.map(({ concurrency, threads }) => concurrency * threads)).toContain(
       cores.length,
     );
-    expect(new Set(profile.lists.map(({ batch }) => batch))).toEqual(new Set([2, 4]));
+    expect(new Set(profile.lists.map(({ batch }) => batch))).toEqual(new Set([1, 2, 4]));
     expect(profile.exhaustiveMs).toBeGreaterThan(profile.tookMs);
+    for (const { extraMs, gapMs } of profile.idle) {
+      expect(extraMs).toBeGreaterThanOrEqual(0);
+      expect(gapMs).toBeGreaterThan(0);
+    }
+    for (const { aheadShare } of profile.lists) {
+      expect(aheadShare).toBeGreaterThanOrEqual(0);
+      expect(aheadShare).toBeLessThanOrEqual(1);
+    }
     expect(told.at(-1)).toMatchObject({ total: told.length });
     const table = new PoolTable(profile, { cores: cores.length, batchMax: 4, batchTimeoutMs: 1 });
     expect(table.best(1, { kind: 'latency' })?.prediction.state).toBe('stable');
@@ -145,6 +163,51 @@ test('the median, and how far samples lie apart', () => {
   expect(median([1, 2, 3, 10])).toBe(2.5);
   expect(relativeSpread([10])).toBe(0);
   expect(relativeSpread([9, 10, 11])).toBeCloseTo(0.05, 9);
+});
+
+/** Takes 0.2 ms more for each other that is at work, and 1 ms more after a pause. */
+function madeUpService(): () => Promise<number> {
+  let running = 0;
+  let restedAtMs = performance.now();
+  return async () => {
+    const wasIdle = running === 0 && performance.now() - restedAtMs > 0.9;
+    running++;
+    const ms = 1 + 0.2 * (running - 1) + (wasIdle ? 1 : 0);
+    await new Promise((resolve) => setImmediate(resolve));
+    running--;
+    restedAtMs = performance.now();
+    return ms;
+  };
+}
+
+describe('service times', () => {
+  test('rise with the number at work, and after gaps', async () => {
+    let turn = 0;
+    const times = await measureServiceTimes({
+      workers: [0, 1, 2],
+      concurrencies: [1, 2, 3],
+      run: madeUpService(),
+      samples: 10,
+      limitMs: 1000,
+      random: () => (turn = (turn + 0.37) % 1),
+    });
+    const [alone = 0, two = 0, three = 0] = [1, 2, 3].map((count) => times.busyMs.get(count));
+    expect(two).toBeGreaterThan(alone);
+    expect(three).toBeGreaterThan(two);
+    expect(times.idle.map(({ gapMs }) => gapMs)).toEqual(
+      times.idle.map(({ gapMs }) => gapMs).toSorted((a, b) => a - b),
+    );
+    for (const { extraMs } of times.idle) {
+      expect(extraMs).toBeGreaterThan(0.5);
+      expect(extraMs).toBeLessThan(1.1);
+    }
+  });
+
+  test('leave out what is a mishap of the machine', () => {
+    expect(steadyMean([4, 5, 6])).toBe(5);
+    expect(steadyMean([4, 5, 6, 90])).toBe(5);
+    expect(steadyMean([])).toBeNaN();
+  });
 });
 
 test('the time left falls with every measurement and ends at 0', () => {

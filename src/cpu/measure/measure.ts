@@ -6,13 +6,16 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { TensorSpec } from '../../onnx/index.ts';
 import type { ServiceConfiguration } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import { listsToMeasure, type CpuProfile, type MeasuredList } from '../predict/index.ts';
+import { currentCore } from '../affinity.ts';
+import { leastDivided, listsToMeasure, type CpuProfile, type IdleCost, type MeasuredList } from '../predict/index.ts';
+import { handOverOrder } from '../split.ts';
 import { CpuError, type PoolGroup } from '../types.ts';
 import { measuredOn } from './fingerprint.ts';
 import { batchDimension, makeInputs, resolveSizes } from './inputs.ts';
 import { InstanceSet, type Measured } from './instance-set.ts';
 import { exhaustiveMs, RemainingTime, type Measurement } from './remaining-time.ts';
 import { median, relativeSpread } from './samples.ts';
+import { measureServiceTimes } from './service-times.ts';
 
 export interface MeasureOptions {
   readonly modelPath: string;
@@ -48,6 +51,11 @@ const samplesDefault = 10;
 const samplesMin = 3;
 /** One measurement is not sampled further beyond this, three samples apart. */
 const measurementMs = 1500;
+/** Of a service time or a comparison, for each sample of the rest: they decide more, and what they tell is finer. */
+const samplesFactor = 2;
+/** A process, and its core, run at their speed after so long and so many runs. */
+const warmMs = 50;
+const warmRunsMax = 10;
 /** What threads of the last list still spin is over by then. */
 const betweenListsMs = 3;
 const loadTimeoutMs = 120_000;
@@ -80,8 +88,9 @@ class MeasurementRun {
   readonly #batches: readonly number[];
   /** Rows that a run must have, where the model says so. */
   readonly #fixedRows: number | undefined;
-  readonly #inputs = new Map<number, Tensor[]>();
-  #integer: 0 | 1 = 1;
+  /** One request: a row, or as many as the model must have. */
+  #request: readonly Tensor[] | undefined;
+  readonly #random = randomSource();
   readonly #plan: Measurement[];
   readonly #remaining: RemainingTime;
   #done = 0;
@@ -117,10 +126,10 @@ class MeasurementRun {
     const spread = alone.map((row) =>
       row.map((samples) => (samples === undefined ? null : Number(relativeSpread(samples).toFixed(4)))),
     );
-    const configurations = this.#batches[0] === 1 ? await this.#sideBySide(threads, alone) : [];
+    const { configurations, idle } = await this.#sideBySide(threads, alone);
     const lists = await this.#lists({ pool });
     const profile: CpuProfile = {
-      format: 1,
+      format: 2,
       provenance: 'measured',
       machine: measuredOn(this.#cores),
       modelSha256: this.#options.modelSha256,
@@ -132,6 +141,7 @@ class MeasurementRun {
       pool,
       spread,
       service: { unit: 'ms', configurations },
+      idle,
       lists,
     };
     return profile;
@@ -150,8 +160,8 @@ class MeasurementRun {
         }
         this.#tell({ kind: 'alone', threads: count, batch });
         const [instance] = await this.#set.acquire([count]);
-        const tensors = await this.#inputsOf(batch, instance!);
-        const samples = await this.#sample(async () => await this.#set.run(instance!, tensors));
+        const requests = await this.#requestsOf(batch, instance!);
+        const samples = await this.#sample(async () => await this.#set.run(instance!, requests));
         row.push(samples);
         this.#measured({ kind: 'alone', threads: count, batch }, median(samples));
       }
@@ -164,27 +174,39 @@ class MeasurementRun {
   async #sideBySide(
     threads: readonly number[],
     alone: readonly (readonly (number[] | undefined)[])[],
-  ): Promise<ServiceConfiguration[]> {
+  ): Promise<{ configurations: ServiceConfiguration[]; idle: IdleCost[] }> {
     const configurations: ServiceConfiguration[] = [];
+    const idle: IdleCost[] = [];
+    if (this.#batches[0] !== 1) return { configurations, idle };
+    const samples = samplesFactor * (this.#options.samples ?? samplesDefault);
     for (const [index, count] of threads.entries()) {
       const single = alone[index]?.[0];
       if (single === undefined) continue;
-      const known = new Map<number, number>([[1, median(single)]]);
-      for (const concurrency of this.#concurrencies(count)) {
-        if (concurrency === 1 || this.#isOverBudget()) continue;
-        const measurement = { kind: 'beside', threads: count, concurrency } as const;
+      let known: ReadonlyMap<number, number> = new Map([[1, median(single)]]);
+      if (!this.#isOverBudget()) {
+        const concurrencies = this.#concurrencies(count);
+        const measurement = { kind: 'service', threads: count, levels: concurrencies.length } as const;
         this.#tell(measurement);
-        const instances = await this.#set.acquire(Array.from({ length: concurrency }, () => count));
-        const samples = await this.#loops(instances, await this.#inputsOf(1, instances[0]!));
-        known.set(concurrency, median(samples));
-        this.#measured(measurement, median(samples));
+        const instances = await this.#set.acquire(Array.from({ length: Math.max(...concurrencies) }, () => count));
+        const requests = await this.#requestsOf(1, instances[0]!);
+        const times = await measureServiceTimes({
+          workers: instances,
+          concurrencies,
+          run: async (instance) => await this.#set.run(instance, requests),
+          samples,
+          limitMs: concurrencies.length * measurementMs,
+          random: this.#random,
+        });
+        known = times.busyMs;
+        idle.push(...times.idle.map(({ gapMs, extraMs }) => ({ threads: count, gapMs, extraMs })));
+        this.#measured(measurement, known.get(1) ?? median(single));
       }
       for (const concurrency of known.keys()) {
         const serviceTime = Array.from({ length: concurrency }, (_, at) => between(known, at + 1));
         configurations.push({ concurrency, threads: count, serviceTime });
       }
     }
-    return configurations;
+    return { configurations, idle };
   }
 
   /** The lists that could run each batch, taking turns, so that what disturbs the machine disturbs them alike. */
@@ -205,16 +227,17 @@ class MeasurementRun {
           const { groups } = lists[at]!;
           const latencyMs = await this.#runList(groups);
           sum += latencyMs;
-          // The first turn starts processes and warms them.
           if (turn > 0) samples[at]!.push(latencyMs);
         }
         return sum;
-      }, true);
+      }, samplesFactor);
+      const fat = leastDivided(lists);
       const results = lists.map(({ groups, expectedMs }, at) => ({
         batch,
         groups,
         latencyMs: median(samples[at]!),
         expectedMs,
+        aheadShare: at === fat ? 1 : aheadShare(samples[at]!, samples[fat]!),
       }));
       measured.push(...results.sort((a, b) => a.latencyMs - b.latencyMs));
       this.#measured(measurement, median(turns));
@@ -228,66 +251,53 @@ class MeasurementRun {
       Array.from({ length: instances }, () => ({ threads, batch })),
     );
     const instances = await this.#set.acquire(places.map(({ threads }) => threads), true); // prettier-ignore
-    const tensors: Tensor[][] = [];
-    for (const { batch } of places) tensors.push(await this.#inputsOf(batch, instances[0]!));
+    const requests: (readonly (readonly Tensor[])[])[] = [];
+    for (const { batch } of places) requests.push(await this.#requestsOf(batch, instances[0]!));
     await pause(betweenListsMs);
+    const cores = instances.map((instance) => instance.cores);
+    const order = handOverOrder(cores, instances.length > 1 ? currentCore() : undefined);
     const startMs = performance.now();
-    await Promise.all(instances.map((instance, at) => this.#set.run(instance, tensors[at]!)));
+    await Promise.all(order.map((at) => this.#set.run(instances[at]!, requests[at]!)));
     return performance.now() - startMs;
   }
 
-  /** Each instance runs over and over; what counts are the runs beside which all the others were at work. */
-  async #loops(instances: readonly Measured[], tensors: readonly Tensor[]): Promise<number[]> {
-    const wanted = this.#options.samples ?? samplesDefault;
-    const untilMs = performance.now() + measurementMs;
-    const samples: number[] = [];
-    let isOver = false;
-    await Promise.all(
-      instances.map(async (instance) => {
-        await this.#set.run(instance, tensors);
-        for (let count = 0; !isOver;) {
-          const ms = await this.#set.run(instance, tensors);
-          if (isOver) return;
-          samples.push(ms);
-          count++;
-          if (count >= wanted || (count >= samplesMin && performance.now() > untilMs)) isOver = true;
-        }
-      }),
-    );
-    return samples;
-  }
-
-  /** A run to warm up, then as many as the time allows. With `turns` the warm one is passed on as turn 0. */
-  async #sample(measure: (turn: number) => Promise<number>, turns = false): Promise<number[]> {
-    const wanted = this.#options.samples ?? samplesDefault;
-    await measure(0);
+  /** Runs to warm up, as turn 0, then as many as the time allows, from turn 1 on. */
+  async #sample(measure: (turn: number) => Promise<number>, factor = 1): Promise<number[]> {
+    const wanted = factor * (this.#options.samples ?? samplesDefault);
+    const warmFromMs = performance.now();
+    for (let run = 0; run < warmRunsMax && (run === 0 || performance.now() - warmFromMs < warmMs); run++) {
+      await measure(0);
+    }
     const startMs = performance.now();
     const samples: number[] = [];
     while (samples.length < wanted) {
-      samples.push(await measure(turns ? samples.length + 1 : 0));
-      if (samples.length >= samplesMin && performance.now() - startMs > measurementMs) break;
+      samples.push(await measure(samples.length + 1));
+      if (samples.length >= samplesMin && performance.now() - startMs > factor * measurementMs) break;
     }
     return samples;
   }
 
+  /** What a batch of so many rows consists of when it comes to a pool: a request for each row, where the model takes that. */
+  async #requestsOf(rows: number, instance: Measured): Promise<readonly (readonly Tensor[])[]> {
+    const count = this.#fixedRows === undefined ? rows : rows / this.#fixedRows;
+    const request = (this.#request ??= await this.#makeRequest(instance));
+    return Array.from({ length: count }, () => request);
+  }
+
   /** Whole numbers are 1 where the model takes that, else 0. */
-  async #inputsOf(rows: number, instance: Measured): Promise<Tensor[]> {
-    const made = this.#inputs.get(rows);
-    if (made !== undefined) return made;
+  async #makeRequest(instance: Measured): Promise<Tensor[]> {
     const { inputs } = this.#options;
-    let tensors = makeInputs(inputs, rows, this.#sizes, this.#integer);
-    if (this.#inputs.size === 0) {
-      try {
-        await this.#set.run(instance, tensors);
-      } catch (error) {
-        if (!(error instanceof CpuError) || error.code === 'stopping' || error.code === 'instance-died') throw error;
-        this.#integer = 0;
-        tensors = makeInputs(inputs, rows, this.#sizes, this.#integer);
-        await this.#set.run(instance, tensors);
-      }
+    const rows = this.#fixedRows ?? 1;
+    const ones = makeInputs(inputs, rows, this.#sizes, 1);
+    try {
+      await this.#set.run(instance, [ones]);
+      return ones;
+    } catch (error) {
+      if (!(error instanceof CpuError) || error.code === 'stopping' || error.code === 'instance-died') throw error;
+      const zeros = makeInputs(inputs, rows, this.#sizes, 0);
+      await this.#set.run(instance, [zeros]);
+      return zeros;
     }
-    this.#inputs.set(rows, tensors);
-    return tensors;
   }
 
   #planned(): Measurement[] {
@@ -296,17 +306,15 @@ class MeasurementRun {
       for (const batch of this.#batches) plan.push({ kind: 'alone', threads, batch });
     }
     for (let threads = 1; threads <= this.#widest && this.#batches[0] === 1; threads++) {
-      for (const concurrency of this.#concurrencies(threads)) {
-        if (concurrency > 1) plan.push({ kind: 'beside', threads, concurrency });
-      }
+      plan.push({ kind: 'service', threads, levels: this.#concurrencies(threads).length });
     }
     for (const batch of this.#listBatches()) plan.push({ kind: 'lists', batch });
     return plan;
   }
 
-  /** A batch of 1 is one instance's, and measured already. A fixed one is run by as many instances as there is room for. */
-  #listBatches(): number[] {
-    if (this.#fixedRows === undefined) return this.#batches.filter((batch) => batch > 1);
+  /** A fixed batch is run by as many instances as there is room for. */
+  #listBatches(): readonly number[] {
+    if (this.#fixedRows === undefined) return this.#batches;
     if (this.#fixedRows === 1) return [];
     return powersOfTwo(this.#cores).map((count) => count * (this.#fixedRows ?? 1));
   }
@@ -339,8 +347,8 @@ function labelOf(measurement: Measurement): string {
   switch (measurement.kind) {
     case 'alone':
       return `batch ${measurement.batch} on ${threadsText(measurement.threads)}`;
-    case 'beside':
-      return `${measurement.concurrency} at once on ${threadsText(measurement.threads)} each`;
+    case 'service':
+      return `one row at a time on ${threadsText(measurement.threads)}`;
     case 'lists':
       return `batch ${measurement.batch}, all instances at once`;
   }
@@ -359,6 +367,17 @@ function between(known: ReadonlyMap<number, number>, at: number): number {
   const low = known.get(below) ?? Number.NaN;
   const high = known.get(above) ?? low;
   return low + ((high - low) * (at - below)) / (above - below);
+}
+
+/** Share of the turns in which the one was done before the other. */
+function aheadShare(one: readonly number[], other: readonly number[]): number {
+  return one.filter((ms, turn) => ms < (other[turn] ?? Infinity)).length / one.length;
+}
+
+/** Numbers in [0, 1), the same every time: a Weyl sequence by the golden ratio. */
+function randomSource(): () => number {
+  let state = 0;
+  return () => (state = (state + 0.618_033_988_75) % 1);
 }
 
 function powersOfTwo(most: number): number[] {

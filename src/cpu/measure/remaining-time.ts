@@ -6,13 +6,15 @@ import type { MeasuredList } from '../predict/index.ts';
 export type Measurement =
   /** One instance alone. */
   | { readonly kind: 'alone'; readonly threads: number; readonly batch: number }
-  /** Like instances side by side, one row each. */
-  | { readonly kind: 'beside'; readonly threads: number; readonly concurrency: number }
+  /** Like instances, one row at a time, at so many levels of concurrency. */
+  | { readonly kind: 'service'; readonly threads: number; readonly levels: number }
   /** Every list of a batch. */
   | { readonly kind: 'lists'; readonly batch: number };
 
 /** A process of its own for each kind of instance. */
 const startGuessMs = 500;
+/** Gaps that service times are measured after take about as long as so many more levels. */
+const gapsGuess = 12;
 /** Lists that are compared for a batch: the planner's, the fat one, the thin ones; often two of them are the same. */
 const listsGuess = 2;
 
@@ -52,10 +54,14 @@ export class RemainingTime {
     switch (measurement.kind) {
       case 'alone':
         return this.#sampledMs(this.#runMs(measurement.threads, measurement.batch));
-      case 'beside':
-        return this.#sampledMs(1.2 * this.#runMs(measurement.threads, 1)) + measurement.concurrency * startGuessMs;
+      case 'service': {
+        // The levels, twice the samples each, and the gaps.
+        const { threads, levels } = measurement;
+        const sampledMs = (levels + gapsGuess) * 2 * this.#sampledMs(this.#runMs(threads, 1));
+        return sampledMs + 2 ** (levels - 1) * startGuessMs;
+      }
       case 'lists':
-        return listsGuess * this.#sampledMs(this.#runMs(1, measurement.batch) / 2);
+        return 2 * listsGuess * this.#sampledMs(this.#runMs(1, measurement.batch) / 2);
     }
   }
 
@@ -80,7 +86,8 @@ const requestsPerLevel = 5000;
 export function exhaustiveMs(configurations: readonly ServiceConfiguration[], lists: readonly MeasuredList[]): number {
   const capacities = [
     ...configurations.map(({ serviceTime }) => capacityPerSecond(serviceTime)),
-    ...lists.map(({ batch, latencyMs }) => (batch / latencyMs) * 1000),
+    // Lists for single rows are configurations of the first kind.
+    ...lists.filter(({ batch }) => batch > 1).map(({ batch, latencyMs }) => (batch / latencyMs) * 1000),
   ];
   let sumMs = 0;
   for (const perSecond of capacities) {

@@ -5,6 +5,16 @@ export function median(values: readonly number[]): number {
   return quantile(values, 0.5);
 }
 
+/** Beyond so many medians a time is a mishap of the machine: one in a hundred would raise a mean by a third. */
+const mishapFactor = 3;
+
+/** The mean of what is no mishap; a queue's latency follows means, not medians. NaN of none. */
+export function steadyMean(values: readonly number[]): number {
+  const most = mishapFactor * median(values);
+  const steady = values.filter((value) => value <= most);
+  return steady.reduce((sum, value) => sum + value, 0) / steady.length;
+}
+
 /** Half the distance of the quartiles over the median: how far the middle half of the samples lies apart. */
 export function relativeSpread(values: readonly number[]): number {
   if (values.length < 2) return 0;

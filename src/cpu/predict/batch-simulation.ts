@@ -3,12 +3,15 @@ import { PlanError } from '../../plan/index.ts';
 import type { PoolProfile } from '../../profile/index.ts';
 import type { Place } from '../split.ts';
 import type { BatchedCandidate } from './candidates.ts';
+import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import { instanceMs } from './instance-time.ts';
 
 export interface BatchSimulationOptions {
   readonly ratePerSecond: number;
   /** Longest that a request waits for the batch to fill. */
   readonly timeoutMs: number;
+  /** What runs cost more on instances that were idle. */
+  readonly idle?: readonly IdleCost[];
   /** Requests that are counted, after a tenth as many that only fill the queue. */
   readonly requests: number;
   readonly seed: number;
@@ -31,7 +34,7 @@ export function batchCapacityPerSecond({ batch, latencyMs }: BatchedCandidate): 
 export function simulateBatches(
   profile: PoolProfile,
   candidate: BatchedCandidate,
-  { ratePerSecond, timeoutMs, requests, seed }: BatchSimulationOptions,
+  { ratePerSecond, timeoutMs, idle = [], requests, seed }: BatchSimulationOptions,
 ): BatchPrediction {
   if (!(ratePerSecond > 0))
     throw new PlanError(`the rate is ${ratePerSecond}, but must be above 0 requests per second`);
@@ -43,7 +46,7 @@ export function simulateBatches(
     return (rows) => times[rows] ?? candidate.latencyMs;
   };
   const instances = candidate.groups.flatMap(({ instances: count, threads, batch }) =>
-    Array.from({ length: count }, () => ({ batch, expectedMs: timesOf(threads, batch), freeAtMs: 0 })),
+    Array.from({ length: count }, () => ({ threads, batch, expectedMs: timesOf(threads, batch), freeAtMs: 0 })),
   );
   const random = randomSource(seed);
   const gapMs = (): number => (-Math.log(1 - random()) * 1000) / ratePerSecond;
@@ -86,7 +89,8 @@ export function simulateBatches(
     const slowdown =
       instances.length === 1 ? 1 : 1 + ((candidate.interference - 1) * (together - 1)) / (instances.length - 1);
     for (const { instance, rows } of taking) {
-      const serviceMs = instance.expectedMs(rows) * slowdown;
+      const extraMs = idleExtraMs(idle, instance.threads, nowMs - instance.freeAtMs);
+      const serviceMs = instance.expectedMs(rows) * slowdown + extraMs;
       instance.freeAtMs = nowMs + serviceMs;
       for (let row = 0; row < rows; row++, first++) {
         if (first < skipped) continue;

@@ -50,6 +50,20 @@ export function sameGroups(a: readonly PoolGroup[], b: readonly PoolGroup[]): bo
   return groupsText(a) === groupsText(b);
 }
 
+/** Which of some configurations divides a batch least: the index of the one of the fewest instances, and of those the most cores. */
+export function leastDivided(configurations: readonly { readonly groups: readonly PoolGroup[] }[]): number {
+  const ranks = configurations.map(({ groups }, index) => ({
+    index,
+    instances: countOf(groups),
+    cores: coresOf(groups),
+  }));
+  return ranks.sort((a, b) => a.instances - b.instances || b.cores - a.cores)[0]?.index ?? -1;
+}
+
+function countOf(groups: readonly PoolGroup[]): number {
+  return groups.reduce((sum, { instances }) => sum + instances, 0);
+}
+
 /** Every candidate that takes at most `cores` cores and `batchMax` rows, unbatched ones first. */
 export function candidatesOf(profile: CpuProfile, cores: number, batchMax: number): Candidate[] {
   const unbatched = profile.service.configurations.map(({ concurrency, threads, serviceTime }): Candidate => {

@@ -2,6 +2,7 @@
 import { parsePoolProfile, parseServiceProfile, ProfileError } from '../../profile/index.ts';
 import type { PoolProfile, ServiceProfile } from '../../profile/index.ts';
 import type { PoolGroup } from '../types.ts';
+import type { IdleCost } from './idle-cost.ts';
 
 /** What a measurement holds for: another processor or another ONNX Runtime gives other times. */
 export interface MeasuredOn {
@@ -20,10 +21,15 @@ export interface MeasuredList {
   readonly latencyMs: number;
   /** What the same instances take alone: Packrat's expectation. */
   readonly expectedMs: number;
+  /**
+   * Share of the turns in which it was done before the list of the fewest instances, the fat one: the same batches, moments
+   * apart. 1 for that list itself.
+   */
+  readonly aheadShare: number;
 }
 
 export interface CpuProfile {
-  readonly format: 1;
+  readonly format: 2;
   readonly provenance: 'measured';
   readonly machine: MeasuredOn;
   /** Of the model file, lower-case hex. */
@@ -43,6 +49,8 @@ export interface CpuProfile {
   readonly spread: readonly (readonly (number | null)[])[];
   /** One row at a time on each of c instances (SERF, IV-B). Empty where the model takes no batch of 1. */
   readonly service: ServiceProfile;
+  /** How much longer a row takes on an instance that had nothing to do before. */
+  readonly idle: readonly IdleCost[];
   /** The instances that can run a batch, measured together; the fastest of a batch first. */
   readonly lists: readonly MeasuredList[];
 }
@@ -50,8 +58,8 @@ export interface CpuProfile {
 /** Checks what was read from a file. Throws {@link ProfileError} naming what is wrong. */
 export function parseCpuProfile(json: unknown): CpuProfile {
   const profile = json as Partial<CpuProfile> | null;
-  if (typeof profile !== 'object' || profile === null || profile.format !== 1) {
-    throw new ProfileError("the CPU profile has no 'format' 1");
+  if (typeof profile !== 'object' || profile === null || profile.format !== 2) {
+    throw new ProfileError("the CPU profile has no 'format' 2");
   }
   for (const field of ['tookMs', 'exhaustiveMs', 'startMs'] as const) {
     if (typeof profile[field] !== 'number') throw new ProfileError(`field '${field}' of the CPU profile is no number`);
@@ -64,7 +72,7 @@ export function parseCpuProfile(json: unknown): CpuProfile {
   }
   parsePoolProfile(profile.pool);
   if ((profile.service?.configurations.length ?? 0) > 0) parseServiceProfile(profile.service);
-  for (const field of ['spread', 'lists'] as const) {
+  for (const field of ['spread', 'idle', 'lists'] as const) {
     if (!Array.isArray(profile[field])) throw new ProfileError(`field '${field}' of the CPU profile is no list`);
   }
   return profile as CpuProfile;

@@ -5,6 +5,7 @@ export {
   candidatesOf,
   coresOf,
   groupsText,
+  leastDivided,
   listsToMeasure,
   sameGroups,
   type BatchedCandidate,
@@ -12,12 +13,15 @@ export {
   type UnbatchedCandidate,
 } from './candidates.ts';
 export { parseCpuProfile, type CpuProfile, type MeasuredList, type MeasuredOn } from './cpu-profile.ts';
+export { idleExtraMs, type IdleCost } from './idle-cost.ts';
 export { instanceMs } from './instance-time.ts';
 export { LivePrediction, type ArrivalPrediction, type PoolSnapshot, type PredictionCheck } from './live-prediction.ts';
 export {
   PoolTable,
+  type BatchChoice,
   type Choice,
   type PoolObjective,
   type PoolPrediction,
   type PoolTableOptions,
 } from './pool-table.ts';
+export { predictUnbatched } from './service-latency.ts';

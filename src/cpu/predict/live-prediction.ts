@@ -1,7 +1,9 @@
 /** Prediction for a pool that is at work: what an arrival would see now, and how well the predictions have held. */
 import type { PoolGroup } from '../types.ts';
 import type { Candidate } from './candidates.ts';
+import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import type { PoolPrediction, PoolTable } from './pool-table.ts';
+import { idleGapMs } from './service-latency.ts';
 
 /** What a pool is doing at an instant. */
 export interface PoolSnapshot {
@@ -78,7 +80,9 @@ export class LivePrediction {
     if (candidate === undefined) return undefined;
     const startMs = pool.ready > 0 ? 0 : (pool.startMs ?? this.table.profile.startMs);
     const { waitMs, serviceMs } =
-      candidate.kind === 'unbatched' ? unbatchedArrival(candidate, pool) : this.#batchedArrival(candidate, pool);
+      candidate.kind === 'unbatched'
+        ? unbatchedArrival(candidate, this.table.profile.idle, pool)
+        : this.#batchedArrival(candidate, pool);
     const corrected = { waitMs: waitMs * this.#correction, serviceMs: serviceMs * this.#correction };
     const [{ threads } = { threads: 1 }] = candidate.groups;
     return { ...corrected, startMs, latencyMs: corrected.waitMs + corrected.serviceMs + startMs, cores: threads };
@@ -144,13 +148,17 @@ export class LivePrediction {
 
 /** The queue of c servers as it stands: the (waiting + 1)-th answer from now frees an instance for the one that comes. */
 function unbatchedArrival(
-  { serviceTimeMs }: Extract<Candidate, { kind: 'unbatched' }>,
-  { waiting, running }: PoolSnapshot,
+  { serviceTimeMs, groups }: Extract<Candidate, { kind: 'unbatched' }>,
+  costs: readonly IdleCost[],
+  { waiting, running, arrivalsPerSecond }: PoolSnapshot,
 ): { waitMs: number; serviceMs: number } {
   const concurrency = serviceTimeMs.length;
   const fullMs = serviceTimeMs.at(-1) ?? 0;
   if (running < concurrency && waiting === 0) {
-    return { waitMs: 0, serviceMs: serviceTimeMs[running] ?? fullMs };
+    const utilisation = Math.min(1, (arrivalsPerSecond * fullMs) / 1000 / concurrency);
+    const gapMs = idleGapMs(concurrency, utilisation, arrivalsPerSecond);
+    const extraMs = idleExtraMs(costs, groups[0]?.threads ?? 1, gapMs);
+    return { waitMs: 0, serviceMs: (serviceTimeMs[running] ?? fullMs) + extraMs };
   }
   // Runs end evenly spread over the service time; the next one is half such a gap away on average.
   return { waitMs: ((waiting + 0.5) * fullMs) / concurrency, serviceMs: fullMs };

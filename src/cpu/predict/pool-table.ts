@@ -1,9 +1,9 @@
 /** Which configuration is best at which load: SERF's configuration reference table (SERF, IV-D), with Packrat's batches in it. */
-import { predictService } from '../../plan/index.ts';
 import type { PoolGroup } from '../types.ts';
 import { batchCapacityPerSecond, simulateBatches } from './batch-simulation.ts';
-import { candidatesOf, sameGroups, type Candidate } from './candidates.ts';
+import { candidatesOf, leastDivided, sameGroups, type Candidate } from './candidates.ts';
 import type { CpuProfile } from './cpu-profile.ts';
+import { predictUnbatched } from './service-latency.ts';
 
 /** Lowest predicted latency, or fewest cores whose predicted latency is within the SLO. */
 export type PoolObjective = { readonly kind: 'latency' } | { readonly kind: 'cores'; readonly sloMs: number };
@@ -28,12 +28,27 @@ export interface Choice {
   readonly prediction: PoolPrediction;
 }
 
+/** What is done first with a batch. */
+export interface BatchChoice {
+  readonly candidate: Candidate;
+  /** Milliseconds until its last row is done. */
+  readonly latencyMs: number;
+}
+
+interface TimedCandidate extends BatchChoice {
+  readonly aheadShare: number;
+}
+
 /** Two load levels are this factor apart: finer than any measured arrival rate. */
 const levelRatio = 1.15;
 /** Rows that go in several rounds take several messages there and back by the one dispatcher, which no single run shows. */
 const roundsFactor = 1.1;
-/** Of lists that are this near to the fastest the one of fewest instances: the difference is within what samples vary. */
-const nearFactor = 1.05;
+/**
+ * A list is preferred to the one of the fewest instances where it is this much faster, and was so in this share of the
+ * turns: of ten turns, eight are won by chance once in twenty times.
+ */
+const gainMin = 1.07;
+const aheadShareMin = 0.8;
 const simulatedRequests = 1500;
 const simulationSeed = 20_190_601;
 /** Share of the SLO that the mean may take: arrivals come in bursts, and half of all requests take longer than the mean. */
@@ -63,7 +78,8 @@ export class PoolTable {
 
   /** What a candidate does at a rate. */
   predict(candidate: Candidate, ratePerSecond: number): PoolPrediction {
-    if (candidate.kind === 'unbatched') return predictService(candidate.serviceTimeMs, Math.max(0, ratePerSecond));
+    if (candidate.kind === 'unbatched')
+      return predictUnbatched(candidate, this.profile.idle, Math.max(0, ratePerSecond));
     // Between two levels on a straight line, so that a prediction does not leap.
     const level = levelOf(ratePerSecond);
     const low = this.#atLevel(candidate, Math.floor(level));
@@ -99,27 +115,44 @@ export class PoolTable {
   }
 
   /**
-   * The candidate that is first done with `batch` rows that come all at once (Packrat's question), in as many runs as it
-   * takes. Undefined where the profile has none.
+   * The candidate that is first done with `batch` rows that come all at once (Packrat's question): of the lists that were
+   * measured side by side for it, where there are any, else of all candidates in as many runs as it takes. Undefined where
+   * the profile has none.
+   *
+   * What was measured side by side holds the messages of every part and what the instances do to each other. The list of
+   * the fewest instances is left only for one that is surely faster: of two that are as good as equal, it is the one
+   * that depends on nobody else.
    */
-  fastestForBatch(batch: number, objective: PoolObjective): { candidate: Candidate; latencyMs: number } | undefined {
-    const timed = this.candidates.flatMap((candidate): { candidate: Candidate; latencyMs: number }[] => {
+  fastestForBatch(batch: number, objective: PoolObjective): BatchChoice | undefined {
+    const measured = this.profile.lists.flatMap(({ batch: rows, groups, latencyMs, aheadShare }) => {
+      const candidate = rows === batch ? this.find(groups) : undefined;
+      return candidate === undefined ? [] : [{ candidate, latencyMs, aheadShare }];
+    });
+    const timed = measured.length > 0 ? measured : this.#inRounds(batch);
+    if (objective.kind === 'cores') {
+      const within = timed.filter(({ latencyMs }) => latencyMs <= objective.sloMs * sloShare);
+      const least = leastBy(within, ({ candidate }) => candidate.cores, ({ latencyMs }) => latencyMs); // prettier-ignore
+      if (least !== undefined) return choiceOf(least);
+    }
+    const fewest = timed[leastDivided(timed.map(({ candidate }) => candidate))];
+    if (fewest === undefined) return undefined;
+    const faster = timed.filter(
+      ({ latencyMs, aheadShare }) => latencyMs * gainMin <= fewest.latencyMs && aheadShare >= aheadShareMin,
+    );
+    return choiceOf(leastBy(faster, ({ latencyMs }) => latencyMs, ({ candidate }) => candidate.cores) ?? fewest); // prettier-ignore
+  }
+
+  /** How long each candidate takes for so many rows, in several runs where it must. */
+  #inRounds(batch: number): TimedCandidate[] {
+    return this.candidates.flatMap((candidate): TimedCandidate[] => {
       const isBatched = candidate.kind === 'batched';
       const rowsAtOnce = isBatched ? candidate.batch : candidate.serviceTimeMs.length;
       // Of a larger list's time with fewer rows nothing was measured.
       if (isBatched && rowsAtOnce > batch) return [];
       const runMs = isBatched ? candidate.latencyMs : (candidate.serviceTimeMs.at(-1) ?? Infinity);
       const rounds = Math.ceil(batch / rowsAtOnce);
-      return [{ candidate, latencyMs: rounds * runMs * (rounds === 1 ? 1 : roundsFactor) }];
+      return [{ candidate, latencyMs: rounds * runMs * (rounds === 1 ? 1 : roundsFactor), aheadShare: 1 }];
     });
-    if (objective.kind === 'cores') {
-      const within = timed.filter(({ latencyMs }) => latencyMs <= objective.sloMs * sloShare);
-      const least = leastBy(within, ({ candidate }) => candidate.cores, ({ latencyMs }) => latencyMs); // prettier-ignore
-      if (least !== undefined) return least;
-    }
-    const fastestMs = Math.min(...timed.map(({ latencyMs }) => latencyMs));
-    const near = timed.filter(({ latencyMs }) => latencyMs <= nearFactor * fastestMs);
-    return leastBy(near, ({ candidate }) => instancesOf(candidate.groups), ({ latencyMs }) => latencyMs); // prettier-ignore
   }
 
   #atLevel(candidate: Extract<Candidate, { kind: 'batched' }>, level: number): PoolPrediction {
@@ -130,6 +163,7 @@ export class PoolTable {
       prediction = simulateBatches(this.profile.pool, candidate, {
         ratePerSecond: rateOf(level),
         timeoutMs: this.options.batchTimeoutMs,
+        idle: this.profile.idle,
         requests: simulatedRequests,
         seed: simulationSeed,
       });
@@ -151,8 +185,8 @@ function bestOf(choices: readonly Choice[], objective: PoolObjective): Choice | 
   return leastBy(stable, latencyOf, coresOf);
 }
 
-function instancesOf(groups: readonly PoolGroup[]): number {
-  return groups.reduce((sum, { instances }) => sum + instances, 0);
+function choiceOf({ candidate, latencyMs }: TimedCandidate): BatchChoice {
+  return { candidate, latencyMs };
 }
 
 function leastBy<Value>(

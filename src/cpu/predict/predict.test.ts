@@ -6,15 +6,18 @@ import { spreadRows } from './batch-simulation.ts';
 import {
   candidatesOf,
   coresOf,
+  idleExtraMs,
   instanceMs,
   listsToMeasure,
   LivePrediction,
   parseCpuProfile,
+  predictUnbatched,
   PoolTable,
   simulateBatches,
   type BatchedCandidate,
   type Candidate,
   type CpuProfile,
+  type MeasuredList,
   type PoolPrediction,
 } from './index.ts';
 
@@ -23,7 +26,7 @@ const batches = [1, 2, 4, 8, 16];
 const threads = [1, 2, 4];
 const alone = (t: number, b: number): number => (4 + 6 * b) / t ** 0.7;
 const profile: CpuProfile = {
-  format: 1,
+  format: 2,
   provenance: 'measured',
   machine: { processor: 'a processor', cores: 4, onnxRuntime: '1.30.0' },
   modelSha256: 'ab',
@@ -43,10 +46,11 @@ const profile: CpuProfile = {
       { concurrency: 4, threads: 1, serviceTime: [10, 10.5, 11, 12] },
     ],
   },
+  idle: [],
   lists: [
-    { batch: 8, groups: [{ instances: 4, threads: 1, batch: 2 }], latencyMs: 17, expectedMs: 16 },
-    { batch: 8, groups: [{ instances: 1, threads: 4, batch: 8 }], latencyMs: 19.7, expectedMs: 19.7 },
-    { batch: 16, groups: [{ instances: 4, threads: 1, batch: 4 }], latencyMs: 30, expectedMs: 28 },
+    { batch: 8, groups: [{ instances: 4, threads: 1, batch: 2 }], latencyMs: 17, expectedMs: 16, aheadShare: 1 },
+    { batch: 8, groups: [{ instances: 1, threads: 4, batch: 8 }], latencyMs: 19.7, expectedMs: 19.7, aheadShare: 1 },
+    { batch: 16, groups: [{ instances: 4, threads: 1, batch: 4 }], latencyMs: 30, expectedMs: 28, aheadShare: 1 },
   ],
 };
 const options = { cores: 4, batchMax: 16, batchTimeoutMs: 5 };
@@ -203,6 +207,99 @@ describe('the table', () => {
   });
 });
 
+const chosenOf = (lists: readonly MeasuredList[]): PoolTable => new PoolTable({ ...profile, lists }, options);
+
+describe('the choice for a batch', () => {
+  const fat: MeasuredList = {
+    batch: 8,
+    groups: [{ instances: 1, threads: 4, batch: 8 }],
+    latencyMs: 20,
+    expectedMs: 20,
+    aheadShare: 1,
+  };
+  const thin: MeasuredList = { ...fat, groups: [{ instances: 4, threads: 1, batch: 2 }] };
+
+  test('is the fat instance unless another is surely faster', () => {
+    const cases = [
+      [{ latencyMs: 17, aheadShare: 1 }, thin],
+      [{ latencyMs: 19, aheadShare: 1 }, fat],
+      [{ latencyMs: 17, aheadShare: 0.7 }, fat],
+      [{ latencyMs: 25, aheadShare: 0.1 }, fat],
+    ] as const;
+    for (const [measured, expected] of cases) {
+      const best = chosenOf([{ ...thin, ...measured }, fat]).fastestForBatch(8, { kind: 'latency' });
+      expect(best?.candidate.groups).toEqual(expected.groups);
+    }
+  });
+
+  test('is never predicted to take longer than the fat one', () => {
+    const list = fc.record({
+      shape: fc.constantFrom([4, 1, 2] as const, [2, 2, 4] as const, [2, 1, 4] as const),
+      latencyMs: fc.double({ min: 1, max: 100, noNaN: true }),
+      aheadShare: fc.double({ min: 0, max: 1, noNaN: true }),
+    });
+    fc.assert(
+      fc.property(fc.array(list, { maxLength: 4 }), (others) => {
+        const lists = others.map(({ shape: [instances, each, batch], latencyMs, aheadShare }): MeasuredList => ({
+          batch: 8,
+          groups: [{ instances, threads: each, batch }],
+          latencyMs,
+          expectedMs: latencyMs,
+          aheadShare,
+        }));
+        const best = chosenOf([...lists, fat]).fastestForBatch(8, { kind: 'latency' });
+        expect(best?.latencyMs).toBeLessThanOrEqual(fat.latencyMs);
+      }),
+    );
+  });
+
+  test('is of the lists that were measured for it, whatever rounds of others promise', () => {
+    const rounds: MeasuredList = { ...fat, batch: 4, groups: [{ instances: 1, threads: 4, batch: 4 }], latencyMs: 1 };
+    expect(chosenOf([rounds, fat]).fastestForBatch(8, { kind: 'latency' })?.candidate.groups).toEqual(fat.groups);
+    expect(chosenOf([rounds]).fastestForBatch(8, { kind: 'latency' })?.candidate.groups).toEqual(rounds.groups);
+  });
+
+  test('of a single row is among its own lists too', () => {
+    const one: MeasuredList = { ...fat, batch: 1, groups: [{ instances: 1, threads: 1, batch: 1 }], latencyMs: 10 };
+    const all: MeasuredList = { ...one, groups: [{ instances: 1, threads: 4, batch: 1 }], latencyMs: 9.8 };
+    expect(chosenOf([one, all]).fastestForBatch(1, { kind: 'latency' })?.candidate.groups).toEqual(all.groups);
+    const quick = { ...one, latencyMs: 5 };
+    expect(chosenOf([quick, all]).fastestForBatch(1, { kind: 'latency' })?.candidate.groups).toEqual(one.groups);
+  });
+});
+
+describe('instances that were idle', () => {
+  const costs = [
+    { threads: 1, gapMs: 20, extraMs: 2 },
+    { threads: 1, gapMs: 80, extraMs: 3 },
+    { threads: 4, gapMs: 20, extraMs: 9 },
+  ];
+
+  test('cost more the longer they were, up to the longest gap that was measured', () => {
+    expect([0, 10, 20, 50, 80, 1000].map((gapMs) => idleExtraMs(costs, 1, gapMs))).toEqual([0, 1, 2, 2.5, 3, 3]);
+    expect(idleExtraMs(costs, 2, 50)).toBe(0);
+  });
+
+  test('make a request slower by no more than that, and less the higher the load', () => {
+    const candidate = found([4, 1, 1]);
+    if (candidate.kind !== 'unbatched') throw new Error('batched');
+    fc.assert(
+      fc.property(fc.double({ min: 0.001, max: 0.95, noNaN: true }), (load) => {
+        const rate = (load * 4000) / 12;
+        const plain = mustBeStable(predictUnbatched(candidate, [], rate));
+        const slowed = mustBeStable(predictUnbatched(candidate, costs, rate));
+        expect(slowed.latencyMs).toBeGreaterThanOrEqual(plain.latencyMs);
+        expect(slowed.serviceMs - plain.serviceMs).toBeLessThanOrEqual(3.6);
+      }),
+    );
+    const extra = (rate: number): number =>
+      mustBeStable(predictUnbatched(candidate, costs, rate)).latencyMs -
+      mustBeStable(predictUnbatched(candidate, [], rate)).latencyMs;
+    expect(extra(1)).toBeCloseTo(3, 1);
+    expect(extra(330)).toBeLessThan(0.5);
+  });
+});
+
 describe('lists worth measuring', () => {
   test("are the planner's, the fat one and the thin ones, each once", () => {
     const lists = listsToMeasure(profile, { cores: 4, sockets: [4], batch: 8 }).map(({ groups }) => groups);
@@ -300,7 +397,7 @@ describe('correction by observation', () => {
 test('a profile from a file is checked', () => {
   const json: unknown = JSON.parse(JSON.stringify(profile));
   expect(parseCpuProfile(json)).toEqual(profile);
-  expect(() => parseCpuProfile({ ...profile, format: 2 })).toThrow("no 'format' 1");
+  expect(() => parseCpuProfile({ ...profile, format: 1 })).toThrow("no 'format' 2");
   expect(() => parseCpuProfile({ ...profile, startMs: 'soon' })).toThrow("'startMs'");
   expect(() => parseCpuProfile({ ...profile, pool: { ...profile.pool, latency: [] } })).toThrow("'latency'");
   expect(() => parseCpuProfile(null)).toThrow('CPU profile');

@@ -1,0 +1,89 @@
+/** Service times as a queue meets them (SERF, IV-B): with so many requests at work, in a row and after gaps. */
+import { setTimeout as pause } from 'node:timers/promises';
+import type { IdleCost } from '../predict/index.ts';
+import { median, steadyMean } from './samples.ts';
+
+export interface ServiceTimesOptions<Worker> {
+  /** Like instances, each on cores of its own. */
+  readonly workers: readonly Worker[];
+  /** Numbers of them at work that are measured, rising from 1. */
+  readonly concurrencies: readonly number[];
+  /** One request on one of them; milliseconds. */
+  readonly run: (worker: Worker) => Promise<number>;
+  /** Samples of each of these, at most. */
+  readonly samples: number;
+  /** No further pass is begun after this long. */
+  readonly limitMs: number;
+  /** Numbers in [0, 1). */
+  readonly random: () => number;
+}
+
+export interface ServiceTimes {
+  /** Mean milliseconds of a request, by the number at work. */
+  readonly busyMs: ReadonlyMap<number, number>;
+  /** What a request takes longer on an instance that was idle, by the mean of the gaps. */
+  readonly idle: readonly Omit<IdleCost, 'threads'>[];
+}
+
+/** Everything is measured in so many turns: machines are faster and slower by the second, and each is to get the same of it. */
+const passes = 5;
+/** Mean gaps, in service times: loads of a third and of a ninth. */
+const gapFactors = [2, 8];
+/** No service is so slow that its core has more to forget. */
+const gapMsMax = 100;
+
+export async function measureServiceTimes<Worker>(options: ServiceTimesOptions<Worker>): Promise<ServiceTimes> {
+  const { workers, concurrencies, run, samples, limitMs, random } = options;
+  const untilMs = performance.now() + limitMs;
+  const perPass = Math.max(2, Math.ceil(samples / passes));
+  const busy = new Map(concurrencies.map((count) => [count, [] as number[]]));
+  const after = gapFactors.map(() => [] as number[]);
+  const [first] = workers;
+  if (first === undefined) return { busyMs: new Map(), idle: [] };
+  let gapsMs: number[] = [];
+  for (let pass = 0; pass < passes && (pass === 0 || performance.now() < untilMs); pass++) {
+    for (const [count, times] of busy) times.push(...(await loops(workers.slice(0, count), perPass, run)));
+    // The gaps are those of the first pass in all of them: their lengths go with the result.
+    if (pass === 0) {
+      const serviceMs = median(busy.get(1) ?? []);
+      gapsMs = gapFactors.map((factor) => Math.min(gapMsMax, factor * serviceMs));
+    }
+    for (const [at, gapMs] of gapsMs.entries()) {
+      for (let sample = 0; sample < perPass; sample++) {
+        await pause(Math.min(4 * gapMs, -Math.log(1 - random()) * gapMs));
+        after[at]?.push(await run(first));
+      }
+    }
+  }
+  const busyMs = new Map(Array.from(busy, ([count, times]) => [count, steadyMean(times)]));
+  const alone = busyMs.get(1) ?? Number.NaN;
+  let mostMs = 0;
+  const idle = gapsMs.map((gapMs, at) => {
+    // Longer gaps cost no less; where a measurement says so it is noise.
+    mostMs = Math.max(mostMs, steadyMean(after[at] ?? []) - alone);
+    return { gapMs, extraMs: mostMs };
+  });
+  return { busyMs, idle };
+}
+
+/** Each runs over and over; what counts are the runs beside which all the others were at work. */
+async function loops<Worker>(
+  workers: readonly Worker[],
+  wanted: number,
+  run: (worker: Worker) => Promise<number>,
+): Promise<number[]> {
+  const times: number[] = [];
+  let isOver = false;
+  await Promise.all(
+    workers.map(async (worker) => {
+      await run(worker);
+      for (let count = 0; !isOver;) {
+        const ms = await run(worker);
+        if (isOver) return;
+        times.push(ms);
+        if (++count >= wanted) isOver = true;
+      }
+    }),
+  );
+  return times;
+}

@@ -1,0 +1,33 @@
+/** SERF's queue for a pool whose instances also slow down while they have nothing to do. */
+import { predictService } from '../../plan/index.ts';
+import type { UnbatchedCandidate } from './candidates.ts';
+import { idleExtraMs, type IdleCost } from './idle-cost.ts';
+import type { PoolPrediction } from './pool-table.ts';
+
+/**
+ * Mean latency at a rate, by SERF's formula. Its service times are those of instances that go from one request to the next;
+ * the share of requests that find an instance idle takes longer, by what was measured after gaps as long as these
+ * instances then have.
+ */
+export function predictUnbatched(
+  { serviceTimeMs, groups }: UnbatchedCandidate,
+  costs: readonly IdleCost[],
+  ratePerSecond: number,
+): PoolPrediction {
+  const plain = predictService(serviceTimeMs, ratePerSecond);
+  if (plain.state === 'overloaded' || costs.length === 0) return plain;
+  const { utilisation, waitProbability } = plain;
+  const gapMs = idleGapMs(serviceTimeMs.length, utilisation, ratePerSecond);
+  const extraMs = (1 - waitProbability) * idleExtraMs(costs, groups[0]?.threads ?? 1, gapMs);
+  const slowed = predictService(
+    serviceTimeMs.map((timeMs) => timeMs + extraMs),
+    ratePerSecond,
+  );
+  // So near to what the pool can do hardly any instance is ever idle.
+  return slowed.state === 'overloaded' ? plain : slowed;
+}
+
+/** Mean time that each of `instances` is idle for each request that it gets, milliseconds. */
+export function idleGapMs(instances: number, utilisation: number, ratePerSecond: number): number {
+  return ratePerSecond > 0 ? (1000 * instances * (1 - utilisation)) / ratePerSecond : Infinity;
+}
