@@ -1,4 +1,5 @@
 /** What is chosen for a batch against the one fat instance and against instances of one thread (Packrat, Figure 4). */
+import { setTimeout as pause } from 'node:timers/promises';
 import { groupsText, sameGroups, PoolTable, type CpuProfile, type PoolGroup } from '../../src/cpu/index.ts';
 import { median } from '../servers.ts';
 import { BenchPool, type Subject } from './subject.ts';
@@ -13,53 +14,63 @@ export interface BatchOutcome {
   readonly chosenMs: number;
   readonly fatMs: number;
   readonly thinMs: number;
+  /** How often as fast the chosen one is as the fat and the thin ones: the medians over turns, each compared within its turn. */
+  readonly toFat: number;
+  readonly toThin: number;
 }
 
+/** One way to run the batch, ready beside the others: an idle pool takes nothing from them. */
 interface Contender {
   readonly groups: readonly PoolGroup[];
+  readonly pool: BenchPool;
+  /** By turn. */
   readonly samples: number[];
 }
 
 /** Longer than any batch takes to fill here: all its rows come at once. */
 const batchTimeoutMs = 20;
+/** Threads of the pool that ran before have stopped waiting actively by then. */
+const betweenMs = 3;
+const warmBatches = 3;
 
 export async function compareConfigurations(
   subject: Subject,
   options: {
     readonly cores: number;
     readonly batches: readonly number[];
-    readonly rounds: number;
-    readonly runs: number;
+    readonly turns: number;
+    readonly random: () => number;
     readonly progress: (text: string) => void;
   },
 ): Promise<BatchOutcome[]> {
-  const { cores, batches, rounds, runs, progress } = options;
+  const { cores, batches, turns, random, progress } = options;
   const { profile } = subject;
-  const table = new PoolTable(profile, { cores, batchMax: Math.max(...batches), batchTimeoutMs });
-  await using pool = new BenchPool(subject, cores, Math.max(...batches));
+  const batchMax = Math.max(...batches);
+  const table = new PoolTable(profile, { cores, batchMax, batchTimeoutMs });
+  await using fatPool = new BenchPool(subject, cores, batchMax);
+  await using thinPool = new BenchPool(subject, cores, batchMax);
+  await using otherPool = new BenchPool(subject, cores, batchMax);
   const outcomes: BatchOutcome[] = [];
   for (const batch of batches) {
     const choice = table.fastestForBatch(batch, { kind: 'latency' });
     if (choice === undefined) throw new Error(`nothing was measured for a batch of ${batch}`);
-    const fat: PoolGroup[] = [{ instances: 1, threads: cores, batch }];
     const count = Math.min(cores, batch);
-    const thin: PoolGroup[] = [{ instances: count, threads: 1, batch: Math.ceil(batch / count) }];
+    const fat: Contender = contender([{ instances: 1, threads: cores, batch }], fatPool);
+    const thin: Contender = contender([{ instances: count, threads: 1, batch: Math.ceil(batch / count) }], thinPool);
     // A configuration that is two of the three is measured once: it is the same one.
-    const contenders: Contender[] = [];
-    const enter = (groups: readonly PoolGroup[]): Contender => {
-      let contender = contenders.find((each) => sameGroups(each.groups, groups));
-      if (contender === undefined) contenders.push((contender = { groups, samples: [] }));
-      return contender;
-    };
-    const [chosen, fatOne, thinOne] = [enter(choice.candidate.groups), enter(fat), enter(thin)];
-    for (let round = 0; round < rounds; round++) {
-      for (let turn = 0; turn < contenders.length; turn++) {
-        // Each goes first as often as any other.
-        const { groups, samples } = contenders[(turn + round) % contenders.length]!;
-        progress(`${subject.name}: batch ${batch}, ${groupsText(groups)}, round ${round + 1} of ${rounds}`);
-        await pool.configure(groups, batchTimeoutMs);
-        await pool.batch(batch);
-        for (let run = 0; run < runs; run++) samples.push(await pool.batch(batch));
+    const chosen =
+      [fat, thin].find(({ groups }) => sameGroups(groups, choice.candidate.groups)) ??
+      contender(choice.candidate.groups, otherPool);
+    const contenders = [...new Set([fat, thin, chosen])];
+    progress(`${subject.name}: batch ${batch}, ${contenders.map(({ groups }) => groupsText(groups)).join(' and ')}`);
+    for (const { groups, pool } of contenders) {
+      await pool.configure(groups, batchTimeoutMs);
+      for (let run = 0; run < warmBatches; run++) await pool.batch(batch);
+    }
+    for (let turn = 0; turn < turns; turn++) {
+      for (const { pool, samples } of shuffled(contenders, random)) {
+        await pause(betweenMs);
+        samples.push(await pool.batch(batch));
       }
     }
     outcomes.push({
@@ -68,11 +79,28 @@ export async function compareConfigurations(
       expectedMs: choice.latencyMs,
       aloneMs: aloneMs(profile, choice.candidate.groups) ?? choice.latencyMs,
       chosenMs: median(chosen.samples),
-      fatMs: median(fatOne.samples),
-      thinMs: median(thinOne.samples),
+      fatMs: median(fat.samples),
+      thinMs: median(thin.samples),
+      toFat: speedup(chosen, fat),
+      toThin: speedup(chosen, thin),
     });
   }
   return outcomes;
+}
+
+function contender(groups: readonly PoolGroup[], pool: BenchPool): Contender {
+  return { groups, pool, samples: [] };
+}
+
+function speedup(chosen: Contender, other: Contender): number {
+  return median(chosen.samples.map((ms, turn) => (other.samples[turn] ?? ms) / ms));
+}
+
+function shuffled<Value>(values: readonly Value[], random: () => number): Value[] {
+  return values
+    .map((value) => ({ value, at: random() }))
+    .sort((a, b) => a.at - b.at)
+    .map(({ value }) => value);
 }
 
 /** Of the list as it was measured; undefined for one that takes its rows one by one. */
