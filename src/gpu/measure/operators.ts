@@ -176,7 +176,9 @@ export interface CrossingCost {
   readonly toCpuMs: number;
 }
 
-const largeBytes = 8 * 2 ** 20;
+/** Where there is as much room; the bandwidth of smaller copies tells of their beginnings as well. */
+const largestBytes = 8 * 2 ** 20;
+const leastBytes = 2 ** 16;
 const smallBytes = 256;
 const largeCopies = 8;
 const smallCopies = 50;
@@ -185,11 +187,16 @@ const smallCopies = 50;
 export async function measureCrossings(engine: Engine, key: string, gpu: number): Promise<CrossingCost> {
   const { lane } = engine.internals(key, gpu);
   using _lane = await lane.mutex.lock();
-  using buffer = engine.allocateIo(largeBytes);
-  const block = lane.allocate([largeBytes], 'staging')?.[0];
-  if (block === undefined) {
-    throw new GpuError('out-of-memory', `GPU ${gpu} has no ${largeBytes} bytes free to time copies with`);
+  let largeBytes = largestBytes;
+  let block = lane.allocate([largeBytes], 'staging')?.[0];
+  while (block === undefined && largeBytes > leastBytes) {
+    largeBytes /= 2;
+    block = lane.allocate([largeBytes], 'staging')?.[0];
   }
+  if (block === undefined) {
+    throw new GpuError('out-of-memory', `GPU ${gpu} has no ${leastBytes} bytes free to time copies with`);
+  }
+  using buffer = engine.allocateIo(largeBytes);
   const { execution } = lane;
   try {
     execution.waitForAll(block.fences);
