@@ -198,27 +198,31 @@ export class Registrations {
     const plans = profile && makePlans(profile, machine, mode);
     if (!this.#hasLadders) return plans;
     const subject = { key: version.key, name: version.name, coverage, shapes, profile, plans, machine, mode };
-    const found = await makeLadder(
-      {
-        client,
-        logger,
-        folder: join(dataDir, 'plans', 'profiles'),
-        machineName: `${machineName}; ${ladder.cores} cores`,
-        ...ladder,
-        iterations,
-        measure: (work) =>
-          this.#measuring.take(async () => {
-            await whenIdle();
-            try {
-              return await work();
-            } finally {
-              await unlessItDied(client.evict(version.key, 0));
-            }
-          }),
-      },
-      { ...subject, sloMs: version.settings.sloMs },
-    );
-    return found ?? plans;
+    const options = {
+      client,
+      logger,
+      folder: join(dataDir, 'plans', 'profiles'),
+      machineName: `${machineName}; ${ladder.cores} cores`,
+      ...ladder,
+      iterations,
+      measure: <T>(work: () => Promise<T>): Promise<T> =>
+        this.#measuring.take(async () => {
+          await whenIdle();
+          try {
+            return await work();
+          } finally {
+            await unlessItDied(client.evict(version.key, 0));
+          }
+        }),
+    };
+    try {
+      return (await makeLadder(options, { ...subject, sloMs: version.settings.sloMs })) ?? plans;
+    } catch (error) {
+      // Where all of it runs on the GPU, it does so with nothing else to choose from.
+      if (plans === undefined || (error instanceof GpuError && isOfProcess(error))) throw error;
+      logger.warn({ function: version.key, err: error }, 'no plans over GPU and CPU');
+      return plans;
+    }
   }
 
   async #offer(version: FunctionVersion, plans: FunctionPlans, ground: GpuGround, life: number): Promise<void> {
