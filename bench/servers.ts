@@ -35,17 +35,18 @@ export class Servers implements AsyncDisposable {
     await writeFile(join(folder, 'function.json'), JSON.stringify(settings));
   }
 
-  /** A host on a free port with the functions of this folder, when it is ready. */
-  startHost(flags: readonly string[] = []): Promise<StartedServer> {
+  /** A host on a free port with the functions of this folder, when it is ready. @param environment beside this process's own */
+  startHost(flags: readonly string[] = [], environment: Readonly<Record<string, string>> = {}): Promise<StartedServer> {
     const data = join(this.folder, 'data');
     const functions = join(this.folder, 'functions');
     const paths = ['--data', data, '--functions', functions];
-    return this.start([turntable, 'serve', '--port', '0', '--log-level', 'error', ...paths, ...flags]);
+    return this.start([turntable, 'serve', '--port', '0', '--log-level', 'error', ...paths, ...flags], environment);
   }
 
   /** A Node program that prints its URL when it is ready. */
-  async start(args: readonly string[]): Promise<StartedServer> {
-    const child = spawn(process.execPath, args, { cwd: projectRoot, stdio: ['ignore', 'pipe', 'inherit'] });
+  async start(args: readonly string[], environment: Readonly<Record<string, string>> = {}): Promise<StartedServer> {
+    const env = { ...process.env, ...environment };
+    const child = spawn(process.execPath, args, { cwd: projectRoot, env, stdio: ['ignore', 'pipe', 'inherit'] });
     this.#children.push(child);
     for await (const line of createInterface({ input: child.stdout })) {
       const url = /http:\/\/[\w.:]+/.exec(line)?.[0];

@@ -20,5 +20,6 @@ describe.each(benchmarkNames())('the benchmark %s', (name) => {
     }
     const missed = (result.aims ?? []).filter(({ met }) => !met);
     expect(alwaysMet[name] === true ? missed : []).toEqual([]);
-  }, 60_000);
+    // Kernels that nobody has compiled yet for the emulated driver take half of it.
+  }, 120_000);
 });
