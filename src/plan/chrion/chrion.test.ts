@@ -223,9 +223,10 @@ describe('the rows of Table 6', () => {
 
 test('10,000 operators take less than a second over all numbers of cores', () => {
   const profile = lstmCells({ layers: 100, batch: 8, ioSize: 64, sequence: 100 });
-  const startedMs = performance.now();
+  const startedAt = process.cpuUsage();
   const plan = planChrion(profile, { alpha: 0.3 });
-  expect(performance.now() - startedMs).toBeLessThan(1000);
+  // The processor's time and not the clock's: other work on the machine is not the planner's.
+  expect(process.cpuUsage(startedAt).user / 1000).toBeLessThan(1000);
   expect(plan.operators).toHaveLength(10_000);
 });
 

@@ -52,8 +52,9 @@ export class CoreLanes {
     }
     let best = this.#onCore(node, first, takesMs, crossedMs);
     const seen = new Set([0, first]);
-    for (const { node: before } of this.#network.predecessors[node] ?? []) {
-      const core = this.#devices[before] ?? 0;
+    const { into } = this.#network;
+    for (let row = into.startOf[node] as number; row < (into.startOf[node + 1] as number); row++) {
+      const core = this.#devices[into.node[row] as number] as number;
       if (seen.has(core)) continue;
       seen.add(core);
       const choice = this.#onCore(node, core, takesMs, crossedMs);
@@ -70,12 +71,15 @@ export class CoreLanes {
 
   #onCore(node: number, core: number, takesMs: number, crossedMs: Float64Array | undefined): CoreChoice {
     let arrivedMs = 0;
-    for (const { node: before, tensor, copyMs } of this.#network.predecessors[node] ?? []) {
-      const device = this.#devices[before] ?? 0;
+    const { into } = this.#network;
+    for (let row = into.startOf[node] as number; row < (into.startOf[node + 1] as number); row++) {
+      const before = into.node[row] as number;
+      const device = this.#devices[before] as number;
       if (device === core) continue;
-      const crossed = crossedMs?.[tensor] ?? -1;
-      const doneMs = this.#endMs[before] ?? 0;
-      arrivedMs = Math.max(arrivedMs, device !== 0 ? doneMs : crossed < 0 ? doneMs + copyMs : crossed);
+      const crossed = crossedMs?.[into.tensor[row] as number] ?? -1;
+      const doneMs = this.#endMs[before] as number;
+      const copiedMs = crossed < 0 ? doneMs + (into.copyMs[row] as number) : crossed;
+      arrivedMs = Math.max(arrivedMs, device === 0 ? copiedMs : doneMs);
     }
     const freeMs = this.#freeMs[core] ?? 0;
     const openMs = this.#callStartMs[core] ?? -1;

@@ -1,5 +1,5 @@
 import { anySide, cpuSide, gpuDevice, gpuSide, type Devices, type Sides } from './devices.ts';
-import { noWeights, type Network } from './network.ts';
+import { noWeights, type Links, type Network } from './network.ts';
 
 /**
  * Where operators stand along the weights of a graph: those that read weights by the order in which the weights first
@@ -16,7 +16,7 @@ export interface Ranks {
 const cutsAtMost = 12;
 
 export function ranksOf(network: Network, order: Int32Array): Ranks {
-  const { weightsOf, predecessors, successors } = network;
+  const { weightsOf, into, outOf } = network;
   const rankOfWeights = new Map<number, number>();
   const of = new Int32Array(network.count).fill(-1);
   for (const node of order) {
@@ -27,14 +27,18 @@ export function ranksOf(network: Network, order: Int32Array): Ranks {
       of[node] = rank;
       continue;
     }
-    for (const { node: before } of predecessors[node] ?? []) of[node] = Math.max(of[node] ?? -1, of[before] ?? -1);
+    for (const before of othersOf(into, node)) of[node] = Math.max(of[node] ?? -1, of[before] ?? -1);
   }
   for (const node of order.toReversed()) {
     if ((of[node] ?? -1) >= 0) continue;
-    const behind = (successors[node] ?? []).map(({ node: next }) => of[next] ?? -1).filter((rank) => rank >= 0);
+    const behind = Array.from(othersOf(outOf, node), (next) => of[next] ?? -1).filter((rank) => rank >= 0);
     of[node] = behind.length === 0 ? 0 : Math.min(...behind);
   }
   return { count: rankOfWeights.size, of, weights: [...rankOfWeights.keys()] };
+}
+
+function othersOf({ startOf, node: others }: Links, node: number): Int32Array {
+  return others.subarray(startOf[node], startOf[node + 1]);
 }
 
 /**

@@ -36,7 +36,7 @@ export function selectDevices(
   alpha: number,
   sides?: Sides,
 ): Devices {
-  const { count, tensorCount, gpuMs, ownBytes, copiedBytes, weightsOf, weightBytes, predecessors } = network;
+  const { count, tensorCount, gpuMs, ownBytes, copiedBytes, weightsOf, weightBytes, into } = network;
   const devices = new Int32Array(count);
   const endMs = new Float64Array(count);
   // When a tensor is on the other side, and -1 as long as it is not.
@@ -52,7 +52,12 @@ export function selectDevices(
     let outCopiesMs = 0;
     let bytes = ownBytes[node] ?? 0;
     if (weights !== noWeights && weightsAreThere[weights] === 0) bytes += weightBytes[weights] ?? 0;
-    for (const { node: before, tensor, copyMs } of predecessors[node] ?? []) {
+    const firstRow = into.startOf[node] as number;
+    const lastRow = into.startOf[node + 1] as number;
+    for (let row = firstRow; row < lastRow; row++) {
+      const before = into.node[row] as number;
+      const tensor = into.tensor[row] as number;
+      const copyMs = into.copyMs[row] as number;
       const doneMs = endMs[before] ?? 0;
       const earlierMs = crossedMs[tensor] ?? -1;
       const copiedMs = earlierMs < 0 ? doneMs + copyMs : earlierMs;
@@ -83,9 +88,11 @@ export function selectDevices(
       lanes.place(node, onCore);
       gpuFreeMs += outCopiesMs;
     }
-    for (const { node: before, tensor, copyMs } of predecessors[node] ?? []) {
+    for (let row = firstRow; row < lastRow; row++) {
+      const before = into.node[row] as number;
+      const tensor = into.tensor[row] as number;
       if ((devices[before] === gpuDevice) === toGpu || (crossedMs[tensor] ?? -1) >= 0) continue;
-      crossedMs[tensor] = toGpu ? gpuEndMs - (gpuMs[node] ?? 0) : (endMs[before] ?? 0) + copyMs;
+      crossedMs[tensor] = toGpu ? gpuEndMs - (gpuMs[node] ?? 0) : (endMs[before] ?? 0) + (into.copyMs[row] as number);
     }
   }
   return devices;
@@ -93,13 +100,15 @@ export function selectDevices(
 
 /** Every operator on the CPU: each to the core that is free first, or to the call of what it takes. */
 export function selectCores(network: Network, order: Int32Array, cores: number): Devices {
-  const { count, predecessors } = network;
+  const { count, into } = network;
   const devices = new Int32Array(count);
   const endMs = new Float64Array(count);
   const lanes = new CoreLanes(network, cores, devices, endMs);
   for (const node of order) {
     let readyMs = 0;
-    for (const { node: before } of predecessors[node] ?? []) readyMs = Math.max(readyMs, endMs[before] ?? 0);
+    for (let row = into.startOf[node] as number; row < (into.startOf[node + 1] as number); row++) {
+      readyMs = Math.max(readyMs, endMs[into.node[row] as number] as number);
+    }
     const onCore = lanes.choose(node, readyMs);
     if (onCore === undefined) throw new Error('there is no core to place an operator on');
     lanes.place(node, onCore);
@@ -109,13 +118,15 @@ export function selectCores(network: Network, order: Int32Array, cores: number):
 
 /** GPU memory of a selection, in bytes (Chrion, Equation 4): shared weights once, and a tensor copied there once. */
 export function gpuBytesOf(network: Network, devices: Devices): number {
-  const { tensorCount, ownBytes, copiedBytes, weightBytes, predecessors } = network;
+  const { tensorCount, ownBytes, copiedBytes, weightBytes, into } = network;
   const copied = new Uint8Array(tensorCount);
   let total = 0;
   for (const [node, device] of devices.entries()) {
     if (device !== gpuDevice) continue;
     total += ownBytes[node] ?? 0;
-    for (const { node: before, tensor } of predecessors[node] ?? []) {
+    for (let row = into.startOf[node] as number; row < (into.startOf[node + 1] as number); row++) {
+      const before = into.node[row] as number;
+      const tensor = into.tensor[row] as number;
       if (devices[before] === gpuDevice || copied[tensor] === 1) continue;
       copied[tensor] = 1;
       total += copiedBytes[before] ?? 0;

@@ -1,5 +1,5 @@
 import { gpuDevice, type Devices } from './devices.ts';
-import type { Link, Network } from './network.ts';
+import type { Links, Network } from './network.ts';
 
 /**
  * A selection of devices from the devices' side: what each does in which order, and what crosses from one to another.
@@ -43,7 +43,7 @@ export interface Crossings {
 }
 
 export function lanesOf(network: Network, order: Int32Array, cores: number, devices: Devices): Lanes {
-  const { count, gpuMs, predecessors, successors, callMs, tensorCount } = network;
+  const { count, gpuMs, callMs, tensorCount } = network;
   const cpuMs = network.cpuMs[cores - 1];
   const laneCount = cores + 1;
   const startOf = new Int32Array(laneCount + 1);
@@ -65,56 +65,49 @@ export function lanesOf(network: Network, order: Int32Array, cores: number, devi
     return position;
   });
   const isCopied = new Uint8Array(tensorCount);
-  const outOf = crossings(successors, nodes, laneOf, positionOf, (link, lane) => lane === gpuDevice && first(link));
-  const into = crossings(
-    predecessors,
-    nodes,
-    laneOf,
-    positionOf,
-    // Positions of the GPU are gone through in the order of its stream.
-    (link, lane, otherLane) => lane === gpuDevice && otherLane !== gpuDevice && first(link),
-  );
+  const places = { count, nodes, laneOf, positionOf };
+  // Positions of the GPU are gone through in the order of its stream, and no tensor crosses both ways.
+  const outOf = crossings(network.outOf, places, isCopied);
+  const into = crossings(network.into, places, isCopied);
   return { count, laneCount, startOf, nodes, laneOf, takesMs, callMs, tensorCount, into, outOf, placed };
-
-  function first({ tensor }: Link): boolean {
-    if (isCopied[tensor] === 1) return false;
-    isCopied[tensor] = 1;
-    return true;
-  }
 }
 
+interface Places {
+  readonly count: number;
+  readonly nodes: Int32Array;
+  readonly laneOf: Int32Array;
+  readonly positionOf: Int32Array;
+}
+
+/** @param isCopied 1 for tensors that have been copied at an earlier crossing */
 function crossings(
-  linksOf: readonly (readonly Link[])[],
-  nodes: Int32Array,
-  laneOf: Int32Array,
-  positionOf: Int32Array,
-  isCopied: (link: Link, lane: number, otherLane: number) => boolean,
+  { startOf: linkStartOf, node: nodeOf, tensor: tensorOf, copyMs: copyMsOf }: Links,
+  { count, nodes, laneOf, positionOf }: Places,
+  isCopied: Uint8Array,
 ): Crossings {
-  const startOf = new Int32Array(nodes.length + 1);
-  const other: number[] = [];
-  const tensor: number[] = [];
-  const copyMs: number[] = [];
-  const copied: number[] = [];
-  for (let position = 0; position < nodes.length; position++) {
+  const startOf = new Int32Array(count + 1);
+  const other = new Int32Array(nodeOf.length);
+  const tensor = new Int32Array(nodeOf.length);
+  const copyMs = new Float64Array(nodeOf.length);
+  const copied = new Uint8Array(nodeOf.length);
+  let row = 0;
+  for (let position = 0; position < count; position++) {
     const lane = laneOf[position] as number;
-    for (const link of linksOf[nodes[position] as number] as readonly Link[]) {
-      const otherPosition = positionOf[link.node] as number;
-      const otherLane = laneOf[otherPosition] as number;
-      if (otherLane === lane) continue;
-      other.push(otherPosition);
-      tensor.push(link.tensor);
-      copyMs.push(link.copyMs);
-      copied.push(isCopied(link, lane, otherLane) ? 1 : 0);
+    const node = nodes[position] as number;
+    const linkEnd = linkStartOf[node + 1] as number;
+    for (let link = linkStartOf[node] as number; link < linkEnd; link++) {
+      const otherPosition = positionOf[nodeOf[link] as number] as number;
+      if (laneOf[otherPosition] === lane) continue;
+      const crossing = tensorOf[link] as number;
+      other[row] = otherPosition;
+      tensor[row] = crossing;
+      copyMs[row] = copyMsOf[link] as number;
+      if (lane === gpuDevice && isCopied[crossing] === 0) copied[row] = isCopied[crossing] = 1;
+      row++;
     }
-    startOf[position + 1] = other.length;
+    startOf[position + 1] = row;
   }
-  return {
-    startOf,
-    other: Int32Array.from(other),
-    tensor: Int32Array.from(tensor),
-    copyMs: Float64Array.from(copyMs),
-    copied: Uint8Array.from(copied),
-  };
+  return { startOf, other, tensor, copyMs, copied };
 }
 
 /**

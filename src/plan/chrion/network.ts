@@ -1,4 +1,4 @@
-import { resolveEdges, type GraphProfile } from '../../profile/index.ts';
+import { resolveEdges, type GraphProfile, type ResolvedEdge } from '../../profile/index.ts';
 
 /** A graph profile with positions instead of names, and both directions of its edges, ready for planning. */
 export interface Network {
@@ -22,17 +22,20 @@ export interface Network {
   readonly weightBytes: Float64Array;
   /** Whether any weights have more than one reader, as those of unrolled recurrent layers do. */
   readonly sharesWeights: boolean;
-  readonly predecessors: readonly (readonly Link[])[];
-  readonly successors: readonly (readonly Link[])[];
+  /** What each operator takes. */
+  readonly into: Links;
+  /** What each operator gives. */
+  readonly outOf: Links;
 }
 
-/** An edge as seen from one of its ends. */
-export interface Link {
+/** Edges as seen from one of their ends: rows of operator n are from `startOf[n]` to before `startOf[n + 1]`. */
+export interface Links {
+  readonly startOf: Int32Array;
   /** Position of the operator at the other end. */
-  readonly node: number;
-  readonly tensor: number;
+  readonly node: Int32Array;
+  readonly tensor: Int32Array;
   /** Milliseconds of copying the tensor between host and GPU. */
-  readonly copyMs: number;
+  readonly copyMs: Float64Array;
 }
 
 export const noWeights = -1;
@@ -42,20 +45,14 @@ const bytesPerMsAtOneGbPerSecond = 1e6;
 /** Throws ProfileError when the edges name unknown operators or make a cycle. */
 export function networkOf(profile: GraphProfile): Network {
   const { nodes, bandwidth, latency, activations = 'own', callMs = 0 } = profile;
-  const predecessors: Link[][] = nodes.map(() => []);
-  const successors: Link[][] = nodes.map(() => []);
-  let tensorCount = 0;
-  const takers = new Set<string>();
-  for (const { from, to, bytes, tensor } of resolveEdges(profile)) {
-    tensorCount = Math.max(tensorCount, tensor + 1);
-    // An operator that takes a tensor twice still gets it once.
-    const taker = `${tensor}:${to}`;
-    if (takers.has(taker)) continue;
-    takers.add(taker);
-    const copyMs = latency + bytes / (bandwidth * bytesPerMsAtOneGbPerSecond);
-    predecessors[to]?.push({ node: from, tensor, copyMs });
-    successors[from]?.push({ node: to, tensor, copyMs });
-  }
+  // An operator that takes a tensor twice still gets it once.
+  const takers = new Set<number>();
+  const edges = resolveEdges(profile).filter(({ to, tensor }) => {
+    const taker = tensor * nodes.length + to;
+    return !takers.has(taker) && takers.add(taker);
+  });
+  const tensorCount = edges.reduce((most, { tensor }) => Math.max(most, tensor + 1), 0);
+  const copyMs = edges.map(({ bytes }) => latency + bytes / (bandwidth * bytesPerMsAtOneGbPerSecond));
   const own = activations === 'own';
   return {
     names: nodes.map(({ name }) => name),
@@ -69,9 +66,39 @@ export function networkOf(profile: GraphProfile): Network {
     ownBytes: Float64Array.from(nodes, ({ bytes }) => (own ? bytes.output + bytes.ephemeral : 0)),
     copiedBytes: Float64Array.from(nodes, ({ bytes }) => (own ? bytes.output : 0)),
     ...weightsIn(nodes),
-    predecessors,
-    successors,
+    into: linksBy('to', 'from', nodes.length, edges, copyMs),
+    outOf: linksBy('from', 'to', nodes.length, edges, copyMs),
   };
+}
+
+/** Edges in rows by one end, in their own order within a row. */
+function linksBy(
+  end: 'from' | 'to',
+  otherEnd: 'from' | 'to',
+  count: number,
+  edges: readonly ResolvedEdge[],
+  copyMs: readonly number[],
+): Links {
+  const startOf = new Int32Array(count + 1);
+  for (const edge of edges) startOf[edge[end] + 1] = (startOf[edge[end] + 1] as number) + 1;
+  for (let node = 0; node < count; node++) {
+    startOf[node + 1] = (startOf[node + 1] as number) + (startOf[node] as number);
+  }
+  const next = startOf.slice();
+  const links = {
+    startOf,
+    node: new Int32Array(edges.length),
+    tensor: new Int32Array(edges.length),
+    copyMs: new Float64Array(edges.length),
+  };
+  for (const [index, edge] of edges.entries()) {
+    const row = next[edge[end]] as number;
+    next[edge[end]] = row + 1;
+    links.node[row] = edge[otherEnd];
+    links.tensor[row] = edge.tensor;
+    links.copyMs[row] = copyMs[index] as number;
+  }
+  return links;
 }
 
 function weightsIn(nodes: GraphProfile['nodes']): Pick<Network, 'weightsOf' | 'weightBytes' | 'sharesWeights'> {

@@ -11,11 +11,14 @@ import type { Network } from './network.ts';
  * @returns positions of operators; empty places never occur because a network has no cycle
  */
 export function topologicalOrder(network: Network): Int32Array {
-  const { count, predecessors, successors } = network;
+  const { count, into, outOf } = network;
   const order = new Int32Array(count);
-  const waitsFor = Int32Array.from(predecessors, (links) => links.length);
+  const waitsFor = new Int32Array(count);
   const queue: number[] = [];
-  for (let node = 0; node < count; node++) if (waitsFor[node] === 0) queue.push(node);
+  for (let node = 0; node < count; node++) {
+    waitsFor[node] = (into.startOf[node + 1] as number) - (into.startOf[node] as number);
+    if (waitsFor[node] === 0) queue.push(node);
+  }
   let placed = 0;
   for (const first of queue) {
     // Depth-first from here on, as long as there is something to merge.
@@ -23,17 +26,25 @@ export function topologicalOrder(network: Network): Int32Array {
     for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
       order[placed++] = node;
       const merged: number[] = [];
-      for (const { node: next, copyMs } of successors[node] ?? []) {
-        waitsFor[next] = (waitsFor[next] ?? 0) - 1;
+      for (let row = outOf.startOf[node] as number; row < (outOf.startOf[node + 1] as number); row++) {
+        const next = outOf.node[row] as number;
+        waitsFor[next] = (waitsFor[next] as number) - 1;
         if (waitsFor[next] !== 0) continue;
-        const alone = predecessors[next]?.every(({ node: before }) => before === node) === true;
-        if (alone && copyMs > meanExecutionMs(network, next)) merged.push(next);
+        const alone = takesOnlyFrom(network, next, node);
+        if (alone && (outOf.copyMs[row] as number) > meanExecutionMs(network, next)) merged.push(next);
         else queue.push(next);
       }
       stack.push(...merged.reverse());
     }
   }
   return order;
+}
+
+function takesOnlyFrom({ into }: Network, node: number, from: number): boolean {
+  for (let row = into.startOf[node] as number; row < (into.startOf[node + 1] as number); row++) {
+    if (into.node[row] !== from) return false;
+  }
+  return true;
 }
 
 /** Mean of an operator's row of the paper's matrix W; over the CPU alone where the GPU cannot run it. */
