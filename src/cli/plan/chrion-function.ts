@@ -49,7 +49,7 @@ export function addFunctionOptions(command: Command): Command {
       ),
     )
     .option('--gpu <number>', 'the GPU to time operators on', parseWhole, 0)
-    .option('--cells <number>', 'cells into which the longest recurrent operator is unrolled', parseCount, 8)
+    .option('--cells <number>', 'cells into which the longest recurrent operator is unrolled', parseCount, 12)
     .option('--dim <name=size...>', 'size of an open dimension; sequences are 128 otherwise, images 224, others 1')
     .option('--samples <number>', 'timed repetitions of each measurement', parseCount, 5)
     .option('--all', 'show every operator');
