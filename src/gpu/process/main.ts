@@ -45,9 +45,16 @@ function send(header: FromGpuProcess, tensors: readonly Tensor[] = []): void {
 
 function open(settings: GpuProcessSettings): GpuProcessInfo {
   if (service !== undefined) throw new GpuError('invalid', 'the GPU process is open already');
-  cuda = openCuda({ cacheFolder: join(settings.cacheFolder, 'kernels') });
-  service = new GpuService(cuda, new Compiler(settings.cacheFolder), settings);
-  return service.info();
+  // Its thread starts while the driver is opened.
+  const compiler = new Compiler(settings.cacheFolder);
+  try {
+    cuda = openCuda({ cacheFolder: join(settings.cacheFolder, 'kernels') });
+    service = new GpuService(cuda, compiler, settings);
+    return service.info();
+  } catch (error) {
+    void compiler.close();
+    throw error;
+  }
 }
 
 async function close(): Promise<null> {
