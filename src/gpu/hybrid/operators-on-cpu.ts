@@ -42,7 +42,9 @@ export async function profileOperatorsOnCpu(options: ProfileOnCpuOptions): Promi
   const cores = startCpuCores({ count: 1, ...(timing.coreNumbers && { cores: timing.coreNumbers }) });
   try {
     const callMs = await measureCall(cores);
-    return graphProfileOf(draft, { gpuMs: new Map(byLabel), cpuMs, bandwidth, latencyMs, callMs });
+    // The end of a copy is told by a thread, and a message from one takes half of what a call takes there and back.
+    const crossingMs = latencyMs + callMs / 2;
+    return graphProfileOf(draft, { gpuMs: new Map(byLabel), cpuMs, bandwidth, latencyMs: crossingMs, callMs });
   } finally {
     await cores.close();
   }
