@@ -87,7 +87,7 @@ interface Times {
 async function timesOf(words: string, options: ChrionFunctionOptions, command: Command): Promise<Times> {
   if (options.profile !== undefined) {
     const profile = readProfile(options.profile, parseGraphProfile);
-    return { name: words, profile, provenance: `times as given by ${basename(options.profile)}` };
+    return { name: basename(words), profile, provenance: `times as given by ${basename(options.profile)}` };
   }
   const { config } = loadConfig(configInputOf(command));
   const machine = options.estimate === undefined ? undefined : readMachine(options.estimate);
