@@ -11,7 +11,7 @@ import type { PreparedGraph } from '../program/prepared.ts';
 import type { InputShapes } from '../program/types.ts';
 
 /** Goes up when unrolling comes to give other graphs, so that none made before is found in the cache. */
-const unrolledFormat = 2;
+const unrolledFormat = 3;
 
 const recurrent = new Set(['LSTM', 'GRU', 'RNN']);
 /** ONNX, LSTM: with `layout` 1 the batch comes first. */

@@ -17,8 +17,8 @@ export interface CellsRequest {
 /** Y in chunks, empty unless asked for. */
 export interface CellResults {
   readonly chunks: readonly string[];
-  /** By chunk: a value that is Y without its axis of directions, where there is one; it saves a Squeeze. */
-  readonly squeezed: readonly (string | undefined)[];
+  /** By chunk: what each direction makes, without the axis of directions, where there are such values: they save a Squeeze. */
+  readonly sides: readonly (readonly string[] | undefined)[];
 }
 
 /** What one direction makes. */
@@ -113,7 +113,7 @@ function joinSteps(out: OutputGraph, request: CellsRequest, chains: readonly Cha
   const { chunks, yInChunks, yWhole } = request;
   const { node, batchFirst, directions, time } = request.recurrent;
   const y = node.proto.output[0] ?? '';
-  const none: CellResults = { chunks: [], squeezed: [] };
+  const none: CellResults = { chunks: [], sides: [] };
   if (y === '' || (!yInChunks && !yWhole)) return none;
   const name = `${node.name}/Y`;
   const perm = batchFirst ? [2, 0, 1, 3] : undefined;
@@ -141,7 +141,11 @@ function joinSteps(out: OutputGraph, request: CellsRequest, chains: readonly Cha
       return output;
     });
   if (yWhole) out.concat(parts, time.axis, y, `${name}/Concat`);
-  return { chunks: parts, squeezed: plain?.squeezed ?? [] };
+  const sides = chunks.map((_, index) => {
+    const values = chains.flatMap((chain) => chain.squeezed[index] ?? []);
+    return batchFirst || values.length < chains.length ? undefined : values;
+  });
+  return { chunks: parts, sides };
 }
 
 interface ChainInputs {

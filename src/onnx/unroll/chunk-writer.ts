@@ -1,5 +1,6 @@
 /** Writes the nodes of a graph one after the other, in chunks where their results are taken so. */
 import type { Graph, GraphNode } from '../graph.ts';
+import type { NodeProto } from '../types.ts';
 import { emitCells, type CellResults } from './cells.ts';
 import type { Commuting } from './commute.ts';
 import { demandOf, type Analysis, type Demand } from './demand.ts';
@@ -8,8 +9,12 @@ import type { RecurrentNode } from './recurrent-node.ts';
 import type { Selection } from './select.ts';
 import { chunkName, chunksOf, sameTime, type Chunk, type TimeAxis } from './time-axis.ts';
 
-/** The axis of directions in Y. */
+/** The axis of directions in Y, [steps, directions, batch, hidden], and how they come to stand before the hidden units. */
 const directionsAxis = 1;
+const directionsInwards = [0, 2, 1, 3];
+
+/** The value of a chunk that a node need not make; `name` is for one that something else makes instead. */
+type Shortcut = (chunk: number, name: string) => string | undefined;
 
 export class ChunkWriter {
   readonly #out: OutputGraph;
@@ -17,7 +22,9 @@ export class ChunkWriter {
   readonly #demand: Demand;
   readonly #stepsMax: number;
   readonly #parts = new Map<string, readonly string[]>();
-  readonly #squeezed = new Map<string, CellResults['squeezed']>();
+  /** By Y, and by Y with the directions behind the batch. */
+  readonly #sides = new Map<string, CellResults['sides']>();
+  readonly #turnedSides = new Map<string, CellResults['sides']>();
 
   constructor(out: OutputGraph, graph: Graph, analysis: Analysis, stepsMax: number) {
     this.#out = out;
@@ -58,7 +65,7 @@ export class ChunkWriter {
       yWhole: this.#demand.whole.has(y),
     });
     if (made.chunks.length > 0) this.#parts.set(y, made.chunks);
-    this.#squeezed.set(y, made.squeezed);
+    this.#sides.set(y, made.sides);
   }
 
   #writeChunks({ proto, name }: GraphNode, how: Commuting): void {
@@ -68,11 +75,10 @@ export class ChunkWriter {
       const time = how.inputs[place];
       return time === undefined || value === '' ? undefined : this.#partsOf(value, time, chunks);
     });
-    const dropsDirections = how.squeezed?.length === 1 && how.squeezed[0] === directionsAxis;
-    const squeezed = dropsDirections ? this.#squeezed.get(input[0]!) : undefined;
+    const shortcut = this.#shortcut(proto, how);
     const made: string[][] = output.map(() => []);
     for (const [index, chunk] of chunks.entries()) {
-      const same = squeezed?.[index];
+      const same = shortcut(index, `${output[0]}/${chunkName(chunk)}`);
       if (same !== undefined) {
         made[0]?.push(same);
         continue;
@@ -89,6 +95,32 @@ export class ChunkWriter {
       this.#parts.set(value, made[place]!);
       if (this.#demand.whole.has(value)) this.#out.concat(made[place]!, how.output.axis, value, `${value}/Concat`);
     }
+  }
+
+  /**
+   * What a node would make of a chunk's Y, where the cells' own values come to the same with less: a squeeze of the only
+   * direction, or two directions side by side in each item, as PyTorch has them (a transpose and a reshape).
+   */
+  #shortcut({ opType, input, output, attribute }: NodeProto, how: Commuting): Shortcut {
+    const [from = '', to = ''] = [input[0], output[0]];
+    const sides = this.#sides.get(from);
+    const perm = attribute.find(({ name }) => name === 'perm')?.ints;
+    if (
+      opType === 'Transpose' &&
+      sides !== undefined &&
+      perm?.every((axis, at) => Number(axis) === directionsInwards[at])
+    ) {
+      this.#turnedSides.set(to, sides);
+    }
+    if (how.squeezed?.length === 1 && how.squeezed[0] === directionsAxis) {
+      return (chunk) => (sides?.[chunk]?.length === 1 ? sides[chunk][0] : undefined);
+    }
+    const turned = how.mergesLast === true ? this.#turnedSides.get(from) : undefined;
+    return (chunk, name) => {
+      const values = turned?.[chunk];
+      if (values === undefined) return undefined;
+      return this.#out.concat(values, directionsAxis + 1, this.#out.valueName(name), `${name}/Concat`);
+    };
   }
 
   #writeSelection({ proto }: GraphNode, { time, chunk, places, isScalar }: Selection): void {

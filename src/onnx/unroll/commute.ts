@@ -32,6 +32,8 @@ export interface Commuting {
   readonly sizes?: (chunk: Chunk) => readonly number[];
   /** Squeeze alone: the axes that go. */
   readonly squeezed?: readonly number[];
+  /** Reshape alone: the last two axes become one, and all others stay. */
+  readonly mergesLast?: boolean;
 }
 
 type Rule = (operands: Operands) => Commuting | undefined;
@@ -153,7 +155,9 @@ const reshape: Rule = ({ node, graph, shapes, times, outputShape }) => {
       if (asGiven === 0 && axis === time.axis) return size;
       return asGiven ?? size;
     });
-  return { inputs: [time, undefined], output, sizes };
+  const mergesLast =
+    outputShape.length === from.length - 1 && outputShape.slice(0, -1).every((size, axis) => size === from[axis]);
+  return { inputs: [time, undefined], output, sizes, mergesLast };
 };
 
 const flatten: Rule = (operands) => {

@@ -124,6 +124,19 @@ describe("PyTorch's two directions", () => {
     ]);
   });
 
+  test('in cells of one step stand side by side with one node between layers, and none for a step', async () => {
+    const unrolled = await unrolledAlike(pytorchBidirectional(), series, 1);
+    const behindFirst = unrolled.model.graph.node.filter(({ name }) => name.startsWith('/layer.0/Reshape'));
+    expect(behindFirst.map(({ opType }) => opType)).toEqual(Array.from({ length: sequence }, () => 'Concat'));
+    // One at each end of the network, and one of the whole behind its last layer.
+    expect(countOf(unrolled, 'Transpose')).toBe(3);
+  });
+
+  test.each([1, 2, 3, 4, 5])('give the same in cells of %i steps', async (steps) => {
+    const { cells } = await unrolledAlike(pytorchBidirectional(), series, steps);
+    expect(cells).toBe(4 * Math.ceil(sequence / steps));
+  });
+
   test('read the two halves of each weight, and nothing twice', async () => {
     const model = pytorchBidirectional();
     const { model: unrolled } = await unrolledAlike(model, series, 3);
@@ -159,7 +172,7 @@ describe("PyTorch's two directions", () => {
 /** Keras's form: batch first before and behind each layer. */
 function kerasStack(): ModelProto {
   const graph = new GraphBuilder('keras');
-  let x = graph.input('input', FLOAT, [batch, sequence, features]);
+  let x = graph.input('input', FLOAT, ['batch', sequence, features]);
   for (const layer of [0, 1, 2]) {
     x = graph.scope(`lstm_${layer}`, () => {
       const timeFirst = graph.node('Transpose', [x], { perm: [1, 0, 2] });
@@ -170,7 +183,7 @@ function kerasStack(): ModelProto {
   }
   const last = graph.node('Gather', [x, graph.constant({ ints: -1 })], { axis: 1 });
   const logits = graph.node('Gemm', [last, graph.weight('dense', [hidden, 5], wave([hidden, 5], 9))]);
-  graph.output(logits, FLOAT, [batch, 5], 'logits');
+  graph.output(logits, FLOAT, ['batch', 5], 'logits');
   return graph.build();
 }
 
@@ -181,6 +194,13 @@ describe('a network', () => {
     // Only the last of the last layer's cells gives a result besides its states, and of one step those are the result.
     const lastLayer = unrolled.model.graph.node.filter(({ name }) => name.startsWith('/lstm_2/lstm/'));
     expect(lastLayer.filter(({ output }) => output[0] !== '')).toHaveLength(steps === 1 ? 0 : 1);
+  });
+
+  test('whose batch is open stays so', async () => {
+    const { model, cells } = await unrolledAlike(kerasStack(), series, 2);
+    expect(cells).toBe(9);
+    const more = { input: floats([5, sequence, features], 3) };
+    expectSame(await runExactly(model, more), await runExactly(kerasStack(), more));
   });
 
   test('with the last step as a slice joins nothing either', async () => {
