@@ -52,7 +52,7 @@ export interface ReportContext {
   readonly profile: GraphProfile;
 }
 
-const planColumns = [
+export const planColumns = [
   { title: 'PLAN' },
   { title: 'LATENCY', align: 'right' },
   { title: 'GPU MEMORY', align: 'right' },
@@ -63,7 +63,7 @@ const planColumns = [
   { title: 'COPIES', align: 'right' },
 ] as const;
 
-function planRow(name: string, plan: ChrionPlan | null): string[] {
+export function planRow(name: string, plan: ChrionPlan | null): string[] {
   if (plan === null) return [name, ...planColumns.slice(1).map(() => '-')];
   const onGpu = plan.operators.filter(({ device }) => device === 'gpu').length;
   return [
@@ -186,6 +186,11 @@ export function patternsPicture({ name }: ReportContext, { latency, memory }: Ch
     renderChrionTimeline(latency, { title: `${name}, latency-optimal`, width }),
     ...(memory === null ? [] : [renderChrionTimeline(memory, { title: `${name}, memory-optimal`, width })]),
   ];
+  return stackedPictures(pictures, width);
+}
+
+/** Pictures of one width, one below the other. */
+export function stackedPictures(pictures: readonly string[], width = 1200): string {
   let top = 0;
   const placed = pictures.map((picture) => {
     const at = top;

@@ -4,6 +4,7 @@ import {
   planChrion,
   planCpuOnly,
   planGpuOnly,
+  planLadder,
   planLatencyOptimal,
   planMemoryOptimal,
   renderChrionTimeline,
@@ -11,14 +12,16 @@ import {
 } from '../../plan/index.ts';
 import { parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
 import { CliError } from '../error.ts';
-import { formatBytes, formatMs } from '../format.ts';
+import { formatMs } from '../format.ts';
 import { renderTable } from '../table.ts';
 import { addFunctionOptions, planFunction, type ChrionFunctionOptions } from './chrion-function.ts';
+import { planColumns, planRow, stackedPictures } from './chrion-report.ts';
 import { parseDuration, parseNumber, parseWhole, planned, readProfile, writePicture } from './options.ts';
 
 interface ChrionCommandOptions extends ChrionFunctionOptions {
   readonly alpha?: number;
   readonly pattern?: 'latency' | 'memory';
+  readonly ladder?: boolean;
 }
 
 export function chrionCommand(): Command {
@@ -35,7 +38,17 @@ export function chrionCommand(): Command {
     .option('--cores <number>', 'most cores to use (default: as many as the profile has times for)', parseWhole)
     .option('--alpha <number>', 'milliseconds of latency that a MB of GPU memory is worth', parseNumber)
     .addOption(pattern)
-    .option('--limit <duration>', 'with --pattern memory: the latency (default: that of the GPU alone)', parseDuration)
+    .addOption(
+      new Option(
+        '--ladder',
+        'plans from most to least GPU memory, each keeping part of what the one before keeps',
+      ).conflicts(['alpha', 'pattern']),
+    )
+    .option(
+      '--limit <duration>',
+      'the latency: of --pattern memory (default: that of the GPU alone) or of --ladder (default: none)',
+      parseDuration,
+    )
     .option('--svg <file>', 'draw the timeline')
     .option('--json', 'print JSON');
   return addFunctionOptions(command).action(
@@ -55,10 +68,14 @@ export function chrionCommand(): Command {
       if (options.profile === undefined) {
         throw new CliError('name a function, or give the times of its operators: --profile <file>', { exitCode: 2 });
       }
-      if (options.limit !== undefined && options.pattern !== 'memory') {
-        throw new CliError('--limit goes with --pattern memory', { exitCode: 2 });
+      if (options.limit !== undefined && options.pattern !== 'memory' && options.ladder !== true) {
+        throw new CliError('--limit goes with --pattern memory or --ladder', { exitCode: 2 });
       }
       const profile = readProfile(options.profile, parseGraphProfile);
+      if (options.ladder === true) {
+        showLadder(profile, options);
+        return;
+      }
       const plan = planned(() => planFor(profile, options));
       if (options.svg !== undefined) {
         writePicture(options.svg, renderChrionTimeline(plan, { title: basename(options.profile) }));
@@ -78,42 +95,46 @@ function planFor(profile: GraphProfile, options: ChrionCommandOptions): ChrionPl
   throw new CliError(`no plan that was found takes ${formatMs(options.limit ?? 0)} or less`);
 }
 
-function answerOf({ latencyMs, gpuBytes, cores, operators }: ChrionPlan): object {
+function showLadder(profile: GraphProfile, options: ChrionCommandOptions): void {
+  const { profile: file = '', cores, limit } = options;
+  const within = cores === undefined ? {} : { cores };
+  const rungs = planned(() => planLadder(profile, { ...within, ...(limit === undefined ? {} : { limitMs: limit }) }));
+  if (options.svg !== undefined) {
+    const title = (index: number): string => `${basename(file)}, rung ${index + 1}`;
+    writePicture(
+      options.svg,
+      stackedPictures(rungs.map((rung, index) => renderChrionTimeline(rung, { title: title(index) }))),
+    );
+  }
+  if (options.json === true) {
+    console.log(JSON.stringify({ ladder: rungs.map(answerOf) }));
+    return;
+  }
+  const rows = rungs.map((rung, index) => planRow(`rung ${index + 1}`, rung));
+  console.log(`${renderTable(planColumns, [...rows, ...cpuAloneRow(profile, options)])}\n${pricesText(profile)}`);
+}
+
+function answerOf({ latencyMs, gpuBytes, cores, operators, segments }: ChrionPlan): object {
   return {
     latency_ms: latencyMs,
     gpu_bytes: gpuBytes,
     cores,
     order: operators.map(({ name }) => name),
     device: Object.fromEntries(operators.map(({ name, device }) => [name, device])),
+    segments: segments.map(({ core, operators: names }) => ({ core, operators: names })),
   };
 }
 
-function tableOf(profile: GraphProfile, plan: ChrionPlan, { cores }: ChrionCommandOptions): string {
-  const columns = [
-    { title: 'PLAN' },
-    { title: 'LATENCY', align: 'right' },
-    { title: 'GPU MEMORY', align: 'right' },
-    { title: 'CORES', align: 'right' },
-    { title: 'ON GPU', align: 'right' },
-    { title: 'ON CPU', align: 'right' },
-    { title: 'COPIES', align: 'right' },
-  ] as const;
-  const rows = [row('chosen', plan), row('GPU alone', planGpuOnly(profile))];
-  if (cores !== 0) rows.push(row('CPU alone', planCpuOnly(profile, cores === undefined ? {} : { cores })));
-  const copies = `A copy between host and GPU takes ${formatMs(profile.latency)} and its bytes at ${profile.bandwidth} GB/s.`;
-  return `${renderTable(columns, rows)}\n${copies}`;
+function tableOf(profile: GraphProfile, plan: ChrionPlan, options: ChrionCommandOptions): string {
+  const rows = [planRow('chosen', plan), planRow('GPU alone', planGpuOnly(profile) ?? null)];
+  return `${renderTable(planColumns, [...rows, ...cpuAloneRow(profile, options)])}\n${pricesText(profile)}`;
 }
 
-function row(name: string, plan: ChrionPlan | undefined): string[] {
-  if (plan === undefined) return [name, '-', '-', '-', '-', '-', '-'];
-  const onGpu = plan.operators.filter(({ device }) => device === 'gpu').length;
-  return [
-    name,
-    formatMs(plan.latencyMs),
-    formatBytes(plan.gpuBytes),
-    String(plan.cores),
-    String(onGpu),
-    String(plan.operators.length - onGpu),
-    String(plan.copies.length),
-  ];
+function cpuAloneRow(profile: GraphProfile, { cores }: ChrionCommandOptions): string[][] {
+  return cores === 0 ? [] : [planRow('CPU alone', planCpuOnly(profile, cores === undefined ? {} : { cores }))];
+}
+
+function pricesText({ latency, bandwidth, callMs = 0 }: GraphProfile): string {
+  const call = callMs === 0 ? '' : `, a call on a core ${formatMs(callMs)} beside its operators`;
+  return `A copy between host and GPU takes ${formatMs(latency)} and its bytes at ${bandwidth} GB/s${call}.`;
 }

@@ -2,7 +2,8 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { lstmCells, planChrion, predictService } from '../../plan/index.ts';
+import { liveStack } from '../../../test/support/graph-profiles.ts';
+import { lstmCells, planChrion, planLadder, predictService } from '../../plan/index.ts';
 import { planCommand } from '../plan.ts';
 
 let folder: string;
@@ -127,7 +128,27 @@ describe('turntable plan chrion', () => {
       cores: 5,
       order: expected.operators.map(({ name }) => name),
       device: Object.fromEntries(expected.operators.map(({ name, device }) => [name, device])),
+      segments: expected.segments.map(({ core, operators }) => ({ core, operators })),
     });
+  });
+
+  test('shows the ladder with its calls, as a table, JSON and one picture', async () => {
+    const stack = liveStack({ layers: 4, cells: 8, gpuMs: 0.1, cpuMs: 0.5, callMs: 0.05 });
+    const svg = join(folder, 'ladder.svg');
+    const args = ['chrion', '--profile', fileOf('stack.json', stack), '--ladder'];
+    const table = await plan(...args, '--svg', svg);
+    expect(table).toMatch(
+      /^PLAN .* CALLS .*\nrung 1 +3\.2 ms +32 MB +0 +32 +0 +0 +0\nrung 2 .* 24 MB .*\nrung 3 .*\nrung 4 .* 8 MB .*\nCPU alone .*\nA copy .*a call on a core 0\.05 ms beside its operators\.$/,
+    );
+    expect(readFileSync(svg, 'utf8').match(/stack\.json, rung \d/g)).toHaveLength(4);
+    const limitMs = planLadder(stack)[2]?.latencyMs ?? 0;
+    const { ladder } = JSON.parse(await plan(...args, '--json', '--limit', `${limitMs}ms`)) as {
+      ladder: { latency_ms: number; order: string[]; segments: { core: number; operators: string[] }[] }[];
+    };
+    expect(ladder).toHaveLength(3);
+    expect(ladder[2]?.latency_ms).toBeLessThanOrEqual(limitMs);
+    expect(ladder[0]?.order).toHaveLength(32);
+    expect(ladder[1]?.segments.flatMap(({ operators }) => operators)).toHaveLength(8);
   });
 
   test('compares with the GPU and the CPU alone, and draws the timeline', async () => {
@@ -135,7 +156,7 @@ describe('turntable plan chrion', () => {
     const profile = fileOf('graph.json', graph);
     const table = await plan('chrion', '--profile', profile, '--pattern', 'memory', '--svg', svg);
     expect(table).toMatch(
-      /^PLAN .*\nchosen .*\nGPU alone +3\.69 ms .* 0 +72 +0 +0\nCPU alone .*\nA copy .*11\.05 GB\/s/,
+      /^PLAN .*\nchosen .*\nGPU alone +3\.69 ms .* 0 +72 +0 +0 +0\nCPU alone .*\nA copy .*11\.05 GB\/s/,
     );
     expect(readFileSync(svg, 'utf8')).toMatch(/^<svg .*<\/svg>\n$/s);
   });
@@ -162,7 +183,7 @@ describe('what is wrong is said in a sentence', () => {
     [
       'a limit without a pattern',
       ['chrion', '--profile', 'GRAPH', '--limit', '9ms'],
-      '--limit goes with --pattern memory',
+      '--limit goes with --pattern memory or --ladder',
     ],
     ['interference below 1', ['packrat', '--profile', 'POOL', '--interference', '0.5'], 'interference is 0.5'],
     ['another kind of profile', ['serf', '--profile', 'POOL'], "the service profile has no field 'configurations'"],
@@ -190,6 +211,11 @@ describe('what is wrong is said in a sentence', () => {
   test('alpha and a pattern exclude each other', async () => {
     const profile = fileOf('graph.json', graph);
     await expect(plan('chrion', '--profile', profile, '--alpha', '1', '--pattern', 'memory')).rejects.toThrow('alpha');
+  });
+
+  test('a ladder and a weight of memory exclude each other', async () => {
+    const profile = fileOf('graph.json', graph);
+    await expect(plan('chrion', '--profile', profile, '--ladder', '--alpha', '1')).rejects.toThrow('ladder');
   });
 
   test('nothing is drawn when the picture cannot be written', async () => {

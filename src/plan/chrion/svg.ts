@@ -8,10 +8,11 @@ export interface TimelineSvgOptions {
   readonly width?: number;
 }
 
-const colours = { gpu: '#2f7d4f', cpu: '#3a6ea5', 'to-gpu': '#e08e2b', 'to-cpu': '#b5442e' } as const;
+const colours = { gpu: '#2f7d4f', cpu: '#3a6ea5', call: '#b9cfe6', 'to-gpu': '#e08e2b', 'to-cpu': '#b5442e' } as const;
 const legend = {
   gpu: 'on the GPU',
   cpu: 'on a core',
+  call: 'a call beside its operators',
   'to-gpu': 'copy to the GPU',
   'to-cpu': 'copy to the CPU',
 } as const;
@@ -23,7 +24,7 @@ const margin = 16;
 
 /**
  * A plan as a picture: one row for the GPU, with its copies, and one for each core, over milliseconds. Each bar carries
- * its operator's name and times for the pointer. The times are predictions out of the profile, and the picture says so.
+ * its operator's name and times for the pointer; operators of one call stand on one band. The times are predictions out of the profile, and the picture says so.
  */
 export function renderChrionTimeline(plan: ChrionPlan, { title, width = 1200 }: TimelineSvgOptions): string {
   const rows = ['GPU', ...Array.from({ length: plan.cores }, (_, index) => `core ${index + 1}`)];
@@ -52,6 +53,12 @@ export function renderChrionTimeline(plan: ChrionPlan, { title, width = 1200 }: 
     ]),
     `<text x="${width - margin}" y="${top(rows.length) + 32}" text-anchor="end" fill="#444">milliseconds, predicted from the profile</text>`,
     ...rows.map((name, row) => `<text x="${margin}" y="${top(row) + 19}">${name}</text>`),
+    // Behind the operators: what is left to see of a call is what it costs beside them.
+    ...plan.segments.map(({ core, startMs, endMs: callEndMs }) => {
+      const y = top(core) + (rowHeight - barHeight) / 2;
+      const callWidth = ((callEndMs - startMs) * scale).toFixed(2);
+      return `<rect x="${x(startMs)}" y="${y}" width="${callWidth}" height="${barHeight}" fill="${colours.call}"/>`;
+    }),
     ...plan.operators.map((operator) =>
       bar(operator.core ?? 0, operator.device, operator.startMs, operator.endMs, operator.name),
     ),
@@ -63,8 +70,11 @@ export function renderChrionTimeline(plan: ChrionPlan, { title, width = 1200 }: 
   return `${parts.join('\n')}\n`;
 }
 
-function headline({ latencyMs, gpuBytes, cores }: ChrionPlan): string {
-  const where = cores === 0 ? 'the GPU alone' : `the GPU and ${cores} ${cores === 1 ? 'core' : 'cores'}`;
+function headline({ latencyMs, gpuBytes, cores, segments }: ChrionPlan): string {
+  const where =
+    cores === 0
+      ? 'the GPU alone'
+      : `the GPU and ${cores} ${cores === 1 ? 'core' : 'cores'} in ${segments.length} ${segments.length === 1 ? 'call' : 'calls'}`;
   return `${latencyMs.toFixed(2)} ms on ${where}, ${(gpuBytes / 1e6).toFixed(1)} MB of GPU memory`;
 }
 
