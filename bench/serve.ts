@@ -33,9 +33,10 @@ const paperSystems: readonly System[] = (['baseline', 'pipeswitch', 'dha'] as co
   name: mode,
   mode,
   policy: 'artifact',
+  hybrid: 'off',
 }));
 /** What this project makes of it. */
-const ownSystem: System = { name: 'interleave, best', mode: 'interleave', policy: 'best' };
+const ownSystem: System = { name: 'interleave, best', mode: 'interleave', policy: 'best', hybrid: 'memory' };
 
 /** BERT-Base functions that the GPUs are to hold, all of them together; each of the paper's has room for 25. */
 const held = 25;

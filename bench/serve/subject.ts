@@ -28,6 +28,8 @@ export interface System {
   readonly name: string;
   readonly mode: ColdStartMode;
   readonly policy: PolicyName;
+  /** Whether plans may divide a function between the GPU and the CPU. */
+  readonly hybrid: 'off' | 'memory';
 }
 
 export const functionName = (index: number): string => `bert-${String(index).padStart(3, '0')}`;
@@ -70,7 +72,7 @@ const plannedWithinMs = 600_000;
  */
 export async function startServing(
   servers: Servers,
-  { mode, policy }: System,
+  { mode, policy, hybrid }: System,
   sizes: Sizes,
   environment: Readonly<Record<string, string>>,
   progress: (text: string) => void,
@@ -78,6 +80,7 @@ export async function startServing(
   const flags = {
     '--gpu-mode': mode,
     '--gpu-policy': policy,
+    '--gpu-hybrid': hybrid,
     '--gpu-memory': `${sizes.gpuBytes}B`,
     '--gpu-host-memory': `${sizes.hostBytes}B`,
     '--gpu-profile-iterations': String(sizes.profileIterations),

@@ -283,6 +283,7 @@ describe('what a host says of its scheduler', () => {
   it.each([
     ['for another number of GPUs', { ...sheet, gpus: sheet.gpus.slice(1) }, /has 2 GPUs, but 'a' offers for 1/],
     ['without a way', { ...sheet, gpus: [{ ...sheet.gpus[0], ways: [] }, null] }, /has no way to load it/],
+    ['with half a ladder', { ...sheet, gpus: [{ ...sheet.gpus[0], smaller: { warmMs: 1 } }, null] }, /no list for/],
     ['with a table cut short', { ...sheet, gpus: [{ ...sheet.gpus[0], prefixBytes: [0, 20] }, null] }, /entries/],
   ])('is refused when an offer is %s', (_, own, message) => {
     expect(() => parseOfferedFunction({ ...offered, sheet: own }, gpuCount)).toThrow(message);
