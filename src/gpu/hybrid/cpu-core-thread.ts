@@ -6,8 +6,8 @@ import type { CpuCoreThreadOptions, FromCpuCore, ToCpuCore } from './cpu-core-pr
 import { fromLoose, oneCoreSession, ort, toLoose, viewHostTensor } from './one-core-session.ts';
 import type { CpuCall, CpuCallResult, LooseTensor } from './types.ts';
 
-/** Calls of one sub-graph whose tensors are kept made; a plan has one or two. */
-const keptCallsMax = 64;
+/** Calls of one sub-graph whose tensors are kept made: all cells of a recurrent layer are calls of one, each with its own places. */
+const keptCallsMax = 1024;
 
 type Tensors = Record<string, OrtModule.Tensor>;
 
