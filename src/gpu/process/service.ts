@@ -4,6 +4,7 @@ import type { Cuda } from '../driver/types.ts';
 import { Engine } from '../engine/index.ts';
 import { measureLayers } from '../measure/layer-profile.ts';
 import { measureTopology } from '../measure/topology.ts';
+import { defaultSettings } from '../program/compile.ts';
 import type { Program, WeightLayout } from '../program/types.ts';
 import { GpuError, type RunResult } from '../types.ts';
 import { joinRequests, rowsOf, splitOutputs } from './batch.ts';
@@ -151,24 +152,18 @@ export class GpuService {
     await this.#engine.close();
   }
 
-  async #register(spec: GpuFunctionSpec): Promise<GpuCoverage> {
-    if (this.#functions.has(spec.key) || this.#engine.hasFunction(spec.key))
-      throw new GpuError('invalid', `function '${spec.key}' is registered already`);
-    let program: Program;
+  async #register(given: GpuFunctionSpec): Promise<GpuCoverage> {
+    if (this.#functions.has(given.key) || this.#engine.hasFunction(given.key))
+      throw new GpuError('invalid', `function '${given.key}' is registered already`);
+    let registered: { readonly program: Program; readonly spec: GpuFunctionSpec };
     try {
-      program = await this.#compiler.compile(spec.modelPath, spec.shapes, spec.settings);
+      registered = await this.#compileAndBind(given);
     } catch (error) {
-      if (error instanceof CompileError && error.code === 'unsupported') return await this.#registerInPart(spec, error);
+      if (error instanceof CompileError && error.code === 'unsupported')
+        return await this.#registerInPart(given, error);
       throw error;
     }
-    this.#engine.addFunction(spec.key, program.layout);
-    try {
-      // Kernels are compiled and loaded now, so that no run waits for that, and an error shows before one.
-      await Promise.all(this.#engine.devices.map(({ index }) => this.#engine.bind(spec.key, program, index)));
-    } catch (error) {
-      await this.#engine.removeFunction(spec.key);
-      throw error;
-    }
+    const { program, spec } = registered;
     const programs = new Map([[shapesKey(shapesOf(program.inputs)), Promise.resolve(program)]]);
     this.#functions.set(spec.key, { spec, program, programs });
     if (spec.hybrid !== undefined) this.#hybrids.add(spec, program.layout);
@@ -181,6 +176,23 @@ export class GpuService {
       workspaceBytes,
       launches: launches.length,
     };
+  }
+
+  /** Kernels are compiled and loaded now, so that no run waits for that, and an error shows before one. */
+  async #compileAndBind(spec: GpuFunctionSpec): Promise<{ readonly program: Program; readonly spec: GpuFunctionSpec }> {
+    const { key, modelPath, shapes, settings } = spec;
+    const program = await this.#compiler.compile(modelPath, shapes, settings);
+    this.#engine.addFunction(key, program.layout);
+    try {
+      await Promise.all(this.#engine.devices.map(({ index }) => this.#engine.bind(key, program, index)));
+      return { program, spec };
+    } catch (error) {
+      await this.#engine.removeFunction(key);
+      const isRefused = error instanceof GpuError && error.code === 'unsupported';
+      if (!isRefused || settings?.products === 'own') throw error;
+      // The library has no algorithm for one of its products: the engine's own kernel is slower, and takes them all.
+      return await this.#compileAndBind({ ...spec, settings: { ...defaultSettings, ...settings, products: 'own' } });
+    }
   }
 
   /** What the engine cannot run as a whole can still have plans that leave to the CPU what it lacks. */

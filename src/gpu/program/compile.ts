@@ -27,7 +27,8 @@ function emitAll(
 ): Emission {
   const byType = new Map(operators.map((operator) => [operator.type, operator]));
   const graph = new WorkGraph(prepared);
-  if (fusion) fuse(graph, byType);
+  // Fusions make products of heads where they lie, which only the library has.
+  if (fusion && settings.products !== 'own') fuse(graph, byType);
   const emission = new Emission(prepared, graph, settings);
   emission.obstacles.push(...prepared.obstacles);
   const blocked = new Set(prepared.obstacles.map(({ node }) => node));

@@ -175,6 +175,15 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
+  it('multiplies by its own kernels where the library has no algorithm', async () => {
+    await withProcess({ environment: { ...environment, TURNTABLE_EMULATED_PRODUCTS: 'none' } }, async (client) => {
+      const plan = planOf(await register(client));
+      for (const inputs of [ids(1, 6), ids(1, 9)]) {
+        await expectAnswer((await client.run('bert@1', inputs, { gpu: 0, plan })).outputs, inputs);
+      }
+    });
+  });
+
   it('measures each layer and how the GPUs are joined', async () => {
     await withProcess({}, async (client) => {
       const coverage = await register(client);
