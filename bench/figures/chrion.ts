@@ -1,4 +1,4 @@
-/** Chrion's Table 7: how often models are swapped on one small GPU, with whole plans and with those that need less memory. */
+/** Chrion's Table 7: how often models are swapped on one small GPU, with whole plans, with those that need less memory, and with ladders. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { poissonTrace, ReportBuilder, runSimulation } from '../../src/replay/index.ts';
@@ -19,6 +19,10 @@ interface Column {
 const capacityBytes = 7.9e9;
 const linkGBps = 12;
 const ratePerS = 5;
+/** A latency that every plan meets: what is compared is memory. */
+const sloMs = 1000;
+/** Of the paper's CPU, that a divided model may use (k at most 8). */
+const hybridCores = 8;
 
 export const patterns = ['GPU', 'Latency-Optimal', 'Memory-Optimal'] as const;
 export type Pattern = (typeof patterns)[number];
@@ -28,20 +32,28 @@ export const paperSwappingRate: Readonly<Record<Pattern, number>> = {
   'Memory-Optimal': 0,
 };
 
-/** Loads per invocation of the nine models that all three patterns can serve, each asked for equally often. */
-export async function swappingRate(pattern: Pattern, requests: number, seed: number): Promise<number> {
+/** Nine models under the same trace. */
+export interface Swapping {
+  /** Share of the invocations that a model had to be loaded for. */
+  readonly rate: number;
+  readonly meanMs: number;
+  readonly p99Ms: number;
+  /** For each invocation, changes to a smaller plan, and to a larger one. */
+  readonly shrinkRate: number;
+  readonly growthRate: number;
+}
+
+/**
+ * The nine models that all three patterns can serve, each asked for equally often.
+ *
+ * @param ladder plans from the largest to the smallest; a single one is fixed
+ */
+export async function swapping(ladder: readonly Pattern[], requests: number, seed: number): Promise<Swapping> {
   const fixture = join(projectRoot, 'test/reference/chrion-table6.json');
   const columns = JSON.parse(readFileSync(fixture, 'utf8')) as Column[];
   const sheets = columns
     .filter((column) => column.memoryOptimalMegabytes !== null)
-    .map((column) => {
-      const [megabytes, latencyMs] = {
-        GPU: [column.gpuMegabytes, column.gpuMs] as const,
-        'Latency-Optimal': [column.latencyOptimalMegabytes, column.latencyOptimalMs] as const,
-        'Memory-Optimal': [column.memoryOptimalMegabytes, column.memoryOptimalMs] as const,
-      }[pattern];
-      return sheetOf((megabytes ?? 0) * 1e6, latencyMs ?? 0);
-    });
+    .map((column) => sheetOf(ladder.map((pattern) => offerOf(column, pattern))));
   const functionNames = sheets.map((_, index) => `lstm/${index}`);
   const warmup = 100;
   const trace = poissonTrace({ functionNames, ratePerS, requests: requests + warmup, seed });
@@ -50,19 +62,33 @@ export async function swappingRate(pattern: Pattern, requests: number, seed: num
     gpus: [{ capacityBytes, switch: 0, linkGBps, uplinkGBps: linkGBps }],
     cpuCores: 0,
     policy: { ...policies.artifact, routing: 'resident-first' },
-    sheetOf: (index) => sheets[index] ?? sheetOf(0, 0),
+    sheetOf: (index) => sheets[index]!,
     observer: builder,
     warmupInvocations: warmup,
   });
   builder.measureFrom(run.measuredFromMs ?? 0);
   const report = builder.finish({ kind: 'simulated', machine: 'one GPU', seed, settings: {}, functionNames });
-  return report.cold_start_rate ?? Number.NaN;
+  return {
+    rate: run.swapRate,
+    meanMs: report.mean_ms ?? Number.NaN,
+    p99Ms: report.p99_ms ?? Number.NaN,
+    shrinkRate: run.shrinks / requests,
+    growthRate: run.growths / requests,
+  };
 }
 
-/** A model that is loaded whole, then executed. */
-function sheetOf(bytes: number, warmMs: number): OfferSheet {
+/** A plan of a model that is loaded whole, then executed. */
+function offerOf(column: Column, pattern: Pattern): GpuOffer {
+  const [megabytes, warmMs] = {
+    GPU: [column.gpuMegabytes, column.gpuMs] as const,
+    'Latency-Optimal': [column.latencyOptimalMegabytes, column.latencyOptimalMs] as const,
+    'Memory-Optimal': [column.memoryOptimalMegabytes ?? 0, column.memoryOptimalMs ?? 0] as const,
+  }[pattern];
+  const bytes = megabytes * 1e6;
   const loadMs = bytes / (linkGBps * 1e6);
-  const offer: GpuOffer = {
+  return {
+    plan: pattern,
+    cores: pattern === 'GPU' ? 0 : hybridCores,
     warmMs,
     prefixBytes: [0, bytes],
     hidingPrefix: 1,
@@ -74,5 +100,14 @@ function sheetOf(bytes: number, warmMs: number): OfferSheet {
       },
     ],
   };
-  return { gpus: [offer], cpu: null, sloMs: 1000, priority: 0, pinned: false };
+}
+
+/** Of plans that come to the same size (one column of the table has two such) the one that is named last stands. */
+function sheetOf(offers: readonly GpuOffer[]): OfferSheet {
+  const top = offers.reduceRight<GpuOffer | undefined>((smaller, offer) => {
+    if (smaller === undefined) return offer;
+    return smaller.prefixBytes[1]! < offer.prefixBytes[1]! ? { ...offer, smaller } : smaller;
+  }, undefined);
+  if (top === undefined) throw new RangeError('a ladder has at least one plan');
+  return { gpus: [top], cpu: null, sloMs, priority: 0, pinned: false };
 }
