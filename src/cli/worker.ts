@@ -4,7 +4,7 @@ import { Command, Option } from 'commander';
 import { createCpuPools } from '../cpu/index.ts';
 import { readCores } from '../hardware/index.ts';
 import { createLogger, parseSizeBytes } from '../host/index.ts';
-import { ModelCache, PoolTaker, RedisLink, startRemoteWorker } from '../queue/index.ts';
+import { loadRedisQueue, ModelCache, PoolTaker } from '../queue/index.ts';
 import { hostAddress } from './client.ts';
 import { CliError } from './error.ts';
 import { outliveDefects } from './last-resort.ts';
@@ -81,6 +81,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const apiKey = process.env['TURNTABLE_API_KEY'];
   const logger = createLogger({ level: flags.logLevel, format: process.stderr.isTTY ? 'pretty' : 'json' });
 
+  const { RedisLink, startRemoteWorker } = await loadRedisQueue();
   const link = new RedisLink({ url: flags.redis, prefix: flags.prefix });
   try {
     await link.ready(redisWaitMs);

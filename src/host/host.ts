@@ -116,7 +116,7 @@ export async function startHost(
   });
   const { pools } = prediction;
   keepPoolsInStep(store, pools, config, logger);
-  const queueing = createQueueing({ config, registry: store, pools, logger });
+  const queueing = await createQueueing({ config, registry: store, pools, logger });
   const gpus = await openGpus({
     config,
     registry: store,

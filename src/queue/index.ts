@@ -1,14 +1,22 @@
 /** Overflow and asynchronous invocations: the queue that carries work to other processes, and the worker that takes it. */
+import type * as RedisQueue from './redis.ts';
+
 export * from './types.ts';
 export { createInProcessQueue, type InProcessQueueOptions } from './in-process.ts';
-export { createBullMqQueue, type BullMqQueueOptions, type QueueLog } from './bullmq-queue.ts';
+export type { BullMqQueueOptions, QueueLog } from './bullmq-queue.ts';
 export { manifestBytes, sealManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
 export { predictedMs, smoothed } from './predict.ts';
-export { redisAddress, RedisLink, type RedisLinkOptions } from './redis-link.ts';
+export type { RedisLink, RedisLinkOptions } from './redis-link.ts';
 export { ModelCache, type HeldFunction, type ModelCacheOptions } from './model-cache.ts';
 export { PoolTaker, type PoolTakerOptions } from './pool-taker.ts';
-export { startRemoteWorker } from './worker.ts';
 export type { HostFunctions, RemoteTaker, RemoteWorker, RemoteWorkerOptions } from './worker.ts';
 export * from './calls.ts';
-export { AsyncCalls, type AsyncCallsOptions } from './async-calls.ts';
+export type { AsyncCalls, AsyncCallsOptions } from './async-calls.ts';
 export { checkCallbackUrl } from './callback.ts';
+
+/**
+ * What speaks to Redis. BullMQ takes longer to load than all else of a host together, and most hosts have no Redis.
+ */
+export function loadRedisQueue(): Promise<typeof RedisQueue> {
+  return import('./redis.ts');
+}

@@ -1,13 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import {
-  createBullMqQueue,
-  RedisLink,
-  sealManifest,
-  startRemoteWorker,
-  type FunctionManifest,
-  type RemoteTaker,
-  type RemoteWorker,
-} from '../../src/queue/index.ts';
+import { sealManifest, type FunctionManifest, type RemoteTaker, type RemoteWorker } from '../../src/queue/index.ts';
+import { createBullMqQueue, RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { overflowQueueConformance, ScriptedTaker, tensorInput, type QueueUnderTest } from './conformance.ts';
 

@@ -10,7 +10,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createCpuPools, type CpuPools } from '../../src/cpu/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
-import { ModelCache, PoolTaker, RedisLink, startRemoteWorker, type RemoteWorker } from '../../src/queue/index.ts';
+import { ModelCache, PoolTaker, type RemoteWorker } from '../../src/queue/index.ts';
+import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { writeReluModel } from '../support/models.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 

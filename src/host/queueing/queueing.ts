@@ -3,13 +3,13 @@ import { hostname } from 'node:os';
 import type { Logger } from 'pino';
 import type { CpuPools } from '../../cpu/index.ts';
 import {
-  AsyncCalls,
-  createBullMqQueue,
   createInProcessQueue,
-  RedisLink,
+  loadRedisQueue,
+  type AsyncCalls,
   type CallRunner,
   type OverflowQueue,
   type QueueHealth,
+  type RedisLink,
   type Taker,
 } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
@@ -38,9 +38,9 @@ export interface QueueingOptions {
   readonly logger: Logger;
 }
 
-export function createQueueing(options: QueueingOptions): Queueing {
+export async function createQueueing(options: QueueingOptions): Promise<Queueing> {
   const { url } = options.config.redis;
-  return url === undefined ? localQueueing(options) : redisQueueing(options, url);
+  return url === undefined ? localQueueing(options) : await redisQueueing(options, url);
 }
 
 function localQueueing({ config, pools, registry }: QueueingOptions): Queueing {
@@ -94,7 +94,8 @@ function ownPools(pools: CpuPools, registry: Registry, config: HostConfig): Take
   };
 }
 
-function redisQueueing({ config, registry, logger }: QueueingOptions, url: string): Queueing {
+async function redisQueueing({ config, registry, logger }: QueueingOptions, url: string): Promise<Queueing> {
+  const { AsyncCalls, createBullMqQueue, RedisLink } = await loadRedisQueue();
   const { prefix } = config.redis;
   const link = new RedisLink({ url, prefix });
   const files = new FunctionFiles(registry, logger);
