@@ -180,9 +180,12 @@ async function measure(servers: Servers, plan: Plan, options: BenchmarkOptions):
       const system = systems[(turn + round) % systems.length]!;
       const say = (text: string): void => options.progress(`round ${round + 1}, ${system.name}: ${text}`);
       say('the host starts');
-      const host = await startServing(servers, system, sizes, environment, say);
+      const host = await startServing(servers, system, sizes, environment, {
+        allowsEmulated: options.small,
+        progress: say,
+      });
       try {
-        frame ??= frameOf(host, plan, options.small);
+        frame ??= frameOf(host, plan);
         cells.push(...(await measureSystem(host, system, frame, plan, { seed: options.seed + round, say })));
       } finally {
         await host.stop();
@@ -195,13 +198,8 @@ async function measure(servers: Servers, plan: Plan, options: BenchmarkOptions):
 }
 
 /** The first host starts in a mode that loads all layers: its offers say how many functions fit as a whole. */
-function frameOf({ snapshot }: ServingHost, plan: Plan, isSmall: boolean): Frame {
-  const { gpus, isEmulated } = snapshot.scheduler;
-  if (isEmulated && !isSmall) {
-    throw new BenchmarkNotPossible(
-      'the driver that the environment names is the emulated one, whose times mean nothing: --emulated is for that',
-    );
-  }
+function frameOf({ snapshot }: ServingHost, plan: Plan): Frame {
+  const { gpus } = snapshot.scheduler;
   const [any] = snapshot.functions.values();
   const offers = any?.sheet.gpus ?? [];
   const capacity = gpus.reduce((sum, { capacityBytes }, gpu) => {

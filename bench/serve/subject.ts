@@ -75,7 +75,7 @@ export async function startServing(
   { mode, policy, hybrid }: System,
   sizes: Sizes,
   environment: Readonly<Record<string, string>>,
-  progress: (text: string) => void,
+  { allowsEmulated, progress }: { readonly allowsEmulated: boolean; readonly progress: (text: string) => void },
 ): Promise<ServingHost> {
   const flags = {
     '--gpu-mode': mode,
@@ -92,7 +92,7 @@ export async function startServing(
   const server = await servers.startHost(Object.entries(flags).flat(), environment);
   const address: HostAddress = { url: server.url, apiKey: undefined };
   const names = Array.from({ length: sizes.functions }, (_, index) => functionName(index));
-  await planned(address, names, progress);
+  await planned(address, names, allowsEmulated, progress);
   const snapshot = await openSnapshot(address, await readScheduler(address), names, true);
   return { address, snapshot: snapshot!, stop: () => stopServer(server) };
 }
@@ -100,15 +100,21 @@ export async function startServing(
 async function planned(
   address: HostAddress,
   names: readonly string[],
+  allowsEmulated: boolean,
   progress: (text: string) => void,
 ): Promise<void> {
   const untilMs = performance.now() + plannedWithinMs;
   for (;;) {
     const scheduler = await readScheduler(address);
     if ('missing' in scheduler) throw new Error(`the host does not tell of its scheduler: ${scheduler.missing}`);
-    const { status, reason, functions } = scheduler;
+    const { status, reason, functions, isEmulated } = scheduler;
     if (status === 'none' || status === 'unavailable') {
       throw new BenchmarkNotPossible(`there is no GPU to serve from: ${reason ?? status}`);
+    }
+    if (isEmulated && !allowsEmulated) {
+      throw new BenchmarkNotPossible(
+        'the driver that the environment names is the emulated one, whose times mean nothing: --emulated is for that',
+      );
     }
     const scheduled = functions.filter(({ index }) => index !== undefined).length;
     if (status === 'up' && scheduled >= names.length) return;

@@ -12,7 +12,7 @@ import {
 import type { ColdStartMode } from '../plan/index.ts';
 import { CliError } from './error.ts';
 import { startCountProgress } from './progress.ts';
-import { renderBeside } from './replay/beside-text.ts';
+import { explanations, renderBeside, whyTitle } from './replay/beside-text.ts';
 import { addLiveFlags, replayLive, type LiveOptions } from './replay/live.ts';
 import { addLoadFlags, groupsOf, openLoad, type LoadOptions } from './replay/load.ts';
 import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
@@ -63,7 +63,7 @@ export function replayCommand(): Command {
       writeForms(options, {
         json: () => jsonText(report),
         csv: () => renderReportCsv(...reports.map((each) => each.report)),
-        html: () => renderReportPage(reports),
+        html: () => renderReportPage(reports, beside && { title: whyTitle, lines: explanations(beside) }),
         text: () =>
           [renderReport(report), ...(beside === undefined ? [] : [renderBeside(report, beside)])].join('\n\n'),
       });

@@ -139,6 +139,7 @@ describe.skipIf(emulatorMissing)('a replay beside the simulator', () => {
     expect(csv).toMatch(/^total,,measured,/m);
     expect(csv).toMatch(/^total,,simulated,/m);
     expect(page).toContain('the simulator');
+    expect(page).toMatch(/<h2>Why measurement and simulation differ<\/h2>\n<ul><li>/);
   });
 
   test('begins the next time with what is on the GPUs, and tells the host nothing by asking', async () => {

@@ -3,6 +3,7 @@ import type { BesideSimulator, LiveDifferences, LiveReport, SimulatedStep, Start
 import { formatMs } from '../format.ts';
 import { renderTable, type Column } from '../table.ts';
 
+export const whyTitle = 'Why measurement and simulation differ';
 const functionsShown = 5;
 const reasonsShown = 3;
 const kindWords: Readonly<Record<StartKind, string>> = {
@@ -28,7 +29,7 @@ export function renderBeside(report: LiveReport, beside: BesideSimulator): strin
     'The same requests, simulated with the GPUs, policy and offers of the host:',
     comparisonTable(report, beside),
     'AS SENT: simulated for when the requests really left the client. AS SERVED: also with service times scaled to those observed.',
-    `Why measurement and simulation differ:\n${explanations(beside)
+    `${whyTitle}:\n${explanations(beside)
       .map((line) => `- ${line}`)
       .join('\n')}`,
   ];

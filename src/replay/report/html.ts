@@ -22,8 +22,14 @@ export function provenanceText({
   return simulated === true ? `simulated, machine preset ${machine}` : `measured on ${machine}`;
 }
 
+/** Sentences about the reports, under a heading of their own. */
+export interface ReportNotes {
+  readonly title: string;
+  readonly lines: readonly string[];
+}
+
 /** One report, or several side by side. */
-export function renderReportPage(reports: readonly NamedReport[]): string {
+export function renderReportPage(reports: readonly NamedReport[], notes?: ReportNotes): string {
   const [only] = reports;
   const title =
     reports.length === 1 && only !== undefined ? `Replay: ${only.name}` : `${reports.length} replays side by side`;
@@ -34,6 +40,10 @@ export function renderReportPage(reports: readonly NamedReport[]): string {
     body.push(figuresOf(only.report));
   } else {
     body.push('<h2>Figures</h2>', comparisonTable(reports));
+  }
+  if (notes !== undefined) {
+    const items = notes.lines.map((line) => `<li>${escapeHtml(line)}</li>`);
+    body.push(`<h2>${escapeHtml(notes.title)}</h2>`, `<ul>${items.join('\n')}</ul>`);
   }
   body.push('<h2>Over time</h2>', renderLegend(names), chartsOverTime(reports));
   for (const { name, report } of reports) body.push(...detailsOf(report, reports.length > 1 ? ` of ${name}` : ''));
