@@ -196,6 +196,29 @@ describe('a network', () => {
     expect(lastLayer.filter(({ output }) => output[0] !== '')).toHaveLength(steps === 1 ? 0 : 1);
   });
 
+  test.each([11, 18, 21])('of opset %i cuts and squeezes as that opset does', async (opset) => {
+    const graph = new GraphBuilder('opset', { opset });
+    let x = graph.input('input', FLOAT, [sequence, batch, features]);
+    for (const layer of [0, 1]) {
+      x = graph.scope(`layer.${layer}`, () => {
+        const [y] = lstm(graph, x, weights(graph, 'lstm', 1, layer === 0 ? features : hidden));
+        const squeezed =
+          opset < 13
+            ? graph.node('Squeeze', [y], { axes: [1] })
+            : graph.node('Squeeze', [y, graph.constant({ ints: [1] })]);
+        const share = graph.node('Softmax', [squeezed], { axis: 2 });
+        const mean =
+          opset < 18
+            ? graph.node('ReduceMean', [squeezed], { axes: [2] })
+            : graph.node('ReduceMean', [squeezed, graph.constant({ ints: [2] })]);
+        return graph.node('Sub', [share, mean]);
+      });
+    }
+    graph.output(x, FLOAT, [sequence, batch, hidden], 'output');
+    const unrolled = await unrolledAlike(graph.build(), { input: floats([sequence, batch, features], 1) }, 2);
+    expect(cellsBehind(unrolled, '/layer.1/lstm/step0-1')).toHaveLength(2);
+  });
+
   test('whose batch is open stays so', async () => {
     const { model, cells } = await unrolledAlike(kerasStack(), series, 2);
     expect(cells).toBe(9);
