@@ -19,6 +19,7 @@ import { measureLevel } from './serve/level.ts';
 import { startServing, writeFunctions, type ServingHost, type Sizes, type System } from './serve/subject.ts';
 import {
   aimsOf,
+  differenceTable,
   figuresOf,
   servingTable,
   simulatedTable,
@@ -262,6 +263,7 @@ function resultOf(measured: Frame & Measured, rounds: number, plan: Plan, isSmal
       tightTable(measured, names, provenance),
       startTable(measured, names, provenance),
       simulatedTable(measured, names, provenance),
+      differenceTable(measured, names, provenance),
     ],
     figures: figuresOf(measured, names),
     aims: isSmall ? [] : aimsOf(measured),

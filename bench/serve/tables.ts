@@ -42,8 +42,11 @@ function over({ cells }: Measured, system: string, functions: number, figure: Fi
   return values.length === 0 ? null : median(values);
 }
 
-const ms = (value: number | null): string =>
-  value === null ? '-' : value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0);
+function ms(value: number | null): string {
+  if (value === null) return '-';
+  const size = Math.abs(value);
+  return value.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0);
+}
 const percent = (value: number | null): string => (value === null ? '-' : `${(100 * value).toFixed(1)}%`);
 const right = (title: string): BenchmarkColumn => ({ title, align: 'right' });
 
@@ -145,6 +148,37 @@ export function simulatedTable(measured: Measured, systems: readonly string[], p
           ),
         ),
       ]),
+    ),
+  };
+}
+
+/** What a mean latency has over the simulated one, in the parts that add up to it. */
+export function differenceTable(
+  measured: Measured,
+  systems: readonly string[],
+  provenance: Provenance,
+): BenchmarkTable {
+  const parts = ['sent_late_ms', 'transport_ms', 'host_ms', 'queued_longer_ms', 'served_longer_ms'] as const;
+  const figures: readonly Figure[] = [
+    ({ beside }) => beside.differences.latency.measured_mean_ms,
+    ({ beside }) => beside.differences.latency.simulated_mean_ms,
+    ...parts.map(
+      (part): Figure =>
+        ({ beside }) =>
+          beside.differences.latency.difference[part],
+    ),
+  ];
+  return {
+    title: 'Mean latency and what makes it differ from the simulated one, milliseconds',
+    provenance,
+    columns: [
+      { title: 'SYSTEM' },
+      ...['FUNCTIONS', 'MEAN', 'SIMULATED', 'SENT LATE', 'ON THE WAY', 'IN THE HOST', 'QUEUED', 'SERVED'].map(right),
+    ],
+    rows: systems.flatMap((system) =>
+      measured.levels.map((functions) =>
+        [system, String(functions)].concat(figures.map((figure) => ms(over(measured, system, functions, figure)))),
+      ),
     ),
   };
 }
