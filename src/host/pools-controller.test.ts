@@ -30,6 +30,8 @@ const profile: CpuProfile = {
       { concurrency: 4, threads: 1, serviceTime: [10, 10.5, 11, 12] },
     ],
   },
+  variation: [],
+  dispatchMs: 0,
   idle: [],
   lists: [
     { batch: 16, groups: [{ instances: 4, threads: 1, batch: 4 }], latencyMs: 30, expectedMs: 28, aheadShare: 1 },
@@ -225,7 +227,7 @@ describe('prediction', () => {
     let nowMs = 0;
     one.tick(nowMs);
     for (let second = 0; second < 40; second++) {
-      for (let answer = 0; answer < 20; answer++) one.answered('f@1', 20);
+      for (let answer = 0; answer < 20; answer++) one.answered('f@1', 20, 20);
       one.tick((nowMs += 1000));
     }
     const { predictionError } = statistics.of(version);

@@ -105,9 +105,9 @@ export class PoolsController {
     });
   }
 
-  /** A warm invocation was answered. */
-  answered(key: string, latencyMs: number): void {
-    this.#controlled.get(key)?.live.answered(latencyMs);
+  /** A warm invocation was answered, `serviceMs` after an instance had got it. */
+  answered(key: string, latencyMs: number, serviceMs: number): void {
+    this.#controlled.get(key)?.live.answered(latencyMs, serviceMs);
   }
 
   /** Looks at every pool. Called by its own timer; times are those of performance.now(). */

@@ -5,8 +5,8 @@ export interface PoolsObserver {
   arrived(): void;
   /** It was answered, or failed. */
   ended(): void;
-  /** It was answered by an instance that was ready, `latencyMs` after it had come to the pool. */
-  answeredWarm(key: string, latencyMs: number): void;
+  /** It was answered by an instance that was ready: `latencyMs` after it had come to the pool, `serviceMs` after it had come to the instance. */
+  answeredWarm(key: string, latencyMs: number, serviceMs: number): void;
 }
 
 /** The same pools, observed: whoever invokes, nobody is missed. */
@@ -18,8 +18,10 @@ export function observedPools(pools: CpuPools, observer: PoolsObserver): CpuPool
       try {
         const result = await pools.invoke(key, input, options);
         // What its model took elsewhere says nothing of this pool.
-        if (!result.coldStart && result.modelElsewhere !== true)
-          observer.answeredWarm(key, performance.now() - startMs);
+        if (!result.coldStart && result.modelElsewhere !== true) {
+          const latencyMs = performance.now() - startMs;
+          observer.answeredWarm(key, latencyMs, latencyMs - result.timings.queueMs);
+        }
         return result;
       } finally {
         observer.ended();

@@ -56,7 +56,7 @@ export function createPoolsPrediction(options: {
     pools: observedPools(pools, {
       arrived: () => profiler.arrived(),
       ended: () => profiler.ended(),
-      answeredWarm: (key, latencyMs) => controller.answered(key, latencyMs),
+      answeredWarm: (key, latencyMs, serviceMs) => controller.answered(key, latencyMs, serviceMs),
     }),
     predictCpu: (key) => controller.predictCpu(key),
     close: async () => {

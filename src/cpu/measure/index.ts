@@ -2,7 +2,6 @@
 export { fingerprint, measuredOn } from './fingerprint.ts';
 export { batchDimension, defaultSize, makeInputs, resolveSizes, type BatchDimension } from './inputs.ts';
 export { measureCpu, type MeasureOptions, type MeasureProgress } from './measure.ts';
-export { measureServiceTimes, type ServiceTimes, type ServiceTimesOptions } from './service-times.ts';
 export { ProfileFiles, type ProfileKey } from './profile-files.ts';
 export { median, relativeSpread } from './samples.ts';
 export { poolSockets } from './sockets.ts';

@@ -8,19 +8,11 @@ import { readLogicalCores } from '../../hardware/index.ts';
 import { describeModel, readModel, type TensorSpec } from '../../onnx/index.ts';
 import { checkBytes, elements } from '../../tensor/index.ts';
 import { parseCpuProfile, PoolTable } from '../predict/index.ts';
-import {
-  batchDimension,
-  makeInputs,
-  measureCpu,
-  measureServiceTimes,
-  median,
-  ProfileFiles,
-  relativeSpread,
-  resolveSizes,
-} from './index.ts';
+import { batchDimension, makeInputs, measureCpu, median, ProfileFiles, relativeSpread, resolveSizes } from './index.ts';
 import type { MeasureOptions, MeasureProgress } from './index.ts';
 import { RemainingTime } from './remaining-time.ts';
-import { steadyMean } from './samples.ts';
+import { steadyMean, steadyVariation } from './samples.ts';
+import { measureServiceTimes } from './service-times.ts';
 
 let folder: string;
 let reluPath: string;
@@ -65,6 +57,8 @@ describe('a measurement', () => {
       expect(extraMs).toBeGreaterThanOrEqual(0);
       expect(gapMs).toBeGreaterThan(0);
     }
+    expect(profile.dispatchMs).toBeGreaterThan(0);
+    expect(profile.variation.every(({ squared }) => squared >= 0)).toBe(true);
     for (const { aheadShare } of profile.lists) {
       expect(aheadShare).toBeGreaterThanOrEqual(0);
       expect(aheadShare).toBeLessThanOrEqual(1);
@@ -207,6 +201,9 @@ describe('service times', () => {
     expect(steadyMean([4, 5, 6])).toBe(5);
     expect(steadyMean([4, 5, 6, 90])).toBe(5);
     expect(steadyMean([])).toBeNaN();
+    expect(steadyVariation([5, 5, 5])).toBe(0);
+    expect(steadyVariation([4, 6, 4, 6, 90])).toBeCloseTo(0.04, 9);
+    expect(steadyVariation([])).toBe(0);
   });
 });
 

@@ -7,7 +7,14 @@ import type { TensorSpec } from '../../onnx/index.ts';
 import type { ServiceConfiguration } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { currentCore } from '../affinity.ts';
-import { leastDivided, listsToMeasure, type CpuProfile, type IdleCost, type MeasuredList } from '../predict/index.ts';
+import {
+  leastDivided,
+  listsToMeasure,
+  type CpuProfile,
+  type IdleCost,
+  type MeasuredList,
+  type ServiceVariation,
+} from '../predict/index.ts';
 import { handOverOrder } from '../split.ts';
 import { CpuError, type PoolGroup } from '../types.ts';
 import { measuredOn } from './fingerprint.ts';
@@ -15,6 +22,7 @@ import { batchDimension, makeInputs, resolveSizes } from './inputs.ts';
 import { InstanceSet, type Measured } from './instance-set.ts';
 import { exhaustiveMs, RemainingTime, type Measurement } from './remaining-time.ts';
 import { median, relativeSpread } from './samples.ts';
+import { measureDispatchMs } from './dispatch-time.ts';
 import { measureServiceTimes } from './service-times.ts';
 
 export interface MeasureOptions {
@@ -78,6 +86,10 @@ export async function measureCpu(options: MeasureOptions): Promise<CpuProfile> {
   }
 }
 
+type SideBySide = Pick<CpuProfile, 'variation' | 'idle' | 'dispatchMs'> & {
+  readonly configurations: readonly ServiceConfiguration[];
+};
+
 class MeasurementRun {
   readonly #options: MeasureOptions;
   readonly #set: InstanceSet;
@@ -126,7 +138,8 @@ class MeasurementRun {
     const spread = alone.map((row) =>
       row.map((samples) => (samples === undefined ? null : Number(relativeSpread(samples).toFixed(4)))),
     );
-    const { configurations, idle } = await this.#sideBySide(threads, alone);
+    const service = await this.#sideBySide(threads, alone);
+    const { configurations } = service;
     const lists = await this.#lists({ pool });
     const profile: CpuProfile = {
       format: 2,
@@ -141,7 +154,9 @@ class MeasurementRun {
       pool,
       spread,
       service: { unit: 'ms', configurations },
-      idle,
+      variation: service.variation,
+      dispatchMs: service.dispatchMs,
+      idle: service.idle,
       lists,
     };
     return profile;
@@ -174,10 +189,11 @@ class MeasurementRun {
   async #sideBySide(
     threads: readonly number[],
     alone: readonly (readonly (number[] | undefined)[])[],
-  ): Promise<{ configurations: ServiceConfiguration[]; idle: IdleCost[] }> {
+  ): Promise<SideBySide> {
     const configurations: ServiceConfiguration[] = [];
+    const variation: ServiceVariation[] = [];
     const idle: IdleCost[] = [];
-    if (this.#batches[0] !== 1) return { configurations, idle };
+    if (this.#batches[0] !== 1) return { configurations, variation, idle, dispatchMs: 0 };
     const samples = samplesFactor * (this.#options.samples ?? samplesDefault);
     for (const [index, count] of threads.entries()) {
       const single = alone[index]?.[0];
@@ -198,6 +214,7 @@ class MeasurementRun {
           random: this.#random,
         });
         known = times.busyMs;
+        for (const [concurrency, squared] of times.variation) variation.push({ concurrency, threads: count, squared });
         idle.push(...times.idle.map(({ gapMs, extraMs }) => ({ threads: count, gapMs, extraMs })));
         this.#measured(measurement, known.get(1) ?? median(single));
       }
@@ -206,7 +223,21 @@ class MeasurementRun {
         configurations.push({ concurrency, threads: count, serviceTime });
       }
     }
-    return { configurations, idle };
+    return { configurations, variation, idle, dispatchMs: await this.#dispatchMs() };
+  }
+
+  /** 0 where there is no time left for it: it is a small part. */
+  async #dispatchMs(): Promise<number> {
+    const { modelPath, samples = samplesDefault, log = () => undefined, signal } = this.#options;
+    if (this.#request === undefined || this.#isOverBudget()) return 0;
+    return await measureDispatchMs({
+      modelPath,
+      tensors: this.#request,
+      samples: samplesFactor * samples,
+      timeoutMs: runTimeoutMs,
+      log,
+      signal,
+    });
   }
 
   /** The lists that could run each batch, taking turns, so that what disturbs the machine disturbs them alike. */

@@ -10,9 +10,23 @@ const mishapFactor = 3;
 
 /** The mean of what is no mishap; a queue's latency follows means, not medians. NaN of none. */
 export function steadyMean(values: readonly number[]): number {
+  return mean(withoutMishaps(values));
+}
+
+/** Variance over squared mean of what is no mishap: 0 for times that are all the same, 1 for exponential ones. 0 of none. */
+export function steadyVariation(values: readonly number[]): number {
+  const steady = withoutMishaps(values);
+  const center = mean(steady);
+  return steady.length === 0 ? 0 : mean(steady.map((value) => (value / center - 1) ** 2));
+}
+
+function withoutMishaps(values: readonly number[]): number[] {
   const most = mishapFactor * median(values);
-  const steady = values.filter((value) => value <= most);
-  return steady.reduce((sum, value) => sum + value, 0) / steady.length;
+  return values.filter((value) => value <= most);
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
 /** Half the distance of the quartiles over the median: how far the middle half of the samples lies apart. */

@@ -1,7 +1,7 @@
 /** Service times as a queue meets them (SERF, IV-B): with so many requests at work, in a row and after gaps. */
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdleCost } from '../predict/index.ts';
-import { median, steadyMean } from './samples.ts';
+import { median, steadyMean, steadyVariation } from './samples.ts';
 
 export interface ServiceTimesOptions<Worker> {
   /** Like instances, each on cores of its own. */
@@ -21,6 +21,8 @@ export interface ServiceTimesOptions<Worker> {
 export interface ServiceTimes {
   /** Mean milliseconds of a request, by the number at work. */
   readonly busyMs: ReadonlyMap<number, number>;
+  /** Their variance over the squared mean, by the number at work. */
+  readonly variation: ReadonlyMap<number, number>;
   /** What a request takes longer on an instance that was idle, by the mean of the gaps. */
   readonly idle: readonly Omit<IdleCost, 'threads'>[];
 }
@@ -39,7 +41,7 @@ export async function measureServiceTimes<Worker>(options: ServiceTimesOptions<W
   const busy = new Map(concurrencies.map((count) => [count, [] as number[]]));
   const after = gapFactors.map(() => [] as number[]);
   const [first] = workers;
-  if (first === undefined) return { busyMs: new Map(), idle: [] };
+  if (first === undefined) return { busyMs: new Map(), variation: new Map(), idle: [] };
   let gapsMs: number[] = [];
   for (let pass = 0; pass < passes && (pass === 0 || performance.now() < untilMs); pass++) {
     for (const [count, times] of busy) times.push(...(await loops(workers.slice(0, count), perPass, run)));
@@ -56,6 +58,7 @@ export async function measureServiceTimes<Worker>(options: ServiceTimesOptions<W
     }
   }
   const busyMs = new Map(Array.from(busy, ([count, times]) => [count, steadyMean(times)]));
+  const variation = new Map(Array.from(busy, ([count, times]) => [count, steadyVariation(times)]));
   const alone = busyMs.get(1) ?? Number.NaN;
   let mostMs = 0;
   const idle = gapsMs.map((gapMs, at) => {
@@ -63,7 +66,7 @@ export async function measureServiceTimes<Worker>(options: ServiceTimesOptions<W
     mostMs = Math.max(mostMs, steadyMean(after[at] ?? []) - alone);
     return { gapMs, extraMs: mostMs };
   });
-  return { busyMs, idle };
+  return { busyMs, variation, idle };
 }
 
 /** Each runs over and over; what counts are the runs beside which all the others were at work. */

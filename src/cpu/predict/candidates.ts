@@ -14,6 +14,8 @@ export type Candidate =
       readonly batch: 1;
       /** Milliseconds of a row while 1, 2, ... c rows run. */
       readonly serviceTimeMs: readonly number[];
+      /** Variance of those times over their squared mean, all c at work. */
+      readonly variation: number;
     }
   /** Packrat's list: a batch of rows is divided among the instances. */
   | {
@@ -68,7 +70,15 @@ function countOf(groups: readonly PoolGroup[]): number {
 export function candidatesOf(profile: CpuProfile, cores: number, batchMax: number): Candidate[] {
   const unbatched = profile.service.configurations.map(({ concurrency, threads, serviceTime }): Candidate => {
     const groups = [{ instances: concurrency, threads, batch: 1 }];
-    return { kind: 'unbatched', groups, cores: coresOf(groups), batch: 1, serviceTimeMs: rising(serviceTime) };
+    const varied = profile.variation.find((each) => each.concurrency === concurrency && each.threads === threads);
+    return {
+      kind: 'unbatched',
+      groups,
+      cores: coresOf(groups),
+      batch: 1,
+      serviceTimeMs: rising(serviceTime),
+      variation: varied?.squared ?? 0,
+    };
   });
   const batched = profile.lists.filter(({ batch }) => batch > 1 || unbatched.length === 0).map(batchedCandidate);
   return [...unbatched, ...batched].filter((each) => each.cores <= cores && each.batch <= batchMax);

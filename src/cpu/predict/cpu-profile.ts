@@ -12,6 +12,14 @@ export interface MeasuredOn {
   readonly onnxRuntime: string;
 }
 
+/** How much the service times of some instances at work vary. */
+export interface ServiceVariation {
+  readonly concurrency: number;
+  readonly threads: number;
+  /** Variance over the squared mean. */
+  readonly squared: number;
+}
+
 /** A list of instances that ran together, all of them at once. */
 export interface MeasuredList {
   /** Rows of the whole batch. */
@@ -49,6 +57,10 @@ export interface CpuProfile {
   readonly spread: readonly (readonly (number | null)[])[];
   /** One row at a time on each of c instances (SERF, IV-B). Empty where the model takes no batch of 1. */
   readonly service: ServiceProfile;
+  /** What SERF takes to be nothing: how much those times vary from one row to the next. */
+  readonly variation: readonly ServiceVariation[];
+  /** Milliseconds from the arrival of a request at a pool until a free instance has it. */
+  readonly dispatchMs: number;
   /** How much longer a row takes on an instance that had nothing to do before. */
   readonly idle: readonly IdleCost[];
   /** The instances that can run a batch, measured together; the fastest of a batch first. */
@@ -61,7 +73,7 @@ export function parseCpuProfile(json: unknown): CpuProfile {
   if (typeof profile !== 'object' || profile === null || profile.format !== 2) {
     throw new ProfileError("the CPU profile has no 'format' 2");
   }
-  for (const field of ['tookMs', 'exhaustiveMs', 'startMs'] as const) {
+  for (const field of ['tookMs', 'exhaustiveMs', 'startMs', 'dispatchMs'] as const) {
     if (typeof profile[field] !== 'number') throw new ProfileError(`field '${field}' of the CPU profile is no number`);
   }
   for (const field of ['modelSha256', 'measuredAt'] as const) {
@@ -72,7 +84,7 @@ export function parseCpuProfile(json: unknown): CpuProfile {
   }
   parsePoolProfile(profile.pool);
   if ((profile.service?.configurations.length ?? 0) > 0) parseServiceProfile(profile.service);
-  for (const field of ['spread', 'idle', 'lists'] as const) {
+  for (const field of ['spread', 'variation', 'idle', 'lists'] as const) {
     if (!Array.isArray(profile[field])) throw new ProfileError(`field '${field}' of the CPU profile is no list`);
   }
   return profile as CpuProfile;

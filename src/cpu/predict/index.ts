@@ -12,7 +12,13 @@ export {
   type Candidate,
   type UnbatchedCandidate,
 } from './candidates.ts';
-export { parseCpuProfile, type CpuProfile, type MeasuredList, type MeasuredOn } from './cpu-profile.ts';
+export {
+  parseCpuProfile,
+  type CpuProfile,
+  type MeasuredList,
+  type MeasuredOn,
+  type ServiceVariation,
+} from './cpu-profile.ts';
 export { idleExtraMs, type IdleCost } from './idle-cost.ts';
 export { instanceMs } from './instance-time.ts';
 export { LivePrediction, type ArrivalPrediction, type PoolSnapshot, type PredictionCheck } from './live-prediction.ts';
@@ -24,4 +30,3 @@ export {
   type PoolPrediction,
   type PoolTableOptions,
 } from './pool-table.ts';
-export { predictUnbatched } from './service-latency.ts';

@@ -32,8 +32,8 @@ export interface ArrivalPrediction {
   readonly cores: number;
 }
 
-/** Weight of the newest window in the correction. */
-const correctionWeight = 0.25;
+/** Weight of the newest window in the correction: service times vary little, so that a window's mean of them is good. */
+const correctionWeight = 0.5;
 /** Observation corrects within this factor either way; a pool that is further off needs a new profile. */
 const correctionMax = 4;
 /** A window of fewer answers says little about a mean. */
@@ -52,6 +52,7 @@ export class LivePrediction {
   #correction = 1;
   #answers = 0;
   #latencySumMs = 0;
+  #serviceSumMs = 0;
   #sinceMs: number;
 
   constructor(table: PoolTable, nowMs: number) {
@@ -59,14 +60,21 @@ export class LivePrediction {
     this.#sinceMs = nowMs;
   }
 
-  /** Observed over predicted latency, smoothed; every prediction is multiplied by it. */
+  /**
+   * Observed over profiled service time, smoothed: how much slower the machine is than it was when it was measured, and
+   * the handler on top. Latency is not what is compared: near to what a pool can do it says more of the load than of the pool.
+   */
   get correction(): number {
     return this.#correction;
   }
 
-  /** What a candidate does at a rate, corrected. */
+  /**
+   * What a candidate does at a rate, corrected. A queue in which everything takes f times as long is the profiled one at f
+   * times the rate, seen on a clock that is f times as slow; so waiting grows by far more than f where the pool is busy.
+   */
   predict(candidate: Candidate, ratePerSecond: number): PoolPrediction {
-    return scaled(this.table.predict(candidate, ratePerSecond), this.#correction);
+    const { correction } = this;
+    return scaled(this.table.predict(candidate, ratePerSecond * correction), correction);
   }
 
   /**
@@ -88,28 +96,35 @@ export class LivePrediction {
     return { ...corrected, startMs, latencyMs: corrected.waitMs + corrected.serviceMs + startMs, cores: threads };
   }
 
-  /** An answer came: milliseconds from arrival. Those that waited for a start are not to be told: no steady state has them. */
-  answered(latencyMs: number): void {
+  /**
+   * An answer came: milliseconds from arrival, and of those the ones since an instance had it. Those that waited for a start
+   * are not to be told: no steady state has them.
+   */
+  answered(latencyMs: number, serviceMs: number): void {
     this.#answers++;
     this.#latencySumMs += latencyMs;
+    this.#serviceSumMs += serviceMs;
   }
 
   /**
    * Ends a window in which one configuration was in force: compares the mean that was predicted for the rate of the window
-   * with the mean that was observed, and corrects. Undefined, and nothing corrected, where the window had too few answers
-   * or the pool was overloaded.
+   * with the mean that was observed, and corrects. Undefined, and nothing corrected, where the window had too few answers;
+   * undefined as well where the pool was predicted to be overloaded, which no mean can be compared with.
    */
   check(candidate: Candidate | undefined, nowMs: number): PredictionCheck | undefined {
     const answers = this.#answers;
     const observedMs = this.#latencySumMs / answers;
+    const serviceMs = this.#serviceSumMs / answers;
     const seconds = (nowMs - this.#sinceMs) / 1000;
     this.restart(nowMs);
     if (candidate === undefined || answers < windowAnswersMin || seconds <= 0) return undefined;
-    const plain = this.table.predict(candidate, answers / seconds);
-    if (plain.state === 'overloaded') return undefined;
-    const predictedMs = plain.latencyMs * this.#correction;
-    const ratio = Math.min(correctionMax, Math.max(1 / correctionMax, observedMs / plain.latencyMs));
+    const predicted = this.predict(candidate, answers / seconds);
+    const predictedServiceMs = predicted.state === 'stable' ? predicted.serviceMs : fullServiceMs(candidate) * this.#correction; // prettier-ignore
+    const seen = (this.#correction * serviceMs) / predictedServiceMs;
+    const ratio = Math.min(correctionMax, Math.max(1 / correctionMax, seen));
     this.#correction += correctionWeight * (ratio - this.#correction);
+    if (predicted.state === 'overloaded') return undefined;
+    const { latencyMs: predictedMs } = predicted;
     return { predictedMs, observedMs, errorRatio: Math.abs(predictedMs / observedMs - 1) };
   }
 
@@ -117,6 +132,7 @@ export class LivePrediction {
   restart(nowMs: number): void {
     this.#answers = 0;
     this.#latencySumMs = 0;
+    this.#serviceSumMs = 0;
     this.#sinceMs = nowMs;
   }
 
@@ -162,6 +178,11 @@ function unbatchedArrival(
   }
   // Runs end evenly spread over the service time; the next one is half such a gap away on average.
   return { waitMs: ((waiting + 0.5) * fullMs) / concurrency, serviceMs: fullMs };
+}
+
+/** Milliseconds of a request while every instance is at work. */
+function fullServiceMs(candidate: Candidate): number {
+  return candidate.kind === 'batched' ? candidate.latencyMs : (candidate.serviceTimeMs.at(-1) ?? 0);
 }
 
 function scaled(prediction: PoolPrediction, factor: number): PoolPrediction {

@@ -76,8 +76,16 @@ export class PoolTable {
     return this.candidates.find((candidate) => sameGroups(candidate.groups, groups));
   }
 
-  /** What a candidate does at a rate. */
+  /** What a candidate does at a rate; the wait holds the dispatch. */
   predict(candidate: Candidate, ratePerSecond: number): PoolPrediction {
+    const prediction = this.#queued(candidate, ratePerSecond);
+    const { dispatchMs } = this.profile;
+    if (prediction.state === 'overloaded' || dispatchMs === 0) return prediction;
+    const { latencyMs, waitMs, serviceMs } = prediction;
+    return { state: 'stable', latencyMs: latencyMs + dispatchMs, waitMs: waitMs + dispatchMs, serviceMs };
+  }
+
+  #queued(candidate: Candidate, ratePerSecond: number): PoolPrediction {
     if (candidate.kind === 'unbatched')
       return predictUnbatched(candidate, this.profile.idle, Math.max(0, ratePerSecond));
     // Between two levels on a straight line, so that a prediction does not leap.

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { predictService } from '../../plan/index.ts';
 import { splitBatch } from '../split.ts';
 import { spreadRows } from './batch-simulation.ts';
+import { predictUnbatched } from './service-latency.ts';
 import {
   candidatesOf,
   coresOf,
@@ -11,7 +12,6 @@ import {
   listsToMeasure,
   LivePrediction,
   parseCpuProfile,
-  predictUnbatched,
   PoolTable,
   simulateBatches,
   type BatchedCandidate,
@@ -19,6 +19,7 @@ import {
   type CpuProfile,
   type MeasuredList,
   type PoolPrediction,
+  type UnbatchedCandidate,
 } from './index.ts';
 
 /** Four cores: one row takes 10 ms on one thread; batches and threads help, less and less. */
@@ -46,6 +47,8 @@ const profile: CpuProfile = {
       { concurrency: 4, threads: 1, serviceTime: [10, 10.5, 11, 12] },
     ],
   },
+  variation: [],
+  dispatchMs: 0,
   idle: [],
   lists: [
     { batch: 8, groups: [{ instances: 4, threads: 1, batch: 2 }], latencyMs: 17, expectedMs: 16, aheadShare: 1 },
@@ -123,7 +126,7 @@ describe('the simulation of batches', () => {
   test('of requests that come in floods waits for nothing but the batch', () => {
     // 8 rows come within 4 ms on average, and the pool takes 17 ms for them: it is overloaded long before.
     const run = { ratePerSecond: 2000, timeoutMs: 100, requests: 500, seed: 1 };
-    expect(simulateBatches(profile.pool, list(0), run)).toEqual({ state: 'overloaded' });
+    expect(simulateBatches(profile.pool, list(0), run)).toMatchObject({ state: 'overloaded' });
   });
 
   test('spreads rows as the pool does', () => {
@@ -300,6 +303,41 @@ describe('instances that were idle', () => {
   });
 });
 
+describe('requests that do not all take the same', () => {
+  test('wait longer: with the variation of exponential times it is the queue M/M/1', () => {
+    const candidate: UnbatchedCandidate = {
+      kind: 'unbatched',
+      groups: [{ instances: 1, threads: 1, batch: 1 }],
+      cores: 1,
+      batch: 1,
+      serviceTimeMs: [10],
+      variation: 1,
+    };
+    fc.assert(
+      fc.property(fc.double({ min: 0.01, max: 0.95, noNaN: true }), (load) => {
+        const { waitMs, serviceMs } = mustBeStable(predictUnbatched(candidate, [], load * 100));
+        expect(waitMs).toBeCloseTo((10 * load) / (1 - load), 6);
+        expect(serviceMs).toBeCloseTo(10, 9);
+      }),
+    );
+  });
+
+  test('wait for the dispatch, whatever the load', () => {
+    const slow = new PoolTable({ ...profile, dispatchMs: 0.5 }, options);
+    for (const candidate of slow.candidates) {
+      for (const rate of [1, 50]) {
+        const plain = mustBeStable(table().predict(candidate, rate));
+        const { latencyMs, waitMs, serviceMs } = mustBeStable(slow.predict(candidate, rate));
+        expect([latencyMs - plain.latencyMs, waitMs - plain.waitMs, serviceMs - plain.serviceMs]).toEqual([
+          expect.closeTo(0.5, 9),
+          expect.closeTo(0.5, 9),
+          0,
+        ]);
+      }
+    }
+  });
+});
+
 describe('lists worth measuring', () => {
   test("are the planner's, the fat one and the thin ones, each once", () => {
     const lists = listsToMeasure(profile, { cores: 4, sockets: [4], batch: 8 }).map(({ groups }) => groups);
@@ -367,9 +405,14 @@ describe('correction by observation', () => {
   const candidate = found([4, 1, 1]);
 
   /** A window of one second with 50 answers. */
-  function window(one: LivePrediction, fromMs: number, latencyMs: number): ReturnType<LivePrediction['check']> {
+  function window(
+    one: LivePrediction,
+    fromMs: number,
+    latencyMs: number,
+    serviceMs = latencyMs,
+  ): ReturnType<LivePrediction['check']> {
     one.restart(fromMs);
-    for (let answer = 0; answer < 50; answer++) one.answered(latencyMs);
+    for (let answer = 0; answer < 50; answer++) one.answered(latencyMs, serviceMs);
     return one.check(candidate, fromMs + 1000);
   }
 
@@ -381,7 +424,31 @@ describe('correction by observation', () => {
     let last = first;
     for (let round = 1; round < 30; round++) last = window(one, round * 1000, 20);
     expect(last?.errorRatio).toBeLessThan(0.01);
-    expect(mustBeStable(one.predict(candidate, 50)).latencyMs).toBeCloseTo(20, 1);
+    expect(mustBeStable(one.predict(candidate, 50)).latencyMs / 20).toBeCloseTo(1, 1.5);
+  });
+
+  test('is of the service: a machine half as fast waits as long as a load twice as high, twice as slowly', () => {
+    const one = live();
+    for (let round = 0; round < 30; round++) {
+      const { serviceMs } = mustBeStable(table().predict(candidate, 100));
+      window(one, round * 1000, 2 * serviceMs + 100, 2 * serviceMs);
+    }
+    expect(one.correction).toBeCloseTo(2, 1);
+    for (const rate of [10, 50, 100]) {
+      const slow = mustBeStable(one.predict(candidate, rate));
+      const plain = mustBeStable(table().predict(candidate, rate * one.correction));
+      expect(slow.waitMs).toBeCloseTo(one.correction * plain.waitMs, 9);
+    }
+    // 333 a second is what four instances of 12 ms can do.
+    expect(one.predict(candidate, 200)).toMatchObject({ state: 'overloaded' });
+  });
+
+  test('finds back from an overload that was predicted and did not come', () => {
+    const one = live();
+    for (let round = 0; round < 20; round++) window(one, round * 1000, 40);
+    expect(one.predict(candidate, 100)).toMatchObject({ state: 'overloaded' });
+    for (let round = 20; round < 40; round++) window(one, round * 1000, 10);
+    expect(mustBeStable(one.predict(candidate, 100)).latencyMs).toBeLessThan(12);
   });
 
   test('is never further than four times off, and needs twenty answers', () => {
@@ -389,7 +456,7 @@ describe('correction by observation', () => {
     for (let round = 0; round < 100; round++) window(one, round * 1000, 1e6);
     expect(one.correction).toBeCloseTo(4, 3);
     one.restart(0);
-    one.answered(1);
+    one.answered(1, 1);
     expect(one.check(candidate, 1000)).toBeUndefined();
   });
 });
