@@ -1,13 +1,6 @@
 /** SERF's prediction against live Poisson load (SERF, V-D). */
 import { setTimeout as pause } from 'node:timers/promises';
-import {
-  LivePrediction,
-  measureServiceTimes,
-  PoolTable,
-  predictUnbatched,
-  type PoolPrediction,
-  type UnbatchedCandidate,
-} from '../../src/cpu/index.ts';
+import { LivePrediction, PoolTable, type Candidate, type PoolPrediction } from '../../src/cpu/index.ts';
 import { capacityPerSecond } from '../../src/plan/index.ts';
 import { drawArrivals } from './arrivals.ts';
 import { BenchPool, type Subject } from './subject.ts';
@@ -22,13 +15,13 @@ export interface LevelOutcome {
   readonly observedMs: number;
   /** By the profile, measured minutes before. */
   readonly predictedMs: number;
-  /** The same, corrected by what came at the levels before, as a host corrects it. */
+  /** The same corrected by the service times of the loads before, as a host corrects it. Infinity: overloaded. */
   readonly correctedMs: number;
-  /** By service times that were measured just before and after the load, through the same pool; Infinity: overloaded. */
-  readonly besideMs: number;
+  /** The same corrected by the service times of this load itself: what is wrong then is the queue's formula. */
+  readonly knownServiceMs: number;
 }
 
-/** Ten levels of load on the configuration of the highest capacity. */
+/** Levels of load on the configuration of the highest capacity. */
 export async function comparePredictions(
   subject: Subject,
   options: {
@@ -36,96 +29,86 @@ export async function comparePredictions(
     readonly levels: number;
     /** How long requests come at each level. */
     readonly levelMs: number;
-    readonly samples: number;
     readonly random: () => number;
     readonly progress: (text: string) => void;
   },
 ): Promise<LevelOutcome[]> {
-  const { cores, levels, levelMs, samples, random, progress } = options;
+  const { cores, levels, levelMs, random, progress } = options;
   const table = new PoolTable(subject.profile, { cores, batchMax: 1, batchTimeoutMs: 0 });
-  const candidate = table.candidates
+  const [candidate] = table.candidates
     .filter((each) => each.kind === 'unbatched')
-    .toSorted((a, b) => capacityPerSecond(b.serviceTimeMs) - capacityPerSecond(a.serviceTimeMs))[0];
+    .toSorted((a, b) => capacityPerSecond(b.serviceTimeMs) - capacityPerSecond(a.serviceTimeMs));
   if (candidate === undefined) throw new Error('the profile has no service times');
   const { serviceTimeMs, groups } = candidate;
-  const concurrency = serviceTimeMs.length;
-  const threads = groups[0]?.threads ?? 1;
   await using pool = new BenchPool(subject, cores, 1);
   await pool.configure(groups, 0);
-  for (let warm = 0; warm < 10; warm++) await pool.batch(concurrency);
+  const arrivalsAt = (load: number): { ratePerSecond: number; arrivals: number[] } => {
+    const ratePerSecond = load * capacityPerSecond(serviceTimeMs);
+    const count = Math.max(leastRequests, Math.round((ratePerSecond * levelMs) / 1000));
+    return { ratePerSecond, arrivals: drawArrivals(serviceTimeMs, ratePerSecond, count, random) };
+  };
+  // What a host would have seen before.
   const live = new LivePrediction(table, performance.now());
+  progress(`${subject.name}: Poisson load, warming up`);
+  watch(live, candidate, await openLoop(pool, arrivalsAt(warmLoad).arrivals));
   const outcomes: LevelOutcome[] = [];
-  let before = await serviceNow(pool, candidate, samples, random);
   for (let level = 1; level <= levels; level++) {
     // Up to 85% of what was measured: nearer to the limit a mean takes tens of thousands of requests to settle.
     const load = (0.85 * level) / levels;
-    const ratePerSecond = load * capacityPerSecond(serviceTimeMs);
     progress(`${subject.name}: Poisson load at ${Math.round(load * 100)}%`);
-    const requests = Math.max(leastRequests, Math.round((ratePerSecond * levelMs) / 1000));
-    const arrivals = drawArrivals(serviceTimeMs, ratePerSecond, requests, random);
+    const { ratePerSecond, arrivals } = arrivalsAt(load);
     const predictedMs = latencyOf(table.predict(candidate, ratePerSecond));
     const correctedMs = latencyOf(live.predict(candidate, ratePerSecond));
-    live.restart(performance.now());
-    const latenciesMs = await openLoop(pool, arrivals);
-    for (const latencyMs of latenciesMs) live.answered(latencyMs);
-    live.check(candidate, performance.now());
-    const after = await serviceNow(pool, candidate, samples, random);
+    const run = await openLoop(pool, arrivals);
+    watch(live, candidate, run);
+    const known = new LivePrediction(table, 0);
+    for (let turn = 0; turn < knownTurns; turn++) watch(known, candidate, run);
     outcomes.push({
-      concurrency,
-      threads,
+      concurrency: serviceTimeMs.length,
+      threads: groups[0]?.threads ?? 1,
       load,
       ratePerSecond,
-      requests,
-      observedMs: latenciesMs.reduce((sum, ms) => sum + ms, 0) / latenciesMs.length,
+      requests: arrivals.length,
+      observedMs: run.answers.reduce((sum, { latencyMs }) => sum + latencyMs, 0) / run.answers.length,
       predictedMs,
       correctedMs,
-      besideMs: (latencyOf(before(ratePerSecond)) + latencyOf(after(ratePerSecond))) / 2,
+      knownServiceMs: latencyOf(known.predict(candidate, ratePerSecond)),
     });
-    before = after;
   }
   return outcomes;
 }
 
 /** Where requests come slowly a level takes longer instead. */
 const leastRequests = 50;
+const warmLoad = 0.4;
+/** Each halves what the correction is still off. */
+const knownTurns = 20;
 
-/** The prediction by service times as they are just now. */
-async function serviceNow(
-  pool: BenchPool,
-  candidate: UnbatchedCandidate,
-  samples: number,
-  random: () => number,
-): Promise<(ratePerSecond: number) => PoolPrediction> {
-  const count = candidate.serviceTimeMs.length;
-  const { busyMs, idle } = await measureServiceTimes({
-    workers: Array.from({ length: count }, () => pool),
-    concurrencies: candidate.serviceTimeMs.map((_, index) => index + 1),
-    run: async (worker) => await worker.request(),
-    samples,
-    limitMs: 2000,
-    random,
-  });
-  const threads = candidate.groups[0]?.threads ?? 1;
-  let most = 0;
-  const serviceTimeMs = candidate.serviceTimeMs.map(
-    (ms, index) => (most = Math.max(most, busyMs.get(index + 1) ?? ms)),
-  );
-  const costs = idle.map(({ gapMs, extraMs }) => ({ threads, gapMs, extraMs }));
-  return (ratePerSecond) => predictUnbatched({ ...candidate, serviceTimeMs }, costs, ratePerSecond);
+interface LoadRun {
+  readonly answers: readonly { readonly latencyMs: number; readonly serviceMs: number }[];
+  readonly tookMs: number;
+}
+
+/** Shows a prediction what came, as one window of observation. */
+function watch(prediction: LivePrediction, candidate: Candidate, { answers, tookMs }: LoadRun): void {
+  prediction.restart(0);
+  for (const { latencyMs, serviceMs } of answers) prediction.answered(latencyMs, serviceMs);
+  prediction.check(candidate, tookMs);
 }
 
 function latencyOf(prediction: PoolPrediction): number {
   return prediction.state === 'stable' ? prediction.latencyMs : Infinity;
 }
 
-/** Sends each request at its instant, whatever becomes of those before; milliseconds of each, from when it was really sent. */
-async function openLoop(pool: BenchPool, arrivals: readonly number[]): Promise<number[]> {
+/** Sends each request at its instant, whatever becomes of those before; latencies count from when it was really sent. */
+async function openLoop(pool: BenchPool, arrivals: readonly number[]): Promise<LoadRun> {
   const startMs = performance.now();
-  const latencies: Promise<number>[] = [];
+  const answers: ReturnType<BenchPool['timedRequest']>[] = [];
   for (const arrivalMs of arrivals) {
     const waitMs = startMs + arrivalMs - performance.now();
     if (waitMs > 0) await pause(waitMs);
-    latencies.push(pool.request());
+    answers.push(pool.timedRequest());
   }
-  return await Promise.all(latencies);
+  const tookMs = performance.now() - startMs;
+  return { answers: await Promise.all(answers), tookMs };
 }

@@ -126,9 +126,15 @@ export class BenchPool implements AsyncDisposable {
 
   /** One request of one row; the milliseconds until its answer. */
   async request(): Promise<number> {
+    return (await this.timedRequest()).latencyMs;
+  }
+
+  /** The same, and how many of the milliseconds an instance had it for. */
+  async timedRequest(): Promise<{ readonly latencyMs: number; readonly serviceMs: number }> {
     const startMs = performance.now();
-    await this.pools.invoke(this.key, { kind: 'tensors', tensors: this.#row });
-    return performance.now() - startMs;
+    const { timings } = await this.pools.invoke(this.key, { kind: 'tensors', tensors: this.#row });
+    const latencyMs = performance.now() - startMs;
+    return { latencyMs, serviceMs: latencyMs - timings.queueMs };
   }
 
   /** So many at once; the milliseconds until the last answer. */
