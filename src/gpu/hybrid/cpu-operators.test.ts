@@ -36,7 +36,7 @@ test('each operator has a time for every number of busy cores, the larger ones l
   const { modelPath, inputs } = await writeProducts();
   const progress: CpuOperatorProgress[] = [];
   const onProgress = (each: CpuOperatorProgress): void => void progress.push(each);
-  const times = await measureOperatorsOnCpu({ modelPath, inputs, nodes, cores: 3, iterations: 40, onProgress });
+  const times = await measureOperatorsOnCpu({ modelPath, inputs, nodes, cores: 3, iterations: 12, onProgress });
   expect([...times.keys()]).toEqual(nodes);
   for (const list of times.values()) {
     expect(list).toHaveLength(3);
