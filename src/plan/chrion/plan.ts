@@ -72,7 +72,8 @@ export function planChrion(profile: GraphProfile, options: ChrionOptions & { rea
 /**
  * The plan of lowest latency. The paper's Latency-Optimal pattern is Algorithm 2 with alpha 0 ({@link planChrion}); its
  * greedy choice is led astray by the copies of an operator's successors, which it cannot see, and a little reluctance to
- * use the GPU (alpha up to 0.3) or the CPU alone is at times up to a tenth faster. So all of these are tried.
+ * use the GPU (alpha up to 0.3) or the CPU alone is at times up to a tenth faster. So all of these are tried, and where
+ * operators share weights whole layers on one side or the other as well.
  */
 export function planLatencyOptimal(profile: GraphProfile, options: ChrionOptions = {}): ChrionPlan {
   const search = new Search(profile, options);
@@ -86,9 +87,8 @@ export interface MemoryOptimalOptions extends ChrionOptions {
 
 /**
  * The plan of least GPU memory within a latency: over alpha from 0 to 1 and every k', as in the paper's Memory-Optimal
- * pattern (6.2, 6.3), and the CPU alone. Never more memory than {@link planLatencyOptimal} or the paper's
- * Latency-Optimal pattern. Undefined when nothing is as
- * fast as `latencyLimitMs`.
+ * pattern (6.2, 6.3), the CPU alone, and where operators share weights whole layers on one side or the other. Never more
+ * memory than {@link planLatencyOptimal}. Undefined when nothing is as fast as `latencyLimitMs`.
  */
 export function planMemoryOptimal(profile: GraphProfile, options: MemoryOptimalOptions = {}): ChrionPlan | undefined {
   const search = new Search(profile, options);
