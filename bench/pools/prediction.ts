@@ -17,7 +17,10 @@ export interface LevelOutcome {
   readonly predictedMs: number;
   /** The same corrected by the service times of the loads before, as a host corrects it. Infinity: overloaded. */
   readonly correctedMs: number;
-  /** The same corrected by the service times of this load itself: what is wrong then is the queue's formula. */
+  /**
+   * The same corrected by the service times of this load itself: what is wrong then is the queue's formula. Infinity where
+   * they left the pool less than a twentieth of its time: it has no steady state then that so few requests would come to.
+   */
   readonly knownServiceMs: number;
 }
 
@@ -72,7 +75,8 @@ export async function comparePredictions(
       observedMs: run.answers.reduce((sum, { latencyMs }) => sum + latencyMs, 0) / run.answers.length,
       predictedMs,
       correctedMs,
-      knownServiceMs: latencyOf(known.predict(candidate, ratePerSecond)),
+      knownServiceMs:
+        load * known.correction > steadyLoadMax ? Infinity : latencyOf(known.predict(candidate, ratePerSecond)),
     });
   }
   return outcomes;
@@ -81,6 +85,7 @@ export async function comparePredictions(
 /** Where requests come slowly a level takes longer instead. */
 const leastRequests = 50;
 const warmLoad = 0.4;
+const steadyLoadMax = 0.95;
 /** Each halves what the correction is still off. */
 const knownTurns = 20;
 
