@@ -21,7 +21,7 @@ export {
   type Policy,
   type PolicyName,
 } from './policy.ts';
-export { rungNamed, rungsWithin } from './rungs.ts';
+export { checkLadder, rungNamed, rungsWithin } from './rungs.ts';
 export { Scheduler, type SchedulerOptions } from './scheduler.ts';
 export { scaledOffer, type OfferFactors } from './scaled-offer.ts';
 export type { Action, EvictionCause, FailReason, LoadOrder, SchedulerEvent, SchedulerGpu, Start } from './types.ts';

@@ -7,6 +7,7 @@ import {
   withPrefix,
   type ColdStartMode,
   type ColdStartPlan,
+  type LayerMethod,
 } from '../plan/index.ts';
 import type { LayerProfile } from '../profile/index.ts';
 import type { ColdWay, GpuOffer } from './offer.ts';
@@ -22,20 +23,28 @@ const ownLinkMode: Readonly<Record<ColdStartMode, ColdStartMode>> = {
   interleave: 'dha',
 };
 
+export interface OfferOptions {
+  /** How much slower than a warm start still counts as hidden; 0.05 is 5%, the default. */
+  readonly tolerance?: number;
+  /** Methods of the layers to keep instead of those of the mode's own planner. */
+  readonly methods?: readonly LayerMethod[] | undefined;
+}
+
 /**
  * What a plan of this mode costs on each GPU of a machine. Times are of one start alone; who shares its links with others
  * reckons with the ways' transfers.
- *
- * @param tolerance how much slower than a warm start still counts as hidden; 0.05 is 5%.
  */
 export function gpuOffers(
   profile: LayerProfile,
   machine: Machine,
   mode: ColdStartMode,
-  tolerance = 0.05,
+  { tolerance = 0.05, methods: given }: OfferOptions = {},
 ): readonly GpuOffer[] {
   return machine.gpus.map((_, gpu) => {
-    const plan = planColdStart(profile, machine, mode, { primary: gpu });
+    const plan = planColdStart(profile, machine, mode, {
+      primary: gpu,
+      ...(given === undefined ? {} : { methods: given }),
+    });
     const { warmMs, curve, hidden } = residencyOf(profile, machine, plan, tolerance);
     const ways: [ColdWay, ...ColdWay[]] = [coldWay(profile, machine, plan)];
     if (plan.secondaries.length > 0) {

@@ -51,17 +51,20 @@ export function rungsWithin(top: GpuOffer, sloMs: number): GpuOffer {
   );
 }
 
-/** @throws RangeError for a ladder that is none. */
-export function checkLadder(functionIndex: number, top: GpuOffer): void {
+/**
+ * @param functionName for the message
+ * @throws RangeError for a ladder that is none
+ */
+export function checkLadder(functionName: string, top: GpuOffer): void {
   if (top.smaller === undefined) return;
   const plans = new Set<string>();
   for (let rung: GpuOffer | undefined = top; rung !== undefined; rung = rung.smaller) {
-    if (rung.plan === undefined) throw new RangeError(`a plan in the ladder of function ${functionIndex} has no name`);
-    if (plans.has(rung.plan)) throw new RangeError(`function ${functionIndex} has two plans named '${rung.plan}'`);
+    if (rung.plan === undefined) throw new RangeError(`a plan in the ladder of ${functionName} has no name`);
+    if (plans.has(rung.plan)) throw new RangeError(`${functionName} has two plans named '${rung.plan}'`);
     plans.add(rung.plan);
     if (rung.smaller !== undefined && wholeBytes(rung.smaller) >= wholeBytes(rung)) {
       throw new RangeError(
-        `plan '${rung.smaller.plan}' of function ${functionIndex} keeps no less on the GPU than '${rung.plan}', which is before it`,
+        `plan '${rung.smaller.plan}' of ${functionName} keeps no less on the GPU than '${rung.plan}', which is before it`,
       );
     }
   }

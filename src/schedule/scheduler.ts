@@ -213,7 +213,7 @@ export class Scheduler {
         `function ${functionIndex} has offers for ${sheet.gpus.length} GPUs, not ${this.#state.gpuCount}`,
       );
     }
-    for (const offer of sheet.gpus) if (offer !== null) checkLadder(functionIndex, offer);
+    for (const offer of sheet.gpus) if (offer !== null) checkLadder(`function ${functionIndex}`, offer);
     if (functionIndex >= this.#state.sheets.length) this.#state.growFunctions(functionIndex + 1);
     this.#state.sheets[functionIndex] = sheet;
     this.#state.rungs.setSlo(functionIndex, sheet.sloMs);

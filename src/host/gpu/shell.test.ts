@@ -326,6 +326,20 @@ describe('a ladder of plans', () => {
     expect(bench.disagreements()).toEqual([]);
   });
 
+  test('that is none is refused by name, and changes nothing', async () => {
+    const bench = new Bench({ isLadder: true, functions: 1 });
+    const [offer] = bench.plans.offers;
+    const offers = [{ ...offer!, plan: 'memory' }];
+    expect(() =>
+      bench.shell.offer('f1@1', { ...bench.plans, offers }, { sloMs: 100, priority: 0, pinned: false }),
+    ).toThrow("f1@1 has two plans named 'memory'");
+    expect(bench.shell.has('f1@1')).toBe(false);
+    bench.offer(1);
+    bench.arrive(1);
+    await pass(60);
+    expect(bench.kinds()).toEqual(['ran']);
+  });
+
   test('comes to be expected as slow as it is, under each of its plans', async () => {
     const bench = new Bench({ isLadder: true, bytes: 20, functions: 1 });
     bench.process.stretch = 3;

@@ -5,6 +5,7 @@
  * What must hold: each invocation is resolved exactly once; what the scheduler was not told of has not happened.
  */
 import {
+  checkLadder,
   rungNamed,
   rungsWithin,
   Scheduler,
@@ -109,9 +110,10 @@ export class GpuShell {
     return fn && { index: fn.index, idleMs: fn.lastUseMs === 0 ? undefined : this.#now() - fn.lastUseMs };
   }
 
-  /** Makes a function known, or gives it new plans, another SLO, a pin. */
+  /** Makes a function known, or gives it new plans, another SLO, a pin. @throws RangeError where its plans are no ladder */
   offer(key: string, plans: FunctionPlans, settings: Pick<OfferSheet, 'sloMs' | 'priority' | 'pinned'>): void {
     const { sloMs, priority, pinned } = settings;
+    for (const offer of plans.offers) checkLadder(key, offer);
     const cpu = this.#options.cpuOffer(key);
     const sheet: OfferSheet = { gpus: plans.offers, cpu, sloMs, priority, pinned };
     const known = this.#functions.get(key);
