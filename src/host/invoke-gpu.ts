@@ -20,10 +20,10 @@ export interface InvocationGpus {
   readonly pid: number;
 }
 
-/** A result, or the reason why the CPU pool is to run it; `done` is called when that has ended. */
+/** A result, or the reason why the CPU pool is to run it; `done` is called when that has ended, and told whether with an answer. */
 export type GpuAttempt =
   | { readonly kind: 'ran'; readonly result: PoolResult; readonly placement: Placement }
-  | { readonly kind: 'offload'; readonly reason: string; readonly done: () => void };
+  | { readonly kind: 'offload'; readonly reason: string; readonly done: (isAnswered: boolean) => void };
 
 type Shown = Exclude<GpuOutcome, { readonly kind: 'shed' }>;
 type RanOnGpu = Extract<GpuOutcome, { readonly kind: 'ran' }>;
@@ -93,6 +93,7 @@ export class GpuInvoker {
   ): Promise<GpuAttempt> {
     let attempts = 0;
     let isOver = false;
+    let isAnswered = false;
     let latest: Shown | undefined;
     try {
       const result = await this.#pools.invoke(version.key, input, {
@@ -102,11 +103,12 @@ export class GpuInvoker {
           const outcome = await this.#show(version, tensors, patience);
           // An instance that died meanwhile has left the call to another.
           const isStale = isOver || attempt !== attempts;
-          if (isStale && outcome.kind === 'offload') outcome.done();
+          if (isStale && outcome.kind === 'offload') outcome.done(false);
           if (!isStale) latest = outcome;
           return outcome.kind === 'ran' ? outcome.result.outputs : undefined;
         },
       });
+      isAnswered = true;
       if (latest?.kind !== 'ran') return { kind: 'ran', result, placement: onCpu(result, latest?.reason) };
       return { kind: 'ran', result: withGpuTimes(result, latest), placement: placementOf(latest, result.coldStart) };
     } catch (error) {
@@ -115,7 +117,7 @@ export class GpuInvoker {
       return { kind: 'offload', reason: error.message, done: () => undefined };
     } finally {
       isOver = true;
-      if (latest?.kind === 'offload') latest.done();
+      if (latest?.kind === 'offload') latest.done(isAnswered);
     }
   }
 
@@ -180,8 +182,6 @@ function gpuFailure(error: unknown, signal: AbortSignal | undefined, version: Fu
       return signal?.aborted === true
         ? new HostError('client-gone', 'the client is gone')
         : new HostError('deadline-passed', 'the deadline passed while the invocation waited for a GPU');
-    case 'invalid':
-      return new HostError('inference-input', error.message);
     default:
       return new HostError('inference-failed', `function '${version.name}' failed on the GPU: ${error.message}`);
   }

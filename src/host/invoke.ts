@@ -245,10 +245,13 @@ export class Invoker {
     const { signal, deadlineMs } = options;
     const attempt = await this.#gpu.run(version, input, { signal, deadlineMs }, poolOptions(version, options));
     if (attempt.kind === 'ran') return attempt;
+    let isAnswered = false;
     try {
-      return await this.#inPool(version, input, options, attempt.reason);
+      const ran = await this.#inPool(version, input, options, attempt.reason);
+      isAnswered = true;
+      return ran;
     } finally {
-      attempt.done();
+      attempt.done(isAnswered);
     }
   }
 

@@ -110,6 +110,11 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
     await addFunction('hangs', handlerOf("while (request.text() === '[7]');", "while (request.text() === '[8]');"), { timeouts: { handler: '800ms' } }); // prettier-ignore
     await addFunction('dies', handlerOf('', "if (request.text() === '[7]') process.kill(process.pid, 'SIGKILL');"));
     await addFunction('dies-once', handlerOf('', `if (!existsSync(${marker('died')})) { writeFileSync(${marker('died')}, ''); process.kill(process.pid, 'SIGKILL'); }`)); // prettier-ignore
+    await addFunction('grows', `export const preprocess = (request: { text(): string }) => {
+        const rows = Number(request.text());
+        return [{ name: 'x', datatype: 'FP32', shape: [rows, 4], data: new Float32Array(4 * rows) }];
+      };
+      export const postprocess = (tensors: { shape: number[] }[]) => ({ rows: tensors[0]!.shape[0] });`); // prettier-ignore
     await addFunction('named-otherwise', handlerOf('', '').replace("name: 'x'", "name: 'zz'"));
     const driver = await buildEmulatedDriver();
     Object.assign(process.env, driver!.environment, {
@@ -197,6 +202,26 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
     expect(turntable.hits).toBeGreaterThanOrEqual(5);
     // Both halves of the handler have their place in Triton's parts.
     for (const part of ['compute_input', 'compute_infer', 'compute_output']) expect(stats[part]!.ns).toBeGreaterThan(0);
+  });
+
+  test('whose runs fail one after the other is left to the CPU pool, shown so, and tried again later', async () => {
+    // More than the whole memory of the GPU.
+    const rows = 700_000;
+    for (let run = 0; run < 3; run++) {
+      const answer = await call(onGpus, 'grows', String(rows));
+      expect(answer).toMatchObject({ status: 200, body: { rows } });
+      expect(answer.placement).toMatch(/^cpu pool \w+ overflow: gpu0 failed: /);
+    }
+    const paused = await call(onGpus, 'grows', '1');
+    expect(paused).toMatchObject({ status: 200, body: { rows: 1 } });
+    expect(paused.placement).toMatch(/overflow: 3 runs failed in a row, the last with: .*; tried again in \d s$/);
+    const { functions } = (await (await fetch(`${onGpus.url}/api/functions`)).json()) as {
+      readonly functions: readonly { readonly name: string; readonly plan: string }[];
+    };
+    expect(functions.find(({ name }) => name === 'grows')?.plan).toMatch(/^CPU pool for now: /);
+    let { placement } = paused;
+    while (!placement.startsWith('gpu0')) placement = (await call(onGpus, 'grows', '1')).placement;
+    expect(onGpus.gpus!.failing.size).toBe(0);
   });
 
   test('goes to the CPU pool with its reason while the GPU process is away, and comes back', async () => {

@@ -364,6 +364,9 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
     while (gpus.restarts === 0 && performance.now() - killedAtMs < 30_000) await sleep(20);
     expect(gpus.restarts).toBe(1);
     expect(gpus.status).toBe('up');
+    await gpus.settled();
+    expect(performance.now() - killedAtMs).toBeLessThan(30_000);
+    expect(names.map((name) => gpus.whyNot(`${name}@1`)).filter((reason) => reason !== undefined)).toEqual([]);
     const after = await invokeAtRandom(40);
     expect(after.wrong).toEqual([]);
     expect([...after.placements.keys()].filter((placement) => placement.startsWith('cpu'))).toEqual([]);

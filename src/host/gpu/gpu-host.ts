@@ -6,13 +6,20 @@
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import type { LeasedCores } from '../../cpu/index.ts';
-import { startGpuProcess, type GpuClient, type GpuProcessInfo, type GpuProcessState } from '../../gpu/index.ts';
+import {
+  GpuError,
+  startGpuProcess,
+  type GpuClient,
+  type GpuProcessInfo,
+  type GpuProcessState,
+} from '../../gpu/index.ts';
 import type { Machine } from '../../hardware/index.ts';
 import type { ColdStartMode } from '../../plan/index.ts';
 import { policies, type CpuOffer, type PolicyName, type SchedulerGpu } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
+import { FailureBook } from './failures.ts';
 import { emptyInputs, inOrder } from './input-shapes.ts';
 import type { LadderKind } from './ladders.ts';
 import { machineOf } from './machine.ts';
@@ -62,6 +69,7 @@ export class GpuHost {
   readonly #client: GpuClient;
   readonly #registrations: Registrations;
   readonly #opening: Promise<void>;
+  readonly #failures = new FailureBook();
   #info: GpuProcessInfo | undefined;
   #ground: GpuGround | undefined;
   #status: GpuStatus = 'starting';
@@ -101,6 +109,9 @@ export class GpuHost {
       ladder: { kind: options.hybrid, cores: hybridCores.cores.length },
       whenIdle: () => this.#whenIdle(),
       onPinned: (version) => void this.load(version).catch(() => undefined),
+    });
+    registry.onChange(({ before, after }) => {
+      if (before !== undefined && before.modelSha256 !== after?.modelSha256) this.#failures.forget(before.key);
     });
     this.#opening = this.#open();
   }
@@ -147,7 +158,7 @@ export class GpuHost {
       case 'stopped':
         return 'the host is stopping';
       case 'up':
-        return this.#registrations.isPresent(key) ? undefined : this.#whyAbsent(key);
+        return this.#registrations.isPresent(key) ? this.#failures.whyNot(key) : this.#whyAbsent(key);
     }
   }
 
@@ -164,6 +175,11 @@ export class GpuHost {
     }
   }
 
+  /** Functions whose runs fail and that are left to the CPU pool for now, with the reason. */
+  get failing(): ReadonlyMap<string, string> {
+    return new Map(this.#failures.paused());
+  }
+
   /** @throws GpuError */
   async invoke(version: FunctionVersion, inputs: readonly Tensor[], signal?: AbortSignal): Promise<GpuOutcome> {
     const { shell } = this;
@@ -172,13 +188,23 @@ export class GpuHost {
     if (shell === undefined || reason !== undefined) {
       return { kind: 'offload', reason: reason ?? 'the GPU process is starting', done: () => undefined };
     }
+    const { key } = version;
     this.#inFlight++;
+    this.#failures.begin(key);
     try {
-      const outcome = await shell.invoke(version.key, inputs, signal);
+      const outcome = await shell.invoke(key, inputs, signal);
       if (outcome.kind !== 'ran') return outcome;
       this.#record(version, outcome);
       return { ...outcome, result: { ...outcome.result, outputs: inOrder(outcome.result.outputs, version.metadata) } };
+    } catch (error) {
+      if (!(error instanceof GpuError) || error.code !== 'invalid') throw error;
+      // The input's fault or the function's: where the CPU pool answers it was not the input's.
+      const done = (isAnswered?: boolean): void => {
+        if (isAnswered === true) this.#failures.failed(key, error.message);
+      };
+      return { kind: 'offload', reason: `gpu refused it: ${error.message}`, done };
     } finally {
+      this.#failures.ended(key);
       this.#inFlight--;
       if (this.#inFlight === 0) for (const wake of this.#idleWaiters.splice(0)) wake();
     }
@@ -305,7 +331,7 @@ export class GpuHost {
         gpus: schedulerGpusOf(machine),
         policy: policies[policy],
         cpuCores,
-        runner: this.#client,
+        runner: this.#failures.watch(this.#client),
         cpuOffer,
         ...(onEvicted === undefined ? {} : { onEvicted }),
         onDefect: (message) => logger.error(message),

@@ -50,8 +50,8 @@ export type GpuOutcome =
       /** What the scheduler had expected from arrival to answer, when it started. */
       readonly predictedMs: number;
     }
-  /** To be run by the CPU pool. `done` is called when that has ended. */
-  | { readonly kind: 'offload'; readonly reason: string; readonly done: () => void }
+  /** To be run by the CPU pool. `done` is called when that has ended, and told whether with an answer. */
+  | { readonly kind: 'offload'; readonly reason: string; readonly done: (isAnswered?: boolean) => void }
   | { readonly kind: 'shed'; readonly reason: string };
 
 export interface ShellEviction {

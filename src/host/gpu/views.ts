@@ -37,7 +37,13 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
           const rungs = devices().flatMap((gpu) => shell?.resident(key, gpu).rung ?? []);
           const isLadder = shell?.sheetOf(key)?.gpus.some((offer) => offer?.smaller !== undefined) === true;
           const { shrinks = 0 } = shell?.planChanges(key) ?? {};
-          const plan = isLadder ? ladderText(standing.mode, rungs, shrinks) : standing.mode;
+          const failing = gpus.failing.get(key);
+          const plan =
+            failing !== undefined
+              ? `CPU pool for now: ${failing}`
+              : isLadder
+                ? ladderText(standing.mode, rungs, shrinks)
+                : standing.mode;
           return { bytes, loading, pinnedBytes: pinnedBytes(key), plan };
         }
       }
