@@ -210,6 +210,32 @@ describe('layers', () => {
     expect(initializers.reduce((sum, { byteLength }) => sum + byteLength, 0)).toBe(weightBytes);
   });
 
+  test('of recurrent cells on the same weights are one, and none is empty', () => {
+    const found = layersOf((g) => {
+      let x = g.node('Unsqueeze', ['x', g.constant({ ints: [0] })]);
+      for (const layer of [0, 1]) {
+        const w = g.weight(`l${layer}.w`, [1, 24, 8], new Float32Array(192));
+        const r = g.weight(`l${layer}.r`, [1, 24, 8], new Float32Array(192));
+        let state = '';
+        for (let step = 0; step < 3; step++) {
+          const cell = g.node(
+            'GRU',
+            [x, w, r, '', '', state],
+            { hidden_size: 8 },
+            { outputs: ['', `h${layer}${step}`] },
+          );
+          state = cell[1];
+        }
+        x = state;
+      }
+      return g.node('Squeeze', [x, g.constant({ ints: [0] })]);
+    });
+    expect(brief(found)).toEqual([
+      ['recurrent', '/Constant_output_0 l0.w l0.r', 'Constant Unsqueeze GRU GRU GRU'],
+      ['recurrent', 'l1.w l1.r', 'GRU GRU GRU Squeeze'],
+    ]);
+  });
+
   test('of a graph without weights are one', () => {
     expect(layersOf((g) => g.node('Relu', ['x']))).toMatchObject([{ kind: 'other', weightBytes: 0 }]);
   });

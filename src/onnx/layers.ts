@@ -251,7 +251,12 @@ export function layers(graph: Graph): Layer[] {
   for (const { node, before } of bundles(graph)) {
     const kind = kindOfNode(graph, node.proto);
     const parameters = parametersOf(graph, node, kind);
-    const starts = parameters.length > 0 && !continues(graph, draft, node, parameters);
+    // The next cell of an unrolled recurrent node has the weights of the one before, and loads nothing.
+    const repeats =
+      kind === 'recurrent' &&
+      draft.kind === 'recurrent' &&
+      parameters.every((weight) => draft.weights.includes(weight));
+    const starts = parameters.length > 0 && !repeats && !continues(graph, draft, node, parameters);
     if (starts) {
       if (draft.anchor === undefined) {
         draft.anchor = node;
