@@ -4,7 +4,7 @@
  */
 import type { HybridPromise } from '../../gpu/index.ts';
 import type { Machine } from '../../hardware/index.ts';
-import type { ColdStartMode, ColdStartPlan } from '../../plan/index.ts';
+import type { ColdStartMode, LayerMethod } from '../../plan/index.ts';
 import type { LayerProfile, ProfileLayer } from '../../profile/index.ts';
 import type { GpuOffer } from '../../schedule/index.ts';
 import { makePlans, type FunctionPlans } from './plan-book.ts';
@@ -30,23 +30,39 @@ export interface LadderGround {
 export const wholePlan = 'gpu';
 const bytesPerMsAtOneGbPerSecond = 1e6;
 
+interface Step {
+  readonly id: string;
+  readonly plans: FunctionPlans;
+  readonly cores: number;
+  /** Undefined for everything. */
+  readonly used: ReadonlySet<number> | undefined;
+}
+
 /**
  * Offers of the rungs below what the function has already, largest first; `whole` is undefined for a function that only has rungs.
- * A rung that keeps no less than the one before it is left out. Undefined where nothing is left to offer.
+ * A rung that keeps no less than the one before it, or nothing, is left out. Undefined where nothing is left to offer.
+ *
+ * What must hold: a rung loads nothing that the one above leaves in host memory. Going down gives layers back and brings none, so
+ * that what is there afterwards is what the rung would have loaded.
  */
 export function withLadder(
   whole: FunctionPlans | undefined,
   rungs: readonly LadderRung[],
   ground: LadderGround,
 ): FunctionPlans | undefined {
-  const steps: { readonly id: string; readonly plans: FunctionPlans; readonly cores: number }[] = [];
-  if (whole !== undefined) steps.push({ id: wholePlan, plans: whole, cores: 0 });
+  const steps: Step[] = [];
+  if (whole !== undefined) steps.push({ id: wholePlan, plans: whole, cores: 0, used: undefined });
   const largestFirst = rungs.toSorted((a, b) => b.promise.weightBytes - a.promise.weightBytes);
   for (const { promise, latencyMs } of largestFirst) {
-    const plans = plansOfRung(promise, latencyMs, ground);
+    const used = new Set(promise.layers);
     const above = steps.at(-1);
-    if (above !== undefined && bytesOf(plans) >= bytesOf(above.plans)) continue;
-    steps.push({ id: promise.plan, plans, cores: promise.cores });
+    const plans = plansOfRung(used, latencyMs, ground, above);
+    if (above !== undefined) {
+      const bytes = bytesOf(plans);
+      const isWithin = [...used].every((layer) => above.used?.has(layer) ?? true);
+      if (!isWithin || bytes === 0 || bytes >= bytesOf(above.plans)) continue;
+    }
+    steps.push({ id: promise.plan, plans, cores: promise.cores, used });
   }
   const [top] = steps;
   if (top === undefined) return undefined;
@@ -60,36 +76,23 @@ export function withLadder(
 
 const bytesOf = ({ offers }: FunctionPlans): number => offers[0]?.prefixBytes.at(-1) ?? 0;
 
-function chain(
-  steps: readonly { readonly id: string; readonly plans: FunctionPlans; readonly cores: number }[],
-  gpu: number,
-): GpuOffer {
+function chain(steps: readonly Step[], gpu: number): GpuOffer {
   const offers = steps.map(({ id, plans, cores }): GpuOffer => ({ ...plans.offers[gpu]!, plan: id, cores }));
   return offers.reduceRight((smaller, offer) => ({ ...offer, smaller }));
 }
 
 /** Cold starts of a rung: only its layers are loaded, and each is executed in its part of the rung's latency. */
-function plansOfRung(promise: HybridPromise, latencyMs: number, ground: LadderGround): FunctionPlans {
-  const used = new Set(promise.layers);
-  const plans = makePlans(rungProfile(used, latencyMs, ground), ground.machine, ground.mode);
-  const known = new Map<ColdStartPlan, ColdStartPlan>();
-  return {
-    ...plans,
-    planOf: (gpu, mode) => {
-      const plan = plans.planOf(gpu, mode);
-      let kept = known.get(plan);
-      if (kept === undefined) known.set(plan, (kept = withoutUnused(plan, used)));
-      return kept;
-    },
-  };
-}
-
-/** Layers that a plan does not read are never loaded for it. */
-function withoutUnused(plan: ColdStartPlan, used: ReadonlySet<number>): ColdStartPlan {
-  return {
-    ...plan,
-    layers: plan.layers.map((layer, index) => (used.has(index) ? layer : { ...layer, method: 'dha', link: null })),
-  };
+function plansOfRung(
+  used: ReadonlySet<number>,
+  latencyMs: number,
+  ground: LadderGround,
+  above: Step | undefined,
+): FunctionPlans {
+  const { machine, mode } = ground;
+  const methods = above?.plans
+    .planOf(0, mode)
+    .layers.map(({ method }, layer): LayerMethod => (used.has(layer) ? method : 'dha'));
+  return makePlans(rungProfile(used, latencyMs, ground), machine, mode, methods);
 }
 
 function rungProfile(

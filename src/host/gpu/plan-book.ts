@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Machine } from '../../hardware/index.ts';
-import { planColdStart, type ColdStartMode, type ColdStartPlan } from '../../plan/index.ts';
+import { planColdStart, type ColdStartMode, type ColdStartPlan, type LayerMethod } from '../../plan/index.ts';
 import { parseLayerProfile, type LayerProfile } from '../../profile/index.ts';
 import { gpuOffers, type GpuOffer } from '../../schedule/index.ts';
 import type { GpuCoverage } from '../../gpu/index.ts';
@@ -29,9 +29,15 @@ const ownLink: Readonly<Record<ColdStartMode, ColdStartMode>> = {
   interleave: 'dha',
 };
 
-export function makePlans(profile: LayerProfile, machine: Machine, mode: ColdStartMode): FunctionPlans {
+/** @param given methods of the layers, instead of those of the mode's own planner */
+export function makePlans(
+  profile: LayerProfile,
+  machine: Machine,
+  mode: ColdStartMode,
+  given?: readonly LayerMethod[],
+): FunctionPlans {
   const plans = machine.gpus.map((_, primary) => {
-    const main = planColdStart(profile, machine, mode, { primary });
+    const main = planColdStart(profile, machine, mode, { primary, ...(given === undefined ? {} : { methods: given }) });
     const methods = main.layers.map(({ method }) => method);
     const own = planColdStart(profile, machine, ownLink[mode], { primary, methods });
     return new Map<string, ColdStartPlan>([
@@ -41,7 +47,7 @@ export function makePlans(profile: LayerProfile, machine: Machine, mode: ColdSta
   });
   return {
     mode,
-    offers: gpuOffers(profile, machine, mode),
+    offers: gpuOffers(profile, machine, mode, { methods: given }),
     planOf: (gpu, wanted) => {
       const byMode = plans[gpu];
       const plan = byMode?.get(wanted) ?? byMode?.get(mode);
