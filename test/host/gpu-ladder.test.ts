@@ -1,0 +1,363 @@
+/** Recurrent functions with ladders of plans over a GPU and a CPU core, behind one host over real HTTP, on the emulated driver. */
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { fitKeptProfiles } from '../../bench/chrion/fitted-profiles.ts';
+import { readPlaced, renderPlaced } from '../../src/cli/ps.ts';
+import type { FunctionsAnswer } from '../../src/host/dashboard/index.ts';
+import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
+import { createLogger } from '../../src/host/logger.ts';
+import { buildArchitecture, ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
+import { Xoshiro } from '../../src/replay/index.ts';
+import type { GpuOffer, Start } from '../../src/schedule/index.ts';
+import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
+import { buildEmulatedDriver } from '../emulated-driver/build.ts';
+import { emulatorMissing } from '../support/emulated-cuda.ts';
+import { runOnnxRuntime } from '../support/run-program.ts';
+import { wave } from '../support/unrolling.ts';
+
+const { FLOAT } = ElementType;
+const connections = 6;
+const invocations = 300;
+/** Inputs of each function. */
+const examples = 2;
+const mebibyte = 2 ** 20;
+/** About half of all weights, and what runs need beside them. */
+const gpuMemory = '3MiB';
+
+interface Kind {
+  readonly name: string;
+  readonly model: () => ModelProto;
+  readonly input: string;
+  readonly shape: readonly number[];
+}
+
+const recurrent = (name: string, architecture: 'lstm' | 'gru', settings: RecurrentSettings): Kind => ({
+  name,
+  model: () => buildArchitecture(architecture, { batch: 1, ...settings }, name.length).model,
+  input: 'input',
+  shape: [1, settings.sequence, settings.hidden],
+});
+
+interface RecurrentSettings {
+  readonly layers: number;
+  readonly hidden: number;
+  readonly sequence: number;
+  readonly unrolled?: string;
+}
+
+/** Two layers of two directions as PyTorch exports them, batch first at both ends. */
+function bidirectional(width: number, steps: number): ModelProto {
+  const graph = new GraphBuilder('main_graph');
+  let x = graph.node('Transpose', [graph.input('input', FLOAT, [1, steps, width])], { perm: [1, 0, 2] });
+  for (const layer of [0, 1]) {
+    x = graph.scope(`layer.${layer}`, () => {
+      const columns = layer === 0 ? width : 2 * width;
+      const weight = (name: string, shape: readonly number[]): string =>
+        graph.weight(name, shape, wave(shape, layer + 1, 0.2));
+      const matrices = [weight('w', [2, 4 * width, columns]), weight('r', [2, 4 * width, width])];
+      const attributes = { hidden_size: width, direction: 'bidirectional' };
+      const [y] = graph.node('LSTM', [x, ...matrices], attributes, { outputs: 3 });
+      const beside = graph.node('Transpose', [y], { perm: [0, 2, 1, 3] });
+      return graph.node('Reshape', [beside, graph.constant({ ints: [0, 0, -1] })]);
+    });
+  }
+  graph.output(graph.node('Transpose', [x], { perm: [1, 0, 2] }), FLOAT, [1, steps, 2 * width], 'output');
+  return graph.build();
+}
+
+/** The engine has no Hardmax. */
+function withHardmax(width: number): ModelProto {
+  const graph = new GraphBuilder('odd');
+  const x = graph.input('input', FLOAT, [2, width]);
+  const weight = (name: string, seed: number): string =>
+    graph.weight(name, [width, width], wave([width, width], seed, 0.3));
+  const odd = graph.node('Hardmax', [graph.node('MatMul', [x, weight('before', 1)])]);
+  graph.output(graph.node('MatMul', [odd, weight('behind', 2)]), FLOAT, [2, width], 'output');
+  return graph.build();
+}
+
+const base = { layers: 4, hidden: 64, sequence: 6 };
+const wide = { layers: 3, hidden: 96, sequence: 4 };
+const kinds: readonly Kind[] = [
+  recurrent('lstm-base', 'lstm', base),
+  recurrent('lstm-other', 'lstm', base),
+  recurrent('lstm-wide', 'lstm', wide),
+  // 24 steps are twice as many as cells: each has two.
+  recurrent('lstm-long', 'lstm', { layers: 3, hidden: 64, sequence: 24 }),
+  recurrent('lstm-cells', 'lstm', { layers: 4, hidden: 64, sequence: 5, unrolled: 'true' }),
+  recurrent('gru-base', 'gru', { ...wide, hidden: 112 }),
+  recurrent('gru-other', 'gru', { ...wide, hidden: 112 }),
+  { name: 'both-ways', model: () => bidirectional(64, 4), input: 'input', shape: [1, 4, 64] },
+  { name: 'hardmax', model: () => withHardmax(256), input: 'input', shape: [2, 256] },
+];
+/** Functions of one structure are measured once. */
+const structures = 7;
+const isRecurrent = ({ name }: Kind): boolean => name !== 'hardmax';
+const names = kinds.map(({ name }) => name);
+
+interface Example {
+  readonly body: string;
+  readonly expected: ReadonlyMap<string, readonly number[]>;
+}
+
+interface Reply {
+  readonly outputs: readonly { readonly name: string; readonly data: readonly number[] }[];
+}
+
+const random = new Xoshiro(Number(process.env['TURNTABLE_SEED'] ?? 1));
+let folder: string;
+let host: RunningHost;
+let fitted: number;
+const examplesOf = new Map<string, readonly Example[]>();
+
+const numbersOf = ({ data }: Tensor): number[] => [
+  ...new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4),
+];
+
+async function addFunction({ name, model, input, shape }: Kind): Promise<void> {
+  const place = join(folder, 'functions', name);
+  await mkdir(place, { recursive: true });
+  await writeModel(model(), join(place, 'model.onnx'));
+  await writeFile(join(place, 'function.json'), JSON.stringify({ model: 'model.onnx', slo: '60s' }));
+  const made: Example[] = [];
+  for (let number = 0; number < examples; number++) {
+    const tensor = tensorOf(input, 'FP32', shape, wave(shape, number + 5));
+    const outputs = await runOnnxRuntime(join(place, 'model.onnx'), [tensor]);
+    made.push({
+      body: JSON.stringify({ inputs: [{ name: input, datatype: 'FP32', shape, data: numbersOf(tensor) }] }),
+      expected: new Map(outputs.map((output) => [output.name, numbersOf(output)])),
+    });
+  }
+  examplesOf.set(name, made);
+}
+
+async function start(): Promise<RunningHost> {
+  const { config } = loadConfig({
+    flags: {
+      'listen.port': '0',
+      dataDir: join(folder, 'data'),
+      functionsDir: join(folder, 'functions'),
+      'cpu.cores': '2',
+      'cpu.profiling': 'off',
+      'gpu.memory': gpuMemory,
+      'gpu.hostMemory': '32MiB',
+      'gpu.profileIterations': '1',
+      'gpu.hybrid': 'memory',
+      'gpu.hybridCores': '1',
+    },
+  });
+  const level = process.env['TURNTABLE_TEST_LOG'] === '1' ? 'info' : 'silent';
+  const started = await startHost(config, { logger: createLogger({ level, format: 'json' }) });
+  await started.gpus!.settled();
+  return started;
+}
+
+/** Undefined where the answer is that of ONNX Runtime. */
+function wrongWith(name: string, expected: Example['expected'], status: number, text: string): string | undefined {
+  if (status !== 200) return `${name}: ${status} ${text.slice(0, 300)}`;
+  const { outputs } = JSON.parse(text) as Reply;
+  for (const [output, wanted] of expected) {
+    const found = outputs.find((each) => each.name === output)?.data;
+    if (found?.length !== wanted.length) return `${name}: ${output} has ${found?.length} elements`;
+    const size = Math.max(...wanted.map(Math.abs));
+    const difference = Math.max(...wanted.map((value, index) => Math.abs(value - found[index]!)));
+    if (!(difference <= 1e-4 * size)) return `${name}: ${output} is off by ${difference} of ${size}`;
+  }
+  return undefined;
+}
+
+interface Answer {
+  readonly name: string;
+  readonly placement: string;
+  readonly problem: string | undefined;
+}
+
+async function invoke(name: string): Promise<Answer> {
+  const { body, expected } = examplesOf.get(name)![random.below(examples)]!;
+  const reply = await fetch(`${host.url}/v2/models/${name}/infer`, { method: 'POST', body });
+  const problem = wrongWith(name, expected, reply.status, await reply.text());
+  return { name, placement: reply.headers.get('x-turntable-placement') ?? '', problem };
+}
+
+/** Invokes functions at random, one after the other on each of the connections. */
+async function invokeAtRandom(count: number, afterEach?: (answers: readonly Answer[]) => void): Promise<Answer[]> {
+  const answers: Answer[] = [];
+  let started = 0;
+  const connection = async (): Promise<void> => {
+    while (started < count) {
+      started++;
+      answers.push(await invoke(names[random.below(names.length)]!));
+      afterEach?.(answers);
+    }
+  };
+  await Promise.all(Array.from({ length: connections }, connection));
+  return answers;
+}
+
+async function samples(): Promise<ReadonlyMap<string, number>> {
+  const text = await (await fetch(`${host.url}/metrics`)).text();
+  return new Map(
+    text
+      .split('\n')
+      .filter((line) => line !== '' && !line.startsWith('#'))
+      .map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ') + 1))]),
+  );
+}
+const changes = (name: string, direction: string): string =>
+  `turntable_plan_changes_total{function="${name}",direction="${direction}"}`;
+
+const timesOf = (shrinks: number): string =>
+  shrinks === 0 ? '' : shrinks === 1 ? ', shrunk once' : `, shrunk ${shrinks} times`;
+
+interface ModelStatistics {
+  readonly inference_stats: { readonly success: { readonly count: number } };
+  readonly turntable: unknown;
+}
+
+const problemsIn = (answers: readonly Answer[]): string[] => answers.flatMap(({ problem }) => problem ?? []);
+
+function rungsOf(name: string): GpuOffer[] {
+  const rungs: GpuOffer[] = [];
+  let offer = host.gpus!.shell!.sheetOf(`${name}@1`)?.gpus[0] ?? undefined;
+  for (; offer !== undefined; offer = offer.smaller) rungs.push(offer);
+  return rungs;
+}
+const bytesOf = ({ prefixBytes }: GpuOffer): number => prefixBytes.at(-1)!;
+const startsIn = ({ cold, partial, warm }: Readonly<Record<Start, number>>): number => cold + partial + warm;
+
+describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions that have ladders', () => {
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-ladder-'));
+    const driver = await buildEmulatedDriver();
+    Object.assign(process.env, driver!.environment, {
+      TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 64 * mebibyte }] }),
+    });
+    for (const kind of kinds) await addFunction(kind);
+    // The first host measures; with what kernels take on the emulated driver no plan would use it. The second finds the times of
+    // a machine with a GPU in their place.
+    await (await start()).stop();
+    fitted = await fitKeptProfiles(join(folder, 'data', 'plans', 'profiles'), () => 1);
+    host = await start();
+  }, 180_000);
+  afterAll(async () => {
+    await host?.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  test('every function is planned, recurrent ones from everything on the GPU down to less than half', () => {
+    expect(fitted).toBe(structures);
+    const standings = names.map((name) => [name, host.gpus!.standing(`${name}@1`)?.status]);
+    expect(standings).toEqual(names.map((name) => [name, 'planned']));
+    for (const { name } of kinds.filter(isRecurrent)) {
+      const rungs = rungsOf(name);
+      expect(rungs.length, name).toBeGreaterThanOrEqual(2);
+      expect(rungs[0]).toMatchObject({ plan: 'gpu', cores: 0 });
+      for (const { plan, cores } of rungs.slice(1)) {
+        expect(plan).toMatch(/^hybrid-\d$/);
+        expect(cores).toBe(1);
+      }
+      expect(bytesOf(rungs.at(-1)!), name).toBeLessThan(bytesOf(rungs[0]!) / 2);
+      for (const [index, rung] of rungs.slice(1).entries()) expect(bytesOf(rung)).toBeLessThan(bytesOf(rungs[index]!));
+    }
+    expect(rungsOf('hardmax').map(({ plan }) => plan)).toEqual(['hybrid-1']);
+    const bytes = names.reduce((sum, name) => sum + bytesOf(rungsOf(name)[0]!), 0);
+    const { capacityBytes } = host.gpus!.schedulerGpus[0]!;
+    expect(capacityBytes / bytes).toBeGreaterThan(0.4);
+    expect(capacityBytes / bytes).toBeLessThan(0.6);
+  });
+
+  test('called one after the other, functions go to smaller plans and none is evicted', async () => {
+    const answers: Answer[] = [];
+    for (const name of [...names, ...names]) answers.push(await invoke(name));
+    expect(problemsIn(answers)).toEqual([]);
+    expect(answers.map(({ placement }) => placement.slice(0, 4))).toEqual(answers.map(() => 'gpu0'));
+    const { starts, shrinks, growths, evictions } = host.gpus!.shell!.counts;
+    expect(evictions).toEqual(new Map());
+    expect(shrinks).toBeGreaterThan(0);
+    // What was loaded once was loaded by no second start.
+    expect(starts).toEqual({ cold: names.length, partial: 0, warm: names.length });
+    expect(growths).toBeLessThanOrEqual(shrinks);
+    expect(host.gpus!.shell!.resident('hardmax@1', 0).rung).toBe('hybrid-1');
+  });
+
+  test('answers as ONNX Runtime does, with never more on the GPU than it holds', async () => {
+    const gpus = host.gpus!;
+    const watched = new AbortController();
+    let mostBytes = 0;
+    const watch = (async (): Promise<void> => {
+      while (!watched.signal.aborted) {
+        for (const { weightBytes } of (await gpus.state())?.memory ?? []) mostBytes = Math.max(mostBytes, weightBytes);
+        await sleep(10);
+      }
+    })();
+    const before = gpus.shell!.counts.starts;
+    const answers = await invokeAtRandom(invocations);
+    watched.abort();
+    await watch;
+    expect(problemsIn(answers)).toEqual([]);
+    const { starts } = gpus.shell!.counts;
+    expect(startsIn(starts) - startsIn(before)).toBe(invocations);
+    const { capacityBytes } = gpus.schedulerGpus[0]!;
+    expect(mostBytes).toBeGreaterThan(0.5 * capacityBytes);
+    expect(mostBytes).toBeLessThanOrEqual(capacityBytes);
+  }, 120_000);
+
+  test('`turntable ps`, the statistics of the models and /metrics agree on plans, their changes, and evictions', async () => {
+    const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
+    const scraped = await samples();
+    const shell = host.gpus!.shell!;
+    const lines = renderPlaced(readPlaced({ functions }), Date.now()).split('\n');
+    for (const { name, hits, coldStarts, evictions, gpuBytes, plan } of functions) {
+      const reply = await (await fetch(`${host.url}/v2/models/${name}/stats`)).json();
+      const [stats] = (reply as { model_stats: readonly [ModelStatistics] }).model_stats;
+      expect(stats.turntable).toMatchObject({ hits, cold_starts: coldStarts, evictions });
+      expect(stats.inference_stats.success.count).toBe(hits + coldStarts);
+      const { bytes, rung } = shell.resident(`${name}@1`, 0);
+      expect(gpuBytes).toBe(bytes);
+      const { shrinks, growths } = shell.planChanges(`${name}@1`);
+      expect(scraped.get(changes(name, 'smaller')) ?? 0).toBe(shrinks);
+      expect(scraped.get(changes(name, 'larger')) ?? 0).toBe(growths);
+      // A function's only plan needs no name.
+      const ladder = rungsOf(name).length > 1 && rung !== undefined ? `${rung} (interleave)` : 'interleave';
+      expect(plan).toBe(ladder + timesOf(shrinks));
+      const line = lines.find((each) => each.startsWith(`${name}@1 `));
+      expect(line?.endsWith(` ${plan}`)).toBe(true);
+      expect(line).toMatch(new RegExp(` ago +${hits} +${coldStarts} `));
+    }
+    const sumOf = (series: string): number =>
+      [...scraped].filter(([key]) => key.startsWith(series)).reduce((sum, [, value]) => sum + value, 0);
+    const { shrinks, starts, evictions } = shell.counts;
+    expect(sumOf('turntable_plan_changes_total{')).toBeGreaterThanOrEqual(shrinks);
+    expect(functions.reduce((sum, { name }) => sum + shell.planChanges(`${name}@1`).shrinks, 0)).toBe(shrinks);
+    expect(functions.reduce((sum, { coldStarts }) => sum + coldStarts, 0)).toBe(starts.cold + starts.partial);
+    const evicted = [...evictions.values()].reduce((sum, count) => sum + count, 0);
+    expect(sumOf('turntable_evictions_total{')).toBe(evicted);
+    // The engine counts its own bytes; the scheduler those that it believes to be there.
+    expect(sumOf('turntable_gpu_weight_bytes{')).toBe(functions.reduce((sum, { gpuBytes }) => sum + gpuBytes, 0));
+  });
+
+  test('loses no request when the GPU process is killed, and the ladders are back', async () => {
+    const gpus = host.gpus!;
+    const before = names.map((name) => rungsOf(name).map(({ plan }) => plan));
+    let killedAtMs = 0;
+    const answers = await invokeAtRandom(60, ({ length }) => {
+      if (length !== 30) return;
+      killedAtMs = performance.now();
+      process.kill(gpus.pid, 'SIGKILL');
+    });
+    expect(problemsIn(answers)).toEqual([]);
+    expect(answers).toHaveLength(60);
+    while (gpus.restarts === 0 && performance.now() - killedAtMs < 30_000) await sleep(20);
+    expect(gpus.restarts).toBe(1);
+    await gpus.settled();
+    expect(names.map((name) => rungsOf(name).map(({ plan }) => plan))).toEqual(before);
+    const { shrinks } = gpus.shell!.counts;
+    const after = await invokeAtRandom(80);
+    expect(problemsIn(after)).toEqual([]);
+    expect(after.filter(({ placement }) => !placement.startsWith('gpu0'))).toEqual([]);
+    expect(gpus.shell!.counts.shrinks).toBeGreaterThan(shrinks);
+  }, 120_000);
+});
