@@ -26,6 +26,7 @@ import { machineOf } from './machine.ts';
 import { ProfileShelf } from './plan-book.ts';
 import { Registrations, type GpuGround, type GpuStanding } from './registrations.ts';
 import { GpuShell } from './shell.ts';
+import { ShippedPlans } from './shipped-plans.ts';
 import type { GpuOutcome, ShellEviction } from './shell-types.ts';
 
 export interface GpuHostOptions {
@@ -48,6 +49,8 @@ export interface GpuHostOptions {
   readonly cpuOffer: (key: string) => CpuOffer;
   /** Repetitions of each measurement of a layer. */
   readonly iterations: number;
+  /** Of the plans that ship with the project. */
+  readonly plansFolder: string;
   /** Where the driver's libraries are, for another one than the system's. */
   readonly environment?: Readonly<Record<string, string>> | undefined;
   readonly onEvicted?: ((eviction: ShellEviction) => void) | undefined;
@@ -107,6 +110,7 @@ export class GpuHost {
       mode: options.mode,
       iterations: options.iterations,
       ladder: { kind: options.hybrid, cores: hybridCores.cores.length },
+      shippedPlans: new ShippedPlans(options.plansFolder),
       whenIdle: () => this.#whenIdle(),
       onPinned: (version) => void this.load(version).catch(() => undefined),
     });

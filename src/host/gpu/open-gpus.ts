@@ -1,8 +1,10 @@
 import { totalmem } from 'node:os';
+import { join } from 'node:path';
 import type { Logger } from 'pino';
 import type { ArrivalPrediction, LeasedCores } from '../../cpu/index.ts';
 import { readGpuDriver } from '../../hardware/index.ts';
 import type { CpuOffer } from '../../schedule/index.ts';
+import { packageRoot } from '../config-options.ts';
 import type { HostConfig } from '../config.ts';
 import type { History } from '../history/index.ts';
 import type { Statistics } from '../statistics.ts';
@@ -49,6 +51,7 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
     policy: config.gpu.policy,
     cpuCores: config.cpu.cores,
     iterations: config.gpu.profileIterations,
+    plansFolder: join(packageRoot, 'plans'),
     hybrid: config.gpu.hybrid,
     hybridCores: leaseCores(config.gpu.hybrid === 'off' ? 0 : config.gpu.hybridCores),
     cpuOffer: (key) => cpuOfferOf(predictCpu(key)),

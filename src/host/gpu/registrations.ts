@@ -14,12 +14,19 @@ import { shapesOf } from './input-shapes.ts';
 import { makeLadder, type LadderKind } from './ladders.ts';
 import { forgetPlans, makePlans, structureOf, writePlans, type FunctionPlans, type ProfileShelf } from './plan-book.ts';
 import type { GpuShell } from './shell.ts';
+import type { ShippedPlans } from './shipped-plans.ts';
 import { Turns } from './turns.ts';
 
 /** Where a function stands with the GPUs. */
 export type GpuStanding =
   | { readonly status: 'waiting' }
-  | { readonly status: 'planned'; readonly mode: string; readonly weightBytes: number }
+  /** `estimated`: where the plan is from until the function has been measured here. */
+  | {
+      readonly status: 'planned';
+      readonly mode: string;
+      readonly weightBytes: number;
+      readonly estimated?: string;
+    }
   /** Served by the CPU pool for good; the reason names the operator. */
   | { readonly status: 'refused'; readonly reason: string };
 
@@ -44,6 +51,7 @@ export interface RegistrationsOptions {
   readonly ladder: { readonly kind: LadderKind; readonly cores: number };
   /** Resolves when no invocation runs on a GPU. */
   readonly whenIdle: () => Promise<void>;
+  readonly shippedPlans: ShippedPlans;
   /** Told of a pinned function that can run. */
   readonly onPinned: (version: FunctionVersion) => void;
 }
@@ -98,7 +106,8 @@ export class Registrations {
 
   /** Resolves when this function is planned or refused, and present; at once where it is. */
   async planned(key: string): Promise<void> {
-    await this.#work.get(key);
+    // Under an estimated plan it is, though its measurement is still to come.
+    if (!this.#present.has(key)) await this.#work.get(key);
   }
 
   /** The process is up; the first time with everything else that is needed. */
@@ -170,6 +179,7 @@ export class Registrations {
       const hybrid = this.#hasLadders ? { hybrid: { cells } } : {};
       const coverage = await this.#options.client.register({ key, modelPath: version.modelPath, shapes, ...hybrid });
       if (coverage.covered || coverage.layers !== undefined) this.#covered.add(key);
+      if (coverage.covered) await this.#offerShipped(version, coverage, shapes, ground, life);
       const plans = await this.#plansFor(version, coverage, shapes, ground);
       if (plans !== undefined) await this.#offer(version, plans, ground, life);
       else if (!coverage.covered) {
@@ -225,7 +235,33 @@ export class Registrations {
     }
   }
 
-  async #offer(version: FunctionVersion, plans: FunctionPlans, ground: GpuGround, life: number): Promise<void> {
+  /** A plan that ships with the project serves a function that has not been measured on this machine yet. */
+  async #offerShipped(
+    version: FunctionVersion,
+    coverage: Extract<GpuCoverage, { covered: true }>,
+    shapes: InputShapes,
+    ground: GpuGround,
+    life: number,
+  ): Promise<void> {
+    if ((await ground.shelf.find(structureOf(coverage, shapes))) !== undefined) return;
+    const { mode, logger, shippedPlans } = this.#options;
+    const found = await shippedPlans.find(
+      coverage.layers,
+      ground.machine.gpus.map(({ model }) => model),
+    );
+    if (found === undefined) return;
+    const plans = makePlans(found.profile, ground.machine, mode, found.methodsOf(mode));
+    await this.#offer(version, plans, ground, life, found.source);
+    logger.info({ function: version.key, plan: found.source }, 'planned until it is measured');
+  }
+
+  async #offer(
+    version: FunctionVersion,
+    plans: FunctionPlans,
+    ground: GpuGround,
+    life: number,
+    estimated?: string,
+  ): Promise<void> {
     const { dataDir, onPinned } = this.#options;
     await writePlans(join(dataDir, 'plans'), version.key, plans);
     // Its settings may have changed meanwhile; with another model it is another registration's.
@@ -233,7 +269,12 @@ export class Registrations {
     if (latest === undefined || !this.#isWanted(version)) return;
     ground.shell.offer(version.key, plans, latest.settings);
     const weightBytes = plans.offers[0]?.prefixBytes.at(-1) ?? 0;
-    this.#standings.set(version.key, { status: 'planned', mode: plans.mode, weightBytes });
+    this.#standings.set(version.key, {
+      status: 'planned',
+      mode: plans.mode,
+      weightBytes,
+      ...(estimated === undefined ? {} : { estimated }),
+    });
     if (life !== this.#life) await this.#bring(version.key, this.#life);
     else if (this.#phase === 'up') this.#present.add(version.key);
     if (latest.settings.pinned) onPinned(latest);
@@ -255,12 +296,21 @@ export class Registrations {
         const { client, iterations, whenIdle } = this.#options;
         // What is measured beside other work is neither here nor there.
         await whenIdle();
+        await this.#takeBack(version.key);
         const measured = await client.measure(version.key, { gpu: 0, iterations });
         await client.evict(version.key, 0);
         await shelf.keep(structure, version.name, { unit: measured.unit, layers: measured.layers });
         return measured;
       }))
     );
+  }
+
+  /** What a shipped plan has brought to a GPU goes before the layers are measured; the CPU pool has the function meanwhile. */
+  async #takeBack(key: string): Promise<void> {
+    if (this.#standings.get(key)?.status !== 'planned') return;
+    this.#present.delete(key);
+    this.#standings.set(key, { status: 'waiting' });
+    await this.#ground?.shell.remove(key);
   }
 
   #failed(version: FunctionVersion, error: unknown): void {

@@ -38,12 +38,10 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
           const isLadder = shell?.sheetOf(key)?.gpus.some((offer) => offer?.smaller !== undefined) === true;
           const { shrinks = 0 } = shell?.planChanges(key) ?? {};
           const failing = gpus.failing.get(key);
-          const plan =
-            failing !== undefined
-              ? `CPU pool for now: ${failing}`
-              : isLadder
-                ? ladderText(standing.mode, rungs, shrinks)
-                : standing.mode;
+          const { mode, estimated } = standing;
+          const usual = isLadder ? ladderText(mode, rungs, shrinks) : mode;
+          const planned = estimated === undefined ? usual : `${usual} (planned from ${estimated})`;
+          const plan = failing === undefined ? planned : `CPU pool for now: ${failing}`;
           return { bytes, loading, pinnedBytes: pinnedBytes(key), plan };
         }
       }

@@ -1,0 +1,164 @@
+/** Plans that ship: that they are what the planners make, and that a host goes by them until it has measured. */
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { FakeStore, functionVersion } from '../../../test/host/fakes.ts';
+import type { GpuClient, GpuCoverage } from '../../gpu/index.ts';
+import { loadMachine } from '../../hardware/index.ts';
+import { policies } from '../../schedule/index.ts';
+import { createLogger } from '../logger.ts';
+import { ProfileShelf } from './plan-book.ts';
+import { Registrations } from './registrations.ts';
+import { GpuShell } from './shell.ts';
+import type { GpuRunner } from './shell-types.ts';
+import {
+  formatShippedPlan,
+  shippedMachines,
+  shippedModels,
+  shippedPlanOf,
+  ShippedPlans,
+  type ShippedPlan,
+} from './shipped-plans.ts';
+
+const folder = join(import.meta.dirname, '../../../plans');
+const read = (machine: string, model: string): Promise<string> =>
+  readFile(join(folder, machine, `${model}.json`), 'utf8');
+
+describe('the plans in plans/', () => {
+  test.each(shippedMachines)('for %s are what the planners make today (npm run plans)', async (machine) => {
+    expect((await readdir(join(folder, machine))).toSorted()).toEqual(
+      shippedModels.map((model) => `${model}.json`).toSorted(),
+    );
+    for (const model of shippedModels) {
+      expect(await read(machine, model), model).toBe(formatShippedPlan(shippedPlanOf(model, machine)));
+    }
+  });
+
+  test('say that nothing of them was measured, and what a start takes under each mode', async () => {
+    const plan = JSON.parse(await read('p3.8xlarge', 'bert-base')) as ShippedPlan;
+    expect(plan.provenance).toMatch(/estimated for p3\.8xlarge.*simulated.*nothing of this was measured/);
+    const { baseline, pipeswitch, dha, 'pt+dha': both } = plan.starts;
+    expect(pipeswitch!.coldMs).toBeLessThan(baseline!.coldMs);
+    expect(dha!.coldMs).toBeLessThan(pipeswitch!.coldMs);
+    expect(both!.coldMs).toBeLessThan(dha!.coldMs);
+    expect(dha!.gpuBytes).toBeLessThan(baseline!.gpuBytes);
+  });
+
+  test('are found by the sizes of the layers and the names of the GPUs, all of them', async () => {
+    const plans = new ShippedPlans(folder);
+    const { layers } = JSON.parse(await read('a5000x2', 'resnet50')) as ShippedPlan;
+    const sizes = layers.map(([, bytes]) => ({ bytes }));
+    const names = ['RTX A5000', 'NVIDIA RTX A5000'];
+    const found = await plans.find(sizes, names);
+    expect(found?.source).toBe('plans/a5000x2/resnet50.json, estimated');
+    expect(found?.methodsOf('pipeswitch')).toEqual(sizes.map(() => 'load'));
+    expect(found?.methodsOf('dha')).toEqual(layers.map((row) => row[5]));
+    expect(await plans.find(sizes, ['RTX A5000'])).toBeUndefined();
+    expect(await plans.find(sizes, ['RTX A5000', 'NVIDIA H100'])).toBeUndefined();
+    expect(await plans.find([...sizes.slice(1), { bytes: 4 }], names)).toBeUndefined();
+    expect(await plans.find(sizes.slice(1), names)).toBeUndefined();
+    expect(await new ShippedPlans(join(folder, 'nowhere')).find(sizes, names)).toBeUndefined();
+  });
+});
+
+describe('a function of a shipped structure', () => {
+  let dataDir: string;
+  beforeEach(async () => {
+    dataDir = await mkdtemp(join(tmpdir(), 'turntable-shipped-'));
+  });
+  afterEach(() => rm(dataDir, { recursive: true, force: true }));
+
+  test('is planned by the file until it has been measured here', async () => {
+    const plan = JSON.parse(await read('p3.8xlarge', 'bert-base')) as ShippedPlan;
+    const layers = plan.layers.map(([name, bytes]) => ({ name, kind: 'linear' as const, bytes }));
+    const coverage: GpuCoverage = {
+      covered: true,
+      layers,
+      weightBytes: layers.reduce((sum, { bytes }) => sum + bytes, 0),
+      arenaBytes: 0,
+      workspaceBytes: 0,
+      launches: 1,
+    };
+    // Twice what the file says, so that one sees whose times are offered.
+    const measured = {
+      unit: 'ms' as const,
+      layers: plan.layers.map(([name, bytes, load, exec, dha]) => ({
+        name,
+        kind: 'linear',
+        bytes,
+        load: 2 * load,
+        exec: 2 * exec,
+        dha: 2 * dha,
+      })),
+    };
+    const calls: string[] = [];
+    const client = {
+      register: () => Promise.resolve(coverage),
+      measure: () => Promise.resolve(calls.push('measure')).then(() => measured),
+      evict: () => Promise.resolve(0),
+    } as unknown as GpuClient;
+    const machine = loadMachine('p3.8xlarge');
+    const shell = new GpuShell({
+      gpus: machine.gpus.map((gpu) => ({
+        capacityBytes: gpu.memoryBytes,
+        switch: gpu.switch,
+        linkGBps: gpu.linkGBps,
+        uplinkGBps: 12,
+      })),
+      policy: policies.best,
+      cpuCores: 2,
+      runner: {} as GpuRunner,
+      cpuOffer: () => ({ latencyMs: 100, cores: 1 }),
+    });
+    let isIdle!: () => void;
+    const idle = new Promise<void>((resolve) => (isIdle = resolve));
+    let isAsked!: () => void;
+    const asked = new Promise<void>((resolve) => (isAsked = resolve));
+    const store = new FakeStore();
+    const registrations = new Registrations({
+      client,
+      registry: store,
+      logger: createLogger({ level: 'silent', format: 'json' }),
+      dataDir,
+      mode: 'dha',
+      ladder: { kind: 'off', cores: 0 },
+      iterations: 1,
+      shippedPlans: new ShippedPlans(folder),
+      whenIdle: () => {
+        isAsked();
+        return idle;
+      },
+      onPinned: () => undefined,
+    });
+    const shelf = new ProfileShelf(join(dataDir, 'profiles'), 'four V100');
+    registrations.up({ machine, machineName: 'four V100', shelf, shell });
+    const version = functionVersion('bert');
+    store.put(version);
+
+    await asked;
+    expect(registrations.standing(version.key)).toMatchObject({
+      status: 'planned',
+      mode: 'dha',
+      estimated: 'plans/p3.8xlarge/bert-base.json, estimated',
+    });
+    expect(registrations.isPresent(version.key)).toBe(true);
+    const estimatedMs = shell.sheetOf(version.key)!.gpus[0]!.warmMs;
+    const methods = shell
+      .plansOf(version.key)!
+      .planOf(0, 'dha')
+      .layers.map(({ method }) => method);
+    expect(methods).toEqual(plan.layers.map((row) => row[5]));
+    expect(calls).toEqual([]);
+
+    isIdle();
+    await registrations.settled();
+    expect(calls).toEqual(['measure']);
+    expect(registrations.standing(version.key)).not.toHaveProperty('estimated');
+    expect(registrations.standing(version.key)).toMatchObject({ status: 'planned', mode: 'dha' });
+    expect(registrations.isPresent(version.key)).toBe(true);
+    expect(shell.sheetOf(version.key)!.gpus[0]!.warmMs).toBeCloseTo(2 * estimatedMs, 2);
+    shell.close();
+    await registrations.close();
+  });
+});

@@ -1,0 +1,178 @@
+/**
+ * Plans that ship with the project, in `plans/<machine>/<model>.json`: reference architectures on the machine presets. Layer times are
+ * estimated, starts simulated; a function of that structure on such a machine is served by them until it has been measured here.
+ */
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { loadMachine } from '../../hardware/index.ts';
+import { coldStartModes, planColdStart, simulate, type ColdStartMode, type LayerMethod } from '../../plan/index.ts';
+import {
+  estimateLayers,
+  namedModel,
+  type LayerProfile,
+  type NamedModel,
+  type ProfileLayer,
+} from '../../profile/index.ts';
+
+export const shippedModels = ['bert-base', 'bert-large', 'roberta-base', 'gpt2', 'resnet50', 'resnet101'] as const;
+export const shippedMachines = ['p3.8xlarge', 'a5000x2', 'h200'] as const;
+
+/** Modes whose planners choose a method for each layer; the others load all. */
+const choosingModes = ['dha', 'pt+dha', 'interleave'] as const;
+
+/** Milliseconds to a tenth of a microsecond: more digits would say more than an estimate knows. */
+const rounded = (ms: number): number => Math.round(ms * 10_000) / 10_000;
+
+/** One layer: its name, bytes, milliseconds to load, execute, and execute from host memory; by mode of `methods`, what is done. */
+type LayerRow = readonly [
+  name: string,
+  bytes: number,
+  loadMs: number,
+  executeMs: number,
+  dhaMs: number,
+  ...methods: LayerMethod[],
+];
+
+export interface ShippedPlan {
+  readonly model: string;
+  readonly machine: string;
+  readonly gpus: readonly string[];
+  readonly provenance: string;
+  /** Sizes of the model's open dimensions that the estimate is for. */
+  readonly dimensions: Readonly<Record<string, number>>;
+  /** Of GPU 0, by mode: simulated milliseconds from nothing on the GPU to the answer, and bytes that the plan puts there. */
+  readonly starts: Readonly<Record<string, { readonly coldMs: number; readonly gpuBytes: number }>>;
+  /** The columns of `layers`. */
+  readonly columns: readonly string[];
+  readonly layers: readonly LayerRow[];
+}
+
+/** The plan of a model that {@link namedModel} knows, or of another that is given, on a machine preset. */
+export function shippedPlanOf(given: string | NamedModel, machineName: string): ShippedPlan {
+  const { name, model, dimensions } = typeof given === 'string' ? namedModel(given) : given;
+  const machine = loadMachine(machineName);
+  const profile = onlyWeighted(estimateLayers(model, machine, { dimensions }).profile);
+  const plans = new Map(coldStartModes.map((mode) => [mode, planColdStart(profile, machine, mode, { primary: 0 })]));
+  const choices = choosingModes.map((mode) => plans.get(mode)!.layers.map(({ method }) => method));
+  return {
+    model: name,
+    machine: machineName,
+    gpus: machine.gpus.map((gpu) => gpu.model),
+    provenance: `layer times estimated for ${machineName}, starts simulated; nothing of this was measured`,
+    dimensions,
+    starts: Object.fromEntries(
+      Array.from(plans, ([mode, plan]) => [
+        mode,
+        { coldMs: rounded(simulate(profile, machine, plan).latencyMs), gpuBytes: plan.bytesGpu },
+      ]),
+    ),
+    columns: ['name', 'bytes', 'loadMs', 'executeMs', 'dhaMs', ...choosingModes],
+    layers: profile.layers.map((layer, index) =>
+      rowOf(
+        layer,
+        choices.map((methods) => methods[index]!),
+      ),
+    ),
+  };
+}
+
+const rowOf = ({ name, bytes, load, exec, dha }: ProfileLayer, methods: readonly LayerMethod[]): LayerRow => [
+  name,
+  bytes,
+  rounded(load),
+  rounded(exec),
+  rounded(dha),
+  ...methods,
+];
+
+/** A layer without weights is never loaded: the engine has its operators in the layer before it, and so its times go there. */
+function onlyWeighted({ unit, layers }: LayerProfile): LayerProfile {
+  const merged: ProfileLayer[] = [];
+  let waiting: Pick<ProfileLayer, 'exec' | 'dha'> = { exec: 0, dha: 0 };
+  for (const { name, kind, bytes, load, exec, dha } of layers) {
+    const before = merged.at(-1);
+    if (bytes > 0) {
+      merged.push({ name, kind, bytes, load, exec: exec + waiting.exec, dha: dha + waiting.dha });
+      waiting = { exec: 0, dha: 0 };
+    } else if (before === undefined) {
+      waiting = { exec: waiting.exec + exec, dha: waiting.dha + exec };
+    } else {
+      merged[merged.length - 1] = { ...before, exec: before.exec + exec, dha: before.dha + exec };
+    }
+  }
+  return { unit, layers: merged };
+}
+
+/** As JSON that a person can read: a line for each layer. */
+export function formatShippedPlan({ layers, ...rest }: ShippedPlan): string {
+  const head = Object.entries(rest).map(([name, value]) => ` ${JSON.stringify(name)}: ${JSON.stringify(value)},\n`);
+  const rows = layers.map((row) => `  ${JSON.stringify(row)}`);
+  return `{\n${head.join('')} "layers": [\n${rows.join(',\n')}\n ]\n}\n`;
+}
+
+/** A shipped plan that fits a function and the machine. */
+export interface FoundPlan {
+  /** Estimated. */
+  readonly profile: LayerProfile;
+  /** As `turntable ps` names it. */
+  readonly source: string;
+  /** Of each layer under a mode. */
+  methodsOf(mode: ColdStartMode): readonly LayerMethod[];
+}
+
+export class ShippedPlans {
+  readonly #folder: string;
+  #plans: Promise<readonly (readonly [path: string, plan: ShippedPlan])[]> | undefined;
+
+  /** @param folder of folders by machine; one that is not there has no plans */
+  constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  /** The plan for layers of these sizes, one after the other, on these GPUs. */
+  async find(
+    layers: readonly { readonly bytes: number }[],
+    gpuNames: readonly string[],
+  ): Promise<FoundPlan | undefined> {
+    this.#plans ??= this.#read();
+    for (const [path, plan] of await this.#plans) {
+      if (!isAlike(plan.gpus, gpuNames) || plan.layers.length !== layers.length) continue;
+      if (plan.layers.every(([, bytes], index) => bytes === layers[index]?.bytes)) return toFound(path, plan);
+    }
+    return undefined;
+  }
+
+  async #read(): Promise<(readonly [string, ShippedPlan])[]> {
+    const found: (readonly [string, ShippedPlan])[] = [];
+    const paths = await readdir(this.#folder, { recursive: true }).catch((): string[] => []);
+    for (const path of paths.filter((each) => each.endsWith('.json')).toSorted()) {
+      try {
+        const plan = JSON.parse(await readFile(join(this.#folder, path), 'utf8')) as ShippedPlan;
+        // Whoever adds files there may have other ideas of what a plan is.
+        if (Array.isArray(plan.layers) && Array.isArray(plan.gpus)) found.push([`plans/${path}`, plan]);
+      } catch {
+        // No plan, then: the function is measured.
+      }
+    }
+    return found;
+  }
+}
+
+const wordsOf = (name: string): string => name.toLowerCase().replaceAll(/nvidia|[^a-z0-9]/g, '');
+
+const isAlike = (some: readonly string[], others: readonly string[]): boolean =>
+  some.length === others.length && some.every((name, index) => wordsOf(name) === wordsOf(others[index]!));
+
+function toFound(path: string, { layers, columns }: ShippedPlan): FoundPlan {
+  return {
+    profile: {
+      unit: 'ms',
+      layers: layers.map(([name, bytes, load, exec, dha]) => ({ name, kind: 'layer', bytes, load, exec, dha })),
+    },
+    source: `${path}, estimated`,
+    methodsOf: (mode) => {
+      const column = columns.indexOf(mode);
+      return layers.map((row) => (column === -1 ? 'load' : (row[column] as LayerMethod)));
+    },
+  };
+}
