@@ -99,6 +99,22 @@ function openSizes(): ModelProto {
   return graph.build();
 }
 
+/** Two layers whose lengths come with each call: an item that has ended gives zeros, whatever state it keeps. */
+function withLengths(): ModelProto {
+  const graph = new GraphBuilder('lengths');
+  let x = graph.input('input', ElementType.FLOAT, [steps, 3, features]);
+  const lengths = graph.input('lengths', ElementType.INT32, [3]);
+  for (const layer of [0, 1]) {
+    x = graph.scope(`layer.${layer}`, () => {
+      const initial = graph.weight('initial', [1, 3, hidden], wave([1, 3, hidden], layer));
+      const y = lstm(graph, x, 1, layer === 0 ? features : hidden, [lengths, initial, initial]);
+      return graph.node('Squeeze', [y, graph.constant({ ints: [1] })]);
+    });
+  }
+  graph.output(x, ElementType.FLOAT, [steps, 3, hidden], 'output');
+  return graph.build();
+}
+
 interface Case {
   readonly name: string;
   /** A model, or the path of one. */
@@ -124,6 +140,13 @@ const cases: readonly Case[] = [
     model: openSizes,
     inputs: [noise('input', [batch, steps, features], 2)],
     cells: 3,
+    cellsInAll: 12,
+  },
+  {
+    name: 'lengths for two layers',
+    model: withLengths,
+    inputs: [noise('input', [steps, 3, features], 4), tensorOf('lengths', 'INT32', [3], Int32Array.of(2, 6, 1))],
+    cells: 6,
     cellsInAll: 12,
   },
   {

@@ -299,4 +299,70 @@ describe('between two recurrent nodes', () => {
       { numRuns: 60 },
     );
   });
+
+  /** Operators that look at several steps at once; each keeps [sequence, 1, batch, 4]. */
+  const across: Readonly<Record<string, (graph: GraphBuilder, x: string) => string>> = {
+    'a softmax over time': (graph, x) => graph.node('Softmax', [x], { axis: 0 }),
+    'a normalisation that includes time': (graph, x) =>
+      graph.node('LayerNormalization', [x, weight(graph, [sequence, 1, batch, 4])], { axis: 0 }),
+    'a normalisation of steps as channels': (graph, x) => {
+      const turned = graph.node('Transpose', [x], { perm: [1, 0, 2, 3] });
+      const vector = (): string => weight(graph, [sequence]);
+      const spread = graph.weight(`spread${weights++}`, [sequence], new Float32Array(sequence).fill(2));
+      const normed = graph.node('BatchNormalization', [turned, vector(), vector(), vector(), spread]);
+      return graph.node('Transpose', [normed], { perm: [1, 0, 2, 3] });
+    },
+    'a mean over time taken away': (graph, x) =>
+      graph.node('Sub', [x, graph.node('ReduceMean', [x], { axes: [0], keepdims: 1 })]),
+    'a sum over all': (graph, x) => graph.node('Add', [x, graph.node('ReduceSum', [x], { keepdims: 1 })]),
+    'a running sum': (graph, x) => graph.node('CumSum', [x, graph.constant({ ints: 0 })]),
+    'time turned around': (graph, x) =>
+      graph.node('Slice', [x, ints(graph, [-1]), ints(graph, [-99]), ints(graph, [0]), ints(graph, [-1])]),
+    'a product over time': (graph, x) => {
+      const rows = graph.node('Reshape', [x, ints(graph, [sequence, batch * 4])]);
+      const mixed = graph.node('MatMul', [weight(graph, [sequence, sequence]), rows]);
+      return graph.node('Reshape', [mixed, ints(graph, [sequence, 1, batch, 4])]);
+    },
+    'steps next to each other': (graph, x) => {
+      const halves = graph.node('Split', [x, ints(graph, [2, sequence - 2])], { axis: 0 }, { outputs: 2 });
+      return graph.node('Concat', halves.toReversed(), { axis: 0 });
+    },
+    'a reshape across steps': (graph, x) => {
+      const last = graph.node('Transpose', [x], { perm: [1, 2, 3, 0] });
+      return graph.node('Reshape', [last, ints(graph, [sequence, 1, batch, 4])]);
+    },
+    'one step looked up for all': (graph, x) => {
+      const first = graph.node('Gather', [x, ints(graph, [0, 0, 3, 1, 4])], { axis: 0 });
+      return graph.node('Mul', [x, first]);
+    },
+  };
+
+  test.each(Object.entries(across))('%s waits for the whole sequence', async (_, mix) => {
+    const graph = new GraphBuilder('across');
+    weights = 0;
+    const x = graph.input('x', FLOAT, [sequence, batch, 3]);
+    const mixed = mix(graph, recurrent(graph, x, 3, 4, 'first'));
+    const features = graph.node('Reshape', [mixed, ints(graph, [sequence, batch, 4])]);
+    graph.output(recurrent(graph, features, 4, 3, 'second'), FLOAT, [sequence, 1, batch, 3], 'y');
+    const unrolled = await unrolledAlike(graph.build(), inputs, 2);
+    const chunks = ['step0-1', 'step2-3', 'step4-4'];
+    expect(cellsBehind(unrolled, '/second/step0-1')).toEqual([
+      ...chunks.map((chunk) => `/first/${chunk}`),
+      '/second/step0-1',
+    ]);
+  });
+
+  test('a reshape that copies a size where time was copies the whole, not the chunk', async () => {
+    const graph = new GraphBuilder('copied-size');
+    weights = 0;
+    const x = graph.input('x', FLOAT, [sequence, 1, 3]);
+    // As many hidden units as steps: [1, steps, units] becomes [steps, units, 1], whose second size is copied.
+    const y = recurrent(graph, x, 3, sequence, 'first');
+    const turned = graph.node('Transpose', [y], { perm: [1, 0, 2, 3] });
+    const flat = graph.node('Squeeze', [turned, ints(graph, [2])]);
+    const series = graph.node('Reshape', [flat, ints(graph, [-1, 0, 1])]);
+    graph.output(recurrent(graph, series, 1, 3, 'second'), FLOAT, [sequence, 1, sequence, 3], 'y');
+    const unrolled = await unrolledAlike(graph.build(), { x: floats([sequence, 1, 3], 1) }, 2);
+    expect(cellsBehind(unrolled, '/second/step0-1')).toEqual(['/first/step0-1', '/second/step0-1']);
+  });
 });

@@ -137,6 +137,20 @@ describe("PyTorch's two directions", () => {
     expect(cells).toBe(4 * Math.ceil(sequence / steps));
   });
 
+  test('may be taken as more items instead of more features', async () => {
+    const graph = new GraphBuilder('items');
+    const x = graph.input('input', FLOAT, [sequence, batch, features]);
+    const [y] = graph.scope('first', () =>
+      lstm(graph, x, weights(graph, 'lstm', 2, features), { direction: 'bidirectional' }),
+    );
+    const beside = graph.node('Transpose', [y], { perm: [0, 2, 1, 3] });
+    const items = graph.node('Reshape', [beside, graph.constant({ ints: [0, -1, hidden] })]);
+    const [z] = graph.scope('second', () => lstm(graph, items, weights(graph, 'lstm', 1, hidden)));
+    graph.output(z, FLOAT, [sequence, 1, 2 * batch, hidden], 'z');
+    const unrolled = await unrolledAlike(graph.build(), { input: floats([sequence, batch, features], 1) }, 1);
+    expect(cellsBehind(unrolled, '/second/lstm/step0-0')).toHaveLength(1 + sequence + 1);
+  });
+
   test('read the two halves of each weight, and nothing twice', async () => {
     const model = pytorchBidirectional();
     const { model: unrolled } = await unrolledAlike(model, series, 3);
@@ -245,6 +259,17 @@ describe('a network', () => {
     graph.output(graph.node('Slice', [y, at(1), at(3), at(0)]), FLOAT, [2, 1, batch, hidden], 'middle');
     const unrolled = await unrolledAlike(graph.build(), { input: floats([sequence, batch, features], 1) }, 2);
     expect(countOf(unrolled, 'Concat')).toBe(1);
+  });
+
+  test('whose steps are taken as a whole too is worked on as a whole', async () => {
+    const model = kerasStack();
+    const output = [...model.graph.output, { name: '/lstm_2/Transpose_1_output_0' }].map(({ name }) => ({
+      name,
+      type: { tensorType: { elemType: FLOAT } },
+    }));
+    const unrolled = await unrolledAlike({ ...model, graph: { ...model.graph, output } }, series, 3);
+    const behind = unrolled.model.graph.node.filter(({ name }) => name.startsWith('/lstm_2/Transpose_1'));
+    expect(behind.map(({ name }) => name)).toEqual(['/lstm_2/Transpose_1']);
   });
 
   test('with its input added to its result cuts that input once', async () => {
