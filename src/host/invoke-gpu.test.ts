@@ -7,13 +7,19 @@ import { GpuInvoker, type InvocationGpus } from './invoke-gpu.ts';
 import { Statistics } from './statistics.ts';
 import type { GpuOutcome } from './gpu/index.ts';
 
+const patient = {
+  signal: undefined,
+  deadlineMs: undefined,
+  arrivalMs: 0,
+};
+
 const tensor = tensorOf('x', 'FP32', [1], Float32Array.of(1));
 const version = functionVersion('shout');
 const request = {
   kind: 'request',
   request: { method: 'POST', url: '/', headers: {}, body: Buffer.from('x') },
 } as const;
-const patience = { signal: undefined, deadlineMs: undefined };
+const patience = patient;
 
 const ran: GpuOutcome = {
   kind: 'ran',

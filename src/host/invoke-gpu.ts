@@ -3,7 +3,7 @@ import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolR
 import type { GpuError } from '../gpu/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { HostError } from './errors.ts';
-import type { GpuOutcome } from './gpu/index.ts';
+import type { GpuOutcome, GpuWish } from './gpu/index.ts';
 import type { Placement } from './invoke.ts';
 import type { Statistics } from './statistics.ts';
 import type { FunctionVersion } from './types.ts';
@@ -13,7 +13,12 @@ export interface InvocationGpus {
   /** Why an invocation of this version cannot be shown to the scheduler now; undefined where it can. */
   whyNot(key: string): string | undefined;
   /** @throws GpuError */
-  invoke(version: FunctionVersion, inputs: readonly Tensor[], signal?: AbortSignal): Promise<GpuOutcome>;
+  invoke(
+    version: FunctionVersion,
+    inputs: readonly Tensor[],
+    signal?: AbortSignal,
+    wish?: GpuWish,
+  ): Promise<GpuOutcome>;
   /** Resolves to false where no GPU can have it now. */
   load(version: FunctionVersion): Promise<boolean>;
   unload(version: FunctionVersion): Promise<void>;
@@ -28,10 +33,16 @@ export type GpuAttempt =
 type Shown = Exclude<GpuOutcome, { readonly kind: 'shed' }>;
 type RanOnGpu = Extract<GpuOutcome, { readonly kind: 'ran' }>;
 
-/** Aborted when the client is gone, or the deadline passes. */
+/** How long an invocation can wait, and whom it lets go first. */
 export interface Patience {
+  /** Aborted when the client is gone. */
   readonly signal: AbortSignal | undefined;
   readonly deadlineMs: number | undefined;
+  /** Instant (performance.now()) at which the request arrived. */
+  readonly arrivalMs: number;
+  /** Where it is not the function's. */
+  readonly sloMs?: number | undefined;
+  readonly priority?: number | undefined;
 }
 
 export class GpuInvoker {
@@ -123,13 +134,18 @@ export class GpuInvoker {
 
   /** @throws HostError */
   async #show(version: FunctionVersion, tensors: readonly Tensor[], patience: Patience): Promise<Shown> {
-    const { signal, deadlineMs } = patience;
+    const { signal, deadlineMs, arrivalMs, sloMs, priority } = patience;
+    const wish: GpuWish = {
+      sloMs: sloMs === undefined ? undefined : Math.max(0, sloMs - (performance.now() - arrivalMs)),
+      priority,
+    };
     const overdue =
       deadlineMs === undefined ? undefined : AbortSignal.timeout(Math.max(0, deadlineMs - performance.now()));
     const signals = [signal, overdue].filter((each) => each !== undefined);
     let outcome: GpuOutcome;
     try {
-      outcome = await this.#gpus.invoke(version, tensors, signals.length === 0 ? undefined : AbortSignal.any(signals));
+      const either = signals.length === 0 ? undefined : AbortSignal.any(signals);
+      outcome = await this.#gpus.invoke(version, tensors, either, wish);
     } catch (error) {
       throw gpuFailure(error, signal, version);
     }
@@ -146,11 +162,12 @@ export class GpuInvoker {
   }
 }
 
-const placementOf = ({ gpu, start, mode }: RanOnGpu, isHandlerCold: boolean): Placement => ({
+const placementOf = ({ gpu, start, mode, rung }: RanOnGpu, isHandlerCold: boolean): Placement => ({
   kind: 'gpu',
   gpu,
   start,
   mode,
+  ...(rung === undefined ? {} : { rung }),
   ...(isHandlerCold ? { isHandlerCold } : {}),
 });
 

@@ -21,6 +21,8 @@ export type Placement =
       readonly gpu: number;
       readonly start: Start;
       readonly mode: string;
+      /** Which of its plans it ran under, for a function that has several. */
+      readonly rung?: string;
       readonly isHandlerCold?: boolean;
     }
   /** At a worker on another machine; `reason`: why not here. */
@@ -243,7 +245,12 @@ export class Invoker {
   async #run(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
     if (this.#gpu === undefined) return await this.#inPool(version, input, options, undefined);
     const { signal, deadlineMs } = options;
-    const attempt = await this.#gpu.run(version, input, { signal, deadlineMs }, poolOptions(version, options));
+    const attempt = await this.#gpu.run(
+      version,
+      input,
+      { ...options, signal, deadlineMs },
+      poolOptions(version, options),
+    );
     if (attempt.kind === 'ran') return attempt;
     let isAnswered = false;
     try {

@@ -241,8 +241,8 @@ export class Dispatcher {
       const invocation = this.#state.waiting.oldest(gpu);
       if (invocation === nobody) return;
       const functionIndex = this.#state.functionOf[invocation]!;
-      const { sloMs } = this.#state.sheets[functionIndex]!;
-      if (nowMs + this.#state.offerAt(functionIndex, gpu).warmMs <= this.#state.arrivalMs[invocation]! + sloMs) return;
+      const deadlineMs = this.#state.deadlineMs(invocation, this.#state.sheets[functionIndex]!);
+      if (nowMs + this.#state.offerAt(functionIndex, gpu).warmMs <= deadlineMs) return;
       this.#state.leave(invocation);
       this.#state.invocationState[invocation] = state.ended;
       this.#state.settle(functionIndex, gpu);

@@ -43,11 +43,11 @@ class Bench {
 const kinds = (actions: readonly Action[]): string[] => actions.map(({ kind }) => kind);
 const runs = (actions: readonly Action[]): number[] =>
   actions.filter((action) => action.kind === 'run').map(({ invocation }) => invocation);
-const arrival = (invocation: number, functionIndex: number): SchedulerEvent => ({
-  kind: 'arrival',
-  invocation,
-  functionIndex,
-});
+const arrival = (
+  invocation: number,
+  functionIndex: number,
+  own: { readonly sloMs?: number; readonly priority?: number } = {},
+): SchedulerEvent => ({ kind: 'arrival', invocation, functionIndex, ...own });
 const finished = (invocation: number): SchedulerEvent => ({ kind: 'finished', invocation });
 
 describe('a GPU', () => {
@@ -72,6 +72,24 @@ describe('a GPU', () => {
     bench.at(21, arrival(1, low));
     bench.at(22, arrival(2, high));
     expect(bench.at(30, finished(0))).toMatchObject([{ kind: 'run', invocation: 2 }]);
+  });
+
+  test('goes by what an invocation asks for itself before what its function does', () => {
+    const bench = new Bench({ ...policies.artifact, admission: 'shed' });
+    const fn = bench.add({ layers: [1] }, { priority: 5, sloMs: 1000 });
+    bench.visit(0, 0, fn);
+    bench.at(20, arrival(0, fn));
+    bench.at(21, arrival(1, fn));
+    bench.at(22, arrival(2, fn, { priority: 7 }));
+    bench.at(23, arrival(3, fn, { priority: 3 }));
+    expect(bench.at(24, arrival(4, fn, { sloMs: 1 }))).toEqual([{ kind: 'shed', invocation: 4 }]);
+    expect(bench.at(30, finished(0))).toMatchObject([{ kind: 'run', invocation: 2 }]);
+    expect(bench.at(40, finished(2))).toMatchObject([{ kind: 'run', invocation: 1 }]);
+    expect(bench.at(50, finished(1))).toMatchObject([{ kind: 'run', invocation: 3 }]);
+    // The number is free again, and nothing of what was asked under it is left.
+    bench.at(51, arrival(2, fn));
+    bench.at(52, arrival(0, fn, { priority: 6 }));
+    expect(bench.at(60, finished(3))).toMatchObject([{ kind: 'run', invocation: 0 }]);
   });
 
   test('runs what is resident while something else is being loaded', () => {

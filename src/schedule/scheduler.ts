@@ -49,7 +49,7 @@ export class Scheduler {
     this.#state.actions = into;
     switch (event.kind) {
       case 'arrival':
-        this.#arrive(event.invocation, event.functionIndex, nowMs);
+        this.#arrive(event.invocation, event.functionIndex, event.sloMs ?? NaN, event.priority ?? NaN, nowMs);
         break;
       case 'finished':
         this.#finish(event.invocation, nowMs);
@@ -103,7 +103,7 @@ export class Scheduler {
     return this.#state.waiting.counts[gpu]!;
   }
 
-  #arrive(invocation: number, functionIndex: number, nowMs: number): void {
+  #arrive(invocation: number, functionIndex: number, sloMs: number, priority: number, nowMs: number): void {
     const sheet = this.#state.sheets[functionIndex];
     if (sheet === undefined) throw new RangeError(`there is no function ${functionIndex}`);
     if (invocation >= this.#state.invocationState.length) this.#state.growInvocations(invocation + 1);
@@ -112,6 +112,7 @@ export class Scheduler {
     this.#state.popularity.use(functionIndex);
     this.#state.functionOf[invocation] = functionIndex;
     this.#state.arrivalMs[invocation] = nowMs;
+    this.#state.setOwn(invocation, sloMs, priority);
     this.#state.sequence[invocation] = this.#arrivals++;
     this.#place(invocation, sheet, nowMs);
   }
@@ -286,9 +287,10 @@ export class Scheduler {
   }
 
   /** Offloads, sheds or fails what is not to run on a GPU. @param gpuEndMs Infinity when it cannot. */
-  #staysOnGpu(invocation: number, { cpu, sloMs }: OfferSheet, gpuEndMs: number, nowMs: number): boolean {
+  #staysOnGpu(invocation: number, sheet: OfferSheet, gpuEndMs: number, nowMs: number): boolean {
     const { offload, admission } = this.#state.policy;
-    const deadlineMs = this.#state.arrivalMs[invocation]! + sloMs;
+    const { cpu } = sheet;
+    const deadlineMs = this.#state.deadlineMs(invocation, sheet);
     const isNowhere = gpuEndMs === Infinity;
     if (cpu !== null && (isNowhere || offload !== 'never')) {
       const cpuEndMs = this.#cpu.predictEnd(cpu, nowMs);

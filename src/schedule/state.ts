@@ -72,6 +72,9 @@ export class SchedulerState {
   arrivalMs = new Float64Array(64);
   sequence = new Float64Array(64);
   #expectedMs = new Float64Array(64);
+  /** NaN: the function's. */
+  #ownSloMs = new Float64Array(64);
+  #ownPriority = new Float64Array(64);
 
   constructor(gpus: readonly SchedulerGpu[], policy: Policy) {
     this.policy = policy;
@@ -123,10 +126,26 @@ export class SchedulerState {
     this.arrivalMs = grownFloats(this.arrivalMs, count);
     this.sequence = grownFloats(this.sequence, count);
     this.#expectedMs = grownFloats(this.#expectedMs, count);
+    this.#ownSloMs = grownFloats(this.#ownSloMs, count);
+    this.#ownPriority = grownFloats(this.#ownPriority, count);
     this.waiting.grow(this.invocationState.length);
   }
 
-  enter(invocation: number, { priority }: OfferSheet, gpu: number): void {
+  /** What an invocation asks for itself; NaN: what its function does. */
+  setOwn(invocation: number, sloMs: number, priority: number): void {
+    this.#ownSloMs[invocation] = sloMs;
+    this.#ownPriority[invocation] = priority;
+  }
+
+  /** When an invocation has to be answered. */
+  deadlineMs(invocation: number, { sloMs }: OfferSheet): number {
+    const own = this.#ownSloMs[invocation]!;
+    return this.arrivalMs[invocation]! + (Number.isNaN(own) ? sloMs : own);
+  }
+
+  enter(invocation: number, sheet: OfferSheet, gpu: number): void {
+    const own = this.#ownPriority[invocation]!;
+    const priority = Number.isNaN(own) ? sheet.priority : own;
     const functionIndex = this.functionOf[invocation]!;
     const slot = functionIndex * this.gpuCount + gpu;
     const offer = this.offerAt(functionIndex, gpu);

@@ -17,7 +17,14 @@ export type SchedulerEvent =
    * The invocation's number is the caller's: a small integer, free to be used again once the invocation has ended (it
    * was shed or failed, or the caller told that it finished or departed).
    */
-  | { readonly kind: 'arrival'; readonly invocation: number; readonly functionIndex: number }
+  | {
+      readonly kind: 'arrival';
+      readonly invocation: number;
+      readonly functionIndex: number;
+      /** Its own objective and priority, where they are not the function's. */
+      readonly sloMs?: number;
+      readonly priority?: number;
+    }
   /** A run or an offloaded invocation has ended, well or badly. */
   | { readonly kind: 'finished'; readonly invocation: number }
   /** Everything that a `run`, `load` or `grow` ordered has arrived on the GPU. */

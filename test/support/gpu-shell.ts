@@ -2,7 +2,7 @@
 import { GpuError, type GpuErrorCode, type RunResult } from '../../src/gpu/index.ts';
 import type { FunctionPlans } from '../../src/host/gpu/plan-book.ts';
 import { GpuShell } from '../../src/host/gpu/shell.ts';
-import type { GpuOutcome, GpuRunner, ShellEviction } from '../../src/host/gpu/shell-types.ts';
+import type { GpuOutcome, GpuWish, GpuRunner, ShellEviction } from '../../src/host/gpu/shell-types.ts';
 import type { ColdStartPlan } from '../../src/plan/index.ts';
 import { policies, type GpuOffer, type Policy } from '../../src/schedule/index.ts';
 
@@ -242,9 +242,9 @@ export class Bench {
   }
 
   /** The outcome comes later; what the CPU pool is given takes its time there. */
-  arrive(index: number, signal?: AbortSignal): void {
+  arrive(index: number, signal?: AbortSignal, wish?: GpuWish): void {
     this.arrived++;
-    void this.#collect(this.shell.invoke(`f${index}@1`, [], signal));
+    void this.#collect(this.shell.invoke(`f${index}@1`, [], signal, wish));
   }
 
   preload(index: number): void {

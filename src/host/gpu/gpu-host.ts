@@ -27,7 +27,7 @@ import { ProfileShelf } from './plan-book.ts';
 import { Registrations, type GpuGround, type GpuStanding } from './registrations.ts';
 import { GpuShell } from './shell.ts';
 import { ShippedPlans } from './shipped-plans.ts';
-import type { GpuOutcome, ShellEviction } from './shell-types.ts';
+import type { GpuOutcome, GpuWish, ShellEviction } from './shell-types.ts';
 
 export interface GpuHostOptions {
   readonly dataDir: string;
@@ -185,7 +185,12 @@ export class GpuHost {
   }
 
   /** @throws GpuError */
-  async invoke(version: FunctionVersion, inputs: readonly Tensor[], signal?: AbortSignal): Promise<GpuOutcome> {
+  async invoke(
+    version: FunctionVersion,
+    inputs: readonly Tensor[],
+    signal?: AbortSignal,
+    wish?: GpuWish,
+  ): Promise<GpuOutcome> {
     const { shell } = this;
     // It may have gone since it was asked for.
     const reason = this.whyNot(version.key);
@@ -196,7 +201,7 @@ export class GpuHost {
     this.#inFlight++;
     this.#failures.begin(key);
     try {
-      const outcome = await shell.invoke(key, inputs, signal);
+      const outcome = await shell.invoke(key, inputs, signal, wish);
       if (outcome.kind !== 'ran') return outcome;
       this.#record(version, outcome);
       return { ...outcome, result: { ...outcome.result, outputs: inOrder(outcome.result.outputs, version.metadata) } };

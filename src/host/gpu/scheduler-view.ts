@@ -13,6 +13,7 @@ import {
 } from '../../schedule/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import type { GpuHost, GpuStatus } from './gpu-host.ts';
+import { toSchedulerPriority } from './shell-types.ts';
 
 /** JSON has no infinity: null where there is no bound. */
 export interface PolicyAnswer extends Omit<Policy, 'waitBoundMs' | 'copyThreshold'> {
@@ -108,7 +109,7 @@ export class SchedulerView {
       gpus: nowhere,
       cpu: cpuOffer(version.key),
       sloMs,
-      priority,
+      priority: toSchedulerPriority(priority),
       pinned,
     };
     return { ...this.#scheduled(version), sheet };

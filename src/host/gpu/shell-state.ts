@@ -3,7 +3,7 @@ import type { OfferSheet } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { Correction } from './correction.ts';
 import type { FunctionPlans } from './plan-book.ts';
-import type { GpuOutcome } from './shell-types.ts';
+import type { GpuOutcome, GpuWish } from './shell-types.ts';
 
 export interface ShellFunction {
   readonly index: number;
@@ -29,6 +29,7 @@ export interface Pending {
   readonly inputs: readonly Tensor[];
   readonly arrivalMs: number;
   readonly signal: AbortSignal | undefined;
+  readonly wish: GpuWish;
   readonly resolve: (outcome: GpuOutcome) => void;
   readonly reject: (error: unknown) => void;
   stage: 'waiting' | 'running' | 'over';

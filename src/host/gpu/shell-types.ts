@@ -1,7 +1,7 @@
 /** What goes into the live shell and what comes out of it. Nothing here runs. */
 import type { RunResult } from '../../gpu/index.ts';
 import type { ColdStartPlan } from '../../plan/index.ts';
-import type { CpuOffer, EvictionCause, Policy, SchedulerGpu, Start } from '../../schedule/index.ts';
+import type { CpuOffer, EvictionCause, Policy, SchedulerEvent, SchedulerGpu, Start } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 
 /** What the shell needs of the GPU process. */
@@ -30,6 +30,28 @@ export interface GpuRunner {
   trim(key: string, gpu: number, layers: number): Promise<number>;
   /** Gives back the layers that this rung of the function does not have. Resolves with the bytes that are free then. */
   keep(key: string, gpu: number, rung: string): Promise<number>;
+}
+
+/** What an invocation asks for itself, where that is not what its function does. */
+export interface GpuWish {
+  /** Counted from its arrival here. */
+  readonly sloMs?: number | undefined;
+  /** 1 is the highest. */
+  readonly priority?: number | undefined;
+}
+
+/** Priorities of the protocol count down from 1, those of the scheduler up. */
+export const toSchedulerPriority = (priority: number): number => -priority;
+
+/** An invocation as the scheduler is told of it. */
+export function arrivalOf(invocation: number, functionIndex: number, { sloMs, priority }: GpuWish): SchedulerEvent {
+  return {
+    kind: 'arrival',
+    invocation,
+    functionIndex,
+    ...(sloMs === undefined ? {} : { sloMs }),
+    ...(priority === undefined ? {} : { priority: toSchedulerPriority(priority) }),
+  };
 }
 
 /** How an invocation that was shown to the shell ended there. */

@@ -88,6 +88,23 @@ describe('an invocation', () => {
     expect(bench.outcomes).toMatchObject([{ kind: 'offload', reason: 'gpu would finish after the SLO of 10 ms' }]);
   });
 
+  test('brings its own objective and priority, of which 1 is the highest', async () => {
+    const hurried = new Bench({ policy: policies.best, cpuMs: 5 });
+    hurried.offer(0, { sloMs: 60_000 });
+    hurried.arrive(0, undefined, { sloMs: 10 });
+    hurried.arrive(0);
+    await pass(100);
+    expect(hurried.outcomes).toMatchObject([
+      { kind: 'offload', reason: 'gpu would finish after the SLO of 10 ms' },
+      { kind: 'ran' },
+    ]);
+    const bench = new Bench({ policy: policies.artifact });
+    for (const priority of [100, 100, 1, 2]) bench.arrive(priority === 100 ? 0 : priority, undefined, { priority });
+    await pass(500);
+    const runs = bench.process.orders.filter((order) => order.startsWith('run'));
+    expect(runs.slice(0, 3)).toEqual(['run f0@1 on 0', 'run f1@1 on 0', 'run f2@1 on 0']);
+  });
+
   test('that would be late is shed where the policy says so', async () => {
     const bench = new Bench({ policy: { ...gpuOnly, admission: 'shed' } });
     bench.offer(0, { sloMs: 10 });

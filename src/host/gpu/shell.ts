@@ -23,8 +23,17 @@ import { GiveBacks } from './give-backs.ts';
 import { Orders, type Order } from './orders.ts';
 import type { FunctionPlans } from './plan-book.ts';
 import type { Pending, ShellFunction } from './shell-state.ts';
-import type { GpuOutcome, ShellCounts, ShellEviction, ShellOptions, ShellResident } from './shell-types.ts';
+import {
+  arrivalOf,
+  toSchedulerPriority,
+  type GpuOutcome,
+  type GpuWish,
+  type ShellCounts,
+  type ShellOptions,
+  type ShellResident,
+} from './shell-types.ts';
 import { Wakes } from './wakes.ts';
+import { Tally } from './tally.ts';
 
 const cancelled = (): GpuError => new GpuError('cancelled', 'the client is gone');
 
@@ -50,13 +59,8 @@ export class GpuShell {
   #closed = false;
   /** In place of the scheduler's, while the shell has something evicted for a cause of its own. */
   #ownCause: 'out-of-memory' | undefined;
-  readonly #starts: Record<Start, number> = { warm: 0, partial: 0, cold: 0 };
-  readonly #evictions = new Map<ShellEviction['cause'], number>();
+  readonly #tally = new Tally();
   readonly #busy: readonly BusyShare[];
-  #offloadedCount = 0;
-  #shedCount = 0;
-  #shrinkCount = 0;
-  #growthCount = 0;
 
   constructor(options: ShellOptions) {
     this.#options = options;
@@ -75,14 +79,7 @@ export class GpuShell {
   }
 
   get counts(): ShellCounts {
-    return {
-      starts: { ...this.#starts },
-      offloaded: this.#offloadedCount,
-      shed: this.#shedCount,
-      evictions: new Map(this.#evictions),
-      shrinks: this.#shrinkCount,
-      growths: this.#growthCount,
-    };
+    return this.#tally.counts();
   }
 
   /** Share of the latest seconds in which the GPU executed, loads that executions waited for included. */
@@ -112,7 +109,8 @@ export class GpuShell {
 
   /** Makes a function known, or gives it new plans, another SLO, a pin. @throws RangeError where its plans are no ladder */
   offer(key: string, plans: FunctionPlans, settings: Pick<OfferSheet, 'sloMs' | 'priority' | 'pinned'>): void {
-    const { sloMs, priority, pinned } = settings;
+    const { sloMs, pinned } = settings;
+    const priority = toSchedulerPriority(settings.priority);
     for (const offer of plans.offers) checkLadder(key, offer);
     const cpu = this.#options.cpuOffer(key);
     const sheet: OfferSheet = { gpus: plans.offers, cpu, sloMs, priority, pinned };
@@ -185,7 +183,7 @@ export class GpuShell {
    *
    * @throws GpuError where the run failed for a reason that no other processor would mend, or the caller is gone
    */
-  invoke(key: string, inputs: readonly Tensor[], signal?: AbortSignal): Promise<GpuOutcome> {
+  invoke(key: string, inputs: readonly Tensor[], signal?: AbortSignal, wish: GpuWish = {}): Promise<GpuOutcome> {
     const fn = this.#functions.get(key);
     if (fn === undefined || this.#closed || fn.withdrawal !== undefined) {
       const reason =
@@ -194,10 +192,15 @@ export class GpuShell {
     }
     if (signal?.aborted === true) return Promise.reject(cancelled());
     this.#refreshCpu(fn);
-    return this.#arrive(fn, inputs, signal);
+    return this.#arrive(fn, inputs, signal, wish);
   }
 
-  #arrive(fn: ShellFunction, inputs: readonly Tensor[], signal: AbortSignal | undefined): Promise<GpuOutcome> {
+  #arrive(
+    fn: ShellFunction,
+    inputs: readonly Tensor[],
+    signal: AbortSignal | undefined,
+    wish: GpuWish = {},
+  ): Promise<GpuOutcome> {
     fn.lastUseMs = this.#now();
     return new Promise((resolve, reject) => {
       const id = this.#freeIds.pop() ?? this.#nextId++;
@@ -208,6 +211,7 @@ export class GpuShell {
         inputs,
         arrivalMs: this.#now(),
         signal,
+        wish,
         resolve: (outcome) => {
           signal?.removeEventListener('abort', leave);
           resolve(outcome);
@@ -220,7 +224,7 @@ export class GpuShell {
       };
       this.#pending.set(id, pending);
       signal?.addEventListener('abort', leave, { once: true });
-      this.#tell({ kind: 'arrival', invocation: id, functionIndex: fn.index });
+      this.#tell(arrivalOf(id, fn.index, wish));
     });
   }
 
@@ -326,7 +330,7 @@ export class GpuShell {
         this.#wakes.at(action.atMs);
         return;
       case 'shed': {
-        this.#shedCount++;
+        this.#tally.shed++;
         const pending = this.#end(action.invocation);
         this.#freeIds.push(action.invocation);
         pending?.resolve({ kind: 'shed', reason: 'no GPU would finish within the SLO' });
@@ -351,7 +355,7 @@ export class GpuShell {
       return;
     }
     pending.stage = 'running';
-    this.#starts[action.start]++;
+    this.#tally.starts[action.start]++;
     const order = this.#orders.open(functionIndex, gpu);
     let outcome: GpuOutcome | undefined;
     let failure: unknown;
@@ -470,7 +474,7 @@ export class GpuShell {
   async #grow(action: Extract<Action, { kind: 'grow' }>): Promise<void> {
     const fn = this.#byIndex[action.functionIndex];
     if (fn === undefined) return;
-    this.#growthCount++;
+    this.#tally.growths++;
     fn.growths++;
     await this.#load(action);
   }
@@ -480,7 +484,7 @@ export class GpuShell {
     if (fn === undefined) return;
     const nowMs = this.#now();
     const cause = this.#ownCause ?? schedulersCause;
-    this.#evictions.set(cause, (this.#evictions.get(cause) ?? 0) + 1);
+    this.#tally.evicted(cause);
     this.#options.onEvicted?.({ key: fn.key, gpu, bytes, cause, ageMs: nowMs - (fn.sinceMs[gpu] ?? nowMs) });
     if (prefix === 0) fn.sinceMs[gpu] = undefined;
     // With the process everything has gone already.
@@ -491,7 +495,7 @@ export class GpuShell {
   #shrink({ functionIndex, gpu, plan }: Extract<Action, { kind: 'shrink' }>): void {
     const fn = this.#byIndex[functionIndex];
     if (fn === undefined) return;
-    this.#shrinkCount++;
+    this.#tally.shrinks++;
     fn.shrinks++;
     this.#giveBacks.order(gpu, fn.key, () => this.#options.runner.keep(fn.key, gpu, plan));
   }
@@ -539,7 +543,7 @@ export class GpuShell {
   #offloaded(pending: Pending, reason: string): void {
     const { id } = pending;
     this.#end(id);
-    this.#offloadedCount++;
+    this.#tally.offloaded++;
     let isDone = false;
     pending.resolve({
       kind: 'offload',
@@ -552,11 +556,11 @@ export class GpuShell {
     });
   }
 
-  #whyOffloaded({ fn }: Pending): string {
+  #whyOffloaded({ fn, wish }: Pending): string {
     if (!this.#isUp) return 'the GPU process is down';
     const waiting = this.waitingCount;
     return waiting === 0
-      ? `gpu would finish after the SLO of ${fn.sheet.sloMs} ms`
+      ? `gpu would finish after the SLO of ${Math.round(wish.sloMs ?? fn.sheet.sloMs)} ms`
       : `gpu would finish after the SLO, ${waiting} wait`;
   }
 

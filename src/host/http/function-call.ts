@@ -95,6 +95,7 @@ export function pushInvocationHeaders(
     'X-Turntable-Placement',
     placementText(placement),
   );
+  if (placement.kind === 'gpu' && placement.rung !== undefined) headers.push('X-Turntable-Plan', placement.rung);
 }
 
 function rounded(value: number, perUnit: number): number {
@@ -123,6 +124,7 @@ const reserved = new Set([
   'x-total-time',
   'x-compute-type',
   'x-turntable-placement',
+  'x-turntable-plan',
 ]);
 
 function handledReply(
