@@ -8,6 +8,7 @@ import { writeReluModel } from './models.ts';
 
 export interface ReluHost extends AsyncDisposable {
   readonly url: string;
+  readonly gpus: RunningHost['gpus'];
   /** Where the test may leave files; removed with the host. */
   readonly folder: string;
 }
@@ -15,7 +16,12 @@ export interface ReluHost extends AsyncDisposable {
 /** y = relu(x) of four numbers, under each of the names, with an SLO of five seconds. */
 export async function startReluHost(
   names: readonly string[],
-  options: { readonly apiKeys?: readonly string[] } = {},
+  options: {
+    readonly apiKeys?: readonly string[];
+    readonly flags?: Readonly<Record<string, string>>;
+    /** Puts more into the folder of functions. */
+    readonly prepare?: (functions: string) => Promise<void>;
+  } = {},
 ): Promise<ReluHost> {
   const folder = await mkdtemp(join(tmpdir(), 'turntable-relu-'));
   for (const name of names) {
@@ -24,12 +30,14 @@ export async function startReluHost(
     await writeReluModel(place);
     await writeFile(join(place, 'function.json'), JSON.stringify({ model: 'relu.onnx', slo: '5s' }));
   }
+  await options.prepare?.(join(folder, 'functions'));
   const { config } = loadConfig({
     flags: {
       'listen.port': '0',
       dataDir: join(folder, 'data'),
       functionsDir: join(folder, 'functions'),
       'cpu.cores': '2',
+      ...options.flags,
     },
   });
   const host: RunningHost = await startHost(
@@ -41,6 +49,7 @@ export async function startReluHost(
   );
   return {
     url: host.url,
+    gpus: host.gpus,
     folder,
     [Symbol.asyncDispose]: async () => {
       await host.stop();
