@@ -99,7 +99,7 @@ function openSizes(): ModelProto {
   return graph.build();
 }
 
-/** Two layers whose lengths come with each call: an item that has ended gives zeros, whatever state it keeps. */
+/** Lengths that come with each call, for the first of two layers: an item that has ended gives the second zeros, whatever state it keeps. */
 function withLengths(): ModelProto {
   const graph = new GraphBuilder('lengths');
   let x = graph.input('input', ElementType.FLOAT, [steps, 3, features]);
@@ -107,7 +107,8 @@ function withLengths(): ModelProto {
   for (const layer of [0, 1]) {
     x = graph.scope(`layer.${layer}`, () => {
       const initial = graph.weight('initial', [1, 3, hidden], wave([1, 3, hidden], layer));
-      const y = lstm(graph, x, 1, layer === 0 ? features : hidden, [lengths, initial, initial]);
+      const given = layer === 0 ? lengths : '';
+      const y = lstm(graph, x, 1, layer === 0 ? features : hidden, [given, initial, initial]);
       return graph.node('Squeeze', [y, graph.constant({ ints: [1] })]);
     });
   }
@@ -143,7 +144,7 @@ const cases: readonly Case[] = [
     cellsInAll: 12,
   },
   {
-    name: 'lengths for two layers',
+    name: 'lengths for one layer of two',
     model: withLengths,
     inputs: [noise('input', [steps, 3, features], 4), tensorOf('lengths', 'INT32', [3], Int32Array.of(2, 6, 1))],
     cells: 6,
