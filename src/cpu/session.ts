@@ -3,27 +3,19 @@ import { createRequire } from 'node:module';
 import type * as OrtModule from 'onnxruntime-node';
 import type { arrayOf } from '../tensor/index.ts';
 import type { SessionSettings } from './protocol.ts';
-import { bytesElements, elements, packBytes, TensorError, type DataType, type Tensor } from '../tensor/index.ts';
+import {
+  bytesElements,
+  dataTypeOfOnnxRuntime,
+  elements,
+  onnxRuntimeType,
+  packBytes,
+  TensorError,
+  type DataType,
+  type Tensor,
+} from '../tensor/index.ts';
 
 // Through require: the package is CommonJS, and this way loading it is one synchronous step that can be timed.
 const ort = createRequire(import.meta.url)('onnxruntime-node') as typeof OrtModule;
-
-const ortTypes: Partial<Record<DataType, OrtModule.Tensor.Type>> = {
-  BOOL: 'bool',
-  UINT8: 'uint8',
-  UINT16: 'uint16',
-  UINT32: 'uint32',
-  UINT64: 'uint64',
-  INT8: 'int8',
-  INT16: 'int16',
-  INT32: 'int32',
-  INT64: 'int64',
-  FP16: 'float16',
-  FP32: 'float32',
-  FP64: 'float64',
-  BYTES: 'string',
-};
-const dataTypes = new Map(Object.entries(ortTypes).map(([datatype, type]) => [type, datatype as DataType]));
 
 export class Session {
   readonly #session: OrtModule.InferenceSession;
@@ -102,7 +94,7 @@ export async function writePrepared(modelPath: string, preparedPath: string, wei
 }
 
 function toOrt(tensor: Tensor): OrtModule.Tensor {
-  const type = ortTypes[tensor.datatype];
+  const type = onnxRuntimeType(tensor.datatype);
   if (type === undefined)
     throw new TensorError(`tensor '${tensor.name}' is ${tensor.datatype}, which CPU instances cannot run`);
   if (tensor.datatype === 'BYTES') {
@@ -113,7 +105,7 @@ function toOrt(tensor: Tensor): OrtModule.Tensor {
 }
 
 function fromOrt(name: string, value: OrtModule.Tensor): Tensor {
-  const datatype = dataTypes.get(value.type);
+  const datatype = dataTypeOfOnnxRuntime(value.type);
   if (datatype === undefined)
     throw new TensorError(`output '${name}' has the type ${value.type}, which has no datatype`);
   if (datatype === 'BYTES') {

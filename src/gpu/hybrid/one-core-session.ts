@@ -5,8 +5,10 @@ import type * as OrtModule from 'onnxruntime-node';
 import {
   arrayOf,
   bytesElements,
+  dataTypeOfOnnxRuntime,
   elementBytes,
   elements,
+  onnxRuntimeType,
   packBytes,
   TensorError,
   type DataType,
@@ -26,25 +28,8 @@ export const oneCoreSession: OrtModule.InferenceSession.SessionOptions = {
   extra: { session: { intra_op: { allow_spinning: '0' }, inter_op: { allow_spinning: '0' } } },
 };
 
-const ortTypes: Partial<Record<DataType, OrtModule.Tensor.Type>> = {
-  BOOL: 'bool',
-  UINT8: 'uint8',
-  UINT16: 'uint16',
-  UINT32: 'uint32',
-  UINT64: 'uint64',
-  INT8: 'int8',
-  INT16: 'int16',
-  INT32: 'int32',
-  INT64: 'int64',
-  FP16: 'float16',
-  FP32: 'float32',
-  FP64: 'float64',
-  BYTES: 'string',
-};
-const dataTypes = new Map(Object.entries(ortTypes).map(([datatype, type]) => [type, datatype as DataType]));
-
 function ortType(name: string, datatype: DataType): OrtModule.Tensor.Type {
-  const type = ortTypes[datatype];
+  const type = onnxRuntimeType(datatype);
   if (type === undefined) throw new TensorError(`tensor '${name}' is ${datatype}, which ONNX Runtime cannot be given`);
   return type;
 }
@@ -70,7 +55,7 @@ export function fromLoose(tensor: LooseTensor): OrtModule.Tensor {
 }
 
 export function toLoose(name: string, { type, dims: shape, data }: OrtModule.Tensor): LooseTensor {
-  const datatype = dataTypes.get(type);
+  const datatype = dataTypeOfOnnxRuntime(type);
   if (datatype === undefined) throw new TensorError(`output '${name}' has the type ${type}, which has no datatype`);
   if (datatype === 'BYTES') return { name, datatype, shape, data: packBytes(data as string[]) };
   const { buffer, byteOffset, byteLength } = data as Exclude<typeof data, string[]>;

@@ -25,12 +25,15 @@ export interface CompileModelOptions {
 
 let ownVersion: string | undefined;
 
-/** The compiler's own identity: a hash of its files and the operators', so that no program outlives the code that made it. */
+/** The compiler's own identity: a hash of its files and of those that it goes by, so that no program outlives the code that made it. */
 export function compilerVersion(): string {
   if (ownVersion !== undefined) return ownVersion;
   const hash = createHash('sha256').update(String(programFormat));
   const here = dirname(fileURLToPath(import.meta.url));
-  for (const folder of [here, join(dirname(here), 'operators'), join(dirname(here), 'kernels')]) {
+  const engine = dirname(here);
+  // Layers, which decide where a program finds its weights, are src/onnx/'s.
+  const onnx = join(dirname(engine), 'onnx');
+  for (const folder of [here, join(engine, 'operators'), join(engine, 'kernels'), onnx]) {
     const files = readdirSync(folder, { recursive: true, encoding: 'utf8' });
     for (const file of files.filter((name) => /\.(ts|js|cu)$/.test(name) && !/\.(test|d)\.ts$/.test(name)).sort()) {
       hash.update(file).update(readFileSync(join(folder, file)));

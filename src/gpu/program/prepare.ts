@@ -12,7 +12,7 @@ import {
   type ValueType,
 } from '../../onnx/index.ts';
 import { inferShapes } from '../../profile/index.ts';
-import { elementBytes, elementCount, type DataType, type Tensor } from '../../tensor/index.ts';
+import { elementBytes, elementCount, onnxRuntimeType, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { FunctionBase } from './base.ts';
 import { ProgramError } from './error.ts';
 import { temporaryPath } from './files.ts';
@@ -77,21 +77,6 @@ function withShapes(model: ModelProto, shapes: InputShapes): ModelProto {
   return { ...model, graph: { ...graph, input: graph.input.map(sized), output: graph.output.map(withoutShape) } };
 }
 
-const ortTypes: Partial<Record<DataType, string>> = {
-  BOOL: 'bool',
-  UINT8: 'uint8',
-  UINT16: 'uint16',
-  UINT32: 'uint32',
-  UINT64: 'uint64',
-  INT8: 'int8',
-  INT16: 'int16',
-  INT32: 'int32',
-  INT64: 'int64',
-  FP16: 'float16',
-  FP32: 'float32',
-  FP64: 'float64',
-};
-
 /**
  * The shapes of values that no rule gives, by a run on zeros. (Operators whose result's shape depends on the elements are
  * none that the engine has, so what zeros give is what any input gives.)
@@ -112,7 +97,7 @@ async function shapesByRun(
     const inputs = graph.inputs.map((name) => {
       const type = graph.type(name);
       const datatype = dataTypeOf(type?.elementType ?? 0);
-      return { name, type: (datatype && ortTypes[datatype]) ?? 'none', shape: (type?.shape ?? []).map(Number) };
+      return { name, type: (datatype && onnxRuntimeType(datatype)) ?? 'none', shape: (type?.shape ?? []).map(Number) };
     });
     const outputs = await fold({ op: 'run', modelPath, inputs });
     return new Map(outputs.map(({ name, shape }) => [name, { elementType: undefined, shape }]));
