@@ -51,30 +51,43 @@ export interface LadderSubject {
 /** Beside everything on the GPU. */
 const rungsMax = 4;
 
+/** What came of a profile; no plans where nothing beside the GPU alone is worth having. */
+interface Planned {
+  readonly plans: FunctionPlans | undefined;
+}
+
 /** A profile is of use for every function whose graph has the same operators; where one turns out not to, its own is made. */
 export async function makeLadder(options: LadderOptions, subject: LadderSubject): Promise<FunctionPlans | undefined> {
   if (options.kind === 'off' || options.cores === 0) return undefined;
   const structure = structureOf(subject);
-  const kept = await findProfile(options, structure);
-  if (kept !== undefined) {
-    const plans = await planFrom(options, subject, kept);
-    if (plans !== undefined) return plans;
-  }
-  const measured = await options.measure(async () =>
-    options.client.measureOperators(subject.key, { gpu: 0, cores: options.cores, iterations: options.iterations }),
-  );
-  await keepProfile(options, structure, subject.name, measured);
-  return await planFrom(options, subject, measured);
+  const fromKept = async (): Promise<Planned | undefined> => {
+    const kept = await findProfile(options, structure);
+    return kept && (await planFrom(options, subject, kept));
+  };
+  const planned =
+    (await fromKept()) ??
+    (await options.measure(async () => {
+      // Another of the same structure may have been measured while this one waited.
+      const known = await fromKept();
+      if (known !== undefined) return known;
+      const { cores, iterations } = options;
+      const measured = await options.client.measureOperators(subject.key, { gpu: 0, cores, iterations });
+      await keepProfile(options, structure, subject.name, measured);
+      return await planFrom(options, subject, measured);
+    }));
+  return planned?.plans;
 }
 
+/** Undefined where the profile is not of this function's graph: every plan that was made from it is refused. */
 async function planFrom(
   { client, logger, kind, cores }: LadderOptions,
   { key, coverage, sloMs, profile, plans, machine, mode }: LadderSubject,
   operators: GraphProfile,
-): Promise<FunctionPlans | undefined> {
+): Promise<Planned | undefined> {
   const layers = coverage.layers ?? [];
   const found = planLadder(operators, { cores, limitMs: sloMs, rungsMax: rungsMax + 1 });
   const rungs: LadderRung[] = [];
+  let refused = 0;
   for (const plan of chosen(found, kind)) {
     const hybrid = hybridPlanOf(plan, `hybrid-${rungs.length + 1}`);
     if (hybrid.segments.length === 0) continue;
@@ -82,11 +95,13 @@ async function planFrom(
       rungs.push({ promise: await client.addPlan(key, hybrid), latencyMs: plan.latencyMs });
     } catch (error) {
       if (!(error instanceof GpuError) || error.code !== 'invalid') throw error;
+      refused++;
       logger.info({ function: key, reason: error.message }, 'a plan over GPU and CPU was refused');
     }
   }
+  if (rungs.length === 0) return refused > 0 ? undefined : { plans: undefined };
   const linkGBps = machine.gpus[0]?.linkGBps ?? operators.bandwidth;
-  return rungs.length === 0 ? undefined : withLadder(plans, rungs, { layers, profile, linkGBps, machine, mode });
+  return { plans: withLadder(plans, rungs, { layers, profile, linkGBps, machine, mode }) };
 }
 
 /** The ladder that the planner found, without what the kind leaves out. */
