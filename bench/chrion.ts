@@ -1,0 +1,221 @@
+/**
+ * Functions over a GPU and CPU cores (Yang et al., "Chrion"): how often nine recurrent functions are swapped in half the memory that
+ * they need (Table 7, live), and what each pattern of the baseline network takes (a column of Table 6, on this machine).
+ */
+import { join } from 'node:path';
+import { poolSockets } from '../src/cpu/index.ts';
+import { probeCuda } from '../src/gpu/index.ts';
+import { readMemory } from '../src/hardware/index.ts';
+import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
+import {
+  BenchmarkNotPossible,
+  type Benchmark,
+  type BenchmarkOptions,
+  type BenchmarkResult,
+  type BenchmarkTable,
+  type Provenance,
+} from './benchmark.ts';
+import { fitKeptProfiles, fittedGraph } from './chrion/fitted-profiles.ts';
+import {
+  nineFunctions,
+  weightBytesOf,
+  writeFunctions,
+  type RecurrentFunction,
+  type Scale,
+} from './chrion/functions.ts';
+import { measurePatterns, type MeasuredPattern, type PatternSizes } from './chrion/patterns.ts';
+import { measureSwapping, patterns, startChrionHost, type HostSizes, type TraceSizes } from './chrion/swapping.ts';
+import { aimsOf, figuresOf, patternTable, swappingTable, type Swapped } from './chrion/tables.ts';
+import { Servers } from './servers.ts';
+
+/** Of all weights, that the GPU holds at a time. */
+const heldShare = 0.5;
+/** Of a GPU's memory that the host gives to weights (see src/host/gpu/gpu-host.ts). */
+const weightShare = 0.85;
+/** Cores that the paper's divided models use at most. */
+const hybridCoresMax = 8;
+
+interface Plan {
+  readonly scale: Scale;
+  readonly trace: Omit<TraceSizes, 'seed'>;
+  readonly hybridCores: number;
+  readonly profileIterations: number;
+  readonly hostBytes: number;
+  /** Undefined where the baseline network would be measured on nothing. */
+  readonly network: PatternSizes | undefined;
+  /** Undefined for a GPU of this machine. */
+  readonly emulated: Readonly<Record<string, string>> | undefined;
+  readonly cacheName: string;
+}
+
+export const benchmark: Benchmark = {
+  name: 'chrion',
+  description:
+    'how often are functions swapped when plans over GPU and CPU make them smaller, and what does that cost?',
+  async run(options) {
+    const plan = await planFor(options);
+    await using servers = await Servers.create();
+    const functions = nineFunctions(plan.scale);
+    options.progress('writing the models');
+    await writeFunctions(servers, functions, plan.trace.sloMs, plan.cacheName);
+    const swapped = await swapAll(servers, functions, plan, options);
+    const network = plan.network;
+    const found =
+      network === undefined
+        ? []
+        : await measurePatterns(
+            servers.folder,
+            network,
+            plan.emulated ?? {},
+            (measured) => (plan.emulated === undefined ? measured : fittedGraph(measured, network.batch)),
+            options.progress,
+          );
+    return resultOf(functions, swapped, found, plan, options);
+  },
+};
+
+/** @throws BenchmarkNotPossible where there is neither a GPU nor a compiler for the emulated driver */
+async function planFor({ small }: BenchmarkOptions): Promise<Plan> {
+  const cpuCores = poolSockets(Number.MAX_SAFE_INTEGER).flat().length;
+  // One is left to the pools and the host.
+  const hybridCores = Math.min(hybridCoresMax, Math.max(1, cpuCores - 1));
+  const found = small ? undefined : await probeCuda();
+  const isReal = found?.state === 'opens' && !found.devices.some(({ name }) => name.startsWith('Emulated'));
+  if (isReal) {
+    const network = { layers: 12, batch: 8, hidden: 64, sequence: 96, rounds: 21, profileIterations: 10 };
+    return {
+      scale: { layers: 1, width: 8, sequence: 0.5, batch: 1 / 8 },
+      trace: { ratePerS: 10, warmupRequests: 50, requests: 400, sloMs: 100 },
+      hybridCores,
+      profileIterations: 10,
+      hostBytes: Math.floor(readMemory().usableBytes / 4),
+      network: { ...network, hybridCores, cpuCores, hostBytes: 2 ** 28 },
+      emulated: undefined,
+      cacheName: 'chrion',
+    };
+  }
+  const driver = await buildEmulatedDriver();
+  if (driver === undefined) {
+    throw new BenchmarkNotPossible(
+      'there is no GPU, and the driver that is emulated on the CPU, on which the counts can be had, needs g++',
+    );
+  }
+  const network = { layers: 4, batch: 1, hidden: 32, sequence: 4, rounds: 2, profileIterations: 1 };
+  const memory = { hostBytes: 2 ** 24, gpuBytes: 2 ** 24, slabBytes: 2 ** 20 };
+  return {
+    scale: small
+      ? { layers: 0.25, width: 1, sequence: 1 / 48, batch: 1 / 8 }
+      : { layers: 1, width: 1, sequence: 1 / 16, batch: 1 / 8 },
+    // Later than any run: no time means anything here.
+    trace: small
+      ? { ratePerS: 40, warmupRequests: 18, requests: 40, sloMs: 60_000 }
+      : { ratePerS: 5, warmupRequests: 50, requests: 400, sloMs: 60_000 },
+    hybridCores,
+    profileIterations: 1,
+    hostBytes: 2 ** 27,
+    network: small ? { ...network, ...memory, hybridCores, cpuCores } : undefined,
+    emulated: { ...driver.environment, TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 2 ** 26 }] }) },
+    cacheName: 'chrion-emulated',
+  };
+}
+
+async function swapAll(
+  servers: Servers,
+  functions: readonly RecurrentFunction[],
+  plan: Plan,
+  { seed, progress }: BenchmarkOptions,
+): Promise<Swapped[]> {
+  const names = functions.map(({ name }) => name);
+  const environment = plan.emulated ?? {};
+  const sizes: HostSizes = {
+    gpuBytes: gpuBytesFor(functions),
+    hostBytes: plan.hostBytes,
+    hybridCores: plan.hybridCores,
+    profileIterations: plan.profileIterations,
+  };
+  if (plan.emulated !== undefined) {
+    const say = (text: string): void => progress(`measuring profiles: ${text}`);
+    await (await startChrionHost(servers, 'memory', names, sizes, environment, say)).stop();
+    const batches = new Map(functions.map(({ name, batch }) => [name, batch]));
+    await fitKeptProfiles(join(servers.folder, 'data', 'plans', 'profiles'), (name) => batches.get(name) ?? 1);
+  }
+  const swapped: Swapped[] = [];
+  for (const pattern of patterns) {
+    const say = (text: string): void => progress(`gpu.hybrid ${pattern}: ${text}`);
+    say('the host starts');
+    const host = await startChrionHost(servers, pattern, names, sizes, environment, say);
+    try {
+      say(`${plan.trace.requests} requests`);
+      swapped.push({ pattern, ...(await measureSwapping(host, names, { ...plan.trace, seed })) });
+    } finally {
+      await host.stop();
+    }
+  }
+  return swapped;
+}
+
+const gpuBytesFor = (functions: readonly RecurrentFunction[]): number =>
+  Math.ceil((heldShare * functions.reduce((sum, each) => sum + weightBytesOf(each), 0)) / weightShare);
+
+function resultOf(
+  functions: readonly RecurrentFunction[],
+  swapped: readonly Swapped[],
+  found: readonly MeasuredPattern[],
+  plan: Plan,
+  { small }: BenchmarkOptions,
+): BenchmarkResult {
+  const isReal = plan.emulated === undefined;
+  const provenance: Provenance = isReal ? { kind: 'measured' } : emulatedOnly;
+  const share = `${functions.length} recurrent functions in memory for ${100 * heldShare}% of their weights`;
+  const label = isReal ? '' : '; emulated driver: counts are real, times mean nothing';
+  const network = plan.network;
+  const title = `LSTM of ${network?.layers ?? 12} layers, batch ${network?.batch ?? 8}, width ${network?.hidden ?? 64}, ${network?.sequence ?? 96} steps, by pattern`;
+  return {
+    settings: {
+      driver: isReal ? 'GPU' : 'emulated',
+      functions: functions.length,
+      weightBytes: functions.reduce((sum, each) => sum + weightBytesOf(each), 0),
+      gpuMemoryBytes: gpuBytesFor(functions),
+      hybridCores: plan.hybridCores,
+      ...plan.trace,
+      gpuMode: 'pipeswitch',
+      policy: 'artifact',
+    },
+    tables: [
+      swappingTable(swapped, provenance, isReal, `Table 7 live: ${share}${label}`),
+      found.length > 0 ? patternTable(found, provenance, `${title}${label}`) : notMeasured(title),
+    ],
+    figures: figuresOf(swapped, found, isReal),
+    aims: small ? [] : aimsOf(swapped, found),
+    limits: [
+      ...(isReal
+        ? []
+        : [
+            'any time, and with it how many requests are late: the driver is emulated on the CPU. Profiles have the times that ' +
+              "Chrion's paper implies for its own machine, so that plans, loads, shrinks and evictions are as they would be there",
+          ]),
+      "the paper's memory: its networks keep their activations on the GPU, here all functions share one arena, so that widths " +
+        'are scaled until weights decide what fits',
+      'the paper has 8 cores for divided models; where there are fewer, less of a network can go to them',
+      'loads are starts that found any layer missing; a function that grows to a larger plan beside a run loads as well, and is ' +
+        'counted as grown',
+    ],
+  };
+}
+
+function notMeasured(title: string): BenchmarkTable {
+  return {
+    title,
+    provenance: emulatedOnly,
+    columns: [{ title: 'PATTERN' }, { title: 'WHY NOT' }],
+    rows: ['GPU alone', 'CPU alone', 'Latency-Optimal', 'Memory-Optimal', 'each rung'].map((name) => [
+      name,
+      'not measured: there is no GPU here',
+    ]),
+  };
+}
+
+const emulatedOnly = {
+  kind: 'estimated',
+  from: "the times that Chrion's paper implies, on the emulated driver: counts are real, times mean nothing",
+} as const;

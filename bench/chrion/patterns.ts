@@ -1,0 +1,274 @@
+/** One network under every pattern: the GPU alone, cores alone, both of Chrion's patterns and each rung of its ladder, in turns. */
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { mkdir } from 'node:fs/promises';
+import type * as OrtModule from 'onnxruntime-node';
+import { poolSockets } from '../../src/cpu/index.ts';
+import { GpuError, startGpuProcess, type GpuClient, type HybridPromise } from '../../src/gpu/index.ts';
+import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
+import {
+  hybridPlanOf,
+  planCpuOnly,
+  planGpuOnly,
+  planLadder,
+  planLatencyOptimal,
+  planMemoryOptimal,
+  type ChrionPlan,
+  type ColdStartPlan,
+} from '../../src/plan/index.ts';
+import type { GraphProfile } from '../../src/profile/index.ts';
+import { elements, tensorOf, type Tensor } from '../../src/tensor/index.ts';
+import { BenchmarkNotPossible } from '../benchmark.ts';
+import { median } from '../servers.ts';
+
+const ort = createRequire(import.meta.url)('onnxruntime-node') as typeof OrtModule;
+const key = 'network';
+/** As a host unrolls. */
+const cells = 12;
+const rungsMax = 5;
+
+export interface PatternSizes {
+  readonly layers: number;
+  readonly batch: number;
+  readonly hidden: number;
+  readonly sequence: number;
+  /** For plans over GPU and CPU. */
+  readonly hybridCores: number;
+  /** For the CPU alone. */
+  readonly cpuCores: number;
+  readonly rounds: number;
+  readonly profileIterations: number;
+  readonly hostBytes: number;
+  readonly gpuBytes?: number;
+  readonly slabBytes?: number;
+}
+
+export interface MeasuredPattern {
+  readonly name: string;
+  /** Besides the GPU. */
+  readonly cores: number;
+  readonly predictedMs: number;
+  readonly predictedBytes: number;
+  /** Milliseconds of each run, from the call until the outputs were there. */
+  readonly runsMs: readonly number[];
+  /** What the GPU had allocated for it: weights, and what a run takes of memory that functions share. */
+  readonly weightBytes: number;
+  readonly sharedBytes: number;
+  /** Largest difference from what ONNX Runtime answers, as a share of the largest number. */
+  readonly difference: number;
+}
+
+/** How a pattern is carried out, once it is prepared. */
+interface Runner {
+  readonly name: string;
+  readonly plan: ChrionPlan;
+  readonly run: () => Promise<{ readonly totalMs: number; readonly outputs: readonly Tensor[] }>;
+  readonly isOnGpu: boolean;
+}
+
+export const medianMsOf = ({ runsMs }: MeasuredPattern): number => median(runsMs);
+
+/**
+ * @param profileOf what to plan with, made from what was measured
+ * @throws BenchmarkNotPossible where there is no GPU
+ */
+export async function measurePatterns(
+  folder: string,
+  sizes: PatternSizes,
+  environment: Readonly<Record<string, string>>,
+  profileOf: (measured: GraphProfile) => GraphProfile,
+  say: (text: string) => void,
+): Promise<MeasuredPattern[]> {
+  const { layers, batch, hidden, sequence, hybridCores, gpuBytes, slabBytes } = sizes;
+  const modelPath = join(folder, 'network.onnx');
+  await writeModel(buildArchitecture('lstm', { layers, batch, hidden, sequence }).model, modelPath);
+  const cacheFolder = join(tmpdir(), 'turntable-bench-gpu', 'chrion-patterns');
+  await mkdir(cacheFolder, { recursive: true });
+  const client = startGpuProcess({
+    hostBytes: sizes.hostBytes,
+    cacheFolder,
+    hybridCores,
+    hybridCoreNumbers: poolSockets(sizes.cpuCores).flat().slice(0, hybridCores),
+    environment,
+    ...(gpuBytes === undefined ? {} : { gpuBytes }),
+    ...(slabBytes === undefined ? {} : { slabBytes }),
+  });
+  try {
+    await client.ready;
+    const shapes = { input: [batch, sequence, hidden] };
+    say('the network is compiled');
+    const coverage = await client.register({ key, modelPath, shapes, hybrid: { cells } });
+    if (!coverage.covered) throw new Error(`the engine lacks ${coverage.obstacles[0]?.operator}`);
+    say('its operators are timed');
+    const { profileIterations: iterations } = sizes;
+    const profile = profileOf(await client.measureOperators(key, { gpu: 0, cores: hybridCores, iterations }));
+    const input = inputOf(shapes.input);
+    const loadAll = loading(coverage.layers, new Set(coverage.layers.keys()));
+    const cpu = await cpuAlone(modelPath, input, sizes.cpuCores);
+    const runners: Runner[] = [
+      {
+        name: 'GPU alone',
+        plan: mustBe(planGpuOnly(profile)),
+        run: () => runOn(client, input, loadAll),
+        isOnGpu: true,
+      },
+      { name: 'CPU alone', plan: planCpuOnly(profile, { cores: hybridCores }), run: cpu.run, isOnGpu: false },
+      ...(await hybrids(client, profile, hybridCores, coverage.layers, input)),
+    ];
+    return await inTurns(client, runners, sizes.rounds, say);
+  } catch (error) {
+    if (error instanceof GpuError && error.code === 'unavailable') {
+      throw new BenchmarkNotPossible(`there is no GPU to measure on: ${error.message}`);
+    }
+    throw error;
+  } finally {
+    await client.stop();
+  }
+}
+
+/** What has an id has been added to the process; patterns that come to the GPU alone, or to no GPU, need no run of their own. */
+async function hybrids(
+  client: GpuClient,
+  profile: GraphProfile,
+  cores: number,
+  layers: readonly { readonly name: string }[],
+  input: Tensor,
+): Promise<Runner[]> {
+  const memory = planMemoryOptimal(profile, { cores });
+  const ladder = planLadder(profile, { cores, rungsMax });
+  const plans: [string, ChrionPlan][] = [
+    ['Latency-Optimal', planLatencyOptimal(profile, { cores })],
+    ...(memory === undefined ? [] : [['Memory-Optimal', memory] as [string, ChrionPlan]]),
+    ...ladder.map((plan, index): [string, ChrionPlan] => [`rung ${index + 1}`, plan]),
+  ];
+  const runners: Runner[] = [];
+  for (const [name, plan] of plans) {
+    const isMixed = new Set(plan.operators.map(({ device }) => device)).size > 1;
+    if (!isMixed) continue;
+    const hybrid = hybridPlanOf(plan, `pattern-${runners.length + 1}`);
+    const promise: HybridPromise = await client.addPlan(key, hybrid);
+    const start = loading(layers, new Set(promise.layers));
+    runners.push({ name, plan, run: () => runOn(client, input, start, hybrid.id), isOnGpu: true });
+  }
+  return runners;
+}
+
+async function inTurns(
+  client: GpuClient,
+  runners: readonly Runner[],
+  rounds: number,
+  say: (text: string) => void,
+): Promise<MeasuredPattern[]> {
+  const expected = mustBe(await runners.find(({ isOnGpu }) => !isOnGpu)?.run()).outputs;
+  const measured: (MeasuredPattern & { readonly runsMs: number[] })[] = [];
+  for (const { name, plan, run, isOnGpu } of runners) {
+    // Of a GPU that holds nothing else of the network: what is there afterwards is what this pattern needs.
+    if (isOnGpu) await client.evict(key, 0);
+    const { outputs } = await run();
+    const memory = isOnGpu ? (await client.state()).memory[0] : undefined;
+    measured.push({
+      name,
+      cores: plan.cores,
+      predictedMs: plan.latencyMs,
+      predictedBytes: plan.gpuBytes,
+      runsMs: [],
+      weightBytes: memory?.weightBytes ?? 0,
+      sharedBytes: memory?.scratchBytes ?? 0,
+      difference: Math.max(...outputs.map((output, index) => differenceOf(output, expected[index]))),
+    });
+  }
+  for (let round = 0; round < rounds; round++) {
+    say(`round ${round + 1} of ${rounds}`);
+    for (let turn = 0; turn < runners.length; turn++) {
+      // Another one begins each round: what changes over time changes all of them.
+      const place = (turn + round) % runners.length;
+      const { run } = runners[place]!;
+      // The first run of a turn finds caches as another pattern left them.
+      await run();
+      measured[place]!.runsMs.push((await run()).totalMs);
+    }
+  }
+  return measured;
+}
+
+async function runOn(
+  client: GpuClient,
+  input: Tensor,
+  plan: ColdStartPlan,
+  rung?: string,
+): Promise<{ totalMs: number; outputs: readonly Tensor[] }> {
+  const options = { gpu: 0, plan, ...(rung === undefined ? {} : { rung }) };
+  const { timings, outputs } = await client.run(key, [input], options);
+  return { totalMs: timings.totalMs, outputs: outputs.toSorted(byName) };
+}
+
+const byName = (one: Tensor, other: Tensor): number => (one.name < other.name ? -1 : 1);
+
+/** ONNX Runtime with a thread for each core, as a pool of one instance that has all of them. */
+async function cpuAlone(modelPath: string, input: Tensor, cores: number): Promise<Pick<Runner, 'run'>> {
+  const session = await ort.InferenceSession.create(modelPath, {
+    executionProviders: ['cpu'],
+    intraOpNumThreads: cores,
+    logSeverityLevel: 3,
+  });
+  const feeds = { [input.name]: new ort.Tensor('float32', floatsOf(input), input.shape) };
+  return {
+    run: async () => {
+      const startMs = performance.now();
+      const results = await session.run(feeds);
+      const totalMs = performance.now() - startMs;
+      const outputs = Object.entries(results).map(([name, { data, dims }]) =>
+        tensorOf(name, 'FP32', dims, data as Float32Array),
+      );
+      return { totalMs, outputs: outputs.toSorted(byName) };
+    },
+  };
+}
+
+function inputOf(shape: readonly number[]): Tensor {
+  const count = shape.reduce((product, size) => product * size, 1);
+  return tensorOf(
+    'input',
+    'FP32',
+    shape,
+    Float32Array.from({ length: count }, (_, index) => Math.sin(index * 0.7) * 0.8),
+  );
+}
+
+function floatsOf(tensor: Tensor): Float32Array {
+  const values = elements(tensor);
+  if (!(values instanceof Float32Array))
+    throw new Error(`'${tensor.name}' is ${tensor.datatype}, and FP32 was expected`);
+  return values;
+}
+
+function differenceOf(output: Tensor, expected: Tensor | undefined): number {
+  if (expected === undefined || expected.name !== output.name) return Infinity;
+  const [found, wanted] = [floatsOf(output), floatsOf(expected)];
+  if (found.length !== wanted.length) return Infinity;
+  let most = 0;
+  let largest = 0;
+  for (const [index, value] of wanted.entries()) {
+    largest = Math.max(largest, Math.abs(value));
+    most = Math.max(most, Math.abs(value - found[index]!));
+  }
+  return largest === 0 ? most : most / largest;
+}
+
+function loading(layers: readonly { readonly name: string }[], wanted: ReadonlySet<number>): ColdStartPlan {
+  return {
+    mode: 'pipeswitch',
+    primary: 0,
+    secondaries: [],
+    bytesGpu: 0,
+    layers: layers.map(({ name }, index) =>
+      wanted.has(index) ? { name, method: 'load', link: 0 } : { name, method: 'dha', link: null },
+    ),
+  };
+}
+
+function mustBe<Value>(value: Value | undefined): Value {
+  if (value === undefined) throw new Error('the GPU cannot run the network as a whole');
+  return value;
+}

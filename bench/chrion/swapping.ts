@@ -1,0 +1,204 @@
+/** How often functions are swapped on one GPU, under one choice of plans: a host, and a random trace of requests over HTTP. */
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { authorization, request, type HostAddress } from '../../src/cli/client.ts';
+import { readScheduler } from '../../src/cli/replay/beside.ts';
+import {
+  inferRequest,
+  parseLiveInputs,
+  poissonTrace,
+  runLive,
+  type LiveAnswer,
+  type LiveRequest,
+} from '../../src/replay/index.ts';
+import { BenchmarkNotPossible } from '../benchmark.ts';
+import type { Servers, StartedServer } from '../servers.ts';
+
+/** Which plans functions get: the setting `gpu.hybrid`. */
+export type Pattern = 'off' | 'latency' | 'memory';
+export const patterns: readonly Pattern[] = ['off', 'latency', 'memory'];
+
+export interface HostSizes {
+  /** Of each GPU for the engine, and pinned host memory for all functions. */
+  readonly gpuBytes: number;
+  readonly hostBytes: number;
+  readonly hybridCores: number;
+  readonly profileIterations: number;
+}
+
+export interface ChrionHost {
+  readonly address: HostAddress;
+  /** Whether the host's GPUs are emulated: no time that it takes means anything. */
+  readonly isEmulated: boolean;
+  readonly gpuNames: readonly string[];
+  stop(): Promise<void>;
+}
+
+const pollMs = 100;
+/** Registration compiles programs and times the operators of each structure. */
+const plannedWithinMs = 600_000;
+
+/**
+ * A host with every function planned.
+ * @throws BenchmarkNotPossible where its GPUs do not come up
+ */
+export async function startChrionHost(
+  servers: Servers,
+  pattern: Pattern,
+  names: readonly string[],
+  sizes: HostSizes,
+  environment: Readonly<Record<string, string>>,
+  say: (text: string) => void,
+): Promise<ChrionHost> {
+  const flags = {
+    // As the paper's: a function is loaded whole, layer by layer, and goes whole.
+    '--gpu-mode': 'pipeswitch',
+    '--gpu-policy': 'artifact',
+    '--gpu-memory': `${sizes.gpuBytes}B`,
+    '--gpu-host-memory': `${sizes.hostBytes}B`,
+    '--gpu-profile-iterations': String(sizes.profileIterations),
+    '--gpu-hybrid': pattern,
+    '--gpu-hybrid-cores': String(sizes.hybridCores),
+    // Who is late is to be seen as late, not to be refused.
+    '--limits-requests-in-flight': '100000',
+    // Nothing else is to take the processor or the GPUs' time while serving is measured.
+    '--cpu-profiling': 'off',
+  };
+  const server = await servers.startHost(Object.entries(flags).flat(), environment);
+  const address: HostAddress = { url: server.url, apiKey: undefined };
+  try {
+    return { address, ...(await planned(address, names, say)), stop: () => stopServer(server) };
+  } catch (error) {
+    await stopServer(server);
+    throw error;
+  }
+}
+
+async function planned(
+  address: HostAddress,
+  names: readonly string[],
+  say: (text: string) => void,
+): Promise<Pick<ChrionHost, 'isEmulated' | 'gpuNames'>> {
+  const untilMs = performance.now() + plannedWithinMs;
+  for (;;) {
+    const scheduler = await readScheduler(address);
+    if ('missing' in scheduler) throw new Error(`the host does not tell of its scheduler: ${scheduler.missing}`);
+    const { status, reason, functions, isEmulated, gpus } = scheduler;
+    if (status === 'none' || status === 'unavailable') {
+      throw new BenchmarkNotPossible(`there is no GPU to serve from: ${reason ?? status}`);
+    }
+    const scheduled = functions.filter(({ index }) => index !== undefined).length;
+    if (status === 'up' && scheduled >= names.length) {
+      return { isEmulated, gpuNames: gpus.map((_, index) => `gpu${index}`) };
+    }
+    await mustNotBeRefused(address);
+    say(`${scheduled} of ${names.length} functions are planned`);
+    if (performance.now() > untilMs) {
+      throw new Error(`after 10 minutes ${scheduled} of ${names.length} functions are planned`);
+    }
+    await sleep(pollMs);
+  }
+}
+
+async function mustNotBeRefused(address: HostAddress): Promise<void> {
+  const { functions } = (await (await request(address, '/api/functions')).json()) as {
+    readonly functions: readonly { readonly name: string; readonly plan: string | null }[];
+  };
+  const refused = functions.find(({ plan }) => plan?.startsWith('CPU pool: ') === true);
+  if (refused !== undefined) throw new Error(`${refused.name} was refused by the GPUs: ${refused.plan}`);
+}
+
+async function stopServer({ process: child }: StartedServer): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, 'exit');
+  child.kill('SIGTERM');
+  await ended;
+}
+
+export interface TraceSizes {
+  readonly ratePerS: number;
+  /** Arrivals that count nowhere, and those that do. */
+  readonly warmupRequests: number;
+  readonly requests: number;
+  readonly sloMs: number;
+  readonly seed: number;
+}
+
+export interface Swapping {
+  readonly requests: number;
+  /** Starts that had to load anything: the paper's number of swaps (Equation 13). */
+  readonly loads: number;
+  readonly onCpu: number;
+  readonly failed: number;
+  readonly violations: number;
+  readonly shrinks: number;
+  readonly growths: number;
+  readonly evictions: number;
+  readonly medianMs: number;
+  readonly p99Ms: number;
+}
+
+/** Fires the trace, the same for the same seed, and counts. */
+export async function measureSwapping(
+  { address }: ChrionHost,
+  names: readonly string[],
+  { ratePerS, warmupRequests, requests, sloMs, seed }: TraceSizes,
+): Promise<Swapping> {
+  const made = await requestsOf(address, names, seed);
+  const fire = async (count: number, traceSeed: number): Promise<LiveAnswer[]> => {
+    const answers: LiveAnswer[] = [];
+    await runLive(poissonTrace({ functionNames: names, ratePerS, requests: count, seed: traceSeed }), {
+      url: address.url,
+      headers: authorization(address),
+      requestOf: (index) => made[index]!,
+      sloMsOf: () => sloMs,
+      observer: { outcome: () => undefined, eviction: () => undefined, busy: () => undefined },
+      onAnswer: (answer) => answers.push(answer),
+    });
+    return answers;
+  };
+  const warmedUp = await fire(warmupRequests, seed + 1);
+  const problem = warmedUp.map(({ outcome }) => outcome.placement).find(({ kind }) => kind === 'failed');
+  if (problem?.kind === 'failed') throw new Error(`a request failed: ${problem.reason}`);
+  const before = await countsOf(address);
+  const outcomes = (await fire(requests, seed)).map(({ outcome }) => outcome);
+  const after = await countsOf(address);
+  const latencies = outcomes.map(({ arrivalMs, endMs }) => endMs - arrivalMs).toSorted((a, b) => a - b);
+  const quantile = (share: number): number => latencies[Math.ceil(share * latencies.length) - 1] ?? Number.NaN;
+  const placements = outcomes.map(({ placement }) => placement);
+  return {
+    requests: outcomes.length,
+    loads: placements.filter((placement) => placement.kind === 'gpu' && placement.residency !== 'warm').length,
+    onCpu: placements.filter(({ kind }) => kind === 'cpu').length,
+    failed: placements.filter(({ kind }) => kind === 'failed' || kind === 'shed').length,
+    violations: outcomes.filter(
+      ({ arrivalMs, endMs, placement: { kind } }) => endMs - arrivalMs > sloMs || kind === 'failed' || kind === 'shed',
+    ).length,
+    shrinks: after.shrinks - before.shrinks,
+    growths: after.growths - before.growths,
+    evictions: after.evictions - before.evictions,
+    medianMs: quantile(0.5),
+    p99Ms: quantile(0.99),
+  };
+}
+
+async function countsOf(address: HostAddress): Promise<Pick<Swapping, 'shrinks' | 'growths' | 'evictions'>> {
+  const lines = (await (await request(address, '/metrics')).text()).split('\n');
+  const sumOf = (series: RegExp): number =>
+    lines.filter((line) => series.test(line)).reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0);
+  return {
+    shrinks: sumOf(/^turntable_plan_changes_total\{.*direction="smaller"/),
+    growths: sumOf(/^turntable_plan_changes_total\{.*direction="larger"/),
+    evictions: sumOf(/^turntable_evictions_total\{.*cause="gpu /),
+  };
+}
+
+/** One request for each function. */
+async function requestsOf(address: HostAddress, names: readonly string[], seed: number): Promise<LiveRequest[]> {
+  const made: LiveRequest[] = [];
+  for (const [index, name] of names.entries()) {
+    const metadata: unknown = await (await request(address, `/v2/models/${name}`)).json();
+    made.push(inferRequest(name, parseLiveInputs(metadata, name), { seed: seed + index, varyingSize: 1 }));
+  }
+  return made;
+}
