@@ -128,7 +128,8 @@ describe('the scheduler over the API', () => {
       gpus: [],
       cpu: { latencyMs: 7, cores: 1 },
       sloMs: 100,
-      priority: 100,
+      // For callers 1 is the highest, for the scheduler the highest number.
+      priority: -100,
       pinned: false,
     });
   });
