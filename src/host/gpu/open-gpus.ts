@@ -84,4 +84,5 @@ const evictionWords = {
   'plan-changed': 'its plan has other layers now',
   'gpu-lost': 'the GPU process went down',
   'out-of-memory': 'the GPU had less room than was reckoned with',
+  profiling: 'room for timing a function that is new here',
 } as const;

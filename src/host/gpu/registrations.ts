@@ -64,6 +64,7 @@ export interface RegistrationsOptions {
 const registrationsAtOnce = 4;
 /** Into which the longest recurrent operator of a function is unrolled: two halves of a network then wait a twelfth of a run for each other. */
 const cells = 12;
+const measuringAttemptsMax = 3;
 /** Processes that may end while a function is registered, before it is taken for what ends them. */
 const deathsMax = 3;
 
@@ -204,7 +205,7 @@ export class Registrations {
     shapes: InputShapes,
     { machine, machineName, shelf }: GpuGround,
   ): Promise<FunctionPlans | undefined> {
-    const { client, logger, dataDir, mode, ladder, iterations, whenIdle } = this.#options;
+    const { client, logger, dataDir, mode, ladder, iterations } = this.#options;
     const profile = coverage.covered ? await this.#profile(version, coverage, shapes, shelf) : undefined;
     const plans = profile && makePlans(profile, machine, mode);
     if (!this.#hasLadders) return plans;
@@ -217,14 +218,7 @@ export class Registrations {
       ...ladder,
       iterations,
       measure: <T>(work: () => Promise<T>): Promise<T> =>
-        this.#measuring.take(async () => {
-          await whenIdle();
-          try {
-            return await work();
-          } finally {
-            await unlessItDied(client.evict(version.key, 0));
-          }
-        }),
+        this.#measuring.take(() => this.#alone(version.key, coverage.layers ?? [], work)),
     };
     try {
       return (await makeLadder(options, { ...subject, sloMs: version.settings.sloMs })) ?? plans;
@@ -295,15 +289,35 @@ export class Registrations {
         const kept = await shelf.find(structure);
         if (kept !== undefined) return kept;
         const { client, iterations, whenIdle } = this.#options;
-        // What is measured beside other work is neither here nor there.
         await whenIdle();
         await this.#takeBack(version.key);
-        const measured = await client.measure(version.key, { gpu: 0, iterations });
-        await client.evict(version.key, 0);
+        const measured = await this.#alone(version.key, coverage.layers, () =>
+          client.measure(version.key, { gpu: 0, iterations }),
+        );
         await shelf.keep(structure, version.name, { unit: measured.unit, layers: measured.layers });
         return measured;
       }))
     );
+  }
+
+  /** Measures when nothing runs on a GPU, where there is room for all of the function's weights. They are given back afterwards. */
+  async #alone<T>(key: string, layers: readonly { readonly bytes: number }[], work: () => Promise<T>): Promise<T> {
+    const { client, whenIdle } = this.#options;
+    const bytes = layers.reduce((sum, layer) => sum + layer.bytes, 0);
+    for (let attempt = 1; ; attempt++) {
+      // What is measured beside other work is neither here nor there.
+      await whenIdle();
+      await this.#ground?.shell.freeBytes(0, bytes);
+      try {
+        return await work();
+      } catch (error) {
+        // An invocation that came meanwhile may have taken the room.
+        const isFull = error instanceof GpuError && error.code === 'out-of-memory';
+        if (!isFull || attempt === measuringAttemptsMax) throw error;
+      } finally {
+        await unlessItDied(client.evict(key, 0));
+      }
+    }
   }
 
   /** What a shipped plan has brought to a GPU goes before the layers are measured; the CPU pool has the function meanwhile. */

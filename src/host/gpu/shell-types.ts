@@ -76,11 +76,14 @@ export type GpuOutcome =
   | { readonly kind: 'offload'; readonly reason: string; readonly done: (isAnswered?: boolean) => void }
   | { readonly kind: 'shed'; readonly reason: string };
 
+/** Of evictions that the scheduler did not ask for. */
+export type OwnCause = 'out-of-memory' | 'profiling';
+
 export interface ShellEviction {
   readonly key: string;
   readonly gpu: number;
   readonly bytes: number;
-  readonly cause: EvictionCause | 'out-of-memory';
+  readonly cause: EvictionCause | OwnCause;
   /** How long some of it had been there. */
   readonly ageMs: number;
 }

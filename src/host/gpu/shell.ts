@@ -22,12 +22,14 @@ import { Correction } from './correction.ts';
 import { GiveBacks } from './give-backs.ts';
 import { Orders, type Order } from './orders.ts';
 import type { FunctionPlans } from './plan-book.ts';
+import { idleLongestFirst } from './room.ts';
 import type { Pending, ShellFunction } from './shell-state.ts';
 import {
   arrivalOf,
   toSchedulerPriority,
   type GpuOutcome,
   type GpuWish,
+  type OwnCause,
   type ShellCounts,
   type ShellOptions,
   type ShellResident,
@@ -58,7 +60,7 @@ export class GpuShell {
   #isUp = true;
   #closed = false;
   /** In place of the scheduler's, while the shell has something evicted for a cause of its own. */
-  #ownCause: 'out-of-memory' | undefined;
+  #ownCause: OwnCause | undefined;
   readonly #tally = new Tally();
   readonly #busy: readonly BusyShare[];
 
@@ -500,24 +502,31 @@ export class GpuShell {
     this.#giveBacks.order(gpu, fn.key, () => this.#options.runner.keep(fn.key, gpu, plan));
   }
 
-  /** More than the scheduler thought necessary: the functions on this GPU that were used longest ago go. */
+  /** Room for weights that the scheduler does not know of: idle functions go until so many bytes are free, or none is left to go. */
+  async freeBytes(gpu: number, bytes: number): Promise<void> {
+    const capacityBytes = this.#options.gpus[gpu]?.capacityBytes ?? 0;
+    await this.#letGo(gpu, 'profiling', () => capacityBytes - this.#scheduler.residentBytes(gpu) >= bytes);
+  }
+
+  /** More than the scheduler thought necessary: two functions. */
   async #makeRoom(asking: ShellFunction, gpu: number): Promise<void> {
+    await this.#letGo(gpu, 'out-of-memory', (gone) => gone === 2, asking);
+  }
+
+  async #letGo(
+    gpu: number,
+    cause: OwnCause,
+    isEnough: (gone: number) => boolean,
+    asking?: ShellFunction,
+  ): Promise<void> {
     const busy = new Set([...this.#pending.values()].map(({ fn }) => fn.index));
     for (const functionIndex of this.#orders.functionIndices()) busy.add(functionIndex);
-    const victims = [...this.#functions.values()]
-      .filter(
-        (fn) =>
-          fn !== asking &&
-          !busy.has(fn.index) &&
-          fn.withdrawal === undefined &&
-          !fn.sheet.pinned &&
-          this.#scheduler.residentPrefix(fn.index, gpu) > 0,
-      )
-      .toSorted((one, other) => one.lastUseMs - other.lastUseMs);
-    for (const { index, sheet } of victims.slice(0, 2)) {
+    const isIdleThere = (index: number): boolean => !busy.has(index) && this.#scheduler.residentPrefix(index, gpu) > 0;
+    for (const [gone, { index, sheet }] of idleLongestFirst(this.#functions.values(), isIdleThere, asking).entries()) {
+      if (isEnough(gone)) break;
       // Without an offer for this GPU the scheduler lets go of what is there; nothing else of the function changes.
       const gpus = sheet.gpus.map((offer, each) => (each === gpu ? null : offer));
-      this.#ownCause = 'out-of-memory';
+      this.#ownCause = cause;
       this.#tell({ kind: 'sheet-changed', functionIndex: index, sheet: { ...sheet, gpus } });
       this.#ownCause = undefined;
       this.#tell({ kind: 'sheet-changed', functionIndex: index, sheet });
