@@ -1,5 +1,5 @@
 /** Recurrent functions with ladders of plans over a GPU and a CPU core, behind one host over real HTTP, on the emulated driver. */
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -217,6 +217,7 @@ interface ModelStatistics {
   readonly turntable: unknown;
 }
 
+const evictedFor = (cause: 'profiling'): number => host.gpus!.shell!.counts.evictions.get(cause) ?? 0;
 const problemsIn = (answers: readonly Answer[]): string[] => answers.flatMap(({ problem }) => problem ?? []);
 
 function rungsOf(name: string): GpuOffer[] {
@@ -337,6 +338,21 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     expect(sumOf('turntable_evictions_total{')).toBe(evicted);
     // The engine counts its own bytes; the scheduler those that it believes to be there.
     expect(sumOf('turntable_gpu_weight_bytes{')).toBe(functions.reduce((sum, { gpuBytes }) => sum + gpuBytes, 0));
+  });
+
+  test('a function that is published while others fill the GPU is timed in their room, and planned', async () => {
+    const { capacityBytes } = host.gpus!.schedulerGpus[0]!;
+    const { model } = buildArchitecture('lstm', { layers: 5, hidden: 96, sequence: 2, batch: 1 }, 3);
+    const path = join(folder, 'late.onnx');
+    await writeModel(model, path);
+    for (const name of names) await invoke(name);
+    expect(capacityBytes - host.gpus!.shell!.residentBytes(0)).toBeLessThan(5 * 290_000);
+    const reply = await fetch(`${host.url}/functions/late?slo=60s`, { method: 'PUT', body: await readFile(path) });
+    expect(reply.status).toBe(201);
+    await host.gpus!.settled();
+    expect(host.gpus!.standing('late@1')).toMatchObject({ status: 'planned' });
+    expect(evictedFor('profiling')).toBeGreaterThan(0);
+    expect(problemsIn(await invokeAtRandom(30))).toEqual([]);
   });
 
   test('loses no request when the GPU process is killed, and the ladders are back', async () => {
