@@ -93,7 +93,7 @@ async function planFor({ small }: BenchmarkOptions): Promise<Plan | undefined> {
       hybridCores,
       profileIterations: 10,
       hostBytes: Math.floor(readMemory().usableBytes / 4),
-      network: { ...network, hybridCores, cpuCores, hostBytes: 2 ** 28 },
+      network: { ...network, hybridCores, cpuCores, hostBytes: 2 ** 30 },
       emulated: undefined,
       cacheName: 'chrion',
     };
@@ -114,7 +114,7 @@ async function planFor({ small }: BenchmarkOptions): Promise<Plan | undefined> {
     // Later than any run: no time means anything here.
     trace: small
       ? { ratePerS: 40, warmupRequests: 18, requests: 40, sloMs: 60_000 }
-      : { ratePerS: 5, warmupRequests: 50, requests: 400, sloMs: 60_000 },
+      : { ratePerS: 10, warmupRequests: 50, requests: 400, sloMs: 60_000 },
     hybridCores,
     profileIterations: 1,
     hostBytes: 2 ** 27,
@@ -201,7 +201,10 @@ function resultOf(
           ]),
       "the paper's memory: its networks keep their activations on the GPU, here all functions share one arena, so that widths " +
         'are scaled until weights decide what fits',
-      'the paper has 8 cores for divided models; where there are fewer, less of a network can go to them',
+      'the paper has 8 cores for divided models; where there are fewer, less of a network can go to them, and a latency ladder of ' +
+        'functions that are fastest on the GPU alone has no second plan (LADDERS: functions that have more than one)',
+      'a pattern without a row came to the GPU alone or the CPU alone; CPU alone is measured with all cores, and predicted for those ' +
+        'of divided models',
       'loads are starts that found any layer missing; a function that grows to a larger plan beside a run loads as well, and is ' +
         'counted as grown',
     ],

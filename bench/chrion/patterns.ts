@@ -113,7 +113,12 @@ export async function measurePatterns(
         run: () => runOn(client, input, loadAll),
         isOnGpu: true,
       },
-      { name: 'CPU alone', plan: planCpuOnly(profile, { cores: hybridCores }), run: cpu.run, isOnGpu: false },
+      {
+        name: 'CPU alone',
+        plan: { ...planCpuOnly(profile, { cores: hybridCores }), cores: sizes.cpuCores },
+        run: cpu.run,
+        isOnGpu: false,
+      },
       ...(await hybrids(client, profile, hybridCores, coverage.layers, input)),
     ];
     return await inTurns(client, runners, sizes.rounds, say);
@@ -127,7 +132,7 @@ export async function measurePatterns(
   }
 }
 
-/** What has an id has been added to the process; patterns that come to the GPU alone, or to no GPU, need no run of their own. */
+/** Plans that come to the GPU alone, or to the CPU alone, need no run of their own: their rows are those. */
 async function hybrids(
   client: GpuClient,
   profile: GraphProfile,

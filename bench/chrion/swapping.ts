@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { authorization, request, type HostAddress } from '../../src/cli/client.ts';
-import { readScheduler } from '../../src/cli/replay/beside.ts';
+import { openSnapshot, readScheduler } from '../../src/cli/replay/beside.ts';
 import {
   inferRequest,
   parseLiveInputs,
@@ -30,7 +30,8 @@ export interface ChrionHost {
   readonly address: HostAddress;
   /** Whether the host's GPUs are emulated: no time that it takes means anything. */
   readonly isEmulated: boolean;
-  readonly gpuNames: readonly string[];
+  /** Functions that have more than one plan. */
+  readonly ladders: number;
   stop(): Promise<void>;
 }
 
@@ -67,30 +68,33 @@ export async function startChrionHost(
   const server = await servers.startHost(Object.entries(flags).flat(), environment);
   const address: HostAddress = { url: server.url, apiKey: undefined };
   try {
-    return { address, ...(await planned(address, names, say)), stop: () => stopServer(server) };
+    const isEmulated = await planned(address, names, say);
+    const ladders = await laddersOf(address, names);
+    return { address, isEmulated, ladders, stop: () => stopServer(server) };
   } catch (error) {
     await stopServer(server);
     throw error;
   }
 }
 
-async function planned(
-  address: HostAddress,
-  names: readonly string[],
-  say: (text: string) => void,
-): Promise<Pick<ChrionHost, 'isEmulated' | 'gpuNames'>> {
+async function laddersOf(address: HostAddress, names: readonly string[]): Promise<number> {
+  const snapshot = await openSnapshot(address, await readScheduler(address), names, true);
+  const sheets = [...(snapshot?.functions.values() ?? [])].map(({ sheet }) => sheet);
+  return sheets.filter(({ gpus }) => gpus.some((offer) => offer?.smaller !== undefined)).length;
+}
+
+/** Resolves with whether the host's GPUs are emulated, when every function is planned. */
+async function planned(address: HostAddress, names: readonly string[], say: (text: string) => void): Promise<boolean> {
   const untilMs = performance.now() + plannedWithinMs;
   for (;;) {
     const scheduler = await readScheduler(address);
     if ('missing' in scheduler) throw new Error(`the host does not tell of its scheduler: ${scheduler.missing}`);
-    const { status, reason, functions, isEmulated, gpus } = scheduler;
+    const { status, reason, functions, isEmulated } = scheduler;
     if (status === 'none' || status === 'unavailable') {
       throw new BenchmarkNotPossible(`there is no GPU to serve from: ${reason ?? status}`);
     }
     const scheduled = functions.filter(({ index }) => index !== undefined).length;
-    if (status === 'up' && scheduled >= names.length) {
-      return { isEmulated, gpuNames: gpus.map((_, index) => `gpu${index}`) };
-    }
+    if (status === 'up' && scheduled >= names.length) return isEmulated;
     await mustNotBeRefused(address);
     say(`${scheduled} of ${names.length} functions are planned`);
     if (performance.now() > untilMs) {
@@ -125,6 +129,7 @@ export interface TraceSizes {
 }
 
 export interface Swapping {
+  readonly ladders: number;
   readonly requests: number;
   /** Starts that had to load anything: the paper's number of swaps (Equation 13). */
   readonly loads: number;
@@ -140,7 +145,7 @@ export interface Swapping {
 
 /** Fires the trace, the same for the same seed, and counts. */
 export async function measureSwapping(
-  { address }: ChrionHost,
+  { address, ladders }: ChrionHost,
   names: readonly string[],
   { ratePerS, warmupRequests, requests, sloMs, seed }: TraceSizes,
 ): Promise<Swapping> {
@@ -167,6 +172,7 @@ export async function measureSwapping(
   const quantile = (share: number): number => latencies[Math.ceil(share * latencies.length) - 1] ?? Number.NaN;
   const placements = outcomes.map(({ placement }) => placement);
   return {
+    ladders,
     requests: outcomes.length,
     loads: placements.filter((placement) => placement.kind === 'gpu' && placement.residency !== 'warm').length,
     onCpu: placements.filter(({ kind }) => kind === 'cpu').length,

@@ -37,6 +37,7 @@ export function swappingTable(
     provenance,
     columns: [
       { title: 'PLANS' },
+      { title: 'LADDERS', align: 'right' },
       { title: 'SWAPS', align: 'right' },
       { title: 'PAPER', align: 'right' },
       { title: 'SHRUNK', align: 'right' },
@@ -50,6 +51,7 @@ export function swappingTable(
     ],
     rows: found.map((each) => [
       names[each.pattern],
+      String(each.ladders),
       percent(swapRate(each)),
       paper[each.pattern].swaps,
       String(each.shrinks),
@@ -101,6 +103,7 @@ export function figuresOf(
   const figures: Record<string, number> = {};
   for (const each of swapped) {
     const name = names[each.pattern];
+    figures[`${name} functionsWithLadders`] = each.ladders;
     figures[`${name} swapRate`] = swapRate(each);
     figures[`${name} shrinks`] = each.shrinks;
     figures[`${name} growths`] = each.growths;
