@@ -88,7 +88,7 @@ export function parseOfferedFunction(json: unknown, gpuCount: number): OfferedFu
       gpus: gpus.map((offer) => (offer === null ? null : gpuOffer(offer, name, gpuCount))),
       cpu: sheet['cpu'] === null ? null : cpuOffer(sheet['cpu'], name),
       sloMs: numberOf(sheet['sloMs'], `the SLO of '${name}'`),
-      priority: numberOf(sheet['priority'], `the priority of '${name}'`),
+      priority: signedOf(sheet['priority'], `the priority of '${name}'`),
       pinned: sheet['pinned'] === true,
     },
   };
@@ -180,6 +180,12 @@ function listOf(json: unknown, what: string): readonly unknown[] {
 function textOf(json: unknown, what: string): string {
   if (typeof json === 'string') return json;
   throw new LiveError(`the host gives no text for ${what}`);
+}
+
+/** Priorities of the scheduler count up from below zero: the protocol's highest is 1. */
+function signedOf(json: unknown, what: string): number {
+  if (typeof json === 'number') return json;
+  throw new LiveError(`the host gives no number for ${what}`);
 }
 
 function numberOf(json: unknown, what: string): number {
