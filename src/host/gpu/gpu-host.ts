@@ -45,7 +45,7 @@ export interface GpuHostOptions {
   /** Which plans over GPU and CPU functions get. */
   readonly hybrid: LadderKind;
   /** Cores for them, which are given back when there is no GPU, and at the end. */
-  readonly hybridCores: LeasedCores;
+  readonly hybridCores: HybridCores;
   readonly cpuOffer: (key: string) => CpuOffer;
   /** Repetitions of each measurement of a layer. */
   readonly iterations: number;
@@ -56,6 +56,14 @@ export interface GpuHostOptions {
   readonly onEvicted?: ((eviction: ShellEviction) => void) | undefined;
   readonly onDown?: ((reason: string) => void) | undefined;
   readonly onUp?: (() => void) | undefined;
+}
+
+/** What plans over GPU and CPU have for the CPU's share. */
+export interface HybridCores {
+  /** Threads, each as one core to the plans. */
+  readonly count: number;
+  /** Cores of their own, for as many of the threads as there are; the others run wherever there is room. */
+  readonly lease: LeasedCores;
 }
 
 export type GpuStatus = 'starting' | 'up' | 'restarting' | 'unavailable' | 'stopped';
@@ -94,8 +102,8 @@ export class GpuHost {
     this.#client = startGpuProcess({
       hostBytes,
       cacheFolder: join(dataDir, 'cache', 'gpu'),
-      hybridCores: hybridCores.cores.length,
-      hybridCoreNumbers: hybridCores.cores,
+      hybridCores: hybridCores.count,
+      hybridCoreNumbers: hybridCores.lease.cores,
       ...(gpuBytes === undefined ? {} : { gpuBytes }),
       ...(slabBytes === undefined ? {} : { slabBytes }),
       ...(environment === undefined ? {} : { environment }),
@@ -109,7 +117,7 @@ export class GpuHost {
       dataDir,
       mode: options.mode,
       iterations: options.iterations,
-      ladder: { kind: options.hybrid, cores: hybridCores.cores.length },
+      ladder: { kind: options.hybrid, cores: hybridCores.count },
       shippedPlans: new ShippedPlans(options.plansFolder),
       whenIdle: () => this.#whenIdle(),
       onPinned: (version) => void this.load(version).catch(() => undefined),
@@ -283,7 +291,7 @@ export class GpuHost {
     this.shell?.close();
     for (const wake of this.#idleWaiters.splice(0)) wake();
     await this.#client.stop();
-    this.#options.hybridCores[Symbol.dispose]();
+    this.#options.hybridCores.lease[Symbol.dispose]();
     await this.#opening;
     await this.#registrations.close();
   }
@@ -319,7 +327,7 @@ export class GpuHost {
     this.#status = 'unavailable';
     this.#reason = reason;
     this.#options.logger.info({ reason }, 'no GPU: the CPU pools serve everything');
-    this.#options.hybridCores[Symbol.dispose]();
+    this.#options.hybridCores.lease[Symbol.dispose]();
     await this.#registrations.close();
   }
 

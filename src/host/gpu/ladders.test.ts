@@ -7,6 +7,7 @@ import { GpuError, type GpuClient, type GpuCoverage } from '../../gpu/index.ts';
 import { loadMachine } from '../../hardware/index.ts';
 import { lstmCells } from '../../plan/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
+import { LadderPlanner } from './ladder-planner.ts';
 import { makeLadder, type LadderOptions, type LadderSubject } from './ladders.ts';
 import { makePlans } from './plan-book.ts';
 
@@ -34,7 +35,7 @@ interface Fake {
 
 function fake(kind: LadderOptions['kind'], cpuMs: number, refused: (key: string) => boolean = () => false): Fake {
   const measured: string[] = [];
-  const client: Pick<GpuClient, 'addPlan' | 'measureOperators'> = {
+  const client: Pick<GpuClient, 'addPlan' | 'dropPlan' | 'measureOperators'> = {
     addPlan: (key, { id, segments }) => {
       if (refused(key)) return Promise.reject(new GpuError('invalid', 'there is no such operator'));
       const onCpu = new Set(segments.flatMap((segment) => segment.operators.map((name) => name.split('/')[0])));
@@ -43,6 +44,7 @@ function fake(kind: LadderOptions['kind'], cpuMs: number, refused: (key: string)
       const crossings = { toGpu: 0, toCpu: 0, bytes: 0 };
       return Promise.resolve({ plan: id, layers: kept, weightBytes: 131_072 * kept.length, crossings, ...rest });
     },
+    dropPlan: () => Promise.resolve(),
     measureOperators: (key) => {
       measured.push(key);
       return Promise.resolve(operators(cpuMs));
@@ -51,6 +53,7 @@ function fake(kind: LadderOptions['kind'], cpuMs: number, refused: (key: string)
   let turn = Promise.resolve<unknown>(undefined);
   const options: LadderOptions = {
     client: client as GpuClient,
+    planner: new LadderPlanner(),
     logger: pino({ level: 'silent' }),
     folder,
     machineName: 'one GPU',

@@ -5,8 +5,9 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { GpuError, type GpuClient, type GpuCoverage, type InputShapes } from '../../gpu/index.ts';
 import type { Machine } from '../../hardware/index.ts';
-import { hybridPlanOf, planLadder, type ChrionPlan, type ColdStartMode } from '../../plan/index.ts';
+import { hybridPlanOf, type ChrionPlan, type ColdStartMode } from '../../plan/index.ts';
 import { parseGraphProfile, type GraphProfile, type LayerProfile } from '../../profile/index.ts';
+import type { LadderPlanner } from './ladder-planner.ts';
 import { withLadder, type LadderRung } from './ladder.ts';
 import { writeWhole, type FunctionPlans } from './plan-book.ts';
 
@@ -21,6 +22,7 @@ export type LadderKind =
 
 export interface LadderOptions {
   readonly client: GpuClient;
+  readonly planner: Pick<LadderPlanner, 'plan'>;
   readonly logger: Logger;
   /** Where operator profiles are kept. */
   readonly folder: string;
@@ -80,12 +82,12 @@ export async function makeLadder(options: LadderOptions, subject: LadderSubject)
 
 /** Undefined where the profile is not of this function's graph: every plan that was made from it is refused. */
 async function planFrom(
-  { client, logger, kind, cores }: LadderOptions,
+  { client, planner, logger, kind, cores }: LadderOptions,
   { key, coverage, sloMs, profile, plans, machine, mode }: LadderSubject,
   operators: GraphProfile,
 ): Promise<Planned | undefined> {
   const layers = coverage.layers ?? [];
-  const found = planLadder(operators, { cores, limitMs: sloMs, rungsMax: rungsMax + 1 });
+  const found = await planner.plan(operators, { cores, limitMs: sloMs, rungsMax: rungsMax + 1 });
   const rungs: LadderRung[] = [];
   let refused = 0;
   for (const plan of chosen(found, kind)) {
@@ -101,7 +103,16 @@ async function planFrom(
   }
   if (rungs.length === 0) return refused > 0 ? undefined : { plans: undefined };
   const linkGBps = machine.gpus[0]?.linkGBps ?? operators.bandwidth;
-  return { plans: withLadder(plans, rungs, { layers, profile, linkGBps, machine, mode }) };
+  const ladder = withLadder(plans, rungs, { layers, profile, linkGBps, machine, mode });
+  const offered = new Set(rungNames(ladder));
+  for (const { promise } of rungs) if (!offered.has(promise.plan)) await client.dropPlan(key, promise.plan);
+  return { plans: ladder };
+}
+
+function rungNames(ladder: FunctionPlans | undefined): string[] {
+  const names: string[] = [];
+  for (let rung = ladder?.offers[0]; rung !== undefined; rung = rung.smaller) names.push(rung.plan ?? '');
+  return names;
 }
 
 /** The ladder that the planner found, without what the kind leaves out. */

@@ -41,6 +41,7 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
     const at = key.lastIndexOf('@');
     return registry.find(key.slice(0, at), key.slice(at + 1));
   };
+  const hybridCores = config.gpu.hybrid === 'off' ? 0 : config.gpu.hybridCores;
   return new GpuHost({
     dataDir: config.dataDir,
     registry,
@@ -53,7 +54,7 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
     iterations: config.gpu.profileIterations,
     plansFolder: join(packageRoot, 'plans'),
     hybrid: config.gpu.hybrid,
-    hybridCores: leaseCores(config.gpu.hybrid === 'off' ? 0 : config.gpu.hybridCores),
+    hybridCores: { count: hybridCores, lease: leaseCores(hybridCores) },
     cpuOffer: (key) => cpuOfferOf(predictCpu(key)),
     onEvicted: ({ key, gpu, bytes, cause, ageMs }) => {
       const version = versionOf(key);

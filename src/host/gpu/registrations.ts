@@ -11,6 +11,7 @@ import type { ColdStartMode } from '../../plan/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { shapesOf } from './input-shapes.ts';
+import { LadderPlanner } from './ladder-planner.ts';
 import { makeLadder, type LadderKind } from './ladders.ts';
 import { forgetPlans, makePlans, structureOf, writePlans, type FunctionPlans, type ProfileShelf } from './plan-book.ts';
 import type { GpuShell } from './shell.ts';
@@ -81,6 +82,7 @@ export class Registrations {
   readonly #work = new Map<string, Promise<void>>();
   readonly #registering = new Turns(registrationsAtOnce);
   readonly #measuring = new Turns(1);
+  readonly #planner = new LadderPlanner();
   #ground: GpuGround | undefined;
   #phase: 'down' | 'up' | 'closed' = 'down';
   /** Counts processes: what was registered with an earlier one is not here. */
@@ -212,6 +214,7 @@ export class Registrations {
     const subject = { key: version.key, name: version.name, coverage, shapes, profile, plans, machine, mode };
     const options = {
       client,
+      planner: this.#planner,
       logger,
       folder: join(dataDir, 'plans', 'profiles'),
       machineName: `${machineName}; ${ladder.cores} cores`,
