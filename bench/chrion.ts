@@ -202,8 +202,8 @@ function resultOf(
           ]),
       "the paper's memory: its networks keep their activations on the GPU, here all functions share one arena, so that widths " +
         'are scaled until weights decide what fits',
-      'the paper has 8 cores for divided models; where there are fewer, less of a network can go to them, and a latency ladder of ' +
-        'functions that are fastest on the GPU alone has no second plan (LADDERS: functions that have more than one)',
+      "networks as long as the paper's: over the few steps that they are shortened to on the emulated driver a crossing costs more than it " +
+        'wins, and a latency ladder of functions that are fastest on the GPU alone has no second plan (LADDERS: functions that have more than one)',
       'a pattern without a row came to the GPU alone or the CPU alone; CPU alone is measured with all cores, and predicted for those ' +
         'of divided models',
       'loads are starts that found any layer missing; a function that grows to a larger plan beside a run loads as well, and is ' +
