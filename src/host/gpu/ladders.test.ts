@@ -102,9 +102,13 @@ test('where the kept profile turns out to be of another graph the function is me
   expect(measured).toEqual(['a@1', 'b@1']);
 });
 
-test('without cores, or where none are wanted, nothing is measured', async () => {
+test('without cores, where no plans are wanted, and for a large network without recurrent layers, nothing is measured', async () => {
   const { options, measured } = fake('off', 0.15);
   expect(await makeLadder(options, subject('a'))).toBeUndefined();
   expect(await makeLadder({ ...options, kind: 'memory', cores: 0 }, subject('a'))).toBeUndefined();
+  const large = { covered: true, layers: layers.map((layer) => ({ ...layer, kind: 'linear' as const })) } as const;
+  const rest = { weightBytes: 2 ** 29, arenaBytes: 0, workspaceBytes: 0, launches: 1 };
+  const largeOne = { ...subject('a'), coverage: { ...large, ...rest } };
+  expect(await makeLadder({ ...options, kind: 'memory', cores: 1 }, largeOne)).toBeUndefined();
   expect(measured).toEqual([]);
 });

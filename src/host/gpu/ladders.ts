@@ -53,6 +53,15 @@ export interface LadderSubject {
 /** Beside everything on the GPU. */
 const rungsMax = 4;
 
+/** Of a function without recurrent layers: timing it keeps a copy of its weights in memory for each core, and on disk. */
+const dividedBytesMax = 256 * 2 ** 20;
+
+/** Large networks without recurrent layers are products through and through, for which a core takes many times as long as a GPU. */
+function isWorthDividing(coverage: GpuCoverage): boolean {
+  if (!coverage.covered || coverage.layers.some(({ kind }) => kind === 'recurrent')) return true;
+  return coverage.weightBytes <= dividedBytesMax;
+}
+
 /** What came of a profile; no plans where nothing beside the GPU alone is worth having. */
 interface Planned {
   readonly plans: FunctionPlans | undefined;
@@ -60,7 +69,7 @@ interface Planned {
 
 /** A profile is of use for every function whose graph has the same operators; where one turns out not to, its own is made. */
 export async function makeLadder(options: LadderOptions, subject: LadderSubject): Promise<FunctionPlans | undefined> {
-  if (options.kind === 'off' || options.cores === 0) return undefined;
+  if (options.kind === 'off' || options.cores === 0 || !isWorthDividing(subject.coverage)) return undefined;
   const structure = structureOf(subject);
   const fromKept = async (): Promise<Planned | undefined> => {
     const kept = await findProfile(options, structure);
