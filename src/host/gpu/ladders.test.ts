@@ -106,7 +106,10 @@ test('without cores, where no plans are wanted, and for a large network without 
   const { options, measured } = fake('off', 0.15);
   expect(await makeLadder(options, subject('a'))).toBeUndefined();
   expect(await makeLadder({ ...options, kind: 'memory', cores: 0 }, subject('a'))).toBeUndefined();
-  const large = { covered: true, layers: layers.map((layer) => ({ ...layer, kind: 'linear' as const })) } as const;
+  const large = {
+    covered: true,
+    layers: layers.map(({ name, bytes }) => ({ name, kind: 'linear' as const, bytes })),
+  } as const;
   const rest = { weightBytes: 2 ** 29, arenaBytes: 0, workspaceBytes: 0, launches: 1 };
   const largeOne = { ...subject('a'), coverage: { ...large, ...rest } };
   expect(await makeLadder({ ...options, kind: 'memory', cores: 1 }, largeOne)).toBeUndefined();
