@@ -5,7 +5,15 @@ import { pathToFileURL } from 'node:url';
 import type { Benchmark } from './benchmark.ts';
 
 /** The frame itself. */
-const frame: ReadonlySet<string> = new Set(['benchmark', 'machine', 'main', 'registry', 'report', 'servers']);
+const frame: ReadonlySet<string> = new Set([
+  'benchmark',
+  'gpu-server',
+  'machine',
+  'main',
+  'registry',
+  'report',
+  'servers',
+]);
 
 export function benchmarkNames(folder = import.meta.dirname): string[] {
   return readdirSync(folder)

@@ -1,6 +1,4 @@
 /** How often functions are swapped on one GPU, under one choice of plans: a host, and a random trace of requests over HTTP. */
-import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { authorization, request, type HostAddress } from '../../src/cli/client.ts';
 import { openSnapshot, readScheduler } from '../../src/cli/replay/beside.ts';
 import {
@@ -11,8 +9,8 @@ import {
   type LiveAnswer,
   type LiveRequest,
 } from '../../src/replay/index.ts';
-import { BenchmarkNotPossible } from '../benchmark.ts';
-import type { Servers, StartedServer } from '../servers.ts';
+import { startGpuServer, type GpuServer } from '../gpu-server.ts';
+import type { Servers } from '../servers.ts';
 
 /** Which plans functions get: the setting `gpu.hybrid`. */
 export type Pattern = 'off' | 'latency' | 'memory';
@@ -26,18 +24,10 @@ export interface HostSizes {
   readonly profileIterations: number;
 }
 
-export interface ChrionHost {
-  readonly address: HostAddress;
-  /** Whether the host's GPUs are emulated: no time that it takes means anything. */
-  readonly isEmulated: boolean;
+export interface ChrionHost extends GpuServer {
   /** Functions that have more than one plan. */
   readonly ladders: number;
-  stop(): Promise<void>;
 }
-
-const pollMs = 100;
-/** Registration compiles programs and times the operators of each structure. */
-const plannedWithinMs = 600_000;
 
 /**
  * A host with every function planned.
@@ -49,7 +39,7 @@ export async function startChrionHost(
   names: readonly string[],
   sizes: HostSizes,
   environment: Readonly<Record<string, string>>,
-  say: (text: string) => void,
+  progress: (text: string) => void,
 ): Promise<ChrionHost> {
   const flags = {
     // As the paper's: a function is loaded whole, layer by layer, and goes whole.
@@ -60,63 +50,16 @@ export async function startChrionHost(
     '--gpu-profile-iterations': String(sizes.profileIterations),
     '--gpu-hybrid': pattern,
     '--gpu-hybrid-cores': String(sizes.hybridCores),
-    // Who is late is to be seen as late, not to be refused.
-    '--limits-requests-in-flight': '100000',
-    // Nothing else is to take the processor or the GPUs' time while serving is measured.
-    '--cpu-profiling': 'off',
   };
-  const server = await servers.startHost(Object.entries(flags).flat(), environment);
-  const address: HostAddress = { url: server.url, apiKey: undefined };
-  try {
-    const isEmulated = await planned(address, names, say);
-    const ladders = await laddersOf(address, names);
-    return { address, isEmulated, ladders, stop: () => stopServer(server) };
-  } catch (error) {
-    await stopServer(server);
-    throw error;
-  }
+  const options = { flags, functionCount: names.length, environment, allowsEmulated: true, progress };
+  const server = await startGpuServer(servers, options);
+  return { ...server, ladders: await laddersOf(server.address, names) };
 }
 
 async function laddersOf(address: HostAddress, names: readonly string[]): Promise<number> {
   const snapshot = await openSnapshot(address, await readScheduler(address), names, true);
   const sheets = [...(snapshot?.functions.values() ?? [])].map(({ sheet }) => sheet);
   return sheets.filter(({ gpus }) => gpus.some((offer) => offer?.smaller !== undefined)).length;
-}
-
-/** Resolves with whether the host's GPUs are emulated, when every function is planned. */
-async function planned(address: HostAddress, names: readonly string[], say: (text: string) => void): Promise<boolean> {
-  const untilMs = performance.now() + plannedWithinMs;
-  for (;;) {
-    const scheduler = await readScheduler(address);
-    if ('missing' in scheduler) throw new Error(`the host does not tell of its scheduler: ${scheduler.missing}`);
-    const { status, reason, functions, isEmulated } = scheduler;
-    if (status === 'none' || status === 'unavailable') {
-      throw new BenchmarkNotPossible(`there is no GPU to serve from: ${reason ?? status}`);
-    }
-    const scheduled = functions.filter(({ index }) => index !== undefined).length;
-    if (status === 'up' && scheduled >= names.length) return isEmulated;
-    await mustNotBeRefused(address);
-    say(`${scheduled} of ${names.length} functions are planned`);
-    if (performance.now() > untilMs) {
-      throw new Error(`after 10 minutes ${scheduled} of ${names.length} functions are planned`);
-    }
-    await sleep(pollMs);
-  }
-}
-
-async function mustNotBeRefused(address: HostAddress): Promise<void> {
-  const { functions } = (await (await request(address, '/api/functions')).json()) as {
-    readonly functions: readonly { readonly name: string; readonly plan: string | null }[];
-  };
-  const refused = functions.find(({ plan }) => plan?.startsWith('CPU pool: ') === true);
-  if (refused !== undefined) throw new Error(`${refused.name} was refused by the GPUs: ${refused.plan}`);
-}
-
-async function stopServer({ process: child }: StartedServer): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  const ended = once(child, 'exit');
-  child.kill('SIGTERM');
-  await ended;
 }
 
 export interface TraceSizes {

@@ -1,16 +1,13 @@
 /** The host of the serving benchmark: one BERT-Base under many names, of which a part fits on the GPUs. */
-import { once } from 'node:events';
 import { link, mkdir, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { openSnapshot, readScheduler, type HostSnapshot } from '../../src/cli/replay/beside.ts';
-import type { HostAddress } from '../../src/cli/client.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
 import type { PolicyName } from '../../src/schedule/index.ts';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
-import { BenchmarkNotPossible } from '../benchmark.ts';
-import { projectRoot, type Servers, type StartedServer } from '../servers.ts';
+import { startGpuServer, type GpuServer } from '../gpu-server.ts';
+import { projectRoot, type Servers } from '../servers.ts';
 
 /** What the benchmark is run at. */
 export interface Sizes {
@@ -55,16 +52,10 @@ export async function writeFunctions(
   await symlink(compiled, join(servers.folder, 'data', 'cache', 'gpu'));
 }
 
-export interface ServingHost {
-  readonly address: HostAddress;
+export interface ServingHost extends GpuServer {
   /** Of every function. */
   readonly snapshot: HostSnapshot;
-  stop(): Promise<void>;
 }
-
-const pollMs = 200;
-/** Registration compiles a program for each function, and measures the layers of the first. */
-const plannedWithinMs = 600_000;
 
 /**
  * A host with every function planned for the GPUs.
@@ -84,60 +75,11 @@ export async function startServing(
     '--gpu-memory': `${sizes.gpuBytes}B`,
     '--gpu-host-memory': `${sizes.hostBytes}B`,
     '--gpu-profile-iterations': String(sizes.profileIterations),
-    // Who is late is to be seen as late, not to be refused.
-    '--limits-requests-in-flight': '100000',
-    // Nothing else is to take the processor or the GPUs' time while serving is measured.
-    '--cpu-profiling': 'off',
   };
-  const server = await servers.startHost(Object.entries(flags).flat(), environment);
-  const address: HostAddress = { url: server.url, apiKey: undefined };
   const names = Array.from({ length: sizes.functions }, (_, index) => functionName(index));
-  await planned(address, names, allowsEmulated, progress);
+  const options = { flags, functionCount: names.length, environment, allowsEmulated, progress };
+  const server = await startGpuServer(servers, options);
+  const { address } = server;
   const snapshot = await openSnapshot(address, await readScheduler(address), names, true);
-  return { address, snapshot: snapshot!, stop: () => stopServer(server) };
-}
-
-async function planned(
-  address: HostAddress,
-  names: readonly string[],
-  allowsEmulated: boolean,
-  progress: (text: string) => void,
-): Promise<void> {
-  const untilMs = performance.now() + plannedWithinMs;
-  for (;;) {
-    const scheduler = await readScheduler(address);
-    if ('missing' in scheduler) throw new Error(`the host does not tell of its scheduler: ${scheduler.missing}`);
-    const { status, reason, functions, isEmulated } = scheduler;
-    if (status === 'none' || status === 'unavailable') {
-      throw new BenchmarkNotPossible(`there is no GPU to serve from: ${reason ?? status}`);
-    }
-    if (isEmulated && !allowsEmulated) {
-      throw new BenchmarkNotPossible(
-        'the driver that the environment names is the emulated one, whose times mean nothing: --emulated is for that',
-      );
-    }
-    const scheduled = functions.filter(({ index }) => index !== undefined).length;
-    if (status === 'up' && scheduled >= names.length) return;
-    await refused(address, names[0]!);
-    progress(`${scheduled} of ${names.length} functions are planned`);
-    if (performance.now() > untilMs)
-      throw new Error(`after 10 minutes ${scheduled} of ${names.length} functions are planned`);
-    await sleep(pollMs);
-  }
-}
-
-/** All functions are of one model: what the first is refused for, all are. */
-async function refused({ url }: HostAddress, name: string): Promise<void> {
-  const { functions } = (await (await fetch(`${url}/api/functions`)).json()) as {
-    readonly functions: readonly { readonly name: string; readonly plan: string | null }[];
-  };
-  const plan = functions.find((each) => each.name === name)?.plan;
-  if (plan?.startsWith('CPU pool: ') === true) throw new BenchmarkNotPossible(`the GPUs do not run BERT-Base: ${plan}`);
-}
-
-async function stopServer({ process: child }: StartedServer): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  const ended = once(child, 'exit');
-  child.kill('SIGTERM');
-  await ended;
+  return { ...server, snapshot: snapshot! };
 }
