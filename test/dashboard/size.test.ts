@@ -119,7 +119,8 @@ describe.skipIf(!hasBrowser)('500 functions and an hour of history', () => {
     const ticks = (count: number): Promise<unknown> =>
       page.evaluate(`new Promise((resolve) => setTimeout(resolve, ${count * 1000}))`);
     const shares: number[] = [];
-    for (let round = 0; round < 3 && !shares.some((share) => share < 0.02); round++) {
+    // A core that others use costs more time for the same work: the least of several rounds is nearest to the page's own.
+    for (let round = 0; round < 8 && !shares.some((share) => share < 0.02); round++) {
       const before = process.cpuUsage();
       const startMs = performance.now();
       await ticks(5);
@@ -127,5 +128,5 @@ describe.skipIf(!hasBrowser)('500 functions and an hour of history', () => {
       shares.push((user + system) / 1000 / (performance.now() - startMs));
     }
     expect(Math.min(...shares)).toBeLessThan(0.02);
-  });
+  }, 90_000);
 });

@@ -331,7 +331,7 @@ export const testConfig: HostConfig = {
     hybrid: 'memory',
     hybridCores: 0,
   },
-  limits: { bodyBytesMax: 200_000, uploadBytesMax: 400_000, bodyTimeoutMs: 400, requestsInFlightMax: 50 },
+  limits: { bodyBytesMax: 200_000, uploadBytesMax: 400_000, bodyTimeoutMs: 30_000, requestsInFlightMax: 50 },
   redis: { url: undefined, prefix: 'test' },
   queue: { payloadBytesMax: 100_000, outstandingMax: 10, hostUrl: undefined },
   async: {

@@ -12,7 +12,8 @@ import { echo, held, inferBody, RawClient, startTestHost, type TestHost } from '
 
 let host: TestHost;
 beforeAll(async () => {
-  host = await startTestHost();
+  // Long enough for clients on a busy machine, short enough to wait for the end of it.
+  host = await startTestHost({ config: { limits: { bodyTimeoutMs: 400 } } });
 });
 afterAll(async () => {
   await host[Symbol.asyncDispose]();
@@ -64,6 +65,12 @@ describe('a connection is told why it is closed', () => {
     client.write('0\r\n\r\n');
     await client.closed;
   });
+});
+
+test('a connection that was never used is closed without a reply, and is no failure', async () => {
+  const logged = host.log.length;
+  expect(await connectTo().toEnd()).toBe('');
+  expect(host.log.slice(logged).filter(({ msg }) => msg === 'connection failed')).toEqual([]);
 });
 
 describe('a connection stays usable', () => {

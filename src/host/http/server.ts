@@ -69,7 +69,10 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
     endWith(socket, new HostError('method-not-allowed', 'CONNECT is not for this host'));
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
-    const failure = clientFailure(error, bodyTimeoutMs);
+    // Browsers open connections ahead of need: one that was never used is no failed request, and a reply could cross
+    // with the first request on it and be taken for its answer.
+    const unused = 'bytesRead' in socket && socket.bytesRead === 0;
+    const failure = unused ? undefined : clientFailure(error, bodyTimeoutMs);
     if (failure === undefined || !socket.writable) {
       socket.destroy();
       return;
