@@ -257,6 +257,13 @@ export const recurrenceCases: readonly DenseCase[] = [
     [weight(2, 32), { from: 'lengths', values: [5, 2, 3] }],
     { outputs: everything, attributes: both },
   ),
+  recurrence(
+    'LSTM',
+    'an empty sequence between others, from a first state, both directions',
+    [5, 3, 3, 4, 2],
+    [weight(2, 32), { from: 'lengths', values: [2, 0, 3] }, input(2, 3, 4), input(2, 3, 4)],
+    { outputs: everything, attributes: both },
+  ),
   recurrence('LSTM', 'peepholes', [3, 2, 3, 4, 1], [weight(1, 32), undefined, undefined, undefined, weight(1, 12)], {
     outputs: everything,
   }),
@@ -278,6 +285,27 @@ export const recurrenceCases: readonly DenseCase[] = [
     [4, 3, 3, 4, 2],
     [weight(2, 24), { from: 'lengths', values: [1, 4, 2] }],
     { outputs: [true, true], attributes: both },
+  ),
+  recurrence(
+    'GRU',
+    'an empty sequence between others, from a first state',
+    [4, 3, 3, 4, 1],
+    [weight(1, 24), { from: 'lengths', values: [1, 0, 2] }, input(1, 3, 4)],
+    { outputs: [true, true] },
+  ),
+  recurrence(
+    'GRU',
+    'an empty sequence first, from a first state, both directions and the reset after the product',
+    [4, 3, 3, 4, 2],
+    [weight(2, 24), { from: 'lengths', values: [0, 4, 2] }, input(2, 3, 4)],
+    { outputs: [true, true], attributes: { ...both, linear_before_reset: 1 } },
+  ),
+  recurrence(
+    'RNN',
+    'sequences of different lengths and an empty one, from a first state, both directions',
+    [4, 3, 3, 5, 2],
+    [weight(2, 10), { from: 'lengths', values: [4, 2, 0] }, input(2, 3, 5)],
+    { outputs: [true, true], attributes: { ...both, activations: ['Tanh', 'Tanh'] } },
   ),
   recurrence('RNN', 'plain', [4, 2, 3, 5, 1], [weight(1, 10), undefined, input(1, 2, 5)], { outputs: [true, true] }),
   recurrence('RNN', 'both directions, with Relu', [3, 2, 3, 4, 2], [weight(2, 8)], {

@@ -153,8 +153,24 @@ function initialState(
   } else {
     const given = partOfValue(emitter, initial, direction, directions);
     emitter.copy(initial.kept === datatype ? given : convert(emitter, given, initial.kept, datatype), state, bytes);
+    if (recurrence.lengths !== undefined) clearOfEmpty(recurrence, state, recurrence.lengths);
   }
   return state;
+}
+
+/** Zero is the last state of a sequence without steps, as ONNX Runtime has it; the specification is silent about them. */
+function clearOfEmpty({ emitter, batch, hidden, datatype }: Recurrence, state: Buffer, lengths: Value): void {
+  const { stored, store } = elementOf(datatype);
+  forEachIndex(
+    emitter,
+    'clear_empty',
+    batch * hidden,
+    [
+      { name: 'lengths', type: elementOf(lengths.datatype).stored, buffer: lengths.buffer },
+      { name: 'state', type: stored, buffer: state, access: 'read-write' },
+    ],
+    `if (lengths[i / ${hidden}u] <= 0) state[i] = ${store('0.0f')};`,
+  );
 }
 
 function directionOf(
