@@ -1,10 +1,11 @@
 /**
- * The validator's process: opens the model that its argument names and writes one line of JSON, a `ValidatorReply`, to
- * file descriptor 3. How it ends when it writes none is part of the answer too: see validator.ts.
+ * The validator's process: says that it has loaded its own code, opens the model that its argument names and writes one
+ * line of JSON, a `ValidatorReply`, to file descriptor 3. How it ends when it writes none is part of the answer too: see validator.ts.
  */
 import { writeFileSync } from 'node:fs';
 import { setPriority } from 'node:os';
 import { checkModelFile } from './model-check.ts';
+import { openingLine } from './validator.ts';
 
 const [modelPath] = process.argv.slice(2);
 if (modelPath === undefined) throw new Error('usage: validator-process <model file>');
@@ -18,6 +19,7 @@ try {
   // Neither is there on every system, and both are only a courtesy.
 }
 
+writeFileSync(3, openingLine);
 const reply = await checkModelFile(modelPath);
 writeFileSync(3, `${JSON.stringify(reply)}\n`);
 // The runtime's threads and its tear-down have nothing to add.

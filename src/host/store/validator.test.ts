@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { failureOf } from '../../../test/host/store-fixtures.ts';
 import { ElementType, GraphBuilder, serializeModel, writeModel, type ModelProto } from '../../onnx/index.ts';
-import { createValidator, type Validator, type ValidatorOptions } from './validator.ts';
+import { createValidator, openingLine, type Validator, type ValidatorOptions } from './validator.ts';
 
 let folder: string;
 let validator: Validator;
@@ -42,9 +42,11 @@ async function reasonFor(path: string): Promise<string> {
   return failure.message.slice('the model was refused: '.length);
 }
 
+const announced = `import { writeSync as announce } from 'node:fs'; announce(3, ${JSON.stringify(openingLine)});\n`;
+
 async function reasonOfProcess(script: string, options: Partial<ValidatorOptions> = {}): Promise<string> {
   const processPath = join(folder, `process-${count++}.mjs`);
-  writeFileSync(processPath, script);
+  writeFileSync(processPath, announced + script);
   const failure = await failureOf(start({ processPath, ...options }).validate('some.onnx'));
   expect(failure.code).toBe('model-refused');
   return failure.message;
@@ -220,13 +222,48 @@ writeFileSync(3, JSON.stringify({ outcome: 'refused', reason: Object.keys(proces
   });
 });
 
+describe('a validator process that ends before it opens the model says nothing of the model', () => {
+  test('and is tried again until it does', async () => {
+    const tries = join(folder, 'tries.log');
+    const processPath = join(folder, 'third-time.mjs');
+    writeFileSync(
+      processPath,
+      `import { appendFileSync, readFileSync, writeSync } from 'node:fs';
+appendFileSync(${JSON.stringify(tries)}, '+');
+if (readFileSync(${JSON.stringify(tries)}, 'utf8').length < 3) throw new Error('half of the program is missing');
+writeSync(3, ${JSON.stringify(openingLine)} + JSON.stringify({ outcome: 'refused', reason: 'seen' }));`,
+    );
+    start({ processPath, retryDelaysMs: [1, 1] });
+    expect((await failureOf(validator.validate('some.onnx'))).message).toBe('the model was refused: seen');
+    expect(readFileSync(tries, 'utf8')).toBe('+++');
+  });
+
+  test('and is a failure of the host, not of the model, where it never does', async () => {
+    start({ processPath: join(folder, 'not-there.mjs'), retryDelaysMs: [1] });
+    const failure = await failureOf(validator.validate('some.onnx'));
+    expect(failure.code).toBe('internal');
+    expect(failure.message).toMatch(
+      /^the validator ended with exit code 1 before it opened the model \(.*not-there\.mjs/,
+    );
+  });
+
+  test('and is not waited for by a host that stops', async () => {
+    start({ processPath: join(folder, 'not-there.mjs'), retryDelaysMs: [3_600_000] });
+    const running = failureOf(validator.validate('some.onnx'));
+    const waiting = failureOf(validator.validate('other.onnx'));
+    validator.stop();
+    expect((await running).code).toBe('draining');
+    expect((await waiting).code).toBe('draining');
+  });
+});
+
 describe('the queue', () => {
   test('validations run one at a time, and one that fails holds nobody up', async () => {
     const log = join(folder, 'order.log');
     const processPath = join(folder, 'order.mjs');
     writeFileSync(
       processPath,
-      `import { appendFileSync, writeFileSync } from 'node:fs';
+      `${announced}import { appendFileSync, writeFileSync } from 'node:fs';
 const name = process.argv[2];
 appendFileSync(${JSON.stringify(log)}, '+' + name);
 setTimeout(() => {
@@ -245,7 +282,7 @@ setTimeout(() => {
     const pidFile = join(folder, 'grandchild.pid');
     writeFileSync(
       processPath,
-      `import { spawn } from 'node:child_process';
+      `${announced}import { spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)']);
 writeFileSync(${JSON.stringify(pidFile)}, String(child.pid));`,

@@ -14,6 +14,8 @@ export interface ValidatorOptions {
   readonly heapMiBMax?: number;
   /** The compiled validator-process; found by itself unless given. */
   readonly processPath?: string;
+  /** How long to wait before each further try of a process that ended before it opened the model. */
+  readonly retryDelaysMs?: readonly number[];
 }
 
 export interface Validator {
@@ -22,9 +24,12 @@ export interface Validator {
   stop(): void;
 }
 
-/** What the process answers: one JSON line on its file descriptor 3. */
+/** What the process answers: one JSON line on its file descriptor 3, after {@link openingLine}. */
 export type ValidatorReply =
   ({ readonly outcome: 'accepted' } & ValidatedModel) | { readonly outcome: 'refused'; readonly reason: string };
+
+/** The process's first line. Whatever ends it before has nothing to do with the model, for example an update of the program. */
+export const openingLine = 'opening\n';
 
 interface Ended {
   readonly exitCode: number | null;
@@ -43,7 +48,27 @@ export function createValidator(options: ValidatorOptions): Validator {
   let stopped = false;
   let endRunning: (() => void) | undefined;
 
+  const retryDelaysMs = options.retryDelaysMs ?? [500, 2000];
+  let endWait: (() => void) | undefined;
+
   const run = async (modelPath: string): Promise<ValidatedModel> => {
+    for (const delayMs of retryDelaysMs) {
+      const outcome = await runOnce(modelPath);
+      if (!('neverOpened' in outcome)) return outcome;
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, delayMs);
+        endWait = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+    }
+    const outcome = await runOnce(modelPath);
+    if (!('neverOpened' in outcome)) return outcome;
+    throw new HostError('internal', outcome.neverOpened);
+  };
+
+  const runOnce = async (modelPath: string): Promise<ValidatedModel | { readonly neverOpened: string }> => {
     if (stopped) throw stopping();
     let overTime = false;
     const child = spawn(
@@ -82,7 +107,11 @@ export function createValidator(options: ValidatorOptions): Validator {
       const [exitCode, signal] = await closed;
       if (stopped) throw stopping();
       if (overTime) throw refused(`the validator did not finish within ${options.timeoutMs / 1000} s and was stopped`);
-      return verdict({ exitCode, signal, reply: reply(), stderr: stderr() });
+      const ended = { exitCode, signal, reply: reply(), stderr: stderr() };
+      if (!ended.reply.startsWith(openingLine)) {
+        return { neverOpened: describeDeath(ended, 'before it opened the model') };
+      }
+      return verdict(ended);
     } finally {
       clearTimeout(timer);
       endRunning = undefined;
@@ -94,29 +123,36 @@ export function createValidator(options: ValidatorOptions): Validator {
     stop() {
       stopped = true;
       endRunning?.();
+      endWait?.();
     },
   };
 }
 
-function verdict({ exitCode, signal, reply, stderr }: Ended): ValidatedModel {
+function verdict(ended: Ended): ValidatedModel {
   let parsed: ValidatorReply;
   try {
     // A whole line is its last word: how the process went down afterwards changes nothing.
-    parsed = JSON.parse(reply) as ValidatorReply;
+    parsed = JSON.parse(ended.reply.slice(openingLine.length)) as ValidatorReply;
   } catch {
-    throw refused(describeDeath(exitCode, signal, stderr));
+    throw refused(describeEnd(ended));
   }
   if (parsed.outcome === 'refused') throw refused(parsed.reason);
   return { metadata: reviveMetadata(parsed.metadata), externalFiles: parsed.externalFiles };
 }
 
-function describeDeath(exitCode: number | null, signal: NodeJS.Signals | null, stderr: string): string {
-  if (stderr.includes('heap out of memory')) return 'opening it took more memory than the validator may use';
-  if (signal === 'SIGKILL') return 'the validator was killed while it opened the model, probably for lack of memory';
+function describeEnd(ended: Ended): string {
+  if (ended.stderr.includes('heap out of memory')) return 'opening it took more memory than the validator may use';
+  if (ended.signal === 'SIGKILL') {
+    return 'the validator was killed while it opened the model, probably for lack of memory';
+  }
+  return describeDeath(ended, 'while it opened the model');
+}
+
+function describeDeath({ exitCode, signal, stderr }: Ended, when: string): string {
   const how = signal === null ? `ended with exit code ${exitCode ?? 'unknown'}` : `crashed with ${signal}`;
   const lines = stderr.trim().split('\n');
   const said = (lines.find((line) => /error/i.test(line)) ?? lines.at(-1) ?? '').trim().slice(0, 300);
-  return `the validator ${how} while it opened the model${said === '' ? '' : ` (${said})`}`;
+  return `the validator ${how} ${when}${said === '' ? '' : ` (${said})`}`;
 }
 
 /** Reads a pipe to its end, keeping at most `bytesMax`; what comes beyond is read and dropped. */
