@@ -9,6 +9,7 @@ import {
   type LiveAnswer,
   type LiveRequest,
 } from '../../src/replay/index.ts';
+import { wholeBytes } from '../../src/schedule/index.ts';
 import { startGpuServer, type GpuServer } from '../gpu-server.ts';
 import type { Servers } from '../servers.ts';
 
@@ -27,6 +28,8 @@ export interface HostSizes {
 export interface ChrionHost extends GpuServer {
   /** Functions that have more than one plan. */
   readonly ladders: number;
+  /** Of the weights of all functions, that their smallest plans keep on the GPU. */
+  readonly leastShare: number;
 }
 
 /**
@@ -53,13 +56,24 @@ export async function startChrionHost(
   };
   const options = { flags, functionCount: names.length, environment, allowsEmulated: true, progress };
   const server = await startGpuServer(servers, options);
-  return { ...server, ladders: await laddersOf(server.address, names) };
+  return { ...server, ...(await laddersOf(server.address, names)) };
 }
 
-async function laddersOf(address: HostAddress, names: readonly string[]): Promise<number> {
+async function laddersOf(
+  address: HostAddress,
+  names: readonly string[],
+): Promise<Pick<ChrionHost, 'ladders' | 'leastShare'>> {
   const snapshot = await openSnapshot(address, await readScheduler(address), names, true);
-  const sheets = [...(snapshot?.functions.values() ?? [])].map(({ sheet }) => sheet);
-  return sheets.filter(({ gpus }) => gpus.some((offer) => offer?.smaller !== undefined)).length;
+  const offers = [...(snapshot?.functions.values() ?? [])].flatMap(({ sheet }) => sheet.gpus[0] ?? []);
+  let [ladders, wholes, leasts] = [0, 0, 0];
+  for (const top of offers) {
+    let least = top;
+    while (least.smaller !== undefined) least = least.smaller;
+    if (least !== top) ladders++;
+    wholes += wholeBytes(top);
+    leasts += wholeBytes(least);
+  }
+  return { ladders, leastShare: leasts / wholes };
 }
 
 export interface TraceSizes {
@@ -73,6 +87,7 @@ export interface TraceSizes {
 
 export interface Swapping {
   readonly ladders: number;
+  readonly leastShare: number;
   readonly requests: number;
   /** Starts that had to load anything: the paper's number of swaps (Equation 13). */
   readonly loads: number;
@@ -88,7 +103,7 @@ export interface Swapping {
 
 /** Fires the trace, the same for the same seed, and counts. */
 export async function measureSwapping(
-  { address, ladders }: ChrionHost,
+  { address, ladders, leastShare }: ChrionHost,
   names: readonly string[],
   { ratePerS, warmupRequests, requests, sloMs, seed }: TraceSizes,
 ): Promise<Swapping> {
@@ -116,6 +131,7 @@ export async function measureSwapping(
   const placements = outcomes.map(({ placement }) => placement);
   return {
     ladders,
+    leastShare,
     requests: outcomes.length,
     loads: placements.filter((placement) => placement.kind === 'gpu' && placement.residency !== 'warm').length,
     onCpu: placements.filter(({ kind }) => kind === 'cpu').length,

@@ -38,6 +38,7 @@ export function swappingTable(
     columns: [
       { title: 'PLANS' },
       { title: 'LADDERS', align: 'right' },
+      { title: 'LEAST', align: 'right' },
       { title: 'SWAPS', align: 'right' },
       { title: 'PAPER', align: 'right' },
       { title: 'SHRUNK', align: 'right' },
@@ -52,6 +53,7 @@ export function swappingTable(
     rows: found.map((each) => [
       names[each.pattern],
       String(each.ladders),
+      percent(each.leastShare),
       percent(swapRate(each)),
       paper[each.pattern].swaps,
       String(each.shrinks),
@@ -104,6 +106,7 @@ export function figuresOf(
   for (const each of swapped) {
     const name = names[each.pattern];
     figures[`${name} functionsWithLadders`] = each.ladders;
+    figures[`${name} leastShare`] = each.leastShare;
     figures[`${name} swapRate`] = swapRate(each);
     figures[`${name} shrinks`] = each.shrinks;
     figures[`${name} growths`] = each.growths;
