@@ -3,7 +3,7 @@ import { authorization, request } from '../../src/cli/client.ts';
 import { functionsNow, openSnapshot, readScheduler } from '../../src/cli/replay/beside.ts';
 import {
   besideSimulator,
-  EvictionWatch,
+  MetricsWatch,
   inferRequest,
   parseLiveInputs,
   poissonTrace,
@@ -52,7 +52,7 @@ export async function measureLevel({ address, snapshot }: ServingHost, options: 
   const arrivals = [...trace.invocations()];
   const builder = new ReportBuilder({ fromMs: arrivals[warmupRequests]!.arrivalMs });
   const indices = new Map(functionNames.map((name, index) => [name, index]));
-  const watch = new EvictionWatch(builder, (name) => indices.get(name));
+  const watch = new MetricsWatch(builder, (name) => indices.get(name));
   const readMetrics = async (atMs: number): Promise<void> =>
     watch.read(await (await request(address, '/metrics')).text(), atMs);
   let begun: Promise<void> | undefined;

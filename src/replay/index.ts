@@ -44,7 +44,7 @@ export {
 export { MinstdRandom, Xoshiro, type RandomSource } from './generate/random.ts';
 export { runSimulation, type GpuChange, type SimulatedRun, type SimulatorOptions } from './simulator.ts';
 export { OfferBook, simulate, type FunctionSettings, type SimulationSettings } from './simulate.ts';
-export { EvictionWatch, parseEvictions } from './live-evictions.ts';
+export { MetricsWatch } from './live-watch.ts';
 export { inferRequest, LiveError, parseLiveInputs, type LiveInput, type LiveRequest } from './live-inputs.ts';
 export { runLive, type LiveAnswer, type LiveOptions, type LiveRun } from './live.ts';
 export {

@@ -34,6 +34,11 @@ export interface BesideSimulator {
   /** Observed service times over simulated ones, as the last step has it. */
   readonly service_factors: ServiceFactors;
   readonly expectations_moved: ExpectationsMoved;
+  /** Of functions on GPUs, to another plan of their ladders. */
+  readonly plan_changes: {
+    readonly measured: NonNullable<Report['plan_changes']>;
+    readonly simulated: NonNullable<Report['plan_changes']>;
+  };
   /** From GPUs, by cause. */
   readonly gpu_evictions: {
     readonly measured: Readonly<Record<string, number>>;
@@ -87,6 +92,10 @@ export async function besideSimulator(
     differences: foretold.differences,
     service_factors: factors,
     expectations_moved: expectationsMoved(host, functionsAfter, answers),
+    plan_changes: {
+      measured: measured.plan_changes ?? noPlanChanges,
+      simulated: foretold.report.plan_changes ?? noPlanChanges,
+    },
     gpu_evictions: {
       measured: gpuCauses(measured.evictions_by_cause),
       simulated: foretold.report.evictions_by_cause,
@@ -94,6 +103,8 @@ export async function besideSimulator(
     resident_at_start: [...host.functions.values()].filter(({ residentOn }) => residentOn.length > 0).length,
   };
 }
+
+const noPlanChanges = { smaller: 0, larger: 0 };
 
 /** A request that is due at this instant counts. */
 const fromMsOf = ([first]: readonly LiveAnswer[]): number => first?.outcome.arrivalMs ?? 0;
@@ -105,6 +116,7 @@ function collecting(builder: ReportBuilder, outcomes: Map<number, Outcome>): Rep
       builder.outcome(outcome);
     },
     eviction: (record) => builder.eviction(record),
+    planChange: (record) => builder.planChange(record),
     busy: (gpu, fromMs, toMs) => builder.busy(gpu, fromMs, toMs),
   };
 }

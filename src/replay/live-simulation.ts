@@ -81,6 +81,11 @@ export async function simulateHost(
           if (record.atMs < offsetMs || functionIndex === undefined) return;
           observer.eviction({ ...record, functionIndex, atMs: record.atMs - offsetMs });
         },
+        planChange: (record) => {
+          const functionIndex = traceIndices.get(names[record.functionIndex]!);
+          if (record.atMs < offsetMs || functionIndex === undefined) return;
+          observer.planChange?.({ ...record, functionIndex, atMs: record.atMs - offsetMs });
+        },
         busy: (gpu, fromMs, toMs) => {
           if (toMs > offsetMs) observer.busy(gpu, Math.max(0, fromMs - offsetMs), toMs - offsetMs);
         },

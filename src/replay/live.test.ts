@@ -4,10 +4,10 @@ import type { AddressInfo } from 'node:net';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import { dataTypes } from '../tensor/index.ts';
-import { EvictionWatch, parseEvictions } from './live-evictions.ts';
 import { inferRequest, parseLiveInputs, type LiveRequest } from './live-inputs.ts';
+import { MetricsWatch } from './live-watch.ts';
 import { placementOf, runLive, type LiveOptions } from './live.ts';
-import type { EvictionRecord, Outcome, Trace } from './types.ts';
+import type { EvictionRecord, Outcome, PlanChangeRecord, Trace } from './types.ts';
 
 let server: Server | undefined;
 afterEach(() => {
@@ -223,31 +223,39 @@ const metrics = (count: number): string =>
     '# TYPE turntable_evictions_total counter',
     `turntable_evictions_total{function="a",cause="idle"} ${count}`,
     'turntable_evictions_total{function="o\\"dd",cause="capacity",gpu="1"} 2',
+    `turntable_plan_changes_total{function="a",direction="smaller"} ${count}`,
+    'turntable_plan_changes_total{function="o\\"dd",direction="larger"} 2',
     'turntable_evictions_total_created{function="a",cause="idle"} 99',
   ].join('\n');
 
-describe('evictions of a live host', () => {
-  it('are read from the metrics', () => {
-    expect([...parseEvictions(metrics(3)).values()]).toEqual([
-      { name: 'a', cause: 'idle', count: 3 },
-      { name: 'o"dd', cause: 'capacity', count: 2 },
-    ]);
-  });
-
+describe('evictions and changes of plan of a live host', () => {
   it('are those since the reading before, of functions that the replay calls', () => {
-    const told: EvictionRecord[] = [];
+    const told: (EvictionRecord | PlanChangeRecord)[] = [];
     const observer = {
       outcome: () => undefined,
       busy: () => undefined,
       eviction: (record: EvictionRecord) => void told.push(record),
+      planChange: (record: PlanChangeRecord) => void told.push(record),
     };
-    const watch = new EvictionWatch(observer, (name) => (name === 'a' ? 7 : undefined));
+    const watch = new MetricsWatch(observer, (name) => (name === 'a' ? 7 : undefined));
     watch.read(metrics(3), 0);
     expect(told).toEqual([]);
     watch.read(metrics(5), 1000);
-    expect(told).toEqual([
-      { atMs: 1000, gpu: -1, functionIndex: 7, bytes: 0, cause: 'idle' },
-      { atMs: 1000, gpu: -1, functionIndex: 7, bytes: 0, cause: 'idle' },
-    ]);
+    const eviction = { atMs: 1000, gpu: -1, functionIndex: 7, bytes: 0, cause: 'idle' };
+    const change = { atMs: 1000, functionIndex: 7, direction: 'smaller' };
+    expect(told).toEqual([eviction, eviction, change, change]);
+  });
+
+  it('are those of all GPUs, and of functions whose names need quoting', () => {
+    const causes: string[] = [];
+    const observer = {
+      outcome: () => undefined,
+      busy: () => undefined,
+      eviction: ({ cause }: EvictionRecord) => void causes.push(cause),
+    };
+    const watch = new MetricsWatch(observer, (name) => (name === 'o"dd' ? 1 : undefined));
+    watch.read('', 0);
+    watch.read(`${metrics(1)}\nturntable_evictions_total{function="o\\"dd",cause="capacity",gpu="0"} 1`, 1000);
+    expect(causes).toEqual(['capacity', 'capacity', 'capacity']);
   });
 });

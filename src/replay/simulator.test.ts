@@ -5,12 +5,13 @@ import { policies, type OfferSheet, type Policy } from '../schedule/index.ts';
 import { DueHeap } from './simulator-heap.ts';
 import { PcieLinks } from './simulator-links.ts';
 import { runSimulation, type SimulatorOptions } from './simulator.ts';
-import type { EvictionRecord, Outcome, TraceInvocation } from './types.ts';
+import type { EvictionRecord, Outcome, PlanChangeRecord, TraceInvocation } from './types.ts';
 
 interface Observed {
   readonly outcomes: Outcome[];
   readonly evictions: EvictionRecord[];
   readonly busyMs: number[];
+  readonly planChanges: PlanChangeRecord[];
 }
 
 async function simulateSmall(
@@ -19,7 +20,7 @@ async function simulateSmall(
   options: Partial<SimulatorOptions> & { readonly policy?: Policy; readonly isAsync?: boolean } = {},
 ): Promise<Observed & { readonly run: Awaited<ReturnType<typeof runSimulation>> }> {
   const { gpus = smallGpus(1, 1000), policy = policies.artifact, isAsync = false, ...rest } = options;
-  const observed: Observed = { outcomes: [], evictions: [], busyMs: gpus.map(() => 0) };
+  const observed: Observed = { outcomes: [], evictions: [], planChanges: [], busyMs: gpus.map(() => 0) };
   const invocations = arrivals.map(([arrivalMs, functionIndex]): TraceInvocation => ({ arrivalMs, functionIndex }));
   async function* later(): AsyncGenerator<TraceInvocation> {
     for (const invocation of invocations) yield await Promise.resolve(invocation);
@@ -34,6 +35,7 @@ async function simulateSmall(
       observer: {
         outcome: (outcome) => observed.outcomes.push(outcome),
         eviction: (record) => observed.evictions.push(record),
+        planChange: (record) => observed.planChanges.push(record),
         busy: (gpu, fromMs, toMs) => (observed.busyMs[gpu]! += toMs - fromMs),
       },
       ...rest,
@@ -128,6 +130,10 @@ describe('time', () => {
     const tight = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100) });
     expect(ends(tight)).toEqual([51, 161, 214, 316, 414, 428, 510]);
     expect(tight.evictions).toMatchObject([{ functionIndex: 1, cause: 'capacity' }]);
+    expect(tight.planChanges).toEqual([
+      { atMs: 100, functionIndex: 0, direction: 'smaller' },
+      { atMs: 400, functionIndex: 0, direction: 'larger' },
+    ]);
     expect(tight.run).toMatchObject({ shrinks: 1, growths: 1, swapRate: 3 / 7 });
     const roomy = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 125) });
     expect(ends(roomy)).toEqual([51, 161, 210, 316, 410, 420, 510]);

@@ -14,7 +14,7 @@ import {
 } from '../schedule/index.ts';
 import { DueHeap } from './simulator-heap.ts';
 import { PcieLinks } from './simulator-links.ts';
-import type { OutcomePlacement, ReplayObserver, Trace, TraceInvocation } from './types.ts';
+import type { OutcomePlacement, PlanChangeRecord, ReplayObserver, Trace, TraceInvocation } from './types.ts';
 
 export interface SimulatorOptions {
   readonly gpus: readonly SchedulerGpu[];
@@ -228,12 +228,18 @@ class Simulator {
         this.#load(action.functionIndex, action.gpu, action.load);
         break;
       case 'grow':
-        if (this.#measuredFromMs !== undefined) this.#growthCount++;
+        if (this.#measuredFromMs !== undefined) {
+          this.#growthCount++;
+          this.#changedPlan(action.functionIndex, 'larger');
+        }
         this.#grow(action.functionIndex, action.gpu, action.load);
         break;
       case 'shrink':
         // To give memory back takes no time.
-        if (this.#measuredFromMs !== undefined) this.#shrinkCount++;
+        if (this.#measuredFromMs !== undefined) {
+          this.#shrinkCount++;
+          this.#changedPlan(action.functionIndex, 'smaller');
+        }
         break;
       case 'evict':
         if (this.#measuredFromMs !== undefined) {
@@ -261,6 +267,10 @@ class Simulator {
       case 'wait':
         break;
     }
+  }
+
+  #changedPlan(functionIndex: number, direction: PlanChangeRecord['direction']): void {
+    this.#options.observer.planChange?.({ atMs: this.#nowMs, functionIndex, direction });
   }
 
   #run({ invocation, functionIndex, gpu, start, load, plan }: Action & { kind: 'run' }): void {

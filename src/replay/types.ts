@@ -48,10 +48,19 @@ export interface EvictionRecord {
   readonly cause: string;
 }
 
+/** A resident function went on under another plan of its ladder: a smaller one gives GPU memory back, a larger one takes some. */
+export interface PlanChangeRecord {
+  readonly atMs: number;
+  readonly functionIndex: number;
+  readonly direction: 'smaller' | 'larger';
+}
+
 /** What a replay tells while it runs; a report is built of it, and nothing else. */
 export interface ReplayObserver {
   outcome(outcome: Outcome): void;
   eviction(record: EvictionRecord): void;
+  /** Left out by observers that do not care for ladders. */
+  planChange?(record: PlanChangeRecord): void;
   /** A GPU's execution lane was busy for this interval. */
   busy(gpu: number, fromMs: number, toMs: number): void;
 }

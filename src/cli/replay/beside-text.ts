@@ -122,6 +122,14 @@ export function explanations(beside: BesideSimulator): string[] {
     );
     lines.push(`Evictions from GPUs, measured and simulated: ${texts.join(', ')}.`);
   }
+  const { measured, simulated } = beside.plan_changes;
+  if (measured.smaller + measured.larger + simulated.smaller + simulated.larger > 0) {
+    lines.push(
+      'Functions on GPUs went to a smaller plan ' +
+        `${count(measured.smaller)} and ${count(simulated.smaller)} times, and to a larger one ` +
+        `${count(measured.larger)} and ${count(simulated.larger)} times, measured and simulated.`,
+    );
+  }
   const reasons = Object.entries(differences.overflow_reasons).slice(0, reasonsShown);
   if (reasons.length > 0) {
     lines.push(

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { Option, type Command } from 'commander';
 import {
-  EvictionWatch,
+  MetricsWatch,
   inferRequest,
   besideSimulator,
   LiveError,
@@ -69,7 +69,7 @@ interface LiveFunction {
 const sloMsDefault = 100;
 /** Beside the simulator every answer is kept: more would cost gigabytes. */
 const besideRequestsMax = 1_000_000;
-/** The host's metrics are read so often for evictions: a scrape, which is no use of a function. */
+/** The host's metrics are read so often for evictions and changes of plan: a scrape, which is no use of a function. */
 const watchMs = 10_000;
 
 export async function replayLive(options: LiveReplayOptions): Promise<LiveReport> {
@@ -95,7 +95,7 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
     }
   }
   const firstOf = new Map(functionNames.map((_, index) => [load.modelOf(index), index] as const).reverse());
-  const stopWatching = await watchEvictions(host, new EvictionWatch(builder, (name) => firstOf.get(name)));
+  const stopWatching = await watchMetrics(host, new MetricsWatch(builder, (name) => firstOf.get(name)));
   const progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
   const interrupted = new AbortController();
   const onInterrupt = (): void => interrupted.abort();
@@ -272,8 +272,8 @@ async function sloOf(host: HostAddress, path: string): Promise<number> {
   }
 }
 
-/** Reads the metrics now, now and then, and at the end. A host without them simply has no evictions to tell. */
-async function watchEvictions(host: HostAddress, watch: EvictionWatch): Promise<() => Promise<void>> {
+/** Reads the metrics now, now and then, and at the end. A host without them simply has nothing to tell. */
+async function watchMetrics(host: HostAddress, watch: MetricsWatch): Promise<() => Promise<void>> {
   const startMs = performance.now();
   const read = async (): Promise<void> => {
     try {

@@ -102,6 +102,12 @@ export function renderReport(report: Report): string {
     if (entries.length > 0)
       parts.push(`${title}: ${entries.map(([name, number]) => `${name} ${count(number)}`).join(', ')}`);
   }
+  const { smaller = 0, larger = 0 } = report.plan_changes ?? {};
+  if (smaller + larger > 0) {
+    parts.push(
+      `functions on GPUs changed to a smaller plan ${count(smaller)} times, to a larger one ${count(larger)} times`,
+    );
+  }
   const delayMs = settings['send_delay_p99_ms'];
   if (typeof delayMs === 'number') {
     parts.push(
@@ -163,6 +169,12 @@ const metrics: readonly Metric[] = [
   { title: 'cold starts', value: (report) => report.cold_start_rate, text: percent, better: 'less' },
   { title: 'partial starts', value: (report) => report.partial_start_rate, text: percent, better: 'neither' },
   { title: 'evictions', value: ({ evictions }) => evictions, text: count, better: 'less' },
+  {
+    title: 'changes of plan',
+    value: ({ plan_changes: changes }) => (changes === undefined ? null : changes.smaller + changes.larger),
+    text: count,
+    better: 'neither',
+  },
   { title: 'shed', value: ({ shed }) => shed, text: count, better: 'less' },
   { title: 'on CPU pools', value: ({ offloaded }) => offloaded, text: count, better: 'neither' },
   { title: 'failed', value: ({ failed }) => failed, text: count, better: 'less' },

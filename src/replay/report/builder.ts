@@ -1,4 +1,4 @@
-import type { EvictionRecord, Outcome, ReplayObserver } from '../types.ts';
+import type { EvictionRecord, Outcome, PlanChangeRecord, ReplayObserver } from '../types.ts';
 import { IntervalSeries, joined, type Interval } from './series.ts';
 import { Sketch } from './sketch.ts';
 import { finite, rounded, TallyCounter } from './tally.ts';
@@ -40,6 +40,7 @@ export class ReportBuilder implements ReplayObserver {
   readonly #gpus: { requests: number; coldStarts: number; evictions: number; busyMs: number }[] = [];
   readonly #evictions = new Map<string, number>();
   readonly #failures = new Map<string, number>();
+  readonly #planChanges = { smaller: 0, larger: 0 };
 
   /** @param fromMs what arrives or happens before is warm-up; Infinity: until `measureFrom` tells */
   constructor({ fromMs = 0 }: { readonly fromMs?: number } = {}) {
@@ -83,6 +84,10 @@ export class ReportBuilder implements ReplayObserver {
     this.#series.at(atMs - this.#fromMs).tally.evictions++;
     if (gpu >= 0) this.#gpu(gpu).evictions++;
     add(this.#evictions, cause);
+  }
+
+  planChange({ atMs, direction }: PlanChangeRecord): void {
+    if (atMs >= this.#fromMs) this.#planChanges[direction]++;
   }
 
   busy(gpu: number, fromMs: number, toMs: number): void {
@@ -129,6 +134,7 @@ export class ReportBuilder implements ReplayObserver {
       queue_p99_ms: finite(this.#queueMs.quantile(0.99)),
       evictions_by_cause: sortedRecord(this.#evictions),
       failures_by_reason: sortedRecord(this.#failures),
+      plan_changes: { ...this.#planChanges },
       percentile_error: rounded(Math.max(...sketches.map((each) => each?.latencyMs.error ?? 0))),
       gpus: this.#gpus.map((gpu, index): GpuRow => {
         const utilisation = spanMs === 0 ? 0 : rounded(Math.min(1, gpu.busyMs / spanMs));

@@ -38,6 +38,10 @@ export function parseReport(text: string, source: string): Report {
       throw new ReportError(`${source} is damaged: "${field}" is not an object`);
     }
   }
+  const changes = fields['plan_changes'] as Record<string, unknown> | null | undefined;
+  if (changes !== undefined && (typeof changes?.['smaller'] !== 'number' || typeof changes['larger'] !== 'number')) {
+    throw new ReportError(`${source} is damaged: "plan_changes" does not have the numbers "smaller" and "larger"`);
+  }
   if ((fields['simulated'] === true) === (fields['measured'] === true)) {
     throw new ReportError(`${source} is damaged: it must be either "simulated" or "measured"`);
   }

@@ -185,12 +185,15 @@ describe('a report', () => {
     builder.outcome(coldStart(0, 10));
     builder.busy(0, 0, 10);
     builder.eviction({ atMs: 5, gpu: 0, functionIndex: 1, bytes: 8, cause: 'capacity' });
+    builder.planChange({ atMs: 5, functionIndex: 1, direction: 'smaller' });
     builder.measureFrom(1000);
     builder.outcome(coldStart(900, 1100));
     builder.busy(0, 900, 1100);
     builder.outcome(coldStart(1000, 1250));
     builder.busy(0, 1100, 1200);
     builder.eviction({ atMs: 1100, gpu: 0, functionIndex: 1, bytes: 8, cause: 'trim' });
+    builder.planChange({ atMs: 1100, functionIndex: 1, direction: 'smaller' });
+    builder.planChange({ atMs: 1200, functionIndex: 1, direction: 'larger' });
     const report = builder.finish({ ...context, gpuCount: 2 });
     expect(report).toMatchObject({
       requests: 1,
@@ -201,6 +204,7 @@ describe('a report', () => {
       duration_s: 0.25,
       evictions: 1,
       evictions_by_cause: { trim: 1 },
+      plan_changes: { smaller: 1, larger: 1 },
       gpus: [
         { gpu: 0, requests: 1, cold_starts: 1, evictions: 1, utilisation: 0.8 },
         { gpu: 1, requests: 0, cold_starts: 0, evictions: 0, utilisation: 0 },

@@ -78,6 +78,8 @@ export interface Report extends Tally {
   readonly queue_p99_ms: number | null;
   readonly evictions_by_cause: Readonly<Record<string, number>>;
   readonly failures_by_reason: Readonly<Record<string, number>>;
+  /** Of resident functions, to a smaller plan of their ladder instead of an eviction, and back to a larger one; absent in older reports. */
+  readonly plan_changes?: { readonly smaller: number; readonly larger: number };
   /** How far a percentile of this report may be off at the most, as a share of itself; those of the whole are closer. */
   readonly percentile_error: number;
   readonly gpus: readonly GpuRow[];

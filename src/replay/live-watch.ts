@@ -1,0 +1,80 @@
+/** Evictions and changes of plan of a live host, told by the difference between two readings of its metrics. */
+import type { ReplayObserver } from './types.ts';
+
+const evictionsTotal = 'turntable_evictions_total';
+const planChangesTotal = 'turntable_plan_changes_total';
+
+interface FunctionCount {
+  readonly name: string;
+  readonly value: string;
+  count: number;
+}
+
+/** Counts by function and one more label, of the text form of Prometheus; those of several GPUs come to one. */
+function countsOf(text: string, metric: string, label: string): Map<string, FunctionCount> {
+  const counts = new Map<string, FunctionCount>();
+  for (const line of text.split('\n')) {
+    if (!line.startsWith(`${metric}{`)) continue;
+    const name = labelOf(line, 'function');
+    const value = labelOf(line, label);
+    const count = Number(
+      line
+        .slice(line.lastIndexOf('}') + 1)
+        .trim()
+        .split(/\s/)[0],
+    );
+    if (name === undefined || value === undefined || !Number.isFinite(count)) continue;
+    const key = `${name}\n${value}`;
+    const known = counts.get(key);
+    if (known === undefined) counts.set(key, { name, value, count });
+    else known.count += count;
+  }
+  return counts;
+}
+
+function labelOf(line: string, label: string): string | undefined {
+  const quoted = new RegExp(`[{,]${label}="((?:[^"\\\\]|\\\\.)*)"`).exec(line)?.[1];
+  return quoted?.replaceAll(/\\(.)/g, (_, character: string) => (character === 'n' ? '\n' : character));
+}
+
+/** Tells an observer of each eviction and change of plan since the reading before. */
+export class MetricsWatch {
+  #before: readonly Map<string, FunctionCount>[] | undefined;
+  readonly #observer: ReplayObserver;
+  readonly #indexOf: (name: string) => number | undefined;
+
+  /** @param indexOf the trace's function of this name; evictions of others are not the replay's */
+  constructor(observer: ReplayObserver, indexOf: (name: string) => number | undefined) {
+    this.#observer = observer;
+    this.#indexOf = indexOf;
+  }
+
+  /** The first reading only says where counting begins. */
+  read(metrics: string, atMs: number): void {
+    const now = [countsOf(metrics, evictionsTotal, 'cause'), countsOf(metrics, planChangesTotal, 'direction')];
+    const before = this.#before;
+    this.#before = now;
+    if (before === undefined) return;
+    const [evictions, planChanges] = now.map((counts, index) => this.#more(counts, before[index]!));
+    for (const { functionIndex, value } of evictions!) {
+      this.#observer.eviction({ atMs, gpu: -1, functionIndex, bytes: 0, cause: value });
+    }
+    for (const { functionIndex, value } of planChanges!) {
+      if (value !== 'smaller' && value !== 'larger') continue;
+      this.#observer.planChange?.({ atMs, functionIndex, direction: value });
+    }
+  }
+
+  /** One for each that was counted since. */
+  #more(
+    now: ReadonlyMap<string, FunctionCount>,
+    before: ReadonlyMap<string, FunctionCount>,
+  ): { readonly functionIndex: number; readonly value: string }[] {
+    return [...now].flatMap(([key, { name, value, count }]) => {
+      const functionIndex = this.#indexOf(name);
+      if (functionIndex === undefined) return [];
+      const more = Math.max(0, count - (before.get(key)?.count ?? 0));
+      return Array.from({ length: more }, () => ({ functionIndex, value }));
+    });
+  }
+}
