@@ -27,7 +27,7 @@ async function run({ small, seed, full = false, progress }: BenchmarkOptions): P
   const batches = small ? [1, 4] : [1, 2, 4, 8, 16, 32, 64];
   const turns = small ? 3 : 21;
   const levels = small ? 2 : 10;
-  const levelMs = small ? 300 : full ? 30_000 : 3500;
+  const levelMs = small ? 300 : full ? 30_000 : 8000;
   const steps = small ? [1, 4, 1] : [8, 64, 8];
   const phaseMs = small ? 400 : 10_000;
   const random = randomSource(seed);
@@ -59,7 +59,6 @@ function report(
   const toFat = mean(batches.map((each) => each.toFat));
   const toThin = mean(batches.map((each) => each.toThin));
   const profileError = errorOf(levels.map(({ predictedMs, observedMs }) => predictedMs / observedMs));
-  const inTurnsError = errorOf(levels.map(({ inTurnsMs, observedMs }) => inTurnsMs / observedMs));
   const correctedError = errorOf(levels.map(({ correctedMs, observedMs }) => correctedMs / observedMs));
   const known = levels.filter(({ knownServiceMs }) => Number.isFinite(knownServiceMs));
   const knownError = errorOf(known.map(({ knownServiceMs, observedMs }) => knownServiceMs / observedMs));
@@ -82,8 +81,6 @@ function report(
       meanSpeedupOverThin: toThin,
       meanPredictionError: profileError.mean,
       p90PredictionError: profileError.p90,
-      meanInTurnsPredictionError: inTurnsError.mean,
-      p90InTurnsPredictionError: inTurnsError.p90,
       meanCorrectedPredictionError: correctedError.mean,
       p90CorrectedPredictionError: correctedError.p90,
       meanKnownServicePredictionError: knownError.mean,
@@ -102,7 +99,7 @@ function report(
       {
         aim: 'mean latency predicted within 4% on average and 10% at the 90th percentile',
         met: profileError.mean <= 0.04 && profileError.p90 <= 0.1,
-        reached: `${errorText(profileError)} by the profile, which is minutes old; ${errorText(inTurnsError)} by service times sampled in turns with the loads; ${errorText(correctedError)} corrected by what came before, as a host does; ${errorText(knownError)} with the load's own service times, at ${known.length} of ${levels.length} loads`,
+        reached: `${errorText(profileError)} by the profile; ${errorText(correctedError)} corrected by what came before, as a host does; ${errorText(knownError)} with the load's own service times, at ${known.length} of ${levels.length} loads`,
       },
       {
         aim: 'no request fails while the load steps',
@@ -122,7 +119,6 @@ function report(
           ]
         : []),
       'load generator, dispatcher and instances share the cores; where the chosen configuration is the fat or the thin one, both are the same measurement',
-      'IN TURNS takes service times sampled right before and right after each load; the other predictions but SERVICE KNOWN know only what was before it',
       'arrivals at each load are the one of 200 drawn sequences whose wait in the simulated queue is the most typical',
       "where a load's own service times leave a pool less than a twentieth of its time, no steady state is predicted from them",
       'exhaustive profiling is estimated, as every configuration at ten loads with 5000 requests each',
@@ -164,7 +160,7 @@ function configurationsTable({ subject, batches }: Outcome): BenchmarkTable {
 
 function predictionTable(outcomes: readonly Outcome[]): BenchmarkTable {
   return {
-    title: 'mean latency under Poisson load, predicted and observed',
+    title: 'mean latency under Poisson load, predicted before it was observed',
     provenance: { kind: 'measured' },
     columns: [
       { title: 'MODEL' },
@@ -175,8 +171,6 @@ function predictionTable(outcomes: readonly Outcome[]): BenchmarkTable {
       { title: 'OBSERVED MS', align: 'right' },
       { title: 'PREDICTED MS', align: 'right' },
       { title: 'ERROR', align: 'right' },
-      { title: 'IN TURNS MS', align: 'right' },
-      { title: 'ERROR', align: 'right' },
       { title: 'CORRECTED MS', align: 'right' },
       { title: 'ERROR', align: 'right' },
       { title: 'SERVICE KNOWN MS', align: 'right' },
@@ -184,24 +178,14 @@ function predictionTable(outcomes: readonly Outcome[]): BenchmarkTable {
     ],
     rows: outcomes.flatMap(({ subject, levels }) =>
       levels.map(
-        ({
-          concurrency,
-          threads,
-          load,
-          ratePerSecond,
-          observedMs,
-          predictedMs,
-          inTurnsMs,
-          correctedMs,
-          knownServiceMs,
-        }) => [
+        ({ concurrency, threads, load, ratePerSecond, observedMs, predictedMs, correctedMs, knownServiceMs }) => [
           subject.name,
           String(concurrency),
           String(threads),
           `${Math.round(load * 100)}%`,
           ratePerSecond.toFixed(1),
           observedMs.toFixed(2),
-          ...[predictedMs, inTurnsMs, correctedMs, knownServiceMs].flatMap((ms) => [
+          ...[predictedMs, correctedMs, knownServiceMs].flatMap((ms) => [
             Number.isFinite(ms) ? ms.toFixed(2) : 'overloaded',
             percentText(relativeError(ms / observedMs)),
           ]),

@@ -1,7 +1,7 @@
 /** SERF's prediction against live Poisson load (SERF, V-D). */
 import { setTimeout as pause } from 'node:timers/promises';
 import { LivePrediction, PoolTable, type Candidate, type PoolPrediction } from '../../src/cpu/index.ts';
-import { capacityPerSecond, predictService } from '../../src/plan/index.ts';
+import { capacityPerSecond } from '../../src/plan/index.ts';
 import { drawArrivals } from './arrivals.ts';
 import { BenchPool, type Subject } from './subject.ts';
 
@@ -15,12 +15,7 @@ export interface LevelOutcome {
   readonly observedMs: number;
   /** By the profile, measured minutes before. */
   readonly predictedMs: number;
-  /**
-   * By service times that were sampled right before and right after this load, with no other requests: as the profile, but of
-   * the machine as it is then. Infinity: overloaded.
-   */
-  readonly inTurnsMs: number;
-  /** As predicted by the profile, corrected by the service times of the loads before, as a host corrects it. Infinity: overloaded. */
+  /** The same corrected by the service times of the loads before, as a host corrects it. Infinity: overloaded. */
   readonly correctedMs: number;
   /**
    * The same corrected by the service times of this load itself: what is wrong then is the queue's formula. Infinity where
@@ -59,8 +54,6 @@ export async function comparePredictions(
   const live = new LivePrediction(table, performance.now());
   progress(`${subject.name}: Poisson load, warming up`);
   watch(live, candidate, await openLoop(pool, arrivalsAt(warmLoad).arrivals));
-  const concurrency = serviceTimeMs.length;
-  let sampledBefore = await sampleServiceTimes(pool, concurrency, random);
   const outcomes: LevelOutcome[] = [];
   for (let level = 1; level <= levels; level++) {
     // Up to 85% of what was measured: nearer to the limit a mean takes tens of thousands of requests to settle.
@@ -70,50 +63,23 @@ export async function comparePredictions(
     const predictedMs = latencyOf(table.predict(candidate, ratePerSecond));
     const correctedMs = latencyOf(live.predict(candidate, ratePerSecond));
     const run = await openLoop(pool, arrivals);
-    const sampledAfter = await sampleServiceTimes(pool, concurrency, random);
-    const sampled = sampledAfter.map((afterMs, index) => (afterMs + sampledBefore[index]!) / 2);
-    sampledBefore = sampledAfter;
-    const inTurns = predictService(sampled, ratePerSecond);
     watch(live, candidate, run);
     const known = new LivePrediction(table, 0);
     for (let turn = 0; turn < knownTurns; turn++) watch(known, candidate, run);
     outcomes.push({
-      concurrency,
+      concurrency: serviceTimeMs.length,
       threads: groups[0]?.threads ?? 1,
       load,
       ratePerSecond,
       requests: arrivals.length,
       observedMs: run.answers.reduce((sum, { latencyMs }) => sum + latencyMs, 0) / run.answers.length,
       predictedMs,
-      inTurnsMs: inTurns.state === 'overloaded' ? Infinity : inTurns.latencyMs,
       correctedMs,
       knownServiceMs:
         load * known.correction > steadyLoadMax ? Infinity : latencyOf(known.predict(candidate, ratePerSecond)),
     });
   }
   return outcomes;
-}
-
-/** Rounds of each number at once. */
-const samples = 25;
-
-/**
- * Mean milliseconds of a request while 1, 2, ... `concurrency` run. The pool rests between rounds for about as long as it works
- * in one, as it does between requests that come at random.
- */
-async function sampleServiceTimes(pool: BenchPool, concurrency: number, random: () => number): Promise<number[]> {
-  const meansMs: number[] = [];
-  for (let atOnce = 1; atOnce <= concurrency; atOnce++) {
-    let sumMs = 0;
-    for (let round = 0; round < samples; round++) {
-      const answers = await Promise.all(Array.from({ length: atOnce }, async () => await pool.timedRequest()));
-      const roundMs = answers.reduce((total, { serviceMs }) => total + serviceMs, 0) / atOnce;
-      sumMs += roundMs;
-      await pause(-Math.log(1 - random()) * roundMs);
-    }
-    meansMs.push(sumMs / samples);
-  }
-  return meansMs;
 }
 
 /** Where requests come slowly a level takes longer instead. */
