@@ -70,6 +70,10 @@ const call = (inputs: readonly Placed[], outputs: readonly Placed[], loose: read
 
 const floats = ({ view }: Placed): number[] => [...new Float32Array(view.buffer, view.byteOffset, view.byteLength / 4)];
 
+function set({ view }: Placed, value: number): void {
+  new Float32Array(view.buffer, view.byteOffset, view.byteLength / 4).fill(value);
+}
+
 const randoms = (count: number): Float32Array => Float32Array.from({ length: count }, (_, i) => Math.sin(i * 12.9898));
 
 test('a sub-graph gives on a core what a session of its own gives, in the memory that the caller names', async () => {
@@ -213,37 +217,63 @@ test('a sub-graph stays open until everyone has released it', async () => {
   await again.run(call([x], [y]));
 });
 
-test('a thread that ends finishes its call and rejects those behind it, and the next one runs on a new thread', async () => {
-  const size = 384;
-  const path = await write('long', (graph) => {
-    let value = graph.input('x', float, [size, size]);
-    const weight = graph.weight('w', [size, size], () => new Float32Array(size * size).fill(1 / size));
-    for (let layer = 0; layer < 40; layer++) value = graph.node('MatMul', [value, weight]);
-    graph.output(value, float, [size, size], 'y');
+/**
+ * begun = 2 x, and then y = begun once `gate` is 1: the call goes on until the memory of its own input says so. Both are [1].
+ */
+function writeGated(name: string): Promise<string> {
+  return write(name, (graph) => {
+    const x = graph.input('x', float, [1]);
+    const gate = graph.input('gate', float, [1]);
+    const begun = graph.node('Mul', [x, graph.constant({ floats: 2 })]);
+    graph.output(begun, float, [1], 'begun');
+    const inner = new GraphBuilder('body', { captures: [gate] });
+    inner.input('turn', ElementType.INT64, []);
+    inner.input('goes_on', ElementType.BOOL, []);
+    const state = inner.input('state', float, [1]);
+    const body = inner.scope('body', () => {
+      const most = inner.node('ReduceMax', [gate], { keepdims: 0 });
+      inner.output(inner.node('Less', [most, inner.constant({ floats: 0.5 })]), ElementType.BOOL, [], 'still');
+      inner.output(inner.node('Identity', [state]), float, [1], 'next');
+      return inner.buildGraph();
+    });
+    const always = graph.node('Greater', [graph.constant({ floats: 1 }), graph.constant({ floats: 0 })]);
+    // Many seconds: a test that fails before it opens the gate ends all the same.
+    const turnsMax = graph.constant({ ints: 5_000_000 });
+    const y = graph.node('Loop', [turnsMax, always, begun], { body: { graph: body } });
+    graph.output(y, float, [1], 'y');
   });
+}
+
+test('a thread that ends finishes its call and rejects those behind it, and the next one runs on a new thread', async () => {
   cores = startCpuCores({ count: 2 });
-  const part = await cores.open(1, { modelPath: path });
+  const part = await cores.open(1, { modelPath: await writeGated('gated') });
   const other = await cores.open(2, { modelPath: await writeScale('other', 1, 2) });
-  const [x, y] = [place('x', 'FP32', [size, size]), place('y', 'FP32', [size, size])];
-  new Float32Array(x.view.buffer, x.view.byteOffset, size * size).fill(2);
+  const [x, gate] = [place('x', 'FP32', [1]), place('gate', 'FP32', [1])];
+  const [begun, y] = [place('begun', 'FP32', [1]), place('y', 'FP32', [1])];
   const [one, two] = [place('x', 'FP32', [1]), place('y', 'FP32', [1])];
-  const running = part.run(call([x], [y]));
-  const behind = part.run(call([x], [y])).catch((error: unknown) => error);
-  // The other core answers while the first one is at work on a call of some hundred milliseconds.
+  set(x, 3);
+  for (const each of [gate, begun, y]) set(each, 0);
+  const running = part.run(call([x, gate], [begun, y]));
+  const behind = part.run(call([x, gate], [begun, y])).catch((error: unknown) => error);
+  await expect.poll(() => floats(begun)[0], { interval: 1, timeout: 20_000 }).toBe(6);
+  // The other core answers while the first one is inside of its call.
   await other.run(call([one], [two]));
   const ended = cores.end(1);
+  expect(floats(y)).toEqual([0]);
+  set(gate, 1);
   await running;
+  expect(floats(y)).toEqual([6]);
   expect(await behind).toMatchObject({
     code: 'died',
-    message: expect.stringContaining('core 1 died with the sub-graph long.onnx: it was ended'),
+    message: expect.stringContaining('core 1 died with the sub-graph gated.onnx: it was ended'),
   });
   await ended;
-  y.view.fill(0);
-  await part.run(call([x], [y]));
-  expect(floats(y)[7]).toBeCloseTo(2, 3);
+  set(y, 0);
+  await part.run(call([x, gate], [begun, y]));
+  expect(floats(y)).toEqual([6]);
   await other.run(call([one], [two]));
   await cores.close();
-  await expect(part.run(call([x], [y]))).rejects.toMatchObject({ code: 'cancelled' });
+  await expect(part.run(call([x, gate], [begun, y]))).rejects.toMatchObject({ code: 'cancelled' });
 });
 
 test.runIf(process.platform === 'linux')('a thread stays on the core that it is given', async () => {
