@@ -1,9 +1,7 @@
 /** One network under every pattern: the GPU alone, cores alone, both of Chrion's patterns and each rung of its ladder, in turns. */
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { mkdir } from 'node:fs/promises';
-import type * as OrtModule from 'onnxruntime-node';
 import { poolSockets } from '../../src/cpu/index.ts';
 import { GpuError, startGpuProcess, type GpuClient, type HybridPromise } from '../../src/gpu/index.ts';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
@@ -18,11 +16,11 @@ import {
   type ColdStartPlan,
 } from '../../src/plan/index.ts';
 import type { GraphProfile } from '../../src/profile/index.ts';
-import { elements, tensorOf, type Tensor } from '../../src/tensor/index.ts';
+import { elements, loadOnnxRuntime, tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { BenchmarkNotPossible } from '../benchmark.ts';
 import { median } from '../servers.ts';
 
-const ort = createRequire(import.meta.url)('onnxruntime-node') as typeof OrtModule;
+const ort = loadOnnxRuntime();
 const key = 'network';
 /** As a host unrolls. */
 const cells = 12;

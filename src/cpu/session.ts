@@ -1,5 +1,4 @@
 /** One ONNX Runtime session on the CPU, speaking the project's tensors. Runs inside an instance's process only. */
-import { createRequire } from 'node:module';
 import type * as OrtModule from 'onnxruntime-node';
 import type { arrayOf } from '../tensor/index.ts';
 import type { SessionSettings } from './protocol.ts';
@@ -7,6 +6,7 @@ import {
   bytesElements,
   dataTypeOfOnnxRuntime,
   elements,
+  loadOnnxRuntime,
   onnxRuntimeType,
   packBytes,
   TensorError,
@@ -14,8 +14,7 @@ import {
   type Tensor,
 } from '../tensor/index.ts';
 
-// Through require: the package is CommonJS, and this way loading it is one synchronous step that can be timed.
-const ort = createRequire(import.meta.url)('onnxruntime-node') as typeof OrtModule;
+const ort = loadOnnxRuntime();
 
 export class Session {
   readonly #session: OrtModule.InferenceSession;

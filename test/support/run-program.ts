@@ -1,5 +1,4 @@
 /** Runs programs in the plainest way there is: one stream, every weight on the device, launches one after the other. */
-import { createRequire } from 'node:module';
 import type * as OrtModule from 'onnxruntime-node';
 import type { Cuda, CudaDevice, DeviceMemory, Releasable } from '../../src/gpu/driver/types.ts';
 import { WeightReader } from '../../src/gpu/engine/weight-fill.ts';
@@ -8,9 +7,16 @@ import { operators as allOperators } from '../../src/gpu/operators/index.ts';
 import type { Operator } from '../../src/gpu/operators/types.ts';
 import { compileModel, type CompileModelOptions } from '../../src/gpu/program/index.ts';
 import type { Launch, Operand, Program } from '../../src/gpu/program/types.ts';
-import { byteCount, elements, type ArrayOf, type DataType, type Tensor } from '../../src/tensor/index.ts';
+import {
+  byteCount,
+  elements,
+  loadOnnxRuntime,
+  type ArrayOf,
+  type DataType,
+  type Tensor,
+} from '../../src/tensor/index.ts';
 
-const ort = createRequire(import.meta.url)('onnxruntime-node') as typeof OrtModule;
+const ort = loadOnnxRuntime();
 
 /** Zero bytes cannot be allocated. */
 const allocate = (device: CudaDevice, bytes: number): DeviceMemory => device.allocate(Math.max(256, bytes));

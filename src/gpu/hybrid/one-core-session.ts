@@ -1,5 +1,4 @@
 /** ONNX Runtime as one core's thread uses it: its sessions, and tensors on memory that somebody else owns. */
-import { createRequire } from 'node:module';
 import koffi from 'koffi';
 import type * as OrtModule from 'onnxruntime-node';
 import {
@@ -8,6 +7,7 @@ import {
   dataTypeOfOnnxRuntime,
   elementBytes,
   elements,
+  loadOnnxRuntime,
   onnxRuntimeType,
   packBytes,
   TensorError,
@@ -15,8 +15,7 @@ import {
 } from '../../tensor/index.ts';
 import type { HostTensor, LooseTensor } from './types.ts';
 
-// Through require: the package is CommonJS.
-export const ort = createRequire(import.meta.url)('onnxruntime-node') as typeof OrtModule;
+export const ort = loadOnnxRuntime();
 
 /** A session on one core. A spinning thread would take the core from whoever has work. */
 export const oneCoreSession: OrtModule.InferenceSession.SessionOptions = {

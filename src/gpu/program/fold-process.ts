@@ -3,11 +3,11 @@
  * after the other over the channel to its parent, and ends with it. Runs compiled, never from source.
  */
 import { writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import type * as OrtModule from 'onnxruntime-node';
+import { loadOnnxRuntime } from '../../tensor/index.ts';
 import type { FoldReply, FoldRequest, RunRequest } from './fold-protocol.ts';
 
-const ort = createRequire(import.meta.url)('onnxruntime-node') as typeof OrtModule;
+const ort = loadOnnxRuntime();
 
 const base: OrtModule.InferenceSession.SessionOptions = {
   executionProviders: ['cpu'],

@@ -1,9 +1,11 @@
 /** What ONNX Runtime makes of cases: all those of one operator set in one model and one run. */
-import { InferenceSession, Tensor as OrtTensor } from 'onnxruntime-node';
+import type { Tensor as OrtTensor } from 'onnxruntime-node';
 import { ElementType, elementTypeOf, GraphBuilder, serializeModel, type ModelProto } from '../../../src/onnx/index.ts';
-import { elements, type DataType, type Tensor } from '../../../src/tensor/index.ts';
+import { elements, loadOnnxRuntime, type DataType, type Tensor } from '../../../src/tensor/index.ts';
 import { bfloat16ToNumber, halfToNumber } from '../../../src/gpu/operators/elementwise/literal.ts';
 import { describeCase, tensor, type Case } from './case.ts';
+
+const ort = loadOnnxRuntime();
 
 const ortTypes: Partial<Record<DataType, OrtTensor.Type>> = {
   BOOL: 'bool',
@@ -55,7 +57,7 @@ function addCase(graph: GraphBuilder, one: Case, index: number, feeds: Record<st
     const { datatype, shape, data } = widen(input.tensor);
     if (input.constant) return graph.initializer({ name, datatype, shape, data });
     graph.input(name, elementTypeOf(datatype), shape);
-    feeds[name] = new OrtTensor(ortTypes[datatype]!, elements({ name, datatype, shape, data }) as never, [...shape]);
+    feeds[name] = new ort.Tensor(ortTypes[datatype]!, elements({ name, datatype, shape, data }) as never, [...shape]);
     return name;
   });
   const { domain, name } = operatorName(one.operator);
@@ -99,7 +101,7 @@ async function runTogether(cases: readonly Case[], opset: number): Promise<Tenso
       throw new Error(`${describeCase(one)}: ${(error as Error).message}`, { cause: error });
     }
   });
-  const session = await InferenceSession.create(serializeModel(withoutShapes(graph.build(), opset)), {
+  const session = await ort.InferenceSession.create(serializeModel(withoutShapes(graph.build(), opset)), {
     graphOptimizationLevel: 'disabled',
     logSeverityLevel: 4,
     intraOpNumThreads: 1,
