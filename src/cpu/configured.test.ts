@@ -256,6 +256,29 @@ describe('a configuration', () => {
     expect(values(await pools.invoke('a', input(5)))[0]).toBe(5);
     expect(changes.map(({ cause }) => cause)).toEqual(['test', 'test', 'unload', 'unload', 'test', 'idle']);
   });
+
+  it('leaves no claim behind when it is given back: neither the calls before nor a change that waits starts it again', async () => {
+    start();
+    register('a');
+    register('b', {}, { idleMs: 0 });
+    register('c', {}, { idleMs: 0 });
+    await pools.configure('a', thin, { cause: 'test' });
+    await pools.configure('b', thin, { cause: 'test' });
+    for (const key of ['a', 'b', 'c']) await pools.invoke(key, input(1));
+    const begun = pools.configure('a', fat, { cause: 'begun' });
+    const waiting = pools.configure('a', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, { cause: 'waiting' });
+    await pools.unload('a');
+    expect(await waiting).toMatchObject({ state: 'superseded' });
+    expect(await begun).toMatchObject({ state: 'failed', configuration: undefined });
+    // As `b` was for want of calls, and `c`, which ran on demand.
+    for (const key of ['a', 'b', 'c']) {
+      await expect.poll(() => state(key).instances, { timeout: 10_000 }).toEqual([]);
+      expect(state(key)).toMatchObject({ arrivalsPerSecond: 0, configuration: undefined, starting: undefined });
+    }
+    // Who calls from then on counts.
+    await pools.invoke('a', input(1));
+    expect(state('a').arrivalsPerSecond).toBeGreaterThan(0);
+  });
 });
 
 describe.skipIf(process.platform !== 'linux')('an instance', () => {

@@ -78,12 +78,7 @@ export class PoolSets {
         this.#begin(request);
         return;
       }
-      if (this.#next !== undefined) {
-        const { startMs } = this.#next;
-        const inForce = this.#active?.configuration;
-        const ms = performance.now() - startMs;
-        this.#finish(this.#next, inForce, { state: 'superseded', kind: 'none', ms, configuration: inForce });
-      }
+      this.#supersedeNext();
       this.#next = request;
     });
   }
@@ -91,6 +86,7 @@ export class PoolSets {
   /** Back to instances on demand at once, without one being ready: whoever comes then waits for a load. */
   drop(cause: GiveUpCause, reason: string): void {
     const set = this.#active;
+    this.#supersedeNext();
     this.#starting?.end(reason);
     if (set === undefined) return;
     const startMs = performance.now();
@@ -115,6 +111,16 @@ export class PoolSets {
   /** Ends everything now. */
   end(reason: string): void {
     for (const set of this.#all()) set.end(reason);
+  }
+
+  /** The one that waits, if there is one, is not begun. */
+  #supersedeNext(): void {
+    const next = this.#next;
+    if (next === undefined) return;
+    this.#next = undefined;
+    const inForce = this.#active?.configuration;
+    const ms = performance.now() - next.startMs;
+    this.#finish(next, inForce, { state: 'superseded', kind: 'none', ms, configuration: inForce });
   }
 
   #begin(request: Request): void {

@@ -185,6 +185,8 @@ export class Pool {
   /** Gives every instance back: the idle ones now, the others when they are done. Resolves when none is left. */
   unload(): Promise<void> {
     this.#unloading = true;
+    // Whoever chooses configurations by the load must not have it started again for calls that came before.
+    this.#load.forgetArrivals(performance.now());
     this.#sets.drop('unload', 'unload');
     for (const instance of this.#onDemand.takeAllIdle()) this.#retire(instance, 'unload');
     return new Promise((resolve) => {
@@ -218,11 +220,15 @@ export class Pool {
   retireIdle(nowMs: number): void {
     const { active } = this.#sets;
     if (this.limits.instancesMin === 0 && active !== undefined && this.#queue.length === 0) {
-      if (active.idleForMs(nowMs) >= this.limits.idleMs) this.#sets.drop('idle', 'idle');
+      if (active.idleForMs(nowMs) >= this.limits.idleMs) {
+        this.#load.forgetArrivals(nowMs);
+        this.#sets.drop('idle', 'idle');
+      }
     }
     for (;;) {
       const oldest = this.longestIdle(this.limits.instancesMin);
       if (oldest === undefined || nowMs - oldest.idleSinceMs < this.limits.idleMs) return;
+      if (this.instances === 1) this.#load.forgetArrivals(nowMs);
       this.give(oldest, 'idle');
     }
   }

@@ -68,7 +68,7 @@ export class Smoothed {
 
 /** The load of one pool: arrivals, and rows that are there, waiting or running. */
 export class PoolLoad {
-  readonly #arrivals: ArrivalRate;
+  #arrivals: ArrivalRate;
   readonly #depth: Smoothed;
   #rows = 0;
 
@@ -89,6 +89,11 @@ export class PoolLoad {
 
   perSecond(nowMs: number): number {
     return this.#arrivals.perSecond(nowMs);
+  }
+
+  /** The arrivals up to now say nothing of what is to come: the function has been given back. */
+  forgetArrivals(nowMs: number): void {
+    this.#arrivals = new ArrivalRate(nowMs);
   }
 
   depth(nowMs: number): number {
