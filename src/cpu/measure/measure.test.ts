@@ -149,6 +149,10 @@ describe('profiles on disk', () => {
     expect(await readdir(dirname(path))).toHaveLength(1);
     await writeFile(path, '{"format": 1');
     expect(await files.find(profile)).toBeUndefined();
+    // Carried here from another machine.
+    const elsewhere = { ...profile, machine: { ...profile.machine, processor: 'another' } };
+    await writeFile(path, JSON.stringify(elsewhere));
+    expect(await files.find(profile)).toBeUndefined();
   }, 30_000);
 });
 

@@ -36,10 +36,15 @@ export class ProfileFiles {
     return join(this.#folder, fingerprint(machine), `${model}.json`);
   }
 
-  /** Undefined where there is none; one that cannot be read counts as none, since it can be measured again. */
+  /**
+   * Undefined where there is none; one that cannot be read, or that was measured of something else and copied here, counts
+   * as none, since it can be measured again.
+   */
   async find(key: ProfileKey): Promise<CpuProfile | undefined> {
+    const path = this.path(key);
     try {
-      return parseCpuProfile(JSON.parse(await readFile(this.path(key), 'utf8')));
+      const profile = parseCpuProfile(JSON.parse(await readFile(path, 'utf8')));
+      return this.path(profile) === path ? profile : undefined;
     } catch {
       return undefined;
     }

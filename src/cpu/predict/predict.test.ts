@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { predictService } from '../../plan/index.ts';
+import { ProfileError } from '../../profile/index.ts';
 import { splitBatch } from '../split.ts';
 import { spreadRows } from './batch-simulation.ts';
 import { predictUnbatched } from './service-latency.ts';
@@ -469,3 +470,43 @@ test('a profile from a file is checked', () => {
   expect(() => parseCpuProfile({ ...profile, pool: { ...profile.pool, latency: [] } })).toThrow("'latency'");
   expect(() => parseCpuProfile(null)).toThrow('CPU profile');
 });
+
+test('a profile with any entry spoiled or left out is refused, before a pool is run by it', () => {
+  const whole: CpuProfile = {
+    ...profile,
+    dimensions: { sequence: 128 },
+    variation: [{ concurrency: 1, threads: 1, squared: 0.1 }],
+    idle: [{ threads: 1, gapMs: 20, extraMs: 1 }],
+  };
+  // Objects are told by what they hold; whose figures they are is nobody's to run by.
+  const paths = pathsOf(whole).filter((path) => path.at(-1) !== 'provenance');
+  expect(paths.length).toBeGreaterThan(100);
+  for (const path of paths) {
+    for (const spoiled of [{}, 'text', -1, undefined]) {
+      const wasText = typeof at(whole, path) === 'string';
+      if ((wasText && spoiled === 'text') || (path.at(-1) === 'dimensions' && JSON.stringify(spoiled) === '{}'))
+        continue;
+      // What JSON cannot say it leaves out, and in a list it is null: there that is what was not measured.
+      if (spoiled === undefined && typeof path.at(-1) === 'number' && ['latency', 'spread'].includes(String(path.at(-3)))) continue; // prettier-ignore
+      if (spoiled === undefined && path.join('.') === 'dimensions.sequence') continue;
+      const json = structuredClone(whole) as unknown as Record<string, unknown>;
+      const parent = at(json, path.slice(0, -1)) as Record<string | number, unknown>;
+      parent[path.at(-1) ?? ''] = spoiled;
+      const where = `${path.join('.')} = ${JSON.stringify(spoiled)}`;
+      expect(() => parseCpuProfile(JSON.parse(JSON.stringify(json))), where).toThrow(ProfileError);
+    }
+  }
+});
+
+function at(value: unknown, path: readonly (string | number)[]): unknown {
+  return path.reduce((inner, key) => (inner as Record<string | number, unknown>)[key], value);
+}
+
+/** Of every entry, objects and lists themselves included. */
+function pathsOf(value: unknown): (string | number)[][] {
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value).flatMap(([name, inner]) => {
+    const key = Array.isArray(value) ? Number(name) : name;
+    return [[key], ...pathsOf(inner).map((path) => [key, ...path])];
+  });
+}
