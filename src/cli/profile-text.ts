@@ -15,7 +15,9 @@ export function profileText(name: string, profile: CpuProfile, path: string, isK
     aloneTable(profile),
   ];
   const beside = profile.service.configurations.filter(({ concurrency }) => concurrency > 1);
-  if (beside.length > 0) lines.push('', 'One row at a time on each of several instances', besideTable(profile));
+  const [rows = 1] = profile.pool.batches;
+  const request = rows === 1 ? 'One row' : `One request of ${rows} rows`;
+  if (beside.length > 0) lines.push('', `${request} at a time on each of several instances`, besideTable(profile));
   if (profile.lists.length > 0)
     lines.push('', 'A batch divided among instances, the fastest first', listsTable(profile));
   lines.push(
@@ -56,13 +58,14 @@ function aloneTable({ pool, spread }: CpuProfile): string {
   return renderTable(columns, rows);
 }
 
-function besideTable({ service }: CpuProfile): string {
+function besideTable({ service, pool }: CpuProfile): string {
+  const [batch = 1] = pool.batches;
   const rows = service.configurations.map(({ concurrency, threads, serviceTime }) => [
     String(concurrency),
     String(threads),
     formatMs(serviceTime[0] ?? 0),
     formatMs(serviceTime.at(-1) ?? 0),
-    String(Number(((concurrency / (serviceTime.at(-1) ?? Infinity)) * 1000).toPrecision(3))),
+    String(Number((((batch * concurrency) / (serviceTime.at(-1) ?? Infinity)) * 1000).toPrecision(3))),
   ]);
   return renderTable(
     ['INSTANCES', 'THREADS', 'ALONE', 'ALL AT WORK', 'ROWS/S'].map((title) => ({ title, align: 'right' })),

@@ -128,13 +128,15 @@ export class Pool {
         reject(clientGone());
         return;
       }
+      // A model that fixes its rows runs request by request, and that is what its load is counted in.
+      const isFixed = this.limits.batchFixed !== undefined;
       const ticket = makeTicket(
         input,
         options,
-        (result) => resolve(this.#left(ticket, result)),
-        (error) => reject(this.#left(ticket, error)),
+        (result) => resolve(this.#left(isFixed ? 1 : ticket.rows, result)),
+        (error) => reject(this.#left(isFixed ? 1 : ticket.rows, error)),
       );
-      this.#load.arrived(ticket.rows, ticket.arrivalMs);
+      this.#load.arrived(isFixed ? 1 : ticket.rows, ticket.arrivalMs);
       if (ticket.deadlineMs <= ticket.arrivalMs) {
         ticket.reject(deadlinePassed());
         return;
@@ -259,7 +261,7 @@ export class Pool {
     }
   }
 
-  #left<T>({ rows }: Ticket, outcome: T): T {
+  #left<T>(rows: number, outcome: T): T {
     this.#load.left(rows, performance.now());
     return outcome;
   }

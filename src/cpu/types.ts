@@ -216,7 +216,7 @@ export interface PoolState {
   readonly coresHeld: number;
   /** Requests per second over the last {@link arrivalWindowMs}; each part counts of one that was cut for its many rows. */
   readonly arrivalsPerSecond: number;
-  /** Rows that wait or run, averaged over time with exponential weights whose time constant is one second. */
+  /** Rows that wait or run (of a model that fixes its rows: requests), averaged over time with exponential weights whose time constant is one second. */
   readonly queueDepth: number;
   /**
    * Milliseconds that the last starts of an instance took, smoothed: from taking a process, blank where there was one,

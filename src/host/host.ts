@@ -4,6 +4,7 @@ import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import {
+  batchDimension,
   createCpuPools,
   groupsText,
   type ArrivalPrediction,
@@ -145,6 +146,7 @@ export async function startHost(
     placer: invoker.placer,
     gpus,
     threadsOf: (version) => threadsOf(version, config),
+    batchMaxOf: (version) => rowsMaxOf(version, config),
   });
   keepHistoryInStep(store, history);
   const views: ViewSources = {
@@ -289,16 +291,17 @@ function threadsOf(version: FunctionVersion, config: HostConfig): number {
 
 function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConfig): PoolLimits {
   const { settings, metadata } = version;
-  // A model whose first dimension is fixed says how large its batch is; requests cannot be joined to another size.
-  const joinable = metadata?.inputs.every((input) => input.shape[0] === -1) ?? false;
-  const rows = metadata?.inputs[0]?.shape[0] ?? 1;
+  // A model whose first dimension is fixed says how large its batch is; requests cannot be joined to another size. Where
+  // its inputs have no first dimension in common, each request is one row.
+  const dimension = batchDimension(metadata?.inputs ?? []);
+  const isOpen = dimension.kind === 'open';
   return {
     // A pin keeps the version that serves; the ones it has replaced give their instances back.
     instancesMin: settings.pinned && isCurrent ? 1 : 0,
     instancesMax: settings.cpu.instancesMax ?? Math.max(1, Math.floor(config.cpu.cores / threadsOf(version, config))),
     queueMax: config.cpu.queueMax,
-    batchMax: joinable ? settings.batching.batchMax : 1,
-    ...(joinable ? undefined : { batchFixed: Math.max(1, rows) }),
+    batchMax: isOpen ? settings.batching.batchMax : 1,
+    ...(isOpen ? undefined : { batchFixed: dimension.kind === 'fixed' ? dimension.rows : 1 }),
     batchDelayMs: settings.batching.delayMs,
     idleMs: config.cpu.idleMs,
     handlerTimeoutMs: settings.timeouts.handlerMs,

@@ -31,6 +31,8 @@ export interface MetricsOptions {
   readonly gpus?: GpuHost | undefined;
   /** Threads of an instance of the version. */
   readonly threadsOf: (version: FunctionVersion) => number;
+  /** Most rows of a run of the version. */
+  readonly batchMaxOf: (version: FunctionVersion) => number;
 }
 
 export interface Metrics {
@@ -44,7 +46,7 @@ export interface Metrics {
 type Labels = Readonly<Record<string, string | number>>;
 
 export function createMetrics(options: MetricsOptions): Metrics {
-  const { registry, pools, statistics, memoryBytes, threadsOf } = options;
+  const { registry, pools, statistics, memoryBytes, threadsOf, batchMaxOf } = options;
   const prom = new PromRegistry();
   collectDefaultMetrics({ register: prom });
 
@@ -210,8 +212,8 @@ export function createMetrics(options: MetricsOptions): Metrics {
           }
           continue;
         }
-        const { name, version: number, settings } = version;
-        const batch = settings.batching.batchMax;
+        const { name, version: number } = version;
+        const batch = batchMaxOf(version);
         set(
           { function: name, version: number, instances: readyInstances(state), threads: threadsOf(version), batch },
           1,

@@ -385,7 +385,14 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     readyWaitMs: options.readyWaitMs ?? 1000,
     recorder: history,
   });
-  const metrics = createMetrics({ registry: store, pools, statistics, memoryBytes: 1e9, threadsOf: () => 2 });
+  const metrics = createMetrics({
+    registry: store,
+    pools,
+    statistics,
+    memoryBytes: 1e9,
+    threadsOf: () => 2,
+    batchMaxOf: ({ settings }) => settings.batching.batchMax,
+  });
   store.put(functionVersion('pair'));
   const server = await createHttpServer({
     config,

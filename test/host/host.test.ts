@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { checkListen, loadConfig, startHost, type HostConfig, type RunningHost } from '../../src/host/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
-import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
+import { buildArchitecture, ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { writeReluModel, writeTableModel } from '../support/models.ts';
 
 let folder: string;
@@ -85,6 +85,30 @@ describe('a function in the functions folder', () => {
     expect(outputs).toEqual(Array.from({ length: 12 }, (_, index) => ({ output: [[index, 0, 0, 0]] })));
     expect(await sample('modelmesh_loadmodel_milliseconds_count')).toBe(1);
     expect(await sample('turntable_cold_starts_total{function="relu",plan="cpu"}')).toBe(12);
+  });
+
+  test('takes as many rows as its first dimension fixes, and one where its inputs have none in common', async () => {
+    const functions = [
+      { name: 'fixed', shapes: [[3, 4], [3]], batch: 3 },
+      { name: 'none', shapes: [[3, 4], [4]], batch: 1 },
+      { name: 'open', shapes: [['n', 4], ['n']], batch: 8 },
+    ];
+    for (const { name, shapes } of functions) {
+      const graph = new GraphBuilder(name);
+      for (const [at, shape] of shapes.entries()) {
+        const relu = graph.node('Relu', [graph.input(`x${at}`, ElementType.FLOAT, shape)]);
+        graph.output(relu, ElementType.FLOAT, shape);
+      }
+      const place = join(folder, 'functions', name);
+      await mkdir(place);
+      await writeModel(graph.build(), join(place, 'model.onnx'));
+      await writeFile(join(place, 'function.json'), JSON.stringify({ batching: { max: 8 } }));
+    }
+    await start();
+    for (const { name, batch } of functions) {
+      const labels = `function="${name}",version="1",instances="0",threads="1",batch="${batch}"`;
+      expect(await sample(`turntable_pool_configuration_info{${labels}}`)).toBe(1);
+    }
   });
 
   test('that is pinned is warm for its first caller', async () => {

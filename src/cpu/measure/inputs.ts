@@ -1,4 +1,5 @@
 /** Inputs for a model that nobody has given any for: the right names, types and sizes, and values that it can run on. */
+import { batchMax } from '../configuration.ts';
 import { CpuError } from '../types.ts';
 import type { TensorSpec } from '../../onnx/index.ts';
 import { elementCount, packBytes, type DataType, type Tensor } from '../../tensor/index.ts';
@@ -9,13 +10,14 @@ export type BatchDimension =
   | { readonly kind: 'open' }
   /** It is fixed to so many rows. */
   | { readonly kind: 'fixed'; readonly rows: number }
-  /** Inputs have no common first dimension: one run is one row. */
+  /** Inputs have no common first dimension, or it is larger than any batch, such as the samples of a sound: one run is one row. */
   | { readonly kind: 'none' };
 
 export function batchDimension(inputs: readonly TensorSpec[]): BatchDimension {
   const [first] = inputs;
   const rows = first?.shape[0];
-  if (rows === undefined || !inputs.every(({ shape }) => shape[0] === rows)) return { kind: 'none' };
+  if (rows === undefined || rows === 0 || rows > batchMax) return { kind: 'none' };
+  if (!inputs.every(({ shape }) => shape[0] === rows)) return { kind: 'none' };
   return rows === -1 ? { kind: 'open' } : { kind: 'fixed', rows };
 }
 

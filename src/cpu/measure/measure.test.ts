@@ -5,10 +5,20 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { writeReluModel, writeTableModel } from '../../../test/support/models.ts';
 import { readLogicalCores } from '../../hardware/index.ts';
-import { describeModel, readModel, type TensorSpec } from '../../onnx/index.ts';
+import { describeModel, ElementType, GraphBuilder, readModel, writeModel, type TensorSpec } from '../../onnx/index.ts';
 import { checkBytes, elements } from '../../tensor/index.ts';
+import { problemOf } from '../configuration.ts';
 import { parseCpuProfile, PoolTable } from '../predict/index.ts';
-import { batchDimension, makeInputs, measureCpu, median, ProfileFiles, relativeSpread, resolveSizes } from './index.ts';
+import {
+  batchDimension,
+  makeInputs,
+  measureCpu,
+  median,
+  ProfileFiles,
+  reaches,
+  relativeSpread,
+  resolveSizes,
+} from './index.ts';
 import type { MeasureOptions, MeasureProgress } from './index.ts';
 import { RemainingTime } from './remaining-time.ts';
 import { steadyMean, steadyVariation } from './samples.ts';
@@ -73,6 +83,22 @@ describe('a measurement', () => {
     expect(profile.pool.latency[0]?.[0]).toBeGreaterThan(0);
   }, 30_000);
 
+  test('of a model whose batch is fixed is of one request at a time', async () => {
+    const graph = new GraphBuilder('fixed');
+    const x = graph.input('x', ElementType.FLOAT, [3, 2]);
+    graph.output(graph.node('Relu', [x]), ElementType.FLOAT, [3, 2], 'y');
+    const modelPath = join(folder, 'fixed.onnx');
+    await writeModel(graph.build(), modelPath);
+    const profile = await measureCpu(await optionsFor(modelPath, { batchMax: 16 }));
+    expect(profile).toMatchObject({ pool: { batches: [3] }, lists: [] });
+    expect(reaches(profile, [input([3, 2])], 16)).toBe(true);
+    // As many instances as there are cores can be chosen, and each takes requests of these rows only.
+    const { candidates } = new PoolTable(profile, { cores: cores.length, batchMax: 3, batchTimeoutMs: 1 });
+    const shapes = candidates.map(({ groups }) => groups);
+    expect(shapes).toContainEqual([{ instances: cores.length, threads: 1, batch: 3 }]);
+    for (const groups of shapes) expect(problemOf({ groups }, { cores: cores.length, batchFixed: 3 })).toBeUndefined();
+  }, 30_000);
+
   test('ends when its budget is used up, with one row on one thread at least', async () => {
     const profile = await measureCpu(await optionsFor(reluPath, { budgetMs: 0 }));
     const [first, ...rest] = profile.pool.latency.flat();
@@ -134,6 +160,8 @@ describe('inputs', () => {
     expect(batchDimension([input([8, 3]), input([8])])).toEqual({ kind: 'fixed', rows: 8 });
     expect(batchDimension([input([-1, 3]), input([3])])).toEqual({ kind: 'none' });
     expect(batchDimension([])).toEqual({ kind: 'none' });
+    expect(batchDimension([input([0, 3])])).toEqual({ kind: 'none' });
+    expect(batchDimension([input([160_000])])).toEqual({ kind: 'none' });
   });
 });
 

@@ -20,6 +20,7 @@ import { CpuError, type PoolGroup } from '../types.ts';
 import { measuredOn } from './fingerprint.ts';
 import { batchDimension, makeInputs, resolveSizes } from './inputs.ts';
 import { InstanceSet, type Measured } from './instance-set.ts';
+import { batchesOf, powersOfTwo } from './reach.ts';
 import { exhaustiveMs, RemainingTime, type Measurement } from './remaining-time.ts';
 import { median, relativeSpread } from './samples.ts';
 import { measureDispatchMs } from './dispatch-time.ts';
@@ -115,9 +116,8 @@ class MeasurementRun {
     this.#sizes = resolveSizes(inputs, options.dimensions ?? {});
     this.#cores = sockets.reduce((sum, cores) => sum + cores.length, 0);
     this.#widest = Math.max(...sockets.map((cores) => cores.length));
-    const dimension = batchDimension(inputs);
-    this.#fixedRows = dimension.kind === 'fixed' ? dimension.rows : dimension.kind === 'none' ? 1 : undefined;
-    this.#batches = this.#fixedRows === undefined ? powersOfTwo(batchMax) : [this.#fixedRows];
+    this.#batches = batchesOf(inputs, batchMax);
+    this.#fixedRows = batchDimension(inputs).kind === 'open' ? undefined : this.#batches[0];
     this.#plan = this.#planned();
     this.#remaining = new RemainingTime(this.#plan, options.samples ?? samplesDefault, measurementMs);
   }
@@ -185,7 +185,7 @@ class MeasurementRun {
     return rows;
   }
 
-  /** Like instances, one row each, k of them at work: k by powers of two, and as many as there are cores for. */
+  /** Like instances, one request each, k of them at work: k by powers of two, and as many as there are cores for. */
   async #sideBySide(
     threads: readonly number[],
     alone: readonly (readonly (number[] | undefined)[])[],
@@ -193,7 +193,6 @@ class MeasurementRun {
     const configurations: ServiceConfiguration[] = [];
     const variation: ServiceVariation[] = [];
     const idle: IdleCost[] = [];
-    if (this.#batches[0] !== 1) return { configurations, variation, idle, dispatchMs: 0 };
     const samples = samplesFactor * (this.#options.samples ?? samplesDefault);
     for (const [index, count] of threads.entries()) {
       const single = alone[index]?.[0];
@@ -201,10 +200,10 @@ class MeasurementRun {
       let known: ReadonlyMap<number, number> = new Map([[1, median(single)]]);
       if (!this.#isOverBudget()) {
         const concurrencies = this.#concurrencies(count);
-        const measurement = { kind: 'service', threads: count, levels: concurrencies.length } as const;
+        const measurement = this.#serviceOf(count);
         this.#tell(measurement);
         const instances = await this.#set.acquire(Array.from({ length: Math.max(...concurrencies) }, () => count));
-        const requests = await this.#requestsOf(1, instances[0]!);
+        const requests = await this.#requestsOf(this.#smallest, instances[0]!);
         const times = await measureServiceTimes({
           workers: instances,
           concurrencies,
@@ -336,18 +335,23 @@ class MeasurementRun {
     for (let threads = 1; threads <= this.#widest; threads++) {
       for (const batch of this.#batches) plan.push({ kind: 'alone', threads, batch });
     }
-    for (let threads = 1; threads <= this.#widest && this.#batches[0] === 1; threads++) {
-      plan.push({ kind: 'service', threads, levels: this.#concurrencies(threads).length });
-    }
+    for (let threads = 1; threads <= this.#widest; threads++) plan.push(this.#serviceOf(threads));
     for (const batch of this.#listBatches()) plan.push({ kind: 'lists', batch });
     return plan;
   }
 
-  /** A fixed batch is run by as many instances as there is room for. */
+  /** Of a model whose batch is fixed each request is a run of its own: there is nothing to divide. */
   #listBatches(): readonly number[] {
-    if (this.#fixedRows === undefined) return this.#batches;
-    if (this.#fixedRows === 1) return [];
-    return powersOfTwo(this.#cores).map((count) => count * (this.#fixedRows ?? 1));
+    return this.#fixedRows === undefined ? this.#batches : [];
+  }
+
+  /** Rows of the smallest request. */
+  get #smallest(): number {
+    return this.#fixedRows ?? 1;
+  }
+
+  #serviceOf(threads: number): Measurement & { kind: 'service' } {
+    return { kind: 'service', threads, batch: this.#smallest, levels: this.#concurrencies(threads).length };
   }
 
   #concurrencies(threads: number): number[] {
@@ -379,7 +383,7 @@ function labelOf(measurement: Measurement): string {
     case 'alone':
       return `batch ${measurement.batch} on ${threadsText(measurement.threads)}`;
     case 'service':
-      return `one row at a time on ${threadsText(measurement.threads)}`;
+      return `one ${measurement.batch === 1 ? 'row' : 'request'} at a time on ${threadsText(measurement.threads)}`;
     case 'lists':
       return `batch ${measurement.batch}, all instances at once`;
   }
@@ -409,10 +413,4 @@ function aheadShare(one: readonly number[], other: readonly number[]): number {
 function randomSource(): () => number {
   let state = 0;
   return () => (state = (state + 0.618_033_988_75) % 1);
-}
-
-function powersOfTwo(most: number): number[] {
-  const powers: number[] = [];
-  for (let power = 1; power <= most; power *= 2) powers.push(power);
-  return powers;
 }

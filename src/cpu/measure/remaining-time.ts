@@ -6,8 +6,8 @@ import type { MeasuredList } from '../predict/index.ts';
 export type Measurement =
   /** One instance alone. */
   | { readonly kind: 'alone'; readonly threads: number; readonly batch: number }
-  /** Like instances, one row at a time, at so many levels of concurrency. */
-  | { readonly kind: 'service'; readonly threads: number; readonly levels: number }
+  /** Like instances, one request of `batch` rows at a time, at so many levels of concurrency. */
+  | { readonly kind: 'service'; readonly threads: number; readonly batch: number; readonly levels: number }
   /** Every list of a batch. */
   | { readonly kind: 'lists'; readonly batch: number };
 
@@ -56,8 +56,8 @@ export class RemainingTime {
         return this.#sampledMs(this.#runMs(measurement.threads, measurement.batch));
       case 'service': {
         // The levels, twice the samples each, and the gaps.
-        const { threads, levels } = measurement;
-        const sampledMs = (levels + gapsGuess) * 2 * this.#sampledMs(this.#runMs(threads, 1));
+        const { threads, batch, levels } = measurement;
+        const sampledMs = (levels + gapsGuess) * 2 * this.#sampledMs(this.#runMs(threads, batch));
         return sampledMs + 2 ** (levels - 1) * startGuessMs;
       }
       case 'lists':

@@ -6,13 +6,17 @@ import { instanceMs } from './instance-time.ts';
 
 /** A configuration together with what is known of its speed. */
 export type Candidate =
-  /** c like instances, each running one row at a time: SERF's service parallelism and intra-node parallelism. */
+  /**
+   * c like instances, each running one request at a time: SERF's service parallelism and intra-node parallelism. A request
+   * is one row, or as many as the model fixes.
+   */
   | {
       readonly kind: 'unbatched';
       readonly groups: readonly PoolGroup[];
       readonly cores: number;
+      /** Requests of a run. */
       readonly batch: 1;
-      /** Milliseconds of a row while 1, 2, ... c rows run. */
+      /** Milliseconds of a request while 1, 2, ... c of them run. */
       readonly serviceTimeMs: readonly number[];
       /** Variance of those times over their squared mean, all c at work. */
       readonly variation: number;
@@ -68,8 +72,9 @@ function countOf(groups: readonly PoolGroup[]): number {
 
 /** Every candidate that takes at most `cores` cores and `batchMax` rows, unbatched ones first. */
 export function candidatesOf(profile: CpuProfile, cores: number, batchMax: number): Candidate[] {
+  const [rows = 1] = profile.pool.batches;
   const unbatched = profile.service.configurations.map(({ concurrency, threads, serviceTime }): Candidate => {
-    const groups = [{ instances: concurrency, threads, batch: 1 }];
+    const groups = [{ instances: concurrency, threads, batch: rows }];
     const varied = profile.variation.find((each) => each.concurrency === concurrency && each.threads === threads);
     return {
       kind: 'unbatched',

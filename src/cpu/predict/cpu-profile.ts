@@ -55,7 +55,7 @@ export interface CpuProfile {
   readonly pool: PoolProfile;
   /** Half the distance of the quartiles over the median, for each entry of `pool.latency`. */
   readonly spread: readonly (readonly (number | null)[])[];
-  /** One row at a time on each of c instances (SERF, IV-B). Empty where the model takes no batch of 1. */
+  /** One request at a time on each of c instances (SERF, IV-B): of the smallest batch in `pool`, one row unless the model fixes more. */
   readonly service: ServiceProfile;
   /** What SERF takes to be nothing: how much those times vary from one row to the next. */
   readonly variation: readonly ServiceVariation[];
