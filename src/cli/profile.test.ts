@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { turntable, type Outcome } from '../../test/cli/command.ts';
 import { writeReluModel } from '../../test/support/models.ts';
 import type { CpuProfile } from '../cpu/index.ts';
+import { ElementType, GraphBuilder, writeModel } from '../onnx/index.ts';
 
 let folder: string;
 let modelPath: string;
@@ -42,6 +43,21 @@ test('what was measured is kept, printed again, planned from, and measured anew 
   const anew = JSON.parse((await profile(modelPath, '--json', '--force')).stdout) as CpuProfile;
   expect(anew.measuredAt).not.toBe(measured.measuredAt);
 }, 60_000);
+
+test.each([1, 3])(
+  'what a model with a fixed batch of %d cost is kept as well',
+  async (rows) => {
+    const graph = new GraphBuilder('fixed');
+    const x = graph.input('x', ElementType.FLOAT, [rows, 2]);
+    graph.output(graph.node('Relu', [x]), ElementType.FLOAT, [rows, 2], 'y');
+    const path = join(folder, `fixed-${rows}.onnx`);
+    await writeModel(graph.build(), path);
+    const first = JSON.parse((await profile(path, '--json')).stdout) as CpuProfile;
+    expect(first.pool.batches).toEqual([rows]);
+    expect(JSON.parse((await profile(path, '--json')).stdout)).toEqual(first);
+  },
+  60_000,
+);
 
 test('a folder with a function.json is a function', async () => {
   await writeFile(join(folder, 'function.json'), JSON.stringify({ model: 'relu.onnx' }));

@@ -6,11 +6,13 @@ import {
   measuredOn,
   poolSockets,
   ProfileFiles,
+  reaches,
   resolveSizes,
   type CpuProfile,
   type MeasureProgress,
 } from '../cpu/index.ts';
 import { loadConfig } from '../host/index.ts';
+import type { TensorSpec } from '../onnx/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
 import { formatMs } from './format.ts';
@@ -74,7 +76,7 @@ export function profileCommand(): Command {
       };
       if (options.force !== true) profile = await files.find(key);
       // One that was measured less far, by a host with little time for example, does not answer the question.
-      if (profile !== undefined && !reaches(profile, options.batchMax)) profile = undefined;
+      if (profile !== undefined && !isWhole(profile, target.inputs, options.batchMax)) profile = undefined;
       isKept = profile !== undefined;
       profile ??= await measure(target, sockets, given, options);
     } catch (error) {
@@ -119,12 +121,11 @@ async function measure(
 }
 
 /** Whether every entry up to the batch is there; a model with a fixed batch has only its own. */
-function reaches({ pool, lists }: CpuProfile, batchMax: number): boolean {
-  const [first = 1] = pool.batches;
-  const largest = pool.batches.at(-1) ?? first;
-  const isFixed = pool.batches.length === 1 && first > 1;
-  const isWhole = pool.latency.flat().every((ms) => ms !== null);
-  return isWhole && (isFixed || largest * 2 > batchMax) && (lists.length > 0 || largest === 1);
+function isWhole(profile: CpuProfile, inputs: readonly TensorSpec[], batchMax: number): boolean {
+  if (!reaches(profile, inputs, batchMax)) return false;
+  const { pool, lists } = profile;
+  const isTimed = pool.latency.flat().every((ms) => ms !== null);
+  return isTimed && (lists.length > 0 || pool.batches.length === 1);
 }
 
 /** A bar on a terminal, nothing elsewhere. */

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { writeReluModel } from '../../test/support/models.ts';
+import { ProfileFiles } from '../cpu/index.ts';
 import { describeModel, readModel } from '../onnx/index.ts';
 import { createLogger } from './logger.ts';
 import { PoolsProfiler, type PoolsProfilerOptions } from './pools-profiler.ts';
@@ -34,7 +35,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 function start(
   dataDir: string,
   more: Partial<PoolsProfilerOptions> = {},
-): { known: EventEmitter; publish: () => void } {
+): { known: EventEmitter; publish: () => void; change: (after: FunctionVersion) => void } {
   const known = new EventEmitter();
   let listener: ((change: RegistryChange) => void) | undefined;
   const registry: Registry = {
@@ -57,7 +58,11 @@ function start(
     onProfile: () => known.emit('profile'),
     ...more,
   });
-  return { known, publish: () => listener?.({ before: undefined, after: version }) };
+  return {
+    known,
+    publish: () => listener?.({ before: undefined, after: version }),
+    change: (after) => listener?.({ before: version, after }),
+  };
 }
 
 test('a function is measured while nobody calls, and known at once the next time', async () => {
@@ -72,6 +77,37 @@ test('a function is measured while nobody calls, and known at once the next time
   again.publish();
   await once(again.known, 'profile');
   expect(profiler?.find('f@1')).toEqual(measured);
+}, 30_000);
+
+test('what somebody else has measured meanwhile is taken over', async () => {
+  const { known, publish } = start('elsewhere');
+  publish();
+  await once(known, 'profile');
+  const measured = profiler?.find('f@1');
+  await profiler?.close();
+
+  const host = start('shared', { isMeasuring: false, filesIntervalMs: 20 });
+  host.publish();
+  const files = new ProfileFiles(join(folder, 'shared'));
+  for (const measuredAt of ['2026-01-01T00:00:00.000Z', '2026-01-02T00:00:00.000Z']) {
+    const news = once(host.known, 'profile');
+    await files.keep({ ...measured!, measuredAt });
+    await news;
+    expect(profiler?.find('f@1')).toEqual({ ...measured, measuredAt });
+  }
+}, 30_000);
+
+test('a function that may take larger batches than were measured is measured again', async () => {
+  const { known, publish, change } = start('larger');
+  publish();
+  await once(known, 'profile');
+  expect(profiler?.find('f@1')?.pool.batches).toEqual([1, 2]);
+  const larger = { ...version, settings: { ...version.settings, batching: { batchMax: 4, delayMs: 0 } } };
+  change(larger);
+  // What is known serves until then.
+  expect(profiler?.find('f@1')?.pool.batches).toEqual([1, 2]);
+  await once(known, 'profile');
+  expect(profiler?.find('f@1')?.pool.batches).toEqual([1, 2, 4]);
 }, 30_000);
 
 test('nothing is measured while an invocation is in flight, and it is once that has ended', async () => {

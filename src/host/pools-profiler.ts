@@ -3,7 +3,7 @@
  *
  * A measurement takes every core, so it begins only when no invocation has come for a while and the machine has nothing
  * else to do, and ends at once when one comes: its processes are killed and what they had measured is lost. It is tried
- * again when the machine is quiet again, a few times.
+ * again when the machine is quiet again, a few times. What `turntable profile` writes meanwhile is taken over within seconds.
  */
 import { loadavg } from 'node:os';
 import type { Logger } from 'pino';
@@ -13,8 +13,10 @@ import {
   measuredOn,
   poolSockets,
   ProfileFiles,
+  reaches,
   resolveSizes,
   type CpuProfile,
+  type ProfileKey,
 } from '../cpu/index.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
@@ -31,6 +33,8 @@ export interface PoolsProfilerOptions {
   /** Runnable processes for each core, averaged over a minute, above which the machine is at work for somebody else. */
   readonly otherLoadMax?: number;
   readonly logger: Logger;
+  /** How often profiles are looked for that somebody else has written. */
+  readonly filesIntervalMs?: number;
   /** A profile has become known. */
   readonly onProfile?: (version: FunctionVersion, profile: CpuProfile) => void;
 }
@@ -40,14 +44,26 @@ const lookIntervalMs = 1000;
 /** Attempts that traffic may break off before a function waits for the next start of the host. */
 const attemptsMax = 5;
 const otherLoadDefault = 0.7;
+const filesIntervalDefault = 5000;
+
+/** A version that is ready, and its profile's file as it was last read. */
+interface Followed {
+  readonly version: FunctionVersion;
+  readonly where: ProfileKey;
+  stamp: string | undefined;
+  /** It has no profile, or one of smaller batches than it may have by now. */
+  isWanted: boolean;
+  /** How often its measurement was begun. */
+  attempts: number;
+}
 
 export class PoolsProfiler {
   readonly #options: PoolsProfilerOptions;
   readonly #files: ProfileFiles;
   readonly #profiles = new Map<string, CpuProfile>();
-  /** Versions without a profile, and how often their measurement was begun. */
-  readonly #wanted = new Map<string, { readonly version: FunctionVersion; attempts: number }>();
+  readonly #followed = new Map<string, Followed>();
   readonly #timer: NodeJS.Timeout;
+  readonly #filesTimer: NodeJS.Timeout;
   #lastArrivalMs = performance.now();
   #inFlight = 0;
   #running: { readonly controller: AbortController; readonly ended: Promise<void> } | undefined;
@@ -58,10 +74,16 @@ export class PoolsProfiler {
     this.#files = new ProfileFiles(options.dataDir);
     options.registry.onChange(({ before, after }) => {
       if (before !== undefined && after?.modelSha256 !== before.modelSha256) this.#forget(before.key);
-      if (after?.state.status === 'ready' && before?.state.status !== 'ready') void this.#take(after);
+      if (after?.state.status !== 'ready') return;
+      // A larger batch calls for another measurement.
+      const isSame = before?.state.status === 'ready' && before.settings === after.settings;
+      if (!isSame) void this.#take(after);
     });
     this.#timer = setInterval(() => this.#look(), lookIntervalMs);
     this.#timer.unref();
+    const { filesIntervalMs = filesIntervalDefault } = options;
+    this.#filesTimer = setInterval(() => void this.#lookAtFiles(), filesIntervalMs);
+    this.#filesTimer.unref();
   }
 
   /** What is known of a version's cost. */
@@ -85,30 +107,54 @@ export class PoolsProfiler {
   async close(): Promise<void> {
     this.#closed = true;
     clearInterval(this.#timer);
+    clearInterval(this.#filesTimer);
     this.#running?.controller.abort();
     await this.#running?.ended;
   }
 
   #forget(key: string): void {
     this.#profiles.delete(key);
-    this.#wanted.delete(key);
+    this.#followed.delete(key);
   }
 
   async #take(version: FunctionVersion): Promise<void> {
     const inputs = version.metadata?.inputs;
     if (inputs === undefined) return;
     const { modelSha256, key } = version;
-    const machine = measuredOn(this.#cores());
-    const profile = await this.#files.find({ machine, modelSha256, dimensions: resolveSizes(inputs, {}) });
-    if (this.#options.registry.find(version.name, version.version)?.modelSha256 !== modelSha256) return;
-    if (profile === undefined) this.#wanted.set(key, { version, attempts: 0 });
-    else this.#known(version, profile);
+    const where = { machine: measuredOn(this.#cores()), modelSha256, dimensions: resolveSizes(inputs, {}) };
+    const followed: Followed = { version, where, stamp: undefined, isWanted: false, attempts: 0 };
+    this.#followed.set(key, followed);
+    await this.#read(followed);
+    followed.isWanted ||= !this.#isEnough(followed);
   }
 
-  #known(version: FunctionVersion, profile: CpuProfile): void {
-    this.#wanted.delete(version.key);
-    this.#profiles.set(version.key, profile);
-    this.#options.onProfile?.(version, profile);
+  async #lookAtFiles(): Promise<void> {
+    for (const followed of this.#followed.values()) await this.#read(followed);
+  }
+
+  /** Takes over what is on disk, where that is not what was there the last time. */
+  async #read(followed: Followed): Promise<void> {
+    const { version, where } = followed;
+    const stamp = await this.#files.stamp(where);
+    if (stamp === undefined || stamp === followed.stamp) return;
+    const profile = await this.#files.find(where);
+    if (this.#followed.get(version.key) !== followed || this.#closed) return; // Removed or replaced meanwhile.
+    followed.stamp = stamp;
+    if (profile !== undefined) this.#known(followed, profile);
+  }
+
+  #known(followed: Followed, profile: CpuProfile): void {
+    const { version } = followed;
+    const isNews = this.#profiles.get(version.key)?.measuredAt !== profile.measuredAt;
+    if (isNews) this.#profiles.set(version.key, profile);
+    followed.isWanted = !this.#isEnough(followed);
+    if (isNews) this.#options.onProfile?.(version, profile);
+  }
+
+  #isEnough({ version }: Followed): boolean {
+    const profile = this.#profiles.get(version.key);
+    const { metadata, settings } = version;
+    return profile !== undefined && reaches(profile, metadata?.inputs ?? [], settings.batching.batchMax);
   }
 
   #cores(): number {
@@ -120,18 +166,20 @@ export class PoolsProfiler {
     if (!isMeasuring || this.#closed || this.#running !== undefined || this.#inFlight > 0) return;
     if (performance.now() - this.#lastArrivalMs < quietMs) return;
     if ((loadavg()[0] ?? 0) > otherLoadMax * cores) return;
-    const [next] = [...this.#wanted.values()].sort((a, b) => a.attempts - b.attempts);
+    const wanted = [...this.#followed.values()].filter(({ isWanted }) => isWanted);
+    const [next] = wanted.sort((a, b) => a.attempts - b.attempts);
     if (next === undefined || next.attempts >= attemptsMax) return;
     next.attempts++;
     const controller = new AbortController();
-    const ended = this.#measure(next.version, controller.signal).finally(() => {
+    const ended = this.#measure(next, controller.signal).finally(() => {
       this.#running = undefined;
     });
     this.#running = { controller, ended };
   }
 
-  async #measure(version: FunctionVersion, signal: AbortSignal): Promise<void> {
+  async #measure(followed: Followed, signal: AbortSignal): Promise<void> {
     const { logger, budgetMs, cores } = this.#options;
+    const { version } = followed;
     const { key, modelPath, modelSha256, metadata, settings } = version;
     try {
       const profile = await measureCpu({
@@ -144,12 +192,12 @@ export class PoolsProfiler {
         signal,
       });
       await this.#files.keep(profile);
-      if (!this.#wanted.has(key)) return; // Removed or replaced meanwhile.
-      this.#known(version, profile);
+      if (this.#followed.get(key) !== followed) return; // Removed or replaced meanwhile.
+      this.#known(followed, profile);
       logger.info({ function: key, tookMs: Math.round(profile.tookMs) }, 'measured on this machine');
     } catch (error) {
       if (error instanceof CpuError && error.code === 'stopping') return; // Somebody came: later.
-      this.#wanted.delete(key);
+      followed.isWanted = false;
       logger.warn({ function: key, err: error }, 'could not be measured; its pool stays as it is configured');
     }
   }

@@ -8,7 +8,7 @@
  * `<machine>` is the fingerprint of processor, cores and ONNX Runtime, `<model>` that of the model's bytes and sizes.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { parseCpuProfile, type CpuProfile, type MeasuredOn } from '../predict/index.ts';
 import { fingerprint } from './fingerprint.ts';
@@ -45,6 +45,16 @@ export class ProfileFiles {
     try {
       const profile = parseCpuProfile(JSON.parse(await readFile(path, 'utf8')));
       return this.path(profile) === path ? profile : undefined;
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Another one whenever the file is another; undefined where there is none. */
+  async stamp(key: ProfileKey): Promise<string | undefined> {
+    try {
+      const { ino, size, mtimeMs } = await stat(this.path(key));
+      return `${ino}:${size}:${mtimeMs}`;
     } catch {
       return undefined;
     }
