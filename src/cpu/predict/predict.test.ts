@@ -503,10 +503,12 @@ function at(value: unknown, path: readonly (string | number)[]): unknown {
 }
 
 /** Of every entry, objects and lists themselves included. */
-function pathsOf(value: unknown): (string | number)[][] {
+function pathsOf(value: unknown, prefix: readonly (string | number)[] = []): (readonly (string | number)[])[] {
   if (typeof value !== 'object' || value === null) return [];
-  return Object.entries(value).flatMap(([name, inner]) => {
-    const key = Array.isArray(value) ? Number(name) : name;
-    return [[key], ...pathsOf(inner).map((path) => [key, ...path])];
-  });
+  const paths: (readonly (string | number)[])[] = [];
+  for (const [name, inner] of Object.entries(value)) {
+    const path = prefix.concat(Array.isArray(value) ? Number(name) : name);
+    paths.push(path, ...pathsOf(inner, path));
+  }
+  return paths;
 }
