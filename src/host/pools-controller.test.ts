@@ -69,12 +69,18 @@ class FakePool {
     startMs: undefined,
   };
   cores = 4;
+  /** Why nothing that it is configured to can be started. */
+  failure: string | undefined;
 
   readonly pools = {
     states: () => [this.state],
     coresFor: () => ({ cores: this.cores, perSocket: [this.cores] }),
     configure: (_key: string, configuration: PoolConfiguration | undefined, { cause }: { cause: string }) => {
       this.configured.push({ configuration, cause });
+      if (this.failure !== undefined) {
+        const { configuration: inForce } = this.state;
+        return Promise.resolve<Reconfiguration>({ state: 'failed', kind: 'switch', ms: 1, configuration: inForce, reason: this.failure }); // prettier-ignore
+      }
       this.set({ configuration });
       const done: Reconfiguration = { state: 'done', kind: 'switch', ms: 1, configuration };
       return Promise.resolve(done);
@@ -164,6 +170,28 @@ describe('the configuration of a pool', () => {
     steady.set({ arrivalsPerSecond: 5, queueDepth: 0.05 });
     run(other, 0, 60_000);
     expect(steady.configured).toHaveLength(1);
+  });
+
+  test('that cannot be had is tried ever more rarely, and had once it can be', async () => {
+    const pool = new FakePool();
+    const one = start(pool);
+    pool.failure = 'the limit of instances of all functions is reached';
+    pool.set({ arrivalsPerSecond: 5, queueDepth: 0.05 });
+    let nowMs = 0;
+    const runFor = async (forMs: number): Promise<void> => {
+      for (const untilMs = nowMs + forMs; nowMs < untilMs; nowMs += 500) {
+        one.tick(nowMs);
+        // Its outcome is known by then.
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    };
+    await runFor(600_000);
+    // Intervals of 2, 4, 8, 16, 32 and then 64 seconds.
+    expect(pool.configured.length).toBeGreaterThan(10);
+    expect(pool.configured.length).toBeLessThan(16);
+    pool.failure = undefined;
+    await runFor(65_000);
+    expect(pool.state.configuration).toBeDefined();
   });
 
   test('keeps to the cores that the function may count on', () => {

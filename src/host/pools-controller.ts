@@ -50,6 +50,8 @@ export interface PoolsControllerOptions {
 const tickMs = 500;
 /** A change must be predicted to be this much better. */
 const gainMin = 1.1;
+/** Doublings of the interval after configurations that could not be had: what is tried holds cores, and starts processes. */
+const patienceMax = 5;
 /** A queue this much deeper than predicted is no chance. */
 const depthFactor = 2;
 
@@ -59,6 +61,8 @@ interface Controlled {
   readonly live: LivePrediction;
   readonly estimator: BatchEstimator;
   decidedAtMs: number;
+  /** Configurations in a row that were refused or could not be started. */
+  failures: number;
   checkedAtMs: number;
   /** For fewer cores than the machine has. */
   readonly tables: Map<number, PoolTable>;
@@ -118,7 +122,8 @@ export class PoolsController {
       this.#check(controlled, state, nowMs);
       controlled.estimator.observe(state.queueDepth, nowMs);
       if (!this.#options.isConfiguring || state.starting !== undefined || state.arrivalsPerSecond === 0) continue;
-      if (nowMs - controlled.decidedAtMs < this.#options.intervalMs) continue;
+      const waitMs = this.#options.intervalMs * 2 ** Math.min(controlled.failures, patienceMax);
+      if (nowMs - controlled.decidedAtMs < waitMs) continue;
       controlled.decidedAtMs = nowMs;
       this.#apply(controlled, state);
     }
@@ -144,6 +149,7 @@ export class PoolsController {
       live: new LivePrediction(table, nowMs),
       estimator: new BatchEstimator({ ...estimatorDefaults, intervalMs }, 1, nowMs),
       decidedAtMs: nowMs,
+      failures: 0,
       checkedAtMs: nowMs,
       tables: new Map([[cores, table]]),
       inForce: undefined,
@@ -183,8 +189,13 @@ export class PoolsController {
       return { ...group, ...(latencyMs === undefined ? undefined : { latencyMs }) };
     });
     const batchTimeoutMs = candidate.kind === 'unbatched' ? 0 : controlled.version.settings.batching.delayMs;
-    // How it ends is told to whoever follows the pools; what fails is decided anew after the next interval.
-    pools.configure(key, { groups, batchTimeoutMs }, { cause }).catch((error: unknown) => {
+    // How it ends is told to whoever follows the pools; what fails is decided anew, later each time.
+    const noteOutcome = async (): Promise<void> => {
+      const { state: outcome } = await pools.configure(key, { groups, batchTimeoutMs }, { cause });
+      if (outcome === 'done') controlled.failures = 0;
+      else if (outcome !== 'superseded') controlled.failures++;
+    };
+    noteOutcome().catch((error: unknown) => {
       logger.debug({ function: key, err: error }, 'not reconfigured: the function is gone, or the host is stopping');
     });
   }
