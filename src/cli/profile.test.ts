@@ -74,6 +74,9 @@ test('what cannot be measured is told in a sentence', async () => {
   const where = await turntable(['profile', modelPath]);
   expect(where).toMatchObject({ exitCode: 2 });
   expect(where.stderr).toContain('--cpu');
+  const rows = await turntable(['profile', modelPath, '--cpu', '--batch-max', '131072']);
+  expect(rows).toMatchObject({ exitCode: 2 });
+  expect(rows.stderr).toContain('--batch-max is 131072, but at most 65536');
   const size = await profile(modelPath, '--dim', 'sequence');
   expect(size.stderr).toContain('--dim takes name=size');
 }, 60_000);

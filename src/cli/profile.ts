@@ -1,6 +1,7 @@
 import { SingleBar } from 'cli-progress';
 import { Command } from 'commander';
 import {
+  batchMax,
   CpuError,
   measureCpu,
   measuredOn,
@@ -50,6 +51,7 @@ export function profileCommand(): Command {
     .option('--json', 'print the profile');
   return addConfigFlags(command).action(async (words: string, options: ProfileOptions, called: Command) => {
     if ((options.cpu === true) === (options.gpu !== undefined)) throw usage('say what to measure on: --cpu or --gpu');
+    if (options.batchMax > batchMax) throw usage(`--batch-max is ${options.batchMax}, but at most ${batchMax}`);
     const { config } = loadConfig(configInputOf(called));
     const target = await findTarget(words, config);
     if (options.gpu !== undefined) {

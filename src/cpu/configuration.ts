@@ -11,6 +11,7 @@ export interface ConfigurationBounds {
 
 /** Far above what any machine has; larger numbers are mistakes that would take memory by the gigabyte. */
 const instancesOfPoolMax = 1024;
+/** Rows of a run. */
 export const batchMax = 65_536;
 
 /** What makes a configuration impossible, in one sentence; undefined for a possible one. */

@@ -1,4 +1,5 @@
 /** Measures functions on this machine's cores, and keeps what was measured. */
+export { batchMax } from '../configuration.ts';
 export { fingerprint, measuredOn } from './fingerprint.ts';
 export { batchDimension, defaultSize, makeInputs, resolveSizes, type BatchDimension } from './inputs.ts';
 export { measureCpu, type MeasureOptions, type MeasureProgress } from './measure.ts';
