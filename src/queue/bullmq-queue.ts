@@ -7,7 +7,8 @@
  *   2. its worker refuses it (it stops, or could not get the model), or is gone: the next best worker gets it, and where
  *      there is none {@link QueueError} lets the host run it itself;
  *   3. Redis is gone: the same error, at once;
- *   4. the client is gone: it is taken out of the worker's queue if it still waits there.
+ *   4. Redis has neither its input nor its answer any more (it was emptied, a connection broke in between): as in 2;
+ *   5. the client is gone: it is taken out of the worker's queue if it still waits there.
  */
 import { randomBytes } from 'node:crypto';
 import { Queue } from 'bullmq';
@@ -53,6 +54,8 @@ interface Pending {
   readonly onAbort: () => void;
   worker: WorkerState;
   sentMs: number;
+  /** At the last heartbeat its input was not in Redis, so that its answer is on the way, or lost. */
+  inputMissed: boolean;
 }
 
 /** Workers that may fail an invocation before the host runs it itself. */
@@ -139,6 +142,7 @@ class BullMqQueue implements OverflowQueue {
         worker,
         triedIds: new Set(),
         sentMs: performance.now(),
+        inputMissed: false,
       };
       this.#pending.set(id, pending);
       options.signal?.addEventListener('abort', onAbort, { once: true });
@@ -214,14 +218,14 @@ class BullMqQueue implements OverflowQueue {
 
   /** Puts the input and the job into Redis. Both go on one connection, so that the input is there first. */
   async #send(pending: Pending): Promise<void> {
-    const { id, key, input, options, worker } = pending;
+    const { key, input, options, worker } = pending;
     const manifest = this.#options.manifestOf(key);
     try {
       if (manifest === undefined) throw new QueueError('no-worker', `${key} is no longer served`);
       pending.sentMs = performance.now();
+      pending.inputMissed = false;
       this.#lengthen(pending, 1);
-      const attempt = pending.triedIds.size;
-      const jobId = `${id}-${attempt}`;
+      const jobId = jobIdOf(pending);
       const { deadlineMs, priority } = options;
       const job: OverflowJob = {
         revision: manifest.revision,
@@ -289,10 +293,10 @@ class BullMqQueue implements OverflowQueue {
     this.#sinceBeatMs.set(worker.id, ms);
   }
 
-  async #takeBack({ id, worker, triedIds }: Pending): Promise<void> {
-    const jobId = `${id}-${triedIds.size}`;
+  async #takeBack(pending: Pending): Promise<void> {
+    const jobId = jobIdOf(pending);
     try {
-      await this.#queue(worker.id).remove(jobId);
+      await this.#queue(pending.worker.id).remove(jobId);
       await this.#link.commands.del(keys.input(this.#link, jobId));
     } catch {
       // It runs already, or Redis is gone: its answer will find nobody.
@@ -342,6 +346,8 @@ class BullMqQueue implements OverflowQueue {
   /** Gives an invocation to the next best worker, or back to the host. */
   #elsewhere(pending: Pending, reason: string): void {
     this.#lengthen(pending, -1);
+    // Should its worker come to it after all, it need not run it.
+    this.#link.commands.del(keys.input(this.#link, jobIdOf(pending))).catch(() => undefined);
     pending.triedIds.add(pending.worker.id);
     const next = pending.triedIds.size >= workersTriedMax ? undefined : this.#best(pending.key, pending.triedIds);
     if (next === undefined) {
@@ -373,6 +379,7 @@ class BullMqQueue implements OverflowQueue {
     try {
       await this.#tell();
       await this.#hear();
+      await this.#lookAfter();
     } catch {
       // Redis went away in between, which its connection tells; or it is slow, and the next beat is soon.
     } finally {
@@ -399,8 +406,10 @@ class BullMqQueue implements OverflowQueue {
     command.sadd(keys.hosts(link), this.#id);
     command.set(keys.host(link, this.#id), JSON.stringify(beat), 'PX', goneAfterMs);
     command.pexpire(functions, leftoverMs);
-    await command.exec();
-    this.#written = { manifests, generation };
+    const replies = await command.exec();
+    // Redis may have been emptied, or this process slept for longer than they keep.
+    const areThere = manifests.length === 0 || replies?.at(-1)?.[1] === 1;
+    this.#written = areThere ? { manifests, generation } : undefined;
   }
 
   async #hear(): Promise<void> {
@@ -447,6 +456,26 @@ class BullMqQueue implements OverflowQueue {
     }
   }
 
+  /**
+   * Keeps the inputs of what workers have. An input goes in one step with its answer's coming, so that one which is
+   * missing for a heartbeat, without an answer, is lost.
+   */
+  async #lookAfter(): Promise<void> {
+    const sinceMs = performance.now() - heartbeatMs;
+    const watched = [...this.#pending.values()].filter(({ sentMs }) => sentMs < sinceMs);
+    if (watched.length === 0) return;
+    const command = this.#link.commands.pipeline();
+    const jobIds = watched.map(jobIdOf);
+    for (const jobId of jobIds) command.pexpire(keys.input(this.#link, jobId), leftoverMs);
+    const replies = await command.exec();
+    for (const [index, pending] of watched.entries()) {
+      if (this.#pending.get(pending.id) !== pending || jobIdOf(pending) !== jobIds[index]) continue;
+      const isMissing = replies?.[index]?.[1] === 0;
+      if (isMissing && pending.inputMissed) this.#elsewhere(pending, 'it was lost in Redis');
+      else pending.inputMissed = isMissing;
+    }
+  }
+
   /** Removes what a worker that died left in Redis. Whoever notices first does. */
   async #forget(workerId: string): Promise<void> {
     const removed = await this.#link.commands.srem(keys.workers(this.#link), workerId);
@@ -460,4 +489,9 @@ class BullMqQueue implements OverflowQueue {
     if (this.#pending.size > 0) return;
     for (const resolve of this.#quiet.splice(0)) resolve();
   }
+}
+
+/** Of the attempt that is under way. */
+function jobIdOf({ id, triedIds }: Pending): string {
+  return `${id}-${triedIds.size}`;
 }

@@ -3,7 +3,9 @@
  * host that waits. Twice a second it says what it can do and has to do, and hears what the hosts offer.
  */
 import { randomBytes } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
 import { Queue, Worker, type Job } from 'bullmq';
+import type { Redis } from 'ioredis';
 import { CpuError } from '../cpu/index.ts';
 import { TensorError } from '../tensor/index.ts';
 import { parseManifest, type FunctionManifest } from './manifest.ts';
@@ -54,8 +56,12 @@ export interface RemoteWorker {
 
 /** Failures that say nothing about the invocation: somebody else may run it. */
 const refusals: ReadonlySet<string> = new Set(['stopping', 'queue-full', 'unknown-function', 'model-load-failed']);
-/** A worker whose process hangs for this long has lost its jobs. */
-const lockMs = 10_000;
+/** A job that was given to a connection which broke is given out again after this. */
+const lockMs = 5000;
+/** Redis takes no longer value; it closes the connection on which one comes. */
+const answerBytesMax = 512 * 2 ** 20;
+/** Between two tries to hand an answer over. */
+const [firstPauseMs, pauseMsMax] = [20, 1000];
 
 export async function startRemoteWorker(options: RemoteWorkerOptions): Promise<RemoteWorker> {
   const worker = new QueueWorker(options);
@@ -71,6 +77,8 @@ class QueueWorker implements RemoteWorker {
   readonly #startedAtMs = Date.now();
   readonly #hosts = new Map<string, { generation: number; functions: HostFunctions }>();
   #worker: Worker<OverflowJob> | undefined;
+  /** Carries inputs and answers: large ones keep nobody from hearing of this worker. */
+  #payloads: Redis | undefined;
   #timer: NodeJS.Timeout | undefined;
   #beat = 0;
   #beating: Promise<void> | undefined;
@@ -84,14 +92,16 @@ class QueueWorker implements RemoteWorker {
 
   async start(): Promise<void> {
     const { link, taker, log } = this.#options;
+    this.#payloads = link.waiting();
     this.#worker = new Worker<OverflowJob>(workerQueue(this.id), async (job) => await this.#take(job), {
       connection: link.waiting(),
       prefix: keys.bull(link),
       // Beyond what runs: the pools order what waits by priority, and find the next one lying ready.
       concurrency: Math.max(4, 4 * taker.cores),
       lockDuration: lockMs,
-      stalledInterval: lockMs,
-      maxStalledCount: 0,
+      stalledInterval: lockMs / 2,
+      // What its host had run elsewhere meanwhile has no input any more.
+      maxStalledCount: 1000,
       runRetryDelay: 200,
       removeOnComplete: { age: 60, count: 1000 },
       removeOnFail: { age: 60, count: 1000 },
@@ -137,8 +147,8 @@ class QueueWorker implements RemoteWorker {
   async #answer(id: string, { revision, deadlineMs, priority }: OverflowJob): Promise<Answer> {
     const { link, taker } = this.#options;
     try {
-      const bytes = await link.commands.getBuffer(keys.input(link, id));
-      if (bytes === null) return { kind: 'refused', reason: 'its input is no longer in Redis' };
+      const bytes = await this.#payloads?.getBuffer(keys.input(link, id));
+      if (bytes === null || bytes === undefined) return { kind: 'refused', reason: 'its input is no longer in Redis' };
       const result = await taker.run(revision, decodeInput(bytes), {
         ...(deadlineMs === undefined ? {} : { deadlineMs: link.fromShared(deadlineMs) }),
         ...(priority === undefined ? {} : { priority }),
@@ -151,12 +161,33 @@ class QueueWorker implements RemoteWorker {
     }
   }
 
+  /** Hands an answer over, again until Redis has it: its host knows this worker alive, and would wait. */
   async #reply(id: string, host: string, answer: Answer): Promise<void> {
+    let bytes = encodeAnswer({ id, worker: this.id, answer });
+    const refuse = (reason: string): void => {
+      bytes = encodeAnswer({ id, worker: this.id, answer: { kind: 'refused', reason } });
+    };
+    if (bytes.byteLength > answerBytesMax) refuse(`its answer of ${bytes.byteLength} bytes is too large for Redis`);
+    const untilMs = performance.now() + leftoverMs;
+    for (let pauseMs = firstPauseMs; ; pauseMs = Math.min(2 * pauseMs, pauseMsMax)) {
+      try {
+        await this.#put(this.#payloads ?? this.#link.commands, id, host, bytes);
+        return;
+      } catch (error) {
+        if (this.#payloads?.status === 'end' || performance.now() > untilMs) throw error;
+        if (error instanceof Error && error.name === 'ReplyError')
+          refuse(`Redis did not take its answer: ${error.message}`);
+      }
+      await delay(pauseMs);
+    }
+  }
+
+  async #put(connection: Redis, id: string, host: string, answer: Buffer): Promise<void> {
     const { link } = this.#options;
     const list = keys.answers(link, host);
-    await link.commands
+    await connection
       .multi()
-      .rpush(list, encodeAnswer({ id, worker: this.id, answer }))
+      .rpush(list, answer)
       // Nobody may be there any more to take it.
       .pexpire(list, leftoverMs)
       .del(keys.input(link, id))
@@ -251,7 +282,9 @@ class QueueWorker implements RemoteWorker {
     });
     queue.on('error', () => undefined);
     for (const job of await queue.getJobs(['waiting', 'prioritized', 'delayed'])) {
-      await this.#reply(job.id ?? '', job.data.host, { kind: 'refused', reason: 'it is stopping' });
+      const id = job.id ?? '';
+      const answer = encodeAnswer({ id, worker: this.id, answer: { kind: 'refused', reason: 'it is stopping' } });
+      await this.#put(link.commands, id, job.data.host, answer);
     }
     await link.commands.multi().srem(keys.workers(link), this.id).del(keys.worker(link, this.id)).exec();
     await queue.obliterate({ force: true });

@@ -1,6 +1,8 @@
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { sealManifest, type FunctionManifest, type RemoteTaker, type RemoteWorker } from '../../src/queue/index.ts';
 import { createBullMqQueue, RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
+import { BreakableWay } from '../support/breakable-way.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { overflowQueueConformance, ScriptedTaker, tensorInput, type QueueUnderTest } from './conformance.ts';
 
@@ -50,10 +52,10 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
 
   async function make(
     takers: readonly ScriptedTaker[],
-    { outstandingMax = 1000, payloadBytesMax = 1e6 } = {},
+    { outstandingMax = 1000, payloadBytesMax = 1e6, workerUrl = server.url } = {},
   ): Promise<Made> {
     const prefix = `test${++count}`;
-    const [link, workerLink] = [new RedisLink({ url: server.url, prefix }), new RedisLink({ url: server.url, prefix })];
+    const [link, workerLink] = [new RedisLink({ url: server.url, prefix }), new RedisLink({ url: workerUrl, prefix })];
     await Promise.all([link.ready(5000), workerLink.ready(5000)]);
     const workers: RemoteWorker[] = [];
     for (const taker of takers) {
@@ -108,6 +110,48 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     taken.answer();
     while (made.queue.state().lateAnswers === 0) await new Promise((resolve) => setImmediate(resolve));
     expect(made.queue.state()).toMatchObject({ movedElsewhere: 1, lateAnswers: 1, answered: { living: 1 } });
+  });
+
+  test('an answer that comes while the connections of its worker are broken is handed over when they are back', async () => {
+    const taker = new ScriptedTaker('one');
+    await using way = await BreakableWay.open(join(server.folder, 'way.sock'), server.socket);
+    await using made = await make([taker], { workerUrl: `unix://${join(server.folder, 'way.sock')}` });
+    const submitted = made.queue.submit('f@1', tensorInput(5));
+    const taken = await taker.nth(1);
+    way.break();
+    taken.answer();
+    expect((await submitted).worker).toBe('one');
+  });
+
+  test('an invocation that Redis has lost while its worker lives is given back, and others go on', async () => {
+    const taker = new ScriptedTaker('one');
+    taker.slots = 1;
+    await using made = await make([taker]);
+    // As many as the worker takes at once, and one that waits.
+    const submitted = Array.from({ length: 5 }, (_, index) => made.queue.submit('f@1', tensorInput(index)));
+    const outcomes = Promise.allSettled(submitted);
+    await taker.nth(4);
+    const { commands } = made.link;
+    const lost = await commands.keys(made.link.key('input', '*'));
+    expect(lost).toHaveLength(5);
+    await commands.del(...lost);
+    expect((await outcomes).map((outcome) => outcome.status)).toEqual(lost.map(() => 'rejected'));
+    expect(await submitted[0]?.catch((error: unknown) => error)).toMatchObject({ code: 'worker-gone' });
+    for (const taken of taker.taken) taken.answer();
+    taker.auto = true;
+    expect((await made.queue.submit('f@1', tensorInput(9))).worker).toBe('one');
+  });
+
+  test('a Redis that is emptied is told of the functions again', async () => {
+    await using made = await make([]);
+    const { commands } = made.link;
+    const told = async (): Promise<void> => {
+      while ((await commands.keys(made.link.key('functions', '*'))).length === 0);
+    };
+    await told();
+    await commands.flushall();
+    await told();
+    expect(await commands.keys(made.link.key('host', '*'))).toHaveLength(1);
   });
 
   test('a worker that stops finishes what runs and gives back what waits in its queue', async () => {

@@ -32,10 +32,10 @@ export class RedisServer implements AsyncDisposable {
   }
 
   get url(): string {
-    return `unix://${this.#socket}`;
+    return `unix://${this.socket}`;
   }
 
-  get #socket(): string {
+  get socket(): string {
     return join(this.folder, 'redis.sock');
   }
 
@@ -46,7 +46,7 @@ export class RedisServer implements AsyncDisposable {
         '--port',
         '0',
         '--unixsocket',
-        this.#socket,
+        this.socket,
         '--dir',
         this.folder,
         '--save',
@@ -82,7 +82,7 @@ export class RedisServer implements AsyncDisposable {
   /** Whether it answers, and is not still reading its files. */
   async #answers(): Promise<boolean> {
     return await new Promise((resolve) => {
-      const socket = connect(this.#socket);
+      const socket = connect(this.socket);
       socket.setEncoding('latin1');
       socket.once('error', () => resolve(false));
       socket.once('close', () => resolve(false));
