@@ -20,6 +20,7 @@ import type {
   CancelOutcome,
 } from './calls.ts';
 import { postCallback } from './callback.ts';
+import { ErrorLog } from './error-log.ts';
 import { keys } from './names.ts';
 import type { QueueLog } from './bullmq-queue.ts';
 import type { RedisLink } from './redis-link.ts';
@@ -118,9 +119,10 @@ export class AsyncCalls {
       connection: link.waiting(),
       concurrency: 16,
     });
+    const errors = new ErrorLog(log);
     for (const worker of [calls, callbacks]) {
       worker.on('error', (error) => {
-        if (link.health.status === 'up') log.warn({ err: error }, 'the queue of calls reports an error');
+        if (link.health.status === 'up') errors.say(error, 'the queue of calls reports an error');
       });
     }
     this.#workers = { calls, callbacks };
@@ -250,7 +252,7 @@ export class AsyncCalls {
         timer = setTimeout(resolve, graceMs);
       });
       // Without Redis a worker waits for it to say that its calls are done; they will be run again.
-      await Promise.race([closed, late]);
+      await Promise.race([closed, late, this.#link.away()]);
       clearTimeout(timer);
     }
     this.#cancellations?.disconnect();
@@ -282,7 +284,7 @@ export class AsyncCalls {
       return await work();
     } catch (error) {
       if (error instanceof QueueError) throw error;
-      throw new QueueError('unavailable', `Redis at ${this.#link.address} does not answer`, { cause: error });
+      throw this.#link.failure(error);
     }
   }
 

@@ -14,6 +14,7 @@ import { randomBytes } from 'node:crypto';
 import { Queue } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { CpuError, type InvokeOptions, type PoolInput } from '../cpu/index.ts';
+import { ErrorLog } from './error-log.ts';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
 import { goneAfterMs, heartbeatMs, keys, leftoverMs, workerQueue } from './names.ts';
 import type { HostBeat, OverflowJob, WorkerBeat } from './names.ts';
@@ -249,7 +250,7 @@ class BullMqQueue implements OverflowQueue {
         .catch(() => undefined);
       this.#queues.delete(worker.id);
       if (!this.#settle(pending)) return;
-      const failure = error instanceof QueueError ? error : this.#unavailable(error);
+      const failure = error instanceof QueueError ? error : this.#link.failure(error);
       pending.reject(failure);
     }
   }
@@ -269,10 +270,6 @@ class BullMqQueue implements OverflowQueue {
       queue = made;
     }
     return queue;
-  }
-
-  #unavailable(error: unknown): QueueError {
-    return new QueueError('unavailable', `Redis at ${this.#link.address} does not answer`, { cause: error });
   }
 
   /** The first who settles an invocation answers it; everybody else gets false. */
@@ -305,13 +302,14 @@ class BullMqQueue implements OverflowQueue {
 
   async #listen(connection: Redis): Promise<void> {
     const list = keys.answers(this.#link, this.#id);
+    const errors = new ErrorLog(this.#options.log);
     while (!this.#stopping || this.#pending.size > 0) {
       try {
         const popped = await connection.blpopBuffer(list, 5);
         if (popped !== null) this.#answer(decodeAnswer(popped[1]));
       } catch (error) {
         if (connection.status === 'end') return;
-        this.#options.log.warn({ err: error }, 'an answer could not be read from Redis');
+        if (this.#link.health.status === 'up') errors.say(error, 'an answer could not be read from Redis');
         await new Promise((resolve) => setTimeout(resolve, 100));
       }
     }
@@ -369,7 +367,7 @@ class BullMqQueue implements OverflowQueue {
     this.#sinceBeatMs.clear();
     this.#written = undefined;
     for (const pending of this.#pending.values()) {
-      if (this.#settle(pending)) pending.reject(this.#unavailable(undefined));
+      if (this.#settle(pending)) pending.reject(this.#link.failure(undefined));
     }
   }
 

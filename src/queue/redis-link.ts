@@ -1,4 +1,5 @@
 /** The connections to Redis: one for commands, which fails at once while Redis is away, and others that wait for it. */
+import { isIP } from 'node:net';
 import { Redis, type RedisOptions } from 'ioredis';
 import { QueueError, type QueueHealth } from './types.ts';
 
@@ -27,6 +28,8 @@ export class RedisLink {
   #lastError: string | undefined;
   /** What Redis' clock is ahead of this machine's, in milliseconds: deadlines travel between machines. */
   #clockAheadMs = 0;
+  /** It is reached, and takes nothing: a replica, a user without rights. */
+  #refuses = false;
   #closed = false;
 
   constructor(options: RedisLinkOptions) {
@@ -43,9 +46,12 @@ export class RedisLink {
       if (this.#health.status === 'down') this.#health = { ...this.#health, reason: this.#lastError };
     });
     this.commands.on('ready', () => {
-      this.#readClock().then(
+      this.#begin().then(
         () => this.#change({ status: 'up', sinceMs: Date.now() }),
-        () => this.commands.disconnect(true),
+        (error: unknown) => {
+          if (isRefusal(error)) this.#refuse(error);
+          this.commands.disconnect(true);
+        },
       );
     });
     this.commands.on('close', () => {
@@ -63,7 +69,14 @@ export class RedisLink {
   /** Throws {@link QueueError} `unavailable` unless Redis can be used now. */
   check(): void {
     if (this.#health.status === 'up' && this.commands.status === 'ready') return;
-    throw new QueueError('unavailable', `Redis at ${this.address} does not answer`);
+    throw this.failure(undefined);
+  }
+
+  /** What a failed command means for who waits for it. */
+  failure(error: unknown): QueueError {
+    const refusal = isRefusal(error) ? refusalOf(error) : this.#refuses ? this.#lastError : undefined;
+    const text = refusal === undefined ? 'does not answer' : `refuses: ${refusal}`;
+    return new QueueError('unavailable', `Redis at ${this.address} ${text}`, { cause: error });
   }
 
   /** Where the server is, without user and password. */
@@ -83,12 +96,25 @@ export class RedisLink {
     await new Promise<void>((resolve, reject) => {
       const timer = setTimeout(() => {
         end();
-        const reason = this.#health.status === 'down' ? `: ${this.#health.reason}` : '';
-        reject(new QueueError('unavailable', `Redis at ${this.address} does not answer${reason}`));
+        const { message } = this.failure(undefined);
+        const reason = this.#refuses || this.#health.status === 'up' ? '' : `: ${this.#health.reason}`;
+        reject(new QueueError('unavailable', message + reason));
       }, timeoutMs);
       const end = this.onChange((health) => {
         if (health.status !== 'up') return;
         clearTimeout(timer);
+        end();
+        resolve();
+      });
+    });
+  }
+
+  /** Resolves once Redis is away; at once where it is. */
+  async away(): Promise<void> {
+    if (this.#health.status === 'down') return;
+    await new Promise<void>((resolve) => {
+      const end = this.onChange(({ status }) => {
+        if (status === 'up') return;
         end();
         resolve();
       });
@@ -124,7 +150,16 @@ export class RedisLink {
       ...redisOptions(this.#options.url),
       ...options,
       connectTimeout: 5000,
-      retryStrategy: (times: number) => (this.#closed ? null : Math.min(times * 50, reconnectMsMax)),
+      retryStrategy: (times: number) => {
+        if (this.#closed) return null;
+        return this.#refuses ? reconnectMsMax : Math.min(times * 50, reconnectMsMax);
+      },
+      // The one that was the primary; the address may lead to the new one by now.
+      reconnectOnError: (error: Error) => {
+        const isReplica = error.message.startsWith('READONLY');
+        if (isReplica) this.#refuse(error);
+        return isReplica;
+      },
     };
     const connection = new Redis(all);
     // Each loss is told once, by the connection for commands; without a listener ioredis would write it to the console.
@@ -138,6 +173,22 @@ export class RedisLink {
     this.#health = health;
     if (this.#closed) return;
     for (const listener of this.#listeners) listener(health);
+  }
+
+  #refuse(error: Error): void {
+    this.#refuses = true;
+    this.#lastError = refusalOf(error);
+    if (this.#health.status === 'down') this.#health = { ...this.#health, reason: this.#lastError };
+  }
+
+  /** Finds out whether it can be used. */
+  async #begin(): Promise<void> {
+    const { db } = redisOptions(this.#options.url);
+    // ioredis has asked for it, and would go on in the first where there is no such database.
+    if (db !== undefined) await this.commands.select(db);
+    await this.commands.del(this.key('probe')); // A replica refuses what writes.
+    await this.#readClock();
+    this.#refuses = false;
   }
 
   async #readClock(): Promise<void> {
@@ -161,12 +212,24 @@ function redisOptions(url: string): ConnectionOptions {
     ...(password === '' ? {} : { password: decodeURIComponent(password) }),
   };
   if (protocol === 'unix:') return { path: pathname, ...login };
+  const host = hostname.replace(/^\[(.*)\]$/, '$1');
   const db = /^\/(\d+)$/.exec(pathname)?.[1];
   return {
-    host: hostname.replace(/^\[(.*)\]$/, '$1'),
+    host,
     port: Number(port || 6379),
     ...login,
     ...(db === undefined ? {} : { db: Number(db) }),
-    ...(protocol === 'rediss:' ? { tls: { servername: hostname } } : {}),
+    ...(protocol === 'rediss:' ? { tls: isIP(host) === 0 ? { servername: host } : {} } : {}),
   };
+}
+
+/** Whether Redis answered, and with an error. */
+export function isRefusal(error: unknown): error is Error {
+  return error instanceof Error && error.name === 'ReplyError';
+}
+
+/** Why, in Redis' words; a transaction's error only says that one of its commands had one. */
+export function refusalOf(error: Error): string {
+  const [first] = (error as { readonly previousErrors?: readonly Error[] }).previousErrors ?? [];
+  return (first ?? error).message.replace(/ script: .*$/, '');
 }

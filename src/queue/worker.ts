@@ -8,12 +8,13 @@ import { Queue, Worker, type Job } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { CpuError } from '../cpu/index.ts';
 import { TensorError } from '../tensor/index.ts';
+import { ErrorLog } from './error-log.ts';
 import { parseManifest, type FunctionManifest } from './manifest.ts';
 import { goneAfterMs, heartbeatMs, keys, leftoverMs, workerQueue } from './names.ts';
 import type { HostBeat, OverflowJob, WorkerBeat } from './names.ts';
 import { decodeInput, encodeAnswer, type Answer } from './payload.ts';
 import { shareMs } from './predict.ts';
-import type { RedisLink } from './redis-link.ts';
+import { isRefusal, refusalOf, type RedisLink } from './redis-link.ts';
 import type { FunctionCapacity, Taker } from './types.ts';
 
 /** What one host offers. */
@@ -83,6 +84,7 @@ class QueueWorker implements RemoteWorker {
   #beat = 0;
   #beating: Promise<void> | undefined;
   #waiting = 0;
+  #running = 0;
   #draining = false;
 
   constructor(options: RemoteWorkerOptions) {
@@ -106,8 +108,9 @@ class QueueWorker implements RemoteWorker {
       removeOnComplete: { age: 60, count: 1000 },
       removeOnFail: { age: 60, count: 1000 },
     });
+    const errors = new ErrorLog(log);
     this.#worker.on('error', (error) => {
-      if (link.health.status === 'up') log.warn({ err: error }, 'the queue reports an error');
+      if (link.health.status === 'up') errors.say(error, 'the queue reports an error');
     });
     link.onChange(({ status }) => {
       if (status === 'up') {
@@ -128,7 +131,10 @@ class QueueWorker implements RemoteWorker {
     // A drain may last longer than a word keeps.
     this.#timer = setInterval(() => void this.#speak(), heartbeatMs);
     const worker = this.#worker;
-    const clean = await within(worker?.close() ?? Promise.resolve(), graceMs);
+    const closed = within(worker?.close() ?? Promise.resolve(), graceMs);
+    // Its queue does not close while Redis is away; where nothing runs, there is nothing to wait for.
+    const idle = this.#link.away().then(async () => this.#running === 0 || (await closed));
+    const clean = await Promise.race([closed, idle]);
     clearInterval(this.#timer);
     await this.#beating;
     if (this.#link.health.status === 'up') await this.#leave().catch(() => undefined);
@@ -139,9 +145,14 @@ class QueueWorker implements RemoteWorker {
   async #take(job: Job<OverflowJob>): Promise<void> {
     this.#options.onTaken?.();
     const id = job.id ?? '';
-    const answer = await this.#answer(id, job.data);
-    await this.#reply(id, job.data.host, answer);
-    this.answered++;
+    this.#running++;
+    try {
+      const answer = await this.#answer(id, job.data);
+      await this.#reply(id, job.data.host, answer);
+      this.answered++;
+    } finally {
+      this.#running--;
+    }
   }
 
   async #answer(id: string, { revision, deadlineMs, priority }: OverflowJob): Promise<Answer> {
@@ -175,8 +186,7 @@ class QueueWorker implements RemoteWorker {
         return;
       } catch (error) {
         if (this.#payloads?.status === 'end' || performance.now() > untilMs) throw error;
-        if (error instanceof Error && error.name === 'ReplyError')
-          refuse(`Redis did not take its answer: ${error.message}`);
+        if (isRefusal(error)) refuse(`Redis did not take its answer: ${refusalOf(error)}`);
       }
       await delay(pauseMs);
     }

@@ -38,6 +38,9 @@ export interface QueueingOptions {
   readonly logger: Logger;
 }
 
+/** A Redis that has not answered so long after the host's start is said to be away. */
+const firstAnswerMs = 2000;
+
 export async function createQueueing(options: QueueingOptions): Promise<Queueing> {
   const { url } = options.config.redis;
   return url === undefined ? localQueueing(options) : await redisQueueing(options, url);
@@ -129,13 +132,16 @@ async function redisQueueing({ config, registry, logger }: QueueingOptions, url:
     log: logger,
   });
   const { address } = link;
+  const sayGone = (reason: string): void => {
+    const says = 'Redis is gone: calls run on this machine alone, and no asynchronous calls are accepted';
+    logger.warn({ redis: address, reason }, says);
+  };
   link.onChange((health) => {
     if (health.status === 'up') {
       logger.info({ redis: address }, 'Redis answers: workers and asynchronous calls are available');
       void warnOfLoss(link, logger);
     } else {
-      const says = 'Redis is gone: calls run on this machine alone, and no asynchronous calls are accepted';
-      logger.warn({ redis: address, reason: health.reason }, says);
+      sayGone(health.reason);
     }
   });
   return {
@@ -147,6 +153,11 @@ async function redisQueueing({ config, registry, logger }: QueueingOptions, url:
     start: (listening, runner) => {
       ownUrl = reachable(listening, config.listen.host);
       run = runner;
+      // Every later change is told by the link.
+      link.ready(firstAnswerMs).catch(() => {
+        const { health } = link;
+        if (!stopped && health.status === 'down') sayGone(health.reason);
+      });
       overflow.start();
       calls.start();
     },

@@ -1,0 +1,142 @@
+/** What a Redis that is there and takes nothing means: who waits is told why, and nobody fills the log. */
+import { createServer, type AddressInfo } from 'node:net';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pino } from 'pino';
+import { expect, test } from 'vitest';
+import { loadConfig, startHost } from '../../src/host/index.ts';
+import type { QueueHealth, RemoteTaker } from '../../src/queue/index.ts';
+import { ErrorLog } from '../../src/queue/error-log.ts';
+import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
+import { redisMissing, RedisServer } from '../support/redis-server.ts';
+
+const nextHealth = (link: RedisLink): Promise<QueueHealth> =>
+  new Promise((resolve) => {
+    const end = link.onChange((health) => {
+      end();
+      resolve(health);
+    });
+  });
+
+const idleTaker: RemoteTaker = {
+  name: 'idle',
+  cores: 1,
+  cacheBytes: 0,
+  cacheBytesMax: 0,
+  capacity: () => undefined,
+  run: () => Promise.reject(new Error('it has no functions')),
+  revisions: () => [],
+  learn: () => undefined,
+  refresh: () => undefined,
+};
+
+test.skipIf(redisMissing !== undefined)(
+  'a primary that becomes a replica is down, with the reason, until it is one again',
+  async () => {
+    await using server = await RedisServer.start();
+    const [admin, link] = [
+      new RedisLink({ url: server.url, prefix: 'a' }),
+      new RedisLink({ url: server.url, prefix: 't' }),
+    ];
+    await Promise.all([admin.ready(5000), link.ready(5000)]);
+    await admin.commands.replicaof('127.0.0.1', 1);
+    const gone = nextHealth(link);
+    await expect(link.commands.set('t:x', '1')).rejects.toThrow(/^READONLY/);
+    expect(await gone).toMatchObject({ status: 'down', reason: expect.stringMatching(/^READONLY/) as string });
+    expect(() => link.check()).toThrow(/^Redis at \S+ refuses: READONLY/);
+    const late = new RedisLink({ url: server.url, prefix: 't' });
+    await expect(late.ready(300)).rejects.toThrow(/refuses: READONLY/);
+    const back = nextHealth(link);
+    await admin.commands.replicaof('NO', 'ONE');
+    expect(await back).toMatchObject({ status: 'up' });
+    for (const each of [admin, link, late]) each.close();
+  },
+);
+
+test.skipIf(redisMissing !== undefined)('what a full Redis refuses is told in its words', async () => {
+  await using server = await RedisServer.start();
+  const link = new RedisLink({ url: server.url, prefix: 't' });
+  await link.ready(5000);
+  await link.commands.config('SET', 'maxmemory', '1');
+  const single: unknown = await link.commands.set('t:x', '1').catch((error: unknown) => error);
+  expect(link.failure(single).message).toMatch(/refuses: OOM command not allowed/);
+  const joint: unknown = await link.commands
+    .multi()
+    .set('t:x', '1')
+    .exec()
+    .catch((error: unknown) => error);
+  expect(link.failure(joint).message).toMatch(/refuses: OOM command not allowed/);
+  link.close();
+});
+
+test.skipIf(redisMissing !== undefined)(
+  'a database that the server does not have is not taken for the first',
+  async () => {
+    await using server = await RedisServer.start();
+    const admin = new RedisLink({ url: server.url, prefix: 'a' });
+    await admin.ready(5000);
+    const probe = createServer().listen(0, '127.0.0.1');
+    await once(probe, 'listening');
+    const { port } = probe.address() as AddressInfo;
+    await new Promise((resolve) => probe.close(resolve));
+    await admin.commands.config('SET', 'port', String(port));
+    const link = new RedisLink({ url: `redis://127.0.0.1:${port}/99`, prefix: 't' });
+    await expect(link.ready(500)).rejects.toThrow(/refuses: ERR DB index is out of range/);
+    const there = new RedisLink({ url: `redis://127.0.0.1:${port}/3`, prefix: 't' });
+    await there.ready(5000);
+    for (const each of [admin, link, there]) each.close();
+  },
+);
+
+test('a host whose Redis is away from the start says so in its log, and stops without waiting for it', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'turntable-queue-'));
+  const { config } = loadConfig({
+    flags: {
+      'listen.port': '0',
+      dataDir: join(folder, 'data'),
+      functionsDir: join(folder, 'functions'),
+      'redis.url': `unix://${join(folder, 'none.sock')}`,
+    },
+    environment: {},
+  });
+  let host: Awaited<ReturnType<typeof startHost>> | undefined;
+  const said = await new Promise<object>((resolve, reject) => {
+    const logger = pino({
+      hooks: {
+        logMethod(words) {
+          if (String(words[1]).startsWith('Redis is gone')) resolve(words[0] as object);
+        },
+      },
+    });
+    startHost(config, { logger }).then((started) => (host = started), reject);
+  });
+  expect(said).toMatchObject({ reason: expect.stringContaining('ENOENT') as string });
+  // Nothing is to be waited for; the drain alone would be 30 s.
+  await host?.stop();
+  await rm(folder, { recursive: true, force: true });
+});
+
+test.skipIf(redisMissing !== undefined)('a worker with nothing to do stops while Redis is away', async () => {
+  await using server = await RedisServer.start();
+  const link = new RedisLink({ url: server.url, prefix: 't' });
+  await link.ready(5000);
+  const log = { info: () => undefined, warn: () => undefined };
+  const worker = await startRemoteWorker({ link, taker: idleTaker, log });
+  await server.kill();
+  expect(await worker.stop(60_000)).toBe(true);
+  link.close();
+});
+
+test('errors of one kind are said once in a while, others beside them', () => {
+  const said: string[] = [];
+  const log = new ErrorLog({
+    info: () => undefined,
+    warn: ({ err }: { err?: Error }) => void said.push(err?.message ?? ''),
+  });
+  for (let tries = 0; tries < 100; tries++)
+    log.say(new Error(`Missing key for job ${tries}`), 'the queue reports an error');
+  log.say(new Error('OOM command not allowed'), 'the queue reports an error');
+  expect(said).toEqual(['Missing key for job 0', 'OOM command not allowed']);
+});
