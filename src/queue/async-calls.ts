@@ -7,7 +7,7 @@
  */
 import { Queue, Worker, type Job } from 'bullmq';
 import type { Redis } from 'ioredis';
-import { CallStore } from './call-store.ts';
+import { CallStore, type StoredCall, type StoredReply } from './call-store.ts';
 import { CallAgain } from './calls.ts';
 import type {
   AcceptedCall,
@@ -23,7 +23,7 @@ import { postCallback } from './callback.ts';
 import { ErrorLog } from './error-log.ts';
 import { keys } from './names.ts';
 import type { QueueLog } from './bullmq-queue.ts';
-import type { RedisLink } from './redis-link.ts';
+import { isRefusal, type RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
 
 export interface AsyncCallsOptions {
@@ -53,7 +53,9 @@ interface CallbackJob {
 
 /** What BullMQ keeps of a finished call. */
 interface CallEnd {
+  /** Undefined: there is no reply. */
   readonly status: number | undefined;
+  readonly isCancelled?: boolean;
 }
 
 /** A call that cannot be run now is tried again this often, ever later up to {@link againMsMax}: about a quarter of an hour. */
@@ -61,6 +63,9 @@ const attemptsMax = 100;
 const againMsMax = 10_000;
 /** A host that does not renew its hold on a call for this long has lost it. */
 const lockMs = 5000;
+
+/** Redis takes no longer value; some of it is the header. */
+const replyBytesMax = 512 * 2 ** 20 - 64 * 1024;
 
 const jobOf = (id: string): string => `call-${id}`;
 const callbackOf = (id: string): string => `callback-${id}`;
@@ -213,6 +218,7 @@ export class AsyncCalls {
     this.#link.check();
     return await this.#withRedis(async () => {
       const { queue } = this;
+      const keptSinceMs = Date.now() - this.#options.keepMs;
       const states = [
         ['running', await queue.getJobs(['active'], 0, countMax - 1)],
         ['waiting', await queue.getJobs(['waiting', 'delayed', 'prioritized'], 0, countMax - 1)],
@@ -220,12 +226,16 @@ export class AsyncCalls {
       ] as const;
       return states
         .flatMap(([state, jobs]) =>
-          jobs.map((job): CallListing => {
-            const { id, functionName, acceptedAtMs } = job.data;
-            // A job that has not ended has null there, whatever the types say.
-            const end = job.returnvalue as CallEnd | null | undefined;
-            return { id, functionName, state, acceptedAtMs, status: end?.status };
-          }),
+          // BullMQ removes what has ended when the next one ends; its reply may be gone long before.
+          jobs
+            .filter(({ finishedOn }) => finishedOn === undefined || finishedOn >= keptSinceMs)
+            .map((job): CallListing => {
+              const { id, functionName, acceptedAtMs } = job.data;
+              // A job that has not ended has null there, whatever the types say.
+              const end = job.returnvalue as CallEnd | null | undefined;
+              const told = end?.isCancelled === true ? 'cancelled' : state;
+              return { id, functionName, state: told, acceptedAtMs, status: end?.status };
+            }),
         )
         .slice(0, countMax);
     });
@@ -294,7 +304,7 @@ export class AsyncCalls {
     if (earlier !== undefined) {
       // Whoever wrote it may have died before it asked for the callback.
       if (earlier.state === 'finished' && earlier.callbackUrl !== undefined) await this.#askForCallback(id);
-      return { status: earlier.state === 'finished' ? earlier.reply.status : undefined };
+      return endOf(earlier);
     }
     const call = await this.#store.call(id);
     if (call === undefined) return { status: undefined };
@@ -310,10 +320,38 @@ export class AsyncCalls {
     } finally {
       this.#running.delete(id);
     }
-    if (await this.#store.end(call, { state: 'finished', reply })) this.#counts.finished++;
-    else this.#counts.dropped++;
-    if (call.callbackUrl !== undefined && !controller.signal.aborted) await this.#askForCallback(id);
-    return { status: reply.status };
+    const isLast = job.attemptsMade + 1 >= attemptsMax && !this.#stopping;
+    const kept = await this.#keep(call, reply, isLast);
+    if (kept === undefined) {
+      this.#counts.dropped++;
+      const ended = await this.#store.reply(id);
+      if (ended?.state === 'finished' && call.callbackUrl !== undefined) await this.#askForCallback(id);
+      return endOf(ended);
+    }
+    this.#counts.finished++;
+    if (call.callbackUrl !== undefined) await this.#askForCallback(id);
+    return { status: kept.status };
+  }
+
+  /**
+   * Ends a call with its reply. One that Redis will never take, or has refused to the `isLast` try, is replaced by the
+   * reason: whoever asks is answered. Resolves to what is kept; undefined: the call had ended before.
+   */
+  async #keep(call: StoredCall, reply: CallReply, isLast: boolean): Promise<CallReply | undefined> {
+    const end = async (kept: CallReply): Promise<CallReply | undefined> =>
+      (await this.#store.end(call, { state: 'finished', reply: kept })) ? kept : undefined;
+    const bytes = reply.body.byteLength;
+    if (bytes > replyBytesMax) {
+      const limit = `over the ${replyBytesMax} that go through Redis at most`;
+      return await end(unkept(`its ${bytes} bytes are ${limit}`));
+    }
+    try {
+      return await end(reply);
+    } catch (error) {
+      // It may have room for it later.
+      if (!isLast || !isRefusal(error)) throw error;
+      return await end(unkept(this.#link.failure(error).message));
+    }
   }
 
   async #askForCallback(id: string): Promise<void> {
@@ -335,13 +373,20 @@ export class AsyncCalls {
   async #callBack(job: Job<CallbackJob>): Promise<void> {
     const { id } = job.data;
     const stored = await this.#store.reply(id);
-    if (stored?.state !== 'finished' || stored.callbackUrl === undefined) return;
+    if (stored === undefined) {
+      this.#counts.callbacksGivenUp++;
+      const reason = 'the reply was kept no longer';
+      this.#options.log.warn({ callId: id, attempts: job.attemptsMade, reason }, 'a callback was given up');
+      return;
+    }
+    if (stored.state !== 'finished' || stored.callbackUrl === undefined) return;
     const attempts = job.attemptsMade + 1;
     try {
       await postCallback(stored.callbackUrl, stored, this.#options.callback.timeoutMs);
     } catch (error) {
       const lastError = error instanceof Error ? error.message : String(error);
-      const last = attempts >= this.#options.callback.attemptsMax;
+      // The host that asked for it may have had another limit.
+      const last = attempts >= (job.opts.attempts ?? this.#options.callback.attemptsMax);
       if (last) {
         this.#counts.callbacksGivenUp++;
         this.#options.log.warn({ callId: id, attempts, reason: lastError }, 'a callback was given up');
@@ -352,4 +397,23 @@ export class AsyncCalls {
     this.#counts.callbacksDelivered++;
     await this.#store.setCallback(id, { state: 'delivered', attempts });
   }
+}
+
+/** How a call ended, for lists. */
+function endOf(ended: StoredReply | undefined): CallEnd {
+  if (ended?.state === 'finished') return { status: ended.reply.status };
+  return { status: undefined, isCancelled: ended?.state === 'cancelled' };
+}
+
+/** In place of a reply that could not be kept. */
+function unkept(reason: string): CallReply {
+  const error = `the call ran, and its reply could not be kept: ${reason}`;
+  return {
+    status: 503,
+    headers: [
+      ['Content-Type', 'application/json'],
+      ['X-Turntable-Error', 'queue-unavailable'],
+    ],
+    body: Buffer.from(`${JSON.stringify({ error })}\n`),
+  };
 }

@@ -38,6 +38,9 @@ type ReplyHeader = Ending & {
   readonly callbackUrl?: string;
 };
 
+/** A call that has not ended. */
+export type StoredCall = AcceptedCall & { readonly digest: string };
+
 export type StoredReply = {
   readonly call: CallSummary;
   readonly callbackUrl: string | undefined;
@@ -71,14 +74,14 @@ export class CallStore {
     await this.#link.commands.persist(this.#callKey(id));
   }
 
-  async call(id: string): Promise<(AcceptedCall & { readonly digest: string }) | undefined> {
+  async call(id: string): Promise<StoredCall | undefined> {
     const bytes = await this.#link.commands.getBuffer(this.#callKey(id));
     return bytes === null ? undefined : decodeCall(bytes);
   }
 
   /** Ends a call. False: it has ended already, and nothing was changed. */
   async end(
-    call: AcceptedCall & { readonly digest: string },
+    call: StoredCall,
     ending: { readonly state: 'cancelled' } | { readonly state: 'finished'; readonly reply: CallReply },
   ): Promise<boolean> {
     const { functionName, version, acceptedAtMs, digest, callbackUrl } = call;
@@ -164,7 +167,7 @@ function encodeCall(call: AcceptedCall, digest: string): Buffer {
   return joined(header, [bodyTensor(body)]);
 }
 
-function decodeCall(bytes: Uint8Array): AcceptedCall & { readonly digest: string } {
+function decodeCall(bytes: Uint8Array): StoredCall {
   const { header, tensors } = decodeMessage<CallHeader>(bytes);
   return { ...header, version: header.version, callbackUrl: header.callbackUrl, body: bodyOf(tensors) };
 }

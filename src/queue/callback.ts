@@ -25,7 +25,8 @@ export function checkCallbackUrl(text: string): { readonly url: string } | { rea
 }
 
 /**
- * POSTs the reply's body with its headers, `X-Call-Id`, `X-Function-Name` and `X-Function-Status`.
+ * POSTs the reply's body with its headers, `X-Call-Id`, `X-Function-Name` and `X-Function-Status`; a user and password in
+ * the address go as basic authentication.
  *
  * @throws Error in a sentence unless the answer's status is 2xx and comes within `timeoutMs`
  */
@@ -38,12 +39,18 @@ export async function postCallback(
   for (const [name, value] of reply.headers) {
     if (!left.has(name.toLowerCase())) headers.append(name, value);
   }
+  const target = new URL(url);
+  if (target.username !== '' || target.password !== '') {
+    const login = `${decoded(target.username)}:${decoded(target.password)}`;
+    headers.set('authorization', `Basic ${Buffer.from(login).toString('base64')}`);
+    [target.username, target.password] = ['', ''];
+  }
   headers.set('x-call-id', call.id);
   headers.set('x-function-name', call.functionName);
   headers.set('x-function-status', String(reply.status));
   let status: number;
   try {
-    const response = await fetch(url, {
+    const response = await fetch(target, {
       method: 'POST',
       headers,
       body: Uint8Array.from(reply.body),
@@ -58,4 +65,13 @@ export async function postCallback(
     throw new Error(`the callback could not be sent: ${reason}`, { cause: error });
   }
   if (status < 200 || status > 299) throw new Error(`the callback was answered with status ${status}`);
+}
+
+/** What a client did not encode is taken as it is. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }

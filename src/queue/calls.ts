@@ -49,7 +49,7 @@ export type CallStatus =
 export interface CallListing {
   readonly id: string;
   readonly functionName: string;
-  readonly state: 'waiting' | 'running' | 'finished';
+  readonly state: 'waiting' | 'running' | 'finished' | 'cancelled';
   readonly acceptedAtMs: number;
   readonly status: number | undefined;
 }

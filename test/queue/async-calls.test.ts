@@ -1,0 +1,160 @@
+/** How asynchronous calls end where something is odd about it: a full Redis, a cancelled run, a callback's login. */
+import { EventEmitter, once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { AcceptedCall, CallReply, CallRunner } from '../../src/queue/index.ts';
+import { AsyncCalls, RedisLink } from '../../src/queue/redis.ts';
+import { redisMissing, RedisServer } from '../support/redis-server.ts';
+
+const silent = { info: () => undefined, warn: () => undefined };
+
+const call = (id: string, callbackUrl?: string): AcceptedCall => ({
+  id,
+  functionName: 'f',
+  version: undefined,
+  method: 'POST',
+  url: '/function/f',
+  headers: {},
+  body: Buffer.from('1'),
+  callbackUrl,
+  acceptedAtMs: Date.now(),
+});
+
+const replied: CallReply = { status: 201, headers: [], body: Buffer.from('done') };
+
+let count = 0;
+
+/** What a client has: asking again. */
+async function until(isSo: () => Promise<boolean>): Promise<void> {
+  while (!(await isSo())) await new Promise((resolve) => setImmediate(resolve));
+}
+
+describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
+  let server: RedisServer;
+
+  beforeAll(async () => {
+    server = await RedisServer.start();
+  });
+
+  afterAll(async () => {
+    await server?.[Symbol.asyncDispose]();
+  });
+
+  interface Made extends AsyncDisposable {
+    readonly calls: AsyncCalls;
+    readonly link: RedisLink;
+  }
+
+  async function make(run: CallRunner, { keepMs = 60_000, backoffMs = 10 } = {}): Promise<Made> {
+    const link = new RedisLink({ url: server.url, prefix: `calls${++count}` });
+    await link.ready(5000);
+    const calls = new AsyncCalls({
+      link,
+      run,
+      concurrency: 4,
+      keepMs,
+      waitingMax: 100,
+      payloadBytesMax: 1e6,
+      callback: { attemptsMax: 3, backoffMs, timeoutMs: 1000 },
+      log: silent,
+    });
+    calls.start();
+    return {
+      calls,
+      link,
+      [Symbol.asyncDispose]: async () => {
+        await calls.stop(0);
+        link.close();
+      },
+    };
+  }
+
+  test('a call that is cancelled while it runs is listed as cancelled', async () => {
+    const runs: ((reply: CallReply) => void)[] = [];
+    await using made = await make(() => new Promise((resolve) => void runs.push(resolve)));
+    await made.calls.accept(call('a'));
+    await until(() => Promise.resolve(runs.length === 1));
+    expect(await made.calls.cancel('a')).toBe('cancelled');
+    runs[0]?.(replied);
+    await until(async () => made.calls.counts.dropped === 1);
+    await until(async () => (await made.calls.waiting()).running === 0);
+    expect(await made.calls.list(10)).toMatchObject([{ id: 'a', state: 'cancelled', status: undefined }]);
+    expect(made.calls.counts).toMatchObject({ accepted: 1, finished: 0, cancelled: 1 });
+  });
+
+  test('a call whose reply is kept no longer is listed no longer', async () => {
+    await using made = await make(() => Promise.resolve(replied), { keepMs: 1000 });
+    await made.calls.accept(call('a'));
+    await until(async () => (await made.calls.status('a'))?.state === 'finished');
+    expect(await made.calls.list(10)).toHaveLength(1);
+    await until(async () => (await made.calls.status('a')) === undefined);
+    await until(async () => (await made.calls.list(10)).length === 0);
+    expect(made.calls.counts.finished).toBe(1);
+  });
+
+  test('a reply that a full Redis does not take is kept once it has room', async () => {
+    const admin = new RedisLink({ url: server.url, prefix: 'admin' });
+    await admin.ready(5000);
+    const hasRoom = new EventEmitter();
+    let runs = 0;
+    await using made = await make(async () => {
+      if (++runs === 1) await admin.commands.config('SET', 'maxmemory', '1');
+      else await once(hasRoom, 'now');
+      return replied;
+    });
+    await made.calls.accept(call('a'));
+    await until(async () => (await admin.commands.config('GET', 'maxmemory')).includes('1'));
+    await expect(made.calls.accept(call('b'))).rejects.toMatchObject({
+      code: 'unavailable',
+      message: expect.stringContaining('refuses: OOM') as string,
+    });
+    await until(() => Promise.resolve(runs === 2));
+    await admin.commands.config('SET', 'maxmemory', '0');
+    hasRoom.emit('now');
+    await until(async () => (await made.calls.status('a'))?.state === 'finished');
+    expect(made.calls.counts).toMatchObject({ accepted: 1, finished: 1, dropped: 0 });
+    admin.close();
+  });
+
+  test('a reply that no Redis takes ends its call with the reason', async () => {
+    const body = Buffer.alloc(512 * 2 ** 20);
+    await using made = await make(() => Promise.resolve({ ...replied, body }));
+    await made.calls.accept(call('a'));
+    await until(async () => (await made.calls.status('a'))?.state === 'finished');
+    const ended = await made.calls.status('a');
+    expect(ended).toMatchObject({ reply: { status: 503 } });
+    expect(ended?.state === 'finished' && Buffer.from(ended.reply.body).toString()).toMatch(
+      /could not be kept: its 536870912 bytes are over/,
+    );
+  });
+
+  test("the user and password of a callback's address log in, and are told to nobody", async () => {
+    const receiver = createServer((request, response) => {
+      response.writeHead(request.headers.authorization === undefined ? 401 : 200).end();
+    });
+    receiver.listen(0, '127.0.0.1');
+    await once(receiver, 'listening');
+    const { port } = receiver.address() as AddressInfo;
+    const logins: (string | undefined)[] = [];
+    receiver.on('request', ({ headers }) => void logins.push(headers.authorization));
+    await using made = await make(() => Promise.resolve(replied));
+    await made.calls.accept(call('a', `http://me:p%40ss@127.0.0.1:${port}/`));
+    await until(async () => made.calls.counts.callbacksDelivered === 1);
+    expect(logins).toEqual([`Basic ${Buffer.from('me:p@ss').toString('base64')}`]);
+    expect(JSON.stringify((await made.calls.status('a'))?.call)).not.toContain('p%40ss');
+    receiver.close();
+  });
+
+  test('a callback that outlives its reply counts as given up', async () => {
+    const receiver = createServer((_request, response) => void response.writeHead(500).end());
+    receiver.listen(0, '127.0.0.1');
+    await once(receiver, 'listening');
+    const { port } = receiver.address() as AddressInfo;
+    await using made = await make(() => Promise.resolve(replied), { keepMs: 1000, backoffMs: 1500 });
+    await made.calls.accept(call('a', `http://127.0.0.1:${port}/`));
+    await until(async () => made.calls.counts.callbacksGivenUp === 1);
+    expect(made.calls.counts.callbacksDelivered).toBe(0);
+    receiver.close();
+  });
+});
