@@ -219,10 +219,19 @@ export class AsyncCalls {
     return await this.#withRedis(async () => {
       const { queue } = this;
       const keptSinceMs = Date.now() - this.#options.keepMs;
+      // One that moves on meanwhile is found twice this way, never not at all; what it has become last counts.
+      const waiting = await queue.getJobs(['waiting', 'delayed', 'prioritized'], 0, countMax - 1);
+      const active = await queue.getJobs(['active'], 0, countMax - 1);
+      const ended = await queue.getJobs(['completed', 'failed'], 0, countMax - 1);
+      const isIn = (jobs: readonly Job[]): ((job: Job) => boolean) => {
+        const ids = new Set(jobs.map(({ id }) => id));
+        return ({ id }) => ids.has(id);
+      };
+      const [isActive, isEnded] = [isIn(active), isIn(ended)];
       const states = [
-        ['running', await queue.getJobs(['active'], 0, countMax - 1)],
-        ['waiting', await queue.getJobs(['waiting', 'delayed', 'prioritized'], 0, countMax - 1)],
-        ['finished', await queue.getJobs(['completed', 'failed'], 0, countMax - 1)],
+        ['running', active.filter((job) => !isEnded(job))],
+        ['waiting', waiting.filter((job) => !isActive(job) && !isEnded(job))],
+        ['finished', ended],
       ] as const;
       return states
         .flatMap(([state, jobs]) =>

@@ -84,10 +84,12 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
   });
 
   test('a call whose reply is kept no longer is listed no longer', async () => {
-    await using made = await make(() => Promise.resolve(replied), { keepMs: 1000 });
+    const runs: ((reply: CallReply) => void)[] = [];
+    await using made = await make(() => new Promise((resolve) => void runs.push(resolve)), { keepMs: 1000 });
     await made.calls.accept(call('a'));
-    await until(async () => (await made.calls.status('a'))?.state === 'finished');
-    expect(await made.calls.list(10)).toHaveLength(1);
+    await until(() => Promise.resolve(runs.length === 1));
+    expect(await made.calls.list(10)).toMatchObject([{ id: 'a', state: 'running' }]);
+    runs[0]?.(replied);
     await until(async () => (await made.calls.status('a')) === undefined);
     await until(async () => (await made.calls.list(10)).length === 0);
     expect(made.calls.counts.finished).toBe(1);
