@@ -237,8 +237,10 @@ export class ConfiguredSet {
     const [largest] = idle;
     const runMs = largest === undefined ? 0 : latency.ms(largest.threads, largest.batch);
     let untilMs = queue.earliestArrivalMs() + timeoutMs;
-    // Nobody waits for company until it is too late to be on time.
-    for (const { deadlineMs } of queue) untilMs = Math.min(untilMs, deadlineMs - runMs);
+    // Nobody waits for company until it is too late to be on time: a tenth is left for a timer that comes late.
+    for (const { arrivalMs, deadlineMs } of queue) {
+      if (deadlineMs < Infinity) untilMs = Math.min(untilMs, deadlineMs - runMs - (deadlineMs - arrivalMs) / 10);
+    }
     const waitMs = untilMs - performance.now();
     if (waitMs <= 0) return false;
     clearTimeout(this.#batchTimer);

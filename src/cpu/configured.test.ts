@@ -168,8 +168,9 @@ describe('a configuration', () => {
     await pools.configure('f', { ...thin, batchTimeoutMs: 20_000 }, { cause: 'test' });
     const filled = await Promise.all(Array.from({ length: 8 }, (_, i) => pools.invoke('f', input(i))));
     expect(filled.map(({ batchSize }) => batchSize)).toEqual(Array<number>(8).fill(4));
-    const hurried = await pools.invoke('f', input(7), { deadlineMs: performance.now() + 500 });
+    const hurried = await pools.invoke('f', input(7), { deadlineMs: performance.now() + 2000 });
     expect(values(hurried)[0]).toBe(7);
+    expect(hurried.timings.queueMs).toBeLessThan(2000);
     await pools.configure('f', { ...thin, batchTimeoutMs: 30 }, { cause: 'test' });
     const alone = await pools.invoke('f', input(3));
     expect(values(alone)[0]).toBe(3);
