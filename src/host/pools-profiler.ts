@@ -45,6 +45,8 @@ const lookIntervalMs = 1000;
 const attemptsMax = 5;
 const otherLoadDefault = 0.7;
 const filesIntervalDefault = 5000;
+/** Times of files are coarser than this nowhere, clocks of file servers included. */
+const coarseMs = 60_000;
 
 /** A version that is ready, and its profile's file as it was last read. */
 interface Followed {
@@ -64,6 +66,7 @@ export class PoolsProfiler {
   readonly #followed = new Map<string, Followed>();
   readonly #timer: NodeJS.Timeout;
   readonly #filesTimer: NodeJS.Timeout;
+  #changedAtMs: number | undefined;
   #lastArrivalMs = performance.now();
   #inFlight = 0;
   #running: { readonly controller: AbortController; readonly ended: Promise<void> } | undefined;
@@ -129,6 +132,11 @@ export class PoolsProfiler {
   }
 
   async #lookAtFiles(): Promise<void> {
+    const changedAtMs = await this.#files.changedAtMs(measuredOn(this.#cores()));
+    // One look for thousands of functions. File systems keep coarse times, so what has just been written may have company.
+    if (changedAtMs === undefined) return;
+    if (changedAtMs === this.#changedAtMs && Date.now() - changedAtMs > coarseMs) return;
+    this.#changedAtMs = changedAtMs;
     for (const followed of this.#followed.values()) await this.#read(followed);
   }
 

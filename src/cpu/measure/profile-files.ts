@@ -50,6 +50,15 @@ export class ProfileFiles {
     }
   }
 
+  /** When a profile of this machine was last written or removed, milliseconds since 1970; undefined where none ever was. */
+  async changedAtMs(machine: MeasuredOn): Promise<number | undefined> {
+    try {
+      return (await stat(join(this.#folder, fingerprint(machine)))).mtimeMs;
+    } catch {
+      return undefined;
+    }
+  }
+
   /** Another one whenever the file is another; undefined where there is none. */
   async stamp(key: ProfileKey): Promise<string | undefined> {
     try {
