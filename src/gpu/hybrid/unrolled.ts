@@ -34,11 +34,8 @@ function stepsMaxOf({ nodes, values }: PreparedGraph): number {
 function shapesInFile(model: ModelProto, shapes: InputShapes): (value: string) => readonly number[] | undefined {
   const given = new Map(Object.entries(shapes).map(([name, shape]) => [name, { elementType: undefined, shape }]));
   // Sizes that do not follow from the inputs' are none at all.
-  const { values } = inferShapes(new Graph(model, given), { openSize: () => Number.NaN });
-  return (value) => {
-    const dims = values.get(value)?.dims;
-    return dims?.every((size) => Number.isSafeInteger(size)) === true ? dims : undefined;
-  };
+  const { values } = inferShapes(new Graph(model, given), { openSize: () => undefined });
+  return (value) => values.get(value)?.dims;
 }
 
 /**

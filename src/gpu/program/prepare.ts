@@ -11,7 +11,7 @@ import {
   type ValueInfoProto,
   type ValueType,
 } from '../../onnx/index.ts';
-import { inferShapes } from '../../profile/index.ts';
+import { inferShapes, type ShapeOptions } from '../../profile/index.ts';
 import { elementBytes, elementCount, onnxRuntimeType, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { FunctionBase } from './base.ts';
 import { ProgramError } from './error.ts';
@@ -19,6 +19,7 @@ import { temporaryPath } from './files.ts';
 import { fold } from './fold-client.ts';
 import { foldedModel } from './folded-model.ts';
 import type { PreparedGraph, PreparedNode, PreparedValue } from './prepared.ts';
+import { shapedByShapes } from './shaped-by-shapes.ts';
 import type { InputShapes, Obstacle } from './types.ts';
 
 const shapeText = (sizes: readonly (number | string | undefined)[]): string =>
@@ -78,8 +79,8 @@ function withShapes(model: ModelProto, shapes: InputShapes): ModelProto {
 }
 
 /**
- * The shapes of values that no rule gives, by a run on zeros. (Operators whose result's shape depends on the elements are
- * none that the engine has, so what zeros give is what any input gives.)
+ * The shapes of values that no rule gives, by a run on zeros: of {@link shapedByShapes} nodes, what zeros give is what any
+ * input gives.
  */
 async function shapesByRun(
   model: ModelProto,
@@ -108,6 +109,9 @@ async function shapesByRun(
     await rm(modelPath, { force: true });
   }
 }
+
+/** All inputs have their sizes, so that a size that stays open is one that only a run can tell. */
+const closed: ShapeOptions = { openSize: () => undefined };
 
 /** The layer of each node: where its result is made in the model; else with its weights; never before what it takes. */
 function layersOfNodes(graph: Graph, base: FunctionBase, weights: ReadonlyMap<string, number>): PreparedNode[] {
@@ -150,12 +154,11 @@ export async function prepareGraph(
   const folder = join(cacheFolder, 'functions', base.modelHash);
   const model = await foldedModel(withShapes(base.model, shapes), folder);
   let graph = new Graph(model);
-  let inferred = inferShapes(graph);
-  if (inferred.unknown.length > 0) {
-    const missing = new Set(inferred.unknown);
-    const names = graph.nodes.filter(({ name }) => missing.has(name)).flatMap(({ outputs }) => outputs.slice(0, 1));
-    graph = graph.withShapes(await shapesByRun(model, graph, names, folder));
-    inferred = inferShapes(graph);
+  let inferred = inferShapes(graph, closed);
+  const byRun = shapedByShapes(graph, inferred).flatMap(({ outputs }) => outputs.slice(0, 1));
+  if (byRun.length > 0) {
+    graph = graph.withShapes(await shapesByRun(model, graph, byRun, folder));
+    inferred = inferShapes(graph, closed);
   }
 
   const weights = new Map<string, number>();

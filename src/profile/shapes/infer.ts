@@ -9,8 +9,8 @@ const smallCount = 4096;
 export interface ShapeOptions {
   /** Sizes of open dimensions by their names: `{ batch: 1, sequence: 384 }`. */
   readonly dimensions?: Readonly<Record<string, number>>;
-  /** Size of an open dimension that `dimensions` does not name. */
-  readonly openSize?: (name: string | undefined) => number;
+  /** Size of an open dimension that `dimensions` does not name; undefined where the shape is not known then. Default: 1. */
+  readonly openSize?: (name: string | undefined) => number | undefined;
 }
 
 export interface InferredShapes {
@@ -26,8 +26,12 @@ export interface InferredShapes {
  */
 export function inferShapes(graph: Graph, options: ShapeOptions = {}): InferredShapes {
   const { dimensions = {}, openSize = () => 1 } = options;
-  const sized = (size: number | string | undefined): number =>
+  const sized = (size: number | string | undefined): number | undefined =>
     typeof size === 'number' ? size : ((size === undefined ? undefined : dimensions[size]) ?? openSize(size));
+  const inFile = (name: string): Known | undefined => {
+    const dims = graph.shape(name)?.map(sized);
+    return dims?.every((size) => size !== undefined) === true ? { dims } : undefined;
+  };
   const values = new Map<string, Known>();
   const weights = new Map<Weight, Known>();
   const lookUp = (name: string): Known | undefined => {
@@ -41,22 +45,22 @@ export function inferShapes(graph: Graph, options: ShapeOptions = {}): InferredS
     return found;
   };
   for (const name of graph.inputs) {
-    const shape = graph.shape(name);
-    if (shape !== undefined) values.set(name, { dims: shape.map(sized) });
+    const known = inFile(name);
+    if (known !== undefined) values.set(name, known);
   }
   const unknown: string[] = [];
   for (const { proto, name } of graph.nodes) {
     const rule = shapeRules.get(proto.opType);
     const found = rule?.({
       inputs: proto.input.map((input) => (input === '' ? undefined : lookUp(input))),
+      isGiven: (place) => (proto.input[place] ?? '') !== '',
       attributes: attributesOf(proto),
       outputCount: proto.output.length,
     });
     let complete = true;
     for (const [place, output] of proto.output.entries()) {
       if (output === '' || graph.weight(output) !== undefined) continue;
-      const fromFile = graph.shape(output);
-      const result = found?.[place] ?? (fromFile && { dims: fromFile.map(sized) });
+      const result = found?.[place] ?? inFile(output);
       if (result === undefined) {
         // The second and later results (masks, means) are rarely used, and cost nothing to leave open.
         if (place === 0) complete = false;

@@ -7,6 +7,8 @@ import { axisFromFront, broadcast, elementCount, sliceRange, type Dims, type Kno
 
 export interface RuleInput {
   readonly inputs: readonly (Known | undefined)[];
+  /** Whether the node has an input at this place, known or not. */
+  readonly isGiven: (place: number) => boolean;
   readonly attributes: Attributes;
   readonly outputCount: number;
 }
@@ -39,6 +41,10 @@ const arithmetic =
     const ints = Array.from({ length: count }, (_, index) => compute(pick(a.ints!, index), pick(b.ints!, index)));
     return [{ dims: result.dims, ints }];
   };
+
+/** Whether an input that says which axes, or how many elements, is there but only known while the model runs. */
+const isOpen = ({ inputs, isGiven }: RuleInput, place: number): boolean =>
+  isGiven(place) && inputs[place]?.ints === undefined;
 
 /** Keeps the elements, changes the dimensions. */
 const reshaped = (input: Known, dims: Dims): Outputs => [{ dims, ints: input.ints }];
@@ -153,8 +159,12 @@ const transpose: Rule = ({ inputs: [data], attributes }) => {
   return one(order.map((axis) => data.dims[axis] ?? 1));
 };
 
-const squeeze: Rule = ({ inputs: [data, given], attributes }) => {
-  if (data === undefined) return undefined;
+const squeeze: Rule = (input) => {
+  const {
+    inputs: [data, given],
+    attributes,
+  } = input;
+  if (data === undefined || isOpen(input, 1)) return undefined;
   const axes = (given?.ints ?? attributes.ints('axes'))?.map((axis) => axisFromFront(axis, data.dims.length));
   return reshaped(
     data,
@@ -186,8 +196,13 @@ const concat: Rule = ({ inputs, attributes }) => {
   return [{ dims, ints }];
 };
 
-const split: Rule = ({ inputs: [data, given], attributes, outputCount }) => {
-  if (data === undefined) return undefined;
+const split: Rule = (input) => {
+  const {
+    inputs: [data, given],
+    attributes,
+    outputCount,
+  } = input;
+  if (data === undefined || isOpen(input, 1)) return undefined;
   const axis = axisFromFront(attributes.int('axis', 0), data.dims.length);
   const size = data.dims[axis]!;
   const part = Math.ceil(size / outputCount);
@@ -198,7 +213,12 @@ const split: Rule = ({ inputs: [data, given], attributes, outputCount }) => {
   return sizes.map((own) => ({ dims: data.dims.with(axis, own) }));
 };
 
-const slice: Rule = ({ inputs: [data, starts, ends, axes, steps], attributes }) => {
+const slice: Rule = (input) => {
+  const {
+    inputs: [data, starts, ends, axes, steps],
+    attributes,
+  } = input;
+  if (isOpen(input, 3) || isOpen(input, 4)) return undefined;
   const from = starts?.ints ?? attributes.ints('starts');
   const to = ends?.ints ?? attributes.ints('ends');
   if (data === undefined || from === undefined || to === undefined) return undefined;
@@ -258,8 +278,12 @@ const where: Rule = (input) => {
   return [{ dims: result.dims, ints }];
 };
 
-const reduce: Rule = ({ inputs: [data, given], attributes }) => {
-  if (data === undefined) return undefined;
+const reduce: Rule = (input) => {
+  const {
+    inputs: [data, given],
+    attributes,
+  } = input;
+  if (data === undefined || isOpen(input, 1)) return undefined;
   const axes = (given?.ints ?? attributes.ints('axes'))?.map((axis) => axisFromFront(axis, data.dims.length));
   const all = axes === undefined || axes.length === 0;
   if (all && attributes.int('noop_with_empty_axes', 0) === 1) return one(data.dims);
@@ -289,9 +313,13 @@ const recurrent: Rule = ({ inputs: [x, , recurrence], attributes, outputCount })
   return [{ dims: all }, { dims: last }, { dims: last }].slice(0, outputCount);
 };
 
-const pad: Rule = ({ inputs: [data, pads, , axes], attributes }) => {
+const pad: Rule = (input) => {
+  const {
+    inputs: [data, pads, , axes],
+    attributes,
+  } = input;
   const given = pads?.ints ?? attributes.ints('pads');
-  if (data === undefined || given === undefined) return undefined;
+  if (data === undefined || given === undefined || isOpen(input, 3)) return undefined;
   const along = axes?.ints?.map((axis) => axisFromFront(axis, data.dims.length)) ?? data.dims.map((_, axis) => axis);
   const dims = [...data.dims];
   for (const [place, axis] of along.entries()) {

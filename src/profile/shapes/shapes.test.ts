@@ -110,6 +110,29 @@ describe('inferred shapes', () => {
     }
   });
 
+  it('leave open what an input of the model decides', () => {
+    const graph = new GraphBuilder('open');
+    const x = graph.input('x', ElementType.FLOAT, [1, 4, 1]);
+    const given = graph.input('given', ElementType.INT64, [1]);
+    const ints = (...values: number[]) => graph.constant({ ints: values });
+    const taking: readonly (readonly [string, readonly string[]])[] = [
+      ['Squeeze', [x, given]],
+      ['Unsqueeze', [x, given]],
+      ['ReduceSum', [x, given]],
+      ['Split', [x, given]],
+      ['Slice', [x, ints(0), ints(1), given]],
+      ['Slice', [x, ints(0), ints(4), ints(1), given]],
+      ['Pad', [x, ints(1, 1), '', given]],
+      ['Tile', [x, given]],
+      ['TopK', [x, given]],
+    ];
+    const made = taking.map(([type, inputs]) => graph.node(type, inputs, {}, { outputs: 1 })[0]);
+    for (const value of made) graph.output(value, ElementType.FLOAT, ['some', 'of', 'them']);
+    const { unknown, values } = inferShapes(new Graph(graph.build()), { openSize: () => undefined });
+    expect(made.filter((value) => values.has(value))).toEqual([]);
+    expect(unknown).toHaveLength(taking.length);
+  });
+
   it('take what stands in the file where an operator is not known, and name it where nothing does', () => {
     const graph = new GraphBuilder('custom');
     const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
