@@ -1,4 +1,4 @@
-/** What lies between a GPU and cores beside plain tensors: sizes that only a run tells. */
+/** What lies between a GPU and cores beside plain tensors: nothing, texts, sizes that only a run tells, results that nobody computes. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,7 +12,7 @@ import { hybridGraph } from '../../src/gpu/hybrid/prepare.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
 import { defaultSettings, type InputShapes } from '../../src/gpu/program/index.ts';
 import { ElementType, GraphBuilder, writeModel, type GraphProto } from '../../src/onnx/index.ts';
-import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
+import { packBytes, tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
 import { relativeError, runOnnxRuntime } from '../support/run-program.ts';
 import { loading, noise } from './examples.ts';
@@ -28,7 +28,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-const { FLOAT, INT64, BOOL } = ElementType;
+const { FLOAT, INT64, BOOL, STRING } = ElementType;
 const floats = (name: string, shape: readonly number[], values: readonly number[]): Tensor =>
   tensorOf(name, 'FP32', shape, Float32Array.from(values));
 const steps = (count: bigint): Tensor => tensorOf('n', 'INT64', [], BigInt64Array.of(count));
@@ -131,6 +131,48 @@ describe.skipIf(emulatorMissing)('between a GPU and cores', () => {
     ]);
     expect(obstaclesOf(draft)).toEqual(expect.arrayContaining(['Loop', 'Exp']));
     expect(obstaclesOf(draft)).not.toContain('MatMul');
+    expect(Math.max(...errors)).toBeLessThan(1e-5);
+  });
+
+  it('a tensor without elements is waited for by nobody', async () => {
+    const graph = new GraphBuilder('empty');
+    const x = graph.input('x', FLOAT, [3, 4]);
+    const nothing = graph.node('Relu', [graph.node('MatMul', [graph.input('none', FLOAT, [0, 4]), weight(graph)])]);
+    const odd = graph.node('Abs', [graph.node('Hardmax', [nothing])]);
+    graph.output(graph.node('Concat', [odd, graph.node('Relu', [x])], { axis: 0 }), FLOAT, [3, 4], 'y');
+    graph.output(graph.node('Neg', [nothing]), FLOAT, [0, 4], 'empty');
+    const { errors } = await answers(graph, [[noise('x', [3, 4], 2), floats('none', [0, 4], [])]]);
+    expect(Math.max(...errors)).toBe(0);
+  });
+
+  it('outputs that are inputs, weights or constants are given as such', async () => {
+    const graph = new GraphBuilder('fixed');
+    const x = graph.input('x', FLOAT, [2, 4]);
+    const w = weight(graph);
+    const odd = graph.node('Hardmax', [graph.node('MatMul', [x, w])]);
+    graph.output(graph.node('Shape', [odd]), INT64, [2], 'shape');
+    graph.output(graph.node('Relu', [odd]), FLOAT, [2, 4], 'y');
+    graph.output(w, FLOAT, [4, 4]);
+    graph.output(x, FLOAT, [2, 4]);
+    graph.output(graph.node('Identity', [x]), FLOAT, [2, 4], 'same');
+    const { errors } = await answers(graph, [[noise('x', [2, 4], 2)]]);
+    expect(Math.max(...errors)).toBeLessThan(1e-5);
+  });
+
+  it('texts go from the caller to the cores, and the GPU does the rest', async () => {
+    const graph = new GraphBuilder('texts');
+    const given = graph.node('Cast', [graph.input('texts', STRING, [2, 4])], { to: FLOAT });
+    graph.output(graph.node('Neg', [graph.node('MatMul', [given, weight(graph)])]), FLOAT, [2, 4], 'y');
+    const numbers = new GraphBuilder('numbers');
+    const x = numbers.input('x', FLOAT, [2, 4]);
+    numbers.output(numbers.node('Neg', [numbers.node('MatMul', [x, weight(numbers)])]), FLOAT, [2, 4], 'y');
+    const path = join(folder, 'numbers.onnx');
+    await writeModel(numbers.build(), path);
+    const values = [1, 2.5, -3, 4e2, 5, 6, 7, 8];
+    const texts = { name: 'texts', datatype: 'BYTES', shape: [2, 4], data: packBytes(values.map(String)) } as const;
+    const expected = await runOnnxRuntime(path, [floats('x', [2, 4], values)]);
+    const { draft, errors } = await answers(graph, [[texts]], [expected]);
+    expect(obstaclesOf(draft)).toEqual(['Cast']);
     expect(Math.max(...errors)).toBeLessThan(1e-5);
   });
 });

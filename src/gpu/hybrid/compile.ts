@@ -1,13 +1,14 @@
 /** From a prepared graph and a plan to a hybrid program: the GPU's program with its gates, and the files of the cores' sub-graphs. */
 import { createHash } from 'node:crypto';
 import { dataTypeOf, Graph } from '../../onnx/index.ts';
-import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
+import { elementBytes, elementCount, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from '../program/assemble.ts';
 import { compileProgram } from '../program/compile.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
 import type { Program, ProgramSettings, WeightLayout } from '../program/types.ts';
 import { GpuError } from '../types.ts';
+import { fixedOutputs } from './fixed-outputs.ts';
 import { deadlockOf, gatesOf, type Gates } from './gates.ts';
 import { partition, type Partition } from './partition.ts';
 import { relocate } from './relocate.ts';
@@ -45,6 +46,8 @@ export interface HybridProgram {
   readonly calls: readonly HybridCall[];
   /** Whatever cores take or give. */
   readonly values: readonly HybridValue[];
+  /** Outputs that are weights or constants: no run makes them. */
+  readonly fixed: readonly Tensor[];
 }
 
 const noGates: Gates = { before: new Map(), after: new Map() };
@@ -110,6 +113,7 @@ export async function compileHybrid(
     gates,
     calls,
     values: [...names].map(valueOf),
+    fixed: fixedOutputs(prepared),
   };
 }
 

@@ -133,12 +133,12 @@ function stepsOf({ cores }: CpuTimingOptions): number {
   return 3 + Math.ceil(Math.log2(Math.max(1, cores)));
 }
 
-/** Inputs whose values matter only where they choose rows of a table. */
+/** Inputs whose values matter only where they choose rows of a table, or where a text has to be a number. */
 function functionInputs({ inputs, layout }: OperatorDraft): Tensor[] {
   return inputs.map((input): Tensor => {
     const { name, datatype, shape } = input;
     if (datatype !== 'BYTES') return { name, datatype, shape, data: sampleInput(layout, input, inputs) };
-    return { name, datatype, shape, data: packBytes(Array.from({ length: elementCount(shape) }, () => '')) };
+    return { name, datatype, shape, data: packBytes(Array.from({ length: elementCount(shape) }, () => '0')) };
   });
 }
 

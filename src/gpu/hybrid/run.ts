@@ -80,12 +80,17 @@ export class HybridRun {
     const buffer = this.#engine.allocateIo(Math.max(1, bytes));
     this.#base = buffer.address;
     try {
-      for (const { name } of this.#hybrid.values) this.#there.set(name, deferred());
-      for (const { name, data } of this.#inputs) {
-        const at = this.#places.get(name);
-        if (at === undefined) continue;
-        buffer.view.set(data, at);
-        this.#there.get(name)!.resolve();
+      for (const { name, shape, bytes: size } of this.#hybrid.values) {
+        const there = deferred();
+        this.#there.set(name, there);
+        // Of nothing nothing has to come: no launch leaves it behind.
+        if (shape !== undefined && size === 0) there.resolve();
+      }
+      for (const input of this.#inputs) {
+        const at = this.#places.get(input.name);
+        if (at === undefined) this.#loose.set(input.name, input);
+        else buffer.view.set(input.data, at);
+        this.#there.get(input.name)?.resolve();
       }
       const cpu = Promise.all(this.#calls.map((open) => this.#call(open)));
       cpu.catch((error: Error) => this.#fail(error));
@@ -162,7 +167,8 @@ export class HybridRun {
       if (made !== undefined) return made;
       const at = this.#places.get(name);
       if (at !== undefined && shape !== undefined) return { name, datatype, shape, data: view.slice(at, at + bytes) };
-      return this.#loose.get(name)!;
+      // An input that is an output as well is as good as one that a core gave by value.
+      return this.#hybrid.fixed.find((fixed) => fixed.name === name) ?? this.#loose.get(name)!;
     });
     const totalMs = performance.now() - calledMs;
     const timings: RunTimings = {
@@ -185,13 +191,15 @@ function matched({ inputs }: HybridProgram, given: readonly Tensor[]): readonly 
     if (tensor === undefined) throw new GpuError('invalid', `input '${name}' is missing`);
     const isSame =
       tensor.datatype === datatype &&
-      tensor.data.byteLength === bytes &&
-      tensor.shape.length === shape?.length &&
-      tensor.shape.every((size, axis) => size === shape[axis]);
+      // Strings, which the GPU has no part in, may be as long and as many as they like.
+      (shape === undefined ||
+        (tensor.data.byteLength === bytes &&
+          tensor.shape.length === shape.length &&
+          tensor.shape.every((size, axis) => size === shape[axis])));
     if (isSame) return tensor;
     throw new GpuError(
       'invalid',
-      `input '${name}' is ${tensor.datatype} [${tensor.shape.join(',')}], and the plan is for ${datatype} [${shape?.join(',') ?? ''}]`,
+      `input '${name}' is ${tensor.datatype} [${tensor.shape.join(',')}], and the plan is for ${datatype} [${shape?.join(',') ?? '?'}]`,
     );
   });
 }

@@ -61,8 +61,8 @@ function tensorProto(name: string, { datatype, shape, data }: Tensor): TensorPro
   return { name, dataType: elementTypeOf(datatype), dims: shape.map(BigInt), rawData: data };
 }
 
-/** The weights and constants that the nodes take, under their own names. */
-class Initializers {
+/** The weights and constants of a prepared graph, under their own names. */
+export class Initializers {
   readonly #prepared: PreparedGraph;
   readonly #stored: ReadonlyMap<string, TensorProto>;
 

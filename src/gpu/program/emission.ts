@@ -44,7 +44,8 @@ export class Emission {
     this.#prepared = prepared;
     this.graph = graph;
     this.settings = settings;
-    for (const name of graph.inputs) this.#taken.add(this.buffer(name).id);
+    // One that has no place on a GPU (strings) is an obstacle already.
+    for (const name of graph.inputs) if (graph.values.has(name)) this.#taken.add(this.buffer(name).id);
   }
 
   /** Where a value's bytes are; storage is made when it is first asked for. */

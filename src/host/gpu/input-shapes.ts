@@ -1,6 +1,6 @@
 /** Inputs of a function as far as its metadata leaves them open. */
 import type { InputShapes } from '../../gpu/index.ts';
-import { elementBytes, type Tensor } from '../../tensor/index.ts';
+import { elementBytes, packBytes, type Tensor } from '../../tensor/index.ts';
 import type { ModelMetadata } from '../types.ts';
 
 /** The shapes that a function is compiled and measured for; others are compiled when they come. */
@@ -18,13 +18,17 @@ export function shapesOf({ inputs }: ModelMetadata): InputShapes {
   );
 }
 
-/** Zeros in these shapes. */
+/** Zeros in these shapes, as texts where texts are asked for. */
 export function emptyInputs(metadata: ModelMetadata): Tensor[] {
   const shapes = shapesOf(metadata);
   return metadata.inputs.map(({ name, datatype }) => {
     const shape = [...shapes[name]!];
     const elements = shape.reduce((product, size) => product * size, 1);
-    return { name, datatype, shape, data: new Uint8Array(elements * elementBytes[datatype]) };
+    const data =
+      datatype === 'BYTES'
+        ? packBytes(Array.from({ length: elements }, () => '0'))
+        : new Uint8Array(elements * elementBytes[datatype]);
+    return { name, datatype, shape, data };
   });
 }
 

@@ -1,0 +1,20 @@
+/** Outputs of a function that are the same whatever comes in: its weights, and what folding has made constants of. */
+import { dataTypeOf, tensorBytes } from '../../onnx/index.ts';
+import { packBytes, type Tensor } from '../../tensor/index.ts';
+import type { PreparedGraph } from '../program/prepared.ts';
+import { GpuError } from '../types.ts';
+import { Initializers } from './submodel.ts';
+
+/** @throws GpuError 'invalid' for one of a type that has no datatype */
+export function fixedOutputs(prepared: PreparedGraph): Tensor[] {
+  const initializers = new Initializers(prepared);
+  const given = new Set(prepared.inputs);
+  return prepared.outputs.flatMap((name): Tensor[] => {
+    const tensor = given.has(name) ? undefined : initializers.of(name)?.tensor;
+    if (tensor === undefined) return [];
+    const datatype = dataTypeOf(tensor.dataType);
+    if (datatype === undefined) throw new GpuError('invalid', `the element type of '${name}' is not known`);
+    const data = datatype === 'BYTES' ? packBytes(tensor.stringData ?? []) : tensorBytes(tensor);
+    return [{ name, datatype, shape: tensor.dims.map(Number), data }];
+  });
+}
