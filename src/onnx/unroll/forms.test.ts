@@ -465,6 +465,11 @@ describe('a node stays as it is, and is named with the reason,', () => {
       "its sequence lengths 'lengths' are no constant, and opset 11 cannot compute with them",
     ]);
   });
+
+  test('when items end before others, and the opset cannot choose between their states', () => {
+    const lengths = Array.from({ length: batch }, (_, item) => sequence - item);
+    expect(keptBy({ lengths, opset: 8 })).toEqual(['opset 8 has no operator for items that end before others']);
+  });
 });
 
 describe('lengths', () => {

@@ -73,6 +73,8 @@ const perDirection = new Set(['direction', 'layout', 'activations', 'activation_
 
 /** Since this opset Max and Min take whole numbers. */
 const lengthArithmeticOpset = 12;
+/** Since this opset there is Where, by which an item that has ended keeps its state. */
+const whereOpset = 9;
 
 /**
  * The lists for each direction. Activations take their alpha and beta from the node's lists in order, each only what it has,
@@ -137,7 +139,9 @@ function readLengths(graph: Graph, value: string, steps: number, opset: number):
   }
   const wrong = given.find((length) => length < 0 || length > steps);
   if (wrong !== undefined) return `its sequence lengths hold ${wrong}, but the sequence has ${steps} steps`;
-  return given.every((length) => length === steps) ? { kind: 'full' } : { kind: 'constant', steps: given };
+  if (given.every((length) => length === steps)) return { kind: 'full' };
+  if (opset < whereOpset) return `opset ${opset} has no operator for items that end before others`;
+  return { kind: 'constant', steps: given };
 }
 
 const kept = (reason: string): RecurrentReading => ({ kind: 'kept', reason });
