@@ -41,4 +41,10 @@ describe('a sample input', () => {
     expect(numbersOf(1)).toEqual([26, 26]);
     expect(numbersOf(2).every((value) => value === 1)).toBe(true);
   });
+
+  test('of lengths is as long as the sequences where time comes before the batch as well', () => {
+    const timeFirst = [input('series', [5, 8, 3]), input('sequence_lens', [8])];
+    const data = sampleInput(layout, timeFirst[1]!, timeFirst);
+    expect(Array.from(new BigInt64Array(data.buffer), Number)).toEqual([5, 5, 5, 5, 5, 5, 5, 5]);
+  });
 });

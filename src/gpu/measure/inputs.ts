@@ -14,9 +14,14 @@ function wordRows(layout: WeightLayout): number {
   return weight?.shape[0] ?? 2;
 }
 
-/** The longest that an item of a batch can be: what recurrent networks take as the length of each. */
-function lengthOf(inputs: readonly { readonly shape: readonly number[] }[]): number {
-  return Math.max(1, ...inputs.map(({ shape }) => shape[1] ?? 1));
+/**
+ * The longest that an item of a batch can be: what recurrent networks take as the length of each. Time is the second axis,
+ * or the first where the batch that there are lengths for is the second.
+ */
+function lengthOf([batch]: readonly number[], inputs: readonly { readonly shape: readonly number[] }[]): number {
+  const stepsOf = ([first, second]: readonly number[]): number =>
+    (first !== batch && second === batch ? first : second) ?? 1;
+  return Math.max(1, ...inputs.map(({ shape }) => (shape.length < 2 ? 1 : stepsOf(shape))));
 }
 
 /**
@@ -39,7 +44,7 @@ export function sampleInput(
     if (/mask/i.test(name)) return 1;
     if (/type|segment/i.test(name)) return 0;
     // Shorter ones would leave a network with less to do.
-    if (/(^|_)(seq)?len(gth)?s?$/i.test(name)) return lengthOf(inputs);
+    if (/(^|_)(seq)?len(gth)?s?$/i.test(name)) return lengthOf(shape, inputs);
     return /position/i.test(name) ? index % lastSize : Math.floor(next() * rows);
   };
   switch (datatype) {
