@@ -303,6 +303,8 @@ describe('properties', () => {
   });
 });
 
+const headOf = (plan: ChrionPlan): string => renderChrionTimeline(plan, { title: 'T' });
+
 describe('the picture of a timeline', () => {
   const plan = planLatencyOptimal(lstmCells({ layers: 6, batch: 8, ioSize: 64, sequence: 8 }));
   const svg = renderChrionTimeline(plan, { title: 'a <b> & "c"' });
@@ -312,6 +314,15 @@ describe('the picture of a timeline', () => {
     expect(bars).toHaveLength(plan.operators.length + plan.copies.length);
     expect(svg.match(/>core \d+</g) ?? []).toHaveLength(plan.cores);
     expect(svg).toContain('predicted from the profile');
+  });
+
+  test('says what it takes of a GPU, however little that is', () => {
+    expect(headOf({ ...plan, cores: 2, gpuBytes: 35_072 })).toMatch(
+      /ms on the GPU and 2 cores in \d+ calls, 35\.1 KB of GPU memory</,
+    );
+    expect(headOf({ ...plan, gpuBytes: 7_634_944 })).toContain(', 7.6 MB of GPU memory<');
+    const onCpu = headOf(planCpuOnly(lstmCells({ layers: 2, batch: 1, ioSize: 8, sequence: 2 })));
+    expect(onCpu).toMatch(/T: \d+\.\d\d ms on \d+ cores? in \d+ calls?, no GPU memory</);
   });
 
   test('escapes names', () => {

@@ -70,12 +70,16 @@ export function renderChrionTimeline(plan: ChrionPlan, { title, width = 1200 }: 
   return `${parts.join('\n')}\n`;
 }
 
-function headline({ latencyMs, gpuBytes, cores, segments }: ChrionPlan): string {
-  const where =
-    cores === 0
-      ? 'the GPU alone'
-      : `the GPU and ${cores} ${cores === 1 ? 'core' : 'cores'} in ${segments.length} ${segments.length === 1 ? 'call' : 'calls'}`;
-  return `${latencyMs.toFixed(2)} ms on ${where}, ${(gpuBytes / 1e6).toFixed(1)} MB of GPU memory`;
+function headline({ latencyMs, gpuBytes, cores, segments, operators }: ChrionPlan): string {
+  const calls = `${cores} ${cores === 1 ? 'core' : 'cores'} in ${segments.length} ${segments.length === 1 ? 'call' : 'calls'}`;
+  const withGpu = cores === 0 ? 'the GPU alone' : `the GPU and ${calls}`;
+  const where = operators.some(({ device }) => device === 'gpu') ? withGpu : calls;
+  return `${latencyMs.toFixed(2)} ms on ${where}, ${memoryText(gpuBytes)}`;
+}
+
+function memoryText(bytes: number): string {
+  if (bytes === 0) return 'no GPU memory';
+  return `${bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`} of GPU memory`;
 }
 
 function legendText(): string {
