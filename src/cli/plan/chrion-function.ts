@@ -7,7 +7,7 @@ import { GpuError, ProgramError, profileOperatorsOnCpu, startGpuProcess, type In
 import { readMemory, type Machine } from '../../hardware/index.ts';
 import { loadConfig, type HostConfig } from '../../host/index.ts';
 import { OnnxError } from '../../onnx/index.ts';
-import { estimateOperators, parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
+import { estimateOperators, parseGraphProfile, ProfileError, type GraphProfile } from '../../profile/index.ts';
 import { addConfigFlags, configInputOf } from '../config-flags.ts';
 import { CliError } from '../error.ts';
 // oxlint-disable-next-line no-restricted-imports -- the CLI's own folder of this name, not the floor below
@@ -94,8 +94,12 @@ async function timesOf(words: string, options: ChrionFunctionOptions, command: C
   const target = await findTarget(words, config);
   const shapes = shapesFor(target.inputs, parseDimensions(options.dim ?? []));
   const coreNumbers = poolSockets(config.cpu.cores).flat();
-  const cores = Math.min(options.cores ?? coresMax, coreNumbers.length);
+  const cores = options.cores ?? Math.min(coresMax, coreNumbers.length);
   if (cores === 0) throw new CliError('--cores is 0, and operators are timed on one core at least', { exitCode: 2 });
+  if (cores > coreNumbers.length) {
+    const there = coreNumbers.length === 1 ? 'there is one' : `there are ${coreNumbers.length}`;
+    throw new CliError(`--cores is ${cores}, but ${there} to time operators on`, { exitCode: 2 });
+  }
   const timing: Timing = { target, shapes, cores, coreNumbers: coreNumbers.slice(0, cores), config, options };
   const { profile, provenance } = await spoken(target.name, () =>
     machine === undefined ? measure(timing) : estimate(timing, machine),
@@ -194,6 +198,7 @@ async function spoken<Result>(name: string, act: () => Promise<Result>): Promise
   try {
     return await act();
   } catch (error) {
+    if (error instanceof ProfileError) throw new CliError(error.message, { cause: error });
     if (error instanceof GpuError || error instanceof ProgramError || error instanceof OnnxError) {
       throw new CliError(`the operators of '${name}' cannot be timed: ${error.message}`, { cause: error });
     }

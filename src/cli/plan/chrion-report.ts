@@ -78,6 +78,8 @@ export function planRow(name: string, plan: ChrionPlan | null): string[] {
   ];
 }
 
+export const noLadder = 'no ladder: nothing of it on the GPU is fast enough';
+
 /** Operators that are shown unless all are asked for: a screen of them. */
 const shownMax = 40;
 
@@ -98,9 +100,7 @@ export function patternsText(
   const shown = options.all === true ? nodes.length : shownMax;
   return [
     patterns,
-    ...(rungs.length === 0
-      ? ['no ladder: nothing of it on the GPU is fast enough']
-      : [renderTable(planColumns, rungs)]),
+    ...(rungs.length === 0 ? [noLadder] : [renderTable(planColumns, rungs)]),
     operatorsTable(profile, latency, memory, shown),
     [
       `${name}: ${nodes.length} operators${shown < nodes.length ? `, the first ${shown} shown (--all shows them all)` : ''}` +

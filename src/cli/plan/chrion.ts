@@ -15,7 +15,7 @@ import { CliError } from '../error.ts';
 import { formatMs } from '../format.ts';
 import { renderTable } from '../table.ts';
 import { addFunctionOptions, planFunction, type ChrionFunctionOptions } from './chrion-function.ts';
-import { planColumns, planRow, stackedPictures } from './chrion-report.ts';
+import { noLadder, planColumns, planRow, stackedPictures } from './chrion-report.ts';
 import { parseDuration, parseNumber, parseWhole, planned, readProfile, writePicture } from './options.ts';
 
 interface ChrionCommandOptions extends ChrionFunctionOptions {
@@ -99,7 +99,7 @@ function showLadder(profile: GraphProfile, options: ChrionCommandOptions): void 
   const { profile: file = '', cores, limit } = options;
   const within = cores === undefined ? {} : { cores };
   const rungs = planned(() => planLadder(profile, { ...within, ...(limit === undefined ? {} : { limitMs: limit }) }));
-  if (options.svg !== undefined) {
+  if (options.svg !== undefined && rungs.length > 0) {
     const title = (index: number): string => `${basename(file)}, rung ${index + 1}`;
     writePicture(
       options.svg,
@@ -111,7 +111,8 @@ function showLadder(profile: GraphProfile, options: ChrionCommandOptions): void 
     return;
   }
   const rows = rungs.map((rung, index) => planRow(`rung ${index + 1}`, rung));
-  console.log(`${renderTable(planColumns, [...rows, ...cpuAloneRow(profile, options)])}\n${pricesText(profile)}`);
+  const table = renderTable(planColumns, [...rows, ...cpuAloneRow(profile, options)]);
+  console.log([table, ...(rungs.length === 0 ? [noLadder] : []), pricesText(profile)].join('\n'));
 }
 
 function answerOf({ latencyMs, gpuBytes, cores, operators, segments }: ChrionPlan): object {

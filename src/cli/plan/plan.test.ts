@@ -151,6 +151,14 @@ describe('turntable plan chrion', () => {
     expect(ladder[1]?.segments.flatMap(({ operators }) => operators)).toHaveLength(8);
   });
 
+  test('says so when there is no ladder within the limit, and draws none', async () => {
+    const svg = join(folder, 'no-ladder.svg');
+    const args = ['chrion', '--profile', fileOf('graph.json', graph), '--ladder', '--limit', '0.001ms'];
+    const table = await plan(...args, '--svg', svg);
+    expect(table).toMatch(/^PLAN .*\nCPU alone .*\nno ladder: nothing of it on the GPU is fast enough\nA copy /);
+    expect(existsSync(svg)).toBe(false);
+  });
+
   test('compares with the GPU and the CPU alone, and draws the timeline', async () => {
     const svg = join(folder, 'timeline.svg');
     const profile = fileOf('graph.json', graph);
