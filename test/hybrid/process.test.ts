@@ -10,7 +10,7 @@ import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { buildEmulatedDriver } from '../emulated-driver/build.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
-import { relativeError } from '../support/run-program.ts';
+import { relativeError, runOnnxRuntime } from '../support/run-program.ts';
 import { architecture, exampleOf, loading, noise, type Example } from './examples.ts';
 
 let folder: string;
@@ -21,7 +21,11 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-async function withProcess(test: (client: GpuClient) => Promise<void>, hybridCores = 2): Promise<void> {
+async function withProcess(
+  test: (client: GpuClient) => Promise<void>,
+  hybridCores = 2,
+  settings: { readonly shapesMax?: number } = {},
+): Promise<void> {
   const client = startGpuProcess({
     hostBytes: 2 ** 24,
     slabBytes: 2 ** 20,
@@ -29,6 +33,7 @@ async function withProcess(test: (client: GpuClient) => Promise<void>, hybridCor
     cacheFolder: join(folder, 'cache'),
     environment,
     hybridCores,
+    ...settings,
   });
   try {
     await client.ready;
@@ -213,6 +218,49 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
       expect(client.status).toBe('up');
       await all();
     });
+  });
+
+  it('closes a plan for some shapes, or one that is replaced, only behind the runs that use it', async () => {
+    const graph = new GraphBuilder('batches');
+    let x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
+    for (const seed of [1, 2, 3]) {
+      const w = graph.weight(`w${seed}`, [4, 4], new Float32Array(noise('w', [4, 4], seed).data.buffer));
+      x = graph.node('Hardmax', [graph.node('MatMul', [x, w])]);
+    }
+    graph.output(x, ElementType.FLOAT, ['batch', 4], 'y');
+    const batches = Array.from({ length: 4 }, (_, index) => [noise('x', [index + 1, 4], index)]);
+    const example = await exampleOf(folder, 'batches', graph.build(), batches[0]!);
+    const expected = await Promise.all(batches.map((inputs) => runOnnxRuntime(example.modelPath, inputs)));
+    await withProcess(
+      async (client) => {
+        const spec = { key: 'b@1', modelPath: example.modelPath, shapes: { x: [1, 4] }, hybrid: { cells: 1 } };
+        const { layers } = (await client.register(spec)) as { readonly layers: readonly { readonly name: string }[] };
+        const nodes = livingNodes(example.prepared);
+        const onCpu = nodes.filter(({ proto }) => proto.opType === 'Hardmax');
+        const plan: HybridPlan = {
+          id: 'h',
+          order: nodes.map(({ name }) => name),
+          segments: onCpu.map(({ name }, index) => ({ core: 1 + (index % 2), operators: [name] })),
+        };
+        const promise = await client.addPlan('b@1', plan);
+        const options = { gpu: 0, plan: loading(layers, promise.layers), rung: 'h' };
+        const all = async (): Promise<void> => {
+          await Promise.all(
+            Array.from({ length: 24 }, async (_, turn) => {
+              const { outputs } = await client.run('b@1', batches[turn % 4]!, options);
+              expectAnswer(outputs, expected[turn % 4]!);
+            }),
+          );
+        };
+        await all();
+        await Promise.all([all(), client.addPlan('b@1', plan), all()]);
+        await client.unregister('b@1');
+        const [memory] = (await client.state()).memory;
+        expect(memory!.freeBytes).toBe(memory!.limitBytes);
+      },
+      2,
+      { shapesMax: 2 },
+    );
   });
 
   it('refuses plans for more cores than there are', async () => {

@@ -5,6 +5,7 @@ import type { Engine } from '../engine/index.ts';
 import { startCpuCores, type CpuCoreThreads } from '../hybrid/cpu-cores.ts';
 import { OpenHybrid } from '../hybrid/open.ts';
 import { profileOperators } from '../hybrid/operator-profile.ts';
+import { SharedHybrid } from '../hybrid/shared.ts';
 import type { HybridPlan, HybridPromise } from '../hybrid/types.ts';
 import type { InputShapes, WeightLayout } from '../program/types.ts';
 import { GpuError, type RunOptions, type RunResult } from '../types.ts';
@@ -16,7 +17,7 @@ interface Rung {
   readonly plan: HybridPlan;
   readonly promise: HybridPromise;
   /** By input shapes, the least recently run first; those of the registration among them. */
-  readonly open: Map<string, Promise<OpenHybrid>>;
+  readonly open: Map<string, SharedHybrid>;
 }
 
 interface Planned {
@@ -61,7 +62,7 @@ export class HybridFunctions {
   async addPlan(key: string, plan: HybridPlan): Promise<HybridPromise> {
     const planned = this.#planned(key);
     const opened = await this.#open(planned, plan, planned.spec.shapes);
-    const open = new Map([[shapesKey(planned.spec.shapes), Promise.resolve(opened)]]);
+    const open = new Map([[shapesKey(planned.spec.shapes), new SharedHybrid(Promise.resolve(opened))]]);
     const { promise } = opened.hybrid;
     const before = planned.rungs.get(plan.id);
     planned.rungs.set(plan.id, { plan, promise, open });
@@ -87,8 +88,7 @@ export class HybridFunctions {
     const planned = this.#planned(key);
     const rung = this.#rung(planned, id);
     const shapes = Object.fromEntries(inputs.map(({ name, shape }) => [name, shape]));
-    const open = await this.#openFor(planned, rung, shapes);
-    return await open.run(inputs, options);
+    return await this.#openFor(planned, rung, shapes).use((open) => open.run(inputs, options));
   }
 
   /** Measures the operators of a function, for plans to be made from. Nothing else should run meanwhile. @throws GpuError */
@@ -121,13 +121,16 @@ export class HybridFunctions {
   }
 
   /** A plan is made for the shapes of the registration, and carried over to others as far as their graphs are alike. */
-  async #openFor(planned: Planned, { plan, open }: Rung, shapes: InputShapes): Promise<OpenHybrid> {
+  #openFor(planned: Planned, { plan, open }: Rung, shapes: InputShapes): SharedHybrid {
     const key = shapesKey(shapes);
     const own = shapesKey(planned.spec.shapes);
     let found = open.get(key);
     if (found === undefined) {
-      found = this.#open(planned, plan, shapes);
-      found.catch(() => open.delete(key));
+      const opening = this.#open(planned, plan, shapes);
+      const made = new SharedHybrid(opening);
+      // By then another may be there under these shapes.
+      opening.catch(() => void (open.get(key) === made && open.delete(key)));
+      found = made;
     }
     open.delete(key);
     open.set(key, found);
@@ -135,9 +138,10 @@ export class HybridFunctions {
       if (open.size <= this.#shapesMax) break;
       if (oldKey === own || oldKey === key) continue;
       open.delete(oldKey);
-      await old.then((opened) => opened.close()).catch(() => undefined);
+      // Runs may use it still, and this one need not wait for them.
+      void old.retire();
     }
-    return await found;
+    return found;
   }
 
   async #open({ spec, layout }: Planned, plan: HybridPlan, shapes: InputShapes): Promise<OpenHybrid> {
@@ -163,5 +167,5 @@ export class HybridFunctions {
 }
 
 async function closeAll({ open }: Rung): Promise<void> {
-  for (const opened of open.values()) await opened.then((each) => each.close()).catch(() => undefined);
+  for (const opened of open.values()) await opened.retire();
 }
