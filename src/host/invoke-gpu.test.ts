@@ -1,7 +1,8 @@
 /** An invocation and the GPUs, both played by hand. */
-import { expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { functionVersion } from '../../test/host/fakes.ts';
 import { CpuError, type CpuPools, type InvokeOptions, type PoolResult } from '../cpu/index.ts';
+import { GpuError } from '../gpu/index.ts';
 import { tensorOf } from '../tensor/index.ts';
 import { GpuInvoker, type InvocationGpus } from './invoke-gpu.ts';
 import { Statistics } from './statistics.ts';
@@ -12,6 +13,8 @@ const patient = {
   deadlineMs: undefined,
   arrivalMs: 0,
 };
+
+afterEach(() => void vi.useRealTimers());
 
 const tensor = tensorOf('x', 'FP32', [1], Float32Array.of(1));
 const version = functionVersion('shout');
@@ -128,6 +131,62 @@ test('a handler whose queue is full may still be served by a worker', async () =
   const full = new CpuError('queue-full', '100 wait already');
   const attempt = await invoker([ran], () => Promise.reject(full)).run(version, request, patience, {});
   expect(attempt).toMatchObject({ kind: 'offload', reason: '100 wait already' });
+});
+
+/** Waits for a GPU until it is given up; tells how often that was so. */
+function waiting(): { readonly gpu: GpuInvoker; readonly shown: AbortSignal[] } {
+  const shown: AbortSignal[] = [];
+  const gpus: InvocationGpus = {
+    whyNot: () => undefined,
+    invoke: (_version, _inputs, signal) => {
+      shown.push(signal!);
+      return new Promise((_resolve, reject) => {
+        signal!.addEventListener('abort', () => reject(new GpuError('cancelled', 'given up')));
+      });
+    },
+    load: () => Promise.resolve(true),
+    unload: () => Promise.resolve(),
+    pid: 9,
+  };
+  return { gpu: new GpuInvoker(gpus, undefined as unknown as CpuPools, new Statistics()), shown };
+}
+
+const tensors = { kind: 'tensors', tensors: [tensor] } as const;
+
+test('an invocation with a deadline waits for a GPU until then, a fraction of a millisecond or weeks away', async () => {
+  vi.useFakeTimers();
+  for (const timeoutMs of [1500.25, 2 ** 31 - 100]) {
+    const { gpu, shown } = waiting();
+    const deadlineMs = performance.now() + timeoutMs;
+    const failure = gpu.run(version, tensors, { ...patience, deadlineMs }, {}).catch((error: unknown) => error);
+    await vi.advanceTimersByTimeAsync(timeoutMs - 1);
+    expect(shown.map(({ aborted }) => aborted)).toEqual([false]);
+    await vi.advanceTimersByTimeAsync(2);
+    expect(await failure).toMatchObject({ code: 'deadline-passed' });
+    expect(vi.getTimerCount()).toBe(0);
+  }
+});
+
+test('a deadline farther away than timers reach is none', async () => {
+  vi.useFakeTimers();
+  const { gpu, shown } = waiting();
+  const client = new AbortController();
+  const deadlineMs = performance.now() + 2 ** 40;
+  const patient = { ...patience, deadlineMs, signal: client.signal };
+  const failure = gpu.run(version, tensors, patient, {}).catch((error: unknown) => error);
+  await vi.advanceTimersByTimeAsync(10_000);
+  expect(shown.map(({ aborted }) => aborted)).toEqual([false]);
+  client.abort();
+  expect(await failure).toMatchObject({ code: 'client-gone' });
+});
+
+test('no GPU is asked for an invocation whose deadline has passed', async () => {
+  const { gpu, shown } = waiting();
+  const deadlineMs = performance.now() - 1;
+  await expect(gpu.run(version, tensors, { ...patience, deadlineMs }, {})).rejects.toMatchObject({
+    code: 'deadline-passed',
+  });
+  expect(shown).toEqual([]);
 });
 
 test('what is shed is told in words, and what fails in the pool is passed on', async () => {

@@ -139,15 +139,15 @@ export class GpuInvoker {
       sloMs: sloMs === undefined ? undefined : Math.max(0, sloMs - (performance.now() - arrivalMs)),
       priority,
     };
-    const overdue =
-      deadlineMs === undefined ? undefined : AbortSignal.timeout(Math.max(0, deadlineMs - performance.now()));
-    const signals = [signal, overdue].filter((each) => each !== undefined);
+    const limit = deadlineMs === undefined ? undefined : new Limit(deadlineMs, signal);
     let outcome: GpuOutcome;
     try {
-      const either = signals.length === 0 ? undefined : AbortSignal.any(signals);
-      outcome = await this.#gpus.invoke(version, tensors, either, wish);
+      if (limit?.isOver === true) throw deadlinePassed();
+      outcome = await this.#gpus.invoke(version, tensors, limit?.signal ?? signal, wish);
     } catch (error) {
       throw gpuFailure(error, signal, version);
+    } finally {
+      limit?.lift();
     }
     if (outcome.kind === 'shed') {
       throw new HostError('deadline-passed', `${outcome.reason}, and this host sheds what would be late`);
@@ -159,6 +159,36 @@ export class GpuInvoker {
       }
     }
     return outcome;
+  }
+}
+
+/** The longest that a timer takes; a deadline beyond it, 25 days, is none. */
+const timerMsMax = 2 ** 31 - 1;
+
+/** Aborts at a deadline, or with the client. It is lifted when nobody waits any more, so that no timer is left behind. */
+class Limit {
+  readonly #controller = new AbortController();
+  readonly #client: AbortSignal | undefined;
+  readonly #timer: NodeJS.Timeout | undefined;
+  readonly isOver: boolean;
+  readonly #abort = (): void => this.#controller.abort();
+
+  constructor(deadlineMs: number, client: AbortSignal | undefined) {
+    const leftMs = Math.ceil(deadlineMs - performance.now());
+    this.isOver = leftMs <= 0;
+    this.#client = client;
+    if (leftMs <= timerMsMax) this.#timer = setTimeout(this.#abort, Math.max(0, leftMs));
+    if (client?.aborted === true) this.#abort();
+    client?.addEventListener('abort', this.#abort, { once: true });
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  lift(): void {
+    clearTimeout(this.#timer);
+    this.#client?.removeEventListener('abort', this.#abort);
   }
 }
 
@@ -187,6 +217,9 @@ function withGpuTimes(result: PoolResult, { start, queueMs, loadMs, inferMs }: R
   };
 }
 
+const deadlinePassed = (): HostError =>
+  new HostError('deadline-passed', 'the deadline passed while the invocation waited for a GPU');
+
 /** By its name: the class itself would bring the engine, which a host without a GPU never loads. */
 function isGpuError(error: unknown): error is GpuError {
   return error instanceof Error && error.name === 'GpuError';
@@ -196,9 +229,7 @@ function gpuFailure(error: unknown, signal: AbortSignal | undefined, version: Fu
   if (!isGpuError(error)) return error;
   switch (error.code) {
     case 'cancelled':
-      return signal?.aborted === true
-        ? new HostError('client-gone', 'the client is gone')
-        : new HostError('deadline-passed', 'the deadline passed while the invocation waited for a GPU');
+      return signal?.aborted === true ? new HostError('client-gone', 'the client is gone') : deadlinePassed();
     default:
       return new HostError('inference-failed', `function '${version.name}' failed on the GPU: ${error.message}`);
   }
