@@ -31,12 +31,19 @@ const processPath = fileURLToPath(
 /** How long the end of a process may lag behind the end of its socket. */
 const exitWaitMs = 100;
 
+/** A process whose thread stands still for so long hangs: pinning a slab, the longest of its calls, takes a fraction of a second. */
+const silenceMsMax = 10_000;
+/** How often it is asked within that time. */
+const beats = 10;
+
 /** Reads of files, compilation and waiting for GPUs share the threads of libuv, of which there are four by default. */
 const threadPoolSize = '16';
 
 export interface GpuProcessOptions extends GpuProcessSettings {
   /** Lines that the process writes. Default: standard error. */
   readonly log?: (line: string) => void;
+  /** A process that answers nothing for so long is ended as one that hangs. Default: ten seconds. */
+  readonly silenceMsMax?: number;
   /** Added to this process's environment: where the driver's libraries are. */
   readonly environment?: Readonly<Record<string, string>>;
 }
@@ -82,6 +89,8 @@ class Connection {
   readonly ended: Promise<void>;
   #next = 0;
   #deadReason: string | undefined;
+  #heart: NodeJS.Timeout | undefined;
+  #silentBeats = 0;
 
   constructor(options: GpuProcessOptions, onDead: (reason: string) => void, onBroken: (error: GpuError) => void) {
     this.#onDead = onDead;
@@ -146,10 +155,34 @@ class Connection {
     });
   }
 
+  /**
+   * Asks it now and then whether it still listens, and ends it when it has answered nothing for so long. Beats are counted, not
+   * time: what this process itself slept through is not held against the other one.
+   */
+  watch(silenceMs: number): void {
+    if (this.#deadReason !== undefined) return;
+    let isAsked = false;
+    this.#silentBeats = 0;
+    this.#heart = setInterval(() => {
+      if (++this.#silentBeats > beats) {
+        this.end(`it has not answered for ${silenceMs / 1000} s`);
+        return;
+      }
+      if (isAsked) return;
+      isAsked = true;
+      this.request({ op: 'ping' }).then(
+        () => (isAsked = false),
+        () => undefined,
+      );
+    }, silenceMs / beats);
+    this.#heart.unref();
+  }
+
   /** Ends the process at once; what is in flight is rejected. */
   end(reason: string): void {
     if (this.#deadReason !== undefined) return;
     this.#deadReason = reason;
+    clearInterval(this.#heart);
     this.#socket.destroy();
     // In the middle of a call of the driver it does not look at its socket.
     this.#child.kill('SIGKILL');
@@ -167,6 +200,7 @@ class Connection {
   }
 
   #receive(chunk: Buffer): void {
+    this.#silentBeats = 0;
     let messages: Message<FromGpuProcess>[];
     try {
       messages = this.#decoder.push(chunk);
@@ -206,7 +240,7 @@ export class GpuClient {
   #ready: Promise<GpuProcessInfo>;
 
   constructor(options: GpuProcessOptions) {
-    const { log: _log, environment: _environment, ...settings } = options;
+    const { log: _log, environment: _environment, silenceMsMax: _silenceMsMax, ...settings } = options;
     this.#options = options;
     this.#settings = settings;
     this.#connection = this.#connect();
@@ -397,6 +431,7 @@ export class GpuClient {
   async #open(): Promise<GpuProcessInfo> {
     const connection = this.#connection;
     const { answer } = await connection.request({ op: 'open', settings: this.#settings });
+    connection.watch(this.#options.silenceMsMax ?? silenceMsMax);
     if (this.#connection === connection) this.#status = 'up';
     return answer;
   }

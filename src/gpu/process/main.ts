@@ -76,6 +76,7 @@ async function take({ header, tensors }: Message<ToGpuProcess>): Promise<void> {
   try {
     const { request } = header;
     if (request.op === 'open') send({ id, ok: true, answer: open(request.settings) });
+    else if (request.op === 'ping') send({ id, ok: true, answer: null });
     else if (request.op === 'close') send({ id, ok: true, answer: await close() });
     else if (service === undefined) throw new GpuError('unavailable', 'the GPU process is not open');
     else if (request.op === 'run') {

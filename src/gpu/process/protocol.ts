@@ -162,6 +162,8 @@ export type GpuRequest =
   | { readonly op: 'state' }
   | { readonly op: 'measure'; readonly key: string; readonly options: MeasureOptions }
   | { readonly op: 'topology'; readonly bytes?: number }
+  /** Whether it listens. */
+  | { readonly op: 'ping' }
   | { readonly op: 'close' };
 
 export interface GpuAnswers {
@@ -181,6 +183,7 @@ export interface GpuAnswers {
   readonly state: GpuProcessState;
   readonly measure: MeasuredLayerProfile;
   readonly topology: MeasuredTopology;
+  readonly ping: null;
   readonly close: null;
 }
 

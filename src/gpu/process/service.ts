@@ -75,7 +75,10 @@ export class GpuService {
   }
 
   /** Everything but a run, whose answer has tensors. @throws GpuError */
-  async answer(request: Exclude<GpuRequest, { op: 'open' | 'run' | 'close' }>, signal: AbortSignal): Promise<unknown> {
+  async answer(
+    request: Exclude<GpuRequest, { op: 'open' | 'run' | 'ping' | 'close' }>,
+    signal: AbortSignal,
+  ): Promise<unknown> {
     const engine = this.#engine;
     switch (request.op) {
       case 'register':

@@ -229,6 +229,19 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
+  it('that hangs is ended: what it has in hand is rejected as died, and the next one serves', async () => {
+    await withProcess({ silenceMsMax: 3000 }, async (client) => {
+      const plan = planOf(await register(client));
+      const inputs = ids(1, 6);
+      const down = new Promise<string>((resolve) => client.onDown(resolve));
+      process.kill(client.pid, 'SIGSTOP');
+      expect(await codeOf(client.run('bert@1', inputs, { gpu: 0, plan }))).toBe('died');
+      expect(await down).toBe('it has not answered for 3 s');
+      await client.restart();
+      await expectAnswer((await client.run('bert@1', inputs, { gpu: 0, plan })).outputs, inputs);
+    });
+  });
+
   it('refuses what does not fit by code: memory of the GPU, of the host, inputs, GPUs', async () => {
     await withProcess({ gpuBytes: 2 ** 14 }, async (client) => {
       const plan = planOf(await register(client));
