@@ -75,6 +75,9 @@ const coldStartsKept = 40;
 /** After so long without dying the next death counts as the first one. */
 const steadyMs = 60_000;
 
+/** Whoever looks at the host waits so long for what the engine says of its memory. */
+const stateWaitMs = 2000;
+
 export class GpuHost {
   readonly #options: GpuHostOptions;
   readonly #client: GpuClient;
@@ -278,11 +281,24 @@ export class GpuHost {
     return this.#lastState;
   }
 
-  /** As {@link state}, asked for once where several ask at the same time. */
-  async freshState(): Promise<GpuProcessState | undefined> {
-    this.#asking ??= this.state().finally(() => (this.#asking = undefined));
-    this.#lastState = await this.#asking;
-    return this.#lastState;
+  /** As {@link state}, asked for once where several ask at the same time; of a process that does not answer, what it said last. */
+  freshState(): Promise<GpuProcessState | undefined> {
+    this.#asking ??= this.#ask();
+    return this.#asking;
+  }
+
+  #ask(): Promise<GpuProcessState | undefined> {
+    return new Promise((resolve) => {
+      const late = setTimeout(() => resolve(this.#lastState), stateWaitMs);
+      const take = async (): Promise<void> => {
+        this.#lastState = await this.state();
+        clearTimeout(late);
+        // Until now whoever asked was not kept waiting a second time.
+        this.#asking = undefined;
+        resolve(this.#lastState);
+      };
+      void take();
+    });
   }
 
   async close(): Promise<void> {
@@ -306,7 +322,10 @@ export class GpuHost {
     try {
       this.#info = await this.#client.ready;
     } catch (error) {
-      if (!this.#isStopped()) await this.#giveUp((error as Error).message);
+      if (this.#isStopped()) return;
+      // It found no GPU; or it was ended before it could say what it found, and may fare better the next time.
+      if (error instanceof GpuError && error.code === 'died') this.#down(error.message);
+      else await this.#giveUp((error as Error).message);
       return;
     }
     try {
@@ -324,6 +343,7 @@ export class GpuHost {
   }
 
   async #giveUp(reason: string): Promise<void> {
+    clearTimeout(this.#restartTimer);
     this.#status = 'unavailable';
     this.#reason = reason;
     this.#options.logger.info({ reason }, 'no GPU: the CPU pools serve everything');
@@ -366,12 +386,15 @@ export class GpuHost {
 
   #down(reason: string): void {
     if (this.#isStopped() || this.#status === 'unavailable') return;
+    // Those that did not even come up add to the ones before.
+    if (this.#status === 'up' && performance.now() - this.#lastUpMs > steadyMs) this.#deaths = 0;
     this.#status = 'restarting';
     this.#reason = reason;
     this.#registrations.down();
     this.shell?.lost();
     this.#options.onDown?.(reason);
-    if (performance.now() - this.#lastUpMs > steadyMs) this.#deaths = 0;
+    // One that dies while it is surveyed is told of twice.
+    clearTimeout(this.#restartTimer);
     const delayMs = restartDelaysMs[Math.min(this.#deaths, restartDelaysMs.length - 1)]!;
     this.#deaths++;
     this.#options.logger.error({ reason, delayMs }, 'the GPU process is down; the CPU pools carry the load');
@@ -385,7 +408,11 @@ export class GpuHost {
       this.#info = info;
       ground = this.#ground ??= await this.#survey(info);
     } catch (error) {
-      if (!this.#isStopped()) this.#down((error as Error).message);
+      if (this.#isStopped()) return;
+      // What has never come up in so many tries is not there; what has been may come back.
+      if (this.#ground === undefined && this.#deaths >= restartDelaysMs.length)
+        await this.#giveUp((error as Error).message);
+      else this.#down((error as Error).message);
       return;
     }
     if (this.#isStopped()) return;
