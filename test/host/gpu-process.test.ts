@@ -86,6 +86,9 @@ function publish(version: string): FunctionVersion {
   return pinned;
 }
 
+const isPinned = ({ key }: FunctionVersion): boolean | undefined => host!.shell!.sheetOf(key)?.pinned;
+const bytesOf = ({ key }: FunctionVersion): number => host!.shell!.resident(key, 0).bytes;
+
 describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-host-'));
@@ -141,5 +144,25 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     } finally {
       process.kill(gpus.pid, 'SIGCONT');
     }
+  });
+
+  test('keep the pinned version that serves, and bring it back to a new process', async () => {
+    const gpus = open();
+    const first = publish('1');
+    await gpus.settled();
+    await vi.waitUntil(() => bytesOf(first) > 0, { timeout: 30_000 });
+    const second = publish('2');
+    await gpus.settled();
+    await vi.waitUntil(() => bytesOf(second) > 0, { timeout: 30_000 });
+    expect([first, second].map(isPinned)).toEqual([false, true]);
+    process.kill(gpus.pid, 'SIGKILL');
+    await upAgain();
+    await gpus.settled();
+    await vi.waitUntil(() => bytesOf(second) > 0, { timeout: 30_000 });
+    expect(bytesOf(first)).toBe(0);
+    await store.remove('product', '2');
+    await gpus.settled();
+    expect(isPinned(first)).toBe(true);
+    await vi.waitUntil(() => bytesOf(first) > 0, { timeout: 30_000 });
   });
 });

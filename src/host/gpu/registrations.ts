@@ -139,6 +139,16 @@ export class Registrations {
 
   #changed(before: FunctionVersion | undefined, after: FunctionVersion | undefined): void {
     if (this.#phase === 'closed') return;
+    this.#follow(before, after);
+    // Which version of its function is the one that serves may have changed, and with it whose the pin is.
+    const changed = after ?? before;
+    for (const { key } of changed === undefined ? [] : this.#options.registry.versions(changed.name)) {
+      const other = this.#known.get(key);
+      if (key !== changed?.key && other?.settings.pinned === true) this.#offerAgain(other);
+    }
+  }
+
+  #follow(before: FunctionVersion | undefined, after: FunctionVersion | undefined): void {
     const known = after === undefined ? undefined : this.#known.get(after.key);
     const isReady = after?.state.status === 'ready';
     if (before !== undefined && (after === undefined || !isReady)) this.#forget(before.key);
@@ -170,7 +180,20 @@ export class Registrations {
   #offerAgain(version: FunctionVersion): void {
     const shell = this.#ground?.shell;
     const plans = shell?.plansOf(version.key);
-    if (plans !== undefined) shell?.offer(version.key, plans, version.settings);
+    if (shell === undefined || plans === undefined) return;
+    const wasPinned = shell.sheetOf(version.key)?.pinned === true;
+    shell.offer(version.key, plans, this.#settingsOf(version));
+    if (!wasPinned) this.#tellOfPin(version);
+  }
+
+  /** A pin keeps the version that serves; the ones that it has replaced stay for as long as nobody needs their room. */
+  #settingsOf(version: FunctionVersion): FunctionVersion['settings'] {
+    const { name, key, settings } = version;
+    return { ...settings, pinned: settings.pinned && this.#options.registry.find(name)?.key === key };
+  }
+
+  #tellOfPin(version: FunctionVersion): void {
+    if (this.#present.has(version.key) && this.#settingsOf(version).pinned) this.#options.onPinned(version);
   }
 
   async #register(version: FunctionVersion): Promise<void> {
@@ -261,12 +284,12 @@ export class Registrations {
     life: number,
     estimated?: string,
   ): Promise<void> {
-    const { dataDir, onPinned } = this.#options;
+    const { dataDir } = this.#options;
     await writePlans(join(dataDir, 'plans'), version.key, plans);
     // Its settings may have changed meanwhile; with another model it is another registration's.
     const latest = this.#known.get(version.key);
     if (latest === undefined || !this.#isWanted(version)) return;
-    ground.shell.offer(version.key, plans, latest.settings);
+    ground.shell.offer(version.key, plans, this.#settingsOf(latest));
     this.#standings.set(version.key, {
       status: 'planned',
       mode: plans.mode,
@@ -274,8 +297,10 @@ export class Registrations {
       ...(estimated === undefined ? {} : { estimated }),
     });
     if (life !== this.#life) await this.#bring(version.key, this.#life);
-    else if (this.#phase === 'up') this.#present.add(version.key);
-    if (latest.settings.pinned) onPinned(latest);
+    else if (this.#phase === 'up') {
+      this.#present.add(version.key);
+      this.#tellOfPin(latest);
+    }
   }
 
   async #profile(
@@ -365,7 +390,10 @@ export class Registrations {
     if (life !== this.#life || this.#phase !== 'up' || !this.#known.has(key)) return;
     // The next process gets it with everything else.
     if (!(await unlessItDied(this.#options.client.registerAgain(key)))) return;
-    if (life === this.#life && this.#phase === 'up' && this.#known.has(key)) this.#present.add(key);
+    const version = this.#known.get(key);
+    if (life !== this.#life || this.#phase !== 'up' || version === undefined) return;
+    this.#present.add(key);
+    this.#tellOfPin(version);
   }
 
   #isWanted(version: FunctionVersion): boolean {

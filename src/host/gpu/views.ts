@@ -68,7 +68,7 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
               bytes: resident.bytes,
               state: gpus.shell?.isLoading(key, device.index) === true ? 'loading' : state,
               lastUseMs: statistics.find(key)?.lastInferenceAtMs ?? 0,
-              why: version.settings.pinned
+              why: gpus.shell?.sheetOf(key)?.pinned
                 ? 'pinned'
                 : isWhole
                   ? isShrunk
