@@ -67,6 +67,15 @@ describe('a connection is told why it is closed', () => {
   });
 });
 
+test('a connection that was never used does not hold up the end of the host', async () => {
+  await using idle = await startTestHost();
+  const connected = once(idle.server.server, 'connection');
+  const client = connectTo(idle);
+  await connected;
+  expect(await idle.server.close(10_000)).toBe(true);
+  expect(await client.toEnd()).toBe('');
+});
+
 test('a connection that was never used is closed without a reply, and is no failure', async () => {
   const logged = host.log.length;
   expect(await connectTo().toEnd()).toBe('');
