@@ -90,6 +90,12 @@ export function structureOf(coverage: Extract<GpuCoverage, { covered: true }>, s
     .slice(0, 32);
 }
 
+type ProfiledLayer = Pick<LayerProfile['layers'][number], 'name' | 'bytes'>;
+
+const isOf = ({ layers: measured }: LayerProfile, layers: readonly ProfiledLayer[]): boolean =>
+  measured.length === layers.length &&
+  layers.every(({ name, bytes }, index) => measured[index]!.name === name && measured[index]!.bytes === bytes);
+
 /** Profiles of structures on one machine, on disk. */
 export class ProfileShelf {
   readonly #folder: string;
@@ -101,13 +107,17 @@ export class ProfileShelf {
     this.#machine = machine;
   }
 
-  async find(structure: string): Promise<LayerProfile | undefined> {
+  /** @param layers those that it must be of */
+  async find(structure: string, layers: readonly ProfiledLayer[]): Promise<LayerProfile | undefined> {
     try {
       const json = JSON.parse(await readFile(this.#path(structure), 'utf8')) as {
         readonly machine?: unknown;
         readonly profile?: unknown;
       };
-      return json.machine === this.#machine ? parseLayerProfile(json.profile) : undefined;
+      if (json.machine !== this.#machine) return undefined;
+      const profile = parseLayerProfile(json.profile);
+      // The engine refuses every run under a plan of other layers; people edit what they can read.
+      return isOf(profile, layers) ? profile : undefined;
     } catch {
       // Absent, cut off by a kill, or of an older form: it is measured again.
       return undefined;

@@ -264,7 +264,7 @@ export class Registrations {
     ground: GpuGround,
     life: number,
   ): Promise<void> {
-    if ((await ground.shelf.find(structureOf(coverage, shapes))) !== undefined) return;
+    if ((await ground.shelf.find(structureOf(coverage, shapes), coverage.layers)) !== undefined) return;
     const { mode, logger, shippedPlans } = this.#options;
     const found = await shippedPlans.find(
       coverage.layers,
@@ -311,10 +311,10 @@ export class Registrations {
   ): Promise<LayerProfile> {
     const structure = structureOf(coverage, shapes);
     return (
-      (await shelf.find(structure)) ??
+      (await shelf.find(structure, coverage.layers)) ??
       (await this.#measuring.take(async () => {
         // Another of the same structure may have been measured while this one waited.
-        const kept = await shelf.find(structure);
+        const kept = await shelf.find(structure, coverage.layers);
         if (kept !== undefined) return kept;
         const { client, iterations, whenIdle } = this.#options;
         await whenIdle();
