@@ -210,7 +210,7 @@ export class Invoker {
     try {
       ran = await this.#run(version, input, options);
     } catch (error) {
-      const failure = toHostError(error);
+      const failure = this.#failureOf(version, error);
       const latencyMs = performance.now() - options.arrivalMs;
       const outcome = account(statistics, failure, latencyMs, sloMs);
       const { arrivalMs } = options;
@@ -273,6 +273,13 @@ export class Invoker {
     const { coldStart } = result;
     if (remote !== undefined) return { result, placement: { kind: 'remote-worker', coldStart, ...remote } };
     return { result, placement: { kind: 'cpu-pool', coldStart, ...(reason === undefined ? {} : { reason }) } };
+  }
+
+  /** Whose model was removed before an instance could load it has asked for what is not there any more. */
+  #failureOf({ name, version }: FunctionVersion, error: unknown): HostError {
+    const failure = toHostError(error);
+    if (failure.code !== 'model-load-failed' || this.#registry.find(name, version) !== undefined) return failure;
+    return new HostError('unknown-version', `version ${version} of function '${name}' was removed`);
   }
 
   /** Gives the milliseconds from arrival to answer. */

@@ -177,6 +177,20 @@ test('every failure of a pool has the status of the catalogue', async () => {
   host.pools.answer = echo;
 });
 
+test('whoever calls a version that is removed before its model is loaded is told so', async () => {
+  host.store.put(functionVersion('leaving'));
+  host.pools.answer = async () => {
+    await host.store.remove('leaving', '1');
+    throw new CpuError('model-load-failed', 'no such file: /nowhere/model.onnx');
+  };
+  expect(await errorOf(await post('/v2/models/leaving/infer', inferBody))).toEqual({
+    status: 404,
+    code: 'unknown-version',
+    error: "version 1 of function 'leaving' was removed",
+  });
+  host.pools.answer = echo;
+});
+
 /** A pool's answer to a request, as a handler would make it. */
 function handled(status: number, headers: Record<string, string>): TestHost['pools']['answer'] {
   return () => ({ output: { kind: 'response', response: { status, headers, body: Buffer.from('{}') } } });
