@@ -85,6 +85,11 @@ export class Pool {
     return this.#onDemand.busy;
   }
 
+  /** Whether invocations wait. */
+  get hasWaiting(): boolean {
+    return this.#queue.length > 0;
+  }
+
   /** Instances that count against the machine's limit: ready or loading. */
   get instances(): number {
     return this.#onDemand.size + (this.#loading === undefined ? 0 : 1) + this.#sets.instances;

@@ -426,6 +426,19 @@ describe('instances', () => {
     expect(pidsOf('relu')).toEqual([result.instancePid]);
   });
 
+  it('of pinned functions make room at the limit where nothing else can', async () => {
+    start({ instancesMax: 2 });
+    for (const key of ['a', 'b']) {
+      pools.register(spec(key), { ...limits, instancesMin: 1 });
+      await pools.load(key);
+    }
+    pools.register(spec('c'), { ...limits, instancesMin: 1 });
+    pools.register(spec('d'), limits);
+    // What has a place is asked for nothing, and gives none back by itself.
+    const results = await Promise.all(['c', 'd'].map((key) => pools.invoke(key, input(1, 2, 3, 4))));
+    expect(results).toHaveLength(2);
+  });
+
   it('of the longest idle function make room at the limit', async () => {
     start({ instancesMax: 2 });
     for (const key of ['a', 'b', 'c']) pools.register(spec(key), limits);

@@ -236,7 +236,11 @@ class SharedPools implements CpuPools, PoolMachine {
     if (this.#stopping) return undefined;
     if (this.#instances() >= this.#options.instancesMax) {
       // One more for a function that has some is not worth taking another function's last.
-      const from = this.#longestIdle(pool, pool.instances === 0);
+      const isFirst = pool.instances === 0;
+      // Where pins hold all that there is, whoever has invocations waiting has one of them: nobody waits for ever.
+      const from =
+        this.#longestIdle(pool, isFirst) ??
+        (isFirst && pool.hasWaiting ? this.#longestIdle(pool, true, true) : undefined);
       if (from === undefined) {
         if (pool.instances === 0) this.#instanceWaiters.add(pool);
         return undefined;
@@ -318,11 +322,11 @@ class SharedPools implements CpuPools, PoolMachine {
     return count;
   }
 
-  #longestIdle(asking: Pool, evenLast: boolean): { pool: Pool; instance: Instance } | undefined {
+  #longestIdle(asking: Pool, evenLast: boolean, evenPinned = false): { pool: Pool; instance: Instance } | undefined {
     let longest: { pool: Pool; instance: Instance } | undefined;
     for (const pool of this.#pools.values()) {
       if (pool === asking) continue;
-      const instance = pool.longestIdle(Math.max(pool.limits.instancesMin, evenLast ? 0 : 1));
+      const instance = pool.longestIdle(Math.max(evenPinned ? 0 : pool.limits.instancesMin, evenLast ? 0 : 1));
       if (instance === undefined) continue;
       if (longest === undefined || instance.idleSinceMs < longest.instance.idleSinceMs) longest = { pool, instance };
     }
