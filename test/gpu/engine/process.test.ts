@@ -215,6 +215,8 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
       const inputs = ids(1, 6);
       await client.run('bert@1', inputs, { gpu: 0, plan });
       const down = new Promise<string>((resolve) => client.onDown(resolve));
+      // So that none of them is answered while this process waits for a core.
+      process.kill(client.pid, 'SIGSTOP');
       const inFlight = Promise.all([1, 2, 3].map(() => codeOf(client.run('bert@1', inputs, { gpu: 0, plan }))));
       process.kill(client.pid, 'SIGKILL');
       expect(await inFlight).toEqual(['died', 'died', 'died']);
