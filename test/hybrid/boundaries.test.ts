@@ -1,4 +1,7 @@
-/** What lies between a GPU and cores beside plain tensors: nothing, texts, sizes that only a run tells, results that nobody computes. */
+/**
+ * What lies between a GPU and cores beside plain tensors: nothing, texts, sizes that only a run tells, results that nobody computes,
+ * and what cannot lie between them.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,14 +11,18 @@ import { compileHybrid } from '../../src/gpu/hybrid/compile.ts';
 import { startCpuCores, type CpuCoreThreads } from '../../src/gpu/hybrid/cpu-cores.ts';
 import { OpenHybrid } from '../../src/gpu/hybrid/open.ts';
 import { draftOperators, type OperatorDraft } from '../../src/gpu/hybrid/operator-draft.ts';
+import { graphProfileOf } from '../../src/gpu/hybrid/operator-profile.ts';
 import { hybridGraph } from '../../src/gpu/hybrid/prepare.ts';
+import type { HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
 import { defaultSettings, type InputShapes } from '../../src/gpu/program/index.ts';
-import { ElementType, GraphBuilder, writeModel, type GraphProto } from '../../src/onnx/index.ts';
+import { ElementType, GraphBuilder, writeModel, type GraphProto, type ModelProto } from '../../src/onnx/index.ts';
+import { hybridPlanOf, planCpuOnly, planLadder, planLatencyOptimal } from '../../src/plan/index.ts';
 import { packBytes, tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
 import { relativeError, runOnnxRuntime } from '../support/run-program.ts';
 import { loading, noise } from './examples.ts';
+import { randomOf } from './random-plans.ts';
 
 let folder: string;
 let cores: CpuCoreThreads;
@@ -32,28 +39,46 @@ const { FLOAT, INT64, BOOL, STRING } = ElementType;
 const floats = (name: string, shape: readonly number[], values: readonly number[]): Tensor =>
   tensorOf(name, 'FP32', shape, Float32Array.from(values));
 const steps = (count: bigint): Tensor => tensorOf('n', 'INT64', [], BigInt64Array.of(count));
-const weight = (graph: GraphBuilder): string =>
-  graph.weight('w', [4, 4], new Float32Array(noise('w', [4, 4], 1).data.buffer));
+const weight = (graph: GraphBuilder, name = 'w'): string =>
+  graph.weight(name, [4, 4], new Float32Array(noise(name, [4, 4], name.length).data.buffer));
 
-/** With all that can be there on the GPU, with every operator a call of its own, and with nothing but the first on the GPU. */
-function plansOf(draft: OperatorDraft) {
+/**
+ * With all that can be there on the GPU, with every operator a call of its own, with nothing but the first on the GPU, and what the
+ * planner makes of times that could be anything.
+ */
+function plansOf(draft: OperatorDraft): HybridPlan[] {
   const order = draft.operators.map(({ name }) => name);
   const lacking = draft.operators.filter(({ obstacle }) => obstacle !== null);
   const butFirst = draft.operators.filter(({ obstacle }, index) => obstacle !== null || index > 0);
-  return [lacking, draft.operators, butFirst].map((onCpu, index) => ({
+  const byHand = [lacking, draft.operators, butFirst].map((onCpu, index) => ({
     id: `plan-${index}`,
     order,
     segments: onCpu.map(({ name }, place) => ({ core: 1 + (place % 2), operators: [name] })),
   }));
+  return [...byHand, ...[1, 2, 3].flatMap((seed) => plannersOwn(draft, seed))];
+}
+
+function plannersOwn(draft: OperatorDraft, seed: number): HybridPlan[] {
+  const random = randomOf(seed);
+  const nodes = draft.operators.flatMap((operator) => operator.nodes);
+  const profile = graphProfileOf(draft, {
+    gpuMs: new Map(nodes.map(({ label }) => [label, random()])),
+    cpuMs: new Map(nodes.map(({ name }) => [name, [random(), 1 + random()]])),
+    bandwidth: 10,
+    latencyMs: 0.01,
+    callMs: 0.01,
+  });
+  const plans = [planLatencyOptimal(profile), planCpuOnly(profile), ...planLadder(profile)];
+  return plans.map((plan, index) => hybridPlanOf(plan, `planned-${seed}-${index}`));
 }
 
 /** The outputs of every run under every plan, plan by plan. */
 async function answers(
-  graph: GraphBuilder,
+  made: GraphBuilder | ModelProto,
   runs: readonly (readonly Tensor[])[],
   expected?: readonly (readonly Tensor[])[],
 ): Promise<{ readonly draft: OperatorDraft; readonly errors: readonly number[] }> {
-  const model = graph.build();
+  const model = made instanceof GraphBuilder ? made.build() : made;
   const modelPath = join(folder, `${model.graph.name}.onnx`);
   await writeModel(model, modelPath);
   const shapes: InputShapes = Object.fromEntries(runs[0]!.map((input) => [input.name, input.shape]));
@@ -173,6 +198,56 @@ describe.skipIf(emulatorMissing)('between a GPU and cores', () => {
     const expected = await runOnnxRuntime(path, [floats('x', [2, 4], values)]);
     const { draft, errors } = await answers(graph, [[texts]], [expected]);
     expect(obstaclesOf(draft)).toEqual(['Cast']);
+    expect(Math.max(...errors)).toBeLessThan(1e-5);
+  });
+
+  it('sequences stay in one call with all that lies between their operators, and the GPU does the rest', async () => {
+    const graph = new GraphBuilder('sequences');
+    const hidden = graph.node('MatMul', [graph.input('x', FLOAT, [2, 4]), weight(graph)]);
+    const rows = graph.node('SplitToSequence', [hidden], { axis: 0 });
+    // These two could be calls of their own, were it not for the sequence that waits for them.
+    const count = graph.node('SequenceLength', [rows]);
+    const last = graph.node('SequenceAt', [rows, graph.node('Sub', [count, graph.constant({ ints: 1 })])]);
+    const three = graph.node('SequenceInsert', [rows, graph.node('Tanh', [last])]);
+    graph.output(graph.node('ConcatFromSequence', [three], { axis: 0 }), FLOAT, [3, 4], 'y');
+    graph.output(graph.node('Neg', [graph.node('SequenceLength', [three])]), INT64, [], 'count');
+    graph.output(graph.node('Relu', [graph.node('MatMul', [hidden, weight(graph, 'w2')])]), FLOAT, [2, 4], 'z');
+    const { draft, errors } = await answers(graph, [[noise('x', [2, 4], 2)], [noise('x', [2, 4], 3)]]);
+    const shown = draft.operators.map(({ operator, obstacle }) => `${obstacle === null ? 'any' : 'CPU'}: ${operator}`);
+    expect(shown.sort()).toEqual([
+      'CPU: Neg',
+      `CPU: SplitToSequence + SequenceLength + Sub + SequenceAt + Tanh + SequenceInsert + ConcatFromSequence + SequenceLength`,
+      'any: MatMul',
+      'any: MatMul',
+      'any: Relu',
+    ]);
+    expect(Math.max(...errors)).toBeLessThan(1e-5);
+  });
+
+  it('optional values stay in the call that makes them', async () => {
+    const graph = new GraphBuilder('optionals', { opset: 18 });
+    const hidden = graph.node('MatMul', [graph.input('x', FLOAT, [2, 4]), weight(graph)]);
+    const optional = graph.node('Optional', [hidden]);
+    const has = graph.node('OptionalHasElement', [optional]);
+    graph.output(graph.node('Not', [has]), BOOL, [], 'has');
+    graph.output(graph.node('OptionalGetElement', [optional]), FLOAT, [2, 4], 'y');
+    const { draft, errors } = await answers(graph, [[noise('x', [2, 4], 2)]]);
+    const kept = draft.operators.filter(({ nodes }) => nodes.length > 1).map(({ operator }) => operator);
+    expect(kept).toHaveLength(1);
+    expect(kept[0]).toContain('Optional + ');
+    expect(kept[0]).toContain('OptionalGetElement');
+    expect(draft.operators[0]).toMatchObject({ operator: 'MatMul', obstacle: null });
+    expect(Math.max(...errors)).toBeLessThan(1e-5);
+  });
+
+  it('bfloat16, which ONNX Runtime is not given, stays on one side, whichever that is', async () => {
+    const graph = new GraphBuilder('bfloat16');
+    const hidden = graph.node('MatMul', [graph.input('x', FLOAT, [2, 4]), weight(graph)]);
+    const short = graph.node('Cast', [hidden], { to: ElementType.BFLOAT16 });
+    graph.output(graph.node('Neg', [graph.node('Cast', [short], { to: FLOAT })]), FLOAT, [2, 4], 'y');
+    const { draft, errors } = await answers(graph, [[noise('x', [2, 4], 2)]]);
+    expect(draft.operators.map(({ operator }) => operator)).toEqual(['MatMul', 'Cast + Cast', 'Neg']);
+    expect(draft.operators.map(({ obstacle }) => obstacle)).toEqual([null, null, null]);
     expect(Math.max(...errors)).toBeLessThan(1e-5);
   });
 });

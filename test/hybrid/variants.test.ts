@@ -76,9 +76,10 @@ async function fitted(prepared: PreparedGraph, shape: Variant): Promise<GraphPro
   const { nodes, bandwidth, latency } = lstmCells(shape, coreCount);
   const cell = nodes[0]!;
   const isCell = new Set(livingNodes(prepared).flatMap(({ name, proto }) => (proto.opType === 'LSTM' ? [name] : [])));
+  const drafted = draft.operators.flatMap(({ nodes: members }) => members);
   return graphProfileOf(draft, {
-    gpuMs: new Map(draft.operators.map(({ name, label }) => [label, isCell.has(name) ? cell.gpu! : 0.001])),
-    cpuMs: new Map(draft.operators.map(({ name }) => [name, isCell.has(name) ? cell.cpu : cell.cpu.map(() => 0.001)])),
+    gpuMs: new Map(drafted.map(({ name, label }) => [label, isCell.has(name) ? cell.gpu! : 0.001])),
+    cpuMs: new Map(drafted.map(({ name }) => [name, isCell.has(name) ? cell.cpu : cell.cpu.map(() => 0.001)])),
     bandwidth,
     latencyMs: latency,
     callMs: 0.005,

@@ -6,19 +6,26 @@ import type { Operator } from '../operators/types.ts';
 import { layoutOf } from '../program/assemble.ts';
 import { compileProgram } from '../program/compile.ts';
 import { ProgramError } from '../program/error.ts';
-import { bytesOf } from '../program/prepare.ts';
+import { bytesOf, operatorName } from '../program/prepare.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import type { Launch, Operand, Program, ProgramSettings, WeightLayout } from '../program/types.ts';
 import { GpuError } from '../types.ts';
+import { plannedOperators, type PlannedOperator } from './planned-operators.ts';
 import { relocate } from './relocate.ts';
-import { livingNodes, partOfGraph, PartWriter, writePrepared } from './submodel.ts';
+import { partOfGraph, PartWriter, writePrepared } from './submodel.ts';
+
+export interface DraftedNode {
+  readonly name: string;
+  /** What launches of the program without fusion are labelled with. */
+  readonly label: string;
+}
 
 export interface DraftedOperator {
   readonly name: string;
-  /** With its domain, where that is not ONNX's own. */
+  /** With its domain, where that is not ONNX's own; those of a group one after the other. */
   readonly operator: string;
-  /** What launches of the program without fusion are labelled with. */
-  readonly label: string;
+  /** Its nodes: more than one where what flows between them cannot leave a processor. */
+  readonly nodes: readonly DraftedNode[];
   /** Why only the CPU can run it; null where the GPU can. */
   readonly obstacle: string | null;
   readonly bytes: OperatorBytes;
@@ -67,18 +74,19 @@ export async function draftOperators(
   prepared: PreparedGraph,
   { operators, settings, partFolder, layout = layoutOf(prepared.base, settings) }: DraftOptions,
 ): Promise<OperatorDraft> {
-  const living = livingNodes(prepared);
-  const share = gpuShareOf(prepared, living, operators, settings);
+  const planned = plannedOperators(prepared);
+  const living = planned.flatMap(({ nodes }) => nodes);
+  const share = gpuShareOf(prepared, planned, operators, settings);
   const programs = share.programs && {
     fused: relocate(share.programs.fused, layout),
     single: relocate(share.programs.single, layout),
   };
-  const launches = launchesByLabel(programs?.single);
+  const launches = launchesByOperator(planned, programs?.single);
   const groups = groupsOf(launches, layout);
   const { modelPath } = await writePrepared(prepared, living, partFolder);
   return {
-    operators: living.map((node) => describe(prepared, node, share.obstacles, launches, groups)),
-    edges: edgesOf(prepared, living),
+    operators: planned.map((operator) => describe(prepared, operator, share.obstacles, launches, groups)),
+    edges: edgesOf(prepared, planned),
     layout,
     inputs: inputsOf(prepared),
     gpu: programs,
@@ -100,10 +108,11 @@ interface GpuShare {
 /** Everything that the GPU can run. What compiles in the company of others may not without them, hence the rounds. */
 function gpuShareOf(
   prepared: PreparedGraph,
-  living: readonly PreparedNode[],
+  planned: readonly PlannedOperator[],
   operators: readonly Operator[],
   settings: ProgramSettings,
 ): GpuShare {
+  const living = planned.flatMap(({ nodes }) => nodes);
   const obstacles = new Map<string, string>();
   for (const { node, reason } of prepared.obstacles) obstacles.set(node, reason);
   /** An optional output that nobody takes has no shape, and needs none. */
@@ -116,6 +125,7 @@ function gpuShareOf(
     }
   }
   for (;;) {
+    leaveWhole(planned, obstacles);
     const { graph, arriving } = gpuGraph(prepared, living, obstacles);
     if (graph === null) return { programs: null, obstacles, arriving };
     const key = `${prepared.base.modelHash} operators ${JSON.stringify([prepared.shapes, settings])}`;
@@ -130,6 +140,17 @@ function gpuShareOf(
       for (const { node, reason } of error.obstacles) obstacles.set(node, reason);
       // Else it would go on for ever.
       if (obstacles.size === before) throw error;
+    }
+  }
+}
+
+/** Where the GPU lacks a node of a group, it lacks the group. */
+function leaveWhole(planned: readonly PlannedOperator[], obstacles: Map<string, string>): void {
+  for (const { nodes } of planned) {
+    const lacking = nodes.find(({ name }) => obstacles.has(name));
+    if (lacking === undefined) continue;
+    for (const { name } of nodes) {
+      if (!obstacles.has(name)) obstacles.set(name, `what it shares with '${lacking.name}' cannot leave the CPU`);
     }
   }
 }
@@ -161,11 +182,15 @@ function gpuGraph(
   };
 }
 
-function launchesByLabel(program: Program | undefined): Map<string, Launch[]> {
+/** By the operators' names. */
+function launchesByOperator(planned: readonly PlannedOperator[], program: Program | undefined): Map<string, Launch[]> {
+  const nameOf = new Map(planned.flatMap(({ name, nodes }) => nodes.map((node) => [labelOf(node), name] as const)));
   const launches = new Map<string, Launch[]>();
   for (const launch of program?.launches ?? []) {
-    const list = launches.get(launch.label);
-    if (list === undefined) launches.set(launch.label, [launch]);
+    const name = nameOf.get(launch.label);
+    if (name === undefined) continue;
+    const list = launches.get(name);
+    if (list === undefined) launches.set(name, [launch]);
     else list.push(launch);
   }
   return launches;
@@ -205,7 +230,7 @@ function groupsOf(
 
 function describe(
   prepared: PreparedGraph,
-  node: PreparedNode,
+  { name, nodes, uses, outputs }: PlannedOperator,
   obstacles: ReadonlyMap<string, string>,
   launches: ReadonlyMap<string, readonly Launch[]>,
   groups: ReadonlyMap<number, Group>,
@@ -216,18 +241,18 @@ function describe(
   };
   const isActivation = (value: string): boolean => !prepared.constants.has(value) && !prepared.weights.has(value);
   const sum = (values: readonly string[]): number => values.reduce((bytes, value) => bytes + sizeOf(value), 0);
-  const own = launches.get(labelOf(node)) ?? [];
-  const output = sum(node.outputs.filter(isActivation));
+  const own = launches.get(name) ?? [];
+  const output = sum(outputs.filter(isActivation));
   const [layer] = own.flatMap(({ reads }) => reads);
   const group = layer === undefined ? undefined : groups.get(layer);
-  const { domain, opType } = node.proto;
+  const lacking = nodes.find((node) => obstacles.has(node.name));
   return {
-    name: node.name,
-    operator: domain === '' || domain === 'ai.onnx' ? opType : `${domain}.${opType}`,
-    label: labelOf(node),
-    obstacle: obstacles.get(node.name) ?? null,
+    name,
+    operator: nodes.map(operatorName).join(' + '),
+    nodes: nodes.map((node): DraftedNode => ({ name: node.name, label: labelOf(node) })),
+    obstacle: lacking === undefined ? null : obstacles.get(lacking.name)!,
     bytes: {
-      input: sum(node.uses.filter(isActivation)),
+      input: sum(uses.filter(isActivation)),
       output,
       ephemeral: Math.max(0, writtenBytes(own) - output),
       weights: group?.bytes ?? 0,
@@ -264,9 +289,9 @@ function writtenBytes(launches: readonly Launch[]): number {
 }
 
 /** Each value once for every operator that takes it. */
-function edgesOf({ constants, values }: PreparedGraph, living: readonly PreparedNode[]): OperatorEdge[] {
-  const makers = new Map(living.flatMap(({ name, outputs }) => outputs.map((value) => [value, name] as const)));
-  return living.flatMap(({ name, uses }) =>
+function edgesOf({ constants, values }: PreparedGraph, planned: readonly PlannedOperator[]): OperatorEdge[] {
+  const makers = new Map(planned.flatMap(({ name, outputs }) => outputs.map((value) => [value, name] as const)));
+  return planned.flatMap(({ name, uses }) =>
     uses.flatMap((value): OperatorEdge[] => {
       const maker = makers.get(value);
       if (maker === undefined || constants.has(value)) return [];

@@ -15,14 +15,14 @@ import { measureCrossings, measureOperatorsOnGpu } from '../measure/operators.ts
 import { spreadOf } from '../measure/timing.ts';
 import { GpuError } from '../types.ts';
 import { measureOperatorsOnCpu } from './cpu-operators.ts';
-import type { OperatorDraft } from './operator-draft.ts';
+import type { DraftedNode, OperatorDraft } from './operator-draft.ts';
 import type { CpuCall, CpuCores, HostTensor } from './types.ts';
 
 /** What was found out about a draft's operators, in milliseconds. */
 export interface OperatorTimes {
   /** By label; what is not there launches nothing, and takes no time. */
   readonly gpuMs: ReadonlyMap<string, number>;
-  /** By name: on one core, while 1, 2, ... cores are at work. */
+  /** By the node's name: on one core, while 1, 2, ... cores are at work. */
   readonly cpuMs: ReadonlyMap<string, readonly number[]>;
   /** GB/s (10^9 bytes per second) between host and GPU. */
   readonly bandwidth: number;
@@ -35,13 +35,12 @@ export interface OperatorTimes {
 export function graphProfileOf({ operators, edges }: OperatorDraft, times: OperatorTimes): GraphProfile {
   return {
     unit: 'ms',
-    nodes: operators.map(({ name, label, obstacle, bytes, shares }): OperatorProfile => {
-      const cpu = times.cpuMs.get(name);
-      if (cpu === undefined) throw new GpuError('invalid', `operator '${name}' was not timed on the CPU`);
+    nodes: operators.map(({ name, nodes, obstacle, bytes, shares }): OperatorProfile => {
+      const gpuMs = nodes.reduce((sum, { label }) => sum + (times.gpuMs.get(label) ?? 0), 0);
       return {
         name,
-        gpu: obstacle === null ? (times.gpuMs.get(label) ?? 0) : null,
-        cpu,
+        gpu: obstacle === null ? gpuMs : null,
+        cpu: cpuMsOf(nodes, times),
         bytes,
         ...(shares === undefined ? {} : { shares }),
       };
@@ -53,6 +52,16 @@ export function graphProfileOf({ operators, edges }: OperatorDraft, times: Opera
     activations: 'shared',
     callMs: times.callMs,
   };
+}
+
+/** A group's nodes run one after the other. */
+function cpuMsOf(nodes: readonly DraftedNode[], { cpuMs }: OperatorTimes): number[] {
+  const found = nodes.map(({ name }) => {
+    const timed = cpuMs.get(name);
+    if (timed === undefined) throw new GpuError('invalid', `operator '${name}' was not timed on the CPU`);
+    return timed;
+  });
+  return found.reduce<number[]>((sum, each) => each.map((ms, cores) => (sum[cores] ?? 0) + ms), []);
 }
 
 export interface OperatorProgress {
@@ -117,7 +126,7 @@ export async function timeOnCpu(
   return await measureOperatorsOnCpu({
     modelPath: draft.modelPath,
     inputs: functionInputs(draft),
-    nodes: draft.operators.map(({ name }) => name),
+    nodes: draft.operators.flatMap(({ nodes }) => nodes.map(({ name }) => name)),
     cores,
     ...(coreNumbers === undefined ? {} : { pinTo: coreNumbers }),
     ...(iterations === undefined ? {} : { iterations }),

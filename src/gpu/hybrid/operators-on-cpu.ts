@@ -35,9 +35,9 @@ export async function profileOperatorsOnCpu(options: ProfileOnCpuOptions): Promi
   const { gpuMs, bandwidth, latencyMs } = estimate(await readModel(draft.modelPath, { weights: 'file' }));
   // What launches nothing takes nothing, whatever its form might suggest.
   const launched = new Set(draft.gpu?.single.launches.map(({ label }) => label));
-  const byLabel = draft.operators.flatMap(({ name, label }) =>
-    launched.has(label) ? [[label, gpuMs.get(name) ?? 0] as const] : [],
-  );
+  const byLabel = draft.operators
+    .flatMap(({ nodes }) => nodes)
+    .flatMap(({ name, label }) => (launched.has(label) ? [[label, gpuMs.get(name) ?? 0] as const] : []));
   const cpuMs = await timeOnCpu({ draft, ...timing });
   const cores = startCpuCores({ count: 1, ...(timing.coreNumbers && { cores: timing.coreNumbers }) });
   try {

@@ -1,7 +1,8 @@
 /** A plan applied to a prepared graph: what the GPU compiles, what the cores run, and what crosses between them. */
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
-import { livingNodes, partOfGraph, type GraphPart } from './submodel.ts';
+import { plannedOperators, type PlannedOperator } from './planned-operators.ts';
+import { partOfGraph, type GraphPart } from './submodel.ts';
 import type { HybridPlan } from './types.ts';
 
 export interface CpuShare extends GraphPart {
@@ -21,10 +22,10 @@ export interface Partition {
 
 /** @throws GpuError 'invalid' for a plan that is not one of this graph, or that could never end */
 export function partition(prepared: PreparedGraph, plan: HybridPlan): Partition {
-  const living = livingNodes(prepared);
-  const byName = new Map(living.map((node) => [node.name, node]));
+  const planned = plannedOperators(prepared);
+  const byName = new Map(planned.map((node) => [node.name, node]));
   const order = orderOf(plan, byName);
-  const segmentOf = new Map<PreparedNode, number>();
+  const segmentOf = new Map<PlannedOperator, number>();
   for (const [index, { operators, core }] of plan.segments.entries()) {
     if (!Number.isInteger(core) || core < 1)
       throw invalid(plan, `segment ${index} is for core ${core}, and cores count from 1`);
@@ -36,9 +37,9 @@ export function partition(prepared: PreparedGraph, plan: HybridPlan): Partition 
     }
   }
 
-  const maker = new Map<string, PreparedNode>();
-  for (const node of living) for (const value of node.outputs) maker.set(value, node);
-  const placeOf = (node: PreparedNode): number => segmentOf.get(node) ?? onGpu;
+  const maker = new Map<string, PlannedOperator>();
+  for (const node of planned) for (const value of node.outputs) maker.set(value, node);
+  const placeOf = (node: PlannedOperator): number => segmentOf.get(node) ?? onGpu;
   /** Values that leave the place where they are made. */
   const leaving = new Set(prepared.outputs);
   const toGpu = new Set<string>();
@@ -54,12 +55,12 @@ export function partition(prepared: PreparedGraph, plan: HybridPlan): Partition 
   }
   const isMade = (value: string): boolean => maker.has(value);
   const members: PreparedNode[][] = plan.segments.map(() => []);
-  for (const node of order) if (placeOf(node) !== onGpu) members[placeOf(node)]!.push(node);
+  for (const node of order) if (placeOf(node) !== onGpu) members[placeOf(node)]!.push(...node.nodes);
   const cpu = plan.segments.map(({ core }, index): CpuShare => ({
     core,
     ...partOfGraph(prepared, members[index]!, isMade, leaving),
   }));
-  const gpuNodes = order.filter((node) => placeOf(node) === onGpu);
+  const gpuNodes = order.flatMap((node) => (placeOf(node) === onGpu ? node.nodes : []));
   for (const value of [...toGpu, ...toCpu]) {
     if (!prepared.values.has(value))
       throw invalid(plan, `'${value}' crosses to or from the GPU, and its shape is not known`);
@@ -78,7 +79,7 @@ const onGpu = -1;
 const invalid = (plan: HybridPlan, message: string): GpuError =>
   new GpuError('invalid', `plan '${plan.id}' cannot be carried out: ${message}`);
 
-function orderOf(plan: HybridPlan, byName: ReadonlyMap<string, PreparedNode>): PreparedNode[] {
+function orderOf(plan: HybridPlan, byName: ReadonlyMap<string, PlannedOperator>): PlannedOperator[] {
   const order = plan.order.map((name) => {
     const node = byName.get(name);
     if (node === undefined) throw invalid(plan, `it places '${name}', which is no operator of the function`);
@@ -131,9 +132,9 @@ function gpuShare(
  */
 function mustEnd(
   plan: HybridPlan,
-  order: readonly PreparedNode[],
-  placeOf: (node: PreparedNode) => number,
-  maker: ReadonlyMap<string, PreparedNode>,
+  order: readonly PlannedOperator[],
+  placeOf: (node: PlannedOperator) => number,
+  maker: ReadonlyMap<string, PlannedOperator>,
   cpu: readonly CpuShare[],
 ): void {
   const there = new Set<string>();

@@ -4,6 +4,7 @@ import { closeSync, openSync, readSync } from 'node:fs';
 import { mkdir, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
+  dataTypeOf,
   elementTypeOf,
   Graph,
   serializeModel,
@@ -13,7 +14,7 @@ import {
   type TensorProto,
   type ValueInfoProto,
 } from '../../onnx/index.ts';
-import { elementBytes, elementCount, type Tensor } from '../../tensor/index.ts';
+import { elementBytes, elementCount, onnxRuntimeType, type Tensor } from '../../tensor/index.ts';
 import { sourceOf } from '../program/assemble.ts';
 import { temporaryPath } from '../program/files.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
@@ -29,6 +30,12 @@ export function livingNodes({ nodes, outputs, constants }: PreparedGraph): Prepa
     living.push(node);
   }
   return living.reverse();
+}
+
+/** Whether a call of ONNX Runtime can be given the value, or can give it. */
+export function canCross({ values }: PreparedGraph, graph: Graph, value: string): boolean {
+  const datatype = values.get(value)?.datatype ?? dataTypeOf(graph.type(value)?.elementType ?? 0);
+  return datatype !== undefined && onnxRuntimeType(datatype) !== undefined;
 }
 
 /** Some nodes, with the values that come from elsewhere and those that others take of theirs. */
@@ -132,7 +139,7 @@ export class PartWriter {
     this.#folder = folder;
   }
 
-  /** @throws GpuError 'invalid' where a value that crosses is no tensor */
+  /** @throws GpuError 'invalid' where a value that crosses is no tensor, or of a type that ONNX Runtime is not given */
   async write(part: GraphPart, options: { readonly keepNames?: boolean } = {}): Promise<PartModel> {
     const keepNames = options.keepNames === true || part.nodes.some(({ proto }) => hasNestedGraph(proto));
     const names = keepNames ? sameNames(part) : shortNames(part);
@@ -189,16 +196,15 @@ export class PartWriter {
   }
 
   #info(value: string, name: string): ValueInfoProto {
+    if (!canCross(this.#prepared, this.#graph, value)) {
+      throw new GpuError('invalid', `'${value}' cannot cross between processors: ONNX Runtime is given no such values`);
+    }
     const known = this.#prepared.values.get(value);
     if (known !== undefined) {
       const dim = known.shape.map((size) => ({ dimValue: BigInt(size) }));
       return { name, type: { tensorType: { elemType: elementTypeOf(known.datatype), shape: { dim } } } };
     }
-    const elementType = this.#graph.type(value)?.elementType;
-    if (elementType === undefined) {
-      throw new GpuError('invalid', `'${value}' cannot cross between processors: it is not known to be a tensor`);
-    }
-    return { name, type: { tensorType: { elemType: elementType } } };
+    return { name, type: { tensorType: { elemType: this.#graph.type(value)!.elementType! } } };
   }
 }
 

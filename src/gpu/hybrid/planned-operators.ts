@@ -1,0 +1,152 @@
+/**
+ * The operators of a graph as plans place them: nodes, and groups of nodes that only one processor can have, because what flows between
+ * them cannot leave it. ONNX Runtime takes and gives tensors of its own types: no sequence, no optional, no bfloat16.
+ */
+import { Graph } from '../../onnx/index.ts';
+import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
+import { canCross, livingNodes } from './submodel.ts';
+
+export interface PlannedOperator {
+  /** Of its first node; a group's says how many more there are. */
+  readonly name: string;
+  /** In an order in which they can run. */
+  readonly nodes: readonly PreparedNode[];
+  /** Values that come from other operators or with the request. */
+  readonly uses: readonly string[];
+  readonly outputs: readonly string[];
+}
+
+/**
+ * All that plans are about, in an order in which it can run. Whoever makes or takes a value that cannot cross is in one group, with
+ * everything that lies on a way from the group back into it: that could run neither before the group nor behind it.
+ */
+export function plannedOperators(prepared: PreparedGraph): PlannedOperator[] {
+  const nodes = livingNodes(prepared);
+  const makerOf = new Map(nodes.flatMap(({ outputs }, index) => outputs.map((value) => [value, index] as const)));
+  const graph = new Graph(prepared.model);
+  const groups = new Groups(nodes.length);
+  const links: Link[] = [];
+  for (const [to, { uses }] of nodes.entries()) {
+    for (const value of uses) {
+      const from = makerOf.get(value);
+      if (from === undefined || prepared.constants.has(value)) continue;
+      if (canCross(prepared, graph, value)) links.push({ from, to });
+      else groups.join(from, to);
+    }
+  }
+  // Where nothing is kept together, as nearly everywhere, nodes are as they are.
+  if (groups.areSingle) return nodes.map((node) => operatorOf([node]));
+  for (const members of circles(nodes.length, links, groups)) {
+    for (const node of members) groups.join(members[0]!, node);
+  }
+  return inOrder(nodes, links, groups).map((members) => operatorOf(members.map((index) => nodes[index]!)));
+}
+
+interface Link {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Sets of nodes that only ever grow together. */
+class Groups {
+  readonly #root: Int32Array;
+  areSingle = true;
+
+  constructor(count: number) {
+    this.#root = Int32Array.from({ length: count }, (_, index) => index);
+  }
+
+  /** The same for all nodes of a group: its first one. */
+  of(node: number): number {
+    let at = node;
+    while (this.#root[at] !== at) at = this.#root[at] = this.#root[this.#root[at]!]!;
+    return at;
+  }
+
+  join(a: number, b: number): void {
+    const [first, other] = [this.of(a), this.of(b)].sort((x, y) => x - y) as [number, number];
+    if (first === other) return;
+    this.#root[other] = first;
+    this.areSingle = false;
+  }
+}
+
+/** For each group its others on the far side of its links. */
+function neighbours(count: number, links: readonly Link[], groups: Groups): readonly ReadonlySet<number>[] {
+  const next = Array.from({ length: count }, () => new Set<number>());
+  for (const { from, to } of links) {
+    const [a, b] = [groups.of(from), groups.of(to)];
+    if (a !== b) next[a]!.add(b);
+  }
+  return next;
+}
+
+/** Groups that wait for one another: strongly connected components of more than one (Tarjan's, without recursion). */
+function circles(count: number, links: readonly Link[], groups: Groups): number[][] {
+  const next = neighbours(count, links, groups);
+  const unseen = -1;
+  const number = new Int32Array(count).fill(unseen);
+  const lowest = new Int32Array(count);
+  const isOpen = new Uint8Array(count);
+  const open: number[] = [];
+  const found: number[][] = [];
+  let seen = 0;
+  for (let start = 0; start < count; start++) {
+    if (groups.of(start) !== start || number[start] !== unseen) continue;
+    const path: { readonly at: number; readonly left: Iterator<number> }[] = [];
+    const enter = (at: number): void => {
+      number[at] = lowest[at] = seen++;
+      isOpen[at] = 1;
+      open.push(at);
+      path.push({ at, left: next[at]!.values() });
+    };
+    enter(start);
+    for (let top = path.at(-1); top !== undefined; top = path.at(-1)) {
+      const { at, left } = top;
+      const step = left.next();
+      if (step.done !== true) {
+        if (number[step.value] === unseen) enter(step.value);
+        else if (isOpen[step.value] === 1) lowest[at] = Math.min(lowest[at]!, number[step.value]!);
+        continue;
+      }
+      path.pop();
+      const before = path.at(-1)?.at;
+      if (before !== undefined) lowest[before] = Math.min(lowest[before]!, lowest[at]!);
+      if (lowest[at] !== number[at]) continue;
+      const members = open.splice(open.lastIndexOf(at));
+      for (const member of members) isOpen[member] = 0;
+      if (members.length > 1) found.push(members);
+    }
+  }
+  return found;
+}
+
+/** The nodes of each group in their order, and each group behind all that it takes from. */
+function inOrder(nodes: readonly PreparedNode[], links: readonly Link[], groups: Groups): number[][] {
+  const next = neighbours(nodes.length, links, groups);
+  const waitsFor = new Int32Array(nodes.length);
+  for (const others of next) for (const other of others) waitsFor[other]!++;
+  const members = new Map<number, number[]>();
+  for (const index of nodes.keys()) {
+    const group = groups.of(index);
+    const known = members.get(group);
+    if (known === undefined) members.set(group, [index]);
+    else known.push(index);
+  }
+  const ordered: number[][] = [];
+  const ready = [...members.keys()].filter((group) => waitsFor[group] === 0);
+  for (const group of ready) {
+    ordered.push(members.get(group)!);
+    for (const other of next[group]!) if (--waitsFor[other]! === 0) ready.push(other);
+  }
+  return ordered;
+}
+
+function operatorOf(nodes: readonly PreparedNode[]): PlannedOperator {
+  const [first] = nodes as readonly [PreparedNode];
+  if (nodes.length === 1) return { name: first.name, nodes, uses: first.uses, outputs: first.outputs };
+  const outputs = nodes.flatMap((node) => node.outputs);
+  const own = new Set(outputs);
+  const uses = new Set(nodes.flatMap((node) => node.uses).filter((value) => !own.has(value)));
+  return { name: `${first.name} + ${nodes.length - 1} more`, nodes, uses: [...uses], outputs };
+}
