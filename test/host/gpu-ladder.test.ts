@@ -270,6 +270,12 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     expect(capacityBytes / bytes).toBeLessThan(0.6);
   });
 
+  test('a function that runs over GPU and CPU alone says so before it was ever called', async () => {
+    const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
+    const plans = Object.fromEntries(functions.map(({ name, plan }) => [name, plan]));
+    expect(plans).toMatchObject({ hardmax: 'hybrid-1 (interleave)', 'lstm-base': 'interleave' });
+  });
+
   test('called one after the other, functions go to smaller plans and none is evicted', async () => {
     const answers: Answer[] = [];
     for (const name of [...names, ...names]) answers.push(await invoke(name));
@@ -321,8 +327,9 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
       const { shrinks, growths } = shell.planChanges(`${name}@1`);
       expect(scraped.get(changes(name, 'smaller')) ?? 0).toBe(shrinks);
       expect(scraped.get(changes(name, 'larger')) ?? 0).toBe(growths);
-      // A function's only plan needs no name.
-      const ladder = rungsOf(name).length > 1 && rung !== undefined ? `${rung} (interleave)` : 'interleave';
+      // Of one plan, which is not that of the GPU alone, it is said wherever the function is.
+      const named = rungsOf(name).length > 1 ? rung : 'hybrid-1';
+      const ladder = named === undefined ? 'interleave' : `${named} (interleave)`;
       expect(plan).toBe(ladder + timesOf(shrinks));
       const line = lines.find((each) => each.startsWith(`${name}@1 `));
       expect(line?.endsWith(` ${plan}`)).toBe(true);

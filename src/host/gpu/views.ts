@@ -3,8 +3,9 @@ import type { GpuMemory, Resident, ViewSources } from '../dashboard/index.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import type { GpuHost } from './gpu-host.ts';
+import { wholePlan } from './ladder.ts';
 
-/** The rungs under which a function is resident, its mode, and how often it was shrunk: 'memory (interleave), shrunk 2 times'. */
+/** The rungs under which a function is resident, its mode, and how often it was shrunk: 'hybrid-2 (interleave), shrunk 2 times'. */
 export function ladderText(mode: string, rungs: readonly string[], shrinks: number): string {
   const resident = [...new Set(rungs)].join(' and ');
   const times = shrinks === 1 ? 'once' : `${shrinks} times`;
@@ -34,12 +35,15 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
           const shell = gpus.shell;
           const bytes = devices().reduce((sum, gpu) => sum + (shell?.resident(key, gpu).bytes ?? 0), 0);
           const loading = devices().some((gpu) => shell?.isLoading(key, gpu) === true);
-          const rungs = devices().flatMap((gpu) => shell?.resident(key, gpu).rung ?? []);
-          const isLadder = shell?.sheetOf(key)?.gpus.some((offer) => offer?.smaller !== undefined) === true;
+          const offers = (shell?.sheetOf(key)?.gpus ?? []).flatMap((offer) => offer ?? []);
+          const isLadder = offers.some(({ smaller }) => smaller !== undefined);
+          // One plan over GPU and CPU is named as well, wherever the function is: nothing else says that cores take part.
+          const onlyPlans = offers.flatMap(({ plan }) => (plan === undefined || plan === wholePlan ? [] : [plan]));
+          const resident = devices().flatMap((gpu) => shell?.resident(key, gpu).rung ?? []);
           const { shrinks = 0 } = shell?.planChanges(key) ?? {};
           const failing = gpus.failing.get(key);
           const { mode, estimated } = standing;
-          const usual = isLadder ? ladderText(mode, rungs, shrinks) : mode;
+          const usual = ladderText(mode, isLadder ? resident : onlyPlans, isLadder ? shrinks : 0);
           const planned = estimated === undefined ? usual : `${usual} (planned from ${estimated})`;
           const plan = failing === undefined ? planned : `CPU pool for now: ${failing}`;
           return { bytes, loading, pinnedBytes: pinnedBytes(key), plan };
