@@ -207,14 +207,14 @@ export class Registrations {
       const coverage = await this.#options.client.register({ key, modelPath: version.modelPath, shapes, ...hybrid });
       if (coverage.covered || coverage.layers !== undefined) this.#covered.add(key);
       if (coverage.covered) await this.#offerShipped(version, coverage, shapes, ground, life);
-      const plans = await this.#plansFor(version, coverage, shapes, ground);
+      const plans = await this.#plansFor(version, coverage, shapes, ground, life);
       if (plans !== undefined) await this.#offer(version, plans, coverage, ground, life);
       else if (!coverage.covered) {
         this.#refuse(key, whyNotCovered(coverage));
         if (this.#covered.delete(key)) await unlessItDied(this.#options.client.unregister(key));
       }
     } catch (error) {
-      this.#failed(version, error);
+      this.#failed(version, error, life);
     }
   }
 
@@ -229,6 +229,7 @@ export class Registrations {
     coverage: GpuCoverage,
     shapes: InputShapes,
     { machine, machineName, shelf }: GpuGround,
+    life: number,
   ): Promise<FunctionPlans | undefined> {
     const { client, logger, dataDir, mode, ladder, iterations } = this.#options;
     const profile = coverage.covered ? await this.#profile(version, coverage, shapes, shelf) : undefined;
@@ -250,7 +251,7 @@ export class Registrations {
       return (await makeLadder(options, { ...subject, sloMs: version.settings.sloMs })) ?? plans;
     } catch (error) {
       // Where all of it runs on the GPU, it does so with nothing else to choose from.
-      if (plans === undefined || (error instanceof GpuError && isOfProcess(error))) throw error;
+      if (plans === undefined || life !== this.#life || (error instanceof GpuError && isOfProcess(error))) throw error;
       logger.warn({ function: version.key, err: error }, 'no plans over GPU and CPU');
       return plans;
     }
@@ -356,17 +357,17 @@ export class Registrations {
     await this.#ground?.shell.remove(key);
   }
 
-  #failed(version: FunctionVersion, error: unknown): void {
+  /** @param life of the process with which it was registered */
+  #failed(version: FunctionVersion, error: unknown, life: number): void {
     const { key } = version;
     if (this.#phase === 'closed' || !this.#isWanted(version)) return;
     const reason = error instanceof Error ? error.message : String(error);
-    if (error instanceof GpuError && isOfProcess(error)) {
-      const deaths = (this.#deaths.get(key) ?? 0) + 1;
-      this.#deaths.set(key, deaths);
-      if (deaths < deathsMax) {
-        this.#enqueue(key, () => this.#registering.take(() => this.#register(version)));
-        return;
-      }
+    const wasWithProcess = error instanceof GpuError && isOfProcess(error);
+    if (wasWithProcess) this.#deaths.set(key, (this.#deaths.get(key) ?? 0) + 1);
+    // A later process does not know what waited, to be measured say, while an earlier one ended: that is no word on the function.
+    if ((wasWithProcess || life !== this.#life) && (this.#deaths.get(key) ?? 0) < deathsMax) {
+      this.#enqueue(key, () => this.#registering.take(() => this.#register(version)));
+      return;
     }
     this.#refuse(key, reason);
   }
