@@ -59,6 +59,7 @@ export class Pool {
   #loadDeathsInRow = 0;
   #unloading = false;
   #stopping: CpuError | undefined;
+  #removed: CpuError | undefined;
   /** Instances on their way out by our own will: their end is no death. */
   readonly #retiring = new Map<Instance, GiveUpCause>();
   readonly #drained: (() => void)[] = [];
@@ -200,6 +201,11 @@ export class Pool {
       this.#drained.push(resolve);
       this.#checkDrained();
     });
+  }
+
+  /** The function is no longer registered, and its model file may be gone: who cannot be served any more is told so. */
+  removed(): void {
+    this.#removed = new CpuError('unknown-function', `function '${this.spec.key}' was removed`);
   }
 
   /** Resolves when nothing waits or runs. */
@@ -475,6 +481,7 @@ export class Pool {
   #cannotServe(error: CpuError): void {
     const failure =
       this.#stopping ??
+      this.#removed ??
       new CpuError('model-load-failed', `the model of ${this.spec.key} could not be loaded: ${error.message}`);
     for (const waiter of this.#loadWaiters.splice(0)) waiter.reject(failure);
     // With another instance at work the queue still moves; without one nobody would ever answer.

@@ -151,6 +151,14 @@ describe('an invocation', () => {
     });
   });
 
+  it('that waits for an instance while its function is removed, model file and all, hears just that', async () => {
+    start();
+    pools.register(spec('gone', { modelPath: join(folder, 'gone.onnx') }), limits);
+    const call = pools.invoke('gone', input(1, 2, 3, 4)).catch((error: unknown) => error);
+    await pools.unregister('gone');
+    expect(await call).toMatchObject({ code: 'unknown-function', message: "function 'gone' was removed" });
+  });
+
   it('that the model itself cannot take is an input error, and the instance goes on', async () => {
     start();
     pools.register(spec('table', { modelPath: tablePath }), limits);

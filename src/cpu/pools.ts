@@ -126,6 +126,7 @@ class SharedPools implements CpuPools, PoolMachine {
     if (pool === undefined) return;
     // Gone from the map first: whoever comes now is told that the function is unknown, whoever came before is served.
     this.#pools.delete(key);
+    pool.removed();
     await pool.quiet();
     await pool.unload();
     pool.stop();
