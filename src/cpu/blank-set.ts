@@ -24,8 +24,13 @@ export class BlankSet {
     return this.#blanks.size;
   }
 
-  /** A started instance if there is one, else one that is starting now; the caller owns it. */
-  take(): Instance {
+  /**
+   * A started instance if there is one, else one that is starting now; the caller owns it.
+   *
+   * @param anew in any case one that starts now: what was wrong with a blank one may be wrong with all of them
+   */
+  take(anew: boolean): Instance {
+    if (anew) return new Instance(this.#log);
     let taken: Instance | undefined;
     for (const blank of this.#blanks) {
       if (taken === undefined || (taken.state === 'starting' && blank.state === 'blank')) taken = blank;

@@ -10,14 +10,13 @@ import type { CoreAllocator, CoreLease } from './cores.ts';
 import { instancesOf, type PlannedInstance } from './configuration.ts';
 import type { Instance } from './instance.ts';
 import type { LatencyBook } from './latency.ts';
+import { LoadTries } from './load-tries.ts';
 import type { GiveUpCause } from './pool-machine.ts';
 import type { TicketQueue } from './queue.ts';
 import { handOverOrder, splitBatch, type Place } from './split.ts';
 import { goesAlone, type Ticket } from './ticket.ts';
 import { CpuError, type InstanceSpec, type PoolConfiguration, type PoolLimits, type PoolState } from './types.ts';
 
-/** Processes that may end in the middle of a load, one after the other, before the load counts as failed. */
-const loadDeathsMax = 3;
 /** Deaths of one instance without an answer between them after which its restart is put off. */
 const quickDeathsMax = 3;
 /** Doubled with each further death or failed start, up to the most. */
@@ -31,8 +30,10 @@ export interface SetOwner {
   readonly queue: TicketQueue;
   readonly latency: LatencyBook;
   readonly cores: CoreAllocator;
-  /** A process to make an instance of; undefined at the machine's limit. */
-  takeInstance(): Instance | undefined;
+  /** Whether an instance has loaded the model. */
+  hasLoaded(): boolean;
+  /** A process to make an instance of, one that starts now where it is to be `anew`; undefined at the machine's limit. */
+  takeInstance(anew: boolean): Instance | undefined;
   /** Where the prepared form of the model is, if there is one. */
   sharedModelPath(): Promise<string | undefined>;
   sharedModelRefused(problem: string): void;
@@ -303,14 +304,14 @@ export class ConfiguredSet {
   async #start(slot: Slot): Promise<void> {
     slot.state = 'starting';
     const givenUp = (): boolean => slot.state === 'leaving';
-    for (let deaths = 0; ;) {
+    const tries = new LoadTries();
+    for (;;) {
       try {
-        await this.#load(slot);
+        await this.#load(slot, tries.any);
         return;
       } catch (error) {
         if (givenUp()) throw error;
-        const died = error instanceof CpuError && error.code === 'instance-died';
-        if (died && ++deaths < loadDeathsMax) continue;
+        if (error instanceof CpuError && tries.mayGoOn(error, this.#owner.hasLoaded())) continue;
         slot.state = 'down';
         this.#owner.settled();
         throw error;
@@ -318,13 +319,13 @@ export class ConfiguredSet {
     }
   }
 
-  async #load(slot: Slot): Promise<void> {
+  async #load(slot: Slot, anew: boolean): Promise<void> {
     const { cores } = this.#owner;
     const { spec, limits } = this.#owner.pool;
     const givenUp = (): boolean => slot.state === 'leaving';
     const shared = await this.#owner.sharedModelPath();
     if (givenUp()) throw new CpuError('stopping', 'the configuration has been given up');
-    const instance = this.#owner.takeInstance();
+    const instance = this.#owner.takeInstance(anew);
     if (instance === undefined) throw instanceLimit();
     const startMs = performance.now();
     slot.instance = instance;

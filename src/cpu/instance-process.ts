@@ -66,6 +66,7 @@ function endWithHost(): void {
 async function load(header: ToInstance & { op: 'load' }): Promise<void> {
   const { modelPath, handlerPath, session, inputNames, lazily = false } = header;
   const startMs = performance.now();
+  send({ op: 'loading' });
   try {
     if (handlerPath !== undefined) {
       endWithHost();

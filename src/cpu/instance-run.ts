@@ -44,6 +44,13 @@ export type RunOutcome =
   /** The instance was stopped because of this run: of `call`, or of the model's run for all calls (-1). */
   | { readonly kind: 'timeout'; readonly error: CpuError; readonly call: number };
 
+/** A load that was not over within its limit. */
+export class LoadTimeout extends CpuError {
+  constructor(key: string, limitMs: number) {
+    super('model-load-failed', `loading the model of ${key} took longer than ${limitMs} ms`);
+  }
+}
+
 /** Lines that an instance, or the handler in it, wrote to its standard output and error. */
 export type InstanceLog = (pid: number, key: string | undefined, line: string) => void;
 
@@ -67,10 +74,7 @@ export function takeResults(header: FromInstance & { op: 'ran' }, tensors: reado
 export function tookTooLong(phase: Phase, key: string, limits: RunLimits): CpuError {
   switch (phase) {
     case 'load':
-      return new CpuError(
-        'model-load-failed',
-        `loading the model of ${key} took longer than ${limits.loadTimeoutMs} ms`,
-      );
+      return new LoadTimeout(key, limits.loadTimeoutMs);
     case 'infer':
       return new CpuError(
         'inference-timeout',

@@ -6,6 +6,7 @@ import { encodeMessage, FrameDecoder, type Message, type Tensor } from '../tenso
 import { OutputLines } from './output-lines.ts';
 import { pinProcess } from './affinity.ts';
 import {
+  LoadTimeout,
   takeResults,
   tookTooLong,
   type InstanceLog,
@@ -34,7 +35,12 @@ const awayMax = 16;
 /** A process that has not loaded ONNX Runtime by then hangs; on a machine at its limits it takes seconds. */
 const startMsMax = 30_000;
 
+/** A blank process has lain about unseen: one that is not heard of for this long when it is told to load hangs. */
+const takeUpMsMax = 1000;
+
 interface LoadTask {
+  readonly timeoutMs: number;
+  hasBegun: boolean;
   readonly resolve: (loaded: LoadedModel) => void;
   readonly reject: (error: CpuError) => void;
 }
@@ -134,8 +140,10 @@ export class Instance {
 
   /**
    * Makes this blank instance a function. Rejects with {@link CpuError}, and is dead then: `model-load-failed` where the
-   * model or its time limit is to blame, `instance-died` where the process ended by itself.
+   * model or its time limit is to blame ({@link LoadTimeout}), `instance-died` where the process ended by itself or did
+   * not even begin.
    *
+   * @param timeoutMs of the load itself; its process has limits of its own to start and to begin
    * @param lazily the handler alone is loaded now, and the model when it is first run
    */
   load(
@@ -151,11 +159,11 @@ export class Instance {
         reject(new CpuError('instance-died', `an instance for ${spec.key} died before it could load the model`));
         return;
       }
+      const wasBlank = this.#state === 'blank';
       this.#state = 'loading';
-      this.#load = { resolve, reject };
-      this.#arm(timeoutMs, () => {
-        this.#fail(`loading the model of ${spec.key} took longer than ${timeoutMs} ms`);
-      });
+      const task: LoadTask = { timeoutMs, hasBegun: false, resolve, reject };
+      this.#load = task;
+      if (wasBlank) this.#arm(takeUpMsMax, () => this.#expectBegun(task));
       const { modelPath, handlerPath, inputNames } = spec;
       // Before the session makes its threads: they begin with the cores of the thread that makes them.
       if (session.cores !== undefined) this.pin(session.cores, session.cores.slice(0, 1));
@@ -227,11 +235,15 @@ export class Instance {
       case 'blank': {
         clearTimeout(this.#startTimer);
         if (this.#state === 'starting') this.#state = 'blank';
+        this.#armLoad();
         const listeners = this.#onBlank;
         this.#onBlank = [];
         for (const listener of listeners) listener();
         return;
       }
+      case 'loading':
+        this.#armLoad();
+        return;
       case 'loaded': {
         const load = this.#load;
         this.#load = undefined;
@@ -240,7 +252,7 @@ export class Instance {
         return;
       }
       case 'load-failed':
-        this.#fail(header.message);
+        this.#fail(new CpuError('model-load-failed', header.message));
         return;
       case 'dying':
         this.#die(header.reason);
@@ -367,11 +379,26 @@ export class Instance {
     done({ kind: 'timeout', error, call: phase === 'infer' || phase === 'load' ? -1 : call });
   };
 
-  #fail(message: string): void {
+  /** Holds a load that its process is at to its limit. */
+  #armLoad(): void {
+    if (this.#load === undefined) return;
+    this.#load.hasBegun = true;
+    const { timeoutMs } = this.#load;
+    this.#arm(timeoutMs, () => this.#fail(new LoadTimeout(this.#spec?.key ?? 'an instance', timeoutMs)));
+  }
+
+  /** Where it was the host that was held up, the instance's word lies in the socket: that is read before this looks. */
+  #expectBegun(task: LoadTask): void {
+    setImmediate(() => {
+      if (this.#load === task && !task.hasBegun) this.#die(`it did not begin to load within ${takeUpMsMax} ms`);
+    });
+  }
+
+  #fail(error: CpuError): void {
     const load = this.#load;
     this.#load = undefined;
-    this.#die(message);
-    load?.reject(new CpuError('model-load-failed', message));
+    this.#die(error.message);
+    load?.reject(error);
   }
 
   #die(reason: string, suspectFirst = true): void {

@@ -26,6 +26,7 @@ import type { GiveUpCause, PoolMachine } from './pool-machine.ts';
 import { PoolSets, type SetsOwner } from './pool-sets.ts';
 import { instanceStates } from './pool-state.ts';
 import type { CallHeader, LoadedLate } from './protocol.ts';
+import { LoadTries } from './load-tries.ts';
 import { handlerSuffices, type LoadWaiter } from './load-waiters.ts';
 import { PartedRequests } from './parts.ts';
 import { clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
@@ -38,8 +39,6 @@ import type { Tensor } from '../tensor/index.ts';
 
 /** Unexpected deaths in a row, without an answer between them, after which an instance is not replaced until it is needed. */
 const deathsInRowMax = 3;
-/** Processes that may end in the middle of a load, one after the other, before those who wait for it are told. */
-const loadDeathsInRowMax = 3;
 
 export class Pool {
   spec: InstanceSpec;
@@ -56,7 +55,7 @@ export class Pool {
   readonly #rule = new HandOverRule();
   #pumpScheduled = false;
   #deathsInRow = 0;
-  #loadDeathsInRow = 0;
+  readonly #loadTries = new LoadTries();
   #unloading = false;
   #stopping: CpuError | undefined;
   #removed: CpuError | undefined;
@@ -406,7 +405,7 @@ export class Pool {
     const { size } = this.#onDemand;
     if (size >= this.limits.instancesMax) return;
     if (this.#queue.length === 0 && this.#loadWaiters.length === 0 && size >= this.limits.instancesMin) return;
-    const instance = this.#machine.takeInstance(this);
+    const instance = this.#machine.takeInstance(this, this.#loadTries.any);
     if (instance === undefined) return;
     if (size === 0) for (const ticket of this.#queue) ticket.cold = true;
     const loading = { instance, startMs: performance.now() };
@@ -446,7 +445,7 @@ export class Pool {
       return;
     }
     this.#loading = undefined;
-    this.#loadDeathsInRow = 0;
+    this.#loadTries.end();
     this.#onDemand.add(loading.instance);
     this.#started(loading.startMs, loading.instance.holdsModel);
     this.#resolveLoads();
@@ -462,17 +461,13 @@ export class Pool {
 
   #loadFailed(error: CpuError): void {
     this.#loading = undefined;
-    // The model has not been refused, only its process has ended: whoever waits gets another, within reason.
-    if (
-      error.code === 'instance-died' &&
-      this.#stopping === undefined &&
-      ++this.#loadDeathsInRow < loadDeathsInRowMax
-    ) {
+    // Where the model has not been refused, only its process has failed, whoever waits gets another, within reason.
+    if (this.#stopping === undefined && this.#loadTries.mayGoOn(error, this.#startMs !== undefined)) {
       this.#grow();
       this.#machine.instanceSettled();
       return;
     }
-    this.#loadDeathsInRow = 0;
+    this.#loadTries.end();
     this.#cannotServe(error);
     this.#machine.instanceSettled();
   }
@@ -552,7 +547,8 @@ export class Pool {
       queue: this.#queue,
       latency: this.#latency,
       cores: this.#machine.cores,
-      takeInstance: () => this.#machine.takeInstance(this),
+      hasLoaded: () => this.#startMs !== undefined,
+      takeInstance: (anew) => this.#machine.takeInstance(this, anew),
       sharedModelPath: () => this.#machine.sharedModelPath(this),
       sharedModelRefused: (problem) => this.#machine.sharedModelRefused(this, problem),
       run: (set, instance, tickets, join) => this.#start(instance, tickets, set, join),

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -97,6 +97,19 @@ const pidsOf = (key: string): number[] =>
     .states()
     .filter((state) => state.key === key)
     .flatMap((state) => state.instances.map((instance) => instance.pid));
+
+/** Empty once the process is gone. */
+const readProc = (path: string): Promise<string> => readFile(`/proc/${path}`, 'utf8').catch(() => '');
+
+/** The processes that have loaded ONNX Runtime and wait for what they are to do. */
+async function waitingPids(): Promise<number[]> {
+  const tasks = await readdir('/proc/self/task');
+  const lists = await Promise.all(tasks.map((task) => readProc(`self/task/${task}/children`)));
+  const children = lists.join(' ').split(' ').filter(Boolean).map(Number);
+  const maps = await Promise.all(children.map((pid) => readProc(`${pid}/maps`)));
+  const states = await Promise.all(children.map((pid) => readProc(`${pid}/stat`)));
+  return children.filter((_, at) => maps[at]?.includes('libonnxruntime') && states[at]?.includes(') S '));
+}
 
 function isAlive(pid: number): boolean {
   try {
@@ -278,6 +291,42 @@ describe('an instance that dies', () => {
       code: 'model-load-failed',
       message: expect.stringContaining('SIGKILL') as string,
     });
+  });
+
+  it.skipIf(process.platform !== 'linux')(
+    'or hangs before it holds a model is replaced',
+    async () => {
+      await expect.poll(waitingPids, { timeout: 30_000 }).toEqual([]);
+      start({ blankInstances: 2 });
+      pools.register(spec('relu'), limits);
+      await expect.poll(waitingPids, { timeout: 30_000 }).toHaveLength(2);
+      const blanks = await waitingPids();
+      for (const pid of blanks) process.kill(pid, 'SIGSTOP');
+      const result = await pools.invoke('relu', input(1, 2, 3, 4));
+      expect(values(result)).toEqual([1, 2, 3, 4]);
+      expect(blanks).not.toContain(result.instancePid);
+    },
+    90_000,
+  );
+
+  it('or hangs in a load that others came through is replaced', async () => {
+    start();
+    const marker = join(folder, 'hangs-the-second-time');
+    const handlerPath = await handler(
+      'hangs-in-a-load',
+      `import { appendFileSync, readFileSync } from 'node:fs';
+       appendFileSync(${JSON.stringify(marker)}, 'load ');
+       if (readFileSync(${JSON.stringify(marker)}, 'utf8') === 'load load ') {
+         setInterval(() => undefined, 1000);
+         await new Promise(() => undefined);
+       }
+       ${textHandler}`,
+    );
+    pools.register(spec('hangs', { handlerPath }), { ...limits, loadTimeoutMs: 3000 });
+    expect(body(await pools.invoke('hangs', request('1,2,3,4')))).toBe('1,2,3,4');
+    await pools.unload('hangs');
+    expect(body(await pools.invoke('hangs', request('5,6,7,8')))).toBe('5,6,7,8');
+    expect(await readFile(marker, 'utf8')).toBe('load load load ');
   });
 
   it('costs no invocation, however often it is killed', async () => {

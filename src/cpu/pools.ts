@@ -233,7 +233,7 @@ class SharedPools implements CpuPools, PoolMachine {
     if (this.#coreWaiters.size > 0 || this.#instanceWaiters.size > 0) this.#schedulePump();
   }
 
-  takeInstance(pool: Pool): Instance | undefined {
+  takeInstance(pool: Pool, anew: boolean): Instance | undefined {
     if (this.#stopping) return undefined;
     if (this.#instances() >= this.#options.instancesMax) {
       // One more for a function that has some is not worth taking another function's last.
@@ -249,7 +249,7 @@ class SharedPools implements CpuPools, PoolMachine {
       from.pool.give(from.instance, 'room');
     }
     this.#instanceWaiters.delete(pool);
-    return this.#blanks.take();
+    return this.#blanks.take(anew);
   }
 
   wantsBack(pool: Pool): boolean {

@@ -51,6 +51,8 @@ export type Phase = 'preprocess' | 'load' | 'infer' | 'postprocess';
 export type FromInstance =
   /** ONNX Runtime is loaded and no model is: the instance can become any function. */
   | { readonly op: 'blank' }
+  /** It has been told what to become, and begins: from here on it may not be heard of until the load is over. */
+  | { readonly op: 'loading' }
   /** `sharedProblem`: why the prepared model could not be used, so that the instance loaded the model itself. */
   | { readonly op: 'loaded'; readonly loadMs: number; readonly sharedProblem?: string }
   | { readonly op: 'load-failed'; readonly message: string }
