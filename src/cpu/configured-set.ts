@@ -33,7 +33,7 @@ export interface SetOwner {
   /** Whether an instance has loaded the model. */
   hasLoaded(): boolean;
   /** A process to make an instance of, one that starts now where it is to be `anew`; undefined at the machine's limit. */
-  takeInstance(anew: boolean): Instance | undefined;
+  takeInstance(set: ConfiguredSet, anew: boolean): Instance | undefined;
   /** Where the prepared form of the model is, if there is one. */
   sharedModelPath(): Promise<string | undefined>;
   sharedModelRefused(problem: string): void;
@@ -325,7 +325,7 @@ export class ConfiguredSet {
     const givenUp = (): boolean => slot.state === 'leaving';
     const shared = await this.#owner.sharedModelPath();
     if (givenUp()) throw new CpuError('stopping', 'the configuration has been given up');
-    const instance = this.#owner.takeInstance(anew);
+    const instance = this.#owner.takeInstance(this, anew);
     if (instance === undefined) throw instanceLimit();
     const startMs = performance.now();
     slot.instance = instance;

@@ -67,6 +67,7 @@ function register(key: string, overrides: Partial<InstanceSpec> = {}, limitOverr
 }
 
 const thin: PoolConfiguration = { groups: [{ instances: 2, threads: 1, batch: 4 }] };
+const thinOf = (instances: number): PoolConfiguration => ({ groups: [{ instances, threads: 1, batch: 4 }] });
 const fat: PoolConfiguration = { groups: [{ instances: 1, threads: 2, batch: 8 }] };
 
 /** The model answers with what is in `value`, so that an answer shows whose it is. */
@@ -403,12 +404,33 @@ describe('a change of configuration', () => {
     await pools.configure('f', thin, { cause: 'start' });
     await pools.invoke('f', input(1));
     const reason = expect.stringContaining('the limit of instances of all functions is reached') as string;
-    for (const next of [{ groups: [{ instances: 3, threads: 1, batch: 4 }] }, fat, undefined]) {
+    const unlike = [...fat.groups, ...thin.groups];
+    await pools.configure('f', fat, { cause: 'fewer' });
+    await pools.configure('f', thin, { cause: 'back' });
+    for (const next of [thinOf(3), { groups: unlike }]) {
       const outcome = await pools.configure('f', next, { cause: 'test' });
       expect(outcome).toMatchObject({ state: 'failed', configuration: thin, reason });
     }
     expect(values(await pools.invoke('f', input(6)))[0]).toBe(6);
     expect(state('f').coresHeld).toBe(2);
+  });
+
+  it('may be had at the limit of all instances, by as many as it ends', async () => {
+    start({ instancesMax: 2 });
+    register('f');
+    register('other');
+    await pools.invoke('other', input(1));
+    await pools.invoke('f', input(1));
+    for (const next of [fat, thinOf(1), undefined, thinOf(1)]) {
+      const before = pidsOf('f');
+      const change = pools.configure('f', next, { cause: 'test' });
+      expect((await pools.invoke('f', input(2))).coldStart).toBe(false);
+      expect(await change).toMatchObject({ state: 'done', kind: 'switch', configuration: next });
+      expect((await pools.invoke('f', input(3))).coldStart).toBe(false);
+      await expect.poll(() => pidsOf('f').filter((pid) => before.includes(pid)), { timeout: 30_000 }).toEqual([]);
+      expect(pidsOf('f')).toHaveLength(1);
+    }
+    expect(pidsOf('other')).toHaveLength(1);
   });
 
   it('is begun one at a time, and of those that wait only the last', async () => {

@@ -10,6 +10,13 @@ import type { Reconfigured } from './types.ts';
  */
 export type GiveUpCause = 'idle' | 'room' | 'unload' | 'reconfigured' | 'died';
 
+export interface TakeOptions {
+  /** A process that starts now: one that was blank has failed. */
+  readonly anew: boolean;
+  /** Instances of the pool that the new one, with those begun before it, takes the place of: they count no longer. */
+  readonly replaced: number;
+}
+
 /** What a pool asks of the machine that it shares with the other pools. */
 export interface PoolMachine {
   readonly cores: CoreAllocator;
@@ -18,12 +25,8 @@ export interface PoolMachine {
   giveCores(pool: Pool): void;
   /** Cores for a run that had given them back while its model ran elsewhere: granted in any case. */
   retakeCores(pool: Pool): void;
-  /**
-   * An instance to make a function of; undefined when there are too many and none can be taken from another pool yet.
-   *
-   * @param anew a process that starts now: one that was blank has failed
-   */
-  takeInstance(pool: Pool, anew: boolean): Instance | undefined;
+  /** An instance to make a function of; undefined when there are too many and none can be taken from another pool yet. */
+  takeInstance(pool: Pool, options: TakeOptions): Instance | undefined;
   /** Whether another pool has waited in vain for its first instance, so that this one should give up the one it holds. */
   wantsBack(pool: Pool): boolean;
   /** Where the prepared form of a model is that its instances share, made if need be; undefined where there is none. */

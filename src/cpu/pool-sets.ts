@@ -57,6 +57,11 @@ export class PoolSets {
     return this.#active;
   }
 
+  /** Whether it is the passive set: what is in force ends once it is ready. */
+  isStarting(set: ConfiguredSet): boolean {
+    return set === this.#starting;
+  }
+
   get starting(): PoolConfiguration | undefined {
     return this.#target;
   }

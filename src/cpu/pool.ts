@@ -405,7 +405,10 @@ export class Pool {
     const { size } = this.#onDemand;
     if (size >= this.limits.instancesMax) return;
     if (this.#queue.length === 0 && this.#loadWaiters.length === 0 && size >= this.limits.instancesMin) return;
-    const instance = this.#machine.takeInstance(this, this.#loadTries.any);
+    const instance = this.#machine.takeInstance(this, {
+      anew: this.#loadTries.any,
+      replaced: Math.min(this.#sets.active?.instances ?? 0, size + 1),
+    });
     if (instance === undefined) return;
     if (size === 0) for (const ticket of this.#queue) ticket.cold = true;
     const loading = { instance, startMs: performance.now() };
@@ -548,7 +551,7 @@ export class Pool {
       latency: this.#latency,
       cores: this.#machine.cores,
       hasLoaded: () => this.#startMs !== undefined,
-      takeInstance: (anew) => this.#machine.takeInstance(this, anew),
+      takeInstance: (set, anew) => this.#machine.takeInstance(this, { anew, replaced: this.#replacedBy(set) }),
       sharedModelPath: () => this.#machine.sharedModelPath(this),
       sharedModelRefused: (problem) => this.#machine.sharedModelRefused(this, problem),
       run: (set, instance, tickets, join) => this.#start(instance, tickets, set, join),
@@ -574,6 +577,14 @@ export class Pool {
       },
       reconfigured: (outcome) => this.#machine.reconfigured(outcome),
     };
+  }
+
+  /** How many instances end once this set has taken over: of those, as many as it has with one more. */
+  #replacedBy(set: ConfiguredSet): number {
+    if (!this.#sets.isStarting(set)) return 0;
+    const { active } = this.#sets;
+    const inForce = this.#onDemand.size + (this.#loading === undefined ? 0 : 1) + (active?.instances ?? 0);
+    return Math.min(inForce, set.instances + 1);
   }
 
   /** Where nobody calls the function, the next to call may as well wait for its load. */

@@ -11,7 +11,7 @@ import { CoreAllocator, type CoreLease } from './cores.ts';
 import type { Instance } from './instance.ts';
 import type { InstanceLog } from './instance-run.ts';
 import { Pool } from './pool.ts';
-import type { GiveUpCause, PoolMachine } from './pool-machine.ts';
+import type { GiveUpCause, PoolMachine, TakeOptions } from './pool-machine.ts';
 import {
   CpuError,
   type ConfigureOptions,
@@ -233,9 +233,9 @@ class SharedPools implements CpuPools, PoolMachine {
     if (this.#coreWaiters.size > 0 || this.#instanceWaiters.size > 0) this.#schedulePump();
   }
 
-  takeInstance(pool: Pool, anew: boolean): Instance | undefined {
+  takeInstance(pool: Pool, { anew, replaced }: TakeOptions): Instance | undefined {
     if (this.#stopping) return undefined;
-    if (this.#instances() >= this.#options.instancesMax) {
+    if (this.#instances() - replaced >= this.#options.instancesMax) {
       // One more for a function that has some is not worth taking another function's last.
       const isFirst = pool.instances === 0;
       // Where pins hold all that there is, whoever has invocations waiting has one of them: nobody waits for ever.
