@@ -52,6 +52,16 @@ export function instancesOf({ groups }: Pick<PoolConfiguration, 'groups'>): Plan
     .sort((a, b) => b.threads - a.threads || b.batch - a.batch);
 }
 
+/** The same without its smallest instance; undefined where it has no other. */
+export function withoutOne(configuration: PoolConfiguration): PoolConfiguration | undefined {
+  const [smallest] = configuration.groups.toSorted((a, b) => a.threads - b.threads || a.batch - b.batch);
+  const groups = configuration.groups.flatMap((group) => {
+    if (group !== smallest) return [group];
+    return group.instances === 1 ? [] : [{ ...group, instances: group.instances - 1 }];
+  });
+  return groups.length === 0 ? undefined : { ...configuration, groups };
+}
+
 /** All threads, each of which has a core. */
 export function threadsOf({ groups }: Pick<PoolConfiguration, 'groups'>): number {
   return groups.reduce((sum, { instances, threads }) => sum + instances * threads, 0);

@@ -87,6 +87,11 @@ export class ConfiguredSet {
     return [...this.#slots].filter(({ instance }) => instance !== undefined).length;
   }
 
+  /** Whether instances are on their way out. */
+  get isLeaving(): boolean {
+    return this.#some('leaving');
+  }
+
   get canServe(): boolean {
     return this.#some('ready');
   }
@@ -124,7 +129,7 @@ export class ConfiguredSet {
   }
 
   /** Takes on a configuration that has the same instances, or fewer: the rest end once they have answered. */
-  shrink(configuration: PoolConfiguration): void {
+  shrink(configuration: PoolConfiguration, cause: GiveUpCause = 'reconfigured'): void {
     const wanted = new Map<number, number>();
     for (const { threads } of instancesOf(configuration)) wanted.set(threads, (wanted.get(threads) ?? 0) + 1);
     for (const slot of [...this.#slots]
@@ -132,7 +137,7 @@ export class ConfiguredSet {
       .sort((a, b) => leavingRank(a) - leavingRank(b))) {
       const left = wanted.get(slot.threads) ?? 0;
       if (left > 0) wanted.set(slot.threads, left - 1);
-      else this.#leave(slot, 'reconfigured');
+      else this.#leave(slot, cause);
     }
     this.#assign(configuration);
     this.pump();

@@ -433,6 +433,35 @@ describe('a change of configuration', () => {
     expect(pidsOf('other')).toHaveLength(1);
   });
 
+  it('is made where configurations hold every instance and another function needs its first', async () => {
+    start({ instancesMax: 2 });
+    for (const key of ['f', 'second', 'third']) register(key);
+    await pools.configure('f', thin, { cause: 'start' });
+    const before = pidsOf('f');
+    // Calls that never stop: nothing of this would happen by idleness.
+    const end = new AbortController();
+    const served: PoolResult[] = [];
+    const endless = async (): Promise<void> => {
+      while (!end.signal.aborted) served.push(await pools.invoke('f', input(1)));
+    };
+    const load = Promise.all([endless(), endless()]);
+    expect(values(await pools.invoke('second', input(2)))[0]).toBe(2);
+    expect(state('f').configuration).toEqual(thinOf(1));
+    expect(before).toEqual(expect.arrayContaining(pidsOf('f')));
+    expect(served.some(({ coldStart }) => coldStart)).toBe(false);
+    await pools.configure('second', thinOf(1), { cause: 'start' });
+    expect(values(await pools.invoke('third', input(3)))[0]).toBe(3);
+    end.abort();
+    await load;
+    // With one instance each, whichever was idle then gave its own.
+    expect(changes.map(({ cause, kind }) => [cause, kind])).toEqual([
+      ['start', 'switch'],
+      ['room', 'scale'],
+      ['start', 'switch'],
+      ['room', 'switch'],
+    ]);
+  });
+
   it('is begun one at a time, and of those that wait only the last', async () => {
     start();
     register('f');

@@ -45,6 +45,11 @@ export class OnDemandInstances {
     this.#idle.push(instance);
   }
 
+  /** How long it has been ready. */
+  ageMs(instance: Instance, nowMs: number): number {
+    return nowMs - (this.#ready.get(instance) ?? nowMs);
+  }
+
   /** The one that has been idle for longest and could be given up, keeping `keep` ready ones. */
   longestIdle(keep: number): Instance | undefined {
     return this.#ready.size > keep ? this.#idle[0] : undefined;

@@ -10,6 +10,7 @@ import {
   sameConfiguration,
   scalesInPlace,
   threadsOf,
+  withoutOne,
   type ConfigurationBounds,
 } from './configuration.ts';
 import { ConfiguredSet, threadsToAdd, type SetOwner } from './configured-set.ts';
@@ -86,6 +87,26 @@ export class PoolSets {
       this.#supersedeNext();
       this.#next = request;
     });
+  }
+
+  /** Whether instances are about to be gone: after a change that is under way, or by their own runs' end. */
+  get isChanging(): boolean {
+    return this.#underWay || this.#draining.size > 0 || this.#active?.isLeaving === true;
+  }
+
+  /** Ends one instance of what is in force, so that another function has room for its first. */
+  giveOne(): void {
+    const set = this.#active;
+    const fewer = set && withoutOne(set.configuration);
+    if (set === undefined || fewer === undefined) {
+      this.drop('room', 'room');
+      return;
+    }
+    const from = set.configuration;
+    set.shrink(fewer, 'room');
+    const { key } = this.#owner.pool.spec;
+    const outcome = { state: 'done', kind: 'scale', ms: 0, configuration: fewer } as const;
+    this.#owner.reconfigured({ ...outcome, key, cause: 'room', from, to: fewer });
   }
 
   /** Back to instances on demand at once, without one being ready: whoever comes then waits for a load. */

@@ -251,6 +251,29 @@ export class Pool {
     this.#retire(instance, cause);
   }
 
+  /** Whether somebody waits and there is no instance, nor one on its way. */
+  get needsFirst(): boolean {
+    return this.instances === 0 && (this.#queue.length > 0 || this.#loadWaiters.length > 0);
+  }
+
+  /** Whether it will have an instance to spare sooner or later, so that others need only wait for it. */
+  get mayRest(): boolean {
+    const onDemand = this.#onDemand.size + (this.#loading === undefined ? 0 : 1);
+    return onDemand > this.limits.instancesMin || this.#sets.isChanging;
+  }
+
+  /** Instances of its configuration that it could do without, and for how long all of them have been idle. */
+  configured(nowMs: number): { readonly spare: number; readonly idleForMs: number } {
+    const { active } = this.#sets;
+    const spare = Math.max(0, (active?.instances ?? 0) - this.limits.instancesMin);
+    return { spare, idleForMs: active?.idleForMs(nowMs) ?? 0 };
+  }
+
+  /** Gives one instance of its configuration up. */
+  giveConfigured(): void {
+    this.#sets.giveOne();
+  }
+
   /** Hands over as much as can be, and asks for more instances where that would help. */
   pump(): void {
     const { active } = this.#sets;
@@ -288,9 +311,24 @@ export class Pool {
         this.#patienceTimer = undefined;
         this.pump();
       }, patienceMs);
-      return this.#onDemand.takeAhead(this.#rule.callsPerMessage());
+      return this.#takeAhead();
     }
-    return this.#onDemand.takeIdle() ?? this.#onDemand.takeAhead(this.#rule.callsPerMessage());
+    return this.#onDemand.takeIdle() ?? this.#takeAhead();
+  }
+
+  /** Nothing lies ready for an instance that is to be given up: it would never rest. */
+  #takeAhead(): Instance | undefined {
+    const instance = this.#onDemand.takeAhead(this.#rule.callsPerMessage());
+    return instance === undefined || this.#isWantedBack(instance) ? undefined : instance;
+  }
+
+  /**
+   * Whether another function that has no instance is to have this one's place. As long as there is work it stays for the
+   * time that a start takes: with every place fought over, half of the time at least goes into answers.
+   */
+  #isWantedBack(instance: Instance): boolean {
+    if (!this.#machine.wantsBack(this)) return false;
+    return this.#queue.length === 0 || this.#onDemand.ageMs(instance, performance.now()) >= (this.#startMs ?? 0);
   }
 
   #littleWaits(): boolean {
@@ -384,7 +422,7 @@ export class Pool {
     this.#onDemand.rested();
     if (this.#unloading && this.#queue.length === 0) this.#retire(instance, 'unload');
     else if (this.#isReplaced()) this.#retire(instance, 'reconfigured');
-    else if (this.#machine.wantsBack(this)) this.#retire(instance, 'room');
+    else if (this.#isWantedBack(instance)) this.#retire(instance, 'room');
     else this.#onDemand.keep(instance);
   }
 

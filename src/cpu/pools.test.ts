@@ -517,6 +517,53 @@ describe('instances', () => {
     expect(results.map((result) => values(result)[0])).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
   });
 
+  it('are given to a function that has none, whatever load there is on those that have', async () => {
+    start({ instancesMax: 1 });
+    // Of some milliseconds, so that calls wait whenever one has been answered.
+    const handlerPath = await handler(
+      'takes-milliseconds',
+      `export async function preprocess() {
+         await new Promise((resolve) => setTimeout(resolve, 5));
+         return [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, 2, 3, 4] }];
+       }
+       export function postprocess() { return 'ok'; }`,
+    );
+    pools.register(spec('a', { handlerPath }), { ...limits, instancesMax: 1 });
+    pools.register(spec('b'), limits);
+    const end = new AbortController();
+    const endless = async (): Promise<void> => {
+      while (!end.signal.aborted) await pools.invoke('a', request(''));
+    };
+    const load = Promise.all(Array.from({ length: 8 }, endless));
+    await pools.invoke('a', request(''));
+    const results = [await pools.invoke('b', input(5, 6, 7, 8)), await pools.invoke('b', input(6, 7, 8, 9))];
+    end.abort();
+    await load;
+    expect(results.map((result) => values(result)[0])).toEqual([5, 6]);
+  });
+
+  it('stay where they are once nobody waits for them any more', async () => {
+    start({ instancesMax: 1 });
+    pools.register(spec('gone'), limits);
+    const handlerPath = await handler(
+      'waits-a-while',
+      `export async function preprocess(request) {
+         if (request.text() === 'wait') await new Promise((resolve) => setTimeout(resolve, 300));
+         return [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, 2, 3, 4] }];
+       }
+       export function postprocess(tensors) { return 'ok'; }`,
+    );
+    pools.register(spec('slow', { handlerPath }), limits);
+    const first = await pools.invoke('slow', request(''));
+    const busy = pools.invoke('slow', request('wait'));
+    const client = new AbortController();
+    const gone = pools.invoke('gone', input(1, 2, 3, 4), { signal: client.signal });
+    client.abort();
+    await expect(gone).rejects.toMatchObject({ code: 'cancelled' });
+    await busy;
+    expect(await pools.invoke('slow', request(''))).toMatchObject({ coldStart: false, instancePid: first.instancePid });
+  });
+
   it('are given back by an unload and come again with the next invocation', async () => {
     start();
     pools.register(spec('relu'), limits);

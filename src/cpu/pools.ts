@@ -3,7 +3,8 @@
  *
  * Cores: a configured pool leases its own from the allocator; what is not leased is shared. There, each run takes the threads of its instance; a function that has nothing running is always granted its first run
  * (the operating system then divides the time, so that no function waits for another's long run), further ones only
- * while cores are free. Instances: at the limit, the one that has been idle for longest makes room, whosever it is.
+ * while cores are free. Instances: at the limit, the one that has been idle for longest makes room, whosever it is; where
+ * configurations hold them all, one of those is cut down.
  */
 import { BlankSet } from './blank-set.ts';
 import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
@@ -235,6 +236,12 @@ class SharedPools implements CpuPools, PoolMachine {
 
   takeInstance(pool: Pool, { anew, replaced }: TakeOptions): Instance | undefined {
     if (this.#stopping) return undefined;
+    const first = this.#firstInNeed();
+    if (first !== undefined && first !== pool) {
+      // What has become free is for whoever has waited longest: a pool with endless work would always be there before it.
+      if (pool.instances === 0) this.#instanceWaiters.add(pool);
+      return undefined;
+    }
     if (this.#instances() - replaced >= this.#options.instancesMax) {
       // One more for a function that has some is not worth taking another function's last.
       const isFirst = pool.instances === 0;
@@ -243,17 +250,22 @@ class SharedPools implements CpuPools, PoolMachine {
         this.#longestIdle(pool, isFirst) ??
         (isFirst && pool.hasWaiting ? this.#longestIdle(pool, true, true) : undefined);
       if (from === undefined) {
-        if (pool.instances === 0) this.#instanceWaiters.add(pool);
+        if (pool.instances === 0) {
+          this.#instanceWaiters.add(pool);
+          this.#makeRoom(pool);
+        }
         return undefined;
       }
       from.pool.give(from.instance, 'room');
     }
     this.#instanceWaiters.delete(pool);
+    // There may be room for more of them, who were told to wait for this one.
+    if (this.#instanceWaiters.size > 0) this.#schedulePump();
     return this.#blanks.take(anew);
   }
 
   wantsBack(pool: Pool): boolean {
-    return this.#instanceWaiters.size > 0 && !this.#instanceWaiters.has(pool);
+    return this.#firstInNeed() !== undefined && !this.#instanceWaiters.has(pool);
   }
 
   async sharedModelPath(pool: Pool): Promise<string | undefined> {
@@ -294,6 +306,15 @@ class SharedPools implements CpuPools, PoolMachine {
     this.#schedulePump();
   }
 
+  /** The pool that has waited longest for its first instance; those whose clients have gone wait no more. */
+  #firstInNeed(): Pool | undefined {
+    for (const pool of this.#instanceWaiters) {
+      if (pool.needsFirst) return pool;
+      this.#instanceWaiters.delete(pool);
+    }
+    return undefined;
+  }
+
   /** Later, and once: a pool may be in the middle of its own pump. */
   #schedulePump(): void {
     if (this.#pumpScheduled || this.#stopping) return;
@@ -332,6 +353,24 @@ class SharedPools implements CpuPools, PoolMachine {
       if (longest === undefined || instance.idleSinceMs < longest.instance.idleSinceMs) longest = { pool, instance };
     }
     return longest;
+  }
+
+  /**
+   * Configured pools keep their instances between runs. Where they hold all there are, one of them gives one up, for a
+   * function that has none: of those with several, which serve on without it, the one that has been idle for longest.
+   */
+  #makeRoom(asking: Pool): void {
+    const others = [...this.#pools.values()].filter((pool) => pool !== asking);
+    if (others.some(({ mayRest }) => mayRest)) return;
+    const nowMs = performance.now();
+    const [first] = others
+      .map((pool) => {
+        const { spare, idleForMs } = pool.configured(nowMs);
+        return { pool, spare, idleForMs };
+      })
+      .filter(({ spare }) => spare > 0)
+      .sort((a, b) => Number(b.spare > 1) - Number(a.spare > 1) || b.idleForMs - a.idleForMs);
+    first?.pool.giveConfigured();
   }
 
   #pool(key: string): Pool {
