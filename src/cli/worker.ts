@@ -4,7 +4,7 @@ import { Command, Option } from 'commander';
 import { createCpuPools } from '../cpu/index.ts';
 import { readCores } from '../hardware/index.ts';
 import { createLogger, parseSizeBytes } from '../host/index.ts';
-import { loadRedisQueue, ModelCache, PoolTaker } from '../queue/index.ts';
+import { loadRedisQueue, ModelCache, parseRedisUrl, PoolTaker, redisUrlForm } from '../queue/index.ts';
 import { hostAddress } from './client.ts';
 import { CliError } from './error.ts';
 import { outliveDefects } from './last-resort.ts';
@@ -62,11 +62,7 @@ export function workerCommand(): Command {
 }
 
 async function runWorker(flags: WorkerFlags): Promise<number> {
-  if (!URL.canParse(flags.redis) || !/^(redis|rediss|unix):$/.test(new URL(flags.redis).protocol)) {
-    throw new CliError('--redis is not an address such as redis://127.0.0.1:6379 or unix:///run/redis.sock', {
-      exitCode: 2,
-    });
-  }
+  if (parseRedisUrl(flags.redis) === undefined) throw new CliError(`--redis must be ${redisUrlForm}`, { exitCode: 2 });
   if (!/^[\x21-\x7e]{1,64}$/.test(flags.name)) {
     throw new CliError('--name is not made of at most 64 visible characters without spaces', { exitCode: 2 });
   }

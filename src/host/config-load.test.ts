@@ -96,6 +96,15 @@ describe('where values come from', () => {
     expect(load({ environment: { TURNTABLE_PORT: 'tcp://10.0.0.1:80' } }).config.listen.port).toBe(8000);
   });
 
+  test.each(['off', 'redis://[::1]', 'rediss://me:p%40ss@redis.lab:7000/2', 'unix:///run/redis.sock?db=2'])(
+    '%s may be the address of Redis',
+    (url) => {
+      expect(load({ environment: { TURNTABLE_REDIS_URL: url } }).config.redis.url).toBe(
+        url === 'off' ? undefined : url,
+      );
+    },
+  );
+
   test('an IPv6 address may stand in brackets', () => {
     expect(load({ flags: { 'listen.host': '[::1]' } }).config.listen.host).toBe('::1');
   });
@@ -149,6 +158,21 @@ describe('what is refused', () => {
     const text = refusal({ environment: { TURNTABLE_API_KEYS: 'hunter2' } });
     expect(text).toMatch(/^TURNTABLE_API_KEYS is not right: it must be a list of different keys/);
     expect(text).not.toContain('hunter2');
+  });
+
+  test.each([
+    'nowhere',
+    'redis://127.0.0.1:70000',
+    'redis://127.0.0.1:6379/sessions',
+    'redis://127.0.0.1:6379/1/2',
+    'redis://127.0.0.1:6379?db=2',
+    'unix://',
+    'unix:///run/redis.sock?database=2',
+    'http://127.0.0.1:6379',
+  ])('%s as the address of Redis, without telling it', (url) => {
+    const text = refusal({ environment: { TURNTABLE_REDIS_URL: url } });
+    expect(text).toMatch(/^TURNTABLE_REDIS_URL is not right: it must be "off" or an address such as "redis:/);
+    expect(text).not.toContain(`${url} `);
   });
 
   test('a file that was named and is not there', () => {

@@ -168,8 +168,9 @@ function checkValues(settings: ReadonlyMap<string, Setting>, schema: object, opt
   }
 }
 
-/** The schema bounds durations and sizes only where they are plain numbers. */
+/** The schema bounds durations and sizes only where they are plain numbers, and does not know what a port may be. */
 function withinRange(option: ConfigOption, value: unknown): boolean {
+  if (option.path === 'redis.url') return value === 'off' || URL.canParse(String(value));
   if (option.kind !== 'duration' && option.kind !== 'size') return true;
   const parsed = option.kind === 'duration' ? parseDurationMs(value) : parseSizeBytes(value);
   return parsed !== undefined && parsed >= (option.minimum ?? 0) && parsed <= Number.MAX_SAFE_INTEGER;

@@ -93,7 +93,9 @@ function kindOf(part: ConfigSchema): OptionKind {
 }
 
 const textForms: Readonly<Record<string, string>> = {
-  'redis.url': '"off" or an address such as "redis://127.0.0.1:6379" or "unix:///run/redis.sock"',
+  'redis.url':
+    '"off" or an address such as "redis://127.0.0.1:6379", with a database "redis://127.0.0.1:6379/2", or ' +
+    '"unix:///run/redis.sock" ("unix:///run/redis.sock?db=2")',
   'redis.prefix': 'at most 64 letters, digits, dots, dashes and underscores',
   'gpu.hostMemory': '"auto" or a size such as "16GiB"',
   'gpu.memory': '"auto" or a size such as "16GiB"',

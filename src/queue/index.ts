@@ -7,6 +7,7 @@ export type { BullMqQueueOptions, QueueLog } from './bullmq-queue.ts';
 export { manifestBytes, sealManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
 export { predictedMs, smoothed } from './predict.ts';
 export type { RedisLink, RedisLinkOptions } from './redis-link.ts';
+export { parseRedisUrl, redisUrlForm } from './redis-url.ts';
 export { ModelCache, type HeldFunction, type ModelCacheOptions } from './model-cache.ts';
 export { PoolTaker, type PoolTakerOptions } from './pool-taker.ts';
 export type { HostFunctions, RemoteTaker, RemoteWorker, RemoteWorkerOptions } from './worker.ts';

@@ -1,6 +1,7 @@
 /** The connections to Redis: one for commands, which fails at once while Redis is away, and others that wait for it. */
 import { isIP } from 'node:net';
 import { Redis, type RedisOptions } from 'ioredis';
+import { parseRedisUrl, redisUrlForm } from './redis-url.ts';
 import { QueueError, type QueueHealth } from './types.ts';
 
 export interface RedisLinkOptions {
@@ -206,21 +207,17 @@ export function redisAddress(url: string): string {
 }
 
 function redisOptions(url: string): ConnectionOptions {
-  const { protocol, pathname, hostname, port, username, password } = new URL(url);
-  const login = {
-    ...(username === '' ? {} : { username: decodeURIComponent(username) }),
-    ...(password === '' ? {} : { password: decodeURIComponent(password) }),
+  const place = parseRedisUrl(url);
+  if (place === undefined) throw new Error(`the address of Redis is not ${redisUrlForm}`);
+  const { at, username, password, database } = place;
+  const all = {
+    ...(username === undefined ? {} : { username }),
+    ...(password === undefined ? {} : { password }),
+    ...(database === undefined ? {} : { db: database }),
   };
-  if (protocol === 'unix:') return { path: pathname, ...login };
-  const host = hostname.replace(/^\[(.*)\]$/, '$1');
-  const db = /^\/(\d+)$/.exec(pathname)?.[1];
-  return {
-    host,
-    port: Number(port || 6379),
-    ...login,
-    ...(db === undefined ? {} : { db: Number(db) }),
-    ...(protocol === 'rediss:' ? { tls: isIP(host) === 0 ? { servername: host } : {} } : {}),
-  };
+  if ('path' in at) return { path: at.path, ...all };
+  const { host, port, tls } = at;
+  return { host, port, ...all, ...(tls ? { tls: isIP(host) === 0 ? { servername: host } : {} } : {}) };
 }
 
 /** Whether Redis answered, and with an error. */

@@ -58,6 +58,7 @@ describe.skipIf(redisMissing !== undefined)('with Redis', () => {
     expect(await run('jobs', '--cancel')).toMatchObject({ exitCode: 2 });
     for (const [words, named] of [
       [['--redis', 'nowhere'], '--redis'],
+      [['--redis', 'redis://127.0.0.1:6379/sessions'], 'with a database'],
       [['--name', 'two words'], '--name'],
       [['--cores', '0'], '--cores'],
       [['--cache', 'much'], '--cache'],

@@ -55,6 +55,17 @@ test.skipIf(redisMissing !== undefined)(
   },
 );
 
+test.skipIf(redisMissing !== undefined)('a database is chosen over a socket too', async () => {
+  await using server = await RedisServer.start();
+  const [first, second] = [0, 2].map((db) => new RedisLink({ url: `${server.url}?db=${db}`, prefix: 't' }));
+  await Promise.all([first?.ready(5000), second?.ready(5000)]);
+  await second?.commands.set('t:x', '1');
+  expect(await first?.commands.get('t:x')).toBeNull();
+  expect(await second?.waiting().get('t:x')).toBe('1');
+  expect(second?.address).toBe(server.socket);
+  for (const each of [first, second]) each?.close();
+});
+
 test.skipIf(redisMissing !== undefined)('what a full Redis refuses is told in its words', async () => {
   await using server = await RedisServer.start();
   const link = new RedisLink({ url: server.url, prefix: 't' });
