@@ -13,14 +13,27 @@ const left = new Set([
 ]);
 
 /**
+ * Ports of other protocols, to which `fetch` sends nothing (https://fetch.spec.whatwg.org/#port-blocking): a client could
+ * have a host talk to somebody's mail server.
+ */
+const blockedPorts: ReadonlySet<number> = new Set([
+  0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,
+  111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531, 532,
+  540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061,
+  6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10_080,
+]);
+
+/**
  * An address that a reply may be sent to, or why not, to follow "the header X-Callback-Url is". Redirects are not
  * followed, so that what is checked here is what is called.
  */
 export function checkCallbackUrl(text: string): { readonly url: string } | { readonly reason: string } {
   if (text.length > 2000) return { reason: 'longer than 2000 characters' };
   if (!URL.canParse(text)) return { reason: 'not a URL' };
-  const { protocol, href } = new URL(text);
+  const { protocol, port, href } = new URL(text);
   if (protocol !== 'http:' && protocol !== 'https:') return { reason: 'not an http or https URL' };
+  if (port !== '' && blockedPorts.has(Number(port)))
+    return { reason: `of port ${port}, which belongs to another protocol` };
   return { url: href };
 }
 
