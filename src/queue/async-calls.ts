@@ -158,6 +158,7 @@ export class AsyncCalls {
       const put = await this.#store.put(call);
       if (put === 'other') return 'conflict';
       const { id, functionName, acceptedAtMs } = call;
+      let accepted = put === 'put';
       // Where it is the same call again, its first acceptance may have ended before the job was there.
       if (put === 'put' || (await this.#store.call(id)) !== undefined) {
         await queue.add(
@@ -172,10 +173,11 @@ export class AsyncCalls {
             removeOnFail: { age: Math.ceil(this.#options.keepMs / 1000) },
           },
         );
-        await this.#store.keep(id);
+        const kept = await this.#store.keep(id);
+        if (kept) this.#counts.accepted++;
+        accepted ||= kept;
       }
-      if (put === 'put') this.#counts.accepted++;
-      return put === 'put' ? 'accepted' : 'known';
+      return accepted ? 'accepted' : 'known';
     });
   }
 
@@ -204,7 +206,7 @@ export class AsyncCalls {
     return await this.#withRedis(async () => {
       const call = await this.#store.call(id);
       if (call === undefined) return (await this.#store.reply(id)) === undefined ? 'unknown' : 'finished';
-      if (!(await this.#store.end(call, { state: 'cancelled' }))) return 'finished';
+      if (!(await this.#end(call, { state: 'cancelled' }))) return 'finished';
       this.#counts.cancelled++;
       await this.#link.commands.publish(this.#link.key('cancel'), id);
       // A call that runs is held by its host, and cannot be removed; its reply will find that it has ended.
@@ -348,7 +350,7 @@ export class AsyncCalls {
    */
   async #keep(call: StoredCall, reply: CallReply, isLast: boolean): Promise<CallReply | undefined> {
     const end = async (kept: CallReply): Promise<CallReply | undefined> =>
-      (await this.#store.end(call, { state: 'finished', reply: kept })) ? kept : undefined;
+      (await this.#end(call, { state: 'finished', reply: kept })) ? kept : undefined;
     const bytes = reply.body.byteLength;
     if (bytes > replyBytesMax) {
       const limit = `over the ${replyBytesMax} that go through Redis at most`;
@@ -361,6 +363,14 @@ export class AsyncCalls {
       if (!isLast || !isRefusal(error)) throw error;
       return await end(unkept(this.#link.failure(error).message));
     }
+  }
+
+  /** False: it had ended before. */
+  async #end(call: StoredCall, ending: Parameters<CallStore['end']>[1]): Promise<boolean> {
+    const { ended, kept } = await this.#store.end(call, ending);
+    // It ran before its acceptance was through, which may have broken off: counted once all the same.
+    if (kept) this.#counts.accepted++;
+    return ended;
   }
 
   async #askForCallback(id: string): Promise<void> {

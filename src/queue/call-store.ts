@@ -70,8 +70,9 @@ export class CallStore {
     return known === digest ? 'same' : 'other';
   }
 
-  async keep(id: string): Promise<void> {
-    await this.#link.commands.persist(this.#callKey(id));
+  /** True for one alone: a call whose acceptance broke off is finished by the next try, or by the run that ends it. */
+  async keep(id: string): Promise<boolean> {
+    return (await this.#link.commands.persist(this.#callKey(id))) === 1;
   }
 
   async call(id: string): Promise<StoredCall | undefined> {
@@ -79,11 +80,11 @@ export class CallStore {
     return bytes === null ? undefined : decodeCall(bytes);
   }
 
-  /** Ends a call. False: it has ended already, and nothing was changed. */
+  /** Ends a call. `ended` false: it had ended already, and nothing was changed; `kept` as of {@link keep}. */
   async end(
     call: StoredCall,
     ending: { readonly state: 'cancelled' } | { readonly state: 'finished'; readonly reply: CallReply },
-  ): Promise<boolean> {
+  ): Promise<{ readonly ended: boolean; readonly kept: boolean }> {
     const { functionName, version, acceptedAtMs, digest, callbackUrl } = call;
     const header: ReplyHeader = {
       ...(ending.state === 'cancelled'
@@ -100,9 +101,10 @@ export class CallStore {
     const replies = await this.#link.commands
       .multi()
       .set(this.#replyKey(call.id), bytes, 'PX', this.#keepMs, 'NX')
+      .persist(this.#callKey(call.id))
       .del(this.#callKey(call.id))
       .exec();
-    return replies?.[0]?.[1] === 'OK';
+    return { ended: replies?.[0]?.[1] === 'OK', kept: replies?.[1]?.[1] === 1 };
   }
 
   async reply(id: string): Promise<StoredReply | undefined> {

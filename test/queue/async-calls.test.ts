@@ -3,7 +3,8 @@ import { EventEmitter, once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { AcceptedCall, CallReply, CallRunner } from '../../src/queue/index.ts';
+import { checkCallbackUrl, type AcceptedCall, type CallReply, type CallRunner } from '../../src/queue/index.ts';
+import { CallStore } from '../../src/queue/call-store.ts';
 import { AsyncCalls, RedisLink } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 
@@ -22,6 +23,18 @@ const call = (id: string, callbackUrl?: string): AcceptedCall => ({
 });
 
 const replied: CallReply = { status: 201, headers: [], body: Buffer.from('done') };
+
+test('addresses of callbacks to which nothing would be sent are refused', () => {
+  for (const url of ['http://receiver:6000/', 'https://receiver:25/in', 'http://[::1]:0/', 'ftp://receiver/', 'here']) {
+    expect(checkCallbackUrl(url)).toHaveProperty('reason');
+  }
+  expect(checkCallbackUrl('http://receiver:6000/')).toEqual({
+    reason: 'of port 6000, which belongs to another protocol',
+  });
+  for (const url of ['http://receiver/', 'https://receiver:8443/:6000', 'http://me:6000@receiver:81/']) {
+    expect(checkCallbackUrl(url)).toEqual({ url });
+  }
+});
 
 let count = 0;
 
@@ -93,6 +106,36 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     await until(async () => (await made.calls.status('a')) === undefined);
     await until(async () => (await made.calls.list(10)).length === 0);
     expect(made.calls.counts.finished).toBe(1);
+  });
+
+  test('a call whose acceptance broke off before it had a job is counted by the try that finishes it', async () => {
+    const runs: ((reply: CallReply) => void)[] = [];
+    await using made = await make(() => new Promise((resolve) => void runs.push(resolve)));
+    expect(await new CallStore(made.link, 60_000).put(call('a'))).toBe('put');
+    expect(await made.calls.accept(call('a'))).toBe('accepted');
+    expect(await made.calls.accept(call('a'))).toBe('known');
+    expect(made.calls.counts.accepted).toBe(1);
+    await until(() => Promise.resolve(runs.length === 1));
+    runs[0]?.(replied);
+    await until(async () => (await made.calls.status('a'))?.state === 'finished');
+    expect(await made.calls.accept(call('a'))).toBe('known');
+    expect(made.calls.counts).toMatchObject({ accepted: 1, finished: 1 });
+  });
+
+  test('a call that runs though its acceptance broke off is counted by the run', async () => {
+    const runs: ((reply: CallReply) => void)[] = [];
+    await using made = await make(() => new Promise((resolve) => void runs.push(resolve)));
+    const { commands } = made.link;
+    const persist = commands.persist.bind(commands);
+    commands.persist = () => Promise.reject(new Error('the connection was closed'));
+    await expect(made.calls.accept(call('a'))).rejects.toMatchObject({ code: 'unavailable' });
+    commands.persist = persist;
+    await until(() => Promise.resolve(runs.length === 1));
+    runs[0]?.(replied);
+    await until(async () => (await made.calls.status('a'))?.state === 'finished');
+    expect(await made.calls.accept(call('a'))).toBe('known');
+    await until(() => Promise.resolve(made.calls.counts.finished === 1));
+    expect(made.calls.counts.accepted).toBe(1);
   });
 
   test('a reply that a full Redis does not take is kept once it has room', async () => {
