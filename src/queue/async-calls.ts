@@ -225,10 +225,6 @@ export class AsyncCalls {
       const waiting = await queue.getJobs(['waiting', 'delayed', 'prioritized'], 0, countMax - 1);
       const active = await queue.getJobs(['active'], 0, countMax - 1);
       const ended = await queue.getJobs(['completed', 'failed'], 0, countMax - 1);
-      const isIn = (jobs: readonly Job[]): ((job: Job) => boolean) => {
-        const ids = new Set(jobs.map(({ id }) => id));
-        return ({ id }) => ids.has(id);
-      };
       const [isActive, isEnded] = [isIn(active), isIn(ended)];
       const states = [
         ['running', active.filter((job) => !isEnded(job))],
@@ -416,6 +412,11 @@ export class AsyncCalls {
     this.#counts.callbacksDelivered++;
     await this.#store.setCallback(id, { state: 'delivered', attempts });
   }
+}
+
+function isIn(jobs: readonly Job[]): (job: Job) => boolean {
+  const ids = new Set(jobs.map(({ id }) => id));
+  return ({ id }) => ids.has(id);
 }
 
 /** How a call ended, for lists. */
