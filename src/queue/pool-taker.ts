@@ -1,5 +1,6 @@
 /** A worker's own pools behind the form of the queue: functions by revision, fetched when they are first needed. */
 import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolResult } from '../cpu/index.ts';
+import { Absences } from './absences.ts';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
 import type { ModelCache } from './model-cache.ts';
 import { smoothed } from './predict.ts';
@@ -18,6 +19,8 @@ export interface PoolTakerOptions {
   /** Used in place of the address that the hosts announce. */
   readonly hostUrl?: string | undefined;
   readonly log: (message: string, fields: object) => void;
+  /** In place of performance.now(). */
+  readonly nowMs?: () => number;
 }
 
 interface Known {
@@ -43,6 +46,8 @@ export class PoolTaker implements RemoteTaker {
   /** What the pools said last; asked once for each word of the worker. */
   #ready = new Map<string, number>();
   #starts = new Map<string, number>();
+  readonly #absences = new Absences();
+  readonly #nowMs: () => number;
   #prefetching = false;
   #stopped = false;
 
@@ -50,6 +55,7 @@ export class PoolTaker implements RemoteTaker {
     this.#options = options;
     this.name = options.name;
     this.cores = options.cores;
+    this.#nowMs = options.nowMs ?? (() => performance.now());
   }
 
   get cacheBytes(): number {
@@ -77,6 +83,10 @@ export class PoolTaker implements RemoteTaker {
         known.set(manifest.revision, { manifest, hostUrls: [...hostUrls, this.#options.hostUrl ?? url] });
       }
     }
+    for (const [revision, { hostUrls }] of known) {
+      // Whoever has joined may have it.
+      if (hostUrls.join() !== this.#known.get(revision)?.hostUrls.join()) this.#absences.end(revision);
+    }
     // What no host offers any more keeps its instances until they are idle for long: a host that starts again offers the
     // same functions a moment later.
     this.#known = known;
@@ -87,6 +97,7 @@ export class PoolTaker implements RemoteTaker {
     const { cache } = this.#options;
     const manifest = this.#known.get(revision)?.manifest;
     if (manifest === undefined || manifestBytes(manifest) > cache.bytesMax) return undefined;
+    if (this.#isAbsent(manifest)) return undefined;
     const measured = this.#measured.get(revision);
     const threads = this.#threadsOf(manifest);
     return {
@@ -100,6 +111,7 @@ export class PoolTaker implements RemoteTaker {
   }
 
   refresh(): void {
+    void this.#prefetch(); // A pause may be over.
     const states = this.#options.pools.states();
     this.#ready = new Map(
       states.map(({ key, instances }) => [key, instances.filter(({ state }) => state !== 'loading').length]),
@@ -153,8 +165,10 @@ export class PoolTaker implements RemoteTaker {
     try {
       held = await cache.hold(manifest, hostUrls);
     } catch (error) {
+      this.#couldNotFetch(manifest, error);
       throw new CpuError('stopping', error instanceof Error ? error.message : String(error));
     }
+    this.#absences.end(manifest.revision);
     const threads = this.#threadsOf(manifest);
     const { modelPath, handlerPath } = held;
     pools.register(
@@ -169,6 +183,27 @@ export class PoolTaker implements RemoteTaker {
     );
   }
 
+  /** Its files could not be had: whoever sent an invocation would get it back. */
+  #isAbsent(manifest: FunctionManifest): boolean {
+    const { revision } = manifest;
+    const { cache } = this.#options;
+    if (!this.#absences.has(revision) || cache.holds(revision)) return false;
+    // What fits is fetched again before it is offered; the rest is only fetched for an invocation.
+    return this.#absences.isPaused(revision, this.#nowMs()) || cache.hasRoomFor(manifest);
+  }
+
+  #couldNotFetch({ key, revision }: FunctionManifest, error: unknown): void {
+    const isNew = !this.#absences.isPaused(revision, this.#nowMs());
+    const pauseMs = this.#absences.begin(revision, this.#nowMs());
+    if (!isNew) return;
+    const reason = error instanceof Error ? error.message : String(error);
+    this.#options.log('a function could not be fetched, and is not offered for a while', {
+      function: key,
+      pauseMs,
+      reason,
+    });
+  }
+
   #threadsOf({ threads }: FunctionManifest): number {
     return Math.min(threads ?? this.#options.threads, this.cores);
   }
@@ -178,23 +213,24 @@ export class PoolTaker implements RemoteTaker {
     if (this.#prefetching) return;
     this.#prefetching = true;
     const { cache, log } = this.#options;
-    const failed = new Set<string>();
     const next = (): Known | undefined =>
       [...this.#known.values()].find(
         ({ manifest }) =>
-          !cache.holds(manifest.revision) && !failed.has(manifest.revision) && cache.hasRoomFor(manifest),
+          !cache.holds(manifest.revision) &&
+          !this.#absences.isPaused(manifest.revision, this.#nowMs()) &&
+          cache.hasRoomFor(manifest),
       );
     try {
       for (let known = next(); known !== undefined && !this.#stopped; known = next()) {
-        const { key, revision } = known.manifest;
+        const { manifest, hostUrls } = known;
         const startMs = performance.now();
         try {
-          await cache.hold(known.manifest, known.hostUrls);
+          await cache.hold(manifest, hostUrls);
+          this.#absences.end(manifest.revision);
           const tookMs = Math.round(performance.now() - startMs);
-          log('fetched a function', { function: key, bytes: manifestBytes(known.manifest), tookMs });
+          log('fetched a function', { function: manifest.key, bytes: manifestBytes(manifest), tookMs });
         } catch (error) {
-          failed.add(revision);
-          log('a function could not be fetched', { function: key, reason: (error as Error).message });
+          this.#couldNotFetch(manifest, error);
         }
       }
     } finally {

@@ -1,0 +1,99 @@
+/** What a worker offers of functions whose files it cannot have. */
+import { createHash } from 'node:crypto';
+import { EventEmitter, once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { CpuPools } from '../../src/cpu/index.ts';
+import { ModelCache, PoolTaker, sealManifest } from '../../src/queue/index.ts';
+
+const model = Buffer.from('the model');
+const manifest = sealManifest({
+  key: 'f@1',
+  files: [{ name: 'model.onnx', sha256: createHash('sha256').update(model).digest('hex'), bytes: model.byteLength }],
+  limits: { batchMax: 1, batchDelayMs: 0, handlerTimeoutMs: 1, loadTimeoutMs: 1, inferTimeoutMs: 1 },
+});
+const { revision } = manifest;
+
+/** Nothing runs here. */
+const noPools = { states: () => [], register: () => undefined } as unknown as CpuPools;
+
+let folder: string;
+let server: Server;
+let url: string;
+let hasIt = false;
+let requests = 0;
+
+beforeEach(async () => {
+  [hasIt, requests] = [false, 0];
+  folder = await mkdtemp(join(tmpdir(), 'turntable-taker-'));
+  server = createServer((_request, response) => {
+    requests++;
+    if (hasIt) response.end(model);
+    else response.writeHead(401).end();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+});
+
+afterEach(async () => {
+  server.closeAllConnections();
+  server.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+test('a function that cannot be fetched is not offered, tried again after growing pauses, and offered once it is here', async () => {
+  let nowMs = 1000;
+  const said = new EventEmitter();
+  const cache = new ModelCache({
+    folder,
+    bytesMax: 1000,
+    inUse: () => false,
+    onEvict: () => Promise.resolve(),
+  });
+  await cache.start();
+  const taker = new PoolTaker({
+    name: 'lab-7',
+    cores: 1,
+    pools: noPools,
+    cache,
+    threads: 1,
+    queueMax: 1,
+    idleMs: 1000,
+    log: (message, fields) => said.emit(message.startsWith('fetched') ? 'fetched' : 'failed', fields),
+    nowMs: () => nowMs,
+  });
+  const failed = async (): Promise<unknown> => (await once(said, 'failed'))[0] as unknown;
+
+  const first = failed();
+  taker.learn([{ url, manifests: [manifest] }]);
+  expect(taker.capacity(revision)).toMatchObject({ held: false }); // It may well come.
+  expect(await first).toMatchObject({
+    function: 'f@1',
+    pauseMs: 5000,
+    reason: expect.stringContaining('status 401') as string,
+  });
+  expect(taker.capacity(revision)).toBeUndefined();
+  await expect(taker.run(revision, { kind: 'tensors', tensors: [] }, {})).rejects.toMatchObject({ code: 'stopping' });
+
+  nowMs += 4999;
+  taker.refresh();
+  const requestsInPause = requests;
+  nowMs += 1;
+  const second = failed();
+  taker.refresh();
+  expect(taker.capacity(revision)).toBeUndefined();
+  expect(await second).toMatchObject({ pauseMs: 10_000 });
+  expect(requests).toBe(requestsInPause + 1);
+
+  hasIt = true;
+  nowMs += 10_000;
+  const fetched = once(said, 'fetched');
+  taker.refresh();
+  await fetched;
+  expect(taker.capacity(revision)).toMatchObject({ held: true });
+});
