@@ -5,7 +5,7 @@
  *     accept -> [waiting] -> [running] -> reply kept -> callback queue -> delivered | given up
  *                   ^------------+ host died, or the call must be tried again
  */
-import { Queue, Worker, type Job } from 'bullmq';
+import { DelayedError, Queue, Worker, type Job } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { CallStore, type StoredCall, type StoredReply } from './call-store.ts';
 import { CallAgain } from './calls.ts';
@@ -23,6 +23,7 @@ import { postCallback } from './callback.ts';
 import { ErrorLog } from './error-log.ts';
 import { keys } from './names.ts';
 import type { QueueLog } from './bullmq-queue.ts';
+import { Receivers } from './receivers.ts';
 import { isRefusal, type RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
 
@@ -49,6 +50,8 @@ interface CallJob {
 
 interface CallbackJob {
   readonly id: string;
+  /** Of the receiver's address. */
+  readonly origin: string;
 }
 
 /** What BullMQ keeps of a finished call. */
@@ -64,6 +67,9 @@ const againMsMax = 10_000;
 /** A host that does not renew its hold on a call for this long has lost it. */
 const lockMs = 5000;
 
+/** Callbacks that are sent at once by a host, and of these to one receiver. */
+const [callbacksAtOnce, callbacksPerReceiver] = [64, 16];
+
 /** Redis takes no longer value; some of it is the header. */
 const replyBytesMax = 512 * 2 ** 20 - 64 * 1024;
 
@@ -75,6 +81,7 @@ export class AsyncCalls {
   readonly #link: RedisLink;
   readonly #store: CallStore;
   readonly #running = new Map<string, AbortController>();
+  readonly #receivers = new Receivers(callbacksPerReceiver);
   readonly #endListening: () => void;
   #calls: Queue<CallJob, CallEnd> | undefined;
   #callbacks: Queue<CallbackJob> | undefined;
@@ -119,10 +126,10 @@ export class AsyncCalls {
       concurrency,
       settings: { backoffStrategy: (made: number) => Math.min(againMsMax, 100 * 2 ** Math.min(made, 10)) },
     });
-    const callbacks = new Worker<CallbackJob>('callbacks', async (job) => await this.#callBack(job), {
+    const callbacks = new Worker<CallbackJob>('callbacks', async (job, token) => await this.#callBack(job, token), {
       ...common,
       connection: link.waiting(),
-      concurrency: 16,
+      concurrency: callbacksAtOnce,
     });
     const errors = new ErrorLog(log);
     for (const worker of [calls, callbacks]) {
@@ -310,7 +317,7 @@ export class AsyncCalls {
     const earlier = await this.#store.reply(id);
     if (earlier !== undefined) {
       // Whoever wrote it may have died before it asked for the callback.
-      if (earlier.state === 'finished' && earlier.callbackUrl !== undefined) await this.#askForCallback(id);
+      if (earlier.state === 'finished') await this.#askForCallback(id, earlier.callbackUrl);
       return endOf(earlier);
     }
     const call = await this.#store.call(id);
@@ -332,11 +339,11 @@ export class AsyncCalls {
     if (kept === undefined) {
       this.#counts.dropped++;
       const ended = await this.#store.reply(id);
-      if (ended?.state === 'finished' && call.callbackUrl !== undefined) await this.#askForCallback(id);
+      if (ended?.state === 'finished') await this.#askForCallback(id, call.callbackUrl);
       return endOf(ended);
     }
     this.#counts.finished++;
-    if (call.callbackUrl !== undefined) await this.#askForCallback(id);
+    await this.#askForCallback(id, call.callbackUrl);
     return { status: kept.status };
   }
 
@@ -369,12 +376,13 @@ export class AsyncCalls {
     return ended;
   }
 
-  async #askForCallback(id: string): Promise<void> {
+  async #askForCallback(id: string, url: string | undefined): Promise<void> {
+    if (url === undefined) return;
     const { attemptsMax: attempts, backoffMs } = this.#options.callback;
     this.#callbacks ??= this.#open<CallbackJob>('callbacks');
     await this.#callbacks.add(
       'callback',
-      { id },
+      { id, origin: new URL(url).origin },
       {
         jobId: callbackOf(id),
         attempts,
@@ -385,7 +393,20 @@ export class AsyncCalls {
     );
   }
 
-  async #callBack(job: Job<CallbackJob>): Promise<void> {
+  async #callBack(job: Job<CallbackJob>, token: string | undefined): Promise<void> {
+    const turn = this.#receivers.begin(job.data.origin, performance.now());
+    if ('putOffMs' in turn) {
+      await job.moveToDelayed(Date.now() + turn.putOffMs, token);
+      throw new DelayedError(); // It was no try.
+    }
+    try {
+      await this.#send(job);
+    } finally {
+      turn.end(performance.now());
+    }
+  }
+
+  async #send(job: Job<CallbackJob>): Promise<void> {
     const { id } = job.data;
     const stored = await this.#store.reply(id);
     if (stored === undefined) {

@@ -1,6 +1,6 @@
 /** How asynchronous calls end where something is odd about it: a full Redis, a cancelled run, a callback's login. */
 import { EventEmitter, once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { checkCallbackUrl, type AcceptedCall, type CallReply, type CallRunner } from '../../src/queue/index.ts';
@@ -59,7 +59,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     readonly link: RedisLink;
   }
 
-  async function make(run: CallRunner, { keepMs = 60_000, backoffMs = 10 } = {}): Promise<Made> {
+  async function make(run: CallRunner, { keepMs = 60_000, backoffMs = 10, timeoutMs = 1000 } = {}): Promise<Made> {
     const link = new RedisLink({ url: server.url, prefix: `calls${++count}` });
     await link.ready(5000);
     const calls = new AsyncCalls({
@@ -69,7 +69,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
       keepMs,
       waitingMax: 100,
       payloadBytesMax: 1e6,
-      callback: { attemptsMax: 3, backoffMs, timeoutMs: 1000 },
+      callback: { attemptsMax: 3, backoffMs, timeoutMs },
       log: silent,
     });
     calls.start();
@@ -201,5 +201,32 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     await until(async () => made.calls.counts.callbacksGivenUp === 1);
     expect(made.calls.counts.callbacksDelivered).toBe(0);
     receiver.close();
+  });
+
+  test('a receiver that hangs holds up no callback to another, and gets all of its own once it answers', async () => {
+    const held: ServerResponse[] = [];
+    let hangs = true;
+    const [hanging, quick] = [
+      createServer((_request, response) => void (hangs ? held.push(response) : response.writeHead(204).end())),
+      createServer((_request, response) => void response.writeHead(204).end()),
+    ];
+    const urls: string[] = [];
+    for (const receiver of [hanging, quick]) {
+      receiver.listen(0, '127.0.0.1');
+      await once(receiver, 'listening');
+      urls.push(`http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`);
+    }
+    // Longer than the test: what is delivered did not wait for a timeout.
+    await using made = await make(() => Promise.resolve(replied), { timeoutMs: 600_000 });
+    for (let index = 0; index < 40; index++) await made.calls.accept(call(`h${index}`, urls[0]));
+    await until(() => Promise.resolve(held.length === 16));
+    await made.calls.accept(call('q', urls[1]));
+    await until(async () => (await made.calls.status('q'))?.call.callback?.state === 'delivered');
+    expect(held).toHaveLength(16);
+    hangs = false;
+    for (const response of held) response.writeHead(204).end();
+    await until(() => Promise.resolve(made.calls.counts.callbacksDelivered === 41));
+    expect((await made.calls.status('h39'))?.call.callback).toEqual({ state: 'delivered', attempts: 1 });
+    for (const receiver of [hanging, quick]) receiver.close();
   });
 });
