@@ -29,7 +29,7 @@ export class RedisLink {
   #lastError: string | undefined;
   /** What Redis' clock is ahead of this machine's, in milliseconds: deadlines travel between machines. */
   #clockAheadMs = 0;
-  /** It is reached, and takes nothing: a replica, a user without rights. */
+  /** It is reached, and takes nothing: a replica, a user without rights, a server that reads its files. */
   #refuses = false;
   #closed = false;
 
@@ -42,7 +42,9 @@ export class RedisLink {
       maxRetriesPerRequest: 0,
       commandTimeout: options.commandTimeoutMs ?? 3000,
     });
+    this.commands.on('connect', () => void this.#askWhetherLoading());
     this.commands.on('error', (error: Error) => {
+      if (!isRefusal(error)) this.#refuses = false;
       this.#lastError = error.message === '' ? String((error as NodeJS.ErrnoException).code) : error.message;
       if (this.#health.status === 'down') this.#health = { ...this.#health, reason: this.#lastError };
     });
@@ -180,6 +182,16 @@ export class RedisLink {
     this.#refuses = true;
     this.#lastError = refusalOf(error);
     if (this.#health.status === 'down') this.#health = { ...this.#health, reason: this.#lastError };
+  }
+
+  /** ioredis waits in silence for a server that reads its files after a start, which may take minutes. */
+  async #askWhetherLoading(): Promise<void> {
+    try {
+      if (/^loading:1/m.test(await this.commands.info('persistence')))
+        this.#refuse(new Error('it is loading its data'));
+    } catch {
+      // What else is wrong is told where the connection becomes ready, or breaks.
+    }
   }
 
   /** Finds out whether it can be used. */

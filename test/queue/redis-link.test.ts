@@ -55,6 +55,39 @@ test.skipIf(redisMissing !== undefined)(
   },
 );
 
+test('a server that still loads its data is told as such, and as away once it is gone', async () => {
+  const facts = 'loading:1\r\nloading_eta_seconds:60\r\n';
+  const replies: Readonly<Record<string, string>> = {
+    hello: '%1\r\n$5\r\nproto\r\n:3\r\n',
+    client: '+OK\r\n',
+    info: `$${facts.length}\r\n${facts}\r\n`,
+  };
+  const server = createServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.on('data', (bytes) => {
+      for (const [, name = ''] of bytes.toString().matchAll(/\*\d+\r\n\$\d+\r\n(\w+)/g)) {
+        socket.write(replies[name.toLowerCase()] ?? '-LOADING Redis is loading the dataset in memory\r\n');
+      }
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const link = new RedisLink({ url: `redis://127.0.0.1:${(server.address() as AddressInfo).port}`, prefix: 't' });
+  const reasonIs = async (reason: RegExp): Promise<void> => {
+    while (link.health.status === 'up' || !reason.test(link.health.reason)) {
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  };
+  await reasonIs(/^it is loading its data$/);
+  expect(() => link.check()).toThrow(/^Redis at \S+ refuses: it is loading its data$/);
+  await expect(link.ready(1)).rejects.toThrow(/refuses: it is loading its data$/);
+  server.close();
+  link.commands.disconnect(true);
+  await reasonIs(/ECONNREFUSED/);
+  expect(() => link.check()).toThrow(/^Redis at \S+ does not answer$/);
+  link.close();
+});
+
 test.skipIf(redisMissing !== undefined)('a database is chosen over a socket too', async () => {
   await using server = await RedisServer.start();
   const [first, second] = [0, 2].map((db) => new RedisLink({ url: `${server.url}?db=${db}`, prefix: 't' }));
