@@ -456,7 +456,7 @@ class BullMqQueue implements OverflowQueue {
 
   /**
    * Keeps the inputs of what workers have. An input goes in one step with its answer's coming, so that one which is
-   * missing for a heartbeat, without an answer, is lost.
+   * missing for a heartbeat, while no answer waits, is lost.
    */
   async #lookAfter(): Promise<void> {
     const sinceMs = performance.now() - heartbeatMs;
@@ -465,10 +465,15 @@ class BullMqQueue implements OverflowQueue {
     const command = this.#link.commands.pipeline();
     const jobIds = watched.map(jobIdOf);
     for (const jobId of jobIds) command.pexpire(keys.input(this.#link, jobId), leftoverMs);
+    // Asked last: an answer whose input is gone has come before, and is there unless it was taken.
+    command.llen(keys.answers(this.#link, this.#id));
     const replies = await command.exec();
+    const answersWait = replies?.at(-1)?.[1] !== 0;
     for (const [index, pending] of watched.entries()) {
       if (this.#pending.get(pending.id) !== pending || jobIdOf(pending) !== jobIds[index]) continue;
       const isMissing = replies?.[index]?.[1] === 0;
+      // A host with much to do is behind with its answers; this one may be among them.
+      if (isMissing && answersWait) continue;
       if (isMissing && pending.inputMissed) this.#elsewhere(pending, 'it was lost in Redis');
       else pending.inputMissed = isMissing;
     }

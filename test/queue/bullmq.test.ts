@@ -1,3 +1,4 @@
+import { EventEmitter, once } from 'node:events';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { sealManifest, type FunctionManifest, type RemoteTaker, type RemoteWorker } from '../../src/queue/index.ts';
@@ -52,11 +53,17 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
 
   async function make(
     takers: readonly ScriptedTaker[],
-    { outstandingMax = 1000, payloadBytesMax = 1e6, workerUrl = server.url } = {},
+    {
+      outstandingMax = 1000,
+      payloadBytesMax = 1e6,
+      workerUrl = server.url,
+      prepare = (_link: RedisLink): void => undefined,
+    } = {},
   ): Promise<Made> {
     const prefix = `test${++count}`;
     const [link, workerLink] = [new RedisLink({ url: server.url, prefix }), new RedisLink({ url: workerUrl, prefix })];
     await Promise.all([link.ready(5000), workerLink.ready(5000)]);
+    prepare(link);
     const workers: RemoteWorker[] = [];
     for (const taker of takers) {
       workers.push(await startRemoteWorker({ link: workerLink, taker: remote(taker), log: silent }));
@@ -110,6 +117,38 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     taken.answer();
     while (made.queue.state().lateAnswers === 0) await new Promise((resolve) => setImmediate(resolve));
     expect(made.queue.state()).toMatchObject({ movedElsewhere: 1, lateAnswers: 1, answered: { living: 1 } });
+  });
+
+  test('an answer that a busy host reads late is not taken for lost', async () => {
+    const host = new EventEmitter();
+    const mayRead = once(host, 'reads');
+    const taker = new ScriptedTaker('one');
+    await using made = await make([taker], {
+      prepare: (link) => {
+        const { commands } = link;
+        const [waiting, pipeline] = [link.waiting.bind(link), commands.pipeline.bind(commands)];
+        link.waiting = () => {
+          const connection = waiting();
+          const pop = connection.blpopBuffer.bind(connection) as (list: string, s: number) => Promise<[Buffer, Buffer]>;
+          connection.blpopBuffer = (async (list: string, s: number) => {
+            await mayRead;
+            return await pop(list, s);
+          }) as typeof connection.blpopBuffer;
+          return connection;
+        };
+        commands.pipeline = () => {
+          host.emit('looks');
+          return pipeline();
+        };
+      },
+    });
+    const submitted = made.queue.submit('f@1', tensorInput(3));
+    (await taker.nth(1)).answer();
+    while (made.workers[0]?.answered !== 1) await new Promise((resolve) => setImmediate(resolve));
+    for (let looks = 0; looks < 4; looks++) await once(host, 'looks');
+    host.emit('reads');
+    expect((await submitted).worker).toBe('one');
+    expect(made.queue.state()).toMatchObject({ movedElsewhere: 0, lateAnswers: 0, answered: { one: 1 } });
   });
 
   test('an answer that comes while the connections of its worker are broken is handed over when they are back', async () => {
