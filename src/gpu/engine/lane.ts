@@ -183,7 +183,7 @@ export class GpuLane {
     let constants: DeviceBlock | null = null;
     if (bytes > 0) {
       constants = this.allocate([bytes], 'constants')?.[0] ?? null;
-      if (constants === null) throw this.#outOfMemory(`what program ${program.key} keeps of constants`, bytes);
+      if (constants === null) throw this.#outOfMemory('constants', bytes);
     }
     try {
       if (constants !== null) {
@@ -220,8 +220,7 @@ export class GpuLane {
     if (this.#scratch === null || this.#scratch.bytes < neededBytes) {
       this.#dropScratch();
       const block = this.allocate([neededBytes], 'scratch')?.[0];
-      if (block === undefined)
-        throw this.#outOfMemory(`the activations of program ${binding.program.key}`, neededBytes);
+      if (block === undefined) throw this.#outOfMemory('activations', neededBytes);
       this.#scratch = block;
       this.execution.waitForAll(block.fences);
     }
@@ -282,10 +281,11 @@ export class GpuLane {
     this.#matmuls.delete(key);
   }
 
+  /** Whoever reads it knows the function: programs are shared by functions alike, and have only a hash for a name. */
   #outOfMemory(what: string, bytes: number): GpuError {
     return new GpuError(
       'out-of-memory',
-      `GPU ${this.index} has ${this.pool.freeBytes} bytes free, and ${what} takes ${bytes}`,
+      `GPU ${this.index} has ${this.pool.freeBytes} bytes free, and the function's ${what} take ${bytes}`,
     );
   }
 
