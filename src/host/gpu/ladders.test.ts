@@ -52,7 +52,7 @@ function fake(kind: LadderOptions['kind'], cpuMs: number, refused: (key: string)
   };
   let turn = Promise.resolve<unknown>(undefined);
   const options: LadderOptions = {
-    client: client as GpuClient,
+    client,
     planner: new LadderPlanner(),
     logger: pino({ level: 'silent' }),
     folder,

@@ -21,7 +21,7 @@ export type LadderKind =
   | 'memory';
 
 export interface LadderOptions {
-  readonly client: GpuClient;
+  readonly client: Pick<GpuClient, 'measureOperators' | 'addPlan' | 'dropPlan'>;
   readonly planner: Pick<LadderPlanner, 'plan'>;
   readonly logger: Logger;
   /** Where operator profiles are kept. */

@@ -16,6 +16,7 @@ import { makeLadder, type LadderKind } from './ladders.ts';
 import { forgetPlans, makePlans, structureOf, writePlans, type FunctionPlans, type ProfileShelf } from './plan-book.ts';
 import type { GpuShell } from './shell.ts';
 import type { ShippedPlans } from './shipped-plans.ts';
+import { Suspects } from './suspects.ts';
 import { Turns } from './turns.ts';
 
 /** Where a function stands with the GPUs. */
@@ -41,8 +42,14 @@ export interface GpuGround {
   readonly shell: GpuShell;
 }
 
+/** What is asked of the GPU process here. */
+export type RegistrationsClient = Pick<
+  GpuClient,
+  'register' | 'registerAgain' | 'unregister' | 'measure' | 'evict' | 'measureOperators' | 'addPlan' | 'dropPlan'
+>;
+
 export interface RegistrationsOptions {
-  readonly client: GpuClient;
+  readonly client: RegistrationsClient;
   readonly registry: Registry;
   readonly logger: Logger;
   readonly dataDir: string;
@@ -66,8 +73,6 @@ const registrationsAtOnce = 4;
 /** Into which the longest recurrent operator of a function is unrolled: two halves of a network then wait a twelfth of a run for each other. */
 const cells = 12;
 const measuringAttemptsMax = 3;
-/** Processes that may end while a function is registered, before it is taken for what ends them. */
-const deathsMax = 3;
 
 export class Registrations {
   readonly #options: RegistrationsOptions;
@@ -77,7 +82,9 @@ export class Registrations {
   readonly #present = new Set<string>();
   /** Those that the client has, and brings back to each new process. */
   readonly #covered = new Set<string>();
-  readonly #deaths = new Map<string, number>();
+  readonly #suspects = new Suspects();
+  /** Those refused for want of room, while pinned functions had some of it. */
+  readonly #crowdedOut = new Map<string, FunctionVersion>();
   /** By function, its work so far: what comes later is done later. */
   readonly #work = new Map<string, Promise<void>>();
   readonly #registering = new Turns(registrationsAtOnce);
@@ -125,7 +132,10 @@ export class Registrations {
   }
 
   down(): void {
-    if (this.#phase === 'up') this.#phase = 'down';
+    if (this.#phase === 'up') {
+      this.#phase = 'down';
+      this.#suspects.died();
+    }
     this.#present.clear();
   }
 
@@ -161,19 +171,51 @@ export class Registrations {
     if (known !== undefined) this.#forget(after.key);
     this.#known.set(after.key, after);
     this.#standings.set(after.key, { status: 'waiting' });
-    this.#enqueue(after.key, () => this.#registering.take(() => this.#register(after)));
+    this.#enqueueRegistration(after);
+  }
+
+  #enqueueRegistration(version: FunctionVersion): void {
+    this.#enqueue(version.key, async () => {
+      // Not with a turn in hand: what the last process had is to go first.
+      await this.#whenUp();
+      await this.#takeTurn(version.key, () => this.#register(version));
+    });
+  }
+
+  #takeTurn(key: string, work: () => Promise<void>): Promise<void> {
+    return this.#registering.take(() => this.#suspects.during(key, work), this.#suspects.has(key));
   }
 
   #forget(key: string): void {
     if (!this.#known.delete(key)) return;
     this.#standings.delete(key);
+    this.#suspects.clear(key);
+    this.#crowdedOut.delete(key);
+    const wasPinned = this.#ground?.shell.sheetOf(key)?.pinned === true;
     this.#present.delete(key);
-    this.#deaths.delete(key);
     this.#enqueue(key, async () => {
       await forgetPlans(join(this.#options.dataDir, 'plans'), key);
-      await this.#ground?.shell.remove(key);
-      if (this.#covered.delete(key)) await unlessItDied(this.#options.client.unregister(key));
+      await this.#takeOut(key);
+      if (wasPinned) this.#pinIsGone();
     });
+  }
+
+  /** Neither the scheduler nor the process has it any more. */
+  async #takeOut(key: string): Promise<void> {
+    this.#present.delete(key);
+    await this.#ground?.shell.remove(key);
+    if (this.#covered.delete(key)) await unlessItDied(this.#options.client.unregister(key));
+  }
+
+  /** Those for which it left no room are tried again. */
+  #pinIsGone(): void {
+    const crowdedOut = [...this.#crowdedOut.values()];
+    this.#crowdedOut.clear();
+    for (const version of crowdedOut) {
+      if (this.#phase === 'closed' || !this.#isWanted(version)) continue;
+      this.#standings.set(version.key, { status: 'waiting' });
+      this.#enqueueRegistration(version);
+    }
   }
 
   /** Another SLO, another pin: the plans stand. */
@@ -184,6 +226,7 @@ export class Registrations {
     const wasPinned = shell.sheetOf(version.key)?.pinned === true;
     shell.offer(version.key, plans, this.#settingsOf(version));
     if (!wasPinned) this.#tellOfPin(version);
+    else if (shell.sheetOf(version.key)?.pinned === false) this.#pinIsGone();
   }
 
   /** A pin keeps the version that serves; the ones that it has replaced stay for as long as nobody needs their room. */
@@ -198,8 +241,12 @@ export class Registrations {
 
   async #register(version: FunctionVersion): Promise<void> {
     const { key, metadata } = version;
-    const ground = await this.#whenUp();
-    if (ground === undefined || metadata === undefined || !this.#isWanted(version)) return;
+    const ground = this.#ground;
+    if (this.#phase === 'closed' || ground === undefined || metadata === undefined || !this.#isWanted(version)) return;
+    if (this.#phase === 'down') {
+      this.#enqueueRegistration(version);
+      return;
+    }
     const life = this.#life;
     const shapes = shapesOf(metadata);
     try {
@@ -211,10 +258,11 @@ export class Registrations {
       if (plans !== undefined) await this.#offer(version, plans, coverage, ground, life);
       else if (!coverage.covered) {
         this.#refuse(key, whyNotCovered(coverage));
-        if (this.#covered.delete(key)) await unlessItDied(this.#options.client.unregister(key));
+        await this.#takeOut(key);
       }
+      this.#suspects.clear(key);
     } catch (error) {
-      this.#failed(version, error, life);
+      await this.#failed(version, error, life);
     }
   }
 
@@ -245,7 +293,7 @@ export class Registrations {
       ...ladder,
       iterations,
       measure: <T>(work: () => Promise<T>): Promise<T> =>
-        this.#measuring.take(() => this.#alone(version.key, coverage.layers ?? [], work)),
+        this.#takeMeasuringTurn(version.key, () => this.#alone(version.key, coverage.layers ?? [], work)),
     };
     try {
       return (await makeLadder(options, { ...subject, sloMs: version.settings.sloMs })) ?? plans;
@@ -313,12 +361,12 @@ export class Registrations {
     const structure = structureOf(coverage, shapes);
     return (
       (await shelf.find(structure, coverage.layers)) ??
-      (await this.#measuring.take(async () => {
+      (await this.#takeMeasuringTurn(version.key, async () => {
         // Another of the same structure may have been measured while this one waited.
         const kept = await shelf.find(structure, coverage.layers);
         if (kept !== undefined) return kept;
-        const { client, iterations, whenIdle } = this.#options;
-        await whenIdle();
+        const { client, iterations } = this.#options;
+        await this.#whenIdle(version.key);
         await this.#takeBack(version.key);
         const measured = await this.#alone(version.key, coverage.layers, () =>
           client.measure(version.key, { gpu: 0, iterations }),
@@ -329,13 +377,21 @@ export class Registrations {
     );
   }
 
+  #takeMeasuringTurn<T>(key: string, work: () => Promise<T>): Promise<T> {
+    return this.#suspects.apart(key, () => this.#measuring.take(() => this.#suspects.during(key, work)));
+  }
+
+  #whenIdle(key: string): Promise<void> {
+    return this.#suspects.apart(key, this.#options.whenIdle);
+  }
+
   /** Measures when nothing runs on a GPU, where there is room for all of the function's weights. They are given back afterwards. */
   async #alone<T>(key: string, layers: readonly { readonly bytes: number }[], work: () => Promise<T>): Promise<T> {
-    const { client, whenIdle } = this.#options;
+    const { client } = this.#options;
     const bytes = layers.reduce((sum, layer) => sum + layer.bytes, 0);
     for (let attempt = 1; ; attempt++) {
       // What is measured beside other work is neither here nor there.
-      await whenIdle();
+      await this.#whenIdle(key);
       await this.#ground?.shell.freeBytes(0, bytes);
       try {
         return await work();
@@ -357,19 +413,28 @@ export class Registrations {
     await this.#ground?.shell.remove(key);
   }
 
-  /** @param life of the process with which it was registered */
-  #failed(version: FunctionVersion, error: unknown, life: number): void {
+  /** @param life when the process was first asked */
+  async #failed(version: FunctionVersion, error: unknown, life: number): Promise<void> {
     const { key } = version;
     if (this.#phase === 'closed' || !this.#isWanted(version)) return;
-    const reason = error instanceof Error ? error.message : String(error);
-    const wasWithProcess = error instanceof GpuError && isOfProcess(error);
-    if (wasWithProcess) this.#deaths.set(key, (this.#deaths.get(key) ?? 0) + 1);
-    // A later process does not know what waited, to be measured say, while an earlier one ended: that is no word on the function.
-    if ((wasWithProcess || life !== this.#life) && (this.#deaths.get(key) ?? 0) < deathsMax) {
-      this.#enqueue(key, () => this.#registering.take(() => this.#register(version)));
-      return;
-    }
+    let reason = error instanceof Error ? error.message : String(error);
+    // What was asked of a process that has another's place now it cannot know.
+    const hasEnded = this.#phase === 'down' || life !== this.#life;
+    if (hasEnded || (error instanceof GpuError && isOfProcess(error))) {
+      if (!hasEnded) this.#suspects.blame(key);
+      if (!this.#suspects.isGuilty(key)) {
+        this.#enqueueRegistration(version);
+        return;
+      }
+      reason = `again and again while it alone was being brought to the GPUs, ${reason}`;
+    } else if (error instanceof GpuError && isOfRoom(error) && this.#isAnyPinned()) this.#crowdedOut.set(key, version);
     this.#refuse(key, reason);
+    await this.#takeOut(key);
+  }
+
+  #isAnyPinned(): boolean {
+    const shell = this.#ground?.shell;
+    return [...(shell?.keys() ?? [])].some((key) => shell?.sheetOf(key)?.pinned === true);
   }
 
   #refuse(key: string, reason: string): void {
@@ -383,16 +448,24 @@ export class Registrations {
     const keys = [...this.#standings].flatMap(([key, { status }]) => (status === 'planned' ? [key] : []));
     const life = this.#life;
     for (const key of keys.toSorted((one, other) => compare(idleMs(one), idleMs(other)))) {
-      this.#enqueue(key, () => this.#registering.take(() => this.#bring(key, life)));
+      this.#enqueue(key, () => this.#takeTurn(key, () => this.#bring(key, life)));
     }
   }
 
   async #bring(key: string, life: number): Promise<void> {
-    if (life !== this.#life || this.#phase !== 'up' || !this.#known.has(key)) return;
-    // The next process gets it with everything else.
-    if (!(await unlessItDied(this.#options.client.registerAgain(key)))) return;
+    const before = this.#known.get(key);
+    if (life !== this.#life || this.#phase !== 'up' || before === undefined) return;
+    try {
+      await this.#options.client.registerAgain(key);
+    } catch (error) {
+      const isOver = this.#phase !== 'up' || life !== this.#life;
+      // The next process gets it with everything else.
+      if (!isOver || this.#suspects.isGuilty(key)) await this.#failed(before, error, life);
+      return;
+    }
     const version = this.#known.get(key);
     if (life !== this.#life || this.#phase !== 'up' || version === undefined) return;
+    this.#suspects.clear(key);
     this.#present.add(key);
     this.#tellOfPin(version);
   }
@@ -423,8 +496,10 @@ export class Registrations {
 }
 
 /** Whether the process that was asked is to blame, or gone. */
-const isOfProcess = ({ code, retriable }: GpuError): boolean =>
-  retriable && code !== 'out-of-memory' && code !== 'host-memory';
+const isOfProcess = (error: GpuError): boolean => error.retriable && !isOfRoom(error);
+
+/** Whether others had what it needed. */
+const isOfRoom = ({ code }: GpuError): boolean => code === 'out-of-memory' || code === 'host-memory';
 
 /** Resolves to false where the process was to blame, or is gone. */
 async function unlessItDied(work: Promise<unknown>): Promise<boolean> {
