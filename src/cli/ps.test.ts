@@ -31,6 +31,12 @@ describe('turntable ps', () => {
     expect(text).toMatch(/unavailable +- .* never .* - +pt\+dha$/);
   });
 
+  test('shows a version that was replaced and still has something somewhere', () => {
+    const others = [{ ...row, version: '1', gpuBytes: 2 ** 20 }];
+    const [, ...lines] = renderPlaced(readPlaced({ functions: [{ ...row, version: '2' }], others }), nowMs).split('\n');
+    expect(lines.map((line) => line.split(/ +/)[0])).toEqual(['bert-1@2', 'bert-1@1']);
+  });
+
   test('reads the reply of a host that says less', () => {
     expect(readPlaced({ functions: [{ name: 'old' }] })).toMatchObject([{ name: 'old', gpuBytes: 0, evictions: [] }]);
     expect(readPlaced('nothing of the kind')).toEqual([]);

@@ -64,26 +64,30 @@ export function renderPlaced(functions: readonly Placed[], nowMs: number): strin
 
 /** Leniently, as the host may be older or newer. */
 export function readPlaced(json: unknown): Placed[] {
-  const list = isRecord(json) ? json['functions'] : undefined;
-  if (!Array.isArray(list)) return [];
-  return (list as unknown[]).filter(isRecord).map((entry) => {
-    const number = (name: string): number => (typeof entry[name] === 'number' ? entry[name] : 0);
-    const text = (name: string): string => (typeof entry[name] === 'string' ? entry[name] : '');
-    const state = text('state');
-    const evictions = isRecord(entry['evictions']) ? Object.entries(entry['evictions']) : [];
-    return {
-      name: text('name'),
-      version: text('version'),
-      state: state === 'ready' ? text('residency') : state,
-      gpuBytes: number('gpuBytes'),
-      hostBytes: number('hostBytes'),
-      lastUseMs: number('lastUseMs'),
-      plan: text('plan'),
-      hits: number('hits'),
-      coldStarts: number('coldStarts'),
-      evictions: evictions.filter((eviction): eviction is [string, number] => typeof eviction[1] === 'number'),
-    };
-  });
+  if (!isRecord(json)) return [];
+  // Versions that were replaced may still have something somewhere.
+  const lists = [json['functions'], json['others']].map((list) => (Array.isArray(list) ? (list as unknown[]) : []));
+  return lists
+    .flat()
+    .filter(isRecord)
+    .map((entry) => {
+      const number = (name: string): number => (typeof entry[name] === 'number' ? entry[name] : 0);
+      const text = (name: string): string => (typeof entry[name] === 'string' ? entry[name] : '');
+      const state = text('state');
+      const evictions = isRecord(entry['evictions']) ? Object.entries(entry['evictions']) : [];
+      return {
+        name: text('name'),
+        version: text('version'),
+        state: state === 'ready' ? text('residency') : state,
+        gpuBytes: number('gpuBytes'),
+        hostBytes: number('hostBytes'),
+        lastUseMs: number('lastUseMs'),
+        plan: text('plan'),
+        hits: number('hits'),
+        coldStarts: number('coldStarts'),
+        evictions: evictions.filter((eviction): eviction is [string, number] => typeof eviction[1] === 'number'),
+      };
+    });
 }
 
 /** The largest whole unit. */

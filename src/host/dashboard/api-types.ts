@@ -41,27 +41,15 @@ export interface TrafficTotals extends TrafficCounts {
   readonly p99Ms: number | null;
 }
 
-/** A row of `GET /api/functions?range=15m` */
-export interface FunctionRow {
+/** What of one version of a function is where, and what came of it. */
+export interface PlacedVersion {
   readonly name: string;
   readonly version: string;
   readonly state: 'ready' | 'validating' | 'unavailable';
   /** Where its model is now. */
   readonly residency: 'gpu' | 'loading' | 'cpu' | 'cold';
-  readonly reason: string | null;
-  readonly sloMs: number;
-  readonly pinned: boolean;
-  readonly priority: number;
-  readonly source: 'folder' | 'upload';
-  readonly description: string;
-  readonly totals: TrafficTotals;
-  /** Answered within the SLO, of all that ended; null where nothing did. */
-  readonly goodputShare: number | null;
-  readonly requestsPerSecond: number;
-  readonly coldShare: number | null;
   readonly gpuBytes: number;
   readonly hostBytes: number;
-  readonly diskBytes: number;
   /** Answers since the start of the host that waited for no load. */
   readonly hits: number;
   /** Answers that did. */
@@ -75,10 +63,28 @@ export interface FunctionRow {
   readonly lastUseMs: number;
 }
 
+/** A row of `GET /api/functions?range=15m`: of the version that serves. */
+export interface FunctionRow extends PlacedVersion {
+  readonly reason: string | null;
+  readonly sloMs: number;
+  readonly pinned: boolean;
+  readonly priority: number;
+  readonly source: 'folder' | 'upload';
+  readonly description: string;
+  readonly totals: TrafficTotals;
+  /** Answered within the SLO, of all that ended; null where nothing did. */
+  readonly goodputShare: number | null;
+  readonly requestsPerSecond: number;
+  readonly coldShare: number | null;
+  readonly diskBytes: number;
+}
+
 export interface FunctionsAnswer {
   readonly rangeMs: number;
   readonly atMs: number;
   readonly functions: readonly FunctionRow[];
+  /** Versions that do not serve under their function's name, where they have something on a GPU or in the host's memory. */
+  readonly others: readonly PlacedVersion[];
 }
 
 /** `GET /api/functions/{name}?range=1h` */

@@ -15,6 +15,7 @@ import type {
   HappeningAnswer,
   HistoryAnswer,
   MemoryAnswer,
+  PlacedVersion,
   RecordedColdStarts,
   Resident,
   TickEvent,
@@ -75,34 +76,36 @@ export function tickOf({ history, pools, statistics }: ViewSources, nowMs: numbe
 }
 
 export function functionsAnswer(sources: ViewSources, rangeMs: number, nowMs: number): FunctionsAnswer {
-  const states = new Map(sources.pools.states().map((state) => [state.key, state]));
-  const functions = sources.registry.names().flatMap((name) => {
-    const version = sources.registry.find(name);
+  const { registry, pools } = sources;
+  const states = new Map(pools.states().map((state) => [state.key, state]));
+  const names = registry.names();
+  const functions = names.flatMap((name) => {
+    const version = registry.find(name);
     return version === undefined ? [] : [rowOf(sources, version, states.get(version.key), rangeMs, nowMs)];
   });
-  return { rangeMs, atMs: nowMs, functions };
+  const others = names.flatMap((name) => {
+    const serving = registry.find(name)?.key;
+    return registry
+      .versions(name)
+      .filter(({ key }) => key !== serving)
+      .map((version) => placedVersion(sources, version, states.get(version.key)))
+      .filter(({ gpuBytes, hostBytes, instances }) => gpuBytes > 0 || hostBytes > 0 || instances > 0);
+  });
+  return { rangeMs, atMs: nowMs, functions, others };
 }
 
-function rowOf(
-  sources: ViewSources,
-  version: FunctionVersion,
+function placedVersion(
+  { statistics, gpus }: ViewSources,
+  { key, name, version, state, modelBytes }: FunctionVersion,
   pool: PoolState | undefined,
-  rangeMs: number,
-  nowMs: number,
-): FunctionRow {
-  const { history, statistics, gpus } = sources;
-  const { name, state, settings } = version;
-  const span: HistorySpan = history.span(rangeMs, nowMs, name);
-  const totals = history.totals(span, name);
-  const ended = totals.in_slo + totals.late + totals.shed + totals.failed;
-  const answered = totals.gpuWarm + totals.gpuCold + totals.cpu + totals.remote;
-  const onGpu = gpus?.presence(version.key);
-  const counts = statistics.find(version.key);
+): PlacedVersion {
+  const onGpu = gpus?.presence(key);
+  const counts = statistics.find(key);
   const inPool = pool?.instances.filter((instance) => instance.state !== 'loading') ?? [];
   const holding = inPool.filter((instance) => instance.holdsModel !== false).length;
   return {
     name,
-    version: version.version,
+    version,
     state: state.status,
     residency:
       onGpu !== undefined && onGpu.bytes > 0
@@ -114,6 +117,33 @@ function rowOf(
           : (pool?.instances.length ?? 0) > 0
             ? 'loading'
             : 'cold',
+    gpuBytes: onGpu?.bytes ?? 0,
+    hostBytes: holding * modelBytes + (onGpu?.pinnedBytes ?? 0),
+    hits: (counts?.successes ?? 0) - (counts?.coldStarts ?? 0),
+    coldStarts: counts?.coldStarts ?? 0,
+    evictions: Object.fromEntries(counts?.evictions ?? []),
+    plan: onGpu?.plan ?? (pool?.configuration === undefined ? '' : `CPU ${groupsText(pool.configuration.groups)}`),
+    waiting: pool?.queueLength ?? 0,
+    instances: pool?.instances.length ?? 0,
+    lastUseMs: counts?.lastInferenceAtMs ?? 0,
+  };
+}
+
+function rowOf(
+  sources: ViewSources,
+  version: FunctionVersion,
+  pool: PoolState | undefined,
+  rangeMs: number,
+  nowMs: number,
+): FunctionRow {
+  const { history } = sources;
+  const { name, state, settings } = version;
+  const span: HistorySpan = history.span(rangeMs, nowMs, name);
+  const totals = history.totals(span, name);
+  const ended = totals.in_slo + totals.late + totals.shed + totals.failed;
+  const answered = totals.gpuWarm + totals.gpuCold + totals.cpu + totals.remote;
+  return {
+    ...placedVersion(sources, version, pool),
     reason: state.status === 'unavailable' ? state.reason : null,
     sloMs: settings.sloMs,
     pinned: settings.pinned,
@@ -125,16 +155,7 @@ function rowOf(
     requestsPerSecond:
       totals.offered / Math.max(1, (Math.min(span.toMs, nowMs) - Math.max(span.fromMs, history.startedAtMs)) / 1000),
     coldShare: answered === 0 ? null : totals.cold / answered,
-    gpuBytes: onGpu?.bytes ?? 0,
-    hostBytes: holding * version.modelBytes + (onGpu?.pinnedBytes ?? 0),
     diskBytes: version.modelBytes,
-    hits: (counts?.successes ?? 0) - (counts?.coldStarts ?? 0),
-    coldStarts: counts?.coldStarts ?? 0,
-    evictions: Object.fromEntries(counts?.evictions ?? []),
-    plan: onGpu?.plan ?? (pool?.configuration === undefined ? '' : `CPU ${groupsText(pool.configuration.groups)}`),
-    waiting: pool?.queueLength ?? 0,
-    instances: pool?.instances.length ?? 0,
-    lastUseMs: statistics.find(version.key)?.lastInferenceAtMs ?? 0,
   };
 }
 

@@ -1,0 +1,32 @@
+import { expect, test } from 'vitest';
+import { functionsAnswer, type ViewSources } from '../../src/host/dashboard/index.ts';
+import { History } from '../../src/host/history/index.ts';
+import { Statistics } from '../../src/host/statistics.ts';
+import { FakeStore, functionVersion } from '../host/fakes.ts';
+
+test('versions that were replaced are listed for as long as they hold something, so that the bytes add up', () => {
+  const registry = new FakeStore();
+  for (const version of ['1', '2', '3']) registry.put(functionVersion('product', { version }));
+  const bytes = new Map([
+    ['product@1', 10],
+    ['product@3', 200],
+  ]);
+  const presence = (key: string) => ({ bytes: bytes.get(key) ?? 0, loading: false, pinnedBytes: 0, plan: 'dha' });
+  const sources = {
+    registry,
+    pools: { states: () => [] } as unknown as ViewSources['pools'],
+    statistics: new Statistics(),
+    history: new History(),
+    totalMemoryBytes: 1e9,
+    gpus: {
+      presence,
+      refresh: () => Promise.resolve(),
+      memory: () => [],
+      hostTier: () => [],
+      coldStarts: () => [],
+    },
+  };
+  const { functions, others } = functionsAnswer(sources, 60_000, Date.now());
+  expect(functions).toMatchObject([{ name: 'product', version: '3', residency: 'gpu', gpuBytes: 200 }]);
+  expect(others).toMatchObject([{ name: 'product', version: '1', residency: 'gpu', gpuBytes: 10 }]);
+});
