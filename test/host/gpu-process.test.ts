@@ -146,6 +146,23 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     }
   });
 
+  test('are rid of a run that does not end, and leave its function to the CPU pool', async () => {
+    const gpus = open();
+    const version = publish('1');
+    await gpus.settled();
+    expect(await gpus.load(version)).toBe(true);
+    // Long before it is taken for a process that does not answer.
+    process.kill(gpus.pid, 'SIGSTOP');
+    const x = { name: 'x', datatype: 'FP32', shape: [1, width], data: new Uint8Array(4 * width) } as const;
+    expect(await gpus.invoke(version, [x])).toMatchObject({ kind: 'offload' });
+    const { reason } = await lineOf(isDown);
+    expect(reason).toBe("a run of function 'product@1' did not end within 2 s");
+    await upAgain();
+    await gpus.settled();
+    expect(gpus.whyNot(version.key)).toMatch(/^a run of function .* did not end within 2 s; tried again in \d+ s$/);
+    expect(gpus.failing.has(version.key)).toBe(true);
+  });
+
   test('keep the pinned version that serves, and bring it back to a new process', async () => {
     const gpus = open();
     const first = publish('1');

@@ -392,6 +392,11 @@ export class GpuClient {
     }
   }
 
+  /** Ends the process at once, as if it had died: what is in flight is rejected, and whoever listens is told. */
+  kill(reason: string): void {
+    this.#connection.end(reason);
+  }
+
   /** Gives everything back and ends the process. */
   async stop(): Promise<void> {
     const connection = this.#connection;

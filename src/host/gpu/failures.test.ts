@@ -23,6 +23,15 @@ test('the third failure in a row pauses a function, a success between them does 
   expect([...book.paused()]).toEqual([['a', 'too many blocks']]);
 });
 
+test('one run that did not end is enough for the longest pause', () => {
+  const { book, pass } = bookAt();
+  book.hung('a', 'a run did not end');
+  expect(book.whyNot('a')).toBe('a run did not end; tried again in 300 s');
+  expect([...book.paused()]).toEqual([['a', 'a run did not end']]);
+  pass(300_000);
+  expect(book.whyNot('a')).toBeUndefined();
+});
+
 test('after the pause one invocation tries, and a failure makes the next pause longer', () => {
   const { book, pass } = bookAt();
   for (let count = 0; count < 3; count++) book.failed('a', 'no');

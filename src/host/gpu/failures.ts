@@ -14,6 +14,8 @@ const pauseMsMax = 300_000;
 interface Failing {
   count: number;
   reason: string;
+  /** The last one did not end, and took the GPU process with it. */
+  isHung: boolean;
   /** Until when it is not tried (performance.now()). */
   untilMs: number;
   isTried: boolean;
@@ -45,6 +47,7 @@ export class FailureBook {
     const leftMs = failing.untilMs - this.#now();
     if (leftMs <= 0 && !failing.isTried) return undefined;
     const when = failing.isTried ? 'tried again now' : `tried again in ${Math.ceil(leftMs / 1000)} s`;
+    if (failing.isHung) return `${failing.reason}; ${when}`;
     return `${failing.count} runs failed in a row, the last with: ${failing.reason}; ${when}`;
   }
 
@@ -70,12 +73,19 @@ export class FailureBook {
   }
 
   failed(key: string, reason: string): void {
-    const failing = this.#failing.get(key) ?? { count: 0, reason, untilMs: 0, isTried: false };
+    const failing = this.#failing.get(key) ?? { count: 0, reason, isHung: false, untilMs: 0, isTried: false };
     failing.count++;
     failing.reason = reason;
+    failing.isHung = false;
     const pauseMs = Math.min(pauseMsMax, pauseMsMin * 2 ** Math.max(0, failing.count - failuresMax));
     failing.untilMs = this.#now() + pauseMs;
     this.#failing.set(key, failing);
+  }
+
+  /** A run that did not end costs every function its place on the GPUs: one is enough for the longest pause. */
+  hung(key: string, reason: string): void {
+    const count = Math.max(failuresMax, (this.#failing.get(key)?.count ?? 0) + 1);
+    this.#failing.set(key, { count, reason, isHung: true, untilMs: this.#now() + pauseMsMax, isTried: false });
   }
 
   /** Another model, or none. */

@@ -24,6 +24,7 @@ import { emptyInputs, inOrder } from './input-shapes.ts';
 import type { LadderKind } from './ladders.ts';
 import { machineOf } from './machine.ts';
 import { ProfileShelf } from './plan-book.ts';
+import { RunLimits } from './run-limits.ts';
 import { Registrations, type GpuGround, type GpuStanding } from './registrations.ts';
 import { GpuShell } from './shell.ts';
 import { ShippedPlans } from './shipped-plans.ts';
@@ -84,6 +85,14 @@ export class GpuHost {
   readonly #registrations: Registrations;
   readonly #opening: Promise<void>;
   readonly #failures = new FailureBook();
+  readonly #runLimits = new RunLimits({
+    limitMs: (key) => this.#runLimitMs(key),
+    onOver: (key, limitMs) => {
+      const reason = `a run of function '${key}' did not end within ${limitMs / 1000} s`;
+      this.#failures.hung(key, reason);
+      this.#client.kill(reason);
+    },
+  });
   #info: GpuProcessInfo | undefined;
   #ground: GpuGround | undefined;
   #status: GpuStatus = 'starting';
@@ -257,6 +266,13 @@ export class GpuHost {
     return outcome.kind === 'ran';
   }
 
+  /** A run brings weights along, and waits for whatever of it is still to be compiled. */
+  #runLimitMs(key: string): number | undefined {
+    const at = key.lastIndexOf('@');
+    const timeouts = this.#options.registry.find(key.slice(0, at), key.slice(at + 1))?.settings.timeouts;
+    return timeouts && timeouts.loadMs + timeouts.inferMs;
+  }
+
   async unload(version: FunctionVersion): Promise<void> {
     await this.shell?.unload(version.key);
   }
@@ -368,7 +384,7 @@ export class GpuHost {
         gpus: schedulerGpusOf(machine),
         policy: policies[policy],
         cpuCores,
-        runner: this.#failures.watch(this.#client),
+        runner: this.#failures.watch(this.#runLimits.watch(this.#client)),
         cpuOffer,
         ...(onEvicted === undefined ? {} : { onEvicted }),
         onDefect: (message) => logger.error(message),
