@@ -67,7 +67,7 @@ export function renderReport(report: Report): string {
       count(gpu.requests),
       percent(gpu.utilisation),
       count(gpu.cold_starts),
-      count(gpu.evictions),
+      gpu.evictions === null ? '-' : count(gpu.evictions),
     ]);
     const columns = ['REQUESTS', 'EXECUTING', 'COLD STARTS', 'EVICTIONS'].map((title): Column => ({
       title,

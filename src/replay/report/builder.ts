@@ -138,7 +138,8 @@ export class ReportBuilder implements ReplayObserver {
       percentile_error: rounded(Math.max(...sketches.map((each) => each?.latencyMs.error ?? 0))),
       gpus: this.#gpus.map((gpu, index): GpuRow => {
         const utilisation = spanMs === 0 ? 0 : rounded(Math.min(1, gpu.busyMs / spanMs));
-        const { requests, coldStarts, evictions } = gpu;
+        const { requests, coldStarts } = gpu;
+        const evictions = kind === 'measured' ? null : gpu.evictions;
         return { gpu: index, requests, cold_starts: coldStarts, evictions, utilisation };
       }),
       models: this.#modelRows(context),

@@ -31,7 +31,8 @@ function line(cells: readonly Cell[]): string {
     .join(',');
 }
 
-const tallyCells = (row: Partial<Tally>): Cell[] => tallyColumns.map((column) => row[column]);
+const tallyCells = (row: Partial<Record<keyof Tally, number | null>>): Cell[] =>
+  tallyColumns.map((column) => row[column]);
 
 const mean = (shares: readonly number[]): number | undefined =>
   shares.length === 0 ? undefined : shares.reduce((sum, each) => sum + each, 0) / shares.length;

@@ -219,7 +219,7 @@ function detailsOf(report: Report, of: string): string[] {
       `GPU ${gpu.gpu}`,
       count(gpu.requests),
       count(gpu.cold_starts),
-      count(gpu.evictions),
+      gpu.evictions === null ? '–' : count(gpu.evictions),
       share(gpu.utilisation),
     ]);
     parts.push(`<h2>GPUs${escapeHtml(of)}</h2>`);

@@ -216,6 +216,14 @@ describe('a report', () => {
     expect(report.per_minute).toHaveLength(1);
   });
 
+  it('that was measured does not say from which GPU functions were evicted, which nobody told it', () => {
+    const builder = new ReportBuilder();
+    builder.outcome(coldStart(0, 10));
+    builder.eviction({ atMs: 5, gpu: -1, functionIndex: 1, bytes: 0, cause: 'gpu capacity' });
+    const report = builder.finish({ ...context, kind: 'measured', gpuCount: 1 });
+    expect(report).toMatchObject({ evictions: 1, gpus: [{ requests: 1, cold_starts: 1, evictions: null }] });
+  });
+
   it('of nothing answered has no percentile and no rate, but says so', () => {
     const report = new ReportBuilder().finish({ ...context, kind: 'measured' });
     expect(report).toMatchObject({ requests: 0, p99_ms: null, goodput: null, cold_start_rate: null, measured: true });

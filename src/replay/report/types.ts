@@ -51,7 +51,8 @@ export interface GpuRow {
   readonly gpu: number;
   readonly requests: number;
   readonly cold_starts: number;
-  readonly evictions: number;
+  /** Null where it was measured: a host counts by function and cause, and does not say from which GPU. */
+  readonly evictions: number | null;
   readonly utilisation: number;
 }
 
