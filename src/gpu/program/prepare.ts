@@ -175,8 +175,10 @@ export async function prepareGraph(
     constants.set(value, { name: value, datatype, shape: weight.dims, data: tensorBytes(weight.tensor) });
     values.set(value, { datatype, shape: weight.dims });
   };
+  /** Once, however many operators have them to do with. */
+  const refused = new Set<string>();
   const addValue = (value: string): void => {
-    if (values.has(value)) return;
+    if (values.has(value) || refused.has(value)) return;
     addConstant(value);
     if (values.has(value)) return;
     const type = graph.type(value);
@@ -185,6 +187,7 @@ export async function prepareGraph(
     const producer = graph.producer(value);
     if (datatype === undefined || datatype === 'BYTES' || known === undefined) {
       const what = known === undefined ? 'shape depends on data' : 'element type is none that the engine has';
+      refused.add(value);
       obstacles.push({
         node: producer?.name ?? value,
         operator: producer === undefined ? 'input' : operatorName(producer),
