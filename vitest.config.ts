@@ -1,17 +1,49 @@
 import { defineConfig } from 'vitest/config';
+import LongestFirst from './test/longest-first.ts';
 
 // A fixed seed in CI keeps a red run reproducible; elsewhere every run explores, and prints the seed it used.
-const seed =
-  process.env['TURNTABLE_SEED'] ?? (process.env['CI'] === undefined ? String(Date.now() % 2 ** 31) : '20261121');
+// Each project evaluates this file anew.
+process.env['TURNTABLE_SEED'] ??= process.env['CI'] === undefined ? String(Date.now() % 2 ** 31) : '20261121';
+const seed = process.env['TURNTABLE_SEED'];
+
+/** Tests beside the code that start processes or work for seconds: `npm run test:unit` leaves them out. */
+const slow = [
+  'src/cli/**/*.test.ts',
+  'src/cpu/*.test.ts',
+  'src/cpu/{instance,profile/measure}/**/*.test.ts',
+  'src/gpu/{driver,hybrid,program}/**/*.test.ts',
+  'src/host/store/*.test.ts',
+  'src/host/gpu/variants/make-variants.test.ts',
+  'src/host/pools-profiler.test.ts',
+  'src/onnx/{extract,malformed}.test.ts',
+  'src/onnx/architectures/*.test.ts',
+  'src/plan/{packrat,serf}/*.test.ts',
+  'src/process/*.test.ts',
+  'src/replay/foresight.test.ts',
+  'src/replay/report/report.test.ts',
+];
+
+/**
+ * Files beside the code share the modules of their worker: reading them anew for each file was 158 s of work in a run.
+ * They give back what they take (processes, ports, folders, environment), so that no file finds traces of another. Files in
+ * test/ start hosts and whole GPU processes, and have a worker each.
+ */
+const isolate = false;
+const globalSetup = ['test/global-setup.ts'];
 
 export default defineConfig({
   test: {
-    include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
     env: { TURNTABLE_SEED: seed },
-    globalSetup: ['test/global-setup.ts'],
     setupFiles: ['test/setup.ts'],
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    // Only what hangs ends by them: a busy machine makes a test ten times as long.
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
     maxWorkers: 2,
+    sequence: { sequencer: LongestFirst },
+    projects: [
+      { extends: true, test: { name: 'unit', globalSetup, isolate, include: ['src/**/*.test.ts'], exclude: slow } },
+      { extends: true, test: { name: 'processes', globalSetup, isolate, include: slow } },
+      { extends: true, test: { name: 'whole', globalSetup, include: ['test/**/*.test.ts'] } },
+    ],
   },
 });

@@ -2,7 +2,8 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { request, type HostAddress } from '../src/cli/client.ts';
-import { readScheduler } from '../src/cli/replay/beside.ts';
+import { readScheduler } from '../src/cli/replay/host-snapshot.ts';
+import type { FunctionRow, FunctionsAnswer } from '../src/host/dashboard/index.ts';
 import { BenchmarkNotPossible } from './benchmark.ts';
 import type { Servers, StartedServer } from './servers.ts';
 
@@ -76,22 +77,17 @@ async function planned(
   }
 }
 
-interface Listed {
-  readonly name: string;
-  readonly state: string;
-  readonly reason: string | null;
-  readonly plan: string | null;
-}
+/** These states end only with another model, or with a call; all others are waited for. */
+const isRefused = ({ gpuState }: FunctionRow): boolean =>
+  gpuState?.kind === 'refused' || gpuState?.kind === 'disagreed' || gpuState?.kind === 'undecided';
 
 /** A function that will never be planned is told of at once, and not after all the time that planning may take. */
 async function mustBePossible(address: HostAddress): Promise<void> {
-  const { functions } = (await (await request(address, '/api/functions')).json()) as {
-    readonly functions: readonly Listed[];
-  };
+  const { functions } = (await (await request(address, '/api/functions')).json()) as FunctionsAnswer;
   const unavailable = functions.find(({ state }) => state === 'unavailable');
   if (unavailable !== undefined) throw new Error(`${unavailable.name} is unavailable: ${unavailable.reason}`);
-  const refused = functions.find(({ plan }) => plan?.startsWith('CPU pool: ') === true);
-  if (refused !== undefined) throw new Error(`${refused.name} was refused by the GPUs: ${refused.plan}`);
+  const refused = functions.find(isRefused);
+  if (refused !== undefined) throw new Error(`${refused.name} was refused by the GPUs: ${refused.gpuState?.whyNot}`);
 }
 
 async function stopServer({ process: child }: StartedServer): Promise<void> {

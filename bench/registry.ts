@@ -7,6 +7,7 @@ import type { Benchmark } from './benchmark.ts';
 /** The frame itself. */
 const frame: ReadonlySet<string> = new Set([
   'benchmark',
+  'echo',
   'gpu-server',
   'machine',
   'main',

@@ -1,5 +1,5 @@
 /** A benchmark's outcome as text for the terminal. Pure. */
-import { formatBytes, formatMs } from '../src/cli/format.ts';
+import { formatBytes, formatMs } from '../src/tools/index.ts';
 import { renderTable } from '../src/cli/table.ts';
 import type { BenchmarkColumn, BenchmarkResult, Provenance } from './benchmark.ts';
 import type { Machine } from './machine.ts';
@@ -26,7 +26,14 @@ export function renderRun(run: BenchmarkRun): string {
     `settings  ${[...settings, `seed ${run.seed}`].join(', ')}`,
   ];
   for (const { title, provenance, columns, rows } of run.tables) {
-    lines.push('', `${title} (${describeProvenance(provenance)})`, renderTable(columns, rows));
+    lines.push(
+      '',
+      `${title} (${describeProvenance(provenance)})`,
+      renderTable(
+        columns.map(({ title: name, align }) => (align === 'right' ? `>${name}` : name)),
+        rows,
+      ),
+    );
   }
   if (run.aims !== undefined && run.aims.length > 0) {
     lines.push('', ...run.aims.map(({ aim, met, reached }) => `${met ? 'met   ' : 'MISSED'}  ${aim}: ${reached}`));

@@ -2,7 +2,7 @@
  * More functions than the GPUs hold: BERT-Base at a steady rate while the number of functions grows, for each way of starting cold
  * (Figure 13 of Jeong et al. 2023, "DeepPlan", 5.3.1, on this machine).
  */
-import { formatBytes } from '../src/cli/format.ts';
+import { formatBytes } from '../src/tools/index.ts';
 import { probeCuda } from '../src/gpu/index.ts';
 import { readMemory } from '../src/hardware/index.ts';
 import { wholeBytes } from '../src/schedule/index.ts';
@@ -73,7 +73,7 @@ export const benchmark: Benchmark = {
   name: 'serve',
   description: 'how late are answers when more BERT-Base functions are called than the GPUs hold, by cold-start mode?',
   async run(options) {
-    const plan = options.small ? await smallPlan() : await fullPlan(options.full === true);
+    const plan = options.small ? await smallPlan() : await fullPlan(options.full === true, options.minutes);
     if (plan === undefined) return notBuilt();
     await using servers = await Servers.create();
     options.progress('writing the model');
@@ -83,7 +83,7 @@ export const benchmark: Benchmark = {
 };
 
 /** @throws BenchmarkNotPossible where there is no GPU, or too little memory beside it */
-async function fullPlan(isFull: boolean): Promise<Plan> {
+async function fullPlan(isFull: boolean, minutes: number | undefined): Promise<Plan> {
   const found = await probeCuda();
   if (found.state === 'fails') {
     throw new BenchmarkNotPossible(
@@ -113,7 +113,7 @@ async function fullPlan(isFull: boolean): Promise<Plan> {
     systems: isFull ? [...paperSystems, ownSystem] : paperSystems,
     shares,
     rounds: 3,
-    budgetMs: isFull ? Infinity : budgetMs,
+    budgetMs: minutes === undefined ? (isFull ? Infinity : budgetMs) : minutes * 60_000,
     ratePerS,
     warmupRequests: 200,
     requests: 1000,

@@ -1,6 +1,7 @@
 /** Starts the processes that benchmarks and tests talk to, and ends them whatever happens. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -18,45 +19,83 @@ export interface StartedServer {
 export class Servers implements AsyncDisposable {
   readonly folder: string;
   readonly #children: ChildProcess[] = [];
+  /** Of a program that fails or is stopped. */
+  readonly #endAll = (): void => {
+    for (const child of this.#children) child.kill('SIGKILL');
+  };
 
   private constructor(folder: string) {
     this.folder = folder;
+    process.once('exit', this.#endAll);
   }
 
   static async create(): Promise<Servers> {
     return new Servers(await mkdtemp(join(tmpdir(), 'turntable-servers-')));
   }
 
-  /** Makes a function folder that {@link startHost} serves. */
-  async addFunction(name: string, graph: GraphBuilder, settings: object): Promise<void> {
-    const folder = join(this.folder, 'functions', name);
+  /** Makes a function folder that {@link startHost} serves, unless it is told of another one than `functions`. */
+  async addFunction(name: string, graph: GraphBuilder, settings: object, among = 'functions'): Promise<void> {
+    const folder = join(this.folder, among, name);
     await mkdir(folder, { recursive: true });
     await writeModel(graph.build(), join(folder, 'model.onnx'));
     await writeFile(join(folder, 'function.json'), JSON.stringify(settings));
   }
 
-  /** A host on a free port with the functions of this folder, when it is ready. @param environment beside this process's own */
-  startHost(flags: readonly string[] = [], environment: Readonly<Record<string, string>> = {}): Promise<StartedServer> {
+  /** A folder of this name beside the others. */
+  async makeFolder(name: string): Promise<string> {
+    const folder = join(this.folder, name);
+    await mkdir(folder, { recursive: true });
+    return folder;
+  }
+
+  /**
+   * A host on a free port with the functions of this folder, when it is ready.
+   *
+   * @param environment beside this process's own
+   * @param through a command that runs the one that follows it in its own place
+   */
+  startHost(
+    flags: readonly string[] = [],
+    environment: Readonly<Record<string, string>> = {},
+    through: readonly string[] = [],
+  ): Promise<StartedServer> {
     const data = join(this.folder, 'data');
     const functions = join(this.folder, 'functions');
     const paths = ['--data', data, '--functions', functions];
-    return this.start([turntable, 'serve', '--port', '0', '--log-level', 'error', ...paths, ...flags], environment);
+    return this.start(
+      [turntable, 'serve', '--port', '0', '--log-level', 'error', ...paths, ...flags],
+      environment,
+      through,
+    );
   }
 
-  /** A Node program that prints its URL when it is ready. */
-  async start(args: readonly string[], environment: Readonly<Record<string, string>> = {}): Promise<StartedServer> {
+  /** A worker of a host's queue, when it is ready. */
+  startWorker(name: string, flags: readonly string[]): Promise<StartedServer> {
+    const words = ['worker', '--name', name, '--log-level', 'error', '--data', join(this.folder, name), ...flags];
+    return this.start([turntable, ...words], {}, [], /takes overflow/);
+  }
+
+  /** A Node program that prints its URL, or another line, when it is ready. */
+  async start(
+    args: readonly string[],
+    environment: Readonly<Record<string, string>> = {},
+    through: readonly string[] = [],
+    ready = /http:\/\/[\w.:]+/,
+  ): Promise<StartedServer> {
     const env = { ...process.env, ...environment };
-    const child = spawn(process.execPath, args, { cwd: projectRoot, env, stdio: ['ignore', 'pipe', 'inherit'] });
+    const [command = process.execPath, ...rest] = [...through, process.execPath, ...args];
+    const child = spawn(command, rest, { cwd: projectRoot, env, stdio: ['ignore', 'pipe', 'inherit'] });
     this.#children.push(child);
     for await (const line of createInterface({ input: child.stdout })) {
-      const url = /http:\/\/[\w.:]+/.exec(line)?.[0];
+      const url = ready.exec(line)?.[0];
       if (url !== undefined) return { url, process: child };
     }
     throw new Error(`${args.join(' ')} ended before it was ready`);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const child of this.#children) child.kill('SIGKILL');
+    this.#endAll();
+    process.off('exit', this.#endAll);
     await rm(this.folder, { recursive: true, force: true, maxRetries: 5 });
   }
 }
@@ -69,11 +108,30 @@ export function median(numbers: readonly number[]): number {
 }
 
 /** The processes of a host's instances, blank ones included. Linux only. */
-export async function instancePids(host: ChildProcess): Promise<number[]> {
-  const children = await readFile(`/proc/${host.pid}/task/${host.pid}/children`, 'utf8');
+export const instancePids = (host: ChildProcess): Promise<number[]> => childPids(host, 'instance-process');
+
+/** The processes that one has started and whose command has this word. Linux only; none of one that is gone. */
+export async function childPids({ pid: parent }: ChildProcess, word: string): Promise<number[]> {
+  const children = await readFile(`/proc/${parent}/task/${parent}/children`, 'utf8').catch(() => '');
   const pids = children.trim().split(' ').filter(Boolean).map(Number);
   const commands = await Promise.all(
     pids.map(async (pid) => await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')),
   );
-  return pids.filter((_, index) => commands[index]?.includes('instance-process'));
+  return pids.filter((_, index) => commands[index]?.includes(word));
+}
+
+/** Of the processes that one has started, and those that these have, the ids. Linux only; none of one that is gone. */
+export async function descendants(pid: number): Promise<number[]> {
+  const text = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8').catch(() => '');
+  const children = text.trim().split(' ').filter(Boolean).map(Number);
+  return [...children, ...(await Promise.all(children.map(descendants))).flat()];
+}
+
+/** A port that nothing listens on now, for a server that has to come back under its address. */
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
 }

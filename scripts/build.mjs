@@ -12,7 +12,7 @@ import {
   rmSync,
   symlinkSync,
 } from 'node:fs';
-import { join, dirname } from 'node:path';
+import { join, dirname, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { buildPage } from './build-page.mjs';
 
@@ -32,11 +32,13 @@ for (const output of outputs) {
   const source = output.replace(/(\.d\.ts|\.js\.map|\.js)$/, '.ts');
   if (source !== output && !existsSync(join(root, 'src', source))) rmSync(join(root, 'dist', output), { force: true });
 }
-// Kernels are read at run time, and found beside the code that compiles them.
-const kernels = join('gpu', 'kernels');
-for (const file of existsSync(join(root, 'src', kernels)) ? readdirSync(join(root, 'src', kernels)) : []) {
-  if (!file.endsWith('.cu')) continue;
-  const [from, to] = [join(root, 'src', kernels, file), join(root, 'dist', kernels, file)];
+// Kernels and protos are read at run time, and found beside the code that uses them.
+const readAtRunTime = [join('gpu', 'kernels'), join('host', 'grpc')].flatMap((folder) =>
+  existsSync(join(root, 'src', folder)) ? readdirSync(join(root, 'src', folder)).map((file) => join(folder, file)) : [],
+);
+for (const file of readAtRunTime) {
+  if (!file.endsWith('.cu') && !file.endsWith('.proto')) continue;
+  const [from, to] = [join(root, 'src', file), join(root, 'dist', file)];
   // Left alone where it is the same: a process that runs from dist/ may be reading it.
   if (existsSync(to) && readFileSync(from).equals(readFileSync(to))) continue;
   mkdirSync(dirname(to), { recursive: true });
@@ -47,7 +49,21 @@ for (const file of existsSync(join(root, 'src', kernels)) ? readdirSync(join(roo
 // After the cleaning, which takes the bundle for what is left of a source file.
 buildPage(root);
 
-const compiled = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json'], { cwd: root, stdio: 'inherit' });
+// Beside dist/ first: a host that runs starts its processes from there, and one that read half a file would exit at once.
+const beside = join(root, `dist.${process.pid}`);
+const options = ['-p', 'tsconfig.build.json', '--outDir', beside];
+const compiled = spawnSync(process.execPath, [tsc, ...options], { cwd: root, stdio: 'inherit' });
+if (compiled.status === 0) {
+  for (const entry of readdirSync(beside, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile()) continue;
+    const from = join(entry.parentPath ?? entry.path, entry.name);
+    const to = join(root, 'dist', relative(beside, from));
+    if (existsSync(to) && readFileSync(from).equals(readFileSync(to))) continue;
+    mkdirSync(dirname(to), { recursive: true });
+    renameSync(from, to);
+  }
+}
+rmSync(beside, { recursive: true, force: true });
 if (compiled.status !== 0) process.exit(compiled.status ?? 1);
 
 const link = join(root, 'node_modules', '.bin', 'turntable');

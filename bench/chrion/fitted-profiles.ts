@@ -5,7 +5,7 @@
  */
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { lstmCells } from '../../src/plan/index.ts';
+import { lstmCells } from '../../src/plan/chrion/index.ts';
 import {
   parseGraphProfile,
   parseLayerProfile,

@@ -5,6 +5,7 @@ import { mkdir } from 'node:fs/promises';
 import { poolSockets } from '../../src/cpu/index.ts';
 import { GpuError, startGpuProcess, type GpuClient, type HybridPromise } from '../../src/gpu/index.ts';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
+import { type ChrionPlan, type ColdStartPlan } from '../../src/plan/index.ts';
 import {
   hybridPlanOf,
   planCpuOnly,
@@ -12,9 +13,7 @@ import {
   planLadder,
   planLatencyOptimal,
   planMemoryOptimal,
-  type ChrionPlan,
-  type ColdStartPlan,
-} from '../../src/plan/index.ts';
+} from '../../src/plan/chrion/index.ts';
 import type { GraphProfile } from '../../src/profile/index.ts';
 import { elements, loadOnnxRuntime, tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { BenchmarkNotPossible } from '../benchmark.ts';

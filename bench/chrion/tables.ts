@@ -1,5 +1,5 @@
 /** What the Chrion benchmark found, as tables and figures. Pure. */
-import { formatBytes } from '../../src/cli/format.ts';
+import { formatBytes } from '../../src/tools/index.ts';
 import type { BenchmarkResult, BenchmarkTable, Provenance } from '../benchmark.ts';
 import { medianMsOf, type MeasuredPattern } from './patterns.ts';
 import type { Pattern, Swapping } from './swapping.ts';

@@ -60,7 +60,7 @@ export async function swapping(ladder: readonly Pattern[], requests: number, see
   const builder = new ReportBuilder();
   const run = await runSimulation(trace, {
     gpus: [{ capacityBytes, switch: 0, linkGBps, uplinkGBps: linkGBps }],
-    cpuCores: 0,
+    cpu: null,
     policy: { ...policies.artifact, routing: 'resident-first' },
     sheetOf: (index) => sheets[index]!,
     observer: builder,

@@ -9,16 +9,19 @@ import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
 
 const [line] = await once(createInterface({ input: process.stdin }), 'line');
-const { url, path, headers, bodyBase64, connections, requests, client } = JSON.parse(line);
+const { url, path, paths = [path], headers, bodyBase64, connections, requests, client } = JSON.parse(line);
 const { hostname, port } = new URL(url);
 const body = Buffer.from(bodyBase64, 'base64');
-const head = [
-  `POST ${path} HTTP/1.1`,
-  `Host: ${hostname}:${port}`,
-  `Content-Length: ${body.byteLength}`,
-  ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
-];
-const request = Buffer.concat([Buffer.from(`${head.join('\r\n')}\r\n\r\n`), body]);
+/** One for each path; they are sent in turns. */
+const ready = paths.map((each) => {
+  const head = [
+    `POST ${each} HTTP/1.1`,
+    `Host: ${hostname}:${port}`,
+    `Content-Length: ${body.byteLength}`,
+    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
+  ];
+  return Buffer.concat([Buffer.from(`${head.join('\r\n')}\r\n\r\n`), body]);
+});
 
 const latenciesMs = [];
 const statuses = {};
@@ -39,7 +42,7 @@ function runRaw() {
       }
       begun++;
       startMs = performance.now();
-      socket.write(request);
+      socket.write(ready[begun % ready.length]);
     };
     socket.on('connect', next);
     socket.on('error', reject);
@@ -68,7 +71,7 @@ async function runNode() {
     begun++;
     const startMs = performance.now();
     const status = await new Promise((resolve, reject) => {
-      const sent = httpRequest(`${url}${path}`, options, (response) => {
+      const sent = httpRequest(`${url}${paths[begun % paths.length]}`, options, (response) => {
         response.on('data', () => undefined);
         response.on('end', () => resolve(response.statusCode));
         response.on('error', reject);

@@ -1,4 +1,5 @@
 /** Part E: Chrion's Table 6, on a machine fitted to its GPU and CPU rows. */
+import { type ChrionPlan } from '../../src/plan/index.ts';
 import {
   lstmCells,
   lstmContextBytes,
@@ -7,8 +8,7 @@ import {
   planGpuOnly,
   planLatencyOptimal,
   planMemoryOptimal,
-  type ChrionPlan,
-} from '../../src/plan/index.ts';
+} from '../../src/plan/chrion/index.ts';
 import table6 from '../../test/reference/chrion-table6.json' with { type: 'json' };
 import type { BenchmarkTable, Provenance } from '../benchmark.ts';
 import { difference, type PaperPart } from './part.ts';

@@ -101,7 +101,7 @@ export class BenchPool implements AsyncDisposable {
 
   constructor({ modelPath, row, name }: Subject, cores: number, batchMax: number) {
     this.#row = row;
-    this.pools = createCpuPools({ cores, blankInstances: 1, instancesMax: 2 * cores + 2, log: () => undefined });
+    this.pools = createCpuPools({ cores, blankInstances: 1, memoryBytes: Infinity, log: () => undefined });
     this.pools.register(
       { key: this.key, modelPath, threads: 1, modelIdentity: name },
       {

@@ -1,6 +1,6 @@
 /** One level of the serving benchmark: so many functions, warmed up, at a steady rate of Poisson arrivals. */
 import { authorization, request } from '../../src/cli/client.ts';
-import { functionsNow, openSnapshot, readScheduler } from '../../src/cli/replay/beside.ts';
+import { functionsNow, openSnapshot, readScheduler } from '../../src/cli/replay/host-snapshot.ts';
 import {
   besideSimulator,
   MetricsWatch,

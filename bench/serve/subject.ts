@@ -2,7 +2,7 @@
 import { link, mkdir, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { openSnapshot, readScheduler, type HostSnapshot } from '../../src/cli/replay/beside.ts';
+import { openSnapshot, readScheduler, type HostSnapshot } from '../../src/cli/replay/host-snapshot.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
 import type { PolicyName } from '../../src/schedule/index.ts';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';

@@ -3,7 +3,7 @@ import { extname } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { Command } from 'commander';
 import { addUrlFlag, functionPath, hostAddress, request } from './client.ts';
-import { CliError } from './error.ts';
+import { CliError, usage } from './error.ts';
 
 interface CallOptions {
   readonly url: string;
@@ -32,7 +32,7 @@ export function callCommand(): Command {
     .option('-v, --verbose', 'print where the call ran and how long it took, on standard error');
   addUrlFlag(command).action(async (name: string, options: CallOptions) => {
     if (options.callback !== undefined && options.async !== true) {
-      throw new CliError('--callback needs --async', { exitCode: 2 });
+      throw usage('--callback needs --async');
     }
     const body = await readBody(options);
     const prefix = options.async === true ? 'async-function' : 'function';
@@ -59,11 +59,11 @@ export function callCommand(): Command {
 
 async function readBody({ data, file }: CallOptions): Promise<Buffer> {
   if (data !== undefined && file !== undefined) {
-    throw new CliError('--data and --file both give the body; use one of them', { exitCode: 2 });
+    throw usage('--data and --file both give the body; use one of them');
   }
   if (data !== undefined) return Buffer.from(data);
   if (file === undefined && process.stdin.isTTY) {
-    throw new CliError('there is no body: give --data or --file', { exitCode: 2 });
+    throw usage('there is no body: give --data or --file');
   }
   try {
     return await buffer(file === undefined || file === '-' ? process.stdin : createReadStream(file));

@@ -1,6 +1,7 @@
 /** The commands' side of a running host's HTTP interface. */
 import { Option, type Command } from 'commander';
-import { CliError } from './error.ts';
+import { ConnectionError, errorOf, path, Turntable, TurntableError, UnauthorizedError } from '../client/index.ts';
+import { CliError, usage } from './error.ts';
 
 /** Where a running host is, and the key for its management. */
 export interface HostAddress {
@@ -8,10 +9,18 @@ export interface HostAddress {
   readonly apiKey: string | undefined;
 }
 
-const defaultUrl = 'http://127.0.0.1:8000';
+/**
+ * Where a host on this machine listens by the variables that `turntable serve` reads: TURNTABLE_PORT moves both. TURNTABLE_URL names
+ * any host, and comes first.
+ */
+export function defaultUrl(environment: NodeJS.ProcessEnv = process.env): string {
+  const port = environment['TURNTABLE_PORT'] ?? environment['TURNTABLE_LISTEN_PORT'] ?? '';
+  // 0 takes a free port, which nobody knows from here.
+  return `http://127.0.0.1:${/^[1-9]\d{0,4}$/.test(port) ? port : 8000}`;
+}
 
 export function addUrlFlag(command: Command): Command {
-  const option = new Option('--url <url>', 'address of the host').env('TURNTABLE_URL').default(defaultUrl);
+  const option = new Option('--url <url>', 'address of the host').env('TURNTABLE_URL').default(defaultUrl());
   return command.addOption(option);
 }
 
@@ -19,7 +28,7 @@ export function addUrlFlag(command: Command): Command {
 export function hostAddress(url: string, environment: NodeJS.ProcessEnv = process.env): HostAddress {
   const parsed = URL.canParse(url) ? new URL(url) : undefined;
   if (parsed === undefined || !/^https?:$/.test(parsed.protocol)) {
-    throw new CliError(`--url is "${url}", but must be an address such as ${defaultUrl}`, { exitCode: 2 });
+    throw usage(`--url is "${url}", but must be an address such as ${defaultUrl({})}`);
   }
   const apiKey = environment['TURNTABLE_API_KEY'];
   return { url: parsed.href.replace(/\/+$/, ''), apiKey: apiKey === '' ? undefined : apiKey };
@@ -30,37 +39,33 @@ export function authorization({ apiKey }: HostAddress): Record<string, string> {
 }
 
 /** Path of a function, or of one version, below `prefix` ("functions" or "function"). */
-export function functionPath(prefix: string, name: string, version: string | undefined): string {
-  const path = `/${prefix}/${encodeURIComponent(name)}`;
-  return version === undefined ? path : `${path}/versions/${encodeURIComponent(version)}`;
+export const functionPath = (prefix: string, name: string, version: string | undefined): string =>
+  path(`/${prefix}`, name, version);
+
+/** What `act` does with the client of the host. Throws {@link CliError} unless the host answered with success. */
+export async function withHost<Result>(
+  host: HostAddress,
+  act: (client: Turntable) => Promise<Result>,
+): Promise<Result> {
+  try {
+    return await act(new Turntable(host));
+  } catch (error) {
+    if (error instanceof ConnectionError) throw connectionError(host, error.cause);
+    throw error instanceof TurntableError ? spoken(error) : connectionError(host, error);
+  }
 }
 
 /** One request whose reply is read whole. Throws {@link CliError} unless the host answered with success. */
-export async function request(host: HostAddress, path: string, init: RequestInit = {}): Promise<Response> {
-  let response: Response;
-  try {
-    response = await fetch(host.url + path, {
-      ...init,
-      headers: { ...authorization(host), ...(init.headers as Record<string, string> | undefined) },
-    });
-  } catch (error) {
-    throw connectionError(host, error);
-  }
-  if (!response.ok) throw replyError(response.status, await response.text());
-  return response;
+export async function request(host: HostAddress, where: string, init: RequestInit = {}): Promise<Response> {
+  return await withHost(host, async (client) => await client.request(where, init));
 }
 
 /** The sentence that a host's error reply holds, with what the user can do where that is known. */
-export function replyError(status: number, body: string): CliError {
-  let sentence = body.trim().slice(0, 500);
-  try {
-    const { error } = JSON.parse(body) as { error?: unknown };
-    if (typeof error === 'string') sentence = error;
-  } catch {
-    // Not a host of ours, or something between: its own words are the best there is.
-  }
-  const hint = status === 401 || status === 403 ? ' (the key is taken from TURNTABLE_API_KEY)' : '';
-  return new CliError(`${sentence || 'the host gave no reason'}${hint} [HTTP ${status}]`);
+export const replyError = (status: number, body: string): CliError => spoken(errorOf(status, body, new Headers()));
+
+function spoken(error: TurntableError): CliError {
+  const hint = error instanceof UnauthorizedError ? ' (the key is taken from TURNTABLE_API_KEY)' : '';
+  return new CliError(`${error.message}${hint} [HTTP ${error.status}]`);
 }
 
 export function connectionError(host: HostAddress, error: unknown): CliError {

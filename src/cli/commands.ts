@@ -28,6 +28,16 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./ps.ts')).psCommand(),
   },
   {
+    name: 'load',
+    summary: 'have a function loaded, and its folder read again',
+    load: async () => (await import('./load.ts')).loadCommand(),
+  },
+  {
+    name: 'unload',
+    summary: 'give the memory of a function back',
+    load: async () => (await import('./load.ts')).unloadCommand(),
+  },
+  {
     name: 'call',
     summary: 'call a function of a running host',
     load: async () => (await import('./call.ts')).callCommand(),
@@ -46,6 +56,36 @@ export const commands: readonly CommandEntry[] = [
     name: 'publish',
     summary: 'publish a model on a running host',
     load: async () => (await import('./publish.ts')).publishCommand(),
+  },
+  {
+    name: 'set',
+    summary: 'change settings of a function, without an upload',
+    load: async () => (await import('./set.ts')).setCommand(),
+  },
+  {
+    name: 'versions',
+    summary: 'list the versions of a function, and which of them answer',
+    load: async () => (await import('./versions.ts')).versionsCommand(),
+  },
+  {
+    name: 'promote',
+    summary: 'give a version all calls of its function, or some',
+    load: async () => (await import('./versions.ts')).promoteCommand(),
+  },
+  {
+    name: 'rollback',
+    summary: 'give all calls to the version that served before',
+    load: async () => (await import('./versions.ts')).rollbackCommand(),
+  },
+  {
+    name: 'split',
+    summary: 'divide the calls of a function over its versions',
+    load: async () => (await import('./versions.ts')).splitCommand(),
+  },
+  {
+    name: 'shadow',
+    summary: 'copy calls to a version and compare its answers',
+    load: async () => (await import('./versions.ts')).shadowCommand(),
   },
   {
     name: 'rm',
@@ -88,9 +128,24 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./topology.ts')).topologyCommand(),
   },
   {
+    name: 'fsck',
+    summary: 'compare every stored model with its hash',
+    load: async () => (await import('./fsck.ts')).fsckCommand(),
+  },
+  {
+    name: 'key',
+    summary: 'make an API key with scopes',
+    load: async () => (await import('./key.ts')).keyCommand(),
+  },
+  {
     name: 'doctor',
     summary: 'report what this machine has and what that enables',
     load: async () => (await import('./doctor.ts')).doctorCommand(),
+  },
+  {
+    name: 'completion',
+    summary: 'print a script that completes commands and flags in bash, zsh or fish',
+    load: async () => (await import('./completion.ts')).completionCommand(commands),
   },
   {
     name: 'version',

@@ -1,4 +1,6 @@
+import { join } from 'node:path';
 import { Command } from 'commander';
+import { lacksOf, selfTest, specOf, type GpuCheck } from '../gpu/index.ts';
 import { loadConfig, type HostConfig } from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { collectFacts } from './doctor/collect.ts';
@@ -6,7 +8,7 @@ import { findings } from './doctor/findings.ts';
 import type { GpuCoverage } from './doctor/coverage.ts';
 import { reportFunction, type FunctionReport } from './doctor/functions.ts';
 import { CliError } from './error.ts';
-import { formatBytes, formatMs } from './format.ts';
+import { formatBytes, formatMs } from '../tools/index.ts';
 import { renderTable } from './table.ts';
 
 export function doctorCommand(): Command {
@@ -17,11 +19,13 @@ export function doctorCommand(): Command {
         'the host needs is broken.',
     )
     .argument('[function]', 'look at this function')
+    .option('--gpu', 'test what the GPUs of this machine can do, in a process of its own')
     .option('--json', 'print JSON');
   addConfigFlags(command).action(async (name: string | undefined, _options, called: Command) => {
     const loaded = loadConfig(configInputOf(called));
-    const { json } = called.opts<{ json?: boolean }>();
-    if (name === undefined) await reportMachine(loaded, json === true);
+    const { json, gpu } = called.opts<{ json?: boolean; gpu?: boolean }>();
+    if (gpu === true) await reportSelfTest(loaded.config, json === true);
+    else if (name === undefined) await reportMachine(loaded, json === true);
     else await reportOne(loaded.config, name, json === true);
   });
   return command;
@@ -35,13 +39,28 @@ async function reportMachine(loaded: ReturnType<typeof loadConfig>, json: boolea
     console.log(JSON.stringify({ findings: found, facts }, null, 2));
     return;
   }
-  const columns = [{ title: 'STATUS' }, { title: 'WHAT' }, { title: 'FOUND' }, { title: 'EFFECT' }];
+  const columns = ['STATUS', 'WHAT', 'FOUND', 'EFFECT'];
   console.log(
     renderTable(
       columns,
       found.map(({ status, topic, found: what, effect }) => [status, topic, what, effect]),
     ),
   );
+}
+
+/** Exit code 1 where the GPUs cannot be used at all. What is found counts for the host's next start. */
+async function reportSelfTest({ dataDir }: HostConfig, json: boolean): Promise<void> {
+  const report = await selfTest({ cacheFolder: join(dataDir, 'cache', 'gpu'), again: true });
+  if (lacksOf(report.results).unusable !== undefined) process.exitCode = 1;
+  if (json) {
+    console.log(JSON.stringify(report, null, 2));
+    return;
+  }
+  const rows = report.results.map((result) => {
+    const { claim, otherwise } = specOf(result.belief);
+    return result.holds ? [claim, 'yes', result.detail] : [claim, 'no', `${result.reason}: ${otherwise}`];
+  });
+  console.log(renderTable(['WHAT', 'HOLDS', 'FOUND'], rows));
 }
 
 async function reportOne(config: HostConfig, name: string, json: boolean): Promise<void> {
@@ -56,6 +75,17 @@ async function reportOne(config: HostConfig, name: string, json: boolean): Promi
   console.log(json ? JSON.stringify(reports, null, 2) : reports.map(describeReport).join('\n\n'));
 }
 
+function describeCheck(check: GpuCheck): string {
+  switch (check.kind) {
+    case 'agreed':
+      return `its answer on the GPU is ONNX Runtime's, within ${check.tolerance} of an output's largest value`;
+    case 'disagreed':
+      return `its answer on the GPU is wrong, so it stays on the CPU: output '${check.output}': ${check.why}`;
+    case 'undecided':
+      return `whether its answer on the GPU is right is not known: ${check.why}`;
+  }
+}
+
 /** Obstacles beyond this are counted, not listed. */
 const obstaclesListedMax = 12;
 
@@ -66,7 +96,8 @@ function describeCoverage(coverage: GpuCoverage): string {
   switch (coverage.state) {
     case 'covered': {
       const { layers, launches, weightBytes, arenaBytes } = coverage;
-      return `covered: ${layers} layers, ${formatBytes(weightBytes)} of weights, ${launches} launches, ${formatBytes(arenaBytes)} of activations (for ${shapes})`;
+      const what = `covered: ${layers} layers, ${formatBytes(weightBytes)} of weights, ${launches} launches, ${formatBytes(arenaBytes)} of activations (for ${shapes})`;
+      return coverage.check === undefined ? what : `${what}\n    ${describeCheck(coverage.check)}`;
     }
     case 'uncovered': {
       const listed = coverage.obstacles.slice(0, obstaclesListedMax);

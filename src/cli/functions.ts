@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import { addUrlFlag, hostAddress, request } from './client.ts';
-import { formatBytes, formatMs } from './format.ts';
+import { formatBytes, formatMs } from '../tools/index.ts';
 import { parseFunctionList } from './function-list.ts';
 import { renderTable } from './table.ts';
 
@@ -19,14 +19,7 @@ export function functionsCommand(): Command {
       console.log('no functions');
       return;
     }
-    const columns = [
-      { title: 'FUNCTION' },
-      { title: 'VERSION' },
-      { title: 'STATE' },
-      { title: 'SLO', align: 'right' },
-      { title: 'MODEL', align: 'right' },
-      { title: 'DESCRIPTION' },
-    ] as const;
+    const columns = ['FUNCTION', 'VERSION', 'STATE', '>SLO', '>MODEL', 'DESCRIPTION'] as const;
     const rows = functions.map(({ name, version, state, sloMs, modelBytes, description, reason }) => [
       name,
       version,

@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import { addUrlFlag, hostAddress, request } from './client.ts';
-import { CliError } from './error.ts';
+import { CliError, usage } from './error.ts';
 import { renderTable } from './table.ts';
 
 interface JobsFlags {
@@ -33,7 +33,7 @@ export function jobsCommand(): Command {
     const host = hostAddress(flags.url);
     if (id === undefined) {
       if (flags.result === true || flags.cancel === true) {
-        throw new CliError('--result and --cancel need the id of a call', { exitCode: 2 });
+        throw usage('--result and --cancel need the id of a call');
       }
       const reply = await request(host, `/async-function?limit=${encodeURIComponent(flags.limit)}`);
       const listed = (await reply.json()) as { waiting: number; running: number; calls: readonly Listed[] };
@@ -68,13 +68,7 @@ export function describeCalls({
   const counts = `${waiting} waiting, ${running} running`;
   if (calls.length === 0) return `${counts}; no calls to list`;
   const table = renderTable(
-    [
-      { title: 'CALL' },
-      { title: 'FUNCTION' },
-      { title: 'STATUS' },
-      { title: 'REPLY', align: 'right' },
-      { title: 'ACCEPTED' },
-    ],
+    ['CALL', 'FUNCTION', 'STATUS', '>REPLY', 'ACCEPTED'],
     calls.map((call) => [
       call.id,
       call.function,

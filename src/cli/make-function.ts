@@ -4,7 +4,7 @@ import { access, mkdir, readdir, rename, rm, stat, statfs, writeFile } from 'nod
 import { join } from 'node:path';
 import { ArchitectureError, buildArchitecture, writeModel, type BuiltModel, type ModelProto } from '../onnx/index.ts';
 import { CliError } from './error.ts';
-import { formatBytes } from './format.ts';
+import { formatBytes, given } from '../tools/index.ts';
 import { startBytesProgress } from './progress.ts';
 
 const modelFile = 'model.onnx';
@@ -136,7 +136,7 @@ function settingsText({ architecture, description, seed, settings, slo }: MakeRe
   const content = {
     description: `${description} (${made})`.slice(0, 1000),
     model: modelFile,
-    ...(slo === undefined ? {} : { slo }),
+    ...given({ slo }),
     ...batching,
   };
   return `${JSON.stringify(content, undefined, 2)}\n`;

@@ -1,8 +1,8 @@
 import { resolve } from 'node:path';
 import { Command } from 'commander';
 import { allowedValues, architectures, type Architecture, type SettingSpec } from '../onnx/index.ts';
-import { CliError } from './error.ts';
-import { formatBytes, formatMs } from './format.ts';
+import { usage } from './error.ts';
+import { formatBytes, formatMs } from '../tools/index.ts';
 import { makeFunction } from './make-function.ts';
 import { renderTable } from './table.ts';
 
@@ -99,10 +99,6 @@ function parseSettings(pairs: readonly string[]): Record<string, string> {
   return Object.fromEntries(settings);
 }
 
-function usage(message: string): CliError {
-  return new CliError(message, { exitCode: 2 });
-}
-
 function listAll(json: boolean | undefined): string {
   if (json === true) return JSON.stringify(architectures.map(described));
   const rows = architectures.map((architecture) => {
@@ -114,12 +110,7 @@ function listAll(json: boolean | undefined): string {
       architecture.description,
     ];
   });
-  const columns = [
-    { title: 'ARCHITECTURE' },
-    { title: 'PARAMETERS', align: 'right' },
-    { title: 'WEIGHTS', align: 'right' },
-    { title: 'DESCRIPTION' },
-  ] as const;
+  const columns = ['ARCHITECTURE', '>PARAMETERS', '>WEIGHTS', 'DESCRIPTION'] as const;
   const settings = architectures.map((architecture) => [
     architecture.name,
     Object.entries(architecture.settings)
@@ -128,7 +119,7 @@ function listAll(json: boolean | undefined): string {
   ]);
   return [
     renderTable(columns, rows),
-    renderTable([{ title: 'ARCHITECTURE' }, { title: 'SETTINGS (--set key=value) AND THEIR DEFAULTS' }], settings),
+    renderTable(['ARCHITECTURE', 'SETTINGS (--set key=value) AND THEIR DEFAULTS'], settings),
     'turntable make <architecture> --list tells what its settings mean and take.',
   ].join('\n\n');
 }
@@ -142,7 +133,7 @@ function listOne(architecture: Architecture, json: boolean | undefined): string 
     allowedValues(spec),
     spec.meaning,
   ]);
-  const columns = [{ title: 'SETTING' }, { title: 'DEFAULT' }, { title: 'TAKES' }, { title: 'MEANING' }];
+  const columns = ['SETTING', 'DEFAULT', 'TAKES', 'MEANING'];
   const size = `${parameterCount.toLocaleString('en-US')} parameters, ${formatBytes(weightBytes)} of weights`;
   return `${architecture.name}: ${architecture.description}\n${size}\n\n${renderTable(columns, rows)}`;
 }

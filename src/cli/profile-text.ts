@@ -1,6 +1,6 @@
 /** A CPU profile as the terminal shows it. */
 import { groupsText, type CpuProfile } from '../cpu/index.ts';
-import { formatMs } from './format.ts';
+import { formatMs } from '../tools/index.ts';
 import { renderTable } from './table.ts';
 
 export function profileText(name: string, profile: CpuProfile, path: string, isKept: boolean): string {
@@ -43,10 +43,7 @@ function disturbance({ spread }: CpuProfile): string[] {
 }
 
 function aloneTable({ pool, spread }: CpuProfile): string {
-  const columns = [
-    { title: 'THREADS', align: 'right' as const },
-    ...pool.batches.map((batch) => ({ title: `BATCH ${batch}`, align: 'right' as const })),
-  ];
+  const columns = ['>THREADS', ...pool.batches.map((batch) => `>BATCH ${batch}`)];
   const rows = pool.threads.map((threads, row) => [
     String(threads),
     ...pool.batches.map((_, column) => {
@@ -67,10 +64,7 @@ function besideTable({ service, pool }: CpuProfile): string {
     formatMs(serviceTime.at(-1) ?? 0),
     String(Number((((batch * concurrency) / (serviceTime.at(-1) ?? Infinity)) * 1000).toPrecision(3))),
   ]);
-  return renderTable(
-    ['INSTANCES', 'THREADS', 'ALONE', 'ALL AT WORK', 'ROWS/S'].map((title) => ({ title, align: 'right' })),
-    rows,
-  );
+  return renderTable(['>INSTANCES', '>THREADS', '>ALONE', '>ALL AT WORK', '>ROWS/S'], rows);
 }
 
 function listsTable({ lists }: CpuProfile): string {
@@ -81,16 +75,7 @@ function listsTable({ lists }: CpuProfile): string {
     formatMs(expectedMs),
     String(Number(((batch / latencyMs) * 1000).toPrecision(3))),
   ]);
-  return renderTable(
-    [
-      { title: 'BATCH', align: 'right' },
-      { title: '<INSTANCES,THREADS,BATCH>' },
-      { title: 'LATENCY', align: 'right' },
-      { title: 'ALONE', align: 'right' },
-      { title: 'ROWS/S', align: 'right' },
-    ],
-    rows,
-  );
+  return renderTable(['>BATCH', '<INSTANCES,THREADS,BATCH>', '>LATENCY', '>ALONE', '>ROWS/S'], rows);
 }
 
 /** Beyond an hour nobody reads minutes. */

@@ -15,9 +15,9 @@ import {
 import { loadConfig } from '../host/index.ts';
 import type { TensorSpec } from '../onnx/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
-import { CliError } from './error.ts';
-import { formatMs } from './format.ts';
-import { parseCount, parseWhole } from './plan/options.ts';
+import { CliError, usage } from './error.ts';
+import { formatMs, given } from '../tools/index.ts';
+import { parseCount, parseWhole, parseSizes } from './values.ts';
 import { profileGpu } from './profile/gpu.ts';
 import { findTarget } from './profile-target.ts';
 import { profileText } from './profile-text.ts';
@@ -58,15 +58,15 @@ export function profileCommand(): Command {
       await profileGpu(target, {
         gpu: options.gpu === true ? 0 : options.gpu,
         iterations: options.samples,
-        dimensions: parseDimensions(options.dim ?? []),
+        dimensions: parseSizes(options.dim ?? [], '--dim'),
         dataDir: config.dataDir,
         allFromHost: options.embeddingsOnly !== true,
-        ...(options.json === undefined ? {} : { json: options.json }),
+        ...given({ json: options.json }),
       });
       return;
     }
     const sockets = poolSockets(config.cpu.cores);
-    const given = parseDimensions(options.dim ?? []);
+    const sizesGiven = parseSizes(options.dim ?? [], '--dim');
     const files = new ProfileFiles(config.dataDir);
     let profile: CpuProfile | undefined;
     let isKept = false;
@@ -74,13 +74,13 @@ export function profileCommand(): Command {
       const key = {
         machine: measuredOn(sockets.flat().length),
         modelSha256: target.modelSha256,
-        dimensions: resolveSizes(target.inputs, given),
+        dimensions: resolveSizes(target.inputs, sizesGiven),
       };
       if (options.force !== true) profile = await files.find(key);
       // One that was measured less far, by a host with little time for example, does not answer the question.
       if (profile !== undefined && !isWhole(profile, target.inputs, options.batchMax)) profile = undefined;
       isKept = profile !== undefined;
-      profile ??= await measure(target, sockets, given, options);
+      profile ??= await measure(target, sockets, sizesGiven, options);
     } catch (error) {
       if (!(error instanceof CpuError)) throw error;
       throw new CliError(`'${target.name}' cannot be measured: ${error.message}`, { cause: error });
@@ -147,18 +147,4 @@ function startProgress(stream = process.stderr): { tell: (progress: MeasureProgr
       if (isShown) bar.stop();
     },
   };
-}
-
-function parseDimensions(pairs: readonly string[]): Record<string, number> {
-  return Object.fromEntries(
-    pairs.map((pair) => {
-      const [, name = '', size = '0'] = /^(.+)=(\d{1,9})$/.exec(pair) ?? [];
-      if (name === '') throw usage(`--dim takes name=size such as sequence=64, and '${pair}' is not that`);
-      return [name, Number(size)];
-    }),
-  );
-}
-
-function usage(message: string): CliError {
-  return new CliError(message, { exitCode: 2 });
 }

@@ -1,5 +1,5 @@
 import { SingleBar } from 'cli-progress';
-import { formatBytes } from './format.ts';
+import { formatBytes, formatMs } from '../tools/index.ts';
 
 export interface Progress {
   /** `done` of the total so far; `label` replaces what stands before the bar. */
@@ -13,47 +13,47 @@ const showAfterMs = 1000;
 
 /** A bar over bytes on standard error, from the first second on; nothing when that is no terminal. */
 export function startBytesProgress(label: string, totalBytes: number, stream = process.stderr): Progress {
-  if (!stream.isTTY) return { update: () => undefined, stop: () => undefined };
-  const startedMs = performance.now();
-  let bar: SingleBar | undefined;
-  return {
-    update(done, nextLabel = label) {
-      if (bar === undefined) {
-        if (performance.now() - startedMs < showAfterMs) return;
-        bar = new SingleBar({
-          stream,
-          format: '{label} [{bar}] {percentage}% of {size} | {eta_formatted} left',
-          barsize: 24,
-          hideCursor: true,
-          clearOnComplete: true,
-        });
-        bar.start(totalBytes, done, { label: nextLabel, size: formatBytes(totalBytes) });
-      }
-      bar.update(done, { label: nextLabel });
-    },
-    stop() {
-      bar?.stop();
-      bar = undefined;
-    },
-  };
+  return startBar(label, totalBytes, `{percentage}% of ${formatBytes(totalBytes)}`, stream);
 }
 
 /** The same over a count of something; without a total, nothing. */
 export function startCountProgress(label: string, total: number, what: string, stream = process.stderr): Progress {
+  return startBar(label, total, `{value} of {total} ${what}`, stream);
+}
+
+/** Below this share of the work the rate so far says nothing about the rest. */
+const tellFromShare = 0.02;
+
+/**
+ * ' | 12 s left' by the mean rate so far. Nothing where that would be a guess, and nothing once all is done: what the other side does
+ * then takes a time that nobody here knows.
+ */
+export function timeLeft(done: number, total: number, passedMs: number): string {
+  if (done >= total || done < tellFromShare * total) return '';
+  return ` | ${formatMs(Math.max(1000, Math.round(((passedMs / done) * (total - done)) / 1000) * 1000))} left`;
+}
+
+function startBar(label: string, total: number, state: string, stream: NodeJS.WriteStream): Progress {
   if (!stream.isTTY || total === 0) return { update: () => undefined, stop: () => undefined };
   const startedMs = performance.now();
   let bar: SingleBar | undefined;
   return {
     update(done, nextLabel = label) {
+      const passedMs = performance.now() - startedMs;
       if (bar === undefined) {
-        if (performance.now() - startedMs < showAfterMs) return;
-        const format = `{label} [{bar}] {value} of {total} ${what} | {eta_formatted} left`;
-        bar = new SingleBar({ stream, format, barsize: 24, hideCursor: true, clearOnComplete: true });
-        bar.start(total, done, { label: nextLabel });
+        if (passedMs < showAfterMs) return;
+        bar = new SingleBar({
+          stream,
+          format: `{label} [{bar}] ${state}{left}`,
+          barsize: 24,
+          hideCursor: true,
+          clearOnComplete: true,
+        });
+        bar.start(total, done, { label: nextLabel, left: '' });
       }
       // A scaled trace may come out a little longer than expected.
       if (done > bar.getTotal()) bar.setTotal(done);
-      bar.update(done, { label: nextLabel });
+      bar.update(done, { label: nextLabel, left: timeLeft(done, bar.getTotal(), passedMs) });
     },
     stop() {
       bar?.stop();

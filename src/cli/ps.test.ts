@@ -19,8 +19,10 @@ const row = {
 describe('turntable ps', () => {
   test('says where a function is and what was evicted why', () => {
     const [heading, line] = renderPlaced(readPlaced({ functions: [row] }), nowMs).split('\n');
-    expect(heading).toMatch(/^FUNCTION +STATE +GPU +HOST +LAST USE +HITS +COLD +EVICTIONS +PLAN$/);
-    expect(line).toMatch(/^bert-1@1 +gpu +3.15 MB +4.19 MB +5 s ago +7 +2 +3 gpu trim, 1 idle +pt\+dha$/);
+    expect(heading).toMatch(
+      /^FUNCTION +STATE +GPU +HOST +LAST USE +HITS +COLD +OVERFLOW +EVICTIONS +LAST COLD START +PLAN$/,
+    );
+    expect(line).toMatch(/^bert-1@1 +gpu +3.15 MB +4.19 MB +5 s ago +7 +2 +0 +3 gpu trim, 1 idle +- +pt\+dha$/);
   });
 
   test('says of a function that was never used that it was not, and of a broken one that it is', () => {

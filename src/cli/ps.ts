@@ -1,7 +1,7 @@
 /** `turntable ps`: where each function of a running host is, and what that has cost so far. */
 import { Command } from 'commander';
 import { addUrlFlag, hostAddress, request } from './client.ts';
-import { formatBytes } from './format.ts';
+import { formatBytes } from '../tools/index.ts';
 import { renderTable } from './table.ts';
 
 interface Placed {
@@ -9,6 +9,9 @@ interface Placed {
   readonly version: string;
   readonly state: string;
   readonly gpuBytes: number;
+  readonly gpus: readonly number[];
+  readonly overflows: number;
+  readonly coldCause: string;
   readonly hostBytes: number;
   readonly lastUseMs: number;
   readonly plan: string;
@@ -18,15 +21,17 @@ interface Placed {
 }
 
 const columns = [
-  { title: 'FUNCTION' },
-  { title: 'STATE' },
-  { title: 'GPU', align: 'right' },
-  { title: 'HOST', align: 'right' },
-  { title: 'LAST USE', align: 'right' },
-  { title: 'HITS', align: 'right' },
-  { title: 'COLD', align: 'right' },
-  { title: 'EVICTIONS' },
-  { title: 'PLAN' },
+  'FUNCTION',
+  'STATE',
+  '>GPU',
+  '>HOST',
+  '>LAST USE',
+  '>HITS',
+  '>COLD',
+  '>OVERFLOW',
+  'EVICTIONS',
+  'LAST COLD START',
+  'PLAN',
 ] as const;
 
 export function psCommand(): Command {
@@ -48,15 +53,17 @@ export function psCommand(): Command {
 }
 
 export function renderPlaced(functions: readonly Placed[], nowMs: number): string {
-  const rows = functions.map(({ name, version, state, gpuBytes, hostBytes, lastUseMs, ...rest }) => [
+  const rows = functions.map(({ name, version, state, gpuBytes, gpus, hostBytes, lastUseMs, ...rest }) => [
     `${name}@${version}`,
     state,
-    gpuBytes === 0 ? '-' : formatBytes(gpuBytes),
+    gpuBytes === 0 ? '-' : `${formatBytes(gpuBytes)}${gpus.length === 0 ? '' : ` on ${gpus.join(', ')}`}`,
     hostBytes === 0 ? '-' : formatBytes(hostBytes),
     lastUseMs === 0 ? 'never' : `${agoText(nowMs - lastUseMs)} ago`,
     String(rest.hits),
     String(rest.coldStarts),
+    String(rest.overflows),
     rest.evictions.length === 0 ? '-' : rest.evictions.map(([cause, count]) => `${count} ${cause}`).join(', '),
+    rest.coldCause === '' ? '-' : rest.coldCause,
     rest.plan === '' ? '-' : rest.plan,
   ]);
   return renderTable(columns, rows);
@@ -80,6 +87,9 @@ export function readPlaced(json: unknown): Placed[] {
         version: text('version'),
         state: state === 'ready' ? text('residency') : state,
         gpuBytes: number('gpuBytes'),
+        gpus: Array.isArray(entry['gpus']) ? entry['gpus'].filter((gpu): gpu is number => typeof gpu === 'number') : [],
+        overflows: sumOf(entry['overflows']),
+        coldCause: text('coldCause'),
         hostBytes: number('hostBytes'),
         lastUseMs: number('lastUseMs'),
         plan: text('plan'),
@@ -88,6 +98,12 @@ export function readPlaced(json: unknown): Placed[] {
         evictions: evictions.filter((eviction): eviction is [string, number] => typeof eviction[1] === 'number'),
       };
     });
+}
+
+/** Of counts by name. */
+function sumOf(counts: unknown): number {
+  const values = isRecord(counts) ? Object.values(counts) : [];
+  return values.reduce<number>((sum, count) => sum + (typeof count === 'number' ? count : 0), 0);
 }
 
 /** The largest whole unit. */

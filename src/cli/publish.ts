@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { addUrlFlag, functionPath, hostAddress } from './client.ts';
-import { CliError } from './error.ts';
-import { formatBytes } from './format.ts';
+import { CliError, usage } from './error.ts';
+import { formatBytes } from '../tools/index.ts';
 import { startBytesProgress } from './progress.ts';
 import { collectFiles, multipartBody, rawBody, upload } from './upload.ts';
 
@@ -9,6 +9,12 @@ interface PublishOptions {
   readonly url: string;
   readonly set: readonly string[];
   readonly version?: string;
+  readonly slo?: string;
+  readonly batch?: string;
+  readonly priority?: string;
+  readonly pinned?: boolean;
+  /** Percent; false: none. */
+  readonly traffic: string | false;
   readonly json?: boolean;
 }
 
@@ -16,7 +22,8 @@ export function publishCommand(): Command {
   const command = new Command('publish')
     .description(
       'Publish an ONNX model as a function on a running host. Files with external data are found beside the model and ' +
-        'sent along. The version that serves now goes on until the new one has been checked.',
+        'sent along. The version that serves now goes on until the new one has been checked and warmed up. Settings ' +
+        'that are not given stay as they are.',
     )
     .argument('<name>', 'the function')
     .argument('<model>', 'the ONNX file')
@@ -26,18 +33,27 @@ export function publishCommand(): Command {
       append,
       [],
     )
+    .option('--slo <duration>', 'latency objective, such as 50ms; short for --set slo=50ms')
+    .option('--batch <rows>', 'most rows of a run; short for --set batching.max=8')
+    .option('--priority <number>', '1 is the highest; short for --set priority=1')
+    .option('--pinned', 'keep it loaded; short for --set pinned=true')
+    .option('--traffic <percent>', 'percent of the calls that the new version gets, the rest stays where it is', '100')
+    .option('--no-traffic', 'give it no calls before `turntable promote`')
     .option('--version <version>', 'name of the version; the host counts up otherwise')
     .option('--json', 'print the reply of the host as it is');
   addUrlFlag(command).action(async (name: string, modelPath: string, options: PublishOptions) => {
     const host = hostAddress(options.url);
-    const settings = parseSettings(options.set);
+    const settings = settingsOf(options);
     if (options.version !== undefined) settings.set('version', options.version);
     const files = await collectFiles(modelPath);
     const [model] = files;
     if (model === undefined) throw new CliError(`the model ${modelPath} has no file`);
     const single = files.length === 1;
     const path = functionPath('functions', name, undefined);
-    const query = single && settings.size > 0 ? `?${new URLSearchParams([...settings]).toString()}` : '';
+    const words = new URLSearchParams(single ? [...settings] : []);
+    const percent = options.traffic === false ? '0' : options.traffic;
+    if (percent !== '100') words.set('traffic', percent);
+    const query = words.size > 0 ? `?${words.toString()}` : '';
     const body = single ? rawBody(model) : multipartBody(files, nestSettings(settings));
     const progress = startBytesProgress(`sending ${name}`, body.bytes);
     try {
@@ -58,18 +74,24 @@ export function publishCommand(): Command {
   return command;
 }
 
+function settingsOf({ set, slo, batch, priority, pinned }: PublishOptions): Map<string, string> {
+  const short = { slo, 'batching.max': batch, priority, pinned: pinned === true ? 'true' : undefined };
+  const words = Object.entries(short).flatMap(([key, value]) => (value === undefined ? [] : [`${key}=${value}`]));
+  return parseSettings([...words, ...set]);
+}
+
 function append(value: string, values: readonly string[]): string[] {
   return [...values, value];
 }
 
 /** `key=value` words by key. The host knows the settings and judges them. */
-export function parseSettings(words: readonly string[]): Map<string, string> {
+export function parseSettings(words: readonly string[], of = '--set'): Map<string, string> {
   const settings = new Map<string, string>();
   for (const word of words) {
     const at = word.indexOf('=');
-    if (at <= 0) throw new CliError(`--set is "${word}", but must be key=value, such as slo=250ms`, { exitCode: 2 });
+    if (at <= 0) throw usage(`${of} is "${word}", but must be key=value, such as slo=250ms`);
     const key = word.slice(0, at);
-    if (settings.has(key)) throw new CliError(`--set names "${key}" twice`, { exitCode: 2 });
+    if (settings.has(key)) throw usage(`${of} names "${key}" twice`);
     settings.set(key, word.slice(at + 1));
   }
   return settings;
@@ -85,7 +107,7 @@ export function nestSettings(settings: ReadonlyMap<string, string>): Record<stri
     for (const segment of segments) {
       const inner = Object.hasOwn(part, segment) ? part[segment] : {};
       if (typeof inner !== 'object' || inner === null) {
-        throw new CliError(`--set names both "${segment}" and a part of it`, { exitCode: 2 });
+        throw usage(`--set names both "${segment}" and a part of it`);
       }
       Object.defineProperty(part, segment, { value: inner, enumerable: true, configurable: true, writable: true });
       part = inner as Record<string, unknown>;

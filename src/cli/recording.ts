@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { InvocationRecord, InvocationRecorder } from '../host/index.ts';
 import { TraceError, TraceWriter, type TraceLine } from '../replay/index.ts';
 import { CliError } from './error.ts';
+import { given } from '../tools/index.ts';
 
 export interface Recording extends InvocationRecorder {
   readonly file: string;
@@ -54,7 +55,6 @@ function traceLine(record: InvocationRecord, startMs: number): TraceLine {
     ...(durationMs === undefined ? undefined : { duration_ms: rounded(durationMs) }),
     latency_ms: rounded(latencyMs),
     slo_ms: sloMs,
-    ...(outcome === undefined ? undefined : { outcome }),
-    ...(placement === undefined ? undefined : { placement }),
+    ...given({ outcome, placement }),
   };
 }

@@ -12,13 +12,13 @@ import {
 import type { ColdStartMode } from '../plan/index.ts';
 import { CliError } from './error.ts';
 import { startCountProgress } from './progress.ts';
-import { explanations, renderBeside, whyTitle } from './replay/beside-text.ts';
+import { explanations, renderBeside, whyTitle } from './replay/compare-simulated-text.ts';
 import { addLiveFlags, replayLive, type LiveOptions } from './replay/live.ts';
+import { readMachine } from './plan/layer-source.ts';
 import { addLoadFlags, groupsOf, openLoad, type LoadOptions } from './replay/load.ts';
 import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
 import {
   addSystemFlags,
-  machineOf,
   parsePlan,
   parsePolicy,
   planOfPolicy,
@@ -27,7 +27,7 @@ import {
   type SystemOptions,
 } from './replay/system.ts';
 import { renderReport } from './replay/text.ts';
-import { parseCount, parseFunctionGroups } from './replay/values.ts';
+import { parseCount, parseFunctionGroups } from './values.ts';
 
 interface ReplayOptions extends LoadOptions, SystemOptions, OutputOptions, LiveOptions {
   readonly functions?: readonly FunctionGroup[];
@@ -73,7 +73,7 @@ export function replayCommand(): Command {
 
 async function replaySimulated(options: ReplayOptions): Promise<Report> {
   const { policy, plan = planOfPolicy[policy], saveTrace } = options;
-  const machine = machineOf(options);
+  const machine = readMachine(options.machine);
   const load = await openLoad(options, groupsOf(options.functions, options.mix));
   if (saveTrace !== undefined) {
     await writeTrace(saveTrace, load.trace).catch((error: unknown) => {

@@ -94,6 +94,7 @@ describe('a host that cannot listen', () => {
 
   test.each([
     [{ code: 'EADDRINUSE', syscall: 'listen' }, /^port 80 on 127\.0\.0\.1 is in use by another program; .*--port/],
+    [{ code: 'EADDRINUSE', grpcPort: 8001 }, /^port 8001 on 127\.0\.0\.1 is in use .*--grpc-port/],
     [{ code: 'EADDRNOTAVAIL', syscall: 'listen' }, /^this machine has no address 127\.0\.0\.1 .*--host$/],
     [{ code: 'EACCES', syscall: 'listen' }, /^port 80 needs privileges/],
     [{ code: 'EACCES', syscall: 'mkdir' }, /^the data folder \/data cannot be written: /],

@@ -12,8 +12,8 @@ import {
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
 import { parseFunctionList, type ListedFunction } from './function-list.ts';
-import { formatMs } from './format.ts';
-import { outliveDefects } from './last-resort.ts';
+import { formatMs } from '../tools/index.ts';
+import { outliveDefects } from './uncaught.ts';
 import { ownCommand, packageVersion, root } from './package.ts';
 import type { Recording } from './recording.ts';
 import { printable, renderTable } from './table.ts';
@@ -65,11 +65,14 @@ async function start(config: HostConfig, recorder: InvocationRecorder | undefine
 /** What the operating system says about an address, in words; other errors as they are. */
 export function listenError({ listen, dataDir }: Pick<HostConfig, 'listen' | 'dataDir'>, error: unknown): unknown {
   if (!(error instanceof Error) || !('code' in error)) return error;
-  const { host, port } = listen;
+  const { host } = listen;
+  const isGrpc = 'grpcPort' in error;
+  const port = isGrpc ? Number(error.grpcPort) : listen.port;
+  const flag = isGrpc ? '--grpc-port' : '--port';
   switch (error.code) {
     case 'EADDRINUSE':
       return new CliError(
-        `port ${port} on ${host} is in use by another program; choose another with --port (0 takes a free one)`,
+        `port ${port} on ${host} is in use by another program; choose another with ${flag} (0 takes a free one)`,
         { cause: error },
       );
     case 'EADDRNOTAVAIL':
@@ -85,6 +88,9 @@ export function listenError({ listen, dataDir }: Pick<HostConfig, 'listen' | 'da
           },
         );
       }
+      return new CliError(`the data folder ${dataDir} cannot be written: ${error.message}`, { cause: error });
+    case 'EROFS':
+    case 'EPERM':
       return new CliError(`the data folder ${dataDir} cannot be written: ${error.message}`, { cause: error });
     case 'ENOTFOUND':
     case 'EAI_AGAIN':
@@ -115,7 +121,7 @@ export function describeFunctions(url: string, functions: readonly ListedFunctio
     return `No functions yet. Publish one:\n  curl -T model.onnx ${url}/functions/my-model`;
   }
   const table = renderTable(
-    [{ title: 'FUNCTION' }, { title: 'STATE' }, { title: 'DESCRIPTION' }],
+    ['FUNCTION', 'STATE', 'DESCRIPTION'],
     functions.map(({ name, state, description, reason }) => [name, state, reason === '' ? description : reason]),
   );
   const lines = table.split('\n').map((line) => (line.length > width ? `${line.slice(0, width - 1)}…` : line));

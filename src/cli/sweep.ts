@@ -10,11 +10,11 @@ import {
 } from '../replay/index.ts';
 import type { ColdStartMode } from '../plan/index.ts';
 import type { PolicyName } from '../schedule/index.ts';
+import { readMachine } from './plan/layer-source.ts';
 import { addLoadFlags, openLoad, type LoadOptions } from './replay/load.ts';
 import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
 import {
   addSystemFlags,
-  machineOf,
   parsePlan,
   parsePolicy,
   planOfPolicy,
@@ -23,7 +23,7 @@ import {
   type SystemOptions,
 } from './replay/system.ts';
 import { renderSweep } from './replay/text.ts';
-import { parseFunctionRanges } from './replay/values.ts';
+import { parseFunctionRanges } from './values.ts';
 import { startCountProgress } from './progress.ts';
 
 interface SweepOptions extends LoadOptions, Omit<SystemOptions, 'policy'>, OutputOptions {
@@ -65,7 +65,7 @@ export function sweepCommand(): Command {
 }
 
 async function runSweep(options: SweepOptions): Promise<SweepReport> {
-  const machine = machineOf(options);
+  const machine = readMachine(options.machine);
   const profiles = readProfiles(options.profile);
   const runs: SweepRun[] = [];
   let last: Report | undefined;
@@ -96,13 +96,14 @@ async function runSweep(options: SweepOptions): Promise<SweepReport> {
   }
   progress.stop();
   const { functions: _ranges, plan: _plan, policy: _policy, ...settings } = last?.settings ?? {};
+  const { slo_ms: sloMs } = settings;
   return {
     format: 'turntable-sweep',
     version: 1,
     simulated: true,
     machine: machine.name,
     seed: options.seed,
-    slo_ms: Number(settings['slo_ms'] ?? 0),
+    slo_ms: typeof sloMs === 'number' ? sloMs : null,
     settings,
     runs,
   };

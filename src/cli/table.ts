@@ -1,21 +1,21 @@
 /** Text tables for the terminal. */
 
-export interface Column {
-  readonly title: string;
-  /** Numbers stand on the right. */
-  readonly align?: 'left' | 'right';
-}
-
-/** Lines of a table: a heading, then the rows, columns two spaces apart. The last column is not padded. */
-export function renderTable(columns: readonly Column[], rows: readonly (readonly string[])[]): string {
-  const cells = [columns.map(({ title }) => title), ...rows.map((row) => row.map(printable))];
-  const widths = columns.map((_, index) => Math.max(...cells.map((row) => displayWidth(row[index] ?? ''))));
+/**
+ * Lines of a table: a heading, then the rows, columns two spaces apart. The last column is not padded.
+ *
+ * @param columns titles; one that begins with '>' is of numbers, which stand on the right
+ */
+export function renderTable(columns: readonly string[], rows: readonly (readonly string[])[]): string {
+  const isRight = columns.map((title) => title.startsWith('>'));
+  const titles = columns.map((title) => title.replace(/^>/, ''));
+  const cells = [titles, ...rows.map((row) => row.map(printable))];
+  const widths = titles.map((_, index) => Math.max(...cells.map((row) => displayWidth(row[index] ?? ''))));
   const lines = cells.map((row) =>
-    columns
-      .map(({ align }, index) => {
+    widths
+      .map((width, index) => {
         const cell = row[index] ?? '';
-        const padding = ' '.repeat((widths[index] ?? 0) - displayWidth(cell));
-        return align === 'right' ? padding + cell : cell + padding;
+        const padding = ' '.repeat(width - displayWidth(cell));
+        return isRight[index] === true ? padding + cell : cell + padding;
       })
       .join('  ')
       .trimEnd(),

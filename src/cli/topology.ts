@@ -1,28 +1,46 @@
 import { Command } from 'commander';
 import { CudaError, measureTopology, openCuda, type MeasuredTopology } from '../gpu/index.ts';
+import { concludeTopology, MachineError, parseTopology, type StatedTopology } from '../hardware/index.ts';
 import { CliError } from './error.ts';
-import { formatBytes } from './format.ts';
-import { parseCount } from './plan/options.ts';
+import { formatBytes } from '../tools/index.ts';
+import { parseCount } from './values.ts';
 import { renderTable } from './table.ts';
 
 interface TopologyCommandOptions {
   readonly copyMib: number;
+  readonly as?: string;
   readonly json?: boolean;
 }
 
 export function topologyCommand(): Command {
   return new Command('topology')
     .description(
-      'Show the GPUs of this machine, which of them share a PCIe switch and which reach each other, with the bandwidths of ' +
-        'copies that are measured now: from pinned host memory to each GPU alone and to each two at once, and from GPU ' +
-        'to GPU.',
+      'Measure copies from pinned host memory to each GPU alone, to each two and to all at once, from GPU to GPU, and to a ' +
+        'GPU with the help of another, and say what follows: which GPUs share a way to host memory, which have NVLink, and ' +
+        'where parallel transmission pays.',
     )
     .option('--copy-mib <number>', 'size of each copy that is timed, in MiB', parseCount, 64)
+    .option(
+      '--as <topology>',
+      'say what follows from this instead, as the setting gpu.topology has it: 0+1 2+3 0=2 for two switches and NVLink',
+    )
     .option('--json', 'print JSON')
-    .action(async ({ copyMib, json }: TopologyCommandOptions) => {
+    .action(async ({ copyMib, as, json }: TopologyCommandOptions) => {
+      const stated = as === undefined ? undefined : told(() => parseTopology(as));
       const topology = await measure(copyMib * 2 ** 20);
-      console.log(json === true ? JSON.stringify(topology, null, 2) : topologyText(topology));
+      const concluded = told(() => concludeTopology(topology, stated));
+      console.log(json === true ? JSON.stringify({ ...topology, concluded }, null, 2) : topologyText(topology, stated));
     });
+}
+
+/** @throws CliError with the sentence of a MachineError */
+function told<Value>(make: () => Value): Value {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof MachineError) throw new CliError(error.message, { cause: error });
+    throw error;
+  }
 }
 
 /** Throws CliError. */
@@ -39,8 +57,9 @@ async function measure(copyBytes: number): Promise<MeasuredTopology> {
 
 const gbps = (value: number): string => value.toFixed(1);
 
-/** The topology as text. */
-export function topologyText({ gpus, pairs, copyBytes }: MeasuredTopology): string {
+/** What was measured, and what it is taken for. @throws MachineError for a stated topology that cannot be */
+export function topologyText(topology: MeasuredTopology, stated?: StatedTopology): string {
+  const { gpus, pairs, copyBytes } = topology;
   const gpuRows = gpus.map(({ index, name, pciBusId, switch: shared, numaNode, link, loadGBps, storeGBps }) => [
     String(index),
     name,
@@ -52,45 +71,42 @@ export function topologyText({ gpus, pairs, copyBytes }: MeasuredTopology): stri
     gbps(storeGBps),
   ]);
   const parts = [
-    renderTable(
-      [
-        { title: 'GPU' },
-        { title: 'MODEL' },
-        { title: 'BUS' },
-        { title: 'SWITCH' },
-        { title: 'NUMA' },
-        { title: 'LINK' },
-        { title: 'FROM HOST GB/s', align: 'right' },
-        { title: 'TO HOST GB/s', align: 'right' },
-      ],
-      gpuRows,
-    ),
+    renderTable(['GPU', 'MODEL', 'BUS', 'SWITCH', 'NUMA', 'LINK', '>FROM HOST GB/s', '>TO HOST GB/s'], gpuRows),
   ];
   if (pairs.length > 0) {
     const alone = (gpu: number): number => gpus[gpu]?.loadGBps ?? 0;
+    const both = (rates: readonly [number, number] | null): string =>
+      rates === null ? '-' : `${gbps(rates[0])} / ${gbps(rates[1])}`;
     parts.push(
       renderTable(
-        [
-          { title: 'PAIR' },
-          { title: 'SWITCH' },
-          { title: 'PEER ACCESS' },
-          { title: 'THERE GB/s', align: 'right' },
-          { title: 'BACK GB/s', align: 'right' },
-          { title: 'FROM HOST, BOTH GB/s', align: 'right' },
-          { title: 'OF TWICE ALONE', align: 'right' },
-        ],
-        pairs.map(({ gpus: [a, b], peerAccess, peerGBps, loadTogetherGBps }) => [
+        ['PAIR', '>GPU TO GPU, BACK GB/s', '>FROM HOST, BOTH GB/s', '>OF THE SUM', '>WITH HELP GB/s'],
+        pairs.map(({ gpus: [a, b], peerGBps, helpedGBps, loadTogetherGBps }) => [
           `${a} and ${b}`,
-          gpus[a]?.switch === gpus[b]?.switch ? 'same' : 'different',
-          peerAccess ? 'yes' : 'no',
-          peerGBps === null ? '-' : gbps(peerGBps[0]),
-          peerGBps === null ? '-' : gbps(peerGBps[1]),
+          both(peerGBps),
           gbps(loadTogetherGBps),
           `${Math.round((100 * loadTogetherGBps) / Math.max(alone(a) + alone(b), Number.MIN_VALUE))}%`,
+          both(helpedGBps),
         ]),
       ),
     );
   }
+  const { switches, links, findings } = concludeTopology(topology, stated);
+  parts.push(
+    [
+      ...switches.map(
+        ({ gpus: members, uplinkGBps }) =>
+          `${members.length === 1 ? 'GPU' : 'GPUs'} ${members.join(', ')}: a way to host memory of ${gbps(uplinkGBps)} GB/s`,
+      ),
+      ...links.map(
+        ({ gpus: [a, b], kind, linkGBps, isHelp }) =>
+          `GPU ${a} and GPU ${b}: ${kind === 'nvlink' ? 'NVLink' : 'PCIe'} of ${gbps(linkGBps)} GB/s, ` +
+          (isHelp ? 'each loads faster with the help of the other' : 'no help in loading'),
+      ),
+      ...findings,
+    ].join('\n'),
+  );
+  if (topology.allAtOnceGBps !== null)
+    parts.push(`all GPUs at once: ${gbps(topology.allAtOnceGBps)} GB/s from host memory`);
   parts.push(`measured on this machine with copies of ${formatBytes(copyBytes)}`);
   return parts.join('\n\n');
 }

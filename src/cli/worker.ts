@@ -2,12 +2,13 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { Command, Option } from 'commander';
 import { createCpuPools } from '../cpu/index.ts';
-import { readCores } from '../hardware/index.ts';
-import { createLogger, parseSizeBytes } from '../host/index.ts';
+import { defaultFunctionsBytes, readCores } from '../hardware/index.ts';
+import { parseSizeBytes } from '../tools/index.ts';
+import { createLogger } from '../host/index.ts';
 import { loadRedisQueue, ModelCache, parseRedisUrl, PoolTaker, redisUrlForm } from '../queue/index.ts';
 import { hostAddress } from './client.ts';
-import { CliError } from './error.ts';
-import { outliveDefects } from './last-resort.ts';
+import { CliError, usage } from './error.ts';
+import { outliveDefects } from './uncaught.ts';
 import { runUntilSignal } from './lifecycle.ts';
 import { packageVersion } from './package.ts';
 
@@ -62,16 +63,16 @@ export function workerCommand(): Command {
 }
 
 async function runWorker(flags: WorkerFlags): Promise<number> {
-  if (parseRedisUrl(flags.redis) === undefined) throw new CliError(`--redis must be ${redisUrlForm}`, { exitCode: 2 });
+  if (parseRedisUrl(flags.redis) === undefined) throw usage(`--redis must be ${redisUrlForm}`);
   if (!/^[\x21-\x7e]{1,64}$/.test(flags.name)) {
-    throw new CliError('--name is not made of at most 64 visible characters without spaces', { exitCode: 2 });
+    throw usage('--name is not made of at most 64 visible characters without spaces');
   }
   const cores = flags.cores === undefined ? readCores().usable : wholeNumber('--cores', flags.cores, 1, 4096);
   const threads = Math.min(cores, wholeNumber('--threads', flags.threads, 1, 1024));
   const drainMs = wholeNumber('--drain', flags.drain, 0, 86_400) * 1000;
   const cacheBytesMax = parseSizeBytes(flags.cache);
   if (cacheBytesMax === undefined || cacheBytesMax < 1024) {
-    throw new CliError(`--cache is "${flags.cache}", but must be a size such as "20GiB"`, { exitCode: 2 });
+    throw usage(`--cache is "${flags.cache}", but must be a size such as "20GiB"`);
   }
   const hostUrl = flags.host === undefined ? undefined : hostAddress(flags.host).url;
   const apiKey = process.env['TURNTABLE_API_KEY'];
@@ -94,7 +95,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const pools = createCpuPools({
     cores,
     blankInstances: Math.min(2, cores),
-    instancesMax: Math.max(4, 2 * cores),
+    memoryBytes: defaultFunctionsBytes(),
     log: (pid, key, line) => logger.info({ pid, function: key }, line),
     cacheFolder: join(flags.data, 'weights'),
   });
@@ -140,5 +141,5 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
 function wholeNumber(flag: string, text: string, least: number, most: number): number {
   const number = Number(text);
   if (/^\d+$/.test(text) && number >= least && number <= most) return number;
-  throw new CliError(`${flag} is "${text}", but must be a whole number from ${least} to ${most}`, { exitCode: 2 });
+  throw usage(`${flag} is "${text}", but must be a whole number from ${least} to ${most}`);
 }

@@ -4,6 +4,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { bodyOf as textOf, poolLimits, requestOf } from '../../test/support/cpu-pools.ts';
 import { writeReluModel } from '../../test/support/models.ts';
 import { createCpuPools, type CpuPools, type PoolResult } from './index.ts';
 
@@ -38,34 +39,19 @@ async function call({ pre = `return ${tensors}`, post = `return 'ok'` }): Promis
   pools = createCpuPools({
     cores: 2,
     blankInstances: 0,
-    instancesMax: 2,
+    memoryBytes: 4e9,
     log: (_pid, _key, line) => logged.push(line),
   });
   pools.register(
     { key: 'bad@1', modelPath, threads: 1, handlerPath },
-    {
-      instancesMin: 0,
-      instancesMax: 1,
-      queueMax: 10,
-      batchMax: 1,
-      batchDelayMs: 0,
-      idleMs: 60_000,
-      handlerTimeoutMs: 10_000,
-      loadTimeoutMs: 30_000,
-      inferTimeoutMs: 10_000,
-    },
+    { ...poolLimits, instancesMax: 1, queueMax: 10 },
   );
-  const body = Buffer.from('x');
-  return await pools.invoke('bad@1', { kind: 'request', request: { method: 'POST', url: '/', headers: {}, body } });
+  return await pools.invoke('bad@1', requestOf('x'));
 }
 
 /** The kernel kills the process with the highest score first. */
 function killScore(pid: number): number {
   return Number(readFileSync(`/proc/${pid}/oom_score_adj`, 'utf8'));
-}
-
-function textOf({ output }: PoolResult): string {
-  return output.kind === 'response' ? Buffer.from(output.response.body).toString() : 'tensors';
 }
 
 test.each([
@@ -86,6 +72,22 @@ test.each<[string, string, object]>([
 ])('a handler that throws %s fails in one line', async (_what, pre, failure) => {
   await expect(call({ pre })).rejects.toMatchObject(failure);
 }); // prettier-ignore
+
+test('where a handler threw is logged, down to its own last frame, and a status of its own is no failure', async () => {
+  await expect(call({ pre: `const deep = () => { throw new Error('no such word'); }; deep()` })).rejects.toMatchObject({
+    code: 'handler-failed',
+    message: "the handler's preprocess failed: no such word",
+  });
+  await expect
+    .poll(() => logged.join('\n'))
+    .toMatch(/^Error: no such word\n +at deep .*\n +at .*preprocess .*:1:\d+\)$/);
+  await pools.stop(0);
+  await expect(call({ pre: `throw Object.assign(new Error('not a list'), { status: 400 })` })).rejects.toMatchObject({
+    code: 'handler-input',
+  });
+  await pools.stop(0);
+  expect(logged).toEqual([]);
+});
 
 test.each([
   ['another name', `return [{ name: 'zz', datatype: 'FP32', shape: [1], data: [1] }]`, `did not give the input 'x' of the model (it gave 'zz')`],

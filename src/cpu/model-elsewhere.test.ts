@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { poolLimits, requestOf } from '../../test/support/cpu-pools.ts';
 import { writeReluModel } from '../../test/support/models.ts';
 import { elements, tensorOf, type Tensor } from '../tensor/index.ts';
 import { createCpuPools, CpuError, type CpuPools, type PoolLimits, type PoolResult, type RunModel } from './index.ts';
@@ -12,17 +13,7 @@ let modelPath: string;
 let pools: CpuPools;
 let handlers = 0;
 
-const limits: PoolLimits = {
-  instancesMin: 0,
-  instancesMax: 1,
-  queueMax: 100,
-  batchMax: 1,
-  batchDelayMs: 0,
-  idleMs: 60_000,
-  handlerTimeoutMs: 10_000,
-  loadTimeoutMs: 30_000,
-  inferTimeoutMs: 10_000,
-};
+const limits: PoolLimits = { ...poolLimits, instancesMax: 1, queueMax: 100 };
 
 /** Numbers in, numbers out; both halves must meet in one process, over one and the same request. */
 const numbers = `
@@ -52,12 +43,11 @@ async function register(key: string, source = numbers, changes: Partial<PoolLimi
 }
 
 function start(cores = 2): void {
-  pools = createCpuPools({ cores, blankInstances: 1, instancesMax: 4, log: () => undefined });
+  pools = createCpuPools({ cores, blankInstances: 1, memoryBytes: 4e9, log: () => undefined });
 }
 
 function call(key: string, text: string, runModel?: RunModel): Promise<PoolResult> {
-  const request = { method: 'POST', url: '/', headers: {}, body: Buffer.from(text) };
-  return pools.invoke(key, { kind: 'request', request }, runModel === undefined ? {} : { runModel });
+  return pools.invoke(key, requestOf(text), runModel === undefined ? {} : { runModel });
 }
 
 function answered({ output }: PoolResult): { readonly values: readonly number[]; readonly pid: number } {

@@ -1,51 +1,58 @@
 /**
- * All CPU pools of a machine: they share its cores, its limit of instances and the blank instances.
- *
- * Cores: a configured pool leases its own from the allocator; what is not leased is shared. There, each run takes the threads of its instance; a function that has nothing running is always granted its first run
- * (the operating system then divides the time, so that no function waits for another's long run), further ones only
- * while cores are free. Instances: at the limit, the one that has been idle for longest makes room, whosever it is; where
- * configurations hold them all, one of those is cut down.
+ * All CPU pools of a machine. They share its cores (pool/cores.ts: a configured pool leases its own, the rest share what is not
+ * leased) and its memory, with the processes that hold their sessions (instance/residency.ts).
  */
-import { BlankSet } from './blank-set.ts';
 import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
-import { CoreAllocator, type CoreLease } from './cores.ts';
-import type { Instance } from './instance.ts';
-import type { InstanceLog } from './instance-run.ts';
-import { Pool } from './pool.ts';
-import type { GiveUpCause, PoolMachine, TakeOptions } from './pool-machine.ts';
+import {
+  proportionalBytes,
+  Residency,
+  WeightsCache,
+  type Holder,
+  type InstanceLog,
+  type MeasureProcess,
+} from './instance/index.ts';
+import { CoreAllocator, CoreTurns, Pool, type CoreLease, type PoolResources } from './pool/index.ts';
 import {
   CpuError,
   type ConfigureOptions,
   type CoreBudget,
   type CpuPools,
+  type GiveUpCause,
   type InstanceSpec,
   type InvokeOptions,
   type LeasedCores,
   type LoadOptions,
   type PoolConfiguration,
+  type PoolFacts,
   type PoolInput,
   type PoolLimits,
   type PoolResult,
+  type PoolsResources,
   type PoolState,
   type Reconfiguration,
   type Reconfigured,
 } from './types.ts';
-import { WeightsCache } from './weights.ts';
 
 export interface CpuPoolsOptions {
   /** Cores that the pools share. */
   readonly cores: number;
   /** Blank instances kept started. */
   readonly blankInstances: number;
-  /** Most instances that hold a model, over all functions. */
-  readonly instancesMax: number;
+  /** What the processes of all functions may take together, by proportional set size. */
+  readonly memoryBytes: number;
+  /** How much a process takes; default: its proportional set size. Where nobody can tell, what is estimated counts. */
+  readonly measureProcess?: MeasureProcess;
   readonly log: InstanceLog;
+  /** Whether models without handlers run without network, where Linux lets them. Default: false. */
+  readonly modelsOffline?: boolean;
   /** Told of every model that was loaded into an instance. */
   readonly onLoaded?: (loaded: Loaded) => void;
   /** Told of every instance that held a model and is no more, and why. */
   readonly onGivenUp?: (given: GivenUp) => void;
   /** Told how each call of {@link CpuPools.configure} ended. */
   readonly onReconfigured?: (reconfigured: Reconfigured) => void;
+  /** Told what has been measured of a function, whenever a session of it has come or gone, or its cores have changed. */
+  readonly onFacts?: (facts: PoolFacts) => void;
   /** Where the prepacked weights that instances share are kept, over restarts. Without it nothing is shared. */
   readonly cacheFolder?: string;
   /** The hardware threads that instances may be pinned to; default: those of this machine. */
@@ -68,48 +75,68 @@ export interface GivenUp {
 
 /** How often idle instances are looked for; their limit is a matter of seconds to minutes. */
 const retireIntervalMs = 500;
+/** Management does not wait behind calls: what is at work after this long ends by itself later. */
+const drainMsMax = 2000;
+/** Where more functions are called than there are cores, one that takes less of a core than this has none of its own. */
+const ownCoreMin = 0.5;
 
 export function createCpuPools(options: CpuPoolsOptions): CpuPools {
-  return new SharedPools(options);
+  return new MachinePools(options);
 }
 
-class SharedPools implements CpuPools, PoolMachine {
+class MachinePools implements CpuPools {
   readonly #options: CpuPoolsOptions;
   readonly #pools = new Map<string, Pool>();
-  readonly #blanks: BlankSet;
+  readonly #resources: PoolResources;
   readonly #retireTimer: NodeJS.Timeout;
-  readonly cores: CoreAllocator;
-  readonly #weights: WeightsCache | undefined;
-  #busyThreads = 0;
-  /** Once cores have been leased, instances on demand are kept off them. */
-  #pinning = false;
-  /** Pools that were refused cores, and those without any instance that were refused one. */
-  readonly #coreWaiters = new Set<Pool>();
-  readonly #instanceWaiters = new Set<Pool>();
-  #pumpScheduled = false;
-  #stopping = false;
+  #isStopping = false;
 
   constructor(options: CpuPoolsOptions) {
     this.#options = options;
-    this.cores = new CoreAllocator(options.logicalCores ?? readLogicalCores(), options.cores, () =>
-      this.#leasesChanged(),
-    );
-    this.#weights =
-      options.cacheFolder === undefined
-        ? undefined
-        : new WeightsCache(options.cacheFolder, (key, line) => options.log(-1, key, line));
-    this.#blanks = new BlankSet(options.blankInstances, options.log);
-    this.#retireTimer = setInterval(() => {
-      const nowMs = performance.now();
-      for (const pool of this.#pools.values()) pool.retireIdle(nowMs);
-    }, retireIntervalMs);
+    const { cacheFolder, log } = options;
+    const cores = new CoreAllocator(options.logicalCores ?? readLogicalCores(), options.cores, () => {
+      const free = cores.unleased();
+      // With every core leased they run where they can: the first run of a function is always granted.
+      residency.pinUnleased(free.length > 0 ? free : cores.all());
+      turns.changed();
+    });
+    const turns = new CoreTurns(cores);
+    const residency = new Residency({
+      memoryBytes: options.memoryBytes,
+      sharedMax: options.cores,
+      blankInstances: options.blankInstances,
+      modelsOffline: options.modelsOffline ?? false,
+      measureProcess: options.measureProcess ?? proportionalBytes,
+      log,
+      onShort: (holder) => this.#makeRoom(holder),
+    });
+    this.#resources = {
+      cores,
+      turns,
+      residency,
+      weights: cacheFolder === undefined ? undefined : new WeightsCache(cacheFolder, (key, line) => log(-1, key, line)),
+      events: {
+        loaded: (key, loadMs) => options.onLoaded?.({ key, loadMs }),
+        givenUp: (key, cause, ageMs, reason) => options.onGivenUp?.({ key, cause, ageMs, reason }),
+        reconfigured: (outcome) => options.onReconfigured?.(outcome),
+        facts: (key) => {
+          const facts = options.onFacts && this.#pools.get(key)?.facts();
+          if (facts !== undefined) options.onFacts?.(facts);
+        },
+      },
+    };
+    this.#retireTimer = setInterval(() => this.#retire(performance.now()), retireIntervalMs);
     this.#retireTimer.unref();
+  }
+
+  started(): Promise<void> {
+    return this.#resources.residency.started();
   }
 
   register(spec: InstanceSpec, limits: PoolLimits): void {
     let pool = this.#pools.get(spec.key);
     if (pool === undefined) {
-      pool = new Pool(spec, limits, this);
+      pool = new Pool(spec, limits, this.#resources);
       this.#pools.set(spec.key, pool);
     } else {
       pool.spec = spec;
@@ -131,8 +158,6 @@ class SharedPools implements CpuPools, PoolMachine {
     await pool.quiet();
     await pool.unload();
     pool.stop();
-    this.#coreWaiters.delete(pool);
-    this.#instanceWaiters.delete(pool);
   }
 
   invoke(key: string, input: PoolInput, options: InvokeOptions = {}): Promise<PoolResult> {
@@ -140,7 +165,7 @@ class SharedPools implements CpuPools, PoolMachine {
     if (pool === undefined) {
       return Promise.reject(new CpuError('unknown-function', `no function '${key}' is registered`));
     }
-    if (this.#stopping) return Promise.reject(new CpuError('stopping', 'the host is stopping and takes no new work'));
+    if (this.#isStopping) return Promise.reject(new CpuError('stopping', 'the host is stopping and takes no new work'));
     return pool.invoke(input, options);
   }
 
@@ -154,15 +179,16 @@ class SharedPools implements CpuPools, PoolMachine {
     { cause }: ConfigureOptions,
   ): Promise<Reconfiguration> {
     const pool = this.#pool(key);
-    if (this.#stopping) throw new CpuError('stopping', 'the host is stopping and takes no new work');
+    if (this.#isStopping) throw new CpuError('stopping', 'the host is stopping and takes no new work');
     return pool.configure(configuration, cause);
   }
 
   leaseCores(owner: string, count: number): LeasedCores {
-    const most = Math.min(count, this.cores.unleased().length, this.cores.total - 1);
+    const { cores } = this.#resources;
+    const most = Math.min(count, cores.unleased().length, cores.total - 1);
     let leases: CoreLease[] | undefined = [];
     for (let tried = most; tried > 0; tried--) {
-      leases = this.cores.lease(
+      leases = cores.lease(
         owner,
         Array.from({ length: tried }, () => 1),
       );
@@ -170,7 +196,7 @@ class SharedPools implements CpuPools, PoolMachine {
     }
     const held = leases ?? [];
     return {
-      cores: held.flatMap(({ cores }) => cores),
+      cores: held.flatMap((lease) => lease.cores),
       [Symbol.dispose]: () => {
         for (const lease of held) lease[Symbol.dispose]();
       },
@@ -178,188 +204,71 @@ class SharedPools implements CpuPools, PoolMachine {
   }
 
   coresFor(key: string): CoreBudget {
+    const { cores } = this.#resources;
     const asking = this.#pool(key);
     const nowMs = performance.now();
     const active = [...this.#pools.values()].filter((pool) => pool === asking || pool.isActive(nowMs)).length;
-    let left = Math.max(1, Math.floor(this.cores.total / active));
-    const perSocket = this.cores.available(key, true).map((cores) => {
-      const share = Math.min(cores, left);
+    const hasClaim = active <= cores.total || asking.coresUsed(nowMs) >= ownCoreMin;
+    let left = Math.max(hasClaim ? 1 : 0, Math.floor(cores.total / active));
+    const perSocket = cores.available(key, true).map((count) => {
+      const share = Math.min(count, left);
       left -= share;
       return share;
     });
-    return { cores: perSocket.reduce((sum, cores) => sum + cores, 0), perSocket };
+    return { cores: perSocket.reduce((sum, count) => sum + count, 0), perSocket };
   }
 
   async unload(key: string): Promise<void> {
-    await this.#pool(key).unload();
+    await within(drainMsMax, this.#pool(key).unload());
+  }
+
+  async evict(key: string): Promise<boolean> {
+    return this.#pool(key).evict();
+  }
+
+  state(key: string): PoolState | undefined {
+    return this.#pools.get(key)?.state();
   }
 
   states(): readonly PoolState[] {
     return Array.from(this.#pools.values(), (pool) => pool.state());
   }
 
+  resources(): PoolsResources {
+    const { cores, residency } = this.#resources;
+    return {
+      memoryBytes: residency.memoryBytes,
+      memoryUsedBytes: residency.usedBytes,
+      cores: cores.total,
+      coresShared: cores.unleased().length,
+    };
+  }
+
   async stop(graceMs: number): Promise<void> {
-    this.#stopping = true;
+    this.#isStopping = true;
     clearInterval(this.#retireTimer);
-    const quiet = Promise.all(Array.from(this.#pools.values(), (pool) => pool.quiet()));
-    let timer: NodeJS.Timeout | undefined;
-    await Promise.race([
-      quiet,
-      new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, graceMs);
-      }),
-    ]);
-    clearTimeout(timer);
+    await within(graceMs, Promise.all(Array.from(this.#pools.values(), (pool) => pool.quiet())));
     for (const pool of this.#pools.values()) pool.stop();
-    this.#blanks.stop();
-    this.#weights?.stop();
+    this.#resources.residency.stop();
+    this.#resources.weights?.stop();
   }
 
-  takeCores(pool: Pool): boolean {
-    const { threads } = pool.spec;
-    if (pool.busy > 0 && this.#busyThreads + threads > this.#sharedCores()) {
-      this.#coreWaiters.add(pool);
-      return false;
+  #retire(nowMs: number): void {
+    const { residency } = this.#resources;
+    for (const [replica, { spec }] of Array.from(residency.longestIdle())) {
+      const pool = this.#pools.get(spec.key);
+      if (pool === undefined || nowMs - replica.idleSinceMs < pool.limits.idleMs || pool.ready <= pool.keeps) continue;
+      pool.giveIdle(replica, nowMs);
     }
-    this.#busyThreads += threads;
-    return true;
-  }
-
-  retakeCores(pool: Pool): void {
-    this.#busyThreads += pool.spec.threads;
-  }
-
-  giveCores(pool: Pool): void {
-    this.#busyThreads -= pool.spec.threads;
-    if (this.#coreWaiters.size > 0 || this.#instanceWaiters.size > 0) this.#schedulePump();
-  }
-
-  takeInstance(pool: Pool, { anew, replaced }: TakeOptions): Instance | undefined {
-    if (this.#stopping) return undefined;
-    const first = this.#firstInNeed();
-    if (first !== undefined && first !== pool) {
-      // What has become free is for whoever has waited longest: a pool with endless work would always be there before it.
-      if (pool.instances === 0) this.#instanceWaiters.add(pool);
-      return undefined;
-    }
-    if (this.#instances() - replaced >= this.#options.instancesMax) {
-      // One more for a function that has some is not worth taking another function's last.
-      const isFirst = pool.instances === 0;
-      // Where pins hold all that there is, whoever has invocations waiting has one of them: nobody waits for ever.
-      const from =
-        this.#longestIdle(pool, isFirst) ??
-        (isFirst && pool.hasWaiting ? this.#longestIdle(pool, true, true) : undefined);
-      if (from === undefined) {
-        if (pool.instances === 0) {
-          this.#instanceWaiters.add(pool);
-          this.#makeRoom(pool);
-        }
-        return undefined;
-      }
-      from.pool.give(from.instance, 'room');
-    }
-    this.#instanceWaiters.delete(pool);
-    // There may be room for more of them, who were told to wait for this one.
-    if (this.#instanceWaiters.size > 0) this.#schedulePump();
-    return this.#blanks.take(anew);
-  }
-
-  wantsBack(pool: Pool): boolean {
-    return this.#firstInNeed() !== undefined && !this.#instanceWaiters.has(pool);
-  }
-
-  async sharedModelPath(pool: Pool): Promise<string | undefined> {
-    return this.#weights?.prepared(pool.spec);
-  }
-
-  sharedModelAtHand(pool: Pool): Promise<string | undefined> | undefined {
-    return this.#weights?.isKnown(pool.spec) ? this.#weights.prepared(pool.spec) : undefined;
-  }
-
-  sharedModelRefused(pool: Pool, problem: string): void {
-    this.#weights?.refused(pool.spec, problem).catch((error: unknown) => {
-      this.#options.log(-1, pool.spec.key, `its prepared weights could not be removed: ${(error as Error).message}`);
-    });
-  }
-
-  reconfigured(outcome: Reconfigured): void {
-    this.#options.onReconfigured?.(outcome);
-  }
-
-  pinOnDemand(instance: Instance): void {
-    if (!this.#pinning) return;
-    const free = this.cores.unleased();
-    // With every core leased they run where they can: the first run of a function is always granted.
-    instance.pin(free.length > 0 ? free : this.cores.all());
-  }
-
-  loaded(pool: Pool, loadMs: number): void {
-    this.#options.onLoaded?.({ key: pool.spec.key, loadMs });
-  }
-
-  givenUp(pool: Pool, cause: GiveUpCause, ageMs: number, reason: string): void {
-    this.#options.onGivenUp?.({ key: pool.spec.key, cause, ageMs, reason });
-  }
-
-  instanceSettled(): void {
-    if (!this.#stopping) this.#blanks.refill();
-    this.#schedulePump();
-  }
-
-  /** The pool that has waited longest for its first instance; those whose clients have gone wait no more. */
-  #firstInNeed(): Pool | undefined {
-    for (const pool of this.#instanceWaiters) {
-      if (pool.needsFirst) return pool;
-      this.#instanceWaiters.delete(pool);
-    }
-    return undefined;
-  }
-
-  /** Later, and once: a pool may be in the middle of its own pump. */
-  #schedulePump(): void {
-    if (this.#pumpScheduled || this.#stopping) return;
-    this.#pumpScheduled = true;
-    setImmediate(() => {
-      this.#pumpScheduled = false;
-      const waiters = new Set([...this.#instanceWaiters, ...this.#coreWaiters]);
-      this.#coreWaiters.clear();
-      for (const pool of waiters) pool.pump();
-    });
-  }
-
-  /** Cores for runs on demand. */
-  #sharedCores(): number {
-    return this.#options.cores - (this.cores.total - this.cores.unleased().length);
-  }
-
-  #leasesChanged(): void {
-    this.#pinning = true;
-    for (const pool of this.#pools.values()) pool.pinOnDemand();
-    this.#schedulePump();
-  }
-
-  #instances(): number {
-    let count = 0;
-    for (const pool of this.#pools.values()) count += pool.instances;
-    return count;
-  }
-
-  #longestIdle(asking: Pool, evenLast: boolean, evenPinned = false): { pool: Pool; instance: Instance } | undefined {
-    let longest: { pool: Pool; instance: Instance } | undefined;
-    for (const pool of this.#pools.values()) {
-      if (pool === asking) continue;
-      const instance = pool.longestIdle(Math.max(evenPinned ? 0 : pool.limits.instancesMin, evenLast ? 0 : 1));
-      if (instance === undefined) continue;
-      if (longest === undefined || instance.idleSinceMs < longest.instance.idleSinceMs) longest = { pool, instance };
-    }
-    return longest;
+    residency.retireEmpty(nowMs);
+    for (const pool of this.#pools.values()) pool.retireConfigured(nowMs);
   }
 
   /**
-   * Configured pools keep their instances between runs. Where they hold all there are, one of them gives one up, for a
+   * Configured pools keep their instances between runs. Where they hold all the memory there is, one of them gives one up, for a
    * function that has none: of those with several, which serve on without it, the one that has been idle for longest.
    */
-  #makeRoom(asking: Pool): void {
+  #makeRoom(asking: Holder): void {
     const others = [...this.#pools.values()].filter((pool) => pool !== asking);
     if (others.some(({ mayRest }) => mayRest)) return;
     const nowMs = performance.now();
@@ -377,5 +286,18 @@ class SharedPools implements CpuPools, PoolMachine {
     const pool = this.#pools.get(key);
     if (pool === undefined) throw new CpuError('unknown-function', `no function '${key}' is registered`);
     return pool;
+  }
+}
+
+/** Waits for it, but no longer than so long. */
+async function within(ms: number, work: Promise<unknown>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  try {
+    await Promise.race([work, late]);
+  } finally {
+    clearTimeout(timer);
   }
 }

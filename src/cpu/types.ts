@@ -18,6 +18,10 @@ export interface InstanceSpec {
    * share the memory of their weights. Without it each loads the weights for itself.
    */
   readonly modelIdentity?: string;
+  /** Of the model's file and its external data: what a session is expected to take until one has been measured. */
+  readonly modelBytes?: number;
+  /** `own`: it shares no process with other functions. Default `shared`. */
+  readonly isolation?: 'own' | 'shared';
 }
 
 /** Like instances of a configuration: `instances` of them, of `threads` threads, each taking up to `batch` rows a run. */
@@ -57,6 +61,12 @@ export type Reconfiguration = {
   /** A later call came before this one was begun. */
   | { readonly state: 'superseded' }
 );
+
+/**
+ * Why an instance is no more: its function was idle, another function needed room, it was unloaded, another configuration
+ * came into force, or it died.
+ */
+export type GiveUpCause = 'idle' | 'room' | 'unload' | 'reconfigured' | 'died';
 
 /** Told to whoever follows the configurations of pools. */
 export type Reconfigured = Reconfiguration & {
@@ -203,6 +213,8 @@ export interface PoolState {
     readonly threads: number;
     /** Cores that it owns alone, by the operating system's numbers; none while the pool runs on demand. */
     readonly cores: readonly number[];
+    /** Other functions may be in its process too. Absent: it has one of its own. */
+    readonly isShared?: true;
     /** Absent: it does. Not while it has only run the handler of a model that runs elsewhere. */
     readonly holdsModel?: boolean;
   }[];
@@ -240,13 +252,43 @@ export interface ConfigureOptions {
   readonly cause: string;
 }
 
-/** The CPU pools of a machine. */
+/** What has been measured of one function; told whenever a figure of it has changed. */
+export interface PoolFacts {
+  readonly key: string;
+  /** What its sessions and handlers hold now, by proportional set size; 0: nothing is loaded. */
+  readonly bytes: number;
+  /** What one session takes, as last measured; undefined before the first. */
+  readonly sessionBytes: number | undefined;
+  /** Loading a session into a process that runs, smoothed; undefined before the first. */
+  readonly loadMs: number | undefined;
+  /** One call inside its process (handler and model) when nothing competes with it; undefined before the first. */
+  readonly callMs: number | undefined;
+  /** Runs that instances on cores of their own take at once. */
+  readonly slots: number;
+  /** Cores leased to it. */
+  readonly coresLeased: number;
+}
+
+/** What all functions share. */
+export interface PoolsResources {
+  /** `cpu.memory`. */
+  readonly memoryBytes: number;
+  /** Of it, what the processes of all functions hold, by proportional set size. */
+  readonly memoryUsedBytes: number;
+  /** Cores, and those that nobody has leased. */
+  readonly cores: number;
+  readonly coresShared: number;
+}
+
 export interface LeasedCores extends Disposable {
   /** The operating system's numbers. */
   readonly cores: readonly number[];
 }
 
+/** The CPU pools of a machine. */
 export interface CpuPools {
+  /** Resolves once a first process is up, so that no call waits for the start of one; at once where none is kept started. */
+  started(): Promise<void>;
   /** Makes a function known. Registering the same key again replaces its limits. */
   register(spec: InstanceSpec, limits: PoolLimits): void;
   /** Forgets a function: waiting invocations finish, then its instances are given back. */
@@ -257,6 +299,11 @@ export interface CpuPools {
   load(key: string, options?: LoadOptions): Promise<void>;
   /** Gives the function's instances back once they are idle; the next invocation loads again. */
   unload(key: string): Promise<void>;
+  /**
+   * Gives memory back: releases the function's sessions that have no work, now, and those that have when they are done. Calls
+   * that wait load it again. Resolves when the sessions are gone; `false`: it had none.
+   */
+  evict(key: string): Promise<boolean>;
   /**
    * Runs the function on instances of this list, pinned to cores of their own, from as soon as they are ready; until then,
    * and where one cannot be started, on what it ran before. `undefined`: back to instances on demand. No invocation
@@ -281,7 +328,11 @@ export interface CpuPools {
    * left to the pools in any case.
    */
   leaseCores(owner: string, count: number): LeasedCores;
+  /** Of one function; undefined where it is not registered. */
+  state(key: string): PoolState | undefined;
+  /** Of every function: for pages and metrics, not for each call. */
   states(): readonly PoolState[];
+  resources(): PoolsResources;
   /** Stops accepting, finishes what was accepted until `graceMs` is over, and ends every process. */
   stop(graceMs: number): Promise<void>;
 }

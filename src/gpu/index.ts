@@ -1,4 +1,5 @@
 /** Runs models on NVIDIA GPUs: driver, operators, programs, transfers. */
+import type * as Hybrid from './hybrid/index.ts';
 export { CudaError, type Cuda, type CudaDevice, type CudaErrorKind, type LiveCounts } from './driver/types.ts';
 export { openCuda, type CudaOptions } from './driver/open.ts';
 export { probeCuda, type CudaProbe } from './driver/probe.ts';
@@ -6,13 +7,13 @@ export { operators, type Operator } from './operators/index.ts';
 export {
   compileModel,
   defaultSettings,
-  modelObstacles,
   ProgramError,
   type CompileModelOptions,
   type InputShapes,
   type Obstacle,
   type Program,
   type ProgramErrorCode,
+  type ProgramPrecision,
   type ProgramSettings,
 } from './program/index.ts';
 export { Engine, type EngineOptions, type LoadOptions } from './engine/index.ts';
@@ -23,7 +24,12 @@ export {
   type MeasuredTopology,
   type TopologyOptions,
 } from './measure/index.ts';
-export { profileOperatorsOnCpu, type ProfileOnCpuOptions } from './hybrid/operators-on-cpu.ts';
+export type { ProfileOnCpuOptions } from './hybrid/index.ts';
+export { disagreementOf, tolerances, type Disagreement, type Precision } from './gate/compare.ts';
+export { Rechecks, type AnsweredCall, type RechecksOptions } from './gate/rechecks.ts';
+export { trialShapes, type OpenInput } from './gate/trial-shapes.ts';
+export { shapeClasses } from './padding/index.ts';
+export { beliefs, lacksOf, selfTest, specOf, type Belief, type SelfTestReport } from './self-test/index.ts';
 export * from './process/index.ts';
 export {
   GpuError,
@@ -37,3 +43,6 @@ export {
   type RunTimings,
   type StartKind,
 } from './types.ts';
+
+/** What runs plans over a GPU and CPU cores, loaded when it is asked for. */
+export const loadHybrid = (): Promise<typeof Hybrid> => import('./hybrid/index.ts');

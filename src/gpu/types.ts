@@ -44,6 +44,19 @@ const retriableCodes: ReadonlySet<GpuErrorCode> = new Set([
   'unavailable',
 ]);
 
+/** What the engine does only where the GPUs can: a self-test finds out. */
+export type Capability =
+  /** Layers executed with their weights in pinned host memory. */
+  | 'host-reads-by-kernels'
+  /** Products of the library with weights in pinned host memory. */
+  | 'host-reads-by-library'
+  /** Products of the library at all. */
+  | 'products'
+  /** Warm runs as captured graphs. */
+  | 'graphs'
+  /** Weights over another GPU's link, which hands them on. */
+  | 'helping-gpus';
+
 /** What a run found of its function on the GPU. */
 export type StartKind = 'warm' | 'partial' | 'cold';
 

@@ -4,7 +4,14 @@ export { readCores, type Cores } from './cores.ts';
 export { readGpuDriver, type Gpu, type GpuDriver } from './gpu-driver.ts';
 export { readLogicalCores, type LogicalCore } from './logical-cores.ts';
 export { findLibrary } from './library.ts';
-export { readMemory, type Memory } from './memory.ts';
+export { defaultFunctionsBytes, readMemory, type Memory } from './memory.ts';
 export type { CostConstants, HostReadConstants, Machine, MachineGpu, NvLink, PcieSwitch } from './machine.ts';
 export { loadMachine, MachineError, machinePresets, parseMachine } from './machine-file.ts';
 export { probeMachine } from './machine-probe.ts';
+export {
+  concludeTopology,
+  parseTopology,
+  type CopyBandwidths,
+  type StatedTopology,
+  type Topology,
+} from './topology.ts';

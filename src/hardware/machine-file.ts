@@ -61,7 +61,10 @@ function fail(field: string, found: unknown, allowed: string): never {
 }
 
 /** What a schema cannot say: positions must exist. */
-function checkReferences({ gpus, switches, nvlinks, costs }: Machine): void {
+function checkReferences({ gpus, switches, nvlinks, costs, memoryBytes, hostMemory }: Machine): void {
+  if (hostMemory !== undefined && hostMemory.pinnedBytes > memoryBytes) {
+    fail('hostMemory.pinnedBytes', hostMemory.pinnedBytes, `the machine has ${memoryBytes} bytes of memory in all`);
+  }
   for (const [index, gpu] of gpus.entries()) {
     if (gpu.switch >= switches.length) {
       fail(`gpus[${index}].switch`, gpu.switch, `there are ${switches.length} switches, counted from 0`);

@@ -37,7 +37,7 @@ const port = (number: number): string => `0000:0${number}:00.0`;
 
 describe('machine presets', () => {
   test('are the four that are documented, each under its own name', () => {
-    expect(machinePresets()).toEqual(['a5000x2', 'cpu-16', 'h200', 'p3.8xlarge']);
+    expect(machinePresets()).toEqual(['a5000x2', 'cpu-16', 'h100x8', 'h200', 'p3.8xlarge']);
     for (const name of machinePresets()) expect(loadMachine(name).name).toBe(name);
   });
 
@@ -48,7 +48,8 @@ describe('machine presets', () => {
   });
 
   test('say which of them were never measured', () => {
-    for (const name of ['p3.8xlarge', 'a5000x2', 'h200']) expect(loadMachine(name).source).toMatch(/not measured/);
+    for (const name of ['p3.8xlarge', 'a5000x2', 'h200', 'h100x8'])
+      expect(loadMachine(name).source).toMatch(/not measured/);
   });
 });
 
@@ -73,6 +74,11 @@ describe('a machine file', () => {
     [{ ...preset, nvlinks: [...preset.nvlinks, { gpus: [1, 0], linkGBps: 1, copySetupUs: 1 }] }, 'listed already'],
     [{ ...preset, costs: undefined }, "the machine has GPUs but no field 'costs'"],
     [{ ...preset, memoryBytes: undefined }, "the machine has no field 'memoryBytes'"],
+    [
+      { ...preset, hostMemory: { pinnedBytes: 3e11, bandwidthGBps: 60 } },
+      "field 'hostMemory.pinnedBytes' of the machine is 300000000000, but the machine has 261993005056 bytes",
+    ],
+    [{ ...preset, disk: { readGBps: 1 } }, "the machine has no field 'disk.capacityBytes'"],
     [[], 'the machine is [], but must be object'],
   ])('is refused with its field named: %#', (json, message) => {
     const parsed: unknown = JSON.parse(JSON.stringify(json));

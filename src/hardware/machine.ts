@@ -12,6 +12,10 @@ export interface Machine {
   /** CPU sockets with the physical cores of each. */
   readonly sockets: readonly { readonly cores: number }[];
   readonly memoryBytes: number;
+  /** The tier between disk and GPUs; left out: all main memory may be pinned. */
+  readonly hostMemory?: HostMemory;
+  /** Where the weights lie that main memory does not hold; left out: unknown. */
+  readonly disk?: Disk;
   /** A GPU is named by its position in this list. */
   readonly gpus: readonly MachineGpu[];
   /** PCIe switches, named by position: GPUs on one switch share its way to host memory. */
@@ -19,6 +23,20 @@ export interface Machine {
   readonly nvlinks: readonly NvLink[];
   /** Undefined for a machine without GPUs. */
   readonly costs?: CostConstants;
+}
+
+export interface HostMemory {
+  /** That may be pinned for weights. */
+  readonly pinnedBytes: number;
+  /** All links together, from main memory. */
+  readonly bandwidthGBps: number;
+}
+
+export interface Disk {
+  /** For models. */
+  readonly capacityBytes: number;
+  /** Sequential reading into main memory. */
+  readonly readGBps: number;
 }
 
 export interface MachineGpu {

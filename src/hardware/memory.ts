@@ -36,6 +36,14 @@ export function readMemory(root = '/'): Memory {
   };
 }
 
+/** Of what this process may use, the share that functions get where nobody says: the host, files and GPUs have the rest. */
+const functionsShare = 0.4;
+
+/** The memory of functions on CPU cores, where nobody has set it. */
+export function defaultFunctionsBytes({ limitBytes, totalBytes }: Memory = readMemory()): number {
+  return Math.floor((limitBytes ?? totalBytes) * functionsShare);
+}
+
 function readLimit(root: string, totalBytes: number): { limitBytes: number; usedBytes: number } | undefined {
   const limits: { limitBytes: number; usedBytes: number }[] = [];
   const forms = [

@@ -7,6 +7,13 @@ import type { HostConfig } from './config.ts';
  * `doctor` can still report on such a configuration.
  */
 export function checkListen(config: Pick<HostConfig, 'listen' | 'apiKeys'>): void {
+  const { certFile, keyFile } = config.listen.tls ?? {};
+  if ((certFile === undefined) !== (keyFile === undefined)) {
+    const [given, missing] = certFile === undefined ? ['tlsKey', 'tlsCert'] : ['tlsCert', 'tlsKey'];
+    throw new ConfigError(
+      `"listen.${given}" is set without "listen.${missing}": HTTPS needs a certificate and its key`,
+    );
+  }
   if (config.apiKeys.length > 0 || isLoopback(config.listen.host)) return;
   throw new ConfigError(
     `listening on ${config.listen.host}, which is not a loopback address, needs an API key: set TURNTABLE_API_KEYS or ` +

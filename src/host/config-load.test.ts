@@ -2,6 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { defaultFunctionsBytes } from '../hardware/index.ts';
 import { ConfigError } from './config-error.ts';
 import { checkListen, isLoopback } from './config-listen.ts';
 import { loadConfig, type ConfigInput } from './config-load.ts';
@@ -37,13 +38,19 @@ function refusal(input: ConfigInput): string {
   throw new Error('the configuration was accepted');
 }
 
+const portOf = (environment: Record<string, string>): number => load({ environment }).config.listen.port;
+
 describe('where values come from', () => {
-  test('without any setting the host listens on loopback and keeps its data in the project', () => {
+  test('without any setting the host listens on loopback and keeps its data in the checkout', () => {
     const { config } = load();
-    expect(config.listen).toEqual({ host: '127.0.0.1', port: 8000 });
-    expect(config.dataDir).toBe(join(packageRoot, 'data'));
+    expect(config.listen).toEqual({
+      host: '127.0.0.1',
+      port: 8000,
+      tls: { certFile: undefined, keyFile: undefined },
+    });
+    expect(config.dataDir).toBe(join(packageRoot, 'turntable-data'));
     expect(config.functionsDir).toBe(join(packageRoot, 'functions'));
-    expect(config.cpu).toMatchObject({ cores: 6, instancesMax: 12, idleMs: 300_000 });
+    expect(config.cpu).toMatchObject({ cores: 6, memoryBytes: defaultFunctionsBytes(), idleMs: 300_000 });
     expect(config.limits.bodyBytesMax).toBe(64 * 1024 * 1024);
     expect(config.log.format).toBe('json');
   });
@@ -90,6 +97,24 @@ describe('where values come from', () => {
   test('API keys in the environment are separated by commas', () => {
     const { config } = load({ environment: { TURNTABLE_API_KEYS: 'first-key-1, second-key-2' } });
     expect(config.apiKeys).toEqual(['first-key-1', 'second-key-2']);
+  });
+
+  test('a key in plain text is taken, with a warning that says how to hash it', () => {
+    const hashed = `ci:publish:sha256:${'0'.repeat(64)}`;
+    const { config, warnings } = load({ environment: { TURNTABLE_API_KEYS: `plain-key-1,${hashed}` } });
+    expect(config.apiKeys).toEqual(['plain-key-1', hashed]);
+    expect(warnings).toEqual([
+      expect.stringMatching(/^one of the API keys is configured as plain text.*turntable key --from-stdin/),
+    ]);
+    expect(load({ environment: { TURNTABLE_API_KEYS: hashed } }).warnings).toEqual([]);
+  });
+
+  test('TURNTABLE_URL moves the host as it moves the commands, where it names this machine', () => {
+    expect(portOf({ TURNTABLE_URL: 'http://localhost:9000' })).toBe(9000);
+    expect(portOf({ TURNTABLE_URL: 'http://127.0.0.1:9000', TURNTABLE_PORT: '9001' })).toBe(9001);
+    expect(portOf({ TURNTABLE_URL: 'http://127.0.0.1:9000', TURNTABLE_LISTEN_PORT: '9002' })).toBe(9002);
+    expect(portOf({ TURNTABLE_URL: 'https://models.example.org:9000' })).toBe(8000);
+    expect(portOf({ TURNTABLE_URL: 'http://localhost' })).toBe(8000);
   });
 
   test('a port as Kubernetes announces a service is not taken for ours', () => {
@@ -158,6 +183,11 @@ describe('what is refused', () => {
     const text = refusal({ environment: { TURNTABLE_API_KEYS: 'hunter2' } });
     expect(text).toMatch(/^TURNTABLE_API_KEYS is not right: it must be a list of different keys/);
     expect(text).not.toContain('hunter2');
+  });
+
+  test('an entry with a scope that there is not, by the name of its key', () => {
+    const text = refusal({ environment: { TURNTABLE_API_KEYS: `ci:root:sha256:${'0'.repeat(64)}` } });
+    expect(text).toMatch(/^TURNTABLE_API_KEYS is not right \(key 'ci' has the scope 'root', which is none of /);
   });
 
   test.each([

@@ -3,12 +3,16 @@
  */
 import { dirname, resolve } from 'node:path';
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
-import { readCores } from '../hardware/index.ts';
+import { defaultFunctionsBytes, parseTopology, readCores, readMemory } from '../hardware/index.ts';
 import { ConfigError, shown } from './config-error.ts';
 import { checkFileShape, readConfigFile } from './config-file.ts';
+import { isLoopback } from './config-listen.ts';
 import type { HostConfig } from './config.ts';
+import { defaultDataDir, formerDataDir } from './config-data-dir.ts';
 import { allowedText, configOptions, packageRoot, readConfigSchema, type ConfigOption } from './config-options.ts';
-import { parseDurationMs, parseSizeBytes } from './config-units.ts';
+import { parseDurationMs, parseSizeBytes } from '../tools/index.ts';
+import { callbackAllowProblem } from '../queue/index.ts';
+import { apiKeysProblem, parseApiKeys } from './api-keys.ts';
 import { nearest } from './store/nearest.ts';
 
 export interface ConfigInput {
@@ -44,6 +48,18 @@ export interface LoadedConfig {
 /** Variables of this prefix that are no options of the host: the client commands' and the test suite's. */
 const otherVariables: ReadonlySet<string> = new Set(['TURNTABLE_URL', 'TURNTABLE_API_KEY', 'TURNTABLE_SEED']);
 
+/**
+ * TURNTABLE_URL says where the commands find the host. Where that is this machine, the host listens there as well, unless a variable of
+ * its own says otherwise.
+ */
+function withPortOfUrl(environment: Readonly<Record<string, string | undefined>>): typeof environment {
+  const { TURNTABLE_URL: url, TURNTABLE_PORT: port = environment['TURNTABLE_LISTEN_PORT'] } = environment;
+  if (url === undefined || port !== undefined || !URL.canParse(url)) return environment;
+  const parsed = new URL(url);
+  if (!isLoopback(parsed.hostname) || parsed.port === '') return environment;
+  return { ...environment, TURNTABLE_PORT: parsed.port };
+}
+
 interface Setting {
   readonly value: unknown;
   readonly source: ConfigSource;
@@ -53,7 +69,7 @@ interface Setting {
 
 /** Reads, checks and merges the configuration. Throws {@link ConfigError}. */
 export function loadConfig(input: ConfigInput = {}): LoadedConfig {
-  const environment = input.environment ?? process.env;
+  const environment = withPortOfUrl(input.environment ?? process.env);
   const workingDir = input.workingDir ?? process.cwd();
   const schema = readConfigSchema();
   const options = configOptions(schema);
@@ -95,10 +111,15 @@ export function loadConfig(input: ConfigInput = {}): LoadedConfig {
 
   checkValues(settings, schema, options);
   return {
-    config: assemble(settings, () => input.coresUsable ?? readCores().usable, input.terminal ?? process.stderr.isTTY),
+    config: assemble(
+      settings,
+      environment,
+      () => input.coresUsable ?? readCores().usable,
+      input.terminal ?? process.stderr.isTTY,
+    ),
     file: found?.file,
     sources: new Map([...settings].map(([path, { source }]) => [path, source])),
-    warnings: warnOfUnknown(environment, options),
+    warnings: [...warnOfUnknown(environment, options), ...warnOfPlainKeys(settings.get('apiKeys'))],
   };
 }
 
@@ -123,6 +144,22 @@ function warnOfUnknown(
     warnings.push(`the environment variable ${name} is no option and is ignored (did you mean TURNTABLE_${meant}?)`);
   }
   return warnings;
+}
+
+function warnOfPlainKeys(keys: Setting | undefined): string[] {
+  const plain = parseApiKeys((keys?.value ?? []) as string[]).filter(({ isPlain }) => isPlain).length;
+  if (plain === 0) return [];
+  const have = plain === 1 ? 'one of the API keys is' : `${plain} of the API keys are`;
+  return [
+    `${have} configured as plain text, with all scopes; \`turntable key --from-stdin\` makes the entry to put in its place`,
+  ];
+}
+
+/** What is wrong with a secret, without the secret. */
+function problemOf({ path }: ConfigOption, value: unknown): string {
+  const isList = path === 'apiKeys' && Array.isArray(value) && value.every((each) => typeof each === 'string');
+  const problem = isList ? apiKeysProblem(value) : undefined;
+  return problem === undefined ? '' : ` (${problem})`;
 }
 
 /** The JSON value that a text from the environment or the command line stands for. */
@@ -163,14 +200,19 @@ function checkValues(settings: ReadonlyMap<string, Setting>, schema: object, opt
     if (setting === undefined) continue;
     if (!refused.has(option.path) && withinRange(option, setting.value)) continue;
     throw new ConfigError(
-      `${nameOf(setting.source, option)} is ${option.secret ? 'not right: it' : `${shown(setting.value)}, but`} must be ${allowedText(option)}`,
+      `${nameOf(setting.source, option)} is ${option.secret ? `not right${problemOf(option, setting.value)}: it` : `${shown(setting.value)}, but`} must be ${allowedText(option)}`,
     );
   }
 }
 
 /** The schema bounds durations and sizes only where they are plain numbers, and does not know what a port may be. */
 function withinRange(option: ConfigOption, value: unknown): boolean {
+  if (option.path === 'grpc.port') return !(Number(value) > 65_535);
+  if (option.path === 'apiKeys') return apiKeysProblem(value as string[]) === undefined;
   if (option.path === 'redis.url') return value === 'off' || URL.canParse(String(value));
+  if (option.path === 'async.callbackAllow') {
+    return (value as string[]).every((entry) => callbackAllowProblem(entry) === undefined);
+  }
   if (option.kind !== 'duration' && option.kind !== 'size') return true;
   const parsed = option.kind === 'duration' ? parseDurationMs(value) : parseSizeBytes(value);
   return parsed !== undefined && parsed >= (option.minimum ?? 0) && parsed <= Number.MAX_SAFE_INTEGER;
@@ -212,7 +254,12 @@ function setAt(target: Record<string, unknown>, path: string, value: unknown): v
 }
 
 /** Every value has been checked: the conversions below cannot fail, and say so loudly if they ever do. */
-function assemble(settings: ReadonlyMap<string, Setting>, coresUsable: () => number, terminal: boolean): HostConfig {
+function assemble(
+  settings: ReadonlyMap<string, Setting>,
+  environment: Readonly<Record<string, string | undefined>>,
+  coresUsable: () => number,
+  terminal: boolean,
+): HostConfig {
   const setting = (path: string): Setting => {
     const found = settings.get(path);
     if (found === undefined) throw new Error(`host.schema.json has no option "${path}"`);
@@ -228,19 +275,36 @@ function assemble(settings: ReadonlyMap<string, Setting>, coresUsable: () => num
   const duration = (path: string): number => parsed(path, parseDurationMs);
   const size = (path: string): number => parsed(path, parseSizeBytes);
   const folder = (path: string): string => resolve(setting(path).baseDir, text(path));
+  const fileOrOff = (path: string): string | undefined => (text(path) === 'off' ? undefined : folder(path));
   const orAuto = (path: string, auto: () => number): number =>
     setting(path).value === 'auto' ? auto() : integer(path);
   const cores = orAuto('cpu.cores', coresUsable);
+  const isDataAuto = setting('dataDir').value === 'auto';
   const format = text('log.format') as 'auto' | 'json' | 'pretty';
   return {
-    listen: { host: text('listen.host').replace(/^\[(.*)\]$/, '$1'), port: integer('listen.port') },
-    dataDir: folder('dataDir'),
+    listen: {
+      host: text('listen.host').replace(/^\[(.*)\]$/, '$1'),
+      port: integer('listen.port'),
+      tls: { certFile: fileOrOff('listen.tlsCert'), keyFile: fileOrOff('listen.tlsKey') },
+    },
+    grpc: grpcPort(String(setting('grpc.port').value), integer('listen.port')),
+    dataDir: isDataAuto ? defaultDataDir(packageRoot, environment) : folder('dataDir'),
+    dataDirBefore: isDataAuto ? formerDataDir(packageRoot) : undefined,
+    healFrom: {
+      hostUrls: (setting('healFrom').value as string[]).map((url) => url.replace(/\/+$/, '')),
+      apiKey: environment['TURNTABLE_API_KEY'] || undefined,
+    },
     functionsDir: folder('functionsDir'),
     apiKeys: setting('apiKeys').value as string[],
+    apiKeysFor: setting('apiKeysFor').value as HostConfig['apiKeysFor'],
+    rate: { perKey: integer('rate.perKey'), perAddress: integer('rate.perAddress') },
+    cors: { origins: setting('cors.origins').value as string[] },
+    unloaded: text('unloaded') as HostConfig['unloaded'],
     cpu: {
       cores,
       blankInstances: integer('cpu.blankInstances'),
-      instancesMax: orAuto('cpu.instancesMax', () => Math.max(4, 2 * cores)),
+      memoryBytes: text('cpu.memory') === 'auto' ? defaultFunctionsBytes() : size('cpu.memory'),
+      modelNetwork: text('cpu.modelNetwork') as HostConfig['cpu']['modelNetwork'],
       threads: integer('cpu.threads'),
       idleMs: duration('cpu.idle'),
       queueMax: integer('cpu.queueMax'),
@@ -250,18 +314,28 @@ function assemble(settings: ReadonlyMap<string, Setting>, coresUsable: () => num
       objective: text('cpu.objective') as HostConfig['cpu']['objective'],
       reconfigureIntervalMs: duration('cpu.reconfigureInterval'),
     },
+    admission: text('admission') as HostConfig['admission'],
     gpu: {
       use: text('gpu.use') as HostConfig['gpu']['use'],
       hostBytes: text('gpu.hostMemory') === 'auto' ? undefined : size('gpu.hostMemory'),
       gpuBytes: text('gpu.memory') === 'auto' ? undefined : size('gpu.memory'),
       mode: text('gpu.mode') as HostConfig['gpu']['mode'],
       policy: text('gpu.policy') as HostConfig['gpu']['policy'],
+      topology: text('gpu.topology') === 'measured' ? undefined : parseTopology(text('gpu.topology')),
+      policyParts: policyParts((part) => text(`gpu.${part}`)),
       profileIterations: integer('gpu.profileIterations'),
+      recheckEvery: integer('gpu.recheckEvery'),
+      precision: text('gpu.precision') as HostConfig['gpu']['precision'],
       hybrid: text('gpu.hybrid') as HostConfig['gpu']['hybrid'],
       hybridCores: orAuto('gpu.hybridCores', () => Math.floor(cores / 4)),
     },
     limits: {
       bodyBytesMax: size('limits.body'),
+      replyBytesMax: size('limits.reply'),
+      inFlightBytesMax:
+        text('limits.inFlight') === 'auto'
+          ? Math.max(128 * 2 ** 20, Math.floor(memoryBytes() / 8))
+          : size('limits.inFlight'),
       uploadBytesMax: size('limits.upload'),
       bodyTimeoutMs: duration('limits.bodyTimeout'),
       requestsInFlightMax: integer('limits.requestsInFlight'),
@@ -280,6 +354,8 @@ function assemble(settings: ReadonlyMap<string, Setting>, coresUsable: () => num
       callbackAttempts: integer('async.callbackAttempts'),
       callbackBackoffMs: duration('async.callbackBackoff'),
       callbackTimeoutMs: duration('async.callbackTimeout'),
+      callbackAllow: setting('async.callbackAllow').value as string[],
+      callbackSecret: text('async.callbackSecret') === '' ? undefined : text('async.callbackSecret'),
     },
     drainMs: duration('drain'),
     log: {
@@ -293,4 +369,24 @@ function assemble(settings: ReadonlyMap<string, Setting>, coresUsable: () => num
       inferMs: duration('defaults.timeouts.infer'),
     },
   };
+}
+
+/** What this process may fill in all. */
+function memoryBytes(): number {
+  const { limitBytes, totalBytes } = readMemory();
+  return limitBytes ?? totalBytes;
+}
+
+/** A host on a port of its choice has no neighbour port to take. */
+function grpcPort(asked: string, httpPort: number): HostConfig['grpc'] {
+  if (asked === 'auto') return { port: httpPort === 0 || httpPort === 65_535 ? 'off' : httpPort + 1, isAuto: true };
+  return { port: asked === 'off' ? 'off' : Number(asked), isAuto: false };
+}
+
+const partNames = ['routing', 'eviction', 'offload', 'order'] as const;
+
+/** Those that are not left to the policy. The schema has checked them. */
+function policyParts(read: (part: (typeof partNames)[number]) => string): HostConfig['gpu']['policyParts'] {
+  const given = partNames.map((part) => [part, read(part)] as const).filter(([, value]) => value !== 'policy');
+  return Object.fromEntries(given);
 }

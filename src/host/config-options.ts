@@ -97,9 +97,21 @@ const textForms: Readonly<Record<string, string>> = {
     '"off" or an address such as "redis://127.0.0.1:6379", with a database "redis://127.0.0.1:6379/2", or ' +
     '"unix:///run/redis.sock" ("unix:///run/redis.sock?db=2")',
   'redis.prefix': 'at most 64 letters, digits, dots, dashes and underscores',
+  'grpc.port': '"auto", "off", or a port from 0 to 65535',
+  'cpu.memory': '"auto" or a size such as "16GiB"',
   'gpu.hostMemory': '"auto" or a size such as "16GiB"',
   'gpu.memory': '"auto" or a size such as "16GiB"',
+  'gpu.topology': '"measured", or GPUs that share a switch and GPUs with NVLink, such as "0+1 2+3 0=2 1=3"',
+  'limits.inFlight': '"auto" or a size such as "512MiB"',
   'queue.hostUrl': '"auto" or an address such as "http://10.0.0.5:8000"',
+};
+
+const listForms: Readonly<Record<string, string>> = {
+  apiKeys:
+    'a list of different keys: entries that `turntable key` makes, or plain keys of at least 8 printable characters without ' +
+    'spaces and commas',
+  healFrom: 'a list of addresses such as "http://10.0.0.6:8000"',
+  apiKeysFor: 'a list of "publish", "invoke" and "read"',
 };
 
 /** What a value of this option may be, to follow "must be" in a sentence. */
@@ -120,9 +132,7 @@ export function allowedText(option: ConfigOption): string {
     case 'choice':
       return `one of ${option.choices.map((choice) => `"${choice}"`).join(', ')}`;
     case 'list':
-      return option.path === 'apiKeys'
-        ? 'a list of different keys, each of at least 8 printable characters without spaces and commas'
-        : 'a list of texts';
+      return listForms[option.path] ?? 'a list of origins such as "https://app.example.com", or "*"';
     case 'folder':
       return 'the path of a folder';
     case 'text':

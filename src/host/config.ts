@@ -1,22 +1,46 @@
+import type { ContentSource } from '../queue/index.ts';
+import type { Scope } from './api-keys.ts';
+import type { StatedTopology } from '../hardware/index.ts';
 import type { ColdStartMode } from '../plan/index.ts';
-import type { PolicyName } from '../schedule/index.ts';
+import { policies, type Policy, type PolicyName } from '../schedule/index.ts';
 
 /** The host's configuration after files, environment and flags are merged; the schema is wrangler-free-config/host.schema.json. */
 export interface HostConfig {
-  readonly listen: { readonly host: string; readonly port: number };
+  readonly listen: {
+    readonly host: string;
+    readonly port: number;
+    /** Both, or plain HTTP. */
+    readonly tls?: { readonly certFile: string | undefined; readonly keyFile: string | undefined };
+  };
   /** Models, versions and everything else that must survive a restart. */
+  /** `auto`: no port is asked for by name, so that one in use is no failure. */
+  readonly grpc: { readonly port: number | 'off'; readonly isAuto: boolean };
   readonly dataDir: string;
+  /** Where earlier versions kept it by default; undefined when the folder was chosen. */
+  readonly dataDirBefore?: string | undefined;
+  /** Hosts that may have the right bytes of a file that is damaged here. */
+  readonly healFrom: ContentSource;
   /** Functions that ship as folders. */
   readonly functionsDir: string;
-  /** Management needs one of these as `Authorization: Bearer`; with none the host listens on loopback only. */
+  /** Entries as `api-keys.ts` reads them; with none the host listens on loopback only. */
   readonly apiKeys: readonly string[];
+  /** Scopes that need a key, beside publish. */
+  readonly apiKeysFor: readonly Scope[];
+  /** Requests a second; 0: as many as they like. */
+  readonly rate: { readonly perKey: number; readonly perAddress: number };
+  /** Web pages of these origins may call functions; '*': of any. */
+  readonly cors: { readonly origins: readonly string[] };
+  /** Whether the first call of an unloaded function loads it again. */
+  readonly unloaded: 'until-call' | 'until-load';
   readonly cpu: {
     /** Cores that the pools share. */
     readonly cores: number;
     /** Blank instances kept started. */
     readonly blankInstances: number;
-    /** Most instances at once, over all functions; the longest idle makes room. */
-    readonly instancesMax: number;
+    /** What the processes of all functions may take together. */
+    readonly memoryBytes: number;
+    /** Whether models without handlers run in processes that have it. */
+    readonly modelNetwork: 'on' | 'off';
     /** Intra-op threads of an instance, unless the function says. */
     readonly threads: number;
     /** An instance without work for this long is given back. */
@@ -33,6 +57,8 @@ export interface HostConfig {
     /** Least time between two changes of a pool. */
     readonly reconfigureIntervalMs: number;
   };
+  /** Of functions that do not choose for themselves. */
+  readonly admission: Policy['admission'];
   readonly gpu: {
     readonly use: 'auto' | 'off';
     /** Pinned host memory for weights; undefined: half of the machine's. */
@@ -40,8 +66,16 @@ export interface HostConfig {
     /** Of each GPU; undefined: most of what is free. */
     readonly gpuBytes: number | undefined;
     readonly mode: ColdStartMode;
+    /** A bundle, and what is to be otherwise in it. */
     readonly policy: PolicyName;
+    /** Undefined: as it is measured. */
+    readonly topology: StatedTopology | undefined;
+    readonly policyParts: Partial<Pick<Policy, 'routing' | 'eviction' | 'offload' | 'order'>>;
     readonly profileIterations: number;
+    /** One of so many calls is checked against ONNX Runtime after its answer; 0: none. */
+    readonly recheckEvery: number;
+    /** What models of 32-bit floats are computed in. */
+    readonly precision: 'exact' | 'tf32' | 'fp16';
     /** Which plans over GPU and CPU functions get. */
     readonly hybrid: 'memory' | 'latency' | 'off';
     /** Kept for them where there is a GPU. */
@@ -50,6 +84,10 @@ export interface HostConfig {
   readonly limits: {
     readonly bodyBytesMax: number;
     readonly uploadBytesMax: number;
+    /** Of JSON in a reply. */
+    readonly replyBytesMax: number;
+    /** Of all bodies and tensors of requests in progress, decompressed. */
+    readonly inFlightBytesMax: number;
     /** Headers and, separately, body must arrive within this. An upload only needs to keep moving. */
     readonly bodyTimeoutMs: number;
     readonly requestsInFlightMax: number;
@@ -74,6 +112,10 @@ export interface HostConfig {
     readonly callbackAttempts: number;
     readonly callbackBackoffMs: number;
     readonly callbackTimeoutMs: number;
+    /** Host names, addresses and networks that callbacks may go to though they are private. */
+    readonly callbackAllow: readonly string[];
+    /** Signs the bodies of callbacks. */
+    readonly callbackSecret: string | undefined;
   };
   /** SIGTERM: time for accepted requests to finish. */
   readonly drainMs: number;
@@ -85,4 +127,9 @@ export interface HostConfig {
     readonly loadMs: number;
     readonly inferMs: number;
   };
+}
+
+/** What the scheduler goes by. */
+export function policyOf({ gpu, admission }: Pick<HostConfig, 'gpu' | 'admission'>): Policy {
+  return { ...policies[gpu.policy], ...gpu.policyParts, admission };
 }

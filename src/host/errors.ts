@@ -19,7 +19,10 @@ export const catalogue = {
     status: 400,
     when: 'The request line, a header or a field of the body is not what the path asks for.',
   },
-  'bad-json': { status: 400, when: 'The body, or its JSON part, is not JSON (bare NaN and Infinity included).' },
+  'bad-json': {
+    status: 400,
+    when: 'The body, or its JSON part, is not JSON. Inside tensors NaN and Infinity are taken.',
+  },
   'bad-tensor': { status: 400, when: 'A tensor has the wrong name, datatype, shape, element or byte count.' },
   'bad-name': { status: 400, when: 'A function name or version has characters or a length that are not allowed.' },
   'bad-settings': { status: 400, when: 'A setting of a function is unknown or has a value that is not allowed.' },
@@ -29,8 +32,14 @@ export const catalogue = {
     when: 'The model itself refused the input, for example an index outside its vocabulary.',
   },
   'handler-input': { status: 400, when: "The function's handler refused the input." },
-  unauthorized: { status: 401, when: 'Management was asked for without an API key, and the host has one configured.' },
-  forbidden: { status: 403, when: 'The API key is wrong, or a browser page of another origin asked for management.' },
+  unauthorized: {
+    status: 401,
+    when: 'The request needs an API key and has none, or its Authorization header is malformed.',
+  },
+  forbidden: {
+    status: 403,
+    when: 'The API key is wrong or lacks the scope, or a browser page of another origin asked.',
+  },
   'unknown-path': { status: 404, when: 'Nothing is served at this path.' },
   'unknown-function': { status: 404, when: 'No function of this name is registered.' },
   'unknown-version': { status: 404, when: 'The function has no such version.' },
@@ -41,17 +50,34 @@ export const catalogue = {
   'version-exists': { status: 409, when: 'This version is published already, with another model or other settings.' },
   'publish-in-progress': { status: 409, when: 'Another upload of the same function and version is under way.' },
   'folder-function': { status: 409, when: 'The function ships in the functions folder and can only be changed there.' },
+  'no-version-before': { status: 409, when: 'A rollback was asked for, and no version served before this one.' },
   'call-finished': { status: 409, when: 'The asynchronous call to be cancelled has ended already.' },
   'call-id-in-use': { status: 409, when: 'Another asynchronous call was accepted under this X-Call-Id.' },
   'body-too-large': { status: 413, when: 'The body, or an uploaded model, is over the configured limit.' },
+  'reply-too-large': {
+    status: 413,
+    when: 'The outputs as JSON are over the configured limit; as binary data they may still be asked for.',
+  },
   'unsupported-media-type': {
     status: 415,
     when: 'The Content-Type or Content-Encoding is not one that the path takes.',
   },
-  'model-refused': { status: 422, when: 'The validator could not accept the uploaded model.' },
+  'warm-up-failed': {
+    status: 422,
+    when: 'A version could not be loaded, or failed on its own example, before it got calls; the one before goes on serving.',
+  },
+  'model-refused': {
+    status: 422,
+    when: "The validator could not accept the uploaded model, or a function's changed folder; what served before still does.",
+  },
   'too-many-requests': {
     status: 429,
     when: 'More requests are in progress than the host is configured to hold.',
+    retryAfterS: 1,
+  },
+  'rate-limited': {
+    status: 429,
+    when: 'An API key or an address sent more requests a second than `rate.perKey` or `rate.perAddress` allows; `Retry-After` says when the next one is taken.',
     retryAfterS: 1,
   },
   'headers-too-large': { status: 431, when: 'The headers of the request are over 16 KiB together.' },
@@ -64,7 +90,13 @@ export const catalogue = {
   'handler-timeout': { status: 500, when: "The function's handler went over its time limit and was stopped." },
   'inference-timeout': { status: 500, when: 'The run of the model went over its time limit and was stopped.' },
   'queue-full': { status: 503, when: "The function's queue is full.", retryAfterS: 1 },
+  shed: {
+    status: 503,
+    when: 'The answer was predicted to come after its SLO wherever it ran, and the function sheds such calls (`admission`); `Retry-After` is from the prediction.',
+    retryAfterS: 1,
+  },
   'not-ready': { status: 503, when: 'The function, or the host, is not ready to serve.', retryAfterS: 1 },
+  unloaded: { status: 503, when: 'The function was unloaded, and has to be loaded before it is called.' },
   draining: { status: 503, when: 'The host is shutting down and takes no new work.', retryAfterS: 5 },
   'no-queue': { status: 503, when: 'An asynchronous invocation was asked of a host that has no queue (Redis).' },
   'queue-unavailable': {
@@ -75,6 +107,10 @@ export const catalogue = {
   'deadline-passed': {
     status: 504,
     when: 'The deadline passed while the invocation was waiting; it was never started.',
+  },
+  'store-read-only': {
+    status: 503,
+    when: 'The data folder cannot be written: a read-only disk, or missing rights. What is published goes on serving.',
   },
   'disk-full': { status: 507, when: 'The disk of the model store is full.' },
 } as const satisfies Record<string, CatalogueEntry>;
@@ -87,15 +123,22 @@ export class HostError extends Error {
   readonly code: ErrorCode;
   readonly status: number;
 
-  constructor(code: ErrorCode, message: string, options?: ErrorOptions & { status?: number | undefined }) {
+  readonly #retryAfterS: number | undefined;
+
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options?: ErrorOptions & { status?: number | undefined; retryAfterS?: number },
+  ) {
     super(message, options);
+    this.#retryAfterS = options?.retryAfterS;
     this.code = code;
     this.status = options?.status ?? catalogue[code].status;
   }
 
   get retryAfterS(): number | undefined {
     const entry: CatalogueEntry = catalogue[this.code];
-    return entry.retryAfterS;
+    return this.#retryAfterS ?? entry.retryAfterS;
   }
 }
 

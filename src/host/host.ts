@@ -3,36 +3,37 @@ import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import {
-  batchDimension,
-  createCpuPools,
-  groupsText,
-  type ArrivalPrediction,
-  type CpuPools,
-  type PoolLimits,
-  type Reconfigured,
-} from '../cpu/index.ts';
+import { createCpuPools, groupsText, type ArrivalPrediction, type PoolFacts, type Reconfigured } from '../cpu/index.ts';
 import { checkListen } from './config-listen.ts';
 import { packageRoot } from './config-options.ts';
-import type { HostConfig } from './config.ts';
+import { policyOf, type HostConfig } from './config.ts';
 import type { ViewSources } from './dashboard/index.ts';
-import { cpuOfferOf, gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts';
+import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts';
+import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
 import { History } from './history/index.ts';
 import { createHttpServer, type Lifecycle } from './http/index.ts';
+import { Access } from './access.ts';
+import { Logging } from './logging.ts';
 import { Invoker } from './invoke.ts';
+import { evictionWords, LiveScheduler, type GpuEviction } from './live/index.ts';
 import { createLogger } from './logger.ts';
+import { Rollout } from './rollout.ts';
+import { Shadows } from './shadows.ts';
 import { createMetrics } from './metrics.ts';
+import { cpuOfferOf, cpuPlaceOf, keepPoolsInStep, rowsMaxOf, threadsOf, versionOf } from './pools-in-step.ts';
 import { createPoolsPrediction } from './pools-prediction.ts';
-import { createQueueing } from './queueing/index.ts';
+import { createQueueing, WorkersWatch } from './queueing/index.ts';
 import { recordersOf, type InvocationRecorder } from './recorder.ts';
 import { ReplayRuns } from './replays.ts';
 import { Statistics } from './statistics.ts';
 import { createModelStore, createValidator } from './store/index.ts';
-import type { FunctionVersion, Registry } from './types.ts';
+import type { Registry } from './types.ts';
 
 export interface RunningHost {
   /** `http://127.0.0.1:8000`, a name that a client can use. */
   readonly url: string;
+  /** Of the gRPC service, on the same address; undefined where there is none. */
+  readonly grpcPort: number | undefined;
   /**
    * What a request of `name@version` would see now on its CPU pool; undefined where it was not measured. This is what
    * decides whether an invocation is worth offloading.
@@ -71,17 +72,26 @@ export async function startHost(
   const validator = createValidator({ timeoutMs: config.validator.timeoutMs });
   const store = createModelStore({
     dataDir: config.dataDir,
+    dataDirBefore: config.dataDirBefore,
     functionsDir: config.functionsDir,
+    healFrom: config.healFrom,
     defaults: config.defaults,
     limits: config.limits,
     validate: validator.validate,
     logger,
   });
+  const facts = new Map<string, PoolFacts>();
   const cpuPools = createCpuPools({
     cores: config.cpu.cores,
     blankInstances: config.cpu.blankInstances,
-    instancesMax: config.cpu.instancesMax,
+    memoryBytes: config.cpu.memoryBytes,
+    modelsOffline: config.cpu.modelNetwork === 'off',
     cacheFolder: join(config.dataDir, 'cache', 'weights'),
+    onFacts: (known) => {
+      facts.set(known.key, known);
+      live.session(known.key, known.bytes);
+      live.setCpu(cpuPlaceOf(cpuPools));
+    },
     onReconfigured: (change) => reconfigured(change, store, history, logger),
     log: (pid, key, line) => logger.info({ pid, function: key }, line),
     onLoaded: ({ key, loadMs }) => {
@@ -117,25 +127,51 @@ export async function startHost(
   });
   const { pools } = prediction;
   keepPoolsInStep(store, pools, config, logger);
-  const queueing = await createQueueing({ config, registry: store, pools, logger });
+  const queueing = await createQueueing({ config, registry: store, logger });
+  const live = new LiveScheduler({
+    policy: policyOf(config),
+    cpu: cpuPlaceOf(cpuPools),
+    cpuOffer: (key) => cpuOfferOf(key, store, config, prediction.predictCpu, facts.get(key)),
+    workersOffer: (key, ownMs) => workers?.offer(key, ownMs) ?? null,
+    evictCpu: (key) => void pools.evict(key).catch(() => undefined),
+    waitingMax: config.cpu.queueMax,
+    onGpuNews: (key, news) => {
+      gpus?.news(key, news);
+      if (news.kind === 'evicted') evictedFromGpu(news.eviction, store, statistics, history);
+    },
+    onDefect: (message) => logger.error(message),
+  });
+  const workers = queueing.overflow && new WorkersWatch(queueing.overflow, (place) => live.setWorkers(place));
   const gpus = await openGpus({
     config,
     registry: store,
     statistics,
     history,
     logger,
-    predictCpu: prediction.predictCpu,
+    live,
     leaseCores: (count) => pools.leaseCores('plans over GPU and CPU', count),
   });
-  const invoker = new Invoker({
+  const rollout = new Rollout({
+    store,
+    invoker: {
+      ready: (version) => invoker.ready(version),
+      load: async (version) => await invoker.load(version),
+      tryOut: async (version, input) => await invoker.tryOut(version, input),
+    },
+    happenings: history.happenings,
+    logger,
+  });
+  const shadows = new Shadows({ store, run: async (version, input) => await invoker.tryOut(version, input) });
+  const invoker: Invoker = new Invoker({
     registry: store,
     pools,
     statistics,
-    recorder: recordersOf(history, options.recorder),
+    recorder: recordersOf(history, rollout, options.recorder),
+    onAnswered: async (version, input, output) => await shadows.answered(version, input, output),
     queueing,
+    live,
     gpus,
-    slotsOf: (version) => limitsOf(version, true, config).instancesMax,
-    predictLocalMs: ({ key }) => prediction.predictCpu(key)?.latencyMs,
+    unloaded: config.unloaded,
   });
   const metrics = createMetrics({
     registry: store,
@@ -143,7 +179,8 @@ export async function startHost(
     statistics,
     memoryBytes: totalmem(),
     queueing,
-    placer: invoker.placer,
+    cameBack: () => invoker.cameBack,
+    shadows,
     gpus,
     threadsOf: (version) => threadsOf(version, config),
     batchMaxOf: (version) => rowsMaxOf(version, config),
@@ -158,17 +195,21 @@ export async function startHost(
     ...(gpus === undefined ? {} : { gpus: gpuViews(gpus, store, statistics) }),
   };
   const scheduler = new SchedulerView({
+    live,
     gpus,
     registry: store,
     mode: config.gpu.mode,
     policy: config.gpu.policy,
+    policyParts: policyOf(config),
     cpuCores: config.cpu.cores,
-    cpuOffer: (key) => cpuOfferOf(prediction.predictCpu(key)),
+    cpuOffer: (key) => cpuOfferOf(key, store, config, prediction.predictCpu, facts.get(key)),
   });
   const replays = options.replays && new ReplayRuns({ ...options.replays, folder: join(config.dataDir, 'replays') });
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (graceMs: number): Promise<void> => {
     validator.stop();
+    workers?.close();
+    live.close();
     await queueing.stop(graceMs);
     await gpus?.close();
     await prediction.close();
@@ -178,31 +219,37 @@ export async function startHost(
     await store.close();
   };
   let http;
+  let grpc: GrpcServer | undefined;
   try {
-    http = await createHttpServer({
+    const logging = new Logging(logger);
+    const hostVersion = packageVersion();
+    const access = new Access(config);
+    const shared = {
       config,
+      access,
       store,
       invoker,
+      rollout,
+      shadows,
       pools,
-      metrics,
       statistics,
       logger,
+      logging,
       lifecycle,
-      hostVersion: packageVersion(),
-      queueing,
-      views,
-      scheduler,
-      replays,
-    });
-    await store.start();
+      hostVersion,
+    };
+    http = await createHttpServer({ ...shared, metrics, queueing, views, scheduler, replays });
+    grpc = await startGrpc(shared);
+    await Promise.all([store.start(), cpuPools.started()]);
   } catch (error) {
     await http?.close(0);
+    await grpc?.close(0);
     await end(0);
     throw error;
   }
   lifecycle.phase = 'ready';
   queueing.start(http.url, http.runCall);
-  logger.info({ url: http.url, functions: store.names().length }, 'ready');
+  logger.info({ url: http.url, grpcPort: grpc?.port, functions: store.names().length }, 'ready');
 
   const server = http;
   let stopped: Promise<boolean> | undefined;
@@ -210,48 +257,65 @@ export async function startHost(
     lifecycle.phase = 'draining';
     logger.info({ drainMs: config.drainMs }, 'draining');
     // Who waits for an answer holds a connection, so once the connections are done the pools have nothing left to do.
-    const [clean] = await Promise.all([server.close(config.drainMs), queueing.stop(config.drainMs)]);
+    grpc?.drain();
+    const [clean, cleanGrpc] = await Promise.all([
+      server.close(config.drainMs),
+      grpc?.close(config.drainMs) ?? true,
+      queueing.stop(config.drainMs),
+    ]);
     await end(0);
-    logger.info({ clean }, 'stopped');
-    return clean;
+    logger.info({ clean: clean && cleanGrpc }, 'stopped');
+    return clean && cleanGrpc;
   };
-  return { url: server.url, predictCpu: prediction.predictCpu, gpus, stop: () => (stopped ??= stop()) };
+  return {
+    url: server.url,
+    grpcPort: grpc?.port,
+    predictCpu: prediction.predictCpu,
+    gpus,
+    stop: () => (stopped ??= stop()),
+  };
 }
 
-/** Makes each ready version known to the pools, and only those; a changed model or handler gets instances of its own. */
-function keepPoolsInStep(registry: Registry, pools: CpuPools, config: HostConfig, logger: Logger): void {
-  const known = new Map<string, FunctionVersion>();
-  const forget = (key: string): void => {
-    if (!known.delete(key)) return;
-    pools.unregister(key).catch((error: unknown) => {
-      logger.error({ err: error, function: key }, 'the pool could not be ended');
-    });
-  };
-  registry.onChange(({ before, after }) => {
-    const name = after?.name ?? before?.name;
-    if (name === undefined) return;
-    if (before !== undefined && after === undefined) forget(before.key);
-    const current = registry.find(name);
-    for (const version of registry.versions(name)) {
-      const last = known.get(version.key);
-      if (version.state.status !== 'ready' || (last !== undefined && !sameInstances(last, version))) {
-        forget(version.key);
-      }
-      if (version.state.status !== 'ready') continue;
-      known.set(version.key, version);
-      const { key, modelPath, handlerPath, metadata } = version;
-      pools.register(
-        {
-          key,
-          modelPath,
-          threads: threadsOf(version, config),
-          modelIdentity: [version.modelSha256, version.externalDataStamp ?? ''].join(' '),
-          ...(metadata === undefined ? {} : { inputNames: metadata.inputs.map(({ name }) => name) }),
-          ...(handlerPath === undefined ? {} : { handlerPath }),
-        },
-        limitsOf(version, version.key === current?.key, config),
-      );
-    }
+/** HTTP and gRPC show the same certificate. */
+function tlsOf({ listen: { tls } }: HostConfig): GrpcListen['tls'] {
+  if (tls?.certFile === undefined || tls.keyFile === undefined) return undefined;
+  return { cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) };
+}
+
+/** gRPC is loaded only where it listens. A port that nobody asked for by name may be taken: then HTTP serves alone. */
+async function startGrpc(context: GrpcContext): Promise<GrpcServer | undefined> {
+  const { config, logger } = context;
+  const { port, isAuto } = config.grpc;
+  if (port === 'off') return undefined;
+  const { createGrpcServer } = await import('./grpc/index.ts');
+  try {
+    return await createGrpcServer(context, { host: config.listen.host, port, tls: tlsOf(config) });
+  } catch (error) {
+    const isTaken = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE';
+    if (!isAuto || !isTaken) throw error;
+    logger.warn(
+      { port },
+      'the port of gRPC is in use: this host serves HTTP alone (set grpc.port to another, or to off)',
+    );
+    return undefined;
+  }
+}
+
+function evictedFromGpu(
+  { key, gpu, bytes, cause, by, ageMs }: GpuEviction,
+  registry: Registry,
+  statistics: Statistics,
+  history: History,
+): void {
+  const version = versionOf(registry, key);
+  if (version === undefined) return;
+  statistics.evicted(statistics.of(version), `gpu ${cause}`, ageMs);
+  history.happenings.add({
+    kind: 'eviction',
+    functionName: version.name,
+    cause: `${evictionWords[cause]}${by === undefined ? '' : ` (${by})`}, ${Math.round(bytes / 1024)} KiB`,
+    ageMs,
+    where: `GPU ${gpu}`,
   });
 }
 
@@ -275,41 +339,6 @@ function keepHistoryInStep(registry: Registry, history: History): void {
   });
 }
 
-function sameInstances(one: FunctionVersion, other: FunctionVersion): boolean {
-  return (
-    one.modelSha256 === other.modelSha256 &&
-    one.externalDataStamp === other.externalDataStamp &&
-    one.modelPath === other.modelPath &&
-    one.handlerPath === other.handlerPath &&
-    one.settings.cpu.threads === other.settings.cpu.threads
-  );
-}
-
-function threadsOf(version: FunctionVersion, config: HostConfig): number {
-  return Math.min(version.settings.cpu.threads ?? config.cpu.threads, config.cpu.cores);
-}
-
-function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConfig): PoolLimits {
-  const { settings, metadata } = version;
-  // A model whose first dimension is fixed says how large its batch is; requests cannot be joined to another size. Where
-  // its inputs have no first dimension in common, each request is one row.
-  const dimension = batchDimension(metadata?.inputs ?? []);
-  const isOpen = dimension.kind === 'open';
-  return {
-    // A pin keeps the version that serves; the ones it has replaced give their instances back.
-    instancesMin: settings.pinned && isCurrent ? 1 : 0,
-    instancesMax: settings.cpu.instancesMax ?? Math.max(1, Math.floor(config.cpu.cores / threadsOf(version, config))),
-    queueMax: config.cpu.queueMax,
-    batchMax: isOpen ? settings.batching.batchMax : 1,
-    ...(isOpen ? undefined : { batchFixed: dimension.kind === 'fixed' ? dimension.rows : 1 }),
-    batchDelayMs: settings.batching.delayMs,
-    idleMs: config.cpu.idleMs,
-    handlerTimeoutMs: settings.timeouts.handlerMs,
-    loadTimeoutMs: settings.timeouts.loadMs,
-    inferTimeoutMs: settings.timeouts.inferMs,
-  };
-}
-
 function reconfigured(change: Reconfigured, registry: Registry, history: History, logger: Logger): void {
   const { key, cause, state, kind, ms, to } = change;
   const functionName = versionOf(registry, key)?.name;
@@ -323,17 +352,6 @@ function reconfigured(change: Reconfigured, registry: Registry, history: History
   } else if (kind !== 'none') {
     logger.info(facts, 'pool reconfigured');
   }
-}
-
-/** Most rows of one run: of a model whose batch is fixed those that it has. */
-function rowsMaxOf(version: FunctionVersion, config: HostConfig): number {
-  const { batchMax, batchFixed } = limitsOf(version, true, config);
-  return batchFixed ?? batchMax;
-}
-
-function versionOf(registry: Registry, key: string): FunctionVersion | undefined {
-  const at = key.lastIndexOf('@');
-  return registry.find(key.slice(0, at), key.slice(at + 1));
 }
 
 function packageVersion(): string {

@@ -1,4 +1,5 @@
 /** The host: configuration, registry and model store, HTTP, metrics, lifecycle. */
+export { apiKeyEntry, newApiKey, scopes } from './api-keys.ts';
 export { ConfigError } from './config-error.ts';
 export { checkListen, isLoopback } from './config-listen.ts';
 export { loadConfig, type ConfigInput, type ConfigSource, type LoadedConfig } from './config-load.ts';
@@ -9,7 +10,7 @@ export { startHost, type RunningHost } from './host.ts';
 export type { InvocationRecord, InvocationRecorder } from './recorder.ts';
 export { HostError, toHostError, type ErrorCode } from './errors.ts';
 export { createValidator, isFunctionName, parseFolderSettings, resolveSettings } from './store/index.ts';
+export { checkStore } from './store/fsck.ts';
 export { loadRecord } from './store/version-record.ts';
 export type { FunctionSettings, ModelMetadata, TensorSpec } from './types.ts';
 export { createLogger } from './logger.ts';
-export { parseSizeBytes } from './config-units.ts';

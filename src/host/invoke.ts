@@ -1,73 +1,18 @@
 /**
- * One invocation from the moment its input is known to its result, and all accounting of it. It is shown to the GPUs' scheduler
- * first where there is one (invoke-gpu.ts); what it does not take is run by the function's CPU pool, here or at a worker.
+ * One invocation from the moment its input is known to its result, and all accounting of it. The scheduler decides where it runs,
+ * invoke-placed.ts takes it there.
  */
 import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
-import type { Start } from '../schedule/index.ts';
 import { HostError, toHostError, type ErrorCode } from './errors.ts';
-import { GpuInvoker, type InvocationGpus } from './invoke-gpu.ts';
-import { Placer, type Queueing } from './queueing/index.ts';
+import { PlacedInvoker, type InvocationGpus, type Ran } from './invoke-placed.ts';
+import type { LiveScheduler } from './live/index.ts';
+import { placementText, ranOn, type Placement } from './placement.ts';
+import type { Queueing } from './queueing/index.ts';
 import type { FailureReason, Outcome, Statistics, VersionStatistics } from './statistics.ts';
-import type { InvocationRecorder, RanOn } from './recorder.ts';
-import type { FunctionVersion, Registry } from './types.ts';
-
-/** Where an invocation ran. */
-export type Placement =
-  /** `reason`: why not on a GPU, where a GPU could have run it. */
-  | { readonly kind: 'cpu-pool'; readonly coldStart: boolean; readonly reason?: string }
-  /** `mode`: how the missing weights came, where some were missing. `isHandlerCold`: it waited for its handler to be loaded. */
-  | {
-      readonly kind: 'gpu';
-      readonly gpu: number;
-      readonly start: Start;
-      readonly mode: string;
-      /** Which of its plans it ran under, for a function that has several. */
-      readonly rung?: string;
-      readonly isHandlerCold?: boolean;
-    }
-  /** At a worker on another machine; `reason`: why not here. */
-  | { readonly kind: 'remote-worker'; readonly coldStart: boolean; readonly worker: string; readonly reason: string };
-
-/** The placement as `X-Turntable-Placement` says it. */
-export function placementText(placement: Placement): string {
-  switch (placement.kind) {
-    case 'cpu-pool':
-      return `cpu pool ${placement.coldStart ? 'cold' : 'warm'}${placement.reason === undefined ? '' : ` overflow: ${inHeader(placement.reason)}`}`;
-    case 'gpu': {
-      const { gpu, start, mode, isHandlerCold = false } = placement;
-      return `gpu${gpu} ${start}${start === 'warm' ? '' : ` ${mode}`}${isHandlerCold ? ', handler cold' : ''}`;
-    }
-    case 'remote-worker': {
-      const { worker, coldStart, reason } = placement;
-      // The name comes from another machine and goes into a header.
-      const name = worker.replaceAll(/[^\x21-\x7e]/g, '?');
-      return `remote worker ${name}${coldStart ? ' cold' : ''} overflow: ${reason}`;
-    }
-  }
-}
-
-/** A header is one line of printable ASCII, and nobody reads a long one. */
-function inHeader(text: string): string {
-  return text.replaceAll(/[^\x20-\x7e]+/g, ' ').slice(0, 200);
-}
-
-/** Whether somebody waited for weights, or for a handler. */
-export function isColdStart(placement: Placement): boolean {
-  if (placement.kind !== 'gpu') return placement.coldStart;
-  return placement.start !== 'warm' || placement.isHandlerCold === true;
-}
-
-/** The placement as the history counts it. */
-export function ranOn(placement: Placement): RanOn {
-  switch (placement.kind) {
-    case 'cpu-pool':
-      return 'cpu';
-    case 'gpu':
-      return isColdStart(placement) ? 'gpuCold' : 'gpuWarm';
-    case 'remote-worker':
-      return 'remote';
-  }
-}
+import type { InvocationRecorder } from './recorder.ts';
+import type { HostConfig } from './config.ts';
+import type { FunctionVersion, ModelStore, Registry } from './types.ts';
+import { Unloaded } from './unloaded.ts';
 
 export interface InvocationOptions {
   /** Instant (performance.now()) at which the request arrived. */
@@ -91,61 +36,52 @@ export interface Invocation {
 }
 
 export interface InvokerOptions {
-  readonly registry: Registry;
+  readonly registry: Registry & Pick<ModelStore, 'hurry'>;
   readonly pools: CpuPools;
   readonly statistics: Statistics;
   /** Longest that a call waits for a version that is still being validated. */
   readonly readyWaitMs?: number;
   /** Told of every invocation as it ends. */
   readonly recorder?: InvocationRecorder | undefined;
-  /** Where the pools' overflow goes; without it everything runs here. */
+  /** Where the workers are; without it everything runs here. */
   readonly queueing?: Queueing | undefined;
-  /** The GPUs and their scheduler; without them everything runs in the pools. */
+  /** Told of every answer, after it is accounted for; never rejects. */
+  readonly onAnswered?: (version: FunctionVersion, input: PoolInput, output: PoolOutput) => Promise<void>;
+  /** Decides where each invocation runs. */
+  readonly live: LiveScheduler;
+  /** Undefined where this host drives no GPU. */
   readonly gpus?: InvocationGpus | undefined;
-  /** Instances of a version that this machine can run at the same time. */
-  readonly slotsOf?: (version: FunctionVersion) => number;
-  /** Milliseconds until its pool here would answer one more; undefined where nothing is known of it yet. */
-  readonly predictLocalMs?: (version: FunctionVersion) => number | undefined;
+  /** What brings an unloaded function back. */
+  readonly unloaded?: HostConfig['unloaded'];
 }
 
+/** Below every priority that a function can have. */
+const lowestPriority = 2 ** 31;
+
 export class Invoker {
-  readonly #pools: CpuPools;
-  readonly #registry: Registry;
-  readonly #statistics: Statistics;
-  readonly #readyWaitMs: number;
-  readonly #recorder: InvocationRecorder | undefined;
+  readonly #options: InvokerOptions;
+  readonly #placed: PlacedInvoker;
   readonly #waiting = new Map<string, Set<() => void>>();
-  readonly placer: Placer;
-  readonly #gpus: InvocationGpus | undefined;
-  readonly #gpu: GpuInvoker | undefined;
+  readonly unloaded: Unloaded;
 
   constructor(options: InvokerOptions) {
-    const {
-      registry,
-      pools,
-      statistics,
-      readyWaitMs = 5000,
-      recorder,
-      queueing,
-      slotsOf = () => 1,
-      predictLocalMs,
-    } = options;
-    this.#registry = registry;
-    this.#gpus = options.gpus;
-    this.#pools = pools;
-    this.placer = new Placer({ pools, queueing, slotsOf, ...(predictLocalMs && { predictLocalMs }) });
-    this.#statistics = statistics;
-    this.#gpu = options.gpus && new GpuInvoker(options.gpus, pools, statistics);
-    this.#readyWaitMs = readyWaitMs;
-    this.#recorder = recorder;
+    this.#options = options;
+    this.unloaded = new Unloaded(options.unloaded ?? 'until-call');
+    const { registry, statistics, live, pools, gpus, queueing } = options;
+    this.#placed = new PlacedInvoker({ live, pools, gpus, overflow: queueing?.overflow });
     registry.onChange(({ before, after }) => {
       const key = after?.key ?? before?.key;
       if (key !== undefined) for (const wake of this.#waiting.get(key) ?? []) wake();
-      if (before !== undefined && after === undefined) {
-        this.placer.forget(before);
-        this.#statistics.forget(before, this.#registry.versions(before.name).length === 0);
-      }
+      if (before === undefined || after !== undefined) return;
+      this.unloaded.delete(before);
+      void live.remove(before.key);
+      statistics.forget(before, registry.versions(before.name).length === 0);
     });
+  }
+
+  /** Invocations that ran elsewhere after a worker or Redis had failed them. */
+  get cameBack(): number {
+    return this.#placed.cameBack;
   }
 
   /**
@@ -158,7 +94,8 @@ export class Invoker {
   }
 
   async #whenReady(asked: FunctionVersion, signal: AbortSignal | undefined): Promise<FunctionVersion> {
-    const untilMs = performance.now() + this.#readyWaitMs;
+    this.#options.registry.hurry(asked);
+    const untilMs = performance.now() + (this.#options.readyWaitMs ?? 5000);
     let version: FunctionVersion | undefined = asked;
     while (version !== undefined) {
       if (signal?.aborted) throw new HostError('client-gone', 'the client is gone');
@@ -175,7 +112,7 @@ export class Invoker {
         throw new HostError('not-ready', `function '${asked.name}' version ${asked.version} is still being validated`);
       }
       await this.#change(asked.key, leftMs, signal);
-      version = this.#registry.find(asked.name, asked.version);
+      version = this.#options.registry.find(asked.name, asked.version);
     }
     throw new HostError('unknown-version', `version ${asked.version} of function '${asked.name}' was removed`);
   }
@@ -204,81 +141,71 @@ export class Invoker {
    * @throws HostError
    */
   async invoke(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Invocation> {
-    const statistics = this.#statistics.of(version);
+    this.unloaded.called(version);
+    const statistics = this.#options.statistics.of(version);
     const sloMs = options.sloMs ?? version.settings.sloMs;
     let ran: Ran;
     try {
       ran = await this.#run(version, input, options);
     } catch (error) {
       const failure = this.#failureOf(version, error);
+      accounted.add(failure);
       const latencyMs = performance.now() - options.arrivalMs;
       const outcome = account(statistics, failure, latencyMs, sloMs);
       const { arrivalMs } = options;
-      this.#recorder?.record({ functionName: version.name, arrivalMs, latencyMs, sloMs, outcome });
+      const { name: functionName } = version;
+      this.#options.recorder?.record({ functionName, version: version.version, arrivalMs, latencyMs, sloMs, outcome });
       throw failure;
     }
     const { result, placement } = ran;
     const { output, timings, coldStart, instancePid } = result;
-    if (placement.kind === 'remote-worker') statistics.overflowed++;
-    if (placement.kind === 'gpu') {
-      const { start, mode } = placement;
-      if (start !== 'warm') statistics.gpuColdStarts.set(mode, (statistics.gpuColdStarts.get(mode) ?? 0) + 1);
-      else if (!isColdStart(placement)) statistics.gpuHits++;
-    }
+    statistics.placed(placement);
     const latencyMs = this.#succeeded(statistics, result, options, sloMs);
-    this.#recorder?.record({
+    this.#options.recorder?.record({
       functionName: version.name,
+      version: version.version,
       arrivalMs: options.arrivalMs,
       latencyMs,
       sloMs,
       outcome: latencyMs <= sloMs ? 'in_slo' : 'late',
       durationMs: timings.preprocessMs + timings.inferMs + timings.postprocessMs,
+      handlerMs: timings.preprocessMs + timings.postprocessMs,
       placement: placementText(placement),
+      ...(placement.kind === 'gpu' ? { gpu: placement.gpu } : {}),
+      ...(placement.overflow === undefined ? {} : { overflow: placement.overflow.reason }),
+      ...(placement.predictedMs === undefined ? {} : { predictedMs: placement.predictedMs }),
+      ...(placement.coldCause === undefined ? {} : { coldCause: placement.coldCause }),
       ranOn: ranOn(placement),
       cold: coldStart,
       loadMs: timings.loadMs,
       queueMs: timings.queueMs,
     });
+    void this.#options.onAnswered?.(version, input, output);
     return { output, timings, placement, instancePid };
   }
 
-  async #run(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
-    if (this.#gpu === undefined) return await this.#inPool(version, input, options, undefined);
-    const { signal, deadlineMs } = options;
-    const attempt = await this.#gpu.run(
-      version,
-      input,
-      { ...options, signal, deadlineMs },
-      poolOptions(version, options),
-    );
-    if (attempt.kind === 'ran') return attempt;
-    let isAnswered = false;
+  /** Runs a version on behalf of no client: neither counted nor recorded, and behind every call that somebody waits for. */
+  async tryOut(version: FunctionVersion, input: PoolInput): Promise<PoolOutput> {
+    const options = { arrivalMs: performance.now(), rows: 1, priority: lowestPriority };
     try {
-      const ran = await this.#inPool(version, input, options, attempt.reason);
-      isAnswered = true;
-      return ran;
-    } finally {
-      attempt.done(isAnswered);
+      return (await this.#run(version, input, options)).result.output;
+    } catch (error) {
+      throw toHostError(error);
     }
   }
 
-  /** @param reason why a GPU does not run it, where one could have */
-  async #inPool(
-    version: FunctionVersion,
-    input: PoolInput,
-    options: InvocationOptions,
-    reason: string | undefined,
-  ): Promise<Ran> {
-    const { result, remote } = await this.placer.run(version, input, poolOptions(version, options));
-    const { coldStart } = result;
-    if (remote !== undefined) return { result, placement: { kind: 'remote-worker', coldStart, ...remote } };
-    return { result, placement: { kind: 'cpu-pool', coldStart, ...(reason === undefined ? {} : { reason }) } };
+  #run(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
+    const { sloMs, priority, signal, deadlineMs, arrivalMs } = options;
+    // The scheduler counts from now on, the caller from the arrival of its request.
+    const left = sloMs === undefined ? {} : { sloMs: Math.max(0, sloMs - (performance.now() - arrivalMs)) };
+    return this.#placed.run(version, input, { ...left, priority, signal, deadlineMs }, poolOptions(version, options));
   }
 
   /** Whose model was removed before an instance could load it has asked for what is not there any more. */
   #failureOf({ name, version }: FunctionVersion, error: unknown): HostError {
     const failure = toHostError(error);
-    if (failure.code !== 'model-load-failed' || this.#registry.find(name, version) !== undefined) return failure;
+    if (failure.code !== 'model-load-failed' || this.#options.registry.find(name, version) !== undefined)
+      return failure;
     return new HostError('unknown-version', `version ${version} of function '${name}' was removed`);
   }
 
@@ -290,6 +217,7 @@ export class Invoker {
     statistics.inferences += options.rows;
     statistics.requestMs += totalMs;
     statistics.lastInferenceAtMs = Date.now();
+    statistics.lastCallAtMs = statistics.lastInferenceAtMs;
     statistics.addParts(
       {
         queueMs: timings.queueMs,
@@ -300,46 +228,49 @@ export class Invoker {
       batchSize,
     );
     statistics.queueSeconds.observe(timings.queueMs / 1000);
+    this.#options.statistics.queueMilliseconds.observe(timings.queueMs);
     statistics.inferenceSeconds.observe(timings.inferMs / 1000);
     statistics.totalSeconds.observe(totalMs / 1000);
     statistics.outcomes[totalMs <= sloMs ? 'in_slo' : 'late']++;
     if (!coldStart) return totalMs;
     statistics.coldStarts++;
     statistics.loadSeconds.observe(timings.loadMs / 1000);
-    this.#statistics.cacheMissMilliseconds.observe(timings.loadMs);
+    this.#options.statistics.cacheMissMilliseconds.observe(timings.loadMs);
     return totalMs;
   }
 
   /** Has an instance ready. Resolves to the milliseconds that took. */
   async load(version: FunctionVersion): Promise<number> {
     const startMs = performance.now();
+    this.unloaded.delete(version);
     try {
-      const isOnGpu = (await this.#gpus?.load(version)) === true;
+      const isOnGpu = (await this.#options.gpus?.load(version)) === true;
       // Beside a model on a GPU its handler is enough.
-      if (!isOnGpu) await this.#pools.load(version.key);
-      else if (version.handlerPath !== undefined) await this.#pools.load(version.key, { handlerOnly: true });
+      if (!isOnGpu) await this.#options.pools.load(version.key);
+      else if (version.handlerPath !== undefined) await this.#options.pools.load(version.key, { handlerOnly: true });
     } catch (error) {
       throw toHostError(error);
     }
     return performance.now() - startMs;
   }
 
-  /** Gives the function's instances back. */
+  /** Gives the function's instances back; it is not ready any more, see {@link Unloaded}. */
   async unload(version: FunctionVersion): Promise<void> {
     const startMs = performance.now();
+    this.unloaded.add(version);
     try {
-      await Promise.all([this.#pools.unload(version.key), this.#gpus?.unload(version)]);
+      await Promise.all([this.#options.pools.unload(version.key), this.#options.gpus?.unload(version)]);
     } catch (error) {
       throw toHostError(error);
     }
-    this.#statistics.unloadMilliseconds.observe(performance.now() - startMs);
+    this.#options.statistics.unloadMilliseconds.observe(performance.now() - startMs);
   }
 }
 
-interface Ran {
-  readonly result: PoolResult;
-  readonly placement: Placement;
-}
+/** Failures that stand in the statistics already: those of invocations, as opposed to calls that never became one. */
+const accounted = new WeakSet<HostError>();
+
+export const isAccounted = (failure: HostError): boolean => accounted.has(failure);
 
 function poolOptions(version: FunctionVersion, options: InvocationOptions): InvokeOptions {
   const { deadlineMs, signal } = options;
@@ -356,8 +287,7 @@ function account(
   totalMs: number,
   sloMs: number,
 ): Outcome | undefined {
-  statistics.failures[reasonOf(failure.code)]++;
-  statistics.failureMs += totalMs;
+  statistics.failed(reasonOf(failure.code), totalMs);
   const outcome = outcomeOf(failure, totalMs, sloMs);
   if (outcome !== undefined) statistics.outcomes[outcome]++;
   return outcome;
@@ -367,6 +297,7 @@ function account(
 function outcomeOf(failure: HostError, totalMs: number, sloMs: number): Outcome | undefined {
   switch (failure.code) {
     case 'queue-full':
+    case 'shed':
     case 'deadline-passed':
     case 'draining':
       return 'shed';
@@ -378,21 +309,24 @@ function outcomeOf(failure: HostError, totalMs: number, sloMs: number): Outcome 
   }
 }
 
-function reasonOf(code: ErrorCode): FailureReason {
+/** Triton's reason. What the client's own input caused is none of the backend's failures. */
+export function reasonOf(code: ErrorCode): FailureReason {
   switch (code) {
     case 'queue-full':
+    case 'shed':
     case 'deadline-passed':
     case 'draining':
+    case 'too-many-requests':
+    case 'not-ready':
+    case 'unloaded':
       return 'REJECTED';
     case 'client-gone':
       return 'CANCELED';
     case 'inference-failed':
-    case 'inference-input':
     case 'inference-timeout':
     case 'instance-died':
     case 'model-load-failed':
     case 'handler-failed':
-    case 'handler-input':
     case 'handler-timeout':
       return 'BACKEND';
     default:

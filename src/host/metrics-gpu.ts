@@ -34,7 +34,7 @@ export function addGpuMetrics(prom: PromRegistry, gpus: GpuHost): void {
     return (await gpus.freshState())?.memory.find((each) => each.gpu === gpu)?.weightBytes ?? 0;
   });
   byGpu('nv_gpu_utilization', 'Share of the latest 10 seconds in which the GPU executed functions', (gpu) => {
-    return gpus.shell?.utilization(gpu) ?? 0;
+    return gpus.live.utilization(gpu);
   });
   single('nv_pinned_memory_pool_total_bytes', 'Host memory that weights may be pinned in', async () => {
     return (await gpus.freshState())?.host.budgetBytes ?? 0;
@@ -49,12 +49,22 @@ export function addGpuMetrics(prom: PromRegistry, gpus: GpuHost): void {
     registers: [prom],
     collect: (): void => {
       planChanges.reset();
-      for (const key of gpus.shell?.keys() ?? []) {
-        const { shrinks, growths } = gpus.shell!.planChanges(key);
+      for (const key of gpus.live.keys()) {
+        const { shrinks, growths } = gpus.live.planChanges(key);
         const name = key.slice(0, key.lastIndexOf('@'));
         if (shrinks > 0) planChanges.inc({ function: name, direction: 'smaller' }, shrinks);
         if (growths > 0) planChanges.inc({ function: name, direction: 'larger' }, growths);
       }
+    },
+  });
+  const states: Gauge = new Gauge({
+    name: 'turntable_gpu_functions',
+    help: 'Functions by the state that they have on the GPUs; disagreed: the answer there was wrong',
+    labelNames: ['state'],
+    registers: [prom],
+    collect: (): void => {
+      states.reset();
+      for (const { state } of gpus.records()) states.inc({ state: state.kind });
     },
   });
   single('turntable_gpu_up', 'Whether the GPU process serves', () => (gpus.status === 'up' ? 1 : 0));

@@ -1,56 +1,47 @@
 /** Metrics of overflow, workers and asynchronous calls. Absent where the host has no Redis: there is nothing to count. */
-import type { Placer, Queueing } from './queueing/index.ts';
-import type { Statistics } from './statistics.ts';
-
-type AddSample = (labels: Record<string, string | number>, value: number) => void;
-type Register = (name: string, help: string, labelNames: string[], read: (add: AddSample) => void) => void;
+import type { OverflowQueue } from '../queue/index.ts';
+import type { Register } from './metrics-samples.ts';
+import type { Queueing } from './queueing/index.ts';
 
 export interface QueueMetricsOptions {
   readonly counter: Register;
   readonly gauge: Register;
   readonly queueing: Queueing;
-  readonly placer: Placer | undefined;
-  readonly statistics: Statistics;
+  readonly overflow: OverflowQueue;
+  /** Invocations that ran elsewhere after a worker or Redis had failed them. */
+  readonly cameBack: () => number;
 }
 
-export function addQueueMetrics({ counter, gauge, queueing, placer, statistics }: QueueMetricsOptions): void {
-  const { overflow, calls, health } = queueing;
-  gauge('turntable_redis_up', 'Whether Redis answers', [], (set) => set({}, health()?.status === 'up' ? 1 : 0));
-  counter('turntable_overflow_total', 'Invocations that workers answered', ['function'], (add) => {
-    const sums = new Map<string, number>();
-    for (const { name, overflowed } of statistics.versions()) sums.set(name, (sums.get(name) ?? 0) + overflowed);
-    for (const [name, sum] of sums) add({ function: name }, sum);
-  });
-  counter('turntable_worker_answers_total', 'Answers of each worker, failures included', ['worker'], (add) => {
+export function addQueueMetrics({ counter, gauge, queueing, overflow, cameBack }: QueueMetricsOptions): void {
+  const { calls, health } = queueing;
+  gauge('turntable_redis_up', 'Whether Redis answers', (set) => set({}, health()?.status === 'up' ? 1 : 0));
+  counter('turntable_worker_answers_total', 'Answers of each worker, failures included', (add) => {
     for (const [worker, count] of Object.entries(overflow.state().answered)) add({ worker }, count);
   });
-  counter(
-    'turntable_overflow_moved_total',
-    'Invocations that went to another worker, the first being gone',
-    [],
-    (add) => add({}, overflow.state().movedElsewhere),
+  counter('turntable_overflow_moved_total', 'Invocations that went to another worker, the first being gone', (add) =>
+    add({}, overflow.state().movedElsewhere),
   );
-  counter('turntable_overflow_came_back_total', 'Invocations that ran here after a worker or Redis failed', [], (add) =>
-    add({}, placer?.cameBack ?? 0),
+  counter('turntable_overflow_came_back_total', 'Invocations that ran here after a worker or Redis failed', (add) =>
+    add({}, cameBack()),
   );
-  counter('turntable_overflow_late_answers_total', 'Answers that came after another and were dropped', [], (add) =>
+  counter('turntable_overflow_late_answers_total', 'Answers that came after another and were dropped', (add) =>
     add({}, overflow.state().lateAnswers),
   );
-  gauge('turntable_overflow_outstanding', 'Invocations that are with workers', [], (set) =>
+  gauge('turntable_overflow_outstanding', 'Invocations that are with workers', (set) =>
     set({}, overflow.state().outstanding),
   );
-  gauge('turntable_worker_cores', 'Cores of each worker that is there', ['worker'], (set) => {
+  gauge('turntable_worker_cores', 'Cores of each worker that is there', (set) => {
     for (const { name, cores } of overflow.workers()) set({ worker: name }, cores);
   });
-  gauge('turntable_worker_backlog_seconds', 'Work that each worker has, in seconds', ['worker'], (set) => {
+  gauge('turntable_worker_backlog_seconds', 'Work that each worker has, in seconds', (set) => {
     for (const { name, backlogMs } of overflow.workers()) set({ worker: name }, backlogMs / 1000);
   });
   if (calls === undefined) return;
-  counter('turntable_async_calls_total', 'Asynchronous calls by what became of them', ['outcome'], (add) => {
+  counter('turntable_async_calls_total', 'Asynchronous calls by what became of them', (add) => {
     const { accepted, finished, cancelled, dropped } = calls.counts;
     for (const [outcome, count] of Object.entries({ accepted, finished, cancelled, dropped })) add({ outcome }, count);
   });
-  counter('turntable_callbacks_total', 'Callbacks by what became of them', ['outcome'], (add) => {
+  counter('turntable_callbacks_total', 'Callbacks by what became of them', (add) => {
     add({ outcome: 'delivered' }, calls.counts.callbacksDelivered);
     add({ outcome: 'given-up' }, calls.counts.callbacksGivenUp);
   });

@@ -3,19 +3,17 @@
  * scraped, and a scrape is never a use of a function.
  */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import {
-  collectDefaultMetrics,
-  Counter,
-  Gauge,
-  Histogram as PromHistogram,
-  Registry as PromRegistry,
-} from 'prom-client';
+import { collectDefaultMetrics, Registry as PromRegistry } from 'prom-client';
 import type { CpuPools, PoolState } from '../cpu/index.ts';
+import { Exposition, type AddSample, type HistogramSample } from './exposition.ts';
 import { Histogram, ratioBuckets, secondsBuckets, type Statistics, type VersionStatistics } from './statistics.ts';
 import type { GpuHost } from './gpu/index.ts';
 import { addGpuMetrics } from './metrics-gpu.ts';
+import { addGatewayMetrics, addMachineMetrics, addModelMeshMetrics } from './metrics-inherited.ts';
 import { addQueueMetrics } from './metrics-queue.ts';
-import type { Placer, Queueing } from './queueing/index.ts';
+import { addTo, modelLabels, pooled, readyInstances } from './metrics-samples.ts';
+import type { Shadows } from './shadows.ts';
+import type { Queueing } from './queueing/index.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
 export interface MetricsOptions {
@@ -26,7 +24,10 @@ export interface MetricsOptions {
   readonly memoryBytes: number;
   /** What carries work elsewhere; absent: nothing does. */
   readonly queueing?: Queueing | undefined;
-  readonly placer?: Placer | undefined;
+  /** Invocations that ran elsewhere after a worker or Redis had failed them. */
+  readonly cameBack?: (() => number) | undefined;
+  /** What came of copies of calls, by function; absent: there are none. */
+  readonly shadows?: Pick<Shadows, 'all'>;
   /** Absent where the host drives no GPU. */
   readonly gpus?: GpuHost | undefined;
   /** Threads of an instance of the version. */
@@ -43,50 +44,29 @@ export interface Metrics {
   close(): void;
 }
 
-type Labels = Readonly<Record<string, string | number>>;
-
 export function createMetrics(options: MetricsOptions): Metrics {
   const { registry, pools, statistics, memoryBytes, threadsOf, batchMaxOf } = options;
   const prom = new PromRegistry();
   collectDefaultMetrics({ register: prom });
 
-  const counter = (name: string, help: string, labelNames: string[], read: (add: AddSample) => void): void => {
-    const made = new Counter({
-      name,
-      help,
-      labelNames,
-      registers: [],
-      collect: () => {
-        made.reset();
-        read((labels, value) => made.inc(labels, value));
-      },
-    });
-    prom.registerMetric(made);
-  };
-  const gauge = (name: string, help: string, labelNames: string[], read: (set: AddSample) => void): void => {
-    const made = new Gauge({
-      name,
-      help,
-      labelNames,
-      registers: [],
-      collect: () => {
-        made.reset();
-        read((labels, value) => made.set(labels, value));
-      },
-    });
-    prom.registerMetric(made);
-  };
-  const histogram = (name: string, help: string, labelNames: string[], read: () => HistogramSample[]): void => {
-    prom.registerMetric(new ReadHistogram(name, help, labelNames, read));
-  };
+  const exposition = new Exposition();
+  const counter = (name: string, help: string, read: (add: AddSample) => void): void =>
+    exposition.counter(name, help, read);
+  const gauge = (name: string, help: string, read: (set: AddSample) => void): void =>
+    exposition.gauge(name, help, read);
+  const histogram = (name: string, help: string, read: () => Iterable<HistogramSample>): void =>
+    exposition.histogram(name, help, read);
+  /** What all pools are at, looked at once for each scrape. */
+  let scraped: readonly [FunctionVersion, PoolState][] | undefined;
+  const inPools = (): readonly [FunctionVersion, PoolState][] => (scraped ??= pooled(registry, pools));
   /** A counter with one series a version. */
   const versionCounter = (name: string, help: string, read: (version: VersionStatistics) => number): void => {
-    counter(name, help, ['model', 'version'], (add) => {
+    counter(name, help, (add) => {
       for (const version of statistics.versions()) add(modelLabels(version), read(version));
     });
   };
   const versionHistogram = (name: string, help: string, read: (version: VersionStatistics) => Histogram): void => {
-    histogram(name, help, ['function'], () => {
+    histogram(name, help, () => {
       // One series a function: its versions together.
       const merged = new Map<string, Histogram>();
       for (const version of statistics.versions()) {
@@ -99,15 +79,15 @@ export function createMetrics(options: MetricsOptions): Metrics {
   };
 
   versionCounter('nv_inference_request_success', 'Invocations that were answered', ({ successes }) => successes);
-  counter('nv_inference_request_failure', 'Invocations that failed', ['model', 'version', 'reason'], (add) => {
+  counter('nv_inference_request_failure', 'Invocations that failed', (add) => {
     for (const version of statistics.versions()) {
       for (const [reason, count] of Object.entries(version.failures)) add({ ...modelLabels(version), reason }, count);
     }
   });
   versionCounter('nv_inference_count', 'Inferences: the rows of all batches', ({ inferences }) => inferences);
   versionCounter('nv_inference_exec_count', 'Runs of the model', ({ executions }) => Math.round(executions));
-  gauge('nv_inference_pending_request_count', 'Invocations that wait', ['model', 'version'], (set) => {
-    for (const [version, state] of pooled(registry, pools)) set(modelLabels(version), state.queueLength);
+  gauge('nv_inference_pending_request_count', 'Invocations that wait', (set) => {
+    for (const [version, state] of inPools()) set(modelLabels(version), state.queueLength);
   });
   const durations = [
     ['request', 'from arrival to answer', (version: VersionStatistics) => version.requestMs],
@@ -123,50 +103,23 @@ export function createMetrics(options: MetricsOptions): Metrics {
       (version) => Math.round(readMs(version) * 1000),
     );
   }
-  gauge('nv_model_load_duration_secs', 'Seconds that the latest load took', ['model', 'version'], (set) => {
+  gauge('nv_model_load_duration_secs', 'Seconds that the latest load took', (set) => {
     for (const version of statistics.versions()) {
       if (version.lastLoadMs !== undefined) set(modelLabels(version), version.lastLoadMs / 1000);
     }
   });
 
-  const single = (name: string, help: string, one: Histogram): void =>
-    // Nothing is said of what has not happened yet.
-    histogram(name, help, [], () => (one.count === 0 ? [] : [{ labels: {}, histogram: one }]));
-  single('modelmesh_cache_miss_milliseconds', 'What invocations waited for loads', statistics.cacheMissMilliseconds);
-  single('modelmesh_loadmodel_milliseconds', 'Loads that somebody waited for', statistics.loadMilliseconds);
-  single('modelmesh_unloadmodel_milliseconds', 'Unloads that were asked for', statistics.unloadMilliseconds);
-  single('modelmesh_age_at_eviction_milliseconds', 'Age of evicted instances', statistics.ageAtEvictionMilliseconds);
-  single('modelmesh_loaded_model_size_bytes', 'Bytes of models when they were loaded', statistics.loadedBytes);
-  gauge('modelmesh_models_loaded_total', 'Versions with an instance that is ready', [], (set) =>
-    set({}, pools.states().filter((state) => readyInstances(state) > 0).length),
-  );
-  gauge('modelmesh_models_managed_total', 'Versions that are registered', [], (set) =>
-    set({}, allVersions(registry).length),
-  );
-  gauge('modelmesh_instance_capacity_bytes', 'Bytes of memory that models may fill', [], (set) => set({}, memoryBytes));
-  gauge('modelmesh_instance_used_bytes', 'Bytes of the loaded models, once for each instance', [], (set) => {
-    let used = 0;
-    for (const [version, state] of pooled(registry, pools)) used += version.modelBytes * readyInstances(state);
-    set({}, used);
-  });
+  const inherited = { counter, gauge, histogram, registry, pools, statistics, gpus: options.gpus };
+  addModelMeshMetrics({ ...inherited, memoryBytes });
+  addGatewayMetrics(inherited);
+  addMachineMetrics(gauge);
 
-  counter('gateway_function_invocation_total', 'Calls of functions over HTTP', ['function_name', 'code'], (add) => {
-    for (const [name, byStatus] of statistics.calls()) {
-      for (const [code, { seconds }] of byStatus) add({ function_name: name, code }, seconds.count);
-    }
-  });
-  histogram('gateway_functions_seconds', 'Duration of calls over HTTP', ['function_name', 'code'], () =>
-    Array.from(statistics.calls(), ([name, byStatus]) =>
-      Array.from(byStatus, ([code, { seconds }]) => ({ labels: { function_name: name, code }, histogram: seconds })),
-    ).flat(),
-  );
-
-  counter('turntable_goodput_total', 'Invocations by their end against the SLO', ['function', 'outcome'], (add) => {
+  counter('turntable_goodput_total', 'Invocations by their end against the SLO', (add) => {
     for (const { name, outcomes } of statistics.versions()) {
       for (const [outcome, count] of Object.entries(outcomes)) add({ function: name, outcome }, count);
     }
   });
-  counter('turntable_cold_starts_total', 'Invocations that waited for a load', ['function', 'plan'], (add) => {
+  counter('turntable_cold_starts_total', 'Invocations that waited for a load', (add) => {
     for (const { name, coldStarts, gpuColdStarts } of statistics.versions()) {
       let onGpus = 0;
       for (const [plan, count] of gpuColdStarts) {
@@ -176,7 +129,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
       add({ function: name, plan: 'cpu' }, coldStarts - onGpus);
     }
   });
-  counter('turntable_evictions_total', 'Instances that were given up', ['function', 'cause'], (add) => {
+  counter('turntable_evictions_total', 'Instances that were given up', (add) => {
     for (const { name, evictions } of statistics.versions()) {
       for (const [cause, count] of evictions) add({ function: name, cause }, count);
     }
@@ -188,7 +141,6 @@ export function createMetrics(options: MetricsOptions): Metrics {
   histogram(
     'turntable_prediction_error_ratio',
     'Mean latency on the CPU pool, |predicted / observed - 1| of each window',
-    ['function'],
     () => {
       const merged = new Map<string, Histogram>();
       for (const { name, predictionError } of statistics.versions()) {
@@ -203,9 +155,8 @@ export function createMetrics(options: MetricsOptions): Metrics {
   gauge(
     'turntable_pool_configuration_info',
     'The <i,t,b> of each pool, a series for each group: on demand the instances now',
-    ['function', 'version', 'instances', 'threads', 'batch'],
     (set) => {
-      for (const [version, state] of pooled(registry, pools)) {
+      for (const [version, state] of inPools()) {
         if (state.configuration !== undefined) {
           for (const { instances, threads, batch } of state.configuration.groups) {
             set({ function: version.name, version: version.version, instances, threads, batch }, 1);
@@ -221,16 +172,40 @@ export function createMetrics(options: MetricsOptions): Metrics {
       }
     },
   );
-  if (options.queueing?.remote === true) {
-    const { queueing, placer } = options;
-    addQueueMetrics({ counter, gauge, queueing, placer, statistics });
+  counter(
+    'turntable_overflow_total',
+    'Invocations that ran elsewhere than they would have otherwise, by the place that they left, the one they went to, and why',
+    (add) => {
+      for (const { name, overflows } of statistics.versions()) {
+        for (const [words, count] of overflows) {
+          const [from = '', to = '', reason = ''] = words.split(' ');
+          add({ function: name, from, to, reason }, count);
+        }
+      }
+    },
+  );
+  counter('turntable_shadow_answers_total', 'Copies of calls that a version got, by how its answer compared', (add) => {
+    for (const [name, { version, same, different, failed, skipped }] of options.shadows?.all() ?? []) {
+      for (const [result, count] of Object.entries({ same, different, failed, skipped })) {
+        add({ function: name, version, result }, count);
+      }
+    }
+  });
+  counter('turntable_cold_causes_total', 'Cold starts on GPUs by their cause', (add) => {
+    for (const { name, coldCauses } of statistics.versions()) {
+      // By whom it was evicted is for headers and screens; here it would be a series for each pair of functions.
+      for (const [cause, count] of coldCauses) add({ function: name, cause: cause.replace(/ by .*/, '') }, count);
+    }
+  });
+  const { queueing, cameBack = (): number => 0 } = options;
+  if (queueing?.overflow !== undefined) {
+    addQueueMetrics({ counter, gauge, queueing, overflow: queueing.overflow, cameBack });
   }
   if (options.gpus !== undefined) {
     addGpuMetrics(prom, options.gpus);
     histogram(
       'turntable_gpu_prediction_error_ratio',
       'Latency of invocations on GPUs, |predicted / observed - 1| of each',
-      ['function'],
       () => {
         const merged = new Map<string, Histogram>();
         for (const { name, gpuPredictionError } of statistics.versions()) {
@@ -243,10 +218,10 @@ export function createMetrics(options: MetricsOptions): Metrics {
       },
     );
   }
-  gauge('turntable_requests_in_flight', 'Requests that count against the limit now', [], (set) =>
+  gauge('turntable_requests_in_flight', 'Requests that count against the limit now', (set) =>
     set({}, statistics.requestsInFlight),
   );
-  counter('turntable_errors_total', 'Failures that clients were told, by code', ['code'], (add) => {
+  counter('turntable_errors_total', 'Failures that clients were told, by code', (add) => {
     for (const [code, count] of statistics.errors) add({ code }, count);
   });
 
@@ -254,100 +229,25 @@ export function createMetrics(options: MetricsOptions): Metrics {
   const resolutionMs = 5;
   const loopDelay = monitorEventLoopDelay({ resolution: resolutionMs });
   loopDelay.enable();
-  gauge(
-    'turntable_event_loop_delay_seconds',
-    "Delay of the host's event loop since the last scrape",
-    ['quantile'],
-    (set) => {
-      for (const quantile of [0.5, 0.99, 1]) {
-        // What Node records is the time between two ticks of its timer, so that no delay at all is the resolution.
-        const betweenNs = quantile === 1 ? loopDelay.max : loopDelay.percentile(quantile * 100);
-        set({ quantile }, loopDelay.count === 0 ? 0 : Math.max(0, betweenNs / 1e9 - resolutionMs / 1000));
-      }
-      loopDelay.reset();
-    },
-  );
+  gauge('turntable_event_loop_delay_seconds', "Delay of the host's event loop since the last scrape", (set) => {
+    const read = { p50: loopDelay.percentile(50), p99: loopDelay.percentile(99), max: loopDelay.max };
+    for (const [statistic, betweenNs] of Object.entries(read)) {
+      // What Node records is the time between two ticks of its timer, so that no delay at all is the resolution.
+      set({ statistic }, loopDelay.count === 0 ? 0 : Math.max(0, betweenNs / 1e9 - resolutionMs / 1000));
+    }
+    loopDelay.reset();
+  });
 
   return {
     contentType: prom.contentType,
-    text: () => prom.metrics(),
+    text: async () => {
+      scraped = undefined;
+      // Those of the process and of the GPUs are few, however many functions there are.
+      return `${await exposition.text()}${await prom.metrics()}`;
+    },
     close: () => {
       loopDelay.disable();
       prom.clear();
     },
   };
-}
-
-type AddSample = (labels: Record<string, string | number>, value: number) => void;
-
-interface HistogramSample {
-  readonly labels: Labels;
-  readonly histogram: Histogram;
-}
-
-/** A histogram whose counts stand elsewhere; prom-client's own would hash its labels at each observation. */
-class ReadHistogram extends PromHistogram {
-  readonly #name: string;
-  readonly #help: string;
-  readonly #read: () => HistogramSample[];
-
-  constructor(name: string, help: string, labelNames: string[], read: () => HistogramSample[]) {
-    super({ name, help, labelNames, registers: [] });
-    this.#name = name;
-    this.#help = help;
-    this.#read = read;
-  }
-
-  override get(): ReturnType<PromHistogram['get']> {
-    const values = this.#read().flatMap(({ labels, histogram }) => samplesOf(this.#name, labels, histogram));
-    const result = { name: this.#name, help: this.#help, type: 'histogram', values, aggregator: 'sum' };
-    // The declared type of `type` is an enum that prom-client does not hold to at run time: it is this string.
-    return Promise.resolve(result as unknown as Awaited<ReturnType<PromHistogram['get']>>);
-  }
-
-  /** What the registry calls when it writes text. */
-  getForPromString(): ReturnType<PromHistogram['get']> {
-    return this.get();
-  }
-}
-
-function samplesOf(name: string, labels: Labels, { bounds, counts, sum, count }: Histogram): object[] {
-  const samples: object[] = [];
-  let below = 0;
-  for (const [index, bound] of bounds.entries()) {
-    below += counts[index] ?? 0;
-    samples.push({ metricName: `${name}_bucket`, labels: { ...labels, le: bound }, value: below });
-  }
-  samples.push(
-    { metricName: `${name}_bucket`, labels: { ...labels, le: '+Inf' }, value: count },
-    { metricName: `${name}_sum`, labels, value: sum },
-    { metricName: `${name}_count`, labels, value: count },
-  );
-  return samples;
-}
-
-function addTo(sum: Histogram, part: Histogram): void {
-  sum.sum += part.sum;
-  sum.count += part.count;
-  for (const [index, count] of part.counts.entries()) sum.counts[index] = (sum.counts[index] ?? 0) + count;
-}
-
-function modelLabels({ name, version }: { readonly name: string; readonly version: string }): Record<string, string> {
-  return { model: name, version };
-}
-
-function allVersions(registry: Registry): FunctionVersion[] {
-  return registry.names().flatMap((name) => registry.versions(name));
-}
-
-function pooled(registry: Registry, pools: CpuPools): [FunctionVersion, PoolState][] {
-  const states = new Map(pools.states().map((state) => [state.key, state]));
-  return allVersions(registry).flatMap((version): [FunctionVersion, PoolState][] => {
-    const state = states.get(version.key);
-    return state === undefined ? [] : [[version, state]];
-  });
-}
-
-function readyInstances({ instances }: PoolState): number {
-  return instances.filter(({ state }) => state !== 'loading').length;
 }

@@ -1,43 +1,10 @@
 import { afterEach, describe, expect, test } from 'vitest';
-import type { CpuPools, CpuProfile, PoolConfiguration, PoolState, Reconfiguration } from '../cpu/index.ts';
+import { fourCoreProfile as profile } from '../../test/support/cpu-profile.ts';
+import type { CpuPools, PoolConfiguration, PoolState, Reconfiguration } from '../cpu/index.ts';
 import { createLogger } from './logger.ts';
 import { PoolsController, type PoolsControllerOptions } from './pools-controller.ts';
 import { Statistics } from './statistics.ts';
 import type { FunctionVersion, Registry } from './types.ts';
-
-const batches = [1, 2, 4, 8, 16];
-const threads = [1, 2, 4];
-const alone = (t: number, b: number): number => (4 + 6 * b) / t ** 0.7;
-
-/** Four cores: one request is fastest on all of them; a batch of 16 is done first by four instances. */
-const profile: CpuProfile = {
-  format: 2,
-  provenance: 'measured',
-  machine: { processor: 'a processor', cores: 4, onnxRuntime: '1.30.0' },
-  modelSha256: 'ab',
-  dimensions: {},
-  measuredAt: '2026-01-01T00:00:00Z',
-  tookMs: 1000,
-  exhaustiveMs: 1e6,
-  startMs: 300,
-  pool: { unit: 'ms', threads, batches, latency: threads.map((t) => batches.map((b) => alone(t, b))) },
-  spread: threads.map(() => batches.map(() => 0)),
-  service: {
-    unit: 'ms',
-    configurations: [
-      { concurrency: 1, threads: 1, serviceTime: [10] },
-      { concurrency: 1, threads: 4, serviceTime: [alone(4, 1)] },
-      { concurrency: 4, threads: 1, serviceTime: [10, 10.5, 11, 12] },
-    ],
-  },
-  variation: [],
-  dispatchMs: 0,
-  idle: [],
-  lists: [
-    { batch: 16, groups: [{ instances: 4, threads: 1, batch: 4 }], latencyMs: 30, expectedMs: 28, aheadShare: 1 },
-    { batch: 16, groups: [{ instances: 1, threads: 4, batch: 16 }], latencyMs: 38, expectedMs: 37.9, aheadShare: 1 },
-  ],
-};
 
 const version = {
   key: 'f@1',
@@ -74,6 +41,7 @@ class FakePool {
 
   readonly pools = {
     states: () => [this.state],
+    state: (key: string) => (key === this.state.key ? this.state : undefined),
     coresFor: () => ({ cores: this.cores, perSocket: [this.cores] }),
     configure: (_key: string, configuration: PoolConfiguration | undefined, { cause }: { cause: string }) => {
       this.configured.push({ configuration, cause });
@@ -118,9 +86,15 @@ function start(pool: FakePool, more: Partial<PoolsControllerOptions> = {}): Pool
   return controller;
 }
 
+/** Looks at a pool that was called. */
+function look(one: PoolsController, nowMs: number): void {
+  one.called('f@1');
+  one.tick(nowMs);
+}
+
 /** Looks at the pool every half second for so long, on a clock of its own. */
 function run(one: PoolsController, fromMs: number, forMs: number): void {
-  for (let nowMs = fromMs; nowMs <= fromMs + forMs; nowMs += 500) one.tick(nowMs);
+  for (let nowMs = fromMs; nowMs <= fromMs + forMs; nowMs += 500) look(one, nowMs);
 }
 
 describe('the configuration of a pool', () => {
@@ -180,7 +154,7 @@ describe('the configuration of a pool', () => {
     let nowMs = 0;
     const runFor = async (forMs: number): Promise<void> => {
       for (const untilMs = nowMs + forMs; nowMs < untilMs; nowMs += 500) {
-        one.tick(nowMs);
+        look(one, nowMs);
         // Its outcome is known by then.
         await new Promise((resolve) => setImmediate(resolve));
       }
@@ -241,6 +215,22 @@ describe('prediction', () => {
     expect(one.predictCpu('f@1')).toMatchObject({ latencyMs: 160, startMs: 150 });
   });
 
+  test('costs nothing for functions that are not called, however many there are', () => {
+    const asked: string[] = [];
+    const pool = new FakePool();
+    const one = start(pool, { profileOf: (key) => (asked.push(key), profile) });
+    pool.set({ arrivalsPerSecond: 1 });
+    one.tick(0);
+    expect(asked).toEqual([]);
+    one.called('f@1');
+    one.tick(500);
+    one.tick(1000);
+    pool.set({ arrivalsPerSecond: 0 });
+    one.tick(1500);
+    one.tick(2000);
+    expect(asked).toHaveLength(3);
+  });
+
   test('is none for a function that was not measured', () => {
     const pool = new FakePool();
     expect(start(pool, { profileOf: () => undefined }).predictCpu('f@1')).toBeUndefined();
@@ -253,10 +243,10 @@ describe('prediction', () => {
     const one = start(pool, { statistics, isConfiguring: false });
     pool.set({ ...warm, arrivalsPerSecond: 20 });
     let nowMs = 0;
-    one.tick(nowMs);
+    look(one, nowMs);
     for (let second = 0; second < 40; second++) {
       for (let answer = 0; answer < 20; answer++) one.answered('f@1', 20, 20);
-      one.tick((nowMs += 1000));
+      look(one, (nowMs += 1000));
     }
     const { predictionError } = statistics.of(version);
     expect(predictionError.count).toBeGreaterThan(10);

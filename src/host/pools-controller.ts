@@ -79,6 +79,8 @@ interface Decision {
 export class PoolsController {
   readonly #options: PoolsControllerOptions;
   readonly #controlled = new Map<string, Controlled>();
+  /** Functions that were called lately: the others have nothing to decide, and there may be thousands of them. */
+  readonly #called = new Set<string>();
   readonly #timer: NodeJS.Timeout;
 
   constructor(options: PoolsControllerOptions) {
@@ -96,7 +98,7 @@ export class PoolsController {
    * that is not running. Undefined where the version was not measured, or its pool runs what was not.
    */
   predictCpu(key: string): ArrivalPrediction | undefined {
-    const state = this.#options.pools.states().find((each) => each.key === key);
+    const state = this.#options.pools.state(key);
     const controlled = this.#of(key, performance.now());
     if (state === undefined || controlled === undefined) return undefined;
     return controlled.live.arrival({
@@ -109,18 +111,28 @@ export class PoolsController {
     });
   }
 
+  /** An invocation came to its pool. */
+  called(key: string): void {
+    this.#called.add(key);
+  }
+
   /** A warm invocation was answered, `serviceMs` after an instance had got it. */
   answered(key: string, latencyMs: number, serviceMs: number): void {
     this.#controlled.get(key)?.live.answered(latencyMs, serviceMs);
   }
 
-  /** Looks at every pool. Called by its own timer; times are those of performance.now(). */
+  /** Looks at every pool that is called. Called by its own timer; times are those of performance.now(). */
   tick(nowMs: number): void {
-    for (const state of this.#options.pools.states()) {
-      const controlled = this.#of(state.key, nowMs);
-      if (controlled === undefined) continue;
+    for (const key of this.#called) {
+      const state = this.#options.pools.state(key);
+      const controlled = state && this.#of(key, nowMs);
+      if (state === undefined || controlled === undefined) {
+        this.#called.delete(key);
+        continue;
+      }
       this.#check(controlled, state, nowMs);
       controlled.estimator.observe(state.queueDepth, nowMs);
+      if (state.arrivalsPerSecond === 0) this.#called.delete(key);
       if (!this.#options.isConfiguring || state.starting !== undefined || state.arrivalsPerSecond === 0) continue;
       const waitMs = this.#options.intervalMs * 2 ** Math.min(controlled.failures, patienceMax);
       if (nowMs - controlled.decidedAtMs < waitMs) continue;
@@ -204,6 +216,8 @@ export class PoolsController {
   #decide(controlled: Controlled, state: PoolState): Decision | undefined {
     const { live, profile, version, estimator, tables } = controlled;
     const budget = Math.min(this.#options.cores, this.#options.pools.coresFor(state.key).cores);
+    // More functions are called than there are cores, and this one has work for a part of one: it shares.
+    if (budget === 0) return undefined;
     let table = tables.get(budget);
     if (table === undefined) {
       table = new PoolTable(profile, { ...live.table.options, cores: budget });

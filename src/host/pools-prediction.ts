@@ -54,7 +54,10 @@ export function createPoolsPrediction(options: {
   });
   return {
     pools: observedPools(pools, {
-      arrived: () => profiler.arrived(),
+      arrived: (key) => {
+        profiler.arrived();
+        controller.called(key);
+      },
       ended: () => profiler.ended(),
       answeredWarm: (key, latencyMs, serviceMs) => controller.answered(key, latencyMs, serviceMs),
     }),

@@ -1,8 +1,10 @@
+import type { RanOn } from './placement.ts';
 import type { Outcome } from './statistics.ts';
 
 /** One invocation that has ended, as a recording of the traffic keeps it. */
 export interface InvocationRecord {
   readonly functionName: string;
+  readonly version: string;
   /** Instant (performance.now()) at which the request arrived. */
   readonly arrivalMs: number;
   /** From then to the end. */
@@ -12,8 +14,17 @@ export interface InvocationRecord {
   readonly outcome: Outcome | undefined;
   /** Running time alone, without waiting and loading; undefined where there was no answer. */
   readonly durationMs?: number;
+  /** Of that, in the function's handler. */
+  readonly handlerMs?: number;
   /** As `X-Turntable-Placement` says it. */
   readonly placement?: string;
+  readonly gpu?: number;
+  /** Why it ran elsewhere than it would have otherwise, in one word. */
+  readonly overflow?: string;
+  /** What the scheduler expected from arrival to answer. */
+  readonly predictedMs?: number;
+  /** Why its weights were not there, for one that waited for them. */
+  readonly coldCause?: string;
   /** Where it was answered. */
   readonly ranOn?: RanOn;
   /** It waited for weights, */
@@ -22,9 +33,6 @@ export interface InvocationRecord {
   readonly loadMs?: number;
   readonly queueMs?: number;
 }
-
-/** The kinds of places where an invocation can be answered. */
-export type RanOn = 'gpuWarm' | 'gpuCold' | 'cpu' | 'remote';
 
 /** Takes what the host's traffic was. Called on the path of every request: it must neither wait nor throw. */
 export interface InvocationRecorder {

@@ -3,6 +3,7 @@
  * hashes labels or allocates. `/metrics` and the statistics endpoint read them when they are asked.
  */
 import type { ErrorCode } from './errors.ts';
+import { isColdStart, type Placement } from './placement.ts';
 
 /** Upper bounds in seconds; from a fifth of the fastest warm call to the longest cold start. */
 export const secondsBuckets = [
@@ -15,6 +16,9 @@ export const ageBuckets = [1e3, 1e4, 6e4, 3e5, 9e5, 3.6e6, 1.08e7, 4.32e7, 8.64e
 
 /** Upper bounds in bytes: from a megabyte to 16 GB. */
 export const bytesBuckets = [1e6, 4e6, 1.6e7, 6.4e7, 1.28e8, 2.56e8, 5.12e8, 1e9, 2e9, 4e9, 8e9, 1.6e10] as const;
+
+/** Upper bounds in bytes of a message: from 128 bytes to 256 MB. */
+const payloadBuckets = [128, 512, 2048, 8192, 32768, 131072, 524288, 2097152, 8388608, 33554432, 268435456] as const;
 
 /** Upper bounds of an error's ratio to what was observed: from a hundredth to twice. */
 export const ratioBuckets = [0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2] as const;
@@ -80,13 +84,17 @@ export class VersionStatistics implements PartTimes {
   computeOutputMs = 0;
   /** Milliseconds since 1970; 0: never. */
   lastInferenceAtMs = 0;
+  /** The same of the latest call, whatever became of it. */
+  lastCallAtMs = 0;
   coldStarts = 0;
   /** Cold starts on GPUs by the mode of loading; the rest of {@link coldStarts} are loads into CPU instances. */
   readonly gpuColdStarts = new Map<string, number>();
   /** Answers of GPUs that had everything already. */
   gpuHits = 0;
-  /** Invocations that a worker on another machine answered. */
-  overflowed = 0;
+  /** Invocations that ran elsewhere than they would have otherwise, by `from to reason`: 'gpu cpu slo'. */
+  readonly overflows = new Map<string, number>();
+  /** Cold starts by their cause. */
+  readonly coldCauses = new Map<string, number>();
   readonly outcomes: Record<Outcome, number> = { in_slo: 0, late: 0, shed: 0, failed: 0 };
   readonly batches = new Map<number, BatchStatistics>();
   readonly queueSeconds = new Histogram(secondsBuckets);
@@ -104,6 +112,22 @@ export class VersionStatistics implements PartTimes {
   constructor(name: string, version: string) {
     this.name = name;
     this.version = version;
+  }
+
+  /** Counts where an invocation ran, and why. */
+  placed(placement: Placement): void {
+    const { overflow, coldCause } = placement;
+    if (overflow !== undefined) count(this.overflows, `${overflow.from} ${overflow.to} ${overflow.reason}`);
+    if (coldCause !== undefined) count(this.coldCauses, coldCause);
+    if (placement.kind !== 'gpu') return;
+    if (placement.start !== 'warm') count(this.gpuColdStarts, placement.mode);
+    else if (!isColdStart(placement)) this.gpuHits++;
+  }
+
+  failed(reason: FailureReason, totalMs: number): void {
+    this.failures[reason]++;
+    this.failureMs += totalMs;
+    this.lastCallAtMs = Date.now();
   }
 
   /** Adds the parts of one successful invocation whose run `batchSize` requests shared. */
@@ -139,11 +163,35 @@ export class Statistics {
   readonly errors = new Map<ErrorCode, number>();
   /** Requests that count against `requestsInFlightMax` now. */
   requestsInFlight = 0;
+  readonly #inFlight = new Map<string, number>();
   readonly loadMilliseconds = new Histogram(millisecondsBuckets);
   readonly loadedBytes = new Histogram(bytesBuckets);
   readonly unloadMilliseconds = new Histogram(millisecondsBuckets);
   readonly cacheMissMilliseconds = new Histogram(millisecondsBuckets);
+  readonly queueMilliseconds = new Histogram(millisecondsBuckets);
+  /** Bodies of calls and of their replies, by the code that gRPC has for the status. */
+  readonly requestBytes = new Map<string, Histogram>();
+  readonly replyBytes = new Map<string, Histogram>();
+  readonly #started = new Map<string, number>();
   readonly ageAtEvictionMilliseconds = new Histogram(ageBuckets);
+
+  /** Requests of a function that are in progress. */
+  inFlightOf(functionName: string): number {
+    return this.#inFlight.get(functionName) ?? 0;
+  }
+
+  begin(functionName: string): void {
+    this.requestsInFlight++;
+    this.#started.set(functionName, (this.#started.get(functionName) ?? 0) + 1);
+    this.#inFlight.set(functionName, this.inFlightOf(functionName) + 1);
+  }
+
+  end(functionName: string): void {
+    this.requestsInFlight--;
+    const left = this.inFlightOf(functionName) - 1;
+    if (left > 0) this.#inFlight.set(functionName, left);
+    else this.#inFlight.delete(functionName);
+  }
 
   /** The numbers of one version, begun when it is first asked for. */
   of(version: { readonly key: string; readonly name: string; readonly version: string }): VersionStatistics {
@@ -167,7 +215,9 @@ export class Statistics {
   /** Forgets a version that was removed, so that its series end; its function's calls too when it was the last. */
   forget(version: { readonly key: string; readonly name: string }, last: boolean): void {
     this.#versions.delete(version.key);
-    if (last) this.#calls.delete(version.name);
+    if (!last) return;
+    this.#calls.delete(version.name);
+    this.#started.delete(version.name);
   }
 
   /** Counts one HTTP call of a known function. */
@@ -177,6 +227,17 @@ export class Statistics {
     let calls = byStatus.get(status);
     if (calls === undefined) byStatus.set(status, (calls = { seconds: new Histogram(secondsBuckets) }));
     calls.seconds.observe(seconds);
+  }
+
+  /** Bytes of one HTTP call and of its reply. */
+  carried(code: string, requestBytes: number, replyBytes: number): void {
+    observeIn(this.requestBytes, code, requestBytes);
+    observeIn(this.replyBytes, code, replyBytes);
+  }
+
+  /** Calls of each function that were let in. */
+  started(): ReadonlyMap<string, number> {
+    return this.#started;
   }
 
   calls(): ReadonlyMap<string, ReadonlyMap<number, CallStatistics>> {
@@ -199,4 +260,14 @@ export class Statistics {
     version.evictions.set(cause, (version.evictions.get(cause) ?? 0) + 1);
     this.ageAtEvictionMilliseconds.observe(ageMs);
   }
+}
+
+function count(counts: Map<string, number>, name: string): void {
+  counts.set(name, (counts.get(name) ?? 0) + 1);
+}
+
+function observeIn(histograms: Map<string, Histogram>, key: string, value: number): void {
+  let histogram = histograms.get(key);
+  if (histogram === undefined) histograms.set(key, (histogram = new Histogram(payloadBuckets)));
+  histogram.observe(value);
 }

@@ -1,5 +1,6 @@
 /** The seam between the host's parts: registry, model store, HTTP and pools. Nothing here runs. */
 import type { ModelMetadata } from '../onnx/index.ts';
+import type { HeaderOf, Traffic } from './traffic.ts';
 
 export type { ModelMetadata, TensorSpec } from '../onnx/index.ts';
 
@@ -8,6 +9,10 @@ export interface FunctionSettings {
   readonly description: string;
   /** A body to try, or '@' and the path of a file that holds one, relative to where the host was started. */
   readonly example?: string;
+  /** Names of the classes of its outputs, by index; for classification. */
+  readonly labels?: readonly string[];
+  /** Most rows of one request; absent: what fits into a body. */
+  readonly rowsMax?: number;
   /** Path of the ONNX file, relative to the function's folder. Uploads: 'model.onnx'. */
   readonly model: string;
   /** Milliseconds from arrival within which an answer counts as goodput ("slo": "100ms"). */
@@ -19,8 +24,20 @@ export interface FunctionSettings {
   readonly pinned: boolean;
   /** 1 = highest. */
   readonly priority: number;
+  /** Of what is predicted to miss its SLO everywhere; undefined: as the host has it. */
+  readonly admission: 'best-effort' | 'shed' | undefined;
   readonly cpu: { readonly instancesMax: number | undefined; readonly threads: number | undefined };
+  /** `own`: its instances share no process with other functions'. */
+  readonly isolation: 'own' | 'shared';
   readonly timeouts: { readonly handlerMs: number; readonly loadMs: number; readonly inferMs: number };
+}
+
+/** Settings of a function that a load request brings; they hold until it is loaded without. */
+export interface SettingsOverride {
+  readonly rowsMax?: number;
+  readonly batchMax?: number;
+  readonly delayMs?: number;
+  readonly instancesMax?: number;
 }
 
 /** Whether a version can serve. */
@@ -58,7 +75,7 @@ export interface FunctionVersion {
 export interface Registry {
   names(): readonly string[];
   versions(name: string): readonly FunctionVersion[];
-  /** The version asked for; without one, the current (most recently published) version. */
+  /** The version asked for; without one the current version: the newest, unless the traffic goes to another. */
   find(name: string, version?: string): FunctionVersion | undefined;
   /** Called after every change, with the version as it was (undefined: new) and as it is (undefined: removed). */
   onChange(listener: (change: RegistryChange) => void): void;
@@ -73,14 +90,33 @@ export interface RegistryChange {
 export interface ModelStore extends Registry {
   /** Cleans up what a kill left behind, takes in `functionsDir` and every published version, validates what is new. */
   start(): Promise<void>;
+  /** A caller waits for this version: if it is still 'validating', it is checked before the others. */
+  hurry(version: FunctionVersion): void;
+  /** The version for one call that names none, by the function's traffic. */
+  choose(name: string, headerOf: HeaderOf): FunctionVersion | undefined;
+  /** How calls are divided; undefined where all go to the newest version. */
+  traffic(name: string): Traffic | undefined;
   /** Starts an upload. Throws HostError 'bad-name', 'version-exists', 'publish-in-progress' or 'folder-function'. */
   beginPublish(name: string, version: string | undefined): Promise<Publication>;
   /** Removes one version, or all. Throws HostError 'unknown-function', 'unknown-version' or 'folder-function'. */
   remove(name: string, version: string | undefined): Promise<void>;
-  /** Reads a folder function again from its folder, so that an edit takes effect without a restart. */
-  reload(name: string): Promise<void>;
+  /**
+   * Reads a folder function again from its folder, so that an edit takes effect without a restart. What `override` says replaces the
+   * settings of all versions; without one they are their own again. Throws HostError 'model-refused' where the edit is broken and the
+   * function served before: then that goes on serving.
+   */
+  reload(name: string, override?: SettingsOverride): Promise<void>;
+  /**
+   * Changes settings of one version, or of all that there are, for good; those of a later upload start from them. Throws HostError
+   * 'bad-settings', 'unknown-function' or 'unknown-version'.
+   */
+  changeSettings(name: string, version: string | undefined, change: Readonly<Record<string, unknown>>): Promise<void>;
+  /** Divides the calls anew, for good. Throws what `change` throws, HostError 'unknown-function' or 'unknown-version'. */
+  changeTraffic(name: string, change: (now: Traffic) => Traffic): Promise<Traffic>;
   /** Whether a blob is stored, by the lower-case hex of its sha256. */
   hasBlob(sha256: string): boolean;
+  /** Where a stored file with this hash lies, if its bytes still have that hash. */
+  soundFile(sha256: string): Promise<string | undefined>;
   /** Stores a stream under its sha256; throws HostError 'digest-mismatch' or 'body-too-large' and keeps nothing then. */
   putBlob(sha256: string, stream: AsyncIterable<Uint8Array>): Promise<void>;
 }
@@ -94,8 +130,13 @@ export interface Publication {
   /**
    * Validates and switches over. `created` is false when the same bytes and settings were published before.
    * Throws HostError 'bad-settings', 'model-refused', 'version-exists'; the old version goes on serving.
+   *
+   * @param holdBack where a version serves, it goes on; the new one waits for {@link ModelStore.changeTraffic}
    */
-  commit(settings: unknown): Promise<{ readonly version: FunctionVersion; readonly created: boolean }>;
+  commit(
+    settings: unknown,
+    holdBack?: boolean,
+  ): Promise<{ readonly version: FunctionVersion; readonly created: boolean }>;
   /** Drops everything of this upload; harmless after commit. */
   abort(): Promise<void>;
 }

@@ -2,6 +2,7 @@
 import { OnnxError } from './error.ts';
 import { checkExternal, externalReference, isExternal } from './external-data.ts';
 import { allNodes, nestedGraphs, sparseName } from './scope.ts';
+import { topologicalOrder } from './order.ts';
 import { checkTensorData, tensorByteLength, tensorsOfModel } from './tensor-data.ts';
 import { AttributeType, type AttributeProto, type GraphProto, type ModelProto, type NodeProto } from './types.ts';
 
@@ -49,9 +50,14 @@ interface Scope {
 
 function checkNodes(nodes: readonly NodeProto[], known: Set<string>, scope: Scope): void {
   const { within, domains, inFunction } = scope;
-  const makers = new Map<string, number>();
-  for (const [index, { output }] of nodes.entries()) {
-    for (const name of output) if (name !== '' && !makers.has(name)) makers.set(name, index);
+  // ONNX asks for an order in which each node comes after what it takes. ONNX Runtime does not, and its own converters write
+  // files without one.
+  for (const [index, node] of nodes.entries()) {
+    for (const name of node.output) {
+      if (name === '') continue;
+      if (known.has(name)) throw bad(`${label(node, index)}${within} makes '${name}', which exists already`);
+      known.add(name);
+    }
   }
   for (const [index, node] of nodes.entries()) {
     if (node.opType === '') throw bad(`${label(node, index)}${within} names no operator`);
@@ -61,20 +67,14 @@ function checkNodes(nodes: readonly NodeProto[], known: Set<string>, scope: Scop
     }
     checkAttributes(node, index, inFunction);
     for (const name of node.input) {
-      if (name === '' || known.has(name)) continue;
-      const maker = makers.get(name);
-      if (maker === undefined) throw bad(`${label(node, index)}${within} takes '${name}', which nothing makes`);
-      throw bad(`${label(node, index)}${within} takes '${name}' before ${label(nodes[maker]!, maker)} makes it`);
+      if (name !== '' && !known.has(name))
+        throw bad(`${label(node, index)}${within} takes '${name}', which nothing makes`);
     }
     for (const graph of nestedGraphs(node)) {
       checkGraph(graph, { ...scope, outer: known, within: ` in a graph of ${label(node, index)}${within}` });
     }
-    for (const name of node.output) {
-      if (name === '') continue;
-      if (known.has(name)) throw bad(`${label(node, index)}${within} makes '${name}', which exists already`);
-      known.add(name);
-    }
   }
+  topologicalOrder(nodes, within);
 }
 
 function checkGraph(graph: GraphProto, scope: Scope): void {

@@ -1,7 +1,7 @@
 /** A graph to ask questions of: who makes and who uses a value, which weight stands behind it, what shape it has. */
-import { OnnxError } from './error.ts';
 import { inferElementTypes } from './infer.ts';
-import { capturedBy, nestedGraphs, sparseName } from './scope.ts';
+import { topologicalOrder, usesOf } from './order.ts';
+import { nestedGraphs, sparseName } from './scope.ts';
 import type { FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto } from './types.ts';
 import { constantWeight, denseWeight, sparseWeight, type Weight } from './weight.ts';
 
@@ -52,49 +52,6 @@ function typeOf({ type }: ValueInfoProto): ValueType {
     return dimParam === '' ? undefined : dimParam;
   });
   return { elementType: tensor.elemType === 0 ? undefined : tensor.elemType, shape };
-}
-
-/** Node places in an order where each comes after what it takes; the given order where that is one already. */
-function topologicalOrder(
-  graph: GraphProto,
-  uses: readonly (readonly string[])[],
-  producers: ReadonlyMap<string, number>,
-): number[] {
-  const waitingFor = new Int32Array(graph.node.length);
-  const users: number[][] = graph.node.map(() => []);
-  let sorted = true;
-  for (const [index, names] of uses.entries()) {
-    for (const name of names) {
-      const producer = producers.get(name);
-      if (producer === undefined) continue;
-      if (producer >= index) sorted = false;
-      users[producer]!.push(index);
-      waitingFor[index]!++;
-    }
-  }
-  if (sorted) return graph.node.map((_, index) => index);
-  const order: number[] = [];
-  // Depth first from each ready node, so that what belongs together in an unsorted file stays together.
-  for (let first = 0; first < graph.node.length; first++) {
-    if (waitingFor[first] !== 0) continue;
-    waitingFor[first] = -1;
-    const ready = [first];
-    for (let index = ready.pop(); index !== undefined; index = ready.pop()) {
-      order.push(index);
-      for (const user of users[index]!.toReversed()) {
-        if (--waitingFor[user]! === 0) {
-          waitingFor[user] = -1;
-          ready.push(user);
-        }
-      }
-    }
-  }
-  if (order.length < graph.node.length) {
-    const stuck = graph.node.findIndex((_, index) => waitingFor[index]! > 0);
-    const { name, opType } = graph.node[stuck]!;
-    throw new OnnxError('bad-model', `node '${name || opType}' takes a value that is made from its own output`);
-  }
-  return order;
 }
 
 /** Weights inside the nested graphs of a node, or inside a function. */
@@ -161,14 +118,8 @@ export class Graph {
     this.outputs = graph.output.map(({ name }) => name);
     const weights = [...weightByValue.values()];
 
-    const producerIndex = new Map<string, number>();
-    for (const [index, { output }] of graph.node.entries()) {
-      for (const name of output) if (name !== '') producerIndex.set(name, index);
-    }
-    const uses = graph.node.map((node) => [
-      ...new Set([...node.input.filter((name) => name !== ''), ...capturedBy(node)]),
-    ]);
-    const order = topologicalOrder(graph, uses, producerIndex);
+    const uses = usesOf(graph.node);
+    const order = topologicalOrder(graph.node, '', uses);
 
     const nodes: GraphNode[] = [];
     const producers = new Map<string, GraphNode>();

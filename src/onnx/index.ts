@@ -1,4 +1,5 @@
 /** Model files: read, write and check them; graphs, layers and sub-graphs; architectures generated with seeded weights. */
+import type * as Unroll from './unroll/index.ts';
 export * from './types.ts';
 export { OnnxError, type OnnxErrorCode } from './error.ts';
 export { dataTypeOf, elementBits, elementTypeName, elementTypeOf } from './element-type.ts';
@@ -9,9 +10,11 @@ export { tensorByteLength, tensorBytes, tensorElementCount } from './tensor-data
 export { checkModel, type CheckOptions } from './check.ts';
 export { describeModel, type ModelMetadata, type TensorSpec } from './describe.ts';
 export { Graph, type GraphNode, type ValueShape, type ValueType } from './graph.ts';
+export { capturedBy } from './scope.ts';
 export { layers, type Layer, type LayerKind } from './layers.ts';
 export { extract, type Cut, type ExtractOptions } from './extract.ts';
-export { unrollRecurrent, type UnrolledModel, type UnrollOptions } from './unroll/index.ts';
+export { unrollLoops } from './loops.ts';
+export type { UnrolledModel, UnrollOptions } from './unroll/index.ts';
 export type { Weight } from './weight.ts';
 export { fileStamp, weightLocations, type WeightLocation } from './weight-locations.ts';
 export {
@@ -35,3 +38,6 @@ export {
   type SettingSpecs,
   type SettingValue,
 } from './architectures/index.ts';
+
+/** What cuts recurrent operators into cells, loaded when it is asked for. */
+export const loadUnroll = (): Promise<typeof Unroll> => import('./unroll/index.ts');

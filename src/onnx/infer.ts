@@ -22,6 +22,8 @@ const fixed: Readonly<Record<string, readonly (ElementType | 'first')[]>> = {
   Less: [bool],
   LessOrEqual: [bool],
   MatMulInteger: [ElementType.INT32],
+  MatMulInteger16: [ElementType.INT32],
+  MatMulIntegerToFloat: [ElementType.FLOAT],
   NonMaxSuppression: [int64],
   NonZero: [int64],
   Not: [bool],
@@ -34,6 +36,9 @@ const fixed: Readonly<Record<string, readonly (ElementType | 'first')[]>> = {
   TopK: ['first', int64],
   MaxPool: ['first', int64],
   Dropout: ['first', bool],
+  // Means and deviations are computed in 32 bits, whatever is normalised.
+  LayerNormalization: ['first', ElementType.FLOAT],
+  QAttention: [ElementType.FLOAT],
   DynamicQuantizeLinear: [ElementType.UINT8, ElementType.FLOAT, ElementType.UINT8],
   Xor: [bool],
 };
@@ -43,8 +48,10 @@ const likeInput: Readonly<Record<string, number>> = {
   Where: 1,
   OneHot: 2,
   DequantizeLinear: 1,
+  QLinearConcat: 1,
   QLinearConv: 7,
   QLinearMatMul: 7,
+  QLinearWhere: 1,
   EmbedLayerNormalization: 2,
   GatherBlockQuantized: 2,
   // com.microsoft: the type of the activations, which come first; listed to say that it is meant
@@ -96,7 +103,9 @@ function outputType(
     const body = node.attribute.find(({ name }) => name === control.body)?.g;
     return body?.output[output + control.offset]?.type?.tensorType?.elemType || undefined;
   }
-  if (opType === 'Cast') return attributeInt(node, 'to');
+  if (opType === 'Cast' || opType === 'BitCast') return attributeInt(node, 'to');
+  // Without a scale of its own the result is not quantised.
+  if (opType === 'QGemm') return inputType(8) ?? ElementType.FLOAT;
   if (opType === 'CastLike') return inputType(1);
   if (opType === 'ConstantOfShape') {
     return node.attribute.find(({ name }) => name === 'value')?.t?.dataType ?? ElementType.FLOAT;

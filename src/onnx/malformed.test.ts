@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { cpuMsOf } from '../../test/support/cpu-time.ts';
 import { refusal } from '../../test/support/onnx.ts';
 import { GraphBuilder } from './builder.ts';
 import { checkModel } from './check.ts';
@@ -208,7 +209,7 @@ describe('depth and size', () => {
     ]);
   });
 
-  test('a chain of 50,000 nodes is read, ordered and cut into layers in a moment', () => {
+  test('a chain of 50,000 nodes is read, ordered and cut into layers with little work', async () => {
     const node: NodeProto[] = Array.from({ length: 50_000 }, (_, index) => ({
       name: '',
       opType: 'Identity',
@@ -234,12 +235,13 @@ describe('depth and size', () => {
       graph,
       metadataProps: [],
     });
-    const startMs = performance.now();
-    const read = new Graph(parseModel(bytes));
-    expect(read.nodes[0]?.outputs).toEqual(['v0']);
-    expect(read.weight('v49999')?.name).toBe('w');
-    expect(layers(read)).toHaveLength(1);
-    expect(performance.now() - startMs).toBeLessThan(10_000);
+    const spentMs = await cpuMsOf(() => {
+      const read = new Graph(parseModel(bytes));
+      expect(read.nodes[0]?.outputs).toEqual(['v0']);
+      expect(read.weight('v49999')?.name).toBe('w');
+      expect(layers(read)).toHaveLength(1);
+    });
+    expect(spentMs).toBeLessThan(10_000);
   });
 
   test('an attribute that says it is a graph and holds none is refused by name', async () => {

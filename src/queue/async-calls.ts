@@ -19,7 +19,7 @@ import type {
   CallStatus,
   CancelOutcome,
 } from './calls.ts';
-import { postCallback } from './callback.ts';
+import { postCallback, type CallbackOptions } from './callback.ts';
 import { ErrorLog } from './error-log.ts';
 import { keys } from './names.ts';
 import type { QueueLog } from './bullmq-queue.ts';
@@ -38,7 +38,7 @@ export interface AsyncCallsOptions {
   readonly waitingMax: number;
   /** Largest body of a call. */
   readonly payloadBytesMax: number;
-  readonly callback: { readonly attemptsMax: number; readonly backoffMs: number; readonly timeoutMs: number };
+  readonly callback: CallbackOptions & { readonly attemptsMax: number; readonly backoffMs: number };
   readonly log: QueueLog;
 }
 
@@ -418,7 +418,7 @@ export class AsyncCalls {
     if (stored.state !== 'finished' || stored.callbackUrl === undefined) return;
     const attempts = job.attemptsMade + 1;
     try {
-      await postCallback(stored.callbackUrl, stored, this.#options.callback.timeoutMs);
+      await postCallback(stored.callbackUrl, stored, this.#options.callback);
     } catch (error) {
       const lastError = error instanceof Error ? error.message : String(error);
       // The host that asked for it may have had another limit.

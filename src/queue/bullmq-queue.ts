@@ -22,7 +22,15 @@ import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './p
 import { predictedMs, shareMs, smoothed } from './predict.ts';
 import type { RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
-import type { OverflowOffer, OverflowQueue, OverflowResult, QueueState, WorkerState } from './types.ts';
+import type {
+  FunctionCapacity,
+  OverflowOffer,
+  OverflowQueue,
+  OverflowResult,
+  QueueState,
+  WorkerState,
+} from './types.ts';
+import { given } from '../tools/index.ts';
 
 export interface QueueLog {
   info(fields: object, message: string): void;
@@ -67,6 +75,13 @@ const firstOverheadMs = 2;
 const forgetfulness = 0.9;
 /** A model that a worker does not hold is thought to come at this rate. */
 const fetchBytesPerMs = 50_000;
+
+interface BestWorker {
+  readonly worker: WorkerState;
+  readonly ms: number;
+  readonly capacity: FunctionCapacity;
+  readonly fetchMs: number;
+}
 
 export function createBullMqQueue(options: BullMqQueueOptions): OverflowQueue & { start(): void } {
   return new BullMqQueue(options);
@@ -154,7 +169,13 @@ class BullMqQueue implements OverflowQueue {
   offer(key: string): OverflowOffer | undefined {
     if (this.#stopping || this.#link.health.status === 'down') return undefined;
     const best = this.#best(key, new Set());
-    return best === undefined ? undefined : { worker: best.worker.name, predictedMs: best.ms };
+    if (best === undefined) return undefined;
+    const { worker, ms, capacity, fetchMs } = best;
+    return { worker: worker.name, predictedMs: ms, callMs: capacity.callMs, startMs: capacity.startMs + fetchMs };
+  }
+
+  get roundTripMs(): number | undefined {
+    return this.#overheadMs;
   }
 
   workers(): readonly WorkerState[] {
@@ -163,7 +184,6 @@ class BullMqQueue implements OverflowQueue {
 
   state(): QueueState {
     return {
-      kind: 'redis',
       health: this.#link.health,
       outstanding: this.#pending.size,
       answered: { ...this.#answered },
@@ -202,17 +222,17 @@ class BullMqQueue implements OverflowQueue {
     await Promise.all(Array.from(this.#queues.values(), (queue) => queue.close().catch(() => undefined)));
   }
 
-  #best(key: string, except: ReadonlySet<string>): { worker: WorkerState; ms: number } | undefined {
+  #best(key: string, except: ReadonlySet<string>): BestWorker | undefined {
     const manifest = this.#workers.size === 0 ? undefined : this.#options.manifestOf(key);
     if (manifest === undefined) return undefined;
-    let best: { worker: WorkerState; ms: number } | undefined;
+    let best: BestWorker | undefined;
     for (const worker of this.#workers.values()) {
       const capacity = worker.functions[manifest.revision];
       if (capacity === undefined || worker.draining || except.has(worker.id)) continue;
       const backlogMs = worker.backlogMs + (this.#sinceBeatMs.get(worker.id) ?? 0);
       const fetchMs = capacity.held ? 0 : manifestBytes(manifest) / fetchBytesPerMs;
       const ms = predictedMs(capacity, backlogMs, this.#overheadMs ?? firstOverheadMs) + fetchMs;
-      if (best === undefined || ms < best.ms) best = { worker, ms };
+      if (best === undefined || ms < best.ms) best = { worker, ms, capacity, fetchMs };
     }
     return best;
   }
@@ -232,7 +252,7 @@ class BullMqQueue implements OverflowQueue {
         revision: manifest.revision,
         host: this.#id,
         ...(deadlineMs === undefined ? {} : { deadlineMs: this.#link.toShared(deadlineMs) }),
-        ...(priority === undefined ? {} : { priority }),
+        ...given({ priority }),
       };
       const stored = this.#link.commands.set(keys.input(this.#link, jobId), encodeInput(input), 'PX', leftoverMs);
       const added = this.#queue(worker.id).add('invoke', job, {

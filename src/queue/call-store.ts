@@ -8,6 +8,7 @@ import { decodeMessage } from '../tensor/index.ts';
 import type { AcceptedCall, CallbackState, CallReply, CallSummary } from './calls.ts';
 import { bodyOf, bodyTensor, joined } from './payload.ts';
 import type { RedisLink } from './redis-link.ts';
+import { given } from '../tools/index.ts';
 
 /** A call whose acceptance was never finished is forgotten after this. */
 const unfinishedMs = 10 * 60_000;
@@ -92,8 +93,7 @@ export class CallStore {
         : { state: 'finished', status: ending.reply.status, headers: ending.reply.headers }),
       finishedAtMs: Date.now(),
       functionName,
-      ...(version === undefined ? {} : { version }),
-      ...(callbackUrl === undefined ? {} : { callbackUrl }),
+      ...given({ version, callbackUrl }),
       acceptedAtMs,
       digest,
     };
@@ -163,8 +163,7 @@ function encodeCall(call: AcceptedCall, digest: string): Buffer {
     headers,
     acceptedAtMs,
     digest,
-    ...(version === undefined ? {} : { version }),
-    ...(callbackUrl === undefined ? {} : { callbackUrl }),
+    ...given({ version, callbackUrl }),
   };
   return joined(header, [bodyTensor(body)]);
 }

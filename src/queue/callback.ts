@@ -1,7 +1,11 @@
 /** Sends a finished call's reply to the address that its client gave. */
+import { createHmac } from 'node:crypto';
+import { request as requestHttp, type OutgoingHttpHeaders } from 'node:http';
+import { request as requestHttps } from 'node:https';
+import type { CallbackTargets } from './callback-targets.ts';
 import type { CallReply, CallSummary } from './calls.ts';
 
-/** Headers of the reply that would be wrong, or somebody else's, on the way to the callback. */
+/** Headers of the reply that would be wrong on the way to the callback. */
 const left = new Set([
   'connection',
   'content-length',
@@ -12,79 +16,78 @@ const left = new Set([
   'x-request-id',
 ]);
 
-/**
- * Ports of other protocols, to which `fetch` sends nothing (https://fetch.spec.whatwg.org/#port-blocking): a client could
- * have a host talk to somebody's mail server.
- */
-const blockedPorts: ReadonlySet<number> = new Set([
-  0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,
-  111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531, 532,
-  540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061,
-  6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10_080,
-]);
-
-/**
- * An address that a reply may be sent to, or why not, to follow "the header X-Callback-Url is". Redirects are not
- * followed, so that what is checked here is what is called.
- */
-export function checkCallbackUrl(text: string): { readonly url: string } | { readonly reason: string } {
-  if (text.length > 2000) return { reason: 'longer than 2000 characters' };
-  if (!URL.canParse(text)) return { reason: 'not a URL' };
-  const { protocol, port, href } = new URL(text);
-  if (protocol !== 'http:' && protocol !== 'https:') return { reason: 'not an http or https URL' };
-  if (port !== '' && blockedPorts.has(Number(port)))
-    return { reason: `of port ${port}, which belongs to another protocol` };
-  return { url: href };
+export interface CallbackOptions {
+  readonly targets: CallbackTargets;
+  readonly timeoutMs: number;
+  /** Signs the body where it is set. */
+  readonly secret: string | undefined;
 }
 
 /**
- * POSTs the reply's body with its headers, `X-Call-Id`, `X-Function-Name` and `X-Function-Status`; a user and password in
- * the address go as basic authentication.
+ * What a receiver checks: HMAC-SHA256 over `<timestamp>.<body>`, as `sha256=<hex>`; the timestamp (seconds since 1970) stands in
+ * `X-Turntable-Timestamp`, so that an old callback cannot be sent again.
+ */
+export function callbackSignature(secret: string, timestamp: string, body: Uint8Array): string {
+  return `sha256=${createHmac('sha256', secret).update(`${timestamp}.`).update(body).digest('hex')}`;
+}
+
+/**
+ * POSTs the reply's body with its headers, `X-Call-Id`, `X-Function-Name` and `X-Function-Status`, and with a signature where a
+ * secret is set. The connection goes to an address that `targets` has allowed, whatever the name resolves to a moment later.
  *
  * @throws Error in a sentence unless the answer's status is 2xx and comes within `timeoutMs`
  */
 export async function postCallback(
   url: string,
   { call, reply }: { readonly call: CallSummary; readonly reply: CallReply },
-  timeoutMs: number,
+  { targets, timeoutMs, secret }: CallbackOptions,
 ): Promise<void> {
-  const headers = new Headers();
+  // An older host may have accepted what this one would not.
+  const checked = targets.check(url);
+  if ('reason' in checked) throw new Error(`the callback was not sent: its address is ${checked.reason}`);
+  const headers: OutgoingHttpHeaders = {};
   for (const [name, value] of reply.headers) {
-    if (!left.has(name.toLowerCase())) headers.append(name, value);
+    const key = name.toLowerCase();
+    if (!left.has(key)) headers[key] = key in headers ? [headers[key] as string, value].flat() : value;
   }
-  const target = new URL(url);
-  if (target.username !== '' || target.password !== '') {
-    const login = `${decoded(target.username)}:${decoded(target.password)}`;
-    headers.set('authorization', `Basic ${Buffer.from(login).toString('base64')}`);
-    [target.username, target.password] = ['', ''];
+  headers['x-call-id'] = call.id;
+  headers['x-function-name'] = call.functionName;
+  headers['x-function-status'] = String(reply.status);
+  headers['content-length'] = String(reply.body.byteLength);
+  if (secret !== undefined) {
+    const timestamp = String(Math.floor(Date.now() / 1000));
+    headers['x-turntable-timestamp'] = timestamp;
+    headers['x-turntable-signature'] = callbackSignature(secret, timestamp, reply.body);
   }
-  headers.set('x-call-id', call.id);
-  headers.set('x-function-name', call.functionName);
-  headers.set('x-function-status', String(reply.status));
   let status: number;
   try {
-    const response = await fetch(target, {
-      method: 'POST',
-      headers,
-      body: Uint8Array.from(reply.body),
-      redirect: 'manual',
-      signal: AbortSignal.timeout(timeoutMs),
-    });
-    await response.body?.cancel();
-    ({ status } = response);
+    status = await post(new URL(checked.url), headers, reply.body, targets, timeoutMs);
   } catch (error) {
-    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
-    const reason = cause instanceof Error ? cause.message : String(cause);
+    const reason = error instanceof Error ? error.message : String(error);
     throw new Error(`the callback could not be sent: ${reason}`, { cause: error });
   }
   if (status < 200 || status > 299) throw new Error(`the callback was answered with status ${status}`);
 }
 
-/** What a client did not encode is taken as it is. */
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
+/** Resolves to the answer's status; its body is not read. */
+async function post(
+  url: URL,
+  headers: OutgoingHttpHeaders,
+  body: Uint8Array,
+  { lookup }: CallbackTargets,
+  timeoutMs: number,
+): Promise<number> {
+  return await new Promise((resolve, reject) => {
+    const request = url.protocol === 'https:' ? requestHttps : requestHttp;
+    const signal = AbortSignal.timeout(timeoutMs);
+    const sent = request(url, { method: 'POST', headers, lookup, signal, agent: false }, (response) => {
+      resolve(response.statusCode ?? 0);
+      response.destroy();
+    });
+    sent.on('error', (error) => {
+      const late = `no answer within ${timeoutMs} ms`;
+      reject(signal.aborted ? new Error(late, { cause: error }) : error);
+    });
+    sent.end(body);
+  });
 }

@@ -2,18 +2,20 @@
 import type * as RedisQueue from './redis.ts';
 
 export * from './types.ts';
-export { createInProcessQueue, type InProcessQueueOptions } from './in-process.ts';
 export type { BullMqQueueOptions, QueueLog } from './bullmq-queue.ts';
 export { manifestBytes, sealManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
+export { fetchContent, type ContentSource, type WantedContent } from './fetch-content.ts';
 export { predictedMs, smoothed } from './predict.ts';
 export type { RedisLink, RedisLinkOptions } from './redis-link.ts';
+export { durableSettings } from './redis-durability.ts';
 export { parseRedisUrl, redisUrlForm } from './redis-url.ts';
 export { ModelCache, type HeldFunction, type ModelCacheOptions } from './model-cache.ts';
 export { PoolTaker, type PoolTakerOptions } from './pool-taker.ts';
 export type { HostFunctions, RemoteTaker, RemoteWorker, RemoteWorkerOptions } from './worker.ts';
 export * from './calls.ts';
 export type { AsyncCalls, AsyncCallsOptions } from './async-calls.ts';
-export { checkCallbackUrl } from './callback.ts';
+export { callbackSignature } from './callback.ts';
+export { callbackAllowProblem, CallbackTargets } from './callback-targets.ts';
 
 /**
  * What speaks to Redis. BullMQ takes longer to load than all else of a host together, and most hosts have no Redis.

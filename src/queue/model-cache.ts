@@ -7,12 +7,9 @@
  *
  * A revision is the hash over its files' hashes, so that a folder's content never changes.
  */
-import { createHash } from 'node:crypto';
-import { createWriteStream } from 'node:fs';
-import { mkdir, open, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
-import { dirname, join, resolve } from 'node:path';
-import { Transform } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
+import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { fetchContent } from './fetch-content.ts';
 import { manifestBytes, parseManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
 
 export interface ModelCacheOptions {
@@ -140,47 +137,14 @@ export class ModelCache {
   }
 
   async #fetchFile(file: ManifestFile, place: string, hostUrls: readonly string[]): Promise<void> {
-    let reason = 'no host is there to fetch it from';
-    for (const url of hostUrls) {
-      try {
-        await this.#fetchFrom(url, file, join(place, file.name));
-        return;
-      } catch (error) {
-        const cause = error instanceof Error && error.cause instanceof Error ? ` (${error.cause.message})` : '';
-        reason = `${url}: ${error instanceof Error ? error.message : String(error)}${cause}`;
-      }
+    try {
+      await fetchContent({ hostUrls, apiKey: this.#options.apiKey }, file, join(place, file.name));
+    } catch (error) {
+      const { message } = error as Error;
+      throw new Error(`the file '${file.name}' with the sha256 ${file.sha256} could not be fetched: ${message}`, {
+        cause: error,
+      });
     }
-    throw new Error(`the file '${file.name}' with the sha256 ${file.sha256} could not be fetched: ${reason}`);
-  }
-
-  async #fetchFrom(url: string, { sha256, bytes }: ManifestFile, path: string): Promise<void> {
-    const { apiKey } = this.#options;
-    const headers = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
-    const response = await fetch(`${url}/blobs/sha256:${sha256}`, { headers, redirect: 'error' });
-    if (!response.ok || response.body === null) {
-      await response.body?.cancel();
-      throw new Error(`the host answered with status ${response.status}`);
-    }
-    await mkdir(dirname(path), { recursive: true });
-    const hash = createHash('sha256');
-    let received = 0;
-    const counted = new Transform({
-      transform(chunk: Buffer, _encoding, done) {
-        received += chunk.byteLength;
-        hash.update(chunk);
-        if (received > bytes) done(new Error(`more than the ${bytes} bytes that were announced arrived`));
-        else done(null, chunk);
-      },
-    });
-    await pipeline(chunksOf(response.body), counted, createWriteStream(path));
-    const found = hash.digest('hex');
-    if (found !== sha256) {
-      await rm(path, { force: true });
-      throw new Error(`the bytes that arrived have the sha256 ${found}`);
-    }
-    const handle = await open(path, 'r');
-    await handle.sync();
-    await handle.close();
   }
 
   async #makeRoom(bytes: number): Promise<void> {
@@ -192,15 +156,6 @@ export class ModelCache {
       await this.#options.onEvict(revision);
       await rm(join(this.#options.folder, revision), { recursive: true, force: true });
     }
-  }
-}
-
-async function* chunksOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
-  const reader = body.getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    yield value;
   }
 }
 

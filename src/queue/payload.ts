@@ -1,6 +1,7 @@
 /** Invocations and their answers as one binary value each, in the wire codec: tensors go as their raw bytes. */
 import { CpuError, type CpuErrorCode, type PoolInput, type PoolResult, type PoolTimings } from '../cpu/index.ts';
 import { decodeMessage, encodeMessage, type Tensor } from '../tensor/index.ts';
+import { given } from '../tools/index.ts';
 
 type InputHeader =
   | { readonly kind: 'tensors'; readonly outputs?: readonly string[] }
@@ -84,7 +85,7 @@ export function encodeAnswer({ id, worker, answer }: AddressedAnswer): Buffer {
         kind: 'error',
         code,
         message,
-        ...(status === undefined ? {} : { status }),
+        ...given({ status }),
       };
       return joined(header, []);
     }

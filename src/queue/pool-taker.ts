@@ -1,11 +1,12 @@
 /** A worker's own pools behind the form of the queue: functions by revision, fetched when they are first needed. */
 import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolResult } from '../cpu/index.ts';
-import { Absences } from './absences.ts';
+import { FetchBackoff } from './fetch-backoff.ts';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
 import type { ModelCache } from './model-cache.ts';
 import { smoothed } from './predict.ts';
 import type { FunctionCapacity } from './types.ts';
 import type { HostFunctions, RemoteTaker } from './worker.ts';
+import { given } from '../tools/index.ts';
 
 export interface PoolTakerOptions {
   readonly name: string;
@@ -46,7 +47,7 @@ export class PoolTaker implements RemoteTaker {
   /** What the pools said last; asked once for each word of the worker. */
   #ready = new Map<string, number>();
   #starts = new Map<string, number>();
-  readonly #absences = new Absences();
+  readonly #backoffs = new FetchBackoff();
   readonly #nowMs: () => number;
   #prefetching = false;
   #stopped = false;
@@ -85,7 +86,7 @@ export class PoolTaker implements RemoteTaker {
     }
     for (const [revision, { hostUrls }] of known) {
       // Whoever has joined may have it.
-      if (hostUrls.join() !== this.#known.get(revision)?.hostUrls.join()) this.#absences.end(revision);
+      if (hostUrls.join() !== this.#known.get(revision)?.hostUrls.join()) this.#backoffs.end(revision);
     }
     // What no host offers any more keeps its instances until they are idle for long: a host that starts again offers the
     // same functions a moment later.
@@ -168,11 +169,11 @@ export class PoolTaker implements RemoteTaker {
       this.#couldNotFetch(manifest, error);
       throw new CpuError('stopping', error instanceof Error ? error.message : String(error));
     }
-    this.#absences.end(manifest.revision);
+    this.#backoffs.end(manifest.revision);
     const threads = this.#threadsOf(manifest);
     const { modelPath, handlerPath } = held;
     pools.register(
-      { key: manifest.revision, modelPath, threads, ...(handlerPath === undefined ? {} : { handlerPath }) },
+      { key: manifest.revision, modelPath, threads, ...given({ handlerPath }) },
       {
         ...manifest.limits,
         instancesMin: 0,
@@ -187,14 +188,14 @@ export class PoolTaker implements RemoteTaker {
   #isAbsent(manifest: FunctionManifest): boolean {
     const { revision } = manifest;
     const { cache } = this.#options;
-    if (!this.#absences.has(revision) || cache.holds(revision)) return false;
+    if (!this.#backoffs.has(revision) || cache.holds(revision)) return false;
     // What fits is fetched again before it is offered; the rest is only fetched for an invocation.
-    return this.#absences.isPaused(revision, this.#nowMs()) || cache.hasRoomFor(manifest);
+    return this.#backoffs.isPaused(revision, this.#nowMs()) || cache.hasRoomFor(manifest);
   }
 
   #couldNotFetch({ key, revision }: FunctionManifest, error: unknown): void {
-    const isNew = !this.#absences.isPaused(revision, this.#nowMs());
-    const pauseMs = this.#absences.begin(revision, this.#nowMs());
+    const isNew = !this.#backoffs.isPaused(revision, this.#nowMs());
+    const pauseMs = this.#backoffs.begin(revision, this.#nowMs());
     if (!isNew) return;
     const reason = error instanceof Error ? error.message : String(error);
     this.#options.log('a function could not be fetched, and is not offered for a while', {
@@ -217,7 +218,7 @@ export class PoolTaker implements RemoteTaker {
       [...this.#known.values()].find(
         ({ manifest }) =>
           !cache.holds(manifest.revision) &&
-          !this.#absences.isPaused(manifest.revision, this.#nowMs()) &&
+          !this.#backoffs.isPaused(manifest.revision, this.#nowMs()) &&
           cache.hasRoomFor(manifest),
       );
     try {
@@ -226,7 +227,7 @@ export class PoolTaker implements RemoteTaker {
         const startMs = performance.now();
         try {
           await cache.hold(manifest, hostUrls);
-          this.#absences.end(manifest.revision);
+          this.#backoffs.end(manifest.revision);
           const tookMs = Math.round(performance.now() - startMs);
           log('fetched a function', { function: manifest.key, bytes: manifestBytes(manifest), tookMs });
         } catch (error) {

@@ -3,6 +3,7 @@ import { isIP } from 'node:net';
 import { Redis, type RedisOptions } from 'ioredis';
 import { parseRedisUrl, redisUrlForm } from './redis-url.ts';
 import { QueueError, type QueueHealth } from './types.ts';
+import { given } from '../tools/index.ts';
 
 export interface RedisLinkOptions {
   /** `redis://`, `rediss://` or `unix://`. */
@@ -27,8 +28,11 @@ export class RedisLink {
   readonly #opened: Redis[] = [];
   #health: QueueHealth = { status: 'down', sinceMs: Date.now(), reason: 'it has not been reached yet' };
   #lastError: string | undefined;
-  /** What Redis' clock is ahead of this machine's, in milliseconds: deadlines travel between machines. */
-  #clockAheadMs = 0;
+  /**
+   * Redis' clock less performance.now(), in milliseconds: deadlines travel between machines. This machine's own clock has no part in
+   * it, since somebody may set that.
+   */
+  #clockAheadMs = performance.timeOrigin;
   /** It is reached, and takes nothing: a replica, a user without rights, a server that reads its files. */
   #refuses = false;
   #closed = false;
@@ -135,11 +139,11 @@ export class RedisLink {
 
   /** Milliseconds since 1970 by Redis' clock, for an instant of this process (performance.now()). */
   toShared(instantMs: number): number {
-    return Date.now() + this.#clockAheadMs + (instantMs - performance.now());
+    return instantMs + this.#clockAheadMs;
   }
 
   fromShared(sharedMs: number): number {
-    return performance.now() + (sharedMs - Date.now() - this.#clockAheadMs);
+    return sharedMs - this.#clockAheadMs;
   }
 
   close(): void {
@@ -205,10 +209,10 @@ export class RedisLink {
   }
 
   async #readClock(): Promise<void> {
-    const sentMs = Date.now();
+    const sentMs = performance.now();
     const [seconds, microseconds] = await this.commands.time();
     const redisMs = Number(seconds) * 1000 + Number(microseconds) / 1000;
-    this.#clockAheadMs = redisMs - (sentMs + Date.now()) / 2;
+    this.#clockAheadMs = redisMs - (sentMs + performance.now()) / 2;
   }
 }
 
@@ -218,14 +222,17 @@ export function redisAddress(url: string): string {
   return protocol === 'unix:' ? pathname : `${hostname}:${port || '6379'}`;
 }
 
+/** A connection with these options besides what the URL says. */
+export function openRedis(url: string, options: ConnectionOptions): Redis {
+  return new Redis({ ...redisOptions(url), ...options });
+}
+
 function redisOptions(url: string): ConnectionOptions {
   const place = parseRedisUrl(url);
   if (place === undefined) throw new Error(`the address of Redis is not ${redisUrlForm}`);
   const { at, username, password, database } = place;
   const all = {
-    ...(username === undefined ? {} : { username }),
-    ...(password === undefined ? {} : { password }),
-    ...(database === undefined ? {} : { db: database }),
+    ...given({ username, password, db: database }),
   };
   if ('path' in at) return { path: at.path, ...all };
   const { host, port, tls } = at;

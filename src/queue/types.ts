@@ -17,6 +17,10 @@ export interface OverflowOffer {
   readonly worker: string;
   /** Milliseconds until its answer would be here: way there and back, waiting, loading and running. */
   readonly predictedMs: number;
+  /** Of that, what its own run takes; undefined where nobody has measured it. */
+  readonly callMs: number | undefined;
+  /** Until the function could run there: starting, and fetching the model. */
+  readonly startMs: number;
 }
 
 /** How well somebody runs one function. */
@@ -62,7 +66,6 @@ export type QueueHealth =
   | { readonly status: 'down'; readonly sinceMs: number; readonly reason: string };
 
 export interface QueueState {
-  readonly kind: 'in-process' | 'redis';
   /** Instants are milliseconds since 1970. */
   readonly health: QueueHealth;
   /** Invocations that were handed over and are not answered. */
@@ -88,6 +91,8 @@ export interface OverflowQueue {
   offer(key: string): OverflowOffer | undefined;
   /** Who takes invocations now. Reading it is never a use. */
   workers(): readonly WorkerState[];
+  /** Milliseconds of the way there and back, as last measured; undefined before the first. */
+  readonly roundTripMs: number | undefined;
   state(): QueueState;
   /** Takes nothing new, waits for what was handed over until `graceMs` is over, and lets go of everything. */
   stop(graceMs: number): Promise<void>;

@@ -16,6 +16,7 @@ import { decodeInput, encodeAnswer, type Answer } from './payload.ts';
 import { shareMs } from './predict.ts';
 import { isRefusal, refusalOf, type RedisLink } from './redis-link.ts';
 import type { FunctionCapacity, Taker } from './types.ts';
+import { given } from '../tools/index.ts';
 
 /** What one host offers. */
 export interface HostFunctions {
@@ -162,7 +163,7 @@ class QueueWorker implements RemoteWorker {
       if (bytes === null || bytes === undefined) return { kind: 'refused', reason: 'its input is no longer in Redis' };
       const result = await taker.run(revision, decodeInput(bytes), {
         ...(deadlineMs === undefined ? {} : { deadlineMs: link.fromShared(deadlineMs) }),
-        ...(priority === undefined ? {} : { priority }),
+        ...given({ priority }),
       });
       return { kind: 'result', result };
     } catch (error) {

@@ -43,7 +43,8 @@ export {
 } from './generate/functions.ts';
 export { MinstdRandom, Xoshiro, type RandomSource } from './generate/random.ts';
 export { runSimulation, type GpuChange, type SimulatedRun, type SimulatorOptions } from './simulator.ts';
-export { OfferBook, simulate, type FunctionSettings, type SimulationSettings } from './simulate.ts';
+export { OfferBook, type FunctionSettings } from './offer-book.ts';
+export { simulate, type SimulationSettings } from './simulate.ts';
 export { MetricsWatch } from './live-watch.ts';
 export { inferRequest, LiveError, parseLiveInputs, type LiveInput, type LiveRequest } from './live-inputs.ts';
 export { runLive, type LiveAnswer, type LiveOptions, type LiveRun } from './live.ts';
@@ -53,7 +54,7 @@ export {
   type BesideSimulator,
   type LiveReport,
   type SimulatedStep,
-} from './live-beside.ts';
+} from './compare-simulated.ts';
 export { differencesOf, type LiveDifferences, type ServiceRow, type StartKind } from './live-differences.ts';
 export {
   parseHostScheduler,
@@ -65,15 +66,19 @@ export {
 export { simulateHost, type SimulatedHost } from './live-simulation.ts';
 export { ReportBuilder, type ReportContext } from './report/builder.ts';
 export { renderReportCsv, renderSweepCsv } from './report/csv.ts';
-export { provenanceText, renderReportPage, renderSweepPage, systemsOf, type NamedReport } from './report/html.ts';
+export { renderReportPage, renderSweepPage, systemsOf } from './report/html.ts';
+export * from './report/tables.ts';
 export { parseReport, ReportError } from './report/read.ts';
 export type {
   FunctionRow,
   GpuRow,
   IntervalRow,
+  HostMemoryRow,
   ModelRow,
+  PredictionRow,
   Report,
   SettingValue,
+  SloRow,
   SweepReport,
   SweepRun,
   Tally,

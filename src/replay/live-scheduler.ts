@@ -5,6 +5,7 @@
 import {
   admissions,
   borrowings,
+  copyChoices,
   evictions,
   offloads,
   orders,
@@ -86,7 +87,7 @@ export function parseOfferedFunction(json: unknown, gpuCount: number): OfferedFu
     ...scheduled,
     sheet: {
       gpus: gpus.map((offer) => (offer === null ? null : gpuOffer(offer, name, gpuCount))),
-      cpu: sheet['cpu'] === null ? null : cpuOffer(sheet['cpu'], name),
+      cpu: cpuOffer(sheet['cpu'], name),
       sloMs: numberOf(sheet['sloMs'], `the SLO of '${name}'`),
       priority: signedOf(sheet['priority'], `the priority of '${name}'`),
       pinned: sheet['pinned'] === true,
@@ -127,7 +128,7 @@ function policyOf(fields: Fields): Policy {
     borrow: one('borrow', borrowings),
     loadAhead: fields['loadAhead'] === true,
     waitBoundMs: bound('waitBoundMs'),
-    copyThreshold: bound('copyThreshold'),
+    copies: one('copies', copyChoices),
   };
 }
 
@@ -159,8 +160,11 @@ function gpuOffer(json: unknown, name: string, gpuCount: number): GpuOffer {
   return json as GpuOffer;
 }
 
-function cpuOffer(json: unknown, name: string): CpuOffer {
+/** Null as well where the host never measured it there: it learns from the first runs, and the simulator has none to learn from. */
+function cpuOffer(json: unknown, name: string): CpuOffer | null {
+  if (json === null) return null;
   const { latencyMs, cores } = fieldsOf(json, `the CPU pool of '${name}'`);
+  if (latencyMs === undefined) return null;
   return {
     latencyMs: numberOf(latencyMs, `latencyMs of '${name}'`),
     cores: numberOf(cores, `the cores of '${name}'`),

@@ -58,8 +58,8 @@ export async function simulateHost(
       yield { arrivalMs: index * gapMs, functionIndex: numbers.get(name)! };
     }
     for (const answer of inOrder) {
-      const { functionIndex } = answer.outcome;
-      yield { arrivalMs: offsetMs + instantOf(answer), functionIndex: numbers.get(nameOf(functionIndex))! };
+      const { functionIndex, sloMs } = answer.outcome;
+      yield { arrivalMs: offsetMs + instantOf(answer), functionIndex: numbers.get(nameOf(functionIndex))!, sloMs };
     }
   }
   await runSimulation(
@@ -67,14 +67,15 @@ export async function simulateHost(
     {
       gpus: scheduler.gpus,
       policy: scheduler.policy,
-      cpuCores: scheduler.cpuCores,
+      cpu: { cores: scheduler.cpuCores, memoryBytes: Infinity },
       sheetOf: (_, name) => sheetOf(functions.get(name)!.sheet, factors),
       observer: {
-        outcome: ({ sequence, endMs, queueMs, placement }) => {
+        outcome: ({ sequence, endMs, queueMs, placement, predictedEndMs }) => {
           const answer = inOrder[sequence - resident.length];
           if (answer === undefined) return;
           const { outcome } = answer;
-          observer.outcome({ ...outcome, endMs: endMs - offsetMs, queueMs, placement });
+          const predicted = predictedEndMs === undefined ? undefined : { predictedEndMs: predictedEndMs - offsetMs };
+          observer.outcome({ ...outcome, endMs: endMs - offsetMs, queueMs, placement, ...predicted });
         },
         eviction: (record) => {
           const functionIndex = traceIndices.get(names[record.functionIndex]!);
@@ -122,6 +123,6 @@ function sheetOf(sheet: OfferSheet, factors: ServiceFactors | undefined): OfferS
   return {
     ...sheet,
     gpus: sheet.gpus.map((offer) => offer && scaledOffer(offer, factors)),
-    cpu: sheet.cpu && { ...sheet.cpu, latencyMs: sheet.cpu.latencyMs * factors.cpu },
+    cpu: sheet.cpu && { ...sheet.cpu, latencyMs: sheet.cpu.latencyMs && sheet.cpu.latencyMs * factors.cpu },
   };
 }

@@ -9,6 +9,7 @@ import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 import { Sketch } from './report/sketch.ts';
 import type { LiveRequest } from './live-inputs.ts';
 import type { Outcome, OutcomePlacement, ReplayObserver, Trace } from './types.ts';
+import { given } from '../tools/index.ts';
 
 export interface LiveOptions {
   /** `http://127.0.0.1:8000`, without a path. */
@@ -62,7 +63,7 @@ export async function runLive(trace: Trace, options: LiveOptions): Promise<LiveR
   let allDone: (() => void) | undefined;
   // A little ahead, so that the first request is not late by what preparing it takes.
   const startMs = performance.now() + 20;
-  for await (const { arrivalMs: traceMs, functionIndex } of trace.invocations()) {
+  for await (const { arrivalMs: traceMs, functionIndex, sloMs: ownSloMs } of trace.invocations()) {
     const arrivalMs = traceMs / speed;
     const dueMs = startMs + arrivalMs;
     await until(dueMs, signal);
@@ -71,9 +72,9 @@ export async function runLive(trace: Trace, options: LiveOptions): Promise<LiveR
     const sentMs = Math.max(arrivalMs, performance.now() - startMs);
     sendDelayMs.record(sentMs - arrivalMs);
     under++;
-    client.send(functionIndex, ({ placement, queueMs, inferenceMs, ...parts }) => {
+    client.send(functionIndex, ownSloMs, ({ placement, queueMs, inferenceMs, ...parts }) => {
       const endMs = performance.now() - startMs;
-      const sloMs = sloMsOf(functionIndex);
+      const sloMs = ownSloMs ?? sloMsOf(functionIndex);
       const outcome: Outcome = { sequence, functionIndex, arrivalMs, endMs, queueMs, sloMs, placement };
       observer.outcome(outcome);
       onAnswer?.({ outcome, sentMs, inferenceMs, ...parts });
@@ -126,7 +127,8 @@ class LiveClient {
     this.#agent = this.#url.protocol === 'https:' ? new HttpsAgent(settings) : new Agent(settings);
   }
 
-  send(functionIndex: number, done: (reply: LiveReply) => void): void {
+  /** @param sloMs its own objective: the host counts its goodput, and schedules, by the same. */
+  send(functionIndex: number, sloMs: number | undefined, done: (reply: LiveReply) => void): void {
     const { path, headers, body } = this.#options.requestOf(functionIndex);
     const { timeoutMs = timeoutMsDefault } = this.#options;
     let over = false;
@@ -150,7 +152,12 @@ class LiveClient {
         path: this.#url.pathname.replace(/\/$/, '') + path,
         method: 'POST',
         agent: this.#agent,
-        headers: { ...this.#options.headers, ...headers, 'content-length': body.byteLength },
+        headers: {
+          ...this.#options.headers,
+          ...headers,
+          ...(sloMs === undefined ? undefined : { 'x-turntable-slo': `${sloMs}ms` }),
+          'content-length': body.byteLength,
+        },
       },
       (reply) => readReply(reply, finish, fail),
     );
@@ -186,7 +193,7 @@ function readReply(reply: IncomingMessage, finish: (reply: LiveReply) => void, f
         loadMs: 1000 * headerNumber(headers['x-model-load-time']),
         inferenceMs: headerNumber(headers['x-inference-time']),
         hostMs: headerNumber(headers['x-total-time']),
-        ...(overflowReason === undefined ? {} : { overflowReason }),
+        ...given({ overflowReason }),
       });
     } else if (status === 429 || status === 503 || status === 504) {
       finish({ placement: { kind: 'shed' }, ...unanswered });

@@ -1,20 +1,13 @@
 import type { Machine } from '../hardware/index.ts';
-import type { ColdStartMode } from '../plan/index.ts';
-import { estimateLayers, namedModel, type LayerProfile } from '../profile/index.ts';
-import {
-  gpuOffers,
-  schedulerGpus,
-  type CpuOffer,
-  type GpuOffer,
-  type OfferSheet,
-  type Policy,
-} from '../schedule/index.ts';
+import { schedulerGpus, type HostTier, type OfferSheet, type Policy, type WorkersPlace } from '../schedule/index.ts';
+import { TraceForesight } from './foresight.ts';
 import { runSimulation, type GpuChange, type SimulatedRun } from './simulator.ts';
 import type { ReplayObserver, Trace } from './types.ts';
 
 export interface SimulationSettings {
   readonly machine: Machine;
-  readonly policy: Policy;
+  /** `oracle`: evict by the trace's own future, which is read first. */
+  readonly policy: Omit<Policy, 'eviction'> & { readonly eviction: Policy['eviction'] | 'oracle' };
   /** The sheet of a trace's function, asked for once; functions of one model should share its offers. */
   readonly sheetOf: (functionIndex: number, name: string) => OfferSheet;
   /** Of each GPU's memory, instead of what the machine says. */
@@ -22,6 +15,11 @@ export interface SimulationSettings {
   /** So many invocations first that nobody is told of. */
   readonly warmupInvocations?: number;
   readonly gpuChanges?: readonly GpuChange[];
+  /** For sessions on the CPU; left out: they never want for room. */
+  readonly cpuMemoryBytes?: number;
+  readonly workers?: WorkersPlace;
+  /** Left out: everything is in host memory. */
+  readonly host?: HostTier;
 }
 
 /**
@@ -33,59 +31,19 @@ export async function simulate(
   settings: SimulationSettings,
   observer: ReplayObserver,
 ): Promise<SimulatedRun> {
-  const { machine, reserveBytes, policy, sheetOf, warmupInvocations, gpuChanges } = settings;
+  const { machine, reserveBytes, policy, sheetOf, warmupInvocations, gpuChanges, workers, host } = settings;
+  const foresight = policy.eviction === 'oracle' ? await TraceForesight.of(trace) : undefined;
+  const cores = machine.sockets.reduce((sum, socket) => sum + socket.cores, 0);
   return await runSimulation(trace, {
     gpus: schedulerGpus(machine, reserveBytes === undefined ? {} : { reserveBytes }),
-    cpuCores: machine.sockets.reduce((sum, { cores }) => sum + cores, 0),
-    policy,
+    cpu: { cores, memoryBytes: settings.cpuMemoryBytes ?? Infinity },
+    workers: workers ?? null,
+    host,
+    policy: { ...policy, eviction: foresight ?? (policy.eviction as Policy['eviction']) },
+    onArrival: foresight && ((functionIndex) => foresight.arrived(functionIndex)),
     sheetOf,
     observer,
     warmupInvocations: warmupInvocations ?? 0,
     gpuChanges: gpuChanges ?? [],
   });
-}
-
-export interface FunctionSettings {
-  readonly sloMs: number;
-  readonly priority?: number;
-  readonly pinned?: boolean;
-  readonly cpu?: CpuOffer;
-}
-
-/** What models cost on a machine under one mode of cold start: made once, and shared by all functions of a model. */
-export class OfferBook {
-  readonly #machine: Machine;
-  readonly #mode: ColdStartMode;
-  readonly #profiles: ReadonlyMap<string, LayerProfile>;
-  readonly #offers = new Map<string, readonly GpuOffer[]>();
-
-  /** @param profiles of models that are not to be estimated by name. */
-  constructor(machine: Machine, mode: ColdStartMode, profiles: ReadonlyMap<string, LayerProfile> = new Map()) {
-    this.#machine = machine;
-    this.#mode = mode;
-    this.#profiles = profiles;
-  }
-
-  /** By GPU. Throws ProfileError for a name that is no model. */
-  offers(model: string): readonly GpuOffer[] {
-    let offers = this.#offers.get(model);
-    if (offers === undefined) {
-      const profile = this.#profiles.get(model) ?? estimateByName(model, this.#machine);
-      offers = gpuOffers(profile, this.#machine, this.#mode);
-      this.#offers.set(model, offers);
-    }
-    return offers;
-  }
-
-  /** Throws ProfileError for a name that is no model. */
-  sheet(model: string, { sloMs, priority = 0, pinned = false, cpu }: FunctionSettings): OfferSheet {
-    return { gpus: this.offers(model), cpu: cpu ?? null, sloMs, priority, pinned };
-  }
-}
-
-function estimateByName(name: string, machine: Machine): LayerProfile {
-  // On a machine without GPUs there are no layers to load, and nobody will ask.
-  if (machine.gpus.length === 0) return { unit: 'ms', layers: [] };
-  const { model, dimensions } = namedModel(name);
-  return estimateLayers(model, machine, { dimensions }).profile;
 }

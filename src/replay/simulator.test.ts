@@ -30,7 +30,7 @@ async function simulateSmall(
     {
       gpus,
       policy,
-      cpuCores: 1,
+      cpu: { cores: 1, memoryBytes: Infinity },
       sheetOf: (index) => offerSheet(gpus.length, shapes[index]!, shapes[index]!.sheet),
       observer: {
         outcome: (outcome) => observed.outcomes.push(outcome),
@@ -152,6 +152,19 @@ describe('time', () => {
     expect(observed.outcomes.map(({ placement }) => placement.kind)).toEqual(['cpu', 'cpu']);
     expect(ends(observed)).toEqual([30, 60]);
     expect(observed.outcomes.map(({ queueMs }) => queueMs)).toEqual([0, 20]);
+  });
+
+  test('whoever comes while a session is made waits for the rest of that', async () => {
+    const cpu = { latencyMs: 30, cores: 1, loadMs: 100, bytes: 10 };
+    const observed = await simulateSmall(
+      [
+        [0, 0],
+        [10, 0],
+      ],
+      [{ layers: [2000], sheet: { cpu } }],
+      { cpu: { cores: 2, memoryBytes: 100 } },
+    );
+    expect(ends(observed)).toEqual([130, 130]);
   });
 
   test('a GPU that fails takes its work to another, from the beginning', async () => {

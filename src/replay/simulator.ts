@@ -6,26 +6,32 @@ import {
   rungNamed,
   Scheduler,
   type Action,
-  type LoadOrder,
+  type CpuPlace,
+  type HostTier,
   type OfferSheet,
   type Policy,
   type SchedulerEvent,
   type SchedulerGpu,
+  type WorkersPlace,
 } from '../schedule/index.ts';
 import { DueHeap } from './simulator-heap.ts';
-import { PcieLinks } from './simulator-links.ts';
+import { SimulatedLoads } from './simulator-loads.ts';
 import type { OutcomePlacement, PlanChangeRecord, ReplayObserver, Trace, TraceInvocation } from './types.ts';
 
 export interface SimulatorOptions {
   readonly gpus: readonly SchedulerGpu[];
   readonly policy: Policy;
-  /** Cores that offloaded invocations share; 0 for none. */
-  readonly cpuCores: number;
+  readonly cpu: CpuPlace | null;
+  readonly workers?: WorkersPlace | null;
+  /** Left out: everything is in host memory. */
+  readonly host?: HostTier | undefined;
   /** Asked once for each function, when it is first invoked. */
   readonly sheetOf: (functionIndex: number, name: string) => OfferSheet;
   readonly observer: ReplayObserver;
   /** So many invocations first, of which the observer is told nothing. */
   readonly warmupInvocations?: number;
+  /** Told of each arrival, before the scheduler is. */
+  readonly onArrival?: ((functionIndex: number) => void) | undefined;
   /** GPUs that fail and come back. */
   readonly gpuChanges?: readonly GpuChange[];
 }
@@ -59,22 +65,9 @@ export async function runSimulation(trace: Trace, options: SimulatorOptions): Pr
   return simulator.finish();
 }
 
-interface SimulatedLoad {
-  readonly functionIndex: number;
-  readonly gpu: number;
-  /** Transfers under way. */
-  left: number;
-  /** When an execution behind it can end, as far as that is settled. */
-  readyMs: number;
-  /** An invocation that executes behind it, or -1. */
-  invocation: number;
-  /** To a larger plan, while runs go on under the smaller one. */
-  readonly isGrowth: boolean;
-}
-
 const nobody = -1;
 /** Kinds of what is due; the number of what it concerns stands below. */
-const due = { finished: 0, link: 1, wake: 2, gpuChange: 3 } as const;
+const due = { finished: 0, link: 1, wake: 2, gpuChange: 3, staged: 4 } as const;
 const kindUnit = 2 ** 32;
 
 /** Columns by invocation grow by doubling; numbers are used again, so they stay as many as are under way at once. */
@@ -85,18 +78,17 @@ class Simulator {
   /** Used for every event. */
   readonly #actions: Action[] = [];
   readonly #due = new DueHeap();
-  readonly #links: PcieLinks<SimulatedLoad>;
+  readonly #loads: SimulatedLoads;
   /** The entry in the heap that counts for a link; others are out of date. */
   readonly #linkDue: number[];
-  readonly #gpuCount: number;
   readonly #sheets: (OfferSheet | undefined)[] = [];
-  readonly #loads: (SimulatedLoad | undefined)[] = [];
-  /** By function times GPUs, plus GPU. */
-  readonly #growths = new Map<number, SimulatedLoad>();
   readonly #free: number[] = [];
   readonly #functions: number[] = [];
   readonly #sequences: number[] = [];
   readonly #arrivalMs: number[] = [];
+  readonly #sloMs: number[] = [];
+  /** As the scheduler said when it chose the place; NaN until then. */
+  readonly #predictedEndMs: number[] = [];
   /** When anything was first done for an invocation; Infinity until then. */
   readonly #begunMs: number[] = [];
   readonly #runMs: number[] = [];
@@ -106,31 +98,29 @@ class Simulator {
   readonly #isMeasured: boolean[] = [];
   /** The entry in the heap that ends it. */
   readonly #finishDue: number[] = [];
+  /** By function with a session on the CPU, when that is made: who comes meanwhile waits for it. */
+  readonly #sessionReadyMs = new Map<number, number>();
   /** Placements that are told again and again. */
   readonly #gpuPlacements: readonly Readonly<Record<'warm' | 'partial' | 'cold', OutcomePlacement>>[];
   /** By GPU, for runs that are abandoned. */
   readonly #running: number[];
   #nowMs = 0;
+  #diskFreeMs = 0;
   #arrived = 0;
   #measuredFromMs: number | undefined;
   #measured = 0;
   #swapped = 0;
   #shrinkCount = 0;
   #growthCount = 0;
-  #freeCores: number;
-  #cpuQueue: number[] = [];
-  #cpuQueueHead = 0;
 
   constructor(names: readonly string[], options: SimulatorOptions) {
-    const { gpus, policy, cpuCores, gpuChanges = [] } = options;
+    const { gpus, policy, cpu, workers = null, host, gpuChanges = [] } = options;
     this.#names = names;
     this.#options = options;
-    this.#scheduler = new Scheduler({ gpus, policy, cpuCores });
-    this.#gpuCount = gpus.length;
-    this.#freeCores = cpuCores;
+    this.#scheduler = new Scheduler({ gpus, policy, cpu, workers, ...(host && { host }) });
     this.#linkDue = gpus.map(() => nobody);
     this.#running = gpus.map(() => nobody);
-    this.#links = new PcieLinks(gpus, (link, dueMs) => {
+    this.#loads = new SimulatedLoads(gpus, (link, dueMs) => {
       this.#linkDue[link] = dueMs === Infinity ? nobody : this.#due.add(dueMs, due.link * kindUnit + link);
     });
     this.#gpuPlacements = gpus.map((_, gpu) => ({
@@ -141,12 +131,13 @@ class Simulator {
     for (const [index, { atMs }] of gpuChanges.entries()) this.#due.add(atMs, due.gpuChange * kindUnit + index);
   }
 
-  arrive({ arrivalMs, functionIndex }: TraceInvocation): void {
+  arrive({ arrivalMs, functionIndex, sloMs }: TraceInvocation): void {
     if (!(arrivalMs >= this.#nowMs)) {
       throw new RangeError(`invocation ${this.#arrived} arrives at ${arrivalMs} ms, before the one in front of it`);
     }
     while (this.#due.nextMs <= arrivalMs) this.#next();
     this.#nowMs = arrivalMs;
+    this.#options.onArrival?.(functionIndex);
     if (this.#sheets[functionIndex] === undefined) this.#addFunction(functionIndex);
     const isMeasured = this.#arrived >= (this.#options.warmupInvocations ?? 0);
     if (isMeasured) this.#measuredFromMs ??= arrivalMs;
@@ -154,13 +145,19 @@ class Simulator {
     this.#sequences[invocation] = this.#arrived++;
     this.#functions[invocation] = functionIndex;
     this.#arrivalMs[invocation] = arrivalMs;
+    this.#sloMs[invocation] = sloMs ?? this.#sheets[functionIndex]!.sloMs;
+    this.#predictedEndMs[invocation] = NaN;
     this.#begunMs[invocation] = Infinity;
     this.#runMs[invocation] = 0;
     this.#warmMs[invocation] = 0;
     this.#placements[invocation] = undefined;
     this.#isMeasured[invocation] = isMeasured;
     this.#finishDue[invocation] = nobody;
-    this.#tell({ kind: 'arrival', invocation, functionIndex });
+    this.#tell(
+      sloMs === undefined
+        ? { kind: 'arrival', invocation, functionIndex }
+        : { kind: 'arrival', invocation, functionIndex, sloMs },
+    );
   }
 
   finish(): SimulatedRun {
@@ -181,7 +178,8 @@ class Simulator {
     const sequence = this.#due.nextSequence;
     const what = this.#due.take();
     const kind = Math.floor(what / kindUnit);
-    const number = what % kindUnit;
+    // The remainder of two large numbers would be a call.
+    const number = what - kind * kindUnit;
     if (kind === due.finished) {
       if (this.#finishDue[number] !== sequence) return;
       this.#nowMs = dueMs;
@@ -190,6 +188,9 @@ class Simulator {
       if (this.#linkDue[number] !== sequence) return;
       this.#nowMs = dueMs;
       this.#arrivedOverLink(number);
+    } else if (kind === due.staged) {
+      this.#nowMs = dueMs;
+      this.#tell({ kind: 'staged', functionIndex: number });
     } else if (kind === due.wake) {
       this.#nowMs = dueMs;
       this.#tell({ kind: 'wake' });
@@ -202,10 +203,7 @@ class Simulator {
 
   #addFunction(functionIndex: number): void {
     const sheet = this.#options.sheetOf(functionIndex, this.#names[functionIndex] ?? String(functionIndex));
-    while (this.#sheets.length <= functionIndex) {
-      this.#sheets.push(undefined);
-      for (let gpu = 0; gpu < this.#gpuCount; gpu++) this.#loads.push(undefined);
-    }
+    while (this.#sheets.length <= functionIndex) this.#sheets.push(undefined);
     this.#sheets[functionIndex] = sheet;
     this.#tell({ kind: 'function-added', functionIndex, sheet });
   }
@@ -225,14 +223,14 @@ class Simulator {
         break;
       case 'load':
         this.#begunMs[action.invocation] = Math.min(this.#begunMs[action.invocation]!, this.#nowMs);
-        this.#load(action.functionIndex, action.gpu, action.load);
+        this.#loads.begin(action.functionIndex, action.gpu, action.load, false, this.#nowMs);
         break;
       case 'grow':
         if (this.#measuredFromMs !== undefined) {
           this.#growthCount++;
           this.#changedPlan(action.functionIndex, 'larger');
         }
-        this.#grow(action.functionIndex, action.gpu, action.load);
+        this.#loads.begin(action.functionIndex, action.gpu, action.load, true, this.#nowMs);
         break;
       case 'shrink':
         // To give memory back takes no time.
@@ -250,10 +248,41 @@ class Simulator {
       case 'abandon':
         this.#abandon(action.functionIndex, action.gpu);
         break;
-      case 'offload':
-        this.#placements[action.invocation] = cpuPlacement;
-        this.#cpuQueue.push(action.invocation);
-        this.#startOffloaded();
+      case 'run-cpu': {
+        const { latencyMs, loadMs } = this.#sheets[action.functionIndex]!.cpu!;
+        if (action.loads) this.#sessionReadyMs.set(action.functionIndex, this.#nowMs + (loadMs ?? 0));
+        const waitMs = Math.max(0, (this.#sessionReadyMs.get(action.functionIndex) ?? 0) - this.#nowMs);
+        this.#placements[action.invocation] = action.loads ? coldCpuPlacement : cpuPlacement;
+        this.#runAside(action, waitMs + (latencyMs ?? 0));
+        break;
+      }
+      case 'run-worker':
+        this.#placements[action.invocation] = workerPlacement;
+        this.#runAside(
+          action,
+          this.#options.workers!.roundTripMs + (this.#sheets[action.functionIndex]!.workers?.latencyMs ?? 0),
+        );
+        break;
+      case 'evict-cpu':
+        this.#sessionReadyMs.delete(action.functionIndex);
+        if (this.#measuredFromMs !== undefined) {
+          const { functionIndex, bytes, cause } = action;
+          this.#options.observer.eviction({ atMs: this.#nowMs, gpu: -1, functionIndex, bytes, cause });
+        }
+        break;
+      case 'stage': {
+        const { functionIndex, bytes } = action;
+        if (this.#measuredFromMs !== undefined)
+          this.#options.observer.stage?.({ atMs: this.#nowMs, functionIndex, bytes });
+        this.#diskFreeMs = Math.max(this.#nowMs, this.#diskFreeMs) + bytes / (this.#options.host!.diskGBps * 1e6);
+        this.#due.add(this.#diskFreeMs, due.staged * kindUnit + functionIndex);
+        break;
+      }
+      case 'evict-host':
+        if (this.#measuredFromMs !== undefined) {
+          const { functionIndex, bytes, cause } = action;
+          this.#options.observer.eviction({ atMs: this.#nowMs, gpu: -2, functionIndex, bytes, cause });
+        }
         break;
       case 'wake':
         this.#due.add(action.atMs, due.wake * kindUnit);
@@ -273,14 +302,15 @@ class Simulator {
     this.#options.observer.planChange?.({ atMs: this.#nowMs, functionIndex, direction });
   }
 
-  #run({ invocation, functionIndex, gpu, start, load, plan }: Action & { kind: 'run' }): void {
+  #run({ invocation, functionIndex, gpu, start, load, plan, decision }: Action & { kind: 'run' }): void {
     const nowMs = this.#nowMs;
+    this.#predictedEndMs[invocation] = decision.chosenEndMs;
     this.#begunMs[invocation] = Math.min(this.#begunMs[invocation]!, nowMs);
     this.#runMs[invocation] = nowMs;
     this.#placements[invocation] = this.#gpuPlacements[gpu]![start];
     this.#running[gpu] = invocation;
-    if (load !== null) this.#load(functionIndex, gpu, load);
-    const loading = this.#loads[functionIndex * this.#gpuCount + gpu];
+    if (load !== null) this.#loads.begin(functionIndex, gpu, load, false, nowMs);
+    const loading = this.#loads.of(functionIndex, gpu);
     const { warmMs } = rungNamed(this.#sheets[functionIndex]!.gpus[gpu]!, plan);
     this.#warmMs[invocation] = warmMs;
     if (loading === undefined) {
@@ -290,39 +320,11 @@ class Simulator {
     }
   }
 
-  #load(functionIndex: number, gpu: number, order: LoadOrder): void {
-    this.#loads[functionIndex * this.#gpuCount + gpu] = this.#transfer(functionIndex, gpu, order, false);
-  }
-
-  #grow(functionIndex: number, gpu: number, order: LoadOrder): void {
-    this.#growths.set(functionIndex * this.#gpuCount + gpu, this.#transfer(functionIndex, gpu, order, true));
-  }
-
-  #transfer(functionIndex: number, gpu: number, { way, prefix }: LoadOrder, isGrowth: boolean): SimulatedLoad {
-    const load: SimulatedLoad = {
-      functionIndex,
-      gpu,
-      left: 0,
-      readyMs: this.#nowMs + way.coldMs[prefix]!,
-      invocation: nobody,
-      isGrowth,
-    };
-    for (const { bytes } of way.transfers) if (bytes[prefix]! > 0) load.left++;
-    for (const { link, bytes, ms, tailMs } of way.transfers) {
-      if (bytes[prefix]! > 0) this.#links.add(link, load, bytes[prefix]!, ms[prefix]!, tailMs[prefix]!, this.#nowMs);
-    }
-    return load;
-  }
-
   #arrivedOverLink(link: number): void {
     this.#linkDue[link] = nobody;
-    const { load, tailMs } = this.#links.complete(link, this.#nowMs);
-    load.readyMs = Math.max(load.readyMs, this.#nowMs + tailMs);
-    if (--load.left > 0) return;
+    const load = this.#loads.arrive(link, this.#nowMs);
+    if (load === undefined) return;
     const { functionIndex, gpu, invocation } = load;
-    const slot = functionIndex * this.#gpuCount + gpu;
-    if (load.isGrowth) this.#growths.delete(slot);
-    else this.#loads[slot] = undefined;
     if (invocation !== nobody) {
       const endMs = Math.max(load.readyMs, this.#runMs[invocation]! + this.#warmMs[invocation]!);
       this.#finishDue[invocation] = this.#due.add(endMs, due.finished * kindUnit + invocation);
@@ -331,17 +333,7 @@ class Simulator {
   }
 
   #abandon(functionIndex: number, gpu: number): void {
-    const slot = functionIndex * this.#gpuCount + gpu;
-    const load = this.#loads[slot];
-    if (load !== undefined) {
-      this.#links.cancel(load, this.#nowMs);
-      this.#loads[slot] = undefined;
-    }
-    const growth = this.#growths.get(slot);
-    if (growth !== undefined) {
-      this.#links.cancel(growth, this.#nowMs);
-      this.#growths.delete(slot);
-    }
+    this.#loads.abandon(functionIndex, gpu, this.#nowMs);
     const running = this.#running[gpu]!;
     if (running !== nobody && this.#functions[running] === functionIndex) {
       this.#finishDue[running] = nobody;
@@ -351,12 +343,7 @@ class Simulator {
 
   #finished(invocation: number): void {
     const placement = this.#placements[invocation]!;
-    if (placement.kind === 'gpu') {
-      this.#tellBusy(placement.gpu, invocation);
-    } else {
-      this.#freeCores += this.#sheets[this.#functions[invocation]!]!.cpu!.cores;
-      this.#startOffloaded();
-    }
+    if (placement.kind === 'gpu') this.#tellBusy(placement.gpu, invocation);
     this.#end(invocation, placement);
     this.#tell({ kind: 'finished', invocation });
   }
@@ -368,22 +355,11 @@ class Simulator {
     }
   }
 
-  /** Offloaded invocations in their order, as cores become free. */
-  #startOffloaded(): void {
-    for (;;) {
-      const invocation = this.#cpuQueue[this.#cpuQueueHead];
-      if (invocation === undefined) break;
-      const { cores, latencyMs } = this.#sheets[this.#functions[invocation]!]!.cpu!;
-      if (cores > this.#freeCores) break;
-      this.#cpuQueueHead++;
-      this.#freeCores -= cores;
-      this.#begunMs[invocation] = Math.min(this.#begunMs[invocation]!, this.#nowMs);
-      this.#finishDue[invocation] = this.#due.add(this.#nowMs + latencyMs, due.finished * kindUnit + invocation);
-    }
-    if (this.#cpuQueueHead > 1024 && this.#cpuQueueHead * 2 > this.#cpuQueue.length) {
-      this.#cpuQueue = this.#cpuQueue.slice(this.#cpuQueueHead);
-      this.#cpuQueueHead = 0;
-    }
+  /** Beside the GPUs: the scheduler has a lane or a slot for it. */
+  #runAside({ invocation, decision }: Action & { kind: 'run-cpu' | 'run-worker' }, ms: number): void {
+    this.#predictedEndMs[invocation] = decision.chosenEndMs;
+    this.#begunMs[invocation] = Math.min(this.#begunMs[invocation]!, this.#nowMs);
+    this.#finishDue[invocation] = this.#due.add(this.#nowMs + ms, due.finished * kindUnit + invocation);
   }
 
   #end(invocation: number, placement: OutcomePlacement): void {
@@ -392,14 +368,16 @@ class Simulator {
       if (placement.kind === 'gpu' && placement.residency !== 'warm') this.#swapped++;
       const functionIndex = this.#functions[invocation]!;
       const arrivalMs = this.#arrivalMs[invocation]!;
+      const predictedEndMs = this.#predictedEndMs[invocation]!;
       this.#options.observer.outcome({
         sequence: this.#sequences[invocation]!,
         functionIndex,
         arrivalMs,
         endMs: this.#nowMs,
         queueMs: Math.min(this.#begunMs[invocation]!, this.#nowMs) - arrivalMs,
-        sloMs: this.#sheets[functionIndex]!.sloMs,
+        sloMs: this.#sloMs[invocation]!,
         placement,
+        predictedEndMs: Number.isNaN(predictedEndMs) ? undefined : predictedEndMs,
       });
     }
     this.#free.push(invocation);
@@ -407,4 +385,6 @@ class Simulator {
 }
 
 const cpuPlacement: OutcomePlacement = { kind: 'cpu' };
+const coldCpuPlacement: OutcomePlacement = { kind: 'cpu', coldStart: true };
+const workerPlacement: OutcomePlacement = { kind: 'worker' };
 const shedPlacement: OutcomePlacement = { kind: 'shed' };

@@ -8,6 +8,8 @@ export interface TraceInvocation {
   readonly functionIndex: number;
   /** Running time that the trace itself recorded, where it did. */
   readonly durationMs?: number;
+  /** Its own objective, where it is not the function's. */
+  readonly sloMs?: number;
 }
 
 /** A trace: its functions, and its invocations in order of arrival. */
@@ -21,6 +23,8 @@ export interface Trace {
 export type OutcomePlacement =
   | { readonly kind: 'gpu'; readonly gpu: number; readonly residency: 'warm' | 'partial' | 'cold' }
   | { readonly kind: 'cpu'; readonly coldStart?: boolean }
+  /** On another machine, behind the queue. */
+  | { readonly kind: 'worker' }
   | { readonly kind: 'shed' }
   | { readonly kind: 'failed'; readonly reason: string };
 
@@ -36,16 +40,25 @@ export interface Outcome {
   readonly queueMs: number;
   readonly sloMs: number;
   readonly placement: OutcomePlacement;
+  /** When the scheduler expected it to end when it chose the place; left out where nothing was predicted. */
+  readonly predictedEndMs?: number | undefined;
 }
 
 /** One eviction, with its cause ('capacity', 'trim', 'migration', 'unload', ...). */
 export interface EvictionRecord {
   readonly atMs: number;
-  /** -1: of a CPU pool. */
+  /** -1: a session on the CPU; -2: weights in pinned host memory. */
   readonly gpu: number;
   readonly functionIndex: number;
   readonly bytes: number;
   readonly cause: string;
+}
+
+/** Weights were read from disk into pinned host memory. */
+export interface StageRecord {
+  readonly atMs: number;
+  readonly functionIndex: number;
+  readonly bytes: number;
 }
 
 /** A resident function went on under another plan of its ladder: a smaller one gives GPU memory back, a larger one takes some. */
@@ -61,6 +74,8 @@ export interface ReplayObserver {
   eviction(record: EvictionRecord): void;
   /** Left out by observers that do not care for ladders. */
   planChange?(record: PlanChangeRecord): void;
+  /** Left out by observers that do not care for tiers. */
+  stage?(record: StageRecord): void;
   /** A GPU's execution lane was busy for this interval. */
   busy(gpu: number, fromMs: number, toMs: number): void;
 }

@@ -1,73 +1,70 @@
 import type { Growth } from './growth.ts';
-import { wholeBytes, type ColdWay, type GpuOffer } from './offer.ts';
-import { nobody, state, undecided, type Load, type SchedulerState } from './state.ts';
+import type { Line } from './lines.ts';
+import { Loading } from './loading.ts';
+import type { ColdWay } from './offer.ts';
+import { overdueShare } from './side-line.ts';
+import { state, undecided } from './invocations.ts';
+import { nobody, type Load, type SchedulerState } from './state.ts';
 import type { Start } from './types.ts';
 
-/** How far down a GPU's waiting list the scheduler looks for something to run or to load: keeps an overload linear. */
-const lookahead = 32;
 /** All of the function is there, some, nothing. */
 const starts: readonly Start[] = ['warm', 'partial', 'cold'];
 
-/** What a GPU does next, of all that waits for it. */
+/**
+ * What a GPU does next, of all that waits for it. What can still meet its SLO goes first, on the link as on the lane; what cannot
+ * has what they leave over, and one turn in `overdueShare` once it has waited beyond the policy's bound.
+ */
 export class Dispatcher {
   readonly #state: SchedulerState;
   readonly #growth: Growth;
+  readonly #loading: Loading;
   /** GPUs to turn to at a load's end. */
   readonly #freed: number[] = [];
+  /** What was found to be late while something was picked. */
+  #wakeMs = Infinity;
 
   constructor(schedulerState: SchedulerState, growth: Growth) {
     this.#state = schedulerState;
     this.#growth = growth;
+    this.#loading = new Loading(schedulerState);
+  }
+
+  /** Starts one that nothing is in the way of: nothing runs or waits there, and all of the function is. Returns whether it was so. */
+  runAtOnce(invocation: number, gpu: number, nowMs: number): boolean {
+    const { running, lines, functionOf } = this.#state;
+    const line = lines[gpu]!;
+    const functionIndex = functionOf[invocation]!;
+    if (running[gpu] !== nobody || line.count > 0 || !this.#state.isResident(functionIndex, gpu)) return false;
+    line.startsSinceLate++;
+    this.#state.gpuOf[invocation] = gpu;
+    this.#start(invocation, gpu, 0, undefined, null, nowMs);
+    this.#considerGrowth(functionIndex, gpu, nowMs);
+    return true;
   }
 
   /** Starts what this GPU can load and run now. */
   dispatch(gpu: number, nowMs: number): void {
-    if (this.#state.waiting.counts[gpu] === 0 || !this.#state.up[gpu]) return;
-    if (this.#state.policy.admission === 'shed') this.#shedLate(gpu, nowMs);
-    const isIdle = this.#state.running[gpu] === nobody;
-    const overdue = this.#overdue(gpu, nowMs);
-    if (isIdle && overdue !== nobody) {
-      this.#run(overdue, gpu, nowMs);
+    const line = this.#state.lines[gpu]!;
+    if (line.count === 0 || !this.#state.up[gpu]) return;
+    const { loadAhead, order } = this.#state.policy;
+    if (loadAhead) this.#loadAhead(line, gpu, nowMs);
+    if (this.#state.running[gpu] !== nobody || line.count === 0) return;
+    const next = order === 'fifo' ? this.#firstInLine(line, gpu, nowMs) : this.#pick(line, gpu, nowMs);
+    if (next !== nobody) {
+      this.#run(next, gpu, nowMs);
       return;
     }
-    if (this.#state.policy.loadAhead) this.#loadAhead(gpu, nowMs);
-    if (!isIdle || this.#state.waiting.counts[gpu] === 0) return;
-    if (this.#state.policy.order === 'fifo') {
-      this.#run(this.#state.waiting.first(gpu), gpu, nowMs);
-      return;
+    if (this.#wakeMs === Infinity) return;
+    const { wakes, actions } = this.#state;
+    if (wakes.has(gpu)) {
+      if (wakes.keyOf(gpu) > nowMs && wakes.keyOf(gpu) <= this.#wakeMs) return;
+      wakes.remove(gpu);
     }
-    let wakeMs = Infinity;
-    let invocation = this.#state.waiting.first(gpu);
-    const first = invocation;
-    for (let seen = 0; invocation !== nobody && seen < lookahead; seen++) {
-      const functionIndex = this.#state.functionOf[invocation]!;
-      const load = this.#state.loads[functionIndex * this.#state.gpuCount + gpu];
-      if (load === undefined) {
-        if (this.#state.isResident(functionIndex, gpu)) {
-          this.#run(invocation, gpu, nowMs);
-          return;
-        }
-      } else if (this.#state.isStale(functionIndex, gpu)) {
-        // See #run.
-      } else if (load.hiddenFromMs <= nowMs) {
-        this.#run(invocation, gpu, nowMs);
-        return;
-      } else if (load.hiddenFromMs < wakeMs) {
-        wakeMs = load.hiddenFromMs;
-      }
-      invocation = this.#state.waiting.next(invocation);
-    }
-    if (wakeMs < Infinity) {
-      if (wakeMs >= this.#state.wakeMs[gpu]! && this.#state.wakeMs[gpu]! > nowMs) return;
-      this.#state.wakeMs[gpu] = wakeMs;
-      this.#state.actions.push({ kind: 'wake', atMs: wakeMs });
-      return;
-    }
-    // Either nothing is loaded ahead, or there was no room: functions that wait further down the list have it.
-    if (!this.#state.policy.loadAhead || this.#state.links.isIdle(gpu)) this.#run(first, gpu, nowMs);
+    wakes.add(gpu, this.#wakeMs);
+    actions.push({ kind: 'wake', atMs: this.#wakeMs });
   }
 
-  /** After a load: the GPUs whose links carried it, the one with the oldest invocation first. */
+  /** After a load: the GPUs whose links carried it, the one with the most urgent invocation first. */
   dispatchFreed(gpu: number, { transfers }: ColdWay, nowMs: number): void {
     if (transfers.length === 1) {
       this.dispatch(gpu, nowMs);
@@ -77,7 +74,7 @@ export class Dispatcher {
     freed.length = 0;
     for (const { link } of transfers) {
       let place = freed.length;
-      while (place > 0 && this.#oldestArrival(freed[place - 1]!) > this.#oldestArrival(link)) {
+      while (place > 0 && this.#urgency(freed[place - 1]!) > this.#urgency(link)) {
         freed[place] = freed[place - 1]!;
         place--;
       }
@@ -86,84 +83,227 @@ export class Dispatcher {
     for (let index = 0; index < freed.length; index++) this.dispatch(freed[index]!, nowMs);
   }
 
-  /** The invocation that may wait no longer, or -1. */
-  #overdue(gpu: number, nowMs: number): number {
-    const { waiting, arrivalMs, policy } = this.#state;
-    const oldest = waiting.oldest(gpu);
+  /** Strictly in order, whatever is there of it. */
+  #firstInLine(line: Line, gpu: number, nowMs: number): number {
+    this.#wakeMs = Infinity;
+    const overdue = this.#overdueInLine(line, nowMs);
+    if (overdue !== nobody) {
+      line.startsSinceLate = 0;
+      return overdue;
+    }
+    for (;;) {
+      let first = nobody;
+      let key = Infinity;
+      for (const heap of [line.runnable, line.loadable]) {
+        const entry = heap.first();
+        if (entry === nobody || heap.keyOf(entry) >= key) continue;
+        first = line.head(entry);
+        key = heap.keyOf(entry);
+      }
+      for (const entry of line.loading) {
+        const head = line.head(entry);
+        if (head === nobody || line.keyOf(head) >= key) continue;
+        first = head;
+        key = line.keyOf(head);
+      }
+      if (first === nobody || !this.#isShedLate(first)) return first;
+      const { warmMs } = this.#state.offerAt(this.#state.functionOf[first]!, gpu);
+      if (nowMs + warmMs <= this.#deadlineMs(first)) return first;
+      this.#late(first, line, gpu, nowMs);
+    }
+  }
+
+  /** In order of arrival only a priority passes anybody over. */
+  #overdueInLine(line: Line, nowMs: number): number {
+    const { isUniform, policy, sequence, arrivalMs } = this.#state;
+    if (isUniform || line.startsSinceLate < overdueShare) return nobody;
+    let oldest = nobody;
+    for (const invocation of line.all()) {
+      if (oldest === nobody || sequence[invocation]! < sequence[oldest]!) oldest = invocation;
+    }
     return oldest !== nobody && nowMs - arrivalMs[oldest]! >= policy.waitBoundMs ? oldest : nobody;
   }
 
-  /** Loads for invocations that wait, in their order, while this GPU's own link is free. */
-  #loadAhead(gpu: number, nowMs: number): void {
-    if (!this.#state.links.isIdle(gpu)) return;
-    // Or else others could take the room that it waits for, again and again.
-    const overdue = this.#overdue(gpu, nowMs);
-    if (overdue !== nobody && this.#needsLoad(overdue, gpu)) {
-      this.#orderLoad(overdue, gpu, nowMs);
+  /** The invocation that the lane is for now, or -1; then `#wakeMs` is when to look again. */
+  #pick(line: Line, gpu: number, nowMs: number): number {
+    this.#wakeMs = Infinity;
+    const { policy, links } = this.#state;
+    const first = policy.loadAhead ? line.lateRunnable.first() : this.#firstLate(line);
+    if (this.#isLatesTurn(line, line.startsSinceLate, first, nowMs)) return line.lateHead(first);
+    const hidden = this.#hidden(line, gpu, nowMs);
+    for (;;) {
+      const entry = line.runnable.first();
+      let next = entry === nobody ? nobody : line.head(entry);
+      if (hidden !== nobody && line.head(hidden) !== nobody) {
+        const joining = line.head(hidden);
+        if (next === nobody || line.keyOf(joining) < line.keyOf(next)) next = joining;
+      }
+      if (next === nobody) break;
+      const { warmMs } = this.#state.offerAt(this.#state.functionOf[next]!, gpu);
+      if (nowMs + warmMs <= this.#deadlineMs(next)) return next;
+      this.#late(next, line, gpu, nowMs);
+    }
+    if (!policy.loadAhead) return this.#pickLoadable(line, gpu, nowMs);
+    const late = line.lateRunnable.first();
+    if (late !== nobody && !this.#wouldDelay(line, late, gpu, nowMs)) return line.lateHead(late);
+    if (hidden !== nobody && line.lateHead(hidden) !== nobody) return line.lateHead(hidden);
+    if (this.#wakeMs < Infinity) return nobody;
+    // There was no room: functions that wait have it.
+    if (!links.isIdle(gpu)) return nobody;
+    const onTime = line.loadable.first();
+    if (onTime !== nobody) return line.head(onTime);
+    const entry = line.lateLoadable.first();
+    return entry === nobody ? nobody : line.lateHead(entry);
+  }
+
+  /** Where nothing is loaded ahead, and nothing on time is there as a whole: what can be loaded in time, then by arrival. */
+  #pickLoadable(line: Line, gpu: number, nowMs: number): number {
+    const { links, policy, functionOf } = this.#state;
+    for (let entry = line.loadable.first(); entry !== nobody; entry = line.loadable.first()) {
+      const invocation = line.head(entry);
+      const functionIndex = functionOf[invocation]!;
+      const way = links.choose(this.#state.offerAt(functionIndex, gpu).ways, policy.borrow === 'when-idle');
+      const endMs = links.estimate(way, this.#state.keptPrefix(functionIndex, gpu), 0, nowMs);
+      if (endMs <= this.#deadlineMs(invocation)) return invocation;
+      this.#late(invocation, line, gpu, nowMs);
+    }
+    const late = this.#firstLate(line);
+    return late === nobody ? nobody : line.lateHead(late);
+  }
+
+  /** The entry with the late one that waits longest, to be loaded or not. */
+  #firstLate({ lateRunnable, lateLoadable }: Line): number {
+    const runnable = lateRunnable.first();
+    const loadable = lateLoadable.first();
+    if (runnable === nobody || loadable === nobody) return runnable === nobody ? loadable : runnable;
+    return lateRunnable.keyOf(runnable) < lateLoadable.keyOf(loadable) ? runnable : loadable;
+  }
+
+  /** Whether one that is late comes before what is on time. */
+  #isLatesTurn(line: Line, turnsSince: number, entry: number, nowMs: number): boolean {
+    if (entry === nobody || turnsSince < overdueShare) return false;
+    return nowMs - this.#state.arrivalMs[line.lateHead(entry)]! >= this.#state.policy.waitBoundMs;
+  }
+
+  /** Of what is being loaded, the entry that an execution would not have to wait for any more; or -1, and when to look again. */
+  #hidden(line: Line, gpu: number, nowMs: number): number {
+    const { links } = this.#state;
+    for (const entry of line.loading) {
+      const functionIndex = line.functionOf(entry);
+      // Layers of a former plan are of no use: it comes up again when they have arrived, and have gone.
+      if (this.#state.isStale(functionIndex, gpu)) continue;
+      const load = this.#state.loadOf(functionIndex, gpu);
+      // It is still being read from disk.
+      if (load === undefined) continue;
+      const hiddenFromMs = links.readyMs(load, nowMs) - this.#state.offerAt(functionIndex, gpu).warmMs;
+      if (hiddenFromMs <= nowMs) return entry;
+      if (hiddenFromMs < this.#wakeMs) this.#wakeMs = hiddenFromMs;
+    }
+    return nobody;
+  }
+
+  /** Whether to run one that is late now would make one late whose load is about to end. */
+  #wouldDelay(line: Line, late: number, gpu: number, nowMs: number): boolean {
+    if (this.#wakeMs === Infinity) return false;
+    const endMs = nowMs + this.#state.offerAt(line.functionOf(late), gpu).warmMs;
+    for (const entry of line.loading) {
+      const head = line.head(entry);
+      const functionIndex = line.functionOf(entry);
+      const load = this.#state.loadOf(functionIndex, gpu);
+      // What is late by its load alone is delayed by nobody.
+      if (head === nobody || load === undefined || this.#state.links.readyMs(load, nowMs) > this.#deadlineMs(head))
+        continue;
+      if (endMs + this.#state.offerAt(functionIndex, gpu).warmMs > this.#deadlineMs(head)) return true;
+    }
+    return false;
+  }
+
+  #deadlineMs(invocation: number): number {
+    return this.#state.dueMs(invocation, this.#state.sheets[this.#state.functionOf[invocation]!]!);
+  }
+
+  /** Whether it is refused once it is late: it has an SLO of its own to miss, and its function sheds. */
+  #isShedLate(invocation: number): boolean {
+    const sheet = this.#state.sheets[this.#state.functionOf[invocation]!]!;
+    return this.#state.sheds(sheet) && this.#state.deadlineMs(invocation, sheet) < Infinity;
+  }
+
+  /** It can no longer meet its SLO: it is shed, or goes behind what can. */
+  #late(invocation: number, line: Line, gpu: number, nowMs: number): void {
+    const { functionOf, invocationState, actions } = this.#state;
+    const functionIndex = functionOf[invocation]!;
+    if (this.#isShedLate(invocation)) {
+      this.#state.leave(invocation);
+      invocationState[invocation] = state.ended;
+      const predictedEndMs = nowMs + this.#state.offerAt(functionIndex, gpu).warmMs;
+      actions.push({ kind: 'shed', invocation, predictedEndMs });
+    } else line.makeLate(invocation, this.#state.entryAt(functionIndex, gpu));
+    this.#state.settle(functionIndex, gpu);
+  }
+
+  /** The next load for what waits, while this GPU's own link is free. */
+  #loadAhead(line: Line, gpu: number, nowMs: number): void {
+    const { links, policy, functionOf } = this.#state;
+    if (!links.isIdle(gpu)) return;
+    const isFifo = policy.order === 'fifo';
+    const late = this.#lateToLoad(line);
+    if (this.#isLatesTurn(line, line.loadsSinceLate, late, nowMs)) {
+      this.#loadLate(line, late, gpu, nowMs);
       return;
     }
-    let invocation = this.#state.waiting.first(gpu);
-    for (let seen = 0; invocation !== nobody && seen < lookahead; seen++) {
-      if (this.#needsLoad(invocation, gpu)) {
-        this.#orderLoad(invocation, gpu, nowMs);
-        return;
+    for (;;) {
+      const entry = line.loadable.first();
+      if (entry === nobody) break;
+      const invocation = line.head(entry);
+      if (!isFifo) {
+        const functionIndex = functionOf[invocation]!;
+        const offer = this.#state.offerAt(functionIndex, gpu);
+        const way = links.choose(offer.ways, policy.borrow === 'when-idle');
+        const prefix = this.#state.keptPrefix(functionIndex, gpu);
+        // The lane may be taken when the load is over.
+        const laneMs = this.#state.running[gpu] === nobody ? 0 : offer.warmMs;
+        const endMs = links.estimate(way, prefix, 0, nowMs) + laneMs;
+        const deadlineMs = this.#deadlineMs(invocation);
+        const isLate = endMs > deadlineMs;
+        this.#state.pressure.loadWas(gpu, isLate, offer, deadlineMs - this.#state.arrivalMs[invocation]!);
+        if (isLate) {
+          this.#late(invocation, line, gpu, nowMs);
+          continue;
+        }
       }
-      invocation = this.#state.waiting.next(invocation);
+      if (this.#loading.order(invocation, gpu, nowMs)) line.loadsSinceLate++;
+      else if (this.#isLatesTurn(line, line.startsSinceLate, late, nowMs)) this.#loadLate(line, late, gpu, nowMs);
+      return;
     }
+    const idle = this.#lateToLoad(line);
+    if (idle !== nobody) this.#loadLate(line, idle, gpu, nowMs);
   }
 
-  #needsLoad(invocation: number, gpu: number): boolean {
-    const functionIndex = this.#state.functionOf[invocation]!;
-    if (this.#state.loads[functionIndex * this.#state.gpuCount + gpu] !== undefined) return false;
-    return !this.#state.isResident(functionIndex, gpu);
+  /** One at a time is loaded for what is late; only one that waits longer takes its place. */
+  #lateToLoad(line: Line): number {
+    const late = line.lateLoadable.first();
+    if (late === nobody || line.lateLoaded === nobody) return late;
+    const { sequence } = this.#state;
+    const loaded = line.lateHead(line.lateLoaded);
+    return loaded === nobody || sequence[line.lateHead(late)]! < sequence[loaded]! ? late : nobody;
   }
 
-  #orderLoad(invocation: number, gpu: number, nowMs: number): void {
-    const load = this.#load(invocation, gpu, nowMs);
-    if (load === undefined) return;
-    const functionIndex = this.#state.functionOf[invocation]!;
-    const { plan } = this.#state.offerAt(functionIndex, gpu);
-    this.#state.actions.push({ kind: 'load', invocation, functionIndex, gpu, load, plan });
-  }
-
-  /** Reserves the room and the links for a load, or returns undefined when there is no room now. */
-  #load(invocation: number, gpu: number, nowMs: number): Load | undefined {
-    const functionIndex = this.#state.functionOf[invocation]!;
-    if (this.#state.isStale(functionIndex, gpu)) return undefined;
-    const memory = this.#state.memories[gpu]!;
-    const offer = this.#toLoad(functionIndex, gpu);
-    const prefix = memory.prefix(functionIndex);
-    memory.hold(functionIndex);
-    if (!memory.reserve(functionIndex, offer)) {
-      this.#state.settle(functionIndex, gpu);
-      return undefined;
-    }
-    const way = this.#state.links.choose(offer.ways, this.#state.policy.borrow === 'when-idle');
-    const readyMs = this.#state.links.occupy(way, prefix, nowMs);
-    const load: Load = { way, prefix, readyMs, hiddenFromMs: readyMs - offer.warmMs };
-    this.#state.loads[functionIndex * this.#state.gpuCount + gpu] = load;
-    if (this.#state.sheets[functionIndex]!.pinned) {
-      memory.setPinned(functionIndex, true);
-      this.#state.pinnedOn.push(gpu);
-    }
-    this.#state.start[invocation] = prefix > 0 ? 1 : 2;
-    return load;
-  }
-
-  /** The rung of which something is there already, unless it can never be there as a whole again; else the one that is due. */
-  #toLoad(functionIndex: number, gpu: number): GpuOffer {
-    const offer = this.#state.offerAt(functionIndex, gpu);
-    if (offer.smaller === undefined) return offer;
-    const memory = this.#state.memories[gpu]!;
-    if (wholeBytes(offer) <= memory.attainableBytes(functionIndex)) return offer;
-    memory.drop(functionIndex, 'plan-changed');
-    return this.#state.offerAt(functionIndex, gpu);
+  #loadLate(line: Line, entry: number, gpu: number, nowMs: number): void {
+    const before = line.lateLoaded;
+    line.lateLoaded = nobody;
+    if (before !== nobody) this.#state.settle(line.functionOf(before), gpu);
+    // Functions that are there, with calls on time without end, would keep it out for ever.
+    const isTurn = this.#isLatesTurn(line, line.startsSinceLate, entry, nowMs);
+    const isOrdered = this.#loading.order(line.lateHead(entry), gpu, nowMs, isTurn);
+    line.lateLoaded = isOrdered ? entry : before;
+    if (isOrdered) line.loadsSinceLate = 0;
+    else if (before !== nobody) this.#state.settle(line.functionOf(before), gpu);
   }
 
   #run(invocation: number, gpu: number, nowMs: number): void {
     const functionIndex = this.#state.functionOf[invocation]!;
-    const slot = functionIndex * this.#state.gpuCount + gpu;
-    let load = this.#state.loads[slot];
+    const line = this.#state.lines[gpu]!;
+    let load = this.#state.loadOf(functionIndex, gpu);
     let ordered: Load | null = null;
     let start = this.#state.start[invocation]!;
     // What is arriving are layers of a former plan: it comes up again when they have, and have gone.
@@ -174,20 +314,42 @@ export class Dispatcher {
     } else if (this.#state.isResident(functionIndex, gpu)) {
       if (start === undecided) start = 0;
     } else {
-      load = this.#load(invocation, gpu, nowMs) ?? this.#loadByForce(invocation, gpu, nowMs);
+      if (!this.#state.host.has(functionIndex)) return;
+      load = this.#loading.load(invocation, gpu, nowMs) ?? this.#loading.loadByForce(invocation, gpu, nowMs);
       // All of the memory is being loaded to: it comes up again when that is over.
       if (load === undefined) return;
       ordered = load;
       start = this.#state.start[invocation]!;
     }
+    const entry = this.#state.entryAt(functionIndex, gpu);
+    if (line.isLate(invocation)) line.startsSinceLate = 0;
+    else line.startsSinceLate++;
+    if (line.lateLoaded === entry) line.lateLoaded = nobody;
+    if (this.#state.policy.order !== 'fifo') line.charge(entry);
     this.#state.leave(invocation);
+    this.#start(invocation, gpu, start, load, ordered, nowMs);
+    if (this.#state.policy.loadAhead && line.count > 0) this.#loadAhead(line, gpu, nowMs);
+    const isLoading = line.loadable.size > 0 || line.lateLoadable.size > 0;
+    if (load === undefined && !isLoading) this.#considerGrowth(functionIndex, gpu, nowMs);
+  }
+
+  /** @param load that it waits for, and `ordered` with the run */
+  #start(
+    invocation: number,
+    gpu: number,
+    start: number,
+    load: Load | undefined,
+    ordered: Load | null,
+    nowMs: number,
+  ): void {
+    const functionIndex = this.#state.functionOf[invocation]!;
     this.#state.invocationState[invocation] = state.running;
     this.#state.running[gpu] = invocation;
     const { plan, warmMs } = this.#state.offerAt(functionIndex, gpu);
-    const endMs = Math.max(nowMs + warmMs, load?.readyMs ?? 0);
+    const endMs = Math.max(nowMs + warmMs, load === undefined ? 0 : this.#state.links.readyMs(load, nowMs));
     this.#state.laneEndMs[gpu] = endMs;
     this.#state.memories[gpu]!.hold(functionIndex);
-    this.#state.awaited[gpu]!.delete(functionIndex);
+    if (this.#state.awaited[gpu]!.size > 0) this.#state.awaited[gpu]!.delete(functionIndex);
     this.#state.actions.push({
       kind: 'run',
       invocation,
@@ -196,12 +358,13 @@ export class Dispatcher {
       start: starts[start]!,
       load: ordered,
       predictedEndMs: endMs,
+      decision: this.#state.decisions[invocation]!,
       plan,
     });
-    if (this.#state.policy.loadAhead) this.#loadAhead(gpu, nowMs);
-    if (load === undefined && this.#hasLarger(functionIndex, gpu) && !this.#lacksLayers(gpu)) {
-      this.#growth.consider(functionIndex, gpu, nowMs);
-    }
+  }
+
+  #considerGrowth(functionIndex: number, gpu: number, nowMs: number): void {
+    if (this.#hasLarger(functionIndex, gpu)) this.#growth.consider(functionIndex, gpu, nowMs);
   }
 
   #hasLarger(functionIndex: number, gpu: number): boolean {
@@ -209,49 +372,9 @@ export class Dispatcher {
     return top.smaller !== undefined && this.#state.offerAt(functionIndex, gpu) !== top;
   }
 
-  /** Whether something that waits has to be loaded first: room and link are for that. */
-  #lacksLayers(gpu: number): boolean {
-    let invocation = this.#state.waiting.first(gpu);
-    for (let seen = 0; invocation !== nobody && seen < lookahead; seen++) {
-      if (this.#needsLoad(invocation, gpu)) return true;
-      invocation = this.#state.waiting.next(invocation);
-    }
-    return false;
-  }
-
-  /** Room for one that may wait no longer: at the cost of functions that could run, the last that became so first. */
-  #loadByForce(invocation: number, gpu: number, nowMs: number): Load | undefined {
-    const awaited = [...this.#state.awaited[gpu]!].reverse();
-    for (const [count, functionIndex] of awaited.entries()) {
-      this.#state.awaited[gpu]!.delete(functionIndex);
-      this.#state.memories[gpu]!.release(functionIndex);
-      const load = this.#load(invocation, gpu, nowMs);
-      if (load !== undefined) {
-        // What was not needed for it after all is held again.
-        for (let place = 0; place <= count; place++) this.#state.settle(awaited[place]!, gpu);
-        return load;
-      }
-    }
-    for (const functionIndex of awaited) this.#state.settle(functionIndex, gpu);
-    return undefined;
-  }
-
-  #shedLate(gpu: number, nowMs: number): void {
-    for (;;) {
-      const invocation = this.#state.waiting.oldest(gpu);
-      if (invocation === nobody) return;
-      const functionIndex = this.#state.functionOf[invocation]!;
-      const deadlineMs = this.#state.deadlineMs(invocation, this.#state.sheets[functionIndex]!);
-      if (nowMs + this.#state.offerAt(functionIndex, gpu).warmMs <= deadlineMs) return;
-      this.#state.leave(invocation);
-      this.#state.invocationState[invocation] = state.ended;
-      this.#state.settle(functionIndex, gpu);
-      this.#state.actions.push({ kind: 'shed', invocation });
-    }
-  }
-
-  #oldestArrival(gpu: number): number {
-    const invocation = this.#state.waiting.oldest(gpu);
-    return invocation === nobody ? Infinity : this.#state.sequence[invocation]!;
+  #urgency(gpu: number): number {
+    const { loadable, runnable } = this.#state.lines[gpu]!;
+    const heap = loadable.size > 0 ? loadable : runnable;
+    return heap.size === 0 ? Infinity : heap.keyOf(heap.first());
   }
 }

@@ -1,16 +1,18 @@
 import { LRUCache } from 'lru-cache';
-import { grownFloats, grownInts } from './waiting.ts';
+import { grownFloats, grownInts } from './columns.ts';
+import { IndexedHeap } from './heap.ts';
+import type { Residents } from './residents.ts';
 
-/** Whose layers go next, among the functions of a GPU that are idle. */
+/** Whose layers go next, among what is idle on a GPU. By row of its memory; other places use an order by function. */
 export interface EvictionOrder {
   /** Has just become idle, or has just lost its suffix. @param hasSuffix whether it has layers that can be trimmed. */
-  add(functionIndex: number, hasSuffix: boolean): void;
-  remove(functionIndex: number): void;
+  add(row: number, hasSuffix: boolean): void;
+  remove(row: number): void;
   /** Has other layers now, and is not in any way more recent for it. */
-  relayer(functionIndex: number, hasSuffix: boolean): void;
+  relayer(row: number, hasSuffix: boolean): void;
   /** The next to lose layers, or -1. It stays the next until it is removed. */
   next(): number;
-  grow(functionCount: number): void;
+  grow(rows: number): void;
 }
 
 const nobody = -1;
@@ -29,18 +31,18 @@ export class RecencyOrder implements EvictionOrder {
   /** Out of the lists, and next. */
   #next = nobody;
 
-  add(functionIndex: number, hasSuffix: boolean): void {
-    (hasSuffix ? this.#untrimmed : this.#trimmed).set(functionIndex, functionIndex);
+  add(row: number, hasSuffix: boolean): void {
+    (hasSuffix ? this.#untrimmed : this.#trimmed).set(row, row);
   }
 
-  remove(functionIndex: number): void {
-    if (this.#next === functionIndex) this.#next = nobody;
-    else if (!this.#untrimmed.delete(functionIndex)) this.#trimmed.delete(functionIndex);
+  remove(row: number): void {
+    if (this.#next === row) this.#next = nobody;
+    else if (!this.#untrimmed.delete(row)) this.#trimmed.delete(row);
   }
 
-  relayer(functionIndex: number, hasSuffix: boolean): void {
+  relayer(row: number, hasSuffix: boolean): void {
     const [list, other] = hasSuffix ? [this.#untrimmed, this.#trimmed] : [this.#trimmed, this.#untrimmed];
-    if (other.delete(functionIndex)) list.set(functionIndex, functionIndex);
+    if (other.delete(row)) list.set(row, row);
   }
 
   next(): number {
@@ -52,97 +54,84 @@ export class RecencyOrder implements EvictionOrder {
   grow(): void {}
 }
 
-/**
- * Least valuable first: a binary heap that knows where each function stands. A value must only change while the function
- * is out of it.
- */
+/** Least valuable first. A value must only change while its row is out of it. */
 export class ValueOrder implements EvictionOrder {
-  readonly #valueOf: (functionIndex: number) => number;
-  readonly #heap: number[] = [];
-  #values = new Float64Array(64);
-  /** Plus one, so that 0 is nowhere. */
-  #places = new Int32Array(64);
+  readonly #valueOf: (row: number) => number;
+  readonly #heap = new IndexedHeap();
 
-  constructor(valueOf: (functionIndex: number) => number) {
+  constructor(valueOf: (row: number) => number) {
     this.#valueOf = valueOf;
   }
 
-  grow(functionCount: number): void {
-    this.#values = grownFloats(this.#values, functionCount);
-    this.#places = grownInts(this.#places, functionCount);
+  grow(rows: number): void {
+    this.#heap.grow(rows);
   }
 
-  add(functionIndex: number): void {
-    this.#values[functionIndex] = this.#valueOf(functionIndex);
-    this.#heap.push(functionIndex);
-    this.#rise(functionIndex, this.#heap.length - 1);
+  add(row: number): void {
+    this.#heap.add(row, this.#valueOf(row));
   }
 
-  remove(functionIndex: number): void {
-    const place = this.#places[functionIndex]! - 1;
-    if (place < 0) return;
-    this.#places[functionIndex] = 0;
-    const last = this.#heap.pop()!;
-    if (last === functionIndex) return;
-    const parent = (place - 1) >> 1;
-    if (place > 0 && this.#isBefore(last, this.#heap[parent]!)) this.#rise(last, place);
-    else this.#sink(last, place);
+  remove(row: number): void {
+    this.#heap.remove(row);
   }
 
-  relayer(functionIndex: number): void {
-    this.remove(functionIndex);
-    this.add(functionIndex);
+  has(row: number): boolean {
+    return this.#heap.has(row);
+  }
+
+  relayer(row: number): void {
+    this.remove(row);
+    this.add(row);
   }
 
   next(): number {
-    return this.#heap[0] ?? nobody;
+    return this.#heap.first();
   }
 
   /** Multiplies every value, which leaves the order as it is. */
   scale(factor: number): void {
-    for (let index = 0; index < this.#values.length; index++) this.#values[index]! *= factor;
+    this.#heap.scale(factor);
   }
 
-  /** Value of a function in the order. */
-  valueAt(functionIndex: number): number {
-    return this.#values[functionIndex]!;
+  /** Of one in the order. */
+  valueAt(row: number): number {
+    return this.#heap.keyOf(row);
+  }
+}
+
+/** Greedy dual size frequency (Cherkasova 1998): by uses while resident, cost of loading and size, over the value that went last. */
+export class GreedyDual {
+  readonly order: EvictionOrder;
+  readonly #values: ValueOrder;
+  #uses = new Int32Array(64);
+  #ageAtUse = new Float64Array(64);
+  /** The value that was evicted last. */
+  #age = 0;
+
+  constructor(residents: Residents) {
+    this.#values = new ValueOrder((row) => {
+      const { ways, warmMs } = residents.offer(row);
+      const costMs = ways[0].coldMs[0]! - warmMs;
+      return this.#ageAtUse[row]! + (this.#uses[row]! * costMs) / residents.bytes(row);
+    });
+    this.order = this.#values;
   }
 
-  #isBefore(a: number, b: number): boolean {
-    const difference = this.#values[a]! - this.#values[b]!;
-    // Of equals the lower number: the order must not depend on how the heap came about.
-    return difference < 0 || (difference === 0 && a < b);
+  /** It was used, and is idle now. */
+  use(row: number): void {
+    this.#uses = grownInts(this.#uses, row + 1);
+    this.#ageAtUse = grownFloats(this.#ageAtUse, row + 1);
+    this.#uses[row]!++;
+    this.#ageAtUse[row] = this.#age;
   }
 
-  #rise(functionIndex: number, from: number): void {
-    let place = from;
-    while (place > 0) {
-      const parent = (place - 1) >> 1;
-      const above = this.#heap[parent]!;
-      if (!this.#isBefore(functionIndex, above)) break;
-      this.#put(above, place);
-      place = parent;
-    }
-    this.#put(functionIndex, place);
+  /** It is next to go for room. */
+  evicts(row: number): void {
+    this.#age = this.#values.valueAt(row);
   }
 
-  #sink(functionIndex: number, from: number): void {
-    const { length } = this.#heap;
-    let place = from;
-    for (;;) {
-      let child = 2 * place + 1;
-      if (child >= length) break;
-      if (child + 1 < length && this.#isBefore(this.#heap[child + 1]!, this.#heap[child]!)) child++;
-      const below = this.#heap[child]!;
-      if (!this.#isBefore(below, functionIndex)) break;
-      this.#put(below, place);
-      place = child;
-    }
-    this.#put(functionIndex, place);
-  }
-
-  #put(functionIndex: number, place: number): void {
-    this.#heap[place] = functionIndex;
-    this.#places[functionIndex] = place + 1;
+  /** Nothing of it is left: what comes to its row next has not been used. */
+  forget(row: number): void {
+    if (row < this.#uses.length) this.#uses[row] = 0;
   }
 }

@@ -35,25 +35,25 @@ export class Growth {
   }
 
   /** Everything has arrived. Returns the way that it came, or undefined when the function was not growing there. */
-  end(functionIndex: number, gpu: number): ColdWay | undefined {
+  end(functionIndex: number, gpu: number, nowMs: number): ColdWay | undefined {
     const { memories, growing, gpuCount, links, sheets, pinnedOn } = this.#state;
     const slot = functionIndex * gpuCount + gpu;
     const way = growing.get(slot);
     if (way === undefined) return undefined;
     growing.delete(slot);
-    links.release(way);
+    links.release(way, nowMs);
     memories[gpu]!.endGrowth(functionIndex);
     if (sheets[functionIndex]?.pinned === true) pinnedOn.push(gpu);
     return way;
   }
 
   /** What was on its way to a GPU that is gone. */
-  lose(gpu: number): void {
+  lose(gpu: number, nowMs: number): void {
     const { growing, gpuCount, links, actions } = this.#state;
     for (const [slot, way] of growing) {
       if (slot % gpuCount !== gpu) continue;
       growing.delete(slot);
-      links.release(way);
+      links.release(way, nowMs);
       actions.push({ kind: 'abandon', functionIndex: Math.floor(slot / gpuCount), gpu });
     }
   }

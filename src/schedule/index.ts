@@ -1,4 +1,5 @@
 /** What runs where, what is loaded for it and what goes: decided by events and their time alone. */
+export type { Foresight } from './foresight.ts';
 export {
   wholeBytes,
   wholePrefix,
@@ -7,11 +8,13 @@ export {
   type GpuOffer,
   type LinkTransfer,
   type OfferSheet,
+  type WorkersOffer,
 } from './offer.ts';
 export { gpuOffers, schedulerGpus, type MemoryOptions } from './offer-of-plan.ts';
 export {
   admissions,
   borrowings,
+  copyChoices,
   evictions,
   offloads,
   orders,
@@ -22,6 +25,25 @@ export {
   type PolicyName,
 } from './policy.ts';
 export { checkLadder, rungNamed, rungsWithin } from './rungs.ts';
+export { overdueShare } from './side-line.ts';
 export { Scheduler, type SchedulerOptions } from './scheduler.ts';
 export { scaledOffer, type OfferFactors } from './scaled-offer.ts';
-export type { Action, EvictionCause, FailReason, LoadOrder, SchedulerEvent, SchedulerGpu, Start } from './types.ts';
+export {
+  cpuPlace,
+  noPlace,
+  workersPlace,
+  type Action,
+  type CpuPlace,
+  type Decision,
+  type EvictionCause,
+  type FailReason,
+  type HostTier,
+  type LoadOrder,
+  type Observation,
+  type PlaceReason,
+  type PlaceView,
+  type SchedulerEvent,
+  type SchedulerGpu,
+  type Start,
+  type WorkersPlace,
+} from './types.ts';

@@ -1,6 +1,13 @@
 import type { ColdWay } from './offer.ts';
 import type { SchedulerGpu } from './types.ts';
 
+/** The near past that counts for how busy a link is. */
+const smoothingMs = 1000;
+/** Of how busy a neighbour was of late: what it is so soon after it was idle. */
+const againShare = 0.5;
+/** Beyond it the price would say no more than 'full'. */
+const busyMax = 0.95;
+
 /**
  * PCIe links as lanes: who carries something, and until when by what is known. Links of one switch share its way to host
  * memory, so a link is slower while its neighbours are busy.
@@ -8,7 +15,14 @@ import type { SchedulerGpu } from './types.ts';
 export class LinkLanes {
   readonly #loads: Int32Array;
   readonly #freeMs: Float64Array;
+  /** By link: how the latest load came. */
+  readonly #ways: (ColdWay | undefined)[] = [];
   readonly #isUp: boolean[];
+  /** By link: share of the time that it is busy, smoothed, and when that was counted. */
+  readonly #busyShare: Float64Array;
+  readonly #countedMs: Float64Array;
+  /** How many of the other links on its switch carry something, by link. */
+  readonly #busyBeside: Int32Array;
   /** Links on the same switch, by link. */
   readonly #neighbours: readonly (readonly number[])[];
   /** By link and count of busy links on its switch, how much longer a transfer takes. */
@@ -17,7 +31,10 @@ export class LinkLanes {
   constructor(gpus: readonly SchedulerGpu[]) {
     this.#loads = new Int32Array(gpus.length);
     this.#freeMs = new Float64Array(gpus.length);
+    this.#busyBeside = new Int32Array(gpus.length);
     this.#isUp = gpus.map(() => true);
+    this.#busyShare = new Float64Array(gpus.length);
+    this.#countedMs = new Float64Array(gpus.length);
     this.#neighbours = gpus.map((gpu, link) =>
       [...gpus.keys()].filter((other) => other !== link && gpus[other]!.switch === gpu.switch),
     );
@@ -35,6 +52,33 @@ export class LinkLanes {
   /** When the link will have carried everything that is ordered. */
   freeMs(link: number): number {
     return this.#freeMs[link]!;
+  }
+
+  /**
+   * What a millisecond on this link costs the loads of others, in milliseconds: in a queue that is busy for a share of the time,
+   * what joins it delays so many times its own length.
+   */
+  price(link: number, nowMs: number): number {
+    this.#countBusy(link, nowMs);
+    const share = Math.min(this.#busyShare[link]!, busyMax);
+    return share / (1 - share);
+  }
+
+  /** How much longer a transfer takes now for the neighbours that are busy. */
+  slowdown(link: number): number {
+    return this.#slowdowns[link]![this.#busyBeside[link]! + 1]!;
+  }
+
+  /** When an execution could end behind a load that is ordered once each of its links has carried so much more, and not before `fromMs`. */
+  estimate({ coldMs, transfers }: ColdWay, prefix: number, aheadMs: number, nowMs: number, fromMs = nowMs): number {
+    let readyMs = fromMs + coldMs[prefix]!;
+    for (let index = 0; index < transfers.length; index++) {
+      const { link, ms, tailMs } = transfers[index]!;
+      const startMs = this.#carriedMs(link, aheadMs, nowMs, fromMs);
+      const endMs = this.#carriedMs(link, aheadMs + ms[prefix]!, nowMs, fromMs);
+      readyMs = Math.max(readyMs, endMs + tailMs[prefix]!, startMs + coldMs[prefix]!);
+    }
+    return readyMs;
   }
 
   /** A GPU that is gone lends its link to nobody. */
@@ -55,25 +99,116 @@ export class LinkLanes {
     return ways[ways.length - 1]!;
   }
 
+  /** Whether all links of the way carry the same load, and so become free at once. */
+  areTogether({ transfers }: ColdWay): boolean {
+    const [{ link: own }] = transfers;
+    for (let index = 1; index < transfers.length; index++) {
+      const { link } = transfers[index]!;
+      if (this.#loads[link] !== this.#loads[own] || this.#ways[link] !== this.#ways[own]) return false;
+    }
+    return true;
+  }
+
   /** Queues a load on its links. Returns when an execution behind it can end. */
   occupy(way: ColdWay, prefix: number, nowMs: number): number {
     let readyMs = nowMs + way.coldMs[prefix]!;
     for (const { link, ms, tailMs } of way.transfers) {
-      let busy = 1;
-      for (const neighbour of this.#neighbours[link]!) if (this.#loads[neighbour]! > 0) busy++;
+      if (this.#loads[link] === 0) this.#shareAnew(link, 1, nowMs);
+      this.#countBusy(link, nowMs);
       const startMs = Math.max(nowMs, this.#freeMs[link]!);
-      const endMs = startMs + ms[prefix]! * this.#slowdowns[link]![busy]!;
+      const endMs = startMs + ms[prefix]! * this.slowdown(link);
       this.#freeMs[link] = endMs;
       this.#loads[link]!++;
+      this.#ways[link] = way;
       readyMs = Math.max(readyMs, endMs + tailMs[prefix]!);
     }
     return readyMs;
   }
 
-  release({ transfers }: ColdWay): void {
+  release({ transfers }: ColdWay, nowMs: number): void {
     for (const { link } of transfers) {
+      this.#countBusy(link, nowMs);
       const left = --this.#loads[link]!;
-      if (left === 0) this.#freeMs[link] = 0;
+      if (left > 0) continue;
+      this.#freeMs[link] = 0;
+      this.#shareAnew(link, -1, nowMs);
     }
+  }
+
+  /** When an execution behind a load that is under way can end, by what is known of its links now. */
+  readyMs({ way, prefix, soonestMs }: { way: ColdWay; prefix: number; soonestMs: number }, nowMs: number): number {
+    let readyMs = soonestMs;
+    for (let index = 0; index < way.transfers.length; index++) {
+      const { link, bytes, tailMs } = way.transfers[index]!;
+      if (bytes[prefix]! > 0) readyMs = Math.max(readyMs, this.#carriedMs(link, 0, nowMs) + tailMs[prefix]!);
+    }
+    return readyMs;
+  }
+
+  /**
+   * When a link will have carried what is ordered and, from `fromMs` on, so much more. Its neighbours slow it down until they have carried what is
+   * ordered there, and from then on as often as they were busy of late.
+   */
+  #carriedMs(link: number, moreMs: number, nowMs: number, fromMs = nowMs): number {
+    const neighbours = this.#neighbours[link]!;
+    const slowdowns = this.#slowdowns[link]!;
+    let leftMs = this.#leftMs(link, fromMs) + moreMs;
+    let atMs = fromMs;
+    let doneMs = 0;
+    // Each round ends what one of them carries at the least.
+    for (let round = 0; round < neighbours.length; round++) {
+      let busy = 0;
+      let leastMs = Infinity;
+      for (let index = 0; index < neighbours.length; index++) {
+        const besideMs = this.#leftMs(neighbours[index]!, fromMs) - doneMs;
+        if (besideMs <= 0) continue;
+        busy++;
+        leastMs = Math.min(leastMs, besideMs);
+      }
+      if (busy === 0) break;
+      const carriedMs = Math.min(leftMs, leastMs);
+      atMs += carriedMs * slowdowns[busy + 1]!;
+      leftMs -= carriedMs;
+      if (leftMs <= 0) return atMs;
+      doneMs += carriedMs;
+    }
+    let share = 0;
+    for (let index = 0; index < neighbours.length; index++) {
+      this.#countBusy(neighbours[index]!, nowMs);
+      share += this.#busyShare[neighbours[index]!]! * againShare;
+    }
+    const few = Math.floor(share);
+    const more = slowdowns[few + 2] ?? slowdowns[few + 1]!;
+    const slowdown = slowdowns[few + 1]! + (share - few) * (more - slowdowns[few + 1]!);
+    return atMs + leftMs * slowdown;
+  }
+
+  /** What is left of the orders of a link, with its switch to itself. */
+  #leftMs(link: number, nowMs: number): number {
+    const leftMs = this.#freeMs[link]! - nowMs;
+    return leftMs <= 0 ? 0 : leftMs / this.slowdown(link);
+  }
+
+  /** What the neighbours carry takes longer, or less long, from now on: one link more or less on the switch is busy. */
+  #shareAnew(link: number, by: 1 | -1, nowMs: number): void {
+    const neighbours = this.#neighbours[link]!;
+    for (let index = 0; index < neighbours.length; index++) {
+      const neighbour = neighbours[index]!;
+      const before = this.#busyBeside[neighbour]! + 1;
+      this.#busyBeside[neighbour]! += by;
+      const leftMs = this.#freeMs[neighbour]! - nowMs;
+      if (this.#loads[neighbour] === 0 || leftMs <= 0) continue;
+      const slowdowns = this.#slowdowns[neighbour]!;
+      this.#freeMs[neighbour] = nowMs + (leftMs * slowdowns[before + by]!) / slowdowns[before]!;
+    }
+  }
+
+  #countBusy(link: number, nowMs: number): void {
+    const elapsedMs = nowMs - this.#countedMs[link]!;
+    if (elapsedMs <= 0) return;
+    const kept = Math.exp(-elapsedMs / smoothingMs);
+    const isBusy = this.#loads[link]! > 0 ? 1 : 0;
+    this.#busyShare[link] = this.#busyShare[link]! * kept + isBusy * (1 - kept);
+    this.#countedMs[link] = nowMs;
   }
 }

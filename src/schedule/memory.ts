@@ -1,64 +1,39 @@
-import { popLeastRecent, RecencyOrder, recencyList, ValueOrder, type EvictionOrder } from './eviction-order.ts';
+import {
+  GreedyDual,
+  popLeastRecent,
+  RecencyOrder,
+  recencyList,
+  ValueOrder,
+  type EvictionOrder,
+} from './eviction-order.ts';
+import { OracleOrder } from './foresight.ts';
+import { suffixCostPerByte, wholeCostPerByte } from './miss-cost.ts';
 import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
 import type { Popularity } from './popularity.ts';
+import type { Pressure } from './pressure.ts';
+import { Residents, type Residency } from './residents.ts';
 import type { Rungs } from './rungs.ts';
 import type { EvictionCause } from './types.ts';
-import { grownFloats, grownInts } from './waiting.ts';
 
 /** Who is told what goes, before the bytes count as free. */
 export interface MemoryListener {
   evicted(functionIndex: number, prefix: number, bytes: number, cause: EvictionCause): void;
   shrunk(functionIndex: number, rung: GpuOffer, bytes: number): void;
-}
-
-/** On how many GPUs each function is resident as a whole. */
-export class CopyCounts {
-  #counts = new Int32Array(64);
-
-  grow(functionCount: number): void {
-    this.#counts = grownInts(this.#counts, functionCount);
-  }
-
-  of(functionIndex: number): number {
-    return this.#counts[functionIndex]!;
-  }
-
-  change(functionIndex: number, by: number): void {
-    this.#counts[functionIndex]! += by;
-  }
-}
-
-/** How many layers of each function each GPU has: one table, since who looks for a function looks on every GPU. */
-export class Prefixes {
-  readonly #gpuCount: number;
-  #prefixes = new Int32Array(64);
-
-  constructor(gpuCount: number) {
-    this.#gpuCount = gpuCount;
-  }
-
-  grow(functionCount: number): void {
-    this.#prefixes = grownInts(this.#prefixes, functionCount * this.#gpuCount);
-  }
-
-  /** @param slot function times GPUs, plus GPU. */
-  of(slot: number): number {
-    return this.#prefixes[slot]!;
-  }
-
-  set(slot: number, prefix: number): void {
-    this.#prefixes[slot] = prefix;
-  }
+  /** It is held for good from now on, or no longer. */
+  pinned(functionIndex: number, by: 1 | -1): void;
+  /** How many wait for it here: each will use it soon. */
+  waiting(functionIndex: number): number;
+  /** It is gone now: what waits for it has to be loaded for. */
+  cut(functionIndex: number): void;
 }
 
 /** What the memories of all GPUs keep together. */
 export interface SharedResidency {
-  readonly gpuCount: number;
-  readonly prefixes: Prefixes;
-  readonly copies: CopyCounts;
+  readonly residency: Residency;
   readonly popularity: Popularity;
   readonly rungs: Rungs;
+  readonly pressure: Pressure;
 }
 
 const nobody = -1;
@@ -68,32 +43,28 @@ const nobody = -1;
  * count from its start, as do those of growing to a larger rung.
  *
  * Only what is idle stands in the order of eviction, so that whoever is next in it may be evicted. A function is taken out
- * while it is held (running, loading, about to run) and comes back as the most recently used.
+ * while it is held (running, loading, about to run) and comes back as the most recently used. All orders go by rows.
  */
 export class GpuMemory {
   readonly capacityBytes: number;
   usedBytes = 0;
   readonly #trims: boolean;
+  readonly #isPriced: boolean;
   readonly #order: EvictionOrder;
-  readonly #copies: CopyCounts;
+  readonly #residency: Residency;
+  readonly #residents: Residents;
   readonly #rungs: Rungs;
+  readonly #popularity: Popularity;
+  readonly #pressure: Pressure;
   readonly #listener: MemoryListener;
-  /** The offer by which a function's prefix is to be read; undefined as long as nothing of it is here. */
-  readonly #offers: (GpuOffer | undefined)[] = [];
-  readonly #prefixes: Prefixes;
   readonly #gpu: number;
-  readonly #gpuCount: number;
-  #idle = new Int32Array(64);
   #idleBytes = 0;
-  #pinned = new Int32Array(64);
+  /** Functions. */
+  readonly #pinned = new Set<number>();
   #pinnedBytes = 0;
   /** Idle and resident elsewhere too: first to go, and not in the order. */
   readonly #spare = recencyList();
-  /** Greedy dual size frequency: uses while resident, age at the last use, and age: the value that was evicted last. */
-  #uses = new Int32Array(64);
-  #ageAtUse = new Float64Array(64);
-  #age = 0;
-  readonly #gdsf: ValueOrder | undefined;
+  readonly #gdsf: GreedyDual | undefined;
   /** Idle, there as a whole, and with a smaller rung that is acceptable as far as was known when it became idle. */
   readonly #shrinkable = new RecencyOrder();
   /** By function, the larger rung whose other layers are on their way. */
@@ -103,50 +74,52 @@ export class GpuMemory {
     gpu: number,
     capacityBytes: number,
     eviction: Policy['eviction'],
-    { gpuCount, prefixes, copies, popularity, rungs }: SharedResidency,
+    { residency, popularity, rungs, pressure }: SharedResidency,
     listener: MemoryListener,
   ) {
     this.#gpu = gpu;
-    this.#gpuCount = gpuCount;
     this.capacityBytes = capacityBytes;
-    this.#prefixes = prefixes;
-    this.#copies = copies;
+    this.#residency = residency;
+    this.#residents = new Residents(residency, gpu);
     this.#rungs = rungs;
+    this.#popularity = popularity;
+    this.#pressure = pressure;
     this.#listener = listener;
-    this.#trims = eviction === 'lru-suffix' || eviction === 'value-suffix';
-    if (eviction === 'gdsf') this.#gdsf = new ValueOrder((functionIndex) => this.#greedyDualValue(functionIndex));
-    if (eviction === 'value-suffix') {
-      const order = new ValueOrder(
-        (functionIndex) => popularity.count(functionIndex) * this.#missCostPerByte(functionIndex),
-      );
+    this.#trims = eviction === 'lru-suffix' || eviction === 'value-suffix' || typeof eviction === 'object';
+    this.#isPriced = eviction === 'value-suffix';
+    const residents = this.#residents;
+    if (typeof eviction === 'object') {
+      this.#order = new OracleOrder((row) => eviction.nextUseMs(residents.functionOf(row)));
+    } else if (eviction === 'value-suffix') {
+      const order = new ValueOrder((row) => {
+        const functionIndex = residents.functionOf(row);
+        return popularity.countWith(functionIndex, listener.waiting(functionIndex)) * this.#missCostPerByte(row);
+      });
       popularity.onScale((factor) => order.scale(factor));
       this.#order = order;
+    } else if (eviction === 'gdsf') {
+      this.#gdsf = new GreedyDual(residents);
+      this.#order = this.#gdsf.order;
     } else {
-      this.#order = this.#gdsf ?? new RecencyOrder();
+      this.#order = new RecencyOrder();
     }
-  }
-
-  grow(functionCount: number): void {
-    this.#idle = grownInts(this.#idle, functionCount);
-    this.#pinned = grownInts(this.#pinned, functionCount);
-    this.#uses = grownInts(this.#uses, functionCount);
-    this.#ageAtUse = grownFloats(this.#ageAtUse, functionCount);
-    this.#order.grow(functionCount);
-    while (this.#offers.length < functionCount) this.#offers.push(undefined);
   }
 
   /** Layers resident, counted from the first. */
   prefix(functionIndex: number): number {
-    return this.#prefixes.of(functionIndex * this.#gpuCount + this.#gpu);
+    const row = this.#residents.row(functionIndex);
+    return row < 0 ? 0 : this.#residents.prefix(row);
   }
 
   bytes(functionIndex: number): number {
-    return this.#offers[functionIndex]?.prefixBytes[this.prefix(functionIndex)] ?? 0;
+    const row = this.#residents.row(functionIndex);
+    return row < 0 ? 0 : this.#residents.bytes(row);
   }
 
   /** The offer that the resident layers belong to. */
   offer(functionIndex: number): GpuOffer | undefined {
-    return this.#offers[functionIndex];
+    const row = this.#residents.row(functionIndex);
+    return row < 0 ? undefined : this.#residents.offer(row);
   }
 
   /** The larger rung that it is growing to. */
@@ -166,43 +139,50 @@ export class GpuMemory {
   /** What a function can have at the most: everything but what is pinned of others. */
   attainableBytes(functionIndex: number): number {
     if (this.#pinnedBytes === 0) return this.capacityBytes;
-    const ownBytes = this.#pinned[functionIndex] === 1 ? this.bytes(functionIndex) : 0;
+    const ownBytes = this.#pinned.has(functionIndex) ? this.bytes(functionIndex) : 0;
     return this.capacityBytes - this.#pinnedBytes + ownBytes;
   }
 
   /** Of a resident function. Returns whether that is new. */
   setPinned(functionIndex: number, isPinned: boolean): boolean {
-    if ((this.#pinnedBytes === 0 && !isPinned) || (this.#pinned[functionIndex] === 1) === isPinned) return false;
-    this.#pinned[functionIndex] = isPinned ? 1 : 0;
+    if ((this.#pinned.size === 0 && !isPinned) || this.#pinned.has(functionIndex) === isPinned) return false;
+    if (isPinned) this.#pinned.add(functionIndex);
+    else this.#pinned.delete(functionIndex);
+    this.#listener.pinned(functionIndex, isPinned ? 1 : -1);
     this.#pinnedBytes += isPinned ? this.bytes(functionIndex) : -this.bytes(functionIndex);
     return true;
   }
 
   /** May be evicted from now on; as the most recently used. */
   release(functionIndex: number): void {
-    const bytes = this.bytes(functionIndex);
-    if (this.#idle[functionIndex] === 1 || bytes === 0) return;
-    this.#idle[functionIndex] = 1;
+    const residents = this.#residents;
+    const row = residents.row(functionIndex);
+    if (row < 0 || residents.isIdle(row)) return;
+    const bytes = residents.bytes(row);
+    if (bytes === 0) return;
+    residents.setIdle(row, true);
     this.#idleBytes += bytes;
-    this.#uses[functionIndex]!++;
-    this.#ageAtUse[functionIndex] = this.#age;
-    if (this.#copies.of(functionIndex) > 1) this.#spare.set(functionIndex, functionIndex);
-    else this.#order.add(functionIndex, this.#hasSuffix(functionIndex));
-    this.#joinShrinkable(functionIndex);
+    this.#gdsf?.use(row);
+    if (this.#residency.copies(functionIndex) > 1) this.#spare.set(row, row);
+    else this.#order.add(row, this.#hasSuffix(row));
+    this.#joinShrinkable(row);
   }
 
   /** Must not be evicted from now on. */
   hold(functionIndex: number): void {
-    if (this.#idle[functionIndex] !== 1) return;
-    this.#idle[functionIndex] = 0;
-    this.#idleBytes -= this.bytes(functionIndex);
-    if (this.#spare.size === 0 || !this.#spare.delete(functionIndex)) this.#order.remove(functionIndex);
-    if (this.#offers[functionIndex]!.smaller !== undefined) this.#shrinkable.remove(functionIndex);
+    const residents = this.#residents;
+    const row = residents.row(functionIndex);
+    if (row < 0 || !residents.isIdle(row)) return;
+    residents.setIdle(row, false);
+    this.#idleBytes -= residents.bytes(row);
+    if (this.#spare.size === 0 || !this.#spare.delete(row)) this.#order.remove(row);
+    if (residents.offer(row).smaller !== undefined) this.#shrinkable.remove(row);
   }
 
   /** Most recently used, though not held. */
   touch(functionIndex: number): void {
-    if (this.#idle[functionIndex] !== 1) return;
+    const row = this.#residents.row(functionIndex);
+    if (row < 0 || !this.#residents.isIdle(row)) return;
     this.hold(functionIndex);
     this.release(functionIndex);
   }
@@ -215,9 +195,15 @@ export class GpuMemory {
     const neededBytes = wholeBytes(offer) - this.bytes(functionIndex);
     if (!this.#makeRoom(neededBytes)) return false;
     this.usedBytes += neededBytes;
-    if (this.#pinned[functionIndex] === 1) this.#pinnedBytes += neededBytes;
-    this.#offers[functionIndex] = offer;
-    this.#setPrefix(functionIndex, wholePrefix(offer));
+    if (this.#pinned.has(functionIndex)) this.#pinnedBytes += neededBytes;
+    const residents = this.#residents;
+    let row = residents.row(functionIndex);
+    if (row < 0) {
+      row = residents.open(functionIndex, offer);
+      this.#order.grow(residents.room);
+    }
+    residents.setOffer(row, offer);
+    this.#setPrefix(row, wholePrefix(offer));
     return true;
   }
 
@@ -235,24 +221,32 @@ export class GpuMemory {
     const rung = this.#growing.get(functionIndex);
     if (rung === undefined) return;
     this.#growing.delete(functionIndex);
-    if (this.#pinned[functionIndex] === 1) this.#pinnedBytes += wholeBytes(rung) - this.bytes(functionIndex);
-    this.#takeRung(functionIndex, rung);
+    if (this.#pinned.has(functionIndex)) this.#pinnedBytes += wholeBytes(rung) - this.bytes(functionIndex);
+    this.#takeRung(this.#residents.row(functionIndex), rung);
+  }
+
+  /** What others are expected to lose in the near future when so many bytes go from what is idle; 0 when none have to. */
+  lossMs(missingBytes: number): number {
+    return missingBytes <= 0 ? 0 : this.#pressure.lossMs(missingBytes);
   }
 
   /** Drops a function, held or not. */
   drop(functionIndex: number, cause: EvictionCause): void {
+    const row = this.#residents.row(functionIndex);
+    if (row < 0) return;
     this.hold(functionIndex);
     this.setPinned(functionIndex, false);
-    this.#cut(functionIndex, 0, cause);
+    this.#cut(row, 0, cause);
   }
 
   /** Takes over an offer with the same layers: other times, nothing else. */
   replaceOffer(functionIndex: number, offer: GpuOffer): void {
-    const before = this.#offers[functionIndex];
-    if (before === undefined) return;
-    if (before.smaller !== undefined) this.#shrinkable.remove(functionIndex);
-    this.#offers[functionIndex] = offer;
-    if (this.#idle[functionIndex] === 1) this.#joinShrinkable(functionIndex);
+    const residents = this.#residents;
+    const row = residents.row(functionIndex);
+    if (row < 0) return;
+    if (residents.offer(row).smaller !== undefined) this.#shrinkable.remove(row);
+    residents.setOffer(row, offer);
+    if (residents.isIdle(row)) this.#joinShrinkable(row);
   }
 
   /** The same for the rung that it is growing to. */
@@ -270,33 +264,34 @@ export class GpuMemory {
 
   /** The function that was used least recently goes down as far as needed, or as it can. Returns false when none can. */
   #shrinkOne(missingBytes: number): boolean {
-    const functionIndex = this.#shrinkable.next();
-    if (functionIndex === nobody) return false;
-    const resident = this.#offers[functionIndex]!;
+    const row = this.#shrinkable.next();
+    if (row === nobody) return false;
+    const functionIndex = this.#residents.functionOf(row);
+    const resident = this.#residents.offer(row);
     const rung = this.#rungs.toShrinkTo(functionIndex, resident, missingBytes);
-    if (rung === undefined || !this.#rungs.canShrink(functionIndex, rung)) this.#shrinkable.remove(functionIndex);
+    if (rung === undefined || !this.#rungs.canShrink(functionIndex, rung)) this.#shrinkable.remove(row);
     // Its SLO has become tighter since it became idle: the next one, then.
     if (rung === undefined) return true;
     const bytes = wholeBytes(resident) - wholeBytes(rung);
     this.#listener.shrunk(functionIndex, rung, bytes);
     this.usedBytes -= bytes;
     this.#idleBytes -= bytes;
-    this.#takeRung(functionIndex, rung);
-    if (!this.#spare.has(functionIndex)) this.#order.relayer(functionIndex, this.#hasSuffix(functionIndex));
+    this.#takeRung(row, rung);
+    if (!this.#spare.has(row)) this.#order.relayer(row, this.#hasSuffix(row));
     return true;
   }
 
   /** Of a function that is there as a whole, and stays so. */
-  #takeRung(functionIndex: number, rung: GpuOffer): void {
-    this.#offers[functionIndex] = rung;
-    this.#prefixes.set(functionIndex * this.#gpuCount + this.#gpu, wholePrefix(rung));
+  #takeRung(row: number, rung: GpuOffer): void {
+    this.#residents.setOffer(row, rung);
+    this.#residents.setPrefix(row, wholePrefix(rung));
   }
 
   /** Of an idle function. */
-  #joinShrinkable(functionIndex: number): void {
-    const resident = this.#offers[functionIndex]!;
-    if (resident.smaller === undefined || this.prefix(functionIndex) < wholePrefix(resident)) return;
-    if (this.#rungs.canShrink(functionIndex, resident)) this.#shrinkable.add(functionIndex, false);
+  #joinShrinkable(row: number): void {
+    const resident = this.#residents.offer(row);
+    if (resident.smaller === undefined || !this.#residents.isWhole(row)) return;
+    if (this.#rungs.canShrink(this.#residents.functionOf(row), resident)) this.#shrinkable.add(row, false);
   }
 
   #evictOne(missingBytes: number): void {
@@ -306,90 +301,95 @@ export class GpuMemory {
       return;
     }
     const victim = this.#order.next();
-    if (this.#hasSuffix(victim)) {
+    const uses = Math.min(1, this.#popularity.share(this.#residents.functionOf(victim)));
+    const lossPerByte = this.#missCostPerByte(victim) * uses;
+    const beforeBytes = this.usedBytes;
+    if (this.#trimsFirst(victim)) {
       this.#trim(victim, missingBytes);
-      return;
+    } else {
+      this.#gdsf?.evicts(victim);
+      this.#order.remove(victim);
+      this.#evict(victim, 'capacity');
     }
-    if (this.#gdsf !== undefined) this.#age = this.#gdsf.valueAt(victim);
-    this.#order.remove(victim);
-    this.#evict(victim, 'capacity');
+    this.#pressure.lost(lossPerByte, beforeBytes - this.usedBytes);
   }
 
   /** Drops as many of the last layers as are missing, but none of the hiding prefix. */
-  #trim(functionIndex: number, missingBytes: number): void {
-    const { prefixBytes, hidingPrefix } = this.#offers[functionIndex]!;
-    const before = this.prefix(functionIndex);
-    let prefix = before;
-    while (prefix > hidingPrefix && prefixBytes[before]! - prefixBytes[prefix]! < missingBytes) prefix--;
-    this.#idleBytes -= prefixBytes[before]! - prefixBytes[prefix]!;
-    if (prefix === 0) this.#idle[functionIndex] = 0;
-    if (prefix === hidingPrefix) this.#order.remove(functionIndex);
-    this.#cut(functionIndex, prefix, prefix === 0 ? 'capacity' : 'trim');
-    if (prefix === hidingPrefix && prefix > 0) this.#order.add(functionIndex, false);
+  #trim(row: number, missingBytes: number): void {
+    const residents = this.#residents;
+    const { prefixBytes, hidingPrefix } = residents.offer(row);
+    const beforeBytes = residents.bytes(row);
+    let prefix = residents.prefix(row);
+    while (prefix > hidingPrefix && beforeBytes - prefixBytes[prefix]! < missingBytes) prefix--;
+    this.#idleBytes -= beforeBytes - prefixBytes[prefix]!;
+    if (prefix === 0) residents.setIdle(row, false);
+    if (prefix === hidingPrefix) this.#order.remove(row);
+    this.#cut(row, prefix, prefix === 0 ? 'capacity' : 'trim');
+    if (prefix === hidingPrefix && prefix > 0) this.#order.add(row, false);
   }
 
   /** An idle function that stands nowhere any more. */
-  #evict(functionIndex: number, cause: EvictionCause): void {
-    this.#idle[functionIndex] = 0;
-    this.#idleBytes -= this.bytes(functionIndex);
-    this.#cut(functionIndex, 0, cause);
+  #evict(row: number, cause: EvictionCause): void {
+    this.#residents.setIdle(row, false);
+    this.#idleBytes -= this.#residents.bytes(row);
+    this.#cut(row, 0, cause);
   }
 
-  #cut(functionIndex: number, prefix: number, cause: EvictionCause): void {
-    const offer = this.#offers[functionIndex];
-    if (offer === undefined) return;
-    const bytes = offer.prefixBytes[this.prefix(functionIndex)]! - offer.prefixBytes[prefix]!;
+  #cut(row: number, prefix: number, cause: EvictionCause): void {
+    const residents = this.#residents;
+    const functionIndex = residents.functionOf(row);
+    const beforeBytes = residents.bytes(row);
+    const bytes = beforeBytes - residents.offer(row).prefixBytes[prefix]!;
     const growing = this.growing(functionIndex);
-    const onTheirWayBytes = growing === undefined ? 0 : wholeBytes(growing) - this.bytes(functionIndex);
+    const onTheirWayBytes = growing === undefined ? 0 : wholeBytes(growing) - beforeBytes;
     this.#listener.evicted(functionIndex, prefix, bytes + onTheirWayBytes, cause);
     this.usedBytes -= bytes + onTheirWayBytes;
     if (growing !== undefined) this.#growing.delete(functionIndex);
-    if (this.#pinned[functionIndex] === 1) this.#pinnedBytes -= bytes;
-    this.#setPrefix(functionIndex, prefix);
-    if (prefix > 0) return;
-    this.#offers[functionIndex] = undefined;
-    this.#uses[functionIndex] = 0;
+    if (this.#pinned.has(functionIndex)) this.#pinnedBytes -= bytes;
+    this.#setPrefix(row, prefix);
+    if (prefix === 0) {
+      residents.close(row);
+      this.#gdsf?.forget(row);
+    }
+    this.#listener.cut(functionIndex);
   }
 
-  #setPrefix(functionIndex: number, prefix: number): void {
-    const whole = wholePrefix(this.#offers[functionIndex]!);
-    const before = this.prefix(functionIndex);
-    if (before !== whole && prefix === whole) this.#copies.change(functionIndex, 1);
-    else if (before === whole && prefix !== whole) this.#copies.change(functionIndex, -1);
-    this.#prefixes.set(functionIndex * this.#gpuCount + this.#gpu, prefix);
+  #setPrefix(row: number, prefix: number): void {
+    const residents = this.#residents;
+    const wasWhole = residents.isWhole(row);
+    residents.setPrefix(row, prefix);
+    const isWhole = residents.isWhole(row);
+    if (wasWhole !== isWhole) this.#residency.changeCopies(residents.functionOf(row), isWhole ? 1 : -1);
   }
 
-  #hasSuffix(functionIndex: number): boolean {
-    return this.#trims && this.prefix(functionIndex) > this.#offers[functionIndex]!.hidingPrefix;
+  #hasSuffix(row: number): boolean {
+    return this.#trims && this.#residents.prefix(row) > this.#residents.offer(row).hidingPrefix;
   }
 
   #takeSpare(): number {
     while (this.#spare.size > 0) {
-      const functionIndex = popLeastRecent(this.#spare);
-      if (this.#copies.of(functionIndex) > 1) return functionIndex;
+      const row = popLeastRecent(this.#spare);
+      if (this.#residency.copies(this.#residents.functionOf(row)) > 1) return row;
       // The other copy has gone meanwhile: this is the only one now.
-      this.#order.add(functionIndex, this.#hasSuffix(functionIndex));
+      this.#order.add(row, this.#hasSuffix(row));
     }
     return nobody;
   }
 
-  #greedyDualValue(functionIndex: number): number {
-    const { ways, warmMs } = this.#offers[functionIndex]!;
-    const costMs = ways[0].coldMs[0]! - warmMs;
-    return this.#ageAtUse[functionIndex]! + (this.#uses[functionIndex]! * costMs) / this.bytes(functionIndex);
+  /** Of each byte that would go next: the less of what the suffix behind the hiding prefix costs, and of what everything costs. */
+  #missCostPerByte(row: number): number {
+    const whole = this.#cost(wholeCostPerByte, row);
+    return this.#hasSuffix(row) ? Math.min(whole, this.#cost(suffixCostPerByte, row)) : whole;
   }
 
-  /**
-   * Milliseconds that each of the bytes that would go next costs at the function's next use: of layers behind the hiding
-   * prefix the link's time, of the prefix the link's time and the wait that it hides.
-   */
-  #missCostPerByte(functionIndex: number): number {
-    const { ways, warmMs, prefixBytes, hidingPrefix } = this.#offers[functionIndex]!;
-    const prefix = this.prefix(functionIndex);
-    const left = prefix > hidingPrefix ? hidingPrefix : 0;
-    const { coldMs, transfers } = ways[0];
-    const linkMs = transfers[0].ms[left]! - transfers[0].ms[prefix]!;
-    const waitMs = left === 0 ? coldMs[0]! - warmMs : 0;
-    return (linkMs + waitMs) / (prefixBytes[prefix]! - prefixBytes[left]!);
+  /** Whether to trim it, or to drop it: a start that lacks anything waits for the link, so while links are short whole functions last. */
+  #trimsFirst(row: number): boolean {
+    if (!this.#hasSuffix(row)) return false;
+    return !this.#isPriced || this.#cost(suffixCostPerByte, row) <= this.#cost(wholeCostPerByte, row);
+  }
+
+  #cost(of: typeof wholeCostPerByte, row: number): number {
+    const sloMs = this.#rungs.sloMs(this.#residents.functionOf(row));
+    return of(this.#pressure, this.#gpu, this.#residents.offer(row), this.#residents.prefix(row), sloMs);
   }
 }

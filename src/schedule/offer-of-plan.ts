@@ -108,13 +108,15 @@ const activationBytes = 83 * 2 ** 20;
 
 /** A machine's GPUs for the scheduler. */
 export function schedulerGpus(machine: Machine, options: MemoryOptions = {}): SchedulerGpu[] {
+  const hostGBps = (machine.hostMemory?.bandwidthGBps ?? Infinity) / machine.switches.length;
   return machine.gpus.map((gpu) => {
     const kept = (options.reserveBytes ?? gpu.reserveBytes) + (options.activationBytes ?? activationBytes);
     return {
       capacityBytes: Math.max(0, gpu.memoryBytes - kept),
       switch: gpu.switch,
       linkGBps: gpu.linkGBps,
-      uplinkGBps: machine.switches[gpu.switch]!.uplinkGBps,
+      // Main memory serves all switches.
+      uplinkGBps: Math.min(machine.switches[gpu.switch]!.uplinkGBps, hostGBps),
     };
   });
 }

@@ -1,3 +1,5 @@
+import type { Policy } from './policy.ts';
+
 /**
  * The offer sheet: all that the scheduler knows of a function. Planners and engines fill it, the scheduler only reads it.
  * Sheets of functions that share a model share its parts; a sheet is plain data and can travel as JSON.
@@ -6,12 +8,17 @@ export interface OfferSheet {
   /** By GPU; null where it cannot run on a GPU. */
   readonly gpus: readonly (GpuOffer | null)[];
   readonly cpu: CpuOffer | null;
+  readonly workers?: WorkersOffer | null;
+  /** Of its weights in pinned host memory, from where GPUs are loaded; left out: it takes no part in the host tier. */
+  readonly hostBytes?: number;
   /** Milliseconds from arrival to answer. */
   readonly sloMs: number;
   /** Of waiting invocations the higher goes first, as far as the queue's bound allows. */
   readonly priority: number;
   /** Once on a GPU it stays there. */
   readonly pinned: boolean;
+  /** In place of the policy's. */
+  readonly admission?: Policy['admission'];
 }
 
 /**
@@ -60,11 +67,23 @@ export interface LinkTransfer {
   readonly tailMs: readonly number[];
 }
 
-/** A function on the CPU pool. */
+/** A function on the CPU. What was never measured is undefined: it is learnt from the first runs. */
 export interface CpuOffer {
-  /** Once it has its cores. */
-  readonly latencyMs: number;
+  /** Of a run, once it has its cores and its session is there. */
+  readonly latencyMs: number | undefined;
   readonly cores: number;
+  /** Of making its session; left out: there is nothing to make. */
+  readonly loadMs?: number | undefined;
+  /** Of its session; left out: it counts nothing. */
+  readonly bytes?: number | undefined;
+  /** Runs that instances of its own take at once, with cores and sessions of their own. */
+  readonly slots?: number;
+}
+
+/** A function on the workers. */
+export interface WorkersOffer {
+  /** Of a run there, the round trip left out. */
+  readonly latencyMs: number | undefined;
 }
 
 /** The prefix that is everything. */

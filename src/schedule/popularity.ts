@@ -1,4 +1,4 @@
-import { grownFloats } from './waiting.ts';
+import { grownFloats } from './columns.ts';
 
 /** A use counts half after so many arrivals for each function that there is. */
 const halfLifePerFunction = 8;
@@ -29,6 +29,16 @@ export class Popularity {
 
   count(functionIndex: number): number {
     return this.#counts[functionIndex]!;
+  }
+
+  /** The count, as it would be if so many more uses came with as many arrivals as there are functions. */
+  countWith(functionIndex: number, uses: number): number {
+    return this.#counts[functionIndex]! + (uses * this.#use * halfLifePerFunction) / Math.LN2;
+  }
+
+  /** How often a function is used in as many arrivals as there are functions: 1 where all are used alike. */
+  share(functionIndex: number): number {
+    return ((this.#counts[functionIndex]! / this.#use) * Math.LN2) / halfLifePerFunction;
   }
 
   /** Whoever keeps what comes of a count has to scale it as well. */

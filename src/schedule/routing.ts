@@ -1,117 +1,236 @@
-import { wholeBytes, wholePrefix, type GpuOffer, type OfferSheet } from './offer.ts';
+import { wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
 import { nobody, type SchedulerState } from './state.ts';
+import type { PlaceReason } from './types.ts';
 
-/** Which GPU an invocation goes to. */
+/** GPUs that are weighed for a function beside those that have some of it: so many, however many there are. */
+const candidatesMax = 8;
+/** What a millisecond behind the SLO counts, over one before it. */
+const lateShare = 0.05;
+/** Of the policy's bound on waiting: beyond it what is late counts in full, or else all of it would gather on one GPU. */
+const patientShare = 0.2;
+
+/**
+ * Which GPU an invocation goes to: the one where it costs everybody least. Its cost there is its own time until the answer, the
+ * delay that its load is to the loads of others, and what those lose whose layers go for it; all in expected milliseconds.
+ *
+ * Whoever only looked for the earliest end would soon have every function everywhere, and room for few of them.
+ */
 export class Router {
   readonly #state: SchedulerState;
+  /** Of the latest choice: why, the end predicted there, and the next best with its own. */
+  reason: PlaceReason = 'resident';
+  endMs = Infinity;
+  other = nobody;
+  otherEndMs = Infinity;
+  #bestCostMs = Infinity;
+  #best = nobody;
+  #invocation = nobody;
+  /** Of the latest prediction: what is being loaded and may find the lane taken by it. */
+  #delayedMs = 0;
+  #deadlineMs = Infinity;
 
   constructor(state: SchedulerState) {
     this.#state = state;
   }
 
-  /** The GPU that is to run it, or -1 when none can. */
-  route(functionIndex: number, sheet: OfferSheet, nowMs: number): number {
-    if (this.#state.policy.routing === 'modulo') {
-      for (let step = 0; step < this.#state.gpuCount; step++) {
-        const gpu = (functionIndex + step) % this.#state.gpuCount;
-        if (this.#state.canHold(functionIndex, sheet, gpu)) return gpu;
+  /** The GPU that is to run it, or -1 when none can. @param except is not to be chosen */
+  route(invocation: number, sheet: OfferSheet, nowMs: number, except: number): number {
+    const { policy, gpuCount, functionOf, residency, waitsAt } = this.#state;
+    const functionIndex = functionOf[invocation]!;
+    this.#invocation = invocation;
+    this.#deadlineMs = this.#state.deadlineMs(invocation, sheet);
+    this.other = nobody;
+    this.otherEndMs = Infinity;
+    this.endMs = Infinity;
+    if (policy.routing === 'modulo') {
+      for (let step = 0; step < gpuCount; step++) {
+        const gpu = (functionIndex + step) % gpuCount;
+        if (gpu === except || !this.#state.canHold(functionIndex, sheet, gpu)) continue;
+        this.reason = 'by-number';
+        this.endMs = this.predictEnd(functionIndex, gpu, nowMs, invocation);
+        return gpu;
       }
       return nobody;
     }
-    const only = this.#onlyHome(functionIndex, sheet, nowMs);
-    if (only !== nobody) return only;
-    let home = nobody;
-    let homeEndMs = Infinity;
-    let other = nobody;
-    let otherEndMs = Infinity;
-    let otherRoom = -Infinity;
-    for (let gpu = 0; gpu < this.#state.gpuCount; gpu++) {
-      if (!this.#state.canHold(functionIndex, sheet, gpu)) continue;
-      const memory = this.#state.memories[gpu]!;
-      const offer = this.#state.offerAt(functionIndex, gpu);
-      const endMs = this.predictEnd(functionIndex, offer, gpu, nowMs);
-      const isHome = this.#isHome(functionIndex, gpu);
-      if (isHome) {
-        if (endMs < homeEndMs) {
-          home = gpu;
-          homeEndMs = endMs;
-        }
-        continue;
-      }
-      // Room first: a load that evicts nothing costs nobody anything. Where there is none, the least loaded.
-      const room = memory.freeBytes >= wholeBytes(offer) ? memory.freeBytes : 0;
-      if (room > otherRoom || (room === otherRoom && endMs < otherEndMs)) {
-        other = gpu;
-        otherEndMs = endMs;
-        otherRoom = room;
+    this.#best = nobody;
+    this.#bestCostMs = Infinity;
+    let homes = 0;
+    for (let word = 0; word < residency.homes.words; word++) {
+      let bits = residency.homes.word(functionIndex, word) | waitsAt.word(functionIndex, word);
+      while (bits !== 0) {
+        const gpu = 32 * word + 31 - Math.clz32(bits & -bits);
+        bits &= bits - 1;
+        if (gpu === except || !this.#state.canHold(functionIndex, sheet, gpu)) continue;
+        homes++;
+        this.#weigh(functionIndex, gpu, nowMs, true);
       }
     }
-    if (home === nobody || other === nobody) return home === nobody ? other : home;
-    return this.#isWorthCopy(functionIndex, home, other, nowMs) ? other : home;
-  }
-
-  #isHome(functionIndex: number, gpu: number): boolean {
-    const slot = functionIndex * this.#state.gpuCount + gpu;
-    return this.#state.prefixes.of(slot) > 0 || this.#state.waitingCount[slot]! > 0;
-  }
-
-  /** The one GPU that has the function, if it has nothing else to do: by far the most frequent case. */
-  #onlyHome(functionIndex: number, sheet: OfferSheet, nowMs: number): number {
-    let only = nobody;
-    for (let gpu = 0; gpu < this.#state.gpuCount; gpu++) {
-      if (!this.#isHome(functionIndex, gpu)) continue;
-      if (only !== nobody) return nobody;
-      only = gpu;
+    const home = this.#best;
+    if (home !== nobody && (policy.copies === 'never' || this.endMs <= nowMs + this.#leastMs(functionIndex, home))) {
+      this.reason = 'resident';
+      return home;
     }
-    if (only === nobody || this.#backlogMs(only, nowMs) > 0) return nobody;
-    return this.#state.canHold(functionIndex, sheet, only) ? only : nobody;
-  }
-
-  /**
-   * Whoever only looked for the earliest end would soon have every function everywhere, and room for few of them. A wait
-   * for loads does not count as backlog either: a second copy would only have more to load.
-   */
-  #isWorthCopy(functionIndex: number, home: number, other: number, nowMs: number): boolean {
-    const { ways, warmMs } = this.#state.offerAt(functionIndex, other);
-    const pendingLoads = (this.#state.waitingMs[other]! - this.#state.readyMs[other]!) / warmMs;
-    const loadMs =
-      (ways[0].coldMs[0]! - warmMs) * (1 + pendingLoads) + Math.max(0, this.#state.links.freeMs(other) - nowMs);
-    const backlogMs = this.#backlogMs(home, nowMs) - this.#backlogMs(other, nowMs);
-    return backlogMs > this.#state.policy.copyThreshold * loadMs;
-  }
-
-  /** What a GPU has to execute before an invocation that arrives now, loads left out. */
-  #backlogMs(gpu: number, nowMs: number): number {
-    const { loadAhead } = this.#state.policy;
-    const running = this.#state.running[gpu]!;
-    let leftMs = 0;
-    if (running !== nobody) {
-      const functionIndex = this.#state.functionOf[running]!;
-      const isOffered = !!this.#state.sheets[functionIndex]?.gpus[gpu];
-      const warmMs = isOffered ? this.#state.offerAt(functionIndex, gpu).warmMs : 0;
-      leftMs = Math.min(warmMs, Math.max(0, this.#state.laneEndMs[gpu]! - nowMs));
+    // Each function begins somewhere else, so that ties spread.
+    const count = Math.min(gpuCount, candidatesMax);
+    const step = gpuCount <= candidatesMax ? 1 : Math.floor(gpuCount / candidatesMax);
+    for (let candidate = 0; candidate < count; candidate++)
+      this.#weighOther(functionIndex, sheet, (functionIndex + candidate * step) % gpuCount, nowMs, except);
+    if (this.#best === nobody && count < gpuCount) {
+      for (let gpu = 0; gpu < gpuCount; gpu++) this.#weighOther(functionIndex, sheet, gpu, nowMs, except);
     }
-    return leftMs + (loadAhead ? this.#state.readyMs[gpu]! : this.#state.waitingMs[gpu]!);
+    this.reason = this.#best === home ? 'resident' : homes > 0 ? 'copy' : 'room';
+    return this.#best;
   }
 
-  /** When an invocation that joined this GPU now would end. */
-  predictEnd(functionIndex: number, offer: GpuOffer, gpu: number, nowMs: number): number {
-    const laneMs = this.#readyLaneMs(gpu, nowMs);
-    const load = this.#state.loads[functionIndex * this.#state.gpuCount + gpu];
-    if (load !== undefined) return Math.max(laneMs + offer.warmMs, load.readyMs);
-    const prefix = this.#state.memories[gpu]!.prefix(functionIndex);
-    if (prefix === wholePrefix(offer)) return laneMs + offer.warmMs;
-    const [way] = offer.ways;
-    if (!this.#state.policy.loadAhead) return Math.max(laneMs, this.#state.links.freeMs(gpu)) + way.coldMs[prefix]!;
-    return Math.max(laneMs + offer.warmMs, Math.max(nowMs, this.#state.links.freeMs(gpu)) + way.coldMs[prefix]!);
+  /** When an invocation that joined this GPU now would end: what runs and waits before it, links, loads and their room included. */
+  predictEnd(functionIndex: number, gpu: number, nowMs: number, invocation = nobody): number {
+    const { policy, links, lines, memories } = this.#state;
+    const line = lines[gpu]!;
+    const offer = this.#state.offerAt(functionIndex, gpu);
+    const laneMs = this.#laneFreeMs(gpu, nowMs);
+    const load = this.#state.loadOf(functionIndex, gpu);
+    const prefix = memories[gpu]!.prefix(functionIndex);
+    if (line.count === 0 && load === undefined && prefix === wholePrefix(offer)) return laneMs + offer.warmMs;
+    const readyMs = this.#aheadMs(functionIndex, gpu, laneMs, nowMs, invocation);
+    const diskMs = this.#state.host.missingMs(functionIndex, nowMs);
+    let endMs: number;
+    if (load !== undefined) {
+      const entry = this.#state.entryAt(functionIndex, gpu);
+      const before = entry < 0 ? 0 : line.onTimeCount(entry);
+      endMs = Math.max(laneMs + readyMs + offer.warmMs, links.readyMs(load, nowMs) + before * offer.warmMs);
+    } else if (prefix === wholePrefix(offer)) {
+      endMs = laneMs + readyMs + offer.warmMs;
+      // In order of arrival it is behind the loads as well.
+      if (policy.order === 'fifo') endMs += line.loadableMs + line.linkMs * links.slowdown(gpu);
+    } else {
+      const way = links.choose(offer.ways, policy.borrow === 'when-idle');
+      if (!policy.loadAhead) {
+        const startMs = laneMs + readyMs + line.loadableMs + line.linkMs * links.slowdown(gpu);
+        const kept = this.#state.keptPrefix(functionIndex, gpu);
+        return links.estimate(way, kept, 0, nowMs, Math.max(startMs, nowMs + diskMs));
+      }
+      const entry = this.#state.entryAt(functionIndex, gpu);
+      // What is there of a former plan goes when its run is over.
+      const roomMs = this.#state.isStale(functionIndex, gpu) ? laneMs : nowMs;
+      const loadedMs = this.#loadedMs(functionIndex, gpu, way, nowMs, Math.max(roomMs, nowMs + diskMs));
+      const before = entry < 0 ? 0 : line.onTimeCount(entry);
+      endMs = Math.max(loadedMs + before * offer.warmMs, laneMs + readyMs + line.loadableMs + offer.warmMs);
+    }
+    return prefix === wholePrefix(offer) ? endMs : nowMs + (endMs - nowMs) * this.#state.pressure.longer(prefix === 0);
   }
 
-  /** When everything that waits for a GPU and could run at once would have been executed. */
-  #readyLaneMs(gpu: number, nowMs: number): number {
-    const { loadAhead } = this.#state.policy;
-    return (
-      Math.max(nowMs, this.#state.laneEndMs[gpu]!) +
-      (loadAhead ? this.#state.readyMs[gpu]! : this.#state.waitingMs[gpu]!)
-    );
+  /** Of a predicted end, when it would be if nothing came in its way that is not known yet. */
+  soonestMs(functionIndex: number, gpu: number, endMs: number, nowMs: number): number {
+    // Where nothing is loaded ahead, nothing is added either.
+    if (!this.#state.policy.loadAhead || this.#state.isResident(functionIndex, gpu)) return endMs;
+    const isCold = this.#state.memories[gpu]!.prefix(functionIndex) === 0;
+    return nowMs + (endMs - nowMs) / this.#state.pressure.longer(isCold);
+  }
+
+  /** When a load that is ordered behind those that wait for the link will be there. */
+  #loadedMs(functionIndex: number, gpu: number, way: ColdWay, nowMs: number, fromMs: number): number {
+    const { links, lines } = this.#state;
+    const { ways } = this.#state.offerAt(functionIndex, gpu);
+    const prefix = this.#state.keptPrefix(functionIndex, gpu);
+    const entry = this.#state.entryAt(functionIndex, gpu);
+    // The others of the function that wait are of the same load.
+    const ownMs = entry < 0 ? 0 : lines[gpu]!.linkMsOf(entry);
+    const aheadMs = Math.max(0, lines[gpu]!.linkMs - ownMs);
+    const [shared] = ways;
+    const alone = ways[ways.length - 1]!;
+    const { transfers } = shared;
+    if (transfers.length === 1) return links.estimate(alone, prefix, aheadMs, nowMs, fromMs);
+    // Loads that take links together wait for each other, whichever GPU each of them is for.
+    let pooledMs = -ownMs;
+    for (let index = 0; index < transfers.length; index++) pooledMs += lines[transfers[index]!.link]!.linkMs;
+    if (pooledMs <= 0 && way === shared) return links.estimate(shared, prefix, 0, nowMs, fromMs);
+    const togetherMs = links.estimate(shared, prefix, Math.max(0, pooledMs / transfers.length), nowMs, fromMs);
+    if (links.areTogether(shared)) return togetherMs;
+    return Math.min(togetherMs, links.estimate(alone, prefix, aheadMs, nowMs, fromMs));
+  }
+
+  /** When what runs there ends, the load that it may be waiting for included. */
+  #laneFreeMs(gpu: number, nowMs: number): number {
+    const { running, laneEndMs, functionOf, links } = this.#state;
+    const runs = running[gpu]!;
+    if (runs === nobody) return nowMs;
+    const load = this.#state.loadOf(functionOf[runs]!, gpu);
+    return Math.max(nowMs, laneEndMs[gpu]!, load === undefined ? 0 : links.readyMs(load, nowMs));
+  }
+
+  /** Lane milliseconds that one who joins has before it: what can run when the lane is free, at that instant, or by its turn. */
+  #aheadMs(functionIndex: number, gpu: number, laneMs: number, nowMs: number, invocation: number): number {
+    const line = this.#state.lines[gpu]!;
+    if (line.count === 0) return 0;
+    let aheadMs = line.runnableMs;
+    let key = Infinity;
+    if (!this.#state.isUniform && invocation !== nobody && this.#state.policy.order !== 'fifo') {
+      const sheet = this.#state.sheets[this.#state.functionOf[invocation]!]!;
+      key = line.keyFor(this.#state.priorityOf(invocation, sheet), this.#state.deadlineMs(invocation, sheet));
+      aheadMs = line.runnableMsBefore(key);
+    }
+    for (const entry of line.loading) {
+      const head = line.head(entry);
+      const other = line.functionOf(entry);
+      const load = this.#state.loadOf(other, gpu);
+      // Its own load is counted by itself.
+      if (other === functionIndex || head === nobody || load === undefined || line.keyOf(head) > key) continue;
+      const { warmMs } = this.#state.offerAt(other, gpu);
+      const ms = line.onTimeCount(entry) * warmMs;
+      if (this.#state.links.readyMs(load, nowMs) - warmMs <= laneMs + aheadMs) aheadMs += ms;
+      else this.#delayedMs += ms;
+    }
+    return aheadMs;
+  }
+
+  /** Behind all that waits there. To be later costs little at first: what it takes the place of would be late instead. */
+  #lateMs(gpu: number): number {
+    const { runnableMs, loadableMs, lateMs } = this.#state.lines[gpu]!;
+    const backlogMs = runnableMs + loadableMs + lateMs;
+    return backlogMs * lateShare + Math.max(0, backlogMs - patientShare * this.#state.policy.waitBoundMs);
+  }
+
+  /** What an answer takes there when nothing is in its way. */
+  #leastMs(functionIndex: number, gpu: number): number {
+    return this.#state.offerAt(functionIndex, gpu).warmMs;
+  }
+
+  #weighOther(functionIndex: number, sheet: OfferSheet, gpu: number, nowMs: number, except: number): void {
+    const { residency, waitsAt } = this.#state;
+    const isHome =
+      ((residency.homes.word(functionIndex, gpu >> 5) | waitsAt.word(functionIndex, gpu >> 5)) >> (gpu & 31)) & 1;
+    if (isHome === 1 || gpu === except || !this.#state.canHold(functionIndex, sheet, gpu)) return;
+    this.#weigh(functionIndex, gpu, nowMs, false);
+  }
+
+  #weigh(functionIndex: number, gpu: number, nowMs: number, isHome: boolean): void {
+    this.#delayedMs = 0;
+    const endMs = this.predictEnd(functionIndex, gpu, nowMs, this.#invocation);
+    const ownMs =
+      this.#delayedMs + (endMs <= this.#deadlineMs ? endMs - nowMs : this.#deadlineMs - nowMs + this.#lateMs(gpu));
+    const costMs = isHome || ownMs >= this.#bestCostMs ? ownMs : ownMs + this.#othersMs(functionIndex, gpu, nowMs);
+    if (costMs < this.#bestCostMs) {
+      if (this.#best !== nobody) {
+        this.other = this.#best;
+        this.otherEndMs = this.endMs;
+      }
+      this.#best = gpu;
+      this.#bestCostMs = costMs;
+      this.endMs = endMs;
+    } else if (endMs < this.otherEndMs) {
+      this.other = gpu;
+      this.otherEndMs = endMs;
+    }
+  }
+
+  /** What others lose when the function is loaded here: the delay of their loads, and their layers. */
+  #othersMs(functionIndex: number, gpu: number, nowMs: number): number {
+    const { memories, links, pressure } = this.#state;
+    const offer: GpuOffer = this.#state.offerAt(functionIndex, gpu);
+    const memory = memories[gpu]!;
+    const neededBytes = wholeBytes(offer) - memory.bytes(functionIndex);
+    const linkMs = offer.ways[offer.ways.length - 1]!.transfers[0].ms[memory.prefix(functionIndex)]!;
+    pressure.now(gpu, nowMs);
+    return linkMs * links.price(gpu, nowMs) + memory.lossMs(neededBytes - memory.freeBytes);
   }
 }

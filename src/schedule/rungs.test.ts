@@ -40,7 +40,7 @@ class Bench {
   #functions = 0;
 
   constructor(capacityBytes: number, policy: Policy = lru) {
-    this.scheduler = new Scheduler({ gpus: smallGpus(1, capacityBytes), policy, cpuCores: 0 });
+    this.scheduler = new Scheduler({ gpus: smallGpus(1, capacityBytes), policy, cpu: null });
   }
 
   add(shape: OfferShape, rest: Partial<OfferSheet> = {}): number {
@@ -399,8 +399,8 @@ function play(
 ): SchedulerModel {
   const model = new SchedulerModel({
     gpus: smallGpus(2, capacityBytes),
-    policy: { ...policy, copyThreshold: 1 },
-    cpuCores: 0,
+    policy,
+    cpu: null,
     stretch: () => 1,
   });
   for (const [index, shape] of given.entries()) model.setSheet(index, offerSheet(2, shape, { sloMs }));

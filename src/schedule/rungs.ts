@@ -89,6 +89,10 @@ export class Rungs {
     this.#sloMs[functionIndex] = sloMs;
   }
 
+  sloMs(functionIndex: number): number {
+    return this.#sloMs[functionIndex]!;
+  }
+
   isAcceptable(functionIndex: number, { warmMs }: GpuOffer): boolean {
     return warmMs <= this.#sloMs[functionIndex]!;
   }
@@ -164,7 +168,9 @@ export class Rungs {
     return false;
   }
 
-  forget(slot: number): void {
-    this.#patience.delete(slot);
+  /** Of a function that was removed: its slots, from the first. */
+  forget(slot: number, gpuCount: number): void {
+    if (this.#patience.size === 0) return;
+    for (let gpu = 0; gpu < gpuCount; gpu++) this.#patience.delete(slot + gpu);
   }
 }

@@ -10,8 +10,12 @@ class Bench {
   readonly #gpuCount: number;
   #functions = 0;
 
-  constructor(policy: Policy, { gpus = 1, capacityBytes = 100, cpuCores = 0 } = {}) {
-    this.scheduler = new Scheduler({ gpus: smallGpus(gpus, capacityBytes), policy, cpuCores });
+  constructor(policy: Policy, { gpus = 1, capacityBytes = 100, cpuCores = 1 } = {}) {
+    this.scheduler = new Scheduler({
+      gpus: smallGpus(gpus, capacityBytes),
+      policy,
+      cpu: { cores: cpuCores, memoryBytes: Infinity },
+    });
     this.#gpuCount = gpus;
   }
 
@@ -46,17 +50,31 @@ const runs = (actions: readonly Action[]): number[] =>
 const arrival = (
   invocation: number,
   functionIndex: number,
-  own: { readonly sloMs?: number; readonly priority?: number } = {},
+  own: { readonly sloMs?: number; readonly priority?: number; readonly isKeptOffGpus?: boolean } = {},
 ): SchedulerEvent => ({ kind: 'arrival', invocation, functionIndex, ...own });
 const finished = (invocation: number): SchedulerEvent => ({ kind: 'finished', invocation });
 
 describe('a GPU', () => {
+  test('does not run an invocation that is kept off it, and keeps what it has for the others', () => {
+    const bench = new Bench(policies.best);
+    const fn = bench.add({ layers: [10] }, { cpu: { latencyMs: 50, cores: 1 } });
+    bench.visit(0, 0, fn);
+    expect(bench.at(100, arrival(0, fn, { isKeptOffGpus: true }))).toMatchObject([
+      { kind: 'run-cpu', invocation: 0, decision: { reason: 'only' } },
+    ]);
+    expect(bench.at(101, arrival(1, fn))).toMatchObject([{ kind: 'run', invocation: 1, start: 'warm' }]);
+    bench.at(102, finished(0));
+    // The number is another invocation's then.
+    bench.at(112, finished(1));
+    expect(bench.at(120, arrival(0, fn))).toMatchObject([{ kind: 'run', invocation: 0, start: 'warm' }]);
+  });
+
   test('runs one invocation at a time, in the order of arrival', () => {
     const bench = new Bench(policies.artifact);
     const fn = bench.add({ layers: [10] });
     expect(bench.at(0, arrival(0, fn))).toMatchObject([{ kind: 'run', invocation: 0, start: 'cold' }]);
-    expect(bench.at(1, arrival(1, fn))).toEqual([{ kind: 'wait', invocation: 1, gpu: 0 }]);
-    expect(bench.at(2, arrival(2, fn))).toEqual([{ kind: 'wait', invocation: 2, gpu: 0 }]);
+    expect(bench.at(1, arrival(1, fn))).toMatchObject([{ kind: 'wait', invocation: 1, place: 0 }]);
+    expect(bench.at(2, arrival(2, fn))).toMatchObject([{ kind: 'wait', invocation: 2, place: 0 }]);
     expect(bench.at(10, { kind: 'loaded', gpu: 0, functionIndex: fn })).toEqual([]);
     expect(bench.at(11, finished(0))).toMatchObject([{ kind: 'run', invocation: 1, start: 'warm', load: null }]);
     expect(bench.at(21, finished(1))).toMatchObject([{ kind: 'run', invocation: 2, predictedEndMs: 31 }]);
@@ -82,7 +100,7 @@ describe('a GPU', () => {
     bench.at(21, arrival(1, fn));
     bench.at(22, arrival(2, fn, { priority: 7 }));
     bench.at(23, arrival(3, fn, { priority: 3 }));
-    expect(bench.at(24, arrival(4, fn, { sloMs: 1 }))).toEqual([{ kind: 'shed', invocation: 4 }]);
+    expect(bench.at(24, arrival(4, fn, { sloMs: 1 }))).toMatchObject([{ kind: 'shed', invocation: 4 }]);
     expect(bench.at(30, finished(0))).toMatchObject([{ kind: 'run', invocation: 2 }]);
     expect(bench.at(40, finished(2))).toMatchObject([{ kind: 'run', invocation: 1 }]);
     expect(bench.at(50, finished(1))).toMatchObject([{ kind: 'run', invocation: 3 }]);
@@ -108,24 +126,41 @@ describe('a GPU', () => {
     expect(bench.at(51, { kind: 'wake' })).toMatchObject([{ kind: 'run', invocation: 0, start: 'cold', load: null }]);
   });
 
-  test('lets no invocation wait beyond the bound while it serves others', () => {
+  test('serves what can still meet its SLO first, and one in seventeen starts is of what waits beyond the bound', () => {
     const bench = new Bench({ ...best, waitBoundMs: 25 });
-    const cold = bench.add({ layers: [90] });
-    const warm = bench.add({ layers: [10] });
-    bench.visit(0, 0, warm);
-    bench.at(10, arrival(0, cold));
-    for (const [nowMs, invocation] of [
-      [11, 1],
-      [12, 2],
-      [13, 3],
-      [14, 4],
-    ] as const) {
-      bench.at(nowMs, arrival(invocation, warm));
+    const fn = bench.add({ layers: [10] }, { sloMs: 1000 });
+    bench.visit(0, 0, fn);
+    bench.at(10, arrival(0, fn));
+    // Nobody can run it within 5 ms.
+    bench.at(11, arrival(1, fn, { sloMs: 5 }));
+    const served: number[] = [];
+    let nowMs = 20;
+    let running = 0;
+    for (let next = 2; next < 40; next++) {
+      bench.at(nowMs - 1, arrival(next, fn));
+      [running] = runs(bench.at(nowMs, finished(running))) as [number];
+      served.push(running);
+      nowMs += 10;
     }
-    expect(bench.at(21, finished(1))).toMatchObject([{ kind: 'run', invocation: 2 }]);
-    expect(bench.at(31, finished(2))).toMatchObject([{ kind: 'run', invocation: 3 }]);
-    // It has waited for 31 ms.
-    expect(bench.at(41, finished(3))).toMatchObject([{ kind: 'run', invocation: 0, start: 'cold', load: null }]);
+    // Two starts were before the first of these.
+    expect(served.indexOf(1)).toBe(14);
+    expect(served.filter((invocation) => invocation !== 1)).toEqual(
+      Array.from({ length: 37 }, (_, index) => index + 2),
+    );
+  });
+
+  test('lets a function with many invocations not make those with few late', () => {
+    const bench = new Bench(best);
+    const [hot, quiet] = [bench.add({ layers: [10] }), bench.add({ layers: [10] })];
+    bench.visit(0, 0, hot);
+    bench.visit(50, 0, quiet);
+    for (let index = 0; index < 20; index++) bench.at(100, arrival(index, hot));
+    bench.at(101, arrival(20, quiet));
+    let running = 0;
+    let nowMs = 100;
+    while (running !== 20) [running] = runs(bench.at((nowMs += 10), finished(running))) as [number];
+    // 200 ms of the hot one's were in front of it.
+    expect(nowMs + 10 - 101).toBeLessThanOrEqual(100);
   });
 
   test('takes cold invocations that come during a load along with it', () => {
@@ -179,7 +214,7 @@ describe('eviction', () => {
     const [a, b] = [bench.add({ layers: [60] }), bench.add({ layers: [60] })];
     bench.at(0, arrival(0, a));
     bench.at(60, { kind: 'loaded', gpu: 0, functionIndex: a });
-    expect(bench.at(61, arrival(1, b))).toEqual([{ kind: 'wait', invocation: 1, gpu: 0 }]);
+    expect(bench.at(61, arrival(1, b))).toMatchObject([{ kind: 'wait', invocation: 1, place: 0 }]);
     expect(kinds(bench.at(70, finished(0)))).toEqual(['evict', 'load', 'wake']);
   });
 
@@ -247,19 +282,19 @@ describe('routing', () => {
     expect(bench.scheduler.residentPrefix(a, 0)).toBe(1);
     expect(bench.scheduler.residentPrefix(b, 1)).toBe(1);
     bench.at(200, arrival(0, a));
-    expect(bench.at(201, arrival(1, a))).toEqual([{ kind: 'wait', invocation: 1, gpu: 0 }]);
+    expect(bench.at(201, arrival(1, a))).toMatchObject([{ kind: 'wait', invocation: 1, place: 0 }]);
   });
 
-  test('makes a second copy only when the backlog costs several times the load, and drops it first', () => {
-    const bench = new Bench({ ...best, copyThreshold: 2 }, { gpus: 2 });
+  test('makes a second copy when the wait costs more than the load, and drops it first', () => {
+    const bench = new Bench(best, { gpus: 2 });
     const hot = bench.add({ layers: [20] });
     bench.visit(0, 0, hot);
     const where = Array.from({ length: 6 }, (_, index) => {
       bench.at(100, arrival(index, hot));
       return bench.scheduler.residentPrefix(hot, 1);
     });
-    // The load costs 11 ms beyond a warm start: the fourth arrival finds 30 ms of work in front of it, and goes over.
-    expect(where).toEqual([0, 0, 0, 1, 1, 1]);
+    // The load takes 21 ms with the run: the third arrival would end 30 ms later, and goes over.
+    expect(where).toEqual([0, 0, 1, 1, 1, 1]);
     let nowMs = 120;
     let actions = bench.at(nowMs, { kind: 'loaded', gpu: 1, functionIndex: hot });
     const running = [0, ...runs(actions)];
@@ -281,7 +316,7 @@ describe('routing', () => {
     const huge = bench.add({ layers: [101] });
     expect(bench.at(0, arrival(0, huge))).toEqual([{ kind: 'fail', invocation: 0, reason: 'nowhere' }]);
     const onCpu = bench.add({ layers: [101] }, { cpu: { latencyMs: 500, cores: 1 } });
-    expect(bench.at(1, arrival(0, onCpu))).toEqual([{ kind: 'offload', invocation: 0, functionIndex: onCpu }]);
+    expect(bench.at(1, arrival(0, onCpu))).toMatchObject([{ kind: 'run-cpu', invocation: 0, functionIndex: onCpu }]);
   });
 });
 
@@ -319,14 +354,14 @@ describe('objectives', () => {
     bench.visit(0, 0, fn);
     expect(kinds(bench.at(100, arrival(0, fn)))).toEqual(['run']);
     expect(kinds(bench.at(100, arrival(1, fn)))).toEqual(['wait']);
-    expect(bench.at(100, arrival(2, fn))).toEqual([{ kind: 'shed', invocation: 2 }]);
+    expect(bench.at(100, arrival(2, fn))).toMatchObject([{ kind: 'shed', invocation: 2 }]);
     // The run took longer than predicted: the one that waited would be late as well.
-    expect(bench.at(120, finished(0))).toEqual([{ kind: 'shed', invocation: 1 }]);
+    expect(bench.at(120, finished(0))).toMatchObject([{ kind: 'shed', invocation: 1 }]);
   });
 
   test.each([
     ['never', ['run', 'wait', 'wait', 'wait']],
-    ['on-overload', ['run', 'wait', 'offload', 'wait']],
+    ['on-overload', ['run', 'wait', 'run-cpu', 'wait']],
   ] as const)('offloading %s', (offload, expected) => {
     const bench = new Bench({ ...policies.artifact, offload }, { cpuCores: 1 });
     const fn = bench.add({ layers: [1] }, { cpu: { latencyMs: 20, cores: 1 }, sloMs: 20 });
@@ -340,11 +375,124 @@ describe('objectives', () => {
     const bench = new Bench({ ...policies.artifact, offload: 'earliest-finish' }, { cpuCores: 2 });
     const fn = bench.add({ layers: [40] }, { cpu: { latencyMs: 20, cores: 1 } });
     // 41 ms cold on the GPU.
-    expect(kinds(bench.at(0, arrival(0, fn)))).toEqual(['offload']);
-    expect(kinds(bench.at(0, arrival(1, fn)))).toEqual(['offload']);
+    expect(kinds(bench.at(0, arrival(0, fn)))).toEqual(['run-cpu']);
+    expect(kinds(bench.at(0, arrival(1, fn)))).toEqual(['run-cpu']);
     // Both cores are taken for 20 ms: another would end after 40, still before the GPU.
-    expect(kinds(bench.at(0, arrival(2, fn)))).toEqual(['offload']);
+    expect(kinds(bench.at(0, arrival(2, fn)))).toEqual(['wait']);
     expect(kinds(bench.at(0, arrival(3, fn)))).toEqual(['run']);
+  });
+});
+
+describe('the CPU', () => {
+  const never = { layers: [1000] };
+
+  test('a second run in a session that is still being made is expected to wait for the rest of that', () => {
+    const bench = new Bench(policies.best, { cpuCores: 2 });
+    const fn = bench.add(never, { cpu: { latencyMs: 20, cores: 1, loadMs: 50, bytes: 10 } });
+    expect(bench.at(0, arrival(0, fn))).toMatchObject([{ kind: 'run-cpu', loads: true, predictedEndMs: 70 }]);
+    expect(bench.at(10, arrival(1, fn))).toMatchObject([{ kind: 'run-cpu', loads: false, predictedEndMs: 70 }]);
+    bench.at(70, finished(0));
+    expect(bench.at(70, arrival(2, fn))).toMatchObject([{ kind: 'run-cpu', loads: false, predictedEndMs: 90 }]);
+  });
+
+  test("an instance of the function's own is not behind what waits for the cores", () => {
+    const bench = new Bench(policies.best);
+    const shared = bench.add(never, { cpu: { latencyMs: 20, cores: 1 }, sloMs: 30 });
+    const leased = bench.add(never, { cpu: { latencyMs: 20, cores: 1, slots: 1 }, sloMs: 500 });
+    expect(kinds(bench.at(0, arrival(0, shared)))).toEqual(['run-cpu']);
+    expect(kinds(bench.at(0, arrival(1, shared)))).toEqual(['wait']);
+    expect(kinds(bench.at(1, arrival(2, leased)))).toEqual(['run-cpu']);
+    expect(kinds(bench.at(2, arrival(3, leased)))).toEqual(['wait']);
+    expect(bench.at(21, finished(2))).toMatchObject([{ kind: 'run-cpu', invocation: 3 }]);
+  });
+
+  test('lets one function at ten times its capacity not make those with few late', () => {
+    const bench = new Bench(policies.best, { gpus: 0, cpuCores: 1 });
+    const cpu = { latencyMs: 25, cores: 1, bytes: 0, loadMs: 0 };
+    const loud = bench.add({ layers: [] }, { cpu, sloMs: 300 });
+    const quiet = Array.from({ length: 5 }, () =>
+      bench.add({ layers: [] }, { cpu: { ...cpu, latencyMs: 1 }, sloMs: 300 }),
+    );
+    const arrivedMs: number[] = [];
+    const functionOf: number[] = [];
+    let running: { invocation: number; endMs: number } | undefined;
+    let longestQuietMs = 0;
+    let [quietDone, loudDone] = [0, 0];
+    const take = (nowMs: number, actions: readonly Action[]): void => {
+      for (const action of actions) {
+        if (action.kind !== 'run-cpu') continue;
+        running = { invocation: action.invocation, endMs: nowMs + (action.functionIndex === loud ? 25 : 1) };
+      }
+    };
+    for (let nowMs = 0; nowMs < 20_000; nowMs += 0.5) {
+      if (running !== undefined && running.endMs <= nowMs) {
+        const { invocation } = running;
+        running = undefined;
+        if (functionOf[invocation] === loud) loudDone++;
+        else {
+          quietDone++;
+          longestQuietMs = Math.max(longestQuietMs, nowMs - arrivedMs[invocation]!);
+        }
+        take(nowMs, bench.at(nowMs, finished(invocation)));
+      }
+      const arriving = nowMs % 2.5 === 0 ? [loud] : [];
+      if (nowMs % 250 === 0) arriving.push(quiet[(nowMs / 250) % quiet.length]!);
+      for (const functionIndex of arriving) {
+        arrivedMs.push(nowMs);
+        functionOf.push(functionIndex);
+        take(nowMs, bench.at(nowMs, arrival(functionOf.length - 1, functionIndex)));
+      }
+    }
+    expect(quietDone).toBe(80);
+    expect(longestQuietMs).toBeLessThan(100);
+    expect(loudDone).toBeGreaterThan(780);
+  });
+});
+
+/** A call that waited ten milliseconds longer than the scheduler thought, and is late. */
+const lateCall = (policy: Policy, admission: Policy['admission']): readonly Action[] => {
+  const bench = new Bench(policy);
+  const fn = bench.add({ layers: [10] }, { sloMs: 25, admission });
+  bench.visit(0, 0, fn);
+  bench.at(100, arrival(0, fn));
+  bench.at(100, arrival(1, fn));
+  return bench.at(120, finished(0));
+};
+
+describe('what is late', () => {
+  test("a function's own admission holds for a call that becomes late while it waits", () => {
+    for (const policy of [policies.best, policies.artifact]) {
+      expect(lateCall(policy, 'shed')).toMatchObject([{ kind: 'shed', invocation: 1 }]);
+      expect(lateCall({ ...policy, admission: 'shed' }, 'best-effort')).toMatchObject([{ kind: 'run', invocation: 1 }]);
+    }
+  });
+
+  test('a function for which late calls wait stays longer than one that was called more often', () => {
+    const bench = new Bench(policies.best, { capacityBytes: 90 });
+    const often = bench.add({ layers: [30] }, { sloMs: 15 });
+    const awaited = bench.add({ layers: [30] }, { sloMs: 15 });
+    const onTime = bench.add({ layers: [30] });
+    const cold = bench.add({ layers: [30] });
+    for (const nowMs of [0, 10, 20, 30]) bench.visit(nowMs, 0, often);
+    bench.visit(40, 0, awaited);
+    bench.visit(50, 0, onTime);
+    bench.at(100, arrival(0, often));
+    bench.at(101, arrival(1, awaited));
+    bench.at(102, arrival(2, onTime));
+    expect(runs(bench.at(130, finished(0)))).toEqual([2]);
+    const evicted = bench.at(131, arrival(3, cold)).filter(({ kind }) => kind === 'evict');
+    expect(evicted).toMatchObject([{ functionIndex: often }]);
+  });
+
+  test('a call of a function that is there is not predicted behind a load that ends later', () => {
+    const bench = new Bench(policies.best);
+    const there = bench.add({ layers: [10] });
+    const cold = bench.add({ layers: [50] });
+    bench.visit(0, 0, there);
+    bench.at(100, arrival(0, cold));
+    expect(bench.at(101, arrival(1, there))).toMatchObject([
+      { kind: 'run', invocation: 1, predictedEndMs: 111, decision: { chosenEndMs: 111 } },
+    ]);
   });
 });
 
@@ -377,7 +525,9 @@ describe('changes', () => {
     bench.at(0, arrival(1, both));
     const actions = bench.at(5, { kind: 'gpu-lost', gpu: 0 });
     expect(actions).toContainEqual({ kind: 'fail', invocation: 0, reason: 'nowhere' });
-    expect(actions).toContainEqual({ kind: 'offload', invocation: 1, functionIndex: both });
+    expect(actions).toContainEqual(
+      expect.objectContaining({ kind: 'run-cpu', invocation: 1, functionIndex: both, loads: false }),
+    );
   });
 
   test('a new plan with other layers drops what is resident; new times alone keep it', () => {
@@ -392,6 +542,53 @@ describe('changes', () => {
     expect(bench.at(102, { kind: 'sheet-changed', functionIndex: fn, sheet: other })).toEqual([]);
     expect(bench.at(106, finished(0))).toMatchObject([{ kind: 'evict', functionIndex: fn, cause: 'plan-changed' }]);
     expect(bench.at(107, arrival(0, fn))).toContainEqual(expect.objectContaining({ kind: 'load' }));
+  });
+
+  test('while layers of a former plan are there, a call is predicted behind the load of the new one', () => {
+    const bench = new Bench(best);
+    const fn = bench.add({ layers: [20, 20] });
+    bench.visit(0, 0, fn);
+    bench.at(100, arrival(0, fn));
+    bench.at(101, { kind: 'sheet-changed', functionIndex: fn, sheet: offerSheet(1, { layers: [30] }) });
+    expect(bench.at(102, arrival(1, fn))).toMatchObject([{ kind: 'wait', predictedEndMs: 141 }]);
+  });
+
+  test('a late call whose function has no room gets its turn among calls on time without end', () => {
+    const bench = new Bench(best, { capacityBytes: 20 });
+    const hot = [bench.add({ layers: [10] }, { sloMs: 100 }), bench.add({ layers: [10] }, { sloMs: 100 })];
+    const cold = bench.add({ layers: [10] }, { sloMs: 1 });
+    for (const fn of hot) bench.visit(0, 0, fn);
+    let invocation = 1;
+    const functionOf = new Map<number, number>();
+    /** Actions of what is told, and of all that becomes due by then. */
+    const queue: { readonly atMs: number; readonly event: SchedulerEvent }[] = [];
+    const tell = (nowMs: number, event: SchedulerEvent): void => {
+      for (const action of bench.at(nowMs, event)) {
+        const isLoad = (action.kind === 'load' || action.kind === 'run') && action.load !== null;
+        if (isLoad) queue.push({ atMs: nowMs + 10, event: { ...action, kind: 'loaded' } });
+        if (action.kind === 'run') queue.push({ atMs: nowMs + (isLoad ? 11 : 1), event: finished(action.invocation) });
+      }
+    };
+    const call = (nowMs: number, fn: number): void => {
+      functionOf.set(++invocation, fn);
+      tell(nowMs, arrival(invocation, fn));
+    };
+    for (const fn of [...hot, ...hot]) call(1000, fn);
+    call(1000, cold);
+    const late = invocation;
+    let starts = 0;
+    let isServed = false;
+    while (!isServed && starts < 5000) {
+      queue.sort((one, other) => one.atMs - other.atMs);
+      const { atMs, event } = queue.shift()!;
+      tell(atMs, event);
+      if (event.kind !== 'finished') continue;
+      starts++;
+      isServed = event.invocation === late;
+      // Each call that has ended is followed by another of its function.
+      call(atMs, functionOf.get(event.invocation)!);
+    }
+    expect(isServed).toBe(true);
   });
 
   test('a function that is removed fails what waits and leaves memory', () => {

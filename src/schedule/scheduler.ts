@@ -1,18 +1,33 @@
-import { CpuLane } from './cpu-lane.ts';
 import { Dispatcher } from './dispatch.ts';
 import { Growth } from './growth.ts';
-import type { CpuOffer, GpuOffer, OfferSheet } from './offer.ts';
+import type { GpuOffer, OfferSheet } from './offer.ts';
+import { Placing } from './placing.ts';
 import type { Policy } from './policy.ts';
-import { Router } from './routing.ts';
 import { checkLadder, sameRung } from './rungs.ts';
-import { nobody, SchedulerState, state } from './state.ts';
-import type { Action, SchedulerEvent, SchedulerGpu } from './types.ts';
+import { Sides } from './sides.ts';
+import { state } from './invocations.ts';
+import { nobody, SchedulerState } from './state.ts';
+import {
+  cpuPlace,
+  workersPlace,
+  type Action,
+  type CpuPlace,
+  type HostTier,
+  type Observation,
+  type PlaceView,
+  type SchedulerEvent,
+  type SchedulerGpu,
+  type WorkersPlace,
+} from './types.ts';
 
 export interface SchedulerOptions {
   readonly gpus: readonly SchedulerGpu[];
   readonly policy: Policy;
-  /** Cores that offloaded invocations share. */
-  readonly cpuCores: number;
+  /** null: nothing runs on the CPU. */
+  readonly cpu: CpuPlace | null;
+  readonly workers?: WorkersPlace | null;
+  /** Left out: everything is in host memory. */
+  readonly host?: HostTier;
 }
 
 /**
@@ -24,20 +39,19 @@ export interface SchedulerOptions {
  */
 export class Scheduler {
   readonly #state: SchedulerState;
-  readonly #router: Router;
+  readonly #placing: Placing;
   readonly #growth: Growth;
   readonly #dispatcher: Dispatcher;
-  readonly #cpu: CpuLane;
-  /** By offloaded invocation, what it was offloaded to. */
-  readonly #cpuOffers = new Map<number, CpuOffer>();
+  readonly #sides: Sides;
+  readonly #checked = new WeakSet<GpuOffer>();
   #arrivals = 0;
 
-  constructor({ gpus, policy, cpuCores }: SchedulerOptions) {
-    this.#state = new SchedulerState(gpus, policy);
-    this.#router = new Router(this.#state);
+  constructor({ gpus, policy, cpu, workers = null, host }: SchedulerOptions) {
+    this.#state = new SchedulerState(gpus, policy, host);
     this.#growth = new Growth(this.#state);
     this.#dispatcher = new Dispatcher(this.#state, this.#growth);
-    this.#cpu = new CpuLane(cpuCores);
+    this.#sides = new Sides(this.#state, cpu, workers);
+    this.#placing = new Placing(this.#state, this.#dispatcher, this.#sides);
   }
 
   /**
@@ -49,10 +63,25 @@ export class Scheduler {
     this.#state.actions = into;
     switch (event.kind) {
       case 'arrival':
-        this.#arrive(event.invocation, event.functionIndex, event.sloMs ?? NaN, event.priority ?? NaN, nowMs);
+        this.#arrive(event, nowMs);
         break;
       case 'finished':
-        this.#finish(event.invocation, nowMs);
+        this.#finish(event.invocation, event.observed, nowMs);
+        break;
+      case 'refused':
+        this.#refused(event.invocation, nowMs);
+        break;
+      case 'staged':
+        this.#staged(event.functionIndex, nowMs);
+        break;
+      case 'session':
+        this.#sides.cpu.setSession(event.functionIndex, event.bytes);
+        break;
+      case 'cpu-changed':
+        this.#placing.placeAnew(this.#sides.change(cpuPlace, event.cpu, nowMs), nowMs);
+        break;
+      case 'workers-changed':
+        this.#placing.placeAnew(this.#sides.change(workersPlace, event.workers, nowMs), nowMs);
         break;
       case 'loaded':
         this.#loaded(event.gpu, event.functionIndex, nowMs);
@@ -78,8 +107,10 @@ export class Scheduler {
         this.#removeFunction(event.functionIndex, nowMs);
         break;
     }
+    this.#state.host.retry(nowMs);
     for (let gpu = this.#state.pinnedOn.pop(); gpu !== undefined; gpu = this.#state.pinnedOn.pop()) {
       this.#displaceByPin(gpu, nowMs);
+      this.#state.host.retry(nowMs);
     }
     return this.#state.actions;
   }
@@ -94,67 +125,114 @@ export class Scheduler {
     return this.#state.memories[gpu]!.prefix(functionIndex);
   }
 
+  /** Bytes of weights in pinned host memory, those on their way included. */
+  get hostBytes(): number {
+    return this.#state.host.usedBytes;
+  }
+
   /** The rung of its ladder under which a function is resident on a GPU; undefined where nothing of it is there. */
   residentOffer(functionIndex: number, gpu: number): GpuOffer | undefined {
     return this.#state.memories[gpu]!.offer(functionIndex);
   }
 
-  waitingCount(gpu: number): number {
-    return this.#state.waiting.counts[gpu]!;
+  /** Invocations that wait for a place. */
+  waitingCount(place: number): number {
+    return place >= 0 ? this.#state.lines[place]!.count : this.#sides.waitingCount(place);
   }
 
-  #arrive(invocation: number, functionIndex: number, sloMs: number, priority: number, nowMs: number): void {
+  /** What each place would mean for an invocation of the function that arrived now. Nothing is decided by it. */
+  places(functionIndex: number, nowMs: number): PlaceView[] {
+    return this.#placing.places(functionIndex, nowMs);
+  }
+
+  #arrive(event: Extract<SchedulerEvent, { kind: 'arrival' }>, nowMs: number): void {
+    const { invocation, functionIndex, sloMs = NaN, priority = NaN, isKeptOffGpus = false } = event;
     const sheet = this.#state.sheets[functionIndex];
     if (sheet === undefined) throw new RangeError(`there is no function ${functionIndex}`);
-    if (invocation >= this.#state.invocationState.length) this.#state.growInvocations(invocation + 1);
+    if (invocation >= this.#state.decisions.length) this.#growInvocations(Math.max(64, (invocation + 1) * 2));
     if (this.#state.invocationState[invocation] !== state.ended)
       throw new RangeError(`invocation ${invocation} has not ended yet`);
     this.#state.popularity.use(functionIndex);
     this.#state.functionOf[invocation] = functionIndex;
     this.#state.arrivalMs[invocation] = nowMs;
-    this.#state.setOwn(invocation, sloMs, priority);
+    this.#state.setOwn(invocation, sloMs, priority, isKeptOffGpus);
     this.#state.sequence[invocation] = this.#arrivals++;
-    this.#place(invocation, sheet, nowMs);
+    this.#placing.place(invocation, sheet, nowMs);
   }
 
-  #finish(invocation: number, nowMs: number): void {
+  #growInvocations(count: number): void {
+    this.#state.growInvocations(count);
+    this.#sides.growInvocations(count);
+  }
+
+  #finish(invocation: number, observed: Observation | undefined, nowMs: number): void {
     const was = this.#state.invocationState[invocation];
     if (was !== state.running && was !== state.offloaded) throw new RangeError(`invocation ${invocation} does not run`);
     this.#state.invocationState[invocation] = state.ended;
     const functionIndex = this.#state.functionOf[invocation]!;
     if (was === state.offloaded) {
-      this.#cpu.release(this.#cpuOffers.get(invocation)!);
-      this.#cpuOffers.delete(invocation);
+      this.#sides.finish(invocation, observed, nowMs);
       return;
     }
     const gpu = this.#state.gpuOf[invocation]!;
+    const start = this.#state.start[invocation]!;
+    if (start > 0) {
+      const arrivalMs = this.#state.arrivalMs[invocation]!;
+      const expectedMs = this.#state.decisions[invocation]!.chosenEndMs - arrivalMs;
+      this.#state.pressure.tookMs(start === 2, expectedMs, nowMs - arrivalMs);
+    }
     this.#state.running[gpu] = nobody;
     this.#state.settle(functionIndex, gpu);
     this.#dispatcher.dispatch(gpu, nowMs);
   }
 
   #loaded(gpu: number, functionIndex: number, nowMs: number): void {
-    const slot = functionIndex * this.#state.gpuCount + gpu;
-    const load = this.#state.loads[slot];
-    const way = load === undefined ? this.#growth.end(functionIndex, gpu) : load.way;
+    const load = this.#state.loadOf(functionIndex, gpu);
+    const way = load === undefined ? this.#growth.end(functionIndex, gpu, nowMs) : load.way;
     if (way === undefined) throw new RangeError(`function ${functionIndex} is not being loaded to GPU ${gpu}`);
     if (load !== undefined) {
-      this.#state.loads[slot] = undefined;
-      this.#state.links.release(way);
+      this.#state.endLoad(load, gpu);
+      this.#state.links.release(way, nowMs);
     }
     this.#state.settle(functionIndex, gpu);
     this.#dispatcher.dispatchFreed(gpu, way, nowMs);
   }
 
   #wake(nowMs: number): void {
-    for (let gpu = 0; gpu < this.#state.gpuCount; gpu++) {
-      if (this.#state.wakeMs[gpu]! > nowMs) continue;
-      this.#state.wakeMs[gpu] = Infinity;
+    const { wakes } = this.#state;
+    for (let gpu = wakes.first(); gpu !== nobody && wakes.keyOf(gpu) <= nowMs; gpu = wakes.first()) {
+      wakes.remove(gpu);
+      this.#dispatcher.dispatch(gpu, nowMs);
+    }
+    this.#sides.wake(nowMs);
+  }
+
+  /** It is in host memory now: the GPUs where it waits can load it. */
+  #staged(functionIndex: number, nowMs: number): void {
+    if (!this.#state.host.arrived(functionIndex)) return;
+    for (const gpu of this.#state.gpusOf(functionIndex)) {
+      if (this.#state.entryAt(functionIndex, gpu) < 0) continue;
+      this.#state.restage(functionIndex, gpu);
       this.#dispatcher.dispatch(gpu, nowMs);
     }
   }
 
+  /** It did not run where it was told to: what it took there is free, and it goes elsewhere if anything else takes it. */
+  #refused(invocation: number, nowMs: number): void {
+    const refusedBy = this.#state.gpuOf[invocation]!;
+    this.#finish(invocation, undefined, nowMs);
+    const sheet = this.#state.sheets[this.#state.functionOf[invocation]!];
+    if (sheet === undefined) this.#state.actions.push({ kind: 'fail', invocation, reason: 'removed' });
+    else this.#placing.place(invocation, sheet, nowMs, refusedBy);
+  }
+
   #depart(invocation: number, nowMs: number): void {
+    if (this.#state.invocationState[invocation] === state.aside) {
+      this.#sides.leave(invocation);
+      this.#state.invocationState[invocation] = state.ended;
+      this.#sides.dispatch(this.#state.gpuOf[invocation]!, nowMs);
+      return;
+    }
     if (this.#state.invocationState[invocation] !== state.waiting)
       throw new RangeError(`invocation ${invocation} does not wait`);
     const gpu = this.#state.gpuOf[invocation]!;
@@ -168,13 +246,12 @@ export class Scheduler {
     this.#state.up[gpu] = false;
     this.#state.links.setUp(gpu, false);
     const displaced: number[] = [];
-    for (const [slot, load] of this.#state.loads.entries()) {
-      if (load === undefined) continue;
-      const functionIndex = Math.floor(slot / this.#state.gpuCount);
-      const primary = slot % this.#state.gpuCount;
+    const loads = this.#state.loads.flatMap((own, primary) => own.map((load) => ({ load, primary })));
+    for (const { load, primary } of loads) {
       if (primary !== gpu && !load.way.transfers.some(({ link }) => link === gpu)) continue;
-      this.#state.loads[slot] = undefined;
-      this.#state.links.release(load.way);
+      const { functionIndex } = load;
+      this.#state.endLoad(load, primary);
+      this.#state.links.release(load.way, nowMs);
       this.#state.actions.push({ kind: 'abandon', functionIndex, gpu: primary });
       const running = this.#state.running[primary]!;
       if (running !== nobody && this.#state.functionOf[running] === functionIndex) {
@@ -184,7 +261,7 @@ export class Scheduler {
       // What has arrived of it is not known: all of it counts as lost.
       this.#state.memories[primary]!.drop(functionIndex, 'gpu-lost');
     }
-    this.#growth.lose(gpu);
+    this.#growth.lose(gpu, nowMs);
     const running = this.#state.running[gpu]!;
     if (running !== nobody) {
       this.#state.running[gpu] = nobody;
@@ -193,17 +270,12 @@ export class Scheduler {
     }
     for (const functionIndex of this.#state.sheets.keys()) this.#state.memories[gpu]!.drop(functionIndex, 'gpu-lost');
     this.#state.awaited[gpu]!.clear();
-    for (let next = this.#state.waiting.first(gpu); next !== nobody; next = this.#state.waiting.first(gpu)) {
-      this.#state.leave(next);
-      displaced.push(next);
+    for (const waiting of this.#state.lines[gpu]!.all()) {
+      this.#state.leave(waiting);
+      displaced.push(waiting);
     }
     displaced.sort((a, b) => this.#state.sequence[a]! - this.#state.sequence[b]!);
-    for (const invocation of displaced) {
-      const sheet = this.#state.sheets[this.#state.functionOf[invocation]!];
-      this.#state.invocationState[invocation] = state.ended;
-      if (sheet === undefined) this.#state.actions.push({ kind: 'fail', invocation, reason: 'removed' });
-      else this.#place(invocation, sheet, nowMs);
-    }
+    this.#placing.placeAnew(displaced, nowMs);
     // Their lanes, their links or their memory may be free now.
     for (let other = 0; other < this.#state.gpuCount; other++) this.#dispatcher.dispatch(other, nowMs);
   }
@@ -214,12 +286,21 @@ export class Scheduler {
         `function ${functionIndex} has offers for ${sheet.gpus.length} GPUs, not ${this.#state.gpuCount}`,
       );
     }
-    for (const offer of sheet.gpus) if (offer !== null) checkLadder(`function ${functionIndex}`, offer);
-    if (functionIndex >= this.#state.sheets.length) this.#state.growFunctions(functionIndex + 1);
+    for (const offer of sheet.gpus) if (offer !== null) this.#checkOffer(functionIndex, offer);
+    if (functionIndex >= this.#state.sheets.length) {
+      this.#state.growFunctions(functionIndex + 1);
+      this.#sides.growFunctions(functionIndex + 1);
+    }
     this.#state.sheets[functionIndex] = sheet;
     this.#state.rungs.setSlo(functionIndex, sheet.sloMs);
-    const displaced: number[] = [];
-    for (const [gpu, memory] of this.#state.memories.entries()) {
+    this.#state.setCommon(sheet);
+    this.#state.host.changed(functionIndex);
+    // Should anything wait for it.
+    this.#state.host.want(functionIndex);
+    const displaced: number[] = this.#sides.take(functionIndex);
+    const gpus = this.#state.gpusOf(functionIndex);
+    for (const gpu of gpus) {
+      const memory = this.#state.memories[gpu]!;
       const resident = memory.offer(functionIndex);
       const rung = resident && sameRung(sheet.gpus[gpu], resident);
       if (rung !== undefined) memory.replaceOffer(functionIndex, rung);
@@ -229,18 +310,22 @@ export class Scheduler {
       this.#state.settle(functionIndex, gpu);
       if (!this.#state.canHold(functionIndex, sheet, gpu)) displaced.push(...this.#takeWaiting(functionIndex, gpu));
     }
-    for (const invocation of displaced) this.#place(invocation, sheet, nowMs);
-    for (let gpu = 0; gpu < this.#state.gpuCount; gpu++) this.#dispatcher.dispatch(gpu, nowMs);
+    this.#placing.placeAnew(displaced, nowMs);
+    for (const gpu of gpus) this.#dispatcher.dispatch(gpu, nowMs);
+  }
+
+  /** Functions of one model share their offers: each is looked at once. */
+  #checkOffer(functionIndex: number, offer: GpuOffer): void {
+    if (this.#checked.has(offer)) return;
+    checkLadder(`function ${functionIndex}`, offer);
+    this.#checked.add(offer);
   }
 
   /** Takes a function's invocations out of a GPU's waiting list. */
   #takeWaiting(functionIndex: number, gpu: number): number[] {
     const taken: number[] = [];
-    if (this.#state.waitingCount[functionIndex * this.#state.gpuCount + gpu] === 0) return taken;
-    let next = this.#state.waiting.first(gpu);
-    while (next !== nobody) {
-      const invocation = next;
-      next = this.#state.waiting.next(invocation);
+    if (this.#state.entryAt(functionIndex, gpu) < 0) return taken;
+    for (const invocation of this.#state.lines[gpu]!.all()) {
       if (this.#state.functionOf[invocation] !== functionIndex) continue;
       this.#state.leave(invocation);
       this.#state.invocationState[invocation] = state.ended;
@@ -251,86 +336,35 @@ export class Scheduler {
 
   #removeFunction(functionIndex: number, nowMs: number): void {
     if (this.#state.sheets[functionIndex] === undefined) throw new RangeError(`there is no function ${functionIndex}`);
+    for (const invocation of this.#sides.take(functionIndex)) {
+      this.#state.invocationState[invocation] = state.ended;
+      this.#state.actions.push({ kind: 'fail', invocation, reason: 'removed' });
+    }
     this.#state.sheets[functionIndex] = undefined;
-    for (let gpu = 0; gpu < this.#state.gpuCount; gpu++) {
-      this.#state.rungs.forget(functionIndex * this.#state.gpuCount + gpu);
+    this.#sides.forget(functionIndex);
+    this.#state.rungs.forget(functionIndex * this.#state.gpuCount, this.#state.gpuCount);
+    for (const gpu of this.#state.gpusOf(functionIndex)) {
       for (const invocation of this.#takeWaiting(functionIndex, gpu)) {
         this.#state.actions.push({ kind: 'fail', invocation, reason: 'removed' });
       }
       this.#state.settle(functionIndex, gpu);
       this.#dispatcher.dispatch(gpu, nowMs);
     }
-  }
-
-  /** Puts an invocation where the policy wants it, and starts it there if it can start. */
-  #place(invocation: number, sheet: OfferSheet, nowMs: number): void {
-    const functionIndex = this.#state.functionOf[invocation]!;
-    const gpu = this.#router.route(functionIndex, sheet, nowMs);
-    if (gpu === nobody || this.#weighsPlaces(sheet)) {
-      const gpuEndMs =
-        gpu === nobody
-          ? Infinity
-          : this.#router.predictEnd(functionIndex, this.#state.offerAt(functionIndex, gpu), gpu, nowMs);
-      if (!this.#staysOnGpu(invocation, sheet, gpuEndMs, nowMs)) return;
-    }
-    this.#state.enter(invocation, sheet, gpu);
-    this.#dispatcher.dispatch(gpu, nowMs);
-    if (this.#state.invocationState[invocation] !== state.waiting) return;
-    if (this.#state.sparesWaiting) this.#state.memories[gpu]!.touch(functionIndex);
-    this.#state.actions.push({ kind: 'wait', invocation, gpu });
-  }
-
-  /** Whether it matters when an invocation would end. */
-  #weighsPlaces({ cpu }: OfferSheet): boolean {
-    const { offload, admission } = this.#state.policy;
-    return admission === 'shed' || (cpu !== null && offload !== 'never');
-  }
-
-  /** Offloads, sheds or fails what is not to run on a GPU. @param gpuEndMs Infinity when it cannot. */
-  #staysOnGpu(invocation: number, sheet: OfferSheet, gpuEndMs: number, nowMs: number): boolean {
-    const { offload, admission } = this.#state.policy;
-    const { cpu } = sheet;
-    const deadlineMs = this.#state.deadlineMs(invocation, sheet);
-    const isNowhere = gpuEndMs === Infinity;
-    if (cpu !== null && (isNowhere || offload !== 'never')) {
-      const cpuEndMs = this.#cpu.predictEnd(cpu, nowMs);
-      const isBetter =
-        offload === 'earliest-finish' ? cpuEndMs < gpuEndMs : gpuEndMs > deadlineMs && cpuEndMs <= deadlineMs;
-      if (isBetter || (isNowhere && (admission === 'best-effort' || cpuEndMs <= deadlineMs))) {
-        this.#offload(invocation, cpu);
-        return false;
-      }
-    }
-    if (isNowhere && cpu === null) this.#state.actions.push({ kind: 'fail', invocation, reason: 'nowhere' });
-    else if (isNowhere || (admission === 'shed' && gpuEndMs > deadlineMs)) {
-      this.#state.actions.push({ kind: 'shed', invocation });
-    } else return true;
-    return false;
+    // Behind the GPUs, which are read from there.
+    this.#state.host.forget(functionIndex);
   }
 
   /** Places anew what will never have room on a GPU beside what is pinned there now. */
   #displaceByPin(gpu: number, nowMs: number): void {
     const displaced: number[] = [];
-    let next = this.#state.waiting.first(gpu);
-    while (next !== nobody) {
-      const invocation = next;
-      next = this.#state.waiting.next(invocation);
+    for (const invocation of this.#state.lines[gpu]!.all()) {
       const functionIndex = this.#state.functionOf[invocation]!;
       if (this.#state.canHold(functionIndex, this.#state.sheets[functionIndex]!, gpu)) continue;
       this.#state.leave(invocation);
       this.#state.invocationState[invocation] = state.ended;
       displaced.push(invocation);
     }
-    for (const invocation of displaced)
-      this.#place(invocation, this.#state.sheets[this.#state.functionOf[invocation]!]!, nowMs);
+    this.#placing.placeAnew(displaced, nowMs);
     this.#dispatcher.dispatch(gpu, nowMs);
-  }
-
-  #offload(invocation: number, offer: CpuOffer): void {
-    const { invocationState, functionOf, actions } = this.#state;
-    invocationState[invocation] = state.offloaded;
-    this.#cpu.take(offer);
-    this.#cpuOffers.set(invocation, offer);
-    actions.push({ kind: 'offload', invocation, functionIndex: functionOf[invocation]! });
   }
 }

@@ -1,90 +1,98 @@
 import { LinkLanes } from './links.ts';
-import { CopyCounts, GpuMemory, Prefixes, type MemoryListener, type SharedResidency } from './memory.ts';
+import { GpuMemory, type MemoryListener, type SharedResidency } from './memory.ts';
 import { wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { Popularity } from './popularity.ts';
+import { Pressure } from './pressure.ts';
+import { Residency } from './residents.ts';
 import { isRungOf, leastBytes, Rungs } from './rungs.ts';
-import type { Action, EvictionCause, LoadOrder, SchedulerGpu } from './types.ts';
-import { grownFloats, grownInts, WaitingLists } from './waiting.ts';
+import type { Action, EvictionCause, HostTier, LoadOrder, SchedulerGpu } from './types.ts';
+import { GpuSets } from './gpu-sets.ts';
+import { IndexedHeap } from './heap.ts';
+import { HostMemory } from './host-memory.ts';
+import { Invocations, state, undecided } from './invocations.ts';
+import { Line, stage } from './lines.ts';
+import { grownInts } from './columns.ts';
 
 export const nobody = -1;
 
-/** Where an invocation is. */
-export const state = { ended: 0, waiting: 1, running: 2, offloaded: 3 } as const;
-
-/** What an invocation's function had on the GPU: as `starts` of dispatch.ts, or this until something is done for it. */
-export const undecided = -1;
-
 /** A load in flight. */
 export interface Load extends LoadOrder {
-  /** From when on an execution behind it would take no longer than a warm one. */
-  readonly hiddenFromMs: number;
+  readonly functionIndex: number;
+  /** When an execution behind it could have ended with the links to itself. */
+  readonly soonestMs: number;
 }
 
-/**
- * What the parts of the scheduler share: who waits, runs and is resident where. Columns by number instead of objects, since
- * an event touches few of many.
- */
-export class SchedulerState {
-  readonly policy: Policy;
+/** What the parts of the scheduler share: who waits, runs and is resident where. */
+export class SchedulerState extends Invocations {
   readonly gpuCount: number;
   /** Whether a function that is resident stays so as long as invocations wait for it. */
   readonly sparesWaiting: boolean;
   readonly links: LinkLanes;
-  readonly prefixes: Prefixes;
+  readonly pressure: Pressure;
+  readonly host: HostMemory;
+  readonly residency: Residency;
   readonly memories: readonly GpuMemory[];
-  readonly waiting: WaitingLists;
+  /** By GPU, what waits for it. */
+  readonly lines: readonly Line[];
   readonly popularity = new Popularity();
   readonly rungs = new Rungs();
-  readonly #copies = new CopyCounts();
   /** Actions of the event at hand. */
   actions: Action[] = [];
   /** GPUs on which what is pinned has just changed. */
   readonly pinnedOn: number[] = [];
 
   /**
-   * By GPU: the invocation that runs, when it is expected to end, the milliseconds of what waits and of that what could
-   * run at once, and the wake asked for.
+   * By GPU: the invocation that runs, and when it is expected to end.
    */
   readonly up: boolean[];
   readonly running: Int32Array;
   readonly laneEndMs: Float64Array;
-  readonly waitingMs: Float64Array;
-  readonly readyMs: Float64Array;
-  readonly wakeMs: Float64Array;
+  /** GPUs by the wake asked for. */
+  readonly wakes = new IndexedHeap();
   /** By GPU: functions that are held for nothing else but that invocations wait for them. */
   readonly awaited: readonly Set<number>[];
 
   /** By function. */
   readonly sheets: (OfferSheet | undefined)[] = [];
-  /** By function and GPU; of `readyMs` what is counted for it in the GPU's. */
-  waitingCount = new Int32Array(64);
-  #countedMs = new Float64Array(64);
-  readonly loads: (Load | undefined)[] = [];
+  /** Functions that the columns have room for. */
+  #functionRoom = 0;
+  /** Where each function waits. */
+  readonly waitsAt: GpuSets;
+  /** By function and GPU: the entry of the GPU's line, plus one; 0 where it does not wait. */
+  #entries = new Int32Array(64);
+  /** By GPU: a few at the most. */
+  readonly loads: readonly Load[][];
   /** By function times GPUs, plus GPU: how what a larger rung has more is on its way. */
   readonly growing = new Map<number, ColdWay>();
 
-  /** By invocation. */
-  invocationState = new Int32Array(64);
-  functionOf = new Int32Array(64);
-  gpuOf = new Int32Array(64);
-  start = new Int32Array(64);
-  arrivalMs = new Float64Array(64);
-  sequence = new Float64Array(64);
-  #expectedMs = new Float64Array(64);
-  /** NaN: the function's. */
-  #ownSloMs = new Float64Array(64);
-  #ownPriority = new Float64Array(64);
-
-  constructor(gpus: readonly SchedulerGpu[], policy: Policy) {
-    this.policy = policy;
+  constructor(gpus: readonly SchedulerGpu[], policy: Policy, host?: HostTier) {
+    super(policy);
     this.gpuCount = gpus.length;
     // What is loaded ahead must not be evicted again before it has run, or two functions could take turns for ever.
-    this.sparesWaiting = policy.order === 'resident-first' || policy.loadAhead;
+    this.sparesWaiting = policy.order === 'slo-first' || policy.loadAhead;
     this.links = new LinkLanes(gpus);
-    this.prefixes = new Prefixes(gpus.length);
-    const { gpuCount, prefixes, popularity, rungs } = this;
-    const shared: SharedResidency = { gpuCount, prefixes, popularity, rungs, copies: this.#copies };
+    this.pressure = new Pressure(gpus.length, this.links);
+    this.residency = new Residency(gpus.length);
+    this.host = new HostMemory(host, this.popularity, {
+      sheetOf: (functionIndex) => this.sheets[functionIndex],
+      isBusy: (functionIndex) => this.#isBusy(functionIndex),
+      isInUse: (functionIndex) => this.#isInUse(functionIndex),
+      isBehind: (functionIndex) => this.#isWaiting(functionIndex),
+      isGone: (functionIndex) => {
+        for (const gpu of this.gpusOf(functionIndex)) this.restage(functionIndex, gpu);
+      },
+      dropFromGpus: (functionIndex) => {
+        for (const gpu of this.gpusOf(functionIndex)) {
+          this.memories[gpu]!.drop(functionIndex, 'host');
+          this.awaited[gpu]!.delete(functionIndex);
+        }
+      },
+      staged: (functionIndex, bytes) => this.actions.push({ kind: 'stage', functionIndex, bytes }),
+      evicted: (functionIndex, bytes, cause) => this.actions.push({ kind: 'evict-host', functionIndex, bytes, cause }),
+    });
+    const { gpuCount, residency, popularity, rungs, pressure } = this;
+    const shared: SharedResidency = { residency, popularity, rungs, pressure };
     this.memories = gpus.map(({ capacityBytes }, gpu) => {
       const listener: MemoryListener = {
         evicted: (functionIndex: number, prefix: number, bytes: number, cause: EvictionCause): void => {
@@ -94,89 +102,133 @@ export class SchedulerState {
           rungs.wasShrunk(functionIndex * gpuCount + gpu);
           this.actions.push({ kind: 'shrink', functionIndex, gpu, plan: plan!, bytes });
         },
+        pinned: (functionIndex: number, by: 1 | -1): void => {
+          // Less room in host memory is less for what waits anywhere.
+          if (this.host.pin(functionIndex, by)) this.pinnedOn.push(...gpus.keys());
+        },
+        waiting: (functionIndex: number): number => {
+          const entry = this.entryAt(functionIndex, gpu);
+          return entry < 0 ? 0 : this.lines[gpu]!.waitingCount(entry);
+        },
+        cut: (functionIndex: number): void => this.restage(functionIndex, gpu),
       };
       return new GpuMemory(gpu, capacityBytes, policy.eviction, shared, listener);
     });
-    this.waiting = new WaitingLists(gpus.length);
+    this.lines = gpus.map(() => new Line(this.waitingColumns));
+    this.waitsAt = new GpuSets(gpus.length);
+    this.wakes.grow(gpus.length);
     this.up = gpus.map(() => true);
     this.running = new Int32Array(gpus.length).fill(nobody);
     this.laneEndMs = new Float64Array(gpus.length);
-    this.waitingMs = new Float64Array(gpus.length);
-    this.readyMs = new Float64Array(gpus.length);
-    this.wakeMs = new Float64Array(gpus.length).fill(Infinity);
     this.awaited = gpus.map(() => new Set());
+    this.loads = gpus.map(() => []);
   }
 
   growFunctions(count: number): void {
     while (this.sheets.length < count) this.sheets.push(undefined);
-    while (this.loads.length < count * this.gpuCount) this.loads.push(undefined);
-    this.waitingCount = grownInts(this.waitingCount, count * this.gpuCount);
-    this.#countedMs = grownFloats(this.#countedMs, count * this.gpuCount);
-    this.prefixes.grow(count);
-    this.#copies.grow(count);
     this.popularity.grow(count);
-    for (const memory of this.memories) memory.grow(count);
+    if (count <= this.#functionRoom) return;
+    const room = Math.max(64, count, this.#functionRoom * 2);
+    this.#functionRoom = room;
+    this.#entries = grownInts(this.#entries, room * this.gpuCount);
+    this.waitsAt.grow(room);
+    this.residency.grow(room);
+    this.host.grow(room);
   }
 
-  growInvocations(count: number): void {
-    this.invocationState = grownInts(this.invocationState, count);
-    this.functionOf = grownInts(this.functionOf, count);
-    this.gpuOf = grownInts(this.gpuOf, count);
-    this.start = grownInts(this.start, count);
-    this.arrivalMs = grownFloats(this.arrivalMs, count);
-    this.sequence = grownFloats(this.sequence, count);
-    this.#expectedMs = grownFloats(this.#expectedMs, count);
-    this.#ownSloMs = grownFloats(this.#ownSloMs, count);
-    this.#ownPriority = grownFloats(this.#ownPriority, count);
-    this.waiting.grow(this.invocationState.length);
+  /** The load of a function that is under way to a GPU. */
+  loadOf(functionIndex: number, gpu: number): Load | undefined {
+    const loads = this.loads[gpu]!;
+    for (let index = 0; index < loads.length; index++) {
+      if (loads[index]!.functionIndex === functionIndex) return loads[index];
+    }
+    return undefined;
   }
 
-  /** What an invocation asks for itself; NaN: what its function does. */
-  setOwn(invocation: number, sloMs: number, priority: number): void {
-    this.#ownSloMs[invocation] = sloMs;
-    this.#ownPriority[invocation] = priority;
+  endLoad(load: Load, gpu: number): void {
+    const loads = this.loads[gpu]!;
+    loads.splice(loads.indexOf(load), 1);
   }
 
-  /** When an invocation has to be answered. */
-  deadlineMs(invocation: number, { sloMs }: OfferSheet): number {
-    const own = this.#ownSloMs[invocation]!;
-    return this.arrivalMs[invocation]! + (Number.isNaN(own) ? sloMs : own);
+  /** GPUs that have anything of a function, or where it waits. */
+  gpusOf(functionIndex: number): number[] {
+    return this.residency.homes.union(functionIndex, this.waitsAt);
   }
 
+  /** The entry of a function in a GPU's line, or -1. */
+  entryAt(functionIndex: number, gpu: number): number {
+    return this.#entries[functionIndex * this.gpuCount + gpu]! - 1;
+  }
+
+  /** Joins the line of a GPU. */
   enter(invocation: number, sheet: OfferSheet, gpu: number): void {
-    const own = this.#ownPriority[invocation]!;
-    const priority = Number.isNaN(own) ? sheet.priority : own;
     const functionIndex = this.functionOf[invocation]!;
     const slot = functionIndex * this.gpuCount + gpu;
-    const offer = this.offerAt(functionIndex, gpu);
-    const { loadAhead } = this.policy;
-    let expectedMs = offer.warmMs;
-    if (!loadAhead && this.waitingCount[slot] === 0 && this.loads[slot] === undefined) {
-      expectedMs = offer.ways[0].coldMs[this.memories[gpu]!.prefix(functionIndex)] ?? offer.warmMs;
+    const line = this.lines[gpu]!;
+    const sequence = this.sequence[invocation]!;
+    let entry = this.#entries[slot]! - 1;
+    if (entry < 0) {
+      const { warmMs } = this.offerAt(functionIndex, gpu);
+      entry = line.open(functionIndex, this.#stageOf(functionIndex, gpu), warmMs, this.#linkMs(functionIndex, gpu));
+      this.#entries[slot] = entry + 1;
+      this.waitsAt.add(functionIndex, gpu);
     }
     this.invocationState[invocation] = state.waiting;
     this.gpuOf[invocation] = gpu;
     this.start[invocation] = undecided;
-    this.#expectedMs[invocation] = expectedMs;
-    this.waitingMs[gpu]! += expectedMs;
-    this.waitingCount[slot]!++;
-    this.waiting.add(gpu, invocation, priority, this.sequence[invocation]!);
-    if (this.sparesWaiting) this.settle(functionIndex, gpu);
+    const by = this.policy.order === 'fifo' ? sequence : this.dueMs(invocation, sheet);
+    line.add(invocation, entry, this.priorityOf(invocation, sheet), by, sequence);
+    // Others of it that are on time hold it already.
+    if (this.sparesWaiting && line.onTimeCount(entry) === 1) this.#keep(functionIndex, gpu);
   }
 
-  /** Out of the waiting list. */
+  /** Out of the line. */
   leave(invocation: number): void {
     const gpu = this.gpuOf[invocation]!;
-    this.waiting.remove(gpu, invocation);
-    this.waitingCount[this.functionOf[invocation]! * this.gpuCount + gpu]!--;
-    this.waitingMs[gpu]! -= this.#expectedMs[invocation]!;
-    if (this.waiting.counts[gpu] === 0) this.waitingMs[gpu] = 0;
-    this.countReady(this.functionOf[invocation]!, gpu);
+    const functionIndex = this.functionOf[invocation]!;
+    const slot = functionIndex * this.gpuCount + gpu;
+    if (!this.lines[gpu]!.remove(invocation, this.#entries[slot]! - 1)) return;
+    this.#entries[slot] = 0;
+    this.waitsAt.remove(functionIndex, gpu);
+  }
+
+  #isWaiting(functionIndex: number): boolean {
+    for (let word = 0; word < this.waitsAt.words; word++) {
+      if (this.waitsAt.word(functionIndex, word) !== 0) return true;
+    }
+    return false;
+  }
+
+  #isBusy(functionIndex: number): boolean {
+    return this.gpusOf(functionIndex).some((gpu) => {
+      const running = this.running[gpu]!;
+      if (running !== nobody && this.functionOf[running] === functionIndex) return true;
+      return this.loadOf(functionIndex, gpu) !== undefined || this.growing.has(functionIndex * this.gpuCount + gpu);
+    });
+  }
+
+  #isInUse(functionIndex: number): boolean {
+    // Where turns are strictly in order, whoever waits may be behind the one that wants the room.
+    const isWaiting = this.policy.order !== 'fifo' && this.#isWaiting(functionIndex);
+    return isWaiting || this.host.isPinned(functionIndex) || this.#isBusy(functionIndex);
+  }
+
+  #stageOf(functionIndex: number, gpu: number): number {
+    if (this.loadOf(functionIndex, gpu) !== undefined) return stage.loading;
+    if (this.isResident(functionIndex, gpu)) return stage.runnable;
+    return this.host.has(functionIndex) ? stage.loadable : stage.loading;
+  }
+
+  /** How long the GPU's own link would carry what is missing of a function. */
+  #linkMs(functionIndex: number, gpu: number): number {
+    const { ways } = this.offerAt(functionIndex, gpu);
+    return ways[ways.length - 1]!.transfers[0].ms[this.keptPrefix(functionIndex, gpu)]!;
   }
 
   canHold(functionIndex: number, sheet: OfferSheet, gpu: number): boolean {
     const offer = sheet.gpus[gpu];
-    return !!offer && this.up[gpu]! && leastBytes(offer) <= this.memories[gpu]!.attainableBytes(functionIndex);
+    if (!offer || !this.up[gpu]! || !this.host.canHold(functionIndex, sheet)) return false;
+    return leastBytes(offer) <= this.memories[gpu]!.attainableBytes(functionIndex);
   }
 
   /** The rung that the function has on a GPU that it can run on, or that a load would bring there now. */
@@ -192,7 +244,7 @@ export class SchedulerState {
   /** Whether all layers of a rung are there, for the plan as it is now, and none that a run needs on its way. */
   isResident(functionIndex: number, gpu: number): boolean {
     const top = this.sheets[functionIndex]?.gpus[gpu];
-    if (!top || this.loads[functionIndex * this.gpuCount + gpu] !== undefined) return false;
+    if (!top || this.loadOf(functionIndex, gpu) !== undefined) return false;
     const memory = this.memories[gpu]!;
     const resident = memory.offer(functionIndex);
     const offer = resident !== undefined && top.smaller !== undefined && isRungOf(top, resident) ? resident : top;
@@ -206,13 +258,23 @@ export class SchedulerState {
     return resident !== undefined && !isRungOf(this.sheets[functionIndex]?.gpus[gpu], resident);
   }
 
+  /** What a load would find there: layers of a plan that the function has no longer go before it begins. */
+  keptPrefix(functionIndex: number, gpu: number): number {
+    const prefix = this.memories[gpu]!.prefix(functionIndex);
+    return prefix > 0 && this.isStale(functionIndex, gpu) ? 0 : prefix;
+  }
+
   /**
    * Holds a function in memory or lets it go, as its state is now: held while it runs, is being loaded, or is resident
    * with invocations that wait for it (unless turns are strictly in order). One that waits and is not resident as a whole
    * is not held: if all of memory were held by such, nothing could be loaded.
    */
   settle(functionIndex: number, gpu: number): void {
-    this.countReady(functionIndex, gpu);
+    this.restage(functionIndex, gpu);
+    this.#keep(functionIndex, gpu);
+  }
+
+  #keep(functionIndex: number, gpu: number): void {
     const memory = this.memories[gpu]!;
     const resident = memory.offer(functionIndex);
     if (resident === undefined) return;
@@ -221,10 +283,10 @@ export class SchedulerState {
     const sheet = this.sheets[functionIndex];
     if (memory.setPinned(functionIndex, sheet?.pinned ?? false)) this.pinnedOn.push(gpu);
     const isAwaited =
-      this.sparesWaiting && this.waitingCount[slot]! > 0 && memory.prefix(functionIndex) === wholePrefix(resident);
+      this.sparesWaiting && this.#isWanted(slot, gpu) && memory.prefix(functionIndex) === wholePrefix(resident);
     if (
       (running !== nobody && this.functionOf[running] === functionIndex) ||
-      this.loads[slot] !== undefined ||
+      this.loadOf(functionIndex, gpu) !== undefined ||
       (this.growing.size > 0 && this.growing.has(slot))
     ) {
       memory.hold(functionIndex);
@@ -244,17 +306,19 @@ export class SchedulerState {
     if (this.awaited[gpu]!.size > 0) this.awaited[gpu]!.delete(functionIndex);
   }
 
-  /** Brings what is counted as ready up to date for a function. */
-  countReady(functionIndex: number, gpu: number): void {
-    const slot = functionIndex * this.gpuCount + gpu;
-    const count = this.waitingCount[slot]!;
-    const counted = this.#countedMs[slot]!;
-    if (count === 0 && counted === 0) return;
-    let readyMs = 0;
-    if (count > 0 && this.isResident(functionIndex, gpu)) {
-      readyMs = count * this.offerAt(functionIndex, gpu).warmMs;
-    }
-    this.#countedMs[slot] = readyMs;
-    this.readyMs[gpu] = this.waiting.counts[gpu] === 0 ? 0 : this.readyMs[gpu]! + readyMs - counted;
+  /** Whether something waits that the function has to stay for: what is late has to be loaded for once more if need be. */
+  #isWanted(slot: number, gpu: number): boolean {
+    const entry = this.#entries[slot]! - 1;
+    if (entry < 0) return false;
+    const line = this.lines[gpu]!;
+    return line.onTimeCount(entry) > 0 || line.lateLoaded === entry;
+  }
+
+  /** Brings the line up to date with what is there of a function. */
+  restage(functionIndex: number, gpu: number): void {
+    const entry = this.#entries[functionIndex * this.gpuCount + gpu]! - 1;
+    if (entry < 0 || !this.sheets[functionIndex]?.gpus[gpu]) return;
+    const { warmMs } = this.offerAt(functionIndex, gpu);
+    this.lines[gpu]!.setStage(entry, this.#stageOf(functionIndex, gpu), warmMs, this.#linkMs(functionIndex, gpu));
   }
 }

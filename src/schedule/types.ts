@@ -12,6 +12,82 @@ export interface SchedulerGpu {
   readonly uplinkGBps: number;
 }
 
+/** What beside the GPUs runs invocations. Each may be absent. */
+export interface CpuPlace {
+  /** That invocations share; a function's own leased instances (`slots` of its offer) take none of them. */
+  readonly cores: number;
+  /** For sessions. */
+  readonly memoryBytes: number;
+  /**
+   * Milliseconds of work that a core is handed ahead, so that it does not idle while an answer goes out and the next call comes
+   * in. Runs of 0.1 ms are handed over sixteen at a time; runs longer than this one by one. Default 0.
+   */
+  readonly aheadMs?: number;
+  /**
+   * A run that has held its cores for longer shares them from then on: other functions' invocations start beside it, and the
+   * operating system divides the time. So a handler that is stuck holds nobody else up. Its own function has no more runs at
+   * once than before. Default: it holds them to its end.
+   */
+  readonly holdMsMax?: number;
+}
+
+/** Other machines behind a queue. */
+export interface WorkersPlace {
+  /** Invocations that they take at once. */
+  readonly slots: number;
+  /** To them and back, beside the run. */
+  readonly roundTripMs: number;
+}
+
+/** Pinned host memory, from which GPUs are loaded and read, and the disk behind it. */
+export interface HostTier {
+  readonly capacityBytes: number;
+  /** Of the disk, into host memory. */
+  readonly diskGBps: number;
+}
+
+/** A place by number: 0 and up are GPUs. */
+export const cpuPlace = -1;
+export const workersPlace = -2;
+export const noPlace = -3;
+
+/**
+ * Why a place was chosen. `resident`: some of the function is there. `room`: nothing of it is anywhere, and this is where it costs
+ * least. `copy`: it is elsewhere too, and the wait there costs more than a second copy. `earliest`: the policy wants the earliest
+ * end. `slo`: the GPUs would miss the SLO, this place would not. `by-number`: the policy goes by the function's number. `only`:
+ * no other place can.
+ */
+export type PlaceReason = 'resident' | 'room' | 'copy' | 'earliest' | 'slo' | 'by-number' | 'only';
+
+/** A decision about an invocation, for who wants to tell why. Instants as in the events; Infinity: not at all. */
+export interface Decision {
+  readonly reason: PlaceReason;
+  /** When it was expected to end at the place chosen, at the time of the choice. */
+  readonly chosenEndMs: number;
+  /** The best of the other places that were weighed, and when it would have ended there; `noPlace` where none was. */
+  readonly otherPlace: number;
+  readonly otherEndMs: number;
+}
+
+/** What a place would mean for an invocation that arrived now: see `Scheduler.places`. */
+export interface PlaceView {
+  readonly place: number;
+  /** Infinity where it cannot run there. */
+  readonly endMs: number;
+  /** `down`: lost, or closed. `too-small`: it never has room for it. `none`: the function has no offer for it. */
+  readonly state: 'resident' | 'partial' | 'absent' | 'down' | 'too-small' | 'none';
+}
+
+/** What a run took, as far as its place knows; learnt where an offer leaves it open. */
+export interface Observation {
+  readonly runMs?: number;
+  /** Of `runMs`, what the run itself took of a core; the rest is the way to the process and back. */
+  readonly coreMs?: number;
+  readonly loadMs?: number;
+  /** Of the session. */
+  readonly bytes?: number;
+}
+
 export type SchedulerEvent =
   /**
    * The invocation's number is the caller's: a small integer, free to be used again once the invocation has ended (it
@@ -24,15 +100,29 @@ export type SchedulerEvent =
       /** Its own objective and priority, where they are not the function's. */
       readonly sloMs?: number;
       readonly priority?: number;
+      /** No GPU is to have it, though its function has offers for them. */
+      readonly isKeptOffGpus?: boolean;
     }
-  /** A run or an offloaded invocation has ended, well or badly. */
-  | { readonly kind: 'finished'; readonly invocation: number }
+  /** A run has ended, well or badly, wherever it was. */
+  | { readonly kind: 'finished'; readonly invocation: number; readonly observed?: Observation }
+  /**
+   * A place could not run what it was told to (no memory, a process that died): the invocation is placed anew, elsewhere where
+   * anything else can take it.
+   */
+  | { readonly kind: 'refused'; readonly invocation: number }
   /** Everything that a `run`, `load` or `grow` ordered has arrived on the GPU. */
   | { readonly kind: 'loaded'; readonly gpu: number; readonly functionIndex: number }
   /** The instant that a `wake` asked for. */
   | { readonly kind: 'wake' }
   /** A waiting invocation's caller has gone. Of one that runs, `finished` is all that is told. */
   | { readonly kind: 'departed'; readonly invocation: number }
+  /** Everything that a `stage` ordered is in host memory. */
+  | { readonly kind: 'staged'; readonly functionIndex: number }
+  /** A session came or went without the scheduler's order: loaded by hand, or dropped by the place's own safety net. */
+  | { readonly kind: 'session'; readonly functionIndex: number; readonly bytes: number }
+  /** The places beside the GPUs are others now; null: gone, and what waits there is placed anew. */
+  | { readonly kind: 'cpu-changed'; readonly cpu: CpuPlace | null }
+  | { readonly kind: 'workers-changed'; readonly workers: WorkersPlace | null }
   | { readonly kind: 'gpu-lost'; readonly gpu: number }
   | { readonly kind: 'gpu-back'; readonly gpu: number }
   | { readonly kind: 'function-added'; readonly functionIndex: number; readonly sheet: OfferSheet }
@@ -61,6 +151,7 @@ export type Action =
       readonly start: Start;
       readonly load: LoadOrder | null;
       readonly predictedEndMs: number;
+      readonly decision: Decision;
       /** The rung to run under, by its plan's name; undefined for a function with a single plan that has none. */
       readonly plan: string | undefined;
     }
@@ -104,19 +195,58 @@ export type Action =
     }
   /** Give up what is being loaded, and the run of it: a GPU that takes part is gone. A run's invocation will be placed again. */
   | { readonly kind: 'abandon'; readonly functionIndex: number; readonly gpu: number }
-  | { readonly kind: 'offload'; readonly invocation: number; readonly functionIndex: number }
-  /** The invocation waits for this GPU. */
-  | { readonly kind: 'wait'; readonly invocation: number; readonly gpu: number }
+  /** Execute now on the CPU; its cores are free, and where `loads`, its session has room and is to be made first. */
+  | {
+      readonly kind: 'run-cpu';
+      readonly invocation: number;
+      readonly functionIndex: number;
+      readonly loads: boolean;
+      readonly predictedEndMs: number;
+      readonly decision: Decision;
+    }
+  /** Send it to the workers: one of their slots is free. */
+  | {
+      readonly kind: 'run-worker';
+      readonly invocation: number;
+      readonly functionIndex: number;
+      readonly predictedEndMs: number;
+      readonly decision: Decision;
+    }
+  /** Close a function's session on the CPU; nothing runs in it. Stands in front of the run that needs its room. */
+  | {
+      readonly kind: 'evict-cpu';
+      readonly functionIndex: number;
+      readonly bytes: number;
+      readonly cause: 'capacity' | 'unload';
+    }
+  /** Read a function's weights from disk into pinned host memory; `staged` tells the end. */
+  | { readonly kind: 'stage'; readonly functionIndex: number; readonly bytes: number }
+  /** Give a function's pinned host memory back; nothing of it is on a GPU. */
+  | {
+      readonly kind: 'evict-host';
+      readonly functionIndex: number;
+      readonly bytes: number;
+      readonly cause: 'capacity' | 'unload';
+    }
+  /** The invocation waits for this place; it may be told another one later. */
+  | {
+      readonly kind: 'wait';
+      readonly invocation: number;
+      readonly place: number;
+      readonly predictedEndMs: number;
+      readonly decision: Decision;
+    }
   | { readonly kind: 'wake'; readonly atMs: number }
-  | { readonly kind: 'shed'; readonly invocation: number }
+  /** @param predictedEndMs when it would have ended at the best place. */
+  | { readonly kind: 'shed'; readonly invocation: number; readonly predictedEndMs: number }
   | { readonly kind: 'fail'; readonly invocation: number; readonly reason: FailReason };
 
 /**
  * `capacity`: the whole function, for room. `trim`: a suffix of its layers, for room. `migration`: for room, and another
  * GPU has the function as well. `unload`: the function was removed. `plan-changed`: its plan has other layers now.
- * `gpu-lost`: with the GPU.
+ * `gpu-lost`: with the GPU. `host`: host memory needed the room, and what is on a GPU is in host memory too.
  */
-export type EvictionCause = 'capacity' | 'trim' | 'migration' | 'unload' | 'plan-changed' | 'gpu-lost';
+export type EvictionCause = 'capacity' | 'trim' | 'migration' | 'unload' | 'plan-changed' | 'gpu-lost' | 'host';
 
-/** `nowhere`: no GPU that is up can hold it, and there is no CPU pool. */
+/** `nowhere`: no GPU that is up can hold it, and no other place takes it. */
 export type FailReason = 'nowhere' | 'removed';

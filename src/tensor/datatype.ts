@@ -1,40 +1,16 @@
-/** The datatypes of the Open Inference Protocol v2, plus BF16, which its gRPC form and Triton know. */
-export const dataTypes = [
-  'BOOL',
-  'UINT8',
-  'UINT16',
-  'UINT32',
-  'UINT64',
-  'INT8',
-  'INT16',
-  'INT32',
-  'INT64',
-  'FP16',
-  'BF16',
-  'FP32',
-  'FP64',
-  'BYTES',
-] as const;
+import { arrayOf, type Datatype } from '../client/index.ts';
 
-export type DataType = (typeof dataTypes)[number];
+export { arrayOf };
+export type DataType = Datatype;
+
+type Numeric = keyof typeof arrayOf;
+
+export const dataTypes: readonly DataType[] = [...(Object.keys(arrayOf) as Numeric[]), 'BYTES'];
 
 /** Bytes of one element; 0 for BYTES, whose elements each carry their own 4-byte length. */
-export const elementBytes: Readonly<Record<DataType, number>> = {
-  BOOL: 1,
-  UINT8: 1,
-  UINT16: 2,
-  UINT32: 4,
-  UINT64: 8,
-  INT8: 1,
-  INT16: 2,
-  INT32: 4,
-  INT64: 8,
-  FP16: 2,
-  BF16: 2,
-  FP32: 4,
-  FP64: 8,
-  BYTES: 0,
-};
+export const elementBytes = Object.fromEntries(
+  dataTypes.map((datatype) => [datatype, datatype === 'BYTES' ? 0 : arrayOf[datatype].BYTES_PER_ELEMENT]),
+) as Readonly<Record<DataType, number>>;
 
 export function isDataType(text: unknown): text is DataType {
   return typeof text === 'string' && Object.hasOwn(elementBytes, text);

@@ -1,12 +1,16 @@
 /** Tensors and the one wire codec: a JSON header and raw tensor bytes. */
-export { dataTypes, elementBytes, isDataType, type DataType } from './datatype.ts';
+export { arrayOf, dataTypes, elementBytes, isDataType, type DataType } from './datatype.ts';
+export { elementDifference, type ElementDifference } from './difference.ts';
 export { TensorError } from './error.ts';
 export { decodeMessage, encodeMessage, FrameDecoder, sliceTensors, type Message, type TensorHeader } from './frame.ts';
 export { loadOnnxRuntime } from './load-onnx-runtime.ts';
-export { dataTypeOfOnnxRuntime, onnxRuntimeType } from './onnx-runtime.ts';
-export { nestedToJson, shapeOfNested, tensorFromJson, valuesToJson } from './json.ts';
+export { dataTypeOfOnnxRuntime, fromOnnxRuntime, onnxRuntimeType, runSession, toOnnxRuntime } from './onnx-runtime.ts';
+export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16 } from './half.ts';
+export { JsonText, parseDocument, type JsonForm } from './json-document.ts';
+export { nestedTensorFromJson, tensorFromJson } from './json-read.ts';
+export { TextParts, writeTensor } from './json-write.ts';
+export { runInSlices, runSteps, type Steps } from './steps.ts';
 export {
-  arrayOf,
   byteCount,
   bytesElements,
   checkBytes,
@@ -15,5 +19,6 @@ export {
   packBytes,
   tensorOf,
   type ArrayOf,
+  type NamedValue,
   type Tensor,
 } from './tensor.ts';

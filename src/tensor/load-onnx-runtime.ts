@@ -10,6 +10,14 @@ import type * as OrtModule from 'onnxruntime-node';
  * native half (1.30) takes such an array for an empty one. It looks for the type once, when its first tensor is made.
  */
 export function loadOnnxRuntime(): typeof OrtModule {
+  return (loaded ??= load());
+}
+
+let loaded: typeof OrtModule | undefined;
+
+function load(): typeof OrtModule {
+  // It would report its use to its maker; whoever starts a process has seen to it for that one (src/process/child.ts).
+  process.env['ORT_DISABLE_TELEMETRY'] ??= '1';
   // Through require: the package is CommonJS, and this way loading it is one synchronous step that can be timed.
   const ort = createRequire(import.meta.url)('onnxruntime-node') as typeof OrtModule;
   const float16Array = Object.getOwnPropertyDescriptor(globalThis, 'Float16Array');

@@ -1,7 +1,13 @@
+/** The project's tensors as ONNX Runtime's, and its sessions run by lists of them: names are data, never keys. */
+import { isUtf8 } from 'node:buffer';
+import type * as OrtModule from 'onnxruntime-node';
 import type { DataType } from './datatype.ts';
+import { TensorError } from './error.ts';
+import { loadOnnxRuntime } from './load-onnx-runtime.ts';
+import { bytesElements, elements, packBytes, type NamedValue, type Tensor } from './tensor.ts';
 
 /** ONNX Runtime's JavaScript names of element types; it cannot be given the others. */
-export const onnxRuntimeTypes = {
+const onnxRuntimeTypes = {
   BOOL: 'bool',
   UINT8: 'uint8',
   UINT16: 'uint16',
@@ -17,15 +23,92 @@ export const onnxRuntimeTypes = {
   BYTES: 'string',
 } as const satisfies Partial<Record<DataType, string>>;
 
-export type OnnxRuntimeType = (typeof onnxRuntimeTypes)[keyof typeof onnxRuntimeTypes];
+type OnnxRuntimeType = (typeof onnxRuntimeTypes)[keyof typeof onnxRuntimeTypes];
 
 const byType = new Map<string, DataType>(
   Object.entries(onnxRuntimeTypes).map(([datatype, type]) => [type, datatype as DataType]),
 );
+
+export const dataTypeOfOnnxRuntime = (type: string): DataType | undefined => byType.get(type);
 
 /** Undefined for a datatype that ONNX Runtime's binding lacks. */
 export function onnxRuntimeType(datatype: DataType): OnnxRuntimeType | undefined {
   return datatype === 'BF16' ? undefined : onnxRuntimeTypes[datatype];
 }
 
-export const dataTypeOfOnnxRuntime = (type: string): DataType | undefined => byType.get(type);
+/**
+ * The tensor as ONNX Runtime's own: a view on its bytes, but for BYTES, which become strings.
+ *
+ * @throws TensorError naming the tensor, and the element that the binding would change
+ */
+export function toOnnxRuntime(tensor: Tensor): OrtModule.Tensor {
+  const { name, datatype, shape } = tensor;
+  const type = onnxRuntimeType(datatype);
+  if (type === undefined) throw new TensorError(`tensor '${name}' is ${datatype}, which ONNX Runtime cannot be given`);
+  const { Tensor: OrtTensor } = loadOnnxRuntime();
+  if (datatype === 'BYTES') return new OrtTensor('string', toStrings(tensor), shape);
+  return new OrtTensor(type, elements(tensor) as OrtModule.Tensor.DataType, shape);
+}
+
+/** The binding hands strings on up to their first NUL, and has no other form for bytes that are not UTF-8. */
+function toStrings(tensor: Tensor): string[] {
+  const strings: string[] = [];
+  for (const element of bytesElements(tensor)) {
+    const text = asBuffer(element).toString('utf8');
+    const problem = text.includes('\0')
+      ? 'holds a NUL byte'
+      : text.includes('\ufffd') && !isUtf8(element)
+        ? 'is not UTF-8'
+        : undefined;
+    if (problem !== undefined) {
+      throw new TensorError(
+        `tensor '${tensor.name}': element ${strings.length} ${problem}, which ONNX Runtime's binding cannot carry as text`,
+      );
+    }
+    strings.push(text);
+  }
+  return strings;
+}
+
+/** @throws TensorError where the type has no datatype */
+export function fromOnnxRuntime({ name, value }: NamedValue<OrtModule.Tensor>): Tensor {
+  const { type, dims: shape, data } = value;
+  const datatype = byType.get(type);
+  if (datatype === undefined) throw new TensorError(`output '${name}' has the type ${type}, which has no datatype`);
+  if (datatype === 'BYTES') return { name, datatype, shape, data: packBytes(data as string[]) };
+  const { buffer, byteOffset, byteLength } = data as Exclude<typeof data, string[]>;
+  return { name, datatype, shape, data: new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength) };
+}
+
+/** What a session's public `run` calls. That one keys values by name in object literals, where `__proto__` is no key. */
+interface SessionHandler {
+  // oxlint-disable-next-line typescript/no-restricted-types -- what the binding gives; runSession takes it apart by the order asked for
+  run(feeds: object, fetches: object, options: object): Promise<Readonly<Record<string, OrtModule.Tensor>>>;
+}
+
+/**
+ * Runs a session. Gives the values of `fetches` in their order, whatever they are called; JavaScript moves names such as `311` to the
+ * front of an object's keys.
+ *
+ * @param fetches a tensor to write to, or null where ONNX Runtime makes one
+ */
+export async function runSession(
+  session: OrtModule.InferenceSession,
+  feeds: readonly NamedValue<OrtModule.Tensor>[],
+  fetches: readonly NamedValue<OrtModule.Tensor | null>[],
+): Promise<NamedValue<OrtModule.Tensor>[]> {
+  const { handler } = session as unknown as { readonly handler: SessionHandler };
+  const results = await handler.run(keyed(feeds), keyed(fetches), {});
+  // The binding sets the result `__proto__` as the prototype of this object, where reading it finds it again.
+  return fetches.map(({ name }) => ({ name, value: results[name]! }));
+}
+
+function keyed<Value>(values: readonly NamedValue<Value>[]): object {
+  const byName = Object.create(null) as Record<string, Value>;
+  for (const { name, value } of values) byName[name] = value;
+  return byName;
+}
+
+function asBuffer(bytes: Uint8Array): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}

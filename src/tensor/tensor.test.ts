@@ -11,13 +11,9 @@ import {
   elements,
   encodeMessage,
   FrameDecoder,
-  nestedToJson,
   packBytes,
-  shapeOfNested,
   TensorError,
-  tensorFromJson,
   tensorOf,
-  valuesToJson,
   type DataType,
   type Message,
   type Tensor,
@@ -162,71 +158,5 @@ describe('tensor data', () => {
     expect(() => [...bytesElements({ name: 'w', datatype: 'BYTES', shape: [3], data: data.subarray(0, 2) })]).toThrow(
       /4-byte length/,
     );
-  });
-});
-
-describe('the JSON form', () => {
-  it('goes to a tensor and back, flat and nested', () => {
-    fc.assert(
-      fc.property(
-        fc.constantFrom<DataType>('BOOL', 'UINT8', 'INT8', 'UINT16', 'INT16', 'UINT32', 'INT32', 'FP64', 'INT64'),
-        fc.array(fc.integer({ min: 1, max: 3 }), { minLength: 1, maxLength: 3 }),
-        fc.integer({ min: 0, max: 1 }),
-        (datatype, shape, start) => {
-          const flat = Array.from({ length: elementCount(shape) }, (_, i) =>
-            datatype === 'BOOL' ? (i + start) % 2 === 0 : (i + start) % 100,
-          );
-          const tensor = tensorFromJson('x', datatype, shape, flat);
-          expect(valuesToJson(tensor)).toEqual(flat);
-          const nested = nestedToJson(tensor);
-          expect(shapeOfNested(nested)).toEqual(shape);
-          expect([...tensorFromJson('x', datatype, shape, nested).data]).toEqual([...tensor.data]);
-        },
-      ),
-    );
-  });
-
-  it('refuses what is not a value of the datatype, by element', () => {
-    expect(() => tensorFromJson('x', 'FP32', [2], [1, 'NaN'])).toThrow(/'x': element 1 is "NaN".*FP32/);
-    expect(() => tensorFromJson('x', 'INT8', [1], [128])).toThrow(/element 0 is 128/);
-    expect(() => tensorFromJson('x', 'INT32', [1], [1.5])).toThrow(/element 0 is 1.5/);
-    expect(() => tensorFromJson('x', 'INT64', [1], [null])).toThrow(/element 0 is null/);
-    expect(() => tensorFromJson('x', 'UINT64', [1], [-1])).toThrow(/element 0 is -1/);
-    expect(() => tensorFromJson('x', 'FP32', [2], [3.4e38, 1e39])).toThrow(/element 1 is 1e\+39.*FP32/);
-    expect(() => tensorFromJson('x', 'FP64', [1], JSON.parse('[1e400]'))).toThrow(/element 0 is Infinity.*FP64/);
-    expect(() => tensorFromJson('x', 'INT64', [1], JSON.parse('[9007199254740993]'))).toThrow(/2\^53.*binary/);
-    expect(() => tensorFromJson('x', 'BYTES', [1], [7])).toThrow(/element 0 is 7/);
-    expect(() => tensorFromJson('x', 'BOOL', [1], [2])).toThrow(/element 0 is 2/);
-    expect(() => tensorFromJson('x', 'FP16', [1], [1])).toThrow(/only as binary/);
-    expect(() => tensorFromJson('x', 'FP32', [1], 7)).toThrow(/not an array/);
-  });
-
-  it('refuses ragged, deeper and shorter data than the shape', () => {
-    expect(() => tensorFromJson('x', 'FP32', [2, 2], [[1, 2], [3]])).toThrow(/shape \[2,2\]/);
-    expect(() =>
-      tensorFromJson(
-        'x',
-        'FP32',
-        [2, 1],
-        [
-          [[1], [2]],
-          [[3], [4]],
-        ],
-      ),
-    ).toThrow(TensorError);
-    expect(() => tensorFromJson('x', 'FP32', [1, 1], [[[1]]])).toThrow(/deeper/);
-    expect(() => tensorFromJson('x', 'FP32', [3], [1, 2])).toThrow(/2 elements/);
-  });
-
-  it('does not follow a nesting deeper than it allows', () => {
-    let deep: unknown = 1;
-    for (let depth = 0; depth < 100_000; depth++) deep = [deep];
-    expect(() => shapeOfNested(deep)).toThrow(/deeper than 16/);
-    expect(() => tensorFromJson('x', 'FP32', [1], deep)).toThrow(/deeper/);
-  });
-
-  it('writes NaN and infinities as text, since JSON has no numbers for them', () => {
-    const tensor = tensorOf('x', 'FP32', [4], Float32Array.of(NaN, Infinity, -Infinity, 1.5));
-    expect(valuesToJson(tensor)).toEqual(['NaN', 'Infinity', '-Infinity', 1.5]);
   });
 });

@@ -1,4 +1,5 @@
-import { elementBytes, type DataType } from './datatype.ts';
+import type { ArrayOf as ClientArrayOf } from '../client/index.ts';
+import { arrayOf, elementBytes, type DataType } from './datatype.ts';
 import { TensorError } from './error.ts';
 
 /**
@@ -11,6 +12,12 @@ export interface Tensor {
   /** Sizes of the dimensions, outermost first; `[]` is a scalar. */
   readonly shape: readonly number[];
   readonly data: Uint8Array;
+}
+
+/** A value under the name of a tensor. Such values stand in lists, in the model's order: as keys of an object names would change it. */
+export interface NamedValue<Value> {
+  readonly name: string;
+  readonly value: Value;
 }
 
 /** Number of elements of a shape: the product of its dimensions, 1 for a scalar. */
@@ -71,9 +78,21 @@ export function* bytesElements({ name, data }: Tensor): Generator<Uint8Array> {
   }
 }
 
-/** Joins elements into the raw form of a BYTES tensor; strings become UTF-8. */
+/**
+ * Joins elements into the raw form of a BYTES tensor; strings become UTF-8.
+ *
+ * @throws TensorError where a string has half of a surrogate pair, which UTF-8 cannot express
+ */
 export function packBytes(elements: readonly (string | Uint8Array)[]): Uint8Array {
-  const parts = elements.map((element) => (typeof element === 'string' ? Buffer.from(element, 'utf8') : element));
+  const parts = elements.map((element, index) => {
+    if (typeof element !== 'string') return element;
+    const bytes = Buffer.from(element, 'utf8');
+    // The conversion writes U+FFFD for such a half; it takes three bytes.
+    if (bytes.byteLength > element.length && !isWellFormed(element)) {
+      throw new TensorError(`element ${index} has half of a surrogate pair, which is no text`);
+    }
+    return bytes;
+  });
   const packed = new Uint8Array(parts.reduce((sum, part) => sum + 4 + part.byteLength, 0));
   const view = new DataView(packed.buffer);
   let at = 0;
@@ -85,48 +104,25 @@ export function packBytes(elements: readonly (string | Uint8Array)[]): Uint8Arra
   return packed;
 }
 
-type NumericArray =
-  | Uint8Array
-  | Int8Array
-  | Uint16Array
-  | Int16Array
-  | Uint32Array
-  | Int32Array
-  | BigUint64Array
-  | BigInt64Array
-  | Float32Array
-  | Float64Array;
-
-/** The typed array that holds each datatype's elements; FP16 and BF16 as their 16-bit patterns. */
-export const arrayOf = {
-  BOOL: Uint8Array,
-  UINT8: Uint8Array,
-  UINT16: Uint16Array,
-  UINT32: Uint32Array,
-  UINT64: BigUint64Array,
-  INT8: Int8Array,
-  INT16: Int16Array,
-  INT32: Int32Array,
-  INT64: BigInt64Array,
-  FP16: Uint16Array,
-  BF16: Uint16Array,
-  FP32: Float32Array,
-  FP64: Float64Array,
-} as const satisfies Record<Exclude<DataType, 'BYTES'>, unknown>;
+const isWellFormed = (text: string): boolean => !/\p{Surrogate}/u.test(text);
 
 export type ArrayOf<D extends Exclude<DataType, 'BYTES'>> = InstanceType<(typeof arrayOf)[D]>;
+type NumericArray = ClientArrayOf[Exclude<DataType, 'BYTES'>];
 
 /**
  * The elements of a fixed-width tensor as a typed array: a view where the alignment allows one, else a copy.
  * The caller has checked the byte count ({@link checkBytes}).
+ *
+ * @param from the index of the first; default: all
+ * @param to the index behind the last
  */
 export function elements<D extends Exclude<DataType, 'BYTES'>>(tensor: Tensor & { datatype: D }): ArrayOf<D>;
-export function elements(tensor: Tensor): NumericArray;
-export function elements(tensor: Tensor): NumericArray {
+export function elements(tensor: Tensor, from?: number, to?: number): NumericArray;
+export function elements(tensor: Tensor, from = 0, to?: number): NumericArray {
   if (tensor.datatype === 'BYTES')
     throw new TensorError(`tensor '${tensor.name}' is BYTES and has no numeric elements`);
   const width = elementBytes[tensor.datatype];
-  const { data } = tensor;
+  const data = tensor.data.subarray(from * width, to === undefined ? undefined : to * width);
   // A Buffer's own slice() would be another view; this copies.
   const aligned = data.byteOffset % width === 0 ? data : new Uint8Array(data);
   return new arrayOf[tensor.datatype](aligned.buffer as ArrayBuffer, aligned.byteOffset, aligned.byteLength / width);

@@ -3,8 +3,6 @@ import { describe, expect, it } from 'vitest';
 import { benchmarkNames, loadBenchmark } from '../../bench/registry.ts';
 
 const seed = 1;
-/** Aims that hold however small and noisy the run: what is counted, not what is timed. */
-const alwaysMet: Readonly<Record<string, boolean>> = { kill: true };
 
 describe.each(benchmarkNames())('the benchmark %s', (name) => {
   it('runs small and gives its figures', async () => {
@@ -19,7 +17,8 @@ describe.each(benchmarkNames())('the benchmark %s', (name) => {
       expect(value, figure).not.toBeNaN();
     }
     const missed = (result.aims ?? []).filter(({ met }) => !met);
-    expect(alwaysMet[name] === true ? missed : []).toEqual([]);
-    // Kernels that nobody has compiled yet for the emulated driver take half of it.
-  }, 120_000);
+    expect(benchmark.mustMeetAims === true ? missed : []).toEqual([]);
+    // Kernels that nobody has compiled yet for the emulated driver take a part of it, and chaos waits for what it has ended.
+    // gpu-day runs several of the others. Only what hangs ends by this: beside seven other suites chaos took 217 s.
+  }, 900_000);
 });

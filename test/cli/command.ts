@@ -43,13 +43,14 @@ export interface ServingHost {
   end(signal?: NodeJS.Signals): Promise<number | null>;
 }
 
-/** Starts `turntable serve` on a free port and waits for its ready line. */
+/** Starts `turntable serve`, of this checkout or of another place, on a free port and waits for its ready line. */
 export async function serve(
   words: readonly string[],
   env: Readonly<Record<string, string>> = {},
+  from: { readonly command: string; readonly cwd: string } = { command, cwd: packageRoot },
 ): Promise<ServingHost> {
-  const child = spawn(process.execPath, [command, 'serve', '--port', '0', ...words], {
-    cwd: packageRoot,
+  const child = spawn(process.execPath, [from.command, 'serve', '--port', '0', ...words], {
+    cwd: from.cwd,
     env: environment(env),
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -100,7 +100,7 @@ describe('turntable plan chrion <function>', () => {
     [['nobody'], 1, "there is no function 'nobody' in"],
     [['--estimate', 'h200'], 2, 'name a function, or give the times of its operators: --profile <file>'],
     [['network', '--alpha', '1'], 2, '--alpha and --pattern choose one plan of a profile'],
-    [['network', '--estimate', 'no-machine'], 1, 'no-machine'],
+    [['network', '--estimate', 'no-machine'], 2, 'no-machine'],
     [['network', '--estimate', 'cpu-16'], 1, "machine 'cpu-16' has no GPU 0 to estimate operators for"],
     [['network', '--estimate', 'h200', '--cores', '100000'], 2, '--cores is 100000, but there '],
     [['network', '--estimate', 'h200', '--dim', 'steps=4'], 2, "the model has no open dimension 'steps'"],

@@ -1,12 +1,13 @@
-/** The Grafana dashboard asks only for what a host really emits. */
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+/**
+ * Dashboards against a live host: ours, and those that people bring along from Triton, ModelMesh and OpenFaaS. Each query has data under
+ * the labels that it asks for. What has none is listed in docs/coming-from.md, and only there.
+ */
+import { readFile } from 'node:fs/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { FunctionsAnswer } from '../../src/host/dashboard/index.ts';
-import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
-import { buildEmulatedDriver } from '../emulated-driver/build.ts';
+import { startBusyHost, type BusyHost } from '../support/busy-host.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
-import { startReluHost } from '../support/relu-host.ts';
+import { inherited, promlint } from '../support/prometheus-lint.ts';
 
 interface Panel {
   readonly title: string;
@@ -49,9 +50,10 @@ function asked(expr: string): { name: string; labels: string[] }[] {
 
 type Emitted = ReadonlyMap<string, ReadonlySet<string>>;
 
-/** The series of a scrape with the labels that they have. */
+/** The series of a scrape with the labels that they have; their names are as Prometheus asks, but for inherited ones. */
 async function emittedBy(url: string): Promise<Emitted> {
   const text = await (await fetch(`${url}/metrics`)).text();
+  expect(promlint(text).filter((problem) => !inherited.test(problem))).toEqual([]);
   const emitted = new Map<string, Set<string>>();
   for (const [, name, labels] of text.matchAll(/^([a-zA-Z_:][\w:]*)(?:\{([^}]*)\})? /gm)) {
     const known = emitted.get(name!) ?? new Set();
@@ -75,66 +77,33 @@ const needsGpu = ({ description = '' }: Panel): boolean => description.startsWit
 const queriesOf = (panels: readonly Panel[]): string[] =>
   panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
 
-async function post(url: string, path: string, body?: string): Promise<void> {
-  await (await fetch(`${url}${path}`, { method: 'POST', ...(body === undefined ? {} : { body }) })).arrayBuffer();
-}
+let host: BusyHost | undefined;
+let emitted: Emitted;
+beforeAll(async () => {
+  host = await startBusyHost();
+  emitted = await emittedBy(host.url);
+}, 180_000);
+afterAll(async () => {
+  await host?.[Symbol.asyncDispose]();
+});
 
 describe('deploy/grafana/turntable.json', () => {
-  it('queries series that a host emits, by labels that they have', async () => {
-    await using host = await startReluHost(['relu']);
-    // One of each: a cold start, a warm answer, a failure, and an instance that is given up.
-    await post(host.url, '/function/relu', '{"input":[[1,2,3,4]]}');
-    await post(host.url, '/function/relu', '{"input":[[1,2,3,4]]}');
-    await post(host.url, '/function/relu', 'nonsense');
-    await post(host.url, '/v2/repository/models/relu/unload');
+  it('queries series that a host emits, by labels that they have', () => {
     const queries = [
       ...queriesOf(dashboard.panels.filter((panel) => !needsGpu(panel))),
       'label_values(turntable_goodput_total, function)',
     ];
     expect(queries.flatMap(asked).length).toBeGreaterThan(25);
-    expect(missingFrom(await emittedBy(host.url), queries)).toEqual([]);
+    expect(missingFrom(emitted, queries)).toEqual([]);
   });
 
   it.skipIf(emulatorMissing)('queries series of GPUs that a host with some emits', async () => {
-    const driver = await buildEmulatedDriver();
-    const changed = { ...driver!.environment, TURNTABLE_EMULATOR: '{"devices":[{"memoryBytes":67108864}]}' };
-    const before = new Map(Object.keys(changed).map((name) => [name, process.env[name]]));
-    Object.assign(process.env, changed);
-    try {
-      await using host = await startReluHost([], {
-        flags: {
-          'gpu.mode': 'pipeswitch',
-          'gpu.memory': '8MiB',
-          'gpu.hostMemory': '16MiB',
-          'gpu.profileIterations': '1',
-          'cpu.profiling': 'off',
-        },
-        prepare: async (functions) => {
-          const place = join(functions, 'lstm');
-          await mkdir(place, { recursive: true });
-          const settings = { layers: 1, input: 4, hidden: 128, sequence: 2, batch: 1 };
-          await writeModel(buildArchitecture('lstm', settings, 1).model, join(place, 'model.onnx'));
-          await writeFile(join(place, 'function.json'), JSON.stringify({ model: 'model.onnx', slo: '60s' }));
-        },
-      });
-      await host.gpus!.settled();
-      const input = { name: 'input', datatype: 'FP32', shape: [1, 2, 4], data: [1, 2, 3, 4, 5, 6, 7, 8] };
-      const body = JSON.stringify({ inputs: [input] });
-      // A cold start and an eviction.
-      await post(host.url, '/v2/models/lstm/infer', body);
-      await post(host.url, '/v2/models/lstm/infer', body);
-      await post(host.url, '/v2/repository/models/lstm/unload');
-      const queries = queriesOf(dashboard.panels.filter(needsGpu));
-      expect(queries.flatMap(asked).length).toBeGreaterThan(10);
-      expect(missingFrom(await emittedBy(host.url), queries)).toEqual([]);
-      const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
-      expect(functions[0]).toMatchObject({ name: 'lstm', coldStarts: 1, hits: 1, evictions: { 'gpu unload': 1 } });
-    } finally {
-      for (const [name, value] of before) {
-        if (value === undefined) delete process.env[name];
-        else process.env[name] = value;
-      }
-    }
+    const queries = queriesOf(dashboard.panels.filter(needsGpu));
+    expect(queries.flatMap(asked).length).toBeGreaterThan(10);
+    expect(missingFrom(emitted, queries)).toEqual([]);
+    const { functions } = (await (await fetch(`${host!.url}/api/functions`)).json()) as FunctionsAnswer;
+    const lstm = functions.find(({ name }) => name === 'lstm');
+    expect(lstm).toMatchObject({ coldStarts: 1, hits: 1, evictions: { 'gpu unload': 1 } });
   });
 
   it('lays its panels out without overlap, each with a title of its own', () => {
@@ -144,5 +113,87 @@ describe('deploy/grafana/turntable.json', () => {
       Array.from({ length: w * h }, (_, index) => `${x + (index % w)},${y + Math.floor(index / w)}`),
     );
     expect(new Set(cells).size).toBe(cells.length);
+  });
+});
+
+interface Query {
+  readonly panel: string;
+  /** Selectors of PromQL, without those that every query of the dashboard has: namespace and pod. */
+  readonly selects: readonly string[];
+  /** Labels that it groups by. */
+  readonly by?: readonly string[];
+}
+type Sample = ReadonlyMap<string, string>;
+
+/** What Kubernetes puts on every series of a pod, under a name that ModelMesh gives its pods. */
+const target = { namespace: 'modelmesh-serving', pod: 'modelmesh-serving-triton-0', instance: 'host:8000' };
+const variables = { $runtime: 'triton', $mm_container: 'mm' };
+
+async function samplesOf(url: string): Promise<ReadonlyMap<string, readonly Sample[]>> {
+  const samples = new Map<string, Sample[]>();
+  const text = await (await fetch(`${url}/metrics`)).text();
+  for (const [, name = '', labels = ''] of text.matchAll(/^([a-zA-Z_:][\w:]*)(?:\{([^}]*)\})? /gm)) {
+    const given = [...labels.matchAll(/(\w+)="([^"]*)"/g)].map(([, label, value]) => [label!, value!] as const);
+    samples.set(name, [...(samples.get(name) ?? []), new Map([...Object.entries(target), ...given])]);
+  }
+  return samples;
+}
+
+function selects(sample: Sample, matchers: string): boolean {
+  return [...matchers.matchAll(/(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"/g)].every(([, label, operator, text]) => {
+    const value = sample.get(label!) ?? '';
+    const wanted = text!.replace(/\$\w+/g, (name) => variables[name as keyof typeof variables] ?? name);
+    const isEqual = operator!.includes('~') ? new RegExp(`^(?:${wanted})$`).test(value) : value === wanted;
+    return operator!.startsWith('!') ? !isEqual : isEqual;
+  });
+}
+
+/** The first column of the table behind this heading, each a selector or the beginning of a name that ends in `*`. */
+function exceptions(page: string): string[] {
+  const [, table = ''] = /\n## Queries without data\n(.*?)(?=\n## |$)/s.exec(page) ?? [];
+  return [...table.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell]) =>
+    [...cell!.matchAll(/`([^`]+)`/g)].map(([, each]) => each!),
+  );
+}
+
+const isExcepted = (selector: string, list: readonly string[]): boolean =>
+  list.some((each) => (each.endsWith('*') ? selector.startsWith(each.slice(0, -1)) : selector === each));
+
+describe.skipIf(emulatorMissing)('a dashboard that was made for', async () => {
+  const brought = JSON.parse(await readFile('test/dashboard/inherited-queries.json', 'utf8')) as Readonly<
+    Record<string, { readonly of: string; readonly queries: readonly Query[] }>
+  >;
+  const listed = exceptions(await readFile('docs/coming-from.md', 'utf8'));
+
+  it.each(Object.entries(brought))('%s has data in each query that the docs do not except', async (_, { queries }) => {
+    const samples = await samplesOf(host!.url);
+    const empty = queries.flatMap(({ panel, selects: selectors, by = [] }) =>
+      selectors
+        .filter((selector) => !isExcepted(selector, listed))
+        .flatMap((selector) => {
+          const [, name = '', matchers = ''] = /^([\w:]+)(?:\{(.*)\})?$/.exec(selector) ?? [];
+          const found = (samples.get(name) ?? []).filter((sample) => selects(sample, matchers));
+          if (found.length === 0) return [`${panel}: ${selector}`];
+          return by
+            .filter((label) => !found.some((sample) => sample.has(label)))
+            .map((label) => `${panel}: label ${label}`);
+        }),
+    );
+    expect(empty).toEqual([]);
+  });
+
+  it('is excepted only where it asks for what the host does not have', async () => {
+    const samples = await samplesOf(host!.url);
+    const all = Object.values(brought).flatMap(({ queries }) => queries.flatMap(({ selects: selectors }) => selectors));
+    const needless = listed.filter((each) => {
+      const asking = all.filter((selector) => isExcepted(selector, [each]));
+      const hasData = asking.some((selector) => {
+        const [, name = '', matchers = ''] = /^([\w:]+)(?:\{(.*)\})?$/.exec(selector) ?? [];
+        return (samples.get(name) ?? []).some((sample) => selects(sample, matchers));
+      });
+      return asking.length === 0 || hasData;
+    });
+    expect(needless).toEqual([]);
+    expect(listed.length).toBeGreaterThan(3);
   });
 });

@@ -17,6 +17,7 @@ async function busyHost(): Promise<TestHost> {
     const latencyMs = 5 + ((count * 7919) % 120);
     host.history.record({
       functionName: `function-${(count * 31) % functions}`,
+      version: '1',
       arrivalMs: nowMs - 0.99 * hourMs + (count * 0.99 * hourMs) / 200_000,
       latencyMs,
       sloMs: 100,

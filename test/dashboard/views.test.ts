@@ -4,14 +4,22 @@ import { History } from '../../src/host/history/index.ts';
 import { Statistics } from '../../src/host/statistics.ts';
 import { FakeStore, functionVersion } from '../host/fakes.ts';
 
-test('versions that were replaced are listed for as long as they hold something, so that the bytes add up', () => {
+test('versions that were replaced are listed for as long as they hold something, so that the bytes add up', async () => {
   const registry = new FakeStore();
   for (const version of ['1', '2', '3']) registry.put(functionVersion('product', { version }));
   const bytes = new Map([
     ['product@1', 10],
     ['product@3', 200],
   ]);
-  const presence = (key: string) => ({ bytes: bytes.get(key) ?? 0, loading: false, pinnedBytes: 0, plan: 'dha' });
+  const presence = (key: string) => ({
+    state: { kind: 'planned' as const, whyNot: null },
+    bytes: bytes.get(key) ?? 0,
+    loading: false,
+    gpus: [0],
+    coldCause: 'first use',
+    pinnedBytes: 0,
+    plan: 'dha',
+  });
   const sources = {
     registry,
     pools: { states: () => [] } as unknown as ViewSources['pools'],
@@ -26,7 +34,7 @@ test('versions that were replaced are listed for as long as they hold something,
       coldStarts: () => [],
     },
   };
-  const { functions, others } = functionsAnswer(sources, 60_000, Date.now());
+  const { functions, others } = await functionsAnswer(sources, 60_000, Date.now());
   expect(functions).toMatchObject([{ name: 'product', version: '3', residency: 'gpu', gpuBytes: 200 }]);
   expect(others).toMatchObject([{ name: 'product', version: '1', residency: 'gpu', gpuBytes: 10 }]);
 });

@@ -13,6 +13,7 @@ export interface Report {
   readonly leaks: readonly string[];
   readonly live: Readonly<Record<string, number>>;
   readonly devices: readonly { readonly usedBytes: number; readonly peakBytes: number }[];
+  readonly calls: Readonly<Record<string, number>>;
   readonly operations: number;
   readonly launches: number;
   readonly pageableCopies: number;

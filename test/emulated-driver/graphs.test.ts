@@ -102,6 +102,29 @@ describe.skipIf(driver === undefined)('graphs', () => {
     expect(d.report().races).toEqual([]);
   });
 
+  test('an update takes other addresses of copies, but none in memory of another kind', () => {
+    const m = machine(d, one);
+    const host = m.pinned([7]);
+    const [from, to, other] = [m.alloc(4), m.alloc(4), m.alloc(4)];
+    const stream = m.stream();
+    cu.cuMemcpyAsync(from, host.address, 4, stream);
+    cu.cuStreamSynchronize(stream);
+    const capture = (target: number): number => {
+      cu.cuStreamBeginCapture_v2(stream, 1);
+      cu.cuMemcpyAsync(target, from, 4, stream);
+      return out((slot) => cu.cuStreamEndCapture(stream, slot));
+    };
+    const exec = out((slot) => cu.cuGraphInstantiateWithFlags(slot, capture(to), 0));
+    const info = d.memory(24);
+    expect(cu.cuGraphExecUpdate_v2(exec, capture(host.address), info.address)).toBe(910);
+    expect(cu.cuGraphExecUpdate_v2(exec, capture(other), info.address)).toBe(OK);
+    host.values[0] = 0;
+    cu.cuGraphLaunch(exec, stream);
+    cu.cuMemcpyAsync(host.address, other, 4, stream);
+    cu.cuStreamSynchronize(stream);
+    expect(host.values[0]).toBe(7);
+  });
+
   test('a graph that is alike updates an executable one, another does not, and a kernel node takes new arguments', () => {
     const m = machine(d, one);
     const [first, second] = [m.pinned([0]), m.pinned([0])];

@@ -14,10 +14,16 @@ import type { HostConfig } from '../../src/host/config.ts';
 import { HostError } from '../../src/host/errors.ts';
 import { SchedulerView } from '../../src/host/gpu/index.ts';
 import { History } from '../../src/host/history/index.ts';
+import { Access } from '../../src/host/access.ts';
 import { createHttpServer, type HttpServer } from '../../src/host/http/index.ts';
+import { Logging } from '../../src/host/logging.ts';
 import { Invoker } from '../../src/host/invoke.ts';
+import { LiveScheduler } from '../../src/host/live/index.ts';
 import { createMetrics } from '../../src/host/metrics.ts';
+import { Rollout } from '../../src/host/rollout.ts';
+import { Shadows } from '../../src/host/shadows.ts';
 import { Statistics } from '../../src/host/statistics.ts';
+import type { Traffic } from '../../src/host/traffic.ts';
 import type {
   FunctionVersion,
   ModelMetadata,
@@ -26,6 +32,7 @@ import type {
   RegistryChange,
   TensorSpec,
 } from '../../src/host/types.ts';
+import { policies } from '../../src/schedule/index.ts';
 import type { DataType, Tensor } from '../../src/tensor/index.ts';
 
 export function spec(name: string, datatype: DataType, shape: readonly (number | string)[]): TensorSpec {
@@ -59,6 +66,8 @@ export function functionVersion(name: string, changes: Partial<FunctionVersion> 
       batching: { batchMax: 4, delayMs: 2 },
       pinned: false,
       priority: 100,
+      admission: undefined,
+      isolation: 'shared',
       cpu: { instancesMax: undefined, threads: undefined },
       timeouts: { handlerMs: 1000, loadMs: 1000, inferMs: 1000 },
     },
@@ -107,11 +116,29 @@ export class FakeStore implements ModelStore {
     return version === undefined ? list.at(-1) : list.find((each) => each.version === version);
   }
 
+  choose(name: string): FunctionVersion | undefined {
+    return this.find(name);
+  }
+
+  traffic(): undefined {
+    return undefined;
+  }
+
+  async changeSettings(): Promise<void> {
+    throw new Error('this store changes no settings');
+  }
+
+  async changeTraffic(): Promise<Traffic> {
+    throw new Error('this store divides no traffic');
+  }
+
   onChange(listener: (change: RegistryChange) => void): void {
     this.#listeners.push(listener);
   }
 
   async start(): Promise<void> {}
+
+  hurry(): void {}
 
   async beginPublish(name: string, version: string | undefined): Promise<Publication> {
     if (name === 'busy') throw new HostError('publish-in-progress', 'another upload is under way');
@@ -161,6 +188,10 @@ export class FakeStore implements ModelStore {
     this.reloads.push(name);
   }
 
+  soundFile(): Promise<undefined> {
+    return Promise.resolve(undefined);
+  }
+
   hasBlob(sha256: string): boolean {
     return this.blobs.has(sha256);
   }
@@ -191,6 +222,7 @@ export class FakePools implements CpuPools {
   readonly unloads: string[] = [];
   answer: (invocation: FakeInvocation) => Partial<PoolResult> | Promise<Partial<PoolResult>> = echo;
 
+  async started(): Promise<void> {}
   register(): void {}
   async unregister(): Promise<void> {}
 
@@ -228,6 +260,15 @@ export class FakePools implements CpuPools {
     return { cores: 1, perSocket: [1] };
   }
 
+  async evict(key: string): Promise<boolean> {
+    this.unloads.push(key);
+    return true;
+  }
+
+  state(key: string): ReturnType<CpuPools['state']> {
+    return this.states().find((state) => state.key === key);
+  }
+
   states(): ReturnType<CpuPools['states']> {
     return this.loads.map((key) => ({
       key,
@@ -241,6 +282,10 @@ export class FakePools implements CpuPools {
       queueDepth: 3,
       startMs: undefined,
     }));
+  }
+
+  resources(): ReturnType<CpuPools['resources']> {
+    return { memoryBytes: 1e9, memoryUsedBytes: 0, cores: 1, coresShared: 1 };
   }
 
   async stop(): Promise<void> {}
@@ -305,13 +350,20 @@ export function held(): Held {
 
 export const testConfig: HostConfig = {
   listen: { host: '127.0.0.1', port: 0 },
+  grpc: { port: 'off', isAuto: true },
   dataDir: '/nowhere',
+  healFrom: { hostUrls: [] },
   functionsDir: '/nowhere',
   apiKeys: [],
+  apiKeysFor: ['publish'],
+  rate: { perKey: 0, perAddress: 0 },
+  cors: { origins: [] },
+  unloaded: 'until-call',
   cpu: {
     cores: 1,
     blankInstances: 0,
-    instancesMax: 1,
+    memoryBytes: 1e9,
+    modelNetwork: 'on',
     threads: 1,
     idleMs: 1000,
     queueMax: 10,
@@ -321,17 +373,29 @@ export const testConfig: HostConfig = {
     objective: 'latency',
     reconfigureIntervalMs: 10_000,
   },
+  admission: 'best-effort',
   gpu: {
     use: 'off',
     hostBytes: undefined,
     gpuBytes: undefined,
     mode: 'interleave',
     policy: 'best',
+    topology: undefined,
+    policyParts: {},
     profileIterations: 1,
+    recheckEvery: 0,
+    precision: 'exact',
     hybrid: 'memory',
     hybridCores: 0,
   },
-  limits: { bodyBytesMax: 200_000, uploadBytesMax: 400_000, bodyTimeoutMs: 30_000, requestsInFlightMax: 50 },
+  limits: {
+    bodyBytesMax: 200_000,
+    replyBytesMax: 2_000_000,
+    inFlightBytesMax: 4_000_000,
+    uploadBytesMax: 400_000,
+    bodyTimeoutMs: 30_000,
+    requestsInFlightMax: 50,
+  },
   redis: { url: undefined, prefix: 'test' },
   queue: { payloadBytesMax: 100_000, outstandingMax: 10, hostUrl: undefined },
   async: {
@@ -341,6 +405,8 @@ export const testConfig: HostConfig = {
     callbackAttempts: 3,
     callbackBackoffMs: 10,
     callbackTimeoutMs: 1000,
+    callbackAllow: ['127.0.0.1'],
+    callbackSecret: undefined,
   },
   validator: { timeoutMs: 1000 },
   drainMs: 1000,
@@ -378,9 +444,16 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
   );
   const config = { ...testConfig, ...options.config, limits: { ...testConfig.limits, ...options.config?.limits } };
   const history = new History();
+  const live = new LiveScheduler({
+    policy: policies.best,
+    cpu: { cores: 64, memoryBytes: Infinity },
+    cpuOffer: () => ({ latencyMs: undefined, cores: 1 }),
+    waitingMax: config.cpu.queueMax,
+  });
   const invoker = new Invoker({
     registry: store,
     pools,
+    live,
     statistics,
     readyWaitMs: options.readyWaitMs ?? 1000,
     recorder: history,
@@ -396,20 +469,26 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
   store.put(functionVersion('pair'));
   const server = await createHttpServer({
     config,
+    access: new Access(config),
     store,
     pools,
     statistics,
     lifecycle,
     logger,
+    logging: new Logging(logger),
     invoker,
+    rollout: new Rollout({ store, invoker, happenings: history.happenings, logger }),
+    shadows: new Shadows({ store, run: async (version, input) => await invoker.tryOut(version, input) }),
     metrics,
     hostVersion: '0.0.0',
     views: { registry: store, pools, statistics, history, totalMemoryBytes: 1e9 },
     scheduler: new SchedulerView({
+      live,
       gpus: undefined,
       registry: store,
       mode: 'interleave',
       policy: 'best',
+      policyParts: policies.best,
       cpuCores: 2,
       cpuOffer: () => ({ latencyMs: 7, cores: 1 }),
     }),

@@ -4,11 +4,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
-import { GpuHost } from '../../src/host/gpu/gpu-host.ts';
+import type { GpuFunctionState } from '../../src/host/gpu/index.ts';
+import { GpuError } from '../../src/gpu/index.ts';
+import { GpuHost, type GpuHostOptions } from '../../src/host/gpu/gpu-host.ts';
+import { LiveScheduler } from '../../src/host/live/index.ts';
 import type { FunctionVersion } from '../../src/host/types.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
+import { policies } from '../../src/schedule/index.ts';
+import { tensorOf } from '../../src/tensor/index.ts';
 import { buildEmulatedDriver, type EmulatedDriver } from '../emulated-driver/build.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
+import { runOnnxRuntime } from '../support/run-program.ts';
 import { wave } from '../support/unrolling.ts';
 import { FakeStore, functionVersion, metadata, spec } from './fakes.ts';
 
@@ -37,11 +43,18 @@ async function lineOf(isIt: (line: LogLine) => boolean): Promise<LogLine> {
   }
 }
 
+/** What the CPU pool promises; undefined: it was not timed yet. */
+let poolMs: number | undefined = 1000;
+
 const isDown = ({ msg }: LogLine): boolean => msg.startsWith('the GPU process is down');
 const delays = (): (number | undefined)[] => lines.filter(isDown).map(({ delayMs }) => delayMs);
 const upAgain = (): Promise<LogLine> => lineOf(({ msg }) => msg === 'the GPU process is up again');
 
-function open(environment: Readonly<Record<string, string>> = {}): GpuHost {
+function open(
+  environment: Readonly<Record<string, string>> = {},
+  check?: GpuHostOptions['check'],
+  recheckEvery = 0,
+): GpuHost {
   store = new FakeStore();
   lines = [];
   lineWaiters = [];
@@ -55,6 +68,12 @@ function open(environment: Readonly<Record<string, string>> = {}): GpuHost {
     },
   );
   const machine = { devices: [{ memoryBytes: 64 * mebibyte }] };
+  const live = new LiveScheduler({
+    policy: policies.best,
+    cpu: { cores: 1, memoryBytes: Infinity },
+    cpuOffer: () => ({ latencyMs: poolMs, cores: 1 }),
+    onGpuNews: (key, news) => host?.news(key, news),
+  });
   host = new GpuHost({
     dataDir: join(folder, 'data'),
     registry: store,
@@ -63,12 +82,12 @@ function open(environment: Readonly<Record<string, string>> = {}): GpuHost {
     gpuBytes: 4 * mebibyte,
     slabBytes: mebibyte,
     mode: 'pipeswitch',
-    policy: 'best',
-    cpuCores: 1,
+    live,
+    check,
     hybrid: 'off',
     hybridCores: { count: 0, lease: { cores: [], [Symbol.dispose]: () => undefined } },
-    cpuOffer: () => ({ latencyMs: 1000, cores: 1 }),
     iterations: 1,
+    recheckEvery,
     plansFolder: join(folder, 'no-plans'),
     environment: { ...driver.environment, TURNTABLE_EMULATOR: JSON.stringify(machine), ...environment },
   });
@@ -86,8 +105,8 @@ function publish(version: string): FunctionVersion {
   return pinned;
 }
 
-const isPinned = ({ key }: FunctionVersion): boolean | undefined => host!.shell!.sheetOf(key)?.pinned;
-const bytesOf = ({ key }: FunctionVersion): number => host!.shell!.resident(key, 0).bytes;
+const isPinned = ({ key }: FunctionVersion): boolean | undefined => host!.live.sheetOf(key)?.pinned;
+const bytesOf = ({ key }: FunctionVersion): number => host!.live.resident(key, 0).bytes;
 
 describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
   beforeAll(async () => {
@@ -102,6 +121,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
   });
   afterEach(async () => {
     vi.restoreAllMocks();
+    poolMs = 1000;
     await host?.close();
     host = undefined;
   });
@@ -154,13 +174,189 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     // Long before it is taken for a process that does not answer.
     process.kill(gpus.pid, 'SIGSTOP');
     const x = { name: 'x', datatype: 'FP32', shape: [1, width], data: new Uint8Array(4 * width) } as const;
-    expect(await gpus.invoke(version, [x])).toMatchObject({ kind: 'offload' });
+    expect(await gpus.live.submit(version, [x])).toMatchObject({ kind: 'cpu' });
     const { reason } = await lineOf(isDown);
     expect(reason).toBe("a run of function 'product@1' did not end within 2 s");
     await upAgain();
     await gpus.settled();
-    expect(gpus.whyNot(version.key)).toMatch(/^a run of function .* did not end within 2 s; tried again in \d+ s$/);
-    expect(gpus.failing.has(version.key)).toBe(true);
+    expect(gpus.whyNot(version.key)?.words).toMatch(/^a run of function .* did not end within 2 s; retried in \d+ s$/);
+    expect(gpus.record(version.key)?.state.kind).toBe('paused');
+  });
+
+  test('are taken from a function whose answer a later check finds wrong, and not given back to it', async () => {
+    const agreed = { kind: 'agreed', inputs: 'drawn', precision: 'fp32', tolerance: 1e-3 } as const;
+    const wrong = { kind: 'disagreed', output: 'y', why: 'element 0 is 1', precision: 'fp32' } as const;
+    const checked: (readonly unknown[])[] = [];
+    const check: GpuHostOptions['check'] = (key, { outputs }) => {
+      checked.push([key, outputs?.map(({ name }) => name)]);
+      return Promise.resolve(outputs === undefined ? agreed : wrong);
+    };
+    await rm(join(folder, 'data', 'plans'), { recursive: true, force: true });
+    const gpus = open({}, check, 1);
+    const version = publish('1');
+    const { key } = version;
+    await gpus.settled();
+    const x = { name: 'x', datatype: 'FP32', shape: [1, width], data: new Uint8Array(4 * width) } as const;
+    const placed = await gpus.live.submit(version, [x]);
+    if (placed.kind !== 'gpu') throw new Error(`it ran on ${placed.kind}`);
+    gpus.ran(version, placed, [x]);
+    await vi.waitUntil(() => gpus.record(key)?.state.kind === 'disagreed');
+    expect(checked).toEqual([
+      [key, undefined],
+      [key, ['y']],
+    ]);
+    expect(gpus.whyNot(key)).toEqual({
+      reason: 'disagreed',
+      words: "its answer differs from that of ONNX Runtime: output 'y': element 0 is 1",
+    });
+    await gpus.settled();
+    expect(await gpus.live.submit(version, [x])).toMatchObject({ kind: 'cpu' });
+    expect(bytesOf(version)).toBe(0);
+    await rm(join(folder, 'data', 'plans'), { recursive: true, force: true });
+  });
+
+  const killed: readonly GpuFunctionState['kind'][] = ['absent', 'registering', 'measuring', 'checking', 'planned', 'resident', 'paused', 'disagreed', 'lost']; // prettier-ignore
+
+  test.each(killed)(
+    'lose no call when the process is killed while a function is %s, and it is right afterwards',
+    async (wanted) => {
+      const agrees = wanted !== 'disagreed';
+      const gpus = open({}, async () => {
+        await new Promise(setImmediate);
+        return agrees
+          ? { kind: 'agreed', inputs: 'drawn', precision: 'fp32', tolerance: 1e-3 }
+          : { kind: 'disagreed', output: 'y', why: 'it differs', precision: 'fp32' };
+      });
+      // A structure of its own is measured anew.
+      await rm(join(folder, 'data', 'plans'), { recursive: true, force: true });
+      const published = publish('1');
+      const version = { ...published, settings: { ...published.settings, pinned: false } };
+      store.put(version);
+      const { key } = version;
+      const x = { name: 'x', datatype: 'FP32', shape: [1, width], data: new Uint8Array(4 * width) } as const;
+      const kinds: string[] = [];
+      const call = async (): Promise<void> => {
+        const placed = await gpus.live.submit(version, [x]);
+        kinds.push(placed.kind);
+        if (placed.kind === 'cpu') placed.done({ runMs: 1 });
+      };
+      const reached = async (kind: string): Promise<void> => {
+        const isThere = (): boolean =>
+          gpus.record(key)?.state.kind === kind && (kind === 'absent' || gpus.status === 'up');
+        while (!isThere()) await new Promise(setImmediate);
+      };
+      if (wanted === 'resident') {
+        await reached('planned');
+        await call();
+      }
+      if (wanted === 'paused') {
+        await reached('planned');
+        // So many that the pause outlasts the test.
+        for (let run = 0; run < 12; run++)
+          gpus.news(key, { kind: 'run failed', error: new GpuError('misuse', 'too large') });
+      }
+      if (wanted === 'lost') {
+        await reached('planned');
+        process.kill(gpus.pid, 'SIGKILL');
+      }
+      await reached(wanted);
+      const calls = [call(), call()];
+      process.kill(gpus.pid, 'SIGKILL');
+      calls.push(call());
+      await lineOf((line) => isDown(line));
+      calls.push(call());
+      await upAgain();
+      await gpus.settled();
+      await Promise.all(calls);
+      expect(kinds.filter((kind) => kind !== 'cpu' && kind !== 'gpu')).toEqual([]);
+      const { kind } = gpus.record(key)!.state;
+      const isAside = wanted === 'paused' || wanted === 'disagreed';
+      expect(isAside ? [wanted] : ['planned', 'resident']).toContain(kind);
+      await call();
+      expect(kinds.at(-1)).toBe(isAside ? 'cpu' : 'gpu');
+    },
+  );
+
+  describe('and a model that is larger than they are', () => {
+    const layers = 5;
+    const columns = 512;
+    const shape = [columns, columns];
+    const x = tensorOf(
+      'x',
+      'FP32',
+      [1, columns],
+      Float32Array.from({ length: columns }, (_, at) => (at % 7) - 3),
+    );
+    let large: string;
+    beforeAll(async () => {
+      large = join(folder, 'large.onnx');
+      const graph = new GraphBuilder('large');
+      let y = graph.input('x', ElementType.FLOAT, [1, columns]);
+      for (let layer = 0; layer < layers; layer++)
+        y = graph.scope(`layer${layer}`, () => graph.node('MatMul', [y, graph.weight('w', shape, wave(shape, layer + 1, 0.05))])); // prettier-ignore
+      graph.output(graph.node('Relu', [y]), ElementType.FLOAT, [1, columns], 'y');
+      await writeModel(graph.build(), large);
+    });
+    const publishLarge = (): FunctionVersion => {
+      const described = metadata([spec('x', 'FP32', [1, columns])], [spec('y', 'FP32', [1, columns])]);
+      const made = functionVersion('large', { version: '1', modelPath: large, metadata: described });
+      const version = { ...made, settings: { ...made.settings, sloMs: 60_000 } };
+      store.put(version);
+      return version;
+    };
+
+    test('run it with what must stay read from host memory, and answer as ONNX Runtime does', async () => {
+      poolMs = 1e6;
+      const gpus = open();
+      const version = publishLarge();
+      await gpus.settled();
+      expect(gpus.whyNot(version.key)).toBeUndefined();
+      expect(gpus.keepsOff(version.key, [x])).toBeUndefined();
+      const answers = [await gpus.live.submit(version, [x]), await gpus.live.submit(version, [x])];
+      expect(answers.map((placed) => placed.kind === 'gpu' && placed.start)).toEqual(['cold', 'warm']);
+      const [expected] = await runOnnxRuntime(large, [x]);
+      for (const placed of answers) {
+        const [y] = placed.kind === 'gpu' ? placed.result.outputs : [];
+        const [found, wanted] = [y!, expected!].map(({ data }) => new Float32Array(Uint8Array.from(data).buffer)); // prettier-ignore
+        const largest = Math.max(...wanted!.map(Math.abs));
+        expect(largest).toBeGreaterThan(0);
+        expect(Math.max(...wanted!.map((value, at) => Math.abs(value - found![at]!)))).toBeLessThan(1e-4 * largest);
+      }
+      // Three of five layers fit.
+      expect(bytesOf(version)).toBe(3 * 4 * columns * columns);
+      expect((await gpus.state())?.memory[0]?.weightBytes).toBe(3 * 4 * columns * columns);
+    });
+
+    test('leave it to a CPU pool that is faster, and say so', async () => {
+      poolMs = 1e-6;
+      const gpus = open();
+      const version = publishLarge();
+      await gpus.settled();
+      // The scheduler asks what the pool offers when a call comes.
+      const first = await gpus.live.submit(version, [x]);
+      if (first.kind === 'cpu') first.done();
+      const keptOff = gpus.keepsOff(version.key, [x]);
+      expect(keptOff).toMatchObject({
+        reason: 'too-large',
+        words: expect.stringMatching(
+          /^it is larger than a GPU, where a run takes .* ms; the CPU pool takes 0\.0 ms$/,
+        ) as string,
+      });
+      expect(await gpus.live.submit(version, [x], { keptOff })).toMatchObject({ kind: 'cpu' });
+    });
+
+    test('have the CPU pool run it once before they take it', async () => {
+      poolMs = undefined;
+      const gpus = open();
+      const version = publishLarge();
+      await gpus.settled();
+      const keptOff = gpus.keepsOff(version.key, [x]);
+      expect(keptOff?.words).toBe('it is larger than a GPU, and the CPU pool is timed first');
+      const placed = await gpus.live.submit(version, [x], { keptOff });
+      if (placed.kind !== 'cpu') throw new Error(`it ran on ${placed.kind}`);
+      placed.done({ runMs: 1e6 });
+      expect(gpus.keepsOff(version.key, [x])).toBeUndefined();
+    });
   });
 
   test('keep the pinned version that serves, and bring it back to a new process', async () => {

@@ -1,5 +1,6 @@
 /** The dashboard's API against the HTTP server with pools that answer at once. */
 import { describe, expect, it } from 'vitest';
+import { CpuError } from '../../src/cpu/index.ts';
 import type {
   AnatomyAnswer,
   FunctionAnswer,
@@ -8,14 +9,20 @@ import type {
   HistoryAnswer,
   MemoryAnswer,
   TickEvent,
+  TroubleAnswer,
 } from '../../src/host/dashboard/index.ts';
 import type { SchedulerAnswer, SheetAnswer } from '../../src/host/gpu/index.ts';
 import { startTestHost, type TestHost } from './fakes.ts';
 
 const pairBody = JSON.stringify({ inputs: [{ name: 'x', datatype: 'FP32', shape: [1, 2], data: [1, 2] }] });
 
+/** Within an SLO that no machine misses, unless the headers give another one. */
 async function infer(host: TestHost, headers: Record<string, string> = {}): Promise<number> {
-  const response = await fetch(`${host.url}/v2/models/pair/infer`, { method: 'POST', body: pairBody, headers });
+  const response = await fetch(`${host.url}/v2/models/pair/infer`, {
+    method: 'POST',
+    body: pairBody,
+    headers: { 'X-Turntable-SLO': '60s', ...headers },
+  });
   await response.arrayBuffer();
   return response.status;
 }
@@ -103,6 +110,28 @@ describe('functions over the API', () => {
     expect(answer.happenings.map(({ kind }) => kind)).toContain('slo-breach');
   });
 
+  it('names the functions that miss their SLO, with the causes of their missed calls', async () => {
+    await using host = await startTestHost();
+    const quiet = await get<TroubleAnswer>(host, '/api/trouble');
+    await infer(host);
+    await infer(host, { 'X-Turntable-SLO': '0.000001ms' });
+    host.pools.answer = () => Promise.reject(new CpuError('instance-died', 'it died'));
+    await infer(host);
+    host.pools.answer = () => Promise.reject(new CpuError('queue-full', 'the queue is full'));
+    await infer(host);
+
+    const answer = await get<TroubleAnswer>(host, '/api/trouble?range=1h');
+
+    expect(quiet).toMatchObject({ functions: 1, called: 0, missing: 0, worst: [] });
+    expect(answer).toMatchObject({ functions: 1, called: 1, missing: 1 });
+    const [row] = answer.worst;
+    expect(row).toMatchObject({ name: 'pair', ended: 4, missed: 3, goodputShare: 0.25, clientErrors: 0 });
+    expect(row!.causes).toMatchObject({ shed: 1, failed: 1 });
+    const causes = Object.values(row!.causes) as number[];
+    expect(causes.reduce((sum, count) => sum + count, 0)).toBe(3);
+    expect((await fetch(`${host.url}/api/trouble?range=5`)).status).toBe(400);
+  });
+
   it('lists what is in memory and on disk', async () => {
     await using host = await startTestHost();
 
@@ -122,7 +151,12 @@ describe('the scheduler over the API', () => {
 
     expect(whole).toMatchObject({ status: 'none', reason: 'this host drives no GPU', isEmulated: false, gpus: [] });
     // JSON has no infinity, and `best` has bounds.
-    expect(whole.policy).toMatchObject({ name: 'best', eviction: 'value-suffix', waitBoundMs: 1000, copyThreshold: 3 });
+    expect(whole.policy).toMatchObject({
+      name: 'best',
+      eviction: 'value-suffix',
+      waitBoundMs: 1000,
+      copies: 'weighed',
+    });
     expect(whole.functions).toEqual([{ name: 'pair', version: '1', index: null, residents: [], idleMs: null }]);
     expect(one.sheet).toEqual({
       gpus: [],

@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CpuError, type CpuErrorCode } from '../../src/cpu/index.ts';
 import { Histogram } from '../../src/host/statistics.ts';
+import { inherited, promlint, promtool } from '../support/prometheus-lint.ts';
 import { deferred, echo, functionVersion, startTestHost, type TestHost } from './fakes.ts';
 
 let host: TestHost;
@@ -74,7 +75,7 @@ describe('goodput', () => {
     ['deadline-passed', 'shed', 'REJECTED'],
     ['instance-died', 'failed', 'BACKEND'],
     ['inference-failed', 'failed', 'BACKEND'],
-    ['inference-input', undefined, 'BACKEND'],
+    ['inference-input', undefined, 'OTHER'],
   ];
   test.each(failures)('counts %s as %s, and as the failure %3$s', async (code, outcome, reason) => {
     failWith(code);
@@ -85,11 +86,13 @@ describe('goodput', () => {
     expect(await sample(`turntable_errors_total{code="${code}"}`)).toBe(1);
   });
 
-  test("leaves a client's bad input out, which never became an invocation", async () => {
+  test("counts a client's bad input as a failure of its own, and not against the SLO", async () => {
     const body = '{"inputs":[]}';
     await (await fetch(`${host.url}/v2/models/pair/infer`, { method: 'POST', body })).arrayBuffer();
-    expect(await outcomes()).toEqual({});
+    expect(await outcomes()).toEqual({ in_slo: 0, late: 0, shed: 0, failed: 0 });
+    expect(await sample('nv_inference_request_failure{model="pair",version="1",reason="OTHER"}')).toBe(1);
     expect(await sample('gateway_function_invocation_total{function_name="pair",code="400"}')).toBe(1);
+    expect(await sample('gateway_function_invocation_started{function_name="pair"}')).toBe(1);
   });
 });
 
@@ -168,7 +171,7 @@ test('evictions are counted with their cause', async () => {
 test('the process and its event loop are measured, and nothing is said of GPUs or a queue that do not exist', async () => {
   const text = await scrape();
   expect(text).toMatch(/^process_resident_memory_bytes \d+/m);
-  expect(text).toMatch(/^turntable_event_loop_delay_seconds\{quantile="0.99"\} [\d.e-]+$/m);
+  expect(text).toMatch(/^turntable_event_loop_delay_seconds\{statistic="p99"\} [\d.e-]+$/m);
   expect(text).not.toMatch(/nv_gpu|pinned_memory_pool|gpu_uuid|redis/i);
   expect((await fetch(`${host.url}/metrics`)).headers.get('content-type')).toMatch(/^text\/plain; version=0\.0\.4/);
 });
@@ -181,7 +184,7 @@ test('a blocked event loop shows as its delay', async () => {
   while (performance.now() < until);
   await new Promise((resolve) => setTimeout(resolve, 20));
   const text = await scrape();
-  const [, longest] = /^turntable_event_loop_delay_seconds\{quantile="1"\} (\S+)$/m.exec(text) ?? [];
+  const [, longest] = /^turntable_event_loop_delay_seconds\{statistic="max"\} (\S+)$/m.exec(text) ?? [];
   expect(Number(longest)).toBeGreaterThan(0.1);
 });
 
@@ -205,6 +208,37 @@ test('the exposition is well formed: every series has a type, and no series stan
   });
   expect(untyped).toEqual([]);
   expect(series.filter((line) => !/^[a-z_][a-z0-9_]*(\{[^}]*\})? (-?[\d.e+-]+|[+-]Inf|NaN)$/i.test(line))).toEqual([]);
+});
+
+test('names, units and help are as Prometheus asks, but for inherited names', async () => {
+  await infer();
+  failWith('queue-full');
+  await infer();
+  const text = await scrape();
+  const problems = promlint(text);
+  expect(problems.filter((problem) => !inherited.test(problem))).toEqual([]);
+  expect(problems).toContain('nv_inference_count counter metrics should have "_total" suffix');
+  expect(promtool(text) ?? problems).toEqual(problems);
+});
+
+test("promtool's rules are told apart", () => {
+  const families = [
+    ['xa_calls', 'counter', ''],
+    ['xb_total', 'gauge', ''],
+    ['xc_count', 'gauge', ''],
+    ['xd_milliseconds', 'gauge', ''],
+    ['xe_ms', 'gauge', ''],
+    ['xfSize', 'gauge', ''],
+    ['xg_gauge', 'gauge', ''],
+    ['xh_bytes', 'gauge', '{quantile="0.5"}'],
+    ['xi_bytes', 'gauge', '{le="0.5"}'],
+    ['xj_bytes', 'gauge', '{aName="x"}'],
+    ['xk_seconds', 'histogram', '_count'],
+    ['xl_calls_total', 'counter', ''],
+  ];
+  const text = families.map(([name, type, end]) => `# HELP ${name} Help\n# TYPE ${name} ${type}\n${name}${end} 1\n`);
+  const found = promlint(text.join('') + 'xm_bytes 1\n');
+  expect(found.map((problem) => problem[1]).join('')).toBe('abcdefghijm');
 });
 
 test('a histogram puts a value on a bound below it', () => {

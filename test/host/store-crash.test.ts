@@ -156,6 +156,7 @@ async function killEverywhere(
   for (const [kill, snapshot] of snapshots.entries()) {
     const found = fixture.again({ ...options, dataDir: snapshot });
     await found.start();
+    await found.verified();
     const state = observed(found);
     if (state !== before && state !== after) wrong.push(`kill ${kill} left ${state}`);
     if (switched && state !== after) wrong.push(`kill ${kill} came after the switch, but undid it`);
@@ -205,6 +206,7 @@ describe('kill -9 at random moments', () => {
 
       const store = fixture.again();
       await store.start();
+      await store.verified();
       const found = new Map<string, string>();
       for (const name of store.names()) {
         for (const { key, modelPath, modelSha256, state } of store.versions(name)) {
@@ -223,5 +225,5 @@ describe('kill -9 at random moments', () => {
       await store.close();
     }
     expect(acknowledged.size).toBeGreaterThan(0);
-  });
+  }, 90_000);
 });

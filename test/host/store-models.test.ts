@@ -116,6 +116,7 @@ test('a folder function is served from its folder, and after an upload from the 
 test('a restart serves all of it again without the validator', async () => {
   const again = fixture.again({ validate: () => Promise.reject(new Error('not needed')) });
   await again.start();
+  await again.verified();
   expect(again.names()).toEqual(store.names());
   for (const name of again.names()) expect(again.versions(name)).toEqual(store.versions(name));
 });

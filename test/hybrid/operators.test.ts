@@ -47,14 +47,19 @@ async function profileOf(
   });
 }
 
-/** Branches that join: y = softmax(relu(x a) + hardmax(x b)) c, where the engine lacks Hardmax. */
-function withHardmax(): GraphBuilder {
+/** Branches that join: y = softmax(relu(x a) + normalizer(x b)) c, where the engine lacks Normalizer. */
+function withNormalizer(): GraphBuilder {
   const graph = new GraphBuilder('branches');
   const x = graph.input('x', ElementType.FLOAT, [4, 16]);
   const weight = (name: string): string =>
     graph.weight(name, [16, 16], () => Float32Array.from({ length: 256 }, (_, index) => Math.sin(index) / 4));
   const left = graph.node('Relu', [graph.node('MatMul', [x, weight('a')], {}, { name: 'left' })]);
-  const right = graph.node('Hardmax', [graph.node('MatMul', [x, weight('b')], {}, { name: 'right' })]);
+  const right = graph.node(
+    'Normalizer',
+    [graph.node('MatMul', [x, weight('b')], {}, { name: 'right' })],
+    { norm: 'L2' },
+    { domain: 'ai.onnx.ml' },
+  );
   const sum = graph.node('Softmax', [graph.node('Add', [left, right])]);
   graph.output(graph.node('MatMul', [sum, weight('c')], {}, { name: 'last' }), ElementType.FLOAT, [4, 16], 'y');
   return graph;
@@ -101,7 +106,7 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
         Float32Array.from({ length: 64 }, (_, index) => Math.cos(index)),
       ),
     ];
-    const example = await exampleOf(folder, 'branches', withHardmax().build(), inputs);
+    const example = await exampleOf(folder, 'branches', withNormalizer().build(), inputs);
     const draft = await draftOf(example);
     expect(draft.crossing?.outputs).toHaveLength(1);
     expect(draft.gpu?.fused.inputs.map(({ name }) => name)).toEqual(['x', ...draft.crossing!.outputs]);
@@ -112,13 +117,13 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
       '/left': true,
       '/Relu': true,
       '/right': true,
-      '/Hardmax': false,
+      '/Normalizer': false,
       '/Add': true,
       '/Softmax': true,
       '/last': true,
     });
-    expect(draft.operators.find(({ operator }) => operator === 'Hardmax')?.obstacle).toMatch(/\w/);
-    expect(profile.edges.map(([from, to, bytes]) => [from, to, bytes])).toContainEqual(['/Hardmax', '/Add', 256]);
+    expect(draft.operators.find(({ operator }) => operator === 'ai.onnx.ml.Normalizer')?.obstacle).toMatch(/\w/);
+    expect(profile.edges.map(([from, to, bytes]) => [from, to, bytes])).toContainEqual(['/Normalizer', '/Add', 256]);
     const times = profile.nodes.flatMap(({ gpu }) => gpu ?? []);
     expect(times.every((ms) => ms > 0)).toBe(true);
   });
@@ -143,13 +148,18 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
   it("may all be the CPU's", async () => {
     const graph = new GraphBuilder('hardmax');
     const x = graph.input('x', ElementType.FLOAT, [2, 4]);
-    graph.output(graph.node('Hardmax', [x]), ElementType.FLOAT, [2, 4], 'y');
+    graph.output(
+      graph.node('Normalizer', [x], { norm: 'L2' }, { domain: 'ai.onnx.ml' }),
+      ElementType.FLOAT,
+      [2, 4],
+      'y',
+    );
     const example = await exampleOf(folder, 'hardmax', graph.build(), [noise('x', [2, 4], 1)]);
     const draft = await draftOf(example);
     expect(draft.gpu).toBeNull();
     const profile = await profileOf(draft);
     expect(profile.nodes).toMatchObject([
-      { name: '/Hardmax', gpu: null, cpu: [expect.any(Number), expect.any(Number)] },
+      { name: '/Normalizer', gpu: null, cpu: [expect.any(Number), expect.any(Number)] },
     ]);
   });
 });

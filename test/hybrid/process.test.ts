@@ -125,7 +125,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     const weight = (name: string, seed: number) =>
       graph.weight(name, [4, 4], new Float32Array(noise(name, [4, 4], seed).data.buffer));
     const hidden = graph.node('MatMul', [x, weight('a', 1)]);
-    const odd = graph.node('Hardmax', [hidden]);
+    const odd = graph.node('Normalizer', [hidden], { norm: 'L2' }, { domain: 'ai.onnx.ml' });
     graph.output(graph.node('MatMul', [odd, weight('b', 2)]), ElementType.FLOAT, [2, 4], 'y');
     graph.output(odd, ElementType.FLOAT, [2, 4], 'z');
     const example = await exampleOf(folder, 'odd', graph.build(), [noise('x', [2, 4], 5)]);
@@ -133,9 +133,9 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
       const spec = { key: 'odd@1', modelPath: example.modelPath, shapes: { x: [2, 4] } };
       const coverage = await client.register({ ...spec, hybrid: { cells: 1 } });
       if (coverage.covered || coverage.layers === undefined) throw new Error('it is covered in part');
-      expect(coverage.obstacles.map(({ operator }) => operator)).toEqual(['Hardmax']);
+      expect(coverage.obstacles.map(({ operator }) => operator)).toEqual(['ai.onnx.ml.Normalizer']);
       const nodes = livingNodes(example.prepared);
-      const onCpu = nodes.find(({ proto }) => proto.opType === 'Hardmax')!;
+      const onCpu = nodes.find(({ proto }) => proto.opType === 'Normalizer')!;
       const promise = await client.addPlan('odd@1', {
         id: 'hybrid',
         order: nodes.map(({ name }) => name),
@@ -152,7 +152,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
       const refused = await errorOf(
         client.addPlan('odd@1', { id: 'no', order: nodes.map(({ name }) => name), segments: [] }),
       );
-      expect(refused.message).toContain('Hardmax');
+      expect(refused.message).toContain('Normalizer');
     });
   });
 
@@ -225,7 +225,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     let x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
     for (const seed of [1, 2, 3]) {
       const w = graph.weight(`w${seed}`, [4, 4], new Float32Array(noise('w', [4, 4], seed).data.buffer));
-      x = graph.node('Hardmax', [graph.node('MatMul', [x, w])]);
+      x = graph.node('Normalizer', [graph.node('MatMul', [x, w])], { norm: 'L2' }, { domain: 'ai.onnx.ml' });
     }
     graph.output(x, ElementType.FLOAT, ['batch', 4], 'y');
     const batches = Array.from({ length: 4 }, (_, index) => [noise('x', [index + 1, 4], index)]);
@@ -236,7 +236,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
         const spec = { key: 'b@1', modelPath: example.modelPath, shapes: { x: [1, 4] }, hybrid: { cells: 1 } };
         const { layers } = (await client.register(spec)) as { readonly layers: readonly { readonly name: string }[] };
         const nodes = livingNodes(example.prepared);
-        const onCpu = nodes.filter(({ proto }) => proto.opType === 'Hardmax');
+        const onCpu = nodes.filter(({ proto }) => proto.opType === 'Normalizer');
         const plan: HybridPlan = {
           id: 'h',
           order: nodes.map(({ name }) => name),
@@ -253,6 +253,12 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
           );
         };
         await all();
+        // Made ahead of the call, in place of another: the call finds its kernels and sub-graphs open.
+        expect(await client.prepare('b@1', { shapes: { x: [4, 4] }, instead: { x: [3, 4] } })).toEqual({
+          covered: true,
+        });
+        expectAnswer((await client.run('b@1', batches[3]!, options)).outputs, expected[3]!);
+        expect(await client.prepare('b@1', { shapes: { x: [1, 5] } })).toMatchObject({ covered: false });
         await Promise.all([all(), client.addPlan('b@1', plan), all()]);
         await client.unregister('b@1');
         const [memory] = (await client.state()).memory;

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startGpuProcess, type GpuClient } from '../../src/gpu/index.ts';
-import { hybridPlanOf, planChrion, planMemoryOptimal } from '../../src/plan/index.ts';
+import { hybridPlanOf, planChrion, planMemoryOptimal } from '../../src/plan/chrion/index.ts';
 import { parseGraphProfile } from '../../src/profile/index.ts';
 import { buildEmulatedDriver } from '../emulated-driver/build.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';

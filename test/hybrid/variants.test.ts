@@ -14,6 +14,7 @@ import type { CpuCores, HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../src/gpu/program/index.ts';
 import type { PreparedGraph } from '../../src/gpu/program/prepared.ts';
+import { type ChrionPlan } from '../../src/plan/index.ts';
 import {
   hybridPlanOf,
   lstmCells,
@@ -21,8 +22,7 @@ import {
   planLadder,
   planLatencyOptimal,
   planMemoryOptimal,
-  type ChrionPlan,
-} from '../../src/plan/index.ts';
+} from '../../src/plan/chrion/index.ts';
 import type { GraphProfile } from '../../src/profile/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
 import { relativeError } from '../support/run-program.ts';

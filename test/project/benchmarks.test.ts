@@ -98,6 +98,24 @@ test('the list names every benchmark with the question that it answers', async (
   expect(listed.slice(1).map((line) => line.split(' ')[0])).toEqual(names);
 });
 
+test('a run that is appended adds up with those that were kept, and runs that do not add up are refused', async () => {
+  const outcomes = [{ name: 'frames', executions: 1000, refused: 400, findings: [] }];
+  writeFileSync(join(dir, 'fuzz.json'), JSON.stringify({ pieces: [{ seed: 7, seconds: 60, outcomes }] }));
+  // The second benchmark is told on without a start of its own.
+  const words = ['fuzz', 'figures', '--row', 'settings', '--small', '--append', '--seed', '8', '--out', dir];
+  const failed = await execute(process.execPath, [tsx, 'bench/main.ts', ...words], { cwd: packageRoot }).catch(
+    (error: { code: number; stderr: string }) => error,
+  );
+  const kept = JSON.parse(readFileSync(join(dir, 'fuzz.json'), 'utf8')) as BenchmarkRun;
+  expect(kept.settings).toMatchObject({ runs: 2, seeds: '7 8', executions: 1100 });
+  expect(kept.tables[0]?.rows.map(([name, executions]) => [name, executions])).toEqual([
+    ['frames', '1000'],
+    ['settings', '100'],
+  ]);
+  expect(failed).toMatchObject({ code: 2 });
+  expect(failed.stderr).toMatch(/^runs of the benchmark 'figures' do not add up: leave --append out$/m);
+});
+
 test('a run from the command line prints its report and keeps its figures where it is told to', async () => {
   // Any will do, and this one takes no processes; test/bench/ runs them all.
   const name = 'figures';
@@ -109,4 +127,4 @@ test('a run from the command line prints its report and keeps its figures where 
   expect(readFileSync(join(dir, `${name}.md`), 'utf8')).toContain(`# ${name}\n`);
   // JSON has no NaN: it would come back as null.
   expect(Object.values(kept.figures).every((figure) => Number.isFinite(figure))).toBe(true);
-}, 60_000);
+});

@@ -82,7 +82,9 @@ function otherValue(option: (typeof options)[number]): string {
     case 'choice':
       return option.choices.at(-1) ?? '';
     case 'list':
-      return 'another-key';
+      if (option.path === 'healFrom') return 'http://10.0.0.6:8000';
+      if (option.path === 'apiKeysFor') return 'read';
+      return option.path === 'async.callbackAllow' ? 'receiver.example' : 'https://another.example';
     case 'folder':
       return 'elsewhere';
     case 'text':
@@ -90,8 +92,12 @@ function otherValue(option: (typeof options)[number]): string {
         {
           'redis.url': 'redis://elsewhere:1',
           'queue.hostUrl': 'http://elsewhere:1',
+          'cpu.memory': '7GiB',
           'gpu.hostMemory': '7GiB',
           'gpu.memory': '7GiB',
+          'limits.inFlight': '7GiB',
+          'grpc.port': '7001',
+          'gpu.topology': '0+1',
         }[option.path] ?? 'elsewhere'
       );
   }

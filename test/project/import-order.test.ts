@@ -8,7 +8,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
 
 const house = [
+  'tools',
+  'client',
   'tensor',
+  'process',
   'onnx',
   'hardware',
   'profile',
@@ -44,7 +47,7 @@ const cases: readonly Case[] = [
       allowed: true,
     })),
   ]),
-  ...house.slice(1).map((folder) => ({
+  ...house.slice(3).map((folder) => ({
     name: `${folder} may not import a file of tensor past its index.ts`,
     file: `src/${folder}/past-the-door.ts`,
     code: `export { thing } from '../tensor/frame.ts';`,
@@ -75,6 +78,18 @@ const cases: readonly Case[] = [
     allowed: false,
   },
   {
+    name: 'the GPU process, which is a folder of gpu, is not taken for the floor of the same name',
+    file: 'src/gpu/measure/own-process.ts',
+    code: `export { thing } from '../process/protocol.ts';`,
+    allowed: true,
+  },
+  {
+    name: 'a folder inside of gpu may not pass the door of the floor process',
+    file: 'src/gpu/measure/floor.ts',
+    code: `export { thing } from '../../process/child.ts';`,
+    allowed: false,
+  },
+  {
     name: 'a file whose name starts as index does is not the door',
     file: 'src/onnx/near-the-door.ts',
     code: `export { thing } from '../tensor/indexing.ts';`,
@@ -100,24 +115,44 @@ const cases: readonly Case[] = [
   },
 ];
 
+/** Objects with the names of tensors as keys: these would reorder `311` and lose `__proto__`. */
+const keyedByName = [
+  {
+    name: "a record of the project's tensors",
+    file: 'src/host/record-of-tensors.ts',
+    code: `import type { Tensor } from '../tensor/index.ts';\nexport const byName: Record<string, Tensor> = {};`,
+  },
+  {
+    name: "a record of ONNX Runtime's tensors",
+    file: 'src/cpu/record-of-ort-tensors.ts',
+    code: `import type * as OrtModule from 'onnxruntime-node';\nexport type Feeds = Readonly<Record<string, OrtModule.Tensor>>;`,
+  },
+];
+
 let dir: string;
 const flagged = new Set<string>();
+const restrictedTypes = new Set<string>();
 
 beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'turntable-import-order-'));
-  copyFileSync(join(packageRoot, '.oxlintrc.json'), join(dir, '.oxlintrc.json'));
-  for (const { file, code } of cases) {
+  copyFileSync(join(packageRoot, 'oxlint.config.mjs'), join(dir, 'oxlint.config.mjs'));
+  for (const { file, code } of [...cases, ...keyedByName]) {
     mkdirSync(dirname(join(dir, file)), { recursive: true });
     writeFileSync(join(dir, file), `${code}\n`);
   }
   const oxlint = join(packageRoot, 'node_modules', 'oxlint', 'bin', 'oxlint');
-  const { stdout } = await promisify(execFile)(process.execPath, [oxlint, '--format', 'json'], {
-    cwd: dir,
-    maxBuffer: 64 * 1024 * 1024,
-  }).catch((error: { stdout: string }) => error);
+  const { stdout } = await promisify(execFile)(
+    process.execPath,
+    [oxlint, '-c', 'oxlint.config.mjs', '--format', 'json'],
+    {
+      cwd: dir,
+      maxBuffer: 64 * 1024 * 1024,
+    },
+  ).catch((error: { stdout: string }) => error);
   const { diagnostics } = JSON.parse(stdout) as { diagnostics: { code?: string; filename: string }[] };
   for (const { code, filename } of diagnostics) {
     if (code?.includes('no-restricted-imports')) flagged.add(filename);
+    if (code?.includes('no-restricted-types')) restrictedTypes.add(filename);
   }
 });
 
@@ -135,5 +170,11 @@ describe('the import order', () => {
       entry.isDirectory(),
     );
     expect(house).toEqual(expect.arrayContaining(folders.map(({ name }) => name)));
+  });
+});
+
+describe('the names of tensors', () => {
+  test.each(keyedByName)('cannot key $name', ({ file }) => {
+    expect(restrictedTypes.has(file)).toBe(true);
   });
 });

@@ -5,8 +5,10 @@ import { expect, test } from 'vitest';
 
 const root = join(import.meta.dirname, '../..');
 
-/** Packages that loading a module loads with it. */
-async function packagesOf(entry: string): Promise<Set<string>> {
+/** Packages and files that loading a module loads with it, and the bytes of this project's own code. */
+async function loadedWith(
+  entry: string,
+): Promise<{ packages: Set<string>; files: readonly string[]; ownBytes: number }> {
   const { metafile } = await build({
     entryPoints: [join(root, entry)],
     absWorkingDir: root,
@@ -23,24 +25,53 @@ async function packagesOf(entry: string): Promise<Set<string>> {
   const outputs = new Map(Object.entries(metafile.outputs));
   const [first] = [...outputs].find(([, { entryPoint }]) => entryPoint === entry)!;
   const packages = new Set<string>();
+  const files: string[] = [];
+  let ownBytes = 0;
   const seen = new Set([first]);
   for (const path of seen) {
+    ownBytes += outputs.get(path)?.bytes ?? 0;
+    files.push(...Object.keys(outputs.get(path)?.inputs ?? {}));
     for (const imported of outputs.get(path)?.imports ?? []) {
       if (imported.kind === 'dynamic-import') continue;
       if (imported.external === true) packages.add(imported.path);
       else seen.add(imported.path);
     }
   }
-  return packages;
+  return { packages, files, ownBytes };
 }
 
 test('a host without Redis loads nothing of it, and one without a GPU no driver', async () => {
-  const packages = await packagesOf('src/host/index.ts');
+  const { packages } = await loadedWith('src/host/index.ts');
   expect(packages).toContain('pino');
   for (const name of ['bullmq', 'ioredis', 'koffi']) expect(packages).not.toContain(name);
 });
 
 test('what speaks to Redis is found where it is loaded', async () => {
-  const packages = await packagesOf('src/queue/redis.ts');
+  const { packages } = await loadedWith('src/queue/redis.ts');
   for (const name of ['bullmq', 'ioredis']) expect(packages).toContain(name);
+});
+
+/** Plans over a GPU and CPU cores: planner, unrolling, execution, and what a host makes of them. */
+const chrion = /^src\/(plan\/chrion|onnx\/unroll|gpu\/hybrid|host\/gpu\/variants)\//;
+
+test.each(['src/host/index.ts', 'src/gpu/process/main.ts', 'src/gpu/process/compile-worker.ts', 'src/index.ts'])(
+  '%s loads nothing of Chrion until a function may have plans over GPU and CPU',
+  async (entry) => {
+    const { files } = await loadedWith(entry);
+    expect(files).toContain(entry);
+    expect(files.filter((file) => chrion.test(file))).toEqual([]);
+  },
+);
+
+test('what Chrion consists of is found behind its doors', async () => {
+  for (const door of ['src/plan/chrion', 'src/onnx/unroll', 'src/gpu/hybrid', 'src/host/gpu/variants']) {
+    const { files } = await loadedWith(`${door}/index.ts`);
+    expect(files.some((file) => chrion.test(file))).toBe(true);
+  }
+});
+
+test('turntable --help loads no command, so that it answers before a person notices the wait', async () => {
+  const { packages, ownBytes } = await loadedWith('src/cli/main.ts');
+  expect([...packages].filter((name) => !name.startsWith('node:'))).toEqual(['commander']);
+  expect(ownBytes).toBeLessThan(16 * 1024);
 });

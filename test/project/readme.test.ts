@@ -1,4 +1,4 @@
-/** Runs what README.md tells a newcomer to run, in its order, and compares what it prints with what README.md shows. */
+/** Runs what README.md and the first pages of docs/ tell a newcomer to run, and compares what it prints with what they show. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -16,8 +16,12 @@ interface Step {
 
 const documentedUrl = 'http://127.0.0.1:8000';
 const documentedFolder = '/tmp';
-const text = await readFile(join(packageRoot, 'README.md'), 'utf8');
-const steps = stepsOf(text);
+const [readme, operate, handlers, hybrid] = await Promise.all(
+  ['README.md', 'docs/operate.md', 'docs/handlers.md', 'docs/hybrid.md'].map((page) =>
+    readFile(join(packageRoot, page), 'utf8'),
+  ),
+);
+const steps = [readme, operate, handlers, hybrid].flatMap((page) => stepsOf(page ?? ''));
 const hostSteps = steps.filter(({ command }) => command !== 'npm ci' && command !== 'npm start');
 
 let folder: string;
@@ -51,6 +55,12 @@ afterAll(async () => {
 });
 
 describe('the README', () => {
+  it('is short, and shows a picture of the page and one of a cold start', () => {
+    expect(readme?.split(/\s+/).length).toBeLessThan(900);
+    expect(readme).toContain('](docs/dashboard/overview.png)');
+    expect(readme).toContain('](docs/dashboard/cold-starts.png)');
+  });
+
   it('begins with the two commands', () => {
     expect(steps.slice(0, 2).map(({ command }) => command)).toEqual(['npm ci', 'npm start']);
   });
@@ -66,9 +76,9 @@ describe('the README', () => {
   });
 });
 
-describe("the README's handler", () => {
+describe('the handler of handlers.md', () => {
   it('is what a handler must be, to the compiler and when it runs', async () => {
-    const [, source = ''] = /^```ts\n([\s\S]*?)^```$/m.exec(text) ?? [];
+    const [, source = ''] = /^```ts\n([\s\S]*?)^```$/m.exec(handlers ?? '') ?? [];
     // Inside the package, so that 'turntable' is the package itself.
     const place = await mkdtemp(join(packageRoot, 'functions', '_readme-'));
     try {

@@ -1,9 +1,17 @@
-/** How asynchronous calls end where something is odd about it: a full Redis, a cancelled run, a callback's login. */
+/** How asynchronous calls end where something is odd about it: a full Redis, a cancelled run, a callback's address. */
 import { EventEmitter, once } from 'node:events';
-import { createServer, type ServerResponse } from 'node:http';
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { buffer } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { checkCallbackUrl, type AcceptedCall, type CallReply, type CallRunner } from '../../src/queue/index.ts';
+import {
+  callbackAllowProblem,
+  callbackSignature,
+  CallbackTargets,
+  type AcceptedCall,
+  type CallReply,
+  type CallRunner,
+} from '../../src/queue/index.ts';
 import { CallStore } from '../../src/queue/call-store.ts';
 import { AsyncCalls, RedisLink } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
@@ -24,16 +32,89 @@ const call = (id: string, callbackUrl?: string): AcceptedCall => ({
 
 const replied: CallReply = { status: 201, headers: [], body: Buffer.from('done') };
 
-test('addresses of callbacks to which nothing would be sent are refused', () => {
-  for (const url of ['http://receiver:6000/', 'https://receiver:25/in', 'http://[::1]:0/', 'ftp://receiver/', 'here']) {
-    expect(checkCallbackUrl(url)).toHaveProperty('reason');
-  }
-  expect(checkCallbackUrl('http://receiver:6000/')).toEqual({
-    reason: 'of port 6000, which belongs to another protocol',
+/** The address that a connection to this name would get. */
+function lookUp(targets: CallbackTargets, name: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    targets.lookup(name, { all: false }, (error, address) => {
+      if (error !== null) reject(error);
+      else if (typeof address === 'string') resolve(address);
+    });
   });
-  for (const url of ['http://receiver/', 'https://receiver:8443/:6000', 'http://me:6000@receiver:81/']) {
-    expect(checkCallbackUrl(url)).toEqual({ url });
-  }
+}
+
+/** A name server that gives every name these addresses. */
+function resolver(addresses: readonly string[]): ConstructorParameters<typeof CallbackTargets>[1] {
+  // @ts-expect-error -- of the overloads of dns.lookup only the one with `all` is used
+  return (_name, _options, done: (error: null, found: object[]) => void) => {
+    const found = addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 }));
+    done(null, found);
+  };
+}
+
+describe('where callbacks may go', () => {
+  const targets = new CallbackTargets(['10.1.0.0/16', 'receiver.internal', '*.lab', '::1']);
+
+  test('an address to which nothing would be sent is refused', () => {
+    const urls = ['http://receiver:6000/', 'https://receiver:25/in', 'http://[::1]:0/', 'ftp://receiver/', 'here'];
+    for (const url of urls) expect(targets.check(url)).toHaveProperty('reason');
+    expect(targets.check('http://receiver:6000/')).toEqual({
+      reason: 'of port 6000, which belongs to another protocol',
+    });
+    for (const url of ['http://receiver/', 'https://receiver:8443/:6000']) expect(targets.check(url)).toEqual({ url });
+  });
+
+  test('a user or password in the address is refused', () => {
+    for (const url of ['http://me:secret@receiver/', 'http://me@receiver/']) {
+      expect(targets.check(url)).toMatchObject({ reason: expect.stringContaining('a URL with a user or password') });
+    }
+  });
+
+  test('private, loopback and link-local addresses are refused in every spelling, public ones are not', () => {
+    const refused = [
+      'http://127.0.0.1:6379/',
+      'http://127.1/',
+      'http://2130706433/',
+      'http://0x7f.0.0.1/',
+      'http://localhost/',
+      'http://a.localhost./',
+      'http://169.254.169.254/latest',
+      'http://192.168.1.1/',
+      'http://172.31.255.255/',
+      'http://10.2.0.1/',
+      'http://0.0.0.0/',
+      'http://[::ffff:127.0.0.1]/',
+      'http://[::ffff:a9fe:a9fe]/',
+      'http://[fe80::1]/',
+      'http://[fd00::1]/',
+    ];
+    for (const url of refused) {
+      expect(targets.check(url), url).toMatchObject({ reason: expect.stringContaining('of the private address') });
+    }
+    for (const url of ['http://8.8.8.8/', 'http://[2606:4700::1111]/', 'http://10.1.255.1/', 'http://[::1]/']) {
+      expect(targets.check(url), url).toEqual({ url });
+    }
+  });
+
+  test('a name connects to its public addresses only, and not at all where it has none', async () => {
+    const mixed = new CallbackTargets([], resolver(['127.0.0.1', '8.8.8.8']));
+    expect(await lookUp(mixed, 'rebinding.example')).toBe('8.8.8.8');
+    const hidden = new CallbackTargets([], resolver(['10.0.0.7']));
+    await expect(lookUp(hidden, 'intranet.example')).rejects.toThrow(
+      "'intranet.example' is the private address 10.0.0.7, which the setting async.callbackAllow does not list",
+    );
+  });
+
+  test('a listed name may be private, and a listed suffix covers the names below it', async () => {
+    const listed = new CallbackTargets(['receiver.internal', '*.lab'], resolver(['10.0.0.7']));
+    expect(await lookUp(listed, 'receiver.internal')).toBe('10.0.0.7');
+    expect(await lookUp(listed, 'a.b.lab')).toBe('10.0.0.7');
+    await expect(lookUp(listed, 'lab')).rejects.toThrow('private address');
+    await expect(lookUp(listed, 'other.internal')).rejects.toThrow('private address');
+  });
+
+  test.each(['10.0.0.0/33', '300.1.1.1', 'a b', 'http://receiver', '*'])('%s is no entry of the list', (entry) => {
+    expect(callbackAllowProblem(entry)).toContain(`'${entry}' is neither a host name`);
+  });
 });
 
 let count = 0;
@@ -54,12 +135,23 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     await server?.[Symbol.asyncDispose]();
   });
 
+  interface MakeOptions {
+    readonly keepMs?: number;
+    readonly backoffMs?: number;
+    readonly timeoutMs?: number;
+    readonly allow?: readonly string[];
+    readonly secret?: string;
+  }
+
   interface Made extends AsyncDisposable {
     readonly calls: AsyncCalls;
     readonly link: RedisLink;
   }
 
-  async function make(run: CallRunner, { keepMs = 60_000, backoffMs = 10, timeoutMs = 1000 } = {}): Promise<Made> {
+  async function make(
+    run: CallRunner,
+    { keepMs = 60_000, backoffMs = 10, timeoutMs = 1000, ...callback }: MakeOptions = {},
+  ): Promise<Made> {
     const link = new RedisLink({ url: server.url, prefix: `calls${++count}` });
     await link.ready(5000);
     const calls = new AsyncCalls({
@@ -69,7 +161,13 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
       keepMs,
       waitingMax: 100,
       payloadBytesMax: 1e6,
-      callback: { attemptsMax: 3, backoffMs, timeoutMs },
+      callback: {
+        attemptsMax: 3,
+        backoffMs,
+        timeoutMs,
+        targets: new CallbackTargets(callback.allow ?? ['127.0.0.1']),
+        secret: callback.secret,
+      },
       log: silent,
     });
     calls.start();
@@ -174,21 +272,34 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     );
   });
 
-  test("the user and password of a callback's address log in, and are told to nobody", async () => {
-    const receiver = createServer((request, response) => {
-      response.writeHead(request.headers.authorization === undefined ? 401 : 200).end();
-    });
+  test('a signed callback proves its sender: time and body are in the signature', async () => {
+    const receiver = createServer();
     receiver.listen(0, '127.0.0.1');
     await once(receiver, 'listening');
     const { port } = receiver.address() as AddressInfo;
-    const logins: (string | undefined)[] = [];
-    receiver.on('request', ({ headers }) => void logins.push(headers.authorization));
-    await using made = await make(() => Promise.resolve(replied));
-    await made.calls.accept(call('a', `http://me:p%40ss@127.0.0.1:${port}/`));
-    await until(async () => made.calls.counts.callbacksDelivered === 1);
-    expect(logins).toEqual([`Basic ${Buffer.from('me:p@ss').toString('base64')}`]);
-    expect(JSON.stringify((await made.calls.status('a'))?.call)).not.toContain('p%40ss');
+    const received = new Promise<{ headers: IncomingHttpHeaders; body: Buffer }>((resolve) => {
+      receiver.on('request', (request: IncomingMessage, response: ServerResponse) => {
+        response.writeHead(204).end();
+        resolve(buffer(request).then((body) => ({ headers: request.headers, body })));
+      });
+    });
+    await using made = await make(() => Promise.resolve(replied), { secret: 'between us' });
+    await made.calls.accept(call('a', `http://127.0.0.1:${port}/`));
+    const { headers, body } = await received;
+    const timestamp = String(headers['x-turntable-timestamp']);
+    expect(Math.abs(Number(timestamp) - Date.now() / 1000)).toBeLessThan(60);
+    expect(headers['x-turntable-signature']).toBe(callbackSignature('between us', timestamp, body));
+    expect(body.toString()).toBe('done');
     receiver.close();
+  });
+
+  test('a callback that an older host accepted for a private address is not sent', async () => {
+    await using made = await make(() => Promise.resolve(replied), { allow: [] });
+    await made.calls.accept(call('a', 'http://127.0.0.1:9999/'));
+    await until(async () => made.calls.counts.callbacksGivenUp === 1);
+    expect((await made.calls.status('a'))?.call.callback).toMatchObject({
+      lastError: expect.stringContaining('of the private address 127.0.0.1'),
+    });
   });
 
   test('a callback that outlives its reply counts as given up', async () => {

@@ -5,7 +5,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { loadConfig, startHost } from '../../src/host/index.ts';
 import type { QueueHealth, RemoteTaker } from '../../src/queue/index.ts';
 import { ErrorLog } from '../../src/queue/error-log.ts';
@@ -162,6 +162,43 @@ test('a host whose Redis is away from the start says so in its log, and stops wi
   await rm(folder, { recursive: true, force: true });
 });
 
+test.skipIf(redisMissing !== undefined)(
+  'a host says at its start which settings of Redis can lose accepted calls',
+  async () => {
+    await using server = await RedisServer.start({ durable: false });
+    await server.command('CONFIG SET maxmemory-policy allkeys-lru');
+    const { config } = loadConfig({
+      flags: {
+        'listen.port': '0',
+        dataDir: join(server.folder, 'data'),
+        functionsDir: join(server.folder, 'functions'),
+        'redis.url': server.url,
+      },
+      environment: {},
+    });
+    let host: Awaited<ReturnType<typeof startHost>> | undefined;
+    const said: string[] = [];
+    const both = new Promise<void>((resolve, reject) => {
+      const logger = pino({
+        hooks: {
+          logMethod(words) {
+            if (/accepted calls/.test(String(words[1]))) said.push(String(words[1]));
+            if (said.length === 2) resolve();
+          },
+        },
+      });
+      startHost(config, { logger }).then((started) => (host = started), reject);
+    });
+    await both;
+    expect(said).toEqual([
+      'Redis forgets accepted calls when it restarts: set appendonly yes',
+      'Redis may throw accepted calls away when its memory is full: set maxmemory-policy noeviction',
+    ]);
+    await expect.poll(() => host).toBeDefined();
+    await host?.stop();
+  },
+);
+
 test.skipIf(redisMissing !== undefined)('a worker with nothing to do stops while Redis is away', async () => {
   await using server = await RedisServer.start();
   const link = new RedisLink({ url: server.url, prefix: 't' });
@@ -184,3 +221,20 @@ test('errors of one kind are said once in a while, others beside them', () => {
   log.say(new Error('OOM command not allowed'), 'the queue reports an error');
   expect(said).toEqual(['Missing key for job 0', 'OOM command not allowed']);
 });
+
+test.skipIf(redisMissing !== undefined)(
+  'a deadline stays what it is when the clock of this machine is set',
+  async () => {
+    await using server = await RedisServer.start();
+    const link = new RedisLink({ url: server.url, prefix: 't' });
+    await link.ready(5000);
+    const deadlineMs = performance.now() + 1000;
+    const sent = link.toShared(deadlineMs);
+    const hourMs = 3_600_000;
+    const now = vi.spyOn(Date, 'now').mockReturnValue(Date.now() + hourMs);
+    expect(link.toShared(deadlineMs)).toBeCloseTo(sent, 3);
+    expect(link.fromShared(sent)).toBeCloseTo(deadlineMs, 3);
+    now.mockRestore();
+    link.close();
+  },
+);

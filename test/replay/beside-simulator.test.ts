@@ -104,7 +104,7 @@ describe.skipIf(emulatorMissing)('a replay beside the simulator', () => {
 
   test('counts starts and evictions as the live scheduler does', () => {
     const { differences, gpu_evictions: evictions } = report.beside_simulator!;
-    const { starts, evictions: byCause } = host.gpus!.shell!.counts;
+    const { starts, evictions: byCause } = host.gpus!.live.counts;
     const measured = Object.fromEntries(differences.service.map((row) => [row.start, row.measured]));
     expect(measured).toMatchObject({ ...starts });
     expect(evictions.measured).toEqual(Object.fromEntries(byCause));
@@ -147,11 +147,11 @@ describe.skipIf(emulatorMissing)('a replay beside the simulator', () => {
     const resident = before.functions.filter(({ residents }) => residents.length > 0);
     expect(resident.length).toBeGreaterThan(0);
     const file = join(folder, 'again.json');
-    const counts = host.gpus!.shell!.counts;
+    const counts = host.gpus!.live.counts;
     await replay('--url', host.url, '--poisson', '20', '--requests', '1', '--json', file);
     const again = JSON.parse(await readFile(file, 'utf8')) as LiveReport;
     expect(again.beside_simulator).toMatchObject({ resident_at_start: resident.length });
-    const after = host.gpus!.shell!.counts;
+    const after = host.gpus!.live.counts;
     const sum = ({ starts }: typeof counts): number => starts.cold + starts.partial + starts.warm;
     expect(sum(after) - sum(counts)).toBe(1);
   });

@@ -39,7 +39,8 @@ export async function openPage(
   page.setDefaultTimeout(20_000);
   const complaints: string[] = [];
   page.on('console', (message) => {
-    if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());
+    if (message.type() === 'error' || message.type() === 'warning')
+      complaints.push(`${message.text()} (${message.location().url})`);
   });
   page.on('pageerror', (error) => complaints.push(error.message));
   page.on('request', (request) => {

@@ -35,6 +35,8 @@ export interface EmulatedMachine {
   /** Whether a race makes the call that waits fail, beside being reported. */
   readonly failOnRace?: boolean;
   readonly driverVersion?: number;
+  /** What the machine does wrong, see the emulated driver's README. */
+  readonly defects?: readonly string[];
 }
 
 export interface EmulatorReport {
@@ -46,6 +48,8 @@ export interface EmulatorReport {
   readonly leaks: readonly string[];
   readonly live: Readonly<Record<string, number>>;
   readonly devices: readonly { readonly usedBytes: number; readonly peakBytes: number }[];
+  /** How often each call of the driver was made. */
+  readonly calls: Readonly<Record<string, number>>;
   readonly operations: number;
   readonly launches: number;
   readonly pageableCopies: number;

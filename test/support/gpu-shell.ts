@@ -1,8 +1,14 @@
 /** The live shell with a GPU process that is made up: it keeps its own account of what is where, and refuses what has no room. */
 import { GpuError, type GpuErrorCode, type RunResult } from '../../src/gpu/index.ts';
-import type { FunctionPlans } from '../../src/host/gpu/plan-book.ts';
-import { GpuShell } from '../../src/host/gpu/shell.ts';
-import type { GpuOutcome, GpuWish, GpuRunner, ShellEviction } from '../../src/host/gpu/shell-types.ts';
+import {
+  LiveScheduler,
+  type FunctionPlans,
+  type GpuEviction,
+  type GpuRunner,
+  type InvocationWish,
+  type Placed,
+  type ScheduledSettings,
+} from '../../src/host/live/index.ts';
 import type { ColdStartPlan } from '../../src/plan/index.ts';
 import { policies, type GpuOffer, type Policy } from '../../src/schedule/index.ts';
 
@@ -53,12 +59,12 @@ function offerOf(link: number, rung: string | undefined): GpuOffer {
   };
 }
 
-function plansFor(gpuCount: number, isLadder = false): FunctionPlans {
+export function plansFor(gpuCount: number, isLadder = false): FunctionPlans {
   const offers = Array.from({ length: gpuCount }, (_, link) => {
     const top = offerOf(link, undefined);
     return isLadder ? { ...offerOf(link, 'gpu'), smaller: offerOf(link, 'memory') } : top;
   });
-  return { mode: 'pipeswitch', offers, planOf };
+  return { mode: 'pipeswitch', isTooLarge: false, offers, planOf };
 }
 
 /** Keeps its own account of what is where, and refuses what has no room. */
@@ -200,18 +206,23 @@ interface Setting {
   readonly cpuMs?: number;
   readonly bytes?: number;
   readonly isLadder?: boolean;
+  readonly cpuCores?: number;
+  readonly waitingMax?: number;
 }
 
 export const settings = { sloMs: 100, priority: 100, pinned: false };
 export const gpuOnly: Policy = { ...policies.best, offload: 'never' };
 
 export class Bench {
-  readonly process: MadeUpProcess;
-  readonly shell: GpuShell;
-  readonly evictions: ShellEviction[] = [];
+  process: MadeUpProcess;
+  readonly shell: LiveScheduler;
+  readonly evictions: GpuEviction[] = [];
+  readonly news: string[] = [];
   readonly defects: string[] = [];
-  readonly plans: FunctionPlans;
-  readonly outcomes: (GpuOutcome | Error)[] = [];
+  plans: FunctionPlans;
+  readonly settings: ScheduledSettings[] = [];
+  readonly outcomes: (Placed | Error)[] = [];
+  readonly preloads: boolean[] = [];
   arrived = 0;
 
   constructor({
@@ -221,42 +232,68 @@ export class Bench {
     cpuMs = 50,
     bytes = capacityBytes,
     isLadder = false,
+    cpuCores = 4,
+    waitingMax = Infinity,
   }: Setting = {}) {
     this.process = new MadeUpProcess(gpuCount, bytes);
     this.plans = plansFor(gpuCount, isLadder);
     const gpu = { capacityBytes: bytes, switch: 0, linkGBps: 1, uplinkGBps: 2 };
-    this.shell = new GpuShell({
-      gpus: Array.from({ length: gpuCount }, () => gpu),
+    this.shell = new LiveScheduler({
       policy,
-      cpuCores: 4,
-      runner: this.process,
+      cpu: { cores: cpuCores, memoryBytes: Infinity },
+      waitingMax,
       cpuOffer: () => ({ latencyMs: cpuMs, cores: 1 }),
-      onEvicted: (eviction) => this.evictions.push(eviction),
+      onGpuNews: (_key, news) => {
+        this.news.push(news.kind);
+        if (news.kind === 'evicted') this.evictions.push(news.eviction);
+      },
       onDefect: (message) => this.defects.push(message),
     });
+    if (gpuCount === 0) return;
+    this.shell.setGpus(
+      Array.from({ length: gpuCount }, () => gpu),
+      this.process,
+    );
     for (let index = 0; index < functions; index++) this.offer(index);
   }
 
+  /** Of a host that was started without. */
+  bringGpus(gpuCount: number): void {
+    this.process = new MadeUpProcess(gpuCount);
+    this.plans = plansFor(gpuCount, false);
+    const gpu = { capacityBytes, switch: 0, linkGBps: 1, uplinkGBps: 2 };
+    this.shell.setGpus(
+      Array.from({ length: gpuCount }, () => gpu),
+      this.process,
+    );
+  }
+
   offer(index: number, changes: Partial<typeof settings> = {}): void {
-    this.shell.offer(`f${index}@1`, this.plans, { ...settings, ...changes });
+    const { pinned, ...scheduled } = { ...settings, ...changes };
+    this.settings[index] = scheduled;
+    this.shell.offer({ key: `f${index}@1`, settings: scheduled }, this.plans, pinned);
   }
 
   /** The outcome comes later; what the CPU pool is given takes its time there. */
-  arrive(index: number, signal?: AbortSignal, wish?: GpuWish): void {
+  arrive(index: number, signal?: AbortSignal, wish?: InvocationWish): void {
     this.arrived++;
-    void this.#collect(this.shell.invoke(`f${index}@1`, [], signal, wish));
+    const scheduled = (this.settings[index] ??= { sloMs: 100, priority: 100 });
+    void this.#collect(this.shell.submit({ key: `f${index}@1`, settings: scheduled }, [], { ...wish, signal }));
   }
 
   preload(index: number): void {
-    this.arrived++;
-    void this.#collect(this.shell.preload(`f${index}@1`, []));
+    const load = async (): Promise<void> =>
+      void this.preloads.push(
+        (await this.shell.runOnGpu({ key: `f${index}@1`, settings: this.settings[index]! }, [])).kind === 'gpu',
+      );
+    void load();
   }
 
-  async #collect(outcome: Promise<GpuOutcome>): Promise<void> {
+  async #collect(outcome: Promise<Placed>): Promise<void> {
     try {
       const ended = await outcome;
       this.outcomes.push(ended);
-      if (ended.kind === 'offload') setTimeout(ended.done, 20);
+      if (ended.kind === 'cpu') setTimeout(() => ended.done({ runMs: 20 }), 20);
     } catch (error) {
       this.outcomes.push(error as Error);
     }

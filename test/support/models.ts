@@ -10,6 +10,15 @@ export async function writeReluModel(folder: string, width: number | string = 4)
   return write(folder, 'relu.onnx', graph);
 }
 
+/** y = factor * x, FP32 [batch, 4]: versions of one function that tell by their answer which they are. */
+export async function writeScaleModel(folder: string, factor: number): Promise<string> {
+  const graph = new GraphBuilder('scale');
+  const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
+  const weight = graph.weight('factor', [1], Float32Array.of(factor));
+  graph.output(graph.node('Mul', [x, weight]), ElementType.FLOAT, ['batch', 4], 'y');
+  return write(folder, `scale-${factor}.onnx`, graph);
+}
+
 /** y = mean of all of x: dimension 0 is lost, so that runs cannot be shared. */
 export async function writeMeanModel(folder: string): Promise<string> {
   const graph = new GraphBuilder('mean');

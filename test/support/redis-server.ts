@@ -74,6 +74,26 @@ export class RedisServer implements AsyncDisposable {
     await once(child, 'exit');
   }
 
+  /** SIGSTOP or SIGCONT, say. */
+  signal(name: NodeJS.Signals): void {
+    this.#child?.kill(name);
+  }
+
+  /** The first line of the answer to an inline command, such as `FLUSHALL`; undefined where there is none. */
+  async command(text: string): Promise<string | undefined> {
+    return await new Promise((resolve) => {
+      const socket = connect(this.socket);
+      socket.setEncoding('latin1');
+      socket.once('error', () => resolve(undefined));
+      socket.once('close', () => resolve(undefined));
+      socket.once('data', (reply: string) => {
+        socket.destroy();
+        resolve(reply.split('\r\n', 1)[0]);
+      });
+      socket.write(`${text}\r\n`);
+    });
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill();
     await rm(this.folder, { recursive: true, force: true });
@@ -81,16 +101,6 @@ export class RedisServer implements AsyncDisposable {
 
   /** Whether it answers, and is not still reading its files. */
   async #answers(): Promise<boolean> {
-    return await new Promise((resolve) => {
-      const socket = connect(this.socket);
-      socket.setEncoding('latin1');
-      socket.once('error', () => resolve(false));
-      socket.once('close', () => resolve(false));
-      socket.once('data', (reply: string) => {
-        socket.destroy();
-        resolve(reply.startsWith('+PONG'));
-      });
-      socket.write('PING\r\n');
-    });
+    return (await this.command('PING')) === '+PONG';
   }
 }

@@ -8,6 +8,7 @@ import { writeReluModel } from './models.ts';
 
 export interface ReluHost extends AsyncDisposable {
   readonly url: string;
+  readonly grpcPort: number | undefined;
   readonly gpus: RunningHost['gpus'];
   /** Where the test may leave files; removed with the host. */
   readonly folder: string;
@@ -49,6 +50,7 @@ export async function startReluHost(
   );
   return {
     url: host.url,
+    grpcPort: host.grpcPort,
     gpus: host.gpus,
     folder,
     [Symbol.asyncDispose]: async () => {

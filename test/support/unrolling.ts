@@ -1,14 +1,8 @@
 /** What tests of unrolling share: runs of the model as it was and in cells, and questions to the graph that came out. */
 import { Tensor } from 'onnxruntime-node';
 import { expect } from 'vitest';
-import {
-  checkModel,
-  ElementType,
-  Graph,
-  unrollRecurrent,
-  type ModelProto,
-  type UnrolledModel,
-} from '../../src/onnx/index.ts';
+import { checkModel, ElementType, Graph, type ModelProto, type UnrolledModel } from '../../src/onnx/index.ts';
+import { unrollRecurrent } from '../../src/onnx/unroll/index.ts';
 import { runExactly, type Values } from './onnx.ts';
 
 const elementCount = (shape: readonly number[]): number => shape.reduce((all, size) => all * size, 1);

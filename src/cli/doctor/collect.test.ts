@@ -8,6 +8,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { loadConfig, type HostConfig } from '../../host/index.ts';
 import { inspectFolder, inspectPort, inspectRuntime } from './collect.ts';
 import { inspectFunctions } from './functions.ts';
+import { redisMissing, RedisServer } from '../../../test/support/redis-server.ts';
 import { askRedis } from './redis.ts';
 
 let dir: string;
@@ -30,14 +31,17 @@ async function listen(server: Server | HttpServer): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** A server that gives one answer to the first bytes it gets. */
-async function answering(answer: string | undefined, seen: string[] = []): Promise<number> {
+/** A server that answers each command, named in capitals, as it is told to. */
+async function answering(answer: (command: string) => string, seen: string[] = []): Promise<number> {
   return await listen(
     createServer((socket) => {
       socket.on('error', () => undefined);
       socket.on('data', (chunk) => {
-        seen.push(chunk.toString());
-        if (answer !== undefined) socket.write(answer);
+        for (const [, command = ''] of chunk.toString().matchAll(/^\*\d+\r\n((?:\$\d+\r\n.*\r\n)+)/gm)) {
+          const words = [...command.matchAll(/^\$\d+\r\n(.*)\r\n/gm)].map(([, word = '']) => word);
+          seen.push(words.join(' '));
+          socket.write(answer((words[0] ?? '').toUpperCase()));
+        }
       });
     }),
   );
@@ -45,10 +49,16 @@ async function answering(answer: string | undefined, seen: string[] = []): Promi
 
 describe('Redis', () => {
   const info = '# Server\r\nredis_version:7.2.4\r\nos:Linux\r\n';
+  const answers: Readonly<Record<string, string>> = {
+    HELLO: '%0\r\n',
+    PING: '+PONG\r\n',
+    INFO: `$${info.length}\r\n${info}\r\n`,
+  };
+  const asRedis = (command: string): string => answers[command] ?? '+OK\r\n';
 
   test('that answers is there, with its version', async () => {
-    const port = await answering(`+PONG\r\n$${info.length}\r\n${info}\r\n`);
-    expect(await askRedis(`redis://127.0.0.1:${port}`, 2000)).toMatchObject({
+    const port = await answering(asRedis);
+    expect(await askRedis(`redis://127.0.0.1:${port}`, 20_000)).toMatchObject({
       state: 'answers',
       address: `127.0.0.1:${port}`,
       version: '7.2.4',
@@ -57,27 +67,38 @@ describe('Redis', () => {
 
   test('with a password gets it first, and nothing that is told holds it', async () => {
     const seen: string[] = [];
-    const port = await answering('+OK\r\n+PONG\r\n$0\r\n\r\n', seen);
-    const facts = await askRedis(`redis://me:s%C3%A9cret@127.0.0.1:${port}`, 2000);
-    expect(seen.join('')).toMatch(/^\*3\r\n\$4\r\nAUTH\r\n\$2\r\nme\r\n\$7\r\nsécret\r\n\*1\r\n\$4\r\nPING\r\n/);
+    const port = await answering(asRedis, seen);
+    const facts = await askRedis(`redis://me:s%C3%A9cret@127.0.0.1:${port}`, 20_000);
+    expect(seen[0]).toMatch(/AUTH me sécret$/i);
+    expect(seen).toContainEqual(expect.stringMatching(/^info server$/i));
     expect(facts.state).toBe('answers');
     expect(JSON.stringify(facts)).not.toContain('cret');
   });
 
+  test.skipIf(redisMissing !== undefined)('tells the settings on which accepted calls depend', async () => {
+    await using server = await RedisServer.start({ durable: true });
+    expect(await askRedis(server.url, 5000)).toMatchObject({
+      settings: new Map([
+        ['appendonly', 'yes'],
+        ['maxmemory-policy', 'noeviction'],
+      ]),
+    });
+  });
+
   test('that wants a password is locked', async () => {
-    const port = await answering('-NOAUTH Authentication required.\r\n');
-    expect(await askRedis(`redis://127.0.0.1:${port}`, 2000)).toMatchObject({
+    const port = await answering(() => '-NOAUTH Authentication required.\r\n');
+    expect(await askRedis(`redis://127.0.0.1:${port}`, 20_000)).toMatchObject({
       state: 'locked',
       reason: 'NOAUTH Authentication required.',
     });
   });
 
   test.each([
-    ['another server', 'HTTP/1.1 400 Bad Request\r\n\r\n', 'what answers does not speak the protocol of Redis'],
-    ['a server that says nothing', undefined, 'no answer within 50 ms'],
-  ])('%s is no Redis', async (_name, answer, reason) => {
-    const port = await answering(answer);
-    expect(await askRedis(`redis://127.0.0.1:${port}`, 50)).toMatchObject({ state: 'silent', reason });
+    ['another server', 'HTTP/1.1 400 Bad Request\r\n\r\n', 20_000, 'what answers does not speak the protocol of Redis'],
+    ['a server that says nothing', '', 50, 'no answer within 50 ms'],
+  ])('%s is no Redis', async (_name, answer, timeoutMs, reason) => {
+    const port = await answering(() => answer);
+    expect(await askRedis(`redis://127.0.0.1:${port}`, timeoutMs)).toMatchObject({ state: 'silent', reason });
   });
 
   test('on a Unix socket that does not exist is silent', async () => {

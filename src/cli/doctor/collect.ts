@@ -7,6 +7,7 @@ import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { probeCuda } from '../../gpu/index.ts';
 import { checkListen, packageRoot, type HostConfig } from '../../host/index.ts';
+import { canGoOffline } from '../../process/index.ts';
 import { findLibrary, readCores, readGpuDriver, readMemory } from '../../hardware/index.ts';
 import { dependencyVersion, packageVersion } from '../package.ts';
 import type { ConfigFacts, Facts, FolderFacts, OnnxRuntimeFacts, PortFacts } from './facts.ts';
@@ -49,6 +50,7 @@ export async function collectFacts(loaded: LoadedFor, root = '/'): Promise<Facts
     dataDir,
     functions,
     port,
+    networkFilter: { isThere: canGoOffline(), isWanted: config.cpu.modelNetwork === 'off' },
     redis: redis ?? { state: 'silent', address: 'nowhere', reason: 'redis.url is off' },
     gpuDriver: readGpuDriver({ root, libraryPath }),
     libraries: cudaLibraries.map(({ file, name }) => {

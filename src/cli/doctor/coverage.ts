@@ -1,8 +1,19 @@
-/** Whether the GPU engine can run a model: every operator in the way, by node. Needs no GPU. */
+/** Whether the GPU engine can run a model: every operator in the way, by node. Where there is a GPU, also whether its answer is right. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { compileModel, operators, ProgramError, type InputShapes, type Obstacle } from '../../gpu/index.ts';
+import { join, resolve } from 'node:path';
+import {
+  compileModel,
+  loadAllPlan,
+  operators,
+  ProgramError,
+  startGpuProcess,
+  trialShapes,
+  type GpuCheck,
+  type InputShapes,
+  type Obstacle,
+  type Program,
+} from '../../gpu/index.ts';
 import type { TensorSpec } from '../../host/index.ts';
 
 export type GpuCoverage =
@@ -13,34 +24,46 @@ export type GpuCoverage =
       readonly launches: number;
       readonly weightBytes: number;
       readonly arenaBytes: number;
+      /** What a run on this machine's first GPU gave, beside ONNX Runtime's; undefined where there is no GPU. */
+      readonly check: GpuCheck | undefined;
     }
   | { readonly state: 'uncovered'; readonly shapes: InputShapes; readonly obstacles: readonly Obstacle[] }
   | { readonly state: 'unknown'; readonly shapes: InputShapes; readonly reason: string };
 
-/** Sizes of open dimensions: one item of a batch; an image of the usual size; a short text or series for the rest. */
-const imageSize = 224;
-const sequenceLength = 16;
-
-/** Shapes to try a model with, as it leaves dimensions open. */
-export function trialShapes(inputs: readonly TensorSpec[]): InputShapes {
-  return Object.fromEntries(
-    inputs.map(({ name, shape, dimensionNames }) => {
-      const isImage = shape.length === 4;
-      const sizes = shape.map((size, axis) => {
-        if (size >= 0) return size;
-        if (axis === 0 || /batch/i.test(dimensionNames[axis] ?? '')) return 1;
-        return isImage ? imageSize : sequenceLength;
-      });
-      return [name, sizes];
-    }),
-  );
+export interface CoverageOptions {
+  /** Added to the GPU process's environment: where the driver's libraries are. */
+  readonly environment?: Readonly<Record<string, string>>;
 }
 
-export async function inspectCoverage(modelPath: string, inputs: readonly TensorSpec[]): Promise<GpuCoverage> {
-  const shapes = trialShapes(inputs);
+export async function inspectCoverage(
+  modelPath: string,
+  inputs: readonly TensorSpec[],
+  { environment = {} }: CoverageOptions = {},
+): Promise<GpuCoverage> {
   const cacheFolder = await mkdtemp(join(tmpdir(), 'turntable-coverage-'));
   try {
-    const { layout, launches, arenaBytes } = await compileModel(modelPath, shapes, operators, { cacheFolder });
+    let refused: GpuCoverage | undefined;
+    for (const shapes of trialShapes(inputs)) {
+      const found = await coverageFor(modelPath, shapes, cacheFolder, environment);
+      if (found.state !== 'unknown') return found;
+      refused ??= found;
+    }
+    return refused!;
+  } finally {
+    await rm(cacheFolder, { recursive: true, force: true });
+  }
+}
+
+/** Of one choice of sizes; unknown where ONNX Runtime refuses the graph with them. */
+async function coverageFor(
+  modelPath: string,
+  shapes: InputShapes,
+  cacheFolder: string,
+  environment: Readonly<Record<string, string>>,
+): Promise<GpuCoverage> {
+  try {
+    const program = await compileModel(modelPath, shapes, operators, { cacheFolder });
+    const { layout, launches, arenaBytes } = program;
     const weightBytes = layout.bytes;
     return {
       state: 'covered',
@@ -49,13 +72,42 @@ export async function inspectCoverage(modelPath: string, inputs: readonly Tensor
       launches: launches.length,
       weightBytes,
       arenaBytes,
+      check: await checkOnGpu(modelPath, program, shapes, cacheFolder, environment),
     };
   } catch (error) {
     if (error instanceof ProgramError && error.code === 'unsupported') {
       return { state: 'uncovered', shapes, obstacles: error.obstacles };
     }
     return { state: 'unknown', shapes, reason: (error as Error).message };
+  }
+}
+
+/** Pinned for the weights and what goes beside them. */
+const besideWeightsBytes = 2 ** 26;
+
+/** Runs the program once, as the host does before it serves from it. A GPU process that cannot start means that there is no GPU. */
+async function checkOnGpu(
+  modelPath: string,
+  program: Program,
+  shapes: InputShapes,
+  cacheFolder: string,
+  environment: Readonly<Record<string, string>>,
+): Promise<GpuCheck | undefined> {
+  const hostBytes = program.layout.bytes + besideWeightsBytes;
+  const client = startGpuProcess({ hostBytes, cacheFolder, environment, log: () => undefined });
+  try {
+    await client.ready;
+  } catch {
+    await client.stop();
+    return undefined;
+  }
+  try {
+    const key = 'doctor@1';
+    await client.register({ key, modelPath: resolve(modelPath), shapes });
+    return await client.check(key, { gpu: 0, plan: loadAllPlan(program, 0) });
+  } catch (error) {
+    return { kind: 'undecided', why: (error as Error).message };
   } finally {
-    await rm(cacheFolder, { recursive: true, force: true });
+    await client.stop();
   }
 }

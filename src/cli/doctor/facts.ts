@@ -11,6 +11,8 @@ export interface Facts {
   readonly functions: FunctionsFacts;
   readonly port: PortFacts;
   readonly redis: RedisFacts;
+  /** Whether the kernel can keep processes off the network (cpu.modelNetwork), and whether the host asks for that. */
+  readonly networkFilter: { readonly isThere: boolean; readonly isWanted: boolean };
   readonly gpuDriver: GpuDriver;
   readonly libraries: readonly LibraryFacts[];
   /** What came of loading the driver and its libraries as the GPU engine does. */
@@ -60,7 +62,13 @@ export type PortFacts = { readonly host: string; readonly port: number } & (
 );
 
 export type RedisFacts = { readonly address: string } & (
-  | { readonly state: 'answers'; readonly version: string | undefined; readonly pingMs: number }
+  | {
+      readonly state: 'answers';
+      readonly version: string | undefined;
+      readonly pingMs: number;
+      /** By name; undefined where it does not say, as managed servers do. */
+      readonly settings: ReadonlyMap<string, string> | undefined;
+    }
   | { readonly state: 'locked' | 'silent'; readonly reason: string }
 );
 

@@ -36,6 +36,7 @@ const plain: Facts = {
   },
   port: { host: '127.0.0.1', port: 8000, state: 'free' },
   redis: { state: 'silent', address: '127.0.0.1:6379', reason: 'connection refused' },
+  networkFilter: { isThere: true, isWanted: false },
   gpuDriver: { library: undefined, version: undefined, gpus: [] },
   libraries: [
     { name: 'libcublasLt.so', path: undefined },
@@ -43,6 +44,12 @@ const plain: Facts = {
   ],
   cuda: { state: 'fails', reason: 'the NVIDIA driver was not found: tried libcuda.so.1' },
 };
+
+const answering = { state: 'answers', address: 'r:6379', version: '7.2.4', pingMs: 0.4 } as const;
+const durable: readonly (readonly [string, string])[] = [
+  ['appendonly', 'yes'],
+  ['maxmemory-policy', 'noeviction'],
+];
 
 function finding(topic: string, changed: Partial<Facts>): Finding {
   const found = findings({ ...plain, ...changed }).find((each) => each.topic === topic);
@@ -138,10 +145,25 @@ test.each<[topic: string, changed: Partial<Facts>, status: Finding['status'], te
   ],
   [
     'Redis',
-    { redis: { state: 'answers', address: 'r:6379', version: '7.2.4', pingMs: 0.4 } },
+    { redis: { ...answering, settings: undefined } },
     'ok',
-    /Redis 7\.2\.4 at r:6379, answers in 0\.4 ms/,
+    /Redis 7\.2\.4 at r:6379, answers in 0\.4 ms.*does not tell its settings/s,
   ],
+  ['Redis', { redis: { ...answering, settings: new Map(durable) } }, 'ok', /keeps what it has accepted/],
+  [
+    'Redis',
+    { redis: { ...answering, settings: new Map([...durable, ['appendonly', 'no']]) } },
+    'warning',
+    /forgets accepted calls when it restarts \(set appendonly yes\)$/,
+  ],
+  [
+    'Redis',
+    { redis: { ...answering, settings: new Map([...durable, ['maxmemory-policy', 'allkeys-lru']]) } },
+    'warning',
+    /may throw accepted calls away.*set maxmemory-policy noeviction/,
+  ],
+  ['instances', { networkFilter: { isThere: true, isWanted: true } }, 'ok', /open no connection/],
+  ['instances', { networkFilter: { isThere: false, isWanted: true } }, 'warning', /cannot be kept off the network/],
   [
     'Redis',
     { redis: { state: 'locked', address: 'r:6379', reason: 'NOAUTH' } },

@@ -1,5 +1,6 @@
 /** What the facts mean: for each topic whether it is there, and what that enables or costs. Pure. */
-import { formatBytes, formatMs } from '../format.ts';
+import { durableSettings } from '../../queue/index.ts';
+import { formatBytes, formatMs } from '../../tools/index.ts';
 import type { Facts } from './facts.ts';
 
 /**
@@ -34,6 +35,7 @@ export function findings(facts: Facts): Finding[] {
     functions(facts),
     port(facts),
     redis(facts),
+    confinement(facts),
     ...gpu(facts),
   ];
 }
@@ -167,7 +169,16 @@ function redis({ redis: facts }: Facts): Finding {
     case 'answers': {
       const version = facts.version === undefined ? 'Redis' : `Redis ${facts.version}`;
       const found = `${version} at ${facts.address}, answers in ${formatMs(facts.pingMs)}`;
-      return { topic: 'Redis', status: 'ok', found, effect: 'ready for asynchronous invocations and for workers' };
+      const { settings } = facts;
+      const ready = 'ready for asynchronous invocations and for workers';
+      if (settings === undefined) {
+        return { topic: 'Redis', status: 'ok', found, effect: `${ready}; it does not tell its settings` };
+      }
+      const lossy = durableSettings.filter(({ name, wanted }) => settings.get(name) !== wanted);
+      const losses = lossy.map(({ name, wanted, otherwise }) => `it ${otherwise} (set ${name} ${wanted})`);
+      return lossy.length === 0
+        ? { topic: 'Redis', status: 'ok', found, effect: `${ready}, and keeps what it has accepted` }
+        : { topic: 'Redis', status: 'warning', found, effect: losses.join('; ') };
     }
     case 'locked':
       return {
@@ -184,6 +195,20 @@ function redis({ redis: facts }: Facts): Finding {
         effect: 'no asynchronous invocations and no workers; synchronous calls work without it',
       };
   }
+}
+
+/** What every instance gives up is the same on every Linux; the filter is not. */
+function confinement({ networkFilter: { isThere, isWanted } }: Facts): Finding {
+  const topic = 'instances';
+  const always = 'no new privileges, no core files, limits on memory and files';
+  if (!isThere) {
+    const effect = 'models without handlers cannot be kept off the network here (cpu.modelNetwork)';
+    return { topic, status: isWanted ? 'warning' : 'missing', found: `${always}; no filter of system calls`, effect };
+  }
+  const effect = isWanted
+    ? 'models without handlers open no connection and start no process'
+    : 'cpu.modelNetwork "off" would keep models without handlers off the network';
+  return { topic, status: 'ok', found: `${always}; a filter of system calls`, effect };
 }
 
 function gpu(facts: Facts): Finding[] {

@@ -117,7 +117,7 @@ async function reportUpload(config: HostConfig, name: string): Promise<FunctionR
     const sequence = loaded.status === 'unreadable' ? 0 : loaded.record.sequence;
     if (sequence < sequenceMax) continue;
     sequenceMax = sequence;
-    if (loaded.status !== 'whole') {
+    if (loaded.status === 'damaged' || loaded.status === 'unreadable') {
       current = { ...common, state: 'broken', reason: loaded.reason };
       continue;
     }

@@ -3,19 +3,21 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { Option, type Command } from 'commander';
 import { poolSockets } from '../../cpu/index.ts';
-import { GpuError, ProgramError, profileOperatorsOnCpu, startGpuProcess, type InputShapes } from '../../gpu/index.ts';
+import { GpuError, ProgramError, loadHybrid, startGpuProcess, type InputShapes } from '../../gpu/index.ts';
 import { readMemory, type Machine } from '../../hardware/index.ts';
 import { loadConfig, type HostConfig } from '../../host/index.ts';
 import { OnnxError } from '../../onnx/index.ts';
 import { estimateOperators, parseGraphProfile, ProfileError, type GraphProfile } from '../../profile/index.ts';
 import { addConfigFlags, configInputOf } from '../config-flags.ts';
-import { CliError } from '../error.ts';
+import { CliError, usage } from '../error.ts';
 // oxlint-disable-next-line no-restricted-imports -- the CLI's own folder of this name, not the floor below
 import { shapesFor } from '../profile/gpu.ts';
 import { findTarget, type ProfileTarget } from '../profile-target.ts';
 import { chrionPatterns, patternsJson, patternsPicture, patternsText } from './chrion-report.ts';
 import { readMachine } from './layer-source.ts';
-import { parseCount, parseWhole, planned, readProfile, writePicture } from './options.ts';
+import { planned, readProfile, writePicture } from '../planning.ts';
+import { parseCount, parseWhole, parseSizes } from '../values.ts';
+import { given } from '../../tools/index.ts';
 
 export interface ChrionFunctionOptions {
   /** Times that are there already. */
@@ -62,8 +64,7 @@ export async function planFunction(words: string, options: ChrionFunctionOptions
   const context = { name, profile, provenance };
   const patterns = planned(() =>
     chrionPatterns(profile, {
-      ...(cores === undefined ? {} : { cores }),
-      ...(limit === undefined ? {} : { limitMs: limit }),
+      ...given({ cores, limitMs: limit }),
     }),
   );
   if (options.svg !== undefined) writePicture(options.svg, patternsPicture(context, patterns));
@@ -92,13 +93,13 @@ async function timesOf(words: string, options: ChrionFunctionOptions, command: C
   const { config } = loadConfig(configInputOf(command));
   const machine = options.estimate === undefined ? undefined : readMachine(options.estimate);
   const target = await findTarget(words, config);
-  const shapes = shapesFor(target.inputs, parseDimensions(options.dim ?? []));
+  const shapes = shapesFor(target.inputs, parseSizes(options.dim ?? [], '--dim'));
   const coreNumbers = poolSockets(config.cpu.cores).flat();
   const cores = options.cores ?? Math.min(coresMax, coreNumbers.length);
-  if (cores === 0) throw new CliError('--cores is 0, and operators are timed on one core at least', { exitCode: 2 });
+  if (cores === 0) throw usage('--cores is 0, and operators are timed on one core at least');
   if (cores > coreNumbers.length) {
     const there = coreNumbers.length === 1 ? 'there is one' : `there are ${coreNumbers.length}`;
-    throw new CliError(`--cores is ${cores}, but ${there} to time operators on`, { exitCode: 2 });
+    throw usage(`--cores is ${cores}, but ${there} to time operators on`);
   }
   const timing: Timing = { target, shapes, cores, coreNumbers: coreNumbers.slice(0, cores), config, options };
   const { profile, provenance } = await spoken(target.name, () =>
@@ -168,6 +169,7 @@ async function estimate(timing: Timing, machine: Machine): Promise<Timed> {
   process.once('SIGINT', stop);
   process.once('SIGTERM', stop);
   try {
+    const { profileOperatorsOnCpu } = await loadHybrid();
     const profile = await profileOperatorsOnCpu({
       modelPath: target.modelPath,
       shapes,
@@ -204,14 +206,4 @@ async function spoken<Result>(name: string, act: () => Promise<Result>): Promise
     }
     throw error;
   }
-}
-
-function parseDimensions(pairs: readonly string[]): Record<string, number> {
-  return Object.fromEntries(
-    pairs.map((pair) => {
-      const [, name = '', size = '0'] = /^(.+)=([1-9]\d{0,8})$/.exec(pair) ?? [];
-      if (name !== '') return [name, Number(size)];
-      throw new CliError(`--dim takes name=size such as sequence=64, and '${pair}' is not that`, { exitCode: 2 });
-    }),
-  );
 }

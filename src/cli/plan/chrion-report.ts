@@ -1,5 +1,10 @@
 /** Both of Chrion's patterns of one function side by side, and its ladder: as text, as JSON, as a picture. */
-import {
+import { stackedPictures, type ChrionPlan, type PlacedOperator, loadChrion } from '../../plan/index.ts';
+import type { GraphProfile, OperatorProfile } from '../../profile/index.ts';
+import { formatBytes, formatMs, given } from '../../tools/index.ts';
+import { renderTable } from '../table.ts';
+
+const {
   hybridPlanOf,
   planCpuOnly,
   planGpuOnly,
@@ -7,12 +12,7 @@ import {
   planLatencyOptimal,
   planMemoryOptimal,
   renderChrionTimeline,
-  type ChrionPlan,
-  type PlacedOperator,
-} from '../../plan/index.ts';
-import type { GraphProfile, OperatorProfile } from '../../profile/index.ts';
-import { formatBytes, formatMs } from '../format.ts';
-import { renderTable } from '../table.ts';
+} = await loadChrion();
 
 /** A function's plans; null where nothing that was found will do. */
 export interface ChrionPatterns {
@@ -38,10 +38,9 @@ export function chrionPatterns(profile: GraphProfile, { cores, limitMs }: Patter
   return {
     gpu: planGpuOnly(profile) ?? null,
     latency: planLatencyOptimal(profile, within),
-    memory:
-      planMemoryOptimal(profile, { ...within, ...(limitMs === undefined ? {} : { latencyLimitMs: limitMs }) }) ?? null,
+    memory: planMemoryOptimal(profile, { ...within, ...given({ latencyLimitMs: limitMs }) }) ?? null,
     cpu: planCpuOnly(profile, within),
-    ladder: planLadder(profile, { ...within, ...(limitMs === undefined ? {} : { limitMs }) }),
+    ladder: planLadder(profile, { ...within, ...given({ limitMs }) }),
   };
 }
 
@@ -53,14 +52,14 @@ export interface ReportContext {
 }
 
 export const planColumns = [
-  { title: 'PLAN' },
-  { title: 'LATENCY', align: 'right' },
-  { title: 'GPU MEMORY', align: 'right' },
-  { title: 'CORES', align: 'right' },
-  { title: 'ON GPU', align: 'right' },
-  { title: 'ON CPU', align: 'right' },
-  { title: 'CALLS', align: 'right' },
-  { title: 'COPIES', align: 'right' },
+  'PLAN',
+  '>LATENCY',
+  '>GPU MEMORY',
+  '>CORES',
+  '>ON GPU',
+  '>ON CPU',
+  '>CALLS',
+  '>COPIES',
 ] as const;
 
 export function planRow(name: string, plan: ChrionPlan | null): string[] {
@@ -94,7 +93,7 @@ export function patternsText(
     planRow('memory-optimal', memory),
     planRow('CPU alone', cpu),
   ]);
-  const rungs = ladder.map((plan, index) => planRow(`rung ${index + 1}`, plan));
+  const rungs = ladder.map((plan, index) => planRow(`variant ${index + 1}`, plan));
   const { bandwidth, latency: copyMs, callMs = 0, nodes } = profile;
   const cpuOnly = nodes.filter(({ gpu: ms }) => ms === null).length;
   const shown = options.all === true ? nodes.length : shownMax;
@@ -121,13 +120,13 @@ function operatorsTable(
   const inMemory = new Map(memory?.operators.map((operator) => [operator.name, operator]));
   const cores = nodes[0]?.cpu.length ?? 0;
   const columns = [
-    { title: 'OPERATOR' },
-    { title: 'GPU', align: 'right' },
-    { title: '1 CORE', align: 'right' },
-    ...(cores > 1 ? [{ title: `${cores} CORES BUSY`, align: 'right' } as const] : []),
-    { title: 'WEIGHTS', align: 'right' },
-    { title: 'LATENCY-OPTIMAL' },
-    { title: 'MEMORY-OPTIMAL' },
+    'OPERATOR',
+    '>GPU',
+    '>1 CORE',
+    ...(cores > 1 ? [`>${cores} CORES BUSY`] : []),
+    '>WEIGHTS',
+    'LATENCY-OPTIMAL',
+    'MEMORY-OPTIMAL',
   ] as const;
   const rows = latency.operators.slice(0, shown).map((operator) => {
     const { gpu, cpu, bytes, shares } = profiles.get(operator.name) as OperatorProfile;
@@ -161,7 +160,7 @@ export function patternsJson({ name, provenance }: ReportContext, patterns: Chri
       memory: memory && planJson(memory, 'memory-optimal'),
       cpu: planJson(cpu, 'cpu'),
     },
-    ladder: ladder.map((plan, index) => planJson(plan, `rung-${index + 1}`)),
+    ladder: ladder.map((plan, index) => planJson(plan, `variant-${index + 1}`)),
   };
 }
 
@@ -187,19 +186,4 @@ export function patternsPicture({ name }: ReportContext, { latency, memory }: Ch
     ...(memory === null ? [] : [renderChrionTimeline(memory, { title: `${name}, memory-optimal`, width })]),
   ];
   return stackedPictures(pictures, width);
-}
-
-/** Pictures of one width, one below the other. */
-export function stackedPictures(pictures: readonly string[], width = 1200): string {
-  let top = 0;
-  const placed = pictures.map((picture) => {
-    const at = top;
-    top += Number(/ height="(\d+)"/.exec(picture)?.[1] ?? 0);
-    return picture.replace('<svg ', `<svg y="${at}" `).trimEnd();
-  });
-  return [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${top}" viewBox="0 0 ${width} ${top}">`,
-    ...placed,
-    '</svg>\n',
-  ].join('\n');
 }

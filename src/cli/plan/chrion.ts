@@ -1,6 +1,16 @@
 import { basename } from 'node:path';
 import { Command, Option } from 'commander';
-import {
+import { stackedPictures, type ChrionPlan, loadChrion } from '../../plan/index.ts';
+import { parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
+import { CliError, usage } from '../error.ts';
+import { formatMs, given } from '../../tools/index.ts';
+import { renderTable } from '../table.ts';
+import { addFunctionOptions, planFunction, type ChrionFunctionOptions } from './chrion-function.ts';
+import { noLadder, planColumns, planRow } from './chrion-report.ts';
+import { planned, readProfile, writePicture } from '../planning.ts';
+import { parseDurationMs, parseNumber, parseWhole } from '../values.ts';
+
+const {
   planChrion,
   planCpuOnly,
   planGpuOnly,
@@ -8,15 +18,7 @@ import {
   planLatencyOptimal,
   planMemoryOptimal,
   renderChrionTimeline,
-  type ChrionPlan,
-} from '../../plan/index.ts';
-import { parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
-import { CliError } from '../error.ts';
-import { formatMs } from '../format.ts';
-import { renderTable } from '../table.ts';
-import { addFunctionOptions, planFunction, type ChrionFunctionOptions } from './chrion-function.ts';
-import { noLadder, planColumns, planRow, stackedPictures } from './chrion-report.ts';
-import { parseDuration, parseNumber, parseWhole, planned, readProfile, writePicture } from './options.ts';
+} = await loadChrion();
 
 interface ChrionCommandOptions extends ChrionFunctionOptions {
   readonly alpha?: number;
@@ -47,7 +49,7 @@ export function chrionCommand(): Command {
     .option(
       '--limit <duration>',
       'the latency: of --pattern memory (default: that of the GPU alone) or of --ladder (default: none)',
-      parseDuration,
+      parseDurationMs,
     )
     .option('--svg <file>', 'draw the timeline')
     .option('--json', 'print JSON');
@@ -55,21 +57,16 @@ export function chrionCommand(): Command {
     async (words: string | undefined, options: ChrionCommandOptions, called: Command) => {
       if (words !== undefined) {
         if (options.alpha !== undefined || options.pattern !== undefined) {
-          throw new CliError(
-            '--alpha and --pattern choose one plan of a profile; with a function both patterns are shown',
-            {
-              exitCode: 2,
-            },
-          );
+          throw usage('--alpha and --pattern choose one plan of a profile; with a function both patterns are shown');
         }
         await planFunction(words, options, called);
         return;
       }
       if (options.profile === undefined) {
-        throw new CliError('name a function, or give the times of its operators: --profile <file>', { exitCode: 2 });
+        throw usage('name a function, or give the times of its operators: --profile <file>');
       }
       if (options.limit !== undefined && options.pattern !== 'memory' && options.ladder !== true) {
-        throw new CliError('--limit goes with --pattern memory or --ladder', { exitCode: 2 });
+        throw usage('--limit goes with --pattern memory or --ladder');
       }
       const profile = readProfile(options.profile, parseGraphProfile);
       if (options.ladder === true) {
@@ -98,9 +95,9 @@ function planFor(profile: GraphProfile, options: ChrionCommandOptions): ChrionPl
 function showLadder(profile: GraphProfile, options: ChrionCommandOptions): void {
   const { profile: file = '', cores, limit } = options;
   const within = cores === undefined ? {} : { cores };
-  const rungs = planned(() => planLadder(profile, { ...within, ...(limit === undefined ? {} : { limitMs: limit }) }));
+  const rungs = planned(() => planLadder(profile, { ...within, ...given({ limitMs: limit }) }));
   if (options.svg !== undefined && rungs.length > 0) {
-    const title = (index: number): string => `${basename(file)}, rung ${index + 1}`;
+    const title = (index: number): string => `${basename(file)}, variant ${index + 1}`;
     writePicture(
       options.svg,
       stackedPictures(rungs.map((rung, index) => renderChrionTimeline(rung, { title: title(index) }))),
@@ -110,7 +107,7 @@ function showLadder(profile: GraphProfile, options: ChrionCommandOptions): void 
     console.log(JSON.stringify({ ladder: rungs.map(answerOf) }));
     return;
   }
-  const rows = rungs.map((rung, index) => planRow(`rung ${index + 1}`, rung));
+  const rows = rungs.map((rung, index) => planRow(`variant ${index + 1}`, rung));
   const table = renderTable(planColumns, [...rows, ...cpuAloneRow(profile, options)]);
   console.log([table, ...(rungs.length === 0 ? [noLadder] : []), pricesText(profile)].join('\n'));
 }

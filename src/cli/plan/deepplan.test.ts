@@ -2,6 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { cpuMsOf } from '../../../test/support/cpu-time.ts';
 import { buildArchitecture, writeModel } from '../../onnx/index.ts';
 import { deepplanCommand } from './deepplan.ts';
 
@@ -74,9 +75,11 @@ describe('turntable plan deepplan', () => {
   });
 
   test('plans BERT-Base by name without making its weights, and says that times are simulated', async () => {
-    const startedMs = performance.now();
-    const text = await deepplan('--model', 'bert_base', '--mode', 'all', '--residency');
-    expect(performance.now() - startedMs).toBeLessThan(5000);
+    let text = '';
+    const spentMs = await cpuMsOf(async () => {
+      text = await deepplan('--model', 'bert_base', '--mode', 'all', '--residency');
+    });
+    expect(spentMs).toBeLessThan(5000);
     expect(text).toContain('bert-base: times of layers estimated; simulated on machine p3.8xlarge');
     expect(text.split('\n').map((line) => line.split(' ')[0])).toEqual(
       expect.arrayContaining(['baseline', 'pipeswitch', 'dha', 'pt', 'pt+dha', 'interleave']),
@@ -91,7 +94,7 @@ describe('turntable plan deepplan', () => {
     expect(assumed).toContain('assumed of open dimensions: batch = 1, sequence = 384');
     expect(assumed).toMatch(/^encoder\.layer\.1\.output\.dense +linear/m);
     const given = await deepplan('--model', model, '--mode', 'pipeswitch', '--dimension', 'batch=2', 'sequence=8');
-    expect(given).not.toContain('assumed');
+    expect(given).not.toContain('assumed of open dimensions');
   });
 
   test('adds times and residency to the JSON where they are asked for', async () => {
@@ -137,7 +140,7 @@ describe('turntable plan deepplan', () => {
     [['--model', 'bert-base', '--gpu', '7'], "machine 'p3.8xlarge' has no GPU 7"],
     [
       ['--model', 'bert-base', '--dimension', 'batch=none'],
-      "--dimension takes name=size such as batch=1, and 'batch=none'",
+      "--dimension takes name=size such as sequence=64, and 'batch=none'",
     ],
   ])('refuses %j in one sentence', async (argv, message) => {
     await expect(deepplan(...argv)).rejects.toThrow(message);

@@ -15,11 +15,12 @@ import {
   type Timeline,
 } from '../../plan/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
-import { CliError } from '../error.ts';
-import { formatBytes } from '../format.ts';
+import { CliError, usage } from '../error.ts';
+import { formatBytes } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 import { readLayers, readMachine, type LayerSource } from './layer-source.ts';
-import { parseWhole, planned, writePicture } from './options.ts';
+import { planned, writePicture } from '../planning.ts';
+import { parseWhole } from '../values.ts';
 
 interface DeepplanOptions {
   readonly profile?: string;
@@ -170,17 +171,7 @@ function report({ plan, timeline, residency }: Outcome, source: LayerSource, mac
     ...capacityLine(plan, machine),
     '',
     renderTable(
-      [
-        { title: 'LAYER' },
-        { title: 'KIND' },
-        { title: 'WEIGHTS', align: 'right' },
-        { title: 'METHOD' },
-        { title: 'LINK', align: 'right' },
-        { title: 'ARRIVES ms', align: 'right' },
-        { title: 'STARTS ms', align: 'right' },
-        { title: 'ENDS ms', align: 'right' },
-        { title: 'STALL ms', align: 'right' },
-      ],
+      ['LAYER', 'KIND', '>WEIGHTS', 'METHOD', '>LINK', '>ARRIVES ms', '>STARTS ms', '>ENDS ms', '>STALL ms'],
       timeline.layers.map((layer, index) => {
         const { kind, bytes } = source.profile.layers[index]!;
         const arrived = (layer.migration ?? layer.copy)?.endMs;
@@ -232,15 +223,7 @@ function residencyLines({ warmMs, hidden, curve }: Residency, { layers }: LayerP
   const percent = totalBytes === 0 ? 0 : Math.round((hidden.bytes / totalBytes) * 100);
   return [
     `warm: ${warmMs.toFixed(2)} ms. Keeping the first ${hidden.layers} loaded layers (${formatBytes(hidden.bytes)}, ${percent}%) hides the rest: ${hidden.latencyMs.toFixed(2)} ms`,
-    renderTable(
-      [
-        { title: 'KEPT AT MOST', align: 'right' },
-        { title: 'LAYERS', align: 'right' },
-        { title: 'BYTES', align: 'right' },
-        { title: 'COLD ms', align: 'right' },
-      ],
-      rows,
-    ),
+    renderTable(['>KEPT AT MOST', '>LAYERS', '>BYTES', '>COLD ms'], rows),
   ];
 }
 
@@ -255,18 +238,11 @@ function comparison(outcomes: readonly Outcome[], source: LayerSource, machine: 
     [plan.primary, ...plan.secondaries].join(', '),
     residency === undefined ? '' : formatBytes(residency.hidden.bytes),
   ]);
-  const columns = [
-    { title: 'MODE' },
-    { title: 'COLD ms', align: 'right' },
-    { title: 'STALL ms', align: 'right' },
-    { title: 'TO PIPESWITCH', align: 'right' },
-    { title: 'ON GPU', align: 'right' },
-    { title: 'LINKS' },
-  ] as const;
+  const columns = ['MODE', '>COLD ms', '>STALL ms', '>TO PIPESWITCH', '>ON GPU', 'LINKS'] as const;
   const withResidency = outcomes.some(({ residency }) => residency !== undefined);
   return [
     ...heading(source, machine),
-    renderTable(withResidency ? [...columns, { title: 'HIDES WHEN KEPT', align: 'right' }] : columns, rows),
+    renderTable(withResidency ? [...columns, '>HIDES WHEN KEPT'] : columns, rows),
   ].join('\n');
 }
 
@@ -276,8 +252,4 @@ function writeText(path: string, text: string): void {
   } catch (error) {
     throw new CliError(`${path} cannot be written: ${(error as NodeJS.ErrnoException).code}`, { cause: error });
   }
-}
-
-function usage(message: string): CliError {
-  return new CliError(message, { exitCode: 2 });
 }

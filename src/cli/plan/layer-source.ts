@@ -8,8 +8,9 @@ import {
   ProfileError,
   type LayerProfile,
 } from '../../profile/index.ts';
-import { CliError } from '../error.ts';
-import { readProfile } from './options.ts';
+import { CliError, spoken } from '../error.ts';
+import { parseSizes } from '../values.ts';
+import { readProfile } from '../planning.ts';
 
 /** The layers to plan for, and how their times came about. */
 export interface LayerSource {
@@ -33,18 +34,7 @@ const assumedSequence = 384;
 
 /** The machine that a command names. Throws CliError. */
 export function readMachine(name: string): Machine {
-  return spoken(() => (name === 'here' ? probeMachine() : loadMachine(name)));
-}
-
-function spoken<Result>(act: () => Result): Result {
-  try {
-    return act();
-  } catch (error) {
-    if (error instanceof MachineError || error instanceof ProfileError) {
-      throw new CliError(error.message, { cause: error });
-    }
-    throw error;
-  }
+  return spoken([MachineError], () => (name === 'here' ? probeMachine() : loadMachine(name)), 2);
 }
 
 /** Reads a profile, or estimates one for a named model or an ONNX file on a machine. */
@@ -53,7 +43,7 @@ export async function readLayers(options: LayerSourceOptions, machine: Machine):
     const profile = readProfile(options.profile, parseLayerProfile);
     return { name: options.profile, profile, provenance: 'as given', notes: [] };
   }
-  const given = parseDimensions(options.dimension ?? []);
+  const given = parseSizes(options.dimension ?? [], '--dimension');
   const { model, name, dimensions } = await openModel(options.model ?? '');
   const assumed = new Map<string, number>();
   const openSize = (dimension = 'without a name'): number => {
@@ -61,7 +51,7 @@ export async function readLayers(options: LayerSourceOptions, machine: Machine):
     assumed.set(dimension, size);
     return size;
   };
-  const { profile, unknown } = spoken(() =>
+  const { profile, unknown } = spoken([MachineError, ProfileError], () =>
     estimateLayers(model, machine, { gpu: options.gpu, dimensions: { ...dimensions, ...given }, openSize }),
   );
   const notes: string[] = [];
@@ -88,16 +78,4 @@ async function openModel(
     );
   }
   return { name: nameOrPath, model: await readModel(nameOrPath, { weights: 'file' }), dimensions: {} };
-}
-
-function parseDimensions(pairs: readonly string[]): Record<string, number> {
-  const sizes = new Map<string, number>();
-  for (const pair of pairs) {
-    const match = /^(.+)=(\d+)$/.exec(pair);
-    if (match?.[1] === undefined || Number(match[2]) < 1) {
-      throw new CliError(`--dimension takes name=size such as batch=1, and '${pair}' is not that`, { exitCode: 2 });
-    }
-    sizes.set(match[1], Number(match[2]));
-  }
-  return Object.fromEntries(sizes);
 }

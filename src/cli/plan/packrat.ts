@@ -1,9 +1,10 @@
 import { Command } from 'commander';
 import { fillSockets, planPackrat, type InstanceGroup, type PackratPlan } from '../../plan/index.ts';
 import { parsePoolProfile } from '../../profile/index.ts';
-import { formatMs } from '../format.ts';
+import { formatMs } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
-import { jsonLines, measuredPart, parseCount, parseCounts, parseNumber, planned, readProfile } from './options.ts';
+import { jsonLines, measuredPart, planned, readProfile } from '../planning.ts';
+import { parseCount, parseCounts, parseNumber } from '../values.ts';
 
 interface PackratCommandOptions {
   readonly profile: string;
@@ -51,13 +52,7 @@ function answerOf(plan: PackratPlan): object {
 }
 
 function tableOf(plans: readonly PackratPlan[]): string {
-  const columns = [
-    { title: 'BATCH', align: 'right' },
-    { title: 'LATENCY', align: 'right' },
-    { title: 'ITEMS/S', align: 'right' },
-    { title: 'IDLE THREADS', align: 'right' },
-    { title: 'INSTANCES' },
-  ] as const;
+  const columns = ['>BATCH', '>LATENCY', '>ITEMS/S', '>IDLE THREADS', 'INSTANCES'] as const;
   const rows = plans.map((plan) => {
     const { batch } = plan;
     if (plan.state === 'infeasible') return [String(batch), '-', '-', '-', 'infeasible: no profiled instances add up'];

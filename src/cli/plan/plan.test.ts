@@ -3,8 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { liveStack } from '../../../test/support/graph-profiles.ts';
-import { lstmCells, planChrion, planLadder, predictService } from '../../plan/index.ts';
+import { predictService, loadChrion } from '../../plan/index.ts';
 import { planCommand } from '../plan.ts';
+
+const { lstmCells, planChrion, planLadder } = await loadChrion();
 
 let folder: string;
 beforeEach(() => {
@@ -138,9 +140,9 @@ describe('turntable plan chrion', () => {
     const args = ['chrion', '--profile', fileOf('stack.json', stack), '--ladder'];
     const table = await plan(...args, '--svg', svg);
     expect(table).toMatch(
-      /^PLAN .* CALLS .*\nrung 1 +3\.2 ms +32 MB +0 +32 +0 +0 +0\nrung 2 .* 24 MB .*\nrung 3 .*\nrung 4 .* 8 MB .*\nCPU alone .*\nA copy .*a call on a core 0\.05 ms beside its operators\.$/,
+      /^PLAN .* CALLS .*\nvariant 1 +3\.2 ms +32 MB +0 +32 +0 +0 +0\nvariant 2 .* 24 MB .*\nvariant 3 .*\nvariant 4 .* 8 MB .*\nCPU alone .*\nA copy .*a call on a core 0\.05 ms beside its operators\.$/,
     );
-    expect(readFileSync(svg, 'utf8').match(/stack\.json, rung \d/g)).toHaveLength(4);
+    expect(readFileSync(svg, 'utf8').match(/stack\.json, variant \d/g)).toHaveLength(4);
     const limitMs = planLadder(stack)[2]?.latencyMs ?? 0;
     const { ladder } = JSON.parse(await plan(...args, '--json', '--limit', `${limitMs}ms`)) as {
       ladder: { latency_ms: number; order: string[]; segments: { core: number; operators: string[] }[] }[];

@@ -8,9 +8,10 @@ import {
   type ResourceChoice,
 } from '../../plan/index.ts';
 import { parseServiceProfile, type ServiceConfiguration } from '../../profile/index.ts';
-import { formatMs } from '../format.ts';
+import { formatMs } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
-import { jsonLines, measuredPart, parseCount, parseDuration, parseNumbers, planned, readProfile } from './options.ts';
+import { jsonLines, measuredPart, planned, readProfile } from '../planning.ts';
+import { parseCount, parseDurationMs, parseNumbers } from '../values.ts';
 
 interface SerfCommandOptions {
   readonly profile: string;
@@ -42,7 +43,7 @@ export function serfCommand(): Command {
     .option(
       '--slo <duration>',
       'also the least resources that answer within this on average, such as 250ms',
-      parseDuration,
+      parseDurationMs,
     )
     .option('--json', 'print JSON')
     .action((options: SerfCommandOptions) => {
@@ -116,13 +117,13 @@ function predictionOf({ configuration, prediction }: ConfigurationPrediction): o
 
 function tableOf(answers: readonly Answer[], sloMs: number | undefined): string {
   const columns = [
-    { title: 'REQUESTS/S', align: 'right' },
-    { title: 'LATENCY', align: 'right' },
-    { title: 'WAIT', align: 'right' },
-    { title: 'SERVICE', align: 'right' },
-    { title: 'LOAD', align: 'right' },
-    { title: 'BEST CONFIGURATION' },
-    ...(sloMs === undefined ? [] : [{ title: `LEAST FOR ${formatMs(sloMs)}` }]),
+    '>REQUESTS/S',
+    '>LATENCY',
+    '>WAIT',
+    '>SERVICE',
+    '>LOAD',
+    'BEST CONFIGURATION',
+    ...(sloMs === undefined ? [] : [`LEAST FOR ${formatMs(sloMs)}`]),
   ] as const;
   const rows = answers.map(({ ratePerSecond, best, least }) => {
     const { prediction } = best ?? {};

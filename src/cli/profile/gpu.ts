@@ -1,8 +1,8 @@
 /** `turntable profile <function> --gpu`: what each layer costs on a GPU of this machine. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { CliError } from '../error.ts';
-import { formatBytes } from '../format.ts';
+import { CliError, usage } from '../error.ts';
+import { formatBytes } from '../../tools/index.ts';
 import { GpuError, startGpuProcess, type InputShapes, type MeasuredLayerProfile } from '../../gpu/index.ts';
 import { readMemory } from '../../hardware/index.ts';
 import type { TensorSpec } from '../../onnx/index.ts';
@@ -32,7 +32,7 @@ export function shapesFor(inputs: readonly TensorSpec[], given: Readonly<Record<
   const unknown = Object.keys(given).find((name) => !open.has(name));
   if (unknown !== undefined) {
     const known = [...open].join(', ') || 'none';
-    throw new CliError(`the model has no open dimension '${unknown}' (open there: ${known})`, { exitCode: 2 });
+    throw usage(`the model has no open dimension '${unknown}' (open there: ${known})`);
   }
   return Object.fromEntries(
     inputs.map(({ name, shape, dimensionNames }) => [
@@ -105,18 +105,7 @@ export function gpuProfileText(name: string, profile: MeasuredLayerProfile, path
     return [layer, kind, formatBytes(bytes), ms(load), ms(exec), `${ms(minMs)} to ${ms(maxMs)}`, ms(dha)];
   });
   return [
-    renderTable(
-      [
-        { title: 'LAYER' },
-        { title: 'KIND' },
-        { title: 'WEIGHTS', align: 'right' },
-        { title: 'LOAD ms', align: 'right' },
-        { title: 'EXECUTE ms', align: 'right' },
-        { title: 'SPREAD' },
-        { title: 'FROM HOST ms', align: 'right' },
-      ],
-      rows,
-    ),
+    renderTable(['LAYER', 'KIND', '>WEIGHTS', '>LOAD ms', '>EXECUTE ms', 'SPREAD', '>FROM HOST ms'], rows),
     `${name}: ${layers.length} layers${shown.length < layers.length ? `, the ${shown.length} slowest shown` : ''}, ` +
       `${formatBytes(sum((index) => layers[index]!.bytes))}; load ${ms(sum((index) => layers[index]!.load))} ms, ` +
       `execute ${ms(sum((index) => layers[index]!.exec))} ms layer by layer, ${ms(warm.medianMs)} ms in one go`,

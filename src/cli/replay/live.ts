@@ -17,11 +17,12 @@ import {
   type TraceInvocation,
 } from '../../replay/index.ts';
 import { addUrlFlag, authorization, hostAddress, request, type HostAddress } from '../client.ts';
-import { CliError } from '../error.ts';
+import { CliError, usage } from '../error.ts';
 import { startCountProgress } from '../progress.ts';
-import { functionsNow, openSnapshot, readScheduler, type HostSnapshot } from './beside.ts';
-import { groupsOf, openLoad, usage, type Load, type LoadOptions } from './load.ts';
-import { parseCount, parseDurationMs, parseNamedFiles, parsePositive, type ByModel } from './values.ts';
+import { functionsNow, openSnapshot, readScheduler, type HostSnapshot } from './host-snapshot.ts';
+import { groupsOf, openLoad, type Load, type LoadOptions } from './load.ts';
+import { commonSloMs, givenSloMs, sloMsDefault, type SloGiven } from './slo.ts';
+import { parseCount, parseDurationMs, parseNamedFiles, parsePositive } from '../values.ts';
 
 export interface LiveOptions {
   readonly live?: boolean;
@@ -37,7 +38,7 @@ export interface LiveOptions {
 interface LiveReplayOptions extends LiveOptions, LoadOptions {
   readonly functions?: readonly FunctionGroup[];
   readonly mix?: number;
-  readonly slo?: ByModel;
+  readonly slo?: SloGiven;
   readonly warmup?: number;
 }
 
@@ -60,13 +61,12 @@ export function addLiveFlags(command: Command): Command {
     .option('--no-beside-simulator', 'with --live: measure only');
 }
 
-/** What the host serves, and under which objective. */
+/** What the host serves, and its own objective. */
 interface LiveFunction {
   readonly request: LiveRequest;
   readonly sloMs: number;
 }
 
-const sloMsDefault = 100;
 /** Beside the simulator every answer is kept: more would cost gigabytes. */
 const besideRequestsMax = 1_000_000;
 /** The host's metrics are read so often for evictions and changes of plan: a scrape, which is no use of a function. */
@@ -86,12 +86,18 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
   const beside = await openBeside(host, models, options.besideSimulator);
 
   const builder = new ReportBuilder({ fromMs: warmup === 0 ? 0 : Infinity });
+  /** What `--slo` says goes before what the trace says, and both before what the host says. */
+  const withSlo = (invocation: TraceInvocation): TraceInvocation => {
+    const { functionIndex: index } = invocation;
+    const sloMs = givenSloMs(options.slo, { name: functionNames[index] ?? '', model: load.modelOf(index), index });
+    return sloMs === undefined ? invocation : { ...invocation, sloMs };
+  };
   function* counted(): Generator<TraceInvocation> {
     let arrived = 0;
     for (const invocation of load.trace.invocations()) {
       if (arrived === warmup && warmup > 0) builder.measureFrom(invocation.arrivalMs / speed);
       arrived++;
-      yield invocation;
+      yield withSlo(invocation);
     }
   }
   const firstOf = new Map(functionNames.map((_, index) => [load.modelOf(index), index] as const).reverse());
@@ -142,11 +148,12 @@ interface Replayed {
 
 async function reportOf(
   host: HostAddress,
-  { seed, warmup = 0, speed, timeout, varyingSize }: LiveReplayOptions,
+  { seed, slo, warmup = 0, speed, timeout, varyingSize }: LiveReplayOptions,
   { load, functions, builder, run, interrupted }: Replayed,
   { scheduler, snapshot, answers }: Beside,
 ): Promise<LiveReport> {
   const slos = new Set(Array.from(functions.values(), ({ sloMs }) => sloMs));
+  const hostSloMs = slos.size === 1 ? [...slos][0]! : null;
   const isEmulated = 'isEmulated' in scheduler && scheduler.isEmulated;
   const context = {
     machine: `the host at ${host.url}${isEmulated ? ' (emulated GPUs: times mean nothing)' : ''}`,
@@ -159,7 +166,8 @@ async function reportOf(
     ...('mode' in scheduler && scheduler.status === 'up'
       ? { plan: scheduler.mode, policy: scheduler.policyName }
       : undefined),
-    slo_ms: slos.size === 1 ? [...slos][0]! : null,
+    slo_ms: slo === undefined ? (load.hasOwnSlo ? null : hostSloMs) : commonSloMs(slo),
+    ...(slo === undefined ? undefined : { slo: slo.text }),
     warmup_requests: warmup,
     speed,
   };
@@ -228,23 +236,17 @@ async function listFunctions(host: HostAddress): Promise<FunctionGroup[]> {
 
 async function prepare(host: HostAddress, model: string, options: LiveReplayOptions): Promise<LiveFunction> {
   const path = `/v2/models/${encodeURIComponent(model)}`;
-  const given = options.slo?.own.get(model) ?? options.slo?.common;
-  const sloMs = given ?? (await sloOf(host, path));
-  // The host counts its own goodput by the same objective.
-  const slo: Record<string, string> = given === undefined ? {} : { 'x-turntable-slo': `${given}ms` };
+  const sloMs = await sloOf(host, path);
   const file = options.body?.get(model);
   if (file !== undefined) {
     const body = readBody(file);
-    const headers = {
-      'content-type': file.endsWith('.json') ? 'application/json' : 'application/octet-stream',
-      ...slo,
-    };
+    const headers = { 'content-type': file.endsWith('.json') ? 'application/json' : 'application/octet-stream' };
     return { sloMs, request: { path: `/function/${encodeURIComponent(model)}`, headers, body } };
   }
   try {
     const inputs = parseLiveInputs(await (await request(host, path)).json(), model);
     const made = inferRequest(model, inputs, { seed: options.seed, varyingSize: options.varyingSize });
-    return { sloMs, request: { ...made, headers: { ...made.headers, ...slo } } };
+    return { sloMs, request: made };
   } catch (error) {
     if (error instanceof LiveError) throw new CliError(error.message, { cause: error });
     throw error;

@@ -17,11 +17,13 @@ import {
   type FunctionGroup,
   type FunctionOrder,
   type MinutePlacement,
+  type Popularity,
   type SettingValue,
   type SyncTrace,
 } from '../../replay/index.ts';
-import { CliError } from '../error.ts';
-import { oneOf, parseCount, parseDurationMs, parsePositive, parseSeed } from './values.ts';
+import { CliError, usage } from '../error.ts';
+import { oneOf, parseCount, parseDurationMs, parsePositive, parseSeed, parseShare, parseSkew } from '../values.ts';
+import { given } from '../../tools/index.ts';
 
 export interface LoadOptions {
   readonly trace?: string;
@@ -34,6 +36,9 @@ export interface LoadOptions {
   readonly from?: number;
   readonly rate?: number;
   readonly zipf?: number;
+  readonly skew?: Popularity;
+  readonly burstHeight?: number;
+  readonly burstWidth?: number;
   readonly random?: 'xoshiro' | 'minstd';
   readonly placement?: MinutePlacement;
   readonly asArtifact?: boolean;
@@ -47,6 +52,8 @@ export interface Load {
   readonly modelOf: (functionIndex: number) => string;
   /** About how many invocations it has; undefined where only its duration is known. */
   readonly requestsExpected: number | undefined;
+  /** Some invocations of the trace have an objective of their own. */
+  readonly hasOwnSlo: boolean;
   /** For the report. */
   readonly settings: Readonly<Record<string, SettingValue>>;
 }
@@ -59,7 +66,9 @@ export function addLoadFlags(command: Command): Command {
       'or generate arrivals: so many requests per second, independent of each other',
       parsePositive,
     )
-    .option('--bursts <rate>', 'with bursts on a tenth of the functions', parsePositive)
+    .option('--bursts <rate>', 'with bursts: five times the rate, on a tenth of the functions', parsePositive)
+    .option('--burst-height <factor>', 'with --bursts: the rate in a burst over that outside', parsePositive)
+    .option('--burst-width <share>', 'with --bursts: 1 for bursts of all functions', parseShare)
     .option('--diurnal <rate>', 'rising and falling over a day', parsePositive)
     .option('--azure-like <rate>', 'sustained, fluctuating, spiky and rare functions', parsePositive)
     .option(
@@ -71,6 +80,7 @@ export function addLoadFlags(command: Command): Command {
     .option('--from <time>', 'begin at this time of the trace', parseDurationMs)
     .option('--rate <rate>', 'scale a trace to so many requests per second on average', parsePositive)
     .option('--zipf <exponent>', 'popularity of generated requests; uniform without', parsePositive)
+    .option('--skew <shares>', 'or 99/1: 99% of the generated requests on 1% of the functions', parseSkew)
     .addOption(
       new Option('--random <generator>', "minstd: with seed 0 the DeepPlan artifact's own sequence")
         .argParser(oneOf(['xoshiro', 'minstd'] as const))
@@ -124,8 +134,11 @@ export async function openLoad(options: LoadOptions, groups: readonly FunctionGr
 }
 
 async function fromFile(options: LoadOptions, groups: readonly FunctionGroup[] | undefined): Promise<Load> {
-  const { trace: file = '', seed, from, duration, rate, placement, asArtifact, assign, zipf } = options;
-  if (zipf !== undefined) throw usage('--zipf goes with generated requests; a trace has a popularity of its own');
+  const { trace: file = '', seed, from, duration, rate, placement, asArtifact, assign } = options;
+  for (const flag of ['zipf', 'skew', 'burstHeight', 'burstWidth'] as const) {
+    if (options[flag] !== undefined)
+      throw usage(`${flagNames[flag]} goes with generated requests; a trace has a course of its own`);
+  }
   const fromMs = from ?? 0;
   const order = groups === undefined ? undefined : orderGroups(groups, assign, seed);
   try {
@@ -133,8 +146,7 @@ async function fromFile(options: LoadOptions, groups: readonly FunctionGroup[] |
       seed,
       fromMs,
       ...(duration === undefined ? undefined : { toMs: fromMs + duration }),
-      ...(rate === undefined ? undefined : { ratePerS: rate }),
-      ...(placement === undefined ? undefined : { placement }),
+      ...given({ ratePerS: rate, placement }),
       ...(asArtifact === true ? { asArtifact } : undefined),
       ...(order === undefined ? undefined : { fold: order.length }),
     });
@@ -144,6 +156,7 @@ async function fromFile(options: LoadOptions, groups: readonly FunctionGroup[] |
       trace: { functionNames, invocations: () => opened.invocations() },
       modelOf: named?.modelOf ?? ((index) => modelOfName(functionNames[index] ?? '')),
       requestsExpected: opened.requestsExpected,
+      hasOwnSlo: opened.hasOwnSlo,
       settings: {
         load: 'trace',
         trace: file,
@@ -177,7 +190,12 @@ function generated(
 ): Load {
   if (groups === undefined)
     throw usage('--functions is missing: how many functions of which models, such as bert-base=48');
-  const { seed, duration, zipf, assign, random } = options;
+  const { seed, duration, zipf, skew, assign, random } = options;
+  if (zipf !== undefined && skew !== undefined) throw usage('--zipf and --skew both say how popular functions are');
+  if (source !== 'bursts' && (options.burstHeight !== undefined || options.burstWidth !== undefined)) {
+    throw usage('--burst-height and --burst-width go with --bursts only');
+  }
+  const popularity: Popularity | undefined = zipf === undefined ? skew : { kind: 'zipf', exponent: zipf };
   const requests = options.requests ?? (duration === undefined ? requestsDefault : undefined);
   for (const flag of ['rate', 'from', 'placement', 'asArtifact'] as const) {
     if (options[flag] !== undefined)
@@ -190,21 +208,21 @@ function generated(
     functionNames,
     ratePerS,
     seed,
-    ...(requests === undefined ? undefined : { requests }),
-    ...(duration === undefined ? undefined : { durationMs: duration }),
-    ...(zipf === undefined ? undefined : { popularity: { kind: 'zipf', exponent: zipf } }),
+    ...given({ requests, durationMs: duration, popularity }),
   };
   const seconds = Math.min((duration ?? Infinity) / 1000, (requests ?? Infinity) / ratePerS);
   return {
-    trace: generate(source, arrivals, random ?? 'xoshiro', seconds),
+    trace: generate(source, arrivals, options, seconds),
     modelOf,
     requestsExpected: Math.round(seconds * ratePerS),
+    hasOwnSlo: false,
     settings: {
       load: source === 'azureLike' ? 'azure-like' : source,
       rate_per_s: ratePerS,
-      popularity: source === 'azureLike' ? 'azure-like' : zipf === undefined ? 'uniform' : `zipf ${zipf}`,
+      popularity: source === 'azureLike' ? 'azure-like' : popularityText(popularity),
+      ...given({ burst_height: options.burstHeight, burst_width: options.burstWidth }),
       random: source === 'poisson' ? (random ?? 'xoshiro') : 'xoshiro',
-      ...(requests === undefined ? undefined : { requests }),
+      ...given({ requests }),
       ...(duration === undefined ? undefined : { duration_s: duration / 1000 }),
       ...functionSettings(groups, assign),
     },
@@ -214,25 +232,42 @@ function generated(
 function generate(
   source: Exclude<(typeof sources)[number], 'trace'>,
   arrivals: ArrivalOptions,
-  generator: 'xoshiro' | 'minstd',
+  { random: generator = 'xoshiro', burstHeight, burstWidth }: LoadOptions,
   seconds: number,
 ): SyncTrace {
   switch (source) {
     case 'poisson':
       return poissonTrace({ ...arrivals, generator });
     case 'bursts':
-      return burstTrace(arrivals);
+      return burstTrace({
+        ...arrivals,
+        ...given({ height: burstHeight, width: burstWidth }),
+      });
     case 'diurnal':
       return diurnalTrace(arrivals);
     case 'azureLike': {
       if (arrivals.popularity !== undefined)
-        throw usage('--zipf does not go with --azure-like, which has shares of its own');
+        throw usage('--zipf and --skew do not go with --azure-like, which has shares of its own');
       const { functionNames, ratePerS, seed = 0, requests, durationMs } = arrivals;
       // Twice the time that the requests need on average, for a quiet beginning.
       const minutes = durationMs === undefined ? Math.ceil(seconds / 30) + 10 : Math.ceil(durationMs / 60_000);
       const trace = azureLikeTrace({ functionNames, ratePerS, minutes, seed });
       return requests === undefined ? trace : limitTrace(trace, requests);
     }
+  }
+}
+
+const flagNames = { zipf: '--zipf', skew: '--skew', burstHeight: '--burst-height', burstWidth: '--burst-width' };
+
+function popularityText(popularity: Popularity | undefined): string {
+  switch (popularity?.kind) {
+    case undefined:
+    case 'uniform':
+      return 'uniform';
+    case 'zipf':
+      return `zipf ${popularity.exponent}`;
+    case 'skewed':
+      return `${popularity.requestShare * 100}% on ${popularity.functionShare * 100}%`;
   }
 }
 
@@ -262,8 +297,4 @@ export function groupsOf(
   if (functions !== undefined && mix !== undefined)
     throw usage('--functions and --mix both say which functions there are');
   return functions ?? (mix === undefined ? undefined : paperMix(mix));
-}
-
-export function usage(message: string): CliError {
-  return new CliError(message, { exitCode: 2 });
 }

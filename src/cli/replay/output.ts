@@ -1,7 +1,7 @@
 /** Where reports go: the terminal, and files. */
 import { writeFileSync } from 'node:fs';
 import type { Command } from 'commander';
-import { CliError } from '../error.ts';
+import { CliError, usage } from '../error.ts';
 
 export interface OutputOptions {
   readonly json?: string;
@@ -27,7 +27,7 @@ export interface Forms {
 export function writeForms(options: OutputOptions, forms: Forms): void {
   const kinds = ['json', 'csv', 'html'] as const;
   if (kinds.filter((kind) => options[kind] === '-').length > 1) {
-    throw new CliError('only one form can go to standard output', { exitCode: 2 });
+    throw usage('only one form can go to standard output');
   }
   let spoken = false;
   for (const kind of kinds) {

@@ -10,7 +10,8 @@ import { compareCommand } from '../compare.ts';
 import { startRecording } from '../recording.ts';
 import { replayCommand } from '../replay.ts';
 import { sweepCommand } from '../sweep.ts';
-import { parseFunctionGroups, parseFunctionRanges, parseSlo } from './values.ts';
+import { givenSloMs, parseSlo } from './slo.ts';
+import { parseDurationMs, parseFunctionGroups, parseFunctionRanges } from '../values.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'turntable-replay-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -40,6 +41,8 @@ async function run(command: Command, ...words: readonly string[]): Promise<strin
 }
 
 const replay = async (...words: readonly string[]): Promise<string> => await run(replayCommand(), ...words);
+const sloOf = (text: string, name: string): number | undefined =>
+  givenSloMs(parseSlo(text), { name, model: name.split('/')[0] ?? '', index: 0 });
 const poisson = ['--poisson', '100', '--requests', '1500', '--functions', 'bert-base=140', '--seed', '1'] as const;
 
 describe('turntable replay', () => {
@@ -94,6 +97,79 @@ describe('turntable replay', () => {
       warmup_requests: 500,
       settings: { routing: 'resident-first', eviction: 'lru' },
     });
+  });
+
+  it('takes a warm-up of nothing, and a bound in milliseconds', async () => {
+    const words = ['--warmup', '0', '--wait-bound', '3600000', '--json', '-'];
+    const report = JSON.parse(await replay(...poisson, ...words)) as Report;
+    expect(report).toMatchObject({ requests: 1500, warmup_requests: 0, settings: { wait_bound_ms: 3_600_000 } });
+  });
+
+  it("goes by a trace's own objectives, unless --slo says otherwise", async () => {
+    const file = join(folder, 'own-slos.jsonl');
+    const lines = Array.from({ length: 40 }, (_, index) =>
+      JSON.stringify({ arrival_ms: index * 50, function: 'bert-base/0', slo_ms: index % 2 === 0 ? 5 : 500 }),
+    );
+    writeFileSync(file, ['{"format":"turntable-trace","version":1}', ...lines, ''].join('\n'));
+    const own = JSON.parse(await replay('--trace', file, '--json', '-')) as Report;
+    // 5 ms are less than a run takes.
+    expect(own).toMatchObject({ goodput: 0.5, settings: { slo_ms: null, slo: "the trace's own" } });
+    expect(own.slos).toMatchObject([
+      { slo_ms: 5, requests: 20, goodput: 0 },
+      { slo_ms: 500, requests: 20, goodput: 1 },
+    ]);
+    const given = JSON.parse(await replay('--trace', file, '--slo', '100ms', '--json', '-')) as Report;
+    expect(given).toMatchObject({ goodput: 1, slos: [], settings: { slo_ms: 100 } });
+  });
+
+  it('tells objectives by share apart, and says how far predictions were off', async () => {
+    const text = await replay(...poisson, '--slo', '20ms@50%,1s@50%');
+    expect(text).toMatch(/SLO 20ms@50%,1s@50%/);
+    expect(text).toMatch(/^ +SLO +REQUESTS +GOODPUT +SHED\n *20 ms +\d+ .*\n +1 s +\d+ +100\.0%/m);
+    expect(text).toMatch(/^PREDICTED END +REQUESTS +MEAN ERROR/m);
+    expect(text).toMatch(/^gpu cold +\d/m);
+  });
+
+  it('says when the functions do not fit into host memory', async () => {
+    const words = ['--poisson', '20', '--requests', '200', '--seed', '1', '--json', '-'];
+    const over = JSON.parse(await replay(...words, '--machine', 'h200', '--functions', 'bert-base=2000')) as Report;
+    expect(over.host_memory).toMatchObject({ exceeded: true, capacity_bytes: 112 * 2 ** 30 });
+    expect(over.host_memory?.functions_bytes).toBeCloseTo(876e9, -10);
+    const within = JSON.parse(await replay(...words, '--functions', 'bert-base=100')) as Report;
+    expect(within.host_memory).toMatchObject({ exceeded: false, disk_reads: 0 });
+    const text = await replay(...words.slice(0, 6), '--functions', 'bert-base=100', '--host-memory', '10GB');
+    expect(text).toMatch(/^host memory is exceeded: the functions have 43\.\d GB of weights, host memory holds 10 GB/m);
+  });
+
+  it('replays a machine without GPUs: sessions in its memory, and workers', async () => {
+    const words = ['--machine', 'cpu-16', '--functions', 'bert-base=1000', '--poisson', '2', '--requests', '300'];
+    const cpu = ['--cpu', 'bert-base=180ms@8:1.2s:450MB', '--slo', '5s', '--seed', '1', '--json', '-'];
+    const report = JSON.parse(await replay(...words, ...cpu)) as Report;
+    expect(report).toMatchObject({ requests: 300, offloaded: 300, failed: 0, gpus: [] });
+    // Most functions are called for the first time.
+    expect(report.cold_starts).toBeGreaterThan(200);
+    expect(report.p50_ms).toBeGreaterThanOrEqual(180);
+    const small = JSON.parse(await replay(...words, ...cpu, '--cpu-memory', '4500MB')) as Report;
+    expect(small.evictions).toBeGreaterThan(200);
+    expect(small.settings).toMatchObject({ cpu_memory_bytes: 4.5e9 });
+    const helped = JSON.parse(
+      await replay(...words, ...cpu, '--workers', '16@20ms', '--offload', 'earliest-finish'),
+    ) as Report;
+    expect(helped.workers).toBeGreaterThan(0);
+    expect((helped.workers ?? 0) + helped.offloaded).toBe(300);
+  });
+
+  it('can evict by the future of its own load', async () => {
+    const words = [...poisson, '--functions', 'bert-base=220', '--json', '-'];
+    const report = JSON.parse(await replay(...words, '--eviction', 'oracle')) as Report;
+    expect(report.settings).toMatchObject({ policy: 'best', eviction: 'oracle' });
+    const best = JSON.parse(await replay(...words)) as Report;
+    expect(report.cold_starts + report.partial_starts).toBeLessThan(best.cold_starts + best.partial_starts);
+  });
+
+  it('refuses workers and memory for sessions without what a run takes there', async () => {
+    await expect(replay(...poisson, '--workers', '4@20ms')).rejects.toThrow('--workers and --cpu-memory need --cpu');
+    await expect(replay(...poisson, '--workers', '4')).rejects.toThrow(/such as 16@20ms/);
   });
 
   it('ends generated traffic after ten thousand requests where nothing else is said', async () => {
@@ -263,10 +339,38 @@ describe('what stands behind the flags', () => {
   });
 
   it('objectives, for all and by model', () => {
-    expect(parseSlo('100ms')).toEqual({ common: 100, own: new Map() });
-    expect(parseSlo('gpt2=0.2s,50ms')).toEqual({ common: 50, own: new Map([['gpt2', 200]]) });
+    expect(sloOf('100ms', 'gpt2/0')).toBe(100);
+    expect(sloOf('gpt2=0.2s,50', 'gpt2/0')).toBe(200);
+    expect(sloOf('gpt2=0.2s,50', 'mlp/0')).toBe(50);
+    expect(sloOf('gpt2=0.2s,gpt2/3=1s', 'gpt2/3')).toBe(1000);
+    expect(sloOf('gpt2=0.2s', 'mlp/0')).toBeUndefined();
     expect(() => parseSlo('fast')).toThrow(/It must be a duration/);
     expect(() => parseSlo('0ms')).toThrow(/cannot be met/);
+    expect(() => parseSlo('=5ms')).toThrow("'=5ms' names no model and no function");
+    expect(() => parseSlo('20ms,1s')).toThrow('Several SLOs of all functions need a share each');
+    expect(() => parseSlo('gpt2=20ms@30%,gpt2=1s@50%')).toThrow("SLOs of 'gpt2' add up to 80.0%, not to 100%");
+    expect(() => parseSlo('20ms@0.3')).toThrow("'0.3' is no share such as 30%");
+    expect(() => parseSlo('20ms@30%@70%')).toThrow('has more than one share');
+  });
+
+  it('of objectives by share hold for any part of the functions', () => {
+    const given = parseSlo('20ms@20%,100ms@50%,1s@30%');
+    for (const step of [1, 2, 3]) {
+      const counts = new Map<number | undefined, number>();
+      for (let index = 0; index < 300; index += step) {
+        const sloMs = givenSloMs(given, { name: '', model: '', index });
+        counts.set(sloMs, (counts.get(sloMs) ?? 0) + step);
+      }
+      expect(counts.get(20), `every ${step}th`).toBeGreaterThan(52);
+      expect(counts.get(20)).toBeLessThan(68);
+      expect(counts.get(1000)).toBeGreaterThan(82);
+      expect(counts.get(1000)).toBeLessThan(98);
+    }
+  });
+
+  it('of durations take every form that the host takes', () => {
+    expect(['100ms', '1.5s', '2m', '3h', '3600000'].map(parseDurationMs)).toEqual([100, 1500, 120_000, 1.08e7, 3.6e6]);
+    expect(() => parseDurationMs('3 days')).toThrow(/It must be a duration/);
   });
 });
 
@@ -278,13 +382,21 @@ describe("a recording of a host's traffic", () => {
     const arrivalMs = performance.now() + 5;
     recording.record({
       functionName: 'a',
+      version: '1',
       arrivalMs,
       latencyMs: 12.3456,
       sloMs: 100,
       outcome: 'in_slo',
       durationMs: 9,
     });
-    recording.record({ functionName: 'b', arrivalMs: arrivalMs - 2, latencyMs: 1, sloMs: 50, outcome: undefined });
+    recording.record({
+      functionName: 'b',
+      version: '1',
+      arrivalMs: arrivalMs - 2,
+      latencyMs: 1,
+      sloMs: 50,
+      outcome: undefined,
+    });
     await recording.close();
     expect(readdirSync(place)).toEqual(['20260102T030405-006Z.jsonl']);
     const invocations = [...(await openTrace(recording.file)).invocations()];

@@ -1,20 +1,21 @@
 /** The system that a simulated replay runs on: machine, plan, policy, SLO. */
-import { readFileSync } from 'node:fs';
 import { Option, type Command } from 'commander';
 import { PlanError, coldStartModes, type ColdStartMode } from '../../plan/index.ts';
 import { parseLayerProfile, ProfileError, type LayerProfile } from '../../profile/index.ts';
-import { loadMachine, MachineError, probeMachine, type Machine } from '../../hardware/index.ts';
+import type { Machine } from '../../hardware/index.ts';
 import {
   ReportBuilder,
   simulate,
   type OfferBook,
   type Report,
   type SettingValue,
+  type SimulationSettings,
   type TraceInvocation,
 } from '../../replay/index.ts';
 import {
   admissions,
   borrowings,
+  copyChoices,
   evictions,
   offloads,
   orders,
@@ -25,43 +26,52 @@ import {
   type PolicyName,
 } from '../../schedule/index.ts';
 import { CliError } from '../error.ts';
+import { readProfile } from '../planning.ts';
 import type { Load } from './load.ts';
+import { placesOf, type Places, type PlacesOptions } from './places.ts';
+import { commonSloMs, givenSloMs, parseSlo, sloHelp, sloMsDefault, type SloGiven } from './slo.ts';
 import {
   oneOf,
   parseBytes,
   parseCpuOffers,
-  parseCount,
   parseDurationMs,
   parseNamedFiles,
-  parsePositive,
-  parseSlo,
-  type ByModel,
-} from './values.ts';
+  parseWhole,
+  parseWorkers,
+} from '../values.ts';
+import { given } from '../../tools/index.ts';
 
-export interface SystemOptions {
+export interface SystemOptions extends PlacesOptions {
   readonly machine: string;
   readonly policy: PolicyName;
   readonly routing?: Policy['routing'];
-  readonly eviction?: Policy['eviction'];
+  readonly eviction?: EvictionChoice;
   readonly offload?: Policy['offload'];
   readonly admission?: Policy['admission'];
   readonly order?: Policy['order'];
   readonly waitBound?: number;
   readonly loadAhead?: boolean;
   readonly borrow?: Policy['borrow'];
-  readonly copyThreshold?: number;
+  readonly copies?: Policy['copies'];
   /** Without one, 100 ms. */
-  readonly slo?: ByModel;
-  readonly cpu?: ReturnType<typeof parseCpuOffers>;
+  readonly slo?: SloGiven;
   readonly profile?: ReadonlyMap<string, string>;
   readonly reserve?: number;
   readonly warmup?: number;
 }
 
-const sloMsDefault = 100;
-
 /** A policy of the second, the plan that it is made for. */
-export const planOfPolicy: Readonly<Record<PolicyName, ColdStartMode>> = { artifact: 'pt+dha', best: 'interleave' };
+export const planOfPolicy: Readonly<Record<PolicyName, ColdStartMode>> = {
+  lru: 'pt+dha',
+  artifact: 'pt+dha',
+  best: 'interleave',
+};
+
+/** Beside those that a host can have, Belady's: it has to know what comes. */
+export const replayEvictions = [...evictions, 'oracle'] as const;
+type EvictionChoice = (typeof replayEvictions)[number];
+/** A policy as a replay can have it. */
+type ReplayPolicy = SimulationSettings['policy'];
 
 export const parsePlan = oneOf(coldStartModes);
 export const parsePolicy = oneOf(policyNames);
@@ -69,10 +79,14 @@ export const parsePolicy = oneOf(policyNames);
 export function addSystemFlags(command: Command): Command {
   return command
     .option('--machine <name|file>', "a machine preset, a file of the same form, or 'here'", 'p3.8xlarge')
-    .option('--slo <time>', 'milliseconds to answer in: 100ms, or by model as in bert-base=100ms,gpt2=200ms', parseSlo)
-    .option('--warmup <number>', 'requests at the beginning that the report leaves out', parseCount)
+    .option('--slo <time>', sloHelp, parseSlo)
+    .option('--warmup <number>', 'requests at the beginning that the report leaves out', parseWhole)
     .option('--routing <how>', `instead of the policy's: ${routings.join(', ')}`, oneOf(routings))
-    .option('--eviction <how>', evictions.join(', '), oneOf(evictions))
+    .option(
+      '--eviction <how>',
+      `${replayEvictions.join(', ')}; oracle knows the arrivals, which no host does`,
+      oneOf(replayEvictions),
+    )
     .option('--offload <when>', `to CPU pools: ${offloads.join(', ')}`, oneOf(offloads))
     .option('--admission <how>', admissions.join(', '), oneOf(admissions))
     .option('--order <how>', `of waiting requests: ${orders.join(', ')}`, oneOf(orders))
@@ -80,56 +94,35 @@ export function addSystemFlags(command: Command): Command {
     .option('--load-ahead', 'load while a request waits')
     .option('--no-load-ahead', 'load when its turn comes')
     .option('--borrow <when>', `other GPUs' links: ${borrowings.join(', ')}`, oneOf(borrowings))
-    .option('--copy-threshold <factor>', 'backlog over load time that makes a second copy', parsePositive)
+    .option('--copies <when>', `of a function on a second GPU: ${copyChoices.join(', ')}`, oneOf(copyChoices))
     .addOption(
-      new Option('--cpu <offers>', 'what CPU pools offer: bert-base=180ms@8 is 180 ms on 8 cores').argParser(
-        parseCpuOffers,
-      ),
+      new Option(
+        '--cpu <offers>',
+        'what the CPU offers: bert-base=180ms@8 is 180 ms on 8 cores; :1.2s:450MB behind it, the loading and the memory of a session',
+      ).argParser(parseCpuOffers),
     )
+    .option('--cpu-memory <size>', 'for sessions on the CPU; no limit beside GPUs otherwise', parseBytes)
+    .option(
+      '--workers <slots@time>',
+      'other machines behind a queue: 16@20ms; a run takes there what --cpu says',
+      parseWorkers,
+    )
+    .option('--host-memory <size>', "pinned for weights; the machine's own otherwise", parseBytes)
     .option('--profile <model=file>', "measured times of a model's layers instead of the estimate", parseNamedFiles)
     .option('--reserve <size>', "of each GPU's memory, not for weights; the machine's own otherwise", parseBytes);
 }
 
-export function policyOf(options: SystemOptions, name: PolicyName = options.policy): Policy {
-  const { routing, eviction, offload, admission, order, waitBound, loadAhead, borrow, copyThreshold } = options;
+export function policyOf(options: SystemOptions, name: PolicyName = options.policy): ReplayPolicy {
+  const { routing, eviction, offload, admission, order, waitBound, loadAhead, borrow, copies } = options;
   return {
     ...policies[name],
-    ...(routing === undefined ? undefined : { routing }),
-    ...(eviction === undefined ? undefined : { eviction }),
-    ...(offload === undefined ? undefined : { offload }),
-    ...(admission === undefined ? undefined : { admission }),
-    ...(order === undefined ? undefined : { order }),
-    ...(waitBound === undefined ? undefined : { waitBoundMs: waitBound }),
-    ...(loadAhead === undefined ? undefined : { loadAhead }),
-    ...(borrow === undefined ? undefined : { borrow }),
-    ...(copyThreshold === undefined ? undefined : { copyThreshold }),
+    ...given({ routing, eviction, offload, admission, order, waitBoundMs: waitBound, loadAhead, borrow, copies }),
   };
-}
-
-export function sloMsOf(slo: ByModel | undefined, model: string): number {
-  return slo?.own.get(model) ?? slo?.common ?? sloMsDefault;
-}
-
-export function machineOf({ machine }: Pick<SystemOptions, 'machine'>): Machine {
-  try {
-    return machine === 'here' ? probeMachine() : loadMachine(machine);
-  } catch (error) {
-    if (error instanceof MachineError) throw new CliError(error.message, { cause: error, exitCode: 2 });
-    throw error;
-  }
 }
 
 /** The profiles that are given in files; what else is asked for is estimated. */
 export function readProfiles(files: ReadonlyMap<string, string> = new Map()): Map<string, LayerProfile> {
-  return new Map(Array.from(files, ([model, file]) => [model, readProfile(file)]));
-}
-
-function readProfile(file: string): LayerProfile {
-  try {
-    return parseLayerProfile(JSON.parse(readFileSync(file, 'utf8')));
-  } catch (error) {
-    throw new CliError(`the profile ${file} cannot be used: ${(error as Error).message}`, { cause: error });
-  }
+  return new Map(Array.from(files, ([model, file]) => [model, readProfile(file, parseLayerProfile)]));
 }
 
 /** One machine, plan and policy under one load. */
@@ -148,10 +141,12 @@ export async function simulateLoad(
   { machine, offers, plan, policyName, options, seed }: SimulatedSystem,
   onProgress: (arrived: number) => void,
 ): Promise<Report> {
-  const { warmup = 0, slo, cpu, reserve } = options;
+  const { warmup = 0, slo, reserve } = options;
   const policy = policyOf(options, policyName);
   const builder = new ReportBuilder({ fromMs: warmup === 0 ? 0 : Infinity });
   const { functionNames } = load.trace;
+  const sloOf = (index: number): number | undefined =>
+    givenSloMs(slo, { name: functionNames[index] ?? '', model: load.modelOf(index), index });
   function* counted(): Generator<TraceInvocation> {
     let arrived = 0;
     for (const invocation of load.trace.invocations()) {
@@ -159,10 +154,21 @@ export async function simulateLoad(
       if (arrived === warmup && warmup > 0) builder.measureFrom(invocation.arrivalMs);
       arrived++;
       if (arrived % 4096 === 0) onProgress(arrived);
-      yield invocation;
+      // What `--slo` says goes before what the trace says.
+      const { sloMs, functionIndex } = invocation;
+      yield sloMs === undefined ? invocation : { ...invocation, sloMs: sloOf(functionIndex) ?? sloMs };
     }
   }
+  let places: Places;
   try {
+    places = placesOf(options, machine, load, offers);
+    const { cpuMemoryBytes, workers, host } = places;
+    const hasWorkers = workers !== undefined;
+    const simulated = {
+      ...(cpuMemoryBytes !== undefined && { cpuMemoryBytes }),
+      ...(workers && { workers }),
+      ...(host && { host }),
+    };
     await simulate(
       { functionNames, invocations: counted },
       {
@@ -170,11 +176,13 @@ export async function simulateLoad(
         policy,
         sheetOf: (functionIndex) => {
           const model = load.modelOf(functionIndex);
-          const offer = cpu?.get(model);
-          const sloMs = sloMsOf(slo, model);
-          return offers.sheet(model, offer === undefined ? { sloMs } : { sloMs, cpu: offer });
+          const cpu = places.cpuOf(model);
+          const sloMs = sloOf(functionIndex) ?? sloMsDefault;
+          if (cpu === undefined) return offers.sheet(model, { sloMs });
+          return offers.sheet(model, { sloMs, cpu, ...(hasWorkers && { workers: { latencyMs: cpu.latencyMs } }) });
         },
-        ...(reserve === undefined ? undefined : { reserveBytes: reserve }),
+        ...given({ reserveBytes: reserve }),
+        ...simulated,
       },
       builder,
     );
@@ -187,10 +195,15 @@ export async function simulateLoad(
     kind: 'simulated',
     machine: machine.name,
     seed,
-    settings: { ...load.settings, ...systemSettings(options, plan, policyName, policy) },
+    settings: {
+      ...load.settings,
+      ...places.settings,
+      ...systemSettings(options, plan, policyName, policy, load.hasOwnSlo),
+    },
     functionNames,
     modelOf: load.modelOf,
     gpuCount: machine.gpus.length,
+    hostMemory: places.hostMemory,
   });
 }
 
@@ -198,14 +211,15 @@ export function systemSettings(
   { slo, warmup, reserve }: SystemOptions,
   plan: ColdStartMode,
   policyName: PolicyName,
-  policy: Policy,
+  policy: ReplayPolicy,
+  hasOwnSlo: boolean,
 ): Record<string, SettingValue> {
-  const own = [...(slo?.own ?? [])].map(([model, ms]) => `${model}=${ms}`);
+  const sloMs = hasOwnSlo && slo?.common === undefined ? null : commonSloMs(slo);
   return {
     plan,
     policy: policyName,
     routing: policy.routing,
-    eviction: policy.eviction,
+    eviction: typeof policy.eviction === 'string' ? policy.eviction : 'oracle',
     offload: policy.offload,
     admission: policy.admission,
     order: policy.order,
@@ -213,10 +227,12 @@ export function systemSettings(
     wait_bound_ms: Number.isFinite(policy.waitBoundMs) ? policy.waitBoundMs : null,
     load_ahead: policy.loadAhead,
     borrow: policy.borrow,
-    copy_threshold: Number.isFinite(policy.copyThreshold) ? policy.copyThreshold : null,
-    slo_ms: slo?.common ?? sloMsDefault,
-    ...(own.length === 0 ? undefined : { slo_ms_by_model: own }),
-    ...(reserve === undefined ? undefined : { reserve_bytes: reserve }),
+    copies: policy.copies,
+    slo_ms: sloMs,
+    ...(sloMs === null
+      ? { slo: [slo?.text, hasOwnSlo ? "the trace's own" : undefined].filter(Boolean).join('; ') }
+      : undefined),
+    ...given({ reserve_bytes: reserve }),
     warmup_requests: warmup ?? 0,
   };
 }

@@ -55,6 +55,7 @@ export const driverFunctions = {
   cuStreamBeginCapture_v2: ['uint64_t', 'uint32_t'],
   cuStreamEndCapture: ['uint64_t', 'uint64_t'],
   cuGraphInstantiateWithFlags: ['uint64_t', 'uint64_t', 'uint64_t'],
+  cuGraphExecUpdate_v2: ['uint64_t', 'uint64_t', 'uint64_t'],
   cuGraphLaunch: ['uint64_t', 'uint64_t'],
   cuGraphDestroy: ['uint64_t'],
   cuGraphExecDestroy: ['uint64_t'],
@@ -90,6 +91,8 @@ export const compilerFunctions = {
 
 /** Matrix products, libcublasLt. */
 export const matmulFunctions = {
+  // It gives the version itself, and no status.
+  cublasLtGetVersion: [],
   cublasLtCreate: ['uint64_t'],
   cublasLtDestroy: ['uint64_t'],
   cublasLtMatmulDescCreate: ['uint64_t', 'int', 'int'],

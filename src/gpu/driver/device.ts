@@ -1,7 +1,8 @@
 /** One GPU: its facts, its memory, and what is made on it. */
 import type { matmulFunctions, Calls } from './declarations.ts';
 import { DeviceCore } from './device-core.ts';
-import { MatmulLibrary, NativeMatmul } from './matmul.ts';
+import { MatmulLibrary } from './matmul.ts';
+import { createMatmul } from './matmul-by-items.ts';
 import { allocateDeviceMemory, misuse } from './memory.ts';
 import { NativeModule } from './modules.ts';
 import { readText } from './native-memory.ts';
@@ -115,7 +116,7 @@ export class NativeDevice implements CudaDevice {
 
   createMatmul(description: MatmulDescription): Matmul {
     this.#matmuls ??= new MatmulLibrary(this.#matmulCalls(), this.core);
-    return new NativeMatmul(this.#matmuls, description);
+    return createMatmul(this.#matmuls, description);
   }
 
   declareRange(address: DeviceAddress, bytes: number): void {

@@ -199,6 +199,16 @@ test.skipIf(emulatorMissing)('a captured graph does again what was submitted', a
     stream.copy(host.address, memory.address, 64);
     await stream.finished();
     expect(floatsOf(host.view(0, 64))).toEqual(Array.from({ length: 16 }, () => 8));
+    // With another address it is the same graph, and with another launch another one.
+    launch.set(1, memory.address + 64);
+    expect(stream.capture(() => stream.launch(launch), graph)).toBe(graph);
+    stream.launchGraph(graph);
+    const twice = (): void => [1, 2].forEach(() => stream.launch(launch));
+    using longer = stream.capture(twice, graph);
+    expect(longer).not.toBe(graph);
+    stream.copy(host.address, memory.address + 64, 64);
+    await stream.finished();
+    expect(floatsOf(host.view(0, 64))).toEqual(Array.from({ length: 16 }, () => 16));
     expect(() =>
       stream.capture(() => {
         throw new Error('the reason');
@@ -297,7 +307,7 @@ function expectedProduct(
           sum += a[item * d.strideA + left]! * b[item * d.strideB + right]!;
         }
         let value = d.alpha * sum + d.beta * c[item * d.strideD + row * d.ldd + column]!;
-        if (d.epilogue.endsWith('bias')) value += bias[column]!;
+        if (d.epilogue.endsWith('bias')) value += bias[item * (d.strideBias ?? 0) + column]!;
         if (d.epilogue.startsWith('relu')) value = Math.max(0, value);
         if (d.epilogue.startsWith('gelu')) {
           value = 0.5 * value * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (value + 0.044715 * value ** 3)));
@@ -320,6 +330,8 @@ const products: Readonly<Record<string, Partial<MatmulDescription>>> = {
   'heads beside each other': { batch: 2, lda: 8, strideA: 4, ldb: 4, strideB: 2, ldd: 4, strideD: 2 },
   'a factor, added to what is there': { alpha: -0.5, beta: 1 },
   'a bias': { epilogue: 'bias' },
+  'a bias for all items': { batch: 3, strideA: 12, strideB: 8, strideD: 6, epilogue: 'bias' },
+  'a bias for each item': { batch: 3, strideB: 8, strideD: 6, strideBias: 4, epilogue: 'bias' },
   'a bias and relu': { epilogue: 'relu-bias' },
   'a bias and gelu': { epilogue: 'gelu-tanh-bias' },
   'relu alone': { epilogue: 'relu' },

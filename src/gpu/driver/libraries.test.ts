@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -42,6 +42,22 @@ test("a library is looked for in Python's packages, by the linker, and in a CUDA
   expect(own()).toEqual([wheel13, wheel12, 'libnvrtc.so.13', 'libnvrtc.so.12', toolkit]);
   // A driver of CUDA 12 cannot load what a compiler of CUDA 13 makes.
   expect(own(12)).toEqual([wheel12, 'libnvrtc.so.12']);
+});
+
+test('the packages of the python3 on the PATH are searched, wherever it keeps them', async () => {
+  const wheel = await place('elsewhere', 'packages', 'nvidia', 'cu13', 'lib', 'libcublasLt.so.13');
+  const chosen = await place('chosen', 'lib', 'python3.12', 'site-packages', 'nvidia/cu13/lib/libcublasLt.so.13');
+  const python = await place('bin', 'python3');
+  await writeFile(python, `#!/bin/sh\necho ${join(folder, 'elsewhere', 'packages')}\necho not/absolute\n`);
+  await chmod(python, 0o755);
+  const own = (environment: NodeJS.ProcessEnv): string[] =>
+    candidates('libcublasLt', { environment })
+      .map(({ file }) => file)
+      .filter((file) => file.startsWith(folder));
+  const PATH = join(folder, 'bin');
+  expect(own({ PATH })).toEqual([wheel]);
+  expect(own({ PATH, CONDA_PREFIX: join(folder, 'chosen') })).toEqual([chosen, wheel]);
+  expect(own({ PATH: join(folder, 'chosen') })).toEqual([]);
 });
 
 test('a variable names the file, and nothing else is tried', () => {

@@ -1,8 +1,10 @@
 /** Finds and loads the libraries: where they may lie, in which order, and what to say when one is missing. */
+import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { basename, dirname, isAbsolute, join } from 'node:path';
 import koffi, { type LibraryHandle } from 'koffi';
+import { nativeStackBytes } from '../../process/index.ts';
 import type { Calls, DeclarationTable, NativeCall } from './declarations.ts';
 import { CudaError } from './types.ts';
 
@@ -41,21 +43,18 @@ const specs: Readonly<Record<LibraryName, LibrarySpec>> = {
 const cudaMajorNewest = 13;
 const cudaMajorOldest = 12;
 
-/** Stacks that native code runs on. With the 128 KiB that are usual for asynchronous calls, NVRTC overflows. */
-const stackBytes = { sync: 16 << 20, async: 8 << 20 };
-
 let configured = false;
 
 /** Must run before the first library is loaded, in every thread. @throws CudaError where it is too late */
 function configureStacks(): void {
   if (configured) return;
-  const wanted = { sync_stack_size: stackBytes.sync, async_stack_size: stackBytes.async };
   try {
-    koffi.config(wanted);
+    koffi.config(nativeStackBytes);
   } catch (error) {
     // Another part of the program loaded a library first; its settings may do.
-    const { sync_stack_size: sync, async_stack_size: async } = koffi.config();
-    if ((sync ?? 0) < stackBytes.sync || (async ?? 0) < stackBytes.async) {
+    const found = koffi.config();
+    for (const kind of ['sync_stack_size', 'async_stack_size'] as const) {
+      if ((found[kind] ?? 0) >= nativeStackBytes[kind]) continue;
       const reason = `another library was loaded with small stacks before the CUDA driver: ${(error as Error).message}`;
       throw new CudaError('unavailable', 'koffi.config', 0, 'STACKS_TOO_SMALL', reason);
     }
@@ -139,7 +138,7 @@ export function loadLibrary(name: LibraryName, options: SearchOptions = {}): Loa
   const message =
     `${title} was not found: tried ${failures.join('; ')}` +
     (options.path === undefined && (options.environment ?? process.env)[variable] === undefined
-      ? `; looked in Python packages, the dynamic linker's folders, CUDA_HOME, CUDA_PATH, /usr/local/cuda* and /opt/cuda; ${variable} can name the file`
+      ? `; looked in Python packages, the dynamic linker's folders, CUDA_HOME, CUDA_PATH, /usr/local/cuda*, /usr/local/nvidia and /opt/cuda; ${variable} can name the file`
       : '');
   throw new CudaError('unavailable', name, 0, 'LIBRARY_NOT_FOUND', message);
 }
@@ -207,24 +206,51 @@ function bindOne(
 }
 
 function pythonFolders(environment: NodeJS.ProcessEnv): string[] {
-  const prefixes = [
-    environment['VIRTUAL_ENV'],
-    environment['CONDA_PREFIX'],
-    join(homedir(), '.local'),
-    '/usr/local',
-    '/opt/conda',
-    '/opt/venv',
-    '/usr',
+  const chosen = [environment['VIRTUAL_ENV'], environment['CONDA_PREFIX']];
+  const usual = [join(homedir(), '.local'), '/usr/local', '/opt/conda', '/opt/venv', '/usr'];
+  return [
+    ...(environment['PYTHONPATH'] ?? '').split(':').filter((folder) => folder !== ''),
+    ...chosen.flatMap(packagesBelow),
+    ...packagesOfPython(environment['PATH']),
+    ...usual.flatMap(packagesBelow),
   ];
-  const folders = (environment['PYTHONPATH'] ?? '').split(':').filter((folder) => folder !== '');
-  for (const prefix of prefixes) {
-    if (prefix === undefined || prefix === '') continue;
-    for (const entry of readFolder(join(prefix, 'lib'))) {
-      if (!/^python3(\.\d+)?$/.test(entry)) continue;
-      for (const packages of ['site-packages', 'dist-packages']) folders.push(join(prefix, 'lib', entry, packages));
-    }
+}
+
+function packagesBelow(prefix: string | undefined): string[] {
+  if (prefix === undefined || prefix === '') return [];
+  return readFolder(join(prefix, 'lib'))
+    .filter((entry) => /^python3(\.\d+)?$/.test(entry))
+    .flatMap((entry) => ['site-packages', 'dist-packages'].map((packages) => join(prefix, 'lib', entry, packages)));
+}
+
+const pythonTimeoutMs = 5000;
+const packagesByPath = new Map<string, readonly string[]>();
+
+/** Python itself is asked: what is called `python3` may be a script that picks one (pyenv), and only it knows its folders. */
+function packagesOfPython(path: string | undefined): readonly string[] {
+  if (path === undefined) return [];
+  let packages = packagesByPath.get(path);
+  if (packages === undefined) {
+    packages = askPython(path);
+    packagesByPath.set(path, packages);
   }
-  return folders;
+  return packages;
+}
+
+function askPython(path: string): string[] {
+  const question = 'import site; print("\\n".join([*site.getsitepackages(), site.getusersitepackages()]))';
+  try {
+    const answer = execFileSync('python3', ['-c', question], {
+      env: { ...process.env, PATH: path },
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+      timeout: pythonTimeoutMs,
+    });
+    return answer.split('\n').filter((line) => isAbsolute(line));
+  } catch {
+    // There is none, or it does not start.
+    return [];
+  }
 }
 
 function toolkitFolders(environment: NodeJS.ProcessEnv): string[] {
@@ -240,7 +266,8 @@ function toolkitFolders(environment: NodeJS.ProcessEnv): string[] {
   }
   const conda = environment['CONDA_PREFIX'];
   if (conda !== undefined && conda !== '') folders.push(join(conda, 'lib'));
-  return [...folders, '/usr/lib/x86_64-linux-gnu', '/usr/lib64'];
+  // Hosts that lend a GPU to a container without NVIDIA's own tools mount the driver below /usr/local/nvidia.
+  return [...folders, '/usr/local/nvidia/lib64', '/usr/local/nvidia/lib', '/usr/lib/x86_64-linux-gnu', '/usr/lib64'];
 }
 
 function readFolder(path: string): string[] {

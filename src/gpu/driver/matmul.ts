@@ -25,7 +25,7 @@ const epilogues: Readonly<Record<MatmulEpilogue, number>> = {
   'gelu-tanh-bias': 36,
 };
 /** cublasLtMatmulDescAttributes_t */
-const operation = { transposeA: 3, transposeB: 4, epilogue: 7, biasPointer: 8, biasType: 26 };
+const operation = { transposeA: 3, transposeB: 4, epilogue: 7, biasPointer: 8, biasStride: 10, biasType: 26 };
 /** cublasLtMatrixLayoutAttribute_t */
 const layout = { batchCount: 5, batchStride: 6 };
 /** cublasLtMatmulPreferenceAttributes_t */
@@ -52,8 +52,13 @@ export class MatmulLibrary {
     this.core = core;
     const { session } = core;
     session.use(core.context);
-    checkMatmul('cublasLtCreate', calls.cublasLtCreate(session.outAddress()));
+    this.check('cublasLtCreate', calls.cublasLtCreate(session.outAddress()));
     this.handle = session.outInteger();
+  }
+
+  /** @throws CudaError unless a call went well */
+  check(call: keyof typeof matmulFunctions, status: number, about?: string): void {
+    if (status !== 0) checkMatmul(call, status, this.core.session.contextError, about);
   }
 
   algorithm(key: string, choose: () => Algorithm): Algorithm {
@@ -133,7 +138,7 @@ export class NativeMatmul implements Matmul {
       if (bias === 0) throw misuse('cublasLtMatmul', `epilogue '${this.description.epilogue}' needs a bias`);
       writeInteger64(data, 8, bias);
       const status = calls.cublasLtMatmulDescSetAttribute(this.#operation, operation.biasPointer, address + 8, 8);
-      checkMatmul('cublasLtMatmulDescSetAttribute', status);
+      this.#library.check('cublasLtMatmulDescSetAttribute', status);
       this.#biasAddress = bias;
     }
     const alignment = alignmentOf(a, b, d);
@@ -162,7 +167,7 @@ export class NativeMatmul implements Matmul {
       this.workspaceBytes,
       stream,
     );
-    if (status !== 0) checkMatmul('cublasLtMatmul', status, describe(this.description));
+    this.#library.check('cublasLtMatmul', status, describe(this.description));
   }
 
   release(): void {
@@ -187,18 +192,24 @@ export class NativeMatmul implements Matmul {
     const { description } = this;
     const computeType = usesTf32(description) ? compute.tf32 : compute.exact32;
     const created = calls.cublasLtMatmulDescCreate(session.outAddress(), computeType, dataTypes.f32);
-    checkMatmul('cublasLtMatmulDescCreate', created);
+    this.#library.check('cublasLtMatmulDescCreate', created);
     const handle = session.outInteger();
     this.#destroyers.push(() => calls.cublasLtMatmulDescDestroy(handle));
     const set = (attribute: number, value: number): void => {
       session.out.data.setInt32(0, value, true);
       const status = calls.cublasLtMatmulDescSetAttribute(handle, attribute, session.outAddress(), 4);
-      checkMatmul('cublasLtMatmulDescSetAttribute', status);
+      this.#library.check('cublasLtMatmulDescSetAttribute', status);
     };
     if (description.transposeB) set(operation.transposeA, transposed);
     if (description.transposeA) set(operation.transposeB, transposed);
     set(operation.epilogue, epilogues[description.epilogue]);
     if (this.#hasBias) set(operation.biasType, dataTypes[description.typeD]);
+    const { strideBias = 0 } = description;
+    if (strideBias !== 0) {
+      writeInteger64(session.out.data, 0, strideBias);
+      const status = calls.cublasLtMatmulDescSetAttribute(handle, operation.biasStride, session.outAddress(), 8);
+      this.#library.check('cublasLtMatmulDescSetAttribute', status);
+    }
     return handle;
   }
 
@@ -206,16 +217,16 @@ export class NativeMatmul implements Matmul {
     const { calls, core } = this.#library;
     const { session } = core;
     const created = calls.cublasLtMatrixLayoutCreate(session.outAddress(), dataTypes[type], rows, columns, leading);
-    checkMatmul('cublasLtMatrixLayoutCreate', created, describe(this.description));
+    this.#library.check('cublasLtMatrixLayoutCreate', created, describe(this.description));
     const handle = session.outInteger();
     this.#destroyers.push(() => calls.cublasLtMatrixLayoutDestroy(handle));
     if (this.description.batch > 1) {
       session.out.data.setInt32(0, this.description.batch, true);
       const counted = calls.cublasLtMatrixLayoutSetAttribute(handle, layout.batchCount, session.outAddress(), 4);
-      checkMatmul('cublasLtMatrixLayoutSetAttribute', counted);
+      this.#library.check('cublasLtMatrixLayoutSetAttribute', counted);
       writeInteger64(session.out.data, 0, stride);
       const strided = calls.cublasLtMatrixLayoutSetAttribute(handle, layout.batchStride, session.outAddress(), 8);
-      checkMatmul('cublasLtMatrixLayoutSetAttribute', strided);
+      this.#library.check('cublasLtMatrixLayoutSetAttribute', strided);
     }
     return handle;
   }
@@ -235,14 +246,14 @@ export class NativeMatmul implements Matmul {
   #choose(alignment: number, workspaceBytesMax: number): Algorithm {
     const { calls, core, handle } = this.#library;
     const { session } = core;
-    checkMatmul('cublasLtMatmulPreferenceCreate', calls.cublasLtMatmulPreferenceCreate(session.outAddress()));
+    this.#library.check('cublasLtMatmulPreferenceCreate', calls.cublasLtMatmulPreferenceCreate(session.outAddress()));
     const wanted = session.outInteger();
     const results = session.arena.allocate(resultsWanted * result.bytes);
     try {
       const set = (attribute: number, value: number, bytes: number): void => {
         writeInteger64(session.out.data, 0, value);
         const status = calls.cublasLtMatmulPreferenceSetAttribute(wanted, attribute, session.outAddress(), bytes);
-        checkMatmul('cublasLtMatmulPreferenceSetAttribute', status);
+        this.#library.check('cublasLtMatmulPreferenceSetAttribute', status);
       };
       set(preference.workspaceBytesMax, workspaceBytesMax, 8);
       const { alignmentA, alignmentB, alignmentC, alignmentD } = preference;
@@ -260,7 +271,7 @@ export class NativeMatmul implements Matmul {
         results.address,
         session.outAddress(),
       );
-      checkMatmul('cublasLtMatmulAlgoGetHeuristic', status, describe(this.description));
+      this.#library.check('cublasLtMatmulAlgoGetHeuristic', status, describe(this.description));
       const found = session.outInt();
       for (let index = 0; index < found; index++) {
         const at = index * result.bytes;

@@ -1,11 +1,9 @@
 /** Memory of devices and of the host. */
 import koffi from 'koffi';
+import { pinFlags } from './pin-protocol.ts';
+import type { Pinner } from './pinner.ts';
 import type { Session } from './session.ts';
 import { CudaError, type DeviceMemory, type HostMemory } from './types.ts';
-
-/** cuMemHostAlloc: usable by all contexts, and mapped into the devices' address space. */
-const portable = 1;
-const deviceMap = 2;
 
 /** Node 20 aborts on a view beyond 4 GiB, and each view of this size costs a garbage collection: few of them, and kept. */
 const windowBytes = 1 << 30;
@@ -14,11 +12,19 @@ class NativeHostMemory implements HostMemory {
   readonly bytes: number;
   readonly address: number;
   readonly #session: Session;
+  readonly #pinner: Pinner;
+  /** Of those that can free it, the one that it was made in. */
+  readonly #context: number;
   readonly #windows = new Map<number, ArrayBuffer>();
   #released = false;
 
-  constructor(session: Session, address: number, bytes: number) {
+  /** The context must be current. */
+  constructor(session: Session, pinner: Pinner, context: number, address: number, bytes: number) {
     this.#session = session;
+    this.#pinner = pinner;
+    this.#context = context;
+    session.counts.hostBytes += bytes;
+    session.counts.allocations++;
     this.address = address;
     this.bytes = bytes;
   }
@@ -47,13 +53,24 @@ class NativeHostMemory implements HostMemory {
   }
 
   release(): void {
-    if (this.#released) return;
+    if (!this.#forget()) return;
+    this.#session.checkRelease('cuMemFreeHost', this.#session.driver.cuMemFreeHost(this.address));
+  }
+
+  async releaseAside(): Promise<void> {
+    if (!this.#forget()) return;
+    const { call, status } = await this.#pinner.ask({ op: 'free', context: this.#context, address: this.address });
+    this.#session.checkRelease(call, status);
+  }
+
+  #forget(): boolean {
+    if (this.#released) return false;
     this.#released = true;
     this.#windows.clear();
-    const { counts, driver } = this.#session;
+    const { counts } = this.#session;
     counts.hostBytes -= this.bytes;
     counts.allocations--;
-    this.#session.checkRelease('cuMemFreeHost', driver.cuMemFreeHost(this.address));
+    return true;
   }
 
   [Symbol.dispose](): void {
@@ -62,14 +79,20 @@ class NativeHostMemory implements HostMemory {
 }
 
 /** A context must be current. */
-export function allocateHostMemory(session: Session, bytes: number): HostMemory {
-  const { driver, counts } = session;
+export function allocateHostMemory(session: Session, pinner: Pinner, bytes: number): HostMemory {
   const size = checkSize('cuMemHostAlloc', bytes);
-  const status = driver.cuMemHostAlloc(session.outAddress(), size, portable | deviceMap);
+  const status = session.driver.cuMemHostAlloc(session.outAddress(), size, pinFlags);
   session.check('cuMemHostAlloc', status, `${size} bytes of pinned host memory`);
-  counts.hostBytes += size;
-  counts.allocations++;
-  return new NativeHostMemory(session, session.outInteger(), size);
+  return new NativeHostMemory(session, pinner, session.currentContext, session.outInteger(), size);
+}
+
+/** The same on the thread that pins. */
+export async function allocateHostMemoryAside(session: Session, pinner: Pinner, bytes: number): Promise<HostMemory> {
+  const size = checkSize('cuMemHostAlloc', bytes);
+  const context = session.currentContext;
+  const { call, status, address } = await pinner.ask({ op: 'pin', context, bytes: size });
+  session.check(call, status, `${size} bytes of pinned host memory`);
+  return new NativeHostMemory(session, pinner, context, address, size);
 }
 
 class NativeDeviceMemory implements DeviceMemory {

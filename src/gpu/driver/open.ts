@@ -5,7 +5,8 @@ import { matmulFunctions, type Calls } from './declarations.ts';
 import { NativeCompiler } from './compiler.ts';
 import { NativeDevice } from './device.ts';
 import { bind, loadLibrary } from './libraries.ts';
-import { allocateHostMemory, misuse } from './memory.ts';
+import { allocateHostMemory, allocateHostMemoryAside, misuse } from './memory.ts';
+import { Pinner } from './pinner.ts';
 import { Session } from './session.ts';
 import { CudaError } from './types.ts';
 import type { Cuda, CudaDevice, HostMemory, KernelCompiler, LiveCounts } from './types.ts';
@@ -50,6 +51,7 @@ class NativeCuda implements Cuda {
   readonly #options: CudaOptions;
   readonly #devices: readonly NativeDevice[];
   readonly #waiter: Waiter;
+  readonly #pinner: Pinner;
   #compiler: NativeCompiler | undefined;
   #matmulCalls: Calls<typeof matmulFunctions> | undefined;
   #released = false;
@@ -69,6 +71,7 @@ class NativeCuda implements Cuda {
       throw new CudaError('unavailable', 'cuDeviceGetCount', 100, 'CUDA_ERROR_NO_DEVICE', message);
     }
     this.#waiter = new Waiter(session.library.file);
+    this.#pinner = new Pinner(session.library.file);
     const matmulCalls = (): Calls<typeof matmulFunctions> => this.#matmul();
     this.#devices = Array.from(
       { length: count },
@@ -85,13 +88,25 @@ class NativeCuda implements Cuda {
     return this.#compile();
   }
 
+  get productsVersion(): number {
+    return this.#matmul().cublasLtGetVersion();
+  }
+
   allocateHost(bytes: number): HostMemory {
-    const session = this.#session;
-    // Any context will do: the memory is portable. One that exists already costs nothing.
+    this.#useAny();
+    return allocateHostMemory(this.#session, this.#pinner, bytes);
+  }
+
+  async allocateHostAside(bytes: number): Promise<HostMemory> {
+    this.#useAny();
+    return await allocateHostMemoryAside(this.#session, this.#pinner, bytes);
+  }
+
+  /** Makes a context current. Any will do where memory is portable; one that exists already costs nothing. */
+  #useAny(): void {
     const device = this.#devices.find(({ core }) => core.contextIfAny !== undefined) ?? this.#devices[0]!;
     if (this.#released) throw misuse('cuMemHostAlloc', 'the driver was released');
-    session.use(device.core.context);
-    return allocateHostMemory(session, bytes);
+    this.#session.use(device.core.context);
   }
 
   counts(): LiveCounts {
@@ -102,6 +117,7 @@ class NativeCuda implements Cuda {
     if (this.#released) return;
     this.#released = true;
     this.#waiter.close();
+    this.#pinner.close();
     for (const device of this.#devices) device.release();
     // The arena stays: objects that are released only now still write into their blocks.
   }

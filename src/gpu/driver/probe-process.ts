@@ -1,6 +1,7 @@
-/** Tells on standard output what the loader finds: see probe.ts. */
+/** Tells what the loader finds: see probe.ts. */
 import { readFileSync } from 'node:fs';
 import { basename, isAbsolute } from 'node:path';
+import { serve } from '../../process/index.ts';
 import { loadLibrary, type LibraryName } from './libraries.ts';
 import { openCuda } from './open.ts';
 import type { CudaProbe, ProbedLibrary } from './probe.ts';
@@ -42,4 +43,4 @@ function pathOf(file: string): string {
   return mapped.find((path) => basename(path).startsWith(file)) ?? file;
 }
 
-process.stdout.write(JSON.stringify(probe()));
+serve(async () => ({ answer: probe() }));

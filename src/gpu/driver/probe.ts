@@ -1,6 +1,5 @@
 /** What the loader finds on this machine, asked in a process of its own: a library that does not suit the machine may end it. */
-import { execFile } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
+import { askOnce, compiledModule, startProcess } from '../../process/index.ts';
 
 export type CudaProbe =
   | {
@@ -31,29 +30,22 @@ export interface ProbedDevice {
 
 const timeoutMs = 20_000;
 
-/** JavaScript from dist/ even when this runs from src/, as in tests. */
-const script = fileURLToPath(
-  new URL(
-    import.meta.url.endsWith('.ts') ? '../../../dist/gpu/driver/probe-process.js' : './probe-process.js',
-    import.meta.url,
-  ),
-);
+const module = compiledModule('./probe-process.js', import.meta.url);
 
 /** Loads the driver and its libraries as the engine would, without using a GPU. Never rejects. */
-export function probeCuda(environment: NodeJS.ProcessEnv = process.env): Promise<CudaProbe> {
-  return new Promise((resolve) => {
-    execFile(process.execPath, [script], { timeout: timeoutMs, env: environment }, (error, stdout) => {
-      try {
-        resolve(JSON.parse(stdout) as CudaProbe);
-      } catch {
-        const signal = error !== null && typeof error.signal === 'string' ? error.signal : undefined;
-        const reason = error?.killed
-          ? `loading the driver took longer than ${timeoutMs / 1000} s`
-          : signal === undefined
-            ? `loading the driver ended the process: ${error?.message ?? 'it said nothing'}`
-            : `loading the driver ended the process by ${signal}`;
-        resolve({ state: 'fails', reason });
-      }
-    });
-  });
+export async function probeCuda(environment: NodeJS.ProcessEnv = process.env): Promise<CudaProbe> {
+  try {
+    return await askOnce(
+      (events) => startProcess({ module, environment, timeMsMax: timeoutMs }, events),
+      {},
+      ({ failure, ended }) => {
+        if (ended === undefined) return new Error(failure.message);
+        if (ended.isLate) return new Error(`loading the driver took longer than ${timeoutMs / 1000} s`);
+        if (ended.signal !== null) return new Error(`loading the driver ended the process by ${ended.signal}`);
+        return new Error(`loading the driver ended the process: ${ended.words.trim() || ended.reason}`);
+      },
+    );
+  } catch (error) {
+    return { state: 'fails', reason: (error as Error).message };
+  }
 }

@@ -54,11 +54,23 @@ export class Session {
     if (!isBeyondRelease(error.kind)) throw error;
   }
 
+  /** What is wrong with the current context: a fault makes every later call fail, and no call of a library says which. */
+  readonly contextError = (): CudaError | undefined => {
+    const room = this.arena.allocate(16);
+    const status = this.driver.cuMemGetInfo_v2(room.address, room.address + 8);
+    room.release();
+    return status === 0 ? undefined : this.error('cuMemGetInfo_v2', status);
+  };
+
   /** Makes a context current for this thread. The driver remembers it, so the call is made on a change only. */
   use(context: number): void {
     if (context === this.#currentContext) return;
     this.check('cuCtxSetCurrent', this.driver.cuCtxSetCurrent(context));
     this.#currentContext = context;
+  }
+
+  get currentContext(): number {
+    return this.#currentContext;
   }
 
   /** After a context ended, its handle may be given to the next. */

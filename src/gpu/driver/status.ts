@@ -4,6 +4,7 @@ import { CudaError, type CudaErrorKind } from './types.ts';
 /** Driver statuses that callers handle by themselves. */
 export const notReady = 600;
 export const peerAccessAlreadyEnabled = 704;
+export const graphUpdateFailed = 910;
 
 /** CUresult of cuda.h. What is not listed is a misuse of the driver. */
 const driverKinds: ReadonlyMap<number, CudaErrorKind> = new Map([
@@ -20,6 +21,7 @@ const driverKinds: ReadonlyMap<number, CudaErrorKind> = new Map([
   [220, 'device-lost'], // NVLINK_UNCORRECTABLE
   [221, 'unavailable'], // JIT_COMPILER_NOT_FOUND
   [222, 'unsupported'], // UNSUPPORTED_PTX_VERSION
+  [226, 'poisoned'], // CONTAINED
   [700, 'poisoned'], // ILLEGAL_ADDRESS
   [702, 'poisoned'], // LAUNCH_TIMEOUT
   [709, 'poisoned'], // CONTEXT_IS_DESTROYED
@@ -30,12 +32,19 @@ const driverKinds: ReadonlyMap<number, CudaErrorKind> = new Map([
   [717, 'poisoned'], // INVALID_ADDRESS_SPACE
   [718, 'poisoned'], // INVALID_PC
   [719, 'poisoned'], // LAUNCH_FAILED
-  [721, 'poisoned'], // CONTAINED
+  [721, 'poisoned'], // TENSOR_MEMORY_LEAK
   [800, 'unavailable'], // NOT_PERMITTED
   [801, 'unsupported'], // NOT_SUPPORTED
   [802, 'unavailable'], // SYSTEM_NOT_READY
   [803, 'unavailable'], // SYSTEM_DRIVER_MISMATCH
   [804, 'unavailable'], // COMPAT_NOT_SUPPORTED_ON_DEVICE
+  [805, 'unavailable'], // MPS_CONNECTION_FAILED
+  [806, 'unavailable'], // MPS_RPC_FAILURE
+  [807, 'unavailable'], // MPS_SERVER_NOT_READY
+  [808, 'unavailable'], // MPS_MAX_CLIENTS_REACHED
+  [809, 'unavailable'], // MPS_MAX_CONNECTIONS_REACHED
+  [810, 'poisoned'], // MPS_CLIENT_TERMINATED
+  [911, 'poisoned'], // EXTERNAL_DEVICE
   // What the driver answers when a device fell off the bus.
   [999, 'device-lost'], // UNKNOWN
 ]);
@@ -52,16 +61,20 @@ const compilerStatuses: readonly (readonly [string, CudaErrorKind])[] = [
   ['NVRTC_ERROR_BUILTIN_OPERATION_FAILURE', 'unavailable'],
 ];
 
-/** cublasStatus_t of cublas_api.h. */
+/**
+ * cublasStatus_t of cublas_api.h. That a product failed says nothing about the context: whether it is poisoned, only the driver
+ * knows.
+ */
 const matmulStatuses: ReadonlyMap<number, readonly [string, CudaErrorKind]> = new Map([
   [1, ['CUBLAS_STATUS_NOT_INITIALIZED', 'unavailable']],
   [3, ['CUBLAS_STATUS_ALLOC_FAILED', 'out-of-memory']],
   [7, ['CUBLAS_STATUS_INVALID_VALUE', 'misuse']],
   [8, ['CUBLAS_STATUS_ARCH_MISMATCH', 'unsupported']],
   [11, ['CUBLAS_STATUS_MAPPING_ERROR', 'misuse']],
-  [13, ['CUBLAS_STATUS_EXECUTION_FAILED', 'poisoned']],
-  [14, ['CUBLAS_STATUS_INTERNAL_ERROR', 'poisoned']],
+  [13, ['CUBLAS_STATUS_EXECUTION_FAILED', 'unsupported']],
+  [14, ['CUBLAS_STATUS_INTERNAL_ERROR', 'unsupported']],
   [15, ['CUBLAS_STATUS_NOT_SUPPORTED', 'unsupported']],
+  [16, ['CUBLAS_STATUS_LICENSE_ERROR', 'unsupported']],
 ]);
 
 const meanings: Readonly<Record<CudaErrorKind, string>> = {
@@ -102,9 +115,14 @@ export function checkCompiler(call: string, status: number, log = ''): void {
   throw new CudaError(kind, call, status, name, `${call} failed with ${name} (${status}): ${meanings[kind]}${detail}`);
 }
 
-/** @throws CudaError unless a cuBLASLt call went well */
-export function checkMatmul(call: string, status: number, about = ''): void {
+/**
+ * @param contextError asks the driver whether an earlier fault is behind the failure
+ * @throws CudaError unless a cuBLASLt call went well
+ */
+export function checkMatmul(call: string, status: number, contextError: () => CudaError | undefined, about = ''): void {
   if (status === 0) return;
+  const deeper = contextError();
+  if (deeper !== undefined && isBeyondRelease(deeper.kind)) throw deeper;
   const [name, kind] = matmulStatuses.get(status) ?? [`CUBLAS_STATUS_${status}`, 'misuse'];
   const context = about === '' ? '' : ` (${about})`;
   throw new CudaError(kind, call, status, name, `${call} failed with ${name} (${status})${context}: ${meanings[kind]}`);

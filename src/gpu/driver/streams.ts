@@ -2,8 +2,9 @@
 import { misuse } from './memory.ts';
 import { NativeLaunch } from './modules.ts';
 import { NativeMatmul } from './matmul.ts';
+import { MatmulByItems } from './matmul-by-items.ts';
 import type { DeviceCore } from './device-core.ts';
-import { notReady } from './status.ts';
+import { graphUpdateFailed, notReady } from './status.ts';
 import type {
   CudaDevice,
   CudaEvent,
@@ -176,7 +177,9 @@ export class NativeStream implements CudaStream {
   }
 
   matmul(matmul: Matmul, operands: MatmulOperands): void {
-    if (!(matmul instanceof NativeMatmul)) throw misuse('cublasLtMatmul', 'the product was made by something else');
+    if (!(matmul instanceof NativeMatmul) && !(matmul instanceof MatmulByItems)) {
+      throw misuse('cublasLtMatmul', 'the product was made by something else');
+    }
     matmul.run(operands, this.#use());
   }
 
@@ -220,7 +223,7 @@ export class NativeStream implements CudaStream {
     session.check('cuEventQuery', status);
   }
 
-  capture(submit: () => void): CudaGraph {
+  capture(submit: () => void, earlier?: CudaGraph): CudaGraph {
     const core = this.#core;
     const { session } = core;
     const { driver } = session;
@@ -235,24 +238,40 @@ export class NativeStream implements CudaStream {
     session.use(core.context);
     const ended = driver.cuStreamEndCapture(handle, session.outAddress());
     const template = session.outInteger();
+    // A call that failed may have left the stream in its capture, where nothing that comes later would run.
+    if (ended !== 0 && driver.cuStreamEndCapture(handle, session.outAddress(1)) === 0) {
+      driver.cuGraphDestroy(session.outInteger(1));
+    }
     // A capture has to be ended even when what was submitted failed; the first failure is the one that tells why.
     if (failure !== undefined) {
       if (ended === 0 && template !== 0) driver.cuGraphDestroy(template);
       throw failure;
     }
     session.check('cuStreamEndCapture', ended);
-    const status = driver.cuGraphInstantiateWithFlags(session.outAddress(), template, 0);
-    const executable = session.outInteger();
-    driver.cuGraphDestroy(template);
-    session.check('cuGraphInstantiateWithFlags', status);
-    return new NativeGraph(core, executable);
+    try {
+      if (earlier !== undefined && this.#update(nativeGraph(earlier), template)) return earlier;
+      const status = driver.cuGraphInstantiateWithFlags(session.outAddress(), template, 0);
+      session.check('cuGraphInstantiateWithFlags', status);
+      return new NativeGraph(core, session.outInteger());
+    } finally {
+      driver.cuGraphDestroy(template);
+    }
+  }
+
+  /** False where the graphs differ in more than the driver can change. */
+  #update(graph: NativeGraph, template: number): boolean {
+    const { session } = this.#core;
+    // CUgraphExecUpdateResultInfo, 24 bytes: of what stands in the way only the status counts.
+    const status = session.driver.cuGraphExecUpdate_v2(graph.handle, template, session.outAddress());
+    if (status === graphUpdateFailed) return false;
+    session.check('cuGraphExecUpdate_v2', status);
+    return true;
   }
 
   launchGraph(graph: CudaGraph): void {
-    if (!(graph instanceof NativeGraph)) throw misuse('cuGraphLaunch', 'the graph was made by something else');
     const { session } = this.#core;
     const handle = this.#use();
-    session.check('cuGraphLaunch', session.driver.cuGraphLaunch(graph.handle, handle));
+    session.check('cuGraphLaunch', session.driver.cuGraphLaunch(nativeGraph(graph).handle, handle));
   }
 
   release(): void {
@@ -275,6 +294,11 @@ export class NativeStream implements CudaStream {
     this.#core.session.use(this.#core.context);
     return this.#handle;
   }
+}
+
+function nativeGraph(graph: CudaGraph): NativeGraph {
+  if (!(graph instanceof NativeGraph)) throw misuse('cuGraphLaunch', 'the graph was made by something else');
+  return graph;
 }
 
 function nativeEvent(event: CudaEvent): NativeEvent {

@@ -54,8 +54,12 @@ export interface Cuda extends Releasable {
   readonly devices: readonly CudaDevice[];
   /** Kernels from source; undefined only where no NVRTC was found and `open` was told that none is needed. */
   readonly compiler: KernelCompiler;
+  /** 130100 for cuBLASLt 13.1. */
+  readonly productsVersion: number;
   /** Page-locked host memory, mapped into every device at the same address. */
   allocateHost(bytes: number): HostMemory;
+  /** The same on another thread, while this one goes on. */
+  allocateHostAside(bytes: number): Promise<HostMemory>;
   /** What is live now, by kind: all zero once everything was released. */
   counts(): LiveCounts;
 }
@@ -84,6 +88,8 @@ export interface HostMemory extends Releasable {
   readonly address: DeviceAddress;
   /** The same bytes for JavaScript. Views over 1 GiB are split by whoever asks: `view(offset, length)`. Invalid once released. */
   view(byteOffset: number, byteLength: number): Uint8Array;
+  /** Gives it back on another thread. */
+  releaseAside(): Promise<void>;
 }
 
 export interface DeviceMemory extends Releasable {
@@ -138,7 +144,11 @@ export interface CudaStream extends Releasable {
   /** Resolves when everything submitted so far has ended, without blocking the event loop. */
   finished(): Promise<void>;
   /** Records what `submit` submits to this stream instead of running it. */
-  capture(submit: () => void): CudaGraph;
+  /**
+   * @param earlier takes on what was captured, where the driver can do that: kernels and copies in the same order, with other addresses.
+   *   Then it is what is returned, and runs of it that were launched before are not touched.
+   */
+  capture(submit: () => void, earlier?: CudaGraph): CudaGraph;
   launchGraph(graph: CudaGraph): void;
 }
 
@@ -202,6 +212,8 @@ export interface MatmulDescription {
   readonly strideA: number;
   readonly strideB: number;
   readonly strideD: number;
+  /** Of an epilogue's bias; 0 unless given. */
+  readonly strideBias?: number;
   readonly typeA: MatmulType;
   readonly typeB: MatmulType;
   readonly typeD: MatmulType;

@@ -4,8 +4,11 @@
  * JavaScript stalls the stream that runs it.
  */
 import { Worker, type MessagePort, MessageChannel } from 'node:worker_threads';
+import { compiledModule } from '../../process/index.ts';
 import { waitThreadState, type WaitRequest, type WaitResult, type WaitThreadOptions } from './wait-protocol.ts';
 import { CudaError } from './types.ts';
+
+const module = compiledModule('./wait-thread.js', import.meta.url);
 
 interface Waiting {
   readonly resolve: (status: number) => void;
@@ -68,9 +71,7 @@ export class Waiter {
     const { port1: port, port2: threadPort } = new MessageChannel();
     const signal = new Int32Array(new SharedArrayBuffer(8));
     const workerData: WaitThreadOptions = { libraryFile: this.#libraryFile, port: threadPort, signal };
-    // JavaScript from dist/ even when this runs from src/, as in tests: a thread of Node 20 cannot run TypeScript.
-    const file = import.meta.url.endsWith('.ts') ? '../../../dist/gpu/driver/wait-thread.js' : './wait-thread.js';
-    const worker = new Worker(new URL(file, import.meta.url), { workerData, transferList: [threadPort] });
+    const worker = new Worker(module, { workerData, transferList: [threadPort] });
     worker.unref();
     port.on('message', (results: readonly WaitResult[]) => this.#settle(results));
     port.unref();

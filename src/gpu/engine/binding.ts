@@ -2,9 +2,17 @@
  * A program on one GPU: its kernels loaded, its launches prepared, every address filled in. Where a layer's weights have
  * moved since the last run, the launches that read them are patched before they are submitted.
  */
-import type { CudaGraph, CudaModule, CudaStream, DeviceAddress, Matmul, PreparedLaunch } from '../driver/types.ts';
+import {
+  CudaError,
+  type CudaGraph,
+  type CudaModule,
+  type CudaStream,
+  type DeviceAddress,
+  type PreparedLaunch,
+} from '../driver/types.ts';
 import type { Launch, Operand, Program } from '../program/types.ts';
 import type { DeviceBlock } from './device-memory.ts';
+import type { Product } from './products.ts';
 
 type Patch = (base: DeviceAddress) => void;
 
@@ -26,7 +34,8 @@ export interface BindingParts {
   /** Loaded kernels; null for a program without any. */
   readonly module: CudaModule | null;
   readonly constants: DeviceBlock | null;
-  readonly createMatmul: (launch: Launch & { kind: 'matmul' }) => Matmul;
+  /** By launch; undefined for what is no product. */
+  readonly products: readonly (Product | undefined)[];
 }
 
 export class Binding {
@@ -35,11 +44,14 @@ export class Binding {
   readonly layers: readonly LayerLaunches[];
   readonly #submit: ((stream: CudaStream) => void)[] = [];
   readonly #prepared: PreparedLaunch[] = [];
+  readonly #products: readonly (Product | undefined)[];
   readonly #patches: Patch[][];
   readonly #bases: DeviceAddress[];
-  /** Of a warm run with the addresses as they are now. */
+  /** Layers that are read from host memory. */
+  readonly #onHost = new Set<number>();
+  /** Of a warm run, with the addresses as they are now unless it is stale. */
   graph: CudaGraph | null = null;
-  /** Warm runs since an address changed. */
+  /** Of all that could have been captured. */
   warmRuns = 0;
   /** What the algorithms that were chosen for the program's products really need. */
   workspaceBytes = 0;
@@ -47,14 +59,16 @@ export class Binding {
   graphRefused = false;
 
   constructor(parts: BindingParts) {
-    const { program, constants } = parts;
+    const { program, constants, products } = parts;
     this.program = program;
+    this.#products = products;
     const count = layerBase + program.layout.layers.length;
     this.#patches = Array.from({ length: count }, () => []);
     this.#bases = Array.from({ length: count }, () => -1);
     const layers: { layer: number; first: number; end: number }[] = [];
     for (const [index, launch] of program.launches.entries()) {
-      this.#prepare(launch, parts);
+      if (launch.kind === 'matmul') this.#prepareProduct(launch, products[index]!);
+      else this.#prepare(launch, parts.module);
       const last = layers.at(-1);
       if (last?.layer === launch.layer) last.end = index + 1;
       else layers.push({ layer: launch.layer, first: index, end: index + 1 });
@@ -63,7 +77,9 @@ export class Binding {
     if (constants !== null) this.#setBase(constantBase, constants.address);
   }
 
-  setLayer(layer: number, address: DeviceAddress): void {
+  setLayer(layer: number, address: DeviceAddress, isOnHost: boolean): void {
+    if (isOnHost) this.#onHost.add(layer);
+    else this.#onHost.delete(layer);
     this.#setBase(layerBase + layer, address);
   }
 
@@ -76,15 +92,10 @@ export class Binding {
     this.#submit[index]!(stream);
   }
 
-  /** Takes the graph away; whoever gets it releases it once no run uses it. */
-  takeGraph(): CudaGraph | null {
-    const { graph } = this;
-    this.graph = null;
-    return graph;
-  }
-
-  /** True when the captured graph no longer has the right addresses. */
+  /** True when an address has changed since the graph was captured. */
   stale = false;
+  /** True when the library failed at a product of it: the next binding of the program has a kernel there. */
+  outdated = false;
   /** True once it was given back: who still wants to run the program has to bind it anew. */
   released = false;
 
@@ -93,6 +104,7 @@ export class Binding {
     this.graph?.release();
     this.graph = null;
     for (const prepared of this.#prepared) prepared.release();
+    for (const product of this.#products) product?.release();
   }
 
   #setBase(base: number, address: DeviceAddress): void {
@@ -100,10 +112,7 @@ export class Binding {
     this.#bases[base] = address;
     const patches = this.#patches[base]!;
     for (const patch of patches) patch(address);
-    if (patches.length > 0) {
-      this.stale = true;
-      this.warmRuns = 0;
-    }
+    if (patches.length > 0) this.stale = true;
   }
 
   #onBase(operand: Operand, set: (address: DeviceAddress) => void): void {
@@ -123,7 +132,47 @@ export class Binding {
     }
   }
 
-  #prepare(launch: Launch, { module, createMatmul }: BindingParts): void {
+  #prepareProduct(launch: Launch & { kind: 'matmul' }, product: Product): void {
+    const { library, own } = product;
+    const { a, b, d, bias } = launch;
+    const given = { a, b, d, ...(bias === null ? {} : { bias }) };
+    const operands = { a: 0, b: 0, d: 0, bias: 0, workspace: 0 };
+    const prepared = own?.kernel.prepare(
+      own.shape,
+      own.operands.map(() => 'pointer'),
+    );
+    if (prepared !== undefined) this.#prepared.push(prepared);
+    for (const [name, operand] of Object.entries(given) as [keyof typeof given, Operand][]) {
+      const parameter = own?.operands.indexOf(name) ?? -1;
+      this.#onBase(operand, (address) => {
+        operands[name] = address;
+        if (parameter >= 0) prepared!.set(parameter, address);
+      });
+    }
+    if (library === null) {
+      this.#submit.push((stream) => stream.launch(prepared!));
+      return;
+    }
+    this.workspaceBytes = Math.max(this.workspaceBytes, library.workspaceBytes);
+    this.#patches[workspaceBase]!.push((address) => (operands.workspace = address));
+    this.#submit.push((stream) => {
+      if (prepared !== undefined && launch.reads.some((layer) => this.#onHost.has(layer))) {
+        stream.launch(prepared);
+        return;
+      }
+      try {
+        stream.matmul(library, operands);
+      } catch (error) {
+        if (error instanceof CudaError && error.kind === 'unsupported') {
+          product.refuse();
+          this.outdated = true;
+        }
+        throw error;
+      }
+    });
+  }
+
+  #prepare(launch: Exclude<Launch, { kind: 'matmul' }>, module: CudaModule | null): void {
     switch (launch.kind) {
       case 'kernel': {
         const { grid, block, sharedBytes } = launch;
@@ -137,18 +186,6 @@ export class Binding {
           else prepared.set(index, argument.value);
         }
         this.#submit.push((stream) => stream.launch(prepared));
-        return;
-      }
-      case 'matmul': {
-        const matmul = createMatmul(launch);
-        this.workspaceBytes = Math.max(this.workspaceBytes, matmul.workspaceBytes);
-        const operands = { a: 0, b: 0, d: 0, bias: 0, workspace: 0 };
-        this.#onBase(launch.a, (address) => (operands.a = address));
-        this.#onBase(launch.b, (address) => (operands.b = address));
-        this.#onBase(launch.d, (address) => (operands.d = address));
-        if (launch.bias !== null) this.#onBase(launch.bias, (address) => (operands.bias = address));
-        this.#patches[workspaceBase]!.push((address) => (operands.workspace = address));
-        this.#submit.push((stream) => stream.matmul(matmul, operands));
         return;
       }
       case 'copy': {

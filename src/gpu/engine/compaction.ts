@@ -4,10 +4,20 @@
  * Layers whose run or load is just being submitted stay where they are.
  */
 import type { DeviceAddress } from '../driver/types.ts';
+import type { DeviceBlock } from './device-memory.ts';
 import type { GpuLane } from './lane.ts';
+import type { Fence } from './streams.ts';
 
-/** Over a shorter way the bytes go through the activations' memory, which is free between runs, in pieces of its size. */
-const directWayBytesMin = 64 * 1024;
+/** A block that would take more copies stays where it is for now: while they are submitted, nothing else is. */
+const copiesMax = 1024;
+
+/** How a block goes down: in pieces as long as the way, or through other memory in pieces as large as that. */
+interface Move {
+  readonly through: DeviceAddress | null;
+  readonly step: number;
+  readonly copies: number;
+  readonly before: readonly Fence[];
+}
 
 /** True when anything was moved. */
 export function compact(lane: GpuLane): boolean {
@@ -16,11 +26,12 @@ export function compact(lane: GpuLane): boolean {
   for (const block of pool.blocks()) {
     const owner = owners.get(block);
     if (owner === undefined || owner.residency.isFixed) continue;
-    const slide = pool.slideDown(block);
-    if (slide === undefined) continue;
-    execution.waitForAll(slide.before);
+    const move = bestMove(lane, block);
+    if (move === undefined || move.copies > copiesMax) continue;
+    const slide = pool.slideDown(block)!;
+    execution.waitForAll([...slide.before, ...move.before]);
     execution.wait(owner.residency.ready(owner.layer));
-    slideBytes(lane, slide.from, block.address, block.bytes);
+    submitMove(lane, move, slide.from, block);
     moved.push(owner);
   }
   if (moved.length === 0) return false;
@@ -30,17 +41,32 @@ export function compact(lane: GpuLane): boolean {
   return true;
 }
 
-/** Source and destination overlap where the way is shorter than the bytes: they go in pieces, the low ones first. */
-function slideBytes(lane: GpuLane, from: DeviceAddress, to: DeviceAddress, bytes: number): void {
+/** The one with the fewest copies; undefined for a block that cannot move. */
+function bestMove(lane: GpuLane, block: DeviceBlock): Move | undefined {
+  const way = lane.pool.wayDown(block);
+  if (way === 0) return undefined;
+  const moves: Move[] = [{ through: null, step: way, copies: Math.ceil(block.bytes / way), before: [] }];
+  const through = (address: DeviceAddress, bytes: number, before: readonly Fence[]): void => {
+    moves.push({ through: address, step: bytes, copies: 2 * Math.ceil(block.bytes / bytes), before });
+  };
+  const free = lane.pool.freeAbove(block);
+  if (free !== undefined) through(free.address, free.bytes, free.before);
+  // Activations are of no use between runs.
+  if (lane.scratch !== null && !lane.mutex.isTaken) through(lane.scratch.address, lane.scratch.bytes, []);
+  return moves.reduce((best, move) => (move.copies < best.copies ? move : best));
+}
+
+/** Source and destination overlap where the way is shorter than the bytes: the low pieces go first. */
+function submitMove(
+  lane: GpuLane,
+  { through, step }: Move,
+  from: DeviceAddress,
+  { address: to, bytes }: DeviceBlock,
+): void {
   const stream = lane.execution.cuda;
-  const way = from - to;
-  const { scratch } = lane;
-  const isDetour =
-    way < bytes && way < directWayBytesMin && scratch !== null && scratch.bytes > way && !lane.mutex.isTaken;
-  const step = isDetour ? scratch.bytes : way;
   for (let at = 0; at < bytes; at += step) {
     const piece = Math.min(step, bytes - at);
-    if (isDetour) stream.copy(scratch.address, from + at, piece);
-    stream.copy(to + at, isDetour ? scratch.address : from + at, piece);
+    if (through !== null) stream.copy(through, from + at, piece);
+    stream.copy(to + at, through ?? from + at, piece);
   }
 }

@@ -100,6 +100,21 @@ export class DevicePool implements Disposable {
     return [...this.#blocks].sort((a, b) => a.address - b.address);
   }
 
+  /** Bytes that a block can be moved down by. */
+  wayDown(block: DeviceBlock): number {
+    return this.#ranges.holeBelow(block.address - this.#memory.address);
+  }
+
+  /** The most free bytes in one piece above a block, and what has to be waited for before they are written. */
+  freeAbove(
+    block: DeviceBlock,
+  ): { readonly address: DeviceAddress; readonly bytes: number; readonly before: readonly Fence[] } | undefined {
+    const hole = this.#ranges.largestHoleAbove(block.address - this.#memory.address);
+    if (hole === undefined) return undefined;
+    const address = this.#memory.address + hole.offset;
+    return { address, bytes: hole.bytes, before: this.#fencesOver(address, hole.bytes) };
+  }
+
   /**
    * Gives a block the lower address that the hole below it allows. The caller has the bytes copied, behind `before`: the
    * fences of what was given back there.

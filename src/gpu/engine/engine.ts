@@ -8,6 +8,7 @@ import { CudaError, type Cuda, type CudaDevice } from '../driver/types.ts';
 import type { Program, WeightLayout } from '../program/types.ts';
 import {
   GpuError,
+  type Capability,
   type GpuMemoryState,
   type HostStoreState,
   type HostTier,
@@ -27,7 +28,7 @@ import { Streams, type StreamsOptions } from './streams.ts';
 export interface EngineOptions {
   /** Pinned host memory for weights. */
   readonly hostBytes: number;
-  /** Bytes pinned at a time. Default 256 MiB. */
+  /** Bytes pinned at a time. Default 64 MiB: the driver holds its locks while it pins. */
   readonly slabBytes?: number;
   /** Of each GPU, for weights, activations and all else. Default: 92% of what is free. */
   readonly gpuBytes?: number;
@@ -38,6 +39,8 @@ export interface EngineOptions {
   /** Default 256 MiB. */
   readonly windowBytes?: number;
   readonly streams?: StreamsOptions;
+  /** What the GPUs cannot do. */
+  readonly without?: ReadonlySet<Capability>;
 }
 
 const mebibyte = 2 ** 20;
@@ -60,12 +63,14 @@ export class Engine {
   constructor(cuda: Cuda, options: EngineOptions) {
     this.cuda = cuda;
     this.#streams = new Streams(options.streams);
-    this.#io = new IoBuffers(cuda);
-    const slabBytes = options.slabBytes ?? 256 * mebibyte;
-    this.#store = new HostStore(cuda, { budgetBytes: options.hostBytes, slabBytes });
+    this.#io = new IoBuffers(cuda, () => this.#store.trim());
+    const slabBytes = options.slabBytes ?? 64 * mebibyte;
+    this.#store = new HostStore(cuda, { budgetBytes: options.hostBytes, slabBytes, relieve: () => this.#io.trim() });
+    const { without = new Set() } = options;
+    const lane = { limitBytes: options.gpuBytes, without };
     try {
       for (const device of cuda.devices) {
-        this.#lanes.push(new GpuLane(cuda, device, this.#streams, this.#io, options.gpuBytes));
+        this.#lanes.push(new GpuLane(cuda, device, this.#streams, this.#io, lane));
       }
     } catch (error) {
       for (const lane of this.#lanes) lane.pool[Symbol.dispose]();
@@ -75,7 +80,8 @@ export class Engine {
     this.#context = {
       store: this.#store,
       io: this.#io,
-      graphs: options.graphs ?? true,
+      graphs: (options.graphs ?? true) && !without.has('graphs'),
+      readsHost: !without.has('host-reads-by-kernels'),
       lookaheadBytes: options.lookaheadBytes ?? 16 * mebibyte,
       windowBytes: options.windowBytes ?? 256 * mebibyte,
       lane: (gpu) => this.#lanes[gpu],
@@ -138,23 +144,26 @@ export class Engine {
     options: RunOptions,
     exchange?: Exchange,
   ): Promise<RunResult> {
-    return this.#guard(() =>
-      new Run(
-        this.#context,
-        this.#function(key),
-        this.#lane(options.gpu),
-        program,
-        inputs,
-        options,
-        exchange,
-      ).execute(),
-    );
+    return this.#guard(async () => {
+      const lane = this.#lane(options.gpu);
+      const execute = (): Promise<RunResult> =>
+        new Run(this.#context, this.#function(key), lane, program, inputs, options, exchange).execute();
+      try {
+        return await execute();
+      } catch (error) {
+        if (!isOfProduct(error)) throw error;
+        await lane.replaceOutdated(key, program);
+        // What others have taken of the run cannot be taken again.
+        if (exchange !== undefined) throw error;
+        return await execute();
+      }
+    });
   }
 
   /** Pinned memory for what a run exchanges with others. @throws GpuError */
-  allocateIo(bytes: number): IoBuffer {
+  async allocateIo(bytes: number): Promise<IoBuffer> {
     this.#check();
-    return this.#io.allocate(bytes);
+    return await this.#io.allocate(bytes);
   }
 
   /** Resolves when the GPU has executed all that was submitted to it so far, well or badly. */
@@ -293,6 +302,12 @@ export class Engine {
     if (target === undefined) throw new GpuError('unknown-function', `the engine knows no function '${key}'`);
     return target;
   }
+}
+
+/** Whether the library failed at a product while everything else works. */
+function isOfProduct(error: unknown): boolean {
+  const cause = error instanceof GpuError ? error.cause : undefined;
+  return cause instanceof CudaError && cause.kind === 'unsupported' && cause.call === 'cublasLtMatmul';
 }
 
 export type { LoadOptions, Preemption };

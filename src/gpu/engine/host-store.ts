@@ -2,47 +2,12 @@
  * Weights in pinned host memory that every GPU has mapped: the source of every copy, and what layers with direct-host-access
  * execute from. Memory comes in slabs; functions beyond the budget, the least recently used first, live on disk.
  */
-import { CudaError, type Cuda, type DeviceAddress, type HostMemory } from '../driver/types.ts';
+import type { Cuda, DeviceAddress } from '../driver/types.ts';
 import type { WeightLayout } from '../program/types.ts';
 import { GpuError, type HostStoreState, type HostTier } from '../types.ts';
-import { RangeAllocator } from './range-allocator.ts';
+import { Mutex } from './mutex.ts';
+import { PinnedPool, viewBytesMax, type PinnedPoolOptions, type PinnedRange } from './pinned-pool.ts';
 import { WeightReader } from './weight-fill.ts';
-
-export interface HostStoreOptions {
-  /** Most bytes of pinned memory. */
-  readonly budgetBytes: number;
-  /** Bytes that are pinned at a time; a layer that is larger gets a slab of its own. */
-  readonly slabBytes: number;
-}
-
-/** One view is at most this large: koffi aborts the process on one of 4 GiB. */
-const viewBytesMax = 2 ** 30;
-
-class Slab {
-  readonly memory: HostMemory;
-  readonly ranges: RangeAllocator;
-  readonly #views: Uint8Array[] = [];
-
-  constructor(memory: HostMemory) {
-    this.memory = memory;
-    this.ranges = new RangeAllocator(memory.bytes);
-  }
-
-  /** The bytes for JavaScript; a weight that crosses the end of a view gets one of its own. */
-  view(offset: number, bytes: number): Uint8Array {
-    if (bytes > viewBytesMax) throw new RangeError(`a view of ${bytes} bytes is beyond ${viewBytesMax}`);
-    const index = Math.floor(offset / viewBytesMax);
-    const start = index * viewBytesMax;
-    if (offset + bytes > start + viewBytesMax) return this.memory.view(offset, bytes);
-    this.#views[index] ??= this.memory.view(start, Math.min(viewBytesMax, this.memory.bytes - start));
-    return this.#views[index].subarray(offset - start, offset - start + bytes);
-  }
-}
-
-interface Place {
-  readonly slab: Slab;
-  readonly offset: number;
-}
 
 interface Waiter {
   readonly resolve: () => void;
@@ -55,7 +20,7 @@ export class HostWeights {
   readonly layout: WeightLayout;
   readonly #store: HostStore;
   /** By layer; null for layers without weights. Empty while on disk. */
-  places: (Place | null)[] = [];
+  places: (PinnedRange | null)[] = [];
   /** Layers from the first on that are filled. */
   filledLayers = 0;
   /** Of the latest fill: why it failed. */
@@ -103,7 +68,7 @@ export class HostWeights {
   address(layer: number): DeviceAddress {
     const place = this.places[layer];
     if (place === undefined || place === null) throw new RangeError(`layer ${layer} of ${this.key} has no host memory`);
-    return place.slab.memory.address + place.offset;
+    return place.address;
   }
 
   isLayerFilled(layer: number): boolean {
@@ -142,32 +107,25 @@ export class HostWeights {
 }
 
 export class HostStore implements Disposable {
-  readonly #cuda: Cuda;
-  readonly #options: HostStoreOptions;
-  readonly #slabs: Slab[] = [];
+  readonly #pool: PinnedPool;
+  readonly #budgetBytes: number;
+  /** Held while memory is found for one function, which may take until more has been pinned. */
+  readonly #placing = new Mutex();
   /** In order of use, the least recent first. */
   readonly #functions = new Map<string, HostWeights>();
   #onChange: (() => void)[] = [];
   #isClosed = false;
 
-  constructor(cuda: Cuda, options: HostStoreOptions) {
-    this.#cuda = cuda;
-    this.#options = options;
-  }
-
-  get pinnedBytes(): number {
-    return this.#slabs.reduce((sum, { memory }) => sum + memory.bytes, 0);
-  }
-
-  get usedBytes(): number {
-    return this.#slabs.reduce((sum, { ranges }) => sum + ranges.usedBytes, 0);
+  constructor(cuda: Cuda, options: PinnedPoolOptions) {
+    this.#pool = new PinnedPool(cuda, options);
+    this.#budgetBytes = options.budgetBytes;
   }
 
   state(): HostStoreState {
     return {
-      budgetBytes: this.#options.budgetBytes,
-      pinnedBytes: this.pinnedBytes,
-      usedBytes: this.usedBytes,
+      budgetBytes: this.#budgetBytes,
+      pinnedBytes: this.#pool.pinnedBytes,
+      usedBytes: this.#pool.usedBytes,
       functions: [...this.#functions.values()].map((weights) => ({ key: weights.key, host: weights.tier() })),
     };
   }
@@ -186,6 +144,8 @@ export class HostStore implements Disposable {
     await weights.filling?.done;
     while (weights.inUse) await this.#nextChange(undefined);
     this.#drop(weights);
+    // Nobody is left whom pinned memory would serve.
+    if (this.#functions.size === 0) this.trim();
   }
 
   /**
@@ -198,7 +158,7 @@ export class HostStore implements Disposable {
     const lease = weights.use();
     try {
       this.#touch(weights);
-      while (weights.onDisk && !this.#place(weights)) {
+      while (!(await this.#place(weights, signal))) {
         if (!this.#dropOne(weights)) {
           this.#checkFits(weights);
           await this.#nextChange(signal);
@@ -218,6 +178,11 @@ export class HostStore implements Disposable {
     using _lease = await this.lease(weights, signal);
     const last = weights.layout.layers.length - 1;
     if (last >= 0) await weights.layerFilled(last);
+  }
+
+  /** Gives back what is not in use: others need pinned memory. */
+  trim(): boolean {
+    return this.#pool.trim(0);
   }
 
   /** Something may have become free. */
@@ -245,7 +210,7 @@ export class HostStore implements Disposable {
   }
 
   #checkFits(weights: HostWeights): void {
-    const { budgetBytes } = this.#options;
+    const budgetBytes = this.#budgetBytes;
     const isAlone = ![...this.#functions.values()].some(
       (other) => other !== weights && !other.onDisk && (other.inUse || other.filling !== null),
     );
@@ -258,19 +223,25 @@ export class HostStore implements Disposable {
   }
 
   /** Finds host memory for every layer. False when there is not enough; then nothing was taken. */
-  #place(weights: HostWeights): boolean {
-    const places: (Place | null)[] = [];
-    for (const { bytes } of weights.layout.layers) {
-      if (bytes === 0) {
-        places.push(null);
-        continue;
+  async #place(weights: HostWeights, signal: AbortSignal | undefined): Promise<boolean> {
+    using _turn = await this.#placing.lock(signal);
+    if (!weights.onDisk) return true;
+    const places: (PinnedRange | null)[] = [];
+    const giveUp = (): void => {
+      for (const taken of places) taken?.free();
+    };
+    try {
+      for (const { bytes } of weights.layout.layers) {
+        const place = bytes === 0 ? null : await this.#allocate(bytes);
+        if (place === undefined) {
+          giveUp();
+          return false;
+        }
+        places.push(place);
       }
-      const place = this.#allocate(bytes);
-      if (place === undefined) {
-        for (const taken of places) if (taken !== null) this.#free(taken);
-        return false;
-      }
-      places.push(place);
+    } catch (error) {
+      giveUp();
+      throw error;
     }
     weights.places = places;
     weights.filledLayers = 0;
@@ -278,32 +249,10 @@ export class HostStore implements Disposable {
     return true;
   }
 
-  #allocate(bytes: number): Place | undefined {
-    for (const slab of this.#slabs) {
-      const range = slab.ranges.allocate(bytes);
-      if (range !== undefined) return { slab, offset: range.offset };
-    }
-    const leftBytes = this.#options.budgetBytes - this.pinnedBytes;
-    const slabBytes = Math.max(bytes, Math.min(this.#options.slabBytes, leftBytes));
-    if (slabBytes > leftBytes) return undefined;
-    let memory: HostMemory;
-    try {
-      memory = this.#cuda.allocateHost(Math.ceil(slabBytes / 4096) * 4096);
-    } catch (error) {
-      // The system has less to pin than the budget says: go by what there is.
-      if (error instanceof CudaError && error.kind === 'out-of-memory' && this.#slabs.length > 0) return undefined;
-      throw error;
-    }
-    const slab = new Slab(memory);
-    this.#slabs.push(slab);
-    return { slab, offset: slab.ranges.allocate(bytes)!.offset };
-  }
-
-  #free({ slab, offset }: Place): void {
-    slab.ranges.free(offset);
-    if (slab.ranges.usedBytes > 0) return;
-    this.#slabs.splice(this.#slabs.indexOf(slab), 1);
-    slab.memory.release();
+  async #allocate(bytes: number): Promise<PinnedRange | undefined> {
+    const found = this.#pool.take(bytes);
+    if (found !== undefined) return found;
+    return (await this.#pool.grow(bytes)) ? this.#pool.take(bytes) : undefined;
   }
 
   /** Those that a GPU executes layers of from here go last: they are warm. */
@@ -320,7 +269,7 @@ export class HostStore implements Disposable {
     const { places } = weights;
     weights.places = [];
     weights.filledLayers = 0;
-    for (const place of places) if (place !== null) this.#free(place);
+    for (const place of places) place?.free();
     if (!this.#isClosed) this.changed();
   }
 
@@ -350,6 +299,7 @@ export class HostStore implements Disposable {
     this.#isClosed = true;
     for (const weights of this.#functions.values()) this.#drop(weights);
     this.#functions.clear();
+    this.#pool[Symbol.dispose]();
   }
 }
 
@@ -364,7 +314,7 @@ async function fillLayers(weights: HostWeights, signal: AbortSignal): Promise<vo
         for (let at = 0; at < weight.bytes; at += viewBytesMax) {
           const bytes = Math.min(viewBytesMax, weight.bytes - at);
           const part = at === 0 && bytes === weight.bytes ? weight : piece(weight, at, bytes);
-          await reader.read(part, place.slab.view(place.offset + weight.byteOffset + at, bytes), signal);
+          await reader.read(part, place.view(weight.byteOffset + at, bytes), signal);
         }
       }
     }

@@ -1,5 +1,5 @@
-import type { Cuda, DeviceAddress, HostMemory } from '../driver/types.ts';
-import { RangeAllocator } from './range-allocator.ts';
+import type { Cuda, DeviceAddress } from '../driver/types.ts';
+import { PinnedPool } from './pinned-pool.ts';
 
 /** Pinned memory of one run's inputs and outputs. */
 export interface IoBuffer extends Disposable {
@@ -7,50 +7,38 @@ export interface IoBuffer extends Disposable {
   readonly view: Uint8Array;
 }
 
-interface Piece {
-  readonly memory: HostMemory;
-  readonly view: Uint8Array;
-  readonly ranges: RangeAllocator;
-}
+const mebibyte = 2 ** 20;
+/** Most inputs and outputs are small: many runs share one slab. Those of large ones are kept for the next run, up to the budget. */
+const budgetBytes = 256 * mebibyte;
+const slabBytes = 4 * mebibyte;
 
-/** Inputs and outputs are small: many runs share one piece of pinned memory. */
-const pieceBytes = 4 * 2 ** 20;
-
-/** Pinned buffers for what runs take and give. Pieces are kept for the next run, except those made for an unusually large one. */
+/** Pinned buffers for what runs take and give. */
 export class IoBuffers implements Disposable {
-  readonly #cuda: Cuda;
-  readonly #pieces: Piece[] = [];
+  readonly #pool: PinnedPool;
 
-  constructor(cuda: Cuda) {
-    this.#cuda = cuda;
+  constructor(cuda: Cuda, relieve: () => boolean) {
+    this.#pool = new PinnedPool(cuda, { budgetBytes, slabBytes, relieve });
   }
 
-  allocate(bytes: number): IoBuffer {
-    for (const piece of this.#pieces) {
-      const range = piece.ranges.allocate(bytes);
-      if (range !== undefined) return this.#buffer(piece, range.offset, bytes);
-    }
-    const memory = this.#cuda.allocateHost(Math.max(pieceBytes, Math.ceil(bytes / 4096) * 4096));
-    const piece = { memory, view: memory.view(0, memory.bytes), ranges: new RangeAllocator(memory.bytes) };
-    this.#pieces.push(piece);
-    return this.#buffer(piece, piece.ranges.allocate(bytes)!.offset, bytes);
-  }
-
-  #buffer(piece: Piece, offset: number, bytes: number): IoBuffer {
+  /** What has to be pinned for it is pinned on another thread. @throws CudaError */
+  async allocate(bytes: number): Promise<IoBuffer> {
+    const range = await this.#pool.takeSoon(bytes);
     return {
-      address: piece.memory.address + offset,
-      view: piece.view.subarray(offset, offset + bytes),
+      address: range.address,
+      view: range.view(0, bytes),
       [Symbol.dispose]: () => {
-        piece.ranges.free(offset);
-        if (piece.ranges.usedBytes > 0 || piece.memory.bytes <= pieceBytes) return;
-        this.#pieces.splice(this.#pieces.indexOf(piece), 1);
-        piece.memory.release();
+        range.free();
+        this.#pool.trim(budgetBytes);
       },
     };
   }
 
+  /** Gives back what is not in use: others need pinned memory. */
+  trim(): boolean {
+    return this.#pool.trim(0);
+  }
+
   [Symbol.dispose](): void {
-    for (const { memory } of this.#pieces) memory.release();
-    this.#pieces.length = 0;
+    this.#pool[Symbol.dispose]();
   }
 }

@@ -1,19 +1,15 @@
 /** One GPU as the engine uses it: its memory, its streams, its programs. It executes one invocation at a time. */
-import type { Cuda, CudaDevice, CudaEvent, CudaGraph, CudaModule, Matmul } from '../driver/types.ts';
-import type { Launch, Program } from '../program/types.ts';
-import { GpuError, type GpuMemoryState } from '../types.ts';
+import type { Cuda, CudaDevice, CudaEvent, CudaGraph, CudaModule } from '../driver/types.ts';
+import type { Program } from '../program/types.ts';
+import { GpuError, type Capability, type GpuMemoryState } from '../types.ts';
 import { Binding } from './binding.ts';
 import { compact } from './compaction.ts';
 import { DevicePool, type DeviceBlock, type MemoryPurpose } from './device-memory.ts';
 import type { IoBuffers } from './io-buffers.ts';
 import { Mutex } from './mutex.ts';
+import { Products, type Product } from './products.ts';
 import type { Residency } from './residency.ts';
 import type { Fence, OrderedStream, Streams } from './streams.ts';
-
-interface CachedMatmul {
-  readonly matmul: Matmul;
-  users: number;
-}
 
 /** What all functions that run the same program share of it on this GPU. */
 interface LoadedProgram {
@@ -29,9 +25,17 @@ interface ProgramEntry {
 
 const bindingKey = (functionKey: string, programKey: string): string => `${functionKey}\0${programKey}`;
 
+export interface LaneOptions {
+  /** Of the GPU's memory; most of what is free when left out. */
+  readonly limitBytes: number | undefined;
+  /** What the GPU cannot do. */
+  readonly without: ReadonlySet<Capability>;
+}
+
 export class GpuLane {
   readonly index: number;
   readonly device: CudaDevice;
+  readonly without: ReadonlySet<Capability>;
   readonly pool: DevicePool;
   /** Kernels, and what moves within the GPU. */
   readonly execution: OrderedStream;
@@ -48,7 +52,7 @@ export class GpuLane {
   /** By function and program. */
   readonly #bindings = new Map<string, Promise<Binding>>();
   readonly #programs = new Map<string, ProgramEntry>();
-  readonly #matmuls = new Map<string, CachedMatmul>();
+  readonly #products: Products;
   readonly #timers: CudaEvent[] = [];
   readonly #idleTimers: CudaEvent[] = [];
   /** Graphs that a run which is still under way may use. */
@@ -56,12 +60,14 @@ export class GpuLane {
   #scratch: DeviceBlock | null = null;
   #scratchUse: Fence | null = null;
 
-  constructor(cuda: Cuda, device: CudaDevice, streams: Streams, io: IoBuffers, limitBytes: number | undefined) {
+  constructor(cuda: Cuda, device: CudaDevice, streams: Streams, io: IoBuffers, options: LaneOptions) {
     this.#cuda = cuda;
+    this.without = options.without;
+    this.#products = new Products(cuda, device, options.without);
     this.#io = io;
     this.index = device.index;
     this.device = device;
-    this.pool = new DevicePool(device, limitBytes);
+    this.pool = new DevicePool(device, options.limitBytes);
     this.execution = streams.open(device, 'execution', 'high');
     this.load = streams.open(device, 'load', 'normal');
     this.migration = streams.open(device, 'migration', 'normal');
@@ -122,6 +128,12 @@ export class GpuLane {
     for (const key of keys) await this.unbind(functionKey, key.slice(prefix.length));
   }
 
+  /** After the library failed at a product: the next run has a kernel for it. */
+  async replaceOutdated(functionKey: string, program: Program): Promise<void> {
+    const binding = await this.#bindings.get(bindingKey(functionKey, program.key));
+    if (binding?.outdated === true) await this.unbind(functionKey, program.key);
+  }
+
   /** Gives a function's launches of a program back, once the runs that use them have ended. */
   async unbind(functionKey: string, programKey: string): Promise<void> {
     const key = bindingKey(functionKey, programKey);
@@ -142,19 +154,17 @@ export class GpuLane {
 
   async #bind(program: Program): Promise<Binding> {
     const loaded = await this.#load(program);
-    const matmulKeys: string[] = [];
+    const products: (Product | undefined)[] = [];
     try {
-      const createMatmul = (launch: Launch & { kind: 'matmul' }): Matmul => {
-        const key = JSON.stringify(launch.description);
-        const cached = this.#matmuls.get(key) ?? { matmul: this.device.createMatmul(launch.description), users: 0 };
-        cached.users++;
-        this.#matmuls.set(key, cached);
-        matmulKeys.push(key);
-        return cached.matmul;
-      };
-      return new Binding({ program, ...loaded, createMatmul });
+      for (const launch of program.launches) {
+        const isProduct = launch.kind === 'matmul';
+        products.push(
+          isProduct ? await this.#products.acquire(launch.description, launch.reads.length > 0) : undefined,
+        );
+      }
+      return new Binding({ program, ...loaded, products });
     } catch (error) {
-      for (const key of matmulKeys) this.#releaseMatmul(key);
+      for (const product of products) product?.release();
       await this.#unload(program.key);
       throw error;
     }
@@ -187,7 +197,7 @@ export class GpuLane {
     }
     try {
       if (constants !== null) {
-        using buffer = this.#io.allocate(bytes);
+        using buffer = await this.#io.allocate(bytes);
         buffer.view.set(program.constants);
         this.execution.waitForAll(constants.fences);
         this.execution.cuda.copy(constants.address, buffer.address, bytes);
@@ -268,17 +278,7 @@ export class GpuLane {
 
   async #releaseBinding(binding: Binding): Promise<void> {
     binding.release();
-    for (const launch of binding.program.launches) {
-      if (launch.kind === 'matmul') this.#releaseMatmul(JSON.stringify(launch.description));
-    }
     await this.#unload(binding.program.key);
-  }
-
-  #releaseMatmul(key: string): void {
-    const cached = this.#matmuls.get(key);
-    if (cached === undefined || --cached.users > 0) return;
-    cached.matmul.release();
-    this.#matmuls.delete(key);
   }
 
   /** Whoever reads it knows the function: programs are shared by functions alike, and have only a hash for a name. */

@@ -5,7 +5,8 @@ import type { EngineFunction } from './engine-function.ts';
 import type { GpuLane } from './lane.ts';
 import { cancelled } from './mutex.ts';
 import type { Residency } from './residency.ts';
-import { checkPlan, type RunContext } from './run.ts';
+import { checkPlan } from './run-checks.ts';
+import type { RunContext } from './run.ts';
 import { Transfer } from './transfer.ts';
 
 export interface LoadOptions {

@@ -1,44 +1,10 @@
+import { Semaphore } from '../../tools/index.ts';
 import { GpuError } from '../types.ts';
 
-/** Lets one in at a time, in the order in which they came. */
-export class Mutex {
-  #isTaken = false;
-  readonly #waiting: (() => void)[] = [];
-
-  get isTaken(): boolean {
-    return this.#isTaken;
-  }
-
-  /** Resolves with a lease when it is the caller's turn. @throws GpuError 'cancelled' when the signal is aborted before */
-  async lock(signal?: AbortSignal): Promise<Disposable> {
-    if (signal?.aborted === true) throw cancelled();
-    if (!this.#isTaken) this.#isTaken = true;
-    else await this.#turn(signal);
-    let isOver = false;
-    return {
-      [Symbol.dispose]: () => {
-        if (isOver) return;
-        isOver = true;
-        const next = this.#waiting.shift();
-        if (next === undefined) this.#isTaken = false;
-        else next();
-      },
-    };
-  }
-
-  #turn(signal: AbortSignal | undefined): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const enter = (): void => {
-        signal?.removeEventListener('abort', leave);
-        resolve();
-      };
-      const leave = (): void => {
-        this.#waiting.splice(this.#waiting.indexOf(enter), 1);
-        reject(cancelled());
-      };
-      this.#waiting.push(enter);
-      signal?.addEventListener('abort', leave, { once: true });
-    });
+/** Lets one in at a time; a caller whose run is cancelled while it waits gets {@link cancelled}. */
+export class Mutex extends Semaphore {
+  constructor() {
+    super(1, cancelled);
   }
 }
 

@@ -86,6 +86,18 @@ export class RangeAllocator {
     }
   }
 
+  /** Bytes of the hole that ends where a range starts. */
+  holeBelow(offset: number): number {
+    return this.#holes.find((hole) => hole.offset + hole.bytes === offset)?.bytes ?? 0;
+  }
+
+  /** The largest hole above an offset. */
+  largestHoleAbove(offset: number): Range | undefined {
+    let largest: Range | undefined;
+    for (const hole of this.#holes) if (hole.offset > offset && hole.bytes > (largest?.bytes ?? 0)) largest = hole;
+    return largest && { ...largest };
+  }
+
   /**
    * Moves an allocated range down to the lowest address that the hole directly below it allows. Gives the new offset, or
    * undefined when it already touches what lies below.

@@ -1,9 +1,8 @@
 /** One run of a program: what is missing is brought while what is there executes. */
-import type { ColdStartPlan } from '../../plan/index.ts';
-import { elementCount, type Tensor } from '../../tensor/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
 import { CudaError, type CudaEvent } from '../driver/types.ts';
 import type { Program, ProgramTensor } from '../program/types.ts';
-import { GpuError, type RunOptions, type RunResult, type StartKind } from '../types.ts';
+import type { RunOptions, RunResult, StartKind } from '../types.ts';
 import { Anatomy } from './anatomy.ts';
 import type { Binding } from './binding.ts';
 import type { EngineFunction } from './engine-function.ts';
@@ -12,6 +11,7 @@ import type { IoBuffer, IoBuffers } from './io-buffers.ts';
 import type { GpuLane } from './lane.ts';
 import { cancelled } from './mutex.ts';
 import type { Residency } from './residency.ts';
+import { checkPlan, matchInputs } from './run-checks.ts';
 import { Transfer } from './transfer.ts';
 import type { HostStore } from './host-store.ts';
 
@@ -20,6 +20,8 @@ export interface RunContext {
   readonly store: HostStore;
   readonly io: IoBuffers;
   readonly graphs: boolean;
+  /** Whether layers can be executed with their weights in host memory; where not, plans load them all. */
+  readonly readsHost: boolean;
   /** Bytes of copies that are submitted before the launches which wait for them, so that the link never waits for this thread. */
   readonly lookaheadBytes: number;
   /** Most bytes of copies that are submitted and not done: what a cancelled run still brings. */
@@ -101,7 +103,8 @@ export class Run {
     const fromHost = new Set<number>();
     for (const index of this.#layersRead()) {
       if (this.#residency.has(index)) continue;
-      if (this.#options.plan.layers[index]!.method === 'load') missing.push(index);
+      const isLoaded = this.#options.plan.layers[index]!.method === 'load' || !this.#context.readsHost;
+      if (isLoaded) missing.push(index);
       else fromHost.add(index);
     }
     return { missing, fromHost };
@@ -139,12 +142,13 @@ export class Run {
       }
       for (const layer of fromHost) if (!weights.isLayerFilled(layer)) await weights.layerFilled(layer);
       using _lane = await lane.mutex.lock(signal);
+      buffer = await this.#allocateIo();
       const binding = await this.#boundNow();
       lane.prepareScratch(binding);
-      for (const layer of this.#layersRead()) binding.setLayer(layer, residency.address(layer));
+      for (const layer of this.#layersRead()) binding.setLayer(layer, residency.address(layer), !residency.has(layer));
       if (start === 'warm') startedMs = performance.now();
       if (!trace) lane.execution.cuda.record(timers[0]);
-      buffer = this.#copyInputs();
+      this.#copyInputs(buffer);
       let graph = false;
       try {
         if (start === 'warm' && !trace) graph = await this.#executeWarm(binding);
@@ -277,13 +281,8 @@ export class Run {
   async #executeWarm(binding: Binding): Promise<boolean> {
     const { execution } = this.#lane;
     const count = this.#program.launches.length;
-    if (binding.stale) {
-      const graph = binding.takeGraph();
-      if (graph !== null) this.#lane.retireGraph(graph);
-      binding.stale = false;
-    }
-    // The first run with these addresses goes launch by launch: libraries load their kernels then.
     const isWhole = this.#exchange === undefined;
+    // The first run goes launch by launch: libraries load their kernels then.
     const isReady = isWhole && this.#context.graphs && !binding.graphRefused && binding.warmRuns++ > 0 && count > 1;
     if (!isReady) {
       await this.#launch(binding, 0, count);
@@ -291,26 +290,38 @@ export class Run {
     }
     // A graph cannot wait for what was recorded outside of it.
     for (const layer of this.#residency.layers) execution.wait(this.#residency.ready(layer));
-    if (binding.graph === null) {
+    const earlier = binding.graph;
+    let graph = earlier;
+    if (graph === null || binding.stale) {
       try {
-        binding.graph = execution.cuda.capture(() => {
+        graph = execution.cuda.capture(() => {
           for (let index = 0; index < count; index++) binding.submit(index, execution.cuda);
-        });
+        }, earlier ?? undefined);
       } catch (error) {
         if (!(error instanceof CudaError) || error.kind === 'poisoned' || error.kind === 'device-lost') throw error;
+        graph = null;
         binding.graphRefused = true;
-        await this.#launch(binding, 0, count);
-        return false;
       }
+      binding.graph = graph;
+      binding.stale = false;
+      if (earlier !== null && graph !== earlier) this.#lane.retireGraph(earlier);
     }
-    execution.cuda.launchGraph(binding.graph);
+    if (graph === null) {
+      await this.#launch(binding, 0, count);
+      return false;
+    }
+    execution.cuda.launchGraph(graph);
     return true;
   }
 
-  #copyInputs(): IoBuffer {
+  #allocateIo(): Promise<IoBuffer> {
     const { inputs, outputs } = this.#program;
     const bytes = [...inputs, ...outputs].reduce((sum, tensor) => sum + aligned(tensor.bytes), 0);
-    const buffer = this.#context.io.allocate(Math.max(1, bytes));
+    return this.#context.io.allocate(Math.max(1, bytes));
+  }
+
+  #copyInputs(buffer: IoBuffer): void {
+    const { inputs } = this.#program;
     const arena = this.#lane.scratch!.address;
     let at = 0;
     for (const [index, { byteOffset, bytes: size }] of inputs.entries()) {
@@ -321,7 +332,6 @@ export class Run {
       }
       at += aligned(size);
     }
-    return buffer;
   }
 
   #copyOutputs(buffer: IoBuffer): void {
@@ -376,40 +386,6 @@ export class Run {
 const aligned = (bytes: number): number => Math.ceil(bytes / 256) * 256;
 
 const noNames: ReadonlySet<string> = new Set();
-
-/** The given tensors in the order of the program's inputs. @throws GpuError 'invalid' */
-function matchInputs(program: Program, given: readonly Tensor[], arriving: ReadonlySet<string>): (Tensor | null)[] {
-  const unknown = given.find(({ name }) => !program.inputs.some((input) => input.name === name));
-  if (unknown !== undefined) throw new GpuError('invalid', `'${unknown.name}' is not an input of the program`);
-  return program.inputs.map(({ name, datatype, shape, bytes }) => {
-    if (arriving.has(name)) return null;
-    const tensor = given.find((candidate) => candidate.name === name);
-    if (tensor === undefined) throw new GpuError('invalid', `input '${name}' is missing`);
-    const isSame =
-      tensor.datatype === datatype &&
-      tensor.shape.length === shape.length &&
-      tensor.shape.every((size, axis) => size === shape[axis]) &&
-      tensor.data.byteLength === bytes;
-    if (!isSame) {
-      throw new GpuError(
-        'invalid',
-        `input '${name}' is ${tensor.datatype} [${tensor.shape.join(',')}] with ${tensor.data.byteLength} bytes, and the program takes ${datatype} [${shape.join(',')}] of ${elementCount(shape)} elements`,
-      );
-    }
-    return tensor;
-  });
-}
-
-/** @throws GpuError 'invalid' */
-export function checkPlan(plan: ColdStartPlan, { key, weights }: EngineFunction, gpu: number): void {
-  const count = weights.layout.layers.length;
-  if (plan.layers.length !== count) {
-    throw new GpuError('invalid', `the plan has ${plan.layers.length} layers, and function '${key}' has ${count}`);
-  }
-  if (plan.primary !== gpu) {
-    throw new GpuError('invalid', `the plan is for GPU ${plan.primary}, and GPU ${gpu} was asked for`);
-  }
-}
 
 function raceAbort<Result>(result: Promise<Result>, signal: AbortSignal): Promise<Result> {
   return new Promise((resolve, reject) => {

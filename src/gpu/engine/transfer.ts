@@ -133,7 +133,8 @@ export class Transfer {
   #openStaging(gpu: number): Staging | null {
     const lane = this.#laneOf(gpu);
     const primary = this.#residency.lane;
-    if (lane === undefined || !lane.device.canAccessPeer(primary.device)) return null;
+    if (lane === undefined || primary.without.has('helping-gpus')) return null;
+    if (!lane.device.canAccessPeer(primary.device)) return null;
     const sizes = this.#plan.layers.flatMap(({ link }, layer) =>
       link === gpu && this.#residency.has(layer) ? [this.#residency.block(layer)!.size] : [],
     );

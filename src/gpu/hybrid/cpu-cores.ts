@@ -3,10 +3,12 @@
  * Threads rather than processes, since the tensors lie in this process's pinned buffers.
  */
 import { basename } from 'node:path';
-import { Worker } from 'node:worker_threads';
+import { compiledModule, Server, startThread } from '../../process/index.ts';
 import { GpuError } from '../types.ts';
-import type { CpuCoreThreadOptions, FromCpuCore, ToCpuCore } from './cpu-core-protocol.ts';
+import type { CpuCoreRequest } from './cpu-core-protocol.ts';
 import type { CpuCall, CpuCallResult, CpuCores, CpuPart, CpuPartSpec } from './types.ts';
+
+const module = compiledModule('./cpu-core-thread.js', import.meta.url);
 
 export interface CpuCoresOptions {
   /** Threads, the cores 1 to `count`. */
@@ -64,7 +66,9 @@ class Core {
   readonly #pinTo: number | null;
   /** Who has each sub-graph open, by its path. */
   readonly #users = new Map<string, number>();
-  #thread: Thread | undefined;
+  /** Sub-graphs that the thread was given, by their paths: how opening them ends. */
+  readonly #opened = new Map<string, Promise<unknown>>();
+  #thread: Server<CpuCoreRequest> | undefined;
   #isClosed = false;
 
   constructor(number: number, pinTo: number | null) {
@@ -73,10 +77,9 @@ class Core {
   }
 
   async open(modelPath: string): Promise<CpuPart> {
-    const thread = this.#running();
     this.#users.set(modelPath, (this.#users.get(modelPath) ?? 0) + 1);
     try {
-      await thread.part(modelPath).opened;
+      await this.#openOn(this.#running(), modelPath);
     } catch (error) {
       await this.#leave(modelPath);
       throw error;
@@ -87,7 +90,11 @@ class Core {
     return {
       run: async (call) => {
         if (!isOpen) throw new GpuError('invalid', `the sub-graph ${basename(modelPath)} was released`);
-        return await this.#running().run(modelPath, asMessage(call, texts));
+        const thread = this.#running();
+        // Opened if it is not yet, as after the death of the thread before: what it is given it does in order.
+        void this.#openOn(thread, modelPath);
+        const { answer } = await thread.ask<CpuCallResult>({ op: 'run', modelPath, call: asMessage(call, texts) });
+        return answer;
       },
       release: async () => {
         if (!isOpen) return;
@@ -98,7 +105,8 @@ class Core {
   }
 
   async end(): Promise<void> {
-    await this.#thread?.end();
+    this.#thread?.end('it was ended');
+    await this.#thread?.exited;
   }
 
   async close(): Promise<void> {
@@ -106,10 +114,24 @@ class Core {
     await this.end();
   }
 
-  #running(): Thread {
+  #running(): Server<CpuCoreRequest> {
     if (this.#isClosed) throw new GpuError('cancelled', 'the cores for sub-graphs were closed');
-    if (this.#thread?.isAlive !== true) this.#thread = new Thread(this.#number, this.#pinTo);
+    if (this.#thread?.isAlive !== true) {
+      this.#opened.clear();
+      this.#thread = startCore(this.#number);
+    }
     return this.#thread;
+  }
+
+  #openOn(thread: Server<CpuCoreRequest>, modelPath: string): Promise<unknown> {
+    let opened = this.#opened.get(modelPath);
+    if (opened === undefined) {
+      opened = thread.ask({ op: 'open', modelPath, pinTo: this.#pinTo });
+      this.#opened.set(modelPath, opened);
+      // What failed once may be tried again.
+      opened.catch(() => this.#release(modelPath));
+    }
+    return opened;
   }
 
   async #leave(modelPath: string): Promise<void> {
@@ -119,7 +141,16 @@ class Core {
       return;
     }
     this.#users.delete(modelPath);
-    await this.#thread?.release(modelPath);
+    await this.#release(modelPath);
+  }
+
+  async #release(modelPath: string): Promise<void> {
+    if (!this.#opened.delete(modelPath) || this.#thread?.isAlive !== true) return;
+    try {
+      await this.#thread.ask({ op: 'release', modelPath });
+    } catch {
+      // With its thread the session went as well.
+    }
   }
 }
 
@@ -132,129 +163,13 @@ function asMessage(call: CpuCall, texts: WeakMap<CpuCall, string>): string | Cpu
   return text;
 }
 
-interface Task {
-  readonly about: string;
-  readonly resolve: (result: CpuCallResult | null) => void;
-  readonly reject: (error: GpuError) => void;
-}
-
-interface ThreadPart {
-  readonly number: number;
-  readonly opened: Promise<unknown>;
-}
-
-class Thread {
-  readonly #core: number;
-  readonly #worker: Worker;
-  readonly #stop = new Int32Array(new SharedArrayBuffer(4));
-  readonly #exited: Promise<void>;
-  readonly #tasks = new Map<number, Task>();
-  readonly #parts = new Map<string, ThreadPart>();
-  #reason = 'it ended';
-  #nextTask = 0;
-  #nextPart = 0;
-  #isAlive = true;
-
-  constructor(core: number, pinTo: number | null) {
-    this.#core = core;
-    const workerData: CpuCoreThreadOptions = { pinTo, stop: this.#stop };
-    // JavaScript from dist/ even when this runs from src/, as in tests: a thread of Node 20 cannot run TypeScript.
-    const file = import.meta.url.endsWith('.ts')
-      ? '../../../dist/gpu/hybrid/cpu-core-thread.js'
-      : './cpu-core-thread.js';
-    this.#worker = new Worker(new URL(file, import.meta.url), { workerData, name: `core ${core}` });
-    this.#worker.unref();
-    this.#worker.on('message', (answer: FromCpuCore) => this.#take(answer));
-    this.#worker.on('error', (error) => {
-      this.#isAlive = false;
-      this.#reason = error.message;
-    });
-    // Only now does nothing write to the tensors of its calls any more.
-    this.#exited = new Promise((resolve) => {
-      this.#worker.on('exit', () => {
-        this.#died();
-        resolve();
-      });
-    });
-  }
-
-  get isAlive(): boolean {
-    return this.#isAlive;
-  }
-
-  /** The sub-graph on this thread: opened if it is not yet, as after the death of the thread before. */
-  part(modelPath: string): ThreadPart {
-    let part = this.#parts.get(modelPath);
-    if (part === undefined) {
-      const number = this.#nextPart++;
-      const opened = this.#send(modelPath, (id) => ({ op: 'open', id, part: number, modelPath }));
-      // What failed once may be tried again.
-      opened.catch(() => this.release(modelPath));
-      part = { number, opened };
-      this.#parts.set(modelPath, part);
-    }
-    return part;
-  }
-
-  async run(modelPath: string, call: string | CpuCall): Promise<CpuCallResult> {
-    const { number: part } = this.part(modelPath);
-    return (await this.#send(modelPath, (id) => ({ op: 'run', id, part, call })))!;
-  }
-
-  async release(modelPath: string): Promise<void> {
-    const part = this.#parts.get(modelPath);
-    this.#parts.delete(modelPath);
-    if (part === undefined || !this.#isAlive) return;
-    try {
-      await this.#send(modelPath, (id) => ({ op: 'release', id, part: part.number }));
-    } catch {
-      // With its thread the session went as well.
-    }
-  }
-
-  /**
-   * The thread leaves by itself: to terminate one that is inside of ONNX Runtime's binding ends the whole process, by an exception that
-   * the binding can throw no further.
-   */
-  async end(): Promise<void> {
-    this.#reason = 'it was ended';
-    if (this.#isAlive) {
-      this.#isAlive = false;
-      Atomics.store(this.#stop, 0, 1);
-      const message: ToCpuCore = { op: 'stop', id: this.#nextTask++ };
-      // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread's port, not a window
-      this.#worker.postMessage(message);
-      this.#worker.ref();
-    }
-    await this.#exited;
-  }
-
-  #send(modelPath: string, message: (id: number) => ToCpuCore): Promise<CpuCallResult | null> {
-    const id = this.#nextTask++;
-    if (this.#tasks.size === 0) this.#worker.ref();
-    return new Promise((resolve, reject) => {
-      this.#tasks.set(id, { about: basename(modelPath), resolve, reject });
-      // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread's port, not a window
-      this.#worker.postMessage(message(id));
-    });
-  }
-
-  #take(answer: FromCpuCore): void {
-    const task = this.#tasks.get(answer.id);
-    this.#tasks.delete(answer.id);
-    if (this.#tasks.size === 0) this.#worker.unref();
-    if (answer.ok) task?.resolve(answer.result);
-    else task?.reject(new GpuError('invalid', `the sub-graph ${task.about} failed on the CPU: ${answer.message}`));
-  }
-
-  #died(): void {
-    this.#isAlive = false;
-    const tasks = [...this.#tasks.values()];
-    this.#tasks.clear();
-    for (const { about, reject } of tasks) {
-      reject(
-        new GpuError('died', `the thread of core ${this.#core} died with the sub-graph ${about}: ${this.#reason}`),
-      );
-    }
-  }
+function startCore(core: number): Server<CpuCoreRequest> {
+  return new Server((events) => startThread({ module, name: `core ${core}`, ends: 'between-messages' }, events), {
+    errorOf: ({ failure, ended }, { modelPath }) => {
+      const about = basename(modelPath);
+      return ended === undefined
+        ? new GpuError('invalid', `the sub-graph ${about} failed on the CPU: ${failure.message}`)
+        : new GpuError('died', `the thread of core ${core} died with the sub-graph ${about}: ${ended.reason}`);
+    },
+  });
 }

@@ -5,10 +5,12 @@
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import { Worker } from 'node:worker_threads';
+import { askOnce, compiledModule, plainError, startThread } from '../../process/index.ts';
 import { GpuError } from '../types.ts';
 import { signalAt, signalCount, type CpuOperatorsOptions, type CpuOperatorTimes } from './cpu-operators-protocol.ts';
 import type { LooseTensor } from './types.ts';
+
+const module = compiledModule('./cpu-operators-thread.js', import.meta.url);
 
 export interface CpuOperatorProgress {
   /** Numbers of busy cores that were measured, and that are to be measured. */
@@ -123,22 +125,18 @@ async function runThreads(
   }
 }
 
-function runThread(workerData: CpuOperatorsOptions): Promise<CpuOperatorTimes> {
-  // JavaScript from dist/ even when this runs from src/, as in tests: a thread of Node 20 cannot run TypeScript.
-  const file = import.meta.url.endsWith('.ts')
-    ? '../../../dist/gpu/hybrid/cpu-operators-thread.js'
-    : './cpu-operators-thread.js';
-  return new Promise((resolve, reject) => {
-    const worker = new Worker(new URL(file, import.meta.url), { workerData });
-    let times: CpuOperatorTimes | undefined;
-    worker.on('message', (message: CpuOperatorTimes) => (times = message));
-    worker.on('error', (error) => {
-      // The others would wait for it.
-      Atomics.store(workerData.signals, signalAt.stop, 1);
-      reject(error);
-    });
-    worker.on('exit', () => (times === undefined ? reject(new Error('its thread ended')) : resolve(times)));
-  });
+async function runThread(options: CpuOperatorsOptions): Promise<CpuOperatorTimes> {
+  try {
+    return await askOnce(
+      (events) => startThread({ module, name: 'operators', ends: 'between-messages' }, events),
+      options,
+      plainError('its thread'),
+    );
+  } catch (error) {
+    // The others would wait for it.
+    Atomics.store(options.signals, signalAt.stop, 1);
+    throw error;
+  }
 }
 
 /** One time for each node out of all runs of all threads. */

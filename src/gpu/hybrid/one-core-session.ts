@@ -3,15 +3,14 @@ import koffi from 'koffi';
 import type * as OrtModule from 'onnxruntime-node';
 import {
   arrayOf,
-  bytesElements,
-  dataTypeOfOnnxRuntime,
   elementBytes,
-  elements,
+  fromOnnxRuntime,
   loadOnnxRuntime,
   onnxRuntimeType,
-  packBytes,
   TensorError,
+  toOnnxRuntime,
   type DataType,
+  type NamedValue,
 } from '../../tensor/index.ts';
 import type { HostTensor, LooseTensor } from './types.ts';
 
@@ -26,6 +25,23 @@ export const oneCoreSession: OrtModule.InferenceSession.SessionOptions = {
   logSeverityLevel: 3,
   extra: { session: { intra_op: { allow_spinning: '0' }, inter_op: { allow_spinning: '0' } } },
 };
+
+/**
+ * Opens a part on one core. Parts come from a graph that ONNX Runtime has folded already, and some of its further passes refuse
+ * what an earlier pass left ("Attempt to replace the existing tensor"): then it is opened with fewer passes. Rejects with what
+ * ONNX Runtime said at first where it opens at no level.
+ */
+export async function openOnCore(modelPath: string): Promise<OrtModule.InferenceSession> {
+  let refusal: unknown;
+  for (const graphOptimizationLevel of ['all', 'basic', 'disabled'] as const) {
+    try {
+      return await ort.InferenceSession.create(modelPath, { ...oneCoreSession, graphOptimizationLevel });
+    } catch (error) {
+      refusal ??= error;
+    }
+  }
+  throw refusal;
+}
 
 function ortType(name: string, datatype: DataType): OrtModule.Tensor.Type {
   const type = onnxRuntimeType(datatype);
@@ -43,20 +59,6 @@ export function viewHostTensor({ name, datatype, shape, address, bytes }: HostTe
   return new ort.Tensor(type, values as OrtModule.Tensor.DataType, shape);
 }
 
-export function fromLoose(tensor: LooseTensor): OrtModule.Tensor {
-  const { name, datatype, shape } = tensor;
-  const type = ortType(name, datatype);
-  if (datatype === 'BYTES') {
-    const strings = Array.from(bytesElements(tensor), (element) => Buffer.from(element).toString('utf8'));
-    return new ort.Tensor('string', strings, shape);
-  }
-  return new ort.Tensor(type, elements(tensor) as OrtModule.Tensor.DataType, shape);
-}
-
-export function toLoose(name: string, { type, dims: shape, data }: OrtModule.Tensor): LooseTensor {
-  const datatype = dataTypeOfOnnxRuntime(type);
-  if (datatype === undefined) throw new TensorError(`output '${name}' has the type ${type}, which has no datatype`);
-  if (datatype === 'BYTES') return { name, datatype, shape, data: packBytes(data as string[]) };
-  const { buffer, byteOffset, byteLength } = data as Exclude<typeof data, string[]>;
-  return { name, datatype, shape, data: new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength) };
-}
+/** Weights and values that have no place of their own. */
+export const fromLoose: (tensor: LooseTensor) => OrtModule.Tensor = toOnnxRuntime;
+export const toLoose: (value: NamedValue<OrtModule.Tensor>) => LooseTensor = fromOnnxRuntime;

@@ -77,7 +77,7 @@ export class HybridRun {
       this.#places.set(name, bytes);
       bytes += aligned(size);
     }
-    const buffer = this.#engine.allocateIo(Math.max(1, bytes));
+    const buffer = await this.#engine.allocateIo(Math.max(1, bytes));
     this.#base = buffer.address;
     try {
       for (const { name, shape, bytes: size } of this.#hybrid.values) {

@@ -92,3 +92,11 @@ export interface CpuPart {
   /** Closes the session once nobody else has it open. */
   release(): Promise<void>;
 }
+
+export interface MeasureOperatorsOptions {
+  readonly gpu: number;
+  /** Times on the CPU are taken while 1, 2, ... so many cores are at work. Default: all that the process has for plans. */
+  readonly cores?: number;
+  /** Timed repetitions of each measurement. Default 5. */
+  readonly iterations?: number;
+}

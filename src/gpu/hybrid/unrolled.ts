@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { mkdir, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { Graph, readModel, unrollRecurrent, writeModel, type ModelProto, type NodeProto } from '../../onnx/index.ts';
+import { Graph, loadUnroll, readModel, writeModel, type ModelProto, type NodeProto } from '../../onnx/index.ts';
 import { inferShapes } from '../../profile/index.ts';
 import { baseOf } from '../program/compile-model.ts';
 import { temporaryPath } from '../program/files.ts';
@@ -65,6 +65,7 @@ export async function unrolledModel(
   const model = await readModel(modelPath, { externalData: 'load' });
   const steps = Math.max(1, Math.ceil(stepsMaxOf(prepared) / cells));
   const inFile = shapesInFile(model, shapes);
+  const { unrollRecurrent } = await loadUnroll();
   const unrolled = unrollRecurrent(model, {
     steps,
     shapes: (value) => prepared.values.get(value)?.shape ?? inFile(value),

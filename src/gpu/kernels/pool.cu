@@ -1,8 +1,9 @@
 // Pooling windows over up to three spatial axes, a thread to an output. SIZE_*: of the input; OUT_*: of the output; KERNEL_*, STRIDE_*,
 // DILATION_*: of the window; BEFORE_*: padding in front; END_*: where the padded axis ends, counted from the input's first
-// element. MAXIMUM: the largest element; else the mean, over the window's part within the padding or, without INCLUDE_PADDING,
-// within the input.
-KERNEL void NAME(const INPUT *input, OUTPUT *output) {
+// element. MAXIMUM: the largest element; else the sum of MAP(x), finished by FINISH(total, count), where count is of the window's part
+// within the padding or, without INCLUDE_PADDING, within the input. WHERE_PARAMETER, WHERE(place): a further output, of the place in
+// its plane of the largest element, by STEP_* from one to the next.
+KERNEL void NAME(const INPUT *input, OUTPUT *output WHERE_PARAMETER) {
   const INDEX i = (INDEX)blockIdx.x * BLOCK + threadIdx.x;
   if (i >= OUTPUTS) return;
   const int column0 = (int)(i % OUT_W) * STRIDE_W - BEFORE_W;
@@ -11,6 +12,7 @@ KERNEL void NAME(const INPUT *input, OUTPUT *output) {
   const INPUT *plane = input + i / (OUT_W * OUT_H * OUT_D) * ((INDEX)SIZE_D * SIZE_H * SIZE_W);
   ACCUMULATOR total = INITIAL;
   int count = 0;
+  i64 place = -1;
   for (int d = 0; d < KERNEL_D; d++) {
     const int layer = layer0 + d * DILATION_D;
     if (layer >= END_D) break;
@@ -24,11 +26,16 @@ KERNEL void NAME(const INPUT *input, OUTPUT *output) {
         const bool inside = layer >= 0 && layer < SIZE_D && row >= 0 && row < SIZE_H && column >= 0 && column < SIZE_W;
         if (inside) {
           const ACCUMULATOR x = LOAD(plane[((INDEX)layer * SIZE_H + row) * SIZE_W + column]);
-          total = MAXIMUM ? Maximum::of(total, x) : (ACCUMULATOR)(total + x);
+          if (!MAXIMUM) total += MAP(x);
+          else if (place < 0 || x > total) {
+            total = x;
+            place = (i64)layer * STEP_D + (i64)row * STEP_H + (i64)column * STEP_W;
+          }
         }
         if (inside || INCLUDE_PADDING) count++;
       }
     }
   }
-  output[i] = STORE(MAXIMUM || count == 0 ? total : (ACCUMULATOR)(total / count));
+  output[i] = STORE(MAXIMUM ? total : (ACCUMULATOR)(FINISH(total, count)));
+  WHERE(i / (OUT_W * OUT_H * OUT_D) * ((i64)SIZE_D * SIZE_H * SIZE_W) + place);
 }

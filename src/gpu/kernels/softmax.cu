@@ -1,6 +1,7 @@
 // Softmax along rows of COLUMNS elements, STEP apart, by a team of TEAM threads to a row: the largest element, the sum of the
 // exponentials of the distances to it, the shares. ELEMENT(at, row, column): what the softmax is of. With HELD, each thread keeps its
-// elements in registers between the passes; else they are read again. LOGARITHM: of the shares.
+// elements in registers between the passes; else they are read again. LOGARITHM: of the shares. ZERO_ROWS: a row whose elements are all
+// minus infinity becomes zeros, not NaN. MASK_PARAMETER: further parameters.
 KERNEL void NAME(const INPUT *input MASK_PARAMETER, OUTPUT *output) {
   __shared__ ACCUMULATOR partial[TEAM > 32 ? TEAM / 32 : 1];
   const u32 lane = threadIdx.x % TEAM;
@@ -23,6 +24,7 @@ KERNEL void NAME(const INPUT *input MASK_PARAMETER, OUTPUT *output) {
     largest = Maximum::of(largest, x);
   }
   largest = teamReduce<TEAM, Maximum>(largest, partial);
+  if (ZERO_ROWS && largest == LOWEST) largest = 0;
 
   ACCUMULATOR sum = 0;
 #pragma unroll unroll
@@ -37,7 +39,7 @@ KERNEL void NAME(const INPUT *input MASK_PARAMETER, OUTPUT *output) {
   }
   sum = teamReduce<TEAM, Sum>(sum, partial);
 
-  const ACCUMULATOR whole = LOGARITHM ? LOG(sum) : 1 / sum;
+  const ACCUMULATOR whole = LOGARITHM ? LOG(sum) : ZERO_ROWS && sum == 0 ? 0 : 1 / sum;
 #pragma unroll unroll
   for (u32 round = 0; round < rounds; round++) {
     const u32 column = round * TEAM + lane;

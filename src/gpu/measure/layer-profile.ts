@@ -25,23 +25,25 @@ interface Segment {
 /** Beyond this share of its loading time a layer is never planned to be read from host memory; said of layers not timed so. */
 const unmeasuredLoads = 2;
 
-/** A plan that puts every layer on the GPU over its own link. */
-export function loadAllPlan({ layout }: Program, gpu: number): ColdStartPlan {
+/** A plan that puts every layer on the GPU over its own link; `only` some of them, with the others read from host memory. */
+export function loadAllPlan({ layout }: Program, gpu: number, only?: ReadonlySet<number>): ColdStartPlan {
+  const isLoaded = ({ index, bytes }: Layer): boolean => bytes > 0 && only?.has(index) !== false;
   return {
     mode: 'pipeswitch',
     primary: gpu,
     secondaries: [],
-    bytesGpu: layout.bytes,
-    layers: layout.layers.map(({ name, bytes }) => ({
-      name,
-      method: bytes > 0 ? 'load' : 'dha',
-      link: bytes > 0 ? gpu : null,
+    bytesGpu: layout.layers.reduce((sum, layer) => sum + (isLoaded(layer) ? layer.bytes : 0), 0),
+    layers: layout.layers.map((layer) => ({
+      name: layer.name,
+      method: isLoaded(layer) ? 'load' : 'dha',
+      link: isLoaded(layer) ? gpu : null,
     })),
   };
 }
 
 /**
- * Times every layer. Brings the whole function to the GPU first and leaves it there. Nothing else runs on the GPU meanwhile.
+ * Times every layer. Brings the whole function to the GPU first and leaves it there, or where no more than `bytesMax` fit, one
+ * group of layers after the other. Nothing else runs on the GPU meanwhile.
  *
  * @throws GpuError
  */
@@ -51,28 +53,102 @@ export async function measureLayers(
   program: Program,
   options: MeasureOptions,
 ): Promise<MeasuredLayerProfile> {
-  const { gpu, iterations = 10, allFromHost = true } = options;
-  await engine.load(key, { gpu, plan: loadAllPlan(program, gpu) });
+  const { gpu, iterations = 10, bytesMax = Infinity } = options;
+  const { layers } = program.layout;
+  const times = new Map<number, TimesOfLayer>();
+  let warm: readonly number[] = [];
+  const groups = groupsWithin(layers, bytesMax);
+  for (const group of groups) {
+    if (times.size > 0) await engine.evict(key, gpu);
+    const measured = await measureGroup(engine, key, program, options, group);
+    for (const [index, each] of measured.times) times.set(index, each);
+    ({ warm } = measured);
+  }
+  const all = layers.map(({ index }) => times.get(index)!);
+  // No run has ever found everything there.
+  if (groups.length > 1)
+    warm = Array.from({ length: iterations }, (_, iteration) => sumOf(all.map(({ exec }) => exec[iteration]!)));
+  return profileOf(layers, all, { gpu: engine.internals(key, gpu).lane.device.name, iterations, warm: spreadOf(warm) });
+}
+
+type Layer = Program['layout']['layers'][number];
+
+/** Milliseconds, by iteration. */
+interface TimesOfLayer {
+  readonly load: readonly number[];
+  readonly exec: readonly number[];
+  readonly dha: readonly number[];
+}
+
+const sumOf = (numbers: readonly number[]): number => numbers.reduce((sum, each) => sum + each, 0);
+
+/** Layers one after the other, as many as fit; one that does not fit alone is in a group that leaves it in host memory. */
+function groupsWithin(layers: readonly Layer[], bytesMax: number): ReadonlySet<number>[] {
+  const groups: Set<number>[] = [new Set()];
+  let groupBytes = 0;
+  for (const { index, bytes } of layers) {
+    const onGpuBytes = bytes > bytesMax ? 0 : bytes;
+    if (groupBytes + onGpuBytes > bytesMax) {
+      groups.push(new Set());
+      groupBytes = 0;
+    }
+    groups.at(-1)!.add(index);
+    groupBytes += onGpuBytes;
+  }
+  return groups;
+}
+
+async function measureGroup(
+  engine: Engine,
+  key: string,
+  program: Program,
+  { gpu, iterations = 10, allFromHost = true, bytesMax = Infinity }: MeasureOptions,
+  group: ReadonlySet<number>,
+): Promise<{ readonly times: ReadonlyMap<number, TimesOfLayer>; readonly warm: readonly number[] }> {
+  const { layers } = program.layout;
+  const onGpu = new Set([...group].filter((index) => layers[index]!.bytes > 0 && layers[index]!.bytes <= bytesMax));
+  await engine.load(key, { gpu, plan: loadAllPlan(program, gpu, onGpu) });
   const { lane, target, context } = engine.internals(key, gpu);
   const residency = target.residency(lane);
   using _lease = await context.store.lease(target.weights);
-  const last = program.layout.layers.length - 1;
+  const last = layers.length - 1;
   if (last >= 0) await target.weights.layerFilled(last);
   using _residency = await residency.enter(undefined);
-  if (program.layout.layers.some(({ index, bytes }) => bytes > 0 && !residency.has(index))) throw cancelled();
+  if ([...onGpu].some((index) => !residency.has(index))) throw cancelled();
   const binding = await lane.bind(key, program);
   using _lane = await lane.mutex.lock();
   lane.prepareScratch(binding);
-  const session = new MeasuringSession(lane, residency, binding, program, iterations);
+  const session = new MeasuringSession(lane, residency, binding, program, iterations, onGpu);
   try {
     await session.putInputs(context.io);
-    return await session.measure(allFromHost);
+    return await session.measure(group, allFromHost);
   } finally {
     const fence = lane.execution.fence();
     residency.lastUse = fence;
     lane.used(fence);
     await lane.execution.finished();
   }
+}
+
+function profileOf(
+  layers: readonly Layer[],
+  times: readonly TimesOfLayer[],
+  of: Pick<MeasuredLayerProfile, 'gpu' | 'iterations' | 'warm'>,
+): MeasuredLayerProfile {
+  const spread = times.map(({ load, exec, dha }) => ({
+    load: spreadOf(load),
+    exec: spreadOf(exec),
+    dha: spreadOf(dha),
+  }));
+  return {
+    unit: 'ms',
+    layers: layers.map(({ index, name, kind, bytes }) => {
+      const { load, exec, dha } = spread[index]!;
+      return { name, kind, bytes, load: load.medianMs, exec: exec.medianMs, dha: dha.medianMs };
+    }),
+    spread,
+    ...of,
+  };
 }
 
 class MeasuringSession {
@@ -82,8 +158,17 @@ class MeasuringSession {
   readonly #program: Program;
   readonly #iterations: number;
   readonly #segments: readonly Segment[];
+  readonly #onGpu: ReadonlySet<number>;
 
-  constructor(lane: GpuLane, residency: Residency, binding: Binding, program: Program, iterations: number) {
+  constructor(
+    lane: GpuLane,
+    residency: Residency,
+    binding: Binding,
+    program: Program,
+    iterations: number,
+    onGpu: ReadonlySet<number>,
+  ) {
+    this.#onGpu = onGpu;
     this.#lane = lane;
     this.#residency = residency;
     this.#binding = binding;
@@ -97,7 +182,11 @@ class MeasuringSession {
     await putInputs(this.#lane, io, this.#program, (tensor) => sampleInput(layout, tensor, inputs));
   }
 
-  async measure(allFromHost: boolean): Promise<MeasuredLayerProfile> {
+  /** Times the layers of the group. */
+  async measure(
+    group: ReadonlySet<number>,
+    allFromHost: boolean,
+  ): Promise<{ readonly times: ReadonlyMap<number, TimesOfLayer>; readonly warm: readonly number[] }> {
     const { layers } = this.#program.layout;
     this.#place(() => false);
     // Kernels and algorithms are loaded at their first use.
@@ -105,16 +194,18 @@ class MeasuringSession {
     const warm = await this.#timeWhole();
     const inMemory = await this.#repeat(() => this.#timeSegments());
     const isTimedFromHost = (layer: number): boolean =>
-      layers[layer]!.bytes > 0 && (allFromHost || layers[layer]!.kind === 'embedding');
+      !this.#lane.without.has('host-reads-by-kernels') &&
+      layers[layer]!.bytes > 0 &&
+      (allFromHost || layers[layer]!.kind === 'embedding');
     this.#place(isTimedFromHost);
     await this.#timeSegments();
     const fromHost = await this.#repeat(() => this.#timeSegments());
     this.#place(() => false);
     const loads = await this.#repeat(() => this.#timeLoads());
-
-    const profile = layers.map(({ index, name, kind, bytes }) => {
+    const timesOf = (index: number): TimesOfLayer => {
       const exec = inMemory.map((times) => this.#sumOf(times, ({ layer }) => layer === index));
-      const load = loads.map((times) => times[index] ?? 0);
+      // The time between two events is never nothing.
+      const load = loads.map((times) => (layers[index]!.bytes === 0 ? 0 : (times[index] ?? 0)));
       // Other layers that read these weights too are slower with them on the host: that is this layer's doing.
       const added = fromHost.map((times, iteration) =>
         this.#sumOf(
@@ -123,37 +214,22 @@ class MeasuringSession {
         ),
       );
       const dha = exec.map((ms, iteration) => {
-        if (bytes === 0) return ms;
+        if (layers[index]!.bytes === 0) return ms;
         if (!isTimedFromHost(index)) return ms + unmeasuredLoads * load[iteration]!;
         return Math.max(0, ms + added[iteration]!);
       });
-      const spread = { load: spreadOf(load), exec: spreadOf(exec), dha: spreadOf(dha) };
-      const layer = {
-        name,
-        kind: kind as string,
-        bytes,
-        load: spread.load.medianMs,
-        exec: spread.exec.medianMs,
-        dha: spread.dha.medianMs,
-      };
-      return { layer, spread };
-    });
-    return {
-      unit: 'ms',
-      layers: profile.map(({ layer }) => layer),
-      gpu: this.#lane.device.name,
-      iterations: this.#iterations,
-      spread: profile.map(({ spread }) => spread),
-      warm: spreadOf(warm),
+      return { load, exec, dha };
     };
+    return { times: new Map([...group].map((index) => [index, timesOf(index)])), warm };
   }
 
   /** Where the launches find each layer. */
   #place(isOnHost: (layer: number) => boolean): void {
     const { weights } = this.#residency;
     for (const { index, bytes } of this.#program.layout.layers) {
-      if (bytes > 0)
-        this.#binding.setLayer(index, isOnHost(index) ? weights.address(index) : this.#residency.address(index));
+      if (bytes === 0) continue;
+      const isRead = isOnHost(index) || !this.#onGpu.has(index);
+      this.#binding.setLayer(index, isRead ? weights.address(index) : this.#residency.address(index), isRead);
     }
   }
 

@@ -125,7 +125,7 @@ async function timeProgram(
   using _lane = await lane.mutex.lock();
   lane.prepareScratch(binding);
   for (const { index, bytes } of program.layout.layers) {
-    if (bytes > 0 && residency.has(index)) binding.setLayer(index, residency.address(index));
+    if (bytes > 0 && residency.has(index)) binding.setLayer(index, residency.address(index), false);
   }
   const groupOf = new Map(groups.flatMap((launches, group) => launches.map((launch) => [launch, group] as const)));
   const pieces: { readonly group: number; readonly submit: () => void }[] = [];
@@ -196,7 +196,7 @@ export async function measureCrossings(engine: Engine, key: string, gpu: number)
   if (block === undefined) {
     throw new GpuError('out-of-memory', `GPU ${gpu} has no ${leastBytes} bytes free to time copies with`);
   }
-  using buffer = engine.allocateIo(largeBytes);
+  using buffer = await engine.allocateIo(largeBytes);
   const { execution } = lane;
   try {
     execution.waitForAll(block.fences);

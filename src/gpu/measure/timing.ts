@@ -31,7 +31,7 @@ export async function putInputs(
 ): Promise<void> {
   for (const tensor of program.inputs) {
     if (tensor.bytes === 0) continue;
-    using buffer = io.allocate(tensor.bytes);
+    using buffer = await io.allocate(tensor.bytes);
     buffer.view.set(dataOf(tensor));
     lane.execution.cuda.copy(lane.scratch!.address + tensor.byteOffset, buffer.address, tensor.bytes);
     await lane.execution.finished();

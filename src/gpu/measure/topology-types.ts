@@ -1,29 +1,20 @@
-/** What a machine's GPUs and the ways between them are, and how fast they were found to be. GB/s are decimal. */
-export interface MeasuredTopology {
-  readonly gpus: readonly {
+import type { CopyBandwidths } from '../../hardware/index.ts';
+
+/** A machine's GPUs and what copies to and between them were measured at: concludeTopology says how they hang together. */
+export interface MeasuredTopology extends CopyBandwidths {
+  readonly gpus: readonly (CopyBandwidths['gpus'][number] & {
     readonly index: number;
     readonly name: string;
     readonly pciBusId: string;
-    /** GPUs with the same number share a way to host memory. */
+    /** As the system says, which may hide it: GPUs with the same number hang on the same PCIe switch. */
     readonly switch: number;
     /** CPU socket whose memory is nearest; null where the system does not say. */
     readonly numaNode: number | null;
     /** "16.0 GT/s PCIe x16", null where the system does not say. */
     readonly link: string | null;
-    /** Pinned host memory to this GPU, with no other copy under way. */
-    readonly loadGBps: number;
-    /** And back. */
+    /** To pinned host memory, with no other copy under way. */
     readonly storeGBps: number;
-  }[];
-  /** Each two GPUs. */
-  readonly pairs: readonly {
-    readonly gpus: readonly [number, number];
-    readonly peerAccess: boolean;
-    /** From the first to the second, and back; null where they cannot reach each other. */
-    readonly peerGBps: readonly [number, number] | null;
-    /** Host memory to both at once, both together. */
-    readonly loadTogetherGBps: number;
-  }[];
+  })[];
   /** Of each copy that was timed. */
   readonly copyBytes: number;
 }

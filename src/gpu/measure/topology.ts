@@ -1,4 +1,4 @@
-/** Finds out how GPUs are joined, and measures how fast copies are, alone and two at once. */
+/** Measures how fast copies to and between GPUs are: alone, two at once, all at once, and with the help of another. */
 import type { Cuda, CudaDevice, CudaStream, DeviceMemory, HostMemory } from '../driver/types.ts';
 import { readPciPlace } from './pci.ts';
 import type { MeasuredTopology } from './topology-types.ts';
@@ -41,7 +41,7 @@ export async function measureTopology(cuda: Cuda, options: TopologyOptions = {})
         switch: switches.indexOf(upstream),
         numaNode,
         link,
-        loadGBps: await best([{ probe, to: memory.address, from: host.address }], copyBytes, copies),
+        loadGBps: await best([loadOf(probe)], copyBytes, copies),
         storeGBps: await best([{ probe, to: host.address, from: memory.address }], copyBytes, copies),
       });
     }
@@ -49,7 +49,8 @@ export async function measureTopology(cuda: Cuda, options: TopologyOptions = {})
     for (const [index, first] of probes.entries()) {
       for (const second of probes.slice(index + 1)) pairs.push(await measurePair(first, second, copyBytes, copies));
     }
-    return { gpus, pairs, copyBytes };
+    const all = probes.length > 2 ? await best(probes.map(loadOf), copyBytes, copies) : null;
+    return { gpus, pairs, allAtOnceGBps: all, copyBytes };
   } finally {
     for (const probe of probes) probe[Symbol.dispose]();
   }
@@ -63,26 +64,53 @@ async function measurePair(
 ): Promise<MeasuredTopology['pairs'][number]> {
   const peerAccess = first.device.canAccessPeer(second.device) && second.device.canAccessPeer(first.device);
   let peerGBps: readonly [number, number] | null = null;
+  let helpedGBps: readonly [number, number] | null = null;
   if (peerAccess) {
     first.device.enablePeerAccess(second.device);
     second.device.enablePeerAccess(first.device);
     const there = { probe: first, to: second.memory.address, from: first.memory.address };
     const back = { probe: second, to: first.memory.address, from: second.memory.address };
     peerGBps = [await best([there], copyBytes, copies), await best([back], copyBytes, copies)];
+    helpedGBps = [await helped(first, second, copyBytes, copies), await helped(second, first, copyBytes, copies)];
   }
-  const both = [first, second].map((probe) => ({ probe, to: probe.memory.address, from: probe.host.address }));
   return {
     gpus: [first.device.index, second.device.index],
-    peerAccess,
     peerGBps,
-    loadTogetherGBps: await best(both, copyBytes, copies),
+    helpedGBps,
+    loadTogetherGBps: await best([first, second].map(loadOf), copyBytes, copies),
   };
 }
+
+/** GB/s of host memory to one GPU while another fetches every second copy and hands it on, as parallel transmission does. */
+async function helped(probe: Probe, helper: Probe, copyBytes: number, copies: number): Promise<number> {
+  const relay = probe.device.createStream();
+  const fetched = Array.from({ length: copies }, () => helper.device.createEvent());
+  try {
+    const handedOn: Way = {
+      probe: { ...probe, stream: relay },
+      to: probe.memory.address,
+      from: helper.memory.address,
+      before: (copy) => {
+        helper.stream.copy(helper.memory.address, helper.host.address, copyBytes);
+        helper.stream.record(fetched[copy]!);
+        relay.wait(fetched[copy]!);
+      },
+    };
+    return await best([loadOf(probe), handedOn], copyBytes, copies);
+  } finally {
+    for (const event of fetched) event.release();
+    relay.release();
+  }
+}
+
+const loadOf = (probe: Probe): Way => ({ probe, to: probe.memory.address, from: probe.host.address });
 
 interface Way {
   readonly probe: Probe;
   readonly to: number;
   readonly from: number;
+  /** Submitted before each copy. */
+  readonly before?: (copy: number) => void;
 }
 
 /** GB/s of all ways together, the best of a few times: what disturbs a copy only ever slows it down. */
@@ -97,7 +125,10 @@ async function best(ways: readonly Way[], copyBytes: number, copies: number): Pr
       for (const [index, { probe }] of ways.entries()) probe.stream.record(timers[index]![0]!);
       // In turns, so that the ways begin and end together.
       for (let copy = 0; copy < copies; copy++) {
-        for (const { probe, to, from } of ways) probe.stream.copy(to, from, copyBytes);
+        for (const { probe, to, from, before } of ways) {
+          before?.(copy);
+          probe.stream.copy(to, from, copyBytes);
+        }
       }
       for (const [index, { probe }] of ways.entries()) probe.stream.record(timers[index]![1]!);
       await Promise.all(ways.map(({ probe }) => probe.stream.finished()));

@@ -15,6 +15,13 @@ export interface Buffer {
   readonly bytes: number;
 }
 
+/** Buffers of one size at equal distances. */
+export interface Series {
+  /** From the start of the first to the end of the last. */
+  readonly buffer: Buffer;
+  readonly stepBytes: number;
+}
+
 /** A tensor as an operator sees it. Its elements are contiguous and in row-major order. */
 export interface Value {
   readonly name: string;
@@ -52,6 +59,10 @@ export interface Emitter {
   /** Scratch memory that lives for this node's launches only. */
   scratch(bytes: number): Buffer;
   part(buffer: Buffer, byteOffset: number, bytes: number): Buffer;
+  /** Weights that lie one behind the other in one layer, by the places of the inputs. @throws Unsupported where they do not */
+  weightsTogether(inputs: readonly number[]): Series;
+  /** All outputs in one buffer, each a part of it. They must be of the same size. */
+  outputsTogether(): Series;
   /**
    * Adds a kernel to the translation unit: `source` defines one `KERNEL void NAME(...)`, with NAME in place of its name; equal
    * sources are added once. Gives the name it got.

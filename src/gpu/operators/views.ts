@@ -1,5 +1,6 @@
 /** Operators that move nothing: their result is their operand's bytes, under another shape. */
-import { elements } from '../../tensor/index.ts';
+import { elementBytes, elements } from '../../tensor/index.ts';
+import { asDeclared } from './common/inputs.ts';
 import { Unsupported, type Emitter, type Operator } from './types.ts';
 
 function never(emitter: Emitter): never {
@@ -14,7 +15,7 @@ const plain = ['Identity', 'Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'turnta
   emit: never,
 }));
 
-/** Nothing is dropped when a model is run; the mask of what would be is not made. */
+/** Nothing is dropped when a model is run: the mask, where somebody takes it, says that all is kept. */
 const dropout: Operator = {
   type: 'Dropout',
   viewOf: (emitter) => {
@@ -22,10 +23,15 @@ const dropout: Operator = {
     if (emitter.input(2) !== undefined && (training === undefined || elements(training)[0] !== 0)) {
       throw new Unsupported('it is in training mode');
     }
-    if (emitter.output(1) !== undefined) throw new Unsupported('its mask is used');
-    return 0;
+    return emitter.output(1) === undefined ? 0 : undefined;
   },
-  emit: never,
+  emit(emitter) {
+    const input = asDeclared(emitter, emitter.required(0));
+    const [output, mask] = [emitter.output(0), emitter.output(1)];
+    const bytes = input.elements * elementBytes[input.datatype];
+    if (output !== undefined) emitter.copy(input.buffer, output.buffer, bytes);
+    if (mask !== undefined) emitter.fill(mask.buffer, 1, mask.elements);
+  },
 };
 
 export const viewOperators: readonly Operator[] = [...plain, dropout];

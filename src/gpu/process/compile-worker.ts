@@ -1,12 +1,13 @@
 /** A thread that makes programs of models: seconds of work for a large one, during which the GPU process must go on answering. */
-import { parentPort } from 'node:worker_threads';
 import { join } from 'node:path';
-import { compileHybrid } from '../hybrid/compile.ts';
-import { draftOperators } from '../hybrid/operator-draft.ts';
-import { hybridGraph } from '../hybrid/prepare.ts';
-import type { HybridPlan } from '../hybrid/types.ts';
-import { operators } from '../operators/index.ts';
-import { layoutOfModel } from '../program/compile-model.ts';
+import { serve } from '../../process/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import { drawInputs } from '../gate/draw-inputs.ts';
+import { referenceOutputs } from '../gate/reference.ts';
+import type { HybridPlan } from '../hybrid/index.ts';
+import { paddingOf } from '../padding/index.ts';
+import { operatorsWithout, type OperatorGroup } from '../operators/index.ts';
+import { baseOf, layoutOfModel } from '../program/compile-model.ts';
 import {
   compileModel,
   defaultSettings,
@@ -16,18 +17,21 @@ import {
   type WeightLayout,
 } from '../program/index.ts';
 import { GpuError } from '../types.ts';
-import type { CompileAnswer } from './compiler.ts';
+import type { CompileFailure } from './compiler.ts';
 
 interface Subject {
-  readonly id: number;
   readonly modelPath: string;
   readonly cacheFolder: string;
   readonly settings?: ProgramSettings;
+  /** Groups of operators that this machine's GPUs get wrong. */
+  readonly withoutOperators: readonly OperatorGroup[];
 }
 
 export type CompileOrder = Subject &
   (
     | { readonly op: 'program'; readonly shapes: InputShapes }
+    /** Whether these inputs may run in the program of others. */
+    | { readonly op: 'padding'; readonly shapes: InputShapes; readonly program: InputShapes }
     /** The weights of a model that need not be one which can be a program. */
     | { readonly op: 'layout' }
     | {
@@ -43,40 +47,45 @@ export type CompileOrder = Subject &
         readonly cells: number;
         readonly layout: WeightLayout;
       }
+    /** Inputs of these shapes to check a function with. */
+    | { readonly op: 'inputs'; readonly shapes: InputShapes }
+    /** What ONNX Runtime answers. */
+    | { readonly op: 'reference'; readonly inputs: readonly Tensor[] }
   );
 
 async function make(order: CompileOrder): Promise<unknown> {
   const { modelPath, cacheFolder, settings = defaultSettings } = order;
+  const operators = operatorsWithout(order.withoutOperators);
   switch (order.op) {
     case 'program':
       return await compileModel(modelPath, order.shapes, operators, { cacheFolder, settings });
+    case 'padding':
+      return await paddingOf(modelPath, order.shapes, order.program, cacheFolder);
     case 'layout':
       return await layoutOfModel(modelPath, { cacheFolder, settings });
+    case 'inputs':
+      return drawInputs(await baseOf(modelPath, cacheFolder), order.shapes);
+    case 'reference':
+      return await referenceOutputs(modelPath, order.inputs, cacheFolder);
     case 'hybrid': {
       const { shapes, cells, plan, layout } = order;
+      const { compileHybrid, hybridGraph } = await import('../hybrid/index.ts');
       const graph = await hybridGraph({ modelPath, shapes, cells, cacheFolder });
       return await compileHybrid(graph, plan, operators, settings, join(cacheFolder, 'parts'), layout);
     }
     case 'operators': {
       const { shapes, cells, layout } = order;
+      const { draftOperators, hybridGraph } = await import('../hybrid/index.ts');
       const graph = await hybridGraph({ modelPath, shapes, cells, cacheFolder });
       return await draftOperators(graph, { operators, settings, partFolder: join(cacheFolder, 'parts'), layout });
     }
   }
 }
 
-async function compile(order: CompileOrder): Promise<CompileAnswer> {
-  const { id } = order;
-  try {
-    return { id, ok: true, made: await make(order) };
-  } catch (error) {
-    const message = error instanceof Error ? error.message : String(error);
-    if (error instanceof ProgramError) return { id, ok: false, code: error.code, message, obstacles: error.obstacles };
-    return { id, ok: false, code: error instanceof GpuError ? 'plan' : 'model', message, obstacles: [] };
-  }
+function failureOf(error: unknown): CompileFailure {
+  const message = error instanceof Error ? error.message : String(error);
+  if (error instanceof ProgramError) return { code: error.code, message, obstacles: error.obstacles };
+  return { code: error instanceof GpuError ? 'plan' : 'model', message, obstacles: [] };
 }
 
-parentPort!.on('message', (order: CompileOrder) => {
-  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread's port, not a window
-  void compile(order).then((answer) => parentPort!.postMessage(answer));
-});
+serve<CompileOrder, CompileFailure>(async (order) => ({ answer: await make(order) }), { failureOf });

@@ -1,9 +1,7 @@
 /** The GPU process's side of the thread that makes programs. */
-import { fileURLToPath } from 'node:url';
-import { Worker } from 'node:worker_threads';
-import type { HybridProgram } from '../hybrid/compile.ts';
-import type { OperatorDraft } from '../hybrid/operator-draft.ts';
-import type { HybridPlan } from '../hybrid/types.ts';
+import { compiledModule, Server, startThread } from '../../process/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import type { HybridPlan, HybridProgram, OperatorDraft } from '../hybrid/index.ts';
 import type {
   InputShapes,
   Obstacle,
@@ -12,19 +10,23 @@ import type {
   ProgramSettings,
   WeightLayout,
 } from '../program/index.ts';
+import type { PaddingFound } from '../padding/index.ts';
 import { GpuError } from '../types.ts';
+import type { OperatorGroup } from '../operators/index.ts';
 import type { CompileOrder } from './compile-worker.ts';
 
-export type CompileAnswer =
-  | { readonly id: number; readonly ok: true; readonly made: unknown }
-  | {
-      readonly id: number;
-      readonly ok: false;
-      /** `model`: the file could not be read as a model. `plan`: a plan over GPU and CPU cannot be carried out. */
-      readonly code: ProgramErrorCode | 'model' | 'plan';
-      readonly message: string;
-      readonly obstacles: readonly Obstacle[];
-    };
+const thread = {
+  module: compiledModule('./compile-worker.js', import.meta.url),
+  name: 'compiler',
+  ends: 'at-once',
+} as const;
+
+export interface CompileFailure {
+  /** `model`: the file could not be read as a model. `plan`: a plan over GPU and CPU cannot be carried out. */
+  readonly code: ProgramErrorCode | 'model' | 'plan';
+  readonly message: string;
+  readonly obstacles: readonly Obstacle[];
+}
 
 /** A model that cannot be a program, with what is in the way. */
 export class CompileError extends GpuError {
@@ -35,29 +37,29 @@ export class CompileError extends GpuError {
   }
 }
 
-interface Task {
-  readonly resolve: (made: unknown) => void;
-  readonly reject: (error: GpuError) => void;
-}
-
 type Without<Whole, Key extends PropertyKey> = Whole extends unknown ? Omit<Whole, Key> : never;
-type Order = Without<CompileOrder, 'id' | 'cacheFolder' | 'settings'>;
+type Order = Without<CompileOrder, 'cacheFolder' | 'settings' | 'withoutOperators'>;
 
 export class Compiler {
   readonly #cacheFolder: string;
-  readonly #tasks = new Map<number, Task>();
-  #worker: Worker | undefined;
-  #next = 0;
+  /** Groups of operators that are left to the CPU. */
+  withoutOperators: readonly OperatorGroup[] = [];
+  #thread: CompileThread;
 
   constructor(cacheFolder: string) {
     this.#cacheFolder = cacheFolder;
     // Reading its code takes it a good part of a second, which it need not begin with when the first function waits for it.
-    this.#worker = this.#start();
+    this.#thread = start();
   }
 
   /** @throws CompileError */
   async compile(modelPath: string, shapes: InputShapes, settings: ProgramSettings | undefined): Promise<Program> {
     return (await this.#order({ op: 'program', modelPath, shapes }, settings)) as Program;
+  }
+
+  /** Whether inputs of these shapes may run in the program of others. @throws CompileError */
+  async padding(modelPath: string, shapes: InputShapes, program: InputShapes): Promise<PaddingFound> {
+    return (await this.#order({ op: 'padding', modelPath, shapes, program }, undefined)) as PaddingFound;
   }
 
   /** @throws CompileError */
@@ -92,43 +94,38 @@ export class Compiler {
     return (await this.#order({ op: 'operators', ...given }, settings)) as OperatorDraft;
   }
 
-  #order(order: Order, settings: ProgramSettings | undefined): Promise<unknown> {
-    const id = this.#next++;
-    this.#worker ??= this.#start();
-    const whole = { id, ...order, cacheFolder: this.#cacheFolder, ...(settings === undefined ? {} : { settings }) };
-    return new Promise((resolve, reject) => {
-      this.#tasks.set(id, { resolve, reject });
-      // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread's port, not a window
-      this.#worker!.postMessage(whole satisfies CompileOrder);
-    });
+  async #order(order: Order, settings: ProgramSettings | undefined): Promise<unknown> {
+    if (!this.#thread.isAlive) this.#thread = start();
+    const { withoutOperators } = this;
+    const cacheFolder = this.#cacheFolder;
+    const whole = { ...order, cacheFolder, withoutOperators, ...(settings === undefined ? {} : { settings }) };
+    return (await this.#thread.ask(whole satisfies CompileOrder)).answer;
+  }
+
+  /** Inputs to check a function with. @throws CompileError for types of which none can be drawn */
+  async drawInputs(modelPath: string, shapes: InputShapes): Promise<readonly Tensor[]> {
+    return (await this.#order({ op: 'inputs', modelPath, shapes }, undefined)) as readonly Tensor[];
+  }
+
+  /** What ONNX Runtime answers on the CPU, beside everything else. @throws CompileError where it does not run */
+  async reference(modelPath: string, inputs: readonly Tensor[]): Promise<readonly Tensor[]> {
+    return (await this.#order({ op: 'reference', modelPath, inputs }, undefined)) as readonly Tensor[];
   }
 
   async close(): Promise<void> {
-    await this.#worker?.terminate();
+    this.#thread.end('it was closed');
+    await this.#thread.exited;
   }
+}
 
-  #start(): Worker {
-    const worker = new Worker(fileURLToPath(new URL('./compile-worker.js', import.meta.url)));
-    worker.on('message', (answer: CompileAnswer) => this.#take(answer));
-    worker.on('error', (error) => this.#end(error.message));
-    worker.on('exit', () => this.#end('it ended'));
-    return worker;
-  }
+type CompileThread = Server<CompileOrder, CompileFailure>;
 
-  #take(answer: CompileAnswer): void {
-    const task = this.#tasks.get(answer.id);
-    this.#tasks.delete(answer.id);
-    if (answer.ok) task?.resolve(answer.made);
-    else {
-      const code = answer.code === 'unsupported' ? 'unsupported' : 'invalid';
-      task?.reject(new CompileError(code, answer.message, answer.obstacles));
-    }
-  }
-
-  #end(reason: string): void {
-    this.#worker = undefined;
-    const tasks = [...this.#tasks.values()];
-    this.#tasks.clear();
-    for (const task of tasks) task.reject(new CompileError('invalid', `the compiler died: ${reason}`, []));
-  }
+function start(): CompileThread {
+  return new Server((events) => startThread(thread, events), {
+    errorOf: ({ failure, ended }) => {
+      if (failure === undefined) return new CompileError('invalid', `the compiler died: ${ended.reason}`, []);
+      const { code, message, obstacles } = failure;
+      return new CompileError(code === 'unsupported' ? 'unsupported' : 'invalid', message, obstacles);
+    },
+  });
 }

@@ -2,13 +2,14 @@
 export {
   GpuClient,
   startGpuProcess,
-  type GpuBatchResult,
+  type GpuCheckOptions,
   type GpuLoadOptions,
   type GpuProcessOptions,
   type GpuProcessStatus,
   type GpuRunOptions,
 } from './client.ts';
 export type {
+  GpuCheck,
   GpuCoverage,
   GpuDeviceInfo,
   GpuFunctionSpec,
@@ -17,7 +18,9 @@ export type {
   GpuProcessState,
   MeasuredLayerProfile,
   MeasuredSpread,
-  MeasureOperatorsOptions,
   MeasureOptions,
+  ShapeCoverage,
+  ShapeOrder,
 } from './protocol.ts';
-export type { HybridPlan, HybridPromise, HybridSegment } from '../hybrid/types.ts';
+export { shapesKey, shapesOf } from '../program/input-shapes.ts';
+export type { HybridPlan, HybridPromise, HybridSegment, MeasureOperatorsOptions } from '../hybrid/index.ts';

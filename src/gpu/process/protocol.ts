@@ -1,19 +1,14 @@
-/**
- * What the host and the GPU process say to each other: messages of the wire codec over the Unix socket that the process
- * inherits as file descriptor 3. Requests carry a number, answers come in any order.
- */
+/** What the host asks of the GPU process, and what it answers, in any order. */
 import type { ColdStartPlan } from '../../plan/index.ts';
 import type { GraphProfile, LayerProfile } from '../../profile/index.ts';
 import type { LayerKind } from '../../onnx/index.ts';
-import type { HybridPlan, HybridPromise } from '../hybrid/types.ts';
+import type { Precision } from '../gate/compare.ts';
+import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredTopology } from '../measure/topology-types.ts';
 import type { InputShapes, Obstacle, ProgramSettings } from '../program/types.ts';
 import type { GpuErrorCode, GpuMemoryState, HostStoreState, HostTier, ResidencyState, RunResult } from '../types.ts';
 
-/** The file descriptor of the socket in the GPU process. */
-export const socketFd = 3;
-
-/** What the process is started with, as its first message. */
+/** What the process is started with, as its first request. */
 export interface GpuProcessSettings {
   /** Pinned host memory for weights. */
   readonly hostBytes: number;
@@ -24,7 +19,9 @@ export interface GpuProcessSettings {
   /** Compiled programs, kernels and folded graphs. */
   readonly cacheFolder: string;
   readonly graphs?: boolean;
-  /** Most input shapes of one function whose programs are kept; the shapes of its registration stay in any case. Default 8. */
+  /** Whether GPUs are tested before their first use. Default: those that are not emulated. */
+  readonly selfTest?: boolean;
+  /** Most input shapes of one function whose programs are kept, besides those of its registration. Default 16. */
   readonly shapesMax?: number;
   /** Threads for the CPU's share of plans over GPU and CPU. Default 0: there are no such plans. */
   readonly hybridCores?: number;
@@ -39,6 +36,8 @@ export interface GpuFunctionSpec {
   readonly modelPath: string;
   /** The shapes to compile for at once. Others are compiled when they are first run. */
   readonly shapes: InputShapes;
+  /** Tried one after the other where ONNX Runtime refuses the graph with `shapes`; see {@link trialShapes}. */
+  readonly alternatives?: readonly InputShapes[];
   readonly settings?: ProgramSettings;
   /**
    * Present for functions that may have plans over GPU and CPU. Then operators that the engine lacks do not keep it from the GPUs.
@@ -53,6 +52,8 @@ export interface GpuFunctionSpec {
 export type GpuCoverage =
   | {
       readonly covered: true;
+      /** Where the program is not for the spec's shapes: the alternative that it is for. */
+      readonly shapes?: InputShapes;
       /** In execution order: what plans are made of. */
       readonly layers: readonly { readonly name: string; readonly kind: LayerKind; readonly bytes: number }[];
       readonly weightBytes: number;
@@ -67,6 +68,22 @@ export type GpuCoverage =
       /** What its plans over GPU and CPU are made of; only where the spec allows such plans. */
       readonly layers?: readonly { readonly name: string; readonly kind: LayerKind; readonly bytes: number }[];
     };
+
+/** What became of further shapes of a function: says nothing about its other shapes. */
+export type ShapeCoverage =
+  | { readonly covered: true }
+  | { readonly covered: false; readonly reason: string; readonly obstacles: readonly Obstacle[] }
+  /** They cannot run in the program of other shapes; one of their own may do. */
+  | { readonly covered: false; readonly reason: string; readonly isExactOnly: true };
+
+/** What further shapes of a function are to have. */
+export interface ShapeOrder {
+  readonly shapes: InputShapes;
+  /** In whose program they are to run. Default: in one of their own. */
+  readonly program?: InputShapes;
+  /** Shapes whose programs are given back first. */
+  readonly instead?: InputShapes;
+}
 
 export interface GpuDeviceInfo {
   readonly index: number;
@@ -85,6 +102,8 @@ export interface GpuProcessInfo {
   /** The driver is a test double on the CPU: no time that it takes means anything. */
   readonly isEmulated: boolean;
   readonly compilerVersion: string;
+  /** Changes with the engine's kernels and rules: what was found out about another one's answers counts for nothing. */
+  readonly engineVersion: string;
   readonly devices: readonly GpuDeviceInfo[];
 }
 
@@ -100,6 +119,8 @@ export interface MeasureOptions {
   readonly iterations?: number;
   /** Whether layers that are no embeddings are also timed from host memory. Default true. */
   readonly allFromHost?: boolean;
+  /** Weights on the GPU at a time: layers that do not fit together are timed one group after the other. Default: all of them. */
+  readonly bytesMax?: number;
 }
 
 /** How much the repetitions of one time differed. */
@@ -122,19 +143,24 @@ export interface MeasuredLayerProfile extends LayerProfile {
   readonly warm: MeasuredSpread;
 }
 
-export interface MeasureOperatorsOptions {
-  readonly gpu: number;
-  /** Times on the CPU are taken while 1, 2, ... so many cores are at work. Default: all that the process has for plans. */
-  readonly cores?: number;
-  /** Timed repetitions of each measurement. Default 5. */
-  readonly iterations?: number;
-}
+/** Whether a program's answer is ONNX Runtime's. Only after `agreed` may it serve. */
+export type GpuCheck =
+  | {
+      readonly kind: 'agreed';
+      /** `drawn`: to the model's types, because no call's were given. */
+      readonly inputs: 'given' | 'drawn';
+      readonly precision: Precision;
+      /** Relative to the largest magnitude of an output. */
+      readonly tolerance: number;
+    }
+  | { readonly kind: 'disagreed'; readonly output: string; readonly why: string; readonly precision: Precision }
+  /** ONNX Runtime itself does not run these inputs, or none could be drawn: a real call's decide. */
+  | { readonly kind: 'undecided'; readonly why: string };
 
 export type GpuRequest =
   | { readonly op: 'open'; readonly settings: GpuProcessSettings }
   | { readonly op: 'register'; readonly spec: GpuFunctionSpec }
   | { readonly op: 'unregister'; readonly key: string }
-  /** The tensors of all requests follow, in their order; the counts say which are whose. */
   | {
       readonly op: 'run';
       readonly key: string;
@@ -143,7 +169,6 @@ export type GpuRequest =
       /** One of the function's plans over GPU and CPU. */
       readonly rung?: string;
       readonly trace: boolean;
-      readonly counts: readonly number[];
     }
   | {
       readonly op: 'load';
@@ -162,8 +187,19 @@ export type GpuRequest =
   | { readonly op: 'state' }
   | { readonly op: 'measure'; readonly key: string; readonly options: MeasureOptions }
   | { readonly op: 'topology'; readonly bytes?: number }
-  /** Whether it listens. */
-  | { readonly op: 'ping' }
+  /** The tensors of `inputs` (none: they are drawn) follow, then those of an answer that was given already. */
+  | {
+      readonly op: 'check';
+      readonly key: string;
+      readonly gpu: number;
+      readonly plan: ColdStartPlan;
+      readonly rung?: string;
+      readonly inputs: number | 'drawn';
+      /** Of an earlier run: then nothing runs on the GPU. */
+      readonly isAnswered: boolean;
+    }
+  /** Compiles all programs for further input shapes and readies them on every GPU, so that no run waits for that. */
+  | { readonly op: 'prepare'; readonly key: string; readonly order: ShapeOrder }
   | { readonly op: 'close' };
 
 export interface GpuAnswers {
@@ -171,7 +207,7 @@ export interface GpuAnswers {
   readonly register: GpuCoverage;
   readonly unregister: null;
   /** The outputs' tensors follow, request by request. */
-  readonly run: Omit<RunResult, 'outputs'> & { readonly counts: readonly number[] };
+  readonly run: Omit<RunResult, 'outputs'>;
   readonly load: { readonly loadedBytes: number };
   readonly trim: { readonly freedBytes: number };
   readonly keep: { readonly freedBytes: number };
@@ -183,15 +219,12 @@ export interface GpuAnswers {
   readonly state: GpuProcessState;
   readonly measure: MeasuredLayerProfile;
   readonly topology: MeasuredTopology;
-  readonly ping: null;
+  readonly check: GpuCheck;
+  readonly prepare: ShapeCoverage;
   readonly close: null;
 }
 
-export type ToGpuProcess =
-  | { readonly id: number; readonly request: GpuRequest }
-  /** The caller of a request is gone. */
-  | { readonly id: number; readonly cancel: true };
-
-export type FromGpuProcess =
-  | { readonly id: number; readonly ok: true; readonly answer: unknown }
-  | { readonly id: number; readonly ok: false; readonly code: GpuErrorCode; readonly message: string };
+export interface GpuFailure {
+  readonly code: GpuErrorCode;
+  readonly message: string;
+}

@@ -2,23 +2,27 @@
 import { elementBytes, type Tensor } from '../../tensor/index.ts';
 import type { Cuda } from '../driver/types.ts';
 import { Engine } from '../engine/index.ts';
+import type { HybridFunctions } from '../hybrid/index.ts';
 import { measureLayers } from '../measure/layer-profile.ts';
 import { measureTopology } from '../measure/topology.ts';
-import { defaultSettings } from '../program/compile.ts';
-import type { Program, WeightLayout } from '../program/types.ts';
-import { GpuError, type RunResult } from '../types.ts';
-import { joinRequests, rowsOf, splitOutputs } from './batch.ts';
+import { engineVersion } from '../program/engine-version.ts';
+import { shapesKey, shapesOf } from '../program/input-shapes.ts';
+import type { InputShapes, Program, WeightLayout } from '../program/types.ts';
+import { GpuError, type Capability } from '../types.ts';
+import { disagreementOf, precisionOf, tolerances } from '../gate/compare.ts';
+import { PaddedShapes } from '../padding/index.ts';
 import { CompileError, type Compiler } from './compiler.ts';
-import { HybridFunctions } from './hybrid-functions.ts';
 import type {
   GpuAnswers,
+  GpuCheck,
   GpuCoverage,
   GpuFunctionSpec,
   GpuProcessInfo,
   GpuProcessSettings,
   GpuRequest,
+  ShapeCoverage,
+  ShapeOrder,
 } from './protocol.ts';
-import { shapesKey, shapesOf } from './shapes.ts';
 
 interface ServedFunction {
   readonly spec: GpuFunctionSpec;
@@ -26,6 +30,8 @@ interface ServedFunction {
   readonly program: Program | null;
   /** By input shapes, the least recently run first. */
   readonly programs: Map<string, Promise<Program>>;
+  /** Inputs that run in the program of more rows. */
+  readonly padded: PaddedShapes;
 }
 
 export interface RunAnswer {
@@ -36,27 +42,25 @@ export interface RunAnswer {
 export class GpuService {
   readonly #engine: Engine;
   readonly #compiler: Compiler;
-  readonly #hybrids: HybridFunctions;
+  readonly #settings: GpuProcessSettings;
+  /** Its code is loaded, and its threads start, with the first function that may have plans over GPU and CPU. */
+  #hybrids: Promise<HybridFunctions> | undefined;
   readonly #shapesMax: number;
   readonly #functions = new Map<string, ServedFunction>();
 
   /** @throws CudaError */
-  constructor(cuda: Cuda, compiler: Compiler, settings: GpuProcessSettings) {
+  constructor(cuda: Cuda, compiler: Compiler, settings: GpuProcessSettings, without: ReadonlySet<Capability>) {
     const { hostBytes, slabBytes, gpuBytes, graphs } = settings;
     this.#engine = new Engine(cuda, {
       hostBytes,
+      without,
       ...(slabBytes === undefined ? {} : { slabBytes }),
       ...(gpuBytes === undefined ? {} : { gpuBytes }),
       ...(graphs === undefined ? {} : { graphs }),
     });
     this.#compiler = compiler;
-    this.#shapesMax = settings.shapesMax ?? 8;
-    const { hybridCores: cores = 0, hybridCoreNumbers: coreNumbers } = settings;
-    this.#hybrids = new HybridFunctions(this.#engine, compiler, {
-      cores,
-      shapesMax: this.#shapesMax,
-      ...(coreNumbers === undefined ? {} : { coreNumbers }),
-    });
+    this.#shapesMax = settings.shapesMax ?? 16;
+    this.#settings = settings;
   }
 
   info(): GpuProcessInfo {
@@ -66,6 +70,7 @@ export class GpuService {
       driverVersion: cuda.driverVersion,
       isEmulated: cuda.isEmulated,
       compilerVersion: cuda.compiler.version,
+      engineVersion: engineVersion(),
       devices: cuda.devices.map((device) => {
         const { index, name, uuid, pciBusId, computeCapability, multiprocessors, totalBytes } = device;
         const { limitBytes } = memory[index]!;
@@ -77,6 +82,7 @@ export class GpuService {
   /** Everything but a run, whose answer has tensors. @throws GpuError */
   async answer(
     request: Exclude<GpuRequest, { op: 'open' | 'run' | 'ping' | 'close' }>,
+    tensors: readonly Tensor[],
     signal: AbortSignal,
   ): Promise<unknown> {
     const engine = this.#engine;
@@ -96,16 +102,18 @@ export class GpuService {
         } satisfies GpuAnswers['trim'];
       case 'keep': {
         const { key, gpu, rung } = request;
-        const freedBytes = rung === wholePlan ? 0 : await this.#hybrids.keep(key, gpu, rung);
+        const freedBytes = rung === wholePlan ? 0 : await (await this.#hybrid()).keep(key, gpu, rung);
         return { freedBytes } satisfies GpuAnswers['keep'];
       }
       case 'add-plan':
-        return (await this.#hybrids.addPlan(request.key, request.plan)) satisfies GpuAnswers['add-plan'];
+        return (await (await this.#hybrid()).addPlan(request.key, request.plan)) satisfies GpuAnswers['add-plan'];
       case 'drop-plan':
-        await this.#hybrids.dropPlan(request.key, request.plan);
+        await (await this.#hybrid()).dropPlan(request.key, request.plan);
         return null;
       case 'operators':
-        return (await this.#hybrids.profile(request.key, request.options, signal)) satisfies GpuAnswers['operators'];
+        return (await (
+          await this.#hybrid()
+        ).profile(request.key, request.options, signal)) satisfies GpuAnswers['operators'];
       case 'prefetch':
         await engine.prefetch(request.key, signal);
         return null;
@@ -121,38 +129,106 @@ export class GpuService {
         const program = this.#program(this.#served(request.key));
         return await measureLayers(engine, request.key, program, request.options);
       }
+      case 'check':
+        return (await this.#check(request, tensors, signal)) satisfies GpuAnswers['check'];
+      case 'prepare':
+        return (await this.#prepare(request.key, request.order)) satisfies GpuAnswers['prepare'];
       case 'topology':
         return await measureTopology(engine.cuda, request.bytes === undefined ? {} : { copyBytes: request.bytes });
     }
   }
 
-  /** One run for one request or several. @throws GpuError */
-  async run(request: GpuRequest & { op: 'run' }, tensors: readonly Tensor[], signal: AbortSignal): Promise<RunAnswer> {
-    const { key, gpu, plan, trace, counts, rung = wholePlan } = request;
-    let at = 0;
-    const requests = counts.map((count) => tensors.slice(at, (at += count)));
-    const inputs = joinRequests(requests);
-    if (rung !== wholePlan) {
-      const result = await this.#hybrids.run(key, rung, inputs, { gpu, plan, trace, signal });
-      return this.#toAnswer(result, requests);
-    }
-    const program = await this.#programFor(this.#served(key), inputs);
-    const result = await this.#engine.run(key, program, inputs, { gpu, plan, trace, signal });
-    return this.#toAnswer(result, requests);
+  /** @throws GpuError */
+  async run(request: GpuRequest & { op: 'run' }, inputs: readonly Tensor[], signal: AbortSignal): Promise<RunAnswer> {
+    const { key, gpu, plan, trace, rung = wholePlan } = request;
+    const options = { gpu, plan, trace, signal };
+    const served = this.#served(key);
+    const { outputs, ...answer } = await served.padded.run(inputs, async (taken) =>
+      rung === wholePlan
+        ? await this.#engine.run(key, await this.#programFor(served, taken), taken, options)
+        : await (await this.#hybrid()).run(key, rung, taken, options),
+    );
+    return { answer, tensors: outputs };
   }
 
-  #toAnswer({ outputs, ...answer }: RunResult, requests: readonly (readonly Tensor[])[]): RunAnswer {
-    const split = splitOutputs(
-      outputs,
-      requests.map((request) => rowsOf(request) ?? 0),
-    );
-    return { answer: { ...answer, counts: split.map(({ length }) => length) }, tensors: split.flat() };
+  /**
+   * Runs a function on a GPU and in ONNX Runtime on the same inputs. ONNX Runtime goes first, in a process with low priority,
+   * so that the GPU is held for one run and no longer. @throws GpuError
+   */
+  async #check(
+    request: GpuRequest & { op: 'check' },
+    tensors: readonly Tensor[],
+    signal: AbortSignal,
+  ): Promise<GpuCheck> {
+    const { key, gpu, plan, rung = wholePlan, isAnswered } = request;
+    const { spec, program } = this.#served(key);
+    const isDrawn = request.inputs === 'drawn';
+    let inputs: readonly Tensor[] = request.inputs === 'drawn' ? [] : tensors.slice(0, request.inputs);
+    let expected: readonly Tensor[];
+    try {
+      if (isDrawn) inputs = await this.#compiler.drawInputs(spec.modelPath, spec.shapes);
+      expected = await this.#compiler.reference(spec.modelPath, inputs);
+    } catch (error) {
+      if (error instanceof CompileError) return { kind: 'undecided', why: error.message };
+      throw error;
+    }
+    let actual = tensors.slice(inputs.length);
+    if (!isAnswered) {
+      actual = [...(await this.run({ op: 'run', key, gpu, plan, rung, trace: false }, inputs, signal)).tensors];
+    }
+    const kept = program ?? { layout: await this.#compiler.layout(spec.modelPath, spec.settings) };
+    const precision = precisionOf(kept.layout, [...inputs, ...expected], spec.settings?.precision === 'tf32');
+    const found = disagreementOf(actual, expected, precision);
+    return found === undefined
+      ? { kind: 'agreed', inputs: isDrawn ? 'drawn' : 'given', precision, tolerance: tolerances[precision] }
+      : { kind: 'disagreed', ...found, precision };
+  }
+
+  /** Shapes that do not fit, or that the engine does not cover, are no verdict on the function. @throws GpuError */
+  async #prepare(key: string, { shapes, program: taken = shapes, instead }: ShapeOrder): Promise<ShapeCoverage> {
+    const served = this.#served(key);
+    const { padded, spec } = served;
+    if (instead !== undefined) {
+      await this.#dropProgram(served, shapesKey(instead));
+      (await this.#hybrids)?.drop(key, instead);
+    }
+    try {
+      const isOwn = shapesKey(taken) === shapesKey(shapes);
+      const found = isOwn ? undefined : await this.#compiler.padding(spec.modelPath, shapes, taken);
+      if (found?.kind === 'exact') return { covered: false, reason: found.reason, isExactOnly: true };
+      if (served.program !== null) {
+        const program = await this.#programOf(served, taken);
+        await Promise.all(this.#engine.devices.map(({ index }) => this.#engine.bind(key, program, index)));
+      }
+      await (await this.#hybrids)?.prepare(key, taken);
+      if (found === undefined) padded.delete(shapes);
+      else padded.set(shapes, found.padding);
+      return { covered: true };
+    } catch (error) {
+      if (!(error instanceof CompileError)) throw error;
+      return { covered: false, reason: error.message, obstacles: error.obstacles };
+    }
   }
 
   async close(): Promise<void> {
     await this.#compiler.close();
-    await this.#hybrids.close();
+    await (await this.#hybrids)?.close();
     await this.#engine.close();
+  }
+
+  #hybrid(): Promise<HybridFunctions> {
+    this.#hybrids ??= this.#loadHybrid();
+    return this.#hybrids;
+  }
+
+  async #loadHybrid(): Promise<HybridFunctions> {
+    const { HybridFunctions } = await import('../hybrid/index.ts');
+    const { hybridCores: cores = 0, hybridCoreNumbers: coreNumbers } = this.#settings;
+    return new HybridFunctions(this.#engine, this.#compiler, {
+      cores,
+      shapesMax: this.#shapesMax,
+      ...(coreNumbers === undefined ? {} : { coreNumbers }),
+    });
   }
 
   async #register(given: GpuFunctionSpec): Promise<GpuCoverage> {
@@ -168,11 +244,13 @@ export class GpuService {
     }
     const { program, spec } = registered;
     const programs = new Map([[shapesKey(shapesOf(program.inputs)), Promise.resolve(program)]]);
-    this.#functions.set(spec.key, { spec, program, programs });
-    if (spec.hybrid !== undefined) this.#hybrids.add(spec, program.layout);
+    this.#functions.set(spec.key, { spec, program, programs, padded: new PaddedShapes() });
+    if (spec.hybrid !== undefined) (await this.#hybrid()).add(spec, program.layout);
     const { layout, arenaBytes, workspaceBytes, launches } = program;
+    const isOther = shapesKey(shapesOf(program.inputs)) !== shapesKey(given.shapes);
     return {
       covered: true,
+      ...(isOther ? { shapes: spec.shapes } : {}),
       layers: layersOf(layout),
       weightBytes: layout.bytes,
       arenaBytes,
@@ -183,35 +261,47 @@ export class GpuService {
 
   /** Kernels are compiled and loaded now, so that no run waits for that, and an error shows before one. */
   async #compileAndBind(spec: GpuFunctionSpec): Promise<{ readonly program: Program; readonly spec: GpuFunctionSpec }> {
-    const { key, modelPath, shapes, settings } = spec;
-    const program = await this.#compiler.compile(modelPath, shapes, settings);
+    const { key } = spec;
+    const program = await this.#compileFirst(spec);
     this.#engine.addFunction(key, program.layout);
     try {
       await Promise.all(this.#engine.devices.map(({ index }) => this.#engine.bind(key, program, index)));
-      return { program, spec };
+      return { program, spec: { ...spec, shapes: shapesOf(program.inputs) } };
     } catch (error) {
       await this.#engine.removeFunction(key);
-      const isRefused = error instanceof GpuError && error.code === 'unsupported';
-      if (!isRefused || settings?.products === 'own') throw error;
-      // The library has no algorithm for one of its products: the engine's own kernel is slower, and takes them all.
-      return await this.#compileAndBind({ ...spec, settings: { ...defaultSettings, ...settings, products: 'own' } });
+      throw error;
     }
+  }
+
+  /** For the first shapes for which ONNX Runtime accepts the graph. */
+  async #compileFirst({ modelPath, shapes, alternatives = [], settings }: GpuFunctionSpec): Promise<Program> {
+    let refusal: unknown;
+    for (const tried of [shapes, ...alternatives]) {
+      try {
+        return await this.#compiler.compile(modelPath, tried, settings);
+      } catch (error) {
+        const isOfShapes = error instanceof CompileError && error.code !== 'unsupported';
+        if (!isOfShapes) throw error;
+        refusal ??= error;
+      }
+    }
+    throw refusal;
   }
 
   /** What the engine cannot run as a whole can still have plans that leave to the CPU what it lacks. */
   async #registerInPart(spec: GpuFunctionSpec, { obstacles }: CompileError): Promise<GpuCoverage> {
-    if (spec.hybrid === undefined || this.#hybrids.cores.count === 0) return { covered: false, obstacles };
+    if (spec.hybrid === undefined || (this.#settings.hybridCores ?? 0) === 0) return { covered: false, obstacles };
     const layout = await this.#compiler.layout(spec.modelPath, spec.settings);
     this.#engine.addFunction(spec.key, layout);
-    this.#functions.set(spec.key, { spec, program: null, programs: new Map() });
-    this.#hybrids.add(spec, layout);
+    this.#functions.set(spec.key, { spec, program: null, programs: new Map(), padded: new PaddedShapes() });
+    (await this.#hybrid()).add(spec, layout);
     return { covered: false, obstacles, layers: layersOf(layout) };
   }
 
   async #unregister(key: string): Promise<null> {
     this.#served(key);
     this.#functions.delete(key);
-    await this.#hybrids.remove(key);
+    await (await this.#hybrids)?.remove(key);
     await this.#engine.removeFunction(key);
     return null;
   }
@@ -232,10 +322,12 @@ export class GpuService {
 
   /** The program for these inputs' shapes, compiled where it is not there; beyond the bound the least recently run goes. */
   async #programFor(served: ServedFunction, inputs: readonly Tensor[]): Promise<Program> {
+    checkNames(this.#program(served), inputs);
+    return await this.#programOf(served, shapesOf(inputs));
+  }
+
+  async #programOf(served: ServedFunction, shapes: InputShapes): Promise<Program> {
     const { spec, programs } = served;
-    const own = this.#program(served);
-    checkNames(own, inputs);
-    const shapes = shapesOf(inputs);
     const key = shapesKey(shapes);
     let program = programs.get(key);
     if (program === undefined) {
@@ -244,18 +336,24 @@ export class GpuService {
     }
     programs.delete(key);
     programs.set(key, program);
-    for (const [oldKey, old] of programs) {
-      if (programs.size <= this.#shapesMax) break;
-      const oldProgram = await old.catch(() => undefined);
-      if (oldProgram === own || oldKey === key) continue;
-      programs.delete(oldKey);
-      if (oldProgram !== undefined) await this.#engine.unbind(spec.key, oldProgram.key);
+    const own = shapesKey(spec.shapes);
+    for (const oldKey of programs.keys()) {
+      // The one of the registration is kept besides.
+      if (programs.size - 1 <= this.#shapesMax) break;
+      if (oldKey !== own && oldKey !== key) await this.#dropProgram(served, oldKey);
     }
     return await program;
   }
+
+  async #dropProgram({ spec, programs, padded }: ServedFunction, key: string): Promise<void> {
+    padded.withoutProgram(key);
+    const old = await programs.get(key)?.catch(() => undefined);
+    programs.delete(key);
+    if (old !== undefined) await this.#engine.unbind(spec.key, old.key);
+  }
 }
 
-/** Everything on the GPU. */
+/** As the planners call it; importing the name would load all of them into this process. */
 const wholePlan = 'gpu';
 
 const layersOf = ({ layers }: WeightLayout) => layers.map(({ name, kind, bytes }) => ({ name, kind, bytes }));

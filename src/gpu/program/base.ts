@@ -6,6 +6,7 @@
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
+  capturedBy,
   dataTypeOf,
   extract,
   Graph,
@@ -26,6 +27,7 @@ import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts
 import { ProgramError } from './error.ts';
 import { writeAtomically, temporaryPath } from './files.ts';
 import { fold } from './fold-client.ts';
+import { jointWeights } from './joint-weights.ts';
 import { hashModel } from './model-hash.ts';
 import { isFrontierKept, isWeight, takesArgument } from './weights.ts';
 
@@ -41,7 +43,7 @@ export interface BaseWeight {
   readonly shape: readonly number[];
   readonly layer: number;
   readonly source: BaseSource;
-  /** Only products and convolutions read it, as their second operand: it may be kept in 16 bits. */
+  /** Only products and convolutions read it, as their second operand or a product's bias: it may be kept in 16 bits. */
   readonly narrowable: boolean;
 }
 
@@ -170,7 +172,7 @@ function withWeightsAsInputs(
 ): ModelProto {
   const names = new Set(weights.map(({ name }) => name));
   const { functions: _functions, trainingInfo: _training, ...rest } = model;
-  const used = new Set(node.flatMap(({ input }) => input));
+  const used = new Set(node.flatMap((each) => [...each.input, ...capturedBy(each)]));
   const { graph } = model;
   const defaults = new Set(graph.initializer.map(({ name }) => name));
   return {
@@ -199,6 +201,18 @@ function withWeightsAsInputs(
       ...(graph.sparseInitializer === undefined ? {} : { sparseInitializer: graph.sparseInitializer }),
     },
   };
+}
+
+/** A bias that only products add, which have to have it in the type of their result. */
+function isNarrowableBias(graph: Graph, value: string): boolean {
+  const users = graph.consumers(value);
+  if (users.length === 0 || graph.outputs.includes(value)) return false;
+  return users.every(({ proto }) => {
+    if (proto.opType === 'Gemm') return proto.input.every((input, place) => input !== value || place === 2);
+    const other = proto.input.find((input) => input !== value) ?? '';
+    const product = graph.producer(other)?.proto;
+    return proto.opType === 'Add' && product?.opType === 'MatMul' && graph.weightsBehind(product.input[1]!).length > 0;
+  });
 }
 
 /** Roles in which a weight may have 16 bits: the second operand of products and convolutions, through views. */
@@ -247,13 +261,18 @@ export async function prepareBase(modelPath: string, cacheFolder: string): Promi
   }
   const layerOfWeight = new Map<Weight, number>();
   for (const { index, weights } of layerList) for (const weight of weights) layerOfWeight.set(weight, index);
+  const joint = new Map(
+    jointWeights(graph, layerOfWeight, alias).flatMap(({ layer, names }) =>
+      names.map((name, place) => [name, { layer, place }] as const),
+    ),
+  );
 
   const drafts: Draft[] = [];
   const elementTypes = new Map<string, number>();
   for (const weight of graph.weights) {
     const { name, tensor, elementType, dims } = weight;
     const datatype = dataTypeOf(elementType);
-    const layer = layerOfWeight.get(weight);
+    const layer = joint.get(name)?.layer ?? layerOfWeight.get(weight);
     if (tensor === undefined || datatype === undefined || layer === undefined) continue;
     if (!isWeight(weight) || !inUse.has(name) || asArgument.has(name)) continue;
     elementTypes.set(name, elementType);
@@ -264,7 +283,7 @@ export async function prepareBase(modelPath: string, cacheFolder: string): Promi
       layer,
       location: weight.origin === 'initializer' ? locations.get(name) : undefined,
       bytes: () => tensorBytes(tensor),
-      narrowable: datatype === 'FP32' && dims.length >= 2 && isNarrowable(graph, name),
+      narrowable: datatype === 'FP32' && (dims.length >= 2 ? isNarrowable : isNarrowableBias)(graph, name),
     });
   }
   for (const { name, datatype, shape, bytes } of derived) {
@@ -274,8 +293,9 @@ export async function prepareBase(modelPath: string, cacheFolder: string): Promi
     const narrowable = datatype === 'FP32' && shape.length >= 2 && isNarrowable(graph, name);
     drafts.push({ name, datatype, shape, layer, location: undefined, bytes: () => bytes, narrowable });
   }
-  // Within a layer the file's order: its weights then cross in one run where they stand in one run.
-  drafts.sort((a, b) => a.layer - b.layer);
+  // Within a layer the file's order, behind those that one product reads together.
+  const placeOf = ({ name }: Draft): number => joint.get(name)?.place ?? joint.size;
+  drafts.sort((a, b) => a.layer - b.layer || placeOf(a) - placeOf(b));
 
   const derivedPath = join(folder, 'derived.bin');
   const parts: Uint8Array[] = [];

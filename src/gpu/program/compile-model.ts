@@ -1,19 +1,18 @@
 /** From a model file to a program, by way of the cache on disk. */
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { dirname, join, resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { join, resolve } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { fileStamp } from '../../onnx/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from './assemble.ts';
 import { prepareBase, type FunctionBase } from './base.ts';
-import { compileProgram, defaultSettings, findObstacles } from './compile.ts';
+import { compileProgram, defaultSettings } from './compile.ts';
+import { engineVersion } from './engine-version.ts';
 import { writeAtomically } from './files.ts';
 import { checkShapes, prepareGraph } from './prepare.ts';
 import { parseProgram, programFormat, serializeProgram } from './serialize.ts';
-import type { InputShapes, Obstacle, Program, ProgramSettings, WeightLayout } from './types.ts';
+import type { InputShapes, Program, ProgramSettings, WeightLayout } from './types.ts';
 
 export interface CompileModelOptions {
   /** Takes programs and what they are made from, weights that are computed among them: keep it while a program is in use. */
@@ -21,26 +20,6 @@ export interface CompileModelOptions {
   readonly settings?: ProgramSettings;
   /** False: every node by its own operator. */
   readonly fusion?: boolean;
-}
-
-let ownVersion: string | undefined;
-
-/** The compiler's own identity: a hash of its files and of those that it goes by, so that no program outlives the code that made it. */
-export function compilerVersion(): string {
-  if (ownVersion !== undefined) return ownVersion;
-  const hash = createHash('sha256').update(String(programFormat));
-  const here = dirname(fileURLToPath(import.meta.url));
-  const engine = dirname(here);
-  // Layers, which decide where a program finds its weights, are src/onnx/'s.
-  const onnx = join(dirname(engine), 'onnx');
-  for (const folder of [here, join(engine, 'operators'), join(engine, 'kernels'), onnx]) {
-    const files = readdirSync(folder, { recursive: true, encoding: 'utf8' });
-    for (const file of files.filter((name) => /\.(ts|js|cu)$/.test(name) && !/\.(test|d)\.ts$/.test(name)).sort()) {
-      hash.update(file).update(readFileSync(join(folder, file)));
-    }
-  }
-  ownVersion = hash.digest('hex');
-  return ownVersion;
 }
 
 /** Bases are small (a graph without weights); reading one again costs a read of the model's structure. */
@@ -65,7 +44,7 @@ function programKey(
   fusion: boolean,
 ): string {
   const types = operators.map(({ type }) => type);
-  const content = [base.modelHash, shapes, types, settings, fusion, compilerVersion()];
+  const content = [base.modelHash, shapes, types, settings, fusion, programFormat, engineVersion()];
   return createHash('sha256').update(JSON.stringify(content)).digest('hex');
 }
 
@@ -105,15 +84,4 @@ export async function layoutOfModel(
   { cacheFolder, settings = defaultSettings }: Pick<CompileModelOptions, 'cacheFolder' | 'settings'>,
 ): Promise<WeightLayout> {
   return layoutOf(await baseOf(modelPath, cacheFolder), settings);
-}
-
-/** What keeps a model from being a program, by node; nothing when all of it is covered. Throws as {@link compileModel}, `unsupported` apart. */
-export async function modelObstacles(
-  modelPath: string,
-  shapes: InputShapes,
-  operators: readonly Operator[],
-  { cacheFolder, settings = defaultSettings }: CompileModelOptions,
-): Promise<readonly Obstacle[]> {
-  const base = await baseOf(modelPath, cacheFolder);
-  return findObstacles(await prepareGraph(base, shapes, cacheFolder), operators, settings);
 }

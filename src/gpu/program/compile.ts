@@ -17,7 +17,7 @@ export interface CompileOptions {
   readonly key?: string;
 }
 
-export const defaultSettings: ProgramSettings = { tf32: false, weights: 'as-is' };
+export const defaultSettings: ProgramSettings = { precision: 'exact' };
 
 function emitAll(
   prepared: PreparedGraph,

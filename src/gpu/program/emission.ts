@@ -1,7 +1,8 @@
 /** Runs the operators over a graph: buffers for values, an emitter for each node, obstacles where something is not covered. */
 import type { Tensor } from '../../tensor/index.ts';
 import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
-import type { Buffer, Emitter, Operator, Value } from '../operators/types.ts';
+import type { Buffer, Emitter, Operator, Series, Value } from '../operators/types.ts';
+import { alignUp } from './arena.ts';
 import { Unsupported } from '../operators/types.ts';
 import { attributeOf } from './node-attributes.ts';
 import type { PreparedGraph } from './prepared.ts';
@@ -13,13 +14,18 @@ import type { WorkGraph, WorkNode } from './work-graph.ts';
 /** What a matrix product may use as scratch memory: what cuBLAS itself asks for on Hopper. */
 export const matmulWorkspaceBytes = 32 * 2 ** 20;
 
+/** The 16-bit type that 32-bit floats around products have under these settings; undefined where they stay as they are. */
+export function narrowType({ precision }: ProgramSettings): 'FP16' | 'BF16' | undefined {
+  if (precision === 'fp16') return 'FP16';
+  return precision === 'bf16' ? 'BF16' : undefined;
+}
+
 /** The type in which a weight is kept under these settings. */
 export function keptType(
   weight: { readonly datatype: DataType; readonly narrowable: boolean },
   settings: ProgramSettings,
 ): DataType {
-  if (!weight.narrowable || settings.weights === 'as-is') return weight.datatype;
-  return settings.weights === 'f16' ? 'FP16' : 'BF16';
+  return (weight.narrowable ? narrowType(settings) : undefined) ?? weight.datatype;
 }
 
 /** A left-out input or output has an empty name, or none. */
@@ -39,6 +45,7 @@ export class Emission {
   /** Storages that an input or an output has for itself. */
   readonly #taken = new Set<number>();
   readonly #placed = new Set<string>();
+  readonly #narrowed = new Map<string, DataType>();
 
   constructor(prepared: PreparedGraph, graph: WorkGraph, settings: ProgramSettings) {
     this.#prepared = prepared;
@@ -77,13 +84,22 @@ export class Emission {
     }
     const value = values.get(name);
     if (value === undefined) throw new Unsupported(`the shape of '${name}' is not known`);
-    return this.storages.activation(elementCount(value.shape) * elementBytes[value.datatype]);
+    const kept = this.#narrowed.get(name);
+    return this.storages.activation(elementCount(value.shape) * elementBytes[kept ?? value.datatype], kept);
   }
 
-  /** The type in which a value's bytes are: a weight's may be narrower than the graph says, also through views. */
+  /** From here on a value's bytes have another type than the graph says: see narrow-values.ts. */
+  keepAs(name: string, type: DataType): void {
+    this.#narrowed.set(name, type);
+    // Whoever only asked what operators there are may have seen another one.
+    this.#buffers.delete(name);
+  }
+
+  /** The type in which a value's bytes are: it may be narrower than the graph says, also through views. */
   kept(name: string): DataType {
     const { weights, values } = this.graph;
     const storage = this.storages.of(this.buffer(name));
+    if (storage.kind === 'activation' && storage.kept !== undefined) return storage.kept;
     const place = weights.get(name) ?? (storage.kind === 'weight' ? storage.weight : undefined);
     const weight = place === undefined ? undefined : this.#prepared.base.weights[place];
     return weight === undefined ? values.get(name)!.datatype : keptType(weight, this.settings);
@@ -134,13 +150,19 @@ export class Emission {
       attribute: (name, otherwise) => attributeOf(proto, name, otherwise),
       scratch: (bytes) => this.storages.activation(bytes),
       part: partOf,
+      weightsTogether: (inputs) => this.#weightsTogether(inputs.map((index) => named(proto.input, index) ?? '')),
+      outputsTogether: () => this.#outputsTogether(proto.output),
       kernel: (hint, source) => this.recorder.kernel(hint, source),
       launch: (launch) => this.recorder.launch(launch),
       matmul: (description, { a, b, d, bias }) => {
         if (description.m === 0 || description.n === 0 || description.batch === 0) return;
         this.recorder.add({
           kind: 'matmul',
-          description: { ...description, tf32: this.settings.tf32, workspaceBytesMax: matmulWorkspaceBytes },
+          description: {
+            ...description,
+            tf32: this.settings.precision === 'tf32',
+            workspaceBytesMax: matmulWorkspaceBytes,
+          },
           a,
           b,
           d,
@@ -154,6 +176,33 @@ export class Emission {
         if (bytes > 0) this.recorder.add({ kind: 'fill', to, byteValue, bytes });
       },
     };
+  }
+
+  #weightsTogether(names: readonly string[]): Series {
+    const { weights } = this.graph;
+    const [first = ''] = names;
+    const place = weights.get(first) ?? 0;
+    for (const [index, name] of names.entries()) {
+      const [weight, before] = [this.graph.weight(name), this.graph.weight(first)];
+      const isNext = weights.get(name) === place + index && weight?.layer === before?.layer;
+      if (!isNext || this.kept(name) !== this.kept(first) || this.buffer(name).bytes !== this.buffer(first).bytes) {
+        throw new Unsupported(`the weights '${names.join("', '")}' do not lie side by side`);
+      }
+    }
+    const { bytes } = this.buffer(first);
+    const stepBytes = alignUp(bytes);
+    const whole = stepBytes * (names.length - 1) + bytes;
+    return { buffer: this.storages.add({ kind: 'weight', weight: place, bytes: whole }), stepBytes };
+  }
+
+  #outputsTogether(names: readonly string[]): Series {
+    const { datatype, shape } = this.graph.values.get(names[0]!)!;
+    const kept = this.#narrowed.get(names[0]!);
+    const bytes = elementCount(shape) * elementBytes[kept ?? datatype];
+    const stepBytes = alignUp(bytes);
+    const buffer = this.storages.activation(stepBytes * (names.length - 1) + bytes, kept);
+    for (const [index, name] of names.entries()) this.setBuffer(name, partOf(buffer, index * stepBytes, bytes));
+    return { buffer, stepBytes };
   }
 
   /** Emits a node by its operator, or notes why it cannot. */

@@ -16,7 +16,6 @@ test('a graph that ONNX Runtime refuses is refused with its words, and the next 
   const bad = join(folder, 'bad.onnx');
   await writeFile(bad, 'not a model');
   const optimizedPath = join(folder, 'folded.onnx');
-  const refused = fold({ op: 'optimize', modelPath: bad, optimizedPath });
   const graph = new GraphBuilder('shape');
   const x = graph.input('x', ElementType.FLOAT, [2, 6]);
   const size = graph.node('Gather', [graph.node('Shape', [x]), graph.constant({ ints: [0] })]);
@@ -24,10 +23,14 @@ test('a graph that ONNX Runtime refuses is refused with its words, and the next 
   graph.output(graph.node('Reshape', [x, shape]), ElementType.FLOAT, [2, 2, 3], 'y');
   const good = join(folder, 'good.onnx');
   await writeModel(graph.build(), good);
-  const folded = fold({ op: 'optimize', modelPath: good, optimizedPath });
-  await expect(refused).rejects.toThrow(/^ONNX Runtime refuses the graph: .*[Pp]rotobuf/);
-  await expect(refused).rejects.toBeInstanceOf(ProgramError);
-  await folded;
+  const [refused] = await Promise.allSettled([
+    fold({ op: 'optimize', modelPath: bad, optimizedPath }),
+    fold({ op: 'optimize', modelPath: good, optimizedPath }),
+  ]);
+  expect(refused).toMatchObject({ status: 'rejected', reason: expect.any(ProgramError) as ProgramError });
+  expect(String((refused as PromiseRejectedResult).reason)).toMatch(
+    /^ProgramError: ONNX Runtime refuses the graph: .*[Pp]rotobuf/,
+  );
   const { node } = (await readModel(optimizedPath)).graph;
   expect(node.map(({ opType }) => opType)).toEqual(['Reshape']);
 });

@@ -1,11 +1,12 @@
 /**
- * The process that folds graphs: ONNX Runtime blocks the thread that calls it, so it works here. It serves one request
- * after the other over the channel to its parent, and ends with it. Runs compiled, never from source.
+ * The process that folds graphs: ONNX Runtime blocks the thread that calls it, so it works here, on one request after the
+ * other.
  */
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import type * as OrtModule from 'onnxruntime-node';
-import { loadOnnxRuntime } from '../../tensor/index.ts';
-import type { FoldReply, FoldRequest, RunRequest } from './fold-protocol.ts';
+import { serve } from '../../process/index.ts';
+import { loadOnnxRuntime, packBytes, runSession, toOnnxRuntime, type NamedValue } from '../../tensor/index.ts';
+import type { FoldedOutput, FoldRequest, InferredOutput, ReferenceRequest, RunRequest } from './fold-protocol.ts';
 
 const ort = loadOnnxRuntime();
 
@@ -16,14 +17,31 @@ const base: OrtModule.InferenceSession.SessionOptions = {
   logSeverityLevel: 3,
 };
 
-async function optimize(modelPath: string, optimizedPath: string): Promise<FoldReply> {
+async function optimize(modelPath: string, optimizedPath: string): Promise<readonly FoldedOutput[]> {
   const session = await ort.InferenceSession.create(modelPath, {
     ...base,
     graphOptimizationLevel: 'basic',
     optimizedModelFilePath: optimizedPath,
   });
   await session.release();
-  return { ok: true, outputs: [] };
+  return [];
+}
+
+async function inferTypes(modelPath: string): Promise<readonly InferredOutput[]> {
+  const session = await ort.InferenceSession.create(modelPath, { ...base, graphOptimizationLevel: 'disabled' });
+  const types = session.outputMetadata.flatMap((value) =>
+    value.isTensor
+      ? [
+          {
+            name: value.name,
+            type: value.type,
+            shape: value.shape.map((size) => (typeof size === 'number' ? size : null)),
+          },
+        ]
+      : [],
+  );
+  await session.release();
+  return types;
 }
 
 type Elements = Exclude<OrtModule.Tensor.DataType, string[]>;
@@ -44,57 +62,64 @@ const arrays = {
 } as const;
 
 /** Runs a model on zeros: for results that follow from its weights alone, or for their shapes. */
-async function run({ modelPath, inputs, outputPath }: RunRequest): Promise<FoldReply> {
+async function run({ modelPath, inputs, outputPath }: RunRequest): Promise<readonly FoldedOutput[]> {
   const session = await ort.InferenceSession.create(modelPath, { ...base, graphOptimizationLevel: 'disabled' });
-  const feeds: Record<string, OrtModule.Tensor> = {};
-  for (const { name, type, shape } of inputs) {
+  const feeds = inputs.map(({ name, type, shape }) => {
     const kind = arrays[type as keyof typeof arrays];
     if (kind === undefined) throw new Error(`the input '${name}' has the type ${type}, which cannot be made`);
     const values = new kind(shape.reduce((product, size) => product * size, 1));
-    feeds[name] = new ort.Tensor(type as OrtModule.Tensor.Type, values as Elements, shape);
-  }
-  const results = await session.run(feeds);
-  const outputs: { name: string; type: string; shape: readonly number[]; bytes: number }[] = [];
+    return { name, value: new ort.Tensor(type as OrtModule.Tensor.Type, values as Elements, shape) };
+  });
+  const fetches = session.outputNames.map((name) => ({ name, value: null }));
+  const outputs = keep(await runSession(session, feeds, fetches), outputPath);
+  await session.release();
+  return outputs;
+}
+
+/** Writes the results one after the other; a text as its length and its bytes. */
+function keep(results: readonly NamedValue<OrtModule.Tensor>[], outputPath: string | undefined): FoldedOutput[] {
+  const outputs: FoldedOutput[] = [];
   const parts: Uint8Array[] = [];
-  for (const name of session.outputNames) {
-    const value = results[name];
-    if (value === undefined) continue;
-    if (value.type === 'string') throw new Error(`the value '${name}' holds strings`);
-    const { buffer, byteOffset, byteLength } = value.data as Exclude<typeof value.data, string[]>;
-    outputs.push({ name, type: value.type, shape: value.dims, bytes: byteLength });
-    parts.push(new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength));
+  for (const { name, value } of results) {
+    const data = value.type === 'string' ? packBytes(value.data as string[]) : bytesOf(value.data as NumericData);
+    outputs.push({ name, type: value.type, shape: value.dims, bytes: data.byteLength });
+    parts.push(data);
   }
   if (outputPath !== undefined) writeFileSync(outputPath, Buffer.concat(parts));
+  return outputs;
+}
+
+type NumericData = Exclude<OrtModule.Tensor['data'], string[]>;
+const bytesOf = ({ buffer, byteOffset, byteLength }: NumericData): Uint8Array =>
+  new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
+
+/** Runs a model on given inputs, optimised as the CPU pools have it. */
+async function reference({ modelPath, inputPath, inputs, outputPath }: ReferenceRequest): Promise<FoldedOutput[]> {
+  const session = await ort.InferenceSession.create(modelPath, base);
+  const all = new Uint8Array(readFileSync(inputPath));
+  let at = 0;
+  const feeds = inputs.map(({ bytes, ...input }) => ({
+    name: input.name,
+    // A copy, so that its elements are aligned.
+    value: toOnnxRuntime({ ...input, data: all.slice(at, (at += bytes)) }),
+  }));
+  const fetches = session.outputNames.map((name) => ({ name, value: null }));
+  const outputs = keep(await runSession(session, feeds, fetches), outputPath);
   await session.release();
-  return { ok: true, outputs };
+  return outputs;
 }
 
-async function serve(request: FoldRequest): Promise<FoldReply> {
-  try {
-    return request.op === 'optimize' ? await optimize(request.modelPath, request.optimizedPath) : await run(request);
-  } catch (error) {
-    return { ok: false, message: error instanceof Error ? error.message : String(error) };
+async function answer(request: FoldRequest): Promise<readonly FoldedOutput[] | readonly InferredOutput[]> {
+  switch (request.op) {
+    case 'optimize':
+      return await optimize(request.modelPath, request.optimizedPath);
+    case 'types':
+      return await inferTypes(request.modelPath);
+    case 'run':
+      return await run(request);
+    case 'reference':
+      return await reference(request);
   }
 }
 
-interface Numbered {
-  readonly id: number;
-  readonly request: FoldRequest;
-}
-
-const waiting: Numbered[] = [];
-let busy = false;
-
-async function serveAll(): Promise<void> {
-  busy = true;
-  for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
-    process.send?.({ id: next.id, reply: await serve(next.request) });
-  }
-  busy = false;
-}
-
-process.on('message', (message) => {
-  waiting.push(message as Numbered);
-  if (!busy) void serveAll();
-});
-process.on('disconnect', () => process.exit(0));
+serve(async (request: FoldRequest) => ({ answer: await answer(request) }), { inOrder: true });

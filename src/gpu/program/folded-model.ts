@@ -1,15 +1,27 @@
-/** A graph with fixed shapes as ONNX Runtime folds it, without what it adds for its own CPU kernels. */
+/** A graph with fixed shapes as ONNX Runtime folds it, without what it adds for its own CPU kernels; and what ONNX Runtime infers of it. */
 import { mkdir, rm } from 'node:fs/promises';
-import { readModel, writeModel, type ModelProto, type NodeProto } from '../../onnx/index.ts';
+import {
+  Graph,
+  readModel,
+  unrollLoops,
+  writeModel,
+  type ModelProto,
+  type NodeProto,
+  type ValueType,
+} from '../../onnx/index.ts';
 import { ProgramError } from './error.ts';
 import { temporaryPath } from './files.ts';
-import { fold } from './fold-client.ts';
+import { fold, inferTypes } from './fold-client.ts';
+import { hasInsertedCasts, withoutInsertedCasts } from './precision.ts';
 
 /** ONNX Runtime has no kernel for a node on the CPU (bfloat16 mostly), or does not know it: no word on the model itself. */
 const missingKernel = /could not find an implementation|not a registered function|no op registered/i;
 
-/** Casts around nodes that ONNX Runtime computes in 32 bits because its CPU kernels lack 16. */
-const insertedCast = 'InsertedPrecisionFreeCast_';
+export interface FoldedModel {
+  readonly model: ModelProto;
+  /** By value, as ONNX Runtime infers them; none where it cannot open the graph. */
+  readonly types: ReadonlyMap<string, ValueType>;
+}
 
 /**
  * Folds shape arithmetic and constants. Where ONNX Runtime lacks a kernel the graph comes back as it was: what does not
@@ -17,48 +29,80 @@ const insertedCast = 'InsertedPrecisionFreeCast_';
  *
  * Throws {@link ProgramError} `folding` when ONNX Runtime refuses the graph.
  */
-export async function foldedModel(model: ModelProto, folder: string): Promise<ModelProto> {
+export async function foldedModel(model: ModelProto, folder: string): Promise<FoldedModel> {
   await mkdir(folder, { recursive: true });
   const modelPath = temporaryPath(folder, 'shaped.onnx');
   const optimizedPath = temporaryPath(folder, 'folded.onnx');
   try {
     await writeModel(model, modelPath, { externalData: 'never' });
     await fold({ op: 'optimize', modelPath, optimizedPath });
-    return withoutInsertedCasts(await readModel(optimizedPath, { externalData: 'load' }));
+    const folded = await readModel(optimizedPath, { externalData: 'load' });
+    const withoutLoops = unrollLoops(folded);
+    if (withoutLoops !== folded) return await foldedModel(withoutLoops, folder);
+    const types = await typesOf(folded, folder);
+    if (!hasInsertedCasts(folded)) return { model: folded, types: types ?? new Map() };
+    const restored = withoutInsertedCasts(folded, new Graph(folded, types).types);
+    const restoredTypes = await typesOf(restored, folder);
+    // With its casts the graph is slower, and right.
+    return restoredTypes === undefined
+      ? { model: folded, types: types ?? new Map() }
+      : { model: restored, types: restoredTypes };
   } catch (error) {
-    if (error instanceof ProgramError && missingKernel.test(error.message)) return model;
+    if (error instanceof ProgramError && missingKernel.test(error.message)) return { model, types: new Map() };
     throw error;
   } finally {
     await Promise.all([modelPath, optimizedPath].map((path) => rm(path, { force: true })));
   }
 }
 
-const isInserted = ({ opType, name }: NodeProto): boolean => opType === 'Cast' && name.startsWith(insertedCast);
-
-function withoutInsertedCasts(model: ModelProto): ModelProto {
+/**
+ * Types and shapes of every value by ONNX Runtime's own inference: a session of which every value is an output says them
+ * without a run. Undefined where ONNX Runtime cannot open the graph.
+ */
+async function typesOf(model: ModelProto, folder: string): Promise<ReadonlyMap<string, ValueType> | undefined> {
   const { graph } = model;
-  if (!graph.node.some(isInserted)) return model;
   const outputs = new Set(graph.output.map(({ name }) => name));
-  /** Values under the names that stay. */
-  const renamed = new Map<string, string>();
-  const removed = new Set<NodeProto>();
-  const made = new Set(graph.node.flatMap(({ output }) => output));
-  for (const node of graph.node) {
-    if (!isInserted(node)) continue;
-    const [from = '', to = ''] = [node.input[0], node.output[0]];
-    // Behind a node the cast gives the value its own name back; before a node it gives it another.
-    if (to.startsWith(insertedCast)) renamed.set(to, from);
-    else if (made.has(from) && !outputs.has(from)) renamed.set(from, to);
-    else continue;
-    removed.add(node);
+  const values = graph.node.flatMap(({ output }) => output.filter((name) => name !== '' && !outputs.has(name)));
+  const types = await inferOutputs(model, graph.node, [...outputs, ...values], folder);
+  if (types === undefined) return undefined;
+  // A session shows a value of unknown rank as it shows a scalar. How many elements its shape has tells them apart.
+  const scalars = [...types].flatMap(([name, { shape }]) => (shape?.length === 0 ? [name] : []));
+  if (scalars.length === 0) return types;
+  const ranks = scalars.map((name): NodeProto => ({
+    name: `rank of ${name}`,
+    opType: 'Shape',
+    domain: '',
+    input: [name],
+    output: [rankOf(name)],
+    attribute: [],
+  }));
+  const told = await inferOutputs(model, [...graph.node, ...ranks], scalars.map(rankOf), folder);
+  return new Map(
+    [...types].map(([name, type]) => {
+      const isScalar = type.shape?.length !== 0 || told?.get(rankOf(name))?.shape?.[0] === 0;
+      return [name, isScalar ? type : { elementType: type.elementType, shape: undefined }];
+    }),
+  );
+}
+
+const rankOf = (name: string): string => `${name}~rank`;
+
+async function inferOutputs(
+  model: ModelProto,
+  node: NodeProto[],
+  names: readonly string[],
+  folder: string,
+): Promise<ReadonlyMap<string, ValueType> | undefined> {
+  const modelPath = temporaryPath(folder, 'typed.onnx');
+  const output = names.map((name) => ({ name }));
+  try {
+    const whole = { ...model, graph: { ...model.graph, node, output, valueInfo: [] } };
+    await writeModel(whole, modelPath, { externalData: 'never' });
+    return await inferTypes(modelPath);
+  } catch (error) {
+    if (error instanceof ProgramError) return undefined;
+    throw error;
+  } finally {
+    await rm(modelPath, { force: true });
   }
-  const nameOf = (value: string): string => {
-    let name = value;
-    for (let next = renamed.get(name); next !== undefined; next = renamed.get(name)) name = next;
-    return name;
-  };
-  const node = graph.node
-    .filter((each) => !removed.has(each))
-    .map((each) => Object.assign({}, each, { input: each.input.map(nameOf), output: each.output.map(nameOf) }));
-  return { ...model, graph: { ...graph, node } };
 }

@@ -2,7 +2,8 @@
 import { elementCount } from '../../tensor/index.ts';
 import { emitElementwise, type ElementwiseStep } from '../operators/elementwise/kernel.ts';
 import type { Operator } from '../operators/types.ts';
-import type { Emission } from './emission.ts';
+import { narrowType, type Emission } from './emission.ts';
+import { narrowValues } from './narrow-values.ts';
 import type { WorkGraph, WorkNode } from './work-graph.ts';
 
 /** Above this a kernel holds too many values in registers, and its source is too long to compile quickly. */
@@ -86,6 +87,12 @@ export function emitNodes(
     return found;
   };
   const groups = groupNodes(graph, isElementwise, fusion);
+  const narrow = emission.settings.products === 'own' ? undefined : narrowType(emission.settings);
+  if (narrow !== undefined) {
+    const isNarrowWeight = (value: string): boolean => graph.weight(value)?.narrowable === true;
+    const values = narrowValues({ graph, isElementwise: (node) => groups.has(node), isNarrowWeight });
+    for (const value of values) emission.keepAs(value, narrow);
+  }
   const failed = new Set(emission.obstacles.map(({ node }) => node));
   const nodes = graph.nodes;
   const places = new Map(nodes.map((node, place) => [node, place]));

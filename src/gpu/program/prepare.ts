@@ -3,6 +3,7 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   dataTypeOf,
+  elementTypeOf,
   Graph,
   tensorBytes,
   writeModel,
@@ -11,15 +12,23 @@ import {
   type ValueInfoProto,
   type ValueType,
 } from '../../onnx/index.ts';
-import { inferShapes, type ShapeOptions } from '../../profile/index.ts';
-import { elementBytes, elementCount, onnxRuntimeType, type DataType, type Tensor } from '../../tensor/index.ts';
+import { inferShapes, type InferredShapes, type ShapeOptions } from '../../profile/index.ts';
+import {
+  dataTypeOfOnnxRuntime,
+  elementBytes,
+  elementCount,
+  elements,
+  onnxRuntimeType,
+  type DataType,
+  type Tensor,
+} from '../../tensor/index.ts';
 import type { FunctionBase } from './base.ts';
 import { ProgramError } from './error.ts';
 import { temporaryPath } from './files.ts';
 import { fold } from './fold-client.ts';
 import { foldedModel } from './folded-model.ts';
 import type { PreparedGraph, PreparedNode, PreparedValue } from './prepared.ts';
-import { shapedByShapes } from './shaped-by-shapes.ts';
+import { shapedByShapes, whyShapeless } from './shaped-by-shapes.ts';
 import type { InputShapes, Obstacle } from './types.ts';
 
 const shapeText = (sizes: readonly (number | string | undefined)[]): string =>
@@ -88,10 +97,8 @@ async function shapesByRun(
   names: readonly string[],
   folder: string,
 ): Promise<Map<string, ValueType>> {
-  const output = names.map((name) => ({
-    name,
-    type: { tensorType: { elemType: graph.type(name)?.elementType ?? 0 } },
-  }));
+  // Without a type: whoever opens the model finds it, where the rules may not know it.
+  const output = names.map((name) => ({ name }));
   const modelPath = temporaryPath(folder, 'run.onnx');
   try {
     await writeModel({ ...model, graph: { ...model.graph, output } }, modelPath, { externalData: 'never' });
@@ -101,7 +108,12 @@ async function shapesByRun(
       return { name, type: (datatype && onnxRuntimeType(datatype)) ?? 'none', shape: (type?.shape ?? []).map(Number) };
     });
     const outputs = await fold({ op: 'run', modelPath, inputs });
-    return new Map(outputs.map(({ name, shape }) => [name, { elementType: undefined, shape }]));
+    return new Map(
+      outputs.map(({ name, type, shape }) => {
+        const datatype = dataTypeOfOnnxRuntime(type);
+        return [name, { elementType: datatype === undefined ? undefined : elementTypeOf(datatype), shape }];
+      }),
+    );
   } catch {
     // Then the values stay without a shape, and are reported by name.
     return new Map();
@@ -112,6 +124,26 @@ async function shapesByRun(
 
 /** All inputs have their sizes, so that a size that stays open is one that only a run can tell. */
 const closed: ShapeOptions = { openSize: () => undefined };
+
+/** Shapes as ONNX Runtime infers them; by the rules alone where its kernels would not follow its inference. */
+function shapesOf(graph: Graph, types: ReadonlyMap<string, ValueType>): InferredShapes {
+  const told = (value: string): readonly number[] | undefined => {
+    const shape = types.get(value)?.shape;
+    return shape?.every((size) => typeof size === 'number') === true ? shape : undefined;
+  };
+  const inferred = inferShapes(graph, { ...closed, told });
+  return inferred.disputed.length === 0 ? inferred : inferShapes(graph, closed);
+}
+
+/** The first result of a node, and those of the others that somebody takes: masks and indices seldom are, and need no shape then. */
+const takenFrom = (graph: Graph, { outputs }: GraphNode): readonly string[] =>
+  outputs.filter((value, place) => place === 0 || graph.consumers(value).length > 0 || graph.outputs.includes(value));
+
+/** With the nodes of which a later result that somebody takes has no shape. */
+function withLaterResults(graph: Graph, inferred: InferredShapes): InferredShapes {
+  const open = graph.nodes.filter((node) => takenFrom(graph, node).some((value) => !inferred.values.has(value)));
+  return { ...inferred, unknown: open.map(({ name }) => name) };
+}
 
 /** The layer of each node: where its result is made in the model; else with its weights; never before what it takes. */
 function layersOfNodes(graph: Graph, base: FunctionBase, weights: ReadonlyMap<string, number>): PreparedNode[] {
@@ -152,13 +184,16 @@ export async function prepareGraph(
 ): Promise<PreparedGraph> {
   const shapes = checkShapes(base, given);
   const folder = join(cacheFolder, 'functions', base.modelHash);
-  const model = await foldedModel(withShapes(base.model, shapes), folder);
-  let graph = new Graph(model);
-  let inferred = inferShapes(graph, closed);
-  const byRun = shapedByShapes(graph, inferred).flatMap(({ outputs }) => outputs.slice(0, 1));
+  const { model, types } = await foldedModel(withShapes(base.model, shapes), folder);
+  let graph = new Graph(model, types);
+  let inferred = shapesOf(graph, types);
+  const unknown = (value: string): boolean => !inferred.values.has(value);
+  const byRun = shapedByShapes(graph, withLaterResults(graph, inferred)).flatMap((node) =>
+    takenFrom(graph, node).filter(unknown),
+  );
   if (byRun.length > 0) {
-    graph = graph.withShapes(await shapesByRun(model, graph, byRun, folder));
-    inferred = inferShapes(graph, closed);
+    graph = graph.withShapes(new Map([...types, ...(await shapesByRun(model, graph, byRun, folder))]));
+    inferred = shapesOf(graph, types);
   }
 
   const weights = new Map<string, number>();
@@ -177,6 +212,11 @@ export async function prepareGraph(
   };
   /** Once, however many operators have them to do with. */
   const refused = new Set<string>();
+  const whyUnknown = (producer: GraphNode | undefined, isShapeless: boolean): string => {
+    const owner = producer === undefined ? 'values' : 'result';
+    if (!isShapeless) return `the element type of its ${owner} is none that the engine has`;
+    return producer === undefined ? 'its shape is not known' : whyShapeless(graph, inferred, producer);
+  };
   const addValue = (value: string): void => {
     if (values.has(value) || refused.has(value)) return;
     addConstant(value);
@@ -186,12 +226,13 @@ export async function prepareGraph(
     const known = inferred.values.get(value);
     const producer = graph.producer(value);
     if (datatype === undefined || datatype === 'BYTES' || known === undefined) {
-      const what = known === undefined ? 'shape depends on data' : 'element type is none that the engine has';
       refused.add(value);
+      // A node is in the way once, whatever it makes.
+      for (const output of producer?.outputs ?? []) refused.add(output);
       obstacles.push({
         node: producer?.name ?? value,
         operator: producer === undefined ? 'input' : operatorName(producer),
-        reason: `the ${what} of its ${producer === undefined ? 'values' : 'result'}`,
+        reason: whyUnknown(producer, known === undefined),
       });
       return;
     }
@@ -204,18 +245,14 @@ export async function prepareGraph(
   for (const name of graph.inputs) addValue(name);
   for (const node of graph.nodes) {
     for (const value of node.proto.input) if (value !== '') addValue(value);
-    for (const value of node.outputs) {
-      // Further results that nobody takes (masks, indices) need no shape.
-      if (value === node.outputs[0] || graph.consumers(value).length > 0 || graph.outputs.includes(value)) {
-        addValue(value);
-      }
-    }
+    for (const value of takenFrom(graph, node)) addValue(value);
   }
   for (const name of graph.outputs) addValue(name);
   for (const [name, place] of weights) {
     const weight = base.weights[place];
     if (weight !== undefined) values.set(name, { datatype: weight.datatype, shape: weight.shape });
   }
+  checkLookups(graph.nodes, values, constants);
   const opset = model.opsetImport.find(({ domain }) => domain === '' || domain === 'ai.onnx')?.version ?? 17n;
   return {
     base,
@@ -230,6 +267,31 @@ export async function prepareGraph(
     weights,
     obstacles,
   };
+}
+
+/**
+ * ONNX Runtime finds only in a run that a text is longer than its table of positions. Here the places are known beforehand.
+ * Throws {@link ProgramError} `bad-shapes`.
+ */
+function checkLookups(
+  nodes: readonly GraphNode[],
+  values: ReadonlyMap<string, PreparedValue>,
+  constants: ReadonlyMap<string, Tensor>,
+): void {
+  for (const { proto, name } of nodes) {
+    const [table = '', places = ''] = proto.input;
+    const indices = proto.opType === 'Gather' ? constants.get(places) : undefined;
+    const axis = Number(proto.attribute.find((attribute) => attribute.name === 'axis')?.i ?? 0n);
+    const rows = values.get(table)?.shape.at(axis);
+    if (indices === undefined || rows === undefined || !integers.has(indices.datatype)) continue;
+    for (const index of elements(indices)) {
+      if (Number(index) < rows && Number(index) >= -rows) continue;
+      throw new ProgramError(
+        'bad-shapes',
+        `Gather '${name}' looks up place ${index} of ${rows}: these inputs are too long`,
+      );
+    }
+  }
 }
 
 /** The operator with its domain, where that is not ONNX's own: 'com.microsoft.Gelu'. */

@@ -19,11 +19,36 @@ const argumentsFrom = new Map<string, number>([
     (type) => [type, 0] as const,
   ),
   ...words(
-    `AffineGrid CenterCropPad Col2Im CropAndResize DFT Expand ExpandDims MaxUnpool OneHot Pad ReduceL1 ReduceL2 ReduceLogSum
+    `AffineGrid CenterCropPad Col2Im CropAndResize DFT Expand ExpandDims OneHot Pad ReduceL1 ReduceL2 ReduceLogSum
     ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Reshape Resize STFT Slice Split
     Squeeze Tile TopK Unsqueeze Upsample`,
   ).map((type) => [type, 1] as const),
+  ['MaxUnpool', 2],
+  // How long the longest sequence is decides how long the cache becomes.
+  ['GroupQueryAttention', 6],
 ]);
+
+/** Behind those, the elements of some are data all the same. */
+const dataBehind = new Map<string, number>([['STFT', 2]]);
+
+/** The inputs whose elements decide the shape. */
+const argumentsOf = (opType: string, input: readonly string[]): readonly string[] =>
+  input.filter((_, place) => place >= (argumentsFrom.get(opType) ?? input.length) && place !== dataBehind.get(opType));
+
+const isConstant = (graph: Graph, values: InferredShapes['values'], value: string): boolean =>
+  value === '' || graph.weight(value) !== undefined || values.get(value)?.ints !== undefined;
+
+/** Why the shape of a node's result is not known before a run. */
+export function whyShapeless(graph: Graph, { values }: InferredShapes, { proto, uses }: GraphNode): string {
+  const { opType, input } = proto;
+  const taken = uses.find((value) => graph.producer(value) !== undefined && !values.has(value));
+  if (taken !== undefined) return `it takes '${taken}', whose shape is not known before a run`;
+  if (opType === 'Loop') return 'how often it runs follows from data';
+  if (neverByShapes.has(opType)) return 'the shape of its result depends on data';
+  const open = argumentsOf(opType, input).find((value) => !isConstant(graph, values, value));
+  if (open !== undefined) return `the shape of its result follows from '${open}', which is computed at run time`;
+  return 'ONNX Runtime does not tell the shape of its result';
+}
 
 /**
  * Of the nodes whose shapes no rule gives, those for which one run tells them for good. What takes a value of an unknown
@@ -32,8 +57,6 @@ const argumentsFrom = new Map<string, number>([
 export function shapedByShapes(graph: Graph, { values, unknown }: InferredShapes): readonly GraphNode[] {
   const missing = new Set(unknown);
   const open = new Set<string>();
-  const isConstant = (value: string): boolean =>
-    value === '' || graph.weight(value) !== undefined || values.get(value)?.ints !== undefined;
   const found: GraphNode[] = [];
   for (const node of graph.nodes) {
     if (!missing.has(node.name)) continue;
@@ -41,7 +64,7 @@ export function shapedByShapes(graph: Graph, { values, unknown }: InferredShapes
     const isOpen =
       neverByShapes.has(opType) ||
       node.uses.some((value) => open.has(value)) ||
-      !input.slice(argumentsFrom.get(opType) ?? input.length).every(isConstant);
+      !argumentsOf(opType, input).every((value) => isConstant(graph, values, value));
     if (!isOpen) found.push(node);
     else for (const value of node.outputs) open.add(value);
   }

@@ -1,10 +1,12 @@
 /** Storages: what buffers are parts of, before anything has an address. */
+import type { DataType } from '../../tensor/index.ts';
 import type { Buffer } from '../operators/types.ts';
 
 export type Storage =
   | { readonly kind: 'weight'; readonly weight: number; readonly bytes: number }
   | { readonly kind: 'constant'; readonly data: Uint8Array; readonly bytes: number }
-  | { readonly kind: 'activation'; readonly bytes: number };
+  /** `kept`: where its elements lie in another type than the graph says. */
+  | { readonly kind: 'activation'; readonly bytes: number; readonly kept?: DataType | undefined };
 
 export class Storages {
   readonly #all: Storage[] = [];
@@ -18,8 +20,8 @@ export class Storages {
     return { id: this.#all.length - 1, byteOffset: 0, bytes: storage.bytes };
   }
 
-  activation(bytes: number): Buffer {
-    return this.add({ kind: 'activation', bytes });
+  activation(bytes: number, kept?: DataType): Buffer {
+    return this.add({ kind: 'activation', bytes, kept });
   }
 
   of({ id }: Pick<Buffer, 'id'>): Storage {

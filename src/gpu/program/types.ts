@@ -132,11 +132,15 @@ export interface Program {
   readonly layersRead?: readonly number[];
 }
 
+/**
+ * What a model of 32-bit floats is computed in. `exact`: in those. `tf32`: its matrix products on tensor cores, with 10 bits of mantissa.
+ * `fp16`, `bf16`: weights of products and convolutions are kept and cross the link in 16 bits, and so are the activations around
+ * them; sums, normalisations and the softmax are of 32 bits. Values of 16 bits stay as they are under each.
+ */
+export type ProgramPrecision = 'exact' | 'tf32' | 'fp16' | 'bf16';
+
 export interface ProgramSettings {
-  /** Matrix products of 32-bit values on tensor cores with 10 bits of mantissa. */
-  readonly tf32: boolean;
-  /** How weights of matrix products and convolutions are kept and crossed: as they are, or as 16-bit values. */
-  readonly weights: 'as-is' | 'f16' | 'bf16';
+  readonly precision: ProgramPrecision;
   /**
    * Matrix products by the library (the default), or by the engine's own kernel: for weights in host memory on devices whose library
    * cannot read there.

@@ -2,6 +2,7 @@
 import { AttributeType, type AttributeProto, type NodeProto } from '../../onnx/index.ts';
 import { elementCount, elements, tensorOf, type Tensor } from '../../tensor/index.ts';
 import { operatorName } from './prepare.ts';
+import type { BaseWeight } from './base.ts';
 import type { PreparedGraph, PreparedNode, PreparedValue } from './prepared.ts';
 
 export interface WorkNode extends PreparedNode {
@@ -71,6 +72,7 @@ export class WorkGraph {
   /** Constants under other shapes, by name: the value whose bytes they are. */
   readonly viewed = new Map<string, string>();
   readonly #isOutput: ReadonlySet<string>;
+  readonly #weights: readonly BaseWeight[];
   #made = 0;
 
   constructor(prepared: PreparedGraph) {
@@ -80,6 +82,7 @@ export class WorkGraph {
     this.values = new Map(prepared.values);
     this.constants = new Map(prepared.constants);
     this.weights = prepared.weights;
+    this.#weights = prepared.base.weights;
     this.#isOutput = new Set(prepared.outputs);
     const needed = new Set(prepared.outputs);
     const living: WorkNode[] = [];
@@ -103,6 +106,11 @@ export class WorkGraph {
 
   consumers(value: string): readonly WorkNode[] {
     return this.#consumers.get(value) ?? none;
+  }
+
+  /** Where a weight lies; undefined for what is none. */
+  weight(value: string): BaseWeight | undefined {
+    return this.#weights[this.weights.get(value) ?? -1];
   }
 
   isOutput(value: string): boolean {
@@ -170,7 +178,23 @@ export class WorkGraph {
 
   /** Puts nodes where the last of several stood, which together did their work. The last one made stands for them all. */
   replace(old: readonly WorkNode[], ...made: readonly NewNode[]): void {
-    const root = old.reduce((a, b) => (this.#places.get(a)! > this.#places.get(b)! ? a : b));
+    this.#replaceAt(
+      old.reduce((a, b) => (this.precedes(a, b) ? b : a)),
+      old,
+      made,
+    );
+  }
+
+  /** Puts a node where the first of several stood, all of whose inputs are there by then. */
+  replaceFirst(old: readonly WorkNode[], made: NewNode): void {
+    this.#replaceAt(
+      old.reduce((a, b) => (this.precedes(b, a) ? b : a)),
+      old,
+      [made],
+    );
+  }
+
+  #replaceAt(root: WorkNode, old: readonly WorkNode[], made: readonly NewNode[]): void {
     const place = this.#places.get(root)!;
     for (const node of old) this.#unlink(node);
     const label = old.map((node) => node.label).join(' + ');

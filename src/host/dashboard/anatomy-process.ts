@@ -1,12 +1,21 @@
-/** Computes one anatomy, or lists what there is, and prints it: `anatomy-process.js [model machine gpu]`. */
+/** Computes one anatomy, or lists what there is. */
+import { serve } from '../../process/index.ts';
 import { anatomyChoices, AnatomyError, computeAnatomy } from './anatomy.ts';
 
-const [model, machine, gpu] = process.argv.slice(2);
-try {
-  const answer =
-    model === undefined ? anatomyChoices() : computeAnatomy(model, machine ?? 'p3.8xlarge', Number(gpu ?? '0'));
-  process.stdout.write(JSON.stringify({ answer }));
-} catch (error) {
-  if (!(error instanceof AnatomyError)) throw error;
-  process.stdout.write(JSON.stringify({ refusal: error.message }));
+export type AnatomyQuestion =
+  | { readonly of: 'choices' }
+  | { readonly of: 'anatomy'; readonly model: string; readonly machine: string; readonly gpu: number };
+
+export interface AnatomyFailure {
+  readonly message: string;
+  /** It was asked for what there is not. */
+  readonly isRefusal: boolean;
 }
+
+serve<AnatomyQuestion, AnatomyFailure>(
+  async (question) => ({
+    answer:
+      question.of === 'choices' ? anatomyChoices() : computeAnatomy(question.model, question.machine, question.gpu),
+  }),
+  { failureOf: (error) => ({ message: (error as Error).message, isRefusal: error instanceof AnatomyError }) },
+);

@@ -41,6 +41,23 @@ export interface TrafficTotals extends TrafficCounts {
   readonly p99Ms: number | null;
 }
 
+/** How far a function is on the GPUs, and in words why they may not be used for it now; null where they may. */
+export interface GpuStateAnswer {
+  readonly kind:
+    | 'absent'
+    | 'registering'
+    | 'measuring'
+    | 'checking'
+    | 'planned'
+    | 'resident'
+    | 'undecided'
+    | 'disagreed'
+    | 'paused'
+    | 'refused'
+    | 'lost';
+  readonly whyNot: string | null;
+}
+
 /** What of one version of a function is where, and what came of it. */
 export interface PlacedVersion {
   readonly name: string;
@@ -49,6 +66,12 @@ export interface PlacedVersion {
   /** Where its model is now. */
   readonly residency: 'gpu' | 'loading' | 'cpu' | 'cold';
   readonly gpuBytes: number;
+  /** The GPUs that have some of it. */
+  readonly gpus: readonly number[];
+  /** Null where the host drives no GPU. */
+  readonly gpuState: GpuStateAnswer | null;
+  /** Why its latest cold start on a GPU was one, or the next will be; null where the host drives no GPU. */
+  readonly coldCause: string | null;
   readonly hostBytes: number;
   /** Answers since the start of the host that waited for no load. */
   readonly hits: number;
@@ -56,6 +79,8 @@ export interface PlacedVersion {
   readonly coldStarts: number;
   /** By cause; those from GPUs begin with 'gpu '. */
   readonly evictions: Readonly<Record<string, number>>;
+  /** Answers from elsewhere than usual, by `from to reason`: 'gpu cpu slo'. */
+  readonly overflows: Readonly<Record<string, number>>;
   readonly plan: string;
   readonly waiting: number;
   readonly instances: number;
@@ -77,6 +102,8 @@ export interface FunctionRow extends PlacedVersion {
   readonly requestsPerSecond: number;
   readonly coldShare: number | null;
   readonly diskBytes: number;
+  /** Calls over HTTP since the host started, by their status: 400s of clients are in no other number here. */
+  readonly statuses: readonly { readonly status: number; readonly count: number }[];
 }
 
 export interface FunctionsAnswer {
@@ -125,6 +152,45 @@ export interface HappeningAnswer {
   readonly level: 'info' | 'warning';
 }
 
+/** Calls that missed their SLO: late ones by what took the most of their time, the others by how they ended. */
+export interface MissCauses {
+  /** Waited for a turn. */
+  readonly queue: number;
+  /** Waited for weights. */
+  readonly load: number;
+  readonly handler: number;
+  /** The run of the model. */
+  readonly model: number;
+  /** Reading and writing of bodies, and all else. */
+  readonly host: number;
+  readonly shed: number;
+  readonly failed: number;
+}
+
+export interface TroubleRow {
+  readonly name: string;
+  readonly sloMs: number;
+  readonly ended: number;
+  readonly missed: number;
+  readonly goodputShare: number;
+  readonly causes: MissCauses;
+  /** Calls that ended by the client's own mistake or leaving; none of the other numbers has them. */
+  readonly clientErrors: number;
+}
+
+/** `GET /api/trouble?range=15m` */
+export interface TroubleAnswer {
+  readonly rangeMs: number;
+  readonly atMs: number;
+  readonly functions: number;
+  /** Functions of which a call ended within the range, */
+  readonly called: number;
+  /** and those of them that answered under 99% of it within their SLO. */
+  readonly missing: number;
+  /** At most five, those with the most missed calls first. */
+  readonly worst: readonly TroubleRow[];
+}
+
 /** `GET /api/memory` */
 export interface MemoryAnswer {
   readonly gpus: readonly GpuMemory[];
@@ -156,8 +222,14 @@ export interface Resident {
 }
 
 /** Server-sent event `tick` of `GET /api/events`: the last whole second. */
-export interface TickEvent extends TrafficTotals {
+/** The second that begins at `atMs`. */
+export interface SecondTotals extends TrafficTotals {
   readonly atMs: number;
+}
+
+export interface TickEvent extends SecondTotals {
+  /** Seconds before this one in which something was counted since shortly before the last tick, in order. */
+  readonly earlier: readonly SecondTotals[];
   readonly waiting: number;
   readonly inFlight: number;
 }
@@ -207,5 +279,9 @@ export interface RecordedColdStarts {
     readonly gpu: number;
     readonly mode: string;
     readonly latencyMs: number;
+    readonly loadedBytes: number;
+    readonly stallMs: number;
+    readonly aheadMs: number;
+    readonly cause: string;
   }[];
 }

@@ -1,37 +1,29 @@
-import { execFile } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
 import { LRUCache } from 'lru-cache';
+import { askOnce, compiledModule, startProcess } from '../../process/index.ts';
 import { HostError } from '../errors.ts';
+import type { AnatomyFailure, AnatomyQuestion } from './anatomy-process.ts';
 import type { AnatomyAnswer, AnatomyChoices } from './api-types.ts';
 
-/** JavaScript from dist/ even when the host itself runs from src/, as in tests. */
-const processPath = fileURLToPath(
-  new URL(
-    import.meta.url.endsWith('.ts') ? '../../../dist/host/dashboard/anatomy-process.js' : './anatomy-process.js',
-    import.meta.url,
-  ),
-);
-const run = promisify(execFile);
+const process = { module: compiledModule('./anatomy-process.js', import.meta.url), timeMsMax: 60_000 };
 /** People go back and forth between a few; a whole answer of BERT-Large is 300 kB. */
 const answers = new LRUCache<string, Promise<unknown>>({ max: 32 });
 /** Each is a process of a second: who asks for many waits his turn. */
 let turn: Promise<unknown> = Promise.resolve();
 
 export function anatomyChoices(): Promise<AnatomyChoices> {
-  return ask([]) as Promise<AnatomyChoices>;
+  return ask({ of: 'choices' }) as Promise<AnatomyChoices>;
 }
 
 /** @throws HostError 'bad-request' for a model, machine or GPU that there is not */
 export function anatomyAnswer(model: string, machine: string, gpu: number): Promise<AnatomyAnswer> {
-  return ask([model, machine, String(gpu)]) as Promise<AnatomyAnswer>;
+  return ask({ of: 'anatomy', model, machine, gpu }) as Promise<AnatomyAnswer>;
 }
 
-function ask(words: readonly string[]): Promise<unknown> {
-  const key = JSON.stringify(words);
+function ask(question: AnatomyQuestion): Promise<unknown> {
+  const key = JSON.stringify(question);
   let answer = answers.get(key);
   if (answer === undefined) {
-    answer = turn.then(() => compute(words));
+    answer = turn.then(() => compute(question));
     turn = answer.catch(() => undefined);
     answers.set(key, answer);
     answer.catch(() => answers.delete(key));
@@ -39,12 +31,13 @@ function ask(words: readonly string[]): Promise<unknown> {
   return answer;
 }
 
-async function compute(words: readonly string[]): Promise<unknown> {
-  const { stdout } = await run(process.execPath, [processPath, ...words], {
-    maxBuffer: 64 * 1024 * 1024,
-    timeout: 60_000,
-  });
-  const { answer, refusal } = JSON.parse(stdout) as { readonly answer?: unknown; readonly refusal?: string };
-  if (refusal !== undefined) throw new HostError('bad-request', refusal);
-  return answer;
+function compute(question: AnatomyQuestion): Promise<unknown> {
+  return askOnce<unknown, AnatomyQuestion, AnatomyFailure>(
+    (events) => startProcess(process, events),
+    question,
+    ({ failure, ended }) =>
+      failure?.isRefusal === true
+        ? new HostError('bad-request', failure.message)
+        : new Error(failure?.message ?? `the process that computes the anatomy is gone: ${ended?.reason}`),
+  );
 }

@@ -37,6 +37,7 @@ export function happeningText(happening: Happening): { text: string; level: 'inf
       return { text: `Version ${happening.version} was published`, level: 'info' };
     case 'removed':
       return { text: `Version ${happening.version} was removed`, level: 'info' };
+    case 'traffic':
     case 'host':
       return { text: happening.message, level: happening.level };
   }

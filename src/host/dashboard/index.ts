@@ -13,4 +13,5 @@ export {
   type RecordedColdStart,
   type ViewSources,
 } from './views.ts';
+export { troubleAnswer } from './trouble.ts';
 export type * from './api-types.ts';

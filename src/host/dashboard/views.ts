@@ -2,6 +2,7 @@
 import { curlCall } from '../example-call.ts';
 import { boundMs, type Happening, type History, type HistorySpan } from '../history/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
+import { mapInSlices } from '../slices.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import type { Timeline } from '../../plan/index.ts';
@@ -12,20 +13,27 @@ import type {
   FunctionRow,
   FunctionsAnswer,
   GpuMemory,
+  GpuStateAnswer,
   HappeningAnswer,
   HistoryAnswer,
   MemoryAnswer,
   PlacedVersion,
   RecordedColdStarts,
   Resident,
+  SecondTotals,
   TickEvent,
 } from './api-types.ts';
 import { happeningText } from './happening-text.ts';
 
 /** What of a function lies on GPUs, for hosts that have some. */
 export interface GpuPresence {
+  readonly state: GpuStateAnswer;
   readonly bytes: number;
   readonly loading: boolean;
+  /** The GPUs that have some of it. */
+  readonly gpus: readonly number[];
+  /** Why its next start on a GPU will be cold, or was the last time. */
+  readonly coldCause: string;
   /** Of its weights in pinned host memory. */
   readonly pinnedBytes: number;
   readonly plan: string;
@@ -39,7 +47,14 @@ export interface RecordedColdStart {
   readonly gpu: number;
   readonly gpuName: string;
   readonly mode: string;
+  /** Those that a load ahead of the run had brought included. */
   readonly loadedBytes: number;
+  /** What the run waited for weights, its own and those on their way when it began. */
+  readonly stallMs: number;
+  /** Of the load that was ordered ahead of the run; 0: there was none. */
+  readonly aheadMs: number;
+  /** Why the weights were not there. */
+  readonly cause: string;
   readonly timeline: Timeline;
 }
 
@@ -68,30 +83,32 @@ export function historyAnswer({ history }: ViewSources, rangeMs: number, nowMs: 
   return { ...span, sinceMs, columns: history.columns(span, name), totals: history.totals(span, name) };
 }
 
-export function tickOf({ history, pools, statistics }: ViewSources, nowMs: number): TickEvent {
+/** @param sinceMs what was counted in earlier seconds after this is told again */
+export function tickOf({ history, pools, statistics }: ViewSources, nowMs: number, sinceMs: number): TickEvent {
+  const second = (atMs: number): SecondTotals => ({
+    atMs,
+    ...history.totals({ stepMs: 1000, fromMs: atMs, toMs: atMs + 1000 }),
+  });
   const atMs = Math.floor(nowMs / 1000) * 1000 - 1000;
-  const totals = history.totals({ stepMs: 1000, fromMs: atMs, toMs: atMs + 1000 });
+  const earlier = history.countedSince(sinceMs, atMs).map(second);
   const waiting = pools.states().reduce((sum, { queueLength }) => sum + queueLength, 0);
-  return { atMs, ...totals, waiting, inFlight: statistics.requestsInFlight };
+  return { ...second(atMs), earlier, waiting, inFlight: statistics.requestsInFlight };
 }
 
-export function functionsAnswer(sources: ViewSources, rangeMs: number, nowMs: number): FunctionsAnswer {
+export async function functionsAnswer(sources: ViewSources, rangeMs: number, nowMs: number): Promise<FunctionsAnswer> {
   const { registry, pools } = sources;
   const states = new Map(pools.states().map((state) => [state.key, state]));
-  const names = registry.names();
-  const functions = names.flatMap((name) => {
-    const version = registry.find(name);
-    return version === undefined ? [] : [rowOf(sources, version, states.get(version.key), rangeMs, nowMs)];
+  const others: PlacedVersion[] = [];
+  const rows = await mapInSlices(registry.names(), (name): FunctionRow | undefined => {
+    const serving = registry.find(name);
+    for (const version of registry.versions(name)) {
+      if (version.key === serving?.key) continue;
+      const placed = placedVersion(sources, version, states.get(version.key));
+      if (placed.gpuBytes > 0 || placed.hostBytes > 0 || placed.instances > 0) others.push(placed);
+    }
+    return serving && rowOf(sources, serving, states.get(serving.key), rangeMs, nowMs);
   });
-  const others = names.flatMap((name) => {
-    const serving = registry.find(name)?.key;
-    return registry
-      .versions(name)
-      .filter(({ key }) => key !== serving)
-      .map((version) => placedVersion(sources, version, states.get(version.key)))
-      .filter(({ gpuBytes, hostBytes, instances }) => gpuBytes > 0 || hostBytes > 0 || instances > 0);
-  });
-  return { rangeMs, atMs: nowMs, functions, others };
+  return { rangeMs, atMs: nowMs, functions: rows.filter((row) => row !== undefined), others };
 }
 
 function placedVersion(
@@ -118,14 +135,18 @@ function placedVersion(
             ? 'loading'
             : 'cold',
     gpuBytes: onGpu?.bytes ?? 0,
+    gpus: onGpu?.gpus ?? [],
+    gpuState: onGpu?.state ?? null,
+    coldCause: onGpu?.coldCause ?? null,
     hostBytes: holding * modelBytes + (onGpu?.pinnedBytes ?? 0),
     hits: (counts?.successes ?? 0) - (counts?.coldStarts ?? 0),
     coldStarts: counts?.coldStarts ?? 0,
     evictions: Object.fromEntries(counts?.evictions ?? []),
+    overflows: Object.fromEntries(counts?.overflows ?? []),
     plan: onGpu?.plan ?? (pool?.configuration === undefined ? '' : `CPU ${groupsText(pool.configuration.groups)}`),
     waiting: pool?.queueLength ?? 0,
     instances: pool?.instances.length ?? 0,
-    lastUseMs: counts?.lastInferenceAtMs ?? 0,
+    lastUseMs: counts?.lastCallAtMs ?? 0,
   };
 }
 
@@ -156,6 +177,10 @@ function rowOf(
       totals.offered / Math.max(1, (Math.min(span.toMs, nowMs) - Math.max(span.fromMs, history.startedAtMs)) / 1000),
     coldShare: answered === 0 ? null : totals.cold / answered,
     diskBytes: version.modelBytes,
+    statuses: Array.from(sources.statistics.calls().get(name) ?? [], ([status, { seconds }]) => ({
+      status,
+      count: seconds.count,
+    })).sort((a, b) => a.status - b.status),
   };
 }
 
@@ -168,7 +193,7 @@ export function functionAnswer(
 ): FunctionAnswer {
   const { history, registry, pools } = sources;
   const { name } = version;
-  const state = pools.states().find(({ key }) => key === version.key);
+  const state = pools.state(version.key);
   const { scale, counts } = history.distribution(history.span(rangeMs, nowMs, name), name);
   return {
     row: rowOf(sources, version, state, rangeMs, nowMs),
@@ -211,14 +236,20 @@ export function happeningAnswer(happening: Happening): HappeningAnswer {
 export function recordedColdStarts({ gpus }: ViewSources): RecordedColdStarts {
   const coldStarts = gpus?.coldStarts() ?? [];
   return {
-    coldStarts: coldStarts.map(({ id, atMs, functionName, gpu, mode, timeline }) => ({
-      id,
-      atMs,
-      functionName,
-      gpu,
-      mode,
-      latencyMs: timeline.latencyMs,
-    })),
+    coldStarts: coldStarts.map(
+      ({ id, atMs, functionName, gpu, mode, timeline, loadedBytes, stallMs, aheadMs, cause }) => ({
+        id,
+        atMs,
+        functionName,
+        gpu,
+        mode,
+        latencyMs: timeline.latencyMs,
+        loadedBytes,
+        stallMs,
+        aheadMs,
+        cause,
+      }),
+    ),
   };
 }
 
@@ -226,16 +257,17 @@ export function recordedColdStarts({ gpus }: ViewSources): RecordedColdStarts {
 export function recordedAnatomy({ gpus }: ViewSources, id: number): AnatomyAnswer | undefined {
   const found = gpus?.coldStarts().find((coldStart) => coldStart.id === id);
   if (found === undefined) return undefined;
-  const { functionName, gpu, gpuName, mode, timeline, loadedBytes, atMs } = found;
+  const { functionName, gpu, gpuName, mode, timeline, loadedBytes, atMs, stallMs, aheadMs, cause } = found;
+  const ahead = aheadMs > 0 ? `, loaded ahead of the run for ${Math.round(aheadMs)} ms` : '';
   return {
     model: functionName,
     machine: 'here',
-    provenance: `measured on GPU ${gpu} (${gpuName}) at ${new Date(atMs).toISOString()}`,
+    provenance: `measured on GPU ${gpu} (${gpuName}) at ${new Date(atMs).toISOString()}; ${cause}${ahead}`,
     modes: [
       {
         mode,
         latencyMs: timeline.latencyMs,
-        stallMs: timeline.stallMs,
+        stallMs: Math.max(stallMs, timeline.stallMs),
         gpuBytes: loadedBytes,
         layers: anatomyLayers(timeline),
       },
@@ -243,10 +275,16 @@ export function recordedAnatomy({ gpus }: ViewSources, id: number): AnatomyAnswe
   };
 }
 
-export function memoryAnswer({ registry, pools, statistics, totalMemoryBytes, gpus }: ViewSources): MemoryAnswer {
+export async function memoryAnswer({
+  registry,
+  pools,
+  statistics,
+  totalMemoryBytes,
+  gpus,
+}: ViewSources): Promise<MemoryAnswer> {
   const versions = registry.names().flatMap((name) => registry.versions(name));
   const byKey = new Map(versions.map((version) => [version.key, version]));
-  const lastUseMs = (key: string): number => statistics.find(key)?.lastInferenceAtMs ?? 0;
+  const lastUseMs = (key: string): number => statistics.find(key)?.lastCallAtMs ?? 0;
   const inPools = pools.states().flatMap(({ key, instances }): Resident[] => {
     const version = byKey.get(key);
     if (version === undefined) return [];
@@ -266,7 +304,7 @@ export function memoryAnswer({ registry, pools, statistics, totalMemoryBytes, gp
     gpus: gpus?.memory() ?? [],
     host: { totalBytes: totalMemoryBytes, residents: [...(gpus?.hostTier() ?? []), ...inPools] },
     disk: {
-      residents: versions.map((version) => ({
+      residents: await mapInSlices(versions, (version) => ({
         functionName: version.name,
         version: version.version,
         bytes: version.modelBytes,

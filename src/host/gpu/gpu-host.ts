@@ -1,36 +1,42 @@
 /**
- * The GPUs of this host, from the start of the GPU process to its end. Functions get there by their registrations
- * (registrations.ts), invocations by the scheduler (shell.ts); what is not there yet, and everything while the process is down, is
- * carried by the CPU pools.
+ * Guards the GPU process: starts it, surveys the GPUs, restarts it after it died, ends it when a run does not end. gpu-functions.ts
+ * has the functions on it, live-scheduler.ts the invocations.
  */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import type { LeasedCores } from '../../cpu/index.ts';
 import {
   GpuError,
+  Rechecks,
   startGpuProcess,
   type GpuClient,
   type GpuProcessInfo,
   type GpuProcessState,
+  type ProgramPrecision,
 } from '../../gpu/index.ts';
-import type { Machine } from '../../hardware/index.ts';
+import type { StatedTopology } from '../../hardware/index.ts';
 import type { ColdStartMode } from '../../plan/index.ts';
-import { policies, type CpuOffer, type PolicyName, type SchedulerGpu } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
+import type { GpuNews, LiveScheduler, RanOnGpu, WhyNot } from '../live/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
-import { FailureBook } from './failures.ts';
+import { ColdStarts } from './cold-starts.ts';
+import { coldCauseWords, whyNotOnGpu, type GpuFunctionRecord } from './function-state.ts';
+import { GpuFunctions } from './gpu-functions.ts';
 import { emptyInputs, inOrder } from './input-shapes.ts';
-import type { LadderKind } from './ladders.ts';
-import { machineOf } from './machine.ts';
-import { ProfileShelf } from './plan-book.ts';
+import type { VariantKind } from './variants/index.ts';
+import { machineOf, schedulerGpusOf } from './machine.ts';
+import { ProfileStore } from './plans.ts';
+import { Latest } from './latest.ts';
+import { eventOf } from './news.ts';
 import { RunLimits } from './run-limits.ts';
-import { Registrations, type GpuGround, type GpuStanding } from './registrations.ts';
-import { GpuShell } from './shell.ts';
+import type { GpuRuntime } from './prepare.ts';
 import { ShippedPlans } from './shipped-plans.ts';
-import type { GpuOutcome, GpuWish, ShellEviction } from './shell-types.ts';
+import { Verdicts } from './verdicts.ts';
 
 export interface GpuHostOptions {
+  /** Instead of what is concluded from measured bandwidths. */
+  readonly topology?: StatedTopology | undefined;
   readonly dataDir: string;
   readonly registry: Registry;
   readonly logger: Logger;
@@ -41,20 +47,25 @@ export interface GpuHostOptions {
   /** Bytes pinned at a time. */
   readonly slabBytes?: number | undefined;
   readonly mode: ColdStartMode;
-  readonly policy: PolicyName;
-  readonly cpuCores: number;
+  /** Has the GPUs as places once they are known. */
+  readonly live: LiveScheduler;
   /** Which plans over GPU and CPU functions get. */
-  readonly hybrid: LadderKind;
+  readonly hybrid: VariantKind;
   /** Cores for them, which are given back when there is no GPU, and at the end. */
   readonly hybridCores: HybridCores;
-  readonly cpuOffer: (key: string) => CpuOffer;
   /** Repetitions of each measurement of a layer. */
   readonly iterations: number;
+  /** What models of 32-bit floats are computed in. Default 'exact'. */
+  readonly precision?: ProgramPrecision | undefined;
   /** Of the plans that ship with the project. */
   readonly plansFolder: string;
   /** Where the driver's libraries are, for another one than the system's. */
   readonly environment?: Readonly<Record<string, string>> | undefined;
-  readonly onEvicted?: ((eviction: ShellEviction) => void) | undefined;
+  /** One of so many answers of GPUs is held against that of ONNX Runtime; 0: none. */
+  readonly recheckEvery: number;
+  /** Instead of the GPU process's own: a test decides. */
+  readonly check?: GpuClient['check'] | undefined;
+  readonly onRan?: ((version: FunctionVersion, ran: RanOnGpu) => void) | undefined;
   readonly onDown?: ((reason: string) => void) | undefined;
   readonly onUp?: (() => void) | undefined;
 }
@@ -71,8 +82,6 @@ export type GpuStatus = 'starting' | 'up' | 'restarting' | 'unavailable' | 'stop
 
 /** The first restart comes at once; a process that dies again and again is left longer and longer. */
 const restartDelaysMs = [0, 500, 2000, 10_000, 60_000];
-/** Timelines of large models are hundreds of kilobytes as JSON. */
-const coldStartsKept = 40;
 /** After so long without dying the next death counts as the first one. */
 const steadyMs = 60_000;
 
@@ -82,31 +91,27 @@ const stateWaitMs = 2000;
 export class GpuHost {
   readonly #options: GpuHostOptions;
   readonly #client: GpuClient;
-  readonly #registrations: Registrations;
+  readonly #functions: GpuFunctions;
+  readonly #rechecks: Rechecks;
   readonly #opening: Promise<void>;
-  readonly #failures = new FailureBook();
   readonly #runLimits = new RunLimits({
     limitMs: (key) => this.#runLimitMs(key),
     onOver: (key, limitMs) => {
       const reason = `a run of function '${key}' did not end within ${limitMs / 1000} s`;
-      this.#failures.hung(key, reason);
+      this.#functions.tell(key, { kind: 'run hung', reason });
       this.#client.kill(reason);
     },
   });
   #info: GpuProcessInfo | undefined;
-  #ground: GpuGround | undefined;
+  #runtime: GpuRuntime | undefined;
   #status: GpuStatus = 'starting';
   #reason: string | undefined;
-  #inFlight = 0;
   #deaths = 0;
   #lastUpMs = 0;
   #restartTimer: NodeJS.Timeout | undefined;
-  #idleWaiters: (() => void)[] = [];
   restarts = 0;
-  #lastState: GpuProcessState | undefined;
-  #asking: Promise<GpuProcessState | undefined> | undefined;
-  readonly #coldStarts: RecordedColdStart[] = [];
-  #nextColdStart = 1;
+  readonly #latest = new Latest(() => this.state(), stateWaitMs);
+  readonly #coldStarts = new ColdStarts();
 
   constructor(options: GpuHostOptions) {
     this.#options = options;
@@ -122,20 +127,23 @@ export class GpuHost {
       log: (line) => logger.info({ process: 'gpu' }, line),
     });
     this.#client.onDown((reason) => this.#down(reason));
-    this.#registrations = new Registrations({
+    this.#functions = new GpuFunctions({
       client: this.#client,
+      check: options.check ?? ((key, asked) => this.#client.check(key, asked)),
       registry,
       logger,
       dataDir,
       mode: options.mode,
       iterations: options.iterations,
-      ladder: { kind: options.hybrid, cores: hybridCores.count },
+      precision: options.precision ?? 'exact',
+      variants: { kind: options.hybrid, cores: hybridCores.count },
       shippedPlans: new ShippedPlans(options.plansFolder),
-      whenIdle: () => this.#whenIdle(),
+      whenIdle: () => options.live.gpusIdle(),
       onPinned: (version) => void this.load(version).catch(() => undefined),
     });
-    registry.onChange(({ before, after }) => {
-      if (before !== undefined && before.modelSha256 !== after?.modelSha256) this.#failures.forget(before.key);
+    this.#rechecks = new Rechecks({
+      every: options.recheckEvery,
+      check: (call) => this.#functions.calls.recheck(call),
     });
     this.#opening = this.#open();
   }
@@ -153,104 +161,77 @@ export class GpuHost {
     return this.#info;
   }
 
-  get shell(): GpuShell | undefined {
-    return this.#ground?.shell;
-  }
-
-  /** The GPUs as the scheduler sees them; none before they are up for the first time. */
-  get schedulerGpus(): readonly SchedulerGpu[] {
-    return this.#ground === undefined ? [] : schedulerGpusOf(this.#ground.machine);
+  get live(): LiveScheduler {
+    return this.#options.live;
   }
 
   get pid(): number {
     return this.#client.pid;
   }
 
-  standing(key: string): GpuStanding | undefined {
-    return this.#registrations.standing(key);
+  /** What is known of a function on the GPUs; undefined for one that is not ready. */
+  record(key: string): GpuFunctionRecord | undefined {
+    return this.#functions.record(key);
   }
 
-  /** Why an invocation of this version cannot be shown to the scheduler now, in words for the caller; undefined where it can. */
-  whyNot(key: string): string | undefined {
+  records(): Iterable<GpuFunctionRecord> {
+    return this.#functions.records();
+  }
+
+  /** Why no GPU may be used for this version now; undefined where one may. */
+  whyNot(key: string): WhyNot | undefined {
+    const why = this.#reason ?? 'it ended';
     switch (this.#status) {
       case 'starting':
-        return 'the GPU process is starting';
+        return { reason: 'starting', words: 'the GPU process is starting' };
       case 'restarting':
-        return `the GPU process is restarting: ${this.#reason ?? 'it ended'}`;
+        return { reason: 'restarting', words: `the GPU process is restarting: ${why}` };
       case 'unavailable':
-        return `there is no GPU: ${this.#reason ?? 'none was found'}`;
+        return { reason: 'unavailable', words: `there is no GPU: ${why}` };
       case 'stopped':
-        return 'the host is stopping';
-      case 'up':
-        return this.#registrations.isPresent(key) ? this.#failures.whyNot(key) : this.#whyAbsent(key);
+        return { reason: 'stopping', words: 'the host is stopping' };
+      case 'up': {
+        const record = this.#functions.record(key);
+        const words = record === undefined ? 'it is not ready' : whyNotOnGpu(record, performance.now());
+        return words === undefined ? undefined : { reason: record?.state.kind ?? 'absent', words };
+      }
     }
   }
 
-  #whyAbsent(key: string): string {
-    const standing = this.#registrations.standing(key);
-    switch (standing?.status) {
-      case undefined:
-      case 'waiting':
-        return 'not planned yet';
-      case 'planned':
-        return 'the GPU process was restarted and does not have it again yet';
-      case 'refused':
-        return `refused: ${standing.reason}`;
-    }
+  coldCauseOf(key: string): string | undefined {
+    const record = this.#functions.record(key);
+    return record && coldCauseWords(record.coldCause);
   }
 
-  /** Functions whose runs fail and that are left to the CPU pool for now, with the reason. */
-  get failing(): ReadonlyMap<string, string> {
-    return new Map(this.#failures.paused());
+  inOrder({ metadata }: FunctionVersion, outputs: readonly Tensor[]): readonly Tensor[] {
+    return inOrder(outputs, metadata);
   }
 
-  /** @throws GpuError */
-  async invoke(
-    version: FunctionVersion,
-    inputs: readonly Tensor[],
-    signal?: AbortSignal,
-    wish?: GpuWish,
-  ): Promise<GpuOutcome> {
-    const { shell } = this;
-    // It may have gone since it was asked for.
-    const reason = this.whyNot(version.key);
-    if (shell === undefined || reason !== undefined) {
-      return { kind: 'offload', reason: reason ?? 'the GPU process is starting', done: () => undefined };
-    }
+  /** Told by the live scheduler. */
+  news(key: string, news: GpuNews): void {
+    const event = eventOf(news);
+    if (event !== undefined) this.#functions.tell(key, event);
+  }
+
+  ran(version: FunctionVersion, ran: RanOnGpu, inputs: readonly Tensor[]): void {
     const { key } = version;
-    this.#inFlight++;
-    this.#failures.begin(key);
-    try {
-      const outcome = await shell.invoke(key, inputs, signal, wish);
-      if (outcome.kind !== 'ran') return outcome;
-      this.#record(version, outcome);
-      return { ...outcome, result: { ...outcome.result, outputs: inOrder(outcome.result.outputs, version.metadata) } };
-    } catch (error) {
-      if (!(error instanceof GpuError) || error.code !== 'invalid') throw error;
-      // The input's fault or the function's: where the CPU pool answers it was not the input's.
-      const done = (isAnswered?: boolean): void => {
-        if (isAnswered === true) this.#failures.failed(key, error.message);
-      };
-      return { kind: 'offload', reason: `gpu refused it: ${error.message}`, done };
-    } finally {
-      this.#failures.ended(key);
-      this.#inFlight--;
-      if (this.#inFlight === 0) for (const wake of this.#idleWaiters.splice(0)) wake();
-    }
+    const gpuName = this.#info?.devices[ran.gpu]?.name ?? '';
+    this.#coldStarts.record(version.name, gpuName, this.coldCauseOf(key) ?? 'first use', ran);
+    this.#rechecks.consider({ key, inputs, outputs: ran.result.outputs });
+    this.#options.onRan?.(version, ran);
+  }
+
+  keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined {
+    return this.#status === 'up' ? this.#functions.calls.keepsOff(key, inputs) : undefined;
+  }
+
+  wantsInputs(key: string): boolean {
+    return this.#functions.record(key)?.state.kind === 'undecided';
   }
 
   /** The newest first. */
   coldStarts(): readonly RecordedColdStart[] {
-    return this.#coldStarts;
-  }
-
-  #record({ name }: FunctionVersion, { result, gpu, mode }: Extract<GpuOutcome, { kind: 'ran' }>): void {
-    const { timeline, loadedBytes } = result;
-    if (timeline === undefined) return;
-    const gpuName = this.#info?.devices[gpu]?.name ?? '';
-    const id = this.#nextColdStart++;
-    this.#coldStarts.unshift({ id, atMs: Date.now(), functionName: name, gpu, gpuName, mode, loadedBytes, timeline });
-    if (this.#coldStarts.length > coldStartsKept) this.#coldStarts.pop();
+    return this.#coldStarts.all;
   }
 
   /**
@@ -259,11 +240,10 @@ export class GpuHost {
    */
   async load(version: FunctionVersion): Promise<boolean> {
     await this.planned(version.key);
-    const { shell } = this;
-    if (shell === undefined || this.whyNot(version.key) !== undefined || version.metadata === undefined) return false;
-    const outcome = await shell.preload(version.key, emptyInputs(version.metadata));
-    if (outcome.kind === 'offload') outcome.done();
-    return outcome.kind === 'ran';
+    const shapes = this.#functions.calls.shapesOf(version.key);
+    const { metadata } = version;
+    if (this.whyNot(version.key) !== undefined || metadata === undefined || shapes === undefined) return false;
+    return (await this.live.runOnGpu(version, emptyInputs(metadata, shapes))).kind === 'gpu';
   }
 
   /** A run brings weights along, and waits for whatever of it is still to be compiled. */
@@ -274,18 +254,18 @@ export class GpuHost {
   }
 
   async unload(version: FunctionVersion): Promise<void> {
-    await this.shell?.unload(version.key);
+    await this.live.unload(version.key);
   }
 
   /** Resolves when everything that was registered so far is planned or refused. */
   async settled(): Promise<void> {
     await this.#opening;
-    await this.#registrations.settled();
+    await this.#functions.settled();
   }
 
   /** Resolves when this function is planned or refused, at once where it is. */
   async planned(key: string): Promise<void> {
-    if (this.#status === 'up' || this.#status === 'starting') await this.#registrations.planned(key);
+    if (this.#status === 'up' || this.#status === 'starting') await this.#functions.planned(key);
   }
 
   async state(): Promise<GpuProcessState | undefined> {
@@ -294,43 +274,23 @@ export class GpuHost {
 
   /** What the engine said last, for who must not wait. */
   get lastState(): GpuProcessState | undefined {
-    return this.#lastState;
+    return this.#latest.last;
   }
 
   /** As {@link state}, asked for once where several ask at the same time; of a process that does not answer, what it said last. */
   freshState(): Promise<GpuProcessState | undefined> {
-    this.#asking ??= this.#ask();
-    return this.#asking;
-  }
-
-  #ask(): Promise<GpuProcessState | undefined> {
-    return new Promise((resolve) => {
-      const late = setTimeout(() => resolve(this.#lastState), stateWaitMs);
-      const take = async (): Promise<void> => {
-        this.#lastState = await this.state();
-        clearTimeout(late);
-        // Until now whoever asked was not kept waiting a second time.
-        this.#asking = undefined;
-        resolve(this.#lastState);
-      };
-      void take();
-    });
+    return this.#latest.fresh();
   }
 
   async close(): Promise<void> {
     this.#status = 'stopped';
     clearTimeout(this.#restartTimer);
-    this.shell?.close();
-    for (const wake of this.#idleWaiters.splice(0)) wake();
+    this.live.lost();
     await this.#client.stop();
     this.#options.hybridCores.lease[Symbol.dispose]();
     await this.#opening;
-    await this.#registrations.close();
-  }
-
-  /** Resolves when no invocation is with the scheduler. */
-  async #whenIdle(): Promise<void> {
-    if (this.#inFlight > 0) await new Promise<void>((resolve) => this.#idleWaiters.push(resolve));
+    await this.#functions.close();
+    await this.#rechecks.settled();
   }
 
   async #open(): Promise<void> {
@@ -345,7 +305,7 @@ export class GpuHost {
       return;
     }
     try {
-      this.#ground = await this.#survey(this.#info);
+      this.#runtime = await this.#survey(this.#info);
     } catch (error) {
       // Where the process has ended meanwhile the next one is surveyed.
       logger.warn({ err: error }, 'the GPUs could not be surveyed');
@@ -354,7 +314,7 @@ export class GpuHost {
     }
     // It may have ended, or been stopped, just now.
     if (this.#status !== 'starting') return;
-    this.#isUp(this.#ground);
+    this.#isUp(this.#runtime);
     logger.info({ gpus: this.#info.devices.map(({ name }) => name) }, 'the GPU process is up');
   }
 
@@ -364,40 +324,37 @@ export class GpuHost {
     this.#reason = reason;
     this.#options.logger.info({ reason }, 'no GPU: the CPU pools serve everything');
     this.#options.hybridCores.lease[Symbol.dispose]();
-    await this.#registrations.close();
+    await this.#functions.close();
   }
 
   /** What the planners and the scheduler need to know of these GPUs, measured where no driver tells. */
-  async #survey(info: GpuProcessInfo): Promise<GpuGround> {
-    const { dataDir, policy, cpuCores, cpuOffer, logger, onEvicted } = this.#options;
+  async #survey(info: GpuProcessInfo): Promise<GpuRuntime> {
+    const { dataDir } = this.#options;
     // The engine has most of the memory already; what is timed must fit beside it.
     const spareBytes = Math.min(...info.devices.map(({ totalBytes, limitBytes }) => totalBytes - limitBytes));
     const copyBytes = Math.max(65_536, Math.min(64 * 2 ** 20, Math.floor(spareBytes / 8)));
-    const machine = machineOf(info, await this.#client.topology(copyBytes));
+    const machine = machineOf(info, await this.#client.topology(copyBytes), this.#options.topology);
     const names = info.devices.map(({ name }) => name).join(', ');
-    const identity = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}`;
+    const { precision = 'exact' } = this.#options;
+    const driver = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}`;
+    // What was measured and compared in another precision counts for nothing.
+    const identity = precision === 'exact' ? driver : `${driver}; ${precision}`;
+    this.live.setGpus(schedulerGpusOf(machine), this.#runLimits.watch(this.#client));
     return {
       machine,
       machineName: identity,
-      shelf: new ProfileShelf(join(dataDir, 'plans', 'profiles'), identity),
-      shell: new GpuShell({
-        gpus: schedulerGpusOf(machine),
-        policy: policies[policy],
-        cpuCores,
-        runner: this.#failures.watch(this.#runLimits.watch(this.#client)),
-        cpuOffer,
-        ...(onEvicted === undefined ? {} : { onEvicted }),
-        onDefect: (message) => logger.error(message),
-      }),
+      profiles: new ProfileStore(join(dataDir, 'plans', 'profiles'), identity),
+      verdicts: new Verdicts(join(dataDir, 'plans', 'checks'), `${identity}; engine ${info.engineVersion}`),
+      scheduler: this.live,
     };
   }
 
-  #isUp(ground: GpuGround): void {
+  #isUp(runtime: GpuRuntime): void {
     this.#status = 'up';
     this.#reason = undefined;
     this.#lastUpMs = performance.now();
-    ground.shell.back();
-    this.#registrations.up(ground);
+    this.live.back();
+    this.#functions.up(runtime);
   }
 
   #down(reason: string): void {
@@ -406,8 +363,8 @@ export class GpuHost {
     if (this.#status === 'up' && performance.now() - this.#lastUpMs > steadyMs) this.#deaths = 0;
     this.#status = 'restarting';
     this.#reason = reason;
-    this.#registrations.down();
-    this.shell?.lost();
+    this.#functions.down(reason);
+    this.live.lost();
     this.#options.onDown?.(reason);
     // One that dies while it is surveyed is told of twice.
     clearTimeout(this.#restartTimer);
@@ -418,22 +375,22 @@ export class GpuHost {
   }
 
   async #restart(): Promise<void> {
-    let ground: GpuGround;
+    let runtime: GpuRuntime;
     try {
       const info = await this.#client.reopen();
       this.#info = info;
-      ground = this.#ground ??= await this.#survey(info);
+      runtime = this.#runtime ??= await this.#survey(info);
     } catch (error) {
       if (this.#isStopped()) return;
       // What has never come up in so many tries is not there; what has been may come back.
-      if (this.#ground === undefined && this.#deaths >= restartDelaysMs.length)
+      if (this.#runtime === undefined && this.#deaths >= restartDelaysMs.length)
         await this.#giveUp((error as Error).message);
       else this.#down((error as Error).message);
       return;
     }
     if (this.#isStopped()) return;
     this.restarts++;
-    this.#isUp(ground);
+    this.#isUp(runtime);
     this.#options.onUp?.();
     this.#options.logger.info('the GPU process is up again');
   }
@@ -441,16 +398,4 @@ export class GpuHost {
   #isStopped(): boolean {
     return this.#status === 'stopped';
   }
-}
-
-/** Of a GPU's bytes for the engine; the rest is for activations, constants, and weights passing through. */
-const weightShare = 0.85;
-
-function schedulerGpusOf({ gpus, switches }: Machine): SchedulerGpu[] {
-  return gpus.map((gpu) => ({
-    capacityBytes: Math.floor(gpu.memoryBytes * weightShare),
-    switch: gpu.switch,
-    linkGBps: gpu.linkGBps,
-    uplinkGBps: switches[gpu.switch]!.uplinkGBps,
-  }));
 }

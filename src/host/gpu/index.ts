@@ -1,8 +1,6 @@
-/** The scheduler and the GPU process in the running host. */
+/** The GPU process in the running host, and the functions on it. */
+export { coldCauseWords, type GpuFunctionRecord, type GpuFunctionState } from './function-state.ts';
 export type { GpuHost, GpuHostOptions, GpuStatus } from './gpu-host.ts';
-export type { GpuStanding } from './registrations.ts';
-export { cpuOfferOf, openGpus, type OpenGpusOptions } from './open-gpus.ts';
+export { openGpus, type OpenGpusOptions } from './open-gpus.ts';
 export { SchedulerView, type SchedulerAnswer, type SheetAnswer } from './scheduler-view.ts';
-export type { GpuShell } from './shell.ts';
-export type { GpuOutcome, GpuRunner, GpuWish, ShellCounts, ShellEviction, ShellOptions } from './shell-types.ts';
 export { gpuViews } from './views.ts';

@@ -1,17 +1,40 @@
-import { loadMachine, type Machine } from '../../hardware/index.ts';
+import { concludeTopology, loadMachine, type Machine, type StatedTopology } from '../../hardware/index.ts';
+import type { SchedulerGpu } from '../../schedule/index.ts';
 import type { GpuProcessInfo, MeasuredTopology } from '../../gpu/index.ts';
 
 /** The engine's own limits say what is for weights; of the rest nothing is known to the planners. */
 const reserveBytes = 0;
+/** What a planner takes a link for of which nothing could be timed: a way that is as good as none. */
+const bandwidthMinGBps = 0.001;
+
+/** Of a GPU's bytes for the engine; the rest is for activations, constants, and weights passing through. */
+const weightShare = 0.85;
+
+/** The GPUs as places. */
+export function schedulerGpusOf({ gpus, switches }: Machine): SchedulerGpu[] {
+  return gpus.map((gpu) => ({
+    capacityBytes: Math.floor(gpu.memoryBytes * weightShare),
+    switch: gpu.switch,
+    linkGBps: gpu.linkGBps,
+    uplinkGBps: switches[gpu.switch]!.uplinkGBps,
+  }));
+}
+
+/** For weights, on the smallest GPU: a plan has the same layers on each. */
+export const capacityBytesOf = (machine: Machine): number =>
+  Math.min(...schedulerGpusOf(machine).map(({ capacityBytes }) => capacityBytes));
 
 /**
- * This machine as the planners see it: its GPUs with the bandwidths that were measured between them. What a measured profile
- * of layers does not need (speeds of arithmetic) stands as the DeepPlan paper's machine has it, and says so.
+ * This machine as the planners see it: its GPUs with the bandwidths that were measured between them, and NVLink where a GPU
+ * loads faster with another's help. What a measured profile of layers does not need (speeds of arithmetic) stands as the
+ * DeepPlan paper's machine has it, and says so.
+ *
+ * @throws MachineError for a stated topology that these GPUs cannot have
  */
-export function machineOf(info: GpuProcessInfo, topology: MeasuredTopology): Machine {
+export function machineOf(info: GpuProcessInfo, topology: MeasuredTopology, stated?: StatedTopology): Machine {
   const like = loadMachine('p3.8xlarge');
   const [gpuLike] = like.gpus;
-  const switches = [...new Set(topology.gpus.map(({ switch: index }) => index))].toSorted((a, b) => a - b);
+  const { switches, links } = concludeTopology(topology, stated);
   return {
     name: 'here',
     description: info.devices.map(({ name }) => name).join(', '),
@@ -19,31 +42,21 @@ export function machineOf(info: GpuProcessInfo, topology: MeasuredTopology): Mac
       'bandwidths measured on this machine; arithmetic as on p3.8xlarge, which measured layer profiles do not use',
     sockets: like.sockets,
     memoryBytes: like.memoryBytes,
-    gpus: info.devices.map((device) => {
-      const measured = topology.gpus[device.index];
-      return {
-        ...gpuLike!,
-        model: device.name,
-        memoryBytes: device.limitBytes,
-        reserveBytes,
-        switch: Math.max(0, switches.indexOf(measured?.switch ?? 0)),
-        linkGBps: Math.max(0.001, measured?.loadGBps ?? gpuLike!.linkGBps),
-        multiprocessors: device.multiprocessors,
-      };
-    }),
-    switches: switches.map((index) => {
-      const members = topology.gpus.filter((gpu) => gpu.switch === index);
-      const together = topology.pairs
-        .filter(
-          ({ gpus: [one, other] }) =>
-            members.some((gpu) => gpu.index === one) && members.some((gpu) => gpu.index === other),
-        )
-        .map(({ loadTogetherGBps }) => loadTogetherGBps);
-      const alone = Math.max(...members.map(({ loadGBps }) => loadGBps));
-      return { uplinkGBps: Math.max(0.001, together.length > 0 ? Math.max(...together, alone) : alone) };
-    }),
-    nvlinks: topology.pairs.flatMap(({ gpus, peerGBps }) =>
-      peerGBps === null ? [] : [{ gpus, linkGBps: Math.max(0.001, Math.min(...peerGBps)), copySetupUs: 10 }],
-    ),
+    gpus: info.devices.map(({ name, index, limitBytes, multiprocessors }) => ({
+      ...gpuLike!,
+      model: name,
+      memoryBytes: limitBytes,
+      reserveBytes,
+      switch: Math.max(
+        0,
+        switches.findIndex(({ gpus }) => gpus.includes(index)),
+      ),
+      linkGBps: Math.max(bandwidthMinGBps, topology.gpus[index]?.loadGBps ?? gpuLike!.linkGBps),
+      multiprocessors,
+    })),
+    switches: switches.map(({ uplinkGBps }) => ({ uplinkGBps: Math.max(bandwidthMinGBps, uplinkGBps) })),
+    nvlinks: links
+      .filter(({ isHelp }) => isHelp)
+      .map(({ gpus, linkGBps }) => ({ gpus, linkGBps: Math.max(bandwidthMinGBps, linkGBps), copySetupUs: 10 })),
   };
 }

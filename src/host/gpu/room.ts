@@ -1,12 +1,49 @@
-import type { ShellFunction } from './shell-state.ts';
+/** Room on the first GPU for a function that serves nothing there yet: to be compared with ONNX Runtime, or measured. */
+import { GpuError, type GpuClient } from '../../gpu/index.ts';
+import { Semaphore } from '../../tools/index.ts';
+import type { LiveScheduler } from '../live/index.ts';
+import { unlessItDied } from './unless-it-died.ts';
 
-/** Functions that a GPU could do without as far as the shell knows, those used longest ago first; pinned ones stay. */
-export function idleLongestFirst(
-  functions: Iterable<ShellFunction>,
-  isIdleThere: (functionIndex: number) => boolean,
-  asking?: ShellFunction,
-): ShellFunction[] {
-  return [...functions]
-    .filter((fn) => fn !== asking && fn.withdrawal === undefined && !fn.sheet.pinned && isIdleThere(fn.index))
-    .toSorted((one, other) => one.lastUseMs - other.lastUseMs);
+export interface RoomWanted {
+  readonly key: string;
+  readonly bytes: number;
+  readonly scheduler: LiveScheduler;
+  /** Called before each attempt; the line goes on meanwhile. */
+  readonly ready: () => Promise<void>;
+  /** Called when it is this function's turn; throws where the work is not wanted any more. */
+  readonly begin: () => Promise<void>;
+}
+
+const attemptsMax = 3;
+
+export class Room {
+  readonly #client: Pick<GpuClient, 'evict'>;
+  /** The scheduler does not know of these weights, and those of two functions may not fit together. */
+  readonly #turns = new Semaphore(1);
+
+  constructor(client: Pick<GpuClient, 'evict'>) {
+    this.#client = client;
+  }
+
+  /** What the work brought to the GPU is freed afterwards. @throws GpuError, and what the work and the callbacks throw */
+  async use<T>({ key, bytes, scheduler, ready, begin }: RoomWanted, work: () => Promise<T>): Promise<T> {
+    for (let attempt = 1; ; attempt++) {
+      await ready();
+      try {
+        return await this.#turns.use(async () => {
+          await begin();
+          await scheduler.freeBytes(0, bytes);
+          try {
+            return await work();
+          } finally {
+            await unlessItDied(this.#client.evict(key, 0));
+          }
+        });
+      } catch (error) {
+        // An invocation that came meanwhile may have taken the room.
+        const isFull = error instanceof GpuError && error.code === 'out-of-memory';
+        if (!isFull || attempt === attemptsMax) throw error;
+      }
+    }
+  }
 }

@@ -2,7 +2,7 @@
  * Runs that do not end. Nothing stops a kernel, or an operator in the middle of its work, but the end of the GPU process; so that is
  * ended when a run takes longer than its function may.
  */
-import type { GpuRunner } from './shell-types.ts';
+import type { GpuRunner } from '../live/index.ts';
 
 export interface RunLimitsOptions {
   /** What a run of the function may take with all that comes before it; undefined where it has no limit. */

@@ -4,22 +4,20 @@
  */
 import type { ColdStartMode } from '../../plan/index.ts';
 import {
-  policies,
   type CpuOffer,
   type OfferSheet,
   type Policy,
   type PolicyName,
   type SchedulerGpu,
 } from '../../schedule/index.ts';
+import { toSchedulerPriority, type LiveScheduler } from '../live/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import type { GpuHost, GpuStatus } from './gpu-host.ts';
-import { toSchedulerPriority } from './shell-types.ts';
 
 /** JSON has no infinity: null where there is no bound. */
-export interface PolicyAnswer extends Omit<Policy, 'waitBoundMs' | 'copyThreshold'> {
+export interface PolicyAnswer extends Omit<Policy, 'waitBoundMs'> {
   readonly name: PolicyName;
   readonly waitBoundMs: number | null;
-  readonly copyThreshold: number | null;
 }
 
 /** What a GPU has of a function: so many of the layers that its plan loads, counted from the first. */
@@ -64,12 +62,15 @@ export interface SheetAnswer extends ScheduledAnswer {
 }
 
 export interface SchedulerViewOptions {
+  readonly live: LiveScheduler;
   readonly gpus: GpuHost | undefined;
   readonly registry: Registry;
   readonly mode: ColdStartMode;
   readonly policy: PolicyName;
+  /** What it is made of. */
+  readonly policyParts: Policy;
   readonly cpuCores: number;
-  readonly cpuOffer: (key: string) => CpuOffer;
+  readonly cpuOffer: (key: string) => CpuOffer | null;
 }
 
 export class SchedulerView {
@@ -80,16 +81,16 @@ export class SchedulerView {
   }
 
   whole(): SchedulerAnswer {
-    const { gpus, registry, mode, policy, cpuCores } = this.#options;
+    const { gpus, registry, mode, policy, policyParts, cpuCores } = this.#options;
     const devices = gpus?.info?.devices ?? [];
     return {
       status: gpus?.status ?? 'none',
       reason: gpus === undefined ? 'this host drives no GPU' : (gpus.reason ?? null),
       isEmulated: gpus?.info?.isEmulated ?? false,
       mode,
-      policy: policyAnswer(policy),
+      policy: policyAnswer(policy, policyParts),
       cpuCores,
-      gpus: (gpus?.schedulerGpus ?? []).map(({ capacityBytes, switch: pciSwitch, linkGBps, uplinkGBps }, gpu) => {
+      gpus: (gpus?.live.gpus ?? []).map(({ capacityBytes, switch: pciSwitch, linkGBps, uplinkGBps }, gpu) => {
         const { name = '', uuid = '' } = devices[gpu] ?? {};
         return { gpu, name, uuid, capacityBytes, switch: pciSwitch, linkGBps, uplinkGBps };
       }),
@@ -102,10 +103,10 @@ export class SchedulerView {
 
   /** With its SLO as the function states it. */
   sheet(version: FunctionVersion): SheetAnswer {
-    const { gpus, cpuOffer } = this.#options;
+    const { gpus, live, cpuOffer } = this.#options;
     const { sloMs, priority, pinned } = version.settings;
-    const nowhere = (gpus?.schedulerGpus ?? []).map(() => null);
-    const sheet = gpus?.shell?.sheetOf(version.key) ?? {
+    const nowhere = (gpus?.live.gpus ?? []).map(() => null);
+    const sheet = live.sheetOf(version.key) ?? {
       gpus: nowhere,
       cpu: cpuOffer(version.key),
       sloMs,
@@ -116,11 +117,10 @@ export class SchedulerView {
   }
 
   #scheduled({ name, version, key }: FunctionVersion): ScheduledAnswer {
-    const { gpus } = this.#options;
-    const shell = gpus?.shell;
-    const place = shell?.placeOf(key);
-    const residents = (gpus?.schedulerGpus ?? []).flatMap((_, gpu): ResidentAnswer[] => {
-      const { prefix, whole, bytes } = shell?.resident(key, gpu) ?? { prefix: 0, whole: 0, bytes: 0 };
+    const { gpus, live } = this.#options;
+    const place = live.placeOf(key);
+    const residents = (gpus?.live.gpus ?? []).flatMap((_, gpu): ResidentAnswer[] => {
+      const { prefix, whole, bytes } = live.resident(key, gpu);
       return prefix === 0 ? [] : [{ gpu, prefix, whole, bytes }];
     });
     return { name, version, index: place?.index ?? null, residents, idleMs: place?.idleMs ?? null };
@@ -129,7 +129,6 @@ export class SchedulerView {
 
 const bounded = (value: number): number | null => (Number.isFinite(value) ? value : null);
 
-function policyAnswer(name: PolicyName): PolicyAnswer {
-  const { waitBoundMs, copyThreshold, ...policy }: Policy = policies[name];
-  return { name, ...policy, waitBoundMs: bounded(waitBoundMs), copyThreshold: bounded(copyThreshold) };
+function policyAnswer(name: PolicyName, { waitBoundMs, ...policy }: Policy): PolicyAnswer {
+  return { name, ...policy, waitBoundMs: bounded(waitBoundMs) };
 }

@@ -3,15 +3,9 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { FakeStore, functionVersion } from '../../../test/host/fakes.ts';
+import { functionVersion } from '../../../test/host/fakes.ts';
+import { gpuBench } from '../../../test/host/gpu-bench.ts';
 import type { GpuClient, GpuCoverage } from '../../gpu/index.ts';
-import { loadMachine } from '../../hardware/index.ts';
-import { policies } from '../../schedule/index.ts';
-import { createLogger } from '../logger.ts';
-import { ProfileShelf } from './plan-book.ts';
-import { Registrations } from './registrations.ts';
-import { GpuShell } from './shell.ts';
-import type { GpuRunner } from './shell-types.ts';
 import {
   formatShippedPlan,
   shippedMachines,
@@ -57,6 +51,21 @@ describe('the plans in plans/', () => {
     expect(await plans.find(sizes, ['RTX A5000'])).toBeUndefined();
     expect(await plans.find(sizes, ['RTX A5000', 'NVIDIA H100'])).toBeUndefined();
     expect(await plans.find([...sizes.slice(1), { bytes: 4 }], names)).toBeUndefined();
+    // As the engine lays out what one product reads: in the layer of the first.
+    const [a, b, c, ...rest] = sizes.map(({ bytes }) => bytes);
+    const joined = [a! + b! + c!, 0, 0, ...rest].map((bytes) => ({ bytes }));
+    const { layers: laidOut } = (await plans.find(joined, names))!.profile;
+    const times = layers.slice(0, 3).map((row) => row[2]);
+    expect(laidOut.map(({ bytes }) => bytes)).toEqual(joined.map(({ bytes }) => bytes));
+    expect(laidOut[0]!.load).toBeCloseTo(times[0]! + times[1]! + times[2]!, 9);
+    expect(laidOut[1]!.load).toBe(0);
+    const short = [a! + b!, 0, ...joined.slice(2)];
+    expect(
+      await plans.find(
+        short.map((one) => (typeof one === 'number' ? { bytes: one } : one)),
+        names,
+      ),
+    ).toBeUndefined();
     expect(await plans.find(sizes.slice(1), names)).toBeUndefined();
     expect(await new ShippedPlans(join(folder, 'nowhere')).find(sizes, names)).toBeUndefined();
   });
@@ -98,53 +107,33 @@ describe('a function of a shipped structure', () => {
       measure: () => Promise.resolve(calls.push('measure')).then(() => measured),
       evict: () => Promise.resolve(0),
     } as unknown as GpuClient;
-    const machine = loadMachine('p3.8xlarge');
-    const shell = new GpuShell({
-      gpus: machine.gpus.map((gpu) => ({
-        capacityBytes: gpu.memoryBytes,
-        switch: gpu.switch,
-        linkGBps: gpu.linkGBps,
-        uplinkGBps: 12,
-      })),
-      policy: policies.best,
-      cpuCores: 2,
-      runner: {} as GpuRunner,
-      cpuOffer: () => ({ latencyMs: 100, cores: 1 }),
-    });
     let isIdle!: () => void;
     const idle = new Promise<void>((resolve) => (isIdle = resolve));
     let isAsked!: () => void;
     const asked = new Promise<void>((resolve) => (isAsked = resolve));
-    const store = new FakeStore();
-    const registrations = new Registrations({
-      client,
-      registry: store,
-      logger: createLogger({ level: 'silent', format: 'json' }),
+    const { functions, runtime, store, close } = gpuBench({
       dataDir,
-      mode: 'dha',
-      ladder: { kind: 'off', cores: 0 },
-      iterations: 1,
-      shippedPlans: new ShippedPlans(folder),
-      whenIdle: () => {
-        isAsked();
-        return idle;
+      client,
+      functions: {
+        shippedPlans: new ShippedPlans(folder),
+        whenIdle: () => {
+          isAsked();
+          return idle;
+        },
       },
-      onPinned: () => undefined,
     });
-    const shelf = new ProfileShelf(join(dataDir, 'profiles'), 'four V100');
-    registrations.up({ machine, machineName: 'four V100', shelf, shell });
+    const { scheduler } = runtime;
+    functions.up(runtime);
     const version = functionVersion('bert');
     store.put(version);
 
     await asked;
-    expect(registrations.standing(version.key)).toMatchObject({
-      status: 'planned',
-      mode: 'dha',
-      estimated: 'plans/p3.8xlarge/bert-base.json, estimated',
+    expect(functions.record(version.key)).toMatchObject({
+      state: { kind: 'planned' },
+      plan: { mode: 'dha', estimated: 'plans/p3.8xlarge/bert-base.json, estimated' },
     });
-    expect(registrations.isPresent(version.key)).toBe(true);
-    const estimatedMs = shell.sheetOf(version.key)!.gpus[0]!.warmMs;
-    const methods = shell
+    const estimatedMs = scheduler.sheetOf(version.key)!.gpus[0]!.warmMs;
+    const methods = scheduler
       .plansOf(version.key)!
       .planOf(0, 'dha')
       .layers.map(({ method }) => method);
@@ -152,13 +141,11 @@ describe('a function of a shipped structure', () => {
     expect(calls).toEqual([]);
 
     isIdle();
-    await registrations.settled();
+    await functions.settled();
     expect(calls).toEqual(['measure']);
-    expect(registrations.standing(version.key)).not.toHaveProperty('estimated');
-    expect(registrations.standing(version.key)).toMatchObject({ status: 'planned', mode: 'dha' });
-    expect(registrations.isPresent(version.key)).toBe(true);
-    expect(shell.sheetOf(version.key)!.gpus[0]!.warmMs).toBeCloseTo(2 * estimatedMs, 2);
-    shell.close();
-    await registrations.close();
+    expect(functions.record(version.key)?.plan).not.toHaveProperty('estimated');
+    expect(functions.record(version.key)).toMatchObject({ state: { kind: 'planned' }, plan: { mode: 'dha' } });
+    expect(scheduler.sheetOf(version.key)!.gpus[0]!.warmMs).toBeCloseTo(2 * estimatedMs, 2);
+    await close();
   });
 });

@@ -137,7 +137,8 @@ export class ShippedPlans {
     this.#plans ??= this.#read();
     for (const [path, plan] of await this.#plans) {
       if (!isAlike(plan.gpus, gpuNames) || plan.layers.length !== layers.length) continue;
-      if (plan.layers.every(([, bytes], index) => bytes === layers[index]?.bytes)) return toFound(path, plan);
+      const rows = laidOut(plan.layers, layers);
+      if (rows !== undefined) return toFound(path, { ...plan, layers: rows });
     }
     return undefined;
   }
@@ -156,6 +157,28 @@ export class ShippedPlans {
     }
     return found;
   }
+}
+
+/**
+ * The rows of a plan as the engine lays the layers out: weights that one product reads together (Q, K and V) lie in the first one's
+ * layer, and the others have none. Undefined where the sizes are those of another model.
+ */
+function laidOut(rows: readonly LayerRow[], layers: readonly { readonly bytes: number }[]): LayerRow[] | undefined {
+  const found: LayerRow[] = [];
+  while (found.length < rows.length) {
+    const [first, ...rest] = rows.slice(found.length);
+    const wantedBytes = layers[found.length]!.bytes;
+    let bytes = first![1];
+    let end = 0;
+    while (bytes < wantedBytes && layers[found.length + 1 + end]?.bytes === 0) bytes += rest[end++]![1];
+    if (bytes !== wantedBytes) return undefined;
+    const moved = rest.slice(0, end);
+    const sumOf = (column: 2 | 3 | 4): number => moved.reduce((sum, row) => sum + row[column], first![column]);
+    const [name, , , , , ...methods] = first!;
+    found.push([name, bytes, sumOf(2), sumOf(3), sumOf(4), ...methods]);
+    for (const [other, , , , , ...others] of moved) found.push([other, 0, 0, 0, 0, ...others]);
+  }
+  return found;
 }
 
 const wordsOf = (name: string): string => name.toLowerCase().replaceAll(/nvidia|[^a-z0-9]/g, '');

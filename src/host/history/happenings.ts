@@ -27,6 +27,13 @@ export type Happening = { readonly atMs: number } & (
     }
   | { readonly kind: 'slo-breach'; readonly functionName: string; readonly late: number; readonly sloMs: number }
   | { readonly kind: 'published' | 'removed'; readonly functionName: string; readonly version: string }
+  /** How calls are divided over the versions has changed, or could not. */
+  | {
+      readonly kind: 'traffic';
+      readonly functionName: string;
+      readonly message: string;
+      readonly level: 'info' | 'warning';
+    }
   | { readonly kind: 'host'; readonly level: 'info' | 'warning'; readonly message: string }
 );
 

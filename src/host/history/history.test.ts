@@ -6,6 +6,7 @@ import { History } from './history.ts';
 
 const answered = (functionName: string, arrivalMs: number, latencyMs: number): InvocationRecord => ({
   functionName,
+  version: '1',
   arrivalMs,
   latencyMs,
   sloMs: 100,
@@ -50,6 +51,34 @@ describe('the latency scale', () => {
 });
 
 describe('the history', () => {
+  it('counts a late answer under what took the most of its time', () => {
+    const history = new History(0);
+    const late = (parts: Partial<InvocationRecord>): InvocationRecord => ({ ...answered('a', 1000, 200), ...parts });
+    history.record(late({ queueMs: 120, durationMs: 50 }));
+    history.record(late({ loadMs: 150, queueMs: 10, durationMs: 30 }));
+    history.record(late({ durationMs: 180, handlerMs: 100 }));
+    history.record(late({ durationMs: 180, handlerMs: 80 }));
+    history.record(late({ queueMs: 50, durationMs: 40 }));
+    history.record({ functionName: 'a', version: '1', arrivalMs: 1000, latencyMs: 5, sloMs: 100, outcome: undefined });
+    history.record({ functionName: 'a', version: '1', arrivalMs: 1000, latencyMs: 0, sloMs: 100, outcome: 'shed' });
+    history.record(answered('a', 1000, 20));
+
+    const counts = { lateQueue: 1, lateLoad: 1, lateHandler: 1, lateModel: 1, lateHost: 1, client: 1 };
+    const span = history.span(60_000, 20_000, 'a');
+    expect(history.counts(span, 'a')).toMatchObject({ offered: 8, in_slo: 1, late: 5, shed: 1, failed: 0, ...counts });
+  });
+
+  it('tells in which seconds something was counted since', () => {
+    const history = new History(0);
+    history.record(answered('a', 1_010_500, 5700));
+    history.record(answered('a', 1_012_500, 100));
+
+    expect(history.countedSince(0, 1_020_000)).toEqual([1_010_000, 1_012_000, 1_016_000]);
+    // The first ended later than this, and counts as offered in the second in which it came.
+    expect(history.countedSince(1_013_000, 1_016_000)).toEqual([1_010_000]);
+    expect(history.countedSince(1_017_000, 1_020_000)).toEqual([]);
+  });
+
   it('counts what was offered by arrival and what was answered by its end', () => {
     const history = new History(0);
     history.record(answered('a', 10_500, 1700));

@@ -5,7 +5,7 @@
 import type { InvocationRecord, InvocationRecorder } from '../recorder.ts';
 import { Happenings } from './happenings.ts';
 import { coarseScale, fineScale, quantileMs, type LatencyScale } from './latency-scale.ts';
-import { countIn, countNames, Ring, type CountName, type RingOptions } from './ring.ts';
+import { causeNames, countIn, countNames, Ring, type CauseName, type CountName, type RingOptions } from './ring.ts';
 
 /** A quarter of an hour by the second, two hours by ten seconds, a day by the minute. */
 const overallTiers: readonly RingOptions[] = [
@@ -25,6 +25,9 @@ export type HistoryColumns = Record<CountName, number[]> & {
   readonly p50Ms: (number | null)[];
   readonly p99Ms: (number | null)[];
 };
+
+/** Counts of a span, with the causes of what was missed. */
+export type HistoryCounts = Record<CountName | CauseName, number>;
 
 export interface HistorySpan {
   readonly stepMs: number;
@@ -59,6 +62,8 @@ export class History implements InvocationRecorder {
   readonly startedAtMs: number;
   readonly #overall = overallTiers.map((tier) => new Ring(tier));
   readonly #functions = new Map<string, Ring[]>();
+  /** When each second that the finest tier holds was last counted in; slots as in the ring. */
+  readonly #countedAtMs = new Float64Array(overallTiers[0]!.steps).fill(-1);
   /** performance.now() counts from here. */
   readonly #originMs: number;
   readonly #predictions = new Map<string, Prediction[]>();
@@ -78,6 +83,8 @@ export class History implements InvocationRecorder {
       this.#functions.set(record.functionName, (rings = functionTiers.map((tier) => new Ring(tier))));
     }
     for (const ring of this.#overall) countOne(ring, record, arrivalMs, endMs);
+    for (const atMs of [arrivalMs, endMs])
+      this.#countedAtMs[Math.floor(atMs / 1000) % this.#countedAtMs.length] = endMs;
     for (const ring of rings) countOne(ring, record, arrivalMs, endMs);
     if (record.cold === true && record.placement !== undefined) {
       this.happenings.add(
@@ -125,6 +132,16 @@ export class History implements InvocationRecorder {
     return { stepMs: tier.stepMs, fromMs: (toStep - steps + 1) * tier.stepMs, toMs: (toStep + 1) * tier.stepMs };
   }
 
+  /**
+   * Seconds before `atMs` in which something was counted at `sinceMs` or later, in order: an invocation counts as offered in
+   * the second in which it came, and only when it has ended.
+   */
+  countedSince(sinceMs: number, atMs: number): number[] {
+    const length = this.#countedAtMs.length;
+    const seconds = Array.from({ length: length - 1 }, (_, index) => atMs / 1000 - (length - 1) + index);
+    return seconds.filter((second) => this.#countedAtMs[second % length]! >= sinceMs).map((second) => second * 1000);
+  }
+
   columns({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): HistoryColumns {
     const ring = this.#ring(stepMs, functionName);
     const columns = { atMs: [], p50Ms: [], p99Ms: [], ...byCount((): number[] => []) } as HistoryColumns;
@@ -139,15 +156,13 @@ export class History implements InvocationRecorder {
     return columns;
   }
 
-  totals({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): HistoryTotals {
+  totals(span: HistorySpan, functionName?: string): HistoryTotals {
     const totals = byCount(() => 0);
-    const ring = this.#ring(stepMs, functionName);
-    for (let step = fromMs / stepMs; step < toMs / stepMs; step++) {
-      const counts = ring?.counts(step);
-      if (counts === undefined) continue;
-      for (const name of countNames) totals[name] += countIn(counts, name);
-    }
-    const { scale, counts } = this.distribution({ stepMs, fromMs, toMs }, functionName);
+    // Most functions of many have no past.
+    if (this.#ring(span.stepMs, functionName) === undefined) return { ...totals, p50Ms: null, p99Ms: null };
+    const counted = this.counts(span, functionName);
+    for (const name of countNames) totals[name] = counted[name];
+    const { scale, counts } = this.distribution(span, functionName);
     return {
       ...totals,
       p50Ms: quantileMs(scale, counts, 0.5) ?? null,
@@ -155,12 +170,25 @@ export class History implements InvocationRecorder {
     };
   }
 
+  counts({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): HistoryCounts {
+    const names = [...countNames, ...causeNames];
+    const totals = Object.fromEntries(names.map((name) => [name, 0])) as HistoryCounts;
+    const ring = this.#ring(stepMs, functionName);
+    if (ring === undefined) return totals;
+    for (let step = fromMs / stepMs; step < toMs / stepMs; step++) {
+      const counts = ring.counts(step);
+      if (counts !== undefined) for (const name of names) totals[name] += countIn(counts, name);
+    }
+    return totals;
+  }
+
   distribution({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): LatencyDistribution {
     const ring = this.#ring(stepMs, functionName);
     const scale = functionName === undefined ? fineScale : coarseScale;
     const counts = Array.from({ length: scale.count }, () => 0);
+    if (ring === undefined) return { scale, counts };
     for (let step = fromMs / stepMs; step < toMs / stepMs; step++) {
-      const latencies = ring?.latencies(step);
+      const latencies = ring.latencies(step);
       if (latencies !== undefined) for (let at = 0; at < scale.count; at++) counts[at]! += latencies[at]!;
     }
     return { scale, counts };
@@ -185,11 +213,27 @@ export class History implements InvocationRecorder {
 
 function countOne(ring: Ring, record: InvocationRecord, arrivalMs: number, endMs: number): void {
   ring.count('offered', arrivalMs);
-  if (record.outcome !== undefined) ring.count(record.outcome, endMs);
+  ring.count(record.outcome ?? 'client', endMs);
+  if (record.outcome === 'late') ring.count(lateCause(record), endMs);
   if (record.durationMs === undefined) return;
   ring.latency(record.latencyMs, endMs);
   if (record.cold === true) ring.count('cold', endMs);
   if (record.ranOn !== undefined) ring.count(record.ranOn, endMs);
+}
+
+/** What took the most of its time. */
+function lateCause(record: InvocationRecord): CauseName {
+  const { latencyMs, queueMs = 0, loadMs = 0, handlerMs = 0, durationMs = 0 } = record;
+  const parts = {
+    lateQueue: queueMs,
+    lateLoad: loadMs,
+    lateHandler: handlerMs,
+    lateModel: durationMs - handlerMs,
+    lateHost: latencyMs - queueMs - loadMs - durationMs,
+  };
+  return (Object.keys(parts) as (keyof typeof parts)[]).reduce((most, name) =>
+    parts[name] > parts[most] ? name : most,
+  );
 }
 
 function byCount<T>(make: () => T): Record<CountName, T> {

@@ -14,8 +14,17 @@ export const countNames = [
   'remote',
 ] as const;
 export type CountName = (typeof countNames)[number];
-const width = countNames.length;
-const indexOf = Object.fromEntries(countNames.map((name, index) => [name, index])) as Record<CountName, number>;
+
+/**
+ * Late answers by what took the most of their time: the wait for a turn, the load of weights, the handler, the run of the model, the
+ * host (bodies read and written); and calls that ended by the client's own mistake or leaving.
+ */
+export const causeNames = ['lateQueue', 'lateLoad', 'lateHandler', 'lateModel', 'lateHost', 'client'] as const;
+export type CauseName = (typeof causeNames)[number];
+
+const names = [...countNames, ...causeNames];
+const width = names.length;
+const indexOf = Object.fromEntries(names.map((name, index) => [name, index])) as Record<CountName | CauseName, number>;
 
 export interface RingOptions {
   readonly stepMs: number;
@@ -46,7 +55,7 @@ export class Ring {
     this.#stepOfSlot = new Float64Array(steps).fill(-1);
   }
 
-  count(name: CountName, atMs: number): void {
+  count(name: CountName | CauseName, atMs: number): void {
     const slot = this.#slot(atMs);
     if (slot >= 0) this.#counts[slot * width + indexOf[name]]!++;
   }
@@ -91,4 +100,4 @@ export class Ring {
   }
 }
 
-export const countIn = (counts: Uint32Array, name: CountName): number => counts[indexOf[name]]!;
+export const countIn = (counts: Uint32Array, name: CountName | CauseName): number => counts[indexOf[name]]!;

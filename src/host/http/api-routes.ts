@@ -1,5 +1,5 @@
 /** `/api`: what the dashboard shows, for everybody. Reading it needs no key, like `/metrics`, and is never a use. */
-import { parseDurationMs } from '../config-units.ts';
+import { parseDurationMs } from '../../tools/index.ts';
 import {
   anatomyAnswer,
   anatomyChoices,
@@ -10,6 +10,7 @@ import {
   memoryAnswer,
   recordedAnatomy,
   recordedColdStarts,
+  troubleAnswer,
 } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
@@ -32,7 +33,7 @@ export function history(context: HostContext, exchange: Exchange): void {
 /** `GET /api/functions?range=15m` */
 export async function apiFunctions(context: HostContext, exchange: Exchange): Promise<void> {
   await context.views.gpus?.refresh();
-  exchange.json(200, functionsAnswer(context.views, rangeAsked(exchange), Date.now()));
+  await exchange.jsonInSlices(200, await functionsAnswer(context.views, rangeAsked(exchange), Date.now()));
 }
 
 /** `GET /api/functions/{name}?range=1h` */
@@ -42,10 +43,15 @@ export async function apiFunction(context: HostContext, exchange: Exchange): Pro
   exchange.json(200, functionAnswer(context.views, version, rangeAsked(exchange), Date.now(), baseUrlOf(exchange)));
 }
 
+/** `GET /api/trouble?range=15m` */
+export async function trouble(context: HostContext, exchange: Exchange): Promise<void> {
+  exchange.json(200, await troubleAnswer(context.views, rangeAsked(exchange), Date.now()));
+}
+
 /** `GET /api/memory` */
 export async function memory(context: HostContext, exchange: Exchange): Promise<void> {
   await context.views.gpus?.refresh();
-  exchange.json(200, memoryAnswer(context.views));
+  await exchange.jsonInSlices(200, await memoryAnswer(context.views));
 }
 
 /** `GET /api/scheduler`: what the scheduler has to go by, and what is where. */

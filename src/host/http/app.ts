@@ -3,16 +3,20 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { Hono, type Context } from 'hono';
 import type { HttpBindings } from '@hono/node-server';
 import { HostError, toHostError } from '../errors.ts';
+import { codeOfStatus } from '../metrics-inherited.ts';
+import { isAccounted, reasonOf } from '../invoke.ts';
+import { checkOrigin, isAllowedOrigin } from './auth.ts';
 import { Exchange, sendError, type HeaderList } from './exchange.ts';
 import type { HostContext } from './host-context.ts';
 import { routes, type RouteHandler } from './routes.ts';
+import type { RouteScope } from '../access.ts';
 
 type Env = { Bindings: HttpBindings };
 
 export function createApp(context: HostContext): Hono<Env> {
   const app = new Hono<Env>({ strict: false });
-  for (const { method, path, handler } of routes) {
-    app.on(method, path, (c) => run(app, context, c, (name) => c.req.param(name), handler));
+  for (const { method, path, handler, scope } of routes) {
+    app.on(method, path, (c) => run(app, context, c, (name) => c.req.param(name), handler, scope));
   }
   app.notFound((c) => run(app, context, c, () => undefined, unserved(app, c)));
   // A route catches everything itself; what still comes here is a defect of the router or of this file.
@@ -36,21 +40,19 @@ async function run(
   c: Context<Env>,
   param: (name: string) => string | undefined,
   handler: RouteHandler,
+  scope: RouteScope = 'open',
 ): Promise<Response> {
-  const exchange = new Exchange(
-    c.env.incoming,
-    c.env.outgoing,
-    context.lifecycle,
-    context.config.limits.bodyTimeoutMs,
-    param,
-  );
+  const exchange = new Exchange(c.env.incoming, c.env.outgoing, context.exchangeMeans, param);
   try {
     checkHeaders(exchange);
+    checkOrigin(context.config, exchange.incoming);
+    allowOrigin(context.config.cors.origins, exchange);
+    exchange.keyName = context.access.admit(scope, exchange);
     await handler(context, exchange);
-    account(context, exchange, exchange.outgoing.statusCode, undefined);
+    account(context, exchange, exchange.outgoing.statusCode, undefined, scope);
   } catch (error) {
     const failure = toHostError(error);
-    account(context, exchange, failure.status, failure);
+    account(context, exchange, failure.status, failure, scope);
     sendError(exchange, failure, headersFor(app, c, failure));
   }
   return RESPONSE_ALREADY_SENT;
@@ -67,9 +69,34 @@ function checkHeaders({ incoming }: Exchange): void {
   }
 }
 
+/** Headers of a reply that a page may read besides those that any page may. */
+const exposedHeaders =
+  'X-Request-ID, X-Call-Id, X-Turntable-Error, X-Turntable-Placement, X-Model-Id, X-Model-Cold-Start, ' +
+  'Inference-Header-Content-Length, Location, Retry-After, X-Call-Status, X-Function-Status';
+
+/** Tells a browser that the page may read the reply, where its origin is one of those that are configured. */
+function allowOrigin(origins: readonly string[], { incoming, outgoing }: Exchange): void {
+  if (origins.length === 0) return;
+  outgoing.setHeader('Vary', 'Origin');
+  const { origin } = incoming.headers;
+  if (origin === undefined || !isAllowedOrigin(origins, origin)) return;
+  outgoing.setHeader('Access-Control-Allow-Origin', origins.includes('*') ? '*' : origin);
+  outgoing.setHeader('Access-Control-Expose-Headers', exposedHeaders);
+  const { 'access-control-request-method': method, 'access-control-request-headers': headers } = incoming.headers;
+  if (incoming.method !== 'OPTIONS' || method === undefined) return;
+  outgoing.setHeader('Access-Control-Allow-Methods', 'GET, HEAD, POST, PUT, PATCH, DELETE');
+  if (headers !== undefined) outgoing.setHeader('Access-Control-Allow-Headers', headers);
+  outgoing.setHeader('Access-Control-Max-Age', '600');
+}
+
 function unserved(app: Hono<Env>, c: Context<Env>): RouteHandler {
   return (_context, exchange) => {
-    if (allowedMethods(app, c).length > 0) {
+    const allowed = allowedMethods(app, c);
+    if (allowed.length > 0) {
+      if (exchange.method === 'OPTIONS') {
+        exchange.send(204, ['Allow', allowed.join(', ')], []);
+        return;
+      }
       throw new HostError('method-not-allowed', `${exchange.method.slice(0, 20)} is not for this path`);
     }
     throw new HostError('unknown-path', 'nothing is served at this path');
@@ -77,30 +104,49 @@ function unserved(app: Hono<Env>, c: Context<Env>): RouteHandler {
 }
 
 function allowedMethods(app: Hono<Env>, c: Context<Env>): string[] {
-  const methods = ['GET', 'POST', 'PUT', 'DELETE'].filter(
+  const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE'].filter(
     (method) => app.router.match(method, c.req.path)[0].length > 0,
   );
-  return methods.includes('GET') ? ['HEAD', ...methods] : methods;
+  if (methods.length === 0) return [];
+  return ['OPTIONS', ...(methods.includes('GET') ? ['HEAD'] : []), ...methods];
 }
 
 function headersFor(app: Hono<Env>, c: Context<Env>, failure: HostError): HeaderList {
   switch (failure.code) {
     case 'unauthorized':
       return ['WWW-Authenticate', 'Bearer'];
-    case 'method-not-allowed':
-      return ['Allow', allowedMethods(app, c).join(', ')];
+    case 'method-not-allowed': {
+      // A function without a handler has a route for GET, and refuses it.
+      const refused = c.req.method === 'GET' || c.req.method === 'HEAD' ? ['GET', 'HEAD'] : [c.req.method];
+      const allowed = allowedMethods(app, c).filter((method) => !refused.includes(method));
+      return ['Allow', allowed.join(', ')];
+    }
     default:
       return [];
   }
 }
 
 /** Counts and logs a request. Bodies, queries and keys are never logged. */
-function account(context: HostContext, exchange: Exchange, status: number, failure: HostError | undefined): void {
+function account(
+  context: HostContext,
+  exchange: Exchange,
+  status: number,
+  failure: HostError | undefined,
+  scope: RouteScope,
+): void {
   const { statistics, logger } = context;
   const durationMs = performance.now() - exchange.arrivalMs;
-  if (exchange.functionName !== undefined) statistics.called(exchange.functionName, status, durationMs / 1000);
+  if (exchange.functionName !== undefined) {
+    statistics.called(exchange.functionName, status, durationMs / 1000);
+    const requestBytes = Number(exchange.incoming.headers['content-length'] ?? 0);
+    statistics.carried(codeOfStatus(status), requestBytes, exchange.sentBytes);
+  }
+  if (failure !== undefined) accountRefusal(context, exchange, failure, durationMs);
   if (failure === undefined) {
-    if (context.logsSuccess) logger.debug(logFields(exchange, status, durationMs), 'request');
+    // Who changed what is served is worth a line; what was called is not.
+    if (exchange.keyName !== undefined && scope === 'publish') {
+      logger.info(logFields(exchange, status, durationMs), 'managed');
+    } else if (context.logging.logsSuccess) logger.debug(logFields(exchange, status, durationMs), 'request');
     return;
   }
   statistics.failed(failure.code);
@@ -110,13 +156,25 @@ function account(context: HostContext, exchange: Exchange, status: number, failu
   else logger.warn(fields, 'request failed');
 }
 
+/** A call of a function that never became an invocation of it: bad input, over a limit, not ready. */
+function accountRefusal(
+  { statistics, store }: HostContext,
+  { called }: Exchange,
+  failure: HostError,
+  durationMs: number,
+): void {
+  if (called === undefined || isAccounted(failure) || store.find(called.name, called.version) === undefined) return;
+  statistics.of(called).failed(reasonOf(failure.code), durationMs);
+}
+
 function logFields(exchange: Exchange, status: number, durationMs: number): object {
-  const { method, url, functionName, requestId, callId, traceparent } = exchange;
+  const { method, url, functionName, requestId, callId, traceparent, keyName } = exchange;
   return {
     method,
     path: url.split('?', 1)[0]?.slice(0, 200),
     status,
     function: functionName,
+    key: keyName,
     requestId,
     callId,
     traceparent,

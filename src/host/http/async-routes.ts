@@ -1,6 +1,6 @@
 /** Asynchronous calls: accepted with an id, asked for, cancelled, listed; and how a host runs one. */
 import { randomUUID } from 'node:crypto';
-import { CallAgain, checkCallbackUrl } from '../../queue/index.ts';
+import { CallAgain, CallbackTargets } from '../../queue/index.ts';
 import type {
   AcceptedCall,
   AsyncCalls,
@@ -44,12 +44,11 @@ export function acceptsCalls({ queueing }: HostContext): boolean {
 
 /** `POST /async-function/{name}[/versions/{version}]`: unknown functions are told before the missing queue is. */
 export async function callLater(context: HostContext, exchange: Exchange): Promise<void> {
-  const { name } = versionAsked(context, exchange);
-  exchange.functionName = name;
-  await admitted(context, async () => {
+  const { name } = (exchange.called = versionAsked(context, exchange));
+  await admitted(context, name, async () => {
     const calls = callsOf(context);
     sloAsked(exchange.header('x-turntable-slo')); // Told now, while somebody listens.
-    const callbackUrl = callbackAsked(exchange);
+    const callbackUrl = callbackAsked(context, exchange);
     const id = idAsked(exchange);
     const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
     // Looked up again after the body arrived: it may have been removed meanwhile.
@@ -117,7 +116,7 @@ export async function cancelCall(context: HostContext, exchange: Exchange): Prom
 
 /** `GET /async-function`: the latest calls. Whoever knows an id can ask for its reply, so that the list needs the key. */
 export async function listCalls(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, exchange, async () => {
+  await managed(context, async () => {
     const asked = exchange.query().get('limit') ?? '100';
     const limit = Number(asked);
     if (!Number.isInteger(limit) || limit < 1 || limit > listedMax) {
@@ -157,7 +156,11 @@ export function callRunner(context: HostContext): CallRunner {
 
 async function runCall(context: HostContext, call: AcceptedCall, signal: AbortSignal): Promise<CallReply> {
   const { functionName, version: number, method, url, headers, body } = call;
-  const asked = context.store.find(functionName, number);
+  // Chosen now, not when the call was accepted: a version that was taken out meanwhile gets none of those that waited.
+  const asked =
+    number === undefined
+      ? context.store.choose(functionName, (name) => headers[name])
+      : context.store.find(functionName, number);
   if (asked === undefined) {
     // A host that starts has not read its functions yet.
     if (context.lifecycle.phase !== 'ready') throw new HostError('not-ready', 'the host is starting');
@@ -239,10 +242,10 @@ function callbackView(callback: CallSummary['callback']): object | undefined {
   return { callback: { state, attempts, ...error } };
 }
 
-function callbackAsked(exchange: Exchange): string | undefined {
+function callbackAsked({ config }: HostContext, exchange: Exchange): string | undefined {
   const header = exchange.header('x-callback-url');
   if (header === undefined) return undefined;
-  const checked = checkCallbackUrl(header);
+  const checked = new CallbackTargets(config.async.callbackAllow).check(header);
   if ('url' in checked) return checked.url;
   throw new HostError('bad-request', `the header X-Callback-Url is ${checked.reason}`);
 }

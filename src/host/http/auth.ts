@@ -1,52 +1,46 @@
-/** Who may manage functions. */
-import { createHash, timingSafeEqual } from 'node:crypto';
+/** Which web pages may reach a host without API keys. */
 import type { IncomingMessage } from 'node:http';
+import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
 
 /**
- * Throws unless the request may manage functions: with API keys configured it needs one of them as
- * `Authorization: Bearer`; without any (the host then listens on loopback only) it must not come from a web page of
- * another origin, nor under a foreign name that a DNS server points at this machine.
+ * Keeps web pages of other origins away from a host without API keys, whatever they ask for. Such a host listens on loopback only, where
+ * every page in a browser of this machine could reach it: directly, or under a foreign name that a DNS server points here.
  *
- * @throws HostError 'unauthorized' | 'forbidden'
+ * @param origins whose pages may come all the same; '*': all
+ * @throws HostError 'forbidden'
  */
-export function authorizeManagement(apiKeys: readonly string[], incoming: IncomingMessage): void {
-  if (apiKeys.length > 0) {
-    const { authorization } = incoming.headers;
-    if (authorization === undefined) {
-      throw new HostError('unauthorized', 'managing functions needs an API key: Authorization: Bearer <key>');
-    }
-    const [, key] = /^Bearer +(\S+) *$/i.exec(authorization) ?? [];
-    if (key === undefined) {
-      throw new HostError('unauthorized', 'the Authorization header is not of the form: Bearer <key>');
-    }
-    if (!isOneOf(apiKeys, key)) throw new HostError('forbidden', 'the API key is wrong');
-    return;
-  }
-  const { host, origin } = incoming.headers;
-  if (!isLoopback(host)) {
+export function checkOrigin(
+  { apiKeys, cors: { origins } }: Pick<HostConfig, 'apiKeys' | 'cors'>,
+  incoming: IncomingMessage,
+): void {
+  if (apiKeys.length > 0) return;
+  const { host, origin, 'sec-fetch-site': site } = incoming.headers;
+  // A browser always names the host.
+  if (host !== undefined && !isLoopback(host)) {
     throw new HostError(
       'forbidden',
-      'without API keys, functions are managed under a loopback name such as localhost only',
+      'without API keys, this host is reached under a loopback name such as localhost only',
     );
   }
-  const fetchSite = incoming.headers['sec-fetch-site'];
-  const foreign = origin !== undefined && origin !== `http://${host}`;
-  if (foreign || fetchSite === 'cross-site' || fetchSite === 'same-site') {
-    throw new HostError('forbidden', 'a web page of another origin may not manage functions');
+  if (origin === undefined && site === undefined) return;
+  if (origin !== undefined && isAllowedOrigin(origins, origin)) return;
+  const own = `${isEncrypted(incoming) ? 'https' : 'http'}://${host}`;
+  const isForeign = origin !== undefined && origin !== own;
+  const isFromOther = site === 'cross-site' || site === 'same-site';
+  // A link to the dashboard, or a bookmark on another page.
+  const isVisit = incoming.headers['sec-fetch-mode'] === 'navigate' && incoming.url?.split('?', 1)[0] === '/';
+  if (isForeign || (isFromOther && !isVisit)) {
+    throw new HostError('forbidden', 'a web page of another origin may not use this host; "cors.origins" can allow it');
   }
 }
 
-/** Compares digests, all of them, so that the time taken tells neither a prefix, nor a length, nor which key it was. */
-function isOneOf(apiKeys: readonly string[], key: string): boolean {
-  const given = sha256(key);
-  let found = false;
-  for (const candidate of apiKeys) if (timingSafeEqual(sha256(candidate), given)) found = true;
-  return found;
+export function isAllowedOrigin(origins: readonly string[], origin: string): boolean {
+  return origins.includes(origin) || origins.includes('*');
 }
 
-function sha256(text: string): Buffer {
-  return createHash('sha256').update(text).digest();
+export function isEncrypted({ socket }: IncomingMessage): boolean {
+  return 'encrypted' in socket && socket.encrypted === true;
 }
 
 /** Whether a Host header names this machine's loopback. */

@@ -1,4 +1,4 @@
-import { isLoopback } from './auth.ts';
+import { isEncrypted, isLoopback } from './auth.ts';
 import type { Exchange } from './exchange.ts';
 
 /** The host's address as the client knows it. */
@@ -7,5 +7,5 @@ export function baseUrlOf(exchange: Exchange): string {
   const { localAddress = '127.0.0.1', localPort } = exchange.incoming.socket;
   // The Host header is the client's word; it is shown only in a form that cannot break out of a shell command.
   const named = host !== undefined && (isLoopback(host) || /^[A-Za-z0-9.-]+(:\d+)?$/.test(host));
-  return `http://${named ? host : `${localAddress}:${localPort}`}`;
+  return `${isEncrypted(exchange.incoming) ? 'https' : 'http'}://${named ? host : `${localAddress}:${localPort}`}`;
 }

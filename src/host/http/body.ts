@@ -1,12 +1,21 @@
 /** Request bodies: whole for invocations, streamed for uploads; bounded in size and in time. */
-import { promisify } from 'node:util';
-import { gunzip, inflate } from 'node:zlib';
+import type { Readable } from 'node:stream';
+import {
+  createBrotliDecompress,
+  createGunzip,
+  createInflate,
+  type BrotliDecompress,
+  type Gunzip,
+  type Inflate,
+} from 'node:zlib';
 import { HostError } from '../errors.ts';
-import { formatDuration } from '../config-units.ts';
+import { runInSlices, type Steps } from '../../tensor/index.ts';
+import { formatDuration } from '../../tools/index.ts';
 import type { Exchange } from './exchange.ts';
+import type { HeldBytes } from './in-flight.ts';
 
-const gunzipAsync = promisify(gunzip);
-const inflateAsync = promisify(inflate);
+/** What an upload has to bring within the time limit, unless it ends: a client that keeps a connection up brings far more. */
+const streamedBytesMin = 64 * 1024;
 
 interface Watch {
   sinceMs: number;
@@ -40,76 +49,90 @@ export class Bodies {
   }
 
   /**
-   * The whole body, decompressed where `Content-Encoding` says so.
+   * The whole body, decompressed where `Content-Encoding` says so. What all bodies hold together is counted as it comes.
    *
    * @throws HostError 'body-too-large' (from Content-Length, before anything is read), 'body-timeout', 'client-gone',
-   *   'unsupported-media-type', 'bad-request'
+   *   'unsupported-media-type', 'bad-request', 'too-many-requests'
    */
   async read(exchange: Exchange, bytesMax: number): Promise<Buffer> {
-    const encoding = exchange.incoming.headers['content-encoding']?.toLowerCase();
-    if (encoding === undefined || encoding === 'identity') return this.#gather(exchange, bytesMax);
-    const decode = encoding === 'gzip' || encoding === 'x-gzip' ? gunzipAsync : encoding === 'deflate' && inflateAsync;
-    if (decode === false) {
-      throw new HostError('unsupported-media-type', `the Content-Encoding is not one of gzip, deflate and identity`);
+    const { incoming, held } = exchange;
+    const encoding = incoming.headers['content-encoding']?.toLowerCase();
+    if (encoding === undefined || encoding === 'identity') {
+      const expected = begin(exchange, bytesMax);
+      if (expected !== undefined) held.grow(expected);
+      return this.#gather(exchange, incoming, new Gathering('the body', bytesMax, expected, held));
     }
-    const packed = await this.#gather(exchange, bytesMax);
+    const decoder = decoders.get(encoding)?.();
+    if (decoder === undefined) {
+      throw new HostError(
+        'unsupported-media-type',
+        'the Content-Encoding is not one of gzip, deflate, br and identity',
+      );
+    }
+    begin(exchange, bytesMax);
     try {
-      return await decode(packed, { maxOutputLength: bytesMax });
+      return await this.#gather(
+        exchange,
+        incoming.pipe(decoder),
+        new Gathering('the decompressed body', bytesMax, undefined, held),
+      );
     } catch (error) {
-      if (error instanceof RangeError || (error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE') {
-        throw tooLarge('the decompressed body', bytesMax);
-      }
+      if (error instanceof HostError) throw error;
       throw new HostError('bad-request', `the body is not ${encoding} data: ${(error as Error).message}`, {
         cause: error,
       });
+    } finally {
+      incoming.unpipe(decoder);
+      decoder.destroy();
     }
   }
 
-  #gather(exchange: Exchange, bytesMax: number): Promise<Buffer> {
+  /** @param source the request, or what decompresses it */
+  #gather(exchange: Exchange, source: Readable, gathering: Gathering): Promise<Buffer> {
     const { incoming } = exchange;
-    begin(exchange, bytesMax);
     return new Promise((resolve, reject) => {
-      const chunks: Buffer[] = [];
-      let bytes = 0;
       const settle = (): void => {
         this.#watched.delete(watch);
-        incoming.off('data', onData);
-        incoming.off('end', onEnd);
+        source.off('data', onData);
+        source.off('end', onEnd);
+        source.off('error', fail);
         incoming.off('close', onClose);
       };
+      const fail = (error: unknown): void => {
+        source.pause();
+        settle();
+        reject(error);
+      };
       const onData = (chunk: Buffer): void => {
-        bytes += chunk.byteLength;
-        if (bytes > bytesMax) {
-          incoming.pause();
-          settle();
-          reject(tooLarge('the body', bytesMax));
-        } else chunks.push(chunk);
+        try {
+          gathering.add(chunk);
+        } catch (error) {
+          fail(error);
+        }
       };
       const onEnd = (): void => {
         settle();
-        const [only] = chunks;
-        resolve(chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks, bytes));
+        resolve(gathering.whole());
       };
+      // A request that has arrived closes before all of it is decompressed.
       const onClose = (): void => {
-        settle();
-        reject(gone());
+        if (!incoming.complete) fail(gone());
       };
       const watch: Watch = {
         sinceMs: performance.now(),
-        expire: () => {
-          settle();
-          reject(timedOut(this.#timeoutMs, bytes));
-        },
+        expire: () => fail(timedOut(this.#timeoutMs, gathering.bytes)),
       };
       this.#watched.add(watch);
-      incoming.on('data', onData);
-      incoming.on('end', onEnd);
+      source.on('data', onData);
+      source.on('end', onEnd);
+      if (source !== incoming) source.on('error', fail);
       incoming.on('close', onClose);
     });
   }
 
   /**
-   * The body in pieces, with the reader's pace as back pressure. It may take as long as it likes as long as it moves.
+   * The body in pieces, with the reader's pace as back pressure. It may take as long as it likes as long as it moves: a client that
+   * is waited for the time limit without having brought {@link streamedBytesMin} more holds its place for nothing.
    *
    * @throws HostError (while iterating) as {@link read} does
    */
@@ -121,6 +144,8 @@ export class Bodies {
     begin(exchange, bytesMax);
     const chunks: Buffer[] = [];
     let bytes = 0;
+    // Since the client was last seen to move: what it has brought, and how long it was waited for.
+    let [freshBytes, waitedMs] = [0, 0];
     let ended = false;
     let failure: HostError | undefined;
     let wake: (() => void) | undefined;
@@ -140,7 +165,7 @@ export class Bodies {
     const watch: Watch = {
       sinceMs: 0,
       expire: () => {
-        failure ??= timedOut(this.#timeoutMs, bytes);
+        failure ??= freshBytes === 0 ? timedOut(this.#timeoutMs, bytes) : tooSlow(this.#timeoutMs, freshBytes);
         wake?.();
       },
     };
@@ -152,6 +177,8 @@ export class Bodies {
         const chunk = chunks.shift();
         if (chunk !== undefined) {
           bytes += chunk.byteLength;
+          freshBytes += chunk.byteLength;
+          if (freshBytes >= streamedBytesMin) [freshBytes, waitedMs] = [0, 0];
           if (bytes > bytesMax) throw tooLarge('the body', bytesMax);
           yield chunk;
         } else if (ended) return;
@@ -159,11 +186,12 @@ export class Bodies {
         else {
           await new Promise<void>((resolve) => {
             wake = resolve;
-            watch.sinceMs = performance.now();
+            watch.sinceMs = performance.now() - waitedMs;
             this.#watched.add(watch);
             incoming.resume();
           });
           this.#watched.delete(watch);
+          waitedMs = performance.now() - watch.sinceMs;
         }
       }
     } finally {
@@ -175,11 +203,90 @@ export class Bodies {
   }
 }
 
-/** Refuses what is too large by its own account, and tells a client that waits for it to go ahead. */
-function begin({ incoming, outgoing }: Exchange, bytesMax: number): void {
-  const length = incoming.headers['content-length'];
-  if (length !== undefined && Number(length) > bytesMax) throw tooLarge('the body', bytesMax, Number(length));
+/** Refuses what is too large by its own account, and tells a client that waits for it to go ahead. Gives the bytes to come. */
+function begin({ incoming, outgoing }: Exchange, bytesMax: number): number | undefined {
+  const header = incoming.headers['content-length'];
+  const length = header === undefined ? undefined : Number(header);
+  if (length !== undefined && length > bytesMax) throw tooLarge('the body', bytesMax, length);
   if (incoming.headers.expect !== undefined) outgoing.writeContinue();
+  return length;
+}
+
+const decoders = new Map<string, () => Gunzip | Inflate | BrotliDecompress>([
+  ['gzip', () => createGunzip(pieces)],
+  ['x-gzip', () => createGunzip(pieces)],
+  ['deflate', () => createInflate(pieces)],
+  ['br', () => createBrotliDecompress(pieces)],
+]);
+const pieces = { chunkSize: 64 * 1024 };
+
+/** Of the buffers in which a body of unknown length is kept until its end. */
+const segmentBytes = 2 ** 20;
+
+/**
+ * The bytes of a body so far, copied to their place as they come. A body whose length nobody knows is kept in segments, which are
+ * joined at its end between the turns of other requests: a buffer that doubles would stop them for 30 ms at 32 MiB.
+ */
+class Gathering {
+  readonly #what: string;
+  readonly #bytesMax: number;
+  readonly #held: HeldBytes;
+  readonly #expected: number | undefined;
+  /** All but the last are full. */
+  readonly #segments: Buffer[] = [];
+  /** Of the last segment. */
+  #filledBytes = 0;
+  bytes = 0;
+
+  /** @param expected bytes to come, already counted among those that are held */
+  constructor(what: string, bytesMax: number, expected: number | undefined, held: HeldBytes) {
+    this.#what = what;
+    this.#bytesMax = bytesMax;
+    this.#held = held;
+    this.#expected = expected;
+    if (expected !== undefined && expected > 64 * 1024) this.#segments.push(Buffer.allocUnsafeSlow(expected));
+  }
+
+  /** @throws HostError */
+  add(chunk: Buffer): void {
+    const bytes = this.bytes + chunk.byteLength;
+    if (bytes > this.#bytesMax) throw tooLarge(this.#what, this.#bytesMax);
+    if (this.#expected === undefined) this.#held.grow(chunk.byteLength);
+    this.bytes = bytes;
+    if (this.#segments.length === 0) {
+      // All of a small body, as it came.
+      this.#segments.push(chunk);
+      this.#filledBytes = chunk.byteLength;
+      return;
+    }
+    for (let at = 0; at < chunk.byteLength;) {
+      let last = this.#segments.at(-1)!;
+      if (this.#filledBytes === last.byteLength) {
+        this.#segments.push((last = Buffer.allocUnsafeSlow(segmentBytes)));
+        this.#filledBytes = 0;
+      }
+      const copied = chunk.copy(last, this.#filledBytes, at);
+      this.#filledBytes += copied;
+      at += copied;
+    }
+  }
+
+  whole(): Buffer | Promise<Buffer> {
+    const [first, second] = this.#segments;
+    if (first === undefined) return Buffer.alloc(0);
+    return second === undefined ? first.subarray(0, this.bytes) : runInSlices(joined(this.#segments, this.bytes));
+  }
+}
+
+/** Takes the segments, each as soon as it is copied. */
+function* joined(segments: Buffer[], bytes: number): Steps<Buffer> {
+  const whole = Buffer.allocUnsafeSlow(bytes);
+  segments.reverse();
+  for (let at = 0, next = segments.pop(); next !== undefined; next = segments.pop()) {
+    at += next.copy(whole, at);
+    yield;
+  }
+  return whole;
 }
 
 function tooLarge(what: string, bytesMax: number, bytes?: number): HostError {
@@ -191,6 +298,13 @@ function timedOut(timeoutMs: number, bytes: number): HostError {
   return new HostError(
     'body-timeout',
     `the body stopped arriving after ${bytes} bytes and ${formatDuration(timeoutMs)}`,
+  );
+}
+
+function tooSlow(timeoutMs: number, bytes: number): HostError {
+  return new HostError(
+    'body-timeout',
+    `the body came too slowly: ${bytes} bytes within ${formatDuration(timeoutMs)}, and ${streamedBytesMin} are the least`,
   );
 }
 

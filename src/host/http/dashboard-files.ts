@@ -2,15 +2,13 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { compiledModule } from '../../process/index.ts';
 import { HostError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
 import type { HostContext } from './host-context.ts';
 
 /** Built by scripts/build.mjs, whether the host runs from dist/ or from src/ as in tests. */
-const folder = new URL(
-  import.meta.url.endsWith('.ts') ? '../../../dist/host/dashboard/page/' : '../dashboard/page/',
-  import.meta.url,
-);
+const folder = compiledModule('../dashboard/page/', import.meta.url);
 const types = {
   'index.html': 'text/html; charset=utf-8',
   'page.js': 'text/javascript; charset=utf-8',

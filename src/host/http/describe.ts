@@ -1,11 +1,13 @@
 /** Functions as the outside sees them: OIP metadata, Triton's configuration and statistics, and the host's own form. */
-import type { DataType } from '../../tensor/index.ts';
+import { elementBytes, type DataType } from '../../tensor/index.ts';
 import type { CpuPools, PoolState } from '../../cpu/index.ts';
-import { formatDuration } from '../config-units.ts';
+import { formatDuration } from '../../tools/index.ts';
+import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
+import type { Unloaded } from '../unloaded.ts';
 import type { Statistics, VersionStatistics } from '../statistics.ts';
 import type { FunctionVersion, ModelMetadata, Registry, TensorSpec } from '../types.ts';
-import { modelSpec } from './model-spec.ts';
+import { modelSpec } from '../infer/model-spec.ts';
 
 /** Name of the runtime and format in Triton's list of platforms. */
 const platform = 'onnxruntime_onnx';
@@ -36,7 +38,7 @@ function metadataOf(version: FunctionVersion): ModelMetadata {
 /** `GET /v2/models/{m}/config`: Triton's model configuration, as far as it has a meaning here. */
 export function tritonConfig(
   version: FunctionVersion,
-  defaults: { readonly threads: number; readonly cores: number },
+  { cpu: defaults, limits }: Pick<HostConfig, 'cpu' | 'limits'>,
 ): object {
   const metadata = metadataOf(version);
   const { batched } = modelSpec(metadata);
@@ -53,8 +55,8 @@ export function tritonConfig(
     platform,
     backend: 'onnxruntime',
     default_model_filename: settings.model,
-    // The client's own batch is not limited by this host; Triton's clients take 0 for 'has no batch dimension'.
-    max_batch_size: batched ? settings.batching.batchMax : 0,
+    // Triton's clients take 0 for 'has no batch dimension'.
+    max_batch_size: batched ? (settings.rowsMax ?? rowsThatFit(metadata.inputs, limits.bodyBytesMax)) : 0,
     input: metadata.inputs.map(describe),
     output: metadata.outputs.map(describe),
     ...(batched && settings.batching.batchMax > 1
@@ -66,6 +68,15 @@ export function tritonConfig(
       threads: { string_value: String(threads) },
     },
   };
+}
+
+/** Rows of a request that fit into a body: what bounds a client's batch where nothing else does. */
+function rowsThatFit(inputs: readonly TensorSpec[], bodyBytesMax: number): number {
+  const rowBytes = inputs.reduce((sum, { datatype, shape }) => {
+    const elements = shape.slice(1).reduce((product, size) => product * Math.max(1, size), 1);
+    return sum + elements * (elementBytes[datatype] || 4);
+  }, 0);
+  return Math.max(1, Math.min(2 ** 31 - 1, Math.floor(bodyBytesMax / Math.max(1, rowBytes))));
 }
 
 /** One entry of Triton's `model_stats`. Reading it is never a use. */
@@ -109,15 +120,16 @@ function duration(count: number, ms: number): { count: number; ns: number } {
 }
 
 /** `POST /v2/repository/index`: every version, ready ones only where `readyOnly`. */
-export function repositoryIndex(registry: Registry, readyOnly: boolean): object[] {
+export function repositoryIndex(registry: Registry, unloaded: Unloaded, readyOnly: boolean): object[] {
   return registry
     .names()
     .flatMap((name) => registry.versions(name))
-    .filter(({ state }) => !readyOnly || state.status === 'ready')
-    .map(indexEntry);
+    .filter((version) => !readyOnly || (version.state.status === 'ready' && !unloaded.has(version)))
+    .map((version) => indexEntry(version, unloaded.has(version)));
 }
 
-function indexEntry({ name, version, state }: FunctionVersion): object {
+function indexEntry({ name, version, state }: FunctionVersion, isUnloaded: boolean): object {
+  if (isUnloaded) return { name, version, state: 'UNAVAILABLE', reason: 'unloaded' };
   switch (state.status) {
     case 'ready':
       return { name, version, state: 'READY', reason: '' };

@@ -11,6 +11,9 @@ const listenersMax = 100;
 /** What a client may leave unread. */
 const unreadBytesMax = 1024 * 1024;
 
+/** Ticks tell again what was counted this long before: a page that has just asked for the history has missed the ticks since its answer. */
+const overlapMs = 5000;
+
 export class EventStreams {
   readonly #sources: ViewSources;
   readonly #open = new Set<Exchange>();
@@ -49,7 +52,12 @@ export class EventStreams {
 
   #listen(): void {
     if (this.#timer !== undefined) return;
-    this.#timer = setInterval(() => this.#send('tick', tickOf(this.#sources, Date.now())), 1000);
+    let toldToMs = Date.now();
+    this.#timer = setInterval(() => {
+      const tick = tickOf(this.#sources, Date.now(), toldToMs - overlapMs);
+      toldToMs = tick.atMs + 1000;
+      this.#send('tick', tick);
+    }, 1000);
     this.#timer.unref();
     this.#silence = this.#sources.history.happenings.listen((happening) =>
       this.#send('happening', happeningAnswer(happening)),

@@ -4,18 +4,34 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { constants, createBrotliCompress, createGzip } from 'node:zlib';
 import type { HostError } from '../errors.ts';
+import { bytesOf } from '../infer/oip-reply.ts';
+import type { HeaderList } from '../infer/reply-headers.ts';
+import { jsonInSlices } from '../slices.ts';
+import type { FunctionVersion } from '../types.ts';
+import type { HeldBytes, InFlightBytes } from './in-flight.ts';
 import type { Lifecycle } from './lifecycle.ts';
 
-/** Header names and values, alternating, as Node writes them fastest. */
-export type HeaderList = (string | number)[];
+export type { HeaderList } from '../infer/reply-headers.ts';
 
-/** A body that is still on its way is thrown away up to these, so that the client sees the reply and no reset. */
-const drainBytesMax = 64 * 1024 * 1024;
-const drainMsMax = 5000;
+/** The rest of a refused body is read and thrown away up to these, so that a client that still writes sees the reply and no reset. */
+const drainMsMax = 30_000;
+const drainIdleMsMax = 5000;
+/** A text of such a size is compressed for clients that take that; a longer one would take seconds of a core. */
+const compressedBytesMin = 8 * 1024;
+const compressedBytesMax = 8 * 1024 * 1024;
 /** A body up to this is read to its end after an early reply, and the connection kept. */
 const keepBytesMax = 64 * 1024;
 const idLengthMax = 200;
+
+/** What all exchanges of a host share. */
+export interface ExchangeMeans {
+  readonly lifecycle: Lifecycle;
+  /** A client that takes nothing of its reply for this long is cut off. */
+  readonly stallMs: number;
+  readonly inFlight: InFlightBytes;
+}
 
 export class Exchange {
   readonly incoming: IncomingMessage;
@@ -30,25 +46,26 @@ export class Exchange {
   /** W3C trace context, where the client sent a well-formed one. */
   readonly traceparent: string | undefined;
   /** The function that is called, once it is known to exist; for metrics and logs. */
-  functionName: string | undefined;
+  called: FunctionVersion | undefined;
+  /** Name of the API key that the request came with; for the log. */
+  keyName: string | undefined;
 
   /** Set when the rest of the body is not worth waiting for: the connection is closed with the reply. */
   abandoned = false;
-  readonly #lifecycle: Lifecycle;
-  readonly #stallMs: number;
+  /** Of the reply's body, once it is sent. */
+  sentBytes = 0;
+  readonly #means: ExchangeMeans;
+  #held: HeldBytes | undefined;
 
-  /** @param stallMs a client that takes nothing of its reply for this long is cut off */
   constructor(
     incoming: IncomingMessage,
     outgoing: ServerResponse,
-    lifecycle: Lifecycle,
-    stallMs: number,
+    means: ExchangeMeans,
     param: (name: string) => string | undefined,
   ) {
     this.incoming = incoming;
     this.outgoing = outgoing;
-    this.#lifecycle = lifecycle;
-    this.#stallMs = stallMs;
+    this.#means = means;
     this.arrivalMs = performance.now();
     this.param = param;
     const requestId = idOf(incoming.headers['x-request-id']);
@@ -56,6 +73,19 @@ export class Exchange {
     this.requestId = requestId ?? callId ?? randomUUID();
     this.callId = callId ?? this.requestId;
     this.traceparent = traceparentOf(incoming.headers['traceparent']);
+  }
+
+  /** For {@link Access}. */
+  get authorization(): string | undefined {
+    return this.incoming.headers.authorization;
+  }
+
+  get address(): string {
+    return this.incoming.socket.remoteAddress ?? '';
+  }
+
+  get functionName(): string | undefined {
+    return this.called?.name;
   }
 
   get method(): string {
@@ -78,6 +108,11 @@ export class Exchange {
     return new URLSearchParams(at === -1 ? '' : this.url.slice(at + 1));
   }
 
+  /** Memory that this request holds until its reply is sent. */
+  get held(): HeldBytes {
+    return (this.#held ??= this.#means.inFlight.held(this.outgoing));
+  }
+
   /** Whether the client has hung up. */
   get gone(): boolean {
     return this.outgoing.destroyed || this.incoming.socket.destroyed;
@@ -92,10 +127,11 @@ export class Exchange {
     if (this.gone || outgoing.headersSent) return;
     headers.push('X-Request-ID', this.requestId, 'X-Call-Id', this.callId);
     if (this.traceparent !== undefined) headers.push('traceparent', this.traceparent);
-    if (status !== 204 && status !== 304) headers.push('Content-Length', bytesOf(parts));
+    this.sentBytes = bytesOf(parts);
+    if (status !== 204 && status !== 304) headers.push('Content-Length', this.sentBytes);
     const rest = this.abandoned ? 'none' : this.#unreadBody();
     const lingers = rest === 'long';
-    if (lingers || this.abandoned || this.#lifecycle.phase === 'draining') headers.push('Connection', 'close');
+    if (lingers || this.abandoned || this.#means.lifecycle.phase === 'draining') headers.push('Connection', 'close');
     outgoing.writeHead(status, headers);
     // Node throws a short rest away and keeps the connection; the sender is not given for ever.
     if (rest === 'short') closeUnlessComplete(this.incoming);
@@ -124,10 +160,10 @@ export class Exchange {
       return;
     }
     headers.push('X-Request-ID', this.requestId, 'X-Call-Id', this.callId, 'Content-Length', bytes);
-    if (this.#lifecycle.phase === 'draining') headers.push('Connection', 'close');
+    if (this.#means.lifecycle.phase === 'draining') headers.push('Connection', 'close');
     outgoing.writeHead(status, headers);
     const stalled = (): void => void this.incoming.socket.destroy();
-    this.incoming.socket.setTimeout(this.#stallMs, stalled);
+    this.incoming.socket.setTimeout(this.#means.stallMs, stalled);
     try {
       await pipeline(body, outgoing);
     } catch {
@@ -140,11 +176,41 @@ export class Exchange {
   /** A JSON reply, with a final line break for terminals. */
   json(status: number, value: unknown, headers: HeaderList = []): void {
     headers.push('Content-Type', 'application/json');
-    this.send(status, headers, [`${JSON.stringify(value)}\n`]);
+    this.sendText(status, headers, [`${JSON.stringify(value)}\n`]);
+  }
+
+  /** What grows with the number of functions. */
+  async jsonInSlices(status: number, value: object): Promise<void> {
+    const json = await jsonInSlices(value);
+    this.text(status, 'application/json', `${json}\n`);
   }
 
   text(status: number, contentType: string, text: string): void {
-    this.send(status, ['Content-Type', contentType], [text]);
+    this.sendText(status, ['Content-Type', contentType], [text]);
+  }
+
+  /** {@link send}, compressed where that is worth it and the client takes it. Compressing is work of other threads. */
+  sendText(status: number, headers: HeaderList, parts: readonly (string | Uint8Array)[]): void {
+    const bytes = bytesOf(parts);
+    if (bytes < compressedBytesMin || bytes > compressedBytesMax) {
+      this.send(status, headers, parts);
+      return;
+    }
+    headers.push('Vary', 'Accept-Encoding');
+    const encoding = encodingFor(this.incoming.headers['accept-encoding']);
+    if (encoding === undefined || this.method === 'HEAD') {
+      this.send(status, headers, parts);
+      return;
+    }
+    // For what is counted and logged of this request before the text is packed.
+    this.outgoing.statusCode = status;
+    const encoder = encoding === 'br' ? createBrotliCompress(brotliOptions) : createGzip(gzipOptions);
+    const packed: Buffer[] = [];
+    encoder.on('data', (chunk: Buffer) => packed.push(chunk));
+    encoder.once('end', () => this.send(status, [...headers, 'Content-Encoding', encoding], packed));
+    encoder.once('error', () => this.send(status, headers, parts));
+    for (const part of parts) encoder.write(part);
+    encoder.end();
   }
 
   /** How much of the request's body may still follow: a long one costs the connection. */
@@ -162,7 +228,7 @@ export class Exchange {
   #cutOffWhenStalled(): void {
     const { outgoing } = this;
     const arm = (socket: Socket): void => {
-      socket.setTimeout(this.#stallMs);
+      socket.setTimeout(this.#means.stallMs);
       // Before Node's own listener, which sets the time that an idle connection is kept.
       outgoing.prependOnceListener('finish', () => socket.setTimeout(0));
     };
@@ -173,33 +239,41 @@ export class Exchange {
 
   #drainThenEnd(): void {
     const { incoming, outgoing } = this;
-    let bytes = 0;
     const end = (): void => {
       clearTimeout(timer);
-      incoming.off('data', count);
+      clearTimeout(idle);
+      incoming.off('data', onData);
       outgoing.end();
     };
-    const count = (chunk: Uint8Array): void => {
-      bytes += chunk.byteLength;
-      if (bytes > drainBytesMax) end();
-    };
-    const timer = setTimeout(end, drainMsMax);
-    timer.unref();
-    incoming.on('data', count);
+    const onData = (): void => void idle.refresh();
+    const timer = setTimeout(end, drainMsMax).unref();
+    const idle = setTimeout(end, drainIdleMsMax).unref();
+    incoming.on('data', onData);
     incoming.once('end', end);
     incoming.once('close', end);
     incoming.resume();
   }
 }
 
-function bytesOf(parts: readonly (string | Uint8Array)[]): number {
-  let bytes = 0;
-  for (const part of parts) bytes += typeof part === 'string' ? Buffer.byteLength(part) : part.byteLength;
-  return bytes;
+/** Quick ones: a reply is packed once, for one client. */
+const gzipOptions = { level: 4 };
+const brotliOptions = { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } };
+
+/** What the client takes, brotli first; a quality of 0 is a no. */
+function encodingFor(header: string | undefined): 'br' | 'gzip' | undefined {
+  if (header === undefined) return undefined;
+  const taken = new Set(
+    header
+      .toLowerCase()
+      .split(',')
+      .filter((part) => !/;\s*q=0(\.0+)?\s*$/.test(part))
+      .map((part) => part.split(';', 1)[0]?.trim()),
+  );
+  return taken.has('br') ? 'br' : taken.has('gzip') || taken.has('*') ? 'gzip' : undefined;
 }
 
 function closeUnlessComplete(incoming: IncomingMessage): void {
-  const timer = setTimeout(() => incoming.socket.destroySoon(), drainMsMax);
+  const timer = setTimeout(() => incoming.socket.destroySoon(), drainIdleMsMax);
   timer.unref();
   incoming.once('close', () => clearTimeout(timer));
 }

@@ -2,20 +2,19 @@
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import type { HandlerResponse } from '../../cpu/index.ts';
 import { HostError } from '../errors.ts';
-import { isColdStart, placementText, type Invocation } from '../invoke.ts';
+import type { Invocation } from '../invoke.ts';
 import type { FunctionVersion } from '../types.ts';
-import type { HeaderList } from './exchange.ts';
+import type { HeaderList } from '../infer/reply-headers.ts';
+import { pushInvocationHeaders } from '../infer/reply-headers.ts';
 import type { HostContext } from './host-context.ts';
-import { modelSpec, type ModelSpec } from './model-spec.ts';
-import { decodePlain, encodePlain } from './plain.ts';
+import { decodeInfer, headerLengthName, parseHeaderLength } from '../infer/oip.ts';
+import { encodeInfer } from '../infer/oip-reply.ts';
+import { decodePlain, encodePlain } from '../infer/plain.ts';
+import { runInfer, specOf } from '../infer/run.ts';
+import { runInSlices } from '../../tensor/index.ts';
 
 /** A call whose body has arrived. */
-export interface FunctionCall {
-  readonly method: string;
-  /** Path and query as sent. */
-  readonly url: string;
-  /** Lower-case names; no Content-Encoding, since the body is decompressed. */
-  readonly headers: Readonly<Record<string, string>>;
+export interface ArrivedCall {
   readonly body: Buffer;
   /** Instant (performance.now()) from which its latency counts. */
   readonly arrivalMs: number;
@@ -25,14 +24,54 @@ export interface FunctionCall {
   readonly priority?: number;
 }
 
+export interface FunctionCall extends ArrivedCall {
+  readonly method: string;
+  /** Path and query as sent. */
+  readonly url: string;
+  /** Lower-case names; no Content-Encoding, since the body is decompressed. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
 export interface FunctionReply {
   readonly status: number;
   readonly headers: HeaderList;
   readonly parts: readonly (string | Uint8Array)[];
+  /** Whether it is JSON of the host's own, which may be compressed; what a handler answers is sent as it made it. */
+  readonly isText: boolean;
 }
 
 /**
- * Runs the call: through the function's handler, or as plain JSON.
+ * Runs an `infer` of the Open Inference Protocol.
+ *
+ * @param headerLength as {@link parseHeaderLength} gives it
+ * @param onDecoded is told the bytes of large requests' tensors, which are in memory beside the body
+ * @throws HostError, or TensorError naming the input
+ */
+export async function answerInfer(
+  context: HostContext,
+  version: FunctionVersion,
+  { body, arrivalMs, sloMs, signal, priority }: ArrivedCall,
+  headerLength: number | undefined,
+  onDecoded?: (bytes: number) => void,
+): Promise<FunctionReply> {
+  const decoded = runInSlices(decodeInfer(body, headerLength, specOf(version)));
+  // A promise for what is small would cost more than decoding it.
+  const call = decoded instanceof Promise ? await decoded : decoded;
+  if (decoded instanceof Promise) onDecoded?.(call.tensors.reduce((bytes, { data }) => bytes + data.byteLength, 0));
+  const asked = priority === undefined ? call : { ...call, priority };
+  const { invocation, outputs } = await runInfer(context.invoker, version, asked, { arrivalMs, sloMs, signal });
+  const encoded = runInSlices(encodeInfer(version, call, outputs, context.config.limits.replyBytesMax));
+  const reply = encoded instanceof Promise ? await encoded : encoded;
+  const isText = reply.headerLength === undefined;
+  const headers: HeaderList = isText
+    ? ['Content-Type', 'application/json']
+    : ['Content-Type', 'application/octet-stream', 'Inference-Header-Content-Length', reply.headerLength];
+  pushInvocationHeaders(headers, version, invocation, arrivalMs);
+  return { status: 200, headers, parts: reply.parts, isText };
+}
+
+/**
+ * Runs the call: through the function's handler, or as plain JSON; an `infer` that was accepted to be run later as such.
  *
  * @throws HostError, or TensorError naming the input
  */
@@ -42,6 +81,8 @@ export async function answerCall(
   call: FunctionCall,
 ): Promise<FunctionReply> {
   const { method, url, headers, body, arrivalMs, sloMs, signal, priority } = call;
+  if (url.startsWith('/v2/'))
+    return await answerInfer(context, version, call, parseHeaderLength(headers[headerLengthName]));
   const options = { arrivalMs, sloMs, signal, priority };
   if (version.handlerPath !== undefined) {
     const request = { method, url, headers, body };
@@ -49,57 +90,13 @@ export async function answerCall(
     if (result.output.kind !== 'response') throw new HostError('internal', 'the pool answered a request with tensors');
     return handledReply(version, result, result.output.response, arrivalMs);
   }
-  const { tensors, form, rows } = decodePlain(body, specOf(version));
-  const result = await context.invoker.invoke(version, { kind: 'tensors', tensors }, { ...options, rows });
-  if (result.output.kind !== 'tensors') throw new HostError('internal', 'the pool answered tensors with a response');
+  const { tensors, form, rows } = await runInSlices(decodePlain(body, specOf(version)));
+  const inferred = { tensors, outputs: undefined, timeoutMs: undefined, priority, rows, classes: undefined };
+  const { invocation, outputs } = await runInfer(context.invoker, version, inferred, { arrivalMs, sloMs, signal });
+  const parts = await runInSlices(encodePlain(form, outputs, context.config.limits.replyBytesMax));
   const reply: HeaderList = ['Content-Type', 'application/json'];
-  pushInvocationHeaders(reply, version, result, arrivalMs);
-  return { status: 200, headers: reply, parts: [`${encodePlain(form, result.output.tensors)}\n`] };
-}
-
-/** @throws HostError 'not-ready' */
-export function specOf(version: FunctionVersion): ModelSpec {
-  if (version.metadata === undefined) {
-    throw new HostError(
-      'not-ready',
-      `function '${version.name}' version ${version.version} has not been validated yet`,
-    );
-  }
-  return modelSpec(version.metadata);
-}
-
-export function pushInvocationHeaders(
-  headers: HeaderList,
-  version: FunctionVersion,
-  { timings, placement }: Invocation,
-  arrivalMs: number,
-): void {
-  const totalMs = performance.now() - arrivalMs;
-  headers.push(
-    'X-Model-Id',
-    version.key,
-    'X-Model-Cold-Start',
-    isColdStart(placement) ? 'true' : 'false',
-    'X-Model-Load-Time',
-    rounded(timings.loadMs / 1000, 1e6),
-    'X-Duration-Seconds',
-    rounded(totalMs / 1000, 1e6),
-    'x-queue-time',
-    rounded(timings.queueMs, 1e3),
-    'x-inference-time',
-    rounded(timings.inferMs, 1e3),
-    'x-total-time',
-    rounded(totalMs, 1e3),
-    'x-compute-type',
-    placement.kind === 'gpu' ? 'gpu' : 'cpu',
-    'X-Turntable-Placement',
-    placementText(placement),
-  );
-  if (placement.kind === 'gpu' && placement.rung !== undefined) headers.push('X-Turntable-Plan', placement.rung);
-}
-
-function rounded(value: number, perUnit: number): number {
-  return Math.round(value * perUnit) / perUnit;
+  pushInvocationHeaders(reply, version, invocation, arrivalMs);
+  return { status: 200, headers: reply, parts, isText: true };
 }
 
 /** Headers of the connection, or the host's own: a handler's are left out. */
@@ -125,6 +122,8 @@ const reserved = new Set([
   'x-compute-type',
   'x-turntable-placement',
   'x-turntable-plan',
+  'x-turntable-predicted-time',
+  'x-turntable-cold-cause',
 ]);
 
 function handledReply(
@@ -144,7 +143,7 @@ function handledReply(
     headers.push(name, value);
   }
   pushInvocationHeaders(headers, version, result, arrivalMs);
-  return { status, headers, parts: status === 204 || status === 304 ? [] : [body] };
+  return { status, headers, parts: status === 204 || status === 304 ? [] : [body], isText: false };
 }
 
 function checkHeader(version: FunctionVersion, name: string, value: string): void {

@@ -1,10 +1,12 @@
 /** The host's own management of functions: publish, list, remove, and blobs by hash. */
 import { HostError } from '../errors.ts';
 import type { Publication } from '../types.ts';
+import { mapInSlices } from '../slices.ts';
 import { functionPath, functionView, liveNumbers } from './describe.ts';
 import type { Exchange } from './exchange.ts';
 import { managed, pathParam, versionAsked, type HostContext } from './host-context.ts';
-import { parseJsonObject } from './json-body.ts';
+import { parseJsonObject } from '../infer/json-body.ts';
+import { percentAsked } from './version-routes.ts';
 import { readForm } from './multipart.ts';
 
 /** Settings sent as JSON, where the model is a stored blob. */
@@ -12,14 +14,14 @@ const settingsBytesMax = 256 * 1024;
 /** What a form adds to its files; the store counts the files themselves. */
 const formOverheadBytes = 4 * 1024 * 1024;
 
-export function listFunctions({ store, pools, statistics }: HostContext, exchange: Exchange): void {
+export async function listFunctions({ store, pools, statistics }: HostContext, exchange: Exchange): Promise<void> {
   const live = liveNumbers(pools, statistics);
-  const functions = store.names().flatMap((name) => {
+  const functions = await mapInSlices(store.names(), (name) => {
     const current = store.find(name);
-    if (current === undefined) return [];
-    return [{ ...functionView(current, live), versions: store.versions(name).map(({ version }) => version) }];
+    if (current === undefined) return undefined;
+    return { ...functionView(current, live), versions: store.versions(name).map(({ version }) => version) };
   });
-  exchange.json(200, { functions });
+  await exchange.jsonInSlices(200, { functions: functions.filter((each) => each !== undefined) });
 }
 
 export function showFunction(context: HostContext, exchange: Exchange): void {
@@ -30,7 +32,7 @@ export function showFunction(context: HostContext, exchange: Exchange): void {
 }
 
 export async function removeFunction(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, exchange, async () => {
+  await managed(context, async () => {
     await context.store.remove(pathParam(exchange, 'name'), exchange.param('version'));
     exchange.send(204, [], []);
   });
@@ -41,7 +43,7 @@ export async function removeFunction(context: HostContext, exchange: Exchange): 
  * settings whose model is a blob that is stored already. Settings stand in the query as well.
  */
 export async function publishFunction(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, exchange, async () => {
+  await managed(context, async () => {
     const name = pathParam(exchange, 'name');
     const settings = querySettings(exchange);
     const kind = bodyKind(exchange);
@@ -58,7 +60,12 @@ export async function publishFunction(context: HostContext, exchange: Exchange):
       if (kind === 'form') await receiveForm(context, exchange, publication, settings);
       else if (kind === 'model') await receiveModel(context, exchange, publication, settings);
       if (kind !== 'model') await takeBlob(publication, settings);
-      const { version, created } = await publication.commit(Object.fromEntries(settings));
+      const percent = trafficSetting(settings);
+      const { version, created } = await publication.commit(Object.fromEntries(settings), true);
+      const serving = context.store.find(name);
+      // Of the first version there is nothing to hold back.
+      const waits = created && percent > 0 && serving !== undefined && serving.key !== version.key;
+      if (waits) await context.rollout.promote(version, percent);
       const path = functionPath(version);
       exchange.json(created ? 201 : 200, functionView(version, liveNumbers(context.pools, context.statistics)), [
         'Location',
@@ -132,6 +139,13 @@ function setOnce(settings: Map<string, unknown>, key: string, value: unknown): v
   settings.set(key, value);
 }
 
+/** Percent of the calls that the new version gets: all, unless `traffic` says less. It is no setting of the function. */
+function trafficSetting(settings: Map<string, unknown>): number {
+  const given = settings.get('traffic');
+  settings.delete('traffic');
+  return Number(given) === 0 && given !== '' ? 0 : percentAsked(given);
+}
+
 /** The version, where it is known before the upload begins. In a form it may follow; the store then sees it at the end. */
 function versionSetting(settings: ReadonlyMap<string, unknown>): string | undefined {
   const version = settings.get('version');
@@ -147,7 +161,7 @@ export function blobExists({ store }: HostContext, exchange: Exchange): void {
 
 /** `POST /blobs/sha256:{hex}`: 201, or 200 when it is stored already. */
 export async function putBlob(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, exchange, async () => {
+  await managed(context, async () => {
     const sha256 = digestAsked(exchange);
     const stored = context.store.hasBlob(sha256);
     if (!stored)

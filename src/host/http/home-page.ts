@@ -1,5 +1,5 @@
 /** `GET /` for whoever asks without a browser: what this host is and what can be called. */
-import { formatDuration } from '../config-units.ts';
+import { formatDuration } from '../../tools/index.ts';
 import { curlCall } from '../example-call.ts';
 import type { FunctionVersion } from '../types.ts';
 

@@ -1,26 +1,33 @@
 /** What every route works with. */
 import type { Logger } from 'pino';
 import type { CpuPools } from '../../cpu/index.ts';
+import type { Access } from '../access.ts';
 import type { HostConfig } from '../config.ts';
 import type { ViewSources } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { SchedulerView } from '../gpu/index.ts';
 import type { Invoker } from '../invoke.ts';
+import type { Logging } from '../logging.ts';
 import type { Metrics } from '../metrics.ts';
+import type { Rollout } from '../rollout.ts';
+import type { Shadows } from '../shadows.ts';
 import type { ReplayRuns } from '../replays.ts';
 import type { Queueing } from '../queueing/index.ts';
 import type { Statistics } from '../statistics.ts';
+import type { HeaderOf } from '../traffic.ts';
 import type { FunctionVersion, ModelStore } from '../types.ts';
-import { authorizeManagement } from './auth.ts';
 import type { Bodies } from './body.ts';
 import type { EventStreams } from './event-stream.ts';
-import type { Exchange } from './exchange.ts';
+import type { Exchange, ExchangeMeans } from './exchange.ts';
 import type { Lifecycle } from './lifecycle.ts';
 
 export interface HostContext {
   readonly config: HostConfig;
+  readonly access: Access;
   readonly store: ModelStore;
   readonly invoker: Invoker;
+  readonly rollout: Rollout;
+  readonly shadows: Shadows;
   readonly pools: CpuPools;
   readonly metrics: Metrics;
   readonly statistics: Statistics;
@@ -29,6 +36,7 @@ export interface HostContext {
   /** Of this program. */
   readonly hostVersion: string;
   readonly bodies: Bodies;
+  readonly exchangeMeans: ExchangeMeans;
   /** What the dashboard's API reads. */
   readonly views: ViewSources;
   readonly events: EventStreams;
@@ -37,8 +45,8 @@ export interface HostContext {
   readonly replays?: ReplayRuns | undefined;
   /** What carries work out of this process; absent where everything runs here. */
   readonly queueing?: Queueing | undefined;
-  /** Whether successes are logged as well; asked once, since each line costs. */
-  readonly logsSuccess: boolean;
+  /** What is logged, which can be changed over HTTP. */
+  readonly logging: Logging;
 }
 
 /** A path parameter that the route declares. */
@@ -54,8 +62,15 @@ export function pathParam(exchange: Exchange, name: string): string {
  * @throws HostError 'unknown-function' | 'unknown-version', or 'not-ready' while the host has not read its functions yet
  */
 export function versionAsked(context: HostContext, exchange: Exchange): FunctionVersion {
-  const name = pathParam(exchange, 'name');
-  const version = exchange.param('version');
+  return versionNamed(context, pathParam(exchange, 'name'), exchange.param('version'));
+}
+
+/** {@link versionAsked}, whatever carried the names. */
+export function versionNamed(
+  context: Pick<HostContext, 'store' | 'lifecycle'>,
+  name: string,
+  version: string | undefined,
+): FunctionVersion {
   const found = context.store.find(name, version);
   if (found !== undefined) return found;
   if (context.lifecycle.phase === 'starting') {
@@ -67,31 +82,74 @@ export function versionAsked(context: HostContext, exchange: Exchange): Function
   throw new HostError('unknown-function', `there is no function '${shownName(name)}'`);
 }
 
+/**
+ * The version for a call: the one that the path names, else one that the function's traffic gives it, once for each exchange. Looked up
+ * again when the body has arrived: a version that is gone by then leaves the call to another.
+ *
+ * @throws as {@link versionAsked}
+ */
+export function versionCalled(context: HostContext, exchange: Exchange): FunctionVersion {
+  if (exchange.param('version') !== undefined) return versionAsked(context, exchange);
+  const name = pathParam(exchange, 'name');
+  const { called } = exchange;
+  const again = called === undefined ? undefined : context.store.find(name, called.version);
+  return again ?? versionChosen(context, name, (header) => exchange.header(header));
+}
+
+/** {@link versionCalled} without a version in the path, whatever carried the name. */
+export function versionChosen(
+  context: Pick<HostContext, 'store' | 'lifecycle'>,
+  name: string,
+  headerOf: HeaderOf,
+): FunctionVersion {
+  return context.store.choose(name, headerOf) ?? versionNamed(context, name, undefined);
+}
+
 export function shownName(name: string): string {
   return name.length <= 80 ? name : `${name.slice(0, 77)}...`;
 }
 
-/** Does `work` as one of the requests that the limit counts; refused while draining or over the limit. */
-export async function admitted(context: HostContext, work: () => Promise<void>): Promise<void> {
-  const { statistics, lifecycle, config } = context;
-  if (lifecycle.phase === 'draining')
-    throw new HostError('draining', 'the host is shutting down and takes no new work');
-  if (statistics.requestsInFlight >= config.limits.requestsInFlightMax) {
+/**
+ * Does `work` as one of the requests to a function that the limit counts; refused while draining or over the limit. A function may have
+ * as many in progress as there is room left besides: k stuck ones leave 1/(k+1) of the limit to all others.
+ */
+export async function admitted(
+  context: Pick<HostContext, 'statistics' | 'lifecycle' | 'config'>,
+  functionName: string,
+  work: () => Promise<void>,
+): Promise<void> {
+  const { statistics, config } = context;
+  refuseWhileDraining(context);
+  const { requestsInFlightMax } = config.limits;
+  const left = requestsInFlightMax - statistics.requestsInFlight;
+  const own = statistics.inFlightOf(functionName);
+  if (left <= 0) {
     throw new HostError(
       'too-many-requests',
-      `${config.limits.requestsInFlightMax} requests are in progress already, which is this host's limit`,
+      `${requestsInFlightMax} requests are in progress already, which is this host's limit`,
     );
   }
-  statistics.requestsInFlight++;
+  if (own >= left) {
+    throw new HostError(
+      'too-many-requests',
+      `function '${shownName(functionName)}' has ${own} requests in progress already; the ${left} that this host can still take are for others`,
+    );
+  }
+  statistics.begin(functionName);
   try {
     await work();
   } finally {
-    statistics.requestsInFlight--;
+    statistics.end(functionName);
   }
 }
 
-/** {@link admitted}, for who may manage functions. */
-export function managed(context: HostContext, exchange: Exchange, work: () => Promise<void>): Promise<void> {
-  authorizeManagement(context.config.apiKeys, exchange.incoming);
-  return admitted(context, work);
+/** Management of functions: it never waits behind calls, nor is it refused for their number. */
+export async function managed(context: Pick<HostContext, 'lifecycle'>, work: () => Promise<void>): Promise<void> {
+  refuseWhileDraining(context);
+  await work();
+}
+
+function refuseWhileDraining({ lifecycle }: Pick<HostContext, 'lifecycle'>): void {
+  if (lifecycle.phase === 'draining')
+    throw new HostError('draining', 'the host is shutting down and takes no new work');
 }

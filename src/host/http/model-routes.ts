@@ -4,11 +4,16 @@ import type { FunctionVersion } from '../types.ts';
 import { oipMetadata, repositoryIndex, tritonConfig, tritonStatistics } from './describe.ts';
 import type { Exchange } from './exchange.ts';
 import { managed, pathParam, versionAsked, type HostContext } from './host-context.ts';
-import { isObject, parseJsonObject } from './json-body.ts';
+import { runInSlices } from '../../tensor/index.ts';
+import { parseJsonObject } from '../infer/json-body.ts';
+import { readLoadRequest } from './load-body.ts';
+import { loadFunction, unloadFunction } from './repository.ts';
 
 /** Triton's names of what this host offers beyond the protocol's core. */
-const extensions = [
+export const extensions = [
   'binary_tensor_data',
+  'classification',
+  'logging',
   'model_configuration',
   'model_repository',
   'model_repository(unload)',
@@ -53,14 +58,18 @@ export function modelMetadata(context: HostContext, exchange: Exchange): void {
     sendStatistics(context, exchange, versions);
     return;
   }
-  exchange.json(200, oipMetadata(context.store, versionAsked(context, exchange)));
+  const version = versionAsked(context, exchange);
+  const state = context.invoker.unloaded.described(version);
+  exchange.json(200, { ...oipMetadata(store, version), ...state });
 }
 
 export function modelReady(context: HostContext, exchange: Exchange): void {
-  const { name, version, state } = versionAsked(context, exchange);
+  const asked = versionAsked(context, exchange);
+  const { name, version, state } = asked;
   if (context.lifecycle.phase === 'draining') {
     throw new HostError('draining', 'the host is shutting down and takes no new work');
   }
+  context.invoker.unloaded.check(asked);
   switch (state.status) {
     case 'ready':
       exchange.json(200, { name, version, ready: true });
@@ -73,7 +82,7 @@ export function modelReady(context: HostContext, exchange: Exchange): void {
 }
 
 export function modelConfig(context: HostContext, exchange: Exchange): void {
-  exchange.json(200, tritonConfig(versionAsked(context, exchange), context.config.cpu));
+  exchange.json(200, tritonConfig(versionAsked(context, exchange), context.config));
 }
 
 /** Of the version asked for; without one, of all versions of the model. */
@@ -93,22 +102,15 @@ export async function index(context: HostContext, exchange: Exchange): Promise<v
   if (readyOnly !== undefined && typeof readyOnly !== 'boolean') {
     throw new HostError('bad-request', "'ready' is not true or false");
   }
-  exchange.json(200, repositoryIndex(context.store, readyOnly ?? false));
+  exchange.json(200, repositoryIndex(context.store, context.invoker.unloaded, readyOnly ?? false));
 }
 
-/** Reads the function's folder, which may be new or changed, then has an instance ready. */
+/** `POST /v2/repository/models/{name}/load` */
 export async function load(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, exchange, async () => {
-    const { parameters } = await controlBody(context, exchange);
-    const overrides = isObject(parameters) ? Object.keys(parameters) : [];
-    const override = overrides.find((key) => key === 'config' || key.startsWith('file:'));
-    if (override !== undefined) {
-      const advice = 'publish a new version with PUT /functions/{name} instead';
-      throw new HostError('bad-request', `a load cannot bring the parameter '${override.slice(0, 80)}': ${advice}`);
-    }
-    await context.store.reload(pathParam(exchange, 'name'));
-    const version = await context.invoker.ready(versionAsked(context, exchange));
-    const loadMs = await context.invoker.load(version);
+  await managed(context, async () => {
+    const name = pathParam(exchange, 'name');
+    const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
+    const { version, loadMs } = await loadFunction(context, name, await runInSlices(readLoadRequest(body, name)));
     exchange.json(200, { name: version.name, version: version.version, state: 'READY' }, [
       'X-Model-Id',
       version.key,
@@ -118,15 +120,13 @@ export async function load(context: HostContext, exchange: Exchange): Promise<vo
   });
 }
 
-/** Gives the instances of every version back; the next call loads again. */
+/** `POST /v2/repository/models/{name}/unload` */
 export async function unload(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, exchange, async () => {
+  await managed(context, async () => {
     await controlBody(context, exchange);
-    const { name } = versionAsked(context, exchange);
-    const running = new Set(context.pools.states().map(({ key }) => key));
-    const versions = context.store.versions(name).filter(({ key }) => running.has(key));
-    await Promise.all(versions.map((version) => context.invoker.unload(version)));
-    exchange.json(200, { name: pathParam(exchange, 'name'), unloaded: versions.map(({ version }) => version) });
+    const name = pathParam(exchange, 'name');
+    const held = await unloadFunction(context, name);
+    exchange.json(200, { name, unloaded: held.map(({ version }) => version) });
   });
 }
 

@@ -1,7 +1,7 @@
 /** Uploads as multipart/form-data (RFC 7578): a model, its settings, and the files with its external data. */
 import { Busboy, type BusboyFileStream, type BusboyInstance } from '@fastify/busboy';
 import { HostError, toHostError } from '../errors.ts';
-import { parseJsonObject } from './json-body.ts';
+import { parseJsonObject } from '../infer/json-body.ts';
 
 /** What an upload's parts say; files go to `writeFile` as they arrive. */
 export interface FormTarget {

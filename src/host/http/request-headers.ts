@@ -1,5 +1,5 @@
 /** Request headers that calls share, whether they are answered at once or later. */
-import { parseDurationMs } from '../config-units.ts';
+import { parseDurationMs } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
 

@@ -10,13 +10,15 @@ import {
   recordedOne,
   scheduler,
   schedulerSheet,
+  trouble,
 } from './api-routes.ts';
 import { baseUrlOf } from './base-url.ts';
 import { asynchronousResult, asynchronousStatus, callLater, cancelCall, listCalls } from './async-routes.ts';
-import { call, infer } from './call-routes.ts';
+import { call as callFunction, callWithoutBody, infer } from './call-routes.ts';
 import { dashboardFile, hasDashboard, sendPageFile } from './dashboard-files.ts';
 import { events } from './event-stream.ts';
 import { listReplays, removeReplay, showReplay, startReplay } from './replay-routes.ts';
+import type { RouteScope } from '../access.ts';
 import type { Exchange } from './exchange.ts';
 import {
   blobExists,
@@ -41,92 +43,170 @@ import {
   serverMetadata,
   unload,
 } from './model-routes.ts';
+import {
+  changeLogSettings,
+  changeTraceSettings,
+  forgetSharedMemory,
+  logSettings,
+  registerSharedMemory,
+  sharedMemoryStatus,
+  traceSettings,
+} from './triton-routes.ts';
+import { openApi } from './openapi.ts';
+import type { ReplyName } from './openapi-schemas.ts';
+import {
+  changeFunction,
+  changeTraffic,
+  listVersions,
+  promoteVersion,
+  rollBack,
+  showTraffic,
+} from './version-routes.ts';
 import { getBlob, listWorkers } from './worker-routes.ts';
 
 export type RouteHandler = (context: HostContext, exchange: Exchange) => void | Promise<void>;
 
 export interface Route {
-  /** GET stands for HEAD as well, unless the path has a HEAD of its own. */
-  readonly method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE';
+  /** GET stands for HEAD as well. */
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   /** In Hono's form. */
   readonly path: string;
   readonly handler: RouteHandler;
+  /** What an API key must allow. */
+  readonly scope: RouteScope;
+  /** What it does, for /openapi.json. */
+  readonly about: string;
+  /** What it answers with 200 (201, 202); absent where that is no JSON, or the dashboard's own. */
+  readonly reply?: ReplyName;
+}
+
+type Method = Route['method'];
+type Rest = readonly [path: string, handler: RouteHandler, about: string, reply?: ReplyName];
+
+const route =
+  (method: Method, scope: RouteScope) =>
+  (...[path, handler, about, reply]: Rest): Route => ({
+    method,
+    path,
+    handler,
+    scope,
+    about,
+    ...(reply === undefined ? {} : { reply }),
+  });
+const open = route('GET', 'open');
+const get = route('GET', 'read');
+/** Reading that a client asks for with a body, or that changes nothing. */
+const ask = route('POST', 'read');
+const call = route('POST', 'invoke');
+const callGet = route('GET', 'invoke');
+const post = route('POST', 'publish');
+const put = route('PUT', 'publish');
+const patch = route('PATCH', 'publish');
+const del = route('DELETE', 'publish');
+
+/** The route as it is, and with a version behind the name. */
+function versioned(whole: Route): Route[] {
+  return [whole, { ...whole, path: whole.path.replace('/:name', '/:name/versions/:version') }];
 }
 
 const model = '/v2/models/:name';
-const ofVersion = '/versions/:version';
+const inferAbout = 'Runs a model on tensors, as JSON or as JSON followed by binary data';
+const callAbout = 'Calls a function: through its handler, or with nested numbers as JSON';
+const traceAbout = 'Trace settings: always off';
+const regionsAbout = 'Regions of shared memory: always none';
 
 export const routes: readonly Route[] = [
-  { method: 'POST', path: `${model}/infer`, handler: infer },
-  { method: 'POST', path: `${model}${ofVersion}/infer`, handler: infer },
-  { method: 'POST', path: '/function/:name', handler: call },
-  { method: 'POST', path: `/function/:name${ofVersion}`, handler: call },
-  { method: 'POST', path: '/async-function/:name', handler: callLater },
-  { method: 'POST', path: `/async-function/:name${ofVersion}`, handler: callLater },
-  { method: 'GET', path: '/async-function', handler: listCalls },
-  { method: 'GET', path: '/async-function/:id', handler: asynchronousResult },
-  { method: 'GET', path: '/async-function/:id/status', handler: asynchronousStatus },
-  { method: 'DELETE', path: '/async-function/:id', handler: cancelCall },
-  { method: 'GET', path: '/v2', handler: serverMetadata },
-  { method: 'GET', path: '/v2/health/live', handler: live },
-  { method: 'GET', path: '/v2/health/ready', handler: ready },
-  { method: 'GET', path: '/v2/models', handler: listModels },
-  { method: 'GET', path: model, handler: modelMetadata },
-  { method: 'GET', path: `${model}${ofVersion}`, handler: modelMetadata },
-  { method: 'GET', path: `${model}/ready`, handler: modelReady },
-  { method: 'GET', path: `${model}${ofVersion}/ready`, handler: modelReady },
-  { method: 'GET', path: `${model}/config`, handler: modelConfig },
-  { method: 'GET', path: `${model}${ofVersion}/config`, handler: modelConfig },
-  { method: 'GET', path: `${model}/stats`, handler: modelStatistics },
-  { method: 'GET', path: `${model}${ofVersion}/stats`, handler: modelStatistics },
-  { method: 'POST', path: '/v2/repository/index', handler: index },
-  { method: 'POST', path: '/v2/repository/models/:name/load', handler: load },
-  { method: 'POST', path: '/v2/repository/models/:name/unload', handler: unload },
-  { method: 'GET', path: '/functions', handler: listFunctions },
-  { method: 'GET', path: '/functions/:name', handler: showFunction },
-  { method: 'GET', path: `/functions/:name${ofVersion}`, handler: showFunction },
-  { method: 'PUT', path: '/functions/:name', handler: publishFunction },
-  { method: 'DELETE', path: '/functions/:name', handler: removeFunction },
-  { method: 'DELETE', path: `/functions/:name${ofVersion}`, handler: removeFunction },
-  { method: 'GET', path: '/v2/workers', handler: listWorkers },
-  { method: 'GET', path: '/blobs/:digest', handler: readBlob },
-  { method: 'POST', path: '/blobs/:digest', handler: putBlob },
-  { method: 'GET', path: '/metrics', handler: sendMetrics },
-  { method: 'GET', path: '/api/history', handler: history },
-  { method: 'GET', path: '/api/functions', handler: apiFunctions },
-  { method: 'GET', path: '/api/functions/:name', handler: apiFunction },
-  { method: 'GET', path: '/api/memory', handler: memory },
-  { method: 'GET', path: '/api/scheduler', handler: scheduler },
-  { method: 'GET', path: '/api/scheduler/:name', handler: schedulerSheet },
-  { method: 'GET', path: '/api/happenings', handler: happenings },
-  { method: 'GET', path: '/api/anatomy', handler: anatomy },
-  { method: 'GET', path: '/api/anatomy/recorded', handler: recorded },
-  { method: 'GET', path: '/api/anatomy/recorded/:id', handler: recordedOne },
-  { method: 'GET', path: '/api/events', handler: events },
-  { method: 'GET', path: '/api/replays', handler: listReplays },
-  { method: 'POST', path: '/api/replays', handler: startReplay },
-  { method: 'GET', path: '/api/replays/:id', handler: showReplay },
-  { method: 'DELETE', path: '/api/replays/:id', handler: removeReplay },
-  { method: 'GET', path: '/dashboard/:file', handler: dashboardFile },
-  { method: 'GET', path: '/', handler: home },
+  ...versioned(call(`${model}/infer`, infer, inferAbout, 'InferReply')),
+  ...versioned(call('/function/:name', callFunction, callAbout)),
+  ...versioned(callGet('/function/:name', callWithoutBody, 'Calls a function that has a handler, without a body')),
+  ...versioned(call('/async-function/:name', callLater, 'Accepts a call to be run later', 'AcceptedCall')),
+  route('GET', 'publish')('/async-function', listCalls, 'The latest asynchronous calls'),
+  callGet('/async-function/:id', asynchronousResult, 'The reply of an asynchronous call; 202 until it is there'),
+  callGet('/async-function/:id/status', asynchronousStatus, 'How an asynchronous call stands', 'CallStatus'),
+  route('DELETE', 'invoke')('/async-function/:id', cancelCall, 'Cancels an asynchronous call'),
+  open('/openapi.json', sendOpenApi, 'This description', 'Description'),
+  open('/healthz', ready, 'Whether the host takes work', 'Ready'),
+  open('/v2', serverMetadata, 'Name, version and extensions of the server', 'ServerMetadata'),
+  open('/v2/health/live', live, 'Whether the process answers', 'Live'),
+  open('/v2/health/ready', ready, 'Whether the host takes work', 'Ready'),
+  get('/v2/logging', logSettings, 'What is logged', 'LogSettings'),
+  post('/v2/logging', changeLogSettings, 'Changes what is logged', 'LogSettings'),
+  ...['/v2/trace/setting', `${model}/trace/setting`].flatMap((path) => [
+    get(path, traceSettings, traceAbout, 'TraceSettings'),
+    post(path, changeTraceSettings, 'Takes only the trace settings that hold', 'TraceSettings'),
+  ]),
+  ...['/v2/systemsharedmemory', '/v2/cudasharedmemory'].flatMap((memory) => [
+    get(`${memory}/status`, sharedMemoryStatus, regionsAbout, 'Regions'),
+    get(`${memory}/region/:region/status`, sharedMemoryStatus, regionsAbout, 'Regions'),
+    ask(`${memory}/region/:region/register`, registerSharedMemory, 'Refused: shared memory is not offered'),
+    ask(`${memory}/unregister`, forgetSharedMemory, 'Gives up all regions, of which there are none'),
+    ask(`${memory}/region/:region/unregister`, forgetSharedMemory, 'Gives up a region, of which there are none'),
+  ]),
+  get('/v2/models', listModels, 'Names of the models', 'ModelList'),
+  ...versioned(get(model, modelMetadata, 'Inputs and outputs of a model', 'ModelMetadata')),
+  ...versioned(get(`${model}/ready`, modelReady, 'Whether a model can be called', 'ModelReady')),
+  ...versioned(get(`${model}/config`, modelConfig, "Configuration of a model in Triton's form", 'ModelConfig')),
+  ...versioned(get(`${model}/stats`, modelStatistics, "Statistics of a model in Triton's form", 'ModelStatistics')),
+  ask('/v2/repository/index', index, 'Every version of every model, and its state', 'RepositoryIndex'),
+  post('/v2/repository/models/:name/load', load, 'Loads a model, with a configuration or files of the body', 'Loaded'),
+  post('/v2/repository/models/:name/unload', unload, 'Unloads a model', 'Unloaded'),
+  get('/functions', listFunctions, 'Every function', 'FunctionList'),
+  ...versioned(get('/functions/:name', showFunction, 'One function', 'FunctionView')),
+  put('/functions/:name', publishFunction, 'Publishes a model as a function', 'FunctionView'),
+  ...versioned(patch('/functions/:name', changeFunction, 'Changes settings without an upload', 'FunctionView')),
+  get('/functions/:name/versions', listVersions, 'Versions of a function and their shares', 'VersionList'),
+  get('/functions/:name/traffic', showTraffic, 'How calls are divided over the versions', 'Traffic'),
+  patch('/functions/:name/traffic', changeTraffic, 'Divides calls over versions, or copies them to one', 'Traffic'),
+  post('/functions/:name/rollback', rollBack, 'Gives all calls to the version that served before', 'Traffic'),
+  post('/functions/:name/versions/:version/promote', promoteVersion, 'Gives a version all calls, or some', 'Traffic'),
+  ...versioned(del('/functions/:name', removeFunction, 'Removes a function, or one version of it')),
+  get('/v2/workers', listWorkers, 'Workers that take overflow', 'Workers'),
+  route('GET', 'publish')('/blobs/:digest', readBlob, 'A stored file, or whether it is stored'),
+  post('/blobs/:digest', putBlob, 'Stores a file under its sha256'),
+  get('/metrics', sendMetrics, 'Metrics for Prometheus'),
+  get('/api/history', history, 'Figures over time, for the dashboard'),
+  get('/api/functions', apiFunctions, 'Functions as the dashboard lists them'),
+  get('/api/functions/:name', apiFunction, 'A function as the dashboard shows it'),
+  get('/api/trouble', trouble, 'Which functions miss their SLO, and why'),
+  get('/api/memory', memory, 'What fills the memory of GPUs, host and disk'),
+  get('/api/scheduler', scheduler, 'What the scheduler goes by'),
+  get('/api/scheduler/:name', schedulerSheet, "The scheduler's offers for one function"),
+  get('/api/happenings', happenings, 'What happened lately'),
+  get('/api/anatomy', anatomy, 'A simulated cold start, layer by layer'),
+  get('/api/anatomy/recorded', recorded, 'Recorded cold starts'),
+  get('/api/anatomy/recorded/:id', recordedOne, 'One recorded cold start'),
+  get('/api/events', events, 'Events as they happen, as server-sent events'),
+  get('/api/replays', listReplays, 'Replays of traces'),
+  post('/api/replays', startReplay, 'Starts a replay'),
+  get('/api/replays/:id', showReplay, 'The report of a replay'),
+  del('/api/replays/:id', removeReplay, 'Removes a replay'),
+  open('/dashboard/:file', dashboardFile, 'A file of the dashboard'),
+  open('/', home, 'The dashboard, or a text for terminals'),
 ];
 
-/** Hono asks for GET where a client sends HEAD: one route for both, of which only the reading needs a key. */
+/** Hono asks for GET where a client sends HEAD: one route for both. */
 async function readBlob(context: HostContext, exchange: Exchange): Promise<void> {
   if (exchange.method === 'HEAD') blobExists(context, exchange);
   else await getBlob(context, exchange);
+}
+
+/** Made from the table above, when it is first asked for. */
+function sendOpenApi({ hostVersion }: HostContext, exchange: Exchange): void {
+  exchange.json(200, openApi(routes, hostVersion));
 }
 
 async function sendMetrics({ metrics }: HostContext, exchange: Exchange): Promise<void> {
   exchange.text(200, metrics.contentType, await metrics.text());
 }
 
-function home({ store }: HostContext, exchange: Exchange): void {
+function home({ store, access }: HostContext, exchange: Exchange): void {
   const isBrowser = exchange.header('accept')?.includes('text/html') === true;
   if (isBrowser && hasDashboard()) {
     sendPageFile(exchange, 'index.html');
     return;
   }
+  // The page has no names in it; this text has.
+  access.authorize('read', exchange);
   const functions = store.names().flatMap((name) => store.find(name) ?? []);
   const page = { baseUrl: baseUrlOf(exchange), functions };
   exchange.text(200, 'text/plain; charset=utf-8', homeText(page));

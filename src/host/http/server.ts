@@ -1,23 +1,29 @@
 /** The HTTP server: Node's own, with Hono as its listener, and every failure below HTTP told in the same words. */
 import { createServer, STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createSecureServer, type Server as SecureServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
+import { readFile } from 'node:fs/promises';
 import type { Duplex } from 'node:stream';
+import { createSecureContext } from 'node:tls';
 import { getRequestListener } from '@hono/node-server';
+import { ConfigError } from '../config-error.ts';
+import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
-import { formatDuration } from '../config-units.ts';
+import { formatDuration } from '../../tools/index.ts';
 import type { CallRunner } from '../../queue/index.ts';
 import { createApp } from './app.ts';
 import { callRunner } from './async-routes.ts';
 import { Bodies } from './body.ts';
 import { EventStreams } from './event-stream.ts';
 import type { HostContext } from './host-context.ts';
+import { InFlightBytes } from './in-flight.ts';
 
-export type HttpServerOptions = Omit<HostContext, 'bodies' | 'events' | 'logsSuccess'>;
+export type HttpServerOptions = Omit<HostContext, 'bodies' | 'events' | 'exchangeMeans'>;
 
 export interface HttpServer {
   /** Runs asynchronous calls as those are run whose client waits. */
   readonly runCall: CallRunner;
-  readonly server: Server;
+  readonly server: Server | SecureServer;
   readonly host: string;
   readonly port: number;
   /** `http://127.0.0.1:8000`, a name that a client can use. */
@@ -41,7 +47,13 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
   const { bodyTimeoutMs } = config.limits;
   const bodies = new Bodies({ timeoutMs: bodyTimeoutMs });
   const events = new EventStreams(options.views);
-  const context: HostContext = { ...options, bodies, events, logsSuccess: logger.isLevelEnabled('debug') };
+  const inFlight = new InFlightBytes(config.limits.inFlightBytesMax);
+  const context: HostContext = {
+    ...options,
+    bodies,
+    events,
+    exchangeMeans: { lifecycle: options.lifecycle, stallMs: bodyTimeoutMs, inFlight },
+  };
   const app = createApp(context);
   const handle = getRequestListener(app.fetch, {
     hostname: 'localhost',
@@ -57,14 +69,16 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
       outgoing.destroy();
     });
   };
-  const server = createServer({
+  const tls = await tlsOf(config);
+  const settings = {
     headersTimeout: bodyTimeoutMs,
     // Bodies have limits of their own, which an upload passes as long as it moves.
     requestTimeout: 0,
     connectionsCheckingInterval: Math.min(1000, Math.max(10, bodyTimeoutMs / 4)),
     keepAliveTimeout: keepAliveMs,
     requireHostHeader: false,
-  });
+  };
+  const server = tls === undefined ? createServer(settings) : createSecureServer({ ...settings, ...tls });
   const connections = new Set<Socket>();
   server.on('connection', (socket) => {
     connections.add(socket);
@@ -98,7 +112,7 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
     runCall: callRunner(context),
     host,
     port,
-    url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    url: `${tls === undefined ? 'http' : 'https'}://${host.includes(':') ? `[${host}]` : host}:${port}`,
     close: async (graceMs) => {
       // A stream never ends by itself, and nobody is owed its rest.
       events.close();
@@ -114,7 +128,32 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
   };
 }
 
-function listening(server: Server, { host, port }: { readonly host: string; readonly port: number }): Promise<void> {
+/** @throws ConfigError where the files cannot be read */
+async function tlsOf({ listen: { tls } }: HostConfig): Promise<{ cert: Buffer; key: Buffer } | undefined> {
+  if (tls?.certFile === undefined || tls.keyFile === undefined) return undefined;
+  const [cert, key] = [await readPem('tlsCert', tls.certFile), await readPem('tlsKey', tls.keyFile)];
+  try {
+    createSecureContext({ cert, key });
+  } catch (error) {
+    throw new ConfigError(
+      `"listen.tlsCert" and "listen.tlsKey" are not a PEM certificate and its key: ${(error as Error).message}`,
+    );
+  }
+  return { cert, key };
+}
+
+async function readPem(option: string, path: string): Promise<Buffer> {
+  try {
+    return await readFile(path);
+  } catch (error) {
+    throw new ConfigError(`"listen.${option}": ${path} cannot be read: ${(error as Error).message}`);
+  }
+}
+
+function listening(
+  server: Server | SecureServer,
+  { host, port }: { readonly host: string; readonly port: number },
+): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', reject);
     server.listen(port, host, () => {
@@ -124,7 +163,7 @@ function listening(server: Server, { host, port }: { readonly host: string; read
   });
 }
 
-function closeWithin(server: Server, graceMs: number): Promise<boolean> {
+function closeWithin(server: Server | SecureServer, graceMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     let clean = true;
     const timer = setTimeout(() => {

@@ -9,9 +9,9 @@ import { managed, type HostContext } from './host-context.ts';
 /** `GET /v2/workers`: who takes overflow, what they hold, and what they promise. Reading it is never a use. */
 export function listWorkers({ queueing }: HostContext, exchange: Exchange): void {
   const health = queueing?.health();
-  const state = queueing?.overflow.state();
+  const state = queueing?.overflow?.state();
   const keyOf = new Map(queueing?.files?.manifests().map(({ revision, key }) => [revision, key]));
-  const workers = queueing?.remote === true ? queueing.overflow.workers() : [];
+  const workers = queueing?.overflow?.workers() ?? [];
   exchange.json(200, {
     redis:
       health === undefined
@@ -47,14 +47,15 @@ export function listWorkers({ queueing }: HostContext, exchange: Exchange): void
   });
 }
 
-/** `GET /blobs/sha256:{hex}`: a file of a function here, for workers. */
+/** `GET /blobs/sha256:{hex}`: a file of a function here, for workers, and for hosts where it is damaged. */
 export async function getBlob(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, exchange, async () => {
+  await managed(context, async () => {
     const sha256 = digestAsked(exchange);
-    const path = context.queueing?.files?.pathOf(sha256);
+    // Handlers that were compiled for workers, then what was published.
+    const path = context.queueing?.files?.pathOf(sha256) ?? (await context.store.soundFile(sha256));
     const found = path === undefined ? undefined : await stat(path).catch(() => undefined);
     if (path === undefined || found === undefined) {
-      throw new HostError('unknown-blob', 'no function that workers may run has a file with this sha256');
+      throw new HostError('unknown-blob', 'no function here has a sound file with this sha256');
     }
     await exchange.stream(200, ['Content-Type', 'application/octet-stream'], createReadStream(path), found.size);
   });

@@ -1,26 +1,23 @@
 /** Puts together what carries work out of this process: the overflow queue, and with Redis the asynchronous calls. */
 import { hostname } from 'node:os';
 import type { Logger } from 'pino';
-import type { CpuPools } from '../../cpu/index.ts';
 import {
-  createInProcessQueue,
+  CallbackTargets,
+  durableSettings,
   loadRedisQueue,
   type AsyncCalls,
   type CallRunner,
   type OverflowQueue,
   type QueueHealth,
   type RedisLink,
-  type Taker,
 } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
 import type { Registry } from '../types.ts';
 import { FunctionFiles } from './function-files.ts';
 
 export interface Queueing {
-  /** Where overflow goes. Without Redis it is in memory and this machine's own pool takes from it. */
-  readonly overflow: OverflowQueue;
-  /** Whether it leads to other machines. */
-  readonly remote: boolean;
+  /** Leads to workers on other machines. Undefined without Redis. */
+  readonly overflow: OverflowQueue | undefined;
   /** Undefined without Redis. */
   readonly calls: AsyncCalls | undefined;
   readonly files: FunctionFiles | undefined;
@@ -34,7 +31,6 @@ export interface Queueing {
 export interface QueueingOptions {
   readonly config: HostConfig;
   readonly registry: Registry;
-  readonly pools: CpuPools;
   readonly logger: Logger;
 }
 
@@ -43,59 +39,17 @@ const firstAnswerMs = 2000;
 
 export async function createQueueing(options: QueueingOptions): Promise<Queueing> {
   const { url } = options.config.redis;
-  return url === undefined ? localQueueing(options) : await redisQueueing(options, url);
+  return url === undefined ? withoutRedis : await redisQueueing(options, url);
 }
 
-function localQueueing({ config, pools, registry }: QueueingOptions): Queueing {
-  const overflow = createInProcessQueue({
-    takers: [ownPools(pools, registry, config)],
-    waitingMax: config.queue.outstandingMax,
-  });
-  return {
-    overflow,
-    remote: false,
-    calls: undefined,
-    files: undefined,
-    health: () => undefined,
-    start: () => undefined,
-    stop: async (graceMs) => await overflow.stop(graceMs),
-  };
-}
-
-/** This machine's pools as one that takes overflow, for whoever else on this machine has too much to do. */
-function ownPools(pools: CpuPools, registry: Registry, config: HostConfig): Taker {
-  const outstanding = new Map<string, number>();
-  const callMs = new Map<string, number>();
-  return {
-    name: 'cpu pool',
-    cores: config.cpu.cores,
-    capacity: (key) => {
-      const at = key.lastIndexOf('@');
-      const version = registry.find(key.slice(0, at), key.slice(at + 1));
-      if (version?.state.status !== 'ready') return undefined;
-      const threads = Math.min(version.settings.cpu.threads ?? config.cpu.threads, config.cpu.cores);
-      return {
-        slots: Math.max(1, Math.floor(config.cpu.cores / threads)),
-        threads,
-        callMs: callMs.get(key),
-        held: true,
-        startMs: 0,
-        outstanding: outstanding.get(key) ?? 0,
-      };
-    },
-    run: async (key, input, options) => {
-      outstanding.set(key, (outstanding.get(key) ?? 0) + 1);
-      try {
-        const result = await pools.invoke(key, input, options);
-        const { preprocessMs, inferMs, postprocessMs } = result.timings;
-        callMs.set(key, preprocessMs + inferMs / result.batchSize + postprocessMs);
-        return result;
-      } finally {
-        outstanding.set(key, (outstanding.get(key) ?? 1) - 1);
-      }
-    },
-  };
-}
+const withoutRedis: Queueing = {
+  overflow: undefined,
+  calls: undefined,
+  files: undefined,
+  health: () => undefined,
+  start: () => undefined,
+  stop: async () => undefined,
+};
 
 async function redisQueueing({ config, registry, logger }: QueueingOptions, url: string): Promise<Queueing> {
   const { AsyncCalls, createBullMqQueue, RedisLink } = await loadRedisQueue();
@@ -128,6 +82,8 @@ async function redisQueueing({ config, registry, logger }: QueueingOptions, url:
       attemptsMax: config.async.callbackAttempts,
       backoffMs: config.async.callbackBackoffMs,
       timeoutMs: config.async.callbackTimeoutMs,
+      targets: new CallbackTargets(config.async.callbackAllow),
+      secret: config.async.callbackSecret,
     },
     log: logger,
   });
@@ -146,7 +102,6 @@ async function redisQueueing({ config, registry, logger }: QueueingOptions, url:
   });
   return {
     overflow,
-    remote: true,
     calls,
     files,
     health: () => link.health,
@@ -181,13 +136,11 @@ function reachable(url: string, listenHost: string): string {
 /** Says when accepted calls would not survive a restart of Redis, or could be evicted by it. */
 async function warnOfLoss(link: RedisLink, logger: Logger): Promise<void> {
   try {
-    const [, appendonly] = await configOf(link, 'appendonly');
-    if (appendonly === 'no') {
-      logger.warn('Redis runs without append-only files: accepted calls do not survive its restart (appendonly yes)');
-    }
-    const [, policy] = await configOf(link, 'maxmemory-policy');
-    if (policy !== undefined && policy !== 'noeviction') {
-      logger.warn({ policy }, 'Redis may evict accepted calls when its memory is full (maxmemory-policy noeviction)');
+    for (const { name, wanted, otherwise } of durableSettings) {
+      const [, value] = await configOf(link, name);
+      if (value !== undefined && value !== wanted) {
+        logger.warn({ setting: name, value }, `Redis ${otherwise}: set ${name} ${wanted}`);
+      }
     }
   } catch {
     // Managed servers do not allow CONFIG; then nothing is known.

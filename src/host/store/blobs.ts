@@ -8,10 +8,10 @@
 import { existsSync } from 'node:fs';
 import { copyFile, constants, link, mkdir, open, rename, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
-import { fileBytes, hasCode, namesIn, receiveFile, syncFile, syncFolder, unlinkIfThere } from './disk.ts';
+import { hasCode, hashFile, namesIn, receiveFile, syncFile, syncFolder, unlinkIfThere } from './disk.ts';
 import { isSha256 } from './names.ts';
-import { KeyedMutex } from './mutex.ts';
 
 const putKeepMs = 24 * 60 * 60 * 1000;
 /** No hard links here (or no more of them): the store works on with copies. */
@@ -21,6 +21,8 @@ export class BlobStore {
   readonly #folder: string;
   readonly #notes: string;
   readonly #mutex = new KeyedMutex();
+  /** By inode, size and time of the last change: the sha256 that this process has computed for a file. */
+  readonly #hashed = new Map<string, string>();
 
   constructor(folder: string) {
     this.#folder = join(folder, 'sha256');
@@ -51,28 +53,64 @@ export class BlobStore {
       const note = await open(join(this.#notes, sha256), 'w');
       await note.utimes(new Date(), new Date());
       await note.close();
-      const known = await fileBytes(this.#path(sha256));
-      if (known === streamed.bytes) await unlinkIfThere(temporary);
+      if (await this.isSound(this.#path(sha256), sha256)) await unlinkIfThere(temporary);
       else await rename(temporary, this.#path(sha256));
       await syncFolder(this.#folder);
     });
   }
 
-  /** Makes `target` a file with the blob's bytes. Throws HostError 'unknown-blob'. */
+  /**
+   * Whether a file has the bytes of this sha256. A file is read once after each start of the host, and again when its size or
+   * time has changed: disks lose bits without telling, so neither a name nor a size is proof.
+   */
+  async isSound(path: string, sha256: string): Promise<boolean> {
+    let stamp: string;
+    try {
+      const { ino, size, mtimeNs } = await stat(path, { bigint: true });
+      stamp = `${ino} ${size} ${mtimeNs}`;
+    } catch (error) {
+      if (hasCode(error, 'ENOENT', 'ENOTDIR')) return false;
+      throw error;
+    }
+    let hashed = this.#hashed.get(stamp);
+    if (hashed === undefined) {
+      hashed = (await hashFile(path)).sha256;
+      this.#hashed.set(stamp, hashed);
+    }
+    return hashed === sha256;
+  }
+
+  /** Makes `target` a file with the blob's bytes. Throws HostError 'unknown-blob'; a damaged blob is removed first. */
   async takeOut(sha256: string, target: string): Promise<number> {
     return await this.#mutex.run(sha256, async () => {
-      const bytes = await fileBytes(this.#path(sha256));
-      if (bytes === undefined) throw new HostError('unknown-blob', `no blob with the sha256 ${sha256} is stored`);
-      await linkOrCopy(this.#path(sha256), target);
-      return bytes;
+      const blob = this.#path(sha256);
+      if (!(await this.isSound(blob, sha256))) {
+        await unlinkIfThere(blob);
+        throw new HostError('unknown-blob', `no blob with the sha256 ${sha256} is stored`);
+      }
+      await linkOrCopy(blob, target);
+      return (await stat(target)).size;
+    });
+  }
+
+  /** Replaces a damaged file of this sha256, a blob or a version's own, by the right bytes. Returns whether it was damaged. */
+  async heal(sha256: string, fresh: string, damaged = this.#path(sha256)): Promise<boolean> {
+    return await this.#mutex.run(sha256, async () => {
+      if ((await isMissing(damaged)) && damaged === this.#path(sha256)) return false;
+      if (await this.isSound(damaged, sha256)) return false;
+      await unlinkIfThere(`${damaged}.link`);
+      await linkOrCopy(fresh, `${damaged}.link`);
+      await rename(`${damaged}.link`, damaged);
+      await syncFolder(dirname(damaged));
+      return true;
     });
   }
 
   /**
    * Shares a file that has just been written, and is on the disk, with the blob of its hash: the file becomes the blob,
-   * or gives way to a link to the one that is there already.
+   * or gives way to a link to the one that is there already, which must be sound (see `heal`).
    */
-  async takeIn(sha256: string, file: string, bytes: number): Promise<void> {
+  async takeIn(sha256: string, file: string): Promise<void> {
     await this.#mutex.run(sha256, async () => {
       const blob = this.#path(sha256);
       try {
@@ -81,14 +119,8 @@ export class BlobStore {
         if (hasCode(error, ...noLinkCodes)) return;
         if (!hasCode(error, 'EEXIST')) throw error;
         if ((await stat(blob)).ino === (await stat(file)).ino) return;
-        if ((await fileBytes(blob)) === bytes) {
-          await linkOrCopy(blob, `${file}.link`);
-          await rename(`${file}.link`, file);
-        } else {
-          // A blob of another size was damaged from outside: the fresh bytes replace it.
-          await link(file, `${file}.link`);
-          await rename(`${file}.link`, blob);
-        }
+        await linkOrCopy(blob, `${file}.link`);
+        await rename(`${file}.link`, file);
       }
     });
   }
@@ -127,8 +159,23 @@ export class BlobStore {
     }
   }
 
+  /** Where a stored blob lies; undefined when there is none. */
+  pathOf(sha256: string): string | undefined {
+    return this.has(sha256) ? this.#path(sha256) : undefined;
+  }
+
   #path(sha256: string): string {
     return join(this.#folder, sha256);
+  }
+}
+
+async function isMissing(path: string): Promise<boolean> {
+  try {
+    await stat(path);
+    return false;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return true;
+    throw error;
   }
 }
 

@@ -1,14 +1,25 @@
 /** The data folder: its layout, and the lock that keeps it with one host. */
 import { randomBytes } from 'node:crypto';
-import { mkdir, readFile } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { cp, mkdir, readFile, rename, rm } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
 import { ConfigError } from '../config-error.ts';
-import { hasCode, namesIn, readTextIfThere, removeTree, replaceFile, unlinkIfThere, writeFileDurably } from './disk.ts';
+import { migrateData, type FormatOutcome } from './data-format.ts';
+import {
+  hasCode,
+  namesIn,
+  overwriteFile,
+  readTextIfThere,
+  removeTree,
+  unlinkIfThere,
+  writeFileDurably,
+} from './disk.ts';
 
 /**
  * ```
+ * store.json                    the format of all this
  * blobs/sha256/<hex>            every stored file, once
  * functions/<name>/<version>/   a published version: links to its blobs, and version.json
+ * serving/<name>.json           settings and traffic that were set after publishing
  * staging/<random>/             uploads under way and versions being removed; emptied at start
  * validated/<hex>.json          models that the validator accepted
  * handlers/<name>-<hash>.mjs    compiled handlers of folder functions
@@ -19,6 +30,7 @@ export class DataFolder {
   readonly root: string;
   readonly blobs: string;
   readonly functions: string;
+  readonly serving: string;
   readonly staging: string;
   readonly validated: string;
   readonly handlers: string;
@@ -27,19 +39,31 @@ export class DataFolder {
     this.root = resolve(dataDir);
     this.blobs = join(this.root, 'blobs');
     this.functions = join(this.root, 'functions');
+    this.serving = join(this.root, 'serving');
     this.staging = join(this.root, 'staging');
     this.validated = join(this.root, 'validated');
     this.handlers = join(this.root, 'handlers');
   }
 
-  /** Makes the folders, takes the lock and empties staging. Throws when another live process has the lock. */
-  async open(): Promise<void> {
+  /**
+   * Makes the folders, takes the lock, migrates an older format and empties staging. Throws ConfigError when another live process
+   * has the lock, and when the folder is of a newer format.
+   */
+  async open(): Promise<FormatOutcome> {
     await mkdir(this.root, { recursive: true });
     await takeLock(this.root);
+    let outcome: FormatOutcome;
+    try {
+      outcome = await migrateData(this.root);
+    } catch (error) {
+      await this.close();
+      throw error;
+    }
     for (const folder of [this.functions, this.staging, this.validated, this.handlers]) {
       await mkdir(folder, { recursive: true });
     }
     for (const name of await namesIn(this.staging)) await removeTree(join(this.staging, name));
+    return outcome;
   }
 
   /** Gives the lock back. A host that is killed instead leaves a lock that the next one sees through. */
@@ -60,6 +84,32 @@ export class DataFolder {
   stagingPath(): string {
     return join(this.staging, randomBytes(12).toString('hex'));
   }
+}
+
+/**
+ * Moves a data folder from where an earlier version kept it. Does nothing where there is none, where something is at the new place
+ * already, or where a host still uses it. Returns whether it was moved.
+ */
+export async function moveData(from: string, to: string): Promise<boolean> {
+  if ((await namesIn(join(from, 'functions'))).length === 0 || (await namesIn(to)).length > 0) return false;
+  const holder = parseLock(await readTextIfThere(join(from, 'host.lock')));
+  if (holder !== undefined && (await isRunning(holder))) {
+    throw new ConfigError(`the data folder moves from ${from} to ${to}, but process ${holder.pid} still uses it`);
+  }
+  await mkdir(dirname(to), { recursive: true });
+  await rm(to, { recursive: true, force: true });
+  try {
+    await rename(from, to);
+  } catch (error) {
+    if (!hasCode(error, 'EXDEV')) throw error;
+    // To another disk: complete under another name first, so that a kill leaves the old folder or the new one.
+    const half = `${to}.moving`;
+    await rm(half, { recursive: true, force: true });
+    await cp(from, half, { recursive: true, preserveTimestamps: true });
+    await rename(half, to);
+    await removeTree(from);
+  }
+  return true;
 }
 
 interface Lock {
@@ -87,7 +137,7 @@ async function takeLock(root: string): Promise<void> {
       `the data folder ${root} is in use by another host (process ${holder.pid}); choose another with --data`,
     );
   }
-  await replaceFile(path, text);
+  await overwriteFile(path, text);
 }
 
 function parseLock(text: string | undefined): Lock | undefined {

@@ -6,7 +6,6 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { failureOf, sha256, streamOf } from '../../../test/host/store-fixtures.ts';
 import { hashFile, pour, receiveFile, replaceFile } from './disk.ts';
-import { KeyedMutex } from './mutex.ts';
 
 let folder: string;
 
@@ -107,35 +106,5 @@ describe('streams to disk', () => {
     expect(readFileSync(path, 'utf8')).toBe('new');
     expect(readdirSync(folder).filter((name) => name.endsWith('.tmp'))).toEqual([]);
     await expect(replaceFile(join(folder, 'nowhere', 'x'), 'new')).rejects.toThrow('ENOENT');
-  });
-});
-
-describe('the mutex', () => {
-  test('one key is served in order and never twice at once, others are not held up', async () => {
-    await fc.assert(
-      fc.asyncProperty(fc.scheduler(), fc.array(fc.constantFrom('a', 'b', 'c'), { maxLength: 12 }), async (s, keys) => {
-        const mutex = new KeyedMutex();
-        const inside = new Map<string, number>();
-        const order = new Map<string, number[]>();
-        const all = Promise.allSettled(
-          keys.map((key, index) =>
-            mutex.run(key, async () => {
-              expect(inside.get(key) ?? 0).toBe(0);
-              inside.set(key, 1);
-              await s.schedule(Promise.resolve(), `${key}${index}`);
-              inside.set(key, 0);
-              order.set(key, [...(order.get(key) ?? []), index]);
-              if (index % 3 === 0) throw new Error('one that fails');
-            }),
-          ),
-        );
-        await s.waitFor(all);
-        const wrong = (await all).filter((result, index) => (result.status === 'rejected') !== (index % 3 === 0));
-        expect(wrong).toEqual([]);
-        for (const indices of order.values()) {
-          expect(indices).toEqual(indices.toSorted((left, right) => left - right));
-        }
-      }),
-    );
   });
 });

@@ -80,7 +80,9 @@ export async function receiveFile(
   bytesMax: number,
   tooLarge?: string,
 ): Promise<StreamedBytes> {
-  const handle = await open(path, 'wx');
+  const handle = await open(path, 'wx').catch((error: unknown) => {
+    throw diskError(error);
+  });
   try {
     const streamed = await pour(handle, stream, bytesMax, tooLarge);
     await handle.sync();
@@ -129,6 +131,20 @@ export async function replaceFile(path: string, text: string): Promise<void> {
   }
 }
 
+/** A short file that is there, in its own place: a full disk takes that too. A kill in the middle leaves a mixture of both texts. */
+export async function overwriteFile(path: string, text: string): Promise<void> {
+  const handle = await open(path, 'r+');
+  try {
+    const { bytesWritten } = await handle.write(text, 0);
+    await handle.truncate(bytesWritten);
+    await handle.sync();
+  } catch (error) {
+    throw diskError(error);
+  } finally {
+    await handle.close();
+  }
+}
+
 /** Waits until the names in a folder are on the disk, as they are now. */
 export async function syncFolder(path: string): Promise<void> {
   const handle = await open(path, 'r');
@@ -154,6 +170,11 @@ export async function syncFile(path: string): Promise<void> {
 
 export async function removeTree(path: string): Promise<void> {
   await rm(path, { recursive: true, force: true, maxRetries: 2 });
+}
+
+/** Removes what nobody uses from staging as far as the disk lets it: the rest goes at the next start. */
+export async function discardTree(path: string): Promise<void> {
+  await removeTree(path).catch(() => undefined);
 }
 
 export async function unlinkIfThere(path: string): Promise<void> {
@@ -198,9 +219,14 @@ export function hasCode(error: unknown, ...codes: string[]): boolean {
   return error instanceof Error && 'code' in error && codes.includes(String(error.code));
 }
 
-/** A full disk or quota as HostError 'disk-full'; anything else as it is. */
+/** A full disk or quota as HostError 'disk-full', one that cannot be written as 'store-read-only'; anything else as it is. */
 export function diskError(error: unknown): unknown {
-  return hasCode(error, 'ENOSPC', 'EDQUOT')
-    ? new HostError('disk-full', 'the disk of the model store is full', { cause: error })
-    : error;
+  if (hasCode(error, 'ENOSPC', 'EDQUOT')) {
+    return new HostError('disk-full', 'the disk of the model store is full', { cause: error });
+  }
+  if (hasCode(error, 'EROFS', 'EACCES', 'EPERM')) {
+    const why = 'the data folder of this host cannot be written: nothing was published or removed';
+    return new HostError('store-read-only', why, { cause: error });
+  }
+  return error;
 }

@@ -35,6 +35,7 @@ afterEach(() => {
 async function started(): Promise<ModelStore> {
   const store = fixture.again();
   await store.start();
+  await store.verified();
   return store;
 }
 
@@ -321,7 +322,7 @@ describe('uploads over a folder function', () => {
     expect(store.find('one')?.source).toBe('folder');
   });
 
-  test('an edited handler reaches the uploads with a reload, and a broken one makes them unavailable', async () => {
+  test('an edited handler reaches the uploads with a reload, and a broken edit is refused while they serve on', async () => {
     fixture.writeFunction('one', folder);
     const store = await started();
     const { version } = await publish(store, 'one', 'better');
@@ -332,15 +333,36 @@ describe('uploads over a folder function', () => {
     expect(edited?.handlerPath).not.toBe(version.handlerPath);
     expect(edited?.handlerPath).toBe(store.find('one', '1')?.handlerPath);
     fixture.writeFunction('one', { 'handler.ts': 'export const preprocess = 2;\n' });
-    await store.reload('one');
-    expect(reasonOf(store.find('one'))).toBe("handler 'handler.ts' does not export postprocess");
+    expect((await failureOf(store.reload('one'))).message).toBe(
+      "the folder of function 'one' was not taken over: handler 'handler.ts' does not export postprocess; what served before goes on serving",
+    );
     fixture.writeFunction('one', { 'function.json': '{' });
-    await store.reload('one');
-    expect(reasonOf(store.find('one'))).toMatch(/^function\.json: it is not JSON/);
+    expect((await failureOf(store.reload('one'))).message).toContain('function.json: it is not JSON');
+    expect(store.find('one')).toEqual(edited);
   });
 });
 
 describe('reload', () => {
+  test('a model that no longer opens does not replace the one that serves, and a mended one does', async () => {
+    let refuses = false;
+    fixture.writeFunction('one', { 'function.json': {}, 'model.onnx': 'good' });
+    const store = fixture.again({
+      validate: async () => {
+        if (refuses) throw new HostError('model-refused', 'the model was refused: it is truncated');
+        return await Promise.resolve({ metadata, externalFiles: [] });
+      },
+    });
+    await store.start();
+    const before = store.find('one');
+    refuses = true;
+    fixture.writeFunction('one', { 'model.onnx': 'go' });
+    expect(await failureOf(store.reload('one'))).toMatchObject({ code: 'model-refused' });
+    expect(store.find('one')).toEqual(before);
+    refuses = false;
+    await store.reload('one');
+    expect(store.find('one')).toMatchObject({ modelSha256: sha256('go'), state: { status: 'ready' } });
+  });
+
   test('an edit, a new folder and a folder that is gone all take effect', async () => {
     fixture.writeFunction('one', { 'function.json': { slo: '50ms' }, 'model.onnx': 'a' });
     const store = await started();

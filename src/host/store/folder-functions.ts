@@ -1,5 +1,5 @@
 /** Functions that ship as folders: `functionsDir/<name>/function.json`, its model and its handler. */
-import { stat } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { dirname, isAbsolute, join, relative, resolve } from 'node:path';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
@@ -71,7 +71,7 @@ export class FolderFunctions {
     const publishedAtMs = (await stat(join(folder, functionFile))).mtimeMs;
     let given: GivenSettings = {};
     try {
-      given = placed(parseFolderSettings(parseJson(text)), folder);
+      given = await placed(parseFolderSettings(parseJson(text)), folder);
     } catch (error) {
       if (!(error instanceof HostError)) throw error;
       // Without its settings nobody knows whether it has a handler, so uploads of its name cannot serve either.
@@ -161,11 +161,30 @@ export class FolderFunctions {
   }
 }
 
-/** The settings with a file of the folder named as seen from where the host was started, and its clients often are. */
-function placed(given: GivenSettings, folder: string): GivenSettings {
-  const { example } = given;
-  if (example?.startsWith('@') !== true) return given;
-  return { ...given, example: `@${relative(process.cwd(), join(folder, example.slice(1)))}` };
+/**
+ * The settings with what files of the folder stand for: an example is named as seen from where the host was started, and its clients
+ * often are; labels are read.
+ */
+async function placed(given: GivenSettings, folder: string): Promise<GivenSettings> {
+  const { example, labels } = given;
+  return {
+    ...given,
+    ...(example?.startsWith('@') === true
+      ? { example: `@${relative(process.cwd(), join(folder, example.slice(1)))}` }
+      : undefined),
+    ...(labels?.startsWith('@') === true ? { labels: await readLabels(folder, labels.slice(1)) } : undefined),
+  };
+}
+
+async function readLabels(folder: string, path: string): Promise<string> {
+  try {
+    return await readFile(join(folder, path), 'utf8');
+  } catch (error) {
+    throw new HostError(
+      'bad-settings',
+      `setting 'labels' names '${path}', which cannot be read: ${(error as Error).message}`,
+    );
+  }
 }
 
 async function accepted(shipped: FolderFunction, validated: ValidatedModel): Promise<FolderFunction> {

@@ -1,4 +1,5 @@
 /** Every version the host knows, in memory: the registry's synchronous reads stand on the path of each request. */
+import { primaryOf, versionFor, type HeaderOf, type Traffic } from '../traffic.ts';
 import type { FunctionVersion, Registry, RegistryChange } from '../types.ts';
 import type { StoreLogger } from './types.ts';
 
@@ -12,6 +13,10 @@ interface Entry {
   readonly rows: Map<string, Row>;
   /** By sequence; the last is current. */
   ordered: readonly FunctionVersion[];
+  /** Undefined: the newest version serves. */
+  traffic: Traffic | undefined;
+  /** Calls that were divided by share. */
+  drawn: number;
 }
 
 export class FunctionTable implements Registry {
@@ -34,7 +39,35 @@ export class FunctionTable implements Registry {
 
   find(name: string, version?: string): FunctionVersion | undefined {
     const entry = this.#entries.get(name);
-    return version === undefined ? entry?.ordered.at(-1) : entry?.rows.get(version)?.value;
+    if (entry === undefined) return undefined;
+    return version === undefined ? currentOf(entry) : entry.rows.get(version)?.value;
+  }
+
+  choose(name: string, headerOf: HeaderOf): FunctionVersion | undefined {
+    const entry = this.#entries.get(name);
+    if (entry?.traffic === undefined) return entry?.ordered.at(-1);
+    const { traffic } = entry;
+    const isDivided = traffic.shares.length > 1 || traffic.headers.length > 0;
+    if (!isDivided) return currentOf(entry);
+    const version = versionFor(traffic, name, headerOf, entry.drawn++);
+    const chosen = version === undefined ? undefined : entry.rows.get(version)?.value;
+    // A version that cannot serve leaves its calls to the one with the largest share.
+    return chosen === undefined || chosen.state.status === 'unavailable' ? currentOf(entry) : chosen;
+  }
+
+  traffic(name: string): Traffic | undefined {
+    return this.#entries.get(name)?.traffic;
+  }
+
+  /** From now on calls are divided so. Of the versions that begin or cease to be current, listeners hear. */
+  setTraffic(name: string, traffic: Traffic | undefined): void {
+    const entry = this.#entries.get(name);
+    if (entry === undefined || JSON.stringify(entry.traffic) === JSON.stringify(traffic)) return;
+    const before = currentOf(entry);
+    entry.traffic = traffic;
+    const after = currentOf(entry);
+    if (before === after) return;
+    for (const version of [before, after]) if (version !== undefined) this.#tell({ before: version, after: version });
   }
 
   onChange(listener: (change: RegistryChange) => void): void {
@@ -45,7 +78,7 @@ export class FunctionTable implements Registry {
   set(value: FunctionVersion, sequence: number): void {
     let entry = this.#entries.get(value.name);
     if (entry === undefined) {
-      entry = { rows: new Map(), ordered: [] };
+      entry = { rows: new Map(), ordered: [], traffic: undefined, drawn: 0 };
       this.#entries.set(value.name, entry);
       this.#names = [...this.#entries.keys()].sort();
     }
@@ -81,6 +114,11 @@ export class FunctionTable implements Registry {
       }
     }
   }
+}
+
+function currentOf({ rows, ordered, traffic }: Entry): FunctionVersion | undefined {
+  const primary = traffic && primaryOf(traffic);
+  return (primary === undefined ? undefined : rows.get(primary)?.value) ?? ordered.at(-1);
 }
 
 function inOrder(rows: ReadonlyMap<string, Row>): FunctionVersion[] {

@@ -5,7 +5,7 @@ import { createRequire, isBuiltin } from 'node:module';
 import { dirname, isAbsolute, join, relative, resolve, sep } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { BuildFailure, Loader, Message, Metafile, Plugin } from 'esbuild';
-import { namesIn, replaceFile, unlinkIfThere } from './disk.ts';
+import { namesIn, readTextIfThere, replaceFile, unlinkIfThere } from './disk.ts';
 
 /** What became of a function's handler. */
 export type HandlerOutcome =
@@ -63,7 +63,8 @@ export async function compileHandler(source: HandlerSource, handlersFolder: stri
     const code = bundlesCommonJs(result.metafile) ? requireForCommonJs + output.text : output.text;
     const hash = createHash('sha256').update(code).digest('hex').slice(0, 16);
     const path = join(resolve(handlersFolder), `${source.functionName}-${hash}.mjs`);
-    await replaceFile(path, code);
+    // The name has the code's hash: what is there from an earlier start needs no room on a full disk.
+    if ((await readTextIfThere(path)) !== code) await replaceFile(path, code);
     return { status: 'compiled', path };
   } catch (error) {
     const [first] = isBuildFailure(error) ? error.errors : [];

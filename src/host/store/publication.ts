@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, Publication } from '../types.ts';
 import type { BlobStore } from './blobs.ts';
-import { hasCode, receiveFile, removeTree } from './disk.ts';
+import { discardTree, diskError, hasCode, receiveFile } from './disk.ts';
 import { checkFilename, checkSha256, quoted } from './names.ts';
 import type { StoredFile } from './version-record.ts';
 
@@ -17,6 +17,8 @@ export interface StagedUpload {
   readonly version: string | undefined;
   readonly folder: string;
   readonly files: readonly StoredFile[];
+  /** The version that serves goes on to. */
+  readonly holdBack: boolean;
 }
 
 export interface StagedPublicationOptions {
@@ -62,11 +64,11 @@ export class StagedPublication implements Publication {
     await this.#addFile(filename, async (path) => ({ sha256, bytes: await this.#options.blobs.takeOut(sha256, path) }));
   }
 
-  async commit(settings: unknown): Promise<Published> {
+  async commit(settings: unknown, holdBack = false): Promise<Published> {
     this.#mustBeOpen();
     this.#state = 'committing';
     const { name, version, folder, publish } = this.#options;
-    this.#commit = publish({ name, version, folder, files: [...this.#files.values()] }, settings);
+    this.#commit = publish({ name, version, folder, files: [...this.#files.values()], holdBack }, settings);
     try {
       return await this.#commit;
     } finally {
@@ -103,11 +105,11 @@ export class StagedPublication implements Publication {
       // A file is missing now, so that nothing of this upload can be published any more.
       if (this.#state === 'open') this.#state = 'failed';
       // Aborted meanwhile: what was written since then is in nobody's folder.
-      if (this.#state === 'ended') await removeTree(this.#options.folder);
+      if (this.#state === 'ended') await discardTree(this.#options.folder);
       if (hasCode(error, 'EEXIST', 'ENOTDIR', 'EISDIR')) {
         throw new HostError('bad-request', `the file name ${quoted(filename)} is a folder of another file's name`);
       }
-      throw error;
+      throw diskError(error);
     }
   }
 
@@ -119,7 +121,7 @@ export class StagedPublication implements Publication {
   async #end(): Promise<void> {
     if (this.#state === 'ended') return;
     this.#state = 'ended';
-    await removeTree(this.#options.folder);
+    await discardTree(this.#options.folder);
     this.#options.onEnd();
   }
 }

@@ -65,6 +65,7 @@ describe('function.json', () => {
       pinned: true,
       priority: 3,
       cpu: { instances: 2, threads: 1 },
+      isolation: 'own',
       timeouts: { handler: '1.5s', load: '90s', infer: 250 },
     });
     expect(resolveSettings(given, defaults)).toEqual({
@@ -75,6 +76,7 @@ describe('function.json', () => {
       batching: { batchMax: 8, delayMs: 2 },
       pinned: true,
       priority: 3,
+      isolation: 'own',
       cpu: { instancesMax: 2, threads: 1 },
       timeouts: { handlerMs: 1500, loadMs: 90_000, inferMs: 250 },
     });
@@ -90,6 +92,7 @@ describe('function.json', () => {
       batching: { batchMax: 1, delayMs: 0 },
       pinned: false,
       priority: 100,
+      isolation: 'shared',
       cpu: { instancesMax: undefined, threads: undefined },
       timeouts: { handlerMs: 1000, loadMs: 60_000, inferMs: 30_000 },
     });
@@ -119,7 +122,7 @@ describe('function.json', () => {
     expect(folderProblem({ hander: 'h.ts' })).toBe("unknown setting 'hander': did you mean 'handler'?");
     expect(folderProblem({ batching: { maximum: 3 } })).toMatch(/^unknown setting 'batching\.maximum': /);
     expect(folderProblem({ cpu: { thread: 3 } })).toBe("unknown setting 'cpu.thread': did you mean 'cpu.threads'?");
-    expect(folderProblem({ temperature: 1 })).toContain('known are description, example, version, model, slo');
+    expect(folderProblem({ temperature: 1 })).toContain('known are description, example, labels, version, model, slo');
   });
 
   test('a wrong value is refused with the field, the value and what is allowed', () => {

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { Ajv, type ErrorObject } from 'ajv';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
-import type { FunctionSettings } from '../types.ts';
+import type { FunctionSettings, SettingsOverride } from '../types.ts';
 import { quoted, uploadedModel } from './names.ts';
 import { nearest } from './nearest.ts';
 
@@ -15,6 +15,7 @@ export interface GivenSettings {
   readonly $schema?: string;
   readonly description?: string;
   readonly example?: string;
+  readonly labels?: string;
   readonly version?: string;
   readonly model?: string;
   readonly slo?: Duration;
@@ -22,12 +23,15 @@ export interface GivenSettings {
   readonly batching?: { readonly max?: number; readonly delay?: Duration };
   readonly pinned?: boolean;
   readonly priority?: number;
+  readonly admission?: FunctionSettings['admission'];
+  readonly isolation?: 'own' | 'shared';
   readonly cpu?: { readonly instances?: number; readonly threads?: number };
   readonly timeouts?: { readonly handler?: Duration; readonly load?: Duration; readonly infer?: Duration };
 }
 
 interface FieldSchema {
   readonly type: string | readonly string[];
+  readonly enum?: readonly string[];
   readonly pattern?: string;
   readonly minimum?: number;
   readonly maximum?: number;
@@ -70,11 +74,101 @@ export function parseUploadSettings(raw: unknown, modelSha256: string): GivenSet
   if (given.example?.startsWith('@') === true) {
     throw refused("an upload cannot bring a file as its 'example': it is the text of a body");
   }
+  if (given.labels?.startsWith('@') === true) {
+    throw refused("an upload cannot bring a file as its 'labels': they are the text itself, one label a line");
+  }
   if (given.model !== undefined && given.model !== uploadedModel && given.model !== `sha256:${modelSha256}`) {
     throw refused(`setting 'model' is ${quoted(given.model)}, but the model of an upload is always '${uploadedModel}'`);
   }
   const { $schema: _schema, model: _model, ...kept } = given;
   return kept;
+}
+
+/** Settings that change without an upload, and those that go back to what the version was published with. */
+export interface SettingsChange {
+  readonly set: GivenSettings;
+  /** Such as `slo`, `batching` or `batching.max`. */
+  readonly unset: readonly string[];
+}
+
+/**
+ * Checks the body of `PATCH /functions/{name}`: as the settings of an upload, where null stands for what was published. Throws
+ * HostError 'bad-settings'.
+ */
+export function parseSettingsChange(raw: Readonly<Record<string, unknown>>): SettingsChange {
+  const set: [string, unknown][] = [];
+  const unset: string[] = [];
+  const take = (key: string, value: unknown): void => {
+    if (value === null) unset.push(key);
+    else if (typeof value === 'object' && !Array.isArray(value) && !key.includes('.')) {
+      for (const [leaf, inner] of Object.entries(value)) take(`${key}.${leaf}`, inner);
+    } else set.push([key, value]);
+  };
+  for (const [key, value] of Object.entries(raw)) {
+    if (key === 'version' || key === 'model' || key === 'handler') {
+      throw refused(`setting '${key}' cannot change without a new version: publish one, or edit the function's folder`);
+    }
+    take(key, value);
+  }
+  for (const key of unset) checkKnown(key);
+  if (set.length + unset.length === 0) throw refused('the change names no setting');
+  return { set: parseUploadSettings(Object.fromEntries(set), ''), unset };
+}
+
+/** What was changed before and what changes now. */
+export function changedFurther(before: GivenSettings, { set, unset }: SettingsChange): GivenSettings {
+  const next: Record<string, unknown> = { ...inheritSettings(set, before) };
+  for (const key of unset) {
+    const [group, leaf] = splitOnce(key);
+    const inner = next[group];
+    if (leaf === undefined || typeof inner !== 'object' || inner === null) {
+      delete next[group];
+      continue;
+    }
+    const rest = Object.entries(inner).filter(([name]) => name !== leaf);
+    if (rest.length > 0) next[group] = Object.fromEntries(rest);
+    else delete next[group];
+  }
+  return next;
+}
+
+/** A version's settings with what was changed since it was published. */
+export function withChange(settings: FunctionSettings, change: GivenSettings): FunctionSettings {
+  const { sloMs, batching, timeouts } = settings;
+  const own = resolveSettings(change, { sloMs, ...timeouts });
+  const { example, labels } = own;
+  return {
+    ...settings,
+    ...(example === undefined ? {} : { example }),
+    ...(labels === undefined ? {} : { labels }),
+    description: change.description ?? settings.description,
+    sloMs: own.sloMs,
+    batching: {
+      batchMax: change.batching?.max ?? batching.batchMax,
+      delayMs: ms(change.batching?.delay, undefined, batching.delayMs),
+    },
+    pinned: change.pinned ?? settings.pinned,
+    priority: change.priority ?? settings.priority,
+    admission: change.admission ?? settings.admission,
+    cpu: {
+      instancesMax: change.cpu?.instances ?? settings.cpu.instancesMax,
+      threads: change.cpu?.threads ?? settings.cpu.threads,
+    },
+    isolation: change.isolation ?? settings.isolation,
+    timeouts: own.timeouts,
+  };
+}
+
+/** What a new version leaves out stays as the version before had it: each field of a group for itself. */
+export function inheritSettings(given: GivenSettings, before: GivenSettings): GivenSettings {
+  const { version: _version, ...kept } = before;
+  return {
+    ...kept,
+    ...given,
+    ...(kept.batching && { batching: { ...kept.batching, ...given.batching } }),
+    ...(kept.cpu && { cpu: { ...kept.cpu, ...given.cpu } }),
+    ...(kept.timeouts && { timeouts: { ...kept.timeouts, ...given.timeouts } }),
+  };
 }
 
 /**
@@ -87,9 +181,11 @@ export function resolveSettings(
   base: GivenSettings = {},
 ): FunctionSettings {
   const example = given.example ?? base.example;
+  const labels = given.labels ?? base.labels;
   return {
     description: given.description ?? base.description ?? '',
     ...(example === undefined ? {} : { example }),
+    ...(labels === undefined ? {} : { labels: linesOf(labels) }),
     model: given.model ?? uploadedModel,
     sloMs: ms(given.slo, base.slo, defaults.sloMs),
     handler: given.handler ?? base.handler,
@@ -99,15 +195,31 @@ export function resolveSettings(
     },
     pinned: given.pinned ?? base.pinned ?? false,
     priority: given.priority ?? base.priority ?? 100,
+    admission: given.admission ?? base.admission,
     cpu: {
       instancesMax: given.cpu?.instances ?? base.cpu?.instances,
       threads: given.cpu?.threads ?? base.cpu?.threads,
     },
+    isolation: given.isolation ?? base.isolation ?? 'shared',
     timeouts: {
       handlerMs: ms(given.timeouts?.handler, base.timeouts?.handler, defaults.handlerMs),
       loadMs: ms(given.timeouts?.load, base.timeouts?.load, defaults.loadMs),
       inferMs: ms(given.timeouts?.infer, base.timeouts?.infer, defaults.inferMs),
     },
+  };
+}
+
+/** One label a line; the last line may end or not. */
+const linesOf = (text: string): string[] => text.replace(/\r?\n$/, '').split(/\r?\n/);
+
+export function overridden(settings: FunctionSettings, override: SettingsOverride): FunctionSettings {
+  const { batching, cpu } = settings;
+  const { rowsMax, batchMax, delayMs, instancesMax } = override;
+  return {
+    ...settings,
+    ...(rowsMax === undefined ? {} : { rowsMax }),
+    batching: { batchMax: batchMax ?? batching.batchMax, delayMs: delayMs ?? batching.delayMs },
+    cpu: { ...cpu, instancesMax: instancesMax ?? cpu.instancesMax },
   };
 }
 
@@ -177,6 +289,7 @@ function shown(value: unknown): string {
 
 function allowed(field: FieldSchema): string {
   const { minimum, maximum } = field;
+  if (field.enum !== undefined) return `one of ${field.enum.map((choice) => `'${choice}'`).join(', ')}`;
   if (isDuration(field)) {
     return `a duration such as "250ms" or "1.5s" (or a number of milliseconds), from ${minimum ?? 0} ms to ${(maximum ?? 0) / 1000} s`;
   }
@@ -218,6 +331,15 @@ function coerced(raw: unknown): unknown {
     }
   }
   return result;
+}
+
+/** Throws HostError 'bad-settings' for a key such as `batching.max` that there is not. */
+function checkKnown(key: string): void {
+  const [group, leaf] = splitOnce(key);
+  const field = own(schema.properties, group);
+  if (field === undefined) throw refused(unknownSetting(group, '', schema));
+  if (leaf !== undefined && own(field.properties, leaf) === undefined)
+    throw refused(unknownSetting(leaf, group, field));
 }
 
 function coercedGroup(group: string, values: object, within: FieldSchema): Record<string, unknown> {

@@ -22,6 +22,7 @@ import {
 } from '../../../test/host/store-fixtures.ts';
 import { HostError } from '../errors.ts';
 import type { ModelStore, RegistryChange } from '../types.ts';
+import type { DiskModelStore } from './types.ts';
 
 let fixture: StoreFixture;
 let store: ModelStore;
@@ -40,9 +41,15 @@ const staging = (): string[] => readdirSync(join(fixture.dataDir, 'staging'));
 const blobs = (): string[] => readdirSync(join(fixture.dataDir, 'blobs', 'sha256')).sort();
 const versionsOf = (of: ModelStore, name: string): string[] => of.versions(name).map(({ version }) => version);
 
-async function restarted(): Promise<ModelStore> {
+/** Other bytes under the same name, size and inode, as a failing disk leaves them. */
+const flip = (path: string): void => {
+  writeFileSync(path, readFileSync(path, 'utf8').replace('o', 'O'));
+};
+
+async function restarted(): Promise<DiskModelStore> {
   const again = fixture.again();
   await again.start();
+  await again.verified();
   return again;
 }
 
@@ -112,6 +119,14 @@ describe('publishing', () => {
     expect(blobs()).toHaveLength(1);
     expect(statSync(version.modelPath).nlink).toBe(3);
     expect(fixture.validated).toHaveLength(1);
+  });
+
+  test('a new version keeps the settings that its publication does not mention', async () => {
+    await publish(store, 'echo', 'a', { settings: { slo: '300ms', batching: { max: 4, delay: 5 }, pinned: true } });
+    const { version } = await publish(store, 'echo', 'b', { settings: { batching: { delay: 2 } } });
+    expect(version).toMatchObject({ version: '2', settings: { sloMs: 300, pinned: true } });
+    expect(version.settings.batching).toEqual({ batchMax: 4, delayMs: 2 });
+    expect((await restarted()).find('echo')?.settings).toEqual(version.settings);
   });
 
   test('a version that is taken is refused for other bytes and for other settings', async () => {
@@ -373,6 +388,7 @@ describe('removing', () => {
     expect(store.names()).toEqual(['other']);
     expect(blobs()).toEqual([sha256('b')]);
     expect(readdirSync(join(fixture.dataDir, 'functions'))).toEqual(['other']);
+    expect(readdirSync(join(fixture.dataDir, 'validated'))).toEqual([`${sha256('b')}.json`]);
   });
 
   test('what is not there cannot be removed', async () => {
@@ -466,6 +482,65 @@ describe('after a restart', () => {
     expect(created).toBe(true);
     expect(again.find('echo')?.state).toEqual({ status: 'ready' });
     expect((await restarted()).find('echo')?.state).toEqual({ status: 'ready' });
+  });
+
+  test('a flipped byte in a stored model makes its version unavailable before it is used', async () => {
+    const { version } = await publish(store, 'echo', 'model');
+    await publish(store, 'other', 'fine');
+    flip(version.modelPath);
+    const again = fixture.again();
+    await again.start();
+    expect(again.find('echo')?.state).toEqual({ status: 'validating' });
+    await again.verified();
+    const reason = `its stored file 'model.onnx' is damaged: its bytes do not have the sha256 ${sha256('model')}; publish it again`;
+    expect(again.find('echo')?.state).toEqual({ status: 'unavailable', reason });
+    expect(again.find('other')?.state).toEqual({ status: 'ready' });
+  });
+
+  test('publishing the right bytes again, under any name, heals every version that shares them', async () => {
+    const { version } = await publish(store, 'echo', 'model');
+    const twin = await publish(store, 'twin', 'model');
+    flip(version.modelPath);
+    const again = await restarted();
+    expect(again.find('twin')?.state.status).toBe('unavailable');
+
+    await publish(again, 'third', 'model');
+    for (const name of ['echo', 'twin', 'third']) {
+      expect(again.find(name)?.state).toEqual({ status: 'ready' });
+      expect(readFileSync(again.find(name)!.modelPath, 'utf8')).toBe('model');
+    }
+    expect(again.find('twin')?.version).toBe(twin.version.version);
+    expect(blobs()).toEqual([sha256('model')]);
+  });
+
+  test('a damaged blob is not lent to a publication, and may be sent again', async () => {
+    await store.putBlob(sha256('model'), streamOf('model'));
+    flip(join(fixture.dataDir, 'blobs/sha256', sha256('model')));
+    const again = await restarted();
+    const publication = await again.beginPublish('echo', undefined);
+    expect(await failureOf(publication.useBlob('model.onnx', sha256('model')))).toMatchObject({ code: 'unknown-blob' });
+    expect(again.hasBlob(sha256('model'))).toBe(false);
+    await again.putBlob(sha256('model'), streamOf('model'));
+    const second = await again.beginPublish('echo', undefined);
+    await second.useBlob('model.onnx', sha256('model'));
+    expect((await second.commit({})).version.state).toEqual({ status: 'ready' });
+  });
+
+  test('a version that a caller waits for is verified before smaller ones', async () => {
+    for (const name of ['a', 'bb', 'ccc']) await publish(store, name, `model ${name}`);
+    await publish(store, 'large', 'a model of more bytes');
+    const again = fixture.again();
+    const order: string[] = [];
+    again.onChange(({ before, after }) => {
+      if (before?.state.status === 'validating' && after?.state.status === 'ready') order.push(after.name);
+    });
+    const started = again.start();
+    again.onChange(({ after }) => {
+      if (after?.name === 'large' && after.state.status === 'validating') again.hurry(after);
+    });
+    await started;
+    await again.verified();
+    expect(order).toEqual(['large', 'a', 'bb', 'ccc']);
   });
 
   test('a damaged version can be removed', async () => {

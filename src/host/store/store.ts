@@ -1,15 +1,17 @@
 /** The model store: published versions on disk, functions from folders, and the registry of both. */
 import { mkdir, rename, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
-import type { FunctionVersion, Publication, RegistryChange } from '../types.ts';
+import { type HeaderOf, type Traffic } from '../traffic.ts';
+import type { FunctionVersion, Publication, RegistryChange, SettingsOverride } from '../types.ts';
 import { BlobStore } from './blobs.ts';
-import { DataFolder } from './data-folder.ts';
-import { diskError, hasCode, namesIn, removeTree, syncFolder, writeFileDurably } from './disk.ts';
+import { DataFolder, moveData } from './data-folder.ts';
+import { discardTree, diskError, hasCode, namesIn, syncFolder, writeFileDurably } from './disk.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { FunctionTable } from './function-table.ts';
 import { removeOtherHandlers } from './handlers.ts';
-import { KeyedMutex } from './mutex.ts';
+import { Integrity } from './integrity.ts';
 import {
   checkFunctionName,
   checkSha256,
@@ -22,8 +24,19 @@ import {
   versionFile,
 } from './names.ts';
 import { StagedPublication, type Published, type StagedUpload } from './publication.ts';
-import { parseUploadSettings, resolveSettings, type GivenSettings } from './settings.ts';
+import { ServingRecords, trafficOf } from './serving.ts';
+import {
+  changedFurther,
+  inheritSettings,
+  overridden,
+  parseSettingsChange,
+  parseUploadSettings,
+  resolveSettings,
+  withChange,
+  type GivenSettings,
+} from './settings.ts';
 import type { DiskModelStore, ModelStoreOptions } from './types.ts';
+import { checkExternalFiles, foldersOf, isOnlyFile, sameFiles, sameSettings } from './uploaded-files.ts';
 import { Validations } from './validation.ts';
 import {
   loadRecord,
@@ -52,6 +65,7 @@ class Store implements DiskModelStore {
   readonly #validations: Validations;
   readonly #folders: FolderFunctions;
   readonly #table: FunctionTable;
+  readonly #serving: ServingRecords;
   /** Every published version by name and version, also those that a folder's version hides. */
   readonly #uploads = new Map<string, Map<string, LoadedRecord>>();
   readonly #shipped = new Map<string, FolderFunction>();
@@ -59,7 +73,12 @@ class Store implements DiskModelStore {
   readonly #underWay = new Set<string>();
   /** By function name: whatever changes its versions. By `reload name`: whoever reads its folder. */
   readonly #mutex = new KeyedMutex();
+  readonly #integrity: Integrity;
+  /** What the latest load of a function has brought; kept in memory only, as Triton does. */
+  readonly #overrides = new Map<string, SettingsOverride>();
   #sequence = 0;
+  /** Settled when the files of every published version have been hashed. */
+  #verifying: Promise<void> = Promise.resolve();
   /** Settled when everything on disk is known; validations may still be under way. */
   #takenIn: Promise<void> | undefined;
 
@@ -76,6 +95,18 @@ class Store implements DiskModelStore {
       logger: options.logger,
     });
     this.#table = new FunctionTable(options.logger);
+    this.#serving = new ServingRecords(this.#data.serving, options.logger);
+    this.#integrity = new Integrity({
+      blobs: this.#blobs,
+      data: this.#data,
+      uploads: this.#uploads,
+      logger: options.logger,
+      healFrom: options.healFrom ?? { hostUrls: [] },
+      onChanged: (name) => {
+        this.#refresh(name);
+        this.#logProblem(name);
+      },
+    });
   }
 
   names(): readonly string[] {
@@ -90,13 +121,26 @@ class Store implements DiskModelStore {
     return this.#table.find(name, version);
   }
 
+  choose(name: string, headerOf: HeaderOf): FunctionVersion | undefined {
+    return this.#table.choose(name, headerOf);
+  }
+
+  traffic(name: string): Traffic | undefined {
+    return this.#table.traffic(name);
+  }
+
   onChange(listener: (change: RegistryChange) => void): void {
     this.#table.onChange(listener);
+  }
+
+  hurry({ key }: FunctionVersion): void {
+    this.#integrity.hurry(key);
   }
 
   async start(): Promise<void> {
     this.#takenIn = this.#takeIn();
     await this.#takenIn;
+    this.#verifying = this.#integrity.run();
     // One after another: the validator has one process at a time anyway, and an upload may go in between.
     for (const [name, shipped] of this.#shipped) {
       const validated = await this.#folders.validate(shipped);
@@ -105,6 +149,10 @@ class Store implements DiskModelStore {
       this.#refresh(name);
       if (shipped.version.state.status === 'validating') this.#logProblem(name);
     }
+  }
+
+  async verified(): Promise<void> {
+    await this.#verifying;
   }
 
   async beginPublish(name: string, version: string | undefined): Promise<Publication> {
@@ -139,13 +187,65 @@ class Store implements DiskModelStore {
     await this.#ready();
     await this.#mutex.run(name, async () => {
       this.#checkRemovable(name, version);
-      if (version === undefined || this.#uploads.get(name)?.size === 1) await this.#removeAll(name);
-      else await this.#removeOne(name, version);
+      try {
+        if (version === undefined || this.#uploads.get(name)?.size === 1) await this.#removeAll(name);
+        else await this.#removeOne(name, version);
+      } catch (error) {
+        throw diskError(error);
+      }
       this.#options.logger.info({ function: name, version }, 'removed');
     });
   }
 
-  async reload(name: string): Promise<void> {
+  async changeSettings(
+    name: string,
+    version: string | undefined,
+    raw: Readonly<Record<string, unknown>>,
+  ): Promise<void> {
+    const change = parseSettingsChange(raw);
+    await this.#ready();
+    await this.#mutex.run(name, async () => {
+      if (this.find(name) === undefined) throw unknownFunction(name);
+      if (version !== undefined && this.find(name, version) === undefined) throw unknownVersion(name, version);
+      const record = this.#serving.get(name);
+      const changed = version === undefined ? this.versions(name).map((each) => each.version) : [version];
+      const settings = { ...record.settings };
+      for (const each of changed) {
+        settings[each] = changedFurther(settings[each] ?? {}, change);
+        if (Object.keys(settings[each]).length === 0) delete settings[each];
+      }
+      await this.#writeServing(name, { ...record, settings });
+      this.#refresh(name);
+      this.#options.logger.info({ function: name, version, ...change }, 'settings changed');
+    });
+  }
+
+  async changeTraffic(name: string, change: (now: Traffic) => Traffic): Promise<Traffic> {
+    await this.#ready();
+    return await this.#mutex.run(name, async () => {
+      const current = this.find(name);
+      if (current === undefined) throw unknownFunction(name);
+      const record = this.#serving.get(name);
+      const now = trafficOf(record, current.version);
+      const traffic = change(now);
+      const named = [...traffic.shares, ...traffic.headers, ...(traffic.shadow === undefined ? [] : [traffic.shadow])];
+      const missing = named.find((each) => this.find(name, each.version) === undefined);
+      if (missing !== undefined) throw unknownVersion(name, missing.version);
+      await this.#writeServing(name, { ...record, traffic });
+      this.#table.setTraffic(name, traffic);
+      return traffic;
+    });
+  }
+
+  async #writeServing(name: string, record: ReturnType<ServingRecords['get']>): Promise<void> {
+    try {
+      await this.#serving.write(name, record);
+    } catch (error) {
+      throw diskError(error);
+    }
+  }
+
+  async reload(name: string, override?: SettingsOverride): Promise<void> {
     checkFunctionName(name);
     await this.#ready();
     await this.#mutex.run(`reload ${name}`, async () => {
@@ -153,22 +253,44 @@ class Store implements DiskModelStore {
       if (read === undefined && this.find(name) === undefined) throw unknownFunction(name);
       const shipped = read === undefined ? undefined : await this.#folders.validate(read);
       await this.#mutex.run(name, async () => {
+        this.#mustNotBreak(name, shipped);
         if (shipped === undefined) this.#shipped.delete(name);
         else this.#shipped.set(name, shipped);
+        if (override === undefined) this.#overrides.delete(name);
+        else this.#overrides.set(name, override);
         this.#refresh(name);
         this.#logProblem(name);
       });
     });
   }
 
+  /** A folder with a mistake in it does not take the place of one that serves. Throws HostError 'model-refused'. */
+  #mustNotBreak(name: string, next: FolderFunction | undefined): void {
+    const before = this.#shipped.get(name)?.version.state;
+    if (before?.status !== 'ready' || next?.version.state.status !== 'unavailable') return;
+    const { reason } = next.version.state;
+    this.#options.logger.error({ function: name, reason }, 'a changed function folder was not taken over');
+    throw new HostError(
+      'model-refused',
+      `the folder of function '${name}' was not taken over: ${reason}; what served before goes on serving`,
+    );
+  }
+
   hasBlob(sha256: string): boolean {
     return this.#blobs.has(sha256);
+  }
+
+  async soundFile(sha256: string): Promise<string | undefined> {
+    const path = this.#blobs.pathOf(sha256);
+    return path !== undefined && (await this.#blobs.isSound(path, sha256)) ? path : undefined;
   }
 
   async putBlob(sha256: string, stream: AsyncIterable<Uint8Array>): Promise<void> {
     checkSha256(sha256);
     await this.#ready();
     await this.#blobs.put(sha256, stream, this.#options.limits.uploadBytesMax, this.#data.stagingPath());
+    const blob = this.#blobs.pathOf(sha256);
+    if (blob !== undefined) await this.#integrity.heal(sha256, blob);
   }
 
   async close(): Promise<void> {
@@ -177,6 +299,8 @@ class Store implements DiskModelStore {
     } catch {
       return; // It never came to hold the data folder, or is not certain to.
     }
+    this.#integrity.stop();
+    await this.#verifying;
     await this.#data.close();
   }
 
@@ -186,8 +310,14 @@ class Store implements DiskModelStore {
   }
 
   async #takeIn(): Promise<void> {
-    await this.#data.open();
+    const { dataDirBefore, dataDir, logger } = this.#options;
+    if (dataDirBefore !== undefined && (await moveData(dataDirBefore, dataDir))) {
+      logger.info({ from: dataDirBefore, to: dataDir }, 'the data folder has moved out of the package');
+    }
+    const { from, to, backup } = await this.#data.open();
+    if (backup !== undefined) logger.info({ from, to, backup }, 'the data folder was brought to the newest format');
     await this.#blobs.start();
+    await this.#serving.start();
     for (const name of await namesIn(this.#data.functions)) {
       const folder = this.#data.functionFolder(name);
       const versions = await namesIn(folder);
@@ -215,6 +345,7 @@ class Store implements DiskModelStore {
     const loaded = await loadRecord(this.#data.versionFolder(name, version), name, version);
     this.#uploadsOf(name).set(version, loaded);
     if (loaded.status !== 'unreadable') this.#sequence = Math.max(this.#sequence, loaded.record.sequence);
+    if (loaded.status === 'unverified' || loaded.status === 'damaged') this.#integrity.add(loaded.record);
   }
 
   async #takeInFolder(name: string): Promise<void> {
@@ -262,13 +393,20 @@ class Store implements DiskModelStore {
       }
       wanted.set(version.version, { value: version, sequence: folderSequence });
     }
-    for (const [version, { value, sequence }] of wanted) {
+    if (wanted.size === 0) this.#overrides.delete(name);
+    const override = this.#overrides.get(name);
+    const changes = this.#serving.get(name).settings;
+    for (const [version, { value: published, sequence }] of wanted) {
+      const change = changes[version];
+      const own = change === undefined ? published : { ...published, settings: withChange(published.settings, change) };
+      const value = override === undefined ? own : { ...own, settings: overridden(own.settings, override) };
       const known = this.#table.find(name, version);
       if (known === undefined || JSON.stringify(known) !== JSON.stringify(value)) this.#table.set(value, sequence);
     }
     for (const { version } of this.#table.versions(name)) {
       if (!wanted.has(version)) this.#table.delete(name, version);
     }
+    this.#table.setTraffic(name, this.#serving.get(name).traffic);
   }
 
   #logProblem(name: string): void {
@@ -323,14 +461,19 @@ class Store implements DiskModelStore {
   }
 
   async #publishChecked(
-    { name, folder }: StagedUpload,
+    { name, folder, holdBack }: StagedUpload,
     wanted: string | undefined,
-    settings: GivenSettings,
+    given: GivenSettings,
     files: readonly StoredFile[],
   ): Promise<Published> {
     const [model] = files;
+    const settings = inheritSettings(given, this.#settingsBefore(name, wanted));
+    const healed = new Set<string>();
+    for (const file of files) {
+      for (const key of await this.#integrity.heal(file.sha256, join(folder, file.name))) healed.add(key);
+    }
     const known = this.#published(name, wanted, settings, files);
-    if (known !== undefined) return { version: known, created: false };
+    if (known !== undefined) return { version: known, created: healed.has(known.key) };
     // Outside the lock: a validation may take long, and other versions of the function need not wait for it.
     const validated = await this.#validations.check(join(folder, uploadedModel), model?.sha256 ?? '');
     checkExternalFiles(files, validated.externalFiles);
@@ -350,8 +493,16 @@ class Store implements DiskModelStore {
       };
       // Taken before the first await, so that publications of other functions cannot take the same number.
       this.#sequence = record.sequence;
+      const serving = this.#serving.get(name);
+      const current = this.find(name);
+      const traffic = holdBack && current?.state.status === 'ready' ? trafficOf(serving, current.version) : undefined;
       try {
+        // Before the new version is there, so that it serves nothing even if the host is killed in between.
+        if (traffic !== undefined) await this.#serving.write(name, { ...serving, traffic });
         await this.#switchOver(folder, record);
+        if (traffic === undefined && serving.traffic !== undefined) {
+          await this.#serving.write(name, { ...serving, traffic: undefined });
+        }
       } catch (error) {
         throw diskError(error);
       }
@@ -367,7 +518,7 @@ class Store implements DiskModelStore {
   /** One rename makes the version: before it nothing has changed, after it everything has. */
   async #switchOver(folder: string, record: VersionRecord): Promise<void> {
     const { name, version, files } = record;
-    for (const file of files) await this.#blobs.takeIn(file.sha256, join(folder, file.name), file.bytes);
+    for (const file of files) await this.#blobs.takeIn(file.sha256, join(folder, file.name));
     await this.#blobs.sync();
     await writeFileDurably(join(folder, versionFile), `${JSON.stringify(record, undefined, 2)}\n`);
     for (const inner of foldersOf(files)) await syncFolder(join(folder, inner));
@@ -395,16 +546,27 @@ class Store implements DiskModelStore {
     const known = this.#table.find(name, wanted);
     if (known === undefined) return undefined;
     const loaded = known.source === 'upload' ? this.#uploads.get(name)?.get(known.version) : undefined;
-    if (known.source === 'upload' && loaded?.status !== 'whole') return undefined;
+    const record = loaded?.status === 'whole' || loaded?.status === 'unverified' ? loaded.record : undefined;
+    if (known.source === 'upload' && record === undefined) return undefined;
     const same =
       sameSettings(known, resolveSettings(settings, this.#options.defaults, this.#shipped.get(name)?.given)) &&
-      (loaded?.status === 'whole' ? sameFiles(loaded.record.files, files) : isOnlyFile(known, files));
+      (record !== undefined ? sameFiles(record.files, files) : isOnlyFile(known, files));
     if (same) return known;
     if (wanted === undefined) return undefined;
     throw new HostError(
       'version-exists',
       `version '${wanted}' of function '${name}' is published already, with another model or other settings`,
     );
+  }
+
+  /** As they were given and changed since: of the wanted version where it exists, else of the one that serves. */
+  #settingsBefore(name: string, wanted: string | undefined): GivenSettings {
+    const uploads = this.#uploads.get(name);
+    const version = wanted !== undefined && uploads?.has(wanted) === true ? wanted : this.find(name)?.version;
+    if (version === undefined) return {};
+    const before = uploads?.get(version);
+    const published = before === undefined || before.status === 'unreadable' ? {} : before.record.settings;
+    return inheritSettings(this.#serving.get(name).settings[version] ?? {}, published);
   }
 
   *#versionsTaken(name: string): Iterable<string> {
@@ -422,18 +584,18 @@ class Store implements DiskModelStore {
       if (shipped !== undefined) this.#mustNotBeShipped(name, shipped.version);
       return;
     }
-    if (this.find(name, version) === undefined) {
-      throw new HostError('unknown-version', `function '${name}' has no version ${quoted(version)}`);
-    }
+    if (this.find(name, version) === undefined) throw unknownVersion(name, version);
     this.#mustNotBeShipped(name, version);
   }
 
   async #removeAll(name: string): Promise<void> {
     const removed = [...(this.#uploads.get(name)?.values() ?? [])];
+    const versions = [...(this.#uploads.get(name)?.keys() ?? [])];
     await this.#discard(this.#data.functionFolder(name), () => {
       this.#uploads.delete(name);
       this.#refresh(name);
     });
+    await this.#forgetServing(name, versions);
     for (const loaded of removed) await this.#releaseBlobs(loaded);
   }
 
@@ -444,12 +606,23 @@ class Store implements DiskModelStore {
       uploads.delete(version);
       this.#refresh(name);
     });
+    await this.#forgetServing(name, [version]);
     if (removed !== undefined) await this.#releaseBlobs(removed);
+  }
+
+  /** A later version of the same name begins without what was set for this one. */
+  async #forgetServing(name: string, versions: readonly string[]): Promise<void> {
+    const isGone = this.find(name) === undefined;
+    for (const version of isGone ? [undefined] : versions) await this.#serving.forget(name, version);
+    this.#table.setTraffic(name, this.#serving.get(name).traffic);
   }
 
   async #releaseBlobs(loaded: LoadedRecord): Promise<void> {
     if (loaded.status === 'unreadable') return;
     for (const { sha256 } of loaded.record.files) await this.#blobs.release(sha256);
+    const isInUse = (sha256: string): boolean =>
+      this.names().some((name) => this.versions(name).some(({ modelSha256 }) => modelSha256 === sha256));
+    for (const { sha256 } of loaded.record.files) if (!isInUse(sha256)) await this.#validations.forget(sha256);
   }
 
   /** One rename takes a folder away, then its files are deleted; a kill in between leaves them to the next start. */
@@ -464,59 +637,12 @@ class Store implements DiskModelStore {
     await syncFolder(dirname(folder)).catch((error: unknown) => {
       if (!hasCode(error, 'ENOENT')) throw error;
     });
-    await removeTree(trash);
+    await discardTree(trash);
   }
 }
 
-/** Throws HostError 'model-refused' naming the file that is missing, or 'bad-request' naming one too many. */
-function checkExternalFiles(files: readonly StoredFile[], external: readonly string[]): void {
-  const uploaded = new Set(files.map(({ name }) => name));
-  const missing = external.find((name) => !uploaded.has(name));
-  if (missing !== undefined) {
-    throw new HostError(
-      'model-refused',
-      `the model was refused: it keeps weights in the file ${quoted(missing)}, which was not uploaded`,
-    );
-  }
-  const extra = files.find(({ name }) => name !== uploadedModel && !external.includes(name));
-  if (extra !== undefined) {
-    throw new HostError(
-      'bad-request',
-      `the upload brings the file ${quoted(extra.name)}, which the model does not name`,
-    );
-  }
-}
-
-/** Every folder of an upload that got names, innermost first. */
-function foldersOf(files: readonly StoredFile[]): string[] {
-  const folders = new Set<string>(['.']);
-  for (const { name } of files) {
-    for (let folder = dirname(name); folder !== '.'; folder = dirname(folder)) folders.add(folder);
-  }
-  return [...folders].sort((left, right) => right.length - left.length);
-}
-
-function sameFiles(known: readonly StoredFile[], files: readonly StoredFile[]): boolean {
-  return (
-    known.length === files.length &&
-    known.every((file) => files.some(({ name, sha256 }) => name === file.name && sha256 === file.sha256))
-  );
-}
-
-/** Of a folder's version only the model's own hash is known, so this holds for models of one file. */
-function isOnlyFile(known: FunctionVersion, files: readonly StoredFile[]): boolean {
-  const [model] = files;
-  return (
-    files.length === 1 &&
-    known.state.status === 'ready' &&
-    model?.sha256 === known.modelSha256 &&
-    model.bytes === known.modelBytes
-  );
-}
-
-/** Where the model lies in its folder makes no difference to what it does. */
-function sameSettings(known: FunctionVersion, settings: FunctionVersion['settings']): boolean {
-  return JSON.stringify({ ...known.settings, model: '' }) === JSON.stringify({ ...settings, model: '' });
+function unknownVersion(name: string, version: string): HostError {
+  return new HostError('unknown-version', `function '${name}' has no version ${quoted(version)}`);
 }
 
 function unknownFunction(name: string): HostError {

@@ -1,4 +1,5 @@
 /** The seam around the model store: what it is given. Nothing here runs. */
+import type { ContentSource } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
 import type { ModelStore } from '../types.ts';
 import type { ValidateModel } from './validation.ts';
@@ -13,8 +14,12 @@ export interface StoreLogger {
 export interface ModelStoreOptions {
   /** Everything that survives a restart; one host at a time. Created when missing. */
   readonly dataDir: string;
+  /** Where an earlier version kept the same; moved to `dataDir` at start. */
+  readonly dataDirBefore?: string | undefined;
   /** One folder for each function that ships as a folder; may be missing. */
   readonly functionsDir: string;
+  /** Hosts to ask for the bytes of damaged files; default: none. */
+  readonly healFrom?: ContentSource;
   readonly defaults: HostConfig['defaults'];
   readonly limits: Pick<HostConfig['limits'], 'uploadBytesMax'>;
   readonly validate: ValidateModel;
@@ -23,6 +28,8 @@ export interface ModelStoreOptions {
 
 /** A model store that holds its data folder until it is closed. */
 export interface DiskModelStore extends ModelStore {
+  /** Resolves when the files of every version that `start` found have been hashed. */
+  verified(): Promise<void>;
   /** Lets another host use the data folder. Uploads under way must be over. */
   close(): Promise<void>;
 }

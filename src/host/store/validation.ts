@@ -81,6 +81,11 @@ export class Validations {
     return validated;
   }
 
+  /** Of a model that no function has any more. */
+  async forget(modelSha256: string): Promise<void> {
+    await unlinkIfThere(this.#path(modelSha256));
+  }
+
   /** Forgets every model that is not in `known`. */
   async keepOnly(known: ReadonlySet<string>): Promise<void> {
     for (const file of await namesIn(this.#folder)) {
@@ -96,5 +101,5 @@ export class Validations {
 
 function validatorName(): string {
   const { version } = createRequire(import.meta.url)('onnxruntime-node/package.json') as { version: string };
-  return `onnxruntime ${version}, checks 1`;
+  return `onnxruntime ${version}, checks 2`;
 }

@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { failureOf } from '../../../test/host/store-fixtures.ts';
 import { ElementType, GraphBuilder, serializeModel, writeModel, type ModelProto } from '../../onnx/index.ts';
-import { createValidator, openingLine, type Validator, type ValidatorOptions } from './validator.ts';
+import { compiledModule } from '../../process/index.ts';
+import { createValidator, type Validator, type ValidatorOptions } from './validator.ts';
 
 let folder: string;
 let validator: Validator;
@@ -42,11 +43,25 @@ async function reasonFor(path: string): Promise<string> {
   return failure.message.slice('the model was refused: '.length);
 }
 
-const announced = `import { writeSync as announce } from 'node:fs'; announce(3, ${JSON.stringify(openingLine)});\n`;
+const floor = compiledModule('../../process/index.js', import.meta.url).href;
+
+/** A process that is ready, and then does this with the model at `modelPath`. */
+function checking(script: string): string {
+  return `import * as fs from 'node:fs';
+import { spawn } from 'node:child_process';
+import { serve } from ${JSON.stringify(floor)};
+const refused = (reason) => ({ answer: { outcome: 'refused', reason } });
+serve(async ({ op, modelPath }) => {
+  if (op === 'ready') return { answer: null };
+  ${script}
+  return await new Promise(() => {});
+});
+`;
+}
 
 async function reasonOfProcess(script: string, options: Partial<ValidatorOptions> = {}): Promise<string> {
   const processPath = join(folder, `process-${count++}.mjs`);
-  writeFileSync(processPath, announced + script);
+  writeFileSync(processPath, checking(script));
   const failure = await failureOf(start({ processPath, ...options }).validate('some.onnx'));
   expect(failure.code).toBe('model-refused');
   return failure.message;
@@ -84,6 +99,33 @@ describe('a model that can be served', () => {
   });
 });
 
+describe('a model that ONNX Runtime runs is accepted', () => {
+  test('though it has no inputs', async () => {
+    const graph = new GraphBuilder('constant');
+    const w = graph.weight('w', [2], Float32Array.of(1, 2));
+    graph.output(graph.node('Relu', [w]), ElementType.FLOAT, [2], 'y');
+    const { metadata } = await start().validate(await written(graph.build()));
+    expect(metadata.inputs).toEqual([]);
+  });
+
+  test('though a dimension has no elements', async () => {
+    const graph = new GraphBuilder('empty');
+    const x = graph.input('x', ElementType.FLOAT, [2, 0]);
+    graph.output(graph.node('ReduceSum', [x], { keepdims: 0 }), ElementType.FLOAT, [], 'y');
+    const { metadata } = await start().validate(await written(graph.build()));
+    expect(metadata.inputs[0]?.shape).toEqual([2, 0]);
+  });
+
+  test('though its nodes stand in no order', async () => {
+    const graph = new GraphBuilder('unsorted');
+    const x = graph.input('x', ElementType.FLOAT, [2]);
+    graph.output(graph.node('Exp', [graph.node('Neg', [x])]), ElementType.FLOAT, [2], 'y');
+    const model = graph.build();
+    model.graph.node.reverse();
+    await expect(start().validate(await written(model))).resolves.toBeDefined();
+  });
+});
+
 describe('a model that cannot be served is refused with the reason', () => {
   test('because it is no ONNX', async () => {
     const path = join(folder, 'text.onnx');
@@ -97,13 +139,6 @@ describe('a model that cannot be served is refused with the reason', () => {
     const path = await written(linear());
     truncateSync(path, readFileSync(path).byteLength - 40);
     expect(await reasonFor(path)).not.toBe('');
-  });
-
-  test('because it has no inputs', async () => {
-    const graph = new GraphBuilder('constant');
-    const w = graph.weight('w', [2], Float32Array.of(1, 2));
-    graph.output(graph.node('Relu', [w]), ElementType.FLOAT, [2], 'y');
-    expect(await reasonFor(await written(graph.build()))).toBe('it has no inputs');
   });
 
   test('because it has no outputs', async () => {
@@ -175,15 +210,11 @@ describe('a model that cannot be served is refused with the reason', () => {
 
 describe('a validator process that goes wrong is a refusal that says how', () => {
   test('when it crashes', async () => {
-    expect(await reasonOfProcess("process.kill(process.pid, 'SIGSEGV'); setInterval(() => {}, 1000);")).toContain(
-      'crashed with SIGSEGV',
-    );
+    expect(await reasonOfProcess("process.kill(process.pid, 'SIGSEGV');")).toContain('crashed with SIGSEGV');
   });
 
   test('when the kernel kills it', async () => {
-    expect(await reasonOfProcess("process.kill(process.pid, 'SIGKILL'); setInterval(() => {}, 1000);")).toContain(
-      'lack of memory',
-    );
+    expect(await reasonOfProcess("process.kill(process.pid, 'SIGKILL');")).toContain('lack of memory');
   });
 
   test('when its heap is full', async () => {
@@ -192,14 +223,17 @@ describe('a validator process that goes wrong is a refusal that says how', () =>
   });
 
   test('when it throws', async () => {
-    const reason = await reasonOfProcess("throw new Error('no idea');");
+    const reason = await reasonOfProcess("setTimeout(() => { throw new Error('no idea'); }, 1);");
     expect(reason).toContain('ended with exit code 1');
     expect(reason).toContain('no idea');
+    expect(await reasonOfProcess("throw new Error('no idea');")).toContain(
+      'the validator failed while it opened the model (no idea)',
+    );
   });
 
   test('when it ends without a word, or with half a one', async () => {
-    expect(await reasonOfProcess('')).toContain('ended with exit code 0');
-    expect(await reasonOfProcess("import { writeSync } from 'node:fs'; writeSync(3, '{\"outcome\":');")).toContain(
+    expect(await reasonOfProcess('process.exit(0);')).toContain('ended with exit code 0');
+    expect(await reasonOfProcess('fs.writeSync(3, Buffer.from([9, 0, 0])); process.exit(0);')).toContain(
       'ended with exit code 0',
     );
   });
@@ -211,11 +245,8 @@ describe('a validator process that goes wrong is a refusal that says how', () =>
   test('while the host keeps its secrets', async () => {
     process.env['TURNTABLE_API_KEYS'] = 'secret';
     try {
-      const reason = await reasonOfProcess(
-        `import { writeFileSync } from 'node:fs';
-writeFileSync(3, JSON.stringify({ outcome: 'refused', reason: Object.keys(process.env).sort().join() }));`,
-      );
-      expect(reason).toBe('the model was refused: LANG,TMPDIR');
+      const reason = await reasonOfProcess('return refused(Object.keys(process.env).sort().join());');
+      expect(reason).toBe('the model was refused: LANG,ORT_DISABLE_TELEMETRY,TMPDIR');
     } finally {
       delete process.env['TURNTABLE_API_KEYS'];
     }
@@ -228,10 +259,10 @@ describe('a validator process that ends before it opens the model says nothing o
     const processPath = join(folder, 'third-time.mjs');
     writeFileSync(
       processPath,
-      `import { appendFileSync, readFileSync, writeSync } from 'node:fs';
+      `import { appendFileSync, readFileSync } from 'node:fs';
 appendFileSync(${JSON.stringify(tries)}, '+');
 if (readFileSync(${JSON.stringify(tries)}, 'utf8').length < 3) throw new Error('half of the program is missing');
-writeSync(3, ${JSON.stringify(openingLine)} + JSON.stringify({ outcome: 'refused', reason: 'seen' }));`,
+${checking("return refused('seen');")}`,
     );
     start({ processPath, retryDelaysMs: [1, 1] });
     expect((await failureOf(validator.validate('some.onnx'))).message).toBe('the model was refused: seen');
@@ -263,13 +294,10 @@ describe('the queue', () => {
     const processPath = join(folder, 'order.mjs');
     writeFileSync(
       processPath,
-      `${announced}import { appendFileSync, writeFileSync } from 'node:fs';
-const name = process.argv[2];
-appendFileSync(${JSON.stringify(log)}, '+' + name);
-setTimeout(() => {
-  appendFileSync(${JSON.stringify(log)}, '-' + name);
-  writeFileSync(3, JSON.stringify({ outcome: 'refused', reason: name }));
-}, 20);`,
+      checking(`fs.appendFileSync(${JSON.stringify(log)}, '+' + modelPath);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  fs.appendFileSync(${JSON.stringify(log)}, '-' + modelPath);
+  return refused(modelPath);`),
     );
     start({ processPath });
     const reasons = await Promise.all(['a', 'b', 'c'].map((name) => failureOf(validator.validate(name))));
@@ -282,10 +310,8 @@ setTimeout(() => {
     const pidFile = join(folder, 'grandchild.pid');
     writeFileSync(
       processPath,
-      `${announced}import { spawn } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
-const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)']);
-writeFileSync(${JSON.stringify(pidFile)}, String(child.pid));`,
+      checking(`const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)']);
+  fs.writeFileSync(${JSON.stringify(pidFile)}, String(child.pid));`),
     );
     start({ processPath });
     const running = failureOf(validator.validate('a'));

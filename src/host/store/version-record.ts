@@ -32,7 +32,10 @@ export interface VersionRecord {
 
 /** A published version as `start` finds it. */
 export type LoadedRecord =
+  /** Its files have been hashed since the host started, and are what the record says. */
   | { readonly status: 'whole'; readonly record: VersionRecord }
+  /** Its files have the right sizes; their bytes have not been read yet. */
+  | { readonly status: 'unverified'; readonly record: VersionRecord }
   /** Its files are not what the record says. */
   | { readonly status: 'damaged'; readonly record: VersionRecord; readonly reason: string }
   /** Nothing is known but its name. */
@@ -53,7 +56,7 @@ export async function loadRecord(folder: string, name: string, version: string):
       return { status: 'damaged', record, reason };
     }
   }
-  return { status: 'whole', record };
+  return { status: 'unverified', record };
 }
 
 /** `version.json` as a record; undefined when it is not one. */
@@ -92,7 +95,7 @@ export function uploadedVersion(
       ? { status: 'unavailable', reason: loaded.reason }
       : handler.status === 'broken'
         ? { status: 'unavailable', reason: handler.reason }
-        : { status: 'ready' };
+        : { status: loaded.status === 'unverified' ? 'validating' : 'ready' };
   return {
     name,
     version,

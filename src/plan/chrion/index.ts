@@ -15,4 +15,4 @@ export {
   type PlacedSegment,
 } from './plan.ts';
 export type { ChrionOptions } from './search.ts';
-export { renderChrionTimeline, type TimelineSvgOptions } from './svg.ts';
+export { renderChrionTimeline } from './svg.ts';

@@ -3,9 +3,10 @@ export { deepPlan, initialApproach, loadAll, pipelineSteps, type LayerMethod, ty
 export type { Span } from './link-clock.ts';
 export { planColdStart, type PlanOptions } from './plan.ts';
 export { latencyKeeping, residencyOf, withPrefix, type Residency, type ResidencyPoint } from './residency.ts';
-export { renderColdStart, type ColdStartSvgOptions } from './svg.ts';
+export { renderColdStart } from './svg.ts';
 export { simulate, type TimelineOptions } from './timeline.ts';
 export { linkSpeeds, partitionByLoadedBytes, secondaryGpus, type LinkSpeed } from './transmission.ts';
+export { methodsWithin } from './within.ts';
 export {
   coldStartModes,
   type ColdStartMode,

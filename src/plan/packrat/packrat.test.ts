@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { cpuMsOf } from '../../../test/support/cpu-time.ts';
 import bert from '../../../test/reference/packrat-bert.json' with { type: 'json' };
 import resnet from '../../../test/reference/packrat-resnet.json' with { type: 'json' };
 import { parsePoolProfile, type PoolProfile } from '../../profile/index.ts';
@@ -45,10 +46,9 @@ describe.each(models)("the published table of $name's optimizer", ({ reference, 
     },
   );
 
-  test('comes out whole, in under a second, and its items are its own cells', () => {
-    const startedMs = performance.now();
+  test('comes out whole, in under a second of work, and its items are its own cells', async () => {
+    expect(await cpuMsOf(() => packratTable(profile, { threads: 18, batch: 1024 }))).toBeLessThan(1000);
     const table = packratTable(profile, { threads: 18, batch: 1024 });
-    expect(performance.now() - startedMs).toBeLessThan(1000);
     for (const [row, threads] of profile.threads.entries()) {
       for (const [column, batch] of profile.batches.entries()) {
         expect(table[threads]?.[batch]).toBe(profile.latency[row]?.[column]);
@@ -212,19 +212,19 @@ test('options out of range are named', () => {
   expect(() => planPackrat(profile, { threads: 4, batch: 8, sockets: [2, 3] })).toThrow('5 threads together');
 });
 
-test('64 threads and a batch of 1024 take under 100 ms', () => {
+test('64 threads and a batch of 1024 take under 100 ms of work', async () => {
   const threads = Array.from({ length: 64 }, (_, index) => index + 1);
   const batches = Array.from({ length: 11 }, (_, index) => 2 ** index);
   const latency = threads.map((t) => batches.map((b) => 3 + (2 * b) / t ** 0.7 + 0.1 * t + ((t * 7 + b * 13) % 5)));
   const profile: PoolProfile = { unit: 'ms', threads, batches, latency };
   for (const idleThreads of [true, false]) {
-    // Other tests share the cores: what counts is what it takes when it is let.
+    // The best of several: the first ones are compiled as they run, and a shared cache is slower.
     let bestMs = Infinity;
     for (let attempt = 0; attempt < 20 && bestMs >= 100; attempt++) {
-      const startedMs = performance.now();
-      expect(planPackrat(profile, { threads: 64, batch: 1024, idleThreads }).state).toBe('planned');
-      bestMs = Math.min(bestMs, performance.now() - startedMs);
+      const plan = (): unknown => planPackrat(profile, { threads: 64, batch: 1024, idleThreads });
+      bestMs = Math.min(bestMs, await cpuMsOf(plan));
     }
+    expect(planPackrat(profile, { threads: 64, batch: 1024, idleThreads }).state).toBe('planned');
     expect(bestMs).toBeLessThan(100);
   }
 });

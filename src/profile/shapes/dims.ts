@@ -35,7 +35,10 @@ export function axisFromFront(axis: number, rank: number): number {
 
 const clamp = (value: number, low: number, high: number): number => Math.min(high, Math.max(low, value));
 
-/** Elements of `steps` positions from `start` towards `end`, as Slice counts them. */
+/** An end that stands for 'to the end': the largest number of 32 or 64 bits. */
+const isUnlimited = (end: number): boolean => end === 2 ** 31 - 1 || end >= 2 ** 63 - 1;
+
+/** A slice of an axis as ONNX Runtime has it: where it begins, and its elements. What lies beyond an end is moved to it. */
 export function sliceRange(size: number, start: number, end: number, step: number): { from: number; count: number } {
   if (step === 0) return { from: 0, count: 0 };
   const fromFront = (value: number) => (value < 0 ? value + size : value);
@@ -44,7 +47,8 @@ export function sliceRange(size: number, start: number, end: number, step: numbe
     const to = clamp(fromFront(end), 0, size);
     return { from, count: Math.max(0, Math.ceil((to - from) / step)) };
   }
-  const from = clamp(fromFront(start), -1, size - 1);
-  const to = clamp(fromFront(end), -1, size - 1);
+  // Unlike numpy, ONNX moves a start in front of the first element to that element.
+  const from = clamp(fromFront(start), 0, size - 1);
+  const to = isUnlimited(end) ? -1 : clamp(fromFront(end), -1, size - 1);
   return { from, count: Math.max(0, Math.ceil((to - from) / step)) };
 }

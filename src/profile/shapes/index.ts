@@ -1,3 +1,4 @@
 export { attributesOf, type Attributes } from './attributes.ts';
-export { elementCount, type Dims, type Known } from './dims.ts';
+export { elementCount, sliceRange, type Dims, type Known } from './dims.ts';
 export { inferShapes, type InferredShapes, type ShapeOptions } from './infer.ts';
+export { poolWindows, type PoolWindow } from './pool-windows.ts';

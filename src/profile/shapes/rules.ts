@@ -1,22 +1,24 @@
 /**
- * Shapes of operators' results, from the ONNX operator specification (opset 1 to 24). A rule answers undefined where the
- * dimensions depend on data, and throws nothing: what a rule does not know, a caller takes from the file or leaves open.
+ * Shapes of operators' results, from the ONNX operator specification (opset 1 to 26): what a rule does not know, a caller takes
+ * from the file or leaves open.
  */
-import type { Attributes } from './attributes.ts';
-import { axisFromFront, broadcast, elementCount, sliceRange, type Dims, type Known } from './dims.ts';
-
-export interface RuleInput {
-  readonly inputs: readonly (Known | undefined)[];
-  /** Whether the node has an input at this place, known or not. */
-  readonly isGiven: (place: number) => boolean;
-  readonly attributes: Attributes;
-  readonly outputCount: number;
-}
-
-type Outputs = readonly (Known | undefined)[];
-export type Rule = (input: RuleInput) => Outputs | undefined;
-
-const one = (dims: Dims | undefined): Outputs | undefined => (dims === undefined ? undefined : [{ dims }]);
+import { axisFromFront, broadcast, elementCount, type Dims } from './dims.ts';
+import {
+  gather,
+  reshape,
+  flatten,
+  transpose,
+  squeeze,
+  unsqueeze,
+  concat,
+  split,
+  slice,
+  expand,
+  tile,
+  pad,
+} from './movement-rules.ts';
+import { isOpen, one, reshaped, type Rule } from './rule.ts';
+import { conv, convTranspose, globalPool, pool } from './window-rules.ts';
 
 const sameAsFirst: Rule = ({ inputs: [first], outputCount }) =>
   first === undefined ? undefined : Array.from({ length: outputCount }, () => ({ dims: first.dims }));
@@ -42,17 +44,14 @@ const arithmetic =
     return [{ dims: result.dims, ints }];
   };
 
-/** Whether an input that says which axes, or how many elements, is there but only known while the model runs. */
-const isOpen = ({ inputs, isGiven }: RuleInput, place: number): boolean =>
-  isGiven(place) && inputs[place]?.ints === undefined;
-
-/** Keeps the elements, changes the dimensions. */
-const reshaped = (input: Known, dims: Dims): Outputs => [{ dims, ints: input.ints }];
-
-const matMul: Rule = ({ inputs: [a, b] }) => {
+const matMul: Rule = ({ inputs: [a, b], attributes }) => {
   if (a === undefined || b === undefined || a.dims.length === 0 || b.dims.length === 0) return undefined;
-  const left = a.dims.length === 1 ? [1, ...a.dims] : a.dims;
-  const right = b.dims.length === 1 ? [...b.dims, 1] : b.dims;
+  // ONNX Runtime's FusedMatMul: matrices, and whole batches, that are transposed.
+  if (attributes.int('transBatchA', 0) === 1 || attributes.int('transBatchB', 0) === 1) return undefined;
+  const turned = (dims: Dims, name: string): Dims =>
+    attributes.int(name, 0) === 1 && dims.length > 1 ? [...dims.slice(0, -2), dims.at(-1)!, dims.at(-2)!] : dims;
+  const left = turned(a.dims.length === 1 ? [1, ...a.dims] : a.dims, 'transA');
+  const right = turned(b.dims.length === 1 ? [...b.dims, 1] : b.dims, 'transB');
   const batch = broadcast([left.slice(0, -2), right.slice(0, -2)]);
   if (batch === undefined) return undefined;
   const dims = [...batch];
@@ -67,189 +66,6 @@ const gemm: Rule = ({ inputs: [a, b], attributes }) => {
   const columns = b.dims[attributes.int('transB', 0) === 1 ? 0 : 1]!;
   return one([rows, columns]);
 };
-
-/** Windows along the spatial dimensions: Conv and the pools share their padding arithmetic. */
-function windows(dims: Dims, kernel: Dims, attributes: Attributes): number[] | undefined {
-  const spatial = dims.slice(2);
-  if (kernel.length !== spatial.length) return undefined;
-  const strides = attributes.ints('strides') ?? spatial.map(() => 1);
-  const dilations = attributes.ints('dilations') ?? spatial.map(() => 1);
-  const pads = attributes.ints('pads') ?? [...spatial, ...spatial].map(() => 0);
-  const autoPad = attributes.text('auto_pad', 'NOTSET');
-  const round = attributes.int('ceil_mode', 0) === 1 ? Math.ceil : Math.floor;
-  return spatial.map((size, axis) => {
-    const stride = strides[axis] ?? 1;
-    const extent = ((kernel[axis] ?? 1) - 1) * (dilations[axis] ?? 1) + 1;
-    if (autoPad === 'SAME_UPPER' || autoPad === 'SAME_LOWER') return Math.ceil(size / stride);
-    const padding = autoPad === 'VALID' ? 0 : (pads[axis] ?? 0) + (pads[axis + spatial.length] ?? 0);
-    return Math.max(0, round((size + padding - extent) / stride) + 1);
-  });
-}
-
-const conv: Rule = ({ inputs: [x, weight], attributes }) => {
-  if (x === undefined || weight === undefined || weight.dims.length < 3) return undefined;
-  const spatial = windows(x.dims, attributes.ints('kernel_shape') ?? weight.dims.slice(2), attributes);
-  return spatial && one([x.dims[0]!, weight.dims[0]!, ...spatial]);
-};
-
-const convTranspose: Rule = ({ inputs: [x, weight], attributes }) => {
-  if (x === undefined || weight === undefined || weight.dims.length < 3) return undefined;
-  const spatial = x.dims.slice(2);
-  const kernel = attributes.ints('kernel_shape') ?? weight.dims.slice(2);
-  const strides = attributes.ints('strides') ?? spatial.map(() => 1);
-  const dilations = attributes.ints('dilations') ?? spatial.map(() => 1);
-  const pads = attributes.ints('pads') ?? [...spatial, ...spatial].map(() => 0);
-  const extra = attributes.ints('output_padding') ?? spatial.map(() => 0);
-  const sizes =
-    attributes.ints('output_shape') ??
-    spatial.map(
-      (size, axis) =>
-        (size - 1) * strides[axis]! +
-        (extra[axis] ?? 0) +
-        ((kernel[axis] ?? 1) - 1) * dilations[axis]! +
-        1 -
-        (pads[axis] ?? 0) -
-        (pads[axis + spatial.length] ?? 0),
-    );
-  return one([x.dims[0]!, weight.dims[1]! * attributes.int('group', 1), ...sizes.slice(-spatial.length)]);
-};
-
-const pool: Rule = ({ inputs: [x], attributes, outputCount }) => {
-  const kernel = attributes.ints('kernel_shape');
-  if (x === undefined || kernel === undefined) return undefined;
-  const spatial = windows(x.dims, kernel, attributes);
-  if (spatial === undefined) return undefined;
-  const dims = [...x.dims.slice(0, 2), ...spatial];
-  return Array.from({ length: outputCount }, () => ({ dims }));
-};
-
-const globalPool: Rule = ({ inputs: [x] }) => x && one(x.dims.map((size, axis) => (axis < 2 ? size : 1)));
-
-const gather: Rule = ({ inputs: [data, indices], attributes }) => {
-  if (data === undefined || indices === undefined) return undefined;
-  const axis = axisFromFront(attributes.int('axis', 0), data.dims.length);
-  const dims = [...data.dims.slice(0, axis), ...indices.dims, ...data.dims.slice(axis + 1)];
-  if (data.dims.length !== 1 || data.ints === undefined || indices.ints === undefined) return one(dims);
-  const ints = indices.ints.map((index) => data.ints![axisFromFront(index, data.ints!.length)] ?? 0);
-  return [{ dims, ints }];
-};
-
-const reshape: Rule = ({ inputs: [data, shape], attributes }) => {
-  const wanted = shape?.ints ?? attributes.ints('shape');
-  if (data === undefined || wanted === undefined) return undefined;
-  const keepZero = attributes.int('allowzero', 0) === 1;
-  const dims = wanted.map((size, axis) => (size === 0 && !keepZero ? (data.dims[axis] ?? 0) : size));
-  const open = dims.indexOf(-1);
-  if (open >= 0) {
-    const rest = dims.reduce((product, size, axis) => (axis === open ? product : product * size), 1);
-    dims[open] = rest === 0 ? 0 : elementCount(data.dims) / rest;
-  }
-  return elementCount(dims) === elementCount(data.dims) ? reshaped(data, dims) : undefined;
-};
-
-const flatten: Rule = ({ inputs: [data], attributes }) => {
-  if (data === undefined) return undefined;
-  const axis = axisFromFront(attributes.int('axis', 1), data.dims.length);
-  return reshaped(data, [elementCount(data.dims.slice(0, axis)), elementCount(data.dims.slice(axis))]);
-};
-
-const transpose: Rule = ({ inputs: [data], attributes }) => {
-  if (data === undefined) return undefined;
-  const order = attributes.ints('perm') ?? data.dims.map((_, axis) => data.dims.length - 1 - axis);
-  return one(order.map((axis) => data.dims[axis] ?? 1));
-};
-
-const squeeze: Rule = (input) => {
-  const {
-    inputs: [data, given],
-    attributes,
-  } = input;
-  if (data === undefined || isOpen(input, 1)) return undefined;
-  const axes = (given?.ints ?? attributes.ints('axes'))?.map((axis) => axisFromFront(axis, data.dims.length));
-  return reshaped(
-    data,
-    data.dims.filter((size, axis) => (axes === undefined ? size !== 1 : !axes.includes(axis))),
-  );
-};
-
-const unsqueeze: Rule = ({ inputs: [data, given], attributes }) => {
-  const axes = given?.ints ?? attributes.ints('axes');
-  if (data === undefined || axes === undefined) return undefined;
-  const rank = data.dims.length + axes.length;
-  const added = new Set(axes.map((axis) => axisFromFront(axis, rank)));
-  const rest = [...data.dims];
-  return reshaped(
-    data,
-    Array.from({ length: rank }, (_, axis) => (added.has(axis) ? 1 : rest.shift()!)),
-  );
-};
-
-const concat: Rule = ({ inputs, attributes }) => {
-  const known = inputs.filter((input) => input !== undefined);
-  const [first] = known;
-  if (first === undefined || known.length < inputs.length) return undefined;
-  const axis = axisFromFront(attributes.int('axis', 0), first.dims.length);
-  const size = known.reduce((sum, { dims }) => sum + (dims[axis] ?? 0), 0);
-  const dims = first.dims.with(axis, size);
-  const ints =
-    first.dims.length === 1 && known.every((each) => each.ints) ? known.flatMap((each) => each.ints!) : undefined;
-  return [{ dims, ints }];
-};
-
-const split: Rule = (input) => {
-  const {
-    inputs: [data, given],
-    attributes,
-    outputCount,
-  } = input;
-  if (data === undefined || isOpen(input, 1)) return undefined;
-  const axis = axisFromFront(attributes.int('axis', 0), data.dims.length);
-  const size = data.dims[axis]!;
-  const part = Math.ceil(size / outputCount);
-  const sizes =
-    given?.ints ??
-    attributes.ints('split') ??
-    Array.from({ length: outputCount }, (_, index) => Math.min(part, size - index * part));
-  return sizes.map((own) => ({ dims: data.dims.with(axis, own) }));
-};
-
-const slice: Rule = (input) => {
-  const {
-    inputs: [data, starts, ends, axes, steps],
-    attributes,
-  } = input;
-  if (isOpen(input, 3) || isOpen(input, 4)) return undefined;
-  const from = starts?.ints ?? attributes.ints('starts');
-  const to = ends?.ints ?? attributes.ints('ends');
-  if (data === undefined || from === undefined || to === undefined) return undefined;
-  const along = axes?.ints ?? attributes.ints('axes') ?? from.map((_, axis) => axis);
-  const dims = [...data.dims];
-  let { ints } = data;
-  for (const [place, axisGiven] of along.entries()) {
-    const axis = axisFromFront(axisGiven, dims.length);
-    const step = steps?.ints?.[place] ?? 1;
-    const { from: first, count } = sliceRange(data.dims[axis] ?? 0, from[place]!, to[place]!, step);
-    if (data.dims.length === 1)
-      ints = ints && Array.from({ length: count }, (_, index) => ints![first + index * step]!);
-    else ints = undefined;
-    dims[axis] = count;
-  }
-  return [{ dims, ints }];
-};
-
-const expand: Rule = ({ inputs: [data, shape] }) => {
-  if (data === undefined || shape?.ints === undefined) return undefined;
-  const dims = broadcast([data.dims, shape.ints]);
-  if (dims === undefined) return undefined;
-  const only = data.ints?.length === 1 ? data.ints[0] : undefined;
-  const count = elementCount(dims);
-  return [{ dims, ints: only !== undefined && count <= 64 ? Array.from({ length: count }, () => only) : undefined }];
-};
-
-const tile: Rule = ({ inputs: [data, repeats] }) =>
-  data === undefined || repeats?.ints === undefined
-    ? undefined
-    : one(data.dims.map((size, axis) => size * (repeats.ints![axis] ?? 1)));
 
 const shapeOf: Rule = ({ inputs: [data], attributes }) => {
   if (data === undefined) return undefined;
@@ -283,7 +99,8 @@ const reduce: Rule = (input) => {
     inputs: [data, given],
     attributes,
   } = input;
-  if (data === undefined || isOpen(input, 1)) return undefined;
+  // What ONNX Runtime makes of no elements differs from kernel to kernel, and from its own inference.
+  if (data === undefined || isOpen(input, 1) || elementCount(data.dims) === 0) return undefined;
   const axes = (given?.ints ?? attributes.ints('axes'))?.map((axis) => axisFromFront(axis, data.dims.length));
   const all = axes === undefined || axes.length === 0;
   if (all && attributes.int('noop_with_empty_axes', 0) === 1) return one(data.dims);
@@ -313,21 +130,6 @@ const recurrent: Rule = ({ inputs: [x, , recurrence], attributes, outputCount })
   return [{ dims: all }, { dims: last }, { dims: last }].slice(0, outputCount);
 };
 
-const pad: Rule = (input) => {
-  const {
-    inputs: [data, pads, , axes],
-    attributes,
-  } = input;
-  const given = pads?.ints ?? attributes.ints('pads');
-  if (data === undefined || given === undefined || isOpen(input, 3)) return undefined;
-  const along = axes?.ints?.map((axis) => axisFromFront(axis, data.dims.length)) ?? data.dims.map((_, axis) => axis);
-  const dims = [...data.dims];
-  for (const [place, axis] of along.entries()) {
-    dims[axis] = (dims[axis] ?? 0) + (given[place] ?? 0) + (given[place + along.length] ?? 0);
-  }
-  return one(dims);
-};
-
 const resize: Rule = ({ inputs: [data, , , sizes] }) =>
   data === undefined || sizes?.ints?.length !== data.dims.length ? undefined : one(sizes.ints);
 
@@ -338,6 +140,25 @@ const topK: Rule = ({ inputs: [data, count], attributes }) => {
   return [{ dims }, { dims }];
 };
 
+/** The result is as wide as all heads of the queries; the caches of keys and values become as long as the longest sequence. */
+const groupQueryAttention: Rule = ({ inputs: [query, key, , past, , , total], attributes, outputCount }) => {
+  const [longest] = total?.ints ?? [];
+  const [heads, keyHeads] = [attributes.int('num_heads', 0), attributes.int('kv_num_heads', 0)];
+  const [batch, rows, width] = query?.dims ?? [];
+  if (batch === undefined || rows === undefined || width === undefined || longest === undefined) return undefined;
+  const size = width / (key === undefined ? heads + 2 * keyHeads : heads);
+  const present = { dims: [batch, keyHeads, Math.max(longest, past?.dims[2] ?? 0), size] };
+  return [{ dims: [batch, rows, heads * size] }, present, present].slice(0, outputCount);
+};
+
+/** The result, and a mean or a deviation for each row. */
+const rowNormalization: Rule = ({ inputs: [x], attributes, outputCount }) => {
+  if (x === undefined) return undefined;
+  const first = axisFromFront(attributes.int('axis', -1), x.dims.length);
+  const rows = { dims: x.dims.map((size, axis) => (axis < first ? size : 1)) };
+  return [{ dims: x.dims }, rows, rows].slice(0, outputCount);
+};
+
 const skipNormalization: Rule = ({ inputs: [x], outputCount }) =>
   x && Array.from({ length: outputCount }, (_, place) => (place === 0 || place === 3 ? { dims: x.dims } : undefined));
 
@@ -346,9 +167,9 @@ const table: readonly (readonly [Rule, string])[] = [
     sameAsFirst,
     `Abs Acos Asin Atan BatchNormalization Bernoulli BitShift BitwiseNot Ceil Celu Clip Cos CumSum DequantizeLinear
     Dropout Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax InstanceNormalization IsInf IsNaN
-    LRN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not PRelu
-    QuantizeLinear RMSNormalization Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Softmax Softplus Softsign Sqrt
-    Swish Tan Tanh ThresholdedRelu Trilu FastGelu BiasGelu QuickGelu SimplifiedLayerNormalization ScatterElements
+    LRN LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not PRelu
+    QuantizeLinear Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Softmax Softplus Softsign Sqrt
+    Swish Tan Tanh ThresholdedRelu Trilu FastGelu BiasGelu QuickGelu ScatterElements
     ScatterND Scatter`,
   ],
   [
@@ -370,7 +191,7 @@ const table: readonly (readonly [Rule, string])[] = [
   [conv, 'Conv FusedConv ConvInteger'],
   [convTranspose, 'ConvTranspose'],
   [pool, 'MaxPool AveragePool LpPool'],
-  [globalPool, 'GlobalAveragePool GlobalMaxPool GlobalLpPool'],
+  [globalPool, 'GlobalAveragePool GlobalMaxPool GlobalLpPool QLinearGlobalAveragePool'],
   [gather, 'Gather'],
   [({ inputs: [, indices] }) => indices && one(indices.dims), 'GatherElements'],
   [reshape, 'Reshape'],
@@ -392,7 +213,9 @@ const table: readonly (readonly [Rule, string])[] = [
   [pad, 'Pad'],
   [resize, 'Resize'],
   [topK, 'TopK'],
+  [rowNormalization, 'LayerNormalization RMSNormalization SimplifiedLayerNormalization'],
   [skipNormalization, 'SkipLayerNormalization SkipSimplifiedLayerNormalization'],
+  [groupQueryAttention, 'GroupQueryAttention'],
 ];
 
 /** By operator. */

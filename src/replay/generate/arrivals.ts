@@ -3,8 +3,14 @@ import type { TraceInvocation } from '../types.ts';
 import type { SyncTrace } from '../traces/place.ts';
 import { deriveSeed, MinstdRandom, shuffledIndices, WeightedChoice, Xoshiro, type RandomSource } from './random.ts';
 
-/** How requests spread over functions: all alike, or the k-th most popular in proportion to 1 / k^exponent. */
-export type Popularity = { readonly kind: 'uniform' } | { readonly kind: 'zipf'; readonly exponent: number };
+/**
+ * How requests spread over functions: all alike; the k-th most popular in proportion to 1 / k^exponent; or a share of the
+ * requests on a share of the functions: 0.99 of the requests on 0.01 of the functions, at least one.
+ */
+export type Popularity =
+  | { readonly kind: 'uniform' }
+  | { readonly kind: 'zipf'; readonly exponent: number }
+  | { readonly kind: 'skewed'; readonly requestShare: number; readonly functionShare: number };
 
 export interface ArrivalOptions {
   readonly functionNames: readonly string[];
@@ -157,11 +163,24 @@ function endOf({ requests = Infinity, durationMs = Infinity }: ArrivalOptions): 
 function chooser({ functionNames, popularity, seed = 0 }: ArrivalOptions): (random: RandomSource) => number {
   const { length } = functionNames;
   if (popularity === undefined || popularity.kind === 'uniform') return (random) => random.below(length);
+  const byRank = shuffledIndices(length, new Xoshiro(deriveSeed(seed, 0x21bf)));
+  if (popularity.kind === 'skewed') {
+    const { requestShare, functionShare } = popularity;
+    share({ requestShare, functionShare });
+    const hot = Math.min(length, Math.max(1, Math.round(length * functionShare)));
+    const hotShare = hot === length ? 1 : requestShare;
+    return (random) => byRank[random.uniform() < hotShare ? random.below(hot) : hot + random.below(length - hot)]!;
+  }
   const { exponent } = popularity;
   if (!(exponent >= 0 && exponent < Infinity)) {
     throw new RangeError(`the exponent of the Zipf popularity is ${exponent}, but must be 0 or above`);
   }
   const choice = new WeightedChoice(Float64Array.from({ length }, (_, rank) => (rank + 1) ** -exponent));
-  const byRank = shuffledIndices(length, new Xoshiro(deriveSeed(seed, 0x21bf)));
   return (random) => byRank[choice.draw(random)]!;
+}
+
+function share(values: Readonly<Record<string, number>>): void {
+  for (const [name, value] of Object.entries(values)) {
+    if (!(value > 0 && value < 1)) throw new RangeError(`${name} is ${value}, but must be a share between 0 and 1`);
+  }
 }

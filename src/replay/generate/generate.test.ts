@@ -162,6 +162,22 @@ describe.each(Object.entries(generators))('%s arrivals', (_, generate) => {
     expect(totals[0]).not.toBe(sorted[0]);
   });
 
+  it('put a share of the requests on a share of the functions', () => {
+    const popularity = { kind: 'skewed', requestShare: 0.8, functionShare: 0.2 } as const;
+    const { totals } = summarizeTrace(
+      poissonTrace({ functionNames: names(50), ratePerS: 100, requests: 60_000, seed: 2, popularity }),
+    );
+    const sorted = [...totals].toSorted((a, b) => b - a);
+    const hot = sorted.slice(0, 10).reduce((sum, count) => sum + count, 0);
+    expect(hot / 60_000).toBeCloseTo(0.8, 1);
+    // Alike among themselves.
+    expect(sorted[0]! / sorted[9]!).toBeLessThan(1.2);
+    const whole = { kind: 'skewed', requestShare: 1, functionShare: 0.2 } as const;
+    expect(() => poissonTrace({ functionNames: names(2), ratePerS: 1, requests: 1, popularity: whole })).toThrow(
+      'requestShare is 1, but must be a share between 0 and 1',
+    );
+  });
+
   it('need an end, a rate and a function', () => {
     expect(() => generate({ functionNames: names(2), ratePerS: 1 })).toThrow(/the trace has no end/);
     expect(() => generate({ functionNames: names(2), ratePerS: 0, requests: 1 })).toThrow(/ratePerS is 0/);

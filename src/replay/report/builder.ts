@@ -1,6 +1,9 @@
-import type { EvictionRecord, Outcome, PlanChangeRecord, ReplayObserver } from '../types.ts';
+import type { EvictionRecord, Outcome, PlanChangeRecord, ReplayObserver, StageRecord } from '../types.ts';
+import { HostMemoryCounter, type HostMemoryContext } from './host-memory.ts';
+import { PredictionCounter } from './predictions.ts';
 import { IntervalSeries, joined, type Interval } from './series.ts';
 import { Sketch } from './sketch.ts';
+import { SloCounter } from './slos.ts';
 import { finite, rounded, TallyCounter } from './tally.ts';
 import type { FunctionRow, GpuRow, IntervalRow, ModelRow, Report, SettingValue } from './types.ts';
 
@@ -24,6 +27,8 @@ export interface ReportContext {
   readonly modelOf?: (functionIndex: number) => string;
   /** GPUs that the machine has, used or not. */
   readonly gpuCount?: number;
+  /** Where the machine's host memory was part of the replay. */
+  readonly hostMemory?: HostMemoryContext;
 }
 
 /** Builds a report while a replay runs. Its memory grows with the functions, not with the length of the trace. */
@@ -41,6 +46,9 @@ export class ReportBuilder implements ReplayObserver {
   readonly #evictions = new Map<string, number>();
   readonly #failures = new Map<string, number>();
   readonly #planChanges = { smaller: 0, larger: 0 };
+  readonly #predictions = new PredictionCounter();
+  readonly #slos = new SloCounter();
+  readonly #hostMemory = new HostMemoryCounter();
 
   /** @param fromMs what arrives or happens before is warm-up; Infinity: until `measureFrom` tells */
   constructor({ fromMs = 0 }: { readonly fromMs?: number } = {}) {
@@ -59,6 +67,8 @@ export class ReportBuilder implements ReplayObserver {
       return;
     }
     this.#whole.count(outcome);
+    this.#predictions.count(outcome);
+    this.#slos.count(outcome);
     if (arrivalMs < this.#firstArrivalMs) this.#firstArrivalMs = arrivalMs;
     if (arrivalMs > this.#lastArrivalMs) this.#lastArrivalMs = arrivalMs;
     if (endMs > this.#endMs) this.#endMs = endMs;
@@ -69,7 +79,7 @@ export class ReportBuilder implements ReplayObserver {
       const gpu = this.#gpu(placement.gpu);
       gpu.requests++;
       if (placement.residency === 'cold') gpu.coldStarts++;
-    } else if (placement.kind === 'cpu') {
+    } else if (placement.kind === 'cpu' || placement.kind === 'worker') {
       this.#queueMs.record(queueMs);
     } else if (placement.kind === 'failed') {
       const known = this.#failures.has(placement.reason) || this.#failures.size < reasonsMax;
@@ -77,13 +87,19 @@ export class ReportBuilder implements ReplayObserver {
     }
   }
 
-  eviction({ atMs, gpu, functionIndex, cause }: EvictionRecord): void {
+  eviction(record: EvictionRecord): void {
+    const { atMs, gpu, functionIndex, cause } = record;
     if (atMs < this.#fromMs) return;
+    this.#hostMemory.eviction(record);
     this.#whole.evictions++;
     this.#function(functionIndex).evictions++;
     this.#series.at(atMs - this.#fromMs).tally.evictions++;
     if (gpu >= 0) this.#gpu(gpu).evictions++;
     add(this.#evictions, cause);
+  }
+
+  stage(record: StageRecord): void {
+    if (record.atMs >= this.#fromMs) this.#hostMemory.stage(record);
   }
 
   planChange({ atMs, direction }: PlanChangeRecord): void {
@@ -135,6 +151,9 @@ export class ReportBuilder implements ReplayObserver {
       evictions_by_cause: sortedRecord(this.#evictions),
       failures_by_reason: sortedRecord(this.#failures),
       plan_changes: { ...this.#planChanges },
+      predictions: this.#predictions.rows(),
+      slos: this.#slos.rows(),
+      ...(context.hostMemory && { host_memory: this.#hostMemory.row(context.hostMemory) }),
       percentile_error: rounded(Math.max(...sketches.map((each) => each?.latencyMs.error ?? 0))),
       gpus: this.#gpus.map((gpu, index): GpuRow => {
         const utilisation = spanMs === 0 ? 0 : rounded(Math.min(1, gpu.busyMs / spanMs));

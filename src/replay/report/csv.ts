@@ -16,6 +16,7 @@ const tallyColumns = [
   'partial_start_rate',
   'shed',
   'offloaded',
+  'workers',
   'failed',
   'evictions',
 ] as const satisfies readonly (keyof Tally)[];

@@ -1,26 +1,21 @@
 /** Reports as one self-contained page: figures, plots in the manner of the papers, tables. */
 import { escapeHtml, formatValue, renderChart, type Chart, type ChartSeries } from './chart.ts';
 import { renderHtmlTable, renderLegend, renderPage } from './page.ts';
-import type { IntervalRow, Report, SweepReport, SweepRun, Tally } from './types.ts';
-
-/** A report under the name that a comparison knows it by. */
-export interface NamedReport {
-  readonly name: string;
-  readonly report: Report;
-}
+import {
+  count,
+  figures,
+  notesOf,
+  provenanceText,
+  tablesOf,
+  tallyCells,
+  tallyColumns,
+  type NamedReport,
+} from './tables.ts';
+import type { IntervalRow, Report, SweepReport, SweepRun } from './types.ts';
+import { given } from '../../tools/index.ts';
 
 /** A page lists so many functions; all of them are in the JSON and the CSV. */
 const functionsMax = 100;
-
-/** How the figures came about, and on what. */
-export function provenanceText({
-  simulated,
-  machine,
-  settings,
-}: Pick<Report, 'simulated' | 'machine' | 'settings'>): string {
-  if (simulated === true && settings['offers'] === 'host') return `simulated with the GPUs and offers of ${machine}`;
-  return simulated === true ? `simulated, machine preset ${machine}` : `measured on ${machine}`;
-}
 
 /** Sentences about the reports, under a heading of their own. */
 export interface ReportNotes {
@@ -50,38 +45,17 @@ export function renderReportPage(reports: readonly NamedReport[], notes?: Report
   return renderPage(title, body);
 }
 
-const ms = (value: number | null): string => (value === null ? '–' : formatValue(value, 'ms'));
-const share = (value: number | null): string => (value === null ? '–' : formatValue(value, 'share'));
-const count = (value: number): string => value.toLocaleString('en-US');
-
-/** Heading and text of each figure, as all pages and the comparison show them. */
-const figures: readonly (readonly [title: string, text: (report: Report) => string])[] = [
-  ['p99 latency', ({ p99_ms: p99 }) => ms(p99)],
-  ['Goodput', ({ goodput }) => share(goodput)],
-  ['Cold starts', (report) => share(report.cold_start_rate)],
-  ['Partial starts', (report) => share(report.partial_start_rate)],
-  ['Requests', ({ requests }) => count(requests)],
-  ['Offered', (report) => `${formatValue(report.requests_per_s, 'count')}/s`],
-  ['p50 latency', ({ p50_ms: p50 }) => ms(p50)],
-  ['p95 latency', ({ p95_ms: p95 }) => ms(p95)],
-  ['p99.9 latency', ({ p999_ms: p999 }) => ms(p999)],
-  ['Longest', ({ max_ms: max }) => ms(max)],
-  ['Waited, p99', (report) => ms(report.queue_p99_ms)],
-  ['Evictions', ({ evictions }) => count(evictions)],
-  ['Shed', ({ shed }) => count(shed)],
-  ['On CPU pools', ({ offloaded }) => count(offloaded)],
-  ['Failed', ({ failed }) => count(failed)],
-];
-
 function figuresOf(report: Report): string {
-  const items = figures.map(([title, text]) => `<div><dt>${title}</dt><dd>${escapeHtml(text(report))}</dd></div>`);
+  const items = figures.map(
+    ({ title, value, text }) => `<div><dt>${title}</dt><dd>${escapeHtml(text(value(report)))}</dd></div>`,
+  );
   return `<dl class="figures">${items.join('')}</dl>`;
 }
 
 function comparisonTable(reports: readonly NamedReport[]): string {
   const rows = [
     ['How', ...reports.map(({ report }) => provenanceText(report))],
-    ...figures.map(([title, text]) => [title].concat(reports.map(({ report }) => text(report)))),
+    ...figures.map(({ title, value, text }) => [title].concat(reports.map(({ report }) => text(value(report))))),
   ];
   return renderHtmlTable(['', ...reports.map(({ name }) => name)], rows);
 }
@@ -110,7 +84,7 @@ function chartsOverTime(reports: readonly NamedReport[]): string {
       unit: 'ms',
       series: series((row) => row.p99_ms),
       logWhenWide: true,
-      ...(rule === undefined ? undefined : { rule }),
+      ...given({ rule }),
     },
     {
       title: 'Goodput',
@@ -180,86 +154,25 @@ function sloOf(reports: readonly Pick<Report, 'settings'>[]): number | undefined
   return typeof first === 'number' && rest.every((each) => each === first) ? first : undefined;
 }
 
-const tallyTitles = [
-  'requests',
-  'p50',
-  'p95',
-  'p99',
-  'p99.9',
-  'goodput',
-  'cold',
-  'partial',
-  'shed',
-  'CPU',
-  'failed',
-  'evictions',
-];
-
-function tallyCells(tally: Tally): string[] {
-  return [
-    count(tally.requests),
-    ms(tally.p50_ms),
-    ms(tally.p95_ms),
-    ms(tally.p99_ms),
-    ms(tally.p999_ms),
-    share(tally.goodput),
-    share(tally.cold_start_rate),
-    share(tally.partial_start_rate),
-    count(tally.shed),
-    count(tally.offloaded),
-    count(tally.failed),
-    count(tally.evictions),
-  ];
-}
-
+/** Its tables and notes; what may be long is folded. */
 function detailsOf(report: Report, of: string): string[] {
-  const parts: string[] = [];
-  if (report.gpus.length > 0) {
-    const rows = report.gpus.map((gpu) => [
-      `GPU ${gpu.gpu}`,
-      count(gpu.requests),
-      count(gpu.cold_starts),
-      gpu.evictions === null ? '–' : count(gpu.evictions),
-      share(gpu.utilisation),
-    ]);
-    parts.push(`<h2>GPUs${escapeHtml(of)}</h2>`);
-    parts.push(renderHtmlTable(['', 'requests', 'cold starts', 'evictions', 'executing'], rows));
-  }
-  if (report.models.length > 0) {
-    const rows = report.models.map((row) => [row.model, count(row.functions), ...tallyCells(row)]);
-    parts.push(`<h2>Models${escapeHtml(of)}</h2>`, renderHtmlTable(['', 'functions', ...tallyTitles], rows));
-  }
-  for (const [title, counts] of [
-    ['Evictions by cause', report.evictions_by_cause],
-    ['Failures by reason', report.failures_by_reason],
-  ] as const) {
-    const entries = Object.entries(counts);
-    if (entries.length === 0) continue;
-    parts.push(`<h2>${title}${escapeHtml(of)}</h2>`);
-    parts.push(
-      renderHtmlTable(
-        ['', 'count'],
-        entries.map(([name, number]) => [name, count(number)]),
-      ),
-    );
-  }
-  const worst = report.functions.toSorted((a, b) => (b.p99_ms ?? 0) - (a.p99_ms ?? 0)).slice(0, functionsMax);
-  const rows = worst.map((row) => [row.function, ...tallyCells(row)]);
-  const which =
-    report.functions.length > worst.length ? `The ${worst.length} functions with the highest p99` : 'Functions';
-  parts.push(`<details><summary>${which}${escapeHtml(of)}</summary>`);
-  parts.push(renderHtmlTable(['', ...tallyTitles], rows), '</details>');
-  const settings = Object.entries({ seed: report.seed, ...report.settings, percentile_error: report.percentile_error });
-  parts.push(`<details><summary>Settings${escapeHtml(of)}</summary>`);
-  parts.push(
-    renderHtmlTable(
-      ['', ''],
-      settings.map(([name, value]) => [name, String(value)]),
-    ),
-    '</details>',
-  );
-  return parts;
+  const parts = tablesOf(report, functionsMax).map(({ title, columns, rows }) => {
+    const table = renderHtmlTable(columns, rows);
+    return title === 'Functions' ? folded(title + of, table) : `<h2>${escapeHtml(title + of)}</h2>${table}`;
+  });
+  const notes = notesOf(report).map((note) => `<p>${escapeHtml(note)}</p>`);
+  const settings = { seed: report.seed, ...report.settings, percentile_error: report.percentile_error };
+  return [...parts, ...notes, folded(`Settings${of}`, settingsTable(settings))];
 }
+
+const folded = (title: string, content: string): string =>
+  `<details><summary>${escapeHtml(title)}</summary>${content}</details>`;
+
+const settingsTable = (settings: Readonly<Record<string, unknown>>): string =>
+  renderHtmlTable(
+    ['', ''],
+    Object.entries(settings).map(([name, value]) => [name, String(value)]),
+  );
 
 /** The system under test of a sweep's run: its plan, and its policy where the sweep has several. */
 export function systemsOf({ runs }: SweepReport): { readonly name: string; readonly runs: SweepRun[] }[] {
@@ -280,6 +193,7 @@ export function systemsOf({ runs }: SweepReport): { readonly name: string; reado
 /** A sweep over the number of instances, as the papers plot it. */
 export function renderSweepPage(sweep: SweepReport): string {
   const systems = systemsOf(sweep);
+  const { slo_ms: sloMs } = sweep;
   const series = (value: (run: SweepRun['report']) => number | null): ChartSeries[] =>
     systems.map(({ name, runs }) => ({
       name,
@@ -288,14 +202,14 @@ export function renderSweepPage(sweep: SweepReport): string {
   const xLabel = 'instances of models';
   const charts: Chart[] = [
     {
-      title: `99% latency (SLO ${formatValue(sweep.slo_ms, 'ms')})`,
+      title: sloMs === null ? '99% latency' : `99% latency (SLO ${formatValue(sloMs, 'ms')})`,
       xLabel,
       yLabel: 'milliseconds',
       unit: 'ms',
       marked: true,
       logWhenWide: true,
       series: series((run) => run.p99_ms),
-      rule: { y: sweep.slo_ms, label: 'SLO' },
+      ...(sloMs === null ? undefined : { rule: { y: sloMs, label: 'SLO' } }),
     },
     {
       title: 'Goodput',
@@ -319,7 +233,6 @@ export function renderSweepPage(sweep: SweepReport): string {
   const rows = systems.flatMap(({ name, runs }) =>
     runs.map(({ instances, report }) => [name, count(instances), ...tallyCells(report)]),
   );
-  const settings = Object.entries({ seed: sweep.seed, ...sweep.settings });
   return renderPage('Sweep over instances', [
     '<h1>Sweep over instances</h1>',
     `<p class="lead"><span class="badge">${escapeHtml(provenanceText(sweep))}</span></p>`,
@@ -329,12 +242,7 @@ export function renderSweepPage(sweep: SweepReport): string {
     ),
     `<div class="charts">${charts.map(renderChart).join('\n')}</div>`,
     '<h2>Runs</h2>',
-    renderHtmlTable(['', 'instances', ...tallyTitles], rows),
-    '<details><summary>Settings</summary>',
-    renderHtmlTable(
-      ['', ''],
-      settings.map(([name, value]) => [name, String(value)]),
-    ),
-    '</details>',
+    renderHtmlTable(['', 'INSTANCES', ...tallyColumns], rows),
+    folded('Settings', settingsTable({ seed: sweep.seed, ...sweep.settings })),
   ]);
 }

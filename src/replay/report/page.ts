@@ -104,7 +104,7 @@ export function renderLegend(names: readonly string[], marked = false): string {
 
 /** Cells are text; whatever stands in them is escaped here. */
 export function renderHtmlTable(titles: readonly string[], rows: readonly (readonly string[])[]): string {
-  const head = titles.map((title) => `<th>${escapeHtml(title)}</th>`).join('');
+  const head = titles.map((title) => `<th>${escapeHtml(title.replace(/^>/, ''))}</th>`).join('');
   const body = rows.map((row) => `<tr>${row.map((cell) => `<td>${escapeHtml(cell)}</td>`).join('')}</tr>`);
   return `<div class="scroll"><table><thead><tr>${head}</tr></thead><tbody>${body.join('\n')}</tbody></table></div>`;
 }

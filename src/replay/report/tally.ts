@@ -11,6 +11,7 @@ export class TallyCounter {
   partialStarts = 0;
   shed = 0;
   offloaded = 0;
+  workers = 0;
   failed = 0;
   evictions = 0;
 
@@ -31,6 +32,9 @@ export class TallyCounter {
         this.offloaded++;
         if (placement.coldStart === true) this.coldStarts++;
         break;
+      case 'worker':
+        this.workers++;
+        break;
       case 'gpu':
         if (placement.residency === 'cold') this.coldStarts++;
         else if (placement.residency === 'partial') this.partialStarts++;
@@ -48,6 +52,7 @@ export class TallyCounter {
     this.partialStarts += other.partialStarts;
     this.shed += other.shed;
     this.offloaded += other.offloaded;
+    this.workers += other.workers;
     this.failed += other.failed;
     this.evictions += other.evictions;
     this.latencyMs.merge(other.latencyMs);
@@ -71,6 +76,7 @@ export class TallyCounter {
       partial_start_rate: share(this.partialStarts),
       shed: this.shed,
       offloaded: this.offloaded,
+      workers: this.workers,
       failed: this.failed,
       evictions: this.evictions,
     };

@@ -26,6 +26,8 @@ export interface Tally {
   readonly shed: number;
   /** Answered by a CPU pool. */
   readonly offloaded: number;
+  /** Answered by workers on other machines; absent in older reports. */
+  readonly workers?: number;
   readonly failed: number;
   readonly evictions: number;
 }
@@ -56,6 +58,40 @@ export interface GpuRow {
   readonly utilisation: number;
 }
 
+/**
+ * How far the scheduler's prediction of an invocation's end was off, late or early, when it chose the place. Shares are of
+ * the invocation's latency: the mean is that of all errors over all latencies.
+ */
+export interface PredictionRow {
+  readonly placement: 'gpu warm' | 'gpu partial' | 'gpu cold' | 'cpu' | 'worker';
+  readonly requests: number;
+  readonly error_mean_ms: number | null;
+  readonly error_mean_share: number | null;
+  readonly error_p90_share: number | null;
+}
+
+/** What came of the invocations with one objective. */
+export interface SloRow {
+  readonly slo_ms: number;
+  readonly requests: number;
+  readonly goodput: number | null;
+  readonly shed: number;
+}
+
+/** Pinned host memory, from which GPUs are loaded. */
+export interface HostMemoryRow {
+  readonly capacity_bytes: number;
+  /** Weights of all functions of the replay together. */
+  readonly functions_bytes: number;
+  /** What the disk behind it holds; null where it is not known. */
+  readonly disk_capacity_bytes: number | null;
+  /** They do not fit together: some are read from disk again and again. */
+  readonly exceeded: boolean;
+  readonly disk_reads: number;
+  readonly disk_read_bytes: number;
+  readonly evictions: number;
+}
+
 export type SettingValue = string | number | boolean | null | readonly string[];
 
 export interface Report extends Tally {
@@ -81,6 +117,12 @@ export interface Report extends Tally {
   readonly failures_by_reason: Readonly<Record<string, number>>;
   /** Of resident functions, to a smaller plan of their ladder instead of an eviction, and back to a larger one; absent in older reports. */
   readonly plan_changes?: { readonly smaller: number; readonly larger: number };
+  /** By placement; absent in older reports, empty where nothing was predicted. */
+  readonly predictions?: readonly PredictionRow[];
+  /** By objective; absent in older reports, empty where all have the same. */
+  readonly slos?: readonly SloRow[];
+  /** Absent where host memory was no part of the replay. */
+  readonly host_memory?: HostMemoryRow;
   /** How far a percentile of this report may be off at the most, as a share of itself; those of the whole are closer. */
   readonly percentile_error: number;
   readonly gpus: readonly GpuRow[];
@@ -109,7 +151,8 @@ export interface SweepReport {
   readonly simulated: true;
   readonly machine: string;
   readonly seed: number | null;
-  readonly slo_ms: number;
+  /** Null where functions or invocations have objectives of their own. */
+  readonly slo_ms: number | null;
   readonly settings: Readonly<Record<string, SettingValue>>;
   readonly runs: readonly SweepRun[];
 }

@@ -1,23 +1,38 @@
-/** Invocations in columns: a million of them are three arrays, where objects would be a million pieces to collect. */
+import type { TraceInvocation } from '../types.ts';
+
+/** Invocations in columns: a million of them are four arrays, where objects would be a million pieces to collect. */
 export class InvocationBuffer {
   arrivalMs: Float64Array<ArrayBuffer>;
   functionIndex: Uint32Array<ArrayBuffer>;
   /** NaN where the trace does not say. */
   durationMs: Float64Array<ArrayBuffer>;
+  /** NaN where it is the function's. */
+  sloMs: Float64Array<ArrayBuffer>;
   length = 0;
 
   constructor(capacity = 1024) {
     this.arrivalMs = new Float64Array(capacity);
     this.functionIndex = new Uint32Array(capacity);
     this.durationMs = new Float64Array(capacity);
+    this.sloMs = new Float64Array(capacity);
   }
 
-  push(arrivalMs: number, functionIndex: number, durationMs: number): void {
+  push(arrivalMs: number, functionIndex: number, durationMs = NaN, sloMs = NaN): void {
     if (this.length === this.arrivalMs.length) this.#grow();
     const at = this.length++;
     this.arrivalMs[at] = arrivalMs;
     this.functionIndex[at] = functionIndex;
     this.durationMs[at] = durationMs;
+    this.sloMs[at] = sloMs;
+  }
+
+  at(index: number): TraceInvocation {
+    return invocationOf(
+      this.arrivalMs[index]!,
+      this.functionIndex[index]!,
+      this.durationMs[index]!,
+      this.sloMs[index]!,
+    );
   }
 
   clear(): void {
@@ -30,7 +45,8 @@ export class InvocationBuffer {
     grown.arrivalMs.set(this.arrivalMs);
     grown.functionIndex.set(this.functionIndex);
     grown.durationMs.set(this.durationMs);
-    ({ arrivalMs: this.arrivalMs, functionIndex: this.functionIndex, durationMs: this.durationMs } = grown);
+    grown.sloMs.set(this.sloMs);
+    this.#take(grown);
   }
 
   /**
@@ -67,16 +83,40 @@ export class InvocationBuffer {
   }
 
   #reorder(order: Uint32Array): void {
-    const { arrivalMs, functionIndex, durationMs } = this;
+    const { arrivalMs, functionIndex, durationMs, sloMs } = this;
     const next = new InvocationBuffer(arrivalMs.length);
     for (let to = 0; to < order.length; to++) {
       const from = order[to]!;
       next.arrivalMs[to] = arrivalMs[from]!;
       next.functionIndex[to] = functionIndex[from]!;
       next.durationMs[to] = durationMs[from]!;
+      next.sloMs[to] = sloMs[from]!;
     }
-    ({ arrivalMs: this.arrivalMs, functionIndex: this.functionIndex, durationMs: this.durationMs } = next);
+    this.#take(next);
   }
+
+  #take({ arrivalMs, functionIndex, durationMs, sloMs }: InvocationBuffer): void {
+    this.arrivalMs = arrivalMs;
+    this.functionIndex = functionIndex;
+    this.durationMs = durationMs;
+    this.sloMs = sloMs;
+  }
+}
+
+/** @param durationMs, sloMs NaN: the trace does not say. */
+export function invocationOf(
+  arrivalMs: number,
+  functionIndex: number,
+  durationMs: number,
+  sloMs: number,
+): TraceInvocation {
+  if (Number.isNaN(durationMs) && Number.isNaN(sloMs)) return { arrivalMs, functionIndex };
+  return {
+    arrivalMs,
+    functionIndex,
+    ...(Number.isNaN(durationMs) ? undefined : { durationMs }),
+    ...(Number.isNaN(sloMs) ? undefined : { sloMs }),
+  };
 }
 
 function insertionSort(order: Uint32Array, keys: Float64Array): void {

@@ -137,30 +137,6 @@ function readCells(
   return functionIndex;
 }
 
-/** A table of counts that are computed anew for each minute. */
-export function computedTable(
-  functionNames: readonly string[],
-  minutes: number,
-  rows: readonly ArrayLike<number>[],
-): MinuteTable {
-  const totals = Float64Array.from(rows, (row) => {
-    let total = 0;
-    for (let minute = 0; minute < minutes; minute++) total += row[minute] ?? 0;
-    return total;
-  });
-  return {
-    functionNames,
-    totals,
-    minutes,
-    readMinute(minute, onCell) {
-      for (let index = 0; index < rows.length; index++) {
-        const count = rows[index]![minute] ?? 0;
-        if (count > 0) onCell(index, count);
-      }
-    },
-  };
-}
-
 /**
  * The functions of a table folded onto `count` of them, as the DeepPlan artifact does: sorted by their invocations, most
  * first, function i of that order becomes function i modulo `count`. A table of no more functions is only sorted.

@@ -1,11 +1,13 @@
 import { azure2019Columns, readAzure2019 } from './azure-2019.ts';
 import { azure2021Header, readAzure2021 } from './azure-2021.ts';
 import { shown, TraceError } from './error.ts';
+import type { IndexedTrace } from './indexed-trace.ts';
 import { readFirstLine } from './lines.ts';
 import { factorForRate, minuteMs, placeInMinutes, type PlaceOptions, type SyncTrace } from './place.ts';
 import type { MinuteTable } from './minute-table.ts';
 import { readRecorded } from './recorded.ts';
 import { foldTrace, scaleTrace, sliceTrace, summarizeTrace } from './transform.ts';
+import { given } from '../../tools/index.ts';
 
 export type TraceFormat = 'azure-2019' | 'azure-2021' | 'turntable';
 
@@ -38,6 +40,8 @@ export interface OpenedTrace extends SyncTrace {
   /** About how many invocations come out, for a progress bar: scaling draws them. */
   readonly requestsExpected: number;
   readonly durationMs: number;
+  /** Some invocations have an objective of their own. */
+  readonly hasOwnSlo: boolean;
 }
 
 /** Tells the format of a trace file by its first line. Throws TraceError when it is none that is known. */
@@ -79,7 +83,7 @@ export function openTable(table: MinuteTable, options: OpenTraceOptions = {}): O
     factor,
     fromMinute,
     toMinute,
-    ...(fold === undefined ? undefined : { fold }),
+    ...given({ fold }),
     ...(asArtifact ? { placement: 'artifact', rounding: 'truncate' } : undefined),
   });
   return {
@@ -89,6 +93,7 @@ export function openTable(table: MinuteTable, options: OpenTraceOptions = {}): O
     fileRequests,
     requestsExpected: Math.round(fileRequests * factor),
     durationMs: window.minutes * minuteMs,
+    hasOwnSlo: false,
   };
 }
 
@@ -109,7 +114,7 @@ function windowOf(
   return { totals, minutes };
 }
 
-function openInvocations(source: SyncTrace, format: TraceFormat, options: OpenTraceOptions): OpenedTrace {
+function openInvocations(source: IndexedTrace, format: TraceFormat, options: OpenTraceOptions): OpenedTrace {
   const { seed = 0, fromMs = 0, toMs = Infinity, ratePerS, fold } = options;
   const window = fromMs === 0 && toMs === Infinity ? source : sliceTrace(source, fromMs, toMs);
   const { requests, totals, lastArrivalMs } = summarizeTrace(window);
@@ -124,5 +129,6 @@ function openInvocations(source: SyncTrace, format: TraceFormat, options: OpenTr
     fileRequests: requests,
     requestsExpected: Math.round(requests * factor),
     durationMs: lastArrivalMs,
+    hasOwnSlo: source.hasOwnSlo ?? false,
   };
 }

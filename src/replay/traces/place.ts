@@ -62,7 +62,7 @@ export function placeInMinutes(table: MinuteTable, options: PlaceOptions = {}): 
           else if (placement === 'even') placeEvenly(buffer, startMs, functionIndex, count, random.uniform());
           else {
             for (let index = 0; index < count; index++) {
-              buffer.push(startMs + random.uniform() * minuteMs, functionIndex, NaN);
+              buffer.push(startMs + random.uniform() * minuteMs, functionIndex);
             }
           }
         });
@@ -78,7 +78,7 @@ export function placeInMinutes(table: MinuteTable, options: PlaceOptions = {}): 
 
 function placeEvenly(buffer: InvocationBuffer, startMs: number, functionIndex: number, count: number, phase: number) {
   for (let index = 0; index < count; index++) {
-    buffer.push(startMs + ((index + phase) / count) * minuteMs, functionIndex, NaN);
+    buffer.push(startMs + ((index + phase) / count) * minuteMs, functionIndex);
   }
 }
 
@@ -88,7 +88,7 @@ function placeAsArtifact(buffer: InvocationBuffer, startMs: number, counts: Floa
     const ratePerS = counts[functionIndex]! / 60;
     // A function without invocations draws once too: its first interval is infinite.
     for (let atS = random.exponential(ratePerS); atS < 60; atS += random.exponential(ratePerS)) {
-      buffer.push(startMs + atS * 1000, functionIndex, NaN);
+      buffer.push(startMs + atS * 1000, functionIndex);
     }
   }
 }

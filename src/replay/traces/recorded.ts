@@ -26,7 +26,7 @@ export interface TraceHeading {
 /** How an invocation ended, as the host's metrics name it. */
 export type RecordedOutcome = 'in_slo' | 'late' | 'shed' | 'failed';
 
-/** Every other line. Replay reads the first three; the rest is for people and other tools. */
+/** Every other line. Replay reads arrival, function, duration and SLO; the rest is for people and other tools. */
 export interface TraceLine {
   /** Milliseconds from the start of the trace. */
   readonly arrival_ms: number;
@@ -59,6 +59,7 @@ export async function readRecorded(file: string): Promise<IndexedTrace & { reado
     return functionNames.length - 1;
   };
   let heading: TraceHeading | undefined;
+  let hasOwnSlo = false;
   await readLines(file, (buffer, start, end, line, whole) => {
     let value: unknown;
     try {
@@ -74,7 +75,7 @@ export async function readRecorded(file: string): Promise<IndexedTrace & { reado
       for (const name of heading.functions ?? []) indexOf(name);
       return;
     }
-    const { arrival_ms: arrivalMs, function: name, duration_ms: durationMs } = fields;
+    const { arrival_ms: arrivalMs, function: name, duration_ms: durationMs, slo_ms: sloMs } = fields;
     if (typeof arrivalMs !== 'number' || !(arrivalMs >= 0)) {
       throw traceError({ file, line, field: 'arrival_ms' }, `${text(arrivalMs)} is not a number of milliseconds`);
     }
@@ -84,10 +85,14 @@ export async function readRecorded(file: string): Promise<IndexedTrace & { reado
     if (durationMs !== undefined && (typeof durationMs !== 'number' || !(durationMs >= 0))) {
       throw traceError({ file, line, field: 'duration_ms' }, `${text(durationMs)} is not a number of milliseconds`);
     }
-    sorter.add(arrivalMs, indexOf(name), durationMs ?? NaN);
+    if (sloMs !== undefined && (typeof sloMs !== 'number' || !(sloMs > 0))) {
+      throw traceError({ file, line, field: 'slo_ms' }, `${text(sloMs)} is not a number of milliseconds above 0`);
+    }
+    if (sloMs !== undefined) hasOwnSlo = true;
+    sorter.add(arrivalMs, indexOf(name), durationMs ?? NaN, sloMs ?? NaN);
   });
   if (heading === undefined) throw new TraceError(`${file} is empty`);
-  return { functionNames, requests: sorter.length, invocations: sorter.finish(), heading };
+  return { functionNames, requests: sorter.length, invocations: sorter.finish(), hasOwnSlo, heading };
 }
 
 function readHeading(fields: Record<string, unknown>, place: TracePlace): TraceHeading {

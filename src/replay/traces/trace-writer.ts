@@ -5,6 +5,7 @@ import { finished, pipeline } from 'node:stream/promises';
 import type { Trace } from '../types.ts';
 import { TraceError } from './error.ts';
 import { traceFormat, traceVersion, type TraceHeading, type TraceLine } from './recorded.ts';
+import { given } from '../../tools/index.ts';
 
 /** Lines gather to so many characters before they go to the file, */
 const flushCharacters = 2 ** 16;
@@ -87,14 +88,14 @@ function headingLine(heading: Partial<TraceHeading>): string {
 export async function writeTrace(file: string, trace: Trace, description?: string): Promise<void> {
   async function* lines(): AsyncGenerator<string> {
     let chunk = headingLine({
-      ...(description === undefined ? undefined : { description }),
+      ...given({ description }),
       functions: trace.functionNames,
     });
-    for await (const { arrivalMs, functionIndex, durationMs } of trace.invocations()) {
+    for await (const { arrivalMs, functionIndex, durationMs, sloMs } of trace.invocations()) {
       const line: TraceLine = {
         arrival_ms: arrivalMs,
         function: trace.functionNames[functionIndex] ?? '',
-        ...(durationMs === undefined ? undefined : { duration_ms: durationMs }),
+        ...given({ duration_ms: durationMs, slo_ms: sloMs }),
       };
       chunk += `${JSON.stringify(line)}\n`;
       if (chunk.length < flushCharacters) continue;

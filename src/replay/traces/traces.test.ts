@@ -12,7 +12,7 @@ import { writeAzure2021 } from './azure-2021.ts';
 import { InvocationBuffer } from './invocation-buffer.ts';
 import { foldByTotal, type MinuteTable } from './minute-table.ts';
 import { openTable, openTrace, traceFormatOf } from './open.ts';
-import { minuteMs } from './place.ts';
+import { minuteMs, type SyncTrace } from './place.ts';
 import { InvocationSorter } from './sorter.ts';
 import { TraceWriter, writeTrace } from './trace-writer.ts';
 import { limitTrace, scaleTrace, sliceTrace, summarizeTrace } from './transform.ts';
@@ -256,6 +256,7 @@ describe("Turntable's own trace", () => {
     ['{"format":"turntable-trace","version":1}\n{"arrival_ms":-1,"function":"a"}\n', /line 2, arrival_ms: '-1'/],
     ['{"format":"turntable-trace","version":1}\n{"arrival_ms":1}\n', /line 2, function: nothing is not the name/],
     ['{"format":"turntable-trace","version":1}\n{"arrival_ms":1,"function":"a","duration_ms":"x"}\n', /duration_ms: '"x"'/],
+    ['{"format":"turntable-trace","version":1}\n{"arrival_ms":1,"function":"a","slo_ms":0}\n', /slo_ms: '0' is not a number of milliseconds above 0/],
     ['{"format":"turntable-trace","version":1}\n[1]\n7\n', /line 2, arrival_ms/],
   ])('is refused where it is malformed: %j', async (text, message) => {
     await expect(openTrace(fileOf(text, 'jsonl'))).rejects.toThrow(message);
@@ -281,16 +282,20 @@ describe('opening a trace', () => {
 
 describe('sorting invocations', () => {
   it('is by arrival, and by order of adding at one instant, whether in memory or over runs on disk', () => {
-    const invocation = fc.tuple(fc.nat(50), fc.nat(9), fc.oneof(fc.constant(NaN), fc.nat(99)));
+    const maybe = fc.oneof(fc.constant(NaN), fc.nat(99));
+    const invocation = fc.tuple(fc.nat(50), fc.nat(9), maybe, maybe);
     fc.assert(
       fc.property(fc.array(invocation, { maxLength: 80 }), fc.integer({ min: 1, max: 100 }), (added, runLength) => {
         const sorter = new InvocationSorter(runLength);
-        for (const [arrivalMs, functionIndex, durationMs] of added) sorter.add(arrivalMs, functionIndex, durationMs);
+        for (const columns of added) sorter.add(...columns);
         const sorted = sorter.finish();
         const expected = added
-          .map(([arrivalMs, functionIndex, durationMs]) =>
-            Number.isNaN(durationMs) ? { arrivalMs, functionIndex } : { arrivalMs, functionIndex, durationMs },
-          )
+          .map(([arrivalMs, functionIndex, durationMs, sloMs]) => ({
+            arrivalMs,
+            functionIndex,
+            ...(Number.isNaN(durationMs) ? undefined : { durationMs }),
+            ...(Number.isNaN(sloMs) ? undefined : { sloMs }),
+          }))
           .toSorted((a, b) => a.arrivalMs - b.arrivalMs);
         expect([...sorted()]).toEqual(expected);
         expect([...sorted()]).toEqual(expected);
@@ -347,6 +352,37 @@ describe('transforming a trace', () => {
 
   it('by a whole factor has so many times the requests of each function in each minute', () => {
     expect(countsOf(scaleTrace(trace, 3, 1).invocations(), 1)).toEqual(countsOf(trace.invocations(), 3));
+  });
+
+  it('by a factor keeps bursts as short as they were', () => {
+    // Ten calls within 9 ms, and nothing for the rest of each second.
+    const bursts: SyncTrace = {
+      functionNames: names(1),
+      *invocations() {
+        for (let burst = 0; burst < 30; burst++) {
+          for (let call = 0; call < 10; call++) {
+            yield { arrivalMs: 500 + burst * 1000 + call, functionIndex: 0, sloMs: 7, durationMs: 3 };
+          }
+        }
+      },
+    };
+    const scaled = [...scaleTrace(bursts, 4, 1).invocations()];
+    expect(scaled).toHaveLength(1200);
+    expect(scaled.every(({ sloMs, durationMs }) => sloMs === 7 && durationMs === 3)).toBe(true);
+    const within = scaled.filter(({ arrivalMs }) => arrivalMs % 1000 >= 500 && arrivalMs % 1000 <= 509).length;
+    // The first and the last call of a burst have half the pause beside them to spread over.
+    expect(within / 1200).toBeGreaterThan(0.8);
+  });
+
+  it('by a factor keeps calls at once at once', () => {
+    const together: SyncTrace = {
+      functionNames: names(1),
+      *invocations() {
+        for (let call = 0; call < 24; call++) yield { arrivalMs: 1000, functionIndex: 0 };
+      },
+    };
+    const scaled = [...scaleTrace(together, 2, 1).invocations()];
+    expect(scaled.filter(({ arrivalMs }) => arrivalMs === 1000).length).toBeGreaterThanOrEqual(46);
   });
 
   it('by a window and a limit takes what lies in it', () => {

@@ -19,45 +19,61 @@ export function sliceTrace(trace: SyncTrace, fromMs: number, toMs: number): Sync
 }
 
 /**
- * `factor` times the requests: each is kept with that chance, or repeated, at another instant of its minute; so the course
- * of the load and the share of each function stay as they are. Memory: one minute's invocations.
+ * `factor` times the requests: each is kept with that chance, or repeated. A copy arrives somewhere between the middles of
+ * the gaps before and behind the original, within its minute: so each burst stays as short as it was, calls at once stay
+ * at once, and the share of each function and the course of the load are as before. Memory: one invocation's copies.
  */
 export function scaleTrace(trace: SyncTrace, factor: number, seed: number): SyncTrace {
   if (factor === 1) return trace;
+  const whole = Math.floor(factor);
   return {
     functionNames: trace.functionNames,
     *invocations() {
-      const buffer = new InvocationBuffer();
-      let minute = 0;
-      let random = new Xoshiro(deriveSeed(seed, minute));
-      for (const { arrivalMs, functionIndex, durationMs = NaN } of trace.invocations()) {
+      const copies = new InvocationBuffer(whole + 1);
+      let minute = -1;
+      let random = new Xoshiro(deriveSeed(seed, 0));
+      for (const { invocation, fromMs, toMs } of withNeighbours(trace.invocations())) {
+        const { arrivalMs, functionIndex, durationMs, sloMs } = invocation;
         const own = Math.floor(arrivalMs / minuteMs);
         if (own !== minute) {
-          yield* inOrder(buffer);
-          buffer.clear();
           minute = own;
+          // Each minute has a seed of its own, so that a part of a trace is that part, wherever reading begins.
           random = new Xoshiro(deriveSeed(seed, minute));
         }
-        const whole = Math.floor(factor);
-        const copies = whole + (random.uniform() < factor - whole ? 1 : 0);
-        for (let copy = 0; copy < copies; copy++) {
-          const atMs = copy === 0 ? arrivalMs : (minute + random.uniform()) * minuteMs;
-          buffer.push(atMs, functionIndex, durationMs);
+        const count = whole + (random.uniform() < factor - whole ? 1 : 0);
+        copies.clear();
+        for (let copy = 0; copy < count; copy++) {
+          const atMs = copy === 0 ? arrivalMs : fromMs + random.uniform() * (toMs - fromMs);
+          copies.push(atMs, functionIndex, durationMs, sloMs);
         }
+        copies.sort();
+        for (let index = 0; index < copies.length; index++) yield copies.at(index);
       }
-      yield* inOrder(buffer);
     },
   };
 }
 
-function* inOrder(buffer: InvocationBuffer): Generator<TraceInvocation> {
-  buffer.sort();
-  for (let index = 0; index < buffer.length; index++) {
-    const arrivalMs = buffer.arrivalMs[index]!;
-    const functionIndex = buffer.functionIndex[index]!;
-    const durationMs = buffer.durationMs[index]!;
-    yield Number.isNaN(durationMs) ? { arrivalMs, functionIndex } : { arrivalMs, functionIndex, durationMs };
+/** Each invocation with the span of time that is nearer to it than to the ones beside it, within its minute. */
+function* withNeighbours(
+  invocations: Iterable<TraceInvocation>,
+): Generator<{ readonly invocation: TraceInvocation; readonly fromMs: number; readonly toMs: number }> {
+  let invocation: TraceInvocation | undefined;
+  let beforeMs = 0;
+  const span = (current: TraceInvocation, nextMs: number) => {
+    const startMs = Math.floor(current.arrivalMs / minuteMs) * minuteMs;
+    const fromMs = Math.max(startMs, (beforeMs + current.arrivalMs) / 2);
+    return { invocation: current, fromMs, toMs: Math.min(startMs + minuteMs, (current.arrivalMs + nextMs) / 2) };
+  };
+  for (const next of invocations) {
+    if (invocation !== undefined) {
+      yield span(invocation, next.arrivalMs);
+      beforeMs = invocation.arrivalMs;
+    } else {
+      beforeMs = next.arrivalMs;
+    }
+    invocation = next;
   }
+  if (invocation !== undefined) yield span(invocation, invocation.arrivalMs);
 }
 
 /** The functions folded onto `count` of them, those invoked most first; `totals` are the invocations of each. */

@@ -10,6 +10,8 @@
 
 #define EMU_API extern "C" __attribute__((visibility("default"))) int
 
+extern "C" int emuInjected(const char *name);
+extern "C" int emuHasDefect(const char *name);
 extern "C" int emuEnqueue(uint64_t stream, const char *name, const uint64_t *accesses, uint32_t count, int (*run)(void *), void *data,
                           void (*drop)(void *));
 extern "C" int emuCurrentArchitecture();
@@ -25,6 +27,7 @@ struct Handle {
 struct Description {
   int compute, scale, pointerMode = 0, transA = 0, transB = 0, epilogue = 1, biasType = -1;
   uint64_t bias = 0;
+  int64_t biasStride = 0;
 };
 struct Layout {
   int type, order = 0, batch = 1;
@@ -212,6 +215,8 @@ EMU_API cublasLtMatmulDescSetAttribute(Description *description, int attribute, 
     return take(description->epilogue, buffer, bytes);
   case 8:
     return take(description->bias, buffer, bytes);
+  case 10:
+    return take(description->biasStride, buffer, bytes);
   case 26:
     return take(description->biasType, buffer, bytes);
   default:
@@ -277,9 +282,7 @@ EMU_API cublasLtMatmulPreferenceSetAttribute(Preference *preference, int attribu
 EMU_API cublasLtMatmulAlgoGetHeuristic(Handle *handle, Description *description, Layout *a, Layout *b, Layout *c, Layout *d,
                                        Preference *preference, int wanted, unsigned char *results, int *found) {
   *found = 0;
-  // As a library without an algorithm for what it is asked.
-  const char *products = getenv("TURNTABLE_EMULATED_PRODUCTS");
-  if (products && !strcmp(products, "none")) return NOT_SUPPORTED;
+  if (const int injected = emuInjected("cublasLtMatmulAlgoGetHeuristic")) return injected;
   if (!is(handle, 'h') || !is(preference, 'p') || wanted < 1) return INVALID_VALUE;
   Problem problem;
   const int status = examine(description, a, b, c, d, problem);
@@ -288,6 +291,11 @@ EMU_API cublasLtMatmulAlgoGetHeuristic(Handle *handle, Description *description,
   for (const Layout *layout : {a, b, c, d})
     if ((uint64_t)layout->ld < (layout->order == 1 ? layout->columns : layout->rows)) return INVALID_VALUE;
   if (problem.m == 0 || problem.n == 0 || problem.k == 0) return NOT_SUPPORTED;
+  // As a library without an algorithm for what it is asked. It thinks in columns: what it calls m are our columns.
+  char name[96];
+  snprintf(name, sizeof name, "product %lldx%lldx%lld", (long long)problem.n, (long long)problem.m, (long long)problem.k);
+  if (emuHasDefect("products") || emuHasDefect(name)) return NOT_SUPPORTED;
+  if (d->batch > 1 && description->biasStride && emuHasDefect("bias-by-item")) return NOT_SUPPORTED;
   Algorithm algorithm = {algorithmMagic, {}, 0, problem.hash, 0};
   memcpy(algorithm.alignment, preference->alignment, sizeof algorithm.alignment);
   algorithm.workspaceBytes = preference->workspaceMax < 65536 ? 0 : 65536;
@@ -303,6 +311,7 @@ EMU_API cublasLtMatmulAlgoGetHeuristic(Handle *handle, Description *description,
 EMU_API cublasLtMatmul(Handle *handle, Description *description, const float *alpha, uint64_t a, Layout *aLayout, uint64_t b,
                        Layout *bLayout, const float *beta, uint64_t c, Layout *cLayout, uint64_t d, Layout *dLayout,
                        const Algorithm *algorithm, uint64_t workspace, size_t workspaceBytes, uint64_t stream) {
+  if (const int injected = emuInjected("cublasLtMatmul")) return injected;
   if (!is(handle, 'h')) return NOT_INITIALIZED;
   Problem problem;
   const int status = examine(description, aLayout, bLayout, cLayout, dLayout, problem);
@@ -344,6 +353,7 @@ EMU_API cublasLtMatmul(Handle *handle, Description *description, const float *al
   product.gelu = epilogue == 32 || epilogue == 36;
   product.bias = (epilogue & 4) ? description->bias : 0;
   product.biasType = dLayout->type;
+  product.biasStride = description->biasStride;
   product.workspace = workspace;
   product.workspaceBytes = scratch;
   std::vector<uint64_t> accesses;
@@ -351,7 +361,10 @@ EMU_API cublasLtMatmul(Handle *handle, Description *description, const float *al
   ranges(accesses, *bLayout, b, false);
   if (*beta != 0) ranges(accesses, *cLayout, c, false);
   ranges(accesses, *dLayout, d, true);
-  if (product.bias) accesses.insert(accesses.end(), {product.bias, product.bias + (uint64_t)problem.m * bytesOf(product.biasType), 0});
+  for (int item = 0; product.bias && item < (product.biasStride ? product.batch : 1); item++) {
+    const uint64_t start = product.bias + (uint64_t)(item * product.biasStride) * bytesOf(product.biasType);
+    accesses.insert(accesses.end(), {start, start + (uint64_t)problem.m * bytesOf(product.biasType), 0});
+  }
   if (scratch) accesses.insert(accesses.end(), {workspace, workspace + scratch, 1});
   char name[96];
   snprintf(name, sizeof name, "a product of %lldx%lldx%lld", (long long)problem.m, (long long)problem.n, (long long)problem.k);

@@ -114,7 +114,7 @@ void multiply(const Product &product) {
       for (int64_t row = 0; row < product.m; row++) {
         float value = product.alpha * sum[(size_t)(row * product.n + column)];
         if (product.beta != 0) value += product.beta * read(c, product.c.type, row * product.c.rowStep + column * product.c.columnStep);
-        if (product.bias) value += read(product.bias, product.biasType, row);
+        if (product.bias) value += read(product.bias, product.biasType, item * product.biasStride + row);
         if (product.relu) value = value > 0 || std::isnan(value) ? value : 0.0f;
         if (product.gelu) value = geluTanh(value);
         write(d, product.d.type, row * product.d.rowStep + column * product.d.columnStep, value);

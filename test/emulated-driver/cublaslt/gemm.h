@@ -21,6 +21,7 @@ struct Product {
   bool relu, gelu;
   uint64_t bias;
   int biasType;
+  int64_t biasStride;
   uint64_t workspace, workspaceBytes;
 };
 

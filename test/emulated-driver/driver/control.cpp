@@ -44,6 +44,12 @@ void addDevice(const Json &description) {
   machine.contexts.push_back(std::move(context));
 }
 
+void names(const Json *list, std::set<std::string> &into) {
+  into.clear();
+  if (list)
+    for (const Json &name : list->items) into.insert(name.string);
+}
+
 void pairs(const Json *list, std::set<std::pair<int, int>> &into) {
   if (!list) return;
   for (const Json &pair : list->items) {
@@ -71,7 +77,7 @@ void configure(const char *json) {
   const Json root = JsonReader(json).read();
   if (root.kind != Json::Object) throw std::runtime_error("the configuration is not an object");
   machine.configured = true;
-  const std::set<std::string> known = {"devices", "peers", "nvlink", "seed", "hostility", "failOnRace", "driverVersion", "verbose"};
+  const std::set<std::string> known = {"devices", "peers", "nvlink", "seed", "hostility", "failOnRace", "driverVersion", "verbose", "defects"};
   for (const auto &member : root.members)
     if (!known.count(member.first)) throw std::runtime_error("the configuration has no '" + member.first + "'");
   if (const Json *devices = root.get("devices")) {
@@ -84,6 +90,7 @@ void configure(const char *json) {
     machine.nvlink.clear();
     current = nullptr;
     for (const Json &device : devices->items) addDevice(device);
+    machine.defects.clear();
   }
   if (const Json *peers = root.get("peers")) {
     // Those that are named can; all others cannot.
@@ -95,6 +102,7 @@ void configure(const char *json) {
         if (from != to && !can.count({from, to})) machine.noPeer.insert({from, to});
   }
   pairs(root.get("nvlink"), machine.nvlink);
+  if (const Json *defects = root.get("defects")) names(defects, machine.defects);
   machine.seed = (u64)number(root, "seed", (double)machine.seed);
   machine.random.seed(machine.seed);
   const std::string hostility = text(root, "hostility", "");
@@ -187,7 +195,9 @@ EMU_EXPORT const char *emuReport() {
   for (size_t i = 0; i < machine.devices.size(); i++)
     report += std::string(i ? "," : "") + "{" + count("usedBytes", machine.devices[i]->usedBytes) + "," +
               count("peakBytes", machine.devices[i]->peakBytes) + "}";
-  report += "]," + count("operations", machine.operations) + "," + count("launches", machine.launches) + "," +
+  report += "]," + quoted("calls") + ":{";
+  for (const auto &call : machine.calls) report += (call.first == machine.calls.begin()->first ? "" : ",") + count(call.first.c_str(), call.second);
+  report += "}," + count("operations", machine.operations) + "," + count("launches", machine.launches) + "," +
             count("pageableCopies", machine.pageableCopies) + "," + count("seed", machine.seed) + "}";
   return report.c_str();
 }
@@ -200,6 +210,7 @@ EMU_EXPORT void emuForget() {
   machine.unrecordedWaits.clear();
   machine.faults.clear();
   machine.freesInUse.clear();
+  machine.calls.clear();
   machine.operations = machine.launches = machine.pageableCopies = 0;
   for (auto &device : machine.devices) device->peakBytes = device->usedBytes;
 }
@@ -223,6 +234,7 @@ EMU_API emuEnqueue(u64 handle, const char *name, const u64 *accesses, u32 count,
       const Allocation *allocation = find(access.lo);
       std::string why;
       if (!allocation || access.hi > allocation->lo + allocation->bytes) why = describe(allocation ? access.hi - 1 : access.lo);
+      else if (allocation->kind == Allocation::Pinned && machine.hasDefect("host-reads-by-library")) why = describe(access.lo);
       else reachable(context, *allocation, why);
       if (!why.empty()) {
         poison(context, ILLEGAL_ADDRESS, who + " touched " + why);
@@ -238,6 +250,18 @@ EMU_API emuEnqueue(u64 handle, const char *name, const u64 *accesses, u32 count,
     return result;
   };
   return submit(*stream, task);
+}
+
+// For the same: what was injected for a call of theirs, and what this machine does wrong.
+EMU_API emuInjected(const char *name) {
+  Entry entry(name, Entry::Nothing);
+  return entry.status;
+}
+
+EMU_API emuHasDefect(const char *name) {
+  std::unique_lock<std::recursive_mutex> hold(machine.lock);
+  ensureConfigured();
+  return machine.hasDefect(name);
 }
 
 // Whether a device is current on this thread; its compute capability as 10 * major + minor, or 0.

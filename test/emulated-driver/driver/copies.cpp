@@ -53,7 +53,14 @@ int copy(Stream &stream, u64 to, u64 from, u64 bytes, const char *what) {
     task.run = [=](Context *context) { return move(context, to, (u64)staged->data(), bytes, name); };
     return submit(stream, task);
   }
-  task.run = [=](Context *context) { return move(context, to, from, bytes, name); };
+  // A machine whose copies between devices go wrong (an IOMMU in the way) changes bytes and reports nothing.
+  const bool isAcross = target && source && target->device >= 0 && source->device >= 0 && target->device != source->device;
+  const bool isWrong = (isAcross && machine.hasDefect("peer-copies")) || (source && source->device < 0 && machine.hasDefect("host-copies"));
+  task.run = [=](Context *context) {
+    const int moved = move(context, to, from, bytes, name);
+    if (isWrong && moved == SUCCESS) *(unsigned char *)to ^= 1;
+    return moved;
+  };
   const int status = submit(stream, task);
   if (status || target || stream.capture) return status;
   // To pageable memory: the call returns when the bytes are there.

@@ -214,6 +214,12 @@ struct Machine {
   Clock host;
   int globalCaptures = 0;
 
+  // What this machine does wrong, by name: see the README.
+  std::set<std::string> defects;
+  bool hasDefect(const std::string &name) const { return defects.count(name) > 0; }
+
+  // How often each call was made.
+  std::map<std::string, u64> calls;
   u64 operations = 0, launches = 0, pageableCopies = 0, racesFound = 0;
   std::vector<std::string> races, unrecordedWaits, faults, freesInUse;
 };

@@ -28,6 +28,7 @@ const std::map<int, const char *> names = {
     {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"},
     {218, "CUDA_ERROR_INVALID_PTX"},
     {222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
+    {226, "CUDA_ERROR_CONTAINED"},
     {301, "CUDA_ERROR_FILE_NOT_FOUND"},
     {400, "CUDA_ERROR_INVALID_HANDLE"},
     {401, "CUDA_ERROR_ILLEGAL_STATE"},
@@ -46,6 +47,7 @@ const std::map<int, const char *> names = {
     {714, "CUDA_ERROR_HARDWARE_STACK_ERROR"},
     {716, "CUDA_ERROR_MISALIGNED_ADDRESS"},
     {719, "CUDA_ERROR_LAUNCH_FAILED"},
+    {721, "CUDA_ERROR_TENSOR_MEMORY_LEAK"},
     {800, "CUDA_ERROR_NOT_PERMITTED"},
     {801, "CUDA_ERROR_NOT_SUPPORTED"},
     {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
@@ -56,6 +58,7 @@ const std::map<int, const char *> names = {
     {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"},
     {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"},
     {910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE"},
+    {911, "CUDA_ERROR_EXTERNAL_DEVICE"},
     {999, "CUDA_ERROR_UNKNOWN"},
 };
 } // namespace
@@ -69,6 +72,7 @@ void failNext(const char *name, int status, int after) { injections[name].push_b
 
 Entry::Entry(const char *name, Needs needs, bool unsafeInCapture) : hold(machine.lock) {
   ensureConfigured();
+  machine.calls[name]++;
   if (machine.verbose) fprintf(stderr, "emulated driver: %s\n", name);
   const auto found = injections.find(name);
   if (found != injections.end() && !found->second.empty()) {

@@ -99,6 +99,7 @@ EMU_API cuStreamWaitEvent(u64 handle, Event *event, unsigned flags) {
   if (!stream) return status;
   // Stream and event may be of different devices.
   if (!eventOf(event, status)) return status;
+  if (event->context != stream->context && machine.hasDefect("events-across-devices")) return NOT_SUPPORTED;
   if (flags & 1) {
     if (!stream->capture) return INVALID_VALUE;
     Task task;

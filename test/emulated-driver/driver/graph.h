@@ -9,6 +9,8 @@ struct GraphNode {
   int branch = 0;
   std::vector<int> after;
   Task task;
+  // Of a copy or fill, the devices whose memory it touches, -1 for the host: an update may change addresses, and not these.
+  std::vector<int> devices;
   // Waits for (or records) an event outside of the graph whenever the graph is launched.
   Event *externalWait = nullptr;
   Event *externalRecord = nullptr;

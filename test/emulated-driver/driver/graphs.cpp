@@ -31,7 +31,7 @@ bool sameShape(const Graph &one, const Graph &other) {
   if (one.nodes.size() != other.nodes.size() || one.branches != other.branches) return false;
   for (size_t i = 0; i < one.nodes.size(); i++) {
     const GraphNode &a = one.nodes[i], &b = other.nodes[i];
-    if (a.branch != b.branch || a.after != b.after || a.task.kind != b.task.kind) return false;
+    if (a.branch != b.branch || a.after != b.after || a.task.kind != b.task.kind || a.devices != b.devices) return false;
   }
   return true;
 }
@@ -151,6 +151,11 @@ int captureTask(Stream &stream, Task task) {
   node.branch = branch;
   node.after = std::move(capture->pending[branch]);
   capture->pending[branch].clear();
+  if (task.kind == "copy" || task.kind == "fill")
+    for (const Access &access : task.accesses) {
+      const Allocation *allocation = find(access.lo);
+      node.devices.push_back(allocation ? allocation->device : -1);
+    }
   node.task = std::move(task);
   capture->graph->nodes.push_back(std::move(node));
   capture->last[branch] = (int)capture->graph->nodes.size() - 1;
@@ -231,6 +236,7 @@ EMU_API cuGraphInstantiateWithFlags(GraphExec **result, Graph *graph, unsigned l
   ENTER(cuGraphInstantiateWithFlags, Entry::CurrentContext);
   if (!graphs.count(graph)) return INVALID_VALUE;
   if (flags & ~0xfull) return INVALID_VALUE;
+  if (machine.hasDefect("graphs")) return NOT_SUPPORTED;
   auto *exec = new GraphExec;
   exec->graph = *graph;
   exec->context = current;

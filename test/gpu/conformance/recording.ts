@@ -91,16 +91,17 @@ export class Recording {
     });
     const emitter = this.#emitter(one, node, inputs, outputs);
     const before = this.#recorder.launches.length;
-    let buffers = outputs.flatMap((output) => (output === undefined ? [] : [output.buffer]));
+    let viewed: number | undefined;
     try {
-      const viewed = operator.viewOf?.(emitter);
-      if (viewed !== undefined) buffers = [inputs[viewed]!.buffer];
-      else if (operator.elementwise === undefined || outputs[0]?.elements === 0) operator.emit(emitter);
-      else this.#emitAlone(one, operator.elementwise, emitter, [...inputs, outputs[0]]);
+      viewed = operator.viewOf?.(emitter);
+      if (viewed !== undefined) outputs[0] = inputs[viewed];
+      else if (outputs[0]?.elements === 0) operator.emit(emitter);
+      else if (!this.#emitAlone(one, operator, emitter, [...inputs, outputs[0]])) operator.emit(emitter);
     } catch (error) {
       if (!(error instanceof Unsupported)) throw error;
       throw new Unsupported(`${describeCase(one)}: ${error.message}`);
     }
+    const buffers = outputs.flatMap((output) => (output === undefined ? [] : [output.buffer]));
     this.cases.push({
       one,
       launches: this.#recorder.launches.slice(before),
@@ -108,22 +109,19 @@ export class Recording {
     });
   }
 
-  /** As the compiler emits an elementwise node that it does not join with others. */
-  #emitAlone(
-    one: Case,
-    expression: NonNullable<Operator['elementwise']>,
-    emitter: Emitter,
-    values: readonly (Value | undefined)[],
-  ): void {
+  /** As the compiler emits an elementwise node that it does not join with others; false where the node is none. */
+  #emitAlone(one: Case, { elementwise }: Operator, emitter: Emitter, values: readonly (Value | undefined)[]): boolean {
+    const given = one.inputs.map((input, index) => (input === undefined ? '' : `input${index}`));
+    if (elementwise?.(emitter, given) === undefined) return false;
     const output = values.at(-1)!;
     const found = (name: string): Value => values.find((value) => value?.name === name)!;
     emitElementwise({
       steps: [
         {
-          inputs: one.inputs.map((input, index) => (input === undefined ? '' : `input${index}`)),
+          inputs: given,
           name: output.name,
           output: output.datatype,
-          expression: (names) => expression(emitter, names)!.expression,
+          expression: (names) => elementwise(emitter, names)!.expression,
         },
       ],
       value: found,
@@ -133,18 +131,19 @@ export class Recording {
       },
       recorder: this.#recorder,
     });
+    return true;
   }
 
   #emitter(
     one: Case,
     node: GraphNode,
     inputs: readonly (Value | undefined)[],
-    outputs: readonly (Value | undefined)[],
+    outputs: (Value | undefined)[],
   ): Emitter {
     const recorder = this.#recorder;
     recorder.at(0, describeCase(one));
     return {
-      settings: { tf32: false, weights: 'as-is' },
+      settings: { precision: 'exact' },
       node,
       opset: one.opset,
       input: (index) => inputs[index],
@@ -161,6 +160,22 @@ export class Recording {
       attribute: (name, otherwise) => attributeOf(node.proto, name, otherwise),
       scratch: (bytes) => this.#store(bytes),
       part: ({ id, byteOffset: start }, byteOffset, bytes) => ({ id, byteOffset: start + byteOffset, bytes }),
+      weightsTogether: (places) => {
+        const parts = places.map((place) => this.storages[inputs[place]!.buffer.id]!.content!);
+        const stepBytes = Math.ceil(parts[0]!.byteLength / 256) * 256;
+        const content = new Uint8Array(stepBytes * parts.length);
+        for (const [index, part] of parts.entries()) content.set(part, index * stepBytes);
+        return { buffer: this.#store(content.byteLength, content), stepBytes };
+      },
+      outputsTogether: () => {
+        const { bytes } = outputs[0]!.buffer;
+        const stepBytes = Math.ceil(bytes / 256) * 256;
+        const buffer = this.#store(stepBytes * outputs.length);
+        for (const [index, output] of outputs.entries()) {
+          outputs[index] = { ...output!, buffer: { id: buffer.id, byteOffset: index * stepBytes, bytes } };
+        }
+        return { buffer, stepBytes };
+      },
       kernel: (hint, source) => recorder.kernel(hint, source),
       launch: (launch) => recorder.launch(launch),
       matmul: (description, { a, b, d, bias }) => {

@@ -37,7 +37,7 @@ test.skipIf(library === undefined)(
       const path = join(folder, 'dense.onnx');
       await writeModel(denseModel([...productCases, ...convolutionCases, ...recurrenceCases]).model, path);
       for (const products of ['library', 'own'] as const) {
-        const settings = { tf32: false, weights: 'f16', products } as const;
+        const settings = { precision: 'fp16', products } as const;
         const { source } = await compileModel(path, {}, operators, { cacheFolder: folder, settings });
         for (const computeCapability of architectures) {
           const device = { name: 'a GPU', computeCapability } as CudaDevice;

@@ -14,16 +14,16 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-const exact: ProgramSettings = { tf32: false, weights: 'as-is' };
+const exact: ProgramSettings = { precision: 'exact' };
 /** Of the largest output: rounding of sums in another order, and of weights to 16 bits. */
-const tolerances = { 'as-is': 1e-5, f16: 2e-3, bf16: 1.5e-2 };
+const tolerances = { exact: 1e-5, tf32: 1e-5, fp16: 2e-3, bf16: 1.5e-2 };
 
 /** The cases whose results differ from ONNX Runtime's, with how much. */
 async function disagreements(
   name: string,
   cases: readonly DenseCase[],
   settings: ProgramSettings,
-  tolerance = tolerances[settings.weights],
+  tolerance = tolerances[settings.precision],
 ): Promise<string[]> {
   const { model, inputs, cases: owners } = denseModel(cases);
   const path = join(folder, `${name}.onnx`);
@@ -52,20 +52,20 @@ for (const [name, cases] of Object.entries(groups)) {
   });
 }
 
-for (const weights of ['f16', 'bf16'] as const) {
+for (const precision of ['fp16', 'bf16'] as const) {
   test.skipIf(emulatorMissing)(
-    `products and convolutions with weights kept as ${weights} agree within its precision`,
+    `products and convolutions with weights kept as ${precision} agree within its precision`,
     async () => {
       const cases = [...productCases, ...convolutionCases];
-      expect(await disagreements(weights, cases, { tf32: false, weights })).toEqual([]);
-      expect(await disagreements(`${weights}-own`, cases, { tf32: false, weights, products: 'own' })).toEqual([]);
+      expect(await disagreements(precision, cases, { precision })).toEqual([]);
+      expect(await disagreements(`${precision}-own`, cases, { precision, products: 'own' })).toEqual([]);
     },
   );
 }
 
 test.skipIf(emulatorMissing)('TF32 rounds products to ten bits, where it is asked for and nowhere else', async () => {
   const wide = productCases.filter(({ name }) => name === 'a product larger than a tile');
-  const settings: ProgramSettings = { ...exact, tf32: true };
+  const settings: ProgramSettings = { precision: 'tf32' };
   expect(await disagreements('tf32', wide, settings, 2e-3)).toEqual([]);
   expect(await disagreements('tf32', wide, settings)).toHaveLength(wide.length);
   expect(await disagreements('tf32-own', wide, { ...settings, products: 'own' })).toEqual([]);

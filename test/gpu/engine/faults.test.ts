@@ -7,6 +7,7 @@ import { CudaError } from '../../../src/gpu/driver/types.ts';
 import { Engine } from '../../../src/gpu/engine/index.ts';
 import { GpuError } from '../../../src/gpu/types.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
+import { sequence } from '../conformance/case.ts';
 import { makeChain, planFor, wordsOf, type Chain } from './chains.ts';
 
 let folder: string;
@@ -37,6 +38,22 @@ async function codeOf(attempt: Promise<unknown>): Promise<string> {
   }
 }
 
+/** Cold, warm, captured, evicted and warm again: what a function's life asks of the driver. */
+async function live(engine: Engine, chains: readonly [Chain, Chain]): Promise<string[]> {
+  const [first, second] = chains;
+  const codes: string[] = [];
+  const attempt = async (work: () => Promise<unknown>): Promise<void> => {
+    codes.push(await codeOf(work()));
+  };
+  const answer = (chain: Chain) => async (): Promise<void> => {
+    expect(wordsOf((await run(engine, chain)).outputs)).toEqual(chain.expected);
+  };
+  for (const chain of [first, first, first]) await attempt(answer(chain));
+  await attempt(() => engine.evict(first.key, 0));
+  for (const chain of [second, first, first]) await attempt(answer(chain));
+  return codes;
+}
+
 describe.skipIf(emulatorMissing)('on the emulated driver', () => {
   it('no device memory for the engine is an error that leaves nothing behind', async () => {
     await withEmulatedCuda({ devices: 2 }, (cuda, emulator) => {
@@ -51,6 +68,8 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
       const engine = new Engine(cuda, { ...settings, slabBytes: 8192 });
       const [first, second] = [add(engine, 'first'), add(engine, 'second')];
       expect(wordsOf((await run(engine, first)).outputs)).toEqual(first.expected);
+      // The second time after the buffers of inputs and outputs were given back for it.
+      emulator.failNext('cuMemHostAlloc', 2);
       emulator.failNext('cuMemHostAlloc', 2);
       // What the first had of host memory goes to disk: it is on the GPU.
       expect(wordsOf((await run(engine, second)).outputs)).toEqual(second.expected);
@@ -82,5 +101,56 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
       expect(new Set(codes)).toEqual(new Set(['device-lost']));
       await engine.close();
     });
+  });
+
+  it('a capture whose end fails once leaves the stream usable, and runs go launch by launch', async () => {
+    await withEmulatedCuda({}, async (cuda, emulator) => {
+      const engine = new Engine(cuda, { ...settings, graphs: true });
+      const chain = add(engine, 'chain');
+      await run(engine, chain);
+      await run(engine, chain);
+      emulator.failNext('cuStreamEndCapture', 600);
+      for (let warm = 0; warm < 3; warm++) {
+        const { outputs, graph } = await run(engine, chain);
+        expect([wordsOf(outputs), graph]).toEqual([chain.expected, false]);
+      }
+      await engine.close();
+    });
+  });
+
+  it('each call of the driver may fail once, and the engine goes on serving or says that it is broken', async () => {
+    const random = sequence(Number(process.env['TURNTABLE_SEED']));
+    const options = { ...settings, graphs: true };
+    const calls = await withEmulatedCuda({}, async (cuda, emulator) => {
+      const engine = new Engine(cuda, options);
+      emulator.forget();
+      expect(new Set(await live(engine, [add(engine, 'first'), add(engine, 'second')]))).toEqual(new Set(['none']));
+      const { calls: made } = emulator.report();
+      await engine.close();
+      return made;
+    });
+    const statuses = [2, 600, 700, 719, 999];
+    const wrong: string[] = [];
+    for (const [name, count] of Object.entries(calls)) {
+      if (!name.startsWith('cu') || name.startsWith('cuGetError')) continue;
+      const status = statuses[Math.floor(random() * statuses.length)]!;
+      const after = Math.floor(random() * count);
+      await withEmulatedCuda({ allow: ['leaks', 'faults', 'freesInUse'] }, async (cuda, emulator) => {
+        const engine = new Engine(cuda, options);
+        const chains = [add(engine, 'first'), add(engine, 'second')] as const;
+        emulator.failNext(name, status, after);
+        // Twice, as the second time no program has to be loaded and the call may come later.
+        const codes = [...(await live(engine, chains)), ...(await live(engine, chains))];
+        const untyped = codes.filter((code) => code.includes(' '));
+        const later = await live(engine, chains);
+        const expected = engine.broken === null ? 'none' : engine.broken.code;
+        const isSettled = later.every((code) => code === expected);
+        if (untyped.length > 0 || !isSettled) {
+          wrong.push(`${name} ${status} after ${after}: ${codes.join(' ')}; then ${later.join(' ')}`);
+        }
+        await engine.close().catch(() => undefined);
+      });
+    }
+    expect(wrong).toEqual([]);
   });
 });

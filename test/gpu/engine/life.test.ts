@@ -95,6 +95,25 @@ it('free bytes in pieces are as good as in one: layers are moved together, and a
   });
 });
 
+it('a captured graph takes the new addresses of layers that moved, without a run launch by launch', async () => {
+  await onEngine({ gpuBytes: 40 * 1024, graphs: true }, async ({ cuda, engine, add, run }) => {
+    const [first, second] = [add(), add()];
+    for (let warm = 0; warm < 3; warm++) await run(first);
+    expect([cuda.graphsMade, cuda.graphUpdates]).toEqual([1, 0]);
+    for (let turn = 1; turn <= 3; turn++) {
+      await engine.evict(first.key, 0);
+      await engine.evict(second.key, 0);
+      // Whoever comes first gets the places of the other one.
+      for (const chain of turn % 2 === 1 ? [second, first] : [first, second]) await run(chain);
+      const { start, graph } = await run(first);
+      expect({ start, graph }).toEqual({ start: 'warm', graph: true });
+    }
+    expect([cuda.graphsMade, cuda.graphUpdates]).toEqual([1, 3]);
+    expect((await run(first)).graph).toBe(true);
+    expect([cuda.graphsMade, cuda.graphUpdates]).toEqual([1, 3]);
+  });
+});
+
 it('its own layers that lie in the way of a function are moved as well', async () => {
   await onEngine({ gpuBytes: 24 * 1024 }, async ({ engine, add, run }) => {
     const first = add({ layerWords: [1024, 1024] });

@@ -87,6 +87,14 @@ export class ModelCuda implements Cuda {
   readonly #log: Logged[] = [];
   /** What this thread knows to have ended. */
   hostClock: number[] = [];
+  /** How often host memory was pinned. */
+  pinned = 0;
+  /** How often aside, and what that waits for. */
+  pinnedAside = 0;
+  pinning: Promise<void> = Promise.resolve();
+  /** How often one was made, and how often one took other addresses. */
+  graphsMade = 0;
+  graphUpdates = 0;
   broken: CudaErrorKind | null = null;
   #random: number;
   #timeMs = 0;
@@ -97,6 +105,8 @@ export class ModelCuda implements Cuda {
     this.#random = (options.seed ?? 1) || 1;
     this.devices = Array.from({ length: options.devices }, (_, index) => new ModelDevice(this, index));
   }
+
+  readonly productsVersion = 0;
 
   get compiler() {
     return { version: 'model', compile: () => Promise.resolve(new Uint8Array(1)) };
@@ -111,7 +121,12 @@ export class ModelCuda implements Cuda {
     const address = this.#hostAddress;
     this.#hostAddress += Math.ceil(bytes / 4096) * 4096 + 4096;
     const allocation = this.allocate(address, bytes, -1);
+    this.pinned++;
     this.live.hostBytes += bytes;
+    const released = this.releasable(() => {
+      this.drop(allocation);
+      this.live.hostBytes -= bytes;
+    });
     return {
       bytes,
       address,
@@ -119,11 +134,15 @@ export class ModelCuda implements Cuda {
         if (!this.allocations.includes(allocation)) throw new Error('a view of host memory that was released');
         return allocation.data.subarray(offset, offset + length);
       },
-      ...this.releasable(() => {
-        this.drop(allocation);
-        this.live.hostBytes -= bytes;
-      }),
+      ...released,
+      releaseAside: async () => released.release(),
     };
+  }
+
+  async allocateHostAside(bytes: number): Promise<HostMemory> {
+    this.pinnedAside++;
+    await this.pinning;
+    return this.allocateHost(bytes);
   }
 
   allocate(address: number, bytes: number, device: number): Allocation {
@@ -372,7 +391,7 @@ class ModelEvent implements CudaEvent {
 
 class ModelGraph implements CudaGraph {
   readonly kind = 'graph';
-  readonly work: readonly Work[];
+  work: readonly Work[];
   readonly #release: () => void;
   isReleased = false;
   constructor(cuda: ModelCuda, work: readonly Work[]) {
@@ -543,12 +562,20 @@ class ModelStream implements CudaStream {
     this.#cuda.seen(mark.clock);
   }
 
-  capture(submit: () => void): CudaGraph {
-    this.#captured = [];
+  capture(submit: () => void, earlier?: CudaGraph): CudaGraph {
+    const captured: Work[] = [];
+    this.#captured = captured;
     submit();
-    const graph = new ModelGraph(this.#cuda, this.#captured);
     this.#captured = null;
-    return graph;
+    const labels = (work: readonly Work[]): string => work.map(({ label }) => label).join('\n');
+    if (earlier instanceof ModelGraph && labels(earlier.work) === labels(captured)) {
+      if (earlier.isReleased) throw new Error('a graph was updated after its release');
+      earlier.work = captured;
+      this.#cuda.graphUpdates++;
+      return earlier;
+    }
+    this.#cuda.graphsMade++;
+    return new ModelGraph(this.#cuda, captured);
   }
 
   launchGraph(graph: CudaGraph): void {

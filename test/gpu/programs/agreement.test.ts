@@ -45,7 +45,7 @@ interface Case {
   readonly name: string;
   readonly model: () => ModelProto;
   readonly inputs: readonly Tensor[];
-  /** Also compared: a second shape, 16-bit weights. */
+  /** A second shape, compared as well. */
   readonly more?: readonly Tensor[];
 }
 
@@ -170,15 +170,16 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     const path = join(folder, `${name.replaceAll(/\W+/g, '-')}.onnx`);
     await writeModel(model, path);
     await withEmulatedCuda({}, async (cuda) => {
-      for (const error of await errors(cuda, path, inputsOf(model, inputs))) expect(error).toBeLessThan(1e-5);
-      if (more === undefined) return;
-      const others = inputsOf(model, more);
-      for (const error of await errors(cuda, path, others)) expect(error).toBeLessThan(1e-5);
-      for (const error of await errors(cuda, path, others, { fusion: false })) expect(error).toBeLessThan(1e-5);
-      for (const weights of ['f16', 'bf16'] as const) {
-        const settings = { tf32: false, weights };
+      const others = inputsOf(model, more ?? inputs);
+      const exact = await errors(cuda, path, inputsOf(model, inputs));
+      if (more !== undefined) {
+        exact.push(...(await errors(cuda, path, others)), ...(await errors(cuda, path, others, { fusion: false })));
+      }
+      for (const error of exact) expect(error).toBeLessThan(1e-5);
+      for (const precision of ['fp16', 'bf16'] as const) {
+        const settings = { precision };
         // Eleven and eight bits of mantissa, through two layers.
-        const limit = weights === 'f16' ? 5e-3 : 4e-2;
+        const limit = precision === 'fp16' ? 5e-3 : 4e-2;
         for (const error of await errors(cuda, path, others, { settings })) expect(error).toBeLessThan(limit);
       }
     });

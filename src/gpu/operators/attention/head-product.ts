@@ -71,4 +71,4 @@ function emit(emitter: Emitter): void {
   }
 }
 
-export const attentionOperators: readonly Operator[] = [{ type: 'turntable.HeadProduct', emit }];
+export const headProduct: Operator = { type: 'turntable.HeadProduct', emit };

@@ -1,5 +1,5 @@
 /** How the elements of each datatype are stored on a device, read into a C value that can be computed with, and written back. */
-import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import type { DataType } from '../../../tensor/index.ts';
 import { Unsupported, type Value } from '../types.ts';
 
 /** C types, as the kernels' prelude has them: 16-bit floats are kept as their bit patterns and computed with as float. */
@@ -82,12 +82,13 @@ export function reader(value: Value): { readonly stored: string; readonly load: 
 }
 
 /** Bytes of an element as it lies in memory. */
-export const keptBytes = (value: Value): number => elementBytes[value.kept];
 
-/** A C literal of type float. */
-export function floatLiteral(value: number): string {
+/** A C literal that has exactly the value, rounded to float where it is one. */
+export function floatLiteral(value: number, type: 'float' | 'double' = 'float'): string {
   if (Number.isNaN(value)) return 'F32_NAN';
   if (!Number.isFinite(value)) return value > 0 ? 'F32_INFINITY' : '(-F32_INFINITY)';
-  const text = String(Math.fround(value));
-  return /[.e]/.test(text) ? `${text}f` : `${text}.0f`;
+  const rounded = type === 'float' ? Math.fround(value) : value;
+  const text = Object.is(rounded, -0) ? '-0.0' : String(rounded);
+  const literal = `${/[.e]/.test(text) ? text : `${text}.0`}${type === 'float' ? 'f' : ''}`;
+  return text.startsWith('-') ? `(${literal})` : literal;
 }

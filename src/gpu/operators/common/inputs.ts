@@ -2,8 +2,7 @@
 import { elementBytes, elements } from '../../../tensor/index.ts';
 import type { AttributeProto } from '../../../onnx/index.ts';
 import { Unsupported, type Emitter, type Value } from '../types.ts';
-import { elementOf, reader } from './element.ts';
-import { forEachIndex } from './launching.ts';
+import { forEachElement } from './elements.ts';
 
 /** The elements of an input that is known when the program is made; undefined where it is left out. @throws Unsupported where it is computed */
 export function knownNumbers(emitter: Emitter, index: number, what: string): number[] | undefined {
@@ -38,18 +37,10 @@ export function requiredOutput(emitter: Emitter, index = 0): Value {
  */
 export function asDeclared(emitter: Emitter, value: Value): Value {
   if (value.kept === value.datatype) return value;
-  const from = reader(value);
-  const to = elementOf(value.datatype);
   const buffer = emitter.scratch(value.elements * elementBytes[value.datatype]);
-  forEachIndex(
-    emitter,
-    'convert',
-    value.elements,
-    [
-      { name: 'input', type: from.stored, buffer: value.buffer },
-      { name: 'output', type: to.stored, buffer, access: 'write' },
-    ],
-    `output[i] = ${to.store(from.load('input[i]'))};`,
+  const output = { buffer, kept: value.datatype, access: 'write' } as const;
+  forEachElement(emitter, 'convert', value.elements, { input: value, output }, ({ input, output: to }) =>
+    to.set('i', input.at('i')),
   );
   return { ...value, buffer, kept: value.datatype };
 }

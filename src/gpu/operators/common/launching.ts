@@ -17,6 +17,13 @@ export interface Parameter {
   readonly access?: 'read' | 'write' | 'read-write';
 }
 
+export interface IndexOptions {
+  /** Whole numbers that the kernel gets as arguments, by the names that they have there. */
+  readonly scalars?: Readonly<Record<string, number>>;
+  /** Of a block. */
+  readonly threads?: number;
+}
+
 /**
  * Adds and launches a kernel that runs `body` for each `i` below `count`, one thread each. Nothing is launched for a count of 0.
  */
@@ -26,12 +33,14 @@ export function forEachIndex(
   count: number,
   parameters: readonly Parameter[],
   body: string,
+  { scalars = {}, threads = threadsPerBlock }: IndexOptions = {},
 ): void {
   if (count === 0) return;
   const index = indexType(count);
   const declared = parameters.map(
     ({ name, type, access = 'read' }) => `${access === 'read' ? 'const ' : ''}${type}* ${name}`,
   );
+  declared.push(...Object.keys(scalars).map((name) => `i32 ${name}`));
   const kernel = emitter.kernel(
     hint,
     [
@@ -48,9 +57,12 @@ export function forEachIndex(
   );
   emitter.launch({
     kernel,
-    grid: [Math.ceil(count / threadsPerBlock)],
-    block: [Math.min(threadsPerBlock, Math.ceil(count / 32) * 32)],
-    arguments: parameters.map(({ access = 'read', buffer }) => ({ type: access, buffer })),
+    grid: [Math.ceil(count / threads)],
+    block: [Math.min(threads, Math.ceil(count / 32) * 32)],
+    arguments: [
+      ...parameters.map(({ access = 'read', buffer }) => ({ type: access, buffer })),
+      ...Object.values(scalars).map((value) => ({ type: 'i32', value }) as const),
+    ],
   });
 }
 

@@ -4,13 +4,23 @@
  * (im2col); those with few input channels for each group (depthwise ones) have a kernel that reads the input directly.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
-import { accumulatorOf, elementOf, floats, reader, requireDatatype } from '../common/element.ts';
+import { accumulatorOf, floats, requireDatatype, floatLiteral } from '../common/element.ts';
+import { changed, forEachElement, written } from '../common/elements.ts';
 import { coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { forEachIndex, type Parameter } from '../common/launching.ts';
 import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
-import { activationExpression, convert, emitProduct, floatText } from './product.ts';
-import { convolutionOf, depthOf, isPointwise, padsOf, stepsOf, type Convolution } from './window.ts';
+import { activationExpression, convert, emitProduct } from './product.ts';
+import {
+  convolutionOf,
+  depthOf,
+  inputPlaces,
+  isPointwise,
+  padsOf,
+  placeInChannel,
+  placesInside,
+  stepsOf,
+  type Convolution,
+} from './window.ts';
 
 type Finish =
   { readonly kind: 'none' | 'relu' } | { readonly kind: 'clip'; readonly low: number; readonly high: number };
@@ -30,7 +40,7 @@ function finishOf(emitter: Emitter): Finish {
 /** C expression of what is left to do with a sum. */
 function finished(finish: Finish, value: string, type: string): string {
   if (finish.kind !== 'clip') return activationExpression(finish.kind, value, type);
-  const [low, high] = [finish.low, finish.high].map((limit) => `(${type})${floatText(limit)}`);
+  const [low, high] = [finish.low, finish.high].map((limit) => `(${type})${floatLiteral(limit, 'double')}`);
   // In this order NaN passes, and the upper limit wins where the two are crossed, as in ONNX.
   return `(${value} > ${high} ? ${high} : ${value} < ${low} ? (${low} > ${high} ? ${high} : ${low}) : ${value})`;
 }
@@ -57,7 +67,7 @@ function emitConvolution(emitter: Emitter, finish: Finish): void {
 }
 
 /** Each group's output [channels, places] is its weight [channels, depth] times the windows [depth, places], for some images. */
-function emitProducts(
+export function emitProducts(
   emitter: Emitter,
   convolution: Convolution,
   images: number,
@@ -96,7 +106,7 @@ function emitPointwise(emitter: Emitter, convolution: Convolution, input: Value,
   const windows = narrow
     ? { buffer: convert(emitter, input.buffer, input.kept, weight.kept), type: weight.kept }
     : { buffer: input.buffer, type: input.kept };
-  const target = { buffer: output.buffer, type: output.datatype };
+  const target = { buffer: output.buffer, type: output.kept };
   emitProducts(emitter, convolution, convolution.images, weight, windows, target);
 }
 
@@ -107,14 +117,14 @@ function emitWindows(emitter: Emitter, convolution: Convolution, input: Value, w
   const turn = Math.max(1, Math.min(images, Math.floor(windowBytesMax / (perImage * elementBytes[type]))));
   const windows = emitter.scratch(turn * perImage * elementBytes[type]);
   const inputBytes = (input.elements / images) * elementBytes[input.kept];
-  const outputBytes = (output.elements / images) * elementBytes[output.datatype];
+  const outputBytes = (output.elements / images) * elementBytes[output.kept];
   for (let first = 0; first < images; first += turn) {
     const now = Math.min(turn, images - first);
     const from = emitter.part(input.buffer, first * inputBytes, now * inputBytes);
     const part = emitter.part(windows, 0, now * perImage * elementBytes[type]);
     emitWindowMatrix(emitter, convolution, now, { buffer: from, type: input.kept }, { buffer: part, type });
     const to = emitter.part(output.buffer, first * outputBytes, now * outputBytes);
-    const target = { buffer: to, type: output.datatype };
+    const target = { buffer: to, type: output.kept };
     emitProducts(emitter, convolution, now, weight, { buffer: part, type }, target);
   }
 }
@@ -127,50 +137,27 @@ function emitWindowMatrix(
   input: { readonly buffer: Buffer; readonly type: DataType },
   windows: { readonly buffer: Buffer; readonly type: DataType },
 ): void {
-  const { groups, inputChannels, kernel, inputSizes, outputSizes, strides, dilations, padsBegin } = convolution;
-  const axes = kernel.length;
+  const { groups, inputChannels, kernel, inputSizes, outputSizes } = convolution;
   const sizes = [images * groups * inputChannels, ...kernel, ...outputSizes];
   const [channel, ...places] = coordinates('i', sizes);
-  const source = elementOf(input.type);
-  const target = elementOf(windows.type);
-  const lines = inputSizes.map((_, axis) => {
-    const [tap, output] = [places[axis]!, places[axis + axes]!];
-    return `const i32 x${axis} = (i32)(${output}) * ${strides[axis]} + (i32)(${tap}) * ${dilations[axis]} - ${padsBegin[axis]};`;
-  });
-  const inside = inputSizes.map((size, axis) => `(u32)x${axis} < ${size}u`).join(' && ');
+  const lines = inputPlaces(convolution, places.slice(kernel.length), places);
   const index = indexType(images * groups * inputChannels * product(inputSizes));
-  const at = weightedSum(
-    [`(${index})(${channel})`, ...inputSizes.map((_, axis) => `x${axis}`)],
-    [product(inputSizes), ...stridesOf(inputSizes)],
-  );
-  const value = target.store(source.load(`input[${at}]`));
-  const nothing = target.store(`(${target.computed})0`);
-  forEachIndex(
-    emitter,
-    'windows',
-    product(sizes),
-    [
-      { name: 'input', type: source.stored, buffer: input.buffer },
-      { name: 'output', type: target.stored, buffer: windows.buffer, access: 'write' },
-    ],
-    [...lines, `output[i] = ${inside} ? ${value} : ${nothing};`].join('\n'),
-  );
+  const at = placeInChannel(convolution, `(${index})(${channel})`);
+  const tensors = { input: { ...input, kept: input.type }, output: written({ ...windows, kept: windows.type }) };
+  forEachElement(emitter, 'windows', product(sizes), tensors, (of) => [
+    ...lines,
+    of.output.set('i', `(${placesInside(convolution)} ? ${of.input.at(at)} : (${of.input.computed})0)`),
+  ]);
 }
 
 /** Bias and activation on what a product left: the library adds a bias along the other axis only. */
-function emitFinish(emitter: Emitter, finish: Finish, bias: Value | undefined, output: Value): void {
-  const element = elementOf(output.datatype);
-  const type = element.computed;
+export function emitFinish(emitter: Emitter, finish: Finish, bias: Value | undefined, output: Value): void {
   const [, channels, ...sizes] = output.shape as [number, number, ...number[]];
-  const parameters: Parameter[] = [{ name: 'data', type: element.stored, buffer: output.buffer, access: 'read-write' }];
-  let sum = element.load('data[i]');
-  if (bias !== undefined) {
-    const { stored, load } = reader(bias);
-    parameters.unshift({ name: 'bias', type: stored, buffer: bias.buffer });
-    sum += ` + ${load(`bias[i / ${product(sizes)}u % ${channels}u]`)}`;
-  }
-  const lines = [`const ${type} x = ${sum};`, `data[i] = ${element.store(finished(finish, 'x', type))};`];
-  forEachIndex(emitter, 'convolution_finish', output.elements, parameters, lines.join('\n'));
+  forEachElement(emitter, 'convolution_finish', output.elements, { bias, data: changed(output) }, (of) => {
+    const type = of.data.computed;
+    const added = of.bias === undefined ? '' : ` + ${of.bias.at(`i / ${product(sizes)}u % ${channels}u`)}`;
+    return [`const ${type} x = ${of.data.at('i')}${added};`, of.data.set('i', finished(finish, 'x', type))];
+  });
 }
 
 /** One thread for each output element. */
@@ -184,12 +171,11 @@ function emitDirect(
   output: Value,
 ): void {
   const { groups, inputChannels, outputChannels, kernel, inputSizes, outputSizes } = convolution;
-  const { strides, dilations, padsBegin } = convolution;
   const taps = product(kernel);
-  const body = loops(kernel, (axis) => [
-    `const i32 x${axis} = y${axis} * ${strides[axis]} + t${axis} * ${dilations[axis]} - ${padsBegin[axis]};`,
-    `if ((u32)x${axis} >= ${inputSizes[axis]}u) continue;`,
-  ]);
+  const ys = kernel.map((_, axis) => `y${axis}`);
+  const ts = kernel.map((_, axis) => `t${axis}`);
+  const places = inputPlaces(convolution, ys, ts);
+  const body = loops(kernel, (axis) => [places[axis]!, `if ((u32)x${axis} >= ${inputSizes[axis]}u) continue;`]);
   const sizes = [convolution.images, groups, outputChannels, ...outputSizes];
   emitSum(emitter, 'convolution', { input, weight, bias, output }, finish, sizes, outputSizes.length, {
     channels: inputChannels,
@@ -232,42 +218,25 @@ function emitSum(
   sum: Sum,
 ): void {
   const type = accumulatorOf(output.datatype);
-  const element = elementOf(output.datatype);
-  const [from, weights] = [reader(input), reader(weight)];
   const [image, group, filter, ...places] = coordinates('i', sizes);
-  const inputStrides = stridesOf(sum.inputSizes);
   const spatial = product(sum.inputSizes);
   const xs = sum.inputSizes.map((_, axis) => `x${axis}`);
-  const parameters: Parameter[] = [
-    { name: 'input', type: from.stored, buffer: input.buffer },
-    { name: 'weight', type: weights.stored, buffer: weight.buffer },
-  ];
-  let start = `(${type})0`;
-  if (bias !== undefined) {
-    const { stored, load } = reader(bias);
-    parameters.push({ name: 'bias', type: stored, buffer: bias.buffer });
-    start = load(`bias[group * ${sizes[2]}u + filter]`);
-  }
-  parameters.push({ name: 'output', type: element.stored, buffer: output.buffer, access: 'write' });
-  const tap = weightedSum(
-    sum.kernel.map((_, axis) => `t${axis}`),
-    stridesOf(sum.kernel),
-  );
-  const lines = [
+  const ts = sum.kernel.map((_, axis) => `t${axis}`);
+  const tensors = { input, weight, bias, output: written(output) };
+  forEachElement(emitter, hint, output.elements, tensors, (of) => [
     `const u32 image = (u32)(${image}), group = (u32)(${group}), filter = (u32)(${filter});`,
-    ...Array.from({ length: axes }, (_, axis) => `const i32 y${axis} = (i32)(${places[axis]});`),
+    ...places.slice(0, axes).map((place, axis) => `const i32 y${axis} = (i32)(${place});`),
     `const u64 inputStart = (u64)(${sum.inputStart}) * ${spatial};`,
     `const u64 weightStart = (u64)(${sum.weightStart});`,
-    `${type} x = ${start};`,
+    `${type} x = ${of.bias?.at(`group * ${sizes[2]}u + filter`) ?? `(${type})0`};`,
     ...sum.body,
-    `const u64 from = inputStart + (u64)(${weightedSum(xs, inputStrides)});`,
-    `const u64 weightFrom = weightStart + (u64)(${tap});`,
+    `const u64 from = inputStart + (u64)(${weightedSum(xs, stridesOf(sum.inputSizes))});`,
+    `const u64 weightFrom = weightStart + (u64)(${weightedSum(ts, stridesOf(sum.kernel))});`,
     `for (u32 c = 0; c < ${sum.channels}u; c++) {`,
-    `x += ${from.load(`input[from + (u64)c * ${spatial}]`)} * ${weights.load(`weight[weightFrom + (u64)c * ${sum.weightStep}]`)};`,
+    `x += ${of.input.at(`from + (u64)c * ${spatial}`)} * ${of.weight.at(`weightFrom + (u64)c * ${sum.weightStep}`)};`,
     ...Array.from({ length: axes + 1 }, () => '}'),
-    `output[i] = ${element.store(finished(finish, 'x', type))};`,
-  ];
-  forEachIndex(emitter, hint, output.elements, parameters, lines.join('\n'));
+    of.output.set('i', finished(finish, 'x', type)),
+  ]);
 }
 
 /**

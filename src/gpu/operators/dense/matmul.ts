@@ -1,11 +1,12 @@
 /** MatMul, Gemm, and `turntable.Product`, which fusion makes of them. */
-import type { DataType } from '../../../tensor/index.ts';
-import { elementOf, reader } from '../common/element.ts';
-import { broadcastIndex, broadcastStrides, product as productOf } from '../common/indexing.ts';
+import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import { broadcastIndex, broadcastStrides } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { forEachIndex } from '../common/launching.ts';
 import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
-import { emitProduct, floatText, requireProductType, type Activation, type Factor } from './product.ts';
+import { emitProduct, requireProductType, type Activation, type Factor } from './product.ts';
+import { scratchValue } from '../common/derived.ts';
+import { forEachElement, written } from '../common/elements.ts';
+import { floatLiteral } from '../common/element.ts';
 
 interface Matrices {
   readonly rows: number;
@@ -55,7 +56,7 @@ interface Options {
 }
 
 /** numpy.matmul of two values: vectors become matrices of one row or column. */
-function emitMatmul(emitter: Emitter, a: Value, b: Value, output: Value, options: Options): void {
+export function emitMatmul(emitter: Emitter, a: Value, b: Value, output: Value, options: Options): void {
   if (a.shape.length === 0 || b.shape.length === 0) throw new Unsupported('a product of a scalar');
   for (const value of [a, b]) requireProductType(value);
   const left = matricesOf(a, a.shape.length === 1 ? [1, ...a.shape] : a.shape, options.transA && a.shape.length > 1);
@@ -72,9 +73,9 @@ function emitMatmul(emitter: Emitter, a: Value, b: Value, output: Value, options
     batch,
     a: factorOf(left, batch),
     b: factorOf(right, batch),
-    d: { buffer: output.buffer, type: output.datatype },
+    d: { buffer: output.buffer, type: output.kept },
     alpha: options.alpha,
-    bias: options.bias === undefined ? undefined : biasOf(emitter, options.bias, output.datatype, right.columns),
+    bias: options.bias === undefined ? undefined : biasOf(emitter, options.bias, output.kept, right.columns),
     activation: options.activation,
   });
 }
@@ -85,20 +86,11 @@ function biasOf(emitter: Emitter, bias: Value, type: DataType, columns: number):
   if (bias.elements !== 1 && bias.elements !== columns) {
     throw new Unsupported(`its bias '${bias.name}' has ${bias.elements} values for ${columns} columns`);
   }
-  const element = elementOf(type);
-  const { stored, load } = reader(bias);
-  const spread = emitter.scratch(columns * (type === 'FP64' ? 8 : type === 'FP32' ? 4 : 2));
-  forEachIndex(
-    emitter,
-    'bias',
-    columns,
-    [
-      { name: 'input', type: stored, buffer: bias.buffer },
-      { name: 'output', type: element.stored, buffer: spread, access: 'write' },
-    ],
-    `output[i] = ${element.store(load(bias.elements === 1 ? 'input[0]' : 'input[i]'))};`,
+  const spread = scratchValue(emitter, type, [columns]);
+  forEachElement(emitter, 'bias', columns, { input: bias, output: written(spread) }, ({ input, output }) =>
+    output.set('i', input.at(bias.elements === 1 ? '0' : 'i')),
   );
-  return spread;
+  return spread.buffer;
 }
 
 const matmul: Operator = {
@@ -116,19 +108,63 @@ const matmul: Operator = {
 
 const activations: readonly Activation[] = ['none', 'relu', 'gelu-tanh'];
 
+function activationOf(emitter: Emitter): Activation {
+  const name = emitter.attribute('activation', 'none');
+  const activation = activations.find((known) => known === name);
+  if (activation === undefined) throw new Unsupported(`a product with the activation '${name}'`);
+  return activation;
+}
+
 /** Made by fusion: A, B and perhaps a bias of n values; attributes transA, transB, alpha, activation. */
 const fusedProduct: Operator = {
   type: 'turntable.Product',
   emit(emitter) {
-    const name = emitter.attribute('activation', 'none');
-    const activation = activations.find((known) => known === name);
-    if (activation === undefined) throw new Unsupported(`a product with the activation '${name}'`);
     emitMatmul(emitter, emitter.required(0), emitter.required(1), requiredOutput(emitter), {
       transA: emitter.attribute('transA', 0) === 1,
       transB: emitter.attribute('transB', 0) === 1,
       alpha: emitter.attribute('alpha', 1),
       bias: emitter.input(2),
-      activation,
+      activation: activationOf(emitter),
+    });
+  },
+};
+
+/** Made by fusion: see src/gpu/program/fusion/joint-products.ts. One batch, whose items all read A. */
+const jointProduct: Operator = {
+  type: 'turntable.JointProduct',
+  emit(emitter) {
+    const count = emitter.attribute('count', 0);
+    const [a, matrix, bias] = [emitter.required(0), emitter.required(1), emitter.input(1 + count)];
+    const output = requiredOutput(emitter);
+    const places = (first: number): number[] => Array.from({ length: count }, (_, index) => first + index);
+    const factors = emitter.weightsTogether(places(1));
+    const biases = bias === undefined ? undefined : emitter.weightsTogether(places(1 + count));
+    const results = emitter.outputsTogether();
+    const columns = output.shape.at(-1)!;
+    const depth = a.shape.at(-1)!;
+    const transposed = emitter.attribute('transB', 0) === 1;
+    emitProduct(emitter, {
+      rows: a.elements / Math.max(1, depth),
+      columns,
+      depth,
+      batch: [count],
+      a: { buffer: a.buffer, type: a.kept, transposed: false, leading: depth, batchStrides: [0] },
+      b: {
+        buffer: factors.buffer,
+        type: matrix.kept,
+        transposed,
+        leading: transposed ? depth : columns,
+        batchStrides: [factors.stepBytes / elementBytes[matrix.kept]],
+      },
+      d: {
+        buffer: results.buffer,
+        type: output.kept,
+        batchStrides: [results.stepBytes / elementBytes[output.kept]],
+      },
+      alpha: emitter.attribute('alpha', 1),
+      bias: biases?.buffer,
+      biasStride: biases && biases.stepBytes / elementBytes[bias!.kept],
+      activation: activationOf(emitter),
     });
   },
 };
@@ -154,7 +190,7 @@ const gemm: Operator = {
     const isBias =
       added !== undefined &&
       beta === 1 &&
-      added.kept === output.datatype &&
+      added.kept === output.kept &&
       added.elements === right.columns &&
       (added.shape.at(-1) ?? 1) === right.columns;
     if (added !== undefined && !isBias) emitAddend(emitter, added, beta, output);
@@ -165,7 +201,7 @@ const gemm: Operator = {
       batch: [],
       a: factorOf(left, []),
       b: factorOf(right, []),
-      d: { buffer: output.buffer, type: output.datatype },
+      d: { buffer: output.buffer, type: output.kept },
       alpha,
       bias: isBias ? added.buffer : undefined,
       accumulate: added !== undefined && !isBias,
@@ -176,20 +212,10 @@ const gemm: Operator = {
 /** Puts beta * C, broadcast, where the product is then added. */
 function emitAddend(emitter: Emitter, c: Value, beta: number, output: Value): void {
   if (c.shape.length > 2) throw new Unsupported(`its C has ${c.shape.length} dimensions`);
-  const element = elementOf(output.datatype);
-  const { stored, load } = reader(c);
-  const value = load(`c[${broadcastIndex('i', c.shape, output.shape)}]`);
-  const scaled = beta === 1 ? value : `(${element.computed})${floatText(beta)} * ${value}`;
-  forEachIndex(
-    emitter,
-    'gemm_addend',
-    productOf(output.shape),
-    [
-      { name: 'c', type: stored, buffer: c.buffer },
-      { name: 'output', type: element.stored, buffer: output.buffer, access: 'write' },
-    ],
-    `output[i] = ${element.store(scaled)};`,
-  );
+  forEachElement(emitter, 'gemm_addend', output.elements, { c, output: written(output) }, (of) => {
+    const value = of.c.at(broadcastIndex('i', c.shape, output.shape));
+    return of.output.set('i', beta === 1 ? value : `(${of.output.computed})${floatLiteral(beta, 'double')} * ${value}`);
+  });
 }
 
-export const matmulOperators: readonly Operator[] = [matmul, gemm, fusedProduct];
+export const matmulOperators: readonly Operator[] = [matmul, gemm, fusedProduct, jointProduct];

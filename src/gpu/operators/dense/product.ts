@@ -4,10 +4,11 @@
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { MatmulEpilogue, MatmulType } from '../../driver/types.ts';
-import { accumulatorOf, elementOf } from '../common/element.ts';
+import { accumulatorOf, elementOf, floatLiteral } from '../common/element.ts';
+import { changed, forEachElement, written } from '../common/elements.ts';
 import { collapse, coordinates, product as productOf, stridesOf, weightedSum } from '../common/indexing.ts';
 import { kernelFrom } from '../common/kernel-file.ts';
-import { forEachIndex, read } from '../common/launching.ts';
+import type { Parameter } from '../common/launching.ts';
 import { Unsupported, type Buffer, type Emitter, type Value } from '../types.ts';
 
 export type Activation = 'none' | 'relu' | 'gelu-tanh';
@@ -25,7 +26,7 @@ export interface Factor {
   readonly batchStrides: readonly number[];
 }
 
-/** D[batch, rows, columns] = activation(alpha x A x B + bias), or that added to D. D is contiguous. */
+/** D[batch, rows, columns] = activation(alpha x A x B + bias), or that added to D. */
 export interface Product {
   readonly rows: number;
   readonly columns: number;
@@ -33,10 +34,18 @@ export interface Product {
   readonly batch: readonly number[];
   readonly a: Factor;
   readonly b: Factor;
-  readonly d: { readonly buffer: Buffer; readonly type: DataType };
+  readonly d: {
+    readonly buffer: Buffer;
+    readonly type: DataType;
+    /** Elements from row to row and, for each dimension of the batch, from item to item; contiguous unless given. */
+    readonly leading?: number;
+    readonly batchStrides?: readonly number[];
+  };
   readonly alpha?: number;
   /** One value for each column, of D's type. */
   readonly bias?: Buffer | undefined;
+  /** Elements from one item's bias to the next; 0, all share it, unless given. For a batch of one dimension. */
+  readonly biasStride?: number | undefined;
   readonly activation?: Activation;
   /** D holds what is added to. */
   readonly accumulate?: boolean;
@@ -50,14 +59,26 @@ export const productTypes: readonly DataType[] = ['FP32', 'FP16', 'BF16', 'FP64'
 /** More calls of the library than this cost more than a slower kernel. */
 const callsMax = 64;
 
+/** A product whose D has its strides. */
+export type Placed = Product & { readonly d: Required<Product['d']> };
+
+function placed(product: Product): Placed {
+  const { rows, columns, batch, d } = product;
+  const leading = d.leading ?? columns;
+  return {
+    ...product,
+    d: { ...d, leading, batchStrides: d.batchStrides ?? stridesOf(batch).map((step) => step * rows * leading) },
+  };
+}
+
 export function emitProduct(emitter: Emitter, product: Product): void {
   const { rows, columns, depth, batch, d } = product;
   if (rows * columns * productOf(batch) === 0) return;
   if (depth === 0) {
-    emitEmptySum(emitter, product);
+    emitEmptySum(emitter, placed(product));
     return;
   }
-  const joined = joinBatch(withOneType(emitter, product));
+  const joined = joinBatch(placed(withOneType(emitter, product)));
   const type = libraryTypes[joined.a.type];
   const typeD = libraryTypes[d.type];
   const [outer, calls] = splitBatch(joined);
@@ -69,7 +90,7 @@ export function emitProduct(emitter: Emitter, product: Product): void {
     (typeD === type || typeD === 'f32') &&
     calls <= callsMax;
   if (byLibrary) emitLibraryCalls(emitter, joined, outer, type, typeD);
-  else emitOwnKernel(emitter, joined);
+  else emitComputedProduct(emitter, ownProduct(joined));
 }
 
 /** Both factors in one type: the narrower of the two, to which the other is converted in scratch memory. */
@@ -86,48 +107,44 @@ function withOneType(emitter: Emitter, product: Product): Product {
 export function convert(emitter: Emitter, buffer: Buffer, from: DataType, to: DataType): Buffer {
   const count = buffer.bytes / elementBytes[from];
   const converted = emitter.scratch(count * elementBytes[to]);
-  const source = elementOf(from);
-  const target = elementOf(to);
-  forEachIndex(
-    emitter,
-    'convert',
-    count,
-    [
-      { name: 'input', type: source.stored, buffer },
-      { name: 'output', type: target.stored, buffer: converted, access: 'write' },
-    ],
-    `output[i] = ${target.store(source.load('input[i]'))};`,
-  );
+  const tensors = { input: { buffer, kept: from }, output: written({ buffer: converted, kept: to }) };
+  forEachElement(emitter, 'convert', count, tensors, ({ input, output }) => output.set('i', input.at('i')));
   return converted;
 }
 
 /** The fewest dimensions of the batch; none where the items of A lie one after the other and share B: then they are more rows. */
-function joinBatch(product: Product): Product {
-  const { a, b, rows, depth } = product;
-  const dimensions = collapse(product.batch, a.batchStrides, b.batchStrides);
+function joinBatch(product: Placed): Placed {
+  const { a, b, d, rows, depth } = product;
+  const dimensions = collapse(product.batch, a.batchStrides, b.batchStrides, d.batchStrides);
   const [only] = dimensions;
-  const [stepA, stepB] = only?.steps ?? [];
+  const [stepA, stepB, stepD] = only?.steps ?? [];
   const areRows =
-    dimensions.length === 1 && !a.transposed && a.leading === depth && stepA === rows * depth && stepB === 0;
+    dimensions.length === 1 &&
+    !a.transposed &&
+    a.leading === depth &&
+    stepA === rows * depth &&
+    stepB === 0 &&
+    stepD === rows * d.leading;
   const left = areRows ? [] : dimensions;
+  const along = (index: number): number[] => left.map(({ steps }) => steps[index]!);
   return {
     ...product,
     rows: areRows ? rows * only!.size : rows,
     batch: left.map(({ size }) => size),
-    a: { ...a, batchStrides: left.map(({ steps }) => steps[0]!) },
-    b: { ...b, batchStrides: left.map(({ steps }) => steps[1]!) },
+    a: { ...a, batchStrides: along(0) },
+    b: { ...b, batchStrides: along(1) },
+    d: { ...d, batchStrides: along(2) },
   };
 }
 
 /** The dimension of the batch that one call does, and how many calls that makes. */
-function splitBatch({ batch }: Product): [axis: number, calls: number] {
+function splitBatch({ batch }: Placed): [axis: number, calls: number] {
   const axis = batch.indexOf(Math.max(...batch));
   return [axis, axis === -1 ? 1 : productOf(batch) / batch[axis]!];
 }
 
-function emitLibraryCalls(emitter: Emitter, product: Product, axis: number, type: MatmulType, typeD: MatmulType): void {
+function emitLibraryCalls(emitter: Emitter, product: Placed, axis: number, type: MatmulType, typeD: MatmulType): void {
   const { rows, columns, depth, batch, a, b, d, bias, alpha = 1, activation = 'none', accumulate = false } = product;
-  const strides = stridesOf(batch).map((stride) => stride * rows * columns);
   const others = batch.map((size, index) => (index === axis ? 1 : size));
   const size = axis === -1 ? 1 : batch[axis]!;
   const strideOf = (of: readonly number[]): number => (size === 1 ? 0 : of[axis]!);
@@ -140,16 +157,17 @@ function emitLibraryCalls(emitter: Emitter, product: Product, axis: number, type
     transposeB: b.transposed,
     lda: a.leading,
     ldb: b.leading,
-    ldd: columns,
+    ldd: d.leading,
     strideA: strideOf(a.batchStrides),
     strideB: strideOf(b.batchStrides),
-    strideD: strideOf(strides),
+    strideD: strideOf(d.batchStrides),
     typeA: type,
     typeB: type,
     typeD,
     alpha,
     beta: accumulate ? 1 : 0,
     epilogue: epilogueOf(activation, bias !== undefined),
+    ...(product.biasStride === undefined ? {} : { strideBias: product.biasStride }),
   };
   for (let call = 0; call < productOf(others); call++) {
     const place = indicesOf(call, others);
@@ -161,7 +179,12 @@ function emitLibraryCalls(emitter: Emitter, product: Product, axis: number, type
     emitter.matmul(description, {
       a: at(a.buffer, elementBytes[a.type], a.batchStrides, extentOf(a, rows, depth, description.strideA, size)),
       b: at(b.buffer, elementBytes[b.type], b.batchStrides, extentOf(b, depth, columns, description.strideB, size)),
-      d: at(d.buffer, elementBytes[d.type], strides, description.strideD * (size - 1) + rows * columns),
+      d: at(
+        d.buffer,
+        elementBytes[d.type],
+        d.batchStrides,
+        description.strideD * (size - 1) + d.leading * (rows - 1) + columns,
+      ),
       ...(bias === undefined ? {} : { bias }),
     });
   }
@@ -194,7 +217,8 @@ export function activationExpression(activation: Activation, value: string, type
   return `(${constant(0.5)} * ${value} * (1 + ${tanh}(${constant(Math.sqrt(2 / Math.PI))} * (${value} + ${cube}))))`;
 }
 
-function emitOwnKernel(emitter: Emitter, product: Product): void {
+/** A product for the engine's own kernel. @throws Unsupported */
+export function ownProduct(product: Placed): ComputedProduct {
   const { rows, columns, depth, batch, a, b, d, bias, alpha = 1, activation = 'none', accumulate = false } = product;
   const sum = accumulatorOf(d.type);
   const isFloat = sum === 'float' || sum === 'double';
@@ -202,88 +226,114 @@ function emitOwnKernel(emitter: Emitter, product: Product): void {
     throw new Unsupported(`a product of ${d.type} with a factor or an activation`);
   }
   const [typeA, typeB, typeD] = [elementOf(a.type), elementOf(b.type), elementOf(d.type)];
-  const loaded = (value: string): string => `((${sum})(${value}))`;
-  const plane = coordinates('plane', batch);
-  const place = (factor: Factor, row: string, column: string): string => {
-    const [outer, inner] = factor.transposed ? [column, row] : [row, column];
-    const start = weightedSum(plane, factor.batchStrides);
-    return `((u64)(${start}) + (u64)(${outer}) * ${factor.leading} + (${inner}))`;
-  };
-  const scaled = alpha === 1 ? 'x' : `(${sum})${floatText(alpha)} * x`;
+  const plane = coordinates('(plane)', batch);
+  const place = (strides: readonly number[], leading: number, outer: string, inner: string): string =>
+    `(u64)(${weightedSum(plane, strides)}) + (u64)(${outer}) * ${leading} + (${inner})`;
+  const at = (factor: Factor, row: string, column: string): string =>
+    factor.transposed
+      ? place(factor.batchStrides, factor.leading, column, row)
+      : place(factor.batchStrides, factor.leading, row, column);
+  const scaled = alpha === 1 ? 'x' : `(${sum})${floatLiteral(alpha, 'double')} * x`;
+  const target = `d[${place(d.batchStrides, d.leading, '(row)', '(column)')}]`;
   const terms = [
     scaled,
-    ...(bias === undefined ? [] : [typeD.load('bias[column]')]),
-    ...(accumulate ? [typeD.load('(*place)')] : []),
+    ...(bias === undefined ? [] : [typeD.load(`bias[${place([product.biasStride ?? 0], 0, '0', 'column')}]`)]),
+    ...(accumulate ? [typeD.load(target)] : []),
   ];
-  // Larger tiles read each operand less often; small products would leave most of such a tile empty.
-  const tile = rows > 32 && columns > 32 ? 64 : 32;
-  const kernel = emitter.kernel(
-    'product',
-    kernelFrom('product', {
-      TYPE_A: typeA.stored,
-      TYPE_B: typeB.stored,
-      TYPE_D: typeD.stored,
-      SUM: sum,
-      'LOAD_A(x)': loaded(typeA.load('x')),
-      'LOAD_B(x)': loaded(typeB.load('x')),
-      'FINISH(x, column, place)': typeD.store(activationExpression(activation, `(${terms.join(' + ')})`, sum)),
-      ROWS: `${rows}u`,
-      COLUMNS: `${columns}u`,
-      DEPTH: `${depth}u`,
-      'A_AT(plane, row, depth)': place(a, '(row)', '(depth)'),
-      'B_AT(plane, depth, column)': place(b, '(depth)', '(column)'),
-      'D_AT(plane, row, column)': `((u64)(plane) * ${rows * columns} + (u64)(row) * ${columns} + (column))`,
-      A_ROWS_TOGETHER: a.transposed ? 0 : 1,
-      B_ROWS_TOGETHER: b.transposed ? 0 : 1,
-      BIAS: bias === undefined ? '' : `const ${typeD.stored}* bias,`,
-      TILE: `${tile}u`,
-    }),
-  );
-  const tiles = Math.ceil(rows / tile) * Math.ceil(columns / tile);
-  emitter.launch({
-    kernel,
-    grid: [tiles * productOf(batch)],
-    block: [(tile / 4) ** 2],
-    arguments: [
-      read(a.buffer),
-      read(b.buffer),
-      ...(bias === undefined ? [] : [read(bias)]),
-      { type: accumulate ? 'read-write' : 'write', buffer: d.buffer },
+  return {
+    hint: 'product',
+    rows,
+    columns,
+    depth,
+    planes: productOf(batch),
+    sum,
+    parameters: [
+      { name: 'a', type: typeA.stored, buffer: a.buffer },
+      { name: 'b', type: typeB.stored, buffer: b.buffer },
+      ...(bias === undefined ? [] : [{ name: 'bias', type: typeD.stored, buffer: bias }]),
+      { name: 'd', type: typeD.stored, buffer: d.buffer, access: accumulate ? 'read-write' : 'write' },
     ],
+    a: typeA.load(`a[${at(a, '(row)', '(depth)')}]`),
+    b: typeB.load(`b[${at(b, '(depth)', '(column)')}]`),
+    aRowsTogether: !a.transposed,
+    bRowsTogether: !b.transposed,
+    finish: `${target} = ${typeD.store(activationExpression(activation, `(${terms.join(' + ')})`, sum))}`,
+  };
+}
+
+/** A product whose factors are C expressions: elements that are dequantised, or picked from an image, while they are read. */
+export interface ComputedProduct {
+  readonly hint: string;
+  readonly rows: number;
+  readonly columns: number;
+  readonly depth: number;
+  readonly planes: number;
+  /** C type that is added up in. */
+  readonly sum: string;
+  readonly parameters: readonly Parameter[];
+  /** Over plane, row and depth. */
+  readonly a: string;
+  /** Over plane, depth and column. */
+  readonly b: string;
+  readonly aRowsTogether: boolean;
+  readonly bRowsTogether: boolean;
+  /** C statement over x, plane, row and column. */
+  readonly finish: string;
+}
+
+export function emitComputedProduct(emitter: Emitter, product: ComputedProduct): void {
+  if (product.rows * product.columns * product.planes === 0) return;
+  const { source, blocks, threads } = kernelOf(product);
+  emitter.launch({
+    kernel: emitter.kernel(product.hint, source),
+    grid: [blocks],
+    block: [threads],
+    arguments: product.parameters.map(({ access = 'read', buffer }) => ({ type: access, buffer })),
   });
 }
 
-/** What a sum of nothing leaves: the bias through the activation, added to what is there. */
-function emitEmptySum(emitter: Emitter, product: Product): void {
-  const { rows, columns, batch, d, bias, activation = 'none', accumulate = false } = product;
-  const element = elementOf(d.type);
-  const sum = accumulatorOf(d.type);
-  const terms = [
-    ...(bias === undefined ? [] : [element.load(`bias[i % ${columns}u]`)]),
-    ...(accumulate ? [element.load('output[i]')] : []),
-  ];
-  forEachIndex(
-    emitter,
-    'empty_product',
-    rows * columns * productOf(batch),
-    [
-      ...(bias === undefined ? [] : [{ name: 'bias', type: element.stored, buffer: bias }]),
-      { name: 'output', type: element.stored, buffer: d.buffer, access: accumulate ? 'read-write' : 'write' },
-    ],
-    [
-      `const ${sum} y = ${terms.length === 0 ? '0' : terms.join(' + ')};`,
-      `output[i] = ${element.store(activationExpression(activation, 'y', sum))};`,
-    ].join('\n'),
+/** The kernel of a product, and how many blocks of how many threads it takes. */
+export function kernelOf(product: ComputedProduct): { source: string; blocks: number; threads: number } {
+  const { rows, columns, depth, planes, sum, parameters, a, b, aRowsTogether, bRowsTogether, finish } = product;
+  // Larger tiles read each operand less often; small products would leave most of such a tile empty.
+  const tile = rows > 32 && columns > 32 ? 64 : 32;
+  const declared = parameters.map(
+    ({ name, type, access = 'read' }) => `${access === 'read' ? 'const ' : ''}${type}* ${name}`,
   );
+  const source = kernelFrom('product', {
+    PARAMETERS: declared.join(', '),
+    SUM: sum,
+    'A_VALUE(plane, row, depth)': a,
+    'B_VALUE(plane, depth, column)': b,
+    'FINISH(x, plane, row, column)': finish,
+    ROWS: `${rows}u`,
+    COLUMNS: `${columns}u`,
+    DEPTH: `${depth}u`,
+    A_ROWS_TOGETHER: aRowsTogether ? 1 : 0,
+    B_ROWS_TOGETHER: bRowsTogether ? 1 : 0,
+    TILE: `${tile}u`,
+  });
+  const tiles = Math.ceil(rows / tile) * Math.ceil(columns / tile);
+  return { source, blocks: tiles * planes, threads: (tile / 4) ** 2 };
 }
 
-/** A C literal of a float or double. */
-export function floatText(value: number): string {
-  if (Number.isNaN(value)) return 'F32_NAN';
-  if (!Number.isFinite(value)) return value < 0 ? '(-F32_INFINITY)' : 'F32_INFINITY';
-  const text = String(value);
-  const literal = /[.e]/.test(text) ? text : `${text}.0`;
-  return value < 0 || Object.is(value, -0) ? `(${literal})` : literal;
+/** What a sum of nothing leaves: the bias through the activation, added to what is there. */
+function emitEmptySum(emitter: Emitter, product: Placed): void {
+  const { rows, columns, batch, d, bias, activation = 'none', accumulate = false } = product;
+  const sum = accumulatorOf(d.type);
+  const at = weightedSum(coordinates('i', [...batch, rows, columns]), [...d.batchStrides, d.leading, 1]);
+  const result = { buffer: d.buffer, kept: d.type };
+  const tensors = {
+    bias: bias && { buffer: bias, kept: d.type },
+    output: accumulate ? changed(result) : written(result),
+  };
+  forEachElement(emitter, 'empty_product', rows * columns * productOf(batch), tensors, (of) => {
+    const terms = [...(of.bias ? [of.bias.at(`i % ${columns}u`)] : []), ...(accumulate ? [of.output.at(at)] : [])];
+    return [
+      `const ${sum} y = ${terms.join(' + ') || '0'};`,
+      of.output.set(at, activationExpression(activation, 'y', sum)),
+    ];
+  });
 }
 
 /** @throws Unsupported unless a value's type can be multiplied */

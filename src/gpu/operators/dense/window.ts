@@ -1,5 +1,5 @@
 /** Where the window of a convolution stands: sizes, steps and margins along each spatial axis. */
-import { product } from '../common/indexing.ts';
+import { product, weightedSum, stridesOf } from '../common/indexing.ts';
 import { Unsupported, type Emitter, type Value } from '../types.ts';
 
 export interface Window {
@@ -123,3 +123,21 @@ export function isPointwise({ kernel, strides, padsBegin, inputSizes, outputSize
 
 /** Input elements that one output element is made of. */
 export const depthOf = ({ inputChannels, kernel }: Convolution): number => inputChannels * product(kernel);
+
+/** C statements that declare x0, x1, ..., the input's place under each tap of a window. */
+export function inputPlaces(
+  { strides, dilations, padsBegin }: Convolution,
+  outputs: readonly string[],
+  taps: readonly string[],
+): string[] {
+  return outputs.map(
+    (output, axis) =>
+      `const i32 x${axis} = (i32)(${output}) * ${strides[axis]} + (i32)(${taps[axis]}) * ${dilations[axis]} - ${padsBegin[axis]};`,
+  );
+}
+
+/** C expressions over those places: whether they are inside, and where they are in a channel that begins at `start`. */
+export const placesInside = ({ inputSizes }: Convolution): string =>
+  inputSizes.map((size, axis) => `(u32)x${axis} < ${size}u`).join(' && ');
+export const placeInChannel = ({ inputSizes }: Convolution, channel: string): string =>
+  weightedSum([channel, ...inputSizes.map((_, axis) => `x${axis}`)], [product(inputSizes), ...stridesOf(inputSizes)]);

@@ -1,6 +1,6 @@
 /** Elementwise operators as C expressions: the ONNX operator specification, with ONNX Runtime's choices where it is silent. */
 import type { DataType } from '../../../tensor/index.ts';
-import { elementOf } from '../common/element.ts';
+import { elementOf, floatLiteral } from '../common/element.ts';
 import { Unsupported, type ElementExpression, type Emitter, type Operator } from '../types.ts';
 
 type Expression = (emitter: Emitter, x: readonly string[]) => string;
@@ -16,7 +16,7 @@ const math = (name: string, datatype: DataType): string => (datatype === 'FP64' 
 /** A number as a literal of that type. */
 function number(value: number, datatype: DataType): string {
   if (!isFloat(datatype)) return `(${Math.trunc(value)})`;
-  if (Number.isFinite(value)) return `(${value.toExponential(17)}${datatype === 'FP64' ? '' : 'f'})`;
+  if (Number.isFinite(value)) return floatLiteral(value, datatype === 'FP64' ? 'double' : 'float');
   throw new Unsupported(`its attribute ${value} is not a finite number`);
 }
 
@@ -167,38 +167,6 @@ const cast: Expression = (emitter, [x = '']) => {
   return `(${type})${x}`;
 };
 
-/** Scales that broadcast as they stand: one, or one for each place of the last axis, if that is the quantised one. */
-function checkScales(emitter: Emitter): void {
-  const { shape } = emitter.required(0);
-  const scales = emitter.required(1);
-  const axis = emitter.attribute('axis', 1);
-  const last = axis === -1 || axis === shape.length - 1;
-  if (scales.elements === 1 || (scales.shape.length === 1 && last)) return;
-  throw new Unsupported(`its scales [${scales.shape.join(',')}] are not along the last axis`);
-}
-
-const dequantize: Expression = (emitter, [x = '', scale = '', zeroPoint = '']) => {
-  checkScales(emitter);
-  return zeroPoint === '' ? `((float)${x} * ${scale})` : `((float)((int)${x} - (int)${zeroPoint}) * ${scale})`;
-};
-
-const ranges: Partial<Record<DataType, readonly [number, number]>> = {
-  INT8: [-128, 127],
-  UINT8: [0, 255],
-  INT16: [-32768, 32767],
-  UINT16: [0, 65535],
-};
-
-/** Halves go to the even neighbour, what is beyond the type to its end. */
-const quantize: Expression = (emitter, [x = '', scale = '', zeroPoint = '']) => {
-  checkScales(emitter);
-  const datatype = emitter.output(0)?.datatype ?? 'UINT8';
-  const range = ranges[datatype];
-  if (range === undefined) throw new Unsupported(`numbers are not quantised to ${datatype}`);
-  const places = `rintf((float)${x} / ${scale})${zeroPoint === '' ? '' : ` + (float)${zeroPoint}`}`;
-  return `fminf(fmaxf(${places}, ${number(range[0], 'FP32')}), ${number(range[1], 'FP32')})`;
-};
-
 const isInf: Expression = (emitter, [x = '']) => {
   const datatype = needsFloat(emitter);
   const most = datatype === 'FP64' ? '1.7976931348623157e308' : '3.4028234663852886e38f';
@@ -339,8 +307,6 @@ const table: Readonly<Record<string, Expression>> = {
   Where: (_emitter, [condition = '', a = '', b = '']) => `(${condition} ? ${a} : ${b})`,
   Clip: clip,
   Cast: cast,
-  DequantizeLinear: dequantize,
-  QuantizeLinear: quantize,
   // x, scale, shift, mean and variance of each channel: an inference-time BatchNormalization, broadcast as elementwise operators are.
   'turntable.ScaleShift': (emitter, [x = '', scale = '', shift = '', mean = '', variance = '']) => {
     const datatype = needsFloat(emitter);

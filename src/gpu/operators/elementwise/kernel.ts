@@ -2,8 +2,8 @@
 import { elementBytes, elementCount, type DataType, type Tensor } from '../../../tensor/index.ts';
 import type { Recorder } from '../../program/recorder.ts';
 import { elementOf } from '../common/element.ts';
+import { broadcastStrides, collapse } from '../common/indexing.ts';
 import type { Buffer, KernelArgument, Value } from '../types.ts';
-import { walkOf, type OperandWalk } from './layout.ts';
 import { literal } from './literal.ts';
 
 export interface ElementwiseStep {
@@ -30,7 +30,8 @@ const vectorBytes = 16;
 
 interface Operand {
   readonly value: Value;
-  readonly walk: OperandWalk;
+  /** Elements from one position to the next, by collapsed dimension; 0: it is repeated along it. */
+  readonly strides: readonly number[];
 }
 
 /** Elements per thread: 16 bytes of the widest type, where each operand is contiguous or repeated along the innermost dimension. */
@@ -40,10 +41,10 @@ function vectorLength(sizes: readonly number[], operands: readonly Operand[], re
   for (let length = Math.min(8, vectorBytes / widest); length > 1; length /= 2) {
     const fits =
       inner % length === 0 &&
-      [{ value: result, walk: { strides: [1] } }, ...operands].every(({ value, walk }) => {
-        const stride = walk.strides.at(-1) ?? 0;
+      [{ value: result, strides: [1] }, ...operands].every(({ value, strides }) => {
+        const stride = strides.at(-1) ?? 0;
         if (stride === 0) return true;
-        const outer = walk.strides.slice(0, -1).every((each) => each % length === 0);
+        const outer = strides.slice(0, -1).every((each) => each % length === 0);
         return stride === 1 && outer && value.buffer.byteOffset % (length * elementBytes[value.kept]) === 0;
       });
     if (fits) return length;
@@ -61,7 +62,7 @@ function coordinates(sizes: readonly number[], type: string): string[] {
   return lines;
 }
 
-function offsetOf({ strides }: OperandWalk): string {
+function offsetOf(strides: readonly number[]): string {
   const terms = strides.flatMap((stride, axis) =>
     stride === 0 ? [] : [stride === 1 ? `c${axis}` : `c${axis} * ${stride}u`],
   );
@@ -83,16 +84,17 @@ export function emitElementwise({ steps, value, scalar, recorder }: ElementwiseT
 
   const names = [...new Set(steps.flatMap(({ inputs }) => inputs))].filter((name) => name !== '' && !made.has(name));
   const read = names.filter((name) => scalar(name) === undefined).map((name) => value(name));
-  const { sizes, operands: walks } = walkOf(
-    result.shape,
-    read.map(({ shape }) => shape),
-  );
-  const operands = read.map((each, index): Operand => ({ value: each, walk: walks[index]! }));
+  const dimensions = collapse(result.shape, ...read.map(({ shape }) => broadcastStrides(shape, result.shape)));
+  const sizes = dimensions.map(({ size }) => size);
+  const operands = read.map((each, index): Operand => ({
+    value: each,
+    strides: dimensions.map(({ steps }) => steps[index]!),
+  }));
   const length = vectorLength(sizes, operands, result);
   const index = result.elements > 2 ** 31 ? 'unsigned long long' : 'unsigned int';
-  const whole = (walk: OperandWalk): boolean =>
-    sizes.length === 0 || (walk.strides.length === 1 && walk.strides[0] === 1);
-  const needsCoordinates = operands.some(({ walk }) => !whole(walk) && walk.strides.some((stride) => stride !== 0));
+  const whole = (strides: readonly number[]): boolean =>
+    sizes.length === 0 || (strides.length === 1 && strides[0] === 1);
+  const needsCoordinates = operands.some(({ strides }) => !whole(strides) && strides.some((stride) => stride !== 0));
 
   const body: string[] = [];
   const expressionOf = new Map<string, string>();
@@ -100,10 +102,10 @@ export function emitElementwise({ steps, value, scalar, recorder }: ElementwiseT
     const constant = scalar(name);
     if (constant !== undefined) expressionOf.set(name, literal(constant));
   }
-  for (const [place, { value: operand, walk }] of operands.entries()) {
+  for (const [place, { value: operand, strides }] of operands.entries()) {
     const element = elementOf(operand.kept);
-    const inner = walk.strides.at(-1) ?? 0;
-    const offset = whole(walk) ? 'index' : offsetOf(walk);
+    const inner = strides.at(-1) ?? 0;
+    const offset = whole(strides) ? 'index' : offsetOf(strides);
     const vector = length > 1 && inner === 1;
     if (vector) {
       body.push(
@@ -124,7 +126,7 @@ export function emitElementwise({ steps, value, scalar, recorder }: ElementwiseT
     inner.push(`const ${computed} ${made.get(name)} = (${computed})(${expression(given)});`);
     expressionOf.set(name, made.get(name)!);
   }
-  const stored = elementOf(result.datatype);
+  const stored = elementOf(result.kept);
   const store = stored.store(made.get(last.name)!);
   const lines =
     length > 1
@@ -163,10 +165,10 @@ export function emitElementwise({ steps, value, scalar, recorder }: ElementwiseT
         { type: 'write', buffer: result.buffer },
       ],
     },
-    operands.flatMap(({ value: each, walk }): Buffer[] =>
+    operands.flatMap(({ value: each, strides }): Buffer[] =>
       operands.filter((other) => other.value.buffer.id === each.buffer.id).length === 1 &&
-      whole(walk) &&
-      elementBytes[each.kept] === elementBytes[result.datatype] &&
+      whole(strides) &&
+      elementBytes[each.kept] === elementBytes[result.kept] &&
       elementCount(each.shape) === result.elements
         ? [each.buffer]
         : [],

@@ -1,5 +1,6 @@
 /** Constants as C source. */
 import { elements, type Tensor } from '../../../tensor/index.ts';
+import { floatLiteral } from '../common/element.ts';
 
 /** The value of a 16-bit float. */
 export function halfToNumber(bits: number): number {
@@ -17,29 +18,19 @@ export function bfloat16ToNumber(bits: number): number {
   return scratch.getFloat32(0);
 }
 
-/** A double as a C literal that has exactly its value; division makes what has no literal. */
-function floating(value: number, suffix: 'f' | ''): string {
-  const zero = `0.0${suffix}`;
-  if (Number.isNaN(value)) return `(${zero} / ${zero})`;
-  if (!Number.isFinite(value)) return value > 0 ? `(1.0${suffix} / ${zero})` : `(-1.0${suffix} / ${zero})`;
-  // 17 digits name a double exactly, and a double that is a float is rounded to that float.
-  const text = Object.is(value, -0) ? '-0.0' : value.toExponential(17);
-  return `(${text}${suffix})`;
-}
-
 /** The one element of a tensor as a C expression of the type that its datatype computes in. */
 export function literal(tensor: Tensor): string {
   if (tensor.datatype === 'BYTES') throw new TypeError(`'${tensor.name}' is BYTES, which C has no literals for`);
   const [element = 0] = elements(tensor);
   switch (tensor.datatype) {
     case 'FP32':
-      return floating(Number(element), 'f');
+      return floatLiteral(Number(element));
     case 'FP64':
-      return floating(Number(element), '');
+      return floatLiteral(Number(element), 'double');
     case 'FP16':
-      return floating(halfToNumber(Number(element)), 'f');
+      return floatLiteral(halfToNumber(Number(element)));
     case 'BF16':
-      return floating(bfloat16ToNumber(Number(element)), 'f');
+      return floatLiteral(bfloat16ToNumber(Number(element)));
     case 'INT64':
       // The smallest one has no literal: the minus is applied to a number that is one too large.
       return element === -(2n ** 63n) ? '(-9223372036854775807LL - 1)' : `(${element}LL)`;

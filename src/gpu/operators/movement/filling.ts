@@ -1,11 +1,11 @@
 /** What is made rather than moved: Range, ConstantOfShape, OneHot; and Trilu, which keeps one side of a diagonal. */
-import { elementBytes, elements } from '../../../tensor/index.ts';
+import { elementBytes } from '../../../tensor/index.ts';
 import { elementTypeOf } from '../../../onnx/index.ts';
 import { Unsupported, type Emitter, type Operator } from '../types.ts';
-import { elementOf, numbers, requireDatatype } from '../common/element.ts';
+import { numbers, requireDatatype } from '../common/element.ts';
 import { axisOf, product } from '../common/indexing.ts';
 import { asDeclared, findAttribute, requiredOutput } from '../common/inputs.ts';
-import { forEachIndex, wordType, type Parameter } from '../common/launching.ts';
+import { forEachElement, written, asBits } from '../common/elements.ts';
 
 const trilu: Operator = {
   type: 'Trilu',
@@ -15,35 +15,20 @@ const trilu: Operator = {
     const rows = input.shape.at(-2);
     const columns = input.shape.at(-1);
     if (rows === undefined || columns === undefined) throw new Unsupported(`'${input.name}' is not a matrix`);
-    const type = wordType(elementBytes[input.datatype]);
-    const diagonal = diagonalOf(emitter);
     const kept = emitter.attribute('upper', 1) === 1 ? '>=' : '<=';
-    forEachIndex(
-      emitter,
-      'trilu',
-      output.elements,
-      [
-        { name: 'input', type, buffer: input.buffer },
-        ...diagonal.parameters,
-        { name: 'output', type, buffer: output.buffer, access: 'write' },
-      ],
-      [
-        `const i64 column = i % ${columns}u;`,
-        `const i64 row = i / ${columns}u % ${rows}u;`,
-        `output[i] = column - row ${kept} ${diagonal.expression} ? input[i] : (${type})0;`,
-      ].join('\n'),
-    );
+    const diagonal = emitter.input(1);
+    if (diagonal !== undefined) requireDatatype(diagonal, ['INT64']);
+    const tensors = { input: asBits(input), diagonal, output: asBits(written(output)) };
+    forEachElement(emitter, 'trilu', output.elements, tensors, (of) => [
+      `const i64 column = i % ${columns}u;`,
+      `const i64 row = i / ${columns}u % ${rows}u;`,
+      of.output.set(
+        'i',
+        `column - row ${kept} ${of.diagonal?.at('0') ?? '0'} ? ${of.input.at('i')} : (${of.input.stored})0`,
+      ),
+    ]);
   },
 };
-
-function diagonalOf(emitter: Emitter): { readonly parameters: Parameter[]; readonly expression: string } {
-  const value = emitter.input(1);
-  if (value === undefined) return { parameters: [], expression: '0' };
-  requireDatatype(value, ['INT64']);
-  const known = emitter.constant(1);
-  if (known !== undefined) return { parameters: [], expression: `(${Number(elements(known)[0])})` };
-  return { parameters: [{ name: 'diagonal', type: 'i64', buffer: value.buffer }], expression: 'diagonal[0]' };
-}
 
 const range: Operator = {
   type: 'Range',
@@ -52,17 +37,8 @@ const range: Operator = {
     const step = emitter.required(2);
     requireDatatype(start, ['FP32', 'FP64', 'INT16', 'INT32', 'INT64']);
     const output = requiredOutput(emitter);
-    const { stored, computed } = elementOf(start.datatype);
-    forEachIndex(
-      emitter,
-      'range',
-      output.elements,
-      [
-        { name: 'start', type: stored, buffer: start.buffer },
-        { name: 'step', type: stored, buffer: step.buffer },
-        { name: 'output', type: stored, buffer: output.buffer, access: 'write' },
-      ],
-      `output[i] = (${stored})(start[0] + (${computed})i * step[0]);`,
+    forEachElement(emitter, 'range', output.elements, { start, step, output: written(output) }, (of) =>
+      of.output.set('i', `(${of.start.stored})(${of.start.at('0')} + (${of.start.computed})i * ${of.step.at('0')})`),
     );
   },
 };
@@ -87,7 +63,6 @@ const constantOfShape: Operator = {
   emit(emitter) {
     const output = requiredOutput(emitter);
     const bits = fillOf(emitter);
-    const type = wordType(elementBytes[output.datatype]);
     if (output.elements === 0) return;
     const first = Number(bits & 0xffn);
     const bytes = Array.from({ length: elementBytes[output.datatype] }, (_, place) =>
@@ -97,8 +72,9 @@ const constantOfShape: Operator = {
       emitter.fill(output.buffer, first, output.elements * elementBytes[output.datatype]);
       return;
     }
-    const parameters: Parameter[] = [{ name: 'output', type, buffer: output.buffer, access: 'write' }];
-    forEachIndex(emitter, 'constant_of_shape', output.elements, parameters, `output[i] = (${type})${bits}ull;`);
+    forEachElement(emitter, 'constant_of_shape', output.elements, { output: asBits(written(output)) }, (of) =>
+      of.output.set('i', `(${of.output.stored})${bits}ull`),
+    );
   },
 };
 
@@ -112,24 +88,13 @@ const oneHot: Operator = {
     const axis = axisOf(emitter.attribute('axis', -1), output.shape.length);
     const depth = output.shape[axis]!;
     const inner = product(output.shape.slice(axis + 1));
-    const type = wordType(elementBytes[output.datatype]);
-    const index = elementOf(indices.datatype);
-    forEachIndex(
-      emitter,
-      'one_hot',
-      output.elements,
-      [
-        { name: 'indices', type: index.stored, buffer: indices.buffer },
-        { name: 'values', type, buffer: values.buffer },
-        { name: 'output', type, buffer: output.buffer, access: 'write' },
-      ],
-      [
-        `const i64 place = i / ${inner}u % ${depth}u;`,
-        `i64 hot = (i64)${index.load(`indices[i / ${inner * depth}u * ${inner}u + i % ${inner}u]`)};`,
-        `if (hot < 0) hot += ${depth};`,
-        'output[i] = values[place == hot ? 1 : 0];',
-      ].join('\n'),
-    );
+    const tensors = { indices, values: asBits(values), output: asBits(written(output)) };
+    forEachElement(emitter, 'one_hot', output.elements, tensors, (of) => [
+      `const i64 place = i / ${inner}u % ${depth}u;`,
+      `i64 hot = (i64)${of.indices.at(`i / ${inner * depth}u * ${inner}u + i % ${inner}u`)};`,
+      `if (hot < 0) hot += ${depth};`,
+      of.output.set('i', of.values.at('place == hot ? 1 : 0')),
+    ]);
   },
 };
 

@@ -52,6 +52,20 @@ function transferOf(data: Value, output: Value, run: number): Transfer {
 
 const indexTypes = ['INT64', 'INT32'] as const;
 
+/** C statements that declare `at`, the place that a tuple of indices names along axes of these sizes, and whether it is `inside`. */
+export function indexedPlace(tuple: string, sizes: readonly number[], type: string, start = '0'): string[] {
+  return [
+    `${type} at = ${start};`,
+    'bool inside = true;',
+    ...sizes.flatMap((size, place) => [
+      `i64 index${place} = indices[${tuple} * ${sizes.length}u + ${place}];`,
+      `if (index${place} < 0) index${place} += ${size};`,
+      `inside = inside && index${place} >= 0 && index${place} < ${size};`,
+      `at = at * ${size}u + (${type})index${place};`,
+    ]),
+  ];
+}
+
 function emitGather(
   emitter: Emitter,
   hint: string,
@@ -142,14 +156,7 @@ const gatherNd: Operator = {
     emitGather(emitter, 'gather_nd', data, indices, output, transfer, [
       `const auto c = i % ${row}u;`,
       `const auto t = i / ${row}u;`,
-      `${type} at = t / ${tuplesPerBatch}u;`,
-      'bool inside = true;',
-      ...sizes.flatMap((size, place) => [
-        `i64 index${place} = indices[t * ${depth}u + ${place}];`,
-        `if (index${place} < 0) index${place} += ${size};`,
-        `inside = inside && index${place} >= 0 && index${place} < ${size};`,
-        `at = at * ${size}u + (${type})index${place};`,
-      ]),
+      ...indexedPlace('t', sizes, type, `t / ${tuplesPerBatch}u`),
       `if (!inside) ${transfer.missing('i')}`,
       `else ${transfer.copy('i', `at * ${row}u + c`)}`,
     ]);

@@ -4,8 +4,9 @@ import { fillingOperators } from './filling.ts';
 import { gatheringOperators } from './gathering.ts';
 import { joiningOperators } from './joining.ts';
 import { pad } from './padding.ts';
-import { resize } from './resize.ts';
+import { resizeOperators } from './resize.ts';
 import { scatteringOperators } from './scattering.ts';
+import { sequenceOperators } from './sequences.ts';
 import { stridedOperators } from './strided.ts';
 import { transpose } from './transpose.ts';
 
@@ -16,6 +17,7 @@ export const movementOperators: readonly Operator[] = [
   ...gatheringOperators,
   ...scatteringOperators,
   pad,
-  resize,
+  ...resizeOperators,
+  ...sequenceOperators,
   ...fillingOperators,
 ];

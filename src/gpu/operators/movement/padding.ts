@@ -1,10 +1,10 @@
 /** Pad: constant, reflect, edge and wrap, where a negative padding cuts off. */
-import { elementBytes } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { axisOf, coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, findAttribute, knownNumbers, listOf, requiredOutput } from '../common/inputs.ts';
-import { forEachIndex, moveStrided, sideOf, wordType, type Parameter } from '../common/launching.ts';
+import { moveStrided, sideOf } from '../common/launching.ts';
 import { floatLiteral } from '../common/element.ts';
+import { forEachElement, written, asBits } from '../common/elements.ts';
 
 /** Elements put before each axis of the input; those behind follow from the output's shape. */
 function paddingBefore(emitter: Emitter, input: Value): number[] {
@@ -32,23 +32,12 @@ function inside(mode: string, c: string, size: number): string[] {
   }
 }
 
-/** What is put around: an input that may be computed, an attribute of old versions, or 0. */
-function paddedValue(
-  emitter: Emitter,
-  input: Value,
-): { readonly parameters: Parameter[]; readonly expression: string } {
-  const type = wordType(elementBytes[input.datatype]);
-  const value = emitter.input(2);
-  if (value !== undefined) {
-    return {
-      parameters: [{ name: 'padding', type, buffer: asDeclared(emitter, value).buffer }],
-      expression: 'padding[0]',
-    };
-  }
+/** What an attribute of old versions says is put around, as a C expression of the element's bits. */
+function namedPadding(emitter: Emitter, input: Value): string {
   const attribute = findAttribute(emitter, 'value')?.f ?? 0;
-  if (attribute === 0) return { parameters: [], expression: '0' };
+  if (attribute === 0) return '0';
   if (input.datatype !== 'FP32') throw new Unsupported(`its value ${attribute} is padded around ${input.datatype}`);
-  return { parameters: [], expression: `__float_as_uint(${floatLiteral(attribute)})` };
+  return `__float_as_uint(${floatLiteral(attribute)})`;
 }
 
 function emit(emitter: Emitter): void {
@@ -58,7 +47,6 @@ function emit(emitter: Emitter): void {
   if (mode !== 'constant') inside(mode, 'c', 1);
   const input = asDeclared(emitter, emitter.required(0));
   const strides = stridesOf(input.shape);
-  const type = wordType(elementBytes[input.datatype]);
   const cutOnly = output.shape.every((size, axis) => before[axis]! <= 0 && size <= input.shape[axis]! + before[axis]!);
   if (cutOnly) {
     const start = before.reduce((sum, pad, axis) => sum - pad * strides[axis]!, 0);
@@ -66,7 +54,6 @@ function emit(emitter: Emitter): void {
     moveStrided(emitter, 'pad', output.shape, input.datatype, sideOf(input, strides, start), to);
     return;
   }
-  const padded = paddedValue(emitter, input);
   const empty = product(input.shape) === 0;
   if (empty && mode !== 'constant') throw new Unsupported(`an empty tensor cannot be padded by its own elements`);
   const names = output.shape.map((_, axis) => `c${axis}`);
@@ -84,29 +71,24 @@ function emit(emitter: Emitter): void {
     return `${name} >= 0 && ${name} < ${size}`;
   });
   const constant = mode === 'constant';
-  forEachIndex(
-    emitter,
-    'pad',
-    output.elements,
-    [
-      // An empty tensor has no bytes that a kernel could be given.
-      ...(empty ? [] : [{ name: 'input', type, buffer: input.buffer }]),
-      ...(constant ? padded.parameters : []),
-      { name: 'output', type, buffer: output.buffer, access: 'write' },
-    ],
-    empty
-      ? `output[i] = ${padded.expression};`
-      : constant
-        ? [
-            ...declarations,
-            `output[i] = ${condition.join(' && ') || 'true'} ? input[${at}] : (${type})${padded.expression};`,
-          ].join('\n')
-        : [
-            ...declarations,
-            ...checked.flatMap((name) => inside(mode, name, input.shape[Number(name.slice(1))]!)),
-            `output[i] = input[${at}];`,
-          ].join('\n'),
-  );
+  const value = constant ? emitter.input(2) : undefined;
+  const tensors = {
+    // An empty tensor has no bytes that a kernel could be given.
+    input: empty ? undefined : asBits(input),
+    padding: value && asBits(asDeclared(emitter, value)),
+    output: asBits(written(output)),
+  };
+  forEachElement(emitter, 'pad', output.elements, tensors, (of) => {
+    const padding = of.padding?.at('0') ?? (constant ? namedPadding(emitter, input) : '0');
+    if (of.input === undefined) return of.output.set('i', padding);
+    const element = of.input.at(at);
+    if (!constant) {
+      const moved = checked.flatMap((name) => inside(mode, name, input.shape[Number(name.slice(1))]!));
+      return [...declarations, ...moved, of.output.set('i', element)];
+    }
+    const isInside = condition.join(' && ') || 'true';
+    return [...declarations, of.output.set('i', `${isInside} ? ${element} : (${of.input.stored})${padding}`)];
+  });
 }
 
 export const pad: Operator = { type: 'Pad', emit };

@@ -4,10 +4,11 @@
  */
 import { elementBytes } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import { elementOf, requireDatatype } from '../common/element.ts';
+import { requireDatatype } from '../common/element.ts';
+import { asBits, changed, forEachElement, type Elements } from '../common/elements.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import { forEachIndex } from '../common/launching.ts';
+import { indexedPlace } from './gathering.ts';
 
 const reductions: Readonly<Record<string, (a: string, b: string) => string>> = {
   none: (_, b) => b,
@@ -18,13 +19,14 @@ const reductions: Readonly<Record<string, (a: string, b: string) => string>> = {
 };
 
 /** C statement that lets an update into the output. */
-function updateStatement(reduction: string, output: Value, at: string, update: string): string {
+function updateStatement(reduction: string, output: Elements, at: string, update: string): string {
+  return output.set(at, `(${output.computed})(${combinationOf(reduction)(output.at(at), update)})`);
+}
+
+function combinationOf(reduction: string): (a: string, b: string) => string {
   const combine = reductions[reduction];
   if (combine === undefined) throw new Unsupported(`its reduction '${reduction}' is not covered`);
-  const element = elementOf(output.datatype);
-  if (reduction === 'none') return `output[${at}] = ${update};`;
-  const result = combine(element.load(`output[${at}]`), element.load(update));
-  return `output[${at}] = ${element.store(`(${element.computed})(${result})`)};`;
+  return combine;
 }
 
 function copyWhole(emitter: Emitter, data: Value, output: Value): void {
@@ -47,35 +49,20 @@ function emitScatterElements(emitter: Emitter): void {
   const places = coordinates('i', lineSizes);
   const type = indexType(Math.max(output.elements, indices.elements));
   const line = weightedSum(places, strides);
-  const statement = updateStatement(
-    emitter.attribute('reduction', 'none'),
-    output,
-    `line + (${type})at * ${strides[axis] ?? 1}u`,
-    `updates[from]`,
-  );
-  const data = asDeclared(emitter, emitter.required(0));
-  const updates = asDeclared(emitter, emitter.required(2));
-  copyWhole(emitter, data, output);
-  const element = elementOf(output.datatype);
-  forEachIndex(
-    emitter,
-    'scatter_elements',
-    indices.elements === 0 ? 0 : product(lineSizes),
-    [
-      { name: 'indices', type: elementOf(indices.datatype).stored, buffer: indices.buffer },
-      { name: 'updates', type: element.stored, buffer: updates.buffer },
-      { name: 'output', type: element.stored, buffer: output.buffer, access: 'read-write' },
-    ],
-    [
-      `const ${type} line = ${line};`,
-      `${type} from = ${weightedSum(places, stridesOf(indices.shape))};`,
-      `for (int step = 0; step < ${length}; step++, from += ${stepIndex}u) {`,
-      '  i64 at = indices[from];',
-      `  if (at < 0) at += ${size};`,
-      `  if (at >= 0 && at < ${size}) ${statement}`,
-      '}',
-    ].join('\n'),
-  );
+  const reduction = emitter.attribute('reduction', 'none');
+  combinationOf(reduction);
+  const updates = emitter.required(2);
+  copyWhole(emitter, asDeclared(emitter, emitter.required(0)), output);
+  const count = indices.elements === 0 ? 0 : product(lineSizes);
+  forEachElement(emitter, 'scatter_elements', count, { indices, updates, output: changed(output) }, (of) => [
+    `const ${type} line = ${line};`,
+    `${type} from = ${weightedSum(places, stridesOf(indices.shape))};`,
+    `for (int step = 0; step < ${length}; step++, from += ${stepIndex}u) {`,
+    '  i64 at = indices[from];',
+    `  if (at < 0) at += ${size};`,
+    `  if (at >= 0 && at < ${size}) ${updateStatement(reduction, of.output, `line + (${type})at * ${strides[axis] ?? 1}u`, of.updates.at('from'))}`,
+    '}',
+  ]);
 }
 
 function emitScatterNd(emitter: Emitter): void {
@@ -90,44 +77,47 @@ function emitScatterNd(emitter: Emitter): void {
   const inner = product(output.shape.slice(depth));
   const type = indexType(Math.max(output.elements, tuples * inner));
   const reduction = emitter.attribute('reduction', 'none');
-  const statement = updateStatement(reduction, output, `at * ${inner}u + c`, `updates[(${type})t * ${inner}u + c]`);
-  const data = asDeclared(emitter, emitter.required(0));
-  const updates = asDeclared(emitter, emitter.required(2));
-  copyWhole(emitter, data, output);
-  const element = elementOf(output.datatype);
-  const one = [
-    `${type} at = 0;`,
-    'bool inside = true;',
-    ...output.shape
-      .slice(0, depth)
-      .flatMap((size, place) => [
-        `i64 index${place} = indices[t * ${depth}u + ${place}];`,
-        `if (index${place} < 0) index${place} += ${size};`,
-        `inside = inside && index${place} >= 0 && index${place} < ${size};`,
-        `at = at * ${size}u + (${type})index${place};`,
-      ]),
-    `if (inside) ${statement}`,
-  ];
+  combinationOf(reduction);
+  const updates = emitter.required(2);
+  copyWhole(emitter, asDeclared(emitter, emitter.required(0)), output);
   // Without a reduction the standard forbids equal indices, so all updates can be made at once. With one, they are added up in order.
   const apart = reduction === 'none';
-  forEachIndex(
-    emitter,
-    'scatter_nd',
-    apart ? tuples * inner : tuples === 0 ? 0 : inner,
-    [
-      { name: 'indices', type: 'i64', buffer: indices.buffer },
-      { name: 'updates', type: element.stored, buffer: updates.buffer },
-      { name: 'output', type: element.stored, buffer: output.buffer, access: 'read-write' },
-    ],
-    apart
-      ? [`const auto t = i / ${inner}u;`, `const auto c = i % ${inner}u;`, ...one].join('\n')
-      : ['const auto c = i;', `for (u32 t = 0; t < ${tuples}u; t++) {`, ...one.map((text) => `  ${text}`), '}'].join(
-          '\n',
-        ),
-  );
+  const count = apart ? tuples * inner : tuples === 0 ? 0 : inner;
+  forEachElement(emitter, 'scatter_nd', count, { indices, updates, output: changed(output) }, (of) => [
+    ...(apart
+      ? [`const auto t = i / ${inner}u;`, `const auto c = i % ${inner}u;`]
+      : ['const auto c = i;', `for (u32 t = 0; t < ${tuples}u; t++) {`]),
+    ...indexedPlace('t', output.shape.slice(0, depth), type),
+    `if (inside) ${updateStatement(reduction, of.output, `at * ${inner}u + c`, of.updates.at(`(${type})t * ${inner}u + c`))}`,
+    apart ? '' : '}',
+  ]);
+}
+
+/** A cache with new rows at a place that each item of the batch names. */
+function emitTensorScatter(emitter: Emitter): void {
+  const output = requiredOutput(emitter);
+  const axis = axisOf(emitter.attribute('axis', -2), output.shape.length);
+  if (axis === 0) throw new Unsupported('its axis is the one of the batch');
+  const circular = emitter.attribute<string>('mode', 'linear') === 'circular';
+  const data = asDeclared(emitter, emitter.required(0));
+  const updates = asDeclared(emitter, emitter.required(1));
+  const starts = emitter.input(2);
+  copyWhole(emitter, data, output);
+  const size = output.shape[axis]!;
+  const inner = product(output.shape.slice(axis + 1));
+  const rows = updates.shape[axis]!;
+  const perItem = product(updates.shape.slice(1));
+  const tensors = { updates: asBits(updates), starts, output: asBits(changed(output)) };
+  forEachElement(emitter, 'tensor_scatter', updates.elements, tensors, (of) => [
+    `i64 at = (i64)(i / ${inner}u % ${rows}u)${of.starts === undefined ? '' : ` + ${of.starts.at(`i / ${perItem}u`)}`};`,
+    ...(circular ? [`at %= ${size};`, `if (at < 0) at += ${size};`] : []),
+    `if (at >= 0 && at < ${size}) ${of.output.set(`((u64)(i / ${inner * rows}u) * ${size} + at) * ${inner} + i % ${inner}u`, of.updates.at('i'))}`,
+  ]);
 }
 
 export const scatteringOperators: readonly Operator[] = [
+  { type: 'TensorScatter', emit: emitTensorScatter },
+  { type: 'Scatter', emit: emitScatterElements },
   { type: 'ScatterElements', emit: emitScatterElements },
   { type: 'ScatterND', emit: emitScatterNd },
 ];

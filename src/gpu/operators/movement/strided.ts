@@ -1,65 +1,34 @@
 /** Operators that are one walk over elements by strides: Slice, Expand, Tile, DepthToSpace and SpaceToDepth. */
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { Unsupported, type Emitter, type Operator } from '../types.ts';
+import { sliceRange } from '../../../profile/index.ts';
 import { axisOf, broadcastStrides, stridesOf } from '../common/indexing.ts';
 import { asDeclared, knownNumbers, listOf, requiredOutput } from '../common/inputs.ts';
 import { moveStrided, sideOf } from '../common/launching.ts';
-
-interface Range {
-  readonly start: number;
-  readonly step: number;
-  readonly size: number;
-}
-
-const clamp = (value: number, low: number, high: number): number => Math.min(Math.max(value, low), high);
-
-/** A slice of an axis by numpy's rules, with ONNX's: what lies beyond an end is moved to it. */
-function rangeOf(start: number, end: number, step: number, size: number): Range {
-  if (step === 0) throw new Unsupported('a step of its slice is 0');
-  const fromFront = (at: number): number => (at < 0 ? at + size : at);
-  if (step > 0) {
-    const first = clamp(fromFront(start), 0, size);
-    return { start: first, step, size: Math.max(0, Math.ceil((clamp(fromFront(end), 0, size) - first) / step)) };
-  }
-  // Unlike numpy, ONNX moves a start in front of the first element to that element.
-  const first = clamp(fromFront(start), 0, size - 1);
-  return { start: first, step, size: Math.max(0, Math.ceil((clamp(fromFront(end), -1, size - 1) - first) / step)) };
-}
-
-function slicedRanges(emitter: Emitter, input: Value): Range[] {
-  const starts = listOf(emitter, 'starts', 1);
-  const ends = listOf(emitter, 'ends', 2);
-  if (starts === undefined || ends === undefined) throw new Unsupported('it has no starts or no ends');
-  const axes = listOf(emitter, 'axes', 3) ?? starts.map((_, axis) => axis);
-  const steps = knownNumbers(emitter, 4, 'steps') ?? starts.map(() => 1);
-  const ranges = input.shape.map((size): Range => ({ start: 0, step: 1, size }));
-  for (const [index, given] of axes.entries()) {
-    const axis = axisOf(given, input.shape.length);
-    ranges[axis] = rangeOf(starts[index]!, ends[index]!, steps[index]!, input.shape[axis]!);
-  }
-  return ranges;
-}
+import { emitPermutation } from '../common/derived.ts';
 
 const slice: Operator = {
   type: 'Slice',
   emit(emitter) {
     const given = emitter.required(0);
-    const ranges = slicedRanges(emitter, given);
+    const starts = listOf(emitter, 'starts', 1);
+    const ends = listOf(emitter, 'ends', 2);
+    if (starts === undefined || ends === undefined) throw new Unsupported('it has no starts or no ends');
+    const axes = listOf(emitter, 'axes', 3) ?? starts.map((_, axis) => axis);
+    const steps = knownNumbers(emitter, 4, 'steps') ?? starts.map(() => 1);
+    if (steps.includes(0)) throw new Unsupported('a step of its slice is 0');
     const input = asDeclared(emitter, given);
     const output = requiredOutput(emitter);
     const strides = stridesOf(input.shape);
-    const start = ranges.reduce((sum, range, axis) => sum + range.start * strides[axis]!, 0);
-    moveStrided(
-      emitter,
-      'slice',
-      output.shape,
-      input.datatype,
-      sideOf(
-        input,
-        ranges.map(({ step }, axis) => step * strides[axis]!),
-        start,
-      ),
-      sideOf(output, stridesOf(output.shape)),
-    );
+    const walk = [...strides];
+    let start = 0;
+    for (const [index, named] of axes.entries()) {
+      const axis = axisOf(named, input.shape.length);
+      const { from } = sliceRange(input.shape[axis]!, starts[index]!, ends[index]!, steps[index]!);
+      start += from * strides[axis]!;
+      walk[axis] = steps[index]! * strides[axis]!;
+    }
+    const to = sideOf(output, stridesOf(output.shape));
+    moveStrided(emitter, 'slice', output.shape, input.datatype, sideOf(input, walk, start), to);
   },
 };
 
@@ -93,14 +62,7 @@ const tile: Operator = {
 /** Reads the input as a tensor of 6 dimensions, and writes it with these in another order. */
 function permuteBlocks(emitter: Emitter, hint: string, sizes: readonly number[], order: readonly number[]): void {
   const input = asDeclared(emitter, emitter.required(0));
-  const output = requiredOutput(emitter);
-  const strides = stridesOf(sizes);
-  const permuted = order.map((axis) => sizes[axis]!);
-  const from = sideOf(
-    input,
-    order.map((axis) => strides[axis]!),
-  );
-  moveStrided(emitter, hint, permuted, input.datatype, from, sideOf(output, stridesOf(permuted)));
+  emitPermutation(emitter, hint, input, sizes, order, requiredOutput(emitter));
 }
 
 function planes(emitter: Emitter): readonly [batch: number, channels: number, height: number, width: number] {

@@ -11,7 +11,8 @@ import {
   type Dimension,
 } from '../common/indexing.ts';
 import { kernelFrom } from '../common/kernel-file.ts';
-import { moveStrided, read, sideOf, wordType, write } from '../common/launching.ts';
+import { read, wordType, write } from '../common/launching.ts';
+import { emitPermutation } from '../common/derived.ts';
 
 /** Rows or columns from which tiles pay for their barrier. */
 const tileFrom = 16;
@@ -58,19 +59,7 @@ function emit(emitter: Emitter): void {
     columns.size < tileFrom ||
     rows.size < tileFrom
   ) {
-    const strides = stridesOf(input.shape);
-    const sizes = order.map((axis) => input.shape[axis]!);
-    moveStrided(
-      emitter,
-      'transpose',
-      sizes,
-      input.datatype,
-      sideOf(
-        input,
-        order.map((axis) => strides[axis]!),
-      ),
-      sideOf(output, stridesOf(sizes)),
-    );
+    emitPermutation(emitter, 'transpose', input, input.shape, order, output);
     return;
   }
   const rest = walk.filter((dimension) => dimension !== columns && dimension !== rows);

@@ -12,7 +12,7 @@
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, elementOf, floats, requireDatatype } from '../common/element.ts';
 import { axisOf, broadcastIndex, indexType, product } from '../common/indexing.ts';
-import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { requiredOutput } from '../common/inputs.ts';
 import { read, write } from '../common/launching.ts';
 import {
   blocksFor,
@@ -51,18 +51,17 @@ const element = (name: string, value: Value, index: string): string => elementOf
 /** C statement that writes x to an output that somebody takes. */
 function keep(name: string, value: Value | undefined, index: string): string {
   if (value === undefined) return '(void)0';
-  const { computed, store } = elementOf(value.datatype);
+  const { computed, store } = elementOf(value.kept);
   return `${name}[${index}] = ${store(`(${computed})(x)`)}`;
 }
 
-function emitNormalization(emitter: Emitter, normalization: Normalization): void {
+export function emitNormalization(emitter: Emitter, normalization: Normalization): void {
   const { hint, addends, columns, centered, epsilon, scale, bias, sum, mean, inverse } = normalization;
-  const [first] = addends;
+  const [input] = addends;
   for (const { value } of [scale, bias].filter((each) => each !== undefined)) requireDatatype(value, floats);
   for (const addend of addends) requireDatatype(addend, floats);
   const output = requiredOutput(emitter);
-  if (first === undefined || output.elements === 0) return;
-  const input = asDeclared(emitter, first);
+  if (input === undefined || output.elements === 0) return;
   const others = addends.slice(1);
   const rows = input.elements / columns;
   const team = teamForRows(rows, columns);
@@ -76,7 +75,7 @@ function emitNormalization(emitter: Emitter, normalization: Normalization): void
   };
   const give = (name: string, value: Value | undefined): void => {
     if (value === undefined) return;
-    parameters.push(`${elementOf(value.datatype).stored} *${name}`);
+    parameters.push(`${elementOf(value.kept).stored} *${name}`);
     buffers.push(write(value.buffer));
   };
   take('input', input);
@@ -95,7 +94,7 @@ function emitNormalization(emitter: Emitter, normalization: Normalization): void
   const kernel = emitter.kernel(
     hint,
     teamKernel('normalize', {
-      ...typeDefinitions(input.datatype, output.datatype, accumulator),
+      ...typeDefinitions(input.kept, output.kept, accumulator),
       ...teamDefinitions(team),
       INDEX: indexType(input.elements),
       ROWS: `${rows}u`,

@@ -7,11 +7,12 @@
  * `logarithm` (0). It takes the place of Mul or Div by a constant, Add of a mask and Softmax, in float arithmetic as they stand:
  * the sums are the same, without the rounding of 16-bit tensors in between.
  */
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import type { DataType } from '../../../tensor/index.ts';
+import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
 import { axisOf, broadcastIndex, coordinates, indexType, product, weightedSum } from '../common/indexing.ts';
-import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import { read, write } from '../common/launching.ts';
+import { requiredOutput } from '../common/inputs.ts';
+import { read, write, type Parameter } from '../common/launching.ts';
 import {
   alone,
   blocksFor,
@@ -53,52 +54,79 @@ function rowsOf(emitter: Emitter, shape: readonly number[], coerced: boolean): R
 }
 
 function emitSoftmax(emitter: Emitter, { hint, logarithm, scale, mask }: Kind, rowsIn: Rows): void {
-  const given = emitter.required(0);
-  requireDatatype(given, floats);
+  const input = emitter.required(0);
+  requireDatatype(input, floats);
   if (mask !== undefined) {
     requireDatatype(mask, floats);
-    if (product(mask.shape) > given.elements) throw new Unsupported(`its mask '${mask.name}' is larger than its input`);
+    if (product(mask.shape) > input.elements) throw new Unsupported(`its mask '${mask.name}' is larger than its input`);
   }
   const output = requiredOutput(emitter);
   if (output.elements === 0) return;
-  const input = asDeclared(emitter, given);
-  const { outer, columns, inner } = rowsIn;
-  const rows = outer * inner;
-  const team = inner === 1 ? teamForRows(rows, columns) : alone;
-  const held = heldPerThread(columns, team);
-  const accumulator = accumulatorOf(input.datatype);
-  const math = mathOf(accumulator);
-  const scaled = `${elementOf(input.datatype).load('input[at]')}${scale === 1 ? '' : ` * ${floatLiteral(scale)}`}`;
+  const scaled = `${elementOf(input.kept).load('input[at]')}${scale === 1 ? '' : ` * ${floatLiteral(scale)}`}`;
   const masked =
     mask === undefined
       ? ''
       : ` + ${elementOf(mask.kept).load(`mask[${broadcastIndex('(at)', mask.shape, input.shape)}]`)}`;
+  emitSoftmaxRows(emitter, {
+    hint,
+    input: { buffer: input.buffer, type: input.kept },
+    output: { buffer: output.buffer, type: output.kept },
+    ...rowsIn,
+    element: `${scaled}${masked}`,
+    parameters: mask === undefined ? [] : [{ name: 'mask', type: elementOf(mask.kept).stored, buffer: mask.buffer }],
+    logarithm,
+    zeroRows: false,
+  });
+}
+
+export interface SoftmaxRows extends Rows {
+  readonly hint: string;
+  readonly input: { readonly buffer: Buffer; readonly type: DataType };
+  readonly output: { readonly buffer: Buffer; readonly type: DataType };
+  /** C expression of what the softmax is of, over at (in `input`), row and column. */
+  readonly element: string;
+  /** Of what else `element` reads. */
+  readonly parameters: readonly Parameter[];
+  readonly logarithm: boolean;
+  /** A row of nothing but minus infinity becomes zeros, not NaN. */
+  readonly zeroRows: boolean;
+}
+
+export function emitSoftmaxRows(emitter: Emitter, softmax: SoftmaxRows): void {
+  const { hint, input, output, outer, columns, inner, element, parameters, logarithm, zeroRows } = softmax;
+  const rows = outer * inner;
+  if (rows * columns === 0) return;
+  const team = inner === 1 ? teamForRows(rows, columns) : alone;
+  const held = heldPerThread(columns, team);
+  const accumulator = accumulatorOf(input.type);
+  const math = mathOf(accumulator);
   const kernel = emitter.kernel(
     hint,
     teamKernel('softmax', {
-      ...typeDefinitions(input.datatype, output.datatype, accumulator),
+      ...typeDefinitions(input.type, output.type, accumulator),
       ...teamDefinitions(team),
-      INDEX: indexType(input.elements),
+      INDEX: indexType(rows * columns),
       ROWS: `${rows}u`,
       COLUMNS: `${columns}u`,
       STEP: `${inner}u`,
       HELD: held > 0 ? 1 : 0,
       UNROLL: held > 0 ? held : 4,
       LOGARITHM: logarithm ? 1 : 0,
+      ZERO_ROWS: zeroRows ? 1 : 0,
       LOWEST: accumulator === 'double' ? '(-F64_INFINITY)' : '(-F32_INFINITY)',
       EXP: math('exp'),
       LOG: math('log'),
-      MASK_PARAMETER: mask === undefined ? '' : `, const ${elementOf(mask.kept).stored} *mask`,
+      MASK_PARAMETER: parameters.map(({ name, type }) => `, const ${type} *${name}`).join(''),
       'ROW_AT(row)':
         inner === 1 ? `(row) * ${columns}u` : weightedSum(coordinates('(row)', [outer, inner]), [columns * inner, 1]),
-      'ELEMENT(at, row, column)': `(ACCUMULATOR)(${scaled}${masked})`,
+      'ELEMENT(at, row, column)': `(ACCUMULATOR)(${element})`,
     }),
   );
   emitter.launch({
     kernel,
     grid: [blocksFor(rows, team)],
     block: [team.block],
-    arguments: [read(input.buffer), ...(mask === undefined ? [] : [read(mask.buffer)]), write(output.buffer)],
+    arguments: [read(input.buffer), ...parameters.map(({ buffer }) => read(buffer)), write(output.buffer)],
   });
 }
 

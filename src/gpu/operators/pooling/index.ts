@@ -1,10 +1,11 @@
-/** MaxPool, AveragePool, and their global forms, which are reductions over the spatial axes. */
+/** MaxPool, AveragePool, LpPool, and their global forms, which are reductions over the spatial axes. */
+import { attributesOf, poolWindows } from '../../../profile/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import { floats, requireDatatype } from '../common/element.ts';
+import { accumulatorOf, floats, requireDatatype } from '../common/element.ts';
 import { indexType } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { read, write } from '../common/launching.ts';
-import { teamKernel, typeDefinitions } from '../common/teams.ts';
+import { mathOf, teamKernel, typeDefinitions } from '../common/teams.ts';
 import { emitReduction, initialOf, reducedType, reductions, type Reduction } from '../reduction/reducing.ts';
 
 /** A window along one spatial axis. */
@@ -23,36 +24,42 @@ const none: Window = { size: 1, outputs: 1, kernel: 1, stride: 1, dilation: 1, b
 
 function windowsOf(emitter: Emitter, input: Value, output: Value): readonly Window[] {
   const sizes = input.shape.slice(2);
-  const list = (name: string, otherwise: number, length = sizes.length): readonly number[] => {
-    const given = emitter.attribute<readonly number[]>(name, []);
-    return given.length === 0 ? Array.from({ length }, () => otherwise) : given;
-  };
-  const kernels = list('kernel_shape', 1);
-  const strides = list('strides', 1);
-  const dilations = list('dilations', 1);
-  const pads = list('pads', 0, 2 * sizes.length);
-  const automatic = emitter.attribute<string>('auto_pad', 'NOTSET');
-  return sizes.map((size, axis) => {
-    const kernel = kernels[axis]!;
-    const stride = strides[axis]!;
-    const dilation = dilations[axis]!;
-    const outputs = output.shape[axis + 2]!;
-    let before = pads[axis]!;
-    let after = pads[axis + sizes.length]!;
-    if (automatic === 'VALID') before = after = 0;
-    if (automatic.startsWith('SAME')) {
-      const wanted = Math.max(0, (outputs - 1) * stride + (kernel - 1) * dilation + 1 - size);
-      before = automatic === 'SAME_LOWER' ? Math.ceil(wanted / 2) : Math.floor(wanted / 2);
-      after = wanted - before;
+  const attributes = attributesOf(emitter.node.proto);
+  const kernels = attributes.ints('kernel_shape') ?? sizes.map(() => 1);
+  const strides = attributes.ints('strides') ?? [];
+  const dilations = attributes.ints('dilations') ?? [];
+  return poolWindows(sizes, kernels, attributes).map(({ outputs, before, after }, axis) => {
+    const size = sizes[axis]!;
+    if (outputs !== output.shape[axis + 2]) {
+      throw new Unsupported(
+        `its output is [${output.shape.join(',')}], but there are ${outputs} windows along axis ${axis + 2}`,
+      );
     }
-    return { size, outputs, kernel, stride, dilation, before, end: size + after };
+    return {
+      size,
+      outputs,
+      kernel: kernels[axis]!,
+      stride: strides[axis] ?? 1,
+      dilation: dilations[axis] ?? 1,
+      before,
+      end: size + after,
+    };
   });
 }
 
-function emitPool(emitter: Emitter, hint: string, maximum: boolean): void {
+/** What becomes of the elements in a window. */
+interface Pooling {
+  readonly hint: string;
+  readonly maximum: boolean;
+  /** C expressions over x; over total and count. */
+  readonly map?: string;
+  readonly finish?: string;
+}
+
+function emitPool(emitter: Emitter, { hint, maximum, map = 'x', finish = 'total' }: Pooling): void {
   const given = emitter.required(0);
   requireDatatype(given, maximum ? [...floats, 'INT8', 'UINT8'] : floats);
-  if (emitter.output(1) !== undefined) throw new Unsupported('its second output, the indices of the maxima, is used');
+  const places = maximum ? emitter.output(1) : undefined;
   if (given.shape.length < 3 || given.shape.length > 5) {
     throw new Unsupported(
       `'${given.name}' has ${given.shape.length} dimensions; windows along 1 to 3 axes are covered`,
@@ -73,6 +80,11 @@ function emitPool(emitter: Emitter, hint: string, maximum: boolean): void {
     [`BEFORE_${axis}`, window.before],
     [`END_${axis}`, window.end],
   ]);
+  // Places count along rows; with a storage order of 1 along the first axis, as where matrices are stored by columns.
+  const steps =
+    emitter.attribute('storage_order', 0) === 1
+      ? [1, depth.size, depth.size * height.size]
+      : [height.size * width.size, width.size, 1];
   const block = 128;
   const kernel = emitter.kernel(
     hint,
@@ -84,6 +96,13 @@ function emitPool(emitter: Emitter, hint: string, maximum: boolean): void {
       OUTPUTS: `${output.elements}u`,
       INITIAL: initialOf(maximum ? 'Maximum' : 'Sum', accumulator),
       MAXIMUM: maximum ? 1 : 0,
+      'MAP(x)': map,
+      'FINISH(total, count)': finish,
+      STEP_D: steps[0]!,
+      STEP_H: steps[1]!,
+      STEP_W: steps[2]!,
+      WHERE_PARAMETER: places === undefined ? '' : ', i64 *places',
+      'WHERE(place)': places === undefined ? '' : 'places[i] = place',
       INCLUDE_PADDING: !maximum && emitter.attribute('count_include_pad', 0) === 1 ? 1 : 0,
     }),
   );
@@ -91,27 +110,56 @@ function emitPool(emitter: Emitter, hint: string, maximum: boolean): void {
     kernel,
     grid: [Math.ceil(output.elements / block)],
     block: [block],
-    arguments: [read(input.buffer), write(output.buffer)],
+    arguments: [read(input.buffer), write(output.buffer), ...(places === undefined ? [] : [write(places.buffer)])],
   });
 }
 
-const windowed = (type: string, hint: string, maximum: boolean): Operator => ({
+const windowed = (type: string, pooling: (emitter: Emitter) => Pooling): Operator => ({
   type,
-  emit: (emitter) => emitPool(emitter, hint, maximum),
+  emit: (emitter) => emitPool(emitter, pooling(emitter)),
 });
 
-const global = (type: string, hint: string, reduction: Reduction): Operator => ({
+const global = (type: string, hint: string, reductionOf: (emitter: Emitter) => Reduction): Operator => ({
   type,
   emit(emitter) {
     const input = emitter.required(0);
     const axes = input.shape.map((_, axis) => axis).slice(2);
-    emitReduction(emitter, hint, reduction, input, axes);
+    emitReduction(emitter, hint, reductionOf(emitter), input, axes);
   },
 });
 
+/** |x| to the power of p, and the root of the sum of them. */
+function norm(emitter: Emitter): { readonly map: string; readonly root: (total: string) => string } {
+  const p = emitter.attribute('p', 2);
+  const math = mathOf(accumulatorOf(emitter.required(0).datatype));
+  if (p === 1) return { map: `${math('fabs')}(x)`, root: (total) => total };
+  if (p === 2) return { map: '(x) * (x)', root: (total) => `${math('sqrt')}(${total})` };
+  return {
+    map: `${math('pow')}(${math('fabs')}(x), ${p})`,
+    root: (total) => `${math('pow')}(${total}, (ACCUMULATOR)1 / ${p})`,
+  };
+}
+
 export const poolingOperators: readonly Operator[] = [
-  windowed('MaxPool', 'max_pool', true),
-  windowed('AveragePool', 'average_pool', false),
-  global('GlobalAveragePool', 'global_average_pool', reductions.ReduceMean),
-  global('GlobalMaxPool', 'global_max_pool', reductions.ReduceMax),
+  windowed('MaxPool', () => ({ hint: 'max_pool', maximum: true })),
+  windowed('AveragePool', () => ({
+    hint: 'average_pool',
+    maximum: false,
+    finish: '((count) == 0 ? (total) : (total) / (count))',
+  })),
+  windowed('LpPool', (emitter) => {
+    const { map, root } = norm(emitter);
+    return { hint: 'lp_pool', maximum: false, map, finish: root('total') };
+  }),
+  global('GlobalAveragePool', 'global_average_pool', () => reductions.ReduceMean),
+  global('GlobalMaxPool', 'global_max_pool', () => reductions.ReduceMax),
+  global('GlobalLpPool', 'global_lp_pool', (emitter) => {
+    const { map, root } = norm(emitter);
+    return {
+      operation: 'Sum',
+      map: () => map,
+      finish: () => root('x').replace('ACCUMULATOR', accumulatorOf(emitter.required(0).datatype)),
+      floatsOnly: true,
+    };
+  }),
 ];

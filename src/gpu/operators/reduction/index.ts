@@ -1,9 +1,11 @@
 /** Operators that make one element of many: reductions, the places of extremes, running sums. */
-import type { Emitter, Operator } from '../types.ts';
+import { Unsupported, type Emitter, type Operator } from '../types.ts';
 import { listOf } from '../common/inputs.ts';
+import { determinant } from './determinant.ts';
 import { orderingOperators } from './ordering.ts';
 import { emitReduction, reductions, type Reduction } from './reducing.ts';
 
+export { orderingOperators } from './ordering.ts';
 export { emitReduction, reductions } from './reducing.ts';
 
 /** The axes to reduce: all of them where none are named, unless the node says that this means none. */
@@ -15,7 +17,12 @@ function axesOf(emitter: Emitter): readonly number[] {
 
 const reducing = Object.entries<Reduction>(reductions).map(([type, reduction]): Operator => ({
   type,
-  emit: (emitter) => emitReduction(emitter, type.toLowerCase(), reduction, emitter.required(0), axesOf(emitter)),
+  emit: (emitter) => {
+    const input = emitter.required(0);
+    // Shapes and values of such results differ from kernel to kernel in ONNX Runtime, and from its own inference.
+    if (input.elements === 0) throw new Unsupported('it reduces a tensor without elements');
+    emitReduction(emitter, type.toLowerCase(), reduction, input, axesOf(emitter));
+  },
 }));
 
-export const reductionOperators: readonly Operator[] = [...reducing, ...orderingOperators];
+export const reductionOperators: readonly Operator[] = [...reducing, ...orderingOperators, determinant];

@@ -120,11 +120,11 @@ function emitTopK(emitter: Emitter): void {
 /** Lines from which a thread to a line keeps the device busy. */
 const manyLines = 1024;
 
-function emitCumSum(emitter: Emitter): void {
+function emitScan(emitter: Emitter, operation: 'Sum' | 'Product'): void {
   const given = emitter.required(0);
   requireDatatype(given, numbers);
   const [axisGiven] = knownNumbers(emitter, 1, 'axis') ?? [];
-  if (axisGiven === undefined) throw new Unsupported('it does not say along which axis it sums');
+  if (axisGiven === undefined) throw new Unsupported('it does not say along which axis it runs');
   const axis = axisOf(axisGiven, given.shape.length);
   const output = requiredOutput(emitter);
   if (output.elements === 0) return;
@@ -133,7 +133,7 @@ function emitCumSum(emitter: Emitter): void {
   const together = line.count > 16 && (line.step === 1 || line.lines < manyLines);
   const team: Team = together ? { threads: 32, block: 128 } : alone;
   const kernel = emitter.kernel(
-    'cumulative_sum',
+    operation === 'Sum' ? 'cumulative_sum' : 'cumulative_product',
     teamKernel('scan', {
       ...typeDefinitions(input.datatype, output.datatype, reducedType(input.datatype)),
       ...teamDefinitions(team),
@@ -141,6 +141,8 @@ function emitCumSum(emitter: Emitter): void {
       LENGTH: `${line.count}u`,
       STEP: `${line.step}u`,
       LINES: `${line.lines}u`,
+      OPERATION: operation,
+      INITIAL: operation === 'Sum' ? 0 : 1,
       EXCLUSIVE: emitter.attribute('exclusive', 0),
       REVERSED: emitter.attribute('reverse', 0),
       'LINE_AT(l)': lineStart('l', line, line.count),
@@ -158,5 +160,6 @@ export const orderingOperators: readonly Operator[] = [
   { type: 'ArgMax', emit: (emitter) => emitArg(emitter, true) },
   { type: 'ArgMin', emit: (emitter) => emitArg(emitter, false) },
   { type: 'TopK', emit: emitTopK },
-  { type: 'CumSum', emit: emitCumSum },
+  { type: 'CumSum', emit: (emitter) => emitScan(emitter, 'Sum') },
+  { type: 'CumProd', emit: (emitter) => emitScan(emitter, 'Product') },
 ];

@@ -24,7 +24,7 @@ export interface Reduction {
   readonly finish?: (math: (name: string) => string, count: number) => string;
   /** Elements are taken relative to the largest one, `shift`. */
   readonly shifted?: boolean;
-  /** Has no meaning for integers. */
+  /** Roots and logarithms: of integers they are made of doubles, and cut off. */
   readonly floatsOnly?: boolean;
   /** Has one for truth values too. */
   readonly ordering?: boolean;
@@ -83,15 +83,17 @@ export function emitReduction(
   given: Value,
   axes: readonly number[],
 ): void {
+  // ONNX Runtime makes exponentials of whole numbers in whole numbers.
   requireDatatype(
     given,
-    reduction.floatsOnly === true ? floats : reduction.ordering === true ? [...numbers, 'BOOL'] : numbers,
+    reduction.shifted === true ? floats : reduction.ordering === true ? [...numbers, 'BOOL'] : numbers,
   );
   const reduced = new Set(axes.map((axis) => axisOf(axis, given.shape.length)));
   const output = requiredOutput(emitter);
   if (output.elements === 0) return;
   const input = asDeclared(emitter, given);
-  const accumulator = reducedType(input.datatype);
+  const accumulator =
+    reduction.floatsOnly === true && !floats.includes(input.datatype) ? 'double' : reducedType(input.datatype);
   const math = mathOf(accumulator);
   const strides = stridesOf(input.shape);
   const walk = (keep: boolean) => {

@@ -121,6 +121,51 @@ test('a result that others take, or that leaves the graph, is not swallowed', as
   expect(types(nodes)).toEqual(['MatMul', 'Relu']);
 });
 
+/** A product with a bias by weights of these names. */
+function projection(graph: GraphBuilder, x: string, name: string, columns = 8, bias = true): string {
+  const product = graph.node('MatMul', [x, graph.weight(`${name}.weight`, [8, columns], zeros(8 * columns))]);
+  return bias ? graph.node('Add', [product, graph.weight(`${name}.bias`, [columns], zeros(columns))]) : product;
+}
+
+test('the projections of one input are one batch, in the place of the first', async () => {
+  const all = await fused((graph) => {
+    const x = graph.node('Tanh', [graph.input('x', FLOAT, [1, 4, 8])]);
+    const early = graph.node('Sigmoid', [projection(graph, x, 'q')]);
+    const k = graph.node('Relu', [graph.node('Add', [early, projection(graph, x, 'k')])]);
+    graph.output(graph.node('Mul', [k, projection(graph, x, 'v')]), FLOAT, [1, 4, 8], 'y');
+  });
+  const nodes = all.filter(({ type }) => type !== 'Reshape');
+  expect(types(nodes)).toEqual(['Tanh', 'turntable.JointProduct', 'Sigmoid', 'Add', 'Relu', 'Mul']);
+  const [, joint] = nodes;
+  expect(attributeOf(joint!.proto, 'count', 0)).toBe(3);
+  const named = ['q.weight', 'k.weight', 'v.weight', 'q.bias', 'k.bias', 'v.bias'];
+  expect(joint!.proto.input.slice(1)).toEqual(named);
+});
+
+test('projections of other shapes, of other inputs, or without a bias are no batch', async () => {
+  const nodes = await fused((graph) => {
+    const x = graph.node('Tanh', [graph.input('x', FLOAT, [1, 4, 8])]);
+    const z = graph.node('Tanh', [graph.input('z', FLOAT, [1, 4, 8])]);
+    const all = [
+      projection(graph, x, 'q'),
+      projection(graph, z, 'other'),
+      projection(graph, x, 'plain', 8, false),
+      projection(graph, x, 'wide', 16),
+    ].map((value) => graph.node('ReduceSum', [value], { keepdims: 0 }));
+    graph.output(graph.node('Sum', all), FLOAT, [], 'y');
+  });
+  expect(types(nodes)).not.toContain('turntable.JointProduct');
+});
+
+test('a projection that leaves the graph has bytes of its own', async () => {
+  const nodes = await fused((graph) => {
+    const x = graph.node('Tanh', [graph.input('x', FLOAT, [1, 4, 8])]);
+    graph.output(projection(graph, x, 'q', 8, false), FLOAT, [1, 4, 8], 'first');
+    graph.output(projection(graph, x, 'k', 8, false), FLOAT, [1, 4, 8], 'second');
+  });
+  expect(types(nodes)).not.toContain('turntable.JointProduct');
+});
+
 test('attention has no transposes, nor the split before it', async () => {
   const nodes = await fused((graph) => {
     const x = graph.input('x', FLOAT, [1, 6, 96]);

@@ -4,6 +4,7 @@ import type { WorkGraph } from '../work-graph.ts';
 import { fuseAttention } from './attention.ts';
 import { fuseBatchNormalizations, fuseConvolutions } from './convolutions.ts';
 import { fuseGelu } from './gelu.ts';
+import { fuseJointProducts } from './joint-products.ts';
 import { fuseMaskedSoftmax, fuseResidualNormalizations } from './normalizations.ts';
 import { fuseProducts } from './products.ts';
 
@@ -13,6 +14,7 @@ export function fuse(graph: WorkGraph, operators: ReadonlyMap<string, Operator>)
     ['turntable.ScaleShift', fuseBatchNormalizations],
     ['Gelu', fuseGelu],
     ['turntable.Product', fuseProducts],
+    ['turntable.JointProduct', fuseJointProducts],
     ['turntable.HeadProduct', fuseAttention],
     ['turntable.MaskedSoftmax', fuseMaskedSoftmax],
     ['turntable.AddLayerNormalization', fuseResidualNormalizations],

@@ -7,6 +7,15 @@ const views = new Set(['Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Identity',
 
 export const isView = ({ type }: WorkNode): boolean => views.has(type);
 
+/** The value whose bytes a view shows. */
+export function rootOf(graph: WorkGraph, value: string): string {
+  let root = value;
+  for (let node = graph.producer(root); node !== undefined && isView(node); node = graph.producer(root)) {
+    root = node.proto.input[0]!;
+  }
+  return root;
+}
+
 /** Datatypes that matrix products take. */
 const productTypes = new Set<DataType>(['FP32', 'FP16', 'BF16']);
 

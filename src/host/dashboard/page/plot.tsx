@@ -1,6 +1,8 @@
 /** uPlot in the page's colours: zoom by dragging, values under the pointer, and again when the colours change. */
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import uPlot from 'uplot';
+import { formatTime } from './logic/format.ts';
+import { alone, latestOf } from './logic/points.ts';
 
 export interface PlotSeries {
   readonly label: string;
@@ -43,6 +45,8 @@ export function Plot({
 }: PlotProps) {
   const host = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
+  /** The step under the pointer, in this plot or in one beside it. */
+  const [pointed, setPointed] = useState<number | null>(null);
   const latest = useRef({ onZoom, onReset, format, series });
   latest.current = { onZoom, onReset, format, series };
   const data = [atMs.map((at) => at / 1000), ...series.map(({ values }) => [...values])] as uPlot.AlignedData;
@@ -57,7 +61,7 @@ export function Plot({
       width: element.clientWidth,
       height,
       cursor: { sync: { key: syncKey }, drag: { x: true, y: false }, focus: { prox: 16 } },
-      legend: { live: true },
+      legend: { show: false },
       scales: { y: logarithmic ? { distr: 3 } : { range: (_plot, _least, most) => [0, most > 0 ? most * 1.08 : 1] } },
       axes: [
         { ...axis, values: '{HH}:{mm}:{ss}', space: 80 },
@@ -68,21 +72,21 @@ export function Plot({
         },
       ],
       series: [
-        { label: 'Time', value: '{HH}:{mm}:{ss}' },
-        ...series.map(({ label, colour: name, look }, index): uPlot.Series => ({
-          label,
+        {},
+        ...series.map(({ colour: name, look }, index): uPlot.Series => ({
           stroke: colour(name),
           width: look === 'area' ? 1 : 1.75,
-          points: { show: false },
+          // A line needs two points; what stands alone would not be seen.
+          points: {
+            show: false,
+            size: 4,
+            fill: colour(name),
+            filter: () => (look === 'line' ? alone(latest.current.series[index]?.values ?? []) : null),
+          },
           spanGaps: false,
           ...(look === 'area' ? { fill: `${colour(name)}66` } : {}),
           ...(look === 'bars' ? { fill: colour(name), paths: uPlot.paths.bars!({ size: [0.8, 24] }) } : {}),
           ...(look === 'dashed' ? { dash: [5, 4] } : {}),
-          value: (_plot, value, _at, row) => {
-            const { own } = latest.current.series[index] ?? {};
-            const shown = own === undefined || row === null ? value : own[row];
-            return shown === null || shown === undefined ? '–' : latest.current.format(shown);
-          },
         })),
       ],
       bands: series.flatMap(({ look }, index) =>
@@ -91,6 +95,7 @@ export function Plot({
           : [],
       ),
       hooks: {
+        setCursor: [(made) => setPointed(made.cursor.idx ?? null)],
         setSelect: [
           (made) => {
             if (made.select.width < 4) return;
@@ -122,6 +127,17 @@ export function Plot({
     <figure class="plot" role="img" aria-label={`${title}. ${summary}`}>
       <figcaption>{title}</figcaption>
       <div ref={host} />
+      <ul class="legend">
+        {series.map(({ label, colour, look, values, own = values }) => {
+          const value = pointed === null ? latestOf(own) : (own[pointed] ?? null);
+          return (
+            <li key={label} class={look} style={{ '--series': `var(${colour})` }}>
+              {label} <strong>{value === null ? '–' : format(value)}</strong>
+            </li>
+          );
+        })}
+        <li class="muted">{pointed === null ? 'latest' : formatTime(atMs[pointed] ?? 0)}</li>
+      </ul>
     </figure>
   );
 }

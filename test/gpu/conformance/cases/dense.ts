@@ -116,6 +116,32 @@ const fusedProducts: readonly Case[] = [
   fusedProduct({ a: [3, 4], b: [4, 5], activation: 'relu', alpha: 2 }),
 ];
 
+function jointProduct(name: string, count: number, bias: boolean, transB = false, kept?: 'FP16'): Case {
+  const places = Array.from({ length: count }, (_, index) => index);
+  const matrices = places.map((index) => x(transB ? [5, 4] : [4, 5], 'FP32', index + 2));
+  const biases = bias ? places.map((index) => x([5], 'FP32', index + 9)) : [];
+  return conformanceCase('turntable.JointProduct', name, [x([2, 3, 4]), ...matrices, ...biases], {
+    attributes: { count, transB: Number(transB), alpha: { float: 1 }, activation: 'none' },
+    outputs: places.map(() => 'FP32' as const),
+    ...(kept === undefined
+      ? {}
+      : { kept: Object.fromEntries(places.map((index) => [index + 1, kept])), tolerance: 3e-3 }),
+    reference: (graph, [a, ...weights]) =>
+      places.map((index) => {
+        const matrix = transB ? graph.node('Transpose', [weights[index]!], { perm: [1, 0] }) : weights[index]!;
+        const product = graph.node('MatMul', [a!, matrix]);
+        return bias ? graph.node('Add', [product, weights[count + index]!]) : product;
+      }),
+  });
+}
+
+const jointProducts: readonly Case[] = [
+  jointProduct('three with biases', 3, true),
+  jointProduct('two without', 2, false),
+  jointProduct('transposed, with biases', 3, true, true),
+  jointProduct('16-bit weights', 3, true, false, 'FP16'),
+];
+
 function convolution(
   input: readonly number[],
   weight: readonly number[],
@@ -277,14 +303,121 @@ const headProducts: readonly Case[] = [
 /** Sizes that the matrix library's own tiles do not divide. */
 const uneven: readonly Case[] = [matmul([1, 65], [65, 3]), matmul([2, 2, 9, 7], [2, 1, 7, 11])];
 
+const einsum = (equation: string, ...shapes: readonly (readonly number[])[]): Case =>
+  conformanceCase(
+    'Einsum',
+    equation,
+    shapes.map((shape, index) => x(shape, 'FP32', index + 1)),
+    { attributes: { equation } },
+  );
+
+const einsums: readonly Case[] = [
+  einsum('ij->ji', [3, 4]),
+  einsum('ii->i', [4, 4]),
+  einsum('ii', [4, 4]),
+  einsum('ij->', [3, 4]),
+  einsum('ijk->ik', [2, 3, 4]),
+  einsum('ij,jk->ik', [3, 4], [4, 5]),
+  einsum('ij,jk', [3, 4], [4, 5]),
+  einsum('ba,ca', [3, 4], [5, 4]),
+  einsum('ij,jk->ki', [3, 4], [4, 5]),
+  einsum('i,i', [5], [5]),
+  einsum('i,j->ij', [3], [4]),
+  einsum('bij, bjk -> bik', [2, 3, 4], [2, 4, 5]),
+  einsum('...ij,...jk->...ik', [2, 3, 4], [2, 4, 5]),
+  einsum('...ij,...jk->...ik', [2, 1, 3, 4], [1, 5, 4, 6]),
+  einsum('...ii->...i', [2, 3, 3]),
+  einsum('bhid,bhjd->bhij', [2, 3, 4, 5], [2, 3, 6, 5]),
+  einsum('bihd,bjhd->bhij', [2, 4, 3, 5], [2, 6, 3, 5]),
+  einsum('bhij,bjhd->bihd', [2, 3, 4, 6], [2, 6, 3, 5]),
+  einsum('bhwc,hkc->bhwk', [2, 3, 4, 5], [3, 6, 5]),
+  einsum('bijk,bjl->bikl', [2, 3, 4, 5], [2, 4, 6]),
+  einsum('ij,ij->ij', [3, 4], [3, 4]),
+  einsum('ij,ij->i', [3, 4], [3, 4]),
+  einsum('ijk,jil->kl', [2, 3, 4], [3, 2, 5]),
+  einsum('ij,kj,lk->il', [2, 3], [4, 3], [5, 4]),
+  einsum('ij,k->ik', [2, 3], [4]),
+  einsum('Ab,bA->A', [2, 3], [3, 2]),
+  einsum('ij,jk->ik', [0, 4], [4, 5]),
+  einsum('ij,jk->ik', [1, 1], [1, 1]),
+  conformanceCase('Einsum', 'INT32', [x([3, 4], 'INT32'), x([4, 2], 'INT32', 2)], {
+    attributes: { equation: 'ij,jk->ik' },
+  }),
+  conformanceCase('Einsum', 'FP64', [x([3, 4], 'FP64'), x([4, 2], 'FP64', 2)], {
+    attributes: { equation: 'ij,jk->ik' },
+  }),
+  conformanceCase('Einsum', 'FP16', [x([3, 4], 'FP16'), x([4, 2], 'FP16', 2)], {
+    attributes: { equation: 'ij,jk->ik' },
+    tolerance: 4e-3,
+  }),
+];
+
+const microsoft = (
+  operator: string,
+  name: string,
+  inputs: readonly (CaseInput | undefined)[],
+  attributes: Record<string, AttributeValue>,
+): Case => conformanceCase(`com.microsoft.${operator}`, name, inputs, { attributes });
+
+const fused: readonly Case[] = [
+  ...[0, 1].flatMap((transA) =>
+    [0, 1].flatMap((transB) =>
+      ['FusedMatMul', 'TransposeMatMul'].map((operator) =>
+        microsoft(
+          operator,
+          `${transA} ${transB}`,
+          [x(transA === 1 ? [2, 4, 3] : [2, 3, 4]), x(transB === 1 ? [2, 5, 4] : [2, 4, 5], 'FP32', 2)],
+          { transA, transB, alpha: { float: 0.5 } },
+        ),
+      ),
+    ),
+  ),
+  microsoft('FusedMatMul', 'rows before the batch', [x([3, 2, 4]), x([2, 4, 5], 'FP32', 2)], { transBatchA: 1 }),
+  microsoft('FusedMatMul', 'rows before both batches', [x([3, 2, 4]), x([4, 2, 5], 'FP32', 2)], {
+    transBatchA: 1,
+    transBatchB: 1,
+  }),
+  ...['Relu', 'Tanh', 'Sigmoid', 'LeakyRelu', 'HardSigmoid', 'Clip'].flatMap((activation) => [
+    microsoft('FusedConv', activation, [x([1, 2, 5, 5]), x([3, 2, 3, 3], 'FP32', 2), x([3], 'FP32', 3)], {
+      activation,
+      ...(activation === 'LeakyRelu' ? { activation_params: { floats: [0.1] } } : {}),
+      ...(activation === 'HardSigmoid' || activation === 'Clip' ? { activation_params: { floats: [0.1, 0.6] } } : {}),
+    }),
+  ]),
+  microsoft(
+    'FusedConv',
+    'with an addend',
+    [x([1, 2, 5, 5]), x([3, 2, 3, 3], 'FP32', 2), x([3], 'FP32', 3), x([1, 3, 3, 3], 'FP32', 4)],
+    {
+      activation: 'Relu',
+    },
+  ),
+  microsoft('FusedConv', 'without a bias', [x([1, 2, 5, 5]), x([2, 1, 3, 3], 'FP32', 2)], {
+    activation: 'Relu',
+    group: 2,
+    pads: [1, 1, 1, 1],
+  }),
+  ...['Relu', 'Tanh', 'Sigmoid', 'LeakyRelu', 'Elu', 'Softplus', 'Softsign'].map((activation) =>
+    microsoft('FusedGemm', activation, [x([3, 4]), x([5, 4], 'FP32', 2), x([5], 'FP32', 3)], {
+      activation,
+      transB: 1,
+      alpha: { float: 0.5 },
+      ...(activation === 'LeakyRelu' || activation === 'Elu' ? { activation_alpha: { float: 0.2 } } : {}),
+    }),
+  ),
+];
+
 export const denseCases: readonly Case[] = [
   ...products,
   ...uneven,
   ...gemms,
   ...fusedProducts,
+  ...jointProducts,
   ...convolutions,
   ...recurrents,
   ...headProducts,
+  ...einsums,
+  ...fused,
   conformanceCase('MatMul', 'FP64', [
     given(tensor('FP64', [2, 2], [1, 2, 3, 4])),
     given(tensor('FP64', [2, 2], [5, 6, 7, 8])),

@@ -389,6 +389,12 @@ const narrowWeights: readonly Case[] = [
 ];
 
 export const movementCases: readonly Case[] = [
+  conformanceCase(
+    'Scatter',
+    'the form before opset 11',
+    [given(filled('FP32', [3, 4])), given(tensor('INT64', [1, 4], [0, 2, 1, 0])), given(filled('FP32', [1, 4], 2))],
+    { opset: 9 },
+  ),
   ...views,
   ...transposes,
   ...slices,

@@ -35,7 +35,25 @@ const both: readonly Case[] = ['MaxPool', 'AveragePool'].flatMap((operator) => [
   ...(['FP16', 'BF16'] as const).map((datatype) => pooled(operator, [1, 2, 5, 5], square(3, 1, 1), datatype)),
 ]);
 
+const withPlaces = (shape: readonly number[], attributes: Record<string, AttributeValue>): readonly Case[] =>
+  [0, 1].map((storage_order) =>
+    conformanceCase('MaxPool', `places, order ${storage_order}`, [given(filled('FP32', shape))], {
+      attributes: { ...attributes, storage_order },
+      outputs: ['FP32', 'INT64'],
+    }),
+  );
+
 export const poolingCases: readonly Case[] = [
+  ...withPlaces([2, 3, 7, 6], square(3, 2, 1)),
+  ...withPlaces([1, 2, 9], { kernel_shape: [3], strides: [2] }),
+  ...withPlaces([1, 2, 4, 5, 6], { kernel_shape: [2, 2, 3], strides: [1, 2, 1] }),
+  ...[1, 2, 3].flatMap((p) => [
+    pooled('LpPool', [1, 2, 7, 7], { ...square(3, 2), p }),
+    pooled('LpPool', [1, 2, 6, 5], { ...square(2, 1, 1), p }),
+    pooled('GlobalLpPool', [2, 3, 4, 5], { p }),
+  ]),
+  pooled('LpPool', [1, 2, 9], { kernel_shape: [4], strides: [3] }),
+  pooled('LpPool', [1, 2, 9, 9], { ...square(3, 1), dilations: [2, 2] }, 'FP32', 18),
   ...both,
   pooled('MaxPool', [1, 2, 8, 8], { ...square(3, 1), dilations: [2, 2] }),
   pooled('MaxPool', [1, 2, 5, 5], square(3, 2, 1), 'UINT8'),

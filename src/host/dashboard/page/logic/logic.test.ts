@@ -10,6 +10,8 @@ import { idleness, memoryBlocks } from './memory-map.ts';
 import { bestOf, compare, parseReport, type ReplayReport } from './reports.ts';
 import { functionLink, routeOf } from './route.ts';
 import { goodputShare, perSecond, stacked, withTick, zoomed } from './series.ts';
+import { alone, latestOf } from './points.ts';
+import { adviceFor, causesText, headline } from './trouble.ts';
 
 describe('formats', () => {
   it.each([
@@ -68,6 +70,7 @@ function history(atMs: readonly number[], stepMs = 1000): HistoryAnswer {
 const tick = (atMs: number): TickEvent => ({
   ...(Object.fromEntries(names.map((name) => [name, 0])) as unknown as TickEvent),
   atMs,
+  earlier: [],
   in_slo: 7,
   offered: 8,
   p50Ms: 3,
@@ -115,6 +118,23 @@ describe('series', () => {
     expect(next.columns.in_slo).toEqual([0, 7, 0]);
   });
 
+  it('take in what was counted later in seconds that were told before, and what no tick told of', () => {
+    const later = { ...tick(1000), in_slo: 0, offered: 3 };
+    const untold = { ...tick(4000), in_slo: 1, offered: 1 };
+    const next = withTick(history([1000, 2000, 3000]), {
+      ...tick(6000),
+      earlier: [later, { ...tick(2000), offered: 5 }, untold],
+    });
+
+    expect(next.columns.atMs).toEqual([4000, 5000, 6000]);
+    expect(next.columns.offered).toEqual([1, 0, 8]);
+    expect(next.columns.p50Ms).toEqual([3, null, 3]);
+
+    const kept = withTick(history([1000, 2000, 3000]), { ...tick(3000), earlier: [later] });
+    expect(kept.columns.offered).toEqual([3, 0, 8]);
+    expect(kept.totals).toMatchObject({ offered: 11, in_slo: 7 });
+  });
+
   it('do not guess what happened in a gap, and leave coarser steps alone', () => {
     const gap = history([1000, 2000]);
     const coarse = history([0, 10_000], 10_000);
@@ -156,6 +176,10 @@ function row(name: string, changes: Partial<FunctionRow> = {}): FunctionRow {
     version: '1',
     state: 'ready',
     residency: 'cold',
+    gpus: [],
+    gpuState: null,
+    coldCause: null,
+    overflows: {},
     reason: null,
     sloMs: 100,
     pinned: false,
@@ -169,6 +193,7 @@ function row(name: string, changes: Partial<FunctionRow> = {}): FunctionRow {
     gpuBytes: 0,
     hostBytes: 0,
     diskBytes: 0,
+    statuses: [],
     hits: 0,
     coldStarts: 0,
     evictions: {},
@@ -357,5 +382,37 @@ describe('reports', () => {
     expect(bestOf(rows.find(({ name }) => name === 'Goodput')!)).toBe(1);
     expect(bestOf(rows.find(({ name }) => name === 'p99')!)).toBe(0);
     expect(bestOf(rows.find(({ name }) => name === 'Evictions')!)).toBe(-1);
+  });
+});
+
+describe('the head of the overview', () => {
+  const none = { queue: 0, load: 0, handler: 0, model: 0, host: 0, shed: 0, failed: 0 };
+  const answer = { rangeMs: 60_000, atMs: 0, functions: 120, called: 40, missing: 3, worst: [] };
+
+  it('says how many functions miss their SLO, of all that there are', () => {
+    expect(headline(answer)).toBe('3 of 120 functions miss their SLO');
+    expect(headline({ ...answer, functions: 1, called: 1, missing: 1 })).toBe('1 of 1 function misses its SLO');
+    expect(headline({ ...answer, missing: 0 })).toBe('No function misses its SLO: 40 of 120 were called');
+    expect(headline({ ...answer, missing: 0, called: 0 })).toBe('None of 120 functions was called');
+  });
+
+  it('gives the causes by their share of the missed calls, and what helps against the largest', () => {
+    const causes = { ...none, queue: 1, load: 6, failed: 3 };
+    expect(causesText(causes)).toBe('waited for the model 60.0%, failed 30.0%, waited for a turn 10.0%');
+    expect(adviceFor(causes)).toMatch(/pin the function/);
+    expect(adviceFor(none)).toBe('');
+  });
+});
+
+describe('points of a plot', () => {
+  it('are drawn where a value has no neighbour, which a line would not show', () => {
+    expect(alone([null, 5, null, 1, 2, null, 3])).toEqual([1, 6]);
+    expect(alone([1, 2, 3])).toBeNull();
+    expect(alone([])).toBeNull();
+  });
+
+  it('end with the latest value that there is', () => {
+    expect(latestOf([1, 0, null])).toBe(0);
+    expect(latestOf([null])).toBeNull();
   });
 });

@@ -21,31 +21,36 @@ export function perSecond(counts: readonly number[], stepMs: number): number[] {
   return counts.map((count) => (count * 1000) / stepMs);
 }
 
-/** The history one second later: the tick in the place of its step, and what is older than the range gone. */
+/** Of a page that slept, or a host that was restarted: it is filled by asking again, not by guessing. */
+export const hasGap = ({ columns, stepMs }: HistoryAnswer, tick: TickEvent): boolean =>
+  stepMs === 1000 && tick.atMs - (columns.atMs.at(-1) ?? -Infinity) > 5000;
+
+/** The history one second later: what the tick tells in the place of its seconds, and what is older than the range gone. */
 export function withTick(history: HistoryAnswer, tick: TickEvent): HistoryAnswer {
   const { columns, stepMs } = history;
-  const last = columns.atMs.at(-1) ?? -Infinity;
-  // A page that slept, or a host that was restarted: the gap is filled by asking again, not by guessing.
-  if (stepMs !== 1000 || tick.atMs - last > 5000) return history;
-  const length = columns.atMs.length;
-  const place = columns.atMs.lastIndexOf(tick.atMs);
-  const next: { -readonly [Name in keyof TrafficColumns]: (number | null)[] } = { ...emptyColumns() };
-  for (const name of columnNames) {
-    const values: (number | null)[] = [...columns[name]];
-    const value = name === 'atMs' ? tick.atMs : tick[name];
-    if (place >= 0) values[place] = value;
-    else values.push(value);
-    next[name] = values.slice(-length);
+  if (stepMs !== 1000 || hasGap(history, tick)) return history;
+  const moved = emptyColumns();
+  for (const name of columnNames) moved[name] = [...columns[name]];
+  for (const second of [...tick.earlier, tick]) {
+    // Seconds in between that nothing is told of are empty.
+    for (let atMs = moved.atMs.at(-1)! + stepMs; atMs <= second.atMs; atMs += stepMs)
+      for (const name of columnNames) moved[name].push(name === 'atMs' ? atMs : isLatency(name) ? null : 0);
+    const place = moved.atMs.lastIndexOf(second.atMs);
+    if (place >= 0) for (const name of columnNames) moved[name][place] = second[name];
   }
-  const moved = next as TrafficColumns;
+  const length = columns.atMs.length;
+  for (const name of columnNames) moved[name] = moved[name].slice(-length);
+  const next = moved as unknown as TrafficColumns;
   return {
     ...history,
-    fromMs: moved.atMs[0] ?? history.fromMs,
+    fromMs: next.atMs[0] ?? history.fromMs,
     toMs: Math.max(history.toMs, tick.atMs + stepMs),
-    columns: moved,
-    totals: { ...totalsOf(moved), p50Ms: history.totals.p50Ms, p99Ms: history.totals.p99Ms },
+    columns: next,
+    totals: { ...totalsOf(next), p50Ms: history.totals.p50Ms, p99Ms: history.totals.p99Ms },
   };
 }
+
+const isLatency = (name: string): boolean => name === 'p50Ms' || name === 'p99Ms';
 
 const columnNames = ['atMs', 'p50Ms', 'p99Ms', ...summed] as const;
 

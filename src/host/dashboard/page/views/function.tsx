@@ -72,6 +72,14 @@ export function FunctionPage({ name, ...time }: TimeProps & { readonly name: str
           note={row.plan === '' ? `${row.instances} CPU instances, ${row.waiting} waiting` : row.plan}
         />
         <Tile
+          name="Calls"
+          id="f-calls"
+          value={String(row.statuses.reduce((sum, { count }) => sum + count, 0))}
+          note={
+            row.statuses.map(({ status, count }) => `${status}: ${count}`).join(', ') || 'none since the host started'
+          }
+        />
+        <Tile
           name="Bytes"
           id="f-bytes"
           value={formatBytes(row.diskBytes)}
@@ -89,6 +97,7 @@ export function FunctionPage({ name, ...time }: TimeProps & { readonly name: str
         />
         <Plot
           title="Latency against the SLO"
+          logarithmic
           summary={`p99 ${formatMs(totals.p99Ms)}, SLO ${formatMs(row.sloMs)}`}
           atMs={columns.atMs}
           format={formatMs}
@@ -99,7 +108,7 @@ export function FunctionPage({ name, ...time }: TimeProps & { readonly name: str
             { label: 'SLO', colour: '--muted', look: 'dashed', values: columns.atMs.map(() => row.sloMs) },
           ]}
         />
-        {prediction.length > 1 && (
+        {prediction.length > 0 && (
           <Plot
             title="Predicted and observed latency"
             summary={`${prediction.length} predictions`}

@@ -1,11 +1,12 @@
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { HistoryAnswer } from '../../api-types.ts';
 import { formatAgo, formatMs, formatRate, formatShare, formatTime } from '../logic/format.ts';
-import { goodputShare, perSecond, placeNames, stacked, totalsOf, withTick, zoomed } from '../logic/series.ts';
+import { goodputShare, hasGap, perSecond, placeNames, stacked, totalsOf, withTick, zoomed } from '../logic/series.ts';
 import { functionLink } from '../logic/route.ts';
 import type { Range } from '../logic/ranges.ts';
 import { Plot, type PlotSeries } from '../plot.tsx';
 import { answerOf, usePolled, type Live } from '../state.ts';
+import { Trouble } from './trouble.tsx';
 import { Message, RangePicker, Tile } from './parts.tsx';
 
 export interface TimeProps {
@@ -35,10 +36,18 @@ export function useHistory(path: string, { range, paused }: Pick<TimeProps, 'ran
   const polled = usePolled<HistoryAnswer>(`${path}range=${range.id}`, everyMs, paused);
   const asked = answerOf(polled);
   const [history, setHistory] = useState<HistoryAnswer | undefined>(undefined);
-  useEffect(() => setHistory(asked), [asked]);
+  const asksAgain = useRef(false);
+  useEffect(() => {
+    asksAgain.current = false;
+    setHistory(asked);
+  }, [asked]);
   useEffect(() => {
     const { tick } = live;
-    if (tick !== undefined && !paused) setHistory((before) => (before === undefined ? before : withTick(before, tick)));
+    if (tick === undefined || paused || history === undefined) return;
+    setHistory((before) => (before === undefined ? before : withTick(before, tick)));
+    if (!hasGap(history, tick) || asksAgain.current) return;
+    asksAgain.current = true;
+    polled.reload();
   }, [live.tick, paused]);
   // While a new range is on its way the old one would be drawn under the new heading.
   const fits =
@@ -97,6 +106,7 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
         <h1 id="overview-title">Overview</h1>
         <RangePicker {...time} zoomed={zoom !== null} onReset={zooming.onReset} />
       </div>
+      <Trouble range={range} paused={paused} />
       <div class="tiles">
         <Tile
           name="Goodput"
@@ -151,6 +161,7 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
         />
         <Plot
           title="Latency"
+          logarithmic
           summary={`p50 ${formatMs(history.totals.p50Ms)}, p99 ${formatMs(history.totals.p99Ms)}`}
           atMs={columns.atMs}
           format={formatMs}
@@ -169,18 +180,11 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
           {...zooming}
         />
         <Plot
-          title="Cold starts, per minute"
+          title={`Cold starts, every ${formatMs(stepMs)}`}
           summary={`${totals.cold} cold starts`}
           atMs={columns.atMs}
-          format={(value) => value.toFixed(value < 10 ? 1 : 0)}
-          series={[
-            {
-              label: 'Cold starts',
-              colour: '--cold',
-              look: 'bars',
-              values: perSecond(columns.cold, stepMs).map((rate) => rate * 60),
-            },
-          ]}
+          format={(value) => value.toFixed(0)}
+          series={[{ label: 'Cold starts', colour: '--cold', look: 'bars', values: columns.cold }]}
           {...zooming}
         />
       </div>

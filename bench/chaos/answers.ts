@@ -1,0 +1,193 @@
+/** One call on one way into a host, and what came of it. */
+import { Agent, request, type IncomingHttpHeaders } from 'node:http';
+import { credentials, Metadata, status, type Client, type ServiceError } from '@grpc/grpc-js';
+import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
+
+export type Outcome =
+  | { readonly kind: 'answer'; readonly value: number; readonly placement: string }
+  /** Told to come again: nothing was accepted. */
+  | { readonly kind: 'refused'; readonly code: string }
+  | { readonly kind: 'failed'; readonly detail: string }
+  /** The connection broke before an answer. */
+  | { readonly kind: 'broken'; readonly detail: string }
+  | { readonly kind: 'hung' };
+
+/** Longer than every limit of a host together. */
+const hungMs = 60_000;
+
+/** @param id comes back with the answer where the protocol has one; no two calls of a run share it */
+export type Call = (value: number, id: string) => Promise<Outcome>;
+
+export interface HttpAnswer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly text: string;
+}
+
+export interface HttpRequest {
+  readonly method?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string | Uint8Array;
+  /** Whose connections it takes; those of all others without one. */
+  readonly agent?: Agent;
+}
+
+const sharedConnections = new Agent({ keepAlive: true });
+
+/** A request whose answer is read to its end. Not by fetch, which takes three times the processor time. */
+export function send(
+  url: string,
+  { method = 'GET', headers = {}, body = '', agent = sharedConnections }: HttpRequest = {},
+): Promise<HttpAnswer | (Outcome & { kind: 'broken' | 'hung' })> {
+  return new Promise((resolve) => {
+    const outgoing = request(url, {
+      method,
+      agent,
+      headers: { ...headers, 'content-length': Buffer.byteLength(body) },
+    });
+    const broken = (error: Error): void => {
+      clearTimeout(late);
+      resolve({ kind: 'broken', detail: String(error) });
+    };
+    const late = setTimeout(() => {
+      resolve({ kind: 'hung' });
+      outgoing.destroy();
+    }, hungMs);
+    outgoing.on('error', broken);
+    outgoing.on('response', (incoming) => {
+      let text = '';
+      incoming.setEncoding('utf8').on('data', (piece: string) => (text += piece));
+      incoming.on('error', broken);
+      incoming.on('end', () => {
+        clearTimeout(late);
+        resolve({ status: incoming.statusCode ?? 0, headers: incoming.headers, text });
+      });
+    });
+    outgoing.end(body);
+  });
+}
+
+/** What an answer that is no success means: 503 and the like say that nothing was accepted. */
+export function unlessGood({ status: http, headers, text }: HttpAnswer): Outcome | undefined {
+  if (http >= 200 && http < 300) return undefined;
+  if (http === 503 || http === 429 || http === 507) {
+    return { kind: 'refused', code: headerOf(headers, 'x-turntable-error') ?? String(http) };
+  }
+  return { kind: 'failed', detail: `${http} ${text.slice(0, 300)}` };
+}
+
+const headerOf = (headers: IncomingHttpHeaders, name: string): string | undefined => headers[name]?.toString();
+
+interface Caller {
+  readonly url: string;
+  readonly agent: Agent | undefined;
+  readonly bodyOf: (value: number, id: string) => object;
+  readonly valueOf: (text: string, id: string) => number;
+}
+
+function caller({ url, agent = sharedConnections, bodyOf, valueOf }: Caller): Call {
+  const headers = { 'content-type': 'application/json' };
+  return async (value, id) => {
+    const answer = await send(url, { method: 'POST', headers, agent, body: JSON.stringify(bodyOf(value, id)) });
+    if ('kind' in answer) return answer;
+    const placement = placementOf(headerOf(answer.headers, 'x-turntable-placement'));
+    return unlessGood(answer) ?? { kind: 'answer', value: valueOf(answer.text, id), placement };
+  };
+}
+
+/** 'gpu0 warm' as 'gpu', 'remote worker lab-7 overflow: ...' as 'worker'. */
+function placementOf(text: string | undefined): string {
+  if (text === undefined) return 'unknown';
+  return text.startsWith('gpu') ? 'gpu' : text.startsWith('remote') ? 'worker' : 'cpu';
+}
+
+/** The Open Inference Protocol as JSON; the id has to come back as well. */
+export const openInference = (url: string, name: string, agent?: Agent): Call =>
+  caller({
+    url: `${url}/v2/models/${name}/infer`,
+    agent,
+    bodyOf: (value, id) => ({ id, inputs: [{ name: 'x', shape: [1, 1], datatype: 'FP32', data: [value] }] }),
+    valueOf: (text, id) => {
+      const answer = JSON.parse(text) as { id: string; outputs: { data: number[] }[] };
+      return answer.id === id ? (answer.outputs[0]?.data[0] ?? Number.NaN) : Number.NaN;
+    },
+  });
+
+export const plainCall = (url: string, name: string, agent?: Agent): Call =>
+  caller({
+    url: `${url}/function/${name}`,
+    agent,
+    bodyOf: (value) => ({ input: [[value]] }),
+    valueOf: plainValue,
+  });
+
+/** NaN, which is no call's answer, where the reply has another form. */
+export function plainValue(text: string): number {
+  try {
+    return (JSON.parse(text) as { output?: number[][] }).output?.[0]?.[0] ?? Number.NaN;
+  } catch {
+    return Number.NaN;
+  }
+}
+
+/** A client that reconnects by itself, and whose calls wait for that. */
+export class GrpcCaller {
+  readonly #client: Client;
+
+  constructor(port: number) {
+    const Service = serviceOf(loadProtos(), 'inference', 'GRPCInferenceService');
+    this.#client = new Service(`127.0.0.1:${port}`, credentials.createInsecure(), {
+      'grpc.initial_reconnect_backoff_ms': 100,
+      'grpc.max_reconnect_backoff_ms': 500,
+    });
+  }
+
+  infer(name: string): Call {
+    return (value, id) =>
+      new Promise((resolve) => {
+        const data = Buffer.alloc(4);
+        data.writeFloatLE(value);
+        const request = {
+          model_name: name,
+          id,
+          inputs: [{ name: 'x', datatype: 'FP32', shape: [1, 1] }],
+          raw_input_contents: [data],
+        };
+        const done = (error: ServiceError | null, reply?: GrpcReply): void => {
+          if (error !== null) resolve(outcomeOf(error));
+          else {
+            const own = reply?.id === id ? reply.raw_output_contents[0] : undefined;
+            resolve({ kind: 'answer', value: own?.readFloatLE() ?? Number.NaN, placement: 'gRPC' });
+          }
+        };
+        const methods = this.#client as unknown as { readonly ModelInfer: InferMethod };
+        const options = { deadline: Date.now() + hungMs };
+        methods.ModelInfer.call(this.#client, request, new Metadata({ waitForReady: true }), options, done);
+      });
+  }
+
+  close(): void {
+    this.#client.close();
+  }
+}
+
+interface GrpcReply {
+  readonly id: string;
+  readonly raw_output_contents: readonly Buffer[];
+}
+
+type InferMethod = (
+  request: object,
+  metadata: Metadata,
+  options: { readonly deadline: number },
+  callback: (error: ServiceError | null, reply?: GrpcReply) => void,
+) => void;
+
+function outcomeOf(error: ServiceError): Outcome {
+  const told = error.metadata.get('x-turntable-error')[0]?.toString();
+  const isRefusal = error.code === status.UNAVAILABLE || error.code === status.RESOURCE_EXHAUSTED;
+  if (told !== undefined && isRefusal) return { kind: 'refused', code: told };
+  if (error.code === status.DEADLINE_EXCEEDED && told === undefined) return { kind: 'hung' };
+  const detail = `gRPC ${error.code} ${error.details}`;
+  return { kind: told === undefined ? 'broken' : 'failed', detail };
+}

@@ -1,0 +1,92 @@
+/** Clients that wait for each answer, and check it. A call whose host was killed before it answered is sent again. */
+import { Agent } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
+import { GrpcCaller, openInference, plainCall, type Call, type Outcome } from './answers.ts';
+import type { Ledger, Stream } from './ledger.ts';
+import { valuesMax } from './models.ts';
+import type { HostName, System } from './system.ts';
+
+/** Between two tries of a call that was refused. */
+const againMs = 25;
+
+export class SyncLoad {
+  readonly #system: System;
+  readonly #ledger: Ledger;
+  readonly #grpc: GrpcCaller[] = [];
+  #next = 1;
+  #stopped = false;
+
+  constructor(system: System, ledger: Ledger) {
+    this.#system = system;
+    this.#ledger = ledger;
+  }
+
+  /** Resolves when it was told to stop and its last call has ended. @param count clients of each host */
+  async run(count: number): Promise<void> {
+    const clients = this.#system.hosts.flatMap((host) => {
+      const grpc = new GrpcCaller(this.#system.addressOf(host).grpcPort);
+      this.#grpc.push(grpc);
+      return Array.from({ length: count }, (_, index) => this.#client(host, grpc, index));
+    });
+    await Promise.all(clients);
+    for (const grpc of this.#grpc) grpc.close();
+  }
+
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  /** One call after the other, on a connection of its own. */
+  async #client(host: HostName, grpc: GrpcCaller, first: number): Promise<void> {
+    const { url } = this.#system.addressOf(host);
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const ways =
+      host === 'host'
+        ? [openInference(url, 'busy', agent), plainCall(url, 'echo', agent), grpc.infer('light')]
+        : [openInference(url, 'sum', agent), plainCall(url, 'sum', agent), grpc.infer('sum')];
+    for (let turn = first; !this.#stopped; turn++) await this.#call(host, ways[turn % ways.length]!);
+    agent.destroy();
+  }
+
+  async #call(host: HostName, call: Call): Promise<void> {
+    const number = this.#next++;
+    // No two calls of a moment share it.
+    const value = number % valuesMax;
+    this.#ledger.begin();
+    try {
+      for (let isOver = false; !isOver;) {
+        const epoch = this.#system.epochOf(host);
+        const outcome = await call(value, String(number));
+        const hadHost = epoch % 2 === 0 && this.#system.epochOf(host) === epoch;
+        isOver = this.#note(host === 'host' ? 'cpu' : 'gpu', value, outcome, hadHost);
+        if (!isOver) await delay(againMs);
+      }
+    } finally {
+      this.#ledger.end();
+    }
+  }
+
+  /** Whether the call is over: answered, or lost. */
+  #note(stream: Stream, value: number, outcome: Outcome, hadHost: boolean): boolean {
+    switch (outcome.kind) {
+      case 'answer':
+        if (outcome.value === value) this.#ledger.good(stream, outcome.placement);
+        else this.#ledger.trouble('wrong', `${stream}: ${outcome.value} for ${value}, ${outcome.placement}`);
+        return true;
+      case 'refused':
+        this.#ledger.refused(outcome.code);
+        return this.#stopped;
+      case 'failed':
+        this.#ledger.trouble('lost', `${stream}: ${outcome.detail}`);
+        return true;
+      case 'hung':
+        this.#ledger.trouble('hung', `${stream}: no answer to ${value}`);
+        return true;
+      case 'broken':
+        if (hadHost)
+          this.#ledger.trouble('lost', `${stream}: the connection to a living host broke: ${outcome.detail}`);
+        else this.#ledger.retries++;
+        return hadHost || this.#stopped;
+    }
+  }
+}

@@ -1,0 +1,42 @@
+/** Models whose answer tells which call it belongs to. */
+import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
+
+/** Below it, whole numbers go through these models exactly: no sum within them has more bits than float32 keeps. */
+export const valuesMax = 2048;
+
+/** y = x by way of some milliseconds of work, so that faults meet runs in progress. */
+export function busyGraph(): GraphBuilder {
+  const [rows, width, layers] = [16, 512, 8];
+  const graph = new GraphBuilder('busy');
+  const x = graph.input('x', ElementType.FLOAT, [1, 1]);
+  const ones = graph.weight('expand', [1, rows * width], new Float32Array(rows * width).fill(1));
+  let hidden = graph.node('Reshape', [graph.node('MatMul', [x, ones]), graph.constant({ ints: [rows, width] })]);
+  for (let layer = 0; layer < layers; layer++) {
+    const weight = graph.weight(`layer.${layer}`, [width, width], new Float32Array(width * width).fill(1 / width));
+    hidden = graph.node('MatMul', [hidden, weight]);
+  }
+  graph.output(graph.node('ReduceMean', [hidden], { axes: [0, 1] }), ElementType.FLOAT, [1, 1], 'y');
+  return graph;
+}
+
+/** y = x + bias. */
+export function sumGraph(bias: number): GraphBuilder {
+  const graph = new GraphBuilder('sum');
+  const x = graph.input('x', ElementType.FLOAT, [1, 1]);
+  const weight = graph.weight('bias', [1, 1], new Float32Array([bias]));
+  graph.output(graph.node('Add', [x, weight]), ElementType.FLOAT, [1, 1], 'y');
+  return graph;
+}
+
+export const sumModel = (bias: number): Uint8Array => serializeModel(sumGraph(bias).build());
+
+/** A handler that changes nothing: what comes as JSON goes back as JSON. */
+export const echoHandler = `
+export function preprocess({ body }) {
+  const { input } = JSON.parse(new TextDecoder().decode(body));
+  return [{ name: 'x', datatype: 'FP32', shape: [1, 1], data: new Float32Array(input[0]) }];
+}
+export function postprocess([y]) {
+  return { output: [[y.data[0]]] };
+}
+`;

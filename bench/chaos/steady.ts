@@ -1,0 +1,166 @@
+/** Publish, call, delete, and load and unload again and again: what a host has afterwards is what it had before. */
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { BenchmarkOptions, BenchmarkResult } from '../benchmark.ts';
+import { descendants, Servers, type StartedServer } from '../servers.ts';
+import { openInference, send, type HttpAnswer } from './answers.ts';
+import { sumGraph, sumModel, valuesMax } from './models.ts';
+
+const cyclesSmall = 4;
+/** Shares of the run. The first part warms caches up: modules, compiled code, connections. */
+const looksAt = [0.25, 0.5, 1];
+/** Beside each other: while one opens a model, others call, remove and load. */
+const publishers = 3;
+const cyclesEach = 4;
+const loadsPerCycle = 5;
+const mebibyte = 2 ** 20;
+/** Collected garbage comes and goes; a leak of a few kilobytes a cycle shows above this in a run of some thousands. */
+const memoryGrowthMax = 32 * mebibyte;
+
+interface Sizes {
+  readonly memoryBytes: number;
+  readonly descriptors: number;
+  readonly processes: number;
+  readonly temporaryFiles: number;
+  readonly dataFiles: number;
+}
+
+/** What one run adds to the others. As JSON it is kept with their result. */
+export interface SteadyPiece {
+  readonly scene: 'steady';
+  readonly cycles: number;
+  readonly loads: number;
+  readonly seconds: number;
+  /** After the shares of {@link looksAt}. */
+  readonly sizes: readonly Sizes[];
+}
+
+export async function runSteady({ small, minutes = 5, progress }: BenchmarkOptions): Promise<SteadyPiece> {
+  await using servers = await Servers.create();
+  await servers.addFunction('kept', sumGraph(0), { slo: '5s' });
+  const temporary = await servers.makeFolder('tmp');
+  const flags = ['--cpu-cores', '1', '--gpu-use', 'off', '--cpu-profiling', 'off'];
+  const host = await servers.startHost(flags, { TMPDIR: temporary });
+  const [side, each] = small ? [1, 1] : [publishers, cyclesEach];
+  const sizes: Sizes[] = [];
+  const startMs = performance.now();
+  const elapsedMs = (): number => performance.now() - startMs;
+  let [cycles, loads] = [0, 0];
+  while (sizes.length < looksAt.length) {
+    const publishing = Array.from({ length: side }, async (_, publisher) => {
+      for (let left = each; left > 0; left--) await runCycle(host.url, `cycle-${publisher}`, ++cycles);
+    });
+    const loading = (async () => {
+      for (const until = loads + side * each * loadsPerCycle; loads < until;)
+        await reload(host.url, ++loads % valuesMax);
+    })();
+    // A look is taken while nothing is under way.
+    await Promise.all([...publishing, loading]);
+    progress(`${cycles} cycles, ${loads} loads`);
+    const share = small ? cycles / cyclesSmall : elapsedMs() / (minutes * 60_000);
+    if (share >= looksAt[sizes.length]!) sizes.push(await sizesOf(host, servers.folder, temporary));
+  }
+  return { scene: 'steady', cycles, loads, seconds: elapsedMs() / 1000, sizes };
+}
+
+async function runCycle(url: string, name: string, bias: number): Promise<void> {
+  good(await send(`${url}/functions/${name}`, { method: 'PUT', body: sumModel(bias) }));
+  await mustAdd(url, name, bias);
+  good(await send(`${url}/functions/${name}`, { method: 'DELETE' }));
+}
+
+async function reload(url: string, value: number): Promise<void> {
+  const path = `${url}/v2/repository/models/kept`;
+  good(await send(`${path}/unload`, { method: 'POST' }));
+  good(await send(`${path}/load`, { method: 'POST' }));
+  await mustAdd(url, 'kept', 0, value);
+}
+
+async function mustAdd(url: string, name: string, bias: number, value = 1): Promise<void> {
+  const outcome = await openInference(url, name)(value, String(bias));
+  if (outcome.kind !== 'answer' || outcome.value !== value + bias) {
+    throw new Error(`${name} of ${value} was answered with ${JSON.stringify(outcome)} instead of ${value + bias}`);
+  }
+}
+
+function good(answer: Awaited<ReturnType<typeof send>>): asserts answer is HttpAnswer {
+  if ('kind' in answer) throw new Error(`a request was not answered: ${JSON.stringify(answer)}`);
+  if (answer.status >= 300) throw new Error(`a request was answered with ${answer.status}: ${answer.text}`);
+}
+
+async function sizesOf({ process: host }: StartedServer, folder: string, temporary: string): Promise<Sizes> {
+  const tree = [host.pid!, ...(await descendants(host.pid!))];
+  const memory = await Promise.all(tree.map(memoryBytesOf));
+  const descriptors = await Promise.all(tree.map(async (pid) => (await namesIn(`/proc/${pid}/fd`)).length));
+  return {
+    memoryBytes: sum(memory),
+    descriptors: sum(descriptors),
+    processes: tree.length,
+    temporaryFiles: (await namesIn(temporary)).length,
+    dataFiles: (await readdir(join(folder, 'data'), { recursive: true })).length,
+  };
+}
+
+/** What is its own: pages of shared files would count several times. */
+async function memoryBytesOf(pid: number): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '');
+  return Number(/^RssAnon:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) * 1024;
+}
+
+const namesIn = async (folder: string): Promise<string[]> => await readdir(folder).catch(() => []);
+const sum = (numbers: readonly number[]): number => numbers.reduce((total, number) => total + number, 0);
+
+const inMebibytes = (bytes: number): number => Math.round(bytes / mebibyte);
+
+/** The result of these runs together: what a host gathers, each piece with a host of its own. @param pieces at least one */
+export function reportSteady(pieces: readonly SteadyPiece[]): BenchmarkResult {
+  const cycles = pieces.reduce((sum, piece) => sum + piece.cycles, 0);
+  const loads = pieces.reduce((sum, piece) => sum + piece.loads, 0);
+  const seconds = pieces.reduce((sum, piece) => sum + piece.seconds, 0);
+  const ends = pieces.map(({ sizes }) => [sizes[0]!, sizes.at(-1)!] as const);
+  const flat = (what: string, sizeOf: (sizes: Sizes) => number, growthMax: number) => {
+    const [before, after] = ends
+      .map(([first, last]) => [sizeOf(first), sizeOf(last)] as const)
+      .reduce((worst, pair) => (pair[1] - pair[0] > worst[1] - worst[0] ? pair : worst));
+    return {
+      aim: `${what} stay flat`,
+      met: after <= before + growthMax,
+      reached: `${before} after a quarter, ${after} at the end${pieces.length === 1 ? '' : ', in the run where it grew most'}`,
+    };
+  };
+  const growths = ends.map(([first, last]) => last.memoryBytes - first.memoryBytes);
+  return {
+    settings: { cycles, loads, steadySeconds: Math.round(seconds) },
+    tables: [
+      {
+        title: `a host over ${cycles} publications and removals, and ${loads} loads`,
+        provenance: { kind: 'measured' },
+        columns: ['CYCLES', 'LOADS', 'AFTER', 'MIB', 'DESCRIPTORS', 'PROCESSES', 'TEMPORARY FILES', 'DATA FILES'].map(
+          (title) => ({ title, align: 'right' as const }),
+        ),
+        rows: pieces.flatMap((piece) =>
+          piece.sizes.map((each, index) => [
+            String(piece.cycles),
+            String(piece.loads),
+            ['a quarter', 'a half', 'all'][index]!,
+            String(inMebibytes(each.memoryBytes)),
+            String(each.descriptors),
+            String(each.processes),
+            String(each.temporaryFiles),
+            String(each.dataFiles),
+          ]),
+        ),
+      },
+    ],
+    figures: { cycles, loads, cyclesPerSecond: cycles / seconds, memoryBytesGrown: Math.max(...growths) },
+    aims: [
+      flat('MiB', ({ memoryBytes }) => inMebibytes(memoryBytes), inMebibytes(memoryGrowthMax)),
+      // A connection or a blank process more or less is under way at any moment.
+      flat('descriptors', ({ descriptors }) => descriptors, 40),
+      flat('processes', ({ processes }) => processes, 1),
+      flat('temporary files', ({ temporaryFiles }) => temporaryFiles, 2),
+      flat('files of the data folder', ({ dataFiles }) => dataFiles, 6),
+    ],
+    limits: ['leaks of less than a kilobyte in a publication'],
+  };
+}

@@ -1,0 +1,101 @@
+/** A host beside a bare server that echoes, each in turn under the same load: what `bench -- http` and `bench -- grpc` share. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
+import type { BenchmarkTable } from './benchmark.ts';
+import { median, projectRoot } from './servers.ts';
+
+export interface Load {
+  readonly statuses: Readonly<Record<string, number>>;
+  readonly perSecond: number;
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+}
+
+/** One round. */
+export interface Pair {
+  readonly bare: Load;
+  readonly host: Load;
+}
+
+/** Floats in the tensor of a call: 4 KiB. */
+export const values = 1024;
+export const echoTensor = Float32Array.from({ length: values }, (_, index) => index / 7);
+
+export const limit =
+  'the model does nothing (Identity), so this is the cost of the way to it and back; each figure is the median over the rounds, in which the two servers take turns';
+
+/** y = x, FP32 [batch, 1024]. */
+export function echoGraph(): GraphBuilder {
+  const graph = new GraphBuilder('echo');
+  const x = graph.input('x', ElementType.FLOAT, ['batch', values]);
+  graph.output(graph.node('Identity', [x]), ElementType.FLOAT, ['batch', values], 'y');
+  return graph;
+}
+
+/**
+ * Has a load generator, a program of its own, send `order.requests` requests.
+ *
+ * @param program below bench/: takes a line of JSON, writes one
+ * @param good the status that every reply must have; anything else rejects
+ */
+export async function runLoad(
+  program: string,
+  order: { readonly requests: number; readonly [setting: string]: unknown },
+  good: string,
+): Promise<Load> {
+  const child = spawn(process.execPath, [join(projectRoot, 'bench', program)], { stdio: ['pipe', 'pipe', 'inherit'] });
+  child.stdin.end(`${JSON.stringify(order)}\n`);
+  const [line] = (await once(createInterface({ input: child.stdout }), 'line')) as [string];
+  const load = JSON.parse(line) as Load;
+  if (load.statuses[good] !== order.requests) {
+    throw new Error(
+      `of ${order.requests} requests not all were answered with ${good}: ${JSON.stringify(load.statuses)}`,
+    );
+  }
+  return load;
+}
+
+export const throughputShare = (pairs: readonly Pair[]): number =>
+  median(pairs.map(({ bare, host }) => host.perSecond / bare.perSecond));
+
+export const p50Ratio = (pairs: readonly Pair[]): number =>
+  median(pairs.map(({ bare, host }) => host.p50Ms / bare.p50Ms));
+
+export const perSecond = (pairs: readonly Pair[]): { hostPerSecond: number; barePerSecond: number } => ({
+  hostPerSecond: median(pairs.map(({ host }) => host.perSecond)),
+  barePerSecond: median(pairs.map(({ bare }) => bare.perSecond)),
+});
+
+export function shareAim(share: number): { aim: string; met: boolean; reached: string } {
+  const aim = "at least 35% of the bare server's throughput";
+  return { aim, met: share >= 0.35, reached: `${(share * 100).toFixed(1)}%` };
+}
+
+const rowOf = (name: string, loads: readonly Load[]): string[] => [
+  name,
+  median(loads.map((one) => one.perSecond)).toFixed(0),
+  median(loads.map((one) => one.p50Ms)).toFixed(3),
+  median(loads.map((one) => one.p99Ms)).toFixed(3),
+];
+
+/** The two servers side by side, each figure the median over the rounds. */
+export function comparison(title: string, bareName: string, pairs: readonly Pair[]): BenchmarkTable {
+  const columns = [
+    { title: 'SERVER' },
+    ...['REQUESTS/S', 'P50 MS', 'P99 MS'].map((each) => ({ title: each, align: 'right' as const })),
+  ];
+  const rows = [
+    rowOf(
+      bareName,
+      pairs.map(({ bare }) => bare),
+    ),
+    rowOf(
+      'turntable',
+      pairs.map(({ host }) => host),
+    ),
+  ];
+  return { title, provenance: { kind: 'measured' }, columns, rows };
+}

@@ -1,0 +1,249 @@
+/** Whether a call, and what is read of a host, costs more the more functions are published. */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { ElementType, GraphBuilder, writeModel } from '../src/onnx/index.ts';
+import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
+import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { runLoad, type Load } from './echo.ts';
+import { median, Servers, type StartedServer } from './servers.ts';
+
+const calledMax = 10;
+const connections = 20;
+/** Clients that publish at the same time. */
+const publishers = 8;
+/** Of each number of functions; their medians count. */
+const roundsOfCalls = 3;
+/** Every function that is called stays loaded, and nothing else takes the processor. */
+const flags = ['--cpu-profiling', 'off'];
+/** What a person or Prometheus reads of the whole host. */
+const views = ['/metrics', '/functions', '/api/functions', '/api/memory', '/api/history'];
+
+interface Measured {
+  readonly functions: number;
+  readonly gpus: boolean;
+  readonly publishMs: number;
+  readonly perSecond: number;
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+  /** Processor time of the host's own process; undefined where the system does not tell it. */
+  readonly cpuUs: number | undefined;
+  readonly loopDelayP99Ms: number;
+  /** By view: the longest that the event loop was held up while it was made, and how long that took in all. */
+  readonly views: ReadonlyMap<string, { readonly delayMs: number; readonly tookMs: number }>;
+}
+
+export const benchmark: Benchmark = {
+  name: 'functions',
+  description:
+    'warm calls to ten functions, and reading of a host, with 10 to 3,000 published, without and with emulated GPUs',
+  run,
+};
+
+async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
+  const counts = small ? [2, 12] : [10, 100, 1000, 3000];
+  const requests = small ? 200 : 20_000;
+  const driver = await buildEmulatedDriver();
+  const measured: Measured[] = [];
+  for (const gpus of driver === undefined || small ? [false] : [false, true]) {
+    const environment = gpus
+      ? { ...driver!.environment, TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 2 ** 28 }] }) }
+      : {};
+    await using servers = await Servers.create();
+    const server = await servers.startHost(flags, environment);
+    const { url } = server;
+    const blob = await uploadBlob(url, servers.folder);
+    let published = 0;
+    for (const functions of counts) {
+      progress(`${functions} functions ${gpus ? 'with' : 'without'} emulated GPUs`);
+      const startMs = performance.now();
+      const publishNext = async (): Promise<void> => {
+        while (published < functions) await publish(url, `f${published++}`, blob);
+      };
+      await Promise.all(Array.from({ length: publishers }, publishNext));
+      const publishMs = performance.now() - startMs;
+      measured.push({
+        functions,
+        gpus,
+        publishMs,
+        ...(await measure(server, Math.min(functions, calledMax), requests)),
+      });
+    }
+  }
+  return report(measured, requests, driver !== undefined && !small);
+}
+
+function report(measured: readonly Measured[], requests: number, withGpus: boolean): BenchmarkResult {
+  const fewest = (gpus: boolean): Measured | undefined => measured.find((each) => each.gpus === gpus);
+  const keptShare = Math.min(...measured.map((each) => each.perSecond / fewest(each.gpus)!.perSecond));
+  const cpuShare = Math.max(...measured.map((each) => (each.cpuUs ?? NaN) / (fewest(each.gpus)!.cpuUs ?? NaN)));
+  const longestMs = Math.max(...measured.flatMap((each) => Array.from(each.views.values(), ({ delayMs }) => delayMs)));
+  const most = measured.findLast(({ gpus }) => !gpus)!;
+  return {
+    settings: { requests, connections, functionsCalled: calledMax },
+    tables: [
+      {
+        title: 'warm calls to the same ten functions',
+        provenance: { kind: 'measured' },
+        columns: [
+          { title: 'FUNCTIONS', align: 'right' },
+          { title: 'GPUS' },
+          { title: 'CALLS/S', align: 'right' },
+          { title: 'P50 MS', align: 'right' },
+          { title: 'P99 MS', align: 'right' },
+          { title: 'CPU US A CALL', align: 'right' },
+          { title: 'LOOP DELAY P99 MS', align: 'right' },
+          { title: 'PUBLISHED IN S', align: 'right' },
+        ],
+        rows: measured.map((each) => [
+          String(each.functions),
+          each.gpus ? 'emulated' : 'none',
+          each.perSecond.toFixed(0),
+          each.p50Ms.toFixed(2),
+          each.p99Ms.toFixed(2),
+          each.cpuUs?.toFixed(0) ?? '',
+          each.loopDelayP99Ms.toFixed(1),
+          (each.publishMs / 1000).toFixed(1),
+        ]),
+      },
+      {
+        title: 'longest that the event loop was held up while a view was made, and how long that took in all, ms',
+        provenance: { kind: 'measured' },
+        columns: [{ title: 'FUNCTIONS', align: 'right' }, { title: 'GPUS' }, ...views.map((title) => ({ title }))],
+        rows: measured.map((each) => [
+          String(each.functions),
+          each.gpus ? 'emulated' : 'none',
+          ...views.map((view) => {
+            const { delayMs, tookMs } = each.views.get(view)!;
+            return `${delayMs.toFixed(0)} of ${tookMs.toFixed(0)}`;
+          }),
+        ]),
+      },
+    ],
+    figures: {
+      throughputKeptShare: keptShare,
+      ...(Number.isNaN(cpuShare) ? {} : { cpuPerCallMostShare: cpuShare }),
+      longestViewDelayMs: longestMs,
+      callsPerSecondFewest: fewest(false)!.perSecond,
+      callsPerSecondMost: most.perSecond,
+    },
+    aims: [
+      {
+        aim: 'throughput within 10% however many there are',
+        met: keptShare >= 0.9,
+        reached: `${(keptShare * 100).toFixed(0)}%`,
+      },
+      {
+        aim: 'processor time of the host for a call within 10% however many there are',
+        met: cpuShare <= 1.1,
+        reached: `${(cpuShare * 100).toFixed(0)}%`,
+      },
+      { aim: 'no view holds the event loop up for 50 ms', met: longestMs < 50, reached: `${longestMs.toFixed(0)} ms` },
+    ],
+    limits: [
+      'delays of the event loop on a machine that does other things: they count what those hold up',
+      'models of one node, of which all functions have the same: what it takes to publish and to keep different ones',
+      ...(withGpus ? ['times of GPUs: the emulated driver runs on the same processor'] : ['a host with GPUs']),
+    ],
+  };
+}
+
+/** y = max(x, 0) on four numbers. */
+async function uploadBlob(url: string, folder: string): Promise<string> {
+  const graph = new GraphBuilder('relu');
+  const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
+  graph.output(graph.node('Relu', [x]), ElementType.FLOAT, ['batch', 4], 'y');
+  const path = join(folder, 'model.onnx');
+  await writeModel(graph.build(), path);
+  const bytes = await readFile(path);
+  const name = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
+  await mustBeGood(await fetch(`${url}/blobs/${name}`, { method: 'POST', body: bytes }));
+  return name;
+}
+
+async function publish(url: string, name: string, model: string): Promise<void> {
+  const headers = { 'Content-Type': 'application/json' };
+  await mustBeGood(
+    await fetch(`${url}/functions/${name}`, { method: 'PUT', headers, body: JSON.stringify({ model }) }),
+  );
+}
+
+async function mustBeGood(response: Response): Promise<string> {
+  const text = await response.text();
+  if (!response.ok) throw new Error(`${response.url} answered ${response.status}: ${text.slice(0, 300)}`);
+  return text;
+}
+
+/** Of the process so far, in steps of 10 ms; undefined off Linux. */
+async function cpuMs({ process: { pid } }: StartedServer): Promise<number | undefined> {
+  const text = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => undefined);
+  // Behind the name, which may have spaces: state, ten numbers, user and system ticks.
+  const fields = text?.slice(text.lastIndexOf(')') + 2).split(' ');
+  return fields && (Number(fields[11]) + Number(fields[12])) * 10;
+}
+
+async function measure(
+  server: StartedServer,
+  called: number,
+  requests: number,
+): Promise<Omit<Measured, 'functions' | 'gpus' | 'publishMs'>> {
+  const { url } = server;
+  const paths = Array.from({ length: called }, (_, index) => `/v2/models/f${index}/infer`);
+  await load(url, paths, Math.ceil(requests / 4));
+  await loopDelay(url);
+  const rounds: (Load & { readonly cpuUs: number | undefined })[] = [];
+  for (let round = 0; round < roundsOfCalls; round++) {
+    const beforeMs = await cpuMs(server);
+    const each = await load(url, paths, Math.ceil(requests / roundsOfCalls));
+    const afterMs = await cpuMs(server);
+    const isKnown = beforeMs !== undefined && afterMs !== undefined;
+    const cpuUs = isKnown ? ((afterMs - beforeMs) * 1000) / Math.ceil(requests / roundsOfCalls) : undefined;
+    rounds.push({ ...each, cpuUs });
+  }
+  const middle = (of: (round: (typeof rounds)[number]) => number): number => median(rounds.map(of));
+  const loopDelayP99Ms = (await loopDelay(url)).p99Ms;
+  const found = new Map<string, { delayMs: number; tookMs: number }>();
+  for (const view of views) {
+    // Reading it starts it anew.
+    await loopDelay(url);
+    const startMs = performance.now();
+    await mustBeGood(await fetch(`${url}${view}`));
+    const tookMs = performance.now() - startMs;
+    found.set(view, { delayMs: (await loopDelay(url)).longestMs, tookMs });
+  }
+  return {
+    perSecond: middle(({ perSecond }) => perSecond),
+    p50Ms: middle(({ p50Ms }) => p50Ms),
+    p99Ms: middle(({ p99Ms }) => p99Ms),
+    cpuUs: rounds.every(({ cpuUs }) => cpuUs !== undefined) ? middle(({ cpuUs }) => cpuUs!) : undefined,
+    loopDelayP99Ms,
+    views: found,
+  };
+}
+
+async function load(url: string, paths: readonly string[], requests: number): Promise<Load> {
+  const body = JSON.stringify({ inputs: [{ name: 'x', shape: [1, 4], datatype: 'FP32', data: [1, -2, 3, -4] }] });
+  const order = {
+    url,
+    paths,
+    headers: { 'Content-Type': 'application/json' },
+    bodyBase64: Buffer.from(body).toString('base64'),
+    connections,
+    requests,
+    client: 'raw',
+  };
+  return await runLoad('http/load.mjs', order, '200');
+}
+
+/** Of the host's event loop since this was last asked for. */
+async function loopDelay(url: string): Promise<{ p99Ms: number; longestMs: number }> {
+  const text = await mustBeGood(await fetch(`${url}/metrics`));
+  const of = (statistic: string): number => {
+    const found = new RegExp(`^turntable_event_loop_delay_seconds\\{statistic="${statistic}"\\} (\\S+)$`, 'm').exec(
+      text,
+    );
+    if (found === null) throw new Error('the host does not report the delay of its event loop');
+    return Number(found[1]) * 1000;
+  };
+  return { p99Ms: of('p99'), longestMs: of('max') };
+}

@@ -1,0 +1,201 @@
+/**
+ * What the gate before the GPUs costs a publication: from its first byte to its first answer, on a host without GPUs and on one with
+ * (emulated) GPUs; and what the gate does meanwhile, in runs, launches and bytes.
+ */
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { compileModel, operators } from '../src/gpu/index.ts';
+import { loadMachine } from '../src/hardware/index.ts';
+import { loadConfig, startHost, type RunningHost } from '../src/host/index.ts';
+import { createLogger } from '../src/host/logger.ts';
+import { buildArchitecture, writeModel, type SettingValue } from '../src/onnx/index.ts';
+import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
+import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
+
+export const benchmark: Benchmark = {
+  name: 'gate',
+  description: 'what checking a function against ONNX Runtime before a GPU serves it costs its publication',
+  run,
+};
+
+interface Subject {
+  readonly name: string;
+  readonly settings: Readonly<Record<string, SettingValue>>;
+  readonly shapes: Readonly<Record<string, readonly number[]>>;
+}
+
+const tiny = { layers: 1, hidden: 16, heads: 2, vocabulary: 50, positions: 12 };
+const slowdownMax = 1.2;
+const checkMsMax = 1000;
+/** Of the driver, for one launch; and of an H200's machine, from host memory. */
+const launchUs = 6;
+
+async function run({ small, seed, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
+  const libraries = await buildEmulatedDriver();
+  if (libraries === undefined) throw new BenchmarkNotPossible('the emulated driver needs g++');
+  const folder = await mkdtemp(join(tmpdir(), 'turntable-gate-'));
+  // Smaller images than usual: the weights are the same, and an emulated run takes seconds instead of minutes.
+  const cnn: Subject = {
+    name: 'resnet50',
+    settings: small ? { image: 32, width: 4, classes: 10 } : { image: 64 },
+    shapes: { input: [1, 3, small ? 32 : 64, small ? 32 : 64] },
+  };
+  const bert: Subject = {
+    name: 'bert-base',
+    settings: small ? tiny : {},
+    shapes: Object.fromEntries(
+      ['input_ids', 'attention_mask', 'token_type_ids'].map((name) => [name, [1, small ? 8 : 128]]),
+    ),
+  };
+  const rounds = small ? 1 : 5;
+  const times = { without: [] as number[], with: [] as number[] };
+  try {
+    const path = join(folder, 'published.onnx');
+    await writeModel(buildArchitecture(cnn.name, cnn.settings, seed).model, path);
+    const body = await readFile(path);
+    for (let round = 0; round < rounds; round++) {
+      for (const [kind, use] of [
+        ['without', 'off'],
+        ['with', 'auto'],
+      ] as const) {
+        progress(`publication ${round + 1} of ${rounds}, ${kind} GPUs`);
+        times[kind].push(await publish(join(folder, `${kind}${round}`), use, libraries.environment, body, cnn));
+      }
+    }
+    progress('the check of BERT-Base');
+    const costs = await Promise.all([cnn, bert].map((subject) => costOf(subject, seed, folder)));
+    return resultOf(times, costs, { small, rounds, seed });
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** Milliseconds from the first byte of a model to the first answer of its function; afterwards the gate is waited for. */
+async function publish(
+  dataDir: string,
+  use: 'off' | 'auto',
+  environment: Readonly<Record<string, string>>,
+  body: Buffer,
+  { shapes }: Subject,
+): Promise<number> {
+  const devices = [{ memoryBytes: 512 * 2 ** 20 }];
+  Object.assign(process.env, environment, { TURNTABLE_EMULATOR: JSON.stringify({ devices }) });
+  const { config } = loadConfig({
+    flags: {
+      'listen.port': '0',
+      dataDir,
+      functionsDir: join(dataDir, 'functions'),
+      'cpu.profiling': 'off',
+      'gpu.use': use,
+      'gpu.memory': '384MiB',
+      'gpu.hostMemory': '256MiB',
+      'gpu.profileIterations': '1',
+      'gpu.hybrid': 'off',
+    },
+  });
+  const host: RunningHost = await startHost(config, { logger: createLogger({ level: 'silent', format: 'json' }) });
+  try {
+    await host.gpus?.settled();
+    const inputs = Object.entries(shapes).map(([name, shape]) => {
+      const count = shape.reduce((product, size) => product * size, 1);
+      return { name, datatype: 'FP32', shape, data: Array<number>(count).fill(0.5) };
+    });
+    const startMs = performance.now();
+    const published = await fetch(`${host.url}/functions/cnn?slo=60s`, { method: 'PUT', body: new Uint8Array(body) });
+    if (!published.ok) throw new Error(`the publication failed: ${await published.text()}`);
+    const reply = await fetch(`${host.url}/v2/models/cnn/infer`, { method: 'POST', body: JSON.stringify({ inputs }) });
+    const tookMs = performance.now() - startMs;
+    if (!reply.ok) throw new Error(`the first call failed: ${await reply.text()}`);
+    await reply.arrayBuffer();
+    await host.gpus?.settled();
+    return tookMs;
+  } finally {
+    await host.stop();
+  }
+}
+
+interface Cost {
+  readonly name: string;
+  readonly launches: number;
+  readonly weightBytes: number;
+  readonly comparedBytes: number;
+  readonly estimatedMs: number;
+}
+
+/** One check: the weights are brought, the program runs once, and its outputs are compared. */
+async function costOf({ name, settings, shapes }: Subject, seed: number, folder: string): Promise<Cost> {
+  const path = join(folder, `${name}.onnx`);
+  await writeModel(buildArchitecture(name, settings, seed).model, path);
+  const { launches, layout, inputs, outputs } = await compileModel(path, shapes, operators, { cacheFolder: folder });
+  const { linkGBps } = loadMachine('h200').gpus[0]!;
+  const comparedBytes = [...inputs, ...outputs].reduce((sum, { bytes }) => sum + bytes, 0);
+  const estimatedMs = layout.bytes / linkGBps / 1e6 + (launches.length * launchUs) / 1000;
+  return { name, launches: launches.length, weightBytes: layout.bytes, comparedBytes, estimatedMs };
+}
+
+const right = (title: string) => ({ title, align: 'right' as const });
+const median = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1]!;
+
+function resultOf(
+  times: { readonly without: readonly number[]; readonly with: readonly number[] },
+  costs: readonly Cost[],
+  settings: { readonly small: boolean; readonly rounds: number; readonly seed: number },
+): BenchmarkResult {
+  const [without, gated] = [median(times.without), median(times.with)];
+  const ratio = gated / without;
+  const bertMs = costs.at(-1)!.estimatedMs;
+  return {
+    settings,
+    tables: [
+      {
+        title: 'from the first byte of ResNet-50 to its first answer, median',
+        provenance: { kind: 'measured' },
+        columns: [{ title: 'HOST' }, right('MS'), right('TIMES')],
+        rows: [
+          ['without GPUs', without.toFixed(0), '1.00'],
+          ['with a GPU, whose gate begins meanwhile', gated.toFixed(0), ratio.toFixed(2)],
+        ],
+      },
+      {
+        title: 'one check on a GPU',
+        provenance: { kind: 'estimated', from: `${launchUs} us a launch, and the link of an H200` },
+        columns: [
+          { title: 'MODEL' },
+          right('RUNS'),
+          right('LAUNCHES'),
+          right('MB BROUGHT'),
+          right('KB COMPARED'),
+          right('MS'),
+        ],
+        rows: costs.map(({ name, launches, weightBytes, comparedBytes, estimatedMs }) => [
+          name,
+          '1',
+          String(launches),
+          (weightBytes / 1e6).toFixed(1),
+          (comparedBytes / 1e3).toFixed(1),
+          estimatedMs.toFixed(1),
+        ]),
+      },
+    ],
+    figures: { 'publication, times': ratio, 'check of bert-base, ms': bertMs },
+    aims: settings.small
+      ? []
+      : [
+          {
+            aim: `publication at most ${slowdownMax} times as long`,
+            met: ratio <= slowdownMax,
+            reached: ratio.toFixed(2),
+          },
+          {
+            aim: `a check of BERT-Base within ${checkMsMax} ms`,
+            met: bertMs <= checkMsMax,
+            reached: `${bertMs.toFixed(0)} ms`,
+          },
+        ],
+    limits: [
+      'the emulated GPU runs on the processor that the first call needs: a real one leaves it to the call',
+      'kernels are compiled once and kept: later functions of the same structure compile none',
+    ],
+  };
+}

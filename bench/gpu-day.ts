@@ -1,0 +1,117 @@
+/**
+ * All that is to be found out on a GPU that is there for some minutes, in the order of its worth. Each part is a process of its own and
+ * writes what it found as soon as it ends. Needs Node and this folder with `node_modules` and `dist`, and neither npm nor a network:
+ *
+ *     node --import tsx bench/main.ts gpu-day --minutes 9 --out results
+ */
+import { mkdirSync, mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
+import type { Benchmark, BenchmarkResult } from './benchmark.ts';
+import { runCommand, type Command } from './gpu-day/command.ts';
+import { runParts, type Part } from './gpu-day/parts.ts';
+
+/** A part goes on for as long as it is given: this is all that it would need. */
+const wholeMinutes = 60;
+
+interface PlannedPart extends Omit<Part, 'run'> {
+  readonly command: (minutes: number) => Omit<Command, 'environment' | 'output'> & {
+    readonly environment?: Readonly<Record<string, string>>;
+  };
+}
+
+const vitest = join('node_modules', 'vitest', 'vitest.mjs');
+
+function partsOf(small: boolean, folder: string, seed: number): readonly PlannedPart[] {
+  const least = (minutes: number): number => (small ? 0 : minutes);
+  const bench = (name: string) => (minutes: number) => {
+    const limits = small ? ['--small'] : ['--minutes', minutes.toFixed(2)];
+    const given = [name, '--out', folder, '--seed', String(seed), ...limits];
+    return { arguments: ['--import', 'tsx', join('bench', 'main.ts'), ...given] };
+  };
+  const tests = small
+    ? ['test/gpu/conformance/conformance.test.ts', '-t', 'computes something else']
+    : ['test/gpu/real', 'test/gpu/conformance'];
+  return [
+    {
+      name: 'self-test',
+      question: 'what can the GPUs and libraries of this machine do?',
+      leastMinutes: least(0.5),
+      command: () => ({ arguments: [join('bin', 'turntable.js'), 'doctor', '--gpu'] }),
+    },
+    {
+      name: 'tests',
+      question: 'are the answers of kernels and models those of ONNX Runtime?',
+      leastMinutes: least(2),
+      command: () => ({
+        arguments: [vitest, 'run', ...tests],
+        ...(small ? {} : { environment: { TURNTABLE_TEST_GPU: '1' } }),
+      }),
+    },
+    {
+      name: 'gpu',
+      question: 'how soon do models answer: warm, cold in every mode, with a share kept; and with PyTorch?',
+      leastMinutes: least(2),
+      command: bench('gpu'),
+    },
+    {
+      name: 'chrion',
+      question: 'what do patterns over GPU and CPU take, and how often are functions swapped?',
+      leastMinutes: least(3),
+      command: bench('chrion'),
+    },
+    {
+      name: 'serve',
+      question: 'how late are answers when more functions are called than the GPUs hold?',
+      leastMinutes: least(4),
+      command: bench('serve'),
+    },
+  ];
+}
+
+export const benchmark: Benchmark = {
+  name: 'gpu-day',
+  description: 'all of a GPU that is there for some minutes: self-test, tests, latencies, patterns, serving',
+  mustMeetAims: true,
+  async run({ small, seed, minutes = wholeMinutes, progress, out }) {
+    const folder = join(out ?? mkdtempSync(join(tmpdir(), 'turntable-')), 'gpu-day');
+    mkdirSync(folder, { recursive: true });
+    const emulated = small ? await buildEmulatedDriver() : undefined;
+    // Without a compiler there is nothing small to run on, and the parts say so themselves.
+    const environment = emulated?.environment ?? {};
+    const parts = partsOf(small, folder, seed).map(({ name, question, leastMinutes, command }): Part => ({
+      name,
+      question,
+      leastMinutes,
+      run: (left) => {
+        const { arguments: given, environment: own } = command(left);
+        const whole = { arguments: given, environment: { ...environment, ...own }, output: `${name}.txt` };
+        return runCommand(whole, folder, left);
+      },
+    }));
+    const results = await runParts(parts, minutes, progress);
+    const table: BenchmarkResult['tables'][number] = {
+      title: 'Parts, in the order of their worth',
+      provenance: small
+        ? { kind: 'estimated', from: 'nothing: the driver was the emulated one' }
+        : { kind: 'measured' },
+      columns: [{ title: 'part' }, { title: 'question' }, { title: 'minutes', align: 'right' }, { title: 'result' }],
+      rows: results.map(({ name, question, kind, text, minutes: took }) => [
+        name,
+        question,
+        took.toFixed(1),
+        kind === 'done' ? text : `${kind}: ${text}`,
+      ]),
+    };
+    return {
+      settings: { minutes, folder },
+      tables: [table],
+      figures: Object.fromEntries(results.map(({ name, minutes: took }) => [`${name} minutes`, took])),
+      aims: results
+        .filter(({ kind }) => kind !== 'left out')
+        .map(({ name, kind, text }) => ({ aim: `${name} ends without an error`, met: kind === 'done', reached: text })),
+      limits: small ? ['any time: the driver was the emulated one'] : [],
+    };
+  },
+};

@@ -1,0 +1,145 @@
+/** Replays one row under one system, and sums up what the table and the aims need. */
+import {
+  OfferBook,
+  ReportBuilder,
+  simulate,
+  type Outcome,
+  type Report,
+  type ReplayObserver,
+} from '../../src/replay/index.ts';
+import type { Machine } from '../../src/hardware/index.ts';
+import type { ColdStartMode } from '../../src/plan/index.ts';
+import type { HoursRow } from './row.ts';
+import type { HoursSystem } from './systems.ts';
+
+/** Means over the seeds of a row. */
+export interface Hour {
+  readonly goodput: number;
+  /** Of what was answered; Infinity where nothing was. */
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+  /** Of each seed: policies are compared under the same arrivals. */
+  readonly p99MsBySeed: readonly number[];
+  readonly shedShare: number;
+  readonly offloadedShare: number;
+  readonly coldShare: number;
+  /** Evictions for each request. */
+  readonly evictionsPerRequest: number;
+  /** Requests of the busiest GPU over the mean of all; 0 without GPUs. */
+  readonly busiestToMean: number;
+  /** By class of the row's functions, where it has any. */
+  readonly goodputByClass: Readonly<Record<string, number>>;
+  /** CPU time of the simulation for each request, warm-up included, plans not. */
+  readonly usPerRequest: number;
+}
+
+export async function playHour(row: HoursRow, system: HoursSystem, seeds: readonly number[]): Promise<Hour> {
+  const hours: Hour[] = [];
+  for (const seed of seeds) hours.push(await playOnce(row, system, seed));
+  const mean = (value: (hour: Hour) => number): number =>
+    hours.reduce((sum, hour) => sum + value(hour), 0) / hours.length;
+  const classes = Object.keys(hours[0]?.goodputByClass ?? {});
+  return {
+    goodput: mean(({ goodput }) => goodput),
+    p50Ms: mean(({ p50Ms }) => p50Ms),
+    p99Ms: mean(({ p99Ms }) => p99Ms),
+    p99MsBySeed: hours.flatMap(({ p99MsBySeed }) => p99MsBySeed),
+    shedShare: mean(({ shedShare }) => shedShare),
+    offloadedShare: mean(({ offloadedShare }) => offloadedShare),
+    coldShare: mean(({ coldShare }) => coldShare),
+    evictionsPerRequest: mean(({ evictionsPerRequest }) => evictionsPerRequest),
+    busiestToMean: mean(({ busiestToMean }) => busiestToMean),
+    goodputByClass: Object.fromEntries(classes.map((name) => [name, mean((hour) => hour.goodputByClass[name] ?? 0)])),
+    usPerRequest: mean(({ usPerRequest }) => usPerRequest),
+  };
+}
+
+async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: number): Promise<Hour> {
+  const { machine, admission, cpu, reserveBytes, warmup, classOf } = row;
+  const trace = row.trace(seed);
+  const offers = bookOf(machine, mode);
+  const builder = new ReportBuilder();
+  const classes = new ClassCounter();
+  const observer: ReplayObserver = {
+    outcome(outcome) {
+      builder.outcome(outcome);
+      if (classOf !== undefined) classes.count(classOf(outcome.functionIndex), outcome);
+    },
+    eviction: (record) => builder.eviction(record),
+    planChange: (record) => builder.planChange(record),
+    busy: (gpu, fromMs, toMs) => builder.busy(gpu, fromMs, toMs),
+  };
+  // Planned before the clock starts: the first row of a model would look slow.
+  for (const model of new Set(trace.functionNames.map(modelOfName))) offers.offers(model);
+  const startCpu = process.cpuUsage();
+  const run = await simulate(
+    trace,
+    {
+      machine,
+      policy: { ...policy, admission },
+      sheetOf: (index, name) => {
+        const settings = { sloMs: row.sloMsOf(index), ...(cpu && { cpu }) };
+        return offers.sheet(modelOfName(name), settings);
+      },
+      warmupInvocations: warmup,
+      ...(reserveBytes === undefined ? {} : { reserveBytes }),
+    },
+    observer,
+  );
+  const { user, system } = process.cpuUsage(startCpu);
+  builder.measureFrom(run.measuredFromMs ?? 0);
+  const report = builder.finish({
+    kind: 'simulated',
+    machine: machine.name,
+    seed,
+    settings: {},
+    functionNames: trace.functionNames,
+    gpuCount: machine.gpus.length,
+  });
+  return { ...summed(report), goodputByClass: classes.goodput(), usPerRequest: (user + system) / run.invocations };
+}
+
+function summed(report: Report): Omit<Hour, 'goodputByClass' | 'usPerRequest'> {
+  const { requests, gpus } = report;
+  const onGpus = gpus.reduce((sum, gpu) => sum + gpu.requests, 0);
+  const busiest = Math.max(0, ...gpus.map((gpu) => gpu.requests));
+  return {
+    goodput: report.goodput ?? 0,
+    p50Ms: report.p50_ms ?? Infinity,
+    p99Ms: report.p99_ms ?? Infinity,
+    p99MsBySeed: [report.p99_ms ?? Infinity],
+    shedShare: report.shed / requests,
+    offloadedShare: report.offloaded / requests,
+    coldShare: report.cold_start_rate ?? 0,
+    evictionsPerRequest: report.evictions / requests,
+    busiestToMean: onGpus === 0 ? 0 : busiest / (onGpus / gpus.length),
+  };
+}
+
+class ClassCounter {
+  readonly #counts = new Map<string, { requests: number; inSlo: number }>();
+
+  count(name: string, { placement, endMs, arrivalMs, sloMs }: Outcome): void {
+    let counts = this.#counts.get(name);
+    if (counts === undefined) this.#counts.set(name, (counts = { requests: 0, inSlo: 0 }));
+    counts.requests++;
+    const isAnswered = placement.kind === 'gpu' || placement.kind === 'cpu';
+    if (isAnswered && endMs - arrivalMs <= sloMs) counts.inSlo++;
+  }
+
+  goodput(): Record<string, number> {
+    const byName = [...this.#counts].sort(([a], [b]) => a.localeCompare(b, 'en', { numeric: true }));
+    return Object.fromEntries(byName.map(([name, { requests, inSlo }]) => [name, inSlo / requests]));
+  }
+}
+
+const modelOfName = (name: string): string => name.slice(0, name.lastIndexOf('/'));
+
+const books = new Map<string, OfferBook>();
+
+function bookOf(machine: Machine, mode: ColdStartMode): OfferBook {
+  const key = `${machine.name} ${mode}`;
+  let book = books.get(key);
+  if (book === undefined) books.set(key, (book = new OfferBook(machine, mode)));
+  return book;
+}

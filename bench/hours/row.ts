@@ -1,0 +1,32 @@
+import type { Machine } from '../../src/hardware/index.ts';
+import type { Trace } from '../../src/replay/index.ts';
+import type { CpuOffer, Policy } from '../../src/schedule/index.ts';
+import type { Hour } from './play.ts';
+
+/** One load on one machine: a row of the table. */
+export interface HoursRow {
+  /** As `--row` takes it: lower case, with hyphens. */
+  readonly name: string;
+  /** What a reader needs to repeat it. */
+  readonly load: string;
+  readonly machine: Machine;
+  readonly trace: (seed: number) => Trace;
+  /** Requests first that are not measured. */
+  readonly warmup: number;
+  readonly sloMsOf: (functionIndex: number) => number;
+  readonly admission: Policy['admission'];
+  readonly cpu?: CpuOffer;
+  readonly reserveBytes?: number;
+  /** Groups of functions whose goodput is told apart. */
+  readonly classOf?: (functionIndex: number) => string;
+  /** What takes so long that it runs with one seed instead of three. */
+  readonly isLong?: boolean;
+  /** What `best` has to reach in this row, beside not being behind the other policies. */
+  readonly aims?: readonly HoursAim[];
+}
+
+export interface HoursAim {
+  readonly aim: string;
+  /** @param of the other systems by name. */
+  readonly judge: (best: Hour, of: (system: string) => Hour | undefined) => { met: boolean; reached: string };
+}

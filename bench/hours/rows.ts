@@ -1,0 +1,265 @@
+/** The worst hours: the loads under which a scheduler is most likely to fall behind, each with what it has to reach. */
+import { namedModel, estimateLayers } from '../../src/profile/index.ts';
+import { gpuOffers } from '../../src/schedule/index.ts';
+import { azureLikeTrace, instanceNames, limitTrace, orderGroups, paperMix } from '../../src/replay/index.ts';
+import { bert, coldBursts, diurnal, mmpp, oneHot, poisson, type TraceOf } from './loads.ts';
+import { h100x8, manyGpus, p3 } from './machines.ts';
+import type { HoursAim, HoursRow } from './row.ts';
+
+const sloMs = 100;
+
+/** Requests of a row, and how many GPUs the large one has: a small run is a test of the same code. */
+interface Scale {
+  readonly requests: number;
+  readonly warmup: number;
+  readonly manyGpus: number;
+}
+
+export const fullScale: Scale = { requests: 20_000, warmup: 4000, manyGpus: 100 };
+export const smallScale: Scale = { requests: 400, warmup: 100, manyGpus: 6 };
+
+export function hoursRows(scale: Scale): HoursRow[] {
+  return [
+    ...issueRows(scale),
+    ...stationaryRows(scale),
+    ...popularityRows(scale),
+    ...changingRows(scale),
+    ...overloadRows(scale),
+  ];
+}
+
+type Part = Pick<HoursRow, 'name' | 'load'> & { readonly trace: TraceOf } & Partial<HoursRow>;
+
+const row = (scale: Scale, part: Part): HoursRow => ({
+  machine: p3,
+  warmup: scale.warmup,
+  sloMsOf: () => sloMs,
+  admission: 'best-effort',
+  ...part,
+});
+
+/** The same load with shedding and without. */
+const bothWays = (scale: Scale, part: Part, besideShed: Partial<HoursRow> = {}): HoursRow[] => [
+  row(scale, part),
+  row(scale, {
+    ...part,
+    aims: [],
+    ...besideShed,
+    name: `${part.name}-shed`,
+    load: `${part.load}, shedding`,
+    admission: 'shed',
+  }),
+];
+
+function issueRows(scale: Scale): HoursRow[] {
+  const all = scale.requests + scale.warmup;
+  const copies = (ratePerS: number): HoursRow => {
+    const warmup = scale.requests * 1.5;
+    return row(scale, {
+      name: `copies-${ratePerS}`,
+      load: `bert-base=3000 at ${ratePerS}/s on h100x8`,
+      machine: h100x8,
+      trace: poisson({ functions: bert(3000), ratePerS, requests: warmup * 2 }),
+      warmup,
+      isLong: true,
+      aims: [goodputAim(0.99), p99Aim('modulo', 1.2)],
+    });
+  };
+  const { manyGpus: gpus } = scale;
+  const large = row(scale, {
+    name: 'hundred-gpus',
+    load: `bert-base=${gpus * 375} at ${gpus * 62.5}/s on ${gpus} GPUs of h100x8, two on a switch`,
+    machine: manyGpus(gpus),
+    trace: poisson({ functions: bert(gpus * 375), ratePerS: gpus * 62.5, requests: scale.requests * 6 }),
+    warmup: scale.requests * 3,
+    isLong: true,
+    aims: [
+      goodputAim(0.999),
+      {
+        aim: 'busiest GPU at most 1.3 times the mean',
+        judge: ({ busiestToMean }) => ({ met: busiestToMean <= 1.3, reached: `${busiestToMean.toFixed(2)} times` }),
+      },
+    ],
+  });
+  return [
+    copies(1200),
+    copies(1000),
+    large,
+    row(scale, {
+      name: 'overflow',
+      load: 'bert-base=360 at 100/s, CPU 60 ms on 8 cores',
+      trace: poisson({ functions: bert(360), ratePerS: 100, requests: all }),
+      cpu: { latencyMs: 60, cores: 8 },
+      aims: [goodputAim(0.97)],
+    }),
+    row(scale, {
+      name: 'burst',
+      load: '24 calls at once on one function of an empty machine',
+      trace: coldBursts(1, 24, 1, 1),
+      warmup: 0,
+      aims: [goodputAim(0.95)],
+    }),
+    row(scale, {
+      name: 'bursts-full',
+      load: '24 calls at once every 2 s, each time on another of 200 functions',
+      trace: coldBursts(200, 24, 2000, Math.ceil(scale.requests / 24)),
+      aims: [goodputAim(0.95)],
+    }),
+    ...bothWays(scale, {
+      name: 'links',
+      load: 'bert-base=200 at 400/s, past what the links carry',
+      trace: poisson({ functions: bert(200), ratePerS: 400, requests: all }),
+    }),
+    ...bothWays(scale, {
+      name: 'links-300',
+      load: 'bert-base=300 at 200/s, past what the links carry',
+      trace: poisson({ functions: bert(300), ratePerS: 200, requests: all }),
+    }),
+    ...bothWays(scale, {
+      name: 'mixed-slo',
+      load: 'bert-base=300 at 100/s, SLOs of 20, 100 and 1000 ms in turn',
+      trace: poisson({ functions: bert(300), ratePerS: 100, requests: all }),
+      sloMsOf: (index) => mixedSlos[index % mixedSlos.length]!,
+      classOf: (index) => `${mixedSlos[index % mixedSlos.length]} ms`,
+    }),
+    ...bothWays(scale, {
+      name: 'hot-one',
+      load: 'one function gets 95% of 600/s, twenty others the rest',
+      trace: oneHot({ functions: bert(21), ratePerS: 600, requests: all }, 0.95),
+      classOf: (index) => (index === 0 ? 'hot' : 'quiet'),
+    }),
+  ];
+}
+
+const mixedSlos = [20, 100, 1000];
+
+function stationaryRows(scale: Scale): HoursRow[] {
+  const requests = scale.requests + scale.warmup;
+  const counts = [100, 140, 180, 200, 220, 260, 300, 400, 500];
+  return [
+    ...counts.map((count) =>
+      row(scale, {
+        name: `n-${count}`,
+        load: `bert-base=${count} at 100/s`,
+        trace: poisson({ functions: bert(count), ratePerS: 100, requests }),
+      }),
+    ),
+    row(scale, {
+      name: 'mixed-models',
+      load: 'bert-base=64, roberta-base=64, gpt2=16, resnet50=96, bert-large=8 at 120/s',
+      trace: poisson({
+        functions: [
+          { model: 'bert-base', count: 64 },
+          { model: 'roberta-base', count: 64 },
+          { model: 'gpt2', count: 16 },
+          { model: 'resnet50', count: 96 },
+          { model: 'bert-large', count: 8 },
+        ],
+        ratePerS: 120,
+        requests,
+      }),
+    }),
+  ];
+}
+
+function popularityRows(scale: Scale): HoursRow[] {
+  const requests = scale.requests + scale.warmup;
+  const skewed = [
+    { name: 'skew-99-1', title: '99% of them on 1% of the functions', requestShare: 0.99, functionShare: 0.01 },
+    { name: 'skew-80-20', title: '80% of them on 20% of the functions', requestShare: 0.8, functionShare: 0.2 },
+  ];
+  return [
+    ...skewed.map(({ name, title, requestShare, functionShare }) =>
+      row(scale, {
+        name,
+        load: `bert-base=400 at 150/s, ${title}`,
+        trace: poisson({
+          functions: bert(400),
+          ratePerS: 150,
+          requests,
+          popularity: { kind: 'skewed', requestShare, functionShare },
+        }),
+      }),
+    ),
+    ...[0.8, 1, 1.5].map((exponent) =>
+      row(scale, {
+        name: `zipf-${exponent}`,
+        load: `bert-base=400 at 150/s, Zipf ${exponent}`,
+        trace: poisson({
+          functions: bert(400),
+          ratePerS: 150,
+          requests,
+          popularity: { kind: 'zipf', exponent },
+        }),
+      }),
+    ),
+  ];
+}
+
+function changingRows(scale: Scale): HoursRow[] {
+  const requests = scale.requests + scale.warmup;
+  const groups = paperMix(252);
+  const functionNames = instanceNames(groups, orderGroups(groups, 'mixed'));
+  const load = { functions: bert(200), ratePerS: 150, requests };
+  return [
+    row(scale, {
+      name: 'diurnal',
+      load: 'bert-base=200 at 120/s on average, from 24 to 216 over 100 s',
+      trace: diurnal({ ...load, ratePerS: 120 }, 100_000),
+    }),
+    ...[3, 5].flatMap((height) =>
+      bothWays(scale, {
+        name: `mmpp-${height}`,
+        load: `bert-base=200 at 150/s on average, ${height} times the rate in bursts of 5 s every 25 s`,
+        trace: mmpp(load, height),
+      }),
+    ),
+    row(scale, {
+      name: 'azure-like',
+      load: 'bert-base, roberta-base and gpt2 at 4 : 4 : 1, 252 functions, Azure-like at 150/s',
+      trace: (seed) => {
+        const minutes = Math.ceil(requests / 6000);
+        return limitTrace(azureLikeTrace({ functionNames, ratePerS: 150, minutes, seed }), requests);
+      },
+    }),
+  ];
+}
+
+/** Everything fits: only the GPUs' execution is short. */
+function overloadRows(scale: Scale): HoursRow[] {
+  const requests = scale.requests + scale.warmup;
+  const capacityPerS = executionsPerS();
+  return [0.5, 0.8, 0.95, 1.2, 2, 5, 10].flatMap((times) =>
+    bothWays(scale, {
+      name: `times-${times}`,
+      load: `bert-base=100 at ${times} times what the GPUs can execute (${capacityPerS.toFixed(0)}/s)`,
+      trace: poisson({ functions: bert(100), ratePerS: capacityPerS * times, requests }),
+      ...(times === 2 ? { aims: [goodputAim(0.45)] } : {}),
+    }),
+  );
+}
+
+function executionsPerS(): number {
+  const { model, dimensions } = namedModel('bert-base');
+  const offers = gpuOffers(estimateLayers(model, p3, { dimensions }).profile, p3, 'interleave');
+  return offers.reduce((sum, { warmMs }) => sum + 1000 / warmMs, 0);
+}
+
+const percent = (share: number): string => `${(share * 100).toFixed(1)}%`;
+
+function goodputAim(atLeast: number): HoursAim {
+  return {
+    aim: `goodput of at least ${percent(atLeast)}`,
+    judge: ({ goodput }) => ({ met: goodput >= atLeast, reached: percent(goodput) }),
+  };
+}
+
+function p99Aim(system: string, times: number): HoursAim {
+  return {
+    aim: `p99 at most ${times} times that of ${system}`,
+    judge: ({ p99Ms }, of) => {
+      const other = of(system)?.p99Ms ?? NaN;
+      return { met: p99Ms <= other * times, reached: `${p99Ms.toFixed(1)} ms, ${system} ${other.toFixed(1)} ms` };
+    },
+  };
+}

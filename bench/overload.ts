@@ -1,0 +1,239 @@
+/** More calls than the processors can serve, in real time, on a host without GPUs: who is on time, who is told no, and who suffers. */
+import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
+import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { makeArrivals, type Arrival } from './many/arrivals.ts';
+import { floodAims, floodsTable, runFloods, type Floods } from './overload/floods.ts';
+import { closedLoop, openLoop, type Answer } from './overload/open-loop.ts';
+import { median, Servers } from './servers.ts';
+
+const sloMs = 300;
+const clients = 8;
+const quietFunctions = 20;
+const quietPerSecond = 1;
+const everydayFunctions = 12;
+/** Of one run of the model: rows of a matrix, their width, and how many matrices they are multiplied with. */
+const [rows, width, layers] = [64, 768, 8];
+
+export const benchmark: Benchmark = {
+  name: 'overload',
+  description:
+    'CPU pools behind HTTP at twice and at ten times their capacity, with shedding and without, and quiet neighbours; floods in 2 GB',
+  rowNames: () => ['everyday', ...scenes.map(({ name }) => name), 'floods'],
+  run,
+};
+
+interface Scene {
+  readonly name: string;
+  readonly title: string;
+  /** Of one function, times its capacity. */
+  readonly times: number;
+  readonly admission: 'best-effort' | 'shed';
+  /** Functions beside it, with a call in a second each. */
+  readonly quiet: number;
+}
+
+const scenes: readonly Scene[] = [
+  { name: 'twice', title: 'twice the capacity, best-effort', times: 2, admission: 'best-effort', quiet: 0 },
+  { name: 'shed', title: 'ten times the capacity, shed', times: 10, admission: 'shed', quiet: 0 },
+  {
+    name: 'quiet',
+    title: 'ten times, best-effort, and twenty quiet ones',
+    times: 10,
+    admission: 'best-effort',
+    quiet: quietFunctions,
+  },
+];
+
+interface Group {
+  readonly calls: number;
+  readonly answered: number;
+  readonly refused: number;
+  readonly onTime: number;
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+}
+
+async function run({ small, seed, rows: only, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
+  const forMs = small ? 1000 : 15_000;
+  const everydayMs = small ? 1000 : 30_000;
+  const groups = new Map<string, Group>();
+  const capacities: number[] = [];
+  if (only?.includes('everyday') ?? true) {
+    progress('twelve functions, default settings');
+    groups.set('everyday', await everyday(everydayMs, seed));
+  }
+  for (const scene of scenes) {
+    if (only?.includes(scene.name) === false) continue;
+    progress(scene.title);
+    capacities.push(await play(scene, groups, small, forMs, seed));
+  }
+  const isFlooded = only?.includes('floods') ?? true;
+  if (isFlooded) progress('floods, in 2 GB');
+  const floods = isFlooded ? await runFloods(small, seed, tinyGraph) : undefined;
+  return report(groups, floods, { forMs, everydayMs, seed, capacityPerSecond: median(capacities) || 0 });
+}
+
+/** Adds its groups. Gives the capacity, in calls a second. */
+async function play(
+  scene: Scene,
+  groups: Map<string, Group>,
+  small: boolean,
+  forMs: number,
+  seed: number,
+): Promise<number> {
+  await using servers = await Servers.create();
+  await servers.addFunction('loud', busyGraph(), { slo: `${sloMs}ms`, admission: scene.admission });
+  await servers.addFunction('meter', busyGraph(), {});
+  const quiet = Array.from({ length: scene.quiet }, (_, index) => `quiet-${index}`);
+  for (const name of quiet) await servers.addFunction(name, tinyGraph(), { slo: `${sloMs}ms` });
+  const { url } = await servers.startHost();
+  // By another function: one that sheds would answer less where it is slow.
+  await closedLoop(url, 'meter', clients, small ? 20 : 1000);
+  const capacityPerSecond = await closedLoop(url, 'meter', clients, small ? 50 : 4000);
+  await closedLoop(url, 'loud', clients, small ? 20 : 1000);
+  for (const name of quiet) await closedLoop(url, name, 1, 1);
+  const load = makeArrivals('uniform', 1, scene.times * capacityPerSecond, forMs, seed);
+  const beside = makeArrivals('uniform', Math.max(1, scene.quiet), scene.quiet * quietPerSecond, forMs, seed + 1);
+  const arrivals = merge(load, scene.quiet === 0 ? [] : beside);
+  const answers = await openLoop(url, ['loud', ...quiet], arrivals);
+  const title = scene.quiet === 0 ? scene.title : `${scene.title}: the loud one`;
+  groups.set(title, groupOf(answers.filter(({ index }) => index === 0)));
+  if (scene.quiet > 0) groups.set('quiet', groupOf(answers.filter(({ index }) => index > 0)));
+  if (scene.name === 'twice') {
+    const after = makeArrivals('uniform', 1, 0.3 * capacityPerSecond, 2000, seed + 2);
+    const later = (await openLoop(url, ['loud'], after)).filter(({ atMs }) => atMs >= 1000);
+    groups.set('recovery', groupOf(later));
+  }
+  return capacityPerSecond;
+}
+
+/** What everybody tries first. */
+async function everyday(forMs: number, seed: number): Promise<Group> {
+  await using servers = await Servers.create();
+  const names = Array.from({ length: everydayFunctions }, (_, index) => `tiny-${index}`);
+  for (const name of names) await servers.addFunction(name, tinyGraph(), { slo: `${sloMs}ms` });
+  const { url } = await servers.startHost();
+  return groupOf(await openLoop(url, names, makeArrivals('uniform', names.length, names.length, forMs, seed)));
+}
+
+function merge(loud: readonly Arrival[], quiet: readonly Arrival[]): Arrival[] {
+  const shifted = quiet.map(({ atMs, index }) => ({ atMs, index: index + 1 }));
+  return [...loud, ...shifted].sort((a, b) => a.atMs - b.atMs);
+}
+
+function groupOf(answers: readonly Answer[]): Group {
+  const answered = answers.filter(({ status }) => status === 200).map(({ latencyMs }) => latencyMs);
+  answered.sort((a, b) => a - b);
+  return {
+    calls: answers.length,
+    answered: answered.length,
+    refused: answers.length - answered.length,
+    onTime: answered.filter((ms) => ms <= sloMs).length,
+    p50Ms: median(answered),
+    p99Ms: answered[Math.floor(answered.length * 0.99)] ?? Number.NaN,
+  };
+}
+
+function report(
+  groups: ReadonlyMap<string, Group>,
+  floods: Floods | undefined,
+  settings: {
+    readonly forMs: number;
+    readonly everydayMs: number;
+    readonly seed: number;
+    readonly capacityPerSecond: number;
+  },
+): BenchmarkResult {
+  const titles: Record<string, string> = {
+    everyday: `${everydayFunctions} tiny functions, a call in a second each, default settings`,
+    quiet: `${quietFunctions} quiet ones beside it`,
+    recovery: 'a second after twice the capacity, at 30%',
+  };
+  const { capacityPerSecond, ...rest } = settings;
+  return {
+    settings: { ...rest, sloMs, clients, rows, width, layers },
+    tables: [
+      {
+        title: `a model of ${capacityPerSecond.toFixed(0)} runs in a second, SLO ${sloMs} ms, open loop over HTTP`,
+        provenance: { kind: 'measured' },
+        columns: [
+          { title: 'SCENE' },
+          { title: 'CALLS', align: 'right' },
+          { title: 'ANSWERED', align: 'right' },
+          { title: 'REFUSED', align: 'right' },
+          { title: '% OF CALLS IN SLO', align: 'right' },
+          { title: '% OF ANSWERED IN SLO', align: 'right' },
+          { title: 'P50 MS', align: 'right' },
+          { title: 'P99 MS', align: 'right' },
+        ],
+        rows: Array.from(groups, ([name, group]) => [
+          titles[name] ?? name,
+          String(group.calls),
+          String(group.answered),
+          String(group.refused),
+          percent(group.onTime, group.calls),
+          percent(group.onTime, group.answered),
+          group.p50Ms.toFixed(1),
+          group.p99Ms.toFixed(1),
+        ]),
+      },
+      ...(floods === undefined ? [] : [floodsTable(floods)]),
+    ],
+    figures: {
+      capacityPerSecond,
+      ...Object.fromEntries(
+        Array.from(groups, ([name, { onTime, calls }]) => [`${name}: in SLO %`, (100 * onTime) / calls]),
+      ),
+    },
+    aims: [
+      ...aim(groups, 'everyday', 'calls', 100),
+      ...aim(groups, scenes[0]!.title, 'calls', 45),
+      ...aim(groups, scenes[1]!.title, 'answered', 99),
+      ...aim(groups, 'quiet', 'calls', 99),
+      ...aim(groups, 'recovery', 'calls', 99),
+      ...(floods === undefined ? [] : floodAims(floods)),
+    ],
+    limits: [
+      'the clients run on the same processors, and at ten times the load take a good part of them',
+      'one model: what is shed of a mix of long and short ones',
+    ],
+  };
+}
+
+function aim(
+  groups: ReadonlyMap<string, Group>,
+  name: string,
+  of: 'calls' | 'answered',
+  least: number,
+): NonNullable<BenchmarkResult['aims']> {
+  const group = groups.get(name);
+  if (group === undefined) return [];
+  const share = (100 * group.onTime) / group[of];
+  return [{ aim: `${name}: ${least}% of ${of} in the SLO`, met: share >= least, reached: `${share.toFixed(2)}%` }];
+}
+
+function percent(part: number, whole: number): string {
+  return whole === 0 ? '-' : ((100 * part) / whole).toFixed(2);
+}
+
+/** y = max(x, 0) on one number: a model of about a hundred bytes. */
+export function tinyGraph(): GraphBuilder {
+  const graph = new GraphBuilder('relu');
+  const x = graph.input('x', ElementType.FLOAT, [1, 1]);
+  graph.output(graph.node('Relu', [x]), ElementType.FLOAT, [1, 1], 'y');
+  return graph;
+}
+
+/** y = x by way of some tens of milliseconds of work. */
+export function busyGraph(): GraphBuilder {
+  const graph = new GraphBuilder('busy');
+  const x = graph.input('x', ElementType.FLOAT, [1, 1]);
+  const ones = graph.weight('expand', [1, rows * width], new Float32Array(rows * width).fill(1));
+  let hidden = graph.node('Reshape', [graph.node('MatMul', [x, ones]), graph.constant({ ints: [rows, width] })]);
+  for (let layer = 0; layer < layers; layer++) {
+    const weight = graph.weight(`layer.${layer}`, [width, width], new Float32Array(width * width).fill(1 / width));
+    hidden = graph.node('MatMul', [hidden, weight]);
+  }
+  graph.output(graph.node('ReduceMean', [hidden], { axes: [0, 1] }), ElementType.FLOAT, [1, 1], 'y');
+  return graph;
+}

@@ -1,0 +1,178 @@
+/** Requests meant to take a host's memory, its queue or its event loop from everybody else, to a host in 2 GB. */
+import { writeFile } from 'node:fs/promises';
+import { Agent, request as httpRequest } from 'node:http';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
+import { makeArrivals } from '../many/arrivals.ts';
+import type { BenchmarkResult, BenchmarkTable } from '../benchmark.ts';
+import { Servers } from '../servers.ts';
+import { openLoop, type Answer } from './open-loop.ts';
+import { MemoryLimit } from './memory-limit.ts';
+
+const floodSloMs = 300;
+const limitBytes = 2 * 2 ** 30;
+const others = ['other-0', 'other-1', 'other-2', 'other-3'];
+const perSecond = 20;
+/** Of the smallest, after which the next flood comes while the others go on. */
+const settleMs = 1000;
+
+export interface Flood {
+  readonly name: string;
+  /** Replies by status; 0: none by the end of the scene. */
+  readonly statuses: Readonly<Record<number, number>>;
+  /** The host's event loop, as it says itself. */
+  readonly longestStopMs: number;
+  readonly others: readonly Answer[];
+}
+
+export interface Floods {
+  readonly floods: readonly Flood[];
+  /** By what the memory was limited. */
+  readonly means: string;
+  /** Processes that the limit ended; and whether the host answers at the end. */
+  readonly kills: number;
+  readonly isAlive: boolean;
+}
+
+export async function runFloods(small: boolean, seed: number, tinyGraph: () => GraphBuilder): Promise<Floods> {
+  using limit = new MemoryLimit(limitBytes);
+  await using servers = await Servers.create();
+  for (const name of others) await servers.addFunction(name, tinyGraph(), { slo: `${floodSloMs}ms` });
+  await servers.addFunction('wide', wideGraph(), { slo: '60s' });
+  await servers.addFunction('stuck', tinyGraph(), { handler: 'handler.mjs', timeouts: { handler: '30s' } });
+  await writeFile(join(servers.folder, 'functions', 'stuck', 'handler.mjs'), stuckHandler);
+  const { url, process: host } = await servers.startHost([], {}, limit.through);
+  await openLoop(url, others, makeArrivals('uniform', others.length, perSecond, 1000, seed));
+
+  const floods: Flood[] = [];
+  const elements = small ? 50_000 : 5_000_000;
+  const kinds: readonly (readonly [name: string, count: number, send: (signal: AbortSignal) => Promise<number>])[] = [
+    [`bodies of ${small ? 1 : 60} MB in gzip`, small ? 4 : 60, bombOf(url, small)],
+    ['calls to a function that is stuck', small ? 50 : 1100, stuckOf(url)],
+    [`calls with ${elements} elements of JSON, in and out`, 4, wideOf(url, elements)],
+  ];
+  for (const [what, count, send] of kinds) {
+    await longestStopMs(url);
+    const quiet = openLoop(url, others, makeArrivals('uniform', others.length, perSecond, small ? 500 : 8000, seed));
+    await new Promise((resolve) => setTimeout(resolve, small ? 10 : settleMs));
+    const statuses: Record<number, number> = {};
+    const end = new AbortController();
+    const flood = Promise.all(times(count, () => send(end.signal)));
+    // What nobody is measured beside any more need not go on: the stuck one takes half an hour for all of its calls.
+    void quiet.then(() => end.abort());
+    for (const status of await flood) statuses[status] = (statuses[status] ?? 0) + 1;
+    floods.push({ name: `${count} ${what}`, statuses, others: await quiet, longestStopMs: await longestStopMs(url) });
+  }
+  const [after] = await openLoop(url, others, [{ atMs: 0, index: 0 }]);
+  return { floods, means: limit.means, kills: limit.kills, isAlive: host.exitCode === null && after?.status === 200 };
+}
+
+const times = (count: number, send: () => Promise<number>): Promise<number>[] => Array.from({ length: count }, send);
+
+export function floodsTable({ floods, means, kills, isAlive }: Floods): BenchmarkTable {
+  return {
+    title:
+      `floods to a host in ${limitBytes / 2 ** 30} GB (${means}), beside ${others.length} functions with ${perSecond} calls a second; ` +
+      `${isAlive ? 'it lives' : 'it has died'}, ${kills} processes were ended for memory`,
+    provenance: { kind: 'measured' },
+    columns: [
+      { title: 'FLOOD' },
+      { title: 'REPLIES' },
+      { title: 'LONGEST STOP MS', align: 'right' },
+      { title: '% OF OTHERS IN SLO', align: 'right' },
+    ],
+    rows: floods.map((flood) => [
+      flood.name,
+      Object.entries(flood.statuses)
+        .map(([status, count]) => `${count} x ${status}`)
+        .join(', '),
+      flood.longestStopMs.toFixed(0),
+      (100 * onTimeShare(flood)).toFixed(2),
+    ]),
+  };
+}
+
+export function floodAims({ floods, kills, isAlive }: Floods): NonNullable<BenchmarkResult['aims']> {
+  const state = isAlive ? 'it lives' : 'it has died';
+  return [
+    { aim: 'floods: no death', met: isAlive && kills === 0, reached: `${state}, ${kills} processes ended for memory` },
+    ...floods.flatMap((flood) => {
+      const { name, longestStopMs: stopMs } = flood;
+      const share = 100 * onTimeShare(flood);
+      return [
+        { aim: `${name}: no stop over 50 ms`, met: stopMs <= 50, reached: `${stopMs.toFixed(0)} ms` },
+        { aim: `${name}: 99% of the others in the SLO`, met: share >= 99, reached: `${share.toFixed(2)}%` },
+      ];
+    }),
+  ];
+}
+
+const onTimeShare = ({ others: answers }: Flood): number =>
+  answers.filter(({ status, latencyMs }) => status === 200 && latencyMs <= floodSloMs).length / answers.length;
+
+/** 60 MB of zeros as JSON, which gzip makes a thousandth of. */
+function bombOf(url: string, small: boolean): (signal: AbortSignal) => Promise<number> {
+  const body = gzipSync(jsonOf(small ? 500_000 : 30_000_000, '0'));
+  return (signal) => post(`${url}/v2/models/wide/infer`, body, { 'Content-Encoding': 'gzip' }, signal);
+}
+
+function wideOf(url: string, elements: number): (signal: AbortSignal) => Promise<number> {
+  const body = jsonOf(elements, '0.123456789');
+  return (signal) => post(`${url}/v2/models/wide/infer`, body, {}, signal);
+}
+
+function stuckOf(url: string): (signal: AbortSignal) => Promise<number> {
+  return (signal) => post(`${url}/function/stuck`, Buffer.from('{}'), {}, signal);
+}
+
+function jsonOf(elements: number, value: string): Buffer {
+  const data = Buffer.alloc(elements * (value.length + 1), `${value},`);
+  const head = `{"inputs":[{"name":"x","shape":[${elements}],"datatype":"FP32","data":[`;
+  return Buffer.concat([Buffer.from(head), data.subarray(0, -1), Buffer.from(']}]}')]);
+}
+
+/** Each on a connection of its own. Gives the status; 0 where there was no answer. */
+function post(
+  url: string,
+  body: Buffer,
+  headers: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+): Promise<number> {
+  return new Promise((resolve) => {
+    const agent = new Agent({ maxSockets: 1 });
+    const own = { 'Content-Type': 'application/json', 'Content-Length': body.length, ...headers };
+    const request = httpRequest(url, { method: 'POST', agent, headers: own, signal }, (response) => {
+      response.resume();
+      response.on('close', () => resolve(response.statusCode ?? 0));
+    });
+    request.on('error', () => resolve(0));
+    request.end(body);
+  });
+}
+
+/** Since it was last asked. */
+async function longestStopMs(url: string): Promise<number> {
+  const metrics = await (await fetch(`${url}/metrics`)).text();
+  const line = /^turntable_event_loop_delay_seconds\{statistic="max"\} (\S+)$/m.exec(metrics);
+  if (line === null) throw new Error('the host tells no delay of its event loop');
+  return Number(line[1]) * 1000;
+}
+
+/** y = max(x, 0), of any length. */
+function wideGraph(): GraphBuilder {
+  const graph = new GraphBuilder('wide');
+  const x = graph.input('x', ElementType.FLOAT, ['count']);
+  graph.output(graph.node('Relu', [x]), ElementType.FLOAT, ['count'], 'y');
+  return graph;
+}
+
+/** Two seconds a call: a few thousand times less than it is asked for. */
+const stuckHandler = `
+export async function preprocess() {
+  const untilMs = Date.now() + 2000;
+  while (Date.now() < untilMs);
+  return [{ name: 'x', datatype: 'FP32', shape: [1, 1], data: [1] }];
+}
+export async function postprocess() { return 'done'; }
+`;

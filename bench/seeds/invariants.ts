@@ -1,0 +1,83 @@
+/** What holds after every event, beside what the model's own account refuses (test/support/scheduler-model.ts). */
+import { cpuPlace, rungNamed, wholeBytes, workersPlace } from '../../src/schedule/index.ts';
+import type { ModelView } from '../../test/support/scheduler-model.ts';
+
+/** Events for each arrival and each operation; a scheduler that wakes itself for ever passes it. */
+const eventsMax = 20_000;
+
+export class Invariants {
+  /** Their layers may be those of a former plan, which only the scheduler knows. */
+  readonly #changed = new Set<number>();
+  #events = 0;
+
+  sheetChanged(functionIndex: number): void {
+    this.#changed.add(functionIndex);
+  }
+
+  /** Throws at the first that does not hold. */
+  check(view: ModelView): void {
+    if (++this.#events > eventsMax) throw new Error(`${eventsMax} events, and no end`);
+    this.#checkGpusBusy(view);
+    this.#checkSidesBusy(view);
+  }
+
+  /**
+   * No GPU idles while an invocation waits there whose function is there as a whole; unless that is late, and would make
+   * one late that is being loaded: the lane is kept for it.
+   */
+  #checkGpusBusy(view: ModelView): void {
+    const { invocations, isUp, running, resident, loading, sheets, options } = view;
+    // First come, first served: the first may have to wait for a load.
+    if (options.policy.order === 'fifo') return;
+    for (const [invocation, { state, gpu, functionIndex }] of invocations) {
+      if (state !== 'waiting' || gpu < 0 || !isUp[gpu] || running[gpu] !== undefined) continue;
+      const there = resident[gpu]?.get(functionIndex);
+      const top = sheets.get(functionIndex)?.gpus[gpu];
+      if (there === undefined || !top || loading[gpu]?.has(functionIndex) || this.#changed.has(functionIndex)) continue;
+      const offer = rungNamed(top, there.plan);
+      if (offer.plan === there.plan && wholeBytes(offer) === there.bytes) {
+        if (!canBeOnTime(view, invocation) && keepsLane(view, gpu, offer.warmMs)) continue;
+        throw new Error(`GPU ${gpu} idles, and invocation ${invocation} waits there for a function that is there`);
+      }
+    }
+  }
+
+  /** Nor do all cores, or all workers. */
+  #checkSidesBusy({ invocations, onCpu, onWorkers, options, sheets }: ModelView): void {
+    for (const [invocation, { state, gpu, functionIndex }] of invocations) {
+      if (state !== 'waiting' || gpu >= 0) continue;
+      if (gpu === workersPlace && onWorkers.size === 0 && (options.workers?.slots ?? 0) > 0) {
+        throw new Error(`the workers idle, and invocation ${invocation} waits for them`);
+      }
+      const offer = sheets.get(functionIndex)?.cpu;
+      const fits = offer && options.cpu && offer.cores <= options.cpu.cores;
+      if (gpu === cpuPlace && onCpu.size === 0 && fits) {
+        throw new Error(`the CPU idles, and invocation ${invocation} waits for it`);
+      }
+    }
+  }
+}
+
+function canBeOnTime({ invocations, sheets, nowMs }: ModelView, invocation: number): boolean {
+  const { functionIndex, gpu, arrivalMs } = invocations.get(invocation)!;
+  const sheet = sheets.get(functionIndex);
+  const offer = sheet?.gpus[gpu];
+  if (!sheet || !offer) return false;
+  let leastMs = offer.warmMs;
+  for (let rung = offer.smaller; rung !== undefined; rung = rung.smaller) leastMs = Math.min(leastMs, rung.warmMs);
+  return nowMs + leastMs <= arrivalMs + sheet.sloMs;
+}
+
+/** Whether a run that takes so long would make one late whose function is being loaded. */
+function keepsLane(view: ModelView, gpu: number, warmMs: number): boolean {
+  const { invocations, sheets, loading, nowMs } = view;
+  for (const [invocation, { state, gpu: at, functionIndex, arrivalMs }] of invocations) {
+    if (state !== 'waiting' || at !== gpu || !loading[gpu]?.has(functionIndex)) continue;
+    const sheet = sheets.get(functionIndex)!;
+    let mostMs = 0;
+    for (let rung = sheet.gpus[gpu] ?? undefined; rung !== undefined; rung = rung.smaller)
+      mostMs = Math.max(mostMs, rung.warmMs);
+    if (canBeOnTime(view, invocation) && nowMs + warmMs + mostMs > arrivalMs + sheet.sloMs) return true;
+  }
+  return false;
+}

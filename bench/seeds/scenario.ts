@@ -1,0 +1,157 @@
+/** What a seed stands for: a machine, what its functions offer, a policy, and what happens to them. */
+import fc from 'fast-check';
+import {
+  admissions,
+  borrowings,
+  copyChoices,
+  evictions,
+  offloads,
+  orders,
+  policies,
+  routings,
+  type OfferSheet,
+  type Policy,
+  type SchedulerGpu,
+} from '../../src/schedule/index.ts';
+import { gpuOffer, type OfferShape } from '../../test/support/offers.ts';
+
+/** Half of the scenarios have a policy that somebody can choose by its name. */
+const policy: fc.Arbitrary<Policy> = fc.oneof(
+  fc
+    .record({
+      base: fc.constantFrom(...Object.values(policies)),
+      admission: fc.constantFrom(...admissions),
+      waitBoundMs: fc.constantFrom(5, 30, 100, 1000),
+    })
+    .map(({ base, admission, waitBoundMs }): Policy => Object.assign({}, base, { admission, waitBoundMs })),
+  fc.record({
+    routing: fc.constantFrom(...routings),
+    eviction: fc.constantFrom(...evictions),
+    offload: fc.constantFrom(...offloads),
+    admission: fc.constantFrom(...admissions),
+    order: fc.constantFrom(...orders),
+    waitBoundMs: fc.constantFrom(5, 30, 100, 1000),
+    loadAhead: fc.boolean(),
+    borrow: fc.constantFrom(...borrowings),
+    copies: fc.constantFrom(...copyChoices),
+  }),
+);
+
+const shape = fc.record({
+  layers: fc.array(fc.integer({ min: 1, max: 30 }), { maxLength: 5 }),
+  warmMs: fc.integer({ min: 1, max: 20 }),
+  msPerByte: fc.constantFrom(0.1, 0.5, 2),
+  hiding: fc.nat(5),
+  lends: fc.boolean(),
+  onGpu: fc.constantFrom(true, true, true, true, false),
+  cpu: fc.option(
+    fc.record({
+      /** Undefined: never measured. */
+      latencyMs: fc.option(fc.integer({ min: 1, max: 100 }), { nil: undefined, freq: 5 }),
+      cores: fc.integer({ min: 1, max: 2 }),
+      loadMs: fc.constantFrom(0, 10, 200),
+      bytes: fc.constantFrom(0, 5, 20),
+    }),
+  ),
+  workers: fc.option(fc.record({ latencyMs: fc.integer({ min: 1, max: 100 }) }), { freq: 2 }),
+  /** In pinned host memory, beside its layers. */
+  extraHostBytes: fc.integer({ min: 0, max: 20 }),
+  sloMs: fc.integer({ min: 5, max: 200 }),
+  priority: fc.constantFrom(0, 0, 0, 1, 2),
+  pinned: fc.constantFrom(false, false, false, false, false, true),
+  /** Rungs below: each without one of the layers of the one before, at a warm latency and with cores of its own. */
+  ladder: fc.array(fc.record({ drops: fc.nat(4), warmMs: fc.integer({ min: 1, max: 60 }), cores: fc.nat(2) }), {
+    maxLength: 3,
+  }),
+});
+export type Shape = typeof shape extends fc.Arbitrary<infer Value> ? Value : never;
+
+const functionMax = 12;
+const functionIndex = fc.nat(functionMax - 1);
+const operation = fc.oneof(
+  { weight: 30, arbitrary: fc.record({ kind: fc.constant('arrive' as const), functionIndex }) },
+  // A burst on one function.
+  {
+    weight: 2,
+    arbitrary: fc.record({ kind: fc.constant('burst' as const), functionIndex, size: fc.integer({ min: 2, max: 20 }) }),
+  },
+  {
+    weight: 15,
+    arbitrary: fc.record({ kind: fc.constant('pass' as const), ms: fc.double({ min: 0, max: 60, noNaN: true }) }),
+  },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('change' as const), functionIndex, shape }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('remove' as const), functionIndex }) },
+  // Goes if it is there, and comes back if it is not.
+  { weight: 3, arbitrary: fc.record({ kind: fc.constant('gpu' as const), gpu: fc.nat(7) }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('depart' as const), place: fc.nat(5) }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('refuse' as const), place: fc.nat(5) }) },
+);
+export type Operation = typeof operation extends fc.Arbitrary<infer Value> ? Value : never;
+
+export const scenario = fc.record({
+  gpuBytes: fc.array(fc.integer({ min: 20, max: 150 }), { maxLength: 8 }),
+  cpu: fc.option(fc.record({ cores: fc.integer({ min: 1, max: 4 }), memoryBytes: fc.constantFrom(20, 60, Infinity) }), {
+    freq: 4,
+  }),
+  workers: fc.option(fc.record({ slots: fc.integer({ min: 1, max: 3 }), roundTripMs: fc.constantFrom(1, 20) })),
+  /** One machine in four reads weights from disk. */
+  host: fc.oneof(
+    { weight: 3, arbitrary: fc.constant(undefined) },
+    {
+      weight: 1,
+      arbitrary: fc.record({ capacityBytes: fc.integer({ min: 60, max: 300 }), diskGBps: fc.constantFrom(1e-7, 1e-6) }),
+    },
+  ),
+  policy,
+  shapes: fc.array(shape, { minLength: 1, maxLength: functionMax }),
+  operations: fc.array(operation, { maxLength: 120, size: 'max' }),
+  /** How long things take over what was offered; taken in turn. */
+  stretches: fc.array(fc.double({ min: 0.5, max: 3, noNaN: true }), { minLength: 1, maxLength: 10 }),
+});
+export type Scenario = typeof scenario extends fc.Arbitrary<infer Value> ? Value : never;
+
+/** Two to a switch; a link carries a byte a millisecond, and its switch two. */
+export function gpusOf({ gpuBytes }: Scenario): SchedulerGpu[] {
+  return gpuBytes.map((capacityBytes, gpu) => ({
+    capacityBytes,
+    switch: gpu >> 1,
+    linkGBps: 1e-6,
+    uplinkGBps: 2e-6,
+  }));
+}
+
+export function sheetOf(gpuCount: number, given: Shape): OfferSheet {
+  const { lends, hiding, onGpu, cpu, workers, extraHostBytes, sloMs, priority, pinned, ladder, ...rest } = given;
+  const smaller = rungsBelow(rest.layers, hiding, ladder);
+  const offerShape: OfferShape = {
+    ...rest,
+    ...(smaller && { plan: 'rung 0', smaller }),
+    hidingPrefix: Math.min(hiding, rest.layers.length),
+    // From the switch beside it.
+    lenders: (gpu) => (lends && (gpu ^ 2) < gpuCount ? [gpu ^ 2] : []),
+  };
+  const gpus = Array.from({ length: gpuCount }, (_, gpu) => (onGpu ? gpuOffer(gpu, offerShape) : null));
+  const hostBytes = rest.layers.reduce((sum, bytes) => sum + bytes, extraHostBytes);
+  return { gpus, cpu, workers, hostBytes, sloMs, priority, pinned };
+}
+
+function rungsBelow(
+  layers: readonly number[],
+  hiding: number,
+  ladder: Shape['ladder'],
+  rung = 1,
+): OfferShape | undefined {
+  const [next, ...rest] = ladder;
+  if (next === undefined || layers.length === 0) return undefined;
+  const left = layers.toSpliced(next.drops % layers.length, 1);
+  const { warmMs, cores } = next;
+  const smaller = rungsBelow(left, hiding, rest, rung + 1);
+  return {
+    plan: `rung ${rung}`,
+    layers: left,
+    warmMs,
+    cores,
+    hidingPrefix: Math.min(hiding, left.length),
+    ...(smaller && { smaller }),
+  };
+}

@@ -1,0 +1,70 @@
+import { usage } from '../error.ts';
+/** What a replay has beside the GPUs: the CPU with its sessions, workers, and the tier of host memory. */
+import type { Machine } from '../../hardware/index.ts';
+import type { OfferBook, SettingValue, SimulationSettings } from '../../replay/index.ts';
+import type { CpuOffer, WorkersPlace } from '../../schedule/index.ts';
+import { type Load } from './load.ts';
+import type { CpuGiven } from '../values.ts';
+import { given } from '../../tools/index.ts';
+
+export interface PlacesOptions {
+  readonly cpu?: ReadonlyMap<string, CpuGiven>;
+  readonly cpuMemory?: number;
+  readonly workers?: WorkersPlace;
+  readonly hostMemory?: number;
+}
+
+/** The settings of a simulation that come of them, and what a report says of host memory. */
+export interface Places extends Pick<SimulationSettings, 'cpuMemoryBytes' | 'workers' | 'host'> {
+  readonly cpuOf: (model: string) => CpuOffer | undefined;
+  readonly hostMemory: {
+    readonly capacityBytes: number;
+    readonly functionsBytes: number;
+    readonly diskCapacityBytes: number | undefined;
+  };
+  readonly settings: Readonly<Record<string, SettingValue>>;
+}
+
+/** Throws CliError for what does not go together, and ProfileError for a name that is no model. */
+export function placesOf(options: PlacesOptions, machine: Machine, load: Load, offers: OfferBook): Places {
+  const { cpu, workers, cpuMemory } = options;
+  if (cpu === undefined && (workers !== undefined || cpuMemory !== undefined)) {
+    throw usage('--workers and --cpu-memory need --cpu: what a run takes there, such as bert-base=180ms@8');
+  }
+  // Without GPUs main memory is there for sessions alone.
+  const cpuMemoryBytes = cpuMemory ?? (machine.gpus.length === 0 ? machine.memoryBytes : undefined);
+  let functionsBytes = 0;
+  for (const [index] of load.trace.functionNames.entries()) functionsBytes += offers.weightBytes(load.modelOf(index));
+  const { disk } = machine;
+  const hasGpus = machine.gpus.length > 0;
+  const pinnedBytes = options.hostMemory ?? machine.hostMemory?.pinnedBytes ?? machine.memoryBytes;
+  const capacityBytes = hasGpus ? pinnedBytes : (cpuMemoryBytes ?? machine.memoryBytes);
+  const isExceeded = hasGpus && functionsBytes > capacityBytes;
+  return {
+    ...given({ cpuMemoryBytes, workers }),
+    // Where everything fits it is taken to be there: a host reads what it serves when it starts.
+    ...(isExceeded && disk !== undefined ? { host: { capacityBytes, diskGBps: disk.readGBps } } : undefined),
+    cpuOf: (model) => {
+      const given = cpu?.get(model);
+      return given === undefined ? undefined : cpuOffer(given, offers.weightBytes(model), machine);
+    },
+    hostMemory: { capacityBytes, functionsBytes, diskCapacityBytes: disk?.capacityBytes },
+    settings: {
+      ...(cpu === undefined ? undefined : { cpu: [...cpu].map(cpuText).join(',') }),
+      ...(cpu === undefined ? undefined : { cpu_memory_bytes: cpuMemoryBytes ?? null }),
+      ...(workers === undefined ? undefined : { workers: `${workers.slots}@${workers.roundTripMs}ms` }),
+      ...given({ host_memory_bytes: options.hostMemory }),
+    },
+  };
+}
+
+/** A session whose costs are not given holds its weights once, and loads as fast as the disk reads them. */
+function cpuOffer({ latencyMs, cores, loadMs, bytes }: CpuGiven, weightBytes: number, { disk }: Machine): CpuOffer {
+  const diskMs = disk === undefined ? undefined : weightBytes / (disk.readGBps * 1e6);
+  return { latencyMs, cores, loadMs: loadMs ?? diskMs ?? 0, bytes: bytes ?? weightBytes };
+}
+
+function cpuText([model, { latencyMs, cores, loadMs, bytes }]: readonly [string, CpuGiven]): string {
+  const session = [loadMs === undefined ? '' : `:${loadMs}ms`, bytes === undefined ? '' : `:${bytes}B`];
+  return `${model}=${latencyMs}ms@${cores}${session.join('')}`;
+}

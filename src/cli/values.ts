@@ -1,0 +1,186 @@
+/** What stands behind the flags of the commands, parsed. Errors end up behind commander's own words. */
+import { InvalidArgumentError } from 'commander';
+import { usage } from './error.ts';
+import { parseDurationMs as parseDuration, parseSizeBytes } from '../tools/index.ts';
+import type { FunctionGroup, Popularity } from '../replay/index.ts';
+import type { WorkersPlace } from '../schedule/index.ts';
+
+/** Milliseconds of "100ms", "90s", "30m", "3h" or a number of milliseconds, as in the host's configuration. */
+export function parseDurationMs(text: string): number {
+  const durationMs = parseDuration(text);
+  if (durationMs === undefined) {
+    throw new InvalidArgumentError('It must be a duration such as 100ms, 90s, 30m or 3h, or a number of milliseconds.');
+  }
+  return durationMs;
+}
+
+export function parsePositive(text: string): number {
+  const value = text.trim() === '' ? NaN : Number(text);
+  if (!(value > 0 && value < Infinity)) throw new InvalidArgumentError('It must be a number above 0.');
+  return value;
+}
+
+export function parseShare(text: string): number {
+  const share = parsePositive(text);
+  if (share > 1) throw new InvalidArgumentError('It must be a share above 0, of 1 at most.');
+  return share;
+}
+
+/** "99/1": 99% of the requests on 1% of the functions. */
+export function parseSkew(text: string): Popularity {
+  const [, requests = '', functions = ''] = /^(\d+(?:\.\d+)?)\/(\d+(?:\.\d+)?)$/.exec(text.trim()) ?? [];
+  const [requestShare, functionShare] = [Number(requests) / 100, Number(functions) / 100];
+  if (!(requestShare > 0 && requestShare < 1 && functionShare > 0 && functionShare < 1)) {
+    throw new InvalidArgumentError('It must be two shares in percent, such as 99/1 or 80/20.');
+  }
+  return { kind: 'skewed', requestShare, functionShare };
+}
+
+export function parseCount(text: string): number {
+  if (!/^\d{1,12}$/.test(text) || Number(text) === 0) {
+    throw new InvalidArgumentError('It must be a whole number of 1 or more.');
+  }
+  return Number(text);
+}
+
+/** As `parseCount`, or 0. */
+export function parseWhole(text: string): number {
+  if (!/^\d{1,12}$/.test(text)) throw new InvalidArgumentError('It must be a whole number of 0 or more.');
+  return Number(text);
+}
+
+/** Seeds are whole numbers that JSON keeps. */
+export function parseSeed(text: string): number {
+  const seed = Number(text);
+  if (!/^\d+$/.test(text) || !Number.isSafeInteger(seed)) {
+    throw new InvalidArgumentError(`It must be a whole number from 0 to ${Number.MAX_SAFE_INTEGER}.`);
+  }
+  return seed;
+}
+
+/** "bert-base=48,gpt2=12"; a name alone is one function. */
+export function parseFunctionGroups(text: string): FunctionGroup[] {
+  return pairs(text).map(([model, count = '1']) => ({ model, count: parseCount(count) }));
+}
+
+/** "bert-base=20..240..20": from, to and step; several ranges advance together. */
+export function parseFunctionRanges(text: string): FunctionGroup[][] {
+  const ranges = pairs(text).map(([model, range = '1']) => ({ model, counts: parseRange(range) }));
+  const length = Math.max(...ranges.map(({ counts }) => counts.length));
+  const odd = ranges.find(({ counts }) => counts.length !== 1 && counts.length !== length);
+  if (odd !== undefined) {
+    throw new InvalidArgumentError(
+      `Ranges advance together, but that of ${odd.model} has ${odd.counts.length} steps and another ${length}.`,
+    );
+  }
+  return Array.from({ length }, (_, step) =>
+    ranges.map(({ model, counts }) => ({ model, count: counts[counts.length === 1 ? 0 : step]! })),
+  );
+}
+
+function parseRange(text: string): number[] {
+  const [from = '', to = from, step = '1', ...more] = text.split('..');
+  if (more.length > 0) throw new InvalidArgumentError(`'${text}' is no range such as 20..240..20.`);
+  const [first, last, by] = [parseCount(from), parseCount(to), parseCount(step)];
+  if (last < first) throw new InvalidArgumentError(`The range '${text}' ends before it begins.`);
+  return Array.from({ length: Math.floor((last - first) / by) + 1 }, (_, index) => first + index * by);
+}
+
+/** What the CPU offers for a model; what is left out is estimated from its weights. */
+export interface CpuGiven {
+  readonly latencyMs: number;
+  readonly cores: number;
+  /** Of a session: what it takes to load, and its memory. */
+  readonly loadMs: number | undefined;
+  readonly bytes: number | undefined;
+}
+
+/** "bert-base=180ms@8:1.2s:450MB": a run, its cores, the loading of its session, and that session's memory. */
+export function parseCpuOffers(text: string): Map<string, CpuGiven> {
+  return new Map(
+    pairs(text).map(([model, offer = '']) => {
+      const [run = '', load, bytes, ...more] = offer.split(':');
+      if (more.length > 0)
+        throw new InvalidArgumentError(`'${offer}' is no offer such as 180ms@8 or 180ms@8:1.2s:450MB.`);
+      const [latency = '', cores = '1'] = run.split('@');
+      const given: CpuGiven = {
+        latencyMs: parseDurationMs(latency),
+        cores: parseCount(cores),
+        loadMs: load === undefined ? undefined : parseDurationMs(load),
+        bytes: bytes === undefined ? undefined : parseBytes(bytes),
+      };
+      return [model, given];
+    }),
+  );
+}
+
+/** "16@20ms": slots, and the way there and back. */
+export function parseWorkers(text: string): WorkersPlace {
+  const [slots = '', roundTrip, ...more] = text.split('@');
+  if (roundTrip === undefined || more.length > 0) {
+    throw new InvalidArgumentError('It must be slots and the time there and back, such as 16@20ms.');
+  }
+  return { slots: parseCount(slots), roundTripMs: parseDurationMs(roundTrip) };
+}
+
+/** "name=file" of a list. */
+export function parseNamedFiles(text: string, before: ReadonlyMap<string, string> = new Map()): Map<string, string> {
+  const files = new Map(before);
+  for (const [name, file] of pairs(text)) {
+    if (file === undefined || file === '')
+      throw new InvalidArgumentError(`'${name}' names no file: NAME=FILE is wanted.`);
+    files.set(name, file);
+  }
+  return files;
+}
+
+function pairs(text: string): [name: string, value: string | undefined][] {
+  const seen = new Set<string>();
+  return text.split(',').map((part) => {
+    const [name = '', value] = part.split('=').map((word) => word.trim());
+    if (name === '') throw new InvalidArgumentError(`'${text}' lacks a name.`);
+    if (seen.has(name)) throw new InvalidArgumentError(`'${name}' stands there twice.`);
+    seen.add(name);
+    return [name, value];
+  });
+}
+
+export function parseBytes(text: string): number {
+  const bytes = parseSizeBytes(text);
+  if (bytes === undefined) throw new InvalidArgumentError('It must be a size such as 512MiB or 2GiB.');
+  return bytes;
+}
+
+export function oneOf<Choice extends string>(choices: readonly Choice[]): (text: string) => Choice {
+  return (text) => {
+    const found = choices.find((choice) => choice === text);
+    if (found === undefined) throw new InvalidArgumentError(`It must be one of ${choices.join(', ')}.`);
+    return found;
+  };
+}
+
+export function parseNumber(text: string): number {
+  if (!/^(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text.trim())) {
+    throw new InvalidArgumentError('It must be a number of 0 or more.');
+  }
+  return Number(text);
+}
+
+/** A list such as `8,16,32`. */
+export const parseCounts = (text: string): number[] => listOf(text).map(parseCount);
+export const parseNumbers = (text: string): number[] => listOf(text).map(parseNumber);
+
+function listOf(text: string): string[] {
+  return text.split(',').map((part) => part.trim());
+}
+
+/** Sizes of open dimensions, name=size each. @param flag that they were given with */
+export function parseSizes(pairs: readonly string[], flag: string): Record<string, number> {
+  return Object.fromEntries(
+    pairs.map((pair) => {
+      const [, name = '', size = ''] = /^(.+)=([1-9]\d{0,8})$/.exec(pair) ?? [];
+      if (name === '') throw usage(`${flag} takes name=size such as sequence=64, and '${pair}' is not that`);
+      return [name, Number(size)];
+    }),
+  );
+}

@@ -1,0 +1,197 @@
+/** Which version of a function answers: listing them, and moving the calls from one to another. */
+import { Command, InvalidArgumentError } from 'commander';
+import type { TrafficChange, TrafficInfo, Turntable, VersionInfo } from '../client/index.ts';
+import { addUrlFlag, hostAddress, withHost } from './client.ts';
+import { usage } from './error.ts';
+import { formatBytes, formatMs } from '../tools/index.ts';
+import { printable, renderTable } from './table.ts';
+
+interface Options {
+  readonly url: string;
+  readonly json?: boolean;
+}
+
+export function versionsCommand(): Command {
+  const command = new Command('versions')
+    .description('List the versions of a function on a running host, their share of the calls, and their answers.')
+    .argument('<name>', 'the function')
+    .option('--json', 'print the reply of the host as it is');
+  addUrlFlag(command).action(async (name: string, options: Options) => {
+    const reply = await withHost(hostAddress(options.url), async (client) => await client.versions(name));
+    console.log(options.json === true ? JSON.stringify(reply) : versionsText(reply));
+  });
+  return command;
+}
+
+export function promoteCommand(): Command {
+  const command = new Command('promote')
+    .description(
+      'Give a version all calls of its function, or a part of them. It is loaded and tried before. Where its goodput falls ' +
+        'behind that of the version before, its calls go back by themselves.',
+    )
+    .argument('<name>', 'the function')
+    .argument('<version>', 'the version')
+    .option('--percent <percent>', 'of the calls; the rest stays with the version that serves most', parsePercent, 100)
+    .option('--json', 'print the reply of the host as it is');
+  addUrlFlag(command).action(async (name: string, version: string, options: Options & { percent: number }) => {
+    await change(name, options, async (client) => await client.promote(name, version, options.percent));
+  });
+  return command;
+}
+
+export function rollbackCommand(): Command {
+  const command = new Command('rollback')
+    .description('Give all calls of a function to the version that served before. The newer version stays.')
+    .argument('<name>', 'the function')
+    .option('--json', 'print the reply of the host as it is');
+  addUrlFlag(command).action(async (name: string, options: Options) => {
+    await change(name, options, async (client) => await client.rollBack(name));
+  });
+  return command;
+}
+
+export function splitCommand(): Command {
+  const command = new Command('split')
+    .description(
+      'Divide the calls of a function over its versions: turntable split my-model 1=90 2=10. Shares are percentages that ' +
+        'make 100.',
+    )
+    .argument('<name>', 'the function')
+    .argument('[version=percent...]', 'shares of the versions; what is left out gets none')
+    .option('--key <header>', 'calls with the same value of this header go to the same version; "none" ends that')
+    .option('--header <header=value:version>', 'calls with this header go to this version (repeatable)', append, [])
+    .option('--fallback <on|off>', 'whether a version that answers worse gives its calls back by itself')
+    .option('--json', 'print the reply of the host as it is');
+  addUrlFlag(command).action(async (name: string, words: string[], options: SplitOptions) => {
+    const asked = splitAsked(words, options);
+    await change(name, options, async (client) => await client.changeTraffic(name, asked));
+  });
+  return command;
+}
+
+export function shadowCommand(): Command {
+  const command = new Command('shadow')
+    .description(
+      'Copy calls of a function to a version that does not serve, and compare its answers: turntable shadow my-model ' +
+        '3=10, then turntable versions my-model. Nobody waits for the copies.',
+    )
+    .argument('<name>', 'the function')
+    .argument('<version=percent|off>', 'the version and the percentage of the calls')
+    .option('--json', 'print the reply of the host as it is');
+  addUrlFlag(command).action(async (name: string, word: string, options: Options) => {
+    const [share] = word === 'off' ? [] : [...parseShares([word])];
+    const shadow = share === undefined ? null : { version: share[0], percent: share[1] };
+    await change(name, options, async (client) => await client.changeTraffic(name, { shadow }));
+  });
+  return command;
+}
+
+interface SplitOptions extends Options {
+  readonly key?: string;
+  readonly header: readonly string[];
+  readonly fallback?: string;
+}
+
+/** A division without a key or header rules ends those that there were. */
+function splitAsked(words: readonly string[], { key, header, fallback }: SplitOptions): TrafficChange {
+  if (words.length === 0 && key === undefined && header.length === 0 && fallback === undefined) {
+    throw usage('split takes shares such as 1=90 2=10, --key, --header or --fallback');
+  }
+  if (fallback !== undefined && fallback !== 'on' && fallback !== 'off') {
+    throw usage(`--fallback is "${fallback}", but must be on or off`);
+  }
+  const isDivided = words.length > 0;
+  return {
+    ...(isDivided ? { shares: Object.fromEntries(parseShares(words)) } : {}),
+    ...(key !== undefined || isDivided ? { key: key === undefined || key === 'none' ? null : key } : {}),
+    ...(header.length > 0 || isDivided ? { headers: header.map(parseRule) } : {}),
+    ...(fallback === undefined ? {} : { fallback: fallback === 'on' }),
+  };
+}
+
+function parseShares(words: readonly string[]): Map<string, number> {
+  return new Map(
+    words.map((word) => {
+      const [, version, percent] = /^(.+)=(\d+(?:\.\d+)?)%?$/.exec(word) ?? [];
+      if (version === undefined) throw usage(`"${word}" is no share, which looks like 2=10`);
+      return [version, Number(percent)];
+    }),
+  );
+}
+
+function parseRule(text: string): TrafficInfo['headers'][number] {
+  const [, name, value, version] = /^([^=:]+)=(.*):([^:]+)$/.exec(text) ?? [];
+  if (name === undefined || value === undefined || version === undefined) {
+    throw usage(`--header is "${text}", but must be header=value:version, such as x-canary=yes:2`);
+  }
+  return { name, value, version };
+}
+
+function parsePercent(text: string): number {
+  const percent = Number(text.replace(/%$/, ''));
+  if (!(percent > 0 && percent <= 100)) throw new InvalidArgumentError('It must be a percentage above 0, up to 100.');
+  return percent;
+}
+
+async function change(name: string, options: Options, act: (client: Turntable) => Promise<TrafficInfo>): Promise<void> {
+  const traffic = await withHost(hostAddress(options.url), act);
+  console.log(options.json === true ? JSON.stringify(traffic) : `${name}: ${trafficLines(traffic).join('\n')}`);
+}
+
+/** The versions as a table, and what there is to know about their calls below it. */
+export function versionsText({
+  versions,
+  traffic,
+}: {
+  readonly versions: readonly VersionInfo[];
+  readonly traffic: TrafficInfo;
+}): string {
+  const columns = ['VERSION', '>CALLS', 'STATE', '>SLO', '>MODEL', 'PUBLISHED', '>ANSWERED', '>IN SLO', 'NOTE'];
+  const rows = versions.map((each) => {
+    const { in_slo: good = 0, late = 0, failed = 0 } = each.answers;
+    const ended = good + late + failed;
+    return [
+      each.version,
+      each.percent === 0 ? '' : `${rounded(each.percent)}%`,
+      each.state,
+      typeof each['slo_ms'] === 'number' ? formatMs(each['slo_ms']) : '',
+      typeof each['bytes'] === 'number' ? formatBytes(each['bytes']) : '',
+      each.published_at.slice(0, 16).replace('T', ' '),
+      String(ended),
+      ended === 0 ? '' : `${rounded((100 * good) / ended)}%`,
+      noteOf(each, traffic),
+    ];
+  });
+  const more = trafficLines(traffic).slice(1);
+  return [renderTable(columns, rows), ...(more.length === 0 ? [] : ['', ...more])].join('\n');
+}
+
+function noteOf({ version, on_trial: onTrial, reason }: VersionInfo, { shadow, fell_back: fell }: TrafficInfo): string {
+  if (typeof reason === 'string') return printable(reason);
+  if (onTrial) return 'on trial';
+  if (shadow?.version === version) return `shadow of ${rounded(shadow.percent)}%`;
+  return fell?.version === version ? `taken out: ${printable(fell.reason)}` : '';
+}
+
+/** The shares in the first line, what else decides in the others. */
+function trafficLines({ shares, key, headers, shadow, shadow_answers: copies, fallback }: TrafficInfo): string[] {
+  const parts = Object.entries(shares).map(([version, percent]) => `version ${version} ${rounded(percent)}%`);
+  const answers =
+    copies === undefined || copies.version !== shadow?.version
+      ? ''
+      : `: ${copies.same} the same, ${copies.different} different, ${copies.failed} failed, ${copies.skipped} skipped` +
+        (copies.latest === undefined ? '' : `; ${printable(copies.latest)}`);
+  return [
+    parts.join(', '),
+    ...headers.map(({ name, value, version }) => `calls with ${name}: ${printable(value)} go to version ${version}`),
+    ...(key === null ? [] : [`calls with the same ${key} go to the same version`]),
+    ...(shadow === null ? [] : [`version ${shadow.version} gets copies of ${rounded(shadow.percent)}%${answers}`]),
+    ...(fallback ? [] : ['a version that answers worse is not taken out by itself']),
+  ];
+}
+
+const rounded = (value: number): string => String(Math.round(value * 10) / 10);
+
+function append(value: string, values: readonly string[]): string[] {
+  return [...values, value];
+}

@@ -1,0 +1,86 @@
+/** What can go wrong, as classes. `code` is the host's own (docs/errors.md); it does not change when the sentence does. */
+
+export class TurntableError extends Error {
+  override readonly name: string = 'TurntableError';
+  /** HTTP status; 0 where no reply came. */
+  readonly status: number;
+  readonly code: string | undefined;
+  /** How long to wait before another try can help; undefined where it cannot, or nobody said. */
+  readonly retryAfterMs: number | undefined;
+
+  constructor(
+    message: string,
+    told: { readonly status: number; readonly code?: string | undefined; readonly retryAfterMs?: number | undefined },
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+    this.status = told.status;
+    this.code = told.code;
+    this.retryAfterMs = told.retryAfterMs;
+  }
+}
+
+/** The request is wrong (400, 413, 415, 422): sending it again will not help. */
+export class BadRequestError extends TurntableError {
+  override readonly name = 'BadRequestError';
+}
+
+/** A key is missing or wrong (401, 403). */
+export class UnauthorizedError extends TurntableError {
+  override readonly name = 'UnauthorizedError';
+}
+
+/** There is no such function, version, blob or call (404). */
+export class NotFoundError extends TurntableError {
+  override readonly name = 'NotFoundError';
+}
+
+/** It collides with what is there (409). */
+export class ConflictError extends TurntableError {
+  override readonly name = 'ConflictError';
+}
+
+/** The host cannot take it now (429, 503): a full queue, shed by prediction, draining. See `retryAfterMs`. */
+export class OverloadedError extends TurntableError {
+  override readonly name = 'OverloadedError';
+}
+
+/** The deadline passed before the call was run (504). */
+export class DeadlineError extends TurntableError {
+  override readonly name = 'DeadlineError';
+}
+
+/** No reply came: nobody listens, or the connection broke. */
+export class ConnectionError extends TurntableError {
+  override readonly name = 'ConnectionError';
+}
+
+const kindOf: Readonly<Record<number, typeof TurntableError>> = {
+  401: UnauthorizedError,
+  403: UnauthorizedError,
+  404: NotFoundError,
+  409: ConflictError,
+  429: OverloadedError,
+  503: OverloadedError,
+  504: DeadlineError,
+};
+
+/** The error that a reply is. @param body as it came; of a host it is `{"error": "<sentence>"}` */
+export function errorOf(status: number, body: string, headers: Headers): TurntableError {
+  let sentence = body.trim().slice(0, 500);
+  try {
+    const { error } = JSON.parse(body) as { error?: unknown };
+    if (typeof error === 'string') sentence = error;
+  } catch {
+    // Something between client and host answered: its own words are the best there is.
+  }
+  const retryAfterS = Number(headers.get('retry-after') ?? NaN);
+  const told = {
+    status,
+    code: headers.get('x-turntable-error') ?? undefined,
+    retryAfterMs: Number.isFinite(retryAfterS) ? retryAfterS * 1000 : undefined,
+  };
+  const message = sentence || 'the host gave no reason';
+  const Kind = kindOf[status] ?? (status >= 400 && status < 500 ? BadRequestError : TurntableError);
+  return new Kind(message, told);
+}

@@ -1,0 +1,30 @@
+/** Which cores processes run on: pinning them, and asking for one's own. */
+import { readdirSync } from 'node:fs';
+import { pinThread } from '../../hardware/index.ts';
+import { libcFunction } from '../../process/index.ts';
+
+/**
+ * Pins every thread of a process to `cores`, and its main thread, which runs the model, to `mainCores` where given. The
+ * threads that it starts later inherit this. False where that cannot be done: the process is gone, or the platform lacks it.
+ */
+export function pinProcess(pid: number, cores: readonly number[], mainCores: readonly number[] = cores): boolean {
+  if (cores.length === 0) return false;
+  let threads: number[];
+  try {
+    threads = readdirSync(`/proc/${pid}/task`).map(Number);
+  } catch {
+    return false;
+  }
+  let pinned = true;
+  for (const thread of threads) {
+    // A thread may end meanwhile; what counts is the one that runs the model.
+    if (!pinThread(thread, thread === pid ? mainCores : cores) && thread === pid) pinned = false;
+  }
+  return pinned;
+}
+
+/** The core that the calling thread runs on just now, by the operating system's number; undefined where nobody can tell. */
+export function currentCore(): number | undefined {
+  const core = (libcFunction('int sched_getcpu()')?.() ?? -1) as number;
+  return core < 0 ? undefined : core;
+}

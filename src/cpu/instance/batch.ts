@@ -1,0 +1,74 @@
+/** Joining the inputs of several calls along dimension 0 into one run of the model, and taking its outputs apart again. */
+import type { Tensor } from '../../tensor/index.ts';
+
+/** The inputs of one call and the outputs it asks for (undefined: all). */
+export interface BatchCall {
+  readonly inputs: readonly Tensor[];
+  readonly outputs: readonly string[] | undefined;
+}
+
+/** Rows of a call: the size of dimension 0 that all its inputs share, or undefined where there is none to join along. */
+export function rowsOf(inputs: readonly Tensor[]): number | undefined {
+  const rows = inputs[0]?.shape[0];
+  if (rows === undefined || rows === 0) return undefined;
+  return inputs.every((input) => input.shape[0] === rows) ? rows : undefined;
+}
+
+/**
+ * Sorts calls into groups that can share a run: the same inputs by name, datatype and inner shape, and the same outputs
+ * asked for. Gives the indices of each group in order of arrival; a call with nothing to join along stands alone.
+ */
+export function groupCalls(calls: readonly BatchCall[]): number[][] {
+  const groups = new Map<string, number[]>();
+  calls.forEach((call, index) => {
+    const signature =
+      rowsOf(call.inputs) === undefined
+        ? `alone ${index}`
+        : JSON.stringify([
+            call.inputs
+              .map((input) => [input.name, input.datatype, ...input.shape.slice(1)])
+              .sort((a, b) => (String(a[0]) < String(b[0]) ? -1 : 1)),
+            call.outputs,
+          ]);
+    const group = groups.get(signature);
+    if (group === undefined) groups.set(signature, [index]);
+    else group.push(index);
+  });
+  return [...groups.values()];
+}
+
+/** The inputs of a group (see {@link groupCalls}) as one set of inputs. */
+export function joinInputs(calls: readonly BatchCall[]): Tensor[] {
+  const [first] = calls;
+  if (first === undefined || calls.length === 1) return [...(first?.inputs ?? [])];
+  return first.inputs.map((model): Tensor => {
+    const parts = calls.map((call) => call.inputs.find((input) => input.name === model.name)?.data ?? new Uint8Array());
+    const rows = calls.reduce((sum, call) => sum + (rowsOf(call.inputs) ?? 0), 0);
+    const { name, datatype, shape } = model;
+    return { name, datatype, shape: [rows, ...shape.slice(1)], data: Buffer.concat(parts) };
+  });
+}
+
+/**
+ * Cuts the outputs of a joined run into those of each call, as views. Undefined when an output does not have one row per
+ * row of input (a scalar, say, or a pooled result): such a model cannot be batched and must run each call alone.
+ */
+export function splitOutputs(outputs: readonly Tensor[], rows: readonly number[]): Tensor[][] | undefined {
+  const total = rows.reduce((sum, count) => sum + count, 0);
+  if (rows.length === 1) return [[...outputs]];
+  // The rows of BYTES have no fixed width, so they would have to be found element by element; such models run alone.
+  if (outputs.some((output) => output.shape[0] !== total || output.datatype === 'BYTES')) return undefined;
+  let from = 0;
+  return rows.map((count) => {
+    const part = outputs.map((output): Tensor => {
+      const rowBytes = output.data.byteLength / total;
+      return {
+        ...output,
+        shape: [count, ...output.shape.slice(1)],
+        data: output.data.subarray(from * rowBytes, (from + count) * rowBytes),
+      };
+    });
+    from += count;
+    return part;
+  });
+}

@@ -1,0 +1,88 @@
+/** A few instances kept started with ONNX Runtime loaded, so that a pool grows without paying for the start of a process. */
+import type { Instance } from './instance.ts';
+import type { InstanceLog } from './instance-run.ts';
+
+/** Deaths in a row before a new process is delayed: a machine that cannot start one must not be kept busy trying. */
+const quickDeathsMax = 3;
+const restartDelayMs = 1000;
+
+export class BlankSet {
+  readonly #size: number;
+  readonly #log: InstanceLog;
+  readonly #start: () => Instance;
+  readonly #blanks = new Set<Instance>();
+  #deathsInRow = 0;
+  #stopped = false;
+  #refillTimer: NodeJS.Timeout | undefined;
+
+  constructor(size: number, log: InstanceLog, start: () => Instance) {
+    this.#size = size;
+    this.#log = log;
+    this.#start = start;
+  }
+
+  get size(): number {
+    return this.#blanks.size;
+  }
+
+  /**
+   * A started instance if there is one, else one that is starting now; the caller owns it.
+   *
+   * @param anew in any case one that starts now: what was wrong with a blank one may be wrong with all of them
+   */
+  take(anew: boolean): Instance {
+    if (anew) return this.#start();
+    let taken: Instance | undefined;
+    for (const blank of this.#blanks) {
+      if (taken === undefined || (!taken.hasStarted && blank.hasStarted)) taken = blank;
+    }
+    if (taken === undefined) return this.#start();
+    this.#blanks.delete(taken);
+    return taken;
+  }
+
+  /** Starts what is missing. Pools call it once their load is over, so that a start never competes with a load. */
+  refill(): void {
+    if (this.#stopped || this.#refillTimer !== undefined) return;
+    while (this.#blanks.size < this.#size) this.#add();
+  }
+
+  /** Resolves once one has started, or there is none to wait for. */
+  started(): Promise<void> {
+    return new Promise((resolve) => {
+      if (this.#stopped || this.#blanks.size === 0) resolve();
+      for (const blank of this.#blanks) {
+        blank.whenStarted(resolve);
+        blank.onDead(() => resolve());
+      }
+    });
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    clearTimeout(this.#refillTimer);
+    for (const blank of this.#blanks) blank.kill('the host is stopping');
+    this.#blanks.clear();
+  }
+
+  #add(): void {
+    const blank = this.#start();
+    this.#blanks.add(blank);
+    blank.whenStarted(() => {
+      this.#deathsInRow = 0;
+    });
+    blank.onDead(({ reason }) => {
+      if (!this.#blanks.delete(blank) || this.#stopped) return;
+      this.#deathsInRow++;
+      if (this.#deathsInRow < quickDeathsMax) {
+        this.refill();
+        return;
+      }
+      this.#log(blank.pid, undefined, `a blank instance died ${this.#deathsInRow} times in a row: ${reason}`);
+      this.#refillTimer ??= setTimeout(() => {
+        this.#refillTimer = undefined;
+        this.refill();
+      }, restartDelayMs);
+    });
+  }
+}

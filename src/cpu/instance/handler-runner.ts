@@ -1,0 +1,219 @@
+/** Loads a function's handler module and turns what it takes and gives into the project's forms. */
+import { isUtf8 } from 'node:buffer';
+import { validateHeaderName, validateHeaderValue } from 'node:http';
+import { pathToFileURL } from 'node:url';
+import {
+  arrayOf,
+  bytesElements,
+  elementCount,
+  elements,
+  isDataType,
+  packBytes,
+  TensorError,
+  type DataType,
+  type Tensor,
+} from '../../tensor/index.ts';
+import type { Handler, HandlerCall, HandlerTensor } from './handler.ts';
+import { handlerStack } from './handler-stack.ts';
+import type { HandlerRequest, HandlerResponse } from '../types.ts';
+
+/** A failure inside a handler, with the status that it asked for or the one that fits. */
+export class HandlerError extends Error {
+  override readonly name = 'HandlerError';
+  readonly code: 'handler-failed' | 'handler-input';
+  readonly status: number | undefined;
+  constructor(code: 'handler-failed' | 'handler-input', message: string, status?: number) {
+    super(message);
+    this.code = code;
+    this.status = status;
+  }
+}
+
+const messageCharactersMax = 1000;
+
+/** A module of the session's own: what it keeps between calls, no other function in the process sees. */
+export async function loadHandler(path: string, session: number): Promise<Handler> {
+  const module = (await import(`${pathToFileURL(path).href}?session=${session}`)) as Partial<Handler> & {
+    default?: Partial<Handler>;
+  };
+  const preprocess = module.preprocess ?? module.default?.preprocess?.bind(module.default);
+  const postprocess = module.postprocess ?? module.default?.postprocess?.bind(module.default);
+  if (typeof preprocess !== 'function' || typeof postprocess !== 'function') {
+    throw new TypeError('the handler does not export both preprocess(request) and postprocess(tensors, request)');
+  }
+  return { preprocess, postprocess };
+}
+
+/** Whose handler an error came from. */
+export function sessionOfStack(stack: string): number | undefined {
+  const session = /\?session=(\d+):/.exec(stack)?.[1];
+  return session === undefined ? undefined : Number(session);
+}
+
+/** The call as the handler sees it; the same object goes to both of its steps. */
+export function handlerCall(request: HandlerRequest): HandlerCall {
+  const text = (): string =>
+    Buffer.from(request.body.buffer, request.body.byteOffset, request.body.byteLength).toString('utf8');
+  return {
+    ...request,
+    text,
+    json() {
+      try {
+        return JSON.parse(text()) as unknown;
+      } catch (error) {
+        throw new HandlerError('handler-input', `the body is not JSON: ${(error as Error).message}`);
+      }
+    },
+  };
+}
+
+export async function runPreprocess(handler: Handler, call: HandlerCall): Promise<Tensor[]> {
+  try {
+    const made = await handler.preprocess(call);
+    if (!Array.isArray(made)) throw new TensorError('preprocess did not return an array of tensors');
+    return made.map(toTensor);
+  } catch (error) {
+    throw asHandlerError('preprocess', error);
+  }
+}
+
+export async function runPostprocess(
+  handler: Handler,
+  tensors: readonly Tensor[],
+  call: HandlerCall,
+): Promise<HandlerResponse> {
+  try {
+    return await toResponse(await handler.postprocess(tensors.map(toHandlerTensor), call));
+  } catch (error) {
+    throw asHandlerError('postprocess', error);
+  }
+}
+
+function asHandlerError(step: string, error: unknown): HandlerError {
+  if (error instanceof HandlerError) return error;
+  const message = messageOf(error);
+  const status = statusOf(error);
+  // The client is told what, and the log where.
+  const stack = status === undefined || status >= 500 ? handlerStack(error) : undefined;
+  if (stack !== undefined) console.error(stack);
+  if (status === undefined) return new HandlerError('handler-failed', `the handler's ${step} failed: ${message}`);
+  return new HandlerError(status < 500 ? 'handler-input' : 'handler-failed', message, status);
+}
+
+function statusOf(error: unknown): number | undefined {
+  try {
+    const status: unknown = typeof error === 'object' && error !== null && 'status' in error ? error.status : undefined;
+    const usable = typeof status === 'number' && Number.isInteger(status) && status >= 400 && status <= 599;
+    return usable ? status : undefined;
+  } catch {
+    return undefined; // A getter of the handler's own that throws.
+  }
+}
+
+/** What was thrown, whatever it is, in one line. */
+export function messageOf(error: unknown): string {
+  let text: string;
+  try {
+    const message: unknown = typeof error === 'object' && error !== null && 'message' in error ? error.message : error;
+    text = String(message);
+  } catch {
+    text = 'something that cannot be shown';
+  }
+  const line = text.replaceAll(/\s+/g, ' ').trim();
+  return line.length > messageCharactersMax ? `${line.slice(0, messageCharactersMax)}...` : line;
+}
+
+function toTensor(made: HandlerTensor): Tensor {
+  const { name, datatype, shape, data } = made;
+  if (typeof name !== 'string') throw new TensorError('preprocess returned a tensor without a name');
+  if (!isDataType(datatype)) throw new TensorError(`tensor '${name}' has the unknown datatype '${String(datatype)}'`);
+  if (!Array.isArray(shape) || shape.some((size) => !Number.isInteger(size) || size < 0)) {
+    throw new TensorError(`tensor '${name}' has no valid shape`);
+  }
+  const count = elementCount(shape);
+  if (data?.length !== count) {
+    throw new TensorError(
+      `tensor '${name}' has ${String(data?.length)} elements, but its shape [${shape.join(',')}] takes ${count}`,
+    );
+  }
+  if (datatype === 'BYTES') return { name, datatype, shape, data: packBytes(data as readonly (string | Uint8Array)[]) };
+  const typed = typedOf(name, datatype, data as ArrayLike<Plain>);
+  return { name, datatype, shape, data: new Uint8Array(typed.buffer, typed.byteOffset, typed.byteLength) };
+}
+
+type Plain = number | bigint | boolean;
+
+/** Numbers as the datatype holds them: none is cut or wrapped to fit. */
+function typedOf(name: string, datatype: Exclude<DataType, 'BYTES'>, data: ArrayLike<Plain>): ArrayBufferView {
+  const Array_ = arrayOf[datatype];
+  if (data instanceof Array_) return data;
+  const wide = datatype === 'INT64' || datatype === 'UINT64';
+  const rounds = datatype === 'FP32' || datatype === 'FP64';
+  const typed = new Array_(data.length);
+  for (let index = 0; index < data.length; index++) {
+    const given = data[index]!;
+    const value = toNumber(given, wide);
+    if (value !== undefined) typed[index] = value;
+    if (value === undefined || (!rounds && typed[index] !== value)) {
+      throw new TensorError(
+        `tensor '${name}': element ${index} is ${String(given)}, which is not a value of ${datatype}`,
+      );
+    }
+  }
+  return typed;
+}
+
+function toNumber(given: Plain, wide: boolean): number | bigint | undefined {
+  if (typeof given !== 'number' && typeof given !== 'bigint' && typeof given !== 'boolean') return undefined;
+  if (!wide) return Number(given);
+  return typeof given === 'number' && !Number.isInteger(given) ? undefined : BigInt(given);
+}
+
+function toHandlerTensor(tensor: Tensor): HandlerTensor {
+  const { name, datatype, shape } = tensor;
+  if (datatype === 'BYTES') {
+    const data = Array.from(bytesElements(tensor), textOrBytes);
+    return { name, datatype, shape, data };
+  }
+  return { name, datatype, shape, data: elements(tensor) };
+}
+
+/** Text where the bytes are text: replacing what is not UTF-8 would change the value. */
+function textOrBytes(element: Uint8Array): string | Uint8Array {
+  return isUtf8(element)
+    ? Buffer.from(element.buffer, element.byteOffset, element.byteLength).toString('utf8')
+    : element;
+}
+
+/** By its shape: naming the global class would load Node's whole fetch, 50 ms of the first call's time. */
+function isWebResponse(value: unknown): value is Response {
+  return (
+    typeof value === 'object' && value !== null && 'arrayBuffer' in value && 'headers' in value && 'status' in value
+  );
+}
+
+async function toResponse(value: unknown): Promise<HandlerResponse> {
+  if (isWebResponse(value)) {
+    const { status } = value;
+    // Not every such object is one of the platform's, which would have looked itself.
+    if (!Number.isInteger(status) || status < 200 || status > 599) {
+      throw new TensorError(`postprocess returned a response with the status ${String(status)}, which is none`);
+    }
+    const headers = Object.fromEntries(value.headers);
+    for (const [name, text] of Object.entries(headers)) {
+      validateHeaderName(name);
+      validateHeaderValue(name, text);
+    }
+    return { status, headers, body: new Uint8Array(await value.arrayBuffer()) };
+  }
+  if (typeof value === 'string') {
+    return { status: 200, headers: { 'content-type': 'text/plain; charset=utf-8' }, body: Buffer.from(value, 'utf8') };
+  }
+  if (ArrayBuffer.isView(value)) {
+    const body = new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+    return { status: 200, headers: { 'content-type': 'application/octet-stream' }, body };
+  }
+  const json = JSON.stringify(value);
+  if (json === undefined) throw new TypeError('postprocess returned nothing that can be sent');
+  return { status: 200, headers: { 'content-type': 'application/json' }, body: Buffer.from(json, 'utf8') };
+}

@@ -1,0 +1,45 @@
+/** What a function's handler module exports, and what it is given. */
+import type { DataType } from '../../tensor/index.ts';
+
+/**
+ * A tensor as handlers see it: `data` as the typed array of its datatype (FP16 as its 16-bit patterns). An element of
+ * BYTES is a string, or a Uint8Array where its bytes are not UTF-8. From `preprocess` a plain array of numbers, bigints, booleans,
+ * strings or Uint8Arrays will do as well.
+ */
+export interface HandlerTensor {
+  readonly name: string;
+  readonly datatype: DataType;
+  readonly shape: readonly number[];
+  readonly data: ArrayLike<number> | ArrayLike<bigint> | readonly (string | Uint8Array)[] | readonly boolean[];
+}
+
+/** The HTTP request that called the function. */
+export interface HandlerCall {
+  readonly method: string;
+  /** Path and query, as sent. */
+  readonly url: string;
+  /** Lower-case names. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Uint8Array;
+  /** The body as UTF-8 text. */
+  text(): string;
+  /** The body as JSON; throws (the client gets 400) when it is not. */
+  json(): unknown;
+}
+
+/**
+ * A handler module exports these two functions (by name, or together as its default export). They run in the instance's
+ * process, one call at a time, under the time limit `timeouts.handlerMs`.
+ *
+ * An error thrown with a numeric `status` property (400-599) becomes that status with the error's message; any other is
+ * a 500.
+ */
+export interface Handler {
+  /** The model's inputs, in any order. Each invocation is one request: dimension 0 is its own batch. */
+  preprocess(request: HandlerCall): readonly HandlerTensor[] | Promise<readonly HandlerTensor[]>;
+  /**
+   * The reply: a string (text/plain), bytes (application/octet-stream), a web `Response` (status and headers of its
+   * own), or anything else as JSON.
+   */
+  postprocess(tensors: readonly HandlerTensor[], request: HandlerCall): unknown;
+}

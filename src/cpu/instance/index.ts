@@ -1,0 +1,12 @@
+/** Processes that hold sessions, and which sessions they hold. */
+export { currentCore } from './affinity.ts';
+export { rowsOf } from './batch.ts';
+export type { Handler, HandlerCall, HandlerTensor } from './handler.ts';
+export { Instance } from './instance.ts';
+export { LoadTimeout, type InstanceLog, type RunOrder, type RunOutcome } from './instance-run.ts';
+export type { MeasureProcess } from './ledger.ts';
+export { proportionalBytes } from './process-memory.ts';
+export type { CallHeader, ResultHeader } from './protocol.ts';
+export { Replica, type ReplicaEnd } from './replica.ts';
+export { heldUpMs, Residency, type Holder } from './residency.ts';
+export { WeightsCache } from './weights.ts';

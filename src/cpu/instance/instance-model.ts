@@ -1,0 +1,140 @@
+/** The model of one instance: loaded at once or when it is first run, and run for one call or for several that share a run. */
+import { TensorError, type Tensor } from '../../tensor/index.ts';
+import { groupCalls, joinInputs, rowsOf, splitOutputs, type BatchCall } from './batch.ts';
+import { HandlerError, messageOf } from './handler-runner.ts';
+import type { HandlerCall } from './handler.ts';
+import type { CallHeader, LoadedLate, ResultHeader, SessionSettings } from './protocol.ts';
+import { Session } from './session.ts';
+
+/** One call on its way through the steps of an instance. */
+export interface InstanceCall {
+  readonly header: CallHeader;
+  readonly request: HandlerCall | undefined;
+  inputs: readonly Tensor[];
+  outputs: readonly Tensor[];
+  preprocessMs: number;
+  loadMs: number;
+  /** Of the run of the model that served it (performance.now()). */
+  inferStartMs: number;
+  inferEndMs: number;
+  batch: number;
+  error: ResultHeader | undefined;
+}
+
+export class InstanceModel {
+  readonly #path: string;
+  readonly #settings: SessionSettings;
+  readonly #inputNames: readonly string[] | undefined;
+  #session: Session | undefined;
+  /** Found false when a joined run gave outputs that could not be taken apart; calls then run one by one. */
+  #joinable = true;
+
+  constructor(path: string, settings: SessionSettings, inputNames: readonly string[] | undefined) {
+    this.#path = path;
+    this.#settings = settings;
+    this.#inputNames = inputNames;
+  }
+
+  get isLoaded(): boolean {
+    return this.#session !== undefined;
+  }
+
+  /** Undefined where nobody has said and the model is not loaded. */
+  get inputNames(): readonly string[] | undefined {
+    return this.#session?.inputNames ?? this.#inputNames;
+  }
+
+  /** Rejects with ONNX Runtime's own words. */
+  async load(): Promise<LoadedLate> {
+    const startMs = performance.now();
+    const sharedProblem = await this.#open();
+    const loadMs = performance.now() - startMs;
+    return { loadMs, ...(sharedProblem === undefined ? {} : { sharedProblem }) };
+  }
+
+  async release(): Promise<void> {
+    await this.#session?.release();
+    this.#session = undefined;
+  }
+
+  /** Gives what was wrong with the prepared model, where there was one that could not be used. */
+  async #open(): Promise<string | undefined> {
+    const { sharedModelPath } = this.#settings;
+    let sharedProblem: string | undefined;
+    if (sharedModelPath !== undefined) {
+      try {
+        this.#session = await Session.loadPrepared(sharedModelPath, this.#settings);
+        return undefined;
+      } catch (error) {
+        sharedProblem = messageOf(error);
+      }
+    }
+    this.#session = await Session.load(this.#path, this.#settings);
+    return sharedProblem;
+  }
+
+  /** Runs the calls, in as few runs as they can share; each has its outputs afterwards, or its error. */
+  async run(calls: readonly InstanceCall[], join: boolean): Promise<void> {
+    const jobs = calls.map((call) => ({
+      inputs: call.inputs,
+      outputs: call.header.kind === 'tensors' ? call.header.outputs : undefined,
+    }));
+    const groups = calls.length === 1 || !join || !this.#joinable ? calls.map((_, index) => [index]) : groupCalls(jobs);
+    for (const group of groups) {
+      const members = group.flatMap((index) => calls[index] ?? []);
+      const memberJobs = group.flatMap((index) => jobs[index] ?? []);
+      if (members.length > 1 && (await this.#runTogether(members, memberJobs))) continue;
+      for (const [index, member] of members.entries()) {
+        const job = memberJobs[index];
+        member.inferStartMs = performance.now();
+        try {
+          if (this.#session !== undefined && job !== undefined) {
+            member.outputs = await this.#session.run(job.inputs, job.outputs);
+          }
+        } catch (error) {
+          member.error = failure(error);
+        }
+        member.inferEndMs = performance.now();
+      }
+    }
+  }
+
+  /** False when the calls must run alone after all: one spoils the joint run, or the outputs cannot be taken apart. */
+  async #runTogether(members: readonly InstanceCall[], jobs: readonly BatchCall[]): Promise<boolean> {
+    const inferStartMs = performance.now();
+    let outputs: Tensor[];
+    try {
+      outputs = (await this.#session?.run(joinInputs(jobs), jobs[0]?.outputs)) ?? [];
+    } catch {
+      return false;
+    }
+    const rows = jobs.map((job) => rowsOf(job.inputs) ?? 0);
+    const parts = splitOutputs(outputs, rows);
+    if (parts === undefined) {
+      this.#joinable = false;
+      return false;
+    }
+    const inferEndMs = performance.now();
+    for (const [index, member] of members.entries()) {
+      member.outputs = parts[index] ?? [];
+      member.batch = members.length;
+      member.inferStartMs = inferStartMs;
+      member.inferEndMs = inferEndMs;
+    }
+    return true;
+  }
+}
+
+/** What went wrong in a step of a call, as the host is told. */
+export function failure(error: unknown): ResultHeader {
+  if (error instanceof HandlerError) {
+    const { code, message, status } = error;
+    return status === undefined ? { kind: 'error', code, message } : { kind: 'error', code, message, status };
+  }
+  const message = messageOf(error);
+  if (error instanceof TensorError) return { kind: 'error', code: 'inference-input', message };
+  // ONNX Runtime's words for what the input itself caused; the rest is the model's or the machine's fault.
+  const input =
+    /INVALID_ARGUMENT|Invalid (rank|dimension|feed)|out of (data )?bounds|out of range|invalid (input|expand|shape)|cannot be broadcast|mismatch|must (be|have) /i;
+  return { kind: 'error', code: input.test(message) ? 'inference-input' : 'inference-failed', message };
+}

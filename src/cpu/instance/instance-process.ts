@@ -1,0 +1,284 @@
+/**
+ * The process of one CPU instance: any number of ONNX Runtime sessions, each with at most one handler, which has a module of its
+ * own. It starts without any. See protocol.ts for what is said.
+ */
+import { goOffline, libcFunction, parentChannel } from '../../process/index.ts';
+import type { Message, Tensor } from '../../tensor/index.ts';
+import type { Handler } from './handler.ts';
+import {
+  handlerCall,
+  HandlerError,
+  loadHandler,
+  messageOf,
+  runPostprocess,
+  runPreprocess,
+  sessionOfStack,
+} from './handler-runner.ts';
+import { failure, InstanceModel, type InstanceCall } from './instance-model.ts';
+import type { CallHeader, CallTimes, FromInstance, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
+
+/** Messages are taken strictly one after the other. */
+let last: Promise<void> = Promise.resolve();
+/** Messages that have come and are not done with. */
+let waiting = 0;
+const host = parentChannel<FromInstance, ToInstance>((message) => {
+  waiting++;
+  last = after(last, message);
+});
+
+async function after(before: Promise<void>, message: Message<ToInstance>): Promise<void> {
+  await before;
+  await take(message);
+  waiting--;
+}
+
+/** A function in this process. */
+interface Loaded {
+  readonly model: InstanceModel;
+  readonly handler: Handler | undefined;
+  readonly bytes: number;
+}
+
+const sessions = new Map<number, Loaded>();
+
+/** Released memory stays with the C library until it is asked for it, which takes milliseconds: it waits until nobody does. */
+const trimBytesMin = 8 * 2 ** 20;
+const trimBytesMax = 64 * 2 ** 20;
+let releasedBytes = 0;
+
+/** A run of several calls or of one, as far as it is known to take or has taken. */
+interface Run {
+  readonly session: Loaded;
+  readonly calls: readonly InstanceCall[];
+  readonly join: boolean;
+  readonly startMs: number;
+  busyMs: number;
+  loaded: LoadedLate | undefined;
+}
+
+/** Runs whose model the host runs, by the number under which it was asked. */
+const halfway = new Map<number, Run>();
+
+async function load(header: ToInstance & { op: 'load' }): Promise<void> {
+  const { session, modelPath, handlerPath, settings, inputNames, lazily } = header;
+  const startMs = performance.now();
+  const before = process.memoryUsage.rss();
+  host.send({ op: 'loading' });
+  try {
+    const handler = handlerPath === undefined ? undefined : await loadHandler(handlerPath, session);
+    const model = new InstanceModel(modelPath, settings, inputNames);
+    const { sharedProblem } = lazily ? {} : await model.load();
+    const loadMs = performance.now() - startMs;
+    const bytes = process.memoryUsage.rss() - before;
+    sessions.set(session, { model, handler, bytes });
+    host.send({ op: 'loaded', loadMs, bytes, ...(sharedProblem === undefined ? {} : { sharedProblem }) });
+  } catch (error) {
+    host.send({ op: 'load-failed', message: messageOf(error) });
+  }
+}
+
+async function release({ session }: ToInstance & { op: 'release' }): Promise<void> {
+  const loaded = sessions.get(session);
+  sessions.delete(session);
+  await loaded?.model.release();
+  releasedBytes += loaded?.bytes ?? 0;
+  if (releasedBytes >= (waiting > 1 ? trimBytesMax : trimBytesMin)) {
+    libcFunction('int malloc_trim(size_t)')?.(0);
+    releasedBytes = 0;
+  }
+  host.send({ op: 'released' });
+}
+
+/** Runs a message's calls: every preprocess, then as few runs of the model as they can share, then every postprocess. */
+async function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Promise<void> {
+  const startMs = performance.now();
+  const session = sessions.get(header.session);
+  if (session === undefined) throw new Error(`a run came for session ${header.session}, which is not loaded`);
+  const calls = takeCalls(header.calls, tensors);
+  for (const [index, call] of calls.entries()) await preprocess(session, index, call);
+  const mine: Run = { session, calls, join: header.join, startMs, busyMs: 0, loaded: undefined };
+  const [only] = calls;
+  if (header.askAs !== undefined && only !== undefined && only.error === undefined) {
+    only.inferStartMs = performance.now();
+    mine.busyMs = only.inferStartMs - startMs;
+    halfway.set(header.askAs, mine);
+    host.send({ op: 'run-model', id: header.askAs }, only.inputs);
+    return;
+  }
+  await infer(mine);
+  await finish(mine, startMs);
+}
+
+/** The second half of a run whose model the host ran, or did not. */
+async function continueRun(header: ToInstance & { op: 'model-ran' }, tensors: readonly Tensor[]): Promise<void> {
+  const { id, outcome } = header;
+  const mine = halfway.get(id);
+  const [call] = mine?.calls ?? [];
+  if (mine === undefined || call === undefined) return;
+  halfway.delete(id);
+  const turnMs = performance.now();
+  switch (outcome) {
+    case 'outputs':
+      call.outputs = tensors;
+      call.inferEndMs = turnMs;
+      break;
+    case 'here':
+      await infer(mine);
+      break;
+    case 'failed':
+      call.error = { kind: 'error', code: 'inference-failed', message: 'the model was not run' };
+      break;
+  }
+  await finish(mine, turnMs);
+}
+
+/** Cut to whole microseconds: the sixteen digits of a double are noise, and text to send and to parse. */
+function toMicroseconds(ms: number): number {
+  return Math.round(ms * 1000) / 1000;
+}
+
+function takeCalls(headers: readonly CallHeader[], tensors: readonly Tensor[]): InstanceCall[] {
+  let at = 0;
+  return headers.map((header): InstanceCall => {
+    const mine = tensors.slice(at, (at += header.kind === 'tensors' ? header.count : 1));
+    const body = mine[0]?.data ?? new Uint8Array();
+    return {
+      header,
+      request: header.kind === 'request' ? handlerCall({ ...header, body }) : undefined,
+      inputs: header.kind === 'tensors' ? mine : [],
+      outputs: [],
+      preprocessMs: 0,
+      loadMs: 0,
+      inferStartMs: 0,
+      inferEndMs: 0,
+      batch: 1,
+      error: undefined,
+    };
+  });
+}
+
+function phase(name: Phase, call: number): void {
+  host.send({ op: 'phase', phase: name, call });
+}
+
+async function preprocess({ handler, model }: Loaded, index: number, call: InstanceCall): Promise<void> {
+  if (call.request === undefined || handler === undefined) return;
+  phase('preprocess', index);
+  const startMs = performance.now();
+  try {
+    call.inputs = await runPreprocess(handler, call.request);
+    const { inputNames } = model;
+    if (inputNames !== undefined) checkGiven(call.inputs, inputNames);
+  } catch (error) {
+    call.error = failure(error);
+  }
+  call.preprocessMs = performance.now() - startMs;
+}
+
+/** ONNX Runtime would speak of its 'feeds'. */
+function checkGiven(tensors: readonly Tensor[], inputs: readonly string[]): void {
+  const given = tensors.map(({ name }) => name);
+  const missing = inputs.find((name) => !given.includes(name));
+  const unknown = given.find((name) => !inputs.includes(name));
+  if (missing === undefined && unknown === undefined) return;
+  const problem =
+    missing === undefined ? `gave '${unknown}', which is no input` : `did not give the input '${missing}'`;
+  throw new HandlerError('handler-failed', `the handler's preprocess ${problem} of the model (it gave ${list(given)})`);
+}
+
+function list(names: readonly string[]): string {
+  return names.length === 0 ? 'nothing' : names.map((name) => `'${name}'`).join(', ');
+}
+
+/** Runs the model for the calls that have come so far, and loads it for them where nobody has needed it yet. */
+async function infer(mine: Run): Promise<void> {
+  const calls = mine.calls.filter((call) => call.error === undefined);
+  const { model, handler } = mine.session;
+  if (calls.length > 0 && !model.isLoaded) await loadLate(mine, calls, model);
+  if (handler !== undefined) phase('infer', 0);
+  await model.run(
+    calls.filter((call) => call.error === undefined),
+    mine.join,
+  );
+}
+
+async function loadLate(mine: Run, calls: readonly InstanceCall[], late: InstanceModel): Promise<void> {
+  phase('load', 0);
+  try {
+    mine.loaded = await late.load();
+    for (const call of calls) call.loadMs = mine.loaded.loadMs;
+  } catch (error) {
+    const message = messageOf(error);
+    for (const call of calls) call.error = { kind: 'error', code: 'model-load-failed', message };
+  }
+}
+
+/** @param turnMs when the instance turned to it, or turned to it again */
+async function finish(mine: Run, turnMs: number): Promise<void> {
+  const { calls, startMs, loaded, session } = mine;
+  const results: ResultHeader[] = [];
+  const replies: Tensor[] = [];
+  for (const [index, call] of calls.entries()) results.push(await finishCall(session, index, call, startMs, replies));
+  const busyMs = toMicroseconds(mine.busyMs + performance.now() - turnMs);
+  host.send({ op: 'ran', busyMs, results, ...(loaded === undefined ? {} : { loaded }) }, replies);
+}
+
+async function finishCall(
+  { handler }: Loaded,
+  index: number,
+  call: InstanceCall,
+  startMs: number,
+  replies: Tensor[],
+): Promise<ResultHeader> {
+  if (call.error !== undefined) return call.error;
+  const { batch, preprocessMs, loadMs, inferStartMs, inferEndMs } = call;
+  const times = (postprocessMs: number): CallTimes => ({
+    waitMs: toMicroseconds(inferStartMs - startMs - preprocessMs - loadMs),
+    ...(loadMs === 0 ? {} : { loadMs: toMicroseconds(loadMs) }),
+    preprocessMs: toMicroseconds(preprocessMs),
+    inferMs: toMicroseconds(inferEndMs - inferStartMs),
+    postprocessMs: toMicroseconds(postprocessMs),
+  });
+  if (call.request === undefined || handler === undefined) {
+    replies.push(...call.outputs);
+    return { kind: 'tensors', count: call.outputs.length, batch, times: times(0) };
+  }
+  phase('postprocess', index);
+  const postprocessStartMs = performance.now();
+  try {
+    const { status, headers, body } = await runPostprocess(handler, call.outputs, call.request);
+    replies.push({ name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body });
+    return { kind: 'response', status, headers, batch, times: times(performance.now() - postprocessStartMs) };
+  } catch (error) {
+    return failure(error);
+  }
+}
+
+async function take(message: Message<ToInstance>): Promise<void> {
+  const { header, tensors } = message;
+  switch (header.op) {
+    case 'load':
+      return load(header);
+    case 'go-offline':
+      if (!goOffline()) console.error('this system cannot keep a process off the network: see turntable doctor');
+      return;
+    case 'release':
+      return release(header);
+    case 'run':
+      return run(header, tensors);
+    case 'model-ran':
+      return continueRun(header, tensors);
+  }
+}
+
+// A timer or promise that a handler left behind. What state its module is in nobody knows, so nothing more is begun, and the
+// host ends the process.
+process.once('uncaughtException', (error: unknown) => {
+  console.error(error);
+  last = new Promise(() => undefined);
+  const session = error instanceof Error ? sessionOfStack(error.stack ?? '') : undefined;
+  const reason = `an error that nothing caught: ${messageOf(error)}`;
+  host.send({ op: 'dying', reason, ...(session === undefined ? {} : { session }) });
+});
+
+host.send({ op: 'started' });

@@ -1,0 +1,108 @@
+/**
+ * What the processes of all functions take of the memory that they may have: measured now and then, and between two
+ * measurements corrected by what has been loaded and released since.
+ */
+import type { Instance } from './instance.ts';
+
+/** Bytes of a process; undefined where nobody can tell. */
+export type MeasureProcess = (pid: number) => Promise<number | undefined>;
+
+/** A process without any session, until one has been measured. */
+const blankBytesPrior = 32 * 2 ** 20;
+/** Weight of the newest blank process among those before it. */
+const newestWeight = 0.3;
+/** Least time between two measurements after changes, and the most without any: handlers and runs take memory as well. */
+const changedMs = 200;
+const unchangedMs = 5000;
+
+interface Entry {
+  measuredBytes: number;
+  /** Loaded less released since. */
+  sinceBytes: number;
+  /** Of that, what came while it was being measured. */
+  meanwhileBytes: number;
+}
+
+export class MemoryLedger {
+  readonly #entries = new Map<Instance, Entry>();
+  readonly #measureProcess: MeasureProcess;
+  readonly #measured: () => void;
+  #blankBytes = blankBytesPrior;
+  #timer: NodeJS.Timeout | undefined;
+  #dueMs = Infinity;
+  #isMeasuring = false;
+  #isStopped = false;
+
+  /** @param measured told after every measurement */
+  constructor(measureProcess: MeasureProcess, measured: () => void) {
+    this.#measureProcess = measureProcess;
+    this.#measured = measured;
+    this.#arm(unchangedMs);
+  }
+
+  /** A process that has just started, and one without a session, take about this. */
+  get blankBytes(): number {
+    return this.#blankBytes;
+  }
+
+  get usedBytes(): number {
+    let bytes = 0;
+    for (const { measuredBytes, sinceBytes } of this.#entries.values())
+      bytes += Math.max(0, measuredBytes + sinceBytes);
+    return bytes;
+  }
+
+  bytesOf(instance: Instance): number {
+    const entry = this.#entries.get(instance);
+    return entry === undefined ? 0 : Math.max(0, entry.measuredBytes + entry.sinceBytes);
+  }
+
+  add(instance: Instance): void {
+    this.#entries.set(instance, { measuredBytes: this.#blankBytes, sinceBytes: 0, meanwhileBytes: 0 });
+    instance.onDead(() => this.#entries.delete(instance));
+  }
+
+  /** Something is being loaded, or has been released: positive or negative. */
+  change(instance: Instance, bytes: number): void {
+    const entry = this.#entries.get(instance);
+    if (entry === undefined) return;
+    entry.sinceBytes += bytes;
+    entry.meanwhileBytes += bytes;
+    this.#arm(changedMs);
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+    clearTimeout(this.#timer);
+  }
+
+  #arm(inMs: number): void {
+    const dueMs = performance.now() + inMs;
+    if (this.#isMeasuring || this.#isStopped || dueMs >= this.#dueMs) return;
+    clearTimeout(this.#timer);
+    this.#dueMs = dueMs;
+    this.#timer = setTimeout(() => void this.#measure(), inMs);
+    this.#timer.unref();
+  }
+
+  async #measure(): Promise<void> {
+    this.#isMeasuring = true;
+    // One after the other: the kernel walks the page tables of each, and holds up its allocations meanwhile.
+    for (const [instance, entry] of this.#entries) {
+      // One that still starts will take what all of them do.
+      if (!instance.hasStarted) continue;
+      entry.meanwhileBytes = 0;
+      const isEmpty = instance.sessions === 0;
+      const bytes = await this.#measureProcess(instance.pid);
+      if (bytes === undefined) continue;
+      entry.measuredBytes = bytes;
+      entry.sinceBytes = entry.meanwhileBytes;
+      if (isEmpty && instance.sessions === 0) this.#blankBytes += newestWeight * (bytes - this.#blankBytes);
+    }
+    this.#isMeasuring = false;
+    this.#dueMs = Infinity;
+    if (this.#isStopped) return;
+    this.#arm(unchangedMs);
+    this.#measured();
+  }
+}

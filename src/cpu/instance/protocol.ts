@@ -1,0 +1,122 @@
+/** What a host and its instances say to each other. An instance does one thing at a time and answers in order. */
+
+/** Host to instance. The tensors of a `run` follow in the order of its calls; a request's body is one UINT8 tensor. */
+export type ToInstance =
+  | {
+      readonly op: 'load';
+      /** By which all that concerns it is told from then on. */
+      readonly session: number;
+      readonly key: string;
+      readonly modelPath: string;
+      readonly handlerPath?: string;
+      /** The model is loaded when it is first run: until then the instance has the handler alone. */
+      readonly lazily: boolean;
+      readonly inputNames?: readonly string[];
+      readonly settings: SessionSettings;
+    }
+  | { readonly op: 'go-offline' }
+  /** The session ends, and its memory goes back to the system. */
+  | { readonly op: 'release'; readonly session: number }
+  /**
+   * `join`: calls with like inputs may share a run of the model, joined along dimension 0. `askAs`: the one call is a handler's,
+   * and the host is asked under this number to run the model; the instance takes other messages until it is told.
+   */
+  | {
+      readonly op: 'run';
+      readonly session: number;
+      readonly join: boolean;
+      readonly calls: readonly CallHeader[];
+      readonly askAs?: number;
+    }
+  /** What came of it. `outputs`: they follow as tensors. `here`: the instance runs the model itself. `failed`: nobody does. */
+  | { readonly op: 'model-ran'; readonly id: number; readonly outcome: 'outputs' | 'here' | 'failed' };
+
+/** How a session runs. */
+export interface SessionSettings {
+  readonly threads: number;
+  /** Cores of its own, at least one per thread: the first for the calling thread, one for each of the others. */
+  readonly cores?: readonly number[];
+  /** Whether threads without work wait actively: faster by some microseconds per operator, at the cost of a whole core each. */
+  readonly spinning: boolean;
+  /** Whether it keeps the memory of its intermediate results for the next run: faster, but nobody else can have it. */
+  readonly arena: boolean;
+  /** The same model prepared, with its weights in a file that all its instances map; see weights.ts. */
+  readonly sharedModelPath?: string;
+}
+
+export type CallHeader =
+  | { readonly kind: 'tensors'; readonly count: number; readonly outputs?: readonly string[] }
+  | {
+      readonly kind: 'request';
+      readonly method: string;
+      readonly url: string;
+      readonly headers: Readonly<Record<string, string>>;
+    };
+
+export type Phase = 'preprocess' | 'load' | 'infer' | 'postprocess';
+
+/** Instance to host. */
+export type FromInstance =
+  /** ONNX Runtime is loaded and no model is: the instance can become any function. */
+  | { readonly op: 'started' }
+  /** It turns to a load: from here on it may not be heard of until that is over. */
+  | { readonly op: 'loading' }
+  /**
+   * `bytes`: how much the process has grown meanwhile. `sharedProblem`: why the prepared model could not be used, so that the
+   * instance loaded the model itself.
+   */
+  | { readonly op: 'loaded'; readonly loadMs: number; readonly bytes: number; readonly sharedProblem?: string }
+  | { readonly op: 'load-failed'; readonly message: string }
+  | { readonly op: 'released' }
+  /**
+   * Something went wrong outside of any call, so that the process is of no more use. `session`: of which function's code, where
+   * that shows.
+   */
+  | { readonly op: 'dying'; readonly reason: string; readonly session?: number }
+  /** Sent before each step of a function with a handler, so that the host can hold every step to its time limit. */
+  | { readonly op: 'phase'; readonly phase: Phase; readonly call: number }
+  /** The host is to run the model of the call that came with this number, on the tensors that follow. */
+  | { readonly op: 'run-model'; readonly id: number }
+  /**
+   * One result per call, in their order; the tensors of all results follow. `busyMs`: the whole message, without the time for
+   * which the host ran the model. `loaded`: the model was loaded for it.
+   */
+  | {
+      readonly op: 'ran';
+      readonly busyMs: number;
+      readonly results: readonly ResultHeader[];
+      readonly loaded?: LoadedLate;
+    };
+
+/** A model that was loaded when it was first run. `sharedProblem`: as with `loaded`. */
+export interface LoadedLate {
+  readonly loadMs: number;
+  readonly sharedProblem?: string;
+}
+
+/** Milliseconds of one call inside an instance; a joined run counts in full for each call that shared it. */
+export interface CallTimes {
+  /** From the message's turn until the call's own run of the model, less its preprocess and the load: time spent on other calls. */
+  readonly waitMs: number;
+  /** It waited for the model to be loaded. Absent: it did not. */
+  readonly loadMs?: number;
+  readonly preprocessMs: number;
+  readonly inferMs: number;
+  readonly postprocessMs: number;
+}
+
+export type ResultHeader =
+  | { readonly kind: 'tensors'; readonly count: number; readonly batch: number; readonly times: CallTimes }
+  | {
+      readonly kind: 'response';
+      readonly status: number;
+      readonly headers: Readonly<Record<string, string>>;
+      readonly batch: number;
+      readonly times: CallTimes;
+    }
+  | {
+      readonly kind: 'error';
+      readonly code: 'inference-failed' | 'inference-input' | 'handler-failed' | 'handler-input' | 'model-load-failed';
+      readonly message: string;
+      readonly status?: number;
+    };

@@ -1,0 +1,192 @@
+/** One function loaded in a process: what a pool hands its runs to, whether or not other functions share the process. */
+import type { Instance } from './instance.ts';
+import type { SessionId } from './tasks.ts';
+import type { LoadedModel, RunOrder, RunOutcome } from './instance-run.ts';
+import type { SessionSettings } from './protocol.ts';
+import type { TurnTaker } from './turns.ts';
+import { CpuError, type InstanceSpec } from '../types.ts';
+
+/** Sessions of less are loaded within a millisecond or two. */
+const quicklyLoadedBytes = 2 ** 20;
+
+/** How a replica came to its end. */
+export interface ReplicaEnd {
+  readonly reason: string;
+  /** It was given back, and had no work then. */
+  readonly isExpected: boolean;
+  /** Its process ended by itself while it was at this function, or because of its code. */
+  readonly isSuspect: boolean;
+}
+
+export interface ReplicaOptions {
+  readonly instance: Instance;
+  readonly spec: InstanceSpec;
+  /** Nobody else's session is in the process, which ends with this one. */
+  readonly isAlone: boolean;
+  /** What it is expected to take, until that is measured. */
+  readonly bytes: number;
+  /** There is a turn that it waited for. */
+  readonly onTurn: () => void;
+  readonly onEnd: (end: ReplicaEnd) => void;
+}
+
+export class Replica implements TurnTaker {
+  readonly instance: Instance;
+  readonly spec: InstanceSpec;
+  readonly isAlone: boolean;
+  readonly #session: SessionId;
+  readonly #options: ReplicaOptions;
+  readonly #forgetDeath: () => void;
+  #state: 'loading' | 'ready' | 'gone' = 'loading';
+  /** Runs handed over, those between their halves included; and without them. */
+  #runs = 0;
+  #queued = 0;
+  #holdsModel = false;
+  #loadTurn: (() => void) | undefined;
+  isShort: boolean;
+  virtualMs = 0;
+  /** Of the process's memory, its session and handler. */
+  bytes: number;
+  idleSinceMs = performance.now();
+  readySinceMs = 0;
+
+  constructor(options: ReplicaOptions) {
+    this.#options = options;
+    this.instance = options.instance;
+    this.spec = options.spec;
+    this.isAlone = options.isAlone;
+    this.bytes = options.bytes;
+    this.isShort = options.bytes < quicklyLoadedBytes;
+    this.#session = this.instance.open(this.spec);
+    this.#forgetDeath = this.instance.onDead(({ reason, suspect }) => {
+      this.#end({ reason, isExpected: false, isSuspect: suspect === this.#session });
+    });
+  }
+
+  get pid(): number {
+    return this.instance.pid;
+  }
+
+  get state(): 'loading' | 'idle' | 'busy' | 'gone' {
+    if (this.#state !== 'ready') return this.#state;
+    return this.#runs > 0 ? 'busy' : 'idle';
+  }
+
+  /** Runs that it is at or that lie ready. */
+  get queued(): number {
+    return this.#queued;
+  }
+
+  /** False until a model that is loaded when it is first run has been. */
+  get holdsModel(): boolean {
+    return this.#holdsModel;
+  }
+
+  /** Whether its process would turn at once to what it is given: nobody is at work there, or waits. */
+  get hasFreeHand(): boolean {
+    return this.#state === 'ready' && this.instance.isFree;
+  }
+
+  /** Whether a run may be handed over now; else {@link ReplicaOptions.onTurn} tells when. */
+  takeTurn(): boolean {
+    return this.#state === 'ready' && this.instance.turns.take(this);
+  }
+
+  leaveTurn(): void {
+    this.instance.turns.leave(this);
+  }
+
+  onTurn(): void {
+    const loadTurn = this.#loadTurn;
+    this.#loadTurn = undefined;
+    if (loadTurn === undefined) this.#options.onTurn();
+    else loadTurn();
+  }
+
+  /** Whether its process has been at other functions' work for so long. */
+  isHeldUp(nowMs: number, forMs: number): boolean {
+    return this.instance.isStuck(nowMs, forMs, this.#session);
+  }
+
+  /** Rejects with {@link CpuError}; the replica is gone then. See {@link Instance.load}. */
+  async load(limitMs: number, settings: SessionSettings, lazily: boolean): Promise<LoadedModel> {
+    if (settings.cores !== undefined) this.instance.pin(settings.cores, settings.cores.slice(0, 1));
+    try {
+      const loaded = await new Promise<LoadedModel>((resolve, reject) => {
+        // Within its turn: else all who wait would get theirs before the first of them has begun.
+        const begin = (): void => {
+          if (this.#state === 'gone')
+            reject(new CpuError('instance-died', 'its process ended before it could load the model'));
+          else resolve(this.instance.load(this.#session, limitMs, settings, lazily));
+        };
+        if (this.#state === 'gone' || this.instance.turns.take(this)) begin();
+        else this.#loadTurn = begin;
+      });
+      if (this.state !== 'loading') throw new CpuError('instance-died', 'its instance died as soon as it was loaded');
+      this.virtualMs += loaded.loadMs;
+      this.#state = 'ready';
+      this.#holdsModel = !lazily;
+      this.readySinceMs = this.idleSinceMs = performance.now();
+      return loaded;
+    } catch (error) {
+      void this.release((error as Error).message);
+      throw error;
+    }
+  }
+
+  /** Hands over calls as one run; {@link takeTurn} has granted a turn. `done` is called exactly once. */
+  run(order: RunOrder, done: (outcome: RunOutcome) => void): void {
+    this.#runs++;
+    this.#queued++;
+    let isAway = false;
+    const move = (away: boolean): void => {
+      isAway = away;
+      this.#queued += away ? -1 : 1;
+    };
+    const mine: RunOrder = {
+      ...order,
+      onAway: () => {
+        move(true);
+        order.onAway?.();
+      },
+      onBack: () => {
+        move(false);
+        order.onBack?.();
+      },
+    };
+    this.instance.run(this.#session, mine, (outcome) => {
+      this.#runs--;
+      if (!isAway) this.#queued--;
+      if (outcome.kind === 'ran') {
+        this.virtualMs += outcome.result.busyMs;
+        if (outcome.result.loaded !== undefined) this.#holdsModel = true;
+      }
+      if (this.#runs === 0) this.idleSinceMs = performance.now();
+      done(outcome);
+    });
+  }
+
+  pin(cores: readonly number[]): void {
+    this.instance.pin(cores);
+  }
+
+  /** Ends it. Resolves when its memory has been given back. */
+  release(reason: string): Promise<void> {
+    if (this.#state === 'gone') return Promise.resolve();
+    this.#end({ reason, isExpected: true, isSuspect: false });
+    if (this.isAlone) {
+      this.instance.kill(reason);
+      return Promise.resolve();
+    }
+    return this.instance.release(this.#session);
+  }
+
+  #end(end: ReplicaEnd): void {
+    if (this.#state === 'gone') return;
+    this.#state = 'gone';
+    this.#forgetDeath();
+    this.leaveTurn();
+    this.#loadTurn?.();
+    this.#options.onEnd(end);
+  }
+}

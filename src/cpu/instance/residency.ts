@@ -1,0 +1,369 @@
+/**
+ * Which sessions are in memory, and in which process.
+ *
+ * Small functions share a few processes, at most one for each core; a function that asks for one gets a process of its own. All
+ * that they take is kept within one budget of bytes. Where something is to be loaded that does not fit, sessions without work
+ * are given up: of those that nobody has used for longest the one whose loss is expected to cost least, by the milliseconds
+ * that its load takes times the rate at which it is called, over the bytes that it frees.
+ */
+import { LRUCache } from 'lru-cache';
+import { CpuError, type InstanceSpec } from '../types.ts';
+import { BlankSet } from './blank-set.ts';
+import { Instance } from './instance.ts';
+import type { InstanceLog } from './instance-run.ts';
+import { MemoryLedger, type MeasureProcess } from './ledger.ts';
+import { Replica, type ReplicaEnd } from './replica.ts';
+
+/** The function that a replica belongs to, as eviction sees it. */
+export interface Holder {
+  readonly spec: InstanceSpec;
+  /** Replicas that are ready, and how many of them it keeps (it is pinned). */
+  readonly ready: number;
+  readonly keeps: number;
+  /** Somebody waits for its first replica. */
+  readonly needsFirst: boolean;
+  /** Milliseconds of loads in a millisecond that the loss of its session is expected to cost. */
+  lossPerMs(nowMs: number): number;
+  giveUp(replica: Replica): void;
+  pump(): void;
+}
+
+export interface Wish {
+  readonly holder: Holder;
+  readonly isAlone: boolean;
+  /** It gets cores of its own. */
+  readonly isLeased: boolean;
+  /** A process that starts now: one that was blank has failed. */
+  readonly anew: boolean;
+  /** What its session is expected to take. */
+  readonly bytes: number;
+  /** It has another replica, whose process it does not want; and one more is not worth another function's last. */
+  readonly isFirst: boolean;
+  readonly besides: readonly Instance[];
+  readonly onTurn: (replica: Replica) => void;
+  readonly onEnd: (replica: Replica, end: ReplicaEnd) => void;
+}
+
+export interface ResidencyOptions {
+  readonly memoryBytes: number;
+  /** Most processes that functions share. */
+  readonly sharedMax: number;
+  readonly blankInstances: number;
+  /** Processes of models without handlers have no network; those then share none with handlers. */
+  readonly modelsOffline: boolean;
+  readonly measureProcess: MeasureProcess;
+  readonly log: InstanceLog;
+  /** A function waits in vain for its first replica. */
+  readonly onShort: (holder: Holder) => void;
+}
+
+/** Of the sessions that nobody has used for longest, those among which the cheapest is given up. */
+const candidatesMax = 16;
+/**
+ * A shared process that has been at one message for this long holds others up. Calls that wait for it go to another process,
+ * and one more may be started in its place. The scheduler counts its core as free for other functions by then.
+ */
+export const heldUpMs = 100;
+/** An empty shared process is ended after this. */
+const emptyMsMax = 60_000;
+/** Handlers that a shared process has loaded, gone ones included: Node never forgets a module. It then takes no new ones. */
+const handlersOfProcessMax = 200;
+
+interface SharedProcess {
+  readonly instance: Instance;
+  readonly isOffline: boolean;
+  handlers: number;
+}
+
+export class Residency {
+  readonly memoryBytes: number;
+  readonly #options: ResidencyOptions;
+  readonly #ledger: MemoryLedger;
+  readonly #blanks: BlankSet;
+  readonly #shared = new Set<SharedProcess>();
+  /** Replicas that may be given up, the least recently used first; their holders. */
+  readonly #idle = new LRUCache<Replica, Holder>({
+    maxSize: Number.MAX_SAFE_INTEGER,
+    sizeCalculation: (_holder, { bytes }) => Math.max(1, Math.round(bytes)),
+  });
+  /** Replicas that load or are loaded. */
+  #replicas = 0;
+  /** Cores of replicas without a lease; undefined while nothing is leased. */
+  #sharedCores: readonly number[] | undefined;
+  readonly #unleased = new Set<Instance>();
+  readonly #waiting = new Set<Holder>();
+  /** While the instances of a function take over from others: what those hold, which is there twice. */
+  readonly #overlaps = new Map<Holder, () => number>();
+  #pumpIsScheduled = false;
+  #isStopped = false;
+
+  constructor(options: ResidencyOptions) {
+    this.#options = options;
+    this.memoryBytes = options.memoryBytes;
+    this.#ledger = new MemoryLedger(options.measureProcess, () => this.#afterMeasuring());
+    this.#blanks = new BlankSet(options.blankInstances, options.log, () => {
+      const instance = new Instance(options.log, options.memoryBytes);
+      this.#ledger.add(instance);
+      return instance;
+    });
+    this.#blanks.refill();
+  }
+
+  /** See {@link BlankSet.started}. */
+  started(): Promise<void> {
+    return this.#blanks.started();
+  }
+
+  get usedBytes(): number {
+    return this.#ledger.usedBytes;
+  }
+
+  /**
+   * A replica that is yet to be loaded; undefined where there is no room, or others have waited for longer. A holder without
+   * any is pumped once there is.
+   *
+   * @throws CpuError `model-load-failed` where it would not fit if it were alone
+   */
+  place(wish: Wish): Replica | undefined {
+    const { holder, isFirst, bytes } = wish;
+    if (this.#isStopped) return undefined;
+    if (bytes > this.memoryBytes) throw this.#tooLarge(wish);
+    const longest = this.#firstInNeed();
+    if (longest !== undefined && longest !== holder) {
+      if (isFirst) this.#waiting.add(holder);
+      return undefined;
+    }
+    const process = wish.isAlone ? undefined : this.#sharedProcess(wish);
+    const needed = bytes + (process === undefined && this.#blanks.size === 0 ? this.#ledger.blankBytes : 0);
+    if (!this.#makeRoom(needed, wish)) {
+      if (isFirst) {
+        this.#waiting.add(holder);
+        this.#options.onShort(holder);
+      }
+      return undefined;
+    }
+    this.#waiting.delete(holder);
+    if (this.#waiting.size > 0) this.schedulePump();
+    const replica = this.#open(wish, process);
+    this.#ledger.change(replica.instance, bytes);
+    this.#replicas++;
+    return replica;
+  }
+
+  /** Whether another function has waited in vain for its first replica. */
+  isWantedBy(other: Holder): boolean {
+    const first = this.#firstInNeed();
+    return first !== undefined && first !== other && !this.#waiting.has(other);
+  }
+
+  /** It has nothing to do and may be given up; to be told each time, as its use. */
+  rests(replica: Replica, holder: Holder): void {
+    this.#idle.set(replica, holder);
+    if (this.#waiting.size > 0) this.schedulePump();
+  }
+
+  works(replica: Replica): void {
+    this.#idle.delete(replica);
+  }
+
+  /** It has been loaded: `bytes` more are in use, as its process saw it. */
+  loaded(replica: Replica, bytes: number): void {
+    this.#ledger.change(replica.instance, bytes - replica.bytes);
+    replica.bytes = bytes;
+    this.settled();
+  }
+
+  /** A load is over, or a replica is gone: there may be room for others. */
+  settled(): void {
+    if (!this.#isStopped) this.#blanks.refill();
+    this.schedulePump();
+  }
+
+  /** Keeps what has no cores of its own on these. */
+  pinUnleased(cores: readonly number[]): void {
+    this.#sharedCores = cores;
+    for (const instance of this.#unleased) instance.pin(cores);
+  }
+
+  /** What the holder may take beyond the budget, until it is told otherwise: its instances give way to others. */
+  allow(holder: Holder, bytes: (() => number) | undefined): void {
+    if (bytes === undefined) this.#overlaps.delete(holder);
+    else this.#overlaps.set(holder, bytes);
+  }
+
+  /** Of the memory, with the process where it is its own. */
+  bytesOf({ bytes, isAlone }: Replica): number {
+    return bytes + (isAlone ? this.#ledger.blankBytes : 0);
+  }
+
+  forget(holder: Holder): void {
+    this.#overlaps.delete(holder);
+    this.#waiting.delete(holder);
+  }
+
+  /** Replicas without work that nobody has used for longest, first. */
+  *longestIdle(): IterableIterator<readonly [Replica, Holder]> {
+    for (const replica of this.#idle.rkeys()) {
+      const holder = this.#idle.peek(replica);
+      if (holder !== undefined) yield [replica, holder];
+    }
+  }
+
+  /** Ends shared processes that have been empty for long. Called now and then. */
+  retireEmpty(nowMs: number, forMs = emptyMsMax): void {
+    for (const { instance } of this.#shared) {
+      if (instance.sessions === 0 && instance.backlog === 0 && nowMs - instance.emptySinceMs >= forMs) {
+        instance.kill('it held no session');
+      }
+    }
+  }
+
+  /** Later, and once: a pool may be in the middle of its own pump. */
+  schedulePump(): void {
+    if (this.#pumpIsScheduled || this.#isStopped || this.#waiting.size === 0) return;
+    this.#pumpIsScheduled = true;
+    setImmediate(() => {
+      this.#pumpIsScheduled = false;
+      for (const holder of Array.from(this.#waiting)) holder.pump();
+    });
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+    this.#blanks.stop();
+    this.#ledger.stop();
+    for (const { instance } of this.#shared) instance.kill('the host is stopping');
+  }
+
+  /** The holder that has waited longest for its first replica; those whose clients have gone wait no more. */
+  #firstInNeed(): Holder | undefined {
+    for (const holder of this.#waiting) {
+      if (holder.needsFirst) return holder;
+      this.#waiting.delete(holder);
+    }
+    return undefined;
+  }
+
+  #makeRoom(bytes: number, { holder, isFirst }: Wish): boolean {
+    for (;;) {
+      // Without any session there is nothing to be gained by waiting.
+      const limitBytes = this.memoryBytes + (this.#overlaps.get(holder)?.() ?? 0);
+      if (this.usedBytes + bytes <= limitBytes || this.#replicas === 0) return true;
+      const victim = this.#victim(holder, !isFirst, false) ?? (isFirst ? this.#victim(holder, false, true) : undefined);
+      if (victim === undefined) {
+        const before = this.#shared.size;
+        this.retireEmpty(performance.now(), 0);
+        if (this.#shared.size === before) return false;
+        continue;
+      }
+      const [replica, from] = victim;
+      this.#idle.delete(replica);
+      from.giveUp(replica);
+    }
+  }
+
+  #victim(asking: Holder, keepsLast: boolean, evenPinned: boolean): readonly [Replica, Holder] | undefined {
+    const nowMs = performance.now();
+    let best: readonly [Replica, Holder] | undefined;
+    let bestLoss = Infinity;
+    let seen = 0;
+    for (const [replica, holder] of this.longestIdle()) {
+      if (holder === asking || holder.ready <= Math.max(keepsLast ? 1 : 0, evenPinned ? 0 : holder.keeps)) continue;
+      const loss = holder.lossPerMs(nowMs) / Math.max(1, replica.bytes);
+      if (loss < bestLoss) [best, bestLoss] = [[replica, holder], loss];
+      if (++seen === candidatesMax) break;
+    }
+    return best;
+  }
+
+  /** The process for one more session: one that has nothing to do, else a new one where there may be, else the least busy. */
+  #sharedProcess({ holder, besides }: Wish): SharedProcess | undefined {
+    const nowMs = performance.now();
+    const hasHandler = holder.spec.handlerPath !== undefined;
+    const isOffline = this.#isOffline(holder.spec);
+    const alike = [...this.#shared].filter((process) => process.isOffline === isOffline);
+    const sound = alike.filter(({ instance }) => !instance.isStuck(nowMs, heldUpMs));
+    const usable = sound.filter(
+      ({ instance, handlers }) => !besides.includes(instance) && !(hasHandler && handlers >= handlersOfProcessMax),
+    );
+    const free = usable.filter(({ instance }) => instance.backlog === 0);
+    const mayStart = sound.length < this.#options.sharedMax && alike.length < 2 * this.#options.sharedMax;
+    if (free.length === 0 && mayStart) return undefined;
+    const load = ({ instance }: SharedProcess): number => instance.backlog * 1e15 + this.#ledger.bytesOf(instance);
+    const [least] = (free.length > 0 ? free : usable).sort((a, b) => load(a) - load(b));
+    return least;
+  }
+
+  #open({ holder, isAlone, isLeased, anew, bytes, onTurn, onEnd }: Wish, shared: SharedProcess | undefined): Replica {
+    const { spec } = holder;
+    const instance = shared?.instance ?? this.#blanks.take(anew);
+    const isOffline = this.#isOffline(spec);
+    if (shared === undefined && isOffline) instance.goOffline();
+    const replica: Replica = new Replica({
+      instance,
+      spec,
+      isAlone,
+      bytes,
+      onTurn: () => onTurn(replica),
+      onEnd: (end) => {
+        this.#replicas--;
+        this.#idle.delete(replica);
+        this.#ledger.change(instance, -replica.bytes);
+        onEnd(replica, end);
+        this.settled();
+      },
+    });
+    if (!isAlone) {
+      const process = shared ?? { instance, isOffline, handlers: 0 };
+      if (spec.handlerPath !== undefined) process.handlers++;
+      if (shared === undefined) {
+        this.#shared.add(process);
+        instance.onDead(() => this.#shared.delete(process));
+      }
+    }
+    if (shared === undefined && !isLeased) this.#follow(instance);
+    return replica;
+  }
+
+  #isOffline({ handlerPath }: InstanceSpec): boolean {
+    return this.#options.modelsOffline && handlerPath === undefined;
+  }
+
+  #follow(instance: Instance): void {
+    this.#unleased.add(instance);
+    instance.onDead(() => this.#unleased.delete(instance));
+    if (this.#sharedCores !== undefined) instance.pin(this.#sharedCores);
+  }
+
+  /** What sessions take was estimated, and handlers and runs take more: what is too much is given up. */
+  #afterMeasuring(): void {
+    const nowMs = performance.now();
+    let limitBytes = this.memoryBytes;
+    for (const bytes of this.#overlaps.values()) limitBytes += bytes();
+    while (this.usedBytes > limitBytes) {
+      const [victim] = [...this.longestIdle()].slice(0, candidatesMax).sort(byLoss(nowMs));
+      if (victim === undefined) break;
+      const [replica, holder] = victim;
+      this.#idle.delete(replica);
+      holder.giveUp(replica);
+    }
+    this.schedulePump();
+  }
+
+  #tooLarge({ bytes, holder }: Wish): CpuError {
+    return new CpuError(
+      'model-load-failed',
+      `a session of ${holder.spec.key} takes about ${mebibytes(bytes)}, more than the ${mebibytes(this.memoryBytes)} that all functions share (cpu.memory)`,
+    );
+  }
+}
+
+function mebibytes(bytes: number): string {
+  return `${Math.ceil(bytes / 2 ** 20)} MiB`;
+}
+
+function byLoss(nowMs: number) {
+  const loss = ([replica, holder]: readonly [Replica, Holder]): number =>
+    holder.lossPerMs(nowMs) / Math.max(1, replica.bytes);
+  return (a: readonly [Replica, Holder], b: readonly [Replica, Holder]): number => loss(a) - loss(b);
+}

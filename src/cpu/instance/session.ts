@@ -1,0 +1,94 @@
+/** One ONNX Runtime session on the CPU, speaking the project's tensors. Runs inside an instance's process only. */
+import type * as OrtModule from 'onnxruntime-node';
+import type { SessionSettings } from './protocol.ts';
+import { fromOnnxRuntime, loadOnnxRuntime, runSession, toOnnxRuntime, type Tensor } from '../../tensor/index.ts';
+
+const ort = loadOnnxRuntime();
+
+export class Session {
+  readonly #session: OrtModule.InferenceSession;
+
+  private constructor(session: OrtModule.InferenceSession) {
+    this.#session = session;
+  }
+
+  /** Loads a model; rejects with ONNX Runtime's own words. */
+  static async load(modelPath: string, settings: SessionSettings): Promise<Session> {
+    return new Session(await ort.InferenceSession.create(modelPath, ortOptions(settings)));
+  }
+
+  /** Loads what {@link writePrepared} has written. */
+  static async loadPrepared(preparedPath: string, settings: SessionSettings): Promise<Session> {
+    // All that can be optimized has been; looking again would only cost time.
+    const options = { ...ortOptions(settings), graphOptimizationLevel: 'disabled' as const };
+    return new Session(await ort.InferenceSession.create(preparedPath, options));
+  }
+
+  get inputNames(): readonly string[] {
+    return this.#session.inputNames;
+  }
+
+  async release(): Promise<void> {
+    await this.#session.release();
+  }
+
+  /**
+   * Runs the model once; gives `outputs` in that order, all in the model's where none are named. The native call blocks this thread
+   * until it is done.
+   */
+  async run(inputs: readonly Tensor[], outputs: readonly string[] | undefined): Promise<Tensor[]> {
+    const feeds = inputs.map((input) => ({ name: input.name, value: toOnnxRuntime(input) }));
+    const fetches = (outputs ?? this.#session.outputNames).map((name) => ({ name, value: null }));
+    return (await runSession(this.#session, feeds, fetches)).map(fromOnnxRuntime);
+  }
+}
+
+function ortOptions({
+  threads,
+  cores = [],
+  spinning,
+  arena,
+}: SessionSettings): OrtModule.InferenceSession.SessionOptions {
+  // ONNX Runtime counts processors from 1. The calling thread is not its own to pin: that comes from outside.
+  const others = cores.slice(1, threads).map((core) => core + 1);
+  return {
+    executionProviders: ['cpu'],
+    intraOpNumThreads: threads,
+    interOpNumThreads: 1,
+    logSeverityLevel: 3,
+    enableCpuMemArena: arena,
+    extra: {
+      session: {
+        // On shared cores a spinning thread pool takes them from whoever has work: two sessions of two threads on two
+        // cores run half as fast with it.
+        intra_op: { allow_spinning: spinning ? '1' : '0' },
+        ...(others.length === 0 ? undefined : { intra_op_thread_affinities: others.join(';') }),
+      },
+    },
+  };
+}
+
+/** Constants smaller than this stay in the model itself. */
+const sharedBytesMin = 1024;
+
+/**
+ * Writes the optimized graph of a model to `preparedPath`, and beside it under `weightsFile` its weights in the form in
+ * which this processor's kernels want them: a session that loads them maps that file instead of making a copy of its own.
+ * Rejects with ONNX Runtime's words.
+ */
+export async function writePrepared(modelPath: string, preparedPath: string, weightsFile: string): Promise<void> {
+  const options = ortOptions({ threads: 1, spinning: false, arena: false });
+  const session = await ort.InferenceSession.create(modelPath, {
+    ...options,
+    optimizedModelFilePath: preparedPath,
+    extra: {
+      session: {
+        intra_op: { allow_spinning: '0' },
+        save_external_prepacked_constant_initializers: '1',
+        optimized_model_external_initializers_file_name: weightsFile,
+        optimized_model_external_initializers_min_size_in_bytes: String(sharedBytesMin),
+      },
+    },
+  });
+  await session.release();
+}

@@ -1,0 +1,50 @@
+/** What the host has asked of one process. */
+import type { CpuError, InstanceSpec } from '../types.ts';
+import type { LoadedModel, RunOrder, RunOutcome } from './instance-run.ts';
+import type { Phase } from './protocol.ts';
+
+/** A session inside a process. */
+export interface SessionId {
+  readonly number: number;
+  readonly spec: InstanceSpec;
+}
+
+/** How a process ended. */
+export interface Death {
+  readonly reason: string;
+  /** The session that it was at, or whose code threw: it may be what ended it. Undefined: none was, or the host ended it. */
+  readonly suspect: SessionId | undefined;
+}
+
+export interface LoadTask {
+  isLong: boolean;
+  readonly kind: 'load';
+  readonly session: SessionId;
+  readonly limitMs: number;
+  hasBegun: boolean;
+  readonly resolve: (loaded: LoadedModel) => void;
+  readonly reject: (error: CpuError) => void;
+}
+
+export interface RunTask {
+  isLong: boolean;
+  readonly kind: 'run';
+  readonly session: SessionId;
+  readonly order: RunOrder;
+  readonly done: (outcome: RunOutcome) => void;
+  /** When the instance first turned to it; undefined until then. */
+  startedMs: number | undefined;
+  phase: Phase;
+  call: number;
+}
+
+/** Its memory is given back. */
+export interface ReleaseTask {
+  isLong: boolean;
+  readonly kind: 'release';
+  readonly session: SessionId;
+  readonly resolve: () => void;
+}
+
+/** A message that a process was sent and has not answered. */
+export type Task = LoadTask | RunTask | ReleaseTask;

@@ -1,0 +1,99 @@
+/**
+ * A short-lived process that makes the prepared form of one model and its weights, or finds that the one on disk is as it
+ * was written.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { mkdir, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { serve } from '../../process/index.ts';
+import { writePrepared } from './session.ts';
+import {
+  parseManifest,
+  preparedFile,
+  weightsFile,
+  manifestFile,
+  type Manifest,
+  type PrepareOrder,
+  type Prepared,
+} from './weights-entry.ts';
+
+/** Sharing less than this saves no memory that counts beside a process of its own. */
+const worthBytesMin = 4 * 1024 * 1024;
+
+async function prepare(folder: string, modelPath: string): Promise<Prepared> {
+  if (await isIntact(folder)) return { state: 'ready', built: false };
+  const building = join(dirname(folder), `.building-${basename(folder)}-${process.pid}`);
+  await rm(building, { recursive: true, force: true });
+  await mkdir(building, { recursive: true });
+  try {
+    await writePrepared(modelPath, join(building, preparedFile), weightsFile);
+    const weightsPath = join(building, weightsFile);
+    const weightsBytes = await sizeOf(weightsPath);
+    if (weightsBytes < worthBytesMin) return { state: 'small' };
+    // The pages count as each instance's own until they are on disk, and a power cut must not leave half of them.
+    await flush(weightsPath);
+    await flush(join(building, preparedFile));
+    const manifest: Manifest = {
+      weights: { bytes: weightsBytes, sha256: await sha256Of(weightsPath) },
+      model: {
+        bytes: await sizeOf(join(building, preparedFile)),
+        sha256: await sha256Of(join(building, preparedFile)),
+      },
+    };
+    await writeFile(join(building, manifestFile), JSON.stringify(manifest), { flush: true });
+    await rm(folder, { recursive: true, force: true });
+    await rename(building, folder);
+    return { state: 'ready', built: true };
+  } catch (error) {
+    // Another host on the same folder may have been first.
+    if (await isIntact(folder)) return { state: 'ready', built: false };
+    throw error;
+  } finally {
+    await rm(building, { recursive: true, force: true });
+  }
+}
+
+async function isIntact(folder: string): Promise<boolean> {
+  let manifest: Manifest | undefined;
+  try {
+    manifest = parseManifest(await readFile(join(folder, manifestFile), 'utf8'));
+  } catch {
+    return false;
+  }
+  if (manifest === undefined) return false;
+  for (const [file, { bytes, sha256 }] of [
+    [preparedFile, manifest.model],
+    [weightsFile, manifest.weights],
+  ] as const) {
+    const path = join(folder, file);
+    if ((await sizeOf(path)) !== bytes || (await sha256Of(path)) !== sha256) return false;
+  }
+  return true;
+}
+
+/** -1 for a file that is not there. */
+async function sizeOf(path: string): Promise<number> {
+  try {
+    return (await stat(path)).size;
+  } catch {
+    return -1;
+  }
+}
+
+async function sha256Of(path: string): Promise<string> {
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(path, { highWaterMark: 1 << 20 })) hash.update(chunk as Buffer);
+  return hash.digest('hex');
+}
+
+async function flush(path: string): Promise<void> {
+  const file = await open(path, 'r');
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+serve(async ({ folder, modelPath }: PrepareOrder) => ({ answer: await prepare(folder, modelPath) }));

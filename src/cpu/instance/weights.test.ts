@@ -1,0 +1,188 @@
+/** Weights that instances share: less memory, faster starts, and nothing lost when the files are spoiled. */
+import { readFileSync } from 'node:fs';
+import { mkdtemp, open, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { writeReluModel } from '../../../test/support/models.ts';
+import { ElementType, GraphBuilder, writeModel } from '../../onnx/index.ts';
+import { elements, tensorOf } from '../../tensor/index.ts';
+import { createCpuPools, type CpuPools, type PoolInput, type PoolResult } from '../index.ts';
+
+const width = 1024;
+const layers = 8;
+const mebibyte = 1024 * 1024;
+const weightBytes = layers * width * width * 4;
+
+let folder: string;
+let modelPath: string;
+let pools: CpuPools;
+let logged: string[] = [];
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-weights-'));
+  modelPath = join(folder, 'wide.onnx');
+  const graph = new GraphBuilder('wide');
+  let x = graph.input('x', ElementType.FLOAT, ['batch', width]);
+  for (let layer = 0; layer < layers; layer++) {
+    const weights = new Float32Array(width * width);
+    let seed = layer + 1;
+    for (let i = 0; i < weights.length; i++) {
+      seed = (Math.imul(seed, 1103515245) + 12345) & 0x7fffffff;
+      weights[i] = (seed / 0x7fffffff - 0.5) * 0.1;
+    }
+    x = graph.node('Relu', [graph.node('MatMul', [x, graph.weight(`w${layer}`, [width, width], weights)])]);
+  }
+  graph.output(x, ElementType.FLOAT, ['batch', width], 'y');
+  await writeModel(graph.build(), modelPath);
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+afterEach(() => pools.stop(0));
+
+/** Pools with one function, `f`, that shares its weights in this cache, or does not. */
+function start(cacheFolder: string | undefined, path = modelPath): void {
+  logged = [];
+  pools = createCpuPools({
+    cores: 2,
+    logicalCores: [0, 1].map((id) => ({ id, socket: 0, core: id })),
+    blankInstances: 0,
+    memoryBytes: 4e9,
+    log: (_pid, _key, line) => logged.push(line),
+    ...(cacheFolder === undefined ? {} : { cacheFolder }),
+  });
+  pools.register(
+    { key: 'f', modelPath: path, threads: 1, modelIdentity: path },
+    {
+      instancesMin: 0,
+      instancesMax: 1,
+      queueMax: 100,
+      batchMax: 1,
+      batchDelayMs: 0,
+      idleMs: 60_000,
+      handlerTimeoutMs: 10_000,
+      loadTimeoutMs: 30_000,
+      inferTimeoutMs: 10_000,
+    },
+  );
+}
+
+const cache = (name: string): string => join(folder, name);
+
+const input: PoolInput = {
+  kind: 'tensors',
+  tensors: [
+    tensorOf(
+      'x',
+      'FP32',
+      [1, width],
+      Float32Array.from({ length: width }, (_, i) => Math.sin(i)),
+    ),
+  ],
+};
+
+function values({ output }: PoolResult): number[] {
+  const [tensor] = output.kind === 'tensors' ? output.tensors : [];
+  return tensor === undefined ? [] : Array.from(elements(tensor) as Float32Array);
+}
+
+/** The answers of two instances, and what each holds of memory once it has run. */
+async function two(): Promise<{ answers: number[][]; privateBytes: number[]; sharedBytes: number[] }> {
+  const outcome = await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 1 }] }, { cause: 'test' });
+  expect(outcome).toMatchObject({ state: 'done' });
+  const results = await Promise.all([pools.invoke('f', input), pools.invoke('f', input)]);
+  const pids = results.map(({ instancePid }) => instancePid);
+  expect(new Set(pids).size).toBe(2);
+  return {
+    answers: results.map(values),
+    privateBytes: pids.map((pid) => memory(pid, 'Private_Clean') + memory(pid, 'Private_Dirty')),
+    sharedBytes: pids.map((pid) => memory(pid, 'Rss') - memory(pid, 'Private_Clean') - memory(pid, 'Private_Dirty')),
+  };
+}
+
+function memory(pid: number, field: string): number {
+  const text = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
+  return Number(new RegExp(`^${field}:\\s*(\\d+) kB`, 'm').exec(text)?.[1]) * 1024;
+}
+
+async function entryOf(cacheFolder: string): Promise<string> {
+  const [name] = await readdir(cacheFolder);
+  return join(cacheFolder, name ?? 'none');
+}
+
+test.skipIf(process.platform !== 'linux')(
+  'instances share the memory of their weights, and answer as before',
+  async () => {
+    start(undefined);
+    const alone = await two();
+    await pools.stop(0);
+    start(cache('shared'));
+    const shared = await two();
+    expect(shared.answers).toEqual(alone.answers);
+    for (const bytes of alone.privateBytes) expect(bytes).toBeGreaterThan(weightBytes);
+    // What a process of Node with ONNX Runtime holds without any model: the same configuration, of a model of a few bytes.
+    await pools.stop(0);
+    start(undefined, await writeReluModel(folder, width));
+    const { privateBytes } = await two();
+    const ownBytes = Math.max(...privateBytes);
+    for (const bytes of shared.privateBytes) expect(bytes - ownBytes).toBeLessThan(weightBytes / 4);
+    for (const bytes of shared.sharedBytes) expect(bytes).toBeGreaterThan(weightBytes);
+  },
+);
+
+test.skipIf(process.platform !== 'linux')(
+  'the prepared weights are kept over a restart, and instances on demand use them too',
+  async () => {
+    start(cache('kept'));
+    await two();
+    const entry = await entryOf(cache('kept'));
+    const before = await stat(join(entry, 'weights.bin'));
+    await pools.stop(0);
+    start(cache('kept'));
+    await two();
+    expect((await stat(join(entry, 'weights.bin'))).ino).toBe(before.ino);
+    await pools.unload('f');
+    const { instancePid } = await pools.invoke('f', input);
+    const mapped = readFileSync(`/proc/${instancePid}/maps`, 'utf8').includes(join(entry, 'weights.bin'));
+    expect(mapped).toBe(true);
+  },
+);
+
+test.each<[string, (entry: string) => Promise<void>]>([
+  ['cut short', async (entry) => truncate(join(entry, 'weights.bin'), mebibyte)],
+  ['changed in one byte', async (entry) => {
+    const file = await open(join(entry, 'weights.bin'), 'r+');
+    await file.write(Buffer.of(0xff), 0, 1, 20 * mebibyte);
+    await file.close();
+  }],
+  ['without its manifest', async (entry) => rm(join(entry, 'manifest.json'))],
+  ['with a model that is none', async (entry) => writeFile(join(entry, 'model.onnx'), 'nothing')],
+])('a cache file that is %s is noticed and made anew', async (what, spoil) => {
+  const cacheFolder = cache(what);
+  start(cacheFolder);
+  const { answers } = await two();
+  await pools.stop(0);
+  const entry = await entryOf(cacheFolder);
+  await spoil(entry);
+  start(cacheFolder);
+  expect((await two()).answers).toEqual(answers);
+  expect((await stat(join(entry, 'weights.bin'))).size).toBeGreaterThanOrEqual(weightBytes);
+  // Also while the host runs, for the instances to come.
+  await pools.configure('f', undefined, { cause: 'test' });
+  await pools.unload('f');
+  await spoil(entry);
+  expect((await two()).answers).toEqual(answers);
+}); // prettier-ignore
+
+test('a model of few bytes is loaded directly, and nothing is kept of it', async () => {
+  start(cache('small'), await writeReluModel(folder, width));
+  await two();
+  expect(await readdir(cache('small'))).toEqual([]);
+});
+
+test('weights that cannot be prepared are loaded by each instance, and the log says why', async () => {
+  await writeFile(cache('a-file'), '');
+  start(cache('a-file'));
+  const { answers } = await two();
+  expect(answers[0]?.some((value) => value > 0)).toBe(true);
+  expect(logged.join('\n')).toContain('its weights are not shared between instances');
+});

@@ -1,0 +1,202 @@
+/**
+ * The memory of a function's weights, shared by its instances.
+ *
+ * ONNX Runtime copies a model's weights into each session, in the form in which the processor's kernels want them. Saved
+ * once in that form as a file, they are mapped by every later session instead, and the pages are the same for all. The
+ * form holds for one model, processor and version of ONNX Runtime, so these name the entry; it is written and checked by
+ * a process of its own (weights-process.ts), since either takes about a second for a hundred MiB.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { readdir, rm, stat, utimes } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { cpus } from 'node:os';
+import { join } from 'node:path';
+import { askOnce, compiledModule, plainError, startProcess } from '../../process/index.ts';
+import type { InstanceSpec } from '../types.ts';
+import { manifestFile, preparedFile, weightsFile, type Prepared, type PrepareOrder } from './weights-entry.ts';
+
+const module = compiledModule('./weights-process.js', import.meta.url);
+
+/** Part of every entry's name, so that another form is another entry. */
+const formVersion = 1;
+/** Preparing takes seconds for a GiB; what takes this long hangs. */
+const prepareMsMax = 300_000;
+/** Who serves goes first; and when memory runs out, this goes before all others: everything works without it. */
+const limits = { module, timeMsMax: prepareMsMax, niceness: 10, memoryScore: 900 };
+const gone = plainError('the process that prepares them');
+/** A failure may have been the disk's or the memory's, and pass. */
+const retryMs = 60_000;
+/** Entries that nobody has used for so long are removed at the start. */
+const unusedMsMax = 30 * 24 * 3600 * 1000;
+/** What a killed process was building is removed once it cannot be at work any more. */
+const buildingMsMax = 2 * prepareMsMax;
+
+interface Failed {
+  readonly state: 'failed';
+  readonly reason: string;
+}
+
+type Entry =
+  | { readonly state: 'preparing'; readonly path: Promise<string | undefined> }
+  | { readonly state: 'ready'; readonly path: string; readonly stamp: string }
+  /** Nothing to share, or it cannot be done; not tried again before this instant (performance.now()). */
+  | { readonly state: 'unusable'; readonly untilMs: number };
+
+export class WeightsCache {
+  readonly #folder: string;
+  readonly #log: (key: string, line: string) => void;
+  readonly #entries = new Map<string, Entry>();
+  readonly #stop = new AbortController();
+
+  /** @param folder gets a folder per model; others may lie in it that use the same cache */
+  constructor(folder: string, log: (key: string, line: string) => void) {
+    this.#folder = folder;
+    this.#log = log;
+    removeUnused(folder).catch((error: unknown) => {
+      log('', `old prepared weights in ${folder} could not be removed: ${(error as Error).message}`);
+    });
+  }
+
+  /**
+   * The path of the model in its prepared form; undefined where the instance should load the model itself. The first call
+   * for a model waits until the form is made, or found to be whole; later ones only look whether it has been touched.
+   */
+  async prepared(spec: InstanceSpec): Promise<string | undefined> {
+    const { modelIdentity } = spec;
+    if (modelIdentity === undefined || this.#stop.signal.aborted) return undefined;
+    const folder = this.#folderOf(modelIdentity);
+    const entry = this.#entries.get(folder);
+    switch (entry?.state) {
+      case 'unusable':
+        if (performance.now() < entry.untilMs) return undefined;
+        this.#entries.delete(folder);
+        return this.prepared(spec);
+      case 'preparing':
+        return entry.path;
+      case 'ready':
+        if ((await stampOf(folder)) === entry.stamp) return entry.path;
+        this.#log(spec.key, 'its prepared weights have changed on disk, and are checked');
+        if (this.#entries.get(folder) === entry) this.#entries.delete(folder);
+        return this.prepared(spec);
+      case undefined: {
+        const path = this.#prepare(spec, folder);
+        this.#entries.set(folder, { state: 'preparing', path });
+        return path;
+      }
+    }
+  }
+
+  /** Whether {@link prepared} has an answer at once, without making anything. */
+  isKnown({ modelIdentity }: InstanceSpec): boolean {
+    return modelIdentity !== undefined && this.#entries.get(this.#folderOf(modelIdentity))?.state === 'ready';
+  }
+
+  /** An instance could not load the prepared form: it is made anew for the next one. */
+  refuse(spec: InstanceSpec, problem: string): void {
+    if (spec.modelIdentity === undefined) return;
+    const folder = this.#folderOf(spec.modelIdentity);
+    if (this.#entries.get(folder)?.state !== 'ready') return;
+    this.#log(spec.key, `its prepared weights could not be loaded, and are made anew: ${problem}`);
+    this.#entries.delete(folder);
+    rm(join(folder, manifestFile), { force: true }).catch((error: unknown) => {
+      this.#log(spec.key, `its prepared weights could not be removed: ${(error as Error).message}`);
+    });
+  }
+
+  stop(): void {
+    this.#stop.abort();
+  }
+
+  #folderOf(modelIdentity: string): string {
+    const name = createHash('sha256').update(`${formVersion}\n${machineIdentity()}\n${modelIdentity}`).digest('hex');
+    return join(this.#folder, name.slice(0, 32));
+  }
+
+  async #prepare(spec: InstanceSpec, folder: string): Promise<string | undefined> {
+    const outcome = await prepare({ folder, modelPath: spec.modelPath }, this.#stop.signal);
+    if (outcome.state !== 'ready') {
+      const untilMs = outcome.state === 'small' ? Infinity : performance.now() + retryMs;
+      this.#entries.set(folder, { state: 'unusable', untilMs });
+      if (outcome.state === 'failed' && !this.#stop.signal.aborted) {
+        this.#log(spec.key, `its weights are not shared between instances: ${outcome.reason}`);
+      }
+      return undefined;
+    }
+    const now = new Date();
+    await utimes(join(folder, manifestFile), now, now).catch(() => undefined);
+    const path = join(folder, preparedFile);
+    const stamp = await stampOf(folder);
+    // Without a stamp somebody has removed it this moment; the next instance has it made again.
+    if (stamp === undefined) this.#entries.delete(folder);
+    else this.#entries.set(folder, { state: 'ready', path, stamp });
+    return stamp === undefined ? undefined : path;
+  }
+}
+
+async function prepare(order: PrepareOrder, signal: AbortSignal): Promise<Prepared | Failed> {
+  try {
+    return await askOnce((events) => startProcess(limits, events), order, gone, signal);
+  } catch (error) {
+    return { state: 'failed', reason: (error as Error).message };
+  }
+}
+
+/** Changes whenever one of the two files does. */
+async function stampOf(folder: string): Promise<string | undefined> {
+  try {
+    const stats = await Promise.all([preparedFile, weightsFile].map((file) => stat(join(folder, file))));
+    return stats.map(({ ino, size, mtimeMs }) => `${ino}:${size}:${mtimeMs}`).join(' ');
+  } catch {
+    return undefined;
+  }
+}
+
+async function removeUnused(folder: string): Promise<void> {
+  let names: string[];
+  try {
+    names = await readdir(folder);
+  } catch {
+    return;
+  }
+  const nowMs = Date.now();
+  for (const name of names) {
+    const path = join(folder, name);
+    if (name.startsWith('.building-')) {
+      if (nowMs - (await changedMs(path)) > buildingMsMax) await rm(path, { recursive: true, force: true });
+    } else if (/^[0-9a-f]{32}$/.test(name) && nowMs - (await changedMs(join(path, manifestFile))) > unusedMsMax) {
+      await rm(path, { recursive: true, force: true });
+    }
+  }
+}
+
+/** When a file was last changed, of one that is not there long ago. */
+async function changedMs(path: string): Promise<number> {
+  try {
+    return (await stat(path)).mtimeMs;
+  } catch {
+    return 0;
+  }
+}
+
+let machine: string | undefined;
+
+/** What the form of the weights depends on: ONNX Runtime, and the processor with the instructions that it has. */
+function machineIdentity(): string {
+  return (machine ??= [process.platform, process.arch, ortVersion(), cpus()[0]?.model ?? '', instructions()].join(
+    '\n',
+  ));
+}
+
+function ortVersion(): string {
+  const path = createRequire(import.meta.url).resolve('onnxruntime-node/package.json');
+  return (JSON.parse(readFileSync(path, 'utf8')) as { version: string }).version;
+}
+
+function instructions(): string {
+  try {
+    return /^(?:flags|Features)\s*:\s*(.*)$/m.exec(readFileSync('/proc/cpuinfo', 'utf8'))?.[1] ?? '';
+  } catch {
+    return '';
+  }
+}

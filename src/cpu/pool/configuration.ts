@@ -1,0 +1,114 @@
+/** Configurations as data: what they hold, what is wrong with them, and what it takes to get from one to another. */
+import type { PoolConfiguration, PoolGroup } from '../types.ts';
+
+/** What a configuration must fit. */
+export interface ConfigurationBounds {
+  /** Cores of the machine. */
+  readonly cores: number;
+  /** Rows of every run, where the model fixes them. */
+  readonly batchFixed: number | undefined;
+}
+
+/** Far above what any machine has; larger numbers are mistakes that would take memory by the gigabyte. */
+const instancesOfPoolMax = 1024;
+/** Rows of a run. */
+export const batchMax = 65_536;
+
+/** What makes a configuration impossible, in one sentence; undefined for a possible one. */
+export function problemOf(
+  { groups, batchTimeoutMs }: PoolConfiguration,
+  { cores, batchFixed }: ConfigurationBounds,
+): string | undefined {
+  if (groups.length === 0) return 'it has no group of instances';
+  for (const { instances, threads, batch, latencyMs } of groups) {
+    if (!isCount(instances, instancesOfPoolMax))
+      return `a group has ${instances} instances, not 1 to ${instancesOfPoolMax}`;
+    if (!isCount(threads, cores))
+      return `its instances have ${threads} threads each, not 1 to the ${cores} cores of the pools`;
+    if (!isCount(batch, batchMax)) return `its instances take ${batch} rows each, not 1 to ${batchMax}`;
+    if (batchFixed !== undefined && batch !== batchFixed) {
+      return `its instances take ${batch} rows each, but the model's batch dimension is fixed to ${batchFixed}`;
+    }
+    if (latencyMs !== undefined && !(latencyMs >= 0)) return `a group is expected to take ${latencyMs} ms`;
+  }
+  const threads = threadsOf({ groups });
+  if (threads > cores)
+    return `its instances have ${threads} threads together, more than the ${cores} cores of the pools`;
+  if (batchTimeoutMs !== undefined && !(batchTimeoutMs >= 0)) return `its batch timeout is ${batchTimeoutMs} ms`;
+  return undefined;
+}
+
+function isCount(value: number, most: number): boolean {
+  return Number.isInteger(value) && value >= 1 && value <= most;
+}
+
+/** One instance of a configuration. */
+export type PlannedInstance = Omit<PoolGroup, 'instances'>;
+
+/** The instances one by one, most threads first and of those the largest batch first. */
+export function instancesOf({ groups }: Pick<PoolConfiguration, 'groups'>): PlannedInstance[] {
+  return groups
+    .flatMap(({ instances, ...one }) => Array.from({ length: instances }, () => one))
+    .sort((a, b) => b.threads - a.threads || b.batch - a.batch);
+}
+
+/** The same without its smallest instance; undefined where it has no other. */
+export function withoutOne(configuration: PoolConfiguration): PoolConfiguration | undefined {
+  const [smallest] = configuration.groups.toSorted((a, b) => a.threads - b.threads || a.batch - b.batch);
+  const groups = configuration.groups.flatMap((group) => {
+    if (group !== smallest) return [group];
+    return group.instances === 1 ? [] : [{ ...group, instances: group.instances - 1 }];
+  });
+  return groups.length === 0 ? undefined : { ...configuration, groups };
+}
+
+/** All threads, each of which has a core. */
+export function threadsOf({ groups }: Pick<PoolConfiguration, 'groups'>): number {
+  return groups.reduce((sum, { instances, threads }) => sum + instances * threads, 0);
+}
+
+/** B: the rows of a full batch. */
+export function batchOf({ groups }: Pick<PoolConfiguration, 'groups'>): number {
+  return groups.reduce((sum, { instances, batch }) => sum + instances * batch, 0);
+}
+
+export function sameConfiguration(one: PoolConfiguration | undefined, other: PoolConfiguration | undefined): boolean {
+  if (one === undefined || other === undefined) return one === other;
+  return describe(one) === describe(other);
+}
+
+function describe(configuration: PoolConfiguration): string {
+  const instances = instancesOf(configuration).map(({ threads, batch }) => [threads, batch]);
+  return JSON.stringify([instances, configuration.batchTimeoutMs]);
+}
+
+/**
+ * Whether the instances of one set become those of the other by only adding some or only ending some (Packrat, 3.7): the
+ * threads of every instance that stays are what they were. How many rows each takes is the dispatcher's business alone
+ * and can change at any time.
+ */
+export function scalesInPlace(from: PoolConfiguration, to: PoolConfiguration): boolean {
+  return isWithin(countByThreads(from), countByThreads(to)) || isWithin(countByThreads(to), countByThreads(from));
+}
+
+function countByThreads(configuration: PoolConfiguration): ReadonlyMap<number, number> {
+  const counts = new Map<number, number>();
+  for (const { instances, threads } of configuration.groups)
+    counts.set(threads, (counts.get(threads) ?? 0) + instances);
+  return counts;
+}
+
+function isWithin(fewer: ReadonlyMap<number, number>, more: ReadonlyMap<number, number>): boolean {
+  return [...fewer].every(([threads, count]) => count <= (more.get(threads) ?? 0));
+}
+
+/** The instances of `wanted` that these threads, one number for each instance, do not make up yet. */
+export function missingThreads(has: readonly number[], wanted: readonly PlannedInstance[]): PlannedInstance[] {
+  const left = [...has];
+  return wanted.filter(({ threads }) => {
+    const at = left.indexOf(threads);
+    if (at === -1) return true;
+    left.splice(at, 1);
+    return false;
+  });
+}

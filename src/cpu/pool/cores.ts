@@ -1,0 +1,186 @@
+/**
+ * Who has which core. Nobody else hands out cores: a configured instance runs on those of its lease alone, instances on
+ * demand share what is not leased.
+ *
+ * A lease lies on one socket wherever one is large enough for it (Packrat, 3.4: threads on two sockets wait for the link
+ * between them); it is rather refused than spread. Of the hardware threads of one core the second is given out only when
+ * every core of the socket has work.
+ */
+import type { LogicalCore } from '../../hardware/index.ts';
+
+/** Cores that belong to one instance until they are given back. Giving back twice is giving back once. */
+export interface CoreLease extends Disposable {
+  /** The operating system's numbers. */
+  readonly cores: readonly number[];
+  /** Whether no other lease lies on any of its cores now. */
+  readonly exclusive: boolean;
+}
+
+interface Socket {
+  readonly id: number;
+  /** In the order in which they are given out. */
+  readonly cores: readonly number[];
+}
+
+class Lease implements CoreLease {
+  readonly cores: readonly number[];
+  readonly owner: string;
+  readonly #leases: Map<number, Set<Lease>>;
+  readonly #released: () => void;
+  #held = true;
+
+  constructor(owner: string, cores: readonly number[], leases: Map<number, Set<Lease>>, released: () => void) {
+    this.owner = owner;
+    this.cores = cores;
+    this.#leases = leases;
+    this.#released = released;
+    for (const core of cores) leases.get(core)?.add(this);
+  }
+
+  get exclusive(): boolean {
+    return this.#held && this.cores.every((core) => this.#leases.get(core)?.size === 1);
+  }
+
+  [Symbol.dispose](): void {
+    if (!this.#held) return;
+    this.#held = false;
+    for (const core of this.cores) this.#leases.get(core)?.delete(this);
+    this.#released();
+  }
+}
+
+export class CoreAllocator {
+  readonly #sockets: readonly Socket[];
+  readonly #leases = new Map<number, Set<Lease>>();
+  readonly #changed: () => void;
+
+  /**
+   * @param cores what the process may use
+   * @param limit how many of them, where the configuration or a quota allows fewer
+   * @param changed told after every lease and every return
+   */
+  constructor(cores: readonly LogicalCore[], limit: number, changed: () => void = () => undefined) {
+    this.#sockets = toSockets(cores, limit);
+    this.#changed = changed;
+    for (const { cores: ids } of this.#sockets) for (const id of ids) this.#leases.set(id, new Set());
+  }
+
+  /** All cores, leased or not. */
+  get total(): number {
+    return this.#leases.size;
+  }
+
+  /** Cores of each socket. */
+  get perSocket(): readonly number[] {
+    return this.#sockets.map(({ cores }) => cores.length);
+  }
+
+  all(): number[] {
+    return [...this.#leases.keys()];
+  }
+
+  /** Cores without a lease: what instances on demand share. */
+  unleased(): number[] {
+    return [...this.#leases].flatMap(([core, leases]) => (leases.size === 0 ? [core] : []));
+  }
+
+  /** Cores that `owner` has leased, each counted once. */
+  held(owner: string): number {
+    return [...this.#leases.values()].filter((leases) => [...leases].some((lease) => lease.owner === owner)).length;
+  }
+
+  /** For each socket, the cores that `owner` could lease: those free, and with `beside` those it has itself. */
+  available(owner: string, beside: boolean): number[] {
+    return this.#sockets.map((socket) => this.#usable(socket, owner, beside).length);
+  }
+
+  /**
+   * Leases for one instance each of `threads`, all or none, in their order: undefined where they do not fit. With
+   * `beside` they may lie on cores that `owner` has leased already, for a set that takes over from another; never on
+   * another owner's.
+   */
+  lease(owner: string, threads: readonly number[], { beside = false } = {}): CoreLease[] | undefined {
+    const usable = new Map(this.#sockets.map((socket) => [socket.id, this.#usable(socket, owner, beside)]));
+    const largest = Math.max(0, ...this.perSocket);
+    const order = threads.map((count, index) => ({ count, index })).sort((a, b) => b.count - a.count);
+    const within = order.filter(({ count }) => count <= largest);
+    const places = placeItems(
+      within.map(({ count }) => count),
+      [...usable.values()].map((cores) => cores.length),
+    );
+    if (places === undefined) return undefined;
+    const chosen: number[][] = threads.map(() => []);
+    const sockets = [...usable.values()];
+    for (const [at, { count, index }] of within.entries())
+      chosen[index] = sockets[places[at] ?? 0]?.splice(0, count) ?? [];
+    // Only what no socket can hold may lie on several.
+    for (const { count, index } of order.filter((item) => item.count > largest)) {
+      const cores: number[] = [];
+      for (const left of sockets) cores.push(...left.splice(0, count - cores.length));
+      if (cores.length < count) return undefined;
+      chosen[index] = cores;
+    }
+    const leases = chosen.map((cores) => new Lease(owner, cores, this.#leases, this.#changed));
+    this.#changed();
+    return leases;
+  }
+
+  /** What a lease may use of a socket: free cores first, so that two sets share no more than they must. */
+  #usable({ cores }: Socket, owner: string, beside: boolean): number[] {
+    const free = cores.filter((core) => this.#leases.get(core)?.size === 0);
+    if (!beside) return free;
+    const own = cores.filter((core) => {
+      const leases = [...(this.#leases.get(core) ?? [])];
+      return leases.length > 0 && leases.every((lease) => lease.owner === owner);
+    });
+    return [...free, ...own];
+  }
+}
+
+/** Sockets with the first hardware thread of every core before any second one, cut down to `limit` cores in all. */
+function toSockets(cores: readonly LogicalCore[], limit: number): Socket[] {
+  const bySocket = new Map<number, LogicalCore[]>();
+  for (const core of cores) bySocket.set(core.socket, [...(bySocket.get(core.socket) ?? []), core]);
+  let left = limit;
+  return [...bySocket].flatMap(([id, members]) => {
+    const seen = new Map<number, number>();
+    const ranked = members.map((member) => {
+      const rank = seen.get(member.core) ?? 0;
+      seen.set(member.core, rank + 1);
+      return { id: member.id, rank };
+    });
+    const ids = ranked.sort((a, b) => a.rank - b.rank || a.id - b.id).map((each) => each.id);
+    const kept = ids.slice(0, left);
+    left -= kept.length;
+    return kept.length === 0 ? [] : [{ id, cores: kept }];
+  });
+}
+
+/** Steps of the search for a packing; best fit finds nearly all at once, and what takes more is refused. */
+const searchStepsMax = 20_000;
+
+/**
+ * A bin for each item, largest item first, so that no bin holds more than its size; undefined where there is none. Tries
+ * the fullest bin first, and of bins with the same room only one.
+ */
+function placeItems(items: readonly number[], bins: readonly number[]): number[] | undefined {
+  const room = [...bins];
+  const places: number[] = [];
+  let steps = 0;
+  const place = (at: number): boolean => {
+    const item = items[at];
+    if (item === undefined) return true;
+    const tried = new Set<number>();
+    const candidates = [...room.entries()].filter(([, size]) => size >= item).sort((a, b) => a[1] - b[1]);
+    for (const [bin, size] of candidates) {
+      if (tried.has(size) || ++steps > searchStepsMax) continue;
+      tried.add(size);
+      room[bin] = size - item;
+      places[at] = bin;
+      if (place(at + 1)) return true;
+      room[bin] = size;
+    }
+    return false;
+  };
+  return place(0) ? places : undefined;
+}

@@ -1,0 +1,288 @@
+/**
+ * What each instance of a list runs next, and what becomes of it afterwards.
+ *
+ *   - on demand: calls go to an idle instance, ahead of time to a busy one, or have another one started (hand-over-rule.ts).
+ *   - configured: what waits is split among all that are idle (split.ts).
+ */
+import { currentCore, heldUpMs, type Replica, type RunOrder, type RunOutcome } from '../instance/index.ts';
+import type { GiveUpCause, PoolConfiguration } from '../types.ts';
+import { patienceMs } from './hand-over-rule.ts';
+import type { ListOwner } from './list-owner.ts';
+import type { Slot, Slots } from './slot.ts';
+import { handOverOrder, splitBatch, type Place } from './split.ts';
+import { goesAlone, modelRunOf, type Ticket } from './ticket.ts';
+
+/** Messages that an instance has of one function: the one that it is at and the one that lies ready. */
+const messagesMax = 2;
+
+/** What it asks of the list whose instances these are. */
+export interface HandOverList {
+  /** On demand: one more, where there may be one. @param beyond how many more than its limit there may be */
+  grow(beyond?: number): void;
+  leave(slot: Slot, cause: GiveUpCause): void;
+  release(slot: Slot, replica: Replica): void;
+  /** Nobody is at work although calls wait. */
+  wake(): void;
+}
+
+export class HandOver {
+  readonly #owner: ListOwner;
+  readonly #slots: Slots;
+  readonly #list: HandOverList;
+  #batchTimer: NodeJS.Timeout | undefined;
+  #patienceTimer: NodeJS.Timeout | undefined;
+  readonly #pump = (): void => this.#owner.pool.pump();
+
+  constructor(owner: ListOwner, slots: Slots, list: HandOverList) {
+    this.#owner = owner;
+    this.#slots = slots;
+    this.#list = list;
+  }
+
+  /** How many are at work. */
+  get busy(): number {
+    return this.#slots.count(({ holdsCores }) => holdsCores);
+  }
+
+  /** Hands over as much of what waits as can be. @param configuration undefined on demand */
+  pump(configuration: PoolConfiguration | undefined): void {
+    if (configuration === undefined) this.#pumpOnDemand();
+    else this.#pumpConfigured(configuration);
+  }
+
+  stop(): void {
+    clearTimeout(this.#batchTimer);
+    clearTimeout(this.#patienceTimer);
+  }
+
+  /** An instance that is idle and whose process has a turn, for a call that finds nobody waiting. */
+  takeIdle(): Slot | undefined {
+    const { resources } = this.#owner;
+    for (const slot of [...this.#slots].reverse()) {
+      const { replica, state, threads } = slot;
+      if (state !== 'ready' || replica?.state !== 'idle') continue;
+      replica.isShort = this.#owner.rule.callsPerMessage() > 1;
+      // Shared processes are no more than cores, so their runs need not ask for any.
+      if (replica.isAlone && !resources.turns.take(threads, this.busy === 0, this.#pump)) continue;
+      if (replica.takeTurn()) {
+        if (!replica.isAlone) resources.turns.retake(threads);
+        slot.holdsCores = true;
+        return slot;
+      }
+      if (replica.isAlone) resources.turns.give(threads);
+      if (replica.isHeldUp(performance.now(), heldUpMs)) this.#list.grow(1);
+      else this.later(heldUpMs);
+    }
+    return undefined;
+  }
+
+  /** Has the tickets run on the instance; their outcome goes to {@link ListOwner.finished}. */
+  run(slot: Slot, tickets: readonly Ticket[], join: boolean): void {
+    const { replica } = slot;
+    const { resources, pool } = this.#owner;
+    if (replica === undefined) return;
+    resources.residency.works(replica);
+    const [first] = tickets;
+    const order: RunOrder = {
+      join,
+      calls: tickets.map(({ call }) => call),
+      tensors: tickets.flatMap(({ tensors }) => tensors),
+      limits: pool.limits,
+      runModel: first && modelRunOf(first),
+      onAway: () => {
+        if (replica.queued === 0) this.giveCores(slot);
+        this.#pump();
+      },
+      onBack: () => this.#retakeCores(slot),
+    };
+    this.#retakeCores(slot);
+    this.#owner.handedOver(tickets.length);
+    replica.run(order, (outcome) => this.#ran(slot, replica, tickets, outcome));
+  }
+
+  #ran(slot: Slot, replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {
+    const { rule, latency, conduct } = this.#owner;
+    if (outcome.kind === 'ran') {
+      const { busyMs, loaded } = outcome.result;
+      slot.deathsInRow = 0;
+      conduct.answered(replica.isAlone);
+      const ownMs = busyMs - (loaded?.loadMs ?? 0);
+      if (slot.lease === undefined) rule.ran(tickets.length, ownMs);
+      else if (tickets.every(({ modelRun }) => modelRun?.ran !== true)) {
+        const rows = tickets.reduce((sum, ticket) => sum + ticket.rows, 0);
+        if (rows > 0) latency.observe(slot.threads, rows, busyMs);
+      }
+      if (replica.queued === 0) this.giveCores(slot);
+      if (replica.state === 'idle') this.#rested(slot, replica);
+    } else if (slot.replica !== replica) {
+      this.giveCores(slot);
+    }
+    this.#owner.finished(replica, tickets, outcome);
+  }
+
+  /** An instance has nothing more to do. */
+  #rested(slot: Slot, replica: Replica): void {
+    const { resources, pool, queue } = this.#owner;
+    if (slot.state === 'leaving') this.#list.release(slot, replica);
+    else if (slot.lease !== undefined) return;
+    else if (this.#isWantedBack(replica)) this.#list.leave(slot, 'room');
+    else if (this.#isMisplaced(replica)) this.#moveOut(slot);
+    else if (replica.isAlone && queue.length === 0 && !this.isToBeAlone(true)) this.#list.leave(slot, 'reconfigured');
+    else resources.residency.rests(replica, pool);
+  }
+
+  /**
+   * Whether another function that has no instance is to have this one's place. As long as there is work it stays for the
+   * time that a start takes: with every place fought over, half of the time at least goes into answers.
+   */
+  #isWantedBack(replica: Replica): boolean {
+    const { resources, pool, queue, facts } = this.#owner;
+    if (!resources.residency.isWantedBy(pool)) return false;
+    return queue.length === 0 || performance.now() - replica.readySinceMs >= (facts.startMs ?? 0);
+  }
+
+  /** It shares a process although the function is to be alone by now. */
+  #isMisplaced({ isAlone }: Replica): boolean {
+    return !isAlone && this.isToBeAlone(false);
+  }
+
+  isToBeAlone(isNow: boolean): boolean {
+    const { conduct, facts, rule, pool } = this.#owner;
+    return conduct.isAlone(pool.spec.isolation, facts.expectedBytes(pool.spec), rule.steadyCallMs, isNow);
+  }
+
+  /** One of its own is started first, and takes over when it is ready. */
+  #moveOut(slot: Slot): void {
+    const { resources, pool } = this.#owner;
+    if (slot.replica !== undefined) resources.residency.rests(slot.replica, pool);
+    if (this.#slots.count(({ replica }) => replica?.isAlone === true) > 0) this.#list.leave(slot, 'reconfigured');
+    else this.#list.grow(1);
+  }
+
+  #pumpOnDemand(): void {
+    const { queue, rule, pool } = this.#owner;
+    while (queue.length > 0) {
+      const hasIdle = this.#slots.count(({ state, replica }) => state === 'ready' && replica?.state === 'idle') > 0;
+      if (hasIdle && this.#waitsForMore(pool.limits.batchMax, pool.limits.batchDelayMs, undefined)) return;
+      const littleWaits = this.busy > 0 && rule.littleWaits(queue, performance.now());
+      if (littleWaits) this.later(patienceMs);
+      const slot = (littleWaits ? undefined : this.takeIdle()) ?? this.#takeAhead();
+      if (slot === undefined) {
+        if (!hasIdle && !littleWaits) this.#list.grow();
+        return;
+      }
+      this.run(slot, rule.takeTogether(queue, pool.limits.batchMax), pool.limits.batchMax > 1);
+    }
+  }
+
+  /** A busy one that may have more work lying ready, or that only waits for models that run elsewhere. */
+  #takeAhead(): Slot | undefined {
+    let least: Slot | undefined;
+    for (const slot of this.#slots) {
+      if (slot.state !== 'ready' || slot.replica?.state !== 'busy') continue;
+      if (least === undefined || slot.replica.queued < (least.replica?.queued ?? 0)) least = slot;
+    }
+    const replica = least?.replica;
+    // Nothing lies ready for an instance that is to be given up: it would never rest.
+    if (replica === undefined || this.#isWantedBack(replica) || this.#isMisplaced(replica)) return undefined;
+    if (replica.queued >= messagesMax) return undefined;
+    replica.isShort = this.#owner.rule.callsPerMessage() > 1;
+    return replica.takeTurn() ? least : undefined;
+  }
+
+  #pumpConfigured(configuration: PoolConfiguration): void {
+    const { queue, pool, latency } = this.#owner;
+    while (queue.length > 0) {
+      const idle = this.#slots.filter(({ state, replica }) => state === 'ready' && replica?.hasFreeHand === true);
+      if (idle.length === 0) {
+        this.#list.wake();
+        return;
+      }
+      const capacity = idle.reduce((sum, { batch }) => sum + batch, 0);
+      const [largest] = idle;
+      const runMs = largest === undefined ? 0 : latency.ms(largest.threads, largest.batch);
+      const timeoutMs = configuration.batchTimeoutMs ?? pool.limits.batchDelayMs;
+      if (pool.limits.batchFixed === undefined && this.#waitsForMore(capacity, timeoutMs, runMs)) return;
+      if (!this.#split(idle, capacity)) return;
+    }
+  }
+
+  #split(idle: readonly Slot[], capacity: number): boolean {
+    const { queue, latency } = this.#owner;
+    const { limits } = this.#owner.pool;
+    const places = idle.map(({ threads, batch }): Place => ({
+      batch,
+      expectedMs: (rows) => latency.ms(threads, rows),
+    }));
+    const waiting: Ticket[] = [];
+    let rows = 0;
+    for (const ticket of queue) {
+      // One that has seen an instance die goes alone, so that it cannot take others along a second time.
+      if (goesAlone(ticket) && waiting.length > 0) break;
+      waiting.push(ticket);
+      rows += ticket.rows;
+      if (rows >= capacity || goesAlone(ticket)) break;
+    }
+    // A run of a model with a fixed batch holds one request, which brings all its rows.
+    const parts = splitBatch(
+      waiting.map((ticket) => limits.batchFixed ?? ticket.rows),
+      places,
+    );
+    const used = parts.filter((part) => part.length > 0).length;
+    for (let count = parts.reduce((sum, part) => sum + part.length, 0); count > 0; count--) queue.take();
+    const cores = idle.map(({ lease }) => lease?.cores ?? []);
+    for (const at of handOverOrder(cores, used > 1 ? currentCore() : undefined)) {
+      const tickets = (parts[at] ?? []).flatMap((index) => waiting[index] ?? []);
+      const slot = idle[at];
+      if (slot?.replica === undefined || tickets.length === 0) continue;
+      slot.replica.takeTurn();
+      this.run(slot, tickets, limits.batchFixed === undefined);
+    }
+    return used > 0;
+  }
+
+  /**
+   * Whether what waits should wait for company, up to `capacity` rows; a timer then pumps again.
+   *
+   * @param runMs what a run is expected to take; undefined where nobody looks at deadlines
+   */
+  #waitsForMore(capacity: number, timeoutMs: number, runMs: number | undefined): boolean {
+    const { queue } = this.#owner;
+    const { front } = queue;
+    if (timeoutMs === 0 || capacity <= 1 || front === undefined || goesAlone(front)) return false;
+    if (queue.rowsUpTo(capacity) >= capacity) return false;
+    let untilMs = queue.earliestArrivalMs() + timeoutMs;
+    // Nobody waits for company until it is too late to be on time: a tenth is left for a timer that comes late.
+    if (runMs !== undefined) {
+      for (const { arrivalMs, deadlineMs } of queue) {
+        if (deadlineMs < Infinity) untilMs = Math.min(untilMs, deadlineMs - runMs - (deadlineMs - arrivalMs) / 10);
+      }
+    }
+    const waitMs = untilMs - performance.now();
+    if (waitMs <= 0) return false;
+    clearTimeout(this.#batchTimer);
+    this.#batchTimer = setTimeout(this.#pump, Math.ceil(waitMs));
+    return true;
+  }
+
+  /** Pumps again after so long. */
+  later(ms: number): void {
+    this.#patienceTimer ??= setTimeout(() => {
+      this.#patienceTimer = undefined;
+      this.#pump();
+    }, ms);
+  }
+
+  giveCores(slot: Slot): void {
+    if (!slot.holdsCores) return;
+    slot.holdsCores = false;
+    this.#owner.resources.turns.give(slot.threads);
+  }
+
+  /** Cores for a run that lies ready, or had given them back while its model ran elsewhere. */
+  #retakeCores(slot: Slot): void {
+    if (slot.holdsCores || slot.lease !== undefined) return;
+    slot.holdsCores = true;
+    this.#owner.resources.turns.retake(slot.threads);
+  }
+}

@@ -1,0 +1,355 @@
+/**
+ * The instances of one list of groups: how they start and how they end; hand-over.ts has what each runs next. A pool always has one such list
+ * in force. Its instances are of one of two kinds:
+ *
+ *   - configured: as many as the list says, each in a process and on cores of its own. One that dies is started again.
+ *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores that nobody
+ *     has leased, and their processes with other functions, unless the function is to be alone (conduct.ts).
+ */
+import type { Replica, ReplicaEnd } from '../instance/index.ts';
+import { CpuError, type GiveUpCause, type PoolConfiguration } from '../types.ts';
+import { instancesOf, missingThreads, type PlannedInstance } from './configuration.ts';
+import type { CoreLease } from './cores.ts';
+import { HandOver } from './hand-over.ts';
+import type { ListOwner } from './list-owner.ts';
+import { LoadTries } from './load-tries.ts';
+import { leavingRank, Slots, type Slot } from './slot.ts';
+
+/** Deaths of one configured instance without an answer between them after which its restart is put off. */
+const quickDeathsMax = 3;
+/** Doubled with each further death or failed start, up to the most. */
+const restartDelayMs = 1000;
+const restartDelayMsMax = 30_000;
+export class InstanceList {
+  readonly #owner: ListOwner;
+  readonly slots = new Slots();
+  readonly handOver: HandOver;
+  /** Undefined: on demand. */
+  #configuration: PoolConfiguration | undefined;
+  #draining = false;
+  readonly #drained: (() => void)[] = [];
+  /** Sessions whose memory is on its way back. */
+  readonly #releasing = new Set<Promise<void>>();
+  readonly #pump = (): void => this.#owner.pool.pump();
+
+  /** @param leases one per instance, in the order of `instancesOf(configuration)`; the list gives them back */
+  constructor(owner: ListOwner, configuration?: PoolConfiguration, leases: readonly CoreLease[] = []) {
+    this.#owner = owner;
+    this.#configuration = configuration;
+    this.handOver = new HandOver(owner, this.slots, this);
+    if (configuration !== undefined) this.#add(instancesOf(configuration), leases);
+  }
+
+  get configuration(): PoolConfiguration | undefined {
+    return this.#configuration;
+  }
+
+  /** Starts every instance, on demand one. Rejects with the first {@link CpuError} that one could not be started for; all end then. */
+  async start(): Promise<void> {
+    if (this.#configuration === undefined) this.#addOnDemand();
+    await this.#startAll([...this.slots]);
+  }
+
+  /** Starts more instances, one for each lease, to get to `configuration`. On failure those end and all stays as it was. */
+  async extend(configuration: PoolConfiguration, leases: readonly CoreLease[]): Promise<void> {
+    const kept = this.slots.filter(({ state }) => state !== 'leaving').map(({ threads }) => threads);
+    const added = this.#add(missingThreads(kept, instancesOf(configuration)), leases);
+    await this.#startAll(added);
+    this.#assign(configuration);
+    this.pump();
+  }
+
+  /** Takes on a configuration that has the same instances, or fewer: the rest end once they have answered. */
+  shrink(configuration: PoolConfiguration, cause: GiveUpCause = 'reconfigured'): void {
+    const wanted = new Map<number, number>();
+    for (const { threads } of instancesOf(configuration)) wanted.set(threads, (wanted.get(threads) ?? 0) + 1);
+    for (const slot of [...this.slots]
+      .filter(({ state }) => state !== 'leaving')
+      .sort((a, b) => leavingRank(a) - leavingRank(b))) {
+      const left = wanted.get(slot.threads) ?? 0;
+      if (left > 0) wanted.set(slot.threads, left - 1);
+      else this.leave(slot, cause);
+    }
+    this.#assign(configuration);
+    this.pump();
+  }
+
+  /**
+   * On demand: one more instance, where there is room for one and none is on its way.
+   *
+   * @param beyond how many more than its limit there may be, while one takes the place of another
+   */
+  grow(beyond = 0): void {
+    const { pool, conduct } = this.#owner;
+    if (this.#draining || this.slots.some('starting') || this.slots.ready >= pool.limits.instancesMax + beyond) return;
+    const waitMs = conduct.waitMs(performance.now());
+    if (waitMs > 0) {
+      this.handOver.later(waitMs);
+      return;
+    }
+    const slot = this.#addOnDemand();
+    this.#start(slot).then(this.#pump, (error: CpuError) => {
+      this.slots.remove(slot);
+      if (!(error instanceof NoRoom) && slot.state !== 'leaving') this.#owner.cannotServe(error);
+      this.#checkDrained();
+    });
+  }
+
+  /** Gives one replica back, which has no work. */
+  give(replica: Replica, cause: GiveUpCause): void {
+    const slot = this.slots.of(replica);
+    if (slot !== undefined) this.leave(slot, cause);
+  }
+
+  /** Gives back what has no work now, and the rest when it has answered. */
+  giveAll(cause: GiveUpCause): void {
+    for (const slot of this.slots) this.leave(slot, cause);
+  }
+
+  /** Takes nothing more and ends each instance once it has answered. Resolves when none is left. */
+  drain(cause: GiveUpCause): Promise<void> {
+    this.handOver.stop();
+    this.#draining = true;
+    this.giveAll(cause);
+    return this.whenEmpty();
+  }
+
+  whenEmpty(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#drained.push(resolve);
+      this.#checkDrained();
+    });
+  }
+
+  /** Ends everything now. */
+  end(reason: string): void {
+    this.handOver.stop();
+    this.#draining = true;
+    for (const slot of this.slots) {
+      slot.state = 'leaving';
+      this.slots.remove(slot);
+      // A process that is shared, and whatever it is at, ends with all of them.
+      if (slot.replica?.isAlone === true) slot.replica.instance.kill(reason);
+      else void slot.replica?.release(reason);
+    }
+    this.#checkDrained();
+  }
+
+  /** Hands over as much of what waits as can be. */
+  pump(): void {
+    if (!this.#draining) this.handOver.pump(this.#configuration);
+  }
+
+  /** With nobody at work or on the way, those who wait are worth another try at once. */
+  wake(): void {
+    if (this.slots.some('ready') || this.slots.some('starting')) return;
+    for (const slot of this.slots) if (slot.state === 'down') this.#restart(slot);
+  }
+
+  #addOnDemand(): Slot {
+    const { spec, limits } = this.#owner.pool;
+    const [slot] = this.#add([{ threads: spec.threads, batch: limits.batchMax }], [undefined]);
+    if (slot === undefined) throw new Error('one planned instance makes one slot');
+    return slot;
+  }
+
+  #add(planned: readonly PlannedInstance[], leases: readonly (CoreLease | undefined)[]): Slot[] {
+    return planned.map((instance, index) => {
+      const { threads, batch, latencyMs } = instance;
+      if (latencyMs !== undefined) this.#owner.latency.expect(threads, batch, latencyMs);
+      return this.slots.add(instance, leases[index]);
+    });
+  }
+
+  #assign(configuration: PoolConfiguration): void {
+    this.#configuration = configuration;
+    const planned = instancesOf(configuration);
+    for (const slot of this.slots) {
+      if (slot.state === 'leaving') continue;
+      const at = planned.findIndex(({ threads }) => threads === slot.threads);
+      const [next] = at === -1 ? [] : planned.splice(at, 1);
+      if (next === undefined) continue;
+      slot.batch = next.batch;
+      if (next.latencyMs !== undefined) this.#owner.latency.expect(next.threads, next.batch, next.latencyMs);
+    }
+  }
+
+  async #startAll(slots: readonly Slot[]): Promise<void> {
+    const outcomes = await Promise.allSettled(slots.map((slot) => this.#start(slot)));
+    const failed = outcomes.find((outcome) => outcome.status === 'rejected');
+    if (failed === undefined) return;
+    for (const slot of slots) this.leave(slot, 'reconfigured');
+    throw failed.reason as CpuError;
+  }
+
+  /** Rejects with CpuError; the slot is `down` then. */
+  async #start(slot: Slot): Promise<void> {
+    slot.state = 'starting';
+    const givenUp = (): boolean => slot.state === 'leaving';
+    const tries = new LoadTries();
+    for (;;) {
+      slot.lastEnd = undefined;
+      try {
+        await this.#load(slot, tries.any);
+        return;
+      } catch (error) {
+        if (givenUp()) throw error;
+        const hasLoaded = this.#owner.facts.startMs !== undefined;
+        if (error instanceof CpuError && tries.mayGoOn(error, hasLoaded, isBystander(slot.lastEnd))) continue;
+        slot.state = 'down';
+        this.#owner.settled();
+        throw error;
+      }
+    }
+  }
+
+  async #load(slot: Slot, anew: boolean): Promise<void> {
+    const { facts, resources, pool } = this.#owner;
+    const { residency, cores, weights } = resources;
+    const { spec, limits } = pool;
+    const { threads, lease } = slot;
+    const isFirst = pool.instances === 0;
+    const replica = residency.place({
+      holder: pool,
+      isAlone: lease !== undefined || this.handOver.isToBeAlone(false),
+      isLeased: lease !== undefined,
+      anew,
+      bytes: facts.expectedBytes(spec),
+      isFirst,
+      besides: [...this.slots].flatMap((other) => other.replica?.instance ?? []),
+      onTurn: this.#pump,
+      onEnd: (ended, end) => this.#lost(slot, ended, end),
+    });
+    if (replica === undefined) throw new NoRoom();
+    slot.replica = replica;
+    let startMs = performance.now();
+    const lazily = lease === undefined && this.#owner.handlerSuffices();
+    // Where a second one is started, the weights are worth sharing; that is prepared in the background for those to come.
+    if (lease === undefined && replica.isAlone && !isFirst && !lazily) void weights?.prepared(spec);
+    const isReady = lease !== undefined || weights?.isKnown(spec) === true;
+    const shared = isReady ? await weights?.prepared(spec) : undefined;
+    if (lease !== undefined) startMs = performance.now();
+    const { loadMs, bytes, sharedProblem } = await replica.load(
+      limits.loadTimeoutMs,
+      {
+        threads,
+        ...(lease === undefined ? {} : { cores: lease.cores }),
+        // One thread has nobody to wait for. With every core leased, the host itself would be what spinning is taken from.
+        spinning: lease !== undefined && threads > 1 && lease.exclusive && cores.unleased().length > 0,
+        arena: replica.isAlone,
+        ...(shared === undefined ? {} : { sharedModelPath: shared }),
+      },
+      lazily,
+    );
+    if (sharedProblem !== undefined) weights?.refuse(spec, sharedProblem);
+    residency.loaded(replica, lazily ? Math.max(bytes, 0) : facts.loaded(spec, loadMs, bytes));
+    if (slot.state === 'leaving') {
+      this.release(slot, replica);
+      throw new CpuError('stopping', 'the configuration has been given up');
+    }
+    slot.state = 'ready';
+    if (lease === undefined) residency.rests(replica, pool);
+    if (replica.isAlone) this.#leaveShared();
+    this.#owner.ready(startMs, replica.holdsModel);
+  }
+
+  /** The function is to have a process of its own: what it has in shared ones is given back. */
+  #leaveShared(): void {
+    for (const slot of this.slots) if (slot.replica?.isAlone === false) this.leave(slot, 'reconfigured');
+  }
+
+  #restart(slot: Slot): void {
+    clearTimeout(slot.restartTimer);
+    slot.restartTimer = undefined;
+    this.#start(slot).then(this.#pump, (error: CpuError) => {
+      if (slot.state === 'leaving') return;
+      slot.deathsInRow++;
+      this.#restartLater(slot);
+      if (!this.#draining && !this.slots.some('ready') && !this.slots.some('starting')) this.#owner.cannotServe(error);
+    });
+  }
+
+  #restartLater(slot: Slot): void {
+    const delayMs = Math.min(
+      restartDelayMsMax,
+      restartDelayMs * 2 ** Math.max(0, slot.deathsInRow - quickDeathsMax - 1),
+    );
+    slot.restartTimer = setTimeout(() => this.#restart(slot), delayMs);
+    slot.restartTimer.unref();
+  }
+
+  /** The replica of a slot is gone; what it ran is seen to by its run's outcome. */
+  #lost(slot: Slot, replica: Replica, end: ReplicaEnd): void {
+    if (slot.replica !== replica) return;
+    slot.replica = undefined;
+    this.handOver.giveCores(slot);
+    if (!end.isExpected) slot.lastEnd = end;
+    const nowMs = performance.now();
+    if (end.isSuspect) {
+      this.#owner.conduct.ended(replica.isAlone, nowMs);
+      // What it has in other shared processes, it could end as well.
+      if (!replica.isAlone) this.#leaveShared();
+    }
+    const wasReady = replica.readySinceMs > 0;
+    const ageMs = nowMs - replica.readySinceMs;
+    if (slot.state === 'leaving') {
+      this.slots.remove(slot);
+      if (wasReady) this.#owner.ended(slot.leavingCause, ageMs, end.reason);
+    } else if (slot.state === 'ready') {
+      this.#owner.ended('died', ageMs, end.reason);
+      this.#replace(slot, replica);
+    }
+    this.#owner.settled();
+    this.#checkDrained();
+  }
+
+  /** A pool that was in use keeps its size when an instance dies, so that the next invocation need not wait for a load. */
+  #replace(slot: Slot, { holdsModel }: Replica): void {
+    slot.state = 'down';
+    if (slot.lease !== undefined) {
+      if (++slot.deathsInRow <= quickDeathsMax) this.#restart(slot);
+      else this.#restartLater(slot);
+      return;
+    }
+    this.slots.remove(slot);
+    if (this.#owner.conduct.mayReplace && !this.#draining) this.#owner.replace(holdsModel);
+  }
+
+  leave(slot: Slot, cause: GiveUpCause): void {
+    const { state, replica } = slot;
+    if (state === 'leaving') return;
+    slot.state = 'leaving';
+    slot.leavingCause = cause;
+    if (replica === undefined) this.slots.remove(slot);
+    else if (replica.state !== 'busy') this.release(slot, replica);
+  }
+
+  release(slot: Slot, replica: Replica): void {
+    const released = replica.release(slot.leavingCause);
+    this.#releasing.add(released);
+    void this.#afterRelease(released);
+  }
+
+  async #afterRelease(released: Promise<void>): Promise<void> {
+    await released;
+    this.#releasing.delete(released);
+    this.#checkDrained();
+  }
+
+  #checkDrained(): void {
+    if (this.slots.size > 0 || this.#releasing.size > 0) return;
+    for (const resolve of this.#drained.splice(0)) resolve();
+  }
+}
+
+/** Memory is full of what is at work, or others have waited for longer. */
+export class NoRoom extends CpuError {
+  constructor() {
+    super('model-load-failed', 'there is no room for it in the memory that all functions share (cpu.memory)');
+  }
+}
+
+/** Whether a process ended under a load that was not at work, and had nothing to do with it. */
+function isBystander(end: ReplicaEnd | undefined): boolean {
+  return end !== undefined && !end.isSuspect;
+}

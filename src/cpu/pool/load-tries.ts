@@ -1,0 +1,31 @@
+/** Whether a load that failed is tried again with another process: a model may be fine where the process was not. */
+import { LoadTimeout } from '../instance/index.ts';
+import type { CpuError } from '../types.ts';
+
+/** Processes that may end in the middle of a load, one after the other, before the load counts as failed. */
+const deathsMax = 3;
+/** Loads of a model known to take less that may run into their limit: whoever waits for one has waited for long. */
+const timeoutsMax = 2;
+
+/** The tries of one load. */
+export class LoadTries {
+  #deaths = 0;
+  #timeouts = 0;
+
+  /** Whether one has failed, so that the next is worth a process that nothing has happened to. */
+  get any(): boolean {
+    return this.#deaths + this.#timeouts > 0;
+  }
+
+  /**
+   * Counts a try that has failed.
+   *
+   * @param loadedBefore an instance has loaded the model within its limit, so that it is not the model that takes too long
+   * @param isBystander its process ended under another function
+   */
+  mayGoOn(error: CpuError, loadedBefore: boolean, isBystander: boolean): boolean {
+    if (isBystander) return true;
+    if (error instanceof LoadTimeout) return ++this.#timeouts < timeoutsMax && loadedBefore;
+    return error.code === 'instance-died' && ++this.#deaths < deathsMax;
+  }
+}

@@ -1,0 +1,136 @@
+/** Requests of more rows than one instance takes: cut along dimension 0 into parts that run at once, and put together again. */
+import type { Tensor } from '../../tensor/index.ts';
+import { rowsOf } from '../instance/batch.ts';
+import type { LatencyBook } from './latency.ts';
+import { instancesOf } from './configuration.ts';
+import { splitBatch } from './split.ts';
+import type { InvokeOptions, PoolConfiguration, PoolInput, PoolResult } from '../types.ts';
+
+type Invoke = (input: PoolInput, options: InvokeOptions) => Promise<PoolResult>;
+
+/** The requests of one pool that are cut, and whether its model has turned out not to bear it. */
+export class PartedRequests {
+  #separable = true;
+
+  /**
+   * Runs a request in parts, each by `invoke`; undefined where it should run as it is (see {@link partsOf}), also where its
+   * parts are more than `partsMax`.
+   */
+  invoke(
+    input: PoolInput,
+    options: InvokeOptions,
+    configuration: PoolConfiguration,
+    latency: LatencyBook,
+    partsMax: number,
+    invoke: Invoke,
+  ): Promise<PoolResult> | undefined {
+    if (!this.#separable || input.kind !== 'tensors') return undefined;
+    const parts = partsOf(input, configuration, latency);
+    if (parts === undefined || parts.length > partsMax) return undefined;
+    return this.#inParts(input, parts, options, invoke);
+  }
+
+  async #inParts(
+    input: PoolInput & { kind: 'tensors' },
+    parts: readonly number[],
+    options: InvokeOptions,
+    invoke: Invoke,
+  ): Promise<PoolResult> {
+    const result = await invokeParts(input, parts, options, invoke);
+    if (result !== undefined) return result;
+    this.#separable = false;
+    return invoke(input, options);
+  }
+}
+
+/**
+ * The rows of each part of a request under a configuration; undefined where it goes to one instance as it is: it fits, it
+ * brings a handler's request, or the configuration does not batch at all, so that nothing says that rows may be parted.
+ */
+function partsOf(input: PoolInput, configuration: PoolConfiguration, latency: LatencyBook): number[] | undefined {
+  if (input.kind !== 'tensors' || input.tensors.some(({ datatype }) => datatype === 'BYTES')) return undefined;
+  const rows = rowsOf(input.tensors) ?? 1;
+  const instances = instancesOf(configuration);
+  const largest = Math.max(...instances.map(({ batch }) => batch));
+  if (largest <= 1 || rows <= largest) return undefined;
+  const places = instances.map(({ threads, batch }) => ({
+    batch,
+    expectedMs: (count: number) => latency.ms(threads, count),
+  }));
+  const parts: number[] = [];
+  for (let left = rows; left > 0;) {
+    const round = splitBatch(Array<number>(left).fill(1), places).map((part) => part.length);
+    for (const count of round) if (count > 0) parts.push(count);
+    left -= round.reduce((sum, count) => sum + count, 0);
+  }
+  return parts;
+}
+
+/**
+ * Runs a request in parts of so many rows. Undefined where the outputs cannot be put together: the model gives something
+ * else than one row per row, and the request must run as it is. Rejects with the first part's error; the others are given up.
+ */
+async function invokeParts(
+  input: PoolInput & { kind: 'tensors' },
+  parts: readonly number[],
+  options: InvokeOptions,
+  invoke: Invoke,
+): Promise<PoolResult | undefined> {
+  const giveUp = new AbortController();
+  const signal = options.signal === undefined ? giveUp.signal : AbortSignal.any([options.signal, giveUp.signal]);
+  let from = 0;
+  const running = parts.map((rows) => {
+    const part = { ...input, tensors: input.tensors.map((tensor) => slice(tensor, from, rows)) };
+    from += rows;
+    return invoke(part, { ...options, signal });
+  });
+  try {
+    return together(await Promise.all(running), parts);
+  } catch (error) {
+    giveUp.abort();
+    await Promise.allSettled(running);
+    throw error;
+  }
+}
+
+function slice(tensor: Tensor, from: number, rows: number): Tensor {
+  const [total = 1, ...inner] = tensor.shape;
+  const rowBytes = tensor.data.byteLength / total;
+  return { ...tensor, shape: [rows, ...inner], data: tensor.data.subarray(from * rowBytes, (from + rows) * rowBytes) };
+}
+
+function together(results: readonly PoolResult[], parts: readonly number[]): PoolResult | undefined {
+  const [first] = results;
+  if (first === undefined || first.output.kind !== 'tensors') return undefined;
+  const outputs: Tensor[] = [];
+  for (const [at, model] of first.output.tensors.entries()) {
+    const pieces: Tensor[] = [];
+    for (const [index, { output }] of results.entries()) {
+      const piece = output.kind === 'tensors' ? output.tensors[at] : undefined;
+      if (piece === undefined || piece.shape[0] !== parts[index] || piece.datatype === 'BYTES') return undefined;
+      if (piece.shape.slice(1).join() !== model.shape.slice(1).join()) return undefined;
+      pieces.push(piece);
+    }
+    const rows = parts.reduce((sum, count) => sum + count, 0);
+    const data = Buffer.concat(pieces.map((piece) => piece.data));
+    outputs.push({ ...model, shape: [rows, ...model.shape.slice(1)], data });
+  }
+  return {
+    ...first,
+    output: { kind: 'tensors', tensors: outputs },
+    // The parts ran beside each other: what the slowest of each step took is what the request waited for.
+    timings: {
+      queueMs: most(results, 'queueMs'),
+      loadMs: most(results, 'loadMs'),
+      preprocessMs: most(results, 'preprocessMs'),
+      inferMs: most(results, 'inferMs'),
+      postprocessMs: most(results, 'postprocessMs'),
+    },
+    coldStart: results.some(({ coldStart }) => coldStart),
+    batchSize: Math.max(...results.map(({ batchSize }) => batchSize)),
+  };
+}
+
+function most(results: readonly PoolResult[], step: keyof PoolResult['timings']): number {
+  return Math.max(...results.map(({ timings }) => timings[step]));
+}

@@ -1,0 +1,391 @@
+/**
+ * The pool of one function: the calls that wait, and the list of instances that serves them (instance-list.ts), which may give
+ * way to another (resize.ts).
+ *
+ * On demand, an instance is added when calls wait, none is idle and none is on its way; so everybody who comes while a function
+ * is cold shares one load. An instance that dies gives its calls back to the front of the queue; one that has seen two
+ * instances die, with nothing else in their hands, is not tried a third time: it may be what kills them.
+ */
+import type { Replica, RunOutcome } from '../instance/index.ts';
+import {
+  CpuError,
+  type InstanceSpec,
+  type InvokeOptions,
+  type LoadOptions,
+  type PoolConfiguration,
+  type PoolFacts,
+  type PoolInput,
+  type PoolLimits,
+  type PoolResult,
+  type PoolState,
+  type Reconfiguration,
+} from '../types.ts';
+import { answer, survivors } from './answers.ts';
+import { Conduct } from './conduct.ts';
+import { FunctionFacts } from './facts.ts';
+import { HandOverRule } from './hand-over-rule.ts';
+import { LoadWaiters } from './load-waiters.ts';
+import type { ListOwner, PoolHolder } from './list-owner.ts';
+import { LatencyBook } from './latency.ts';
+import { PartedRequests } from './parts.ts';
+import { clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
+import { PoolLoad } from './rates.ts';
+import { PoolLists } from './resize.ts';
+import type { PoolResources } from './resources.ts';
+import { makeTicket, type Ticket } from './ticket.ts';
+
+export class Pool implements PoolHolder {
+  spec: InstanceSpec;
+  limits: PoolLimits;
+  readonly #resources: PoolResources;
+  readonly #queue = new TicketQueue((ticket, error) => {
+    ticket.reject(error);
+    this.#checkQuiet();
+  });
+  readonly #rule = new HandOverRule();
+  readonly #latency = new LatencyBook();
+  readonly #conduct = new Conduct();
+  readonly #facts = new FunctionFacts();
+  readonly #load = new PoolLoad(performance.now());
+  readonly #parted = new PartedRequests();
+  readonly #lists: PoolLists;
+  readonly #loadWaiters = new LoadWaiters();
+  #inFlight = 0;
+  #pumpIsScheduled = false;
+  #stopping: CpuError | undefined;
+  #removed: CpuError | undefined;
+  #quietWaiters: (() => void)[] = [];
+
+  constructor(spec: InstanceSpec, limits: PoolLimits, resources: PoolResources) {
+    this.spec = spec;
+    this.limits = limits;
+    this.#resources = resources;
+    this.#lists = new PoolLists(
+      this.#listOwner(),
+      () => this.#load.perSecond(performance.now()) > 0 || this.limits.instancesMin > 0,
+    );
+  }
+
+  /** Instances in memory: ready, loading, or about to end. */
+  get instances(): number {
+    return this.#lists.instances;
+  }
+
+  get ready(): number {
+    return this.#lists.active.slots.ready;
+  }
+
+  get keeps(): number {
+    return this.limits.instancesMin;
+  }
+
+  /** Whether somebody waits and there is no instance, nor one on its way. */
+  get needsFirst(): boolean {
+    return this.instances === 0 && (this.#queue.length > 0 || this.#loadWaiters.length > 0);
+  }
+
+  lossPerMs(nowMs: number): number {
+    return this.#facts.lossPerMs(this.spec, nowMs);
+  }
+
+  giveUp(replica: Replica): void {
+    this.#lists.active.give(replica, 'room');
+  }
+
+  state(): PoolState {
+    const nowMs = performance.now();
+    return {
+      key: this.spec.key,
+      instances: this.#lists.state(nowMs),
+      queueLength: this.#queue.length,
+      inFlight: this.#inFlight,
+      configuration: this.#lists.active.configuration,
+      starting: this.#lists.starting,
+      coresHeld: this.#resources.cores.held(this.spec.key),
+      arrivalsPerSecond: this.#load.perSecond(nowMs),
+      queueDepth: this.#load.depth(nowMs),
+      startMs: this.#facts.startMs,
+    };
+  }
+
+  facts(): PoolFacts {
+    const { configuration, slots } = this.#lists.active;
+    return {
+      key: this.spec.key,
+      bytes: this.#lists.bytes,
+      sessionBytes: this.#facts.sessionBytes,
+      loadMs: this.#facts.loadMs,
+      callMs: this.#rule.callMs,
+      slots: configuration === undefined ? 0 : slots.ready,
+      coresLeased: this.#resources.cores.held(this.spec.key),
+    };
+  }
+
+  invoke(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
+    const { configuration } = this.#lists.active;
+    if (configuration === undefined || this.limits.batchFixed !== undefined) return this.#invokeWhole(input, options);
+    const room = this.limits.queueMax - this.#queue.length;
+    const whole = this.#invokeWhole.bind(this);
+    return this.#parted.invoke(input, options, configuration, this.#latency, room, whole) ?? whole(input, options);
+  }
+
+  #invokeWhole(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
+    return new Promise((resolve, reject) => {
+      if (options.signal?.aborted) {
+        reject(clientGone());
+        return;
+      }
+      // A model that fixes its rows runs request by request, and that is what its load is counted in.
+      const isFixed = this.limits.batchFixed !== undefined;
+      const ticket = makeTicket(
+        input,
+        options,
+        (result) => resolve(this.#left(isFixed ? 1 : ticket.rows, result)),
+        (error) => reject(this.#left(isFixed ? 1 : ticket.rows, error)),
+      );
+      this.#load.arrived(isFixed ? 1 : ticket.rows, ticket.arrivalMs);
+      this.#facts.arrived(ticket.arrivalMs);
+      if (ticket.deadlineMs <= ticket.arrivalMs) {
+        ticket.reject(deadlinePassed());
+        return;
+      }
+      const { active } = this.#lists;
+      if (this.#queue.length === 0 && this.#mayStartNow(ticket)) {
+        const slot = active.handOver.takeIdle();
+        if (slot !== undefined) {
+          active.handOver.run(slot, [ticket], this.limits.batchMax > 1);
+          return;
+        }
+      }
+      if (this.#queue.length >= this.limits.queueMax) {
+        ticket.reject(queueFull(this.spec.key, this.limits.queueMax));
+        return;
+      }
+      ticket.cold = active.slots.ready === 0;
+      this.#queue.add(ticket);
+      this.#pumpSoon();
+    });
+  }
+
+  /** Resolves once an instance is ready. */
+  load({ handlerOnly = false }: LoadOptions = {}): Promise<void> {
+    if (this.#lists.active.slots.ready > 0) return Promise.resolve();
+    const loaded = this.#loadWaiters.add(handlerOnly);
+    this.pump();
+    return loaded;
+  }
+
+  /** Runs the function on this list of instances, or on demand; see {@link PoolLists}. */
+  configure(configuration: PoolConfiguration | undefined, cause: string): Promise<Reconfiguration> {
+    return this.#lists.configure(configuration, cause);
+  }
+
+  /** Whether requests have come of late: such a function has a claim on its share of the cores. */
+  isActive(nowMs: number): boolean {
+    return this.#load.perSecond(nowMs) > 0 || this.#lists.active.configuration !== undefined;
+  }
+
+  /** The part of a core that its calls take: how often they come, times what one takes. */
+  coresUsed(nowMs: number): number {
+    return (this.#load.perSecond(nowMs) * (this.#rule.callMs ?? 0)) / 1000;
+  }
+
+  /** Gives every instance back: the idle ones now, the others when they are done. Resolves when none is left. */
+  async unload(): Promise<void> {
+    // What chooses configurations by the load must not have it started again for calls that came before.
+    this.#load.forgetArrivals(performance.now());
+    this.#loadWaiters.reject(new CpuError('cancelled', `${this.spec.key} was unloaded meanwhile`));
+    await this.#lists.drop('unload');
+  }
+
+  /** Gives its memory back as an unload does; false where it has none. */
+  async evict(): Promise<boolean> {
+    if (this.instances === 0) return false;
+    await this.#lists.drop('room');
+    return true;
+  }
+
+  /** The function is no longer registered, and its model file may be gone: who cannot be served any more is told so. */
+  removed(): void {
+    this.#removed = new CpuError('unknown-function', `function '${this.spec.key}' was removed`);
+  }
+
+  /** Resolves when nothing waits or runs. */
+  quiet(): Promise<void> {
+    if (this.#queue.length === 0 && this.#inFlight === 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      this.#quietWaiters.push(resolve);
+    });
+  }
+
+  /** Ends everything now; what waits or runs fails with `stopping`. */
+  stop(): void {
+    const stopping = new CpuError('stopping', 'the host is stopping');
+    for (const ticket of this.#queue.takeAll()) ticket.reject(stopping);
+    this.#stopping = stopping;
+    this.#lists.end('the host is stopping');
+    this.#resources.residency.forget(this);
+    this.#resources.turns.forget(this.#pump);
+  }
+
+  /** Gives one idle instance up, which has been idle for too long. */
+  giveIdle(replica: Replica, nowMs: number): void {
+    if (this.instances === 1) this.#load.forgetArrivals(nowMs);
+    this.#lists.active.give(replica, 'idle');
+  }
+
+  /** Gives its configuration up where that has been idle for too long. */
+  retireConfigured(nowMs: number): void {
+    const { active } = this.#lists;
+    if (active.configuration === undefined || this.keeps > 0 || this.#queue.length > 0) return;
+    if (active.slots.idleForMs(nowMs) < this.limits.idleMs) return;
+    this.#load.forgetArrivals(nowMs);
+    void this.#lists.drop('idle');
+  }
+
+  /** Whether it will have an instance to spare sooner or later, so that others need only wait for it. */
+  get mayRest(): boolean {
+    const { active } = this.#lists;
+    return (active.configuration === undefined && active.slots.instances > this.keeps) || this.#lists.isChanging;
+  }
+
+  /** Instances of its configuration that it could do without, and for how long all of them have been idle. */
+  configured(nowMs: number): { readonly spare: number; readonly idleForMs: number } {
+    const { active } = this.#lists;
+    if (active.configuration === undefined) return { spare: 0, idleForMs: 0 };
+    return { spare: Math.max(0, active.slots.instances - this.keeps), idleForMs: active.slots.idleForMs(nowMs) };
+  }
+
+  /** Gives one instance of its configuration up. */
+  giveConfigured(): void {
+    this.#lists.giveOne();
+  }
+
+  /** Hands over as much as can be, and asks for more instances where that would help. */
+  pump(): void {
+    const { active } = this.#lists;
+    if (this.#stopping !== undefined) return;
+    if (active.slots.ready > 0) this.#loadWaiters.resolve();
+    else if (this.#loadWaiters.length > 0 && active.configuration === undefined) active.grow();
+    active.pump();
+  }
+
+  readonly #pump = (): void => this.pump();
+
+  #left<T>(rows: number, outcome: T): T {
+    this.#load.left(rows, performance.now());
+    return outcome;
+  }
+
+  #mayStartNow(ticket: Ticket): boolean {
+    const { active } = this.#lists;
+    if (active.configuration !== undefined || (active.handOver.busy > 0 && this.#rule.callsPerMessage() > 1))
+      return false;
+    return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax || ticket.runModel !== undefined;
+  }
+
+  /** Pumps once all requests that arrived together are in the queue, so that they can share a message. */
+  #pumpSoon(): void {
+    if (this.#lists.active.slots.ready === 0) {
+      this.pump();
+      return;
+    }
+    if (this.#pumpIsScheduled) return;
+    this.#pumpIsScheduled = true;
+    setImmediate(() => {
+      this.#pumpIsScheduled = false;
+      this.pump();
+    });
+  }
+
+  #finished(replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {
+    this.#inFlight -= tickets.length;
+    if (outcome.kind === 'ran') {
+      const { loaded } = outcome.result;
+      if (loaded?.sharedProblem !== undefined) this.#resources.weights?.refuse(this.spec, loaded.sharedProblem);
+      if (loaded !== undefined) this.#resources.events.loaded(this.spec.key, loaded.loadMs);
+      answer(this.spec.key, replica.pid, tickets, outcome);
+    } else {
+      this.#recover(tickets, outcome);
+    }
+    this.pump();
+    this.#checkQuiet();
+  }
+
+  /** Sees to what a dead instance held. */
+  #recover(tickets: readonly Ticket[], outcome: RunOutcome & { kind: 'died' | 'timeout' }): void {
+    if (this.#stopping !== undefined) {
+      for (const ticket of tickets) ticket.reject(this.#stopping);
+      return;
+    }
+    for (const ticket of survivors(this.spec.key, tickets, outcome)) {
+      ticket.cold ||= this.#lists.active.slots.ready === 0;
+      this.#queue.putBack(ticket);
+    }
+  }
+
+  /** Whether all who wait have their model run elsewhere: loading it here as well would cost them time, and memory. */
+  #handlerSuffices(): boolean {
+    if (this.spec.handlerPath === undefined || this.#queue.length + this.#loadWaiters.length === 0) return false;
+    if (!this.#loadWaiters.handlerSuffices) return false;
+    for (const { runModel } of this.#queue) if (runModel === undefined) return false;
+    return true;
+  }
+
+  /** An instance that was taken at `startMs` has become ready: for those who wait this was a load. */
+  #started(startMs: number, holdsModel: boolean): void {
+    const nowMs = performance.now();
+    for (const ticket of this.#queue) {
+      if (ticket.cold) ticket.loadMs += nowMs - Math.max(startMs, ticket.arrivalMs);
+    }
+    if (!holdsModel) return;
+    this.#facts.started(nowMs - startMs);
+    this.#resources.events.loaded(this.spec.key, nowMs - startMs);
+    this.#resources.events.facts(this.spec.key);
+  }
+
+  /** Tells whoever waits that there will be no instance. */
+  #cannotServe(error: CpuError): void {
+    const failure =
+      this.#stopping ??
+      this.#removed ??
+      new CpuError('model-load-failed', `the model of ${this.spec.key} could not be loaded: ${error.message}`);
+    this.#loadWaiters.reject(failure);
+    // With another instance at work the queue still moves; without one nobody would ever answer.
+    if (this.#lists.active.slots.ready === 0) for (const ticket of this.#queue.takeAll()) ticket.reject(failure);
+    this.#checkQuiet();
+  }
+
+  #listOwner(): ListOwner {
+    return {
+      pool: this,
+      queue: this.#queue,
+      latency: this.#latency,
+      rule: this.#rule,
+      conduct: this.#conduct,
+      facts: this.#facts,
+      resources: this.#resources,
+      handlerSuffices: () => this.#handlerSuffices(),
+      handedOver: (calls) => (this.#inFlight += calls),
+      finished: (replica, tickets, outcome) => this.#finished(replica, tickets, outcome),
+      ready: (startMs, holdsModel) => this.#started(startMs, holdsModel),
+      ended: (cause, ageMs, reason) => {
+        if (this.#stopping === undefined) this.#resources.events.givenUp(this.spec.key, cause, ageMs, reason);
+      },
+      replace: (holdsModel) => {
+        if (this.#lists.active.slots.instances === 0) this.load({ handlerOnly: !holdsModel }).catch(() => undefined);
+        else this.#lists.active.grow();
+      },
+      cannotServe: (error) => this.#cannotServe(error),
+      settled: () => {
+        this.#resources.residency.settled();
+        this.#resources.events.facts(this.spec.key);
+      },
+    };
+  }
+
+  #checkQuiet(): void {
+    if (this.#queue.length > 0 || this.#inFlight > 0) return;
+    for (const resolve of this.#quietWaiters.splice(0)) resolve();
+  }
+}

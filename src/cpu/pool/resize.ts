@@ -1,0 +1,274 @@
+/**
+ * How a pool gets from one list of instances to another (Packrat, 3.7). Where instances are only added or only dropped, that
+ * happens in place. Else active-passive: the passive list starts beside the active one, on cores that are free or, as far as
+ * these do not suffice, on the active list's own; then it takes over what waits and what comes, and the other drains. Up to
+ * that moment everything goes on as before, so that no request waits for a change and a failed one costs none.
+ */
+import type {
+  CpuError,
+  GiveUpCause,
+  PoolConfiguration,
+  PoolState,
+  Reconfiguration,
+  ReconfigurationKind,
+} from '../types.ts';
+import {
+  instancesOf,
+  missingThreads,
+  problemOf,
+  sameConfiguration,
+  scalesInPlace,
+  threadsOf,
+  withoutOne,
+} from './configuration.ts';
+import type { CoreLease } from './cores.ts';
+import { InstanceList } from './instance-list.ts';
+import type { ListOwner } from './list-owner.ts';
+
+interface Request {
+  readonly configuration: PoolConfiguration | undefined;
+  readonly cause: string;
+  readonly startMs: number;
+  readonly resolve: (outcome: Reconfiguration) => void;
+}
+
+type Ending =
+  | { readonly state: 'done'; readonly kind: ReconfigurationKind }
+  | { readonly state: 'refused' | 'failed'; readonly kind: ReconfigurationKind; readonly reason: string };
+
+export class PoolLists {
+  readonly #owner: ListOwner;
+  /** Whether anybody would wait for a load, if the list on demand had no instance. */
+  readonly #isInUse: () => boolean;
+  #active: InstanceList;
+  /** The passive list, until it takes over. */
+  #starting: InstanceList | undefined;
+  /** What is being started, in place or beside. */
+  #target: PoolConfiguration | undefined;
+  readonly #draining = new Set<InstanceList>();
+  #isUnderWay = false;
+  #next: Request | undefined;
+
+  constructor(owner: ListOwner, isInUse: () => boolean) {
+    this.#owner = owner;
+    this.#isInUse = isInUse;
+    this.#active = new InstanceList(owner);
+  }
+
+  /** What serves. */
+  get active(): InstanceList {
+    return this.#active;
+  }
+
+  /** Being started beside it. */
+  get starting(): PoolConfiguration | undefined {
+    return this.#target;
+  }
+
+  get instances(): number {
+    return this.#all().reduce((sum, list) => sum + list.slots.instances, 0);
+  }
+
+  get bytes(): number {
+    return this.#all().reduce((sum, list) => sum + list.slots.bytes(this.#owner.resources.residency), 0);
+  }
+
+  state(nowMs: number): PoolState['instances'] {
+    return this.#all().flatMap((list) => list.slots.state(nowMs));
+  }
+
+  configure(configuration: PoolConfiguration | undefined, cause: string): Promise<Reconfiguration> {
+    return new Promise((resolve) => {
+      const request = { configuration, cause, startMs: performance.now(), resolve };
+      if (!this.#isUnderWay) {
+        this.#begin(request);
+        return;
+      }
+      this.#supersedeNext();
+      this.#next = request;
+    });
+  }
+
+  /** Whether instances are about to be gone: after a change that is under way, or by their own runs' end. */
+  get isChanging(): boolean {
+    return this.#isUnderWay || this.#draining.size > 0 || this.#active.slots.some('leaving');
+  }
+
+  /** Ends one instance of the configuration in force, so that another function has room for its first. */
+  giveOne(): void {
+    const from = this.#active.configuration;
+    const to = from && withoutOne(from);
+    if (from === undefined || to === undefined) {
+      void this.drop('room');
+      return;
+    }
+    this.#active.shrink(to, 'room');
+    this.#tell({ state: 'done', kind: 'scale', ms: 0, configuration: to }, 'room', from, to);
+  }
+
+  /**
+   * Gives everything back at once, without an instance on demand being ready: who calls then waits for a load. Resolves when
+   * the last run of an instance has ended and all memory is given back.
+   */
+  async drop(cause: GiveUpCause): Promise<void> {
+    const from = this.#active;
+    this.#supersedeNext();
+    this.#starting?.end(cause);
+    const startMs = performance.now();
+    this.#activate(new InstanceList(this.#owner), cause);
+    if (from.configuration !== undefined) {
+      const ms = performance.now() - startMs;
+      this.#tell({ state: 'done', kind: 'switch', ms, configuration: undefined }, cause, from.configuration, undefined);
+    }
+    await Promise.all([...this.#draining].map((list) => list.whenEmpty()));
+  }
+
+  /** Ends everything now. */
+  end(reason: string): void {
+    for (const list of this.#all()) list.end(reason);
+  }
+
+  /** The one that waits, if there is one, is not begun. */
+  #supersedeNext(): void {
+    const next = this.#next;
+    if (next === undefined) return;
+    this.#next = undefined;
+    const inForce = this.#active.configuration;
+    const ms = performance.now() - next.startMs;
+    this.#finish(next, inForce, { state: 'superseded', kind: 'none', ms, configuration: inForce });
+  }
+
+  #begin(request: Request): void {
+    this.#isUnderWay = true;
+    const from = this.#active.configuration;
+    this.#change(request.configuration).then(
+      (ending) => this.#ended(request, from, ending),
+      (error: Error) => this.#ended(request, from, { state: 'failed', kind: 'none', reason: error.message }),
+    );
+  }
+
+  #ended(request: Request, from: PoolConfiguration | undefined, ending: Ending): void {
+    this.#target = undefined;
+    const ms = performance.now() - request.startMs;
+    this.#finish(request, from, { ...ending, ms, configuration: this.#active.configuration });
+    this.#isUnderWay = false;
+    const next = this.#next;
+    this.#next = undefined;
+    if (next !== undefined) this.#begin(next);
+  }
+
+  #finish(request: Request, from: PoolConfiguration | undefined, outcome: Reconfiguration): void {
+    this.#tell(outcome, request.cause, from, request.configuration);
+    request.resolve(outcome);
+  }
+
+  #tell(
+    outcome: Reconfiguration,
+    cause: string,
+    from: PoolConfiguration | undefined,
+    to: PoolConfiguration | undefined,
+  ): void {
+    const { resources, pool } = this.#owner;
+    resources.events.reconfigured({ ...outcome, key: pool.spec.key, cause, from, to });
+    resources.events.facts(pool.spec.key);
+  }
+
+  async #change(to: PoolConfiguration | undefined): Promise<Ending> {
+    const from = this.#active;
+    if (sameConfiguration(from.configuration, to)) return { state: 'done', kind: 'none' };
+    const { resources, pool } = this.#owner;
+    if (to !== undefined) {
+      const problem = problemOf(to, { cores: resources.cores.total, batchFixed: pool.limits.batchFixed });
+      if (problem !== undefined) return { state: 'refused', kind: 'none', reason: problem };
+      if (from.configuration !== undefined && scalesInPlace(from.configuration, to)) return this.#scale(from, to);
+    }
+    return this.#switch(from, to);
+  }
+
+  async #scale(list: InstanceList, to: PoolConfiguration): Promise<Ending> {
+    const kind = 'scale';
+    const has = instancesOf(list.configuration ?? { groups: [] }).map(({ threads }) => threads);
+    const added = missingThreads(has, instancesOf(to)).map(({ threads }) => threads);
+    if (added.length === 0) {
+      list.shrink(to);
+      return { state: 'done', kind };
+    }
+    const leases = this.#owner.resources.cores.lease(this.#owner.pool.spec.key, added);
+    if (leases === undefined) return { state: 'refused', kind, reason: this.#tooFewCores(to) };
+    this.#target = to;
+    try {
+      await list.extend(to, leases);
+    } catch (error) {
+      return { state: 'failed', kind, reason: (error as CpuError).message };
+    }
+    return { state: 'done', kind };
+  }
+
+  async #switch(from: InstanceList, to: PoolConfiguration | undefined): Promise<Ending> {
+    const kind = 'switch';
+    const leases = to === undefined ? [] : this.#leasesFor(to);
+    if (leases === undefined || (to !== undefined && leases.length === 0)) {
+      return { state: 'refused', kind, reason: this.#tooFewCores(to ?? { groups: [] }) };
+    }
+    const list = new InstanceList(this.#owner, to, leases);
+    this.#owner.resources.residency.allow(this.#owner.pool, () => from.slots.bytes(this.#owner.resources.residency));
+    this.#starting = list;
+    this.#target = to;
+    try {
+      // Where nobody calls the function on demand, the next to call may as well wait for its load.
+      if (to !== undefined || this.#isInUse()) await list.start();
+    } catch (error) {
+      this.#drain(list, 'reconfigured');
+      return { state: 'failed', kind, reason: (error as CpuError).message };
+    } finally {
+      this.#starting = undefined;
+    }
+    // It may have been dropped meanwhile.
+    if (this.#active !== from) {
+      this.#drain(list, 'reconfigured');
+      return { state: 'failed', kind, reason: 'its instances were given back meanwhile' };
+    }
+    this.#activate(list, 'reconfigured');
+    return { state: 'done', kind };
+  }
+
+  #activate(list: InstanceList, cause: GiveUpCause): void {
+    const from = this.#active;
+    this.#active = list;
+    this.#drain(from, cause);
+    this.#owner.pool.pump();
+  }
+
+  /** On free cores if that can be, else on the pool's own as well. */
+  #leasesFor(to: PoolConfiguration): CoreLease[] | undefined {
+    const threads = instancesOf(to).map((each) => each.threads);
+    const { cores } = this.#owner.resources;
+    const { key } = this.#owner.pool.spec;
+    return cores.lease(key, threads) ?? cores.lease(key, threads, { beside: true });
+  }
+
+  #tooFewCores(to: PoolConfiguration): string {
+    const usable = this.#owner.resources.cores.available(this.#owner.pool.spec.key, true);
+    return (
+      `its instances need ${threadsOf(to)} cores, none of them across sockets, but ` +
+      `${usable.join(' + ')} by socket are free or its own (the others are leased to other functions)`
+    );
+  }
+
+  #drain(list: InstanceList, cause: GiveUpCause): void {
+    this.#draining.add(list);
+    void this.#afterDrain(list, cause);
+  }
+
+  async #afterDrain(list: InstanceList, cause: GiveUpCause): Promise<void> {
+    await list.drain(cause);
+    this.#draining.delete(list);
+    if (this.#draining.size === 0 && this.#starting === undefined) {
+      this.#owner.resources.residency.allow(this.#owner.pool, undefined);
+    }
+  }
+
+  #all(): InstanceList[] {
+    return [this.#active, this.#starting, ...this.#draining].filter((list) => list !== undefined);
+  }
+}

@@ -1,0 +1,130 @@
+/** The instances of a list, each with its place in it. */
+import type { Replica, ReplicaEnd, Residency } from '../instance/index.ts';
+import type { GiveUpCause, PoolState } from '../types.ts';
+import type { PlannedInstance } from './configuration.ts';
+import type { CoreLease } from './cores.ts';
+
+/** An instance of the list, and its place in it. */
+export interface Slot {
+  readonly threads: number;
+  /** Rows of a run, as the configuration in force has it. */
+  batch: number;
+  /** Undefined on demand. */
+  readonly lease: CoreLease | undefined;
+  replica: Replica | undefined;
+  /** `leaving`: ends when it has answered; takes nothing more. */
+  state: 'starting' | 'ready' | 'down' | 'leaving';
+  /** On demand: whether cores are counted for it, since it is at work. */
+  holdsCores: boolean;
+  leavingCause: GiveUpCause;
+  deathsInRow: number;
+  restartTimer: NodeJS.Timeout | undefined;
+  /** How its last replica ended, where that was by itself. */
+  lastEnd: ReplicaEnd | undefined;
+}
+
+export class Slots {
+  readonly #all = new Set<Slot>();
+
+  [Symbol.iterator](): IterableIterator<Slot> {
+    return this.#all.values();
+  }
+
+  get size(): number {
+    return this.#all.size;
+  }
+
+  add({ threads, batch }: PlannedInstance, lease: CoreLease | undefined): Slot {
+    const slot: Slot = {
+      threads,
+      batch,
+      lease,
+      replica: undefined,
+      state: 'starting',
+      holdsCores: false,
+      leavingCause: 'reconfigured',
+      deathsInRow: 0,
+      restartTimer: undefined,
+      lastEnd: undefined,
+    };
+    this.#all.add(slot);
+    return slot;
+  }
+
+  remove(slot: Slot): void {
+    clearTimeout(slot.restartTimer);
+    if (this.#all.delete(slot)) slot.lease?.[Symbol.dispose]();
+  }
+
+  of(replica: Replica): Slot | undefined {
+    for (const slot of this.#all) if (slot.replica === replica) return slot;
+    return undefined;
+  }
+
+  /** In the order in which they came. */
+  filter(holds: (slot: Slot) => boolean): Slot[] {
+    return [...this.#all].filter(holds);
+  }
+
+  count(holds: (slot: Slot) => boolean): number {
+    let count = 0;
+    for (const slot of this.#all) if (holds(slot)) count++;
+    return count;
+  }
+
+  /** Replicas that hold the model or load it. */
+  get instances(): number {
+    return this.count(({ replica }) => replica !== undefined);
+  }
+
+  get ready(): number {
+    return this.count(({ state }) => state === 'ready');
+  }
+
+  some(state: Slot['state']): boolean {
+    return this.count((slot) => slot.state === state) > 0;
+  }
+
+  /** Of the machine's memory, what its replicas take. */
+  bytes(residency: Residency): number {
+    let bytes = 0;
+    for (const { replica } of this.#all) if (replica !== undefined) bytes += residency.bytesOf(replica);
+    return bytes;
+  }
+
+  /** Rests that its replicas have had since, in milliseconds; 0 while one has work, or is on its way. */
+  idleForMs(nowMs: number): number {
+    let idleMs = Infinity;
+    for (const { state, replica } of this.#all) {
+      if (state !== 'ready' || replica?.state !== 'idle') return 0;
+      idleMs = Math.min(idleMs, nowMs - replica.idleSinceMs);
+    }
+    return idleMs;
+  }
+
+  state(nowMs: number): PoolState['instances'] {
+    return [...this.#all].flatMap(({ replica, state, threads, lease }) => {
+      if (replica === undefined) return [];
+      const shown = state === 'starting' ? 'loading' : replica.state === 'busy' ? 'busy' : 'idle';
+      const idleForMs = shown === 'idle' ? nowMs - replica.idleSinceMs : 0;
+      const { pid, isAlone, holdsModel } = replica;
+      return [
+        {
+          pid,
+          state: shown,
+          idleForMs,
+          threads,
+          cores: lease?.cores ?? [],
+          ...(isAlone ? {} : { isShared: true }),
+          ...(holdsModel || shown === 'loading' ? {} : { holdsModel }),
+        },
+      ];
+    });
+  }
+}
+
+/** Who goes first where instances are dropped, last first: those that serve stay, and of these the busy ones. */
+export function leavingRank({ state, replica }: Slot): number {
+  if (state !== 'ready') return 2;
+  return replica?.state === 'busy' ? 0 : 1;
+}

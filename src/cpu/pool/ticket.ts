@@ -1,0 +1,119 @@
+/** One invocation inside its pool, from its acceptance to its answer. */
+import type { Tensor } from '../../tensor/index.ts';
+import { rowsOf } from '../instance/batch.ts';
+import type { CallHeader, ResultHeader } from '../instance/protocol.ts';
+import type { InvokeOptions, PoolInput, PoolOutput, PoolResult, RunModel } from '../types.ts';
+
+/** All instants are performance.now(). */
+export interface Ticket {
+  readonly call: CallHeader;
+  readonly tensors: readonly Tensor[];
+  /** Of all its tensors. */
+  readonly bytes: number;
+  /** Rows of the batch that it brings (a handler's request: 1, since only preprocess knows). */
+  readonly rows: number;
+  readonly arrivalMs: number;
+  readonly deadlineMs: number;
+  readonly priority: number;
+  readonly signal: AbortSignal | undefined;
+  readonly resolve: (result: PoolResult) => void;
+  readonly reject: (error: Error) => void;
+  /** Who runs its model in place of the instance; such a one goes to an instance alone. */
+  readonly runModel: RunModel | undefined;
+  /** What has come of that, in the latest instance that it went to. */
+  modelRun: ModelRun | undefined;
+  /** An instance died while it was at a message that held this one among others: it now goes alone, to be told apart. */
+  alone: boolean;
+  /** Instances that died, or had to be stopped, while they were at this one alone. */
+  deaths: number;
+  /** Whether it waited for a load, and for how long up to now. */
+  cold: boolean;
+  loadMs: number;
+}
+
+/** A run of the model elsewhere. */
+export interface ModelRun {
+  /** It has given outputs. */
+  ran: boolean;
+  /** What it was rejected with. */
+  failure: Error | undefined;
+}
+
+/** Whether it shares no message, and so no run, with others. */
+export function goesAlone({ alone, runModel }: Ticket): boolean {
+  return alone || runModel !== undefined;
+}
+
+const lowestPriority = 2 ** 31;
+
+export function makeTicket(
+  input: PoolInput,
+  options: InvokeOptions,
+  resolve: (result: PoolResult) => void,
+  reject: (error: Error) => void,
+): Ticket {
+  const tensors = input.kind === 'tensors' ? input.tensors : [bodyTensor(input.request.body)];
+  let bytes = 0;
+  for (const { data } of tensors) bytes += data.byteLength;
+  return {
+    call: toCall(input),
+    tensors,
+    bytes,
+    rows: input.kind === 'tensors' ? (rowsOf(input.tensors) ?? 1) : 1,
+    arrivalMs: performance.now(),
+    deadlineMs: options.deadlineMs ?? Infinity,
+    priority: options.priority ?? lowestPriority,
+    signal: options.signal,
+    resolve,
+    reject,
+    // Without a handler there is nothing that the instance would do first.
+    runModel: input.kind === 'request' ? options.runModel : undefined,
+    modelRun: undefined,
+    alone: false,
+    deaths: 0,
+    cold: false,
+    loadMs: 0,
+  };
+}
+
+/** The ticket's {@link RunModel} for one instance: what comes of it is kept where the answer is made. */
+export function modelRunOf(ticket: Ticket): RunModel | undefined {
+  const { runModel } = ticket;
+  if (runModel === undefined) return undefined;
+  // An earlier instance's may still be under way; what comes of that one is nobody's.
+  const mine: ModelRun = { ran: false, failure: undefined };
+  ticket.modelRun = mine;
+  return async (inputs) => {
+    try {
+      const outputs = await runModel(inputs);
+      mine.ran = outputs !== undefined;
+      return outputs;
+    } catch (error) {
+      mine.failure = error instanceof Error ? error : new Error(String(error));
+      throw error;
+    }
+  };
+}
+
+function toCall(input: PoolInput): CallHeader {
+  if (input.kind === 'request') {
+    const { method, url, headers } = input.request;
+    return { kind: 'request', method, url, headers };
+  }
+  const { tensors, outputs } = input;
+  return { kind: 'tensors', count: tensors.length, ...(outputs === undefined ? {} : { outputs }) };
+}
+
+function bodyTensor(body: Uint8Array): Tensor {
+  return { name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body };
+}
+
+/** What an instance answered, as the pool's caller gets it. */
+export function toOutput(
+  header: ResultHeader & { kind: 'tensors' | 'response' },
+  tensors: readonly Tensor[],
+): PoolOutput {
+  if (header.kind === 'tensors') return { kind: 'tensors', tensors };
+  const body = tensors[0]?.data ?? new Uint8Array();
+  return { kind: 'response', response: { status: header.status, headers: header.headers, body } };
+}

@@ -1,0 +1,132 @@
+/** The processes of a measurement: started when they are wanted, pinned to cores of their own, ended with the measurement. */
+import { Instance, Replica } from '../../instance/index.ts';
+import { CpuError, type InstanceSpec } from '../../types.ts';
+import type { Tensor } from '../../../tensor/index.ts';
+
+/** What runs on one instance. */
+export interface Measured {
+  readonly replica: Replica;
+  readonly threads: number;
+  readonly cores: readonly number[];
+}
+
+export interface InstanceSetOptions {
+  readonly spec: InstanceSpec;
+  /** Cores by socket, the operating system's numbers. */
+  readonly sockets: readonly (readonly number[])[];
+  readonly loadTimeoutMs: number;
+  readonly runTimeoutMs: number;
+  readonly log: (line: string) => void;
+}
+
+export class InstanceSet {
+  readonly #options: InstanceSetOptions;
+  readonly #loaded: Measured[] = [];
+  /** Milliseconds that each start took, from a process without a model until it was loaded. */
+  readonly startsMs: number[] = [];
+  #stopped: CpuError | undefined;
+
+  constructor(options: InstanceSetOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Instances of these threads, in their order, each on cores that none of the others has. Those that an earlier call
+   * started and this one does not want are ended, unless they are to be kept: idle ones take memory and nothing else.
+   */
+  async acquire(threads: readonly number[], keep = false): Promise<Measured[]> {
+    const wanted = this.#places(threads);
+    const instances: Measured[] = [];
+    for (const place of wanted) {
+      const loaded = this.#loaded.find(({ cores }) => cores.join() === place.join());
+      instances.push(loaded ?? (await this.#start(place)));
+    }
+    if (!keep) for (const each of this.#loaded.filter((one) => !instances.includes(one))) this.#end(each);
+    return instances;
+  }
+
+  /**
+   * One run for these requests, given by their tensors and joined as a pool joins them; the milliseconds from handing it
+   * over until its answer. Rejects with {@link CpuError}.
+   */
+  run({ replica }: Measured, requests: readonly (readonly Tensor[])[]): Promise<number> {
+    if (this.#stopped !== undefined) return Promise.reject(this.#stopped);
+    return new Promise((resolve, reject) => {
+      const startMs = performance.now();
+      const { runTimeoutMs } = this.#options;
+      const limits = {
+        inferTimeoutMs: runTimeoutMs,
+        handlerTimeoutMs: runTimeoutMs,
+        loadTimeoutMs: runTimeoutMs,
+      };
+      const calls = requests.map(({ length }) => ({ kind: 'tensors', count: length }) as const);
+      const order = { join: calls.length > 1, calls, tensors: requests.flat(), limits };
+      replica.run(order, (outcome) => {
+        const ms = performance.now() - startMs;
+        if (outcome.kind === 'timeout') {
+          reject(outcome.error);
+          return;
+        }
+        if (outcome.kind === 'died') {
+          reject(
+            this.#stopped ?? new CpuError('instance-died', `an instance that was measured died: ${outcome.reason}`),
+          );
+          return;
+        }
+        const header = outcome.result.results[0]?.header;
+        if (header?.kind === 'error') reject(new CpuError(header.code, header.message));
+        else resolve(ms);
+      });
+    });
+  }
+
+  /** Ends every process; what runs rejects with `stopping`. */
+  stop(): void {
+    this.#stopped ??= new CpuError('stopping', 'the measurement was stopped');
+    for (const { replica } of this.#loaded.splice(0)) void replica.release('the measurement is over');
+  }
+
+  async #start(cores: readonly number[]): Promise<Measured> {
+    if (this.#stopped !== undefined) throw this.#stopped;
+    const { spec, loadTimeoutMs, log } = this.#options;
+    const instance = new Instance((_pid, _key, line) => log(line));
+    const threads = cores.length;
+    const started = new Promise<void>((resolve, reject) => {
+      instance.whenStarted(resolve);
+      instance.onDead(({ reason }) => {
+        reject(this.#stopped ?? new CpuError('instance-died', `an instance died: ${reason}`));
+      });
+    });
+    const replica = new Replica({
+      instance,
+      spec: { ...spec, threads },
+      isAlone: true,
+      bytes: 0,
+      onTurn: () => undefined,
+      onEnd: () => undefined,
+    });
+    const measured = { replica, threads, cores };
+    this.#loaded.push(measured);
+    await started;
+    const startMs = performance.now();
+    // Without spinning: the instances of other lists stay loaded on the same cores, and this process needs one too. With
+    // it, two instances of one thread took 22 ms beside an idle one of two threads, and 12 without.
+    await replica.load(loadTimeoutMs, { threads, cores, spinning: false, arena: true }, false);
+    this.startsMs.push(performance.now() - startMs);
+    return measured;
+  }
+
+  #end(measured: Measured): void {
+    this.#loaded.splice(this.#loaded.indexOf(measured), 1);
+    void measured.replica.release('it is measured');
+  }
+
+  /** Each on the first socket with room for it; where none has, on what is left of all: such a list is not planned for. */
+  #places(threads: readonly number[]): number[][] {
+    const left = this.#options.sockets.map((cores) => [...cores]);
+    return threads.map((count) => {
+      const socket = left.find((cores) => cores.length >= count);
+      return socket?.splice(0, count) ?? left.flat().slice(0, count);
+    });
+  }
+}

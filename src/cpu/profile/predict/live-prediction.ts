@@ -1,0 +1,192 @@
+/** Prediction for a pool that is at work: what an arrival would see now, and how well the predictions have held. */
+import type { PoolGroup } from '../../types.ts';
+import type { Candidate } from './candidates.ts';
+import { idleExtraMs, type IdleCost } from './idle-cost.ts';
+import type { PoolPrediction, PoolTable } from './pool-table.ts';
+import { idleGapMs } from './service-latency.ts';
+
+/** What a pool is doing at an instant. */
+export interface PoolSnapshot {
+  /** Groups in force; undefined: no configuration, instances on demand. */
+  readonly groups: readonly PoolGroup[] | undefined;
+  /** Instances that are ready. */
+  readonly ready: number;
+  /** Requests that wait. */
+  readonly waiting: number;
+  /** Requests that run. */
+  readonly running: number;
+  readonly arrivalsPerSecond: number;
+  /** Milliseconds that starting an instance takes, as last seen. */
+  readonly startMs: number | undefined;
+}
+
+/** What a request that arrives now would see, milliseconds. */
+export interface ArrivalPrediction {
+  /** waitMs + serviceMs + startMs. */
+  readonly latencyMs: number;
+  readonly waitMs: number;
+  readonly serviceMs: number;
+  /** Until an instance can run it; 0 where one is ready. */
+  readonly startMs: number;
+  /** Cores that its run takes. */
+  readonly cores: number;
+}
+
+/** Weight of the newest window in the correction: service times vary little, so that a window's mean of them is good. */
+const correctionWeight = 0.5;
+/** Observation corrects within this factor either way; a pool that is further off needs a new profile. */
+const correctionMax = 4;
+/** A window of fewer answers says little about a mean. */
+const windowAnswersMin = 20;
+
+/** One comparison of prediction and observation. */
+export interface PredictionCheck {
+  readonly predictedMs: number;
+  readonly observedMs: number;
+  /** |predicted / observed - 1|. */
+  readonly errorRatio: number;
+}
+
+export class LivePrediction {
+  readonly table: PoolTable;
+  #correction = 1;
+  #answers = 0;
+  #latencySumMs = 0;
+  #serviceSumMs = 0;
+  #sinceMs: number;
+
+  constructor(table: PoolTable, nowMs: number) {
+    this.table = table;
+    this.#sinceMs = nowMs;
+  }
+
+  /**
+   * Observed over profiled service time, smoothed: how much slower the machine is than it was when it was measured, and
+   * the handler on top. Latency is not what is compared: near to what a pool can do it says more of the load than of the pool.
+   */
+  get correction(): number {
+    return this.#correction;
+  }
+
+  /**
+   * What a candidate does at a rate, corrected. A queue in which everything takes f times as long is the profiled one at f
+   * times the rate, seen on a clock that is f times as slow; so waiting grows by far more than f where the pool is busy.
+   */
+  predict(candidate: Candidate, ratePerSecond: number): PoolPrediction {
+    const { correction } = this;
+    return scaled(this.table.predict(candidate, ratePerSecond * correction), correction);
+  }
+
+  /**
+   * The latency that a request sees that arrives now. The queue as it stands counts: a request behind ten others waits for
+   * them, whatever the mean says; one that finds an instance free does not wait.
+   *
+   * Undefined where the profile does not know the configuration, and for a pool on demand without any candidate.
+   */
+  arrival(pool: PoolSnapshot): ArrivalPrediction | undefined {
+    const candidate = pool.groups === undefined ? this.#onDemand() : this.table.find(pool.groups);
+    if (candidate === undefined) return undefined;
+    const startMs = pool.ready > 0 ? 0 : (pool.startMs ?? this.table.profile.startMs);
+    const { waitMs, serviceMs } =
+      candidate.kind === 'unbatched'
+        ? unbatchedArrival(candidate, this.table.profile.idle, pool)
+        : this.#batchedArrival(candidate, pool);
+    const corrected = { waitMs: waitMs * this.#correction, serviceMs: serviceMs * this.#correction };
+    const [{ threads } = { threads: 1 }] = candidate.groups;
+    return { ...corrected, startMs, latencyMs: corrected.waitMs + corrected.serviceMs + startMs, cores: threads };
+  }
+
+  /**
+   * An answer came: milliseconds from arrival, and of those the ones since an instance had it. Those that waited for a start
+   * are not to be told: no steady state has them.
+   */
+  answered(latencyMs: number, serviceMs: number): void {
+    this.#answers++;
+    this.#latencySumMs += latencyMs;
+    this.#serviceSumMs += serviceMs;
+  }
+
+  /**
+   * Ends a window in which one configuration was in force: compares the mean that was predicted for the rate of the window
+   * with the mean that was observed, and corrects. Undefined, and nothing corrected, where the window had too few answers;
+   * undefined as well where the pool was predicted to be overloaded, which no mean can be compared with.
+   */
+  check(candidate: Candidate | undefined, nowMs: number): PredictionCheck | undefined {
+    const answers = this.#answers;
+    const observedMs = this.#latencySumMs / answers;
+    const serviceMs = this.#serviceSumMs / answers;
+    const seconds = (nowMs - this.#sinceMs) / 1000;
+    this.restart(nowMs);
+    if (candidate === undefined || answers < windowAnswersMin || seconds <= 0) return undefined;
+    const predicted = this.predict(candidate, answers / seconds);
+    const predictedServiceMs = predicted.state === 'stable' ? predicted.serviceMs : fullServiceMs(candidate) * this.#correction; // prettier-ignore
+    const seen = (this.#correction * serviceMs) / predictedServiceMs;
+    const ratio = Math.min(correctionMax, Math.max(1 / correctionMax, seen));
+    this.#correction += correctionWeight * (ratio - this.#correction);
+    if (predicted.state === 'overloaded') return undefined;
+    const { latencyMs: predictedMs } = predicted;
+    return { predictedMs, observedMs, errorRatio: Math.abs(predictedMs / observedMs - 1) };
+  }
+
+  /** Begins a window anew: the configuration changed, and answers of two configurations say nothing about either. */
+  restart(nowMs: number): void {
+    this.#answers = 0;
+    this.#latencySumMs = 0;
+    this.#serviceSumMs = 0;
+    this.#sinceMs = nowMs;
+  }
+
+  /** What a pool comes to on demand: instances of the fewest threads, as many as there are cores for. */
+  #onDemand(): Candidate | undefined {
+    const { candidates } = this.table;
+    const single = candidates.find(({ kind }) => kind === 'unbatched');
+    const alike = candidates.filter(
+      ({ kind, groups }) => kind === 'unbatched' && groups[0]?.threads === single?.groups[0]?.threads,
+    );
+    return alike.toSorted((a, b) => b.cores - a.cores)[0] ?? candidates[0];
+  }
+
+  #batchedArrival(
+    candidate: Extract<Candidate, { kind: 'batched' }>,
+    { waiting, running, arrivalsPerSecond }: PoolSnapshot,
+  ): { waitMs: number; serviceMs: number } {
+    const mean = this.table.predict(candidate, arrivalsPerSecond);
+    const serviceMs = mean.state === 'stable' ? mean.serviceMs : candidate.latencyMs;
+    // Whole batches ahead of it, and half of one that runs.
+    const aheadMs = (Math.floor(waiting / candidate.batch) + (running > 0 ? 0.5 : 0)) * candidate.latencyMs;
+    const gatherMs = Math.min(
+      this.table.options.batchTimeoutMs,
+      ((candidate.batch - 1 - (waiting % candidate.batch)) / Math.max(arrivalsPerSecond, 1e-9)) * 1000,
+    );
+    return { waitMs: Math.max(aheadMs, gatherMs), serviceMs };
+  }
+}
+
+/** The queue of c servers as it stands: the (waiting + 1)-th answer from now frees an instance for the one that comes. */
+function unbatchedArrival(
+  { serviceTimeMs, groups }: Extract<Candidate, { kind: 'unbatched' }>,
+  costs: readonly IdleCost[],
+  { waiting, running, arrivalsPerSecond }: PoolSnapshot,
+): { waitMs: number; serviceMs: number } {
+  const concurrency = serviceTimeMs.length;
+  const fullMs = serviceTimeMs.at(-1) ?? 0;
+  if (running < concurrency && waiting === 0) {
+    const utilisation = Math.min(1, (arrivalsPerSecond * fullMs) / 1000 / concurrency);
+    const gapMs = idleGapMs(concurrency, utilisation, arrivalsPerSecond);
+    const extraMs = idleExtraMs(costs, groups[0]?.threads ?? 1, gapMs);
+    return { waitMs: 0, serviceMs: (serviceTimeMs[running] ?? fullMs) + extraMs };
+  }
+  // Runs end evenly spread over the service time; the next one is half such a gap away on average.
+  return { waitMs: ((waiting + 0.5) * fullMs) / concurrency, serviceMs: fullMs };
+}
+
+/** Milliseconds of a request while every instance is at work. */
+function fullServiceMs(candidate: Candidate): number {
+  return candidate.kind === 'batched' ? candidate.latencyMs : (candidate.serviceTimeMs.at(-1) ?? 0);
+}
+
+function scaled(prediction: PoolPrediction, factor: number): PoolPrediction {
+  if (prediction.state === 'overloaded') return prediction;
+  const { latencyMs, waitMs, serviceMs } = prediction;
+  return { state: 'stable', latencyMs: latencyMs * factor, waitMs: waitMs * factor, serviceMs: serviceMs * factor };
+}

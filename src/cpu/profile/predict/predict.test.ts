@@ -1,0 +1,499 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { aloneMs, fourCoreProfile } from '../../../../test/support/cpu-profile.ts';
+import { predictService } from '../../../plan/index.ts';
+import { ProfileError } from '../../../profile/index.ts';
+import { splitBatch } from '../../pool/split.ts';
+import { spreadRows } from './batch-simulation.ts';
+import { predictUnbatched } from './service-latency.ts';
+import {
+  candidatesOf,
+  coresOf,
+  idleExtraMs,
+  instanceMs,
+  listsToMeasure,
+  LivePrediction,
+  parseCpuProfile,
+  PoolTable,
+  simulateBatches,
+  type BatchedCandidate,
+  type Candidate,
+  type CpuProfile,
+  type MeasuredList,
+  type PoolPrediction,
+  type UnbatchedCandidate,
+} from './index.ts';
+
+const alone = aloneMs;
+const { threads } = fourCoreProfile.pool;
+/** Of both kinds of service, and with lists of a smaller batch. */
+const profile: CpuProfile = {
+  ...fourCoreProfile,
+  service: {
+    unit: 'ms',
+    configurations: [
+      ...fourCoreProfile.service.configurations,
+      { concurrency: 2, threads: 2, serviceTime: [alone(2, 1), alone(2, 1) * 1.1] },
+    ],
+  },
+  lists: [
+    { batch: 8, groups: [{ instances: 4, threads: 1, batch: 2 }], latencyMs: 17, expectedMs: 16, aheadShare: 1 },
+    { batch: 8, groups: [{ instances: 1, threads: 4, batch: 8 }], latencyMs: 19.7, expectedMs: 19.7, aheadShare: 1 },
+    { batch: 16, groups: [{ instances: 4, threads: 1, batch: 4 }], latencyMs: 30, expectedMs: 28, aheadShare: 1 },
+  ],
+};
+const options = { cores: 4, batchMax: 16, batchTimeoutMs: 5 };
+const table = (): PoolTable => new PoolTable(profile, options);
+
+function mustBeStable(prediction: PoolPrediction | undefined): Extract<PoolPrediction, { state: 'stable' }> {
+  if (prediction?.state !== 'stable') throw new Error('overloaded');
+  return prediction;
+}
+
+function found(groups: [number, number, number]): Candidate {
+  const [instances, each, batch] = groups;
+  const candidate = table().find([{ instances, threads: each, batch }]);
+  if (candidate === undefined) throw new Error(`no ${groups.join()}`);
+  return candidate;
+}
+
+function list(index: number): BatchedCandidate {
+  const lists = candidatesOf(profile, 4, 16).filter((each) => each.kind === 'batched');
+  return lists[index] as BatchedCandidate;
+}
+
+describe('one instance', () => {
+  test('between two profiled batches stands on their line, beyond the last it runs it again', () => {
+    expect(instanceMs(profile.pool, 1, 4)).toBe(28);
+    expect(instanceMs(profile.pool, 1, 3)).toBeCloseTo(22, 9);
+    expect(instanceMs(profile.pool, 1, 32)).toBeCloseTo(200, 9);
+    expect(instanceMs(profile.pool, 3, 1)).toBeUndefined();
+  });
+
+  test('of a model with a fixed batch is known for that batch only', () => {
+    const fixed = { unit: 'ms', threads: [1], batches: [4], latency: [[7]] } as const;
+    expect([1, 3, 4].map((rows) => instanceMs(fixed, 1, rows))).toEqual([undefined, undefined, 7]);
+  });
+
+  test('takes no less for more rows where the profile says so', () => {
+    fc.assert(
+      fc.property(fc.constantFrom(...threads), fc.integer({ min: 1, max: 40 }), (t, rows) => {
+        expect(instanceMs(profile.pool, t, rows + 1)).toBeGreaterThan(instanceMs(profile.pool, t, rows) ?? Infinity);
+      }),
+    );
+  });
+});
+
+describe('the simulation of batches', () => {
+  test('of one row at a time without a timeout is the queue M/D/1', () => {
+    const single: BatchedCandidate = {
+      kind: 'batched',
+      groups: [{ instances: 1, threads: 1, batch: 1 }],
+      cores: 1,
+      batch: 1,
+      latencyMs: 10,
+      interference: 1,
+    };
+    for (const ratePerSecond of [10, 50, 80]) {
+      const run = { ratePerSecond, timeoutMs: 0, requests: 400_000, seed: 3 };
+      const simulated = simulateBatches(profile.pool, single, run);
+      const formula = predictService([10], ratePerSecond);
+      expect(mustBeStable(simulated).latencyMs / mustBeStable(formula).latencyMs).toBeCloseTo(1, 1.5);
+    }
+  });
+
+  test('of rare requests is the timeout and a run of one row', () => {
+    const run = { ratePerSecond: 0.01, timeoutMs: 25, requests: 500, seed: 1 };
+    const { latencyMs, waitMs } = mustBeStable(simulateBatches(profile.pool, list(0), run));
+    expect(waitMs).toBeCloseTo(25, 0);
+    expect(latencyMs).toBeCloseTo(35, 0);
+  });
+
+  test('of requests that come in floods waits for nothing but the batch', () => {
+    // 8 rows come within 4 ms on average, and the pool takes 17 ms for them: it is overloaded long before.
+    const run = { ratePerSecond: 2000, timeoutMs: 100, requests: 500, seed: 1 };
+    expect(simulateBatches(profile.pool, list(0), run)).toMatchObject({ state: 'overloaded' });
+  });
+
+  test('spreads rows as the pool does', () => {
+    const place = fc.record({ batch: fc.integer({ min: 1, max: 6 }), rowMs: fc.integer({ min: 0, max: 9 }) });
+    fc.assert(
+      fc.property(fc.integer({ min: 0, max: 20 }), fc.array(place, { maxLength: 5 }), (count, given) => {
+        const places = given.map(({ batch, rowMs }) => ({ batch, expectedMs: (rows: number) => 3 + rows * rowMs }));
+        const split = splitBatch(Array.from({ length: count }, () => 1), places); // prettier-ignore
+        const spread = spreadRows(count, places);
+        expect(places.map((each) => spread.find(({ instance }) => instance === each)?.rows ?? 0)).toEqual(
+          split.map((requests) => requests.length),
+        );
+      }),
+    );
+  });
+
+  test('is no faster than a run of one row, and no request waits for less than nothing', () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom(0, 1, 2),
+        fc.double({ min: 0.01, max: 0.9, noNaN: true }),
+        fc.double({ min: 0, max: 50, noNaN: true }),
+        (index, load, timeoutMs) => {
+          const candidate = list(index);
+          const ratePerSecond = load * (candidate.batch / candidate.latencyMs) * 1000;
+          const result = simulateBatches(profile.pool, candidate, { ratePerSecond, timeoutMs, requests: 400, seed: 9 });
+          const { waitMs, serviceMs } = mustBeStable(result);
+          expect(waitMs).toBeGreaterThanOrEqual(0);
+          expect(serviceMs).toBeGreaterThanOrEqual(alone(candidate.groups[0]?.threads ?? 1, 1) - 1e-9);
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+});
+
+describe('the table', () => {
+  test('has one request at a time on all cores while little comes, and concurrency or batches when much does', () => {
+    const latency = { kind: 'latency' } as const;
+    expect(table().best(5, latency)?.candidate.groups).toEqual([{ instances: 1, threads: 4, batch: 1 }]);
+    // 480 a second is beyond every unbatched configuration.
+    expect(table().best(480, latency)?.candidate.kind).toBe('batched');
+    expect(table().best(5000, latency)).toBeUndefined();
+  });
+
+  test('takes the fewest cores that keep the SLO, and the fastest where none do', () => {
+    const few = table().best(5, { kind: 'cores', sloMs: 100 });
+    expect(few?.candidate.cores).toBe(1);
+    expect(table().best(5, { kind: 'cores', sloMs: 1 })?.candidate.groups).toEqual([
+      { instances: 1, threads: 4, batch: 1 },
+    ]);
+  });
+
+  test('keeps to the cores and rows that it is given', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 4 }), fc.constantFrom(1, 8, 16), (cores, batchMax) => {
+        for (const candidate of candidatesOf(profile, cores, batchMax)) {
+          expect(coresOf(candidate.groups)).toBeLessThanOrEqual(cores);
+          expect(candidate.batch).toBeLessThanOrEqual(batchMax);
+        }
+      }),
+    );
+  });
+
+  test('predicts no less latency for the best at more load, within the noise of a simulation', () => {
+    const one = table();
+    const latencies = [1, 5, 20, 50, 100, 200, 300].map(
+      (rate) => mustBeStable(one.best(rate, { kind: 'latency' })?.prediction).latencyMs,
+    );
+    for (const [index, latencyMs] of latencies.entries()) {
+      expect(latencyMs).toBeGreaterThan((latencies[index - 1] ?? 0) * 0.95);
+    }
+  });
+
+  test('the best of a batch that comes at once is the one that is done first', () => {
+    const best = table().fastestForBatch(8, { kind: 'latency' });
+    expect(best).toMatchObject({ latencyMs: 17, candidate: { groups: [{ instances: 4, threads: 1, batch: 2 }] } });
+    expect(table().fastestForBatch(4, { kind: 'latency' })).toMatchObject({
+      candidate: { groups: [{ instances: 4, threads: 1, batch: 1 }] },
+    });
+  });
+});
+
+const chosenOf = (lists: readonly MeasuredList[]): PoolTable => new PoolTable({ ...profile, lists }, options);
+
+describe('the choice for a batch', () => {
+  const fat: MeasuredList = {
+    batch: 8,
+    groups: [{ instances: 1, threads: 4, batch: 8 }],
+    latencyMs: 20,
+    expectedMs: 20,
+    aheadShare: 1,
+  };
+  const thin: MeasuredList = { ...fat, groups: [{ instances: 4, threads: 1, batch: 2 }] };
+
+  test('is the fat instance unless another is surely faster', () => {
+    const cases = [
+      [{ latencyMs: 17, aheadShare: 1 }, thin],
+      [{ latencyMs: 19, aheadShare: 1 }, fat],
+      [{ latencyMs: 17, aheadShare: 0.7 }, fat],
+      [{ latencyMs: 25, aheadShare: 0.1 }, fat],
+    ] as const;
+    for (const [measured, expected] of cases) {
+      const best = chosenOf([{ ...thin, ...measured }, fat]).fastestForBatch(8, { kind: 'latency' });
+      expect(best?.candidate.groups).toEqual(expected.groups);
+    }
+  });
+
+  test('is never predicted to take longer than the fat one', () => {
+    const list = fc.record({
+      shape: fc.constantFrom([4, 1, 2] as const, [2, 2, 4] as const, [2, 1, 4] as const),
+      latencyMs: fc.double({ min: 1, max: 100, noNaN: true }),
+      aheadShare: fc.double({ min: 0, max: 1, noNaN: true }),
+    });
+    fc.assert(
+      fc.property(fc.array(list, { maxLength: 4 }), (others) => {
+        const lists = others.map(({ shape: [instances, each, batch], latencyMs, aheadShare }): MeasuredList => ({
+          batch: 8,
+          groups: [{ instances, threads: each, batch }],
+          latencyMs,
+          expectedMs: latencyMs,
+          aheadShare,
+        }));
+        const best = chosenOf([...lists, fat]).fastestForBatch(8, { kind: 'latency' });
+        expect(best?.latencyMs).toBeLessThanOrEqual(fat.latencyMs);
+      }),
+    );
+  });
+
+  test('is of the lists that were measured for it, whatever rounds of others promise', () => {
+    const rounds: MeasuredList = { ...fat, batch: 4, groups: [{ instances: 1, threads: 4, batch: 4 }], latencyMs: 1 };
+    expect(chosenOf([rounds, fat]).fastestForBatch(8, { kind: 'latency' })?.candidate.groups).toEqual(fat.groups);
+    expect(chosenOf([rounds]).fastestForBatch(8, { kind: 'latency' })?.candidate.groups).toEqual(rounds.groups);
+  });
+
+  test('of a single row is among its own lists too', () => {
+    const one: MeasuredList = { ...fat, batch: 1, groups: [{ instances: 1, threads: 1, batch: 1 }], latencyMs: 10 };
+    const all: MeasuredList = { ...one, groups: [{ instances: 1, threads: 4, batch: 1 }], latencyMs: 9.8 };
+    expect(chosenOf([one, all]).fastestForBatch(1, { kind: 'latency' })?.candidate.groups).toEqual(all.groups);
+    const quick = { ...one, latencyMs: 5 };
+    expect(chosenOf([quick, all]).fastestForBatch(1, { kind: 'latency' })?.candidate.groups).toEqual(one.groups);
+  });
+});
+
+describe('instances that were idle', () => {
+  const costs = [
+    { threads: 1, gapMs: 20, extraMs: 2 },
+    { threads: 1, gapMs: 80, extraMs: 3 },
+    { threads: 4, gapMs: 20, extraMs: 9 },
+  ];
+
+  test('cost more the longer they were, up to the longest gap that was measured', () => {
+    expect([0, 10, 20, 50, 80, 1000].map((gapMs) => idleExtraMs(costs, 1, gapMs))).toEqual([0, 1, 2, 2.5, 3, 3]);
+    expect(idleExtraMs(costs, 2, 50)).toBe(0);
+  });
+
+  test('make a request slower by no more than that, and less the higher the load', () => {
+    const candidate = found([4, 1, 1]);
+    if (candidate.kind !== 'unbatched') throw new Error('batched');
+    fc.assert(
+      fc.property(fc.double({ min: 0.001, max: 0.95, noNaN: true }), (load) => {
+        const rate = (load * 4000) / 12;
+        const plain = mustBeStable(predictUnbatched(candidate, [], rate));
+        const slowed = mustBeStable(predictUnbatched(candidate, costs, rate));
+        expect(slowed.latencyMs).toBeGreaterThanOrEqual(plain.latencyMs);
+        expect(slowed.serviceMs - plain.serviceMs).toBeLessThanOrEqual(3.6);
+      }),
+    );
+    const extra = (rate: number): number =>
+      mustBeStable(predictUnbatched(candidate, costs, rate)).latencyMs -
+      mustBeStable(predictUnbatched(candidate, [], rate)).latencyMs;
+    expect(extra(1)).toBeCloseTo(3, 1);
+    expect(extra(330)).toBeLessThan(0.5);
+  });
+});
+
+describe('requests that do not all take the same', () => {
+  test('wait longer: with the variation of exponential times it is the queue M/M/1', () => {
+    const candidate: UnbatchedCandidate = {
+      kind: 'unbatched',
+      groups: [{ instances: 1, threads: 1, batch: 1 }],
+      cores: 1,
+      batch: 1,
+      serviceTimeMs: [10],
+      variation: 1,
+    };
+    fc.assert(
+      fc.property(fc.double({ min: 0.01, max: 0.95, noNaN: true }), (load) => {
+        const { waitMs, serviceMs } = mustBeStable(predictUnbatched(candidate, [], load * 100));
+        expect(waitMs).toBeCloseTo((10 * load) / (1 - load), 6);
+        expect(serviceMs).toBeCloseTo(10, 9);
+      }),
+    );
+  });
+
+  test('wait for the dispatch, whatever the load', () => {
+    const slow = new PoolTable({ ...profile, dispatchMs: 0.5 }, options);
+    for (const candidate of slow.candidates) {
+      for (const rate of [1, 50]) {
+        const plain = mustBeStable(table().predict(candidate, rate));
+        const { latencyMs, waitMs, serviceMs } = mustBeStable(slow.predict(candidate, rate));
+        expect([latencyMs - plain.latencyMs, waitMs - plain.waitMs, serviceMs - plain.serviceMs]).toEqual([
+          expect.closeTo(0.5, 9),
+          expect.closeTo(0.5, 9),
+          0,
+        ]);
+      }
+    }
+  });
+});
+
+describe('lists worth measuring', () => {
+  test("are the planner's, the fat one and the thin ones, each once", () => {
+    const lists = listsToMeasure(profile, { cores: 4, sockets: [4], batch: 8 }).map(({ groups }) => groups);
+    expect(lists).toContainEqual([{ instances: 1, threads: 4, batch: 8 }]);
+    expect(lists).toContainEqual([{ instances: 4, threads: 1, batch: 2 }]);
+    expect(new Set(lists.map((groups) => JSON.stringify(groups))).size).toBe(lists.length);
+  });
+
+  test('never give an instance cores of two sockets', () => {
+    for (const { groups } of listsToMeasure(profile, { cores: 4, sockets: [2, 2], batch: 8 })) {
+      for (const group of groups) expect(group.threads).toBeLessThanOrEqual(2);
+    }
+  });
+});
+
+const idle = {
+  groups: [{ instances: 4, threads: 1, batch: 1 }],
+  ready: 4,
+  waiting: 0,
+  running: 0,
+  arrivalsPerSecond: 10,
+  startMs: undefined,
+} as const;
+
+const live = (): LivePrediction => new LivePrediction(table(), 0);
+
+describe('what an arrival would see', () => {
+  test('is a run alone on an idle pool, and the interference of those at work on another', () => {
+    expect(live().arrival(idle)).toEqual({ latencyMs: 10, waitMs: 0, serviceMs: 10, startMs: 0, cores: 1 });
+    expect(live().arrival({ ...idle, running: 3 })).toMatchObject({ waitMs: 0, serviceMs: 12 });
+  });
+
+  test('grows with every request that waits', () => {
+    const latencies = [0, 1, 5, 50].map((waiting) => live().arrival({ ...idle, running: 4, waiting })?.latencyMs ?? 0);
+    expect(latencies).toEqual(latencies.toSorted((a, b) => a - b));
+    // 50 before it, 3 ms between answers, and half a gap until the first.
+    expect(latencies.at(-1)).toBeCloseTo(50.5 * 3 + 12, 6);
+  });
+
+  test('holds the start of a pool that is not running: as last seen, else as profiled', () => {
+    expect(live().arrival({ ...idle, ready: 0 })?.startMs).toBe(300);
+    expect(live().arrival({ ...idle, ready: 0, startMs: 120 })).toMatchObject({ startMs: 120, latencyMs: 130 });
+    expect(live().arrival({ ...idle, ready: 0, groups: undefined })?.startMs).toBe(300);
+  });
+
+  test('on demand finds an instance for every core, or the start of one', () => {
+    const onDemand = { ...idle, groups: undefined };
+    expect(live().arrival({ ...onDemand, running: 1 })).toMatchObject({ waitMs: 0, serviceMs: 10.5 });
+    expect(live().arrival({ ...onDemand, running: 4 })?.waitMs).toBeGreaterThan(0);
+  });
+
+  test('is not known for a configuration that was never measured', () => {
+    expect(live().arrival({ ...idle, groups: [{ instances: 3, threads: 1, batch: 1 }] })).toBeUndefined();
+  });
+
+  test('of a batched pool holds the batches ahead of it', () => {
+    const groups = [{ instances: 4, threads: 1, batch: 2 }];
+    const near = live().arrival({ ...idle, groups })?.waitMs ?? 0;
+    expect(near).toBeLessThanOrEqual(options.batchTimeoutMs);
+    expect(live().arrival({ ...idle, groups, waiting: 16, running: 8 })?.waitMs).toBeCloseTo(2.5 * 17, 6);
+  });
+});
+
+describe('correction by observation', () => {
+  const candidate = found([4, 1, 1]);
+
+  /** A window of one second with 50 answers. */
+  function window(
+    one: LivePrediction,
+    fromMs: number,
+    latencyMs: number,
+    serviceMs = latencyMs,
+  ): ReturnType<LivePrediction['check']> {
+    one.restart(fromMs);
+    for (let answer = 0; answer < 50; answer++) one.answered(latencyMs, serviceMs);
+    return one.check(candidate, fromMs + 1000);
+  }
+
+  test('brings predictions to what is observed', () => {
+    const one = live();
+    const first = window(one, 0, 20);
+    expect(first?.observedMs).toBe(20);
+    expect(first?.errorRatio).toBeGreaterThan(0.4);
+    let last = first;
+    for (let round = 1; round < 30; round++) last = window(one, round * 1000, 20);
+    expect(last?.errorRatio).toBeLessThan(0.01);
+    expect(mustBeStable(one.predict(candidate, 50)).latencyMs / 20).toBeCloseTo(1, 1.5);
+  });
+
+  test('is of the service: a machine half as fast waits as long as a load twice as high, twice as slowly', () => {
+    const one = live();
+    for (let round = 0; round < 30; round++) {
+      const { serviceMs } = mustBeStable(table().predict(candidate, 100));
+      window(one, round * 1000, 2 * serviceMs + 100, 2 * serviceMs);
+    }
+    expect(one.correction).toBeCloseTo(2, 1);
+    for (const rate of [10, 50, 100]) {
+      const slow = mustBeStable(one.predict(candidate, rate));
+      const plain = mustBeStable(table().predict(candidate, rate * one.correction));
+      expect(slow.waitMs).toBeCloseTo(one.correction * plain.waitMs, 9);
+    }
+    // 333 a second is what four instances of 12 ms can do.
+    expect(one.predict(candidate, 200)).toMatchObject({ state: 'overloaded' });
+  });
+
+  test('finds back from an overload that was predicted and did not come', () => {
+    const one = live();
+    for (let round = 0; round < 20; round++) window(one, round * 1000, 40);
+    expect(one.predict(candidate, 100)).toMatchObject({ state: 'overloaded' });
+    for (let round = 20; round < 40; round++) window(one, round * 1000, 10);
+    expect(mustBeStable(one.predict(candidate, 100)).latencyMs).toBeLessThan(12);
+  });
+
+  test('is never further than four times off, and needs twenty answers', () => {
+    const one = live();
+    for (let round = 0; round < 100; round++) window(one, round * 1000, 1e6);
+    expect(one.correction).toBeCloseTo(4, 3);
+    one.restart(0);
+    one.answered(1, 1);
+    expect(one.check(candidate, 1000)).toBeUndefined();
+  });
+});
+
+test('a profile from a file is checked', () => {
+  const json: unknown = JSON.parse(JSON.stringify(profile));
+  expect(parseCpuProfile(json)).toEqual(profile);
+  expect(() => parseCpuProfile({ ...profile, format: 1 })).toThrow("no 'format' 2");
+  expect(() => parseCpuProfile({ ...profile, startMs: 'soon' })).toThrow("'startMs'");
+  expect(() => parseCpuProfile({ ...profile, pool: { ...profile.pool, latency: [] } })).toThrow("'latency'");
+  expect(() => parseCpuProfile(null)).toThrow('CPU profile');
+});
+
+test('a profile with any entry spoiled or left out is refused, before a pool is run by it', () => {
+  const whole: CpuProfile = {
+    ...profile,
+    dimensions: { sequence: 128 },
+    variation: [{ concurrency: 1, threads: 1, squared: 0.1 }],
+    idle: [{ threads: 1, gapMs: 20, extraMs: 1 }],
+  };
+  // Objects are told by what they hold; whose figures they are is nobody's to run by.
+  const paths = pathsOf(whole).filter((path) => path.at(-1) !== 'provenance');
+  expect(paths.length).toBeGreaterThan(100);
+  for (const path of paths) {
+    for (const spoiled of [{}, 'text', -1, undefined]) {
+      const wasText = typeof at(whole, path) === 'string';
+      if ((wasText && spoiled === 'text') || (path.at(-1) === 'dimensions' && JSON.stringify(spoiled) === '{}'))
+        continue;
+      // What JSON cannot say it leaves out, and in a list it is null: there that is what was not measured.
+      if (spoiled === undefined && typeof path.at(-1) === 'number' && ['latency', 'spread'].includes(String(path.at(-3)))) continue; // prettier-ignore
+      if (spoiled === undefined && path.join('.') === 'dimensions.sequence') continue;
+      const json = structuredClone(whole) as unknown as Record<string, unknown>;
+      const parent = at(json, path.slice(0, -1)) as Record<string | number, unknown>;
+      parent[path.at(-1) ?? ''] = spoiled;
+      const where = `${path.join('.')} = ${JSON.stringify(spoiled)}`;
+      expect(() => parseCpuProfile(JSON.parse(JSON.stringify(json))), where).toThrow(ProfileError);
+    }
+  }
+});
+
+function at(value: unknown, path: readonly (string | number)[]): unknown {
+  return path.reduce((inner, key) => (inner as Record<string | number, unknown>)[key], value);
+}
+
+/** Of every entry, objects and lists themselves included. */
+function pathsOf(value: unknown, prefix: readonly (string | number)[] = []): (readonly (string | number)[])[] {
+  if (typeof value !== 'object' || value === null) return [];
+  const paths: (readonly (string | number)[])[] = [];
+  for (const [name, inner] of Object.entries(value)) {
+    const path = prefix.concat(Array.isArray(value) ? Number(name) : name);
+    paths.push(path, ...pathsOf(inner, path));
+  }
+  return paths;
+}

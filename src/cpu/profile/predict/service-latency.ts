@@ -1,0 +1,36 @@
+/** SERF's queue for pools as they are: instances slow down while they have nothing to do, and no two runs take the same. */
+import { predictService } from '../../../plan/index.ts';
+import type { UnbatchedCandidate } from './candidates.ts';
+import { idleExtraMs, type IdleCost } from './idle-cost.ts';
+import type { PoolPrediction } from './pool-table.ts';
+
+/**
+ * Mean latency at a rate, by SERF's formula with two additions. Its service times are those of instances that go from one
+ * request to the next; the share of requests that find an instance idle takes longer, by what was measured after gaps as
+ * long as these instances then have. And its wait is that of service times which are all the same; where they vary it
+ * is longer by their variance over the squared mean (Pollaczek and Khinchin for one instance; a usual approximation for several).
+ */
+export function predictUnbatched(
+  { serviceTimeMs, variation, groups }: UnbatchedCandidate,
+  costs: readonly IdleCost[],
+  ratePerSecond: number,
+): PoolPrediction {
+  const plain = predictService(serviceTimeMs, ratePerSecond);
+  if (plain.state === 'overloaded') return plain;
+  const { utilisation, waitProbability } = plain;
+  const gapMs = idleGapMs(serviceTimeMs.length, utilisation, ratePerSecond);
+  const extraMs = (1 - waitProbability) * idleExtraMs(costs, groups[0]?.threads ?? 1, gapMs);
+  const slowed = predictService(
+    serviceTimeMs.map((timeMs) => timeMs + extraMs),
+    ratePerSecond,
+  );
+  // So near to what the pool can do hardly any instance is ever idle.
+  const { waitMs, serviceMs } = slowed.state === 'overloaded' ? plain : slowed;
+  const variedWaitMs = waitMs * (1 + variation);
+  return { state: 'stable', latencyMs: variedWaitMs + serviceMs, waitMs: variedWaitMs, serviceMs };
+}
+
+/** Mean time that each of `instances` is idle for each request that it gets, milliseconds. */
+export function idleGapMs(instances: number, utilisation: number, ratePerSecond: number): number {
+  return ratePerSecond > 0 ? (1000 * instances * (1 - utilisation)) / ratePerSecond : Infinity;
+}

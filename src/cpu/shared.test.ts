@@ -1,0 +1,350 @@
+/** Functions that share processes: what they share, what they do not, and what one may do to another. */
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { bodyOf as text, poolLimits as limits, requestOf, rowsOfFour, valuesOf } from '../../test/support/cpu-pools.ts';
+import { writeReluModel } from '../../test/support/models.ts';
+import { ElementType, GraphBuilder, writeModel } from '../onnx/index.ts';
+import { canGoOffline } from '../process/index.ts';
+import {
+  createCpuPools,
+  type CpuPools,
+  type CpuPoolsOptions,
+  type GivenUp,
+  type InstanceSpec,
+  type PoolInput,
+  type PoolFacts,
+  type PoolLimits,
+  type PoolResult,
+} from './index.ts';
+
+const mebibyte = 2 ** 20;
+let folder: string;
+let reluPath: string;
+let pools: CpuPools;
+let handlers = 0;
+const givenUp: GivenUp[] = [];
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-shared-'));
+  reluPath = await writeReluModel(folder);
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+afterEach(() => pools.stop(0));
+
+function start(options: Partial<CpuPoolsOptions> = {}): void {
+  givenUp.length = 0;
+  pools = createCpuPools({
+    cores: 2,
+    blankInstances: 0,
+    memoryBytes: 4e9,
+    log: () => undefined,
+    onGivenUp: (given) => givenUp.push(given),
+    ...options,
+  });
+}
+
+function register(key: string, spec: Partial<InstanceSpec> = {}, change: Partial<PoolLimits> = {}): void {
+  pools.register({ key, modelPath: reluPath, threads: 1, ...spec }, { ...limits, ...change });
+}
+
+/** Registers a function whose handler has this as its `preprocess`, between module code and the tensors that it gives. */
+async function withHandler(
+  key: string,
+  { module = '', pre = '', post = "return 'ok'" },
+  change: Partial<PoolLimits> = {},
+) {
+  const handlerPath = join(folder, `handler-${handlers++}.mjs`);
+  await writeFile(
+    handlerPath,
+    `${module}
+     export async function preprocess(request) {
+       ${pre}
+       return [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, 2, 3, 4] }];
+     }
+     export async function postprocess(tensors, request) { ${post} }`,
+  );
+  register(key, { handlerPath }, change);
+  return handlerPath;
+}
+
+const input = (value: number): PoolInput => rowsOfFour(value, -value, value, -value);
+const call = (key: string, value: number): Promise<PoolResult> => pools.invoke(key, input(value));
+const request = (key: string, body = ''): Promise<PoolResult> => pools.invoke(key, requestOf(body));
+const first = (result: PoolResult): number | undefined => valuesOf(result)[0];
+const instancesOf = (key: string) => pools.state(key)?.instances ?? [];
+const pidOf = (key: string): number => instancesOf(key)[0]?.pid ?? 0;
+/** Mebibytes of the process that holds the function. */
+async function residentMiB(key: string): Promise<number> {
+  const status = await readFile(`/proc/${pidOf(key)}/status`, 'utf8');
+  return Number(/^VmRSS:\s*(\d+)/m.exec(status)?.[1]) / 1024;
+}
+
+const keys = (count: number): string[] => Array.from({ length: count }, (_, i) => `f${i}`);
+
+/** What the kernel holds a function's process to: 0 no filter of system calls, 2 one of its own. */
+async function filterOf(key: string): Promise<{ readonly seccomp: string; readonly noNewPrivileges: string }> {
+  const status = await readFile(`/proc/${pidOf(key)}/status`, 'utf8');
+  const of = (name: string): string => new RegExp(`^${name}:\\s*(\\d)`, 'm').exec(status)?.[1] ?? '';
+  return { seccomp: of('Seccomp'), noNewPrivileges: of('NoNewPrivs') };
+}
+
+test.skipIf(!canGoOffline())('models without handlers are kept off the network in processes of their own', async () => {
+  const networkOf = `const { createConnection } = await import('node:net');
+    return await new Promise((resolve) => createConnection(1, '127.0.0.1').on('error', ({ code }) => resolve(code)));`;
+  start({ modelsOffline: true, cores: 1 });
+  await withHandler('handled', { post: networkOf });
+  register('plain');
+  register('other');
+  expect(text(await request('handled'))).toBe('ECONNREFUSED');
+  expect(first(await call('plain', 3))).toBe(3);
+  expect(first(await call('other', 4))).toBe(4);
+  expect(pidOf('other')).toBe(pidOf('plain'));
+  expect(pidOf('handled')).not.toBe(pidOf('plain'));
+  expect(await filterOf('plain')).toEqual({ seccomp: '2', noNewPrivileges: '1' });
+  expect(await filterOf('handled')).toEqual({ seccomp: '0', noNewPrivileges: '1' });
+});
+
+describe('functions in one process', () => {
+  test('are a few processes, and each function answers for itself', async () => {
+    start();
+    for (const key of keys(100)) register(key);
+    const cold = await Promise.all(keys(100).map((key, i) => call(key, i)));
+    const warm = await Promise.all(keys(100).map((key, i) => call(key, i + 1)));
+    expect(cold.map(first)).toEqual(keys(100).map((_, i) => i));
+    expect(warm.map(first)).toEqual(keys(100).map((_, i) => i + 1));
+    expect(cold.every(({ coldStart }) => coldStart)).toBe(true);
+    expect(warm.some(({ coldStart }) => coldStart)).toBe(false);
+    // As many as cores, and twice that where one was held up.
+    expect(new Set([...cold, ...warm].map(({ instancePid }) => instancePid)).size).toBeLessThanOrEqual(4);
+    expect(instancesOf('f7')[0]).toMatchObject({ state: 'idle', isShared: true });
+  });
+
+  test('have handlers with modules of their own, even where it is the same file', async () => {
+    start({ cores: 1 });
+    const handlerPath = await withHandler('a', { module: 'let calls = 0;', pre: 'calls++;', post: 'return calls' });
+    register('b', { handlerPath });
+    const counts = [];
+    for (const key of ['a', 'a', 'b', 'a', 'b']) counts.push(text(await request(key)));
+    expect(counts).toEqual(['1', '2', '1', '3', '2']);
+    expect(pidOf('a')).toBe(pidOf('b'));
+  });
+
+  test('take a process of their own where they are set to, or are large', async () => {
+    start();
+    register('small');
+    register('own', { isolation: 'own' });
+    register('large', { modelBytes: 100 * mebibyte });
+    for (const key of ['small', 'own', 'large']) await call(key, 1);
+    expect(new Set(['small', 'own', 'large'].map(pidOf)).size).toBe(3);
+    for (const key of ['own', 'large']) expect(instancesOf(key)[0]).not.toHaveProperty('isShared');
+  });
+
+  test('move out where their calls take long, and no call of theirs waits for that', async () => {
+    start({ cores: 1 });
+    await withHandler('slow', { pre: 'const untilMs = performance.now() + 40; while (performance.now() < untilMs);' });
+    register('quick');
+    await call('quick', 1);
+    const results = [];
+    while (instancesOf('slow').some(({ isShared }) => isShared) || results.length === 0) {
+      results.push(await request('slow'));
+    }
+    expect(results.filter(({ coldStart }) => coldStart)).toHaveLength(1);
+    expect(pidOf('slow')).not.toBe(pidOf('quick'));
+    expect((await call('quick', 2)).coldStart).toBe(false);
+  });
+
+  test('wait for their turn, so that one with endless calls does not keep another from its own', async () => {
+    start({ cores: 1 });
+    register('endless', {}, { instancesMax: 1 });
+    register('quiet');
+    await Promise.all([call('endless', 1), call('quiet', 1)]);
+    let answered = 0;
+    const end = new AbortController();
+    const flood = async (): Promise<void> => {
+      while (!end.signal.aborted) {
+        await call('endless', 1);
+        answered++;
+      }
+    };
+    const floods = Promise.all(Array.from({ length: 200 }, flood));
+    const meanwhile: number[] = [];
+    for (let i = 0; i < 20; i++) {
+      const before = answered;
+      expect(first(await call('quiet', i))).toBe(i);
+      meanwhile.push(answered - before);
+    }
+    end.abort();
+    await floods;
+    // One message may be at work and one ready, of up to 32 calls each; the queue of 200 would be many times that.
+    expect(meanwhile.sort((a, b) => a - b)[10]).toBeLessThan(130);
+  });
+});
+
+describe('a function that misbehaves in a shared process', () => {
+  const deadly = { pre: `if (request.text() === 'die') process.kill(process.pid, 'SIGKILL');` };
+
+  test('goes alone at its next start, and its neighbours are answered', async () => {
+    start({ cores: 1 });
+    await withHandler('bad', deadly);
+    for (const key of keys(10)) register(key);
+    await Promise.all([request('bad'), ...keys(10).map((key) => call(key, 1))]);
+    expect(pidOf('bad')).toBe(pidOf('f0'));
+    const [dead, ...others] = await Promise.allSettled([request('bad', 'die'), ...keys(10).map((key) => call(key, 2))]);
+    // Its call was tried again, alone, and ended that process as well.
+    expect(dead).toMatchObject({ status: 'rejected', reason: { code: 'instance-died' } });
+    expect(others.map((other) => other.status)).toEqual(others.map(() => 'fulfilled'));
+    const pids = keys(10).map(pidOf);
+    for (let i = 0; i < 3; i++) {
+      await expect(request('bad', 'die')).rejects.toMatchObject({ code: 'instance-died' });
+      expect(text(await request('bad', 'live'))).toBe('ok');
+      expect(instancesOf('bad')[0]).not.toHaveProperty('isShared');
+    }
+    expect(keys(10).map(pidOf)).toEqual(pids);
+  });
+
+  test('by a timer that throws while another is served is found by its code', async () => {
+    start({ cores: 1 });
+    await withHandler('stray', { pre: `setTimeout(() => { throw new Error('stray') }, 20);` });
+    await withHandler('innocent', { pre: 'await new Promise((resolve) => setTimeout(resolve, 100));' });
+    await Promise.all([request('innocent'), request('stray')]);
+    await Promise.all([request('stray'), request('innocent')]);
+    await expect.poll(() => givenUp.some(({ cause }) => cause === 'died')).toBe(true);
+    expect(text(await request('innocent'))).toBe('ok');
+    expect(text(await request('stray'))).toBe('ok');
+    expect(instancesOf('stray')[0], JSON.stringify(givenUp)).not.toHaveProperty('isShared');
+  });
+
+  test('goes back once it has answered alone: its process was ended by something else', async () => {
+    start({ cores: 1 });
+    register('other');
+    await withHandler('unlucky', { pre: 'await new Promise((resolve) => setTimeout(resolve, 5));' });
+    await Promise.all([request('unlucky'), call('other', 1)]);
+    const hit = request('unlucky');
+    await expect.poll(() => instancesOf('unlucky')[0]?.state).toBe('busy');
+    process.kill(pidOf('unlucky'), 'SIGKILL');
+    expect(text(await hit)).toBe('ok');
+    expect(instancesOf('unlucky')[0]).not.toHaveProperty('isShared');
+    for (let i = 0; i < 30; i++) await request('unlucky');
+    expect(instancesOf('unlucky')[0]?.isShared).toBe(true);
+  });
+
+  test('by never returning holds its neighbours up only until they have another process', async () => {
+    start({ cores: 1 });
+    await withHandler('stuck', { pre: `while (request.text() === 'hang');` }, { handlerTimeoutMs: 15_000 });
+    register('other');
+    await Promise.all([request('stuck'), call('other', 1)]);
+    let isStopped = false;
+    const hung = request('stuck', 'hang').catch((error: unknown) => ((isStopped = true), error));
+    await expect.poll(() => instancesOf('stuck')[0]?.state).toBe('busy');
+    expect(first(await call('other', 7))).toBe(7);
+    expect(isStopped).toBe(false);
+    expect(await hung).toMatchObject({ code: 'handler-timeout' });
+    expect(text(await request('stuck', 'go on'))).toBe('ok');
+    expect(instancesOf('stuck')[0]).not.toHaveProperty('isShared');
+  });
+
+  test('costs no call of a hundred functions, however often their process is killed', async () => {
+    start();
+    const names = keys(100);
+    for (const key of names) register(key);
+    const total = 4000;
+    const answers = new Map<number, number>();
+    let killed = 0;
+    let next = 0;
+    const one = async (i: number): Promise<void> => {
+      const key = names[(i * 37) % names.length] ?? '';
+      const result = await call(key, i);
+      expect(first(result)).toBe(i);
+      answers.set(i, (answers.get(i) ?? 0) + 1);
+      // Tied to progress rather than to time.
+      if (i % 500 === 250) {
+        const shared = names.flatMap(instancesOf).find(({ isShared }) => isShared === true);
+        if (shared !== undefined) {
+          process.kill(shared.pid, 'SIGKILL');
+          killed++;
+        }
+      }
+    };
+    await Promise.all(
+      Array.from({ length: 45 }, async () => {
+        while (next < total) await one(next++);
+      }),
+    );
+    expect(killed).toBeGreaterThan(4);
+    expect(answers.size).toBe(total);
+    expect([...answers.values()].every((count) => count === 1)).toBe(true);
+  }, 60_000);
+});
+
+describe('memory', () => {
+  /** Estimates are then all there is, so that what fits does not depend on the machine. */
+  const unmeasured = { measureProcess: () => Promise.resolve(undefined) };
+
+  test('that is full makes room by the session whose loss costs least', async () => {
+    start({ cores: 1, memoryBytes: (32 + 130) * mebibyte, ...unmeasured });
+    for (const key of ['often', 'seldom', 'new']) register(key, { modelBytes: 40 * mebibyte });
+    await call('seldom', 1);
+    await call('often', 1);
+    for (let i = 0; i < 20; i++) await call('often', i);
+    await call('seldom', 2);
+    await call('often', 3);
+    await call('seldom', 3);
+    await call('new', 4);
+    expect(givenUp).toMatchObject([{ key: 'seldom', cause: 'room' }]);
+    expect(pools.resources().memoryUsedBytes).toBeLessThanOrEqual(pools.resources().memoryBytes);
+  });
+
+  test('too small for a model refuses it in a sentence that names both', async () => {
+    start({ memoryBytes: 100 * mebibyte });
+    register('huge', { modelBytes: 300 * mebibyte });
+    register('small');
+    await expect(call('huge', 1)).rejects.toMatchObject({
+      code: 'model-load-failed',
+      message:
+        'the model of huge could not be loaded: a session of huge takes about 390 MiB, more than the 100 MiB that all functions share (cpu.memory)',
+    });
+    expect(first(await call('small', 3))).toBe(3);
+  });
+
+  test('too small for a single process serves one function after the other all the same', async () => {
+    start({ memoryBytes: mebibyte });
+    for (const key of keys(6)) register(key);
+    const results = await Promise.all([...keys(6), ...keys(6)].map((key, i) => call(key, i)));
+    expect(results.map(first)).toEqual(Array.from({ length: 12 }, (_, i) => i));
+  });
+
+  test.skipIf(process.platform !== 'linux')('of evicted sessions goes back to the system', async () => {
+    const facts = new Map<string, PoolFacts>();
+    start({ cores: 1, onFacts: (told) => void facts.set(told.key, told) });
+    const modelPath = join(folder, 'many-small.onnx');
+    const graph = new GraphBuilder('many-small');
+    let x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
+    // Weights below the size from which the C library gives memory back by itself.
+    for (let layer = 0; layer < 40; layer++) {
+      const wide = graph.node('MatMul', [
+        x,
+        graph.weight(`a${layer}`, [4, 30_000], new Float32Array(120_000).fill(layer + 1)),
+      ]);
+      x = graph.node('MatMul', [wide, graph.weight(`b${layer}`, [30_000, 4], new Float32Array(120_000).fill(1e-6))]);
+    }
+    graph.output(x, ElementType.FLOAT, ['batch', 4], 'y');
+    await writeModel(graph.build(), modelPath);
+    register('keeps');
+    await call('keeps', 1);
+    const before = await residentMiB('keeps');
+    for (const key of keys(3)) {
+      register(key, { modelPath, modelBytes: 38 * mebibyte });
+      await pools.load(key);
+    }
+    const loaded = await residentMiB('keeps');
+    expect(loaded - before).toBeGreaterThan(80);
+    expect(facts.get('f1')?.bytes).toBeGreaterThan(30 * mebibyte);
+    expect(await Promise.all(keys(3).map((key) => pools.evict(key)))).toEqual([true, true, true]);
+    expect(await pools.evict('f0')).toBe(false);
+    expect(facts.get('f1')?.bytes).toBe(0);
+    expect((await residentMiB('keeps')) - before).toBeLessThan(0.3 * (loaded - before));
+    expect((await call('keeps', 2)).coldStart).toBe(false);
+  });
+});

@@ -1,0 +1,105 @@
+/**
+ * The matrix products of one GPU, shared by all that run the same ones: by the library where it has an algorithm, by a kernel of
+ * the engine's own where it has none, or where it failed.
+ */
+import {
+  CudaError,
+  type Cuda,
+  type CudaDevice,
+  type CudaKernel,
+  type CudaModule,
+  type LaunchShape,
+  type Matmul,
+  type MatmulDescription,
+} from '../driver/types.ts';
+import { ownProductOf, type ProductOperand } from '../program/own-product.ts';
+import type { Capability } from '../types.ts';
+
+export interface OwnKernel {
+  readonly kernel: CudaKernel;
+  readonly shape: LaunchShape;
+  readonly operands: readonly ProductOperand[];
+}
+
+/** One of the two at least. With both, the kernel is for operands that the library cannot read. */
+interface LoadedProduct {
+  readonly library: Matmul | null;
+  readonly own: OwnKernel | null;
+  readonly module: CudaModule | null;
+}
+
+export interface Product extends LoadedProduct {
+  /** The library failed at it while it ran: whoever acquires it from now on gets the kernel. */
+  refuse(): void;
+  /** Gives back what one user has of it. */
+  release(): void;
+}
+
+interface Entry {
+  readonly loading: Promise<LoadedProduct>;
+  users: number;
+}
+
+export class Products {
+  readonly #cuda: Cuda;
+  readonly #device: CudaDevice;
+  readonly #without: ReadonlySet<Capability>;
+  readonly #entries = new Map<string, Entry>();
+  /** Products that the library failed at while they ran. */
+  readonly #refused = new Set<string>();
+
+  constructor(cuda: Cuda, device: CudaDevice, without: ReadonlySet<Capability>) {
+    this.#cuda = cuda;
+    this.#device = device;
+    this.#without = without;
+  }
+
+  /** For one user more. @param readsWeights of a layer that may be executed from host memory @throws CudaError */
+  async acquire(description: MatmulDescription, readsWeights: boolean): Promise<Product> {
+    const text = JSON.stringify(description);
+    const byLibrary = !this.#without.has('products') && !this.#refused.has(text);
+    const needsKernel = !byLibrary || (readsWeights && this.#without.has('host-reads-by-library'));
+    const key = `${byLibrary} ${needsKernel} ${text}`;
+    const entry = this.#entries.get(key) ?? { loading: this.#load(description, byLibrary, needsKernel), users: 0 };
+    this.#entries.set(key, entry);
+    entry.users++;
+    let loaded: LoadedProduct;
+    try {
+      loaded = await entry.loading;
+    } catch (error) {
+      if (this.#entries.get(key) === entry) this.#entries.delete(key);
+      throw error;
+    }
+    const release = (): void => {
+      if (--entry.users > 0) return;
+      this.#entries.delete(key);
+      loaded.library?.release();
+      loaded.module?.release();
+    };
+    return { ...loaded, refuse: () => void this.#refused.add(text), release };
+  }
+
+  async #load(description: MatmulDescription, byLibrary: boolean, needsKernel: boolean): Promise<LoadedProduct> {
+    const library = byLibrary ? this.#ofLibrary(description) : null;
+    if (library !== null && !needsKernel) return { library, own: null, module: null };
+    try {
+      const { source, grid, block, operands } = ownProductOf(description);
+      const image = await this.#cuda.compiler.compile(source.replaceAll(/\bNAME\b/g, 'product'), this.#device);
+      const module = this.#device.loadModule(image);
+      const own = { kernel: module.kernel('product'), shape: { grid, block, sharedBytes: 0 }, operands };
+      return { library, own, module };
+    } catch (error) {
+      library?.release();
+      throw error;
+    }
+  }
+
+  #ofLibrary(description: MatmulDescription): Matmul | null {
+    try {
+      return this.#device.createMatmul(description);
+    } catch (error) {
+      if (error instanceof CudaError && error.kind === 'unsupported') return null;
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,79 @@
+/** Whether a GPU's answer is ONNX Runtime's: by names, shapes, types and values, within a tolerance that the precision sets. */
+import { elementDifference, type DataType, type Tensor } from '../../tensor/index.ts';
+import type { WeightLayout } from '../program/types.ts';
+
+/**
+ * What a model computes in, the coarsest part deciding. `tf32`: products with 10 bits of mantissa. `int8`: quantised, where a
+ * rounding to the other side moves a value by a whole step.
+ */
+export type Precision = 'fp64' | 'fp32' | 'tf32' | 'fp16' | 'bf16' | 'int8';
+
+/** Largest difference that counts as agreement, relative to the largest magnitude of the expected output. */
+export const tolerances: Readonly<Record<Precision, number>> = {
+  fp64: 1e-6,
+  fp32: 1e-3,
+  tf32: 1e-2,
+  fp16: 2e-2,
+  bf16: 5e-2,
+  int8: 5e-2,
+};
+
+const ofType: Partial<Record<DataType, Precision>> = {
+  INT8: 'int8',
+  UINT8: 'int8',
+  BF16: 'bf16',
+  FP16: 'fp16',
+  FP32: 'fp32',
+  FP64: 'fp64',
+};
+const coarsestFirst: readonly Precision[] = ['int8', 'bf16', 'fp16', 'tf32', 'fp32', 'fp64'];
+
+/** The coarsest of the types in which weights are kept, and inputs and outputs given. */
+export function precisionOf(
+  { weights }: Pick<WeightLayout, 'weights'>,
+  tensors: readonly Pick<Tensor, 'datatype'>[],
+  tf32: boolean,
+): Precision {
+  const found = new Set<Precision | undefined>(weights.map(({ datatype }) => ofType[datatype]));
+  // Pixels are bytes that are no quantisation.
+  for (const { datatype } of tensors) if (ofType[datatype] !== 'int8') found.add(ofType[datatype]);
+  if (tf32) found.add('tf32');
+  return coarsestFirst.find((precision) => found.has(precision)) ?? 'fp32';
+}
+
+export interface Disagreement {
+  readonly output: string;
+  /** In words: 'element 3 is 0.5, not 0.25'. */
+  readonly why: string;
+}
+
+const described = ({ datatype, shape }: Tensor): string => `${datatype} [${shape.join(',')}]`;
+
+/** The first output that differs; undefined where all agree. NaN and infinities must be in the same places. */
+export function disagreementOf(
+  actual: readonly Tensor[],
+  expected: readonly Tensor[],
+  precision: Precision,
+): Disagreement | undefined {
+  const found = new Map(actual.map((tensor) => [tensor.name, tensor]));
+  for (const wanted of expected) {
+    const { name } = wanted;
+    const given = found.get(name);
+    if (given === undefined) return { output: name, why: 'the GPU does not give it' };
+    if (described(given) !== described(wanted)) {
+      return { output: name, why: `it is ${described(given)} on the GPU, and ${described(wanted)} in ONNX Runtime` };
+    }
+    const why = differenceOf(given, wanted, tolerances[precision]);
+    if (why !== undefined) return { output: name, why };
+  }
+  return undefined;
+}
+
+function differenceOf(actual: Tensor, expected: Tensor, tolerance: number): string | undefined {
+  const found = elementDifference(actual, expected, tolerance);
+  if (found === undefined) return undefined;
+  const { index, bound } = found;
+  if (index === undefined) return 'its texts differ';
+  const least = bound === undefined ? '' : `, and the tolerance is ${bound.toPrecision(3)}`;
+  return `element ${index} of [${expected.shape.join(',')}] is ${found.actual} on the GPU and ${found.expected} in ONNX Runtime${least}`;
+}

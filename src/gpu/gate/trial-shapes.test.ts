@@ -1,0 +1,23 @@
+import { expect, test } from 'vitest';
+import { trialShapes } from './trial-shapes.ts';
+
+const input = (name: string, shape: readonly number[], dimensionNames: readonly (string | undefined)[] = []) => ({
+  name,
+  shape,
+  dimensionNames: shape.map((_, axis) => dimensionNames[axis]),
+});
+
+test('open dimensions are tried with one item, an image of the usual size, and sequences that get shorter', () => {
+  const [first, ...others] = trialShapes([
+    input('image', [-1, 3, -1, -1]),
+    input('tokens', [-1, -1], ['batch', 'sequence']),
+    input('time-first', [-1, -1, 8], ['time', 'batch']),
+    input('fixed', [2, 5]),
+  ]);
+  expect(first).toEqual({ image: [1, 3, 224, 224], tokens: [1, 128], 'time-first': [1, 1, 8], fixed: [2, 5] });
+  expect(others.map(({ tokens }) => tokens?.[1])).toEqual([77, 64, 32, 16, 8, 1]);
+});
+
+test('a model whose sizes are all known has one choice', () => {
+  expect(trialShapes([input('x', [1, 3, 8, 8])])).toEqual([{ x: [1, 3, 8, 8] }]);
+});

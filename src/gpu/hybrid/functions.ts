@@ -1,0 +1,212 @@
+/** The plans over GPU and CPU of the functions that the GPU process serves. */
+import type { GraphProfile } from '../../profile/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import type { Engine } from '../engine/index.ts';
+import { shapesKey, shapesOf } from '../program/input-shapes.ts';
+import type { InputShapes, ProgramSettings, WeightLayout } from '../program/types.ts';
+import { GpuError, type RunOptions, type RunResult } from '../types.ts';
+import type { HybridProgram } from './compile.ts';
+import { startCpuCores, type CpuCoreThreads } from './cpu-cores.ts';
+import { OpenHybrid } from './open.ts';
+import type { OperatorDraft } from './operator-draft.ts';
+import { profileOperators } from './operator-profile.ts';
+import { SharedHybrid } from './shared.ts';
+import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from './types.ts';
+
+/** A function as it was registered. */
+interface HybridSpec {
+  readonly key: string;
+  readonly modelPath: string;
+  readonly shapes: InputShapes;
+  readonly settings?: ProgramSettings;
+  /** Into how many cells its longest recurrent operator is unrolled. */
+  readonly hybrid?: { readonly cells: number };
+}
+
+/** The thread that makes programs. */
+interface HybridCompiler {
+  hybrid(
+    given: Pick<HybridSpec, 'modelPath' | 'shapes'> & {
+      readonly cells: number;
+      readonly plan: HybridPlan;
+      readonly layout: WeightLayout;
+    },
+    settings: ProgramSettings | undefined,
+  ): Promise<HybridProgram>;
+  operators(
+    given: Pick<HybridSpec, 'modelPath' | 'shapes'> & { readonly cells: number; readonly layout: WeightLayout },
+    settings: ProgramSettings | undefined,
+  ): Promise<OperatorDraft>;
+}
+
+interface Rung {
+  readonly plan: HybridPlan;
+  readonly promise: HybridPromise;
+  /** By input shapes, the least recently run first; those of the registration among them. */
+  readonly open: Map<string, SharedHybrid>;
+}
+
+interface Planned {
+  readonly spec: HybridSpec;
+  readonly layout: WeightLayout;
+  readonly rungs: Map<string, Rung>;
+}
+
+export interface HybridFunctionsOptions {
+  readonly cores: number;
+  readonly coreNumbers?: readonly number[];
+  readonly shapesMax: number;
+}
+
+export class HybridFunctions {
+  readonly cores: CpuCoreThreads;
+  readonly #engine: Engine;
+  readonly #compiler: HybridCompiler;
+  readonly #shapesMax: number;
+  readonly #coreNumbers: readonly number[];
+  readonly #functions = new Map<string, Planned>();
+
+  constructor(engine: Engine, compiler: HybridCompiler, { cores, coreNumbers, shapesMax }: HybridFunctionsOptions) {
+    this.#engine = engine;
+    this.#compiler = compiler;
+    this.#shapesMax = shapesMax;
+    this.#coreNumbers = coreNumbers ?? [];
+    this.cores = startCpuCores({ count: cores, ...(coreNumbers === undefined ? {} : { cores: coreNumbers }) });
+  }
+
+  add(spec: HybridSpec, layout: WeightLayout): void {
+    this.#functions.set(spec.key, { spec, layout, rungs: new Map() });
+  }
+
+  async remove(key: string): Promise<void> {
+    const planned = this.#functions.get(key);
+    this.#functions.delete(key);
+    for (const rung of planned?.rungs.values() ?? []) await closeAll(rung);
+  }
+
+  /** A plan that is there already under this name is replaced. @throws GpuError 'invalid' */
+  async addPlan(key: string, plan: HybridPlan): Promise<HybridPromise> {
+    const planned = this.#planned(key);
+    const opened = await this.#open(planned, plan, planned.spec.shapes);
+    const open = new Map([[shapesKey(planned.spec.shapes), new SharedHybrid(Promise.resolve(opened))]]);
+    const { promise } = opened.hybrid;
+    const before = planned.rungs.get(plan.id);
+    planned.rungs.set(plan.id, { plan, promise, open });
+    if (before !== undefined) await closeAll(before);
+    return promise;
+  }
+
+  async dropPlan(key: string, id: string): Promise<void> {
+    const planned = this.#planned(key);
+    const rung = this.#rung(planned, id);
+    planned.rungs.delete(id);
+    await closeAll(rung);
+  }
+
+  /** Opens every plan of a function for further shapes. @throws CompileError where a plan does not carry over to them */
+  async prepare(key: string, shapes: InputShapes): Promise<void> {
+    const planned = this.#functions.get(key);
+    for (const rung of planned?.rungs.values() ?? []) await this.#openFor(planned!, rung, shapes).use(() => opened);
+  }
+
+  /** Gives back what was opened for these shapes. */
+  drop(key: string, shapes: InputShapes): void {
+    for (const { open } of this.#functions.get(key)?.rungs.values() ?? []) retire(open, shapesKey(shapes));
+  }
+
+  /** Has the GPU keep nothing but the layers of a plan. Resolves with the bytes that are free now. */
+  async keep(key: string, gpu: number, id: string): Promise<number> {
+    const { promise } = this.#rung(this.#planned(key), id);
+    return await this.#engine.keep(key, gpu, new Set(promise.layers));
+  }
+
+  /** @throws GpuError */
+  async run(key: string, id: string, inputs: readonly Tensor[], options: RunOptions): Promise<RunResult> {
+    const planned = this.#planned(key);
+    const rung = this.#rung(planned, id);
+    return await this.#openFor(planned, rung, shapesOf(inputs)).use((open) => open.run(inputs, options));
+  }
+
+  /** Measures the operators of a function, for plans to be made from. Nothing else should run meanwhile. @throws GpuError */
+  async profile(key: string, options: MeasureOperatorsOptions, signal: AbortSignal): Promise<GraphProfile> {
+    const { spec, layout } = this.#planned(key);
+    const { gpu, cores = this.cores.count, iterations } = options;
+    if (cores < 1 || cores > this.cores.count) {
+      throw new GpuError(
+        'invalid',
+        `operators cannot be timed on ${cores} cores: the GPU process has ${this.cores.count} for plans over GPU and CPU`,
+      );
+    }
+    const { modelPath, shapes, hybrid, settings } = spec;
+    const draft = await this.#compiler.operators({ modelPath, shapes, cells: hybrid?.cells ?? 1, layout }, settings);
+    return await profileOperators({
+      engine: this.#engine,
+      key,
+      gpu,
+      draft,
+      cpuCores: this.cores,
+      cores,
+      coreNumbers: this.#coreNumbers,
+      signal,
+      ...(iterations === undefined ? {} : { iterations }),
+    });
+  }
+
+  async close(): Promise<void> {
+    await this.cores.close();
+  }
+
+  /** A plan is made for the shapes of the registration, and carried over to others as far as their graphs are alike. */
+  #openFor(planned: Planned, { plan, open }: Rung, shapes: InputShapes): SharedHybrid {
+    const key = shapesKey(shapes);
+    const own = shapesKey(planned.spec.shapes);
+    let found = open.get(key);
+    if (found === undefined) {
+      const opening = this.#open(planned, plan, shapes);
+      const made = new SharedHybrid(opening);
+      // By then another may be there under these shapes.
+      opening.catch(() => void (open.get(key) === made && open.delete(key)));
+      found = made;
+    }
+    open.delete(key);
+    open.set(key, found);
+    for (const oldKey of open.keys()) {
+      if (open.size - 1 <= this.#shapesMax) break;
+      if (oldKey !== own && oldKey !== key) retire(open, oldKey);
+    }
+    return found;
+  }
+
+  async #open({ spec, layout }: Planned, plan: HybridPlan, shapes: InputShapes): Promise<OpenHybrid> {
+    const { modelPath, hybrid, settings } = spec;
+    const program = await this.#compiler.hybrid(
+      { modelPath, shapes, cells: hybrid?.cells ?? 1, plan, layout },
+      settings,
+    );
+    return await OpenHybrid.open(this.#engine, spec.key, program, this.cores);
+  }
+
+  #planned(key: string): Planned {
+    const planned = this.#functions.get(key);
+    if (planned !== undefined) return planned;
+    throw new GpuError('unknown-function', `function '${key}' was not registered for plans over GPU and CPU`);
+  }
+
+  #rung({ rungs, spec }: Planned, id: string): Rung {
+    const rung = rungs.get(id);
+    if (rung === undefined) throw new GpuError('invalid', `function '${spec.key}' has no plan '${id}'`);
+    return rung;
+  }
+}
+
+const opened = Promise.resolve();
+
+/** Runs may use it still, and nobody need wait for them. */
+function retire(open: Map<string, SharedHybrid>, key: string): void {
+  void open.get(key)?.retire();
+  open.delete(key);
+}
+
+async function closeAll({ open }: Rung): Promise<void> {
+  for (const opened of open.values()) await opened.retire();
+}

@@ -1,0 +1,150 @@
+/** Attention of ONNX, opsets 23 to 25. */
+import { elementBytes } from '../../../tensor/index.ts';
+import { elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
+import { weightedSum, broadcastStrides } from '../common/indexing.ts';
+import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import {
+  emitAttention,
+  headsApart,
+  headsTogether,
+  moveHeads,
+  softcapped,
+  type Heads,
+  type ScoreChange,
+} from './core.ts';
+
+interface Split {
+  readonly heads: number;
+  readonly rows: number;
+  readonly size: number;
+  readonly at: Heads;
+}
+
+/** [batch, heads, rows, size], or [batch, rows, heads x size] with the number of heads in an attribute. */
+export function splitHeads(value: Value, heads: number): Split {
+  const { name, shape, buffer, kept } = value;
+  if (shape.length === 4) {
+    const [, own, rows, size] = shape as [number, number, number, number];
+    return { heads: own, rows, size, at: headsApart(buffer, kept, own, rows, size) };
+  }
+  if (shape.length !== 3 || heads < 1 || shape[2]! % heads !== 0) {
+    throw new Unsupported(`'${name}' of shape [${shape.join(',')}] is not made of ${heads} heads`);
+  }
+  const [, rows, width] = shape as [number, number, number];
+  return { heads, rows, size: width / heads, at: headsTogether(buffer, kept, heads, rows, width / heads) };
+}
+
+/** A mask that broadcasts to the scores; one with fewer keys than there are lets nobody see the others. */
+function maskOf(mask: Value, scores: readonly number[]): ScoreChange {
+  requireDatatype(mask, [...floats, 'BOOL']);
+  const keys = scores.at(-1)!;
+  const own = mask.shape.at(-1) ?? 1;
+  const short = own > 1 && own < keys;
+  const target = short ? [...scores.slice(0, -1), own] : scores;
+  const strides = broadcastStrides(mask.shape, target);
+  const element = elementOf(mask.kept);
+  return {
+    parameters: [{ name: 'mask', type: element.stored, buffer: mask.buffer }],
+    score: (x, { b, h, i, j, hidden }) => {
+      const read = element.load(`mask[${weightedSum([b, h, i, j], strides)}]`);
+      const masked = mask.datatype === 'BOOL' ? `(${read} ? ${x} : ${hidden})` : `(${x} + ${read})`;
+      return short ? `(${j} < ${own} ? ${masked} : ${hidden})` : masked;
+    },
+  };
+}
+
+/** The past with the new rows behind it: in the output that keeps it, or in scratch memory. */
+export function joined(
+  emitter: Emitter,
+  past: Value | undefined,
+  fresh: Split,
+  batch: number,
+  present: Value | undefined,
+): Split {
+  if (past === undefined && present === undefined) return fresh;
+  const { heads, rows, size } = fresh;
+  const before = past?.shape[2] ?? 0;
+  const type = present?.datatype ?? past!.datatype;
+  const total = before + rows;
+  const buffer = present?.buffer ?? emitter.scratch(batch * heads * total * size * elementBytes[type]);
+  const whole = headsApart(buffer, type, heads, total, size);
+  if (past !== undefined && before > 0) {
+    const declared = asDeclared(emitter, past);
+    const from = headsApart(declared.buffer, declared.datatype, heads, before, size);
+    moveHeads(emitter, 'past_heads', { batch, heads, rows: before, size }, from, whole);
+  }
+  const bytes = elementBytes[type];
+  const skipped = before * size;
+  const to = {
+    ...whole,
+    buffer: emitter.part(buffer, skipped * bytes, Math.max(0, batch * heads * total * size - skipped) * bytes),
+  };
+  moveHeads(emitter, 'new_heads', { batch, heads, rows, size }, fresh.at, to);
+  return { heads, rows: total, size, at: whole };
+}
+
+function emit(emitter: Emitter): void {
+  const [query, key, value] = [emitter.required(0), emitter.required(1), emitter.required(2)];
+  for (const each of [query, key, value]) requireDatatype(each, floats);
+  const y = requiredOutput(emitter);
+  const batch = query.shape[0] ?? 0;
+  const q = splitHeads(query, emitter.attribute('q_num_heads', 0));
+  const newK = splitHeads(key, emitter.attribute('kv_num_heads', 0));
+  const newV = splitHeads(value, emitter.attribute('kv_num_heads', 0));
+  if (q.heads % newK.heads !== 0 || newV.heads !== newK.heads) {
+    throw new Unsupported(`${q.heads} heads of queries do not share ${newK.heads} heads of keys`);
+  }
+  const pastKey = emitter.input(4);
+  const nonpad = emitter.input(6);
+  const k = joined(emitter, pastKey, newK, batch, emitter.output(1));
+  const v = joined(emitter, emitter.input(5), newV, batch, emitter.output(2));
+  const scores = [batch, q.heads, q.rows, k.rows];
+  const mask = emitter.input(3);
+  const changes: ScoreChange[] = softcapped(emitter.attribute('softcap', 0), floatLiteral);
+  const softcaps = changes.length;
+  if (mask !== undefined) changes.push(maskOf(mask, scores));
+
+  const parameters = nonpad === undefined ? [] : [{ name: 'nonpad', type: 'i64', buffer: nonpad.buffer }];
+  const past = pastKey?.shape[2] ?? 0;
+  const offset = (b: string): string =>
+    nonpad !== undefined && pastKey === undefined ? `(nonpad[${b}] - ${q.rows})` : String(past);
+  const [left, right] = [emitter.attribute('left_window_size', -1), emitter.attribute('right_window_size', -1)];
+  const tests: ((b: string, i: string, j: string) => string)[] = [];
+  if (nonpad !== undefined) tests.push((b, _, j) => `${j} >= nonpad[${b}]`);
+  if (emitter.attribute('is_causal', 0) === 1) tests.push((b, i, j) => `${j} > ${i} + ${offset(b)}`);
+  if (left >= 0) tests.push((b, i, j) => `${j} < ${i} + ${offset(b)} - ${left}`);
+  if (right >= 0) tests.push((b, i, j) => `${j} > ${i} + ${offset(b)} + ${right}`);
+  if (tests.length > 0) {
+    changes.push({
+      parameters,
+      score: (x, { b, i, j, hidden }) => `(${tests.map((test) => test(b, i, j)).join(' || ')} ? ${hidden} : ${x})`,
+    });
+  }
+  const captured = emitter.output(3);
+  const mode = emitter.attribute('qk_matmul_output_mode', 0);
+  const after = ([0, softcaps, changes.length, 'softmax'] as const)[mode];
+  if (after === undefined) throw new Unsupported(`its qk_matmul_output_mode is ${mode}`);
+  const vSize = v.size;
+  emitAttention(emitter, {
+    batch,
+    heads: q.heads,
+    keyHeads: k.heads,
+    queries: q.rows,
+    keys: k.rows,
+    size: q.size,
+    valueSize: vSize,
+    q: q.at,
+    k: k.at,
+    v: v.at,
+    y:
+      y.shape.length === 4
+        ? headsApart(y.buffer, y.datatype, q.heads, q.rows, vSize)
+        : headsTogether(y.buffer, y.datatype, q.heads, q.rows, vSize),
+    scale: emitter.attribute('scale', 0) || 1 / Math.sqrt(q.size),
+    changes,
+    scores: captured && { value: captured, after },
+  });
+}
+
+export const attention: Operator = { type: 'Attention', emit };

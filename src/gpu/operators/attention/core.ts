@@ -1,0 +1,162 @@
+/**
+ * Attention over heads that lie anywhere: softmax(scale x Q x transposed K, changed by masks) x V, as two products and a softmax between
+ * them. Every operator of the attention family ends here, whatever it does to its inputs before.
+ */
+import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import { coordinates, stridesOf } from '../common/indexing.ts';
+import { forEachElement, written, type Elements } from '../common/elements.ts';
+import type { Parameter } from '../common/launching.ts';
+import { emitProduct } from '../dense/product.ts';
+import { emitSoftmaxRows } from '../normalization/softmax.ts';
+import type { Buffer, Emitter, Value } from '../types.ts';
+
+/** Where the heads of a tensor lie: elements from item to item, from head to head, and from row to row. */
+export interface Heads {
+  readonly buffer: Buffer;
+  /** The type of its bytes. */
+  readonly type: DataType;
+  readonly batch: number;
+  readonly head: number;
+  readonly row: number;
+}
+
+/** C expressions of where a score is: item, head, query and key; and of the score of what nobody sees. */
+export interface Place {
+  readonly b: string;
+  readonly h: string;
+  readonly i: string;
+  readonly j: string;
+  readonly hidden: string;
+}
+
+/** One change of the scores, such as a mask: a C expression of the new score. */
+export interface ScoreChange {
+  readonly parameters: readonly Parameter[];
+  readonly score: (x: string, at: Place) => string;
+}
+
+export interface Attention {
+  readonly batch: number;
+  readonly heads: number;
+  readonly keyHeads: number;
+  readonly queries: number;
+  readonly keys: number;
+  readonly size: number;
+  readonly valueSize: number;
+  readonly q: Heads;
+  readonly k: Heads;
+  readonly v: Heads;
+  readonly y: Heads;
+  readonly scale: number;
+  /** Applied one after the other. */
+  readonly changes: readonly ScoreChange[];
+  /** A further output [batch, heads, queries, keys]: the scores after so many changes, or the shares that the softmax makes of them. */
+  readonly scores?: { readonly value: Value; readonly after: number | 'softmax' } | undefined;
+}
+
+/** Contiguous [batch, heads, rows, size]. */
+export function headsApart(buffer: Buffer, type: DataType, heads: number, rows: number, size: number): Heads {
+  return { buffer, type, batch: heads * rows * size, head: rows * size, row: size };
+}
+
+/** Contiguous [batch, rows, heads, size]. */
+export function headsTogether(buffer: Buffer, type: DataType, heads: number, rows: number, size: number): Heads {
+  return { buffer, type, batch: heads * rows * size, head: size, row: heads * size };
+}
+
+const shared = ({ batch: item, head }: Heads): number[] => [item, head, 0];
+
+export function emitAttention(emitter: Emitter, attention: Attention): void {
+  const { batch, heads, keyHeads, queries, keys, size, valueSize, q, k, v, y, scale, changes, scores } = attention;
+  const group = heads / keyHeads;
+  const planes = [batch, keyHeads, group];
+  const each = ({ batch: item, head }: Heads): number[] => [item, group * head, head];
+  const scoreType: DataType = q.type === 'FP64' ? 'FP64' : 'FP32';
+  const scoreCount = batch * heads * queries * keys;
+  const raw = emitter.scratch(scoreCount * elementBytes[scoreType]);
+  emitProduct(emitter, {
+    rows: queries,
+    columns: keys,
+    depth: size,
+    batch: planes,
+    a: { buffer: q.buffer, type: q.type, transposed: false, leading: q.row, batchStrides: each(q) },
+    b: { buffer: k.buffer, type: k.type, transposed: true, leading: k.row, batchStrides: shared(k) },
+    d: { buffer: raw, type: scoreType },
+    alpha: scale,
+  });
+  const changed = (x: string, row: string, column: string, count: number, hidden: string): string => {
+    const [b = '0', h = '0', i = '0'] = coordinates(row, [batch, heads, queries]);
+    const at: Place = { b: `(i64)(${b})`, h: `(i64)(${h})`, i: `(i64)(${i})`, j: `(i64)(${column})`, hidden };
+    return changes.slice(0, count).reduce((score, change) => change.score(score, at), x);
+  };
+  const parameters = changes.flatMap((change) => change.parameters);
+  const shares = emitter.scratch(scoreCount * elementBytes[v.type]);
+  emitSoftmaxRows(emitter, {
+    hint: 'attention_softmax',
+    input: { buffer: raw, type: scoreType },
+    output: { buffer: shares, type: v.type },
+    outer: batch * heads * queries,
+    columns: keys,
+    inner: 1,
+    element: changed('input[at]', '(row)', '(column)', changes.length, '(-F32_INFINITY)'),
+    parameters,
+    logarithm: false,
+    zeroRows: true,
+  });
+  emitProduct(emitter, {
+    rows: queries,
+    columns: valueSize,
+    depth: keys,
+    batch: planes,
+    a: {
+      buffer: shares,
+      type: v.type,
+      transposed: false,
+      leading: keys,
+      batchStrides: stridesOf([batch, keyHeads, group]).map((step) => step * queries * keys),
+    },
+    b: { buffer: v.buffer, type: v.type, transposed: false, leading: v.row, batchStrides: shared(v) },
+    d: { buffer: y.buffer, type: y.type, leading: y.row, batchStrides: each(y) },
+  });
+  if (scores === undefined) return;
+  const from = scores.after === 'softmax' ? { buffer: shares, type: v.type } : { buffer: raw, type: scoreType };
+  const count = scores.after === 'softmax' ? 0 : scores.after;
+  // Whoever reads the scores gets the lowest number, as ONNX Runtime gives it.
+  const lowest = scores.value.datatype === 'FP16' ? '(-65504.0f)' : '(-F32_MAX)';
+  const tensors = { input: { ...from, kept: from.type }, output: written(scores.value) };
+  const body = (of: Record<keyof typeof tensors, Elements>): string => {
+    const text = changed(of.input.at('i'), `(i / ${keys}u)`, `(i % ${keys}u)`, count, lowest);
+    return of.output.set('i', `(${of.output.computed})(${text})`);
+  };
+  const others = changes.slice(0, count).flatMap((change) => change.parameters);
+  forEachElement(emitter, 'attention_scores', scoreCount, tensors, body, { others });
+}
+
+/** One kernel that brings heads somewhere else, optionally with something added: `change` is a C expression over x, b, h, r and c. */
+export function moveHeads(
+  emitter: Emitter,
+  hint: string,
+  sizes: { readonly batch: number; readonly heads: number; readonly rows: number; readonly size: number },
+  from: Heads,
+  to: Heads,
+  change?: { readonly parameters: readonly Parameter[]; readonly value: (x: string) => string },
+): void {
+  const { batch, heads, rows, size } = sizes;
+  const at = (of: Heads): string => `b * ${of.batch} + h * ${of.head} + r * ${of.row} + c`;
+  const [b = '0', h = '0', r = '0', c = '0'] = coordinates('i', [batch, heads, rows, size]);
+  const tensors = { input: { ...from, kept: from.type }, output: written({ ...to, kept: to.type }) };
+  const body = (of: Record<keyof typeof tensors, Elements>): string[] => {
+    const loaded = of.input.at(at(from));
+    return [
+      `const i64 b = ${b}, h = ${h}, r = ${r}, c = ${c};`,
+      of.output.set(at(to), change?.value(loaded) ?? loaded),
+    ];
+  };
+  forEachElement(emitter, hint, batch * heads * rows * size, tensors, body, { others: change?.parameters });
+}
+
+/** softcap * tanh(x / softcap) */
+export function softcapped(softcap: number, text: (value: number) => string): ScoreChange[] {
+  if (softcap === 0) return [];
+  return [{ parameters: [], score: (x) => `(${text(softcap)} * tanhf(${x} / ${text(softcap)}))` }];
+}

@@ -1,0 +1,13 @@
+/** Attention, whole and in its parts. */
+import type { Operator } from '../types.ts';
+import { attention } from './attention.ts';
+import { headProduct } from './head-product.ts';
+import { microsoftAttentionOperators } from './microsoft.ts';
+import { rotaryOperators } from './rotary.ts';
+
+export const attentionOperators: readonly Operator[] = [
+  headProduct,
+  attention,
+  ...rotaryOperators,
+  ...microsoftAttentionOperators,
+];

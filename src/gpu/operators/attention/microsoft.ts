@@ -1,0 +1,311 @@
+/** ONNX Runtime's own attention: com.microsoft.Attention, QAttention, MultiHeadAttention. GroupQueryAttention has a file of its own. */
+import { elementBytes } from '../../../tensor/index.ts';
+import { elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
+import { broadcastStrides, weightedSum } from '../common/indexing.ts';
+import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { emitMatmul } from '../dense/matmul.ts';
+import { emitIntegerProduct, zeroPointOf } from '../quantized/products.ts';
+import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
+import { joined, splitHeads } from './attention.ts';
+import { emitAttention, headsApart, headsTogether, moveHeads, type Heads, type ScoreChange } from './core.ts';
+import { groupQueryAttention } from './group-query.ts';
+
+interface Sizes {
+  readonly batch: number;
+  readonly queries: number;
+  readonly keys: number;
+}
+
+/** The masks of these operators: lengths of each item, or 0 for what nobody sees, to which `mask_filter_value` is added. */
+function paddingMask(emitter: Emitter, mask: Value | undefined, { batch, queries, keys }: Sizes): ScoreChange[] {
+  if (mask === undefined) return [];
+  requireDatatype(mask, ['INT32']);
+  const filter = floatLiteral(emitter.attribute('mask_filter_value', -10_000));
+  const parameters = [{ name: 'padding', type: 'i32', buffer: mask.buffer }];
+  const { shape } = mask;
+  const hidden = (text: string): string => `(${text} ? ${filter} : 0.0f)`;
+  const [first] = shape;
+  if (shape.length === 1) {
+    if (first !== batch && first !== 2 * batch)
+      throw new Unsupported(`its mask has ${first} lengths for ${batch} items`);
+    const before = first === 2 * batch ? ` || $j < padding[${batch} + $b]` : '';
+    return [
+      {
+        parameters,
+        score: (x, { b, j }) =>
+          `(${x} + ${hidden(`${j} >= padding[${b}]${before}`.replaceAll('$j', () => j).replaceAll('$b', () => b))})`,
+      },
+    ];
+  }
+  if (shape.length > 3) throw new Unsupported(`its mask has ${shape.length} dimensions`);
+  const whole = shape.length === 2 ? [shape[0]!, 1, shape[1]!] : shape;
+  const strides = broadcastStrides(whole, [batch, queries, keys]);
+  return [
+    {
+      parameters,
+      score: (x, { b, i, j }) => `(${x} + ${hidden(`padding[${weightedSum([b, i, j], strides)}] <= 0`)})`,
+    },
+  ];
+}
+
+function addedBias(bias: Value | undefined, scores: readonly number[]): ScoreChange[] {
+  if (bias === undefined) return [];
+  const strides = broadcastStrides(bias.shape, scores);
+  const element = elementOf(bias.kept);
+  return [
+    {
+      parameters: [{ name: 'addend', type: element.stored, buffer: bias.buffer }],
+      score: (x, { b, h, i, j }) => `(${x} + ${element.load(`addend[${weightedSum([b, h, i, j], strides)}]`)})`,
+    },
+  ];
+}
+
+/** Who attends only to what came before; `past` rows came before the first query. */
+function onlyBefore(emitter: Emitter, past: number): ScoreChange[] {
+  if (emitter.attribute('unidirectional', 0) !== 1) return [];
+  return [{ parameters: [], score: (x, { i, j, hidden }) => `(${j} > ${i} + ${past} ? ${hidden} : ${x})` }];
+}
+
+const scaleOf = (emitter: Emitter, size: number): number => emitter.attribute('scale', 0) || 1 / Math.sqrt(size);
+
+/** Heads with their part of the bias added, apart from each other; as they are where there is none. */
+function biased(
+  emitter: Emitter,
+  { heads, rows, size, at }: ReturnType<typeof splitHeads>,
+  batch: number,
+  bias: Value | undefined,
+  offset: number,
+): Heads {
+  if (bias === undefined) return at;
+  const element = elementOf(bias.kept);
+  const to = headsApart(
+    emitter.scratch(batch * heads * rows * size * elementBytes[at.type]),
+    at.type,
+    heads,
+    rows,
+    size,
+  );
+  moveHeads(emitter, 'head_bias', { batch, heads, rows, size }, at, to, {
+    parameters: [{ name: 'bias', type: element.stored, buffer: bias.buffer }],
+    value: (x) => `${x} + ${element.load(`bias[${offset} + h * ${size} + c]`)}`,
+  });
+  return to;
+}
+
+const multiHead: Operator = {
+  type: 'com.microsoft.MultiHeadAttention',
+  emit(emitter) {
+    const heads = emitter.attribute('num_heads', 0);
+    const query = emitter.required(0);
+    const [key, value] = [emitter.input(1), emitter.input(2)];
+    requireDatatype(query, floats);
+    if (key === undefined || value === undefined || query.shape.length !== 3 || key.shape.length === 5) {
+      throw new Unsupported('its queries, keys and values are packed');
+    }
+    for (const [input, what] of [
+      [8, 'past_sequence_length'],
+      [9, 'cache_indirection'],
+    ] as const) {
+      if (emitter.input(input) !== undefined) throw new Unsupported(`its ${what} is used`);
+    }
+    const y = requiredOutput(emitter);
+    const batch = query.shape[0]!;
+    const bias = emitter.input(3);
+    const parts = [splitHeads(query, heads), splitHeads(key, heads), splitHeads(value, heads)] as const;
+    const width = parts[0].heads * parts[0].size;
+    const q = biased(emitter, parts[0], batch, bias, 0);
+    // Keys of a cross attention come with their heads apart, and have their bias in them.
+    const own = (index: 1 | 2, offset: number) => ({
+      ...parts[index],
+      at: biased(
+        emitter,
+        parts[index],
+        batch,
+        (index === 1 ? key : value).shape.length === 4 ? undefined : bias,
+        offset,
+      ),
+    });
+    const past = emitter.input(6);
+    const k = joined(emitter, past, own(1, width), batch, emitter.output(1));
+    const v = joined(emitter, emitter.input(7), own(2, 2 * width), batch, emitter.output(2));
+    const scores = [batch, heads, parts[0].rows, k.rows];
+    const mask = paddingMask(emitter, emitter.input(4), { batch, queries: parts[0].rows, keys: k.rows });
+    const captured = emitter.output(3);
+    emitAttention(emitter, {
+      batch,
+      heads,
+      keyHeads: heads,
+      queries: parts[0].rows,
+      keys: k.rows,
+      size: parts[0].size,
+      valueSize: v.size,
+      q,
+      k: k.at,
+      v: v.at,
+      y: headsTogether(y.buffer, y.datatype, heads, parts[0].rows, v.size),
+      scale: scaleOf(emitter, parts[0].size),
+      changes: [...mask, ...addedBias(emitter.input(5), scores), ...onlyBefore(emitter, past?.shape[2] ?? 0)],
+      scores: captured && { value: captured, after: 0 },
+    });
+  },
+};
+
+interface SelfAttention {
+  readonly projected: Buffer;
+  readonly type: Value['datatype'];
+  readonly batch: number;
+  readonly rows: number;
+  /** Of queries, keys and values: a row of `projected` holds them one after the other. */
+  readonly widths: readonly [number, number, number];
+  readonly mask: Value | undefined;
+  readonly past: Value | undefined;
+  readonly bias: Value | undefined;
+}
+
+/** Attention of rows to themselves, on their projections. */
+function emitSelfAttention(emitter: Emitter, self: SelfAttention): void {
+  const { projected, type, batch, rows, widths, mask, past, bias } = self;
+  const heads = emitter.attribute('num_heads', 0);
+  if (heads < 1 || widths.some((width) => width % heads !== 0)) {
+    throw new Unsupported(`widths of [${widths.join(',')}] are not made of ${heads} heads`);
+  }
+  const y = requiredOutput(emitter);
+  const present = emitter.output(1);
+  const row = widths[0] + widths[1] + widths[2];
+  const bytes = elementBytes[type];
+  const part = (offset: number, width: number): Heads => ({
+    buffer: emitter.part(projected, offset * bytes, (batch * rows * row - offset) * bytes),
+    type,
+    batch: rows * row,
+    head: width / heads,
+    row,
+  });
+  const size = widths[0] / heads;
+  const halved = (value: Value | undefined, index: 0 | 1): Value | undefined => {
+    if (value === undefined) return undefined;
+    const half = (value.elements / 2) * elementBytes[value.kept];
+    const buffer = emitter.part(value.buffer, index * half, half);
+    return { ...value, shape: value.shape.slice(1), elements: value.elements / 2, buffer };
+  };
+  const before = past?.shape[3] ?? 0;
+  const fresh = (index: 1 | 2) => ({
+    heads,
+    rows,
+    size: widths[index] / heads,
+    at: part(index === 1 ? widths[0] : widths[0] + widths[1], widths[index]),
+  });
+  const k = joined(emitter, halved(past, 0), fresh(1), batch, halved(present, 0));
+  const v = joined(emitter, halved(past, 1), fresh(2), batch, halved(present, 1));
+  emitAttention(emitter, {
+    batch,
+    heads,
+    keyHeads: heads,
+    queries: rows,
+    keys: k.rows,
+    size,
+    valueSize: v.size,
+    q: part(0, widths[0]),
+    k: k.at,
+    v: v.at,
+    y: headsTogether(y.buffer, y.datatype, heads, rows, v.size),
+    scale: scaleOf(emitter, size),
+    changes: [
+      ...paddingMask(emitter, mask, { batch, queries: rows, keys: k.rows }),
+      ...addedBias(bias, [batch, heads, rows, k.rows]),
+      ...onlyBefore(emitter, before),
+    ],
+  });
+}
+
+function refuseShared(emitter: Emitter): void {
+  if (emitter.attribute('do_rotary', 0) === 1) throw new Unsupported('it turns its queries and keys (do_rotary)');
+  if (emitter.attribute('past_present_share_buffer', 0) === 1) {
+    throw new Unsupported('its past and present share a buffer');
+  }
+}
+
+function widthsOf(emitter: Emitter, columns: number): readonly [number, number, number] {
+  const given = emitter.attribute<readonly number[]>('qkv_hidden_sizes', []);
+  const [q = columns / 3, k = columns / 3, v = columns / 3] = given;
+  return [q, k, v];
+}
+
+const selfAttention: Operator = {
+  type: 'com.microsoft.Attention',
+  emit(emitter) {
+    refuseShared(emitter);
+    const [input, weights] = [emitter.required(0), emitter.required(1)];
+    requireDatatype(input, floats);
+    const [batch, rows] = input.shape as [number, number];
+    const columns = weights.shape[1]!;
+    const projected = emitter.scratch(batch * rows * columns * elementBytes[input.datatype]);
+    const shape = [batch, rows, columns];
+    const target = { ...input, shape, elements: batch * rows * columns, buffer: projected, kept: input.datatype };
+    emitMatmul(emitter, input, weights, target, {
+      transA: false,
+      transB: false,
+      alpha: 1,
+      bias: emitter.input(2),
+      activation: 'none',
+    });
+    emitSelfAttention(emitter, {
+      projected,
+      type: input.datatype,
+      batch,
+      rows,
+      widths: widthsOf(emitter, columns),
+      mask: emitter.input(3),
+      past: emitter.input(4),
+      bias: emitter.input(5),
+    });
+  },
+};
+
+/** Its projection is a product of whole numbers, dequantised by the scales of both sides. */
+const quantizedAttention: Operator = {
+  type: 'com.microsoft.QAttention',
+  emit(emitter) {
+    refuseShared(emitter);
+    const [input, weights] = [emitter.required(0), emitter.required(1)];
+    const [bias, inputScale, weightScale] = [emitter.required(2), emitter.required(3), emitter.required(4)];
+    const [batch, rows, depth] = input.shape as [number, number, number];
+    const columns = weights.shape[1]!;
+    const projected = emitter.scratch(batch * rows * columns * 4);
+    const addend = asDeclared(emitter, bias);
+    const [left, right] = [asDeclared(emitter, inputScale), asDeclared(emitter, weightScale)];
+    const scale = `left[0] * right[${right.elements === 1 ? '0' : 'column'}]`;
+    emitIntegerProduct(emitter, {
+      hint: 'quantized_projection',
+      rows: batch * rows,
+      columns,
+      depth,
+      batch: [],
+      a: { value: input, strides: [], zero: zeroPointOf(emitter.input(6), 'rows') },
+      b: { value: weights, strides: [], zero: zeroPointOf(emitter.input(7), 'columns') },
+      parameters: [
+        { name: 'left', type: 'float', buffer: left.buffer },
+        { name: 'right', type: 'float', buffer: right.buffer },
+        { name: 'bias', type: 'float', buffer: addend.buffer },
+        { name: 'd', type: 'float', buffer: projected, access: 'write' },
+      ],
+      finish: (x, at) => `d[${at}] = (float)${x} * (${scale}) + bias[column]`,
+    });
+    emitSelfAttention(emitter, {
+      projected,
+      type: 'FP32',
+      batch,
+      rows,
+      widths: widthsOf(emitter, columns),
+      mask: emitter.input(5),
+      past: emitter.input(8),
+      bias: undefined,
+    });
+  },
+};
+
+export const microsoftAttentionOperators: readonly Operator[] = [
+  multiHead,
+  groupQueryAttention,
+  selfAttention,
+  quantizedAttention,
+];

@@ -1,0 +1,69 @@
+/** Operators made of others: what one of them sees of a node, with some of its inputs and outputs in another's place. */
+import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import { Unsupported, type AttributeOf, type Emitter, type Value } from '../types.ts';
+import { product, stridesOf } from './indexing.ts';
+import { moveStrided, sideOf } from './launching.ts';
+
+export interface Derivation {
+  /** All of the inputs; undefined is one that is left out. */
+  readonly inputs: readonly (Value | undefined)[];
+  readonly outputs: readonly (Value | undefined)[];
+  /** Where an input comes from, if its content is known when the program is made: the place that it has in the node. */
+  readonly constants?: Readonly<Record<number, number>>;
+  /** In place of the node's, by name. */
+  readonly attributes?: Readonly<Record<string, number | string | readonly number[]>>;
+}
+
+export function derived(emitter: Emitter, { inputs, outputs, constants, attributes }: Derivation): Emitter {
+  const attribute = <T extends number | string | readonly number[]>(name: string, otherwise: T): AttributeOf<T> =>
+    (attributes?.[name] as AttributeOf<T> | undefined) ?? emitter.attribute(name, otherwise);
+  return {
+    ...emitter,
+    input: (index) => inputs[index],
+    required: (index) => {
+      const value = inputs[index];
+      if (value === undefined) throw new Unsupported(`its input ${index} is left out`);
+      return value;
+    },
+    constant: (index) => {
+      const from = constants?.[index];
+      return from === undefined ? undefined : emitter.constant(from);
+    },
+    output: (index) => outputs[index],
+    attribute,
+  };
+}
+
+/** A value in scratch memory that lives for this node's launches only. */
+export function scratchValue(emitter: Emitter, datatype: DataType, shape: readonly number[]): Value {
+  const elements = product(shape);
+  const buffer = emitter.scratch(elements * elementBytes[datatype]);
+  return { name: 'in between', datatype, shape, elements, buffer, constant: false, kept: datatype };
+}
+
+/** Reads a value as a tensor of `sizes`, and writes it with these in another order. */
+export function emitPermutation(
+  emitter: Emitter,
+  hint: string,
+  value: Value,
+  sizes: readonly number[],
+  order: readonly number[],
+  to: Value,
+): void {
+  const strides = stridesOf(sizes);
+  const shape = order.map((axis) => sizes[axis]!);
+  const walk = order.map((axis) => strides[axis]!);
+  moveStrided(emitter, hint, shape, value.datatype, sideOf(value, walk), sideOf(to, stridesOf(shape)));
+}
+
+/** A value with its axes in another order, in scratch memory; as it is where the order is the same. */
+export function permuted(emitter: Emitter, hint: string, value: Value, order: readonly number[]): Value {
+  if (order.every((axis, place) => axis === place)) return value;
+  const to = scratchValue(
+    emitter,
+    value.datatype,
+    order.map((axis) => value.shape[axis]!),
+  );
+  emitPermutation(emitter, hint, value, value.shape, order, to);
+  return to;
+}

@@ -1,0 +1,87 @@
+/** Kernels in which each thread makes one element, over tensors by the names that they have in the kernel. */
+import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import type { Buffer, Emitter } from '../types.ts';
+import { elementOf, type Element } from './element.ts';
+import { forEachIndex, wordType, type IndexOptions, type Parameter } from './launching.ts';
+
+/** A tensor as a kernel uses it: read, unless it says otherwise. A value is one. */
+export interface Use {
+  readonly buffer: Buffer;
+  /** The type of its bytes. */
+  readonly kept: DataType;
+  readonly access?: 'write' | 'read-write';
+  /** Its elements are moved as they lie, and not computed with. */
+  readonly isMoved?: boolean;
+}
+
+export const written = ({ buffer, kept }: Use): Use => ({ buffer, kept, access: 'write' });
+export const changed = ({ buffer, kept }: Use): Use => ({ buffer, kept, access: 'read-write' });
+export const asBits = (use: Use): Use => ({
+  buffer: use.buffer,
+  kept: use.kept,
+  isMoved: true,
+  ...(use.access && { access: use.access }),
+});
+
+/** C expressions and statements over a tensor's elements. */
+export interface Elements {
+  /** C type in memory, and in expressions. */
+  readonly stored: string;
+  readonly computed: string;
+  /** The element at an index. */
+  readonly at: (index: string) => string;
+  /** What was read by another pointer into the tensor. */
+  readonly load: (stored: string) => string;
+  readonly set: (index: string, value: string) => string;
+}
+
+const same = (text: string): string => text;
+
+function elementFor({ kept, isMoved }: Use): Element {
+  if (isMoved !== true) return elementOf(kept);
+  const type = wordType(elementBytes[kept]);
+  return { stored: type, computed: type, load: same, store: same };
+}
+
+export const parameterOf = (name: string, use: Use): Parameter => ({
+  name,
+  type: elementFor(use).stored,
+  buffer: use.buffer,
+  access: use.access ?? 'read',
+});
+
+export function elementsOf(name: string, use: Use): Elements {
+  const { stored, computed, load, store } = elementFor(use);
+  return {
+    stored,
+    computed,
+    load,
+    at: (index) => load(`${name}[${index}]`),
+    set: (index, value) => `${name}[${index}] = ${store(value)};`,
+  };
+}
+
+export type Uses = Readonly<Record<string, Use | undefined>>;
+export type ElementsOf<Given extends Uses> = {
+  readonly [Name in keyof Given]: undefined extends Given[Name] ? Elements | undefined : Elements;
+};
+
+/**
+ * Adds and launches a kernel that runs `body` for each `i` below `count`. What is undefined among the tensors is left out. Empty lines of
+ * the body are dropped.
+ */
+export function forEachElement<Given extends Uses>(
+  emitter: Emitter,
+  hint: string,
+  count: number,
+  tensors: Given,
+  body: (elements: ElementsOf<Given>) => string | readonly string[],
+  { others = [], ...options }: IndexOptions & { readonly others?: readonly Parameter[] | undefined } = {},
+): void {
+  if (count === 0) return;
+  const given = Object.entries(tensors).flatMap(([name, use]) => (use === undefined ? [] : [[name, use] as const]));
+  const elements = Object.fromEntries(given.map(([name, use]) => [name, elementsOf(name, use)]));
+  const lines = [body(elements as ElementsOf<Given>)].flat().filter((line) => line !== '');
+  const parameters = [...given.map(([name, use]) => parameterOf(name, use)), ...others];
+  forEachIndex(emitter, hint, count, parameters, lines.join('\n'), options);
+}

@@ -1,0 +1,91 @@
+/** What ONNX Runtime's optimiser makes of products and convolutions with their neighbours: FusedMatMul, FusedGemm, FusedConv. */
+import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { derived, permuted } from '../common/derived.ts';
+import { mathOf } from '../common/teams.ts';
+import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { convolutionOperators } from './convolution.ts';
+import { activated } from './activations.ts';
+import { emitMatmul, matmulOperators } from './matmul.ts';
+import { forEachElement, changed } from '../common/elements.ts';
+
+/** Adds to a result where it stands, and applies the activation that an attribute names. */
+function emitAfter(emitter: Emitter, output: Value, addend: Value | undefined, parameters: readonly number[]): void {
+  const name = emitter.attribute<string>('activation', '');
+  if (name === '' && addend === undefined) return;
+  if (addend !== undefined && addend.elements !== output.elements) {
+    throw new Unsupported(`'${addend.name}' of shape [${addend.shape.join(',')}] is added to its result`);
+  }
+  forEachElement(
+    emitter,
+    'activation',
+    output.elements,
+    { addend, data: changed(output) },
+    ({ addend: other, data }) => [
+      `const ${data.computed} x = ${data.at('i')}${other === undefined ? '' : ` + ${other.at('i')}`};`,
+      data.set('i', `(${data.computed})${name === '' ? 'x' : activated(name, 'x', mathOf(data.computed), parameters)}`),
+    ],
+  );
+}
+
+function named(operators: readonly Operator[], type: string): Operator {
+  return operators.find((operator) => operator.type === type)!;
+}
+
+const fusedConv: Operator = {
+  type: 'com.microsoft.FusedConv',
+  emit(emitter) {
+    const output = requiredOutput(emitter);
+    named(convolutionOperators, 'Conv').emit(emitter);
+    emitAfter(emitter, output, emitter.input(3), emitter.attribute<readonly number[]>('activation_params', []));
+  },
+};
+
+const fusedGemm: Operator = {
+  type: 'com.microsoft.FusedGemm',
+  emit(emitter) {
+    const output = requiredOutput(emitter);
+    named(matmulOperators, 'Gemm').emit(
+      derived(emitter, { inputs: [0, 1, 2].map((index) => emitter.input(index)), outputs: [output] }),
+    );
+    const given = ['alpha', 'beta', 'gamma'].map((name) => emitter.attribute(`activation_${name}`, Number.NaN));
+    emitAfter(
+      emitter,
+      output,
+      undefined,
+      given.filter((value) => !Number.isNaN(value)),
+    );
+  },
+};
+
+/** [rows, batch..., depth] as [batch..., rows, depth]. */
+function batchFirst(emitter: Emitter, value: Value): Value {
+  const rank = value.shape.length;
+  const order = [...Array.from({ length: rank - 2 }, (_, axis) => axis + 1), 0, rank - 1];
+  return permuted(emitter, 'batch_first', asDeclared(emitter, value), order);
+}
+
+const fusedMatmul = (type: string): Operator => ({
+  type,
+  emit(emitter) {
+    const factor = (index: 0 | 1, name: 'A' | 'B'): Value => {
+      const value = emitter.required(index);
+      return emitter.attribute(`transBatch${name}`, 0) === 1 && value.shape.length > 2
+        ? batchFirst(emitter, value)
+        : value;
+    };
+    emitMatmul(emitter, factor(0, 'A'), factor(1, 'B'), requiredOutput(emitter), {
+      transA: emitter.attribute('transA', 0) === 1,
+      transB: emitter.attribute('transB', 0) === 1,
+      alpha: emitter.attribute('alpha', 1),
+      bias: undefined,
+      activation: 'none',
+    });
+  },
+});
+
+export const fusedOperators: readonly Operator[] = [
+  fusedConv,
+  fusedGemm,
+  fusedMatmul('com.microsoft.FusedMatMul'),
+  fusedMatmul('com.microsoft.TransposeMatMul'),
+];

@@ -1,0 +1,337 @@
+/**
+ * What LSTM, GRU and RNN have in common. One product makes the input's part of the gates for all steps; then each step is the product of
+ * the state with the recurrent weights and one kernel for the gates. Directions are independent of each other.
+ */
+import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import { floatLiteral, requireDatatype } from '../common/element.ts';
+import {
+  changed,
+  forEachElement,
+  written,
+  type Elements,
+  type ElementsOf,
+  type Use,
+  type Uses,
+} from '../common/elements.ts';
+import { findAttribute } from '../common/inputs.ts';
+import { Unsupported, type Buffer, type Emitter, type Value } from '../types.ts';
+import { activated, parameterCount } from './activations.ts';
+import { convert, emitProduct } from './product.ts';
+
+export interface Cell {
+  readonly type: string;
+  readonly gates: number;
+  readonly defaultActivations: readonly string[];
+}
+
+interface Recurrence {
+  readonly emitter: Emitter;
+  readonly cell: Cell;
+  readonly datatype: DataType;
+  readonly x: Value;
+  readonly w: Value;
+  readonly r: Value;
+  readonly lengths: Value | undefined;
+  readonly y: Value | undefined;
+  readonly steps: number;
+  readonly batch: number;
+  readonly input: number;
+  readonly hidden: number;
+  readonly directions: number;
+  /** What goes into an activation is brought into this distance of 0. */
+  readonly clip: number | undefined;
+}
+
+/** The state's part of some gates: [batch, gates x hidden] in float. */
+interface StatePart {
+  readonly firstGate: number;
+  readonly gates: number;
+  readonly buffer: Buffer;
+}
+
+/** One direction of a node, as its steps see it. */
+export interface Direction extends Recurrence {
+  readonly direction: number;
+  readonly reversed: boolean;
+  /** C expression of the activation at this place of the cell's. */
+  readonly activate: (place: number, x: string) => string;
+  /** [steps, batch, gates x hidden] in float: W x X, without bias. */
+  readonly fromInput: Buffer;
+  /** R x H of the present step. */
+  readonly fromState: readonly StatePart[];
+  readonly bias: Use | undefined;
+  readonly h: Use;
+  /** The state in the type of the recurrent weights, where that is another. */
+  readonly narrowH: Use | undefined;
+}
+
+/** Values of gates are added up in float, whatever the tensors' type. */
+const gateType: DataType = 'FP32';
+const gateBytes = elementBytes[gateType];
+/** Few: a step is small, and more blocks of it run side by side. */
+const stepThreads = 128;
+
+/** The activations of each direction, with their parameters: each takes as many of the two lists as it needs. */
+function activationsOf(emitter: Emitter, cell: Cell, directions: number): Direction['activate'][] {
+  const decoder = new TextDecoder();
+  const given = findAttribute(emitter, 'activations')?.strings?.map((text) => decoder.decode(text)) ?? [];
+  const perDirection = cell.defaultActivations.length;
+  const names = given.length > 0 ? given : Array.from({ length: directions }, () => cell.defaultActivations).flat();
+  if (names.length !== directions * perDirection)
+    throw new Unsupported(`${cell.type} with ${names.length} activations`);
+  const listed = (name: string): Iterator<number> => (findAttribute(emitter, name)?.floats ?? []).values();
+  const [alphas, betas] = [listed('activation_alpha'), listed('activation_beta')];
+  const expressions = names.map((name) => {
+    const count = parameterCount(name);
+    const parameters = [alphas, betas].slice(0, count).map((list) => list.next().value as number | undefined);
+    return (x: string): string =>
+      `([&](float z) -> float { return ${activated(name, 'z', (f) => `${f}f`, parameters)}; }(${x}))`;
+  });
+  return Array.from(
+    { length: directions },
+    (_, direction) => (place, x) => expressions[direction * perDirection + place]!(x),
+  );
+}
+
+/** Reads the node, and refuses by name what is not covered. */
+function recurrenceOf(emitter: Emitter, cell: Cell): Recurrence {
+  const [x, w, r] = [emitter.required(0), emitter.required(1), emitter.required(2)];
+  requireDatatype(x, ['FP32', 'FP16', 'BF16']);
+  if (emitter.attribute('layout', 0) !== 0) throw new Unsupported(`${cell.type} with layout 1 (batch first)`);
+  const [steps, batch, input] = x.shape;
+  const [directions, gateRows] = w.shape;
+  const hidden = r.shape[2];
+  if (x.shape.length !== 3 || w.shape.length !== 3 || r.shape.length !== 3 || hidden === undefined) {
+    throw new Unsupported(
+      `${cell.type} with inputs of shape [${x.shape.join(',')}], [${w.shape.join(',')}], [${r.shape.join(',')}]`,
+    );
+  }
+  if (gateRows !== cell.gates * hidden || w.shape[2] !== input || r.shape[1] !== gateRows) {
+    throw new Unsupported(`${cell.type} with weights of shape [${w.shape.join(',')}] and [${r.shape.join(',')}]`);
+  }
+  return {
+    emitter,
+    cell,
+    datatype: x.datatype,
+    x,
+    w,
+    r,
+    lengths: emitter.input(4),
+    y: emitter.output(0),
+    steps: steps!,
+    batch: batch!,
+    input: input!,
+    hidden,
+    directions: directions!,
+    clip: findAttribute(emitter, 'clip')?.f,
+  };
+}
+
+function directionsOf(emitter: Emitter, type: string, directions: number): readonly boolean[] {
+  const name = emitter.attribute('direction', 'forward').toLowerCase();
+  const reversed = { forward: [false], reverse: [true], bidirectional: [false, true] }[name];
+  if (reversed?.length !== directions)
+    throw new Unsupported(`${type} with direction '${name}' and ${directions} weights`);
+  return reversed;
+}
+
+/** A direction's part of a value that has one for each. */
+export function partOfValue({ emitter, directions }: Recurrence, value: Value, direction: number): Use {
+  const bytes = (value.elements / directions) * elementBytes[value.kept];
+  return { buffer: emitter.part(value.buffer, direction * bytes, bytes), kept: value.kept };
+}
+
+/** A state's memory: where the node gives it out in the end, else scratch; filled with its first value. */
+export function initialState(
+  recurrence: Recurrence,
+  direction: number,
+  initial: Value | undefined,
+  output: Value | undefined,
+): Use {
+  const { emitter, batch, hidden, datatype, lengths } = recurrence;
+  const bytes = batch * hidden * elementBytes[datatype];
+  const buffer = output === undefined ? emitter.scratch(bytes) : partOfValue(recurrence, output, direction).buffer;
+  const state = { buffer, kept: datatype };
+  if (initial === undefined) {
+    emitter.fill(buffer, 0, bytes);
+    return state;
+  }
+  const given = partOfValue(recurrence, initial, direction);
+  emitter.copy(
+    given.kept === datatype ? given.buffer : convert(emitter, given.buffer, given.kept, datatype),
+    buffer,
+    bytes,
+  );
+  // Zero is the last state of a sequence without steps, as ONNX Runtime has it; the specification is silent about them.
+  if (lengths !== undefined) {
+    forEachElement(
+      emitter,
+      'clear_empty',
+      batch * hidden,
+      { lengths, state: changed(state) },
+      (of) => `if (${of.lengths.at(`i / ${hidden}u`)} <= 0) ${of.state.set('i', '0.0f')}`,
+    );
+  }
+  return state;
+}
+
+/** Memory for the products of a step with the state: one for each of these numbers of gates. */
+function statePartsOf({ emitter, batch, hidden }: Recurrence, gatesTogether: readonly number[]): StatePart[] {
+  let firstGate = 0;
+  return gatesTogether.map((gates) => {
+    const part = { firstGate, gates, buffer: emitter.scratch(batch * gates * hidden * gateBytes) };
+    firstGate += gates;
+    return part;
+  });
+}
+
+/** The recurrent weights of some gates times the state, or times what is given in its place. */
+export function emitStateProduct(at: Direction, { firstGate, gates, buffer }: StatePart, given?: Use): void {
+  const { emitter, r, h, narrowH, hidden, batch, direction } = at;
+  const gateBytesOfWeight = hidden * hidden * elementBytes[r.kept];
+  const weights = partOfValue(at, r, direction).buffer;
+  const state = given ?? narrowH ?? h;
+  if (given === undefined && narrowH !== undefined) {
+    forEachElement(emitter, 'narrow_state', batch * hidden, { input: h, output: written(narrowH) }, (of) =>
+      of.output.set('i', of.input.at('i')),
+    );
+  }
+  const part = emitter.part(weights, firstGate * gateBytesOfWeight, gates * gateBytesOfWeight);
+  emitProduct(emitter, {
+    rows: batch,
+    columns: gates * hidden,
+    depth: hidden,
+    batch: [],
+    a: { buffer: state.buffer, type: state.kept, transposed: false, leading: hidden, batchStrides: [] },
+    b: { buffer: part, type: r.kept, transposed: true, leading: hidden, batchStrides: [] },
+    d: { buffer, type: gateType },
+  });
+}
+
+/**
+ * A kernel over the units of each item, after whose sequence's end it does nothing. For each gate `x0`, `x1`, ... is the input's part of it,
+ * and `s0`, `s1`, ... the state's, both with their bias. The step is an argument, so that all steps share a kernel.
+ */
+export function forEachUnit<Given extends Uses>(
+  at: Direction,
+  hint: string,
+  step: number,
+  gates: readonly number[],
+  tensors: Given,
+  body: (of: ElementsOf<Given>) => readonly string[],
+): void {
+  const { emitter, cell, steps, batch, hidden, bias, lengths, reversed } = at;
+  const rows = cell.gates * hidden;
+  const stepBytes = batch * rows * gateBytes;
+  const time = reversed ? steps - 1 - step : step;
+  const x = lengths === undefined ? emitter.part(at.fromInput, time * stepBytes, stepBytes) : at.fromInput;
+  const lines = [`const u32 item = i / ${hidden}u, unit = i % ${hidden}u;`];
+  if (lengths === undefined) {
+    lines.push(`const u32 at = item * ${rows}u + unit;`);
+  } else {
+    // Sequences end at different steps, and a reversed one begins at its own end.
+    lines.push('const i32 left = (i32)lengths[item] - step;');
+    lines.push('if (left <= 0) return;');
+    lines.push(`const u32 time = (u32)${reversed ? 'left - 1u' : 'step'};`);
+    lines.push(`const u32 at = (time * ${batch}u + item) * ${rows}u + unit;`);
+  }
+  const isWanted = ({ firstGate, gates: count }: StatePart): boolean =>
+    gates.some((gate) => gate >= firstGate && gate < firstGate + count);
+  const parts = at.fromState.filter(isWanted);
+  const states = Object.fromEntries(parts.map(({ buffer }, index) => [`state${index}`, { buffer, kept: gateType }]));
+  const own = { x: { buffer: x, kept: gateType }, lengths, bias, ...states };
+  forEachElement(
+    emitter,
+    hint,
+    batch * hidden,
+    { ...own, ...tensors },
+    (of) => {
+      const all = of as Readonly<Record<string, Elements>>;
+      const biasAt = (row: string): string => (bias === undefined ? '' : ` + ${all['bias']!.at(row)}`);
+      const values = gates.flatMap((gate) => {
+        const index = parts.findIndex(({ firstGate, gates: count }) => gate >= firstGate && gate < firstGate + count);
+        const part = parts[index]!;
+        const row = `${gate * hidden}u + unit`;
+        const place = `item * ${part.gates * hidden}u + ${(gate - part.firstGate) * hidden}u + unit`;
+        return [
+          `const float x${gate} = x[at + ${gate * hidden}u]${biasAt(row)};`,
+          `const float s${gate} = state${index}[${place}]${biasAt(`${rows}u + ${row}`)};`,
+        ];
+      });
+      return [...lines, ...values, ...body(of as unknown as ElementsOf<Given>)];
+    },
+    { scalars: { step }, threads: stepThreads },
+  );
+}
+
+/** The state and its place in Y, which a step writes; {@link writeState} does it. */
+export function stateTensors({ emitter, h, y, steps, batch, hidden, directions, ...at }: Direction, step: number) {
+  const { direction, reversed, lengths } = at;
+  const bytes = elementBytes[h.kept];
+  const time = reversed ? steps - 1 - step : step;
+  const start = (time * directions + direction) * batch * hidden * bytes;
+  const whole = y && { buffer: y.buffer, kept: y.kept };
+  const part = y && { buffer: emitter.part(y.buffer, start, batch * hidden * bytes), kept: y.kept };
+  const target = lengths === undefined ? part : whole;
+  return { h: changed(h), y: target && written(target) };
+}
+
+export function writeState(
+  { lengths, directions, direction, batch, hidden }: Direction,
+  of: { readonly h: Elements; readonly y: Elements | undefined },
+  value: string,
+): string[] {
+  const place =
+    lengths === undefined ? 'i' : `time * ${directions * batch * hidden}u + ${direction * batch * hidden}u + i`;
+  return [`const float next = ${value};`, of.h.set('i', 'next'), of.y?.set(place, 'next') ?? ''];
+}
+
+/** The activation at this place of what goes into a gate. */
+export const activatedGate = ({ clip, activate }: Direction, place: number, x: string): string =>
+  activate(place, clip === undefined ? x : `fminf(fmaxf(${x}, ${floatLiteral(-clip)}), ${floatLiteral(clip)})`);
+
+/** @param gatesTogether how many gates' products with the state are made at once, in order */
+export function emitRecurrence(
+  emitter: Emitter,
+  cell: Cell,
+  gatesTogether: readonly number[],
+  emitSteps: (at: Direction) => void,
+): void {
+  const recurrence = recurrenceOf(emitter, cell);
+  const { directions, batch, hidden, input, steps, x, w, r, y, lengths, datatype } = recurrence;
+  const reversals = directionsOf(emitter, cell.type, directions);
+  const activations = activationsOf(emitter, cell, directions);
+  const rows = cell.gates * hidden;
+  if (batch * hidden === 0) return;
+  if (batch * directions * Math.max(1, steps) * rows > 2 ** 31) {
+    throw new Unsupported(`${cell.type} over more than 2^31 gate values`);
+  }
+  // Steps beyond a sequence's own length are zero, and no kernel comes there.
+  if (y !== undefined && lengths !== undefined) emitter.fill(y.buffer, 0, y.elements * elementBytes[datatype]);
+  for (const [direction, reversed] of reversals.entries()) {
+    const fromInput = emitter.scratch(steps * batch * rows * gateBytes);
+    const weights = partOfValue(recurrence, w, direction);
+    emitProduct(emitter, {
+      rows: steps * batch,
+      columns: rows,
+      depth: input,
+      batch: [],
+      a: { buffer: x.buffer, type: x.kept, transposed: false, leading: Math.max(1, input), batchStrides: [] },
+      b: { buffer: weights.buffer, type: w.kept, transposed: true, leading: Math.max(1, input), batchStrides: [] },
+      d: { buffer: fromInput, type: gateType },
+    });
+    const bias = emitter.input(3);
+    const narrow = { buffer: emitter.scratch(batch * hidden * elementBytes[r.kept]), kept: r.kept };
+    emitSteps({
+      ...recurrence,
+      direction,
+      reversed,
+      activate: activations[direction]!,
+      fromInput,
+      fromState: statePartsOf(recurrence, gatesTogether),
+      bias: bias && partOfValue(recurrence, bias, direction),
+      h: initialState(recurrence, direction, emitter.input(5), emitter.output(1)),
+      narrowH: r.kept === datatype ? undefined : narrow,
+    });
+  }
+}

@@ -1,0 +1,125 @@
+/** ReverseSequence, EyeLike, MaxUnpool, Col2Im and BitCast. */
+import { elementBytes } from '../../../tensor/index.ts';
+import { floats, numbers, requireDatatype } from '../common/element.ts';
+import { coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
+import { asDeclared, knownNumbers, requiredOutput } from '../common/inputs.ts';
+import { asBits, changed, forEachElement, written } from '../common/elements.ts';
+import { Unsupported, type Operator } from '../types.ts';
+
+const reverseSequence: Operator = {
+  type: 'ReverseSequence',
+  emit(emitter) {
+    const input = asDeclared(emitter, emitter.required(0));
+    const lengths = emitter.required(1);
+    requireDatatype(lengths, ['INT64']);
+    const output = requiredOutput(emitter);
+    const [items, times] = [emitter.attribute('batch_axis', 1), emitter.attribute('time_axis', 0)];
+    const places = coordinates('i', input.shape);
+    const moved = places.map((place, axis) =>
+      axis === times ? '(t < length ? length - 1 - t : t)' : `(i64)(${place})`,
+    );
+    const tensors = { input: asBits(input), lengths, output: asBits(written(output)) };
+    forEachElement(emitter, 'reverse_sequence', output.elements, tensors, (of) => [
+      `const i64 t = ${places[times]};`,
+      `i64 length = lengths[${places[items]}];`,
+      // What is longer than the sequences would read what is not theirs.
+      `if (length > ${input.shape[times]}) length = ${input.shape[times]};`,
+      of.output.set('i', of.input.at(weightedSum(moved, stridesOf(input.shape)))),
+    ]);
+  },
+};
+
+const eyeLike: Operator = {
+  type: 'EyeLike',
+  emit(emitter) {
+    const output = requiredOutput(emitter);
+    requireDatatype(output, [...numbers, 'BOOL', 'UINT32', 'UINT64', 'INT16', 'UINT16']);
+    const columns = output.shape[1];
+    if (columns === undefined) throw new Unsupported(`'${output.name}' is not a matrix`);
+    const diagonal = `(i64)(i / ${columns}u) + ${emitter.attribute('k', 0)}`;
+    forEachElement(emitter, 'eye_like', output.elements, { output: written(output) }, (of) =>
+      of.output.set('i', `(${of.output.computed})((i64)(i % ${columns}u) == ${diagonal} ? 1 : 0)`),
+    );
+  },
+};
+
+/** Each element goes to its place, counted through the whole result as ONNX Runtime does; the rest is 0. */
+const maxUnpool: Operator = {
+  type: 'MaxUnpool',
+  emit(emitter) {
+    const input = asDeclared(emitter, emitter.required(0));
+    const places = emitter.required(1);
+    requireDatatype(places, ['INT64']);
+    const output = requiredOutput(emitter);
+    emitter.fill(output.buffer, 0, output.elements * elementBytes[output.datatype]);
+    const tensors = { input: asBits(input), places, output: asBits(changed(output)) };
+    forEachElement(emitter, 'max_unpool', input.elements, tensors, (of) => [
+      `const i64 at = ${of.places.at('i')};`,
+      `if (at >= 0 && at < ${output.elements}) ${of.output.set('at', of.input.at('i'))}`,
+    ]);
+  },
+};
+
+/** Each element of the image is the sum of the blocks' elements that lie on it. */
+const col2im: Operator = {
+  type: 'Col2Im',
+  emit(emitter) {
+    const given = emitter.required(0);
+    requireDatatype(given, floats);
+    const block = knownNumbers(emitter, 2, 'block shape') ?? [];
+    const output = requiredOutput(emitter);
+    const sizes = output.shape.slice(2);
+    const list = (name: string, otherwise: number, length: number): readonly number[] => {
+      const named = emitter.attribute<readonly number[]>(name, []);
+      return named.length === 0 ? Array.from({ length }, () => otherwise) : named;
+    };
+    const axes = sizes.length;
+    const dilations = list('dilations', 1, axes);
+    const strides = list('strides', 1, axes);
+    const pads = list('pads', 0, 2 * axes);
+    const plain = [...dilations, ...strides].every((each) => each === 1) && pads.every((each) => each === 0);
+    if (axes > 2 && output.shape[1] !== 1 && !plain) {
+      throw new Unsupported(
+        `several channels along ${axes} axes, which ONNX Runtime misplaces where blocks are stepped`,
+      );
+    }
+    const counts = sizes.map((size, axis) => {
+      const span = dilations[axis]! * (block[axis]! - 1) + 1;
+      return Math.floor((size + pads[axis]! + pads[axis + axes]! - span) / strides[axis]!) + 1;
+    });
+    const [image, channel, ...places] = coordinates('i', output.shape);
+    const taps = sizes.map((_, axis) => `t${axis}`);
+    const windows = sizes.map((_, axis) => `w${axis}`);
+    const row = `(${channel}) * ${product(block)} + ${weightedSum(taps, stridesOf(block))}`;
+    const blocks = product(counts);
+    forEachElement(emitter, 'col2im', output.elements, { input: given, output: written(output) }, (of) => [
+      `${of.output.computed} sum = 0;`,
+      ...sizes.flatMap((_, axis) => [
+        `for (int t${axis} = 0; t${axis} < ${block[axis]}; t${axis}++) {`,
+        `const int r${axis} = (int)(${places[axis]}) + ${pads[axis]} - t${axis} * ${dilations[axis]};`,
+        `if (r${axis} < 0 || r${axis} % ${strides[axis]} != 0) continue;`,
+        `const int w${axis} = r${axis} / ${strides[axis]};`,
+        `if (w${axis} >= ${counts[axis]}) continue;`,
+      ]),
+      `const i64 from = ((i64)(${image}) * ${output.shape[1]! * product(block)} + ${row}) * ${blocks} + ${weightedSum(windows, stridesOf(counts))};`,
+      `sum += ${of.input.at('from')};`,
+      ...sizes.map(() => '}'),
+      of.output.set('i', 'sum'),
+    ]);
+  },
+};
+
+/** The same bytes under another type of the same width. */
+const bitCast: Operator = {
+  type: 'BitCast',
+  viewOf: (emitter) => {
+    const { datatype, kept } = emitter.required(0);
+    if (kept !== datatype) throw new Unsupported('its input is a weight in another type');
+    return 0;
+  },
+  emit(emitter) {
+    throw new Unsupported(`'${emitter.node.proto.opType}' is no view here`);
+  },
+};
+
+export const sequenceOperators: readonly Operator[] = [reverseSequence, eyeLike, maxUnpool, col2im, bitCast];

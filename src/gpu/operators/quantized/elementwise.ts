@@ -1,0 +1,137 @@
+/**
+ * ONNX Runtime's operators between 8-bit tensors (com.microsoft.QLinear...): dequantise, compute, quantise. Elementwise ones are an
+ * expression over all of their inputs; the others run the float operator on tensors in between.
+ */
+import { derived, scratchValue } from '../common/derived.ts';
+import { product } from '../common/indexing.ts';
+import { requiredOutput } from '../common/inputs.ts';
+import { joiningOperators } from '../movement/joining.ts';
+import { poolingOperators } from '../pooling/index.ts';
+import { softmaxOperators } from '../normalization/softmax.ts';
+import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { saturated } from './products.ts';
+import { forEachElement, written } from '../common/elements.ts';
+
+const real = (x: string, scale: string, zero: string): string =>
+  `((float)((int)${x} - ${zero === '' ? '0' : `(int)${zero}`}) * ${scale})`;
+
+const whole = (emitter: Emitter, x: string, scale: string, zero: string): string =>
+  saturated(`rintf(${x} / ${scale})${zero === '' ? '' : ` + (float)${zero}`}`, emitter.output(0)?.datatype ?? 'UINT8');
+
+type Expression = (emitter: Emitter, inputs: readonly string[]) => string;
+
+const float = (text: string): string => (text === '' ? '0.0f' : `(float)${text}`);
+
+/** In ONNX Runtime's order, so that halves round as they do there: the zero points are one addend, made of scales that are quotients. */
+const add: Expression = (
+  emitter,
+  [a = '', aScale = '', aZero = '', b = '', bScale = '', bZero = '', scale = '', zero = ''],
+) => {
+  const [left, right] = [`(${aScale} / ${scale})`, `(${bScale} / ${scale})`];
+  const fixed = `(${float(zero)} - (${left} * ${float(aZero)} + ${right} * ${float(bZero)}))`;
+  return saturated(
+    `rintf(${left} * (float)${a} + (${right} * (float)${b} + ${fixed}))`,
+    emitter.output(0)?.datatype ?? 'UINT8',
+  );
+};
+
+const less = (x: string, by: string): string => `((int)${x} - ${by === '' ? '0' : `(int)${by}`})`;
+
+const multiply: Expression = (
+  emitter,
+  [a = '', aScale = '', aZero = '', b = '', bScale = '', bZero = '', scale = '', zero = ''],
+) => {
+  const product = `(float)(${less(a, aZero)} * ${less(b, bZero)}) * (${aScale} * ${bScale} / ${scale})`;
+  return saturated(
+    `rintf(${product}${zero === '' ? '' : ` + (float)${zero}`})`,
+    emitter.output(0)?.datatype ?? 'UINT8',
+  );
+};
+
+const unary =
+  (make: (x: string, emitter: Emitter) => string): Expression =>
+  (emitter, [x = '', xScale = '', xZero = '', scale = '', zero = '']) =>
+    whole(emitter, make(real(x, xScale, xZero), emitter), scale, zero);
+
+const expressions: Readonly<Record<string, Expression>> = {
+  QLinearAdd: add,
+  QLinearMul: multiply,
+  QLinearSigmoid: unary((x) => `(1.0f / (1.0f + expf(-${x})))`),
+  QLinearLeakyRelu: unary((x, emitter) => `(${x} * (${x} < 0 ? (float)${emitter.attribute('alpha', 0.01)} : 1.0f))`),
+  QLinearWhere: (
+    emitter,
+    [condition = '', x = '', xScale = '', xZero = '', y = '', yScale = '', yZero = '', scale = '', zero = ''],
+  ) => whole(emitter, `(${condition} ? ${real(x, xScale, xZero)} : ${real(y, yScale, yZero)})`, scale, zero),
+};
+
+function emitNothing(emitter: Emitter): void {
+  if ((emitter.output(0)?.elements ?? 0) > 0) throw new Unsupported('it has several results');
+}
+
+/** A tensor of floats from one of 8 bits. */
+function dequantize(emitter: Emitter, value: Value, scale: Value, zero: Value | undefined): Value {
+  const to = scratchValue(emitter, 'FP32', value.shape);
+  forEachElement(emitter, 'dequantize', value.elements, { input: value, scale, zero, output: written(to) }, (of) =>
+    of.output.set('i', real(of.input.at('i'), of.scale.at('0'), of.zero?.at('0') ?? '')),
+  );
+  return to;
+}
+
+function quantize(emitter: Emitter, from: Value, scale: Value, zero: Value | undefined): void {
+  const output = requiredOutput(emitter);
+  forEachElement(emitter, 'quantize', output.elements, { input: from, scale, zero, output: written(output) }, (of) =>
+    of.output.set('i', whole(emitter, of.input.at('i'), of.scale.at('0'), of.zero?.at('0') ?? '')),
+  );
+}
+
+const found = (operators: readonly Operator[], type: string): Operator =>
+  operators.find((operator) => operator.type === type)!;
+
+/** X, its scale and zero point, the scale and zero point of Y: the float operator in the middle. */
+const around = (
+  type: string,
+  inner: Operator,
+  attributes: (emitter: Emitter) => Record<string, number | string | readonly number[]> = () => ({}),
+): Operator => ({
+  type,
+  emit(emitter) {
+    if (emitter.attribute('channels_last', 0) === 1) throw new Unsupported('its channels come last');
+    const output = requiredOutput(emitter);
+    if (output.elements === 0) return;
+    const x = dequantize(emitter, emitter.required(0), emitter.required(1), emitter.input(2));
+    const y = scratchValue(emitter, 'FP32', output.shape);
+    inner.emit(derived(emitter, { inputs: [x], outputs: [y], attributes: attributes(emitter) }));
+    quantize(emitter, y, emitter.required(3), emitter.input(4));
+  },
+});
+
+/** The scale and zero point of Y; then X, its scale and zero point for each part. */
+const concat: Operator = {
+  type: 'com.microsoft.QLinearConcat',
+  emit(emitter) {
+    const output = requiredOutput(emitter);
+    const parts: Value[] = [];
+    for (let place = 2; emitter.input(place) !== undefined; place += 3) {
+      parts.push(dequantize(emitter, emitter.required(place), emitter.required(place + 1), emitter.input(place + 2)));
+    }
+    const y = scratchValue(emitter, 'FP32', output.shape);
+    const inner = derived(emitter, { inputs: parts, outputs: [y] });
+    // Concat takes its inputs by their number in the node.
+    const node = { ...emitter.node, proto: { ...emitter.node.proto, input: parts.map((_, index) => String(index)) } };
+    if (product(output.shape) === 0) return;
+    found(joiningOperators, 'Concat').emit({ ...inner, node });
+    quantize(emitter, y, emitter.required(0), emitter.input(1));
+  },
+};
+
+export const quantizedElementwiseOperators: readonly Operator[] = [
+  ...Object.entries(expressions).map(([name, expression]): Operator => ({
+    type: `com.microsoft.${name}`,
+    elementwise: (emitter, inputs) => ({ expression: expression(emitter, inputs) }),
+    emit: emitNothing,
+  })),
+  around('com.microsoft.QLinearAveragePool', found(poolingOperators, 'AveragePool')),
+  around('com.microsoft.QLinearGlobalAveragePool', found(poolingOperators, 'GlobalAveragePool')),
+  around('com.microsoft.QLinearSoftmax', found(softmaxOperators, 'Softmax')),
+  concat,
+];

@@ -1,0 +1,93 @@
+/** Where the rows of a batch lie in a tensor. */
+
+/** A tensor of two programs of one model: one for `few` rows, one for `many`. */
+export interface Sizes {
+  readonly few: readonly number[];
+  readonly many: readonly number[];
+}
+
+export interface RowCounts {
+  readonly few: number;
+  readonly many: number;
+}
+
+/**
+ * Rows lie along one axis: its size is `before` x rows x whatever is left. A batch of 8 texts of 16 tokens in a matrix
+ * [128, 768] lies along axis 0, with `before` 1.
+ */
+export interface Place {
+  readonly axis: number;
+  readonly before: number;
+}
+
+/** A program cannot run more rows than a call has: the words say where they meet, or what is not known. */
+export class RowsMeet extends Error {
+  override readonly name = 'RowsMeet';
+}
+
+export const product = (sizes: readonly number[]): number => sizes.reduce((all, size) => all * size, 1);
+
+/** Elements before the first row, of which there are `outer` groups in the memory of the tensor. */
+export const outerAt = (shape: readonly number[], { axis, before }: Place): number =>
+  product(shape.slice(0, axis)) * before;
+
+function placeIn(shape: readonly number[], outer: number, rows: number): Place | undefined {
+  let behind = 1;
+  for (const [axis, size] of shape.entries()) {
+    if (behind * size > outer) {
+      const before = outer / behind;
+      return Number.isInteger(before) && size % (before * rows) === 0 ? { axis, before } : undefined;
+    }
+    behind *= size;
+  }
+  return undefined;
+}
+
+/** The axis of the rows, where the memory of a tensor is [outer, rows, ...] in both programs. @throws RowsMeet */
+export function placeOf({ few, many }: Sizes, outer: number, counts: RowCounts): Place {
+  const [own, other] = [placeIn(few, outer, counts.few), placeIn(many, outer, counts.many)];
+  const fits =
+    own !== undefined &&
+    other !== undefined &&
+    own.axis === other.axis &&
+    own.before === other.before &&
+    few.length === many.length &&
+    few.every((size, axis) =>
+      axis === own.axis ? size / counts.few === many[axis]! / counts.many : size === many[axis],
+    );
+  if (!fits) throw new RowsMeet(`rows are not to be found in [${few.join(',')}]`);
+  return own;
+}
+
+/** The only axis whose sizes differ; undefined where none or several do. */
+export function differingAxis({ few, many }: Sizes): number | undefined {
+  if (few.length !== many.length) return undefined;
+  const axes = few.flatMap((size, axis) => (size === many[axis] ? [] : [axis]));
+  return axes.length === 1 ? axes[0] : undefined;
+}
+
+/** With the last row of each group repeated, from `few` rows to `many`. */
+export function repeated(bytes: Uint8Array, outer: number, { few, many }: RowCounts): Buffer {
+  const rowBytes = bytes.byteLength / (outer * few);
+  const padded = Buffer.allocUnsafe(outer * many * rowBytes);
+  for (let group = 0; group < outer; group++) {
+    const start = group * few * rowBytes;
+    const own = bytes.subarray(start, start + few * rowBytes);
+    const target = group * many * rowBytes;
+    padded.set(own, target);
+    for (let row = few; row < many; row++) padded.set(own.subarray(own.byteLength - rowBytes), target + row * rowBytes);
+  }
+  return padded;
+}
+
+/** The first `few` rows of each group. */
+export function cut(bytes: Uint8Array, outer: number, { few, many }: RowCounts): Uint8Array {
+  const rowBytes = bytes.byteLength / (outer * many);
+  if (outer === 1) return bytes.subarray(0, few * rowBytes);
+  const kept = Buffer.allocUnsafe(outer * few * rowBytes);
+  for (let group = 0; group < outer; group++) {
+    const start = group * many * rowBytes;
+    kept.set(bytes.subarray(start, start + few * rowBytes), group * few * rowBytes);
+  }
+  return kept;
+}

@@ -1,0 +1,337 @@
+/** What each operator makes of the rows of its inputs. An operator without a rule here is left to programs of exact sizes. */
+import { attributeOf } from '../program/node-attributes.ts';
+import { differingAxis, outerAt, product, type Place } from './row-layout.ts';
+import {
+  axisFrom,
+  intsAt,
+  meet,
+  outAt,
+  rowsAt,
+  sameAt,
+  type Known,
+  type Rule,
+  type RowValue,
+  type Step,
+} from './row-step.ts';
+
+const words = (text: string): readonly string[] => text.split(/\s+/);
+
+const randoms = new Set(words('Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike'));
+
+export const isRandom = (opType: string): boolean => randoms.has(opType);
+
+const intOf = ({ proto }: Step, name: string, otherwise: number): number => attributeOf(proto, name, otherwise);
+
+const hasRows = (known: Known | undefined): known is RowValue => known?.kind === 'rows';
+
+/** Inputs that have rows; the others are the same for any number. */
+function allWithRows(step: Step): readonly RowValue[] {
+  step.inputs.forEach((known, place) => hasRows(known) || sameAt(step, place));
+  return step.inputs.filter(hasRows);
+}
+
+/** Where the rows of all inputs lie, counted for a result of so many axes. */
+function broadcastPlace(step: Step, inputs: readonly RowValue[], rank: number): Place {
+  const places = inputs.map(({ few, place }): Place => ({
+    axis: place.axis + rank - few.length,
+    before: place.before,
+  }));
+  const [first, ...others] = places;
+  const areOne = others.every(({ axis, before }) => axis === first!.axis && before === first!.before);
+  return first !== undefined && areOne ? first : meet(step, 'sets rows of one input against columns of another');
+}
+
+/** What has no rows must be one for all of them: as many entries as there happen to be rows would fit no other number. */
+function besides(step: Step, { axis }: Place, rank: number, known: Known): void {
+  if ((known.few[axis - rank + known.few.length] ?? 1) !== 1) meet(step, 'fits one number of rows alone');
+}
+
+const broadcast: Rule = (step) => {
+  const rank = step.outputs[0]!.few.length;
+  const place = broadcastPlace(step, allWithRows(step), rank);
+  for (const known of step.inputs) if (known !== undefined && !hasRows(known)) besides(step, place, rank, known);
+  return outAt(step, place);
+};
+
+/** Its memory is that of the first input, whatever shape it is given. */
+const reshape: Rule = (step) => [{ kind: 'rows', outer: rowsAt(step, 0).outer }];
+
+/** Along the first axis each entry is on its own; the inputs at these places may have rows, all others have none. */
+const alongFirst =
+  (...places: readonly number[]): Rule =>
+  (step) => {
+    const { place } = rowsAt(step, 0);
+    for (const [index, known] of step.inputs.entries()) {
+      if (!places.includes(index) || !hasRows(known)) sameAt(step, ...(index === 0 ? [] : [index]));
+      else if (known.place.axis !== 0 || known.place.before !== place.before) meet(step, 'has its rows elsewhere');
+    }
+    return place.axis === 0 ? outAt(step, place) : meet(step, 'does not have its rows along the first axis');
+  };
+
+/** Rows along the first axis, one entry a row. */
+const perSequence: Rule = (step) => {
+  const inputs = allWithRows(step);
+  if (step.inputs.some((known) => known?.kind === 'same' && known.few[0] === step.counts.few))
+    return meet(step, 'fits one number of rows alone');
+  const areFirst = inputs.every(({ few, place }) => place.axis === 0 && few[0] === step.counts.few);
+  return areFirst ? outAt(step, { axis: 0, before: 1 }) : meet(step, 'does not have its rows along the first axis');
+};
+
+/** Works along an axis, or from it on, which must not be that of the rows. */
+const alongAxis =
+  (axisOf: (step: Step, rank: number) => number, isFromThereOn: (step: Step) => boolean): Rule =>
+  (step) => {
+    const { place, few } = rowsAt(step, 0);
+    const axis = axisFrom(axisOf(step, few.length), few.length);
+    const others = allWithRows(step);
+    broadcastPlace(step, others, few.length);
+    const isApart = isFromThereOn(step) ? place.axis < axis : place.axis !== axis;
+    return isApart ? outAt(step, place) : meet(step, 'works along the rows');
+  };
+
+const always = (): boolean => true;
+const never = (): boolean => false;
+const axisAttribute =
+  (otherwise: number) =>
+  (step: Step): number =>
+    intOf(step, 'axis', otherwise);
+
+/** Before opset 13 everything from the axis on was one row of a matrix. */
+const softmax = alongAxis(
+  (step) => intOf(step, 'axis', step.opset < 13 ? 1 : -1),
+  ({ opset }) => opset < 13,
+);
+
+const batchNormalization: Rule = (step) =>
+  intOf(step, 'training_mode', 0) === 0 ? alongFirst(0)(step) : meet(step, 'takes the mean of all rows');
+
+const matrixProduct =
+  (left: number, right: number): Rule =>
+  (step) => {
+    const [a, b] = [step.inputs[left]!, step.inputs[right]!];
+    allWithRows(step).forEach((known) => known === a || known === b || meet(step, 'has rows beside its factors'));
+    const rank = step.outputs[0]!.few.length;
+    const isTransposed = words('transA transB transBatchA transBatchB').some((name) => intOf(step, name, 0) !== 0);
+    if (isTransposed) return meet(step, 'transposes its factors');
+    // Of a matrix, rows of the left factor and columns of the right one are those of the result.
+    if (hasRows(a) && (a.few.length < 2 || a.place.axis === a.few.length - 1)) return meet(step, 'adds up rows');
+    if (hasRows(b) && (b.few.length < 2 || b.place.axis === b.few.length - 2)) return meet(step, 'adds up rows');
+    if (hasRows(a) && hasRows(b) && Math.max(a.place.axis - a.few.length, b.place.axis - b.few.length) >= -2)
+      return meet(step, 'multiplies rows with each other');
+    if (rank < 2) return meet(step, 'gives a vector');
+    const place = broadcastPlace(step, [a, b].filter(hasRows), rank);
+    if (place.axis < rank - 2) for (const known of [a, b]) if (!hasRows(known)) besides(step, place, rank, known);
+    return outAt(step, place);
+  };
+
+const gemm: Rule = (step) => {
+  const { place } = rowsAt(step, 0);
+  sameAt(step, 1);
+  if (intOf(step, 'transA', 0) !== 0 || place.axis !== 0) return meet(step, 'adds up rows');
+  const addend = step.inputs[2];
+  if (hasRows(addend)) broadcastPlace(step, [rowsAt(step, 0), addend], 2);
+  else sameAt(step, 2);
+  if (addend !== undefined && !hasRows(addend)) besides(step, place, 2, addend);
+  return outAt(step, place);
+};
+
+const transpose: Rule = (step) => {
+  const { few, place } = rowsAt(step, 0);
+  const backwards = few.map((_, axis) => few.length - 1 - axis);
+  const order = attributeOf<readonly number[]>(step.proto, 'perm', backwards);
+  return outAt(step, { axis: order.indexOf(place.axis), before: place.before });
+};
+
+const concat: Rule = (step) => {
+  const inputs = allWithRows(step);
+  if (inputs.length !== step.inputs.length) return meet(step, 'joins rows with what has none');
+  const rank = inputs[0]!.few.length;
+  const place = broadcastPlace(step, inputs, rank);
+  return axisFrom(intOf(step, 'axis', 0), rank) === place.axis ? meet(step, 'joins batches') : outAt(step, place);
+};
+
+const split: Rule = (step) => {
+  const { few, place } = rowsAt(step, 0);
+  sameAt(step, 1);
+  return axisFrom(intOf(step, 'axis', 0), few.length) === place.axis
+    ? meet(step, 'splits the batch')
+    : outAt(step, place);
+};
+
+const slice: Rule = (step) => {
+  const { few, many, place } = rowsAt(step, 0);
+  // Where the rows end may be given as their number. What is cut elsewhere is told by where it begins and how much is left.
+  sameAt(step, 1, 3, 4);
+  const isBackwards = intsAt(step, 4)?.some((stride) => stride < 0) === true;
+  const [output] = step.outputs;
+  const keepsRows = output?.few[place.axis] === few[place.axis] && output?.many[place.axis] === many[place.axis];
+  return keepsRows && !isBackwards ? outAt(step, place) : meet(step, 'takes some of the rows');
+};
+
+const gather: Rule = (step) => {
+  const [data, indices] = [step.inputs[0]!, step.inputs[1]!];
+  const axis = axisFrom(intOf(step, 'axis', 0), data.few.length);
+  if (hasRows(indices)) {
+    sameAt(step, 0);
+    return outAt(step, { axis: axis + indices.place.axis, before: indices.place.before });
+  }
+  sameAt(step, 1);
+  const { place } = rowsAt(step, 0);
+  if (place.axis === axis) return meet(step, 'takes some of the rows');
+  const moved = place.axis > axis ? indices.few.length - 1 : 0;
+  return outAt(step, { axis: place.axis + moved, before: place.before });
+};
+
+const gatherElements: Rule = (step) => {
+  const [data, indices] = [rowsAt(step, 0), rowsAt(step, 1)];
+  const place = broadcastPlace(step, [data, indices], data.few.length);
+  const isApart =
+    axisFrom(intOf(step, 'axis', 0), data.few.length) !== place.axis &&
+    data.few[place.axis] === indices.few[place.axis];
+  return isApart ? outAt(step, place) : meet(step, 'takes some of the rows');
+};
+
+/** Of one entry, as many as there are rows; else as any broadcast. */
+const expand: Rule = (step) => {
+  const [data, output] = [step.inputs[0]!, step.outputs[0]!];
+  const rank = output.few.length;
+  if (hasRows(data)) {
+    const axis = data.place.axis + rank - data.few.length;
+    const isKept = output.few[axis] === data.few[data.place.axis];
+    return isKept ? outAt(step, { axis, before: data.place.before }) : meet(step, 'repeats the batch');
+  }
+  sameAt(step, 0);
+  const axis = differingAxis(output);
+  if (axis === undefined) return meet(step, 'depends on the number of rows');
+  const isOne = (data.few[axis - rank + data.few.length] ?? 1) === 1;
+  return isOne ? outAt(step, { axis, before: 1 }) : meet(step, 'repeats what is no row');
+};
+
+function reducedAxes(step: Step): readonly number[] {
+  const inAttribute = attributeOf<readonly number[]>(step.proto, 'axes', []);
+  return inAttribute.length > 0 ? inAttribute : (intsAt(step, 1) ?? []);
+}
+
+const reducing =
+  (axesOf: (step: Step) => readonly number[]): Rule =>
+  (step) => {
+    const { few, place } = rowsAt(step, 0);
+    const axes = axesOf(step).map((axis) => axisFrom(axis, few.length));
+    if (axes.length === 0 && intOf(step, 'noop_with_empty_axes', 0) === 1) return outAt(step, place);
+    if (axes.length === 0 || axes.includes(place.axis)) return meet(step, 'reduces the batch');
+    const gone = intOf(step, 'keepdims', 1) === 1 ? 0 : axes.filter((axis) => axis < place.axis).length;
+    return outAt(step, { axis: place.axis - gone, before: place.before });
+  };
+
+const pad: Rule = (step) => {
+  const { few, place } = rowsAt(step, 0);
+  sameAt(step, 1, 2, 3);
+  const given = attributeOf<readonly number[]>(step.proto, 'pads', []);
+  const pads = given.length > 0 ? given : (intsAt(step, 1) ?? []);
+  const axes = (intsAt(step, 3) ?? few.map((_, axis) => axis)).map((axis) => axisFrom(axis, few.length));
+  const at = axes.indexOf(place.axis);
+  const isLeft = at < 0 || (pads[at] === 0 && pads[at + axes.length] === 0);
+  return isLeft ? outAt(step, place) : meet(step, 'pads the batch');
+};
+
+/** Sizes of the result may be given, those of the rows among them. */
+const resize: Rule = (step) => {
+  const { few, many, place } = rowsAt(step, 0);
+  sameAt(step, 1, 2);
+  const [output] = step.outputs;
+  const keepsRows = output?.few[0] === few[0] && output?.many[0] === many[0];
+  return place.axis === 0 && keepsRows ? outAt(step, place) : meet(step, 'resizes the batch');
+};
+
+const quantization: Rule = (step) => {
+  const { few, place } = rowsAt(step, 0);
+  sameAt(step, 1, 2);
+  const isWhole = product(step.inputs[1]?.few ?? []) === 1;
+  const isApart = isWhole || axisFrom(intOf(step, 'axis', 1), few.length) !== place.axis;
+  return isApart && intOf(step, 'block_size', 0) === 0 ? outAt(step, place) : meet(step, 'has a scale for each row');
+};
+
+/** The least and largest of all elements stay, since every further row repeats one. */
+const dynamicQuantization: Rule = (step) => {
+  const [quantized] = outAt(step, rowsAt(step, 0).place);
+  return [quantized!, { kind: 'same' }, { kind: 'same' }];
+};
+
+/** Batches are along the second axis of sequences and states, and along the third of all results. */
+const recurrent: Rule = (step) => {
+  if (intOf(step, 'layout', 0) !== 0) return meet(step, 'has its batch first');
+  step.inputs.forEach((known, place) => {
+    if (!hasRows(known)) {
+      sameAt(step, place);
+      // Lengths and states are one for each row.
+      if (known !== undefined && place > 3 && place < 7) meet(step, 'fits one number of rows alone');
+    } else if (known.place.axis !== (place === 4 ? 0 : 1) || known.few[known.place.axis] !== step.counts.few)
+      meet(step, 'has its rows elsewhere');
+  });
+  rowsAt(step, 0);
+  return step.outputs.map((sizes, place) =>
+    sizes === undefined
+      ? { kind: 'other' }
+      : { kind: 'rows', outer: outerAt(sizes.few, { axis: place === 0 ? 2 : 1, before: 1 }) },
+  );
+};
+
+/** The second result holds places in all of the tensor. */
+const withoutIndices =
+  (rule: Rule): Rule =>
+  (step) =>
+    rule(step).map((outcome, place) => (place === 0 ? outcome : { kind: 'other' }));
+
+/** Behind the first result there are statistics of the batch, or a mask, which nothing takes at inference. */
+const table: readonly (readonly [Rule, string])[] = [
+  [
+    broadcast,
+    `Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast Ceil Celu Clip
+    Cos Cosh Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu
+    Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin
+    Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor BiasGelu FastGelu QuickGelu QLinearAdd
+    QLinearMul QLinearSigmoid QLinearLeakyRelu`,
+  ],
+  [reshape, 'Reshape Flatten Squeeze Unsqueeze'],
+  [
+    alongFirst(0),
+    `Conv ConvInteger ConvTranspose QLinearConv AveragePool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool
+    QLinearAveragePool QLinearGlobalAveragePool InstanceNormalization GroupNormalization LRN DepthToSpace SpaceToDepth`,
+  ],
+  [alongFirst(0, 3), 'FusedConv'],
+  [alongFirst(0, 1), 'GridSample'],
+  [withoutIndices(alongFirst(0)), 'MaxPool'],
+  [batchNormalization, 'BatchNormalization'],
+  [withoutIndices(broadcast), 'Dropout'],
+  [perSequence, 'Attention MultiHeadAttention GroupQueryAttention RotaryEmbedding'],
+  [softmax, 'Softmax LogSoftmax Hardmax'],
+  [alongAxis(axisAttribute(-1), never), 'LpNormalization'],
+  [alongAxis(axisAttribute(-1), always), 'LayerNormalization RMSNormalization SimplifiedLayerNormalization'],
+  [alongAxis(() => -1, always), 'SkipLayerNormalization SkipSimplifiedLayerNormalization'],
+  [alongAxis(axisAttribute(-1), never), 'TopK'],
+  [alongAxis((step) => intsAt(step, 1)?.[0] ?? 0, never), 'CumSum'],
+  [matrixProduct(0, 1), 'MatMul MatMulInteger FusedMatMul MatMulIntegerToFloat DynamicQuantizeMatMul MatMulNBits'],
+  [matrixProduct(0, 3), 'QLinearMatMul'],
+  [gemm, 'Gemm FusedGemm'],
+  [transpose, 'Transpose'],
+  [concat, 'Concat'],
+  [split, 'Split'],
+  [slice, 'Slice'],
+  [gather, 'Gather'],
+  [gatherElements, 'GatherElements'],
+  [expand, 'Expand'],
+  [
+    reducing(reducedAxes),
+    `ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare`,
+  ],
+  [reducing((step) => [intOf(step, 'axis', 0)]), 'ArgMax ArgMin'],
+  [pad, 'Pad'],
+  [resize, 'Resize'],
+  [quantization, 'QuantizeLinear DequantizeLinear'],
+  [dynamicQuantization, 'DynamicQuantizeLinear'],
+  [recurrent, 'LSTM GRU RNN'],
+];
+
+export const rules: ReadonlyMap<string, Rule> = new Map(
+  table.flatMap(([rule, operators]) => words(operators).map((operator) => [operator, rule] as const)),
+);

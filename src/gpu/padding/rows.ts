@@ -1,0 +1,182 @@
+/**
+ * Whether a program for more rows than a call has answers it: the call's last row is repeated, and what is made of the repeated
+ * rows is cut off. Both graphs are compared node by node, folded for the call's rows and for the program's. Of each value it is
+ * shown that the larger one is the smaller one with its last row repeated, or that both are the same. What no rule shows runs
+ * in a program of its own size.
+ */
+import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import {
+  differingAxis,
+  outerAt,
+  placeOf,
+  product,
+  repeated,
+  RowsMeet,
+  type Place,
+  type RowCounts,
+} from './row-layout.ts';
+import { isRandom, rules } from './row-rules.ts';
+import type { Known, Outcome, Step } from './row-step.ts';
+
+export interface RowsOf {
+  readonly name: string;
+  /** The memory is [outer, rows, ...]; undefined for a tensor without rows. */
+  readonly outer: number | undefined;
+  /** With the rows of the call. */
+  readonly shape: readonly number[];
+}
+
+export interface Rows {
+  readonly inputs: readonly RowsOf[];
+  readonly outputs: readonly RowsOf[];
+}
+
+export type RowsFound = ({ readonly kind: 'apart' } & Rows) | { readonly kind: 'meet'; readonly reason: string };
+
+/** @param axes of the rows, by input */
+export function rowsOf(
+  few: PreparedGraph,
+  many: PreparedGraph,
+  axes: ReadonlyMap<string, number>,
+  counts: RowCounts,
+): RowsFound {
+  try {
+    return { kind: 'apart', ...new Comparison(few, many, counts).run(axes) };
+  } catch (error) {
+    if (error instanceof RowsMeet) return { kind: 'meet', reason: error.message };
+    throw error;
+  }
+}
+
+const textOf = (attributes: unknown): string =>
+  JSON.stringify(attributes, (_, value: unknown) => {
+    if (typeof value === 'bigint') return String(value);
+    return value instanceof Uint8Array ? Buffer.from(value).toString('base64') : value;
+  });
+
+class Comparison {
+  readonly #few: PreparedGraph;
+  readonly #many: PreparedGraph;
+  readonly #counts: RowCounts;
+  /** By name in the smaller graph. */
+  readonly #known = new Map<string, Known>();
+  /** Names in the larger graph. */
+  readonly #names = new Map<string, string>();
+
+  constructor(few: PreparedGraph, many: PreparedGraph, counts: RowCounts) {
+    this.#few = few;
+    this.#many = many;
+    this.#counts = counts;
+  }
+
+  run(axes: ReadonlyMap<string, number>): Rows {
+    const [few, many] = [this.#few, this.#many];
+    if (few.nodes.length !== many.nodes.length) throw new RowsMeet('another number of rows makes another graph');
+    const inputs = few.inputs.map((name): RowsOf => {
+      const axis = axes.get(name);
+      const sizes = this.#sizes(name, name);
+      const outer = axis === undefined ? undefined : outerAt(sizes.few, { axis, before: 1 });
+      this.#add(name, name, outer === undefined ? { kind: 'same' } : { kind: 'rows', outer });
+      return { name, outer, shape: sizes.few };
+    });
+    for (const [index, node] of few.nodes.entries()) this.#step(node, many.nodes[index]!);
+    const outputs = few.outputs.map((name, index): RowsOf => {
+      const known = this.#valueOf(name, many.outputs[index]!);
+      if (known.kind === 'other') throw new RowsMeet(`output '${name}' depends on the number of rows`);
+      return { name, outer: known.kind === 'rows' ? known.outer : undefined, shape: known.few };
+    });
+    return { inputs, outputs };
+  }
+
+  #step(node: PreparedNode, larger: PreparedNode): void {
+    const { proto, name } = node;
+    const isAlike =
+      proto.opType === larger.proto.opType &&
+      proto.domain === larger.proto.domain &&
+      proto.input.length === larger.proto.input.length &&
+      proto.output.length === larger.proto.output.length &&
+      textOf(proto.attribute) === textOf(larger.proto.attribute);
+    if (!isAlike) throw new RowsMeet(`'${name}' is another node with another number of rows`);
+    const inputs = proto.input.map((value, place) => this.#taken(value, larger.proto.input[place]!));
+    const sizes = proto.output.map((value, place) =>
+      value === '' || !this.#few.values.has(value) ? undefined : this.#sizes(value, larger.proto.output[place]!),
+    );
+    const step: Step = { proto, name, opset: this.#few.opset, inputs, outputs: sizes, counts: this.#counts };
+    for (const [place, outcome] of outcomesOf(step).entries()) {
+      if (sizes[place] !== undefined) this.#add(proto.output[place]!, larger.proto.output[place]!, outcome);
+    }
+  }
+
+  #taken(value: string, larger: string): Known | undefined {
+    if ((value === '') !== (larger === '')) throw new RowsMeet('another number of rows leaves out another input');
+    return value === '' ? undefined : this.#valueOf(value, larger);
+  }
+
+  #valueOf(value: string, larger: string): Known {
+    const known = this.#known.get(value);
+    if (known !== undefined) {
+      if (this.#names.get(value) !== larger)
+        throw new RowsMeet(`'${value}' is used otherwise with another number of rows`);
+      return known;
+    }
+    if (this.#few.weights.has(value) && value === larger) return this.#add(value, larger, { kind: 'same' });
+    const [own, other] = [this.#few.constants.get(value), this.#many.constants.get(larger)];
+    if (own === undefined || other === undefined) throw new RowsMeet(`'${value}' is not known`);
+    return this.#add(value, larger, comparedConstants(own, other, this.#counts));
+  }
+
+  #sizes(value: string, larger: string): { few: readonly number[]; many: readonly number[] } {
+    const [few, many] = [this.#few.values.get(value)?.shape, this.#many.values.get(larger)?.shape];
+    if (few === undefined || many === undefined) throw new RowsMeet(`the shape of '${value}' is not known`);
+    if (few.includes(0) || many.includes(0)) throw new RowsMeet(`'${value}' has no elements`);
+    return { few, many };
+  }
+
+  #add(value: string, larger: string, outcome: Outcome): Known {
+    const sizes = this.#sizes(value, larger);
+    const constant = this.#few.constants.get(value);
+    let known: Known;
+    if (outcome.kind === 'rows') {
+      const place: Place = placeOf(sizes, outcome.outer, this.#counts);
+      known = { kind: 'rows', outer: outcome.outer, place, ...sizes, constant };
+    } else {
+      if (outcome.kind === 'same' && sizes.few.join() !== sizes.many.join())
+        throw new RowsMeet(`'${value}' depends on the number of rows`);
+      known = { kind: outcome.kind, ...sizes, constant };
+    }
+    this.#known.set(value, known);
+    this.#names.set(value, larger);
+    return known;
+  }
+}
+
+function outcomesOf(step: Step): readonly Outcome[] {
+  const { proto, inputs, outputs, name } = step;
+  const rule = rules.get(proto.opType);
+  const isSame =
+    inputs.every((input) => input === undefined || input.kind === 'same') &&
+    outputs.every((sizes) => sizes === undefined || sizes.few.join() === sizes.many.join());
+  if (isRandom(proto.opType) || proto.attribute.some(({ g }) => g !== undefined))
+    throw new RowsMeet(`${proto.opType} '${name}'`);
+  if (isSame) return outputs.map(() => ({ kind: 'same' }));
+  if (rule === undefined) throw new RowsMeet(`no rule tells what ${proto.opType} '${name}' makes of rows`);
+  return rule(step);
+}
+
+function comparedConstants(few: Tensor, many: Tensor, counts: RowCounts): Outcome {
+  if (few.datatype !== many.datatype) return { kind: 'other' };
+  const [own, other] = [Buffer.from(few.data), Buffer.from(many.data)];
+  const sizes = { few: few.shape, many: many.shape };
+  if (few.shape.join() === many.shape.join()) return { kind: own.equals(other) ? 'same' : 'other' };
+  const axis = differingAxis(sizes);
+  const perRow = axis === undefined ? 0 : few.shape[axis]! / counts.few;
+  if (axis === undefined || !Number.isInteger(perRow) || many.shape[axis]! / counts.many !== perRow)
+    return { kind: 'other' };
+  for (let before = 1; before <= perRow; before++) {
+    if (perRow % before !== 0) continue;
+    const outer = product(few.shape.slice(0, axis)) * before;
+    if (repeated(own, outer, counts).equals(other)) return { kind: 'rows', outer };
+  }
+  return { kind: 'other' };
+}

@@ -1,0 +1,23 @@
+/** The engine's identity: what it compiled, and what was found out about its answers, counts for nothing after a change of its code. */
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+let known: string | undefined;
+
+/** A hash of the engine's own files and of those that it goes by: shape rules, and the layers of src/onnx/. */
+export function engineVersion(): string {
+  if (known !== undefined) return known;
+  const hash = createHash('sha256');
+  const engine = dirname(dirname(fileURLToPath(import.meta.url)));
+  const source = dirname(engine);
+  for (const folder of [engine, join(source, 'onnx'), join(source, 'profile', 'shapes')]) {
+    const files = readdirSync(folder, { recursive: true, encoding: 'utf8' });
+    for (const file of files.filter((name) => /\.(ts|js|cu)$/.test(name) && !/\.(test|d)\.ts$/.test(name)).sort()) {
+      hash.update(file).update(readFileSync(join(folder, file)));
+    }
+  }
+  known = hash.digest('hex');
+  return known;
+}

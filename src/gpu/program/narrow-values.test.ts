@@ -1,0 +1,89 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { buildArchitecture, ElementType, GraphBuilder, writeModel } from '../../onnx/index.ts';
+import { operators } from '../operators/index.ts';
+import { compileModel, type Program, type ProgramPrecision } from './index.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-narrow-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const { FLOAT } = ElementType;
+let models = 0;
+
+async function compiled(build: (graph: GraphBuilder) => void, precision: ProgramPrecision): Promise<Program> {
+  const graph = new GraphBuilder('narrow');
+  build(graph);
+  const path = join(folder, `${models++}.onnx`);
+  await writeModel(graph.build(), path);
+  return compileModel(path, {}, operators, { cacheFolder: folder, settings: { precision } });
+}
+
+const conversions = ({ launches }: Program): number =>
+  launches.filter((launch) => launch.kind === 'kernel' && launch.kernel.startsWith('convert')).length;
+
+/** Types of A, B and D. */
+const typesOf = ({ launches }: Program): string[] =>
+  launches.flatMap((launch) => {
+    if (launch.kind !== 'matmul') return [];
+    const { typeA, typeB, typeD } = launch.description;
+    return [`${typeA} ${typeB} ${typeD}`];
+  });
+
+const product = (graph: GraphBuilder, x: string, name: string): string =>
+  graph.node('MatMul', [x, graph.weight(name, [8, 8], new Float32Array(64))]);
+
+test('a transformer in half precision converts its last bias and nothing else', async () => {
+  const settings = { layers: 2, hidden: 32, heads: 4, vocabulary: 50, positions: 40 };
+  const path = join(folder, 'bert.onnx');
+  await writeModel(buildArchitecture('bert-base', settings).model, path);
+  const shapes = Object.fromEntries(['input_ids', 'attention_mask', 'token_type_ids'].map((name) => [name, [1, 8]]));
+  const programs = new Map<ProgramPrecision, Program>();
+  for (const precision of ['exact', 'fp16', 'bf16'] as const) {
+    programs.set(
+      precision,
+      await compileModel(path, shapes, operators, { cacheFolder: folder, settings: { precision } }),
+    );
+  }
+  const [exact, half, brain] = ['exact', 'fp16', 'bf16'].map((name) => programs.get(name as ProgramPrecision)!);
+  expect([exact, half, brain].map((program) => conversions(program!))).toEqual([0, 1, 1]);
+  expect(half!.launches).toHaveLength(exact!.launches.length + 1);
+  // Scores, and what leaves the graph, are of 32 bits.
+  expect(new Set(typesOf(half!))).toEqual(new Set(['f16 f16 f16', 'f16 f16 f32']));
+  expect(half!.arenaBytes).toBeLessThan(exact!.arenaBytes);
+});
+
+test('what an operator takes that reads 32 bits only stays so, and is converted for the product', async () => {
+  const program = await compiled((graph) => {
+    const x = graph.node('Tanh', [graph.input('x', FLOAT, [8, 8])]);
+    const turned = graph.node('Transpose', [x], { perm: [1, 0] });
+    graph.output(graph.node('Mul', [product(graph, x, 'w'), turned]), FLOAT, [8, 8], 'y');
+  }, 'fp16');
+  expect(conversions(program)).toBe(1);
+  expect(typesOf(program)).toEqual(['f16 f16 f16']);
+});
+
+test('an operand that leaves the graph, also as a view, keeps the type that callers know', async () => {
+  const program = await compiled((graph) => {
+    const x = graph.node('Tanh', [graph.input('x', FLOAT, [8, 8])]);
+    graph.output(graph.node('Reshape', [x, graph.constant({ ints: [64] })]), FLOAT, [64], 'seen');
+    graph.output(product(graph, x, 'w'), FLOAT, [8, 8], 'y');
+  }, 'fp16');
+  expect(program.outputs.map(({ bytes }) => bytes)).toEqual([256, 256]);
+  expect(typesOf(program)).toEqual(['f16 f16 f32']);
+});
+
+test('both operands of a product of activations have one type', async () => {
+  const program = await compiled((graph) => {
+    const x = graph.node('Tanh', [graph.input('x', FLOAT, [8, 8])]);
+    const kept = graph.node('Sigmoid', [graph.input('z', FLOAT, [8, 8])]);
+    graph.output(graph.node('Transpose', [kept], { perm: [1, 0] }), FLOAT, [8, 8], 'seen');
+    const mixed = graph.node('MatMul', [product(graph, x, 'w'), kept]);
+    graph.output(graph.node('Relu', [mixed]), FLOAT, [8, 8], 'y');
+  }, 'fp16');
+  expect(typesOf(program)).toEqual(['f16 f16 f32', 'f32 f32 f32']);
+});

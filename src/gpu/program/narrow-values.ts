@@ -1,0 +1,104 @@
+/**
+ * Which activations are kept in 16 bits where the weights of products are (`fp16`, `bf16`). A product whose operand is kept in 32
+ * bits has to convert it first; kept in 16 bits by the kernel that makes it, it is read as it lies:
+ *
+ *     LayerNormalization > x16 > JointProduct > q16 k16 v16 > HeadProduct > scores32 > Softmax > p16 > HeadProduct > ...
+ *
+ * The graph's types stay as they are: a value of 32 bits may lie in memory in 16, as weights may. Only kernels that ask how their
+ * operands lie (`Value.kept`) may meet such a value, so both its producer and all its consumers must be of the kinds below.
+ */
+import { isView, rootOf } from './fusion/patterns.ts';
+import type { WorkGraph, WorkNode } from './work-graph.ts';
+
+const products = new Set([
+  'MatMul',
+  'Gemm',
+  'Conv',
+  'turntable.Conv',
+  'turntable.Product',
+  'turntable.JointProduct',
+  'turntable.HeadProduct',
+]);
+
+/** Their first output and all their inputs may lie in 16 bits. */
+const rowOperators = new Set([
+  'LayerNormalization',
+  'RMSNormalization',
+  'SimplifiedLayerNormalization',
+  'turntable.AddLayerNormalization',
+  'Softmax',
+  'turntable.MaskedSoftmax',
+]);
+
+interface Question {
+  readonly graph: WorkGraph;
+  readonly isElementwise: (node: WorkNode) => boolean;
+  /** Whether a weight of 32 bits is kept in 16. */
+  readonly isNarrowWeight: (value: string) => boolean;
+}
+
+/** Names of values that are not views of others; their views lie as they do. */
+export function narrowValues(question: Question): Set<string> {
+  const { graph } = question;
+  const narrow = new Set<string>();
+  for (const node of graph.nodes) {
+    if (isView(node)) continue;
+    for (const value of node.outputs) if (isCandidate(question, node, value)) narrow.add(value);
+  }
+  const nodes = graph.nodes.filter(({ type }) => products.has(type));
+  for (let before = -1; before !== narrow.size;) {
+    before = narrow.size;
+    for (const node of nodes) settle(question, node, narrow);
+  }
+  return narrow;
+}
+
+/** Who takes a value, or a view of it, and as which value; undefined where it leaves the graph. */
+function usersOf(graph: WorkGraph, value: string): { readonly node: WorkNode; readonly as: string }[] | undefined {
+  if (graph.isOutput(value) || graph.values.get(value)?.datatype !== 'FP32') return undefined;
+  const users: { node: WorkNode; as: string }[] = [];
+  for (const node of graph.consumers(value)) {
+    if (!isView(node)) {
+      users.push({ node, as: value });
+      continue;
+    }
+    const behind = usersOf(graph, node.outputs[0]!);
+    if (behind === undefined || node.proto.input[0] !== value) return undefined;
+    users.push(...behind);
+  }
+  return users;
+}
+
+const isOperand = ({ proto }: WorkNode, value: string): boolean => proto.input.indexOf(value) <= 1;
+
+function isCandidate({ graph, isElementwise, isNarrowWeight }: Question, node: WorkNode, value: string): boolean {
+  const isMade =
+    products.has(node.type) || isElementwise(node) || (rowOperators.has(node.type) && node.outputs[0] === value);
+  const users = isMade ? usersOf(graph, value) : undefined;
+  if (users === undefined) return false;
+  const isRead = users.every(
+    ({ node: user, as }) =>
+      (products.has(user.type) && isOperand(user, as)) || rowOperators.has(user.type) || isElementwise(user),
+  );
+  // What only passes between normalisations, sums and the like keeps its 32 bits.
+  const byProduct = products.has(node.type) && isNarrowWeight(node.proto.input[1] ?? '');
+  return isRead && (byProduct || users.some(({ node: user }) => products.has(user.type)));
+}
+
+/** Both operands of a product have one type, and its result is no narrower than they. */
+function settle({ graph, isNarrowWeight }: Question, node: WorkNode, narrow: Set<string>): void {
+  const [a, b] = [rootOf(graph, node.proto.input[0] ?? ''), node.proto.input[1] ?? ''];
+  const root = rootOf(graph, b);
+  let mayNarrow = true;
+  if (graph.isConstant(b)) {
+    mayNarrow = isNarrowWeight(b);
+    if (!mayNarrow) narrow.delete(a);
+  } else if (!narrow.has(a) || !narrow.has(root)) {
+    mayNarrow = false;
+    narrow.delete(a);
+    narrow.delete(root);
+  }
+  // Results of a joint product lie in one piece.
+  if (mayNarrow && node.outputs.every((value) => narrow.has(value))) return;
+  for (const value of node.outputs) narrow.delete(value);
+}

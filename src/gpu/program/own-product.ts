@@ -1,0 +1,72 @@
+/** A matrix product as a kernel of the engine's own: for what the library refuses, or cannot read. */
+import type { MatmulDescription, MatmulEpilogue, MatmulType } from '../driver/types.ts';
+import { kernelOf, ownProduct, type Activation } from '../operators/dense/product.ts';
+import type { DataType } from '../../tensor/index.ts';
+import type { MatmulLaunch } from './types.ts';
+
+export type ProductOperand = keyof Pick<MatmulLaunch, 'a' | 'b' | 'bias' | 'd'>;
+
+export interface OwnProduct {
+  /** One `KERNEL void NAME(...)`. */
+  readonly source: string;
+  readonly grid: readonly [number, number, number];
+  readonly block: readonly [number, number, number];
+  /** What the kernel's parameters point to, in order. */
+  readonly operands: readonly ProductOperand[];
+}
+
+const datatypes: Readonly<Record<MatmulType, DataType>> = { f32: 'FP32', f16: 'FP16', bf16: 'BF16' };
+
+const activations: Readonly<Record<MatmulEpilogue, Activation>> = {
+  none: 'none',
+  bias: 'none',
+  relu: 'relu',
+  'relu-bias': 'relu',
+  'gelu-tanh': 'gelu-tanh',
+  'gelu-tanh-bias': 'gelu-tanh',
+};
+
+/** Addresses enter when the launch is bound; the kernel's text knows none. */
+const buffer = { id: 0, byteOffset: 0, bytes: 0 };
+
+export function ownProductOf(description: MatmulDescription): OwnProduct {
+  const { m, n, k, batch, alpha, beta, epilogue } = description;
+  const product = ownProduct({
+    rows: m,
+    columns: n,
+    depth: k,
+    batch: [batch],
+    a: {
+      buffer,
+      type: datatypes[description.typeA],
+      transposed: description.transposeA,
+      leading: description.lda,
+      batchStrides: [description.strideA],
+    },
+    b: {
+      buffer,
+      type: datatypes[description.typeB],
+      transposed: description.transposeB,
+      leading: description.ldb,
+      batchStrides: [description.strideB],
+    },
+    d: {
+      buffer,
+      type: datatypes[description.typeD],
+      leading: description.ldd,
+      batchStrides: [description.strideD],
+    },
+    alpha,
+    accumulate: beta !== 0,
+    bias: epilogue.endsWith('bias') ? buffer : undefined,
+    biasStride: description.strideBias,
+    activation: activations[epilogue],
+  });
+  const { source, blocks, threads } = kernelOf(product);
+  return {
+    source,
+    grid: [blocks, 1, 1],
+    block: [threads, 1, 1],
+    operands: product.parameters.map(({ name }) => name as ProductOperand),
+  };
+}

@@ -1,0 +1,139 @@
+/** What the engine believes of GPUs, the driver and its libraries, and what it does without where one does not hold. */
+import { operatorGroups, type OperatorGroup } from '../operators/index.ts';
+import type { Capability } from '../types.ts';
+
+export type Belief =
+  | 'copies'
+  | 'kernels'
+  | 'host-reads-by-kernels'
+  | 'products'
+  | 'host-reads-by-library'
+  | 'graphs'
+  | 'peer-copies'
+  | 'events-across-devices'
+  | `operators ${OperatorGroup}`;
+
+/** What goes with a belief that does not hold. */
+type Cost =
+  | { readonly kind: 'gpus' }
+  | { readonly kind: 'capability'; readonly capability: Capability }
+  | { readonly kind: 'operators'; readonly group: OperatorGroup };
+
+export interface BeliefSpec {
+  readonly belief: Belief;
+  /** 'copies between pinned memory and a GPU keep every byte' */
+  readonly claim: string;
+  readonly cost: Cost;
+  /** What is done without it, as a sentence. */
+  readonly otherwise: string;
+}
+
+const capability = (name: Capability): Cost => ({ kind: 'capability', capability: name });
+
+const ofHardware: readonly BeliefSpec[] = [
+  {
+    belief: 'copies',
+    claim: 'copies between pinned memory and a GPU keep every byte',
+    cost: { kind: 'gpus' },
+    otherwise: 'no function runs on the GPUs',
+  },
+  {
+    belief: 'kernels',
+    claim: 'compiled kernels compute what they say',
+    cost: { kind: 'gpus' },
+    otherwise: 'no function runs on the GPUs',
+  },
+  {
+    belief: 'host-reads-by-kernels',
+    claim: 'kernels read pinned host memory',
+    cost: capability('host-reads-by-kernels'),
+    otherwise: 'every layer is loaded before it is executed',
+  },
+  {
+    belief: 'products',
+    claim: 'cuBLASLt multiplies right',
+    cost: capability('products'),
+    otherwise: "the engine's own kernels make all matrix products, which is slower",
+  },
+  {
+    belief: 'host-reads-by-library',
+    claim: 'cuBLASLt reads pinned host memory',
+    cost: capability('host-reads-by-library'),
+    otherwise: "the engine's own kernels make the matrix products whose weights are in host memory",
+  },
+  {
+    belief: 'graphs',
+    claim: 'captured graphs replay what was captured',
+    cost: capability('graphs'),
+    otherwise: 'warm runs are submitted launch by launch',
+  },
+  {
+    belief: 'peer-copies',
+    claim: 'copies from GPU to GPU keep every byte',
+    cost: capability('helping-gpus'),
+    otherwise: 'no GPU helps another one to load',
+  },
+  {
+    belief: 'events-across-devices',
+    claim: 'a GPU waits for what another one has reached',
+    cost: capability('helping-gpus'),
+    otherwise: 'no GPU helps another one to load',
+  },
+];
+
+const ofOperators = (Object.keys(operatorGroups) as OperatorGroup[]).map((group): BeliefSpec => ({
+  belief: `operators ${group}`,
+  claim: `the ${group} kernels answer as ONNX Runtime does`,
+  cost: { kind: 'operators', group },
+  otherwise: `the ${group} operators are left to the CPU`,
+}));
+
+/** In the order in which they are tested: later ones stand on earlier ones. */
+export const beliefs: readonly BeliefSpec[] = [...ofHardware, ...ofOperators];
+
+export type BeliefResult = { readonly belief: Belief } &
+  /** `detail`: what was measured beside, or why there was nothing to test. */
+  ({ readonly holds: true; readonly detail: string } | { readonly holds: false; readonly reason: string });
+
+export interface SelfTestReport {
+  /** Of what it is true: GPUs, driver, libraries, and this engine's kernels. */
+  readonly identity: string;
+  readonly results: readonly BeliefResult[];
+}
+
+/** What a machine lacks. */
+export interface Lacks {
+  /** Why its GPUs cannot be used at all. */
+  readonly unusable: string | undefined;
+  readonly without: ReadonlySet<Capability>;
+  readonly groups: ReadonlySet<OperatorGroup>;
+}
+
+export function lacksOf(results: readonly BeliefResult[]): Lacks {
+  const without = new Set<Capability>();
+  const groups = new Set<OperatorGroup>();
+  let unusable: string | undefined;
+  for (const result of results) {
+    if (result.holds) continue;
+    const { cost } = specOf(result.belief);
+    switch (cost.kind) {
+      case 'gpus':
+        unusable ??= sentenceOf(result);
+        break;
+      case 'capability':
+        without.add(cost.capability);
+        break;
+      case 'operators':
+        groups.add(cost.group);
+    }
+  }
+  return { unusable, without, groups };
+}
+
+/** 'self-test of the GPUs: cuBLASLt reads pinned host memory: no, ...; so the engine's own kernels make ...' */
+export function sentenceOf({ belief, reason }: BeliefResult & { readonly holds: false }): string {
+  const { claim, otherwise } = specOf(belief);
+  return `the self-test of the GPUs found it not true that ${claim} (${reason}): ${otherwise}`;
+}
+
+export const specOf = (belief: Belief): BeliefSpec => beliefs.find((spec) => spec.belief === belief)!;

@@ -1,0 +1,119 @@
+/**
+ * Finds out what the GPUs of this machine can do, when they are first used and whenever they, the driver or a library changed. The
+ * tests run in a process that may be lost: a belief during which it dies does not hold, and the next ones get a new process.
+ */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { compiledModule, Server, startProcess, type NoAnswer } from '../../process/index.ts';
+import { writeAtomically } from '../program/files.ts';
+import { GpuError } from '../types.ts';
+import { beliefs, lacksOf, type Belief, type BeliefResult, type SelfTestReport } from './beliefs.ts';
+import type { BeliefFailure, BeliefRequest } from './protocol.ts';
+
+export interface SelfTestOptions {
+  /** Where results, kernels and programs are kept. */
+  readonly cacheFolder: string;
+  /** Of the driver and GPUs; asked of the process when left out. */
+  readonly identity?: string;
+  /** Test again what is known. */
+  readonly again?: boolean;
+  readonly environment?: NodeJS.ProcessEnv;
+  readonly beliefMsMax?: number;
+}
+
+/** The first use of a library on a slow disk takes seconds. */
+const beliefMsMaxUsual = 60_000;
+
+const untested = 'not tested';
+
+const module = compiledModule('./test-process.js', import.meta.url);
+
+class BeliefError extends Error {
+  readonly needsNewProcess: boolean;
+  readonly isShortage: boolean;
+  readonly isUnavailable: boolean;
+  constructor({ failure, ended }: NoAnswer<BeliefFailure>) {
+    super(failure?.message ?? `the process that tested it ended: ${ended?.reason}`);
+    this.needsNewProcess = failure?.isFatal ?? true;
+    this.isShortage = failure?.isShortage ?? false;
+    this.isUnavailable = failure?.isUnavailable ?? false;
+  }
+}
+
+type TestProcess = Server<BeliefRequest, BeliefFailure>;
+
+/** @throws GpuError 'unavailable' where there is no driver or GPU */
+export async function selfTest(options: SelfTestOptions): Promise<SelfTestReport> {
+  const { cacheFolder, again = false, environment = process.env, beliefMsMax = beliefMsMaxUsual } = options;
+  let { identity } = options;
+  let tester: TestProcess | undefined;
+  const ask = async (request: BeliefRequest): Promise<string> => {
+    tester ??= new Server<BeliefRequest, BeliefFailure>((events) => startProcess({ module, environment }, events), {
+      errorOf: (cause) => new BeliefError(cause),
+    });
+    const asked = tester;
+    const late = setTimeout(() => asked.end(`it took longer than ${beliefMsMax / 1000} s`), beliefMsMax);
+    try {
+      return (await asked.ask<string>(request)).answer;
+    } catch (error) {
+      if (error instanceof BeliefError && error.isUnavailable) throw new GpuError('unavailable', error.message);
+      if (error instanceof BeliefError && error.needsNewProcess) {
+        asked.end('what it tested went wrong');
+        await asked.exited;
+        tester = undefined;
+      }
+      throw error;
+    } finally {
+      clearTimeout(late);
+    }
+  };
+  try {
+    identity ??= await ask({ op: 'identify', cacheFolder });
+    const file = join(cacheFolder, 'self-tests', `${identity}.json`);
+    const kept = again ? undefined : await readReport(file, identity);
+    if (kept !== undefined) return kept;
+    const results = await testAll(cacheFolder, ask);
+    const report = { identity, results };
+    // What could not be tested for want of memory is tested when there is some.
+    const isComplete = results.every((result) => !result.holds || !result.detail.startsWith(untested));
+    if (isComplete) await writeAtomically(file, JSON.stringify(report, null, 2));
+    return report;
+  } finally {
+    tester?.end('the self-test is over');
+  }
+}
+
+async function testAll(cacheFolder: string, ask: (request: BeliefRequest) => Promise<string>): Promise<BeliefResult[]> {
+  const results: BeliefResult[] = [];
+  for (const { belief } of beliefs) {
+    const { unusable, without } = lacksOf(results);
+    if (unusable !== undefined) break;
+    results.push(await testOne(belief, () => ask({ op: 'test', belief, without: [...without], cacheFolder })));
+  }
+  return results;
+}
+
+async function testOne(belief: Belief, test: () => Promise<string>): Promise<BeliefResult> {
+  try {
+    return { belief, holds: true, detail: await test() };
+  } catch (error) {
+    if (error instanceof GpuError) throw error;
+    if (error instanceof BeliefError && error.isShortage) {
+      return { belief, holds: true, detail: `${untested}: ${error.message}` };
+    }
+    return { belief, holds: false, reason: (error as Error).message };
+  }
+}
+
+/** Undefined where there is none, or it is damaged. */
+async function readReport(file: string, identity: string): Promise<SelfTestReport | undefined> {
+  try {
+    const report = JSON.parse(await readFile(file, 'utf8')) as SelfTestReport;
+    const isWhole = report.identity === identity && Array.isArray(report.results);
+    return isWhole && (report.results.length === beliefs.length || lacksOf(report.results).unusable !== undefined)
+      ? report
+      : undefined;
+  } catch {
+    return undefined;
+  }
+}

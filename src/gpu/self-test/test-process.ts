@@ -1,0 +1,42 @@
+/** Tests beliefs: see self-test.ts. A process of its own, since a test that goes wrong may take the context along. */
+import { join } from 'node:path';
+import { serve } from '../../process/index.ts';
+import { openCuda } from '../driver/open.ts';
+import { CudaError, type Cuda } from '../driver/types.ts';
+import type { OperatorGroup } from '../operators/index.ts';
+import { GpuError } from '../types.ts';
+import type { Belief } from './beliefs.ts';
+import { checks } from './checks.ts';
+import { identityOf } from './identity.ts';
+import { checkOperators } from './operators.ts';
+import type { BeliefFailure, BeliefRequest } from './protocol.ts';
+
+let opened: Cuda | undefined;
+
+const isOfHardware = (belief: Belief): belief is keyof typeof checks => belief in checks;
+
+async function answer(request: BeliefRequest): Promise<string> {
+  const { cacheFolder } = request;
+  opened ??= openCuda({ cacheFolder: join(cacheFolder, 'kernels') });
+  if (request.op === 'identify') return identityOf(opened);
+  const { belief } = request;
+  if (isOfHardware(belief)) return await checks[belief](opened);
+  const group = belief.slice('operators '.length) as OperatorGroup;
+  return await checkOperators(opened, group, join(cacheFolder, 'self-test'), new Set(request.without));
+}
+
+function failureOf(error: unknown): BeliefFailure {
+  const message = error instanceof Error ? error.message : String(error);
+  const kind = error instanceof CudaError ? error.kind : error instanceof GpuError ? error.code : undefined;
+  return {
+    message,
+    isFatal: kind === 'poisoned' || kind === 'device-lost',
+    isShortage: kind === 'out-of-memory' || kind === 'host-memory',
+    isUnavailable: kind === 'unavailable',
+  };
+}
+
+serve<BeliefRequest, BeliefFailure>(async (request) => ({ answer: await answer(request) }), {
+  inOrder: true,
+  failureOf,
+});

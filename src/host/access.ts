@@ -1,0 +1,119 @@
+/** Who may do what, and how often: API keys with scopes, and limits of rate by key and by address. The same for HTTP and gRPC. */
+import { isIPv6 } from 'node:net';
+import { findApiKey, parseApiKeys, type ApiKey, type Scope } from './api-keys.ts';
+import type { HostConfig } from './config.ts';
+import { HostError } from './errors.ts';
+import { RateLimit } from './rate-limit.ts';
+
+/** `open`: for everybody, and not counted: health checks, and the page's own files. */
+export type RouteScope = Scope | 'open';
+
+/** A request, before anything of it is taken up. */
+export interface Asking {
+  /** The header, or the metadata, of that name. */
+  readonly authorization: string | undefined;
+  /** IP address of the client, or of the proxy in front. */
+  readonly address: string;
+}
+
+const doing: Readonly<Record<Scope, string>> = {
+  invoke: 'calling functions',
+  publish: 'managing functions',
+  read: 'reading',
+};
+const allowed: Readonly<Record<Scope, string>> = {
+  invoke: 'call functions',
+  publish: 'manage functions',
+  read: 'read',
+};
+
+export class Access {
+  readonly #keys: readonly ApiKey[];
+  readonly #guarded: ReadonlySet<RouteScope>;
+  readonly #byKey: RateLimit | undefined;
+  readonly #byAddress: RateLimit | undefined;
+  readonly #now: () => number;
+
+  constructor(
+    { apiKeys, apiKeysFor, rate }: Pick<HostConfig, 'apiKeys' | 'apiKeysFor' | 'rate'>,
+    now: () => number = () => performance.now(),
+  ) {
+    this.#keys = parseApiKeys(apiKeys);
+    this.#guarded = new Set(this.#keys.length === 0 ? [] : ['publish', ...apiKeysFor]);
+    this.#byKey = rate.perKey === 0 ? undefined : new RateLimit(rate.perKey);
+    this.#byAddress = rate.perAddress === 0 ? undefined : new RateLimit(rate.perAddress);
+    this.#now = now;
+  }
+
+  /**
+   * Lets a request in. One with a key of this host counts for that key, any other for its address.
+   *
+   * @returns name of the key that it came with
+   * @throws HostError 'unauthorized' | 'forbidden' | 'rate-limited'
+   */
+  admit(scope: RouteScope, asking: Asking): string | undefined {
+    if (scope === 'open') return undefined;
+    const key = this.#keyOf(asking);
+    if (this.#byKey !== undefined && key !== undefined) this.#count(this.#byKey, key.name, `the API key '${key.name}'`);
+    // A wrong key is counted before it is refused, so that nobody can try many.
+    else if (this.#byAddress !== undefined && key === undefined) {
+      this.#count(this.#byAddress, networkOf(asking.address), 'this address');
+    }
+    if (this.#guarded.has(scope)) check(scope, key, asking.authorization);
+    return key?.name;
+  }
+
+  /**
+   * For what a request asks beyond the scope that it was let in for.
+   *
+   * @throws HostError 'unauthorized' | 'forbidden'
+   */
+  authorize(scope: Scope, asking: Asking): void {
+    if (this.#guarded.has(scope)) check(scope, this.#keyOf(asking), asking.authorization);
+  }
+
+  #keyOf({ authorization }: Asking): ApiKey | undefined {
+    if (authorization === undefined || this.#keys.length === 0) return undefined;
+    const text = bearerOf(authorization);
+    return text === undefined ? undefined : findApiKey(this.#keys, text);
+  }
+
+  #count(limit: RateLimit, caller: string, named: string): void {
+    const waitMs = limit.take(caller, this.#now());
+    if (waitMs === 0) return;
+    throw new HostError('rate-limited', `${named} has sent more requests a second than this host takes`, {
+      retryAfterS: Math.ceil(waitMs / 1000),
+    });
+  }
+}
+
+function check(scope: Scope, key: ApiKey | undefined, authorization: string | undefined): void {
+  if (authorization === undefined) {
+    throw new HostError('unauthorized', `${doing[scope]} needs an API key: Authorization: Bearer <key>`);
+  }
+  if (bearerOf(authorization) === undefined) {
+    throw new HostError('unauthorized', 'the Authorization header is not of the form: Bearer <key>');
+  }
+  if (key === undefined) throw new HostError('forbidden', 'the API key is wrong');
+  if (key.scopes.has(scope)) return;
+  throw new HostError(
+    'forbidden',
+    `the API key '${key.name}' may not ${allowed[scope]}: its scopes are ${[...key.scopes].join(' and ')}`,
+  );
+}
+
+const bearerOf = (authorization: string): string | undefined => /^Bearer +(\S+) *$/i.exec(authorization)?.[1];
+
+/** One customer of an IPv6 network has 2^64 addresses. */
+function networkOf(address: string): string {
+  const bare = address.replace(/^::ffff:/i, '');
+  return isIPv6(bare) ? `${expanded(bare).slice(0, 4).join(':')}::/64` : bare;
+}
+
+function expanded(address: string): string[] {
+  const [head = '', tail] = address.split('%', 1)[0]!.split('::');
+  const [before, after] = [groups(head), groups(tail ?? '')];
+  return [...before, ...Array.from({ length: Math.max(0, 8 - before.length - after.length) }, () => '0'), ...after];
+}
+
+const groups = (text: string): string[] => (text === '' ? [] : text.split(':'));

@@ -1,0 +1,188 @@
+/**
+ * The inputs of calls: shapes that have no program yet are readied and compared behind the call that brought them, while it runs
+ * elsewhere.
+ */
+import { shapesOf, type AnsweredCall, type GpuClient, type InputShapes } from '../../gpu/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import { Semaphore } from '../../tools/index.ts';
+import { msText, type WhyNot } from '../live/index.ts';
+import { isOffered, type FunctionEvent, type GpuFunctionRecord } from './function-state.ts';
+import { rungsOf, subjectOf, type Passed } from './gate.ts';
+import { planOf, type Held } from './held.ts';
+import type { WantedProgram } from './known-shapes.ts';
+import { StaleError, type GpuRuntime, type Preparation, type Preparer } from './prepare.ts';
+import { isOfProcess } from './unless-it-died.ts';
+
+export interface CallShapesOptions {
+  readonly client: Pick<GpuClient, 'prepare'>;
+  readonly preparer: Preparer;
+  readonly record: (key: string) => GpuFunctionRecord | undefined;
+  readonly held: (key: string) => Held | undefined;
+  readonly runtime: () => GpuRuntime | undefined;
+  readonly isClosed: () => boolean;
+  readonly tell: (key: string, event: FunctionEvent) => void;
+  readonly stage: (held: Held, attempt: number, stop: () => void) => Preparation['stage'];
+  /** Told of work that is to be waited for at the end. */
+  readonly track: (work: Promise<void>) => void;
+}
+
+export class CallShapes {
+  readonly #options: CallShapesOptions;
+  readonly #shaping = new Semaphore(1);
+
+  constructor(options: CallShapesOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Why no GPU is to have this call; undefined where one may. Inputs of shapes that are new are readied behind it, and it goes
+   * elsewhere: no call waits for a compilation. What could not be decided without a call is decided by this one.
+   */
+  keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined {
+    const record = this.#options.record(key);
+    const held = this.#options.held(key);
+    if (record === undefined || held === undefined || this.#options.isClosed()) return undefined;
+    const shapes = shapesOf(inputs);
+    const isUndecided = record.state.kind === 'undecided';
+    if (!isUndecided && !isOffered(record)) return undefined;
+    const slower = isUndecided ? undefined : this.#slowerThanPool(held);
+    if (slower !== undefined) return slower;
+    const whyNot = held.shapes.whyNot(shapes);
+    held.shapes.called(shapes);
+    const wanted = held.shapes.wants(shapes);
+    if (wanted !== undefined) {
+      const decide = (): Promise<void> => this.#decide(held, record.attempt, inputs);
+      const ready = (): Promise<void> => this.#ready(held, shapes, inputs, wanted);
+      held.shapes.preparing(shapes, wanted);
+      this.#behindACall(held, shapes, isUndecided ? decide : ready);
+    }
+    return isUndecided ? undefined : whyNot;
+  }
+
+  /** A model larger than a GPU reads weights from host memory in each run; where the CPU pool is faster the GPUs leave it there. */
+  #slowerThanPool({ version: { key }, plans }: Held): WhyNot | undefined {
+    const runtime = this.#options.runtime();
+    if (plans?.isTooLarge !== true || runtime === undefined) return undefined;
+    const { cpu, gpu } = runtime.scheduler.runMsOf(key);
+    if (cpu !== undefined && gpu <= cpu) return undefined;
+    const reason = 'too-large';
+    if (cpu === undefined) return { reason, words: 'it is larger than a GPU, and the CPU pool is timed first' };
+    const words = `it is larger than a GPU, where a run takes ${msText(gpu)}; the CPU pool takes ${msText(cpu)}`;
+    return { reason, words };
+  }
+
+  /** Shapes that it can be run with on a GPU. */
+  shapesOf(key: string): InputShapes | undefined {
+    return this.#options.held(key)?.shapes.any;
+  }
+
+  /** Holds an answer that a GPU has given against that of ONNX Runtime. @throws GpuError */
+  async recheck({ key, inputs, outputs }: AnsweredCall): Promise<void> {
+    const held = this.#options.held(key);
+    if (held?.plans === undefined) return;
+    const { plans, version } = held;
+    const passed = await this.#options.preparer.gate.answered(key, plans.planOf(0, plans.mode), inputs, outputs);
+    if (passed.kind === 'disagreed' && this.#options.held(key)?.version.modelSha256 === version.modelSha256)
+      await this.#disagreed(held, passed.reason);
+  }
+
+  async #disagreed({ version }: Held, reason: string): Promise<void> {
+    this.#options.tell(version.key, { kind: 'disagreed', reason });
+    await this.#options.runtime()?.verdicts.keep(version, 'any', { kind: 'disagreed', reason });
+  }
+
+  /** One at a time for a function, and for all of them: a program is compiled for it. */
+  #behindACall(held: Held, shapes: InputShapes, work: () => Promise<void>): void {
+    const known = held.shapes;
+    const { signal } = held.overtaken;
+    const doIt = async (): Promise<void> => {
+      try {
+        await this.#shaping.use(async () => (signal.aborted ? undefined : await work()));
+      } catch (error) {
+        if (signal.aborted || error instanceof StaleError || isOfProcess(error)) return;
+        known.refused(shapes, error instanceof Error ? error.message : String(error));
+      } finally {
+        known.dropped();
+      }
+    };
+    this.#options.track(doIt());
+  }
+
+  async #decide(held: Held, attempt: number, inputs: readonly Tensor[]): Promise<void> {
+    const { version, plans, shapes: known } = held;
+    const { key } = version;
+    const runtime = this.#options.runtime();
+    const { signal } = held.overtaken;
+    const stop = (): void => {
+      if (signal.aborted || this.#options.isClosed() || this.#options.record(key)?.attempt !== attempt)
+        throw new StaleError(`the comparison for ${key} was overtaken`);
+    };
+    if (runtime === undefined || plans === undefined) return;
+    const following = { stage: this.#options.stage(held, attempt, stop) };
+    const plan = planOf({ plans, weightBytes: held.weightBytes });
+    let passed: Passed;
+    try {
+      passed = await this.#options.preparer.judge(version, runtime, rungsOf(plans), { inputs }, following);
+      stop();
+    } catch (error) {
+      if (error instanceof StaleError || isOfProcess(error)) throw error;
+      const reason = error instanceof Error ? error.message : String(error);
+      this.#options.tell(key, { kind: 'undecided', attempt, plan, reason });
+      throw error;
+    }
+    switch (passed.kind) {
+      case 'agreed':
+        known.ready(shapesOf(inputs), shapesOf(inputs));
+        this.#options.tell(key, { kind: 'planned', attempt, plan });
+        return;
+      case 'undecided':
+        this.#options.tell(key, { kind: 'undecided', attempt, plan, reason: passed.reason });
+        return;
+      case 'disagreed':
+        await this.#disagreed(held, passed.reason);
+    }
+  }
+
+  /** A program for further shapes, and a comparison of its answer, while the function serves others. */
+  async #ready(held: Held, shapes: InputShapes, inputs: readonly Tensor[], wanted: WantedProgram): Promise<void> {
+    const {
+      version,
+      plans,
+      shapes: shaped,
+      overtaken: { signal },
+    } = held;
+    const { key } = version;
+    const runtime = this.#options.runtime();
+    if (runtime === undefined || plans === undefined) return;
+    const { verdicts, scheduler } = runtime;
+    const rungs = rungsOf(plans);
+    const coverage = await this.#options.client.prepare(key, { shapes, ...wanted });
+    if (!coverage.covered)
+      return 'isExactOnly' in coverage ? shaped.rowsMeet() : shaped.refused(shapes, coverage.reason);
+    const { program } = wanted;
+    const isKnown = async (rung: (typeof rungs)[number]): Promise<boolean> =>
+      (await verdicts.find(version, { ...subjectOf(rung, shapes), program }))?.kind === 'agreed';
+    const known = await Promise.all(rungs.map(isKnown));
+    if (known.includes(false)) {
+      // As any call it has its room from the scheduler; the plans below the one that it ran under read what is there then.
+      const placed = await scheduler.runOnGpu(version, inputs);
+      if (placed.kind === 'elsewhere')
+        return placed.refusal === undefined ? undefined : shaped.refused(shapes, placed.refusal);
+      const { gpu, result, variant } = placed;
+      const ranAt = rungs.findIndex(({ rung }) => rung === variant);
+      for (const [index, rung] of rungs.entries()) {
+        if (known[index]) continue;
+        if (index < ranAt) return;
+        const plan = plans.planOf(gpu, plans.mode, rung.rung);
+        const passed = await (index === ranAt
+          ? this.#options.preparer.gate.answered(key, plan, inputs, result.outputs)
+          : this.#options.preparer.gate.resident(key, gpu, { ...rung, plan }, inputs));
+        if (passed.kind === 'disagreed') return await this.#disagreed(held, passed.reason);
+        if (passed.kind === 'undecided') return;
+        await verdicts.keep(version, { ...subjectOf(rung, shapes), program }, passed);
+      }
+    }
+    // The process that has the program may be gone by now.
+    if (!signal.aborted) shaped.ready(shapes, program);
+  }
+}

@@ -1,0 +1,36 @@
+import type { RecordedColdStart } from '../dashboard/index.ts';
+import type { RanOnGpu } from '../live/index.ts';
+
+/** Timelines of large models are hundreds of kilobytes as JSON. */
+const coldStartsKept = 40;
+
+/** The latest cold starts as they were measured, the newest first. */
+export class ColdStarts {
+  readonly all: RecordedColdStart[] = [];
+  #nextId = 1;
+
+  record(
+    functionName: string,
+    gpuName: string,
+    cause: string,
+    { result, gpu, mode, ahead, start, loadMs }: RanOnGpu,
+  ): void {
+    const { timeline } = result;
+    if (timeline === undefined || (start === 'warm' && ahead === undefined)) return;
+    this.all.unshift({
+      id: this.#nextId++,
+      atMs: Date.now(),
+      functionName,
+      gpu,
+      gpuName,
+      mode,
+      // A load that was ordered ahead of the run has brought bytes, and the run has waited for it.
+      loadedBytes: result.loadedBytes + (ahead?.bytes ?? 0),
+      timeline,
+      stallMs: loadMs,
+      aheadMs: ahead?.loadMs ?? 0,
+      cause,
+    });
+    if (this.all.length > coldStartsKept) this.all.pop();
+  }
+}

@@ -1,0 +1,315 @@
+/** Records of functions under random events: what the GPU process would do is drawn, and each claim must hold after every step. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import {
+  coldCauseWords,
+  gpusOf,
+  isOffered,
+  isSettled,
+  whyNotOnGpu,
+  type FunctionEffect,
+  type FunctionEvent,
+} from './function-state.ts';
+import { GpuFunctionTable } from './function-table.ts';
+
+type Work = Extract<FunctionEffect, { readonly attempt: number }>;
+
+const plan = { mode: 'dha', weightBytes: 10 };
+
+/** Carries effects out as gpu-functions.ts does, one step at a time. */
+class World {
+  readonly table = new GpuFunctionTable();
+  readonly offered = new Set<string>();
+  readonly poison: ReadonlySet<string>;
+  works: Work[] = [];
+  nowMs = 0;
+  isUp = false;
+  preloads: string[] = [];
+  discards: string[] = [];
+  deaths = 0;
+
+  constructor(poison: readonly string[] = []) {
+    this.poison = new Set(poison);
+  }
+
+  carryOut(effects: readonly FunctionEffect[]): void {
+    for (const effect of effects) {
+      if (effect.kind === 'prepare' || effect.kind === 'bring back') this.works.push(effect);
+      else if (effect.kind === 'offer') this.offered.add(effect.key);
+      else if (effect.kind === 'retract') this.offered.delete(effect.key);
+      else if (effect.kind === 'preload') this.preloads.push(effect.key);
+      else if (effect.kind === 'discard') this.discards.push(effect.key);
+    }
+  }
+
+  tell(key: string, event: FunctionEvent): void {
+    this.carryOut(this.table.apply(key, event, this.nowMs));
+  }
+
+  up(): void {
+    if (this.isUp) return;
+    this.isUp = true;
+    this.carryOut(this.table.processUp([]));
+  }
+
+  down(): void {
+    if (!this.isUp) return;
+    this.isUp = false;
+    this.deaths++;
+    this.carryOut(this.table.processEnded('it was ended'));
+  }
+
+  isStale({ key, attempt }: Work): boolean {
+    return this.table.get(key)?.attempt !== attempt;
+  }
+
+  /** Suspects are worked for alone. */
+  begin(most: number): Work[] {
+    this.works = this.works.filter((work) => !this.isStale(work));
+    const shared = this.works.filter(({ isAlone }) => !isAlone).slice(0, most);
+    const begun = shared.length > 0 ? shared : this.works.slice(0, 1);
+    for (const { key, attempt } of begun) {
+      this.tell(key, { kind: 'stage', attempt, stage: 'registering', isInHand: true });
+    }
+    return begun;
+  }
+
+  /** All that is to be done, a few at a time; a poisonous one ends the process. */
+  work(most: number): void {
+    const begun = this.begin(most);
+    if (begun.some(({ key }) => this.poison.has(key))) {
+      this.down();
+      this.up();
+      return;
+    }
+    for (const work of begun) {
+      const { key, attempt } = work;
+      this.works = this.works.filter((each) => each !== work);
+      this.tell(key, work.kind === 'prepare' ? { kind: 'planned', attempt, plan } : { kind: 'brought back', attempt });
+    }
+  }
+
+  /** What must not be, in words. */
+  problems(): string[] {
+    const found: string[] = [];
+    for (const record of this.table.all()) {
+      const { key: name, state } = record;
+      const isOpen = isOffered(record);
+      if (this.offered.has(name) !== isOpen) found.push(`the scheduler knows otherwise of ${name}, ${state.kind}`);
+      if ((whyNotOnGpu(record, this.nowMs) === undefined) !== isOpen) found.push(`${name} has the wrong reason`);
+      if (!this.isUp && isOpen) found.push(`${name} is offered without a process`);
+      if (state.kind === 'resident' && gpusOf(record).length === 0) found.push(`${name} is resident nowhere`);
+      const isWorked = this.works.some((work) => work.key === name && !this.isStale(work));
+      const waits = state.kind === 'absent' || state.kind === 'lost';
+      if (this.isUp && waits && !isWorked) found.push(`nobody works for ${name}`);
+    }
+    const known = new Set([...this.table.all()].map((record) => record.key));
+    return [...found, ...[...this.offered].filter((name) => !known.has(name))];
+  }
+}
+
+type Step = typeof step extends fc.Arbitrary<infer T> ? T : never;
+
+const keys = ['a', 'b', 'c', 'd', 'e'];
+const key = fc.constantFrom(...keys);
+const step = fc.oneof(
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('want' as const), key, flag: fc.boolean() }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('forget' as const), key, flag: fc.boolean() }) },
+  { weight: 6, arbitrary: fc.record({ do: fc.constant('work' as const), key, flag: fc.boolean() }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('death' as const), key, flag: fc.boolean() }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('begin' as const), key, flag: fc.boolean() }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('run' as const), key, flag: fc.boolean() }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('pin' as const), key, flag: fc.boolean() }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('move' as const), key, flag: fc.boolean() }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('fail' as const), key, flag: fc.boolean() }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('pass' as const), key, flag: fc.boolean() }) },
+);
+
+function take(world: World, { do: what, key: each, flag }: Step): void {
+  switch (what) {
+    case 'want':
+      world.carryOut(world.table.want(each, flag));
+      return;
+    case 'forget':
+      world.carryOut(world.table.forget(each));
+      return;
+    case 'work':
+      if (world.isUp) world.work(flag ? 1 : 4);
+      else world.up();
+      return;
+    case 'death':
+      if (flag) world.down();
+      else world.up();
+      return;
+    case 'begin':
+      world.begin(flag ? 1 : 4);
+      return;
+    case 'run':
+      world.tell(each, flag ? { kind: 'run failed', reason: 'no' } : { kind: 'run succeeded' });
+      return;
+    case 'pin':
+      world.tell(each, { kind: 'pinned', isPinned: flag });
+      return;
+    case 'move':
+      world.tell(
+        each,
+        flag ? { kind: 'arrived', gpu: 1 } : { kind: 'left', gpu: 1, isWhole: true, cause: { kind: 'changed' } },
+      );
+      return;
+    case 'fail': {
+      const { attempt = 0 } = world.table.get(each) ?? {};
+      // What was overtaken says nothing any more.
+      if (flag) world.tell(each, { kind: 'unfit', attempt: attempt - 1, reason: 'stale' });
+      else if (world.works.some((work) => work.key === each && !world.isStale(work)))
+        world.tell(each, { kind: 'failed', attempt, cause: 'process', reason: 'died' });
+      return;
+    }
+    case 'pass':
+      world.nowMs += 301_000;
+      for (const known of keys) world.tell(known, { kind: 'pause over' });
+      return;
+  }
+}
+
+test('under any events the scheduler has exactly the functions that can run, and the others have a reason', () => {
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 200 }), (steps) => {
+      const world = new World();
+      for (const each of steps) {
+        take(world, each);
+        expect(world.problems()).toEqual([]);
+      }
+      // Without more events it comes to rest.
+      world.up();
+      for (let round = 0; round < 50; round++) world.work(4);
+      expect(world.problems()).toEqual([]);
+      expect([...world.table.all()].filter((record) => !isSettled(record))).toEqual([]);
+    }),
+    { numRuns: 300 },
+  );
+});
+
+test('only functions that crash the GPU process are refused, in whatever company they are registered', () => {
+  fc.assert(
+    fc.property(
+      fc.subarray(keys),
+      fc.shuffledSubarray(keys, { minLength: 5 }),
+      fc.integer({ min: 1, max: 4 }),
+      (poison, order, most) => {
+        const world = new World(poison);
+        for (const each of order) world.carryOut(world.table.want(each, false));
+        world.up();
+        for (let round = 0; round < 100; round++) world.work(most);
+        const refused = [...world.table.all()].filter(({ state }) => state.kind === 'refused').map((each) => each.key);
+        expect(refused.toSorted()).toEqual([...poison].toSorted());
+        expect(world.deaths).toBeLessThanOrEqual(4 * poison.length + 1);
+      },
+    ),
+    { numRuns: 200 },
+  );
+});
+
+function planned(isPinned = false): World {
+  const world = new World();
+  world.carryOut(world.table.want('a', isPinned));
+  world.up();
+  world.work(4);
+  return world;
+}
+
+describe('a function', () => {
+  test('whose third run in a row fails is paused, and offered again when the pause is over', () => {
+    const world = planned();
+    for (let run = 0; run < 3; run++) world.tell('a', { kind: 'run failed', reason: 'too large' });
+    expect(world.table.get('a')?.state.kind).toBe('paused');
+    expect(whyNotOnGpu(world.table.get('a')!, 0)).toBe(
+      '3 GPU runs failed in a row, the last with: too large; retried in 2 s',
+    );
+    world.nowMs = 2000;
+    world.tell('a', { kind: 'pause over' });
+    expect([...world.offered]).toEqual(['a']);
+    world.tell('a', { kind: 'run failed', reason: 'too large' });
+    expect(whyNotOnGpu(world.table.get('a')!, 2000)).toMatch(/retried in 4 s$/);
+  });
+
+  test('that hung stays paused after the process that it took along is back', () => {
+    const world = planned();
+    world.tell('a', { kind: 'run hung', reason: 'a run did not end' });
+    world.down();
+    world.up();
+    world.work(4);
+    expect(world.table.get('a')?.state.kind).toBe('paused');
+  });
+
+  test('that was refused for want of room beside a pinned one is tried again when the pin goes', () => {
+    const world = planned(true);
+    world.carryOut(world.table.want('b', false));
+    const [work] = world.begin(1);
+    world.tell('b', { kind: 'failed', attempt: work!.attempt, cause: 'room', reason: 'full' });
+    expect(world.table.get('b')?.state).toMatchObject({ kind: 'refused', until: 'a pin goes' });
+    world.tell('a', { kind: 'pinned', isPinned: false });
+    world.work(4);
+    expect(world.table.get('b')?.state.kind).toBe('planned');
+  });
+
+  test('under an estimated plan is served while it waits to be measured, and not while it is measured', () => {
+    const world = new World();
+    world.carryOut(world.table.want('a', false));
+    world.up();
+    const [work] = world.begin(1);
+    const { attempt } = work!;
+    world.tell('a', { kind: 'planned', attempt, plan: { ...plan, estimated: 'a preset' } });
+    world.tell('a', { kind: 'stage', attempt, stage: 'measuring', isInHand: false });
+    expect(world.offered.has('a')).toBe(true);
+    world.tell('a', { kind: 'stage', attempt, stage: 'measuring', isInHand: true });
+    expect(world.offered.has('a')).toBe(false);
+    world.tell('a', { kind: 'stage', attempt, stage: 'checking', isInHand: true });
+    expect(whyNotOnGpu(world.table.get('a')!, 0)).toMatch(/compared with that of ONNX Runtime/);
+    world.tell('a', { kind: 'disagreed', reason: 'y differs by 3' });
+    expect(whyNotOnGpu(world.table.get('a')!, 0)).toBe('its answer differs from that of ONNX Runtime: y differs by 3');
+    expect(world.discards).toEqual(['a']);
+  });
+
+  test('whose answer was found to differ while it served is taken off, and what was under way for it is void', () => {
+    const world = planned();
+    const { attempt } = world.table.get('a')!;
+    world.tell('a', { kind: 'disagreed', reason: 'y differs by 3' });
+    expect(world.offered.has('a')).toBe(false);
+    world.tell('a', { kind: 'planned', attempt, plan });
+    expect(world.table.get('a')?.state.kind).toBe('disagreed');
+    world.down();
+    world.up();
+    world.work(4);
+    expect(world.table.get('a')?.state.kind).toBe('disagreed');
+  });
+
+  test('for which a call has to decide is not offered, and is prepared anew after the end of the process', () => {
+    const world = new World();
+    world.carryOut(world.table.want('a', false));
+    world.up();
+    const [work] = world.begin(1);
+    const { attempt } = work!;
+    world.tell('a', { kind: 'undecided', attempt, plan, reason: 'out of bounds' });
+    expect(isSettled(world.table.get('a')!)).toBe(true);
+    expect(world.offered.has('a')).toBe(false);
+    world.down();
+    world.up();
+    expect(world.table.get('a')?.state.kind).toBe('absent');
+    world.work(4);
+    expect(world.table.get('a')?.state.kind).toBe('planned');
+  });
+
+  test('tells why its next start on a GPU is cold', () => {
+    const world = planned();
+    const causeNow = (): string => coldCauseWords(world.table.get('a')!.coldCause);
+    expect(causeNow()).toBe('first use');
+    world.tell('a', { kind: 'arrived', gpu: 0 });
+    world.tell('a', { kind: 'left', gpu: 0, isWhole: true, cause: { kind: 'evicted', why: 'room', by: 'b@1' } });
+    expect(causeNow()).toBe('evicted: room by b@1');
+    world.tell('a', { kind: 'arrived', gpu: 0 });
+    world.down();
+    expect(causeNow()).toBe('lost with the GPU process');
+    world.carryOut(world.table.want('a', false));
+    expect(causeNow()).toBe('changed');
+  });
+});

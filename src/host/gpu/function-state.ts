@@ -1,0 +1,361 @@
+/**
+ * What a host knows of one function on its GPUs: a record with a state, and one reducer that says what an event makes of it and what
+ * is to be done. Pure: events bring their time, effects are carried out by gpu-functions.ts.
+ */
+import { afterFailure, afterHang, breakerWords, isOpen, type Breaker } from './circuit-breaker.ts';
+
+export type GpuFunctionState =
+  /** The GPU process does not have it yet: it waits for the process, or for its turn. */
+  | { readonly kind: 'absent' }
+  /** Its program is compiled and bound to each GPU. */
+  | { readonly kind: 'registering' }
+  | { readonly kind: 'measuring' }
+  /** Its answer on the GPU is compared with that of ONNX Runtime. */
+  | { readonly kind: 'checking' }
+  /** It can be invoked; no GPU has any of its weights. */
+  | { readonly kind: 'planned' }
+  | { readonly kind: 'resident'; readonly gpus: readonly number[] }
+  /** Its circuit breaker is open. */
+  | { readonly kind: 'paused' }
+  /** ONNX Runtime itself does not run inputs that are drawn: those of a call decide, which runs elsewhere. */
+  | { readonly kind: 'undecided'; readonly reason: string }
+  /** Its answer on a GPU is not that of ONNX Runtime. */
+  | { readonly kind: 'disagreed'; readonly reason: string }
+  /** Served elsewhere until this event. */
+  | { readonly kind: 'refused'; readonly reason: string; readonly until: 'another model' | 'a pin goes' }
+  /** It was planned; the GPU process ended, and the next one does not have it yet. */
+  | { readonly kind: 'lost' };
+
+export interface PlanFacts {
+  readonly mode: string;
+  /** Of all its weights, those included that its plan leaves in host memory. */
+  readonly weightBytes: number;
+  /** Where the plan is from until the function has been measured here. */
+  readonly estimated?: string;
+}
+
+/** Why the next start on a GPU finds nothing there. */
+export type ColdCause =
+  | { readonly kind: 'first use' }
+  /** `by`: the function that needed the room. */
+  | { readonly kind: 'evicted'; readonly why: string; readonly by: string | undefined }
+  | { readonly kind: 'lost' }
+  | { readonly kind: 'changed' };
+
+export interface GpuFunctionRecord {
+  readonly key: string;
+  readonly state: GpuFunctionState;
+  /** The number of its latest work; what comes of earlier work is void. */
+  readonly attempt: number;
+  /** The GPU process works for it, and for nothing else of it: if the process ends now, it may be the cause. */
+  readonly isInHand: boolean;
+  readonly isPinned: boolean;
+  readonly plan: PlanFacts | undefined;
+  /** Present for a suspect: deaths of the GPU process with this function alone in hand. */
+  readonly crashes: number | undefined;
+  readonly breaker: Breaker | undefined;
+  readonly coldCause: ColdCause;
+}
+
+export type Stage = 'registering' | 'measuring' | 'checking';
+
+export type FunctionEvent =
+  /** `isInHand` is false while the work waits for others. */
+  | { readonly kind: 'stage'; readonly attempt: number; readonly stage: Stage; readonly isInHand: boolean }
+  | { readonly kind: 'planned'; readonly attempt: number; readonly plan: PlanFacts }
+  | { readonly kind: 'brought back'; readonly attempt: number }
+  | { readonly kind: 'undecided'; readonly attempt: number; readonly plan: PlanFacts; readonly reason: string }
+  /** Found before it served, for shapes that were new, or by a later check of a call that a GPU had answered. */
+  | { readonly kind: 'disagreed'; readonly reason: string }
+  /** The engine lacks an operator. */
+  | { readonly kind: 'unfit'; readonly attempt: number; readonly reason: string }
+  | { readonly kind: 'failed'; readonly attempt: number; readonly cause: FailureCause; readonly reason: string }
+  | { readonly kind: 'pinned'; readonly isPinned: boolean }
+  | { readonly kind: 'run succeeded' }
+  | { readonly kind: 'run failed'; readonly reason: string }
+  | { readonly kind: 'run hung'; readonly reason: string }
+  | { readonly kind: 'pause over' }
+  | { readonly kind: 'arrived'; readonly gpu: number }
+  /** `isWhole`: nothing of it is left there. */
+  | { readonly kind: 'left'; readonly gpu: number; readonly isWhole: boolean; readonly cause: ColdCause };
+
+/** `process`: it died or its context broke. `room`: others have the memory that it needs. `function`: all else. */
+export type FailureCause = 'process' | 'room' | 'function';
+
+export type FunctionEffect =
+  /** Register, measure, check and plan it; alone when it is a suspect. */
+  | { readonly kind: 'prepare'; readonly key: string; readonly attempt: number; readonly isAlone: boolean }
+  /** Give the new process what the last one had. */
+  | { readonly kind: 'bring back'; readonly key: string; readonly attempt: number; readonly isAlone: boolean }
+  /** The scheduler may use GPUs for it, by its plans and settings as they are now. */
+  | { readonly kind: 'offer'; readonly key: string }
+  | { readonly kind: 'retract'; readonly key: string }
+  /** The process is to forget it as well. The reason is told where the function stays known. */
+  | { readonly kind: 'discard'; readonly key: string; readonly reason: string | undefined }
+  | { readonly kind: 'preload'; readonly key: string }
+  | { readonly kind: 'retry at'; readonly key: string; readonly atMs: number };
+
+export interface Reduced {
+  readonly record: GpuFunctionRecord;
+  readonly effects: readonly FunctionEffect[];
+}
+
+/** Deaths of the process, with nothing else in hand, that prove a suspect. */
+const crashesMax = 3;
+
+export function newRecord(key: string, isPinned: boolean, attempt: number, coldCause: ColdCause): GpuFunctionRecord {
+  const nothing = { plan: undefined, crashes: undefined, breaker: undefined };
+  return { key, state: { kind: 'absent' }, attempt, isInHand: false, isPinned, coldCause, ...nothing };
+}
+
+/** Whether the scheduler may use GPUs for it. */
+export const isOffered = ({ state }: GpuFunctionRecord): boolean =>
+  state.kind === 'planned' || state.kind === 'resident';
+
+/** Whether nothing more happens to it by itself while the process is up. */
+export function isSettled({ state, plan }: GpuFunctionRecord): boolean {
+  switch (state.kind) {
+    case 'absent':
+    case 'registering':
+    case 'measuring':
+    case 'checking':
+    case 'lost':
+      return false;
+    case 'planned':
+    case 'resident':
+      return plan?.estimated === undefined;
+    case 'undecided':
+    case 'disagreed':
+    case 'paused':
+    case 'refused':
+      return true;
+  }
+}
+
+export function reduce(record: GpuFunctionRecord, event: FunctionEvent, nowMs: number): Reduced {
+  const same: Reduced = { record, effects: [] };
+  if ('attempt' in event && event.attempt !== record.attempt) return same;
+  switch (event.kind) {
+    case 'stage':
+      return staged(record, event);
+    case 'planned':
+      return ready({ ...record, plan: event.plan, crashes: undefined }, nowMs);
+    case 'brought back':
+      return ready({ ...record, crashes: undefined }, nowMs);
+    case 'undecided': {
+      const state: GpuFunctionState = { kind: 'undecided', reason: event.reason };
+      return { record: { ...record, plan: event.plan, crashes: undefined, isInHand: false, state }, effects: [] };
+    }
+    case 'disagreed': {
+      if (record.state.kind === 'disagreed' || record.state.kind === 'refused') return same;
+      // What is under way for it is void.
+      const next: GpuFunctionRecord = { ...record, attempt: record.attempt + 1 };
+      return turnedAway(next, { kind: 'disagreed', reason: event.reason });
+    }
+    case 'unfit':
+      return refused(record, event.reason, 'another model');
+    case 'failed':
+      return failed(record, event);
+    case 'pinned': {
+      const next = { ...record, isPinned: event.isPinned };
+      if (!isOffered(record)) return { record: next, effects: [] };
+      return { record: next, effects: [{ kind: 'offer', key: record.key }, ...preloadOf(next, record.isPinned)] };
+    }
+    case 'run succeeded':
+      return record.breaker === undefined ? same : { record: { ...record, breaker: undefined }, effects: [] };
+    case 'run failed':
+      return broken({ ...record, breaker: afterFailure(record.breaker, event.reason, nowMs) }, nowMs);
+    case 'run hung':
+      return broken({ ...record, breaker: afterHang(record.breaker, event.reason, nowMs) }, nowMs);
+    case 'pause over':
+      return record.state.kind !== 'paused' || isOpen(record.breaker, nowMs) ? same : ready(record, nowMs);
+    case 'arrived': {
+      const { state } = record;
+      if (!isOffered(record) || gpusOf(record).includes(event.gpu)) return same;
+      const gpus = [...(state.kind === 'resident' ? state.gpus : []), event.gpu].toSorted((a, b) => a - b);
+      return { record: { ...record, state: { kind: 'resident', gpus } }, effects: [] };
+    }
+    case 'left': {
+      const coldCause = event.cause;
+      if (record.state.kind !== 'resident' || !event.isWhole) return { record: { ...record, coldCause }, effects: [] };
+      const gpus = record.state.gpus.filter((gpu) => gpu !== event.gpu);
+      const state: GpuFunctionState = gpus.length === 0 ? { kind: 'planned' } : { kind: 'resident', gpus };
+      return { record: { ...record, state, coldCause }, effects: [] };
+    }
+  }
+}
+
+function staged(record: GpuFunctionRecord, event: Extract<FunctionEvent, { kind: 'stage' }>): Reduced {
+  const { isInHand, stage } = event;
+  // While it waits to be measured it may be served by an estimated plan; while it is brought back it stays lost.
+  const keepsState = record.state.kind === 'lost' || (isOffered(record) && !isInHand);
+  if (keepsState) return { record: { ...record, isInHand }, effects: [] };
+  const effects: FunctionEffect[] = isOffered(record) ? [{ kind: 'retract', key: record.key }] : [];
+  return { record: { ...record, isInHand, state: { kind: stage } }, effects };
+}
+
+/** It can be invoked, unless its breaker is open. */
+function ready(record: GpuFunctionRecord, nowMs: number): Reduced {
+  const { key, breaker } = record;
+  const isInHand = record.plan?.estimated !== undefined && record.isInHand;
+  if (isOpen(breaker, nowMs)) {
+    const effects: FunctionEffect[] = [{ kind: 'retry at', key, atMs: breaker.untilMs }];
+    return { record: { ...record, isInHand, state: { kind: 'paused' } }, effects };
+  }
+  const next: GpuFunctionRecord = { ...record, isInHand, state: { kind: 'planned' } };
+  return { record: next, effects: [{ kind: 'offer', key }, ...preloadOf(next, false)] };
+}
+
+const preloadOf = ({ key, isPinned }: GpuFunctionRecord, wasPinned: boolean): FunctionEffect[] =>
+  isPinned && !wasPinned ? [{ kind: 'preload', key }] : [];
+
+function broken(record: GpuFunctionRecord, nowMs: number): Reduced {
+  const { key, breaker } = record;
+  if (!isOffered(record) || !isOpen(breaker, nowMs)) return { record, effects: [] };
+  return {
+    record: { ...record, state: { kind: 'paused' }, coldCause: { kind: 'evicted', why: 'its runs failed', by: key } },
+    effects: [
+      { kind: 'retract', key },
+      { kind: 'retry at', key, atMs: breaker.untilMs },
+    ],
+  };
+}
+
+const refused = (record: GpuFunctionRecord, reason: string, until: 'another model' | 'a pin goes'): Reduced =>
+  turnedAway(record, { kind: 'refused', reason, until });
+
+function turnedAway(
+  record: GpuFunctionRecord,
+  state: Extract<GpuFunctionState, { kind: 'refused' | 'disagreed' }>,
+): Reduced {
+  const { key } = record;
+  return {
+    record: { ...record, isInHand: false, state },
+    effects: [
+      { kind: 'retract', key },
+      { kind: 'discard', key, reason: state.reason },
+    ],
+  };
+}
+
+function failed(record: GpuFunctionRecord, event: Extract<FunctionEvent, { kind: 'failed' }>): Reduced {
+  switch (event.cause) {
+    case 'process':
+      return retried({ ...record, crashes: (record.crashes ?? 0) + 1 }, event.reason);
+    case 'room':
+      return refused(record, event.reason, 'a pin goes');
+    case 'function':
+      return refused(record, event.reason, 'another model');
+  }
+}
+
+/** Once more, alone, or not again. */
+function retried(record: GpuFunctionRecord, reason: string): Reduced {
+  if ((record.crashes ?? 0) >= crashesMax)
+    return refused(record, `${crashesMax} times while it alone was being brought to the GPUs, ${reason}`, 'another model'); // prettier-ignore
+  return prepared(record);
+}
+
+function prepared(record: GpuFunctionRecord): Reduced {
+  const attempt = record.attempt + 1;
+  const work = { key: record.key, attempt, isAlone: record.crashes !== undefined };
+  const isLost = record.state.kind === 'lost';
+  return {
+    record: { ...record, attempt, isInHand: false, state: { kind: isLost ? 'lost' : 'absent' } },
+    effects: [
+      ...(isOffered(record) ? [{ kind: 'retract', key: record.key } as const] : []),
+      { kind: isLost ? 'bring back' : 'prepare', ...work },
+    ],
+  };
+}
+
+/** The GPU process ended. @param isAlone whether it worked for this function and for no other */
+export function processEnded(record: GpuFunctionRecord, reason: string, isAlone: boolean): Reduced {
+  const { key, state, plan } = record;
+  const isSuspect = record.isInHand || record.crashes !== undefined;
+  const crashes = isSuspect ? (record.crashes ?? 0) + (record.isInHand && isAlone ? 1 : 0) : undefined;
+  // What comes of the work under way is void.
+  const next = { ...record, crashes, isInHand: false, attempt: record.attempt + 1 };
+  switch (state.kind) {
+    case 'refused':
+    case 'disagreed':
+      return { record, effects: [] };
+    case 'absent':
+      return { record: next, effects: [] };
+    case 'undecided':
+      return { record: { ...next, state: { kind: 'absent' } }, effects: [] };
+    case 'planned':
+    case 'resident':
+    case 'paused': {
+      // Under an estimated plan its preparation was not over.
+      const kind = plan?.estimated === undefined ? 'lost' : 'absent';
+      return {
+        record: { ...next, state: { kind }, coldCause: { kind: 'lost' } },
+        effects: state.kind === 'paused' ? [] : [{ kind: 'retract', key }],
+      };
+    }
+    case 'registering':
+    case 'measuring':
+    case 'checking':
+    case 'lost': {
+      if ((crashes ?? 0) >= crashesMax) return retried(next, reason);
+      return { record: { ...next, state: { kind: state.kind === 'lost' ? 'lost' : 'absent' } }, effects: [] };
+    }
+  }
+}
+
+/** A GPU process is up. */
+export function processUp(record: GpuFunctionRecord): Reduced {
+  const { kind } = record.state;
+  return kind === 'lost' || kind === 'absent' ? prepared(record) : { record, effects: [] };
+}
+
+/** A pin has gone: what was refused for want of room is tried again. */
+export function roomAgain(record: GpuFunctionRecord): Reduced {
+  const isCrowdedOut = record.state.kind === 'refused' && record.state.until === 'a pin goes';
+  return isCrowdedOut ? prepared(record) : { record, effects: [] };
+}
+
+/** Why no GPU may be used for it now; undefined where one may. */
+export function whyNotOnGpu({ state, breaker }: GpuFunctionRecord, nowMs: number): string | undefined {
+  switch (state.kind) {
+    case 'absent':
+      return 'it waits to be registered with the GPU process';
+    case 'registering':
+      return 'its program is being compiled';
+    case 'measuring':
+      return 'its layers are being measured';
+    case 'checking':
+      return 'its answer is being compared with that of ONNX Runtime';
+    case 'planned':
+    case 'resident':
+      return undefined;
+    case 'paused':
+      return breaker === undefined ? 'it is paused' : breakerWords(breaker, nowMs);
+    case 'undecided':
+      return `the inputs of a call decide whether its answer is right: ${state.reason}`;
+    case 'disagreed':
+      return `its answer differs from that of ONNX Runtime: ${state.reason}`;
+    case 'refused':
+      return `refused: ${state.reason}`;
+    case 'lost':
+      return 'the GPU process was restarted and does not have it again yet';
+  }
+}
+
+export const gpusOf = ({ state }: GpuFunctionRecord): readonly number[] =>
+  state.kind === 'resident' ? state.gpus : [];
+
+/** `first use`, `evicted for room by f@1`: as headers, `ps` and the page print it. */
+export function coldCauseWords(cause: ColdCause): string {
+  switch (cause.kind) {
+    case 'first use':
+      return 'first use';
+    case 'evicted':
+      return `evicted: ${cause.why}${cause.by === undefined ? '' : ` by ${cause.by}`}`;
+    case 'lost':
+      return 'lost with the GPU process';
+    case 'changed':
+      return 'changed';
+  }
+}

@@ -1,0 +1,145 @@
+/** The gate before the GPUs: what a plan of a function answers there is held against ONNX Runtime's answer to the same inputs. */
+import { shapesOf, type GpuCheck, type GpuClient, type InputShapes } from '../../gpu/index.ts';
+import { methodsWithin, wholePlan, type ColdStartPlan } from '../../plan/index.ts';
+import type { GpuOffer } from '../../schedule/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import type { FunctionPlans, LiveScheduler } from '../live/index.ts';
+import type { FunctionVersion } from '../types.ts';
+import type { Room } from './room.ts';
+import type { Subject, Verdict, Verdicts } from './verdicts.ts';
+
+export interface GateOptions {
+  readonly check: GpuClient['check'];
+  readonly room: Room;
+}
+
+/** `undecided`: ONNX Runtime does not run the inputs that were drawn. */
+export type Passed = Verdict | { readonly kind: 'undecided'; readonly reason: string };
+
+export interface Judged {
+  readonly version: FunctionVersion;
+  readonly verdicts: Verdicts;
+  readonly scheduler: LiveScheduler;
+  /** Called before the GPU is asked, and before that while others are; throws where the work is not wanted any more. */
+  readonly begin: (isInHand: boolean) => Promise<void>;
+}
+
+/** Inputs of a call, or the shapes to draw some in. */
+export type Given = { readonly inputs: readonly Tensor[] } | { readonly shapes: InputShapes };
+
+interface Rung {
+  readonly rung: string | undefined;
+  readonly plan: ColdStartPlan;
+  readonly prefixBytes: readonly number[] | undefined;
+  readonly bytes: number;
+}
+
+/** From the largest down. */
+export function rungsOf(plans: FunctionPlans): Rung[] {
+  const rungs: Rung[] = [];
+  for (let offer: GpuOffer | null | undefined = plans.offers[0]; offer; offer = offer.smaller) {
+    const { plan: rung, prefixBytes } = offer;
+    const isWhole = rung === undefined || rung === wholePlan;
+    const bytes = prefixBytes.at(-1) ?? 0;
+    rungs.push({
+      rung,
+      plan: plans.planOf(0, plans.mode, rung),
+      prefixBytes: isWhole ? undefined : prefixBytes,
+      bytes,
+    });
+  }
+  return rungs;
+}
+
+/** All of it on the first GPU, as far as it fits, before anything was planned. */
+export function wholeRung(
+  layers: readonly { readonly name: string; readonly bytes: number }[],
+  capacityBytes: number,
+): Rung {
+  const unknown = layers.map(({ bytes }) => ({ bytes, exec: 0, dha: 0 }));
+  const wanted = layers.map(({ bytes }) => (bytes > 0 ? 'load' : 'dha'));
+  const methods = methodsWithin(unknown, wanted, capacityBytes);
+  const bytesGpu = layers.reduce((sum, { bytes }, index) => sum + (methods[index] === 'load' ? bytes : 0), 0);
+  const plan: ColdStartPlan = {
+    mode: 'pipeswitch',
+    primary: 0,
+    secondaries: [],
+    bytesGpu,
+    layers: layers.map(({ name }, index) => {
+      const method = methods[index]!;
+      return { name, method, link: method === 'load' ? 0 : null };
+    }),
+  };
+  return { rung: undefined, plan, prefixBytes: undefined, bytes: bytesGpu };
+}
+
+/** All of it is one plan, whether it has smaller ones beside it or not. */
+export const subjectOf = ({ rung, prefixBytes }: Pick<Rung, 'rung' | 'prefixBytes'>, shapes: InputShapes): Subject =>
+  prefixBytes === undefined ? { shapes } : { shapes, rung, prefixBytes };
+
+export class Gate {
+  readonly #options: GateOptions;
+
+  constructor(options: GateOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Of a function that serves nothing on the GPUs meanwhile; what the comparisons brought there is freed. What was compared on
+   * this machine before is not compared again. @throws GpuError
+   */
+  async pass(judged: Judged, rungs: readonly Rung[], given: Given): Promise<Passed> {
+    const { version, verdicts } = judged;
+    const shapes = 'shapes' in given ? given.shapes : shapesOf(given.inputs);
+    for (const rung of rungs) {
+      const subject = subjectOf(rung, shapes);
+      const known = await verdicts.find(version, subject);
+      if (known?.kind === 'disagreed') return known;
+      if (known !== undefined) continue;
+      const found = passed(await this.#compare(judged, rung, given), rung);
+      if (found.kind === 'undecided') return found;
+      await verdicts.keep(version, subject, found);
+      if (found.kind === 'disagreed') return found;
+    }
+    return { kind: 'agreed' };
+  }
+
+  async #compare({ version, scheduler, begin }: Judged, { rung, plan, bytes }: Rung, given: Given): Promise<GpuCheck> {
+    const { key } = version;
+    const { check, room } = this.#options;
+    const inputs = 'inputs' in given ? { inputs: given.inputs } : {};
+    const wanted = { key, bytes, scheduler, ready: () => begin(false), begin: () => begin(true) };
+    return await room.use(wanted, () =>
+      check(key, { gpu: 0, plan, ...(rung === undefined ? {} : { rung }), ...inputs }),
+    );
+  }
+
+  /** Of an answer that a GPU has given. @throws GpuError */
+  async answered(
+    key: string,
+    plan: ColdStartPlan,
+    inputs: readonly Tensor[],
+    outputs: readonly Tensor[],
+  ): Promise<Passed> {
+    return passed(await this.#options.check(key, { gpu: 0, plan, inputs, outputs }));
+  }
+
+  /** Of a plan whose weights a GPU has already. @throws GpuError */
+  async resident(key: string, gpu: number, rung: Rung, inputs: readonly Tensor[]): Promise<Passed> {
+    const named = rung.rung === undefined ? {} : { rung: rung.rung };
+    return passed(await this.#options.check(key, { gpu, plan: rung.plan, ...named, inputs }), rung);
+  }
+}
+
+function passed(check: GpuCheck, rung?: Rung): Passed {
+  switch (check.kind) {
+    case 'agreed':
+      return { kind: 'agreed' };
+    case 'undecided':
+      return { kind: 'undecided', reason: check.why };
+    case 'disagreed': {
+      const under = rung?.prefixBytes === undefined ? '' : `under its plan '${rung.rung}', `;
+      return { kind: 'disagreed', reason: `${under}output '${check.output}': ${check.why}` };
+    }
+  }
+}

@@ -1,0 +1,359 @@
+/**
+ * The functions of the registry on the GPUs: asks function-table.ts what an event means, and carries the effects out with the GPU
+ * process and the scheduler. After the end of a process all of them are brought back to the next one, the latest used first.
+ */
+import { join } from 'node:path';
+import type { GpuClient } from '../../gpu/index.ts';
+import { GpuError, type InputShapes } from '../../gpu/index.ts';
+import { Semaphore } from '../../tools/index.ts';
+import type { FunctionVersion, Registry } from '../types.ts';
+import {
+  isOffered,
+  isSettled,
+  type FailureCause,
+  type FunctionEffect,
+  type FunctionEvent,
+  type GpuFunctionRecord,
+  type Stage,
+} from './function-state.ts';
+import { GpuFunctionTable } from './function-table.ts';
+import {
+  Preparer,
+  StaleError,
+  type GpuRuntime,
+  type PreparedPlans,
+  type PrepareOptions,
+  type PreparingClient,
+} from './prepare.ts';
+import { CallShapes } from './call-shapes.ts';
+import { planOf, type Held } from './held.ts';
+import { knownShapesOf } from './known-shapes.ts';
+import { forgetPlans, writePlans } from './plans.ts';
+import { isOfProcess, isOfRoom, unlessItDied } from './unless-it-died.ts';
+
+export type GpuFunctionsClient = PreparingClient & Pick<GpuClient, 'registerAgain' | 'unregister' | 'prepare'>;
+
+export interface GpuFunctionsOptions extends PrepareOptions {
+  readonly client: GpuFunctionsClient;
+  readonly registry: Registry;
+  /** Told of a pinned function that can run. */
+  readonly onPinned: (version: FunctionVersion) => void;
+  readonly now?: () => number;
+}
+
+/**
+ * Registrations under way at a time. Programs come from one compiler; what goes on beside it is the binding of what it made to each
+ * GPU, and the reading of weights.
+ */
+const registrationsAtOnce = 4;
+
+export class GpuFunctions {
+  readonly #options: GpuFunctionsOptions;
+  readonly #table = new GpuFunctionTable();
+  readonly #held = new Map<string, Held>();
+  readonly #preparer: Preparer;
+  /** What is asked of the inputs of calls. */
+  readonly calls: CallShapes;
+  readonly #registering = new Semaphore(registrationsAtOnce);
+  readonly #measuring = new Semaphore(1);
+  readonly #now: () => number;
+  readonly #timers = new Set<NodeJS.Timeout>();
+  readonly #running = new Set<Promise<void>>();
+  #runtime: GpuRuntime | undefined;
+  #isClosed = false;
+  #watchers: (() => void)[] = [];
+
+  constructor(options: GpuFunctionsOptions) {
+    this.#options = options;
+    this.#now = options.now ?? ((): number => performance.now());
+    this.#preparer = new Preparer(options);
+    this.calls = new CallShapes({
+      client: options.client,
+      preparer: this.#preparer,
+      record: (key) => this.#table.get(key),
+      held: (key) => this.#held.get(key),
+      runtime: () => this.#runtime,
+      isClosed: () => this.#isClosed,
+      tell: (key, event) => this.tell(key, event),
+      stage: (held, attempt, stop) => this.#stage(held, attempt, stop),
+      track: (work) => this.#track(work),
+    });
+    options.registry.onChange(({ before, after }) => this.#changed(before, after));
+  }
+
+  record(key: string): GpuFunctionRecord | undefined {
+    return this.#table.get(key);
+  }
+
+  records(): Iterable<GpuFunctionRecord> {
+    return this.#table.all();
+  }
+
+  /** Resolves when everything that was ready so far is planned or refused, and nothing of it is under way. */
+  async settled(): Promise<void> {
+    await this.#until(() => this.#running.size === 0 && [...this.#table.all()].every(isSettled));
+  }
+
+  /** Resolves when this function can be invoked or is refused; at once where it is. */
+  async planned(key: string): Promise<void> {
+    await this.#until(() => {
+      const record = this.#table.get(key);
+      return record === undefined || isOffered(record) || isSettled(record);
+    });
+  }
+
+  /** Told of runs, and of what came to a GPU or left it. */
+  tell(key: string, event: FunctionEvent): void {
+    this.#apply(this.#table.apply(key, event, this.#now()));
+  }
+
+  /** The process is up; the first time with everything else that is needed. */
+  up(runtime: GpuRuntime): void {
+    this.#runtime = runtime;
+    if (this.#isClosed) return;
+    const idleMs = (key: string): number => runtime.scheduler.placeOf(key)?.idleMs ?? Infinity;
+    const idle = [...this.#held.keys()].map((key) => [key, idleMs(key)] as const);
+    // Infinities have no difference to sort by.
+    const latestFirst = idle.toSorted(([, one], [, other]) => (one === other ? 0 : one < other ? -1 : 1));
+    this.#apply(this.#table.processUp(latestFirst.map(([key]) => key)));
+  }
+
+  down(reason: string): void {
+    for (const { overtaken } of this.#held.values()) overtaken.abort();
+    this.#apply(this.#table.processEnded(reason));
+  }
+
+  /** There will be no process any more. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const { overtaken } of this.#held.values()) overtaken.abort();
+    for (const timer of this.#timers) clearTimeout(timer);
+    this.#wake();
+    await Promise.all(this.#running);
+  }
+
+  #changed(before: FunctionVersion | undefined, after: FunctionVersion | undefined): void {
+    if (this.#isClosed) return;
+    const isReady = after?.state.status === 'ready';
+    if (before !== undefined && !isReady) this.#forget(before.key);
+    if (isReady) this.#take(after);
+    // Which version of its function serves may have changed, and with it whose the pin is.
+    const changed = after ?? before;
+    for (const { key } of changed === undefined ? [] : this.#options.registry.versions(changed.name)) {
+      const other = this.#held.get(key)?.version;
+      if (key === changed?.key || other?.settings.pinned !== true) continue;
+      this.tell(key, { kind: 'pinned', isPinned: this.#isPinned(other) });
+    }
+  }
+
+  #take(version: FunctionVersion): void {
+    const { key } = version;
+    const held = this.#held.get(key);
+    const isSame = held?.version.modelSha256 === version.modelSha256 && held.version.modelPath === version.modelPath;
+    const isPinned = this.#isPinned(version);
+    if (held !== undefined && isSame) {
+      held.version = version;
+      this.tell(key, { kind: 'pinned', isPinned });
+      return;
+    }
+    held?.overtaken.abort();
+    const { work = Promise.resolve(), isRegistered = false } = held ?? {};
+    const fresh = {
+      plans: undefined,
+      weightBytes: 0,
+      shapes: knownShapesOf(version),
+      retracted: Promise.resolve(),
+      overtaken: new AbortController(),
+    };
+    this.#held.set(key, { version, work, isRegistered, ...fresh });
+    this.#apply(this.#table.want(key, isPinned));
+  }
+
+  #forget(key: string): void {
+    this.#held.get(key)?.overtaken.abort();
+    this.#apply(this.#table.forget(key));
+    const held = this.#held.get(key);
+    this.#held.delete(key);
+    const forgetFiles = (): Promise<void> => forgetPlans(join(this.#options.dataDir, 'plans'), key);
+    if (held !== undefined) this.#track(held.work.then(forgetFiles));
+  }
+
+  /** A pin keeps the version that serves; those that it has replaced stay for as long as nobody needs their room. */
+  #isPinned({ name, key, settings }: FunctionVersion): boolean {
+    return settings.pinned && this.#options.registry.find(name)?.key === key;
+  }
+
+  #apply(effects: readonly FunctionEffect[]): void {
+    for (const effect of effects) this.#carryOut(effect);
+    this.#wake();
+  }
+
+  #carryOut(effect: FunctionEffect): void {
+    const held = this.#held.get(effect.key);
+    if (held === undefined || this.#isClosed) return;
+    const { key } = effect;
+    switch (effect.kind) {
+      case 'prepare':
+      case 'bring back':
+        held.overtaken.abort();
+        held.overtaken = new AbortController();
+        this.#enqueue(held, () => this.#work(effect, held));
+        return;
+      case 'offer': {
+        const isPinned = this.#table.get(key)?.isPinned === true;
+        if (held.plans === undefined) return;
+        this.#runtime?.scheduler.offer(held.version, held.plans, isPinned);
+        return;
+      }
+      case 'retract':
+        held.retracted = this.#runtime?.scheduler.retract(key) ?? Promise.resolve();
+        this.#enqueue(held, () => held.retracted);
+        return;
+      case 'discard':
+        if (effect.reason !== undefined)
+          this.#options.logger.info({ function: key, reason: effect.reason }, 'stays on the CPU pool');
+        this.#enqueue(held, async () => {
+          const wasRegistered = held.isRegistered;
+          held.isRegistered = false;
+          if (wasRegistered) await unlessItDied(this.#options.client.unregister(key), 'unknown-function');
+        });
+        return;
+      case 'preload':
+        this.#options.onPinned(held.version);
+        return;
+      case 'retry at': {
+        const waitMs = Math.max(0, Math.ceil(effect.atMs - this.#now()));
+        const timer = setTimeout(() => {
+          this.#timers.delete(timer);
+          this.tell(key, { kind: 'pause over' });
+        }, waitMs);
+        timer.unref();
+        this.#timers.add(timer);
+        return;
+      }
+    }
+  }
+
+  async #work(effect: Extract<FunctionEffect, { attempt: number }>, held: Held): Promise<void> {
+    const { key, attempt, isAlone } = effect;
+    const { signal } = held.overtaken;
+    const isStale = (): boolean => signal.aborted || this.#isClosed || this.#table.get(key)?.attempt !== attempt;
+    const tell = (event: FunctionEvent): void => this.tell(key, event);
+    const work = async (): Promise<void> => {
+      const runtime = this.#runtime;
+      if (isStale() || runtime === undefined) return;
+      try {
+        await (effect.kind === 'bring back'
+          ? this.#bringBack(held, attempt)
+          : this.#prepare(held, attempt, runtime, isStale));
+      } catch (error) {
+        if (isStale() || error instanceof StaleError) return;
+        const reason = error instanceof Error ? error.message : String(error);
+        tell({ kind: 'failed', attempt, cause: causeOf(error), reason });
+      }
+    };
+    await this.#registering.use(work, isAlone);
+  }
+
+  async #bringBack({ version: { key }, shapes }: Held, attempt: number): Promise<void> {
+    this.tell(key, { kind: 'stage', attempt, stage: 'registering', isInHand: true });
+    await this.#options.client.registerAgain(key);
+    shapes.lost();
+    this.tell(key, { kind: 'brought back', attempt });
+  }
+
+  async #prepare(held: Held, attempt: number, runtime: GpuRuntime, isStale: () => boolean): Promise<void> {
+    const { version } = held;
+    const { key } = version;
+    const stop = (): void => {
+      if (isStale()) throw new StaleError(`the preparation of ${key} was overtaken`);
+    };
+    const keep = async ({ plans, weightBytes, shapes }: PreparedPlans, known?: InputShapes): Promise<void> => {
+      await writePlans(join(this.#options.dataDir, 'plans'), key, plans);
+      stop();
+      Object.assign(held, { plans, weightBytes });
+      if (known !== undefined) held.shapes = knownShapesOf(version, shapes);
+    };
+    const { signal } = held.overtaken;
+    const prepared = await this.#preparer.prepare(version, runtime, {
+      stage: this.#stage(held, attempt, stop),
+      estimated: async (estimate, source) => {
+        stop();
+        await keep(estimate, estimate.shapes);
+        this.tell(key, { kind: 'planned', attempt, plan: { ...planOf(estimate), estimated: source } });
+        this.#options.logger.info({ function: key, plan: source }, 'planned until it is measured');
+      },
+      measuring: async (work) => {
+        stop();
+        this.tell(key, { kind: 'stage', attempt, stage: 'measuring', isInHand: false });
+        return await Promise.race([overtaken(signal), this.#measuring.use(async () => (stop(), await work()))]);
+      },
+    });
+    stop();
+    switch (prepared.kind) {
+      case 'planned':
+        await keep(prepared, prepared.shapes);
+        this.tell(key, { kind: 'planned', attempt, plan: planOf(prepared) });
+        return;
+      case 'undecided':
+        await keep(prepared);
+        this.tell(key, { kind: 'undecided', attempt, plan: planOf(prepared), reason: prepared.reason });
+        return;
+      case 'disagreed':
+        this.tell(key, prepared);
+        return;
+      case 'unfit':
+        this.tell(key, { kind: 'unfit', attempt, reason: prepared.reason });
+    }
+  }
+
+  #stage(held: Held, attempt: number, stop: () => void) {
+    return async (stage: Stage, isInHand: boolean): Promise<void> => {
+      stop();
+      held.isRegistered = true;
+      this.tell(held.version.key, { kind: 'stage', attempt, stage, isInHand });
+      // What an estimated plan has brought to a GPU goes before the layers are measured.
+      await held.retracted;
+      stop();
+    };
+  }
+
+  /** After all that was to be done for this function before. */
+  #enqueue(held: Held, work: () => Promise<void>): void {
+    held.work = held.work.then(work).catch((error: unknown) => {
+      if (this.#isClosed) return;
+      const { key } = held.version;
+      this.#options.logger.warn({ err: error, function: key }, 'background work for the GPUs failed');
+    });
+    this.#track(held.work);
+  }
+
+  #track(work: Promise<void>): void {
+    const tracked = work.finally(() => {
+      this.#running.delete(tracked);
+      this.#wake();
+    });
+    this.#running.add(tracked);
+  }
+
+  async #until(isSo: () => boolean): Promise<void> {
+    while (!this.#isClosed && !isSo()) await new Promise<void>((resolve) => this.#watchers.push(resolve));
+  }
+
+  #wake(): void {
+    for (const watcher of this.#watchers.splice(0)) watcher();
+  }
+}
+
+function overtaken(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    const stop = (): void => reject(new StaleError('the measurement was overtaken'));
+    if (signal.aborted) stop();
+    signal.addEventListener('abort', stop, { once: true });
+  });
+}
+
+function causeOf(error: unknown): FailureCause {
+  if (isOfProcess(error)) return 'process';
+  return error instanceof GpuError && isOfRoom(error) ? 'room' : 'function';
+}

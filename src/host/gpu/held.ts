@@ -1,0 +1,31 @@
+import type { FunctionPlans } from '../live/index.ts';
+import type { FunctionVersion } from '../types.ts';
+import type { PlanFacts } from './function-state.ts';
+import type { KnownShapes } from './known-shapes.ts';
+
+/** What belongs to a record and is no data. */
+export interface Held {
+  version: FunctionVersion;
+  plans: FunctionPlans | undefined;
+  weightBytes: number;
+  shapes: KnownShapes;
+  /** Its work so far: what comes later is done later. */
+  work: Promise<void>;
+  /** Until the scheduler has given everything of it back. */
+  retracted: Promise<void>;
+  /** The process may have it. */
+  isRegistered: boolean;
+  /** Aborts what waits in the latest work. */
+  overtaken: AbortController;
+}
+
+export const planOf = ({
+  plans,
+  weightBytes,
+}: {
+  readonly plans: FunctionPlans;
+  readonly weightBytes: number;
+}): PlanFacts => ({
+  mode: plans.mode,
+  weightBytes,
+});

@@ -1,0 +1,170 @@
+/**
+ * For which shapes of its inputs a function has a program on the GPUs whose answer was found right, and for which further ones a
+ * program is worth making. Batches of similar size share one: a batch of 5 runs in the program for 8. A function called with more
+ * shapes than there is room for keeps the programs that serve most calls; the other shapes stay on the CPU, and no program is made
+ * in vain.
+ */
+import { shapeClasses, shapesKey, type InputShapes } from '../../gpu/index.ts';
+import type { WhyNot } from '../live/index.ts';
+import type { FunctionVersion } from '../types.ts';
+
+/** Besides those of its registration; as many as the GPU process keeps of one function. */
+const readyMax = 16;
+const refusedMax = 1000;
+/** Calls after which all counts are halved: shapes that are called no more give way. */
+const agingCalls = 64 * readyMax;
+/** A shape that more than half of the calls have gets a program of its own size after so many of them. */
+const ownProgramCalls = 256;
+
+/** A program to make, or one to run inputs of further shapes in. */
+export interface WantedProgram {
+  readonly program: InputShapes;
+  /** Of which the program is given up for it. */
+  readonly instead?: InputShapes;
+}
+
+interface Ready {
+  readonly shapes: InputShapes;
+  readonly program: InputShapes;
+}
+
+export interface KnownShapesOptions {
+  /** Of its registration, which the GPU process keeps in any case; undefined where they were not checked. */
+  readonly own?: InputShapes | undefined;
+  /** The shapes in whose program inputs may run, if each of their rows is on its own. Default: their own. */
+  readonly classOf?: (shapes: InputShapes) => InputShapes;
+}
+
+export class KnownShapes {
+  readonly #own: string | undefined;
+  readonly #classOf: (shapes: InputShapes) => InputShapes;
+  readonly #ready = new Map<string, Ready>();
+  readonly #refused = new Map<string, string>();
+  readonly #calls = new Map<string, number>();
+  /** Until the model's graph was found to bring rows together. */
+  #areRowsApart = true;
+  #counted = 0;
+  #preparing: string | undefined;
+
+  constructor({ own, classOf = (shapes) => shapes }: KnownShapesOptions = {}) {
+    this.#own = own && shapesKey(own);
+    this.#classOf = classOf;
+    if (own !== undefined) this.ready(own, own);
+  }
+
+  /** Some shapes that can be run. */
+  get any(): InputShapes | undefined {
+    return this.#ready.values().next().value?.shapes;
+  }
+
+  /** A call with inputs of these. */
+  called(shapes: InputShapes): void {
+    const key = shapesKey(shapes);
+    this.#calls.set(key, this.#callsOf(key) + 1);
+    if (++this.#counted % agingCalls !== 0) return;
+    for (const [each, calls] of this.#calls) {
+      if (calls < 2) this.#calls.delete(each);
+      else this.#calls.set(each, Math.floor(calls / 2));
+    }
+  }
+
+  /**
+   * Whether a program for these is worth making now. Where there is no room, its calls must be twice those of the program that it
+   * takes the place of: else shapes called in turn would drive each other out, each compiled anew for a single call.
+   */
+  wants(shapes: InputShapes): WantedProgram | undefined {
+    const key = shapesKey(shapes);
+    if (this.#preparing !== undefined || this.#refused.has(key)) return undefined;
+    const found = this.#ready.get(key);
+    if (found !== undefined && (shapesKey(found.program) === key || !this.#isMostCalled(key))) return undefined;
+    const program = found === undefined && this.#areRowsApart ? this.#classOf(shapes) : shapes;
+    const programs = this.#programs();
+    const programKey = shapesKey(program);
+    if (programKey === this.#own || programs.has(programKey)) return { program };
+    const [least, ...others] = [...programs].toSorted(([, a], [, b]) => a.calls - b.calls);
+    if (least === undefined || others.length + 1 < readyMax) return { program };
+    const [, { calls, program: instead }] = least;
+    return this.#callsOf(key) >= 2 * calls + 2 ? { program, instead } : undefined;
+  }
+
+  /** Why no GPU is to run these; undefined where one may. */
+  whyNot(shapes: InputShapes): WhyNot | undefined {
+    const key = shapesKey(shapes);
+    if (this.#ready.has(key)) return undefined;
+    const refusal = this.#refused.get(key);
+    if (refusal !== undefined) return { reason: 'shape-refused', words: `not for inputs of ${key}: ${refusal}` };
+    const isFull = this.#programs().size >= readyMax;
+    const words =
+      this.#preparing === key
+        ? 'is being prepared'
+        : isFull
+          ? `is not there: ${readyMax} other shapes are called more often`
+          : 'is not there yet';
+    return { reason: 'shape', words: `its program for inputs of ${key} ${words}` };
+  }
+
+  preparing(shapes: InputShapes, { instead }: Pick<WantedProgram, 'instead'>): void {
+    this.#preparing = shapesKey(shapes);
+    if (instead === undefined) return;
+    const given = shapesKey(instead);
+    for (const [key, { program }] of this.#ready) if (shapesKey(program) === given) this.#ready.delete(key);
+  }
+
+  /** Nothing came of it, or it is over: where nothing is known of these shapes now, their next call tries again. */
+  dropped(): void {
+    this.#preparing = undefined;
+  }
+
+  /** A row's answer depends on the other rows: from now on each size has a program of its own. */
+  rowsMeet(): void {
+    this.#areRowsApart = false;
+    this.dropped();
+  }
+
+  refused(shapes: InputShapes, reason: string): void {
+    this.#preparing = undefined;
+    this.#refused.set(shapesKey(shapes), reason);
+    for (const oldest of this.#refused.keys()) {
+      if (this.#refused.size <= refusedMax) break;
+      this.#refused.delete(oldest);
+    }
+  }
+
+  ready(shapes: InputShapes, program: InputShapes): void {
+    this.#preparing = undefined;
+    this.#ready.set(shapesKey(shapes), { shapes, program });
+  }
+
+  /** With the process; the next one has the program of the registration alone, and may have room for others. */
+  lost(): void {
+    this.#refused.clear();
+    for (const key of this.#ready.keys()) if (key !== this.#own) this.#ready.delete(key);
+  }
+
+  #callsOf(key: string): number {
+    return this.#calls.get(key) ?? 0;
+  }
+
+  #isMostCalled(key: string): boolean {
+    const calls = this.#callsOf(key);
+    if (calls < ownProgramCalls) return false;
+    const all = [...this.#calls.values()].reduce((sum, each) => sum + each, 0);
+    return 2 * calls > all;
+  }
+
+  /** Those that may be given up, with the calls that they serve. */
+  #programs(): ReadonlyMap<string, { readonly program: InputShapes; readonly calls: number }> {
+    const programs = new Map<string, { program: InputShapes; calls: number }>();
+    for (const [key, { program }] of this.#ready) {
+      const name = shapesKey(program);
+      if (name === this.#own) continue;
+      programs.set(name, { program, calls: (programs.get(name)?.calls ?? 0) + this.#callsOf(key) });
+    }
+    return programs;
+  }
+}
+
+/** @param own the shapes of its registration, where they were checked */
+export function knownShapesOf({ metadata }: FunctionVersion, own?: InputShapes): KnownShapes {
+  return new KnownShapes({ own, ...(metadata === undefined ? {} : { classOf: shapeClasses(metadata.inputs) }) });
+}

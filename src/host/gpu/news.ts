@@ -1,0 +1,45 @@
+/** What the live scheduler tells of a function, as the event that its record takes. */
+import { GpuError } from '../../gpu/index.ts';
+import type { GpuEviction, GpuNews } from '../live/index.ts';
+import { isItsFault } from './circuit-breaker.ts';
+import type { ColdCause, FunctionEvent } from './function-state.ts';
+
+/** What the record of the function is to be told. */
+export function eventOf(news: GpuNews): FunctionEvent | undefined {
+  switch (news.kind) {
+    case 'run succeeded':
+    case 'arrived':
+      return news;
+    case 'run failed': {
+      const { error } = news;
+      // An input that another place answered was not invalid.
+      const isOfFunction = isItsFault(error) || (error instanceof GpuError && error.code === 'invalid');
+      return isOfFunction ? { kind: 'run failed', reason: error.message } : undefined;
+    }
+    case 'evicted': {
+      const { gpu, isWhole } = news.eviction;
+      return { kind: 'left', gpu, isWhole, cause: coldCauseAfter(news.eviction) };
+    }
+  }
+}
+
+function coldCauseAfter({ cause, by, isWhole }: GpuEviction): ColdCause {
+  switch (cause) {
+    case 'capacity':
+    case 'trim':
+    case 'migration':
+    case 'host':
+    case 'out-of-memory':
+      return { kind: 'evicted', why: isWhole ? 'room' : 'room for its last layers', by };
+    case 'profiling':
+      return { kind: 'evicted', why: 'room to measure a function', by };
+    case 'unload':
+      return { kind: 'evicted', why: 'unloaded', by: undefined };
+    case 'failed-run':
+      return { kind: 'evicted', why: 'a run of it failed', by: undefined };
+    case 'plan-changed':
+      return { kind: 'changed' };
+    case 'gpu-lost':
+      return { kind: 'lost' };
+  }
+}

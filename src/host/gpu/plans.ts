@@ -1,0 +1,149 @@
+/**
+ * What each function costs on this machine's GPUs, and how its cold starts proceed: measured once for each structure (the same
+ * layers in the same sizes), kept as readable JSON, planned from it.
+ */
+import { createHash } from 'node:crypto';
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Machine } from '../../hardware/index.ts';
+import {
+  methodsWithin,
+  planColdStart,
+  type ColdStartMode,
+  type ColdStartPlan,
+  type LayerMethod,
+} from '../../plan/index.ts';
+import { parseLayerProfile, type LayerProfile } from '../../profile/index.ts';
+import { gpuOffers } from '../../schedule/index.ts';
+import type { GpuCoverage } from '../../gpu/index.ts';
+import type { FunctionPlans } from '../live/index.ts';
+import { capacityBytesOf } from './machine.ts';
+
+/** The same methods over the GPU's own link alone, as the offers' last way has it. */
+const ownLink: Readonly<Record<ColdStartMode, ColdStartMode>> = {
+  baseline: 'baseline',
+  pipeswitch: 'pipeswitch',
+  dha: 'dha',
+  pt: 'pipeswitch',
+  'pt+dha': 'dha',
+  interleave: 'dha',
+};
+
+/**
+ * Of a model that is larger than a GPU's memory some layers stay in host memory under every mode.
+ *
+ * @param wanted methods of the layers, instead of those of the mode's own planner
+ */
+export function makePlans(
+  profile: LayerProfile,
+  machine: Machine,
+  mode: ColdStartMode,
+  wanted?: readonly LayerMethod[],
+): FunctionPlans {
+  const capacityBytes = capacityBytesOf(machine);
+  const own = wanted ?? planColdStart(profile, machine, mode).layers.map(({ method }) => method);
+  const within = methodsWithin(profile.layers, own, capacityBytes);
+  const isTooLarge = within.some((method, layer) => method !== own[layer]);
+  const given = isTooLarge ? within : wanted;
+  const plans = machine.gpus.map((_, primary) => {
+    const main = planColdStart(profile, machine, mode, { primary, ...(given === undefined ? {} : { methods: given }) });
+    const methods = main.layers.map(({ method }) => method);
+    const own = planColdStart(profile, machine, ownLink[mode], { primary, methods });
+    return new Map<string, ColdStartPlan>([
+      [own.mode, own],
+      [main.mode, main],
+    ]);
+  });
+  return {
+    mode,
+    isTooLarge,
+    offers: gpuOffers(profile, machine, mode, { methods: given }),
+    planOf: (gpu, wanted) => {
+      const byMode = plans[gpu];
+      const plan = byMode?.get(wanted) ?? byMode?.get(mode);
+      if (plan === undefined) throw new RangeError(`there is no plan for GPU ${gpu}`);
+      return plan;
+    },
+  };
+}
+
+/** `<folder>/<name>@<version>.json`: for each GPU what a start takes, and layer by layer what is loaded over which link. */
+export async function writePlans(folder: string, key: string, plans: FunctionPlans): Promise<void> {
+  const gpus = plans.offers.map(({ warmMs, prefixBytes, ways }, gpu) => ({
+    gpu,
+    predictedMs: { warm: warmMs, cold: ways[0].coldMs[0] },
+    gpuBytes: prefixBytes.at(-1),
+    plan: plans.planOf(gpu, plans.mode),
+  }));
+  await mkdir(folder, { recursive: true });
+  await writeWhole(planPath(folder, key), { function: key, mode: plans.mode, gpus });
+}
+
+export async function forgetPlans(folder: string, key: string): Promise<void> {
+  await rm(planPath(folder, key), { force: true });
+}
+
+const planPath = (folder: string, key: string): string => join(folder, `${key}.json`);
+
+let unfinishedCount = 0;
+
+/** All of it or nothing, whenever the host is killed, and however many write it at once: functions of one model share files. */
+export async function writeWhole(path: string, content: object): Promise<void> {
+  const unfinished = `${path}.${unfinishedCount++}.unfinished`;
+  await writeFile(unfinished, `${JSON.stringify(content, null, 1)}\n`);
+  await rename(unfinished, path);
+}
+
+/** Equal for models whose layers have the same names, kinds and sizes: they cost the same. */
+export function structureOf(coverage: Extract<GpuCoverage, { covered: true }>, shapes: object): string {
+  const layers = coverage.layers.map(({ name, kind, bytes }) => [name, kind, bytes]);
+  return createHash('sha256')
+    .update(JSON.stringify([layers, coverage.launches, shapes]))
+    .digest('hex')
+    .slice(0, 32);
+}
+
+type ProfiledLayer = Pick<LayerProfile['layers'][number], 'name' | 'bytes'>;
+
+const isOf = ({ layers: measured }: LayerProfile, layers: readonly ProfiledLayer[]): boolean =>
+  measured.length === layers.length &&
+  layers.every(({ name, bytes }, index) => measured[index]!.name === name && measured[index]!.bytes === bytes);
+
+/** Profiles of structures on one machine, on disk. */
+export class ProfileStore {
+  readonly #folder: string;
+  readonly #machine: string;
+
+  /** @param machine names the GPUs and the driver: what was measured on others counts for nothing here */
+  constructor(folder: string, machine: string) {
+    this.#folder = folder;
+    this.#machine = machine;
+  }
+
+  /** @param layers those that it must be of */
+  async find(structure: string, layers: readonly ProfiledLayer[]): Promise<LayerProfile | undefined> {
+    try {
+      const json = JSON.parse(await readFile(this.#path(structure), 'utf8')) as {
+        readonly machine?: unknown;
+        readonly profile?: unknown;
+      };
+      if (json.machine !== this.#machine) return undefined;
+      const profile = parseLayerProfile(json.profile);
+      // The engine refuses every run under a plan of other layers; people edit what they can read.
+      return isOf(profile, layers) ? profile : undefined;
+    } catch {
+      // Absent, cut off by a kill, or of an older form: it is measured again.
+      return undefined;
+    }
+  }
+
+  async keep(structure: string, functionName: string, profile: LayerProfile): Promise<void> {
+    await mkdir(this.#folder, { recursive: true });
+    const content = { machine: this.#machine, firstMeasuredFor: functionName, profile };
+    await writeWhole(this.#path(structure), content);
+  }
+
+  #path(structure: string): string {
+    return join(this.#folder, `${structure}.json`);
+  }
+}

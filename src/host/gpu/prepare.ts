@@ -1,0 +1,268 @@
+/** How one function gets ready for the GPUs: registered, compared with ONNX Runtime, measured when nothing runs, planned. */
+import { join } from 'node:path';
+import type { Logger } from 'pino';
+import {
+  GpuError,
+  trialShapes,
+  type GpuClient,
+  type GpuCoverage,
+  type InputShapes,
+  type ProgramPrecision,
+} from '../../gpu/index.ts';
+import type { Machine } from '../../hardware/index.ts';
+import type { ColdStartMode } from '../../plan/index.ts';
+import type { LayerProfile } from '../../profile/index.ts';
+import type { FunctionVersion } from '../types.ts';
+import type { Stage } from './function-state.ts';
+import { Gate, rungsOf, wholeRung, type GateOptions, type Given, type Judged, type Passed } from './gate.ts';
+import { capacityBytesOf } from './machine.ts';
+import { makePlans, structureOf, type ProfileStore } from './plans.ts';
+import type { FunctionPlans, LiveScheduler } from '../live/index.ts';
+import { Room } from './room.ts';
+import type { ShippedPlans } from './shipped-plans.ts';
+import type { VariantKind, VariantPlanner } from './variants/index.ts';
+import type { Verdicts } from './verdicts.ts';
+
+/** What there is once the GPU process is up for the first time. */
+export interface GpuRuntime {
+  readonly machine: Machine;
+  /** Names the GPUs and the driver: what was measured on others counts for nothing here. */
+  readonly machineName: string;
+  readonly profiles: ProfileStore;
+  readonly verdicts: Verdicts;
+  readonly scheduler: LiveScheduler;
+}
+
+/** What is asked of the GPU process for a function that is to be planned. */
+export type PreparingClient = Pick<
+  GpuClient,
+  'register' | 'measure' | 'evict' | 'measureOperators' | 'addPlan' | 'dropPlan'
+>;
+
+export interface PrepareOptions extends Pick<GateOptions, 'check'> {
+  readonly client: PreparingClient;
+  readonly logger: Logger;
+  readonly dataDir: string;
+  readonly mode: ColdStartMode;
+  /** Repetitions of each measurement of a layer. */
+  readonly iterations: number;
+  /** What models of 32-bit floats are computed in. */
+  readonly precision: ProgramPrecision;
+  /** Plans over GPU and CPU, and the cores that they may use. */
+  readonly variants: { readonly kind: VariantKind; readonly cores: number };
+  /** Resolves when no invocation runs on a GPU. */
+  readonly whenIdle: () => Promise<void>;
+  readonly shippedPlans: ShippedPlans;
+}
+
+/** The preparation of one function, as whoever ordered it follows it. */
+export interface Preparation {
+  /** Rejects with {@link StaleError} where the work is not wanted any more. */
+  readonly stage: (stage: Stage, isInHand: boolean) => Promise<void>;
+  /** It can be served by this plan already. */
+  estimated(prepared: PreparedPlans, source: string): Promise<void>;
+  /** Waits for its turn: measurements are made one at a time. */
+  readonly measuring: <T>(work: () => Promise<T>) => Promise<T>;
+}
+
+export interface PreparedPlans {
+  readonly plans: FunctionPlans;
+  readonly weightBytes: number;
+  /** For which its program is. */
+  readonly shapes: InputShapes;
+}
+
+export type Prepared =
+  | (PreparedPlans & { readonly kind: 'planned' })
+  /** The inputs of a call decide. */
+  | (PreparedPlans & { readonly kind: 'undecided'; readonly reason: string })
+  | { readonly kind: 'disagreed'; readonly reason: string }
+  | { readonly kind: 'unfit'; readonly reason: string };
+
+/** The work was overtaken: the process ended, or the function is another one now. */
+export class StaleError extends Error {
+  override readonly name = 'StaleError';
+}
+
+/** Into which the longest recurrent operator of a function is unrolled: two halves of a network then wait a twelfth of a run for each other. */
+const cells = 12;
+
+export class Preparer {
+  readonly #options: PrepareOptions;
+  #planner: VariantPlanner | undefined;
+  readonly #room: Room;
+  readonly gate: Gate;
+
+  constructor(options: PrepareOptions) {
+    this.#options = options;
+    this.#room = new Room(options.client);
+    this.gate = new Gate({ check: options.check, room: this.#room });
+  }
+
+  /** @throws GpuError, StaleError */
+  async prepare(version: FunctionVersion, runtime: GpuRuntime, following: Preparation): Promise<Prepared> {
+    const { client } = this.#options;
+    const { key, metadata, modelPath } = version;
+    if (metadata === undefined) return { kind: 'unfit', reason: 'its inputs are not known' };
+    const known = await runtime.verdicts.find(version, 'any');
+    if (known?.kind === 'disagreed') return known;
+    const [wanted, ...alternatives] = trialShapes(metadata.inputs);
+    await following.stage('registering', true);
+    const hybrid = this.#hasVariants ? { hybrid: { cells } } : {};
+    const settings = { precision: this.#options.precision };
+    const spec = { key, modelPath, shapes: wanted, alternatives, settings, ...hybrid };
+    const coverage = await client.register(spec);
+    const shapes = (coverage.covered ? coverage.shapes : undefined) ?? wanted;
+    const weightBytes = weightBytesOf(coverage);
+    let passed: Passed = { kind: 'agreed' };
+    if (coverage.covered) {
+      passed = await this.judge(
+        version,
+        runtime,
+        [wholeRung(coverage.layers, capacityBytesOf(runtime.machine))],
+        { shapes },
+        following,
+      );
+      if (passed.kind === 'disagreed') return passed;
+      if (passed.kind === 'agreed') await this.#estimate(coverage, shapes, runtime, following);
+    }
+    const plans = await this.#plansFor(version, coverage, shapes, runtime, following);
+    if (plans === undefined) return { kind: 'unfit', reason: coverage.covered ? 'no plan runs it' : whyNot(coverage) };
+    if (passed.kind === 'agreed') passed = await this.judge(version, runtime, rungsOf(plans), { shapes }, following);
+    switch (passed.kind) {
+      case 'agreed':
+        return { kind: 'planned', plans, weightBytes, shapes };
+      case 'undecided':
+        return { kind: 'undecided', plans, weightBytes, shapes, reason: passed.reason };
+      case 'disagreed':
+        return passed;
+    }
+  }
+
+  /** Whether these plans answer as ONNX Runtime does. @throws GpuError, StaleError */
+  judge(
+    version: FunctionVersion,
+    { verdicts, scheduler }: GpuRuntime,
+    rungs: Parameters<Gate['pass']>[1],
+    given: Given,
+    { stage }: Pick<Preparation, 'stage'>,
+  ): Promise<Passed> {
+    const judged: Judged = { version, verdicts, scheduler, begin: (isInHand) => stage('checking', isInHand) };
+    return this.gate.pass(judged, rungs, given);
+  }
+
+  get #hasVariants(): boolean {
+    const { kind, cores } = this.#options.variants;
+    return kind !== 'off' && cores > 0;
+  }
+
+  /** A plan that ships with the project serves a function that has not been measured on this machine yet. */
+  async #estimate(
+    coverage: Extract<GpuCoverage, { covered: true }>,
+    shapes: InputShapes,
+    { machine, profiles }: GpuRuntime,
+    following: Preparation,
+  ): Promise<void> {
+    const { mode, shippedPlans } = this.#options;
+    if ((await profiles.find(structureOf(coverage, shapes), coverage.layers)) !== undefined) return;
+    const names = machine.gpus.map(({ model }) => model);
+    const found = await shippedPlans.find(coverage.layers, names);
+    if (found === undefined) return;
+    const plans = makePlans(found.profile, machine, mode, found.methodsOf(mode));
+    await following.estimated({ plans, weightBytes: weightBytesOf(coverage), shapes }, found.source);
+  }
+
+  /** Undefined for a function that no plan can run here. */
+  async #plansFor(
+    version: FunctionVersion,
+    coverage: GpuCoverage,
+    shapes: InputShapes,
+    runtime: GpuRuntime,
+    following: Preparation,
+  ): Promise<FunctionPlans | undefined> {
+    const { client, logger, dataDir, mode, variants, iterations } = this.#options;
+    const { machine, machineName, scheduler } = runtime;
+    const profile = coverage.covered ? await this.#profile(version, coverage, shapes, runtime, following) : undefined;
+    const plans = profile && makePlans(profile, machine, mode);
+    // Its operators cannot be timed where they do not fit together.
+    if (!this.#hasVariants || plans?.isTooLarge === true) return plans;
+    const { makeVariants, VariantPlanner: Planner } = await import('./variants/index.ts');
+    this.#planner ??= new Planner();
+    const { key, name, settings } = version;
+    const subject = { key, name, coverage, shapes, profile, plans, machine, mode, sloMs: settings.sloMs };
+    const options = {
+      client,
+      planner: this.#planner,
+      logger,
+      folder: join(dataDir, 'plans', 'profiles'),
+      machineName: `${machineName}; ${variants.cores} cores`,
+      ...variants,
+      iterations,
+      measure: <T>(work: () => Promise<T>): Promise<T> =>
+        following.measuring(() => this.#whenAlone(key, coverage.layers ?? [], scheduler, following, work)),
+    };
+    try {
+      return (await makeVariants(options, subject)) ?? plans;
+    } catch (error) {
+      // A function that runs whole on the GPU does so without variants.
+      const isFatal = error instanceof StaleError || (error instanceof GpuError && error.retriable);
+      if (plans === undefined || isFatal) throw error;
+      await following.stage('measuring', true);
+      logger.warn({ function: key, err: error }, 'no plans over GPU and CPU');
+      return plans;
+    }
+  }
+
+  async #profile(
+    { key, name }: FunctionVersion,
+    coverage: Extract<GpuCoverage, { covered: true }>,
+    shapes: InputShapes,
+    { profiles, scheduler, machine }: GpuRuntime,
+    following: Preparation,
+  ): Promise<LayerProfile> {
+    const bytesMax = capacityBytesOf(machine);
+    const structure = structureOf(coverage, shapes);
+    const known = await profiles.find(structure, coverage.layers);
+    if (known !== undefined) return known;
+    return await following.measuring(async () => {
+      // Another of the same structure may have been measured while this one waited.
+      const kept = await profiles.find(structure, coverage.layers);
+      if (kept !== undefined) return kept;
+      const { client, iterations } = this.#options;
+      const measured = await this.#whenAlone(key, coverage.layers, scheduler, following, () =>
+        client.measure(key, { gpu: 0, iterations, bytesMax }),
+      );
+      await profiles.keep(structure, name, { unit: measured.unit, layers: measured.layers });
+      return measured;
+    });
+  }
+
+  /** Measures when nothing runs on a GPU, where there is room for all of the function's weights. They are freed afterwards. */
+  async #whenAlone<T>(
+    key: string,
+    layers: readonly { readonly bytes: number }[],
+    scheduler: LiveScheduler,
+    following: Preparation,
+    work: () => Promise<T>,
+  ): Promise<T> {
+    const bytes = layers.reduce((sum, layer) => sum + layer.bytes, 0);
+    const ready = async (): Promise<void> => {
+      // A measurement beside other work measures both.
+      await following.stage('measuring', false);
+      await this.#options.whenIdle();
+    };
+    return await this.#room.use(
+      { key, bytes, scheduler, ready, begin: () => following.stage('measuring', true) },
+      work,
+    );
+  }
+}
+
+const weightBytesOf = ({ layers = [] }: GpuCoverage): number => layers.reduce((sum, { bytes }) => sum + bytes, 0);
+
+function whyNot({ obstacles }: Extract<GpuCoverage, { covered: false }>): string {
+  const [first, ...others] = obstacles;
+  if (first === undefined) return 'it is not covered';
+  const more = others.length > 0 ? `, and ${others.length} more` : '';
+  return `${first.operator} (${first.node}): ${first.reason}${more}`;
+}

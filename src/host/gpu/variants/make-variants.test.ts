@@ -1,0 +1,119 @@
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pino } from 'pino';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { GpuError, type GpuClient, type GpuCoverage } from '../../../gpu/index.ts';
+import { loadMachine } from '../../../hardware/index.ts';
+import { loadChrion } from '../../../plan/index.ts';
+import type { GraphProfile } from '../../../profile/index.ts';
+import { VariantPlanner } from './variant-planner.ts';
+import { makeVariants, type VariantOptions, type VariantSubject } from './make-variants.ts';
+import { makePlans } from '../plans.ts';
+
+const { lstmCells } = await loadChrion();
+
+const machine = loadMachine('p3.8xlarge');
+const mode = 'pipeswitch';
+const layers = ['one', 'two'].map((name) => ({ name, kind: 'recurrent' as const, bytes: 131_072 }));
+
+/** Two layers of four cells; what a cell takes on a core decides whether any is worth giving away. */
+function operators(cpuMs: number): GraphProfile {
+  const profile = lstmCells({ layers: 2, batch: 1, ioSize: 64, sequence: 4 }, 1);
+  const nodes = profile.nodes.map((node, index) => ({ ...node, cpu: [cpuMs], shares: index < 4 ? 'one' : 'two' }));
+  return { ...profile, nodes, activations: 'shared' };
+}
+
+let folder: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-ladders-'));
+});
+afterEach(() => rm(folder, { recursive: true, force: true }));
+
+interface Fake {
+  readonly options: VariantOptions;
+  readonly measured: readonly string[];
+}
+
+function fake(kind: VariantOptions['kind'], cpuMs: number, refused: (key: string) => boolean = () => false): Fake {
+  const measured: string[] = [];
+  const client: Pick<GpuClient, 'addPlan' | 'dropPlan' | 'measureOperators'> = {
+    addPlan: (key, { id, segments }) => {
+      if (refused(key)) return Promise.reject(new GpuError('invalid', 'there is no such operator'));
+      const onCpu = new Set(segments.flatMap((segment) => segment.operators.map((name) => name.split('/')[0])));
+      const kept = layers.flatMap((_, index) => (onCpu.has(`layer${index}`) ? [] : [index]));
+      const rest = { arenaBytes: 0, workspaceBytes: 0, constantBytes: 0, launches: 1, cores: 1 };
+      const crossings = { toGpu: 0, toCpu: 0, bytes: 0 };
+      return Promise.resolve({ plan: id, layers: kept, weightBytes: 131_072 * kept.length, crossings, ...rest });
+    },
+    dropPlan: () => Promise.resolve(),
+    measureOperators: (key) => {
+      measured.push(key);
+      return Promise.resolve(operators(cpuMs));
+    },
+  };
+  let turn = Promise.resolve<unknown>(undefined);
+  const options: VariantOptions = {
+    client,
+    planner: new VariantPlanner(),
+    logger: pino({ level: 'silent' }),
+    folder,
+    machineName: 'one GPU',
+    kind,
+    cores: 1,
+    iterations: 1,
+    measure: (work) => {
+      const done = turn.then(work);
+      turn = done;
+      return done;
+    },
+  };
+  return { options, measured };
+}
+
+function subject(name: string): VariantSubject {
+  const profile = {
+    unit: 'ms' as const,
+    layers: layers.map((layer) => ({ ...layer, load: 0.07, exec: 0.2, dha: 0.3 })),
+  };
+  const memory = { weightBytes: 262_144, arenaBytes: 0, workspaceBytes: 0, launches: 8 };
+  const coverage: GpuCoverage = { covered: true, layers, ...memory };
+  const plans = makePlans(profile, machine, mode);
+  return { key: `${name}@1`, name, coverage, shapes: { x: [1] }, sloMs: 1000, profile, plans, machine, mode };
+}
+
+test('functions of one structure that come at the same time are measured once, and all have ladders', async () => {
+  const { options, measured } = fake('memory', 0.15);
+  const found = await Promise.all(['a', 'b', 'c'].map((name) => makeVariants(options, subject(name))));
+  expect(measured).toEqual(['a@1']);
+  for (const plans of found) expect(plans?.offers[0]).toMatchObject({ plan: 'gpu', smaller: { plan: 'hybrid-1' } });
+  expect(await readdir(folder)).toHaveLength(1);
+});
+
+test('where the GPU alone is the fastest there is no ladder for latency, and nothing is measured again to find that out', async () => {
+  const { options, measured } = fake('latency', 50);
+  expect(await makeVariants(options, subject('a'))).toBeUndefined();
+  expect(await makeVariants(options, subject('b'))).toBeUndefined();
+  expect(measured).toEqual(['a@1']);
+});
+
+test('where the kept profile turns out to be of another graph the function is measured itself', async () => {
+  const { options, measured } = fake('memory', 0.15, (key) => key === 'b@1');
+  expect(await makeVariants(options, subject('a'))).toBeDefined();
+  expect(await makeVariants(options, subject('b'))).toBeUndefined();
+  expect(measured).toEqual(['a@1', 'b@1']);
+});
+
+test('without cores, where no plans are wanted, and for a large network without recurrent layers, nothing is measured', async () => {
+  const { options, measured } = fake('off', 0.15);
+  expect(await makeVariants(options, subject('a'))).toBeUndefined();
+  expect(await makeVariants({ ...options, kind: 'memory', cores: 0 }, subject('a'))).toBeUndefined();
+  const large = {
+    covered: true,
+    layers: layers.map(({ name, bytes }) => ({ name, kind: 'linear' as const, bytes })),
+  } as const;
+  const rest = { weightBytes: 2 ** 29, arenaBytes: 0, workspaceBytes: 0, launches: 1 };
+  const largeOne = { ...subject('a'), coverage: { ...large, ...rest } };
+  expect(await makeVariants({ ...options, kind: 'memory', cores: 1 }, largeOne)).toBeUndefined();
+  expect(measured).toEqual([]);
+});

@@ -1,0 +1,175 @@
+/** How a function gets its ladder: operators timed on the GPU and on cores, plans made, told to the GPU process, and offered. */
+import { createHash } from 'node:crypto';
+import { mkdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Logger } from 'pino';
+import { GpuError, type GpuClient, type GpuCoverage, type InputShapes } from '../../../gpu/index.ts';
+import type { Machine } from '../../../hardware/index.ts';
+import { loadChrion, type ChrionPlan, type ColdStartMode } from '../../../plan/index.ts';
+import { parseGraphProfile, type GraphProfile, type LayerProfile } from '../../../profile/index.ts';
+import type { VariantPlanner } from './variant-planner.ts';
+import { withVariants, type PlanVariant } from './variants.ts';
+import { writeWhole } from '../plans.ts';
+import type { FunctionPlans } from '../../live/index.ts';
+
+/** Which plans over GPU and CPU functions get. */
+export type VariantKind =
+  /** None. */
+  | 'off'
+  /** Beside everything on the GPU the fastest (Chrion's Latency-Optimal pattern). */
+  | 'latency'
+  /** Those of less and less GPU memory as well, as far as they meet the objective (its Memory-Optimal pattern). */
+  | 'memory';
+
+export interface VariantOptions {
+  readonly client: Pick<GpuClient, 'measureOperators' | 'addPlan' | 'dropPlan'>;
+  readonly planner: Pick<VariantPlanner, 'plan'>;
+  readonly logger: Logger;
+  /** Where operator profiles are kept. */
+  readonly folder: string;
+  /** Names the GPUs, the driver and the cores: what was measured on others counts for nothing here. */
+  readonly machineName: string;
+  readonly kind: VariantKind;
+  readonly cores: number;
+  readonly iterations: number;
+  /** Runs a measurement when nothing else is measured, or runs on a GPU. */
+  readonly measure: <T>(work: () => Promise<T>) => Promise<T>;
+}
+
+export interface VariantSubject {
+  readonly key: string;
+  /** In what is kept. */
+  readonly name: string;
+  readonly coverage: GpuCoverage;
+  readonly shapes: InputShapes;
+  /** Rungs slower than it are not made. */
+  readonly sloMs: number;
+  /** Of all on the GPU; undefined where the engine lacks an operator. */
+  readonly profile: LayerProfile | undefined;
+  readonly plans: FunctionPlans | undefined;
+  readonly machine: Machine;
+  readonly mode: ColdStartMode;
+}
+
+/** Beside everything on the GPU. */
+const rungsMax = 4;
+
+/** Of a function without recurrent layers: timing it keeps a copy of its weights in memory for each core, and on disk. */
+const dividedBytesMax = 256 * 2 ** 20;
+
+/** Large networks without recurrent layers are products through and through, for which a core takes many times as long as a GPU. */
+function isWorthDividing(coverage: GpuCoverage): boolean {
+  if (!coverage.covered || coverage.layers.some(({ kind }) => kind === 'recurrent')) return true;
+  return coverage.weightBytes <= dividedBytesMax;
+}
+
+/** What came of a profile; no plans where nothing beside the GPU alone is worth having. */
+interface Planned {
+  readonly plans: FunctionPlans | undefined;
+}
+
+/** A profile is of use for every function whose graph has the same operators; where one turns out not to, its own is made. */
+export async function makeVariants(
+  options: VariantOptions,
+  subject: VariantSubject,
+): Promise<FunctionPlans | undefined> {
+  if (options.kind === 'off' || options.cores === 0 || !isWorthDividing(subject.coverage)) return undefined;
+  const structure = structureOf(subject);
+  const fromKept = async (): Promise<Planned | undefined> => {
+    const kept = await findProfile(options, structure);
+    return kept && (await planFrom(options, subject, kept));
+  };
+  const planned =
+    (await fromKept()) ??
+    (await options.measure(async () => {
+      // Another of the same structure may have been measured while this one waited.
+      const known = await fromKept();
+      if (known !== undefined) return known;
+      const { cores, iterations } = options;
+      const measured = await options.client.measureOperators(subject.key, { gpu: 0, cores, iterations });
+      await keepProfile(options, structure, subject.name, measured);
+      return await planFrom(options, subject, measured);
+    }));
+  return planned?.plans;
+}
+
+/** Undefined where the profile is not of this function's graph: every plan that was made from it is refused. */
+async function planFrom(
+  { client, planner, logger, kind, cores }: VariantOptions,
+  { key, coverage, sloMs, profile, plans, machine, mode }: VariantSubject,
+  operators: GraphProfile,
+): Promise<Planned | undefined> {
+  const layers = coverage.layers ?? [];
+  const { hybridPlanOf } = await loadChrion();
+  const found = await planner.plan(operators, { cores, limitMs: sloMs, rungsMax: rungsMax + 1 });
+  const rungs: PlanVariant[] = [];
+  let refused = 0;
+  for (const plan of chosen(found, kind)) {
+    const hybrid = hybridPlanOf(plan, `hybrid-${rungs.length + 1}`);
+    if (hybrid.segments.length === 0) continue;
+    try {
+      rungs.push({ promise: await client.addPlan(key, hybrid), latencyMs: plan.latencyMs });
+    } catch (error) {
+      if (!(error instanceof GpuError) || error.code !== 'invalid') throw error;
+      refused++;
+      logger.info({ function: key, reason: error.message }, 'a plan over GPU and CPU was refused');
+    }
+  }
+  if (rungs.length === 0) return refused > 0 ? undefined : { plans: undefined };
+  const linkGBps = machine.gpus[0]?.linkGBps ?? operators.bandwidth;
+  const ladder = withVariants(plans, rungs, { layers, profile, linkGBps, machine, mode });
+  const offered = new Set(rungNames(ladder));
+  for (const { promise } of rungs) if (!offered.has(promise.plan)) await client.dropPlan(key, promise.plan);
+  return { plans: ladder };
+}
+
+function rungNames(ladder: FunctionPlans | undefined): string[] {
+  const names: string[] = [];
+  for (let rung = ladder?.offers[0]; rung !== undefined; rung = rung.smaller) names.push(rung.plan ?? '');
+  return names;
+}
+
+/** The ladder that the planner found, without what the kind leaves out. */
+function chosen(ladder: readonly ChrionPlan[], kind: VariantKind): readonly ChrionPlan[] {
+  if (kind === 'memory') return ladder;
+  const fastest = ladder.reduce<ChrionPlan | undefined>(
+    (best, plan) => (best === undefined || plan.latencyMs < best.latencyMs ? plan : best),
+    undefined,
+  );
+  return fastest === undefined ? [] : [fastest];
+}
+
+/** Equal for graphs that are alike as far as the engine knows. */
+function structureOf({ coverage, shapes }: VariantSubject): string {
+  const layers = (coverage.layers ?? []).map(({ name, kind, bytes }) => [name, kind, bytes]);
+  const rest = coverage.covered ? coverage.launches : coverage.obstacles;
+  return createHash('sha256')
+    .update(JSON.stringify([layers, rest, shapes]))
+    .digest('hex')
+    .slice(0, 32);
+}
+
+const profilePath = ({ folder }: VariantOptions, structure: string): string =>
+  join(folder, `${structure}.operators.json`);
+
+async function findProfile(options: VariantOptions, structure: string): Promise<GraphProfile | undefined> {
+  try {
+    const text = await readFile(profilePath(options, structure), 'utf8');
+    const { machine, profile } = JSON.parse(text) as { readonly machine?: unknown; readonly profile?: unknown };
+    return machine === options.machineName ? parseGraphProfile(profile) : undefined;
+  } catch {
+    // Absent, cut off by a kill, or of an older form: it is measured again.
+    return undefined;
+  }
+}
+
+async function keepProfile(
+  options: VariantOptions,
+  structure: string,
+  name: string,
+  profile: GraphProfile,
+): Promise<void> {
+  await mkdir(options.folder, { recursive: true });
+  const content = { machine: options.machineName, firstMeasuredFor: name, profile };
+  await writeWhole(profilePath(options, structure), content);
+}

@@ -1,0 +1,37 @@
+/** Ladders are planned in a thread of their own: a large graph takes up to a second, in which the host has to answer. */
+import { createHash } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
+import type { ChrionPlan } from '../../../plan/index.ts';
+import { askOnce, compiledModule, plainError, startThread } from '../../../process/index.ts';
+import type { GraphProfile } from '../../../profile/index.ts';
+import type { VariantQuestion } from './variant-thread.ts';
+
+const module = compiledModule('./variant-thread.js', import.meta.url);
+
+/** Ladders that are kept: functions of one structure have the same. */
+const laddersKept = 32;
+
+export class VariantPlanner {
+  readonly #ladders = new LRUCache<string, Promise<readonly ChrionPlan[]>>({ max: laddersKept });
+
+  /** As planLadder. @throws what planLadder throws, as an Error with its message */
+  plan(profile: GraphProfile, options: VariantQuestion['options']): Promise<readonly ChrionPlan[]> {
+    const question: VariantQuestion = { profile, options };
+    const key = createHash('sha256').update(JSON.stringify(question)).digest('hex');
+    let ladder = this.#ladders.get(key);
+    if (ladder === undefined) {
+      ladder = ask(question);
+      this.#ladders.set(key, ladder);
+      ladder.catch(() => this.#ladders.delete(key));
+    }
+    return ladder;
+  }
+}
+
+function ask(question: VariantQuestion): Promise<readonly ChrionPlan[]> {
+  return askOnce(
+    (events) => startThread({ module, name: 'ladder planner', ends: 'at-once' }, events),
+    question,
+    plainError('the planner of ladders'),
+  );
+}

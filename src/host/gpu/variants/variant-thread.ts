@@ -1,0 +1,13 @@
+/** Plans one ladder. */
+import { loadChrion } from '../../../plan/index.ts';
+import { serve } from '../../../process/index.ts';
+import type { GraphProfile } from '../../../profile/index.ts';
+
+export interface VariantQuestion {
+  readonly profile: GraphProfile;
+  readonly options: { readonly cores: number; readonly limitMs: number; readonly rungsMax: number };
+}
+
+const { planLadder } = await loadChrion();
+
+serve(async ({ profile, options }: VariantQuestion) => ({ answer: planLadder(profile, options) }));

@@ -1,0 +1,87 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { loadMachine } from '../../../hardware/index.ts';
+import type { LayerProfile } from '../../../profile/index.ts';
+import type { GpuOffer } from '../../../schedule/index.ts';
+import { withVariants, type VariantContext, type PlanVariant } from './variants.ts';
+import { makePlans } from '../plans.ts';
+
+const machine = loadMachine('p3.8xlarge');
+
+/** Layers of which some are cheaper read from host memory than waited for. */
+const anyLayers = fc.array(
+  fc.record({
+    bytes: fc.integer({ min: 1, max: 40 }).map((count) => count * 1e5),
+    exec: fc.integer({ min: 1, max: 200 }).map((ticks) => ticks / 100),
+    slower: fc.integer({ min: 0, max: 400 }).map((ticks) => ticks / 100),
+  }),
+  { minLength: 2, maxLength: 10 },
+);
+
+function profileOf(layers: readonly { bytes: number; exec: number; slower: number }[]): LayerProfile {
+  return {
+    unit: 'ms',
+    layers: layers.map(({ bytes, exec, slower }, index) => {
+      const load = 0.02 + bytes / 12e6;
+      return { name: `layer${index}`, kind: 'recurrent', bytes, load, exec, dha: exec + slower };
+    }),
+  };
+}
+
+/** A plan that reads these layers on the GPU. */
+function rungOf(profile: LayerProfile, layers: readonly number[], number: number): PlanVariant {
+  const weightBytes = layers.reduce((sum, layer) => sum + profile.layers[layer]!.bytes, 0);
+  const memory = { arenaBytes: 0, workspaceBytes: 0, constantBytes: 0 };
+  const rest = { launches: 1, cores: 1, crossings: { toGpu: 0, toCpu: 0, bytes: 0 } };
+  return { promise: { plan: `hybrid-${number}`, layers, weightBytes, ...memory, ...rest }, latencyMs: 10 + number };
+}
+
+const rungsIn = (top: GpuOffer): GpuOffer[] => (top.smaller === undefined ? [top] : [top, ...rungsIn(top.smaller)]);
+
+describe('a ladder', () => {
+  test('loads under a rung nothing that the rung above leaves in host memory, so that going down brings nothing', () => {
+    fc.assert(
+      fc.property(
+        anyLayers,
+        fc.array(fc.nat(9), { minLength: 1, maxLength: 4 }),
+        fc.constantFrom('pipeswitch' as const, 'dha' as const, 'interleave' as const),
+        fc.boolean(),
+        (given, cuts, mode, isCovered) => {
+          const profile = profileOf(given);
+          const sizes = [...new Set(cuts.map((cut) => cut % given.length))].toSorted((a, b) => b - a);
+          const rungs = sizes.map((size, index) => rungOf(profile, [...Array(size).keys()], index + 1));
+          const ground: VariantContext = {
+            layers: profile.layers,
+            profile: isCovered ? profile : undefined,
+            linkGBps: 12,
+            machine,
+            mode,
+          };
+          const whole = isCovered ? makePlans(profile, machine, mode) : undefined;
+          const plans = withVariants(whole, rungs, ground)!;
+          for (const [gpu, top] of plans.offers.entries()) {
+            const ladder = rungsIn(top);
+            const loaded = ladder.map(
+              ({ plan }) =>
+                new Set(
+                  plans
+                    .planOf(gpu, mode, plan)
+                    .layers.flatMap(({ method }, layer) => (method === 'load' ? [layer] : [])),
+                ),
+            );
+            for (const [index, { plan, prefixBytes }] of ladder.entries()) {
+              const layers = [...loaded[index]!];
+              expect(prefixBytes.at(-1)).toBe(layers.reduce((sum, layer) => sum + profile.layers[layer]!.bytes, 0));
+              if (index === 0) continue;
+              const above = loaded[index - 1]!;
+              const read = rungs.find(({ promise }) => promise.plan === plan)!.promise.layers;
+              // What is kept of the rung above: the layers that this one reads.
+              expect([...above].filter((layer) => read.includes(layer))).toEqual(layers);
+              expect(prefixBytes.at(-1)).toBeGreaterThan(0);
+            }
+          }
+        },
+      ),
+    );
+  });
+});

@@ -1,0 +1,122 @@
+/**
+ * A function's ladder: its plans from everything on the GPU down to little of it there, as offers for the scheduler. All of them share the
+ * function's weight layers, so that a resident function changes to a smaller plan by giving layers back.
+ */
+import type { HybridPromise } from '../../../gpu/index.ts';
+import type { Machine } from '../../../hardware/index.ts';
+import { wholePlan, type ColdStartMode, type LayerMethod } from '../../../plan/index.ts';
+import type { LayerProfile, ProfileLayer } from '../../../profile/index.ts';
+import type { GpuOffer } from '../../../schedule/index.ts';
+import { makePlans } from '../plans.ts';
+import type { FunctionPlans } from '../../live/index.ts';
+
+/** A plan over GPU and CPU that the GPU process has. */
+export interface PlanVariant {
+  readonly promise: HybridPromise;
+  /** As predicted, with every layer of it on the GPU. */
+  readonly latencyMs: number;
+}
+
+export interface VariantContext {
+  readonly layers: readonly { readonly name: string; readonly kind: string; readonly bytes: number }[];
+  /** What the layers take when all of the function runs on the GPU; undefined where the engine lacks an operator. */
+  readonly profile: LayerProfile | undefined;
+  /** Of copies to the GPU, for layers that were not timed. */
+  readonly linkGBps: number;
+  readonly machine: Machine;
+  readonly mode: ColdStartMode;
+}
+
+const bytesPerMsAtOneGbPerSecond = 1e6;
+
+interface Step {
+  readonly id: string;
+  readonly plans: FunctionPlans;
+  readonly cores: number;
+  /** Undefined for everything. */
+  readonly used: ReadonlySet<number> | undefined;
+}
+
+/**
+ * Offers of the rungs below what the function has already, largest first; `whole` is undefined for a function that only has rungs.
+ * A rung that keeps no less than the one before it, or nothing, is left out. Undefined where nothing is left to offer.
+ *
+ * What must hold: a rung loads nothing that the one above leaves in host memory. Going down gives layers back and brings none, so
+ * that what is there afterwards is what the rung would have loaded.
+ */
+export function withVariants(
+  whole: FunctionPlans | undefined,
+  rungs: readonly PlanVariant[],
+  ground: VariantContext,
+): FunctionPlans | undefined {
+  const steps: Step[] = [];
+  if (whole !== undefined) steps.push({ id: wholePlan, plans: whole, cores: 0, used: undefined });
+  const largestFirst = rungs.toSorted((a, b) => b.promise.weightBytes - a.promise.weightBytes);
+  for (const { promise, latencyMs } of largestFirst) {
+    const used = new Set(promise.layers);
+    const above = steps.at(-1);
+    const plans = plansOfRung(used, latencyMs, ground, above);
+    if (above !== undefined) {
+      const bytes = bytesOf(plans);
+      const isWithin = [...used].every((layer) => above.used?.has(layer) ?? true);
+      if (!isWithin || bytes === 0 || bytes >= bytesOf(above.plans)) continue;
+    }
+    steps.push({ id: promise.plan, plans, cores: promise.cores, used });
+  }
+  const [top] = steps;
+  if (top === undefined) return undefined;
+  const byId = new Map(steps.map(({ id, plans }) => [id, plans]));
+  return {
+    mode: ground.mode,
+    isTooLarge: top.plans.isTooLarge,
+    offers: top.plans.offers.map((_, gpu) => chain(steps, gpu)),
+    planOf: (gpu, mode, rung) => (byId.get(rung ?? top.id) ?? top.plans).planOf(gpu, mode),
+  };
+}
+
+const bytesOf = ({ offers }: FunctionPlans): number => offers[0]?.prefixBytes.at(-1) ?? 0;
+
+function chain(steps: readonly Step[], gpu: number): GpuOffer {
+  const offers = steps.map(({ id, plans, cores }): GpuOffer => ({ ...plans.offers[gpu]!, plan: id, cores }));
+  return offers.reduceRight((smaller, offer) => ({ ...offer, smaller }));
+}
+
+/** Cold starts of a rung: only its layers are loaded, and each is executed in its part of the rung's latency. */
+function plansOfRung(
+  used: ReadonlySet<number>,
+  latencyMs: number,
+  ground: VariantContext,
+  above: Step | undefined,
+): FunctionPlans {
+  const { machine, mode } = ground;
+  const methods = above?.plans
+    .planOf(0, mode)
+    .layers.map(({ method }, layer): LayerMethod => (used.has(layer) ? method : 'dha'));
+  return makePlans(rungProfile(used, latencyMs, ground), machine, mode, methods);
+}
+
+function rungProfile(
+  used: ReadonlySet<number>,
+  latencyMs: number,
+  { layers, profile, linkGBps }: VariantContext,
+): LayerProfile {
+  const shareOf = (index: number): number => {
+    const timed = profile?.layers[index]?.exec;
+    return used.has(index) ? (timed ?? layers[index]!.bytes) : 0;
+  };
+  const whole = layers.reduce((sum, _, index) => sum + shareOf(index), 0);
+  return {
+    unit: 'ms',
+    layers: layers.map(({ name, kind, bytes }, index): ProfileLayer => {
+      // A plan that reads no weights on the GPU still takes its time.
+      const share = whole > 0 ? shareOf(index) / whole : index === 0 ? 1 : 0;
+      const exec = latencyMs * share;
+      if (!used.has(index)) return { name, kind, bytes: 0, load: 0, exec, dha: exec };
+      const timed = profile?.layers[index];
+      const load = timed?.load ?? bytes / (linkGBps * bytesPerMsAtOneGbPerSecond);
+      // Read from host memory a layer takes at least its way over the link longer, more where that was seen.
+      const extraMs = timed === undefined ? load : Math.max(0, timed.dha - timed.exec);
+      return { name, kind, bytes, load, exec, dha: exec + extraMs };
+    }),
+  };
+}

@@ -1,0 +1,145 @@
+/** What every gRPC method shares: deadline, cancellation, authorization, accounting, and errors as status codes. */
+import { Metadata, type handleUnaryCall, type ServerUnaryCall } from '@grpc/grpc-js';
+import { toHostError, type HostError } from '../errors.ts';
+import type { Asking, RouteScope } from '../access.ts';
+import type { HostContext } from '../http/host-context.ts';
+import type { HeaderList } from '../infer/reply-headers.ts';
+import { serviceError } from './status.ts';
+
+export type GrpcContext = Pick<
+  HostContext,
+  | 'config'
+  | 'access'
+  | 'store'
+  | 'invoker'
+  | 'pools'
+  | 'statistics'
+  | 'logger'
+  | 'logging'
+  | 'lifecycle'
+  | 'hostVersion'
+>;
+
+/** The part of a call that unary and streaming ones share. */
+export interface CallLike {
+  readonly metadata: Metadata;
+  getDeadline(): Date | number;
+  getHost(): string;
+  getPeer(): string;
+  on(event: 'cancelled', listener: () => void): unknown;
+}
+
+/** Milliseconds until the caller gives up; Infinity where it said nothing. */
+export function deadlineInMs(call: CallLike): number {
+  const deadline = call.getDeadline();
+  return (deadline instanceof Date ? deadline.getTime() : deadline) - Date.now();
+}
+
+/** Whether the caller still waits for an answer. */
+export class CallerSignal {
+  readonly #controller = new AbortController();
+  #isAnswered = false;
+
+  constructor(call: CallLike) {
+    // grpc-js says so of every call that ends, and aborting costs more than the rest of what is done here.
+    call.on('cancelled', () => {
+      if (!this.#isAnswered) this.#controller.abort();
+    });
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  answered(): void {
+    this.#isAnswered = true;
+  }
+}
+
+/** A metadata value as text; undefined where there is none. */
+export function metadataText({ metadata }: CallLike, key: string): string | undefined {
+  const [value] = metadata.get(key);
+  return value?.toString();
+}
+
+/** A call as {@link Access} sees it: the key stands in the metadata `authorization`, as in HTTP. */
+export function asking(call: CallLike): Asking {
+  return {
+    get authorization() {
+      return metadataText(call, 'authorization');
+    },
+    get address() {
+      // `127.0.0.1:51234` or `[::1]:51234`
+      return call
+        .getPeer()
+        .replace(/:\d+$/, '')
+        .replace(/^\[(.*)\]$/, '$1');
+    },
+  };
+}
+
+/** `name` or `name@version`. */
+export function modelId(text: string): { readonly name: string; readonly version: string | undefined } {
+  const at = text.lastIndexOf('@');
+  return at < 0 ? { name: text, version: undefined } : { name: text.slice(0, at), version: text.slice(at + 1) };
+}
+
+export function metadataOf(headers: HeaderList): Metadata {
+  const metadata = new Metadata();
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    metadata.add(String(headers[at]).toLowerCase(), String(headers[at + 1]));
+  }
+  return metadata;
+}
+
+/** A method with one request and one reply. `work` throws whatever the host throws. */
+export function unary<Request, Response>(
+  context: GrpcContext,
+  method: string,
+  scope: RouteScope,
+  work: (request: Request, call: ServerUnaryCall<Request, Response>) => Response | Promise<Response>,
+): handleUnaryCall<Request, Response> {
+  return (call, callback) => {
+    const startMs = performance.now();
+    void (async () => {
+      let keyName: string | undefined;
+      try {
+        keyName = context.access.admit(scope, asking(call));
+        const response = await work(call.request, call);
+        account(context, method, undefined, startMs);
+        callback(null, response);
+      } catch (error) {
+        account(context, method, error, startMs, undefined, keyName);
+        callback(serviceError(error));
+      }
+    })();
+  };
+}
+
+/** Counts and logs a call. Names the function only where `functionName` is known to exist. */
+export function account(
+  context: GrpcContext,
+  method: string,
+  error: unknown,
+  startMs: number,
+  functionName?: string,
+  keyName?: string,
+): void {
+  const { statistics, logger } = context;
+  const durationMs = performance.now() - startMs;
+  const failure: HostError | undefined = error === undefined ? undefined : toHostError(error);
+  if (functionName !== undefined) statistics.called(functionName, failure?.status ?? 200, durationMs / 1000);
+  if (failure === undefined) return;
+  statistics.failed(failure.code);
+  const fields = {
+    grpc: method,
+    function: functionName,
+    key: keyName,
+    code: failure.code,
+    error: failure.message,
+    durationMs,
+  };
+  if (failure.code === 'internal') logger.error({ ...fields, err: failure.cause }, 'request failed');
+  else if (failure.status >= 500 && failure.status !== 503) logger.error(fields, 'request failed');
+  else logger.warn(fields, 'request failed');
+}

@@ -1,0 +1,216 @@
+/** `inference.GRPCInferenceService`: every method does what its HTTP path does. */
+import { setMaxListeners } from 'node:events';
+import type { ServerDuplexStream, ServerUnaryCall, ServiceError, UntypedServiceImplementation } from '@grpc/grpc-js';
+import { toHostError } from '../errors.ts';
+import { oipMetadata, repositoryIndex, tritonConfig, tritonStatistics } from '../http/describe.ts';
+import { admitted, managed, versionChosen, versionNamed } from '../http/host-context.ts';
+import { loadRequestOf } from '../http/load-body.ts';
+import { loadFunction, unloadFunction } from '../http/repository.ts';
+import { extensions } from '../http/model-routes.ts';
+import { sloAsked } from '../http/request-headers.ts';
+import { pushInvocationHeaders, type HeaderList } from '../infer/reply-headers.ts';
+import { runInfer, specOf } from '../infer/run.ts';
+import type { FunctionVersion } from '../types.ts';
+import { account, asking, CallerSignal, deadlineInMs, metadataOf, metadataText, modelId, unary } from './call.ts';
+import type { CallLike, GrpcContext } from './call.ts';
+import { decodeInferMessage, encodeInferMessage } from './infer-message.ts';
+import type { ModelInferRequest, ModelInferResponse } from './messages.ts';
+import { serviceError } from './status.ts';
+import { tritonExtensions } from './triton-extensions.ts';
+
+interface Named {
+  readonly name?: string;
+  readonly version?: string;
+}
+
+interface RepositoryRequest {
+  readonly model_name?: string;
+  readonly parameters?: Readonly<Record<string, { readonly string_param?: string; readonly bytes_param?: Buffer }>>;
+}
+
+export function inferenceService(context: GrpcContext): UntypedServiceImplementation {
+  const asked = ({ name = '', version = '' }: Named): FunctionVersion =>
+    versionNamed(context, name, version === '' ? undefined : version);
+  return {
+    ServerLive: unary(context, 'ServerLive', 'open', () => ({ live: true })),
+    ServerReady: unary(context, 'ServerReady', 'open', () => ({ ready: context.lifecycle.phase === 'ready' })),
+    ServerMetadata: unary(context, 'ServerMetadata', 'open', () => ({
+      name: 'turntable',
+      version: context.hostVersion,
+      extensions,
+    })),
+    // As Triton does, a model that nobody knows is not ready, and that is no error.
+    ModelReady: unary(context, 'ModelReady', 'read', ({ name = '', version = '' }: Named) => {
+      const found = context.store.find(name, version === '' ? undefined : version);
+      return {
+        ready:
+          context.lifecycle.phase !== 'draining' &&
+          found?.state.status === 'ready' &&
+          !context.invoker.unloaded.has(found),
+      };
+    }),
+    ModelMetadata: unary(context, 'ModelMetadata', 'read', (request: Named) =>
+      oipMetadata(context.store, asked(request)),
+    ),
+    ModelConfig: unary(context, 'ModelConfig', 'read', (request: Named) => ({
+      config: tritonConfig(asked(request), context.config),
+    })),
+    ModelStatistics: unary(context, 'ModelStatistics', 'read', ({ name = '', version = '' }: Named) => ({
+      model_stats: versionsFor(context, name, version).map((each) =>
+        tritonStatistics(each, context.statistics.of(each)),
+      ),
+    })),
+    RepositoryIndex: unary(context, 'RepositoryIndex', 'read', ({ ready = false }: { ready?: boolean }) => ({
+      models: repositoryIndex(context.store, context.invoker.unloaded, ready),
+    })),
+    RepositoryModelLoad: unary(context, 'RepositoryModelLoad', 'publish', async (request: RepositoryRequest) => {
+      await managed(context, async () => {
+        const { model_name: name = '' } = request;
+        await loadFunction(context, name, loadRequestOf(loadParameters(request), name));
+      });
+      return {};
+    }),
+    RepositoryModelUnload: unary(context, 'RepositoryModelUnload', 'publish', async (request: RepositoryRequest) => {
+      await managed(context, async () => {
+        await unloadFunction(context, request.model_name ?? '');
+      });
+      return {};
+    }),
+    ModelInfer: (call: ServerUnaryCall<ModelInferRequest, ModelInferResponse>, callback: InferCallback) => {
+      void answerInfer(context, call, callback);
+    },
+    ModelStreamInfer: (call: ServerDuplexStream<ModelInferRequest, object>) => streamInfer(context, call),
+    ...tritonExtensions(context),
+  };
+}
+
+type InferCallback = (error: ServiceError | null, response?: ModelInferResponse) => void;
+
+async function answerInfer(
+  context: GrpcContext,
+  call: ServerUnaryCall<ModelInferRequest, ModelInferResponse>,
+  callback: InferCallback,
+): Promise<void> {
+  const caller = new CallerSignal(call);
+  try {
+    const { headers, response } = await modelInfer(context, 'ModelInfer', call, call.request, caller.signal);
+    caller.answered();
+    call.sendMetadata(metadataOf(headers));
+    callback(null, response);
+  } catch (error) {
+    caller.answered();
+    callback(serviceError(error));
+  }
+}
+
+interface Inferred {
+  readonly headers: HeaderList;
+  readonly response: ModelInferResponse;
+}
+
+/** One inference, accounted for. The caller's deadline is a deadline here too, and the SLO where it is the tighter one. */
+async function modelInfer(
+  context: GrpcContext,
+  method: string,
+  call: CallLike,
+  request: ModelInferRequest,
+  signal: AbortSignal,
+): Promise<Inferred> {
+  const arrivalMs = performance.now();
+  let functionName: string | undefined;
+  let keyName: string | undefined;
+  try {
+    keyName = context.access.admit('invoke', asking(call));
+    const { name, version: number } = modelAsked(call, request);
+    const ofMetadata = (key: string): string | undefined => metadataText(call, key);
+    let version = number === undefined ? versionChosen(context, name, ofMetadata) : versionNamed(context, name, number);
+    functionName = version.name;
+    let inferred: Inferred | undefined;
+    await admitted(context, functionName, async () => {
+      const slo = sloAsked(metadataText(call, 'x-turntable-slo'));
+      if (version.state.status !== 'ready') version = await context.invoker.ready(version, signal);
+      const decoded = decodeInferMessage(request, specOf(version));
+      const leftMs = deadlineInMs(call);
+      const sloMs = slo ?? (leftMs < version.settings.sloMs ? Math.max(1, leftMs) : undefined);
+      const timeoutMs = Math.min(leftMs, decoded.timeoutMs ?? Infinity);
+      const options = { ...decoded, timeoutMs: timeoutMs === Infinity ? undefined : timeoutMs };
+      const { invocation, outputs } = await runInfer(context.invoker, version, options, { arrivalMs, sloMs, signal });
+      const headers: HeaderList = [];
+      pushInvocationHeaders(headers, version, invocation, arrivalMs);
+      inferred = { headers, response: encodeInferMessage(version, decoded.id, outputs) };
+    });
+    if (inferred === undefined) throw new Error('an admitted inference has no result');
+    account(context, method, undefined, arrivalMs, functionName);
+    return inferred;
+  } catch (error) {
+    account(context, method, error, arrivalMs, functionName, keyName);
+    throw error;
+  }
+}
+
+/**
+ * ModelMesh's routing: `mm-vmodel-id` names a function, `mm-model-id` a function or `name@version`; either stands over the model
+ * of the request. The `-bin` forms carry names that metadata cannot.
+ */
+function modelAsked(
+  call: CallLike,
+  { model_name: name = '', model_version: version = '' }: ModelInferRequest,
+): { readonly name: string; readonly version: string | undefined } {
+  const virtual = metadataText(call, 'mm-vmodel-id') ?? metadataText(call, 'mm-vmodel-id-bin');
+  if (virtual !== undefined) return { name: virtual, version: undefined };
+  const concrete = metadataText(call, 'mm-model-id') ?? metadataText(call, 'mm-model-id-bin');
+  if (concrete !== undefined) return modelId(concrete);
+  return { name, version: version === '' ? undefined : version };
+}
+
+/** Requests of a stream run side by side; each is answered as it ends, by its id, errors in the message. */
+function streamInfer(context: GrpcContext, call: ServerDuplexStream<ModelInferRequest, object>): void {
+  const { signal } = new CallerSignal(call);
+  // Every request of the stream listens.
+  setMaxListeners(0, signal);
+  let running = 0;
+  let isOver = false;
+  const endIfDone = (): void => {
+    if (isOver && running === 0) call.end();
+  };
+  const answer = async (request: ModelInferRequest): Promise<void> => {
+    let message: object;
+    try {
+      const { response } = await modelInfer(context, 'ModelStreamInfer', call, request, signal);
+      message = { infer_response: { ...response, parameters: finalResponse } };
+    } catch (error) {
+      message = { error_message: toHostError(error).message, infer_response: { id: request.id ?? '', outputs: [] } };
+    }
+    running--;
+    if (!signal.aborted) call.write(message);
+    endIfDone();
+  };
+  call.on('data', (request: ModelInferRequest) => {
+    running++;
+    void answer(request);
+  });
+  call.on('end', () => {
+    isOver = true;
+    endIfDone();
+  });
+}
+
+/** Tells clients of Triton's decoupled models that no further response of this request follows. */
+const finalResponse = { triton_final_response: { bool_param: true } };
+
+function versionsFor(context: GrpcContext, name: string, version: string): readonly FunctionVersion[] {
+  const { store } = context;
+  if (name === '') return store.names().flatMap((each) => store.versions(each));
+  const asked = versionNamed(context, name, version === '' ? undefined : version);
+  return version === '' ? store.versions(name) : [asked];
+}
+
+/** The parameters of a load with their values: texts, and the bytes of files. */
+function loadParameters({ parameters = {} }: RepositoryRequest): Map<string, string | Buffer> {
+  const values = new Map<string, string | Buffer>();
+  for (const [key, { string_param: text, bytes_param: bytes }] of Object.entries(parameters)) {
+    const value = bytes ?? text;
+    if (value !== undefined) values.set(key, value);
+  }
+  return values;
+}

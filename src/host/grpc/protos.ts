@@ -1,0 +1,26 @@
+/** The services as grpc-js takes them: read from the .proto files beside this file, at start. */
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { loadPackageDefinition, type GrpcObject, type ServiceClientConstructor } from '@grpc/grpc-js';
+import { loadSync, type PackageDefinition } from '@grpc/proto-loader';
+
+const folder = dirname(fileURLToPath(import.meta.url));
+
+/** Both services; reflection serves it as it is. */
+export function loadProtos(): PackageDefinition {
+  return loadSync([join(folder, 'inference.proto'), join(folder, 'modelmesh.proto')], {
+    keepCase: true,
+    // As text: numbers would round beyond 2^53.
+    longs: String,
+    enums: String,
+    arrays: true,
+    oneofs: true,
+  });
+}
+
+/** A service by package and name, for servers and clients. */
+export function serviceOf(protos: PackageDefinition, pkg: string, name: string): ServiceClientConstructor {
+  const found = (loadPackageDefinition(protos)[pkg] as GrpcObject | undefined)?.[name];
+  if (typeof found !== 'function') throw new Error(`the protos have no service ${pkg}.${name}`);
+  return found;
+}

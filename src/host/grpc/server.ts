@@ -1,0 +1,80 @@
+/** The gRPC server: inference, ModelMesh's management, health and reflection on one port. */
+import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
+import { ReflectionService } from '@grpc/reflection';
+import { HealthImplementation } from 'grpc-health-check';
+import type { GrpcContext } from './call.ts';
+import { inferenceService } from './inference-service.ts';
+import { modelMeshService } from './modelmesh-service.ts';
+import { loadProtos, serviceOf } from './protos.ts';
+
+export interface GrpcServer {
+  readonly port: number;
+  /** Health checks answer NOT_SERVING from now on; calls still run. */
+  drain(): void;
+  /** Lets calls in progress finish within `graceMs`, then cuts off the rest. Resolves to false when something was cut off. */
+  close(graceMs: number): Promise<boolean>;
+}
+
+export interface GrpcListen {
+  readonly host: string;
+  /** 0 takes a free one. */
+  readonly port: number;
+  /** PEM texts; without them connections are not encrypted. */
+  readonly tls: { readonly cert: Buffer; readonly key: Buffer } | undefined;
+}
+
+/** Rejects with an Error that has the code of `listen`, such as EADDRINUSE. */
+export async function createGrpcServer(context: GrpcContext, { host, port, tls }: GrpcListen): Promise<GrpcServer> {
+  // Failures come back as errors; the library would print them to standard error as well.
+  setLogVerbosity(logVerbosity.NONE);
+  const protos = loadProtos();
+  const server = new Server({
+    'grpc.max_receive_message_length': context.config.limits.bodyBytesMax,
+    'grpc.max_send_message_length': -1,
+    // The library's own statistics, which nobody can ask for here.
+    'grpc.enable_channelz': 0,
+  });
+  server.addService(serviceOf(protos, 'inference', 'GRPCInferenceService').service, inferenceService(context));
+  server.addService(serviceOf(protos, 'mmesh', 'ModelMesh').service, modelMeshService(context));
+  const health = new HealthImplementation({ '': 'SERVING', 'inference.GRPCInferenceService': 'SERVING' });
+  health.addToServer(server);
+  new ReflectionService(protos).addToServer(server);
+  const address = `${host.includes(':') ? `[${host}]` : host}:${port}`;
+  const credentials =
+    tls === undefined
+      ? ServerCredentials.createInsecure()
+      : ServerCredentials.createSsl(null, [{ cert_chain: tls.cert, private_key: tls.key }]);
+  const bound = await new Promise<number>((resolve, reject) => {
+    server.bindAsync(address, credentials, (error, boundPort) => {
+      if (error === null) resolve(boundPort);
+      else reject(listenError(error, address, port));
+    });
+  });
+  return {
+    port: bound,
+    drain: () => {
+      health.setStatus('', 'NOT_SERVING');
+      health.setStatus('inference.GRPCInferenceService', 'NOT_SERVING');
+    },
+    close: (graceMs) =>
+      new Promise((resolve) => {
+        const timer = setTimeout(() => {
+          server.forceShutdown();
+          resolve(false);
+        }, graceMs);
+        server.tryShutdown(() => {
+          clearTimeout(timer);
+          resolve(true);
+        });
+      }),
+  };
+}
+
+/** grpc-js wraps the error of `listen` in a sentence. The port tells it apart from HTTP's. */
+function listenError(error: Error, address: string, grpcPort: number): Error {
+  const code = /\b(EADDRINUSE|EADDRNOTAVAIL|EACCES|ENOTFOUND|EAI_AGAIN)\b/.exec(error.message)?.[1];
+  return Object.assign(new Error(`gRPC cannot listen on ${address}: ${error.message}`, { cause: error }), {
+    code,
+    grpcPort,
+  });
+}

@@ -1,0 +1,60 @@
+import { PassThrough } from 'node:stream';
+import { gzipSync } from 'node:zlib';
+import { afterEach, expect, test, vi } from 'vitest';
+import { Bodies } from './body.ts';
+import type { Exchange } from './exchange.ts';
+
+const mebibyte = 2 ** 20;
+/** Not the same in any two places that could be mistaken for each other. */
+const body = Buffer.from(
+  Uint32Array.from({ length: (5 * mebibyte) / 4 + 99 }, (_, index) => index * 2_654_435_761).buffer,
+);
+
+afterEach(() => vi.restoreAllMocks());
+
+/** A request whose body comes in pieces of this size. */
+function exchangeOf(
+  sent: Buffer,
+  headers: Record<string, string>,
+  pieceBytes: number,
+): { exchange: Exchange; grown: number[] } {
+  const incoming = Object.assign(new PassThrough(), { headers, complete: false });
+  const grown: number[] = [];
+  const send = (at: number): void => {
+    incoming.write(sent.subarray(at, at + pieceBytes));
+    if (at + pieceBytes < sent.byteLength) setImmediate(send, at + pieceBytes);
+    else {
+      incoming.complete = true;
+      incoming.end();
+    }
+  };
+  send(0);
+  return {
+    exchange: { incoming, outgoing: {}, held: { grow: (bytes: number) => grown.push(bytes) } } as unknown as Exchange,
+    grown,
+  };
+}
+
+test.each([
+  ['of unknown length', body, {}],
+  ['that is decompressed', gzipSync(body), { 'content-encoding': 'gzip' }],
+])('a body %s is gathered in segments, and joined at its end', async (_, sent, headers) => {
+  const bodies = new Bodies({ timeoutMs: 60_000 });
+  const allocated = vi.spyOn(Buffer, 'allocUnsafeSlow');
+  const { exchange, grown } = exchangeOf(sent, headers, 60_001);
+  expect((await bodies.read(exchange, 64 * mebibyte)).equals(body)).toBe(true);
+  bodies.close();
+  expect(grown.reduce((sum, bytes) => sum + bytes, 0)).toBe(body.byteLength);
+  const sizes = allocated.mock.calls.map(([bytes]) => bytes).filter((bytes) => bytes > 64 * 1024);
+  expect(sizes.at(-1)).toBe(body.byteLength);
+  expect(Math.max(...sizes.slice(0, -1))).toBe(mebibyte);
+});
+
+test('a body of known length is copied once, to its place', async () => {
+  const bodies = new Bodies({ timeoutMs: 60_000 });
+  const allocated = vi.spyOn(Buffer, 'allocUnsafeSlow');
+  const { exchange } = exchangeOf(body, { 'content-length': String(body.byteLength) }, 60_001);
+  expect((await bodies.read(exchange, 64 * mebibyte)).equals(body)).toBe(true);
+  bodies.close();
+  expect(allocated.mock.calls.map(([bytes]) => bytes).filter((bytes) => bytes > 64 * 1024)).toEqual([body.byteLength]);
+});

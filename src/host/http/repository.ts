@@ -1,0 +1,69 @@
+/** Loading and unloading as Triton's repository extension has them, whatever protocol asks. */
+import { HostError } from '../errors.ts';
+import type { FunctionVersion } from '../types.ts';
+import { versionNamed, type HostContext } from './host-context.ts';
+import type { LoadFile, LoadRequest } from './load-body.ts';
+
+export type RepositoryContext = Pick<HostContext, 'store' | 'invoker' | 'pools' | 'lifecycle'>;
+
+/**
+ * Reads the function's folder, which may be new or changed, then has an instance ready. A `config` holds until the function is loaded
+ * without one. Files are published as an upload is, and stay.
+ */
+export async function loadFunction(
+  context: RepositoryContext,
+  name: string,
+  { override, files }: LoadRequest,
+): Promise<{ readonly version: FunctionVersion; readonly loadMs: number }> {
+  try {
+    if (files.length > 0) await publishFiles(context, name, files);
+    await context.store.reload(name, override);
+  } catch (error) {
+    // Triton's clients look for these words.
+    if (!(error instanceof HostError)) throw error;
+    throw new HostError(error.code, `failed to load '${name.slice(0, 80)}': ${error.message}`, { cause: error });
+  }
+  const version = await context.invoker.ready(versionNamed(context, name, undefined));
+  const loadMs = await context.invoker.load(version);
+  for (const other of context.store.versions(name)) context.invoker.unloaded.delete(other);
+  return { version, loadMs };
+}
+
+/** Under the version of their folder; under the next one where that is taken by another model. */
+async function publishFiles({ store }: RepositoryContext, name: string, files: readonly LoadFile[]): Promise<void> {
+  const [first] = files;
+  const number = first?.version;
+  if (number === undefined || files.some(({ version }) => version !== number)) {
+    throw new HostError('bad-request', 'the files are of several versions, of which one at a time can be loaded');
+  }
+  const publish = async (version: string | undefined): Promise<void> => {
+    const publication = await store.beginPublish(name, version);
+    try {
+      for (const file of files) await publication.writeFile(file.path, file.content());
+      await publication.commit({});
+    } catch (error) {
+      await publication.abort();
+      throw error;
+    }
+  };
+  try {
+    await publish(number);
+  } catch (error) {
+    const isTaken = error instanceof HostError && (error.code === 'version-exists' || error.code === 'folder-function');
+    if (!isTaken) throw error;
+    await publish(undefined);
+  }
+}
+
+/**
+ * Gives the instances of every version back. They are not ready until they are loaded again, by a request or by the next call. Returns
+ * the versions that held something.
+ */
+export async function unloadFunction(context: RepositoryContext, name: string): Promise<readonly FunctionVersion[]> {
+  versionNamed(context, name, undefined);
+  const versions = context.store.versions(name);
+  for (const version of versions) context.invoker.unloaded.add(version);
+  const held = versions.filter(({ key }) => context.pools.state(key) !== undefined);
+  await Promise.all(held.map((version) => context.invoker.unload(version)));
+  return held;
+}

@@ -1,0 +1,79 @@
+/** Extensions of Triton that are about the server itself: its log, its traces, memory that client and server share. */
+import { HostError } from '../errors.ts';
+import { parseJsonObject } from '../infer/json-body.ts';
+import type { Exchange } from './exchange.ts';
+import { managed, versionAsked, type HostContext } from './host-context.ts';
+
+const bodyBytesMax = 64 * 1024;
+
+/** `GET /v2/logging` */
+export function logSettings({ logging }: HostContext, exchange: Exchange): void {
+  exchange.json(200, logging.settings());
+}
+
+/** `POST /v2/logging`: what the body names changes at once, until the host ends. */
+export async function changeLogSettings(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, async () => {
+    const body = await context.bodies.read(exchange, bodyBytesMax);
+    context.logging.change(parseJsonObject(body, 'the body'));
+    exchange.json(200, context.logging.settings());
+  });
+}
+
+/** This host keeps no traces: clients send a `traceparent`, which is in the log and in the reply. */
+export const traceOff = {
+  trace_level: ['OFF'],
+  trace_rate: '1000',
+  trace_count: '-1',
+  log_frequency: '0',
+  trace_file: '',
+  trace_mode: 'triton',
+};
+
+/** `GET /v2/trace/setting`, and of one model. */
+export function traceSettings(context: HostContext, exchange: Exchange): void {
+  if (exchange.param('name') !== undefined) versionAsked(context, exchange);
+  exchange.json(200, traceOff);
+}
+
+/** `POST` of the same: only what is so already. */
+export async function changeTraceSettings(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, async () => {
+    if (exchange.param('name') !== undefined) versionAsked(context, exchange);
+    const body = parseJsonObject(await context.bodies.read(exchange, bodyBytesMax), 'the body');
+    refuseTraceChange(body['trace_level']);
+    exchange.json(200, traceOff);
+  });
+}
+
+/** @throws HostError 'bad-request' unless the level that is asked for, one or a list, is OFF or none */
+export function refuseTraceChange(level: unknown): void {
+  const levels: unknown[] = Array.isArray(level) ? level : level === undefined || level === null ? [] : [level];
+  if (levels.every((each) => each === 'OFF')) return;
+  throw new HostError(
+    'bad-request',
+    "'trace_level' can only be OFF: this host records no traces; send a traceparent header and read the log",
+  );
+}
+
+/** `GET /v2/systemsharedmemory/status` and the like: there are no regions. */
+export function sharedMemoryStatus(_context: HostContext, exchange: Exchange): void {
+  exchange.json(200, []);
+}
+
+/** Giving regions up, of which there are none: Triton's clients do so before they begin. */
+export function forgetSharedMemory(_context: HostContext, exchange: Exchange): void {
+  exchange.json(200, {});
+}
+
+export function registerSharedMemory(_context: HostContext, exchange: Exchange): void {
+  refuseSharedMemory(exchange.param('region') ?? '');
+}
+
+/** @throws HostError 'bad-request', always */
+export function refuseSharedMemory(region: string): never {
+  throw new HostError(
+    'bad-request',
+    `this host does not offer shared memory (region '${region.slice(0, 80)}'); send tensors in the request, as binary data`,
+  );
+}

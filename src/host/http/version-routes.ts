@@ -1,0 +1,115 @@
+/** The life of a function after it was published: its settings, its versions, and which of them answers. */
+import { HostError } from '../errors.ts';
+import { parseJsonObject } from '../infer/json-body.ts';
+import { allTo, parseTraffic, type Traffic } from '../traffic.ts';
+import type { FunctionVersion } from '../types.ts';
+import { functionView, liveNumbers } from './describe.ts';
+import type { Exchange } from './exchange.ts';
+import { managed, versionAsked, type HostContext } from './host-context.ts';
+
+const bodyBytesMax = 256 * 1024;
+
+/** `PATCH /functions/{name}[/versions/{version}]`: settings as JSON or in the query; null stands for what was published. */
+export async function changeFunction(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, async () => {
+    const { name } = versionAsked(context, exchange);
+    const version = exchange.param('version');
+    const change: Record<string, unknown> = Object.fromEntries(exchange.query());
+    for (const [key, value] of Object.entries(await bodyOf(context, exchange))) {
+      if (Object.hasOwn(change, key))
+        throw new HostError('bad-settings', `setting '${key.slice(0, 80)}' is given twice`);
+      change[key] = value;
+    }
+    await context.store.changeSettings(name, version, change);
+    exchange.json(200, functionView(versionAsked(context, exchange), liveNumbers(context.pools, context.statistics)));
+  });
+}
+
+/** `GET /functions/{name}/versions` */
+export function listVersions(context: HostContext, exchange: Exchange): void {
+  const current = versionAsked(context, exchange);
+  const live = liveNumbers(context.pools, context.statistics);
+  const traffic = trafficOf(context, current);
+  const versions = context.store.versions(current.name).map((version) =>
+    Object.assign(functionView(version, live), {
+      serves: version.version === current.version,
+      percent: traffic.shares.find((share) => share.version === version.version)?.percent ?? 0,
+      on_trial: context.rollout.onTrial(version.name) === version.version,
+      answers: { ...live.statistics.find(version.key)?.outcomes },
+    }),
+  );
+  exchange.json(200, { name: current.name, versions, traffic: trafficView(context, current, traffic) });
+}
+
+/** `GET /functions/{name}/traffic` */
+export function showTraffic(context: HostContext, exchange: Exchange): void {
+  const current = versionAsked(context, exchange);
+  exchange.json(200, trafficView(context, current, trafficOf(context, current)));
+}
+
+/** `PATCH /functions/{name}/traffic`: what the body leaves out stays. */
+export async function changeTraffic(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, async () => {
+    const { name } = versionAsked(context, exchange);
+    const body = await bodyOf(context, exchange);
+    answerTraffic(context, exchange, await context.rollout.change(name, (now) => parseTraffic(body, now)));
+  });
+}
+
+/** `POST /functions/{name}/versions/{version}/promote[?percent=10]` */
+export async function promoteVersion(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, async () => {
+    const version = versionAsked(context, exchange);
+    const percent = percentAsked(exchange.query().get('percent'));
+    answerTraffic(context, exchange, await context.rollout.promote(version, percent));
+  });
+}
+
+/** `POST /functions/{name}/rollback` */
+export async function rollBack(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, async () => {
+    const { name } = versionAsked(context, exchange);
+    answerTraffic(context, exchange, await context.rollout.rollBack(name));
+  });
+}
+
+/** A share above 0. @throws HostError 'bad-request' */
+export function percentAsked(given: unknown): number {
+  if (given === undefined || given === null) return 100;
+  const percent = typeof given === 'number' || typeof given === 'string' ? Number(given) : NaN;
+  if (given !== '' && percent > 0 && percent <= 100) return percent;
+  const shown = typeof given === 'string' ? given : JSON.stringify(given);
+  throw new HostError('bad-request', `the share '${shown.slice(0, 40)}' is not a percentage above 0, up to 100`);
+}
+
+/** A change is answered with what holds now, which a version's own fallback may have changed meanwhile. */
+function answerTraffic(context: HostContext, exchange: Exchange, traffic: Traffic): void {
+  exchange.json(200, trafficView(context, versionAsked(context, exchange), traffic));
+}
+
+const trafficOf = ({ store }: HostContext, { name, version }: FunctionVersion): Traffic =>
+  store.traffic(name) ?? allTo(version);
+
+function trafficView(context: HostContext, { name }: FunctionVersion, traffic: Traffic): object {
+  const { shares, key, headers, shadow, fallback, before, fellBack } = traffic;
+  const copies = context.shadows.counts(name);
+  return {
+    name,
+    shares: Object.fromEntries(shares.map(({ version, percent }) => [version, percent])),
+    key: key ?? null,
+    headers,
+    shadow: shadow ?? null,
+    ...(copies === undefined ? {} : { shadow_answers: copies }),
+    fallback,
+    before: before ?? null,
+    on_trial: context.rollout.onTrial(name) ?? null,
+    fell_back:
+      fellBack === undefined ? null : { ...fellBack, atMs: undefined, at: new Date(fellBack.atMs).toISOString() },
+  };
+}
+
+/** A JSON object, or nothing. */
+async function bodyOf(context: HostContext, exchange: Exchange): Promise<Record<string, unknown>> {
+  const body = await context.bodies.read(exchange, bodyBytesMax);
+  return body.byteLength === 0 ? {} : parseJsonObject(body, 'the body');
+}

@@ -1,0 +1,150 @@
+/** What a request is checked against, prepared once per model. */
+import { TensorError, elementBytes } from '../../tensor/index.ts';
+import type { ModelMetadata, TensorSpec } from '../types.ts';
+
+export interface ModelSpec {
+  readonly inputs: readonly TensorSpec[];
+  readonly outputs: readonly TensorSpec[];
+  readonly inputByName: ReadonlyMap<string, TensorSpec>;
+  readonly outputByName: ReadonlyMap<string, TensorSpec>;
+  /** Dimension names that stand more than once in the inputs, so that their sizes have to agree. */
+  readonly agreeing: ReadonlySet<string>;
+  /** Dimension 0 of every input and output varies: it is the batch. */
+  readonly batched: boolean;
+}
+
+const prepared = new WeakMap<ModelMetadata, ModelSpec>();
+
+/** The {@link ModelSpec} of a model's metadata; made once for each metadata object. */
+export function modelSpec(metadata: ModelMetadata): ModelSpec {
+  const known = prepared.get(metadata);
+  if (known !== undefined) return known;
+  const { inputs, outputs } = metadata;
+  const spec: ModelSpec = {
+    inputs,
+    outputs,
+    inputByName: new Map(inputs.map((input) => [input.name, input])),
+    outputByName: new Map(outputs.map((output) => [output.name, output])),
+    agreeing: repeatedNames(inputs),
+    batched: inputs.length > 0 && [...inputs, ...outputs].every(({ shape }) => shape[0] === -1),
+  };
+  prepared.set(metadata, spec);
+  return spec;
+}
+
+function repeatedNames(inputs: readonly TensorSpec[]): Set<string> {
+  const seen = new Set<string>();
+  const repeated = new Set<string>();
+  for (const { dimensionNames } of inputs) {
+    for (const name of dimensionNames) {
+      if (name === undefined) continue;
+      if (seen.has(name)) repeated.add(name);
+      seen.add(name);
+    }
+  }
+  return repeated;
+}
+
+/** Long names from a client are cut before they stand in a message. */
+export function shown(name: string): string {
+  return name.length <= 80 ? name : `${name.slice(0, 77)}...`;
+}
+
+/** `[batch,3,224,?]`: dimensions that vary by the model's own name, or '?'. */
+export function shapeText({ shape, dimensionNames }: TensorSpec): string {
+  return `[${shape.map((size, index) => (size === -1 ? (dimensionNames[index] ?? '?') : size)).join(',')}]`;
+}
+
+/**
+ * The shape of an input as the client wrote it, checked: an array of whole numbers of at least 0 whose product is
+ * representable, with the model's rank and its fixed sizes.
+ *
+ * @throws TensorError naming the input and the dimension
+ */
+export function checkShape(spec: TensorSpec, shape: unknown): readonly number[] {
+  if (!Array.isArray(shape)) throw new TensorError(`input '${spec.name}' has no 'shape' that is an array`);
+  if (shape.length !== spec.shape.length) {
+    throw new TensorError(
+      `input '${spec.name}' has ${dimensions(shape.length)}, but the model takes ${dimensions(spec.shape.length)} ${shapeText(spec)}`,
+    );
+  }
+  let bytes = elementBytes[spec.datatype] || 1;
+  for (let index = 0; index < shape.length; index++) {
+    const size: unknown = shape[index];
+    if (typeof size !== 'number' || !Number.isSafeInteger(size) || size < 0) {
+      throw new TensorError(
+        `input '${spec.name}' has ${sizeText(size)} as dimension ${index}, which must be a whole number of at least 0`,
+      );
+    }
+    const fixed = spec.shape[index];
+    if (fixed !== -1 && fixed !== size) {
+      throw new TensorError(
+        `input '${spec.name}' has ${size} as dimension ${index}, but the model takes ${fixed} there: ${shapeText(spec)}`,
+      );
+    }
+    // As if no size were 0: such a shape has no bytes, but its other sizes must be ones that a tensor can have.
+    bytes *= Math.max(1, size);
+    if (!Number.isSafeInteger(bytes)) {
+      throw new TensorError(`input '${spec.name}' has a shape whose size in bytes is beyond any memory`);
+    }
+  }
+  return shape as number[];
+}
+
+/** An input that `checkAgreement` compares: its specification and the shape it came with. */
+export interface ShapedInput {
+  readonly name: string;
+  readonly shape: readonly number[];
+}
+
+/** Throws a {@link TensorError} when two inputs have different sizes where the model names both dimensions alike. */
+export function checkAgreement(spec: ModelSpec, tensors: readonly ShapedInput[]): void {
+  if (spec.agreeing.size === 0) return;
+  const sizes = new Map<string, { readonly size: number; readonly input: string }>();
+  for (const { name, shape } of tensors) {
+    const names = spec.inputByName.get(name)?.dimensionNames ?? [];
+    for (let index = 0; index < shape.length; index++) {
+      const dimension = names[index];
+      const size = shape[index];
+      if (dimension === undefined || size === undefined || !spec.agreeing.has(dimension)) continue;
+      const first = sizes.get(dimension);
+      if (first === undefined) sizes.set(dimension, { size, input: name });
+      else if (first.size !== size) {
+        throw new TensorError(
+          `input '${name}' has ${size} as dimension ${index}, but '${dimension}' is ${first.size} in input '${first.input}'`,
+        );
+      }
+    }
+  }
+}
+
+/** Throws a {@link TensorError} naming the first input of the model that is not among `tensors`. */
+export function checkComplete(spec: ModelSpec, tensors: readonly ShapedInput[]): void {
+  if (tensors.length === spec.inputs.length) return;
+  const given = new Set(tensors.map(({ name }) => name));
+  const missing = spec.inputs.find(({ name }) => !given.has(name));
+  if (missing !== undefined) {
+    throw new TensorError(`input '${missing.name}' (${missing.datatype} ${shapeText(missing)}) is missing`);
+  }
+}
+
+/** Inferences in a request: its batch, or 1 where the model has no batch dimension. */
+export function rowsOf(spec: ModelSpec, tensors: readonly ShapedInput[]): number {
+  return (spec.batched ? tensors[0]?.shape[0] : undefined) ?? 1;
+}
+
+/** The name of an input that the model does not have, with those that it has. */
+export function unknownName(kind: 'input' | 'output', name: string, known: readonly TensorSpec[]): TensorError {
+  const names = known.map((spec) => `'${spec.name}'`).join(', ');
+  return new TensorError(`the model has no ${kind} '${shown(name)}'; it has ${names}`);
+}
+
+function dimensions(count: number): string {
+  return count === 1 ? '1 dimension' : `${count} dimensions`;
+}
+
+function sizeText(size: unknown): string {
+  if (typeof size === 'number' || typeof size === 'boolean' || size === null) return String(size);
+  if (typeof size === 'string') return `'${shown(size)}'`;
+  return Array.isArray(size) ? 'an array' : 'an object';
+}

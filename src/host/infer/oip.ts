@@ -1,0 +1,194 @@
+/**
+ * Requests of the Open Inference Protocol's `infer`, in JSON or with Triton's binary tensor data extension. Pure: bytes in, tensors out.
+ * Whatever bytes come in, only HostError and TensorError are thrown.
+ */
+import { checkBytes, elementBytes, JsonText, packBytes, tensorFromJson, TensorError } from '../../tensor/index.ts';
+import type { DataType, JsonForm, Steps, Tensor } from '../../tensor/index.ts';
+import { HostError } from '../errors.ts';
+import type { TensorSpec } from '../types.ts';
+import { isObject, notJson, parseTensorJson } from './json-body.ts';
+import { checkAgreement, checkComplete, checkShape, rowsOf, shapeText, type ModelSpec } from './model-spec.ts';
+import { describeInput, parametersOf, readOutputs, readRequestFields, refuseSurplus } from './request-fields.ts';
+
+/** The header with the length of the JSON part, in the lower-case form of Node's header objects. */
+export const headerLengthName = 'inference-header-content-length';
+
+/** Where tensors stand in a request. */
+const form: JsonForm = {
+  members: new Map([['inputs', { items: { members: new Map([['data', 'tensor']]) } }]]),
+};
+
+/** A decoded infer request. */
+export interface InferCall {
+  readonly tensors: readonly Tensor[];
+  readonly id: string | undefined;
+  /** Names of the outputs that were asked for, in that order; undefined: all. */
+  readonly outputs: readonly string[] | undefined;
+  readonly binary: BinaryOutputs;
+  /** Outputs of which only so many of the highest values are wanted, with their classes. */
+  readonly classes: ReadonlyMap<string, number> | undefined;
+  /** `parameters.timeout` (microseconds) in milliseconds; undefined where none was given. */
+  readonly timeoutMs: number | undefined;
+  /** `parameters.priority`, 1 = highest; undefined where none was given. */
+  readonly priority: number | undefined;
+  /** Inferences in this request: the size of its batch. */
+  readonly rows: number;
+}
+
+/** Which outputs travel as raw bytes. */
+export interface BinaryOutputs {
+  readonly byDefault: boolean;
+  readonly byName: ReadonlyMap<string, boolean> | undefined;
+}
+
+/** The JSON length that a header states; undefined when there is no such header. */
+export function parseHeaderLength(header: string | string[] | undefined): number | undefined {
+  if (header === undefined) return undefined;
+  if (typeof header !== 'string' || !/^\d{1,15}$/.test(header)) {
+    throw new HostError('bad-request', 'the header Inference-Header-Content-Length is not a number of bytes');
+  }
+  return Number(header);
+}
+
+/**
+ * Decodes and checks a request.
+ *
+ * @param headerLength bytes of JSON at the start of `body`; undefined: all of it; 0: `body` is the one input's raw data
+ * @throws HostError 'bad-request' | 'bad-json', or TensorError, with a sentence that names the tensor or field
+ */
+export function* decodeInfer(body: Buffer, headerLength: number | undefined, spec: ModelSpec): Steps<InferCall> {
+  if (headerLength === 0) return decodeRaw(body, spec);
+  if (headerLength !== undefined && headerLength > body.byteLength) {
+    throw new HostError(
+      'bad-request',
+      `Inference-Header-Content-Length is ${headerLength}, but the body has ${body.byteLength} bytes`,
+    );
+  }
+  const json = headerLength === undefined ? body : body.subarray(0, headerLength);
+  const payload = headerLength === undefined ? undefined : body.subarray(headerLength);
+  const what = headerLength === undefined ? 'the body' : 'the inference header';
+  const request = yield* parseTensorJson(json, what, form);
+  if (!isObject(request)) throw new HostError('bad-json', `${what} is JSON, but not an object`);
+  const { id, timeoutMs, priority, binaryByDefault } = readRequestFields(request);
+  const tensors = yield* readInputs(request['inputs'], payload, spec, what);
+  const { names, byName, classes } = readOutputs(request['outputs'], spec);
+  return {
+    tensors,
+    id,
+    outputs: names,
+    binary: { byDefault: binaryByDefault, byName },
+    classes,
+    timeoutMs,
+    priority,
+    rows: rowsOf(spec, tensors),
+  };
+}
+
+/**
+ * Triton's raw binary request: the body is the data of the model's only input. Dimension 0 counts as a batch of 1 when
+ * it varies; one other dimension that varies follows from the number of bytes. A BYTES input is one element.
+ */
+function decodeRaw(body: Buffer, spec: ModelSpec): InferCall {
+  const [input] = spec.inputs;
+  if (input === undefined || spec.inputs.length !== 1) {
+    throw new HostError(
+      'bad-request',
+      `Inference-Header-Content-Length is 0, which only a model with one input takes; this one has ${spec.inputs.length}`,
+    );
+  }
+  const { name, datatype } = input;
+  const shape = rawShape(input, body.byteLength);
+  const tensor: Tensor = { name, datatype, shape, data: datatype === 'BYTES' ? packBytes([body]) : body };
+  checkBytes(tensor);
+  return {
+    tensors: [tensor],
+    id: undefined,
+    outputs: undefined,
+    binary: { byDefault: true, byName: undefined },
+    classes: undefined,
+    timeoutMs: undefined,
+    priority: undefined,
+    rows: rowsOf(spec, [tensor]),
+  };
+}
+
+function rawShape(input: TensorSpec, bytes: number): number[] {
+  const shape = input.shape.map((size, index) =>
+    size === -1 && (index === 0 || input.datatype === 'BYTES') ? 1 : size,
+  );
+  const varying = shape.indexOf(-1);
+  if (varying === -1) return shape;
+  if (shape.indexOf(-1, varying + 1) !== -1) {
+    throw new TensorError(
+      `input '${input.name}' ${shapeText(input)} has several sizes that vary, so raw data alone cannot tell its shape`,
+    );
+  }
+  const others = shape.reduce(
+    (product, size) => (size === -1 ? product : product * size),
+    elementBytes[input.datatype],
+  );
+  shape[varying] = Math.max(1, Math.floor(bytes / others));
+  return shape;
+}
+
+function* readInputs(inputs: unknown, payload: Buffer | undefined, spec: ModelSpec, what: string): Steps<Tensor[]> {
+  if (!Array.isArray(inputs)) throw new HostError('bad-request', "the request has no 'inputs' that is an array");
+  // Before the loop, so that a million entries are refused at the first that is too many.
+  if (inputs.length > spec.inputs.length) refuseSurplus(inputs, spec);
+  const tensors: Tensor[] = [];
+  let at = 0;
+  for (const entry of inputs as unknown[]) {
+    const { name, datatype, input, fields } = describeInput(entry, spec);
+    if (tensors.some((tensor) => tensor.name === name)) throw new TensorError(`input '${name}' is given twice`);
+    const shape = checkShape(input, fields['shape']);
+    const size = binarySize(name, fields);
+    if (size === undefined) {
+      tensors.push(yield* fromJson(name, datatype, shape, fields['data'], what));
+      continue;
+    }
+    const left = payload === undefined ? 0 : payload.byteLength - at;
+    if (payload === undefined || size > left) {
+      throw new TensorError(
+        payload === undefined
+          ? `input '${name}' has a binary_data_size, but the request has no header Inference-Header-Content-Length`
+          : `input '${name}' has a binary_data_size of ${size}, but only ${left} bytes are left in the body`,
+      );
+    }
+    const tensor: Tensor = { name, datatype, shape, data: payload.subarray(at, at + size) };
+    checkBytes(tensor);
+    tensors.push(tensor);
+    at += size;
+  }
+  if (payload !== undefined && at !== payload.byteLength) {
+    throw new TensorError(`${payload.byteLength - at} bytes follow the data of the last input`);
+  }
+  checkComplete(spec, tensors);
+  checkAgreement(spec, tensors);
+  return tensors;
+}
+
+/** Bytes of the input's raw data; undefined where its data is JSON. */
+function binarySize(name: string, fields: Record<string, unknown>): number | undefined {
+  const size = parametersOf(fields, `input '${name}'`)?.['binary_data_size'];
+  if (size === undefined) return undefined;
+  if (typeof size !== 'number' || !Number.isSafeInteger(size) || size < 0) {
+    throw new TensorError(`input '${name}' has a binary_data_size that is not a number of bytes`);
+  }
+  if (fields['data'] !== undefined) throw new TensorError(`input '${name}' has both 'data' and a binary_data_size`);
+  return size;
+}
+
+function* fromJson(
+  name: string,
+  datatype: DataType,
+  shape: readonly number[],
+  data: unknown,
+  what: string,
+): Steps<Tensor> {
+  if (!(data instanceof JsonText)) throw new TensorError(`input '${name}' has neither 'data' nor a binary_data_size`);
+  try {
+    return yield* tensorFromJson(name, datatype, shape, data);
+  } catch (error) {
+    throw notJson(what, error);
+  }
+}

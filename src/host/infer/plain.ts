@@ -1,0 +1,112 @@
+/**
+ * The plain JSON of function calls without a handler: `{"input": nested}` to `{"output": nested}`, several inputs as
+ * `{"inputs": {name: nested}}` to `{"outputs": {name: nested}}`. Datatypes come from the model, shapes from the nesting.
+ */
+import { JsonText, nestedTensorFromJson, TensorError, writeTensor } from '../../tensor/index.ts';
+import type { JsonForm, Steps, Tensor } from '../../tensor/index.ts';
+import { HostError } from '../errors.ts';
+import type { TensorSpec } from '../types.ts';
+import { isObject, notJson, parseTensorJson } from './json-body.ts';
+import { checkAgreement, checkComplete, checkShape, rowsOf, shapeText, unknownName } from './model-spec.ts';
+import type { ModelSpec } from './model-spec.ts';
+import { replyText } from './oip-reply.ts';
+
+/** Where tensors stand in a request. */
+const requestForm: JsonForm = {
+  members: new Map<string, JsonForm>([
+    ['input', 'tensor'],
+    ['inputs', { values: 'tensor' }],
+  ]),
+};
+
+export interface PlainCall {
+  readonly tensors: readonly Tensor[];
+  /** How the reply is written: as the request was. */
+  readonly form: 'single' | 'named';
+  readonly rows: number;
+}
+
+/** @throws HostError 'bad-json' | 'bad-request', or TensorError naming the input and the shape that is expected */
+export function* decodePlain(body: Buffer, spec: ModelSpec): Steps<PlainCall> {
+  const request = yield* parseTensorJson(body, 'the body', requestForm);
+  const example = spec.inputs.length === 1 ? '{"input": ...}' : '{"inputs": {...}}';
+  if (!isObject(request)) throw new HostError('bad-request', `the body is JSON, but not an object such as ${example}`);
+  const { input, inputs } = request;
+  if (input instanceof JsonText) {
+    if (inputs !== undefined) throw new HostError('bad-request', "the body has both 'input' and 'inputs'");
+    const [only] = spec.inputs;
+    if (only === undefined || spec.inputs.length !== 1) {
+      const names = spec.inputs.map(({ name }) => `'${name}'`).join(', ');
+      throw new HostError('bad-request', `the model has ${spec.inputs.length} inputs: name ${names} in 'inputs'`);
+    }
+    const tensors = [yield* plainTensor(only, input)];
+    return { tensors, form: 'single', rows: rowsOf(spec, tensors) };
+  }
+  if (!(inputs instanceof Map)) throw new HostError('bad-request', withoutInputs(Object.keys(request), spec, example));
+  const tensors: Tensor[] = [];
+  for (const [name, data] of inputs as Map<string, JsonText>) {
+    const named = spec.inputByName.get(name);
+    if (named === undefined) throw unknownName('input', name, spec.inputs);
+    tensors.push(yield* plainTensor(named, data));
+  }
+  checkComplete(spec, tensors);
+  checkAgreement(spec, tensors);
+  return { tensors, form: 'named', rows: rowsOf(spec, tensors) };
+}
+
+/** What is wrong with a body that has neither `input` nor `inputs`, and the form that the model wants. */
+function withoutInputs(keys: readonly string[], { inputs, inputByName }: ModelSpec, example: string): string {
+  const named = keys.filter((key) => inputByName.has(key));
+  if (named.length === 0) return `the body has no 'input' or 'inputs', as in ${example}`;
+  const names = inputs.slice(0, inputsShown).map(({ name }) => `${JSON.stringify(name)}: ...`);
+  const more = inputs.length > inputsShown ? ', ...' : '';
+  return `the body names ${named.map((name) => `'${name}'`).join(', ')} itself; inputs belong into 'inputs': {"inputs": {${names.join(', ')}${more}}}`;
+}
+
+/** A model may have thousands of inputs. */
+const inputsShown = 8;
+
+function* plainTensor(spec: TensorSpec, data: JsonText): Steps<Tensor> {
+  let tensor: Tensor;
+  try {
+    tensor = yield* nestedTensorFromJson(spec.name, spec.datatype, data);
+  } catch (error) {
+    throw notJson('the body', error);
+  }
+  const shape = shapeOf(spec, tensor);
+  if (shape.length === spec.shape.length - 1 && spec.shape[0] === -1) {
+    throw new TensorError(
+      `input '${spec.name}' has the shape [${shape.join(',')}] without a batch; wrap it in one more array for ${shapeText(spec)}`,
+    );
+  }
+  return { ...tensor, shape: checkShape(spec, shape) };
+}
+
+/** Behind an empty array no nesting tells the sizes that follow; the model's own are meant, and 0 where they vary. */
+function shapeOf(spec: TensorSpec, { shape }: Tensor): readonly number[] {
+  if (shape.at(-1) !== 0) return shape;
+  return [...shape, ...spec.shape.slice(shape.length).map((size) => Math.max(0, size))];
+}
+
+/** The reply's JSON. */
+export function* encodePlain(
+  form: PlainCall['form'],
+  tensors: readonly Tensor[],
+  bytesMax = Infinity,
+): Steps<(string | Uint8Array)[]> {
+  const json = replyText(bytesMax);
+  const [only] = tensors;
+  if (form === 'single' && tensors.length === 1 && only !== undefined) {
+    json.add('{"output":');
+    yield* writeTensor(json, only, true);
+  } else {
+    json.add('{"outputs":{');
+    for (const [index, tensor] of tensors.entries()) {
+      json.add(`${index === 0 ? '' : ','}${JSON.stringify(tensor.name)}:`);
+      yield* writeTensor(json, tensor, true);
+    }
+    json.add('}');
+  }
+  json.add('}\n');
+  return json.parts();
+}

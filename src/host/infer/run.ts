@@ -1,0 +1,66 @@
+/** A decoded inference through the one path of invocations, for every protocol that carries it. */
+import type { PoolInput } from '../../cpu/index.ts';
+import { TensorError, type Tensor } from '../../tensor/index.ts';
+import { HostError } from '../errors.ts';
+import type { Invocation, InvocationOptions, Invoker } from '../invoke.ts';
+import type { FunctionVersion } from '../types.ts';
+import { classify } from './classification.ts';
+import { modelSpec, type ModelSpec } from './model-spec.ts';
+import type { InferCall } from './oip.ts';
+
+export interface InferResult {
+  readonly invocation: Invocation;
+  /** What was asked for, in that order; else all outputs, in the model's. */
+  readonly outputs: readonly Tensor[];
+}
+
+/** @throws HostError */
+export async function runInfer(
+  invoker: Invoker,
+  version: FunctionVersion,
+  call: Pick<InferCall, 'tensors' | 'outputs' | 'timeoutMs' | 'priority' | 'rows' | 'classes'>,
+  options: Pick<InvocationOptions, 'arrivalMs' | 'sloMs' | 'signal'>,
+): Promise<InferResult> {
+  const { tensors, outputs, timeoutMs, priority, rows, classes } = call;
+  const { rowsMax, labels } = version.settings;
+  if (rowsMax !== undefined && rows > rowsMax) {
+    throw new TensorError(
+      `the request has a batch of ${rows}, but function '${version.name}' takes at most ${rowsMax}`,
+    );
+  }
+  const input: PoolInput = outputs === undefined ? { kind: 'tensors', tensors } : { kind: 'tensors', tensors, outputs };
+  const deadlineMs = timeoutMs === undefined ? undefined : options.arrivalMs + timeoutMs;
+  const invocation = await invoker.invoke(version, input, { ...options, deadlineMs, priority, rows });
+  const { output } = invocation;
+  if (output.kind !== 'tensors') throw new HostError('internal', 'the pool answered tensors with a response');
+  const spec = specOf(version);
+  const ordered = inOrder(outputs ?? spec.outputs.map(({ name }) => name), output.tensors);
+  if (classes === undefined) return { invocation, outputs: ordered };
+  const { batched } = spec;
+  const classified = ordered.map((tensor) => {
+    const count = classes.get(tensor.name);
+    return count === undefined ? tensor : classify(tensor, count, { batched, labels });
+  });
+  return { invocation, outputs: classified };
+}
+
+function inOrder(names: readonly string[], tensors: readonly Tensor[]): readonly Tensor[] {
+  if (names.length === tensors.length && names.every((name, index) => tensors[index]?.name === name)) return tensors;
+  const byName = new Map(tensors.map((tensor) => [tensor.name, tensor]));
+  return names.map((name) => {
+    const tensor = byName.get(name);
+    if (tensor === undefined) throw new HostError('internal', `the instance did not return the output '${name}'`);
+    return tensor;
+  });
+}
+
+/** @throws HostError 'not-ready' */
+export function specOf(version: FunctionVersion): ModelSpec {
+  if (version.metadata === undefined) {
+    throw new HostError(
+      'not-ready',
+      `function '${version.name}' version ${version.version} has not been validated yet`,
+    );
+  }
+  return modelSpec(version.metadata);
+}

@@ -1,0 +1,343 @@
+/**
+ * Takes one invocation to the place that the scheduler chose, and to the next where that one could not: a GPU, this machine's CPU
+ * pool, or a worker. A handler's two halves run in an instance of the CPU pool, its model wherever the scheduler says.
+ */
+import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolResult } from '../cpu/index.ts';
+import { QueueError, type OverflowQueue } from '../queue/index.ts';
+import type { Observation } from '../schedule/index.ts';
+import type { Tensor } from '../tensor/index.ts';
+import { HostError } from './errors.ts';
+import {
+  LeftError,
+  msText,
+  overflowOf,
+  QueueFullError,
+  type InvocationWish,
+  type LiveScheduler,
+  type Placed,
+  type RanOnGpu,
+  type WhyNot,
+} from './live/index.ts';
+import type { Placement } from './placement.ts';
+import type { FunctionVersion } from './types.ts';
+
+/** What the GPUs are to an invocation, beside a place of the scheduler. */
+export interface InvocationGpus {
+  /** Why no GPU may be used for this version now; undefined where one may. */
+  whyNot(key: string): WhyNot | undefined;
+  /** Why its next cold start will be one. */
+  coldCauseOf(key: string): string | undefined;
+  /** Told of each run there, which took `observedMs` from arrival to answer. */
+  ran(version: FunctionVersion, ran: RanOnGpu, inputs: readonly Tensor[]): void;
+  /** Why no GPU is to have these inputs, which are readied behind the call where they can be. */
+  keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined;
+  /** Whether the inputs of a call are to be shown to {@link keepsOff}, though no GPU may be used. */
+  wantsInputs(key: string): boolean;
+  /** As the model names its outputs, one after the other. */
+  inOrder(version: FunctionVersion, outputs: readonly Tensor[]): readonly Tensor[];
+  /** Resolves to false where no GPU can have it now. */
+  load(version: FunctionVersion): Promise<boolean>;
+  unload(version: FunctionVersion): Promise<void>;
+  readonly pid: number;
+}
+
+export interface PlacedInvokerOptions {
+  readonly live: LiveScheduler;
+  readonly pools: CpuPools;
+  /** Where the workers are. */
+  readonly overflow: OverflowQueue | undefined;
+  readonly gpus: InvocationGpus | undefined;
+}
+
+export interface Ran {
+  readonly result: PoolResult;
+  readonly placement: Placement;
+}
+
+type Elsewhere = Extract<Placed, { readonly kind: 'cpu' | 'workers' }>;
+
+export class PlacedInvoker {
+  readonly #options: PlacedInvokerOptions;
+  /** Invocations that ran elsewhere after a worker or Redis had failed them. */
+  cameBack = 0;
+
+  constructor(options: PlacedInvokerOptions) {
+    this.#options = options;
+  }
+
+  /** @throws HostError, CpuError */
+  async run(version: FunctionVersion, input: PoolInput, wish: InvocationWish, options: InvokeOptions): Promise<Ran> {
+    const { live, gpus } = this.#options;
+    try {
+      // Its model's input is known only after the first half of its handler.
+      if (input.kind === 'request' && (live.has(version.key) || gpus?.wantsInputs(version.key) === true))
+        return await this.#withHandler(version, input, wish, options);
+      const tensors = input.kind === 'tensors' ? input.tensors : undefined;
+      let placed = await this.#submit(version, tensors, wish);
+      let failure: unknown;
+      for (;;) {
+        switch (placed.kind) {
+          case 'gpu':
+            return this.#fromGpu(version, input, placed);
+          case 'cpu':
+          case 'workers': {
+            const outcome = await this.#elsewhere(version, input, options, placed);
+            if (outcome.kind === 'ran') return outcome.ran;
+            ({ placed, failure } = outcome);
+            break;
+          }
+          case 'shed':
+            throw shed(placed, version);
+          case 'nowhere':
+            throw failure ?? nowhere(placed, version);
+        }
+      }
+    } catch (error) {
+      throw leftOrFull(error);
+    }
+  }
+
+  #submit(version: FunctionVersion, tensors: readonly Tensor[] | undefined, wish: InvocationWish): Promise<Placed> {
+    const keptOff = tensors && this.#options.gpus?.keepsOff(version.key, tensors);
+    return this.#options.live.submit(version, tensors, keptOff === undefined ? wish : { ...wish, keptOff });
+  }
+
+  /** At the CPU pool or a worker; where that could not, the next place. */
+  async #elsewhere(
+    version: FunctionVersion,
+    input: PoolInput,
+    options: InvokeOptions,
+    placed: Elsewhere,
+  ): Promise<
+    { readonly kind: 'ran'; readonly ran: Ran } | { readonly kind: 'refused'; placed: Placed; failure: unknown }
+  > {
+    const { pools, overflow } = this.#options;
+    const { key } = version;
+    const startedMs = performance.now();
+    try {
+      let result: PoolResult;
+      let worker: string | undefined;
+      if (placed.kind === 'cpu') result = await pools.invoke(key, input, options);
+      else {
+        if (overflow === undefined) throw new QueueError('no-worker', 'this host has no workers');
+        ({ result, worker } = await overflow.submit(key, input, options));
+      }
+      placed.done(observed(result, performance.now() - startedMs, worker !== undefined));
+      return { kind: 'ran', ran: this.#told(version, waited(result, placed), placed, worker) };
+    } catch (error) {
+      const refusal = refusalOf(error);
+      if (refusal === undefined) {
+        placed.done();
+        throw error;
+      }
+      if (error instanceof QueueError) this.cameBack++;
+      return { kind: 'refused', placed: await placed.elsewhere(refusal), failure: error };
+    }
+  }
+
+  #told(version: FunctionVersion, result: PoolResult, { why }: Elsewhere, worker: string | undefined): Ran {
+    const { gpus } = this.#options;
+    const whyNot = gpus === undefined ? null : gpus.whyNot(version.key);
+    const { coldStart } = result;
+    const overflow = overflowOf(why, worker === undefined ? 'cpu' : 'worker', whyNot);
+    const told = { coldStart, overflow, predictedMs: why.predictedMs };
+    return {
+      result,
+      placement: worker === undefined ? { kind: 'cpu-pool', ...told } : { kind: 'remote-worker', worker, ...told },
+    };
+  }
+
+  #fromGpu(version: FunctionVersion, input: PoolInput, ran: RanOnGpu): Ran {
+    const gpus = this.#options.gpus!;
+    const asked = input.kind === 'tensors' ? input.outputs : undefined;
+    const outputs = gpus.inOrder(version, ran.result.outputs);
+    const tensors = asked === undefined ? outputs : outputs.filter(({ name }) => asked.includes(name));
+    const placement = this.#onGpu(version, ran, input.kind === 'tensors' ? input.tensors : [], false);
+    const { queueMs, loadMs, inferMs } = ran;
+    return {
+      result: {
+        output: { kind: 'tensors', tensors },
+        timings: { queueMs, loadMs, preprocessMs: 0, inferMs, postprocessMs: 0 },
+        coldStart: ran.start !== 'warm',
+        batchSize: 1,
+        instancePid: gpus.pid,
+      },
+      placement,
+    };
+  }
+
+  #onGpu(version: FunctionVersion, ran: RanOnGpu, inputs: readonly Tensor[], isHandlerCold: boolean): Placement {
+    const gpus = this.#options.gpus!;
+    gpus.ran(version, ran, inputs);
+    const { gpu, start, mode, variant, why } = ran;
+    return {
+      kind: 'gpu',
+      gpu,
+      start,
+      mode,
+      predictedMs: why.predictedMs,
+      ...(variant === undefined ? {} : { rung: variant }),
+      ...(start === 'warm' ? {} : { coldCause: gpus.coldCauseOf(version.key) }),
+      ...(isHandlerCold ? { isHandlerCold } : {}),
+    };
+  }
+
+  /** Both halves of the handler run in one instance of the CPU pool, the model between them where the scheduler says. */
+  async #withHandler(
+    version: FunctionVersion,
+    input: PoolInput & { kind: 'request' },
+    wish: InvocationWish,
+    options: InvokeOptions,
+  ): Promise<Ran> {
+    const { pools } = this.#options;
+    const beganMs = performance.now();
+    let attempts = 0;
+    let isOver = false;
+    let model: RanOnGpu | Ran | Elsewhere | undefined;
+    let inputs: readonly Tensor[] = [];
+    let observedThere: Observation | undefined;
+    try {
+      const result = await pools.invoke(version.key, input, {
+        ...options,
+        runModel: async (tensors) => {
+          const attempt = ++attempts;
+          const passedMs = performance.now() - beganMs;
+          const left = wish.sloMs === undefined ? {} : { sloMs: Math.max(0, wish.sloMs - passedMs) };
+          const ran = await this.#model(version, tensors, { ...wish, ...left }, options).catch((error: unknown) => {
+            throw leftOrFull(error);
+          });
+          // An instance that died meanwhile has left the call to another.
+          const isStale = isOver || attempt !== attempts;
+          if (isStale && 'kind' in ran && ran.kind === 'cpu') ran.done();
+          if (!isStale) {
+            model = ran;
+            inputs = tensors;
+          }
+          if ('placement' in ran) return ran.result.output.kind === 'tensors' ? ran.result.output.tensors : undefined;
+          return ran.kind === 'gpu' ? ran.result.outputs : undefined;
+        },
+      });
+      observedThere = observed(result, result.timings.inferMs, false);
+      if (model === undefined) return { result, placement: { kind: 'cpu-pool', coldStart: result.coldStart } };
+      if ('placement' in model)
+        return { result: withTimesOf(result, model.result.timings), placement: model.placement };
+      if (model.kind === 'gpu') {
+        return {
+          result: withGpuTimes(result, model),
+          placement: this.#onGpu(version, model, inputs, result.coldStart),
+        };
+      }
+      return this.#told(version, waited(result, model), model, undefined);
+    } catch (error) {
+      // A worker on another machine may still have room for it.
+      const hasRoom = error instanceof CpuError && error.code === 'queue-full';
+      if (!hasRoom || attempts > 0) throw error;
+      return await this.#afterFullQueue(version, input, wish, options, error);
+    } finally {
+      isOver = true;
+      if (model !== undefined && 'kind' in model && model.kind === 'cpu') model.done(observedThere);
+    }
+  }
+
+  /** Where the model of a handler runs: on a GPU or at a worker it has run, on the CPU its instance is to run it itself. */
+  async #model(
+    version: FunctionVersion,
+    tensors: readonly Tensor[],
+    wish: InvocationWish,
+    options: InvokeOptions,
+  ): Promise<RanOnGpu | Ran | Elsewhere> {
+    let placed = await this.#submit(version, tensors, wish);
+    for (;;) {
+      switch (placed.kind) {
+        case 'gpu':
+        case 'cpu':
+          return placed;
+        case 'workers': {
+          const outcome = await this.#elsewhere(version, { kind: 'tensors', tensors }, options, placed);
+          if (outcome.kind === 'ran') return outcome.ran;
+          ({ placed } = outcome);
+          break;
+        }
+        case 'shed':
+          throw shed(placed, version);
+        case 'nowhere':
+          throw nowhere(placed, version);
+      }
+    }
+  }
+
+  async #afterFullQueue(
+    version: FunctionVersion,
+    input: PoolInput,
+    wish: InvocationWish,
+    options: InvokeOptions,
+    full: CpuError,
+  ): Promise<Ran> {
+    let placed = await this.#submit(version, undefined, wish);
+    // Its pool has said that it is full.
+    while (placed.kind === 'cpu') placed = await placed.elsewhere(full.message);
+    if (placed.kind !== 'workers') throw full;
+    const outcome = await this.#elsewhere(version, input, options, placed);
+    if (outcome.kind === 'ran') return outcome.ran;
+    throw full;
+  }
+}
+
+/** What the scheduler learns from a run. */
+function observed(result: PoolResult, elapsedMs: number, isRemote: boolean): Observation {
+  const { loadMs, preprocessMs, inferMs, postprocessMs } = result.timings;
+  const coreMs = preprocessMs + inferMs + postprocessMs;
+  if (isRemote) return { runMs: coreMs };
+  return { runMs: Math.max(0, elapsedMs - loadMs), coreMs, ...(result.coldStart ? { loadMs } : {}) };
+}
+
+/** The wait for a place counts as waiting as well; behind a load of the same session it was a cold start. */
+function waited(result: PoolResult, { queueMs, loadMs }: Elsewhere): PoolResult {
+  if (queueMs === 0 && loadMs === 0) return result;
+  const { timings, coldStart } = result;
+  const placed = { ...timings, queueMs: timings.queueMs + queueMs, loadMs: timings.loadMs + loadMs };
+  return { ...result, timings: placed, coldStart: coldStart || loadMs > 0 };
+}
+
+/** What the instance took for the model's run was a wait for the GPU, its weights and the run itself. */
+function withGpuTimes(result: PoolResult, { start, queueMs, loadMs, inferMs }: RanOnGpu): PoolResult {
+  const { timings, coldStart } = result;
+  return {
+    ...result,
+    timings: { ...timings, queueMs: timings.queueMs + queueMs, loadMs: timings.loadMs + loadMs, inferMs },
+    coldStart: coldStart || start !== 'warm',
+  };
+}
+
+const withTimesOf = (result: PoolResult, there: PoolResult['timings']): PoolResult => ({
+  ...result,
+  timings: {
+    ...result.timings,
+    queueMs: result.timings.queueMs + there.queueMs,
+    loadMs: result.timings.loadMs + there.loadMs,
+    inferMs: there.inferMs,
+  },
+});
+
+/** In words, where the place could not take the invocation and another one may; undefined where it ran there and failed. */
+function refusalOf(error: unknown): string | undefined {
+  if (error instanceof QueueError) return `workers: ${error.message}`;
+  return error instanceof CpuError && error.code === 'queue-full' ? "cpu pool's queue is full" : undefined;
+}
+
+function leftOrFull(error: unknown): unknown {
+  if (error instanceof QueueFullError) return new HostError('queue-full', error.message);
+  if (!(error instanceof LeftError)) return error;
+  return new HostError(error.why === 'cancelled' ? 'client-gone' : 'deadline-passed', error.message);
+}
+
+function shed({ predictedMs, sloMs }: Extract<Placed, { kind: 'shed' }>, { name }: FunctionVersion): HostError {
+  const retryAfterS = Math.max(1, Math.ceil((predictedMs - sloMs) / 1000));
+  const sentence = `function '${name}' would answer in ${msText(predictedMs)}, after its SLO of ${msText(sloMs)}, and sheds what would be late`;
+  return new HostError('shed', sentence, { retryAfterS });
+}
+
+function nowhere({ refusals }: Extract<Placed, { kind: 'nowhere' }>, { name }: FunctionVersion): HostError {
+  const last = refusals.at(-1);
+  return new HostError('not-ready', `no place runs function '${name}'${last === undefined ? '' : `: ${last}`}`);
+}

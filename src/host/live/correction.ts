@@ -1,0 +1,89 @@
+/**
+ * Predicted times corrected by observed ones: what a profile said, times what runs have taken of it lately, plus what the way to the
+ * GPU process and back takes beside the GPU's own time.
+ */
+import { scaledOffer, type ColdWay, type GpuOffer } from '../../schedule/index.ts';
+
+/** Weight of the latest observation in the moving average. */
+const weight = 0.2;
+/** In which half of what the way to the GPU process took is forgotten. */
+const forgetMs = 1000;
+/** A single run that met something else must not make a function look impossible, or free. */
+const factorMin = 0.25;
+const factorMax = 4;
+/** What is offered changes when a factor has moved by this share: the scheduler need not follow every flicker. */
+const worthTelling = 0.2;
+
+export class Correction {
+  #warm = 1;
+  #cold = 1;
+  #overheadMs: number | undefined;
+  #overheadAtMs = 0;
+  #offeredOverheadMs = 0;
+  #offeredWarm = 1;
+  #offeredCold = 1;
+
+  /** Takes one run in. Returns whether what is offered should change. */
+  observe(start: 'warm' | 'cold', observedMs: number, profiledMs: number): boolean {
+    if (!(profiledMs > 0)) return false;
+    const ratio = Math.min(factorMax, Math.max(factorMin, observedMs / profiledMs));
+    if (start === 'warm') this.#warm += weight * (ratio - this.#warm);
+    else this.#cold += weight * (ratio - this.#cold);
+    return hasMoved(this.#warm, this.#offeredWarm) || hasMoved(this.#cold, this.#offeredCold);
+  }
+
+  /** What a run has held its GPU for beyond the GPU's own time. Returns whether what is offered should change. */
+  observeOverhead(ms: number, profiledMs: number, nowMs: number): boolean {
+    this.#overheadAtMs = nowMs;
+    this.#overheadMs = this.#overheadMs === undefined ? ms : this.#overheadMs + weight * (ms - this.#overheadMs);
+    const offeredMs = profiledMs * this.#offeredWarm + this.#offeredOverheadMs;
+    return Math.abs(this.#overheadMs - this.#offeredOverheadMs) > worthTelling * offeredMs;
+  }
+
+  /**
+   * A way that was long once would keep every invocation away, and so never be measured again: it is forgotten by half for each
+   * second without a run. Returns whether what is offered should change.
+   */
+  forget(nowMs: number): boolean {
+    const halves = Math.floor((nowMs - this.#overheadAtMs) / forgetMs);
+    if (this.#overheadMs === undefined || halves < 1 || this.#offeredOverheadMs === 0) return false;
+    this.#overheadAtMs += halves * forgetMs;
+    this.#overheadMs = halves > 10 ? 0 : this.#overheadMs / 2 ** halves;
+    return true;
+  }
+
+  /** What the GPU itself takes of a profiled time with everything there. */
+  warmMs(profiledMs: number): number {
+    return profiledMs * this.#warm;
+  }
+
+  /** What a profile offers, as it looks now. */
+  offers(profiled: readonly (GpuOffer | null)[]): readonly (GpuOffer | null)[] {
+    this.#offeredWarm = this.#warm;
+    this.#offeredCold = this.#cold;
+    this.#offeredOverheadMs = this.#overheadMs ?? 0;
+    const factors = { warm: this.#warm, cold: this.#cold };
+    return profiled.map((offer) => offer && later(scaledOffer(offer, factors), this.#offeredOverheadMs));
+  }
+}
+
+const hasMoved = (factor: number, offered: number): boolean => Math.abs(factor / offered - 1) > worthTelling;
+
+/** Every start ends so much later. */
+function later(offer: GpuOffer, ms: number): GpuOffer {
+  if (ms === 0) return offer;
+  const [first, ...others] = offer.ways.map((way): ColdWay => {
+    const [own, ...borrowed] = way.transfers.map((transfer) => ({
+      ...transfer,
+      tailMs: transfer.tailMs.map((tailMs, prefix) => (transfer.bytes[prefix] === 0 ? tailMs : tailMs + ms)),
+    }));
+    return { ...way, coldMs: way.coldMs.map((coldMs) => coldMs + ms), transfers: [own!, ...borrowed] };
+  });
+  const { smaller } = offer;
+  return {
+    ...offer,
+    warmMs: offer.warmMs + ms,
+    ways: [first!, ...others],
+    ...(smaller === undefined ? {} : { smaller: later(smaller, ms) }),
+  };
+}

@@ -1,0 +1,232 @@
+/** The GPUs as a place: carries the scheduler's actions out with the GPU process, in the order in which they were given. */
+import { rungNamed, type Action, type LoadOrder, type SchedulerEvent, type Start } from '../../schedule/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import { BusyShare } from './busy.ts';
+import { FreeQueue } from './free-queue.ts';
+import type { LiveFunction } from './live-function.ts';
+import { Orders, type Order } from './orders.ts';
+import { gpuErrorCode, type GpuRunner, type RanOnGpu } from './types.ts';
+
+type Run = Extract<Action, { readonly kind: 'run' }>;
+type Load = Extract<Action, { readonly kind: 'load' | 'grow' }>;
+
+export interface GpuPlaceOptions {
+  readonly gpuCount: number;
+  readonly runner: GpuRunner;
+  readonly now: () => number;
+  readonly tell: (event: SchedulerEvent) => void;
+  /** Its predicted times have moved. */
+  readonly onCorrected: (fn: LiveFunction) => void;
+  readonly onArrived: (fn: LiveFunction, gpu: number) => void;
+  /** More room than the scheduler thought necessary. Resolves when it is free. */
+  readonly makeRoom: (gpu: number, asking: LiveFunction) => Promise<void>;
+  readonly onDefect: (message: string) => void;
+}
+
+/** How a run on a GPU ended; `abandoned`: the scheduler has placed the invocation anew. */
+export type GpuRunEnd =
+  | { readonly kind: 'ran'; readonly ran: Omit<RanOnGpu, 'why'> }
+  | { readonly kind: 'abandoned' }
+  | { readonly kind: 'failed'; readonly error: unknown };
+
+export class GpuPlace {
+  readonly #options: GpuPlaceOptions;
+  readonly #orders = new Orders();
+  readonly #frees: FreeQueue;
+  readonly #busy: readonly BusyShare[];
+  isUp = false;
+  #idleWaiters: (() => void)[] = [];
+
+  constructor(options: GpuPlaceOptions) {
+    this.#options = options;
+    const { gpuCount, onDefect } = options;
+    this.#busy = Array.from({ length: gpuCount }, () => new BusyShare());
+    this.#frees = new FreeQueue(gpuCount, (gpu, key, error) => {
+      if (this.isUp) onDefect(`${key} could not free bytes of GPU ${gpu}: ${String(error)}`);
+    });
+  }
+
+  utilization(gpu: number): number {
+    return this.#busy[gpu]?.share(this.#options.now()) ?? 0;
+  }
+
+  /** @param arrivalMs of the invocation. @param onEnd called before anybody learns that the GPU is quiet */
+  async run(
+    action: Run,
+    fn: LiveFunction,
+    tensors: readonly Tensor[],
+    arrivalMs: number,
+    onEnd: (end: GpuRunEnd) => void,
+  ): Promise<void> {
+    const order = this.#orders.open(fn.index, action.gpu);
+    const attempt = async (): Promise<GpuRunEnd> => {
+      try {
+        return { kind: 'ran', ran: await this.#attempt(action, fn, tensors, arrivalMs, order) };
+      } catch (error) {
+        return order.abandoned ? { kind: 'abandoned' } : { kind: 'failed', error };
+      }
+    };
+    let end = await attempt();
+    if (end.kind === 'failed' && gpuErrorCode(end.error) === 'out-of-memory') {
+      // Fragments, another program on the GPU: more room helps once, or not at all.
+      await this.#options.makeRoom(action.gpu, fn);
+      end = order.abandoned ? { kind: 'abandoned' } : await attempt();
+    }
+    this.#orders.close(order);
+    // What waited for this GPU has its order when this returns.
+    onEnd(end);
+    this.#wakeIfIdle();
+  }
+
+  /** Resolves when nothing runs or loads on any GPU. */
+  async idle(): Promise<void> {
+    if (this.#orders.size > 0) await new Promise<void>((resolve) => this.#idleWaiters.push(resolve));
+  }
+
+  #wakeIfIdle(): void {
+    if (this.#orders.size === 0) for (const wake of this.#idleWaiters.splice(0)) wake();
+  }
+
+  async #attempt(
+    { gpu, start, load, plan: variant }: Run,
+    fn: LiveFunction,
+    tensors: readonly Tensor[],
+    arrivalMs: number,
+    order: Order,
+  ): Promise<Omit<RanOnGpu, 'why'>> {
+    const { now, runner } = this.#options;
+    const { plans } = fn;
+    if (plans === undefined) throw new Error('its plans are gone');
+    const mode = load?.way.mode ?? plans.mode;
+    if (load !== null) fn.loadOrderedMs[gpu] = now();
+    this.#arriving(fn, gpu);
+    await this.#frees.over(gpu);
+    if (order.abandoned) throw new Error('it was abandoned');
+    const startedMs = now();
+    const result = await runner.run(fn.key, tensors, {
+      gpu,
+      plan: plans.planOf(gpu, mode, variant),
+      ...(variant === undefined ? {} : { rung: variant }),
+      // What a cold start did, layer by layer, is kept for the dashboard.
+      trace: start !== 'warm' || fn.ahead[gpu] !== undefined,
+      signal: order.abort.signal,
+    });
+    if (order.abandoned) throw new Error('it was abandoned');
+    const { waitMs, gpuMs } = result.timings;
+    this.#busy[gpu]?.add(now(), gpuMs);
+    this.#correct(fn, gpu, variant, result.start, load, gpuMs, now() - startedMs - gpuMs);
+    const offer = plans.offers[gpu];
+    const warmMs = Math.min(offer ? fn.correction.warmMs(rungNamed(offer, variant).warmMs) : gpuMs, gpuMs);
+    const ahead = fn.ahead[gpu];
+    fn.ahead[gpu] = undefined;
+    // Of a load that was ordered while the invocation waited for the GPU it has waited from then on.
+    const orderedMs = start === 'warm' ? startedMs : Math.max(arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);
+    const isWarm = start === 'warm' && result.start === 'warm';
+    return {
+      kind: 'gpu',
+      result,
+      gpu,
+      start,
+      mode,
+      variant,
+      queueMs: orderedMs - arrivalMs + waitMs,
+      loadMs: startedMs - orderedMs + (isWarm ? 0 : gpuMs - warmMs),
+      inferMs: isWarm ? gpuMs : warmMs,
+      ahead,
+    };
+  }
+
+  /** A start whose load began before it, or that found a part, says nothing of a cold one. */
+  #correct(
+    fn: LiveFunction,
+    gpu: number,
+    variant: string | undefined,
+    found: Start,
+    load: LoadOrder | null,
+    gpuMs: number,
+    overheadMs: number,
+  ): void {
+    const top = fn.plans?.offers[gpu];
+    const offer = top && rungNamed(top, variant);
+    if (offer === undefined) return;
+    if (fn.correction.observeOverhead(Math.max(0, overheadMs), offer.warmMs, this.#options.now()))
+      this.#options.onCorrected(fn);
+    if (found === 'partial' || (found === 'cold' && load === null)) return;
+    const way = offer.ways.find(({ mode }) => mode === load?.way.mode) ?? offer.ways[0];
+    const profiledMs = found === 'warm' ? offer.warmMs : (way.coldMs[0] ?? 0);
+    if (fn.correction.observe(found, gpuMs, profiledMs)) this.#options.onCorrected(fn);
+  }
+
+  /** For an invocation that waits, or for a larger variant: then what runs meanwhile needs none of it. */
+  async load(action: Load, fn: LiveFunction): Promise<void> {
+    const { kind, gpu, load, plan: variant } = action;
+    const { now, runner, tell } = this.#options;
+    const order = this.#orders.open(fn.index, gpu);
+    if (kind === 'load') fn.loadOrderedMs[gpu] = now();
+    try {
+      await this.#frees.over(gpu);
+      if (order.abandoned || fn.plans === undefined) throw new Error('it was abandoned');
+      this.#arriving(fn, gpu);
+      const beganMs = now();
+      const { signal } = order.abort;
+      const plan = fn.plans.planOf(gpu, load.way.mode, variant);
+      const rung = variant === undefined ? {} : { rung: variant };
+      const bytes = await runner.load(fn.key, { gpu, plan, signal, ...rung });
+      if (kind === 'load') fn.ahead[gpu] = { bytes, loadMs: now() - beganMs };
+    } catch {
+      // The run behind it finds what is missing, and its own error if there is one.
+    }
+    this.#orders.close(order);
+    if (!order.abandoned) tell({ kind: 'loaded', gpu, functionIndex: fn.index });
+    this.#wakeIfIdle();
+  }
+
+  #arriving(fn: LiveFunction, gpu: number): void {
+    if (fn.sinceMs[gpu] !== undefined) return;
+    fn.sinceMs[gpu] = this.#options.now();
+    this.#options.onArrived(fn, gpu);
+  }
+
+  trim(fn: LiveFunction, gpu: number, prefix: number): void {
+    if (prefix === 0) {
+      fn.sinceMs[gpu] = undefined;
+      fn.ahead[gpu] = undefined;
+    }
+    // With the process everything has gone already.
+    if (this.isUp) this.#frees.order(gpu, fn.key, () => this.#options.runner.trim(fn.key, gpu, prefix));
+  }
+
+  shrink(fn: LiveFunction, gpu: number, variant: string): void {
+    this.#frees.order(gpu, fn.key, () => this.#options.runner.keep(fn.key, gpu, variant));
+  }
+
+  abandon(functionIndex: number, gpu: number): void {
+    this.#orders.abandon(functionIndex, gpu);
+  }
+
+  /** Whether something of the function is on its way to the GPU. */
+  isBusyWith(functionIndex: number, gpu: number): boolean {
+    return this.#orders.has(functionIndex, gpu);
+  }
+
+  busyFunctions(): ReadonlySet<number> {
+    return this.#orders.functionIndices();
+  }
+
+  /** Resolves when nothing runs or loads for the function, and all that was to be freed is. */
+  async quiet(functionIndex: number): Promise<void> {
+    await this.#orders.over(functionIndex);
+    await this.#frees.allOver();
+  }
+
+  async freed(gpu: number): Promise<void> {
+    await this.#frees.over(gpu);
+  }
+
+  /** The process is gone, with all that it had in hand. */
+  lost(): void {
+    this.isUp = false;
+    this.#orders.lost();
+    this.#frees.lost();
+  }
+}

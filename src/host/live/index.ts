@@ -1,0 +1,23 @@
+/** The scheduler in the running host: every invocation asks it for a place. */
+export { LiveScheduler } from './live-scheduler.ts';
+export {
+  gpuErrorCode,
+  LeftError,
+  QueueFullError,
+  toSchedulerPriority,
+  type FunctionPlans,
+  type GpuEviction,
+  type GpuNews,
+  type GpuResident,
+  type GpuRunner,
+  type InvocationWish,
+  type LiveCounts,
+  type LiveSchedulerOptions,
+  type Placed,
+  type RanOnGpu,
+  type ScheduledSettings,
+  type RanElsewhere,
+  type Why,
+  type WhyNot,
+} from './types.ts';
+export { evictionWords, msText, overflowOf, placeWords, type Overflow } from './words.ts';

@@ -1,0 +1,361 @@
+/** Invocations from the call to their end: what waits, what runs on a GPU, and what others run by a lease. */
+import {
+  cpuPlace,
+  noPlace,
+  rungsWithin,
+  type Action,
+  type Decision,
+  type FailReason,
+  type OfferSheet,
+} from '../../schedule/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import { CallerWatch } from '../../tools/index.ts';
+import type { GpuRunEnd } from './gpu-place.ts';
+import type { LiveFunction, Pending } from './live-function.ts';
+import type { LiveFunctions } from './live-functions.ts';
+import type { LiveState, Scheduled } from './live-state.ts';
+import {
+  gpuErrorCode,
+  LeftError,
+  QueueFullError,
+  toSchedulerPriority,
+  type InvocationWish,
+  type Placed,
+  type RanElsewhere,
+  type RanOnGpu,
+  type Why,
+} from './types.ts';
+
+/** Of a new run in the mean. */
+const ownWeight = 0.2;
+/** The longest that a timer takes, 25 days; a deadline beyond it is none. */
+const timerMsMax = 2 ** 31 - 1;
+
+export class Invocations {
+  readonly #state: LiveState;
+  readonly #functions: LiveFunctions;
+  readonly #freeIds: number[] = [];
+  readonly #callers = new CallerWatch<Pending>((pending) => this.#depart(pending, 'cancelled'));
+  isClosed = false;
+
+  constructor(state: LiveState, functions: LiveFunctions) {
+    this.#state = state;
+    this.#functions = functions;
+  }
+
+  /**
+   * Asks for a place. Resolves when it has run on a GPU, or may run elsewhere.
+   *
+   * @param tensors undefined where the model cannot run before its handler has
+   * @throws LeftError, QueueFullError
+   */
+  submit(
+    { key, settings }: Scheduled,
+    tensors: readonly Tensor[] | undefined,
+    wish: InvocationWish = {},
+  ): Promise<Placed> {
+    if (this.isClosed) return Promise.resolve({ kind: 'nowhere', refusals: ['the host is stopping'] });
+    if (wish.signal?.aborted === true) return Promise.reject(new LeftError('cancelled'));
+    if (wish.deadlineMs !== undefined && wish.deadlineMs <= this.#state.now())
+      return Promise.reject(new LeftError('deadline'));
+    const fn = this.#functions.of(key, settings);
+    const { waitingMax = Infinity } = this.#state.options;
+    if (fn.waiting >= waitingMax) {
+      return Promise.reject(new QueueFullError(`${fn.waiting} invocations of ${key} wait already`));
+    }
+    const hasSettings = fn.settings !== settings;
+    fn.settings = settings;
+    const isForgotten = fn.plans !== undefined && fn.correction.forget(this.#state.now());
+    if (isForgotten) fn.offers = fn.correction.offers(fn.plans!.offers);
+    if (this.#functions.ask(fn) || hasSettings || isForgotten) this.#functions.update(fn);
+    return this.#enter(fn, tensors, wish);
+  }
+
+  /** Has it run on a GPU whatever other places promise, so that its weights are there afterwards. */
+  async runOnGpu(version: Scheduled, tensors: readonly Tensor[]): Promise<RanOnGpu | RanElsewhere> {
+    const fn = this.#functions.of(version.key, version.settings);
+    await fn.withdrawal?.over;
+    if (fn.plans === undefined || this.#state.place?.isUp !== true) return { kind: 'elsewhere', refusal: undefined };
+    const { sheet } = fn;
+    // Without a bound on time every plan would do; it is to be there under one that meets its SLO.
+    const gpus = sheet.gpus.map((offer) => offer && rungsWithin(offer, sheet.sloMs));
+    const gpusOnly: OfferSheet = { ...sheet, gpus, cpu: null, workers: null, sloMs: Infinity };
+    this.#state.tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet: gpusOnly });
+    const placed = this.#enter(fn, tensors, {});
+    this.#state.tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet });
+    const ended = await placed;
+    switch (ended.kind) {
+      case 'gpu':
+        return ended;
+      case 'cpu':
+      case 'workers':
+        ended.done();
+        return { kind: 'elsewhere', refusal: ended.why.refusals.at(-1) };
+      case 'nowhere':
+        return { kind: 'elsewhere', refusal: ended.refusals.at(-1) };
+      case 'shed':
+        return { kind: 'elsewhere', refusal: undefined };
+    }
+  }
+
+  #enter(fn: LiveFunction, tensors: readonly Tensor[] | undefined, wish: InvocationWish): Promise<Placed> {
+    const arrivalMs = this.#state.now();
+    fn.lastUseMs = arrivalMs;
+    fn.outstanding++;
+    return new Promise((resolve, reject) => {
+      const id = this.#freeIds.pop() ?? this.#state.pending.length;
+      const pending: Pending = {
+        id,
+        fn,
+        tensors,
+        arrivalMs,
+        wish,
+        resolve,
+        reject,
+        stage: 'waiting',
+        home: undefined,
+        settle: undefined,
+        isCounted: false,
+        hasWaited: false,
+        isBehindLoad: false,
+        refusals: [],
+        isRefusedByCpu: false,
+        isRefusedByWorkers: false,
+        invalid: undefined,
+      };
+      this.#state.pending[id] = pending;
+      this.arrive(pending);
+    });
+  }
+
+  arrive(pending: Pending): void {
+    const { id, fn, wish } = pending;
+    const passedMs = this.#state.now() - pending.arrivalMs;
+    pending.home = this.#state.scheduler;
+    this.#state.tell({
+      kind: 'arrival',
+      invocation: id,
+      functionIndex: fn.index,
+      ...(wish.sloMs === undefined ? {} : { sloMs: Math.max(0, wish.sloMs - passedMs) }),
+      ...(wish.priority === undefined ? {} : { priority: toSchedulerPriority(wish.priority) }),
+      ...(wish.keptOff === undefined ? {} : { isKeptOffGpus: true }),
+    });
+    if (pending.stage === 'waiting' && pending.settle === undefined) this.#watch(pending);
+  }
+
+  /** A caller that leaves, or a deadline that passes, ends the wait. */
+  #watch(pending: Pending): void {
+    const { signal, deadlineMs } = pending.wish;
+    if (signal === undefined && deadlineMs === undefined) return;
+    const leftMs = deadlineMs === undefined ? Infinity : Math.max(0, Math.ceil(deadlineMs - this.#state.now()));
+    const timer = leftMs > timerMsMax ? undefined : setTimeout(() => this.#depart(pending, 'deadline'), leftMs);
+    if (signal !== undefined) this.#callers.add(signal, pending);
+    pending.settle = (): void => {
+      clearTimeout(timer);
+      if (signal !== undefined) this.#callers.delete(signal, pending);
+      pending.settle = undefined;
+    };
+  }
+
+  #depart(pending: Pending, why: LeftError['why']): void {
+    if (pending.stage !== 'waiting') return;
+    if (pending.home === this.#state.scheduler) this.#state.tell({ kind: 'departed', invocation: pending.id });
+    this.#end(pending);
+    pending.reject(new LeftError(why));
+  }
+
+  /** The scheduler has it wait. */
+  wait(invocation: number): void {
+    const pending = this.#state.pending[invocation];
+    if (pending === undefined) return;
+    pending.stage = 'waiting';
+    if (!pending.isCounted) pending.fn.waiting++;
+    pending.isCounted = true;
+    pending.hasWaited = true;
+    if (pending.fn.loadingRuns > 0) pending.isBehindLoad = true;
+  }
+
+  shed(invocation: number, predictedEndMs: number): void {
+    this.#state.tally.shed++;
+    const pending = this.#state.pending[invocation];
+    if (pending === undefined) return;
+    this.#end(pending);
+    pending.resolve({ kind: 'shed', predictedMs: predictedEndMs - pending.arrivalMs, sloMs: sloOf(pending) });
+  }
+
+  fail(invocation: number, reason: FailReason): void {
+    const pending = this.#state.pending[invocation];
+    if (pending === undefined) return;
+    this.#end(pending);
+    if (reason === 'removed') pending.refusals.push('the function was removed');
+    pending.resolve({ kind: 'nowhere', refusals: pending.refusals });
+  }
+
+  /** It waits no more. */
+  #begin(pending: Pending): void {
+    pending.stage = 'running';
+    pending.settle?.();
+    this.#uncount(pending);
+  }
+
+  #uncount(pending: Pending): void {
+    if (pending.isCounted) pending.fn.waiting--;
+    pending.isCounted = false;
+  }
+
+  #end(pending: Pending): void {
+    pending.stage = 'over';
+    pending.settle?.();
+    this.#uncount(pending);
+    this.#state.pending[pending.id] = undefined;
+    this.#freeIds.push(pending.id);
+    pending.fn.outstanding--;
+    this.#functions.freeIfOver(pending.fn);
+  }
+
+  #finish(pending: Pending): void {
+    if (pending.home === this.#state.scheduler) this.#state.tell({ kind: 'finished', invocation: pending.id });
+    this.#end(pending);
+  }
+
+  /** The place could not: another one is asked. */
+  #refuse(pending: Pending): void {
+    pending.stage = 'waiting';
+    if (pending.home === this.#state.scheduler) this.#state.tell({ kind: 'refused', invocation: pending.id });
+    else this.arrive(pending);
+    if (pending.stage === 'waiting' && pending.settle === undefined) this.#watch(pending);
+  }
+
+  startOnGpu(action: Extract<Action, { kind: 'run' }>): void {
+    const pending = this.#state.pending[action.invocation];
+    const place = this.#state.place;
+    if (pending === undefined || place === undefined) {
+      this.#state.options.onDefect?.(`the scheduler runs invocation ${action.invocation}, which nobody waits for`);
+      return;
+    }
+    this.#begin(pending);
+    const why = whyOf(pending, action.decision, action.predictedEndMs);
+    // One GPU finds it as invalid as another.
+    if (pending.tensors === undefined || pending.invalid !== undefined) {
+      void this.#loadOnly(action, pending, why);
+      return;
+    }
+    this.#state.tally.starts[action.start]++;
+    void place.run(action, pending.fn, pending.tensors, pending.arrivalMs, (end) =>
+      this.#gpuRunEnded(action, pending, why, end),
+    );
+  }
+
+  /** The function came to the GPUs while the invocation waited, but the model's input is not known: it runs on the CPU instead. */
+  async #loadOnly(action: Extract<Action, { kind: 'run' }>, pending: Pending, why: Why): Promise<void> {
+    const { gpu, functionIndex, load, plan } = action;
+    this.#give(pending, 'cpu', why);
+    if (load !== null)
+      await this.#state.place?.load({ ...action, kind: 'load', gpu, functionIndex, load, plan }, pending.fn);
+  }
+
+  #gpuRunEnded(action: Extract<Action, { kind: 'run' }>, pending: Pending, why: Why, end: GpuRunEnd): void {
+    // The scheduler has placed the invocation anew.
+    if (end.kind === 'abandoned') return;
+    const { fn } = pending;
+    const { gpu, functionIndex, load } = action;
+    if (load !== null) this.#state.tell({ kind: 'loaded', gpu, functionIndex });
+    if (end.kind === 'ran') {
+      this.#state.options.onGpuNews?.(fn.key, { kind: 'run succeeded' });
+      this.#finish(pending);
+      pending.resolve({ ...end.ran, why });
+      return;
+    }
+    const { error } = end;
+    const isInvalid = gpuErrorCode(error) === 'invalid';
+    pending.refusals.push(`gpu${gpu} failed: ${error instanceof Error ? error.message : String(error)}`);
+    if (isInvalid) pending.invalid = error;
+    else this.#state.options.onGpuNews?.(fn.key, { kind: 'run failed', error });
+    // What has arrived of it is not known any more; whatever waits for it would meet the same.
+    if (!isInvalid || load !== null) void this.#functions.withdraw(fn, 'failed-run');
+    this.#refuse(pending);
+  }
+
+  lease(action: Extract<Action, { kind: 'run-cpu' | 'run-worker' }>): void {
+    const pending = this.#state.pending[action.invocation];
+    if (pending === undefined) return;
+    this.#begin(pending);
+    const kind = action.kind === 'run-cpu' ? 'cpu' : 'workers';
+    if (kind === 'cpu') this.#state.tally.onCpu++;
+    else this.#state.tally.atWorkers++;
+    const why = whyOf(pending, action.decision, action.predictedEndMs);
+    // What was never loaded has no time of loading for the scheduler to go by.
+    const isLoading = action.kind === 'run-cpu' && (action.loads || pending.fn.sessionBytes === 0);
+    this.#give(pending, kind, kind === 'workers' ? this.#besideCpu(pending, why) : why, isLoading);
+  }
+
+  /** A worker was weighed against the CPU at least. */
+  #besideCpu(pending: Pending, why: Why): Why {
+    if (why.otherPlace !== noPlace) return why;
+    const views = this.#state.scheduler.places(pending.fn.index, this.#state.now());
+    const { endMs = Infinity } = views.find(({ place }) => place === cpuPlace) ?? {};
+    return endMs === Infinity ? why : { ...why, otherPlace: cpuPlace, otherMs: endMs - pending.arrivalMs };
+  }
+
+  /** The scheduler forgets what refused an invocation before the last place; that is not asked a second time. */
+  #give(pending: Pending, chosen: 'cpu' | 'workers', why: Why, isLoading = false): void {
+    const { fn } = pending;
+    const cpu = fn.cpu !== null && !pending.isRefusedByCpu ? 'cpu' : undefined;
+    const hasWorkers = fn.workers !== null && this.#state.workers !== null;
+    const workers = hasWorkers && !pending.isRefusedByWorkers ? 'workers' : undefined;
+    const kind = chosen === 'cpu' ? (cpu ?? workers) : (workers ?? cpu);
+    if (kind === undefined) {
+      this.#finish(pending);
+      pending.resolve({ kind: 'nowhere', refusals: pending.refusals });
+      return;
+    }
+    let isOver = false;
+    if (isLoading) fn.loadingRuns++;
+    const waitedMs = pending.hasWaited ? this.#state.now() - pending.arrivalMs : 0;
+    const loadMs = kind === 'cpu' && pending.isBehindLoad ? Math.min(waitedMs, fn.cpuLoadMs) : 0;
+    pending.resolve({
+      kind,
+      queueMs: waitedMs - loadMs,
+      loadMs,
+      why,
+      done: (observed) => {
+        if (isOver) return;
+        isOver = true;
+        // Where another place answers it was not the input's fault.
+        const { invalid } = pending;
+        if (observed !== undefined && invalid !== undefined)
+          this.#state.options.onGpuNews?.(fn.key, { kind: 'run failed', error: invalid });
+        if (isLoading) fn.loadingRuns--;
+        const { runMs, loadMs: observedLoadMs } = observed ?? {};
+        if (kind === 'cpu' && observedLoadMs !== undefined) fn.cpuLoadMs = observedLoadMs;
+        if (kind === 'cpu' && runMs !== undefined)
+          fn.ownMs = (fn.ownMs ?? runMs) + ownWeight * (runMs - (fn.ownMs ?? runMs));
+        const isKnown = pending.home === this.#state.scheduler;
+        if (isKnown) this.#state.tell({ kind: 'finished', invocation: pending.id, ...(observed && { observed }) });
+        this.#end(pending);
+      },
+      elsewhere: (refusal) =>
+        new Promise((resolve, reject) => {
+          if (isOver) return reject(new Error('the invocation has ended'));
+          isOver = true;
+          if (isLoading) fn.loadingRuns--;
+          pending.refusals.push(refusal);
+          if (kind === 'cpu') pending.isRefusedByCpu = true;
+          else pending.isRefusedByWorkers = true;
+          pending.resolve = resolve;
+          pending.reject = reject;
+          this.#refuse(pending);
+        }),
+    });
+  }
+}
+
+const sloOf = ({ wish, fn }: Pending): number => wish.sloMs ?? fn.settings.sloMs;
+
+/** A copy: the scheduler fills the decision anew when the invocation's number is used again. */
+function whyOf(pending: Pending, { reason, otherPlace, otherEndMs }: Decision, predictedEndMs: number): Why {
+  const { arrivalMs, refusals, wish } = pending;
+  const predictedMs = predictedEndMs - arrivalMs;
+  const otherMs = otherEndMs - arrivalMs;
+  return { reason, predictedMs, otherPlace, otherMs, sloMs: sloOf(pending), refusals, keptOff: wish.keptOff };
+}

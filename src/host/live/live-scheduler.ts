@@ -1,0 +1,224 @@
+/**
+ * The live shell around the scheduler: every invocation of the host is an event of it, and its actions are carried out at the place
+ * that it chose. The simulator is the other shell around the same scheduler.
+ *
+ * Each invocation ends exactly once, and the scheduler knows only what it was told.
+ */
+import type { Action, CpuPlace, SchedulerEvent, SchedulerGpu, WorkersPlace } from '../../schedule/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import { beneficiaryOf, Evictions } from './evictions.ts';
+import { GpuPlace } from './gpu-place.ts';
+import { Invocations } from './invocations.ts';
+import { sheetOf } from './live-function.ts';
+import { LiveFunctions } from './live-functions.ts';
+import { LiveState, type Scheduled } from './live-state.ts';
+import { LiveViews } from './live-views.ts';
+import { Timers } from './timers.ts';
+import type {
+  FunctionPlans,
+  GpuRunner,
+  InvocationWish,
+  LiveSchedulerOptions,
+  Placed,
+  RanElsewhere,
+  RanOnGpu,
+} from './types.ts';
+
+export class LiveScheduler extends LiveViews {
+  readonly #functions: LiveFunctions;
+  readonly #invocations: Invocations;
+  readonly #evictions: Evictions;
+  readonly #timers: Timers;
+
+  constructor(options: LiveSchedulerOptions) {
+    const state = new LiveState(options, (event) => this.#tell(event));
+    super(state);
+    this.#functions = new LiveFunctions(state);
+    this.#invocations = new Invocations(state, this.#functions);
+    this.#evictions = new Evictions(state);
+    this.#timers = new Timers(state.now, () => this.#tell({ kind: 'wake' }));
+  }
+
+  /** The GPUs, once they are known. Before that this was a host without any. */
+  setGpus(gpus: readonly SchedulerGpu[], runner: GpuRunner): void {
+    const { onGpuNews, onDefect } = this.state.options;
+    this.state.gpus = gpus;
+    this.state.place = new GpuPlace({
+      gpuCount: gpus.length,
+      runner,
+      now: this.state.now,
+      tell: (event) => this.state.tell(event),
+      onCorrected: (fn) => this.#functions.corrected(fn),
+      onArrived: (fn, gpu) => onGpuNews?.(fn.key, { kind: 'arrived', gpu }),
+      // More than the scheduler thought necessary: two functions.
+      makeRoom: (gpu, asking) => this.#evictions.letGo(gpu, 'out-of-memory', (gone) => gone === 2, asking),
+      onDefect: (message) => onDefect?.(message),
+    });
+    this.state.place.isUp = true;
+    this.state.scheduler = this.state.newScheduler();
+    for (const fn of this.state.functions.values()) {
+      fn.sheet = sheetOf(fn, gpus.length);
+      this.state.tell({ kind: 'function-added', functionIndex: fn.index, sheet: fn.sheet });
+      if (fn.sessionBytes > 0) this.state.tell({ kind: 'session', functionIndex: fn.index, bytes: fn.sessionBytes });
+    }
+    for (const pending of this.state.pending) if (pending?.stage === 'waiting') this.#invocations.arrive(pending);
+  }
+
+  /** The GPU process is gone: everything on it is lost, and what it had in hand is placed anew. */
+  lost(): void {
+    if (this.state.place?.isUp !== true) return;
+    this.state.place.isUp = false;
+    for (const gpu of this.state.gpus.keys()) this.state.tell({ kind: 'gpu-lost', gpu });
+    this.state.place.lost();
+  }
+
+  /** A new GPU process is up. */
+  back(): void {
+    if (this.state.place === undefined || this.state.place.isUp) return;
+    this.state.place.isUp = true;
+    for (const gpu of this.state.gpus.keys()) this.state.tell({ kind: 'gpu-back', gpu });
+  }
+
+  setCpu(cpu: CpuPlace): void {
+    if (cpu.cores === this.state.cpu?.cores && cpu.memoryBytes === this.state.cpu.memoryBytes) return;
+    this.state.cpu = cpu;
+    this.state.tell({ kind: 'cpu-changed', cpu });
+  }
+
+  setWorkers(workers: WorkersPlace | null): void {
+    this.state.workers = workers;
+    this.state.tell({ kind: 'workers-changed', workers });
+  }
+
+  /** A session on the CPU was made or closed without the scheduler's order; 0: closed. */
+  session(key: string, bytes: number): void {
+    const fn = this.state.functions.get(key);
+    if (fn === undefined) return;
+    fn.sessionBytes = bytes;
+    this.state.tell({ kind: 'session', functionIndex: fn.index, bytes });
+  }
+
+  // Functions
+
+  /** GPUs may be used for the function, by these plans. @throws RangeError where its plans are no ladder */
+  offer(version: Scheduled, plans: FunctionPlans, isPinned: boolean): void {
+    this.#functions.offer(version, plans, isPinned);
+  }
+
+  /** GPUs are not to be used for it any more. Resolves when what it has there is free. */
+  retract(key: string): Promise<void> {
+    return this.#functions.retract(key);
+  }
+
+  /** Frees what the function has on GPUs; it may be brought there again. Resolves when it is free. */
+  unload(key: string): Promise<void> {
+    return this.#functions.unload(key);
+  }
+
+  /** Forgets a function; what waits for it has no place any more. */
+  remove(key: string): Promise<void> {
+    return this.#functions.remove(key);
+  }
+
+  // Invocations
+
+  /**
+   * Asks for a place. Resolves when it has run on a GPU, or may run elsewhere.
+   *
+   * @param tensors undefined where the model cannot run before its handler has
+   * @throws LeftError, QueueFullError
+   */
+  submit(version: Scheduled, tensors: readonly Tensor[] | undefined, wish?: InvocationWish): Promise<Placed> {
+    return this.#invocations.submit(version, tensors, wish);
+  }
+
+  /** Has it run on a GPU whatever other places promise, so that its weights are there afterwards. */
+  runOnGpu(version: Scheduled, tensors: readonly Tensor[]): Promise<RanOnGpu | RanElsewhere> {
+    return this.#invocations.runOnGpu(version, tensors);
+  }
+
+  // The scheduler
+
+  #tell(event: SchedulerEvent): void {
+    // Each event has a list of its own: carrying an action out may tell the scheduler something.
+    const actions = this.state.scheduler.handle(event, this.state.now());
+    for (let at = 0; at < actions.length; at++) this.#carryOut(actions[at]!, actions, at);
+  }
+
+  #carryOut(action: Action, actions: readonly Action[], at: number): void {
+    switch (action.kind) {
+      case 'run':
+        this.#invocations.startOnGpu(action);
+        return;
+      case 'load':
+      case 'grow': {
+        const fn = this.state.byIndex[action.functionIndex];
+        if (fn === undefined) return;
+        if (action.kind === 'grow') {
+          this.state.tally.growths++;
+          fn.growths++;
+        }
+        void this.state.place?.load(action, fn);
+        return;
+      }
+      case 'shrink': {
+        const fn = this.state.byIndex[action.functionIndex];
+        if (fn === undefined) return;
+        this.state.tally.shrinks++;
+        fn.shrinks++;
+        this.state.place?.shrink(fn, action.gpu, action.plan);
+        return;
+      }
+      case 'evict':
+        this.#evictions.evict(action, this.state.byIndex[beneficiaryOf(actions, at, action.gpu) ?? -1]?.key);
+        return;
+      case 'abandon':
+        this.state.place?.abandon(action.functionIndex, action.gpu);
+        return;
+      case 'run-cpu':
+      case 'run-worker':
+        this.#invocations.lease(action);
+        return;
+      case 'evict-cpu': {
+        const fn = this.state.byIndex[action.functionIndex];
+        if (fn === undefined) return;
+        fn.sessionBytes = 0;
+        this.state.options.evictCpu?.(fn.key);
+        return;
+      }
+      case 'stage':
+      case 'evict-host':
+        // Only a scheduler with a host tier orders these; here the engine keeps host memory itself.
+        return;
+      case 'wait':
+        this.#invocations.wait(action.invocation);
+        return;
+      case 'wake':
+        this.#timers.at(action.atMs);
+        return;
+      case 'shed':
+        this.#invocations.shed(action.invocation, action.predictedEndMs);
+        return;
+      case 'fail':
+        this.#invocations.fail(action.invocation, action.reason);
+        return;
+    }
+  }
+
+  /** Resolves when nothing runs, loads or waits on a GPU. */
+  async gpusIdle(): Promise<void> {
+    await this.state.place?.idle();
+  }
+
+  /** Room for weights that the scheduler does not know of: idle functions go until so many bytes are free, or none is left to go. */
+  freeBytes(gpu: number, bytes: number): Promise<void> {
+    return this.#evictions.freeBytes(gpu, bytes);
+  }
+
+  /** Takes nothing more. */
+  close(): void {
+    this.#invocations.isClosed = true;
+    this.#timers.close();
+    this.lost();
+  }
+}

@@ -1,0 +1,104 @@
+/** What the live scheduler knows, for headers, metrics and pages. Reading is never a use. */
+import { cpuPlace, workersPlace, type OfferSheet, type PlaceView, type SchedulerGpu } from '../../schedule/index.ts';
+import type { LiveState } from './live-state.ts';
+import type { FunctionPlans, GpuResident, LiveCounts } from './types.ts';
+
+export abstract class LiveViews {
+  protected readonly state: LiveState;
+
+  protected constructor(state: LiveState) {
+    this.state = state;
+  }
+
+  get counts(): LiveCounts {
+    return this.state.tally.counts();
+  }
+
+  get isUp(): boolean {
+    return this.state.place?.isUp === true;
+  }
+
+  get gpus(): readonly SchedulerGpu[] {
+    return this.state.gpus;
+  }
+
+  /** Whether GPUs may be used for it. */
+  has(key: string): boolean {
+    return this.state.functions.get(key)?.plans !== undefined;
+  }
+
+  plansOf(key: string): FunctionPlans | undefined {
+    return this.state.functions.get(key)?.plans;
+  }
+
+  /** What the scheduler goes by now. */
+  sheetOf(key: string): OfferSheet | undefined {
+    return this.state.functions.get(key)?.sheet;
+  }
+
+  /** Milliseconds of a run in the CPU pool and on the best GPU, all there; undefined: not known yet, Infinity: no such place. */
+  runMsOf(key: string): { readonly cpu: number | undefined; readonly gpu: number } {
+    const fn = this.state.functions.get(key);
+    const onGpus = fn?.offers.flatMap((offer) => offer?.warmMs ?? []) ?? [];
+    const cpu = fn?.cpu === null ? Infinity : (fn?.cpu.latencyMs ?? fn?.ownMs);
+    return { cpu, gpu: Math.min(Infinity, ...onGpus) };
+  }
+
+  /** A function's number with the scheduler, and the time since its latest invocation; undefined before the first. */
+  placeOf(key: string): { readonly index: number; readonly idleMs: number | undefined } | undefined {
+    const fn = this.state.functions.get(key);
+    return fn && { index: fn.index, idleMs: fn.lastUseMs === undefined ? undefined : this.state.now() - fn.lastUseMs };
+  }
+
+  /** What each place would mean for an invocation that arrived now. */
+  placesOf(key: string): readonly PlaceView[] {
+    const fn = this.state.functions.get(key);
+    return fn === undefined ? [] : this.state.scheduler.places(fn.index, this.state.now());
+  }
+
+  residentBytes(gpu: number): number {
+    return this.state.scheduler.residentBytes(gpu);
+  }
+
+  /** Share of the latest seconds in which the GPU executed, loads that executions waited for included. */
+  utilization(gpu: number): number {
+    return this.state.place?.utilization(gpu) ?? 0;
+  }
+
+  /** Invocations that wait for a place. */
+  get waitingCount(): number {
+    const places = [...this.state.gpus.keys(), cpuPlace, workersPlace];
+    return places.reduce((sum, place) => sum + this.state.scheduler.waitingCount(place), 0);
+  }
+
+  waitingOf(key: string): number {
+    return this.state.functions.get(key)?.waiting ?? 0;
+  }
+
+  /** What a GPU has of a function. */
+  resident(key: string, gpu: number): GpuResident {
+    const fn = this.state.functions.get(key);
+    const isThere = fn !== undefined && gpu < this.state.gpus.length;
+    const resident = isThere ? this.state.scheduler.residentOffer(fn.index, gpu) : undefined;
+    const offer = resident ?? fn?.sheet.gpus[gpu];
+    if (!isThere || !offer) return { prefix: 0, whole: 0, bytes: 0, variant: undefined };
+    const prefix = this.state.scheduler.residentPrefix(fn.index, gpu);
+    const bytes = offer.prefixBytes[prefix] ?? 0;
+    return { prefix, whole: offer.prefixBytes.length - 1, bytes, variant: resident?.plan };
+  }
+
+  /** How often a function went to a smaller plan for room, and to a larger one again. */
+  planChanges(key: string): { readonly shrinks: number; readonly growths: number } {
+    return this.state.functions.get(key) ?? { shrinks: 0, growths: 0 };
+  }
+
+  /** Whether something of the function is on its way to the GPU. */
+  isLoading(key: string, gpu: number): boolean {
+    const index = this.state.functions.get(key)?.index;
+    return index !== undefined && this.state.place?.isBusyWith(index, gpu) === true;
+  }
+
+  keys(): IterableIterator<string> {
+    return this.state.functions.keys();
+  }
+}

@@ -1,0 +1,33 @@
+/** Instants at which the scheduler wants to be woken. */
+export class Timers {
+  readonly #now: () => number;
+  readonly #wake: () => void;
+  readonly #timers = new Set<NodeJS.Timeout>();
+  #closed = false;
+
+  constructor(now: () => number, wake: () => void) {
+    this.#now = now;
+    this.#wake = wake;
+  }
+
+  /** Each GPU asks for instants of its own, and a timer may come a little early: then it is none of theirs yet. */
+  at(atMs: number): void {
+    if (this.#closed) return;
+    const timer = setTimeout(
+      () => {
+        this.#timers.delete(timer);
+        if (this.#now() < atMs) this.at(atMs);
+        else this.#wake();
+      },
+      Math.max(0, Math.ceil(atMs - this.#now())),
+    );
+    timer.unref();
+    this.#timers.add(timer);
+  }
+
+  close(): void {
+    this.#closed = true;
+    for (const timer of this.#timers) clearTimeout(timer);
+    this.#timers.clear();
+  }
+}

@@ -1,0 +1,58 @@
+/** Decisions in words: headers, `ps`, metrics and the page print these and no others. */
+import { cpuPlace, workersPlace } from '../../schedule/index.ts';
+import type { GpuEviction, Why, WhyNot } from './types.ts';
+
+export function msText(ms: number): string {
+  return ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.round(ms)} ms`;
+}
+
+/** `gpu1`, `the cpu pool`, `a worker`. */
+export function placeWords(place: number): string {
+  if (place === cpuPlace) return 'cpu pool';
+  return place === workersPlace ? 'a worker' : `gpu${place}`;
+}
+
+/** What kept an invocation from the place that it would have had otherwise. */
+export interface Overflow {
+  readonly from: 'gpu' | 'cpu';
+  readonly to: 'cpu' | 'worker';
+  /** One word for counting: `slo`, `earlier`, `failed`, or the state that the function has on the GPUs. */
+  readonly reason: string;
+  readonly words: string;
+}
+
+/**
+ * @param whyNot undefined where GPUs may be used for it, null where the host drives none
+ * @returns undefined where it runs where it would always run
+ */
+export function overflowOf(why: Why, to: Overflow['to'], whyNot: WhyNot | undefined | null): Overflow | undefined {
+  const { reason, refusals, otherPlace, otherMs, sloMs, keptOff = whyNot } = why;
+  const from: Overflow['from'] = whyNot === null || (to === 'worker' && otherPlace === cpuPlace) ? 'cpu' : 'gpu';
+  const refusal = refusals.at(-1);
+  if (refusal !== undefined) {
+    if (from === 'cpu' && to === 'cpu') return undefined;
+    return { from, to, reason: 'failed', words: refusal };
+  }
+  const isWeighed = otherPlace >= 0 || (otherPlace === cpuPlace && to === 'worker');
+  if (isWeighed) {
+    const there = `${placeWords(otherPlace)} would finish ${isFinite(otherMs) ? `in ${msText(otherMs)}` : 'never'}`;
+    if (reason === 'slo') return { from, to, reason: 'slo', words: `${there}, after the SLO of ${msText(sloMs)}` };
+    return { from, to, reason: 'earlier', words: `${there}, here in ${msText(why.predictedMs)}` };
+  }
+  if (keptOff) return { from: 'gpu', to, ...keptOff };
+  return to === 'worker' ? { from, to, reason: 'only', words: 'no other place takes it' } : undefined;
+}
+
+/** What an eviction from a GPU was for, as an operator reads it. */
+export const evictionWords = {
+  capacity: 'room for another function, all of it',
+  trim: 'room for another function, a suffix of its layers',
+  migration: 'another GPU has it too, and the room was needed',
+  host: 'host memory was needed for another function',
+  unload: 'it was unloaded, replaced or removed',
+  'plan-changed': 'its plan has other layers now',
+  'gpu-lost': 'the GPU process went down',
+  'out-of-memory': 'the GPU had less room than was reckoned with',
+  profiling: 'room for timing a function that is new here',
+  'failed-run': 'a run of it failed, and what had arrived was not known',
+} as const satisfies Record<GpuEviction['cause'], string>;

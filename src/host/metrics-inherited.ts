@@ -1,0 +1,222 @@
+/** Series under the names that the dashboards of ModelMesh, OpenFaaS and Triton query; docs/coming-from.md has the tables. */
+import { cpus, type CpuInfo } from 'node:os';
+import type { CpuPools } from '../cpu/index.ts';
+import { readMemory } from '../hardware/index.ts';
+import type { HistogramSample } from './exposition.ts';
+import type { GpuHost } from './gpu/index.ts';
+import { addTo, allVersions, loadedVersions, type Register, type RegisterHistogram } from './metrics-samples.ts';
+import { Histogram, secondsBuckets, type Statistics } from './statistics.ts';
+import type { Registry } from './types.ts';
+
+export interface InheritedMetricsOptions {
+  readonly counter: Register;
+  readonly gauge: Register;
+  readonly histogram: RegisterHistogram;
+  readonly registry: Registry;
+  readonly pools: CpuPools;
+  readonly statistics: Statistics;
+  readonly gpus: GpuHost | undefined;
+}
+
+/** ModelMesh labels requests by the method of gRPC's inference service, over whatever they came. */
+const inferMethod = 'inference.GRPCInferenceService/ModelInfer';
+
+export function addModelMeshMetrics(options: InheritedMetricsOptions & { readonly memoryBytes: number }): void {
+  const { counter, gauge, histogram, registry, statistics, gpus, memoryBytes } = options;
+  const single = (name: string, help: string, one: Histogram): void =>
+    // Nothing is said of what has not happened yet.
+    histogram(name, help, () => (one.count === 0 ? [] : [{ labels: {}, histogram: one }]));
+  single('modelmesh_cache_miss_milliseconds', 'What invocations waited for loads', statistics.cacheMissMilliseconds);
+  single('modelmesh_loadmodel_milliseconds', 'Loads, into CPU instances and onto GPUs', statistics.loadMilliseconds);
+  single('modelmesh_unloadmodel_milliseconds', 'Unloads that were asked for', statistics.unloadMilliseconds);
+  single('modelmesh_age_at_eviction_milliseconds', 'Age of evicted instances', statistics.ageAtEvictionMilliseconds);
+  single('modelmesh_loaded_model_size_bytes', 'Bytes of models when they were loaded', statistics.loadedBytes);
+  single(
+    'modelmesh_req_queue_delay_milliseconds',
+    'Waiting of invocations, without loads',
+    statistics.queueMilliseconds,
+  );
+  counter('modelmesh_loadmodel_failure', 'Loads that failed and were told to a client', (add) =>
+    add({}, statistics.errors.get('model-load-failed') ?? 0),
+  );
+  const byCode = (name: string, help: string, read: () => Map<string, Histogram>): void =>
+    histogram(name, help, () =>
+      Array.from(read(), ([code, one]): HistogramSample => ({ labels: { method: inferMethod, code }, histogram: one })),
+    );
+  byCode('modelmesh_api_request_milliseconds', 'Calls of functions, by code of gRPC', () => callsByCode(statistics));
+  byCode('modelmesh_invoke_model_milliseconds', 'Invocations that were answered', () => {
+    const sum = new Histogram(secondsBuckets);
+    for (const { totalSeconds } of statistics.versions()) addTo(sum, totalSeconds);
+    return new Map(sum.count === 0 ? [] : [['OK', inMilliseconds(sum)]]);
+  });
+  byCode('modelmesh_request_size_bytes', 'Bodies of calls', () => statistics.requestBytes);
+  byCode('modelmesh_response_size_bytes', 'Bodies of replies to calls', () => statistics.replyBytes);
+
+  const loaded = (): LoadedSum => sumOfLoaded(options);
+  gauge('modelmesh_models_loaded_total', 'Versions with an instance that is ready, or weights on a GPU', (set) =>
+    set({}, loaded().versions),
+  );
+  gauge('modelmesh_models_managed_total', 'Versions that are registered', (set) =>
+    set({}, allVersions(registry).length),
+  );
+  gauge('modelmesh_models_with_failure_total', 'Versions that cannot serve', (set) =>
+    set({}, allVersions(registry).filter(({ state }) => state.status === 'unavailable').length),
+  );
+  gauge('modelmesh_instance_models_total', 'Copies of models in CPU instances and on GPUs', (set) =>
+    set({}, loaded().copies),
+  );
+  gauge('modelmesh_instance_lru_seconds', 'Latest use of the model unused for longest, since 1970', (set) => {
+    const { lastUseMs } = loaded();
+    if (lastUseMs !== undefined) set({}, lastUseMs / 1000);
+  });
+  gauge('modelmesh_instance_lru_age_seconds', 'Seconds since that use', (set) => {
+    const { lastUseMs } = loaded();
+    if (lastUseMs !== undefined) set({}, Math.max(0, (Date.now() - lastUseMs) / 1000));
+  });
+  const capacityBytes = (): number =>
+    (gpus?.info?.devices ?? []).reduce((bytes, { limitBytes }) => bytes + limitBytes, memoryBytes);
+  gauge('modelmesh_instance_capacity_bytes', 'Bytes of memory that models may fill, that of GPUs too', (set) =>
+    set({}, capacityBytes()),
+  );
+  gauge('modelmesh_instance_used_bytes', 'Bytes of the loaded models, once for each copy', (set) =>
+    set({}, loaded().bytes),
+  );
+  gauge('modelmesh_instance_used_bps', 'The same in hundredths of a percent of the capacity', (set) =>
+    set({}, Math.round((loaded().bytes / capacityBytes()) * 10_000)),
+  );
+}
+
+interface LoadedSum {
+  readonly versions: number;
+  readonly copies: number;
+  readonly bytes: number;
+  /** Of the loaded version that was unused for longest. */
+  readonly lastUseMs: number | undefined;
+}
+
+function sumOfLoaded({ registry, pools, gpus, statistics }: InheritedMetricsOptions): LoadedSum {
+  const there = loadedVersions(registry, pools, gpus).filter(({ copies }) => copies > 0);
+  const uses = there.map(({ version }) => statistics.find(version.key)?.lastCallAtMs ?? 0).filter((ms) => ms > 0);
+  return {
+    versions: there.length,
+    copies: there.reduce((sum, { copies }) => sum + copies, 0),
+    bytes: there.reduce((sum, { bytes }) => sum + bytes, 0),
+    lastUseMs: uses.length === 0 ? undefined : Math.min(...uses),
+  };
+}
+
+export function addGatewayMetrics({
+  counter,
+  gauge,
+  histogram,
+  registry,
+  pools,
+  statistics,
+  gpus,
+}: InheritedMetricsOptions): void {
+  counter('gateway_function_invocation_total', 'Calls of functions over HTTP', (add) => {
+    for (const [name, byStatus] of statistics.calls()) {
+      for (const [code, { seconds }] of byStatus) add({ function_name: name, code }, seconds.count);
+    }
+  });
+  counter('gateway_function_invocation_started', 'Calls of functions that were begun', (add) => {
+    for (const [name, count] of statistics.started()) add({ function_name: name }, count);
+  });
+  histogram('gateway_functions_seconds', 'Duration of calls over HTTP', () =>
+    Array.from(statistics.calls(), ([name, byStatus]) =>
+      Array.from(byStatus, ([code, { seconds }]) => ({ labels: { function_name: name, code }, histogram: seconds })),
+    ).flat(),
+  );
+  gauge(
+    'gateway_service_count',
+    'Copies of each function that are ready: CPU instances, and GPUs that hold it',
+    (set) => {
+      const counts = new Map(registry.names().map((name) => [name, 0]));
+      for (const { version, copies } of loadedVersions(registry, pools, gpus)) {
+        counts.set(version.name, (counts.get(version.name) ?? 0) + copies);
+      }
+      for (const [name, count] of counts) set({ function_name: name }, count);
+    },
+  );
+}
+
+/** Of the whole machine, as Triton reads them. */
+export function addMachineMetrics(gauge: Register): void {
+  let [before, beforeMs] = [cpus(), performance.now()];
+  let utilization = 0;
+  gauge('nv_cpu_utilization', 'Share of the cores that was busy since about the last scrape, 0 to 1', (set) => {
+    const nowMs = performance.now();
+    // Two scrapers should not leave each other a moment to measure.
+    if (nowMs - beforeMs > 1000) {
+      const now = cpus();
+      utilization = busyShare(before, now);
+      [before, beforeMs] = [now, nowMs];
+    }
+    set({}, utilization);
+  });
+  gauge('nv_cpu_memory_total_bytes', 'Main memory', (set) => set({}, readMemory().totalBytes));
+  gauge('nv_cpu_memory_used_bytes', 'Of it in use', (set) => {
+    const { totalBytes, availableBytes } = readMemory();
+    set({}, totalBytes - availableBytes);
+  });
+}
+
+const allTimes = ({ user, nice, sys, idle, irq }: CpuInfo['times']): number => user + nice + sys + idle + irq;
+
+const sum = (list: readonly CpuInfo[], of: (times: CpuInfo['times']) => number): number =>
+  list.reduce((total, { times }) => total + of(times), 0);
+
+function busyShare(before: readonly CpuInfo[], now: readonly CpuInfo[]): number {
+  const passed = sum(now, allTimes) - sum(before, allTimes);
+  const idle = sum(now, (times) => times.idle) - sum(before, (times) => times.idle);
+  return passed <= 0 ? 0 : Math.min(1, Math.max(0, 1 - idle / passed));
+}
+
+function callsByCode(statistics: Statistics): Map<string, Histogram> {
+  const byCode = new Map<string, Histogram>();
+  for (const byStatus of statistics.calls().values()) {
+    for (const [status, { seconds }] of byStatus) {
+      const code = codeOfStatus(status);
+      const sum = byCode.get(code) ?? new Histogram(secondsBuckets);
+      addTo(sum, seconds);
+      byCode.set(code, sum);
+    }
+  }
+  return new Map(Array.from(byCode, ([code, sum]) => [code, inMilliseconds(sum)]));
+}
+
+function inMilliseconds({ bounds, counts, sum, count }: Histogram): Histogram {
+  const made = new Histogram(bounds.map((bound) => bound * 1000));
+  made.counts.splice(0, counts.length, ...counts);
+  made.sum = sum * 1000;
+  made.count = count;
+  return made;
+}
+
+/** The code of gRPC under which ModelMesh would have counted a reply. */
+export function codeOfStatus(status: number): string {
+  switch (status) {
+    case 400:
+    case 413:
+    case 415:
+    case 422:
+      return 'INVALID_ARGUMENT';
+    case 401:
+      return 'UNAUTHENTICATED';
+    case 403:
+      return 'PERMISSION_DENIED';
+    case 404:
+      return 'NOT_FOUND';
+    case 408:
+    case 504:
+      return 'DEADLINE_EXCEEDED';
+    case 429:
+      return 'RESOURCE_EXHAUSTED';
+    case 499:
+      return 'CANCELLED';
+    case 503:
+      return 'UNAVAILABLE';
+    default:
+      return status < 400 ? 'OK' : status < 500 ? 'FAILED_PRECONDITION' : 'INTERNAL';
+  }
+}

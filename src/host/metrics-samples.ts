@@ -1,0 +1,68 @@
+/** What the files of metrics share: samples, and who they are of. */
+import type { CpuPools, PoolState } from '../cpu/index.ts';
+import type { AddSample, HistogramSample } from './exposition.ts';
+import type { GpuHost } from './gpu/index.ts';
+import type { Histogram } from './statistics.ts';
+import type { FunctionVersion, Registry } from './types.ts';
+
+/** Registers a counter or a gauge that is read when it is scraped. */
+export type Register = (name: string, help: string, read: (add: AddSample) => void) => void;
+
+export type RegisterHistogram = (name: string, help: string, read: () => Iterable<HistogramSample>) => void;
+
+export function addTo(sum: Histogram, part: Histogram): void {
+  sum.sum += part.sum;
+  sum.count += part.count;
+  for (const [index, count] of part.counts.entries()) sum.counts[index] = (sum.counts[index] ?? 0) + count;
+}
+
+export function modelLabels({
+  name,
+  version,
+}: {
+  readonly name: string;
+  readonly version: string;
+}): Record<string, string> {
+  return { model: name, version };
+}
+
+export function allVersions(registry: Registry): FunctionVersion[] {
+  return registry.names().flatMap((name) => registry.versions(name));
+}
+
+export function pooled(registry: Registry, pools: CpuPools): [FunctionVersion, PoolState][] {
+  const states = new Map(pools.states().map((state) => [state.key, state]));
+  return allVersions(registry).flatMap((version): [FunctionVersion, PoolState][] => {
+    const state = states.get(version.key);
+    return state === undefined ? [] : [[version, state]];
+  });
+}
+
+export function readyInstances({ instances }: PoolState): number {
+  return instances.filter(({ state }) => state !== 'loading').length;
+}
+
+/** Copies of a version that can run at once: CPU instances that are ready, and GPUs that hold its weights or their first layers. */
+export interface LoadedVersion {
+  readonly version: FunctionVersion;
+  readonly copies: number;
+  readonly bytes: number;
+}
+
+/** Every version, whether or not it is loaded anywhere. */
+export function loadedVersions(registry: Registry, pools: CpuPools, gpus: GpuHost | undefined): LoadedVersion[] {
+  const states = new Map(pools.states().map((state) => [state.key, state]));
+  const devices = gpus?.info?.devices ?? [];
+  return allVersions(registry).map((version) => {
+    const state = states.get(version.key);
+    let copies = state === undefined ? 0 : readyInstances(state);
+    let bytes = copies * version.modelBytes;
+    for (const { index } of devices) {
+      const onGpu = gpus!.live.resident(version.key, index).bytes;
+      if (onGpu === 0) continue;
+      copies++;
+      bytes += onGpu;
+    }
+    return { version, copies, bytes };
+  });
+}

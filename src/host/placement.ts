@@ -1,0 +1,74 @@
+/** Where an invocation ran and why, as headers, records and statistics tell it. */
+import type { Start } from '../schedule/index.ts';
+import type { Overflow } from './live/index.ts';
+
+interface Told {
+  /** Why it ran elsewhere than it would have otherwise; undefined where it did not. */
+  readonly overflow?: Overflow | undefined;
+  /** What the scheduler expected from arrival to answer; undefined where no scheduler was asked. */
+  readonly predictedMs?: number | undefined;
+  /** Why its weights were not there, for one that waited for them. */
+  readonly coldCause?: string | undefined;
+}
+
+/** Where an invocation ran. */
+export type Placement = Told &
+  (
+    | { readonly kind: 'cpu-pool'; readonly coldStart: boolean }
+    /** `mode`: how the missing weights came, where some were missing. `isHandlerCold`: it waited for its handler to be loaded. */
+    | {
+        readonly kind: 'gpu';
+        readonly gpu: number;
+        readonly start: Start;
+        readonly mode: string;
+        /** Which of its plan variants it ran under, for a function that has several. */
+        readonly rung?: string;
+        readonly isHandlerCold?: boolean;
+      }
+    | { readonly kind: 'remote-worker'; readonly coldStart: boolean; readonly worker: string }
+  );
+
+/** The placement as `X-Turntable-Placement` says it. */
+export function placementText(placement: Placement): string {
+  const { overflow } = placement;
+  const because = overflow === undefined ? '' : ` overflow: ${inHeader(overflow.words)}`;
+  switch (placement.kind) {
+    case 'cpu-pool':
+      return `cpu pool ${placement.coldStart ? 'cold' : 'warm'}${because}`;
+    case 'gpu': {
+      const { gpu, start, mode, isHandlerCold = false } = placement;
+      return `gpu${gpu} ${start}${start === 'warm' ? '' : ` ${mode}`}${isHandlerCold ? ', handler cold' : ''}`;
+    }
+    case 'remote-worker': {
+      // The name comes from another machine and goes into a header.
+      const name = placement.worker.replaceAll(/[^\x21-\x7e]/g, '?');
+      return `remote worker ${name}${placement.coldStart ? ' cold' : ''}${because}`;
+    }
+  }
+}
+
+/** A header is one line of printable ASCII, and nobody reads a long one. */
+export function inHeader(text: string): string {
+  return text.replaceAll(/[^\x20-\x7e]+/g, ' ').slice(0, 200);
+}
+
+/** Whether somebody waited for weights, or for a handler. */
+export function isColdStart(placement: Placement): boolean {
+  if (placement.kind !== 'gpu') return placement.coldStart;
+  return placement.start !== 'warm' || placement.isHandlerCold === true;
+}
+
+/** The kinds of places where an invocation can be answered. */
+export type RanOn = 'gpuWarm' | 'gpuCold' | 'cpu' | 'remote';
+
+/** The placement as the history counts it. */
+export function ranOn(placement: Placement): RanOn {
+  switch (placement.kind) {
+    case 'cpu-pool':
+      return 'cpu';
+    case 'gpu':
+      return isColdStart(placement) ? 'gpuCold' : 'gpuWarm';
+    case 'remote-worker':
+      return 'remote';
+  }
+}

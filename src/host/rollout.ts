@@ -1,0 +1,223 @@
+/**
+ * Brings versions into service and takes them out again. A version is loaded, and tried with the function's example, before it gets
+ * calls. Then it is on trial: if its goodput falls behind that of the version before, its share goes back by itself.
+ */
+import type { PoolInput } from '../cpu/index.ts';
+import { HostError, toHostError } from './errors.ts';
+import type { Happenings } from './history/index.ts';
+import { decodePlain } from './infer/plain.ts';
+import { specOf } from './infer/run.ts';
+import type { Invoker } from './invoke.ts';
+import type { InvocationRecord, InvocationRecorder } from './recorder.ts';
+import { runInSlices } from '../tensor/index.ts';
+import { allTo, divided, moved, primaryOf, type Traffic } from './traffic.ts';
+import { LatestAnswers, noAnswers, verdictOf, type Answers } from './trial.ts';
+import type { FunctionVersion, ModelStore } from './types.ts';
+
+export interface RolloutOptions {
+  readonly store: ModelStore;
+  readonly invoker: Pick<Invoker, 'ready' | 'load' | 'tryOut'>;
+  readonly happenings: Happenings;
+  readonly logger: {
+    info(fields: object, message: string): void;
+    warn(fields: object, message: string): void;
+    error(fields: object, message: string): void;
+  };
+}
+
+interface Trial {
+  readonly version: string;
+  /** Where its share goes back to. */
+  readonly from: string;
+  readonly before: Answers;
+  readonly after: Answers;
+}
+
+export class Rollout implements InvocationRecorder {
+  readonly #options: RolloutOptions;
+  /** By `name@version`. */
+  readonly #latest = new Map<string, LatestAnswers>();
+  /** By function: one version at a time. */
+  readonly #trials = new Map<string, Trial>();
+
+  constructor(options: RolloutOptions) {
+    this.#options = options;
+    options.store.onChange(({ before, after }) => {
+      if (before === undefined || after !== undefined) return;
+      this.#latest.delete(before.key);
+      const trial = this.#trials.get(before.name);
+      if (trial?.version === before.version || trial?.from === before.version) this.#trials.delete(before.name);
+    });
+  }
+
+  /** The version that is on trial. */
+  onTrial(functionName: string): string | undefined {
+    return this.#trials.get(functionName)?.version;
+  }
+
+  /**
+   * Divides the calls of a function anew. A version that gets calls for the first time is warmed up before.
+   *
+   * @throws HostError 'unknown-function', 'unknown-version', 'warm-up-failed', and what `change` throws; nothing has changed then
+   */
+  async change(functionName: string, change: (now: Traffic) => Traffic): Promise<Traffic> {
+    const { store } = this.#options;
+    const current = store.find(functionName);
+    if (current === undefined) throw new HostError('unknown-function', `there is no function '${functionName}'`);
+    const now = store.traffic(functionName) ?? allTo(current.version);
+    const wanted = change(now);
+    const joining = [...wanted.shares, ...wanted.headers]
+      .map(({ version }) => version)
+      .filter((version) => !serves(now, version));
+    for (const version of new Set(joining)) await this.#warmUp(this.#versionOf(functionName, version), current);
+    const traffic = await store.changeTraffic(functionName, change);
+    this.#told(functionName, now, traffic);
+    this.#begin(functionName, now, traffic);
+    return traffic;
+  }
+
+  /** Gives a version all calls, or `percent` of them, the rest to the version that serves most. */
+  async promote({ name, version }: FunctionVersion, percent = 100): Promise<Traffic> {
+    return await this.change(name, (now) => promoted(now, version, percent));
+  }
+
+  /**
+   * Gives all calls to the version that served before the latest change.
+   *
+   * @throws HostError 'no-version-before'
+   */
+  async rollBack(functionName: string): Promise<Traffic> {
+    const { store } = this.#options;
+    return await this.change(functionName, (now) => {
+      const current = primaryOf(now);
+      const versions = store.versions(functionName).map(({ version }) => version);
+      const before = now.before ?? versions[versions.indexOf(current ?? '') - 1];
+      if (before === undefined || before === current) {
+        throw new HostError(
+          'no-version-before',
+          `function '${functionName}' has no version that served before ${current}`,
+        );
+      }
+      // Without a way back: another rollback goes to the version before that one.
+      return { ...promoted(now, before, 100), before: undefined };
+    });
+  }
+
+  record({ functionName, version, outcome }: InvocationRecord): void {
+    if (outcome === undefined || outcome === 'shed') return;
+    const answer: keyof Answers = outcome === 'in_slo' ? 'good' : outcome;
+    const key = `${functionName}@${version}`;
+    let latest = this.#latest.get(key);
+    if (latest === undefined) this.#latest.set(key, (latest = new LatestAnswers()));
+    latest.add(answer);
+    const trial = this.#trials.get(functionName);
+    if (trial === undefined) return;
+    if (version === trial.from) trial.before[answer]++;
+    if (version !== trial.version) return;
+    trial.after[answer]++;
+    this.#judge(functionName, trial);
+  }
+
+  #judge(functionName: string, trial: Trial): void {
+    const verdict = verdictOf(trial.before, trial.after);
+    if (verdict.kind === 'undecided') return;
+    this.#trials.delete(functionName);
+    const { logger } = this.#options;
+    if (verdict.kind === 'passed') {
+      logger.info({ function: functionName, version: trial.version }, 'a new version has passed its trial');
+      return;
+    }
+    void this.#fallBack(functionName, trial, verdict.reason).catch((error: unknown) => {
+      logger.error({ err: error, function: functionName }, 'a version that is worse could not be taken out');
+    });
+  }
+
+  async #fallBack(functionName: string, { version, from }: Trial, reason: string): Promise<void> {
+    const { store, logger, happenings } = this.#options;
+    const fellBack = { version, reason, atMs: Date.now() };
+    await store.changeTraffic(functionName, (now) => ({ ...moved(now, version, from), fellBack }));
+    logger.warn({ function: functionName, version, to: from, reason }, 'a new version was taken out of service');
+    const message = `Version ${version} was taken out of service, version ${from} serves again: ${reason}`;
+    happenings.add({ kind: 'traffic', functionName, message, level: 'warning' });
+  }
+
+  /** The version whose share grew is on trial, beside the one that served most. */
+  #begin(functionName: string, before: Traffic, after: Traffic): void {
+    this.#trials.delete(functionName);
+    const from = primaryOf(before);
+    const grown = after.shares.find(({ version, percent }) => version !== from && percent > shareOf(before, version));
+    if (!after.fallback || from === undefined || grown === undefined) return;
+    const earlier = this.#latest.get(`${functionName}@${from}`)?.counts() ?? noAnswers();
+    this.#trials.set(functionName, { version: grown.version, from, before: earlier, after: noAnswers() });
+  }
+
+  #told(functionName: string, before: Traffic, after: Traffic): void {
+    if (sharesText(before) === sharesText(after)) return;
+    const { logger, happenings } = this.#options;
+    logger.info({ function: functionName, traffic: sharesText(after) }, 'traffic changed');
+    const message = `Traffic: ${sharesText(after)} (before: ${sharesText(before)})`;
+    happenings.add({ kind: 'traffic', functionName, message, level: 'info' });
+  }
+
+  #versionOf(name: string, version: string): FunctionVersion {
+    const found = this.#options.store.find(name, version);
+    if (found !== undefined) return found;
+    throw new HostError('unknown-version', `function '${name}' has no version '${version.slice(0, 80)}'`);
+  }
+
+  /** Loads the version, and calls it once where the function says with what. Throws HostError 'warm-up-failed'. */
+  async #warmUp(asked: FunctionVersion, serving: FunctionVersion): Promise<void> {
+    const { invoker, logger, happenings } = this.#options;
+    const { name, version } = asked;
+    try {
+      const ready = await invoker.ready(asked);
+      await invoker.load(ready);
+      await this.#callExample(ready);
+    } catch (error) {
+      const reason = toHostError(error).message;
+      logger.warn({ function: name, version, reason }, 'the warm-up of a version failed');
+      const message = `Version ${version} does not serve: its warm-up failed (${reason}); version ${serving.version} goes on`;
+      happenings.add({ kind: 'traffic', functionName: name, message, level: 'warning' });
+      throw new HostError(
+        'warm-up-failed',
+        `version ${version} of function '${name}' does not serve, because its warm-up failed: ${reason}; version ${serving.version} goes on serving`,
+        { cause: error },
+      );
+    }
+  }
+
+  async #callExample(version: FunctionVersion): Promise<void> {
+    const { example } = version.settings;
+    if (example === undefined || example.startsWith('@')) return;
+    const body = Buffer.from(example);
+    const headers = { 'content-type': 'application/x-www-form-urlencoded' };
+    const request = { method: 'POST', url: `/function/${version.name}`, headers, body };
+    const input: PoolInput =
+      version.handlerPath === undefined
+        ? { kind: 'tensors', tensors: (await runInSlices(decodePlain(body, specOf(version)))).tensors }
+        : { kind: 'request', request };
+    const output = await this.#options.invoker.tryOut(version, input);
+    if (output.kind === 'response' && output.response.status >= 500) {
+      throw new HostError('handler-failed', `it answers its own example with the status ${output.response.status}`);
+    }
+  }
+}
+
+const shareOf = ({ shares }: Traffic, version: string): number =>
+  shares.find((share) => share.version === version)?.percent ?? 0;
+
+const serves = (traffic: Traffic, version: string): boolean =>
+  shareOf(traffic, version) > 0 || traffic.headers.some((rule) => rule.version === version);
+
+function promoted(now: Traffic, version: string, percent: number): Traffic {
+  const primary = primaryOf(now);
+  const rest =
+    primary === undefined || primary === version || percent === 100
+      ? []
+      : [{ version: primary, percent: 100 - percent }];
+  const shares = [...rest, { version, percent: rest.length === 0 ? 100 : percent }];
+  return divided(now, { shares, headers: [], key: undefined, shadow: undefined });
+}
+
+const sharesText = ({ shares }: Traffic): string =>
+  shares.map(({ version, percent }) => `version ${version} ${Math.round(percent * 100) / 100}%`).join(', ');

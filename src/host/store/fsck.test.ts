@@ -1,0 +1,63 @@
+import { existsSync, readFileSync, rmSync, unlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { publish, sha256, storeFixture, streamOf, type StoreFixture } from '../../../test/host/store-fixtures.ts';
+import { checkStore } from './fsck.ts';
+import type { DiskModelStore } from './types.ts';
+
+let fixture: StoreFixture;
+let store: DiskModelStore;
+
+beforeEach(async () => {
+  fixture = storeFixture();
+  store = fixture.again();
+  await store.start();
+  await publish(store, 'echo', 'model');
+  await publish(store, 'twin', 'model');
+  await publish(store, 'other', 'fine');
+});
+afterEach(() => {
+  fixture[Symbol.dispose]();
+});
+
+const modelOf = (name: string): string => join(fixture.dataDir, 'functions', name, '1', 'model.onnx');
+
+test('a sound store is read once for each file, beside the host that uses it', async () => {
+  expect(await checkStore(fixture.dataDir)).toEqual({ versions: 3, files: 2, bytes: 9, problems: [] });
+});
+
+test('a flipped byte is found in every version and blob that shares it, and nothing is written', async () => {
+  writeFileSync(modelOf('echo'), 'mOdel');
+  const { problems } = await checkStore(fixture.dataDir);
+  expect(problems.map(({ path, repaired }) => [path, repaired])).toEqual([
+    ['functions/echo/1/model.onnx', undefined],
+    ['functions/twin/1/model.onnx', undefined],
+    [`blobs/sha256/${sha256('model')}`, undefined],
+  ]);
+  expect(readFileSync(modelOf('twin'), 'utf8')).toBe('mOdel');
+});
+
+test('a missing file and a missing record are told by version', async () => {
+  rmSync(modelOf('echo'));
+  rmSync(join(modelOf('other'), '..', 'version.json'));
+  const { problems } = await checkStore(fixture.dataDir);
+  expect(problems).toMatchObject([
+    { function: 'echo@1', reason: 'it is missing: publish it again' },
+    { function: 'other@1', reason: 'its version.json is missing: remove it, or publish it again' },
+  ]);
+});
+
+test('repair takes the sound copy of a hash and removes damaged blobs', async () => {
+  // A copy of its own, as on a disk without hard links.
+  unlinkSync(modelOf('echo'));
+  writeFileSync(modelOf('echo'), 'mOdel');
+  await store.putBlob(sha256('spare'), streamOf('spare'));
+  const spare = join(fixture.dataDir, 'blobs/sha256', sha256('spare'));
+  writeFileSync(spare, 'spArE');
+  await store.close();
+  const { problems } = await checkStore(fixture.dataDir, { repair: true });
+  expect(problems.map(({ repaired }) => repaired)).toEqual(['replaced by the blob of its hash', 'removed']);
+  expect(readFileSync(modelOf('echo'), 'utf8')).toBe('model');
+  expect(existsSync(spare)).toBe(false);
+  expect((await checkStore(fixture.dataDir)).problems).toEqual([]);
+});

@@ -1,0 +1,137 @@
+/**
+ * Whether the stored bytes are still the ones that were published. Disks and their owners change bytes without a word, so
+ * every published file is hashed once after each start, in the background, before its version serves.
+ */
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fetchContent, type ContentSource } from '../../queue/index.ts';
+import type { BlobStore } from './blobs.ts';
+import type { DataFolder } from './data-folder.ts';
+import type { StoreLogger } from './types.ts';
+import { VerificationQueue } from './verification-queue.ts';
+import type { LoadedRecord, VersionRecord } from './version-record.ts';
+
+export interface IntegrityOptions {
+  readonly blobs: BlobStore;
+  readonly data: DataFolder;
+  /** By function and version; the entries of versions that were verified or healed are replaced. */
+  readonly uploads: ReadonlyMap<string, Map<string, LoadedRecord>>;
+  readonly logger: StoreLogger;
+  /** Hosts that may have the right bytes. */
+  readonly healFrom: ContentSource;
+  /** A version of this function can serve now, or no longer. */
+  readonly onChanged: (name: string) => void;
+}
+
+export class Integrity {
+  readonly #options: IntegrityOptions;
+  /** Versions to hash, those that a caller waits for first. */
+  readonly #queue = new VerificationQueue();
+  readonly #stopped = new AbortController();
+
+  constructor(options: IntegrityOptions) {
+    this.#options = options;
+  }
+
+  add({ name, version, files }: VersionRecord): void {
+    const bytes = files.reduce((total, file) => total + file.bytes, 0);
+    this.#queue.add(name, version, bytes);
+  }
+
+  hurry(key: string): void {
+    this.#queue.hurry(key);
+  }
+
+  /** Hashes every version that was added, then asks other hosts for what is damaged. Resolves when nothing is left to try. */
+  async run(): Promise<void> {
+    const damaged: VersionRecord[] = [];
+    for (let next = this.#queue.next(); next !== undefined; next = this.#queue.next()) {
+      const { name, version } = next;
+      const loaded = this.#options.uploads.get(name)?.get(version);
+      if (loaded?.status === 'damaged') damaged.push(loaded.record);
+      if (loaded?.status !== 'unverified') continue;
+      const verified = await this.#verified(loaded.record);
+      // It may have been removed or healed meanwhile.
+      if (this.#options.uploads.get(name)?.get(version) === loaded) this.#set(loaded.record, verified);
+      if (verified.status === 'damaged') damaged.push(loaded.record);
+    }
+    // A host that hangs holds up nobody who is sound.
+    for (const record of damaged) await this.#fetchDamaged(record);
+  }
+
+  /** `run` resolves after the version that it is at. */
+  stop(): void {
+    this.#queue.clear();
+    this.#stopped.abort();
+  }
+
+  /**
+   * Replaces damaged files of this hash, whichever version they belong to, by bytes that a client has just brought. Returns
+   * the versions (`name@version`) that were healed.
+   *
+   * @param fresh path of the right bytes, on the store's disk
+   */
+  async heal(sha256: string, fresh: string): Promise<string[]> {
+    const { blobs, data, uploads, logger } = this.#options;
+    const healed: string[] = [];
+    await blobs.heal(sha256, fresh);
+    for (const [name, versions] of uploads) {
+      for (const [version, loaded] of versions) {
+        if (loaded.status === 'unreadable') continue;
+        const file = loaded.record.files.find((each) => each.sha256 === sha256);
+        if (file === undefined) continue;
+        const wasDamaged = await blobs.heal(sha256, fresh, join(data.versionFolder(name, version), file.name));
+        if (!wasDamaged && loaded.status !== 'damaged') continue;
+        healed.push(`${name}@${version}`);
+        logger.warn({ function: `${name}@${version}`, file: file.name }, 'a damaged file was replaced');
+        this.#set(loaded.record, await this.#verified(loaded.record));
+      }
+    }
+    return healed;
+  }
+
+  /** Fetches the files of a damaged version from the other hosts; one that was healed meanwhile needs nothing. */
+  async #fetchDamaged({ name, version, files }: VersionRecord): Promise<void> {
+    const { blobs, data, uploads, logger, healFrom } = this.#options;
+    if (healFrom.hostUrls.length === 0) return;
+    for (const file of files) {
+      const isDamaged = uploads.get(name)?.get(version)?.status === 'damaged';
+      if (!isDamaged || this.#stopped.signal.aborted) return;
+      const fresh = data.stagingPath();
+      try {
+        if (await blobs.isSound(join(data.versionFolder(name, version), file.name), file.sha256)) continue;
+        const host = await fetchContent({ ...healFrom, signal: this.#stopped.signal }, file, fresh);
+        logger.warn(
+          { function: `${name}@${version}`, file: file.name, host },
+          'a damaged file was fetched from another host',
+        );
+        await this.heal(file.sha256, fresh);
+      } catch (error) {
+        const { message } = error as Error;
+        logger.warn({ function: `${name}@${version}`, file: file.name, reason: message }, 'no other host has the file');
+      } finally {
+        await rm(fresh, { force: true });
+      }
+    }
+  }
+
+  #set({ name, version }: VersionRecord, loaded: LoadedRecord): void {
+    this.#options.uploads.get(name)?.set(version, loaded);
+    this.#options.onChanged(name);
+  }
+
+  async #verified(record: VersionRecord): Promise<LoadedRecord> {
+    const folder = this.#options.data.versionFolder(record.name, record.version);
+    for (const { name, sha256 } of record.files) {
+      let reason: string;
+      try {
+        if (await this.#options.blobs.isSound(join(folder, name), sha256)) continue;
+        reason = `its stored file '${name}' is damaged: its bytes do not have the sha256 ${sha256}; publish it again`;
+      } catch (error) {
+        reason = `its stored file '${name}' cannot be read: ${(error as NodeJS.ErrnoException).code ?? String(error)}`;
+      }
+      return { status: 'damaged', record, reason };
+    }
+    return { status: 'whole', record };
+  }
+}

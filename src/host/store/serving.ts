@@ -1,0 +1,84 @@
+/**
+ * `serving/<name>.json`: what was set for a function after its versions were published. Settings over those of each version, and how
+ * calls are divided. One file, so that a kill leaves the old state or the new one.
+ */
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { allTo, primaryOf, withoutVersion, type Traffic } from '../traffic.ts';
+import { namesIn, readTextIfThere, replaceFile, syncFolder, unlinkIfThere } from './disk.ts';
+import { isFunctionName } from './names.ts';
+import type { GivenSettings } from './settings.ts';
+import type { StoreLogger } from './types.ts';
+
+export interface ServingRecord {
+  readonly format: 1;
+  /** By version: what `PATCH` changed. */
+  readonly settings: Readonly<Record<string, GivenSettings>>;
+  /** Undefined: all calls go to the newest version. */
+  readonly traffic?: Traffic | undefined;
+}
+
+const empty: ServingRecord = { format: 1, settings: {} };
+
+export class ServingRecords {
+  readonly #folder: string;
+  readonly #logger: StoreLogger;
+  readonly #records = new Map<string, ServingRecord>();
+
+  constructor(folder: string, logger: StoreLogger) {
+    this.#folder = folder;
+    this.#logger = logger;
+  }
+
+  async start(): Promise<void> {
+    await mkdir(this.#folder, { recursive: true });
+    for (const file of await namesIn(this.#folder)) {
+      const name = file.replace(/\.json$/, '');
+      if (name === file || !isFunctionName(name)) continue;
+      const record = parsed(await readTextIfThere(join(this.#folder, file)));
+      if (record !== undefined) this.#records.set(name, record);
+      else this.#logger.error({ function: name, file }, 'what was set for a function is damaged, and does not count');
+    }
+  }
+
+  get(name: string): ServingRecord {
+    return this.#records.get(name) ?? empty;
+  }
+
+  /** On disk when it resolves. */
+  async write(name: string, record: ServingRecord): Promise<void> {
+    const path = join(this.#folder, `${name}.json`);
+    const isEmpty = record.traffic === undefined && Object.keys(record.settings).length === 0;
+    if (isEmpty) await unlinkIfThere(path);
+    else await replaceFile(path, `${JSON.stringify(record, undefined, 2)}\n`);
+    await syncFolder(this.#folder);
+    if (isEmpty) this.#records.delete(name);
+    else this.#records.set(name, record);
+  }
+
+  /** Forgets a version, or the whole function. */
+  async forget(name: string, version: string | undefined): Promise<void> {
+    const record = this.#records.get(name);
+    if (record === undefined) return;
+    if (version === undefined) return await this.write(name, empty);
+    const { [version]: _gone, ...settings } = record.settings;
+    const traffic = record.traffic && withoutVersion(record.traffic, version);
+    await this.write(name, { ...record, settings, traffic });
+  }
+}
+
+/** Where a change of the traffic starts from; `newest` serves where nobody said anything. */
+export function trafficOf({ traffic }: ServingRecord, newest: string): Traffic {
+  return traffic ?? allTo(newest);
+}
+
+function parsed(text: string | undefined): ServingRecord | undefined {
+  try {
+    const record = JSON.parse(text ?? '') as ServingRecord;
+    const isRecord = record.format === 1 && typeof record.settings === 'object' && record.settings !== null;
+    const divides = record.traffic === undefined || primaryOf(record.traffic) !== undefined;
+    return isRecord && divides ? record : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,170 @@
+/** Which version of a function answers a call that names none: by a header's value, by the hash of a key, by share. */
+import { createHash } from 'node:crypto';
+import { HostError } from './errors.ts';
+
+export interface Share {
+  readonly version: string;
+  /** Above 0; those of a function add up to 100. */
+  readonly percent: number;
+}
+
+/** How the calls of one function are divided over its versions. */
+export interface Traffic {
+  readonly shares: readonly Share[];
+  /** Lower-case name of a header: calls with the same value of it go to the same version. */
+  readonly key?: string | undefined;
+  /** Looked at before the shares; the first that matches decides. */
+  readonly headers: readonly { readonly name: string; readonly value: string; readonly version: string }[];
+  /** Gets copies of so many percent of the calls; its answers are compared, and nobody waits for them. */
+  readonly shadow?: Share | undefined;
+  /** Whether a version whose goodput falls gives its share back by itself. */
+  readonly fallback: boolean;
+  /** What served most before the version that does now was promoted: where a rollback goes. */
+  readonly before?: string | undefined;
+  /** The latest version that was taken out by itself, and why. */
+  readonly fellBack?: { readonly version: string; readonly reason: string; readonly atMs: number } | undefined;
+}
+
+/** Gives a header of the call by its lower-case name. */
+export type HeaderOf = (name: string) => string | undefined;
+
+/** All calls to one version. */
+export const allTo = (version: string): Traffic => ({
+  shares: [{ version, percent: 100 }],
+  headers: [],
+  fallback: true,
+});
+
+/** The version with the largest share, of equal ones the first. */
+export function primaryOf({ shares }: Traffic): string | undefined {
+  let largest: Share | undefined;
+  for (const share of shares) if (largest === undefined || share.percent > largest.percent) largest = share;
+  return largest?.version;
+}
+
+/** Steps by the golden ratio fall evenly into [0, 1): of any 100 calls in a row, 10% get 9 to 11. */
+const goldenStep = 0.6180339887498949;
+
+/**
+ * The version for one call.
+ *
+ * @param drawn how many calls were divided by share before
+ * @param salt the function's name, so that a key's hash is another one for each function
+ */
+export function versionFor(traffic: Traffic, salt: string, headerOf: HeaderOf, drawn: number): string | undefined {
+  const rule = traffic.headers.find(({ name, value }) => headerOf(name) === value);
+  if (rule !== undefined) return rule.version;
+  const key = traffic.key === undefined ? undefined : headerOf(traffic.key);
+  const point = key === undefined ? (drawn * goldenStep) % 1 : pointOf(`${salt}\n${key}`);
+  let end = 0;
+  for (const { version, percent } of traffic.shares) {
+    end += percent / 100;
+    if (point < end) return version;
+  }
+  return traffic.shares.at(-1)?.version;
+}
+
+/** 48 bits of the sha256 as a number in [0, 1): the same on every host. */
+function pointOf(text: string): number {
+  return createHash('sha256').update(text).digest().readUIntBE(0, 6) / 2 ** 48;
+}
+
+/** Without a version that is gone; its share goes to the others. Undefined where none is left. */
+export function withoutVersion(traffic: Traffic, version: string): Traffic | undefined {
+  const left = traffic.shares.filter((share) => share.version !== version);
+  const total = left.reduce((sum, { percent }) => sum + percent, 0);
+  if (total === 0) return undefined;
+  return {
+    ...traffic,
+    shares: left.map((share) => ({ version: share.version, percent: (share.percent * 100) / total })),
+    headers: traffic.headers.filter((rule) => rule.version !== version),
+    shadow: traffic.shadow?.version === version ? undefined : traffic.shadow,
+    before: traffic.before === version ? undefined : traffic.before,
+  };
+}
+
+/** Another division; where the version that serves most becomes another one, the one before is remembered. */
+export function divided(now: Traffic, next: Partial<Traffic>): Traffic {
+  const traffic = { ...now, ...next };
+  const [before, after] = [primaryOf(now), primaryOf(traffic)];
+  return before === after ? traffic : { ...traffic, before };
+}
+
+/** The version's share, and the header rules to it, go to another version. */
+export function moved(traffic: Traffic, from: string, to: string): Traffic {
+  const freed = traffic.shares.find(({ version }) => version === from)?.percent ?? 0;
+  const kept = traffic.shares.filter(({ version }) => version !== from);
+  const has = kept.some(({ version }) => version === to);
+  return {
+    ...traffic,
+    before: undefined,
+    shares: has
+      ? kept.map((share) => (share.version === to ? { version: to, percent: share.percent + freed } : share))
+      : [...kept, { version: to, percent: freed }],
+    headers: traffic.headers.filter(({ version }) => version !== from),
+  };
+}
+
+const fields = ['shares', 'key', 'headers', 'shadow', 'fallback'];
+const headerName = /^[!#$%&'*+.^_`|~0-9a-z-]{1,100}$/;
+
+/**
+ * The body of `PATCH /functions/{name}/traffic` on top of what holds; what it leaves out stays.
+ *
+ * @throws HostError 'bad-request'
+ */
+export function parseTraffic(body: Readonly<Record<string, unknown>>, now: Traffic): Traffic {
+  const unknown = Object.keys(body).find((name) => !fields.includes(name));
+  if (unknown !== undefined) throw refused(`unknown field '${unknown.slice(0, 80)}': known are ${fields.join(', ')}`);
+  const { shares, key, headers, shadow, fallback } = body;
+  if (fallback !== undefined && typeof fallback !== 'boolean') throw refused("'fallback' is not true or false");
+  return divided(now, {
+    ...(shares === undefined ? {} : { shares: parseShares(shares) }),
+    ...(key === undefined ? {} : { key: key === null ? undefined : parseHeaderName(key, 'key') }),
+    ...(headers === undefined ? {} : { headers: parseHeaders(headers) }),
+    ...(shadow === undefined ? {} : { shadow: shadow === null ? undefined : parseShadow(shadow) }),
+    ...(fallback === undefined ? {} : { fallback }),
+  });
+}
+
+function parseShares(given: unknown): Share[] {
+  if (!isObject(given)) throw refused('\'shares\' is not an object such as {"1": 90, "2": 10}');
+  const shares = Object.entries(given).map(([version, percent]) => ({ version, percent: parsePercent(percent, 0) }));
+  const total = shares.reduce((sum, { percent }) => sum + percent, 0);
+  if (Math.abs(total - 100) > 1e-6) throw refused(`the shares add up to ${total}, but must make 100`);
+  return shares.filter(({ percent }) => percent > 0);
+}
+
+function parseShadow(given: unknown): Share {
+  if (!isObject(given) || typeof given['version'] !== 'string') {
+    throw refused('\'shadow\' is neither null nor an object such as {"version": "2", "percent": 10}');
+  }
+  return { version: given['version'], percent: parsePercent(given['percent'] ?? 100, Number.MIN_VALUE) };
+}
+
+function parseHeaders(given: unknown): Traffic['headers'] {
+  const form = '{"name": "x-canary", "value": "yes", "version": "2"}';
+  if (!Array.isArray(given)) throw refused(`'headers' is not a list of objects such as ${form}`);
+  return given.map((rule: unknown) => {
+    const { name, value, version } = isObject(rule) ? rule : {};
+    if (typeof value !== 'string' || typeof version !== 'string')
+      throw refused(`a rule of 'headers' is not like ${form}`);
+    return { name: parseHeaderName(name, 'name'), value, version };
+  });
+}
+
+function parseHeaderName(given: unknown, field: string): string {
+  const name = typeof given === 'string' ? given.toLowerCase() : '';
+  if (!headerName.test(name)) throw refused(`'${field}' is not the name of a header such as x-user-id`);
+  return name;
+}
+
+function parsePercent(given: unknown, least: number): number {
+  if (typeof given === 'number' && given >= least && given <= 100) return given;
+  throw refused(`the share ${JSON.stringify(given)?.slice(0, 40)} is not a percentage from 0 to 100`);
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+const refused = (sentence: string): HostError => new HostError('bad-request', sentence);

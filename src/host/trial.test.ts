@@ -1,0 +1,57 @@
+import { expect, test } from 'vitest';
+import { LatestAnswers, noAnswers, trialAnswersMax, verdictOf } from './trial.ts';
+
+test('nothing is decided on fewer than 20 answers', () => {
+  expect(verdictOf({ good: 200, late: 0, failed: 0 }, { good: 0, late: 0, failed: 19 })).toEqual({ kind: 'undecided' });
+});
+
+test('a version that answers late or fails much more often than the one before fails its trial', () => {
+  const verdict = verdictOf({ good: 198, late: 2, failed: 0 }, { good: 12, late: 6, failed: 2 });
+  expect(verdict).toEqual({
+    kind: 'failed',
+    reason: '60% of its 20 calls were answered within the SLO, 99% before (2 failed)',
+  });
+});
+
+test('a version is not worse for what the version before does as well', () => {
+  expect(verdictOf({ good: 100, late: 100, failed: 0 }, { good: 20, late: 25, failed: 0 })).toEqual({
+    kind: 'undecided',
+  });
+});
+
+test('beside a version that was hardly called only failures count', () => {
+  const before = { good: 3, late: 0, failed: 0 };
+  expect(verdictOf(before, { good: 0, late: 20, failed: 0 })).toEqual({ kind: 'undecided' });
+  expect(verdictOf(before, { good: 10, late: 0, failed: 10 })).toMatchObject({ kind: 'failed' });
+});
+
+test('an equal version passes after enough answers, and 990 of 1000 such trials do', () => {
+  let state = 7;
+  const draw = (): number => {
+    state = (Math.imul(state, 1_103_515_245) + 12_345) & 0x7fffffff;
+    return state / 0x7fffffff;
+  };
+  let passed = 0;
+  for (let trial = 0; trial < 1000; trial++) {
+    const before = { good: 180, late: 15, failed: 5 };
+    const after = noAnswers();
+    for (let call = 0; call < trialAnswersMax; call++) {
+      const drawn = draw();
+      after[drawn < 0.9 ? 'good' : drawn < 0.975 ? 'late' : 'failed']++;
+      const { kind } = verdictOf(before, after);
+      if (kind !== 'undecided') {
+        if (kind === 'passed') passed++;
+        break;
+      }
+    }
+  }
+  expect(passed).toBeGreaterThan(990);
+});
+
+test('the latest answers forget the older ones', () => {
+  const latest = new LatestAnswers();
+  for (let call = 0; call < 5; call++) latest.add('failed', 3);
+  latest.add('good', 3);
+  latest.add('late', 3);
+  expect(latest.counts()).toEqual({ good: 1, late: 1, failed: 1 });
+});

@@ -1,0 +1,160 @@
+/**
+ * Loops whose number of iterations is known, written out: the nodes of one iteration after those of the other. PyTorch writes such
+ * a Loop for `for step in range(x.shape[1])`; once sizes are fixed the number is a constant.
+ */
+import { nestedGraphs } from './scope.ts';
+import { tensorBytes } from './tensor-data.ts';
+import { ElementType, type GraphProto, type ModelProto, type NodeProto, type TensorProto } from './types.ts';
+
+const iterationsMax = 256;
+const nodesMax = 4096;
+
+type Names = ReadonlyMap<string, string>;
+
+interface Written {
+  readonly nodes: readonly NodeProto[];
+  readonly initializers: readonly TensorProto[];
+}
+
+/** The model itself where it has no such Loop in its main graph. Those in a body come to stand there with it. */
+export function unrollLoops(model: ModelProto): ModelProto {
+  const { graph } = model;
+  const known = constantsOf(graph);
+  const opset = Number(model.opsetImport.find(({ domain }) => domain === '' || domain === 'ai.onnx')?.version ?? 0n);
+  const initializer = [...graph.initializer];
+  let hasLoops = false;
+  const node = graph.node.flatMap((each): readonly NodeProto[] => {
+    const written = each.opType === 'Loop' && each.domain === '' ? writtenOut(each, known, opset) : undefined;
+    if (written === undefined) return [each];
+    hasLoops = true;
+    initializer.push(...written.initializers);
+    return written.nodes;
+  });
+  return hasLoops ? { ...model, graph: { ...graph, node, initializer } } : model;
+}
+
+function constantsOf({ initializer, node }: GraphProto): ReadonlyMap<string, TensorProto> {
+  const constants = node.flatMap(({ opType, output, attribute }) => {
+    const tensor = opType === 'Constant' ? attribute.find(({ name }) => name === 'value')?.t : undefined;
+    return tensor === undefined ? [] : [[output[0]!, tensor] as const];
+  });
+  return new Map([...initializer.map((tensor) => [tensor.name, tensor] as const), ...constants]);
+}
+
+/** Undefined for what is no known whole number. */
+function countOf(tensor: TensorProto | undefined): number | undefined {
+  if (tensor?.dataType !== ElementType.INT64 || (tensor.dataLocation ?? 0) !== 0) return undefined;
+  const bytes = tensorBytes(tensor);
+  return bytes.byteLength === 8 ? Number(new DataView(bytes.buffer, bytes.byteOffset).getBigInt64(0, true)) : undefined;
+}
+
+const isTrue = (tensor: TensorProto | undefined): boolean =>
+  tensor?.dataType === ElementType.BOOL && (tensor.dataLocation ?? 0) === 0 && tensorBytes(tensor)[0] === 1;
+
+/** Whether every iteration says that another one is to follow. */
+function goesOn(body: GraphProto, known: ReadonlyMap<string, TensorProto>): boolean {
+  const own = constantsOf(body);
+  let value = body.output[0]?.name ?? '';
+  for (;;) {
+    if (value === body.input[1]?.name || isTrue(own.get(value) ?? known.get(value))) return true;
+    const producer = body.node.find(({ output }) => output.includes(value));
+    if (producer?.opType !== 'Identity') return false;
+    value = producer.input[0] ?? '';
+  }
+}
+
+function writtenOut(loop: NodeProto, known: ReadonlyMap<string, TensorProto>, opset: number): Written | undefined {
+  const [countName = '', condition = '', ...carriedIn] = loop.input;
+  const body = nestedGraphs(loop)[0];
+  const count = countOf(known.get(countName));
+  if (body === undefined || count === undefined || count < 1 || count > iterationsMax) return undefined;
+  if (count * body.node.length > nodesMax || !goesOn(body, known)) return undefined;
+  if ((condition !== '' && !isTrue(known.get(condition))) || (body.sparseInitializer?.length ?? 0) > 0)
+    return undefined;
+  const prefix = loop.output.find((name) => name !== '')!;
+  const initializers = [
+    scalar(`${prefix}/on`, ElementType.BOOL, Uint8Array.of(1)),
+    ...body.initializer.map((tensor) => ({ ...tensor, name: `${prefix}/${tensor.name}` })),
+  ];
+  const shared = new Map(body.initializer.map(({ name }) => [name, `${prefix}/${name}`]));
+  const [iteration, on, ...carriedNames] = body.input.map(({ name }) => name);
+  const nodes: NodeProto[] = [];
+  let carried: readonly string[] = carriedIn;
+  const scanned: string[][] = body.output.slice(1 + carriedIn.length).map(() => []);
+  for (let step = 0; step < count; step++) {
+    const place = `${prefix}/${step}`;
+    initializers.push(scalar(place, ElementType.INT64, new Uint8Array(BigInt64Array.of(BigInt(step)).buffer)));
+    const names = new Map([...shared, [iteration!, place], [on!, `${prefix}/on`]]);
+    for (const [index, name] of carriedNames.entries()) names.set(name, carried[index]!);
+    for (const { output } of body.node) for (const name of output) if (name !== '') names.set(name, `${place}/${name}`);
+    for (const each of body.node) nodes.push({ ...renamed(each, names), name: `${place}/${each.name}` });
+    const results = body.output.slice(1).map(({ name }) => names.get(name) ?? name);
+    carried = results.slice(0, carriedIn.length);
+    for (const [index, name] of results.slice(carriedIn.length).entries()) scanned[index]!.push(name);
+  }
+  for (const [index, name] of loop.output.entries()) {
+    if (name === '') continue;
+    const value = carried[index];
+    if (value === undefined) nodes.push(...stacked(scanned[index - carried.length]!, name, opset, initializers));
+    else nodes.push(operator('Identity', [value], name));
+  }
+  return { nodes, initializers };
+}
+
+const scalar = (name: string, dataType: ElementType, rawData: Uint8Array): TensorProto => ({
+  name,
+  dataType,
+  dims: [],
+  rawData,
+});
+
+const operator = (
+  opType: string,
+  input: readonly string[],
+  output: string,
+  attribute: NodeProto['attribute'] = [],
+): NodeProto => ({ opType, domain: '', name: `${output}/${opType}`, input: [...input], output: [output], attribute });
+
+/** What each iteration has given, along a new first axis. */
+function stacked(values: readonly string[], name: string, opset: number, initializers: TensorProto[]): NodeProto[] {
+  const axes = `${name}/axes`;
+  // Since opset 13 the axes are an input.
+  const isInput = opset >= 13;
+  if (isInput) {
+    const rawData = new Uint8Array(BigInt64Array.of(0n).buffer);
+    initializers.push({ name: axes, dataType: ElementType.INT64, dims: [1n], rawData });
+  }
+  const rows = values.map(
+    (value, step) =>
+    operator('Unsqueeze', isInput ? [value, axes] : [value], `${name}/${step}`, isInput ? [] : [{ name: 'axes', type: 7, ints: [0n] }]), // prettier-ignore
+  );
+  const joined = rows.map(({ output }) => output[0]!);
+  return [...rows, operator('Concat', joined, name, [{ name: 'axis', type: 2, i: 0n }])];
+}
+
+/** With the names of values changed, those that nested graphs take from around them included. */
+function renamed(node: NodeProto, names: Names): NodeProto {
+  const nameOf = (name: string): string => names.get(name) ?? name;
+  return {
+    ...node,
+    input: node.input.map(nameOf),
+    output: node.output.map(nameOf),
+    attribute: node.attribute.map((attribute) => ({
+      ...attribute,
+      ...(attribute.g === undefined ? {} : { g: renamedIn(attribute.g, names) }),
+      ...(attribute.graphs === undefined ? {} : { graphs: attribute.graphs.map((each) => renamedIn(each, names)) }),
+    })),
+  };
+}
+
+/** What a nested graph names itself keeps its name. */
+function renamedIn(graph: GraphProto, names: Names): GraphProto {
+  const own = [...graph.input, ...graph.initializer].map(({ name }) => name);
+  const outer = new Map(names);
+  for (const name of [...own, ...graph.node.flatMap(({ output }) => output)]) outer.delete(name);
+  return {
+    ...graph,
+    node: graph.node.map((node) => renamed(node, outer)),
+    output: graph.output.map((info) => ({ ...info, name: outer.get(info.name) ?? info.name })),
+  };
+}

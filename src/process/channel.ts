@@ -1,0 +1,65 @@
+/** The two ways on which messages travel to and from what runs beside a thread, with one face. */
+import type { Socket } from 'node:net';
+import type { MessagePort, Worker } from 'node:worker_threads';
+import { encodeMessage, FrameDecoder, type Message, type Tensor } from '../tensor/index.ts';
+
+/** One end of a channel: messages arrive whole and in order, or not at all. */
+export interface Channel<Out extends object> {
+  send(header: Out, tensors?: readonly Tensor[]): void;
+}
+
+export interface ChannelEvents<In extends object> {
+  readonly message: (message: Message<In>) => void;
+  /** What came is not in the wire form; nothing after it can be read. */
+  readonly unreadable: (reason: string) => void;
+}
+
+const none: readonly Tensor[] = [];
+
+/** Frames of the wire codec (src/tensor/frame.ts) on a socket, as between processes. */
+export function socketChannel<Out extends object, In extends object>(
+  socket: Socket,
+  events: ChannelEvents<In>,
+): Channel<Out> {
+  const decoder = new FrameDecoder<In>();
+  socket.on('data', (chunk: Buffer) => {
+    let messages: Message<In>[];
+    try {
+      messages = decoder.push(chunk);
+    } catch (error) {
+      events.unreadable(error instanceof Error ? error.message : String(error));
+      return;
+    }
+    for (const message of messages) events.message(message);
+  });
+  return {
+    send(header, tensors = none) {
+      const buffers = encodeMessage({ header, tensors });
+      const [only] = buffers;
+      if (buffers.length === 1 && only !== undefined) {
+        socket.write(only);
+        return;
+      }
+      socket.cork();
+      for (const buffer of buffers) socket.write(buffer);
+      socket.uncork();
+    },
+  };
+}
+
+/** Copies of objects through a thread's port: what holds no tensors crosses as it is. */
+export function portChannel<Out extends object, In extends object>(
+  port: MessagePort | Worker,
+  message: ChannelEvents<In>['message'],
+): Channel<Out> {
+  port.on('message', (sent: In | readonly [In, readonly Tensor[]]) => {
+    if (Array.isArray(sent)) message({ header: sent[0] as In, tensors: sent[1] as readonly Tensor[] });
+    else message({ header: sent as In, tensors: none });
+  });
+  return {
+    send(header, tensors = none) {
+      // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread's port, not a window
+      port.postMessage(tensors.length === 0 ? header : [header, tensors]);
+    },
+  };
+}

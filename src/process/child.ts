@@ -1,0 +1,197 @@
+/** Child processes of Node: a module, its limits, and the channel to it. Its own side is parent.ts. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import type { Socket } from 'node:net';
+import { setPriority } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import { socketChannel, type Channel } from './channel.ts';
+import { OutputLines } from './output-lines.ts';
+import type { ProcessLimits } from './confine.ts';
+import { startedVariable, type Started } from './parent.ts';
+import type { Peer, PeerEvents } from './peer.ts';
+
+export interface ProcessOptions {
+  /** See compiledModule. */
+  readonly module: URL;
+  /** All of its environment. Default: this process's. */
+  readonly environment?: NodeJS.ProcessEnv;
+  /** Lines that it writes, at most so many a second. Without it they are dropped. */
+  readonly log?: (line: string) => void;
+  /** It is ended after so long. */
+  readonly timeMsMax?: number;
+  /** Of JavaScript; what native code takes is outside it. */
+  readonly heapMiBMax?: number;
+  readonly limits?: ProcessLimits;
+  readonly nodeOptions?: readonly string[];
+  /** Its end takes along what it has started. A terminal's signals do not reach it. */
+  readonly ownGroup?: boolean;
+  /** 0 to 19: those with less go first. */
+  readonly niceness?: number;
+  /** 0 to 1000: when memory runs out, the highest goes first. */
+  readonly memoryScore?: number;
+}
+
+/** ONNX Runtime reports its use to its maker over the network, and leaves a log of that in the temporary folder, unless told not to. */
+const quiet = { ORT_DISABLE_TELEMETRY: '1' };
+/** How long the signs of an end may lie apart: its socket, its output, its exit, and what it sent last. */
+const closingMsMax = 100;
+/** Of what it wrote last to its standard error, so much is looked at for why it ended. */
+const wordCharactersMax = 4096;
+
+export function startProcess<Out extends object, In extends object>(
+  options: ProcessOptions,
+  events: PeerEvents<In>,
+): Peer<Out> {
+  return new Child<Out, In>(options, events);
+}
+
+class Child<Out extends object, In extends object> implements Peer<Out> {
+  readonly exited: Promise<void>;
+  readonly #child: ChildProcess;
+  readonly #socket: Socket;
+  readonly #channel: Channel<Out>;
+  readonly #events: PeerEvents<In>;
+  readonly #hasOwnGroup: boolean;
+  readonly #limit: NodeJS.Timeout | undefined;
+  #closing: NodeJS.Timeout | undefined;
+  #closingReason = 'its socket closed';
+  #words = '';
+  #hasEnded = false;
+
+  constructor(options: ProcessOptions, events: PeerEvents<In>) {
+    const { module, environment = process.env, log, timeMsMax, heapMiBMax, nodeOptions = [], ownGroup } = options;
+    this.#events = events;
+    this.#hasOwnGroup = ownGroup ?? false;
+    const heap = heapMiBMax === undefined ? [] : [`--max-old-space-size=${heapMiBMax}`];
+    this.#child = spawn(process.execPath, [...heap, ...nodeOptions, fileURLToPath(module)], {
+      // On Unix a 'pipe' beyond the standard three is a socket pair: both sides read and write.
+      stdio: ['ignore', log === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
+      env: {
+        ...environment,
+        ...quiet,
+        [startedVariable]: JSON.stringify({ parent: process.pid, limits: options.limits ?? {} } satisfies Started),
+      },
+      detached: this.#hasOwnGroup,
+    });
+    this.#setPriorities(options);
+    this.exited = new Promise((resolve) => {
+      this.#child.once('exit', () => resolve());
+      this.#child.once('error', () => resolve());
+    });
+    this.#child.on('error', (error) => this.end(`it could not be started: ${error.message}`));
+    this.#child.on('exit', (code, signal) =>
+      this.#close(signal === null ? `it exited with code ${String(code)}` : `it was ended by ${signal}`, true),
+    );
+    this.#child.on('close', () => this.end(this.#closingReason));
+    this.#socket = this.#child.stdio[3] as Socket;
+    this.#channel = socketChannel<Out, In>(this.#socket, {
+      message: (message) => {
+        if (!this.#hasEnded) events.message(message);
+      },
+      unreadable: (reason) => this.end(`it sent something unreadable: ${reason}`),
+    });
+    this.#socket.on('error', () => this.#close('its socket failed'));
+    this.#socket.on('close', () => this.#close('its socket closed'));
+    this.#readOutput(log);
+    if (timeMsMax !== undefined) {
+      const late = (): void => this.#end(`it took longer than ${timeMsMax / 1000} s`, true);
+      this.#limit = setTimeout(late, timeMsMax);
+    }
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? -1;
+  }
+
+  send(header: Out, tensors?: Parameters<Channel<Out>['send']>[1]): void {
+    if (!this.#socket.destroyed) this.#channel.send(header, tensors);
+  }
+
+  end(reason: string): void {
+    this.#end(reason, false);
+  }
+
+  hold(held: boolean): void {
+    const { stdout, stderr } = this.#child;
+    for (const each of [this.#child, this.#socket, stdout as Socket | null, stderr as Socket | null]) {
+      if (held) each?.ref();
+      else each?.unref();
+    }
+    if (held) this.#limit?.ref();
+    else this.#limit?.unref();
+  }
+
+  /** It ends by itself. The exit tells the most of why, and what it sent before may come after. */
+  #close(reason: string, isExit = false): void {
+    if (this.#hasEnded) return;
+    if (isExit || this.#closing === undefined) this.#closingReason = reason;
+    if (this.#closing !== undefined) return;
+    this.#closing = setTimeout(() => this.end(this.#closingReason), closingMsMax);
+    this.#events.closing?.(reason);
+  }
+
+  #end(reason: string, isLate: boolean): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
+    clearTimeout(this.#limit);
+    clearTimeout(this.#closing);
+    this.hold(true);
+    const { exitCode, signalCode: signal } = this.#child;
+    this.#kill();
+    this.#socket.destroy();
+    const hasFailed = (exitCode ?? 0) !== 0 || signal === 'SIGABRT';
+    const error = hasFailed ? errorLine(this.#words) : undefined;
+    this.#events.ended({
+      reason: error === undefined ? reason : `${reason}: ${error}`,
+      exitCode,
+      signal,
+      isLate,
+      words: this.#words,
+    });
+  }
+
+  #kill(): void {
+    if (this.#hasOwnGroup && this.#child.pid !== undefined) {
+      try {
+        process.kill(-this.#child.pid, 'SIGKILL');
+        return;
+      } catch {
+        // The group is gone, or was never made.
+      }
+    }
+    this.#child.kill('SIGKILL');
+  }
+
+  #readOutput(log: ProcessOptions['log']): void {
+    const { stdout, stderr } = this.#child;
+    stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.#words = (this.#words + text).slice(-wordCharactersMax);
+    });
+    if (log === undefined) return;
+    for (const stream of [stdout, stderr]) {
+      const lines = new OutputLines(log);
+      stream?.setEncoding('utf8').on('data', (text: string) => lines.push(text));
+      stream?.on('end', () => lines.end());
+    }
+  }
+
+  /** From here, before it has made its threads. Neither is there on every system, and both are only a courtesy. */
+  #setPriorities({ niceness, memoryScore }: ProcessOptions): void {
+    if (this.#child.pid === undefined) return;
+    try {
+      if (niceness !== undefined) setPriority(this.#child.pid, niceness);
+      if (memoryScore !== undefined) writeFileSync(`/proc/${this.#child.pid}/oom_score_adj`, String(memoryScore));
+    } catch {
+      // See above.
+    }
+  }
+}
+
+/** Of what Node writes when an error ends it, the line that names the error: its source comes before, its stack after. */
+function errorLine(written: string): string | undefined {
+  const lines = written.split('\n').map((line) => line.trim());
+  return (
+    lines.findLast((line) => /^(Uncaught )?\w*Error\b|^FATAL ERROR/.test(line)) ??
+    lines.findLast((line) => line !== '' && !line.startsWith('Node.js v'))
+  );
+}

@@ -1,0 +1,10 @@
+export { startProcess, type ProcessOptions } from './child.ts';
+export { canGoOffline, confine, goOffline, type ProcessLimits } from './confine.ts';
+export { libcFunction, nativeStackBytes } from './libc.ts';
+export { compiledModule } from './module.ts';
+export { OutputLines } from './output-lines.ts';
+export { parentChannel } from './parent.ts';
+export type { Peer, PeerEnd, PeerEvents, StartPeer } from './peer.ts';
+export { askOnce, plainError, serve, Server, type NoAnswer, type PlainFailure, type Reply } from './requests.ts';
+export { startThread, type ThreadOptions } from './thread.ts';
+export { Watchdog } from './watchdog.ts';

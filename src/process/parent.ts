@@ -1,0 +1,78 @@
+/** The inner side: what a module does that runs in a process or thread of its own, and that it never outlives its parent. */
+import { Socket } from 'node:net';
+import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
+import type { Message } from '../tensor/index.ts';
+import { portChannel, socketChannel, type Channel } from './channel.ts';
+import { confine, type ProcessLimits } from './confine.ts';
+import { libcFunction } from './libc.ts';
+
+/** The variable that tells a process how it was {@link Started}; gone from its environment once it has looked. */
+export const startedVariable = 'TURNTABLE_STARTED';
+
+export interface Started {
+  /** Which process started it. */
+  readonly parent: number;
+  readonly limits: ProcessLimits;
+}
+
+export interface ThreadData {
+  /** Not 0 at 0: take no message more. */
+  readonly stop: Int32Array;
+}
+
+const socketFd = 3;
+const lookMs = 1000;
+const setParentDeathSignal = 1;
+const sigkill = 9;
+
+/** The channel to whoever started this process or thread. To be called once. */
+export function parentChannel<Out extends object, In extends object>(
+  take: (message: Message<In>) => void,
+): Channel<Out> {
+  if (!isMainThread && parentPort !== null) return portChannel<Out, In>(parentPort, take);
+  const text = process.env[startedVariable];
+  delete process.env[startedVariable];
+  const { parent, limits } = text === undefined ? { parent: process.ppid, limits: {} } : (JSON.parse(text) as Started);
+  endWithParent(parent);
+  confine(limits);
+  const socket = new Socket({ fd: socketFd, readable: true, writable: true });
+  socket.on('close', endNow);
+  socket.on('error', endNow);
+  // A terminal, or a service manager, signals all processes; the host decides when this one ends.
+  process.on('SIGINT', () => undefined);
+  process.on('SIGTERM', () => undefined);
+  return socketChannel<Out, In>(socket, { message: take, unreadable: endNow });
+}
+
+/** Whether this thread was told to end, and is to leave before its next message. */
+export function isToldToEnd(): boolean {
+  return !isMainThread && Atomics.load((workerData as ThreadData).stop, 0) !== 0;
+}
+
+/** Lets this thread, or this process, run out. */
+export function leave(): void {
+  if (!isMainThread) parentPort?.close();
+}
+
+/** Not by an exit, which would take native libraries down in the middle of a call, with a message and a core file. */
+function endNow(): void {
+  process.kill(process.pid, 'SIGKILL');
+}
+
+/**
+ * A native call, or a handler that never returns, keeps this process from seeing that its socket has closed. So the kernel is
+ * asked to end it with the thread that started it; where that cannot be had, a thread looks now and then.
+ */
+function endWithParent(parent: number): void {
+  const prctl = libcFunction('int prctl(int option, ulong first, ulong second, ulong third, ulong fourth)');
+  if (prctl?.(setParentDeathSignal, sigkill, 0, 0, 0) === 0) {
+    // It may have gone before the kernel was asked.
+    if (process.ppid !== parent) endNow();
+    return;
+  }
+  const look = `setInterval(() => { if (process.ppid !== ${parent}) process.kill(process.pid, 'SIGKILL'); }, ${lookMs});`;
+  new Worker(look, {
+    eval: true,
+    resourceLimits: { maxOldGenerationSizeMb: 8, maxYoungGenerationSizeMb: 2 },
+  }).unref();
+}

@@ -1,0 +1,228 @@
+/** Requests and their answers over a channel: numbered, so that many can be under way; each is answered once, or fails. */
+import type { Message, Tensor } from '../tensor/index.ts';
+import { isToldToEnd, leave, parentChannel } from './parent.ts';
+import type { Peer, PeerEnd, StartPeer } from './peer.ts';
+
+type ToServer =
+  | { readonly id: number; readonly request: object }
+  /** Who asked has gone. */
+  | { readonly id: number; readonly cancel: true }
+  /** Whether it listens. */
+  | { readonly id: number; readonly ping: true };
+
+type FromServer<Failure> =
+  | { readonly id: number; readonly ok: true; readonly answer: unknown }
+  | { readonly id: number; readonly ok: false; readonly failure: Failure };
+
+export interface Reply<Answer = unknown> {
+  readonly answer: Answer;
+  readonly tensors: readonly Tensor[];
+}
+
+/** How a failure travels, unless the server says otherwise. */
+export interface PlainFailure {
+  readonly message: string;
+}
+
+/** Why a request got no answer: the server failed at it, or is gone. */
+export type NoAnswer<Failure> =
+  { readonly failure: Failure; readonly ended?: never } | { readonly ended: PeerEnd; readonly failure?: never };
+
+export interface RequestOptions<Request, Failure> {
+  readonly errorOf: (cause: NoAnswer<Failure>, request: Request) => Error;
+  readonly onEnd?: (end: PeerEnd) => void;
+  /** Without a request for so long, it is ended. */
+  readonly idleMsMax?: number;
+}
+
+interface Task<Request> {
+  readonly request: Request;
+  readonly resolve: (reply: Reply) => void;
+  readonly reject: (error: Error) => void;
+  readonly over: () => void;
+}
+
+/** How often a server is asked whether it listens, within the time for which it may be silent. */
+const beats = 10;
+
+/** A process or thread that answers requests. While none is under way, it does not keep this process from ending. */
+export class Server<Request extends object, Failure extends object = PlainFailure> {
+  readonly #peer: Peer<ToServer>;
+  readonly #options: RequestOptions<Request, Failure>;
+  readonly #tasks = new Map<number, Task<Request>>();
+  #next = 0;
+  #end: PeerEnd | undefined;
+  #isClosing = false;
+  #idle: NodeJS.Timeout | undefined;
+  #heart: NodeJS.Timeout | undefined;
+  #silentBeats = 0;
+
+  constructor(start: StartPeer<ToServer, FromServer<Failure>>, options: RequestOptions<Request, Failure>) {
+    this.#options = options;
+    this.#peer = start({
+      message: ({ header, tensors }) => this.#take(header, tensors),
+      closing: () => (this.#isClosing = true),
+      ended: (end) => this.#ended(end),
+    });
+    this.#peer.hold(false);
+  }
+
+  get pid(): number {
+    return this.#peer.pid;
+  }
+
+  /** Whether a request has a chance. */
+  get isAlive(): boolean {
+    return !this.#isClosing;
+  }
+
+  get exited(): Promise<void> {
+    return this.#peer.exited;
+  }
+
+  /** Rejects with what `errorOf` makes of a failure or an end. @param signal aborted, the server's handler is told */
+  ask<Answer>(request: Request, tensors: readonly Tensor[] = [], signal?: AbortSignal): Promise<Reply<Answer>> {
+    if (this.#end !== undefined) return Promise.reject(this.#options.errorOf({ ended: this.#end }, request));
+    const id = this.#next++;
+    const cancel = (): void => this.#peer.send({ id, cancel: true });
+    signal?.addEventListener('abort', cancel, { once: true });
+    clearTimeout(this.#idle);
+    if (this.#tasks.size === 0) this.#peer.hold(true);
+    return new Promise((resolve, reject) => {
+      const over = (): void => signal?.removeEventListener('abort', cancel);
+      this.#tasks.set(id, { request, resolve: resolve as Task<Request>['resolve'], reject, over });
+      this.#peer.send({ id, request }, tensors);
+      if (signal?.aborted === true) cancel();
+    });
+  }
+
+  /**
+   * Asks it now and then whether it still listens, and ends it when it has answered nothing for so long. Beats are counted, not
+   * time: what this process itself slept through is not held against the other one.
+   */
+  watch(silenceMs: number): void {
+    if (this.#end !== undefined) return;
+    this.#silentBeats = 0;
+    this.#heart = setInterval(() => {
+      if (++this.#silentBeats > beats) this.end(`it has not answered for ${silenceMs / 1000} s`);
+      else this.#peer.send({ id: -1, ping: true });
+    }, silenceMs / beats);
+    this.#heart.unref();
+  }
+
+  /** Ends it, as its kind is ended; what is under way fails. */
+  end(reason: string): void {
+    this.#isClosing = true;
+    clearTimeout(this.#idle);
+    this.#peer.end(reason);
+  }
+
+  #take(header: FromServer<Failure>, tensors: readonly Tensor[]): void {
+    this.#silentBeats = 0;
+    const task = this.#tasks.get(header.id);
+    if (task === undefined) return;
+    this.#tasks.delete(header.id);
+    task.over();
+    if (this.#tasks.size === 0) this.#rest();
+    if (header.ok) task.resolve({ answer: header.answer, tensors });
+    else task.reject(this.#options.errorOf({ failure: header.failure }, task.request));
+  }
+
+  #rest(): void {
+    this.#peer.hold(false);
+    const { idleMsMax } = this.#options;
+    if (idleMsMax === undefined) return;
+    this.#idle = setTimeout(() => this.end('it had nothing to do'), idleMsMax);
+    this.#idle.unref();
+  }
+
+  #ended(end: PeerEnd): void {
+    this.#isClosing = true;
+    this.#end = end;
+    clearTimeout(this.#idle);
+    clearInterval(this.#heart);
+    const tasks = [...this.#tasks.values()];
+    this.#tasks.clear();
+    for (const { request, reject, over } of tasks) {
+      over();
+      reject(this.#options.errorOf({ ended: end }, request));
+    }
+    this.#options.onEnd?.(end);
+  }
+}
+
+/** What a failure says, or that `what` is gone and why. */
+export function plainError(what: string): RequestOptions<unknown, PlainFailure>['errorOf'] {
+  return ({ failure, ended }) => new Error(failure?.message ?? `${what} is gone: ${ended?.reason}`);
+}
+
+/** Starts a process or thread for one request alone. @param signal aborted, it is ended */
+export async function askOnce<Answer, Request extends object, Failure extends object = PlainFailure>(
+  start: StartPeer<ToServer, FromServer<Failure>>,
+  request: Request,
+  errorOf: RequestOptions<Request, Failure>['errorOf'],
+  signal?: AbortSignal,
+): Promise<Answer> {
+  const server = new Server<Request, Failure>(start, { errorOf });
+  const stop = (): void => server.end('it was stopped');
+  signal?.addEventListener('abort', stop);
+  try {
+    return (await server.ask<Answer>(request)).answer;
+  } finally {
+    signal?.removeEventListener('abort', stop);
+    server.end('it has answered');
+  }
+}
+
+export interface ServeOptions<Failure> {
+  /** One request after the other. Otherwise all at once. */
+  readonly inOrder?: boolean;
+  readonly failureOf?: (error: unknown) => Failure;
+}
+
+type Handle<Request> = (
+  request: Request,
+  tensors: readonly Tensor[],
+  signal: AbortSignal,
+) => Promise<{ readonly answer: unknown; readonly tensors?: readonly Tensor[] }>;
+
+/** The inner side: answers the requests of whoever started this process or thread. */
+export function serve<Request extends object, Failure extends object = PlainFailure>(
+  handle: Handle<Request>,
+  { inOrder = false, failureOf = plainFailure as (error: unknown) => Failure }: ServeOptions<Failure> = {},
+): void {
+  const aborts = new Map<number, AbortController>();
+  const channel = parentChannel<FromServer<Failure>, ToServer>(take);
+  let last = Promise.resolve();
+
+  function take(message: Message<ToServer>): void {
+    const { header } = message;
+    if ('cancel' in header) aborts.get(header.id)?.abort();
+    else if ('ping' in header) channel.send({ id: header.id, ok: true, answer: null });
+    else if (inOrder) last = last.then(() => answer(message));
+    else void answer(message);
+  }
+
+  async function answer({ header, tensors }: Message<ToServer>): Promise<void> {
+    if (isToldToEnd()) {
+      leave();
+      return;
+    }
+    if (!('request' in header)) return;
+    const { id, request } = header;
+    const abort = new AbortController();
+    aborts.set(id, abort);
+    try {
+      const reply = await handle(request as Request, tensors, abort.signal);
+      channel.send({ id, ok: true, answer: reply.answer }, reply.tensors);
+    } catch (error) {
+      channel.send({ id, ok: false, failure: failureOf(error) });
+    } finally {
+      aborts.delete(id);
+    }
+  }
+}
+
+function plainFailure(error: unknown): PlainFailure {
+  return { message: error instanceof Error ? error.message : String(error) };
+}

@@ -1,0 +1,83 @@
+/** Worker threads, as peers. Their own side is parent.ts. */
+import { Worker } from 'node:worker_threads';
+import type { Tensor } from '../tensor/index.ts';
+import { portChannel, type Channel } from './channel.ts';
+import type { ThreadData } from './parent.ts';
+import type { Peer, PeerEvents } from './peer.ts';
+
+export interface ThreadOptions {
+  /** See compiledModule. */
+  readonly module: URL;
+  /** What debuggers show. */
+  readonly name: string;
+  /**
+   * `at-once`: its end cuts it off. `between-messages`: it leaves by itself when the message that it is at is answered; those
+   * behind it are not. To cut a thread off that is inside of ONNX Runtime's binding ends the whole process, by an exception
+   * that the binding can throw no further.
+   */
+  readonly ends: 'at-once' | 'between-messages';
+  /** Beside what threads are told in any case: `workerData` of its module. */
+  readonly data?: object;
+}
+
+export function startThread<Out extends object, In extends object>(
+  options: ThreadOptions,
+  events: PeerEvents<In>,
+): Peer<Out> {
+  return new Thread<Out, In>(options, events);
+}
+
+class Thread<Out extends object, In extends object> implements Peer<Out> {
+  readonly pid = process.pid;
+  readonly exited: Promise<void>;
+  readonly #worker: Worker;
+  readonly #channel: Channel<Out>;
+  readonly #stop = new Int32Array(new SharedArrayBuffer(4));
+  readonly #ends: ThreadOptions['ends'];
+  #reason: string | undefined;
+
+  constructor({ module, name, ends, data }: ThreadOptions, events: PeerEvents<In>) {
+    this.#ends = ends;
+    this.#worker = new Worker(module, { name, workerData: { ...data, stop: this.#stop } satisfies ThreadData });
+    this.#channel = portChannel(this.#worker, (message: Parameters<typeof events.message>[0]) => {
+      if (this.#reason === undefined || ends === 'between-messages') events.message(message);
+    });
+    this.#worker.on('error', (error) => {
+      this.#reason ??= error.message;
+      events.closing?.(this.#reason);
+    });
+    // Only now does nothing touch any more what its messages name.
+    this.exited = new Promise((resolve) => {
+      this.#worker.on('exit', (exitCode) => {
+        const reason = this.#reason ?? 'it ended';
+        events.ended({ reason, exitCode, signal: null, isLate: false, words: '' });
+        resolve();
+      });
+    });
+  }
+
+  send(header: Out, tensors?: readonly Tensor[]): void {
+    this.#channel.send(header, tensors);
+  }
+
+  end(reason: string): void {
+    if (this.#reason !== undefined) return;
+    this.#reason = reason;
+    this.#worker.ref();
+    switch (this.#ends) {
+      case 'at-once':
+        void this.#worker.terminate();
+        return;
+      case 'between-messages':
+        // The flag overtakes the messages that wait; the message wakes a thread that has none.
+        Atomics.store(this.#stop, 0, 1);
+        // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread's port, not a window
+        this.#worker.postMessage({});
+    }
+  }
+
+  hold(held: boolean): void {
+    if (held) this.#worker.ref();
+    else if (this.#reason === undefined) this.#worker.unref();
+  }
+}

@@ -1,0 +1,39 @@
+import type { Attributes } from './attributes.ts';
+
+/** A window of a pool along one spatial axis. Margins may be negative: the window then begins inside. */
+export interface PoolWindow {
+  readonly outputs: number;
+  readonly before: number;
+  readonly after: number;
+}
+
+/**
+ * Where a pool's windows stand, as ONNX Runtime's kernels have it. ONNX's own inference differs from them: with `auto_pad` it
+ * knows nothing of dilations and negative margins, and with VALID it keeps a last window that begins behind the input.
+ */
+export function poolWindows(
+  sizes: readonly number[],
+  kernel: readonly number[],
+  attributes: Pick<Attributes, 'int' | 'ints' | 'text'>,
+): PoolWindow[] {
+  const strides = attributes.ints('strides') ?? [];
+  const dilations = attributes.ints('dilations') ?? [];
+  const pads = attributes.ints('pads') ?? [];
+  const automatic = attributes.text('auto_pad', 'NOTSET');
+  const isCeiled = attributes.int('ceil_mode', 0) === 1;
+  return sizes.map((size, axis) => {
+    const [stride, dilation, length] = [strides[axis] ?? 1, dilations[axis] ?? 1, kernel[axis]!];
+    let [before, after] = [pads[axis] ?? 0, pads[axis + sizes.length] ?? 0];
+    if (automatic === 'VALID') before = after = 0;
+    else if (automatic.startsWith('SAME')) {
+      const total = (Math.ceil(size / stride) - 1) * stride + length - size;
+      before = Math.trunc((automatic === 'SAME_LOWER' ? total + 1 : total) / 2);
+      after = total - before;
+    }
+    const steps = (size + before + after - dilation * (length - 1) - 1) / stride;
+    let outputs = (isCeiled ? Math.ceil(steps) : Math.trunc(steps)) + 1;
+    // The last window begins within the input or the margin in front of it.
+    if (isCeiled && (outputs - 1) * stride >= size + before) outputs--;
+    return { outputs, before, after };
+  });
+}

@@ -1,0 +1,48 @@
+/** Shapes of convolutions and pools. */
+import { poolWindows } from './pool-windows.ts';
+import { one, type Rule } from './rule.ts';
+
+export const conv: Rule = ({ inputs: [x, weight], attributes }) => {
+  if (x === undefined || weight === undefined || weight.dims.length < 3) return undefined;
+  const kernel = attributes.ints('kernel_shape') ?? weight.dims.slice(2);
+  if (kernel.length !== x.dims.length - 2) return undefined;
+  // With its dilations it is a larger kernel: unlike a pool's, its margins know of them.
+  const dilations = attributes.ints('dilations') ?? [];
+  const extents = kernel.map((size, axis) => (size - 1) * (dilations[axis] ?? 1) + 1);
+  const ints = (name: string) => (name === 'dilations' ? undefined : attributes.ints(name));
+  const spatial = poolWindows(x.dims.slice(2), extents, { ...attributes, ints });
+  return one([x.dims[0]!, weight.dims[0]!, ...spatial.map(({ outputs }) => Math.max(0, outputs))]);
+};
+
+export const convTranspose: Rule = ({ inputs: [x, weight], attributes }) => {
+  if (x === undefined || weight === undefined || weight.dims.length < 3) return undefined;
+  const spatial = x.dims.slice(2);
+  const kernel = attributes.ints('kernel_shape') ?? weight.dims.slice(2);
+  const strides = attributes.ints('strides') ?? spatial.map(() => 1);
+  const dilations = attributes.ints('dilations') ?? spatial.map(() => 1);
+  const pads = attributes.ints('pads') ?? [...spatial, ...spatial].map(() => 0);
+  const extra = attributes.ints('output_padding') ?? spatial.map(() => 0);
+  const automatic = attributes.text('auto_pad', 'NOTSET');
+  const sizes =
+    attributes.ints('output_shape') ??
+    spatial.map((size, axis) => {
+      const stride = strides[axis] ?? 1;
+      const whole = (size - 1) * stride + (extra[axis] ?? 0) + ((kernel[axis] ?? 1) - 1) * (dilations[axis] ?? 1) + 1;
+      // Padded down to as many places as the strides make, where there are more.
+      if (automatic.startsWith('SAME')) return Math.min(whole, size * stride);
+      return whole - (automatic === 'VALID' ? 0 : (pads[axis] ?? 0) + (pads[axis + spatial.length] ?? 0));
+    });
+  return one([x.dims[0]!, weight.dims[1]! * attributes.int('group', 1), ...sizes.slice(-spatial.length)]);
+};
+
+export const pool: Rule = ({ inputs: [x], attributes, outputCount }) => {
+  const kernel = attributes.ints('kernel_shape');
+  if (x === undefined || kernel === undefined || kernel.length !== x.dims.length - 2) return undefined;
+  const dims = [
+    ...x.dims.slice(0, 2),
+    ...poolWindows(x.dims.slice(2), kernel, attributes).map(({ outputs }) => outputs),
+  ];
+  return Array.from({ length: outputCount }, () => ({ dims }));
+};
+
+export const globalPool: Rule = ({ inputs: [x] }) => x && one(x.dims.map((size, axis) => (axis < 2 ? size : 1)));

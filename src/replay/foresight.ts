@@ -1,0 +1,45 @@
+import type { Foresight } from '../schedule/index.ts';
+import type { Trace } from './types.ts';
+
+const none = -1;
+
+/** All arrivals of a trace, read before it is replayed: eight bytes and four for each. */
+export class TraceForesight implements Foresight {
+  readonly #arrivalMs: Float64Array;
+  /** The next invocation of the same function, or -1. */
+  readonly #following: Int32Array;
+  /** By function, its next invocation that has not arrived, or -1. */
+  readonly #next: number[];
+
+  private constructor(arrivalMs: Float64Array, functions: Int32Array) {
+    this.#arrivalMs = arrivalMs;
+    this.#following = new Int32Array(arrivalMs.length).fill(none);
+    this.#next = [];
+    for (let at = arrivalMs.length - 1; at >= 0; at--) {
+      const functionIndex = functions[at]!;
+      this.#following[at] = this.#next[functionIndex] ?? none;
+      this.#next[functionIndex] = at;
+    }
+  }
+
+  static async of(trace: Trace): Promise<TraceForesight> {
+    const arrivalMs: number[] = [];
+    const functions: number[] = [];
+    for await (const invocation of trace.invocations()) {
+      arrivalMs.push(invocation.arrivalMs);
+      functions.push(invocation.functionIndex);
+    }
+    return new TraceForesight(Float64Array.from(arrivalMs), Int32Array.from(functions));
+  }
+
+  nextUseMs = (functionIndex: number): number => {
+    const at = this.#next[functionIndex] ?? none;
+    return at === none ? Infinity : this.#arrivalMs[at]!;
+  };
+
+  /** Its next invocation has arrived. */
+  arrived(functionIndex: number): void {
+    const at = this.#next[functionIndex] ?? none;
+    if (at !== none) this.#next[functionIndex] = this.#following[at]!;
+  }
+}

@@ -1,0 +1,72 @@
+import { describeModel } from '../onnx/index.ts';
+import type { Machine } from '../hardware/index.ts';
+import type { ColdStartMode } from '../plan/index.ts';
+import { estimateLayers, namedModel, type LayerProfile } from '../profile/index.ts';
+import { gpuOffers, type CpuOffer, type GpuOffer, type OfferSheet, type WorkersOffer } from '../schedule/index.ts';
+
+export interface FunctionSettings {
+  readonly sloMs: number;
+  readonly priority?: number;
+  readonly pinned?: boolean;
+  readonly cpu?: CpuOffer;
+  readonly workers?: WorkersOffer;
+}
+
+/** What a model costs on a machine. */
+interface ModelOffers {
+  readonly gpus: readonly GpuOffer[];
+  readonly weightBytes: number;
+}
+
+/** What models cost on a machine under one mode of cold start: made once, and shared by all functions of a model. */
+export class OfferBook {
+  readonly #machine: Machine;
+  readonly #mode: ColdStartMode;
+  readonly #profiles: ReadonlyMap<string, LayerProfile>;
+  readonly #models = new Map<string, ModelOffers>();
+
+  /** @param profiles of models that are not to be estimated by name. */
+  constructor(machine: Machine, mode: ColdStartMode, profiles: ReadonlyMap<string, LayerProfile> = new Map()) {
+    this.#machine = machine;
+    this.#mode = mode;
+    this.#profiles = profiles;
+  }
+
+  /** By GPU. Throws ProfileError for a name that is no model. */
+  offers(model: string): readonly GpuOffer[] {
+    return this.#model(model).gpus;
+  }
+
+  /** Of a model's weights, in host memory or on disk. Throws ProfileError for a name that is no model. */
+  weightBytes(model: string): number {
+    return this.#model(model).weightBytes;
+  }
+
+  /** Throws ProfileError for a name that is no model. */
+  sheet(model: string, { sloMs, priority = 0, pinned = false, cpu, workers }: FunctionSettings): OfferSheet {
+    const { gpus, weightBytes } = this.#model(model);
+    return { gpus, cpu: cpu ?? null, workers: workers ?? null, hostBytes: weightBytes, sloMs, priority, pinned };
+  }
+
+  #model(name: string): ModelOffers {
+    let offers = this.#models.get(name);
+    if (offers === undefined) this.#models.set(name, (offers = this.#make(name)));
+    return offers;
+  }
+
+  #make(name: string): ModelOffers {
+    const profile = this.#profiles.get(name);
+    if (profile !== undefined) return this.#offersOf(profile);
+    const { model, dimensions } = namedModel(name);
+    // Without GPUs there are no layers to load.
+    if (this.#machine.gpus.length === 0) return { gpus: [], weightBytes: describeModel(model).weightBytes };
+    return this.#offersOf(estimateLayers(model, this.#machine, { dimensions }).profile);
+  }
+
+  #offersOf(profile: LayerProfile): ModelOffers {
+    return {
+      gpus: gpuOffers(profile, this.#machine, this.#mode),
+      weightBytes: profile.layers.reduce((sum, { bytes }) => sum + bytes, 0),
+    };
+  }
+}

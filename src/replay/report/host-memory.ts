@@ -1,0 +1,41 @@
+import type { EvictionRecord, StageRecord } from '../types.ts';
+import { finite } from './tally.ts';
+import type { HostMemoryRow } from './types.ts';
+
+/** Of a replay's context: what host memory there is, and what all functions would take of it together. */
+export interface HostMemoryContext {
+  readonly capacityBytes: number;
+  readonly functionsBytes: number;
+  readonly diskCapacityBytes?: number | undefined;
+}
+
+/** The tier between disk and GPUs. */
+export class HostMemoryCounter {
+  #reads = 0;
+  #readBytes = 0;
+  #evictions = 0;
+
+  stage({ bytes }: StageRecord): void {
+    this.#reads++;
+    this.#readBytes += bytes;
+  }
+
+  eviction({ gpu }: EvictionRecord): void {
+    if (gpu === hostMemoryPlace) this.#evictions++;
+  }
+
+  row({ capacityBytes, functionsBytes, diskCapacityBytes = Infinity }: HostMemoryContext): HostMemoryRow {
+    return {
+      capacity_bytes: capacityBytes,
+      functions_bytes: functionsBytes,
+      disk_capacity_bytes: finite(diskCapacityBytes),
+      exceeded: functionsBytes > capacityBytes,
+      disk_reads: this.#reads,
+      disk_read_bytes: this.#readBytes,
+      evictions: this.#evictions,
+    };
+  }
+}
+
+/** How evictions from host memory are told; see EvictionRecord. */
+const hostMemoryPlace = -2;

@@ -1,0 +1,17 @@
+/** The array, or a larger one with the same beginning. */
+export function grownInts(array: Int32Array<ArrayBuffer>, length: number, fill = 0): Int32Array<ArrayBuffer> {
+  if (array.length >= length) return array;
+  const grown = new Int32Array(Math.max(length, array.length * 2));
+  if (fill !== 0) grown.fill(fill);
+  grown.set(array);
+  return grown;
+}
+
+/** The same for floats. */
+export function grownFloats(array: Float64Array<ArrayBuffer>, length: number, fill = 0): Float64Array<ArrayBuffer> {
+  if (array.length >= length) return array;
+  const grown = new Float64Array(Math.max(length, array.length * 2));
+  if (fill !== 0) grown.fill(fill);
+  grown.set(array);
+  return grown;
+}

@@ -1,0 +1,286 @@
+import { ValueOrder } from './eviction-order.ts';
+import { Learnt } from './learnt.ts';
+import type { CpuOffer, OfferSheet } from './offer.ts';
+import type { Popularity } from './popularity.ts';
+import type { SidePlace } from './side-place.ts';
+import type { CpuPlace, Observation } from './types.ts';
+
+/** Runs that a core is handed ahead, at most. */
+const aheadMax = 16;
+
+/** Runs that share cores at most, for each core: so many functions at once may be stuck without holding the others up. */
+const sharingMax = 16;
+
+/** What an invocation takes of the CPU while it runs. */
+interface Taken {
+  readonly functionIndex: number;
+  readonly cores: number;
+  readonly startMs: number;
+  readonly endMs: number;
+  /** `own`: on an instance of the function's own. `shares`: it has held its cores for too long, see {@link CpuPlace.holdMsMax}. */
+  kind: 'own' | 'holds' | 'shares';
+}
+
+/**
+ * The CPU as a place: cores as lanes, and room for sessions. A session stays until another needs its room: the one that costs
+ * least to make again goes first: how often the function is invoked, times the time of making it, for its bytes.
+ */
+export class CpuLanes implements SidePlace {
+  #place: CpuPlace | null;
+  #busyCores = 0;
+  /** Of what runs, cores times the instant at which they are expected to be free. */
+  #coreEndMs = 0;
+  readonly #taken = new Map<number, Taken>();
+  /** Runs whose cores nobody else has, in the order in which they started. */
+  readonly #holding = new Set<number>();
+  /** Cores of the runs that share theirs: of all functions, and of each that has any. */
+  #sharedCores = 0;
+  readonly #sharedCoresOf = new Map<number, number>();
+  /** By function: bytes of its session, runs in it, milliseconds that it takes to make, and when it is expected to be made. */
+  readonly #sessions = new Map<number, { bytes: number; runs: number; loadMs: number; readyMs: number }>();
+  readonly #ownRuns = new Map<number, number>();
+  /** Sessions in which nothing runs. */
+  readonly #idle: ValueOrder;
+  #usedBytes = 0;
+  #idleBytes = 0;
+  readonly #runMs = new Learnt();
+  /** By function, what its latest run took of a core: 0.1 ms at least. */
+  readonly #coreMs = new Map<number, number>();
+  readonly #loadMs = new Learnt();
+  readonly #bytes = new Learnt();
+  readonly #onEvict: (functionIndex: number, bytes: number, cause: 'capacity' | 'unload') => void;
+
+  constructor(
+    place: CpuPlace | null,
+    popularity: Popularity,
+    onEvict: (functionIndex: number, bytes: number, cause: 'capacity' | 'unload') => void,
+  ) {
+    this.#place = place;
+    this.#onEvict = onEvict;
+    this.#idle = new ValueOrder((functionIndex) => {
+      const { loadMs, bytes } = this.#sessions.get(functionIndex)!;
+      return (popularity.count(functionIndex) * loadMs) / bytes;
+    });
+    popularity.onScale((factor) => this.#idle.scale(factor));
+  }
+
+  grow(functionCount: number): void {
+    this.#idle.grow(functionCount);
+  }
+
+  get lanes(): number {
+    return this.#place?.cores ?? 0;
+  }
+
+  setPlace(place: CpuPlace | null): void {
+    this.#place = place;
+    if (place !== null) this.#makeRoom(0);
+  }
+
+  canTake(functionIndex: number, { cpu }: OfferSheet): boolean {
+    if (this.#place === null || cpu === null) return false;
+    if ((cpu.slots ?? 0) > 0) return true;
+    return cpu.cores <= this.#place.cores && this.#bytesOf(functionIndex, cpu) <= this.#place.memoryBytes;
+  }
+
+  has(functionIndex: number): boolean {
+    return this.#sessions.has(functionIndex);
+  }
+
+  /** An instance with cores and a session of its own. */
+  hasOwn(functionIndex: number, { cpu }: OfferSheet): boolean {
+    return (this.#ownRuns.get(functionIndex) ?? 0) < (cpu?.slots ?? 0);
+  }
+
+  hasLane(functionIndex: number, { cpu }: OfferSheet): boolean {
+    const neededCores = this.#busyCores + (this.#sharedCoresOf.get(functionIndex) ?? 0) + cpu!.cores;
+    if (neededCores <= this.lanes) return true;
+    const coreMs = this.#coreMs.get(functionIndex);
+    if (coreMs === undefined) return false;
+    const ahead = Math.min(Math.floor((this.#place?.aheadMs ?? 0) / coreMs), aheadMax);
+    return neededCores <= this.lanes * (1 + ahead);
+  }
+
+  /** Whether a function with a run that shares its cores may have to wait where another one need not. */
+  get isShared(): boolean {
+    return this.#sharedCores > 0;
+  }
+
+  /**
+   * Has runs share their cores that have held them for too long: another function's invocation may start beside them.
+   * Returns when the next one has; Infinity where none will.
+   */
+  shareHeld(nowMs: number): number {
+    const { holdMsMax = Infinity } = this.#place ?? {};
+    for (const invocation of this.#holding) {
+      const taken = this.#taken.get(invocation)!;
+      if (taken.startMs + holdMsMax > nowMs) return taken.startMs + holdMsMax;
+      if (this.#sharedCores >= sharingMax * this.lanes) return Infinity;
+      this.#letGo(invocation, taken);
+      taken.kind = 'shares';
+      this.#share(taken, taken.cores);
+    }
+    return Infinity;
+  }
+
+  lanesOf({ cpu }: OfferSheet): number {
+    return cpu!.cores;
+  }
+
+  leftMs(nowMs: number): number {
+    return Math.max(0, this.#coreEndMs - this.#busyCores * nowMs);
+  }
+
+  /** While another invocation's start still makes the session, it waits for the rest of that. */
+  runMs(functionIndex: number, sheet: OfferSheet, startMs: number): number {
+    const offer = sheet.cpu!;
+    const runMs = this.#runMs.of(functionIndex, offer.latencyMs);
+    if (this.hasOwn(functionIndex, sheet)) return runMs;
+    const session = this.#sessions.get(functionIndex);
+    return (
+      runMs + (session === undefined ? this.#loadMsOf(functionIndex, offer) : Math.max(0, session.readyMs - startMs))
+    );
+  }
+
+  canStart(functionIndex: number, sheet: OfferSheet): boolean {
+    if (this.#place === null || sheet.cpu === null) return false;
+    if (this.hasOwn(functionIndex, sheet)) return true;
+    if (!this.hasLane(functionIndex, sheet)) return false;
+    return (
+      this.#sessions.has(functionIndex) ||
+      this.#place.memoryBytes - this.#usedBytes + this.#idleBytes >= this.#bytesOf(functionIndex, sheet.cpu)
+    );
+  }
+
+  /** Takes what a run needs. Returns whether its session has to be made first. */
+  start(invocation: number, functionIndex: number, sheet: OfferSheet, endMs: number, nowMs: number): boolean {
+    const offer = sheet.cpu!;
+    const isOwn = this.hasOwn(functionIndex, sheet);
+    const kind = isOwn ? 'own' : 'holds';
+    this.#taken.set(invocation, { functionIndex, cores: offer.cores, startMs: nowMs, endMs, kind });
+    if (isOwn) {
+      this.#ownRuns.set(functionIndex, (this.#ownRuns.get(functionIndex) ?? 0) + 1);
+      return false;
+    }
+    this.#holding.add(invocation);
+    this.#busyCores += offer.cores;
+    this.#coreEndMs += endMs * offer.cores;
+    const session = this.#sessions.get(functionIndex);
+    const loads = session === undefined && offer.loadMs !== undefined;
+    const loadMs = this.#loadMsOf(functionIndex, offer);
+    if (session === undefined) {
+      const bytes = this.#bytesOf(functionIndex, offer);
+      this.#makeRoom(bytes);
+      this.#sessions.set(functionIndex, { bytes, runs: 1, loadMs, readyMs: nowMs + loadMs });
+      this.#usedBytes += bytes;
+    } else {
+      this.#hold(functionIndex, session.bytes);
+      session.runs++;
+      session.loadMs = loadMs;
+    }
+    return loads;
+  }
+
+  /** A run has ended, or was refused. */
+  end(invocation: number, functionIndex: number, observed: Observation | undefined): void {
+    const taken = this.#taken.get(invocation);
+    if (taken === undefined) return;
+    this.#taken.delete(invocation);
+    if (observed?.runMs !== undefined) this.#runMs.observe(functionIndex, observed.runMs);
+    if (observed?.coreMs !== undefined) this.#coreMs.set(functionIndex, Math.max(observed.coreMs, 0.1));
+    if (observed?.loadMs !== undefined) this.#loadMs.observe(functionIndex, observed.loadMs);
+    switch (taken.kind) {
+      case 'own':
+        this.#ownRuns.set(functionIndex, this.#ownRuns.get(functionIndex)! - 1);
+        return;
+      case 'holds':
+        this.#letGo(invocation, taken);
+        break;
+      case 'shares':
+        this.#share(taken, -taken.cores);
+    }
+    const session = this.#sessions.get(functionIndex);
+    if (session === undefined) return;
+    session.runs--;
+    session.readyMs = 0;
+    this.#release(functionIndex);
+    if (observed?.bytes !== undefined) this.setSession(functionIndex, observed.bytes);
+  }
+
+  /** What a session really takes; 0: it is gone. */
+  setSession(functionIndex: number, bytes: number): void {
+    const session = this.#sessions.get(functionIndex);
+    if (session !== undefined) this.#hold(functionIndex, session.bytes);
+    this.#usedBytes += bytes - (session?.bytes ?? 0);
+    const { runs = 0, loadMs = this.#loadMs.of(functionIndex, undefined), readyMs = 0 } = session ?? {};
+    if (bytes === 0) this.#sessions.delete(functionIndex);
+    else this.#sessions.set(functionIndex, { bytes, runs, loadMs, readyMs });
+    this.#release(functionIndex);
+    if (bytes > 0) this.#bytes.observe(functionIndex, bytes);
+    if (this.#place !== null) this.#makeRoom(0);
+  }
+
+  /** Of a function that was removed, or can hold no session any more. */
+  forget(functionIndex: number): void {
+    this.#runMs.forget(functionIndex);
+    this.#coreMs.delete(functionIndex);
+    this.#loadMs.forget(functionIndex);
+    this.#bytes.forget(functionIndex);
+    const session = this.#sessions.get(functionIndex);
+    if (session === undefined || session.runs > 0) return;
+    this.#evict(functionIndex, 'unload');
+  }
+
+  /** Its cores are free for others. */
+  #letGo(invocation: number, { cores, endMs }: Taken): void {
+    this.#holding.delete(invocation);
+    this.#busyCores -= cores;
+    this.#coreEndMs = this.#busyCores === 0 ? 0 : this.#coreEndMs - endMs * cores;
+  }
+
+  #share({ functionIndex }: Taken, cores: number): void {
+    const ofFunction = (this.#sharedCoresOf.get(functionIndex) ?? 0) + cores;
+    this.#sharedCores += cores;
+    if (ofFunction === 0) this.#sharedCoresOf.delete(functionIndex);
+    else this.#sharedCoresOf.set(functionIndex, ofFunction);
+  }
+
+  #loadMsOf(functionIndex: number, offer: CpuOffer): number {
+    return 'loadMs' in offer ? this.#loadMs.of(functionIndex, offer.loadMs) : 0;
+  }
+
+  #bytesOf(functionIndex: number, offer: CpuOffer): number {
+    return 'bytes' in offer ? this.#bytes.of(functionIndex, offer.bytes) : 0;
+  }
+
+  /** May be closed from now on, if nothing runs in it. */
+  #release(functionIndex: number): void {
+    const session = this.#sessions.get(functionIndex);
+    if (session === undefined || session.runs > 0 || session.bytes === 0) return;
+    this.#idle.add(functionIndex);
+    this.#idleBytes += session.bytes;
+  }
+
+  #hold(functionIndex: number, bytes: number): void {
+    if (!this.#idle.has(functionIndex)) return;
+    this.#idle.remove(functionIndex);
+    this.#idleBytes -= bytes;
+  }
+
+  #makeRoom(neededBytes: number): void {
+    while (this.#usedBytes + neededBytes > this.#place!.memoryBytes) {
+      const victim = this.#idle.next();
+      if (victim < 0) return;
+      this.#evict(victim, 'capacity');
+    }
+  }
+
+  #evict(functionIndex: number, cause: 'capacity' | 'unload'): void {
+    const { bytes } = this.#sessions.get(functionIndex)!;
+    this.#hold(functionIndex, bytes);
+    this.#sessions.delete(functionIndex);
+    this.#usedBytes -= bytes;
+    // A session that counts nothing is the place's own affair.
+    if (bytes > 0) this.#onEvict(functionIndex, bytes, cause);
+  }
+}

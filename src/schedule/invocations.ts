@@ -1,0 +1,96 @@
+/** What the scheduler knows of each invocation, in columns by its number: an event touches few of many. */
+import { grownFloats, grownInts } from './columns.ts';
+import { WaitingColumns } from './lines.ts';
+import type { OfferSheet } from './offer.ts';
+import type { Policy } from './policy.ts';
+import { noPlace, type Decision } from './types.ts';
+
+/** Where an invocation is: `aside` it waits for a place beside the GPUs. */
+export const state = { ended: 0, waiting: 1, running: 2, offloaded: 3, aside: 4 } as const;
+
+/** What an invocation's function had on the GPU: as `starts` of dispatch.ts, or this until something is done for it. */
+export const undecided = -1;
+
+/** As `Decision`, filled anew for each invocation of a number. */
+export type OwnDecision = { -readonly [Field in keyof Decision]: Decision[Field] };
+
+export class Invocations {
+  readonly policy: Policy;
+  /** Whether all invocations so far had the same SLO and priority: then the order of arrival is that of the deadlines. */
+  isUniform = true;
+  #commonSloMs = NaN;
+  /** For the lines in which they wait. */
+  protected readonly waitingColumns = new WaitingColumns();
+  invocationState = new Int32Array(64);
+  functionOf = new Int32Array(64);
+  readonly decisions: OwnDecision[] = [];
+  /** A place. */
+  gpuOf = new Int32Array(64);
+  start = new Int32Array(64);
+  arrivalMs = new Float64Array(64);
+  sequence = new Float64Array(64);
+  /** NaN: the function's. */
+  #ownSloMs = new Float64Array(64);
+  #ownPriority = new Float64Array(64);
+  #keptOff = new Int32Array(64);
+
+  constructor(policy: Policy) {
+    this.policy = policy;
+  }
+
+  growInvocations(count: number): void {
+    this.invocationState = grownInts(this.invocationState, count);
+    this.functionOf = grownInts(this.functionOf, count);
+    while (this.decisions.length < count)
+      this.decisions.push({ reason: 'only', chosenEndMs: 0, otherPlace: noPlace, otherEndMs: Infinity });
+    this.gpuOf = grownInts(this.gpuOf, count);
+    this.start = grownInts(this.start, count);
+    this.arrivalMs = grownFloats(this.arrivalMs, count);
+    this.sequence = grownFloats(this.sequence, count);
+    this.#ownSloMs = grownFloats(this.#ownSloMs, count);
+    this.#ownPriority = grownFloats(this.#ownPriority, count);
+    this.#keptOff = grownInts(this.#keptOff, count);
+    this.waitingColumns.grow(this.invocationState.length);
+  }
+
+  /** What an invocation asks for itself; NaN: what its function does. */
+  setOwn(invocation: number, sloMs: number, priority: number, isKeptOff: boolean): void {
+    this.#keptOff[invocation] = isKeptOff ? 1 : 0;
+    if (!Number.isNaN(sloMs) || !Number.isNaN(priority)) this.isUniform = false;
+    this.#ownSloMs[invocation] = sloMs;
+    this.#ownPriority[invocation] = priority;
+  }
+
+  /** Of a function that is new, or has others now. */
+  setCommon({ sloMs, priority }: OfferSheet): void {
+    if (Number.isNaN(this.#commonSloMs)) this.#commonSloMs = sloMs;
+    if (this.#commonSloMs !== sloMs || priority !== 0) this.isUniform = false;
+  }
+
+  /** Whether no GPU is to have it. */
+  isKeptOff(invocation: number): boolean {
+    return this.#keptOff[invocation] !== 0;
+  }
+
+  /** When an invocation has to be answered. */
+  deadlineMs(invocation: number, { sloMs }: OfferSheet): number {
+    const own = this.#ownSloMs[invocation]!;
+    return this.arrivalMs[invocation]! + (Number.isNaN(own) ? sloMs : own);
+  }
+
+  /** By when it has to start to be in order: its deadline; of one that has none, the policy's bound on waiting. */
+  dueMs(invocation: number, sheet: OfferSheet): number {
+    const deadlineMs = this.deadlineMs(invocation, sheet);
+    return deadlineMs < Infinity ? deadlineMs : this.arrivalMs[invocation]! + this.policy.waitBoundMs;
+  }
+
+  /** Whether what can no longer meet the function's SLO is refused. */
+  sheds({ admission = this.policy.admission }: OfferSheet): boolean {
+    return admission === 'shed';
+  }
+
+  priorityOf(invocation: number, { priority }: OfferSheet): number {
+    const own = this.#ownPriority[invocation]!;
+    return Number.isNaN(own) ? priority : own;
+  }
+}

@@ -1,0 +1,328 @@
+import { IndexedHeap } from './heap.ts';
+import { grownFloats, grownInts } from './columns.ts';
+
+const none = -1;
+/** Above any instant and any number of arrivals, so that a priority goes before both. */
+const priorityUnit = 1e12;
+/** A deadline beyond this is as good as none. */
+const farMs = 1e11;
+
+/** What an entry waits for: a load to be ordered, the lane, or a load under way. */
+export const stage = { loadable: 0, runnable: 1, loading: 2 } as const;
+
+/** Columns by invocation, the same for all lines: an invocation waits in one line at a time. */
+export class WaitingColumns {
+  next = new Int32Array(64);
+  previous = new Int32Array(64);
+  key = new Float64Array(64);
+  sequence = new Float64Array(64);
+  isLate = new Int32Array(64);
+
+  grow(count: number): void {
+    this.next = grownInts(this.next, count);
+    this.previous = grownInts(this.previous, count);
+    this.key = grownFloats(this.key, count);
+    this.sequence = grownFloats(this.sequence, count);
+    this.isLate = grownInts(this.isLate, count);
+  }
+}
+
+/**
+ * What waits for one GPU. Invocations of a function stand together as an *entry*, since they wait for the same thing. Of what can
+ * still meet its SLO the next is by priority, then by deadline and the entry's share of the lane so far: start-time fair queueing
+ * (Goyal 1996), so that a function with many invocations does not make those with few late. What is late stands behind, by arrival.
+ */
+export class Line {
+  /** Entries with something on time, by stage; and with something late. */
+  readonly runnable = new IndexedHeap();
+  readonly loadable = new IndexedHeap();
+  readonly lateRunnable = new IndexedHeap();
+  readonly lateLoadable = new IndexedHeap();
+  /** Entries whose load is under way. */
+  readonly loading: number[] = [];
+  count = 0;
+  lateCount = 0;
+  /** Lane milliseconds of what is on time and runs as soon as the lane is free; and of what has to be loaded first. */
+  runnableMs = 0;
+  loadableMs = 0;
+  lateMs = 0;
+  /** Link milliseconds of loads that are not ordered yet, for what is on time. */
+  linkMs = 0;
+  /** Starts and loads since the last one for something late. */
+  startsSinceLate = 0;
+  loadsSinceLate = 0;
+  /** The entry that was loaded for something late and has not run since, or -1. */
+  lateLoaded = none;
+  readonly #columns: WaitingColumns;
+  readonly #free: number[] = [];
+  #virtualMs = 0;
+  /** By entry. */
+  #functions = new Int32Array(64);
+  #stages = new Int32Array(64);
+  #heads = new Int32Array(64);
+  #tails = new Int32Array(64);
+  #lateHeads = new Int32Array(64);
+  #lateTails = new Int32Array(64);
+  #counts = new Int32Array(64);
+  #lateCounts = new Int32Array(64);
+  #tags = new Float64Array(64);
+  #warmMs = new Float64Array(64);
+  #linkMs = new Float64Array(64);
+  #entries = 0;
+
+  constructor(columns: WaitingColumns) {
+    this.#columns = columns;
+  }
+
+  /** A function begins to wait. Returns its entry. */
+  open(functionIndex: number, at: number, warmMs: number, linkMs: number): number {
+    const entry = this.#free.pop() ?? this.#entries++;
+    if (entry >= this.#functions.length || this.#entries === 1) this.#grow(entry + 1);
+    this.#functions[entry] = functionIndex;
+    this.#stages[entry] = at;
+    this.#heads[entry] = none;
+    this.#tails[entry] = none;
+    this.#lateHeads[entry] = none;
+    this.#lateTails[entry] = none;
+    this.#counts[entry] = 0;
+    this.#lateCounts[entry] = 0;
+    this.#tags[entry] = this.#virtualMs;
+    this.#warmMs[entry] = warmMs;
+    this.#linkMs[entry] = linkMs;
+    if (at === stage.loading) this.loading.push(entry);
+    return entry;
+  }
+
+  functionOf(entry: number): number {
+    return this.#functions[entry]!;
+  }
+
+  /** How many of the entry are on time. */
+  onTimeCount(entry: number): number {
+    return this.#counts[entry]!;
+  }
+
+  /** Link milliseconds of the entry that are counted in `linkMs`. */
+  linkMsOf(entry: number): number {
+    return this.#counts[entry]! > 0 ? this.#linkMs[entry]! : 0;
+  }
+
+  waitingCount(entry: number): number {
+    return this.#counts[entry]! + this.#lateCounts[entry]!;
+  }
+
+  /** The entry's next one on time, or -1. */
+  head(entry: number): number {
+    return this.#heads[entry]!;
+  }
+
+  /** Place of one on time in the order: the least is first. */
+  keyOf(invocation: number): number {
+    return this.#columns.key[invocation]!;
+  }
+
+  lateHead(entry: number): number {
+    return this.#lateHeads[entry]!;
+  }
+
+  /** Joins the entry on time. @param deadlineMs or what else it is to be ordered by */
+  add(invocation: number, entry: number, priority: number, deadlineMs: number, sequence: number): void {
+    const { next, previous, key, isLate } = this.#columns;
+    const own = this.keyFor(priority, deadlineMs);
+    key[invocation] = own;
+    this.#columns.sequence[invocation] = sequence;
+    isLate[invocation] = 0;
+    // Almost always the very end.
+    let before = this.#tails[entry]!;
+    while (before !== none && key[before]! > own) before = previous[before]!;
+    const after = before === none ? this.#heads[entry]! : next[before]!;
+    previous[invocation] = before;
+    next[invocation] = after;
+    if (after === none) this.#tails[entry] = invocation;
+    else previous[after] = invocation;
+    this.count++;
+    this.#count(entry, 1);
+    if (before === none) this.#setHead(entry, invocation);
+    else next[before] = invocation;
+  }
+
+  /** Out of its entry. Returns whether the entry is gone with it. */
+  remove(invocation: number, entry: number): boolean {
+    this.#unlink(invocation, entry);
+    this.count--;
+    if (this.#counts[entry]! + this.#lateCounts[entry]! > 0) return false;
+    if (this.#stages[entry] === stage.loading) this.loading.splice(this.loading.indexOf(entry), 1);
+    if (this.lateLoaded === entry) this.lateLoaded = none;
+    this.#free.push(entry);
+    if (this.count === 0) {
+      this.runnableMs = 0;
+      this.loadableMs = 0;
+      this.lateMs = 0;
+      this.linkMs = 0;
+    }
+    return true;
+  }
+
+  /** It can no longer meet its SLO, and goes behind what can. */
+  makeLate(invocation: number, entry: number): void {
+    this.#unlink(invocation, entry);
+    const { next, previous, sequence, isLate } = this.#columns;
+    isLate[invocation] = 1;
+    const own = sequence[invocation]!;
+    let before = this.#lateTails[entry]!;
+    while (before !== none && sequence[before]! > own) before = previous[before]!;
+    const after = before === none ? this.#lateHeads[entry]! : next[before]!;
+    previous[invocation] = before;
+    next[invocation] = after;
+    if (after === none) this.#lateTails[entry] = invocation;
+    else previous[after] = invocation;
+    if (before !== none) next[before] = invocation;
+    else {
+      this.#lateHeads[entry] = invocation;
+      this.#keyLate(entry);
+    }
+    this.#lateCounts[entry]!++;
+    this.lateCount++;
+    this.lateMs += this.#warmMs[entry]!;
+  }
+
+  isLate(invocation: number): boolean {
+    return this.#columns.isLate[invocation] === 1;
+  }
+
+  /** One of the entry starts: its share of the lane grows. */
+  charge(entry: number): void {
+    const tag = this.#tags[entry]!;
+    if (tag > this.#virtualMs) this.#virtualMs = tag;
+    this.#tags[entry] = tag + this.#warmMs[entry]!;
+  }
+
+  /** The entry waits for something else now. */
+  setStage(entry: number, to: number, warmMs: number, linkMs: number): void {
+    const from = this.#stages[entry]!;
+    if (from === to && warmMs === this.#warmMs[entry] && linkMs === this.#linkMs[entry]) return;
+    const counted = this.#counts[entry]!;
+    this.#count(entry, -counted);
+    this.#heapOf(from).remove(entry);
+    if (from === stage.loading && to !== stage.loading) this.loading.splice(this.loading.indexOf(entry), 1);
+    this.#lateHeapOf(from).remove(entry);
+    this.lateMs += this.#lateCounts[entry]! * (warmMs - this.#warmMs[entry]!);
+    this.#stages[entry] = to;
+    this.#warmMs[entry] = warmMs;
+    this.#linkMs[entry] = linkMs;
+    if (to === stage.loading && from !== stage.loading) this.loading.push(entry);
+    this.#count(entry, counted);
+    this.#key(entry);
+    this.#keyLate(entry);
+  }
+
+  /** By what one with this deadline and priority stands in the order. */
+  keyFor(priority: number, deadlineMs: number): number {
+    return Math.min(deadlineMs, farMs) - priority * priorityUnit;
+  }
+
+  /** Lane milliseconds of what is on time, runs as soon as the lane is free, and goes before this. */
+  runnableMsBefore(key: number): number {
+    return this.#msBefore(this.runnable, key + this.#virtualMs, 0);
+  }
+
+  /** Everything that waits, in no order. */
+  all(): number[] {
+    const found: number[] = [];
+    for (let entry = 0; entry < this.#entries; entry++) {
+      if (this.#free.includes(entry)) continue;
+      for (let next = this.#heads[entry]!; next !== none; next = this.#columns.next[next]!) found.push(next);
+      for (let next = this.#lateHeads[entry]!; next !== none; next = this.#columns.next[next]!) found.push(next);
+    }
+    return found;
+  }
+
+  #msBefore(heap: IndexedHeap, key: number, place: number): number {
+    if (place >= heap.size) return 0;
+    const entry = heap.at(place);
+    if (heap.keyOf(entry) > key) return 0;
+    const ownMs = this.#counts[entry]! * this.#warmMs[entry]!;
+    return ownMs + this.#msBefore(heap, key, 2 * place + 1) + this.#msBefore(heap, key, 2 * place + 2);
+  }
+
+  #unlink(invocation: number, entry: number): void {
+    const { next, previous, isLate } = this.#columns;
+    const before = previous[invocation]!;
+    const after = next[invocation]!;
+    const wasLate = isLate[invocation] === 1;
+    if (before !== none) next[before] = after;
+    if (after !== none) previous[after] = before;
+    if (wasLate) {
+      if (after === none) this.#lateTails[entry] = before;
+      this.#lateCounts[entry]!--;
+      this.lateCount--;
+      this.lateMs = this.lateCount === 0 ? 0 : this.lateMs - this.#warmMs[entry]!;
+      if (before === none) {
+        this.#lateHeads[entry] = after;
+        this.#keyLate(entry);
+      }
+      return;
+    }
+    if (after === none) this.#tails[entry] = before;
+    this.#count(entry, -1);
+    if (before === none) this.#setHead(entry, after);
+  }
+
+  #count(entry: number, by: number): void {
+    if (by === 0) return;
+    const before = this.#counts[entry]!;
+    const after = before + by;
+    this.#counts[entry] = after;
+    const ms = by * this.#warmMs[entry]!;
+    if (this.#stages[entry] === stage.loadable) {
+      this.loadableMs += ms;
+      if (before === 0) this.linkMs += this.#linkMs[entry]!;
+      else if (after === 0) this.linkMs -= this.#linkMs[entry]!;
+    } else if (this.#stages[entry] === stage.runnable) this.runnableMs += ms;
+  }
+
+  #setHead(entry: number, invocation: number): void {
+    this.#heads[entry] = invocation;
+    this.#key(entry);
+  }
+
+  #key(entry: number): void {
+    const heap = this.#heapOf(this.#stages[entry]!);
+    const head = this.#heads[entry]!;
+    heap.remove(entry);
+    if (head !== none && this.#stages[entry] !== stage.loading)
+      heap.add(entry, this.#columns.key[head]! + this.#tags[entry]!);
+  }
+
+  #keyLate(entry: number): void {
+    const heap = this.#lateHeapOf(this.#stages[entry]!);
+    const head = this.#lateHeads[entry]!;
+    heap.remove(entry);
+    if (head !== none && this.#stages[entry] !== stage.loading) heap.add(entry, this.#columns.sequence[head]!);
+  }
+
+  /** An entry that is loading is in none. */
+  #heapOf(at: number): IndexedHeap {
+    return at === stage.runnable ? this.runnable : this.loadable;
+  }
+
+  #lateHeapOf(at: number): IndexedHeap {
+    return at === stage.runnable ? this.lateRunnable : this.lateLoadable;
+  }
+
+  #grow(count: number): void {
+    this.#functions = grownInts(this.#functions, count);
+    this.#stages = grownInts(this.#stages, count);
+    this.#heads = grownInts(this.#heads, count);
+    this.#tails = grownInts(this.#tails, count);
+    this.#lateHeads = grownInts(this.#lateHeads, count);
+    this.#lateTails = grownInts(this.#lateTails, count);
+    this.#counts = grownInts(this.#counts, count);
+    this.#lateCounts = grownInts(this.#lateCounts, count);
+    this.#tags = grownFloats(this.#tags, count);
+    this.#warmMs = grownFloats(this.#warmMs, count);
+    this.#linkMs = grownFloats(this.#linkMs, count);
+    for (const heap of [this.runnable, this.loadable, this.lateRunnable, this.lateLoadable])
+      heap.grow(this.#functions.length);
+  }
+}

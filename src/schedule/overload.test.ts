@@ -1,0 +1,135 @@
+/** What becomes of more calls than the CPU can serve, on a virtual clock: no figure here depends on the machine. */
+import { describe, expect, test } from 'vitest';
+import { playOverload, type Caller, type Count } from '../../test/support/overload-scenes.ts';
+import { offerSheet } from '../../test/support/offers.ts';
+import { policies, Scheduler } from './index.ts';
+
+/** Two cores serve 77 of its calls in a second. */
+const loud = { runMs: 26, sloMs: 300 };
+const seeds = [1, 2, 3];
+
+function sum(counts: readonly Count[]): Count {
+  const all = { calls: 0, admitted: 0, answered: 0, onTime: 0 };
+  for (const one of counts) for (const field of Object.keys(all) as (keyof Count)[]) all[field] += one[field];
+  return all;
+}
+
+/** Functions with SLOs from 100 to 670 ms, a call in a second each. */
+const mixed = Array.from({ length: 20 }, (_, at): Caller => ({
+  perSecond: 1,
+  runMs: 1 + at,
+  sloMs: 100 + 30 * at,
+  admission: 'shed',
+  isKnown: true,
+}));
+
+describe('more calls than the CPU can serve', () => {
+  test.each([0, 0.5, 0.9])('at twice the capacity 45 per cent are in the SLO, with runs that vary by %d', (noise) => {
+    for (const seed of seeds) {
+      const [count] = playOverload({ callers: [{ ...loud, perSecond: 154 }], forMs: 15_000, noise }, seed);
+      expect(count!.onTime / count!.calls).toBeGreaterThan(0.45);
+    }
+  });
+
+  test.each([0.5, 0.9])('of those that are not shed 99 in 100 are in the SLO, with runs that vary by %d', (noise) => {
+    const callers = [{ ...loud, perSecond: 770, admission: 'shed' }] as const;
+    const all = sum(seeds.flatMap((seed) => playOverload({ callers, forMs: 15_000, fromMs: 1000, noise }, seed)));
+    expect(all.onTime / all.admitted).toBeGreaterThan(0.99);
+    expect(all.onTime / all.answered).toBeGreaterThan(0.999);
+    // And the cores are busy: 2,000 ms of work in a second.
+    expect(all.onTime).toBeGreaterThan(0.95 * 77 * 14 * seeds.length);
+  });
+
+  test('where runs take what is predicted, every call that is not shed is in the SLO', () => {
+    const callers = [{ ...loud, perSecond: 770, admission: 'shed', isKnown: true }] as const;
+    for (const seed of seeds) {
+      const [count] = playOverload({ callers, forMs: 15_000 }, seed);
+      expect(count!.onTime).toBe(count!.admitted);
+    }
+  });
+
+  test('so are 99.9% beside functions whose calls go before them', () => {
+    const callers: Caller[] = [{ ...loud, perSecond: 770, admission: 'shed', isKnown: true }, ...mixed];
+    const all = sum(seeds.flatMap((seed) => playOverload({ callers, forMs: 30_000, fromMs: 2000 }, seed)));
+    expect(all.onTime / all.admitted).toBeGreaterThan(0.999);
+  });
+
+  test.each(['best-effort', 'shed'] as const)(
+    '%s: twenty quiet functions beside a loud one keep 99 in 100',
+    (admission) => {
+      const quiet = Array.from({ length: 20 }, (): Caller => ({ perSecond: 1, runMs: 1, sloMs: 300, admission }));
+      const callers: Caller[] = [{ ...loud, perSecond: 770, admission }, ...quiet];
+      for (const noise of [0, 0.9]) {
+        const all = sum(
+          seeds.flatMap((seed) => playOverload({ callers, forMs: 15_000, fromMs: 1000, noise }, seed).slice(1)),
+        );
+        expect(all.onTime / all.calls).toBeGreaterThan(0.99);
+      }
+    },
+  );
+
+  test('1,100 calls to a function that takes two seconds for each hold up no other function', () => {
+    const quiet = Array.from({ length: 4 }, (): Caller => ({ perSecond: 5, runMs: 1, sloMs: 300 }));
+    const play = (
+      holdMsMax: number,
+      stuckSloMs: number,
+      stuck: number,
+    ): { readonly quiet: Count; readonly stuck: Count } => {
+      const loud = Array.from({ length: stuck }, (): Caller => ({
+        perSecond: 0,
+        burst: 1100,
+        runMs: 2000,
+        sloMs: stuckSloMs,
+      }));
+      const all = seeds.flatMap((seed) => [
+        playOverload({ callers: [...loud, ...quiet], forMs: 30_000, holdMsMax }, seed),
+      ]);
+      return {
+        stuck: sum(all.flatMap((counts) => counts.slice(0, stuck))),
+        quiet: sum(all.flatMap((counts) => counts.slice(stuck))),
+      };
+    };
+    for (const sloMs of [100, 1000, 60_000, Infinity]) {
+      const { quiet: on, stuck } = play(100, sloMs, 1);
+      expect(on.onTime).toBe(on.calls);
+      // And it keeps the two cores that it had.
+      expect(stuck.answered).toBe(play(Infinity, sloMs, 1).stuck.answered);
+    }
+    const { quiet: before } = play(Infinity, 1000, 1);
+    expect(before.onTime / before.calls).toBeLessThan(0.5);
+    const { quiet: beside } = play(100, 1000, 5);
+    expect(beside.onTime / beside.calls).toBeGreaterThan(0.99);
+  });
+
+  test('a function that sheds since one run was slow has another one run when sixteen times as long has passed', () => {
+    const scheduler = new Scheduler({ gpus: [], policy: policies.best, cpu: { cores: 1, memoryBytes: 1 } });
+    const sheet = offerSheet(0, { layers: [] }, { cpu: { latencyMs: undefined, cores: 1 }, admission: 'shed' });
+    scheduler.handle({ kind: 'function-added', functionIndex: 0, sheet }, 0);
+    const arrive = (invocation: number, nowMs: number): readonly string[] =>
+      scheduler.handle({ kind: 'arrival', invocation, functionIndex: 0 }, nowMs).map(({ kind }) => kind);
+    expect(arrive(0, 0)).toEqual(['run-cpu']);
+    scheduler.handle({ kind: 'finished', invocation: 0, observed: { runMs: 1000 } }, 1000);
+    expect(arrive(0, 1001)).toEqual(['shed']);
+    expect(arrive(0, 16_999)).toEqual(['shed']);
+    expect(arrive(0, 17_000)).toEqual(['run-cpu']);
+    expect(arrive(1, 17_001)).toEqual(['shed']);
+  });
+});
+
+test('a core is handed short runs ahead, and long ones one by one', () => {
+  for (const [coreMs, atOnce] of [
+    [0.5, 5],
+    [1.5, 2],
+    [3, 1],
+  ] as const) {
+    const scheduler = new Scheduler({ gpus: [], policy: policies.best, cpu: { cores: 1, memoryBytes: 1, aheadMs: 2 } });
+    const sheet = offerSheet(0, { layers: [] }, { cpu: { latencyMs: 3, cores: 1 } });
+    scheduler.handle({ kind: 'function-added', functionIndex: 0, sheet }, 0);
+    scheduler.handle({ kind: 'arrival', invocation: 0, functionIndex: 0 }, 0);
+    scheduler.handle({ kind: 'finished', invocation: 0, observed: { runMs: 3, coreMs } }, 3);
+    const actions = Array.from({ length: 10 }, (_, index) =>
+      scheduler.handle({ kind: 'arrival', invocation: index + 1, functionIndex: 0 }, 4),
+    ).flat();
+    expect(actions.filter(({ kind }) => kind === 'run-cpu')).toHaveLength(atOnce);
+  }
+});

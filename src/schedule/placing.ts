@@ -1,0 +1,121 @@
+/** Where an invocation goes: to the GPU that the router finds, or beside the GPUs; or nowhere. */
+import type { Dispatcher } from './dispatch.ts';
+import { state } from './invocations.ts';
+import type { OfferSheet } from './offer.ts';
+import { Router } from './routing.ts';
+import type { Sides } from './sides.ts';
+import { nobody, type SchedulerState } from './state.ts';
+import { cpuPlace, noPlace, workersPlace, type PlaceReason, type PlaceView } from './types.ts';
+
+export class Placing {
+  readonly #state: SchedulerState;
+  readonly #router: Router;
+  readonly #dispatcher: Dispatcher;
+  readonly #sides: Sides;
+
+  constructor(schedulerState: SchedulerState, dispatcher: Dispatcher, sides: Sides) {
+    this.#state = schedulerState;
+    this.#router = new Router(schedulerState);
+    this.#dispatcher = dispatcher;
+    this.#sides = sides;
+  }
+
+  /** What each place would mean for an invocation of the function that arrived now. Nothing is decided by it. */
+  places(functionIndex: number, nowMs: number): PlaceView[] {
+    const sheet = this.#state.sheets[functionIndex];
+    if (sheet === undefined) throw new RangeError(`there is no function ${functionIndex}`);
+    const views = sheet.gpus.map((offer, place): PlaceView => {
+      if (offer === null) return { place, endMs: Infinity, state: 'none' };
+      if (!this.#state.up[place]!) return { place, endMs: Infinity, state: 'down' };
+      if (!this.#state.canHold(functionIndex, sheet, place)) return { place, endMs: Infinity, state: 'too-small' };
+      const endMs = this.#router.predictEnd(functionIndex, place, nowMs);
+      if (this.#state.isResident(functionIndex, place)) return { place, endMs, state: 'resident' };
+      return { place, endMs, state: this.#state.memories[place]!.prefix(functionIndex) > 0 ? 'partial' : 'absent' };
+    });
+    for (const place of [cpuPlace, workersPlace]) {
+      const endMs = this.#sides.predictEnd(place, functionIndex, sheet, nowMs, nowMs + sheet.sloMs);
+      const isOffered = place === cpuPlace ? sheet.cpu !== null : Boolean(sheet.workers);
+      const isThere = place === cpuPlace && this.#sides.cpu.has(functionIndex);
+      if (endMs < Infinity) views.push({ place, endMs, state: isThere ? 'resident' : 'absent' });
+      else views.push({ place, endMs, state: isOffered ? 'down' : 'none' });
+    }
+    return views;
+  }
+
+  /** Puts an invocation where the policy wants it, and starts it there if it can start. @param except a place that refused it */
+  place(invocation: number, sheet: OfferSheet, nowMs: number, except = noPlace): void {
+    const { functionOf, decisions, actions, invocationState, memories, sparesWaiting } = this.#state;
+    const functionIndex = functionOf[invocation]!;
+    const place = this.#choose(invocation, sheet, nowMs, except);
+    const decision = decisions[invocation]!;
+    if (place === noPlace) return;
+    if (place < 0) this.#sides.enter(invocation, sheet, place, nowMs);
+    else {
+      this.#state.host.want(functionIndex);
+      if (this.#dispatcher.runAtOnce(invocation, place, nowMs)) return;
+      this.#state.enter(invocation, sheet, place);
+      this.#dispatcher.dispatch(place, nowMs);
+    }
+    const now = invocationState[invocation];
+    if (now !== state.waiting && now !== state.aside) return;
+    if (place >= 0 && sparesWaiting) memories[place]!.touch(functionIndex);
+    actions.push({ kind: 'wait', invocation, place, predictedEndMs: decision.chosenEndMs, decision });
+  }
+
+  /** The place for an invocation, written down as its decision; noPlace when it is shed or failed instead. */
+  #choose(invocation: number, sheet: OfferSheet, nowMs: number, except: number): number {
+    const { policy, functionOf, decisions, actions } = this.#state;
+    const { offload } = policy;
+    const sheds = this.#state.sheds(sheet);
+    const functionIndex = functionOf[invocation]!;
+    const decision = decisions[invocation]!;
+    const isKeptOff = this.#state.isKeptOff(invocation);
+    const gpu = isKeptOff ? nobody : this.#router.route(invocation, sheet, nowMs, except);
+    const deadlineMs = this.#state.deadlineMs(invocation, sheet);
+    const side = this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, except);
+    decision.otherPlace = isKeptOff || this.#router.other === nobody ? noPlace : this.#router.other;
+    decision.otherEndMs = isKeptOff ? Infinity : this.#router.otherEndMs;
+    if (gpu === nobody && side === noPlace) {
+      actions.push({ kind: 'fail', invocation, reason: 'nowhere' });
+      return noPlace;
+    }
+    const gpuEndMs = gpu === nobody ? Infinity : this.#router.endMs;
+    const sideEndMs =
+      side === noPlace ? Infinity : this.#sides.predictEnd(side, functionIndex, sheet, nowMs, deadlineMs);
+    let isAside = gpu === nobody;
+    let reason: PlaceReason = isAside ? 'only' : this.#router.reason;
+    if (!isAside && side !== noPlace && offload !== 'never') {
+      isAside = offload === 'earliest-finish' ? sideEndMs < gpuEndMs : gpuEndMs > deadlineMs && sideEndMs <= deadlineMs;
+      if (isAside) reason = offload === 'earliest-finish' ? 'earliest' : 'slo';
+    }
+    decision.reason = reason;
+    decision.chosenEndMs = isAside ? sideEndMs : gpuEndMs;
+    if (gpu !== nobody && side !== noPlace && (isAside || sideEndMs < decision.otherEndMs)) {
+      decision.otherPlace = isAside ? gpu : side;
+      decision.otherEndMs = isAside ? gpuEndMs : sideEndMs;
+    }
+    // What goes elsewhere since its load would come too late is as good as late.
+    if (gpu !== nobody && gpuEndMs > deadlineMs && (isAside || sheds) && !this.#state.isResident(functionIndex, gpu)) {
+      const offer = this.#state.offerAt(functionIndex, gpu);
+      this.#state.pressure.loadWas(gpu, true, offer, deadlineMs - this.#state.arrivalMs[invocation]!);
+    }
+    const isHopeless = isAside
+      ? this.#sides.isHopeless(side, functionIndex, sheet, nowMs, deadlineMs)
+      : this.#router.soonestMs(functionIndex, gpu, gpuEndMs, nowMs) > deadlineMs;
+    if (sheds && isHopeless) {
+      actions.push({ kind: 'shed', invocation, predictedEndMs: Math.min(gpuEndMs, sideEndMs) });
+      return noPlace;
+    }
+    return isAside ? side : gpu;
+  }
+
+  /** What had a place and lost it. */
+  placeAnew(displaced: readonly number[], nowMs: number): void {
+    for (const invocation of displaced) {
+      this.#state.invocationState[invocation] = state.ended;
+      const sheet = this.#state.sheets[this.#state.functionOf[invocation]!];
+      if (sheet === undefined) this.#state.actions.push({ kind: 'fail', invocation, reason: 'removed' });
+      else this.place(invocation, sheet, nowMs);
+    }
+  }
+}

@@ -1,0 +1,322 @@
+import { grownFloats } from './columns.ts';
+import { CpuLanes } from './cpu-lanes.ts';
+import type { IndexedHeap } from './heap.ts';
+import { Margin } from './margin.ts';
+import type { OfferSheet } from './offer.ts';
+import { state } from './invocations.ts';
+import { overdueShare, SideLine } from './side-line.ts';
+import { WorkerSlots, type SidePlace } from './side-place.ts';
+import { nobody, type SchedulerState } from './state.ts';
+import { cpuPlace, noPlace, workersPlace, type CpuPlace, type Observation, type WorkersPlace } from './types.ts';
+
+/** Of the runs, and of the waits, that are to be no longer than they are allowed for. */
+const onTimeShare = 0.999;
+/** Of the time that an invocation has to spare, the most that is kept for predictions that are off. */
+const spareShareMax = 0.5;
+
+/** A place beside the GPUs with what waits for it. */
+interface Side {
+  readonly place: SidePlace;
+  readonly line: SideLine;
+  /** By function: how far runs end, and waits for a lane, off their prediction. */
+  readonly runOffMs: Margin;
+  readonly waitOffMs: Margin;
+  /** By function, when its latest run ended; Infinity from the start of one. */
+  readonly endedMs: Map<number, number>;
+}
+
+/** The places beside the GPUs: the CPU of this machine, and the workers behind a queue. */
+export class Sides {
+  readonly #state: SchedulerState;
+  readonly cpu: CpuLanes;
+  readonly #workers: WorkerSlots;
+  readonly #cpuSide: Side;
+  readonly #workersSide: Side;
+  /** By invocation: of one that waits, its start; then, its end. */
+  #predictedMs = new Float64Array(64);
+  /** When it asked to be woken; Infinity for never. */
+  #wakeMs = Infinity;
+
+  constructor(schedulerState: SchedulerState, cpu: CpuPlace | null, workers: WorkersPlace | null) {
+    this.#state = schedulerState;
+    this.cpu = new CpuLanes(cpu, schedulerState.popularity, (functionIndex, bytes, cause) => {
+      schedulerState.actions.push({ kind: 'evict-cpu', functionIndex, bytes, cause });
+    });
+    this.#workers = new WorkerSlots(workers);
+    this.#cpuSide = newSide(this.cpu);
+    this.#workersSide = newSide(this.#workers);
+  }
+
+  growFunctions(count: number): void {
+    this.cpu.grow(count);
+    this.#cpuSide.line.growFunctions(count);
+    this.#workersSide.line.growFunctions(count);
+  }
+
+  growInvocations(count: number): void {
+    this.#cpuSide.line.grow(count);
+    this.#workersSide.line.grow(count);
+    this.#predictedMs = grownFloats(this.#predictedMs, count);
+  }
+
+  waitingCount(place: number): number {
+    return this.#side(place).line.size;
+  }
+
+  /** When an invocation that arrived now would end there; Infinity where it cannot run. */
+  predictEnd(place: number, functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number): number {
+    const side = this.#side(place);
+    if (!side.place.canTake(functionIndex, sheet)) return Infinity;
+    const startMs = this.#predictStart(side, functionIndex, sheet, nowMs, deadlineMs);
+    return startMs + side.place.runMs(functionIndex, sheet, startMs);
+  }
+
+  /** The better of both, or noPlace. @param except is not asked */
+  best(functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number, except: number): number {
+    let best = noPlace;
+    let bestEndMs = Infinity;
+    for (const place of [cpuPlace, workersPlace]) {
+      const endMs = place === except ? Infinity : this.predictEnd(place, functionIndex, sheet, nowMs, deadlineMs);
+      if (endMs < bestEndMs) [best, bestEndMs] = [place, endMs];
+    }
+    return best;
+  }
+
+  /**
+   * Whether an invocation that joined now is to be refused, since it would be late: as predicted, or as it would be if what it has to
+   * wait for took as much longer as it does now and then. One that is late even without any wait is let through now and then:
+   * runs are what predictions are learnt from, so nobody else could tell that they have become shorter. A function whose
+   * time was measured before gets no such call until it has been refused for a while.
+   */
+  isHopeless(place: number, functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number): boolean {
+    const side = this.#side(place);
+    const startMs = this.#predictStart(side, functionIndex, sheet, nowMs, deadlineMs);
+    const runMs = side.place.runMs(functionIndex, sheet, startMs);
+    if (startMs > nowMs) {
+      const latestStartMs = this.#latestStartMs(side, functionIndex, runMs, nowMs, deadlineMs);
+      return startMs + margin(side.waitOffMs, functionIndex, latestStartMs - nowMs) > latestStartMs;
+    }
+    if (nowMs + runMs <= deadlineMs) return false;
+    const offer = place === cpuPlace ? sheet.cpu : sheet.workers;
+    if (offer?.latencyMs !== undefined && !side.endedMs.has(functionIndex)) side.endedMs.set(functionIndex, nowMs);
+    return nowMs - (side.endedMs.get(functionIndex) ?? -Infinity) < overdueShare * runMs;
+  }
+
+  /** An invocation joins the place's line, and starts if it can. */
+  enter(invocation: number, sheet: OfferSheet, place: number, nowMs: number): void {
+    const { invocationState, gpuOf, functionOf, sequence } = this.#state;
+    const functionIndex = functionOf[invocation]!;
+    invocationState[invocation] = state.aside;
+    gpuOf[invocation] = place;
+    const side = this.#side(place);
+    const runMs = side.place.runMs(functionIndex, sheet, nowMs);
+    const deadlineMs = this.#state.deadlineMs(invocation, sheet);
+    const latestStartMs = this.#latestStartMs(side, functionIndex, runMs, nowMs, deadlineMs);
+    this.#predictedMs[invocation] = this.#predictStart(side, functionIndex, sheet, nowMs, deadlineMs);
+    const laneMs = runMs * side.place.lanesOf(sheet);
+    if (latestStartMs >= nowMs) side.line.add(invocation, functionIndex, latestStartMs, laneMs, side.place.lanes);
+    else side.line.addLate(invocation, sequence[invocation]!, laneMs);
+    this.#startAll(place, functionIndex, nowMs);
+  }
+
+  /** Out of the line of its place. */
+  leave(invocation: number): void {
+    this.#side(this.#state.gpuOf[invocation]!).line.remove(invocation);
+  }
+
+  /** A run has ended. */
+  finish(invocation: number, observed: Observation | undefined, nowMs: number): void {
+    const place = this.#state.gpuOf[invocation]!;
+    const functionIndex = this.#state.functionOf[invocation]!;
+    const side = this.#side(place);
+    side.place.end(invocation, functionIndex, observed);
+    side.endedMs.set(functionIndex, nowMs);
+    // A session is made too rarely to tell how far off that is.
+    if (observed !== undefined && observed.loadMs === undefined)
+      side.runOffMs.observe(functionIndex, nowMs - this.#predictedMs[invocation]!);
+    this.#startAll(place, functionIndex, nowMs);
+  }
+
+  /** The place is another one now, or gone. Returns what waits there and cannot stay. */
+  change(place: number, to: CpuPlace | WorkersPlace | null, nowMs: number): number[] {
+    if (place === cpuPlace) this.cpu.setPlace(to as CpuPlace | null);
+    else this.#workers.setPlace(to as WorkersPlace | null);
+    const side = this.#side(place);
+    const { functionOf, sheets } = this.#state;
+    const displaced = side.line.all(functionOf).filter((invocation) => {
+      const functionIndex = functionOf[invocation]!;
+      const sheet = sheets[functionIndex];
+      return sheet === undefined || !side.place.canTake(functionIndex, sheet);
+    });
+    for (const invocation of displaced) this.leave(invocation);
+    this.dispatch(place, nowMs);
+    return this.#inOrder(displaced);
+  }
+
+  /** What waits of a function at either place, taken out. */
+  take(functionIndex: number): number[] {
+    const taken = [this.#cpuSide, this.#workersSide].flatMap(({ line }) =>
+      line.all(this.#state.functionOf, functionIndex),
+    );
+    for (const invocation of taken) this.leave(invocation);
+    return this.#inOrder(taken);
+  }
+
+  /** A function that was removed; nothing of it waits. */
+  forget(functionIndex: number): void {
+    for (const { place, runOffMs, waitOffMs, endedMs } of [this.#cpuSide, this.#workersSide]) {
+      place.forget(functionIndex);
+      runOffMs.forget(functionIndex);
+      waitOffMs.forget(functionIndex);
+      endedMs.delete(functionIndex);
+    }
+  }
+
+  /** Starts what can start. */
+  dispatch(place: number, nowMs: number): void {
+    for (;;) {
+      const invocation = this.#next(place, nowMs);
+      if (invocation === nobody) return;
+      if (this.#start(invocation, place, nowMs)) continue;
+      if (place !== cpuPlace || !this.#startBeside(nowMs)) return;
+    }
+  }
+
+  /** The instant has come at which something waited for a core that another run has held for too long. */
+  wake(nowMs: number): void {
+    if (nowMs < this.#wakeMs) return;
+    this.#wakeMs = Infinity;
+    this.dispatch(cpuPlace, nowMs);
+  }
+
+  /** The first in line cannot start. Starts the first that can beside runs that have held their cores for too long. */
+  #startBeside(nowMs: number): boolean {
+    const nextMs = this.cpu.shareHeld(nowMs);
+    const { functionOf, sheets, actions } = this.#state;
+    if (this.cpu.isShared) {
+      const invocation = this.#next(cpuPlace, nowMs, (waiting) => {
+        const functionIndex = functionOf[waiting]!;
+        return this.cpu.canStart(functionIndex, sheets[functionIndex]!);
+      });
+      if (invocation !== nobody) return this.#start(invocation, cpuPlace, nowMs);
+    }
+    if (nextMs < this.#wakeMs) {
+      this.#wakeMs = nextMs;
+      actions.push({ kind: 'wake', atMs: nextMs });
+    }
+    return false;
+  }
+
+  #startAll(place: number, functionIndex: number, nowMs: number): void {
+    this.dispatch(place, nowMs);
+    if (place === cpuPlace) this.#startOwn(functionIndex, nowMs);
+  }
+
+  /** On instances of the function's own, which nobody of another function stands before. */
+  #startOwn(functionIndex: number, nowMs: number): void {
+    const sheet = this.#state.sheets[functionIndex];
+    if (sheet === undefined) return;
+    while (this.cpu.hasOwn(functionIndex, sheet)) {
+      const next = this.#firstOf(functionIndex);
+      if (next === nobody || !this.#start(next, cpuPlace, nowMs)) return;
+    }
+  }
+
+  #firstOf(functionIndex: number): number {
+    const { onTime, late } = this.#cpuSide.line;
+    const isOwn = (invocation: number): boolean => this.#state.functionOf[invocation] === functionIndex;
+    const first = onTime.firstThat(isOwn);
+    return first === nobody ? late.firstThat(isOwn) : first;
+  }
+
+  #side(place: number): Side {
+    return place === cpuPlace ? this.#cpuSide : this.#workersSide;
+  }
+
+  #inOrder(invocations: number[]): number[] {
+    return invocations.sort((a, b) => this.#state.sequence[a]! - this.#state.sequence[b]!);
+  }
+
+  /** When an invocation that joined now would start: behind what goes before it, or, once it is late, behind everything. */
+  #predictStart(side: Side, functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number): number {
+    const { place, line } = side;
+    if (place.hasOwn(functionIndex, sheet) || (line.size === 0 && place.hasLane(functionIndex, sheet))) return nowMs;
+    const runMs = place.runMs(functionIndex, sheet, nowMs);
+    const latestStartMs = this.#latestStartMs(side, functionIndex, runMs, nowMs, deadlineMs);
+    const leftMs = place.leftMs(nowMs);
+    const mostMs = (latestStartMs - nowMs) * place.lanes - leftMs;
+    const startMs = nowMs + (leftMs + line.msBefore(functionIndex, latestStartMs, mostMs)) / place.lanes;
+    return startMs <= latestStartMs ? startMs : nowMs + (leftMs + line.waitingMs) / place.lanes;
+  }
+
+  /** With which the SLO is still met, also where the run takes as much longer as it does now and then. */
+  #latestStartMs({ runOffMs }: Side, functionIndex: number, runMs: number, nowMs: number, deadlineMs: number): number {
+    const spareMs = deadlineMs - runMs - nowMs;
+    return nowMs + spareMs - margin(runOffMs, functionIndex, spareMs);
+  }
+
+  /** What is to start next, of all or of those for which this holds. What has become late goes behind what has not, or is shed. */
+  #next(place: number, nowMs: number, holds?: (invocation: number) => boolean): number {
+    const { sequence, arrivalMs, policy, functionOf, sheets, invocationState, actions } = this.#state;
+    const side = this.#side(place);
+    const { line } = side;
+    const firstOf = (heap: IndexedHeap): number => (holds === undefined ? heap.first() : heap.firstThat(holds));
+    for (;;) {
+      const invocation = firstOf(line.onTime);
+      if (invocation === nobody || !line.isPast(invocation, nowMs)) break;
+      const functionIndex = functionOf[invocation]!;
+      this.#waited(side, invocation, nowMs);
+      const sheet = sheets[functionIndex]!;
+      if ((sheet.admission ?? policy.admission) === 'shed') {
+        line.remove(invocation);
+        invocationState[invocation] = state.ended;
+        const predictedEndMs = nowMs + side.place.runMs(functionIndex, sheet, nowMs);
+        actions.push({ kind: 'shed', invocation, predictedEndMs });
+      } else line.makeLate(invocation, sequence[invocation]!);
+    }
+    const first = firstOf(line.onTime);
+    const oldest = firstOf(line.late);
+    if (oldest !== nobody && nowMs - arrivalMs[oldest]! >= policy.waitBoundMs) {
+      if (first === nobody || line.startsSinceOverdue >= overdueShare) return oldest;
+    }
+    return first === nobody ? oldest : first;
+  }
+
+  /** One on time waits no longer. That others came and went before it is as likely for the next one. */
+  #waited({ waitOffMs }: Side, invocation: number, nowMs: number): void {
+    waitOffMs.observe(this.#state.functionOf[invocation]!, nowMs - this.#predictedMs[invocation]!);
+  }
+
+  #start(invocation: number, at: number, nowMs: number): boolean {
+    const { functionOf, sheets, actions, invocationState, decisions } = this.#state;
+    const functionIndex = functionOf[invocation]!;
+    const sheet = sheets[functionIndex]!;
+    const decision = decisions[invocation]!;
+    const side = this.#side(at);
+    const { place, line, endedMs } = side;
+    if (!place.canStart(functionIndex, sheet)) return false;
+    if (line.onTime.has(invocation)) this.#waited(side, invocation, nowMs);
+    line.startsSinceOverdue = line.late.has(invocation) ? 0 : line.startsSinceOverdue + 1;
+    line.begin(invocation);
+    const predictedEndMs = nowMs + place.runMs(functionIndex, sheet, nowMs);
+    this.#predictedMs[invocation] = predictedEndMs;
+    endedMs.set(functionIndex, Infinity);
+    const loads = place.start(invocation, functionIndex, sheet, predictedEndMs, nowMs);
+    if (at === cpuPlace) actions.push({ kind: 'run-cpu', invocation, functionIndex, loads, predictedEndMs, decision });
+    else actions.push({ kind: 'run-worker', invocation, functionIndex, predictedEndMs, decision });
+    invocationState[invocation] = state.offloaded;
+    return true;
+  }
+}
+
+/** What a prediction is allowed to be off, where there is so much time to spare. */
+const margin = (offMs: Margin, functionIndex: number, spareMs: number): number =>
+  Math.min(offMs.of(functionIndex), Math.max(0, spareMs) * spareShareMax);
+
+const newSide = (place: SidePlace): Side => ({
+  place,
+  line: new SideLine(),
+  runOffMs: new Margin(onTimeShare),
+  waitOffMs: new Margin(onTimeShare),
+  endedMs: new Map(),
+});

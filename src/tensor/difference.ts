@@ -1,0 +1,65 @@
+/** Whether two tensors hold the same values, within a tolerance. */
+import type { DataType } from './datatype.ts';
+import { bf16ToNumber, fp16ToNumber } from './half.ts';
+import { elements, type Tensor } from './tensor.ts';
+
+const floats: ReadonlySet<DataType> = new Set(['FP16', 'BF16', 'FP32', 'FP64']);
+/** A value that lies between two steps may be rounded to either. */
+const stepsOf: Partial<Record<DataType, number>> = { INT8: 1, UINT8: 1 };
+
+export interface ElementDifference {
+  /** Of the element that differs most; undefined where the tensors are texts. */
+  readonly index: number | undefined;
+  readonly actual: number | bigint | undefined;
+  readonly expected: number | bigint | undefined;
+  /** Largest difference that was allowed; undefined where the type allows none but its own step. */
+  readonly bound: number | undefined;
+}
+
+/**
+ * The element of `actual` that is farthest from `expected`, where one is farther than allowed. Both have the same datatype and shape.
+ * NaN and infinities must be in the same places.
+ *
+ * @param tolerance of floats, relative to the largest magnitude in `expected`
+ */
+export function elementDifference(actual: Tensor, expected: Tensor, tolerance: number): ElementDifference | undefined {
+  if (expected.datatype === 'BYTES') {
+    const isSame = Buffer.from(actual.data).equals(expected.data);
+    return isSame ? undefined : { index: undefined, actual: undefined, expected: undefined, bound: undefined };
+  }
+  const [got, wanted] = [numbersOf(actual), numbersOf(expected)];
+  const isFloat = floats.has(expected.datatype);
+  const bound = isFloat ? tolerance * largestOf(wanted) : (stepsOf[expected.datatype] ?? 0);
+  let worst = -1;
+  let most = bound;
+  for (let index = 0; index < wanted.length; index++) {
+    const [a, b] = [got[index]!, wanted[index]!];
+    if (a === b || Object.is(a, b)) continue;
+    const difference = Math.abs(Number(a) - Number(b));
+    if (difference <= most) continue;
+    worst = index;
+    // Nothing is worse than what is no number on one side.
+    if (Number.isNaN(difference)) break;
+    most = difference;
+  }
+  if (worst < 0) return undefined;
+  return { index: worst, actual: got[worst], expected: wanted[worst], bound: isFloat ? bound : undefined };
+}
+
+function largestOf(values: Numbers): number {
+  let largest = 0;
+  for (const value of values) {
+    const magnitude = Math.abs(Number(value));
+    if (Number.isFinite(magnitude) && magnitude > largest) largest = magnitude;
+  }
+  return largest;
+}
+
+type Numbers = ArrayLike<number | bigint> & Iterable<number | bigint>;
+
+function numbersOf(tensor: Tensor): Numbers {
+  const values = elements(tensor) as Numbers;
+  if (tensor.datatype === 'FP16') return Array.from(values, (bits) => fp16ToNumber(Number(bits)));
+  if (tensor.datatype === 'BF16') return Array.from(values, (bits) => bf16ToNumber(Number(bits)));
+  return values;
+}

@@ -1,0 +1,246 @@
+/** The elements of a tensor on their way from JSON text to bytes, one reader for each kind of datatype. */
+import { arrayOf, elementBytes, type DataType } from './datatype.ts';
+import { TensorError } from './error.ts';
+import { numberToBf16, numberToFp16 } from './half.ts';
+import { endOfString, unexpected } from './json-document.ts';
+import { found, readNumber } from './json-number.ts';
+
+export interface Elements {
+  /** Reads the element at `at` and gives the place behind it. */
+  read(bytes: Buffer, at: number, index: number): number;
+  /** The bytes of so many elements. */
+  data(count: number): Uint8Array;
+}
+
+/** @param textBytes of the whole tensor, which bounds the number of its elements */
+export function elementsOf(name: string, datatype: DataType, textBytes: number): Elements {
+  switch (datatype) {
+    case 'BYTES':
+      return new TextElements(name, textBytes);
+    case 'BOOL':
+      return new BooleanElements(name, textBytes);
+    case 'INT64':
+    case 'UINT64':
+      return new WideElements(name, datatype, textBytes);
+    default:
+      return new NumberElements(name, datatype, textBytes);
+  }
+}
+
+/** Each element takes a byte of text and another one before the next. */
+const countMax = (textBytes: number): number => Math.floor(textBytes / 2) + 1;
+
+type NumberType = Exclude<DataType, 'BYTES' | 'BOOL' | 'INT64' | 'UINT64'>;
+
+const integerRange = {
+  UINT8: [0, 255],
+  UINT16: [0, 65_535],
+  UINT32: [0, 4_294_967_295],
+  INT8: [-128, 127],
+  INT16: [-32_768, 32_767],
+  INT32: [-2_147_483_648, 2_147_483_647],
+} as const satisfies Partial<Record<DataType, readonly [min: number, max: number]>>;
+
+const specials: readonly (readonly [text: string, value: number])[] = [
+  ['"NaN"', NaN],
+  ['"Infinity"', Infinity],
+  ['"-Infinity"', -Infinity],
+  ['NaN', NaN],
+  ['Infinity', Infinity],
+  ['-Infinity', -Infinity],
+];
+
+class NumberElements implements Elements {
+  readonly #name: string;
+  readonly #datatype: NumberType;
+  readonly #values: Float64Array;
+  readonly #range: readonly [min: number, max: number] | undefined;
+  readonly #toHalf: ((value: number) => number) | undefined;
+
+  constructor(name: string, datatype: NumberType, textBytes: number) {
+    this.#name = name;
+    this.#datatype = datatype;
+    // One declared type for all, so that one piece of code writes them.
+    this.#values = new arrayOf[datatype](countMax(textBytes)) as Float64Array;
+    this.#range = datatype in integerRange ? integerRange[datatype as keyof typeof integerRange] : undefined;
+    this.#toHalf = datatype === 'FP16' ? numberToFp16 : datatype === 'BF16' ? numberToBf16 : undefined;
+  }
+
+  read(bytes: Buffer, at: number, index: number): number {
+    found.isSingle = this.#datatype === 'FP32';
+    readNumber(bytes, at);
+    found.isSingle = false;
+    const { end, value } = found;
+    const values = this.#values;
+    const range = this.#range;
+    if (range !== undefined) {
+      if (end === -1 || !Number.isInteger(value) || value < range[0] || value > range[1])
+        throw this.#wrong(bytes, at, index);
+      values[index] = value;
+      return end;
+    }
+    if (end === -1) return this.#special(bytes, at, index);
+    const bits = this.#toHalf?.(value);
+    values[index] = bits ?? value;
+    // 1e400 is beyond every double, 1e39 beyond FP32.
+    const isFinite = bits === undefined ? Number.isFinite(values[index]) : !isInfinite(this.#datatype, bits);
+    if (!isFinite) throw this.#wrong(bytes, at, index);
+    return end;
+  }
+
+  #special(bytes: Buffer, at: number, index: number): number {
+    for (const [text, value] of specials) {
+      if (bytes.toString('latin1', at, at + text.length) !== text) continue;
+      this.#values[index] = this.#toHalf?.(value) ?? value;
+      return at + text.length;
+    }
+    throw this.#wrong(bytes, at, index);
+  }
+
+  #wrong(bytes: Buffer, at: number, index: number): Error {
+    return wrongElement(this.#name, this.#datatype, bytes, at, index);
+  }
+
+  data(count: number): Uint8Array {
+    return new Uint8Array(this.#values.buffer, 0, count * elementBytes[this.#datatype]);
+  }
+}
+
+function isInfinite(datatype: DataType, bits: number): boolean {
+  return (bits & 0x7fff) === (datatype === 'FP16' ? 0x7c00 : 0x7f80);
+}
+
+class WideElements implements Elements {
+  readonly #name: string;
+  readonly #datatype: 'INT64' | 'UINT64';
+  readonly #values: BigInt64Array | BigUint64Array;
+  /** The same memory, low half first: a BigInt for each element would cost more than reading it. */
+  readonly #halves: Uint32Array;
+
+  constructor(name: string, datatype: 'INT64' | 'UINT64', textBytes: number) {
+    this.#name = name;
+    this.#datatype = datatype;
+    this.#values = new arrayOf[datatype](countMax(textBytes));
+    this.#halves = new Uint32Array(this.#values.buffer);
+  }
+
+  read(bytes: Buffer, at: number, index: number): number {
+    readNumber(bytes, at);
+    const { end, value, digits, isWhole, isNegative } = found;
+    const isUnsigned = this.#datatype === 'UINT64';
+    if (end === -1 || !Number.isInteger(value) || (isUnsigned && value < 0)) {
+      throw wrongElement(this.#name, this.#datatype, bytes, at, index);
+    }
+    if (isWhole && digits > 15) {
+      const exact = BigInt(bytes.toString('latin1', isNegative ? at + 1 : at, end));
+      const wide = isNegative ? -exact : exact;
+      this.#values[index] = wide;
+      if (this.#values[index] !== wide) throw wrongElement(this.#name, this.#datatype, bytes, at, index);
+      return end;
+    }
+    if (!Number.isSafeInteger(value)) {
+      const shown = bytes.toString('latin1', at, Math.min(end, at + 40));
+      throw new TensorError(
+        `tensor '${this.#name}': element ${index} is ${shown}, beyond 2^53; write all of its digits, or send it as binary data`,
+      );
+    }
+    const high = Math.floor(value / 2 ** 32);
+    this.#halves[2 * index] = value - high * 2 ** 32;
+    this.#halves[2 * index + 1] = high;
+    return end;
+  }
+
+  data(count: number): Uint8Array {
+    return new Uint8Array(this.#values.buffer, 0, count * 8);
+  }
+}
+
+class BooleanElements implements Elements {
+  readonly #name: string;
+  readonly #values: Uint8Array;
+
+  constructor(name: string, textBytes: number) {
+    this.#name = name;
+    this.#values = new Uint8Array(countMax(textBytes));
+  }
+
+  read(bytes: Buffer, at: number, index: number): number {
+    const byte = bytes[at];
+    const word = byte === 0x74 ? 'true' : byte === 0x66 ? 'false' : undefined;
+    if (word !== undefined && bytes.toString('latin1', at, at + word.length) === word) {
+      this.#values[index] = byte === 0x74 ? 1 : 0;
+      return at + word.length;
+    }
+    readNumber(bytes, at);
+    if (found.end === -1 || (found.value !== 0 && found.value !== 1)) {
+      throw wrongElement(this.#name, 'BOOL', bytes, at, index);
+    }
+    this.#values[index] = found.value;
+    return found.end;
+  }
+
+  data(count: number): Uint8Array {
+    return this.#values.subarray(0, count);
+  }
+}
+
+class TextElements implements Elements {
+  readonly #name: string;
+  /** A string's quotes and comma are three bytes, its length takes four. */
+  readonly #packed: Buffer;
+  #used = 0;
+  /** Where the next backslash is: looked for once, and not again for each string before it. */
+  #escapeAt = -1;
+
+  constructor(name: string, textBytes: number) {
+    this.#name = name;
+    this.#packed = Buffer.allocUnsafeSlow(textBytes + Math.ceil(textBytes / 3) + 8);
+  }
+
+  read(bytes: Buffer, at: number, index: number): number {
+    if (bytes[at] !== 0x22) throw wrongElement(this.#name, 'BYTES', bytes, at, index);
+    const end = endOfString(bytes, at);
+    if (this.#escapeAt < at) {
+      const next = bytes.indexOf(0x5c, at);
+      this.#escapeAt = next === -1 ? bytes.byteLength : next;
+    }
+    const packed = this.#packed;
+    const from = this.#used + 4;
+    let length = end - at - 1;
+    if (this.#escapeAt > end) bytes.copy(packed, from, at + 1, end);
+    else {
+      const text = JSON.parse(bytes.toString('utf8', at, end + 1)) as string;
+      if (/\p{Surrogate}/u.test(text)) {
+        throw new TensorError(
+          `tensor '${this.#name}': element ${index} has half of a surrogate pair, which is no text`,
+        );
+      }
+      length = packed.write(text, from, 'utf8');
+    }
+    packed.writeUInt32LE(length, this.#used);
+    this.#used = from + length;
+    return end + 1;
+  }
+
+  data(): Uint8Array {
+    return new Uint8Array(this.#packed.buffer, this.#packed.byteOffset, this.#used);
+  }
+}
+
+/** What stands in the place of an element: no value of the datatype, or no JSON at all. */
+function wrongElement(name: string, datatype: DataType, bytes: Buffer, at: number, index: number): Error {
+  const is = (shown: string): TensorError =>
+    new TensorError(`tensor '${name}': element ${index} is ${shown}, which is not a value of ${datatype}`);
+  const byte = bytes[at];
+  if (byte === 0x7b) return is('an object');
+  if (byte === 0x22)
+    return is(
+      JSON.stringify((JSON.parse(bytes.toString('utf8', at, endOfString(bytes, at) + 1)) as string).slice(0, 40)),
+    );
+  for (const word of ['null', 'true', 'false', 'NaN', 'Infinity', '-Infinity']) {
+    if (bytes.toString('latin1', at, at + word.length) === word) return is(word);
+  }
+  readNumber(bytes, at);
+  if (found.end === -1) return unexpected(bytes, at);
+  return is(bytes.toString('latin1', at, Math.min(found.end, at + 40)));
+}

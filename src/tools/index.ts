@@ -1,0 +1,5 @@
+/** Small tools that every folder may use. */
+export { CallerWatch } from './caller-watch.ts';
+export { given, type Given } from './given.ts';
+export { KeyedMutex, Semaphore } from './semaphore.ts';
+export { formatBytes, formatDuration, formatMs, parseDurationMs, parseSizeBytes } from './units.ts';

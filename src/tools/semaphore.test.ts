@@ -1,0 +1,93 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { KeyedMutex, Semaphore } from './semaphore.ts';
+
+test('under a mutex one key is served in order and never twice at once, others are not held up', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.scheduler(), fc.array(fc.constantFrom('a', 'b', 'c'), { maxLength: 12 }), async (s, keys) => {
+      const mutex = new KeyedMutex();
+      const inside = new Map<string, number>();
+      const order = new Map<string, number[]>();
+      const all = Promise.allSettled(
+        keys.map((key, index) =>
+          mutex.run(key, async () => {
+            expect(inside.get(key) ?? 0).toBe(0);
+            inside.set(key, 1);
+            await s.schedule(Promise.resolve(), `${key}${index}`);
+            inside.set(key, 0);
+            order.set(key, [...(order.get(key) ?? []), index]);
+            if (index % 3 === 0) throw new Error('one that fails');
+          }),
+        ),
+      );
+      await s.waitFor(all);
+      const wrong = (await all).filter((result, index) => (result.status === 'rejected') !== (index % 3 === 0));
+      expect(wrong).toEqual([]);
+      for (const indices of order.values()) {
+        expect(indices).toEqual(indices.toSorted((left, right) => left - right));
+      }
+    }),
+  );
+});
+
+test('a semaphore never has more than its permits at work, goes by the order of asking, and loses no permit', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.scheduler(),
+      fc.integer({ min: 1, max: 3 }),
+      fc.array(fc.record({ isExclusive: fc.boolean(), fails: fc.boolean(), isAborted: fc.boolean() }), {
+        maxLength: 12,
+      }),
+      async (s, permits, callers) => {
+        const semaphore = new Semaphore(permits, () => new Error('gone'));
+        const begun: number[] = [];
+        let shared = 0;
+        let exclusive = 0;
+        const work = callers.map(async ({ isExclusive, fails, isAborted }, index) => {
+          const control = new AbortController();
+          const locked = semaphore.lock(control.signal, isExclusive);
+          if (isAborted) control.abort();
+          using _lease = await locked;
+          if (isExclusive) exclusive++;
+          else shared++;
+          expect(shared).toBeLessThanOrEqual(exclusive > 0 ? 0 : permits);
+          expect(exclusive).toBeLessThanOrEqual(1);
+          if (!isExclusive) begun.push(index);
+          await s.schedule(Promise.resolve(), String(index));
+          if (isExclusive) exclusive--;
+          else shared--;
+          if (fails) throw new Error('work that fails');
+        });
+        const all = Promise.allSettled(work);
+        await s.waitFor(all);
+        for (const [index, result] of (await all).entries()) {
+          const { fails, isAborted } = callers[index]!;
+          // A caller that got its permit at once is not held back by a signal that comes later.
+          const allowed = [...(fails ? ['work that fails'] : ['']), ...(isAborted ? ['gone'] : [])];
+          expect(allowed).toContain(result.status === 'rejected' ? (result.reason as Error).message : '');
+        }
+        expect(begun).toEqual(begun.toSorted((left, right) => left - right));
+        expect(semaphore.isTaken).toBe(false);
+      },
+    ),
+  );
+});
+
+test('a caller that leaves the queue holds up no exclusive work behind it', async () => {
+  const semaphore = new Semaphore(2);
+  const first = await semaphore.lock(undefined, true);
+  const control = new AbortController();
+  const waiting = semaphore.lock(control.signal);
+  const exclusive = semaphore.lock(undefined, true);
+  control.abort(new Error('gone'));
+  await expect(waiting).rejects.toThrow('gone');
+  first[Symbol.dispose]();
+  (await exclusive)[Symbol.dispose]();
+  expect(semaphore.isTaken).toBe(false);
+});
+
+test('a signal that is aborted beforehand takes no permit', async () => {
+  const semaphore = new Semaphore();
+  await expect(semaphore.lock(AbortSignal.abort(new Error('late')))).rejects.toThrow('late');
+  expect(semaphore.isTaken).toBe(false);
+});

@@ -1,0 +1,96 @@
+/** A semaphore (with one permit a mutex), and a mutex for each key. Whoever waits longest goes next. */
+
+export class Semaphore {
+  readonly #permits: number;
+  readonly #aborted: (signal: AbortSignal) => unknown;
+  readonly #waiting: (() => void)[] = [];
+  readonly #exclusiveWaiting: (() => void)[] = [];
+  #held = 0;
+  #isExclusive = false;
+
+  /** @param aborted the error of a caller whose signal was aborted while it waited; the signal's reason when left out */
+  constructor(permits = 1, aborted: (signal: AbortSignal) => unknown = (signal) => signal.reason) {
+    this.#permits = permits;
+    this.#aborted = aborted;
+  }
+
+  /** Whether a caller would have to wait. */
+  get isTaken(): boolean {
+    return !this.#mayStart(false);
+  }
+
+  /** Resolves with a lease once it is the caller's turn; the permit goes back when the lease is disposed of. */
+  async lock(signal?: AbortSignal, isExclusive = false): Promise<Disposable> {
+    if (signal?.aborted === true) throw this.#aborted(signal);
+    if (this.#mayStart(isExclusive)) this.#acquire(isExclusive);
+    else await this.#turn(isExclusive ? this.#exclusiveWaiting : this.#waiting, signal);
+    let isOver = false;
+    return {
+      [Symbol.dispose]: () => {
+        if (isOver) return;
+        isOver = true;
+        this.#held--;
+        this.#isExclusive = false;
+        this.#next();
+      },
+    };
+  }
+
+  /** Resolves, or rejects, as the work does. Exclusive work runs alone, and lets all other work go first. */
+  async use<T>(work: () => Promise<T>, isExclusive = false): Promise<T> {
+    using _lease = await this.lock(undefined, isExclusive);
+    return await work();
+  }
+
+  #mayStart(isExclusive: boolean): boolean {
+    if (isExclusive) return this.#held === 0 && this.#waiting.length === 0;
+    return !this.#isExclusive && this.#held < this.#permits;
+  }
+
+  #acquire(isExclusive: boolean): void {
+    this.#held++;
+    this.#isExclusive = isExclusive;
+  }
+
+  #turn(line: (() => void)[], signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const enter = (): void => {
+        signal?.removeEventListener('abort', leave);
+        resolve();
+      };
+      const leave = (): void => {
+        line.splice(line.indexOf(enter), 1);
+        reject(this.#aborted(signal!));
+      };
+      line.push(enter);
+      signal?.addEventListener('abort', leave, { once: true });
+    });
+  }
+
+  /** The next in line gets the permit at once, before anybody else can ask. */
+  #next(): void {
+    while (this.#waiting.length > 0 && this.#mayStart(false)) {
+      this.#acquire(false);
+      this.#waiting.shift()!();
+    }
+    if (this.#exclusiveWaiting.length > 0 && this.#mayStart(true)) {
+      this.#acquire(true);
+      this.#exclusiveWaiting.shift()!();
+    }
+  }
+}
+
+/** Runs work under one key one after another, in the order of asking; different keys run side by side. */
+export class KeyedMutex {
+  readonly #mutexes = new Map<string, Semaphore>();
+
+  async run<T>(key: string, work: () => Promise<T>): Promise<T> {
+    const mutex = this.#mutexes.get(key) ?? new Semaphore();
+    this.#mutexes.set(key, mutex);
+    try {
+      return await mutex.use(work);
+    } finally {
+      if (!mutex.isTaken) this.#mutexes.delete(key);
+    }
+  }
+}

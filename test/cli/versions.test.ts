@@ -1,0 +1,99 @@
+/** The life of a function with the commands that an operator types, over restarts of the host. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { writeScaleModel } from '../support/models.ts';
+import { serve, turntable, type ServingHost } from './command.ts';
+
+let dir: string;
+let host: ServingHost;
+
+const start = async (): Promise<ServingHost> =>
+  await serve(['--data', join(dir, 'data'), '--functions', join(dir, 'functions'), '--log-level', 'warn']);
+
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'turntable-versions-'));
+  host = await start();
+});
+
+afterAll(async () => {
+  await host.end();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+/** The output of a command that works. */
+async function run(...words: string[]): Promise<string> {
+  const { exitCode, stdout, stderr } = await turntable(words, { env: { TURNTABLE_URL: host.url } });
+  expect([exitCode, stderr]).toEqual([0, '']);
+  return stdout.trimEnd();
+}
+
+async function failing(...words: string[]): Promise<{ exitCode: number | null; stderr: string }> {
+  const { exitCode, stderr } = await turntable(words, { env: { TURNTABLE_URL: host.url } });
+  return { exitCode, stderr: stderr.split('\n')[0]! };
+}
+
+/** The factor by which the version that answers multiplies. */
+async function answer(): Promise<unknown> {
+  return JSON.parse(await run('call', 'scale', '--data', '{"input": [[1, 0, 0, 0]]}'));
+}
+
+test('a function gets settings and versions, goes back, and all of it is there after a restart', async () => {
+  const [one, two] = await Promise.all([writeScaleModel(dir, 1), writeScaleModel(dir, 2)]);
+  await run('publish', 'scale', one, '--slo', '80s', '--batch', '4', '--priority', '5');
+  expect(JSON.parse(await run('publish', 'scale', two, '--no-traffic', '--json'))).toMatchObject({
+    version: '2',
+    slo_ms: 80_000,
+    batching: { max: 4 },
+    priority: 5,
+  });
+  expect(await answer()).toEqual({ output: [[1, 0, 0, 0]] });
+  expect(await run('promote', 'scale', '2', '--percent', '50')).toBe('scale: version 1 50%, version 2 50%');
+  expect(await run('promote', 'scale', '2')).toBe('scale: version 2 100%');
+  expect(await answer()).toEqual({ output: [[2, 0, 0, 0]] });
+  expect(await run('set', 'scale', 'slo=60s', 'batching.max=8')).toBe('scale: slo=60s, batching.max=8');
+  expect(await run('rollback', 'scale')).toBe('scale: version 1 100%');
+  expect(await run('shadow', 'scale', '2=10')).toMatch(/^scale: version 1 100%\nversion 2 gets copies of 10%/);
+  await host.end();
+  host = await start();
+  expect(await answer()).toEqual({ output: [[1, 0, 0, 0]] });
+  const table = await run('versions', 'scale');
+  expect(table).toMatch(/^VERSION +CALLS +STATE +SLO +MODEL +PUBLISHED +ANSWERED +IN SLO +NOTE\n/);
+  expect(table).toMatch(/^1 +100% +ready +1 min 0 s .* 1 +100%$/m);
+  expect(table).toMatch(/^2 +ready +1 min 0 s .* shadow of 10%$/m);
+  expect(JSON.parse(await run('versions', 'scale', '--json'))).toMatchObject({
+    versions: [{ batching: { max: 8 } }, { batching: { max: 8 } }],
+  });
+  expect(await run('set', 'scale', 'slo=', '--version', '1')).toBe('scale: slo as published');
+  expect(await run('versions', 'scale')).toMatch(/^1 +100% +ready +1 min 20 s/m);
+});
+
+test('calls are divided by share, header and key', async () => {
+  expect(await run('split', 'scale', '1=90', '2=10', '--key', 'x-user', '--header', 'x-canary=yes:2')).toBe(
+    [
+      'scale: version 1 90%, version 2 10%',
+      'calls with x-canary: yes go to version 2',
+      'calls with the same x-user go to the same version',
+      'version 2 gets copies of 10%',
+    ].join('\n'),
+  );
+  expect(await run('shadow', 'scale', 'off')).not.toContain('copies');
+  expect(await run('split', 'scale', '1=100')).toBe('scale: version 1 100%');
+});
+
+test('a wrong word is told with the form that it must have', async () => {
+  expect(await failing('split', 'scale', '1:90')).toEqual({
+    exitCode: 2,
+    stderr: 'turntable: "1:90" is no share, which looks like 2=10',
+  });
+  expect(await failing('split', 'scale', '1=90', '2=20')).toEqual({
+    exitCode: 1,
+    stderr: 'turntable: the shares add up to 110, but must make 100 [HTTP 400]',
+  });
+  expect((await failing('set', 'scale', 'slo')).stderr).toBe(
+    'turntable: a setting is "slo", but must be key=value, such as slo=250ms',
+  );
+  expect((await failing('set', 'scale', 'sloo=5ms')).stderr).toContain("unknown setting 'sloo': did you mean 'slo'?");
+  expect((await failing('rollback', 'nothing')).stderr).toContain("there is no function 'nothing'");
+});

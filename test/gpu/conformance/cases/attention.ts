@@ -1,0 +1,355 @@
+/* oxlint-disable oxc/no-map-spread -- a table is made once, and is read best as nested lists */
+import type { AttributeValue } from '../../../../src/onnx/index.ts';
+import type { DataType } from '../../../../src/tensor/index.ts';
+import { conformanceCase, filled, given, known, tensor, type Case, type CaseInput } from '../case.ts';
+
+const x = (shape: readonly number[], seed = 1, datatype: DataType = 'FP32'): CaseInput =>
+  given(filled(datatype, shape, seed));
+const ints = (datatype: DataType, shape: readonly number[], ...values: number[]): CaseInput =>
+  given(tensor(datatype, shape, values));
+
+type Attributes = Record<string, AttributeValue>;
+
+/** Inputs by place; what is left out in between is undefined. */
+function attention(
+  name: string,
+  inputs: readonly (CaseInput | undefined)[],
+  attributes: Attributes = {},
+  outputs: readonly (DataType | undefined)[] = [inputs[0]!.tensor.datatype],
+  opset = 23,
+): Case {
+  return conformanceCase('Attention', name, inputs, { attributes, outputs, opset });
+}
+
+const heads = (q: number, kv = q): Attributes => ({ q_num_heads: q, kv_num_heads: kv });
+const apart = [x([2, 3, 4, 8]), x([2, 3, 6, 8], 2), x([2, 3, 6, 8], 3)] as const;
+const together = [x([2, 4, 24]), x([2, 6, 24], 2), x([2, 6, 24], 3)] as const;
+const grouped = [x([2, 6, 4, 8]), x([2, 2, 6, 8], 2), x([2, 2, 6, 8], 3)] as const;
+const past = [x([2, 3, 5, 8], 4), x([2, 3, 5, 8], 5)] as const;
+const all: readonly DataType[] = ['FP32', 'FP32', 'FP32', 'FP32'];
+/** No row sees nothing: the first key is seen by all. */
+const booleans = (shape: readonly number[]): CaseInput => {
+  const last = shape.at(-1)!;
+  const { data } = filled('BOOL', shape, 7);
+  return given(
+    tensor(
+      'BOOL',
+      shape,
+      Array.from(data, (value, index) => (index % last === 0 ? 1 : value)),
+    ),
+  );
+};
+
+const onnx: readonly Case[] = [
+  attention('4D', apart),
+  attention('3D', together, heads(3)),
+  attention('scaled', apart, { scale: { float: 0.3 } }),
+  attention('causal', apart, { is_causal: 1 }),
+  attention('3D, causal', together, { ...heads(3), is_causal: 1 }),
+  attention('softcap', apart, { softcap: { float: 2 } }),
+  attention('3D, softcap and causal', together, { ...heads(3), is_causal: 1, softcap: { float: 1.5 } }),
+  attention('values of another size', [apart[0], apart[1], x([2, 3, 6, 10], 3)]),
+  attention('3D, values of another size', [together[0], together[1], x([2, 6, 30], 3)], heads(3)),
+  attention('shared keys', grouped),
+  attention('shared keys, causal', grouped, { is_causal: 1 }),
+  attention('3D, shared keys', [x([2, 4, 48]), x([2, 6, 16], 2), x([2, 6, 16], 3)], heads(6, 2)),
+  attention('one head of keys', [x([2, 6, 4, 8]), x([2, 1, 6, 8], 2), x([2, 1, 6, 8], 3)]),
+  ...[
+    [4, 6],
+    [1, 1, 4, 6],
+    [2, 1, 4, 6],
+    [2, 3, 4, 6],
+    [1, 3, 4, 6],
+    [3, 4, 6],
+  ].flatMap((shape) => [
+    attention(`mask [${shape.join(',')}]`, [...apart, x(shape, 6)]),
+    attention(`truth mask [${shape.join(',')}]`, [...apart, booleans(shape)]),
+  ]),
+  attention('mask, causal', [...apart, x([4, 6], 6)], { is_causal: 1 }),
+  attention('3D, mask', [...together, x([2, 3, 4, 6], 6)], heads(3)),
+  attention('past', [...apart, undefined, ...past], {}, ['FP32', 'FP32', 'FP32']),
+  attention('past, mask, causal', [...apart, x([4, 11], 6), ...past], { is_causal: 1 }, ['FP32', 'FP32', 'FP32']),
+  attention('3D, past', [...together, undefined, ...past], heads(3), ['FP32', 'FP32', 'FP32']),
+  attention('3D, past, truth mask', [...together, booleans([4, 11]), ...past], heads(3), ['FP32', 'FP32', 'FP32']),
+  ...[0, 1, 2, 3].flatMap((mode) => [
+    attention(`scores ${mode}`, apart, { qk_matmul_output_mode: mode }, ['FP32', undefined, undefined, 'FP32']),
+    attention(
+      `scores ${mode}, mask, softcap, past`,
+      [...apart, x([4, 11], 6), ...past],
+      { qk_matmul_output_mode: mode, softcap: { float: 2 } },
+      all,
+    ),
+    attention(`3D, scores ${mode}, causal`, together, { ...heads(3), qk_matmul_output_mode: mode, is_causal: 1 }, [
+      'FP32',
+      undefined,
+      undefined,
+      'FP32',
+    ]),
+  ]),
+  attention('one query', [x([1, 2, 1, 4]), x([1, 2, 7, 4], 2), x([1, 2, 7, 4], 3)]),
+  attention('one of all', [x([1, 1, 1, 1]), x([1, 1, 1, 1], 2), x([1, 1, 1, 1], 3)]),
+  attention('FP16', [x([2, 3, 4, 8], 1, 'FP16'), x([2, 3, 6, 8], 2, 'FP16'), x([2, 3, 6, 8], 3, 'FP16')]),
+  attention(
+    'FP16, 3D, mask',
+    [x([2, 4, 24], 1, 'FP16'), x([2, 6, 24], 2, 'FP16'), x([2, 6, 24], 3, 'FP16'), x([4, 6], 6, 'FP16')],
+    heads(3),
+  ),
+  attention('lengths', [...apart, undefined, undefined, undefined, ints('INT64', [2], 4, 6)], {}, ['FP32'], 24),
+  attention('truth mask, nothing seen', [
+    ...apart,
+    given(
+      tensor(
+        'BOOL',
+        [4, 6],
+        Array.from({ length: 24 }, (_, i) => +(i >= 6)),
+      ),
+    ),
+  ]),
+  attention(
+    'truth mask, nothing seen, scores 2',
+    [
+      ...apart,
+      given(
+        tensor(
+          'BOOL',
+          [4, 6],
+          Array.from({ length: 24 }, (_, i) => +(i >= 6)),
+        ),
+      ),
+    ],
+    { qk_matmul_output_mode: 2 },
+    ['FP32', undefined, undefined, 'FP32'],
+  ),
+  attention(
+    'truth mask, nothing seen, scores 3, causal',
+    [
+      ...apart,
+      given(
+        tensor(
+          'BOOL',
+          [4, 6],
+          Array.from({ length: 24 }, (_, i) => +(i >= 6)),
+        ),
+      ),
+    ],
+    { qk_matmul_output_mode: 3, is_causal: 1 },
+    ['FP32', undefined, undefined, 'FP32'],
+  ),
+  attention(
+    'lengths, causal',
+    [x([2, 3, 2, 8]), apart[1], apart[2], undefined, undefined, undefined, ints('INT64', [2], 4, 6)],
+    { is_causal: 1 },
+    ['FP32'],
+    24,
+  ),
+  attention(
+    'lengths, scores 2',
+    [...apart, undefined, undefined, undefined, ints('INT64', [2], 4, 6)],
+    { qk_matmul_output_mode: 2 },
+    ['FP32', undefined, undefined, 'FP32'],
+    24,
+  ),
+  attention('24, causal, past', [...apart, undefined, ...past], { is_causal: 1 }, ['FP32', 'FP32', 'FP32'], 24),
+];
+
+const rotary = (name: string, inputs: readonly (CaseInput | undefined)[], attributes: Attributes = {}): Case =>
+  conformanceCase('RotaryEmbedding', name, inputs, { attributes, opset: 23 });
+const ids = ints('INT64', [2, 3], 0, 4, 2, 5, 1, 3);
+
+const rotations: readonly Case[] = [0, 1].flatMap((interleaved) => [
+  rotary('4D', [x([2, 4, 3, 8]), x([6, 4], 2), x([6, 4], 3), ids], { interleaved }),
+  rotary('3D', [x([2, 3, 32]), x([6, 4], 2), x([6, 4], 3), ids], { interleaved, num_heads: 4 }),
+  rotary('part of 4D', [x([2, 4, 3, 8]), x([6, 2], 2), x([6, 2], 3), ids], { interleaved, rotary_embedding_dim: 4 }),
+  rotary('part of 3D', [x([2, 3, 32]), x([6, 2], 2), x([6, 2], 3), ids], {
+    interleaved,
+    rotary_embedding_dim: 4,
+    num_heads: 4,
+  }),
+  rotary('without positions', [x([2, 4, 3, 8]), x([2, 3, 4], 2), x([2, 3, 4], 3)], { interleaved }),
+  rotary('3D without positions', [x([2, 3, 32]), x([2, 3, 2], 2), x([2, 3, 2], 3)], {
+    interleaved,
+    rotary_embedding_dim: 4,
+    num_heads: 4,
+  }),
+  rotary('FP16', [x([2, 4, 3, 8], 1, 'FP16'), x([6, 4], 2, 'FP16'), x([6, 4], 3, 'FP16'), ids], { interleaved }),
+  conformanceCase('com.microsoft.RotaryEmbedding', '3D', [x([2, 3, 32]), ids, x([6, 4], 2), x([6, 4], 3)], {
+    attributes: { interleaved },
+  }),
+  conformanceCase(
+    'com.microsoft.RotaryEmbedding',
+    '4D, one position',
+    [x([2, 4, 3, 8]), ints('INT64', [1], 2), x([6, 4], 2), x([6, 4], 3)],
+    { attributes: { interleaved } },
+  ),
+  conformanceCase('com.microsoft.RotaryEmbedding', 'part', [x([2, 3, 32]), ids, x([6, 2], 2), x([6, 2], 3)], {
+    attributes: { interleaved, num_heads: 4, rotary_embedding_dim: 4 },
+  }),
+]);
+
+const scatter = (
+  name: string,
+  cache: readonly number[],
+  update: readonly number[],
+  places: readonly number[] | undefined,
+  attributes: Attributes = {},
+  datatype: DataType = 'FP32',
+): Case =>
+  conformanceCase(
+    'TensorScatter',
+    name,
+    [
+      x(cache, 1, datatype),
+      x(update, 2, datatype),
+      ...(places === undefined ? [] : [ints('INT64', [places.length], ...places)]),
+    ],
+    { attributes, opset: 24 },
+  );
+
+const scatters: readonly Case[] = [
+  scatter('linear', [3, 2, 6, 4], [3, 2, 2, 4], [1, 4, 0]),
+  scatter('without places', [3, 2, 6, 4], [3, 2, 2, 4], undefined),
+  scatter('circular', [3, 2, 6, 4], [3, 2, 3, 4], [1, 4, 5], { mode: 'circular' }),
+  scatter('another axis', [2, 6, 3, 4], [2, 2, 3, 4], [1, 4], { axis: 1 }),
+  scatter('3D, FP16', [2, 6, 4], [2, 1, 4], [5, 3], {}, 'FP16'),
+  scatter('INT64', [2, 6, 4], [2, 3, 4], [2, 3], { axis: -2 }, 'INT64'),
+  scatter('a whole cache', [1, 1, 3, 2], [1, 1, 3, 2], [0]),
+];
+
+const multiHead = (
+  name: string,
+  inputs: readonly (CaseInput | undefined)[],
+  attributes: Attributes = {},
+  outputs: readonly (DataType | undefined)[] = ['FP32'],
+): Case =>
+  conformanceCase('com.microsoft.MultiHeadAttention', name, inputs, {
+    attributes: { num_heads: 3, ...attributes },
+    outputs,
+  });
+const three: readonly DataType[] = ['FP32', 'FP32', 'FP32'];
+
+const multiHeads: readonly Case[] = [
+  multiHead('plain', together),
+  multiHead('bias', [...together, x([72], 4)]),
+  multiHead('scaled', together, { scale: { float: 0.4 } }),
+  multiHead('lengths', [...together, undefined, ints('INT32', [2], 4, 6)]),
+  multiHead('mask', [...together, undefined, ints('INT32', [2, 6], 1, 1, 0, 1, 0, 1, 1, 1, 1, 1, 0, 0)]),
+  multiHead('added', [...together, undefined, undefined, x([2, 3, 4, 6], 6)]),
+  multiHead('added to all', [...together, undefined, undefined, x([1, 1, 4, 6], 6)]),
+  multiHead('only before', [x([2, 6, 24]), together[1], together[2]], { unidirectional: 1 }),
+  multiHead('past', [...together, undefined, undefined, undefined, ...past], {}, three),
+  multiHead('past, bias', [...together, x([72], 4), undefined, undefined, ...past], {}, three),
+  multiHead('kept', together, {}, three),
+  multiHead('values of another size', [together[0], together[1], x([2, 6, 30], 3)]),
+  multiHead('keys apart', [together[0], x([2, 3, 6, 8], 2), x([2, 3, 6, 8], 3)]),
+];
+
+const selfAttention = (
+  name: string,
+  inputs: readonly (CaseInput | undefined)[],
+  attributes: Attributes = {},
+  outputs: readonly DataType[] = ['FP32'],
+): Case =>
+  conformanceCase('com.microsoft.Attention', name, inputs, { attributes: { num_heads: 3, ...attributes }, outputs });
+const input = [x([2, 5, 10]), x([10, 36], 2), x([36], 3)] as const;
+
+const selves: readonly Case[] = [
+  selfAttention('plain', input),
+  selfAttention('only before', input, { unidirectional: 1 }),
+  selfAttention('lengths', [...input, ints('INT32', [2], 3, 5)]),
+  selfAttention('ends and starts', [...input, ints('INT32', [4], 4, 5, 1, 0)]),
+  selfAttention('mask', [...input, ints('INT32', [2, 5], 1, 1, 0, 1, 0, 1, 1, 1, 1, 0)]),
+  selfAttention('mask by query', [
+    ...input,
+    given(
+      tensor(
+        'INT32',
+        [2, 5, 5],
+        Array.from({ length: 50 }, (_, i) => +(i % 5 === 0 || i % 3 > 0)),
+      ),
+    ),
+  ]),
+  selfAttention('past', [...input, undefined, x([2, 2, 3, 4, 4], 5)], {}, ['FP32', 'FP32']),
+  selfAttention('past, only before', [...input, undefined, x([2, 2, 3, 4, 4], 5)], { unidirectional: 1 }, [
+    'FP32',
+    'FP32',
+  ]),
+  selfAttention('added', [...input, undefined, undefined, x([2, 3, 5, 5], 6)]),
+  selfAttention('widths', [x([2, 5, 10]), x([10, 42], 2), x([42], 3)], { qkv_hidden_sizes: [12, 12, 18] }),
+  ...(['INT8', 'UINT8'] as const).map((datatype) =>
+    conformanceCase(
+      'com.microsoft.QAttention',
+      `${datatype} weights`,
+      [
+        x([2, 5, 10], 1, 'UINT8'),
+        x([10, 36], 2, datatype),
+        x([36], 3),
+        known(tensor('FP32', [], [0.02])),
+        known(tensor('FP32', [], [0.01])),
+        ints('INT32', [2], 3, 5),
+        known(tensor('UINT8', [], [40])),
+        known(tensor(datatype, [], [3])),
+      ],
+      { attributes: { num_heads: 3 }, outputs: ['FP32'] },
+    ),
+  ),
+];
+
+const groupQuery = (
+  name: string,
+  inputs: readonly (CaseInput | undefined)[],
+  attributes: Attributes = {},
+  datatype: DataType = 'FP32',
+): Case =>
+  conformanceCase('com.microsoft.GroupQueryAttention', name, inputs, {
+    attributes: { num_heads: 4, kv_num_heads: 2, ...attributes },
+    outputs: [datatype, datatype, datatype],
+  });
+const total = (value: number): CaseInput => known(tensor('INT32', [], [value]));
+const prompt = [x([2, 5, 32]), x([2, 5, 16], 2), x([2, 5, 16], 3)] as const;
+const step = [x([2, 1, 32]), x([2, 1, 16], 2), x([2, 1, 16], 3)] as const;
+const empty = [x([2, 2, 0, 8]), x([2, 2, 0, 8])] as const;
+const cache = [x([2, 2, 6, 8], 4), x([2, 2, 6, 8], 5)] as const;
+/** Rotation takes heads of a multiple of 16 only. */
+const tables = [x([12, 8], 8), x([12, 8], 9)] as const;
+const widePrompt = [x([2, 5, 64]), x([2, 5, 32], 2), x([2, 5, 32], 3)] as const;
+const wideStep = [x([2, 1, 64]), x([2, 1, 32], 2), x([2, 1, 32], 3)] as const;
+const wideEmpty = [x([2, 2, 0, 16]), x([2, 2, 0, 16])] as const;
+const wideCache = [x([2, 2, 6, 16], 4), x([2, 2, 6, 16], 5)] as const;
+
+const groupQueries: readonly Case[] = [
+  groupQuery('prompt', [...prompt, ...empty, ints('INT32', [2], 4, 4), total(5)]),
+  groupQuery('prompt without past', [...prompt, undefined, undefined, ints('INT32', [2], 4, 4), total(5)]),
+  groupQuery('packed', [x([2, 5, 64]), undefined, undefined, undefined, undefined, ints('INT32', [2], 4, 4), total(5)]),
+  groupQuery('step', [...step, ...cache, ints('INT32', [2], 6, 6), total(7)]),
+  groupQuery('step, lengths', [...step, ...cache, ints('INT32', [2], 6, 3), total(7)]),
+  groupQuery('scaled, softcap', [...step, ...cache, ints('INT32', [2], 6, 3), total(7)], {
+    scale: { float: 0.5 },
+    softcap: { float: 2 },
+  }),
+  groupQuery('window', [...prompt, undefined, undefined, ints('INT32', [2], 4, 4), total(5)], { local_window_size: 2 }),
+  groupQuery('step in a window', [...step, ...cache, ints('INT32', [2], 6, 3), total(7)], { local_window_size: 3 }),
+  ...[0, 1].flatMap((rotary_interleaved) => [
+    groupQuery('turned prompt', [...widePrompt, ...wideEmpty, ints('INT32', [2], 4, 4), total(5), ...tables], {
+      do_rotary: 1,
+      rotary_interleaved,
+    }),
+    groupQuery('turned step', [...wideStep, ...wideCache, ints('INT32', [2], 6, 3), total(7), ...tables], {
+      do_rotary: 1,
+      rotary_interleaved,
+    }),
+    groupQuery(
+      'turned, packed',
+      [x([2, 5, 128]), undefined, undefined, ...wideEmpty, ints('INT32', [2], 4, 4), total(5), ...tables],
+      { do_rotary: 1, rotary_interleaved },
+    ),
+  ]),
+];
+
+export const attentionCases: readonly Case[] = [
+  ...onnx,
+  ...rotations,
+  ...scatters,
+  ...multiHeads,
+  ...selves,
+  ...groupQueries,
+];

@@ -1,0 +1,168 @@
+/** The gate: a function's answer on a GPU held against ONNX Runtime's, through the GPU process. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { shapesOf, startGpuProcess, trialShapes, type GpuClient, type GpuCoverage } from '../../../src/gpu/index.ts';
+import { buildArchitecture, describeModel, ElementType, GraphBuilder, writeModel } from '../../../src/onnx/index.ts';
+import type { ColdStartPlan } from '../../../src/plan/index.ts';
+import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
+import { buildEmulatedDriver } from '../../emulated-driver/build.ts';
+import { emulatorMissing } from '../../support/emulated-cuda.ts';
+
+const { model } = buildArchitecture('bert-base', { layers: 1, hidden: 32, heads: 4, vocabulary: 50, positions: 40 });
+const shapes = { input_ids: [1, 7], attention_mask: [1, 7], token_type_ids: [1, 7] };
+
+let folder: string;
+let modelPath: string;
+let client: GpuClient;
+let plan: ColdStartPlan;
+
+function loadingAll({ layers = [] }: GpuCoverage): ColdStartPlan {
+  return {
+    mode: 'pipeswitch',
+    primary: 0,
+    secondaries: [],
+    bytesGpu: layers.reduce((sum, { bytes }) => sum + bytes, 0),
+    layers: layers.map(({ name, bytes }) => ({
+      name,
+      method: bytes > 0 ? 'load' : 'dha',
+      link: bytes > 0 ? 0 : null,
+    })),
+  };
+}
+
+beforeAll(async () => {
+  if (emulatorMissing) return;
+  folder = await mkdtemp(join(tmpdir(), 'turntable-check-'));
+  modelPath = join(folder, 'bert.onnx');
+  await writeModel(model, modelPath);
+  client = startGpuProcess({
+    hostBytes: 2 ** 24,
+    slabBytes: 2 ** 20,
+    gpuBytes: 2 ** 26,
+    cacheFolder: join(folder, 'cache'),
+    environment: (await buildEmulatedDriver())?.environment ?? {},
+    log: () => undefined,
+  });
+  plan = loadingAll(await client.register({ key: 'bert@1', modelPath, shapes }));
+}, 60_000);
+afterAll(async () => {
+  if (emulatorMissing) return;
+  await client.stop();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const of = (length: number) => ({
+  input_ids: [1, length],
+  attention_mask: [1, length],
+  token_type_ids: [1, length],
+});
+
+const tokens = (name: string, length: number, at: (index: number) => number): Tensor =>
+  tensorOf(
+    name,
+    'INT64',
+    [1, length],
+    BigInt64Array.from({ length }, (_, index) => BigInt(at(index))),
+  );
+const call = (length: number, first = 3): Tensor[] => [
+  tokens('input_ids', length, (index) => (index === 0 ? first : index)),
+  tokens('attention_mask', length, () => 1),
+  tokens('token_type_ids', length, () => 0),
+];
+
+/** Of seven tokens each, no two alike. */
+const texts = (rows: number): Tensor[] =>
+  call(7).map(({ name, data }, place) => {
+    const all = Array.from({ length: rows }, (_, row) =>
+      data.map((byte) => (place === 0 && byte > 0 ? byte + row : byte)),
+    );
+    return { name, datatype: 'INT64', shape: [rows, 7], data: new Uint8Array(Buffer.concat(all)) };
+  });
+
+describe.skipIf(emulatorMissing)('a check', () => {
+  test('of a function whose program is right agrees, on drawn inputs and on a call', async () => {
+    expect(await client.check('bert@1', { gpu: 0, plan })).toEqual({
+      kind: 'agreed',
+      inputs: 'drawn',
+      precision: 'fp32',
+      tolerance: 1e-3,
+    });
+    // Of another length than the registration's.
+    expect(await client.check('bert@1', { gpu: 0, plan, inputs: call(5) })).toMatchObject({
+      kind: 'agreed',
+      inputs: 'given',
+    });
+  });
+
+  test('of an answer that was given earlier names the output and the element that differ', async () => {
+    const inputs = call(4);
+    const { outputs } = await client.run('bert@1', inputs, { gpu: 0, plan });
+    expect(await client.check('bert@1', { gpu: 0, plan, inputs, outputs })).toMatchObject({ kind: 'agreed' });
+    const [first] = outputs;
+    const values = new Float32Array(new Uint8Array(first!.data).buffer);
+    values[2]! += 1;
+    const wrong = [{ ...first!, data: new Uint8Array(values.buffer) }, ...outputs.slice(1)];
+    const verdict = await client.check('bert@1', { gpu: 0, plan, inputs, outputs: wrong });
+    expect(verdict).toMatchObject({ kind: 'disagreed', output: first!.name });
+    expect(verdict).toHaveProperty(
+      'why',
+      expect.stringMatching(/^element 2 of \[.*\] is .* on the GPU and .* in ONNX/),
+    );
+    const cut = [{ ...first!, shape: [1, ...first!.shape] }, ...outputs.slice(1)];
+    expect(await client.check('bert@1', { gpu: 0, plan, inputs, outputs: cut })).toHaveProperty(
+      'why',
+      expect.stringMatching(/^it is FP32 \[1,1,.* on the GPU, and FP32 \[1,/),
+    );
+  });
+
+  test('on inputs that ONNX Runtime does not run decides nothing', async () => {
+    const verdict = await client.check('bert@1', { gpu: 0, plan, inputs: call(4, 1000) });
+    expect(verdict).toMatchObject({ kind: 'undecided' });
+    expect(verdict).toHaveProperty('why', expect.stringMatching(/out of.*bounds|out of.*range/i));
+  });
+});
+
+describe.skipIf(emulatorMissing)('shapes', () => {
+  test('beside those of the registration live together, and one that fails concerns no other', async () => {
+    expect(await client.prepare('bert@1', { shapes: of(9) })).toMatchObject({ covered: true });
+    const refused = await client.prepare('bert@1', { shapes: of(60) });
+    expect(refused).toMatchObject({ covered: false });
+    expect(await client.prepare('bert@1', { shapes: of(12) })).toMatchObject({ covered: true });
+    expect(await client.check('bert@1', { gpu: 0, plan, inputs: call(12) })).toMatchObject({ kind: 'agreed' });
+  });
+
+  test('of three texts run in the program for four, and their answer has three', async () => {
+    const program = shapesOf(texts(4));
+    expect(await client.prepare('bert@1', { shapes: shapesOf(texts(3)), program })).toEqual({ covered: true });
+    const { outputs } = await client.run('bert@1', texts(3), { gpu: 0, plan });
+    expect(outputs.map(({ shape }) => shape[0])).toEqual(outputs.map(() => 3));
+    expect(await client.check('bert@1', { gpu: 0, plan, inputs: texts(3), outputs })).toMatchObject({ kind: 'agreed' });
+    // A check of the program itself, which was made for it.
+    expect(await client.check('bert@1', { gpu: 0, plan, inputs: texts(4) })).toMatchObject({ kind: 'agreed' });
+  });
+
+  test('of a model whose rows meet have no larger program', async () => {
+    const graph = new GraphBuilder('meets', { opset: 17 });
+    graph.input('x', ElementType.FLOAT, ['batch', 4]);
+    const scaled = graph.node('Softmax', ['x'], { axis: 0 });
+    graph.output(scaled, ElementType.FLOAT, ['batch', 4]);
+    const path = join(folder, 'meets.onnx');
+    await writeModel(graph.build(), path);
+    await client.register({ key: 'meets@1', modelPath: path, shapes: { x: [1, 4] } });
+    const order = { shapes: { x: [3, 4] }, program: { x: [4, 4] } };
+    expect(await client.prepare('meets@1', order)).toMatchObject({
+      isExactOnly: true,
+      reason: expect.stringMatching(/^Softmax '.*' works along the rows$/) as string,
+    });
+    expect(await client.prepare('meets@1', { shapes: order.shapes })).toEqual({ covered: true });
+  });
+
+  test('tried for a model of 40 positions come down to a length that it has', async () => {
+    const [first, ...alternatives] = trialShapes(describeModel(model).inputs);
+    expect(first['input_ids']).toEqual([1, 128]);
+    const coverage = await client.register({ key: 'short@1', modelPath, shapes: first, alternatives });
+    expect(coverage).toMatchObject({ covered: true, shapes: { input_ids: [1, 32] } });
+  });
+});

@@ -1,0 +1,115 @@
+/** The self-test of GPUs, on emulated machines with single defects: each fails just what it concerns. */
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beliefs, lacksOf, selfTest, startGpuProcess, type SelfTestReport } from '../../../src/gpu/index.ts';
+import { buildArchitecture, writeModel } from '../../../src/onnx/index.ts';
+import { buildEmulatedDriver } from '../../emulated-driver/build.ts';
+
+const driver = await buildEmulatedDriver();
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-self-test-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const machineWith = (defects: readonly string[]): Record<string, string> => ({
+  ...driver!.environment,
+  TURNTABLE_EMULATOR: JSON.stringify({ devices: [{}, {}], defects }),
+});
+
+const testOf = (defects: readonly string[], again = true): Promise<SelfTestReport> =>
+  selfTest({ cacheFolder: folder, environment: { ...process.env, ...machineWith(defects) }, again });
+
+const settings = { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 26, selfTest: true };
+
+const failed = ({ results }: SelfTestReport): string[] =>
+  results.flatMap(({ belief, holds }) => (holds ? [] : [belief]));
+
+describe.skipIf(driver === undefined)('on the emulated driver', () => {
+  it('a machine without defects is believed everything, and what was found is kept for it', async () => {
+    const report = await testOf([]);
+    expect(report.results.filter(({ holds }) => !holds)).toEqual([]);
+    expect(report.results.map(({ belief }) => belief)).toEqual(beliefs.map(({ belief }) => belief));
+    const kept = join(folder, 'self-tests');
+    const [file] = await readdir(kept);
+    // The next one does not test: it says what the file says.
+    const text = (await readFile(join(kept, file!), 'utf8')).replace('"detail": ""', '"detail": "from the file"');
+    await writeFile(join(kept, file!), text);
+    expect((await testOf(['host-copies'], false)).results[0]).toMatchObject({ holds: true, detail: 'from the file' });
+    await writeFile(join(kept, file!), '{');
+    expect(failed(await testOf(['host-copies'], false))).toEqual(['copies']);
+  });
+
+  it.each([
+    [
+      ['host-reads-by-kernels', 'products', 'graphs', 'events-across-devices'],
+      ['host-reads-by-kernels', 'products', 'host-reads-by-library', 'graphs', 'events-across-devices'],
+    ],
+    [
+      ['host-reads-by-library', 'peer-copies', 'kernel softmax'],
+      ['host-reads-by-library', 'peer-copies', 'events-across-devices', 'operators normalization'],
+    ],
+  ])('a machine with the defects %j is not believed %j, and all else', async (defects, expected) => {
+    expect(failed(await testOf(defects))).toEqual(expected);
+  });
+
+  it.each([
+    ['host-copies', 'copies'],
+    ['kernel selftest', 'kernels'],
+  ])('a machine with the defect %s is not used at all, for %s', async (defect, belief) => {
+    const report = await testOf([defect]);
+    expect(failed(report)).toEqual([belief]);
+    expect(lacksOf(report.results).unusable).toMatch(/^the self-test .*: no function runs on the GPUs$/);
+  });
+
+  it('the GPU process is not opened where the GPUs cannot be used, and says why', async () => {
+    const client = startGpuProcess({
+      ...settings,
+      cacheFolder: join(folder, 'unusable'),
+      environment: machineWith(['host-copies']),
+      log: () => undefined,
+    });
+    await expect(client.ready).rejects.toMatchObject({
+      code: 'unavailable',
+      message: expect.stringMatching(/copies between pinned memory and a GPU keep every byte .*: no function runs/),
+    });
+    await client.stop();
+  });
+
+  it('the GPU process does without what failed, says so, and answers', async () => {
+    const { model } = buildArchitecture('bert-base', {
+      layers: 1,
+      hidden: 32,
+      heads: 4,
+      vocabulary: 50,
+      positions: 40,
+    });
+    const modelPath = join(folder, 'bert.onnx');
+    await writeModel(model, modelPath);
+    const lines: string[] = [];
+    const client = startGpuProcess({
+      ...settings,
+      cacheFolder: join(folder, 'process'),
+      environment: machineWith(['host-reads-by-library', 'kernel softmax']),
+      log: (line) => lines.push(line),
+    });
+    try {
+      await client.ready;
+      expect(lines).toEqual([
+        expect.stringMatching(/not true that cuBLASLt reads pinned host memory .*: the engine's own kernels make/),
+        expect.stringMatching(/not true that the normalization kernels .*: the normalization operators are left/),
+      ]);
+      const shapes = Object.fromEntries(model.graph.input.map(({ name }) => [name, [1, 6]]));
+      const coverage = await client.register({ key: 'bert@1', modelPath, shapes });
+      expect(coverage).toMatchObject({
+        covered: false,
+        obstacles: expect.arrayContaining([expect.objectContaining({ operator: 'LayerNormalization' })]),
+      });
+    } finally {
+      await client.stop();
+    }
+  });
+});

@@ -1,0 +1,172 @@
+/** What the engine does where the GPUs or the library cannot do something: each switch, on a machine that has just that defect. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Engine } from '../../../src/gpu/engine/index.ts';
+import { operators } from '../../../src/gpu/operators/index.ts';
+import { compileModel, type Program } from '../../../src/gpu/program/index.ts';
+import type { Capability, RunResult } from '../../../src/gpu/types.ts';
+import { buildArchitecture, writeModel } from '../../../src/onnx/index.ts';
+import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
+import { emulatorMissing, withEmulatedCuda, type Emulator } from '../../support/emulated-cuda.ts';
+import { relativeError, runOnnxRuntime } from '../../support/run-program.ts';
+import { planFor, type PlanShape } from './chains.ts';
+
+const tokens = 6;
+let folder: string;
+let program: Program;
+let inputs: readonly Tensor[];
+let expected: readonly Tensor[];
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-without-'));
+  const { model } = buildArchitecture('bert-base', { layers: 2, hidden: 32, heads: 4, vocabulary: 50, positions: 40 });
+  const path = join(folder, 'bert.onnx');
+  await writeModel(model, path);
+  inputs = model.graph.input.map(({ name }) => {
+    const values = BigInt64Array.from({ length: tokens }, (_, index) =>
+      BigInt(/ids/.test(name) ? (index * 7) % 50 : 1),
+    );
+    return tensorOf(name, 'INT64', [1, tokens], /type/.test(name) ? values.map(() => 0n) : values);
+  });
+  const shapes = Object.fromEntries(inputs.map(({ name, shape }) => [name, shape]));
+  program = await compileModel(path, shapes, operators, { cacheFolder: join(folder, 'cache') });
+  expected = await runOnnxRuntime(path, inputs);
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+interface Bench {
+  readonly engine: Engine;
+  readonly emulator: Emulator;
+  /** Runs and compares with ONNX Runtime. */
+  readonly run: (shape?: PlanShape) => Promise<RunResult>;
+}
+
+async function onMachine(
+  defects: readonly string[],
+  without: readonly Capability[],
+  test: (bench: Bench) => Promise<void>,
+): Promise<void> {
+  await withEmulatedCuda({ devices: 2, defects }, async (cuda, emulator) => {
+    const settings = { hostBytes: 2 ** 25, slabBytes: 2 ** 20, gpuBytes: 2 ** 26, without: new Set(without) };
+    const engine = new Engine(cuda, settings);
+    engine.addFunction('bert', program.layout);
+    const run = async (shape: PlanShape = { mode: 'pipeswitch' }): Promise<RunResult> => {
+      const plan = planFor({ program }, shape);
+      const result = await engine.run('bert', program, inputs, { gpu: plan.primary, plan });
+      for (const output of expected) {
+        const actual = result.outputs.find(({ name }) => name === output.name)!;
+        expect(relativeError(actual, output)).toBeLessThan(1e-4);
+      }
+      return result;
+    };
+    await test({ engine, emulator, run });
+    await engine.close();
+  });
+}
+
+/** Products that the library made, and kernels, of one run. */
+async function launchesOf({ emulator, run }: Bench, shape?: PlanShape): Promise<{ products: number; kernels: number }> {
+  emulator.forget();
+  await run(shape);
+  const { calls } = emulator.report();
+  return { products: calls['cublasLtMatmul'] ?? 0, kernels: calls['cuLaunchKernelEx'] ?? 0 };
+}
+
+const everyLayerFromHost = { mode: 'dha', fromHost: () => true } as const;
+const products = (): number => program.launches.filter(({ kind }) => kind === 'matmul').length;
+const kernels = (): number => program.launches.filter(({ kind }) => kind === 'kernel').length;
+
+describe.skipIf(emulatorMissing)('on the emulated driver', () => {
+  it('a product without an algorithm becomes a kernel, and all others stay with the library', async () => {
+    const wide = `product ${tokens}x128x32`;
+    const count = program.launches.filter(
+      (launch) => launch.kind === 'matmul' && launch.description.n === 128 && launch.description.k === 32,
+    ).length;
+    expect(count).toBeGreaterThan(0);
+    await onMachine([wide], [], async (bench) => {
+      expect(await launchesOf(bench)).toEqual({ products: products() - count, kernels: kernels() + count });
+    });
+    await onMachine(['products'], [], async (bench) => {
+      expect(await launchesOf(bench)).toEqual({ products: 0, kernels: kernels() + products() });
+    });
+  });
+
+  it('a batch with a bias for each item is made item by item where the library has none, and still by the library', async () => {
+    const batches = program.launches.filter((each) => each.kind === 'matmul' && each.description.strideBias);
+    expect(batches).toHaveLength(2);
+    await onMachine(['bias-by-item'], [], async (bench) => {
+      expect(await launchesOf(bench)).toEqual({ products: products() + 2 * batches.length, kernels: kernels() });
+    });
+  });
+
+  it.each([13, 14, 15])(
+    'a product at which the library fails with status %i is a kernel from then on',
+    async (status) => {
+      await onMachine([], [], async (bench) => {
+        await bench.run();
+        bench.emulator.failNext('cublasLtMatmul', status, 3);
+        await bench.run();
+        expect(bench.engine.broken).toBeNull();
+        const { products: left } = await launchesOf(bench);
+        expect(left).toBeGreaterThan(0);
+        expect(left).toBeLessThan(products());
+        expect((await bench.run()).graph).toBe(true);
+      });
+    },
+  );
+
+  it('a library that fails because the context is poisoned poisons the engine', async () => {
+    await withEmulatedCuda(
+      { defects: ['host-reads-by-library'], allow: ['leaks', 'faults', 'freesInUse'] },
+      async (cuda) => {
+        const engine = new Engine(cuda, { hostBytes: 2 ** 25, slabBytes: 2 ** 20, gpuBytes: 2 ** 26 });
+        engine.addFunction('bert', program.layout);
+        const plan = planFor({ program }, everyLayerFromHost);
+        await expect(engine.run('bert', program, inputs, { gpu: 0, plan })).rejects.toMatchObject({ code: 'poisoned' });
+        expect(engine.broken?.code).toBe('poisoned');
+        await engine.close();
+      },
+    );
+  });
+
+  it('where the library cannot read host memory, kernels multiply there, and the library elsewhere', async () => {
+    await onMachine(['host-reads-by-library'], ['host-reads-by-library'], async (bench) => {
+      const fromHost = await launchesOf(bench, everyLayerFromHost);
+      const withWeights = program.launches.filter(({ kind, reads }) => kind === 'matmul' && reads.length > 0).length;
+      expect(fromHost).toEqual({ products: products() - withWeights, kernels: kernels() + withWeights });
+      expect(await launchesOf(bench)).toEqual({ products: products(), kernels: kernels() });
+    });
+  });
+
+  it('where kernels cannot read host memory, every layer is loaded', async () => {
+    await onMachine(['host-reads-by-kernels'], ['host-reads-by-kernels'], async ({ engine, run }) => {
+      expect((await run(everyLayerFromHost)).loadedBytes).toBe(program.layout.bytes);
+      expect(engine.residency('bert', 0).bytes).toBe(program.layout.bytes);
+    });
+  });
+
+  it('where the library is not to be used, kernels make every product', async () => {
+    await onMachine([], ['products'], async (bench) => {
+      expect(await launchesOf(bench)).toEqual({ products: 0, kernels: kernels() + products() });
+    });
+  });
+
+  it('where graphs cannot be made, warm runs go launch by launch, and nothing is captured', async () => {
+    await onMachine(['graphs'], ['graphs'], async ({ emulator, run }) => {
+      for (let index = 0; index < 4; index++) expect((await run()).graph).toBe(false);
+      expect(emulator.report().calls['cuStreamBeginCapture_v2']).toBeUndefined();
+    });
+  });
+
+  it.each(['peer-copies', 'events-across-devices'])(
+    'with the defect %s no other GPU helps with a load',
+    async (defect) => {
+      await onMachine([defect], ['helping-gpus'], async ({ emulator, run }) => {
+        await run({ mode: 'pt', primary: 0, secondaries: [1] });
+        expect(emulator.report().calls['cuMemcpyPeerAsync']).toBeUndefined();
+      });
+    },
+  );
+});

@@ -1,0 +1,104 @@
+/**
+ * The generated kernels, compiled by clang for NVIDIA's machines: another compiler than the g++ of the emulated driver, with the
+ * language's own rules (address spaces, attributes, PTX in assembler statements). It needs nothing of CUDA's.
+ */
+import { execFile, spawnSync } from 'node:child_process';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { operators } from '../../../src/gpu/operators/index.ts';
+import { compileModel } from '../../../src/gpu/program/index.ts';
+import { buildArchitecture, writeModel } from '../../../src/onnx/index.ts';
+
+const execute = promisify(execFile);
+const language = join(import.meta.dirname, 'cuda-language.h');
+const prelude = join(import.meta.dirname, '../../../src/gpu/kernels/prelude.cu');
+
+const clang = ['clang', 'clang-14', 'clang-15', 'clang-16', 'clang-19'].find((command) => {
+  const { status, stdout } = spawnSync(command, ['--print-targets'], { encoding: 'utf8' });
+  return status === 0 && stdout.includes('nvptx64');
+});
+if (clang === undefined)
+  console.log('clang is not installed: whether it compiles the kernels for nvptx64 is not tested.');
+
+const flags = (
+  '-x cuda --cuda-device-only --cuda-gpu-arch=sm_75 -nocudainc -nocudalib -std=c++17 -O1 -S ' +
+  '-Xclang -target-feature -Xclang +ptx70 -Wno-unknown-cuda-version -include'
+).split(' ');
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-nvptx-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+/** PTX of a translation unit. @throws Error with what clang says */
+async function ptxOf(source: string): Promise<string> {
+  const input = join(folder, 'kernels.cu');
+  const output = join(folder, 'kernels.ptx');
+  await writeFile(input, `${await readFile(prelude, 'utf8')}\n${source}`);
+  await execute(clang!, [...flags, language, '-o', output, input]);
+  return await readFile(output, 'utf8');
+}
+
+const text = { layers: 1, hidden: 32, heads: 4, vocabulary: 50, positions: 40 };
+const image = { image: 32, classes: 10 };
+const recurrent = { layers: 2, hidden: 16, sequence: 5 };
+
+/** The architectures that ship, small: sizes are numbers in the kernels, and change nothing else of them. */
+const models: readonly [string, Parameters<typeof buildArchitecture>[1]][] = [
+  ['bert-base', text],
+  ['roberta-base', text],
+  ['gpt2', text],
+  ['resnet50', { ...image, width: 8, blocks: [1, 1, 1, 1] }],
+  ['vgg16', { ...image, width: 4, hidden: 32 }],
+  ['inception-v3', { image: 75, classes: 10, width: 0.05 }],
+  ['mobilenet-v2', { ...image, width: 0.25 }],
+  ['lstm', recurrent],
+  ['gru', recurrent],
+  ['mlp', {}],
+];
+
+const entries = (ptx: string): string[] => [...ptx.matchAll(/\.visible \.entry (\w+)\(/g)].map(([, name]) => name!);
+
+test.skipIf(clang === undefined).each(models)(
+  'clang compiles every kernel of %s for nvptx64',
+  async (name, settings) => {
+    const { model } = buildArchitecture(name, settings);
+    const path = join(folder, `${name}.onnx`);
+    await writeModel(model, path);
+    const shapes = Object.fromEntries(
+      model.graph.input.map(({ name: input, type }) => [
+        input,
+        (type?.tensorType?.shape?.dim ?? []).map(({ dimValue }, axis) =>
+          dimValue === undefined ? (axis === 0 ? 1 : 6) : Number(dimValue),
+        ),
+      ]),
+    );
+    for (const products of ['library', 'own'] as const) {
+      for (const precision of ['exact', 'fp16', 'bf16'] as const) {
+        const settingsOfProgram = { precision, products };
+        const program = await compileModel(path, shapes, operators, {
+          cacheFolder: folder,
+          settings: settingsOfProgram,
+        });
+        const kernels = new Set(
+          program.launches.flatMap((launch) => (launch.kind === 'kernel' ? [launch.kernel] : [])),
+        );
+        if (kernels.size === 0) continue;
+        expect(new Set(entries(await ptxOf(program.source)))).toEqual(kernels);
+      }
+    }
+  },
+);
+
+test.skipIf(clang === undefined).each([
+  ['a function that CUDA does not have', 'out[0] = __no_such_function(1.0f);', /__no_such_function/],
+  ['a write to what is only read', 'in[0] = 1.0f;', /cannot assign|read-only|const/],
+  ['host code', 'out[0] = (float)rand();', /rand/],
+])('clang refuses a kernel with %s', async (_what, statement, words) => {
+  const source = `#include <stdlib.h>\nKERNEL void wrong(const float* in, float* out) { ${statement} }`;
+  await expect(ptxOf(source)).rejects.toThrow(words);
+});

@@ -1,0 +1,86 @@
+/** Operators of every kind divided between a GPU and cores at random, against ONNX Runtime. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { Engine } from '../../../src/gpu/engine/index.ts';
+import { compileHybrid } from '../../../src/gpu/hybrid/compile.ts';
+import { startCpuCores, type CpuCoreThreads } from '../../../src/gpu/hybrid/cpu-cores.ts';
+import { OpenHybrid } from '../../../src/gpu/hybrid/open.ts';
+import { draftOperators } from '../../../src/gpu/hybrid/operator-draft.ts';
+import { hybridGraph } from '../../../src/gpu/hybrid/prepare.ts';
+import { operators } from '../../../src/gpu/operators/index.ts';
+import { defaultSettings } from '../../../src/gpu/program/index.ts';
+import { writeModel } from '../../../src/onnx/index.ts';
+import type { Tensor } from '../../../src/tensor/index.ts';
+import { loading } from '../../hybrid/examples.ts';
+import { randomOf, randomPlan } from '../../hybrid/random-plans.ts';
+import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
+import { disagreement } from '../../support/operator-cases/checking.ts';
+import { casesOf, drawn } from '../../support/operator-cases/index.ts';
+import { modelOf, referenceOf, togetherOf, type CaseModel } from '../../support/operator-cases/models.ts';
+
+let folder: string;
+let cores: CpuCoreThreads;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-hybrid-spec-'));
+  cores = startCpuCores({ count: 2 });
+});
+afterAll(async () => {
+  await cores.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const seed = Number(process.env['TURNTABLE_SEED']);
+
+/** Of one operator set, as many as there are among a few of each operator. */
+async function casesOfOpset(opset: number): Promise<{ models: CaseModel[]; expected: Tensor[] }> {
+  const models: CaseModel[] = [];
+  const expected: Tensor[] = [];
+  for (const operator of drawn.keys()) {
+    const one = casesOf(operator, seed, 6).find((each) => each.opset === opset);
+    const made = one && modelOf(one);
+    const outputs = made && (await referenceOf(made));
+    if (made === undefined || outputs === undefined) continue;
+    for (const output of outputs) expected.push({ ...output, name: `c${models.length}.${output.name}` });
+    models.push(made);
+  }
+  return { models, expected };
+}
+
+test.skipIf(emulatorMissing)(
+  'any division of operators gives the answers of ONNX Runtime',
+  { timeout: 300_000 },
+  async () => {
+    const { models, expected } = await casesOfOpset(17);
+    expect(models.length).toBeGreaterThan(drawn.size / 4);
+    const { model, inputs } = togetherOf(models);
+    const modelPath = join(folder, 'together.onnx');
+    await writeModel(model, modelPath);
+    const shapes = Object.fromEntries(inputs.map(({ name, shape }) => [name, shape]));
+    const prepared = await hybridGraph({ modelPath, shapes, cells: 1, cacheFolder: join(folder, 'cache') });
+    const partFolder = join(folder, 'parts');
+    const draft = await draftOperators(prepared, { operators, settings: defaultSettings, partFolder });
+    const lacking = draft.operators.filter(({ obstacle }) => obstacle !== null);
+    const mustBeOnCpu = new Set(lacking.flatMap(({ nodes }) => nodes.map(({ name }) => name)));
+    await withEmulatedCuda({ devices: 1 }, async (cuda) => {
+      const engine = new Engine(cuda, { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 26 });
+      for (const cpuShare of [0.2, 0.7]) {
+        const plan = randomPlan(prepared, randomOf(seed), { id: `share ${cpuShare}`, cores: 2, cpuShare, mustBeOnCpu });
+        const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, partFolder);
+        engine.addFunction('f', hybrid.layout);
+        const open = await OpenHybrid.open(engine, 'f', hybrid, cores);
+        const options = { gpu: 0, plan: loading(prepared.base.layers, hybrid.promise.layers) };
+        const { outputs } = await open.run(inputs, options);
+        const wrong = expected.flatMap((wanted) => {
+          const found = outputs.filter(({ name }) => name === wanted.name);
+          return disagreement(found, [wanted]) ?? [];
+        });
+        expect(wrong).toEqual([]);
+        await open.close();
+        await engine.removeFunction('f');
+      }
+      await engine.close();
+    });
+  },
+);

@@ -1,0 +1,107 @@
+/** What is told of rows from a graph, on random attributes of every drawn operator: where they are apart, ONNX Runtime agrees. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { paddingOf, PaddedShapes } from '../../../src/gpu/padding/index.ts';
+import { ProgramError, type InputShapes } from '../../../src/gpu/program/index.ts';
+import { writeModel, type ModelProto } from '../../../src/onnx/index.ts';
+import { shapesOf } from '../../../src/gpu/index.ts';
+import type { Tensor } from '../../../src/tensor/index.ts';
+import { describeCase } from '../conformance/case.ts';
+import { disagreement } from '../../support/operator-cases/checking.ts';
+import { casesOf, drawn, type SpecCase } from '../../support/operator-cases/index.ts';
+import { modelOf, referenceOf } from '../../support/operator-cases/models.ts';
+
+const seed = Number(process.env['TURNTABLE_SEED']);
+const each = Number(process.env['TURNTABLE_CASES'] ?? 2);
+const [few, many] = [3, 4];
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-padding-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+/** Three rows along an axis, made of those that it has in turn. */
+function withFewRows(tensor: Tensor, axis: number): Tensor {
+  const { shape, data } = tensor;
+  const size = shape[axis]!;
+  const groups = shape.slice(0, axis).reduce((product, each) => product * each, 1);
+  const rowBytes = data.byteLength / (groups * size);
+  const row = (group: number, index: number): Uint8Array => {
+    const at = (group * size + (index % size)) * rowBytes;
+    return data.subarray(at, at + rowBytes);
+  };
+  const parts = Array.from({ length: groups * few }, (_, index) => row(Math.floor(index / few), index % few));
+  return { ...tensor, shape: shape.with(axis, few), data: new Uint8Array(Buffer.concat(parts)) };
+}
+
+interface Batched {
+  readonly model: ModelProto;
+  readonly inputs: readonly Tensor[];
+  readonly program: InputShapes;
+}
+
+/** A case with an open number of rows along an axis of its first input, and of others that are as long there. */
+function batched(one: SpecCase, axis: number): Batched | undefined {
+  const first = one.inputs.find((input) => input !== undefined && !input.constant)?.tensor;
+  const size = first?.shape[axis] ?? 0;
+  if (size === 0) return undefined;
+  const open = new Set<string>();
+  const inputs = one.inputs.map((input, place) => {
+    if (input === undefined || input.constant || input.tensor.shape[axis] !== size) return input;
+    open.add(`x${place}`);
+    return { ...input, tensor: withFewRows({ ...input.tensor, name: '' }, axis) };
+  });
+  const made = modelOf({ ...one, inputs });
+  const { graph } = made.model;
+  const withOpen = graph.input.map((info) => {
+    const tensorType = info.type?.tensorType;
+    if (!open.has(info.name) || tensorType?.shape === undefined) return info;
+    const dim = tensorType.shape.dim.with(axis, { dimParam: 'rows' });
+    return { ...info, type: { tensorType: { ...tensorType, shape: { dim } } } };
+  });
+  const program = made.inputs.map(
+    ({ name, shape }) => [name, open.has(name) ? shape.with(axis, many) : shape] as const,
+  );
+  return {
+    model: { ...made.model, graph: { ...graph, input: withOpen } },
+    inputs: made.inputs,
+    program: Object.fromEntries(program),
+  };
+}
+
+test(
+  `rows that ${drawn.size} operators keep apart, of seed ${seed}, are answered by ONNX Runtime as in a larger batch`,
+  { timeout: 600_000 },
+  async () => {
+    const wrong: string[] = [];
+    const apart = new Set<string>();
+    const path = join(folder, 'case.onnx');
+    for (const operator of drawn.keys()) {
+      for (const [index, one] of casesOf(operator, seed, each).entries()) {
+        const made = batched(one, index % 2);
+        const expected = made && (await referenceOf(made));
+        if (made === undefined || expected === undefined) continue;
+        await writeModel(made.model, path);
+        const shapes = shapesOf(made.inputs);
+        const found = await paddingOf(path, shapes, made.program, folder).catch((error: unknown) => {
+          if (!(error instanceof ProgramError)) throw error;
+        });
+        if (found?.kind !== 'padded') continue;
+        apart.add(operator);
+        const padded = new PaddedShapes();
+        padded.set(shapes, found.padding);
+        const { outputs } = await padded.run(made.inputs, async (inputs) => ({
+          outputs: (await referenceOf({ model: made.model, inputs })) ?? [],
+        }));
+        const what = disagreement(outputs, expected);
+        if (what !== undefined) wrong.push(`${describeCase(one)}: ${what}`);
+      }
+    }
+    expect(wrong).toEqual([]);
+    // Nothing would be wrong of rules that find no rows.
+    expect(apart.size).toBeGreaterThan(80);
+  },
+);

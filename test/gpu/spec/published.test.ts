@@ -1,0 +1,63 @@
+/** What ONNX Runtime runs, the host publishes: every drawn case passes the validator's check, and a CPU instance's session. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { Session } from '../../../src/cpu/instance/session.ts';
+import { checkModelFile } from '../../../src/host/store/model-check.ts';
+import { elementTypeOf, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
+import type { Tensor } from '../../../src/tensor/index.ts';
+import { describeCase } from '../conformance/case.ts';
+import { disagreement } from '../../support/operator-cases/checking.ts';
+import { casesOf, drawn } from '../../support/operator-cases/index.ts';
+import { modelOf, referenceOf } from '../../support/operator-cases/models.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-published-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+/** As a file has them: outputs with their types, nodes in any order. */
+function declared(model: ModelProto, outputs: readonly Tensor[]): ModelProto {
+  const output = outputs.map(({ name, datatype, shape }) => ({
+    name,
+    type: {
+      tensorType: {
+        elemType: elementTypeOf(datatype),
+        shape: { dim: shape.map((size) => ({ dimValue: BigInt(size) })) },
+      },
+    },
+  }));
+  return { ...model, graph: { ...model.graph, node: model.graph.node.toReversed(), output } };
+}
+
+test(
+  'every case that ONNX Runtime runs is accepted, and answered by an instance as ONNX Runtime does',
+  { timeout: 300_000 },
+  async () => {
+    const seed = Number(process.env['TURNTABLE_SEED']);
+    const wrong: string[] = [];
+    let run = 0;
+    for (const one of [...drawn.keys()].flatMap((operator) => casesOf(operator, seed, 2))) {
+      const made = modelOf(one);
+      const expected = await referenceOf(made);
+      if (expected === undefined) continue;
+      run++;
+      const path = join(folder, `${run}.onnx`);
+      await writeModel(declared(made.model, expected), path);
+      const reply = await checkModelFile(path);
+      if (reply.outcome === 'refused') {
+        wrong.push(`${describeCase(one)}: refused: ${reply.reason}`);
+        continue;
+      }
+      const session = await Session.load(path, { threads: 1, spinning: false, arena: false });
+      const found = await session.run(made.inputs, undefined);
+      const inOrder = expected.map(({ name }) => found.find((tensor) => tensor.name === name)!);
+      const what = disagreement(inOrder, expected);
+      if (what !== undefined) wrong.push(`${describeCase(one)}: ${what}`);
+    }
+    expect(wrong).toEqual([]);
+    expect(run).toBeGreaterThan(drawn.size);
+  },
+);

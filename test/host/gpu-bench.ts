@@ -1,0 +1,70 @@
+/** Functions on four V100s of a made-up GPU process: what the tests of their preparation begin with. */
+import { join } from 'node:path';
+import { loadMachine } from '../../src/hardware/index.ts';
+import { createLogger } from '../../src/host/logger.ts';
+import { GpuFunctions, type GpuFunctionsOptions } from '../../src/host/gpu/gpu-functions.ts';
+import { ProfileStore } from '../../src/host/gpu/plans.ts';
+import type { GpuRuntime } from '../../src/host/gpu/prepare.ts';
+import { ShippedPlans } from '../../src/host/gpu/shipped-plans.ts';
+import { Verdicts } from '../../src/host/gpu/verdicts.ts';
+import { LiveScheduler, type GpuRunner } from '../../src/host/live/index.ts';
+import { policies } from '../../src/schedule/index.ts';
+import { FakeStore } from './fakes.ts';
+
+export interface GpuBench {
+  readonly functions: GpuFunctions;
+  readonly runtime: GpuRuntime;
+  readonly store: FakeStore;
+  readonly close: () => Promise<void>;
+}
+
+interface GpuBenchOptions {
+  readonly dataDir: string;
+  readonly client: GpuFunctionsOptions['client'];
+  /** Of each GPU; by default as many as a V100 has. */
+  readonly capacityBytes?: number;
+  readonly runner?: GpuRunner;
+  readonly cpuLatencyMs?: number;
+  readonly functions?: Partial<GpuFunctionsOptions>;
+}
+
+/** Every comparison agrees, and nothing runs meanwhile, unless `functions` says otherwise. */
+export function gpuBench({ dataDir, client, capacityBytes, runner, cpuLatencyMs, ...rest }: GpuBenchOptions): GpuBench {
+  const machine = loadMachine('p3.8xlarge');
+  const scheduler = new LiveScheduler({
+    policy: policies.best,
+    cpu: { cores: 2, memoryBytes: Infinity },
+    cpuOffer: () => ({ latencyMs: cpuLatencyMs ?? 100, cores: 1 }),
+  });
+  const gpus = machine.gpus.map(({ memoryBytes, switch: pciSwitch, linkGBps }) => ({
+    capacityBytes: capacityBytes ?? memoryBytes,
+    switch: pciSwitch,
+    linkGBps,
+    uplinkGBps: 12,
+  }));
+  scheduler.setGpus(gpus, runner ?? ({} as GpuRunner));
+  const store = new FakeStore();
+  const functions = new GpuFunctions({
+    client,
+    registry: store,
+    logger: createLogger({ level: 'silent', format: 'json' }),
+    dataDir,
+    mode: 'dha',
+    variants: { kind: 'off', cores: 0 },
+    iterations: 1,
+    precision: 'exact',
+    shippedPlans: new ShippedPlans(join(dataDir, 'none')),
+    whenIdle: () => Promise.resolve(),
+    check: () => Promise.resolve({ kind: 'agreed', inputs: 'drawn', precision: 'fp32', tolerance: 1e-3 }),
+    onPinned: () => undefined,
+    ...rest.functions,
+  });
+  const machineName = 'four V100';
+  const profiles = new ProfileStore(join(dataDir, 'profiles'), machineName);
+  const verdicts = new Verdicts(join(dataDir, 'checks'), machineName);
+  const close = async (): Promise<void> => {
+    scheduler.close();
+    await functions.close();
+  };
+  return { functions, runtime: { machine, machineName, profiles, verdicts, scheduler }, store, close };
+}

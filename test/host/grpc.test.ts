@@ -1,0 +1,310 @@
+/** The gRPC service as its clients see it: generated clients of the same protos, over real connections. */
+import { createServer } from 'node:net';
+import {
+  credentials,
+  Metadata,
+  status,
+  type Client,
+  type ClientDuplexStream,
+  type ClientUnaryCall,
+  type ServiceError,
+} from '@grpc/grpc-js';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
+import { startReluHost, type ReluHost } from '../support/relu-host.ts';
+
+const protos = loadProtos();
+
+/** The fields of any reply that these tests look at. */
+interface Message {
+  readonly [field: string]: unknown;
+  readonly inputs: readonly { readonly shape: readonly string[] }[];
+  readonly config: { readonly [field: string]: unknown; readonly input: readonly { readonly data_type: string }[] };
+  readonly models: readonly { readonly name: string; readonly state: string }[];
+  readonly raw_output_contents: readonly Buffer[];
+}
+
+interface Reply {
+  readonly response: Message;
+  readonly metadata: Metadata;
+}
+
+interface StreamReply {
+  readonly error_message?: string;
+  readonly infer_response: Message & {
+    readonly id: string;
+    readonly parameters: Record<string, { readonly bool_param: boolean }>;
+  };
+}
+
+type Method = (
+  request: object,
+  metadata: Metadata,
+  options: object,
+  callback: (error: ServiceError | null, response: Message) => void,
+) => ClientUnaryCall;
+
+type Caller = (
+  method: string,
+  request?: object,
+  options?: { metadata?: Metadata; deadline?: number },
+) => Promise<Reply>;
+
+function callerOf(client: Client): Caller {
+  return (method, request = {}, { metadata = new Metadata(), deadline } = {}) =>
+    new Promise((resolve, reject) => {
+      let received = new Metadata();
+      const options = deadline === undefined ? {} : { deadline };
+      const methods = client as unknown as Record<string, Method>;
+      const call = methods[method]!.call(client, request, metadata, options, (error, response) => {
+        if (error !== null) reject(error);
+        else resolve({ response, metadata: received });
+      });
+      call.on('metadata', (given: Metadata) => (received = given));
+    });
+}
+
+async function failureOf(promise: Promise<unknown>): Promise<ServiceError> {
+  return await promise.then(
+    () => {
+      throw new Error('it should have failed');
+    },
+    (error: unknown) => error as ServiceError,
+  );
+}
+
+const key = 'a-key-for-tests';
+const withKey = (): Metadata => {
+  const metadata = new Metadata();
+  metadata.set('authorization', `Bearer ${key}`);
+  return metadata;
+};
+
+const raw = (...values: number[]): Buffer => Buffer.from(new Float32Array(values).buffer);
+const input = { name: 'x', datatype: 'FP32', shape: [1, 4] };
+const asked = { model_name: 'relu', inputs: [input], raw_input_contents: [raw(-1, 2, -3, 4)] };
+const floats = (bytes: Buffer): number[] => [...new Float32Array(Uint8Array.from(bytes).buffer)];
+
+let host: ReluHost;
+
+async function overHttp(path: string): Promise<{ inputs: { shape: number[] }[]; max_batch_size: number }> {
+  return (await (await fetch(`${host.url}/v2/models/relu${path}`)).json()) as never;
+}
+
+async function successes(): Promise<number> {
+  const text = await (await fetch(`${host.url}/metrics`)).text();
+  return Number(/nv_inference_request_success\{model="relu"[^}]*\} (\d+)/.exec(text)?.[1]);
+}
+
+describe('gRPC', () => {
+  let client: Client;
+  let mesh: Client;
+  let call: Caller;
+  let callMesh: Caller;
+
+  beforeAll(async () => {
+    host = await startReluHost(['relu', 'other'], { apiKeys: [key], flags: { 'grpc.port': '0' } });
+    const address = `127.0.0.1:${host.grpcPort}`;
+    client = new (serviceOf(protos, 'inference', 'GRPCInferenceService'))(address, credentials.createInsecure());
+    mesh = new (serviceOf(protos, 'mmesh', 'ModelMesh'))(address, credentials.createInsecure());
+    call = callerOf(client);
+    callMesh = callerOf(mesh);
+  });
+
+  afterAll(async () => {
+    client?.close();
+    mesh?.close();
+    await host?.[Symbol.asyncDispose]();
+  });
+
+  test('the server is live and ready, and says what it is', async () => {
+    expect((await call('ServerLive')).response).toMatchObject({ live: true });
+    expect((await call('ServerReady')).response).toMatchObject({ ready: true });
+    expect((await call('ServerMetadata')).response).toMatchObject({ name: 'turntable' });
+  });
+
+  test('a model has metadata, configuration, statistics and an entry in the index, as over HTTP', async () => {
+    const { response: metadata } = await call('ModelMetadata', { name: 'relu' });
+    expect(metadata).toMatchObject({ name: 'relu', versions: ['1'], platform: 'onnxruntime_onnx' });
+    expect(metadata.inputs[0]?.shape.map(Number)).toEqual((await overHttp('')).inputs[0]?.shape);
+    const { config } = (await call('ModelConfig', { name: 'relu' })).response;
+    expect(config).toMatchObject({ name: 'relu', max_batch_size: (await overHttp('/config')).max_batch_size });
+    expect(config.input[0]?.data_type).toBe('TYPE_FP32');
+    expect((await call('ModelStatistics', { name: 'relu' })).response.model_stats).toHaveLength(1);
+    const { models } = (await call('RepositoryIndex')).response;
+    expect(models.map(({ name, state }) => [name, state])).toEqual([
+      ['other', 'READY'],
+      ['relu', 'READY'],
+    ]);
+  });
+
+  test('raw and typed contents get the same answer, with where and how long in the metadata', async () => {
+    const first = await call('ModelInfer', { ...asked, id: 'seven' });
+    expect(first.response).toMatchObject({ model_name: 'relu', model_version: '1', id: 'seven' });
+    expect(first.response.outputs).toMatchObject([{ name: 'y', datatype: 'FP32', shape: ['1', '4'] }]);
+    expect(floats(first.response.raw_output_contents[0]!)).toEqual([0, 2, 0, 4]);
+    expect(first.metadata.get('x-turntable-placement')[0]).toMatch(/^cpu pool/);
+    expect(Number(first.metadata.get('x-total-time')[0])).toBeGreaterThan(0);
+    const typed = { ...input, contents: { fp32_contents: [-1, 2, -3, 4] } };
+    const second = await call('ModelInfer', { model_name: 'relu', inputs: [typed] });
+    expect(second.response.raw_output_contents).toEqual(first.response.raw_output_contents);
+  });
+
+  test.each([
+    [{ ...asked, model_name: 'nobody' }, status.NOT_FOUND, "there is no function 'nobody'"],
+    [{ ...asked, model_version: '9' }, status.NOT_FOUND, "function 'relu' has no version '9'"],
+    [{ ...asked, inputs: [] }, status.INVALID_ARGUMENT, 'the request has 1 raw_input_contents, but 0 inputs'],
+    [{ ...asked, raw_input_contents: [raw(1)] }, status.INVALID_ARGUMENT, "tensor 'x' has 4 bytes of data"],
+    [
+      { model_name: 'relu', inputs: [{ ...input, contents: { int_contents: [1, 2, 3, 4] } }] },
+      status.INVALID_ARGUMENT,
+      "input 'x' is FP32, so only fp32_contents may have elements",
+    ],
+    [
+      { ...asked, inputs: [{ ...input, contents: { fp32_contents: [1] } }] },
+      status.INVALID_ARGUMENT,
+      'only one of them may be there',
+    ],
+    [
+      { ...asked, parameters: { sequence_id: { int64_param: 3 } } },
+      status.INVALID_ARGUMENT,
+      "the parameter 'sequence_id' is not supported",
+    ],
+    [
+      { ...asked, inputs: [{ ...input, parameters: { shared_memory_region: { string_param: 'r' } } }] },
+      status.INVALID_ARGUMENT,
+      "input 'x' asks for shared memory",
+    ],
+  ])('bad input is refused with a code and a sentence (%#)', async (request, code, sentence) => {
+    const error = await failureOf(call('ModelInfer', request));
+    expect(error.code).toBe(code);
+    expect(error.details).toContain(sentence);
+  });
+
+  test('a deadline that passes while the call waits is a deadline', async () => {
+    const error = await failureOf(call('ModelInfer', asked, { deadline: Date.now() - 1 }));
+    expect(error.code).toBe(status.DEADLINE_EXCEEDED);
+  });
+
+  test("ModelMesh's metadata names the model, whatever the request says", async () => {
+    for (const [name, value] of [
+      ['mm-vmodel-id', 'other'],
+      ['mm-model-id', 'other@1'],
+    ] as const) {
+      const metadata = new Metadata();
+      metadata.set(name, value);
+      const { response } = await call('ModelInfer', { ...asked, model_name: 'nobody' }, { metadata });
+      expect(response).toMatchObject({ model_name: 'other', model_version: '1' });
+    }
+  });
+
+  test('requests of a stream are answered by their ids, errors among them, and the stream ends with the last', async () => {
+    const methods = client as unknown as { ModelStreamInfer(): ClientDuplexStream<object, StreamReply> };
+    const stream = methods.ModelStreamInfer();
+    const replies: StreamReply[] = [];
+    stream.on('data', (reply: StreamReply) => replies.push(reply));
+    const ended = new Promise((resolve, reject) => stream.on('end', resolve).on('error', reject));
+    for (let id = 0; id < 20; id++) {
+      const request =
+        id === 7 ? { ...asked, model_name: 'nobody' } : { ...asked, raw_input_contents: [raw(id, -1, 0, 0)] };
+      stream.write({ ...request, id: String(id) });
+    }
+    stream.end();
+    await ended;
+    const byId = new Map(replies.map((reply) => [Number(reply.infer_response.id), reply]));
+    expect(byId.size).toBe(20);
+    expect(byId.get(7)?.error_message).toContain("there is no function 'nobody'");
+    byId.delete(7);
+    for (const [id, { infer_response: response }] of byId) {
+      expect(floats(response.raw_output_contents[0]!)).toEqual([id, 0, 0, 0]);
+      expect(response.parameters['triton_final_response']?.bool_param).toBe(true);
+    }
+  });
+
+  test('load and unload need the key, and change what ModelMesh tells of the model', async () => {
+    expect((await failureOf(call('RepositoryModelUnload', { model_name: 'other' }))).code).toBe(status.UNAUTHENTICATED);
+    const statusOf = async (): Promise<string> =>
+      String((await callMesh('getModelStatus', { modelId: 'other' })).response['status']);
+    await call('RepositoryModelLoad', { model_name: 'other' }, { metadata: withKey() });
+    expect(await statusOf()).toBe('LOADED');
+    await call('RepositoryModelUnload', { model_name: 'other' }, { metadata: withKey() });
+    expect(await statusOf()).toBe('NOT_LOADED');
+    const { response } = await callMesh('ensureLoaded', { modelId: 'other', sync: true }, { metadata: withKey() });
+    expect(response['status']).toBe('LOADED');
+    expect((await callMesh('getVModelStatus', { vModelId: 'other' })).response).toMatchObject({
+      status: 'DEFINED',
+      activeModelId: 'other@1',
+    });
+    expect((await failureOf(callMesh('registerModel', { modelId: 'new' }))).details).toContain('PUT /functions/{name}');
+  });
+
+  test('shared memory is refused by name where it is asked for, and has no regions', async () => {
+    for (const kind of ['System', 'Cuda']) {
+      expect((await call(`${kind}SharedMemoryStatus`)).response['regions'] ?? {}).toEqual({});
+      await call(`${kind}SharedMemoryUnregister`);
+      const error = await failureOf(call(`${kind}SharedMemoryRegister`, { name: 'input_data' }));
+      expect(error).toMatchObject({ code: status.INVALID_ARGUMENT });
+      expect(error.details).toContain("does not offer shared memory (region 'input_data')");
+    }
+  });
+
+  test('log settings are told, and changed by who has the key, for HTTP as well', async () => {
+    const settings = { log_error: { bool_param: true }, log_format: { string_param: 'default' } };
+    expect((await failureOf(call('LogSettings', { settings }))).code).toBe(status.UNAUTHENTICATED);
+    const before = (await call('LogSettings')).response['settings'];
+    expect(before).toMatchObject({ log_verbose_level: { uint32_param: 0 }, log_file: { string_param: '' } });
+    const changed = (await call('LogSettings', { settings }, { metadata: withKey() })).response['settings'];
+    expect(changed).toMatchObject({ log_error: { bool_param: true }, log_info: { bool_param: false } });
+    expect(await (await fetch(`${host.url}/v2/logging`)).json()).toMatchObject({ log_error: true, log_info: false });
+    const wrong = { settings: { log_info: { string_param: 'yes' } } };
+    const error = await failureOf(call('LogSettings', wrong, { metadata: withKey() }));
+    expect(error).toMatchObject({ code: status.INVALID_ARGUMENT, details: "'log_info' is not true or false" });
+    await call('LogSettings', { settings: before }, { metadata: withKey() });
+  });
+
+  test('traces are off, and nothing else can be asked for', async () => {
+    for (const request of [{}, { model_name: 'relu' }]) {
+      const { response } = await call('TraceSetting', request);
+      expect(response['settings']).toMatchObject({ trace_level: { value: ['OFF'] }, trace_rate: { value: ['1000'] } });
+    }
+    expect((await failureOf(call('TraceSetting', { model_name: 'nobody' }))).code).toBe(status.NOT_FOUND);
+    const settings = { trace_level: { value: ['TIMESTAMPS'] } };
+    const error = await failureOf(call('TraceSetting', { settings }, { metadata: withKey() }));
+    expect(error).toMatchObject({ code: status.INVALID_ARGUMENT });
+    expect(error.details).toContain("'trace_level' can only be OFF");
+    await call('TraceSetting', { settings: { trace_level: { value: [] } } }, { metadata: withKey() });
+  });
+
+  test('a call counts in the same metrics as over HTTP', async () => {
+    const before = await successes();
+    await call('ModelInfer', asked);
+    expect(await successes()).toBe(before + 1);
+  });
+});
+
+test('a taken port is told in the log, and HTTP serves alone; asked for by name it is a failure', async () => {
+  // Two neighbouring ports, the second of them taken.
+  let taken = createServer();
+  let http = 0;
+  for (;;) {
+    await new Promise<void>((resolve) => taken.listen(0, '127.0.0.1', resolve));
+    http = (taken.address() as { port: number }).port - 1;
+    const probe = createServer();
+    const isFree = await new Promise<boolean>((resolve) => {
+      probe.once('error', () => resolve(false));
+      probe.listen(http, '127.0.0.1', () => resolve(true));
+    });
+    await new Promise((resolve) => probe.close(resolve));
+    if (isFree) break;
+    taken.close();
+    taken = createServer();
+  }
+  {
+    await using alone = await startReluHost(['relu'], { flags: { 'listen.port': String(http) } });
+    expect(alone.grpcPort).toBeUndefined();
+    expect((await fetch(`${alone.url}/v2/health/ready`)).status).toBe(200);
+  }
+  const flags = { 'listen.port': '0', 'grpc.port': String(http + 1) };
+  await expect(startReluHost(['relu'], { flags })).rejects.toMatchObject({ code: 'EADDRINUSE' });
+  taken.close();
+});

@@ -1,0 +1,147 @@
+/** A live host whose disk, folders, handlers and neighbours do what they should not. */
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { SmallDisk } from '../../bench/chaos/disk.ts';
+import { sumGraph, sumModel } from '../../bench/chaos/models.ts';
+import { writeModel } from '../../src/onnx/index.ts';
+import { serve, type ServingHost } from '../cli/command.ts';
+
+const handler = `import type { HandlerCall } from 'turntable';
+
+interface Question {
+  readonly words: readonly string[];
+}
+
+function look(question: Question): number {
+  throw new Error('no such word');
+}
+
+export function preprocess(request: HandlerCall): unknown {
+  return look(request.json() as Question);
+}
+
+export const postprocess = (): unknown => ({});
+`;
+const lineOfThrow = handler.split('\n').findIndex((line) => line.includes('throw')) + 1;
+
+let folder: string;
+let functions: string;
+let host: ServingHost;
+
+async function addFunction(name: string, settings: object = {}): Promise<void> {
+  await mkdir(join(functions, name), { recursive: true });
+  await writeModel(sumGraph(1).build(), join(functions, name, 'model.onnx'));
+  await writeFile(join(functions, name, 'function.json'), JSON.stringify(settings));
+}
+
+const serveFrom = async (data: string): Promise<ServingHost> =>
+  await serve(['--functions', functions, '--data', data, '--gpu-use', 'off', '--cpu-cores', '1']);
+
+const call = async (name: string, at = host): Promise<{ status: number; answer: string }> => {
+  const response = await fetch(`${at.url}/function/${name}`, { method: 'POST', body: '{"input":[[1]]}' });
+  return { status: response.status, answer: await response.text() };
+};
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-misfortunes-'));
+  functions = join(folder, 'functions');
+  await addFunction('sum');
+  await addFunction('vanishing');
+  await addFunction('throwing', { handler: 'handler.ts' });
+  await writeFile(join(functions, 'throwing', 'handler.ts'), handler);
+  host = await serveFrom(join(folder, 'data'));
+});
+afterAll(async () => {
+  await host.end('SIGKILL');
+  await rm(folder, { recursive: true, force: true });
+});
+
+test("the log of a handler's exception has the line of its source, and the client no path", async () => {
+  const { status, answer } = await call('throwing');
+  expect({ status, answer: JSON.parse(answer) as unknown }).toEqual({
+    status: 500,
+    answer: { error: "the handler's preprocess failed: no such word" },
+  });
+  await expect.poll(() => host.stderr()).toMatch(new RegExp(`at look \\(.*handler\\.ts:${lineOfThrow}:\\d+\\)`));
+});
+
+test('a model folder that is deleted while it serves does not tell the client where it was', async () => {
+  expect((await call('vanishing')).status).toBe(200);
+  await rm(join(functions, 'vanishing'), { recursive: true });
+  // The instance is given back, so that the next call has to load what is gone.
+  await fetch(`${host.url}/v2/repository/models/vanishing/unload`, { method: 'POST' });
+  const load = await fetch(`${host.url}/v2/repository/models/vanishing/load`, { method: 'POST' });
+  const told = [await load.text(), (await call('vanishing')).answer];
+  expect(load.status).toBeGreaterThanOrEqual(400);
+  for (const each of told) expect(each).not.toContain(folder);
+  expect((await call('sum')).status).toBe(200);
+});
+
+describe('without keys, no way to call a function is open to a web page of another origin', () => {
+  const ways = ['/function/sum', '/v2/models/sum/infer', '/async-function/sum', '/v2/repository/models/sum/load'];
+  test.each(
+    ways.flatMap((path) => [
+      [path, 'Host: evil.example'],
+      [path, 'Host: 127.0.0.1\r\nOrigin: http://evil.example'],
+    ]),
+  )('%s with %s', async (path, headers) => {
+    const socket = connect(Number(new URL(host.url).port), '127.0.0.1');
+    socket.end(`POST ${path} HTTP/1.1\r\n${headers}\r\nConnection: close\r\nContent-Length: 15\r\n\r\n{"input":[[1]]}`);
+    expect(await text(socket)).toMatch(/^HTTP\/1\.1 403 /);
+  });
+});
+
+/** Mounting is for root. Elsewhere the disk cannot be filled, or made read-only. */
+const diskFolder = await mkdtemp(join(tmpdir(), 'turntable-disk-'));
+const disk = await SmallDisk.mount(diskFolder, 32);
+
+async function hostOnDisk(): Promise<{ readonly host: ServingHost; restart(): Promise<void> } & AsyncDisposable> {
+  const data = join(disk!.folder, 'data');
+  let current = await serveFrom(data);
+  return {
+    get host() {
+      return current;
+    },
+    async restart() {
+      await current.end('SIGKILL');
+      current = await serveFrom(data);
+    },
+    async [Symbol.asyncDispose]() {
+      await current.end('SIGKILL');
+      await disk!.empty();
+    },
+  };
+}
+
+describe.skipIf(disk === undefined)('of a data folder on a disk of its own', () => {
+  afterAll(async () => {
+    await disk?.[Symbol.asyncDispose]();
+    await rm(diskFolder, { recursive: true, force: true });
+  });
+
+  test('that is full at the start, the functions of the folder serve, and publications are told why not', async () => {
+    await using full = await hostOnDisk();
+    await disk!.fill();
+    await full.restart();
+    expect((await call('sum', full.host)).status).toBe(200);
+    const published = await fetch(`${full.host.url}/functions/new`, { method: 'PUT', body: sumModel(1) });
+    expect([published.status, published.headers.get('x-turntable-error')]).toEqual([507, 'disk-full']);
+    await disk!.empty();
+    expect((await fetch(`${full.host.url}/functions/new`, { method: 'PUT', body: sumModel(1) })).status).toBe(201);
+  });
+
+  test('that becomes read-only, calls go on, and publications are told why not', async () => {
+    await using kept = await hostOnDisk();
+    expect((await call('sum', kept.host)).status).toBe(200);
+    await expect.poll(() => disk!.setWritable(false).then(() => 'read-only', String)).toBe('read-only');
+    const published = await fetch(`${kept.host.url}/functions/new`, { method: 'PUT', body: sumModel(2) });
+    expect([published.status, published.headers.get('x-turntable-error')]).toEqual([503, 'store-read-only']);
+    expect(await published.text()).not.toContain(diskFolder);
+    expect((await call('sum', kept.host)).status).toBe(200);
+    await disk!.setWritable(true);
+  });
+});

@@ -1,0 +1,60 @@
+/**
+ * The order of test files. Vitest runs one project after the other and, without times of an earlier run (in CI), large files
+ * first: a small file that takes a minute then starts last, and one core waits for it. Here the long ones start first,
+ * and the many files that take milliseconds fill the end.
+ */
+import { relative, sep } from 'node:path';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
+
+/** Files that take longest, with their processes; which of them goes first matters little. */
+export const longest: readonly string[] = [
+  'test/bench/small.test.ts',
+  'test/project/readme.test.ts',
+  'test/host/gpu-process.test.ts',
+  'test/host/gpu-families.test.ts',
+  'test/host/places.test.ts',
+  'test/gpu/conformance/conformance.test.ts',
+  'test/gpu/spec/operators.test.ts',
+  'test/dashboard/page.test.ts',
+  'test/queue/cli.test.ts',
+  'test/host/gpu-live.test.ts',
+  'test/host/gpu-handlers.test.ts',
+  'test/host/gpu-ladder.test.ts',
+  'test/host/store-crash.test.ts',
+  'test/bench/seeds.test.ts',
+  'test/replay/serving.test.ts',
+  'test/project/benchmarks.test.ts',
+  'test/cli/commands.test.ts',
+  'test/gpu/engine/process.test.ts',
+  'test/project/replay-page.test.ts',
+  'src/cli/profile.test.ts',
+  'src/cpu/pools.test.ts',
+  'src/cpu/shared.test.ts',
+  'src/cpu/instance/weights.test.ts',
+];
+
+/** Projects in the order in which they run; unknown ones come last. */
+const projects = ['whole', 'processes', 'unit'];
+
+export default class LongestFirst extends BaseSequencer {
+  override async sort(specifications: TestSpecification[]): Promise<TestSpecification[]> {
+    const sorted = await super.sort(specifications);
+    const { root } = this.ctx.config;
+    return sorted
+      .map((specification, index) => ({ specification, keys: [...keysOf(specification, root), index] }))
+      .sort((a, b) => compare(a.keys, b.keys))
+      .map(({ specification }) => specification);
+  }
+}
+
+/** Files of a project stay together: they share workers. */
+function keysOf({ project, moduleId }: TestSpecification, root: string): number[] {
+  const place = projects.indexOf(project.name);
+  const rank = longest.indexOf(relative(root, moduleId).replaceAll(sep, '/'));
+  return [place < 0 ? projects.length : place, rank < 0 ? longest.length : rank];
+}
+
+function compare(a: readonly number[], b: readonly number[]): number {
+  const at = a.findIndex((key, index) => key !== b[index]);
+  return at < 0 ? 0 : a[at]! - b[at]!;
+}

@@ -1,0 +1,74 @@
+/** The packed package, unpacked beside nothing but the packages that it names: what `npm i -g` of the tarball leaves. */
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { packageRoot } from '../../src/host/config-options.ts';
+import { serve, type ServingHost } from '../cli/command.ts';
+import { writeScaleModel } from '../support/models.ts';
+
+interface Packed {
+  readonly filename: string;
+  readonly files: readonly { readonly path: string }[];
+}
+
+let dir: string;
+let packed: Packed;
+
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), 'turntable-package-'));
+  const words = ['pack', '--json', '--ignore-scripts', '--pack-destination', dir];
+  const told = execFileSync('npm', words, { cwd: packageRoot, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+  [packed] = JSON.parse(told) as [Packed];
+});
+
+afterAll(() => {
+  rmSync(dir, { recursive: true, force: true });
+});
+
+/** Unpacks the tarball under a version of its own, with links to the packages that its package.json names. */
+function install(place: string, version: string): { readonly command: string; readonly cwd: string } {
+  const modules = join(dir, place, 'node_modules');
+  const root = join(modules, 'turntable');
+  mkdirSync(root, { recursive: true });
+  execFileSync('tar', ['-xzf', join(dir, packed.filename), '-C', root, '--strip-components', '1']);
+  const manifest = join(root, 'package.json');
+  const described = JSON.parse(readFileSync(manifest, 'utf8')) as { dependencies: Record<string, string> };
+  writeFileSync(manifest, JSON.stringify({ ...described, version }));
+  for (const name of Object.keys(described.dependencies)) {
+    mkdirSync(dirname(join(modules, name)), { recursive: true });
+    symlinkSync(join(packageRoot, 'node_modules', name), join(modules, name));
+  }
+  return { command: join(root, 'bin', 'turntable.js'), cwd: join(dir, place) };
+}
+
+async function answer(host: ServingHost, name: string, body: string): Promise<unknown> {
+  return await (await fetch(`${host.url}/function/${name}`, { method: 'POST', body })).json();
+}
+
+test('the tarball has what a host needs, and neither sources, tests nor source maps', () => {
+  const paths = packed.files.map(({ path }) => path);
+  for (const needed of ['bin/turntable.js', 'dist/cli/main.js', 'dist/client/index.d.ts', 'CHANGELOG.md', 'LICENSE']) {
+    expect(paths).toContain(needed);
+  }
+  expect(paths.filter((path) => /^(src|test|bench)\/|\.test\.|\.map$/.test(path))).toEqual([]);
+});
+
+test('it answers from an empty folder, and an upgrade finds the functions and settings of the version before', async () => {
+  const words = ['--data', join(dir, 'data'), '--log-level', 'error'];
+  const before = await serve(words, {}, install('before', '0.1.0'));
+  expect(await answer(before, 'language-id', 'Où est la bibliothèque ?')).toMatchObject({ language: 'fr' });
+  const body = readFileSync(await writeScaleModel(dir, 3));
+  await fetch(`${before.url}/functions/scale`, { method: 'PUT', body });
+  await fetch(`${before.url}/functions/scale?slo=70ms`, { method: 'PATCH' });
+  expect(await before.end()).toBe(0);
+  const after = await serve(words, {}, install('after', '0.1.1'));
+  try {
+    expect(await (await fetch(`${after.url}/v2`)).json()).toMatchObject({ version: '0.1.1' });
+    expect(await answer(after, 'scale', '{"input": [[1, 2, 0, 0]]}')).toEqual({ output: [[3, 6, 0, 0]] });
+    expect(await (await fetch(`${after.url}/functions/scale`)).json()).toMatchObject({ slo_ms: 70 });
+  } finally {
+    expect(await after.end()).toBe(0);
+  }
+});

@@ -1,0 +1,40 @@
+/** Long test files start first, and files of one project stay together. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import type { TestSpecification, Vitest } from 'vitest/node';
+import LongestFirst, { longest } from '../longest-first.ts';
+
+const root = join(import.meta.dirname, '../..');
+
+test('every file in the list of long ones exists', () => {
+  expect(longest.filter((file) => !existsSync(join(root, file)))).toEqual([]);
+});
+
+test('the long files of test/ start first, the unit tests last, and no project is taken apart', async () => {
+  const cache = { getFileTestResults: () => undefined, getFileStats: () => ({ size: 1 }) };
+  const sequencer = new LongestFirst({ config: { root }, cache } as unknown as Vitest);
+  const spec = (name: string, file: string): TestSpecification =>
+    ({
+      project: { name, config: { isolate: name === 'whole', sequence: { groupOrder: 0 } } },
+      moduleId: join(root, file),
+    }) as unknown as TestSpecification;
+  const [first = '', second = ''] = longest;
+  const given = [
+    spec('unit', 'src/tools/units.test.ts'),
+    spec('whole', 'test/plan/short.test.ts'),
+    spec('processes', 'src/process/process.test.ts'),
+    spec('whole', second),
+    spec('processes', 'src/cpu/pools.test.ts'),
+    spec('whole', first),
+  ];
+  const sorted = await sequencer.sort(given);
+  expect(sorted.map(({ moduleId }) => moduleId.slice(root.length + 1))).toEqual([
+    first,
+    second,
+    'test/plan/short.test.ts',
+    'src/cpu/pools.test.ts',
+    'src/process/process.test.ts',
+    'src/tools/units.test.ts',
+  ]);
+});

@@ -1,0 +1,241 @@
+/** The GPUs of the scheduler's model: what is resident, loads, grows and runs there. */
+import {
+  overdueShare,
+  rungNamed,
+  wholeBytes,
+  wholePrefix,
+  type Action,
+  type GpuOffer,
+  type LoadOrder,
+} from '../../src/schedule/index.ts';
+import { refuse, type ModelInvocation, type ModelLedger, type Running } from './model-ledger.ts';
+
+/** Of the oldest that waits beyond the bound: one turn in `overdueShare` is its own, and it may need one on the link before. */
+const passesMax = 2 * (overdueShare + 1);
+
+export class ModelGpus {
+  readonly #ledger: ModelLedger;
+  /** By GPU: the bytes of each function, what its layers are, and under which plan. */
+  readonly resident: Map<number, { prefix: number; bytes: number; plan: string | undefined }>[];
+  readonly loading: Map<number, LoadOrder>[];
+  readonly running: (Running | undefined)[];
+  readonly #growing: Map<number, Action & { kind: 'grow' }>[];
+  /** By GPU: the one that waits longest beyond the bound, and how often it was passed over since. */
+  readonly #passed: { readonly invocation: number; readonly count: number }[] = [];
+  shrinks = 0;
+  growths = 0;
+  evictions = 0;
+
+  constructor(ledger: ModelLedger) {
+    const { gpus } = ledger.options;
+    this.#ledger = ledger;
+    this.resident = gpus.map(() => new Map());
+    this.loading = gpus.map(() => new Map());
+    this.#growing = gpus.map(() => new Map());
+    this.running = gpus.map(() => undefined);
+  }
+
+  /** Everything that was on its way to a GPU is there. */
+  loaded(functionIndex: number, gpu: number): void {
+    this.loading[gpu]!.delete(functionIndex);
+    const growth = this.#growing[gpu]!.get(functionIndex);
+    if (growth === undefined) return;
+    this.#growing[gpu]!.delete(functionIndex);
+    this.resident[gpu]!.get(functionIndex)!.plan = growth.plan;
+  }
+
+  run({ invocation: number, functionIndex, gpu, load, plan }: Action & { kind: 'run' }): void {
+    const invocation = this.#ledger.invocations.get(number)!;
+    if (invocation.state !== 'arriving' && invocation.state !== 'waiting') {
+      refuse(`invocation ${number} is to run, and is ${invocation.state}`);
+    }
+    if (invocation.functionIndex !== functionIndex) refuse(`invocation ${number} is of another function`);
+    if (!this.#ledger.up[gpu]) refuse(`GPU ${gpu} is gone`);
+    if (this.running[gpu] !== undefined) refuse(`GPU ${gpu} runs something already`);
+    this.#checkBound(invocation, gpu);
+    if (load !== null) this.load(functionIndex, gpu, load, plan);
+    const offer = rungNamed(this.#ledger.sheets.get(functionIndex)!.gpus[gpu]!, plan);
+    const resident = this.resident[gpu]!.get(functionIndex);
+    if (resident !== undefined && resident.plan !== plan) {
+      refuse(`function ${functionIndex} runs under plan ${plan}, and is resident under ${resident.plan}`);
+    }
+    // Those of a larger plan that are on their way are not what it runs with.
+    const bytes = (resident?.bytes ?? 0) - this.#growthBytes(functionIndex, gpu);
+    // What is on its way counts: the bytes are reserved.
+    if (bytes !== wholeBytes(offer)) refuse(`function ${functionIndex} runs on GPU ${gpu} with ${bytes} bytes there`);
+    invocation.state = 'running';
+    invocation.gpu = gpu;
+    const running: Running = { invocation: number, functionIndex };
+    this.running[gpu] = running;
+    const stretch = this.#ledger.options.stretch();
+    const finish = (): void => {
+      this.#ledger.plan(
+        this.#ledger.nowMs + offer.warmMs * stretch,
+        { kind: 'finished', invocation: number },
+        () => this.running[gpu] === running,
+      );
+    };
+    const order = this.loading[gpu]!.get(functionIndex);
+    if (order === undefined) finish();
+    else {
+      // Behind a load: it ends when the load has, and not before a warm run would.
+      const loadEnd = this.#ledger.due.find(
+        ({ event, isValid }) =>
+          event.kind === 'loaded' && event.gpu === gpu && event.functionIndex === functionIndex && isValid(),
+      )!;
+      this.#ledger.plan(
+        Math.max(this.#ledger.nowMs + offer.warmMs * stretch, loadEnd.atMs),
+        { kind: 'finished', invocation: number },
+        () => this.running[gpu] === running,
+      );
+    }
+  }
+
+  load(functionIndex: number, gpu: number, order: LoadOrder, plan: string | undefined): void {
+    const sheet = this.#ledger.sheets.get(functionIndex);
+    const top = sheet?.gpus[gpu];
+    if (!top) refuse(`function ${functionIndex} has no offer for GPU ${gpu}`);
+    const offer = rungNamed(top, plan);
+    if (offer.plan !== plan) refuse(`function ${functionIndex} has no plan ${plan}`);
+    if (!this.#ledger.up[gpu]) refuse(`GPU ${gpu} is gone`);
+    if (
+      this.#ledger.options.host &&
+      (sheet.hostBytes ?? 0) > 0 &&
+      this.#ledger.inHost.get(functionIndex)?.isStaged !== true
+    ) {
+      refuse(`function ${functionIndex} is loaded, and is not in host memory`);
+    }
+    for (const { link } of order.way.transfers) if (!this.#ledger.up[link]) refuse(`the link of GPU ${link} is gone`);
+    if (!offer.ways.includes(order.way)) refuse('a way that the function does not offer');
+    if (this.loading[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} is being loaded already`);
+    const before = this.resident[gpu]!.get(functionIndex)?.prefix ?? 0;
+    if (before !== order.prefix) refuse(`function ${functionIndex} has ${before} layers there, not ${order.prefix}`);
+    this.resident[gpu]!.set(functionIndex, { prefix: wholePrefix(offer), bytes: wholeBytes(offer), plan });
+    this.loading[gpu]!.set(functionIndex, order);
+    this.#ledger.plan(
+      this.#ledger.nowMs + order.way.transfers[0].ms[order.prefix]! * this.#ledger.options.stretch(),
+      { kind: 'loaded', gpu, functionIndex },
+      () => this.loading[gpu]!.get(functionIndex) === order,
+    );
+  }
+
+  grow(action: Action & { kind: 'grow' }): void {
+    const { functionIndex, gpu, plan, load } = action;
+    const top = this.#ledger.sheets.get(functionIndex)?.gpus[gpu];
+    if (!top) refuse(`function ${functionIndex} has no offer for GPU ${gpu}`);
+    if (this.#ledger.sheets.get(functionIndex)!.pinned) refuse(`function ${functionIndex} is pinned, and grows`);
+    const resident = this.resident[gpu]!.get(functionIndex);
+    const before = rungNamed(top, resident?.plan);
+    if (resident?.prefix !== wholePrefix(before))
+      refuse(`function ${functionIndex} grows, and is not there as a whole`);
+    if (this.loading[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} grows while it is being loaded`);
+    if (this.#growing[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} grows already`);
+    const [{ bytes, ms, link }, ...others] = load.way.transfers;
+    const neededBytes = wholeBytes(rungNamed(top, plan)) - resident.bytes;
+    if (link !== gpu || others.length > 0 || !this.#ledger.up[gpu])
+      refuse(`function ${functionIndex} grows over other links`);
+    if (bytes[0] !== neededBytes || neededBytes <= 0)
+      refuse(`${bytes[0]} bytes are to come, and ${neededBytes} missing`);
+    resident.bytes += neededBytes;
+    resident.prefix = wholePrefix(rungNamed(top, plan));
+    this.#growing[gpu]!.set(functionIndex, action);
+    this.growths++;
+    const isValid = (): boolean => this.#growing[gpu]!.get(functionIndex) === action;
+    this.#ledger.plan(
+      this.#ledger.nowMs + ms[0]! * this.#ledger.options.stretch(),
+      { kind: 'loaded', gpu, functionIndex },
+      isValid,
+    );
+  }
+
+  shrink({ functionIndex, gpu, plan, bytes }: Action & { kind: 'shrink' }): void {
+    const { gpus, pinned, sloMs } = this.#ledger.sheets.get(functionIndex)!;
+    if (pinned) refuse(`function ${functionIndex} is pinned, and is shrunk`);
+    if (this.#isBusy(functionIndex, gpu)) refuse(`function ${functionIndex} is in use, and is shrunk`);
+    const resident = this.resident[gpu]!.get(functionIndex);
+    const before = rungNamed(gpus[gpu]!, resident?.plan);
+    if (resident?.prefix !== wholePrefix(before)) refuse(`function ${functionIndex} is not whole, and is shrunk`);
+    const after = rungNamed(gpus[gpu]!, plan);
+    if (after.plan !== plan || after.warmMs > sloMs) refuse(`plan ${plan} of function ${functionIndex} misses its SLO`);
+    if (bytes <= 0 || wholeBytes(before) - wholeBytes(after) !== bytes) refuse(`${bytes} bytes do not come of ${plan}`);
+    this.resident[gpu]!.set(functionIndex, { prefix: wholePrefix(after), bytes: wholeBytes(after), plan });
+    this.shrinks++;
+  }
+
+  evict({ functionIndex, gpu, prefix, bytes, cause }: Action & { kind: 'evict' }): void {
+    if (this.running[gpu]?.functionIndex === functionIndex) refuse(`function ${functionIndex} runs on GPU ${gpu}`);
+    if (this.loading[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} is being loaded to GPU ${gpu}`);
+    if (this.#growing[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} is growing on GPU ${gpu}`);
+    if (cause === 'capacity' || cause === 'trim' || cause === 'migration') {
+      this.evictions++;
+      this.#checkShrunk(gpu);
+    }
+    const resident = this.resident[gpu]!.get(functionIndex);
+    if (resident === undefined || prefix >= resident.prefix) refuse(`function ${functionIndex} has not that much`);
+    resident.prefix = prefix;
+    resident.bytes -= bytes;
+    if (prefix === 0) this.resident[gpu]!.delete(functionIndex);
+    if (prefix === 0 && Math.abs(resident.bytes) > 1e-6) refuse(`${resident.bytes} bytes are left of nothing`);
+  }
+
+  abandon(functionIndex: number, gpu: number): void {
+    this.loading[gpu]!.delete(functionIndex);
+    this.#growing[gpu]!.delete(functionIndex);
+    const running = this.running[gpu];
+    if (running?.functionIndex !== functionIndex) return;
+    this.running[gpu] = undefined;
+    // To be placed again at once, as if it arrived.
+    this.#ledger.invocations.get(running.invocation)!.state = 'arriving';
+  }
+
+  /** The one that waits longest beyond the bound is passed over so often, from when it became that, and no more. */
+  #checkBound({ order }: ModelInvocation, gpu: number): void {
+    const { options, sheets, inHost, invocations, nowMs } = this.#ledger;
+    let oldest = -1;
+    let oldestOrder = order;
+    for (const [other, { state, gpu: at, order: otherOrder, arrivalMs, functionIndex }] of invocations) {
+      if (state !== 'waiting' || at !== gpu || otherOrder >= oldestOrder) continue;
+      if (nowMs - arrivalMs < options.policy.waitBoundMs) continue;
+      // Its turn cannot come while the disk is read.
+      const isOnDisk = options.host && (sheets.get(functionIndex)?.hostBytes ?? 0) > 0;
+      if (isOnDisk && inHost.get(functionIndex)?.isStaged !== true) continue;
+      oldest = other;
+      oldestOrder = otherOrder;
+    }
+    const before = this.#passed[gpu];
+    const count = before?.invocation === oldest ? before.count + 1 : 1;
+    this.#passed[gpu] = { invocation: oldest, count };
+    if (oldest >= 0 && count > passesMax)
+      refuse(`invocation ${oldest} waits longest for GPU ${gpu}, beyond the bound, and ${count} went before it`);
+  }
+
+  #growthBytes(functionIndex: number, gpu: number): number {
+    return this.#growing[gpu]!.get(functionIndex)?.load.way.transfers[0].bytes[0] ?? 0;
+  }
+
+  #isBusy(functionIndex: number, gpu: number): boolean {
+    if (this.running[gpu]?.functionIndex === functionIndex) return true;
+    return this.loading[gpu]!.has(functionIndex) || this.#growing[gpu]!.has(functionIndex);
+  }
+
+  /** Nothing goes for room while something idle could do with a smaller plan. */
+  #checkShrunk(gpu: number): void {
+    const wanted = new Set<number>();
+    for (const { state, functionIndex } of this.#ledger.invocations.values()) {
+      if (state === 'waiting' || state === 'arriving') wanted.add(functionIndex);
+    }
+    for (const [functionIndex, resident] of this.resident[gpu]!) {
+      const sheet = this.#ledger.sheets.get(functionIndex);
+      const top = sheet?.gpus[gpu];
+      if (!sheet || !top || sheet.pinned || wanted.has(functionIndex) || this.#isBusy(functionIndex, gpu)) continue;
+      const offer = rungNamed(top, resident.plan);
+      // Of a plan that it has no longer.
+      if (offer.plan !== resident.plan || wholeBytes(offer) !== resident.bytes) continue;
+      for (let rung: GpuOffer | undefined = offer.smaller; rung !== undefined; rung = rung.smaller) {
+        if (rung.warmMs <= sheet.sloMs && wholeBytes(rung) > 0) {
+          refuse(`something goes from GPU ${gpu}, and function ${functionIndex} could do with plan ${rung.plan}`);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,101 @@
+/** The places beside the GPUs in the scheduler's model, and the host tier behind them. */
+import type { Action } from '../../src/schedule/index.ts';
+import type { ModelGpus } from './model-gpus.ts';
+import { refuse, type ModelLedger } from './model-ledger.ts';
+
+export class ModelSides {
+  readonly #ledger: ModelLedger;
+  readonly #gpus: ModelGpus;
+  /** By invocation that runs there: its function and cores. */
+  readonly onCpu = new Map<number, { readonly functionIndex: number; readonly cores: number }>();
+  /** Each run has a number of its own: a refused invocation may come back. */
+  readonly onWorkers = new Map<number, number>();
+  #workerRun = 0;
+  /** By function, the bytes of its session. */
+  readonly sessions = new Map<number, number>();
+
+  constructor(ledger: ModelLedger, gpus: ModelGpus) {
+    this.#ledger = ledger;
+    this.#gpus = gpus;
+  }
+
+  stage(functionIndex: number, bytes: number): void {
+    const { host } = this.#ledger.options;
+    if (host === undefined) refuse('something is staged without a host tier');
+    if (this.#ledger.inHost.has(functionIndex)) refuse(`function ${functionIndex} is staged twice`);
+    const entry = { bytes, isStaged: false };
+    this.#ledger.inHost.set(functionIndex, entry);
+    let usedBytes = 0;
+    for (const each of this.#ledger.inHost.values()) usedBytes += each.bytes;
+    if (usedBytes > host.capacityBytes) refuse(`host memory holds ${usedBytes} bytes of ${host.capacityBytes}`);
+    const ms = (bytes / (host.diskGBps * 1e6)) * this.#ledger.options.stretch();
+    this.#ledger.plan(
+      this.#ledger.nowMs + ms,
+      { kind: 'staged', functionIndex },
+      () => this.#ledger.inHost.get(functionIndex) === entry,
+    );
+  }
+
+  evictFromHost(functionIndex: number, bytes: number): void {
+    const entry = this.#ledger.inHost.get(functionIndex);
+    if (entry?.bytes !== bytes || !entry.isStaged)
+      refuse(`function ${functionIndex} has not ${bytes} bytes in host memory`);
+    for (const [gpu, resident] of this.#gpus.resident.entries()) {
+      if (resident.has(functionIndex)) refuse(`function ${functionIndex} leaves host memory, and is on GPU ${gpu}`);
+    }
+    this.#ledger.inHost.delete(functionIndex);
+  }
+
+  runOnCpu({ invocation: number, functionIndex, loads }: Action & { kind: 'run-cpu' }): void {
+    const invocation = this.#ledger.toRun(number, functionIndex);
+    const { cpu } = this.#ledger.sheets.get(functionIndex)!;
+    if (cpu === null) refuse(`function ${functionIndex} has no CPU pool`);
+    const running = { functionIndex, cores: cpu.cores };
+    this.onCpu.set(number, running);
+    const place = this.#ledger.options.cpu!;
+    let cores = 0;
+    for (const each of this.onCpu.values()) cores += each.cores;
+    if (cores > place.cores) refuse(`${cores} cores are taken, of ${place.cores}`);
+    if (loads && this.sessions.has(functionIndex)) refuse(`function ${functionIndex} has a session already`);
+    if (!this.sessions.has(functionIndex)) this.sessions.set(functionIndex, cpu.bytes ?? 0);
+    let bytes = 0;
+    for (const session of this.sessions.values()) bytes += session;
+    if (bytes > place.memoryBytes) refuse(`sessions take ${bytes} bytes of ${place.memoryBytes}`);
+    invocation.state = 'offloaded';
+    const ms = (cpu.latencyMs ?? 1) + (loads ? (cpu.loadMs ?? 0) : 0);
+    const isValid = (): boolean => this.onCpu.get(number) === running;
+    this.#ledger.plan(
+      this.#ledger.nowMs + ms * this.#ledger.options.stretch(),
+      { kind: 'finished', invocation: number },
+      isValid,
+    );
+  }
+
+  runOnWorkers(number: number): void {
+    const invocation = this.#ledger.toRun(number, this.#ledger.invocations.get(number)!.functionIndex);
+    const { workers } = this.#ledger.sheets.get(invocation.functionIndex)!;
+    if (!workers) refuse(`function ${invocation.functionIndex} is on no worker`);
+    this.onWorkers.set(number, 0);
+    const place = this.#ledger.options.workers!;
+    if (this.onWorkers.size > place.slots) refuse(`${this.onWorkers.size} run at the workers, of ${place.slots}`);
+    invocation.state = 'offloaded';
+    const ms = place.roundTripMs + (workers.latencyMs ?? 1);
+    const run = (this.#workerRun += 1);
+    this.onWorkers.set(number, run);
+    const isValid = (): boolean => this.onWorkers.get(number) === run;
+    this.#ledger.plan(
+      this.#ledger.nowMs + ms * this.#ledger.options.stretch(),
+      { kind: 'finished', invocation: number },
+      isValid,
+    );
+  }
+
+  evictSession(functionIndex: number, bytes: number): void {
+    for (const running of this.onCpu.values()) {
+      if (running.functionIndex === functionIndex)
+        refuse(`function ${functionIndex} runs on the CPU, and its session goes`);
+    }
+    if (this.sessions.get(functionIndex) !== bytes) refuse(`function ${functionIndex} has not ${bytes} bytes there`);
+    this.sessions.delete(functionIndex);
+  }
+}

@@ -1,0 +1,116 @@
+/** Draws attributes, shapes and values for cases of operators: the same ones for the same seed. */
+import type { DataType } from '../../../src/tensor/index.ts';
+import {
+  conformanceCase,
+  filled,
+  given,
+  known,
+  sequence,
+  tensor,
+  type Case,
+  type CaseInput,
+} from '../../gpu/conformance/case.ts';
+
+export type Attributes = Case['attributes'];
+
+export interface SpecOptions {
+  readonly attributes?: Attributes;
+  readonly opset?: number;
+  /** Which outputs somebody takes; one unless given. */
+  readonly outputs?: number | readonly boolean[];
+}
+
+/** A node as a model could have it. What ONNX Runtime does not run is no case. */
+export type SpecCase = Case;
+
+export class Draw {
+  readonly #next: () => number;
+  readonly seed: number;
+
+  constructor(seed: number) {
+    this.seed = seed;
+    this.#next = sequence(seed);
+    for (let warm = 0; warm < 8; warm++) this.#next();
+  }
+
+  int(min: number, max: number): number {
+    return min + Math.floor(this.#next() * (max - min + 1));
+  }
+
+  chance(share: number): boolean {
+    return this.#next() < share;
+  }
+
+  pick<T>(list: readonly T[]): T {
+    return list[this.int(0, list.length - 1)]!;
+  }
+
+  /** One in 25 is empty, one in five is 1. */
+  size(max = 6): number {
+    if (this.chance(0.04)) return 0;
+    return this.chance(0.2) ? 1 : this.int(2, max);
+  }
+
+  shape(rankMin: number, rankMax: number, max = 6): number[] {
+    return Array.from({ length: this.int(rankMin, rankMax) }, () => this.size(max));
+  }
+
+  /** Without empty dimensions. */
+  filledShape(rankMin: number, rankMax: number, max = 6): number[] {
+    return this.shape(rankMin, rankMax, max).map((size) => Math.max(1, size));
+  }
+
+  axis(rank: number): number {
+    return rank === 0 ? 0 : this.int(-rank, rank - 1);
+  }
+
+  /** Some different axes, counted from either end. */
+  axes(rank: number, least = 0): number[] {
+    const all = Array.from({ length: rank }, (_, axis) => axis).sort(() => this.#next() - 0.5);
+    return all.slice(0, this.int(Math.min(least, rank), rank)).map((axis) => (this.chance(0.5) ? axis : axis - rank));
+  }
+
+  /** Each attribute half of the time, so that its default is met as well. */
+  some(attributes: Attributes, share = 0.5): Attributes {
+    return Object.fromEntries(Object.entries(attributes).filter(() => this.chance(share)));
+  }
+
+  list(length: number, min: number, max: number): number[] {
+    return Array.from({ length }, () => this.int(min, max));
+  }
+
+  x(datatype: DataType, shape: readonly number[], scale = 2): CaseInput {
+    return given(filled(datatype, shape, this.int(1, 1000), scale));
+  }
+
+  /** A weight. */
+  w(datatype: DataType, shape: readonly number[], scale = 1): CaseInput {
+    return known(filled(datatype, shape, this.int(1, 1000), scale));
+  }
+
+  values(datatype: DataType, shape: readonly number[], values: readonly number[], constant = true): CaseInput {
+    return { tensor: tensor(datatype, shape, values), constant };
+  }
+
+  ints(values: readonly number[], datatype: DataType = 'INT64'): CaseInput {
+    return this.values(datatype, [values.length], values);
+  }
+
+  /** The shape with some sizes 1, and some dimensions in front left out. */
+  narrowed(shape: readonly number[]): number[] {
+    const from = this.chance(0.3) ? this.int(0, shape.length) : 0;
+    return shape.map((size) => (this.chance(0.25) ? 1 : size)).slice(from);
+  }
+
+  case(operator: string, inputs: readonly (CaseInput | undefined)[], options: SpecOptions = {}): SpecCase {
+    const { attributes = {}, opset = 17, outputs = 1 } = options;
+    const taken = typeof outputs === 'number' ? Array.from({ length: outputs }, () => true) : outputs;
+    return conformanceCase(operator, `seed ${this.seed}`, inputs, {
+      attributes,
+      opset,
+      outputs: taken.map((isTaken) => (isTaken ? 'FP32' : undefined)),
+    });
+  }
+}
+
+export type Drawn = (draw: Draw) => SpecCase;

@@ -1,0 +1,53 @@
+import type { DataType } from '../../../src/tensor/index.ts';
+import type { Drawn } from './draw.ts';
+
+const pool =
+  (operator: 'MaxPool' | 'AveragePool' | 'LpPool'): Drawn =>
+  (draw) => {
+    const axes = draw.pick([1, 2, 2, 3]);
+    const kernel = draw.list(axes, 1, 4);
+    const types: readonly DataType[] =
+      operator === 'MaxPool' ? ['FP32', 'FP32', 'FP16', 'FP64', 'INT8', 'UINT8'] : ['FP32', 'FP32', 'FP16'];
+    const way = draw.pick(['none', 'pads', 'pads', 'pads', 'auto'] as const);
+    const dilated = operator !== 'AveragePool' || draw.chance(0.3);
+    const opset = dilated ? (operator === 'MaxPool' ? draw.pick([10, 12, 22]) : 19) : draw.pick([10, 11, 19, 22]);
+    const outputs = operator === 'MaxPool' && draw.chance(0.15) ? 2 : 1;
+    return draw.case(
+      operator,
+      [draw.x(draw.pick(types), [draw.pick([1, 2, 1, 0]), draw.int(1, 3), ...draw.list(axes, 3, 9)])],
+      {
+        attributes: {
+          kernel_shape: kernel,
+          ...(way === 'pads' ? { pads: [...kernel, ...kernel].map((size) => draw.int(0, Math.max(0, size - 1))) } : {}),
+          ...(way === 'auto' ? { auto_pad: draw.pick(['SAME_UPPER', 'SAME_LOWER', 'VALID']) } : {}),
+          ...draw.some({ strides: draw.list(axes, 1, 4) }, 0.7),
+          ...draw.some({ ceil_mode: 1 }),
+          ...(dilated ? draw.some({ dilations: draw.list(axes, 1, 2) }, 0.4) : {}),
+          ...(operator === 'AveragePool' ? draw.some({ count_include_pad: draw.int(0, 1) }) : {}),
+          ...(operator === 'LpPool' ? draw.some({ p: draw.int(1, 3) }) : {}),
+          ...(outputs === 2 ? draw.some({ storage_order: draw.int(0, 1) }) : {}),
+        },
+        opset,
+        outputs,
+      },
+    );
+  };
+
+const global =
+  (operator: string): Drawn =>
+  (draw) => {
+    const shape = [draw.pick([1, 2, 0, 1]), draw.int(1, 3), ...draw.filledShape(1, 3)];
+    return draw.case(operator, [draw.x(draw.pick(['FP32', 'FP32', 'FP16'] as const), shape)], {
+      attributes: operator === 'GlobalLpPool' ? draw.some({ p: draw.int(1, 3) }) : {},
+      opset: draw.pick([9, 17, 22]),
+    });
+  };
+
+export const pooling: Readonly<Record<string, Drawn>> = {
+  MaxPool: pool('MaxPool'),
+  AveragePool: pool('AveragePool'),
+  LpPool: pool('LpPool'),
+  GlobalAveragePool: global('GlobalAveragePool'),
+  GlobalMaxPool: global('GlobalMaxPool'),
+  GlobalLpPool: global('GlobalLpPool'),
+};
