@@ -1,4 +1,15 @@
 /** What runs where, what is loaded for it and what goes: decided by events and their time alone. */
+export { chooseHost, type CallAtHost, type HostChoice, type HostOffer, type HostReason } from './fleet/choose-host.ts';
+export {
+  assignHomes,
+  homeDefaults,
+  homeLimits,
+  rankMembers,
+  type FleetFunction,
+  type FleetMember,
+  type Home,
+  type HomeOptions,
+} from './fleet/homes.ts';
 export type { Foresight } from './foresight.ts';
 export {
   wholeBytes,

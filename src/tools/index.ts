@@ -3,3 +3,4 @@ export { CallerWatch } from './caller-watch.ts';
 export { given, type Given } from './given.ts';
 export { KeyedMutex, Semaphore } from './semaphore.ts';
 export { formatBytes, formatDuration, formatMs, parseDurationMs, parseSizeBytes } from './units.ts';
+export { mix32 } from './mix.ts';

@@ -1,5 +1,7 @@
 /** Seeded randomness. Everything that a trace draws comes from here, so that a seed gives the same bytes everywhere. */
 
+import { mix32 } from '../../tools/index.ts';
+
 export interface RandomSource {
   /** In [0, 1). */
   uniform(): number;
@@ -9,19 +11,11 @@ export interface RandomSource {
   exponential(rate: number): number;
 }
 
-/** One step of a 32-bit mix (the finaliser of MurmurHash3), to spread seeds that lie side by side. */
-function mix(value: number): number {
-  let mixed = value | 0;
-  mixed = Math.imul(mixed ^ (mixed >>> 16), 0x85ebca6b);
-  mixed = Math.imul(mixed ^ (mixed >>> 13), 0xc2b2ae35);
-  return (mixed ^ (mixed >>> 16)) >>> 0;
-}
-
 /** A seed of its own for part `key` of a larger whole, so that parts can be drawn in any order. */
 export function deriveSeed(seed: number, ...keys: readonly number[]): number {
   // Seeds may exceed 32 bits: both halves count.
-  let derived = mix((seed >>> 0) ^ mix(Math.floor(seed / 2 ** 32) + 0x9e3779b9));
-  for (const key of keys) derived = mix(derived ^ mix((key + 0x9e3779b9) | 0));
+  let derived = mix32((seed >>> 0) ^ mix32(Math.floor(seed / 2 ** 32) + 0x9e3779b9));
+  for (const key of keys) derived = mix32(derived ^ mix32((key + 0x9e3779b9) | 0));
   return derived;
 }
 

@@ -1,0 +1,219 @@
+/**
+ * Which hosts of a fleet are a function's homes. A pure function of the members and the predicted loads: every host that knows
+ * the same finds the same homes, in whatever order it learnt it. Rendezvous hashing with bounded load (after Mirrokni, Thorup and
+ * Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018).
+ */
+import { hashText, rankScore, type TextHash } from './rank.ts';
+
+export interface FleetMember {
+  readonly id: string;
+  /** Work that it can do, in milliseconds of a GPU or a lane in each second: 8 GPUs make 8000. */
+  readonly capacity: number;
+  /** It drains: it is a home only where nobody else could be. */
+  readonly isLeaving?: boolean;
+}
+
+export interface FleetFunction {
+  readonly name: string;
+  /** Predicted, over the whole fleet, in the unit of the capacity: calls a second times the milliseconds that one keeps a lane. */
+  readonly load: number;
+}
+
+export interface Home {
+  /** Index in the members that were given. */
+  readonly member: number;
+  /** What of the function's load is planned for it. */
+  readonly load: number;
+}
+
+export interface HomeOptions {
+  /** A member is never planned to have more than this over its fair share of all load... */
+  readonly slack?: number;
+  /** ...unless that is less than this share of its capacity: a fleet with little to do moves nothing for balance. */
+  readonly comfort?: number;
+  /** Of a member's limit, what one function may take of it; a function with more load has more homes. */
+  readonly pieceShare?: number;
+}
+
+export const homeDefaults = { slack: 0.25, comfort: 0.4, pieceShare: 0.5 } as const satisfies HomeOptions;
+
+/** Loads count in steps of 19%, so that a rate that wavers changes nothing. */
+const stepsPerDoubling = 4;
+
+/**
+ * The homes of each function, the first one best; at least one each. Where a function's load needs several, they share it.
+ * No member is planned more than its limit and one function's piece of it (`homeLimits`), unless the functions' loads exceed
+ * what all members together may have.
+ *
+ * Throws RangeError for a fleet of no members, two of one name, and a capacity or load that is no number of at least 0.
+ */
+export function assignHomes(
+  members: readonly FleetMember[],
+  functions: readonly FleetFunction[],
+  options: HomeOptions = {},
+): readonly (readonly Home[])[] {
+  const limits = homeLimits(members, functions, options);
+  const planner = new HomePlanner(members, weightsOf(members), limits, options.pieceShare ?? homeDefaults.pieceShare);
+  const hashes = functions.map(({ name }) => hashText(name));
+  const steps = functions.map(({ load }) => steppedLoad(load));
+  // The heaviest choose while there is most room. Which of two alike comes first depends on their names alone.
+  const order = [...functions.keys()].sort(
+    (a, b) =>
+      steps[b]! - steps[a]! ||
+      hashes[a]!.high - hashes[b]!.high ||
+      hashes[a]!.low - hashes[b]!.low ||
+      (functions[a]!.name < functions[b]!.name ? -1 : 1),
+  );
+  const homes: (readonly Home[])[] = functions.map(() => []);
+  const total = exactSum(steps);
+  let placed = 0;
+  for (const index of order) {
+    placed += steps[index]!;
+    homes[index] = planner.homes(hashes[index]!, steps[index]!, total === 0 ? 1 : placed / total);
+  }
+  return homes;
+}
+
+/** What each member may be planned to have. Throws as `assignHomes`. */
+export function homeLimits(
+  members: readonly FleetMember[],
+  functions: readonly FleetFunction[],
+  { slack = homeDefaults.slack, comfort = homeDefaults.comfort }: HomeOptions = {},
+): readonly number[] {
+  const weights = weightsOf(members);
+  for (const { name, load } of functions) {
+    if (!(load >= 0 && load < Infinity)) {
+      throw new RangeError(`the load of '${name}' is ${load}; it is a number of at least 0`);
+    }
+  }
+  const load = exactSum(functions.map((each) => steppedLoad(each.load)));
+  const capacity = exactSum(weights);
+  // Stepped as well: a limit that moves with every call would move functions with it.
+  const fill = Math.max(comfort, steppedLoad(((1 + slack) * load) / capacity));
+  return weights.map((weight) => weight * fill);
+}
+
+/**
+ * Members in the order of their scores for a function, whatever its load: where copies of its content go, and who is asked
+ * when all homes are gone.
+ */
+export function rankMembers(members: readonly FleetMember[], name: string): readonly number[] {
+  const weights = weightsOf(members);
+  const hash = hashText(name);
+  const scores = members.map(({ id }, index) => rankScore(hash, hashText(id), weights[index]!));
+  return [...members.keys()].sort((a, b) => scores[b]! - scores[a]! || (members[a]!.id < members[b]!.id ? -1 : 1));
+}
+
+/** What each counts: its capacity, and nothing while it leaves; where nobody has any, all count alike. */
+function weightsOf(members: readonly FleetMember[]): number[] {
+  if (members.length === 0) throw new RangeError('a fleet of no members has no homes');
+  if (new Set(members.map(({ id }) => id)).size < members.length) {
+    throw new RangeError('two members of the fleet have one name');
+  }
+  for (const { id, capacity } of members) {
+    if (!(capacity >= 0 && capacity < Infinity)) {
+      throw new RangeError(`the capacity of '${id}' is ${capacity}; it is a number of at least 0`);
+    }
+  }
+  const weights = members.map(({ capacity, isLeaving = false }) => (isLeaving ? 0 : capacity));
+  if (weights.some((weight) => weight > 0)) return weights;
+  const capacities = members.map(({ capacity }) => capacity);
+  return capacities.some((capacity) => capacity > 0) ? capacities : members.map(() => 1);
+}
+
+/** The same in whatever order they come. */
+function exactSum(values: readonly number[]): number {
+  return [...values].sort((a, b) => a - b).reduce((sum, value) => sum + value, 0);
+}
+
+function steppedLoad(load: number): number {
+  return load === 0 ? 0 : 2 ** (Math.ceil(Math.log2(load) * stepsPerDoubling - 1e-9) / stepsPerDoubling);
+}
+
+class HomePlanner {
+  readonly #ids: readonly string[];
+  readonly #hashes: readonly TextHash[];
+  /** Of those with a limit; the others are no homes. */
+  readonly #open: readonly number[];
+  readonly #weights: readonly number[];
+  readonly #limits: readonly number[];
+  readonly #pieceShare: number;
+  readonly #planned: Float64Array;
+  readonly #scores: Float64Array;
+
+  constructor(
+    members: readonly FleetMember[],
+    weights: readonly number[],
+    limits: readonly number[],
+    pieceShare: number,
+  ) {
+    this.#ids = members.map(({ id }) => id);
+    this.#hashes = this.#ids.map(hashText);
+    this.#open = [...members.keys()].filter((member) => weights[member]! > 0);
+    this.#weights = weights;
+    this.#limits = limits;
+    this.#pieceShare = pieceShare;
+    this.#planned = new Float64Array(members.length);
+    this.#scores = new Float64Array(members.length);
+  }
+
+  /** @param share of all load that has been planned, this function's included. */
+  homes(hash: TextHash, load: number, share: number): Home[] {
+    const scores = this.#scores;
+    // The limit opens as the load comes. Else the heaviest would fill some members to the brim, and those would be home to
+    // none of the thousands that are hardly called.
+    const opened = share + (1 - share) * this.#pieceShare;
+    for (const member of this.#open) scores[member] = rankScore(hash, this.#hashes[member]!, this.#weights[member]!);
+    const homes: Home[] = [];
+    let left = load;
+    // By score, those that have room for a piece.
+    for (let tried = 0; tried < this.#open.length; tried++) {
+      const member = this.#best(scores);
+      scores[member] = -1;
+      const piece = Math.min(left, this.#pieceShare * this.#limits[member]!);
+      if (piece > 0 && this.#planned[member]! + piece > opened * this.#limits[member]!) continue;
+      left -= this.#plan(homes, member, piece);
+      if (left <= 0) return homes;
+    }
+    // No room anywhere for a piece of this size: those that have least to do for their size.
+    const others = this.#open.filter((member) => !homes.some((home) => home.member === member));
+    while (others.length > 0 && left > 0) {
+      const member = this.#leastFilled(others);
+      others.splice(others.indexOf(member), 1);
+      left -= this.#plan(homes, member, Math.min(left, this.#pieceShare * this.#limits[member]!));
+    }
+    // The function alone is more than the fleet is planned for.
+    if (left <= 0) return homes;
+    const limits = this.#limits;
+    const limitSum = homes.reduce((sum, { member }) => sum + limits[member]!, 0);
+    return homes.map(({ member, load: piece }) => {
+      const more = (left * limits[member]!) / limitSum;
+      this.#planned[member]! += more;
+      return { member, load: piece + more };
+    });
+  }
+
+  #plan(homes: Home[], member: number, piece: number): number {
+    this.#planned[member]! += piece;
+    homes.push({ member, load: piece });
+    return piece;
+  }
+
+  #best(scores: Float64Array): number {
+    let best = this.#open[0]!;
+    for (const member of this.#open) {
+      if (scores[member]! < scores[best]!) continue;
+      if (scores[member]! > scores[best]! || this.#ids[member]! < this.#ids[best]!) best = member;
+    }
+    return best;
+  }
+
+  #leastFilled(members: readonly number[]): number {
+    const fill = (member: number): number => this.#planned[member]! / this.#limits[member]!;
+    return members.reduce((least, member) =>
+      fill(member) < fill(least) || (fill(member) === fill(least) && this.#ids[member]! < this.#ids[least]!)
+        ? member
+        : least,
+    );
+  }
+}

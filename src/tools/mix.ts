@@ -1,0 +1,7 @@
+/** One step of a 32-bit mix (the finaliser of MurmurHash3): numbers that lie side by side come out far apart. */
+export function mix32(value: number): number {
+  let mixed = value | 0;
+  mixed = Math.imul(mixed ^ (mixed >>> 16), 0x85ebca6b);
+  mixed = Math.imul(mixed ^ (mixed >>> 13), 0xc2b2ae35);
+  return (mixed ^ (mixed >>> 16)) >>> 0;
+}
