@@ -39,13 +39,4 @@ export class SeededRandom {
   normal(): number {
     return Math.sqrt(-2 * Math.log(1 - this.next())) * Math.cos(2 * Math.PI * this.next());
   }
-
-  shuffle(items: unknown[] | Int32Array): void {
-    for (let last = items.length - 1; last > 0; last--) {
-      const other = this.below(last + 1);
-      const kept = items[last];
-      items[last] = items[other];
-      items[other] = kept;
-    }
-  }
 }

@@ -48,11 +48,6 @@ export class Shadows {
     return this.#counts;
   }
 
-  forget(functionName: string): void {
-    this.#counts.delete(functionName);
-    this.#due.delete(functionName);
-  }
-
   /** A call was answered. Resolves when its copy, if it has one, was compared. */
   async answered(answering: FunctionVersion, input: PoolInput, output: PoolOutput): Promise<void> {
     const { store } = this.#options;

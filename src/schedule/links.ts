@@ -49,11 +49,6 @@ export class LinkLanes {
     return this.#loads[link] === 0;
   }
 
-  /** When the link will have carried everything that is ordered. */
-  freeMs(link: number): number {
-    return this.#freeMs[link]!;
-  }
-
   /**
    * What a millisecond on this link costs the loads of others, in milliseconds: in a queue that is busy for a share of the time,
    * what joins it delays so many times its own length.

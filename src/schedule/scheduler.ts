@@ -125,19 +125,9 @@ export class Scheduler {
     return this.#state.memories[gpu]!.prefix(functionIndex);
   }
 
-  /** Bytes of weights in pinned host memory, those on their way included. */
-  get hostBytes(): number {
-    return this.#state.host.usedBytes;
-  }
-
   /** The rung of its ladder under which a function is resident on a GPU; undefined where nothing of it is there. */
   residentOffer(functionIndex: number, gpu: number): GpuOffer | undefined {
     return this.#state.memories[gpu]!.offer(functionIndex);
-  }
-
-  /** Invocations that wait for a place. */
-  waitingCount(place: number): number {
-    return place >= 0 ? this.#state.lines[place]!.count : this.#sides.waitingCount(place);
   }
 
   /** What each place would mean for an invocation of the function that arrived now. Nothing is decided by it. */

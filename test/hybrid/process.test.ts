@@ -214,7 +214,8 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
         );
       };
       await all();
-      await client.restart();
+      await client.reopen();
+      for (const number of [0, 1]) await client.registerAgain(`f${number}@1`);
       expect(client.status).toBe('up');
       await all();
     });

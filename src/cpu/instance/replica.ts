@@ -166,10 +166,6 @@ export class Replica implements TurnTaker {
     });
   }
 
-  pin(cores: readonly number[]): void {
-    this.instance.pin(cores);
-  }
-
   /** Ends it. Resolves when its memory has been given back. */
   release(reason: string): Promise<void> {
     if (this.#state === 'gone') return Promise.resolve();

@@ -67,11 +67,6 @@ export function threadsOf({ groups }: Pick<PoolConfiguration, 'groups'>): number
   return groups.reduce((sum, { instances, threads }) => sum + instances * threads, 0);
 }
 
-/** B: the rows of a full batch. */
-export function batchOf({ groups }: Pick<PoolConfiguration, 'groups'>): number {
-  return groups.reduce((sum, { instances, batch }) => sum + instances * batch, 0);
-}
-
 export function sameConfiguration(one: PoolConfiguration | undefined, other: PoolConfiguration | undefined): boolean {
   if (one === undefined || other === undefined) return one === other;
   return describe(one) === describe(other);

@@ -85,11 +85,6 @@ export class Streams implements Disposable {
     for (const [id, sequence] of clock.entries()) this.#retire(id, (fence) => fence.sequence <= sequence);
   }
 
-  /** Marks as passed whatever the driver says has been. */
-  sweep(): void {
-    for (const id of this.#open.keys()) this.#retire(id, (fence) => fence.event?.reached() ?? true);
-  }
-
   #retire(id: number, isPassed: (fence: Fence) => boolean): void {
     const open = this.#open[id]!;
     let passed = 0;

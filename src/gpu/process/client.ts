@@ -224,13 +224,6 @@ export class GpuClient {
     return (await this.#ask(request)).answer;
   }
 
-  /** A new process, with the functions that were registered; all of them are cold. What is in flight is rejected. */
-  async restart(): Promise<GpuProcessInfo> {
-    const info = await this.reopen();
-    for (const key of this.#specs.keys()) await this.registerAgain(key);
-    return info;
-  }
-
   /** A new process that knows no function: {@link registerAgain} brings each back. What is in flight is rejected. */
   async reopen(): Promise<GpuProcessInfo> {
     this.#status = 'stopped';

@@ -7,7 +7,7 @@ import { unsupported } from './error.ts';
 import { emitNodes } from './groups.ts';
 import { fuse } from './fusion/index.ts';
 import type { PreparedGraph } from './prepared.ts';
-import type { Obstacle, Program, ProgramSettings } from './types.ts';
+import type { Program, ProgramSettings } from './types.ts';
 import { WorkGraph } from './work-graph.ts';
 
 export interface CompileOptions {
@@ -35,15 +35,6 @@ function emitAll(
   emitNodes(emission, byType, blocked, fusion);
   emission.placeOutputs();
   return emission;
-}
-
-/** Everything of a model that the engine does not cover, by node; nothing when it can be compiled. */
-export function findObstacles(
-  prepared: PreparedGraph,
-  operators: readonly Operator[],
-  settings: ProgramSettings = defaultSettings,
-): readonly Obstacle[] {
-  return emitAll(prepared, operators, settings, true).obstacles;
 }
 
 /** Throws {@link ProgramError} `unsupported`, with every obstacle. */

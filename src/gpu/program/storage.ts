@@ -11,10 +11,6 @@ export type Storage =
 export class Storages {
   readonly #all: Storage[] = [];
 
-  get count(): number {
-    return this.#all.length;
-  }
-
   add(storage: Storage): Buffer {
     this.#all.push(storage);
     return { id: this.#all.length - 1, byteOffset: 0, bytes: storage.bytes };

@@ -13,10 +13,6 @@ export class InFlightBytes {
     this.#bytesMax = bytesMax;
   }
 
-  get bytes(): number {
-    return this.#bytes;
-  }
-
   /** What one request holds, until its reply is sent or its connection closed. */
   held(outgoing: ServerResponse): HeldBytes {
     let bytes = 0;

@@ -1,5 +1,5 @@
 /** What the live scheduler knows, for headers, metrics and pages. Reading is never a use. */
-import { cpuPlace, workersPlace, type OfferSheet, type PlaceView, type SchedulerGpu } from '../../schedule/index.ts';
+import type { OfferSheet, SchedulerGpu } from '../../schedule/index.ts';
 import type { LiveState } from './live-state.ts';
 import type { FunctionPlans, GpuResident, LiveCounts } from './types.ts';
 
@@ -50,12 +50,6 @@ export abstract class LiveViews {
     return fn && { index: fn.index, idleMs: fn.lastUseMs === undefined ? undefined : this.state.now() - fn.lastUseMs };
   }
 
-  /** What each place would mean for an invocation that arrived now. */
-  placesOf(key: string): readonly PlaceView[] {
-    const fn = this.state.functions.get(key);
-    return fn === undefined ? [] : this.state.scheduler.places(fn.index, this.state.now());
-  }
-
   residentBytes(gpu: number): number {
     return this.state.scheduler.residentBytes(gpu);
   }
@@ -63,16 +57,6 @@ export abstract class LiveViews {
   /** Share of the latest seconds in which the GPU executed, loads that executions waited for included. */
   utilization(gpu: number): number {
     return this.state.place?.utilization(gpu) ?? 0;
-  }
-
-  /** Invocations that wait for a place. */
-  get waitingCount(): number {
-    const places = [...this.state.gpus.keys(), cpuPlace, workersPlace];
-    return places.reduce((sum, place) => sum + this.state.scheduler.waitingCount(place), 0);
-  }
-
-  waitingOf(key: string): number {
-    return this.state.functions.get(key)?.waiting ?? 0;
   }
 
   /** What a GPU has of a function. */

@@ -42,11 +42,6 @@ export class MinuteTableBuilder {
     this.#blocks = Array.from({ length: minutes }, () => []);
   }
 
-  /** Functions so far. */
-  get functionCount(): number {
-    return this.#names.length;
-  }
-
   /** Begins the next function. */
   beginFunction(name: string): void {
     this.#names.push(name);

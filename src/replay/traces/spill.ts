@@ -20,11 +20,6 @@ export class SpillFile {
     spillFiles.register(this, this.#descriptor, this);
   }
 
-  /** Bytes written so far. */
-  get bytes(): number {
-    return this.#bytes;
-  }
-
   /** Appends; gives the offset. */
   append(bytes: Uint8Array): number {
     const offset = this.#bytes;
@@ -42,11 +37,6 @@ export class SpillFile {
       if (count === 0) throw new RangeError(`a spill file of ${this.#bytes} bytes has nothing at ${offset + done}`);
       done += count;
     }
-  }
-
-  close(): void {
-    spillFiles.unregister(this);
-    closeSync(this.#descriptor);
   }
 }
 

@@ -225,7 +225,8 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
       expect(await down).toMatch(/SIGKILL|socket/);
       expect(client.status).toBe('dead');
       expect(await codeOf(client.state())).toBe('died');
-      await client.restart();
+      await client.reopen();
+      await client.registerAgain('bert@1');
       expect(client.status).toBe('up');
       const again = await client.run('bert@1', inputs, { gpu: 0, plan });
       expect(again.start).toBe('cold');
@@ -241,7 +242,8 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
       process.kill(client.pid, 'SIGSTOP');
       expect(await codeOf(client.run('bert@1', inputs, { gpu: 0, plan }))).toBe('died');
       expect(await down).toBe('it has not answered for 3 s');
-      await client.restart();
+      await client.reopen();
+      await client.registerAgain('bert@1');
       await expectAnswer((await client.run('bert@1', inputs, { gpu: 0, plan })).outputs, inputs);
     });
   });

@@ -42,11 +42,6 @@ export function coresOf(groups: readonly PoolGroup[]): number {
   return groups.reduce((sum, { instances, threads }) => sum + instances * threads, 0);
 }
 
-/** Rows that the instances of a configuration take together. */
-export function batchOf(groups: readonly PoolGroup[]): number {
-  return groups.reduce((sum, { instances, batch }) => sum + instances * batch, 0);
-}
-
 /** A configuration as text: `<2,1,8> + <1,2,4>`. */
 export function groupsText(groups: readonly PoolGroup[]): string {
   return groups.map(({ instances, threads, batch }) => `<${instances},${threads},${batch}>`).join(' + ');

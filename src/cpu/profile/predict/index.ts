@@ -1,7 +1,6 @@
 /** Predicts what pools do under load: pure, from a profile that was measured. */
 export { simulateBatches, type BatchPrediction, type BatchSimulationOptions } from './batch-simulation.ts';
 export {
-  batchOf,
   candidatesOf,
   coresOf,
   groupsText,
