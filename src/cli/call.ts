@@ -57,7 +57,7 @@ export function callCommand(): Command {
   return command;
 }
 
-async function readBody({ data, file }: CallOptions): Promise<Buffer> {
+export async function readBody({ data, file }: Pick<CallOptions, 'data' | 'file'>): Promise<Buffer> {
   if (data !== undefined && file !== undefined) {
     throw usage('--data and --file both give the body; use one of them');
   }

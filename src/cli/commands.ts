@@ -93,6 +93,16 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./rm.ts')).removeCommand(),
   },
   {
+    name: 'init',
+    summary: 'make a folder for a new function, with a handler and its test',
+    load: async () => (await import('./init.ts')).initCommand(),
+  },
+  {
+    name: 'try',
+    summary: 'call a function of a folder without a host',
+    load: async () => (await import('./try.ts')).tryCommand(),
+  },
+  {
     name: 'make',
     summary: 'write a model of a known architecture with seeded weights',
     load: async () => (await import('./make.ts')).makeCommand(),

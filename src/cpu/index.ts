@@ -1,6 +1,12 @@
 /** Runs pools on CPU cores: instance processes, dispatcher, handlers. */
+import type * as InProcess from './instance/in-process.ts';
 export * from './types.ts';
 export { createCpuPools, type CpuPoolsOptions, type GivenUp, type Loaded } from './pools.ts';
 export { heldUpMs } from './instance/index.ts';
 export type { Handler, HandlerCall, HandlerTensor } from './instance/index.ts';
 export * from './profile/index.ts';
+
+export type FunctionInProcess = InProcess.FunctionInProcess;
+
+/** What runs a function in this process, with ONNX Runtime, loaded when it is asked for. */
+export const loadInProcess = (): Promise<typeof InProcess> => import('./instance/in-process.ts');

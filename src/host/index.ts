@@ -14,3 +14,4 @@ export { checkStore } from './store/fsck.ts';
 export { loadRecord } from './store/version-record.ts';
 export type { FunctionSettings, ModelMetadata, TensorSpec } from './types.ts';
 export { createLogger } from './logger.ts';
+export { openFolder, TryError, type TriedFunction, type TriedTimes } from './try-folder.ts';

@@ -89,6 +89,21 @@ export async function runPostprocess(
   }
 }
 
+/** ONNX Runtime would speak of its 'feeds'. */
+export function checkGiven(tensors: readonly Tensor[], inputs: readonly string[]): void {
+  const given = tensors.map(({ name }) => name);
+  const missing = inputs.find((name) => !given.includes(name));
+  const unknown = given.find((name) => !inputs.includes(name));
+  if (missing === undefined && unknown === undefined) return;
+  const problem =
+    missing === undefined ? `gave '${unknown}', which is no input` : `did not give the input '${missing}'`;
+  throw new HandlerError('handler-failed', `the handler's preprocess ${problem} of the model (it gave ${list(given)})`);
+}
+
+function list(names: readonly string[]): string {
+  return names.length === 0 ? 'nothing' : names.map((name) => `'${name}'`).join(', ');
+}
+
 function asHandlerError(step: string, error: unknown): HandlerError {
   if (error instanceof HandlerError) return error;
   const message = messageOf(error);

@@ -126,7 +126,7 @@ export class InstanceModel {
 }
 
 /** What went wrong in a step of a call, as the host is told. */
-export function failure(error: unknown): ResultHeader {
+export function failure(error: unknown): ResultHeader & { readonly kind: 'error' } {
   if (error instanceof HandlerError) {
     const { code, message, status } = error;
     return status === undefined ? { kind: 'error', code, message } : { kind: 'error', code, message, status };

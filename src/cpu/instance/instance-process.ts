@@ -6,8 +6,8 @@ import { goOffline, libcFunction, parentChannel } from '../../process/index.ts';
 import type { Message, Tensor } from '../../tensor/index.ts';
 import type { Handler } from './handler.ts';
 import {
+  checkGiven,
   handlerCall,
-  HandlerError,
   loadHandler,
   messageOf,
   runPostprocess,
@@ -173,21 +173,6 @@ async function preprocess({ handler, model }: Loaded, index: number, call: Insta
     call.error = failure(error);
   }
   call.preprocessMs = performance.now() - startMs;
-}
-
-/** ONNX Runtime would speak of its 'feeds'. */
-function checkGiven(tensors: readonly Tensor[], inputs: readonly string[]): void {
-  const given = tensors.map(({ name }) => name);
-  const missing = inputs.find((name) => !given.includes(name));
-  const unknown = given.find((name) => !inputs.includes(name));
-  if (missing === undefined && unknown === undefined) return;
-  const problem =
-    missing === undefined ? `gave '${unknown}', which is no input` : `did not give the input '${missing}'`;
-  throw new HandlerError('handler-failed', `the handler's preprocess ${problem} of the model (it gave ${list(given)})`);
-}
-
-function list(names: readonly string[]): string {
-  return names.length === 0 ? 'nothing' : names.map((name) => `'${name}'`).join(', ');
 }
 
 /** Runs the model for the calls that have come so far, and loads it for them where nobody has needed it yet. */

@@ -1,0 +1,135 @@
+/** `turntable init`: a folder that is a function, with what its author changes first. */
+import { accessSync, constants } from 'node:fs';
+import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { basename, delimiter, dirname, join, resolve } from 'node:path';
+import { Command } from 'commander';
+import { isFunctionName, packageRoot } from '../host/index.ts';
+import { describeModel, ElementType, GraphBuilder, OnnxError, readModel, writeModel } from '../onnx/index.ts';
+import { CliError, usage } from './error.ts';
+import { handlerText, partsOfModel, testText, trendParts, typesText, type HandlerParts } from './init-files.ts';
+import { collectFiles } from './upload.ts';
+
+interface InitOptions {
+  readonly out?: string;
+  readonly model?: string;
+  readonly js?: boolean;
+}
+
+export function initCommand(): Command {
+  return new Command('init')
+    .description(
+      'Make a folder for a new function: function.json, a handler with types that editors know, a model, and a test that ' +
+        'calls it without a host.',
+    )
+    .argument('<name>', 'the function')
+    .option('--model <file>', 'an ONNX model, which is copied; default: a tiny one that works at once')
+    .option('--out <dir>', 'the folder, which must not exist; default: functions/NAME')
+    .option('--js', 'a handler in JavaScript instead of TypeScript')
+    .action(async (name: string, options: InitOptions) => {
+      if (!isFunctionName(name)) {
+        throw usage(
+          `'${name}' is no name of a function: 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first`,
+        );
+      }
+      const shown = options.out ?? join('functions', name);
+      const folder = resolve(shown);
+      await makeFolder(folder);
+      try {
+        const parts = options.model === undefined ? await starter(folder) : await ofModel(folder, name, options.model);
+        await writeFiles(folder, parts, options.js !== true);
+      } catch (error) {
+        await rm(folder, { recursive: true, force: true });
+        throw error;
+      }
+      console.log(nextSteps(name, shown));
+    });
+}
+
+async function makeFolder(folder: string): Promise<void> {
+  try {
+    await mkdir(dirname(folder), { recursive: true });
+    await mkdir(folder);
+  } catch (error) {
+    const exists = error instanceof Error && 'code' in error && error.code === 'EEXIST';
+    const problem = exists ? 'exists already' : `cannot be made: ${(error as Error).message}`;
+    throw new CliError(`${folder} ${problem}`, { cause: error });
+  }
+}
+
+/** A model that can be checked by hand: four numbers, the slope of the line through them, and what is likeliest. */
+async function starter(folder: string): Promise<HandlerParts> {
+  const graph = new GraphBuilder('trend');
+  const readings = graph.input('readings', ElementType.FLOAT, ['batch', 4]);
+  // One row per reading; the columns are a rise, a fall, and neither.
+  const weights = Float32Array.from([-1.2, 1.2, 0, -0.4, 0.4, 0, 0.4, -0.4, 0, 1.2, -1.2, 0]);
+  const slope = graph.node('MatMul', [readings, graph.weight('slope', [4, 3], weights)]);
+  const scores = graph.node('Add', [slope, graph.weight('bias', [3], Float32Array.from([0, 0, 1]))]);
+  graph.output(graph.node('Softmax', [scores]), ElementType.FLOAT, ['batch', 3], 'scores');
+  await writeModel(graph.build(), join(folder, 'model.onnx'));
+  return trendParts;
+}
+
+async function ofModel(folder: string, name: string, path: string): Promise<HandlerParts> {
+  let metadata;
+  try {
+    metadata = describeModel(await readModel(path, { weights: 'file' }));
+  } catch (error) {
+    if (!(error instanceof OnnxError) && !(error instanceof Error && 'code' in error)) throw error;
+    throw new CliError(`the model ${path} cannot be taken: ${error.message}`, { cause: error });
+  }
+  // External data keeps its name: the model says it.
+  const [model, ...data] = await collectFiles(path);
+  if (model !== undefined) await copyFile(model.path, join(folder, 'model.onnx'));
+  for (const file of data) {
+    await mkdir(dirname(join(folder, file.name)), { recursive: true });
+    await copyFile(file.path, join(folder, file.name));
+  }
+  return partsOfModel(metadata, name);
+}
+
+async function writeFiles(folder: string, parts: HandlerParts, isTyped: boolean): Promise<void> {
+  const handler = isTyped ? 'handler.ts' : 'handler.mjs';
+  const write = async (file: string, content: unknown): Promise<void> => {
+    const text = typeof content === 'string' ? content : `${JSON.stringify(content, undefined, 2)}\n`;
+    await writeFile(join(folder, file), text);
+  };
+  const { description } = parts;
+  await write(handler, handlerText(parts, isTyped));
+  await write('handler.test.mjs', testText(parts));
+  await write('example.json', `${JSON.stringify(parts.example)}\n`);
+  await write('package.json', { private: true, type: 'module', scripts: { test: 'node --test' } });
+  await write(isTyped ? 'tsconfig.json' : 'jsconfig.json', {
+    compilerOptions: { target: 'es2023', module: 'nodenext', strict: true, noEmit: true },
+    include: [handler, 'turntable.d.ts'],
+  });
+  const declared = join(packageRoot, 'dist', 'cpu', 'instance', 'handler.d.ts');
+  await write('turntable.d.ts', typesText(await readFile(declared, 'utf8')));
+  // Last: with it the folder is a function.
+  await write('function.json', { description, handler, slo: '100ms', example: '@example.json' });
+}
+
+function nextSteps(name: string, shown: string): string {
+  const onPath = isOnPath();
+  const prefix = onPath ? '' : `TURNTABLE=${resolve(process.argv[1] ?? 'turntable')} `;
+  const command = onPath ? 'turntable' : 'npx turntable';
+  return [
+    `made ${shown}`,
+    `  ${command} try ${shown}`,
+    `  ${prefix}node --test ${shown}`,
+    `  ${command} serve --functions ${dirname(shown)}`,
+    `  ${command} call ${name} --file ${join(shown, 'example.json')}`,
+  ].join('\n');
+}
+
+/** Whether a shell finds the command; npm adds folders of its own while it runs one. */
+function isOnPath(): boolean {
+  const folders = (process.env['PATH'] ?? '').split(delimiter).filter((each) => basename(each) !== '.bin');
+  return folders.some((each) => {
+    try {
+      accessSync(join(each, 'turntable'), constants.X_OK);
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}

@@ -1,0 +1,121 @@
+import { execFile } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { turntable } from '../../test/cli/command.ts';
+import { packageRoot } from '../host/index.ts';
+
+let dir: string;
+
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'turntable-try-'));
+  const model = join(packageRoot, 'functions', 'language-id', 'model.onnx');
+  const made = [
+    await turntable(['init', 'trend'], { cwd: dir }),
+    await turntable(['init', 'language', '--model', model, '--js'], { cwd: dir }),
+    await turntable(['init', 'typed', '--model', model], { cwd: dir }),
+  ];
+  const failed = made.find(({ exitCode, stderr }) => exitCode !== 0 || stderr !== '');
+  if (failed !== undefined) throw new Error(failed.stderr);
+});
+
+afterAll(() => {
+  rmSync(dir, { recursive: true, force: true });
+});
+
+const folder = (name: string): string => join(dir, 'functions', name);
+
+describe('a folder of turntable init', () => {
+  test.each(['trend', 'language'])('passes the tests that it comes with (%s)', async (name) => {
+    const env = { ...process.env, TURNTABLE: join(packageRoot, 'bin', 'turntable.js') };
+    const { stdout } = await promisify(execFile)(process.execPath, ['--test', folder(name)], { env });
+    expect(stdout).toMatch(/^# pass 2$/m);
+  });
+
+  test('has types that a compiler accepts, without any package installed beside it', async () => {
+    const tsc = join(packageRoot, 'node_modules', 'typescript', 'bin', 'tsc');
+    for (const config of ['trend/tsconfig.json', 'typed/tsconfig.json', 'language/jsconfig.json']) {
+      await promisify(execFile)(process.execPath, [tsc, '-p', folder(config)]);
+    }
+    const handler = readFileSync(join(folder('trend'), 'handler.ts'), 'utf8');
+    writeFileSync(join(folder('typed'), 'handler.ts'), handler.replace("'FP32'", "'FP31'"));
+    const wrong = promisify(execFile)(process.execPath, [tsc, '-p', folder('typed')]);
+    await expect(wrong).rejects.toMatchObject({ stdout: expect.stringContaining('"FP31"') as string });
+  });
+
+  test('is not made where a folder stands, or under a name that is none', async () => {
+    const again = await turntable(['init', 'trend'], { cwd: dir });
+    expect(again).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('exists already') as string });
+    expect((await turntable(['init', '../up'], { cwd: dir })).exitCode).toBe(2);
+    const broken = await turntable(['init', 'broken', '--model', join(packageRoot, 'package.json')], { cwd: dir });
+    expect(broken.stderr).toContain('package.json cannot be taken: ');
+    expect(existsSync(folder('broken'))).toBe(false);
+  });
+});
+
+describe('turntable try', () => {
+  test('prints the reply on standard output alone, and the times beside it', async () => {
+    const fromExample = await turntable(['try', folder('trend')]);
+    expect(JSON.parse(fromExample.stdout)).toEqual({ trend: 'rising', confidence: 0.952 });
+    expect(fromExample.stderr).toMatch(
+      /^handler compiled in .*, model loaded in .*\nfirst call: preprocess .*100 ms\n$/,
+    );
+    const data = ['--data', '{"readings": [4, 3, 2, 1]}'];
+    const several = await turntable(['try', folder('trend'), ...data, '--runs', '3', '--json']);
+    const { status, body, calls } = JSON.parse(several.stdout) as { status: number; body: string; calls: unknown[] };
+    expect({ status, body: JSON.parse(body), calls: calls.length }).toMatchObject({
+      status: 200,
+      body: { trend: 'falling' },
+      calls: 3,
+    });
+  });
+
+  test('calls a function without a handler with nested numbers', async () => {
+    const place = join(dir, 'plain');
+    const sizes = ['input=2', 'hidden=2', 'output=3', 'layers=2'];
+    await turntable(['make', 'mlp', '--out', place, '--set', ...sizes]);
+    const { stdout } = await turntable(['try', place, '-'], { input: '{"input": [[1, 2]]}' });
+    expect((JSON.parse(stdout) as { output: number[][] }).output[0]).toHaveLength(3);
+    const wrong = await turntable(['try', place, '-'], { input: '{"input": [[1, 2, 3]]}' });
+    expect(wrong).toMatchObject({
+      exitCode: 1,
+      stdout: '',
+      stderr: expect.stringMatching(/'input' has 3 as dimension 1.*HTTP 400\]\n$/) as string,
+    });
+  });
+
+  test('tells an error of the handler with its file, line and stack, and keeps what it prints off the reply', async () => {
+    const path = join(folder('trend'), 'handler.ts');
+    const source = readFileSync(path, 'utf8');
+    writeFileSync(
+      path,
+      source.replace(
+        '  const scores',
+        '  console.log("was here");\n  setInterval(() => undefined, 1000);\n  const scores',
+      ),
+    );
+    const printed = await turntable(['try', folder('trend')]);
+    expect(JSON.parse(printed.stdout)).toMatchObject({ trend: 'rising' });
+    expect(printed.stderr).toContain('was here');
+    writeFileSync(
+      path,
+      source.replace('  const scores', '  (undefined as unknown as string[]).pop();\n  const scores'),
+    );
+    const failed = await turntable(['try', folder('trend')]);
+    writeFileSync(path, source);
+    expect(failed).toMatchObject({ exitCode: 1, stdout: '' });
+    expect(failed.stderr).toMatch(/at \S*postprocess \(handler\.ts:15:\d+\)/);
+    expect(failed.stderr).toMatch(/turntable: the handler's postprocess failed: .*undefined.* \[HTTP 500\]\n$/);
+  });
+
+  test('tells what is wrong with a folder in one line', async () => {
+    const none = await turntable(['try', dir]);
+    expect(none.stderr).toMatch(/^turntable: .*function\.json cannot be read: .*\n$/);
+    writeFileSync(join(folder('language'), 'function.json'), '{"sloo": "1s"}');
+    expect((await turntable(['try', folder('language'), '-'])).stderr).toMatch(
+      /^turntable: .*function\.json: .*sloo.*\n$/,
+    );
+  });
+});

@@ -1,0 +1,124 @@
+/** `turntable try`: a function's folder called in this process, without a host. */
+import { Console } from 'node:console';
+import { join } from 'node:path';
+import { Command } from 'commander';
+import { openFolder, TryError, type TriedFunction, type TriedTimes } from '../host/index.ts';
+import { formatMs } from '../tools/index.ts';
+import { contentTypeOf, readBody } from './call.ts';
+import { CliError, usage } from './error.ts';
+import { parseCount } from './values.ts';
+
+interface TryOptions {
+  readonly data?: string;
+  readonly contentType?: string;
+  readonly runs: number;
+  readonly json?: boolean;
+}
+
+export function tryCommand(): Command {
+  return new Command('try')
+    .description(
+      'Call a function of a folder without a host: its preprocess, model and postprocess run in this process. Prints the ' +
+        'reply; times, what the handler prints, and its errors with file, line and stack go to standard error.',
+    )
+    .argument('<folder>', 'the folder with function.json')
+    .argument('[input]', 'file with the body, such as a JSON file or a JPEG; -: standard input; default: its example')
+    .option('-d, --data <text>', 'the body')
+    .option('--content-type <type>', 'what the body is; told from the body or the name of the file otherwise')
+    .option('-n, --runs <count>', 'call so often; the reply is that of the last call', parseCount, 1)
+    .option('--json', 'print reply and times as JSON')
+    .action(async (folder: string, input: string | undefined, options: TryOptions) => {
+      // Standard output is for the reply: `turntable try ... | jq` works whatever the handler prints.
+      globalThis.console = new Console(process.stderr, process.stderr);
+      const tried = await told(async () => await openFolder(folder));
+      try {
+        await write(await replyText(tried, folder, input, options));
+      } finally {
+        await tried.close();
+      }
+      // A timer that the handler left behind would keep the process.
+      process.exit(0);
+    });
+}
+
+async function replyText(
+  tried: TriedFunction,
+  folder: string,
+  input: string | undefined,
+  options: TryOptions,
+): Promise<Uint8Array> {
+  const { example, name } = tried;
+  const exampleFile = example?.startsWith('@') === true ? join(folder, example.slice(1)) : undefined;
+  const isExample = input === undefined && options.data === undefined;
+  if (isExample && example === undefined) throw usage('there is no body: give a file, - or --data');
+  const file = isExample ? exampleFile : input;
+  const data = isExample && exampleFile === undefined ? example : options.data;
+  const body = await readBody({ ...(data === undefined ? {} : { data }), ...(file === undefined ? {} : { file }) });
+  const headers = { 'content-type': options.contentType ?? contentTypeOf(body, file) };
+  const times: TriedTimes[] = [];
+  let response;
+  do {
+    const call = await told(
+      async () => await tried.call({ method: 'POST', url: `/function/${name}`, headers, body: new Uint8Array(body) }),
+    );
+    times.push(call.times);
+    response = call.response;
+  } while (times.length < options.runs);
+  if (options.json !== true) {
+    process.stderr.write(`${timesText(tried, times)}\n`);
+    const text = Buffer.from(response.body);
+    return process.stdout.isTTY && text.at(-1) !== 0x0a ? Buffer.concat([text, Buffer.from('\n')]) : text;
+  }
+  const isText = /^text\/|json/.test(response.headers['content-type'] ?? '');
+  const reply = Buffer.from(response.body).toString(isText ? 'utf8' : 'base64');
+  const { status, headers: replyHeaders } = response;
+  const { compileMs, loadMs } = tried;
+  return Buffer.from(
+    `${JSON.stringify({ status, headers: replyHeaders, [isText ? 'body' : 'bodyBase64']: reply, compileMs, loadMs, calls: times })}\n`,
+  );
+}
+
+/**
+ * Two or three lines: what came before the call, the call by its parts, and the middle of further calls. The first call of a
+ * process pays for code that is compiled late.
+ */
+function timesText({ compileMs, loadMs, sloMs }: TriedFunction, times: readonly TriedTimes[]): string {
+  const handler = compileMs === undefined ? '' : `handler compiled in ${formatMs(compileMs)}, `;
+  const further = times.slice(1).sort((one, other) => together(one) - together(other));
+  const middle = further[Math.floor(further.length / 2)];
+  const measured = middle ?? times[0];
+  const verdict =
+    measured === undefined || sloMs === undefined
+      ? ''
+      : together(measured) <= sloMs
+        ? `; the SLO is ${formatMs(sloMs)}`
+        : `; that is beyond the SLO of ${formatMs(sloMs)}`;
+  return [
+    `${handler}model loaded in ${formatMs(loadMs)}`,
+    ...times.slice(0, 1).map((first) => `first call: ${parts(first)}${middle === undefined ? verdict : ''}`),
+    ...(middle === undefined ? [] : [`middle of ${further.length} more: ${parts(middle)}${verdict}`]),
+  ].join('\n');
+}
+
+const together = ({ preprocessMs, inferMs, postprocessMs }: TriedTimes): number =>
+  preprocessMs + inferMs + postprocessMs;
+
+const parts = (times: TriedTimes): string =>
+  `preprocess ${formatMs(times.preprocessMs)}, model ${formatMs(times.inferMs)}, ` +
+  `postprocess ${formatMs(times.postprocessMs)}, together ${formatMs(together(times))}`;
+
+async function write(bytes: Uint8Array): Promise<void> {
+  await new Promise<void>((resolve) => {
+    process.stdout.write(bytes, () => resolve());
+  });
+}
+
+async function told<Result>(act: () => Promise<Result>): Promise<Result> {
+  try {
+    return await act();
+  } catch (error) {
+    if (!(error instanceof TryError)) throw error;
+    const status = error.status === undefined ? '' : ` [HTTP ${error.status}]`;
+    throw new CliError(`${error.message}${status}`, { cause: error });
+  }
+}

@@ -1,0 +1,80 @@
+/** A function in the very process that asks, for trying it out: one call at a time, without limits of time. */
+import type { Tensor } from '../../tensor/index.ts';
+import { CpuError, type HandlerRequest, type HandlerResponse } from '../types.ts';
+import type { Handler } from './handler.ts';
+import { checkGiven, handlerCall, loadHandler, runPostprocess, runPreprocess } from './handler-runner.ts';
+import { failure } from './instance-model.ts';
+import { Session } from './session.ts';
+
+export interface InProcessTimes {
+  readonly preprocessMs: number;
+  readonly inferMs: number;
+  readonly postprocessMs: number;
+}
+
+const settings = { threads: 1, spinning: false, arena: false };
+
+export class FunctionInProcess {
+  /** How long the model took to load. */
+  readonly loadMs: number;
+  readonly #session: Session;
+  readonly #handler: Handler | undefined;
+
+  private constructor(session: Session, handler: Handler | undefined, loadMs: number) {
+    this.#session = session;
+    this.#handler = handler;
+    this.loadMs = loadMs;
+  }
+
+  /**
+   * Rejects with ONNX Runtime's words, or with what the handler threw when it was loaded.
+   *
+   * @param handlerPath compiled, as an instance gets it
+   */
+  static async open(modelPath: string, handlerPath: string | undefined): Promise<FunctionInProcess> {
+    const handler = handlerPath === undefined ? undefined : await loadHandler(handlerPath, 0);
+    const startMs = performance.now();
+    const session = await Session.load(modelPath, settings);
+    return new FunctionInProcess(session, handler, performance.now() - startMs);
+  }
+
+  /** A call through the handler. Rejects with {@link CpuError}. */
+  async answer(
+    request: HandlerRequest,
+  ): Promise<{ readonly response: HandlerResponse; readonly times: InProcessTimes }> {
+    if (this.#handler === undefined) throw new TypeError('the function has no handler');
+    const handler = this.#handler;
+    return await spoken(async () => {
+      const call = handlerCall(request);
+      const startMs = performance.now();
+      const inputs = await runPreprocess(handler, call);
+      checkGiven(inputs, this.#session.inputNames);
+      const inferStartMs = performance.now();
+      const outputs = await this.#session.run(inputs, undefined);
+      const inferEndMs = performance.now();
+      const response = await runPostprocess(handler, outputs, call);
+      const postprocessMs = performance.now() - inferEndMs;
+      const times = { preprocessMs: inferStartMs - startMs, inferMs: inferEndMs - inferStartMs, postprocessMs };
+      return { response, times };
+    });
+  }
+
+  /** The model alone. Rejects with {@link CpuError}. */
+  async run(inputs: readonly Tensor[]): Promise<readonly Tensor[]> {
+    return await spoken(async () => await this.#session.run(inputs, undefined));
+  }
+
+  async release(): Promise<void> {
+    await this.#session.release();
+  }
+}
+
+/** What goes wrong is told as an instance tells it. */
+async function spoken<Result>(act: () => Promise<Result>): Promise<Result> {
+  try {
+    return await act();
+  } catch (error) {
+    const { code, message, status } = failure(error);
+    throw new CpuError(code, message, status);
+  }
+}
