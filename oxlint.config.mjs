@@ -14,6 +14,7 @@ const floors = [
   'gpu',
   'cpu',
   'queue',
+  'fleet',
   'host',
   'replay',
   'cli',

@@ -28,6 +28,11 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./ps.ts')).psCommand(),
   },
   {
+    name: 'drain',
+    summary: 'have a host of a fleet hand its calls and functions over to the others',
+    load: async () => (await import('./fleet.ts')).drainCommand(),
+  },
+  {
     name: 'load',
     summary: 'have a function loaded, and its folder read again',
     load: async () => (await import('./load.ts')).loadCommand(),

@@ -1,6 +1,7 @@
 /** `turntable ps`: where each function of a running host is, and what that has cost so far. */
 import { Command } from 'commander';
 import { addUrlFlag, hostAddress, request } from './client.ts';
+import { renderFleet } from './fleet.ts';
 import { formatBytes } from '../tools/index.ts';
 import { renderTable } from './table.ts';
 
@@ -37,11 +38,17 @@ const columns = [
 export function psCommand(): Command {
   const command = new Command('ps')
     .description('Show what of each function is where on a running host, the latest used first. Asking is never a use.')
+    .option('--fleet', 'show the hosts of its fleet instead')
     .option('--json', 'print the reply of the host as it is');
-  addUrlFlag(command).action(async (options: { url: string; json?: boolean }) => {
-    const response = await request(hostAddress(options.url), '/api/functions');
+  addUrlFlag(command).action(async (options: { url: string; json?: boolean; fleet?: boolean }) => {
+    const path = options.fleet === true ? '/v2/fleet' : '/api/functions';
+    const response = await request(hostAddress(options.url), path);
     if (options.json === true) {
       process.stdout.write(`${(await response.text()).trimEnd()}\n`);
+      return;
+    }
+    if (options.fleet === true) {
+      console.log(renderFleet(await response.json()));
       return;
     }
     const functions = readPlaced(await response.json()).toSorted(

@@ -5,8 +5,12 @@ import type { HostConfig } from './config.ts';
 import { HostError } from './errors.ts';
 import { RateLimit } from './rate-limit.ts';
 
-/** `open`: for everybody, and not counted: health checks, and the page's own files. */
-export type RouteScope = Scope | 'open';
+/**
+ * `open`: for everybody, and not counted: health checks, and the page's own files. `peer`: for hosts of the same fleet alone, which
+ * may do all else too.
+ */
+export type RouteScope = ClientScope | 'peer';
+export type ClientScope = Scope | 'open';
 
 /** A request, before anything of it is taken up. */
 export interface Asking {
@@ -51,7 +55,7 @@ export class Access {
    * @returns name of the key that it came with
    * @throws HostError 'unauthorized' | 'forbidden' | 'rate-limited'
    */
-  admit(scope: RouteScope, asking: Asking): string | undefined {
+  admit(scope: ClientScope, asking: Asking): string | undefined {
     if (scope === 'open') return undefined;
     const key = this.#keyOf(asking);
     if (this.#byKey !== undefined && key !== undefined) this.#count(this.#byKey, key.name, `the API key '${key.name}'`);

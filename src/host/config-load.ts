@@ -347,6 +347,12 @@ function assemble(
       outstandingMax: integer('queue.outstandingMax'),
       hostUrl: text('queue.hostUrl') === 'auto' ? undefined : text('queue.hostUrl').replace(/\/+$/, ''),
     },
+    fleet: {
+      name: text('fleet.name') === 'off' ? undefined : text('fleet.name'),
+      secret: text('fleet.secret') || undefined,
+      secretFile: fileOrOff('fleet.secretFile'),
+      advertise: text('fleet.advertise') === 'auto' ? undefined : text('fleet.advertise').replace(/\/+$/, ''),
+    },
     async: {
       keepMs: duration('async.keep'),
       waitingMax: integer('async.waitingMax'),

@@ -103,6 +103,10 @@ const textForms: Readonly<Record<string, string>> = {
   'gpu.memory': '"auto" or a size such as "16GiB"',
   'gpu.topology': '"measured", or GPUs that share a switch and GPUs with NVLink, such as "0+1 2+3 0=2 1=3"',
   'limits.inFlight': '"auto" or a size such as "512MiB"',
+  'fleet.name': '"off" or at most 64 letters, digits, dots, dashes and underscores',
+  'fleet.secret': 'a text of at least 16 characters',
+  'fleet.secretFile': '"off" or the path of a file',
+  'fleet.advertise': '"auto" or an address such as "http://10.0.0.5:8000"',
   'queue.hostUrl': '"auto" or an address such as "http://10.0.0.5:8000"',
 };
 

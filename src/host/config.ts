@@ -103,6 +103,15 @@ export interface HostConfig {
     /** Where workers reach this host; undefined: where it listens. */
     readonly hostUrl: string | undefined;
   };
+  /** Absent in a configuration that no file or flag made. */
+  readonly fleet?: {
+    /** Undefined: this host is in no fleet. */
+    readonly name: string | undefined;
+    readonly secret: string | undefined;
+    readonly secretFile: string | undefined;
+    /** Where other hosts reach this one; undefined: where workers do. */
+    readonly advertise: string | undefined;
+  };
   readonly async: {
     /** How long the reply of a finished call is kept. */
     readonly keepMs: number;

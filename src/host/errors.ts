@@ -98,6 +98,13 @@ export const catalogue = {
   'not-ready': { status: 503, when: 'The function, or the host, is not ready to serve.', retryAfterS: 1 },
   unloaded: { status: 503, when: 'The function was unloaded, and has to be loaded before it is called.' },
   draining: { status: 503, when: 'The host is shutting down and takes no new work.', retryAfterS: 5 },
+  'no-fleet': { status: 503, when: 'Something of a fleet was asked of a host that is in none.' },
+  'unknown-host': { status: 404, when: 'The fleet has no host of this name.' },
+  'fleet-unavailable': {
+    status: 503,
+    when: 'The registry of the fleet cannot be changed now, because Redis or another host does not answer; what is published goes on serving.',
+    retryAfterS: 1,
+  },
   'no-queue': { status: 503, when: 'An asynchronous invocation was asked of a host that has no queue (Redis).' },
   'queue-unavailable': {
     status: 503,

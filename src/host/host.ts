@@ -8,6 +8,7 @@ import { checkListen } from './config-listen.ts';
 import { packageRoot } from './config-options.ts';
 import { policyOf, type HostConfig } from './config.ts';
 import type { ViewSources } from './dashboard/index.ts';
+import { FleetMember, fleetSecret } from './fleet-member/index.ts';
 import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts';
 import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
 import { History } from './history/index.ts';
@@ -66,6 +67,7 @@ export async function startHost(
   } = {},
 ): Promise<RunningHost> {
   checkListen(config);
+  const secret = fleetSecret(config);
   const logger = options.logger ?? createLogger(config.log);
   const statistics = new Statistics();
   const history = new History();
@@ -151,6 +153,11 @@ export async function startHost(
     live,
     leaseCores: (count) => pools.leaseCores('plans over GPU and CPU', count),
   });
+  const hostVersion = packageVersion();
+  const fleet =
+    secret === undefined
+      ? undefined
+      : new FleetMember({ config, secret, hostVersion, registry: store, live, statistics, logger });
   const rollout = new Rollout({
     store,
     invoker: {
@@ -210,6 +217,7 @@ export async function startHost(
     validator.stop();
     workers?.close();
     live.close();
+    await fleet?.close();
     await queueing.stop(graceMs);
     await gpus?.close();
     await prediction.close();
@@ -222,7 +230,6 @@ export async function startHost(
   let grpc: GrpcServer | undefined;
   try {
     const logging = new Logging(logger);
-    const hostVersion = packageVersion();
     const access = new Access(config);
     const shared = {
       config,
@@ -238,9 +245,10 @@ export async function startHost(
       lifecycle,
       hostVersion,
     };
-    http = await createHttpServer({ ...shared, metrics, queueing, views, scheduler, replays });
+    http = await createHttpServer({ ...shared, fleet, metrics, queueing, views, scheduler, replays });
     grpc = await startGrpc(shared);
     await Promise.all([store.start(), cpuPools.started()]);
+    await fleet?.start(http.url);
   } catch (error) {
     await http?.close(0);
     await grpc?.close(0);
@@ -257,6 +265,7 @@ export async function startHost(
     lifecycle.phase = 'draining';
     logger.info({ drainMs: config.drainMs }, 'draining');
     // Who waits for an answer holds a connection, so once the connections are done the pools have nothing left to do.
+    await fleet?.stopping();
     grpc?.drain();
     const [clean, cleanGrpc] = await Promise.all([
       server.close(config.drainMs),

@@ -91,6 +91,8 @@ function otherValue(option: (typeof options)[number]): string {
       return (
         {
           'redis.url': 'redis://elsewhere:1',
+          'fleet.secret': 'a secret of the fleet',
+          'fleet.advertise': 'http://elsewhere:1',
           'queue.hostUrl': 'http://elsewhere:1',
           'cpu.memory': '7GiB',
           'gpu.hostMemory': '7GiB',

@@ -20,6 +20,7 @@ const house = [
   'gpu',
   'cpu',
   'queue',
+  'fleet',
   'host',
   'replay',
   'cli',

@@ -1,7 +1,7 @@
 /** What every gRPC method shares: deadline, cancellation, authorization, accounting, and errors as status codes. */
 import { Metadata, type handleUnaryCall, type ServerUnaryCall } from '@grpc/grpc-js';
 import { toHostError, type HostError } from '../errors.ts';
-import type { Asking, RouteScope } from '../access.ts';
+import type { Asking, ClientScope } from '../access.ts';
 import type { HostContext } from '../http/host-context.ts';
 import type { HeaderList } from '../infer/reply-headers.ts';
 import { serviceError } from './status.ts';
@@ -96,7 +96,7 @@ export function metadataOf(headers: HeaderList): Metadata {
 export function unary<Request, Response>(
   context: GrpcContext,
   method: string,
-  scope: RouteScope,
+  scope: ClientScope,
   work: (request: Request, call: ServerUnaryCall<Request, Response>) => Response | Promise<Response>,
 ): handleUnaryCall<Request, Response> {
   return (call, callback) => {

@@ -7,6 +7,7 @@ import { codeOfStatus } from '../metrics-inherited.ts';
 import { isAccounted, reasonOf } from '../invoke.ts';
 import { checkOrigin, isAllowedOrigin } from './auth.ts';
 import { Exchange, sendError, type HeaderList } from './exchange.ts';
+import { notInFleet, peerOf } from './fleet-routes.ts';
 import type { HostContext } from './host-context.ts';
 import { routes, type RouteHandler } from './routes.ts';
 import type { RouteScope } from '../access.ts';
@@ -47,7 +48,8 @@ async function run(
     checkHeaders(exchange);
     checkOrigin(context.config, exchange.incoming);
     allowOrigin(context.config.cors.origins, exchange);
-    exchange.keyName = context.access.admit(scope, exchange);
+    exchange.peer = peerOf(context, exchange);
+    if (exchange.peer === undefined) exchange.keyName = admitClient(context, scope, exchange);
     await handler(context, exchange);
     account(context, exchange, exchange.outgoing.statusCode, undefined, scope);
   } catch (error) {
@@ -56,6 +58,13 @@ async function run(
     sendError(exchange, failure, headersFor(app, c, failure));
   }
   return RESPONSE_ALREADY_SENT;
+}
+
+/** Name of the API key that a client came with. @throws HostError */
+function admitClient({ access, fleet }: HostContext, scope: RouteScope, exchange: Exchange): string | undefined {
+  if (scope !== 'peer') return access.admit(scope, exchange);
+  if (fleet === undefined) throw notInFleet();
+  throw new HostError('unauthorized', 'this path is for hosts of the fleet, which sign their requests with its secret');
 }
 
 /** What Node leaves to us, so that it is refused in our own words. */

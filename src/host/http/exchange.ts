@@ -49,6 +49,8 @@ export class Exchange {
   called: FunctionVersion | undefined;
   /** Name of the API key that the request came with; for the log. */
   keyName: string | undefined;
+  /** Name of the host of the fleet that passed the request on; undefined: a client sent it. */
+  peer: string | undefined;
 
   /** Set when the rest of the body is not worth waiting for: the connection is closed with the reply. */
   abandoned = false;

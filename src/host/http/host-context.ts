@@ -5,6 +5,7 @@ import type { Access } from '../access.ts';
 import type { HostConfig } from '../config.ts';
 import type { ViewSources } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
+import type { FleetMember } from '../fleet-member/index.ts';
 import type { SchedulerView } from '../gpu/index.ts';
 import type { Invoker } from '../invoke.ts';
 import type { Logging } from '../logging.ts';
@@ -45,6 +46,8 @@ export interface HostContext {
   readonly replays?: ReplayRuns | undefined;
   /** What carries work out of this process; absent where everything runs here. */
   readonly queueing?: Queueing | undefined;
+  /** Absent where this host is in no fleet. */
+  readonly fleet?: FleetMember | undefined;
   /** What is logged, which can be changed over HTTP. */
   readonly logging: Logging;
 }

@@ -1,4 +1,4 @@
 /** The host's side of overflow and asynchronous calls. */
 export { FunctionFiles } from './function-files.ts';
-export { createQueueing, type Queueing, type QueueingOptions } from './queueing.ts';
+export { createQueueing, reachable, type Queueing, type QueueingOptions } from './queueing.ts';
 export { WorkersWatch } from './workers-watch.ts';

@@ -128,9 +128,10 @@ async function redisQueueing({ config, registry, logger }: QueueingOptions, url:
 }
 
 /** An address that listens on everything is none that others can use. */
-function reachable(url: string, listenHost: string): string {
+export function reachable(url: string, listenHost: string): string {
   if (listenHost !== '0.0.0.0' && listenHost !== '::') return url;
-  return `http://${hostname()}:${new URL(url).port}`;
+  const { protocol, port } = new URL(url);
+  return `${protocol}//${hostname()}:${port}`;
 }
 
 /** Says when accepted calls would not survive a restart of Redis, or could be evicted by it. */

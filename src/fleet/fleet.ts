@@ -1,0 +1,120 @@
+/** This host's part in its fleet: membership, the ways to the other hosts, and who may come in. */
+import type { RedisLink } from '../queue/index.ts';
+import { Membership } from './membership.ts';
+import { Peers } from './peers.ts';
+import { Seal, type PeerRequest } from './seal.ts';
+import type { FleetLog, HostReport, Member, MemberView } from './types.ts';
+
+export interface FleetOptions {
+  readonly link: RedisLink;
+  readonly fleet: string;
+  readonly secret: string;
+  /** Where other hosts reach this one. */
+  readonly url: string;
+  readonly report: () => Omit<HostReport, 'draining'>;
+  readonly onMembers?: () => void;
+  readonly log: FleetLog;
+}
+
+export class Fleet {
+  readonly name: string;
+  readonly link: RedisLink;
+  readonly membership: Membership;
+  readonly peers: Peers;
+  readonly #seal: Seal;
+  readonly #log: FleetLog;
+  #drainReason: 'none' | 'asked' | 'stopping' = 'none';
+
+  constructor(options: FleetOptions) {
+    const { link, fleet, secret, url, report, log } = options;
+    this.name = fleet;
+    this.link = link;
+    this.#log = log;
+    this.#seal = new Seal(fleet, secret);
+    const hostName = new URL(url).host;
+    this.membership = new Membership(hostName, {
+      link,
+      fleet,
+      seal: this.#seal,
+      report: () => ({ ...report(), draining: this.isDraining }),
+      onChange: () => {
+        const hosts = this.membership.others().map(({ name }) => name);
+        log.info({ fleet, hosts }, 'the hosts of the fleet have changed');
+        options.onMembers?.();
+      },
+      log,
+    });
+    this.peers = new Peers({
+      name: hostName,
+      seal: this.#seal,
+      nowMs: () => this.#nowMs(),
+      members: () => this.membership.others(),
+    });
+  }
+
+  async start(): Promise<void> {
+    await this.membership.start();
+    this.peers.start();
+  }
+
+  get isDraining(): boolean {
+    return this.#drainReason !== 'none';
+  }
+
+  /** Takes no calls of others any more, and is nobody's home; or does so again. */
+  async drain(on: boolean): Promise<void> {
+    if (this.#drainReason === 'stopping') return;
+    this.#drainReason = on ? 'asked' : 'none';
+    this.#log.info({ fleet: this.name, draining: on }, on ? 'this host drains' : 'this host drains no more');
+    await this.membership.speak();
+    await this.membership.speak(); // The first may have been under way already.
+  }
+
+  /** The others hear that it goes; what it has is still answered. */
+  async stopping(): Promise<void> {
+    this.#drainReason = 'stopping';
+    await this.membership.speak();
+  }
+
+  async close(): Promise<void> {
+    await this.membership.leave();
+    this.peers.close();
+  }
+
+  /** Name of the host that sent the request; why it is refused otherwise. */
+  senderOf(authorization: string, request: PeerRequest): string | { readonly refused: string } {
+    return this.#seal.sender(authorization, request, this.#nowMs());
+  }
+
+  /** Every host, this one first. */
+  view(): readonly MemberView[] {
+    const self = this.membership.self();
+    return [
+      {
+        ...self,
+        isSelf: true,
+        state: self.draining ? 'draining' : 'up',
+        reason: '',
+        heardMsAgo: 0,
+        roundTripMs: 0,
+      },
+      ...this.membership.others().map((member) => this.#viewOf(member)),
+    ];
+  }
+
+  #viewOf(member: Member): MemberView {
+    const trouble = this.peers.trouble(member);
+    return {
+      ...member,
+      isSelf: false,
+      state: trouble !== undefined ? 'sick' : member.draining ? 'draining' : 'up',
+      reason: trouble ?? '',
+      heardMsAgo: this.membership.heardMsAgo(member.name),
+      roundTripMs: this.peers.roundTripMs(member.name),
+    };
+  }
+
+  #nowMs(): number {
+    return this.link.toShared(performance.now());
+  }
+}

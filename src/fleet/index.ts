@@ -1,0 +1,5 @@
+/** A fleet of hosts on one Redis: who is in it, what it serves, and the ways between its hosts. */
+export { Fleet, type FleetOptions } from './fleet.ts';
+export { PeerLost, type PeerReply } from './peers.ts';
+export { isFromFleet } from './seal.ts';
+export { protocolNow, type FleetLog, type HostReport, type Member, type MemberView } from './types.ts';

@@ -1,0 +1,171 @@
+/**
+ * Who is in the fleet. Each host writes its report into Redis twice a second, under a key that expires; the others read it there.
+ * While Redis is away everybody goes by what was known last: hosts that have died are found out by the calls to them.
+ */
+import { randomBytes } from 'node:crypto';
+import type { RedisLink } from '../queue/index.ts';
+import type { Seal } from './seal.ts';
+import { speaks, type FleetLog, type HostReport, type Member } from './types.ts';
+
+/** A host that has not been heard of for this long is gone. */
+export const reportEveryMs = 500;
+export const goneAfterMs = 2500;
+
+export interface MembershipOptions {
+  readonly link: RedisLink;
+  readonly fleet: string;
+  readonly seal: Seal;
+  readonly report: () => HostReport;
+  /** Somebody came, went, or drains. */
+  readonly onChange: () => void;
+  /** After each reading, whether or not something changed. */
+  readonly onRead?: () => Promise<void>;
+  readonly log: FleetLog;
+}
+
+interface Heard {
+  readonly member: Member;
+  /** When its latest report was new here (performance.now()). */
+  readonly atMs: number;
+}
+
+export class Membership {
+  readonly name: string;
+  readonly #options: MembershipOptions;
+  readonly #id = randomBytes(6).toString('hex');
+  readonly #startedAtMs = Date.now();
+  readonly #others = new Map<string, Heard>();
+  readonly #strangers = new Set<string>();
+  #beat = 0;
+  #upSinceMs = Infinity;
+  #timer: NodeJS.Timeout | undefined;
+  #underWay: Promise<void> | undefined;
+  #endListening: (() => void) | undefined;
+  #hasLeft = false;
+
+  constructor(name: string, options: MembershipOptions) {
+    this.name = name;
+    this.#options = options;
+  }
+
+  /** Resolves after the first report, or at once where Redis is away. */
+  async start(): Promise<void> {
+    const { link } = this.#options;
+    if (link.health.status === 'up') this.#upSinceMs = performance.now();
+    this.#endListening = link.onChange(({ status }) => {
+      this.#upSinceMs = status === 'up' ? performance.now() : Infinity;
+      if (status === 'up') void this.speak();
+    });
+    this.#timer = setInterval(() => void this.speak(), reportEveryMs);
+    await this.speak();
+  }
+
+  self(): Member {
+    const { name } = this;
+    return { ...this.#options.report(), name, id: this.#id, startedAtMs: this.#startedAtMs, beat: this.#beat };
+  }
+
+  /** The other hosts. */
+  others(): readonly Member[] {
+    return Array.from(this.#others.values(), ({ member }) => member);
+  }
+
+  find(name: string): Member | undefined {
+    return this.#others.get(name)?.member;
+  }
+
+  heardMsAgo(name: string): number {
+    const heard = this.#others.get(name);
+    return heard === undefined ? Infinity : performance.now() - heard.atMs;
+  }
+
+  /** Writes a report and reads those of the others; calls that come meanwhile share it. */
+  async speak(): Promise<void> {
+    this.#underWay ??= this.#exchange()
+      .catch(() => undefined) // Redis went away, which its link tells; or the next report is soon.
+      .finally(() => {
+        this.#underWay = undefined;
+      });
+    await this.#underWay;
+  }
+
+  async leave(): Promise<void> {
+    this.#hasLeft = true;
+    clearInterval(this.#timer);
+    this.#endListening?.();
+    await this.#underWay;
+    const { link } = this.#options;
+    if (link.health.status === 'down') return;
+    await link.commands
+      .multi()
+      .srem(this.#key('hosts'), this.name)
+      .del(this.#key('host', this.name))
+      .exec()
+      .catch(() => undefined);
+  }
+
+  async #exchange(): Promise<void> {
+    const { link, seal, onRead } = this.#options;
+    if (link.health.status === 'down' || this.#hasLeft) return;
+    this.#beat++;
+    const text = seal.sealed(`host ${this.name}`, JSON.stringify(this.self()));
+    await link.commands
+      .multi()
+      .sadd(this.#key('hosts'), this.name)
+      .set(this.#key('host', this.name), text, 'PX', goneAfterMs)
+      .exec();
+    await this.#read();
+    await onRead?.();
+  }
+
+  async #read(): Promise<void> {
+    const { link, onChange } = this.#options;
+    const names = (await link.commands.smembers(this.#key('hosts'))).filter((name) => name !== this.name);
+    const texts = names.length === 0 ? [] : await link.commands.mget(names.map((name) => this.#key('host', name)));
+    let hasChanged = false;
+    for (const [index, name] of names.entries()) {
+      const text = texts[index];
+      if (text === null || text === undefined) continue;
+      const member = this.#memberOf(name, text);
+      if (member === undefined) continue;
+      const before = this.#others.get(name)?.member;
+      if (before?.id === member.id && before.beat === member.beat) continue;
+      this.#others.set(name, { member, atMs: performance.now() });
+      hasChanged ||= before?.id !== member.id || before.draining !== member.draining || before.url !== member.url;
+    }
+    const present = new Set(names.filter((_, index) => typeof texts[index] === 'string'));
+    for (const name of this.#others.keys()) {
+      if (present.has(name) || !this.#isGone(name, names.includes(name))) continue;
+      this.#others.delete(name);
+      hasChanged = true;
+      await link.commands.srem(this.#key('hosts'), name);
+    }
+    if (hasChanged) onChange();
+  }
+
+  /** One that left took its name along, as a Redis does that loses its data: then the next report is waited for. */
+  #isGone(name: string, isListed: boolean): boolean {
+    const sinceUpMs = performance.now() - this.#upSinceMs;
+    return sinceUpMs > goneAfterMs && this.heardMsAgo(name) > (isListed ? goneAfterMs : 2 * reportEveryMs);
+  }
+
+  #memberOf(name: string, sealed: string): Member | undefined {
+    const { seal, log, fleet } = this.#options;
+    const text = seal.opened(`host ${name}`, sealed);
+    const member = text === undefined ? undefined : (JSON.parse(text) as Member);
+    if (member !== undefined && speaks(member.protocol)) {
+      this.#strangers.delete(name);
+      return member;
+    }
+    if (!this.#strangers.has(name)) {
+      const why = member === undefined ? 'it has another secret' : `it speaks protocol ${member.protocol}`;
+      log.warn({ fleet, host: name, reason: why }, 'a host is left out of the fleet');
+    }
+    this.#strangers.add(name);
+    return undefined;
+  }
+
+  #key(...parts: readonly string[]): string {
+    return this.#options.link.key('fleet', this.#options.fleet, ...parts);
+  }
+}

@@ -1,0 +1,169 @@
+/** The ways to the other hosts: kept connections, signed requests, how long the way takes, and who does not answer. */
+import { Agent, request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders } from 'node:http';
+import { Agent as SecureAgent, request as httpsRequest } from 'node:https';
+import type { Seal } from './seal.ts';
+import type { Member } from './types.ts';
+
+/** Between two measurements of the way to a host. */
+const measureEveryMs = 1000;
+/** A host without an answer for this long is sick. */
+const pingTimeoutMs = 2000;
+/** What a new measurement counts. */
+const weight = 0.3;
+
+/** The way to a host is broken: nothing is known of what became of the request there. */
+export class PeerLost extends Error {
+  override readonly name = 'PeerLost';
+}
+
+export interface PeerRequestOptions {
+  readonly method: 'GET' | 'POST';
+  readonly path: string;
+  readonly headers?: OutgoingHttpHeaders;
+  readonly body?: readonly Uint8Array[];
+  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface PeerReply {
+  readonly status: number;
+  readonly headers: IncomingMessage['headers'];
+  readonly body: Buffer;
+}
+
+interface Way {
+  readonly id: string;
+  roundTripMs: number | undefined;
+  /** Why it does not answer; undefined: it does. */
+  trouble: string | undefined;
+}
+
+export interface PeersOptions {
+  /** Of this host. */
+  readonly name: string;
+  readonly seal: Seal;
+  /** Milliseconds by Redis' clock. */
+  readonly nowMs: () => number;
+  readonly members: () => readonly Member[];
+}
+
+export class Peers {
+  readonly #options: PeersOptions;
+  readonly #agent = new Agent({ keepAlive: true, maxFreeSockets: 64, noDelay: true });
+  readonly #secureAgent = new SecureAgent({ keepAlive: true, maxFreeSockets: 64, noDelay: true });
+  readonly #ways = new Map<string, Way>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: PeersOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    this.#timer = setInterval(() => this.#measureAll(), measureEveryMs);
+    this.#timer.unref();
+    this.#measureAll();
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    this.#agent.destroy();
+    this.#secureAgent.destroy();
+  }
+
+  roundTripMs(name: string): number | undefined {
+    return this.#ways.get(name)?.roundTripMs;
+  }
+
+  /** Why a host is not to be asked now; undefined: it answers. */
+  trouble({ name, id }: Member): string | undefined {
+    const way = this.#ways.get(name);
+    return way?.id === id ? way.trouble : undefined;
+  }
+
+  /** A call there was lost: it is asked again only once it answers a measurement. */
+  failed(member: Member, reason: string): void {
+    this.#way(member).trouble = reason;
+  }
+
+  /** @throws PeerLost where no whole reply came */
+  async send(to: Member, options: PeerRequestOptions): Promise<PeerReply> {
+    const incoming = await this.open(to, options);
+    const chunks: Buffer[] = [];
+    try {
+      for await (const chunk of incoming as AsyncIterable<Buffer>) chunks.push(chunk);
+    } catch (error) {
+      throw lost(to, error);
+    }
+    if (!incoming.complete) throw lost(to, new Error('the connection broke within the reply'));
+    const body = chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks);
+    return { status: incoming.statusCode ?? 0, headers: incoming.headers, body };
+  }
+
+  /** Resolves with the reply's headers; its body is still to be read. @throws PeerLost */
+  open(
+    to: Member,
+    { method, path, headers, body = [], timeoutMs, signal }: PeerRequestOptions,
+  ): Promise<IncomingMessage> {
+    const { name, seal, nowMs } = this.#options;
+    const isSecure = to.url.startsWith('https:');
+    const { hostname, port } = new URL(to.url);
+    const bytes = body.reduce((sum, { byteLength }) => sum + byteLength, 0);
+    return new Promise((resolve, reject) => {
+      const outgoing = (isSecure ? httpsRequest : httpRequest)(
+        {
+          host: hostname.replace(/^\[(.*)\]$/, '$1'),
+          port,
+          method,
+          path,
+          agent: isSecure ? this.#secureAgent : this.#agent,
+          headers: {
+            ...headers,
+            'Content-Length': bytes,
+            Authorization: seal.authorization(name, { method, path }, nowMs()),
+          },
+          ...(signal === undefined ? {} : { signal }),
+        },
+        resolve,
+      );
+      if (timeoutMs !== undefined) {
+        outgoing.setTimeout(timeoutMs, () => outgoing.destroy(new Error(`no answer within ${timeoutMs} ms`)));
+      }
+      outgoing.once('error', (error) => reject(signal?.aborted === true ? error : lost(to, error)));
+      for (const part of body) outgoing.write(part);
+      outgoing.end();
+    });
+  }
+
+  #measureAll(): void {
+    const members = this.#options.members();
+    const names = new Set(members.map(({ name }) => name));
+    for (const name of this.#ways.keys()) if (!names.has(name)) this.#ways.delete(name);
+    for (const member of members) void this.#measure(member);
+  }
+
+  async #measure(member: Member): Promise<void> {
+    const way = this.#way(member);
+    const sentMs = performance.now();
+    try {
+      const { status } = await this.send(member, { method: 'GET', path: '/v2/fleet/ping', timeoutMs: pingTimeoutMs });
+      if (status !== 200) throw new PeerLost(`it answers with status ${status}`);
+      const ms = performance.now() - sentMs;
+      way.roundTripMs = way.roundTripMs === undefined ? ms : way.roundTripMs + weight * (ms - way.roundTripMs);
+      way.trouble = undefined;
+    } catch (error) {
+      way.trouble = error instanceof Error ? error.message : String(error);
+    }
+  }
+
+  #way({ name, id }: Member): Way {
+    let way = this.#ways.get(name);
+    if (way?.id !== id) this.#ways.set(name, (way = { id, roundTripMs: way?.roundTripMs, trouble: undefined }));
+    return way;
+  }
+}
+
+function lost({ name }: Member, cause: unknown): PeerLost {
+  const reason =
+    cause instanceof Error ? cause.message || ((cause as NodeJS.ErrnoException).code ?? cause.name) : String(cause);
+  return new PeerLost(`host ${name} was lost: ${reason}`, { cause });
+}

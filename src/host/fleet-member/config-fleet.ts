@@ -1,0 +1,40 @@
+import { readFileSync } from 'node:fs';
+import { ConfigError } from '../config-error.ts';
+import type { HostConfig } from '../config.ts';
+
+const secretLengthMin = 16;
+
+/**
+ * The secret of the fleet; undefined where the host is in none.
+ *
+ * @throws ConfigError where the host could not be in the fleet that it is to join
+ */
+export function fleetSecret({ fleet, redis }: Pick<HostConfig, 'fleet' | 'redis'>): string | undefined {
+  if (fleet?.name === undefined) return undefined;
+  if (redis.url === undefined) {
+    throw new ConfigError(`the fleet '${fleet.name}' keeps its registry in Redis: set its address with --redis`);
+  }
+  const { secret, secretFile } = fleet;
+  if (secret !== undefined && secretFile !== undefined) {
+    throw new ConfigError('both "fleet.secret" and "fleet.secretFile" are set; one is enough');
+  }
+  if (secret === undefined && secretFile === undefined) {
+    throw new ConfigError(
+      `joining the fleet '${fleet.name}' needs its secret: set TURNTABLE_FLEET_SECRET, or name a file with --fleet-secret-file`,
+    );
+  }
+  return secret ?? secretIn(secretFile!);
+}
+
+function secretIn(file: string): string {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8').trim();
+  } catch (error) {
+    throw new ConfigError(`"fleet.secretFile": ${file} cannot be read: ${(error as Error).message}`);
+  }
+  if (text.length >= secretLengthMin) return text;
+  throw new ConfigError(
+    `"fleet.secretFile": ${file} holds ${text.length} characters; a secret has at least ${secretLengthMin}`,
+  );
+}

@@ -1,0 +1,3 @@
+/** This host as one of a fleet. */
+export { fleetSecret } from './config-fleet.ts';
+export { FleetMember } from './fleet-member.ts';

@@ -1,0 +1,81 @@
+/** Hosts of one fleet in this process, on a Redis of their own. */
+import { createHash } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { RedisServer } from './redis-server.ts';
+import { startReluHost, type ReluHost } from './relu-host.ts';
+
+export interface FleetReply {
+  readonly fleet: string;
+  readonly redis: { readonly status: string };
+  readonly hosts: readonly {
+    readonly name: string;
+    readonly self: boolean;
+    readonly state: string;
+    readonly functions: number;
+    readonly round_trip_ms: number | null;
+  }[];
+}
+
+export class FleetHosts implements AsyncDisposable {
+  readonly redis: RedisServer;
+  readonly hosts: ReluHost[] = [];
+
+  private constructor(redis: RedisServer) {
+    this.redis = redis;
+  }
+
+  static async start(count: number): Promise<FleetHosts> {
+    const fleet = new FleetHosts(await RedisServer.start({ durable: true }));
+    try {
+      for (let index = 0; index < count; index++) await fleet.add();
+    } catch (error) {
+      await fleet[Symbol.asyncDispose]();
+      throw error;
+    }
+    return fleet;
+  }
+
+  async add(
+    options: { readonly secret?: string; readonly flags?: Readonly<Record<string, string>> } = {},
+  ): Promise<ReluHost> {
+    const { secret = 'a secret of the fleet', flags = {} } = options;
+    const file = join(this.redis.folder, `secret-${createHash('sha256').update(secret).digest('hex')}`);
+    await writeFile(file, `${secret}\n`);
+    const host = await startReluHost([], {
+      flags: {
+        'redis.url': this.redis.url,
+        'fleet.name': 'lab',
+        'fleet.secretFile': file,
+        'cpu.cores': '1',
+        'cpu.profiling': 'off',
+        'cpu.blankInstances': '1',
+        'gpu.use': 'off',
+        ...flags,
+      },
+    });
+    this.hosts.push(host);
+    return host;
+  }
+
+  async stop(host: ReluHost): Promise<void> {
+    this.hosts.splice(this.hosts.indexOf(host), 1);
+    await host[Symbol.asyncDispose]();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.hosts.map(async (host) => await host[Symbol.asyncDispose]()));
+    await this.redis[Symbol.asyncDispose]();
+  }
+}
+
+export const nameOf = ({ url }: { readonly url: string }): string => new URL(url).host;
+
+export async function fleetOf({ url }: { readonly url: string }): Promise<FleetReply> {
+  return (await (await fetch(`${url}/v2/fleet`)).json()) as FleetReply;
+}
+
+/** States by name, as the host sees them. */
+export async function statesAt(host: { readonly url: string }): Promise<Record<string, string>> {
+  return Object.fromEntries((await fleetOf(host)).hosts.map(({ name, state }) => [name, state]));
+}
