@@ -60,7 +60,10 @@ export interface Load {
 
 export function addLoadFlags(command: Command): Command {
   return command
-    .option('--trace <file>', "replay a trace: Azure Functions 2019 or 2021, or Turntable's own (.gz as well)")
+    .option(
+      '--trace <file>',
+      "replay a trace: Azure Functions 2019 or 2021, Azure's LLM inference, BurstGPT, or Turntable's own (.gz as well)",
+    )
     .option(
       '--poisson <rate>',
       'or generate arrivals: so many requests per second, independent of each other',

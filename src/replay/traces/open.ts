@@ -6,10 +6,11 @@ import { readFirstLine } from './lines.ts';
 import { factorForRate, minuteMs, placeInMinutes, type PlaceOptions, type SyncTrace } from './place.ts';
 import type { MinuteTable } from './minute-table.ts';
 import { readRecorded } from './recorded.ts';
-import { foldTrace, scaleTrace, sliceTrace, summarizeTrace } from './transform.ts';
+import { azureLlmHeader, burstGptColumns, isBurstGptHeader, readAzureLlm, readBurstGpt } from './llm.ts';
+import { dealTrace, foldTrace, scaleTrace, sliceTrace, summarizeTrace } from './transform.ts';
 import { given } from '../../tools/index.ts';
 
-export type TraceFormat = 'azure-2019' | 'azure-2021' | 'turntable';
+export type TraceFormat = 'azure-2019' | 'azure-2021' | 'azure-llm' | 'burst-gpt' | 'turntable';
 
 export interface OpenTraceOptions extends Pick<PlaceOptions, 'placement'> {
   readonly seed?: number;
@@ -21,7 +22,10 @@ export interface OpenTraceOptions extends Pick<PlaceOptions, 'placement'> {
   readonly ratePerS?: number;
   /** Or scale by this factor. */
   readonly factor?: number;
-  /** Fold the functions onto so many, most invoked first. */
+  /**
+   * Fold the functions onto so many, most invoked first. Calls of a trace of language models, which knows no functions, are dealt
+   * to so many at random, each as often as the others.
+   */
   readonly fold?: number;
   /**
    * Do with a table of minutes what the DeepPlan artifact's client does: the rate is the mean over the whole file, not the
@@ -50,15 +54,18 @@ export async function traceFormatOf(file: string): Promise<TraceFormat> {
   if (first === undefined) throw new TraceError(`${file} is empty`);
   if (first.startsWith(`${azure2019Columns.join(',')},`)) return 'azure-2019';
   if (first === azure2021Header) return 'azure-2021';
+  if (first === azureLlmHeader) return 'azure-llm';
+  if (isBurstGptHeader(first)) return 'burst-gpt';
   if (first.startsWith('{')) return 'turntable';
   throw new TraceError(
     `${file}, line 1: ${shown(first)} begins no trace: Azure Functions 2019 begins with '${azure2019Columns.join(',')}', ` +
-      `2021 with '${azure2021Header}', Turntable's own with '{"format":"turntable-trace"'`,
+      `2021 with '${azure2021Header}', Azure's LLM inference with '${azureLlmHeader}', ` +
+      `BurstGPT with '${burstGptColumns.join(',')}', Turntable's own with '{"format":"turntable-trace"'`,
   );
 }
 
 /**
- * Opens a trace file of any of the three formats. The file is read once, here, so that what is wrong with it is known before
+ * Opens a trace file of any of these formats. The file is read once, here, so that what is wrong with it is known before
  * a replay has begun; what replay needs of it is kept in a compact form, on disk where it is much.
  *
  * @throws TraceError with file, line and field
@@ -66,9 +73,15 @@ export async function traceFormatOf(file: string): Promise<TraceFormat> {
 export async function openTrace(file: string, options: OpenTraceOptions = {}): Promise<OpenedTrace> {
   const format = await traceFormatOf(file);
   if (format === 'azure-2019') return openTable(await readAzure2019(file), options);
-  const trace = format === 'azure-2021' ? await readAzure2021(file) : await readRecorded(file);
-  return openInvocations(trace, format, options);
+  return openInvocations(await readers[format](file), format, options);
 }
+
+const readers = {
+  'azure-2021': readAzure2021,
+  'azure-llm': readAzureLlm,
+  'burst-gpt': readBurstGpt,
+  turntable: readRecorded,
+} as const satisfies Record<Exclude<TraceFormat, 'azure-2019'>, (file: string) => Promise<IndexedTrace>>;
 
 /** Opens a table of counts as if it had been read from a file of 2019. */
 export function openTable(table: MinuteTable, options: OpenTraceOptions = {}): OpenedTrace {
@@ -121,7 +134,10 @@ function openInvocations(source: IndexedTrace, format: TraceFormat, options: Ope
   const rate = lastArrivalMs === 0 ? 0 : requests / (lastArrivalMs / 1000);
   const factor = ratePerS === undefined || rate === 0 ? (options.factor ?? 1) : ratePerS / rate;
   let trace = scaleTrace(window, factor, seed);
-  if (fold !== undefined) trace = foldTrace(trace, totals, fold);
+  const namesNoFunctions = format === 'azure-llm' || format === 'burst-gpt';
+  if (fold !== undefined) {
+    trace = namesNoFunctions ? dealTrace(trace, fold, seed) : foldTrace(trace, totals, fold);
+  }
   return {
     ...trace,
     format,

@@ -89,6 +89,17 @@ export function foldTrace(trace: SyncTrace, totals: Float64Array, count: number)
   };
 }
 
+/** The calls dealt to `count` functions at random: for a trace that knows when calls came, and not of what. */
+export function dealTrace(trace: SyncTrace, count: number, seed: number): SyncTrace {
+  return {
+    functionNames: Array.from({ length: count }, (_, index) => `function-${index}`),
+    *invocations() {
+      const random = new Xoshiro(deriveSeed(seed, 0xdea1));
+      for (const invocation of trace.invocations()) yield { ...invocation, functionIndex: random.below(count) };
+    },
+  };
+}
+
 /** At most the first `requests` invocations. */
 export function limitTrace(trace: SyncTrace, requests: number): SyncTrace {
   return {

@@ -1,0 +1,115 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { afterAll, describe, expect, test } from 'vitest';
+import { openTrace } from './open.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'turntable-llm-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const fileOf = (name: string, lines: readonly string[]): string => {
+  const file = join(folder, name);
+  const text = `${lines.join('\n')}\n`;
+  writeFileSync(file, name.endsWith('.gz') ? gzipSync(text) : text);
+  return file;
+};
+
+const azureHeader = 'TIMESTAMP,ContextTokens,GeneratedTokens';
+const burstHeader = 'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type';
+
+describe("a trace of Azure's language models", () => {
+  test('of 2023 begins with its earliest call, to a tenth of a microsecond, as one function of the file\'s name', async () => {
+    const trace = await openTrace(
+      fileOf('AzureLLMInferenceTrace_code.csv', [
+        azureHeader,
+        '2023-11-16 18:15:47.0000000,3180,8',
+        '2023-11-16 18:15:46.6805900,4808,10',
+      ]),
+    );
+    expect(trace).toMatchObject({ format: 'azure-llm', fileRequests: 2, functionNames: ['AzureLLMInferenceTrace_code'] });
+    const [first, second] = [...trace.invocations()];
+    expect(first).toMatchObject({ arrivalMs: 0, functionIndex: 0 });
+    expect(second!.arrivalMs).toBeCloseTo(319.41, 3);
+  });
+
+  test('of 2024 has instants with a zone, and may be packed', async () => {
+    const trace = await openTrace(
+      fileOf('conv_1week.csv.gz', [
+        azureHeader,
+        '2024-05-10 00:00:00.009930+00:00,2162,5',
+        '2024-05-10 02:00:01+02:00,2399,6',
+      ]),
+    );
+    expect(trace.functionNames).toEqual(['conv_1week']);
+    expect([...trace.invocations()][1]!.arrivalMs).toBeCloseTo(990.07, 2);
+  });
+
+  test('is dealt to the functions that are asked for, the same ones for a seed', async () => {
+    const rows = Array.from({ length: 400 }, (_, index) => `2024-05-10 00:00:${String(index % 60).padStart(2, '0')}+00:00,9,1`);
+    const file = fileOf('dealt.csv', [azureHeader, ...rows]);
+    const calls = async (seed: number): Promise<number[]> =>
+      [...(await openTrace(file, { fold: 4, seed })).invocations()].map(({ functionIndex }) => functionIndex);
+    const dealt = await calls(1);
+    for (const index of [0, 1, 2, 3]) {
+      const share = dealt.filter((each) => each === index).length / 400;
+      expect(share).toBeGreaterThan(0.15);
+      expect(share).toBeLessThan(0.35);
+    }
+    expect(await calls(1)).toEqual(dealt);
+    expect(await calls(2)).not.toEqual(dealt);
+  });
+
+  test.each([
+    ['16.11.2023 18:15,1,2', "line 2, TIMESTAMP: '16.11.2023 18:15' is not an instant such as"],
+    ['2023-13-16 18:15:46,1,2', "line 2, TIMESTAMP: '2023-13-16 18:15:46' is not an instant"],
+    ['2023-11-16 18:15:46,many,2', "line 2, ContextTokens: 'many' is not a number of tokens"],
+    ['2023-11-16 18:15:46,1,', "line 2, GeneratedTokens: '' is not a number of tokens"],
+    ['2023-11-16 18:15:46,1', 'line 2: the row has 2 fields instead of 3'],
+  ])('with the row %s is refused', async (row, message) => {
+    const file = fileOf('bad.csv', [azureHeader, row]);
+    await expect(openTrace(file)).rejects.toThrow(`${file}, ${message}`);
+  });
+});
+
+describe('a trace of BurstGPT', () => {
+  test('has a function for each model and kind of log, failed calls included', async () => {
+    const trace = await openTrace(
+      fileOf('burst.csv', [
+        burstHeader,
+        '5,ChatGPT,472,18,490,Conversation log',
+        '45,ChatGPT,1087,0,1087,API log',
+        '118,GPT-4,417,276,693,Conversation log',
+        '118.5,ChatGPT,10,5,15,Conversation log',
+      ]),
+    );
+    expect(trace.format).toBe('burst-gpt');
+    expect(trace.functionNames).toEqual([
+      'ChatGPT, Conversation log',
+      'ChatGPT, API log',
+      'GPT-4, Conversation log',
+    ]);
+    expect([...trace.invocations()]).toEqual([
+      { arrivalMs: 0, functionIndex: 0 },
+      { arrivalMs: 40_000, functionIndex: 1 },
+      { arrivalMs: 113_000, functionIndex: 2 },
+      { arrivalMs: 113_500, functionIndex: 0 },
+    ]);
+  });
+
+  test('may have the columns of later releases between', async () => {
+    const header = 'Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type';
+    const trace = await openTrace(fileOf('later.csv', [header, '1,s1,2.5,GPT-4,3,4,7,API log']));
+    expect(trace.functionNames).toEqual(['GPT-4, API log']);
+  });
+
+  test.each([
+    ['soon,GPT-4,1,2,3,API log', "line 2, Timestamp: 'soon' is not a number of seconds"],
+    ['1,,1,2,3,API log', 'line 2, Model: the name of the model is empty'],
+    ['1,GPT-4,-1,2,3,API log', "line 2, Request tokens: '-1' is not a number of tokens"],
+    ['1,GPT-4,1,2', 'line 2: the row has 4 fields instead of 6'],
+  ])('with the row %s is refused', async (row, message) => {
+    const file = fileOf('bad-burst.csv', [burstHeader, row]);
+    await expect(openTrace(file)).rejects.toThrow(`${file}, ${message}`);
+  });
+});

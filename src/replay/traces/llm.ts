@@ -1,0 +1,125 @@
+/**
+ * Traces of calls to language models: Azure's of 2023 and 2024 (Patel et al., "Splitwise", ISCA 2024; Stojkovic et al.,
+ * "DynamoLLM", HPCA 2025) and BurstGPT (Wang et al., KDD 2025). Each row is a call with its instant and its tokens. A replay goes
+ * by the instants: a function's run takes as long as its model does, whatever the tokens were.
+ */
+import { basename } from 'node:path';
+import { shown, TraceError, traceError, type TracePlace } from './error.ts';
+import type { IndexedTrace } from './indexed-trace.ts';
+import { readLines } from './lines.ts';
+import { InvocationSorter } from './sorter.ts';
+
+export const azureLlmHeader = 'TIMESTAMP,ContextTokens,GeneratedTokens';
+/** Later releases of BurstGPT have 'Session ID' and 'Elapsed time' between these. */
+export const burstGptColumns = [
+  'Timestamp',
+  'Model',
+  'Request tokens',
+  'Response tokens',
+  'Total tokens',
+  'Log Type',
+] as const;
+
+export function isBurstGptHeader(line: string): boolean {
+  const columns = line.split(',');
+  return burstGptColumns.every((column) => columns.includes(column));
+}
+
+/**
+ * Reads a file of Azure's LLM traces: one function, with the file's name. The trace begins with its earliest call.
+ *
+ * @throws TraceError with file, line and field
+ */
+export async function readAzureLlm(file: string): Promise<IndexedTrace> {
+  const name = basename(file).replace(/\.csv(\.gz)?$/, '');
+  return await readCalls(file, azureLlmHeader.split(','), (fields, line) => {
+    tokensOf(fields[1]!, { file, line, field: 'ContextTokens' });
+    tokensOf(fields[2]!, { file, line, field: 'GeneratedTokens' });
+    return { atMs: instantOf(fields[0]!, { file, line, field: 'TIMESTAMP' }), name };
+  });
+}
+
+/**
+ * Reads a file of BurstGPT: a function for each model and kind of log, such as "ChatGPT, API log". Calls that failed (no response
+ * tokens) count: they were made. The trace begins with its earliest call.
+ *
+ * @throws TraceError with file, line and field
+ */
+export async function readBurstGpt(file: string): Promise<IndexedTrace> {
+  return await readCalls(file, burstGptColumns, (fields, line) => {
+    const [timestamp = '', model = '', request = '', response = '', total = '', log = ''] = fields;
+    tokensOf(request, { file, line, field: 'Request tokens' });
+    tokensOf(response, { file, line, field: 'Response tokens' });
+    tokensOf(total, { file, line, field: 'Total tokens' });
+    if (model === '') throw traceError({ file, line, field: 'Model' }, 'the name of the model is empty');
+    const seconds = timestamp === '' ? NaN : Number(timestamp);
+    if (!(seconds >= 0 && seconds < Infinity)) {
+      throw traceError({ file, line, field: 'Timestamp' }, `${shown(timestamp)} is not a number of seconds`);
+    }
+    return { atMs: seconds * 1000, name: `${model}, ${log}` };
+  });
+}
+
+/** Rows by the columns wanted, wherever the header has them. */
+async function readCalls(
+  file: string,
+  columns: readonly string[],
+  callOf: (fields: readonly string[], line: number) => { readonly atMs: number; readonly name: string },
+): Promise<IndexedTrace> {
+  const sorter = new InvocationSorter();
+  const functionNames: string[] = [];
+  const indices = new Map<string, number>();
+  let header: readonly string[] | undefined;
+  let places: readonly number[] = [];
+  let firstMs = Infinity;
+  await readLines(file, (buffer, start, end, line) => {
+    const fields = buffer.toString('utf8', start, end).split(',');
+    if (header === undefined) {
+      header = fields;
+      places = columns.map((column) => fields.indexOf(column));
+      const missing = columns.filter((_, index) => places[index] === -1);
+      if (missing.length > 0) throw traceError({ file, line }, `the header has no column '${missing.join("', '")}'`);
+      return;
+    }
+    if (fields.length !== header.length) {
+      throw traceError({ file, line }, `the row has ${fields.length} fields instead of ${header.length}`);
+    }
+    const { atMs, name } = callOf(
+      places.map((place) => fields[place]!.trim()),
+      line,
+    );
+    firstMs = Math.min(firstMs, atMs);
+    let index = indices.get(name);
+    if (index === undefined) {
+      index = functionNames.length;
+      indices.set(name, index);
+      functionNames.push(name);
+    }
+    sorter.add(atMs, index, NaN);
+  });
+  if (header === undefined) throw new TraceError(`${file} is empty`);
+  const { length } = sorter;
+  const sorted = sorter.finish();
+  return {
+    functionNames,
+    requests: length,
+    *invocations() {
+      for (const { arrivalMs, functionIndex } of sorted()) yield { arrivalMs: arrivalMs - firstMs, functionIndex };
+    },
+  };
+}
+
+/** '2023-11-16 18:15:46.6805900', or of 2024 '2024-05-10 00:00:00.009930+00:00', in milliseconds since 1970. */
+function instantOf(text: string, place: TracePlace): number {
+  const [, day, time, fraction = '', zone = 'Z'] =
+    /^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?$/.exec(text) ?? [];
+  const wholeMs = Date.parse(`${day}T${time}${zone}`);
+  if (Number.isNaN(wholeMs)) {
+    throw traceError(place, `${shown(text)} is not an instant such as '2023-11-16 18:15:46.6805900'`);
+  }
+  return wholeMs + Number(`0${fraction}`) * 1000;
+}
+
+function tokensOf(text: string, place: TracePlace): void {
+  if (!/^\d+(\.0*)?$/.test(text)) throw traceError(place, `${shown(text)} is not a number of tokens`);
+}
