@@ -102,7 +102,7 @@ test('a run that is appended adds up with those that were kept, and runs that do
   const outcomes = [{ name: 'frames', executions: 1000, refused: 400, findings: [] }];
   writeFileSync(join(dir, 'fuzz.json'), JSON.stringify({ pieces: [{ seed: 7, seconds: 60, outcomes }] }));
   // The second benchmark is told on without a start of its own.
-  const words = ['fuzz', 'figures', '--row', 'settings', '--small', '--append', '--seed', '8', '--out', dir];
+  const words = ['fuzz', 'papers', '--row', 'settings', '--small', '--append', '--seed', '8', '--out', dir];
   const failed = await execute(process.execPath, [tsx, 'bench/main.ts', ...words], { cwd: packageRoot }).catch(
     (error: { code: number; stderr: string }) => error,
   );
@@ -113,12 +113,12 @@ test('a run that is appended adds up with those that were kept, and runs that do
     ['settings', '100'],
   ]);
   expect(failed).toMatchObject({ code: 2 });
-  expect(failed.stderr).toMatch(/^runs of the benchmark 'figures' do not add up: leave --append out$/m);
+  expect(failed.stderr).toMatch(/^runs of the benchmark 'papers' do not add up: leave --append out$/m);
 });
 
 test('a run from the command line prints its report and keeps its figures where it is told to', async () => {
-  // Any will do, and this one takes no processes; test/bench/ runs them all.
-  const name = 'figures';
+  // Any will do, and this one is the shortest; test/bench/ runs them all.
+  const name = 'seeds';
   const words = ['bench/main.ts', name, '--small', '--seed', '1', '--out', dir];
   const { stdout } = await execute(process.execPath, [tsx, ...words], { cwd: packageRoot, maxBuffer: 2 ** 26 });
   expect(stdout).toContain(`${name} (small: these figures are not worth quoting)`);
