@@ -12,6 +12,8 @@ test('a text is sent as it is, a file by its path', () => {
   );
 });
 
+const flagOf = (example: string): string => (example.startsWith('@') ? '--data-binary' : '--data');
+
 test('a shell takes any example for one word, and runs nothing of it', () => {
   const shellLike = fc
     .array(fc.constantFrom("'", '"', '$(', '`', '\\', ';', ' ', '@', '|', '&', 'a', 'é', '\n'), { minLength: 1, maxLength: 12 })
@@ -25,7 +27,6 @@ test('a shell takes any example for one word, and runs nothing of it', () => {
       const words = spawnSync('sh', ['-c', commands.join('\n')], { encoding: 'utf8' })
         .stdout.split('\0')
         .slice(0, -1);
-      const flagOf = (example: string): string => (example.startsWith('@') ? '--data-binary' : '--data');
       expect(words).toEqual(examples.flatMap((example) => [flagOf(example), example, 'http://h:1/function/x']));
     }),
     { numRuns: 5 },

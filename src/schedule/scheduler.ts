@@ -130,6 +130,11 @@ export class Scheduler {
     return this.#state.memories[gpu]!.offer(functionIndex);
   }
 
+  /** Invocations that wait for a place. */
+  waitingCount(place: number): number {
+    return place >= 0 ? this.#state.lines[place]!.count : this.#sides.waitingCount(place);
+  }
+
   /** What each place would mean for an invocation of the function that arrived now. Nothing is decided by it. */
   places(functionIndex: number, nowMs: number): PlaceView[] {
     return this.#placing.places(functionIndex, nowMs);

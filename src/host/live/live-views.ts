@@ -1,5 +1,5 @@
 /** What the live scheduler knows, for headers, metrics and pages. Reading is never a use. */
-import type { OfferSheet, SchedulerGpu } from '../../schedule/index.ts';
+import { cpuPlace, workersPlace, type OfferSheet, type SchedulerGpu } from '../../schedule/index.ts';
 import type { LiveState } from './live-state.ts';
 import type { FunctionPlans, GpuResident, LiveCounts } from './types.ts';
 
@@ -57,6 +57,12 @@ export abstract class LiveViews {
   /** Share of the latest seconds in which the GPU executed, loads that executions waited for included. */
   utilization(gpu: number): number {
     return this.state.place?.utilization(gpu) ?? 0;
+  }
+
+  /** Invocations that wait for a place. */
+  get waitingCount(): number {
+    const places = [...this.state.gpus.keys(), cpuPlace, workersPlace];
+    return places.reduce((sum, place) => sum + this.state.scheduler.waitingCount(place), 0);
   }
 
   /** What a GPU has of a function. */
