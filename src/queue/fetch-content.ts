@@ -1,10 +1,11 @@
-/** A file of a function, fetched from a host by the hash of its bytes: `GET /blobs/sha256:HEX`. */
+/**
+ * A file of a function, fetched from hosts by the hash of its bytes: `GET /blobs/sha256:HEX`. A large one comes in ranges, from several
+ * hosts at once; a range whose connection breaks goes on at the byte where it stopped.
+ */
 import { createHash } from 'node:crypto';
-import { createWriteStream } from 'node:fs';
-import { mkdir, open, rm } from 'node:fs/promises';
+import { createReadStream } from 'node:fs';
+import { mkdir, open, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { Transform } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 
 export interface WantedContent {
   readonly sha256: string;
@@ -15,38 +16,122 @@ export interface ContentSource {
   readonly hostUrls: readonly string[];
   /** For hosts that ask for a key. */
   readonly apiKey?: string | undefined;
+  /** The Authorization header for a path, in place of the key. */
+  readonly authorization?: ((path: string) => string) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
+/** Of a file that is larger, ranges of this size are fetched. */
+const rangeBytes = 8 * 2 ** 20;
+const rangesAtOnce = 4;
+
+interface Range {
+  /** The first byte that is still missing. */
+  from: number;
+  /** Behind the last one. */
+  readonly to: number;
+}
+
 /**
- * Writes the file to `path`, from the first host that has it, and flushes it to the disk.
+ * Writes the file to `path`, and flushes it to the disk.
  *
- * @returns the host that had it
+ * @returns the host that had it, the first of them where several had
  * @throws Error with a sentence about the last host: it has not the file, other bytes arrived, or it was not reached
  */
 export async function fetchContent(source: ContentSource, wanted: WantedContent, path: string): Promise<string> {
-  let reason = 'no host is there to fetch it from';
+  if (source.hostUrls.length === 0) throw new Error('no host is there to fetch it from');
+  await mkdir(dirname(path), { recursive: true });
+  const file = await open(path, 'w');
+  try {
+    const from = await fetchRanges(source, wanted, file);
+    const found = await hashOf(path);
+    if (found !== wanted.sha256) throw new Error(`${from}: the bytes that arrived have the sha256 ${found}`);
+    await file.sync();
+    return from;
+  } catch (error) {
+    await rm(path, { force: true });
+    throw error;
+  } finally {
+    await file.close();
+  }
+}
+
+/** A host that sends bytes of another hash can only be told from the others by asking it for the whole file. */
+async function fetchRanges(source: ContentSource, wanted: WantedContent, file: FileHandle): Promise<string> {
+  if (wanted.bytes <= rangeBytes) return await fetchWhole(source, wanted, file);
+  const ranges: Range[] = [];
+  for (let from = 0; from < wanted.bytes; from += rangeBytes) {
+    ranges.push({ from, to: Math.min(wanted.bytes, from + rangeBytes) });
+  }
+  let first: string | undefined;
+  const work = async (index: number): Promise<void> => {
+    for (let range = ranges.shift(); range !== undefined; range = ranges.shift()) {
+      const from = await fetchRange(source, wanted, range, file, index);
+      first ??= from;
+    }
+  };
+  await Promise.all(Array.from({ length: rangesAtOnce }, (_, index) => work(index)));
+  return first ?? '';
+}
+
+/** Small files are compared at once, so that a host with other bytes gives way to the next one. */
+async function fetchWhole(source: ContentSource, wanted: WantedContent, file: FileHandle): Promise<string> {
+  let reason = '';
   for (const url of source.hostUrls) {
     try {
-      await fetchFrom(url, source, wanted, path);
-      return url;
+      const hash = createHash('sha256');
+      await receive(url, source, wanted, { from: 0, to: wanted.bytes }, file, hash);
+      const found = hash.digest('hex');
+      if (found === wanted.sha256) return url;
+      reason = `${url}: the bytes that arrived have the sha256 ${found}`;
     } catch (error) {
-      await rm(path, { force: true });
-      const cause = error instanceof Error && error.cause instanceof Error ? ` (${error.cause.message})` : '';
-      reason = `${url}: ${error instanceof Error ? error.message : String(error)}${cause}`;
+      source.signal?.throwIfAborted();
+      reason = reasonOf(url, error);
     }
   }
   throw new Error(reason);
 }
 
-async function fetchFrom(
+/** From one host after the other, beginning with another one for each worker; a host that brought bytes is asked again. */
+async function fetchRange(
+  source: ContentSource,
+  wanted: WantedContent,
+  range: Range,
+  file: FileHandle,
+  first: number,
+): Promise<string> {
+  const { hostUrls, signal } = source;
+  let reason = '';
+  for (let tries = 0; tries < hostUrls.length; tries++) {
+    const url = hostUrls[(first + tries) % hostUrls.length]!;
+    const before = range.from;
+    try {
+      await receive(url, source, wanted, range, file);
+      return url;
+    } catch (error) {
+      signal?.throwIfAborted();
+      reason = reasonOf(url, error);
+      if (range.from > before) tries = -1;
+    }
+  }
+  throw new Error(reason);
+}
+
+/** Writes what is missing of the range, and moves its beginning on with each piece. */
+async function receive(
   url: string,
-  { apiKey, signal }: ContentSource,
+  { apiKey, authorization, signal }: ContentSource,
   { sha256, bytes }: WantedContent,
-  path: string,
+  range: Range,
+  file: FileHandle,
+  hash?: ReturnType<typeof createHash>,
 ): Promise<void> {
-  const headers = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
-  const response = await fetch(`${url}/blobs/sha256:${sha256}`, {
+  const path = `/blobs/sha256:${sha256}`;
+  const isPart = range.from > 0 || range.to < bytes;
+  const headers: Record<string, string> = isPart ? { range: `bytes=${range.from}-${range.to - 1}` } : {};
+  if (authorization !== undefined) headers['authorization'] = authorization(path);
+  else if (apiKey !== undefined) headers['authorization'] = `Bearer ${apiKey}`;
+  const response = await fetch(`${url}${path}`, {
     headers,
     redirect: 'error',
     ...(signal === undefined ? {} : { signal }),
@@ -55,30 +140,37 @@ async function fetchFrom(
     await response.body?.cancel();
     throw new Error(`the host answered with status ${response.status}`);
   }
-  await mkdir(dirname(path), { recursive: true });
-  const hash = createHash('sha256');
-  let received = 0;
-  const counted = new Transform({
-    transform(chunk: Buffer, _encoding, done) {
-      received += chunk.byteLength;
-      hash.update(chunk);
-      if (received > bytes) done(new Error(`more than the ${bytes} bytes that were announced arrived`));
-      else done(null, chunk);
-    },
-  });
-  await pipeline(chunksOf(response.body), counted, createWriteStream(path));
-  const found = hash.digest('hex');
-  if (found !== sha256) throw new Error(`the bytes that arrived have the sha256 ${found}`);
-  const handle = await open(path, 'r');
-  await handle.sync();
-  await handle.close();
-}
-
-async function* chunksOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
-  const reader = body.getReader();
+  // A host that knows no ranges sends all of it.
+  let skip = isPart && response.status !== 206 ? range.from : 0;
+  const reader = response.body.getReader();
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) return;
-    yield value;
+    if (done) break;
+    const chunk = value.subarray(Math.min(skip, value.byteLength));
+    skip -= value.byteLength - chunk.byteLength;
+    const taken = chunk.subarray(0, range.to - range.from);
+    if (taken.byteLength < chunk.byteLength && range.to === bytes) {
+      await reader.cancel();
+      throw new Error(`more than the ${bytes} bytes that were announced arrived`);
+    }
+    hash?.update(taken);
+    await file.write(taken, 0, taken.byteLength, range.from);
+    range.from += taken.byteLength;
+    if (range.from === range.to && range.to < bytes) {
+      await reader.cancel();
+      return;
+    }
   }
+  if (range.from < range.to) throw new Error(`${range.to - range.from} bytes of it did not arrive`);
+}
+
+async function hashOf(path: string): Promise<string> {
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(path) as AsyncIterable<Buffer>) hash.update(chunk);
+  return hash.digest('hex');
+}
+
+function reasonOf(url: string, error: unknown): string {
+  const cause = error instanceof Error && error.cause instanceof Error ? ` (${error.cause.message})` : '';
+  return `${url}: ${error instanceof Error ? error.message : String(error)}${cause}`;
 }

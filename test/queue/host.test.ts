@@ -146,6 +146,9 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     expect(blob.headers.get('content-length')).toBe(String(bytes.byteLength));
     const { createHash } = await import('node:crypto');
     expect(createHash('sha256').update(bytes).digest('hex')).toBe(sha256);
+    const part = await call(`/blobs/sha256:${sha256}`, { headers: { range: 'bytes=10-19' } });
+    expect([part.status, part.headers.get('content-range')]).toEqual([206, `bytes 10-19/${bytes.byteLength}`]);
+    expect(Buffer.from(await part.arrayBuffer()).equals(bytes.subarray(10, 20))).toBe(true);
     expect((await call(`/blobs/sha256:${'0'.repeat(64)}`)).status).toBe(404);
     expect((await call(`/blobs/sha256:${sha256}`, { headers: { origin: 'http://evil.example' } })).status).toBe(403);
   });

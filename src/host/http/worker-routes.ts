@@ -2,7 +2,7 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { HostError } from '../errors.ts';
-import type { Exchange } from './exchange.ts';
+import type { Exchange, HeaderList } from './exchange.ts';
 import { digestAsked } from './function-routes.ts';
 import { managed, type HostContext } from './host-context.ts';
 
@@ -57,8 +57,21 @@ export async function getBlob(context: HostContext, exchange: Exchange): Promise
     if (path === undefined || found === undefined) {
       throw new HostError('unknown-blob', 'no function here has a sound file with this sha256');
     }
-    await exchange.stream(200, ['Content-Type', 'application/octet-stream'], createReadStream(path), found.size);
+    const type: HeaderList = ['Content-Type', 'application/octet-stream', 'Accept-Ranges', 'bytes'];
+    const range = rangeAsked(exchange.header('range'), found.size);
+    if (range === undefined) return await exchange.stream(200, type, createReadStream(path), found.size);
+    const { start, end } = range;
+    type.push('Content-Range', `bytes ${start}-${end}/${found.size}`);
+    await exchange.stream(206, type, createReadStream(path, { start, end }), end - start + 1);
   });
+}
+
+/** One range of bytes, as RFC 9110 has it; undefined: all of them, since whoever asks for something else gets the whole file. */
+function rangeAsked(header: string | undefined, bytes: number): { start: number; end: number } | undefined {
+  const [, from = '', to = ''] = /^bytes=(\d{1,15})-(\d{0,15})$/.exec(header ?? '') ?? [];
+  const start = Number(from);
+  const end = Math.min(to === '' ? Infinity : Number(to), bytes - 1);
+  return from === '' || start > end ? undefined : { start, end };
 }
 
 function rounded(ms: number): number {
