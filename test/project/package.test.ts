@@ -1,6 +1,18 @@
-/** The packed package, unpacked beside nothing but the packages that it names: what `npm i -g` of the tarball leaves. */
+/**
+ * The packed package, unpacked beside nothing but the packages that it names: what `npm i -g` of the tarball leaves.
+ * test/install/in-empty-root.sh does it with npm, in a root without anything else.
+ */
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -8,19 +20,17 @@ import { packageRoot } from '../../src/host/config-options.ts';
 import { serve, type ServingHost } from '../cli/command.ts';
 import { writeScaleModel } from '../support/models.ts';
 
-interface Packed {
-  readonly filename: string;
-  readonly files: readonly { readonly path: string }[];
-}
-
 let dir: string;
-let packed: Packed;
+let tarball: string;
+let paths: readonly string[];
 
 beforeAll(() => {
   dir = mkdtempSync(join(tmpdir(), 'turntable-package-'));
-  const words = ['pack', '--json', '--ignore-scripts', '--pack-destination', dir];
-  const told = execFileSync('npm', words, { cwd: packageRoot, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
-  [packed] = JSON.parse(told) as [Packed];
+  execFileSync(process.execPath, [join(packageRoot, 'scripts', 'package.mjs'), dir], { stdio: 'ignore' });
+  tarball = readdirSync(dir).map((name) => join(dir, name))[0] ?? '';
+  paths = execFileSync('tar', ['-tzf', tarball], { encoding: 'utf8' })
+    .split('\n')
+    .map((path) => path.replace(/^package\//, ''));
 });
 
 afterAll(() => {
@@ -32,11 +42,12 @@ function install(place: string, version: string): { readonly command: string; re
   const modules = join(dir, place, 'node_modules');
   const root = join(modules, 'turntable');
   mkdirSync(root, { recursive: true });
-  execFileSync('tar', ['-xzf', join(dir, packed.filename), '-C', root, '--strip-components', '1']);
+  execFileSync('tar', ['-xzf', tarball, '-C', root, '--strip-components', '1']);
   const manifest = join(root, 'package.json');
   const described = JSON.parse(readFileSync(manifest, 'utf8')) as { dependencies: Record<string, string> };
   writeFileSync(manifest, JSON.stringify({ ...described, version }));
   for (const name of Object.keys(described.dependencies)) {
+    if (existsSync(join(root, 'node_modules', name))) continue; // bundled
     mkdirSync(dirname(join(modules, name)), { recursive: true });
     symlinkSync(join(packageRoot, 'node_modules', name), join(modules, name));
   }
@@ -48,11 +59,31 @@ async function answer(host: ServingHost, name: string, body: string): Promise<un
 }
 
 test('the tarball has what a host needs, and neither sources, tests nor source maps', () => {
-  const paths = packed.files.map(({ path }) => path);
   for (const needed of ['bin/turntable.js', 'dist/cli/main.js', 'dist/client/index.d.ts', 'CHANGELOG.md', 'LICENSE']) {
     expect(paths).toContain(needed);
   }
-  expect(paths.filter((path) => /^(src|test|bench)\/|\.test\.|\.map$/.test(path))).toEqual([]);
+  const own = paths.filter((path) => !path.startsWith('node_modules/'));
+  expect(own.filter((path) => /^(src|test|bench)\/|\.test\.|\.map$/.test(path))).toEqual([]);
+});
+
+test('ONNX Runtime is in the tarball for both kinds of Linux, and what installs it downloads nothing', () => {
+  const runtime = 'node_modules/onnxruntime-node/';
+  const libraries = paths.filter((path) => path.startsWith(runtime) && /\.so\.|\.dylib|\.dll/.test(path));
+  expect(libraries.map((path) => path.split('/').at(-2))).toEqual(expect.arrayContaining(['arm64', 'x64']));
+  expect(libraries).toHaveLength(2);
+  const inTarball = `package/${runtime}package.json`;
+  const manifest = execFileSync('tar', ['-xzOf', tarball, inTarball], { encoding: 'utf8' });
+  expect(JSON.parse(manifest)).not.toHaveProperty('scripts');
+});
+
+test('`npm ci` runs no install script, with an npm that reads `allowScripts` and with one that does not', () => {
+  const lock = readFileSync(join(packageRoot, 'package-lock.json'), 'utf8');
+  // Older ones run the scripts of what the lock file marks. `npm install` marks again: take the lines out.
+  expect(lock).not.toContain('"hasInstallScript"');
+  const { allowScripts } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8')) as {
+    allowScripts: Record<string, boolean>;
+  };
+  expect(allowScripts).toMatchObject({ 'onnxruntime-node': false });
 });
 
 test('it answers from an empty folder, and an upgrade finds the functions and settings of the version before', async () => {

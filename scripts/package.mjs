@@ -1,0 +1,47 @@
+// Packs the tarball that `npm i -g` takes: `npm run package [-- FOLDER]`.
+// ONNX Runtime is bundled, as its own tarball has it for Linux, without its install script: that downloads CUDA libraries,
+// which nothing here loads, from outside the npm registry, and fails the whole installation where it cannot.
+import { spawnSync } from 'node:child_process';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const destination = resolve(process.argv[2] ?? '.');
+const stage = mkdtempSync(join(tmpdir(), 'turntable-package-stage-'));
+const readJson = (path) => JSON.parse(readFileSync(path, 'utf8'));
+
+try {
+  // Nothing of the checkout is of use to who installs: no scripts, no development, and it may be published.
+  const manifest = readJson(join(root, 'package.json'));
+  for (const key of ['scripts', 'devDependencies', 'allowScripts', 'private']) delete manifest[key];
+  for (const entry of ['README.md', 'LICENSE', ...manifest.files.filter((path) => !path.startsWith('!'))]) {
+    cpSync(join(root, entry), join(stage, entry), { recursive: true });
+  }
+  const bundled = { ...manifest, os: ['linux'], bundleDependencies: ['onnxruntime-node'] };
+  writeFileSync(join(stage, 'package.json'), JSON.stringify(bundled, null, 2));
+
+  for (const name of ['onnxruntime-node', 'onnxruntime-common']) {
+    cpSync(join(root, 'node_modules', name), join(stage, 'node_modules', name), {
+      recursive: true,
+      filter: (from) => !/onnxruntime-node\/(script|bin\/napi-v6\/(darwin|win32))$/.test(from),
+    });
+  }
+  const runtimePath = join(stage, 'node_modules', 'onnxruntime-node', 'package.json');
+  const runtime = readJson(runtimePath);
+  delete runtime.scripts;
+  // Its other dependencies are its install script's.
+  const dependencies = { 'onnxruntime-common': runtime.dependencies['onnxruntime-common'] };
+  writeFileSync(runtimePath, JSON.stringify({ ...runtime, dependencies }, null, 2));
+
+  const words = ['pack', '--json', '--pack-destination', destination];
+  const packed = spawnSync('npm', words, { cwd: stage, encoding: 'utf8', maxBuffer: 2 ** 26 });
+  if (packed.status !== 0) throw new Error(`npm pack: ${packed.stderr}`);
+  const told = JSON.parse(packed.stdout);
+  // npm 12 answers with an object by name, older ones with a list.
+  const [{ filename, size }] = Array.isArray(told) ? told : Object.values(told);
+  console.log(`${join(destination, filename)} (${(size / 1e6).toFixed(1)} MB)`);
+} finally {
+  rmSync(stage, { recursive: true, force: true });
+}
