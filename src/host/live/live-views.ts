@@ -50,11 +50,6 @@ export abstract class LiveViews {
     return fn && { index: fn.index, idleMs: fn.lastUseMs === undefined ? undefined : this.state.now() - fn.lastUseMs };
   }
 
-  /** Invocations that wait for a place. */
-  get waitingCount(): number {
-    return this.state.pending.reduce((sum, pending) => sum + (pending?.stage === 'waiting' ? 1 : 0), 0);
-  }
-
   residentBytes(gpu: number): number {
     return this.state.scheduler.residentBytes(gpu);
   }
