@@ -5,7 +5,7 @@
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { compileModel, operators } from '../src/gpu/index.ts';
+import { compileModel, operators, type InputShapes } from '../src/gpu/index.ts';
 import { loadMachine } from '../src/hardware/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../src/host/index.ts';
 import { createLogger } from '../src/host/logger.ts';
@@ -22,7 +22,7 @@ export const benchmark: Benchmark = {
 interface Subject {
   readonly name: string;
   readonly settings: Readonly<Record<string, SettingValue>>;
-  readonly shapes: Readonly<Record<string, readonly number[]>>;
+  readonly shapes: InputShapes;
 }
 
 const tiny = { layers: 1, hidden: 16, heads: 2, vocabulary: 50, positions: 12 };
@@ -39,14 +39,12 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   const cnn: Subject = {
     name: 'resnet50',
     settings: small ? { image: 32, width: 4, classes: 10 } : { image: 64 },
-    shapes: { input: [1, 3, small ? 32 : 64, small ? 32 : 64] },
+    shapes: [{ name: 'input', shape: [1, 3, small ? 32 : 64, small ? 32 : 64] }],
   };
   const bert: Subject = {
     name: 'bert-base',
     settings: small ? tiny : {},
-    shapes: Object.fromEntries(
-      ['input_ids', 'attention_mask', 'token_type_ids'].map((name) => [name, [1, small ? 8 : 128]]),
-    ),
+    shapes: ['input_ids', 'attention_mask', 'token_type_ids'].map((name) => ({ name, shape: [1, small ? 8 : 128] })),
   };
   const rounds = small ? 1 : 5;
   const times = { without: [] as number[], with: [] as number[] };
@@ -97,7 +95,7 @@ async function publish(
   const host: RunningHost = await startHost(config, { logger: createLogger({ level: 'silent', format: 'json' }) });
   try {
     await host.gpus?.settled();
-    const inputs = Object.entries(shapes).map(([name, shape]) => {
+    const inputs = shapes.map(({ name, shape }) => {
       const count = shape.reduce((product, size) => product * size, 1);
       return { name, datatype: 'FP32', shape, data: Array<number>(count).fill(0.5) };
     });

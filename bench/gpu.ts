@@ -8,6 +8,7 @@ import {
   type GpuCoverage,
   type MeasuredLayerProfile,
   type RunResult,
+  shapeIn,
 } from '../src/gpu/index.ts';
 import { loadMachine, probeMachine, readMemory, type Machine } from '../src/hardware/index.ts';
 import { coldStartModes, planColdStart, type ColdStartMode, type ColdStartPlan } from '../src/plan/index.ts';
@@ -212,7 +213,7 @@ async function measureKept(
 async function inputsOf({ path, shapes }: BenchModel): Promise<Tensor[]> {
   const { inputs } = describeModel(await readModel(path, { weights: 'file' }));
   return inputs.map(({ name, datatype }) => {
-    const shape = shapes[name]!;
+    const shape = shapeIn(shapes, name)!;
     const data = new Uint8Array(elementCount(shape) * elementBytes[datatype]);
     const numbers = elementCount(shape);
     if (datatype === 'FP32') new Float32Array(data.buffer).forEach((_, i, array) => (array[i] = Math.sin(i)));

@@ -10,7 +10,7 @@ import { operators } from '../src/gpu/operators/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { caseGroups } from '../test/gpu/conformance/cases/index.ts';
 import { checkCases, type Checked } from '../test/support/operator-cases/checking.ts';
-import { casesOf, drawn } from '../test/support/operator-cases/index.ts';
+import { casesAsCalled, drawn } from '../test/support/operator-cases/index.ts';
 
 const each = Number(process.argv[2] ?? 12);
 const seed = 20_261_122;
@@ -25,7 +25,7 @@ try {
   // Kernels of some operators together are one compilation.
   const together = 24;
   for (let first = 0; first < names.length; first += together) {
-    const cases = names.slice(first, first + together).flatMap((name) => casesOf(name, seed, each));
+    const cases = names.slice(first, first + together).flatMap((name) => casesAsCalled(name, seed, each));
     for (const checked of await checkCases(cuda, cases, join(folder, String(first)))) {
       const { operator } = checked.one;
       byOperator.set(operator, [...(byOperator.get(operator) ?? []), checked]);

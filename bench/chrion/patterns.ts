@@ -93,14 +93,15 @@ export async function measurePatterns(
   });
   try {
     await client.ready;
-    const shapes = { input: [batch, sequence, hidden] };
+    const shape = [batch, sequence, hidden];
+    const shapes = [{ name: 'input', shape }];
     say('the network is compiled');
     const coverage = await client.register({ key, modelPath, shapes, hybrid: { cells } });
     if (!coverage.covered) throw new Error(`the engine lacks ${coverage.obstacles[0]?.operator}`);
     say('its operators are timed');
     const { profileIterations: iterations } = sizes;
     const profile = profileOf(await client.measureOperators(key, { gpu: 0, cores: hybridCores, iterations }));
-    const input = inputOf(shapes.input);
+    const input = inputOf(shape);
     const loadAll = loading(coverage.layers, new Set(coverage.layers.keys()));
     const cpu = await cpuAlone(modelPath, input, sizes.cpuCores);
     const runners: Runner[] = [

@@ -25,14 +25,12 @@ export async function writeBenchModel(folder: string, name: string, small: boole
     await writeModel(named.model, `${path}.part`);
     renameSync(`${path}.part`, path);
   }
-  const shapes = Object.fromEntries(
-    named.model.graph.input.map(({ name: input, type }) => [
-      input,
-      (type?.tensorType?.shape?.dim ?? []).map(({ dimValue, dimParam }) =>
-        dimValue === undefined ? (named.dimensions[dimParam ?? ''] ?? 1) : Number(dimValue),
-      ),
-    ]),
-  );
+  const shapes = named.model.graph.input.map(({ name: input, type }) => ({
+    name: input,
+    shape: (type?.tensorType?.shape?.dim ?? []).map(({ dimValue, dimParam }) =>
+      dimValue === undefined ? (named.dimensions[dimParam ?? ''] ?? 1) : Number(dimValue),
+    ),
+  }));
   return { name, path, shapes };
 }
 

@@ -90,9 +90,7 @@ function describeCheck(check: GpuCheck): string {
 const obstaclesListedMax = 12;
 
 function describeCoverage(coverage: GpuCoverage): string {
-  const shapes = Object.entries(coverage.shapes)
-    .map(([name, sizes]) => `${name} [${sizes.join(',')}]`)
-    .join('; ');
+  const shapes = coverage.shapes.map(({ name, shape }) => `${name} [${shape.join(',')}]`).join('; ');
   switch (coverage.state) {
     case 'covered': {
       const { layers, launches, weightBytes, arenaBytes } = coverage;

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { tolerances, type InputShapes, type Precision } from '../../src/gpu/index.ts';
-import { writeModel, type ModelProto } from '../../src/onnx/index.ts';
+import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
 import type { DataType, Tensor } from '../../src/tensor/index.ts';
 import { buildEmulatedDriver } from '../emulated-driver/build.ts';
 import { filled, tensor } from '../gpu/conformance/case.ts';
@@ -72,7 +72,17 @@ interface Verdict {
   readonly program?: InputShapes;
 }
 
-const batchOf = (shapes: InputShapes = {}): number | undefined => Object.values(shapes)[0]?.[0];
+const batchOf = (shapes: InputShapes = []): number | undefined => shapes[0]?.shape[0];
+
+/** `y` is the sum along `axes` of `x` in the shape that `sizes` says; all four come with a call or an answer. */
+function sizedByValues(): ModelProto {
+  const graph = new GraphBuilder('sized by values');
+  const x = graph.input('x', ElementType.FLOAT, [2, 6]);
+  const sizes = graph.input('sizes', ElementType.INT64, [2]);
+  const axes = graph.input('axes', ElementType.INT64, [1]);
+  graph.output(graph.node('ReduceSum', [graph.node('Reshape', [x, sizes]), axes], { keepdims: 0 }), 1, ['n'], 'y');
+  return graph.build();
+}
 
 let folder: string;
 let host: RunningHost;
@@ -86,7 +96,7 @@ describe.skipIf(emulatorMissing)('on a GPU', () => {
     Object.assign(process.env, driver!.environment, {
       TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 256 * 2 ** 20 }] }),
     });
-    for (const { name, model } of served) {
+    for (const { name, model } of [...served, { name: 'sized', model: sizedByValues }]) {
       const place = join(folder, 'functions', name);
       await mkdir(place, { recursive: true });
       await writeModel(model(), join(place, 'model.onnx'));
@@ -149,6 +159,35 @@ describe.skipIf(emulatorMissing)('on a GPU', () => {
       expect(gpus.whyNot(`${name}@1`)).toBeUndefined();
     },
   );
+
+  test('a function that is told shapes and axes by its calls has a program for each of them', async () => {
+    const gpus = host.gpus!;
+    const x = Array.from({ length: 12 }, (_, index) => index);
+    const call = async (sizes: readonly number[], axis: number): Promise<readonly [unknown, string]> => {
+      const inputs = [
+        { name: 'x', datatype: 'FP32', shape: [2, 6], data: x },
+        { name: 'sizes', datatype: 'INT64', shape: [2], data: sizes },
+        { name: 'axes', datatype: 'INT64', shape: [1], data: [axis] },
+      ];
+      const body = JSON.stringify({ inputs });
+      const reply = await fetch(`${host.url}/v2/models/sized/infer`, { method: 'POST', body });
+      const text = await reply.text();
+      await gpus.settled();
+      if (!reply.ok) return [reply.status, text];
+      const { outputs } = JSON.parse(text) as { readonly outputs: readonly { readonly data: unknown }[] };
+      return [outputs[0]!.data, placementOf(reply)];
+    };
+    expect(gpus.record('sized@1')?.state).toEqual({ kind: 'unsized', inputs: ['sizes', 'axes'] });
+    const sums = [6, 22, 38];
+    expect(await call([3, 4], 1)).toEqual([sums, expect.stringMatching(/^cpu/)]);
+    expect(gpus.record('sized@1')?.state).toMatchObject({ kind: 'planned' });
+    expect(await call([3, -1], -1)).toEqual([sums, expect.stringMatching(/sizes\[2\]=\(3,-1\).* is not there yet/)]);
+    expect(await call([3, 4], 1)).toEqual([sums, expect.stringMatching(/^gpu/)]);
+    expect(await call([3, -1], -1)).toEqual([sums, expect.stringMatching(/^gpu/)]);
+    expect(await call([5, 5], 1)).toEqual([expect.any(Number), expect.stringMatching(/Reshape/i)]);
+    expect(await call([4, 3], 0)).toEqual([[18, 22, 26], expect.stringMatching(/^cpu/)]);
+    expect(await call([4, 3], 0)).toEqual([[18, 22, 26], expect.stringMatching(/^gpu/)]);
+  });
 
   test('a batch of three ran in the program for four, in every family with an open batch', async () => {
     const checks = join(folder, 'data', 'plans', 'checks');

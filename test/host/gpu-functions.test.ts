@@ -11,6 +11,7 @@ import type { FunctionVersion } from '../../src/host/types.ts';
 import type { Tensor } from '../../src/tensor/index.ts';
 import { functionVersion, metadata, spec, type FakeStore } from './fakes.ts';
 import { gpuBench, type GpuBench } from './gpu-bench.ts';
+import { shapeIn } from '../../src/gpu/index.ts';
 
 const weightBytes = 1000;
 const agreed: GpuCheck = { kind: 'agreed', inputs: 'drawn', precision: 'fp32', tolerance: 1e-3 };
@@ -64,7 +65,7 @@ class MadeUpProcess {
     },
     evict: () => Promise.resolve(0),
     prepare: async (_key, { shapes }) => {
-      const shape = `[${shapes['x']!.join(',')}]`;
+      const shape = `[${shapeIn(shapes, 'x')!.join(',')}]`;
       this.prepared.push(shape);
       await this.compiler;
       if (this.impossible.has(shape)) return { covered: false, reason: 'it is too long', obstacles: [] };
@@ -270,14 +271,14 @@ test('a function whose inputs cannot be drawn stays off the GPUs until the input
   await functions.settled();
   expect(statuses(['gather', 'wrong'])).toEqual(['planned', 'disagreed']);
   expect(functions.calls.keepsOff('gather@1', inputs(3))).toBeUndefined();
-  expect(functions.calls.shapesOf('gather@1')).toEqual({ x: [3, 4] });
+  expect(functions.calls.shapesOf('gather@1')).toEqual([{ name: 'x', shape: [3, 4] }]);
 });
 
 test('inputs of new shapes go elsewhere until their program is made and compared, and a refusal is of its shapes alone', async () => {
   publish('a');
   functions.up(ground);
   await functions.settled();
-  const own = functions.calls.shapesOf('a@1')!['x']![0]!;
+  const own = shapeIn(functions.calls.shapesOf('a@1')!, 'x')![0]!;
   expect(functions.calls.keepsOff('a@1', inputs(own))).toBeUndefined();
   let compiled!: () => void;
   made.compiler = new Promise((resolve) => (compiled = resolve));

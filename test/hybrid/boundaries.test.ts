@@ -15,7 +15,7 @@ import { graphProfileOf } from '../../src/gpu/hybrid/operator-profile.ts';
 import { hybridGraph } from '../../src/gpu/hybrid/prepare.ts';
 import type { HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
-import { defaultSettings, type InputShapes } from '../../src/gpu/program/index.ts';
+import { defaultSettings } from '../../src/gpu/program/index.ts';
 import { ElementType, GraphBuilder, writeModel, type GraphProto, type ModelProto } from '../../src/onnx/index.ts';
 import { hybridPlanOf, planCpuOnly, planLadder, planLatencyOptimal } from '../../src/plan/chrion/index.ts';
 import { packBytes, tensorOf, type Tensor } from '../../src/tensor/index.ts';
@@ -23,6 +23,7 @@ import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
 import { relativeError, runOnnxRuntime } from '../support/run-program.ts';
 import { loading, noise } from './examples.ts';
 import { randomOf } from './random-plans.ts';
+import { shapesOf } from '../../src/gpu/index.ts';
 
 let folder: string;
 let cores: CpuCoreThreads;
@@ -81,7 +82,7 @@ async function answers(
   const model = made instanceof GraphBuilder ? made.build() : made;
   const modelPath = join(folder, `${model.graph.name}.onnx`);
   await writeModel(model, modelPath);
-  const shapes: InputShapes = Object.fromEntries(runs[0]!.map((input) => [input.name, input.shape]));
+  const shapes = shapesOf(runs[0]!);
   const prepared = await hybridGraph({ modelPath, shapes, cells: 1, cacheFolder: join(folder, 'cache') });
   const partFolder = join(folder, 'parts');
   const draft = await draftOperators(prepared, { operators, settings: defaultSettings, partFolder });

@@ -7,6 +7,7 @@ import type { ColdStartPlan } from '../../src/plan/index.ts';
 import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { runOnnxRuntime } from '../support/run-program.ts';
 import { randomOf } from './random-plans.ts';
+import { shapesOf } from '../../src/gpu/program/input-shapes.ts';
 
 export interface Example {
   readonly prepared: PreparedGraph;
@@ -24,7 +25,7 @@ export async function exampleOf(
 ): Promise<Example> {
   const modelPath = join(folder, `${name}.onnx`);
   await writeModel(model, modelPath);
-  const shapes = Object.fromEntries(inputs.map((input) => [input.name, input.shape]));
+  const shapes = shapesOf(inputs);
   const prepared = await hybridGraph({ modelPath, shapes, cells, cacheFolder: join(folder, 'cache') });
   return { prepared, modelPath, inputs, expected: await runOnnxRuntime(modelPath, inputs) };
 }

@@ -12,6 +12,7 @@ import { buildEmulatedDriver } from '../emulated-driver/build.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { relativeError, runOnnxRuntime } from '../support/run-program.ts';
 import { architecture, exampleOf, loading, noise, type Example } from './examples.ts';
+import { shaped } from '../support/shapes.ts';
 
 let folder: string;
 let environment: Readonly<Record<string, string>> = {};
@@ -76,7 +77,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
   it('changes a resident function to a smaller plan by giving layers back, and loads nothing for it', async () => {
     const example = await exampleOf(folder, 'lstm', architecture('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
     await withProcess(async (client) => {
-      const shapes = { input: [2, 4, 8] };
+      const shapes = shaped({ input: [2, 4, 8] });
       const coverage = await client.register({
         key: 'f@1',
         modelPath: example.modelPath,
@@ -130,7 +131,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     graph.output(odd, ElementType.FLOAT, [2, 4], 'z');
     const example = await exampleOf(folder, 'odd', graph.build(), [noise('x', [2, 4], 5)]);
     await withProcess(async (client) => {
-      const spec = { key: 'odd@1', modelPath: example.modelPath, shapes: { x: [2, 4] } };
+      const spec = { key: 'odd@1', modelPath: example.modelPath, shapes: shaped({ x: [2, 4] }) };
       const coverage = await client.register({ ...spec, hybrid: { cells: 1 } });
       if (coverage.covered || coverage.layers === undefined) throw new Error('it is covered in part');
       expect(coverage.obstacles.map(({ operator }) => operator)).toEqual(['ai.onnx.ml.Normalizer']);
@@ -167,7 +168,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     const inputs = [noise('x', [2, 4], 5), rowNumber(1n)];
     const example = await exampleOf(folder, 'gather', graph.build(), inputs);
     await withProcess(async (client) => {
-      const spec = { key: 'g@1', modelPath: example.modelPath, shapes: { x: [2, 4], at: [1] } };
+      const spec = { key: 'g@1', modelPath: example.modelPath, shapes: shaped({ x: [2, 4], at: [1] }) };
       const coverage = await client.register({ ...spec, hybrid: { cells: 1 } });
       if (!coverage.covered) throw new Error('the engine has all of it');
       const nodes = livingNodes(example.prepared);
@@ -197,7 +198,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
       const options = await Promise.all(
         examples.map(async (example, number) => {
           const key = `f${number}@1`;
-          const shapes = { input: [2, 4, 8] };
+          const shapes = shaped({ input: [2, 4, 8] });
           const coverage = await client.register({ key, modelPath: example.modelPath, shapes, hybrid: { cells: 1 } });
           if (!coverage.covered) throw new Error('the engine has all of it');
           const promise = await client.addPlan(key, lastLayersOnCpu(example, 'half', 1 + number));
@@ -234,7 +235,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     const expected = await Promise.all(batches.map((inputs) => runOnnxRuntime(example.modelPath, inputs)));
     await withProcess(
       async (client) => {
-        const spec = { key: 'b@1', modelPath: example.modelPath, shapes: { x: [1, 4] }, hybrid: { cells: 1 } };
+        const spec = { key: 'b@1', modelPath: example.modelPath, shapes: shaped({ x: [1, 4] }), hybrid: { cells: 1 } };
         const { layers } = (await client.register(spec)) as { readonly layers: readonly { readonly name: string }[] };
         const nodes = livingNodes(example.prepared);
         const onCpu = nodes.filter(({ proto }) => proto.opType === 'Normalizer');
@@ -255,11 +256,11 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
         };
         await all();
         // Made ahead of the call, in place of another: the call finds its kernels and sub-graphs open.
-        expect(await client.prepare('b@1', { shapes: { x: [4, 4] }, instead: { x: [3, 4] } })).toEqual({
+        expect(await client.prepare('b@1', { shapes: shaped({ x: [4, 4] }), instead: shaped({ x: [3, 4] }) })).toEqual({
           covered: true,
         });
         expectAnswer((await client.run('b@1', batches[3]!, options)).outputs, expected[3]!);
-        expect(await client.prepare('b@1', { shapes: { x: [1, 5] } })).toMatchObject({ covered: false });
+        expect(await client.prepare('b@1', { shapes: shaped({ x: [1, 5] }) })).toMatchObject({ covered: false });
         await Promise.all([all(), client.addPlan('b@1', plan), all()]);
         await client.unregister('b@1');
         const [memory] = (await client.state()).memory;
@@ -273,7 +274,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
   it('refuses plans for more cores than there are', async () => {
     const example = await exampleOf(folder, 'lstm', architecture('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
     await withProcess(async (client) => {
-      const shapes = { input: [2, 4, 8] };
+      const shapes = shaped({ input: [2, 4, 8] });
       await client.register({ key: 'f@1', modelPath: example.modelPath, shapes, hybrid: { cells: 1 } });
       const refused = await errorOf(client.addPlan('f@1', lastLayersOnCpu(example, 'half', 1)));
       expect(refused).toMatchObject({ code: 'invalid', message: "plan 'half' uses 2 cores, and there are 1" });

@@ -10,6 +10,7 @@ import { buildEmulatedDriver } from '../emulated-driver/build.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { relativeError } from '../support/run-program.ts';
 import { architecture, exampleOf, loading, noise } from './examples.ts';
+import { shaped } from '../support/shapes.ts';
 
 let folder: string;
 let client: GpuClient;
@@ -37,7 +38,7 @@ describe.skipIf(emulatorMissing)('a function whose operators the GPU process has
   it('runs by the plans that are made of it, with the memory that they predict', async () => {
     const example = await exampleOf(folder, 'lstm', architecture('lstm', settings), [noise('input', [2, 6, 8], 1)], 3);
     const { modelPath, inputs, expected } = example;
-    const spec = { key: 'f@1', modelPath, shapes: { input: [2, 6, 8] }, hybrid: { cells: 3 } };
+    const spec = { key: 'f@1', modelPath, shapes: shaped({ input: [2, 6, 8] }), hybrid: { cells: 3 } };
     const coverage = await client.register(spec);
     if (!coverage.covered) throw new Error('the engine has all of it');
     const profile = parseGraphProfile(await client.measureOperators('f@1', { gpu: 0, iterations: 2 }));
@@ -62,7 +63,7 @@ describe.skipIf(emulatorMissing)('a function whose operators the GPU process has
   it('is timed on as many cores as the process has and no more', async () => {
     const example = await exampleOf(folder, 'gru', architecture('gru', settings), [noise('input', [2, 6, 8], 1)]);
     const { modelPath } = example;
-    await client.register({ key: 'g@1', modelPath, shapes: { input: [2, 6, 8] }, hybrid: { cells: 1 } });
+    await client.register({ key: 'g@1', modelPath, shapes: shaped({ input: [2, 6, 8] }), hybrid: { cells: 1 } });
     const { nodes } = await client.measureOperators('g@1', { gpu: 0, cores: 1, iterations: 1 });
     expect(nodes.every(({ cpu }) => cpu.length === 1)).toBe(true);
     await expect(client.measureOperators('g@1', { gpu: 0, cores: 3 })).rejects.toThrow(

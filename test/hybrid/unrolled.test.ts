@@ -11,6 +11,7 @@ import { lstmExport } from '../support/pytorch-exports.ts';
 import { relativeError, runModel, runOnnxRuntime } from '../support/run-program.ts';
 import { wave } from '../support/unrolling.ts';
 import { noise } from './examples.ts';
+import { shapesOf } from '../../src/gpu/program/input-shapes.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -165,7 +166,7 @@ describe.skipIf(emulatorMissing)('on the engine', () => {
     const given = model();
     const path = typeof given === 'string' ? given : join(folder, `${name.replaceAll(' ', '-')}.onnx`);
     if (typeof given !== 'string') await writeModel(given, path);
-    const shapes = Object.fromEntries(inputs.map((input) => [input.name, input.shape]));
+    const shapes = shapesOf(inputs);
     const unrolled = await unrolledModel(path, shapes, cells, cacheFolder);
     const { graph } = await readModel(unrolled);
     expect(graph.node.filter(({ opType }) => opType === 'LSTM' || opType === 'GRU')).toHaveLength(cellsInAll);

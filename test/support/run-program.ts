@@ -15,6 +15,7 @@ import {
   type DataType,
   type Tensor,
 } from '../../src/tensor/index.ts';
+import { shapesOf } from '../../src/gpu/program/input-shapes.ts';
 
 const ort = loadOnnxRuntime();
 
@@ -150,7 +151,7 @@ export async function runModel(
   inputs: readonly Tensor[],
   options: RunModelOptions,
 ): Promise<Tensor[]> {
-  const shapes = Object.fromEntries(inputs.map(({ name, shape }) => [name, shape]));
+  const shapes = shapesOf(inputs);
   const program = await compileModel(modelPath, shapes, options.operators ?? allOperators, options);
   return runProgram(cuda, program, inputs);
 }

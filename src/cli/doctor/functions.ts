@@ -124,7 +124,7 @@ async function reportUpload(config: HostConfig, name: string): Promise<FunctionR
     const settings = resolveSettings(loaded.record.settings, config.defaults);
     const { metadata, files } = loaded.record;
     const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
-    const gpu: GpuCoverage = { state: 'unknown', shapes: {}, reason: 'it has not been opened' };
+    const gpu: GpuCoverage = { state: 'unknown', shapes: [], reason: 'it has not been opened' };
     current = { ...common, state: 'good', settings, metadata, fileBytes: bytes, validationMs: 0, gpu };
   }
   if (current?.state !== 'good') return current;

@@ -34,16 +34,14 @@ export function shapesFor(inputs: readonly TensorSpec[], given: Readonly<Record<
     const known = [...open].join(', ') || 'none';
     throw usage(`the model has no open dimension '${unknown}' (open there: ${known})`);
   }
-  return Object.fromEntries(
-    inputs.map(({ name, shape, dimensionNames }) => [
-      name,
-      shape.map((size, axis) => {
-        if (size !== -1) return size;
-        const dimension = dimensionNames[axis];
-        return (dimension === undefined ? undefined : given[dimension]) ?? assumedSize(dimension, shape.length, axis);
-      }),
-    ]),
-  );
+  return inputs.map(({ name, shape, dimensionNames }) => ({
+    name,
+    shape: shape.map((size, axis) => {
+      if (size !== -1) return size;
+      const dimension = dimensionNames[axis];
+      return (dimension === undefined ? undefined : given[dimension]) ?? assumedSize(dimension, shape.length, axis);
+    }),
+  }));
 }
 
 function assumedSize(dimension: string | undefined, rank: number, axis: number): number {

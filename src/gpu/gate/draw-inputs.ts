@@ -5,6 +5,8 @@ import { float16FromFloat32 } from '../engine/convert.ts';
 import type { FunctionBase } from '../program/base.ts';
 import { ProgramError } from '../program/error.ts';
 import { checkShapes } from '../program/prepare.ts';
+import { inputShape, shapeIn } from '../program/input-shapes.ts';
+import { bytesOfValues } from '../program/sizing-inputs.ts';
 import type { InputShapes } from '../program/types.ts';
 
 /** mulberry32. */
@@ -105,7 +107,9 @@ export function drawInputs(base: FunctionBase, given: InputShapes): Tensor[] {
   return base.inputs.map((name) => {
     const datatype = dataTypeOf(graph.type(name)?.elementType ?? 0);
     if (datatype === undefined) throw new ProgramError('bad-shapes', `the input '${name}' has no known type`);
-    const shape = shapes[name] ?? [];
+    const shape = shapeIn(shapes, name) ?? [];
+    const { values } = inputShape(shapes, name) ?? {};
+    if (values !== undefined) return { name, datatype, shape, data: bytesOfValues(name, datatype, values) };
     const draw = draws[datatype];
     if (draw === undefined) throw new ProgramError('bad-shapes', `no values can be drawn for the input '${name}', which is ${datatype}`); // prettier-ignore
     // A truth value looks nothing up.

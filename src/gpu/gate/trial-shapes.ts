@@ -21,18 +21,16 @@ const sequenceLengths = [128, 77, 64, 32, 16, 8, 1];
 const otherSize = 16;
 
 function shapesFor(inputs: readonly OpenInput[], sequence: number, other: number): InputShapes {
-  return Object.fromEntries(
-    inputs.map(({ name, shape, dimensionNames }) => [
-      name,
-      shape.map((size, axis) => {
-        if (size >= 0) return size;
-        const dimension = dimensionNames[axis] ?? '';
-        if (axis === 0 || /batch/i.test(dimension)) return 1;
-        if (isSequence.test(dimension)) return sequence;
-        return shape.length === 4 ? imageSize : other;
-      }),
-    ]),
-  );
+  return inputs.map(({ name, shape, dimensionNames }) => ({
+    name,
+    shape: shape.map((size, axis) => {
+      if (size >= 0) return size;
+      const dimension = dimensionNames[axis] ?? '';
+      if (axis === 0 || /batch/i.test(dimension)) return 1;
+      if (isSequence.test(dimension)) return sequence;
+      return shape.length === 4 ? imageSize : other;
+    }),
+  }));
 }
 
 /** In the order in which to try them; the first for which ONNX Runtime accepts the graph is the function's. */

@@ -2,7 +2,7 @@
 import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { Engine } from '../engine/index.ts';
-import { shapesKey, shapesOf } from '../program/input-shapes.ts';
+import { shapesKey, shapesOf, sizingOf } from '../program/input-shapes.ts';
 import type { InputShapes, ProgramSettings, WeightLayout } from '../program/types.ts';
 import { GpuError, type RunOptions, type RunResult } from '../types.ts';
 import type { HybridProgram } from './compile.ts';
@@ -124,7 +124,9 @@ export class HybridFunctions {
   async run(key: string, id: string, inputs: readonly Tensor[], options: RunOptions): Promise<RunResult> {
     const planned = this.#planned(key);
     const rung = this.#rung(planned, id);
-    return await this.#openFor(planned, rung, shapesOf(inputs)).use((open) => open.run(inputs, options));
+    return await this.#openFor(planned, rung, shapesOf(inputs, sizingOf(planned.spec.shapes))).use((open) =>
+      open.run(inputs, options),
+    );
   }
 
   /** Measures the operators of a function, for plans to be made from. Nothing else should run meanwhile. @throws GpuError */

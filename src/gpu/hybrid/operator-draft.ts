@@ -6,6 +6,7 @@ import type { Operator } from '../operators/types.ts';
 import { layoutOf } from '../program/assemble.ts';
 import { compileProgram } from '../program/compile.ts';
 import { ProgramError } from '../program/error.ts';
+import { shapeIn } from '../program/input-shapes.ts';
 import { bytesOf, operatorName } from '../program/prepare.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import type { Launch, Operand, Program, ProgramSettings, WeightLayout } from '../program/types.ts';
@@ -310,7 +311,7 @@ function inputsOf(prepared: PreparedGraph): DraftedInput[] {
     if (known !== undefined) return { name, ...known, bytes: bytesOf(known) };
     const type = graph.type(name);
     const datatype = dataTypeOf(type?.elementType ?? 0);
-    const shape = prepared.shapes[name];
+    const shape = shapeIn(prepared.shapes, name);
     if (datatype === undefined || shape === undefined) {
       throw new GpuError('invalid', `input '${name}' is of no type that operators can be timed with`);
     }

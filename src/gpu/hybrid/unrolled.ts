@@ -32,7 +32,7 @@ function stepsMaxOf({ nodes, values }: PreparedGraph): number {
  * each other, a dropout), and their values with them, but cells hand over what runs through them too.
  */
 function shapesInFile(model: ModelProto, shapes: InputShapes): (value: string) => readonly number[] | undefined {
-  const given = new Map(Object.entries(shapes).map(([name, shape]) => [name, { elementType: undefined, shape }]));
+  const given = new Map(shapes.map(({ name, shape }) => [name, { elementType: undefined, shape }]));
   // Sizes that do not follow from the inputs' are none at all.
   const { values } = inferShapes(new Graph(model, given), { openSize: () => undefined });
   return (value) => values.get(value)?.dims;

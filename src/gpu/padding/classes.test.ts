@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { shapeClasses } from './classes.ts';
+import { shaped } from '../../../test/support/shapes.ts';
 
 const input = (name: string, shape: readonly number[], dimensionNames: readonly (string | undefined)[] = []) => ({
   name,
@@ -13,16 +14,16 @@ test('batches of 5 to 8 texts have the program for 8, each length its own', () =
     input('mask', [-1, -1], ['batch', 'sequence']),
   ]);
   for (const rows of [5, 6, 7, 8])
-    expect(ofClass({ ids: [rows, 77], mask: [rows, 77] })).toEqual({ ids: [8, 77], mask: [8, 77] });
+    expect(ofClass(shaped({ ids: [rows, 77], mask: [rows, 77] }))).toEqual(shaped({ ids: [8, 77], mask: [8, 77] }));
 });
 
 test('a batch that stands behind the time is found by its name', () => {
   const ofClass = shapeClasses([input('x', [-1, -1, 8], ['time', 'batch'])]);
-  expect(ofClass({ x: [3, 5, 8] })).toEqual({ x: [3, 8, 8] });
+  expect(ofClass(shaped({ x: [3, 5, 8] }))).toEqual(shaped({ x: [3, 8, 8] }));
 });
 
 test('open first axes without a name are those of the rows', () => {
-  expect(shapeClasses([input('x', [-1, 3])])({ x: [3, 3] })).toEqual({ x: [4, 3] });
+  expect(shapeClasses([input('x', [-1, 3])])(shaped({ x: [3, 3] }))).toEqual(shaped({ x: [4, 3] }));
 });
 
 test('batches of 0 to 2, inputs of different batches, and fixed ones keep their shapes', () => {
@@ -34,6 +35,12 @@ test('batches of 0 to 2, inputs of different batches, and fixed ones keep their 
     { a: [3, 2], b: [5, 2] },
   ])
     // prettier-ignore
-    expect(ofClass(shapes)).toEqual(shapes);
-  expect(shapeClasses([input('x', [5, 3])])({ x: [5, 3] })).toEqual({ x: [5, 3] });
+    expect(ofClass(shaped(shapes))).toEqual(shaped(shapes));
+  expect(shapeClasses([input('x', [5, 3])])(shaped({ x: [5, 3] }))).toEqual(shaped({ x: [5, 3] }));
+});
+
+test('values that a program is made for are no rows, however many they are', () => {
+  const ofClass = shapeClasses([input('x', [-1, 3]), input('sizes', [-1])]);
+  const sizes = { name: 'sizes', shape: [3], values: [1, 3, -1] };
+  expect(ofClass([{ name: 'x', shape: [5, 3] }, sizes])).toEqual([{ name: 'x', shape: [8, 3] }, sizes]);
 });

@@ -1,5 +1,6 @@
 /** Which sizes of a batch share a program: those up to a power of two, from half of it on. */
 import type { OpenInput } from '../gate/trial-shapes.ts';
+import { inputShape } from '../program/input-shapes.ts';
 import type { InputShapes } from '../program/types.ts';
 
 /** The axes along which a model is given rows, by input: all open ones of one name, which the first open axis has. */
@@ -18,15 +19,21 @@ function rowAxes(inputs: readonly OpenInput[]): ReadonlyMap<string, number> {
 export function shapeClasses(inputs: readonly OpenInput[]): (shapes: InputShapes) => InputShapes {
   const axes = rowAxes(inputs);
   return (shapes) => {
-    const [rows, ...others] = new Set([...axes].map(([input, axis]) => shapes[input]?.[axis]));
+    const [rows, ...others] = new Set(
+      [...axes].flatMap(([name, axis]) => {
+        const input = inputShape(shapes, name);
+        return input?.values === undefined ? [input?.shape[axis]] : [];
+      }),
+    );
     if (rows === undefined || others.length > 0 || rows < 1) return shapes;
     const many = 2 ** Math.ceil(Math.log2(rows));
     if (many === rows) return shapes;
-    return Object.fromEntries(
-      Object.entries(shapes).map(([name, shape]) => {
-        const axis = axes.get(name);
-        return [name, axis === undefined ? shape : shape.with(axis, many)];
-      }),
-    );
+    return shapes.map((input) => {
+      const axis = axes.get(input.name);
+      // Values are few numbers, and none of them is a row.
+      return axis === undefined || input.values !== undefined
+        ? input
+        : { ...input, shape: input.shape.with(axis, many) };
+    });
   };
 }

@@ -1,6 +1,6 @@
 /** Inputs of a function that run in a program for more rows: with the last one repeated, and what comes of that cut off. */
 import type { Tensor } from '../../tensor/index.ts';
-import { shapesKey, shapesOf } from '../program/input-shapes.ts';
+import { shapeIn, shapesKey, shapesOf } from '../program/input-shapes.ts';
 import type { InputShapes } from '../program/types.ts';
 import { cut, repeated, type RowCounts } from './row-layout.ts';
 import type { Rows, RowsOf } from './rows.ts';
@@ -14,6 +14,12 @@ export interface Padding extends Rows {
 
 export class PaddedShapes {
   readonly #paddings = new Map<string, Padding>();
+  readonly #sizing: ReadonlySet<string>;
+
+  /** @param sizing the inputs whose values its programs are made for */
+  constructor(sizing: ReadonlySet<string>) {
+    this.#sizing = sizing;
+  }
 
   set(shapes: InputShapes, padding: Padding): void {
     this.#paddings.set(shapesKey(shapes), padding);
@@ -34,13 +40,13 @@ export class PaddedShapes {
     inputs: readonly Tensor[],
     run: (inputs: readonly Tensor[]) => Promise<Answer>,
   ): Promise<Answer> {
-    const padding = this.#paddings.get(shapesKey(shapesOf(inputs)));
+    const padding = this.#paddings.get(shapesKey(shapesOf(inputs, this.#sizing)));
     if (padding === undefined) return await run(inputs);
     const { program, counts } = padding;
     const padded = inputs.map((input): Tensor => {
       const outer = of(padding.inputs, input)?.outer;
       if (outer === undefined) return input;
-      return { ...input, shape: program[input.name]!, data: repeated(input.data, outer, counts) };
+      return { ...input, shape: shapeIn(program, input.name)!, data: repeated(input.data, outer, counts) };
     });
     const answer = await run(padded);
     const outputs = answer.outputs.map((output): Tensor => {

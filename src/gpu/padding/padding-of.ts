@@ -1,5 +1,6 @@
 /** Whether inputs of some shapes may run in the program of others, told from the model's graph. */
 import { baseOf } from '../program/compile-model.ts';
+import { shapeIn } from '../program/input-shapes.ts';
 import { prepareGraph } from '../program/prepare.ts';
 import type { InputShapes } from '../program/types.ts';
 import type { Padding } from './padded-shapes.ts';
@@ -18,8 +19,8 @@ export async function paddingOf(
 ): Promise<PaddingFound> {
   const axes = new Map<string, number>();
   const counts = new Set<string>();
-  for (const [name, few] of Object.entries(shapes)) {
-    const many = program[name] ?? few;
+  for (const { name, shape: few } of shapes) {
+    const many = shapeIn(program, name) ?? few;
     const axis = differingAxis({ few, many });
     if (axis === undefined) continue;
     axes.set(name, axis);

@@ -16,6 +16,7 @@ import {
   type ProgramSettings,
   type WeightLayout,
 } from '../program/index.ts';
+import { sizingInputs } from '../program/sizing-inputs.ts';
 import { GpuError } from '../types.ts';
 import type { CompileFailure } from './compiler.ts';
 
@@ -32,6 +33,8 @@ export type CompileOrder = Subject &
     | { readonly op: 'program'; readonly shapes: InputShapes }
     /** Whether these inputs may run in the program of others. */
     | { readonly op: 'padding'; readonly shapes: InputShapes; readonly program: InputShapes }
+    /** The inputs whose values a program has to be made for. */
+    | { readonly op: 'sizing' }
     /** The weights of a model that need not be one which can be a program. */
     | { readonly op: 'layout' }
     | {
@@ -61,6 +64,8 @@ async function make(order: CompileOrder): Promise<unknown> {
       return await compileModel(modelPath, order.shapes, operators, { cacheFolder, settings });
     case 'padding':
       return await paddingOf(modelPath, order.shapes, order.program, cacheFolder);
+    case 'sizing':
+      return [...sizingInputs(await baseOf(modelPath, cacheFolder))];
     case 'layout':
       return await layoutOfModel(modelPath, { cacheFolder, settings });
     case 'inputs':

@@ -62,6 +62,11 @@ export class Compiler {
     return (await this.#order({ op: 'padding', modelPath, shapes, program }, undefined)) as PaddingFound;
   }
 
+  /** The inputs whose values a program has to be made for. @throws CompileError */
+  async sizing(modelPath: string): Promise<readonly string[]> {
+    return (await this.#order({ op: 'sizing', modelPath }, undefined)) as readonly string[];
+  }
+
   /** @throws CompileError */
   async layout(modelPath: string, settings: ProgramSettings | undefined): Promise<WeightLayout> {
     return (await this.#order({ op: 'layout', modelPath }, settings)) as WeightLayout;

@@ -22,5 +22,6 @@ export type {
   ShapeCoverage,
   ShapeOrder,
 } from './protocol.ts';
-export { shapesKey, shapesOf } from '../program/input-shapes.ts';
+export { inputShape, shapeIn, shapesKey, shapesOf, sizingOf } from '../program/input-shapes.ts';
+export { bytesOfValues } from '../program/sizing-inputs.ts';
 export type { HybridPlan, HybridPromise, HybridSegment, MeasureOperatorsOptions } from '../hybrid/index.ts';

@@ -65,6 +65,8 @@ export type GpuCoverage =
   | {
       readonly covered: false;
       readonly obstacles: readonly Obstacle[];
+      /** The values of these inputs decide about sizes: it may be covered for those of a call. */
+      readonly sizing?: readonly string[];
       /** What its plans over GPU and CPU are made of; only where the spec allows such plans. */
       readonly layers?: readonly { readonly name: string; readonly kind: LayerKind; readonly bytes: number }[];
     };

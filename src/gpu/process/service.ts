@@ -6,7 +6,7 @@ import type { HybridFunctions } from '../hybrid/index.ts';
 import { measureLayers } from '../measure/layer-profile.ts';
 import { measureTopology } from '../measure/topology.ts';
 import { engineVersion } from '../program/engine-version.ts';
-import { shapesKey, shapesOf } from '../program/input-shapes.ts';
+import { inputShape, shapesKey, shapesOf, sizingOf } from '../program/input-shapes.ts';
 import type { InputShapes, Program, WeightLayout } from '../program/types.ts';
 import { GpuError, type Capability } from '../types.ts';
 import { disagreementOf, precisionOf, tolerances } from '../gate/compare.ts';
@@ -32,6 +32,12 @@ interface ServedFunction {
   readonly programs: Map<string, Promise<Program>>;
   /** Inputs that run in the program of more rows. */
   readonly padded: PaddedShapes;
+}
+
+interface Compiled {
+  readonly program: Program;
+  /** That it was made for. */
+  readonly shapes: InputShapes;
 }
 
 export interface RunAnswer {
@@ -243,11 +249,11 @@ export class GpuService {
       throw error;
     }
     const { program, spec } = registered;
-    const programs = new Map([[shapesKey(shapesOf(program.inputs)), Promise.resolve(program)]]);
-    this.#functions.set(spec.key, { spec, program, programs, padded: new PaddedShapes() });
+    const programs = new Map([[shapesKey(spec.shapes), Promise.resolve(program)]]);
+    this.#functions.set(spec.key, { spec, program, programs, padded: new PaddedShapes(sizingOf(spec.shapes)) });
     if (spec.hybrid !== undefined) (await this.#hybrid()).add(spec, program.layout);
     const { layout, arenaBytes, workspaceBytes, launches } = program;
-    const isOther = shapesKey(shapesOf(program.inputs)) !== shapesKey(given.shapes);
+    const isOther = shapesKey(spec.shapes) !== shapesKey(given.shapes);
     return {
       covered: true,
       ...(isOther ? { shapes: spec.shapes } : {}),
@@ -262,11 +268,11 @@ export class GpuService {
   /** Kernels are compiled and loaded now, so that no run waits for that, and an error shows before one. */
   async #compileAndBind(spec: GpuFunctionSpec): Promise<{ readonly program: Program; readonly spec: GpuFunctionSpec }> {
     const { key } = spec;
-    const program = await this.#compileFirst(spec);
+    const { program, shapes } = await this.#compileFirst(spec);
     this.#engine.addFunction(key, program.layout);
     try {
       await Promise.all(this.#engine.devices.map(({ index }) => this.#engine.bind(key, program, index)));
-      return { program, spec: { ...spec, shapes: shapesOf(program.inputs) } };
+      return { program, spec: { ...spec, shapes } };
     } catch (error) {
       await this.#engine.removeFunction(key);
       throw error;
@@ -274,11 +280,14 @@ export class GpuService {
   }
 
   /** For the first shapes for which ONNX Runtime accepts the graph. */
-  async #compileFirst({ modelPath, shapes, alternatives = [], settings }: GpuFunctionSpec): Promise<Program> {
+  async #compileFirst({ modelPath, shapes, alternatives = [], settings }: GpuFunctionSpec): Promise<Compiled> {
     let refusal: unknown;
     for (const tried of [shapes, ...alternatives]) {
       try {
-        return await this.#compiler.compile(modelPath, tried, settings);
+        const program = await this.#compiler.compile(modelPath, tried, settings);
+        // Shapes may leave out inputs whose sizes the model fixes.
+        const shapes = program.inputs.map(({ name, shape }) => inputShape(tried, name) ?? { name, shape });
+        return { program, shapes };
       } catch (error) {
         const isOfShapes = error instanceof CompileError && error.code !== 'unsupported';
         if (!isOfShapes) throw error;
@@ -290,10 +299,15 @@ export class GpuService {
 
   /** What the engine cannot run as a whole can still have plans that leave to the CPU what it lacks. */
   async #registerInPart(spec: GpuFunctionSpec, { obstacles }: CompileError): Promise<GpuCoverage> {
+    if (sizingOf(spec.shapes).size === 0) {
+      const sizing = await this.#compiler.sizing(spec.modelPath);
+      if (sizing.length > 0) return { covered: false, obstacles, sizing };
+    }
     if (spec.hybrid === undefined || (this.#settings.hybridCores ?? 0) === 0) return { covered: false, obstacles };
     const layout = await this.#compiler.layout(spec.modelPath, spec.settings);
     this.#engine.addFunction(spec.key, layout);
-    this.#functions.set(spec.key, { spec, program: null, programs: new Map(), padded: new PaddedShapes() });
+    const padded = new PaddedShapes(sizingOf(spec.shapes));
+    this.#functions.set(spec.key, { spec, program: null, programs: new Map(), padded });
     (await this.#hybrid()).add(spec, layout);
     return { covered: false, obstacles, layers: layersOf(layout) };
   }
@@ -323,7 +337,7 @@ export class GpuService {
   /** The program for these inputs' shapes, compiled where it is not there; beyond the bound the least recently run goes. */
   async #programFor(served: ServedFunction, inputs: readonly Tensor[]): Promise<Program> {
     checkNames(this.#program(served), inputs);
-    return await this.#programOf(served, shapesOf(inputs));
+    return await this.#programOf(served, shapesOf(inputs, sizingOf(served.spec.shapes)));
   }
 
   async #programOf(served: ServedFunction, shapes: InputShapes): Promise<Program> {

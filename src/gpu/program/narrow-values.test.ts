@@ -20,7 +20,7 @@ async function compiled(build: (graph: GraphBuilder) => void, precision: Program
   build(graph);
   const path = join(folder, `${models++}.onnx`);
   await writeModel(graph.build(), path);
-  return compileModel(path, {}, operators, { cacheFolder: folder, settings: { precision } });
+  return compileModel(path, [], operators, { cacheFolder: folder, settings: { precision } });
 }
 
 const conversions = ({ launches }: Program): number =>
@@ -41,7 +41,7 @@ test('a transformer in half precision converts its last bias and nothing else', 
   const settings = { layers: 2, hidden: 32, heads: 4, vocabulary: 50, positions: 40 };
   const path = join(folder, 'bert.onnx');
   await writeModel(buildArchitecture('bert-base', settings).model, path);
-  const shapes = Object.fromEntries(['input_ids', 'attention_mask', 'token_type_ids'].map((name) => [name, [1, 8]]));
+  const shapes = ['input_ids', 'attention_mask', 'token_type_ids'].map((name) => ({ name, shape: [1, 8] }));
   const programs = new Map<ProgramPrecision, Program>();
   for (const precision of ['exact', 'fp16', 'bf16'] as const) {
     programs.set(

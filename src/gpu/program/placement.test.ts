@@ -84,7 +84,7 @@ function prepared(steps: readonly Step[], outputs: readonly string[]): PreparedG
   };
   return {
     base,
-    shapes: { x: shape },
+    shapes: [{ name: 'x', shape }],
     model,
     opset: 17,
     nodes: new Graph(model).nodes.map((each) => Object.assign({}, each, { layer: 0 })),

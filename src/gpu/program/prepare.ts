@@ -29,7 +29,9 @@ import { fold } from './fold-client.ts';
 import { foldedModel } from './folded-model.ts';
 import type { PreparedGraph, PreparedNode, PreparedValue } from './prepared.ts';
 import { shapedByShapes, whyShapeless } from './shaped-by-shapes.ts';
-import type { InputShapes, Obstacle } from './types.ts';
+import { withValues } from './sizing-inputs.ts';
+import { inputShape, shapeIn } from './input-shapes.ts';
+import type { InputShape, InputShapes, Obstacle } from './types.ts';
 
 const shapeText = (sizes: readonly (number | string | undefined)[]): string =>
   `[${sizes.map((size) => size ?? '?').join(',')}]`;
@@ -37,36 +39,42 @@ const shapeText = (sizes: readonly (number | string | undefined)[]): string =>
 /** Checks the shapes against the model's inputs and gives them in the model's order. Throws {@link ProgramError} `bad-shapes`. */
 export function checkShapes(base: FunctionBase, shapes: InputShapes): InputShapes {
   const { graph } = base.model;
-  const unknown = Object.keys(shapes).find((name) => !base.inputs.includes(name));
+  const unknown = shapes.find(({ name }) => !base.inputs.includes(name))?.name;
   if (unknown !== undefined) throw new ProgramError('bad-shapes', `the model has no input '${unknown}'`);
-  return Object.fromEntries(
-    base.inputs.map((name) => {
-      const given = shapes[name];
-      const info = graph.input.find((input) => input.name === name)?.type?.tensorType;
-      if (info === undefined) throw new ProgramError('bad-shapes', `the input '${name}' is no tensor`);
-      const declared = info.shape?.dim.map(({ dimValue, dimParam }) =>
-        dimValue === undefined ? dimParam : Number(dimValue),
+  return base.inputs.map((name): InputShape => {
+    const input = inputShape(shapes, name);
+    const given = input?.shape;
+    const info = graph.input.find((each) => each.name === name)?.type?.tensorType;
+    if (info === undefined) throw new ProgramError('bad-shapes', `the input '${name}' is no tensor`);
+    const declared = info.shape?.dim.map(({ dimValue, dimParam }) =>
+      dimValue === undefined ? dimParam : Number(dimValue),
+    );
+    if (input === undefined || given === undefined) {
+      const known = declared?.filter((size) => typeof size === 'number');
+      if (known !== undefined && known.length === declared?.length) return { name, shape: known };
+      throw new ProgramError('bad-shapes', `the input '${name}' has no shape given, and the model leaves it open`);
+    }
+    if (given.some((size) => !Number.isSafeInteger(size) || size < 0)) {
+      throw new ProgramError('bad-shapes', `the input '${name}' cannot have the shape ${shapeText(given)}`);
+    }
+    const fits =
+      declared === undefined ||
+      (declared.length === given.length &&
+        declared.every((size, axis) => typeof size !== 'number' || size === given[axis]));
+    if (!fits) {
+      throw new ProgramError(
+        'bad-shapes',
+        `the input '${name}' has the shape ${shapeText(declared)}, which ${shapeText(given)} does not fit`,
       );
-      if (given === undefined) {
-        if (declared?.every((size) => typeof size === 'number') === true) return [name, declared];
-        throw new ProgramError('bad-shapes', `the input '${name}' has no shape given, and the model leaves it open`);
-      }
-      if (given.some((size) => !Number.isSafeInteger(size) || size < 0)) {
-        throw new ProgramError('bad-shapes', `the input '${name}' cannot have the shape ${shapeText(given)}`);
-      }
-      const fits =
-        declared === undefined ||
-        (declared.length === given.length &&
-          declared.every((size, axis) => typeof size !== 'number' || size === given[axis]));
-      if (!fits) {
-        throw new ProgramError(
-          'bad-shapes',
-          `the input '${name}' has the shape ${shapeText(declared)}, which ${shapeText(given)} does not fit`,
-        );
-      }
-      return [name, given];
-    }),
-  );
+    }
+    if (input.values !== undefined && input.values.length !== elementCount(given)) {
+      throw new ProgramError(
+        'bad-shapes',
+        `the input '${name}' has ${input.values.length} values, which ${shapeText(given)} does not fit`,
+      );
+    }
+    return input;
+  });
 }
 
 /** What the file says of outputs may name open dimensions that are closed now. */
@@ -78,7 +86,7 @@ function withoutShape(info: ValueInfoProto): ValueInfoProto {
 function withShapes(model: ModelProto, shapes: InputShapes): ModelProto {
   const { graph } = model;
   const sized = (info: ValueInfoProto): ValueInfoProto => {
-    const shape = shapes[info.name];
+    const shape = shapeIn(shapes, info.name);
     const tensor = info.type?.tensorType;
     if (shape === undefined || tensor === undefined) return info;
     const dim = shape.map((size) => ({ dimValue: BigInt(size) }));
@@ -184,7 +192,7 @@ export async function prepareGraph(
 ): Promise<PreparedGraph> {
   const shapes = checkShapes(base, given);
   const folder = join(cacheFolder, 'functions', base.modelHash);
-  const { model, types } = await foldedModel(withShapes(base.model, shapes), folder);
+  const { model, types } = await foldedModel(withValues(withShapes(base.model, shapes), shapes), folder);
   let graph = new Graph(model, types);
   let inferred = shapesOf(graph, types);
   const unknown = (value: string): boolean => !inferred.values.has(value);

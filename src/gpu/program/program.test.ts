@@ -7,6 +7,8 @@ import type { Emitter, Operator } from '../operators/types.ts';
 import { elementwiseOperators } from '../operators/elementwise/expressions.ts';
 import { viewOperators } from '../operators/views.ts';
 import { compileModel, ProgramError, type Program } from './index.ts';
+import { shaped } from '../../../test/support/shapes.ts';
+import type { InputShapes } from './types.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -57,8 +59,8 @@ async function architecture(name: string, settings: Record<string, number | numb
   return path;
 }
 
-const tokenShapes = (batch: number, sequence: number): Record<string, number[]> =>
-  Object.fromEntries(['input_ids', 'attention_mask', 'token_type_ids'].map((name) => [name, [batch, sequence]]));
+const tokenShapes = (batch: number, sequence: number): InputShapes =>
+  ['input_ids', 'attention_mask', 'token_type_ids'].map((name) => ({ name, shape: [batch, sequence] }));
 
 const cache = (): string => join(folder, 'cache');
 
@@ -87,7 +89,7 @@ test('weights have the same places for every input shape, and their bytes are th
 
 test('weights of one layer lie one after the other, aligned, and fill the block that the layer says', async () => {
   const path = await architecture('gpt2', { ...tinyBert, vocabulary: 50 });
-  const { layout } = await compileModel(path, { input_ids: [1, 8] }, operators, { cacheFolder: cache() });
+  const { layout } = await compileModel(path, shaped({ input_ids: [1, 8] }), operators, { cacheFolder: cache() });
   for (const { index, bytes } of layout.layers) {
     let end = 0;
     for (const weight of layout.weights.filter(({ layer }) => layer === index)) {
@@ -119,7 +121,7 @@ test('the weights of Q, K and V lie side by side in the layer of Q', async () =>
 
 test('launches follow the layers, and say every layer that they read', async () => {
   const path = await architecture('gpt2', { ...tinyBert, vocabulary: 50 });
-  const program = await compileModel(path, { input_ids: [1, 8] }, operators, { cacheFolder: cache() });
+  const program = await compileModel(path, shaped({ input_ids: [1, 8] }), operators, { cacheFolder: cache() });
   let last = 0;
   for (const { layer, reads } of program.launches) {
     expect(layer).toBeGreaterThanOrEqual(last);
@@ -156,7 +158,7 @@ test('an Identity of a weight is that weight, and shape arithmetic leaves no lau
     );
     graph.output(graph.node('Reshape', [second, whole]), ElementType.FLOAT, ['batch', 2, 4], 'y');
   });
-  const program = await compileModel(path, { x: [5, 8] }, operators, { cacheFolder: cache() });
+  const program = await compileModel(path, shaped({ x: [5, 8] }), operators, { cacheFolder: cache() });
   expect(program.layout.weights.map(({ name }) => name)).toEqual(['scale']);
   expect(program.launches).toHaveLength(1);
   expect(program.outputs).toMatchObject([{ name: 'y', shape: [5, 2, 4] }]);
@@ -169,7 +171,7 @@ test('what follows from weights alone is computed once, for all shapes', async (
     const doubled = graph.node('Mul', [weight, graph.constant({ floats: 2 })]);
     graph.output(graph.node('Add', [x, doubled]), ElementType.FLOAT, ['batch', 4], 'y');
   });
-  const program = await compileModel(path, { x: [2, 4] }, operators, { cacheFolder: cache() });
+  const program = await compileModel(path, shaped({ x: [2, 4] }), operators, { cacheFolder: cache() });
   expect(program.layout.weights).toHaveLength(1);
   const bytes = await bytesAt(program, program.layout.weights[0]!.name);
   expect(new Float32Array(new Uint8Array(bytes).buffer)).toEqual(Float32Array.of(2, 4, 6, 8));
@@ -200,7 +202,7 @@ test('what is not covered is named before anything is loaded', async () => {
       'z',
     );
   });
-  const error = (await compileModel(path, { x: [1, 4] }, operators, { cacheFolder: cache() }).catch(
+  const error = (await compileModel(path, shaped({ x: [1, 4] }), operators, { cacheFolder: cache() }).catch(
     (reason: unknown) => reason,
   )) as ProgramError;
   expect(error).toBeInstanceOf(ProgramError);
@@ -218,7 +220,8 @@ test('shapes that the model does not have are refused by name', async () => {
     const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
     graph.output(graph.node('Relu', [x]), ElementType.FLOAT, ['batch', 4], 'y');
   });
-  const compile = (shapes: Record<string, number[]>) => compileModel(path, shapes, operators, { cacheFolder: cache() });
+  const compile = (shapes: Record<string, number[]>) =>
+    compileModel(path, shaped(shapes), operators, { cacheFolder: cache() });
   await expect(compile({ x: [1, 5] })).rejects.toThrow(
     "the input 'x' has the shape [batch,4], which [1,5] does not fit",
   );
@@ -234,14 +237,14 @@ test('a program comes back from the cache as it was made, and a damaged one is m
     graph.output(graph.node('Mul', [graph.node('Tanh', [x]), half]), ElementType.FLOAT, [2, 4], 'y');
   });
   const cacheFolder = join(folder, 'own-cache');
-  const made = await compileModel(path, {}, operators, { cacheFolder });
+  const made = await compileModel(path, [], operators, { cacheFolder });
   const [file] = await readdir(join(cacheFolder, 'programs'));
   const stored = join(cacheFolder, 'programs', file!);
   const whole = await readFile(stored);
-  expect(await compileModel(path, {}, operators, { cacheFolder })).toEqual(made);
+  expect(await compileModel(path, [], operators, { cacheFolder })).toEqual(made);
   for (const damage of [whole.subarray(0, 3), whole.subarray(0, -2), Buffer.from('not a program at all')]) {
     await writeFile(stored, damage);
-    expect(await compileModel(path, {}, operators, { cacheFolder })).toEqual(made);
+    expect(await compileModel(path, [], operators, { cacheFolder })).toEqual(made);
     expect(Buffer.compare(await readFile(stored), whole)).toBe(0);
   }
 });
@@ -254,9 +257,9 @@ test('a chain of elementwise operators is one kernel, and each its own without f
     y = graph.node('Add', [y, graph.weight('bias', [64], new Float32Array(64))]);
     graph.output(graph.node('Relu', [y]), ElementType.FLOAT, [4, 64], 'y');
   });
-  const fused = await compileModel(path, {}, operators, { cacheFolder: cache() });
+  const fused = await compileModel(path, [], operators, { cacheFolder: cache() });
   expect(fused.launches).toHaveLength(1);
-  const plain = await compileModel(path, {}, operators, { cacheFolder: cache(), fusion: false });
+  const plain = await compileModel(path, [], operators, { cacheFolder: cache(), fusion: false });
   expect(plain.launches).toHaveLength(4);
   expect(plain.key).not.toBe(fused.key);
 });
@@ -272,7 +275,7 @@ test('an output may be an input, a weight, or a constant, and two outputs one va
     graph.output(graph.node('Identity', [weight]), ElementType.FLOAT, [4], 'kept');
     graph.output(graph.node('Shape', [x]), ElementType.INT64, [1], 'shape');
   });
-  const program = await compileModel(path, {}, operators, { cacheFolder: cache() });
+  const program = await compileModel(path, [], operators, { cacheFolder: cache() });
   expect(program.outputs.map(({ name, shape, bytes }) => [name, shape, bytes])).toEqual([
     ['y', [4], 16],
     ['y2', [2, 2], 16],
@@ -290,7 +293,7 @@ test('a model whose input is empty compiles, and launches nothing for it', async
     const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
     graph.output(graph.node('Relu', [graph.node('Tanh', [x])]), ElementType.FLOAT, ['batch', 4], 'y');
   });
-  const program = await compileModel(path, { x: [0, 4] }, operators, { cacheFolder: cache() });
+  const program = await compileModel(path, shaped({ x: [0, 4] }), operators, { cacheFolder: cache() });
   expect(program.launches).toEqual([]);
   expect(program.outputs).toMatchObject([{ shape: [0, 4], bytes: 0 }]);
 });
@@ -299,12 +302,10 @@ test('weights beside the model stay there', async () => {
   const path = join(folder, 'external.onnx');
   const { model } = buildArchitecture('mlp', {});
   await writeModel(model, path, { externalData: 'always' });
-  const shapes = Object.fromEntries(
-    model.graph.input.map(({ name, type }) => [
-      name,
-      (type?.tensorType?.shape?.dim ?? []).map(({ dimValue }) => Number(dimValue ?? 2n)),
-    ]),
-  );
+  const shapes = model.graph.input.map(({ name, type }) => ({
+    name,
+    shape: (type?.tensorType?.shape?.dim ?? []).map(({ dimValue }) => Number(dimValue ?? 2n)),
+  }));
   const program = await compileModel(path, shapes, operators, { cacheFolder: cache() });
   const beside = program.layout.weights.filter(({ source }) => source.path === `${path}.data`);
   expect(beside.length).toBeGreaterThan(1);

@@ -28,11 +28,15 @@ const argumentsFrom = new Map<string, number>([
   ['GroupQueryAttention', 6],
 ]);
 
-/** Behind those, the elements of some are data all the same. */
-const dataBehind = new Map<string, number>([['STFT', 2]]);
+/** Behind those, the elements of some are data all the same: a window, what fills a tensor up. */
+const dataBehind = new Map<string, number>([
+  ['STFT', 2],
+  ['Pad', 2],
+  ['OneHot', 2],
+]);
 
 /** The inputs whose elements decide the shape. */
-const argumentsOf = (opType: string, input: readonly string[]): readonly string[] =>
+export const argumentsOf = (opType: string, input: readonly string[]): readonly string[] =>
   input.filter((_, place) => place >= (argumentsFrom.get(opType) ?? input.length) && place !== dataBehind.get(opType));
 
 const isConstant = (graph: Graph, values: InferredShapes['values'], value: string): boolean =>
@@ -46,6 +50,8 @@ export function whyShapeless(graph: Graph, { values }: InferredShapes, { proto, 
   if (opType === 'Loop') return 'how often it runs follows from data';
   if (neverByShapes.has(opType)) return 'the shape of its result depends on data';
   const open = argumentsOf(opType, input).find((value) => !isConstant(graph, values, value));
+  if (open !== undefined && graph.inputs.includes(open))
+    return `the shape of its result follows from the values of the input '${open}', which a call brings`;
   if (open !== undefined) return `the shape of its result follows from '${open}', which is computed at run time`;
   return 'ONNX Runtime does not tell the shape of its result';
 }

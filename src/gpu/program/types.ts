@@ -155,5 +155,13 @@ export interface Obstacle {
   readonly reason: string;
 }
 
-/** The dimensions that inputs had when a program was made for them. */
-export type InputShapes = Readonly<Record<string, readonly number[]>>;
+/** What one input was when a program was made for it. */
+export interface InputShape {
+  readonly name: string;
+  readonly shape: readonly number[];
+  /** Its elements, where they decide how large other tensors are: the axes of a sum, the new shape of a Reshape. */
+  readonly values?: readonly number[];
+}
+
+/** Of all inputs that a program was made for, in whatever order. */
+export type InputShapes = readonly InputShape[];

@@ -51,6 +51,7 @@ export interface GpuStateAnswer {
     | 'planned'
     | 'resident'
     | 'undecided'
+    | 'unsized'
     | 'disagreed'
     | 'paused'
     | 'refused'

@@ -42,7 +42,11 @@ export class CallShapes {
     const record = this.#options.record(key);
     const held = this.#options.held(key);
     if (record === undefined || held === undefined || this.#options.isClosed()) return undefined;
-    const shapes = shapesOf(inputs);
+    if (record.state.kind === 'unsized') {
+      this.#size(held, inputs, record.state.inputs);
+      return undefined;
+    }
+    const shapes = shapesOf(inputs, held.sizing);
     const isUndecided = record.state.kind === 'undecided';
     if (!isUndecided && !isOffered(record)) return undefined;
     const slower = isUndecided ? undefined : this.#slowerThanPool(held);
@@ -57,6 +61,14 @@ export class CallShapes {
       this.#behindACall(held, shapes, isUndecided ? decide : ready);
     }
     return isUndecided ? undefined : whyNot;
+  }
+
+  /** The values that a function waited for, unless there was no program for them before. */
+  #size(held: Held, inputs: readonly Tensor[], sizing: readonly string[]): void {
+    const shapes = shapesOf(inputs, new Set(sizing));
+    if (held.shapes.whyNot(shapes)?.reason === 'shape-refused') return;
+    held.sized = shapes;
+    this.#options.tell(held.version.key, { kind: 'sized' });
   }
 
   /** A model larger than a GPU reads weights from host memory in each run; where the CPU pool is faster the GPUs leave it there. */
@@ -111,6 +123,7 @@ export class CallShapes {
   async #decide(held: Held, attempt: number, inputs: readonly Tensor[]): Promise<void> {
     const { version, plans, shapes: known } = held;
     const { key } = version;
+    const shapes = shapesOf(inputs, held.sizing);
     const runtime = this.#options.runtime();
     const { signal } = held.overtaken;
     const stop = (): void => {
@@ -122,7 +135,7 @@ export class CallShapes {
     const plan = planOf({ plans, weightBytes: held.weightBytes });
     let passed: Passed;
     try {
-      passed = await this.#options.preparer.judge(version, runtime, rungsOf(plans), { inputs }, following);
+      passed = await this.#options.preparer.judge(version, runtime, rungsOf(plans), { inputs, shapes }, following);
       stop();
     } catch (error) {
       if (error instanceof StaleError || isOfProcess(error)) throw error;
@@ -132,7 +145,7 @@ export class CallShapes {
     }
     switch (passed.kind) {
       case 'agreed':
-        known.ready(shapesOf(inputs), shapesOf(inputs));
+        known.ready(shapes, shapes);
         this.#options.tell(key, { kind: 'planned', attempt, plan });
         return;
       case 'undecided':

@@ -19,6 +19,8 @@ export type GpuFunctionState =
   | { readonly kind: 'paused' }
   /** ONNX Runtime itself does not run inputs that are drawn: those of a call decide, which runs elsewhere. */
   | { readonly kind: 'undecided'; readonly reason: string }
+  /** The values of these inputs decide about sizes: its program is made for those of its next call. */
+  | { readonly kind: 'unsized'; readonly inputs: readonly string[] }
   /** Its answer on a GPU is not that of ONNX Runtime. */
   | { readonly kind: 'disagreed'; readonly reason: string }
   /** Served elsewhere until this event. */
@@ -65,6 +67,9 @@ export type FunctionEvent =
   | { readonly kind: 'planned'; readonly attempt: number; readonly plan: PlanFacts }
   | { readonly kind: 'brought back'; readonly attempt: number }
   | { readonly kind: 'undecided'; readonly attempt: number; readonly plan: PlanFacts; readonly reason: string }
+  | { readonly kind: 'unsized'; readonly attempt: number; readonly inputs: readonly string[] }
+  /** A call has brought the values that it waited for. */
+  | { readonly kind: 'sized' }
   /** Found before it served, for shapes that were new, or by a later check of a call that a GPU had answered. */
   | { readonly kind: 'disagreed'; readonly reason: string }
   /** The engine lacks an operator. */
@@ -125,6 +130,7 @@ export function isSettled({ state, plan }: GpuFunctionRecord): boolean {
     case 'resident':
       return plan?.estimated === undefined;
     case 'undecided':
+    case 'unsized':
     case 'disagreed':
     case 'paused':
     case 'refused':
@@ -146,6 +152,12 @@ export function reduce(record: GpuFunctionRecord, event: FunctionEvent, nowMs: n
       const state: GpuFunctionState = { kind: 'undecided', reason: event.reason };
       return { record: { ...record, plan: event.plan, crashes: undefined, isInHand: false, state }, effects: [] };
     }
+    case 'unsized': {
+      const state: GpuFunctionState = { kind: 'unsized', inputs: event.inputs };
+      return { record: { ...record, crashes: undefined, isInHand: false, state }, effects: [] };
+    }
+    case 'sized':
+      return record.state.kind === 'unsized' ? prepared(record) : same;
     case 'disagreed': {
       if (record.state.kind === 'disagreed' || record.state.kind === 'refused') return same;
       // What is under way for it is void.
@@ -283,6 +295,7 @@ export function processEnded(record: GpuFunctionRecord, reason: string, isAlone:
     case 'absent':
       return { record: next, effects: [] };
     case 'undecided':
+    case 'unsized':
       return { record: { ...next, state: { kind: 'absent' } }, effects: [] };
     case 'planned':
     case 'resident':
@@ -334,6 +347,8 @@ export function whyNotOnGpu({ state, breaker }: GpuFunctionRecord, nowMs: number
       return breaker === undefined ? 'it is paused' : breakerWords(breaker, nowMs);
     case 'undecided':
       return `the inputs of a call decide whether its answer is right: ${state.reason}`;
+    case 'unsized':
+      return `its program is made for the values of ${state.inputs.map((name) => `'${name}'`).join(' and ')}, and those of a call come first`;
     case 'disagreed':
       return `its answer differs from that of ONNX Runtime: ${state.reason}`;
     case 'refused':

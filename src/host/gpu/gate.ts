@@ -1,5 +1,5 @@
 /** The gate before the GPUs: what a plan of a function answers there is held against ONNX Runtime's answer to the same inputs. */
-import { shapesOf, type GpuCheck, type GpuClient, type InputShapes } from '../../gpu/index.ts';
+import type { GpuCheck, GpuClient, InputShapes } from '../../gpu/index.ts';
 import { methodsWithin, wholePlan, type ColdStartPlan } from '../../plan/index.ts';
 import type { GpuOffer } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
@@ -25,7 +25,10 @@ export interface Judged {
 }
 
 /** Inputs of a call, or the shapes to draw some in. */
-export type Given = { readonly inputs: readonly Tensor[] } | { readonly shapes: InputShapes };
+export interface Given {
+  readonly inputs?: readonly Tensor[];
+  readonly shapes: InputShapes;
+}
 
 interface Rung {
   readonly rung: string | undefined;
@@ -90,7 +93,7 @@ export class Gate {
    */
   async pass(judged: Judged, rungs: readonly Rung[], given: Given): Promise<Passed> {
     const { version, verdicts } = judged;
-    const shapes = 'shapes' in given ? given.shapes : shapesOf(given.inputs);
+    const { shapes } = given;
     for (const rung of rungs) {
       const subject = subjectOf(rung, shapes);
       const known = await verdicts.find(version, subject);
@@ -107,7 +110,7 @@ export class Gate {
   async #compare({ version, scheduler, begin }: Judged, { rung, plan, bytes }: Rung, given: Given): Promise<GpuCheck> {
     const { key } = version;
     const { check, room } = this.#options;
-    const inputs = 'inputs' in given ? { inputs: given.inputs } : {};
+    const inputs = given.inputs === undefined ? {} : { inputs: given.inputs };
     const wanted = { key, bytes, scheduler, ready: () => begin(false), begin: () => begin(true) };
     return await room.use(wanted, () =>
       check(key, { gpu: 0, plan, ...(rung === undefined ? {} : { rung }), ...inputs }),

@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path';
 import type { GpuClient } from '../../gpu/index.ts';
-import { GpuError, type InputShapes } from '../../gpu/index.ts';
+import { GpuError, sizingOf, type InputShapes } from '../../gpu/index.ts';
 import { Semaphore } from '../../tools/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import {
@@ -46,6 +46,9 @@ export interface GpuFunctionsOptions extends PrepareOptions {
  * GPU, and the reading of weights.
  */
 const registrationsAtOnce = 4;
+
+/** Values of as many calls for which there is no program, and none is tried any more. */
+const sizingTriesMax = 4;
 
 export class GpuFunctions {
   readonly #options: GpuFunctionsOptions;
@@ -162,6 +165,8 @@ export class GpuFunctions {
       plans: undefined,
       weightBytes: 0,
       shapes: knownShapesOf(version),
+      sized: undefined,
+      sizing: new Set<string>(),
       retracted: Promise.resolve(),
       overtaken: new AbortController(),
     };
@@ -271,11 +276,11 @@ export class GpuFunctions {
     const keep = async ({ plans, weightBytes, shapes }: PreparedPlans, known?: InputShapes): Promise<void> => {
       await writePlans(join(this.#options.dataDir, 'plans'), key, plans);
       stop();
-      Object.assign(held, { plans, weightBytes });
+      Object.assign(held, { plans, weightBytes, sizing: sizingOf(shapes) });
       if (known !== undefined) held.shapes = knownShapesOf(version, shapes);
     };
     const { signal } = held.overtaken;
-    const prepared = await this.#preparer.prepare(version, runtime, {
+    const prepared = await this.#preparer.prepare(version, runtime, held.sized, {
       stage: this.#stage(held, attempt, stop),
       estimated: async (estimate, source) => {
         stop();
@@ -299,6 +304,15 @@ export class GpuFunctions {
         await keep(prepared);
         this.tell(key, { kind: 'undecided', attempt, plan: planOf(prepared), reason: prepared.reason });
         return;
+      case 'unsized': {
+        const { sized } = held;
+        if (sized !== undefined) held.shapes.refused(sized, prepared.reason);
+        held.sized = undefined;
+        if (held.shapes.refusals < sizingTriesMax)
+          this.tell(key, { kind: 'unsized', attempt, inputs: prepared.inputs });
+        else this.tell(key, { kind: 'unfit', attempt, reason: prepared.reason });
+        return;
+      }
       case 'disagreed':
         this.tell(key, prepared);
         return;

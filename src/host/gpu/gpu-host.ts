@@ -226,7 +226,8 @@ export class GpuHost {
   }
 
   wantsInputs(key: string): boolean {
-    return this.#functions.record(key)?.state.kind === 'undecided';
+    const kind = this.#functions.record(key)?.state.kind;
+    return kind === 'undecided' || kind === 'unsized';
   }
 
   /** The newest first. */

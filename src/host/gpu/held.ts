@@ -1,3 +1,4 @@
+import type { InputShapes } from '../../gpu/index.ts';
 import type { FunctionPlans } from '../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { PlanFacts } from './function-state.ts';
@@ -9,6 +10,10 @@ export interface Held {
   plans: FunctionPlans | undefined;
   weightBytes: number;
   shapes: KnownShapes;
+  /** Of a call, for a function that waits for values: what its first program is to be made for. */
+  sized: InputShapes | undefined;
+  /** The inputs whose values its programs are made for. */
+  sizing: ReadonlySet<string>;
   /** Its work so far: what comes later is done later. */
   work: Promise<void>;
   /** Until the scheduler has given everything of it back. */

@@ -1,12 +1,13 @@
 /** Inputs of a function as far as its metadata leaves them open. */
-import type { InputShapes } from '../../gpu/index.ts';
+import { bytesOfValues, inputShape, type InputShapes } from '../../gpu/index.ts';
 import { elementBytes, packBytes, type Tensor } from '../../tensor/index.ts';
 import type { ModelMetadata } from '../types.ts';
 
-/** Zeros in these shapes, as texts where texts are asked for. */
+/** Zeros in these shapes, and the values that they say, as texts where texts are asked for. */
 export function emptyInputs(metadata: ModelMetadata, shapes: InputShapes): Tensor[] {
   return metadata.inputs.map(({ name, datatype }) => {
-    const shape = [...shapes[name]!];
+    const { shape, values } = inputShape(shapes, name)!;
+    if (values !== undefined) return { name, datatype, shape, data: bytesOfValues(name, datatype, values) };
     const elements = shape.reduce((product, size) => product * size, 1);
     const data =
       datatype === 'BYTES'

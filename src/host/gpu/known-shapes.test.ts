@@ -1,8 +1,10 @@
 import { expect, test } from 'vitest';
 import { KnownShapes } from './known-shapes.ts';
+import { shaped } from '../../../test/support/shapes.ts';
+import { shapeIn, type InputShapes } from '../../gpu/index.ts';
 
 const room = 16;
-const shape = (length: number) => ({ ids: [1, length] });
+const shape = (length: number) => shaped({ ids: [1, length] });
 
 /** As the host does: a program is there at once. @returns the programs that were made */
 function call(known: KnownShapes, lengths: Iterable<number>): number {
@@ -59,9 +61,9 @@ test('the program of the registration is never given up', () => {
   expect(served(known, [128])).toEqual([128]);
 });
 
-const batch = (rows: number) => ({ ids: [rows, 16] });
-const toPowersOfTwo = ({ ids: [rows = 1] = [] }: Record<string, readonly number[]>) =>
-  batch(2 ** Math.ceil(Math.log2(rows)));
+const batch = (rows: number) => shaped({ ids: [rows, 16] });
+const rowsOf = (shapes: InputShapes): number => shapeIn(shapes, 'ids')![0]!;
+const toPowersOfTwo = (shapes: InputShapes) => batch(2 ** Math.ceil(Math.log2(rowsOf(shapes))));
 
 /** @returns batch sizes of the programs that were made, in their order */
 function callBatches(known: KnownShapes, sizes: Iterable<number>): number[] {
@@ -72,7 +74,7 @@ function callBatches(known: KnownShapes, sizes: Iterable<number>): number[] {
     if (wanted === undefined) continue;
     known.preparing(batch(rows), wanted);
     known.ready(batch(rows), wanted.program);
-    made.add(wanted.program['ids']![0]!);
+    made.add(rowsOf(wanted.program));
   }
   return [...made];
 }

@@ -135,6 +135,11 @@ export class KnownShapes {
     this.#ready.set(shapesKey(shapes), { shapes, program });
   }
 
+  /** Shapes that were refused. */
+  get refusals(): number {
+    return this.#refused.size;
+  }
+
   /** With the process; the next one has the program of the registration alone, and may have room for others. */
   lost(): void {
     this.#refused.clear();

@@ -5,7 +5,9 @@ import {
   GpuError,
   trialShapes,
   type GpuClient,
+  sizingOf,
   type GpuCoverage,
+  type GpuFunctionSpec,
   type InputShapes,
   type ProgramPrecision,
 } from '../../gpu/index.ts';
@@ -76,6 +78,8 @@ export type Prepared =
   | (PreparedPlans & { readonly kind: 'planned' })
   /** The inputs of a call decide. */
   | (PreparedPlans & { readonly kind: 'undecided'; readonly reason: string })
+  /** The values of these inputs of a call decide; there is no program for those that were tried. */
+  | { readonly kind: 'unsized'; readonly inputs: readonly string[]; readonly reason: string }
   | { readonly kind: 'disagreed'; readonly reason: string }
   | { readonly kind: 'unfit'; readonly reason: string };
 
@@ -99,19 +103,28 @@ export class Preparer {
     this.gate = new Gate({ check: options.check, room: this.#room });
   }
 
-  /** @throws GpuError, StaleError */
-  async prepare(version: FunctionVersion, runtime: GpuRuntime, following: Preparation): Promise<Prepared> {
-    const { client } = this.#options;
+  /**
+   * @param sized of a call, for a function that waited for values
+   * @throws GpuError, StaleError
+   */
+  async prepare(
+    version: FunctionVersion,
+    runtime: GpuRuntime,
+    sized: InputShapes | undefined,
+    following: Preparation,
+  ): Promise<Prepared> {
     const { key, metadata, modelPath } = version;
     if (metadata === undefined) return { kind: 'unfit', reason: 'its inputs are not known' };
     const known = await runtime.verdicts.find(version, 'any');
     if (known?.kind === 'disagreed') return known;
-    const [wanted, ...alternatives] = trialShapes(metadata.inputs);
+    const [wanted, ...alternatives] = sized === undefined ? trialShapes(metadata.inputs) : ([sized] as const);
     await following.stage('registering', true);
     const hybrid = this.#hasVariants ? { hybrid: { cells } } : {};
     const settings = { precision: this.#options.precision };
     const spec = { key, modelPath, shapes: wanted, alternatives, settings, ...hybrid };
-    const coverage = await client.register(spec);
+    const coverage = await this.#register(spec);
+    if (!coverage.covered && coverage.sizing !== undefined)
+      return { kind: 'unsized', inputs: coverage.sizing, reason: whyNot(coverage) };
     const shapes = (coverage.covered ? coverage.shapes : undefined) ?? wanted;
     const weightBytes = weightBytesOf(coverage);
     let passed: Passed = { kind: 'agreed' };
@@ -136,6 +149,20 @@ export class Preparer {
         return { kind: 'undecided', plans, weightBytes, shapes, reason: passed.reason };
       case 'disagreed':
         return passed;
+    }
+  }
+
+  /** That ONNX Runtime refuses the graph for the values of one call says nothing about those of another. @throws GpuError */
+  async #register(spec: GpuFunctionSpec): Promise<GpuCoverage> {
+    const sizing = [...sizingOf(spec.shapes)];
+    try {
+      const coverage = await this.#options.client.register(spec);
+      const isRefused = !coverage.covered && coverage.layers === undefined && sizing.length > 0;
+      return isRefused ? { ...coverage, sizing } : coverage;
+    } catch (error) {
+      if (!(error instanceof GpuError) || error.code !== 'invalid' || sizing.length === 0) throw error;
+      const obstacle = { node: sizing.join(', '), operator: 'input', reason: error.message };
+      return { covered: false, obstacles: [obstacle], sizing };
     }
   }
 

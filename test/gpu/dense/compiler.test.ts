@@ -38,7 +38,7 @@ test.skipIf(library === undefined)(
       await writeModel(denseModel([...productCases, ...convolutionCases, ...recurrenceCases]).model, path);
       for (const products of ['library', 'own'] as const) {
         const settings = { precision: 'fp16', products } as const;
-        const { source } = await compileModel(path, {}, operators, { cacheFolder: folder, settings });
+        const { source } = await compileModel(path, [], operators, { cacheFolder: folder, settings });
         for (const computeCapability of architectures) {
           const device = { name: 'a GPU', computeCapability } as CudaDevice;
           const image = await compiler.compile(source, device);

@@ -12,6 +12,7 @@ import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.t
 import { bertExport, gpt2Export, vitExport } from '../../support/pytorch-exports.ts';
 import { relativeError, runOnnxRuntime } from '../../support/run-program.ts';
 import { planFor, type PlanShape } from './chains.ts';
+import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -90,7 +91,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
       );
       return inputFor(input, dims, type?.tensorType?.elemType === 1);
     });
-    const inputShapes = Object.fromEntries(inputs.map(({ name: input, shape }) => [input, shape]));
+    const inputShapes = shapesOf(inputs);
     const program = await compileModel(path, inputShapes, operators, { cacheFolder: join(folder, 'cache') });
     const [expected] = await runOnnxRuntime(path, inputs);
     await withEmulatedCuda({ devices: 4 }, async (cuda) => {

@@ -16,6 +16,8 @@ import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { buildEmulatedDriver } from '../../emulated-driver/build.ts';
 import { emulatorMissing } from '../../support/emulated-cuda.ts';
 import { relativeError, runOnnxRuntime } from '../../support/run-program.ts';
+import { shaped } from '../../support/shapes.ts';
+import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
 let folder: string;
 let modelPath: string;
@@ -45,7 +47,6 @@ const ids = (rows: number, length: number, seed = 3): Tensor[] => {
     tokens('token_type_ids', (index) => index % 2),
   ];
 };
-const shapesOf = (inputs: readonly Tensor[]) => Object.fromEntries(inputs.map(({ name, shape }) => [name, shape]));
 
 type Covered = GpuCoverage & { covered: true };
 
@@ -165,12 +166,12 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     const odd = join(folder, 'odd.onnx');
     await writeModel(graph.build(), odd);
     await withProcess({}, async (client) => {
-      const coverage = await client.register({ key: 'odd@1', modelPath: odd, shapes: { x: [2, 4] } });
+      const coverage = await client.register({ key: 'odd@1', modelPath: odd, shapes: shaped({ x: [2, 4] }) });
       expect(coverage).toMatchObject({
         covered: false,
         obstacles: expect.arrayContaining([expect.objectContaining({ operator: 'ai.onnx.ml.Normalizer' })]),
       });
-      expect(await codeOf(client.register({ key: 'no@1', modelPath: join(folder, 'none.onnx'), shapes: {} }))).toBe(
+      expect(await codeOf(client.register({ key: 'no@1', modelPath: join(folder, 'none.onnx'), shapes: [] }))).toBe(
         'invalid',
       );
     });

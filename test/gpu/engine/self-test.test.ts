@@ -102,7 +102,7 @@ describe.skipIf(driver === undefined)('on the emulated driver', () => {
         expect.stringMatching(/not true that cuBLASLt reads pinned host memory .*: the engine's own kernels make/),
         expect.stringMatching(/not true that the normalization kernels .*: the normalization operators are left/),
       ]);
-      const shapes = Object.fromEntries(model.graph.input.map(({ name }) => [name, [1, 6]]));
+      const shapes = model.graph.input.map(({ name }) => ({ name, shape: [1, 6] }));
       const coverage = await client.register({ key: 'bert@1', modelPath, shapes });
       expect(coverage).toMatchObject({
         covered: false,

@@ -12,6 +12,7 @@ import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda, type Emulator } from '../../support/emulated-cuda.ts';
 import { relativeError, runOnnxRuntime } from '../../support/run-program.ts';
 import { planFor, type PlanShape } from './chains.ts';
+import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
 const tokens = 6;
 let folder: string;
@@ -30,7 +31,7 @@ beforeAll(async () => {
     );
     return tensorOf(name, 'INT64', [1, tokens], /type/.test(name) ? values.map(() => 0n) : values);
   });
-  const shapes = Object.fromEntries(inputs.map(({ name, shape }) => [name, shape]));
+  const shapes = shapesOf(inputs);
   program = await compileModel(path, shapes, operators, { cacheFolder: join(folder, 'cache') });
   expected = await runOnnxRuntime(path, inputs);
 });

@@ -69,14 +69,12 @@ test.skipIf(clang === undefined).each(models)(
     const { model } = buildArchitecture(name, settings);
     const path = join(folder, `${name}.onnx`);
     await writeModel(model, path);
-    const shapes = Object.fromEntries(
-      model.graph.input.map(({ name: input, type }) => [
-        input,
-        (type?.tensorType?.shape?.dim ?? []).map(({ dimValue }, axis) =>
-          dimValue === undefined ? (axis === 0 ? 1 : 6) : Number(dimValue),
-        ),
-      ]),
-    );
+    const shapes = model.graph.input.map(({ name: input, type }) => ({
+      name: input,
+      shape: (type?.tensorType?.shape?.dim ?? []).map(({ dimValue }, axis) =>
+        dimValue === undefined ? (axis === 0 ? 1 : 6) : Number(dimValue),
+      ),
+    }));
     for (const products of ['library', 'own'] as const) {
       for (const precision of ['exact', 'fp16', 'bf16'] as const) {
         const settingsOfProgram = { precision, products };

@@ -12,6 +12,8 @@ import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { bertExport, gpt2Export, lstmExport, mobilenetExport, vitExport } from '../../support/pytorch-exports.ts';
 import { relativeError, runOnnxRuntime, runProgram } from '../../support/run-program.ts';
+import { shaped } from '../../support/shapes.ts';
+import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -152,7 +154,7 @@ async function errors(
   inputs: readonly Tensor[],
   options: { readonly fusion?: boolean; readonly settings?: ProgramSettings } = {},
 ): Promise<number[]> {
-  const shapes = Object.fromEntries(inputs.map(({ name, shape }) => [name, shape]));
+  const shapes = shapesOf(inputs);
   const program = await compileModel(path, shapes, operators, { cacheFolder: join(folder, 'cache'), ...options });
   const expected = await runOnnxRuntime(path, inputs);
   const actual = await runProgram(cuda, program, inputs);
@@ -192,7 +194,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     const bits = new Uint16Array(48);
     float16FromFloat32(new Uint32Array(values.data.buffer), bits);
     const inputs = [tensorOf('x', 'FP16', [3, 16], bits)];
-    const program = await compileModel(path, { x: [3, 16] }, operators, { cacheFolder: join(folder, 'cache') });
+    const program = await compileModel(path, shaped({ x: [3, 16] }), operators, { cacheFolder: join(folder, 'cache') });
     expect(program.launches.filter(({ label }) => label.includes('Cast'))).toEqual([]);
     await withEmulatedCuda({}, async (cuda) => {
       for (const error of await errors(cuda, path, inputs)) expect(error).toBeLessThan(3e-3);

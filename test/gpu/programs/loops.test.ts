@@ -9,6 +9,7 @@ import { ElementType, GraphBuilder, unrollLoops, writeModel, type GraphProto } f
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { relativeError, runOnnxRuntime, runProgram } from '../../support/run-program.ts';
+import { shaped } from '../../support/shapes.ts';
 
 const { BOOL, FLOAT, INT64 } = ElementType;
 
@@ -82,7 +83,7 @@ test.skipIf(emulatorMissing)(
     await writeModel(model('always'), path);
     await withEmulatedCuda({}, async (cuda) => {
       for (const steps of [1, 5]) {
-        const program = await compileModel(path, { x: [2, steps, 4] }, operators, { cacheFolder: folder });
+        const program = await compileModel(path, shaped({ x: [2, steps, 4] }), operators, { cacheFolder: folder });
         const expected = await runOnnxRuntime(path, [input(steps)]);
         const actual = await runProgram(cuda, program, [input(steps)]);
         expect(actual.map(({ name, shape }) => [name, shape])).toEqual([
@@ -99,7 +100,7 @@ test.skipIf(emulatorMissing)(
 test('a loop that ends by its values is left to the CPU, and named', async () => {
   const path = join(folder, 'while.onnx');
   await writeModel(model('while small'), path);
-  await expect(compileModel(path, { x: [2, 3, 4] }, operators, { cacheFolder: folder })).rejects.toMatchObject({
+  await expect(compileModel(path, shaped({ x: [2, 3, 4] }), operators, { cacheFolder: folder })).rejects.toMatchObject({
     code: 'unsupported',
     obstacles: [{ node: '/Loop', operator: 'Loop', reason: 'how often it runs follows from data' }],
   });

@@ -31,14 +31,12 @@ describe.skipIf(!isHere)('on the GPU of this machine', () => {
       const { model, dimensions } = namedModel(name);
       const path = join(folder, `${name}.onnx`);
       await writeModel(model, path);
-      const shapes = Object.fromEntries(
-        model.graph.input.map(({ name: input, type }) => [
-          input,
-          (type?.tensorType?.shape?.dim ?? []).map(({ dimValue, dimParam }) =>
-            dimValue === undefined ? (dimensions[dimParam ?? ''] ?? 1) : Number(dimValue),
-          ),
-        ]),
-      );
+      const shapes = model.graph.input.map(({ name: input, type }) => ({
+        name: input,
+        shape: (type?.tensorType?.shape?.dim ?? []).map(({ dimValue, dimParam }) =>
+          dimValue === undefined ? (dimensions[dimParam ?? ''] ?? 1) : Number(dimValue),
+        ),
+      }));
       const program = await compileModel(path, shapes, operators, { cacheFolder: join(folder, 'cache') });
       const inputs = program.inputs.map((tensor): Tensor => ({
         name: tensor.name,

@@ -19,6 +19,7 @@ import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.t
 import { disagreement } from '../../support/operator-cases/checking.ts';
 import { casesOf, drawn } from '../../support/operator-cases/index.ts';
 import { modelOf, referenceOf, togetherOf, type CaseModel } from '../../support/operator-cases/models.ts';
+import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
 let folder: string;
 let cores: CpuCoreThreads;
@@ -57,7 +58,7 @@ test.skipIf(emulatorMissing)(
     const { model, inputs } = togetherOf(models);
     const modelPath = join(folder, 'together.onnx');
     await writeModel(model, modelPath);
-    const shapes = Object.fromEntries(inputs.map(({ name, shape }) => [name, shape]));
+    const shapes = shapesOf(inputs);
     const prepared = await hybridGraph({ modelPath, shapes, cells: 1, cacheFolder: join(folder, 'cache') });
     const partFolder = join(folder, 'parts');
     const draft = await draftOperators(prepared, { operators, settings: defaultSettings, partFolder });

@@ -62,13 +62,14 @@ function batched(one: SpecCase, axis: number): Batched | undefined {
     const dim = tensorType.shape.dim.with(axis, { dimParam: 'rows' });
     return { ...info, type: { tensorType: { ...tensorType, shape: { dim } } } };
   });
-  const program = made.inputs.map(
-    ({ name, shape }) => [name, open.has(name) ? shape.with(axis, many) : shape] as const,
-  );
+  const program = made.inputs.map(({ name, shape }) => ({
+    name,
+    shape: open.has(name) ? shape.with(axis, many) : shape,
+  }));
   return {
     model: { ...made.model, graph: { ...graph, input: withOpen } },
     inputs: made.inputs,
-    program: Object.fromEntries(program),
+    program,
   };
 }
 
@@ -91,7 +92,7 @@ test(
         });
         if (found?.kind !== 'padded') continue;
         apart.add(operator);
-        const padded = new PaddedShapes();
+        const padded = new PaddedShapes(new Set());
         padded.set(shapes, found.padding);
         const { outputs } = await padded.run(made.inputs, async (inputs) => ({
           outputs: (await referenceOf({ model: made.model, inputs })) ?? [],

@@ -70,7 +70,7 @@ test.skipIf(emulatorMissing)('each value has the type that the model gives it', 
       const { model, inputs } = mixedModel(seed * 100 + index);
       const path = join(folder, `${index}.onnx`);
       await writeModel(model, path);
-      const program = await compileModel(path, { x: shape }, operators, { cacheFolder: folder });
+      const program = await compileModel(path, [{ name: 'x', shape }], operators, { cacheFolder: folder });
       const expected = await runOnnxRuntime(path, inputs);
       // Between 16 and 32 bits in other places than ONNX Runtime, which drops casts: the bound is that of 16 bits.
       const what = disagreement(await runProgram(cuda, program, inputs), expected, { FP16: 2e-2, FP32: 2e-2 });

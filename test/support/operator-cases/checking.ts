@@ -4,12 +4,15 @@ import { join } from 'node:path';
 import type { Cuda } from '../../../src/gpu/driver/types.ts';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import { compileModel, ProgramError, type Program } from '../../../src/gpu/program/index.ts';
+import { baseOf } from '../../../src/gpu/program/compile-model.ts';
+import { sizingInputs } from '../../../src/gpu/program/sizing-inputs.ts';
 import { writeModel } from '../../../src/onnx/index.ts';
 import { elements, type DataType, type Tensor } from '../../../src/tensor/index.ts';
 import { describeCase } from '../../gpu/conformance/case.ts';
 import { relativeError, runProgram } from '../run-program.ts';
 import type { SpecCase } from './draw.ts';
 import { modelOf, referenceOf } from './models.ts';
+import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
 export type Verdict =
   /** ONNX Runtime itself does not open or run it. */
@@ -103,7 +106,8 @@ export async function checkCases(cuda: Cuda, cases: readonly SpecCase[], folder:
     const path = join(folder, `case${place}.onnx`);
     await writeModel(made.model, path);
     try {
-      const shapes = Object.fromEntries(made.inputs.map(({ name, shape }) => [name, shape]));
+      const base = await baseOf(path, folder);
+      const shapes = shapesOf(made.inputs, sizingInputs(base));
       const program = await compileModel(path, shapes, operators, { cacheFolder: folder });
       ready.push({ place, program, inputs: made.inputs, expected });
     } catch (error) {

@@ -18,6 +18,16 @@ export const drawn: ReadonlyMap<string, Drawn> = new Map(
   ),
 );
 
+/** Every second case as ONNX's own node tests have it: each input comes with the call, those too that say shapes and axes. */
+export function casesAsCalled(operator: string, seed: number, count: number): SpecCase[] {
+  return casesOf(operator, seed, count).map((one, index) => (index % 2 === 0 ? one : calledWhole(one)));
+}
+
+const calledWhole = (one: SpecCase): SpecCase => ({
+  ...one,
+  inputs: one.inputs.map((input) => input && { ...input, constant: false }),
+});
+
 /** `count` cases of an operator; the same ones for the same seed. */
 export function casesOf(operator: string, seed: number, count: number): SpecCase[] {
   const make = drawn.get(operator);

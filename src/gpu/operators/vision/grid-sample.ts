@@ -145,7 +145,8 @@ const affineGrid: Operator = {
       // The innermost axis comes first in a place.
       const terms = sizes.map((size, axis) => {
         const c = `(${type})(${places[axis + 1]})`;
-        const between = size > 1 ? `(${type})-1 + ${c} * 2 / ${size - 1}` : `(${type})-1`;
+        // ONNX Runtime has a single place at the far end.
+        const between = size > 1 ? `(${type})-1 + ${c} * 2 / ${size - 1}` : `(${type})1`;
         const place = aligned ? between : `((${type})2 * ${c} + 1) / ${size} - 1`;
         return `${of.theta.load(`row[${axes - 1 - axis}]`)} * (${place})`;
       });

@@ -27,7 +27,7 @@ async function fused(build: (graph: GraphBuilder) => void): Promise<readonly Wor
   build(graph);
   const path = join(folder, `${models++}.onnx`);
   await writeModel(graph.build(), path);
-  const work = new WorkGraph(await prepareGraph(await prepareBase(path, folder), {}, folder));
+  const work = new WorkGraph(await prepareGraph(await prepareBase(path, folder), [], folder));
   fuse(work, byType);
   return work.nodes;
 }
