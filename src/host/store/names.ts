@@ -42,6 +42,14 @@ export function checkVersion(version: string): void {
   );
 }
 
+export function unknownVersion(name: string, version: string): HostError {
+  return new HostError('unknown-version', `function '${name}' has no version ${quoted(version)}`);
+}
+
+export function unknownFunction(name: string): HostError {
+  return new HostError('unknown-function', `no function '${name}' is registered`);
+}
+
 /** Throws HostError 'bad-request'. */
 export function checkSha256(sha256: string): void {
   if (isSha256(sha256)) return;

@@ -1,0 +1,218 @@
+/** Publications: what an upload asks for is checked, and one rename makes it a version. */
+import { mkdir, rename } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import type { KeyedMutex } from '../../tools/index.ts';
+import { HostError } from '../errors.ts';
+import type { FunctionVersion } from '../types.ts';
+import type { BlobStore } from './blobs.ts';
+import type { Catalogue } from './catalogue.ts';
+import type { DataFolder } from './data-folder.ts';
+import { diskError, syncFolder, writeFileDurably } from './disk.ts';
+import type { Integrity } from './integrity.ts';
+import { nextVersion, uploadedModel, versionFile } from './names.ts';
+import { StagedPublication, type Published, type StagedUpload } from './publication.ts';
+import type { Removals } from './removals.ts';
+import { trafficOf } from './serving.ts';
+import { inheritSettings, parseUploadSettings, resolveSettings, type GivenSettings } from './settings.ts';
+import type { ModelStoreOptions } from './types.ts';
+import { checkExternalFiles, foldersOf, isOnlyFile, sameFiles, sameSettings } from './uploaded-files.ts';
+import type { Validations } from './validation.ts';
+import type { StoredFile, VersionRecord } from './version-record.ts';
+
+export interface PublishingOptions extends Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger'> {
+  readonly catalogue: Catalogue;
+  readonly data: DataFolder;
+  readonly blobs: BlobStore;
+  readonly validations: Validations;
+  readonly integrity: Integrity;
+  readonly removals: Removals;
+  /** By function name: held while its versions change. */
+  readonly mutex: KeyedMutex;
+}
+
+export class Publishing {
+  readonly #options: PublishingOptions;
+  readonly #catalogue: Catalogue;
+  /** `name@version` of uploads under way that said their version. */
+  readonly #underWay = new Set<string>();
+  /** The highest that a version was published with. */
+  #sequence = 0;
+
+  constructor(options: PublishingOptions) {
+    this.#options = options;
+    this.#catalogue = options.catalogue;
+  }
+
+  /** Later publications count from here on. */
+  countFrom(sequence: number): void {
+    this.#sequence = Math.max(this.#sequence, sequence);
+  }
+
+  /** @throws HostError 'folder-function' or 'publish-in-progress' */
+  async begin(name: string, version: string | undefined): Promise<StagedPublication> {
+    const { data, blobs, limits } = this.#options;
+    if (version !== undefined) this.#reserve(name, version);
+    const folder = data.stagingPath();
+    const release = (): void => {
+      if (version !== undefined) this.#underWay.delete(`${name}@${version}`);
+    };
+    try {
+      await mkdir(folder);
+    } catch (error) {
+      release();
+      throw diskError(error);
+    }
+    return new StagedPublication({
+      name,
+      version,
+      folder,
+      bytesMax: limits.uploadBytesMax,
+      blobs,
+      publish: async (staged, settings) => await this.#publish(staged, settings),
+      onEnd: release,
+    });
+  }
+
+  /** @throws HostError 'folder-function' or 'publish-in-progress' */
+  #reserve(name: string, version: string): void {
+    this.#catalogue.mustNotBeShipped(name, version);
+    const key = `${name}@${version}`;
+    if (this.#underWay.has(key)) {
+      throw new HostError(
+        'publish-in-progress',
+        `another upload of function '${name}' version '${version}' is under way`,
+      );
+    }
+    this.#underWay.add(key);
+  }
+
+  async #publish(staged: StagedUpload, rawSettings: unknown): Promise<Published> {
+    const model = staged.files.find(({ name }) => name === uploadedModel);
+    if (model === undefined) throw new HostError('bad-request', `the upload brings no file '${uploadedModel}'`);
+    const { version: said, ...settings } = parseUploadSettings(rawSettings, model.sha256);
+    if (staged.version !== undefined && said !== undefined && said !== staged.version) {
+      throw new HostError(
+        'bad-settings',
+        `setting 'version' is '${said}', but the upload was begun for version '${staged.version}'`,
+      );
+    }
+    const files = [model, ...staged.files.filter((file) => file !== model)];
+    if (staged.version !== undefined || said === undefined) {
+      return await this.#publishChecked(staged, staged.version, settings, files);
+    }
+    this.#reserve(staged.name, said);
+    try {
+      return await this.#publishChecked(staged, said, settings, files);
+    } finally {
+      this.#underWay.delete(`${staged.name}@${said}`);
+    }
+  }
+
+  async #publishChecked(
+    { name, folder, holdBack }: StagedUpload,
+    wanted: string | undefined,
+    given: GivenSettings,
+    files: readonly StoredFile[],
+  ): Promise<Published> {
+    const [model] = files;
+    const settings = inheritSettings(given, this.#catalogue.settingsBefore(name, wanted));
+    const healed = new Set<string>();
+    for (const file of files) {
+      for (const key of await this.#options.integrity.heal(file.sha256, join(folder, file.name))) healed.add(key);
+    }
+    const known = this.#published(name, wanted, settings, files);
+    if (known !== undefined) return { version: known, created: healed.has(known.key) };
+    // Outside the lock: a validation may take long, and other versions of the function need not wait for it.
+    const validated = await this.#options.validations.check(join(folder, uploadedModel), model?.sha256 ?? '');
+    checkExternalFiles(files, validated.externalFiles);
+    return await this.#options.mutex.run(name, async () => {
+      const knownNow = this.#published(name, wanted, settings, files);
+      if (knownNow !== undefined) return { version: knownNow, created: false };
+      const version = wanted ?? nextVersion(this.#versionsTaken(name));
+      const record: VersionRecord = {
+        format: 1,
+        name,
+        version,
+        sequence: this.#sequence + 1,
+        publishedAtMs: Date.now(),
+        settings,
+        files,
+        metadata: validated.metadata,
+      };
+      // Taken before the first await, so that publications of other functions cannot take the same number.
+      this.#sequence = record.sequence;
+      const serving = this.#catalogue.serving.get(name);
+      const current = this.#catalogue.find(name);
+      const traffic = holdBack && current?.state.status === 'ready' ? trafficOf(serving, current.version) : undefined;
+      try {
+        // Before the new version is there, so that it serves nothing even if the host is killed in between.
+        if (traffic !== undefined) await this.#catalogue.serving.write(name, { ...serving, traffic });
+        await this.#switchOver(folder, record);
+        if (traffic === undefined && serving.traffic !== undefined) {
+          await this.#catalogue.serving.write(name, { ...serving, traffic: undefined });
+        }
+      } catch (error) {
+        throw diskError(error);
+      }
+      this.#catalogue.uploadsOf(name).set(version, { status: 'whole', record });
+      this.#catalogue.refresh(name);
+      const published = this.#catalogue.find(name, version);
+      if (published === undefined) throw new Error(`${name}@${version} was published, but is not in the registry`);
+      this.#options.logger.info({ function: published.key, bytes: published.modelBytes }, 'published');
+      return { version: published, created: true };
+    });
+  }
+
+  /** One rename makes the version: before it nothing has changed, after it everything has. */
+  async #switchOver(folder: string, record: VersionRecord): Promise<void> {
+    const { name, version, files } = record;
+    for (const file of files) await this.#options.blobs.takeIn(file.sha256, join(folder, file.name));
+    await this.#options.blobs.sync();
+    await writeFileDurably(join(folder, versionFile), `${JSON.stringify(record, undefined, 2)}\n`);
+    for (const inner of foldersOf(files)) await syncFolder(join(folder, inner));
+    const target = this.#options.data.versionFolder(name, version);
+    if ((await mkdir(dirname(target), { recursive: true })) !== undefined)
+      await syncFolder(this.#options.data.functions);
+    if (this.#catalogue.uploads.get(name)?.has(version) === true) await this.#options.removals.discard(target); // Damaged: it gives way.
+    await rename(folder, target);
+    await syncFolder(dirname(target)).catch((error: unknown) => {
+      // It is published; whether a power cut would undo it, the disk could not say.
+      this.#options.logger.error({ err: error, function: `${name}@${version}` }, 'a published version was not flushed');
+    });
+  }
+
+  /**
+   * The version that these bytes and settings are already: the wanted one, or without a wish the current one. Throws
+   * HostError 'version-exists' when the wanted version is something else.
+   */
+  #published(
+    name: string,
+    wanted: string | undefined,
+    settings: GivenSettings,
+    files: readonly StoredFile[],
+  ): FunctionVersion | undefined {
+    if (wanted !== undefined) this.#catalogue.mustNotBeShipped(name, wanted);
+    const known = this.#catalogue.find(name, wanted);
+    if (known === undefined) return undefined;
+    const loaded = known.source === 'upload' ? this.#catalogue.uploads.get(name)?.get(known.version) : undefined;
+    const record = loaded?.status === 'whole' || loaded?.status === 'unverified' ? loaded.record : undefined;
+    if (known.source === 'upload' && record === undefined) return undefined;
+    const same =
+      sameSettings(
+        known,
+        resolveSettings(settings, this.#options.defaults, this.#catalogue.shipped.get(name)?.given),
+      ) && (record !== undefined ? sameFiles(record.files, files) : isOnlyFile(known, files));
+    if (same) return known;
+    if (wanted === undefined) return undefined;
+    throw new HostError(
+      'version-exists',
+      `version '${wanted}' of function '${name}' is published already, with another model or other settings`,
+    );
+  }
+
+  *#versionsTaken(name: string): Iterable<string> {
+    for (const { version } of this.#catalogue.versions(name)) yield version;
+    yield* this.#catalogue.uploads.get(name)?.keys() ?? [];
+    for (const key of this.#underWay) if (key.startsWith(`${name}@`)) yield key.slice(name.length + 1);
+  }
+}

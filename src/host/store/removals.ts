@@ -1,0 +1,108 @@
+/** Removals: a rename takes a version away, then its bytes go, unless another version has the same. */
+import { rename } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import type { BlobStore } from './blobs.ts';
+import type { Catalogue } from './catalogue.ts';
+import type { DataFolder } from './data-folder.ts';
+import { diskError, discardTree, hasCode, syncFolder } from './disk.ts';
+import { unknownFunction, unknownVersion } from './names.ts';
+import type { Validations } from './validation.ts';
+import type { LoadedRecord } from './version-record.ts';
+
+export interface RemovalsOptions {
+  readonly catalogue: Catalogue;
+  readonly data: DataFolder;
+  readonly blobs: BlobStore;
+  readonly validations: Validations;
+}
+
+export class Removals {
+  readonly #options: RemovalsOptions;
+  readonly #catalogue: Catalogue;
+
+  constructor(options: RemovalsOptions) {
+    this.#options = options;
+    this.#catalogue = options.catalogue;
+  }
+
+  /**
+   * Removes a version, or the function.
+   *
+   * @throws HostError 'unknown-function', 'unknown-version' or 'folder-function'
+   */
+  async remove(name: string, version: string | undefined): Promise<void> {
+    this.#checkRemovable(name, version);
+    try {
+      if (version === undefined || this.#catalogue.uploads.get(name)?.size === 1) await this.#removeAll(name);
+      else await this.#removeOne(name, version);
+    } catch (error) {
+      throw diskError(error);
+    }
+  }
+
+  #checkRemovable(name: string, version: string | undefined): void {
+    const versions = this.#catalogue.versions(name);
+    if (versions.length === 0) throw unknownFunction(name);
+    if (version === undefined) {
+      const shipped = versions.find(({ source }) => source === 'folder');
+      if (shipped !== undefined) this.#catalogue.mustNotBeShipped(name, shipped.version);
+      return;
+    }
+    if (this.#catalogue.find(name, version) === undefined) throw unknownVersion(name, version);
+    this.#catalogue.mustNotBeShipped(name, version);
+  }
+
+  async #removeAll(name: string): Promise<void> {
+    const removed = [...(this.#catalogue.uploads.get(name)?.values() ?? [])];
+    const versions = [...(this.#catalogue.uploads.get(name)?.keys() ?? [])];
+    await this.discard(this.#options.data.functionFolder(name), () => {
+      this.#catalogue.uploads.delete(name);
+      this.#catalogue.refresh(name);
+    });
+    await this.#forgetServing(name, versions);
+    for (const loaded of removed) await this.#releaseBlobs(loaded);
+  }
+
+  async #removeOne(name: string, version: string): Promise<void> {
+    const uploads = this.#catalogue.uploadsOf(name);
+    const removed = uploads.get(version);
+    await this.discard(this.#options.data.versionFolder(name, version), () => {
+      uploads.delete(version);
+      this.#catalogue.refresh(name);
+    });
+    await this.#forgetServing(name, [version]);
+    if (removed !== undefined) await this.#releaseBlobs(removed);
+  }
+
+  /** A later version of the same name begins without what was set for this one. */
+  async #forgetServing(name: string, versions: readonly string[]): Promise<void> {
+    const isGone = this.#catalogue.find(name) === undefined;
+    for (const version of isGone ? [undefined] : versions) await this.#catalogue.serving.forget(name, version);
+    this.#catalogue.setTraffic(name, this.#catalogue.serving.get(name).traffic);
+  }
+
+  async #releaseBlobs(loaded: LoadedRecord): Promise<void> {
+    if (loaded.status === 'unreadable') return;
+    for (const { sha256 } of loaded.record.files) await this.#options.blobs.release(sha256);
+    const isInUse = (sha256: string): boolean =>
+      this.#catalogue
+        .names()
+        .some((name) => this.#catalogue.versions(name).some(({ modelSha256 }) => modelSha256 === sha256));
+    for (const { sha256 } of loaded.record.files) if (!isInUse(sha256)) await this.#options.validations.forget(sha256);
+  }
+
+  /** One rename takes a folder away, then its files are deleted; a kill in between leaves them to the next start. */
+  async discard(folder: string, onGone?: () => void): Promise<void> {
+    const trash = this.#options.data.stagingPath();
+    try {
+      await rename(folder, trash);
+    } catch (error) {
+      if (!hasCode(error, 'ENOENT')) throw error; // Deleted by hand: then it only remains to forget it.
+    }
+    onGone?.();
+    await syncFolder(dirname(folder)).catch((error: unknown) => {
+      if (!hasCode(error, 'ENOENT')) throw error;
+    });
+    await discardTree(trash);
+  }
+}
