@@ -45,6 +45,8 @@ export { MinstdRandom, Xoshiro, type RandomSource } from './generate/random.ts';
 export { runSimulation, type GpuChange, type SimulatedRun, type SimulatorOptions } from './simulator.ts';
 export { OfferBook, type FunctionSettings } from './offer-book.ts';
 export { simulate, type SimulationSettings } from './simulate.ts';
+export { simulateFleet } from './hosts/simulate-fleet.ts';
+export { fleetRouters, type FleetRouter, type FleetRow, type FleetSettings, type HostFailure } from './hosts/types.ts';
 export { MetricsWatch } from './live-watch.ts';
 export { inferRequest, LiveError, parseLiveInputs, type LiveInput, type LiveRequest } from './live-inputs.ts';
 export { runLive, type LiveAnswer, type LiveOptions, type LiveRun } from './live.ts';

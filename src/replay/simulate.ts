@@ -1,7 +1,7 @@
 import type { Machine } from '../hardware/index.ts';
 import { schedulerGpus, type HostTier, type OfferSheet, type Policy, type WorkersPlace } from '../schedule/index.ts';
 import { TraceForesight } from './foresight.ts';
-import { runSimulation, type GpuChange, type SimulatedRun } from './simulator.ts';
+import { runSimulation, type GpuChange, type SimulatedRun, type SimulatorOptions } from './simulator.ts';
 import type { ReplayObserver, Trace } from './types.ts';
 
 export interface SimulationSettings {
@@ -31,10 +31,20 @@ export async function simulate(
   settings: SimulationSettings,
   observer: ReplayObserver,
 ): Promise<SimulatedRun> {
-  const { machine, reserveBytes, policy, sheetOf, warmupInvocations, gpuChanges, workers, host } = settings;
+  const { policy } = settings;
   const foresight = policy.eviction === 'oracle' ? await TraceForesight.of(trace) : undefined;
+  return await runSimulation(trace, simulatorOptions(settings, observer, foresight));
+}
+
+/** What the settings say of one host. */
+export function simulatorOptions(
+  settings: SimulationSettings,
+  observer: ReplayObserver,
+  foresight?: TraceForesight,
+): SimulatorOptions {
+  const { machine, reserveBytes, policy, sheetOf, warmupInvocations, gpuChanges, workers, host } = settings;
   const cores = machine.sockets.reduce((sum, socket) => sum + socket.cores, 0);
-  return await runSimulation(trace, {
+  return {
     gpus: schedulerGpus(machine, reserveBytes === undefined ? {} : { reserveBytes }),
     cpu: { cores, memoryBytes: settings.cpuMemoryBytes ?? Infinity },
     workers: workers ?? null,
@@ -45,5 +55,5 @@ export async function simulate(
     observer,
     warmupInvocations: warmupInvocations ?? 0,
     gpuChanges: gpuChanges ?? [],
-  });
+  };
 }

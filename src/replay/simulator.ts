@@ -71,7 +71,7 @@ const due = { finished: 0, link: 1, wake: 2, gpuChange: 3, staged: 4 } as const;
 const kindUnit = 2 ** 32;
 
 /** Columns by invocation grow by doubling; numbers are used again, so they stay as many as are under way at once. */
-class Simulator {
+export class Simulator {
   readonly #options: SimulatorOptions;
   readonly #names: readonly string[];
   readonly #scheduler: Scheduler;
@@ -135,8 +135,7 @@ class Simulator {
     if (!(arrivalMs >= this.#nowMs)) {
       throw new RangeError(`invocation ${this.#arrived} arrives at ${arrivalMs} ms, before the one in front of it`);
     }
-    while (this.#due.nextMs <= arrivalMs) this.#next();
-    this.#nowMs = arrivalMs;
+    this.advance(arrivalMs);
     this.#options.onArrival?.(functionIndex);
     if (this.#sheets[functionIndex] === undefined) this.#addFunction(functionIndex);
     const isMeasured = this.#arrived >= (this.#options.warmupInvocations ?? 0);
@@ -158,6 +157,23 @@ class Simulator {
         ? { kind: 'arrival', invocation, functionIndex }
         : { kind: 'arrival', invocation, functionIndex, sloMs },
     );
+  }
+
+  /** Everything happens that is due until then. */
+  advance(toMs: number): void {
+    while (this.#due.nextMs <= toMs) this.#next();
+    this.#nowMs = toMs;
+  }
+
+  /** Invocations that have arrived and not ended. */
+  get underWay(): number {
+    return this.#functions.length - this.#free.length;
+  }
+
+  /** Some of the function is on a GPU, or on its way there. */
+  isResident(functionIndex: number): boolean {
+    if (this.#sheets[functionIndex] === undefined) return false;
+    return this.#options.gpus.some((_, gpu) => this.#scheduler.residentPrefix(functionIndex, gpu) > 0);
   }
 
   finish(): SimulatedRun {

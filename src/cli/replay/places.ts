@@ -25,8 +25,18 @@ export interface Places extends Pick<SimulationSettings, 'cpuMemoryBytes' | 'wor
   readonly settings: Readonly<Record<string, SettingValue>>;
 }
 
-/** Throws CliError for what does not go together, and ProfileError for a name that is no model. */
-export function placesOf(options: PlacesOptions, machine: Machine, load: Load, offers: OfferBook): Places {
+/**
+ * Throws CliError for what does not go together, and ProfileError for a name that is no model.
+ *
+ * @param machines whose host memory one scheduler has as if it was of one
+ */
+export function placesOf(
+  options: PlacesOptions,
+  machine: Machine,
+  load: Load,
+  offers: OfferBook,
+  machines = 1,
+): Places {
   const { cpu, workers, cpuMemory } = options;
   if (cpu === undefined && (workers !== undefined || cpuMemory !== undefined)) {
     throw usage('--workers and --cpu-memory need --cpu: what a run takes there, such as bert-base=180ms@8');
@@ -39,7 +49,7 @@ export function placesOf(options: PlacesOptions, machine: Machine, load: Load, o
   const hasGpus = machine.gpus.length > 0;
   const pinnedBytes = options.hostMemory ?? machine.hostMemory?.pinnedBytes ?? machine.memoryBytes;
   const capacityBytes = hasGpus ? pinnedBytes : (cpuMemoryBytes ?? machine.memoryBytes);
-  const isExceeded = hasGpus && functionsBytes > capacityBytes;
+  const isExceeded = hasGpus && functionsBytes > capacityBytes * machines;
   return {
     ...given({ cpuMemoryBytes, workers }),
     // Where everything fits it is taken to be there: a host reads what it serves when it starts.

@@ -6,6 +6,8 @@ import type { Machine } from '../../hardware/index.ts';
 import {
   ReportBuilder,
   simulate,
+  simulateFleet,
+  type FleetRow,
   type OfferBook,
   type Report,
   type SettingValue,
@@ -27,6 +29,7 @@ import {
 } from '../../schedule/index.ts';
 import { CliError } from '../error.ts';
 import { readProfile } from '../planning.ts';
+import { addFleetFlags, fleetOf, fleetSettings, type FleetOptions } from './fleet.ts';
 import type { Load } from './load.ts';
 import { placesOf, type Places, type PlacesOptions } from './places.ts';
 import { commonSloMs, givenSloMs, parseSlo, sloHelp, sloMsDefault, type SloGiven } from './slo.ts';
@@ -41,7 +44,7 @@ import {
 } from '../values.ts';
 import { given } from '../../tools/index.ts';
 
-export interface SystemOptions extends PlacesOptions {
+export interface SystemOptions extends PlacesOptions, FleetOptions {
   readonly machine: string;
   readonly policy: PolicyName;
   readonly routing?: Policy['routing'];
@@ -77,7 +80,7 @@ export const parsePlan = oneOf(coldStartModes);
 export const parsePolicy = oneOf(policyNames);
 
 export function addSystemFlags(command: Command): Command {
-  return command
+  return addFleetFlags(command)
     .option('--machine <name|file>', "a machine preset, a file of the same form, or 'here'", 'p3.8xlarge')
     .option('--slo <time>', sloHelp, parseSlo)
     .option('--warmup <number>', 'requests at the beginning that the report leaves out', parseWhole)
@@ -160,8 +163,10 @@ export async function simulateLoad(
     }
   }
   let places: Places;
+  let fleetRow: FleetRow | undefined;
+  const fleet = fleetOf(options, { seed, contentBytes: (index) => offers.weightBytes(load.modelOf(index)) });
   try {
-    places = placesOf(options, machine, load, offers);
+    places = placesOf(options, machine, load, offers, fleet?.router === 'one' ? fleet.hosts : 1);
     const { cpuMemoryBytes, workers, host } = places;
     const hasWorkers = workers !== undefined;
     const simulated = {
@@ -169,23 +174,22 @@ export async function simulateLoad(
       ...(workers && { workers }),
       ...(host && { host }),
     };
-    await simulate(
-      { functionNames, invocations: counted },
-      {
-        machine,
-        policy,
-        sheetOf: (functionIndex) => {
-          const model = load.modelOf(functionIndex);
-          const cpu = places.cpuOf(model);
-          const sloMs = sloOf(functionIndex) ?? sloMsDefault;
-          if (cpu === undefined) return offers.sheet(model, { sloMs });
-          return offers.sheet(model, { sloMs, cpu, ...(hasWorkers && { workers: { latencyMs: cpu.latencyMs } }) });
-        },
-        ...given({ reserveBytes: reserve }),
-        ...simulated,
+    const trace = { functionNames, invocations: counted };
+    const settings: SimulationSettings = {
+      machine,
+      policy,
+      sheetOf: (functionIndex) => {
+        const model = load.modelOf(functionIndex);
+        const cpu = places.cpuOf(model);
+        const sloMs = sloOf(functionIndex) ?? sloMsDefault;
+        if (cpu === undefined) return offers.sheet(model, { sloMs });
+        return offers.sheet(model, { sloMs, cpu, ...(hasWorkers && { workers: { latencyMs: cpu.latencyMs } }) });
       },
-      builder,
-    );
+      ...given({ reserveBytes: reserve }),
+      ...simulated,
+    };
+    if (fleet === undefined) await simulate(trace, settings, builder);
+    else fleetRow = await simulateFleet(trace, settings, fleet, builder);
   } catch (error) {
     if (error instanceof ProfileError || error instanceof PlanError)
       throw new CliError(error.message, { cause: error });
@@ -193,18 +197,29 @@ export async function simulateLoad(
   }
   return builder.finish({
     kind: 'simulated',
-    machine: machine.name,
+    machine: fleet === undefined ? machine.name : `${machine.name} x ${fleet.hosts}`,
     seed,
     settings: {
       ...load.settings,
       ...places.settings,
+      ...fleetSettings(fleet),
       ...systemSettings(options, plan, policyName, policy, load.hasOwnSlo),
     },
     functionNames,
     modelOf: load.modelOf,
-    gpuCount: machine.gpus.length,
-    hostMemory: places.hostMemory,
+    gpuCount: machine.gpus.length * (fleet?.hosts ?? 1),
+    hostMemory: togetherOf(places.hostMemory, fleet?.hosts ?? 1),
+    ...given({ fleet: fleetRow }),
   });
+}
+
+/** What the hosts of a fleet have together. */
+function togetherOf(
+  { capacityBytes, functionsBytes, diskCapacityBytes }: Places['hostMemory'],
+  hosts: number,
+): Places['hostMemory'] {
+  const diskBytes = diskCapacityBytes === undefined ? undefined : diskCapacityBytes * hosts;
+  return { capacityBytes: capacityBytes * hosts, functionsBytes, diskCapacityBytes: diskBytes };
 }
 
 export function systemSettings(

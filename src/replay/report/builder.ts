@@ -1,4 +1,5 @@
 import type { EvictionRecord, Outcome, PlanChangeRecord, ReplayObserver, StageRecord } from '../types.ts';
+import type { FleetRow } from '../hosts/types.ts';
 import { HostMemoryCounter, type HostMemoryContext } from './host-memory.ts';
 import { PredictionCounter } from './predictions.ts';
 import { IntervalSeries, joined, type Interval } from './series.ts';
@@ -29,6 +30,8 @@ export interface ReportContext {
   readonly gpuCount?: number;
   /** Where the machine's host memory was part of the replay. */
   readonly hostMemory?: HostMemoryContext;
+  /** Where several hosts were. */
+  readonly fleet?: FleetRow;
 }
 
 /** Builds a report while a replay runs. Its memory grows with the functions, not with the length of the trace. */
@@ -154,6 +157,7 @@ export class ReportBuilder implements ReplayObserver {
       predictions: this.#predictions.rows(),
       slos: this.#slos.rows(),
       ...(context.hostMemory && { host_memory: this.#hostMemory.row(context.hostMemory) }),
+      ...(context.fleet && { fleet: context.fleet }),
       percentile_error: rounded(Math.max(...sketches.map((each) => each?.latencyMs.error ?? 0))),
       gpus: this.#gpus.map((gpu, index): GpuRow => {
         const utilisation = spanMs === 0 ? 0 : rounded(Math.min(1, gpu.busyMs / spanMs));

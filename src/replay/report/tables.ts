@@ -82,7 +82,7 @@ export const tallyCells = (tally: Tally): string[] => tallyFigures.map(([, text]
 
 /** @param functionsMax how many functions are listed, those with the highest p99 first */
 export function tablesOf(report: Report, functionsMax: number): ReportTable[] {
-  const { models, gpus, functions, slos = [], predictions = [] } = report;
+  const { models, gpus, functions, slos = [], predictions = [], fleet } = report;
   const ofModels = models.length > 1 ? models : [];
   const worst = functions.toSorted((a, b) => (b.p99_ms ?? 0) - (a.p99_ms ?? 0)).slice(0, functionsMax);
   const tables: ReportTable[] = [
@@ -97,7 +97,8 @@ export function tablesOf(report: Report, functionsMax: number): ReportTable[] {
     {
       title: 'GPUs',
       columns: ['GPU', '>REQUESTS', '>EXECUTING', '>COLD STARTS', '>EVICTIONS'],
-      rows: gpus.map(({ gpu, requests, utilisation, cold_starts: cold, evictions }) => [
+      // A fleet has hundreds; its hosts are listed instead.
+      rows: (fleet === undefined ? gpus : []).map(({ gpu, requests, utilisation, cold_starts: cold, evictions }) => [
         `gpu${gpu}`,
         count(requests),
         percent(utilisation),
@@ -105,6 +106,7 @@ export function tablesOf(report: Report, functionsMax: number): ReportTable[] {
         number(evictions),
       ]),
     },
+    ...fleetTables(report),
     {
       title: 'Functions',
       columns: [functions.length > worst.length ? 'SLOWEST OF ALL' : 'FUNCTION', ...tallyColumns],
@@ -128,6 +130,52 @@ export function tablesOf(report: Report, functionsMax: number): ReportTable[] {
     },
   ];
   return tables.filter(({ rows }) => rows.length > 0);
+}
+
+function fleetTables({ fleet, duration_s: seconds, gpus }: Report): ReportTable[] {
+  if (fleet === undefined) return [];
+  const { hosts, router, passed, call_bytes: calls, content_bytes: content, imbalance, moves, failures } = fleet;
+  const hostSeconds = (seconds * gpus.length) / hosts;
+  return [
+    {
+      title: 'Fleet',
+      columns: ['ROUTER', '>HOSTS', '>PASSED ON', '>CALLS', '>CONTENT', '>BUSIEST/MEAN', '>MOVES'],
+      rows: [
+        [
+          router,
+          count(hosts),
+          percent(passed),
+          formatBytes(calls),
+          formatBytes(content),
+          imbalance === null ? '-' : imbalance.toFixed(2),
+          count(moves),
+        ],
+      ],
+    },
+    {
+      title: 'Hosts',
+      columns: ['HOST', '>REQUESTS', '>EXECUTING'],
+      rows: fleet.per_host.map(({ host, requests, busy_s: busyS }) => [
+        `host${host}`,
+        count(requests),
+        percent(hostSeconds === 0 ? null : busyS / hostSeconds),
+      ]),
+    },
+    {
+      title: 'Failures of hosts',
+      columns: ['LOST', '>AT', '>BACK', '>GOODPUT BEFORE', '>MINUTE AFTER', '>FELT FOR', '>RUN ELSEWHERE', '>LOST'],
+      rows: failures.map((failure) => [
+        `host${failure.host}`,
+        `${failure.at_s} s`,
+        failure.back_s === null ? '-' : `${failure.back_s} s`,
+        percent(failure.goodput_before),
+        percent(failure.goodput_after),
+        `${failure.felt_s} s`,
+        count(failure.rerun),
+        count(failure.lost),
+      ]),
+    },
+  ];
 }
 
 /** A prediction that is further off than this is a bug to explain. */

@@ -3,6 +3,8 @@
  * two stand side by side. Milliseconds are from the arrival to the answer; a percentile is null where nothing was answered.
  */
 
+import type { FleetRow } from '../hosts/types.ts';
+
 /** Counts and latencies of some invocations: all of them, those of a minute, of a function, of a model. */
 export interface Tally {
   /** Arrived. */
@@ -123,6 +125,8 @@ export interface Report extends Tally {
   readonly slos?: readonly SloRow[];
   /** Absent where host memory was no part of the replay. */
   readonly host_memory?: HostMemoryRow;
+  /** Absent where one machine was replayed. */
+  readonly fleet?: FleetRow;
   /** How far a percentile of this report may be off at the most, as a share of itself; those of the whole are closer. */
   readonly percentile_error: number;
   readonly gpus: readonly GpuRow[];

@@ -1,0 +1,134 @@
+import { describe, expect, test } from 'vitest';
+import { loadMachine } from '../../hardware/index.ts';
+import { policies } from '../../schedule/index.ts';
+import { azureLikeTrace } from '../generate/azure-like.ts';
+import { OfferBook } from '../offer-book.ts';
+import { simulate, type SimulationSettings } from '../simulate.ts';
+import { limitTrace } from '../traces/transform.ts';
+import type { Outcome, ReplayObserver, Trace, TraceInvocation } from '../types.ts';
+import { simulateFleet } from './simulate-fleet.ts';
+import { fleetRouters, type FleetRow, type FleetSettings } from './types.ts';
+
+const machine = loadMachine('p3.8xlarge');
+const offers = new OfferBook(machine, 'interleave');
+const settings: SimulationSettings = {
+  machine,
+  policy: policies.best,
+  sheetOf: () => offers.sheet('bert-base', { sloMs: 100 }),
+};
+const functionNames = Array.from({ length: 400 }, (_, index) => `bert-base/${index}`);
+/** Functions are numbered as they appear, as a host of a fleet does it: ties between GPUs are decided by number. */
+const invocations = (() => {
+  const numbers = new Map<number, number>();
+  const drawn = limitTrace(azureLikeTrace({ functionNames, ratePerS: 300, minutes: 2, seed: 3 }), 6000);
+  return Array.from(drawn.invocations(), ({ arrivalMs, functionIndex: drawnIndex }): TraceInvocation => {
+    const functionIndex = numbers.get(drawnIndex) ?? numbers.size;
+    numbers.set(drawnIndex, functionIndex);
+    return { arrivalMs, functionIndex };
+  });
+})();
+const trace: Trace = { functionNames, invocations: () => invocations };
+const fleet: FleetSettings = {
+  hosts: 4,
+  router: 'homes',
+  failures: [],
+  roundTripMs: 1,
+  networkGBps: 3.125,
+  callBytes: 1000,
+  contentBytes: () => 440e6,
+  seed: 5,
+};
+
+function observed(): ReplayObserver & { readonly outcomes: Outcome[] } {
+  const outcomes: Outcome[] = [];
+  return {
+    outcomes,
+    outcome: (outcome) => void outcomes.push(outcome),
+    eviction: () => undefined,
+    busy: () => undefined,
+  };
+}
+
+async function play(changes: Partial<FleetSettings>): Promise<{ row: FleetRow; outcomes: readonly Outcome[] }> {
+  const observer = observed();
+  const row = await simulateFleet(trace, settings, { ...fleet, ...changes }, observer);
+  return { row, outcomes: observer.outcomes.toSorted((a, b) => a.sequence - b.sequence) };
+}
+
+const inSlo = (outcomes: readonly Outcome[]): number =>
+  outcomes.filter(({ placement, arrivalMs, endMs, sloMs }) => placement.kind === 'gpu' && endMs - arrivalMs <= sloMs)
+    .length / outcomes.length;
+
+const meanMs = (outcomes: readonly Outcome[]): number =>
+  outcomes.reduce((sum, { arrivalMs, endMs }) => sum + endMs - arrivalMs, 0) / outcomes.length;
+
+describe('a simulated fleet', () => {
+  test.each(['homes', 'random', 'least-loaded', 'one'] as const)(
+    'of one host under %s is the machine itself, call by call',
+    async (router) => {
+      const alone = observed();
+      await simulate(trace, settings, alone);
+      const { row, outcomes } = await play({ hosts: 1, router });
+      expect(outcomes).toEqual(alone.outcomes.toSorted((a, b) => a.sequence - b.sequence));
+      expect(row).toMatchObject({ passed: 0, call_bytes: 0, content_bytes: 0 });
+    },
+  );
+
+  test.each(fleetRouters)(
+    'under %s ends every call once, also when hosts are lost, and again the same way',
+    async (router) => {
+      const failures = [
+        { host: 1, atMs: 8000, backMs: 14_000 },
+        { host: 3, atMs: 9000, backMs: Infinity },
+      ];
+      const { row, outcomes } = await play({ router, failures });
+      expect(outcomes.map(({ sequence }) => sequence)).toEqual(Array.from({ length: 6000 }, (_, index) => index));
+      for (const { placement, arrivalMs } of outcomes) {
+        const isLost3 = placement.kind === 'gpu' && placement.gpu >= 12 && arrivalMs > 9000;
+        expect(isLost3).toBe(false);
+      }
+      const failed = outcomes.filter(({ placement }) => placement.kind === 'failed').length;
+      expect(failed).toBe(row.failures.reduce((sum, { lost }) => sum + lost, 0));
+      expect(await play({ router, failures })).toEqual({ row, outcomes });
+    },
+  );
+
+  test('passed calls have the way there and back in their time, and their bytes are counted', async () => {
+    const near = await play({ roundTripMs: 0 });
+    const far = await play({ roundTripMs: 40 });
+    const passed = Math.round(far.row.passed * 6000);
+    expect(far.row.call_bytes).toBe(passed * 1000);
+    // Three of four come to a host that is not their home.
+    expect(far.row.passed).toBeGreaterThan(0.6);
+    expect(meanMs(far.outcomes) - meanMs(near.outcomes)).toBeGreaterThan(40 * far.row.passed * 0.8);
+  });
+
+  test('with homes keeps more of its promises than one without, and nearly those of a single scheduler', async () => {
+    const [homes, random, one] = await Promise.all(
+      (['homes', 'random', 'one'] as const).map(async (router) => await play({ router })),
+    );
+    expect(inSlo(homes!.outcomes)).toBeGreaterThan(inSlo(random!.outcomes) + 0.05);
+    expect(inSlo(homes!.outcomes)).toBeGreaterThan(inSlo(one!.outcomes) - 0.01);
+    expect(homes!.row.content_bytes).toBeLessThan(random!.row.content_bytes);
+  });
+
+  test('that loses a host runs what was passed to it elsewhere, and its functions have other homes', async () => {
+    // Calls that take long: some are under way.
+    const slow: FleetSettings = { ...fleet, failures: [{ host: 2, atMs: 10_000, backMs: Infinity }], roundTripMs: 60 };
+    const { row, outcomes } = await play(slow);
+    expect(row.failures).toMatchObject([{ host: 2, at_s: 10, back_s: null }]);
+    expect(row.failures[0]!.rerun).toBeGreaterThan(0);
+    expect(row.moves).toBeGreaterThan(50);
+    const late = outcomes.filter(({ arrivalMs }) => arrivalMs > 12_000);
+    expect(inSlo(late)).toBeGreaterThan(0.9);
+    expect(late.some(({ placement }) => placement.kind === 'gpu' && placement.gpu >= 8 && placement.gpu < 12)).toBe(
+      false,
+    );
+  });
+
+  test('has no host to lose that it does not have', async () => {
+    await expect(play({ failures: [{ host: 4, atMs: 0, backMs: Infinity }] })).rejects.toThrow(
+      'there is no host 4 to fail; there are 4, from 0 on',
+    );
+  });
+});

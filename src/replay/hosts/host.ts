@@ -1,0 +1,161 @@
+/** One host of a simulated fleet: the simulator of a machine, with functions numbered as this host came to know them. */
+import { Simulator, type SimulatorOptions } from '../simulator.ts';
+import type { Outcome, ReplayObserver } from '../types.ts';
+
+/** A call on its way through the fleet. */
+export interface FleetCall {
+  readonly sequence: number;
+  readonly functionIndex: number;
+  /** At the fleet, and the time that it has from then. */
+  readonly arrivalMs: number;
+  readonly sloMs: number;
+  /** That time is the trace's, not the function's. */
+  readonly hasOwnSlo: boolean;
+  /** The host that it came to. */
+  readonly entry: number;
+  /** From there to the host that runs it; the answer takes as long again. */
+  hopMs: number;
+  isRerun: boolean;
+}
+
+const unknown = -1;
+
+export class SimulatedHost {
+  readonly index: number;
+  readonly #options: SimulatorOptions;
+  readonly #firstGpu: number;
+  readonly #local: Int32Array;
+  #functions: number[] = [];
+  #simulator: Simulator;
+  /** By the simulator's sequence. */
+  #calls = new Map<number, FleetCall>();
+  #given = 0;
+  /** What it has fetched or been given to keep. */
+  readonly #content: Uint8Array;
+  #networkFreeMs = 0;
+  /** By function whose content is on its way. */
+  readonly #readyMs = new Map<number, number>();
+  requests = 0;
+  isUp = true;
+
+  constructor(index: number, functionCount: number, options: SimulatorOptions) {
+    this.index = index;
+    this.#firstGpu = index * options.gpus.length;
+    this.#local = new Int32Array(functionCount).fill(unknown);
+    this.#content = new Uint8Array(functionCount);
+    this.#options = { ...options, observer: this.#observer(options.observer) };
+    this.#simulator = this.#newSimulator();
+  }
+
+  #newSimulator(): Simulator {
+    const { sheetOf } = this.#options;
+    const functions: number[] = (this.#functions = []);
+    this.#local.fill(unknown);
+    return new Simulator([], {
+      ...this.#options,
+      sheetOf: (local, name) => sheetOf(functions[local]!, name),
+    });
+  }
+
+  advance(toMs: number): void {
+    this.#simulator.advance(toMs);
+  }
+
+  get underWay(): number {
+    return this.#simulator.underWay;
+  }
+
+  isResident(functionIndex: number): boolean {
+    const local = this.#local[functionIndex]!;
+    return local !== unknown && this.#simulator.isResident(local);
+  }
+
+  hasContent(functionIndex: number): boolean {
+    return this.#content[functionIndex] === 1;
+  }
+
+  keepContent(functionIndex: number): void {
+    this.#content[functionIndex] = 1;
+  }
+
+  /** When its content would be there if it was fetched now, behind what is being fetched. */
+  contentMs(functionIndex: number, bytes: number, networkGBps: number, nowMs: number): number {
+    if (this.hasContent(functionIndex)) return this.#readyMs.get(functionIndex) ?? nowMs;
+    return Math.max(nowMs, this.#networkFreeMs) + bytes / (networkGBps * 1e6);
+  }
+
+  fetch(functionIndex: number, readyMs: number): void {
+    this.keepContent(functionIndex);
+    this.#networkFreeMs = readyMs;
+    this.#readyMs.set(functionIndex, readyMs);
+  }
+
+  give(call: FleetCall, nowMs: number): void {
+    const { functionIndex, arrivalMs, sloMs, hopMs, hasOwnSlo } = call;
+    let local = this.#local[functionIndex]!;
+    if (local === unknown) {
+      local = this.#functions.length;
+      this.#functions.push(functionIndex);
+      this.#local[functionIndex] = local;
+    }
+    this.#calls.set(this.#given++, call);
+    // What the way here has taken, and the way back will, is not this host's to spend.
+    const leftMs = Math.max(Number.MIN_VALUE, sloMs - (nowMs - arrivalMs) - hopMs);
+    const own = hasOwnSlo || leftMs < sloMs ? { sloMs: leftMs } : undefined;
+    this.#simulator.arrive({ arrivalMs: nowMs, functionIndex: local, ...own });
+  }
+
+  /** Ends at once. Returns the calls that it had under way. */
+  lose(): FleetCall[] {
+    const calls = [...this.#calls.values()];
+    this.#calls = new Map();
+    this.isUp = false;
+    return calls;
+  }
+
+  /** Starts again: nothing is on its GPUs, its disk has what it had. */
+  restart(nowMs: number): void {
+    this.#given = 0;
+    this.#simulator = this.#newSimulator();
+    this.#simulator.advance(nowMs);
+    this.#readyMs.clear();
+    this.#networkFreeMs = nowMs;
+    this.isUp = true;
+  }
+
+  finish(): void {
+    if (this.isUp) this.#simulator.finish();
+  }
+
+  /** Tells the fleet's observer in the fleet's numbers. */
+  #observer(fleet: ReplayObserver): ReplayObserver {
+    const gpuOf = (gpu: number): number => (gpu < 0 ? gpu : gpu + this.#firstGpu);
+    const functionOf = (local: number): number => this.#functions[local]!;
+    return {
+      outcome: (outcome: Outcome) => {
+        const call = this.#calls.get(outcome.sequence)!;
+        this.#calls.delete(outcome.sequence);
+        this.requests++;
+        const { sequence, functionIndex, arrivalMs, sloMs, hopMs } = call;
+        const { endMs, queueMs, predictedEndMs, placement } = outcome;
+        fleet.outcome({
+          sequence,
+          functionIndex,
+          arrivalMs,
+          sloMs,
+          endMs: endMs + hopMs,
+          queueMs: queueMs + outcome.arrivalMs - arrivalMs,
+          predictedEndMs: predictedEndMs === undefined ? undefined : predictedEndMs + hopMs,
+          placement: placement.kind === 'gpu' ? { ...placement, gpu: gpuOf(placement.gpu) } : placement,
+        });
+      },
+      eviction: (record) =>
+        fleet.eviction({ ...record, gpu: gpuOf(record.gpu), functionIndex: functionOf(record.functionIndex) }),
+      planChange: (record) => fleet.planChange?.({ ...record, functionIndex: functionOf(record.functionIndex) }),
+      stage: (record) => fleet.stage?.({ ...record, functionIndex: functionOf(record.functionIndex) }),
+      busy: (gpu, fromMs, toMs) => {
+        fleet.busy(gpuOf(gpu), fromMs, toMs);
+      },
+    };
+  }
+}

@@ -1,0 +1,145 @@
+/** What came of a fleet's replay beside what every report has. */
+import type { HostReason } from '../../schedule/index.ts';
+import type { Outcome, ReplayObserver } from '../types.ts';
+import { rounded } from '../report/tally.ts';
+import type { FleetCall } from './host.ts';
+import type { FleetRow, FleetSettings } from './types.ts';
+
+/** The minute before a failure and the one from it on. */
+const spanS = 60;
+/** Goodput that is lower than before by this is felt. */
+const feltShare = 0.01;
+
+export class FleetRecord implements ReplayObserver {
+  readonly #observer: ReplayObserver;
+  readonly #fleet: FleetSettings;
+  readonly #gpusPerHost: number;
+  readonly #hosts = new Map<number, number>();
+  readonly #busyMs: number[];
+  readonly #reasons = new Map<HostReason, number>();
+  /** By second of the arrival. */
+  readonly #requests: number[] = [];
+  readonly #inSlo: number[] = [];
+  readonly #failures: { rerun: number; lost: number }[];
+  #total = 0;
+  #passed = 0;
+  #callBytes = 0;
+  #contentBytes = 0;
+  moves = 0;
+
+  constructor(observer: ReplayObserver, fleet: FleetSettings, gpusPerHost: number) {
+    this.#observer = observer;
+    this.#fleet = fleet;
+    this.#gpusPerHost = gpusPerHost;
+    this.#busyMs = Array.from({ length: fleet.hosts }, () => 0);
+    this.#failures = fleet.failures.map(() => ({ rerun: 0, lost: 0 }));
+  }
+
+  outcome(outcome: Outcome): void {
+    const { arrivalMs, endMs, sloMs, placement } = outcome;
+    this.#total++;
+    const second = Math.floor(arrivalMs / 1000);
+    this.#requests[second] = (this.#requests[second] ?? 0) + 1;
+    const isAnswered = placement.kind !== 'shed' && placement.kind !== 'failed';
+    if (isAnswered && endMs - arrivalMs <= sloMs) this.#inSlo[second] = (this.#inSlo[second] ?? 0) + 1;
+    this.#observer.outcome(outcome);
+  }
+
+  eviction: ReplayObserver['eviction'] = (record) => this.#observer.eviction(record);
+  planChange: NonNullable<ReplayObserver['planChange']> = (record) => this.#observer.planChange?.(record);
+  stage: NonNullable<ReplayObserver['stage']> = (record) => this.#observer.stage?.(record);
+
+  busy(gpu: number, fromMs: number, toMs: number): void {
+    this.#busyMs[Math.floor(gpu / Math.max(1, this.#gpusPerHost))]! += toMs - fromMs;
+    this.#observer.busy(gpu, fromMs, toMs);
+  }
+
+  passed(bytes: number): void {
+    this.#passed++;
+    this.#callBytes += bytes;
+  }
+
+  fetched(bytes: number): void {
+    this.#contentBytes += bytes;
+  }
+
+  reason(reason: HostReason): void {
+    this.#reasons.set(reason, (this.#reasons.get(reason) ?? 0) + 1);
+  }
+
+  rerun(failure: number): void {
+    this.#failures[failure]!.rerun++;
+  }
+
+  /** Nobody answers it any more. */
+  lost(call: FleetCall, nowMs: number, reason: string, failure?: number): void {
+    if (failure !== undefined) this.#failures[failure]!.lost++;
+    const { sequence, functionIndex, arrivalMs, sloMs } = call;
+    this.outcome({
+      sequence,
+      functionIndex,
+      arrivalMs,
+      endMs: nowMs,
+      queueMs: nowMs - arrivalMs,
+      sloMs,
+      placement: { kind: 'failed', reason },
+    });
+  }
+
+  host(index: number, requests: number): void {
+    this.#hosts.set(index, requests);
+  }
+
+  row(): FleetRow {
+    const { hosts, router, failures } = this.#fleet;
+    const busy = this.#busyMs;
+    const sumMs = busy.reduce((sum, each) => sum + each, 0);
+    const reasons = [...this.#reasons].sort(([a], [b]) => (a < b ? -1 : 1));
+    return {
+      hosts,
+      router,
+      passed: rounded(this.#passed / Math.max(1, this.#total)),
+      reasons: Object.fromEntries(reasons),
+      call_bytes: this.#callBytes,
+      content_bytes: this.#contentBytes,
+      imbalance: sumMs === 0 ? null : rounded(Math.max(...busy) / (sumMs / hosts)),
+      moves: this.moves,
+      per_host: Array.from(this.#hosts, ([host, requests]) => ({
+        host,
+        requests,
+        busy_s: rounded(busy[host]! / 1000),
+      })),
+      failures: failures.map(({ host, atMs, backMs }, index) => {
+        const { rerun, lost } = this.#failures[index]!;
+        const atS = Math.floor(atMs / 1000);
+        const before = this.#goodput(Math.max(0, atS - spanS), atS);
+        const after = this.#goodput(atS, atS + spanS);
+        let feltS = 0;
+        for (let second = atS; second < atS + spanS; second++) {
+          if (before !== null && (this.#goodput(second, second + 1) ?? 1) < before - feltShare)
+            feltS = second + 1 - atS;
+        }
+        return {
+          host,
+          at_s: rounded(atMs / 1000),
+          back_s: backMs === Infinity ? null : rounded(backMs / 1000),
+          goodput_before: before,
+          goodput_after: after,
+          felt_s: feltS,
+          rerun,
+          lost,
+        };
+      }),
+    };
+  }
+
+  #goodput(fromS: number, toS: number): number | null {
+    let requests = 0;
+    let inSlo = 0;
+    for (let second = fromS; second < toS; second++) {
+      requests += this.#requests[second] ?? 0;
+      inSlo += this.#inSlo[second] ?? 0;
+    }
+    return requests === 0 ? null : rounded(inSlo / requests);
+  }
+}

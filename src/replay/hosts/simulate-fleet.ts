@@ -1,0 +1,293 @@
+/** A replay over the hosts of a fleet, on one virtual clock. The routing between hosts is the one that serves: src/schedule/fleet. */
+import { chooseHost, type HostOffer, type HostReason, type OfferSheet } from '../../schedule/index.ts';
+import { deriveSeed, Xoshiro } from '../generate/random.ts';
+import { DueHeap } from '../simulator-heap.ts';
+import { simulatorOptions, type SimulationSettings } from '../simulate.ts';
+import { runSimulation, type GpuChange, type SimulatorOptions } from '../simulator.ts';
+import type { ReplayObserver, Trace, TraceInvocation } from '../types.ts';
+import { FleetRecord } from './record.ts';
+import { SimulatedHost, type FleetCall } from './host.ts';
+import { FleetPlan, warmMsOf } from './plan.ts';
+import { pooledOptions } from './pooled.ts';
+import type { FleetRow, FleetSettings } from './types.ts';
+
+/** From the end of a host until no other counts on it: a heartbeat that stays out. */
+const detectMs = 1000;
+
+/**
+ * Replays a trace over a fleet, and tells the observer as if it was one machine with all GPUs, those of host 0 first. Throws
+ * RangeError for a trace whose invocations are not in order of arrival, and for a failure of a host that there is not.
+ */
+export async function simulateFleet(
+  trace: Trace,
+  settings: SimulationSettings,
+  fleet: FleetSettings,
+  observer: ReplayObserver,
+): Promise<FleetRow> {
+  const wrong = fleet.failures.find(({ host }) => host >= fleet.hosts);
+  if (wrong !== undefined) {
+    throw new RangeError(`there is no host ${wrong.host} to fail; there are ${fleet.hosts}, from 0 on`);
+  }
+  const record = new FleetRecord(observer, fleet, settings.machine.gpus.length);
+  const options = simulatorOptions(settings, record);
+  if (fleet.router === 'one') {
+    const gpuChanges = pooledFailures(fleet, options.gpus.length);
+    await runSimulation(trace, { ...pooledOptions(options, fleet.hosts), gpuChanges });
+    return record.row();
+  }
+  const simulation = new FleetSimulation(trace.functionNames, options, fleet, record);
+  const invocations = trace.invocations();
+  if (Symbol.iterator in invocations) for (const invocation of invocations) simulation.arrive(invocation);
+  else for await (const invocation of invocations) simulation.arrive(invocation);
+  simulation.finish();
+  return record.row();
+}
+
+function pooledFailures({ failures }: FleetSettings, gpus: number): GpuChange[] {
+  return failures.flatMap(({ host, atMs, backMs }) =>
+    Array.from({ length: gpus }, (_, index): GpuChange[] => {
+      const gpu = host * gpus + index;
+      const lost: GpuChange = { kind: 'gpu-lost', gpu, atMs };
+      return backMs === Infinity ? [lost] : [lost, { kind: 'gpu-back', gpu, atMs: backMs }];
+    }).flat(),
+  );
+}
+
+/** What is due beside the trace. */
+type Due =
+  | { readonly kind: 'deliver'; readonly call: FleetCall; readonly host: number }
+  | { readonly kind: 'lost' | 'back'; readonly failure: number }
+  | { readonly kind: 'known' };
+
+class FleetSimulation {
+  readonly #options: SimulatorOptions;
+  readonly #fleet: FleetSettings;
+  readonly #record: FleetRecord;
+  readonly #hosts: readonly SimulatedHost[];
+  readonly #sheets: (OfferSheet | undefined)[] = [];
+  readonly #sheetOf: (functionIndex: number) => OfferSheet;
+  readonly #plan: FleetPlan | undefined;
+  readonly #random: Xoshiro;
+  readonly #heap = new DueHeap();
+  readonly #due: (Due | undefined)[] = [];
+  readonly #free: number[] = [];
+  readonly #hopMs: number;
+  #nowMs = 0;
+  #arrived = 0;
+
+  constructor(names: readonly string[], options: SimulatorOptions, fleet: FleetSettings, record: FleetRecord) {
+    this.#fleet = fleet;
+    this.#record = record;
+    this.#hopMs = fleet.roundTripMs / 2;
+    this.#random = new Xoshiro(deriveSeed(fleet.seed, 0xf1ee7));
+    this.#options = { ...options, sheetOf: (index) => this.#sheet(index) };
+    const { sheetOf } = options;
+    this.#sheetOf = (index) => sheetOf(index, names[index] ?? String(index));
+    const heldBytes = new Float64Array(fleet.hosts);
+    if (fleet.router === 'homes') {
+      const capacity = Math.max(1, options.gpus.length) * 1000;
+      const members = Array.from({ length: fleet.hosts }, (_, index) => ({ id: `host-${index}`, capacity }));
+      this.#plan = new FleetPlan(names, members, (index) => warmMsOf(this.#sheet(index)));
+      for (const index of names.keys()) heldBytes[this.#plan.homes(index)[0]!]! += fleet.contentBytes(index);
+    } else {
+      // Any function comes to any host.
+      heldBytes.fill(names.reduce((sum, _, index) => sum + fleet.contentBytes(index), 0));
+    }
+    this.#hosts = Array.from(heldBytes, (bytes, index) => {
+      const { host, ...others } = this.#options;
+      // As on one machine: what fits into host memory is there when the host has started.
+      const hasTier = host !== undefined && bytes > host.capacityBytes;
+      return new SimulatedHost(index, names.length, hasTier ? this.#options : { ...others, host: undefined });
+    });
+    for (const index of names.keys()) this.#publish(index);
+    for (const [failure, { atMs, backMs }] of fleet.failures.entries()) {
+      this.#add(atMs, { kind: 'lost', failure });
+      this.#add(atMs + detectMs, { kind: 'known' });
+      if (backMs === Infinity) continue;
+      this.#add(backMs, { kind: 'back', failure });
+      this.#add(backMs + 0.001, { kind: 'known' });
+    }
+  }
+
+  /** Who publishes waits until the content is on two hosts. */
+  #publish(functionIndex: number): void {
+    const { hosts } = this.#fleet;
+    const any = this.#random.below(hosts);
+    const keepers = this.#plan?.ranked(functionIndex) ?? [any, (any + 1) % hosts];
+    for (const host of keepers.slice(0, 2)) this.#hosts[host]!.keepContent(functionIndex);
+  }
+
+  /** Hosts share a function's sheet, as they share its offers. */
+  #sheet(functionIndex: number): OfferSheet {
+    return (this.#sheets[functionIndex] ??= this.#sheetOf(functionIndex));
+  }
+
+  arrive({ arrivalMs, functionIndex, sloMs }: TraceInvocation): void {
+    if (!(arrivalMs >= this.#nowMs)) {
+      throw new RangeError(`invocation ${this.#arrived} arrives at ${arrivalMs} ms, before the one in front of it`);
+    }
+    this.#advance(arrivalMs);
+    this.#nowMs = arrivalMs;
+    this.#plan?.advance(arrivalMs);
+    this.#plan?.count(functionIndex);
+    const sequence = this.#arrived++;
+    const up = this.#hosts.filter(({ isUp }) => isUp);
+    const call: FleetCall = {
+      sequence,
+      functionIndex,
+      arrivalMs,
+      sloMs: sloMs ?? this.#sheet(functionIndex).sloMs,
+      hasOwnSlo: sloMs !== undefined,
+      // A load balancer sends nothing to a host that does not answer.
+      entry: up.length === 0 ? 0 : up[this.#random.below(up.length)]!.index,
+      hopMs: 0,
+      isRerun: false,
+    };
+    if (up.length === 0) this.#record.lost(call, arrivalMs, 'no host is up');
+    else this.#send(call);
+  }
+
+  finish(): void {
+    this.#advance(Infinity);
+    for (const host of this.#hosts) host.finish();
+    for (const { index, requests } of this.#hosts) this.#record.host(index, requests);
+    this.#record.moves = this.#plan?.moves ?? 0;
+  }
+
+  #add(atMs: number, what: Due): void {
+    const slot = this.#free.pop() ?? this.#due.length;
+    this.#due[slot] = what;
+    this.#heap.add(atMs, slot);
+  }
+
+  #advance(toMs: number): void {
+    while (this.#heap.nextMs <= toMs && this.#heap.size > 0) {
+      this.#nowMs = this.#heap.nextMs;
+      const slot = this.#heap.take();
+      const what = this.#due[slot]!;
+      this.#due[slot] = undefined;
+      this.#free.push(slot);
+      switch (what.kind) {
+        case 'deliver':
+          this.#deliver(what.call, what.host);
+          break;
+        case 'lost':
+          this.#lose(what.failure);
+          break;
+        case 'back':
+          this.#hosts[this.#fleet.failures[what.failure]!.host]!.restart(this.#nowMs);
+          break;
+        case 'known':
+          this.#plan?.setKnown(this.#hosts.filter(({ isUp }) => isUp).map(({ index }) => index));
+          break;
+      }
+    }
+  }
+
+  #lose(failure: number): void {
+    const { host } = this.#fleet.failures[failure]!;
+    const lost = this.#hosts[host]!;
+    lost.advance(this.#nowMs);
+    for (const call of lost.lose()) this.#interrupted(call, failure, host);
+  }
+
+  /** The host that was to run it is gone. Its entry runs it elsewhere, once; where the entry is gone, so is the client's connection. */
+  #interrupted(call: FleetCall, failure: number, host: number): void {
+    if (call.entry === host || call.isRerun || !this.#hosts[call.entry]!.isUp) {
+      this.#record.lost(call, this.#nowMs, 'the host was lost', failure);
+      return;
+    }
+    this.#record.rerun(failure);
+    call.isRerun = true;
+    this.#send(call);
+  }
+
+  /** Decides where a call runs that stands at its entry, and sends it there. */
+  #send(call: FleetCall): void {
+    const host = this.#route(call);
+    const isPassed = host !== call.entry;
+    call.hopMs = isPassed ? this.#hopMs : 0;
+    if (isPassed) this.#record.passed(this.#fleet.callBytes);
+    const target = this.#hosts[host]!;
+    const { functionIndex } = call;
+    const bytes = this.#fleet.contentBytes(functionIndex);
+    let readyMs = target.contentMs(functionIndex, bytes, this.#fleet.networkGBps, this.#nowMs);
+    if (!target.hasContent(functionIndex)) {
+      target.fetch(functionIndex, readyMs);
+      this.#record.fetched(bytes);
+    }
+    readyMs = Math.max(readyMs, this.#nowMs + call.hopMs);
+    if (readyMs <= this.#nowMs) this.#deliver(call, host);
+    else this.#add(readyMs, { kind: 'deliver', call, host });
+  }
+
+  #deliver(call: FleetCall, host: number): void {
+    const target = this.#hosts[host]!;
+    if (target.isUp) target.give(call, this.#nowMs);
+    else {
+      const failure = this.#fleet.failures.findIndex((each) => each.host === host && each.atMs <= this.#nowMs);
+      this.#interrupted(call, failure, host);
+    }
+  }
+
+  #route(call: FleetCall): number {
+    const { entry } = call;
+    switch (this.#fleet.router) {
+      case 'least-loaded': {
+        let least = entry;
+        for (const host of this.#hosts) {
+          if (!host.isUp) continue;
+          host.advance(this.#nowMs);
+          if (host.underWay < this.#hosts[least]!.underWay) least = host.index;
+        }
+        return least;
+      }
+      case 'homes':
+        return this.#routeHome(call);
+      case 'random':
+      case 'one':
+        return entry;
+    }
+  }
+
+  #routeHome(call: FleetCall): number {
+    const { functionIndex, entry, arrivalMs, sloMs } = call;
+    const plan = this.#plan!;
+    const planned = plan.homes(functionIndex).filter((host) => this.#hosts[host]!.isUp);
+    // Nobody has planned for it yet: who would be next.
+    const homes =
+      planned.length > 0
+        ? planned
+        : plan
+            .ranked(functionIndex)
+            .filter((host) => this.#hosts[host]!.isUp)
+            .slice(0, 1);
+    const offer = (host: number): HostOffer => ({
+      member: String(host),
+      endMs: this.#predictedEndMs(functionIndex, host),
+      roundTripMs: host === entry ? 0 : this.#fleet.roundTripMs,
+    });
+    const choice = chooseHost({
+      own: offer(entry),
+      homes: homes.map(offer),
+      deadlineMs: arrivalMs + sloMs,
+      isPassedOn: false,
+    });
+    this.#record.reason(choice.reason satisfies HostReason);
+    return Number(choice.member);
+  }
+
+  /** By what a host tells the others: how much it has under way, and what is resident. */
+  #predictedEndMs(functionIndex: number, index: number): number {
+    const host = this.#hosts[index]!;
+    host.advance(this.#nowMs);
+    const sheet = this.#sheet(functionIndex);
+    const warmMs = warmMsOf(sheet);
+    const lanes = Math.max(1, this.#options.gpus.length);
+    const waitMs = (Math.max(0, host.underWay - lanes + 1) / lanes) * warmMs;
+    const bytes = this.#fleet.contentBytes(functionIndex);
+    const contentMs = host.contentMs(functionIndex, bytes, this.#fleet.networkGBps, this.#nowMs);
+    const coldMs = sheet.gpus.find((offer) => offer !== null)?.ways.at(-1)?.coldMs[0] ?? warmMs;
+    return contentMs + waitMs + (host.isResident(functionIndex) ? warmMs : coldMs);
+  }
+}
