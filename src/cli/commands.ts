@@ -33,6 +33,11 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./fleet.ts')).drainCommand(),
   },
   {
+    name: 'logs',
+    summary: 'what a function of a running host, its handler and its instances had to say',
+    load: async () => (await import('./logs.ts')).logsCommand(),
+  },
+  {
     name: 'load',
     summary: 'have a function loaded, and its folder read again',
     load: async () => (await import('./load.ts')).loadCommand(),

@@ -11,6 +11,7 @@ import type { ViewSources } from './dashboard/index.ts';
 import { FleetMember, fleetSecret } from './fleet-member/index.ts';
 import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts';
 import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
+import { FunctionLog, logHappenings, withFunctionLog } from './function-log.ts';
 import { History } from './history/index.ts';
 import { createHttpServer, type Lifecycle } from './http/index.ts';
 import { Access } from './access.ts';
@@ -20,6 +21,7 @@ import { evictionWords, LiveScheduler, type GpuEviction } from './live/index.ts'
 import { createLogger } from './logger.ts';
 import { Rollout } from './rollout.ts';
 import { Shadows } from './shadows.ts';
+import { formatMs } from '../tools/index.ts';
 import { createMetrics } from './metrics.ts';
 import { cpuOfferOf, cpuPlaceOf, keepPoolsInStep, rowsMaxOf, threadsOf, versionOf } from './pools-in-step.ts';
 import { createPoolsPrediction } from './pools-prediction.ts';
@@ -68,7 +70,9 @@ export async function startHost(
 ): Promise<RunningHost> {
   checkListen(config);
   const secret = fleetSecret(config);
-  const logger = options.logger ?? createLogger(config.log);
+  const ownLogger = options.logger ?? createLogger(config.log);
+  const functionLog = new FunctionLog();
+  const logger = withFunctionLog(ownLogger, functionLog);
   const statistics = new Statistics();
   const history = new History();
   const validator = createValidator({ timeoutMs: config.validator.timeoutMs });
@@ -95,14 +99,23 @@ export async function startHost(
       live.setCpu(cpuPlaceOf(cpuPools));
     },
     onReconfigured: (change) => reconfigured(change, store, history, logger),
-    log: (pid, key, line) => logger.info({ pid, function: key }, line),
+    log: (pid, key, line) => {
+      ownLogger.info({ pid, function: key }, line);
+      if (key !== undefined) functionLog.add(key, { source: 'handler', level: 'info', text: line });
+    },
     onLoaded: ({ key, loadMs }) => {
+      functionLog.add(key, { source: 'instance', level: 'info', text: `an instance loaded it in ${formatMs(loadMs)}` });
       const version = versionOf(store, key);
       if (version !== undefined) statistics.loaded(statistics.of(version), loadMs, version.modelBytes);
     },
     onGivenUp: ({ key, cause, ageMs, reason }) => {
-      if (cause === 'died') logger.warn({ function: key, reason }, 'instance died');
-      else logger.debug({ function: key, cause, ageMs: Math.round(ageMs) }, 'instance given up');
+      if (cause === 'died') {
+        logger.warn({ function: key, reason }, 'instance died');
+      } else {
+        logger.debug({ function: key, cause, ageMs: Math.round(ageMs) }, 'instance given up');
+        const text = `an instance was given up after ${formatMs(ageMs)}: ${leavingWords[cause]}`;
+        functionLog.add(key, { source: 'instance', level: 'info', text });
+      }
       const version = versionOf(store, key);
       if (version === undefined) return;
       statistics.evicted(statistics.of(version), cause, ageMs);
@@ -192,7 +205,8 @@ export async function startHost(
     threadsOf: (version) => threadsOf(version, config),
     batchMaxOf: (version) => rowsMaxOf(version, config),
   });
-  keepHistoryInStep(store, history);
+  keepHistoryInStep(store, history, functionLog);
+  logHappenings(history.happenings, functionLog);
   const views: ViewSources = {
     registry: store,
     pools,
@@ -245,7 +259,7 @@ export async function startHost(
       lifecycle,
       hostVersion,
     };
-    http = await createHttpServer({ ...shared, fleet, metrics, queueing, views, scheduler, replays });
+    http = await createHttpServer({ ...shared, functionLog, fleet, metrics, queueing, views, scheduler, replays });
     grpc = await startGrpc(shared);
     await Promise.all([store.start(), cpuPools.started()]);
     await fleet?.start(http.url);
@@ -337,13 +351,16 @@ const leavingWords = {
 } as const;
 
 /** Publications and removals are told, and what was removed is forgotten. */
-function keepHistoryInStep(registry: Registry, history: History): void {
+function keepHistoryInStep(registry: Registry, history: History, functionLog: FunctionLog): void {
   registry.onChange(({ before, after }) => {
     if (after?.state.status === 'ready' && before?.state.status !== 'ready') {
       history.happenings.add({ kind: 'published', functionName: after.name, version: after.version });
     }
     if (before === undefined || after !== undefined) return;
-    if (registry.versions(before.name).length === 0) history.forget(before.name);
+    if (registry.versions(before.name).length === 0) {
+      history.forget(before.name);
+      functionLog.forget(before.name);
+    }
     history.happenings.add({ kind: 'removed', functionName: before.name, version: before.version });
   });
 }

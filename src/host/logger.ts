@@ -29,11 +29,16 @@ export function readableLine(json: string): string {
     time: string;
     msg?: string;
   };
-  const shown = Object.entries(fields).map(([name, value]) => {
-    const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '');
-    return `${name}=${/\s/.test(text) ? JSON.stringify(text) : text}`;
-  });
   const stack = typeof err === 'object' && err !== null && 'stack' in err ? `\n${String(err.stack)}` : '';
   const label = pino.levels.labels[level] ?? String(level);
-  return [time.slice(11, 23), label.padEnd(5), msg ?? '', ...shown].join(' ') + stack;
+  return [time.slice(11, 23), label.padEnd(5), msg ?? '', ...fieldsText(fields)].join(' ') + stack;
+}
+
+/** `status=503 reason="out of memory"`; what is undefined is left out. */
+export function fieldsText(fields: object): string[] {
+  return Object.entries(fields).flatMap(([name, value]) => {
+    if (value === undefined) return [];
+    const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '');
+    return [`${name}=${/\s/.test(text) ? JSON.stringify(text) : text}`];
+  });
 }

@@ -6,6 +6,7 @@ import { setPriority } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { socketChannel, type Channel } from './channel.ts';
 import { OutputLines } from './output-lines.ts';
+import { takeTag } from './output-tags.ts';
 import type { ProcessLimits } from './confine.ts';
 import { startedVariable, type Started } from './parent.ts';
 import type { Peer, PeerEvents } from './peer.ts';
@@ -189,7 +190,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
 
 /** Of what Node writes when an error ends it, the line that names the error: its source comes before, its stack after. */
 function errorLine(written: string): string | undefined {
-  const lines = written.split('\n').map((line) => line.trim());
+  const lines = written.split('\n').map((line) => takeTag(line).text.trim());
   return (
     lines.findLast((line) => /^(Uncaught )?\w*Error\b|^FATAL ERROR/.test(line)) ??
     lines.findLast((line) => line !== '' && !line.startsWith('Node.js v'))

@@ -3,6 +3,7 @@ export { canGoOffline, confine, goOffline, type ProcessLimits } from './confine.
 export { libcFunction, nativeStackBytes } from './libc.ts';
 export { compiledModule } from './module.ts';
 export { OutputLines } from './output-lines.ts';
+export { tagOutput, takeTag } from './output-tags.ts';
 export { parentChannel } from './parent.ts';
 export type { Peer, PeerEnd, PeerEvents, StartPeer } from './peer.ts';
 export { askOnce, plainError, serve, Server, type NoAnswer, type PlainFailure, type Reply } from './requests.ts';

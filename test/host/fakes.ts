@@ -16,6 +16,7 @@ import { SchedulerView } from '../../src/host/gpu/index.ts';
 import { History } from '../../src/host/history/index.ts';
 import { Access } from '../../src/host/access.ts';
 import { createHttpServer, type HttpServer } from '../../src/host/http/index.ts';
+import { FunctionLog } from '../../src/host/function-log.ts';
 import { Logging } from '../../src/host/logging.ts';
 import { Invoker } from '../../src/host/invoke.ts';
 import { LiveScheduler } from '../../src/host/live/index.ts';
@@ -481,6 +482,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     shadows: new Shadows({ store, run: async (version, input) => await invoker.tryOut(version, input) }),
     metrics,
     hostVersion: '0.0.0',
+    functionLog: new FunctionLog(),
     views: { registry: store, pools, statistics, history, totalMemoryBytes: 1e9 },
     scheduler: new SchedulerView({
       live,

@@ -2,7 +2,7 @@
  * The process of one CPU instance: any number of ONNX Runtime sessions, each with at most one handler, which has a module of its
  * own. It starts without any. See protocol.ts for what is said.
  */
-import { goOffline, libcFunction, parentChannel } from '../../process/index.ts';
+import { goOffline, libcFunction, parentChannel, tagOutput } from '../../process/index.ts';
 import type { Message, Tensor } from '../../tensor/index.ts';
 import type { Handler } from './handler.ts';
 import {
@@ -14,6 +14,7 @@ import {
   runPreprocess,
   sessionOfStack,
 } from './handler-runner.ts';
+import { handlerStack } from './handler-stack.ts';
 import { failure, InstanceModel, type InstanceCall } from './instance-model.ts';
 import type { CallHeader, CallTimes, FromInstance, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
 
@@ -34,12 +35,16 @@ async function after(before: Promise<void>, message: Message<ToInstance>): Promi
 
 /** A function in this process. */
 interface Loaded {
+  readonly number: number;
   readonly model: InstanceModel;
   readonly handler: Handler | undefined;
   readonly bytes: number;
 }
 
 const sessions = new Map<number, Loaded>();
+/** The session that had the last message: what is written from then on is taken for its handler's. */
+let current: number | undefined;
+tagOutput(() => current);
 
 /** Released memory stays with the C library until it is asked for it, which takes milliseconds: it waits until nobody does. */
 const trimBytesMin = 8 * 2 ** 20;
@@ -70,7 +75,7 @@ async function load(header: ToInstance & { op: 'load' }): Promise<void> {
     const { sharedProblem } = lazily ? {} : await model.load();
     const loadMs = performance.now() - startMs;
     const bytes = process.memoryUsage.rss() - before;
-    sessions.set(session, { model, handler, bytes });
+    sessions.set(session, { number: session, model, handler, bytes });
     host.send({ op: 'loaded', loadMs, bytes, ...(sharedProblem === undefined ? {} : { sharedProblem }) });
   } catch (error) {
     host.send({ op: 'load-failed', message: messageOf(error) });
@@ -241,6 +246,7 @@ async function finishCall(
 
 async function take(message: Message<ToInstance>): Promise<void> {
   const { header, tensors } = message;
+  current = sessionOf(header) ?? current;
   switch (header.op) {
     case 'load':
       return load(header);
@@ -256,12 +262,26 @@ async function take(message: Message<ToInstance>): Promise<void> {
   }
 }
 
+function sessionOf(header: ToInstance): number | undefined {
+  switch (header.op) {
+    case 'load':
+    case 'release':
+    case 'run':
+      return header.session;
+    case 'model-ran':
+      return halfway.get(header.id)?.session.number;
+    case 'go-offline':
+      return undefined;
+  }
+}
+
 // A timer or promise that a handler left behind. What state its module is in nobody knows, so nothing more is begun, and the
 // host ends the process.
 process.once('uncaughtException', (error: unknown) => {
-  console.error(error);
   last = new Promise(() => undefined);
   const session = error instanceof Error ? sessionOfStack(error.stack ?? '') : undefined;
+  current = session ?? current;
+  console.error(handlerStack(error) ?? error);
   const reason = `an error that nothing caught: ${messageOf(error)}`;
   host.send({ op: 'dying', reason, ...(session === undefined ? {} : { session }) });
 });

@@ -2,7 +2,7 @@
  * The host's side of one process: the messages that it takes strictly one after the other, and the limits of each. A process
  * holds any number of sessions; what they are is the business of replica.ts, and which goes next of turns.ts.
  */
-import { compiledModule, startProcess, Watchdog, type Peer } from '../../process/index.ts';
+import { compiledModule, startProcess, Watchdog, type Peer, takeTag } from '../../process/index.ts';
 import type { Message, Tensor } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
 import { instanceEnvironment } from './environment.ts';
@@ -351,7 +351,9 @@ export class Instance {
   }
 
   #log(log: InstanceLog, line: string): void {
-    log(this.pid, this.#tasks[0]?.session.spec.key, line);
+    const { number, text } = takeTag(line);
+    const session = number === undefined ? this.#tasks[0]?.session : this.#sessions.get(number);
+    log(this.pid, session?.spec.key, text);
   }
 
   /** @param isSuspect whether the first of its messages is what it died of */

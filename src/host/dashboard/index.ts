@@ -13,5 +13,6 @@ export {
   type RecordedColdStart,
   type ViewSources,
 } from './views.ts';
+export { happeningText } from './happening-text.ts';
 export { troubleAnswer } from './trouble.ts';
 export type * from './api-types.ts';

@@ -6,17 +6,14 @@ import { happeningAnswer, tickOf, type ViewSources } from '../dashboard/index.ts
 import { HostError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
 import type { HostContext } from './host-context.ts';
-
-const listenersMax = 100;
-/** What a client may leave unread. */
-const unreadBytesMax = 1024 * 1024;
+import { Listeners } from './listeners.ts';
 
 /** Ticks tell again what was counted this long before: a page that has just asked for the history has missed the ticks since its answer. */
 const overlapMs = 5000;
 
 export class EventStreams {
   readonly #sources: ViewSources;
-  readonly #open = new Set<Exchange>();
+  readonly #listeners = new Listeners('the events');
   #timer: NodeJS.Timeout | undefined;
   #silence: (() => void) | undefined;
 
@@ -26,27 +23,15 @@ export class EventStreams {
 
   /** Takes the exchange over; it ends when the client leaves or the host stops. */
   add(exchange: Exchange): void {
-    if (this.#open.size >= listenersMax) {
-      throw new HostError('too-many-requests', `${listenersMax} clients listen to the events already`);
-    }
-    const { outgoing } = exchange;
-    outgoing.writeHead(200, {
-      'Content-Type': 'text/event-stream',
-      'Cache-Control': 'no-store',
-      'X-Request-ID': exchange.requestId,
-      'X-Call-Id': exchange.callId,
+    this.#listeners.add(exchange, () => {
+      if (this.#listeners.size === 0) this.#rest();
     });
-    // Proxies and clients see at once that the stream is open, and come back after two seconds if it breaks.
-    outgoing.write('retry: 2000\n\n');
-    this.#open.add(exchange);
-    outgoing.once('close', () => this.#remove(exchange));
     this.#listen();
   }
 
   /** Ends every stream. */
   close(): void {
-    for (const { outgoing } of this.#open) outgoing.end();
-    this.#open.clear();
+    this.#listeners.close();
     this.#rest();
   }
 
@@ -56,17 +41,12 @@ export class EventStreams {
     this.#timer = setInterval(() => {
       const tick = tickOf(this.#sources, Date.now(), toldToMs - overlapMs);
       toldToMs = tick.atMs + 1000;
-      this.#send('tick', tick);
+      this.#listeners.send('tick', tick);
     }, 1000);
     this.#timer.unref();
     this.#silence = this.#sources.history.happenings.listen((happening) =>
-      this.#send('happening', happeningAnswer(happening)),
+      this.#listeners.send('happening', happeningAnswer(happening)),
     );
-  }
-
-  #remove(exchange: Exchange): void {
-    this.#open.delete(exchange);
-    if (this.#open.size === 0) this.#rest();
   }
 
   #rest(): void {
@@ -74,14 +54,6 @@ export class EventStreams {
     this.#timer = undefined;
     this.#silence?.();
     this.#silence = undefined;
-  }
-
-  #send(event: string, data: object): void {
-    const text = `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
-    for (const { outgoing } of this.#open) {
-      if (outgoing.writableLength > unreadBytesMax) outgoing.destroy();
-      else outgoing.write(text);
-    }
   }
 }
 

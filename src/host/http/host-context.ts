@@ -6,6 +6,7 @@ import type { HostConfig } from '../config.ts';
 import type { ViewSources } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { FleetMember } from '../fleet-member/index.ts';
+import type { FunctionLog } from '../function-log.ts';
 import type { SchedulerView } from '../gpu/index.ts';
 import type { Invoker } from '../invoke.ts';
 import type { Logging } from '../logging.ts';
@@ -21,6 +22,7 @@ import type { Bodies } from './body.ts';
 import type { EventStreams } from './event-stream.ts';
 import type { Exchange, ExchangeMeans } from './exchange.ts';
 import type { Lifecycle } from './lifecycle.ts';
+import type { LogStreams } from './log-routes.ts';
 
 export interface HostContext {
   readonly config: HostConfig;
@@ -41,6 +43,8 @@ export interface HostContext {
   /** What the dashboard's API reads. */
   readonly views: ViewSources;
   readonly events: EventStreams;
+  readonly functionLog: FunctionLog;
+  readonly logs: LogStreams;
   readonly scheduler: SchedulerView;
   /** Absent where the host was not told how replays are run. */
   readonly replays?: ReplayRuns | undefined;

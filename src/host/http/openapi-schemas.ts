@@ -127,6 +127,19 @@ export const replySchemas = {
   FunctionView: functionView,
   VersionList: objectOf({ name: text, versions: listOf(functionView), traffic }),
   Traffic: traffic,
+  Log: objectOf({
+    name: text,
+    lines: listOf(
+      objectOf({
+        seq: whole,
+        at: text,
+        source: { enum: ['host', 'handler', 'instance'] },
+        level: { enum: ['debug', 'info', 'warn', 'error'] },
+        version: { type: ['string', 'null'] },
+        text,
+      }),
+    ),
+  }),
   FunctionList: objectOf({ functions: listOf(functionView) }),
   Workers: objectOf({ redis: { type: 'object' }, workers: listOf({ type: 'object' }) }),
   AcceptedCall: objectOf({ id: text, status: { const: 'accepted' }, function: text, url: text }),

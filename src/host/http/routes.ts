@@ -12,6 +12,7 @@ import {
   schedulerSheet,
   trouble,
 } from './api-routes.ts';
+import { functionLog } from './log-routes.ts';
 import { baseUrlOf } from './base-url.ts';
 import { asynchronousResult, asynchronousStatus, callLater, cancelCall, listCalls } from './async-routes.ts';
 import { call as callFunction, callWithoutBody, infer } from './call-routes.ts';
@@ -155,6 +156,12 @@ export const routes: readonly Route[] = [
   ...versioned(get('/functions/:name', showFunction, 'One function', 'FunctionView')),
   put('/functions/:name', publishFunction, 'Publishes a model as a function', 'FunctionView'),
   ...versioned(patch('/functions/:name', changeFunction, 'Changes settings without an upload', 'FunctionView')),
+  route('GET', 'publish')(
+    '/functions/:name/log',
+    functionLog,
+    'What a function, its instances and the host logged',
+    'Log',
+  ),
   get('/functions/:name/versions', listVersions, 'Versions of a function and their shares', 'VersionList'),
   get('/functions/:name/traffic', showTraffic, 'How calls are divided over the versions', 'Traffic'),
   patch('/functions/:name/traffic', changeTraffic, 'Divides calls over versions, or copies them to one', 'Traffic'),

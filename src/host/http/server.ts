@@ -17,8 +17,9 @@ import { Bodies } from './body.ts';
 import { EventStreams } from './event-stream.ts';
 import type { HostContext } from './host-context.ts';
 import { InFlightBytes } from './in-flight.ts';
+import { LogStreams } from './log-routes.ts';
 
-export type HttpServerOptions = Omit<HostContext, 'bodies' | 'events' | 'exchangeMeans'>;
+export type HttpServerOptions = Omit<HostContext, 'bodies' | 'events' | 'logs' | 'exchangeMeans'>;
 
 export interface HttpServer {
   /** Runs asynchronous calls as those are run whose client waits. */
@@ -47,11 +48,13 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
   const { bodyTimeoutMs } = config.limits;
   const bodies = new Bodies({ timeoutMs: bodyTimeoutMs });
   const events = new EventStreams(options.views);
+  const logs = new LogStreams(options.functionLog);
   const inFlight = new InFlightBytes(config.limits.inFlightBytesMax);
   const context: HostContext = {
     ...options,
     bodies,
     events,
+    logs,
     exchangeMeans: { lifecycle: options.lifecycle, stallMs: bodyTimeoutMs, inFlight },
   };
   const app = createApp(context);
@@ -116,6 +119,7 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
     close: async (graceMs) => {
       // A stream never ends by itself, and nobody is owed its rest.
       events.close();
+      logs.close();
       // Opened ahead of need, as browsers and balancers do: Node does not take them for idle, but nobody waits there.
       const unused = setTimeout(() => {
         for (const socket of connections) if (socket.bytesRead === 0) socket.destroy();

@@ -1,0 +1,78 @@
+/** `turntable logs`: what a function of a running host, its handler and its instances had to say. */
+import { Command } from 'commander';
+import { addUrlFlag, functionPath, hostAddress, request } from './client.ts';
+import { CliError } from './error.ts';
+import { printable } from './table.ts';
+import { parseCount } from './values.ts';
+
+interface Line {
+  readonly at: string;
+  readonly source: string;
+  readonly level: string;
+  readonly version: string | null;
+  readonly text: string;
+}
+
+interface Options {
+  readonly url: string;
+  readonly follow?: boolean;
+  readonly lines: number;
+  readonly json?: boolean;
+}
+
+export function logsCommand(): Command {
+  const command = new Command('logs')
+    .description(
+      "Show a function's log on a running host: what its handler wrote, the stack of what it threw with lines of its source, " +
+        'calls that failed, cold starts, and the starts and ends of its instances.',
+    )
+    .argument('<name>', 'the function')
+    .option('-f, --follow', 'go on with what comes')
+    .option('-n, --lines <count>', 'how many of the newest lines', parseCount, 100)
+    .option('--json', 'print a JSON object a line');
+  addUrlFlag(command).action(async (name: string, options: Options) => {
+    const print = (line: Line): void => {
+      process.stdout.write(`${options.json === true ? JSON.stringify(line) : lineText(line)}\n`);
+    };
+    const follow = options.follow === true;
+    const where = `${functionPath('functions', name, undefined)}/log?lines=${options.lines}${follow ? '&follow=true' : ''}`;
+    const response = await request(hostAddress(options.url), where);
+    if (!follow) {
+      for (const line of ((await response.json()) as { lines: Line[] }).lines) print(line);
+      return;
+    }
+    for await (const { event, data } of serverSentEvents(response)) if (event === 'line') print(data as Line);
+    throw new CliError('the host has ended the stream');
+  });
+  return command;
+}
+
+/** `12:30:01.250 handler  warn  2  text`: local time, and the version where there is one. */
+function lineText({ at, source, level, version, text }: Line): string {
+  const date = new Date(at);
+  const clock = [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, '0'));
+  const time = `${clock.join(':')}.${String(date.getMilliseconds()).padStart(3, '0')}`;
+  const [first = '', ...more] = text.split('\n').map(printable);
+  const of = version === null ? '' : `v${printable(version)} `;
+  return [`${time} ${source.padEnd(8)} ${level.padEnd(5)} ${of}${first}`, ...more].join('\n');
+}
+
+/** What comes, until the host ends it. */
+async function* serverSentEvents({ body }: Response): AsyncGenerator<{ event: string; data: unknown }> {
+  if (body === null) return;
+  let text = '';
+  const decoder = new TextDecoder();
+  try {
+    for await (const chunk of body as unknown as AsyncIterable<Uint8Array>) {
+      text += decoder.decode(chunk, { stream: true });
+      for (let end = text.indexOf('\n\n'); end !== -1; end = text.indexOf('\n\n')) {
+        const [, event] = /^event: (.*)$/m.exec(text.slice(0, end)) ?? [];
+        const [, data] = /^data: (.*)$/m.exec(text.slice(0, end)) ?? [];
+        text = text.slice(end + 2);
+        if (event !== undefined && data !== undefined) yield { event, data: JSON.parse(data) as unknown };
+      }
+    }
+  } catch (error) {
+    throw new CliError(`the connection to the host broke: ${(error as Error).message}`, { cause: error });
+  }
+}

@@ -1,0 +1,174 @@
+/**
+ * What there is to read about each function: what the host logged of it, what its handler wrote, and the starts and ends of its
+ * instances. Kept in memory, bounded for each function and for all together.
+ */
+import type { Logger } from 'pino';
+import { happeningText } from './dashboard/index.ts';
+import type { Happenings } from './history/index.ts';
+import { fieldsText } from './logger.ts';
+
+export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
+
+export interface LogEntry {
+  /** Counts up over all functions. */
+  readonly seq: number;
+  readonly atMs: number;
+  /** `handler`: what the handler, or anything else in its process, wrote. `instance`: its loads and ends. */
+  readonly source: 'host' | 'handler' | 'instance';
+  readonly level: LogLevel;
+  /** Null where it concerns the function as a whole. */
+  readonly version: string | null;
+  readonly text: string;
+}
+
+export type NewLogEntry = Pick<LogEntry, 'source' | 'level' | 'text'>;
+type Listener = (entry: LogEntry) => void;
+
+interface Kept {
+  entries: LogEntry[];
+  bytes: number;
+  /** The second that is counted, the entries in it, and those beyond the limit. */
+  secondMs: number;
+  taken: number;
+  leftOut: number;
+}
+
+/** What one function keeps, and what it may add in a second: refused calls come by the thousand. */
+const entriesMax = 500;
+const perSecondMax = 100;
+const textCharactersMax = 4000;
+/** All functions together; the one that was silent longest is forgotten first. */
+const bytesMaxDefault = 32 * 2 ** 20;
+
+export class FunctionLog {
+  /** The one that wrote last comes last. */
+  readonly #functions = new Map<string, Kept>();
+  readonly #listeners = new Map<string, Set<Listener>>();
+  readonly #bytesMax: number;
+  readonly #now: () => number;
+  #bytes = 0;
+  #seq = 0;
+
+  constructor({ bytesMax = bytesMaxDefault, now = Date.now }: { bytesMax?: number; now?: () => number } = {}) {
+    this.#bytesMax = bytesMax;
+    this.#now = now;
+  }
+
+  /** @param key `name`, or `name@version` */
+  add(key: string, entry: NewLogEntry): void {
+    const [name = '', version] = key.split('@', 2);
+    const kept = this.#functions.get(name) ?? { entries: [], bytes: 0, secondMs: 0, taken: 0, leftOut: 0 };
+    this.#functions.delete(name);
+    this.#functions.set(name, kept);
+    const nowMs = this.#now();
+    if (nowMs - kept.secondMs >= 1000) {
+      const { leftOut } = kept;
+      Object.assign(kept, { secondMs: nowMs, taken: 0, leftOut: 0 });
+      if (leftOut > 0) {
+        const text = `${leftOut} lines were left out: more than ${perSecondMax} a second`;
+        this.#keep(name, kept, undefined, { source: 'host', level: 'warn', text });
+      }
+    }
+    kept.taken++;
+    if (kept.taken > perSecondMax) kept.leftOut++;
+    else this.#keep(name, kept, version, entry);
+  }
+
+  /** The newest last. @param count of the newest */
+  of(name: string, count = entriesMax): readonly LogEntry[] {
+    return count === 0 ? [] : (this.#functions.get(name)?.entries.slice(-count) ?? []);
+  }
+
+  forget(name: string): void {
+    this.#bytes -= this.#functions.get(name)?.bytes ?? 0;
+    this.#functions.delete(name);
+  }
+
+  /** Gives the function that ends the listening. */
+  listen(name: string, listener: Listener): () => void {
+    const listeners = this.#listeners.get(name) ?? new Set();
+    this.#listeners.set(name, listeners.add(listener));
+    return () => {
+      listeners.delete(listener);
+      if (listeners.size === 0 && this.#listeners.get(name) === listeners) this.#listeners.delete(name);
+    };
+  }
+
+  #keep(name: string, kept: Kept, version: string | undefined, { source, level, text }: NewLogEntry): void {
+    const entry: LogEntry = {
+      seq: ++this.#seq,
+      atMs: this.#now(),
+      source,
+      level,
+      version: version ?? null,
+      text: text.length > textCharactersMax ? `${text.slice(0, textCharactersMax)}...` : text,
+    };
+    kept.entries.push(entry);
+    this.#count(kept, sizeOf(entry));
+    while (kept.entries.length > entriesMax) {
+      const [oldest] = kept.entries.splice(0, 1);
+      if (oldest !== undefined) this.#count(kept, -sizeOf(oldest));
+    }
+    for (const silent of this.#functions.keys()) {
+      if (this.#bytes <= this.#bytesMax || silent === name) break;
+      this.forget(silent);
+    }
+    for (const listener of this.#listeners.get(name) ?? []) listener(entry);
+  }
+
+  #count(kept: Kept, bytes: number): void {
+    kept.bytes += bytes;
+    this.#bytes += bytes;
+  }
+}
+
+const sizeOf = ({ text }: LogEntry): number => 100 + 2 * text.length;
+
+/**
+ * The same logger, whose records about a function (those with a field `function`) also go to the log of that function, whatever
+ * the level of the host's own log.
+ */
+export function withFunctionLog(logger: Logger, log: FunctionLog): Logger {
+  return new Proxy(logger, {
+    get(target, property) {
+      const value: unknown = Reflect.get(target, property, target);
+      if (typeof value !== 'function') return value;
+      if (property !== 'info' && property !== 'warn' && property !== 'error') {
+        return value.bind(target) as unknown;
+      }
+      return (fields: unknown, message?: string) => {
+        take(log, property, fields, message);
+        Reflect.apply(value, target, message === undefined ? [fields] : [fields, message]);
+      };
+    },
+  });
+}
+
+function take(log: FunctionLog, level: LogLevel, given: unknown, message = ''): void {
+  if (typeof given !== 'object' || given === null || !('function' in given)) return;
+  const {
+    function: key,
+    err,
+    error,
+    callId,
+    ...fields
+  } = given as Record<'function' | 'err' | 'error' | 'callId', unknown>;
+  if (typeof key !== 'string') return;
+  // What went wrong comes first; most callers give their calls no id of their own.
+  const what = typeof error === 'string' ? `${message}: ${error}` : message;
+  const other = 'requestId' in fields && fields.requestId === callId ? fields : { ...fields, callId };
+  const stack = err instanceof Error ? `\n${err.stack ?? err.message}` : '';
+  log.add(key, { source: 'host', level, text: [what, ...fieldsText(other)].join(' ') + stack });
+}
+
+/** Events that the host does not log itself: cold starts, late answers, and what leaves a GPU. */
+export function logHappenings(happenings: Happenings, log: FunctionLog): void {
+  happenings.listen((happening) => {
+    const { kind } = happening;
+    // Of the CPU pool its instances have told.
+    const isTold = kind === 'eviction' && happening.where.startsWith('GPU');
+    if (kind !== 'cold-start' && kind !== 'slo-breach' && !isTold) return;
+    const { text, level } = happeningText(happening);
+    log.add(happening.functionName, { source: 'host', level: level === 'warning' ? 'warn' : 'info', text });
+  });
+}

@@ -1,0 +1,108 @@
+/** What an operator asks of a running host from day to day: the log of a function, and who misses its SLO. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { packageRoot } from '../../src/host/config-options.ts';
+import { serve, turntable, type ServingHost } from './command.ts';
+
+const key = 'a-key-for-the-tests';
+let dir: string;
+let host: ServingHost;
+
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'turntable-operate-'));
+  for (const name of ['trend', 'other']) {
+    const { exitCode, stderr } = await turntable(['init', name], { cwd: dir });
+    if (exitCode !== 0) throw new Error(stderr);
+    const path = join(dir, 'functions', name, 'handler.ts');
+    const source = readFileSync(path, 'utf8').replace(
+      '  const { readings } = Object(request.json());',
+      `  const { readings } = Object(request.json());
+  console.log('${name} was asked for', readings);
+  if (readings === 'boom') (undefined as unknown as string[]).pop();
+  if (readings === 'later') setTimeout(() => { throw new Error('too late'); }, 1);`,
+    );
+    writeFileSync(path, source);
+  }
+  const words = ['--data', join(dir, 'data'), '--functions', join(dir, 'functions'), '--log-level', 'silent'];
+  // One process for both functions: whose line it is must not depend on who came last.
+  host = await serve([...words, '--cpu-cores', '1'], { TURNTABLE_API_KEYS: key });
+});
+
+afterAll(async () => {
+  await host.end();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+const env = (): Record<string, string> => ({ TURNTABLE_URL: host.url, TURNTABLE_API_KEY: key });
+
+async function call(name: string, readings: unknown): Promise<void> {
+  await turntable(['call', name, '--data', JSON.stringify({ readings })], { env: env() });
+}
+
+interface Line {
+  readonly source: string;
+  readonly level: string;
+  readonly text: string;
+}
+
+/** `turntable logs -f --json`, whose lines are waited for. */
+function follow(name: string): { readonly child: ChildProcess; until(text: string): Promise<Line[]> } {
+  const command = join(packageRoot, 'bin', 'turntable.js');
+  const child = spawn(process.execPath, [command, 'logs', '-f', '--json', name], {
+    env: { ...process.env, ...env() },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const lines: Line[] = [];
+  const reader = createInterface(child.stdout);
+  reader.on('line', (line) => lines.push(JSON.parse(line) as Line));
+  const until = async (text: string): Promise<Line[]> => {
+    while (!lines.some((line) => line.text.includes(text))) {
+      await new Promise((resolve) => reader.once('line', resolve));
+    }
+    return lines;
+  };
+  return { child, until };
+}
+
+test("a function's log has what its handler wrote and threw, its failed calls, and its instances, and nobody else's", async () => {
+  const followed = follow('trend');
+  try {
+    await call('trend', [1, 2, 3, 4]);
+    await followed.until('trend was asked for [ 1, 2, 3, 4 ]');
+    await Promise.all([call('trend', 'boom'), call('other', [1, 2, 3, 4]), call('other', [4, 3, 2, 1])]);
+    await followed.until('at Object.preprocess (handler.ts:9:');
+    await followed.until("request failed: the handler's preprocess failed");
+    await call('trend', 'later');
+    await followed.until('Timeout._onTimeout (handler.ts:10:');
+    await followed.until('an error that nothing caught: too late');
+    const lines = await followed.until('Cold start, cpu pool');
+    expect(lines.filter(({ text }) => text.includes('other'))).toEqual([]);
+    expect(lines.find(({ source }) => source === 'instance')?.text).toMatch(/^an instance loaded it in /);
+  } finally {
+    followed.child.kill();
+  }
+  const { stdout } = await turntable(['logs', 'other'], { env: env() });
+  expect(stdout).toMatch(/^\d\d:\d\d:\d\d\.\d{3} handler +info +v1 other was asked for \[ 4, 3, 2, 1 \]$/m);
+  expect(stdout).not.toContain('trend');
+  const one = await turntable(['logs', 'other', '--lines', '1', '--json'], { env: env() });
+  expect(one.stdout.trimEnd().split('\n')).toHaveLength(1);
+});
+
+test('a log is for those who manage functions, and of functions that there are', async () => {
+  const without = await turntable(['logs', 'trend'], { env: { TURNTABLE_URL: host.url } });
+  expect(without).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('[HTTP 401]') as string });
+  const unknown = await turntable(['logs', 'nobody'], { env: env() });
+  expect(unknown.stderr).toBe("turntable: there is no function 'nobody' [HTTP 404]\n");
+  const headers = { authorization: `Bearer ${key}` };
+  for (const query of ['lines=-1', 'lines=many', 'follow=maybe']) {
+    const response = await fetch(`${host.url}/functions/trend/log?${query}`, { headers });
+    expect([response.status, await response.json()]).toEqual([
+      400,
+      { error: expect.stringContaining('must be') as string },
+    ]);
+  }
+});
