@@ -22,10 +22,9 @@ import type {
 import { postCallback, type CallbackOptions } from './callback.ts';
 import { ErrorLog } from './error-log.ts';
 import { keys } from './names.ts';
-import type { QueueLog } from './bullmq-queue.ts';
 import { Receivers } from './receivers.ts';
 import { isRefusal, type RedisLink } from './redis-link.ts';
-import { QueueError } from './types.ts';
+import { QueueError, type QueueLog } from './types.ts';
 
 export interface AsyncCallsOptions {
   readonly link: RedisLink;

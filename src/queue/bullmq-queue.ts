@@ -11,31 +11,19 @@
  *   5. the client is gone: it is taken out of the worker's queue if it still waits there.
  */
 import { randomBytes } from 'node:crypto';
-import { Queue } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { CpuError, type InvokeOptions, type PoolInput } from '../cpu/index.ts';
 import { ErrorLog } from './error-log.ts';
-import { manifestBytes, type FunctionManifest } from './manifest.ts';
-import { goneAfterMs, heartbeatMs, keys, leftoverMs, workerQueue } from './names.ts';
-import type { HostBeat, OverflowJob, WorkerBeat } from './names.ts';
+import { HostBeats } from './host-beats.ts';
+import { KnownWorkers, type BestWorker } from './known-workers.ts';
+import type { FunctionManifest } from './manifest.ts';
+import { heartbeatMs, keys, leftoverMs, type OverflowJob } from './names.ts';
 import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './payload.ts';
-import { predictedMs, shareMs, smoothed } from './predict.ts';
+import { smoothed } from './predict.ts';
 import type { RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
-import type {
-  FunctionCapacity,
-  OverflowOffer,
-  OverflowQueue,
-  OverflowResult,
-  QueueState,
-  WorkerState,
-} from './types.ts';
+import type { OverflowOffer, OverflowQueue, OverflowResult, QueueLog, QueueState, WorkerState } from './types.ts';
 import { given } from '../tools/index.ts';
-
-export interface QueueLog {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-}
 
 export interface BullMqQueueOptions {
   readonly link: RedisLink;
@@ -73,15 +61,6 @@ const workersTriedMax = 3;
 const firstOverheadMs = 2;
 /** What is left, after each heartbeat, of a way that was measured. */
 const forgetfulness = 0.9;
-/** A model that a worker does not hold is thought to come at this rate. */
-const fetchBytesPerMs = 50_000;
-
-interface BestWorker {
-  readonly worker: WorkerState;
-  readonly ms: number;
-  readonly capacity: FunctionCapacity;
-  readonly fetchMs: number;
-}
 
 export function createBullMqQueue(options: BullMqQueueOptions): OverflowQueue & { start(): void } {
   return new BullMqQueue(options);
@@ -92,10 +71,8 @@ class BullMqQueue implements OverflowQueue {
   readonly #link: RedisLink;
   readonly #id = randomBytes(6).toString('hex');
   readonly #pending = new Map<string, Pending>();
-  readonly #queues = new Map<string, Queue<OverflowJob>>();
-  readonly #workers = new Map<string, WorkerBeat>();
-  /** Milliseconds of work given to a worker and taken from it since it last spoke. */
-  readonly #sinceBeatMs = new Map<string, number>();
+  readonly #workers: KnownWorkers;
+  readonly #beats: HostBeats;
   readonly #answered: Record<string, number> = {};
   readonly #quiet: (() => void)[] = [];
   readonly #endListening: () => void;
@@ -106,12 +83,14 @@ class BullMqQueue implements OverflowQueue {
   #overheadMs: number | undefined;
   #movedElsewhere = 0;
   #lateAnswers = 0;
-  #written: { readonly manifests: readonly FunctionManifest[]; generation: number } | undefined;
   #stopping = false;
 
   constructor(options: BullMqQueueOptions) {
     this.#options = options;
-    this.#link = options.link;
+    const { link, hostUrl, manifests, log } = options;
+    this.#link = link;
+    this.#workers = new KnownWorkers(link, log);
+    this.#beats = new HostBeats({ link, hostId: this.#id, hostUrl, manifests });
     this.#endListening = this.#link.onChange(({ status }) => {
       if (status === 'down') this.#lost();
       else void this.#beat();
@@ -179,7 +158,7 @@ class BullMqQueue implements OverflowQueue {
   }
 
   workers(): readonly WorkerState[] {
-    return [...this.#workers.values()];
+    return this.#workers.all();
   }
 
   state(): QueueState {
@@ -210,31 +189,17 @@ class BullMqQueue implements OverflowQueue {
     for (const pending of this.#pending.values()) {
       if (this.#settle(pending)) pending.reject(new QueueError('stopping', 'the overflow queue is stopping'));
     }
-    const { commands } = this.#link;
-    if (this.#link.health.status === 'up') {
-      await commands
-        .multi()
-        .srem(keys.hosts(this.#link), this.#id)
-        .del(keys.host(this.#link, this.#id), keys.functions(this.#link, this.#id), keys.answers(this.#link, this.#id))
-        .exec()
-        .catch(() => undefined);
-    }
-    await Promise.all(Array.from(this.#queues.values(), (queue) => queue.close().catch(() => undefined)));
+    if (this.#link.health.status === 'up') await this.#beats.leave();
+    await this.#workers.close();
   }
 
   #best(key: string, except: ReadonlySet<string>): BestWorker | undefined {
-    const manifest = this.#workers.size === 0 ? undefined : this.#options.manifestOf(key);
-    if (manifest === undefined) return undefined;
-    let best: BestWorker | undefined;
-    for (const worker of this.#workers.values()) {
-      const capacity = worker.functions[manifest.revision];
-      if (capacity === undefined || worker.draining || except.has(worker.id)) continue;
-      const backlogMs = worker.backlogMs + (this.#sinceBeatMs.get(worker.id) ?? 0);
-      const fetchMs = capacity.held ? 0 : manifestBytes(manifest) / fetchBytesPerMs;
-      const ms = predictedMs(capacity, backlogMs, this.#overheadMs ?? firstOverheadMs) + fetchMs;
-      if (best === undefined || ms < best.ms) best = { worker, ms, capacity, fetchMs };
-    }
-    return best;
+    const manifest = this.#workers.count === 0 ? undefined : this.#options.manifestOf(key);
+    return manifest && this.#workers.best(manifest, except, this.#overheadMs ?? firstOverheadMs);
+  }
+
+  #lengthen({ key, worker }: Pending, sign: 1 | -1): void {
+    this.#workers.lengthen(worker, this.#options.manifestOf(key)?.revision, sign);
   }
 
   /** Puts the input and the job into Redis. Both go on one connection, so that the input is there first. */
@@ -255,7 +220,7 @@ class BullMqQueue implements OverflowQueue {
         ...given({ priority }),
       };
       const stored = this.#link.commands.set(keys.input(this.#link, jobId), encodeInput(input), 'PX', leftoverMs);
-      const added = this.#queue(worker.id).add('invoke', job, {
+      const added = this.#workers.queueTo(worker.id).add('invoke', job, {
         jobId,
         attempts: 1,
         // Kept for a while: an answer may be asked for after the job is done.
@@ -264,32 +229,11 @@ class BullMqQueue implements OverflowQueue {
       });
       await Promise.all([stored, added]);
     } catch (error) {
-      await this.#queues
-        .get(worker.id)
-        ?.close()
-        .catch(() => undefined);
-      this.#queues.delete(worker.id);
+      await this.#workers.closeQueueTo(worker.id);
       if (!this.#settle(pending)) return;
       const failure = error instanceof QueueError ? error : this.#link.failure(error);
       pending.reject(failure);
     }
-  }
-
-  #queue(workerId: string): Queue<OverflowJob> {
-    let queue = this.#queues.get(workerId);
-    if (queue === undefined) {
-      const made = new Queue<OverflowJob>(workerQueue(workerId), {
-        connection: this.#link.commands,
-        prefix: keys.bull(this.#link),
-      });
-      // Its failures reach us through each `add`; a queue that could not begin is of no more use.
-      made.on('error', () => {
-        if (this.#queues.get(workerId) === made) this.#queues.delete(workerId);
-      });
-      this.#queues.set(workerId, made);
-      queue = made;
-    }
-    return queue;
   }
 
   /** The first who settles an invocation answers it; everybody else gets false. */
@@ -301,19 +245,10 @@ class BullMqQueue implements OverflowQueue {
     return true;
   }
 
-  /** Counts an invocation into, or out of, what its worker has to do. */
-  #lengthen({ key, worker }: Pending, sign: 1 | -1): void {
-    const revision = this.#options.manifestOf(key)?.revision;
-    const capacity = revision === undefined ? undefined : worker.functions[revision];
-    if (capacity === undefined) return;
-    const ms = (this.#sinceBeatMs.get(worker.id) ?? 0) + sign * shareMs(capacity, worker.cores);
-    this.#sinceBeatMs.set(worker.id, ms);
-  }
-
   async #takeBack(pending: Pending): Promise<void> {
     const jobId = jobIdOf(pending);
     try {
-      await this.#queue(pending.worker.id).remove(jobId);
+      await this.#workers.queueTo(pending.worker.id).remove(jobId);
       await this.#link.commands.del(keys.input(this.#link, jobId));
     } catch {
       // It runs already, or Redis is gone: its answer will find nobody.
@@ -383,9 +318,8 @@ class BullMqQueue implements OverflowQueue {
 
   /** Redis is gone: what is with workers cannot be heard of. */
   #lost(): void {
-    this.#workers.clear();
-    this.#sinceBeatMs.clear();
-    this.#written = undefined;
+    this.#workers.forget();
+    this.#beats.forget();
     for (const pending of this.#pending.values()) {
       if (this.#settle(pending)) pending.reject(this.#link.failure(undefined));
     }
@@ -395,82 +329,18 @@ class BullMqQueue implements OverflowQueue {
     if (this.#beating || this.#stopping || this.#link.health.status === 'down') return;
     this.#beating = true;
     try {
-      await this.#tell();
-      await this.#hear();
+      await this.#beats.tell();
+      // A way that was long once would keep everybody away, and so never be measured again.
+      if (this.#overheadMs !== undefined && this.#overheadMs > firstOverheadMs) this.#overheadMs *= forgetfulness;
+      await this.#workers.hear();
+      for (const pending of this.#pending.values()) {
+        if (this.#workers.get(pending.worker.id) === undefined) this.#elsewhere(pending, 'it is gone');
+      }
       await this.#lookAfter();
     } catch {
       // Redis went away in between, which its connection tells; or it is slow, and the next beat is soon.
     } finally {
       this.#beating = false;
-    }
-  }
-
-  async #tell(): Promise<void> {
-    const link = this.#link;
-    const manifests = this.#options.manifests();
-    const same =
-      this.#written?.manifests.length === manifests.length &&
-      manifests.every((manifest, index) => this.#written?.manifests[index] === manifest);
-    const generation = same ? (this.#written?.generation ?? 0) : Date.now();
-    const beat: HostBeat = { url: this.#options.hostUrl(), generation };
-    const command = link.commands.multi();
-    const functions = keys.functions(link, this.#id);
-    if (!same) {
-      command.del(functions);
-      if (manifests.length > 0) {
-        command.hset(functions, Object.fromEntries(manifests.map((each) => [each.revision, JSON.stringify(each)])));
-      }
-    }
-    command.sadd(keys.hosts(link), this.#id);
-    command.set(keys.host(link, this.#id), JSON.stringify(beat), 'PX', goneAfterMs);
-    command.pexpire(functions, leftoverMs);
-    const replies = await command.exec();
-    // Redis may have been emptied, or this process slept for longer than they keep.
-    const areThere = manifests.length === 0 || replies?.at(-1)?.[1] === 1;
-    this.#written = areThere ? { manifests, generation } : undefined;
-  }
-
-  async #hear(): Promise<void> {
-    const { commands } = this.#link;
-    // A way that was long once would keep everybody away, and so never be measured again.
-    if (this.#overheadMs !== undefined && this.#overheadMs > firstOverheadMs) this.#overheadMs *= forgetfulness;
-    const ids = await commands.smembers(keys.workers(this.#link));
-    const texts = ids.length === 0 ? [] : await commands.mget(ids.map((id) => keys.worker(this.#link, id)));
-    const gone: WorkerState[] = [];
-    for (const [index, id] of ids.entries()) {
-      const text = texts[index];
-      const known = this.#workers.get(id);
-      if (text === null || text === undefined) {
-        if (known !== undefined) gone.push(known);
-        this.#workers.delete(id);
-        this.#sinceBeatMs.delete(id);
-        await this.#forget(id);
-        continue;
-      }
-      const state = JSON.parse(text) as WorkerBeat;
-      if (known === undefined) {
-        this.#options.log.info({ worker: state.name, cores: state.cores }, 'a worker has joined');
-      }
-      // What was given and taken since the last word is in the new one.
-      if (known?.beat !== state.beat) this.#sinceBeatMs.set(id, 0);
-      this.#workers.set(id, state);
-    }
-    for (const [id, worker] of this.#workers) {
-      if (ids.includes(id)) continue;
-      gone.push(worker); // It took leave.
-      this.#workers.delete(id);
-      this.#sinceBeatMs.delete(id);
-    }
-    for (const worker of gone) {
-      this.#options.log.info({ worker: worker.name }, 'a worker is gone');
-      await this.#queues
-        .get(worker.id)
-        ?.close()
-        .catch(() => undefined);
-      this.#queues.delete(worker.id);
-    }
-    for (const pending of this.#pending.values()) {
-      if (!this.#workers.has(pending.worker.id)) this.#elsewhere(pending, 'it is gone');
     }
   }
 
@@ -497,15 +367,6 @@ class BullMqQueue implements OverflowQueue {
       if (isMissing && pending.inputMissed) this.#elsewhere(pending, 'it was lost in Redis');
       else pending.inputMissed = isMissing;
     }
-  }
-
-  /** Removes what a worker that died left in Redis. Whoever notices first does. */
-  async #forget(workerId: string): Promise<void> {
-    const removed = await this.#link.commands.srem(keys.workers(this.#link), workerId);
-    if (removed === 0) return;
-    await this.#queue(workerId)
-      .obliterate({ force: true })
-      .catch(() => undefined);
   }
 
   #checkQuiet(): void {

@@ -1,5 +1,5 @@
 /** Errors of a queue in the log: BullMQ reports each try of a command, which may be a thousand a second. */
-import type { QueueLog } from './bullmq-queue.ts';
+import type { QueueLog } from './types.ts';
 
 /** An error of one kind is said this often. */
 const everyMs = 10_000;

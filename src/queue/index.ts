@@ -2,7 +2,7 @@
 import type * as RedisQueue from './redis.ts';
 
 export * from './types.ts';
-export type { BullMqQueueOptions, QueueLog } from './bullmq-queue.ts';
+export type { BullMqQueueOptions } from './bullmq-queue.ts';
 export { manifestBytes, sealManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
 export { fetchContent, type ContentSource, type WantedContent } from './fetch-content.ts';
 export { predictedMs, smoothed } from './predict.ts';

@@ -128,3 +128,9 @@ export class QueueError extends Error {
     this.code = code;
   }
 }
+
+/** The part of a pino logger that the queue writes to. */
+export interface QueueLog {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+}
