@@ -1,6 +1,7 @@
 /** How a process that serves ends. */
 import { constants } from 'node:os';
 import type { RunningHost } from '../host/index.ts';
+import { tellServiceManager } from '../process/index.ts';
 
 const signals = ['SIGTERM', 'SIGINT'] as const;
 type Signal = (typeof signals)[number];
@@ -37,6 +38,7 @@ export async function runUntilSignal(
   };
   for (const signal of signals) source.on(signal, onSignal);
   const first = await receivedSignal(0);
+  tellServiceManager('STOPPING=1');
   log(`turntable: ${first}: finishing accepted requests (again: end at once)`);
   const cutOff = (): number => {
     log('turntable: the drain limit passed before every accepted request was finished');

@@ -12,6 +12,7 @@ import {
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
 import { parseFunctionList, type ListedFunction } from './function-list.ts';
+import { tellServiceManager } from '../process/index.ts';
 import { formatMs } from '../tools/index.ts';
 import { outliveDefects } from './uncaught.ts';
 import { ownCommand, packageVersion, root } from './package.ts';
@@ -38,6 +39,7 @@ export function serveCommand(): Command {
       const recording = options.record === undefined ? undefined : await record(options.record);
       const host = await start(config, recording);
       outliveDefects({ exit: (code) => process.exit(code) });
+      tellServiceManager('READY=1');
       await announce(host, performance.now() - startedMs);
       const exitCode = await runUntilSignal(host, { drainMs: config.drainMs });
       await recording?.close();

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { Command, Option } from 'commander';
 import { createCpuPools } from '../cpu/index.ts';
 import { defaultFunctionsBytes, readCores } from '../hardware/index.ts';
+import { tellServiceManager } from '../process/index.ts';
 import { parseSizeBytes } from '../tools/index.ts';
 import { createLogger } from '../host/index.ts';
 import { loadRedisQueue, ModelCache, parseRedisUrl, PoolTaker, redisUrlForm } from '../queue/index.ts';
@@ -123,6 +124,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   atWork.taker = taker;
   const worker = await startRemoteWorker({ link, taker, log: logger });
   outliveDefects({ exit: (code) => process.exit(code) });
+  tellServiceManager('READY=1');
   const count = `${cores} ${cores === 1 ? 'core' : 'cores'}`;
   process.stdout.write(
     `Turntable ${packageVersion()} worker ${flags.name} takes overflow on ${count} (Redis at ${link.address})\n`,

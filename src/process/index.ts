@@ -7,5 +7,6 @@ export { tagOutput, takeTag } from './output-tags.ts';
 export { parentChannel } from './parent.ts';
 export type { Peer, PeerEnd, PeerEvents, StartPeer } from './peer.ts';
 export { askOnce, plainError, serve, Server, type NoAnswer, type PlainFailure, type Reply } from './requests.ts';
+export { tellServiceManager } from './service-manager.ts';
 export { startThread, type ThreadOptions } from './thread.ts';
 export { Watchdog } from './watchdog.ts';

