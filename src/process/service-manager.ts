@@ -14,7 +14,7 @@ export function tellServiceManager(
   // Node has no datagrams over Unix sockets.
   const socket = libcFunction('int socket(int family, int type, int protocol)');
   const send = libcFunction(
-    'ssize_t sendto(int socket, const void *message, size_t bytes, int flags, const void *address, uint addressBytes)',
+    'long sendto(int socket, const void *message, size_t bytes, int flags, const void *address, uint addressBytes)',
   );
   const close = libcFunction('int close(int descriptor)');
   if (socket === undefined || send === undefined || close === undefined) return false;

@@ -114,11 +114,9 @@ function unknownFields(from: readonly Resource[]): string[] {
 
 /** Unknown fields pass. */
 function problemsOf(resource: Resource): string[] {
-  const { apiVersion, kind } = resource;
-  const of = apiVersion.startsWith('keda.sh') ? '@kubernetes-models/keda' : 'kubernetes-models';
-  const module = require(`${of}/${apiVersion}/${kind}`) as Record<string, new (data: Json) => { validate: () => void }>;
+  const module = require(moduleOf(resource)) as Record<string, new (data: Resource) => { validate: () => void }>;
   try {
-    new module[kind]!(resource).validate();
+    new module[resource.kind]!(resource).validate();
     return [];
   } catch (error) {
     return [(error as Error).message];

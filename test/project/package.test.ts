@@ -63,7 +63,7 @@ function serviceManager() {
   const address = unixAddress(path);
   const bind = libcFunction('int bind(int socket, const void *address, uint addressBytes)')!;
   expect(bind(socket, address, address.length)).toBe(0);
-  const receive = libcFunction('ssize_t recv(int socket, _Out_ uint8_t *buffer, size_t bytes, int flags)')!;
+  const receive = libcFunction('long recv(int socket, void *buffer, size_t bytes, int flags)')!;
   return {
     path,
     told(): string {
