@@ -104,7 +104,8 @@ export type BodyLike = string | Uint8Array | Blob;
 export interface FunctionInfo {
   readonly name: string;
   readonly version: string;
-  readonly state: 'ready' | 'validating' | 'unavailable';
+  /** `elsewhere`: its files are at other hosts of the fleet, which answer its calls. */
+  readonly state: 'ready' | 'elsewhere' | 'validating' | 'unavailable';
   readonly [field: string]: unknown;
 }
 

@@ -1,5 +1,6 @@
 /** This host's part in its fleet: membership, the ways to the other hosts, and who may come in. */
 import type { RedisLink } from '../queue/index.ts';
+import { given } from '../tools/index.ts';
 import { Membership } from './membership.ts';
 import { Peers } from './peers.ts';
 import { Seal, type PeerRequest } from './seal.ts';
@@ -13,6 +14,8 @@ export interface FleetOptions {
   readonly url: string;
   readonly report: () => Omit<HostReport, 'draining'>;
   readonly onMembers?: () => void;
+  /** Twice a second, while Redis is there. */
+  readonly onRead?: () => Promise<void>;
   readonly log: FleetLog;
 }
 
@@ -21,7 +24,7 @@ export class Fleet {
   readonly link: RedisLink;
   readonly membership: Membership;
   readonly peers: Peers;
-  readonly #seal: Seal;
+  readonly seal: Seal;
   readonly #log: FleetLog;
   #drainReason: 'none' | 'asked' | 'stopping' = 'none';
 
@@ -30,23 +33,24 @@ export class Fleet {
     this.name = fleet;
     this.link = link;
     this.#log = log;
-    this.#seal = new Seal(fleet, secret);
+    this.seal = new Seal(fleet, secret);
     const hostName = new URL(url).host;
     this.membership = new Membership(hostName, {
       link,
       fleet,
-      seal: this.#seal,
+      seal: this.seal,
       report: () => ({ ...report(), draining: this.isDraining }),
       onChange: () => {
         const hosts = this.membership.others().map(({ name }) => name);
         log.info({ fleet, hosts }, 'the hosts of the fleet have changed');
         options.onMembers?.();
       },
+      ...given({ onRead: options.onRead }),
       log,
     });
     this.peers = new Peers({
       name: hostName,
-      seal: this.#seal,
+      seal: this.seal,
       nowMs: () => this.#nowMs(),
       members: () => this.membership.others(),
     });
@@ -83,7 +87,12 @@ export class Fleet {
 
   /** Name of the host that sent the request; why it is refused otherwise. */
   senderOf(authorization: string, request: PeerRequest): string | { readonly refused: string } {
-    return this.#seal.sender(authorization, request, this.#nowMs());
+    return this.seal.sender(authorization, request, this.#nowMs());
+  }
+
+  /** The Authorization header of a request to another host. */
+  authorization(request: PeerRequest): string {
+    return this.seal.authorization(this.membership.name, request, this.#nowMs());
   }
 
   /** Every host, this one first. */

@@ -76,11 +76,14 @@ export async function startHost(
   const statistics = new Statistics();
   const history = new History();
   const validator = createValidator({ timeoutMs: config.validator.timeoutMs });
+  const hostVersion = packageVersion();
+  const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, logger });
   const store = createModelStore({
     dataDir: config.dataDir,
     dataDirBefore: config.dataDirBefore,
     functionsDir: config.functionsDir,
     healFrom: config.healFrom,
+    fleet,
     defaults: config.defaults,
     limits: config.limits,
     validate: validator.validate,
@@ -166,11 +169,6 @@ export async function startHost(
     live,
     leaseCores: (count) => pools.leaseCores('plans over GPU and CPU', count),
   });
-  const hostVersion = packageVersion();
-  const fleet =
-    secret === undefined
-      ? undefined
-      : new FleetMember({ config, secret, hostVersion, registry: store, live, statistics, logger });
   const rollout = new Rollout({
     store,
     invoker: {
@@ -262,7 +260,7 @@ export async function startHost(
     http = await createHttpServer({ ...shared, functionLog, fleet, metrics, queueing, views, scheduler, replays });
     grpc = await startGrpc(shared);
     await Promise.all([store.start(), cpuPools.started()]);
-    await fleet?.start(http.url);
+    await fleet?.start({ url: http.url, store, live, statistics });
   } catch (error) {
     await http?.close(0);
     await grpc?.close(0);

@@ -44,6 +44,8 @@ export interface SettingsOverride {
 export type VersionState =
   | { readonly status: 'ready' }
   | { readonly status: 'validating' }
+  /** Its files are at other hosts of the fleet. */
+  | { readonly status: 'elsewhere' }
   /** The validator refused the model, or its files are gone. */
   | { readonly status: 'unavailable'; readonly reason: string };
 

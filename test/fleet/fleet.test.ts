@@ -1,10 +1,15 @@
 /** A fleet of hosts in this process: who is let in, and what each knows of the others. */
+import { createHash } from 'node:crypto';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { Seal } from '../../src/fleet/seal.ts';
 import { loadConfig, startHost } from '../../src/host/index.ts';
 import { FleetHosts, fleetOf, nameOf, statesAt } from '../support/fleet-hosts.ts';
+import { writeScaleModel } from '../support/models.ts';
 import { redisMissing } from '../support/redis-server.ts';
-import type { ReluHost } from '../support/relu-host.ts';
+import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 
 /** For what the hosts tell each other by and by; a busy machine only makes it longer. */
 const patient = { timeout: 60_000, interval: 20 };
@@ -21,6 +26,50 @@ async function refusal(flags: Record<string, string>): Promise<string> {
     () => 'it started',
     (error: unknown) => (error as Error).message,
   );
+}
+
+const scaleModels = new Map<number, Promise<Buffer>>();
+
+/** A model that multiplies by the factor. */
+function scaleModel(factor: number): Promise<Buffer> {
+  let model = scaleModels.get(factor);
+  if (model === undefined) {
+    model = (async () => {
+      const folder = await mkdtemp(join(tmpdir(), 'turntable-scale-'));
+      const bytes = await readFile(await writeScaleModel(folder, factor));
+      await rm(folder, { recursive: true });
+      return bytes;
+    })();
+    scaleModels.set(factor, model);
+  }
+  return model;
+}
+
+const shaOf = async (factor: number): Promise<string> =>
+  createHash('sha256')
+    .update(await scaleModel(factor))
+    .digest('hex');
+
+const publish = async ({ url }: { url: string }, name: string, factor: number, query = ''): Promise<Response> =>
+  await fetch(`${url}/functions/${name}?${query}`, { method: 'PUT', body: new Uint8Array(await scaleModel(factor)) });
+
+/** The answer of a function, or of a version of it, to 1, 2, 3, 4. */
+async function call({ url }: { url: string }, path: string): Promise<unknown> {
+  const body = '{"input": [[1, 2, 3, 4]]}';
+  const reply = (await (await fetch(`${url}/function/${path}`, { method: 'POST', body })).json()) as {
+    output?: number[][];
+  };
+  return reply.output?.[0] ?? reply;
+}
+
+async function shown({ url }: { url: string }, name: string): Promise<object | undefined> {
+  const reply = await fetch(`${url}/functions/${name}`);
+  return reply.ok ? ((await reply.json()) as object) : undefined;
+}
+
+async function functionsAt({ url }: { url: string }): Promise<string[]> {
+  const { functions } = (await (await fetch(`${url}/functions`)).json()) as { functions: { name: string }[] };
+  return functions.map(({ name }) => name).toSorted();
 }
 
 describe.skipIf(redisMissing !== undefined)('a fleet', () => {
@@ -89,7 +138,104 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     await vi.waitFor(async () => expect(await statesAt(one)).not.toHaveProperty([nameOf(third)]), patient);
   });
 
+  test('what is published at one host is shown and answered by each, and its content is at two', async () => {
+    const reply = await publish(one, 'double', 2);
+    expect(reply.status).toBe(201);
+    for (const host of [one, other]) {
+      await vi.waitFor(async () => expect(await call(host, 'double')).toEqual([2, 4, 6, 8]), patient);
+      expect(await shown(host, 'double')).toMatchObject({ version: '1', versions: ['1'], state: 'ready' });
+    }
+    const { sha256 } = (await shown(one, 'double')) as { sha256: string };
+    for (const { url } of [one, other]) {
+      expect((await fetch(`${url}/blobs/sha256:${sha256}`, { method: 'HEAD' })).status).toBe(200);
+    }
+  });
+
+  test('hosts that publish the same function at once make two versions of it; of one version the loser hears why', async () => {
+    const both = await Promise.all([publish(one, 'race', 3), publish(other, 'race', 5)]);
+    expect(both.map(({ status }) => status)).toEqual([201, 201]);
+    const answers = new Map<string, number[]>();
+    for (const reply of both) {
+      const { version, sha256 } = (await reply.json()) as { version: string; sha256: string };
+      answers.set(version, sha256 === (await shaOf(3)) ? [3, 6, 9, 12] : [5, 10, 15, 20]);
+    }
+    expect([...answers.keys()].toSorted()).toEqual(['1', '2']);
+    for (const host of [one, other]) {
+      for (const [version, answer] of answers) {
+        await vi.waitFor(async () => expect(await call(host, `race/versions/${version}`)).toEqual(answer), patient);
+      }
+    }
+    const named = await Promise.all([publish(one, 'named', 3, 'version=7'), publish(other, 'named', 5, 'version=7')]);
+    expect(named.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([201, 409]);
+    const lost = (await named.find(({ status }) => status === 409)?.json()) as { error: string };
+    expect(lost.error).toBe(
+      "version '7' of function 'named' is published already, with another model or other settings",
+    );
+  });
+
+  test('settings, traffic and removals show everywhere', async () => {
+    await publish(one, 'changing', 2);
+    await publish(one, 'changing', 3, 'traffic=0');
+    await vi.waitFor(async () => expect(await call(other, 'changing')).toEqual([2, 4, 6, 8]), patient);
+    const body = JSON.stringify({ slo: '77ms' });
+    expect((await fetch(`${other.url}/functions/changing`, { method: 'PATCH', body })).status).toBe(200);
+    await vi.waitFor(async () => expect(await shown(one, 'changing')).toMatchObject({ slo: '77ms' }), patient);
+    await fetch(`${one.url}/functions/changing/versions/2/promote`, { method: 'POST' });
+    await vi.waitFor(async () => expect(await call(other, 'changing')).toEqual([3, 6, 9, 12]), patient);
+    await fetch(`${other.url}/functions/changing/versions/1`, { method: 'DELETE' });
+    await vi.waitFor(async () => expect(await shown(one, 'changing')).toMatchObject({ versions: ['2'] }), patient);
+    expect((await fetch(`${one.url}/functions/changing`, { method: 'DELETE' })).status).toBe(204);
+    await vi.waitFor(async () => expect(await shown(other, 'changing')).toBeUndefined(), patient);
+    expect((await fetch(`${other.url}/functions/changing`, { method: 'DELETE' })).status).toBe(404);
+  });
+
+  test('a host that was away brings what only it has, and forgets what was removed meanwhile', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'turntable-away-'));
+    const dataDir = { flags: { dataDir: folder } };
+    const alone = await startReluHost([], { flags: { dataDir: folder, 'gpu.use': 'off' } });
+    await publish(alone, 'brought', 7);
+    await alone[Symbol.asyncDispose]();
+    const third = await fleet.add(dataDir);
+    for (const host of [one, other]) {
+      await vi.waitFor(async () => expect(await call(host, 'brought')).toEqual([7, 14, 21, 28]), patient);
+    }
+    await publish(third, 'removed', 2);
+    await fleet.stop(third);
+    await vi.waitFor(
+      async () => expect((await fetch(`${one.url}/functions/removed`, { method: 'DELETE' })).status).toBe(204),
+      patient,
+    );
+    const again = await fleet.add(dataDir);
+    expect(await shown(again, 'removed')).toBeUndefined();
+    expect(await call(again, 'brought')).toEqual([7, 14, 21, 28]);
+    await fleet.stop(again);
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  test('without Redis functions go on serving and nothing is published; one that lost its data is filled again', async () => {
+    await publish(one, 'kept', 2);
+    await vi.waitFor(async () => expect(await call(other, 'kept')).toEqual([2, 4, 6, 8]), patient);
+    await fleet.redis.kill();
+    await vi.waitFor(async () => expect((await fleetOf(one)).redis.status).toBe('down'), patient);
+    for (const host of [one, other]) expect(await call(host, 'kept')).toEqual([2, 4, 6, 8]);
+    const refused = await publish(one, 'late', 3);
+    expect([refused.status, refused.headers.get('x-turntable-error')]).toEqual([503, 'fleet-unavailable']);
+    expect(((await refused.json()) as { error: string }).error).toContain('what is published goes on serving');
+    await rm(fleet.redis.folder + '/appendonlydir', { recursive: true, force: true });
+    await fleet.redis.start();
+    await vi.waitFor(async () => expect((await publish(one, 'late', 3)).status).toBe(201), patient);
+    const names = await functionsAt(one);
+    expect(names).toEqual(expect.arrayContaining(['double', 'race', 'named', 'brought', 'kept', 'late']));
+    // One that comes now knows all of it from Redis, which the hosts have filled again.
+    const third = await fleet.add();
+    await vi.waitFor(async () => expect(await functionsAt(third)).toEqual(names), patient);
+    expect(await shown(third, 'race')).toMatchObject({ versions: ['1', '2'] });
+    expect(await call(third, 'late')).toEqual([3, 6, 9, 12]);
+    await fleet.stop(third);
+  });
+
   test('the hosts still know each other while Redis is away, and after it has lost its data', async () => {
+    await vi.waitFor(async () => expect(Object.keys(await statesAt(one))).toHaveLength(2), patient);
     await fleet.redis.kill();
     await vi.waitFor(async () => expect((await fleetOf(one)).redis.status).toBe('down'), patient);
     expect(await statesAt(one)).toEqual({ [nameOf(one)]: 'up', [nameOf(other)]: 'up' });

@@ -63,7 +63,7 @@ export interface GpuStateAnswer {
 export interface PlacedVersion {
   readonly name: string;
   readonly version: string;
-  readonly state: 'ready' | 'validating' | 'unavailable';
+  readonly state: 'ready' | 'elsewhere' | 'validating' | 'unavailable';
   /** Where its model is now. */
   readonly residency: 'gpu' | 'loading' | 'cpu' | 'cold';
   readonly gpuBytes: number;

@@ -1,84 +1,196 @@
 /** This host as one of a fleet: puts the fleet's parts together with the host's own. */
+import { join } from 'node:path';
 import type { Logger } from 'pino';
-import { Fleet } from '../../fleet/index.ts';
-import { loadRedisQueue } from '../../queue/index.ts';
+import { ChangedElsewhere, Fleet, protocolNow, Registry, RegistryCopy } from '../../fleet/index.ts';
+import { loadRedisQueue, QueueError } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
 import type { LiveScheduler } from '../live/index.ts';
 import { reachable } from '../queueing/index.ts';
 import type { Statistics } from '../statistics.ts';
-import type { Registry } from '../types.ts';
+import {
+  mergedFunctions,
+  type DiskModelStore,
+  type FleetFunction,
+  type FleetStore,
+  type StoredFile,
+} from '../store/index.ts';
+import { ContentPlacement } from './content.ts';
 
 export interface FleetMemberOptions {
   readonly config: HostConfig;
   /** As `fleetSecret` gives it. */
   readonly secret: string;
   readonly hostVersion: string;
-  readonly registry: Registry;
-  readonly live: LiveScheduler;
-  readonly statistics: Statistics;
   readonly logger: Logger;
 }
 
-export class FleetMember {
+/** What the fleet needs of the host, once that is there. */
+export interface HostParts {
+  /** Where this host listens. */
+  readonly url: string;
+  readonly store: DiskModelStore;
+  readonly live: LiveScheduler;
+  readonly statistics: Statistics;
+}
+
+interface Joined {
+  readonly fleet: Fleet;
+  readonly registry: Registry;
+  readonly content: ContentPlacement;
+}
+
+/** Redis may be a moment behind when all are started together. */
+const firstAnswerMs = 1000;
+
+export class FleetMember implements FleetStore {
+  readonly name: string;
   readonly #options: FleetMemberOptions;
-  #fleet: Fleet | undefined;
+  #copy: RegistryCopy | undefined;
+  #joined: Joined | undefined;
 
   constructor(options: FleetMemberOptions) {
     this.#options = options;
+    this.name = options.config.fleet?.name ?? '';
   }
 
   /** @throws HostError 'not-ready' before the host listens */
   get fleet(): Fleet {
-    if (this.#fleet === undefined)
-      throw new HostError('not-ready', 'the host is starting and has not joined its fleet yet');
-    return this.#fleet;
+    return this.#mustHaveJoined().fleet;
   }
 
-  /** Joins. `url` is where this host listens. Where Redis is away it joins as soon as that is back. */
-  async start(url: string): Promise<void> {
-    const { config, secret, logger, hostVersion, live, statistics } = this.#options;
+  /** Joins. Where Redis is away, this host goes on with what it knew, and joins as soon as Redis is back. */
+  async start({ url: listensAt, store, live, statistics }: HostParts): Promise<void> {
+    const { config, secret, logger, hostVersion } = this.#options;
     const { fleet: settings, redis, queue, listen, cpu } = config;
-    if (settings?.name === undefined || redis.url === undefined) throw new Error('a host without a fleet joined one');
+    const copy = this.#copy;
+    if (settings?.name === undefined || redis.url === undefined || copy === undefined) {
+      throw new Error('a host without a fleet joined one');
+    }
     const { RedisLink } = await loadRedisQueue();
     const link = new RedisLink({ url: redis.url, prefix: redis.prefix });
-    const fleet = new Fleet({
+    const url = settings.advertise ?? queue.hostUrl ?? reachable(listensAt, listen.host);
+    const fleet: Fleet = new Fleet({
       link,
       fleet: settings.name,
       secret,
-      url: settings.advertise ?? queue.hostUrl ?? reachable(url, listen.host),
+      url,
       report: () => ({
-        url: settings.advertise ?? queue.hostUrl ?? reachable(url, listen.host),
-        protocol: 1,
+        url,
+        protocol: protocolNow,
         hostVersion,
         cores: cpu.cores,
         gpus: live.gpus.length,
         inFlight: statistics.requestsInFlight,
         waiting: live.waitingCount,
-        functions: this.#functions(),
+        functions: heldVersions(store),
       }),
+      onMembers: () => content.placeAll(),
+      onRead: async () => await registry.look(),
       log: logger,
     });
-    this.#fleet = fleet;
+    const content = new ContentPlacement({ fleet, store, names: () => this.names(), logger });
+    const registry = new Registry({
+      link,
+      fleet: settings.name,
+      seal: fleet.seal,
+      copy,
+      ownNames: () => store.names(),
+      own: (name) => store.ownRecords(name),
+      onChanged: async (name) => {
+        await store.adopt(name);
+        content.place(name);
+      },
+      merge: (_name, mine, theirs) =>
+        mergedFunctions(mine as FleetFunction | undefined, theirs as FleetFunction | undefined),
+      log: logger,
+    });
+    this.#joined = { fleet, registry, content };
     await link.ready(firstAnswerMs).catch(() => undefined); // It is told of by who keeps the queue.
+    registry.start();
     await fleet.start();
+    await registry.look();
+    content.placeAll();
   }
 
   /** The others hear that it goes. */
   async stopping(): Promise<void> {
-    await this.#fleet?.stopping();
+    await this.#joined?.fleet.stopping();
   }
 
   async close(): Promise<void> {
-    await this.#fleet?.close();
-    this.#fleet?.link.close();
+    const joined = this.#joined;
+    if (joined === undefined) return;
+    joined.content.close();
+    joined.registry.close();
+    await joined.fleet.close();
+    joined.fleet.link.close();
   }
 
-  #functions(): number {
-    const { registry } = this.#options;
-    return registry.names().reduce((sum, name) => sum + registry.versions(name).length, 0);
+  /** Has files here that another host publishes. */
+  async keep(files: readonly StoredFile[], from: string): Promise<void> {
+    await this.#mustHaveJoined().content.keep(files, from);
+  }
+
+  // For the store
+
+  async load(folder: string): Promise<void> {
+    this.#copy = new RegistryCopy(join(folder, this.name));
+    await this.#copy.start();
+  }
+
+  names(): readonly string[] {
+    return this.#copy?.names() ?? [];
+  }
+
+  get(name: string): FleetFunction | undefined {
+    return (this.#copy?.get(name)?.body ?? undefined) as FleetFunction | undefined;
+  }
+
+  async ready(): Promise<void> {
+    await this.#withRegistry(async ({ registry }) => await registry.ready());
+  }
+
+  async secure(name: string, files: readonly StoredFile[]): Promise<void> {
+    await this.#mustHaveJoined().content.secure(name, files);
+  }
+
+  async commit(name: string, next: FleetFunction | undefined): Promise<void> {
+    await this.#withRegistry(async ({ registry }) => await registry.put(name, next));
+  }
+
+  async sync(): Promise<void> {
+    await this.#withRegistry(async ({ registry }) => await registry.sync());
+  }
+
+  want(name: string, version: string): void {
+    this.#joined?.content.want(name, version);
+  }
+
+  #mustHaveJoined(): Joined {
+    if (this.#joined !== undefined) return this.#joined;
+    throw new HostError('not-ready', 'the host is starting and has not joined its fleet yet');
+  }
+
+  async #withRegistry(work: (joined: Joined) => Promise<void>): Promise<void> {
+    const joined = this.#mustHaveJoined();
+    try {
+      await work(joined);
+    } catch (error) {
+      if (error instanceof ChangedElsewhere || !(error instanceof QueueError)) throw error;
+      throw new HostError(
+        'fleet-unavailable',
+        `${error.message}, and it has the registry of the fleet '${this.name}': nothing can be published or changed until it is back; what is published goes on serving`,
+        { cause: error },
+      );
+    }
   }
 }
 
-/** Redis may be a moment behind when all are started together. */
-const firstAnswerMs = 1000;
+function heldVersions(store: DiskModelStore): number {
+  let count = 0;
+  for (const name of store.names()) {
+    for (const { state } of store.versions(name)) if (state.status !== 'elsewhere') count++;
+  }
+  return count;
+}

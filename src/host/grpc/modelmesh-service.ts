@@ -76,6 +76,8 @@ function statusOf(context: GrpcContext, version: FunctionVersion | undefined, is
       return { status: 'LOADING_FAILED', errors: [state.reason] };
     case 'validating':
       return { status: 'LOADING', errors: [] };
+    case 'elsewhere':
+      return { status: 'NOT_LOADED', errors: [] };
     case 'ready': {
       const instances = context.pools.state(version.key)?.instances ?? [];
       const isLoaded = instances.some((each) => each.state !== 'loading' && each.holdsModel !== false);

@@ -124,14 +124,18 @@ export function repositoryIndex(registry: Registry, unloaded: Unloaded, readyOnl
   return registry
     .names()
     .flatMap((name) => registry.versions(name))
-    .filter((version) => !readyOnly || (version.state.status === 'ready' && !unloaded.has(version)))
+    .filter((version) => !readyOnly || (servable.has(version.state.status) && !unloaded.has(version)))
     .map((version) => indexEntry(version, unloaded.has(version)));
 }
+
+/** What takes calls here. */
+const servable: ReadonlySet<string> = new Set(['ready', 'elsewhere']);
 
 function indexEntry({ name, version, state }: FunctionVersion, isUnloaded: boolean): object {
   if (isUnloaded) return { name, version, state: 'UNAVAILABLE', reason: 'unloaded' };
   switch (state.status) {
     case 'ready':
+    case 'elsewhere': // Whoever asks here gets an answer.
       return { name, version, state: 'READY', reason: '' };
     case 'validating':
       return { name, version, state: 'LOADING', reason: 'the model is being validated' };

@@ -2,10 +2,12 @@
 import { isFromFleet, PeerLost, type Fleet, type MemberView } from '../../fleet/index.ts';
 import { HostError } from '../errors.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
+import type { StoredFile } from '../store/index.ts';
 import type { Exchange } from './exchange.ts';
 import { managed, pathParam, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 4096;
+const filesBytesMax = 1024 * 1024;
 
 /**
  * Name of the host of the fleet that sent a request; undefined where a client did.
@@ -38,6 +40,26 @@ export function showFleet(context: HostContext, exchange: Exchange): void {
 /** `GET /v2/fleet/ping`: for measuring the way here. */
 export function pingFleet(_context: HostContext, exchange: Exchange): void {
   exchange.send(200, [], []);
+}
+
+/** `POST /v2/fleet/content`: another host publishes these files, and hears when they are here as well. */
+export async function keepContent(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, async () => {
+    const member = context.fleet;
+    if (member === undefined) throw notInFleet();
+    const { files } = parseJsonObject(await context.bodies.read(exchange, filesBytesMax), 'the body');
+    if (!Array.isArray(files) || !files.every(isStoredFile)) {
+      throw new HostError('bad-request', "'files' is not a list of {name, sha256, bytes}");
+    }
+    await member.keep(files, exchange.peer ?? '');
+    exchange.json(200, { kept: files.length });
+  });
+}
+
+function isStoredFile(file: unknown): file is StoredFile {
+  const { name, sha256, bytes } = (file ?? {}) as Partial<Record<keyof StoredFile, unknown>>;
+  const isHash = typeof sha256 === 'string' && /^[0-9a-f]{64}$/.test(sha256);
+  return typeof name === 'string' && isHash && Number.isSafeInteger(bytes) && Number(bytes) >= 0;
 }
 
 /** `POST /v2/fleet/hosts/{host}/drain`: `{"draining": false}` takes it back. Any host passes it on to the one that is named. */

@@ -72,6 +72,7 @@ export function modelReady(context: HostContext, exchange: Exchange): void {
   context.invoker.unloaded.check(asked);
   switch (state.status) {
     case 'ready':
+    case 'elsewhere':
       exchange.json(200, { name, version, ready: true });
       return;
     case 'validating':

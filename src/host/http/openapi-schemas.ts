@@ -64,7 +64,7 @@ const functionView = {
   ...objectOf({
     name: text,
     version: text,
-    state: { enum: ['ready', 'validating', 'unavailable'] },
+    state: { enum: ['ready', 'elsewhere', 'validating', 'unavailable'] },
     source: { enum: ['folder', 'upload'] },
     slo_ms: { type: 'number' },
     sha256: text,

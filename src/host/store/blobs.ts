@@ -48,6 +48,11 @@ export class BlobStore {
       await unlinkIfThere(temporary);
       throw new HostError('digest-mismatch', `the blob's bytes have the sha256 ${streamed.sha256}, not ${sha256}`);
     }
+    await this.take(sha256, temporary);
+  }
+
+  /** Takes in a file with the bytes of this sha256, which is on the store's disk: it moves here. */
+  async take(sha256: string, temporary: string): Promise<void> {
     await this.#mutex.run(sha256, async () => {
       // The note first: a kill in between leaves a note without a blob, not a blob that the next start removes.
       const note = await open(join(this.#notes, sha256), 'w');

@@ -23,6 +23,7 @@ import {
  * staging/<random>/             uploads under way and versions being removed; emptied at start
  * validated/<hex>.json          models that the validator accepted
  * handlers/<name>-<hash>.mjs    compiled handlers of folder functions
+ * fleet/<fleet>/<name>.json     what the fleet's registry had of a function, as last heard
  * host.lock                     which process uses the folder
  * ```
  */

@@ -77,7 +77,7 @@ export class Integrity {
     await blobs.heal(sha256, fresh);
     for (const [name, versions] of uploads) {
       for (const [version, loaded] of versions) {
-        if (loaded.status === 'unreadable') continue;
+        if (loaded.status === 'unreadable' || loaded.status === 'elsewhere') continue;
         const file = loaded.record.files.find((each) => each.sha256 === sha256);
         if (file === undefined) continue;
         const wasDamaged = await blobs.heal(sha256, fresh, join(data.versionFolder(name, version), file.name));

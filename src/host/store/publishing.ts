@@ -1,13 +1,14 @@
 /** Publications: what an upload asks for is checked, and one rename makes it a version. */
 import { mkdir, rename } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import type { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { BlobStore } from './blobs.ts';
 import type { Catalogue } from './catalogue.ts';
+import type { Changes } from './changes.ts';
 import type { DataFolder } from './data-folder.ts';
-import { diskError, syncFolder, writeFileDurably } from './disk.ts';
+import { discardTree, diskError, syncFolder, writeFileDurably } from './disk.ts';
+import { withRecord } from './fleet-content.ts';
 import type { Integrity } from './integrity.ts';
 import { nextVersion, uploadedModel, versionFile } from './names.ts';
 import { StagedPublication, type Published, type StagedUpload } from './publication.ts';
@@ -26,8 +27,7 @@ export interface PublishingOptions extends Pick<ModelStoreOptions, 'defaults' | 
   readonly validations: Validations;
   readonly integrity: Integrity;
   readonly removals: Removals;
-  /** By function name: held while its versions change. */
-  readonly mutex: KeyedMutex;
+  readonly changes: Changes;
 }
 
 export class Publishing {
@@ -125,7 +125,8 @@ export class Publishing {
     // Outside the lock: a validation may take long, and other versions of the function need not wait for it.
     const validated = await this.#options.validations.check(join(folder, uploadedModel), model?.sha256 ?? '');
     checkExternalFiles(files, validated.externalFiles);
-    return await this.#options.mutex.run(name, async () => {
+    await this.#secure(name, folder, files);
+    return await this.#options.changes.run(name, async () => {
       const knownNow = this.#published(name, wanted, settings, files);
       if (knownNow !== undefined) return { version: knownNow, created: false };
       const version = wanted ?? nextVersion(this.#versionsTaken(name));
@@ -144,10 +145,12 @@ export class Publishing {
       const serving = this.#catalogue.serving.get(name);
       const current = this.#catalogue.find(name);
       const traffic = holdBack && current?.state.status === 'ready' ? trafficOf(serving, current.version) : undefined;
+      const { fleet } = this.#options.changes;
+      await fleet?.commit(name, withRecord(fleet.get(name), record, { ...serving, traffic }));
       try {
         // Before the new version is there, so that it serves nothing even if the host is killed in between.
         if (traffic !== undefined) await this.#catalogue.serving.write(name, { ...serving, traffic });
-        await this.#switchOver(folder, record);
+        await this.switchOver(folder, record);
         if (traffic === undefined && serving.traffic !== undefined) {
           await this.#catalogue.serving.write(name, { ...serving, traffic: undefined });
         }
@@ -163,8 +166,22 @@ export class Publishing {
     });
   }
 
+  /** Another host of the fleet has the files before its registry names them. */
+  async #secure(name: string, folder: string, files: readonly StoredFile[]): Promise<void> {
+    const { blobs, changes } = this.#options;
+    if (changes.fleet === undefined) return;
+    try {
+      for (const file of files) await blobs.takeIn(file.sha256, join(folder, file.name));
+      await changes.fleet.secure(name, files);
+    } catch (error) {
+      await discardTree(folder);
+      for (const { sha256 } of files) await blobs.release(sha256);
+      throw diskError(error);
+    }
+  }
+
   /** One rename makes the version: before it nothing has changed, after it everything has. */
-  async #switchOver(folder: string, record: VersionRecord): Promise<void> {
+  async switchOver(folder: string, record: VersionRecord): Promise<void> {
     const { name, version, files } = record;
     for (const file of files) await this.#options.blobs.takeIn(file.sha256, join(folder, file.name));
     await this.#options.blobs.sync();
@@ -195,7 +212,8 @@ export class Publishing {
     const known = this.#catalogue.find(name, wanted);
     if (known === undefined) return undefined;
     const loaded = known.source === 'upload' ? this.#catalogue.uploads.get(name)?.get(known.version) : undefined;
-    const record = loaded?.status === 'whole' || loaded?.status === 'unverified' ? loaded.record : undefined;
+    const isKnown = loaded?.status === 'whole' || loaded?.status === 'unverified' || loaded?.status === 'elsewhere';
+    const record = isKnown ? loaded.record : undefined;
     if (known.source === 'upload' && record === undefined) return undefined;
     const same =
       sameSettings(

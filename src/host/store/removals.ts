@@ -31,7 +31,7 @@ export class Removals {
    * @throws HostError 'unknown-function', 'unknown-version' or 'folder-function'
    */
   async remove(name: string, version: string | undefined): Promise<void> {
-    this.#checkRemovable(name, version);
+    this.check(name, version);
     try {
       if (version === undefined || this.#catalogue.uploads.get(name)?.size === 1) await this.#removeAll(name);
       else await this.#removeOne(name, version);
@@ -40,7 +40,8 @@ export class Removals {
     }
   }
 
-  #checkRemovable(name: string, version: string | undefined): void {
+  /** @throws HostError 'unknown-function', 'unknown-version' or 'folder-function' */
+  check(name: string, version: string | undefined): void {
     const versions = this.#catalogue.versions(name);
     if (versions.length === 0) throw unknownFunction(name);
     if (version === undefined) {
@@ -60,7 +61,7 @@ export class Removals {
       this.#catalogue.refresh(name);
     });
     await this.#forgetServing(name, versions);
-    for (const loaded of removed) await this.#releaseBlobs(loaded);
+    for (const loaded of removed) await this.releaseBlobs(loaded);
   }
 
   async #removeOne(name: string, version: string): Promise<void> {
@@ -71,7 +72,7 @@ export class Removals {
       this.#catalogue.refresh(name);
     });
     await this.#forgetServing(name, [version]);
-    if (removed !== undefined) await this.#releaseBlobs(removed);
+    if (removed !== undefined) await this.releaseBlobs(removed);
   }
 
   /** A later version of the same name begins without what was set for this one. */
@@ -81,7 +82,7 @@ export class Removals {
     this.#catalogue.setTraffic(name, this.#catalogue.serving.get(name).traffic);
   }
 
-  async #releaseBlobs(loaded: LoadedRecord): Promise<void> {
+  async releaseBlobs(loaded: LoadedRecord): Promise<void> {
     if (loaded.status === 'unreadable') return;
     for (const { sha256 } of loaded.record.files) await this.#options.blobs.release(sha256);
     const isInUse = (sha256: string): boolean =>

@@ -1,13 +1,16 @@
 /** The model store: published versions on disk, functions from folders, and the registry of both. */
 import { rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { Traffic } from '../traffic.ts';
 import type { FunctionVersion, Publication, SettingsOverride } from '../types.ts';
 import { BlobStore } from './blobs.ts';
 import { Catalogue } from './catalogue.ts';
+import { Changes } from './changes.ts';
 import { DataFolder, moveData } from './data-folder.ts';
 import { diskError, namesIn } from './disk.ts';
+import { FleetContent, withoutRecord, type FetchFile, type FleetFunction } from './fleet-content.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { removeOtherHandlers } from './handlers.ts';
 import { Integrity } from './integrity.ts';
@@ -26,7 +29,7 @@ import { trafficOf, type ServingRecord } from './serving.ts';
 import { changedFurther, parseSettingsChange } from './settings.ts';
 import type { DiskModelStore, ModelStoreOptions } from './types.ts';
 import { Validations } from './validation.ts';
-import { loadRecord } from './version-record.ts';
+import { loadRecord, type StoredFile, type VersionRecord } from './version-record.ts';
 
 /** Folders read at once at start; more would only queue up for the same disk. */
 const foldersAtOnce = 8;
@@ -46,7 +49,9 @@ class Store extends Catalogue implements DiskModelStore {
   readonly #removals: Removals;
   /** By function name: whatever changes its versions. By `reload name`: whoever reads its folder. */
   readonly #mutex = new KeyedMutex();
+  readonly #changes: Changes;
   readonly #integrity: Integrity;
+  readonly #content: FleetContent;
   /** Settled when the files of every published version have been hashed. */
   #verifying: Promise<void> = Promise.resolve();
   /** Settled when everything on disk is known; validations may still be under way. */
@@ -74,6 +79,7 @@ class Store extends Catalogue implements DiskModelStore {
       },
     });
     const shared = { catalogue: this, data, blobs, validations };
+    this.#changes = new Changes(options.fleet, this.#mutex);
     this.#removals = new Removals(shared);
     this.#publishing = new Publishing({
       ...shared,
@@ -82,12 +88,14 @@ class Store extends Catalogue implements DiskModelStore {
       logger,
       integrity: this.#integrity,
       removals: this.#removals,
-      mutex: this.#mutex,
+      changes: this.#changes,
     });
+    this.#content = new FleetContent({ ...shared, removals: this.#removals, publishing: this.#publishing });
   }
 
-  hurry({ key }: FunctionVersion): void {
+  hurry({ name, version, key, state }: FunctionVersion): void {
     this.#integrity.hurry(key);
+    if (state.status === 'elsewhere') this.#changes.fleet?.want(name, version);
   }
 
   async start(): Promise<void> {
@@ -112,6 +120,7 @@ class Store extends Catalogue implements DiskModelStore {
     checkFunctionName(name);
     if (version !== undefined) checkVersion(version);
     await this.#ready();
+    await this.#changes.fleet?.ready(); // Before the bytes are sent.
     return await this.#publishing.begin(name, version);
   }
 
@@ -119,7 +128,10 @@ class Store extends Catalogue implements DiskModelStore {
     checkFunctionName(name);
     if (version !== undefined) checkVersion(version);
     await this.#ready();
-    await this.#mutex.run(name, async () => {
+    await this.#changes.run(name, async () => {
+      const { fleet } = this.#changes;
+      this.#removals.check(name, version);
+      await fleet?.commit(name, withoutRecord(fleet.get(name), version));
       await this.#removals.remove(name, version);
       this.#options.logger.info({ function: name, version }, 'removed');
     });
@@ -132,7 +144,7 @@ class Store extends Catalogue implements DiskModelStore {
   ): Promise<void> {
     const change = parseSettingsChange(raw);
     await this.#ready();
-    await this.#mutex.run(name, async () => {
+    await this.#changes.run(name, async () => {
       if (this.find(name) === undefined) throw unknownFunction(name);
       if (version !== undefined && this.find(name, version) === undefined) throw unknownVersion(name, version);
       const record = this.serving.get(name);
@@ -150,7 +162,7 @@ class Store extends Catalogue implements DiskModelStore {
 
   async changeTraffic(name: string, change: (now: Traffic) => Traffic): Promise<Traffic> {
     await this.#ready();
-    return await this.#mutex.run(name, async () => {
+    return await this.#changes.run(name, async () => {
       const current = this.find(name);
       if (current === undefined) throw unknownFunction(name);
       const record = this.serving.get(name);
@@ -166,11 +178,59 @@ class Store extends Catalogue implements DiskModelStore {
   }
 
   async #writeServing(name: string, record: ServingRecord): Promise<void> {
+    const { fleet } = this.#changes;
+    const { settings, traffic } = record;
+    await fleet?.commit(name, { versions: fleet.get(name)?.versions ?? [], serving: { settings, traffic } });
     try {
       await this.serving.write(name, record);
     } catch (error) {
       throw diskError(error);
     }
+  }
+
+  // In a fleet
+
+  async adopt(name: string): Promise<void> {
+    await this.#ready();
+    await this.#mutex.run(name, async () => await this.#adopt(name));
+  }
+
+  async #adopt(name: string): Promise<void> {
+    const wanted = this.#changes.fleet?.get(name);
+    await this.#content.adopt(name, wanted);
+    for (const { sequence } of wanted?.versions ?? []) this.#publishing.countFrom(sequence);
+    if (this.uploadsOf(name).size === 0) this.uploads.delete(name);
+    this.refresh(name);
+  }
+
+  ownRecords(name: string): FleetFunction | undefined {
+    const loaded = [...(this.uploads.get(name)?.values() ?? [])];
+    const versions = loaded.flatMap((each) => (each.status === 'unreadable' ? [] : [each.record]));
+    const { settings, traffic } = this.serving.get(name);
+    const isSet = traffic !== undefined || Object.keys(settings).length > 0;
+    if (versions.length === 0 && !isSet) return undefined;
+    return { versions, ...(isSet ? { serving: { settings, traffic } } : {}) };
+  }
+
+  elsewhere(name: string): readonly VersionRecord[] {
+    const loaded = [...(this.uploads.get(name)?.values() ?? [])];
+    return loaded.flatMap((each) => (each.status === 'elsewhere' ? [each.record] : []));
+  }
+
+  async keepFiles(files: readonly StoredFile[], fetch: FetchFile): Promise<void> {
+    await this.#ready();
+    try {
+      for (const file of files) await this.#content.keep(file, fetch);
+    } catch (error) {
+      throw diskError(error);
+    }
+  }
+
+  async hold(record: VersionRecord, fetch: FetchFile): Promise<void> {
+    await this.keepFiles(record.files, fetch);
+    await this.#mutex.run(record.name, async () => {
+      if (await this.#content.settle(record)) this.refresh(record.name);
+    });
   }
 
   async reload(name: string, override?: SettingsOverride): Promise<void> {
@@ -244,6 +304,7 @@ class Store extends Catalogue implements DiskModelStore {
     }
     const { from, to, backup } = await this.#data.open();
     if (backup !== undefined) logger.info({ from, to, backup }, 'the data folder was brought to the newest format');
+    await this.#changes.fleet?.load(join(this.#data.root, 'fleet'));
     await this.#blobs.start();
     await this.serving.start();
     for (const name of await namesIn(this.#data.functions)) {
@@ -266,6 +327,8 @@ class Store extends Catalogue implements DiskModelStore {
       this.refresh(name);
       this.logProblem(name);
     }
+    // As the fleet was when this host last heard of it; what is newer comes from Redis.
+    for (const name of this.#changes.fleet?.names() ?? []) await this.#adopt(name);
     await this.#forgetUnused();
   }
 

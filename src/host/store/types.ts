@@ -2,7 +2,9 @@
 import type { ContentSource } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
 import type { ModelStore } from '../types.ts';
+import type { FetchFile, FleetFunction, FleetStore } from './fleet-content.ts';
 import type { ValidateModel } from './validation.ts';
+import type { StoredFile, VersionRecord } from './version-record.ts';
 
 /** The part of a pino logger that the store writes to. */
 export interface StoreLogger {
@@ -20,6 +22,8 @@ export interface ModelStoreOptions {
   readonly functionsDir: string;
   /** Hosts to ask for the bytes of damaged files; default: none. */
   readonly healFrom?: ContentSource;
+  /** Undefined: this host is in no fleet. */
+  readonly fleet?: FleetStore | undefined;
   readonly defaults: HostConfig['defaults'];
   readonly limits: Pick<HostConfig['limits'], 'uploadBytesMax'>;
   readonly validate: ValidateModel;
@@ -30,6 +34,16 @@ export interface ModelStoreOptions {
 export interface DiskModelStore extends ModelStore {
   /** Resolves when the files of every version that `start` found have been hashed. */
   verified(): Promise<void>;
+  /** The registry of the fleet has changed: takes in what it has of a function. */
+  adopt(name: string): Promise<void>;
+  /** What this host has of a function by itself, for a fleet that does not know it. */
+  ownRecords(name: string): FleetFunction | undefined;
+  /** Versions whose content is at other hosts. */
+  elsewhere(name: string): readonly VersionRecord[];
+  /** Has files among the blobs, fetched where they are not. */
+  keepFiles(files: readonly StoredFile[], fetch: FetchFile): Promise<void>;
+  /** Has the content of a version here, so that it can serve. */
+  hold(record: VersionRecord, fetch: FetchFile): Promise<void>;
   /** Lets another host use the data folder. Uploads under way must be over. */
   close(): Promise<void>;
 }

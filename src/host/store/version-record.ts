@@ -38,6 +38,8 @@ export type LoadedRecord =
   | { readonly status: 'unverified'; readonly record: VersionRecord }
   /** Its files are not what the record says. */
   | { readonly status: 'damaged'; readonly record: VersionRecord; readonly reason: string }
+  /** Published in the fleet; its files are at other hosts. */
+  | { readonly status: 'elsewhere'; readonly record: VersionRecord }
   /** Nothing is known but its name. */
   | { readonly status: 'unreadable'; readonly reason: string };
 
@@ -95,7 +97,9 @@ export function uploadedVersion(
       ? { status: 'unavailable', reason: loaded.reason }
       : handler.status === 'broken'
         ? { status: 'unavailable', reason: handler.reason }
-        : { status: loaded.status === 'unverified' ? 'validating' : 'ready' };
+        : loaded.status === 'elsewhere'
+          ? { status: 'elsewhere' }
+          : { status: loaded.status === 'unverified' ? 'validating' : 'ready' };
   return {
     name,
     version,

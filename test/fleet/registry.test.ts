@@ -1,0 +1,142 @@
+/** The registry of a fleet against a real Redis that forgets: nothing that was acknowledged is lost or doubled. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { ChangedElsewhere, Registry, RegistryCopy } from '../../src/fleet/index.ts';
+import { Seal } from '../../src/fleet/seal.ts';
+import { RedisLink } from '../../src/queue/redis.ts';
+import { redisMissing, RedisServer } from '../support/redis-server.ts';
+
+interface Host {
+  readonly registry: Registry;
+  readonly link: RedisLink;
+  /** Functions of the host itself. */
+  readonly own: Map<string, string[]>;
+  readonly changed: string[];
+  readonly body: (name: string) => unknown;
+}
+
+describe.skipIf(redisMissing !== undefined)('the registry', () => {
+  let redis: RedisServer;
+  let folder: string;
+  let count = 0;
+  let one: Host;
+  let other: Host;
+  const hosts: Host[] = [];
+
+  async function host(): Promise<Host> {
+    const link = new RedisLink({ url: redis.url, prefix: 'turntable' });
+    await link.ready(30_000);
+    const copy = new RegistryCopy(join(folder, String(count++)));
+    await copy.start();
+    const own = new Map<string, string[]>();
+    const changed: string[] = [];
+    const registry = new Registry({
+      link,
+      fleet: 'lab',
+      seal: new Seal('lab', 'a secret of the fleet'),
+      copy,
+      ownNames: () => [...own.keys()],
+      own: (name) => own.get(name),
+      onChanged: async (name) => void changed.push(name),
+      merge: (_name, mine, theirs) => [
+        ...new Set([...((theirs as string[] | undefined) ?? []), ...((mine as string[] | undefined) ?? [])]),
+      ],
+      log: { info: () => undefined, warn: () => undefined },
+    });
+    const made = { registry, link, own, changed, body: (name: string) => copy.get(name)?.body };
+    hosts.push(made);
+    return made;
+  }
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'turntable-registry-'));
+    redis = await RedisServer.start({ durable: true });
+  });
+  beforeEach(async () => {
+    await redis.command('FLUSHALL');
+    [one, other] = [await host(), await host()];
+    await Promise.all([one.registry.ready(), other.registry.ready()]);
+  });
+  afterAll(async () => {
+    for (const { registry, link } of hosts) {
+      registry.close();
+      link.close();
+    }
+    await redis?.[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  const names = ['entries', 'revisions', 'clock', 'log', 'epoch'].map((part) => `turntable:fleet:lab:${part}`);
+  const saved = async (): Promise<(Buffer | null)[]> =>
+    await Promise.all(names.map(async (name) => await one.link.commands.dumpBuffer(name)));
+  /** Redis as it was: what it acknowledged since is lost. */
+  async function rollBack(values: readonly (Buffer | null)[]): Promise<void> {
+    for (const [index, value] of values.entries()) {
+      await one.link.commands.del(names[index]!);
+      if (value !== null) await one.link.commands.restore(names[index]!, 0, value);
+    }
+  }
+
+  test('a change is taken once: who knew an older state is told so, and wins on the new one', async () => {
+    await one.registry.put('f', ['1']);
+    await expect(other.registry.put('f', ['2'])).rejects.toThrow(ChangedElsewhere);
+    await other.registry.sync();
+    expect(other.body('f')).toEqual(['1']);
+    await other.registry.put('f', ['1', '2']);
+    await one.registry.sync();
+    expect(one.body('f')).toEqual(['1', '2']);
+    expect([one.changed, other.changed]).toEqual([['f'], ['f']]);
+  });
+
+  test('an emptied Redis is filled from the hosts, and nothing is doubled', async () => {
+    await one.registry.put('f', ['1']);
+    await one.registry.put('g', ['1']);
+    await other.registry.sync();
+    await other.registry.put('g', undefined);
+    await one.registry.sync();
+    await redis.command('FLUSHALL');
+    await Promise.all([one.registry.sync(), other.registry.sync()]);
+    await Promise.all([one.registry.sync(), other.registry.sync()]);
+    const third = await host();
+    await third.registry.ready();
+    for (const { body } of [one, other, third]) expect([body('f'), body('g')]).toEqual([['1'], null]);
+  });
+
+  test('what Redis has acknowledged and lost comes back, also where another host has changed the function since', async () => {
+    await one.registry.put('f', ['1']);
+    await other.registry.sync();
+    const before = await saved();
+    await one.registry.put('f', ['1', '2']);
+    await rollBack(before);
+    // The other host has not heard of version 2, and makes two changes before the first comes back.
+    await other.registry.put('f', ['1', '3']);
+    await other.registry.put('f', ['1', '3', '4']);
+    await one.registry.sync();
+    await other.registry.sync();
+    for (const { body } of [one, other]) expect(body('f')).toEqual(['1', '3', '4', '2']);
+  });
+
+  test('what a host has by itself is brought in, beside what the fleet has under the same name', async () => {
+    await one.registry.put('f', ['1']);
+    const third = await host();
+    third.own.set('f', ['2']).set('g', ['1']);
+    await third.registry.ready();
+    await one.registry.sync();
+    for (const { body } of [one, third]) expect([body('f'), body('g')]).toEqual([['1', '2'], ['1']]);
+  });
+
+  test('an entry that somebody without the secret has written does not count', async () => {
+    await one.registry.put('f', ['1']);
+    await other.registry.sync();
+    await one.link.commands.hset(names[0]!, 'f', 'forged');
+    await one.link.commands.hset(names[1]!, 'f', '9:forged');
+    await redis.command('DEL turntable:fleet:lab:epoch');
+    await other.registry.sync();
+    expect(other.body('f')).toEqual(['1']);
+    await other.registry.put('f', ['1', '2']);
+    await one.registry.sync();
+    expect(one.body('f')).toEqual(['1', '2']);
+  });
+});
