@@ -5,7 +5,7 @@
  *     accept -> [waiting] -> [running] -> reply kept -> callback queue -> delivered | given up
  *                   ^------------+ host died, or the call must be tried again
  */
-import { DelayedError, Queue, Worker, type Job } from 'bullmq';
+import type { Job, Queue, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { CallStore, type StoredCall, type StoredReply } from './call-store.ts';
 import { CallAgain } from './calls.ts';
@@ -19,10 +19,8 @@ import type {
   CallStatus,
   CancelOutcome,
 } from './calls.ts';
-import { postCallback, type CallbackOptions } from './callback.ts';
-import { ErrorLog } from './error-log.ts';
-import { keys } from './names.ts';
-import { Receivers } from './receivers.ts';
+import { CallbackSender, type CallbackSenderOptions } from './callback-sender.ts';
+import { keptFor, openQueue, startWorker } from './job-queues.ts';
 import { isRefusal, type RedisLink } from './redis-link.ts';
 import { QueueError, type QueueLog } from './types.ts';
 
@@ -37,7 +35,7 @@ export interface AsyncCallsOptions {
   readonly waitingMax: number;
   /** Largest body of a call. */
   readonly payloadBytesMax: number;
-  readonly callback: CallbackOptions & { readonly attemptsMax: number; readonly backoffMs: number };
+  readonly callback: CallbackSenderOptions['callback'];
   readonly log: QueueLog;
 }
 
@@ -45,12 +43,6 @@ interface CallJob {
   readonly id: string;
   readonly functionName: string;
   readonly acceptedAtMs: number;
-}
-
-interface CallbackJob {
-  readonly id: string;
-  /** Of the receiver's address. */
-  readonly origin: string;
 }
 
 /** What BullMQ keeps of a finished call. */
@@ -63,36 +55,26 @@ interface CallEnd {
 /** A call that cannot be run now is tried again this often, ever later up to {@link againMsMax}: about a quarter of an hour. */
 const attemptsMax = 100;
 const againMsMax = 10_000;
-/** A host that does not renew its hold on a call for this long has lost it. */
-const lockMs = 5000;
-
-/** Callbacks that are sent at once by a host, and of these to one receiver. */
-const [callbacksAtOnce, callbacksPerReceiver] = [64, 16];
-
 /** Redis takes no longer value; some of it is the header. */
 const replyBytesMax = 512 * 2 ** 20 - 64 * 1024;
 
 const jobOf = (id: string): string => `call-${id}`;
-const callbackOf = (id: string): string => `callback-${id}`;
 
 export class AsyncCalls {
   readonly #options: AsyncCallsOptions;
   readonly #link: RedisLink;
   readonly #store: CallStore;
   readonly #running = new Map<string, AbortController>();
-  readonly #receivers = new Receivers(callbacksPerReceiver);
+  readonly #callbacks: CallbackSender;
   readonly #endListening: () => void;
   #calls: Queue<CallJob, CallEnd> | undefined;
-  #callbacks: Queue<CallbackJob> | undefined;
-  #workers: { readonly calls: Worker<CallJob, CallEnd>; readonly callbacks: Worker<CallbackJob> } | undefined;
+  #workers: readonly Worker[] = [];
   #cancellations: Redis | undefined;
   readonly #counts = {
     accepted: 0,
     finished: 0,
     cancelled: 0,
     dropped: 0,
-    callbacksDelivered: 0,
-    callbacksGivenUp: 0,
   };
   #stopping = false;
 
@@ -100,43 +82,24 @@ export class AsyncCalls {
     this.#options = options;
     this.#link = options.link;
     this.#store = new CallStore(options.link, options.keepMs);
+    this.#callbacks = new CallbackSender({ ...options, store: this.#store });
     // A queue object that began while Redis went away would be of no more use; new ones cost nothing.
     this.#endListening = options.link.onChange(() => this.#dropQueues());
   }
 
   get counts(): CallCounts {
-    return { ...this.#counts };
+    return { ...this.#counts, ...this.#callbacks.counts };
   }
 
   /** Begins to run calls, and to send replies to those who wait for them. */
   start(): void {
     const { link, concurrency, log } = this.#options;
-    const common = {
-      prefix: keys.bull(link),
-      lockDuration: lockMs,
-      stalledInterval: lockMs / 2,
-      // Whoever lost it died or hung: that says nothing of the call, which runs in another process anyway.
-      maxStalledCount: 1000,
-      runRetryDelay: 200,
-    };
-    const calls = new Worker<CallJob, CallEnd>('calls', async (job) => await this.#run(job), {
-      ...common,
-      connection: link.waiting(),
+    const calls = startWorker<CallJob, CallEnd>(link, 'calls', log, {
+      run: async (job) => await this.#run(job),
       concurrency,
       settings: { backoffStrategy: (made: number) => Math.min(againMsMax, 100 * 2 ** Math.min(made, 10)) },
     });
-    const callbacks = new Worker<CallbackJob>('callbacks', async (job, token) => await this.#callBack(job, token), {
-      ...common,
-      connection: link.waiting(),
-      concurrency: callbacksAtOnce,
-    });
-    const errors = new ErrorLog(log);
-    for (const worker of [calls, callbacks]) {
-      worker.on('error', (error) => {
-        if (link.health.status === 'up') errors.say(error, 'the queue of calls reports an error');
-      });
-    }
-    this.#workers = { calls, callbacks };
+    this.#workers = [calls, this.#callbacks.start()];
     const cancellations = link.waiting();
     this.#cancellations = cancellations;
     cancellations.on('message', (_channel, id: string) => this.#running.get(id)?.abort());
@@ -174,9 +137,7 @@ export class AsyncCalls {
             jobId: jobOf(id),
             attempts: attemptsMax,
             backoff: { type: 'custom' },
-            // As long as the reply, so that lists show it; by then nobody knows its id any more.
-            removeOnComplete: { age: Math.ceil(this.#options.keepMs / 1000) },
-            removeOnFail: { age: Math.ceil(this.#options.keepMs / 1000) },
+            ...keptFor(this.#options.keepMs),
           },
         );
         const kept = await this.#store.keep(id);
@@ -267,9 +228,8 @@ export class AsyncCalls {
   async stop(graceMs: number): Promise<void> {
     this.#stopping = true;
     this.#endListening();
-    const workers = this.#workers;
-    if (workers !== undefined) {
-      const closed = Promise.all([workers.calls.close(), workers.callbacks.close()]).catch(() => undefined);
+    if (this.#workers.length > 0) {
+      const closed = Promise.all(this.#workers.map((worker) => worker.close())).catch(() => undefined);
       let timer: NodeJS.Timeout | undefined;
       const late = new Promise<void>((resolve) => {
         timer = setTimeout(resolve, graceMs);
@@ -283,23 +243,14 @@ export class AsyncCalls {
   }
 
   get queue(): Queue<CallJob, CallEnd> {
-    this.#calls ??= this.#open<CallJob, CallEnd>('calls');
+    this.#calls ??= openQueue<CallJob, CallEnd>(this.#link, 'calls');
     return this.#calls;
   }
 
-  #open<Data, Result = unknown>(name: string): Queue<Data, Result> {
-    const queue = new Queue<Data, Result>(name, {
-      connection: this.#link.commands,
-      prefix: keys.bull(this.#link),
-    });
-    queue.on('error', () => undefined); // Each command reports its own failure.
-    return queue;
-  }
-
   #dropQueues(): void {
-    for (const queue of [this.#calls, this.#callbacks]) void queue?.close().catch(() => undefined);
+    void this.#calls?.close().catch(() => undefined);
     this.#calls = undefined;
-    this.#callbacks = undefined;
+    this.#callbacks.dropQueue();
   }
 
   async #withRedis<T>(work: () => Promise<T>): Promise<T> {
@@ -316,7 +267,7 @@ export class AsyncCalls {
     const earlier = await this.#store.reply(id);
     if (earlier !== undefined) {
       // Whoever wrote it may have died before it asked for the callback.
-      if (earlier.state === 'finished') await this.#askForCallback(id, earlier.callbackUrl);
+      if (earlier.state === 'finished') await this.#callbacks.ask(id, earlier.callbackUrl);
       return endOf(earlier);
     }
     const call = await this.#store.call(id);
@@ -338,11 +289,11 @@ export class AsyncCalls {
     if (kept === undefined) {
       this.#counts.dropped++;
       const ended = await this.#store.reply(id);
-      if (ended?.state === 'finished') await this.#askForCallback(id, call.callbackUrl);
+      if (ended?.state === 'finished') await this.#callbacks.ask(id, call.callbackUrl);
       return endOf(ended);
     }
     this.#counts.finished++;
-    await this.#askForCallback(id, call.callbackUrl);
+    await this.#callbacks.ask(id, call.callbackUrl);
     return { status: kept.status };
   }
 
@@ -373,64 +324,6 @@ export class AsyncCalls {
     // It ran before its acceptance was through, which may have broken off: counted once all the same.
     if (kept) this.#counts.accepted++;
     return ended;
-  }
-
-  async #askForCallback(id: string, url: string | undefined): Promise<void> {
-    if (url === undefined) return;
-    const { attemptsMax: attempts, backoffMs } = this.#options.callback;
-    this.#callbacks ??= this.#open<CallbackJob>('callbacks');
-    await this.#callbacks.add(
-      'callback',
-      { id, origin: new URL(url).origin },
-      {
-        jobId: callbackOf(id),
-        attempts,
-        backoff: { type: 'exponential', delay: backoffMs },
-        removeOnComplete: { age: Math.ceil(this.#options.keepMs / 1000) },
-        removeOnFail: { age: Math.ceil(this.#options.keepMs / 1000) },
-      },
-    );
-  }
-
-  async #callBack(job: Job<CallbackJob>, token: string | undefined): Promise<void> {
-    const turn = this.#receivers.begin(job.data.origin, performance.now());
-    if ('putOffMs' in turn) {
-      await job.moveToDelayed(Date.now() + turn.putOffMs, token);
-      throw new DelayedError(); // It was no try.
-    }
-    try {
-      await this.#send(job);
-    } finally {
-      turn.end(performance.now());
-    }
-  }
-
-  async #send(job: Job<CallbackJob>): Promise<void> {
-    const { id } = job.data;
-    const stored = await this.#store.reply(id);
-    if (stored === undefined) {
-      this.#counts.callbacksGivenUp++;
-      const reason = 'the reply was kept no longer';
-      this.#options.log.warn({ callId: id, attempts: job.attemptsMade, reason }, 'a callback was given up');
-      return;
-    }
-    if (stored.state !== 'finished' || stored.callbackUrl === undefined) return;
-    const attempts = job.attemptsMade + 1;
-    try {
-      await postCallback(stored.callbackUrl, stored, this.#options.callback);
-    } catch (error) {
-      const lastError = error instanceof Error ? error.message : String(error);
-      // The host that asked for it may have had another limit.
-      const last = attempts >= (job.opts.attempts ?? this.#options.callback.attemptsMax);
-      if (last) {
-        this.#counts.callbacksGivenUp++;
-        this.#options.log.warn({ callId: id, attempts, reason: lastError }, 'a callback was given up');
-      }
-      await this.#store.setCallback(id, { state: last ? 'given-up' : 'pending', attempts, lastError });
-      throw error;
-    }
-    this.#counts.callbacksDelivered++;
-    await this.#store.setCallback(id, { state: 'delivered', attempts });
   }
 }
 

@@ -1,0 +1,50 @@
+/** Queues of jobs in BullMQ as asynchronous calls use them. */
+import { Queue, Worker, type Job, type KeepJobs, type WorkerOptions } from 'bullmq';
+import { ErrorLog } from './error-log.ts';
+import { keys } from './names.ts';
+import type { RedisLink } from './redis-link.ts';
+import type { QueueLog } from './types.ts';
+
+/** A host that does not renew its hold on a job for this long has lost it. */
+const lockMs = 5000;
+
+export function openQueue<Data, Result>(link: RedisLink, name: string): Queue<Data, Result> {
+  const queue = new Queue<Data, Result>(name, { connection: link.commands, prefix: keys.bull(link) });
+  queue.on('error', () => undefined); // Each command reports its own failure.
+  return queue;
+}
+
+/** What has ended stays as long as its reply, so that lists show it; by then nobody knows its id any more. */
+export function keptFor(keepMs: number): { readonly removeOnComplete: KeepJobs; readonly removeOnFail: KeepJobs } {
+  const age = Math.ceil(keepMs / 1000);
+  return { removeOnComplete: { age }, removeOnFail: { age } };
+}
+
+/** Begins to take jobs. */
+export function startWorker<Data, Result>(
+  link: RedisLink,
+  name: string,
+  log: QueueLog,
+  {
+    run,
+    ...options
+  }: Pick<WorkerOptions, 'concurrency' | 'settings'> & {
+    readonly run: (job: Job<Data, Result>, token: string | undefined) => Promise<Result>;
+  },
+): Worker<Data, Result> {
+  const worker = new Worker<Data, Result>(name, run, {
+    prefix: keys.bull(link),
+    connection: link.waiting(),
+    lockDuration: lockMs,
+    stalledInterval: lockMs / 2,
+    // Whoever lost it died or hung: that says nothing of the job.
+    maxStalledCount: 1000,
+    runRetryDelay: 200,
+    ...options,
+  });
+  const errors = new ErrorLog(log);
+  worker.on('error', (error) => {
+    if (link.health.status === 'up') errors.say(error, `the queue of ${name} reports an error`);
+  });
+  return worker;
+}
