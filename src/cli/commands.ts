@@ -33,6 +33,11 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./fleet.ts')).drainCommand(),
   },
   {
+    name: 'top',
+    summary: 'which functions of a running host miss their SLO, and how busy it is, live',
+    load: async () => (await import('./top.ts')).topCommand(),
+  },
+  {
     name: 'logs',
     summary: 'what a function of a running host, its handler and its instances had to say',
     load: async () => (await import('./logs.ts')).logsCommand(),

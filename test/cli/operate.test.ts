@@ -106,3 +106,29 @@ test('a log is for those who manage functions, and of functions that there are',
     ]);
   }
 });
+
+test('top lists first who missed its SLO, and how busy the host is, once where nobody looks on', async () => {
+  // No call is answered within a tenth of a millisecond.
+  await turntable(['set', 'other', 'slo=0.1ms'], { env: env() });
+  await call('other', [1, 2, 3, 4]);
+  const text = await turntable(['top'], { env: env() });
+  expect(text.stderr).toBe('');
+  const lines = text.stdout.trimEnd().split('\n');
+  expect(lines[0]).toMatch(/^http:\S+ {2}\d\d:\d\d:\d\d {2}[12] of 2 functions miss their SLO$/);
+  expect(lines[1]).toMatch(/^calls {2}[1-9]\d* in .*; \d+ in flight, 0 wait$/);
+  expect(lines[2]).toMatch(/^cores {2}\[[#.]{10}\] [01] of 1 busy, \d leased; \d+ instances, .* of /);
+  const header = lines.findIndex((line) => line.startsWith('FUNCTION'));
+  expect(lines[header]).toMatch(/^FUNCTION +CALLS\/s +P50 +P99 +SLO +IN SLO +MISSED +COLD +WAIT +WHERE$/);
+  expect(lines.slice(header + 1)).toHaveLength(2);
+  const json = await turntable(['top', '--once', '--json', '--range', '1h'], { env: env() });
+  const { use, functions } = JSON.parse(json.stdout) as {
+    use: { cpu: { cores: number } };
+    functions: { name: string; totals: { late: number; failed: number } }[];
+  };
+  expect(use.cpu.cores).toBe(1);
+  const missed = functions.map(({ totals }) => totals.late + totals.failed);
+  expect(functions.find(({ name }) => name === 'other')?.totals.late).toBeGreaterThan(0);
+  expect(missed).toEqual(missed.toSorted((one, other) => other - one));
+  const wrong = await turntable(['top', '--range', '1s'], { env: env() });
+  expect(wrong.stderr).toContain("range '1s' is not a duration from 1m to 24h");
+});

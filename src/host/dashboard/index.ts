@@ -14,5 +14,6 @@ export {
   type ViewSources,
 } from './views.ts';
 export { happeningText } from './happening-text.ts';
+export { useAnswer } from './use.ts';
 export { troubleAnswer } from './trouble.ts';
 export type * from './api-types.ts';

@@ -70,6 +70,8 @@ export interface ViewSources {
     /** Has the GPU process asked what is where, for what follows. */
     readonly refresh: () => Promise<void>;
     readonly memory: () => readonly GpuMemory[];
+    /** Share of the latest seconds in which a GPU was busy. */
+    readonly busyShare: (gpu: number) => number;
     /** Functions whose weights are in pinned host memory. */
     readonly hostTier: () => readonly Resident[];
     /** The newest first. */

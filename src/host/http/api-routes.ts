@@ -11,6 +11,7 @@ import {
   recordedAnatomy,
   recordedColdStarts,
   troubleAnswer,
+  useAnswer,
 } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
@@ -46,6 +47,12 @@ export async function apiFunction(context: HostContext, exchange: Exchange): Pro
 /** `GET /api/trouble?range=15m` */
 export async function trouble(context: HostContext, exchange: Exchange): Promise<void> {
   exchange.json(200, await troubleAnswer(context.views, rangeAsked(exchange), Date.now()));
+}
+
+/** `GET /api/use` */
+export async function use(context: HostContext, exchange: Exchange): Promise<void> {
+  await context.views.gpus?.refresh();
+  exchange.json(200, useAnswer(context.views, Date.now()));
 }
 
 /** `GET /api/memory` */

@@ -1,0 +1,210 @@
+/** `turntable top`: the functions that miss their SLO, and how busy the host is, again and again. */
+import { once } from 'node:events';
+import { Command, InvalidArgumentError } from 'commander';
+import type { FunctionRow, UseAnswer } from '../host/index.ts';
+import { formatBytes, formatMs, parseDurationMs } from '../tools/index.ts';
+import { addUrlFlag, hostAddress, request, type HostAddress } from './client.ts';
+import { CliError } from './error.ts';
+import { printable, renderTable } from './table.ts';
+import { parseCount } from './values.ts';
+
+interface TopOptions {
+  readonly url: string;
+  readonly once?: boolean;
+  readonly json?: boolean;
+  readonly lines?: number;
+  readonly interval: number;
+  readonly range: string;
+}
+
+/** What is shown: the worst functions first. */
+export interface Top {
+  readonly use: UseAnswer;
+  readonly rangeMs: number;
+  readonly functions: readonly FunctionRow[];
+}
+
+export function topCommand(): Command {
+  const command = new Command('top')
+    .description(
+      'Show how a running host does, again and again: the functions that missed their SLO most come first, then those that ' +
+        'are called most. q or Ctrl-C ends it. Where the output is no terminal it is printed once.',
+    )
+    .option('--once', 'print once')
+    .option('--json', 'print a JSON object a time')
+    .option('-n, --lines <count>', 'how many functions; default: what the terminal has room for, else all', parseCount)
+    .option('--interval <duration>', 'how often', parseInterval, 2000)
+    .option('--range <duration>', 'over which time calls and latencies count, from 1m to 24h', '1m');
+  addUrlFlag(command).action(async (options: TopOptions) => {
+    const host = hostAddress(options.url);
+    if (options.once === true || (options.json !== true && !process.stdout.isTTY)) {
+      const top = await askTop(host, options.range);
+      console.log(options.json === true ? JSON.stringify(top) : topText(top, host.url, options.lines));
+      return;
+    }
+    if (options.json === true) {
+      for (;;) {
+        console.log(JSON.stringify(await askTop(host, options.range)));
+        await pause(options.interval);
+      }
+    }
+    await live(host, options);
+  });
+  return command;
+}
+
+function parseInterval(text: string): number {
+  const ms = parseDurationMs(text);
+  if (ms === undefined || ms < 200) throw new InvalidArgumentError('It must be a duration of at least 200ms.');
+  return ms;
+}
+
+async function askTop(host: HostAddress, range: string): Promise<Top> {
+  const [use, functions] = await Promise.all([
+    request(host, '/api/use'),
+    request(host, `/api/functions?range=${encodeURIComponent(range)}`),
+  ]);
+  const answer = (await functions.json()) as { readonly rangeMs: number; readonly functions: readonly FunctionRow[] };
+  const worstFirst = answer.functions.toSorted(
+    (one, other) =>
+      missedOf(other) - missedOf(one) ||
+      other.requestsPerSecond - one.requestsPerSecond ||
+      one.name.localeCompare(other.name, 'en', { numeric: true }),
+  );
+  return { use: (await use.json()) as UseAnswer, rangeMs: answer.rangeMs, functions: worstFirst };
+}
+
+/** Ctrl-C and Ctrl-D are bytes in raw mode. */
+const isEnd = (typed: string): boolean => ['q', 'Q', '\u0003', '\u0004'].some((key) => typed.includes(key));
+
+/** Redraws in place until it is told to end. A host that does not answer may come back. */
+async function live(host: HostAddress, options: TopOptions): Promise<void> {
+  const { stdin, stdout } = process;
+  const end = new AbortController();
+  const restore = (): void => {
+    stdout.write('\u001b[?25h');
+    if (stdin.isTTY) stdin.setRawMode(false);
+    stdin.pause();
+  };
+  const leave = (): void => end.abort();
+  process.once('SIGINT', leave);
+  process.once('SIGTERM', leave);
+  if (stdin.isTTY) {
+    stdin.setRawMode(true).resume();
+    stdin.on('data', (typed) => {
+      if (isEnd(typed.toString())) leave();
+    });
+  }
+  stdout.write('\u001b[?25l\u001b[2J');
+  try {
+    while (!end.signal.aborted) {
+      const text = await askTop(host, options.range).then(
+        (top) => topText(top, host.url, options.lines ?? Math.max(1, (stdout.rows ?? 24) - headLines(top))),
+        (error: unknown) => {
+          if (!(error instanceof CliError)) throw error;
+          return `${error.message}; asking again`;
+        },
+      );
+      const width = stdout.columns ?? 80;
+      const lines = text.split('\n').map((line) => `${line.slice(0, width)}\u001b[K`);
+      stdout.write(`\u001b[H${lines.join('\r\n')}\u001b[J`);
+      await pause(options.interval, end.signal);
+    }
+  } finally {
+    restore();
+    stdout.write('\n');
+  }
+}
+
+async function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  if (signal?.aborted === true) return;
+  const waiting = new AbortController();
+  const timer = setTimeout(() => waiting.abort(), ms);
+  signal?.addEventListener('abort', () => waiting.abort(), { once: true });
+  await once(waiting.signal, 'abort');
+  clearTimeout(timer);
+}
+
+/** Lines of {@link topText} that are no functions, the last empty one included. */
+const headLines = ({ use }: Top): number => 5 + use.gpus.length;
+
+const columns = [
+  'FUNCTION',
+  '>CALLS/s',
+  '>P50',
+  '>P99',
+  '>SLO',
+  '>IN SLO',
+  '>MISSED',
+  '>COLD',
+  '>WAIT',
+  'WHERE',
+] as const;
+
+/** @param linesMax of functions; undefined: all */
+export function topText({ use, rangeMs, functions }: Top, url: string, linesMax = Infinity): string {
+  const ended = functions.reduce((sum, row) => sum + endedOf(row), 0);
+  const missing = functions.filter((row) => endedOf(row) > 0 && row.totals.in_slo / endedOf(row) < goodputShareMin);
+  const perSecond = functions.reduce((sum, row) => sum + row.requestsPerSecond, 0);
+  const { cpu, gpus } = use;
+  const rows = functions.slice(0, linesMax).map((row) => {
+    const { totals } = row;
+    return [
+      row.name,
+      rounded(row.requestsPerSecond),
+      msText(totals.p50Ms),
+      msText(totals.p99Ms),
+      formatMs(row.sloMs),
+      endedOf(row) === 0 ? '-' : `${rounded((100 * totals.in_slo) / endedOf(row))}%`,
+      missedText(row),
+      String(totals.cold),
+      String(row.waiting),
+      whereOf(row),
+    ];
+  });
+  return [
+    `${url}  ${new Date(use.atMs).toTimeString().slice(0, 8)}  ${missing.length} of ${functions.length} functions miss their SLO`,
+    `calls  ${ended} in ${formatMs(rangeMs)}, ${rounded(perSecond)}/s; ${use.inFlight} in flight, ${use.waiting} wait`,
+    `cores  ${bar(cpu.coresBusy / cpu.cores)} ${cpu.coresBusy} of ${cpu.cores} busy, ${cpu.coresLeased} leased; ` +
+      `${counted(cpu.instances, 'instance')}, ${formatBytes(cpu.memoryUsedBytes)} of ${formatBytes(cpu.memoryBytes)}`,
+    ...gpus.map(
+      ({ index, name, busyShare, usedBytes, capacityBytes, functions: held, loading }) =>
+        `gpu ${index}  ${bar(busyShare)} ${Math.round(100 * busyShare)}% busy, ${formatBytes(usedBytes)} of ` +
+        `${formatBytes(capacityBytes)}; ${counted(held, 'function')}, ${loading} loading; ${printable(name)}`,
+    ),
+    '',
+    renderTable(columns, rows),
+  ].join('\n');
+}
+
+/** As on the page. */
+const goodputShareMin = 0.99;
+
+const missedOf = ({ totals }: FunctionRow): number => totals.late + totals.shed + totals.failed;
+const endedOf = (row: FunctionRow): number => row.totals.in_slo + missedOf(row);
+
+/** `12: 10 late, 2 shed` */
+function missedText(row: FunctionRow): string {
+  const { late, shed, failed } = row.totals;
+  const parts = Object.entries({ late, shed, failed }).flatMap(([what, count]) =>
+    count === 0 ? [] : [`${count} ${what}`],
+  );
+  return parts.length === 0 ? '0' : parts.join(', ');
+}
+
+function whereOf({ state, residency, gpus, instances, reason }: FunctionRow): string {
+  if (state !== 'ready') return reason === null ? state : `${state}: ${printable(reason)}`;
+  const onGpus = gpus.length === 0 ? '' : `gpu ${gpus.join(', ')}`;
+  const onCpu = instances === 0 ? '' : `cpu, ${counted(instances, 'instance')}`;
+  const where = [onGpus, onCpu].filter((part) => part !== '').join('; ');
+  return `${where === '' ? 'nowhere' : where}${residency === 'loading' ? ', loading' : ''}`;
+}
+
+function bar(share: number): string {
+  const filled = Math.round(10 * Math.min(1, Math.max(0, share)));
+  return `[${'#'.repeat(filled)}${'.'.repeat(10 - filled)}]`;
+}
+
+const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
+const rounded = (value: number): string => String(Math.round(value * 10) / 10);
+const msText = (ms: number | null): string => (ms === null ? '-' : formatMs(ms));
