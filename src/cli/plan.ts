@@ -1,4 +1,5 @@
 import { Command } from 'commander';
+import { capacityCommand } from './capacity.ts';
 import { chrionCommand } from './plan/chrion.ts';
 import { deepplanCommand } from './plan/deepplan.ts';
 import { packratCommand } from './plan/packrat.ts';
@@ -13,6 +14,7 @@ export function planCommand(): Command {
     chrionCommand(),
     packratCommand(),
     serfCommand(),
+    capacityCommand(),
   ]) {
     // The parent's settings reach only commands that are made through it.
     planner.option('--debug', 'print the stack of an error').exitOverride();

@@ -7,6 +7,7 @@ export { findLibrary } from './library.ts';
 export { defaultFunctionsBytes, readMemory, type Memory } from './memory.ts';
 export type { CostConstants, HostReadConstants, Machine, MachineGpu, NvLink, PcieSwitch } from './machine.ts';
 export { loadMachine, MachineError, machinePresets, parseMachine } from './machine-file.ts';
+export { coresOf, loadMachineOf, withCores, withFirstGpus } from './machine-parts.ts';
 export { probeMachine } from './machine-probe.ts';
 export {
   concludeTopology,

@@ -45,6 +45,20 @@ export { MinstdRandom, Xoshiro, type RandomSource } from './generate/random.ts';
 export { runSimulation, type GpuChange, type SimulatedRun, type SimulatorOptions } from './simulator.ts';
 export { OfferBook, type FunctionSettings } from './offer-book.ts';
 export { simulate, type SimulationSettings } from './simulate.ts';
+export {
+  answerText,
+  capacityColumns,
+  capacityRows,
+  capacityRun,
+  renderCapacityCsv,
+  renderCapacityPage,
+  shortageOf,
+  type CapacityAnswer,
+  type CapacityReport,
+  type CapacityRun,
+} from './capacity/report.ts';
+export { relaxed, resourcesOf, type CapacityResource } from './capacity/relax.ts';
+export { capacitySteps, firstEnough, type CapacityStep } from './capacity/search.ts';
 export { simulateFleet } from './hosts/simulate-fleet.ts';
 export { fleetRouters, type FleetRouter, type FleetRow, type FleetSettings, type HostFailure } from './hosts/types.ts';
 export { MetricsWatch } from './live-watch.ts';

@@ -170,9 +170,10 @@ export class Simulator {
     return this.#functions.length - this.#free.length;
   }
 
-  /** Some of the function is on a GPU, or on its way there. */
+  /** Some of the function is on a GPU, or it has a session on the CPU; or that is on its way. */
   isResident(functionIndex: number): boolean {
     if (this.#sheets[functionIndex] === undefined) return false;
+    if (this.#sessionReadyMs.has(functionIndex)) return true;
     return this.#options.gpus.some((_, gpu) => this.#scheduler.residentPrefix(functionIndex, gpu) > 0);
   }
 

@@ -1,28 +1,29 @@
 /** The homes of a simulated fleet's functions: rates as they were seen, and the plan that src/schedule/fleet makes of them. */
 import { assignHomes, rankMembers, type FleetMember, type OfferSheet } from '../../schedule/index.ts';
 
-/** How often rates are looked at. */
+/** How often rates are looked at; at the beginning, when nothing is known, after 1, 2, 4 and 8 s. */
 const windowMs = 10_000;
+const firstWindowMs = 1000;
 /** Of a rate, what the latest window counts. */
 const latestShare = 0.5;
 
 export class FleetPlan {
   readonly #names: readonly string[];
   readonly #members: readonly FleetMember[];
-  readonly #warmMs: (functionIndex: number) => number;
+  readonly #workMs: (functionIndex: number) => number;
   readonly #counts: Float64Array;
   readonly #ratePerS: Float64Array;
   #homes: readonly (readonly number[])[] = [];
   /** Those that are up as far as the others know. */
   #known: readonly number[];
-  #nextMs = windowMs;
-  #isFirst = true;
+  #plannedMs = 0;
+  #nextMs = firstWindowMs;
   moves = 0;
 
-  constructor(names: readonly string[], members: readonly FleetMember[], warmMs: (functionIndex: number) => number) {
+  constructor(names: readonly string[], members: readonly FleetMember[], workMs: (functionIndex: number) => number) {
     this.#names = names;
     this.#members = members;
-    this.#warmMs = warmMs;
+    this.#workMs = workMs;
     this.#counts = new Float64Array(names.length);
     this.#ratePerS = new Float64Array(names.length);
     this.#known = [...members.keys()];
@@ -50,15 +51,15 @@ export class FleetPlan {
 
   advance(nowMs: number): void {
     if (nowMs < this.#nextMs) return;
-    const windows = 1 + Math.floor((nowMs - this.#nextMs) / windowMs);
-    this.#nextMs += windows * windowMs;
+    const seconds = (nowMs - this.#plannedMs) / 1000;
     for (const [index, count] of this.#counts.entries()) {
-      const latest = (count * 1000) / (windows * windowMs);
+      const latest = count / seconds;
       const before = this.#ratePerS[index]!;
       // What was learnt of nothing is nothing to go by.
-      this.#ratePerS[index] = this.#isFirst ? latest : before + latestShare * (latest - before);
+      this.#ratePerS[index] = this.#plannedMs === 0 ? latest : before + latestShare * (latest - before);
     }
-    this.#isFirst = false;
+    this.#plannedMs = nowMs;
+    this.#nextMs = nowMs + Math.min(windowMs, nowMs);
     this.#counts.fill(0);
     this.#make();
   }
@@ -68,7 +69,7 @@ export class FleetPlan {
     if (known.length === 0) return;
     const functions = this.#names.map((name, index) => {
       const ratePerS = this.#ratePerS[index]!;
-      return { name, load: ratePerS === 0 ? 0 : ratePerS * this.#warmMs(index) };
+      return { name, load: ratePerS === 0 ? 0 : ratePerS * this.#workMs(index) };
     });
     const homes = assignHomes(known, functions).map((each) => each.map(({ member }) => this.#known[member]!));
     for (const [index, before] of this.#homes.entries()) {
@@ -78,8 +79,22 @@ export class FleetPlan {
   }
 }
 
-/** Of a run with everything there, on the GPU that is fastest at it; what the CPU takes where there is no GPU. */
-export function warmMsOf({ gpus, cpu }: OfferSheet): number {
-  const warm = gpus.reduce((least, offer) => Math.min(least, offer?.warmMs ?? Infinity), Infinity);
-  return Number.isFinite(warm) ? warm : (cpu?.latencyMs ?? 0);
+/** What a function costs on a host of the fleet, in the unit of the host's lanes: GPUs, or cores where it has none. */
+export interface HostCost {
+  /** Of a run with everything there. */
+  readonly warmMs: number;
+  /** And with nothing there. */
+  readonly coldMs: number;
+  /** Lanes that a run takes. */
+  readonly lanes: number;
+}
+
+export function hostCost({ gpus, cpu }: OfferSheet): HostCost {
+  let best: HostCost | undefined;
+  for (const offer of gpus) {
+    if (offer === null || (best !== undefined && offer.warmMs >= best.warmMs)) continue;
+    best = { warmMs: offer.warmMs, coldMs: offer.ways.at(-1)!.coldMs[0]!, lanes: 1 };
+  }
+  const runMs = cpu?.latencyMs ?? 0;
+  return best ?? { warmMs: runMs, coldMs: runMs + (cpu?.loadMs ?? 0), lanes: cpu?.cores ?? 1 };
 }

@@ -7,7 +7,7 @@ import { runSimulation, type GpuChange, type SimulatorOptions } from '../simulat
 import type { ReplayObserver, Trace, TraceInvocation } from '../types.ts';
 import { FleetRecord } from './record.ts';
 import { SimulatedHost, type FleetCall } from './host.ts';
-import { FleetPlan, warmMsOf } from './plan.ts';
+import { FleetPlan, hostCost } from './plan.ts';
 import { pooledOptions } from './pooled.ts';
 import type { FleetRow, FleetSettings } from './types.ts';
 
@@ -72,6 +72,8 @@ class FleetSimulation {
   readonly #due: (Due | undefined)[] = [];
   readonly #free: number[] = [];
   readonly #hopMs: number;
+  /** Of each host: GPUs, or cores where it has none. */
+  readonly #lanes: number;
   #nowMs = 0;
   #arrived = 0;
 
@@ -79,15 +81,21 @@ class FleetSimulation {
     this.#fleet = fleet;
     this.#record = record;
     this.#hopMs = fleet.roundTripMs / 2;
+    this.#lanes = options.gpus.length || (options.cpu?.cores ?? 1);
     this.#random = new Xoshiro(deriveSeed(fleet.seed, 0xf1ee7));
     this.#options = { ...options, sheetOf: (index) => this.#sheet(index) };
     const { sheetOf } = options;
     this.#sheetOf = (index) => sheetOf(index, names[index] ?? String(index));
     const heldBytes = new Float64Array(fleet.hosts);
     if (fleet.router === 'homes') {
-      const capacity = Math.max(1, options.gpus.length) * 1000;
-      const members = Array.from({ length: fleet.hosts }, (_, index) => ({ id: `host-${index}`, capacity }));
-      this.#plan = new FleetPlan(names, members, (index) => warmMsOf(this.#sheet(index)));
+      const members = Array.from({ length: fleet.hosts }, (_, index) => ({
+        id: `host-${index}`,
+        capacity: this.#lanes * 1000,
+      }));
+      this.#plan = new FleetPlan(names, members, (index) => {
+        const { warmMs, lanes } = hostCost(this.#sheet(index));
+        return warmMs * lanes;
+      });
       for (const index of names.keys()) heldBytes[this.#plan.homes(index)[0]!]! += fleet.contentBytes(index);
     } else {
       // Any function comes to any host.
@@ -281,13 +289,11 @@ class FleetSimulation {
   #predictedEndMs(functionIndex: number, index: number): number {
     const host = this.#hosts[index]!;
     host.advance(this.#nowMs);
-    const sheet = this.#sheet(functionIndex);
-    const warmMs = warmMsOf(sheet);
-    const lanes = Math.max(1, this.#options.gpus.length);
+    const { warmMs, coldMs, lanes: lanesOfRun } = hostCost(this.#sheet(functionIndex));
+    const lanes = Math.max(1, Math.floor(this.#lanes / lanesOfRun));
     const waitMs = (Math.max(0, host.underWay - lanes + 1) / lanes) * warmMs;
     const bytes = this.#fleet.contentBytes(functionIndex);
     const contentMs = host.contentMs(functionIndex, bytes, this.#fleet.networkGBps, this.#nowMs);
-    const coldMs = sheet.gpus.find((offer) => offer !== null)?.ways.at(-1)?.coldMs[0] ?? warmMs;
     return contentMs + waitMs + (host.isResident(functionIndex) ? warmMs : coldMs);
   }
 }

@@ -1,0 +1,147 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, test, vi } from 'vitest';
+import type { CapacityReport } from '../replay/index.ts';
+import { capacityCommand } from './capacity.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'turntable-capacity-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+async function run(...words: readonly string[]): Promise<string> {
+  let printed = '';
+  const log = vi.spyOn(console, 'log').mockImplementation((text: string) => void (printed += `${text}\n`));
+  const error = vi.spyOn(process.stderr, 'write').mockImplementation(() => true);
+  try {
+    const command = capacityCommand()
+      .exitOverride()
+      .configureOutput({ writeErr: () => undefined, writeOut: () => undefined });
+    await command.parseAsync([...words], { from: 'user' });
+  } finally {
+    log.mockRestore();
+    error.mockRestore();
+  }
+  return printed;
+}
+
+let files = 0;
+async function reportOf(...words: readonly string[]): Promise<CapacityReport> {
+  const file = join(folder, `${files++}.json`);
+  await run(...words, '--json', file);
+  return JSON.parse(readFileSync(file, 'utf8')) as CapacityReport;
+}
+
+/** Four functions that are always resident: 9.5 ms of a V100 a call. */
+const busy = ['--functions', 'bert-base=4', '--slo', '50ms', '--requests', '1500', '--warmup', '100', '--seed', '1'];
+
+describe('turntable plan capacity', () => {
+  test('finds the fewest GPUs, with the next fewer and what ran out there', async () => {
+    const { answers, goodput } = await reportOf(...busy, '--poisson', '250');
+    const [{ enough, short, runs }] = answers as [CapacityReport['answers'][number]];
+    expect(goodput).toBe(0.99);
+    expect(enough!.goodput).toBeGreaterThanOrEqual(0.99);
+    expect(short!.goodput).toBeLessThan(0.99);
+    expect([enough!.gpus - short!.gpus, enough!.hosts, short!.hosts]).toEqual([1, 1, 1]);
+    // 250 calls a second of 9.5 ms are 2.4 GPUs: two can never do, whatever the scheduler.
+    expect(enough!.gpus).toBeGreaterThanOrEqual(3);
+    expect(short!.resource).toBe('gpu time');
+    expect(short!.why).toMatch(/^the GPUs' time ran out: they execute \d+\.\d% of the time; with runs that take none/);
+    expect(runs.map(({ gpus }) => gpus)).toEqual(runs.map(({ gpus }) => gpus).toSorted((a, b) => a - b));
+  });
+
+  test('goes on to hosts where one machine is not enough, on each machine that is named', async () => {
+    const { answers } = await reportOf(
+      ...busy,
+      '--poisson',
+      '600',
+      '--requests',
+      '3000',
+      '--machine',
+      'p3.8xlarge,h200x2',
+    );
+    expect(answers.map(({ machine, enough }) => [machine, enough?.hosts])).toEqual([
+      ['p3.8xlarge', 2],
+      ['h200x2', 1],
+    ]);
+    expect(answers[0]!.enough!.gpus).toBe(8);
+  });
+
+  test('names the links or the memory where the weights of many functions go in and out', async () => {
+    const many = [
+      '--functions',
+      'bert-base=150',
+      '--poisson',
+      '60',
+      '--requests',
+      '1200',
+      '--warmup',
+      '300',
+      '--slo',
+      '100ms',
+    ];
+    const [{ short, enough }] = (await reportOf(...many)).answers as [CapacityReport['answers'][number]];
+    expect(['links', 'gpu memory']).toContain(short!.resource);
+    expect(short!.why).toMatch(/ran out: .*of the calls waited for weights/);
+    // With all weights there, the rate is no trouble to any GPU.
+    expect(short!.goodput_with['gpu memory']).toBeGreaterThan(enough!.goodput! - 0.01);
+  });
+
+  test('says that host memory ran out where functions do not fit, and that two hosts have room', async () => {
+    const many = [
+      '--functions',
+      'bert-base=900',
+      '--poisson',
+      '20',
+      '--requests',
+      '300',
+      '--slo',
+      '100ms',
+      '--hosts-max',
+      '2',
+    ];
+    const [{ short, enough }] = (await reportOf(...many)).answers as [CapacityReport['answers'][number]];
+    expect([enough!.hosts, short!.hosts, short!.resource]).toEqual([2, 1, 'host memory']);
+  });
+
+  test('without GPUs finds cores, and beside GPUs the cores that the CPU place needs', async () => {
+    const cpu = ['--cpu', 'bert-base=180ms@4:1s:450MB', '--functions', 'bert-base=4', '--slo', '1s', '--warmup', '60'];
+    const alone = await reportOf(...cpu, '--machine', 'cpu-16', '--poisson', '8', '--requests', '400');
+    const [{ enough, short }] = alone.answers as [CapacityReport['answers'][number]];
+    // 8 calls a second of 180 ms on 4 cores are 5.8 cores; runs come in fours.
+    expect(enough).toMatchObject({ hosts: 1, gpus: 0, cores: 8 });
+    expect(short).toMatchObject({ cores: 7, resource: 'cores' });
+    const beside = await reportOf(...cpu, '--poisson', '8', '--requests', '400');
+    const [answer] = beside.answers as [CapacityReport['answers'][number]];
+    expect(answer.enough!.gpus).toBe(1);
+    // One GPU does it all.
+    expect(answer.cores_needed).toBe(1);
+  });
+
+  test('says what it took where nothing that is allowed is enough', async () => {
+    const text = await run(...busy, '--poisson', '100', '--slo', '5ms', '--hosts-max', '1');
+    expect(text).toContain('p3.8xlarge: not within what was allowed. 4 GPUs reach 0.0%:');
+  });
+
+  test('writes a table, a page with its plots and CSV of the same runs', async () => {
+    const page = join(folder, 'capacity.html');
+    const csv = join(folder, 'capacity.csv');
+    const text = await run(...busy, '--poisson', '60', '--requests', '400', '--html', page, '--csv', csv);
+    expect(text).toMatch(/^simulated: the smallest size for a goodput of 99%\n\nMACHINE +SIZE +GOODPUT/);
+    const html = readFileSync(page, 'utf8');
+    expect(html.match(/<svg viewBox/g)!.length).toBeGreaterThanOrEqual(2);
+    expect(html).toContain('p3.8xlarge: ');
+    const rows = readFileSync(csv, 'utf8').trim().split('\n');
+    expect(rows[0]).toBe('machine,hosts,gpus,cores,goodput,p99_ms,cold_start_rate,utilisation,enough');
+    expect(rows.slice(1).filter((row) => row.endsWith(',true'))).toHaveLength(1);
+  });
+
+  test.each([
+    [['--hosts', '3'], 'plan capacity finds the number of hosts; --hosts-max limits it'],
+    [['--fail-host', '0@1s'], '--fail-host goes with replay'],
+    [['--goodput', '120%'], 'It must be a share such as 99% or 0.99.'],
+    [['--machine', 'abacus'], "there is no machine 'abacus'"],
+    [['--machine', 'cpu-16x2'], "'cpu-16x2' is 2 GPUs of a machine that has 0"],
+  ])('refuses %s', async (words, message) => {
+    await expect(run(...busy, '--poisson', '10', ...words)).rejects.toThrow(message);
+  });
+});

@@ -1,0 +1,227 @@
+/** The answer to "how many GPUs do I need": as JSON, as sentences, as a page and as CSV. */
+import { formatBytes } from '../../tools/index.ts';
+import { escapeHtml, renderChart, type Chart } from '../report/chart.ts';
+import { renderHtmlTable, renderLegend, renderPage } from '../report/page.ts';
+import { count, ms, percent } from '../report/tables.ts';
+import type { Report, SettingValue } from '../report/types.ts';
+import type { CapacityResource } from './relax.ts';
+import type { CapacityStep } from './search.ts';
+
+/** One replay of the search. */
+export interface CapacityRun extends CapacityStep {
+  readonly goodput: number | null;
+  readonly p99_ms: number | null;
+  readonly cold_start_rate: number | null;
+  /** Mean over the GPUs; null without any. */
+  readonly utilisation: number | null;
+}
+
+/** The largest size that is not enough: the next cheaper one, or the last that was tried. */
+export interface CapacityShortage extends CapacityRun {
+  /** null: no single resource explains it. */
+  readonly resource: CapacityResource | null;
+  /** A sentence. */
+  readonly why: string;
+  /** Goodput on the same machine with one resource without end. */
+  readonly goodput_with: Readonly<Partial<Record<CapacityResource, number | null>>>;
+}
+
+export interface CapacityAnswer {
+  readonly machine: string;
+  /** null: no size that was allowed is enough. */
+  readonly enough: CapacityRun | null;
+  /** Of each host, where the CPU runs functions: the fewest that are enough beside these GPUs. */
+  readonly cores_needed: number | null;
+  /** null: the cheapest size of all is enough. */
+  readonly short: CapacityShortage | null;
+  /** From the smallest on. */
+  readonly runs: readonly CapacityRun[];
+}
+
+export interface CapacityReport {
+  readonly format: 'turntable-capacity';
+  readonly version: 1;
+  readonly simulated: true;
+  /** That was asked for. */
+  readonly goodput: number;
+  readonly seed: number;
+  readonly requests: number;
+  readonly settings: Readonly<Record<string, SettingValue>>;
+  readonly answers: readonly CapacityAnswer[];
+}
+
+export function capacityRun(step: CapacityStep, report: Report): CapacityRun {
+  const { goodput, p99_ms: p99, cold_start_rate: cold, gpus } = report;
+  const busy = gpus.reduce((sum, { utilisation }) => sum + utilisation, 0);
+  const utilisation = gpus.length === 0 ? null : busy / gpus.length;
+  return { ...step, goodput, p99_ms: p99, cold_start_rate: cold, utilisation };
+}
+
+/** Of what is missing for the goal, what one resource without end must bring to be called the reason. */
+const reasonShare = 0.25;
+
+/**
+ * @param gpuBytes what the GPUs hold of weights, all together
+ * @param goodputWith with each resource without end
+ */
+export function shortageOf(
+  run: CapacityRun,
+  report: Report,
+  goal: number,
+  gpuBytes: number,
+  goodputWith: CapacityShortage['goodput_with'],
+): CapacityShortage {
+  const own = run.goodput ?? 0;
+  let resource: CapacityResource | null = null;
+  let best = own + reasonShare * (goal - own);
+  for (const [name, goodput] of Object.entries(goodputWith) as [CapacityResource, number | null][]) {
+    if ((goodput ?? 0) < best || (resource !== null && goodput === best)) continue;
+    resource = name;
+    best = goodput ?? 0;
+  }
+  const others = (Object.entries(goodputWith) as [CapacityResource, number | null][]).filter(
+    ([name, goodput]) => name !== resource && name !== 'separate hosts' && goodput !== null && goodput >= goal,
+  );
+  const also = others.length === 0 ? '' : `; more of ${others.map(([name]) => name).join(' or ')} would do as well`;
+  const why = sentence(resource, run, report, gpuBytes, best) + also;
+  return { ...run, resource, why, goodput_with: goodputWith };
+}
+
+function sentence(
+  resource: CapacityResource | null,
+  { utilisation }: CapacityRun,
+  { cold_start_rate: cold, partial_start_rate: partial, host_memory: memory }: Report,
+  gpuBytes: number,
+  best: number,
+): string {
+  const waited = percent((cold ?? 0) + (partial ?? 0));
+  const weights = formatBytes(memory?.functions_bytes ?? 0);
+  switch (resource) {
+    case 'gpu time':
+      return `the GPUs' time ran out: they execute ${percent(utilisation)} of the time; with runs that take none it would be ${percent(best)}`;
+    case 'gpu memory':
+      return (
+        `GPU memory ran out: the functions have ${weights} of weights, the GPUs hold ${formatBytes(gpuBytes)}, and ${waited} of ` +
+        `the calls waited for weights; with room for all it would be ${percent(best)}`
+      );
+    case 'links':
+      return `the links ran out: ${waited} of the calls waited for weights; with links without limit it would be ${percent(best)}`;
+    case 'host memory':
+      return (
+        `host memory ran out: the functions have ${weights} of weights, it holds ${formatBytes(memory?.capacity_bytes ?? 0)}; with room ` +
+        `for all it would be ${percent(best)}`
+      );
+    case 'cores':
+      return `the cores ran out; with cores without limit it would be ${percent(best)}`;
+    case 'separate hosts':
+      return `its GPUs and cores are in hosts of their own; with one scheduler over all of them it would be ${percent(best)}`;
+    case null:
+      return (
+        `no single resource explains it: whichever has no limit, the goal is about as far away; ${waited} of the calls waited for what ` +
+        'was not loaded (--warmup leaves out those of the beginning)'
+      );
+  }
+}
+
+export function stepText({ hosts, gpus, cores }: CapacityStep): string {
+  const size =
+    gpus > 0 ? `${count(gpus)} GPU${gpus === 1 ? '' : 's'}` : `${count(cores)} core${cores === 1 ? '' : 's'}`;
+  return hosts === 1 ? size : `${gpus > 0 ? size : `${size} each`} in ${count(hosts)} hosts`;
+}
+
+/** "p3.8xlarge: 3 GPUs". */
+export function answerText({ machine, enough, short, cores_needed: cores }: CapacityAnswer, goal: number): string {
+  if (enough === null) {
+    return `${machine}: not within what was allowed. ${short === null ? '' : shortText(short)}`.trim();
+  }
+  const beside =
+    cores === null ? '' : `, and ${cores} core${cores === 1 ? '' : 's'} of each host for what the CPU runs`;
+  const reached = `${machine}: ${stepText(enough)}${beside} for ${percent(enough.goodput)} (asked: ${percent(goal)}).`;
+  return short === null ? `${reached} No smaller size was left to try.` : `${reached} ${shortText(short)}`;
+}
+
+const shortText = (short: CapacityShortage): string =>
+  `${stepText(short)} ${short.gpus === 1 || (short.gpus === 0 && short.cores === 1) ? 'reaches' : 'reach'} ${percent(short.goodput)}: ${short.why}.`;
+
+export const capacityColumns = ['MACHINE', 'SIZE', '>GOODPUT', '>P99', '>COLD', '>EXECUTING', ''] as const;
+
+export function capacityRows({ answers }: CapacityReport): string[][] {
+  return answers.flatMap(({ machine, enough, runs }) =>
+    runs.map((run) => [
+      machine,
+      stepText(run),
+      percent(run.goodput),
+      ms(run.p99_ms),
+      percent(run.cold_start_rate),
+      percent(run.utilisation),
+      enough !== null && stepText(enough) === stepText(run) ? 'enough' : '',
+    ]),
+  );
+}
+
+export function renderCapacityPage(report: CapacityReport): string {
+  const { answers, goodput: goal } = report;
+  const byGpus = answers.every(({ runs }) => runs.every(({ gpus }) => gpus > 0));
+  const series = (value: (run: CapacityRun) => number | null) =>
+    answers.map(({ machine, runs }) => ({
+      name: machine,
+      points: runs.map((run) => [byGpus ? run.gpus : run.cores * run.hosts, value(run)] as const),
+    }));
+  const xLabel = byGpus ? 'GPUs' : 'cores';
+  const charts: Chart[] = [
+    {
+      title: 'Goodput',
+      xLabel,
+      yLabel: 'answered within SLO',
+      unit: 'share',
+      yMax: 1,
+      marked: true,
+      series: series((run) => run.goodput),
+      rule: { y: goal, label: percent(goal) },
+    },
+    {
+      title: '99% latency',
+      xLabel,
+      yLabel: 'milliseconds',
+      unit: 'ms',
+      marked: true,
+      logWhenWide: true,
+      series: series((run) => run.p99_ms),
+    },
+  ];
+  const settings = Object.entries({ seed: report.seed, ...report.settings });
+  return renderPage('Capacity', [
+    '<h1>Capacity</h1>',
+    '<p class="lead"><span class="badge">simulated</span></p>',
+    ...answers.map((answer) => `<p>${escapeHtml(answerText(answer, goal))}</p>`),
+    renderLegend(
+      answers.map(({ machine }) => machine),
+      true,
+    ),
+    `<div class="charts">${charts.map(renderChart).join('\n')}</div>`,
+    '<h2>Replays</h2>',
+    renderHtmlTable(capacityColumns, capacityRows(report)),
+    `<details><summary>Settings</summary>${renderHtmlTable(
+      ['', ''],
+      settings.map(([name, value]) => [name, String(value)]),
+    )}</details>`,
+  ]);
+}
+
+export function renderCapacityCsv({ answers }: CapacityReport): string {
+  const rows = answers.flatMap(({ machine, enough, runs }) =>
+    runs.map((run) => [
+      machine,
+      run.hosts,
+      run.gpus,
+      run.cores,
+      run.goodput,
+      run.p99_ms,
+      run.cold_start_rate,
+      run.utilisation,
+      enough !== null && stepText(enough) === stepText(run),
+    ]),
+  );
+  const heading = 'machine,hosts,gpus,cores,goodput,p99_ms,cold_start_rate,utilisation,enough';
+  return `${[heading, ...rows.map((row) => row.map((cell) => String(cell ?? '')).join(','))].join('\n')}\n`;
+}

@@ -1,0 +1,54 @@
+/** How large a machine or fleet is enough: by bisection over sizes of which a larger one is never worse. */
+
+/** A size that may be enough. */
+export interface CapacityStep {
+  readonly hosts: number;
+  /** Over all hosts. */
+  readonly gpus: number;
+  /** Of each host. */
+  readonly cores: number;
+}
+
+export interface CapacityLimits {
+  readonly gpusPerHost: number;
+  readonly coresPerHost: number;
+  readonly hostsMax: number;
+}
+
+/**
+ * Sizes from the cheapest on: one GPU more within a host, then one host more. Without GPUs, one core more within a host.
+ */
+export function capacitySteps({ gpusPerHost, coresPerHost, hostsMax }: CapacityLimits): CapacityStep[] {
+  const within = gpusPerHost > 0 ? gpusPerHost : coresPerHost;
+  const steps = Array.from({ length: within }, (_, index) =>
+    gpusPerHost > 0 ? { hosts: 1, gpus: index + 1, cores: coresPerHost } : { hosts: 1, gpus: 0, cores: index + 1 },
+  );
+  for (let hosts = 2; hosts <= hostsMax; hosts++) steps.push({ hosts, gpus: hosts * gpusPerHost, cores: coresPerHost });
+  return steps;
+}
+
+/**
+ * The first of `count` that is enough, taking it that all behind it are; undefined: not even the last is. Begins at `guess` and
+ * doubles from there, so that what is far larger than needed is never asked for.
+ *
+ * @param isEnough is asked once for each at the most: about twice the logarithm of the answer in all
+ */
+export async function firstEnough(
+  count: number,
+  guess: number,
+  isEnough: (index: number) => Promise<boolean>,
+): Promise<number | undefined> {
+  let notEnough = -1;
+  let enough = Math.min(count - 1, Math.max(0, guess));
+  for (let stride = 1; !(await isEnough(enough)); stride *= 2) {
+    if (enough === count - 1) return undefined;
+    notEnough = enough;
+    enough = Math.min(count - 1, enough + stride);
+  }
+  while (enough - notEnough > 1) {
+    const middle = (enough + notEnough) >> 1;
+    if (await isEnough(middle)) enough = middle;
+    else notEnough = middle;
+  }
+  return enough;
+}
