@@ -21,6 +21,17 @@ interface Taken {
   kind: 'own' | 'holds' | 'shares';
 }
 
+interface Session {
+  bytes: number;
+  /** Runs in it. */
+  runs: number;
+  /** What it takes to make, and when it is expected to be made. */
+  loadMs: number;
+  readyMs: number;
+  /** Its function was removed during a run: it goes with the last one, and a new function of that number has another. */
+  isLeft: boolean;
+}
+
 /**
  * The CPU as a place: cores as lanes, and room for sessions. A session stays until another needs its room: the one that costs
  * least to make again goes first: how often the function is invoked, times the time of making it, for its bytes.
@@ -36,8 +47,7 @@ export class CpuLanes implements SidePlace {
   /** Cores of the runs that share theirs: of all functions, and of each that has any. */
   #sharedCores = 0;
   readonly #sharedCoresOf = new Map<number, number>();
-  /** By function: bytes of its session, runs in it, milliseconds that it takes to make, and when it is expected to be made. */
-  readonly #sessions = new Map<number, { bytes: number; runs: number; loadMs: number; readyMs: number }>();
+  readonly #sessions = new Map<number, Session>();
   readonly #ownRuns = new Map<number, number>();
   /** Sessions in which nothing runs. */
   readonly #idle: ValueOrder;
@@ -145,9 +155,10 @@ export class CpuLanes implements SidePlace {
   canStart(functionIndex: number, sheet: OfferSheet): boolean {
     if (this.#place === null || sheet.cpu === null) return false;
     if (this.hasOwn(functionIndex, sheet)) return true;
-    if (!this.hasLane(functionIndex, sheet)) return false;
+    const session = this.#sessions.get(functionIndex);
+    if (session?.isLeft || !this.hasLane(functionIndex, sheet)) return false;
     return (
-      this.#sessions.has(functionIndex) ||
+      session !== undefined ||
       this.#place.memoryBytes - this.#usedBytes + this.#idleBytes >= this.#bytesOf(functionIndex, sheet.cpu)
     );
   }
@@ -171,7 +182,7 @@ export class CpuLanes implements SidePlace {
     if (session === undefined) {
       const bytes = this.#bytesOf(functionIndex, offer);
       this.#makeRoom(bytes);
-      this.#sessions.set(functionIndex, { bytes, runs: 1, loadMs, readyMs: nowMs + loadMs });
+      this.#sessions.set(functionIndex, { bytes, runs: 1, loadMs, readyMs: nowMs + loadMs, isLeft: false });
       this.#usedBytes += bytes;
     } else {
       this.#hold(functionIndex, session.bytes);
@@ -203,6 +214,10 @@ export class CpuLanes implements SidePlace {
     if (session === undefined) return;
     session.runs--;
     session.readyMs = 0;
+    if (session.isLeft) {
+      if (session.runs === 0) this.#evict(functionIndex, 'unload');
+      return;
+    }
     this.#release(functionIndex);
     if (observed?.bytes !== undefined) this.setSession(functionIndex, observed.bytes);
   }
@@ -212,9 +227,9 @@ export class CpuLanes implements SidePlace {
     const session = this.#sessions.get(functionIndex);
     if (session !== undefined) this.#hold(functionIndex, session.bytes);
     this.#usedBytes += bytes - (session?.bytes ?? 0);
-    const { runs = 0, loadMs = this.#loadMs.of(functionIndex, undefined), readyMs = 0 } = session ?? {};
+    const { runs = 0, loadMs = this.#loadMs.of(functionIndex, undefined), readyMs = 0, isLeft = false } = session ?? {};
     if (bytes === 0) this.#sessions.delete(functionIndex);
-    else this.#sessions.set(functionIndex, { bytes, runs, loadMs, readyMs });
+    else this.#sessions.set(functionIndex, { bytes, runs, loadMs, readyMs, isLeft });
     this.#release(functionIndex);
     if (bytes > 0) this.#bytes.observe(functionIndex, bytes);
     if (this.#place !== null) this.#makeRoom(0);
@@ -227,8 +242,9 @@ export class CpuLanes implements SidePlace {
     this.#loadMs.forget(functionIndex);
     this.#bytes.forget(functionIndex);
     const session = this.#sessions.get(functionIndex);
-    if (session === undefined || session.runs > 0) return;
-    this.#evict(functionIndex, 'unload');
+    if (session === undefined) return;
+    if (session.runs > 0) session.isLeft = true;
+    else this.#evict(functionIndex, 'unload');
   }
 
   /** Its cores are free for others. */

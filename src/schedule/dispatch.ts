@@ -1,4 +1,5 @@
 import type { Growth } from './growth.ts';
+import { LateTurns } from './late-turns.ts';
 import type { Line } from './lines.ts';
 import { Loading } from './loading.ts';
 import type { ColdWay } from './offer.ts';
@@ -18,6 +19,7 @@ export class Dispatcher {
   readonly #state: SchedulerState;
   readonly #growth: Growth;
   readonly #loading: Loading;
+  readonly #late: LateTurns;
   /** GPUs to turn to at a load's end. */
   readonly #freed: number[] = [];
   /** What was found to be late while something was picked. */
@@ -27,6 +29,7 @@ export class Dispatcher {
     this.#state = schedulerState;
     this.#growth = growth;
     this.#loading = new Loading(schedulerState);
+    this.#late = new LateTurns(schedulerState, this.#loading);
   }
 
   /** Starts one that nothing is in the way of: nothing runs or waits there, and all of the function is. Returns whether it was so. */
@@ -65,7 +68,8 @@ export class Dispatcher {
   }
 
   /** After a load: the GPUs whose links carried it, the one with the most urgent invocation first. */
-  dispatchFreed(gpu: number, { transfers }: ColdWay, nowMs: number): void {
+  dispatchFreed(functionIndex: number, gpu: number, { transfers }: ColdWay, nowMs: number): void {
+    this.#late.reconsider(functionIndex, gpu, nowMs);
     if (transfers.length === 1) {
       this.dispatch(gpu, nowMs);
       return;
@@ -106,10 +110,10 @@ export class Dispatcher {
         first = head;
         key = line.keyOf(head);
       }
-      if (first === nobody || !this.#isShedLate(first)) return first;
+      if (first === nobody || !this.#late.isShed(first)) return first;
       const { warmMs } = this.#state.offerAt(this.#state.functionOf[first]!, gpu);
-      if (nowMs + warmMs <= this.#deadlineMs(first)) return first;
-      this.#late(first, line, gpu, nowMs);
+      if (nowMs + warmMs <= this.#state.dueMsOf(first)) return first;
+      this.#late.mark(first, line, gpu, nowMs);
     }
   }
 
@@ -128,8 +132,8 @@ export class Dispatcher {
   #pick(line: Line, gpu: number, nowMs: number): number {
     this.#wakeMs = Infinity;
     const { policy, links } = this.#state;
-    const first = policy.loadAhead ? line.lateRunnable.first() : this.#firstLate(line);
-    if (this.#isLatesTurn(line, line.startsSinceLate, first, nowMs)) return line.lateHead(first);
+    const first = policy.loadAhead ? line.lateRunnable.first() : this.#late.first(line);
+    if (this.#late.isTurn(line, line.startsSinceLate, first, nowMs)) return line.lateHead(first);
     const hidden = this.#hidden(line, gpu, nowMs);
     for (;;) {
       const entry = line.runnable.first();
@@ -140,12 +144,12 @@ export class Dispatcher {
       }
       if (next === nobody) break;
       const { warmMs } = this.#state.offerAt(this.#state.functionOf[next]!, gpu);
-      if (nowMs + warmMs <= this.#deadlineMs(next)) return next;
-      this.#late(next, line, gpu, nowMs);
+      if (nowMs + warmMs <= this.#state.dueMsOf(next)) return next;
+      this.#late.mark(next, line, gpu, nowMs);
     }
     if (!policy.loadAhead) return this.#pickLoadable(line, gpu, nowMs);
-    const late = line.lateRunnable.first();
-    if (late !== nobody && !this.#wouldDelay(line, late, gpu, nowMs)) return line.lateHead(late);
+    const late = this.#lateBesideLoads(line, gpu, nowMs);
+    if (late !== nobody) return line.lateHead(late);
     if (hidden !== nobody && line.lateHead(hidden) !== nobody) return line.lateHead(hidden);
     if (this.#wakeMs < Infinity) return nobody;
     // There was no room: functions that wait have it.
@@ -164,25 +168,11 @@ export class Dispatcher {
       const functionIndex = functionOf[invocation]!;
       const way = links.choose(this.#state.offerAt(functionIndex, gpu).ways, policy.borrow === 'when-idle');
       const endMs = links.estimate(way, this.#state.keptPrefix(functionIndex, gpu), 0, nowMs);
-      if (endMs <= this.#deadlineMs(invocation)) return invocation;
-      this.#late(invocation, line, gpu, nowMs);
+      if (endMs <= this.#state.dueMsOf(invocation)) return invocation;
+      this.#late.mark(invocation, line, gpu, nowMs);
     }
-    const late = this.#firstLate(line);
+    const late = this.#late.first(line);
     return late === nobody ? nobody : line.lateHead(late);
-  }
-
-  /** The entry with the late one that waits longest, to be loaded or not. */
-  #firstLate({ lateRunnable, lateLoadable }: Line): number {
-    const runnable = lateRunnable.first();
-    const loadable = lateLoadable.first();
-    if (runnable === nobody || loadable === nobody) return runnable === nobody ? loadable : runnable;
-    return lateRunnable.keyOf(runnable) < lateLoadable.keyOf(loadable) ? runnable : loadable;
-  }
-
-  /** Whether one that is late comes before what is on time. */
-  #isLatesTurn(line: Line, turnsSince: number, entry: number, nowMs: number): boolean {
-    if (entry === nobody || turnsSince < overdueShare) return false;
-    return nowMs - this.#state.arrivalMs[line.lateHead(entry)]! >= this.#state.policy.waitBoundMs;
   }
 
   /** Of what is being loaded, the entry that an execution would not have to wait for any more; or -1, and when to look again. */
@@ -202,6 +192,20 @@ export class Dispatcher {
     return nobody;
   }
 
+  /** The entry with the late one that waits longest, of those whose run ends before what is being loaded needs the lane; or -1. */
+  #lateBesideLoads(line: Line, gpu: number, nowMs: number): number {
+    const { lateRunnable } = line;
+    const first = lateRunnable.first();
+    if (first === nobody || !this.#wouldDelay(line, first, gpu, nowMs)) return first;
+    let found = nobody;
+    for (let place = 1; place < lateRunnable.size; place++) {
+      const entry = lateRunnable.at(place);
+      if (found !== nobody && lateRunnable.keyOf(entry) >= lateRunnable.keyOf(found)) continue;
+      if (!this.#wouldDelay(line, entry, gpu, nowMs)) found = entry;
+    }
+    return found;
+  }
+
   /** Whether to run one that is late now would make one late whose load is about to end. */
   #wouldDelay(line: Line, late: number, gpu: number, nowMs: number): boolean {
     if (this.#wakeMs === Infinity) return false;
@@ -211,34 +215,11 @@ export class Dispatcher {
       const functionIndex = line.functionOf(entry);
       const load = this.#state.loadOf(functionIndex, gpu);
       // What is late by its load alone is delayed by nobody.
-      if (head === nobody || load === undefined || this.#state.links.readyMs(load, nowMs) > this.#deadlineMs(head))
+      if (head === nobody || load === undefined || this.#state.links.readyMs(load, nowMs) > this.#state.dueMsOf(head))
         continue;
-      if (endMs + this.#state.offerAt(functionIndex, gpu).warmMs > this.#deadlineMs(head)) return true;
+      if (endMs + this.#state.offerAt(functionIndex, gpu).warmMs > this.#state.dueMsOf(head)) return true;
     }
     return false;
-  }
-
-  #deadlineMs(invocation: number): number {
-    return this.#state.dueMs(invocation, this.#state.sheets[this.#state.functionOf[invocation]!]!);
-  }
-
-  /** Whether it is refused once it is late: it has an SLO of its own to miss, and its function sheds. */
-  #isShedLate(invocation: number): boolean {
-    const sheet = this.#state.sheets[this.#state.functionOf[invocation]!]!;
-    return this.#state.sheds(sheet) && this.#state.deadlineMs(invocation, sheet) < Infinity;
-  }
-
-  /** It can no longer meet its SLO: it is shed, or goes behind what can. */
-  #late(invocation: number, line: Line, gpu: number, nowMs: number): void {
-    const { functionOf, invocationState, actions } = this.#state;
-    const functionIndex = functionOf[invocation]!;
-    if (this.#isShedLate(invocation)) {
-      this.#state.leave(invocation);
-      invocationState[invocation] = state.ended;
-      const predictedEndMs = nowMs + this.#state.offerAt(functionIndex, gpu).warmMs;
-      actions.push({ kind: 'shed', invocation, predictedEndMs });
-    } else line.makeLate(invocation, this.#state.entryAt(functionIndex, gpu));
-    this.#state.settle(functionIndex, gpu);
   }
 
   /** The next load for what waits, while this GPU's own link is free. */
@@ -246,9 +227,9 @@ export class Dispatcher {
     const { links, policy, functionOf } = this.#state;
     if (!links.isIdle(gpu)) return;
     const isFifo = policy.order === 'fifo';
-    const late = this.#lateToLoad(line);
-    if (this.#isLatesTurn(line, line.loadsSinceLate, late, nowMs)) {
-      this.#loadLate(line, late, gpu, nowMs);
+    const late = this.#late.toLoad(line);
+    if (this.#late.isTurn(line, line.loadsSinceLate, late, nowMs)) {
+      this.#late.load(line, late, gpu, nowMs);
       return;
     }
     for (;;) {
@@ -263,41 +244,20 @@ export class Dispatcher {
         // The lane may be taken when the load is over.
         const laneMs = this.#state.running[gpu] === nobody ? 0 : offer.warmMs;
         const endMs = links.estimate(way, prefix, 0, nowMs) + laneMs;
-        const deadlineMs = this.#deadlineMs(invocation);
+        const deadlineMs = this.#state.dueMsOf(invocation);
         const isLate = endMs > deadlineMs;
         this.#state.pressure.loadWas(gpu, isLate, offer, deadlineMs - this.#state.arrivalMs[invocation]!);
         if (isLate) {
-          this.#late(invocation, line, gpu, nowMs);
+          this.#late.mark(invocation, line, gpu, nowMs);
           continue;
         }
       }
-      if (this.#loading.order(invocation, gpu, nowMs)) line.loadsSinceLate++;
-      else if (this.#isLatesTurn(line, line.startsSinceLate, late, nowMs)) this.#loadLate(line, late, gpu, nowMs);
+      if (this.#late.orderOnTime(invocation, line, gpu, nowMs)) line.loadsSinceLate++;
+      else if (!isFifo) this.#late.loadBesideFull(line, gpu, nowMs);
       return;
     }
-    const idle = this.#lateToLoad(line);
-    if (idle !== nobody) this.#loadLate(line, idle, gpu, nowMs);
-  }
-
-  /** One at a time is loaded for what is late; only one that waits longer takes its place. */
-  #lateToLoad(line: Line): number {
-    const late = line.lateLoadable.first();
-    if (late === nobody || line.lateLoaded === nobody) return late;
-    const { sequence } = this.#state;
-    const loaded = line.lateHead(line.lateLoaded);
-    return loaded === nobody || sequence[line.lateHead(late)]! < sequence[loaded]! ? late : nobody;
-  }
-
-  #loadLate(line: Line, entry: number, gpu: number, nowMs: number): void {
-    const before = line.lateLoaded;
-    line.lateLoaded = nobody;
-    if (before !== nobody) this.#state.settle(line.functionOf(before), gpu);
-    // Functions that are there, with calls on time without end, would keep it out for ever.
-    const isTurn = this.#isLatesTurn(line, line.startsSinceLate, entry, nowMs);
-    const isOrdered = this.#loading.order(line.lateHead(entry), gpu, nowMs, isTurn);
-    line.lateLoaded = isOrdered ? entry : before;
-    if (isOrdered) line.loadsSinceLate = 0;
-    else if (before !== nobody) this.#state.settle(line.functionOf(before), gpu);
+    const idle = this.#late.toLoad(line);
+    if (idle !== nobody) this.#late.load(line, idle, gpu, nowMs);
   }
 
   #run(invocation: number, gpu: number, nowMs: number): void {
@@ -324,6 +284,7 @@ export class Dispatcher {
     const entry = this.#state.entryAt(functionIndex, gpu);
     if (line.isLate(invocation)) line.startsSinceLate = 0;
     else line.startsSinceLate++;
+    line.startsSinceLateLoad++;
     if (line.lateLoaded === entry) line.lateLoaded = nobody;
     if (this.#state.policy.order !== 'fifo') line.charge(entry);
     this.#state.leave(invocation);

@@ -51,8 +51,12 @@ export class Line {
   /** Starts and loads since the last one for something late. */
   startsSinceLate = 0;
   loadsSinceLate = 0;
+  /** Starts since the last load for something late. */
+  startsSinceLateLoad = 0;
   /** The entry that was loaded for something late and has not run since, or -1. */
   lateLoaded = none;
+  /** Whether that was its turn, so that nothing on time takes its room. */
+  isLateLoadTurn = false;
   readonly #columns: WaitingColumns;
   readonly #free: number[] = [];
   #virtualMs = 0;
@@ -121,6 +125,11 @@ export class Line {
     return this.#columns.key[invocation]!;
   }
 
+  /** The one behind it in its entry, of those on time or those late; or -1. */
+  nextOf(invocation: number): number {
+    return this.#columns.next[invocation]!;
+  }
+
   lateHead(entry: number): number {
     return this.#lateHeads[entry]!;
   }
@@ -184,6 +193,13 @@ export class Line {
     this.#lateCounts[entry]!++;
     this.lateCount++;
     this.lateMs += this.#warmMs[entry]!;
+  }
+
+  /** It was taken for late, and can meet its SLO after all. */
+  makeOnTime(invocation: number, entry: number, priority: number, deadlineMs: number): void {
+    this.#unlink(invocation, entry);
+    this.count--;
+    this.add(invocation, entry, priority, deadlineMs, this.#columns.sequence[invocation]!);
   }
 
   isLate(invocation: number): boolean {

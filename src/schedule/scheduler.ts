@@ -190,7 +190,7 @@ export class Scheduler {
       this.#state.links.release(way, nowMs);
     }
     this.#state.settle(functionIndex, gpu);
-    this.#dispatcher.dispatchFreed(gpu, way, nowMs);
+    this.#dispatcher.dispatchFreed(functionIndex, gpu, way, nowMs);
   }
 
   #wake(nowMs: number): void {

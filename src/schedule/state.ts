@@ -136,6 +136,11 @@ export class SchedulerState extends Invocations {
     this.host.grow(room);
   }
 
+  /** The deadline of an invocation whose function is there still. */
+  dueMsOf(invocation: number): number {
+    return this.dueMs(invocation, this.sheets[this.functionOf[invocation]!]!);
+  }
+
   /** The load of a function that is under way to a GPU. */
   loadOf(functionIndex: number, gpu: number): Load | undefined {
     const loads = this.loads[gpu]!;

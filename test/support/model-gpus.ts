@@ -202,6 +202,8 @@ export class ModelGpus {
       oldest = other;
       oldestOrder = otherOrder;
     }
+    // While its own load is under way the lane is for others, however long that takes: those do not pass it over.
+    if (oldest >= 0 && this.loading[gpu]!.has(invocations.get(oldest)!.functionIndex)) return;
     const before = this.#passed[gpu];
     const count = before?.invocation === oldest ? before.count + 1 : 1;
     this.#passed[gpu] = { invocation: oldest, count };

@@ -13,6 +13,8 @@ export class ModelSides {
   #workerRun = 0;
   /** By function, the bytes of its session. */
   readonly sessions = new Map<number, number>();
+  /** Functions that were removed while a session of no bytes was in use. */
+  readonly #leftEmpty = new Set<number>();
 
   constructor(ledger: ModelLedger, gpus: ModelGpus) {
     this.#ledger = ledger;
@@ -88,6 +90,26 @@ export class ModelSides {
       { kind: 'finished', invocation: number },
       isValid,
     );
+  }
+
+  /** A run is over, here or at a worker. */
+  ended(invocation: number): void {
+    const functionIndex = this.onCpu.get(invocation)?.functionIndex;
+    this.onCpu.delete(invocation);
+    this.onWorkers.delete(invocation);
+    if (functionIndex !== undefined && this.#leftEmpty.has(functionIndex)) this.removed(functionIndex);
+  }
+
+  /** A session that takes nothing goes without a word, once nothing runs in it. */
+  removed(functionIndex: number): void {
+    if (this.sessions.get(functionIndex) !== 0) return;
+    for (const running of this.onCpu.values()) {
+      if (running.functionIndex !== functionIndex) continue;
+      this.#leftEmpty.add(functionIndex);
+      return;
+    }
+    this.#leftEmpty.delete(functionIndex);
+    this.sessions.delete(functionIndex);
   }
 
   evictSession(functionIndex: number, bytes: number): void {

@@ -70,8 +70,7 @@ export class SchedulerModel {
   removeFunction(functionIndex: number): void {
     this.#ledger.sheets.delete(functionIndex);
     this.#tell({ kind: 'function-removed', functionIndex });
-    // A session that takes nothing goes without a word.
-    if (this.#sides.sessions.get(functionIndex) === 0) this.#sides.sessions.delete(functionIndex);
+    this.#sides.removed(functionIndex);
   }
 
   arrive(functionIndex: number): void {
@@ -103,8 +102,7 @@ export class SchedulerModel {
     const running = [...this.#sides.onCpu.keys(), ...this.#sides.onWorkers.keys()];
     const invocation = running[place % Math.max(1, running.length)];
     if (invocation === undefined) return false;
-    this.#sides.onCpu.delete(invocation);
-    this.#sides.onWorkers.delete(invocation);
+    this.#sides.ended(invocation);
     // To be placed again at once, as if it arrived.
     this.#ledger.invocations.get(invocation)!.state = 'arriving';
     this.#tell({ kind: 'refused', invocation });
@@ -142,8 +140,7 @@ export class SchedulerModel {
     if (event.kind === 'finished') {
       const invocation = this.#ledger.invocations.get(event.invocation)!;
       if (invocation.state === 'running') this.#gpus.running[invocation.gpu] = undefined;
-      this.#sides.onCpu.delete(event.invocation);
-      this.#sides.onWorkers.delete(event.invocation);
+      this.#sides.ended(event.invocation);
       invocation.state = 'ended';
       this.ended++;
     } else if (event.kind === 'staged') {

@@ -1,0 +1,78 @@
+import { describe, expect, test } from 'vitest';
+import { offerSheet, smallGpus, type OfferShape } from '../../test/support/offers.ts';
+import { policies, Scheduler, type Action, type Policy, type SchedulerEvent } from './index.ts';
+
+/** One GPU with the functions given, each of which ran once if it is to be there; numbers are their places. */
+function gpuWith(
+  capacityBytes: number,
+  functions: readonly { readonly shape: OfferShape; readonly sloMs: number; readonly isThere: boolean }[],
+  policy: Policy = policies.best,
+): (nowMs: number, event: SchedulerEvent) => readonly Action[] {
+  const scheduler = new Scheduler({ gpus: smallGpus(1, capacityBytes), policy, cpu: null });
+  for (const [functionIndex, { shape, sloMs, isThere }] of functions.entries()) {
+    scheduler.handle({ kind: 'function-added', functionIndex, sheet: offerSheet(1, shape, { sloMs }) }, 0);
+    if (!isThere) continue;
+    scheduler.handle({ kind: 'arrival', invocation: 0, functionIndex, sloMs: 1e6 }, 0);
+    scheduler.handle({ kind: 'loaded', gpu: 0, functionIndex }, 0);
+    scheduler.handle({ kind: 'finished', invocation: 0 }, 0);
+  }
+  return (nowMs, event) => scheduler.handle(event, nowMs);
+}
+
+const arrival = (invocation: number, functionIndex: number): SchedulerEvent => ({
+  kind: 'arrival',
+  invocation,
+  functionIndex,
+});
+
+describe('what can no longer meet its SLO', () => {
+  test('has the lane until a load ends with the one whose run is short enough, whoever waits longer', () => {
+    const [blocking, long, short, loading] = [0, 1, 2, 3];
+    const at = gpuWith(100, [
+      { shape: { layers: [10], warmMs: 100 }, sloMs: 1000, isThere: true },
+      { shape: { layers: [10], warmMs: 40 }, sloMs: 30, isThere: true },
+      { shape: { layers: [10], warmMs: 5 }, sloMs: 30, isThere: true },
+      { shape: { layers: [20], warmMs: 10 }, sloMs: 40, isThere: false },
+    ]);
+    at(200, arrival(0, blocking));
+    at(200, arrival(1, long));
+    at(200, arrival(2, short));
+    // Its load ends at 311, and its run has to begin by 320: 40 ms from 300 on would be too long, 5 are not.
+    expect(at(290, arrival(3, loading))).toMatchObject([{ kind: 'load', invocation: 3 }, { kind: 'wait' }]);
+    expect(at(300, { kind: 'finished', invocation: 0 })).toContainEqual(
+      expect.objectContaining({ kind: 'run', invocation: 2 }),
+    );
+  });
+
+  test('gives the room that was taken for it to a call on time that waits beyond the bound', () => {
+    const [blocking, late, onTime] = [0, 1, 2];
+    const functions = [
+      { shape: { layers: [5], warmMs: 50 }, sloMs: 1000, isThere: true },
+      { shape: { layers: [20] }, sloMs: 15, isThere: false },
+      { shape: { layers: [20] }, sloMs: 200, isThere: false },
+    ];
+    const at = gpuWith(30, functions, { ...policies.best, waitBoundMs: 0 });
+    at(100, arrival(0, blocking));
+    expect(at(101, arrival(1, late))).toMatchObject([{ kind: 'load', invocation: 1 }, { kind: 'wait' }]);
+    at(122, { kind: 'loaded', gpu: 0, functionIndex: late });
+    expect(at(123, arrival(2, onTime))).toMatchObject([
+      { kind: 'evict', functionIndex: late },
+      { kind: 'load', invocation: 2 },
+      { kind: 'wait' },
+    ]);
+  });
+
+  test('is on time again when the load that made it late ends sooner', () => {
+    const [other, loading] = [0, 1];
+    const at = gpuWith(100, [
+      { shape: { layers: [10], warmMs: 10 }, sloMs: 1000, isThere: true },
+      { shape: { layers: [20], warmMs: 2 }, sloMs: 20, isThere: false },
+    ]);
+    at(99, arrival(0, other));
+    // It would end at 121, by the prediction of its load.
+    expect(at(100, arrival(1, loading))).toMatchObject([{ kind: 'load', invocation: 1 }, { kind: 'wait' }]);
+    at(104, arrival(2, other));
+    at(105, { kind: 'loaded', gpu: 0, functionIndex: loading });
+    expect(at(109, { kind: 'finished', invocation: 0 })).toMatchObject([{ kind: 'run', invocation: 1 }]);
+  });
+});

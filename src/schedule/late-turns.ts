@@ -1,0 +1,129 @@
+import type { Line } from './lines.ts';
+import type { Loading } from './loading.ts';
+import { overdueShare } from './side-line.ts';
+import { state } from './invocations.ts';
+import { nobody, type SchedulerState } from './state.ts';
+
+/**
+ * What can no longer meet its SLO has what the others leave over, on the lane and on the link; and one turn in `overdueShare`
+ * once it has waited beyond the policy's bound.
+ */
+export class LateTurns {
+  readonly #state: SchedulerState;
+  readonly #loading: Loading;
+
+  constructor(schedulerState: SchedulerState, loading: Loading) {
+    this.#state = schedulerState;
+    this.#loading = loading;
+  }
+
+  /** The entry with the late one that waits longest, to be loaded or not. */
+  first({ lateRunnable, lateLoadable }: Line): number {
+    const runnable = lateRunnable.first();
+    const loadable = lateLoadable.first();
+    if (runnable === nobody || loadable === nobody) return runnable === nobody ? loadable : runnable;
+    return lateRunnable.keyOf(runnable) < lateLoadable.keyOf(loadable) ? runnable : loadable;
+  }
+
+  /** Whether one that is late comes before what is on time. */
+  isTurn(line: Line, turnsSince: number, entry: number, nowMs: number): boolean {
+    if (entry === nobody || turnsSince < overdueShare) return false;
+    return nowMs - this.#state.arrivalMs[line.lateHead(entry)]! >= this.#state.policy.waitBoundMs;
+  }
+
+  /** Whether it is refused once it is late: it has an SLO of its own to miss, and its function sheds. */
+  isShed(invocation: number): boolean {
+    const sheet = this.#state.sheets[this.#state.functionOf[invocation]!]!;
+    return this.#state.sheds(sheet) && this.#state.deadlineMs(invocation, sheet) < Infinity;
+  }
+
+  /** It can no longer meet its SLO: it is shed, or goes behind what can. */
+  mark(invocation: number, line: Line, gpu: number, nowMs: number): void {
+    const { functionOf, invocationState, actions } = this.#state;
+    const functionIndex = functionOf[invocation]!;
+    if (this.isShed(invocation)) {
+      this.#state.leave(invocation);
+      invocationState[invocation] = state.ended;
+      const predictedEndMs = nowMs + this.#state.offerAt(functionIndex, gpu).warmMs;
+      actions.push({ kind: 'shed', invocation, predictedEndMs });
+    } else line.makeLate(invocation, this.#state.entryAt(functionIndex, gpu));
+    this.#state.settle(functionIndex, gpu);
+  }
+
+  /** A load is over, and some that were taken for late by its prediction are not. */
+  reconsider(functionIndex: number, gpu: number, nowMs: number): void {
+    const entry = this.#state.entryAt(functionIndex, gpu);
+    if (entry < 0 || !this.#state.isResident(functionIndex, gpu)) return;
+    const line = this.#state.lines[gpu]!;
+    const { warmMs } = this.#state.offerAt(functionIndex, gpu);
+    const sheet = this.#state.sheets[functionIndex]!;
+    let found = false;
+    for (let late = line.lateHead(entry), next = late; late !== nobody; late = next) {
+      next = line.nextOf(late);
+      const dueMs = this.#state.dueMs(late, sheet);
+      if (nowMs + warmMs > dueMs) continue;
+      line.makeOnTime(late, entry, this.#state.priorityOf(late, sheet), dueMs);
+      found = true;
+    }
+    if (found) this.#state.settle(functionIndex, gpu);
+  }
+
+  /**
+   * What is on time and comes first finds no room. Behind it one may have become late that nobody knows of, since only what comes
+   * next is looked at: when a load for something late is due, all are.
+   */
+  loadBesideFull(line: Line, gpu: number, nowMs: number): void {
+    if (line.startsSinceLateLoad < overdueShare) return;
+    const entries = Array.from({ length: line.loadable.size }, (_, place) => line.loadable.at(place));
+    for (const entry of entries) {
+      const { warmMs } = this.#state.offerAt(line.functionOf(entry), gpu);
+      for (let head = line.head(entry); head !== nobody; head = line.head(entry)) {
+        if (nowMs + warmMs <= this.#state.dueMsOf(head)) break;
+        this.mark(head, line, gpu, nowMs);
+      }
+    }
+    const late = this.toLoad(line);
+    if (this.isTurn(line, line.startsSinceLateLoad, late, nowMs)) this.load(line, late, gpu, nowMs);
+    // Not again before the next turn.
+    else line.startsSinceLateLoad = 0;
+  }
+
+  /** One at a time is loaded for what is late; only one that waits longer takes its place. */
+  toLoad(line: Line): number {
+    const late = line.lateLoadable.first();
+    if (late === nobody || line.lateLoaded === nobody) return late;
+    const { sequence } = this.#state;
+    const loaded = line.lateHead(line.lateLoaded);
+    return loaded === nobody || sequence[line.lateHead(late)]! < sequence[loaded]! ? late : nobody;
+  }
+
+  /** Loads for a late one, by force in its turn. */
+  load(line: Line, entry: number, gpu: number, nowMs: number): void {
+    // Functions that are there, with calls on time without end, would keep it out for ever.
+    const isForced = this.isTurn(line, line.startsSinceLateLoad, entry, nowMs);
+    if (!this.#orderOverLate(line.lateHead(entry), line, gpu, nowMs, isForced)) return;
+    line.lateLoaded = entry;
+    line.isLateLoadTurn = isForced || this.isTurn(line, line.loadsSinceLate, entry, nowMs);
+    line.loadsSinceLate = 0;
+    line.startsSinceLateLoad = 0;
+  }
+
+  /** Beyond the policy's bound a call on time takes the room of what was loaded for a late one, unless that had its turn. */
+  orderOnTime(invocation: number, line: Line, gpu: number, nowMs: number): boolean {
+    if (this.#loading.order(invocation, gpu, nowMs)) return true;
+    if (line.lateLoaded === nobody || line.isLateLoadTurn) return false;
+    if (nowMs - this.#state.arrivalMs[invocation]! < this.#state.policy.waitBoundMs) return false;
+    return this.#orderOverLate(invocation, line, gpu, nowMs, false);
+  }
+
+  /** Orders a load that may take the room of what was loaded for a late one. Where it finds none even so, that stays. */
+  #orderOverLate(invocation: number, line: Line, gpu: number, nowMs: number, byForce: boolean): boolean {
+    const before = line.lateLoaded;
+    line.lateLoaded = nobody;
+    if (before !== nobody) this.#state.settle(line.functionOf(before), gpu);
+    if (this.#loading.order(invocation, gpu, nowMs, byForce)) return true;
+    line.lateLoaded = before;
+    if (before !== nobody) this.#state.settle(line.functionOf(before), gpu);
+    return false;
+  }
+}
