@@ -52,7 +52,10 @@ export interface BenchmarkResult {
 export interface Benchmark {
   readonly name: string;
   readonly description: string;
-  /** Its aims hold however small the run and slow the machine. Where one is missed, the command fails, and so does its test. */
+  /**
+   * Its aims hold however small the run and slow the machine. Where one is missed, the command fails, and so does its
+   * test.
+   */
   readonly mustMeetAims?: boolean;
   /** Names for `rows`, where the benchmark takes them. */
   readonly rowNames?: () => readonly string[];

@@ -1,6 +1,7 @@
 /**
- * Two hosts, workers and Redis under a load whose every answer is checked, while everything that can be killed, stopped, filled
- * or cut is, in an order that the seed repeats. Beside it, what a host must not gather over many publications and loads.
+ * Two hosts, workers and Redis under a load whose every answer is checked, while everything that can be killed,
+ * stopped, filled or cut is, in an order that the seed repeats. Beside it, what a host must not gather over many
+ * publications and loads.
  */
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
 import { reportFaults, runFaults, type FaultsPiece } from './chaos/faults.ts';

@@ -1,6 +1,7 @@
 /**
- * Functions over a GPU and CPU cores (Yang et al., "Chrion"): how often nine recurrent functions are swapped in half the memory that
- * they need (Table 7, live), and what each pattern of the baseline network takes (a column of Table 6, on this machine).
+ * Functions over a GPU and CPU cores (Yang et al., "Chrion"): how often nine recurrent functions are swapped in half
+ * the memory that they need (Table 7, live), and what each pattern of the baseline network takes (a column of Table 6,
+ * on this machine).
  */
 import { join } from 'node:path';
 import { poolSockets } from '../src/cpu/index.ts';

@@ -1,4 +1,7 @@
-/** A host beside a bare server that echoes, each in turn under the same load: what `bench -- http` and `bench -- grpc` share. */
+/**
+ * A host beside a bare server that echoes, each in turn under the same load: what `bench -- http` and `bench -- grpc`
+ * share.
+ */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';

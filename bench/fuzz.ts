@@ -1,6 +1,6 @@
 /**
- * Damaged inputs of every kind: no crash, no hang, no 500, no unbounded memory, and an error that says what is wrong. An input that
- * found something stays in bench/fuzz/cases/, and every run begins with these.
+ * Damaged inputs of every kind: no crash, no hang, no 500, no unbounded memory, and an error that says what is wrong.
+ * An input that found something stays in bench/fuzz/cases/, and every run begins with these.
  */
 import { createHash } from 'node:crypto';
 import { readdir, readFile, writeFile } from 'node:fs/promises';

@@ -1,6 +1,7 @@
 /**
- * All that is to be found out on a GPU that is there for some minutes, in the order of its worth. Each part is a process of its own and
- * writes what it found as soon as it ends. Needs Node and this folder with `node_modules` and `dist`, and neither npm nor a network:
+ * All that is to be found out on a GPU that is there for some minutes, in the order of its worth. Each part is a
+ * process of its own and writes what it found as soon as it ends. Needs Node and this folder with `node_modules` and
+ * `dist`, and neither npm nor a network:
  *
  *     node --import tsx bench/main.ts gpu-day --minutes 9 --out results
  */

@@ -1,4 +1,7 @@
-/** What the host's gRPC costs over a bare grpc-js echo: a warm invocation of 4 KiB, client, host and instance on the same cores. */
+/**
+ * What the host's gRPC costs over a bare grpc-js echo: a warm invocation of 4 KiB, client, host and instance on the
+ * same cores.
+ */
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';

@@ -1,4 +1,7 @@
-/** What the host costs over a bare node:http server: a warm invocation of 4 KiB, client, host and instance on the same cores. */
+/**
+ * What the host costs over a bare node:http server: a warm invocation of 4 KiB, client, host and instance on the same
+ * cores.
+ */
 import { join } from 'node:path';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
 import {

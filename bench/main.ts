@@ -38,7 +38,8 @@ async function main(names: readonly string[], given: MainOptions): Promise<void>
     process.exitCode = 2;
     return;
   }
-  // Small runs are tests and single rows are parts: they must not replace figures of a whole run. What they are added to stays.
+  // Small runs are tests and single rows are parts: they must not replace figures of a whole run. What they are added
+  // to stays.
   const isPart = options.small || (options.row !== undefined && !options.append);
   const folder = options.out ?? (isPart ? undefined : resultsDir);
   for (const name of names) {
@@ -53,7 +54,8 @@ async function main(names: readonly string[], given: MainOptions): Promise<void>
       run = await runBenchmark(name, folder, options, options.append ? keptPieces(name, options.out) : []);
     } catch (error) {
       if (!(error instanceof BenchmarkNotPossible)) throw error;
-      // A machine that lacks what is measured has not failed: whoever runs all benchmarks on it gets those that it can run.
+      // A machine that lacks what is measured has not failed: whoever runs all benchmarks on it gets those that it can
+      // run.
       console.error(`${name} was not run, and nothing was written: ${error.message}`);
       continue;
     }

@@ -10,7 +10,10 @@ const sloMs = 100;
 const mebibyte = 2 ** 20;
 /** What a model of 25 MB is loaded as: its weights, and the form that the kernels want them in. */
 const fittingOfLarge = 40;
-/** A call that has waited so long counts as late, and is given up: where calls come faster than they are served, nothing would end. */
+/**
+ * A call that has waited so long counts as late, and is given up: where calls come faster than they are served, nothing
+ * would end.
+ */
 const patienceMs = 2000;
 const warmCalls = 500;
 const popularities = ['zipf', 'uniform'] as const satisfies readonly Popularity[];
@@ -46,7 +49,10 @@ const plenty = 4000 * mebibyte;
 const large = 25 * 1024;
 const fitting = (2 * 40 + fittingOfLarge * 27) * mebibyte;
 
-/** A process each takes some 50 MB and a third of a second of a core, so that is left out where it would take minutes, or gigabytes. */
+/**
+ * A process each takes some 50 MB and a third of a second of a core, so that is left out where it would take minutes,
+ * or gigabytes.
+ */
 const scenes: readonly Scene[] = [
   { kibibytes: 1, functions: 10, memoryBytes: 1000 * mebibyte, against: ['process each', 'bare loop'] },
   { kibibytes: 1, functions: 100, memoryBytes: 1000 * mebibyte, against: ['process each', 'bare loop'] },

@@ -1,4 +1,7 @@
-/** More calls than the processors can serve, in real time, on a host without GPUs: who is on time, who is told no, and who suffers. */
+/**
+ * More calls than the processors can serve, in real time, on a host without GPUs: who is on time, who is told no, and
+ * who suffers.
+ */
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
 import { makeArrivals, type Arrival } from './many/arrivals.ts';

@@ -1,4 +1,7 @@
-/** What the measured configurations of CPU pools are worth: against fat and thin ones, as predicted, and as the load steps. */
+/**
+ * What the measured configurations of CPU pools are worth: against fat and thin ones, as predicted, and as the load
+ * steps.
+ */
 import { loadavg } from 'node:os';
 import { groupsText } from '../src/cpu/index.ts';
 import { readCores } from '../src/hardware/index.ts';

@@ -1,4 +1,6 @@
-/** How fast a trace is simulated, whether memory stays as it is when the trace grows, and a day of Azure Functions 2019. */
+/**
+ * How fast a trace is simulated, whether memory stays as it is when the trace grows, and a day of Azure Functions 2019.
+ */
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

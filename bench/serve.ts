@@ -1,6 +1,6 @@
 /**
- * More functions than the GPUs hold: BERT-Base at a steady rate while the number of functions grows, for each way of starting cold
- * (Figure 13 of Jeong et al. 2023, "DeepPlan", 5.3.1, on this machine).
+ * More functions than the GPUs hold: BERT-Base at a steady rate while the number of functions grows, for each way of
+ * starting cold (Figure 13 of Jeong et al. 2023, "DeepPlan", 5.3.1, on this machine).
  */
 import { formatBytes } from '../src/tools/index.ts';
 import { probeCuda } from '../src/gpu/index.ts';

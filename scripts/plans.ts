@@ -1,5 +1,6 @@
 /**
- * Writes the plans in plans/ anew: `npm run plans`. Computed from the machine presets alone, so that the files are always the same.
+ * Writes the plans in plans/ anew: `npm run plans`. Computed from the machine presets alone, so that the files are
+ * always the same.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

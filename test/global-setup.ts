@@ -1,4 +1,7 @@
-/** Runs once before a project's tests: tells the seed, and sees to it that dist/ is what src/ says where processes need it. */
+/**
+ * Runs once before a project's tests: tells the seed, and sees to it that dist/ is what src/ says where processes need
+ * it.
+ */
 import { spawnSync } from 'node:child_process';
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';

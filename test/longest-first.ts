@@ -1,7 +1,7 @@
 /**
- * The order of test files. Vitest runs one project after the other and, without times of an earlier run (in CI), large files
- * first: a small file that takes a minute then starts last, and one core waits for it. Here the long ones start first,
- * and the many files that take milliseconds fill the end.
+ * The order of test files. Vitest runs one project after the other and, without times of an earlier run (in CI), large
+ * files first: a small file that takes a minute then starts last, and one core waits for it. Here the long ones start
+ * first, and the many files that take milliseconds fill the end.
  */
 import { relative, sep } from 'node:path';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';

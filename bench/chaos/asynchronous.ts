@@ -8,7 +8,9 @@ import type { Ledger } from './ledger.ts';
 import { valuesMax } from './models.ts';
 import type { System } from './system.ts';
 
-/** A host that was killed gives its hold back after 5 s, and a callback that was in its hands waits for its next try. */
+/**
+ * A host that was killed gives its hold back after 5 s, and a callback that was in its hands waits for its next try.
+ */
 const settleMs = 60_000;
 const outstandingMax = 40;
 const pauseMs = 25;
@@ -40,7 +42,9 @@ export class AsyncLoad {
     this.#stopped = true;
   }
 
-  /** Resolves when it was told to stop and every accepted call has its reply and its callback, or was given up as lost. */
+  /**
+   * Resolves when it was told to stop and every accepted call has its reply and its callback, or was given up as lost.
+   */
   async run(): Promise<void> {
     const server = createServer((request, response) => void this.#receive(request, response));
     server.listen(0, '127.0.0.1');

@@ -1,4 +1,7 @@
-/** What became of every call: each has one answer, the right one, in time. Anything else is written down with its detail. */
+/**
+ * What became of every call: each has one answer, the right one, in time. Anything else is written down with its
+ * detail.
+ */
 
 /** Calls whose answers do not depend on each other's: a fault in one place need not touch the others. */
 export type Stream = 'cpu' | 'gpu' | 'asynchronous' | 'publications';

@@ -52,7 +52,9 @@ export interface PlanOptions {
   readonly answersMax: number;
 }
 
-/** Rounds without end. Each has every kind once, in an order of its own; a third of the steps have two faults at once. */
+/**
+ * Rounds without end. Each has every kind once, in an order of its own; a third of the steps have two faults at once.
+ */
 export function* drawPlan({ seed, kinds, holdMsMax, answersMax }: PlanOptions): Generator<Step, never> {
   const random = new Xoshiro(seed);
   const drawFault = (kind: FaultKind): Fault => ({

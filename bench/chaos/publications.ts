@@ -13,7 +13,10 @@ const againMs = 25;
 export class Publisher {
   readonly #system: System;
   readonly #ledger: Ledger;
-  /** What the function may add to its input now: one value, or two while it is not known whether a publication was accepted. */
+  /**
+   * What the function may add to its input now: one value, or two while it is not known whether a publication was
+   * accepted.
+   */
   #biases: number[] = [];
   readonly #versions: string[] = [];
   #stopped = false;

@@ -112,7 +112,9 @@ const sum = (numbers: readonly number[]): number => numbers.reduce((total, numbe
 
 const inMebibytes = (bytes: number): number => Math.round(bytes / mebibyte);
 
-/** The result of these runs together: what a host gathers, each piece with a host of its own. @param pieces at least one */
+/**
+ * The result of these runs together: what a host gathers, each piece with a host of its own. @param pieces at least one
+ */
 export function reportSteady(pieces: readonly SteadyPiece[]): BenchmarkResult {
   const cycles = pieces.reduce((sum, piece) => sum + piece.cycles, 0);
   const loads = pieces.reduce((sum, piece) => sum + piece.loads, 0);

@@ -22,7 +22,10 @@ const endMsMax = 60_000;
 /** Of a remount, some 20 ms apart: publications have files open for writing most of the time. */
 const readOnlyTries = 1000;
 const gpuFunctions = 'gpu-functions';
-/** Of a function.json, all longer than a fault holds: an answer that says that a limit was passed would be right, and a lost call. */
+/**
+ * Of a function.json, all longer than a fault holds: an answer that says that a limit was passed would be right, and a
+ * lost call.
+ */
 const timeouts = { load: '20s', infer: '20s', handler: '20s' };
 
 interface Address {

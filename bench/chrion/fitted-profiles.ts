@@ -1,7 +1,7 @@
 /**
- * On the emulated driver every kernel takes what its emulation takes, and plans made from that would put everything on the CPU.
- * So the profiles that a host keeps there get the times of the machine that Chrion's paper measured: what is planned, loaded and
- * given back is then what it would be on that machine, though nothing is as fast as it says.
+ * On the emulated driver every kernel takes what its emulation takes, and plans made from that would put everything on
+ * the CPU. So the profiles that a host keeps there get the times of the machine that Chrion's paper measured: what is
+ * planned, loaded and given back is then what it would be on that machine, though nothing is as fast as it says.
  */
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -29,8 +29,8 @@ interface Kept {
 }
 
 /**
- * Gives every profile in `<dataDir>/plans/profiles` the times of the paper's machine; the host that finds them must not run
- * meanwhile. Resolves with the number of operator profiles.
+ * Gives every profile in `<dataDir>/plans/profiles` the times of the paper's machine; the host that finds them must not
+ * run meanwhile. Resolves with the number of operator profiles.
  *
  * @param batchOf rows that a function is called with
  */

@@ -14,7 +14,10 @@ export interface RecurrentFunction {
   readonly batch: number;
 }
 
-/** How the paper's models are scaled. Activations lie in memory that functions share, so that widths decide what is swapped. */
+/**
+ * How the paper's models are scaled. Activations lie in memory that functions share, so that widths decide what is
+ * swapped.
+ */
 export interface Scale {
   readonly layers: number;
   readonly width: number;

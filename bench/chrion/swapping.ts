@@ -1,4 +1,7 @@
-/** How often functions are swapped on one GPU, under one choice of plans: a host, and a random trace of requests over HTTP. */
+/**
+ * How often functions are swapped on one GPU, under one choice of plans: a host, and a random trace of requests over
+ * HTTP.
+ */
 import { authorization, request, type HostAddress } from '../../src/cli/client.ts';
 import { openSnapshot, readScheduler } from '../../src/cli/replay/host-snapshot.ts';
 import {

@@ -1,4 +1,7 @@
-/** Chrion's Table 7: how often models are swapped on one small GPU, with whole plans, with those that need less memory, and with ladders. */
+/**
+ * Chrion's Table 7: how often models are swapped on one small GPU, with whole plans, with those that need less memory,
+ * and with ladders.
+ */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { poissonTrace, ReportBuilder, runSimulation } from '../../src/replay/index.ts';

@@ -1,6 +1,6 @@
 /**
- * Whatever reads what others wrote, within one process. Each either reads the input or throws the error of its kind, whose sentence says
- * what is wrong with it; anything else it throws is a fault.
+ * Whatever reads what others wrote, within one process. Each either reads the input or throws the error of its kind,
+ * whose sentence says what is wrong with it; anything else it throws is a fault.
  */
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -67,7 +67,10 @@ const json = (values: readonly unknown[]): (() => readonly Buffer[]) => {
   return () => values.map((value) => Buffer.from(JSON.stringify(value)));
 };
 
-/** Mostly the header is damaged and its length put right: otherwise little would come further than the first twelve bytes. */
+/**
+ * Mostly the header is damaged and its length put right: otherwise little would come further than the first twelve
+ * bytes.
+ */
 function mutateFrame(corpus: readonly Buffer[], random: RandomSource): Buffer {
   const seed = corpus[random.below(corpus.length)]!;
   const headerBytes = seed.readUInt32LE(0);

@@ -17,7 +17,10 @@ const root = join(import.meta.dirname, '..', '..');
 /** From being asked to end to being ended. */
 const graceMs = 5000;
 
-/** Resolves with where its output is. @throws Error when it fails or does not end in time, with the last line that it printed */
+/**
+ * Resolves with where its output is. @throws Error when it fails or does not end in time, with the last line that it
+ * printed
+ */
 export async function runCommand(command: Command, folder: string, minutes: number): Promise<string> {
   const path = join(folder, command.output);
   const file = createWriteStream(`${path}.part`);

@@ -20,8 +20,8 @@ export const smallDensity: DensityScale = { requests: 300, warmup: 100, from: 10
 
 /**
  * What our engine keeps of a V100's 16,944,988,160 bytes. A CUDA context takes about 512 MiB (an assumption: it was not
- * measured on a V100). Of what is free then the engine takes 92% as its one block (src/gpu/engine/device-memory.ts), and
- * the host offers the scheduler 85% of that for weights (src/host/gpu/gpu-host.ts): the rest is for activations,
+ * measured on a V100). Of what is free then the engine takes 92% as its one block (src/gpu/engine/device-memory.ts),
+ * and the host offers the scheduler 85% of that for weights (src/host/gpu/gpu-host.ts): the rest is for activations,
  * workspaces, constants and staging. The 83 MiB that every simulated GPU keeps for activations come off again, as that
  * rest holds them.
  */

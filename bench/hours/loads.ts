@@ -29,7 +29,9 @@ export function poisson({ functions, ...load }: LoadShape): TraceOf {
   return (seed) => poissonTrace({ functionNames, seed, ...load });
 }
 
-/** The rate of all functions together is `height` times as high in bursts: a Poisson process modulated by two states. */
+/**
+ * The rate of all functions together is `height` times as high in bursts: a Poisson process modulated by two states.
+ */
 export function mmpp({ functions, ...load }: LoadShape, height: number): TraceOf {
   const functionNames = namesOf(functions);
   return (seed) => burstTrace({ functionNames, seed, ...load, height, width: 1, everyS: 20, lengthS: 5 });
@@ -41,7 +43,10 @@ export function diurnal({ functions, ...load }: LoadShape, periodMs: number): Tr
   return (seed) => diurnalTrace({ functionNames, seed, ...load, periodMs });
 }
 
-/** Every `everyMs` as many calls as `size` at once, on one function after the other: each has long gone when it is called again. */
+/**
+ * Every `everyMs` as many calls as `size` at once, on one function after the other: each has long gone when it is
+ * called again.
+ */
 export function coldBursts(functionCount: number, size: number, everyMs: number, bursts: number): TraceOf {
   const functionNames = namesOf(bert(functionCount));
   return () => ({

@@ -26,7 +26,10 @@ const named: readonly HoursSystem[] = policyNames.map((name) => ({
   knowsFuture: false,
 }));
 
-/** `best` first, then the other policies, then `best` with one part exchanged, and last with an eviction that knows the future. */
+/**
+ * `best` first, then the other policies, then `best` with one part exchanged, and last with an eviction that knows the
+ * future.
+ */
 export const systems: readonly HoursSystem[] = [
   ...named.filter(({ name }) => name === 'best'),
   ...named.filter(({ name }) => name !== 'best'),

@@ -23,9 +23,9 @@ const p99Max = 0.05;
 
 /**
  * Goodput and p99 are compared with the best rival in each. A rival with less goodput than the tolerance allows is none
- * in p99: a policy that answers hardly anything in time can answer that fast. p99 is compared seed by seed, under the same
- * arrivals: best is behind where it is so in the median and with no seed ahead, since p99 of one policy differs by a tenth and
- * more from seed to seed.
+ * in p99: a policy that answers hardly anything in time can answer that fast. p99 is compared seed by seed, under the
+ * same arrivals: best is behind where it is so in the median and with no seed ahead, since p99 of one policy differs by
+ * a tenth and more from seed to seed.
  */
 export function verdictOf(played: readonly PlayedSystem[]): Verdict | undefined {
   const best = played.find(({ name }) => name === 'best');

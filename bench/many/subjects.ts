@@ -1,11 +1,17 @@
-/** What is compared: the pools, the same pools with a process for each function, and one process with all sessions loaded. */
+/**
+ * What is compared: the pools, the same pools with a process for each function, and one process with all sessions
+ * loaded.
+ */
 import type * as OrtModule from 'onnxruntime-node';
 import { CpuError, createCpuPools, type CpuPools } from '../../src/cpu/index.ts';
 import { elements, loadOnnxRuntime, tensorOf } from '../../src/tensor/index.ts';
 import type { Head } from './models.ts';
 
 export interface Subject extends AsyncDisposable {
-  /** Calls one function. Resolves to false where it was not answered by that instant; rejects where the answer is another function's. */
+  /**
+   * Calls one function. Resolves to false where it was not answered by that instant; rejects where the answer is
+   * another function's.
+   */
   call(index: number, deadlineMs?: number): Promise<boolean>;
   readonly loads: number;
   /** Of all its processes; of the bare one what its sessions added. */

@@ -1,4 +1,7 @@
-/** A control group with a limit of memory, where this user may make one; else nothing limits, and what is taken is only measured. */
+/**
+ * A control group with a limit of memory, where this user may make one; else nothing limits, and what is taken is only
+ * measured.
+ */
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,11 +1,16 @@
-/** Calls that come when they come, whatever becomes of those before: over HTTP, as of many clients that do not know each other. */
+/**
+ * Calls that come when they come, whatever becomes of those before: over HTTP, as of many clients that do not know each
+ * other.
+ */
 import { Agent, request as httpRequest } from 'node:http';
 import type { Arrival } from '../many/arrivals.ts';
 
 export interface Answer {
   readonly index: number;
   readonly status: number;
-  /** From the instant at which the call was to be sent: a generator that lags makes its answers later, never earlier. */
+  /**
+   * From the instant at which the call was to be sent: a generator that lags makes its answers later, never earlier.
+   */
   readonly latencyMs: number;
   readonly atMs: number;
 }

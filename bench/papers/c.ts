@@ -119,8 +119,8 @@ interface Table2Row {
 }
 
 /**
- * Our plans use only measurements that were surely made: the published table bounds the others by what several instances
- * reach together, and with those every batch of a power of two would be one instance of all threads.
+ * Our plans use only measurements that were surely made: the published table bounds the others by what several
+ * instances reach together, and with those every batch of a power of two would be one instance of all threads.
  */
 function table2Rows(): Table2Row[] {
   const [model] = models as [Model];

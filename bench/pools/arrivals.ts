@@ -5,10 +5,10 @@ import { predictService } from '../../src/plan/index.ts';
 const draws = 200;
 
 /**
- * The instants of `count` arrivals at exponential gaps, milliseconds. At high loads the mean wait of some hundred requests
- * differs by a third from one sequence to the next, which would be taken for an error of the prediction. So of many
- * sequences the one is taken whose own wait, in the queue that the service times describe, is nearest to that of an
- * endless one: it is chosen before anything is observed.
+ * The instants of `count` arrivals at exponential gaps, milliseconds. At high loads the mean wait of some hundred
+ * requests differs by a third from one sequence to the next, which would be taken for an error of the prediction. So of
+ * many sequences the one is taken whose own wait, in the queue that the service times describe, is nearest to that of
+ * an endless one: it is chosen before anything is observed.
  *
  * @param serviceTimeMs milliseconds of a request while 1, 2, ... c run
  */
@@ -38,7 +38,10 @@ export function drawArrivals(
   return best;
 }
 
-/** Mean latency of these arrivals in a queue of c servers, each request as slow as the number that run at its start says. */
+/**
+ * Mean latency of these arrivals in a queue of c servers, each request as slow as the number that run at its start
+ * says.
+ */
 export function replayedMs(serviceTimeMs: readonly number[], arrivals: readonly number[]): number {
   const freeAtMs = serviceTimeMs.map(() => 0);
   let sumMs = 0;

@@ -14,7 +14,10 @@ export interface BatchOutcome {
   readonly chosenMs: number;
   readonly fatMs: number;
   readonly thinMs: number;
-  /** How often as fast the chosen one is as the fat and the thin ones: the medians over turns, each compared within its turn. */
+  /**
+   * How often as fast the chosen one is as the fat and the thin ones: the medians over turns, each compared within its
+   * turn.
+   */
   readonly toFat: number;
   readonly toThin: number;
 }

@@ -1,4 +1,7 @@
-/** A step of load from batches of 8 to batches of 64 and back, the host's own controller at the wheel (Packrat, Figure 6). */
+/**
+ * A step of load from batches of 8 to batches of 64 and back, the host's own controller at the wheel (Packrat, Figure
+ * 6).
+ */
 import { groupsText } from '../../src/cpu/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { PoolsController } from '../../src/host/pools-controller.ts';

@@ -18,8 +18,9 @@ export interface LevelOutcome {
   /** The same corrected by the service times of the loads before, as a host corrects it. Infinity: overloaded. */
   readonly correctedMs: number;
   /**
-   * The same corrected by the service times of this load itself: what is wrong then is the queue's formula. Infinity where
-   * they left the pool less than a twentieth of its time: it has no steady state then that so few requests would come to.
+   * The same corrected by the service times of this load itself: what is wrong then is the queue's formula. Infinity
+   * where they left the pool less than a twentieth of its time: it has no steady state then that so few requests would
+   * come to.
    */
   readonly knownServiceMs: number;
 }
@@ -105,7 +106,9 @@ function latencyOf(prediction: PoolPrediction): number {
   return prediction.state === 'stable' ? prediction.latencyMs : Infinity;
 }
 
-/** Sends each request at its instant, whatever becomes of those before; latencies count from when it was really sent. */
+/**
+ * Sends each request at its instant, whatever becomes of those before; latencies count from when it was really sent.
+ */
 async function openLoop(pool: BenchPool, arrivals: readonly number[]): Promise<LoadRun> {
   const startMs = performance.now();
   const answers: ReturnType<BenchPool['timedRequest']>[] = [];

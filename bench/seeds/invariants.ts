@@ -22,8 +22,8 @@ export class Invariants {
   }
 
   /**
-   * No GPU idles while an invocation waits there whose function is there as a whole; unless that is late, and would make
-   * one late that is being loaded: the lane is kept for it.
+   * No GPU idles while an invocation waits there whose function is there as a whole; unless that is late, and would
+   * make one late that is being loaded: the lane is kept for it.
    */
   #checkGpusBusy(view: ModelView): void {
     const { invocations, isUp, running, resident, loading, sheets, options } = view;

@@ -1,6 +1,6 @@
 /**
- * Everyday French words with accents, and everyday verbs. A word list has each of them once among hundreds of thousands,
- * though they are most of the accents that people write; training draws them more often.
+ * Everyday French words with accents, and everyday verbs. A word list has each of them once among hundreds of
+ * thousands, though they are most of the accents that people write; training draws them more often.
  */
 export const everydayWords: readonly string[] = `
   Genève Noël abcès accès américain américaine année années août après armée arrivée arrière arrêt   auprès beauté bibliothèque bibliothèques bientôt bière blé boulangère boîte brûler bâtiment bébé bête bêtise

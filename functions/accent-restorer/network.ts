@@ -1,8 +1,8 @@
 /**
- * A gated recurrent unit in both directions (Cho et al., 2014; the reset gate after the recurrent product, as ONNX's GRU with
- * linear_before_reset=1) over the symbols of one word, two dense layers to the marks of each letter, and
- * back-propagation through time. The direction back goes first and its last state is the first state ahead, so that each
- * letter is judged with the whole word in mind. Gates stand in ONNX's order: update z, reset r, candidate c.
+ * A gated recurrent unit in both directions (Cho et al., 2014; the reset gate after the recurrent product, as ONNX's
+ * GRU with linear_before_reset=1) over the symbols of one word, two dense layers to the marks of each letter, and
+ * back-propagation through time. The direction back goes first and its last state is the first state ahead, so that
+ * each letter is judged with the whole word in mind. Gates stand in ONNX's order: update z, reset r, candidate c.
  *
  *     z = sigmoid(Wz x + Rz h + bz)    r = sigmoid(Wr x + Rr h + br)
  *     c = tanh(Wc x + bc + r * (Rc h + Rbc))    h' = (1 - z) * c + z * h

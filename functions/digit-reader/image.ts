@@ -121,9 +121,9 @@ function checkSize(width: number, height: number): void {
 }
 
 /**
- * The ink of an image, 0 (paper) to 1, as the model takes it: {@link inputSize} rows of as many. What most of the border
- * shows is paper, so black on white and white on black are the same; the digit is cut out, scaled to one size and
- * centred by its ink. This is how the well-known sets of written digits are made, too.
+ * The ink of an image, 0 (paper) to 1, as the model takes it: {@link inputSize} rows of as many. What most of the
+ * border shows is paper, so black on white and white on black are the same; the digit is cut out, scaled to one size
+ * and centred by its ink. This is how the well-known sets of written digits are made, too.
  */
 export function normalise(image: GreyImage): Float32Array {
   const { width, height } = image;

@@ -74,7 +74,9 @@ const text: Record<LanguageCode, string> = {
     duża mały mała rok czas dom człowiek kobieta pan pani lat niż sobie siebie`,
 };
 
-/** Words of a language, in lower or upper case as written. A final apostrophe joins the word to the next, as in l'école. */
+/**
+ * Words of a language, in lower or upper case as written. A final apostrophe joins the word to the next, as in l'école.
+ */
 export function commonWords(language: LanguageCode): string[] {
   return text[language].split(/\s+/);
 }

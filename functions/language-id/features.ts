@@ -36,7 +36,10 @@ const wordPattern = /\p{Script=Latin}+(?:['’](?=\p{Script=Latin}))?/gu;
 export interface Features {
   /** {@link ngramsMax} rows of the table, padded with 0. */
   readonly ids: Int32Array;
-  /** One weight each, 0 for padding: 1/sqrt(count), so that a long text is surer than a short one, but not by its length. */
+  /**
+   * One weight each, 0 for padding: 1/sqrt(count), so that a long text is surer than a short one, but not by its
+   * length.
+   */
   readonly weights: Float32Array;
   /** N-grams found; 0 when the text has no Latin letter. */
   readonly count: number;

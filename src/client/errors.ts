@@ -1,4 +1,6 @@
-/** What can go wrong, as classes. `code` is the host's own (docs/errors.md); it does not change when the sentence does. */
+/**
+ * What can go wrong, as classes. `code` is the host's own (docs/errors.md); it does not change when the sentence does.
+ */
 
 export class TurntableError extends Error {
   override readonly name: string = 'TurntableError';

@@ -1,4 +1,6 @@
-/** The client of a host: `import { Turntable, tensor } from 'turntable/client'`. Imports nothing, and runs in browsers. */
+/**
+ * The client of a host: `import { Turntable, tensor } from 'turntable/client'`. Imports nothing, and runs in browsers.
+ */
 export {
   AsyncCall,
   factsOf,

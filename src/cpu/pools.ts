@@ -1,6 +1,6 @@
 /**
- * All CPU pools of a machine. They share its cores (pool/cores.ts: a configured pool leases its own, the rest share what is not
- * leased) and its memory, with the processes that hold their sessions (instance/residency.ts).
+ * All CPU pools of a machine. They share its cores (pool/cores.ts: a configured pool leases its own, the rest share
+ * what is not leased) and its memory, with the processes that hold their sessions (instance/residency.ts).
  */
 import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
 import {
@@ -51,7 +51,9 @@ export interface CpuPoolsOptions {
   readonly onGivenUp?: (given: GivenUp) => void;
   /** Told how each call of {@link CpuPools.configure} ended. */
   readonly onReconfigured?: (reconfigured: Reconfigured) => void;
-  /** Told what has been measured of a function, whenever a session of it has come or gone, or its cores have changed. */
+  /**
+   * Told what has been measured of a function, whenever a session of it has come or gone, or its cores have changed.
+   */
   readonly onFacts?: (facts: PoolFacts) => void;
   /** Where the prepacked weights that instances share are kept, over restarts. Without it nothing is shared. */
   readonly cacheFolder?: string;
@@ -77,7 +79,9 @@ export interface GivenUp {
 const retireIntervalMs = 500;
 /** Management does not wait behind calls: what is at work after this long ends by itself later. */
 const drainMsMax = 2000;
-/** Where more functions are called than there are cores, one that takes less of a core than this has none of its own. */
+/**
+ * Where more functions are called than there are cores, one that takes less of a core than this has none of its own.
+ */
 const ownCoreMin = 0.5;
 
 export function createCpuPools(options: CpuPoolsOptions): CpuPools {
@@ -265,8 +269,9 @@ class MachinePools implements CpuPools {
   }
 
   /**
-   * Configured pools keep their instances between runs. Where they hold all the memory there is, one of them gives one up, for a
-   * function that has none: of those with several, which serve on without it, the one that has been idle for longest.
+   * Configured pools keep their instances between runs. Where they hold all the memory there is, one of them gives one
+   * up, for a function that has none: of those with several, which serve on without it, the one that has been idle for
+   * longest.
    */
   #makeRoom(asking: Holder): void {
     const others = [...this.#pools.values()].filter((pool) => pool !== asking);

@@ -49,7 +49,9 @@ function register(key: string, spec: Partial<InstanceSpec> = {}, change: Partial
   pools.register({ key, modelPath: reluPath, threads: 1, ...spec }, { ...limits, ...change });
 }
 
-/** Registers a function whose handler has this as its `preprocess`, between module code and the tensors that it gives. */
+/**
+ * Registers a function whose handler has this as its `preprocess`, between module code and the tensors that it gives.
+ */
 async function withHandler(
   key: string,
   { module = '', pre = '', post = "return 'ok'" },

@@ -24,7 +24,9 @@ export interface InstanceSpec {
   readonly isolation?: 'own' | 'shared';
 }
 
-/** Like instances of a configuration: `instances` of them, of `threads` threads, each taking up to `batch` rows a run. */
+/**
+ * Like instances of a configuration: `instances` of them, of `threads` threads, each taking up to `batch` rows a run.
+ */
 export interface PoolGroup {
   readonly instances: number;
   /** Intra-op threads, each on a core that no other instance has. */
@@ -35,14 +37,20 @@ export interface PoolGroup {
   readonly latencyMs?: number;
 }
 
-/** Which instances a pool runs: Packrat's list of <i,t,b>, whose groups may differ. A batch is up to the sum of i x b rows. */
+/**
+ * Which instances a pool runs: Packrat's list of <i,t,b>, whose groups may differ. A batch is up to the sum of i x b
+ * rows.
+ */
 export interface PoolConfiguration {
   readonly groups: readonly PoolGroup[];
   /** Longest that a request waits for the batch to fill. Default: {@link PoolLimits.batchDelayMs}. */
   readonly batchTimeoutMs?: number;
 }
 
-/** `none`: what was asked for is in force already. `scale`: instances were added or ended. `switch`: a new set took over. */
+/**
+ * `none`: what was asked for is in force already. `scale`: instances were added or ended. `switch`: a new set took
+ * over.
+ */
 export type ReconfigurationKind = 'none' | 'scale' | 'switch';
 
 /** How {@link CpuPools.configure} ended. */
@@ -63,8 +71,8 @@ export type Reconfiguration = {
 );
 
 /**
- * Why an instance is no more: its function was idle, another function needed room, it was unloaded, another configuration
- * came into force, or it died.
+ * Why an instance is no more: its function was idle, another function needed room, it was unloaded, another
+ * configuration came into force, or it died.
  */
 export type GiveUpCause = 'idle' | 'room' | 'unload' | 'reconfigured' | 'died';
 
@@ -153,9 +161,9 @@ export interface PoolResult {
 }
 
 /**
- * Runs the model of one invocation in place of its instance, on what the handler's `preprocess` gave. Resolves to all outputs of the
- * model, in its order, or to undefined where the instance is to run it after all; what it rejects with is what the invocation
- * rejects with. An invocation whose instance died meanwhile calls it once more.
+ * Runs the model of one invocation in place of its instance, on what the handler's `preprocess` gave. Resolves to all
+ * outputs of the model, in its order, or to undefined where the instance is to run it after all; what it rejects with
+ * is what the invocation rejects with. An invocation whose instance died meanwhile calls it once more.
  */
 export type RunModel = (inputs: readonly Tensor[]) => Promise<readonly Tensor[] | undefined>;
 
@@ -166,7 +174,10 @@ export interface InvokeOptions {
   readonly priority?: number;
   /** Aborted when the client is gone: a waiting invocation is dropped, a running one is finished and forgotten. */
   readonly signal?: AbortSignal;
-  /** For a request to a handler: where its model runs. Both halves of the handler run in one instance; meanwhile it serves others. */
+  /**
+   * For a request to a handler: where its model runs. Both halves of the handler run in one instance; meanwhile it
+   * serves others.
+   */
   readonly runModel?: RunModel;
 }
 
@@ -226,9 +237,14 @@ export interface PoolState {
   readonly starting: PoolConfiguration | undefined;
   /** Cores leased to its instances, those that start or drain included. */
   readonly coresHeld: number;
-  /** Requests per second over the last {@link arrivalWindowMs}; each part counts of one that was cut for its many rows. */
+  /**
+   * Requests per second over the last {@link arrivalWindowMs}; each part counts of one that was cut for its many rows.
+   */
   readonly arrivalsPerSecond: number;
-  /** Rows that wait or run (of a model that fixes its rows: requests), averaged over time with exponential weights whose time constant is one second. */
+  /**
+   * Rows that wait or run (of a model that fixes its rows: requests), averaged over time with exponential weights whose
+   * time constant is one second.
+   */
   readonly queueDepth: number;
   /**
    * Milliseconds that the last starts of an instance took, smoothed: from taking a process, blank where there was one,
@@ -287,7 +303,10 @@ export interface LeasedCores extends Disposable {
 
 /** The CPU pools of a machine. */
 export interface CpuPools {
-  /** Resolves once a first process is up, so that no call waits for the start of one; at once where none is kept started. */
+  /**
+   * Resolves once a first process is up, so that no call waits for the start of one; at once where none is kept
+   * started.
+   */
   started(): Promise<void>;
   /** Makes a function known. Registering the same key again replaces its limits. */
   register(spec: InstanceSpec, limits: PoolLimits): void;
@@ -300,14 +319,15 @@ export interface CpuPools {
   /** Gives the function's instances back once they are idle; the next invocation loads again. */
   unload(key: string): Promise<void>;
   /**
-   * Gives memory back: releases the function's sessions that have no work, now, and those that have when they are done. Calls
-   * that wait load it again. Resolves when the sessions are gone; `false`: it had none.
+   * Gives memory back: releases the function's sessions that have no work, now, and those that have when they are done.
+   * Calls that wait load it again. Resolves when the sessions are gone; `false`: it had none.
    */
   evict(key: string): Promise<boolean>;
   /**
-   * Runs the function on instances of this list, pinned to cores of their own, from as soon as they are ready; until then,
-   * and where one cannot be started, on what it ran before. `undefined`: back to instances on demand. No invocation
-   * waits for it. One change of a function is under way at a time; of those that wait only the last is begun.
+   * Runs the function on instances of this list, pinned to cores of their own, from as soon as they are ready; until
+   * then, and where one cannot be started, on what it ran before. `undefined`: back to instances on demand. No
+   * invocation waits for it. One change of a function is under way at a time; of those that wait only the last is
+   * begun.
    *
    * Rejects with {@link CpuError} `unknown-function` and `stopping` only.
    */
@@ -317,15 +337,15 @@ export interface CpuPools {
     options: ConfigureOptions,
   ): Promise<Reconfiguration>;
   /**
-   * What is free of the cores or leased to this function already, and no more than its share: an equal part of all cores
-   * for each function that is configured or has had requests within {@link arrivalWindowMs}. 0 while others hold all;
-   * they give up what is beyond their share with their next configuration, if they ask this before they choose it. A
-   * lease beyond the share is not refused as long as its cores are free.
+   * What is free of the cores or leased to this function already, and no more than its share: an equal part of all
+   * cores for each function that is configured or has had requests within {@link arrivalWindowMs}. 0 while others hold
+   * all; they give up what is beyond their share with their next configuration, if they ask this before they choose it.
+   * A lease beyond the share is not refused as long as its cores are free.
    */
   coresFor(key: string): CoreBudget;
   /**
-   * Cores for work of the host that no pool runs, each alone, until they are given back: as many of `count` as are free, one being
-   * left to the pools in any case.
+   * Cores for work of the host that no pool runs, each alone, until they are given back: as many of `count` as are
+   * free, one being left to the pools in any case.
    */
   leaseCores(owner: string, count: number): LeasedCores;
   /** Of one function; undefined where it is not registered. */

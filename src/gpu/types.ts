@@ -1,11 +1,14 @@
-/** What whoever runs functions on GPUs hands over and gets back, in this process or from the GPU process. Nothing here runs. */
+/**
+ * What whoever runs functions on GPUs hands over and gets back, in this process or from the GPU process. Nothing here
+ * runs.
+ */
 import type { ColdStartPlan, Timeline } from '../plan/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import type { CudaErrorKind } from './driver/types.ts';
 
 /**
- * Every failure of the engine by what it means for the caller. Of the driver's kinds, after `poisoned`, `device-lost` and
- * `died` the GPU process must be started anew, and the invocation can be tried elsewhere.
+ * Every failure of the engine by what it means for the caller. Of the driver's kinds, after `poisoned`, `device-lost`
+ * and `died` the GPU process must be started anew, and the invocation can be tried elsewhere.
  */
 export type GpuErrorCode =
   | CudaErrorKind
@@ -84,7 +87,10 @@ export interface RunResult {
 
 export interface RunOptions {
   readonly gpu: number;
-  /** Decides what is loaded, over which links, and what is read from host memory. Layers that are on the GPU are used there in any case. */
+  /**
+   * Decides what is loaded, over which links, and what is read from host memory. Layers that are on the GPU are used
+   * there in any case.
+   */
   readonly plan: ColdStartPlan;
   /** Have the timeline recorded; costs some microseconds a layer. */
   readonly trace?: boolean;

@@ -8,9 +8,10 @@ import type { Machine, MachineGpu } from './machine.ts';
 import { readMemory } from './memory.ts';
 
 /**
- * The machine at hand in the planners' form. Cores, memory, the GPUs' models, their PCIe links and the switches that they
- * share are read from /proc and /sys; how fast GPUs compute is taken from the preset of the same model, or of the nearest
- * when there is none, and `source` says so. Which GPUs NVLink joins cannot be read without the driver: none are listed.
+ * The machine at hand in the planners' form. Cores, memory, the GPUs' models, their PCIe links and the switches that
+ * they share are read from /proc and /sys; how fast GPUs compute is taken from the preset of the same model, or of the
+ * nearest when there is none, and `source` says so. Which GPUs NVLink joins cannot be read without the driver: none are
+ * listed.
  */
 export function probeMachine(root = '/'): Machine {
   const cores = readCores(root);
@@ -95,7 +96,9 @@ function readDevice(root: string, busId: string): PciDevice {
   };
 }
 
-/** The GPU's memory where the whole of it is mapped ("resizable BAR", as on servers); undefined for a window of 256 MB. */
+/**
+ * The GPU's memory where the whole of it is mapped ("resizable BAR", as on servers); undefined for a window of 256 MB.
+ */
 function largestBarBytes(resource: string | undefined): number | undefined {
   const sizes = (resource ?? '').split('\n').map((line) => {
     const [start, end] = line.split(' ').map(Number);

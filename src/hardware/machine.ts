@@ -1,6 +1,7 @@
 /**
- * A machine as the planners see it: what its GPUs hold and how fast they are, which links bring weights to them, and what
- * a host program pays for each step. The same form in files (`wrangler-free-config/machine.schema.json`) and in memory.
+ * A machine as the planners see it: what its GPUs hold and how fast they are, which links bring weights to them, and
+ * what a host program pays for each step. The same form in files (`wrangler-free-config/machine.schema.json`) and in
+ * memory.
  *
  * GB/s and TFLOP/s are decimal (10^9, 10^12); bytes are bytes.
  */

@@ -36,7 +36,9 @@ export function readMemory(root = '/'): Memory {
   };
 }
 
-/** Of what this process may use, the share that functions get where nobody says: the host, files and GPUs have the rest. */
+/**
+ * Of what this process may use, the share that functions get where nobody says: the host, files and GPUs have the rest.
+ */
 const functionsShare = 0.4;
 
 /** The memory of functions on CPU cores, where nobody has set it. */

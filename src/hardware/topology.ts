@@ -1,6 +1,6 @@
 /**
- * How a machine's GPUs hang together, from the bandwidths of copies. What /sys says of PCIe switches is not enough: a virtual
- * machine hides them, and a bus that is wide enough for two links at once holds neither of them back.
+ * How a machine's GPUs hang together, from the bandwidths of copies. What /sys says of PCIe switches is not enough: a
+ * virtual machine hides them, and a bus that is wide enough for two links at once holds neither of them back.
  */
 import { MachineError } from './machine-file.ts';
 
@@ -18,8 +18,8 @@ export interface CopyBandwidths {
     /** From the first to the second, and back; null where they cannot reach each other. */
     readonly peerGBps: readonly [number, number] | null;
     /**
-     * Host memory to the first while the second fetches half of it and hands it on, and the other way round; null where they
-     * cannot reach each other.
+     * Host memory to the first while the second fetches half of it and hands it on, and the other way round; null where
+     * they cannot reach each other.
      */
     readonly helpedGBps: readonly [number, number] | null;
   }[];
@@ -91,7 +91,8 @@ export function concludeTopology(bandwidths: CopyBandwidths, stated?: StatedTopo
 }
 
 /**
- * `0+1 2+3 0=2 1=3`: GPUs joined by `+` share a switch, those joined by `=` have NVLink; one that is not named is alone.
+ * `0+1 2+3 0=2 1=3`: GPUs joined by `+` share a switch, those joined by `=` have NVLink; one that is not named is
+ * alone.
  *
  * @throws MachineError for what is no such text
  */

@@ -1,10 +1,13 @@
 /**
- * API keys as the configuration has them. An entry is `NAME:SCOPES:sha256:HEX`, such as `ci:publish+read:sha256:9f86d0...`, so that
- * the file does not hold the key. `turntable key` makes both. A plain key is taken as well and may do everything.
+ * API keys as the configuration has them. An entry is `NAME:SCOPES:sha256:HEX`, such as
+ * `ci:publish+read:sha256:9f86d0...`, so that the file does not hold the key. `turntable key` makes both. A plain key
+ * is taken as well and may do everything.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 
-/** invoke: call functions; publish: change what is served; read: everything else, metrics and the dashboard among it. */
+/**
+ * invoke: call functions; publish: change what is served; read: everything else, metrics and the dashboard among it.
+ */
 export const scopes = ['invoke', 'publish', 'read'] as const;
 export type Scope = (typeof scopes)[number];
 

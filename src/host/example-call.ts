@@ -2,8 +2,8 @@
 import type { FunctionVersion, TensorSpec } from './types.ts';
 
 /**
- * One curl command, ready to be pasted into a shell. `example` is the text of a body, or '@' and the path of a file that
- * holds one, as curl itself has it.
+ * One curl command, ready to be pasted into a shell. `example` is the text of a body, or '@' and the path of a file
+ * that holds one, as curl itself has it.
  */
 export function exampleCall(baseUrl: string, name: string, example: string): string {
   const body = example.startsWith('@')

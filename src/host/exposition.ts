@@ -1,6 +1,6 @@
 /**
- * The text that Prometheus reads, written in slices: prom-client's own writes all series of all functions in one turn of the
- * event loop, and hashes the labels of each.
+ * The text that Prometheus reads, written in slices: prom-client's own writes all series of all functions in one turn
+ * of the event loop, and hashes the labels of each.
  */
 import type { Histogram } from './statistics.ts';
 import { Slices } from './slices.ts';

@@ -1,4 +1,7 @@
-/** Series under the names that the dashboards of ModelMesh, OpenFaaS and Triton query; docs/coming-from.md has the tables. */
+/**
+ * Series under the names that the dashboards of ModelMesh, OpenFaaS and Triton query; docs/coming-from.md has the
+ * tables.
+ */
 import { cpus, type CpuInfo } from 'node:os';
 import type { CpuPools } from '../cpu/index.ts';
 import { readMemory } from '../hardware/index.ts';

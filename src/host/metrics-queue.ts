@@ -1,4 +1,6 @@
-/** Metrics of overflow, workers and asynchronous calls. Absent where the host has no Redis: there is nothing to count. */
+/**
+ * Metrics of overflow, workers and asynchronous calls. Absent where the host has no Redis: there is nothing to count.
+ */
 import type { OverflowQueue } from '../queue/index.ts';
 import type { Register } from './metrics-samples.ts';
 import type { Queueing } from './queueing/index.ts';

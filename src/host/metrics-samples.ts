@@ -42,7 +42,10 @@ export function readyInstances({ instances }: PoolState): number {
   return instances.filter(({ state }) => state !== 'loading').length;
 }
 
-/** Copies of a version that can run at once: CPU instances that are ready, and GPUs that hold its weights or their first layers. */
+/**
+ * Copies of a version that can run at once: CPU instances that are ready, and GPUs that hold its weights or their first
+ * layers.
+ */
 export interface LoadedVersion {
   readonly version: FunctionVersion;
   readonly copies: number;

@@ -1,6 +1,6 @@
 /**
- * Prometheus metrics. The numbers are kept by {@link Statistics} and by the pools; they become series only when they are
- * scraped, and a scrape is never a use of a function.
+ * Prometheus metrics. The numbers are kept by {@link Statistics} and by the pools; they become series only when they
+ * are scraped, and a scrape is never a use of a function.
  */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { collectDefaultMetrics, Registry as PromRegistry } from 'prom-client';

@@ -15,7 +15,10 @@ interface Told {
 export type Placement = Told &
   (
     | { readonly kind: 'cpu-pool'; readonly coldStart: boolean }
-    /** `mode`: how the missing weights came, where some were missing. `isHandlerCold`: it waited for its handler to be loaded. */
+    /**
+     * `mode`: how the missing weights came, where some were missing. `isHandlerCold`: it waited for its handler to be
+     * loaded.
+     */
     | {
         readonly kind: 'gpu';
         readonly gpu: number;

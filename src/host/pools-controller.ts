@@ -50,7 +50,10 @@ export interface PoolsControllerOptions {
 const tickMs = 500;
 /** A change must be predicted to be this much better. */
 const gainMin = 1.1;
-/** Doublings of the interval after configurations that could not be had: what is tried holds cores, and starts processes. */
+/**
+ * Doublings of the interval after configurations that could not be had: what is tried holds cores, and starts
+ * processes.
+ */
 const patienceMax = 5;
 /** A queue this much deeper than predicted is no chance. */
 const depthFactor = 2;

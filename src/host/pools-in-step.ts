@@ -12,7 +12,9 @@ import type { CpuOffer, CpuPlace } from '../schedule/index.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
-/** Makes each ready version known to the pools, and only those; a changed model or handler gets instances of its own. */
+/**
+ * Makes each ready version known to the pools, and only those; a changed model or handler gets instances of its own.
+ */
 export function keepPoolsInStep(registry: Registry, pools: CpuPools, config: HostConfig, logger: Logger): void {
   const known = new Map<string, FunctionVersion>();
   const forget = (key: string): void => {
@@ -96,8 +98,8 @@ export function threadsOf(version: FunctionVersion, config: HostConfig): number 
 
 function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConfig): PoolLimits {
   const { settings, metadata } = version;
-  // A model whose first dimension is fixed says how large its batch is; requests cannot be joined to another size. Where
-  // its inputs have no first dimension in common, each request is one row.
+  // A model whose first dimension is fixed says how large its batch is; requests cannot be joined to another size.
+  // Where its inputs have no first dimension in common, each request is one row.
   const dimension = batchDimension(metadata?.inputs ?? []);
   const isOpen = dimension.kind === 'open';
   return {

@@ -5,7 +5,10 @@ export interface PoolsObserver {
   arrived(key: string): void;
   /** It was answered, or failed. */
   ended(): void;
-  /** It was answered by an instance that was ready: `latencyMs` after it had come to the pool, `serviceMs` after it had come to the instance. */
+  /**
+   * It was answered by an instance that was ready: `latencyMs` after it had come to the pool, `serviceMs` after it had
+   * come to the instance.
+   */
   answeredWarm(key: string, latencyMs: number, serviceMs: number): void;
 }
 

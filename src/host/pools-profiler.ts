@@ -3,7 +3,8 @@
  *
  * A measurement takes every core, so it begins only when no invocation has come for a while and the machine has nothing
  * else to do, and ends at once when one comes: its processes are killed and what they had measured is lost. It is tried
- * again when the machine is quiet again, a few times. What `turntable profile` writes meanwhile is taken over within seconds.
+ * again when the machine is quiet again, a few times. What `turntable profile` writes meanwhile is taken over within
+ * seconds.
  */
 import { loadavg } from 'node:os';
 import type { Logger } from 'pino';
@@ -133,7 +134,8 @@ export class PoolsProfiler {
 
   async #lookAtFiles(): Promise<void> {
     const changedAtMs = await this.#files.changedAtMs(measuredOn(this.#cores()));
-    // One look for thousands of functions. File systems keep coarse times, so what has just been written may have company.
+    // One look for thousands of functions. File systems keep coarse times, so what has just been written may have
+    // company.
     if (changedAtMs === undefined) return;
     if (changedAtMs === this.#changedAtMs && Date.now() - changedAtMs > coarseMs) return;
     this.#changedAtMs = changedAtMs;

@@ -1,6 +1,6 @@
 /**
- * A token bucket for each caller, kept as one number: the instant at which the bucket will be full again (the "generic cell rate
- * algorithm" of ATM switches). It holds as many requests as may come in a second.
+ * A token bucket for each caller, kept as one number: the instant at which the bucket will be full again (the "generic
+ * cell rate algorithm" of ATM switches). It holds as many requests as may come in a second.
  */
 import { LRUCache } from 'lru-cache';
 

@@ -1,6 +1,6 @@
 /**
- * Replays that the page asks for: each is the command that a person would type, run by a process of its own with low priority,
- * its report kept under the data folder beside those that the command line wrote there.
+ * Replays that the page asks for: each is the command that a person would type, run by a process of its own with low
+ * priority, its report kept under the data folder beside those that the command line wrote there.
  */
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

@@ -1,6 +1,7 @@
 /**
- * Brings versions into service and takes them out again. A version is loaded, and tried with the function's example, before it gets
- * calls. Then it is on trial: if its goodput falls behind that of the version before, its share goes back by itself.
+ * Brings versions into service and takes them out again. A version is loaded, and tried with the function's example,
+ * before it gets calls. Then it is on trial: if its goodput falls behind that of the version before, its share goes
+ * back by itself.
  */
 import type { PoolInput } from '../cpu/index.ts';
 import { HostError, toHostError } from './errors.ts';

@@ -1,6 +1,6 @@
 /**
- * Judges a version that has just been given traffic by its answers beside those of the version that served before. Pure: no clock, no
- * drawing of lots.
+ * Judges a version that has just been given traffic by its answers beside those of the version that served before.
+ * Pure: no clock, no drawing of lots.
  */
 
 /** How many of a version's calls were answered within the SLO. Calls that were shed for want of room do not count. */

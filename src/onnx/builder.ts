@@ -1,6 +1,7 @@
 /**
  * Builds an ONNX model node by node. Names read as PyTorch's exports do: inside the scopes `encoder` and `layer.0` a
- * node is `/encoder/layer.0/MatMul`, its value `/encoder/layer.0/MatMul_output_0`, and a weight `encoder.layer.0.weight`.
+ * node is `/encoder/layer.0/MatMul`, its value `/encoder/layer.0/MatMul_output_0`, and a weight
+ * `encoder.layer.0.weight`.
  */
 import { byteCount, type Tensor } from '../tensor/index.ts';
 import {
@@ -35,7 +36,10 @@ export type AttributeValue =
   | { readonly tensor: TensorProto }
   | { readonly graph: GraphProto };
 
-/** A constant: INT64 or FLOAT elements (a bare number is a scalar, an array a vector unless `shape` says otherwise), or any tensor. */
+/**
+ * A constant: INT64 or FLOAT elements (a bare number is a scalar, an array a vector unless `shape` says otherwise), or
+ * any tensor.
+ */
 export type ConstantValue =
   | { readonly ints: number | readonly (number | bigint)[]; readonly shape?: readonly number[] }
   | { readonly floats: number | readonly number[]; readonly shape?: readonly number[] }

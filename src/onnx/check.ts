@@ -50,8 +50,8 @@ interface Scope {
 
 function checkNodes(nodes: readonly NodeProto[], known: Set<string>, scope: Scope): void {
   const { within, domains, inFunction } = scope;
-  // ONNX asks for an order in which each node comes after what it takes. ONNX Runtime does not, and its own converters write
-  // files without one.
+  // ONNX asks for an order in which each node comes after what it takes. ONNX Runtime does not, and its own converters
+  // write files without one.
   for (const [index, node] of nodes.entries()) {
     for (const name of node.output) {
       if (name === '') continue;
@@ -118,8 +118,8 @@ export interface CheckOptions {
 }
 
 /**
- * Throws {@link OnnxError} unless the model is well formed: operator sets imported, each value made once and before it is
- * used (nested graphs and functions included), outputs made by something, and every tensor with as many bytes as its
+ * Throws {@link OnnxError} unless the model is well formed: operator sets imported, each value made once and before it
+ * is used (nested graphs and functions included), outputs made by something, and every tensor with as many bytes as its
  * dimensions take. The message names the node, value or tensor. Operators and their types are ONNX Runtime's to judge.
  */
 export function checkModel(model: ModelProto, { modelDir }: CheckOptions = {}): void {

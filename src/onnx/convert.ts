@@ -74,8 +74,8 @@ export function decode<Name extends MessageName>(name: Name, bytes: Uint8Array):
 }
 
 /**
- * Writes one message; tensors with a source stand in it with their bytes, unless `keepExternal` is set and they lie in a
- * file. Throws {@link OnnxError} when a field holds what its type cannot, naming the field.
+ * Writes one message; tensors with a source stand in it with their bytes, unless `keepExternal` is set and they lie in
+ * a file. Throws {@link OnnxError} when a field holds what its type cannot, naming the field.
  */
 export function encode<Name extends MessageName>(name: Name, plain: PlainOf[Name], keepExternal = false): Uint8Array {
   const schema = schemaOf(name);

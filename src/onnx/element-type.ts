@@ -59,7 +59,9 @@ const dataTypes = new Map<number, DataType>(
 /** The ONNX element type of a protocol datatype. */
 export const elementTypeOf = (datatype: DataType): ElementType => elementTypes[datatype];
 
-/** The protocol datatype of an ONNX element type; undefined for complex numbers and those below 8 or of 8 float bits. */
+/**
+ * The protocol datatype of an ONNX element type; undefined for complex numbers and those below 8 or of 8 float bits.
+ */
 export const dataTypeOf = (elementType: number): DataType | undefined => dataTypes.get(elementType);
 
 /** 'FLOAT', or the bare number of a type that this version does not know. */

@@ -1,4 +1,6 @@
-/** Model files: read, write and check them; graphs, layers and sub-graphs; architectures generated with seeded weights. */
+/**
+ * Model files: read, write and check them; graphs, layers and sub-graphs; architectures generated with seeded weights.
+ */
 import type * as Unroll from './unroll/index.ts';
 export * from './types.ts';
 export { OnnxError, type OnnxErrorCode } from './error.ts';

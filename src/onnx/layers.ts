@@ -1,10 +1,10 @@
 /**
  * Layers: runs of consecutive nodes around one group of weights, the unit that is loaded or accessed directly.
  *
- * The groups follow what PyTorch calls leaf modules, as DeepPlan (Jeong et al., EuroSys 2023, section 4.3) profiles them:
- * a Linear's weight and bias are one layer, a LayerNormalization's scale and bias one, a table of embeddings one, Conv
- * and BatchNormalization two. Nodes without weights (activations, attention's products, residual sums) belong to the
- * layer before them.
+ * The groups follow what PyTorch calls leaf modules, as DeepPlan (Jeong et al., EuroSys 2023, section 4.3) profiles
+ * them: a Linear's weight and bias are one layer, a LayerNormalization's scale and bias one, a table of embeddings one,
+ * Conv and BatchNormalization two. Nodes without weights (activations, attention's products, residual sums) belong to
+ * the layer before them.
  */
 import { functionKey, type Graph, type GraphNode } from './graph.ts';
 import { allNodes } from './scope.ts';
@@ -95,7 +95,9 @@ const integerTypes = new Set<number>([
   ElementType.STRING,
 ]);
 
-/** Below this a constant of an operator that is not known to have weights is an argument (the means of three colours). */
+/**
+ * Below this a constant of an operator that is not known to have weights is an argument (the means of three colours).
+ */
 const weightElementsMin = 5;
 
 /** A weight in the sense of a layer: not a scalar, a shape or an index. */

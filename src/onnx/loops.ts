@@ -1,6 +1,6 @@
 /**
- * Loops whose number of iterations is known, written out: the nodes of one iteration after those of the other. PyTorch writes such
- * a Loop for `for step in range(x.shape[1])`; once sizes are fixed the number is a constant.
+ * Loops whose number of iterations is known, written out: the nodes of one iteration after those of the other. PyTorch
+ * writes such a Loop for `for step in range(x.shape[1])`; once sizes are fixed the number is a constant.
  */
 import { nestedGraphs } from './scope.ts';
 import { tensorBytes } from './tensor-data.ts';

@@ -1,6 +1,7 @@
 /**
  * Reading a model without its weights: large `raw_data` of initializers is stepped over, and the tensor gets a source
- * that reads it at its place when asked. What is left is a small message in the same form, which the usual reader takes.
+ * that reads it at its place when asked. What is left is a small message in the same form, which the usual reader
+ * takes.
  */
 import { closeSync, fstatSync, openSync } from 'node:fs';
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';

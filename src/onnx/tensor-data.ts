@@ -125,7 +125,9 @@ export function checkDataLength(tensor: TensorProto, found: number): void {
   );
 }
 
-/** Throws {@link OnnxError} `bad-tensor` unless the bytes that stand in the model are as many as the dimensions take. */
+/**
+ * Throws {@link OnnxError} `bad-tensor` unless the bytes that stand in the model are as many as the dimensions take.
+ */
 export function checkTensorData(tensor: TensorProto): void {
   if (tensor.dataType === ElementType.STRING) {
     const count = tensorElementCount(tensor);

@@ -1,4 +1,6 @@
-/** Where the bytes of weights stand in files, for whoever reads them past the model: straight into memory of its own. */
+/**
+ * Where the bytes of weights stand in files, for whoever reads them past the model: straight into memory of its own.
+ */
 import { statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { checkExternal, externalReference, isExternal } from './external-data.ts';
@@ -16,8 +18,8 @@ export interface WeightLocation {
 }
 
 /**
- * By initializer name: those in external files, and those in the model that are large (16 KiB) and raw. The others have no
- * run of bytes of their own, or are too small to matter; they come with the model that `readModel` gives.
+ * By initializer name: those in external files, and those in the model that are large (16 KiB) and raw. The others have
+ * no run of bytes of their own, or are too small to matter; they come with the model that `readModel` gives.
  *
  * Throws {@link OnnxError}: as `readModel`, and `external-data` for a file that is missing or too short.
  */

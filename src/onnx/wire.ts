@@ -190,9 +190,9 @@ function scanMessage(scan: Scan, schema: MessageSchema, end: number, depth: numb
 }
 
 /**
- * Throws {@link OnnxError} unless `bytes` are exactly one message of this schema: `truncated` where a length points past
- * the end, `not-onnx` for anything else that cannot be such a message, `too-deep` and `too-large` for what no runtime
- * would load. Costs one pass over everything but raw data.
+ * Throws {@link OnnxError} unless `bytes` are exactly one message of this schema: `truncated` where a length points
+ * past the end, `not-onnx` for anything else that cannot be such a message, `too-deep` and `too-large` for what no
+ * runtime would load. Costs one pass over everything but raw data.
  */
 export function verifyWire(schema: MessageSchema, bytes: Uint8Array): void {
   scanMessage(new Scan(bytes), schema, bytes.byteLength, 1);

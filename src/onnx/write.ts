@@ -1,6 +1,6 @@
 /**
- * Writing model files, streamed: at any time no more than one tensor's bytes are in memory beside what the model already
- * holds. That needs every length before the bytes: a tensor's size follows from its dimensions.
+ * Writing model files, streamed: at any time no more than one tensor's bytes are in memory beside what the model
+ * already holds. That needs every length before the bytes: a tensor's size follows from its dimensions.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, rename, rm, type FileHandle } from 'node:fs/promises';
@@ -248,7 +248,8 @@ function layoutOf(model: ModelProto, path: string, externalData: NonNullable<Wri
  * may be where the tensors' sources read from. The same model gives the same bytes.
  *
  * Throws {@link OnnxError}: `bad-tensor` when a tensor's bytes are not what its dimensions take, `too-large` when the
- * model file itself would pass 2 GiB, `external-data` for a location outside the model's folder or data that is missing.
+ * model file itself would pass 2 GiB, `external-data` for a location outside the model's folder or data that is
+ * missing.
  */
 export async function writeModel(model: ModelProto, path: string, options: WriteOptions = {}): Promise<Written> {
   const { external, layout } = layoutOf(model, path, options.externalData ?? 'auto');

@@ -1,6 +1,6 @@
 /**
- * The planners, as functions of profiles: data in, data out. Times are in milliseconds, memory is in bytes, rates are per
- * second, and the names say so. The forms of profiles, and their checks, are in `turntable/profile`.
+ * The planners, as functions of profiles: data in, data out. Times are in milliseconds, memory is in bytes, rates are
+ * per second, and the names say so. The forms of profiles, and their checks, are in `turntable/profile`.
  *
  * @module
  */

@@ -1,4 +1,6 @@
-/** What the filter of system calls says, read as the kernel reads it: of both architectures, whichever this machine has. */
+/**
+ * What the filter of system calls says, read as the kernel reads it: of both architectures, whichever this machine has.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { filterOf } from './confine.ts';
@@ -7,7 +9,10 @@ type Architecture = Parameters<typeof filterOf>[0];
 
 /** From linux/audit.h: the ELF machine (62 and 183), of 64 bits, with the lowest byte first. */
 const auditNames = { x64: 0xc000003e, arm64: 0xc00000b7 } as const;
-/** From the kernel's tables of system calls: arch/x86/entry/syscalls/syscall_64.tbl, and include/uapi/asm-generic/unistd.h for arm64. */
+/**
+ * From the kernel's tables of system calls: arch/x86/entry/syscalls/syscall_64.tbl, and
+ * include/uapi/asm-generic/unistd.h for arm64.
+ */
 const numbers = {
   x64: {
     read: 0,

@@ -14,7 +14,10 @@ const runtimeBytes = 2 ** 30;
 const noNewPrivileges = 38;
 const [dataLimit, coreLimit, filesLimit] = [2, 4, 7];
 
-/** No program that it starts gains rights, a crash leaves no image of its memory, and the limits hold for all that it does. */
+/**
+ * No program that it starts gains rights, a crash leaves no image of its memory, and the limits hold for all that it
+ * does.
+ */
 export function confine({ memoryBytes = Infinity, files = Infinity }: ProcessLimits): void {
   libcFunction('int prctl(int option, ulong first, ulong second, ulong third, ulong fourth)')?.(
     noNewPrivileges,
@@ -41,7 +44,10 @@ function ownDataBytes(): number {
   }
 }
 
-/** System calls by architecture (asm/unistd_64.h, asm-generic/unistd.h); `audit`: how the kernel calls it (linux/audit.h). */
+/**
+ * System calls by architecture (asm/unistd_64.h, asm-generic/unistd.h); `audit`: how the kernel calls it
+ * (linux/audit.h).
+ */
 const calls = {
   x64: { audit: 0xc000003e, socket: 41, clone: 56, forbidden: [57, 58, 59, 101, 310, 311, 322, 425] },
   arm64: { audit: 0xc00000b7, socket: 198, clone: 220, forbidden: [117, 221, 270, 271, 281, 425] },
@@ -60,8 +66,8 @@ const cloneThread = 0x10000;
 const otherForm = 0x40000000;
 
 /**
- * From now on this process opens no connection and starts no process: sockets of this machine and threads alone. What is open stays
- * open. False where the kernel or the architecture has no such filter.
+ * From now on this process opens no connection and starts no process: sockets of this machine and threads alone. What
+ * is open stays open. False where the kernel or the architecture has no such filter.
  */
 export function goOffline(): boolean {
   const architecture = process.arch;

@@ -3,8 +3,8 @@ import { createRequire } from 'node:module';
 import type * as Koffi from 'koffi';
 
 /**
- * Stacks that native code runs on. With the 128 KiB that are usual for asynchronous calls, NVRTC overflows; and the first library
- * that a process loads settles it for all others.
+ * Stacks that native code runs on. With the 128 KiB that are usual for asynchronous calls, NVRTC overflows; and the
+ * first library that a process loads settles it for all others.
  */
 export const nativeStackBytes = { sync_stack_size: 16 << 20, async_stack_size: 8 << 20 };
 
@@ -18,7 +18,10 @@ export function libcFunction(prototype: string): LibcFunction | undefined {
   return functions.get(prototype);
 }
 
-/** Where a buffer's bytes are, for a structure that points to them; they stay there as long as somebody holds the buffer. */
+/**
+ * Where a buffer's bytes are, for a structure that points to them; they stay there as long as somebody holds the
+ * buffer.
+ */
 export function addressOf(buffer: Buffer): bigint {
   const koffi = createRequire(import.meta.url)('koffi') as typeof Koffi;
   return koffi.address(buffer);

@@ -1,4 +1,7 @@
-/** The inner side: what a module does that runs in a process or thread of its own, and that it never outlives its parent. */
+/**
+ * The inner side: what a module does that runs in a process or thread of its own, and that it never outlives its
+ * parent.
+ */
 import { Socket } from 'node:net';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import type { Message } from '../tensor/index.ts';
@@ -60,8 +63,8 @@ function endNow(): void {
 }
 
 /**
- * A native call, or a handler that never returns, keeps this process from seeing that its socket has closed. So the kernel is
- * asked to end it with the thread that started it; where that cannot be had, a thread looks now and then.
+ * A native call, or a handler that never returns, keeps this process from seeing that its socket has closed. So the
+ * kernel is asked to end it with the thread that started it; where that cannot be had, a thread looks now and then.
  */
 function endWithParent(parent: number): void {
   const prctl = libcFunction('int prctl(int option, ulong first, ulong second, ulong third, ulong fourth)');

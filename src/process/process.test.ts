@@ -1,4 +1,7 @@
-/** What holds for processes and threads alike, and what for processes alone. The modules that run are written here, against dist/. */
+/**
+ * What holds for processes and threads alike, and what for processes alone. The modules that run are written here,
+ * against dist/.
+ */
 import { spawn } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';

@@ -1,4 +1,6 @@
-/** Requests and their answers over a channel: numbered, so that many can be under way; each is answered once, or fails. */
+/**
+ * Requests and their answers over a channel: numbered, so that many can be under way; each is answered once, or fails.
+ */
 import type { Message, Tensor } from '../tensor/index.ts';
 import { isToldToEnd, leave, parentChannel } from './parent.ts';
 import type { Peer, PeerEnd, StartPeer } from './peer.ts';
@@ -97,8 +99,8 @@ export class Server<Request extends object, Failure extends object = PlainFailur
   }
 
   /**
-   * Asks it now and then whether it still listens, and ends it when it has answered nothing for so long. Beats are counted, not
-   * time: what this process itself slept through is not held against the other one.
+   * Asks it now and then whether it still listens, and ends it when it has answered nothing for so long. Beats are
+   * counted, not time: what this process itself slept through is not held against the other one.
    */
   watch(silenceMs: number): void {
     if (this.#end !== undefined) return;

@@ -11,9 +11,9 @@ export interface ThreadOptions {
   /** What debuggers show. */
   readonly name: string;
   /**
-   * `at-once`: its end cuts it off. `between-messages`: it leaves by itself when the message that it is at is answered; those
-   * behind it are not. To cut a thread off that is inside of ONNX Runtime's binding ends the whole process, by an exception
-   * that the binding can throw no further.
+   * `at-once`: its end cuts it off. `between-messages`: it leaves by itself when the message that it is at is answered;
+   * those behind it are not. To cut a thread off that is inside of ONNX Runtime's binding ends the whole process, by an
+   * exception that the binding can throw no further.
    */
   readonly ends: 'at-once' | 'between-messages';
   /** Beside what threads are told in any case: `workerData` of its module. */

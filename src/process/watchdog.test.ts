@@ -25,7 +25,10 @@ async function startEcho(): Promise<{ readonly echo: Worker; readonly answered: 
   return { echo, answered };
 }
 
-/** As a process that is stopped until after the limit. Of what happened meanwhile, its event loop looks at the timers first. */
+/**
+ * As a process that is stopped until after the limit. Of what happened meanwhile, its event loop looks at the timers
+ * first.
+ */
 async function standStill(answered: Int32Array): Promise<void> {
   await new Promise<void>((resolve) => {
     setImmediate(() => {

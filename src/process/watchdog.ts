@@ -1,6 +1,6 @@
 /**
- * Holds one thing at a time to a limit. Its timer is refreshed, and goes on where there is nothing to hold: making a new one for every
- * run costs more than the rest.
+ * Holds one thing at a time to a limit. Its timer is refreshed, and goes on where there is nothing to hold: making a
+ * new one for every run costs more than the rest.
  */
 export class Watchdog {
   #timer: NodeJS.Timeout | undefined;
@@ -31,8 +31,8 @@ export class Watchdog {
   }
 
   /**
-   * Timers come before sockets. When this process itself was stopped or busy, the answer may lie in a socket, unread: it gets as
-   * long to be read as this process was late.
+   * Timers come before sockets. When this process itself was stopped or busy, the answer may lie in a socket, unread:
+   * it gets as long to be read as this process was late.
    */
   #pass(): void {
     if (this.#expired === undefined) return;

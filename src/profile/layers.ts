@@ -1,4 +1,6 @@
-/** What the layers of a function cost on a machine: the form that DeepPlan's planner takes (Jeong et al. 2023, 4.3.1). */
+/**
+ * What the layers of a function cost on a machine: the form that DeepPlan's planner takes (Jeong et al. 2023, 4.3.1).
+ */
 
 import { ProfileError } from './profile-error.ts';
 import { profileCheck } from './schema-check.ts';
@@ -26,7 +28,9 @@ export interface ProfileLayer {
   readonly cost?: LayerCost;
 }
 
-/** The parts of an estimate, milliseconds unless named otherwise: what a timeline needs to keep two clocks per stage. */
+/**
+ * The parts of an estimate, milliseconds unless named otherwise: what a timeline needs to keep two clocks per stage.
+ */
 export interface LayerCost {
   /** Bytes of each tensor that is copied. */
   readonly tensorBytes: readonly number[];

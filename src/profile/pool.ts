@@ -2,8 +2,8 @@ import { ProfileError } from './profile-error.ts';
 import { profileCheck } from './schema-check.ts';
 
 /**
- * What one instance of a function takes on CPU cores, measured while it runs alone (Packrat, 3.2). The same form in files
- * (`wrangler-free-config/profiles/pool.schema.json`) and in memory.
+ * What one instance of a function takes on CPU cores, measured while it runs alone (Packrat, 3.2). The same form in
+ * files (`wrangler-free-config/profiles/pool.schema.json`) and in memory.
  */
 export interface PoolProfile {
   readonly unit: 'ms';

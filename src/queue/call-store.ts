@@ -1,7 +1,7 @@
 /**
- * Asynchronous calls in Redis, each as two values: what was accepted, and the reply. Whoever writes the reply first ends
- * the call, be it a run or a cancellation; what comes second is dropped. So a call is answered once, however often a
- * crash makes it run.
+ * Asynchronous calls in Redis, each as two values: what was accepted, and the reply. Whoever writes the reply first
+ * ends the call, be it a run or a cancellation; what comes second is dropped. So a call is answered once, however often
+ * a crash makes it run.
  */
 import { createHash } from 'node:crypto';
 import { decodeMessage } from '../tensor/index.ts';

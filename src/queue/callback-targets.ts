@@ -1,14 +1,15 @@
 /**
- * Which addresses a callback may be sent to. A client chooses the URL, and the host stands inside a network that the client may
- * not reach itself: without a rule, a callback could talk to a metadata service, to Redis, or to another service on this machine.
- * Private, loopback and link-local addresses are therefore refused unless the operator lists them.
+ * Which addresses a callback may be sent to. A client chooses the URL, and the host stands inside a network that the
+ * client may not reach itself: without a rule, a callback could talk to a metadata service, to Redis, or to another
+ * service on this machine. Private, loopback and link-local addresses are therefore refused unless the operator lists
+ * them.
  */
 import { lookup as resolveName, type LookupAddress } from 'node:dns';
 import { BlockList, isIP, isIPv4, type LookupFunction } from 'node:net';
 
 /**
- * Ports of other protocols, to which `fetch` sends nothing (https://fetch.spec.whatwg.org/#port-blocking): a client could
- * have a host talk to a mail server.
+ * Ports of other protocols, to which `fetch` sends nothing (https://fetch.spec.whatwg.org/#port-blocking): a client
+ * could have a host talk to a mail server.
  */
 const blockedPorts: ReadonlySet<number> = new Set([
   0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,
@@ -80,8 +81,8 @@ export class CallbackTargets {
   }
 
   /**
-   * An address that a reply may be sent to, or why not, to follow "the header X-Callback-Url is". A name is resolved when the
-   * reply is sent (see `lookup`). Redirects are not followed, so what is checked is what is called.
+   * An address that a reply may be sent to, or why not, to follow "the header X-Callback-Url is". A name is resolved
+   * when the reply is sent (see `lookup`). Redirects are not followed, so what is checked is what is called.
    */
   check(text: string): { readonly url: string } | { readonly reason: string } {
     if (text.length > 2000) return { reason: 'longer than 2000 characters' };

@@ -24,16 +24,17 @@ export interface CallbackOptions {
 }
 
 /**
- * What a receiver checks: HMAC-SHA256 over `<timestamp>.<body>`, as `sha256=<hex>`; the timestamp (seconds since 1970) stands in
- * `X-Turntable-Timestamp`, so that an old callback cannot be sent again.
+ * What a receiver checks: HMAC-SHA256 over `<timestamp>.<body>`, as `sha256=<hex>`; the timestamp (seconds since 1970)
+ * stands in `X-Turntable-Timestamp`, so that an old callback cannot be sent again.
  */
 export function callbackSignature(secret: string, timestamp: string, body: Uint8Array): string {
   return `sha256=${createHmac('sha256', secret).update(`${timestamp}.`).update(body).digest('hex')}`;
 }
 
 /**
- * POSTs the reply's body with its headers, `X-Call-Id`, `X-Function-Name` and `X-Function-Status`, and with a signature where a
- * secret is set. The connection goes to an address that `targets` has allowed, whatever the name resolves to a moment later.
+ * POSTs the reply's body with its headers, `X-Call-Id`, `X-Function-Name` and `X-Function-Status`, and with a signature
+ * where a secret is set. The connection goes to an address that `targets` has allowed, whatever the name resolves to a
+ * moment later.
  *
  * @throws Error in a sentence unless the answer's status is 2xx and comes within `timeoutMs`
  */

@@ -88,8 +88,8 @@ export class PoolTaker implements RemoteTaker {
       // Whoever has joined may have it.
       if (hostUrls.join() !== this.#known.get(revision)?.hostUrls.join()) this.#backoffs.end(revision);
     }
-    // What no host offers any more keeps its instances until they are idle for long: a host that starts again offers the
-    // same functions a moment later.
+    // What no host offers any more keeps its instances until they are idle for long: a host that starts again offers
+    // the same functions a moment later.
     this.#known = known;
     void this.#prefetch();
   }

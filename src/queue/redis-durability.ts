@@ -1,4 +1,7 @@
-/** Settings of Redis on which it depends whether an accepted call can be lost, and what each of them costs where it is otherwise. */
+/**
+ * Settings of Redis on which it depends whether an accepted call can be lost, and what each of them costs where it is
+ * otherwise.
+ */
 export const durableSettings: readonly {
   readonly name: string;
   readonly wanted: string;

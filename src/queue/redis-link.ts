@@ -29,8 +29,8 @@ export class RedisLink {
   #health: QueueHealth = { status: 'down', sinceMs: Date.now(), reason: 'it has not been reached yet' };
   #lastError: string | undefined;
   /**
-   * Redis' clock less performance.now(), in milliseconds: deadlines travel between machines. This machine's own clock has no part in
-   * it, since somebody may set that.
+   * Redis' clock less performance.now(), in milliseconds: deadlines travel between machines. This machine's own clock
+   * has no part in it, since somebody may set that.
    */
   #clockAheadMs = performance.timeOrigin;
   /** It is reached, and takes nothing: a replica, a user without rights, a server that reads its files. */

@@ -1,4 +1,6 @@
-/** The address of a Redis server, taken apart. What is not understood is refused: another database is another system. */
+/**
+ * The address of a Redis server, taken apart. What is not understood is refused: another database is another system.
+ */
 
 export interface RedisPlace {
   readonly at: { readonly host: string; readonly port: number; readonly tls: boolean } | { readonly path: string };

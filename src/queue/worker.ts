@@ -1,6 +1,6 @@
 /**
- * A worker: takes invocations out of its BullMQ queue, has its taker run them, and puts the answers into the list of the
- * host that waits. Twice a second it says what it can do and has to do, and hears what the hosts offer.
+ * A worker: takes invocations out of its BullMQ queue, has its taker run them, and puts the answers into the list of
+ * the host that waits. Twice a second it says what it can do and has to do, and hears what the hosts offer.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';

@@ -17,8 +17,8 @@ export interface ElementDifference {
 }
 
 /**
- * The element of `actual` that is farthest from `expected`, where one is farther than allowed. Both have the same datatype and shape.
- * NaN and infinities must be in the same places.
+ * The element of `actual` that is farthest from `expected`, where one is farther than allowed. Both have the same
+ * datatype and shape. NaN and infinities must be in the same places.
  *
  * @param tolerance of floats, relative to the largest magnitude in `expected`
  */

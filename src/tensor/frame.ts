@@ -34,8 +34,8 @@ const joinBytesMax = 64 * 1024;
 /** A header beyond this is not one of ours; refusing it keeps a corrupt stream from reserving gigabytes. */
 const headerBytesMax = 16 * 1024 * 1024;
 /**
- * So much is reserved for a frame before it comes; beyond it, twice what has come, which copies that: 33 ms for 64 MiB. What is
- * reserved takes no memory until it is written.
+ * So much is reserved for a frame before it comes; beyond it, twice what has come, which copies that: 33 ms for 64 MiB.
+ * What is reserved takes no memory until it is written.
  */
 const reservedBytesMax = 128 * 1024 * 1024;
 
@@ -156,9 +156,9 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
   }
 
   /**
-   * Adds a chunk to the front. Of a frame whose size is known it takes what belongs to that, into a buffer of that size, so that no
-   * copy of all of it is made when its last byte is there; a size that is only claimed reserves no gigabytes. Gives what is left of
-   * the chunk.
+   * Adds a chunk to the front. Of a frame whose size is known it takes what belongs to that, into a buffer of that
+   * size, so that no copy of all of it is made when its last byte is there; a size that is only claimed reserves no
+   * gigabytes. Gives what is left of the chunk.
    */
   #take(chunk: Buffer): Buffer {
     if (chunk.byteLength === 0) return chunk;

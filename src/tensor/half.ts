@@ -1,5 +1,6 @@
 /**
- * 16-bit floats as numbers: FP16 is IEEE 754 binary16 (1 sign, 5 exponent, 10 fraction bits), BF16 the upper half of a binary32.
+ * 16-bit floats as numbers: FP16 is IEEE 754 binary16 (1 sign, 5 exponent, 10 fraction bits), BF16 the upper half of a
+ * binary32.
  */
 const single = new Float32Array(1);
 const singleBits = new Uint32Array(single.buffer);

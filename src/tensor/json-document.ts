@@ -1,6 +1,7 @@
 /**
- * JSON with tensors in it. The document around them is parsed as JSON.parse does; the tensors themselves stay text until their datatype
- * is known, since numbers of JSON.parse are doubles: too narrow for 64-bit integers, and too slow to make of a hundred megabytes.
+ * JSON with tensors in it. The document around them is parsed as JSON.parse does; the tensors themselves stay text
+ * until their datatype is known, since numbers of JSON.parse are doubles: too narrow for 64-bit integers, and too slow
+ * to make of a hundred megabytes.
  */
 import type { Steps } from './steps.ts';
 

@@ -18,8 +18,8 @@ export const found = {
 const tens = Float64Array.from({ length: 23 }, (_, exponent) => 10 ** exponent);
 
 /**
- * A number of more digits than a double holds. Of one that becomes an FP32, 24 bits are wanted: where all that the digits can stand for
- * rounds to the same, the rest does not matter, and this is four times as fast as Number().
+ * A number of more digits than a double holds. Of one that becomes an FP32, 24 bits are wanted: where all that the
+ * digits can stand for rounds to the same, the rest does not matter, and this is four times as fast as Number().
  */
 function longNumber(
   bytes: Buffer,

@@ -1,7 +1,7 @@
 /**
- * Tensors from the text of a JSON document: a flat or nested array of numbers, booleans or strings, row-major. Numbers are read for their
- * datatype, so that 64-bit integers keep every digit. NaN and the infinities, for which JSON has no numbers, are taken as strings, as
- * protobuf's JSON mapping writes them, and bare, as Python does.
+ * Tensors from the text of a JSON document: a flat or nested array of numbers, booleans or strings, row-major. Numbers
+ * are read for their datatype, so that 64-bit integers keep every digit. NaN and the infinities, for which JSON has no
+ * numbers, are taken as strings, as protobuf's JSON mapping writes them, and bare, as Python does.
  */
 import type { DataType } from './datatype.ts';
 import { TensorError } from './error.ts';
@@ -47,7 +47,9 @@ export function* tensorFromJson(
   return { name, datatype, shape, data };
 }
 
-/** Reads a tensor whose shape is that of its nesting; a bare number is a scalar. Arrays that are empty end the shape. */
+/**
+ * Reads a tensor whose shape is that of its nesting; a bare number is a scalar. Arrays that are empty end the shape.
+ */
 export function* nestedTensorFromJson(name: string, datatype: DataType, text: JsonText): Steps<Tensor> {
   const { sizes, data } = yield* readNested(name, datatype, text, undefined);
   return { name, datatype, shape: sizes, data };

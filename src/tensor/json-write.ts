@@ -47,8 +47,8 @@ export class TextParts {
 }
 
 /**
- * Writes the elements, nested to the tensor's shape or flat. JSON has no numbers for NaN and the infinities: they become the strings
- * "NaN", "Infinity" and "-Infinity", as protobuf's JSON mapping writes them.
+ * Writes the elements, nested to the tensor's shape or flat. JSON has no numbers for NaN and the infinities: they
+ * become the strings "NaN", "Infinity" and "-Infinity", as protobuf's JSON mapping writes them.
  *
  * @throws TensorError where an element of BYTES is not UTF-8, for which JSON has no form
  */
@@ -100,7 +100,10 @@ function* writeNested(into: TextParts, text: ElementsText, shape: readonly numbe
   yield* write(0);
 }
 
-/** Where the bytes are not aligned, which a frame's tensors seldom are, only the elements of a stride are copied at a time. */
+/**
+ * Where the bytes are not aligned, which a frame's tensors seldom are, only the elements of a stride are copied at a
+ * time.
+ */
 function sourceOf(tensor: Tensor): ElementsText {
   switch (tensor.datatype) {
     case 'BYTES': {

@@ -5,9 +5,10 @@ import type * as OrtModule from 'onnxruntime-node';
 /**
  * Loads ONNX Runtime's binding: some 50 ms the first time in a process.
  *
- * Its tensors of half precision hold the bits as a Uint16Array, on every version of Node. Left to itself the binding would take
- * a Float16Array where the language has one (Node 24): its JavaScript half turns given bits into numbers then, and its
- * native half (1.30) takes such an array for an empty one. It looks for the type once, when its first tensor is made.
+ * Its tensors of half precision hold the bits as a Uint16Array, on every version of Node. Left to itself the binding
+ * would take a Float16Array where the language has one (Node 24): its JavaScript half turns given bits into numbers
+ * then, and its native half (1.30) takes such an array for an empty one. It looks for the type once, when its first
+ * tensor is made.
  */
 export function loadOnnxRuntime(): typeof OrtModule {
   return (loaded ??= load());

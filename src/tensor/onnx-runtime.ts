@@ -80,15 +80,17 @@ export function fromOnnxRuntime({ name, value }: NamedValue<OrtModule.Tensor>): 
   return { name, datatype, shape, data: new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength) };
 }
 
-/** What a session's public `run` calls. That one keys values by name in object literals, where `__proto__` is no key. */
+/**
+ * What a session's public `run` calls. That one keys values by name in object literals, where `__proto__` is no key.
+ */
 interface SessionHandler {
-  // oxlint-disable-next-line typescript/no-restricted-types -- what the binding gives; runSession takes it apart by the order asked for
+  // oxlint-disable-next-line typescript/no-restricted-types -- what the binding gives; runSession takes it apart
   run(feeds: object, fetches: object, options: object): Promise<Readonly<Record<string, OrtModule.Tensor>>>;
 }
 
 /**
- * Runs a session. Gives the values of `fetches` in their order, whatever they are called; JavaScript moves names such as `311` to the
- * front of an object's keys.
+ * Runs a session. Gives the values of `fetches` in their order, whatever they are called; JavaScript moves names such
+ * as `311` to the front of an object's keys.
  *
  * @param fetches a tensor to write to, or null where ONNX Runtime makes one
  */

@@ -1,6 +1,6 @@
 /**
- * Long work on one thread in steps, so that requests in between are served: a generator that yields wherever it may be interrupted,
- * after some tens of kilobytes.
+ * Long work on one thread in steps, so that requests in between are served: a generator that yields wherever it may be
+ * interrupted, after some tens of kilobytes.
  */
 export type Steps<Result> = Generator<void, Result, void>;
 
@@ -18,8 +18,8 @@ export function runSteps<Result>(steps: Steps<Result>): Result {
 }
 
 /**
- * The result at once where the steps take about a millisecond, else a promise of it: the event loop turns between the slices, and all
- * long work takes turns. What the steps throw is thrown, or rejected with.
+ * The result at once where the steps take about a millisecond, else a promise of it: the event loop turns between the
+ * slices, and all long work takes turns. What the steps throw is thrown, or rejected with.
  */
 export function runInSlices<Result>(steps: Steps<Result>): Result | Promise<Result> {
   const untilMs = performance.now() + atOnceMs;

@@ -14,7 +14,10 @@ export interface Tensor {
   readonly data: Uint8Array;
 }
 
-/** A value under the name of a tensor. Such values stand in lists, in the model's order: as keys of an object names would change it. */
+/**
+ * A value under the name of a tensor. Such values stand in lists, in the model's order: as keys of an object names
+ * would change it.
+ */
 export interface NamedValue<Value> {
   readonly name: string;
   readonly value: Value;

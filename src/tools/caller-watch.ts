@@ -1,6 +1,7 @@
 /**
- * Work that waits on behalf of callers who may leave, by the signal that tells of it. A signal lives as long as a connection, over
- * which many calls come. It is listened to once: adding and removing a listener for each call costs more than queueing the call.
+ * Work that waits on behalf of callers who may leave, by the signal that tells of it. A signal lives as long as a
+ * connection, over which many calls come. It is listened to once: adding and removing a listener for each call costs
+ * more than queueing the call.
  */
 export class CallerWatch<Work> {
   readonly #waiting = new WeakMap<AbortSignal, Set<Work>>();

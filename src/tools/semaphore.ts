@@ -8,7 +8,9 @@ export class Semaphore {
   #held = 0;
   #isExclusive = false;
 
-  /** @param aborted the error of a caller whose signal was aborted while it waited; the signal's reason when left out */
+  /**
+   * @param aborted the error of a caller whose signal was aborted while it waited; the signal's reason when left out
+   */
   constructor(permits = 1, aborted: (signal: AbortSignal) => unknown = (signal) => signal.reason) {
     this.#permits = permits;
     this.#aborted = aborted;

@@ -1,6 +1,7 @@
 /**
- * Builds the emulated driver: stand-ins for libcuda, libnvrtc and libcublasLt that run on the CPU. They are kept in an ignored
- * folder under the hash of their sources, so that only a change of theirs costs a build (half a minute on two cores).
+ * Builds the emulated driver: stand-ins for libcuda, libnvrtc and libcublasLt that run on the CPU. They are kept in an
+ * ignored folder under the hash of their sources, so that only a change of theirs costs a build (half a minute on two
+ * cores).
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -87,8 +88,9 @@ async function sourceFiles(): Promise<string[]> {
 }
 
 /**
- * Test workers that come while another one builds wait for it, since a build takes all cores. A builder that died leaves its lock
- * behind: after two minutes everyone builds, each in a folder of its own, and the first whose rename succeeds has built it for all.
+ * Test workers that come while another one builds wait for it, since a build takes all cores. A builder that died
+ * leaves its lock behind: after two minutes everyone builds, each in a folder of its own, and the first whose rename
+ * succeeds has built it for all.
  */
 async function buildOnce(folder: string, files: readonly string[]): Promise<void> {
   await mkdir(cache, { recursive: true });

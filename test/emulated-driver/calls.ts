@@ -1,4 +1,7 @@
-/** The emulated driver for its own tests: koffi and nothing between, so that they say what the driver does and not what src/gpu makes of it. */
+/**
+ * The emulated driver for its own tests: koffi and nothing between, so that they say what the driver does and not what
+ * src/gpu makes of it.
+ */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import koffi from 'koffi';

@@ -69,7 +69,9 @@ export interface Machine {
 
 let close: (() => void) | undefined;
 
-/** Sets the machine up, with the first device current. What was made on it ends with the test, or with its next machine. */
+/**
+ * Sets the machine up, with the first device current. What was made on it ends with the test, or with its next machine.
+ */
 export function machine(d: Driver, configuration: object): Machine {
   const { cu, out } = d;
   close?.();

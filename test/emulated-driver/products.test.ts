@@ -26,7 +26,9 @@ describe.skipIf(driver === undefined)('matrix products', () => {
   };
   const number64 = (value: number): number => d.pointers([value]);
 
-  /** D[m,n] = A x B in the library's column-major form, in a stream of its own; gives the first status that is not 0. */
+  /**
+   * D[m,n] = A x B in the library's column-major form, in a stream of its own; gives the first status that is not 0.
+   */
   function product(
     m: Machine,
     [rows, columns, inner]: readonly [number, number, number],

@@ -13,7 +13,9 @@ interface GradientCheck {
   readonly excess: number;
 }
 
-/** Compares the gradients that `learn` adds with the difference of two losses, at the steepest and at random weights. */
+/**
+ * Compares the gradients that `learn` adds with the difference of two losses, at the steepest and at random weights.
+ */
 function checkGradients(
   parameters: readonly Parameter[],
   learn: () => number,

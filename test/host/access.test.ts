@@ -146,7 +146,8 @@ test('one limit of rate counts HTTP and gRPC together: 429 with Retry-After, and
   await using limited = await startReluHost(['relu'], {
     flags: { 'grpc.port': '0', 'rate.perAddress': '1', 'cpu.profiling': 'off' },
   });
-  // One a second: of so many at once, over both, all but the first are refused, unless a second passes between two of them.
+  // One a second: of so many at once, over both, all but the first are refused, unless a second passes between two of
+  // them.
   const replies = await Promise.all(
     Array.from({ length: 20 }, async () => {
       const reply = await fetch(`${limited.url}/function/relu`, { method: 'POST', body: '{"input":[[1,2,3,4]]}' });

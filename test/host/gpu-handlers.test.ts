@@ -1,4 +1,7 @@
-/** Functions with a handler on GPUs, over HTTP: the handler in an instance of the CPU pool, its model on the emulated driver. */
+/**
+ * Functions with a handler on GPUs, over HTTP: the handler in an instance of the CPU pool, its model on the emulated
+ * driver.
+ */
 import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';

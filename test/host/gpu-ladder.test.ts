@@ -1,4 +1,7 @@
-/** Recurrent functions with ladders of plans over a GPU and a CPU core, behind one host over real HTTP, on the emulated driver. */
+/**
+ * Recurrent functions with ladders of plans over a GPU and a CPU core, behind one host over real HTTP, on the emulated
+ * driver.
+ */
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -242,8 +245,8 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
       TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 64 * mebibyte }] }),
     });
     for (const kind of kinds) await addFunction(kind);
-    // The first host measures; with what kernels take on the emulated driver no plan would use it. The second finds the times of
-    // a machine with a GPU in their place.
+    // The first host measures; with what kernels take on the emulated driver no plan would use it. The second finds the
+    // times of a machine with a GPU in their place.
     await (await start()).stop();
     fitted = await fitKeptProfiles(join(folder, 'data', 'plans', 'profiles'), () => 1);
     host = await start();

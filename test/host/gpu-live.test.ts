@@ -1,4 +1,7 @@
-/** More functions than the GPUs hold, behind one host over real HTTP: the scheduler and the GPU process, on the emulated driver. */
+/**
+ * More functions than the GPUs hold, behind one host over real HTTP: the scheduler and the GPU process, on the emulated
+ * driver.
+ */
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

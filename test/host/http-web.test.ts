@@ -1,4 +1,6 @@
-/** The HTTP that browsers, proxies and monitors expect: compression, other origins, OPTIONS, HEAD, early refusals, TLS. */
+/**
+ * The HTTP that browsers, proxies and monitors expect: compression, other origins, OPTIONS, HEAD, early refusals, TLS.
+ */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { request } from 'node:http';

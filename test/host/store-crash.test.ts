@@ -125,8 +125,8 @@ describe('a kill at any disk operation leaves the old state or the new', () => {
 });
 
 /**
- * Does `operation` once, and starts a store on the disk as each of its disk operations found it. `wrong` lists the kills
- * after which a store was neither as before nor as after, fell back to before, leaked, or could not go on.
+ * Does `operation` once, and starts a store on the disk as each of its disk operations found it. `wrong` lists the
+ * kills after which a store was neither as before nor as after, fell back to before, leaked, or could not go on.
  */
 async function killEverywhere(
   options: Partial<ModelStoreOptions>,

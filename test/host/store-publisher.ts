@@ -1,6 +1,6 @@
 /**
- * Publishes and removes versions without end, for a test that kills it: says `begin` and `done` with the version and the
- * sha256 of its model ('-' for a removal). Run as `store-publisher.ts <dataDir> <functionsDir> <round>`.
+ * Publishes and removes versions without end, for a test that kills it: says `begin` and `done` with the version and
+ * the sha256 of its model ('-' for a removal). Run as `store-publisher.ts <dataDir> <functionsDir> <round>`.
  */
 import { writeSync } from 'node:fs';
 import { createModelStore } from '../../src/host/store/index.ts';

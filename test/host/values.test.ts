@@ -1,7 +1,7 @@
 /**
- * Every value through the whole host: all datatypes, shapes with zeros, scalars and large ones, over HTTP as JSON and as binary data, over
- * gRPC as raw and as typed contents, asynchronously, in a callback, and by a worker behind Redis, against a session of ONNX Runtime that
- * is run directly.
+ * Every value through the whole host: all datatypes, shapes with zeros, scalars and large ones, over HTTP as JSON and
+ * as binary data, over gRPC as raw and as typed contents, asynchronously, in a callback, and by a worker behind Redis,
+ * against a session of ONNX Runtime that is run directly.
  */
 import { EventEmitter, once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';

@@ -1,4 +1,6 @@
-/** Operators timed on an emulated GPU and on cores: what is measured there means nothing, how it is put together does. */
+/**
+ * Operators timed on an emulated GPU and on cores: what is measured there means nothing, how it is put together does.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

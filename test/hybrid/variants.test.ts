@@ -1,4 +1,6 @@
-/** The thirteen networks of the Chrion paper's Table 6 in small, under the plans of every alpha, against ONNX Runtime. */
+/**
+ * The thirteen networks of the Chrion paper's Table 6 in small, under the plans of every alpha, against ONNX Runtime.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -66,7 +68,10 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** The paper's machine on the operators of this graph: every cell as it is there, whatever lies between them for next to nothing. */
+/**
+ * The paper's machine on the operators of this graph: every cell as it is there, whatever lies between them for next to
+ * nothing.
+ */
 async function fitted(prepared: PreparedGraph, shape: Variant): Promise<GraphProfile> {
   const draft = await draftOperators(prepared, {
     operators,

@@ -1,4 +1,7 @@
-/** Runs what README.md and the first pages of docs/ tell a newcomer to run, and compares what it prints with what they show. */
+/**
+ * Runs what README.md and the first pages of docs/ tell a newcomer to run, and compares what it prints with what they
+ * show.
+ */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,7 @@
-/** The paths of CONTRIBUTING.md's "Find your way" lead where they say: every hop names the next one, and the last holds the symbol. */
+/**
+ * The paths of CONTRIBUTING.md's "Find your way" lead where they say: every hop names the next one, and the last holds
+ * the symbol.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { expect, test } from 'vitest';

@@ -1,4 +1,6 @@
-/** A host with everything that makes metrics: two emulated GPUs, Redis, and calls of every kind that a dashboard counts. */
+/**
+ * A host with everything that makes metrics: two emulated GPUs, Redis, and calls of every kind that a dashboard counts.
+ */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
@@ -11,8 +13,8 @@ export interface BusyHost extends AsyncDisposable {
 }
 
 /**
- * `relu` gets a cold start, a warm answer, a failure, and an asynchronous call where there is Redis. `lstm` is called on a GPU.
- * It is loaded again at the end. Needs g++ for the emulated driver.
+ * `relu` gets a cold start, a warm answer, a failure, and an asynchronous call where there is Redis. `lstm` is called
+ * on a GPU. It is loaded again at the end. Needs g++ for the emulated driver.
  */
 export async function startBusyHost(): Promise<BusyHost> {
   const driver = await buildEmulatedDriver();

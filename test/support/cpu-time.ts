@@ -1,6 +1,8 @@
 /** How much work something is, whatever else the machine does meanwhile. */
 
-/** CPU milliseconds of this process while `work` ran. Unlike the clock, they do not grow with the load of the machine. */
+/**
+ * CPU milliseconds of this process while `work` ran. Unlike the clock, they do not grow with the load of the machine.
+ */
 export async function cpuMsOf(work: () => unknown): Promise<number> {
   const before = process.cpuUsage();
   await work();

@@ -3,8 +3,8 @@ import type { LayerProfile } from '../../src/profile/index.ts';
 
 /**
  * How many layers with weights were decided as in a published plan, one letter for each layer: O loaded, X from host
- * memory, - without weights. The published lists have embeddings as PyTorch lists modules (words, positions, token types);
- * in a graph they stand as they execute (words, token types, positions).
+ * memory, - without weights. The published lists have embeddings as PyTorch lists modules (words, positions, token
+ * types); in a graph they stand as they execute (words, token types, positions).
  */
 export function agreement(
   { layers }: LayerProfile,

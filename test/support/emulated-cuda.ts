@@ -1,4 +1,6 @@
-/** The CUDA driver as the engine opens it, on the emulated libraries; and what only an emulated driver can be asked for. */
+/**
+ * The CUDA driver as the engine opens it, on the emulated libraries; and what only an emulated driver can be asked for.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -114,8 +116,8 @@ export interface EmulatedOptions extends EmulatedMachine {
 }
 
 /**
- * Opens an emulated machine for `work`. At the end nothing may be left: no allocation, handle, race, wait without a record, fault,
- * or memory freed while in use.
+ * Opens an emulated machine for `work`. At the end nothing may be left: no allocation, handle, race, wait without a
+ * record, fault, or memory freed while in use.
  */
 export async function withEmulatedCuda<Result>(
   options: EmulatedOptions,

@@ -1,4 +1,7 @@
-/** The live shell with a GPU process that is made up: it keeps its own account of what is where, and refuses what has no room. */
+/**
+ * The live shell with a GPU process that is made up: it keeps its own account of what is where, and refuses what has no
+ * room.
+ */
 import { GpuError, type GpuErrorCode, type RunResult } from '../../src/gpu/index.ts';
 import {
   LiveScheduler,

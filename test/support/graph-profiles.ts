@@ -51,7 +51,9 @@ export function anyLiveGraph({ operators = 14, cores = 3 } = {}): fc.Arbitrary<G
   });
 }
 
-/** A stack of recurrent layers, unrolled: one operator for each layer and cell, the cells of a layer share its weights. */
+/**
+ * A stack of recurrent layers, unrolled: one operator for each layer and cell, the cells of a layer share its weights.
+ */
 export function liveStack({
   layers,
   cells,
@@ -106,9 +108,9 @@ function once(what: string, work: (index: number) => number): (index: number) =>
 }
 
 /**
- * Carries a plan out: the GPU takes its operators in the plan's order, every core its calls, a call starts when all that
- * it takes is there and gives everything at its end, and copies are on the GPU's stream. Written without the planner's
- * own timeline, out of what each thing waits for.
+ * Carries a plan out: the GPU takes its operators in the plan's order, every core its calls, a call starts when all
+ * that it takes is there and gives everything at its end, and copies are on the GPU's stream. Written without the
+ * planner's own timeline, out of what each thing waits for.
  *
  * @returns when the last thing ends; throws when things wait for one another for ever
  */

@@ -3,7 +3,9 @@ import fc from 'fast-check';
 import type { Machine } from '../../src/hardware/index.ts';
 import type { LayerCost, ProfileLayer } from '../../src/profile/index.ts';
 
-/** GPUs on `switches` switches, joined by NVLink where `joined` says so. Speeds are round: 10 GB/s are 1 ms for 10 MB. */
+/**
+ * GPUs on `switches` switches, joined by NVLink where `joined` says so. Speeds are round: 10 GB/s are 1 ms for 10 MB.
+ */
 export function machineOf(
   switches: readonly number[],
   joined: (a: number, b: number) => boolean = () => true,

@@ -1,6 +1,6 @@
 /**
- * Small transformers and CNNs as PyTorch's two exporters write them at opsets 17 to 23, with fixed and with open sizes, in 32 and 16 bits and
- * quantised in the three ways of ONNX Runtime's tools. Weights are drawn from a seed.
+ * Small transformers and CNNs as PyTorch's two exporters write them at opsets 17 to 23, with fixed and with open sizes,
+ * in 32 and 16 bits and quantised in the three ways of ONNX Runtime's tools. Weights are drawn from a seed.
  */
 import { ElementType, GraphBuilder, type ModelProto } from '../../src/onnx/index.ts';
 import { elements, tensorOf, type Tensor } from '../../src/tensor/index.ts';

@@ -60,7 +60,10 @@ export function offerSheet(
   return { gpus, cpu: null, sloMs: 100, priority: 0, pinned: false, ...rest };
 }
 
-/** GPUs with so many bytes, two to a switch; a link carries a byte a millisecond, and so does the switch unless said otherwise. */
+/**
+ * GPUs with so many bytes, two to a switch; a link carries a byte a millisecond, and so does the switch unless said
+ * otherwise.
+ */
 export function smallGpus(count: number, capacityBytes: number, uplinkBytesPerMs = 2): SchedulerGpu[] {
   return Array.from({ length: count }, (_, gpu) => ({
     capacityBytes,

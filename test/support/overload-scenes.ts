@@ -1,6 +1,6 @@
 /**
- * More calls than the cores can serve, played to the scheduler alone: the scenes of `npm run bench -- overload` on a virtual clock,
- * with run times that vary as they do on a busy machine.
+ * More calls than the cores can serve, played to the scheduler alone: the scenes of `npm run bench -- overload` on a
+ * virtual clock, with run times that vary as they do on a busy machine.
  */
 import { Xoshiro } from '../../src/replay/index.ts';
 import { policies, Scheduler, type Action, type Policy, type SchedulerEvent } from '../../src/schedule/index.ts';

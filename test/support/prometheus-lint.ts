@@ -1,6 +1,6 @@
 /**
- * What `promtool check metrics` says of an exposition, by the same rules (https://prometheus.io/docs/practices/naming): names, units,
- * suffixes and help. Where promtool is on the PATH it is asked as well, and has to find the same.
+ * What `promtool check metrics` says of an exposition, by the same rules (https://prometheus.io/docs/practices/naming):
+ * names, units, suffixes and help. Where promtool is on the PATH it is asked as well, and has to find the same.
  */
 import { spawnSync } from 'node:child_process';
 

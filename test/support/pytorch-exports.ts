@@ -1,7 +1,8 @@
 /**
  * Small models written as PyTorch's exporter writes them at opset 17: weights that several names share through Identity
- * nodes, Linear layers as MatMul and Add with transposed weights, shapes computed from Shape, Gather, Unsqueeze and Concat
- * where axes are dynamic, masks by Where, Split of one projection, limits of Clip as inputs, initial states by Expand.
+ * nodes, Linear layers as MatMul and Add with transposed weights, shapes computed from Shape, Gather, Unsqueeze and
+ * Concat where axes are dynamic, masks by Where, Split of one projection, limits of Clip as inputs, initial states by
+ * Expand.
  */
 import { ElementType, GraphBuilder, type ModelProto } from '../../src/onnx/index.ts';
 
@@ -147,7 +148,10 @@ export function bertExport(options: { readonly sdpa?: boolean } = {}): ModelProt
   return graph.build();
 }
 
-/** A decoder of GPT-2's kind: Conv1D as Gemm between Reshapes, one Split for queries, keys and values, a triangle by Where. */
+/**
+ * A decoder of GPT-2's kind: Conv1D as Gemm between Reshapes, one Split for queries, keys and values, a triangle by
+ * Where.
+ */
 export function gpt2Export(): ModelProto {
   const graph = new GraphBuilder('main_graph');
   const weights = new Weights(graph, 2);

@@ -1,4 +1,7 @@
-/** Records every event that a scheduler is told and every action that it orders, so that another one can be given the same. */
+/**
+ * Records every event that a scheduler is told and every action that it orders, so that another one can be given the
+ * same.
+ */
 import { vi } from 'vitest';
 import { Scheduler, type Action, type SchedulerEvent, type SchedulerOptions } from '../../src/schedule/index.ts';
 

@@ -23,7 +23,9 @@ export function valuesToJson(tensor: Tensor): unknown[] {
   return JSON.parse(tensorText(tensor)) as unknown[];
 }
 
-/** Reads JSON text, or a value as JSON.stringify writes it, into a tensor of that shape; without one, of its nesting's. */
+/**
+ * Reads JSON text, or a value as JSON.stringify writes it, into a tensor of that shape; without one, of its nesting's.
+ */
 export function readTensor(datatype: DataType, shape: readonly number[] | undefined, data: unknown): Tensor {
   const bytes = Buffer.from(typeof data === 'string' ? data : JSON.stringify(data));
   const text = runSteps(parseDocument(bytes, 'tensor')) as JsonText;

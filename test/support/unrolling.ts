@@ -1,4 +1,6 @@
-/** What tests of unrolling share: runs of the model as it was and in cells, and questions to the graph that came out. */
+/**
+ * What tests of unrolling share: runs of the model as it was and in cells, and questions to the graph that came out.
+ */
 import { Tensor } from 'onnxruntime-node';
 import { expect } from 'vitest';
 import { checkModel, ElementType, Graph, type ModelProto, type UnrolledModel } from '../../src/onnx/index.ts';

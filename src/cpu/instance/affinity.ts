@@ -5,7 +5,8 @@ import { libcFunction } from '../../process/index.ts';
 
 /**
  * Pins every thread of a process to `cores`, and its main thread, which runs the model, to `mainCores` where given. The
- * threads that it starts later inherit this. False where that cannot be done: the process is gone, or the platform lacks it.
+ * threads that it starts later inherit this. False where that cannot be done: the process is gone, or the platform
+ * lacks it.
  */
 export function pinProcess(pid: number, cores: readonly number[], mainCores: readonly number[] = cores): boolean {
   if (cores.length === 0) return false;
@@ -23,7 +24,9 @@ export function pinProcess(pid: number, cores: readonly number[], mainCores: rea
   return pinned;
 }
 
-/** The core that the calling thread runs on just now, by the operating system's number; undefined where nobody can tell. */
+/**
+ * The core that the calling thread runs on just now, by the operating system's number; undefined where nobody can tell.
+ */
 export function currentCore(): number | undefined {
   const core = (libcFunction('int sched_getcpu()')?.() ?? -1) as number;
   return core < 0 ? undefined : core;

@@ -1,4 +1,6 @@
-/** Joining the inputs of several calls along dimension 0 into one run of the model, and taking its outputs apart again. */
+/**
+ * Joining the inputs of several calls along dimension 0 into one run of the model, and taking its outputs apart again.
+ */
 import type { Tensor } from '../../tensor/index.ts';
 
 /** The inputs of one call and the outputs it asks for (undefined: all). */
@@ -7,7 +9,9 @@ export interface BatchCall {
   readonly outputs: readonly string[] | undefined;
 }
 
-/** Rows of a call: the size of dimension 0 that all its inputs share, or undefined where there is none to join along. */
+/**
+ * Rows of a call: the size of dimension 0 that all its inputs share, or undefined where there is none to join along.
+ */
 export function rowsOf(inputs: readonly Tensor[]): number | undefined {
   const rows = inputs[0]?.shape[0];
   if (rows === undefined || rows === 0) return undefined;
@@ -50,8 +54,8 @@ export function joinInputs(calls: readonly BatchCall[]): Tensor[] {
 }
 
 /**
- * Cuts the outputs of a joined run into those of each call, as views. Undefined when an output does not have one row per
- * row of input (a scalar, say, or a pooled result): such a model cannot be batched and must run each call alone.
+ * Cuts the outputs of a joined run into those of each call, as views. Undefined when an output does not have one row
+ * per row of input (a scalar, say, or a pooled result): such a model cannot be batched and must run each call alone.
  */
 export function splitOutputs(outputs: readonly Tensor[], rows: readonly number[]): Tensor[][] | undefined {
   const total = rows.reduce((sum, count) => sum + count, 0);

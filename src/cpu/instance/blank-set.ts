@@ -1,4 +1,7 @@
-/** A few instances kept started with ONNX Runtime loaded, so that a pool grows without paying for the start of a process. */
+/**
+ * A few instances kept started with ONNX Runtime loaded, so that a pool grows without paying for the start of a
+ * process.
+ */
 import type { Instance } from './instance.ts';
 import type { InstanceLog } from './instance-run.ts';
 

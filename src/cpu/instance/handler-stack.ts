@@ -11,7 +11,8 @@ const charactersMax = 4000;
 const maps = new Map<string, SourceMap | undefined>();
 
 /**
- * The stack of what a handler threw down to its own last frame: below are the project's. Places are those of its source.
+ * The stack of what a handler threw down to its own last frame: below are the project's. Places are those of its
+ * source.
  *
  * @returns undefined for what is no error, or has no stack
  */

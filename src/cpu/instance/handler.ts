@@ -3,8 +3,8 @@ import type { DataType } from '../../tensor/index.ts';
 
 /**
  * A tensor as handlers see it: `data` as the typed array of its datatype (FP16 as its 16-bit patterns). An element of
- * BYTES is a string, or a Uint8Array where its bytes are not UTF-8. From `preprocess` a plain array of numbers, bigints, booleans,
- * strings or Uint8Arrays will do as well.
+ * BYTES is a string, or a Uint8Array where its bytes are not UTF-8. From `preprocess` a plain array of numbers,
+ * bigints, booleans, strings or Uint8Arrays will do as well.
  */
 export interface HandlerTensor {
   readonly name: string;

@@ -20,7 +20,9 @@ export interface RunOrder {
   readonly limits: RunLimits;
   /** For one call alone: who runs the model instead. */
   readonly runModel?: RunModel | undefined;
-  /** Told when the instance has handed the model's run to it, and has a hand free; and when it takes the call up again. */
+  /**
+   * Told when the instance has handed the model's run to it, and has a hand free; and when it takes the call up again.
+   */
   readonly onAway?: (() => void) | undefined;
   readonly onBack?: (() => void) | undefined;
 }

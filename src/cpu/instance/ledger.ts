@@ -11,7 +11,9 @@ export type MeasureProcess = (pid: number) => Promise<number | undefined>;
 const blankBytesPrior = 32 * 2 ** 20;
 /** Weight of the newest blank process among those before it. */
 const newestWeight = 0.3;
-/** Least time between two measurements after changes, and the most without any: handlers and runs take memory as well. */
+/**
+ * Least time between two measurements after changes, and the most without any: handlers and runs take memory as well.
+ */
 const changedMs = 200;
 const unchangedMs = 5000;
 

@@ -2,8 +2,8 @@
 import { readFile } from 'node:fs/promises';
 
 /**
- * The proportional set size of a process: its own pages, and of those that it shares with others its part, so that the sum over
- * processes counts nothing twice. Undefined where the system does not tell, or the process is gone.
+ * The proportional set size of a process: its own pages, and of those that it shares with others its part, so that the
+ * sum over processes counts nothing twice. Undefined where the system does not tell, or the process is gone.
  */
 export async function proportionalBytes(pid: number): Promise<number | undefined> {
   try {

@@ -18,8 +18,9 @@ export type ToInstance =
   /** The session ends, and its memory goes back to the system. */
   | { readonly op: 'release'; readonly session: number }
   /**
-   * `join`: calls with like inputs may share a run of the model, joined along dimension 0. `askAs`: the one call is a handler's,
-   * and the host is asked under this number to run the model; the instance takes other messages until it is told.
+   * `join`: calls with like inputs may share a run of the model, joined along dimension 0. `askAs`: the one call is a
+   * handler's, and the host is asked under this number to run the model; the instance takes other messages until it is
+   * told.
    */
   | {
       readonly op: 'run';
@@ -28,7 +29,10 @@ export type ToInstance =
       readonly calls: readonly CallHeader[];
       readonly askAs?: number;
     }
-  /** What came of it. `outputs`: they follow as tensors. `here`: the instance runs the model itself. `failed`: nobody does. */
+  /**
+   * What came of it. `outputs`: they follow as tensors. `here`: the instance runs the model itself. `failed`: nobody
+   * does.
+   */
   | { readonly op: 'model-ran'; readonly id: number; readonly outcome: 'outputs' | 'here' | 'failed' };
 
 /** How a session runs. */
@@ -36,7 +40,10 @@ export interface SessionSettings {
   readonly threads: number;
   /** Cores of its own, at least one per thread: the first for the calling thread, one for each of the others. */
   readonly cores?: readonly number[];
-  /** Whether threads without work wait actively: faster by some microseconds per operator, at the cost of a whole core each. */
+  /**
+   * Whether threads without work wait actively: faster by some microseconds per operator, at the cost of a whole core
+   * each.
+   */
   readonly spinning: boolean;
   /** Whether it keeps the memory of its intermediate results for the next run: faster, but nobody else can have it. */
   readonly arena: boolean;
@@ -62,15 +69,15 @@ export type FromInstance =
   /** It turns to a load: from here on it may not be heard of until that is over. */
   | { readonly op: 'loading' }
   /**
-   * `bytes`: how much the process has grown meanwhile. `sharedProblem`: why the prepared model could not be used, so that the
-   * instance loaded the model itself.
+   * `bytes`: how much the process has grown meanwhile. `sharedProblem`: why the prepared model could not be used, so
+   * that the instance loaded the model itself.
    */
   | { readonly op: 'loaded'; readonly loadMs: number; readonly bytes: number; readonly sharedProblem?: string }
   | { readonly op: 'load-failed'; readonly message: string }
   | { readonly op: 'released' }
   /**
-   * Something went wrong outside of any call, so that the process is of no more use. `session`: of which function's code, where
-   * that shows.
+   * Something went wrong outside of any call, so that the process is of no more use. `session`: of which function's
+   * code, where that shows.
    */
   | { readonly op: 'dying'; readonly reason: string; readonly session?: number }
   /** Sent before each step of a function with a handler, so that the host can hold every step to its time limit. */
@@ -78,8 +85,8 @@ export type FromInstance =
   /** The host is to run the model of the call that came with this number, on the tensors that follow. */
   | { readonly op: 'run-model'; readonly id: number }
   /**
-   * One result per call, in their order; the tensors of all results follow. `busyMs`: the whole message, without the time for
-   * which the host ran the model. `loaded`: the model was loaded for it.
+   * One result per call, in their order; the tensors of all results follow. `busyMs`: the whole message, without the
+   * time for which the host ran the model. `loaded`: the model was loaded for it.
    */
   | {
       readonly op: 'ran';
@@ -96,7 +103,10 @@ export interface LoadedLate {
 
 /** Milliseconds of one call inside an instance; a joined run counts in full for each call that shared it. */
 export interface CallTimes {
-  /** From the message's turn until the call's own run of the model, less its preprocess and the load: time spent on other calls. */
+  /**
+   * From the message's turn until the call's own run of the model, less its preprocess and the load: time spent on
+   * other calls.
+   */
   readonly waitMs: number;
   /** It waited for the model to be loaded. Absent: it did not. */
   readonly loadMs?: number;

@@ -1,10 +1,10 @@
 /**
  * Which sessions are in memory, and in which process.
  *
- * Small functions share a few processes, at most one for each core; a function that asks for one gets a process of its own. All
- * that they take is kept within one budget of bytes. Where something is to be loaded that does not fit, sessions without work
- * are given up: of those that nobody has used for longest the one whose loss is expected to cost least, by the milliseconds
- * that its load takes times the rate at which it is called, over the bytes that it frees.
+ * Small functions share a few processes, at most one for each core; a function that asks for one gets a process of its
+ * own. All that they take is kept within one budget of bytes. Where something is to be loaded that does not fit,
+ * sessions without work are given up: of those that nobody has used for longest the one whose loss is expected to cost
+ * least, by the milliseconds that its load takes times the rate at which it is called, over the bytes that it frees.
  */
 import { LRUCache } from 'lru-cache';
 import { CpuError, type InstanceSpec } from '../types.ts';
@@ -60,13 +60,16 @@ export interface ResidencyOptions {
 /** Of the sessions that nobody has used for longest, those among which the cheapest is given up. */
 const candidatesMax = 16;
 /**
- * A shared process that has been at one message for this long holds others up. Calls that wait for it go to another process,
- * and one more may be started in its place. The scheduler counts its core as free for other functions by then.
+ * A shared process that has been at one message for this long holds others up. Calls that wait for it go to another
+ * process, and one more may be started in its place. The scheduler counts its core as free for other functions by then.
  */
 export const heldUpMs = 100;
 /** An empty shared process is ended after this. */
 const emptyMsMax = 60_000;
-/** Handlers that a shared process has loaded, gone ones included: Node never forgets a module. It then takes no new ones. */
+/**
+ * Handlers that a shared process has loaded, gone ones included: Node never forgets a module. It then takes no new
+ * ones.
+ */
 const handlersOfProcessMax = 200;
 
 interface SharedProcess {
@@ -119,8 +122,8 @@ export class Residency {
   }
 
   /**
-   * A replica that is yet to be loaded; undefined where there is no room, or others have waited for longer. A holder without
-   * any is pumped once there is.
+   * A replica that is yet to be loaded; undefined where there is no room, or others have waited for longer. A holder
+   * without any is pumped once there is.
    *
    * @throws CpuError `model-load-failed` where it would not fit if it were alone
    */
@@ -276,7 +279,10 @@ export class Residency {
     return best;
   }
 
-  /** The process for one more session: one that has nothing to do, else a new one where there may be, else the least busy. */
+  /**
+   * The process for one more session: one that has nothing to do, else a new one where there may be, else the least
+   * busy.
+   */
   #sharedProcess({ holder, besides }: Wish): SharedProcess | undefined {
     const nowMs = performance.now();
     const hasHandler = holder.spec.handlerPath !== undefined;

@@ -33,8 +33,8 @@ export class Session {
   }
 
   /**
-   * Runs the model once; gives `outputs` in that order, all in the model's where none are named. The native call blocks this thread
-   * until it is done.
+   * Runs the model once; gives `outputs` in that order, all in the model's where none are named. The native call blocks
+   * this thread until it is done.
    */
   async run(inputs: readonly Tensor[], outputs: readonly string[] | undefined): Promise<Tensor[]> {
     const feeds = inputs.map((input) => ({ name: input.name, value: toOnnxRuntime(input) }));
@@ -73,8 +73,8 @@ const sharedBytesMin = 1024;
 
 /**
  * Writes the optimized graph of a model to `preparedPath`, and beside it under `weightsFile` its weights in the form in
- * which this processor's kernels want them: a session that loads them maps that file instead of making a copy of its own.
- * Rejects with ONNX Runtime's words.
+ * which this processor's kernels want them: a session that loads them maps that file instead of making a copy of its
+ * own. Rejects with ONNX Runtime's words.
  */
 export async function writePrepared(modelPath: string, preparedPath: string, weightsFile: string): Promise<void> {
   const options = ortOptions({ threads: 1, spinning: false, arena: false });

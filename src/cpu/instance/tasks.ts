@@ -12,7 +12,10 @@ export interface SessionId {
 /** How a process ended. */
 export interface Death {
   readonly reason: string;
-  /** The session that it was at, or whose code threw: it may be what ended it. Undefined: none was, or the host ended it. */
+  /**
+   * The session that it was at, or whose code threw: it may be what ended it. Undefined: none was, or the host ended
+   * it.
+   */
   readonly suspect: SessionId | undefined;
 }
 

@@ -1,8 +1,8 @@
 /**
- * Who may hand the next message to a process that several functions share (start-time fair queueing): of those that wait, the
- * one that has had the least of the process's time. So a function with endless calls delays another by a message, not by its
- * queue. One message is at work, and where messages are short a few more lie ready, so that the process need not wait for the
- * host, which on a busy machine takes longer than the work.
+ * Who may hand the next message to a process that several functions share (start-time fair queueing): of those that
+ * wait, the one that has had the least of the process's time. So a function with endless calls delays another by a
+ * message, not by its queue. One message is at work, and where messages are short a few more lie ready, so that the
+ * process need not wait for the host, which on a busy machine takes longer than the work.
  */
 
 /** Messages of some hundred microseconds that a process may have at once. */

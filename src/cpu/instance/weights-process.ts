@@ -1,6 +1,6 @@
 /**
- * A short-lived process that makes the prepared form of one model and its weights, or finds that the one on disk is as it
- * was written.
+ * A short-lived process that makes the prepared form of one model and its weights, or finds that the one on disk is as
+ * it was written.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';

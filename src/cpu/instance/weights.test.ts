@@ -119,7 +119,8 @@ test.skipIf(process.platform !== 'linux')(
     const shared = await two();
     expect(shared.answers).toEqual(alone.answers);
     for (const bytes of alone.privateBytes) expect(bytes).toBeGreaterThan(weightBytes);
-    // What a process of Node with ONNX Runtime holds without any model: the same configuration, of a model of a few bytes.
+    // What a process of Node with ONNX Runtime holds without any model: the same configuration, of a model of a few
+    // bytes.
     await pools.stop(0);
     start(undefined, await writeReluModel(folder, width));
     const { privateBytes } = await two();

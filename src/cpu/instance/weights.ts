@@ -1,10 +1,10 @@
 /**
  * The memory of a function's weights, shared by its instances.
  *
- * ONNX Runtime copies a model's weights into each session, in the form in which the processor's kernels want them. Saved
- * once in that form as a file, they are mapped by every later session instead, and the pages are the same for all. The
- * form holds for one model, processor and version of ONNX Runtime, so these name the entry; it is written and checked by
- * a process of its own (weights-process.ts), since either takes about a second for a hundred MiB.
+ * ONNX Runtime copies a model's weights into each session, in the form in which the processor's kernels want them.
+ * Saved once in that form as a file, they are mapped by every later session instead, and the pages are the same for
+ * all. The form holds for one model, processor and version of ONNX Runtime, so these name the entry; it is written and
+ * checked by a process of its own (weights-process.ts), since either takes about a second for a hundred MiB.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -59,8 +59,9 @@ export class WeightsCache {
   }
 
   /**
-   * The path of the model in its prepared form; undefined where the instance should load the model itself. The first call
-   * for a model waits until the form is made, or found to be whole; later ones only look whether it has been touched.
+   * The path of the model in its prepared form; undefined where the instance should load the model itself. The first
+   * call for a model waits until the form is made, or found to be whole; later ones only look whether it has been
+   * touched.
    */
   async prepared(spec: InstanceSpec): Promise<string | undefined> {
     const { modelIdentity } = spec;

@@ -47,8 +47,8 @@ function toError(key: string, { code, message, status }: ResultHeader & { kind: 
 }
 
 /**
- * Sees to what a dead instance held: the guilty call fails, and so does one that has seen two instances die with nothing
- * else in their hands. Gives the others, for their second chance, in the order in which they are put back.
+ * Sees to what a dead instance held: the guilty call fails, and so does one that has seen two instances die with
+ * nothing else in their hands. Gives the others, for their second chance, in the order in which they are put back.
  */
 export function survivors(
   key: string,

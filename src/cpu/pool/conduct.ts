@@ -1,6 +1,7 @@
 /**
- * Whether a function may share a process. One under which a shared process ended or hung is put alone at its next start. If it
- * answers there as it should, it was not to blame and goes back; if it ends that process too, it stays alone.
+ * Whether a function may share a process. One under which a shared process ended or hung is put alone at its next
+ * start. If it answers there as it should, it was not to blame and goes back; if it ends that process too, it stays
+ * alone.
  */
 
 /** Calls that a suspect answers alone before it is cleared. */
@@ -9,9 +10,14 @@ const answersToClear = 20;
 const callMsMax = 25;
 /** Once it has, it keeps it down to this. */
 const callMsMin = 10;
-/** And one that takes more than this: to load it would hold them up as well, and its memory comes back with its process. */
+/**
+ * And one that takes more than this: to load it would hold them up as well, and its memory comes back with its process.
+ */
 const sessionBytesMax = 64 * 2 ** 20;
-/** Unexpected ends in a row, without an answer between them, after which the next start is put off, twice as long each time. */
+/**
+ * Unexpected ends in a row, without an answer between them, after which the next start is put off, twice as long each
+ * time.
+ */
 const endsInRowMax = 3;
 const delayMsMin = 500;
 const delayMsMax = 30_000;

@@ -1,7 +1,7 @@
 /**
- * Runs on the cores that nobody has leased: each takes the threads of its instance. A function that has nothing running is
- * always granted its first run, and the operating system then divides the time, so that no function waits for another's long
- * run; further ones are granted only while cores are free.
+ * Runs on the cores that nobody has leased: each takes the threads of its instance. A function that has nothing running
+ * is always granted its first run, and the operating system then divides the time, so that no function waits for
+ * another's long run; further ones are granted only while cores are free.
  */
 import type { CoreAllocator } from './cores.ts';
 

@@ -2,9 +2,9 @@
  * Who has which core. Nobody else hands out cores: a configured instance runs on those of its lease alone, instances on
  * demand share what is not leased.
  *
- * A lease lies on one socket wherever one is large enough for it (Packrat, 3.4: threads on two sockets wait for the link
- * between them); it is rather refused than spread. Of the hardware threads of one core the second is given out only when
- * every core of the socket has work.
+ * A lease lies on one socket wherever one is large enough for it (Packrat, 3.4: threads on two sockets wait for the
+ * link between them); it is rather refused than spread. Of the hardware threads of one core the second is given out
+ * only when every core of the socket has work.
  */
 import type { LogicalCore } from '../../hardware/index.ts';
 
@@ -160,8 +160,8 @@ function toSockets(cores: readonly LogicalCore[], limit: number): Socket[] {
 const searchStepsMax = 20_000;
 
 /**
- * A bin for each item, largest item first, so that no bin holds more than its size; undefined where there is none. Tries
- * the fullest bin first, and of bins with the same room only one.
+ * A bin for each item, largest item first, so that no bin holds more than its size; undefined where there is none.
+ * Tries the fullest bin first, and of bins with the same room only one.
  */
 function placeItems(items: readonly number[], bins: readonly number[]): number[] | undefined {
   const room = [...bins];

@@ -2,10 +2,16 @@
 import type { InstanceSpec } from '../types.ts';
 import { smoothStart } from './rates.ts';
 
-/** A session of a model that nobody has loaded takes its weights, and as much again of a third of them; facts of its graph. */
+/**
+ * A session of a model that nobody has loaded takes its weights, and as much again of a third of them; facts of its
+ * graph.
+ */
 const sessionShare = 1.3;
 const sessionBytesMin = 128 * 1024;
-/** A measured session is believed within these bounds only: its process may have reused memory, or taken some for itself. */
+/**
+ * A measured session is believed within these bounds only: its process may have reused memory, or taken some for
+ * itself.
+ */
 const sessionShareMax = 4;
 const sessionBytesSpare = 2 * 2 ** 20;
 /** Weight of the newest gap between two calls among those before it. */

@@ -1,13 +1,13 @@
 /**
- * What goes together to an instance on demand, and when another instance is worth waking. Calls are handed over by priority,
- * then arrival,
+ * What goes together to an instance on demand, and when another instance is worth waking. Calls are handed over by
+ * priority, then arrival,
  *   1. while all that waits is less than `nextInstanceMs` of work, ahead of time to an instance that is busy and then finds its
  *      next work lying ready: waking another would cost more than it brings;
  *   2. else to an idle instance, when the cores allow another run;
  *   3. else, where runs are short, to a busy one all the same.
- * What is handed over together, as one message, is up to `batchMax` rows to be joined into one run of the model; or, for a
- * function that does not batch, as many runs as make up `aheadMs` of work: for a run of some microseconds the way to the
- * instance and back costs more than the run, and sharing it gives twice the throughput.
+ * What is handed over together, as one message, is up to `batchMax` rows to be joined into one run of the model; or,
+ * for a function that does not batch, as many runs as make up `aheadMs` of work: for a run of some microseconds the way
+ * to the instance and back costs more than the run, and sharing it gives twice the throughput.
  */
 import type { TicketQueue } from './queue.ts';
 import { goesAlone, type Ticket } from './ticket.ts';
@@ -30,8 +30,8 @@ const steadyMessages = 8;
 
 export class HandOverRule {
   /**
-   * How long an instance is at one call when it has a core for itself; undefined before the first. On a busy machine most
-   * measurements hold time that the process only waited for a core, so the short ones are believed.
+   * How long an instance is at one call when it has a core for itself; undefined before the first. On a busy machine
+   * most measurements hold time that the process only waited for a core, so the short ones are believed.
    */
   #callMs: number | undefined;
   #messages = 0;

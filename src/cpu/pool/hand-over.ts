@@ -132,8 +132,8 @@ export class HandOver {
   }
 
   /**
-   * Whether another function that has no instance is to have this one's place. As long as there is work it stays for the
-   * time that a start takes: with every place fought over, half of the time at least goes into answers.
+   * Whether another function that has no instance is to have this one's place. As long as there is work it stays for
+   * the time that a start takes: with every place fought over, half of the time at least goes into answers.
    */
   #isWantedBack(replica: Replica): boolean {
     const { resources, pool, queue, facts } = this.#owner;

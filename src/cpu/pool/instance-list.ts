@@ -1,6 +1,6 @@
 /**
- * The instances of one list of groups: how they start and how they end; hand-over.ts has what each runs next. A pool always has one such list
- * in force. Its instances are of one of two kinds:
+ * The instances of one list of groups: how they start and how they end; hand-over.ts has what each runs next. A pool
+ * always has one such list in force. Its instances are of one of two kinds:
  *
  *   - configured: as many as the list says, each in a process and on cores of its own. One that dies is started again.
  *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores that nobody
@@ -44,13 +44,18 @@ export class InstanceList {
     return this.#configuration;
   }
 
-  /** Starts every instance, on demand one. Rejects with the first {@link CpuError} that one could not be started for; all end then. */
+  /**
+   * Starts every instance, on demand one. Rejects with the first {@link CpuError} that one could not be started for;
+   * all end then.
+   */
   async start(): Promise<void> {
     if (this.#configuration === undefined) this.#addOnDemand();
     await this.#startAll([...this.slots]);
   }
 
-  /** Starts more instances, one for each lease, to get to `configuration`. On failure those end and all stays as it was. */
+  /**
+   * Starts more instances, one for each lease, to get to `configuration`. On failure those end and all stays as it was.
+   */
   async extend(configuration: PoolConfiguration, leases: readonly CoreLease[]): Promise<void> {
     const kept = this.slots.filter(({ state }) => state !== 'leaving').map(({ threads }) => threads);
     const added = this.#add(missingThreads(kept, instancesOf(configuration)), leases);
@@ -224,7 +229,8 @@ export class InstanceList {
     slot.replica = replica;
     let startMs = performance.now();
     const lazily = lease === undefined && this.#owner.handlerSuffices();
-    // Where a second one is started, the weights are worth sharing; that is prepared in the background for those to come.
+    // Where a second one is started, the weights are worth sharing; that is prepared in the background for those to
+    // come.
     if (lease === undefined && replica.isAlone && !isFirst && !lazily) void weights?.prepared(spec);
     const isReady = lease !== undefined || weights?.isKnown(spec) === true;
     const shared = isReady ? await weights?.prepared(spec) : undefined;
@@ -234,7 +240,8 @@ export class InstanceList {
       {
         threads,
         ...(lease === undefined ? {} : { cores: lease.cores }),
-        // One thread has nobody to wait for. With every core leased, the host itself would be what spinning is taken from.
+        // One thread has nobody to wait for. With every core leased, the host itself would be what spinning is taken
+        // from.
         spinning: lease !== undefined && threads > 1 && lease.exclusive && cores.unleased().length > 0,
         arena: replica.isAlone,
         ...(shared === undefined ? {} : { sharedModelPath: shared }),
@@ -303,7 +310,9 @@ export class InstanceList {
     this.#checkDrained();
   }
 
-  /** A pool that was in use keeps its size when an instance dies, so that the next invocation need not wait for a load. */
+  /**
+   * A pool that was in use keeps its size when an instance dies, so that the next invocation need not wait for a load.
+   */
   #replace(slot: Slot, { holdsModel }: Replica): void {
     slot.state = 'down';
     if (slot.lease !== undefined) {

@@ -22,9 +22,9 @@ export class LatencyBook {
   }
 
   /**
-   * Milliseconds of a run: between measured sizes by a straight line, beyond them in proportion but for a fixed share, and
-   * never less than a measured run of fewer rows. Threads that have not been seen are taken to share the work of those
-   * that have.
+   * Milliseconds of a run: between measured sizes by a straight line, beyond them in proportion but for a fixed share,
+   * and never less than a measured run of fewer rows. Threads that have not been seen are taken to share the work of
+   * those that have.
    */
   ms(threads: number, rows: number): number {
     const runs = this.#runs.get(threads);

@@ -1,4 +1,7 @@
-/** Requests of more rows than one instance takes: cut along dimension 0 into parts that run at once, and put together again. */
+/**
+ * Requests of more rows than one instance takes: cut along dimension 0 into parts that run at once, and put together
+ * again.
+ */
 import type { Tensor } from '../../tensor/index.ts';
 import { rowsOf } from '../instance/batch.ts';
 import type { LatencyBook } from './latency.ts';
@@ -13,8 +16,8 @@ export class PartedRequests {
   #separable = true;
 
   /**
-   * Runs a request in parts, each by `invoke`; undefined where it should run as it is (see {@link partsOf}), also where its
-   * parts are more than `partsMax`.
+   * Runs a request in parts, each by `invoke`; undefined where it should run as it is (see {@link partsOf}), also where
+   * its parts are more than `partsMax`.
    */
   invoke(
     input: PoolInput,
@@ -44,8 +47,9 @@ export class PartedRequests {
 }
 
 /**
- * The rows of each part of a request under a configuration; undefined where it goes to one instance as it is: it fits, it
- * brings a handler's request, or the configuration does not batch at all, so that nothing says that rows may be parted.
+ * The rows of each part of a request under a configuration; undefined where it goes to one instance as it is: it fits,
+ * it brings a handler's request, or the configuration does not batch at all, so that nothing says that rows may be
+ * parted.
  */
 function partsOf(input: PoolInput, configuration: PoolConfiguration, latency: LatencyBook): number[] | undefined {
   if (input.kind !== 'tensors' || input.tensors.some(({ datatype }) => datatype === 'BYTES')) return undefined;
@@ -67,8 +71,9 @@ function partsOf(input: PoolInput, configuration: PoolConfiguration, latency: La
 }
 
 /**
- * Runs a request in parts of so many rows. Undefined where the outputs cannot be put together: the model gives something
- * else than one row per row, and the request must run as it is. Rejects with the first part's error; the others are given up.
+ * Runs a request in parts of so many rows. Undefined where the outputs cannot be put together: the model gives
+ * something else than one row per row, and the request must run as it is. Rejects with the first part's error; the
+ * others are given up.
  */
 async function invokeParts(
   input: PoolInput & { kind: 'tensors' },

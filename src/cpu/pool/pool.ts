@@ -1,10 +1,10 @@
 /**
- * The pool of one function: the calls that wait, and the list of instances that serves them (instance-list.ts), which may give
- * way to another (resize.ts).
+ * The pool of one function: the calls that wait, and the list of instances that serves them (instance-list.ts), which
+ * may give way to another (resize.ts).
  *
- * On demand, an instance is added when calls wait, none is idle and none is on its way; so everybody who comes while a function
- * is cold shares one load. An instance that dies gives its calls back to the front of the queue; one that has seen two
- * instances die, with nothing else in their hands, is not tried a third time: it may be what kills them.
+ * On demand, an instance is added when calls wait, none is idle and none is on its way; so everybody who comes while a
+ * function is cold shares one load. An instance that dies gives its calls back to the front of the queue; one that has
+ * seen two instances die, with nothing else in their hands, is not tried a third time: it may be what kills them.
  */
 import type { Replica, RunOutcome } from '../instance/index.ts';
 import {

@@ -23,7 +23,10 @@ export class ArrivalRate {
     this.#counts[at] = (this.#counts[at] ?? 0) + 1;
   }
 
-  /** Since the first instant, where that is less than the window ago; a whole part at least, lest one request be a flood. */
+  /**
+   * Since the first instant, where that is less than the window ago; a whole part at least, lest one request be a
+   * flood.
+   */
   perSecond(nowMs: number): number {
     this.#advance(nowMs);
     let count = 0;

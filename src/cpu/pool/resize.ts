@@ -1,8 +1,9 @@
 /**
- * How a pool gets from one list of instances to another (Packrat, 3.7). Where instances are only added or only dropped, that
- * happens in place. Else active-passive: the passive list starts beside the active one, on cores that are free or, as far as
- * these do not suffice, on the active list's own; then it takes over what waits and what comes, and the other drains. Up to
- * that moment everything goes on as before, so that no request waits for a change and a failed one costs none.
+ * How a pool gets from one list of instances to another (Packrat, 3.7). Where instances are only added or only dropped,
+ * that happens in place. Else active-passive: the passive list starts beside the active one, on cores that are free or,
+ * as far as these do not suffice, on the active list's own; then it takes over what waits and what comes, and the other
+ * drains. Up to that moment everything goes on as before, so that no request waits for a change and a failed one costs
+ * none.
  */
 import type {
   CpuError,
@@ -107,8 +108,8 @@ export class PoolLists {
   }
 
   /**
-   * Gives everything back at once, without an instance on demand being ready: who calls then waits for a load. Resolves when
-   * the last run of an instance has ended and all memory is given back.
+   * Gives everything back at once, without an instance on demand being ready: who calls then waits for a load. Resolves
+   * when the last run of an instance has ended and all memory is given back.
    */
   async drop(cause: GiveUpCause): Promise<void> {
     const from = this.#active;

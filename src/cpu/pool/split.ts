@@ -9,11 +9,11 @@ export interface Place {
 }
 
 /**
- * Which of the waiting requests, by index, goes to which place. Requests are taken in their order; each goes where it is
- * expected to be done first, among the places that have room for its rows. So a full batch fills every place, and a smaller
- * one is spread such that the slowest place is done as early as can be (for requests of one row this greedy choice is the
- * best there is). A request of more rows than any place takes goes alone to a place without any. The first that finds no
- * room ends the batch: nobody is overtaken.
+ * Which of the waiting requests, by index, goes to which place. Requests are taken in their order; each goes where it
+ * is expected to be done first, among the places that have room for its rows. So a full batch fills every place, and a
+ * smaller one is spread such that the slowest place is done as early as can be (for requests of one row this greedy
+ * choice is the best there is). A request of more rows than any place takes goes alone to a place without any. The
+ * first that finds no room ends the batch: nobody is overtaken.
  *
  * @param rows rows of each waiting request
  */
@@ -43,9 +43,9 @@ export function splitBatch(rows: Iterable<number>, places: readonly Place[]): nu
 }
 
 /**
- * The order in which instances on these cores get their parts, as indices: last the one whose model runs on the core that
- * the caller is on, and before it those with other threads there. Whoever is woken on the caller's core may take it at once
- * and keep it for some milliseconds, and the parts that have not been sent by then wait as long.
+ * The order in which instances on these cores get their parts, as indices: last the one whose model runs on the core
+ * that the caller is on, and before it those with other threads there. Whoever is woken on the caller's core may take
+ * it at once and keep it for some milliseconds, and the parts that have not been sent by then wait as long.
  *
  * @param cores of each instance, the one that runs the model first
  * @param here the caller's core, where it is known

@@ -22,7 +22,9 @@ export interface Ticket {
   readonly runModel: RunModel | undefined;
   /** What has come of that, in the latest instance that it went to. */
   modelRun: ModelRun | undefined;
-  /** An instance died while it was at a message that held this one among others: it now goes alone, to be told apart. */
+  /**
+   * An instance died while it was at a message that held this one among others: it now goes alone, to be told apart.
+   */
   alone: boolean;
   /** Instances that died, or had to be stopped, while they were at this one alone. */
   deaths: number;

@@ -1,4 +1,7 @@
-/** Which batch size a load calls for, and when a change is worth a reconfiguration. No clock: times come with the events. */
+/**
+ * Which batch size a load calls for, and when a change is worth a reconfiguration. No clock: times come with the
+ * events.
+ */
 
 export interface EstimatorOptions {
   /** Weight of the newest depth in the moving average, above 0 and at most 1: the paper's alpha. */
@@ -18,14 +21,16 @@ export interface BatchChange {
   readonly atMs: number;
 }
 
-/** A fifth of a new depth, the last 15, ten seconds: with a sample every half second a step of load is through in ten. */
+/**
+ * A fifth of a new depth, the last 15, ten seconds: with a sample every half second a step of load is through in ten.
+ */
 export const estimatorDefaults: EstimatorOptions = { smoothing: 0.2, window: 15, intervalMs: 10_000, batchMax: 64 };
 
 /**
- * Packrat's batch size estimator (Packrat, 3.8), smoothed on two levels so that noise causes no change: the depth of the
- * queue as an exponentially weighted moving average, Q_x = alpha Q + (1 - alpha) Q_(x-1), of which the next lower power
- * of two is an estimate; and the mode of the last n estimates. Once in each interval the mode is compared with the batch
- * size in force.
+ * Packrat's batch size estimator (Packrat, 3.8), smoothed on two levels so that noise causes no change: the depth of
+ * the queue as an exponentially weighted moving average, Q_x = alpha Q + (1 - alpha) Q_(x-1), of which the next lower
+ * power of two is an estimate; and the mode of the last n estimates. Once in each interval the mode is compared with
+ * the batch size in force.
  *
  * Of equally frequent estimates the one that was seen last counts: it is the load as it is now.
  */

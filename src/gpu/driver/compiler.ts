@@ -64,7 +64,9 @@ export class NativeCompiler implements KernelCompiler {
     return image;
   }
 
-  /** Machine code where the compiler knows the device; else the newest intermediate form, which the driver translates. */
+  /**
+   * Machine code where the compiler knows the device; else the newest intermediate form, which the driver translates.
+   */
   #architectureFor(device: CudaDevice): string {
     const { major, minor } = device.computeCapability;
     const wanted = major * 10 + minor;

@@ -1,7 +1,7 @@
 /**
- * The native functions that the engine calls, one table for each library: name as exported, and C types of the parameters.
- * Pointers and handles are `uint64_t`: koffi passes plain numbers fastest, and every structure lies in native memory anyway.
- * All functions return a status as `int`.
+ * The native functions that the engine calls, one table for each library: name as exported, and C types of the
+ * parameters. Pointers and handles are `uint64_t`: koffi passes plain numbers fastest, and every structure lies in
+ * native memory anyway. All functions return a status as `int`.
  */
 
 export type NativeType = 'int' | 'uint32_t' | 'uint64_t' | 'size_t' | 'float';
@@ -61,7 +61,10 @@ export const driverFunctions = {
   cuGraphExecDestroy: ['uint64_t'],
 } as const satisfies DeclarationTable;
 
-/** What only an emulated driver exports: it checks accesses, and must know the parts of an allocation. They return nothing. */
+/**
+ * What only an emulated driver exports: it checks accesses, and must know the parts of an allocation. They return
+ * nothing.
+ */
 export const emulationFunctions = {
   emuDeclareRange: ['uint64_t', 'uint64_t'],
   emuForgetRange: ['uint64_t'],
@@ -118,7 +121,8 @@ export const matmulFunctions = {
     'uint64_t',
     'uint64_t',
   ],
-  // handle, operation, alpha, A, its layout, B, its layout, beta, C, its layout, D, its layout, algorithm, workspace, its bytes, stream
+  // handle, operation, alpha, A, its layout, B, its layout, beta, C, its layout, D, its layout, algorithm, workspace,
+  // its bytes, stream
   cublasLtMatmul: [
     'uint64_t',
     'uint64_t',

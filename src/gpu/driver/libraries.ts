@@ -226,7 +226,10 @@ function packagesBelow(prefix: string | undefined): string[] {
 const pythonTimeoutMs = 5000;
 const packagesByPath = new Map<string, readonly string[]>();
 
-/** Python itself is asked: what is called `python3` may be a script that picks one (pyenv), and only it knows its folders. */
+/**
+ * Python itself is asked: what is called `python3` may be a script that picks one (pyenv), and only it knows its
+ * folders.
+ */
 function packagesOfPython(path: string | undefined): readonly string[] {
   if (path === undefined) return [];
   let packages = packagesByPath.get(path);

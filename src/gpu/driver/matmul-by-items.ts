@@ -1,4 +1,7 @@
-/** A batch of products item by item, where the library has no algorithm for the whole: several calls of it, and still its kernels. */
+/**
+ * A batch of products item by item, where the library has no algorithm for the whole: several calls of it, and still
+ * its kernels.
+ */
 import { NativeMatmul, type MatmulLibrary } from './matmul.ts';
 import { CudaError, type Matmul, type MatmulDescription, type MatmulOperands, type MatmulType } from './types.ts';
 

@@ -1,7 +1,7 @@
 /**
- * Matrix products by cuBLASLt. The library thinks in columns: the row-major D[m,n] = A[m,k] x B[k,n] is, byte for byte, the
- * column-major D'[n,m] = B'[n,k] x A'[k,m]. So its first operand is our B and its second our A, and a bias runs along its rows,
- * which are our columns: the only direction that it supports.
+ * Matrix products by cuBLASLt. The library thinks in columns: the row-major D[m,n] = A[m,k] x B[k,n] is, byte for byte,
+ * the column-major D'[n,m] = B'[n,k] x A'[k,m]. So its first operand is our B and its second our A, and a bias runs
+ * along its rows, which are our columns: the only direction that it supports.
  */
 import type { matmulFunctions, Calls } from './declarations.ts';
 import type { DeviceCore } from './device-core.ts';
@@ -36,7 +36,10 @@ const transposed = 1;
 const result = { algorithm: 0, algorithmBytes: 64, workspaceBytes: 64, state: 72, bytes: 96 };
 const resultsWanted = 8;
 
-/** What algorithms may expect of addresses; operands within sub-allocations are rarely aligned to the 256 that is the default. */
+/**
+ * What algorithms may expect of addresses; operands within sub-allocations are rarely aligned to the 256 that is the
+ * default.
+ */
 const alignmentUsual = 16;
 
 /** cuBLASLt on one device. */

@@ -5,7 +5,9 @@ import type { Pinner } from './pinner.ts';
 import type { Session } from './session.ts';
 import { CudaError, type DeviceMemory, type HostMemory } from './types.ts';
 
-/** Node 20 aborts on a view beyond 4 GiB, and each view of this size costs a garbage collection: few of them, and kept. */
+/**
+ * Node 20 aborts on a view beyond 4 GiB, and each view of this size costs a garbage collection: few of them, and kept.
+ */
 const windowBytes = 1 << 30;
 
 class NativeHostMemory implements HostMemory {

@@ -109,8 +109,8 @@ export class NativeKernel implements CudaKernel {
 }
 
 /**
- * In one native block: CUlaunchConfig, then the table of addresses of the parameters, then their values (8 bytes each). A launch
- * is then one call with four integers.
+ * In one native block: CUlaunchConfig, then the table of addresses of the parameters, then their values (8 bytes each).
+ * A launch is then one call with four integers.
  */
 export class NativeLaunch implements PreparedLaunch {
   readonly kernel: NativeKernel;

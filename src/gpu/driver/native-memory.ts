@@ -1,6 +1,6 @@
 /**
- * Memory outside JavaScript's heap, at addresses that stay: every native structure, out-parameter, kernel parameter and name
- * lies here, since the driver may keep an address and the garbage collector moves what is in the heap.
+ * Memory outside JavaScript's heap, at addresses that stay: every native structure, out-parameter, kernel parameter and
+ * name lies here, since the driver may keep an address and the garbage collector moves what is in the heap.
  */
 import koffi from 'koffi';
 

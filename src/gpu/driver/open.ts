@@ -13,7 +13,10 @@ import type { Cuda, CudaDevice, HostMemory, KernelCompiler, LiveCounts } from '.
 import { Waiter } from './waiter.ts';
 
 export interface CudaOptions {
-  /** Paths of the libraries; else TURNTABLE_LIBCUDA, TURNTABLE_LIBNVRTC and TURNTABLE_LIBCUBLASLT, else they are looked for. */
+  /**
+   * Paths of the libraries; else TURNTABLE_LIBCUDA, TURNTABLE_LIBNVRTC and TURNTABLE_LIBCUBLASLT, else they are looked
+   * for.
+   */
   readonly libraries?: {
     readonly libcuda?: string | undefined;
     readonly libnvrtc?: string | undefined;
@@ -22,8 +25,8 @@ export interface CudaOptions {
   /** Where compiled kernels are kept. Default: turntable/kernels in the user's cache folder. */
   readonly cacheFolder?: string;
   /**
-   * 'everything' (the default) fails at once where the compiler or cuBLASLt is missing; 'driver' looks for them at their first
-   * use only, for those who copy but do not compute.
+   * 'everything' (the default) fails at once where the compiler or cuBLASLt is missing; 'driver' looks for them at
+   * their first use only, for those who copy but do not compute.
    */
   readonly need?: 'everything' | 'driver';
 }

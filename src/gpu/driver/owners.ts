@@ -26,7 +26,9 @@ export class AddressOwners {
     else this.#byContext.set(range.context, left);
   }
 
-  /** The context that owns an address: 0 for host memory, and where a single device has memory, so that none can differ. */
+  /**
+   * The context that owns an address: 0 for host memory, and where a single device has memory, so that none can differ.
+   */
   contextOf(address: number): number {
     if (this.#byContext.size < 2) return 0;
     const range = this.#ranges[this.#after(address) - 1];

@@ -1,4 +1,7 @@
-/** What the loader finds on this machine, asked in a process of its own: a library that does not suit the machine may end it. */
+/**
+ * What the loader finds on this machine, asked in a process of its own: a library that does not suit the machine may
+ * end it.
+ */
 import { askOnce, compiledModule, startProcess } from '../../process/index.ts';
 
 export type CudaProbe =

@@ -1,4 +1,6 @@
-/** What all objects of one opened driver share: the bound functions, native memory, the current context, and the counts. */
+/**
+ * What all objects of one opened driver share: the bound functions, native memory, the current context, and the counts.
+ */
 import { driverFunctions, emulationFunctions, type Calls } from './declarations.ts';
 import { bind, bindIfPresent, type LoadedLibrary } from './libraries.ts';
 import { AddressOwners } from './owners.ts';
@@ -45,8 +47,8 @@ export class Session {
   }
 
   /**
-   * Checks a call that gives something back. Where the device is gone or poisoned, its context took everything along: then
-   * there is nothing to give back, and no error that would hide the first one.
+   * Checks a call that gives something back. Where the device is gone or poisoned, its context took everything along:
+   * then there is nothing to give back, and no error that would hide the first one.
    */
   checkRelease(call: string, status: number): void {
     if (status === 0) return;
@@ -54,7 +56,9 @@ export class Session {
     if (!isBeyondRelease(error.kind)) throw error;
   }
 
-  /** What is wrong with the current context: a fault makes every later call fail, and no call of a library says which. */
+  /**
+   * What is wrong with the current context: a fault makes every later call fail, and no call of a library says which.
+   */
   readonly contextError = (): CudaError | undefined => {
     const room = this.arena.allocate(16);
     const status = this.driver.cuMemGetInfo_v2(room.address, room.address + 8);

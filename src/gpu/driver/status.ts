@@ -62,8 +62,8 @@ const compilerStatuses: readonly (readonly [string, CudaErrorKind])[] = [
 ];
 
 /**
- * cublasStatus_t of cublas_api.h. That a product failed says nothing about the context: whether it is poisoned, only the driver
- * knows.
+ * cublasStatus_t of cublas_api.h. That a product failed says nothing about the context: whether it is poisoned, only
+ * the driver knows.
  */
 const matmulStatuses: ReadonlyMap<number, readonly [string, CudaErrorKind]> = new Map([
   [1, ['CUBLAS_STATUS_NOT_INITIALIZED', 'unavailable']],

@@ -1,6 +1,7 @@
 /**
- * The seam between the engine and the CUDA driver, in the project's words. Nothing here runs. Addresses and handles are plain
- * numbers: device addresses have 47 bits, so they are exact. Every method throws {@link CudaError} when the driver refuses.
+ * The seam between the engine and the CUDA driver, in the project's words. Nothing here runs. Addresses and handles are
+ * plain numbers: device addresses have 47 bits, so they are exact. Every method throws {@link CudaError} when the
+ * driver refuses.
  */
 
 /** An address that kernels of a device can use: in its memory, a peer's, or in pinned host memory that is mapped. */
@@ -78,7 +79,10 @@ export interface LiveCounts {
 export interface KernelCompiler {
   /** 'NVRTC 13.0'; part of every cache key. */
   readonly version: string;
-  /** Compiles one translation unit, the prelude included, for a device's architecture. From the disk cache where it was compiled before. */
+  /**
+   * Compiles one translation unit, the prelude included, for a device's architecture. From the disk cache where it was
+   * compiled before.
+   */
   compile(source: string, device: CudaDevice): Promise<Uint8Array>;
 }
 
@@ -86,7 +90,10 @@ export interface HostMemory extends Releasable {
   readonly bytes: number;
   /** The address that kernels of every device can read. */
   readonly address: DeviceAddress;
-  /** The same bytes for JavaScript. Views over 1 GiB are split by whoever asks: `view(offset, length)`. Invalid once released. */
+  /**
+   * The same bytes for JavaScript. Views over 1 GiB are split by whoever asks: `view(offset, length)`. Invalid once
+   * released.
+   */
   view(byteOffset: number, byteLength: number): Uint8Array;
   /** Gives it back on another thread. */
   releaseAside(): Promise<void>;
@@ -119,9 +126,14 @@ export interface CudaDevice {
   enablePeerAccess(other: CudaDevice): void;
   /** Waits for everything that was submitted on this device. */
   synchronize(): void;
-  /** Describes a matrix product once; running it is then one call. @throws CudaError 'unsupported' when the library has no algorithm */
+  /**
+   * Describes a matrix product once; running it is then one call. @throws CudaError 'unsupported' when the library has
+   * no algorithm
+   */
   createMatmul(description: MatmulDescription): Matmul;
-  /** Has the driver of a sub-allocated range know its extent, where it checks accesses (the emulated one); else nothing. */
+  /**
+   * Has the driver of a sub-allocated range know its extent, where it checks accesses (the emulated one); else nothing.
+   */
   declareRange(address: DeviceAddress, bytes: number): void;
   forgetRange(address: DeviceAddress): void;
 }
@@ -129,7 +141,10 @@ export interface CudaDevice {
 /** Work in order. All submissions return at once. */
 export interface CudaStream extends Releasable {
   readonly device: CudaDevice;
-  /** Host to device, device to host, device to device or to a peer, by what the addresses are. Host addresses must be pinned. */
+  /**
+   * Host to device, device to host, device to device or to a peer, by what the addresses are. Host addresses must be
+   * pinned.
+   */
   copy(destination: DeviceAddress, source: DeviceAddress, bytes: number): void;
   fill(destination: DeviceAddress, byteValue: number, bytes: number): void;
   launch(launch: PreparedLaunch): void;
@@ -193,8 +208,8 @@ export type MatmulType = 'f32' | 'f16' | 'bf16';
 export type MatmulEpilogue = 'none' | 'bias' | 'relu' | 'relu-bias' | 'gelu-tanh' | 'gelu-tanh-bias';
 
 /**
- * Row-major D[batch,m,n] = epilogue(alpha * A[batch,m,k] x B[batch,k,n] + beta * C). A bias has n values, one for each column of D.
- * The implementation turns it into the library's column-major form.
+ * Row-major D[batch,m,n] = epilogue(alpha * A[batch,m,k] x B[batch,k,n] + beta * C). A bias has n values, one for each
+ * column of D. The implementation turns it into the library's column-major form.
  */
 export interface MatmulDescription {
   readonly m: number;

@@ -5,7 +5,9 @@ import { bind, loadLibrary } from './libraries.ts';
 import { notReady } from './status.ts';
 import { waitThreadState, type WaitRequest, type WaitResult, type WaitThreadOptions } from './wait-protocol.ts';
 
-/** Short sleeps while the end is near, longer ones for work that takes long anyway: at most 2 % are added to its time. */
+/**
+ * Short sleeps while the end is near, longer ones for work that takes long anyway: at most 2 % are added to its time.
+ */
 const sleepMsMin = 0.02;
 const sleepMsMax = 0.2;
 const sleepShare = 0.02;

@@ -1,7 +1,7 @@
 /**
- * Waiting for events without blocking the event loop. A thread of its own asks the driver about all of them in turn: a wait in
- * the driver would hold back the others, calls from the pool of Node's threads have no context, and a host function that calls
- * JavaScript stalls the stream that runs it.
+ * Waiting for events without blocking the event loop. A thread of its own asks the driver about all of them in turn: a
+ * wait in the driver would hold back the others, calls from the pool of Node's threads have no context, and a host
+ * function that calls JavaScript stalls the stream that runs it.
  */
 import { Worker, type MessagePort, MessageChannel } from 'node:worker_threads';
 import { compiledModule } from '../../process/index.ts';
@@ -62,7 +62,8 @@ export class Waiter {
     thread.port.postMessage('stop');
     Atomics.add(thread.signal, 0, 1);
     Atomics.notify(thread.signal, 0);
-    // What it asks for is about to be destroyed, so it must have left the driver; one that is still starting never enters it.
+    // What it asks for is about to be destroyed, so it must have left the driver; one that is still starting never
+    // enters it.
     Atomics.wait(thread.signal, 1, waitThreadState.running, endMsMax);
   }
 

@@ -1,6 +1,6 @@
 /**
- * A program on one GPU: its kernels loaded, its launches prepared, every address filled in. Where a layer's weights have
- * moved since the last run, the launches that read them are patched before they are submitted.
+ * A program on one GPU: its kernels loaded, its launches prepared, every address filled in. Where a layer's weights
+ * have moved since the last run, the launches that read them are patched before they are submitted.
  */
 import {
   CudaError,

@@ -1,7 +1,7 @@
 /**
- * Moves layers to lower addresses until no hole lies between them. The moves are copies on the execution stream: they come
- * after everything that was submitted before and reads the old places, and all that is submitted later knows the new ones.
- * Layers whose run or load is just being submitted stay where they are.
+ * Moves layers to lower addresses until no hole lies between them. The moves are copies on the execution stream: they
+ * come after everything that was submitted before and reads the old places, and all that is submitted later knows the
+ * new ones. Layers whose run or load is just being submitted stay where they are.
  */
 import type { DeviceAddress } from '../driver/types.ts';
 import type { DeviceBlock } from './device-memory.ts';

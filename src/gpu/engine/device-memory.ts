@@ -1,11 +1,12 @@
 /**
  * One GPU's memory: a single block of the driver's, from which weights, activations, workspaces, constants and staging
- * buffers are all cut, so that what one gives back another can have at once, without a call of the driver. Bytes are free
- * the moment they are given back; that the GPU may still use them is kept beside them, as fences that whoever writes there
- * next must wait for.
+ * buffers are all cut, so that what one gives back another can have at once, without a call of the driver. Bytes are
+ * free the moment they are given back; that the GPU may still use them is kept beside them, as fences that whoever
+ * writes there next must wait for.
  *
- * Layers are cut one by one and can lie anywhere. When what is free would be enough but lies in pieces, `compact` slides
- * the movable layers together (see compaction.ts), so that whether something fits is a matter of its bytes alone.
+ * Layers are cut one by one and can lie anywhere. When what is free would be enough but lies in pieces, `compact`
+ * slides the movable layers together (see compaction.ts), so that whether something fits is a matter of its bytes
+ * alone.
  */
 import { CudaError, type CudaDevice, type DeviceAddress, type DeviceMemory } from '../driver/types.ts';
 import { RangeAllocator } from './range-allocator.ts';
@@ -73,7 +74,9 @@ export class DevicePool implements Disposable {
     return this.#bytes[purpose];
   }
 
-  /** Undefined when no hole is large enough. Weights and staging buffers come and go at the low end, the rest is high. */
+  /**
+   * Undefined when no hole is large enough. Weights and staging buffers come and go at the low end, the rest is high.
+   */
   allocate(bytes: number, purpose: MemoryPurpose): DeviceBlock | undefined {
     const isShortLived = purpose === 'weights' || purpose === 'staging';
     const range = this.#ranges.allocate(bytes, isShortLived ? 'low' : 'high');
@@ -116,8 +119,8 @@ export class DevicePool implements Disposable {
   }
 
   /**
-   * Gives a block the lower address that the hole below it allows. The caller has the bytes copied, behind `before`: the
-   * fences of what was given back there.
+   * Gives a block the lower address that the hole below it allows. The caller has the bytes copied, behind `before`:
+   * the fences of what was given back there.
    */
   slideDown(block: DeviceBlock): { readonly from: DeviceAddress; readonly before: readonly Fence[] } | undefined {
     const from = block.address;

@@ -1,7 +1,7 @@
 /**
- * Runs functions on the GPUs of a machine by cold start plans: weights by layers, on the GPU, on their way or in pinned host
- * memory, and execution behind exactly the layers that it is about to use (DeepPlan, Jeong et al., EuroSys 2023, 4.1, 4.2
- * and 4.3.4). It decides nothing: what to load, keep and evict is its caller's matter.
+ * Runs functions on the GPUs of a machine by cold start plans: weights by layers, on the GPU, on their way or in pinned
+ * host memory, and execution behind exactly the layers that it is about to use (DeepPlan, Jeong et al., EuroSys 2023,
+ * 4.1, 4.2 and 4.3.4). It decides nothing: what to load, keep and evict is its caller's matter.
  */
 import type { Tensor } from '../../tensor/index.ts';
 import { CudaError, type Cuda, type CudaDevice } from '../driver/types.ts';
@@ -179,8 +179,8 @@ export class Engine {
   }
 
   /**
-   * Keeps the first `layers` of the layers that a GPU has of a function and gives the others back. Resolves with the bytes that
-   * are free now.
+   * Keeps the first `layers` of the layers that a GPU has of a function and gives the others back. Resolves with the
+   * bytes that are free now.
    */
   trim(key: string, gpu: number, layers: number): Promise<number> {
     return this.#guard(async () => {

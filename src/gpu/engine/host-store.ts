@@ -1,6 +1,7 @@
 /**
- * Weights in pinned host memory that every GPU has mapped: the source of every copy, and what layers with direct-host-access
- * execute from. Memory comes in slabs; functions beyond the budget, the least recently used first, live on disk.
+ * Weights in pinned host memory that every GPU has mapped: the source of every copy, and what layers with
+ * direct-host-access execute from. Memory comes in slabs; functions beyond the budget, the least recently used first,
+ * live on disk.
  */
 import type { Cuda, DeviceAddress } from '../driver/types.ts';
 import type { WeightLayout } from '../program/types.ts';
@@ -149,8 +150,8 @@ export class HostStore implements Disposable {
   }
 
   /**
-   * Takes the weights into use, has them filled where they are not, and gives a lease on them once they have host memory;
-   * layers can then be waited for one by one.
+   * Takes the weights into use, has them filled where they are not, and gives a lease on them once they have host
+   * memory; layers can then be waited for one by one.
    *
    * @throws GpuError 'host-memory' when the budget cannot hold them beside what is in use
    */

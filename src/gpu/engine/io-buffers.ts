@@ -8,7 +8,10 @@ export interface IoBuffer extends Disposable {
 }
 
 const mebibyte = 2 ** 20;
-/** Most inputs and outputs are small: many runs share one slab. Those of large ones are kept for the next run, up to the budget. */
+/**
+ * Most inputs and outputs are small: many runs share one slab. Those of large ones are kept for the next run, up to the
+ * budget.
+ */
 const budgetBytes = 256 * mebibyte;
 const slabBytes = 4 * mebibyte;
 

@@ -1,6 +1,6 @@
 /**
- * Pinned host memory in slabs, from which ranges are cut. To pin is slow, so a slab that has become empty is kept, until others need
- * its bytes.
+ * Pinned host memory in slabs, from which ranges are cut. To pin is slow, so a slab that has become empty is kept,
+ * until others need its bytes.
  */
 import { CudaError, type Cuda, type DeviceAddress, type HostMemory } from '../driver/types.ts';
 import { RangeAllocator } from './range-allocator.ts';
@@ -14,7 +14,10 @@ export interface PinnedPoolOptions {
   readonly budgetBytes: number;
   /** Bytes that are pinned at a time; a range that is larger gets a slab of its own. */
   readonly slabBytes: number;
-  /** Has others free what they keep without need, when the system has nothing more to pin. True where something was freed. */
+  /**
+   * Has others free what they keep without need, when the system has nothing more to pin. True where something was
+   * freed.
+   */
   readonly relieve: () => boolean;
 }
 
@@ -94,8 +97,9 @@ export class PinnedPool implements Disposable {
   }
 
   /**
-   * Pins a slab that has room for so many bytes, on another thread; empty ones that are too small go for it. False where the budget
-   * or the system has not that much. One call at a time. @throws CudaError where nothing at all can be pinned
+   * Pins a slab that has room for so many bytes, on another thread; empty ones that are too small go for it. False
+   * where the budget or the system has not that much. One call at a time. @throws CudaError where nothing at all can be
+   * pinned
    */
   async grow(bytes: number): Promise<boolean> {
     const leftBytes = (): number => this.#options.budgetBytes - this.pinnedBytes;
@@ -115,7 +119,10 @@ export class PinnedPool implements Disposable {
     }
   }
 
-  /** A range for what cannot wait for others to free theirs: beyond the budget where it must be. Then `trim` frees it later. */
+  /**
+   * A range for what cannot wait for others to free theirs: beyond the budget where it must be. Then `trim` frees it
+   * later.
+   */
   async takeSoon(bytes: number): Promise<PinnedRange> {
     const found = this.take(bytes);
     if (found !== undefined) return found;

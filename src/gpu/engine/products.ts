@@ -1,6 +1,6 @@
 /**
- * The matrix products of one GPU, shared by all that run the same ones: by the library where it has an algorithm, by a kernel of
- * the engine's own where it has none, or where it failed.
+ * The matrix products of one GPU, shared by all that run the same ones: by the library where it has an algorithm, by a
+ * kernel of the engine's own where it has none, or where it failed.
  */
 import {
   CudaError,

@@ -5,8 +5,9 @@ export interface Range {
 }
 
 /**
- * Cuts ranges out of a span of memory, and joins them again. Knows numbers only. A range goes into the smallest hole that
- * takes it, at the low or the high end: what stays long goes high, so that it does not lie between what comes and goes.
+ * Cuts ranges out of a span of memory, and joins them again. Knows numbers only. A range goes into the smallest hole
+ * that takes it, at the low or the high end: what stays long goes high, so that it does not lie between what comes and
+ * goes.
  */
 export class RangeAllocator {
   readonly bytes: number;
@@ -99,8 +100,8 @@ export class RangeAllocator {
   }
 
   /**
-   * Moves an allocated range down to the lowest address that the hole directly below it allows. Gives the new offset, or
-   * undefined when it already touches what lies below.
+   * Moves an allocated range down to the lowest address that the hole directly below it allows. Gives the new offset,
+   * or undefined when it already touches what lies below.
    */
   slideDown(offset: number): number | undefined {
     const bytes = this.#used.get(offset);

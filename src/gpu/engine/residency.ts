@@ -14,7 +14,10 @@ const reserveAttempts = 16;
 export class Residency {
   readonly weights: HostWeights;
   readonly lane: GpuLane;
-  /** Held while work is being submitted that reads or writes the layers: they are not moved, trimmed or loaded twice then. */
+  /**
+   * Held while work is being submitted that reads or writes the layers: they are not moved, trimmed or loaded twice
+   * then.
+   */
   readonly mutex = new Mutex();
   readonly #blocks: (DeviceBlock | null)[];
   /** By layer: when its bytes are there. */

@@ -22,7 +22,10 @@ export interface RunContext {
   readonly graphs: boolean;
   /** Whether layers can be executed with their weights in host memory; where not, plans load them all. */
   readonly readsHost: boolean;
-  /** Bytes of copies that are submitted before the launches which wait for them, so that the link never waits for this thread. */
+  /**
+   * Bytes of copies that are submitted before the launches which wait for them, so that the link never waits for this
+   * thread.
+   */
   readonly lookaheadBytes: number;
   /** Most bytes of copies that are submitted and not done: what a cancelled run still brings. */
   readonly windowBytes: number;

@@ -1,6 +1,6 @@
 /**
- * Brings missing layers to a GPU: over its own PCIe link, or over that of another GPU, which hands each layer on as soon as
- * it has it while the next one is on its way (DeepPlan, section 4.2). Submits only; the streams do the rest.
+ * Brings missing layers to a GPU: over its own PCIe link, or over that of another GPU, which hands each layer on as
+ * soon as it has it while the next one is on its way (DeepPlan, section 4.2). Submits only; the streams do the rest.
  */
 import type { ColdStartPlan } from '../../plan/index.ts';
 import type { Anatomy } from './anatomy.ts';
@@ -121,7 +121,10 @@ export class Transfer {
     else this.#anatomy[kind](layer, lane, submit);
   }
 
-  /** Memory on a helping GPU. Null where it cannot help: no way to the primary, or no memory; its layers go the primary's way. */
+  /**
+   * Memory on a helping GPU. Null where it cannot help: no way to the primary, or no memory; its layers go the
+   * primary's way.
+   */
   #staging(gpu: number): Staging | null {
     const known = this.#stagings.get(gpu);
     if (known !== undefined) return known;

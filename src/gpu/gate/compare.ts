@@ -1,10 +1,13 @@
-/** Whether a GPU's answer is ONNX Runtime's: by names, shapes, types and values, within a tolerance that the precision sets. */
+/**
+ * Whether a GPU's answer is ONNX Runtime's: by names, shapes, types and values, within a tolerance that the precision
+ * sets.
+ */
 import { elementDifference, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { WeightLayout } from '../program/types.ts';
 
 /**
- * What a model computes in, the coarsest part deciding. `tf32`: products with 10 bits of mantissa. `int8`: quantised, where a
- * rounding to the other side moves a value by a whole step.
+ * What a model computes in, the coarsest part deciding. `tf32`: products with 10 bits of mantissa. `int8`: quantised,
+ * where a rounding to the other side moves a value by a whole step.
  */
 export type Precision = 'fp64' | 'fp32' | 'tf32' | 'fp16' | 'bf16' | 'int8';
 

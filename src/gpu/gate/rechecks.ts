@@ -17,8 +17,8 @@ export interface RechecksOptions {
 }
 
 /**
- * Chooses calls to check, one at a time: what is chosen while another is checked is dropped, so that checks never queue up,
- * and no tensors are kept for them. Nobody waits for a check; one that fails is as if it had not been chosen.
+ * Chooses calls to check, one at a time: what is chosen while another is checked is dropped, so that checks never queue
+ * up, and no tensors are kept for them. Nobody waits for a check; one that fails is as if it had not been chosen.
  */
 export class Rechecks {
   readonly #options: RechecksOptions;

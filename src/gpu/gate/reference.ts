@@ -1,4 +1,7 @@
-/** What ONNX Runtime answers on the CPU, for a check. Runs on the compiler's thread; the model itself in a process beside it. */
+/**
+ * What ONNX Runtime answers on the CPU, for a check. Runs on the compiler's thread; the model itself in a process
+ * beside it.
+ */
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { dataTypeOfOnnxRuntime, type Tensor } from '../../tensor/index.ts';

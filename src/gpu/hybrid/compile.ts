@@ -1,4 +1,7 @@
-/** From a prepared graph and a plan to a hybrid program: the GPU's program with its gates, and the files of the cores' sub-graphs. */
+/**
+ * From a prepared graph and a plan to a hybrid program: the GPU's program with its gates, and the files of the cores'
+ * sub-graphs.
+ */
 import { createHash } from 'node:crypto';
 import { dataTypeOf, Graph } from '../../onnx/index.ts';
 import { elementBytes, elementCount, type DataType, type Tensor } from '../../tensor/index.ts';
@@ -117,7 +120,10 @@ export async function compileHybrid(
   };
 }
 
-/** Fused kernels may end later than the first of their operators could: where somebody waits for that one, nothing is fused. */
+/**
+ * Fused kernels may end later than the first of their operators could: where somebody waits for that one, nothing is
+ * fused.
+ */
 function compileGpu(
   { gpu, toGpu, toCpu, cpu }: Partition,
   plan: HybridPlan,

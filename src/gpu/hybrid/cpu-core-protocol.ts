@@ -12,8 +12,8 @@ export type CpuCoreRequest =
       readonly op: 'run';
       readonly modelPath: string;
       /**
-       * As JSON where all tensors are at addresses: a text crosses in half the time of the objects, and calls that come again
-       * are recognised by it.
+       * As JSON where all tensors are at addresses: a text crosses in half the time of the objects, and calls that come
+       * again are recognised by it.
        */
       readonly call: string | CpuCall;
     }

@@ -1,4 +1,7 @@
-/** One core's thread: opens sub-graphs as sessions of ONNX Runtime and runs them, in the order of its messages. See cpu-cores.ts. */
+/**
+ * One core's thread: opens sub-graphs as sessions of ONNX Runtime and runs them, in the order of its messages. See
+ * cpu-cores.ts.
+ */
 import type * as OrtModule from 'onnxruntime-node';
 import { pinThread } from '../../hardware/index.ts';
 import { serve } from '../../process/index.ts';
@@ -7,7 +10,10 @@ import type { CpuCoreRequest } from './cpu-core-protocol.ts';
 import { fromLoose, openOnCore, toLoose, viewHostTensor } from './one-core-session.ts';
 import type { CpuCall, CpuCallResult } from './types.ts';
 
-/** Calls of one sub-graph whose tensors are kept made: all cells of a recurrent layer are calls of one, each with its own places. */
+/**
+ * Calls of one sub-graph whose tensors are kept made: all cells of a recurrent layer are calls of one, each with its
+ * own places.
+ */
 const keptCallsMax = 1024;
 
 interface PreparedCall {

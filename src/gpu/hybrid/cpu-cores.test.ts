@@ -218,7 +218,8 @@ test('a sub-graph stays open until everyone has released it', async () => {
 });
 
 /**
- * begun = 2 x, and then y = begun once `gate` is 1: the call goes on until the memory of its own input says so. Both are [1].
+ * begun = 2 x, and then y = begun once `gate` is 1: the call goes on until the memory of its own input says so. Both
+ * are [1].
  */
 function writeGated(name: string): Promise<string> {
   return write(name, (graph) => {

@@ -1,6 +1,6 @@
 /**
- * The CPU's side of hybrid execution: one worker thread a core, which runs sub-graphs with ONNX Runtime on tensors in native memory.
- * Threads rather than processes, since the tensors lie in this process's pinned buffers.
+ * The CPU's side of hybrid execution: one worker thread a core, which runs sub-graphs with ONNX Runtime on tensors in
+ * native memory. Threads rather than processes, since the tensors lie in this process's pinned buffers.
  */
 import { basename } from 'node:path';
 import { compiledModule, Server, startThread } from '../../process/index.ts';
@@ -13,11 +13,15 @@ const module = compiledModule('./cpu-core-thread.js', import.meta.url);
 export interface CpuCoresOptions {
   /** Threads, the cores 1 to `count`. */
   readonly count: number;
-  /** The operating system's numbers of the cores to pin them to, the first for core 1; those without one are not pinned. */
+  /**
+   * The operating system's numbers of the cores to pin them to, the first for core 1; those without one are not pinned.
+   */
   readonly cores?: readonly number[];
 }
 
-/** Threads start with the first sub-graph that is opened on them. @throws GpuError 'invalid' for a count that is none */
+/**
+ * Threads start with the first sub-graph that is opened on them. @throws GpuError 'invalid' for a count that is none
+ */
 export function startCpuCores({ count, cores = [] }: CpuCoresOptions): CpuCoreThreads {
   if (!Number.isSafeInteger(count) || count < 0) {
     throw new GpuError('invalid', `there cannot be ${count} cores for sub-graphs: it takes a whole number, 0 or more`);
@@ -41,8 +45,8 @@ export class CpuCoreThreads implements CpuCores {
   }
 
   /**
-   * Ends a core's thread once the call that it is at has ended; those behind it are rejected as 'died'. The next call starts a thread
-   * anew.
+   * Ends a core's thread once the call that it is at has ended; those behind it are rejected as 'died'. The next call
+   * starts a thread anew.
    */
   async end(core: number): Promise<void> {
     await this.#core(core).end();

@@ -12,7 +12,10 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** Three products, the second of 64 times as many operations as the first, and a shortcut that nothing else stands in for. */
+/**
+ * Three products, the second of 64 times as many operations as the first, and a shortcut that nothing else stands in
+ * for.
+ */
 async function writeProducts(): Promise<{ modelPath: string; inputs: readonly Tensor[] }> {
   const [rows, narrow, wide] = [32, 32, 256];
   const graph = new GraphBuilder('products');

@@ -1,6 +1,6 @@
 /**
- * What each operator of a model takes on one CPU core while 1, 2, ... k cores run the same model: the columns W_1 to W_k of Chrion's
- * matrix (Yang et al., section 3), from ONNX Runtime's own profile.
+ * What each operator of a model takes on one CPU core while 1, 2, ... k cores run the same model: the columns W_1 to
+ * W_k of Chrion's matrix (Yang et al., section 3), from ONNX Runtime's own profile.
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -35,11 +35,11 @@ export interface MeasureCpuOperatorsOptions {
 }
 
 /**
- * Milliseconds by node name, for 1 to `cores` busy cores. Measured are 1, 2, 4, ... and `cores` busy cores, all cores at once;
- * what lies between is on the line between its neighbours.
+ * Milliseconds by node name, for 1 to `cores` busy cores. Measured are 1, 2, 4, ... and `cores` busy cores, all cores
+ * at once; what lies between is on the line between its neighbours.
  *
- * The profile is that of the graph as it stands, where nodes have their names; times are scaled so that they add up to a run of
- * the optimised graph without a profile, which is how sub-graphs are run.
+ * The profile is that of the graph as it stands, where nodes have their names; times are scaled so that they add up to
+ * a run of the optimised graph without a profile, which is how sub-graphs are run.
  *
  * @throws GpuError 'invalid' when ONNX Runtime refuses the model, 'cancelled'
  */

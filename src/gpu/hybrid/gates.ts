@@ -50,8 +50,9 @@ function add(map: Map<number, ProgramTensor[]>, launch: number, tensor: ProgramT
 }
 
 /**
- * Inputs have their bytes for the whole run, and outputs theirs from their first write to the end: so the first launch that reads in an
- * input's bytes is the first that needs it, and the last that writes in an output's bytes completes it.
+ * Inputs have their bytes for the whole run, and outputs theirs from their first write to the end: so the first launch
+ * that reads in an input's bytes is the first that needs it, and the last that writes in an output's bytes completes
+ * it.
  *
  * @param arriving inputs of the program that come while it runs
  * @param leaving outputs of the program that are wanted while it runs
@@ -74,7 +75,10 @@ export function gatesOf(program: Program, arriving: ReadonlySet<string>, leaving
   return { before, after };
 }
 
-/** What a program waits for although it can only come of what the program has not made yet; undefined when it can run to its end. */
+/**
+ * What a program waits for although it can only come of what the program has not made yet; undefined when it can run to
+ * its end.
+ */
 export function deadlockOf(
   gates: Gates,
   launchCount: number,

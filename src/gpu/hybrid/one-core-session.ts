@@ -27,9 +27,9 @@ export const oneCoreSession: OrtModule.InferenceSession.SessionOptions = {
 };
 
 /**
- * Opens a part on one core. Parts come from a graph that ONNX Runtime has folded already, and some of its further passes refuse
- * what an earlier pass left ("Attempt to replace the existing tensor"): then it is opened with fewer passes. Rejects with what
- * ONNX Runtime said at first where it opens at no level.
+ * Opens a part on one core. Parts come from a graph that ONNX Runtime has folded already, and some of its further
+ * passes refuse what an earlier pass left ("Attempt to replace the existing tensor"): then it is opened with fewer
+ * passes. Rejects with what ONNX Runtime said at first where it opens at no level.
  */
 export async function openOnCore(modelPath: string): Promise<OrtModule.InferenceSession> {
   let refusal: unknown;

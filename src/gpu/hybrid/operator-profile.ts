@@ -1,6 +1,6 @@
 /**
- * The operator profile of a function, which plans over GPU and CPU are made from: Chrion's matrices W and M (Yang et al., section 3),
- * measured on the machine at hand.
+ * The operator profile of a function, which plans over GPU and CPU are made from: Chrion's matrices W and M (Yang et
+ * al., section 3), measured on the machine at hand.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -48,7 +48,8 @@ export function graphProfileOf({ operators, edges }: OperatorDraft, times: Opera
     edges,
     bandwidth: times.bandwidth,
     latency: times.latencyMs,
-    // Launches use one arena, which all functions of a GPU take in turn: a function keeps its weights there and nothing else.
+    // Launches use one arena, which all functions of a GPU take in turn: a function keeps its weights there and nothing
+    // else.
     activations: 'shared',
     callMs: times.callMs,
   };

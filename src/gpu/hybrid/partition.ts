@@ -10,7 +10,10 @@ export interface CpuShare extends GraphPart {
 }
 
 export interface Partition {
-  /** In the plan's order, with what crosses to it as inputs and what crosses from it as outputs; null when the GPU has no share. */
+  /**
+   * In the plan's order, with what crosses to it as inputs and what crosses from it as outputs; null when the GPU has
+   * no share.
+   */
   readonly gpu: PreparedGraph | null;
   /** In the plan's order. */
   readonly cpu: readonly CpuShare[];
@@ -127,8 +130,8 @@ function gpuShare(
 }
 
 /**
- * Whether the GPU, which takes its operators strictly in order, and segments, which begin when everything they take is there, can wait for
- * each other for ever. Cores take whatever is ready, so that they add nothing to it.
+ * Whether the GPU, which takes its operators strictly in order, and segments, which begin when everything they take is
+ * there, can wait for each other for ever. Cores take whatever is ready, so that they add nothing to it.
  */
 function mustEnd(
   plan: HybridPlan,

@@ -1,6 +1,7 @@
 /**
- * The operators of a graph as plans place them: nodes, and groups of nodes that only one processor can have, because what flows between
- * them cannot leave it. ONNX Runtime takes and gives tensors of its own types: no sequence, no optional, no bfloat16.
+ * The operators of a graph as plans place them: nodes, and groups of nodes that only one processor can have, because
+ * what flows between them cannot leave it. ONNX Runtime takes and gives tensors of its own types: no sequence, no
+ * optional, no bfloat16.
  */
 import { Graph } from '../../onnx/index.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
@@ -17,8 +18,9 @@ export interface PlannedOperator {
 }
 
 /**
- * All that plans are about, in an order in which it can run. Whoever makes or takes a value that cannot cross is in one group, with
- * everything that lies on a way from the group back into it: that could run neither before the group nor behind it.
+ * All that plans are about, in an order in which it can run. Whoever makes or takes a value that cannot cross is in one
+ * group, with everything that lies on a way from the group back into it: that could run neither before the group nor
+ * behind it.
  */
 export function plannedOperators(prepared: PreparedGraph): PlannedOperator[] {
   const nodes = livingNodes(prepared);

@@ -1,4 +1,7 @@
-/** The graph that plans over GPU and CPU are about: folded for its input shapes, recurrent operators unrolled into cells. */
+/**
+ * The graph that plans over GPU and CPU are about: folded for its input shapes, recurrent operators unrolled into
+ * cells.
+ */
 import { LRUCache } from 'lru-cache';
 import { baseOf } from '../program/compile-model.ts';
 import { prepareGraph } from '../program/prepare.ts';

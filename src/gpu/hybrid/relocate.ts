@@ -1,6 +1,6 @@
 /**
- * Programs of an unrolled graph on the weights of the function as it was published: all plans of a function share one layout, whatever form
- * of its graph they were made from, so that a change of plan moves no weight.
+ * Programs of an unrolled graph on the weights of the function as it was published: all plans of a function share one
+ * layout, whatever form of its graph they were made from, so that a change of plan moves no weight.
  */
 import { closeSync, openSync, readSync } from 'node:fs';
 import type { Launch, Operand, Program, ProgramWeight, WeightLayout } from '../program/types.ts';

@@ -1,4 +1,7 @@
-/** One run of a hybrid program: the cores' calls begin as soon as everything they take is there, beside the GPU's launches. */
+/**
+ * One run of a hybrid program: the cores' calls begin as soon as everything they take is there, beside the GPU's
+ * launches.
+ */
 import type { Tensor } from '../../tensor/index.ts';
 import type { DeviceAddress } from '../driver/types.ts';
 import type { Engine } from '../engine/index.ts';

@@ -1,4 +1,7 @@
-/** Parts of a prepared graph as ONNX models, for the CPU's share: their weights with them, everything else from outside as inputs. */
+/**
+ * Parts of a prepared graph as ONNX models, for the CPU's share: their weights with them, everything else from outside
+ * as inputs.
+ */
 import { createHash } from 'node:crypto';
 import { closeSync, openSync, readSync } from 'node:fs';
 import { mkdir, rename, stat } from 'node:fs/promises';
@@ -20,7 +23,10 @@ import { temporaryPath } from '../program/files.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
 
-/** Nodes whose results reach an output and are not known beforehand: what a plan is about, in an order in which they can run. */
+/**
+ * Nodes whose results reach an output and are not known beforehand: what a plan is about, in an order in which they can
+ * run.
+ */
 export function livingNodes({ nodes, outputs, constants }: PreparedGraph): PreparedNode[] {
   const needed = new Set(outputs);
   const living: PreparedNode[] = [];
@@ -229,7 +235,9 @@ async function exists(path: string): Promise<boolean> {
   );
 }
 
-/** Nodes of a prepared graph as one ONNX file under their own names, with their weights: what is profiled on the CPU. */
+/**
+ * Nodes of a prepared graph as one ONNX file under their own names, with their weights: what is profiled on the CPU.
+ */
 export async function writePrepared(
   prepared: PreparedGraph,
   nodes: readonly PreparedNode[],

@@ -1,7 +1,7 @@
 /**
- * Hybrid execution: one function's graph over a GPU and CPU cores (Chrion, Yang et al., sections 4 and 5). Runs of operators on the CPU are
- * sub-graphs of ONNX Runtime in worker threads, everything else is one program on the GPU whose launches wait for what crosses.
- * Nothing here runs.
+ * Hybrid execution: one function's graph over a GPU and CPU cores (Chrion, Yang et al., sections 4 and 5). Runs of
+ * operators on the CPU are sub-graphs of ONNX Runtime in worker threads, everything else is one program on the GPU
+ * whose launches wait for what crosses. Nothing here runs.
  */
 import type { DataType } from '../../tensor/index.ts';
 
@@ -12,8 +12,9 @@ export interface HybridPlan {
   /** Every operator, each after what it takes: the GPU executes its share in this order. */
   readonly order: readonly string[];
   /**
-   * What runs on the CPU: each a run of operators that one core executes by one call, its inputs all there before and its outputs all there
-   * after. A core executes its segments in the order in which they stand here. Operators in none of them run on the GPU.
+   * What runs on the CPU: each a run of operators that one core executes by one call, its inputs all there before and
+   * its outputs all there after. A core executes its segments in the order in which they stand here. Operators in none
+   * of them run on the GPU.
    */
   readonly segments: readonly HybridSegment[];
 }
@@ -95,7 +96,9 @@ export interface CpuPart {
 
 export interface MeasureOperatorsOptions {
   readonly gpu: number;
-  /** Times on the CPU are taken while 1, 2, ... so many cores are at work. Default: all that the process has for plans. */
+  /**
+   * Times on the CPU are taken while 1, 2, ... so many cores are at work. Default: all that the process has for plans.
+   */
   readonly cores?: number;
   /** Timed repetitions of each measurement. Default 5. */
   readonly iterations?: number;

@@ -15,8 +15,8 @@ function wordRows(layout: WeightLayout): number {
 }
 
 /**
- * The longest that an item of a batch can be: what recurrent networks take as the length of each. Time is the second axis,
- * or the first where the batch that there are lengths for is the second.
+ * The longest that an item of a batch can be: what recurrent networks take as the length of each. Time is the second
+ * axis, or the first where the batch that there are lengths for is the second.
  */
 function lengthOf([batch]: readonly number[], inputs: readonly { readonly shape: readonly number[] }[]): number {
   const stepsOf = ([first, second]: readonly number[]): number =>

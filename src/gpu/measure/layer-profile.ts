@@ -1,6 +1,7 @@
 /**
- * What each layer of a function costs on a GPU: bringing its weights, executing it with the weights in GPU memory, executing it
- * from host memory. The one-time profiling of DeepPlan (Jeong et al., EuroSys 2023, 4.3.1), by the GPU's own clock.
+ * What each layer of a function costs on a GPU: bringing its weights, executing it with the weights in GPU memory,
+ * executing it from host memory. The one-time profiling of DeepPlan (Jeong et al., EuroSys 2023, 4.3.1), by the GPU's
+ * own clock.
  */
 import { cancelled } from '../engine/mutex.ts';
 import type { Binding } from '../engine/binding.ts';
@@ -22,10 +23,16 @@ interface Segment {
   readonly reads: readonly number[];
 }
 
-/** Beyond this share of its loading time a layer is never planned to be read from host memory; said of layers not timed so. */
+/**
+ * Beyond this share of its loading time a layer is never planned to be read from host memory; said of layers not timed
+ * so.
+ */
 const unmeasuredLoads = 2;
 
-/** A plan that puts every layer on the GPU over its own link; `only` some of them, with the others read from host memory. */
+/**
+ * A plan that puts every layer on the GPU over its own link; `only` some of them, with the others read from host
+ * memory.
+ */
 export function loadAllPlan({ layout }: Program, gpu: number, only?: ReadonlySet<number>): ColdStartPlan {
   const isLoaded = ({ index, bytes }: Layer): boolean => bytes > 0 && only?.has(index) !== false;
   return {
@@ -42,8 +49,8 @@ export function loadAllPlan({ layout }: Program, gpu: number, only?: ReadonlySet
 }
 
 /**
- * Times every layer. Brings the whole function to the GPU first and leaves it there, or where no more than `bytesMax` fit, one
- * group of layers after the other. Nothing else runs on the GPU meanwhile.
+ * Times every layer. Brings the whole function to the GPU first and leaves it there, or where no more than `bytesMax`
+ * fit, one group of layers after the other. Nothing else runs on the GPU meanwhile.
  *
  * @throws GpuError
  */
@@ -82,7 +89,9 @@ interface TimesOfLayer {
 
 const sumOf = (numbers: readonly number[]): number => numbers.reduce((sum, each) => sum + each, 0);
 
-/** Layers one after the other, as many as fit; one that does not fit alone is in a group that leaves it in host memory. */
+/**
+ * Layers one after the other, as many as fit; one that does not fit alone is in a group that leaves it in host memory.
+ */
 function groupsWithin(layers: readonly Layer[], bytesMax: number): ReadonlySet<number>[] {
   const groups: Set<number>[] = [new Set()];
   let groupBytes = 0;

@@ -1,6 +1,6 @@
 /**
- * What each operator of a function costs on a GPU, and what it costs to cross between the GPU and the CPU: the columns W_0 and the
- * transfers of Chrion's model (Yang et al., section 3).
+ * What each operator of a function costs on a GPU, and what it costs to cross between the GPU and the CPU: the columns
+ * W_0 and the transfers of Chrion's model (Yang et al., section 3).
  */
 import type { Tensor } from '../../tensor/index.ts';
 import type { Engine } from '../engine/index.ts';
@@ -37,8 +37,8 @@ export interface GpuOperatorTimes {
 }
 
 /**
- * Times every operator on a GPU that holds all its weights, by events around its launches, and scales the times so that they add
- * up to a warm run of the fused program. Brings the weights to the GPU and leaves them there.
+ * Times every operator on a GPU that holds all its weights, by events around its launches, and scales the times so that
+ * they add up to a warm run of the fused program. Brings the weights to the GPU and leaves them there.
  *
  * @throws GpuError
  */
@@ -115,7 +115,10 @@ interface Session {
   readonly put: (program: Program) => Promise<void>;
 }
 
-/** Milliseconds of each group of launches, run by run. Groups are timed in order, each as what its launches take between others. */
+/**
+ * Milliseconds of each group of launches, run by run. Groups are timed in order, each as what its launches take between
+ * others.
+ */
 async function timeProgram(
   { lane, residency, key, iterations, put: putProgramInputs }: Session,
   program: Program,

@@ -3,7 +3,9 @@ import { readFileSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 
 export interface PciPlace {
-  /** The port above the GPU's own: the same for GPUs that share a switch. The bus address where the system does not say. */
+  /**
+   * The port above the GPU's own: the same for GPUs that share a switch. The bus address where the system does not say.
+   */
   readonly upstream: string;
   readonly numaNode: number | null;
   readonly link: string | null;

@@ -1,6 +1,8 @@
 import type { CopyBandwidths } from '../../hardware/index.ts';
 
-/** A machine's GPUs and what copies to and between them were measured at: concludeTopology says how they hang together. */
+/**
+ * A machine's GPUs and what copies to and between them were measured at: concludeTopology says how they hang together.
+ */
 export interface MeasuredTopology extends CopyBandwidths {
   readonly gpus: readonly (CopyBandwidths['gpus'][number] & {
     readonly index: number;

@@ -81,7 +81,10 @@ async function measurePair(
   };
 }
 
-/** GB/s of host memory to one GPU while another fetches every second copy and hands it on, as parallel transmission does. */
+/**
+ * GB/s of host memory to one GPU while another fetches every second copy and hands it on, as parallel transmission
+ * does.
+ */
 async function helped(probe: Probe, helper: Probe, copyBytes: number, copies: number): Promise<number> {
   const relay = probe.device.createStream();
   const fetched = Array.from({ length: copies }, () => helper.device.createEvent());

@@ -1,6 +1,6 @@
 /**
- * The GPU process: one for a machine, with all its GPUs. It may be ended at any time: an error that poisons a context is only got
- * rid of that way.
+ * The GPU process: one for a machine, with all its GPUs. It may be ended at any time: an error that poisons a context
+ * is only got rid of that way.
  */
 import { join } from 'node:path';
 import { serve } from '../../process/index.ts';

@@ -1,4 +1,6 @@
-/** From recorded launches to a program: dead work out, places in the arena, operands with spaces in place of buffers. */
+/**
+ * From recorded launches to a program: dead work out, places in the arena, operands with spaces in place of buffers.
+ */
 import { elementBytes, elementCount } from '../../tensor/index.ts';
 import type { Buffer, KernelArgument } from '../operators/types.ts';
 import { alignUp, planArena, type ArenaItem } from './arena.ts';

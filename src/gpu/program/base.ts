@@ -1,7 +1,7 @@
 /**
- * What all programs of a function share, whatever the input shapes: its weights by layers, and its graph with the weights as
- * inputs. ONNX Runtime then folds shape arithmetic without ever reading a weight, and cannot turn one into another: the
- * layout follows from the model alone, so residency and plans hold for every shape.
+ * What all programs of a function share, whatever the input shapes: its weights by layers, and its graph with the
+ * weights as inputs. ONNX Runtime then folds shape arithmetic without ever reading a weight, and cannot turn one into
+ * another: the layout follows from the model alone, so residency and plans hold for every shape.
  */
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -87,9 +87,9 @@ function aliases(graph: Graph): Map<string, string> {
 }
 
 /**
- * The constant values that stand at the edge to what is computed for each call. Their own constant nodes stay in the graph
- * where they cost nothing (views) or belong to the execution (the lookup in a table, a transpose that a product takes
- * along); the others are computed once, here.
+ * The constant values that stand at the edge to what is computed for each call. Their own constant nodes stay in the
+ * graph where they cost nothing (views) or belong to the execution (the lookup in a table, a transpose that a product
+ * takes along); the others are computed once, here.
  */
 function derivedValues(graph: Graph): Map<string, GraphNode> {
   const derived = new Map<string, GraphNode>();

@@ -15,7 +15,10 @@ import { parseProgram, programFormat, serializeProgram } from './serialize.ts';
 import type { InputShapes, Program, ProgramSettings, WeightLayout } from './types.ts';
 
 export interface CompileModelOptions {
-  /** Takes programs and what they are made from, weights that are computed among them: keep it while a program is in use. */
+  /**
+   * Takes programs and what they are made from, weights that are computed among them: keep it while a program is in
+   * use.
+   */
   readonly cacheFolder: string;
   readonly settings?: ProgramSettings;
   /** False: every node by its own operator. */
@@ -49,11 +52,11 @@ function programKey(
 }
 
 /**
- * Compiles a model for fixed input shapes, or finds the program in the cache. `shapes` may leave out inputs whose shapes the
- * model fixes.
+ * Compiles a model for fixed input shapes, or finds the program in the cache. `shapes` may leave out inputs whose
+ * shapes the model fixes.
  *
- * Throws OnnxError for a file that is no model, and {@link ProgramError}: `unsupported` with every operator that the engine
- * lacks, `bad-shapes`, `folding`.
+ * Throws OnnxError for a file that is no model, and {@link ProgramError}: `unsupported` with every operator that the
+ * engine lacks, `bad-shapes`, `folding`.
  */
 export async function compileModel(
   modelPath: string,

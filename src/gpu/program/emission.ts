@@ -1,4 +1,7 @@
-/** Runs the operators over a graph: buffers for values, an emitter for each node, obstacles where something is not covered. */
+/**
+ * Runs the operators over a graph: buffers for values, an emitter for each node, obstacles where something is not
+ * covered.
+ */
 import type { Tensor } from '../../tensor/index.ts';
 import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
 import type { Buffer, Emitter, Operator, Series, Value } from '../operators/types.ts';
@@ -14,7 +17,9 @@ import type { WorkGraph, WorkNode } from './work-graph.ts';
 /** What a matrix product may use as scratch memory: what cuBLAS itself asks for on Hopper. */
 export const matmulWorkspaceBytes = 32 * 2 ** 20;
 
-/** The 16-bit type that 32-bit floats around products have under these settings; undefined where they stay as they are. */
+/**
+ * The 16-bit type that 32-bit floats around products have under these settings; undefined where they stay as they are.
+ */
 export function narrowType({ precision }: ProgramSettings): 'FP16' | 'BF16' | undefined {
   if (precision === 'fp16') return 'FP16';
   return precision === 'bf16' ? 'BF16' : undefined;
@@ -220,7 +225,9 @@ export class Emission {
     });
   }
 
-  /** Outputs that are weights, constants or inputs get bytes of their own, and so do early ones that would share them. */
+  /**
+   * Outputs that are weights, constants or inputs get bytes of their own, and so do early ones that would share them.
+   */
   placeOutputs(): void {
     for (const name of this.graph.outputs) this.#placeOutput(name);
   }

@@ -1,4 +1,7 @@
-/** The engine's identity: what it compiled, and what was found out about its answers, counts for nothing after a change of its code. */
+/**
+ * The engine's identity: what it compiled, and what was found out about its answers, counts for nothing after a change
+ * of its code.
+ */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';

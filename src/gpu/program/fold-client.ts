@@ -1,4 +1,6 @@
-/** The compiler's side of the folding process: started when it is needed, shared by all who need it, ended when idle. */
+/**
+ * The compiler's side of the folding process: started when it is needed, shared by all who need it, ended when idle.
+ */
 import { elementTypeOf, type ValueType } from '../../onnx/index.ts';
 import { compiledModule, Server, startProcess } from '../../process/index.ts';
 import { dataTypeOfOnnxRuntime } from '../../tensor/index.ts';
@@ -10,7 +12,10 @@ const module = compiledModule('./fold-process.js', import.meta.url);
 /** Long enough that the shapes of a function, compiled one after the other, share a process. */
 const idleMsMax = 5_000;
 
-/** References run for as long as a model takes on a core: in a process of their own they hold up no compilation, and calls go first. */
+/**
+ * References run for as long as a model takes on a core: in a process of their own they hold up no compilation, and
+ * calls go first.
+ */
 const nicenessOf = { fold: 0, reference: 10 } as const;
 type Role = keyof typeof nicenessOf;
 const processes = new Map<Role, Server<FoldRequest>>();
@@ -37,14 +42,17 @@ function start(niceness: number): Server<FoldRequest> {
 }
 
 /**
- * Has the folding process do something; rejects with {@link ProgramError} `folding` when ONNX Runtime refuses, or when the
- * process dies of it (the next request then gets a new one).
+ * Has the folding process do something; rejects with {@link ProgramError} `folding` when ONNX Runtime refuses, or when
+ * the process dies of it (the next request then gets a new one).
  */
 export async function fold(request: FoldRequest & { op: 'optimize' | 'run' }): Promise<readonly FoldedOutput[]> {
   return await ask<readonly FoldedOutput[]>(request);
 }
 
-/** What ONNX Runtime infers of each output of a graph: a value of unknown rank has a shape without dimensions. Rejects as {@link fold}. */
+/**
+ * What ONNX Runtime infers of each output of a graph: a value of unknown rank has a shape without dimensions. Rejects
+ * as {@link fold}.
+ */
 export async function inferTypes(modelPath: string): Promise<ReadonlyMap<string, ValueType>> {
   const types = new Map<string, ValueType>();
   for (const { name, type, shape } of await ask<readonly InferredOutput[]>({ op: 'types', modelPath })) {

@@ -1,6 +1,6 @@
 /**
- * The process that folds graphs: ONNX Runtime blocks the thread that calls it, so it works here, on one request after the
- * other.
+ * The process that folds graphs: ONNX Runtime blocks the thread that calls it, so it works here, on one request after
+ * the other.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import type * as OrtModule from 'onnxruntime-node';

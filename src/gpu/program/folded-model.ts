@@ -1,4 +1,7 @@
-/** A graph with fixed shapes as ONNX Runtime folds it, without what it adds for its own CPU kernels; and what ONNX Runtime infers of it. */
+/**
+ * A graph with fixed shapes as ONNX Runtime folds it, without what it adds for its own CPU kernels; and what ONNX
+ * Runtime infers of it.
+ */
 import { mkdir, rm } from 'node:fs/promises';
 import {
   Graph,
@@ -14,7 +17,9 @@ import { temporaryPath } from './files.ts';
 import { fold, inferTypes } from './fold-client.ts';
 import { hasInsertedCasts, withoutInsertedCasts } from './precision.ts';
 
-/** ONNX Runtime has no kernel for a node on the CPU (bfloat16 mostly), or does not know it: no word on the model itself. */
+/**
+ * ONNX Runtime has no kernel for a node on the CPU (bfloat16 mostly), or does not know it: no word on the model itself.
+ */
 const missingKernel = /could not find an implementation|not a registered function|no op registered/i;
 
 export interface FoldedModel {
@@ -56,8 +61,8 @@ export async function foldedModel(model: ModelProto, folder: string): Promise<Fo
 }
 
 /**
- * Types and shapes of every value by ONNX Runtime's own inference: a session of which every value is an output says them
- * without a run. Undefined where ONNX Runtime cannot open the graph.
+ * Types and shapes of every value by ONNX Runtime's own inference: a session of which every value is an output says
+ * them without a run. Undefined where ONNX Runtime cannot open the graph.
  */
 async function typesOf(model: ModelProto, folder: string): Promise<ReadonlyMap<string, ValueType> | undefined> {
   const { graph } = model;

@@ -33,8 +33,8 @@ function operandsOf(graph: WorkGraph, nodes: ReadonlySet<WorkNode>): Set<string>
 }
 
 /**
- * Each elementwise node belongs to the kernel of those that take its result, when all of them are in one kernel, and to its
- * own otherwise. Values that are smaller than the kernel's result are made once, before it.
+ * Each elementwise node belongs to the kernel of those that take its result, when all of them are in one kernel, and to
+ * its own otherwise. Values that are smaller than the kernel's result are made once, before it.
  */
 function groupNodes(
   graph: WorkGraph,

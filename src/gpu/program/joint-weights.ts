@@ -1,11 +1,13 @@
 /**
- * Weights that one product reads together. A transformer's Q, K and V multiply one input by three matrices of one shape: that is
- * a batch of products, if the matrices lie at equal distances. So all three lie in the layer of the first, and arrive with it:
+ * Weights that one product reads together. A transformer's Q, K and V multiply one input by three matrices of one
+ * shape: that is a batch of products, if the matrices lie at equal distances. So all three lie in the layer of the
+ * first, and arrive with it:
  *
  *     layer   query                        key   value
  *     holds   Wq Wk Wv bias-q bias-k bias-v  -     -
  *
- * Which ones follows from the model alone, so the layout stays the same for all input shapes. fusion/joint-products.ts makes the batch.
+ * Which ones follows from the model alone, so the layout stays the same for all input shapes. fusion/joint-products.ts
+ * makes the batch.
  */
 import { ElementType, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
 import { attributeOf } from './node-attributes.ts';

@@ -1,11 +1,12 @@
 /**
- * Which activations are kept in 16 bits where the weights of products are (`fp16`, `bf16`). A product whose operand is kept in 32
- * bits has to convert it first; kept in 16 bits by the kernel that makes it, it is read as it lies:
+ * Which activations are kept in 16 bits where the weights of products are (`fp16`, `bf16`). A product whose operand is
+ * kept in 32 bits has to convert it first; kept in 16 bits by the kernel that makes it, it is read as it lies:
  *
  *     LayerNormalization > x16 > JointProduct > q16 k16 v16 > HeadProduct > scores32 > Softmax > p16 > HeadProduct > ...
  *
- * The graph's types stay as they are: a value of 32 bits may lie in memory in 16, as weights may. Only kernels that ask how their
- * operands lie (`Value.kept`) may meet such a value, so both its producer and all its consumers must be of the kinds below.
+ * The graph's types stay as they are: a value of 32 bits may lie in memory in 16, as weights may. Only kernels that ask
+ * how their operands lie (`Value.kept`) may meet such a value, so both its producer and all its consumers must be of
+ * the kinds below.
  */
 import { isView, rootOf } from './fusion/patterns.ts';
 import type { WorkGraph, WorkNode } from './work-graph.ts';

@@ -1,11 +1,11 @@
 /**
- * ONNX Runtime has few kernels for 16-bit floats on the CPU. Around every other node it inserts casts to 32 bits and back, and
- * drops pairs of casts that meet. A GPU computes in 16 bits, so the casts go again, and each node gets back the types that it
- * has in the model.
+ * ONNX Runtime has few kernels for 16-bit floats on the CPU. Around every other node it inserts casts to 32 bits and
+ * back, and drops pairs of casts that meet. A GPU computes in 16 bits, so the casts go again, and each node gets back
+ * the types that it has in the model.
  *
- * A node that was promoted to 32 bits is told by its results: ONNX Runtime gives them a name of its own. What such a node takes
- * was of 16 bits too. Where a cast of the model met an inserted one and both were dropped, the node now reads a value of 32
- * bits directly, and the model's cast is put back:
+ * A node that was promoted to 32 bits is told by its results: ONNX Runtime gives them a name of its own. What such a
+ * node takes was of 16 bits too. Where a cast of the model met an inserted one and both were dropped, the node now
+ * reads a value of 32 bits directly, and the model's cast is put back:
  *
  *     model          x32 > Cast > x16 > MatMul > y16
  *     ONNX Runtime   x32 > MatMul > Inserted_y32 > Cast > y16

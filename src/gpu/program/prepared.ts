@@ -33,6 +33,8 @@ export interface PreparedGraph {
   readonly weights: ReadonlyMap<string, number>;
   /** Values whose type or shape the engine cannot know. */
   readonly obstacles: readonly Obstacle[];
-  /** Outputs that must be complete as early as they can be, since somebody waits for them while the program still runs. */
+  /**
+   * Outputs that must be complete as early as they can be, since somebody waits for them while the program still runs.
+   */
   readonly early?: ReadonlySet<string>;
 }

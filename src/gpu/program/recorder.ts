@@ -25,7 +25,10 @@ export type DraftWork =
 export type DraftLaunch = DraftWork & {
   readonly layer: number;
   readonly label: string;
-  /** The first buffer written may take the place of one of these, when that ends here: each element is read before it is written, by the same thread. */
+  /**
+   * The first buffer written may take the place of one of these, when that ends here: each element is read before it is
+   * written, by the same thread.
+   */
   readonly inPlaceOf: readonly Buffer[];
 };
 

@@ -25,8 +25,8 @@ const quantised = new Set<number>([ElementType.INT8, ElementType.UINT8]);
 const quantisedElementsMin = 4096;
 
 /**
- * Whether a constant is a weight. Scalars, and whole numbers (shapes, indices, positions, masks), stay with the program, so
- * that arithmetic on them folds away.
+ * Whether a constant is a weight. Scalars, and whole numbers (shapes, indices, positions, masks), stay with the
+ * program, so that arithmetic on them folds away.
  */
 export function isWeight({ elementType, elementCount, tensor }: Weight): boolean {
   if (tensor === undefined) return false;

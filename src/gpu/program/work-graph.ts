@@ -176,7 +176,9 @@ export class WorkGraph {
     return this.weights.has(behind) || this.constants.has(behind);
   }
 
-  /** Puts nodes where the last of several stood, which together did their work. The last one made stands for them all. */
+  /**
+   * Puts nodes where the last of several stood, which together did their work. The last one made stands for them all.
+   */
   replace(old: readonly WorkNode[], ...made: readonly NewNode[]): void {
     this.#replaceAt(
       old.reduce((a, b) => (this.precedes(a, b) ? b : a)),

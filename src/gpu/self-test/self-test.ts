@@ -1,6 +1,7 @@
 /**
- * Finds out what the GPUs of this machine can do, when they are first used and whenever they, the driver or a library changed. The
- * tests run in a process that may be lost: a belief during which it dies does not hold, and the next ones get a new process.
+ * Finds out what the GPUs of this machine can do, when they are first used and whenever they, the driver or a library
+ * changed. The tests run in a process that may be lost: a belief during which it dies does not hold, and the next ones
+ * get a new process.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,6 +1,7 @@
 /**
- * A circuit breaker per function. After three failed GPU runs in a row, calls go elsewhere; the GPU is retried after 2 s, then 4 s,
- * up to 5 min. A run that hangs ends the GPU process for every function, so one is enough for the longest pause.
+ * A circuit breaker per function. After three failed GPU runs in a row, calls go elsewhere; the GPU is retried after 2
+ * s, then 4 s, up to 5 min. A run that hangs ends the GPU process for every function, so one is enough for the longest
+ * pause.
  */
 import type { GpuError, GpuErrorCode } from '../../gpu/index.ts';
 import { gpuErrorCode } from '../live/index.ts';
@@ -38,7 +39,10 @@ export function breakerWords({ failures, reason, isHung, untilMs }: Breaker, now
   return isHung ? `${reason}; ${when}` : `${failures} GPU runs failed in a row, the last with: ${reason}; ${when}`;
 }
 
-/** Errors the function did not cause: the GPU process died, or the caller cancelled. The input may have caused `invalid`. */
+/**
+ * Errors the function did not cause: the GPU process died, or the caller cancelled. The input may have caused
+ * `invalid`.
+ */
 const notItsFault: ReadonlySet<string | undefined> = new Set<GpuErrorCode | undefined>([
   undefined,
   'died',

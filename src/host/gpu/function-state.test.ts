@@ -1,4 +1,7 @@
-/** Records of functions under random events: what the GPU process would do is drawn, and each claim must hold after every step. */
+/**
+ * Records of functions under random events: what the GPU process would do is drawn, and each claim must hold after
+ * every step.
+ */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import {

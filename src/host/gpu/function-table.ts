@@ -1,4 +1,6 @@
-/** The records of all functions on the GPUs, and what happens to several of them at once. Pure, as function-state.ts is. */
+/**
+ * The records of all functions on the GPUs, and what happens to several of them at once. Pure, as function-state.ts is.
+ */
 import {
   isOffered,
   newRecord,

@@ -1,4 +1,7 @@
-/** What was answered last, asked for once where several ask at the same time; of who does not answer in time, the answer before. */
+/**
+ * What was answered last, asked for once where several ask at the same time; of who does not answer in time, the answer
+ * before.
+ */
 export class Latest<T> {
   readonly #ask: () => Promise<T | undefined>;
   readonly #waitMs: number;

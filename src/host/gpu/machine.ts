@@ -25,9 +25,9 @@ export const capacityBytesOf = (machine: Machine): number =>
   Math.min(...schedulerGpusOf(machine).map(({ capacityBytes }) => capacityBytes));
 
 /**
- * This machine as the planners see it: its GPUs with the bandwidths that were measured between them, and NVLink where a GPU
- * loads faster with another's help. What a measured profile of layers does not need (speeds of arithmetic) stands as the
- * DeepPlan paper's machine has it, and says so.
+ * This machine as the planners see it: its GPUs with the bandwidths that were measured between them, and NVLink where a
+ * GPU loads faster with another's help. What a measured profile of layers does not need (speeds of arithmetic) stands
+ * as the DeepPlan paper's machine has it, and says so.
  *
  * @throws MachineError for a stated topology that these GPUs cannot have
  */

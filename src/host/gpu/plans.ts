@@ -1,6 +1,6 @@
 /**
- * What each function costs on this machine's GPUs, and how its cold starts proceed: measured once for each structure (the same
- * layers in the same sizes), kept as readable JSON, planned from it.
+ * What each function costs on this machine's GPUs, and how its cold starts proceed: measured once for each structure
+ * (the same layers in the same sizes), kept as readable JSON, planned from it.
  */
 import { createHash } from 'node:crypto';
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
@@ -67,7 +67,9 @@ export function makePlans(
   };
 }
 
-/** `<folder>/<name>@<version>.json`: for each GPU what a start takes, and layer by layer what is loaded over which link. */
+/**
+ * `<folder>/<name>@<version>.json`: for each GPU what a start takes, and layer by layer what is loaded over which link.
+ */
 export async function writePlans(folder: string, key: string, plans: FunctionPlans): Promise<void> {
   const gpus = plans.offers.map(({ warmMs, prefixBytes, ways }, gpu) => ({
     gpu,
@@ -87,7 +89,10 @@ const planPath = (folder: string, key: string): string => join(folder, `${key}.j
 
 let unfinishedCount = 0;
 
-/** All of it or nothing, whenever the host is killed, and however many write it at once: functions of one model share files. */
+/**
+ * All of it or nothing, whenever the host is killed, and however many write it at once: functions of one model share
+ * files.
+ */
 export async function writeWhole(path: string, content: object): Promise<void> {
   const unfinished = `${path}.${unfinishedCount++}.unfinished`;
   await writeFile(unfinished, `${JSON.stringify(content, null, 1)}\n`);

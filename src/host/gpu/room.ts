@@ -1,4 +1,6 @@
-/** Room on the first GPU for a function that serves nothing there yet: to be compared with ONNX Runtime, or measured. */
+/**
+ * Room on the first GPU for a function that serves nothing there yet: to be compared with ONNX Runtime, or measured.
+ */
 import { GpuError, type GpuClient } from '../../gpu/index.ts';
 import { Semaphore } from '../../tools/index.ts';
 import type { LiveScheduler } from '../live/index.ts';
@@ -25,7 +27,9 @@ export class Room {
     this.#client = client;
   }
 
-  /** What the work brought to the GPU is freed afterwards. @throws GpuError, and what the work and the callbacks throw */
+  /**
+   * What the work brought to the GPU is freed afterwards. @throws GpuError, and what the work and the callbacks throw
+   */
   async use<T>({ key, bytes, scheduler, ready, begin }: RoomWanted, work: () => Promise<T>): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       await ready();

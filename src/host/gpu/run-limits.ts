@@ -1,6 +1,6 @@
 /**
- * Runs that do not end. Nothing stops a kernel, or an operator in the middle of its work, but the end of the GPU process; so that is
- * ended when a run takes longer than its function may.
+ * Runs that do not end. Nothing stops a kernel, or an operator in the middle of its work, but the end of the GPU
+ * process; so that is ended when a run takes longer than its function may.
  */
 import type { GpuRunner } from '../live/index.ts';
 
@@ -21,7 +21,10 @@ interface Run {
 
 export class RunLimits {
   readonly #options: RunLimitsOptions;
-  /** By GPU, in the order in which they were given: a GPU runs one after the other, and only the first one's time counts. */
+  /**
+   * By GPU, in the order in which they were given: a GPU runs one after the other, and only the first one's time
+   * counts.
+   */
   readonly #inHand = new Map<number, Run[]>();
 
   constructor(options: RunLimitsOptions) {

@@ -1,6 +1,6 @@
 /**
- * What the live scheduler goes by, as JSON: with it, the simulator can be given the very same GPUs, policy and offers. Reading is
- * never a use.
+ * What the live scheduler goes by, as JSON: with it, the simulator can be given the very same GPUs, policy and offers.
+ * Reading is never a use.
  */
 import type { ColdStartMode } from '../../plan/index.ts';
 import {

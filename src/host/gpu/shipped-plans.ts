@@ -1,6 +1,7 @@
 /**
- * Plans that ship with the project, in `plans/<machine>/<model>.json`: reference architectures on the machine presets. Layer times are
- * estimated, starts simulated; a function of that structure on such a machine is served by them until it has been measured here.
+ * Plans that ship with the project, in `plans/<machine>/<model>.json`: reference architectures on the machine presets.
+ * Layer times are estimated, starts simulated; a function of that structure on such a machine is served by them until
+ * it has been measured here.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -23,7 +24,10 @@ const choosingModes = ['dha', 'pt+dha', 'interleave'] as const;
 /** Milliseconds to a tenth of a microsecond: more digits would say more than an estimate knows. */
 const rounded = (ms: number): number => Math.round(ms * 10_000) / 10_000;
 
-/** One layer: its name, bytes, milliseconds to load, execute, and execute from host memory; by mode of `methods`, what is done. */
+/**
+ * One layer: its name, bytes, milliseconds to load, execute, and execute from host memory; by mode of `methods`, what
+ * is done.
+ */
 type LayerRow = readonly [
   name: string,
   bytes: number,
@@ -40,7 +44,10 @@ export interface ShippedPlan {
   readonly provenance: string;
   /** Sizes of the model's open dimensions that the estimate is for. */
   readonly dimensions: Readonly<Record<string, number>>;
-  /** Of GPU 0, by mode: simulated milliseconds from nothing on the GPU to the answer, and bytes that the plan puts there. */
+  /**
+   * Of GPU 0, by mode: simulated milliseconds from nothing on the GPU to the answer, and bytes that the plan puts
+   * there.
+   */
   readonly starts: Readonly<Record<string, { readonly coldMs: number; readonly gpuBytes: number }>>;
   /** The columns of `layers`. */
   readonly columns: readonly string[];
@@ -85,7 +92,10 @@ const rowOf = ({ name, bytes, load, exec, dha }: ProfileLayer, methods: readonly
   ...methods,
 ];
 
-/** A layer without weights is never loaded: the engine has its operators in the layer before it, and so its times go there. */
+/**
+ * A layer without weights is never loaded: the engine has its operators in the layer before it, and so its times go
+ * there.
+ */
 function onlyWeighted({ unit, layers }: LayerProfile): LayerProfile {
   const merged: ProfileLayer[] = [];
   let waiting: Pick<ProfileLayer, 'exec' | 'dha'> = { exec: 0, dha: 0 };
@@ -160,8 +170,8 @@ export class ShippedPlans {
 }
 
 /**
- * The rows of a plan as the engine lays the layers out: weights that one product reads together (Q, K and V) lie in the first one's
- * layer, and the others have none. Undefined where the sizes are those of another model.
+ * The rows of a plan as the engine lays the layers out: weights that one product reads together (Q, K and V) lie in the
+ * first one's layer, and the others have none. Undefined where the sizes are those of another model.
  */
 function laidOut(rows: readonly LayerRow[], layers: readonly { readonly bytes: number }[]): LayerRow[] | undefined {
   const found: LayerRow[] = [];

@@ -1,4 +1,7 @@
-/** What came of comparisons of a GPU's answers with those of ONNX Runtime, on disk: a restart does not compare all again. */
+/**
+ * What came of comparisons of a GPU's answers with those of ONNX Runtime, on disk: a restart does not compare all
+ * again.
+ */
 import { createHash } from 'node:crypto';
 import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -25,7 +28,9 @@ export class Verdicts {
   readonly #folder: string;
   readonly #engine: string;
 
-  /** @param engine names the GPUs, the driver, the compiler and the engine: what others answered counts for nothing here */
+  /**
+   * @param engine names the GPUs, the driver, the compiler and the engine: what others answered counts for nothing here
+   */
   constructor(folder: string, engine: string) {
     this.#folder = folder;
     this.#engine = engine;

@@ -1,6 +1,6 @@
 /**
- * `ModelInfer`: messages to tensors and back, under the same checks as the HTTP form. Pure. Whatever a message holds, only
- * HostError and TensorError are thrown.
+ * `ModelInfer`: messages to tensors and back, under the same checks as the HTTP form. Pure. Whatever a message holds,
+ * only HostError and TensorError are thrown.
  */
 import { checkBytes, elementCount, packBytes, TensorError, type DataType, type Tensor } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';

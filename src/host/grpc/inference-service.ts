@@ -108,7 +108,9 @@ interface Inferred {
   readonly response: ModelInferResponse;
 }
 
-/** One inference, accounted for. The caller's deadline is a deadline here too, and the SLO where it is the tighter one. */
+/**
+ * One inference, accounted for. The caller's deadline is a deadline here too, and the SLO where it is the tighter one.
+ */
 async function modelInfer(
   context: GrpcContext,
   method: string,
@@ -149,8 +151,8 @@ async function modelInfer(
 }
 
 /**
- * ModelMesh's routing: `mm-vmodel-id` names a function, `mm-model-id` a function or `name@version`; either stands over the model
- * of the request. The `-bin` forms carry names that metadata cannot.
+ * ModelMesh's routing: `mm-vmodel-id` names a function, `mm-model-id` a function or `name@version`; either stands over
+ * the model of the request. The `-bin` forms carry names that metadata cannot.
  */
 function modelAsked(
   call: CallLike,

@@ -11,7 +11,10 @@ export interface GrpcServer {
   readonly port: number;
   /** Health checks answer NOT_SERVING from now on; calls still run. */
   drain(): void;
-  /** Lets calls in progress finish within `graceMs`, then cuts off the rest. Resolves to false when something was cut off. */
+  /**
+   * Lets calls in progress finish within `graceMs`, then cuts off the rest. Resolves to false when something was cut
+   * off.
+   */
   close(graceMs: number): Promise<boolean>;
 }
 

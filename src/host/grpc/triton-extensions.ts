@@ -1,4 +1,7 @@
-/** Methods of Triton's extensions that are about the server itself: its log, its traces, memory that client and server share. */
+/**
+ * Methods of Triton's extensions that are about the server itself: its log, its traces, memory that client and server
+ * share.
+ */
 import type { UntypedServiceImplementation } from '@grpc/grpc-js';
 import { versionNamed } from '../http/host-context.ts';
 import { refuseSharedMemory, refuseTraceChange, traceOff } from '../http/triton-routes.ts';

@@ -1,6 +1,6 @@
 /**
- * The host's own memory of its traffic, bounded: a day of the whole, a day of each function in coarser steps. It is what the
- * dashboard draws; Prometheus keeps longer histories for those who have it.
+ * The host's own memory of its traffic, bounded: a day of the whole, a day of each function in coarser steps. It is
+ * what the dashboard draws; Prometheus keeps longer histories for those who have it.
  */
 import type { InvocationRecord, InvocationRecorder } from '../recorder.ts';
 import { Happenings } from './happenings.ts';
@@ -133,8 +133,8 @@ export class History implements InvocationRecorder {
   }
 
   /**
-   * Seconds before `atMs` in which something was counted at `sinceMs` or later, in order: an invocation counts as offered in
-   * the second in which it came, and only when it has ended.
+   * Seconds before `atMs` in which something was counted at `sinceMs` or later, in order: an invocation counts as
+   * offered in the second in which it came, and only when it has ended.
    */
   countedSince(sinceMs: number, atMs: number): number[] {
     const length = this.#countedAtMs.length;

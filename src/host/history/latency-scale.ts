@@ -23,7 +23,10 @@ export function bucketOf(scale: LatencyScale, latencyMs: number): number {
 
 export const boundMs = (scale: LatencyScale, bucket: number): number => scale.firstMs * scale.growth ** bucket;
 
-/** The latency that a share `quantile` of all stays at or below, between the bucket's bounds; undefined where there is none. */
+/**
+ * The latency that a share `quantile` of all stays at or below, between the bucket's bounds; undefined where there is
+ * none.
+ */
 export function quantileMs(scale: LatencyScale, counts: ArrayLike<number>, quantile: number): number | undefined {
   let total = 0;
   for (let bucket = 0; bucket < scale.count; bucket++) total += counts[bucket] ?? 0;

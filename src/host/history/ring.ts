@@ -16,8 +16,8 @@ export const countNames = [
 export type CountName = (typeof countNames)[number];
 
 /**
- * Late answers by what took the most of their time: the wait for a turn, the load of weights, the handler, the run of the model, the
- * host (bodies read and written); and calls that ended by the client's own mistake or leaving.
+ * Late answers by what took the most of their time: the wait for a turn, the load of weights, the handler, the run of
+ * the model, the host (bodies read and written); and calls that ended by the client's own mistake or leaving.
  */
 export const causeNames = ['lateQueue', 'lateLoad', 'lateHandler', 'lateModel', 'lateHost', 'client'] as const;
 export type CauseName = (typeof causeNames)[number];
@@ -33,8 +33,8 @@ export interface RingOptions {
 }
 
 /**
- * The last `steps` steps of time, in typed arrays of a fixed size: old steps are overwritten, never allocated anew. A step that
- * nothing happened in costs nothing to skip.
+ * The last `steps` steps of time, in typed arrays of a fixed size: old steps are overwritten, never allocated anew. A
+ * step that nothing happened in costs nothing to skip.
  */
 export class Ring {
   readonly stepMs: number;

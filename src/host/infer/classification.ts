@@ -10,7 +10,8 @@ import {
 } from '../../tensor/index.ts';
 
 /**
- * The `count` highest of an output's values, highest first, as BYTES: of each row where dimension 0 is a batch, else of all.
+ * The `count` highest of an output's values, highest first, as BYTES: of each row where dimension 0 is a batch, else of
+ * all.
  *
  * @throws TensorError where the output has no numbers
  */

@@ -8,8 +8,8 @@ export interface InferReply {
   /** Bytes of JSON at the start when raw tensor data follows, else undefined: the whole body is JSON. */
   readonly headerLength: number | undefined;
   /**
-   * The body's parts, in order. Short JSON stays a string, which Node writes together with the HTTP headers; copying the
-   * tensors behind it would cost 2 µs for 4 KiB.
+   * The body's parts, in order. Short JSON stays a string, which Node writes together with the HTTP headers; copying
+   * the tensors behind it would cost 2 µs for 4 KiB.
    */
   readonly parts: readonly [json: string | Uint8Array, ...rest: Uint8Array[]];
 }

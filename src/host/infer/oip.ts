@@ -1,6 +1,6 @@
 /**
- * Requests of the Open Inference Protocol's `infer`, in JSON or with Triton's binary tensor data extension. Pure: bytes in, tensors out.
- * Whatever bytes come in, only HostError and TensorError are thrown.
+ * Requests of the Open Inference Protocol's `infer`, in JSON or with Triton's binary tensor data extension. Pure: bytes
+ * in, tensors out. Whatever bytes come in, only HostError and TensorError are thrown.
  */
 import { checkBytes, elementBytes, JsonText, packBytes, tensorFromJson, TensorError } from '../../tensor/index.ts';
 import type { DataType, JsonForm, Steps, Tensor } from '../../tensor/index.ts';

@@ -1,6 +1,7 @@
 /**
  * The plain JSON of function calls without a handler: `{"input": nested}` to `{"output": nested}`, several inputs as
- * `{"inputs": {name: nested}}` to `{"outputs": {name: nested}}`. Datatypes come from the model, shapes from the nesting.
+ * `{"inputs": {name: nested}}` to `{"outputs": {name: nested}}`. Datatypes come from the model, shapes from the
+ * nesting.
  */
 import { JsonText, nestedTensorFromJson, TensorError, writeTensor } from '../../tensor/index.ts';
 import type { JsonForm, Steps, Tensor } from '../../tensor/index.ts';

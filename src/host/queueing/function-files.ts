@@ -8,7 +8,9 @@ import { sealManifest, type FunctionManifest, type ManifestFile } from '../../qu
 import { hashFile } from '../store/disk.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 
-/** The manifests of all versions that are ready; a version appears once its files have been hashed, in the background. */
+/**
+ * The manifests of all versions that are ready; a version appears once its files have been hashed, in the background.
+ */
 export class FunctionFiles {
   readonly #registry: Registry;
   readonly #logger: Logger;
@@ -122,7 +124,9 @@ async function describe({
   return { manifest, paths };
 }
 
-/** Why a compiled handler does not run elsewhere: it reads files beside its source, or imports what is installed here. */
+/**
+ * Why a compiled handler does not run elsewhere: it reads files beside its source, or imports what is installed here.
+ */
 function boundToThisMachine(code: string): string | undefined {
   if (/__handlerModule(Url|Filename|Dirname)\s*=/.test(code)) return 'its handler looks for files beside itself';
   for (const [, name = ''] of code.matchAll(

@@ -32,7 +32,10 @@ export class WorkersWatch {
     this.#onChange(now);
   }
 
-  /** What a function would take there, the round trip left out. @param ownMs what it takes here, where no worker has measured it */
+  /**
+   * What a function would take there, the round trip left out. @param ownMs what it takes here, where no worker has
+   * measured it
+   */
   offer(key: string, ownMs: number | undefined): WorkersOffer | null {
     const offer = this.#overflow.offer(key);
     if (offer === undefined) return null;

@@ -1,6 +1,6 @@
 /**
- * The format of a data folder, in `store.json`. A host reads the formats up to its own: an older one is migrated at start, after
- * a copy of the records, and a newer one is refused before anything in it is touched.
+ * The format of a data folder, in `store.json`. A host reads the formats up to its own: an older one is migrated at
+ * start, after a copy of the records, and a newer one is refused before anything in it is touched.
  */
 import { cp, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,8 +12,8 @@ import { versionFile } from './names.ts';
 export type Migration = (root: string) => Promise<void>;
 
 /**
- * 0 to 1: folders without `store.json`, as versions before 0.2 left them. Nothing moves inside them; from now on they say what
- * they are.
+ * 0 to 1: folders without `store.json`, as versions before 0.2 left them. Nothing moves inside them; from now on they
+ * say what they are.
  */
 const migrations: readonly Migration[] = [async () => undefined];
 

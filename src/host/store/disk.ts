@@ -17,8 +17,8 @@ const writeBytesMin = 512 * 1024;
 /**
  * Writes a stream to an open file, hashing it on the way. While one batch of `writeBytesMin` is on its way to the disk
  * the next is gathered and hashed, but no more than that one, so that a fast sender is held back. Throws HostError
- * 'body-too-large' as soon as the stream passes `bytesMax`, 'disk-full', and whatever the stream throws; nothing is being
- * written any more then.
+ * 'body-too-large' as soon as the stream passes `bytesMax`, 'disk-full', and whatever the stream throws; nothing is
+ * being written any more then.
  */
 export async function pour(
   handle: FileHandle,
@@ -131,7 +131,10 @@ export async function replaceFile(path: string, text: string): Promise<void> {
   }
 }
 
-/** A short file that is there, in its own place: a full disk takes that too. A kill in the middle leaves a mixture of both texts. */
+/**
+ * A short file that is there, in its own place: a full disk takes that too. A kill in the middle leaves a mixture of
+ * both texts.
+ */
 export async function overwriteFile(path: string, text: string): Promise<void> {
   const handle = await open(path, 'r+');
   try {
@@ -219,7 +222,10 @@ export function hasCode(error: unknown, ...codes: string[]): boolean {
   return error instanceof Error && 'code' in error && codes.includes(String(error.code));
 }
 
-/** A full disk or quota as HostError 'disk-full', one that cannot be written as 'store-read-only'; anything else as it is. */
+/**
+ * A full disk or quota as HostError 'disk-full', one that cannot be written as 'store-read-only'; anything else as it
+ * is.
+ */
 export function diskError(error: unknown): unknown {
   if (hasCode(error, 'ENOSPC', 'EDQUOT')) {
     return new HostError('disk-full', 'the disk of the model store is full', { cause: error });

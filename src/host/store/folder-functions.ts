@@ -162,8 +162,8 @@ export class FolderFunctions {
 }
 
 /**
- * The settings with what files of the folder stand for: an example is named as seen from where the host was started, and its clients
- * often are; labels are read.
+ * The settings with what files of the folder stand for: an example is named as seen from where the host was started,
+ * and its clients often are; labels are read.
  */
 async function placed(given: GivenSettings, folder: string): Promise<GivenSettings> {
   const { example, labels } = given;

@@ -1,6 +1,6 @@
 /**
- * Reads a whole data folder and compares every stored file with its hash, without a host. Without `repair` nothing is written, so
- * that it may run beside a host that uses the folder.
+ * Reads a whole data folder and compares every stored file with its hash, without a host. Without `repair` nothing is
+ * written, so that it may run beside a host that uses the folder.
  */
 import { link, mkdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -113,7 +113,9 @@ class StoreCheck {
     }
   }
 
-  /** Puts sound bytes in the place of a file. @returns how; undefined: no copy here has them, and no host is to be asked */
+  /**
+   * Puts sound bytes in the place of a file. @returns how; undefined: no copy here has them, and no host is to be asked
+   */
   async #replace(path: string, file: StoredFile, source: ContentSource): Promise<string | undefined> {
     const blob = join(this.#data.blobs, 'sha256', file.sha256);
     const fresh = `${path}.link`;

@@ -1,4 +1,6 @@
-/** Handlers become one JavaScript module each: bundled from TypeScript or JavaScript by esbuild, checked for exports. */
+/**
+ * Handlers become one JavaScript module each: bundled from TypeScript or JavaScript by esbuild, checked for exports.
+ */
 import { createHash } from 'node:crypto';
 import { access, readFile, realpath } from 'node:fs/promises';
 import { createRequire, isBuiltin } from 'node:module';

@@ -1,6 +1,6 @@
 /**
- * `serving/<name>.json`: what was set for a function after its versions were published. Settings over those of each version, and how
- * calls are divided. One file, so that a kill leaves the old state or the new one.
+ * `serving/<name>.json`: what was set for a function after its versions were published. Settings over those of each
+ * version, and how calls are divided. One file, so that a kill leaves the old state or the new one.
  */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';

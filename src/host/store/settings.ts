@@ -53,8 +53,8 @@ export function parseDurationMs(duration: Duration): number | undefined {
 }
 
 /**
- * Checks the content of a `function.json`. Throws HostError 'bad-settings' with a sentence that names the field and what
- * it allows.
+ * Checks the content of a `function.json`. Throws HostError 'bad-settings' with a sentence that names the field and
+ * what it allows.
  */
 export function parseFolderSettings(json: unknown): GivenSettings {
   return checkSchema(json);
@@ -92,8 +92,8 @@ export interface SettingsChange {
 }
 
 /**
- * Checks the body of `PATCH /functions/{name}`: as the settings of an upload, where null stands for what was published. Throws
- * HostError 'bad-settings'.
+ * Checks the body of `PATCH /functions/{name}`: as the settings of an upload, where null stands for what was published.
+ * Throws HostError 'bad-settings'.
  */
 export function parseSettingsChange(raw: Readonly<Record<string, unknown>>): SettingsChange {
   const set: [string, unknown][] = [];
@@ -172,8 +172,8 @@ export function inheritSettings(given: GivenSettings, before: GivenSettings): Gi
 }
 
 /**
- * Fills in what `given` leaves out: first from `base` (for an upload the `function.json` of the same name, whose handler
- * it keeps), then from the host's defaults.
+ * Fills in what `given` leaves out: first from `base` (for an upload the `function.json` of the same name, whose
+ * handler it keeps), then from the host's defaults.
  */
 export function resolveSettings(
   given: GivenSettings,

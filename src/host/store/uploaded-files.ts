@@ -1,4 +1,6 @@
-/** What an upload brings beside what is there: its files by name, and whether it is a version that was published before. */
+/**
+ * What an upload brings beside what is there: its files by name, and whether it is a version that was published before.
+ */
 import { dirname } from 'node:path';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion } from '../types.ts';

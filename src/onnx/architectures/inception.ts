@@ -13,7 +13,9 @@ interface Features {
 
 type Kernel = number | readonly [height: number, width: number];
 
-/** Adds Conv + BatchNormalization + Relu blocks under their names; channel counts are the paper's, scaled by `width`. */
+/**
+ * Adds Conv + BatchNormalization + Relu blocks under their names; channel counts are the paper's, scaled by `width`.
+ */
 class Inception {
   readonly #graph: SeededGraph;
   readonly #width: number;

@@ -1,7 +1,7 @@
 /**
- * Stacked LSTM and GRU, as PyTorch's modules define them (batch first). Three forms of one network with the same weights:
- * one node a layer; one node a cell and step, the graph in which Chrion finds work for several cores; and the same in
- * primitive operators.
+ * Stacked LSTM and GRU, as PyTorch's modules define them (batch first). Three forms of one network with the same
+ * weights: one node a layer; one node a cell and step, the graph in which Chrion finds work for several cores; and the
+ * same in primitive operators.
  */
 import { ElementType } from '../types.ts';
 import { defineArchitecture, refuse, type Architecture } from './architecture.ts';
@@ -30,7 +30,9 @@ interface CellKind {
   readonly gates: number;
   readonly states: 1 | 2;
   readonly attributes: Readonly<Record<string, number>>;
-  /** One step in primitive operators, from what input and state bring to the gates; no `state` before the first step. */
+  /**
+   * One step in primitive operators, from what input and state bring to the gates; no `state` before the first step.
+   */
   readonly step: (graph: SeededGraph, fromInput: string, fromState: string, state: CellState | undefined) => CellState;
 }
 
@@ -50,7 +52,9 @@ const lstmCell: CellKind = {
   },
 };
 
-/** z, r = sigmoid of the gates; n = tanh(x_n + r h_n); h' = (1 - z) n + z h (Cho et al. 2014, reset behind the matrix). */
+/**
+ * z, r = sigmoid of the gates; n = tanh(x_n + r h_n); h' = (1 - z) n + z h (Cho et al. 2014, reset behind the matrix).
+ */
 const gruCell: CellKind = {
   opType: 'GRU',
   gates: 3,

@@ -37,7 +37,9 @@ export class SeededGraph extends GraphBuilder {
     return full;
   }
 
-  /** y = x W + b over the last dimension, for any rank; W is stored [in, out], as an export folds PyTorch's transpose. */
+  /**
+   * y = x W + b over the last dimension, for any rank; W is stored [in, out], as an export folds PyTorch's transpose.
+   */
   linear(name: string, x: string, inSize: number, outSize: number): string {
     return this.scope(name, () => {
       const weight = this.seeded('weight', [inSize, outSize], { std: 1 / Math.sqrt(inSize) });

@@ -17,7 +17,10 @@ export interface CellsRequest {
 /** Y in chunks, empty unless asked for. */
 export interface CellResults {
   readonly chunks: readonly string[];
-  /** By chunk: what each direction makes, without the axis of directions, where there are such values: they save a Squeeze. */
+  /**
+   * By chunk: what each direction makes, without the axis of directions, where there are such values: they save a
+   * Squeeze.
+   */
   readonly sides: readonly (readonly string[] | undefined)[];
 }
 
@@ -92,7 +95,9 @@ function inputSteps(out: OutputGraph, { recurrent, chunks, xParts }: CellsReques
   return out.split(batchFirst ? timeFirst(out, x) : x, 0, sizes, names);
 }
 
-/** The parts of all directions side by side along `axis`, then transposed where `perm` is given, as the value `output`. */
+/**
+ * The parts of all directions side by side along `axis`, then transposed where `perm` is given, as the value `output`.
+ */
 function joinDirections(
   out: OutputGraph,
   parts: readonly string[],
@@ -176,7 +181,9 @@ function emitChain(out: OutputGraph, request: CellsRequest, direction: Direction
     const { steps, running } = parts.chunks[index]!;
     const before = state;
     const isLast = index === order.at(-1) && endsInChain(recurrent);
-    /** The name of a state behind the cell, behind the choice of those that run, and behind that of those that ever ran. */
+    /**
+     * The name of a state behind the cell, behind the choice of those that run, and behind that of those that ever ran.
+     */
     const stateName = (place: number, stage: 'cell' | 'kept' | 'ended', wanted: string): string => {
       const output = isLast ? (node.proto.output[1 + place] ?? '') : '';
       const last = started !== undefined ? 'ended' : running !== undefined && before[place] !== '' ? 'kept' : 'cell';

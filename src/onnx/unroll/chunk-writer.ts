@@ -9,7 +9,9 @@ import type { RecurrentNode } from './recurrent-node.ts';
 import type { Selection } from './select.ts';
 import { chunkName, chunksOf, sameTime, type Chunk, type TimeAxis } from './time-axis.ts';
 
-/** The axis of directions in Y, [steps, directions, batch, hidden], and how they come to stand before the hidden units. */
+/**
+ * The axis of directions in Y, [steps, directions, batch, hidden], and how they come to stand before the hidden units.
+ */
 const directionsAxis = 1;
 const directionsInwards = [0, 2, 1, 3];
 
@@ -98,8 +100,8 @@ export class ChunkWriter {
   }
 
   /**
-   * What a node would make of a chunk's Y, where the cells' own values come to the same with less: a squeeze of the only
-   * direction, or two directions side by side in each item, as PyTorch has them (a transpose and a reshape).
+   * What a node would make of a chunk's Y, where the cells' own values come to the same with less: a squeeze of the
+   * only direction, or two directions side by side in each item, as PyTorch has them (a transpose and a reshape).
    */
   #shortcut({ opType, input, output, attribute }: NodeProto, how: Commuting): Shortcut {
     const [from = '', to = ''] = [input[0], output[0]];

@@ -7,7 +7,10 @@ import { ElementType, type ModelProto } from '../types.ts';
 const { FLOAT } = ElementType;
 const product = (shape: readonly number[]): number => shape.reduce((all, size) => all * size, 1);
 
-/** A value on its way from one recurrent node to the next: its sizes, and which of them is time, in steps of `rows` places. */
+/**
+ * A value on its way from one recurrent node to the next: its sizes, and which of them is time, in steps of `rows`
+ * places.
+ */
 interface Point {
   readonly value: string;
   readonly shape: readonly number[];
@@ -248,7 +251,10 @@ function between(chosen: Chosen) {
 
 const inputs = { x: floats([sequence, batch, 3], 1) };
 
-/** The cells that the second node's first one waits for, in short: nothing but the first of each when nothing was joined. */
+/**
+ * The cells that the second node's first one waits for, in short: nothing but the first of each when nothing was
+ * joined.
+ */
 async function early(model: ModelProto, cell: number): Promise<readonly string[]> {
   const unrolled = await unrolledAlike(model, inputs, cell);
   const name = `step0-${cell - 1}`;

@@ -1,7 +1,7 @@
 /**
- * Which operators may be applied chunk by chunk along time, and what that takes of their inputs. A rule looks at one node
- * of which some inputs are cut along time, and finds where time lies in its outputs; none when the node has to see all of
- * its input at once.
+ * Which operators may be applied chunk by chunk along time, and what that takes of their inputs. A rule looks at one
+ * node of which some inputs are cut along time, and finds where time lies in its outputs; none when the node has to see
+ * all of its input at once.
  */
 import type { Graph } from '../graph.ts';
 import type { NodeProto } from '../types.ts';
@@ -124,8 +124,8 @@ const unsqueeze: Rule = (operands) => {
 const product = (sizes: Shape): number => sizes.reduce((all, size) => all * size, 1);
 
 /**
- * Where time lies after a reshape: in the axis before which there are as many places as before. What follows then divides
- * into steps as it did.
+ * Where time lies after a reshape: in the axis before which there are as many places as before. What follows then
+ * divides into steps as it did.
  */
 function reshapedTime(from: Shape, to: Shape, time: TimeAxis): TimeAxis | undefined {
   const before = product(from.slice(0, time.axis));

@@ -25,8 +25,8 @@ export interface Demand {
 }
 
 /**
- * Whoever takes chunks is a cell, or a node that makes chunks for one, or one that takes a few steps. A value that none of
- * them is behind is better whole: one operator on all of it instead of one on each chunk.
+ * Whoever takes chunks is a cell, or a node that makes chunks for one, or one that takes a few steps. A value that none
+ * of them is behind is better whole: one operator on all of it instead of one on each chunk.
  */
 export function demandOf(graph: Graph, { treatments, times }: Analysis): Demand {
   const inChunks = new Set<string>();

@@ -46,7 +46,10 @@ function constantParts(out: OutputGraph, lengths: readonly number[], chunks: rea
   };
 }
 
-/** One computation for all chunks, [chunks, batch], that is then cut: a few small kernels instead of a few for each chunk. */
+/**
+ * One computation for all chunks, [chunks, batch], that is then cut: a few small kernels instead of a few for each
+ * chunk.
+ */
 function computedParts(out: OutputGraph, lengths: string, chunks: readonly Chunk[]): LengthParts {
   const counts = out.once(`lengths ${chunks.length} ${chunks[0]?.steps} ${lengths}`, () => {
     const column = (values: readonly number[]): string => out.int32s(values, [values.length, 1]);

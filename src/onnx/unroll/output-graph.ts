@@ -1,4 +1,7 @@
-/** The graph that unrolling writes: nodes in order, under names that nothing else has, with each constant and cut made once. */
+/**
+ * The graph that unrolling writes: nodes in order, under names that nothing else has, with each constant and cut made
+ * once.
+ */
 import { elementBits } from '../element-type.ts';
 import { externalReference, isExternal } from '../external-data.ts';
 import type { Graph } from '../graph.ts';
@@ -137,8 +140,8 @@ export class OutputGraph {
   }
 
   /**
-   * A value's parts along `axis`, one for each direction: slices of a weight, without copying where its bytes are at hand;
-   * of what is computed a Split.
+   * A value's parts along `axis`, one for each direction: slices of a weight, without copying where its bytes are at
+   * hand; of what is computed a Split.
    */
   directions(value: string, axis: number): readonly [forward: string, reverse: string] {
     const names = [`${value}/forward`, `${value}/reverse`] as const;

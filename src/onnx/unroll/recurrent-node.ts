@@ -1,4 +1,6 @@
-/** LSTM, GRU and RNN nodes as unrolling sees them: their directions, lengths and states; or why one has to stay whole. */
+/**
+ * LSTM, GRU and RNN nodes as unrolling sees them: their directions, lengths and states; or why one has to stay whole.
+ */
 import { elementBits } from '../element-type.ts';
 import type { Graph, GraphNode } from '../graph.ts';
 import { AttributeType, type AttributeProto, type NodeProto } from '../types.ts';
@@ -77,8 +79,8 @@ const lengthArithmeticOpset = 12;
 const whereOpset = 9;
 
 /**
- * The lists for each direction. Activations take their alpha and beta from the node's lists in order, each only what it has,
- * so what is left for the second direction depends on the functions of the first.
+ * The lists for each direction. Activations take their alpha and beta from the node's lists in order, each only what it
+ * has, so what is left for the second direction depends on the functions of the first.
  */
 function activationLists(node: NodeProto, count: number, perNode: number): AttributeProto[][] | undefined {
   const names = textsAttribute(node, 'activations');

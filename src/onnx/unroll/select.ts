@@ -1,4 +1,7 @@
-/** Nodes that take a few steps of a sequence, mostly its last one: all of them in one chunk, so that the others need not be joined. */
+/**
+ * Nodes that take a few steps of a sequence, mostly its last one: all of them in one chunk, so that the others need not
+ * be joined.
+ */
 import { constantInts, intAttribute } from './attributes.ts';
 import type { Operands } from './commute.ts';
 import { chunksOf, type TimeAxis } from './time-axis.ts';

@@ -1,7 +1,7 @@
 /**
- * Recurrent operators as cells: a node over a whole sequence becomes a chain of nodes of a few steps each, so that the cells
- * of several layers can run side by side (Chrion, Yang et al., section 3). Cells are LSTM, GRU and RNN nodes again, so
- * whatever runs the model runs them with its own kernels, and they read the node's own weights.
+ * Recurrent operators as cells: a node over a whole sequence becomes a chain of nodes of a few steps each, so that the
+ * cells of several layers can run side by side (Chrion, Yang et al., section 3). Cells are LSTM, GRU and RNN nodes
+ * again, so whatever runs the model runs them with its own kernels, and they read the node's own weights.
  */
 import { Graph, type GraphNode } from '../graph.ts';
 import { capturedBy } from '../scope.ts';
@@ -31,10 +31,10 @@ export interface UnrolledModel {
 }
 
 /**
- * Unrolls every LSTM, GRU and RNN node of the main graph with more than `steps` steps. Between recurrent nodes, operators
- * that commute with cutting along time are applied chunk by chunk, so that a cell waits for those cells only whose results
- * it takes; everywhere else values are joined again. Inputs and outputs of the graph keep their names and types. Nested
- * graphs stay as they are.
+ * Unrolls every LSTM, GRU and RNN node of the main graph with more than `steps` steps. Between recurrent nodes,
+ * operators that commute with cutting along time are applied chunk by chunk, so that a cell waits for those cells only
+ * whose results it takes; everywhere else values are joined again. Inputs and outputs of the graph keep their names and
+ * types. Nested graphs stay as they are.
  *
  * Throws RangeError for `steps` below 1, and {@link OnnxError} as {@link Graph}.
  */

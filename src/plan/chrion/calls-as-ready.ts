@@ -2,9 +2,9 @@ import { gpuDevice } from './devices.ts';
 import type { Lanes } from './lanes.ts';
 
 /**
- * What is ready when a core is free becomes one call: devices start their next work in the order of time, and a call goes
- * on with the next of `runs` as long as everything that run takes from elsewhere was there when the call
- * started. It ends early where it has taken `paceMs` and holds something that others wait for.
+ * What is ready when a core is free becomes one call: devices start their next work in the order of time, and a call
+ * goes on with the next of `runs` as long as everything that run takes from elsewhere was there when the call started.
+ * It ends early where it has taken `paceMs` and holds something that others wait for.
  *
  * @returns 1 at each position where a call begins
  */
@@ -22,7 +22,9 @@ class AsReady {
   readonly #waitsFor: Int32Array;
   readonly #givenMs: Float64Array;
   readonly #arrivedMs: Float64Array;
-  /** Of each lane: the position it goes on with, when it is free, and when it could go on; Infinity when it cannot yet. */
+  /**
+   * Of each lane: the position it goes on with, when it is free, and when it could go on; Infinity when it cannot yet.
+   */
   readonly #next: Int32Array;
   readonly #freeMs: Float64Array;
   readonly #nextStartMs: Float64Array;

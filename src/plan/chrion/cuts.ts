@@ -3,7 +3,8 @@ import { noWeights, type Links, type Network } from './network.ts';
 
 /**
  * Where operators stand along the weights of a graph: those that read weights by the order in which the weights first
- * come, the others by the last weights before them, or by the first behind them. In a stack of layers this is the layer.
+ * come, the others by the last weights before them, or by the first behind them. In a stack of layers this is the
+ * layer.
  */
 export interface Ranks {
   readonly count: number;
@@ -43,8 +44,8 @@ function othersOf({ startOf, node: others }: Links, node: number): Int32Array {
 
 /**
  * Coarse ways to keep part of a graph on the GPU: all its weights up to some, or from some on, in the order of their
- * ranks, with the operators that read them; all of them first. A greedy choice that looks at one operator at a time does
- * not find these: the first operator of a layer is charged with weights that all the layer's operators share.
+ * ranks, with the operators that read them; all of them first. A greedy choice that looks at one operator at a time
+ * does not find these: the first operator of a layer is charged with weights that all the layer's operators share.
  *
  * @param kept 1 for each of the weights that may be on the GPU
  */

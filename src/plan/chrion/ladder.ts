@@ -11,7 +11,9 @@ export interface LadderOptions extends ChrionOptions {
   readonly rungsMax?: number;
 }
 
-/** GPU memory that a rung has at most, as a share of that of the rung above: less of a step is not worth changing plans. */
+/**
+ * GPU memory that a rung has at most, as a share of that of the rung above: less of a step is not worth changing plans.
+ */
 const stepAtMost = 0.95;
 /** Weights of memory that are tried: what all of it is worth, in latencies of everything on the GPU. */
 const alphaShares = [0, 0.03, 0.1, 0.3, 1, 3];
@@ -22,16 +24,17 @@ const alphaShares = [0, 0.03, 0.1, 0.3, 1, 3];
  *
  * The first one has everything on the GPU, unless that takes longer than `limitMs` or the GPU cannot run everything;
  * then everything that it can run is there, unless that is beaten. The others are on the Pareto front of memory and
- * latency among what was tried: memory falls by a twentieth or more from rung to rung, and latency rises. (Everything on
- * the GPU may be slower than the rung below it: it is kept because it needs no core.) The fastest plan that takes less
- * memory is among them; where there are more than `rungsMax`, those are taken that divide the memory most evenly.
+ * latency among what was tried: memory falls by a twentieth or more from rung to rung, and latency rises. (Everything
+ * on the GPU may be slower than the rung below it: it is kept because it needs no core.) The fastest plan that takes
+ * less memory is among them; where there are more than `rungsMax`, those are taken that divide the memory most evenly.
  * Everything on the CPU is no rung, and without weights to keep there is one rung at most.
  *
  * A rung's `alpha` is the weight of memory from which on it costs less than the rung above it; 0 for the first and for
  * one that is faster than the rung above.
  *
  * @returns no plans when no operator can run on the GPU or nothing is as fast as `limitMs`
- * Throws {@link PlanError} for options out of range, and where operators that the GPU cannot run have no core to run on.
+ * Throws {@link PlanError} for options out of range, and where operators that the GPU cannot run have no core to run
+ * on.
  */
 export function planLadder(profile: GraphProfile, options: LadderOptions = {}): readonly ChrionPlan[] {
   const { limitMs = Infinity, rungsMax = 4 } = options;

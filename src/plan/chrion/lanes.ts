@@ -36,8 +36,8 @@ export interface Crossings {
   readonly tensor: Int32Array;
   readonly copyMs: Float64Array;
   /**
-   * 1 where the GPU's stream copies the tensor at this crossing: in `into` for the first operator on the GPU that takes it,
-   * in `outOf` for the first taker on the CPU. The others find it there.
+   * 1 where the GPU's stream copies the tensor at this crossing: in `into` for the first operator on the GPU that takes
+   * it, in `outOf` for the first taker on the CPU. The others find it there.
    */
   readonly copied: Uint8Array;
 }
@@ -111,9 +111,9 @@ function crossings(
 }
 
 /**
- * Where calls begin, by position, when each is as short as is ever worth it: operators that follow one another on a core
- * with nothing that has to come or leave in between are one call, which costs nobody any time. Every operator on the
- * GPU stands alone.
+ * Where calls begin, by position, when each is as short as is ever worth it: operators that follow one another on a
+ * core with nothing that has to come or leave in between are one call, which costs nobody any time. Every operator on
+ * the GPU stands alone.
  */
 export function runsIn({ count, laneOf, into, outOf }: Lanes): Uint8Array {
   const starts = new Uint8Array(count);

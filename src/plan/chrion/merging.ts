@@ -14,7 +14,9 @@ export interface Merged {
   readonly timeline: Timeline;
 }
 
-/** 'quick' tries few ways, to tell many selections apart; 'thorough' is what a plan's times come from, and never slower. */
+/**
+ * 'quick' tries few ways, to tell many selections apart; 'thorough' is what a plan's times come from, and never slower.
+ */
 export type Effort = 'quick' | 'thorough';
 
 /** What a call has at most before it gives away what others wait for, in times of what the call itself costs. */
@@ -26,9 +28,9 @@ const triesWork = 60_000;
 /**
  * Puts the operators of each core together to calls. A call costs {@link Network.callMs}; it starts when all that it
  * takes is there, and gives away what it makes only at its end. So several ways are tried, all of them on runs of
- * operators that are never worth taking apart ({@link runsIn}): every run its own call, and what is ready when a core is
- * free, cut where the call has gone on for a while and others wait ({@link callsAsReady}). The fastest of these is taken,
- * and calls along its critical path are divided and joined as long as that helps.
+ * operators that are never worth taking apart ({@link runsIn}): every run its own call, and what is ready when a core
+ * is free, cut where the call has gone on for a while and others wait ({@link callsAsReady}). The fastest of these is
+ * taken, and calls along its critical path are divided and joined as long as that helps.
  *
  * Where calls cost nothing the first way is never slower than another and is the only one.
  */
@@ -85,7 +87,8 @@ function callCount(starts: Uint8Array): number {
 /**
  * Other calls that may shorten the critical path, most promising first: a cut after what another device waited for, so
  * that it is given away early; a cut before what a call waited for, so that the rest goes ahead; and none between two
- * calls that followed one another without waiting. All cuts at once, then each alone; then the same with what is joined.
+ * calls that followed one another without waiting. All cuts at once, then each alone; then the same with what is
+ * joined.
  */
 function* changes(
   { laneOf, startOf, count }: Lanes,

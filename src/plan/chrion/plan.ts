@@ -49,8 +49,8 @@ export interface ChrionPlan {
 }
 
 /**
- * Chrion's Algorithm 2: for every number of cores k' from 0 (the GPU alone) to k, a device for each operator; then the k'
- * of the least `L + alpha M`, of equal ones the one of less memory and fewer cores.
+ * Chrion's Algorithm 2: for every number of cores k' from 0 (the GPU alone) to k, a device for each operator; then the
+ * k' of the least `L + alpha M`, of equal ones the one of less memory and fewer cores.
  *
  * Takes time in proportion to k times operators and edges. A larger alpha mostly means less memory, but not always: one
  * operator that moves to the CPU changes what is free when for all after it. {@link planLadder} gives plans that never
@@ -58,7 +58,8 @@ export interface ChrionPlan {
  *
  * @param alpha milliseconds of latency that a megabyte of GPU memory is worth; 0 asks for the lowest latency alone, and
  *   then the plan is never slower than the GPU by itself
- * Throws {@link PlanError} for options out of range, and where operators that the GPU cannot run have no core to run on.
+ * Throws {@link PlanError} for options out of range, and where operators that the GPU cannot run have no core to run
+ * on.
  */
 export function planChrion(profile: GraphProfile, options: ChrionOptions & { readonly alpha: number }): ChrionPlan {
   const { alpha } = options;
@@ -71,9 +72,9 @@ export function planChrion(profile: GraphProfile, options: ChrionOptions & { rea
 
 /**
  * The plan of lowest latency. The paper's Latency-Optimal pattern is Algorithm 2 with alpha 0 ({@link planChrion}); its
- * greedy choice is led astray by the copies of an operator's successors, which it cannot see, and a little reluctance to
- * use the GPU (alpha up to 0.3) or the CPU alone is at times up to a tenth faster. So all of these are tried, and where
- * operators share weights whole layers on one side or the other as well.
+ * greedy choice is led astray by the copies of an operator's successors, which it cannot see, and a little reluctance
+ * to use the GPU (alpha up to 0.3) or the CPU alone is at times up to a tenth faster. So all of these are tried, and
+ * where operators share weights whole layers on one side or the other as well.
  */
 export function planLatencyOptimal(profile: GraphProfile, options: ChrionOptions = {}): ChrionPlan {
   const search = new Search(profile, options);
@@ -87,8 +88,8 @@ export interface MemoryOptimalOptions extends ChrionOptions {
 
 /**
  * The plan of least GPU memory within a latency: over alpha from 0 to 1 and every k', as in the paper's Memory-Optimal
- * pattern (6.2, 6.3), the CPU alone, and where operators share weights whole layers on one side or the other. Never more
- * memory than {@link planLatencyOptimal}. Undefined when nothing is as fast as `latencyLimitMs`.
+ * pattern (6.2, 6.3), the CPU alone, and where operators share weights whole layers on one side or the other. Never
+ * more memory than {@link planLatencyOptimal}. Undefined when nothing is as fast as `latencyLimitMs`.
  */
 export function planMemoryOptimal(profile: GraphProfile, options: MemoryOptimalOptions = {}): ChrionPlan | undefined {
   const search = new Search(profile, options);
@@ -144,7 +145,9 @@ function refined(search: Search, candidates: readonly Candidate[]): Candidate[] 
   return candidates.map((candidate) => search.refined(candidate));
 }
 
-/** Where operators share weights, as those of unrolled layers do, whole layers are moved as well; the paper has none. */
+/**
+ * Where operators share weights, as those of unrolled layers do, whole layers are moved as well; the paper has none.
+ */
 function coarseCuts(search: Search): Candidate[] {
   const { sharesWeights, weightBytes } = search.network;
   if (!sharesWeights) return [];

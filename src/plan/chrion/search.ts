@@ -21,7 +21,9 @@ export interface ChrionOptions {
   readonly cores?: number;
 }
 
-/** A selection of devices and what it costs; its latency is that of calls that were chosen quickly until it is refined. */
+/**
+ * A selection of devices and what it costs; its latency is that of calls that were chosen quickly until it is refined.
+ */
 export interface Candidate {
   readonly devices: Devices;
   readonly cores: number;
@@ -55,7 +57,10 @@ export class Search {
     this.order = topologicalOrder(this.network);
   }
 
-  /** Algorithm 2 without its last line: one candidate for every k'; without the GPU alone where that cannot run everything. */
+  /**
+   * Algorithm 2 without its last line: one candidate for every k'; without the GPU alone where that cannot run
+   * everything.
+   */
   algorithm2(alpha: number, sides?: Sides, coreCounts: readonly number[] = this.#allCoreCounts()): Candidate[] {
     const { network, order } = this;
     const gpuCannot = network.gpuMs.indexOf(Infinity);

@@ -10,7 +10,8 @@ const looks = {
 } as const;
 
 /**
- * A plan as a picture: a row for the GPU with its copies, and one for each core. Operators of one call stand on one band.
+ * A plan as a picture: a row for the GPU with its copies, and one for each core. Operators of one call stand on one
+ * band.
  *
  * @param title what the picture is of, such as the name of the profile
  */

@@ -15,14 +15,14 @@ export interface Copy {
 export const nothing = -1;
 
 /**
- * What happens when, by position in the lanes: every device does one thing at a time. One object serves for many ways to
- * put operators together to calls; it holds the times of the last one that was run.
+ * What happens when, by position in the lanes: every device does one thing at a time. One object serves for many ways
+ * to put operators together to calls; it holds the times of the last one that was run.
  *
  * The GPU takes its operators in the given order and every core its calls, and each waits for what it needs. A call
- * starts when all that its operators take from elsewhere is there, and gives all its outputs at its end. The GPU's stream
- * holds, for each of its operators, the copies of what comes from the CPU, the operator, and the copies of what the CPU
- * needs of it, in this order; a tensor is copied once. This is what decides between plans, and not the greedy choice's
- * own estimate.
+ * starts when all that its operators take from elsewhere is there, and gives all its outputs at its end. The GPU's
+ * stream holds, for each of its operators, the copies of what comes from the CPU, the operator, and the copies of what
+ * the CPU needs of it, in this order; a tensor is copied once. This is what decides between plans, and not the greedy
+ * choice's own estimate.
  */
 export class Timeline {
   /** Of each operator; in a call the operators run one after the other, behind what the call itself costs. */
@@ -68,8 +68,8 @@ export class Timeline {
   }
 
   /**
-   * Milliseconds that the calls take which begin at `starts`; Infinity when calls and the GPU would wait for one another
-   * for ever.
+   * Milliseconds that the calls take which begin at `starts`; Infinity when calls and the GPU would wait for one
+   * another for ever.
    *
    * @param starts 1 at each position where a call begins, and at each operator on the GPU
    */

@@ -1,12 +1,15 @@
 /**
  * Which layers to load and which to execute from host memory: DeepPlan (Jeong et al., EuroSys 2023), section 4.3.2,
  * Algorithm 1, decision for decision as the authors' published planner takes them. It has three things that the paper's
- * listing has not: a layer whose direct-host-access costs more than 1.5 times its loading is never changed; such a layer
- * ends the search for this stall instead of being passed over; and stalls are only computed anew once one is gone.
+ * listing has not: a layer whose direct-host-access costs more than 1.5 times its loading is never changed; such a
+ * layer ends the search for this stall instead of being passed over; and stalls are only computed anew once one is
+ * gone.
  */
 import type { LayerProfile, ProfileLayer } from '../../profile/index.ts';
 
-/** `load`: copied to the GPU before it executes. `dha`: executes from host memory; also said of layers without weights. */
+/**
+ * `load`: copied to the GPU before it executes. `dha`: executes from host memory; also said of layers without weights.
+ */
 export type LayerMethod = 'load' | 'dha';
 
 /** Milliseconds of a pipeline in which one link loads in order while one GPU executes (paper, Figure 8). */
@@ -52,8 +55,9 @@ export function pipelineSteps(layers: readonly ProfileLayer[], methods: readonly
 }
 
 /**
- * The paper's "initial approach", layer by layer without regard to the pipeline (section 4.1, Table 3): direct-host-access
- * where it is faster than loading and then executing, and always for embeddings and batch normalisations.
+ * The paper's "initial approach", layer by layer without regard to the pipeline (section 4.1, Table 3):
+ * direct-host-access where it is faster than loading and then executing, and always for embeddings and batch
+ * normalisations.
  */
 export function initialApproach({ layers }: Pick<LayerProfile, 'layers'>): LayerMethod[] {
   return layers.map((layer) => {

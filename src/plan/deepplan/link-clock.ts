@@ -10,8 +10,8 @@ export class LinkClock {
   #readsDone = 0;
 
   /**
-   * A kernel reads host memory over the link from `startMs` on; a copy under way meanwhile stands still. Reads must come
-   * in the order of their times, and before a copy that they may put off.
+   * A kernel reads host memory over the link from `startMs` on; a copy under way meanwhile stands still. Reads must
+   * come in the order of their times, and before a copy that they may put off.
    */
   read(startMs: number, durationMs: number): void {
     if (durationMs > 0) this.#reads.push({ startMs, endMs: startMs + durationMs });

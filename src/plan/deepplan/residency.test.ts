@@ -15,7 +15,8 @@ describe('partial residency', () => {
     const { warmMs, hidden, curve } = residencyOf(profile, machine, planColdStart(profile, machine, 'pipeswitch'));
     expect(warmMs).toBeCloseTo(5);
     expect(curve[0]!.latencyMs).toBeCloseTo(10.5);
-    // Of ten layers the last arrives at (10 - k) ms and is due after 4.5: from k = 6 on nothing waits, at 5 half a layer.
+    // Of ten layers the last arrives at (10 - k) ms and is due after 4.5: from k = 6 on nothing waits, at 5 half a
+    // layer.
     expect(hidden).toMatchObject({ layers: 6, bytes: 6e7 });
     expect(hidden.latencyMs).toBeCloseTo(5);
   });

@@ -1,11 +1,11 @@
 /**
- * The timeline of a plan: when each layer is issued, copied, handed on and executed. There are two clocks per stage: the
- * CPU issues copies ahead of the links that carry them, and launches kernels ahead of the GPU that runs them. A layer
- * executes as soon as its own weights are there (paper, section 4.3.4), whatever becomes of the others.
+ * The timeline of a plan: when each layer is issued, copied, handed on and executed. There are two clocks per stage:
+ * the CPU issues copies ahead of the links that carry them, and launches kernels ahead of the GPU that runs them. A
+ * layer executes as soon as its own weights are there (paper, section 4.3.4), whatever becomes of the others.
  *
- * A layer with `cost` (an estimate) is followed tensor by tensor. One without (a measured profile) takes its `load` on the
- * link, which holds what issuing took, and its `exec` or `dha` on the GPU; its reads of host memory do not slow down
- * copies, because the profile does not say how many there are. A timeline of such a profile is the authors' own.
+ * A layer with `cost` (an estimate) is followed tensor by tensor. One without (a measured profile) takes its `load` on
+ * the link, which holds what issuing took, and its `exec` or `dha` on the GPU; its reads of host memory do not slow
+ * down copies, because the profile does not say how many there are. A timeline of such a profile is the authors' own.
  */
 import type { Machine } from '../../hardware/index.ts';
 import type { LayerProfile, ProfileLayer } from '../../profile/index.ts';

@@ -1,6 +1,6 @@
 /**
- * Model transmission planning: DeepPlan (Jeong et al., EuroSys 2023), section 4.3.3. Which GPUs lend their PCIe links to
- * a cold start, which layers each link carries, and how fast.
+ * Model transmission planning: DeepPlan (Jeong et al., EuroSys 2023), section 4.3.3. Which GPUs lend their PCIe links
+ * to a cold start, which layers each link carries, and how fast.
  */
 import type { Machine, NvLink } from '../../hardware/index.ts';
 import type { ProfileLayer } from '../../profile/index.ts';
@@ -20,9 +20,9 @@ const nvlinkBetween = ({ nvlinks }: Machine, a: number, b: number): NvLink | und
   nvlinks.find(({ gpus }) => (gpus[0] === a && gpus[1] === b) || (gpus[0] === b && gpus[1] === a));
 
 /**
- * GPUs that can help the primary to load: on another PCIe switch, since GPUs of one switch share its way to host memory,
- * and joined to the primary by NVLink; one for each switch. Among the GPUs of a switch the one that has the primary's
- * place in its own switch comes first, so that primaries side by side do not pick the same helper.
+ * GPUs that can help the primary to load: on another PCIe switch, since GPUs of one switch share its way to host
+ * memory, and joined to the primary by NVLink; one for each switch. Among the GPUs of a switch the one that has the
+ * primary's place in its own switch comes first, so that primaries side by side do not pick the same helper.
  */
 export function secondaryGpus(machine: Machine, primary: number): number[] {
   const own = machine.gpus[primary];

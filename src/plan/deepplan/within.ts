@@ -2,8 +2,9 @@ import type { ProfileLayer } from '../../profile/index.ts';
 import type { LayerMethod } from './algorithm.ts';
 
 /**
- * The methods with no more loaded than a GPU holds. The layers for which a read from host memory costs least per byte stay
- * there: a run of a model larger than the memory pays for its reads each time. Of layers that cost the same the last stay.
+ * The methods with no more loaded than a GPU holds. The layers for which a read from host memory costs least per byte
+ * stay there: a run of a model larger than the memory pays for its reads each time. Of layers that cost the same the
+ * last stay.
  */
 export function methodsWithin(
   layers: readonly Pick<ProfileLayer, 'bytes' | 'exec' | 'dha'>[],

@@ -9,8 +9,9 @@ export interface PackratOptions {
   /** B: items of one batch over all instances. */
   readonly batch: number;
   /**
-   * True (default): some threads may stay idle (Packrat, Equation 2: sum t <= T). False: all T are used (what the paper's
-   * recurrence computes); idle threads have been seen to make the batch up to 1.7 times as fast, mostly at odd T.
+   * True (default): some threads may stay idle (Packrat, Equation 2: sum t <= T). False: all T are used (what the
+   * paper's recurrence computes); idle threads have been seen to make the batch up to 1.7 times as fast, mostly at odd
+   * T.
    */
   readonly idleThreads?: boolean;
   /** Threads of each socket, adding up to T: no instance gets threads of two (3.4). Default: one socket. */
@@ -49,8 +50,9 @@ export type PackratPlan =
  * The instances that finish a batch first (Packrat, 3.3): minimises the latency of the slowest (Equation 1) with batch
  * sizes that add up to B on at most T threads (Equation 2). Of equally fast plans the one with fewest instances.
  *
- * The slowest instance's latency is one of the profile's, so it is found by bisection over those: the least for which the
- * instances that are no slower fill T x B. For T = 64, B = 1024 and batches by powers of two this takes milliseconds.
+ * The slowest instance's latency is one of the profile's, so it is found by bisection over those: the least for which
+ * the instances that are no slower fill T x B. For T = 64, B = 1024 and batches by powers of two this takes
+ * milliseconds.
  *
  * Throws {@link PlanError} for options out of range.
  */
@@ -73,8 +75,8 @@ export function planPackrat(profile: PoolProfile, options: PackratOptions): Pack
 }
 
 /**
- * The threads of a pool on a machine whose sockets have `threadsPerSocket`: sockets are filled one after the other, so 24
- * threads on sockets of 16 are [16, 8].
+ * The threads of a pool on a machine whose sockets have `threadsPerSocket`: sockets are filled one after the other, so
+ * 24 threads on sockets of 16 are [16, 8].
  */
 export function fillSockets(threads: number, threadsPerSocket: number): number[] {
   const sockets: number[] = [];

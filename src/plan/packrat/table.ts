@@ -14,7 +14,8 @@ export interface PackratTableOptions {
 }
 
 /**
- * The optimizer's whole table (Packrat, 3.3): `opt[t][b]` is the least latency, in milliseconds, of b items on t threads,
+ * The optimizer's whole table (Packrat, 3.3): `opt[t][b]` is the least latency, in milliseconds, of b items on t
+ * threads,
  *
  *   opt[t][b] = min over profiled <t', b'> of max(opt[t - t'][b - b'], L[t'][b'])
  *

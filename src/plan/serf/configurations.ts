@@ -28,8 +28,8 @@ export interface LoadLevel {
 }
 
 /**
- * The best configuration for each load: inter-node, intra-node and service parallelism together (SERF, IV-D). Of equally
- * fast ones the one that takes fewest threads.
+ * The best configuration for each load: inter-node, intra-node and service parallelism together (SERF, IV-D). Of
+ * equally fast ones the one that takes fewest threads.
  *
  * @param ratesPerSecond requests per second that arrive at the whole cluster
  */
@@ -47,8 +47,8 @@ export function serfTable(
 }
 
 /**
- * Load levels for a table when none are asked for: `count` of them, evenly from low load to 95% of what the configuration
- * of the highest capacity can take.
+ * Load levels for a table when none are asked for: `count` of them, evenly from low load to 95% of what the
+ * configuration of the highest capacity can take.
  */
 export function evenLoadLevels(profile: ServiceProfile, count: number, { machines }: SerfOptions = {}): number[] {
   const most = Math.max(
@@ -76,8 +76,8 @@ export interface ResourceChoice extends ConfigurationPrediction {
 }
 
 /**
- * The least resources that meet an SLO (SERF, IV-E): fewest machines, among those fewest threads, among those the lowest
- * latency. Undefined when not even all machines do.
+ * The least resources that meet an SLO (SERF, IV-E): fewest machines, among those fewest threads, among those the
+ * lowest latency. Undefined when not even all machines do.
  *
  * Takes it that a unit with less load is never slower, which holds wherever requests slow each other down.
  */

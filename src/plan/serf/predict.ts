@@ -17,7 +17,9 @@ export type ServicePrediction =
       /** Share of requests that find all c running, and wait. */
       readonly waitProbability: number;
     }
-  /** Requests arrive as fast as, or faster than, they can be answered: the queue grows for ever and no latency holds. */
+  /**
+   * Requests arrive as fast as, or faster than, they can be answered: the queue grows for ever and no latency holds.
+   */
   | { readonly state: 'overloaded'; readonly utilisation: number };
 
 /**
@@ -31,8 +33,8 @@ export type ServicePrediction =
  *   wait    = 1/2 (1 + f(c) (1 - rho) / rho) p_c / lambda rho / (1 - rho)^2,  f(c) = (c - 1) (sqrt(4 + 5c) - 2) / 16c
  *   service = sum over i = 1..c of p_(i-1) / mu_i, and all states from c on count with 1 / mu_c  (Equation 11)
  *
- * Off by up to 3% from a simulation where service times grow smoothly; by more, and too high, where they leap at the last
- * running request (3 times at c = 4: 11%).
+ * Off by up to 3% from a simulation where service times grow smoothly; by more, and too high, where they leap at the
+ * last running request (3 times at c = 4: 11%).
  *
  * @param serviceTimeMs milliseconds of a request while 1, 2, ... c requests run; c is its length
  * @param ratePerSecond lambda, requests per second

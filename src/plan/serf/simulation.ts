@@ -7,8 +7,8 @@ export interface ServiceSimulationOptions {
   readonly serviceTimeMs: readonly number[];
   readonly ratePerSecond: number;
   /**
-   * When running requests slow each other down. `start`: each takes as long as the number of running requests at its own
-   * start says. `fluid`: all of them change speed whenever one starts or ends.
+   * When running requests slow each other down. `start`: each takes as long as the number of running requests at its
+   * own start says. `fluid`: all of them change speed whenever one starts or ends.
    */
   readonly interference: 'start' | 'fluid';
   /** Requests that are counted, after a tenth as many that only fill the queue. */

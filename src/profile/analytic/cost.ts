@@ -1,7 +1,7 @@
 /**
- * What a node costs on a GPU, from its shapes: arithmetic over the rate of its kind, plus memory traffic over the memory's
- * bandwidth, plus a fixed time for each kernel; and how many bytes it reads over PCIe when its weights stay in host
- * memory. The traffic rules follow the PCIe event counts of DeepPlan (Jeong et al. 2023), section 3.1 and Table 1.
+ * What a node costs on a GPU, from its shapes: arithmetic over the rate of its kind, plus memory traffic over the
+ * memory's bandwidth, plus a fixed time for each kernel; and how many bytes it reads over PCIe when its weights stay in
+ * host memory. The traffic rules follow the PCIe event counts of DeepPlan (Jeong et al. 2023), section 3.1 and Table 1.
  */
 import type { CostConstants, MachineGpu } from '../../hardware/index.ts';
 import type { Graph, GraphNode, Weight } from '../../onnx/index.ts';

@@ -131,8 +131,8 @@ function isFree(graph: Graph, node: GraphNode, values: InferredShapes['values'])
 }
 
 /**
- * Nodes that are part of an exact GELU, all but its error function, which stands for the whole: x (1 + erf(x / sqrt 2)) / 2
- * is one kernel in every framework, and five nodes in an export.
+ * Nodes that are part of an exact GELU, all but its error function, which stands for the whole: x (1 + erf(x / sqrt 2))
+ * / 2 is one kernel in every framework, and five nodes in an export.
  */
 function fusedNodes(graph: Graph, nodes: readonly GraphNode[]): Set<GraphNode> {
   const fused = new Set<GraphNode>();

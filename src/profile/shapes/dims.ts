@@ -1,7 +1,9 @@
 /** Sizes of a tensor's dimensions, outermost first. */
 export type Dims = readonly number[];
 
-/** What is known of a value: its dimensions, and its elements where they are few whole numbers (shapes, axes, indices). */
+/**
+ * What is known of a value: its dimensions, and its elements where they are few whole numbers (shapes, axes, indices).
+ */
 export interface Known {
   readonly dims: Dims;
   readonly ints?: readonly number[] | undefined;
@@ -38,7 +40,9 @@ const clamp = (value: number, low: number, high: number): number => Math.min(hig
 /** An end that stands for 'to the end': the largest number of 32 or 64 bits. */
 const isUnlimited = (end: number): boolean => end === 2 ** 31 - 1 || end >= 2 ** 63 - 1;
 
-/** A slice of an axis as ONNX Runtime has it: where it begins, and its elements. What lies beyond an end is moved to it. */
+/**
+ * A slice of an axis as ONNX Runtime has it: where it begins, and its elements. What lies beyond an end is moved to it.
+ */
 export function sliceRange(size: number, start: number, end: number, step: number): { from: number; count: number } {
   if (step === 0) return { from: 0, count: 0 };
   const fromFront = (value: number) => (value < 0 ? value + size : value);

@@ -9,7 +9,9 @@ const smallCount = 4096;
 export interface ShapeOptions {
   /** Sizes of open dimensions by their names: `{ batch: 1, sequence: 384 }`. */
   readonly dimensions?: Readonly<Record<string, number>>;
-  /** Size of an open dimension that `dimensions` does not name; undefined where the shape is not known then. Default: 1. */
+  /**
+   * Size of an open dimension that `dimensions` does not name; undefined where the shape is not known then. Default: 1.
+   */
   readonly openSize?: (name: string | undefined) => number | undefined;
   /** The shape of a value as somebody else found it, ONNX Runtime for one: it goes before the operator's rule. */
   readonly told?: (value: string) => Dims | undefined;
@@ -28,8 +30,8 @@ export interface InferredShapes {
 const ruledByKernels = new Set(['AveragePool', 'ConvTranspose', 'LpPool', 'MaxPool', 'Slice']);
 
 /**
- * The shape of every value of a graph, without running it: from the inputs' shapes through the operators, with the whole
- * numbers that shapes are computed from. A model that was built with lazy weights is never filled.
+ * The shape of every value of a graph, without running it: from the inputs' shapes through the operators, with the
+ * whole numbers that shapes are computed from. A model that was built with lazy weights is never filled.
  */
 export function inferShapes(graph: Graph, options: ShapeOptions = {}): InferredShapes {
   const { dimensions = {}, openSize = () => 1, told = () => undefined } = options;

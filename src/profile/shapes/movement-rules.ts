@@ -1,4 +1,6 @@
-/** Shapes of operators that move elements; shapes are computed with them, so small whole numbers are followed through. */
+/**
+ * Shapes of operators that move elements; shapes are computed with them, so small whole numbers are followed through.
+ */
 import { axisFromFront, broadcast, elementCount, sliceRange } from './dims.ts';
 import { isOpen, one, reshaped, type Rule } from './rule.ts';
 

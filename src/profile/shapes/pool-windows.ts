@@ -8,8 +8,9 @@ export interface PoolWindow {
 }
 
 /**
- * Where a pool's windows stand, as ONNX Runtime's kernels have it. ONNX's own inference differs from them: with `auto_pad` it
- * knows nothing of dilations and negative margins, and with VALID it keeps a last window that begins behind the input.
+ * Where a pool's windows stand, as ONNX Runtime's kernels have it. ONNX's own inference differs from them: with
+ * `auto_pad` it knows nothing of dilations and negative margins, and with VALID it keeps a last window that begins
+ * behind the input.
  */
 export function poolWindows(
   sizes: readonly number[],

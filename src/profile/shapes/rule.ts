@@ -1,4 +1,7 @@
-/** What a shape rule sees of a node, and what it answers: undefined where the dimensions depend on data. It throws nothing. */
+/**
+ * What a shape rule sees of a node, and what it answers: undefined where the dimensions depend on data. It throws
+ * nothing.
+ */
 import type { Attributes } from './attributes.ts';
 import type { Dims, Known } from './dims.ts';
 

@@ -1,6 +1,6 @@
 /**
- * Shapes of operators' results, from the ONNX operator specification (opset 1 to 26): what a rule does not know, a caller takes
- * from the file or leaves open.
+ * Shapes of operators' results, from the ONNX operator specification (opset 1 to 26): what a rule does not know, a
+ * caller takes from the file or leaves open.
  */
 import { axisFromFront, broadcast, elementCount, type Dims } from './dims.ts';
 import {
@@ -140,7 +140,10 @@ const topK: Rule = ({ inputs: [data, count], attributes }) => {
   return [{ dims }, { dims }];
 };
 
-/** The result is as wide as all heads of the queries; the caches of keys and values become as long as the longest sequence. */
+/**
+ * The result is as wide as all heads of the queries; the caches of keys and values become as long as the longest
+ * sequence.
+ */
 const groupQueryAttention: Rule = ({ inputs: [query, key, , past, , , total], attributes, outputCount }) => {
   const [longest] = total?.ints ?? [];
   const [heads, keyHeads] = [attributes.int('num_heads', 0), attributes.int('kv_num_heads', 0)];

@@ -1,6 +1,7 @@
 /**
- * Hand-made programs for tests of the engine: a chain of layers, each y[i] = 3 x[i] + the sum of its weights' words + w[i mod
- * their number], in 32-bit words. What any misplaced, missing or early byte of a weight does shows in the outputs.
+ * Hand-made programs for tests of the engine: a chain of layers, each y[i] = 3 x[i] + the sum of its weights' words +
+ * w[i mod their number], in 32-bit words. What any misplaced, missing or early byte of a weight does shows in the
+ * outputs.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,4 +1,7 @@
-/** Pinned memory and device memory by counts: how often it is pinned and freed, and what it takes to move layers together. */
+/**
+ * Pinned memory and device memory by counts: how often it is pinned and freed, and what it takes to move layers
+ * together.
+ */
 import { EventEmitter, once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,7 +1,7 @@
 /**
- * A driver made of JavaScript, for tests of what the engine submits and in what order: streams run as late as they may and in
- * an order drawn by seed, every access is checked against all that could happen at the same time, and what is not given back
- * is counted. It knows one kernel. Whole programs run on the emulated driver instead.
+ * A driver made of JavaScript, for tests of what the engine submits and in what order: streams run as late as they may
+ * and in an order drawn by seed, every access is checked against all that could happen at the same time, and what is
+ * not given back is counted. It knows one kernel. Whole programs run on the emulated driver instead.
  */
 import {
   CudaError,
@@ -477,7 +477,10 @@ class ModelStream implements CudaStream {
     });
   }
 
-  /** The one kernel: y[i] = 3 x[i] + the sum of all words of w + w[i mod its length], in 32-bit words; (w, words of w, x, y, n). */
+  /**
+   * The one kernel: y[i] = 3 x[i] + the sum of all words of w + w[i mod its length], in 32-bit words; (w, words of w,
+   * x, y, n).
+   */
   launch(launch: PreparedLaunch): void {
     const [w = 0, words = 0, x = 0, y = 0, n = 0] = (launch as PreparedLaunch & { values: number[] }).values;
     this.#submit({

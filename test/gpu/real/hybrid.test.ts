@@ -1,4 +1,6 @@
-/** Functions over the GPU and the cores of this machine: `npm run test:gpu`. Skipped where TURNTABLE_TEST_GPU is not 1. */
+/**
+ * Functions over the GPU and the cores of this machine: `npm run test:gpu`. Skipped where TURNTABLE_TEST_GPU is not 1.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,7 @@
-/** What ONNX Runtime runs, the host publishes: every drawn case passes the validator's check, and a CPU instance's session. */
+/**
+ * What ONNX Runtime runs, the host publishes: every drawn case passes the validator's check, and a CPU instance's
+ * session.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

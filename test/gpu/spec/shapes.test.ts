@@ -1,4 +1,7 @@
-/** What is inferred of values without running a model, on random attributes of every drawn operator: never other than ONNX Runtime's. */
+/**
+ * What is inferred of values without running a model, on random attributes of every drawn operator: never other than
+ * ONNX Runtime's.
+ */
 import { expect, test } from 'vitest';
 import { Graph, elementTypeOf } from '../../../src/onnx/index.ts';
 import { inferShapes } from '../../../src/profile/index.ts';

@@ -17,9 +17,9 @@ const key = 'measured@1';
 const warmRuns = 5;
 
 /**
- * Milliseconds from a request's arrival at a pool until its instance has it, where nothing else waits or runs: requests of
- * one turn of the event loop are collected first. The median, from a pool of one instance of one thread. Rejects with
- * CpuError.
+ * Milliseconds from a request's arrival at a pool until its instance has it, where nothing else waits or runs: requests
+ * of one turn of the event loop are collected first. The median, from a pool of one instance of one thread. Rejects
+ * with CpuError.
  */
 export async function measureDispatchMs(options: DispatchTimeOptions): Promise<number> {
   const { modelPath, tensors, samples, timeoutMs, log, signal } = options;

@@ -1,4 +1,6 @@
-/** Inputs for a model that nobody has given any for: the right names, types and sizes, and values that it can run on. */
+/**
+ * Inputs for a model that nobody has given any for: the right names, types and sizes, and values that it can run on.
+ */
 import { batchMax } from '../../pool/configuration.ts';
 import { CpuError } from '../../types.ts';
 import type { TensorSpec } from '../../../onnx/index.ts';
@@ -10,7 +12,10 @@ export type BatchDimension =
   | { readonly kind: 'open' }
   /** It is fixed to so many rows. */
   | { readonly kind: 'fixed'; readonly rows: number }
-  /** Inputs have no common first dimension, or it is larger than any batch, such as the samples of a sound: one run is one row. */
+  /**
+   * Inputs have no common first dimension, or it is larger than any batch, such as the samples of a sound: one run is
+   * one row.
+   */
   | { readonly kind: 'none' };
 
 export function batchDimension(inputs: readonly TensorSpec[]): BatchDimension {
@@ -35,8 +40,8 @@ export function defaultSize(name: string | undefined): number {
 }
 
 /**
- * The sizes of all open dimensions but the batch, by name. Throws {@link CpuError} `inference-input` for a name in `given`
- * that the model does not have.
+ * The sizes of all open dimensions but the batch, by name. Throws {@link CpuError} `inference-input` for a name in
+ * `given` that the model does not have.
  */
 export function resolveSizes(
   inputs: readonly TensorSpec[],
@@ -60,9 +65,9 @@ export function resolveSizes(
 }
 
 /**
- * One tensor for each input with `rows` rows. Floating-point values are small and from a fixed sequence: zeros would let a
- * model skip work, and numbers below the normal range make it slower. Integers are `integer`, which must be an index that
- * every table has: 0 always is, 1 also makes a mask let everything through.
+ * One tensor for each input with `rows` rows. Floating-point values are small and from a fixed sequence: zeros would
+ * let a model skip work, and numbers below the normal range make it slower. Integers are `integer`, which must be an
+ * index that every table has: 0 always is, 1 also makes a mask let everything through.
  */
 export function makeInputs(
   inputs: readonly TensorSpec[],

@@ -1,4 +1,7 @@
-/** The processes of a measurement: started when they are wanted, pinned to cores of their own, ended with the measurement. */
+/**
+ * The processes of a measurement: started when they are wanted, pinned to cores of their own, ended with the
+ * measurement.
+ */
 import { Instance, Replica } from '../../instance/index.ts';
 import { CpuError, type InstanceSpec } from '../../types.ts';
 import type { Tensor } from '../../../tensor/index.ts';
@@ -46,8 +49,8 @@ export class InstanceSet {
   }
 
   /**
-   * One run for these requests, given by their tensors and joined as a pool joins them; the milliseconds from handing it
-   * over until its answer. Rejects with {@link CpuError}.
+   * One run for these requests, given by their tensors and joined as a pool joins them; the milliseconds from handing
+   * it over until its answer. Rejects with {@link CpuError}.
    */
   run({ replica }: Measured, requests: readonly (readonly Tensor[])[]): Promise<number> {
     if (this.#stopped !== undefined) return Promise.reject(this.#stopped);
@@ -109,8 +112,8 @@ export class InstanceSet {
     this.#loaded.push(measured);
     await started;
     const startMs = performance.now();
-    // Without spinning: the instances of other lists stay loaded on the same cores, and this process needs one too. With
-    // it, two instances of one thread took 22 ms beside an idle one of two threads, and 12 without.
+    // Without spinning: the instances of other lists stay loaded on the same cores, and this process needs one too.
+    // With it, two instances of one thread took 22 ms beside an idle one of two threads, and 12 without.
     await replica.load(loadTimeoutMs, { threads, cores, spinning: false, arena: true }, false);
     this.startsMs.push(performance.now() - startMs);
     return measured;
@@ -121,7 +124,9 @@ export class InstanceSet {
     void measured.replica.release('it is measured');
   }
 
-  /** Each on the first socket with room for it; where none has, on what is left of all: such a list is not planned for. */
+  /**
+   * Each on the first socket with room for it; where none has, on what is left of all: such a list is not planned for.
+   */
   #places(threads: readonly number[]): number[][] {
     const left = this.#options.sockets.map((cores) => [...cores]);
     return threads.map((count) => {

@@ -71,8 +71,8 @@ const loadTimeoutMs = 120_000;
 const runTimeoutMs = 120_000;
 
 /**
- * Rejects with {@link CpuError}: `stopping` where `signal` ended it, `model-load-failed`, or `inference-input` for a model
- * that does not run on the inputs that were made for it.
+ * Rejects with {@link CpuError}: `stopping` where `signal` ended it, `model-load-failed`, or `inference-input` for a
+ * model that does not run on the inputs that were made for it.
  */
 export async function measureCpu(options: MeasureOptions): Promise<CpuProfile> {
   const run = new MeasurementRun(options);
@@ -307,7 +307,10 @@ class MeasurementRun {
     return samples;
   }
 
-  /** What a batch of so many rows consists of when it comes to a pool: a request for each row, where the model takes that. */
+  /**
+   * What a batch of so many rows consists of when it comes to a pool: a request for each row, where the model takes
+   * that.
+   */
   async #requestsOf(rows: number, instance: Measured): Promise<readonly (readonly Tensor[])[]> {
     const count = this.#fixedRows === undefined ? rows : rows / this.#fixedRows;
     const request = (this.#request ??= await this.#makeRequest(instance));

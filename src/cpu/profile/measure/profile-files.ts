@@ -37,8 +37,8 @@ export class ProfileFiles {
   }
 
   /**
-   * Undefined where there is none; one that cannot be read, or that was measured of something else and copied here, counts
-   * as none, since it can be measured again.
+   * Undefined where there is none; one that cannot be read, or that was measured of something else and copied here,
+   * counts as none, since it can be measured again.
    */
   async find(key: ProfileKey): Promise<CpuProfile | undefined> {
     const path = this.path(key);
@@ -50,7 +50,9 @@ export class ProfileFiles {
     }
   }
 
-  /** When a profile of this machine was last written or removed, milliseconds since 1970; undefined where none ever was. */
+  /**
+   * When a profile of this machine was last written or removed, milliseconds since 1970; undefined where none ever was.
+   */
   async changedAtMs(machine: MeasuredOn): Promise<number | undefined> {
     try {
       return (await stat(join(this.#folder, fingerprint(machine)))).mtimeMs;

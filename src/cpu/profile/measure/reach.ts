@@ -3,7 +3,10 @@ import type { TensorSpec } from '../../../onnx/index.ts';
 import type { CpuProfile } from '../predict/index.ts';
 import { batchDimension } from './inputs.ts';
 
-/** The powers of two up to `batchMax`; of a model whose batch is fixed that one, and of one without a batch a single row. */
+/**
+ * The powers of two up to `batchMax`; of a model whose batch is fixed that one, and of one without a batch a single
+ * row.
+ */
 export function batchesOf(inputs: readonly TensorSpec[], batchMax: number): number[] {
   const dimension = batchDimension(inputs);
   if (dimension.kind === 'open') return powersOfTwo(batchMax);

@@ -13,7 +13,10 @@ export function steadyMean(values: readonly number[]): number {
   return mean(withoutMishaps(values));
 }
 
-/** Variance over squared mean of what is no mishap: 0 for times that are all the same, 1 for exponential ones. 0 of none. */
+/**
+ * Variance over squared mean of what is no mishap: 0 for times that are all the same, 1 for exponential ones. 0 of
+ * none.
+ */
 export function steadyVariation(values: readonly number[]): number {
   const steady = withoutMishaps(values);
   const center = mean(steady);

@@ -27,7 +27,10 @@ export interface ServiceTimes {
   readonly idle: readonly Omit<IdleCost, 'threads'>[];
 }
 
-/** Everything is measured in so many turns: machines are faster and slower by the second, and each is to get the same of it. */
+/**
+ * Everything is measured in so many turns: machines are faster and slower by the second, and each is to get the same of
+ * it.
+ */
 const passes = 5;
 /** Mean gaps, in service times: loads of a third and of a ninth. */
 const gapFactors = [2, 8];

@@ -30,8 +30,8 @@ export interface MeasuredList {
   /** What the same instances take alone: Packrat's expectation. */
   readonly expectedMs: number;
   /**
-   * Share of the turns in which it was done before the list of the fewest instances, the fat one: the same batches, moments
-   * apart. 1 for that list itself.
+   * Share of the turns in which it was done before the list of the fewest instances, the fat one: the same batches,
+   * moments apart. 1 for that list itself.
    */
   readonly aheadShare: number;
 }
@@ -55,7 +55,10 @@ export interface CpuProfile {
   readonly pool: PoolProfile;
   /** Half the distance of the quartiles over the median, for each entry of `pool.latency`. */
   readonly spread: readonly (readonly (number | null)[])[];
-  /** One request at a time on each of c instances (SERF, IV-B): of the smallest batch in `pool`, one row unless the model fixes more. */
+  /**
+   * One request at a time on each of c instances (SERF, IV-B): of the smallest batch in `pool`, one row unless the
+   * model fixes more.
+   */
   readonly service: ServiceProfile;
   /** What SERF takes to be nothing: how much those times vary from one row to the next. */
   readonly variation: readonly ServiceVariation[];
@@ -68,8 +71,8 @@ export interface CpuProfile {
 }
 
 /**
- * Checks what was read from a file, to the last entry: a pool is run by what it says. Throws {@link ProfileError} naming
- * what is wrong.
+ * Checks what was read from a file, to the last entry: a pool is run by what it says. Throws {@link ProfileError}
+ * naming what is wrong.
  */
 export function parseCpuProfile(json: unknown): CpuProfile {
   const profile = fieldsOf(json, 'the CPU profile');

@@ -1,4 +1,7 @@
-/** What a run costs more on an instance that had nothing to do: its core has slowed down, and its caches are others' by then. */
+/**
+ * What a run costs more on an instance that had nothing to do: its core has slowed down, and its caches are others' by
+ * then.
+ */
 export interface IdleCost {
   readonly threads: number;
   /** Mean of the exponential gaps between an answer and the next request, milliseconds. */

@@ -32,7 +32,9 @@ export interface ArrivalPrediction {
   readonly cores: number;
 }
 
-/** Weight of the newest window in the correction: service times vary little, so that a window's mean of them is good. */
+/**
+ * Weight of the newest window in the correction: service times vary little, so that a window's mean of them is good.
+ */
 const correctionWeight = 0.5;
 /** Observation corrects within this factor either way; a pool that is further off needs a new profile. */
 const correctionMax = 4;
@@ -62,15 +64,17 @@ export class LivePrediction {
 
   /**
    * Observed over profiled service time, smoothed: how much slower the machine is than it was when it was measured, and
-   * the handler on top. Latency is not what is compared: near to what a pool can do it says more of the load than of the pool.
+   * the handler on top. Latency is not what is compared: near to what a pool can do it says more of the load than of
+   * the pool.
    */
   get correction(): number {
     return this.#correction;
   }
 
   /**
-   * What a candidate does at a rate, corrected. A queue in which everything takes f times as long is the profiled one at f
-   * times the rate, seen on a clock that is f times as slow; so waiting grows by far more than f where the pool is busy.
+   * What a candidate does at a rate, corrected. A queue in which everything takes f times as long is the profiled one
+   * at f times the rate, seen on a clock that is f times as slow; so waiting grows by far more than f where the pool is
+   * busy.
    */
   predict(candidate: Candidate, ratePerSecond: number): PoolPrediction {
     const { correction } = this;
@@ -78,8 +82,8 @@ export class LivePrediction {
   }
 
   /**
-   * The latency that a request sees that arrives now. The queue as it stands counts: a request behind ten others waits for
-   * them, whatever the mean says; one that finds an instance free does not wait.
+   * The latency that a request sees that arrives now. The queue as it stands counts: a request behind ten others waits
+   * for them, whatever the mean says; one that finds an instance free does not wait.
    *
    * Undefined where the profile does not know the configuration, and for a pool on demand without any candidate.
    */
@@ -97,8 +101,8 @@ export class LivePrediction {
   }
 
   /**
-   * An answer came: milliseconds from arrival, and of those the ones since an instance had it. Those that waited for a start
-   * are not to be told: no steady state has them.
+   * An answer came: milliseconds from arrival, and of those the ones since an instance had it. Those that waited for a
+   * start are not to be told: no steady state has them.
    */
   answered(latencyMs: number, serviceMs: number): void {
     this.#answers++;
@@ -107,9 +111,9 @@ export class LivePrediction {
   }
 
   /**
-   * Ends a window in which one configuration was in force: compares the mean that was predicted for the rate of the window
-   * with the mean that was observed, and corrects. Undefined, and nothing corrected, where the window had too few answers;
-   * undefined as well where the pool was predicted to be overloaded, which no mean can be compared with.
+   * Ends a window in which one configuration was in force: compares the mean that was predicted for the rate of the
+   * window with the mean that was observed, and corrects. Undefined, and nothing corrected, where the window had too
+   * few answers; undefined as well where the pool was predicted to be overloaded, which no mean can be compared with.
    */
   check(candidate: Candidate | undefined, nowMs: number): PredictionCheck | undefined {
     const answers = this.#answers;
@@ -162,7 +166,9 @@ export class LivePrediction {
   }
 }
 
-/** The queue of c servers as it stands: the (waiting + 1)-th answer from now frees an instance for the one that comes. */
+/**
+ * The queue of c servers as it stands: the (waiting + 1)-th answer from now frees an instance for the one that comes.
+ */
 function unbatchedArrival(
   { serviceTimeMs, groups }: Extract<Candidate, { kind: 'unbatched' }>,
   costs: readonly IdleCost[],

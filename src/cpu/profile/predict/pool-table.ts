@@ -1,4 +1,7 @@
-/** Which configuration is best at which load: SERF's configuration reference table (SERF, IV-D), with Packrat's batches in it. */
+/**
+ * Which configuration is best at which load: SERF's configuration reference table (SERF, IV-D), with Packrat's batches
+ * in it.
+ */
 import type { PoolGroup } from '../../types.ts';
 import { batchCapacityPerSecond, simulateBatches } from './batch-simulation.ts';
 import { candidatesOf, leastDivided, sameGroups, type Candidate } from './candidates.ts';
@@ -41,7 +44,9 @@ interface TimedCandidate extends BatchChoice {
 
 /** Two load levels are this factor apart: finer than any measured arrival rate. */
 const levelRatio = 1.15;
-/** Rows that go in several rounds take several messages there and back by the one dispatcher, which no single run shows. */
+/**
+ * Rows that go in several rounds take several messages there and back by the one dispatcher, which no single run shows.
+ */
 const roundsFactor = 1.1;
 /**
  * A list is preferred to the one of the fewest instances where it is this much faster, and was so in this share of the
@@ -51,7 +56,9 @@ const gainMin = 1.07;
 const aheadShareMin = 0.8;
 const simulatedRequests = 1500;
 const simulationSeed = 20_190_601;
-/** Share of the SLO that the mean may take: arrivals come in bursts, and half of all requests take longer than the mean. */
+/**
+ * Share of the SLO that the mean may take: arrivals come in bursts, and half of all requests take longer than the mean.
+ */
 const sloShare = 0.8;
 
 /**
@@ -106,8 +113,8 @@ export class PoolTable {
   }
 
   /**
-   * The best candidate at a rate; undefined where every one is overloaded. With `cores`, where none is within the SLO, the
-   * one of the lowest latency.
+   * The best candidate at a rate; undefined where every one is overloaded. With `cores`, where none is within the SLO,
+   * the one of the lowest latency.
    */
   best(ratePerSecond: number, objective: PoolObjective): Choice | undefined {
     const level = Math.round(levelOf(ratePerSecond));
@@ -123,12 +130,12 @@ export class PoolTable {
   }
 
   /**
-   * The candidate that is first done with `batch` rows that come all at once (Packrat's question): of the lists that were
-   * measured side by side for it, where there are any, else of all candidates in as many runs as it takes. Undefined where
-   * the profile has none.
+   * The candidate that is first done with `batch` rows that come all at once (Packrat's question): of the lists that
+   * were measured side by side for it, where there are any, else of all candidates in as many runs as it takes.
+   * Undefined where the profile has none.
    *
-   * What was measured side by side holds the messages of every part and what the instances do to each other. The list of
-   * the fewest instances is left only for one that is surely faster: of two that are as good as equal, it is the one
+   * What was measured side by side holds the messages of every part and what the instances do to each other. The list
+   * of the fewest instances is left only for one that is surely faster: of two that are as good as equal, it is the one
    * that depends on nobody else.
    */
   fastestForBatch(batch: number, objective: PoolObjective): BatchChoice | undefined {

@@ -1,14 +1,17 @@
-/** SERF's queue for pools as they are: instances slow down while they have nothing to do, and no two runs take the same. */
+/**
+ * SERF's queue for pools as they are: instances slow down while they have nothing to do, and no two runs take the same.
+ */
 import { predictService } from '../../../plan/index.ts';
 import type { UnbatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import type { PoolPrediction } from './pool-table.ts';
 
 /**
- * Mean latency at a rate, by SERF's formula with two additions. Its service times are those of instances that go from one
- * request to the next; the share of requests that find an instance idle takes longer, by what was measured after gaps as
- * long as these instances then have. And its wait is that of service times which are all the same; where they vary it
- * is longer by their variance over the squared mean (Pollaczek and Khinchin for one instance; a usual approximation for several).
+ * Mean latency at a rate, by SERF's formula with two additions. Its service times are those of instances that go from
+ * one request to the next; the share of requests that find an instance idle takes longer, by what was measured after
+ * gaps as long as these instances then have. And its wait is that of service times which are all the same; where they
+ * vary it is longer by their variance over the squared mean (Pollaczek and Khinchin for one instance; a usual
+ * approximation for several).
  */
 export function predictUnbatched(
   { serviceTimeMs, variation, groups }: UnbatchedCandidate,

@@ -1,6 +1,6 @@
 /**
- * Attention's two products without its four transposes: a head of [batch, sequence, heads x size] is a matrix whose rows are
- * one projection apart, which a product reads and writes as well as a dense one. See operators/attention.
+ * Attention's two products without its four transposes: a head of [batch, sequence, heads x size] is a matrix whose
+ * rows are one projection apart, which a product reads and writes as well as a dense one. See operators/attention.
  */
 import type { HeadStrides } from '../../operators/attention/head-product.ts';
 import { elementCount } from '../../../tensor/index.ts';
@@ -93,7 +93,9 @@ function headsOf(graph: WorkGraph, given: string): Heads | undefined {
   return { base, strides: [offset, width, size, sequence * width], transposed, factor, dense: false };
 }
 
-/** Products are promised operands that start at 16 bytes; what is odd within them, the library sees from the strides. */
+/**
+ * Products are promised operands that start at 16 bytes; what is odd within them, the library sees from the strides.
+ */
 function isAligned(graph: WorkGraph, value: string, [offset, , , perBatch]: HeadStrides, batch: number): boolean {
   const multiple = graph.values.get(value)?.datatype === 'FP32' ? 4 : 8;
   return offset % multiple === 0 && (batch === 1 || perBatch % multiple === 0);
@@ -165,7 +167,9 @@ function fuseProduct(graph: WorkGraph, node: WorkNode): void {
   graph.replace(nodes, { type: 'turntable.HeadProduct', inputs: [a.base, b.base], outputs: [result], attributes });
 }
 
-/** What is no longer taken (transposes, splits) is left out by the compiler, as everything is that reaches no output. */
+/**
+ * What is no longer taken (transposes, splits) is left out by the compiler, as everything is that reaches no output.
+ */
 export function fuseAttention(graph: WorkGraph): void {
   for (const node of graph.nodes) if (graph.has(node)) fuseProduct(graph, node);
 }

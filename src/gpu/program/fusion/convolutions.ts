@@ -1,7 +1,7 @@
 /**
- * Convolutions with the activation that follows: `turntable.Conv`, a Conv with the attributes activation ('none', 'relu',
- * 'clip'), clipMin and clipMax. Inference-time BatchNormalization becomes `turntable.ScaleShift`, which is elementwise and
- * so joins the activation and the residual sum behind it.
+ * Convolutions with the activation that follows: `turntable.Conv`, a Conv with the attributes activation ('none',
+ * 'relu', 'clip'), clipMin and clipMax. Inference-time BatchNormalization becomes `turntable.ScaleShift`, which is
+ * elementwise and so joins the activation and the residual sum behind it.
  */
 import { attributeOf } from '../node-attributes.ts';
 import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';

@@ -1,6 +1,6 @@
 /**
- * GELU written out in arithmetic, as exports do in many ways. What a small tree of operators on one value computes is not
- * matched by its form but by its values: the tree is evaluated at some points and compared.
+ * GELU written out in arithmetic, as exports do in many ways. What a small tree of operators on one value computes is
+ * not matched by its form but by its values: the tree is evaluated at some points and compared.
  */
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
 
@@ -48,7 +48,9 @@ interface Tree {
   readonly leaf: string;
 }
 
-/** The operators above `root` whose results nobody else takes, if they have one value in common that is none of theirs. */
+/**
+ * The operators above `root` whose results nobody else takes, if they have one value in common that is none of theirs.
+ */
 function treeOf(graph: WorkGraph, root: WorkNode): Tree | undefined {
   const nodes = new Set([root]);
   const leaves = new Set<string>();

@@ -1,7 +1,7 @@
 /**
- * Products of one input by several weights that lie side by side (../joint-weights.ts), as one batch: a transformer's Q, K and V.
- * They become `turntable.JointProduct`: A, `count` matrices, then as many biases or none; attributes transB, alpha, activation.
- * Each result keeps its name, its shape and bytes of its own.
+ * Products of one input by several weights that lie side by side (../joint-weights.ts), as one batch: a transformer's
+ * Q, K and V. They become `turntable.JointProduct`: A, `count` matrices, then as many biases or none; attributes
+ * transB, alpha, activation. Each result keeps its name, its shape and bytes of its own.
  */
 import { attributeOf } from '../node-attributes.ts';
 import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';

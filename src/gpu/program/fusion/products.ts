@@ -1,7 +1,7 @@
 /**
- * Matrix products with what can be done on the way in and out: transposed operands, a factor, a bias for each column, and an
- * activation. They become `turntable.Product`: A, B and perhaps a bias of n values; attributes transA, transB, alpha,
- * activation ('none', 'relu', 'gelu-tanh').
+ * Matrix products with what can be done on the way in and out: transposed operands, a factor, a bias for each column,
+ * and an activation. They become `turntable.Product`: A, B and perhaps a bias of n values; attributes transA, transB,
+ * alpha, activation ('none', 'relu', 'gelu-tanh').
  */
 import { attributeOf } from '../node-attributes.ts';
 import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';

@@ -1,4 +1,7 @@
-/** How a function gets its ladder: operators timed on the GPU and on cores, plans made, told to the GPU process, and offered. */
+/**
+ * How a function gets its ladder: operators timed on the GPU and on cores, plans made, told to the GPU process, and
+ * offered.
+ */
 import { createHash } from 'node:crypto';
 import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -54,10 +57,15 @@ export interface VariantSubject {
 /** Beside everything on the GPU. */
 const rungsMax = 4;
 
-/** Of a function without recurrent layers: timing it keeps a copy of its weights in memory for each core, and on disk. */
+/**
+ * Of a function without recurrent layers: timing it keeps a copy of its weights in memory for each core, and on disk.
+ */
 const dividedBytesMax = 256 * 2 ** 20;
 
-/** Large networks without recurrent layers are products through and through, for which a core takes many times as long as a GPU. */
+/**
+ * Large networks without recurrent layers are products through and through, for which a core takes many times as long
+ * as a GPU.
+ */
 function isWorthDividing(coverage: GpuCoverage): boolean {
   if (!coverage.covered || coverage.layers.some(({ kind }) => kind === 'recurrent')) return true;
   return coverage.weightBytes <= dividedBytesMax;
@@ -68,7 +76,10 @@ interface Planned {
   readonly plans: FunctionPlans | undefined;
 }
 
-/** A profile is of use for every function whose graph has the same operators; where one turns out not to, its own is made. */
+/**
+ * A profile is of use for every function whose graph has the same operators; where one turns out not to, its own is
+ * made.
+ */
 export async function makeVariants(
   options: VariantOptions,
   subject: VariantSubject,

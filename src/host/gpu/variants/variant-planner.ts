@@ -1,4 +1,6 @@
-/** Ladders are planned in a thread of their own: a large graph takes up to a second, in which the host has to answer. */
+/**
+ * Ladders are planned in a thread of their own: a large graph takes up to a second, in which the host has to answer.
+ */
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import type { ChrionPlan } from '../../../plan/index.ts';

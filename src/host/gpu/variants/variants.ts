@@ -1,6 +1,7 @@
 /**
- * A function's ladder: its plans from everything on the GPU down to little of it there, as offers for the scheduler. All of them share the
- * function's weight layers, so that a resident function changes to a smaller plan by giving layers back.
+ * A function's ladder: its plans from everything on the GPU down to little of it there, as offers for the scheduler.
+ * All of them share the function's weight layers, so that a resident function changes to a smaller plan by giving
+ * layers back.
  */
 import type { HybridPromise } from '../../../gpu/index.ts';
 import type { Machine } from '../../../hardware/index.ts';
@@ -38,11 +39,12 @@ interface Step {
 }
 
 /**
- * Offers of the rungs below what the function has already, largest first; `whole` is undefined for a function that only has rungs.
- * A rung that keeps no less than the one before it, or nothing, is left out. Undefined where nothing is left to offer.
+ * Offers of the rungs below what the function has already, largest first; `whole` is undefined for a function that only
+ * has rungs. A rung that keeps no less than the one before it, or nothing, is left out. Undefined where nothing is left
+ * to offer.
  *
- * What must hold: a rung loads nothing that the one above leaves in host memory. Going down gives layers back and brings none, so
- * that what is there afterwards is what the rung would have loaded.
+ * What must hold: a rung loads nothing that the one above leaves in host memory. Going down gives layers back and
+ * brings none, so that what is there afterwards is what the rung would have loaded.
  */
 export function withVariants(
   whole: FunctionPlans | undefined,
