@@ -7,8 +7,8 @@ import {
   withCores,
   withFirstGpus,
   type Machine,
-} from './../hardware/index.ts';
-import type { ColdStartMode } from './../plan/index.ts';
+} from '../hardware/index.ts';
+import type { ColdStartMode } from '../plan/index.ts';
 import {
   answerText,
   capacityColumns,
@@ -29,9 +29,9 @@ import {
   type CapacityStep,
   type FunctionGroup,
   type Report,
-} from './../replay/index.ts';
-import { schedulerGpus } from './../schedule/index.ts';
-import { given } from './../tools/index.ts';
+} from '../replay/index.ts';
+import { schedulerGpus } from '../schedule/index.ts';
+import { given } from '../tools/index.ts';
 import { spoken, usage } from './error.ts';
 import { startCountProgress } from './progress.ts';
 import { addLoadFlags, groupsOf, openLoad, type Load, type LoadOptions } from './replay/load.ts';
@@ -84,7 +84,7 @@ export function capacityCommand(): Command {
         [
           `simulated: the smallest size for a goodput of ${report.goodput * 100}%`,
           renderTable(capacityColumns, capacityRows(report)),
-          ...report.answers.map((answer) => answerText(answer, report.goodput)),
+          ...report.answers.map(({ text }) => text),
         ].join('\n\n'),
     });
   });
@@ -112,13 +112,14 @@ async function findCapacity(options: CapacityOptions): Promise<CapacityReport> {
   const progress = startCountProgress('capacity', 0, 'replays');
   let done = 0;
   let last: Report | undefined;
-  const answers: CapacityAnswer[] = [];
+  const answers: CapacityReport['answers'][number][] = [];
   try {
     for (const machine of machines) {
       const search = new CapacitySearch(machine, load, options, (step) =>
         progress.update(++done, `${machine.name}, ${step}`),
       );
-      answers.push(await search.answer());
+      const answer = await search.answer();
+      answers.push({ ...answer, text: answerText(answer, options.goodput) });
       last = search.last;
     }
   } finally {

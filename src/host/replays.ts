@@ -21,6 +21,8 @@ export interface ReplayOptions {
 /** What a person may choose; every field has a default in the command itself. */
 export interface ReplayRequest {
   readonly name?: string;
+  /** One replay, or the search for the smallest machine that is enough. Default 'replay'. */
+  readonly kind?: (typeof replayKinds)[number];
   /** A file of the traces folder; without it arrivals are generated. */
   readonly trace?: string;
   readonly arrivals?: (typeof arrivalKinds)[number];
@@ -29,13 +31,22 @@ export interface ReplayRequest {
   readonly requests?: number;
   /** 'bert-base=48,gpt2=12' */
   readonly functions?: string;
+  /** Of a search, several by commas. */
   readonly machine?: string;
   readonly policy?: string;
   readonly plan?: string;
   /** '100ms' */
   readonly slo?: string;
   readonly seed?: number;
+  /** Of a search: '99%'. */
+  readonly goodput?: string;
+  /** Of a search: the largest fleet that is tried. */
+  readonly hostsMax?: number;
 }
+
+/** The command of each kind. */
+const commandOf = { replay: ['replay'], capacity: ['plan', 'capacity'] } as const;
+export const replayKinds = ['replay', 'capacity'] as const;
 
 export const arrivalKinds = ['poisson', 'bursts', 'diurnal', 'azure-like'] as const;
 
@@ -54,12 +65,19 @@ export interface ReplayRun {
 
 const runsKept = 100;
 const timeoutMs = 15 * 60_000;
+/** A search replays its load a dozen times. */
+const searchRequestsMax = 100_000;
+const searchHostsMax = 32;
 
 export class ReplayRuns {
   readonly #options: ReplayOptions;
   /** Runs of this process; older ones are what lies in the folder. */
   readonly #runs = new Map<string, ReplayRun>();
   readonly #stop = new AbortController();
+  /** The one that runs, and what ends it alone. */
+  #running: { readonly id: string; readonly stop: AbortController } | undefined;
+  /** By run that is not done: when it has ended. */
+  readonly #ends = new Map<string, Promise<void>>();
   #turn: Promise<void> = Promise.resolve();
 
   constructor(options: ReplayOptions) {
@@ -108,22 +126,26 @@ export class ReplayRuns {
       name: request.name === undefined || request.name === '' ? id : request.name,
       state: 'waiting',
       startedAtMs: Date.now(),
-      command: ['turntable', 'replay', ...words].join(' '),
+      command: ['turntable', ...words].join(' '),
       reason: null,
     };
     this.#runs.set(id, run);
     for (const old of [...this.#runs.keys()].slice(0, -runsKept)) this.#runs.delete(old);
-    this.#turn = this.#turn.then(() => this.#run(run, words));
+    this.#turn = this.#turn.then(() => this.#run(run, words)).finally(() => this.#ends.delete(id));
+    this.#ends.set(id, this.#turn);
     return run;
   }
 
+  /** Also ends it, where it is not done. */
   async remove(id: string): Promise<void> {
     checkId(id);
-    const run = this.#runs.get(id);
-    if (run?.state === 'waiting' || run?.state === 'running') {
-      throw new HostError('bad-request', `replay '${id}' is still ${run.state}`);
-    }
+    // What waits finds itself gone when its turn comes.
     this.#runs.delete(id);
+    if (this.#running?.id === id) {
+      this.#running.stop.abort();
+      await this.#ends.get(id);
+      this.#runs.delete(id);
+    }
     await rm(join(this.#options.folder, `${id}.json`), { force: true });
   }
 
@@ -134,20 +156,33 @@ export class ReplayRuns {
   }
 
   async #run(run: ReplayRun, words: readonly string[]): Promise<void> {
-    if (this.#stop.signal.aborted) return;
+    if (this.#stop.signal.aborted || !this.#runs.has(run.id)) return;
     this.#runs.set(run.id, { ...run, state: 'running' });
     const { folder, command } = this.#options;
+    const stop = new AbortController();
+    this.#running = { id: run.id, stop };
     await mkdir(folder, { recursive: true });
     const unfinished = join(folder, `.${run.id}.unfinished`);
-    const reason = await execute([...command, 'replay', ...words, '--json', unfinished], this.#stop.signal);
+    const signal = AbortSignal.any([this.#stop.signal, stop.signal]);
+    const reason = await execute([...command, ...words, '--json', unfinished], signal);
     if (reason === undefined) await rename(unfinished, join(folder, `${run.id}.json`));
     else await rm(unfinished, { force: true });
+    this.#running = undefined;
     this.#runs.set(run.id, { ...run, state: reason === undefined ? 'done' : 'failed', reason: reason ?? null });
   }
 
   async #words(request: ReplayRequest): Promise<string[]> {
-    const words: string[] = [];
-    const { trace, arrivals = 'poisson', rate, requests, functions, machine, policy, plan, slo, seed } = request;
+    const { kind = 'replay', trace, arrivals = 'poisson', rate, functions, machine, policy, plan, slo, seed } = request;
+    if (!replayKinds.includes(kind)) {
+      throw new HostError('bad-request', `field 'kind' is '${kind}', but takes ${replayKinds.join(', ')}`);
+    }
+    const words: string[] = [...commandOf[kind]];
+    const isSearch = kind === 'capacity';
+    const requests = request.requests ?? (isSearch ? searchRequestsMax : undefined);
+    if (isSearch) words.push(...searchWords(request));
+    else if (request.goodput !== undefined || request.hostsMax !== undefined) {
+      throw new HostError('bad-request', "fields 'goodput' and 'hostsMax' go with kind 'capacity'");
+    }
     if (trace !== undefined && trace !== '') {
       if (!(await this.traces()).includes(trace)) throw new HostError('bad-request', `there is no trace '${trace}'`);
       words.push('--trace', join(this.#options.tracesFolder, trace));
@@ -172,10 +207,37 @@ export class ReplayRuns {
   }
 }
 
+function searchWords({ goodput = '99%', hostsMax = 8, requests = 0 }: ReplayRequest): string[] {
+  if (!/^\d+(\.\d+)?%?$/.test(goodput)) {
+    throw new HostError('bad-request', `field 'goodput' is '${goodput}', but takes a share such as 99%`);
+  }
+  if (!(Number.isInteger(hostsMax) && hostsMax >= 1 && hostsMax <= searchHostsMax)) {
+    throw new HostError('bad-request', `field 'hostsMax' is ${hostsMax}, but takes 1 to ${searchHostsMax}`);
+  }
+  if (requests > searchRequestsMax) {
+    throw new HostError(
+      'bad-request',
+      `field 'requests' is ${requests}, but a search takes at most ${searchRequestsMax}: it replays them a dozen times`,
+    );
+  }
+  return ['--goodput', goodput, '--hosts-max', String(hostsMax)];
+}
+
 /** A request of the page, checked. @throws HostError 'bad-request' that names the field */
 export function parseReplayRequest(json: Readonly<Record<string, unknown>>): ReplayRequest {
-  const texts = new Set(['name', 'trace', 'arrivals', 'functions', 'machine', 'policy', 'plan', 'slo']);
-  const numbers = new Set(['rate', 'requests', 'seed']);
+  const texts = new Set([
+    'name',
+    'kind',
+    'goodput',
+    'trace',
+    'arrivals',
+    'functions',
+    'machine',
+    'policy',
+    'plan',
+    'slo',
+  ]);
+  const numbers = new Set(['rate', 'requests', 'seed', 'hostsMax']);
   for (const [field, value] of Object.entries(json)) {
     if (!texts.has(field) && !numbers.has(field)) throw new HostError('bad-request', `there is no field '${field}'`);
     if (texts.has(field) && (typeof value !== 'string' || value.length > 400)) {

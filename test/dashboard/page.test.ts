@@ -136,7 +136,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     await page.getByLabel('Requests', { exact: true }).fill('2000');
     await page.getByLabel('Functions by model').fill('bert-base=20');
     await page.getByRole('button', { name: 'Run' }).click();
-    await page.getByRole('button', { name: 'from the page' }).click();
+    await page.getByRole('button', { name: 'from the page', exact: true }).click();
     await page.getByRole('cell', { name: /^2,000 at/ }).waitFor();
 
     const { runs } = (await (await fetch(`${host.url}/api/replays`)).json()) as { runs: { id: string }[] };
@@ -146,6 +146,33 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     await page.getByLabel('Open reports of the command line:').setInputFiles(file);
     await page.getByRole('heading', { name: 'Side by side' }).waitFor();
     expect(await page.locator('table.compare thead').textContent()).toContain('simulated on p3.8xlarge');
+    expect(complaints).toEqual([]);
+  });
+
+  it('finds how many GPUs are enough, says why fewer are not, and ends a search that is cancelled', async () => {
+    await using opened = await openPage(browser, host.url);
+    const { page, complaints } = opened;
+    await page.goto(`${host.url}/#/replay`);
+    const start = async (name: string, requests: string): Promise<void> => {
+      await page.getByLabel('Name').fill(name);
+      await page.getByLabel('What to find').selectOption('capacity');
+      await page.getByLabel('Requests per second').fill('250');
+      await page.getByLabel('Requests', { exact: true }).fill(requests);
+      await page.getByLabel('Functions by model').fill('bert-base=4');
+      await page.getByLabel('Goodput asked for').fill('90%');
+      await page.getByLabel('Largest number of hosts').fill('1');
+      await page.getByRole('button', { name: 'Run' }).click();
+    };
+    await start('how many', '1000');
+    await page.getByRole('button', { name: 'how many', exact: true }).click();
+    await page.getByText(/^p3\.8xlarge: 3 GPUs for .* 2 GPUs reach .*: the GPUs' time ran out/).waitFor();
+    expect(await page.locator('meter').count()).toBeGreaterThanOrEqual(2);
+
+    await start('too long', '100000');
+    await page.getByRole('button', { name: 'Cancel too long' }).click();
+    await page.getByText('too long').waitFor({ state: 'detached' });
+    const { runs } = (await (await fetch(`${host.url}/api/replays`)).json()) as { runs: { name: string }[] };
+    expect(runs.map(({ name }) => name)).not.toContain('too long');
     expect(complaints).toEqual([]);
   });
 

@@ -27,7 +27,7 @@ export async function showReplay(context: HostContext, exchange: Exchange): Prom
   exchange.json(200, await replaysOf(context).report(pathParam(exchange, 'id')));
 }
 
-/** `DELETE /api/replays/{id}` */
+/** `DELETE /api/replays/{id}`: also ends one that waits or runs. */
 export async function removeReplay(context: HostContext, exchange: Exchange): Promise<void> {
   await managed(context, async () => {
     await replaysOf(context).remove(pathParam(exchange, 'id'));

@@ -38,6 +38,11 @@ export interface CapacityAnswer {
   readonly runs: readonly CapacityRun[];
 }
 
+/** An answer as a report has it: with what `answerText` says of it. */
+export interface ToldAnswer extends CapacityAnswer {
+  readonly text: string;
+}
+
 export interface CapacityReport {
   readonly format: 'turntable-capacity';
   readonly version: 1;
@@ -47,7 +52,7 @@ export interface CapacityReport {
   readonly seed: number;
   readonly requests: number;
   readonly settings: Readonly<Record<string, SettingValue>>;
-  readonly answers: readonly CapacityAnswer[];
+  readonly answers: readonly ToldAnswer[];
 }
 
 export function capacityRun(step: CapacityStep, report: Report): CapacityRun {
@@ -193,7 +198,7 @@ export function renderCapacityPage(report: CapacityReport): string {
   return renderPage('Capacity', [
     '<h1>Capacity</h1>',
     '<p class="lead"><span class="badge">simulated</span></p>',
-    ...answers.map((answer) => `<p>${escapeHtml(answerText(answer, goal))}</p>`),
+    ...answers.map(({ text }) => `<p>${escapeHtml(text)}</p>`),
     renderLegend(
       answers.map(({ machine }) => machine),
       true,

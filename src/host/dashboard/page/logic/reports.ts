@@ -43,6 +43,32 @@ export interface ReportRow extends ReportTally {
   readonly requests_per_s: number;
 }
 
+/** What `turntable plan capacity --json` writes, as far as the page shows it. */
+export interface CapacityReport {
+  readonly format: 'turntable-capacity';
+  /** That was asked for. */
+  readonly goodput: number;
+  readonly answers: readonly {
+    readonly machine: string;
+    readonly text: string;
+    readonly enough: CapacitySize | null;
+    readonly runs: readonly (CapacitySize & {
+      readonly goodput: number | null;
+      readonly p99_ms: number | null;
+      readonly cold_start_rate: number | null;
+    })[];
+  }[];
+}
+
+interface CapacitySize {
+  readonly gpus: number;
+  readonly hosts: number;
+  readonly cores: number;
+}
+
+export const isCapacityReport = (json: unknown): json is CapacityReport =>
+  (json as Partial<CapacityReport> | null)?.format === 'turntable-capacity';
+
 /** @throws Error that says what the text is instead */
 export function parseReport(text: string): ReplayReport {
   let json: unknown;

@@ -3,9 +3,19 @@ import type { AnatomyChoices } from '../../api-types.ts';
 import { getJson, request } from '../api.ts';
 import { textOf } from '../logic/form.ts';
 import { formatMs, formatRate, formatShare } from '../logic/format.ts';
-import { bestOf, compare, parseReport, provenance, type Comparison, type ReplayReport } from '../logic/reports.ts';
+import {
+  bestOf,
+  compare,
+  isCapacityReport,
+  parseReport,
+  provenance,
+  type CapacityReport,
+  type Comparison,
+  type ReplayReport,
+} from '../logic/reports.ts';
 import { Plot } from '../plot.tsx';
 import { answerOf, usePolled } from '../state.ts';
+import { Capacity } from './capacity.tsx';
 import { CopyButton, Field, Message } from './parts.tsx';
 
 interface Runs {
@@ -35,18 +45,29 @@ export function Replay({ run, theme }: { readonly run: string | undefined; reado
   const loaded = usePolled<Runs>('/api/replays', 2000);
   const [shown, setShown] = useState<readonly Shown[]>([]);
   const [said, setSaid] = useState<string | undefined>(undefined);
+  const [capacity, setCapacity] = useState<{ readonly name: string; readonly report: CapacityReport } | undefined>();
   const runs = answerOf(loaded);
 
+  /** A report of either kind. */
+  const take = (id: string, name: string, text: string): void => {
+    const json: unknown = text.startsWith('{') ? JSON.parse(text) : undefined;
+    if (isCapacityReport(json)) setCapacity({ name, report: json });
+    else show({ id, name, report: parseReport(text) });
+    setSaid(undefined);
+  };
   const show = (next: Shown): void =>
     setShown((before) => [...before.filter(({ id }) => id !== next.id), next].slice(-comparedMax));
   const open = async (id: string, name: string): Promise<void> => {
     try {
-      show({
-        id,
-        name,
-        report: parseReport(JSON.stringify(await getJson<unknown>(`/api/replays/${encodeURIComponent(id)}`))),
-      });
-      setSaid(undefined);
+      take(id, name, JSON.stringify(await getJson<unknown>(`/api/replays/${encodeURIComponent(id)}`)));
+    } catch (error) {
+      setSaid((error as Error).message);
+    }
+  };
+  const cancel = async (id: string): Promise<void> => {
+    try {
+      await request(`/api/replays/${encodeURIComponent(id)}`, { method: 'DELETE' });
+      loaded.reload();
     } catch (error) {
       setSaid((error as Error).message);
     }
@@ -57,8 +78,7 @@ export function Replay({ run, theme }: { readonly run: string | undefined; reado
   const openFiles = async (files: FileList | null): Promise<void> => {
     for (const file of files ?? []) {
       try {
-        show({ id: `file ${file.name}`, name: file.name, report: parseReport(await file.text()) });
-        setSaid(undefined);
+        take(`file ${file.name}`, file.name, await file.text());
       } catch (error) {
         setSaid(`${file.name}: ${(error as Error).message}`);
       }
@@ -69,8 +89,8 @@ export function Replay({ run, theme }: { readonly run: string | undefined; reado
     <section aria-labelledby="replay-title">
       <h1 id="replay-title">Replay</h1>
       <p class="muted">
-        What share of requests would meet its SLO? The scheduler that serves, on a virtual clock, with the costs of a
-        machine.
+        What share of requests would meet its SLO, and how many GPUs would be enough? The scheduler that serves, on a
+        virtual clock, with the costs of a machine.
       </p>
       <NewRun runs={runs} onStarted={loaded.reload} />
       {said !== undefined && <Message text={said} level="warning" />}
@@ -95,12 +115,18 @@ export function Replay({ run, theme }: { readonly run: string | undefined; reado
               ) : (
                 <strong>{name}</strong>
               )}{' '}
-              <span class={state === 'failed' ? 'warning' : 'muted'}>{state === 'failed' ? reason : state}</span>
+              <span class={state === 'failed' ? 'warning' : 'muted'}>{state === 'failed' ? reason : state}</span>{' '}
+              {(state === 'waiting' || state === 'running') && (
+                <button type="button" aria-label={`Cancel ${name}`} onClick={() => void cancel(id)}>
+                  Cancel
+                </button>
+              )}
               {command !== '' && <code>{command}</code>}
             </li>
           ))}
         </ul>
       </section>
+      {capacity !== undefined && <Capacity {...capacity} onClose={() => setCapacity(undefined)} />}
       {shown.length > 0 && (
         <Reports shown={shown} theme={theme} onClose={(id) => setShown(shown.filter((each) => each.id !== id))} />
       )}
@@ -112,12 +138,13 @@ function NewRun({ runs, onStarted }: { readonly runs: Runs | undefined; readonly
   const choices = answerOf(usePolled<AnatomyChoices>('/api/anatomy', 2 ** 31 - 1));
   const [said, setSaid] = useState<string | undefined>(undefined);
   const [trace, setTrace] = useState('');
+  const [kind, setKind] = useState('replay');
   const start = async (form: HTMLFormElement): Promise<void> => {
     const fields = new FormData(form);
     const entries = [...fields.keys()].flatMap((field) => {
       const text = textOf(fields, field);
       if (text === '') return [];
-      return [[field, ['rate', 'requests', 'seed'].includes(field) ? Number(text) : text]];
+      return [[field, ['rate', 'requests', 'seed', 'hostsMax'].includes(field) ? Number(text) : text]];
     });
     try {
       await request('/api/replays', {
@@ -142,6 +169,12 @@ function NewRun({ runs, onStarted }: { readonly runs: Runs | undefined; readonly
     >
       <Field label="Name">
         <input name="name" autocomplete="off" />
+      </Field>
+      <Field label="What to find">
+        <select name="kind" value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
+          <option value="replay">goodput on one machine</option>
+          <option value="capacity">the smallest size that is enough</option>
+        </select>
       </Field>
       <Field label="Trace">
         <select name="trace" value={trace} onChange={(event) => setTrace(event.currentTarget.value)}>
@@ -169,13 +202,27 @@ function NewRun({ runs, onStarted }: { readonly runs: Runs | undefined; readonly
       <Field label="Functions by model">
         <input name="functions" defaultValue="bert-base=180" autocomplete="off" />
       </Field>
-      <Field label="Machine">
-        <select name="machine" defaultValue="p3.8xlarge">
-          {(choices?.machines ?? ['p3.8xlarge']).map((each) => (
-            <option key={each}>{each}</option>
-          ))}
-        </select>
-      </Field>
+      {kind === 'replay' ? (
+        <Field label="Machine">
+          <select name="machine" defaultValue="p3.8xlarge">
+            {(choices?.machines ?? ['p3.8xlarge']).map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </Field>
+      ) : (
+        <>
+          <Field label="Machines, by commas">
+            <input name="machine" defaultValue="p3.8xlarge" autocomplete="off" />
+          </Field>
+          <Field label="Goodput asked for">
+            <input name="goodput" defaultValue="99%" autocomplete="off" />
+          </Field>
+          <Field label="Largest number of hosts">
+            <input name="hostsMax" inputMode="numeric" defaultValue="8" />
+          </Field>
+        </>
+      )}
       <Field label="Policy">
         <select name="policy">
           <option>best</option>
