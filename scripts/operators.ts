@@ -10,6 +10,7 @@ import { operators } from '../src/gpu/operators/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { caseGroups } from '../test/gpu/conformance/cases/index.ts';
 import { checkCases, type Checked } from '../test/support/operator-cases/checking.ts';
+import { nodeTestShare } from '../test/support/operator-cases/node-tests.ts';
 import { casesAsCalled, drawn } from '../test/support/operator-cases/index.ts';
 
 const each = Number(process.argv[2] ?? 12);
@@ -38,7 +39,11 @@ try {
 
 const sorted = (values: Iterable<string>): string => [...new Set(values)].toSorted().join(', ');
 const typeOf = ({ one }: Checked): string => one.inputs.find((input) => input !== undefined)?.tensor.datatype ?? '-';
-const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('\n', ' ');
+const cell = (text: string): string =>
+  text
+    .replaceAll(/Load model from \S+ failed: ?/g, '')
+    .replaceAll('|', '\\|')
+    .replaceAll('\n', ' ');
 
 function drawnRow(name: string, all: readonly Checked[]): string {
   const cases = all.filter(({ verdict }) => verdict.kind !== 'no case');
@@ -75,6 +80,13 @@ for (const checked of byOperator.values()) {
   }
 }
 
+const shareOf = (name: string): number => {
+  const cases = (byOperator.get(name) ?? []).filter(({ verdict }) => verdict.kind !== 'no case');
+  return cases.length === 0 ? 0 : cases.filter(({ verdict }) => verdict.kind === 'agrees').length / cases.length;
+};
+const nodeTests = nodeTestShare(shareOf);
+const percent = (part: number, whole: number): string => `${((100 * part) / whole).toFixed(1)}%`;
+
 const text = `# Operators on the GPU
 
 This page is written by \`npm run docs:operators\`. The command draws ${each} cases for each operator from its specification
@@ -89,6 +101,15 @@ check before the GPU serves it.
 The same cases, of another seed each time, go through the validator and a CPU instance (\`test/gpu/spec/published.test.ts\`) and
 through plans that divide them between GPU and CPU at random (\`test/gpu/spec/hybrid.test.ts\`); what is inferred of their shapes
 and types without a run is held against ONNX Runtime too (\`test/gpu/spec/shapes.test.ts\`).
+
+Half of the cases have every input from the call, as ONNX's own node tests do, the shapes and axes among them; the others have
+constants and weights.
+
+ONNX's own node tests are not run here. ${nodeTests.version} generates ${nodeTests.all} of them (a loop that makes several counts as
+one, and operators written out as functions are not counted again; \`scripts/count-node-tests.ts\`). ONNX Runtime has no kernel for the operators of
+${nodeTests.unrun}. Of the other ${nodeTests.run}, ${nodeTests.covered} are of operators in this table. Weighed with the share of its cases that
+agree, that is an estimate of ${percent(nodeTests.weighed, nodeTests.run)} on the GPU. The others, which run on the CPU pools or are refused by name:
+${nodeTests.others.map(([name, count]) => `${name} (${count})`).join(', ')}.
 
 "Since" is the oldest operator set of a case that agrees. The reasons are those that \`turntable doctor\` prints.
 

@@ -58,6 +58,9 @@ const likeInput: Readonly<Record<string, number>> = {
   MatMulNBits: 0,
 };
 
+/** Of floats unless they say otherwise. */
+const madeOfCounts = new Set(['BlackmanWindow', 'HannWindow', 'HammingWindow', 'MelWeightMatrix']);
+
 /** Operators of which no rule gives the type: mostly those of sequences. */
 const unknown = new Set([
   'SequenceConstruct',
@@ -123,7 +126,7 @@ function outputType(
     return attributeInt(node, 'dtype') ?? inputType(0);
   }
   if (opType === 'Multinomial') return attributeInt(node, 'dtype') ?? ElementType.INT32;
-  if (opType === 'BlackmanWindow' || opType === 'HannWindow' || opType === 'HammingWindow') {
+  if (madeOfCounts.has(opType)) {
     return attributeInt(node, 'output_datatype') ?? ElementType.FLOAT;
   }
   const rule = fixed[opType];

@@ -1,8 +1,13 @@
 /** What each operator makes of the rows of its inputs. An operator without a rule here is left to programs of exact sizes. */
 import { attributeOf } from '../program/node-attributes.ts';
 import { differingAxis, outerAt, product, type Place } from './row-layout.ts';
+import { einsum, gather, gatherElements, gatherNd, oneHot } from './row-rules-places.ts';
 import {
+  allWithRows,
   axisFrom,
+  broadcastPlace,
+  hasRows,
+  intOf,
   intsAt,
   meet,
   outAt,
@@ -10,7 +15,6 @@ import {
   sameAt,
   type Known,
   type Rule,
-  type RowValue,
   type Step,
 } from './row-step.ts';
 
@@ -19,27 +23,6 @@ const words = (text: string): readonly string[] => text.split(/\s+/);
 const randoms = new Set(words('Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike'));
 
 export const isRandom = (opType: string): boolean => randoms.has(opType);
-
-const intOf = ({ proto }: Step, name: string, otherwise: number): number => attributeOf(proto, name, otherwise);
-
-const hasRows = (known: Known | undefined): known is RowValue => known?.kind === 'rows';
-
-/** Inputs that have rows; the others are the same for any number. */
-function allWithRows(step: Step): readonly RowValue[] {
-  step.inputs.forEach((known, place) => hasRows(known) || sameAt(step, place));
-  return step.inputs.filter(hasRows);
-}
-
-/** Where the rows of all inputs lie, counted for a result of so many axes. */
-function broadcastPlace(step: Step, inputs: readonly RowValue[], rank: number): Place {
-  const places = inputs.map(({ few, place }): Place => ({
-    axis: place.axis + rank - few.length,
-    before: place.before,
-  }));
-  const [first, ...others] = places;
-  const areOne = others.every(({ axis, before }) => axis === first!.axis && before === first!.before);
-  return first !== undefined && areOne ? first : meet(step, 'sets rows of one input against columns of another');
-}
 
 /** What has no rows must be one for all of them: as many entries as there happen to be rows would fit no other number. */
 function besides(step: Step, { axis }: Place, rank: number, known: Known): void {
@@ -166,29 +149,6 @@ const slice: Rule = (step) => {
   const [output] = step.outputs;
   const keepsRows = output?.few[place.axis] === few[place.axis] && output?.many[place.axis] === many[place.axis];
   return keepsRows && !isBackwards ? outAt(step, place) : meet(step, 'takes some of the rows');
-};
-
-const gather: Rule = (step) => {
-  const [data, indices] = [step.inputs[0]!, step.inputs[1]!];
-  const axis = axisFrom(intOf(step, 'axis', 0), data.few.length);
-  if (hasRows(indices)) {
-    sameAt(step, 0);
-    return outAt(step, { axis: axis + indices.place.axis, before: indices.place.before });
-  }
-  sameAt(step, 1);
-  const { place } = rowsAt(step, 0);
-  if (place.axis === axis) return meet(step, 'takes some of the rows');
-  const moved = place.axis > axis ? indices.few.length - 1 : 0;
-  return outAt(step, { axis: place.axis + moved, before: place.before });
-};
-
-const gatherElements: Rule = (step) => {
-  const [data, indices] = [rowsAt(step, 0), rowsAt(step, 1)];
-  const place = broadcastPlace(step, [data, indices], data.few.length);
-  const isApart =
-    axisFrom(intOf(step, 'axis', 0), data.few.length) !== place.axis &&
-    data.few[place.axis] === indices.few[place.axis];
-  return isApart ? outAt(step, place) : meet(step, 'takes some of the rows');
 };
 
 /** Of one entry, as many as there are rows; else as any broadcast. */
@@ -319,6 +279,9 @@ const table: readonly (readonly [Rule, string])[] = [
   [slice, 'Slice'],
   [gather, 'Gather'],
   [gatherElements, 'GatherElements'],
+  [gatherNd, 'GatherND'],
+  [oneHot, 'OneHot'],
+  [einsum, 'Einsum'],
   [expand, 'Expand'],
   [
     reducing(reducedAxes),

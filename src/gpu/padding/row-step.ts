@@ -1,5 +1,6 @@
 /** One node of a graph whose rows are followed. */
 import type { NodeProto } from '../../onnx/index.ts';
+import { attributeOf } from '../program/node-attributes.ts';
 import { elements, type Tensor } from '../../tensor/index.ts';
 import { outerAt, RowsMeet, type Place, type RowCounts, type Sizes } from './row-layout.ts';
 
@@ -59,3 +60,24 @@ export function intsAt(step: Step, place: number): readonly number[] | undefined
 }
 
 export const axisFrom = (axis: number, rank: number): number => (axis < 0 ? axis + rank : axis);
+
+export const intOf = ({ proto }: Step, name: string, otherwise: number): number => attributeOf(proto, name, otherwise);
+
+export const hasRows = (known: Known | undefined): known is RowValue => known?.kind === 'rows';
+
+/** Inputs that have rows; the others are the same for any number. */
+export function allWithRows(step: Step): readonly RowValue[] {
+  step.inputs.forEach((known, place) => hasRows(known) || sameAt(step, place));
+  return step.inputs.filter(hasRows);
+}
+
+/** Where the rows of all inputs lie, counted for a result of so many axes. */
+export function broadcastPlace(step: Step, inputs: readonly RowValue[], rank: number): Place {
+  const places = inputs.map(({ few, place }): Place => ({
+    axis: place.axis + rank - few.length,
+    before: place.before,
+  }));
+  const [first, ...others] = places;
+  const areOne = others.every(({ axis, before }) => axis === first!.axis && before === first!.before);
+  return first !== undefined && areOne ? first : meet(step, 'sets rows of one input against columns of another');
+}

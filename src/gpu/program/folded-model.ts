@@ -44,6 +44,8 @@ export async function foldedModel(model: ModelProto, folder: string): Promise<Fo
     const folded = await readModel(optimizedPath, { externalData: 'load' });
     const withoutLoops = unrollLoops(folded);
     if (withoutLoops !== folded) return await foldedModel(withoutLoops, folder);
+    const shapesLeft = inlinedShapes(folded);
+    if (shapesLeft > 0 && shapesLeft !== inlinedShapes(model)) return await foldedModel(folded, folder);
     const types = await typesOf(folded, folder);
     if (!hasInsertedCasts(folded)) return { model: folded, types: types ?? new Map() };
     const restored = withoutInsertedCasts(folded, new Graph(folded, types).types);
@@ -59,6 +61,10 @@ export async function foldedModel(model: ModelProto, folder: string): Promise<Fo
     await Promise.all([modelPath, optimizedPath].map((path) => rm(path, { force: true })));
   }
 }
+
+/** ONNX Runtime folds a graph before it writes out the functions in it: their shape arithmetic is left for another time. */
+const inlinedShapes = ({ graph }: ModelProto): number =>
+  graph.node.filter(({ opType, output }) => opType === 'Shape' && output[0]?.startsWith('_inlfunc_')).length;
 
 /**
  * Types and shapes of every value by ONNX Runtime's own inference: a session of which every value is an output says

@@ -165,13 +165,30 @@ const rowNormalization: Rule = ({ inputs: [x], attributes, outputCount }) => {
 const skipNormalization: Rule = ({ inputs: [x], outputCount }) =>
   x && Array.from({ length: outputCount }, (_, place) => (place === 0 || place === 3 ? { dims: x.dims } : undefined));
 
+/** A loss for each label, or one for all; and the logarithms of the probabilities. */
+const loss: Rule = ({ inputs: [scores, labels], attributes, outputCount }) => {
+  if (scores === undefined || labels === undefined) return undefined;
+  const dims = attributes.text('reduction', 'mean') === 'none' ? labels.dims : [];
+  return [{ dims }, { dims: scores.dims }].slice(0, outputCount);
+};
+
+const window: Rule = ({ inputs: [size] }) => one(size?.ints?.slice(0, 1));
+
+const melWeightMatrix: Rule = ({ inputs: [bins, length] }) => {
+  const [columns, frequencies] = [bins?.ints?.[0], length?.ints?.[0]];
+  return columns === undefined || frequencies === undefined
+    ? undefined
+    : one([Math.floor(frequencies / 2) + 1, columns]);
+};
+
 const table: readonly (readonly [Rule, string])[] = [
   [
     sameAsFirst,
-    `Abs Acos Asin Atan BatchNormalization Bernoulli BitShift BitwiseNot Ceil Celu Clip Cos CumSum DequantizeLinear
+    `Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Bernoulli BitShift BitwiseNot Ceil Celu Clip Cos Cosh CumSum
+    DequantizeLinear
     Dropout Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax InstanceNormalization IsInf IsNaN
     LRN LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not PRelu
-    QuantizeLinear Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Softmax Softplus Softsign Sqrt
+    QuantizeLinear Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt
     Swish Tan Tanh ThresholdedRelu Trilu FastGelu BiasGelu QuickGelu ScatterElements
     ScatterND Scatter`,
   ],
@@ -182,6 +199,9 @@ const table: readonly (readonly [Rule, string])[] = [
   [reduce, 'ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum'],
   [reduce, 'ReduceSumSquare'],
   [argReduce, 'ArgMax ArgMin'],
+  [loss, 'NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss'],
+  [window, 'BlackmanWindow HammingWindow HannWindow'],
+  [melWeightMatrix, 'MelWeightMatrix'],
   [arithmetic((a, b) => a + b), 'Add'],
   [arithmetic((a, b) => a - b), 'Sub'],
   [arithmetic((a, b) => a * b), 'Mul'],

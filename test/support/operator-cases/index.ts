@@ -3,6 +3,7 @@ import { attentions } from './attention.ts';
 import { dense } from './dense.ts';
 import { Draw, type Drawn, type SpecCase } from './draw.ts';
 import { elementwise } from './elementwise.ts';
+import { functions } from './functions.ts';
 import { movement } from './movement.ts';
 import { normalization } from './normalization.ts';
 import { pooling } from './pooling.ts';
@@ -13,8 +14,8 @@ import { vision } from './vision.ts';
 export type { SpecCase } from './draw.ts';
 
 export const drawn: ReadonlyMap<string, Drawn> = new Map(
-  [elementwise, dense, movement, pooling, reduction, normalization, attentions, quantized, vision].flatMap((family) =>
-    Object.entries(family),
+  [elementwise, dense, movement, pooling, reduction, normalization, attentions, quantized, vision, functions].flatMap(
+    (family) => Object.entries(family),
   ),
 );
 

@@ -9,6 +9,7 @@ import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written, type Elements } from '../common/elements.ts';
 import { moveStrided, sideOf } from '../common/launching.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { einsumLabels } from './einsum-labels.ts';
 import { emitProduct, productTypes, type Factor } from './product.ts';
 
 interface Operand {
@@ -23,27 +24,20 @@ interface Equation {
   readonly output: readonly string[];
 }
 
-/** A term's letters, with numbers for the axes of an ellipsis: the last one is 0, so that they meet from the right. */
-function labelsOf(term: string, rank: number): string[] {
-  const [before = '', after] = term.split('...');
-  if (after === undefined) return before.split('');
-  const hidden = rank - before.length - after.length;
-  return [
-    ...before.split(''),
-    ...Array.from({ length: hidden }, (_, place) => String(hidden - 1 - place)),
-    ...after.split(''),
-  ];
-}
-
 function equationOf(emitter: Emitter): Equation {
-  const text = emitter.attribute<string>('equation', '').replaceAll(' ', '');
-  const [left = '', right] = text.split('->');
-  const terms = left.split(',');
+  const equation = emitter.attribute<string>('equation', '');
+  const values = equation
+    .replace(/->.*/, '')
+    .split(',')
+    .map((_, index) => emitter.required(index));
+  const { text, terms, output } = einsumLabels(
+    equation,
+    values.map(({ shape }) => shape.length),
+  );
   const sizes = new Map<string, number>();
-  const labelled = terms.map((term, index) => {
-    const given = emitter.required(index);
+  const labelled = values.map((given, index) => {
     requireDatatype(given, productTypes);
-    const labels = labelsOf(term, given.shape.length);
+    const labels = terms[index]!;
     if (labels.length !== given.shape.length) throw new Unsupported(`'${text}' does not fit '${given.name}'`);
     for (const [axis, label] of labels.entries()) {
       const size = given.shape[axis]!;
@@ -63,17 +57,6 @@ function equationOf(emitter: Emitter): Equation {
     }
     return { value, steps };
   });
-  const all = labelled.flatMap(({ labels }) => labels);
-  const hidden = [...sizes.keys()].filter((label) => /\d/.test(label)).toSorted((a, b) => Number(b) - Number(a));
-  const output =
-    right === undefined
-      ? [
-          ...hidden,
-          ...[...sizes.keys()]
-            .filter((label) => !/\d/.test(label) && all.filter((each) => each === label).length === 1)
-            .toSorted(),
-        ]
-      : labelsOf(right, right.replace('...', '').length + hidden.length);
   return { operands, sizes, output };
 }
 

@@ -1,6 +1,6 @@
 /** Reductions over any axes: by teams of threads along rows, or down columns. */
 import type { DataType } from '../../../tensor/index.ts';
-import { Unsupported, type Emitter, type Value } from '../types.ts';
+import type { Emitter, Value } from '../types.ts';
 import { accumulatorOf, floats, numbers, requireDatatype } from '../common/element.ts';
 import { axisOf, collapse, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
@@ -32,7 +32,8 @@ export interface Reduction {
 
 export const reductions = {
   ReduceSum: { operation: 'Sum' },
-  ReduceMean: { operation: 'Sum', finish: (_, count) => `x / ${count}` },
+  // Of no elements ONNX Runtime makes it 0.
+  ReduceMean: { operation: 'Sum', finish: (_, count) => (count === 0 ? 'x' : `x / ${count}`) },
   ReduceProd: { operation: 'Product' },
   ReduceMax: { operation: 'Maximum', ordering: true },
   ReduceMin: { operation: 'Minimum', ordering: true },
@@ -159,8 +160,6 @@ function emitEmpty(
   types: Readonly<Record<string, string | number>>,
   accumulator: string,
 ): void {
-  const integer = accumulator !== 'float' && accumulator !== 'double';
-  if (integer && finish.includes('/')) throw new Unsupported('the mean of no integers has no value');
   const text = String(types['STORE(x)']).replaceAll(/\bx\b/g, finish);
   forEachIndex(
     emitter,
