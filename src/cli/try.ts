@@ -11,6 +11,7 @@ import { parseCount } from './values.ts';
 interface TryOptions {
   readonly data?: string;
   readonly contentType?: string;
+  readonly header: readonly string[];
   readonly runs: number;
   readonly json?: boolean;
 }
@@ -25,6 +26,7 @@ export function tryCommand(): Command {
     .argument('[input]', 'file with the body, such as a JSON file or a JPEG; -: standard input; default: its example')
     .option('-d, --data <text>', 'the body')
     .option('--content-type <type>', 'what the body is; told from the body or the name of the file otherwise')
+    .option('-H, --header <name: value>', 'a header of the request (repeatable)', append, [])
     .option('-n, --runs <count>', 'call so often; the reply is that of the last call', parseCount, 1)
     .option('--json', 'print reply and times as JSON')
     .action(async (folder: string, input: string | undefined, options: TryOptions) => {
@@ -54,7 +56,7 @@ async function replyText(
   const file = isExample ? exampleFile : input;
   const data = isExample && exampleFile === undefined ? example : options.data;
   const body = await readBody({ ...(data === undefined ? {} : { data }), ...(file === undefined ? {} : { file }) });
-  const headers = { 'content-type': options.contentType ?? contentTypeOf(body, file) };
+  const headers = { 'content-type': options.contentType ?? contentTypeOf(body, file), ...headersOf(options.header) };
   const times: TriedTimes[] = [];
   let response;
   do {
@@ -106,6 +108,22 @@ const together = ({ preprocessMs, inferMs, postprocessMs }: TriedTimes): number 
 const parts = (times: TriedTimes): string =>
   `preprocess ${formatMs(times.preprocessMs)}, model ${formatMs(times.inferMs)}, ` +
   `postprocess ${formatMs(times.postprocessMs)}, together ${formatMs(together(times))}`;
+
+function headersOf(words: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    words.map((word) => {
+      const [, name, value] = /^([\w-]+):\s*(.*)$/.exec(word) ?? [];
+      if (name === undefined || value === undefined) {
+        throw usage(`--header is "${word}", but must be name: value, such as 'accept: image/jpeg'`);
+      }
+      return [name.toLowerCase(), value];
+    }),
+  );
+}
+
+function append(value: string, values: readonly string[]): string[] {
+  return [...values, value];
+}
 
 async function write(bytes: Uint8Array): Promise<void> {
   await new Promise<void>((resolve) => {

@@ -1,0 +1,116 @@
+/** The examples: their models are made, and their handlers called, as their READMEs tell. */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { packageRoot } from '../../src/host/config-options.ts';
+import { turntable } from '../cli/command.ts';
+
+const names = ['detection', 'image-classification', 'sentence-embeddings', 'tabular'];
+/** As deep as examples/, since the examples import from dist/ beside them. */
+let dir: string;
+
+beforeAll(() => {
+  dir = mkdtempSync(join(packageRoot, '.examples-'));
+  for (const name of names) {
+    const skip = new Set(['node_modules', 'model.onnx', 'photo.jpg']);
+    const filter = (path: string): boolean => !skip.has(basename(path));
+    cpSync(join(packageRoot, 'examples', name), join(dir, name), { recursive: true, filter });
+    execFileSync(process.execPath, ['make-model.mjs'], { cwd: join(dir, name) });
+  }
+});
+
+afterAll(() => {
+  rmSync(dir, { recursive: true, force: true });
+});
+
+async function reply<Reply>(name: string, ...words: string[]): Promise<Reply> {
+  const { exitCode, stdout, stderr } = await turntable(['try', join(dir, name), ...words]);
+  expect(exitCode, stderr).toBe(0);
+  return JSON.parse(stdout) as Reply;
+}
+
+async function refusal(name: string, ...words: string[]): Promise<string> {
+  const { exitCode, stderr } = await turntable(['try', join(dir, name), ...words]);
+  expect(exitCode).toBe(1);
+  return stderr;
+}
+
+async function embeddingsOf(sentences: string[]): Promise<number[][]> {
+  const body = JSON.stringify({ sentences });
+  return (await reply<{ embeddings: number[][] }>('sentence-embeddings', '--data', body)).embeddings;
+}
+
+const dot = (a: number[], b: number[]): number => a.reduce((sum, value, index) => sum + value * (b[index] ?? NaN), 0);
+
+test('every example is here, with a package.json, a README of a few lines, and no file that is large', () => {
+  const folders = readdirSync(join(packageRoot, 'examples'), { withFileTypes: true }).filter((each) =>
+    each.isDirectory(),
+  );
+  expect(folders.map(({ name }) => name).toSorted()).toEqual(names);
+  for (const name of names) {
+    expect(readFileSync(join(dir, name, 'README.md'), 'utf8').split('\n').length).toBeLessThan(20);
+    const { dependencies = {} } = JSON.parse(readFileSync(join(dir, name, 'package.json'), 'utf8')) as {
+      dependencies?: object;
+    };
+    // What an example needs is at hand for this test.
+    for (const dependency of Object.keys(dependencies)) {
+      expect(existsSync(join(packageRoot, 'node_modules', dependency))).toBe(true);
+    }
+  }
+});
+
+test('their handlers have the types of the package', () => {
+  const tsc = join(packageRoot, 'node_modules', 'typescript', 'bin', 'tsc');
+  const { status, stdout } = spawnSync(process.execPath, [tsc, '-p', join(packageRoot, 'examples')], {
+    encoding: 'utf8',
+  });
+  expect([status, stdout]).toEqual([0, '']);
+});
+
+test('a JPEG gets the label of its colour, and what is none is refused', async () => {
+  expect(await reply('image-classification')).toMatchObject({ label: 'red' });
+  expect(await reply('image-classification', join(dir, 'detection', 'photo.jpg'))).toMatchObject({ label: 'grey' });
+  expect(await refusal('image-classification', '--data', 'no picture')).toMatch(/not a JPEG: .* \[HTTP 400\]/);
+});
+
+test('sentences of like words have like vectors, each alone as in company', async () => {
+  const sentences = ['the cat sat on the mat', 'a cat sits on the mat', 'blue birds sing'];
+  const [one = [], other = [], different = []] = await embeddingsOf(sentences);
+  const [alone = []] = await embeddingsOf(sentences.slice(2));
+  expect(dot(one, one)).toBeCloseTo(1, 5);
+  expect(dot(one, other)).toBeGreaterThan(dot(one, different) + 0.2);
+  expect(dot(different, alone)).toBeCloseTo(1, 5);
+  expect(await refusal('sentence-embeddings', '--data', '{"sentences": "one"}')).toContain('a list of 1 to 32 texts');
+});
+
+test('a row of a table gets a probability, and every mistake in it is told at once', async () => {
+  const row = { months: 3, monthlyFee: 80, contract: 'monthly', calls: 4 };
+  expect(await reply('tabular', '--data', JSON.stringify(row))).toEqual({ probability: 0.923, decision: 'call them' });
+  const loyal = { ...row, months: 60, contract: 'two years' };
+  expect(await reply('tabular', '--data', JSON.stringify(loyal))).toMatchObject({ decision: 'leave them alone' });
+  const wrong = { ...row, months: -3, contract: 'weekly', extra: 1 };
+  expect(await refusal('tabular', '--data', JSON.stringify(wrong))).toContain(
+    "'months' must be a number from 0 to 1200; 'contract' must be one of monthly, yearly, two years; 'extra' is no column [HTTP 400]",
+  );
+});
+
+test('a detector tells boxes in pixels of the photo, or draws them into it', async () => {
+  const score = expect.closeTo(1, 1) as number;
+  expect(await reply('detection')).toEqual({
+    boxes: [
+      { x: 32, y: 16, width: 64, height: 32, score },
+      { x: 176, y: 80, width: 32, height: 24, score },
+    ],
+  });
+  const drawn = await reply<{ headers: Record<string, string>; bodyBase64: string }>(
+    'detection',
+    '--header',
+    'accept: image/jpeg',
+    '--json',
+  );
+  expect(drawn.headers['content-type']).toBe('image/jpeg');
+  const bytes = Buffer.from(drawn.bodyBase64, 'base64');
+  expect([bytes[0], bytes[1]]).toEqual([0xff, 0xd8]);
+  expect(bytes.equals(readFileSync(join(dir, 'detection', 'photo.jpg')))).toBe(false);
+});
