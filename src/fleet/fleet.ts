@@ -2,6 +2,7 @@
 import type { RedisLink } from '../queue/index.ts';
 import { given } from '../tools/index.ts';
 import { Membership } from './membership.ts';
+import { OffersIn, OffersOut, type OffersOutOptions } from './offers.ts';
 import { Peers } from './peers.ts';
 import { Seal, type PeerRequest } from './seal.ts';
 import type { FleetLog, HostReport, Member, MemberView } from './types.ts';
@@ -12,7 +13,9 @@ export interface FleetOptions {
   readonly secret: string;
   /** Where other hosts reach this one. */
   readonly url: string;
-  readonly report: () => Omit<HostReport, 'draining'>;
+  readonly report: () => Omit<HostReport, 'draining' | 'offers'>;
+  /** This host's offers that may have changed since it was asked last; `all`: every one. */
+  readonly offers: OffersOutOptions['current'];
   readonly onMembers?: () => void;
   /** Twice a second, while Redis is there. */
   readonly onRead?: () => Promise<void>;
@@ -24,6 +27,8 @@ export class Fleet {
   readonly link: RedisLink;
   readonly membership: Membership;
   readonly peers: Peers;
+  /** Of the other hosts. */
+  readonly offers: OffersIn;
   readonly seal: Seal;
   readonly #log: FleetLog;
   #drainReason: 'none' | 'asked' | 'stopping' = 'none';
@@ -35,13 +40,19 @@ export class Fleet {
     this.#log = log;
     this.seal = new Seal(fleet, secret);
     const hostName = new URL(url).host;
+    const offersKey = (host: string): string => link.key('fleet', fleet, 'offers', host);
+    const out = new OffersOut({ link, key: offersKey(hostName), current: options.offers });
+    this.offers = new OffersIn(link, offersKey);
     this.membership = new Membership(hostName, {
       link,
       fleet,
       seal: this.seal,
-      report: () => ({ ...report(), draining: this.isDraining }),
+      report: () => ({ ...report(), draining: this.isDraining, offers: out.told }),
+      onSpeak: async () => await out.write(),
+      onReport: async ({ name, id, offers }) => await this.offers.take(name, id, offers),
       onChange: () => {
         const hosts = this.membership.others().map(({ name }) => name);
+        for (const host of this.offers.hosts()) if (!hosts.includes(host)) this.offers.forget(host);
         log.info({ fleet, hosts }, 'the hosts of the fleet have changed');
         options.onMembers?.();
       },

@@ -1,5 +1,6 @@
 /** A fleet of hosts on one Redis: who is in it, what it serves, and the ways between its hosts. */
 export { Fleet, type FleetOptions } from './fleet.ts';
+export type { FunctionOffer, OfferChange } from './offers.ts';
 export { PeerLost, type PeerReply } from './peers.ts';
 export { ChangedElsewhere, Registry } from './registry.ts';
 export { RegistryCopy } from './registry-copy.ts';

@@ -16,6 +16,10 @@ export interface MembershipOptions {
   readonly fleet: string;
   readonly seal: Seal;
   readonly report: () => HostReport;
+  /** Before each report. */
+  readonly onSpeak: () => Promise<void>;
+  /** A report of another host has come. */
+  readonly onReport: (member: Member) => Promise<void>;
   /** Somebody came, went, or drains. */
   readonly onChange: () => void;
   /** After each reading, whether or not something changed. */
@@ -107,6 +111,7 @@ export class Membership {
   async #exchange(): Promise<void> {
     const { link, seal, onRead } = this.#options;
     if (link.health.status === 'down' || this.#hasLeft) return;
+    await this.#options.onSpeak();
     this.#beat++;
     const text = seal.sealed(`host ${this.name}`, JSON.stringify(this.self()));
     await link.commands
@@ -131,6 +136,7 @@ export class Membership {
       const before = this.#others.get(name)?.member;
       if (before?.id === member.id && before.beat === member.beat) continue;
       this.#others.set(name, { member, atMs: performance.now() });
+      await this.#options.onReport(member);
       hasChanged ||= before?.id !== member.id || before.draining !== member.draining || before.url !== member.url;
     }
     const present = new Set(names.filter((_, index) => typeof texts[index] === 'string'));

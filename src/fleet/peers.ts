@@ -1,5 +1,11 @@
 /** The ways to the other hosts: kept connections, signed requests, how long the way takes, and who does not answer. */
-import { Agent, request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders } from 'node:http';
+import {
+  Agent,
+  request as httpRequest,
+  type ClientRequest,
+  type IncomingMessage,
+  type OutgoingHttpHeaders,
+} from 'node:http';
 import { Agent as SecureAgent, request as httpsRequest } from 'node:https';
 import type { Seal } from './seal.ts';
 import type { Member } from './types.ts';
@@ -36,6 +42,8 @@ interface Way {
   roundTripMs: number | undefined;
   /** Why it does not answer; undefined: it does. */
   trouble: string | undefined;
+  /** Requests that have no reply yet. */
+  readonly open: Set<ClientRequest>;
 }
 
 export interface PeersOptions {
@@ -82,7 +90,7 @@ export class Peers {
 
   /** A call there was lost: it is asked again only once it answers a measurement. */
   failed(member: Member, reason: string): void {
-    this.#way(member).trouble = reason;
+    this.#lose(this.#way(member), reason);
   }
 
   /** @throws PeerLost where no whole reply came */
@@ -125,6 +133,9 @@ export class Peers {
         },
         resolve,
       );
+      const { open } = this.#way(to);
+      open.add(outgoing);
+      outgoing.once('close', () => open.delete(outgoing));
       if (timeoutMs !== undefined) {
         outgoing.setTimeout(timeoutMs, () => outgoing.destroy(new Error(`no answer within ${timeoutMs} ms`)));
       }
@@ -137,7 +148,11 @@ export class Peers {
   #measureAll(): void {
     const members = this.#options.members();
     const names = new Set(members.map(({ name }) => name));
-    for (const name of this.#ways.keys()) if (!names.has(name)) this.#ways.delete(name);
+    for (const [name, way] of this.#ways) {
+      if (names.has(name)) continue;
+      this.#lose(way, 'it is gone');
+      this.#ways.delete(name);
+    }
     for (const member of members) void this.#measure(member);
   }
 
@@ -151,13 +166,20 @@ export class Peers {
       way.roundTripMs = way.roundTripMs === undefined ? ms : way.roundTripMs + weight * (ms - way.roundTripMs);
       way.trouble = undefined;
     } catch (error) {
-      way.trouble = error instanceof Error ? error.message : String(error);
+      this.#lose(way, error instanceof Error ? error.message : String(error));
     }
+  }
+
+  /** What waits for a host that does not answer would wait for long. */
+  #lose(way: Way, reason: string): void {
+    way.trouble = reason;
+    for (const request of way.open) request.destroy(new Error(`it does not answer: ${reason}`));
   }
 
   #way({ name, id }: Member): Way {
     let way = this.#ways.get(name);
-    if (way?.id !== id) this.#ways.set(name, (way = { id, roundTripMs: way?.roundTripMs, trouble: undefined }));
+    if (way?.id !== id)
+      this.#ways.set(name, (way = { id, roundTripMs: way?.roundTripMs, trouble: undefined, open: new Set() }));
     return way;
   }
 }

@@ -1,4 +1,5 @@
 /** What the hosts of a fleet tell each other. Nothing here runs. */
+import type { OffersTold } from './offers.ts';
 
 /** What a host says of itself, twice a second. */
 export interface HostReport {
@@ -15,6 +16,7 @@ export interface HostReport {
   readonly inFlight: number;
   /** Of these, how many wait for a place. */
   readonly waiting: number;
+  readonly offers: OffersTold;
   /** Functions whose content it has. */
   readonly functions: number;
 }

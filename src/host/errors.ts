@@ -124,6 +124,8 @@ export const catalogue = {
 
 export type ErrorCode = keyof typeof catalogue;
 
+export const isErrorCode = (code: string): code is ErrorCode => Object.hasOwn(catalogue, code);
+
 /** A failure that a client is told about. The message is one sentence that names the tensor, field or limit. */
 export class HostError extends Error {
   override readonly name = 'HostError';

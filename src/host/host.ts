@@ -190,6 +190,7 @@ export async function startHost(
     live,
     gpus,
     unloaded: config.unloaded,
+    ...(fleet === undefined ? {} : { routing: () => fleet.routing }),
   });
   const metrics = createMetrics({
     registry: store,

@@ -6,6 +6,7 @@ import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTi
 import { HostError, toHostError, type ErrorCode } from './errors.ts';
 import { PlacedInvoker, type InvocationGpus, type Ran } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
+import type { Routing } from './fleet-member/index.ts';
 import { placementText, ranOn, type Placement } from './placement.ts';
 import type { Queueing } from './queueing/index.ts';
 import type { FailureReason, Outcome, Statistics, VersionStatistics } from './statistics.ts';
@@ -51,12 +52,16 @@ export interface InvokerOptions {
   readonly live: LiveScheduler;
   /** Undefined where this host drives no GPU. */
   readonly gpus?: InvocationGpus | undefined;
+  /** Other hosts that may run a call; undefined where this host is in no fleet. */
+  readonly routing?: (() => Routing | undefined) | undefined;
   /** What brings an unloaded function back. */
   readonly unloaded?: HostConfig['unloaded'];
 }
 
 /** Below every priority that a function can have. */
 const lowestPriority = 2 ** 31;
+/** Whether another host has come to hold a function is looked at so often while a call waits. */
+const elsewhereLookMs = 50;
 
 export class Invoker {
   readonly #options: InvokerOptions;
@@ -90,31 +95,41 @@ export class Invoker {
    * @throws HostError 'not-ready' with the reason
    */
   ready(version: FunctionVersion, signal?: AbortSignal): FunctionVersion | Promise<FunctionVersion> {
-    return version.state.status === 'ready' ? version : this.#whenReady(version, signal);
+    return this.#canRun(version) ? version : this.#whenReady(version, signal);
   }
 
-  async #whenReady(asked: FunctionVersion, signal: AbortSignal | undefined): Promise<FunctionVersion> {
+  /** @param mayPass whether it is enough that another host has it */
+  async #whenReady(asked: FunctionVersion, signal: AbortSignal | undefined, mayPass = true): Promise<FunctionVersion> {
     this.#options.registry.hurry(asked);
     const untilMs = performance.now() + (this.#options.readyWaitMs ?? 5000);
     let version: FunctionVersion | undefined = asked;
     while (version !== undefined) {
       if (signal?.aborted) throw new HostError('client-gone', 'the client is gone');
       const { state } = version;
-      if (state.status === 'ready') return version;
+      if (mayPass ? this.#canRun(version) : version.state.status === 'ready') return version;
       if (state.status === 'unavailable') {
         throw new HostError(
           'not-ready',
           `function '${asked.name}' version ${asked.version} cannot serve: ${state.reason}`,
         );
       }
-      const leftMs = untilMs - performance.now();
+      // Which hosts have it is told by their reports, not by the registry.
+      const mostMs = state.status === 'elsewhere' ? elsewhereLookMs : Infinity;
+      const leftMs = Math.min(mostMs, untilMs - performance.now());
       if (leftMs <= 0) {
-        throw new HostError('not-ready', `function '${asked.name}' version ${asked.version} is still being validated`);
+        const still = state.status === 'elsewhere' ? 'still being fetched from other hosts' : 'still being validated';
+        throw new HostError('not-ready', `function '${asked.name}' version ${asked.version} is ${still}`);
       }
       await this.#change(asked.key, leftMs, signal);
       version = this.#options.registry.find(asked.name, asked.version);
     }
     throw new HostError('unknown-version', `version ${asked.version} of function '${asked.name}' was removed`);
+  }
+
+  /** Whether a call of it can begin: here, or at another host. */
+  #canRun(version: FunctionVersion): boolean {
+    const { status } = version.state;
+    return status === 'ready' || (status === 'elsewhere' && this.#options.routing?.()?.canPass(version) === true);
   }
 
   /** Resolves at the next change of a version, when the time is over, or when the client is gone. */
@@ -146,7 +161,7 @@ export class Invoker {
     const sloMs = options.sloMs ?? version.settings.sloMs;
     let ran: Ran;
     try {
-      ran = await this.#run(version, input, options);
+      ran = (await this.#atOtherHost(version, input, options)) ?? (await this.#here(version, input, options));
     } catch (error) {
       const failure = this.#failureOf(version, error);
       accounted.add(failure);
@@ -188,10 +203,36 @@ export class Invoker {
   async tryOut(version: FunctionVersion, input: PoolInput): Promise<PoolOutput> {
     const options = { arrivalMs: performance.now(), rows: 1, priority: lowestPriority };
     try {
-      return (await this.#run(version, input, options)).result.output;
+      return (await this.#here(version, input, options)).result.output;
     } catch (error) {
       throw toHostError(error);
     }
+  }
+
+  /** Runs a call that another host has passed on, which accounts for it. @throws HostError */
+  async runPassed(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
+    this.unloaded.called(version);
+    try {
+      return await this.#run(version, input, options);
+    } catch (error) {
+      throw this.#failureOf(version, error);
+    }
+  }
+
+  /** Undefined: it is to run here. */
+  async #atOtherHost(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran | undefined> {
+    const routing = this.#options.routing?.();
+    if (routing === undefined) return undefined;
+    const { sloMs, priority, arrivalMs } = options;
+    const left = Math.max(0, (sloMs ?? version.settings.sloMs) - (performance.now() - arrivalMs));
+    return await routing.run(version, input, { sloMs: left, priority }, poolOptions(version, options));
+  }
+
+  /** Here, once its content is here. */
+  async #here(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
+    if (version.state.status !== 'elsewhere') return await this.#run(version, input, options);
+    const ready = await this.#whenReady(version, options.signal, false);
+    return await this.#run(ready, input, options);
   }
 
   #run(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
@@ -243,6 +284,7 @@ export class Invoker {
   async load(version: FunctionVersion): Promise<number> {
     const startMs = performance.now();
     this.unloaded.delete(version);
+    if (version.state.status === 'elsewhere') await this.#whenReady(version, undefined, false);
     try {
       const isOnGpu = (await this.#options.gpus?.load(version)) === true;
       // Beside a model on a GPU its handler is enough.

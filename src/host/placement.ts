@@ -29,6 +29,15 @@ export type Placement = Told &
         readonly isHandlerCold?: boolean;
       }
     | { readonly kind: 'remote-worker'; readonly coldStart: boolean; readonly worker: string }
+    /** Another host of the fleet ran it, there as `placed` says. */
+    | {
+        readonly kind: 'fleet-host';
+        readonly coldStart: boolean;
+        readonly host: string;
+        readonly reason: string;
+        readonly isGpu: boolean;
+        readonly placed: string;
+      }
   );
 
 /** The placement as `X-Turntable-Placement` says it. */
@@ -42,6 +51,8 @@ export function placementText(placement: Placement): string {
       const { gpu, start, mode, isHandlerCold = false } = placement;
       return `gpu${gpu} ${start}${start === 'warm' ? '' : ` ${mode}`}${isHandlerCold ? ', handler cold' : ''}`;
     }
+    case 'fleet-host':
+      return inHeader(`host ${placement.host} (${placement.reason}): ${placement.placed}`);
     case 'remote-worker': {
       // The name comes from another machine and goes into a header.
       const name = placement.worker.replaceAll(/[^\x21-\x7e]/g, '?');
@@ -72,6 +83,7 @@ export function ranOn(placement: Placement): RanOn {
     case 'gpu':
       return isColdStart(placement) ? 'gpuCold' : 'gpuWarm';
     case 'remote-worker':
+    case 'fleet-host':
       return 'remote';
   }
 }

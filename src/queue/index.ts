@@ -5,6 +5,7 @@ export * from './types.ts';
 export type { BullMqQueueOptions } from './bullmq-queue.ts';
 export { manifestBytes, sealManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
 export { fetchContent, type ContentSource, type WantedContent } from './fetch-content.ts';
+export { decodeAnswer, decodeInput, encodeAnswer, encodeInput } from './payload.ts';
 export { predictedMs, smoothed } from './predict.ts';
 export type { RedisLink, RedisLinkOptions } from './redis-link.ts';
 export { durableSettings } from './redis-durability.ts';

@@ -62,6 +62,13 @@ async function call({ url }: { url: string }, path: string): Promise<unknown> {
   return reply.output?.[0] ?? reply;
 }
 
+/** The answer, and where it ran. */
+async function placed({ url }: { url: string }, name: string): Promise<{ answer: unknown; placement: string }> {
+  const reply = await fetch(`${url}/function/${name}`, { method: 'POST', body: '{"input": [[1, 2, 3, 4]]}' });
+  const json = (await reply.json()) as { output?: number[][] };
+  return { answer: json.output?.[0] ?? json, placement: reply.headers.get('x-turntable-placement') ?? '' };
+}
+
 async function shown({ url }: { url: string }, name: string): Promise<object | undefined> {
   const reply = await fetch(`${url}/functions/${name}`);
   return reply.ok ? ((await reply.json()) as object) : undefined;
@@ -71,6 +78,9 @@ async function functionsAt({ url }: { url: string }): Promise<string[]> {
   const { functions } = (await (await fetch(`${url}/functions`)).json()) as { functions: { name: string }[] };
   return functions.map(({ name }) => name).toSorted();
 }
+
+/** So many that not all of them have one home. */
+const routedCount = 12;
 
 describe.skipIf(redisMissing !== undefined)('a fleet', () => {
   let fleet: FleetHosts;
@@ -187,6 +197,44 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     expect((await fetch(`${one.url}/functions/changing`, { method: 'DELETE' })).status).toBe(204);
     await vi.waitFor(async () => expect(await shown(other, 'changing')).toBeUndefined(), patient);
     expect((await fetch(`${other.url}/functions/changing`, { method: 'DELETE' })).status).toBe(404);
+  });
+
+  test('a call runs at the home of its function, wherever it comes in, and the reply says so', async () => {
+    const third = await fleet.add();
+    const hosts = [one, other, third];
+    for (let index = 0; index < routedCount; index++)
+      expect((await publish(one, `routed-${index}`, 2, 'slo=60s')).status).toBe(201);
+    await vi.waitFor(async () => {
+      for (const host of hosts) expect(Object.keys(await statesAt(host))).toHaveLength(3);
+    }, patient);
+    const homes = new Set<string>();
+    for (let index = 0; index < routedCount; index++) {
+      await vi.waitFor(async () => {
+        const ranAt = new Set<string>();
+        for (const host of hosts) {
+          const { answer, placement } = await placed(host, `routed-${index}`);
+          expect(answer).toEqual([2, 4, 6, 8]);
+          const [, there, reason] = /^host (\S+) \(([a-z-]+)\): cpu pool (?:warm|cold)$/.exec(placement) ?? [];
+          expect(reason ?? 'home').toMatch(/home|elsewhere/);
+          ranAt.add(there ?? nameOf(host));
+        }
+        // Its home, once that has the content.
+        expect(ranAt.size).toBe(1);
+        for (const name of ranAt) homes.add(name);
+      }, patient);
+    }
+    expect(homes.size).toBeGreaterThan(1);
+    // A host that drains gets no calls of the others.
+    await drain(one, nameOf(third), true);
+    await vi.waitFor(async () => {
+      for (let index = 0; index < routedCount; index++) {
+        const { answer, placement } = await placed(one, `routed-${index}`);
+        expect(answer).toEqual([2, 4, 6, 8]);
+        expect(placement).not.toContain(nameOf(third));
+      }
+    }, patient);
+    await fleet.stop(third);
+    for (let index = 0; index < routedCount; index++) expect(await call(one, `routed-${index}`)).toEqual([2, 4, 6, 8]);
   });
 
   test('a host that was away brings what only it has, and forgets what was removed meanwhile', async () => {

@@ -8,6 +8,7 @@ import { fetchContent } from '../../queue/index.ts';
 import { rankMembers } from '../../schedule/index.ts';
 import { HostError } from '../errors.ts';
 import { mapInSlices } from '../slices.ts';
+import { rankedMember } from './routing.ts';
 import type { DiskModelStore, StoredFile, VersionRecord } from '../store/index.ts';
 
 /** Hosts that have each function's content. */
@@ -64,6 +65,11 @@ export class ContentPlacement {
     if (records.length === 0) return;
     if (!this.#homes(name).slice(0, copies).includes(fleet.membership.name)) return;
     for (const record of records) this.#want(record);
+  }
+
+  /** This host is a home of the function. */
+  placeHere(name: string): void {
+    for (const record of this.#options.store.elsewhere(name)) this.#want(record);
   }
 
   /** A caller waits for it. */
@@ -190,8 +196,7 @@ export class ContentPlacement {
 
 function inOrder(members: readonly Member[], name: string): string[] {
   if (members.length === 0) return [];
-  const ranked = members.map((member) => ({ id: member.name, capacity: 1, isLeaving: member.draining }));
-  return rankMembers(ranked, name).map((index) => ranked[index]!.id);
+  return rankMembers(members.map(rankedMember), name).map((index) => members[index]!.name);
 }
 
 function errorIn(body: Buffer, status: number): string {

@@ -16,6 +16,7 @@ import {
   type StoredFile,
 } from '../store/index.ts';
 import { ContentPlacement } from './content.ts';
+import { Routing } from './routing.ts';
 
 export interface FleetMemberOptions {
   readonly config: HostConfig;
@@ -38,6 +39,7 @@ interface Joined {
   readonly fleet: Fleet;
   readonly registry: Registry;
   readonly content: ContentPlacement;
+  readonly routing: Routing;
 }
 
 /** Redis may be a moment behind when all are started together. */
@@ -85,11 +87,16 @@ export class FleetMember implements FleetStore {
         waiting: live.waitingCount,
         functions: heldVersions(store),
       }),
-      onMembers: () => content.placeAll(),
+      offers: (all) => routing.offers(all),
+      onMembers: () => {
+        routing.membersChanged();
+        content.placeAll();
+      },
       onRead: async () => await registry.look(),
       log: logger,
     });
     const content = new ContentPlacement({ fleet, store, names: () => this.names(), logger });
+    const routing = new Routing({ fleet, store, live, onHome: (name) => content.placeHere(name) });
     const registry = new Registry({
       link,
       fleet: settings.name,
@@ -105,7 +112,7 @@ export class FleetMember implements FleetStore {
         mergedFunctions(mine as FleetFunction | undefined, theirs as FleetFunction | undefined),
       log: logger,
     });
-    this.#joined = { fleet, registry, content };
+    this.#joined = { fleet, registry, content, routing };
     await link.ready(firstAnswerMs).catch(() => undefined); // It is told of by who keeps the queue.
     registry.start();
     await fleet.start();
@@ -125,6 +132,11 @@ export class FleetMember implements FleetStore {
     joined.registry.close();
     await joined.fleet.close();
     joined.fleet.link.close();
+  }
+
+  /** Where calls run; undefined before this host has joined. */
+  get routing(): Routing | undefined {
+    return this.#joined?.routing;
   }
 
   /** Has files here that another host publishes. */

@@ -1,13 +1,19 @@
 /** The fleet over HTTP: for those who operate it, and between its hosts. */
 import { isFromFleet, PeerLost, type Fleet, type MemberView } from '../../fleet/index.ts';
+import { decodeInput, encodeAnswer } from '../../queue/index.ts';
 import { HostError } from '../errors.ts';
+import type { PassedWish } from '../fleet-member/index.ts';
+import { placementText } from '../placement.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import type { StoredFile } from '../store/index.ts';
-import type { Exchange } from './exchange.ts';
-import { managed, pathParam, type HostContext } from './host-context.ts';
+import { clientSignal } from './client-signal.ts';
+import type { Exchange, HeaderList } from './exchange.ts';
+import { admitted, managed, pathParam, versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 4096;
 const filesBytesMax = 1024 * 1024;
+/** A body of `[0,0,...]` is so much larger as 8-byte elements. */
+const widened = 4;
 
 /**
  * Name of the host of the fleet that sent a request; undefined where a client did.
@@ -40,6 +46,45 @@ export function showFleet(context: HostContext, exchange: Exchange): void {
 /** `GET /v2/fleet/ping`: for measuring the way here. */
 export function pingFleet(_context: HostContext, exchange: Exchange): void {
   exchange.send(200, [], []);
+}
+
+/** `POST /v2/fleet/run/{name}/versions/{version}`: a call that another host passes on; it runs here or nowhere. */
+export async function runPassed(context: HostContext, exchange: Exchange): Promise<void> {
+  const version = versionAsked(context, exchange);
+  await admitted(context, version.name, async () => {
+    const wish = wishOf(exchange.header('x-turntable-wish'));
+    const body = await context.bodies.read(exchange, widened * context.config.limits.bodyBytesMax);
+    const input = decodeInput(body);
+    const isSame = version.modelSha256 === exchange.header('x-turntable-model');
+    const hasHandler = input.kind === 'tensors' || version.handlerPath !== undefined;
+    if (!isSame || version.state.status !== 'ready' || !hasHandler) {
+      throw new HostError('not-ready', `this host does not have '${version.key}' as the one that asks`);
+    }
+    if (context.fleet?.routing !== undefined) context.fleet.routing.taken++;
+    const { arrivalMs } = exchange;
+    const { result, placement } = await context.invoker.runPassed(version, input, {
+      arrivalMs,
+      sloMs: wish.sloMs,
+      deadlineMs: wish.leftMs === undefined ? undefined : arrivalMs + wish.leftMs,
+      priority: wish.priority,
+      signal: clientSignal(exchange.incoming.socket),
+      rows: 1,
+    });
+    const answer = encodeAnswer({ id: '', worker: '', answer: { kind: 'result', result } });
+    const headers: HeaderList = ['Content-Type', 'application/octet-stream'];
+    headers.push('X-Turntable-Placement', placementText(placement));
+    headers.push('x-compute-type', placement.kind === 'gpu' ? 'gpu' : 'cpu');
+    exchange.send(200, headers, [answer]);
+  });
+}
+
+function wishOf(header: string | undefined): PassedWish {
+  const json = parseJsonObject(Buffer.from(header ?? '{}'), "the header 'X-Turntable-Wish'");
+  const number = (name: string): number | undefined => {
+    const value = json[name];
+    return typeof value === 'number' ? value : undefined;
+  };
+  return { sloMs: number('sloMs'), leftMs: number('leftMs'), priority: number('priority') };
 }
 
 /** `POST /v2/fleet/content`: another host publishes these files, and hears when they are here as well. */

@@ -20,7 +20,7 @@ import { call as callFunction, callWithoutBody, infer } from './call-routes.ts';
 import { dashboardFile, hasDashboard, sendPageFile } from './dashboard-files.ts';
 import { events } from './event-stream.ts';
 import { listReplays, removeReplay, showReplay, startReplay } from './replay-routes.ts';
-import { drainHost, keepContent, pingFleet, showFleet } from './fleet-routes.ts';
+import { drainHost, keepContent, pingFleet, runPassed, showFleet } from './fleet-routes.ts';
 import type { RouteScope } from '../access.ts';
 import type { Exchange } from './exchange.ts';
 import {
@@ -171,6 +171,11 @@ export const routes: readonly Route[] = [
   ...versioned(del('/functions/:name', removeFunction, 'Removes a function, or one version of it')),
   get('/v2/fleet', showFleet, 'The hosts of the fleet'),
   route('GET', 'peer')('/v2/fleet/ping', pingFleet, 'For hosts of the fleet: measures the way here'),
+  route('POST', 'peer')(
+    '/v2/fleet/run/:name/versions/:version',
+    runPassed,
+    'For hosts of the fleet: runs a call that is passed on',
+  ),
   route('POST', 'peer')('/v2/fleet/content', keepContent, 'For hosts of the fleet: takes files that are published'),
   post('/v2/fleet/hosts/:host/drain', drainHost, 'Has a host of the fleet take no calls of others, or again'),
   get('/v2/workers', listWorkers, 'Workers that take overflow', 'Workers'),

@@ -29,7 +29,7 @@ export function pushInvocationHeaders(
     'x-total-time',
     rounded(totalMs, 1e3),
     'x-compute-type',
-    placement.kind === 'gpu' ? 'gpu' : 'cpu',
+    placement.kind === 'gpu' || (placement.kind === 'fleet-host' && placement.isGpu) ? 'gpu' : 'cpu',
     'X-Turntable-Placement',
     placementText(placement),
   );

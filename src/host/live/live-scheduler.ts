@@ -100,6 +100,12 @@ export class LiveScheduler extends LiveViews {
 
   // Functions
 
+  /** Has the scheduler know a function, with what places beside the GPUs offer for it now. */
+  know({ key, settings }: Scheduled): void {
+    const fn = this.#functions.of(key, settings);
+    if (this.#functions.ask(fn)) this.#functions.update(fn);
+  }
+
   /** GPUs may be used for the function, by these plans. @throws RangeError where its plans are no ladder */
   offer(version: Scheduled, plans: FunctionPlans, isPinned: boolean): void {
     this.#functions.offer(version, plans, isPinned);

@@ -31,6 +31,14 @@ export abstract class LiveViews {
     return this.state.functions.get(key)?.plans;
   }
 
+  /** Milliseconds until the answer of an invocation that arrived now, at the best place here; Infinity where none takes it. */
+  predictMs(key: string): number {
+    const fn = this.state.functions.get(key);
+    if (fn === undefined) return Infinity;
+    const nowMs = this.state.now();
+    return Math.min(...this.state.scheduler.places(fn.index, nowMs).map(({ endMs }) => endMs)) - nowMs;
+  }
+
   /** What the scheduler goes by now. */
   sheetOf(key: string): OfferSheet | undefined {
     return this.state.functions.get(key)?.sheet;

@@ -1,0 +1,330 @@
+/**
+ * Which host runs a call, by the router that the simulator runs too, and the way there: as the binary protocol over kept connections,
+ * once. A host that is lost with a call has it run here, or at one more host.
+ */
+import {
+  PeerLost,
+  type Fleet,
+  type FunctionOffer,
+  type Member,
+  type OfferChange,
+  type PeerReply,
+} from '../../fleet/index.ts';
+import type { InvokeOptions, PoolInput } from '../../cpu/index.ts';
+import { decodeAnswer, encodeInput } from '../../queue/index.ts';
+import { assignHomes, chooseHost, type FleetMember as RankedMember, type HostReason } from '../../schedule/index.ts';
+import { HostError, isErrorCode } from '../errors.ts';
+import type { Ran } from '../invoke-placed.ts';
+import type { LiveScheduler } from '../live/index.ts';
+import type { DiskModelStore } from '../store/index.ts';
+import type { FunctionVersion } from '../types.ts';
+
+/** Homes and loads are looked at anew after this. */
+const homesForMs = 1000;
+/** What a second of calls counts in a function's load. */
+const weight = 0.2;
+/** A function that was not called for so long offers no prediction any more. */
+const activeMs = 30_000;
+/** Of a call whose host was lost, the hosts that are tried in all. */
+const hostsTriedMax = 2;
+/** A host that refuses so has not run the call: it may run elsewhere. */
+const refusals: ReadonlySet<string> = new Set([
+  'not-ready',
+  'draining',
+  'unknown-function',
+  'unknown-version',
+  'queue-full',
+  'too-many-requests',
+  'model-load-failed',
+  'forbidden',
+]);
+
+/** What a passed call brings beside its input. */
+export interface PassedWish {
+  readonly sloMs?: number | undefined;
+  /** Of the deadline, what is left. */
+  readonly leftMs?: number | undefined;
+  readonly priority?: number | undefined;
+}
+
+export type RoutedReason = HostReason | 'elsewhere' | 'lost';
+
+export interface RoutingOptions {
+  readonly fleet: Fleet;
+  readonly store: DiskModelStore;
+  readonly live: LiveScheduler;
+  /** This host is a home of functions: their content is wanted here. */
+  readonly onHome: (name: string) => void;
+}
+
+interface Demand {
+  readonly version: FunctionVersion;
+  calls: number;
+  load: number;
+  lastMs: number;
+}
+
+interface Choice {
+  readonly member: Member;
+  readonly reason: RoutedReason;
+}
+
+export class Routing {
+  readonly #options: RoutingOptions;
+  readonly #demand = new Map<string, Demand>();
+  readonly #changed = new Set<string>();
+  readonly #homes = new Map<string, readonly string[]>();
+  #homesMs = -Infinity;
+  #demandMs = performance.now();
+  /** Calls that went to other hosts, by host and reason; and those that came from others. */
+  readonly passed = new Map<string, number>();
+  taken = 0;
+  /** Calls whose host was lost, and that ran elsewhere. */
+  ranAgain = 0;
+
+  constructor(options: RoutingOptions) {
+    this.#options = options;
+    options.store.onChange(({ before, after }) => {
+      for (const version of [before, after]) if (version !== undefined) this.#changed.add(fieldOf(version));
+    });
+  }
+
+  /** This host's offers, for its report. */
+  *offers(all: boolean): Generator<OfferChange> {
+    const { store } = this.#options;
+    const nowMs = performance.now();
+    this.#countDemand(nowMs);
+    const fields = new Set([...this.#changed, ...this.#demand.keys()]);
+    if (all) for (const name of store.names()) for (const each of store.versions(name)) fields.add(fieldOf(each));
+    for (const [field, { lastMs }] of this.#demand) if (nowMs - lastMs > activeMs) this.#demand.delete(field);
+    this.#changed.clear();
+    for (const field of fields) yield [field, this.#offerOf(field)];
+  }
+
+  /** The hosts have changed, or which of them drain. */
+  membersChanged(): void {
+    this.#homesMs = -Infinity;
+    this.#homes.clear();
+  }
+
+  /** The homes of a function, the first one best. */
+  homesOf(name: string): readonly string[] {
+    const nowMs = performance.now();
+    if (nowMs - this.#homesMs > homesForMs) this.#assignAll(nowMs);
+    let homes = this.#homes.get(name);
+    if (homes === undefined) {
+      const members = this.#members();
+      homes = assignHomes(members, [{ name, load: 0 }])[0]!.map(({ member }) => members[member]!.id);
+      this.#homes.set(name, homes);
+    }
+    return homes;
+  }
+
+  /** Whether another host can run a version that is not here. */
+  canPass(version: FunctionVersion): boolean {
+    return this.#holders(version).length > 0;
+  }
+
+  /**
+   * Runs a call at another host, where that is the one to run it. Resolves to undefined where it is to run here.
+   *
+   * @throws HostError of the other host, where the call failed there
+   */
+  async run(
+    version: FunctionVersion,
+    input: PoolInput,
+    wish: PassedWish,
+    options: InvokeOptions,
+  ): Promise<Ran | undefined> {
+    const { fleet, live } = this.#options;
+    this.#called(version);
+    if (fleet.membership.others().length === 0) return undefined;
+    const isHere = version.state.status === 'ready';
+    if (isHere) live.know(version);
+    const tried = new Set<string>();
+    for (let tries = 0; tries < hostsTriedMax; tries++) {
+      const choice = this.#choose(version, wish, isHere, tried);
+      if (choice === undefined) return undefined;
+      const { member, reason } = choice;
+      tried.add(member.name);
+      try {
+        const ran = await this.#pass(member, reason, version, input, wish, options);
+        if (ran !== undefined) return ran;
+      } catch (error) {
+        if (options.signal?.aborted === true) throw new HostError('client-gone', 'the client is gone');
+        if (!(error instanceof PeerLost)) throw error;
+        this.ranAgain++;
+        fleet.peers.failed(member, error.message);
+      }
+      // It runs here then, and where it cannot, at one more host.
+      if (isHere) return undefined;
+    }
+    return undefined;
+  }
+
+  #choose(version: FunctionVersion, wish: PassedWish, isHere: boolean, tried: ReadonlySet<string>): Choice | undefined {
+    const { fleet, live } = this.#options;
+    const self = fleet.membership.name;
+    const nowMs = performance.now();
+    const ownMs = isHere ? live.predictMs(version.key) : Infinity;
+    const own = { member: self, endMs: nowMs + ownMs, roundTripMs: 0 };
+    const offers = fleet.offers.of(fieldOf(version));
+    const homes = this.homesOf(version.name).flatMap((name) => {
+      if (name === self) return [own];
+      const offer = tried.has(name) ? undefined : this.#usable(name, offers);
+      if (offer === undefined) return [];
+      // Nobody has called it there: as long as here, for want of anything better.
+      const ms = offer.ms ?? (ownMs < Infinity ? ownMs : 0);
+      return [{ member: name, endMs: nowMs + ms, roundTripMs: fleet.peers.roundTripMs(name) ?? 1 }];
+    });
+    const deadlineMs = nowMs + (wish.sloMs ?? version.settings.sloMs);
+    const { member: chosen, reason } = chooseHost({ own, homes, deadlineMs, isPassedOn: false });
+    if (chosen !== self) return { member: fleet.membership.find(chosen)!, reason };
+    if (isHere) return undefined;
+    const holder = this.#holders(version).find(({ name }) => !tried.has(name));
+    return holder === undefined ? undefined : { member: holder, reason: 'elsewhere' };
+  }
+
+  /** Other hosts that have the version's content and answer, those with the least to do for it first. */
+  #holders(version: FunctionVersion): Member[] {
+    const { fleet } = this.#options;
+    const offers = fleet.offers.of(fieldOf(version));
+    const names = [...(offers?.keys() ?? [])].filter((name) => this.#usable(name, offers) !== undefined);
+    names.sort((a, b) => (offers!.get(a)!.ms ?? 0) - (offers!.get(b)!.ms ?? 0));
+    return names.map((name) => fleet.membership.find(name)!);
+  }
+
+  #usable(name: string, offers: ReadonlyMap<string, FunctionOffer> | undefined): FunctionOffer | undefined {
+    const { fleet } = this.#options;
+    const offer = offers?.get(name);
+    const member = fleet.membership.find(name);
+    if (offer?.isHeld !== true || member === undefined || member.draining) return undefined;
+    return fleet.peers.trouble(member) === undefined ? offer : undefined;
+  }
+
+  /** Resolves to undefined where that host refused it. @throws PeerLost, HostError */
+  async #pass(
+    member: Member,
+    reason: RoutedReason,
+    version: FunctionVersion,
+    input: PoolInput,
+    wish: PassedWish,
+    options: InvokeOptions,
+  ): Promise<Ran | undefined> {
+    const { fleet } = this.#options;
+    const { deadlineMs, signal } = options;
+    const leftMs = deadlineMs === undefined ? undefined : Math.max(0, deadlineMs - performance.now());
+    const reply = await fleet.peers.send(member, {
+      method: 'POST',
+      path: `/v2/fleet/run/${version.name}/versions/${version.version}`,
+      headers: {
+        'Content-Type': 'application/octet-stream',
+        'X-Turntable-Model': version.modelSha256,
+        'X-Turntable-Wish': JSON.stringify({ ...wish, leftMs } satisfies PassedWish),
+      },
+      body: [encodeInput(input)],
+      signal,
+    });
+    if (reply.status !== 200) return refused(member, reply.status, reply.headers, reply.body);
+    const { answer } = decodeAnswer(reply.body);
+    if (answer.kind !== 'result') throw new HostError('internal', `host ${member.name} answered without a result`);
+    const counted = `${member.name} ${reason}`;
+    this.passed.set(counted, (this.passed.get(counted) ?? 0) + 1);
+    const placed = String(reply.headers['x-turntable-placement'] ?? '');
+    const isGpu = reply.headers['x-compute-type'] === 'gpu';
+    const { coldStart } = answer.result;
+    return {
+      result: answer.result,
+      placement: { kind: 'fleet-host', host: member.name, reason, coldStart, isGpu, placed },
+    };
+  }
+
+  #called(version: FunctionVersion): void {
+    const field = fieldOf(version);
+    const demand = this.#demand.get(field);
+    if (demand === undefined) this.#demand.set(field, { version, calls: 1, load: 0, lastMs: performance.now() });
+    else {
+      demand.calls++;
+      demand.lastMs = performance.now();
+    }
+  }
+
+  #countDemand(nowMs: number): void {
+    const seconds = (nowMs - this.#demandMs) / 1000;
+    if (seconds < 0.2) return;
+    this.#demandMs = nowMs;
+    for (const demand of this.#demand.values()) {
+      const { cpu = 1, gpu } = this.#options.live.runMsOf(demand.version.key);
+      const ms = Math.min(cpu, gpu);
+      const now = (demand.calls / seconds) * (ms < Infinity ? ms : 1);
+      demand.load += Math.min(1, weight * seconds * 2) * (now - demand.load);
+      demand.calls = 0;
+    }
+  }
+
+  #offerOf(field: string): FunctionOffer | null {
+    const { store, live } = this.#options;
+    const [, name = '', versionName = ''] = /^(.*)@([^@ ]*) /.exec(field) ?? [];
+    const version = store.find(name, versionName);
+    const demand = this.#demand.get(field);
+    if (version === undefined || fieldOf(version) !== field) return null;
+    const isHeld = version.state.status === 'ready';
+    if (!isHeld && demand === undefined) return null;
+    const { idleMs = Infinity } = live.placeOf(version.key) ?? {};
+    const ms = isHeld && idleMs < activeMs ? live.predictMs(version.key) : undefined;
+    return {
+      ms: ms === undefined || ms === Infinity ? undefined : Math.round(ms * 100) / 100,
+      isHeld,
+      load: Math.round((demand?.load ?? 0) * 10) / 10,
+    };
+  }
+
+  /** Of the functions that are called, by what all hosts say of their load; the others follow as they are asked for. */
+  #assignAll(nowMs: number): void {
+    const { fleet, onHome } = this.#options;
+    this.#homesMs = nowMs;
+    this.#homes.clear();
+    const loads = new Map<string, number>();
+    const add = (field: string, load: number): void => {
+      const name = field.slice(0, field.lastIndexOf('@'));
+      if (load > 0) loads.set(name, (loads.get(name) ?? 0) + load);
+    };
+    for (const [field, { load }] of this.#demand) add(field, load);
+    for (const [field, offers] of fleet.offers.fields()) for (const { load } of offers.values()) add(field, load);
+    const functions = Array.from(loads, ([name, load]) => ({ name, load }));
+    const members = this.#members();
+    for (const [index, homes] of assignHomes(members, functions).entries()) {
+      const { name } = functions[index]!;
+      const names = homes.map(({ member }) => members[member]!.id);
+      this.#homes.set(name, names);
+      if (names.includes(fleet.membership.name)) onHome(name);
+    }
+  }
+
+  #members(): RankedMember[] {
+    const { membership } = this.#options.fleet;
+    return [membership.self(), ...membership.others()].map(rankedMember);
+  }
+}
+
+/** A host as the router counts it: busy milliseconds a second, of its GPUs, else of its cores. */
+export function rankedMember({ name, gpus, cores, draining }: Member): RankedMember {
+  return { id: name, capacity: 1000 * (gpus > 0 ? gpus : cores), isLeaving: draining };
+}
+
+/** Version and content: hosts may have other folder functions under one name. */
+const fieldOf = ({ key, modelSha256 }: FunctionVersion): string => `${key} ${modelSha256.slice(0, 12)}`;
+
+/** undefined where the call may run elsewhere. @throws HostError of that host */
+function refused(member: Member, status: number, headers: PeerReply['headers'], body: Buffer): undefined {
+  const code = [headers['x-turntable-error'] ?? ''].flat().join();
+  let sentence = `status ${status}`;
+  try {
+    sentence = String((JSON.parse(body.toString()) as { error: unknown }).error);
+  } catch {
+    // Not the host's own words.
+  }
+  if (!isErrorCode(code)) throw new PeerLost(`host ${member.name} answered with ${sentence}`);
+  if (refusals.has(code)) return undefined;
+  throw new HostError(code, sentence, { status });
+}
