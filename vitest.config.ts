@@ -23,10 +23,13 @@ const slow = [
   'src/replay/report/report.test.ts',
 ];
 
+/** Tests over folders that start no host in their own process. */
+const engines = 'test/{functions,gpu,hybrid,plan,replay}/**/*.test.ts';
+
 /**
- * Files beside the code share the modules of their worker: reading them anew for each file was 158 s of work in a run.
- * They give back what they take (processes, ports, folders, environment), so that no file finds traces of another. Files in
- * test/ start hosts and whole GPU processes, and have a worker each.
+ * These share the modules of their worker: reading and compiling them anew for each file was 158 s of work in a run for those
+ * beside the code, and half of the work of the engines'. They give back what they take (processes, ports, folders, environment),
+ * so that no file finds traces of another. The other files in test/ start hosts, and have a worker each.
  */
 const isolate = false;
 const globalSetup = ['test/global-setup.ts'];
@@ -42,8 +45,8 @@ export default defineConfig({
     sequence: { sequencer: LongestFirst },
     projects: [
       { extends: true, test: { name: 'unit', globalSetup, isolate, include: ['src/**/*.test.ts'], exclude: slow } },
-      { extends: true, test: { name: 'processes', globalSetup, isolate, include: slow } },
-      { extends: true, test: { name: 'whole', globalSetup, include: ['test/**/*.test.ts'] } },
+      { extends: true, test: { name: 'processes', globalSetup, isolate, include: [...slow, engines] } },
+      { extends: true, test: { name: 'whole', globalSetup, include: ['test/**/*.test.ts'], exclude: [engines] } },
     ],
   },
 });
