@@ -4,6 +4,7 @@
  */
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { busyGraph } from './chaos/models.ts';
 import { makeArrivals, type Arrival } from './many/arrivals.ts';
 import { floodAims, floodsTable, runFloods, type Floods } from './overload/floods.ts';
 import { closedLoop, openLoop, type Answer } from './overload/open-loop.ts';
@@ -15,7 +16,7 @@ const quietFunctions = 20;
 const quietPerSecond = 1;
 const everydayFunctions = 12;
 /** Of one run of the model: rows of a matrix, their width, and how many matrices they are multiplied with. */
-const [rows, width, layers] = [64, 768, 8];
+const busy = { rows: 64, width: 768, layers: 8 };
 
 export const benchmark: Benchmark = {
   name: 'overload',
@@ -85,8 +86,8 @@ async function play(
   seed: number,
 ): Promise<number> {
   await using servers = await Servers.create();
-  await servers.addFunction('loud', busyGraph(), { slo: `${sloMs}ms`, admission: scene.admission });
-  await servers.addFunction('meter', busyGraph(), {});
+  await servers.addFunction('loud', busyGraph(busy), { slo: `${sloMs}ms`, admission: scene.admission });
+  await servers.addFunction('meter', busyGraph(busy), {});
   const quiet = Array.from({ length: scene.quiet }, (_, index) => `quiet-${index}`);
   for (const name of quiet) await servers.addFunction(name, tinyGraph(), { slo: `${sloMs}ms` });
   const { url } = await servers.startHost();
@@ -154,7 +155,7 @@ function report(
   };
   const { capacityPerSecond, ...rest } = settings;
   return {
-    settings: { ...rest, sloMs, clients, rows, width, layers },
+    settings: { ...rest, sloMs, clients, ...busy },
     tables: [
       {
         title: `a model of ${capacityPerSecond.toFixed(0)} runs in a second, SLO ${sloMs} ms, open loop over HTTP`,
@@ -224,19 +225,5 @@ export function tinyGraph(): GraphBuilder {
   const graph = new GraphBuilder('relu');
   const x = graph.input('x', ElementType.FLOAT, [1, 1]);
   graph.output(graph.node('Relu', [x]), ElementType.FLOAT, [1, 1], 'y');
-  return graph;
-}
-
-/** y = x by way of some tens of milliseconds of work. */
-export function busyGraph(): GraphBuilder {
-  const graph = new GraphBuilder('busy');
-  const x = graph.input('x', ElementType.FLOAT, [1, 1]);
-  const ones = graph.weight('expand', [1, rows * width], new Float32Array(rows * width).fill(1));
-  let hidden = graph.node('Reshape', [graph.node('MatMul', [x, ones]), graph.constant({ ints: [rows, width] })]);
-  for (let layer = 0; layer < layers; layer++) {
-    const weight = graph.weight(`layer.${layer}`, [width, width], new Float32Array(width * width).fill(1 / width));
-    hidden = graph.node('MatMul', [hidden, weight]);
-  }
-  graph.output(graph.node('ReduceMean', [hidden], { axes: [0, 1] }), ElementType.FLOAT, [1, 1], 'y');
   return graph;
 }

@@ -4,9 +4,8 @@ import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.
 /** Below it, whole numbers go through these models exactly: no sum within them has more bits than float32 keeps. */
 export const valuesMax = 2048;
 
-/** y = x by way of some milliseconds of work, so that faults meet runs in progress. */
-export function busyGraph(): GraphBuilder {
-  const [rows, width, layers] = [16, 512, 8];
+/** y = x by way of a matrix that is multiplied with others: some milliseconds of work, so that faults meet runs in progress. */
+export function busyGraph({ rows, width, layers } = { rows: 16, width: 512, layers: 8 }): GraphBuilder {
   const graph = new GraphBuilder('busy');
   const x = graph.input('x', ElementType.FLOAT, [1, 1]);
   const ones = graph.weight('expand', [1, rows * width], new Float32Array(rows * width).fill(1));

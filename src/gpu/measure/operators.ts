@@ -7,9 +7,9 @@ import type { Engine } from '../engine/index.ts';
 import type { GpuLane } from '../engine/lane.ts';
 import { cancelled } from '../engine/mutex.ts';
 import type { Residency } from '../engine/residency.ts';
-import type { ColdStartPlan } from '../../plan/index.ts';
 import type { Program } from '../program/types.ts';
 import { GpuError } from '../types.ts';
+import { loadAllPlan } from './layer-profile.ts';
 import { putInputs, spreadOf, timed } from './timing.ts';
 
 /** The same operators twice, on the weights of one function. */
@@ -49,7 +49,7 @@ export async function measureOperatorsOnGpu(
   { gpu, iterations = 5, inputs, signal }: MeasureGpuOperatorsOptions,
 ): Promise<GpuOperatorTimes> {
   const readLayers = new Set(single.launches.flatMap(({ reads }) => reads));
-  await engine.load(key, { gpu, plan: loadPlan(single, gpu, readLayers), ...(signal === undefined ? {} : { signal }) });
+  await engine.load(key, { gpu, plan: loadAllPlan(single, gpu, readLayers), ...(signal === undefined ? {} : { signal }) });
   const { lane, target, context } = engine.internals(key, gpu);
   const residency = target.residency(lane);
   using _lease = await context.store.lease(target.weights);
@@ -75,23 +75,6 @@ export async function measureOperatorsOnGpu(
     await engine.unbind(key, single.key);
     await engine.unbind(key, fused.key);
   }
-}
-
-/** A plan that puts these layers on the GPU. */
-function loadPlan({ layout }: Program, gpu: number, layers: ReadonlySet<number>): ColdStartPlan {
-  const isLoaded = ({ index, bytes }: { readonly index: number; readonly bytes: number }): boolean =>
-    bytes > 0 && layers.has(index);
-  return {
-    mode: 'pipeswitch',
-    primary: gpu,
-    secondaries: [],
-    bytesGpu: layout.layers.reduce((sum, layer) => sum + (isLoaded(layer) ? layer.bytes : 0), 0),
-    layers: layout.layers.map((layer) => ({
-      name: layer.name,
-      method: isLoaded(layer) ? 'load' : 'dha',
-      link: isLoaded(layer) ? gpu : null,
-    })),
-  };
 }
 
 function put(
