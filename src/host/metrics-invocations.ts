@@ -1,0 +1,152 @@
+/** Series of invocations: how they ended, what they waited for, where they ran. */
+import type { PoolState } from '../cpu/index.ts';
+import type { Exposition, HistogramSample } from './exposition.ts';
+import type { GpuHost } from './gpu/index.ts';
+import { addTo, readyInstances } from './metrics-samples.ts';
+import { Histogram, ratioBuckets, secondsBuckets, type Statistics, type VersionStatistics } from './statistics.ts';
+import type { Shadows } from './shadows.ts';
+import type { FunctionVersion } from './types.ts';
+
+export interface InvocationMetricsSource {
+  readonly statistics: Statistics;
+  /** What came of copies of calls, by function; absent: there are none. */
+  readonly shadows?: Pick<Shadows, 'all'>;
+  /** Absent where the host drives no GPU. */
+  readonly gpus?: GpuHost | undefined;
+  /** Threads of an instance of the version. */
+  readonly threadsOf: (version: FunctionVersion) => number;
+  /** Most rows of a run of the version. */
+  readonly batchMaxOf: (version: FunctionVersion) => number;
+}
+
+export interface InvocationMetricsOptions extends InvocationMetricsSource {
+  readonly exposition: Exposition;
+  /** What all pools are at, looked at once for each scrape. */
+  readonly inPools: () => readonly [FunctionVersion, PoolState][];
+}
+
+export function addInvocationMetrics(options: InvocationMetricsOptions): void {
+  addOutcomes(options);
+  addLatencies(options);
+  addConfigurations(options);
+  addPlacements(options);
+}
+
+function addOutcomes({ exposition, statistics }: InvocationMetricsOptions): void {
+  exposition.counter('turntable_goodput_total', 'Invocations by their end against the SLO', (add) => {
+    for (const { name, outcomes } of statistics.versions()) {
+      for (const [outcome, count] of Object.entries(outcomes)) add({ function: name, outcome }, count);
+    }
+  });
+  exposition.counter('turntable_cold_starts_total', 'Invocations that waited for a load', (add) => {
+    for (const { name, coldStarts, gpuColdStarts } of statistics.versions()) {
+      let onGpus = 0;
+      for (const [plan, count] of gpuColdStarts) {
+        add({ function: name, plan }, count);
+        onGpus += count;
+      }
+      add({ function: name, plan: 'cpu' }, coldStarts - onGpus);
+    }
+  });
+  exposition.counter('turntable_evictions_total', 'Instances that were given up', (add) => {
+    for (const { name, evictions } of statistics.versions()) {
+      for (const [cause, count] of evictions) add({ function: name, cause }, count);
+    }
+  });
+}
+
+function addLatencies({ exposition, statistics, gpus }: InvocationMetricsOptions): void {
+  const seconds = (name: string, help: string, read: (version: VersionStatistics) => Histogram): void =>
+    exposition.histogram(name, help, () => byFunction(statistics.versions(), secondsBuckets, read));
+  // Nothing is said of predictions before there was one.
+  const ratios = (name: string, help: string, read: (version: VersionStatistics) => Histogram): void =>
+    exposition.histogram(name, help, () => {
+      const predicted = [...statistics.versions()].filter((version) => read(version).count > 0);
+      return byFunction(predicted, ratioBuckets, read);
+    });
+  seconds('turntable_queue_seconds', 'Waiting, without load', ({ queueSeconds }) => queueSeconds);
+  seconds('turntable_load_seconds', 'Waiting for a load, cold starts only', ({ loadSeconds }) => loadSeconds);
+  seconds('turntable_inference_seconds', 'Running the model', ({ inferenceSeconds }) => inferenceSeconds);
+  seconds('turntable_total_seconds', 'From arrival to answer', ({ totalSeconds }) => totalSeconds);
+  ratios(
+    'turntable_prediction_error_ratio',
+    'Mean latency on the CPU pool, |predicted / observed - 1| of each window',
+    ({ predictionError }) => predictionError,
+  );
+  if (gpus === undefined) return;
+  ratios(
+    'turntable_gpu_prediction_error_ratio',
+    'Latency of invocations on GPUs, |predicted / observed - 1| of each',
+    ({ gpuPredictionError }) => gpuPredictionError,
+  );
+}
+
+/** One series a function: its versions together. */
+function byFunction(
+  versions: Iterable<VersionStatistics>,
+  buckets: readonly number[],
+  read: (version: VersionStatistics) => Histogram,
+): HistogramSample[] {
+  const merged = new Map<string, Histogram>();
+  for (const version of versions) {
+    const sum = merged.get(version.name) ?? new Histogram(buckets);
+    addTo(sum, read(version));
+    merged.set(version.name, sum);
+  }
+  return Array.from(merged, ([name, sum]) => ({ labels: { function: name }, histogram: sum }));
+}
+
+function addConfigurations({ exposition, inPools, threadsOf, batchMaxOf }: InvocationMetricsOptions): void {
+  exposition.gauge(
+    'turntable_pool_configuration_info',
+    'The <i,t,b> of each pool, a series for each group: on demand the instances now',
+    (set) => {
+      for (const [version, state] of inPools()) {
+        if (state.configuration !== undefined) {
+          for (const { instances, threads, batch } of state.configuration.groups) {
+            set({ function: version.name, version: version.version, instances, threads, batch }, 1);
+          }
+          continue;
+        }
+        const { name, version: number } = version;
+        const batch = batchMaxOf(version);
+        set(
+          { function: name, version: number, instances: readyInstances(state), threads: threadsOf(version), batch },
+          1,
+        );
+      }
+    },
+  );
+}
+
+function addPlacements({ exposition, statistics, shadows }: InvocationMetricsOptions): void {
+  exposition.counter(
+    'turntable_overflow_total',
+    'Invocations that ran elsewhere than they would have otherwise, by the place that they left, the one they went to, and why',
+    (add) => {
+      for (const { name, overflows } of statistics.versions()) {
+        for (const [words, count] of overflows) {
+          const [from = '', to = '', reason = ''] = words.split(' ');
+          add({ function: name, from, to, reason }, count);
+        }
+      }
+    },
+  );
+  exposition.counter(
+    'turntable_shadow_answers_total',
+    'Copies of calls that a version got, by how its answer compared',
+    (add) => {
+      for (const [name, { version, same, different, failed, skipped }] of shadows?.all() ?? []) {
+        for (const [result, count] of Object.entries({ same, different, failed, skipped })) {
+          add({ function: name, version, result }, count);
+        }
+      }
+    },
+  );
+  exposition.counter('turntable_cold_causes_total', 'Cold starts on GPUs by their cause', (add) => {
+    for (const { name, coldCauses } of statistics.versions()) {
+      // By whom it was evicted is for headers and screens; here it would be a series for each pair of functions.
+      for (const [cause, count] of coldCauses) add({ function: name, cause: cause.replace(/ by .*/, '') }, count);
+    }
+  });
+}
