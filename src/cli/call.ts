@@ -4,6 +4,7 @@ import { buffer } from 'node:stream/consumers';
 import { Command } from 'commander';
 import { addUrlFlag, functionPath, hostAddress, request } from './client.ts';
 import { CliError, usage } from './error.ts';
+import { newTraceparent, traceText } from './trace.ts';
 
 interface CallOptions {
   readonly url: string;
@@ -12,6 +13,7 @@ interface CallOptions {
   readonly contentType?: string;
   readonly version?: string;
   readonly verbose?: boolean;
+  readonly trace?: boolean;
   readonly async?: boolean;
   readonly callback?: string;
 }
@@ -30,17 +32,25 @@ export function callCommand(): Command {
     .option('--async', 'do not wait: print the id of the call, for `turntable jobs`')
     .option('--callback <url>', 'with --async: where the host sends the reply')
     .option('-v, --verbose', 'print where the call ran and how long it took, on standard error');
+  command.option(
+    '--trace',
+    'print where the time of the call went, on standard error; the trace id is in the log of the host',
+  );
   addUrlFlag(command).action(async (name: string, options: CallOptions) => {
     if (options.callback !== undefined && options.async !== true) {
       throw usage('--callback needs --async');
     }
+    if (options.trace === true && options.async === true) throw usage('--trace waits for the reply, --async does not');
     const body = await readBody(options);
+    const traceparent = options.trace === true ? newTraceparent() : undefined;
+    const startMs = performance.now();
     const prefix = options.async === true ? 'async-function' : 'function';
     const response = await request(hostAddress(options.url), functionPath(prefix, name, options.version), {
       method: 'POST',
       headers: {
         'content-type': options.contentType ?? contentTypeOf(body, options.file),
         ...(options.callback === undefined ? {} : { 'x-callback-url': options.callback }),
+        ...(traceparent === undefined ? {} : { traceparent }),
       },
       // TypeScript's fetch wants to know that no SharedArrayBuffer is behind the bytes.
       body: new Uint8Array(body),
@@ -50,8 +60,10 @@ export function callCommand(): Command {
       return;
     }
     const reply = Buffer.from(await response.arrayBuffer());
+    const clientMs = performance.now() - startMs;
     process.stdout.write(reply);
     if (process.stdout.isTTY && reply.at(-1) !== 0x0a) process.stdout.write('\n');
+    if (traceparent !== undefined) process.stderr.write(`${traceText(traceparent, clientMs, response.headers)}\n`);
     if (options.verbose === true) process.stderr.write(`${describeReply(response.headers)}\n`);
   });
   return command;

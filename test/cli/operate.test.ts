@@ -107,6 +107,21 @@ test('a log is for those who manage functions, and of functions that there are',
   }
 });
 
+test('call --trace prints where the time went, under the id that the log of the host has', async () => {
+  const words = ['call', 'trend', '--trace', '--data', '{"readings": [1, 2, 3, 4]}'];
+  const { stdout, stderr } = await turntable(words, { env: env() });
+  expect(JSON.parse(stdout)).toMatchObject({ trend: 'rising' });
+  const names = stderr.split('\n').map((line) => line.replaceAll(/[^a-z]*([a-z]+) .*/g, '$1'));
+  expect(names).toEqual(
+    expect.arrayContaining(['trace', 'client', 'host', 'preprocess', 'model', 'postprocess', 'other']),
+  );
+  expect(stderr).toMatch(/model +\S+ m?s {2}cpu pool/);
+  const failing = ['call', 'trend', '--trace', '--data', '{"readings": "boom"}'];
+  const trace = '0123456789abcdef0123456789abcdef';
+  await turntable(failing, { env: { ...env(), TRACEPARENT: `00-${trace}-0123456789abcdef-01` } });
+  expect((await turntable(['logs', 'trend'], { env: env() })).stdout).toContain(`traceparent=00-${trace}-`);
+});
+
 test('top lists first who missed its SLO, and how busy the host is, once where nobody looks on', async () => {
   // No call is answered within a tenth of a millisecond.
   await turntable(['set', 'other', 'slo=0.1ms'], { env: env() });

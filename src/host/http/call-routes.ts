@@ -50,7 +50,13 @@ async function answer(
     const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
     const version = await readyVersion(context, exchange);
     const signal = clientSignal(exchange.incoming.socket);
-    const reply = await run(version, { body, arrivalMs: exchange.arrivalMs, sloMs, signal });
+    const reply = await run(version, {
+      body,
+      arrivalMs: exchange.arrivalMs,
+      sloMs,
+      signal,
+      traced: exchange.traceparent !== undefined,
+    });
     if (reply.isText) exchange.sendText(reply.status, reply.headers, reply.parts);
     else exchange.send(reply.status, reply.headers, reply.parts);
   });

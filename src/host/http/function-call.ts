@@ -5,7 +5,7 @@ import { HostError } from '../errors.ts';
 import type { Invocation } from '../invoke.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { HeaderList } from '../infer/reply-headers.ts';
-import { pushInvocationHeaders } from '../infer/reply-headers.ts';
+import { pushInvocationHeaders, pushServerTiming } from '../infer/reply-headers.ts';
 import type { HostContext } from './host-context.ts';
 import { decodeInfer, headerLengthName, parseHeaderLength } from '../infer/oip.ts';
 import { encodeInfer } from '../infer/oip-reply.ts';
@@ -20,6 +20,8 @@ export interface ArrivedCall {
   readonly arrivalMs: number;
   readonly sloMs: number | undefined;
   readonly signal: AbortSignal;
+  /** The client sent a `traceparent`, and is told where the time went. */
+  readonly traced?: boolean;
   /** 1 is the highest; undefined: the function's. */
   readonly priority?: number;
 }
@@ -50,7 +52,7 @@ export interface FunctionReply {
 export async function answerInfer(
   context: HostContext,
   version: FunctionVersion,
-  { body, arrivalMs, sloMs, signal, priority }: ArrivedCall,
+  { body, arrivalMs, sloMs, signal, priority, traced }: ArrivedCall,
   headerLength: number | undefined,
   onDecoded?: (bytes: number) => void,
 ): Promise<FunctionReply> {
@@ -67,6 +69,7 @@ export async function answerInfer(
     ? ['Content-Type', 'application/json']
     : ['Content-Type', 'application/octet-stream', 'Inference-Header-Content-Length', reply.headerLength];
   pushInvocationHeaders(headers, version, invocation, arrivalMs);
+  if (traced === true) pushServerTiming(headers, invocation, arrivalMs);
   return { status: 200, headers, parts: reply.parts, isText };
 }
 
@@ -80,7 +83,7 @@ export async function answerCall(
   version: FunctionVersion,
   call: FunctionCall,
 ): Promise<FunctionReply> {
-  const { method, url, headers, body, arrivalMs, sloMs, signal, priority } = call;
+  const { method, url, headers, body, arrivalMs, sloMs, signal, priority, traced } = call;
   if (url.startsWith('/v2/'))
     return await answerInfer(context, version, call, parseHeaderLength(headers[headerLengthName]));
   const options = { arrivalMs, sloMs, signal, priority };
@@ -88,7 +91,9 @@ export async function answerCall(
     const request = { method, url, headers, body };
     const result = await context.invoker.invoke(version, { kind: 'request', request }, { ...options, rows: 1 });
     if (result.output.kind !== 'response') throw new HostError('internal', 'the pool answered a request with tensors');
-    return handledReply(version, result, result.output.response, arrivalMs);
+    const replied = handledReply(version, result, result.output.response, arrivalMs);
+    if (traced === true) pushServerTiming(replied.headers, result, arrivalMs);
+    return replied;
   }
   const { tensors, form, rows } = await runInSlices(decodePlain(body, specOf(version)));
   const inferred = { tensors, outputs: undefined, timeoutMs: undefined, priority, rows, classes: undefined };
@@ -96,6 +101,7 @@ export async function answerCall(
   const parts = await runInSlices(encodePlain(form, outputs, context.config.limits.replyBytesMax));
   const reply: HeaderList = ['Content-Type', 'application/json'];
   pushInvocationHeaders(reply, version, invocation, arrivalMs);
+  if (traced === true) pushServerTiming(reply, invocation, arrivalMs);
   return { status: 200, headers: reply, parts, isText: true };
 }
 

@@ -67,12 +67,22 @@ describe('a call is refused with a sentence', () => {
       /the body names 'x' itself; inputs belong into 'inputs': \{"inputs": \{"x": \.\.\.\}\}/,
     ],
     ['no input', {}, /no 'input' or 'inputs', as in \{"input": ...\}/],
+    [
+      'another name',
+      { ids: [[1, 2]] },
+      /has 'ids', but no 'input' or 'inputs', as in \{"input": \.\.\.\} for \[batch,2\]/,
+    ],
     ['an array', [1], /not an object such as/],
     ['an unknown name', { inputs: { z: [[1, 2]] } }, /no input 'z'; it has 'x'/],
     ['a missing name', { inputs: {} }, /input 'x' .* is missing/],
   ];
   test.each(cases)('for %s', (_what, value, sentence) => {
     expect(() => decodePlain(body(value), pair)).toThrow(sentence);
+  });
+
+  test('for a name that is none where the model has two', () => {
+    const form = 'the body has \'ids\', but no \'input\' or \'inputs\', as in {"inputs": {"a": ..., "b": ...}}';
+    expect(() => decodePlain(body({ ids: [1] }), two)).toThrow(form);
   });
 
   test('for one input where the model has two', () => {

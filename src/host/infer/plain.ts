@@ -8,7 +8,7 @@ import type { JsonForm, Steps, Tensor } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 import type { TensorSpec } from '../types.ts';
 import { isObject, notJson, parseTensorJson } from './json-body.ts';
-import { checkAgreement, checkComplete, checkShape, rowsOf, shapeText, unknownName } from './model-spec.ts';
+import { checkAgreement, checkComplete, checkShape, rowsOf, shapeText, shown, unknownName } from './model-spec.ts';
 import type { ModelSpec } from './model-spec.ts';
 import { replyText } from './oip-reply.ts';
 
@@ -43,7 +43,7 @@ export function* decodePlain(body: Buffer, spec: ModelSpec): Steps<PlainCall> {
     const tensors = [yield* plainTensor(only, input)];
     return { tensors, form: 'single', rows: rowsOf(spec, tensors) };
   }
-  if (!(inputs instanceof Map)) throw new HostError('bad-request', withoutInputs(Object.keys(request), spec, example));
+  if (!(inputs instanceof Map)) throw new HostError('bad-request', withoutInputs(Object.keys(request), spec));
   const tensors: Tensor[] = [];
   for (const [name, data] of inputs as Map<string, JsonText>) {
     const named = spec.inputByName.get(name);
@@ -56,12 +56,18 @@ export function* decodePlain(body: Buffer, spec: ModelSpec): Steps<PlainCall> {
 }
 
 /** What is wrong with a body that has neither `input` nor `inputs`, and the form that the model wants. */
-function withoutInputs(keys: readonly string[], { inputs, inputByName }: ModelSpec, example: string): string {
+function withoutInputs(keys: readonly string[], { inputs, inputByName }: ModelSpec): string {
+  const [only] = inputs;
+  const names = inputs.slice(0, inputsShown).map(({ name }) => `${JSON.stringify(shown(name))}: ...`);
+  const form = `{"inputs": {${names.join(', ')}${inputs.length > inputsShown ? ', ...' : ''}}}`;
   const named = keys.filter((key) => inputByName.has(key));
-  if (named.length === 0) return `the body has no 'input' or 'inputs', as in ${example}`;
-  const names = inputs.slice(0, inputsShown).map(({ name }) => `${JSON.stringify(name)}: ...`);
-  const more = inputs.length > inputsShown ? ', ...' : '';
-  return `the body names ${named.map((name) => `'${name}'`).join(', ')} itself; inputs belong into 'inputs': {"inputs": {${names.join(', ')}${more}}}`;
+  if (named.length > 0) {
+    return `the body names ${named.map((name) => `'${name}'`).join(', ')} itself; inputs belong into 'inputs': ${form}`;
+  }
+  const [key] = keys;
+  const has = key === undefined ? 'the body has' : `the body has '${shown(key)}', but`;
+  const single = only === undefined || inputs.length > 1 ? form : `{"input": ...} for ${shapeText(only)}`;
+  return `${has} no 'input' or 'inputs', as in ${single}`;
 }
 
 /** A model may have thousands of inputs. */

@@ -39,6 +39,28 @@ export function pushInvocationHeaders(
   if (placement.kind === 'gpu' && placement.rung !== undefined) headers.push('X-Turntable-Plan', placement.rung);
 }
 
+/** Where the time of a call went, for browsers and for `turntable call --trace`; for those who send a `traceparent`. */
+export function pushServerTiming(
+  headers: HeaderList,
+  { timings, placement, instancePid }: Invocation,
+  arrivalMs: number,
+): void {
+  const { queueMs, loadMs, preprocessMs, inferMs, postprocessMs } = timings;
+  const inProcess = `process ${instancePid}`;
+  const parts: [name: string, ms: number, about?: string][] = [
+    ['total', performance.now() - arrivalMs],
+    ['queue', queueMs],
+    ['load', loadMs],
+    ['preprocess', preprocessMs, inProcess],
+    ['model', inferMs, placementText(placement)],
+    ['postprocess', postprocessMs, inProcess],
+  ];
+  const text = parts.map(([name, ms, about]) => {
+    return `${name};dur=${rounded(ms, 1e3)}${about === undefined ? '' : `;desc="${inHeader(about).replaceAll(/["\\]/g, "'")}"`}`;
+  });
+  headers.push('Server-Timing', text.join(', '));
+}
+
 function rounded(value: number, perUnit: number): number {
   return Math.round(value * perUnit) / perUnit;
 }
