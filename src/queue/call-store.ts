@@ -65,7 +65,13 @@ export class CallStore {
     const ended = await this.reply(call.id);
     if (ended !== undefined) return ended.digest === digest ? 'same' : 'other';
     const put = await commands.set(this.#callKey(call.id), encodeCall(call, digest), 'PX', unfinishedMs, 'NX');
-    if (put !== null) return 'put';
+    if (put !== null) {
+      // A call of this id may have ended since the first look: its reply is the answer to the id.
+      const before = await this.reply(call.id);
+      if (before === undefined) return 'put';
+      await commands.del(this.#callKey(call.id));
+      return before.digest === digest ? 'same' : 'other';
+    }
     const bytes = await commands.getBuffer(this.#callKey(call.id));
     const known = bytes === null ? (await this.reply(call.id))?.digest : decodeCall(bytes).digest;
     return known === digest ? 'same' : 'other';

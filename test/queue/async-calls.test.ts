@@ -220,6 +220,30 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     expect(made.calls.counts).toMatchObject({ accepted: 1, finished: 1 });
   });
 
+  test('another call under the id of one that ends while it is accepted is refused, and the same one is known', async () => {
+    await using made = await make(() => new Promise(() => undefined));
+    const store = new CallStore(made.link, 60_000);
+    const { commands } = made.link;
+    const set = commands.set.bind(commands) as (...given: unknown[]) => Promise<unknown>;
+    for (const [id, body, expected] of [
+      ['b', '2', 'other'],
+      ['c', '1', 'same'],
+    ] as const) {
+      await store.put(call(id));
+      const first = await store.call(id);
+      // Between the look for a reply and the write.
+      Object.assign(commands, {
+        set: async (...given: unknown[]) => {
+          Object.assign(commands, { set });
+          await store.end(first!, { state: 'finished', reply: replied });
+          return await set(...given);
+        },
+      });
+      expect(await store.put({ ...call(id), body: Buffer.from(body) })).toBe(expected);
+      expect(await store.call(id)).toBeUndefined();
+    }
+  });
+
   test('a call that runs though its acceptance broke off is counted by the run', async () => {
     const runs: ((reply: CallReply) => void)[] = [];
     await using made = await make(() => new Promise((resolve) => void runs.push(resolve)));
