@@ -199,6 +199,7 @@ export async function startHost(
     memoryBytes: totalmem(),
     queueing,
     cameBack: () => invoker.cameBack,
+    split: () => invoker.split,
     shadows,
     gpus,
     threadsOf: (version) => threadsOf(version, config),

@@ -2,6 +2,7 @@
  * One invocation from the moment its input is known to its result, and all accounting of it. The scheduler decides where it runs,
  * invoke-placed.ts takes it there.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
 import { HostError, toHostError, type ErrorCode } from './errors.ts';
 import { PlacedInvoker, type InvocationGpus, type Ran } from './invoke-placed.ts';
@@ -13,6 +14,7 @@ import type { FailureReason, Outcome, Statistics, VersionStatistics } from './st
 import type { InvocationRecorder } from './recorder.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, ModelStore, Registry } from './types.ts';
+import { RowSplit } from './split/index.ts';
 import { Unloaded } from './unloaded.ts';
 
 export interface InvocationOptions {
@@ -66,6 +68,7 @@ const elsewhereLookMs = 50;
 export class Invoker {
   readonly #options: InvokerOptions;
   readonly #placed: PlacedInvoker;
+  readonly #split: RowSplit;
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly unloaded: Unloaded;
 
@@ -74,14 +77,24 @@ export class Invoker {
     this.unloaded = new Unloaded(options.unloaded ?? 'until-call');
     const { registry, statistics, live, pools, gpus, queueing } = options;
     this.#placed = new PlacedInvoker({ live, pools, gpus, overflow: queueing?.overflow });
+    this.#split = new RowSplit({
+      lanesOf: (key) => live.lanesOf(key),
+      sleep: (ms, signal) => sleep(ms, undefined, { signal }),
+    });
     registry.onChange(({ before, after }) => {
       const key = after?.key ?? before?.key;
       if (key !== undefined) for (const wake of this.#waiting.get(key) ?? []) wake();
       if (before === undefined || after !== undefined) return;
       this.unloaded.delete(before);
+      this.#split.forget(before.key);
       void live.remove(before.key);
       statistics.forget(before, registry.versions(before.name).length === 0);
     });
+  }
+
+  /** Requests that ran in parts, and parts that were tried a second time. */
+  get split(): { readonly requests: number; readonly hedged: number } {
+    return this.#split;
   }
 
   /** Invocations that ran elsewhere after a worker or Redis had failed them. */
@@ -239,7 +252,10 @@ export class Invoker {
     const { sloMs, priority, signal, deadlineMs, arrivalMs } = options;
     // The scheduler counts from now on, the caller from the arrival of its request.
     const left = sloMs === undefined ? {} : { sloMs: Math.max(0, sloMs - (performance.now() - arrivalMs)) };
-    return this.#placed.run(version, input, { ...left, priority, signal, deadlineMs }, poolOptions(version, options));
+    const wish = { ...left, priority, deadlineMs };
+    return this.#split.run(version, input, options.rows, poolOptions(version, options), (part, own) =>
+      this.#placed.run(version, part, { ...wish, signal: own.signal ?? signal }, own),
+    );
   }
 
   /** Whose model was removed before an instance could load it has asked for what is not there any more. */

@@ -11,6 +11,8 @@ export interface InvocationMetricsSource {
   readonly statistics: Statistics;
   /** What came of copies of calls, by function; absent: there are none. */
   readonly shadows?: Pick<Shadows, 'all'>;
+  /** Requests that ran in parts, and parts that were tried a second time; absent: none did. */
+  readonly split?: (() => { readonly requests: number; readonly hedged: number }) | undefined;
   /** Absent where the host drives no GPU. */
   readonly gpus?: GpuHost | undefined;
   /** Threads of an instance of the version. */
@@ -119,7 +121,7 @@ function addConfigurations({ exposition, inPools, threadsOf, batchMaxOf }: Invoc
   );
 }
 
-function addPlacements({ exposition, statistics, shadows }: InvocationMetricsOptions): void {
+function addPlacements({ exposition, statistics, shadows, split }: InvocationMetricsOptions): void {
   exposition.counter(
     'turntable_overflow_total',
     'Invocations that ran elsewhere than they would have otherwise, by the place that they left, the one they went to, and why',
@@ -131,6 +133,16 @@ function addPlacements({ exposition, statistics, shadows }: InvocationMetricsOpt
         }
       }
     },
+  );
+  exposition.counter(
+    'turntable_split_requests_total',
+    'Requests of many rows that ran in parts on several lanes',
+    (add) => add({}, split?.().requests ?? 0),
+  );
+  exposition.counter(
+    'turntable_split_hedged_total',
+    'Parts that were tried a second time, the first taking too long',
+    (add) => add({}, split?.().hedged ?? 0),
   );
   exposition.counter(
     'turntable_shadow_answers_total',

@@ -9,6 +9,14 @@ interface Told {
   readonly predictedMs?: number | undefined;
   /** Why its weights were not there, for one that waited for them. */
   readonly coldCause?: string | undefined;
+  /** Of a request that ran in parts: all of them. The placement itself is that of the part that ended last. */
+  readonly parts?: readonly PartTold[];
+}
+
+/** A part of a request, and where it ran. */
+export interface PartTold {
+  readonly rows: number;
+  readonly placement: Placement;
 }
 
 /** Where an invocation ran. */
@@ -42,6 +50,13 @@ export type Placement = Told &
 
 /** The placement as `X-Turntable-Placement` says it. */
 export function placementText(placement: Placement): string {
+  const { parts } = placement;
+  if (parts === undefined) return placeText(placement);
+  const each = parts.map((part) => `${part.rows} rows on ${placeText({ ...part.placement, overflow: undefined })}`);
+  return inHeader(`${parts.length} parts: ${each.join(', ')}`);
+}
+
+function placeText(placement: Placement): string {
   const { overflow } = placement;
   const because = overflow === undefined ? '' : ` overflow: ${inHeader(overflow.words)}`;
   switch (placement.kind) {

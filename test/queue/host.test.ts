@@ -43,7 +43,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     folder = await mkdtemp(join(tmpdir(), 'turntable-queue-'));
     for (const [name, settings] of [
       ['slow', { handler: 'handler.mjs' }],
-      ['relu', {}],
+      ['relu', { batching: { max: 8 } }],
     ] as const) {
       const place = join(folder, 'functions', name);
       await mkdir(place, { recursive: true });
@@ -129,6 +129,21 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     expect(counted.reduce((sum, [, count]) => sum + Number(count), 0)).toBe(remote.length);
     expect(metrics).toContain('turntable_worker_cores{worker="lab-7"} 1');
     expect(metrics).toContain('turntable_redis_up 1');
+  });
+
+  test('runs a request of several rows in parts, and says where each ran', async () => {
+    const rows = Array.from({ length: 8 }, (_, row) => [row, -row, 1, -1]);
+    let placement = '';
+    // After three warm requests of one length halves of one show what fewer rows take.
+    for (let request = 0; request < 10 && !placement.includes('parts'); request++) {
+      const reply = await post('/function/relu', JSON.stringify({ input: rows }));
+      expect(await reply.json()).toEqual({ output: rows.map((row) => row.map((value) => Math.max(0, value))) });
+      placement = reply.headers.get('x-turntable-placement') ?? '';
+    }
+    expect(placement).toMatch(
+      /^2 parts: 4 rows on (cpu pool|remote worker lab-7).*, 4 rows on (cpu pool|remote worker)/,
+    );
+    expect(await (await call('/metrics')).text()).toMatch(/^turntable_split_requests_total [1-9]/m);
   });
 
   test('shows its workers, and that Redis is there', async () => {

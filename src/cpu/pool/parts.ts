@@ -71,11 +71,11 @@ function partsOf(input: PoolInput, configuration: PoolConfiguration, latency: La
 }
 
 /**
- * Runs a request in parts of so many rows. Undefined where the outputs cannot be put together: the model gives
- * something else than one row per row, and the request must run as it is. Rejects with the first part's error; the
- * others are given up.
+ * Runs a request in parts of so many rows, told to `invoke` in their order. Undefined where the outputs cannot be put
+ * together: the model gives something else than one row per row, and the request must run as it is. Rejects with the
+ * first part's error; the others are given up.
  */
-async function invokeParts(
+export async function invokeParts(
   input: PoolInput & { kind: 'tensors' },
   parts: readonly number[],
   options: InvokeOptions,

@@ -22,6 +22,20 @@ export abstract class LiveViews {
     return this.state.gpus;
   }
 
+  /**
+   * Runs of the function that the CPU here and the workers could do at the same time, and the way to the workers and back. None while
+   * anything waits there, or where GPUs may be used: one takes all rows of a request at once.
+   */
+  lanesOf(key: string): { readonly lanes: number; readonly roundTripMs: number } {
+    const { cpu, workers, scheduler } = this.state;
+    const sheet = this.sheetOf(key);
+    const isCrowded = scheduler.waitingCount(cpuPlace) + scheduler.waitingCount(workersPlace) > 0;
+    if (this.has(key) || isCrowded) return { lanes: 0, roundTripMs: 0 };
+    const here = cpu && sheet?.cpu ? Math.max(sheet.cpu.slots ?? 0, Math.floor(cpu.cores / sheet.cpu.cores)) : 0;
+    const there = workers && sheet?.workers ? workers.slots : 0;
+    return { lanes: here + there, roundTripMs: workers?.roundTripMs ?? 0 };
+  }
+
   /** Whether GPUs may be used for it. */
   has(key: string): boolean {
     return this.state.functions.get(key)?.plans !== undefined;

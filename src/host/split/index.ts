@@ -1,0 +1,2 @@
+/** Requests of many rows on several lanes at once. */
+export { RowSplit } from './row-split.ts';
