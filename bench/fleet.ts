@@ -1,0 +1,257 @@
+/**
+ * A fleet of three hosts: what a passed call costs, how soon a publication shows everywhere, and whether a call or an acknowledged
+ * publication is lost while hosts, GPU processes and Redis are killed, in an order that the seed repeats.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import { redisMissing } from '../test/support/redis-server.ts';
+import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
+import { callOn, callOnce, makeFunction, Outcomes, randomNumbers, send, type TestFunction } from './fleet/load.ts';
+import { FleetSystem } from './fleet/system.ts';
+import { median } from './servers.ts';
+
+const hosts = 3;
+const faults = ['host killed', 'Redis killed', 'GPU process killed', 'Redis emptied'] as const;
+type Fault = (typeof faults)[number];
+
+export const benchmark: Benchmark = {
+  name: 'fleet',
+  description:
+    'what a call at another host costs, and what a fleet loses while hosts, GPU processes and Redis are killed',
+  mustMeetAims: true,
+  run,
+};
+
+async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
+  if (redisMissing !== undefined) throw new BenchmarkNotPossible(redisMissing);
+  const { small, seed, minutes = 3, progress } = options;
+  const counts = small ? { functions: 6, connections: 4, calls: 40 } : { functions: 200, connections: 30, calls: 3000 };
+  const random = randomNumbers(seed);
+  await using system = await FleetSystem.start(hosts, true);
+  const functions: TestFunction[] = [];
+  for (let index = 0; index < counts.functions; index++) functions.push(await makeFunction(`dense-${index}`, random));
+  progress('publishing');
+  const beforeCount = Math.ceil(counts.functions / 2);
+  const shownMs: number[] = [];
+  for (const fn of functions.slice(0, beforeCount)) {
+    shownMs.push(await publishAndSee(system, fn, Math.floor(random() * hosts)));
+  }
+  progress('calls at home and at another host');
+  const ways = await measureWays(system, functions[0]!, counts.calls);
+  const chaos = await runChaos(system, functions, beforeCount, { ...options, minutes, random, counts });
+  const { outcomes, injected, missing } = chaos;
+  const overheadMs = ways.localMs < Infinity ? ways.passedMs - ways.localMs : Infinity;
+  shownMs.sort((a, b) => a - b);
+  const shownMsP99 = shownMs[Math.min(shownMs.length - 1, Math.floor(shownMs.length * 0.99))]!;
+  const isLost = outcomes.troubles.length > 0;
+  const latencyAims = [
+    {
+      aim: 'a passed call costs at most 0.6 ms more at p50',
+      met: overheadMs <= 0.6,
+      reached: `${overheadMs.toFixed(2)} ms`,
+    },
+    {
+      aim: 'a publication shows at every host within 1 s at p99',
+      met: shownMsP99 < 1000,
+      reached: `${shownMsP99.toFixed(0)} ms`,
+    },
+  ];
+  return {
+    settings: { hosts, gpusOfEach: system.hasGpus ? 2 : 0, ...counts, seed, minutes: small ? 0 : minutes },
+    tables: [
+      {
+        title: 'Calls',
+        provenance: { kind: 'measured' },
+        columns: [{ title: 'what' }, { title: 'count', align: 'right' }],
+        rows: [
+          ['answered', String(outcomes.answered)],
+          ['sent again, because their host was killed', String(outcomes.sentAgain)],
+          ['troubles', String(outcomes.troubles.length)],
+          ...[...outcomes.placements]
+            .toSorted(([a], [b]) => a.localeCompare(b))
+            .map(([placement, count]) => [placement, String(count)]),
+          ...[...injected].map(([fault, count]) => [fault, String(count)]),
+        ],
+      },
+      {
+        title: 'Time',
+        provenance: { kind: 'measured' },
+        columns: [{ title: 'what' }, { title: 'ms', align: 'right' }],
+        rows: [
+          ['call at its home, p50', ways.localMs.toFixed(3)],
+          ['call at another host, p50', ways.passedMs.toFixed(3)],
+          ['publication until every host shows it, p50', median(shownMs).toFixed(0)],
+          ['publication until every host shows it, p99', shownMsP99.toFixed(0)],
+        ],
+      },
+    ],
+    figures: {
+      localMsP50: ways.localMs,
+      passedMsP50: ways.passedMs,
+      overheadMs,
+      shownMsP99,
+      answered: outcomes.answered,
+    },
+    aims: [
+      {
+        aim: 'every call has one answer, equal to that of ONNX Runtime',
+        met: !isLost && outcomes.answered > 0,
+        reached: isLost ? outcomes.troubles.slice(0, 5).join('; ') : `${outcomes.answered} of them`,
+      },
+      {
+        aim: 'every acknowledged publication is there once, at every host',
+        met: missing.length === 0,
+        reached: missing.length === 0 ? `${functions.length} of them` : missing.slice(0, 5).join('; '),
+      },
+      // A small run shares its cores with other tests.
+      ...(small ? [] : latencyAims),
+    ],
+    limits: ['hosts, worker, Redis and clients share one machine: the way between hosts is loopback'],
+  };
+}
+
+/** Milliseconds from the acknowledgement until the last host shows it. */
+async function publishAndSee(system: FleetSystem, fn: TestFunction, host: number): Promise<number> {
+  const reply = await send(system.urls[host]!, 'PUT', `/functions/${fn.name}?slo=10s`, fn.model);
+  if (reply.status !== 201) throw new Error(`${fn.name} was not published: ${reply.status} ${reply.body}`);
+  const fromMs = performance.now();
+  for (const url of system.urls) {
+    while ((await send(url, 'GET', `/functions/${fn.name}`)).status !== 200) await delay(2);
+  }
+  return performance.now() - fromMs;
+}
+
+/** The median of a call at the function's home, and of one that another host passes on to it; both after some calls. */
+async function measureWays(
+  system: FleetSystem,
+  fn: TestFunction,
+  calls: number,
+): Promise<{ localMs: number; passedMs: number }> {
+  const { body } = fn.cases[0]!;
+  const call = async (url: string): Promise<{ ms: number; isPassed: boolean }> => {
+    const fromMs = performance.now();
+    const { status, placement, body: text } = await send(url, 'POST', `/function/${fn.name}`, body);
+    if (status !== 200) throw new Error(`${fn.name}: ${status} ${text}`);
+    return { ms: performance.now() - fromMs, isPassed: placement.startsWith('host ') };
+  };
+  const local: number[] = [];
+  const passed: number[] = [];
+  for (let index = 0; local.length < calls || passed.length < calls; index++) {
+    const { ms, isPassed } = await call(system.urls[index % system.urls.length]!);
+    if (index >= calls) (isPassed ? passed : local).push(ms);
+    if (index > 50 * calls) break; // One of both does not come up: then it took for ever.
+  }
+  const medianOf = (all: readonly number[]): number => (all.length === 0 ? Infinity : median(all));
+  return { localMs: medianOf(local), passedMs: medianOf(passed) };
+}
+
+interface ChaosOptions extends BenchmarkOptions {
+  readonly minutes: number;
+  readonly random: () => number;
+  readonly counts: { readonly connections: number };
+}
+
+async function runChaos(
+  system: FleetSystem,
+  functions: readonly TestFunction[],
+  beforeCount: number,
+  { small, seed, minutes, random, counts, progress }: ChaosOptions,
+): Promise<{ outcomes: Outcomes; injected: ReadonlyMap<Fault, number>; missing: string[] }> {
+  const outcomes = new Outcomes();
+  const injected = new Map<Fault, number>();
+  const published = functions.slice(0, beforeCount);
+  const startMs = performance.now();
+  let isOver = false;
+  const clients = Array.from({ length: counts.connections }, (_, index) =>
+    callOn(system, published, randomNumbers(seed * 1000 + index), outcomes, () => isOver),
+  );
+  const publisher = publishAll(system, functions.slice(beforeCount), published, randomNumbers(seed + 1));
+  const kinds = faults.filter((fault) => system.hasGpus || fault !== 'GPU process killed');
+  try {
+    for (let index = 0; small ? index < kinds.length : performance.now() - startMs < minutes * 60_000; index++) {
+      // Each once, then as they are drawn.
+      const fault = index < kinds.length ? kinds[index]! : kinds[Math.floor(random() * kinds.length)]!;
+      progress(`${outcomes.answered} answers, now: ${fault}`);
+      injected.set(fault, (injected.get(fault) ?? 0) + 1);
+      await inject(system, fault, Math.floor(random() * hosts), outcomes, counts.connections);
+    }
+    await publisher;
+  } finally {
+    isOver = true;
+    await Promise.all(clients);
+  }
+  return { outcomes, injected, missing: await missingAt(system, published, outcomes) };
+}
+
+/** Provokes it under calls, and resolves when everything is back and calls are answered again. */
+async function inject(
+  system: FleetSystem,
+  fault: Fault,
+  host: number,
+  outcomes: Outcomes,
+  connections: number,
+): Promise<void> {
+  const more = async (): Promise<void> => {
+    const until = outcomes.answered + 2 * connections;
+    while (outcomes.answered < until && outcomes.troubles.length === 0) await delay(10);
+  };
+  await more();
+  switch (fault) {
+    case 'host killed':
+      await system.killHost(host);
+      await more();
+      await system.restartHost(host);
+      break;
+    case 'Redis killed':
+      await system.redis.kill();
+      await more();
+      await system.redis.start();
+      break;
+    case 'GPU process killed':
+      await system.killGpuProcess(host);
+      break;
+    case 'Redis emptied':
+      await system.redis.command('FLUSHALL');
+      break;
+  }
+  await system.settled();
+  await more();
+}
+
+/** Publishes each at a host of its choice until one has acknowledged it. */
+async function publishAll(
+  system: FleetSystem,
+  functions: readonly TestFunction[],
+  published: TestFunction[],
+  random: () => number,
+): Promise<void> {
+  for (const fn of functions) {
+    for (;;) {
+      const host = Math.floor(random() * hosts);
+      const reply = await send(system.urls[host]!, 'PUT', `/functions/${fn.name}?slo=10s`, fn.model).catch(
+        () => undefined,
+      );
+      if (reply?.status === 201 || reply?.status === 200) break;
+      if (reply !== undefined && reply.status !== 503) throw new Error(`${fn.name}: ${reply.status} ${reply.body}`);
+      await delay(50);
+    }
+    published.push(fn);
+  }
+}
+
+/** What was acknowledged and is not there at the end, in one version, with its answer, at each host. */
+async function missingAt(
+  system: FleetSystem,
+  published: readonly TestFunction[],
+  outcomes: Outcomes,
+): Promise<string[]> {
+  const missing: string[] = [];
+  for (const [host, url] of system.urls.entries()) {
+    for (const fn of published) {
+      const reply = await send(url, 'GET', `/functions/${fn.name}`);
+      const { versions = [] } = JSON.parse(reply.body) as { versions?: string[] };
+      if (versions.join() !== '1') missing.push(`${fn.name} at host ${host}: versions ${versions.join() || 'none'}`);
+      else await callOnce(system, fn, fn.cases[0]!, () => host, outcomes);
+    }
+  }
+  return missing;
+}

@@ -1,0 +1,113 @@
+/** Three hosts of one fleet with two emulated GPUs each, a worker and Redis, all of which can be killed. */
+import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { buildEmulatedDriver, type EmulatedDriver } from '../../test/emulated-driver/build.ts';
+import { RedisServer } from '../../test/support/redis-server.ts';
+import { childPids, freePort, Servers, type StartedServer } from '../servers.ts';
+
+const endMsMax = 60_000;
+const settleMsMax = 300_000;
+
+export class FleetSystem implements AsyncDisposable {
+  readonly redis: RedisServer;
+  readonly urls: readonly string[];
+  readonly hasGpus: boolean;
+  readonly #servers: Servers;
+  readonly #driver: EmulatedDriver | undefined;
+  readonly #hosts: (StartedServer | undefined)[];
+  /** By host, odd while it is gone: a call that saw it change had no living host. */
+  readonly #epochs: number[];
+
+  private constructor(servers: Servers, redis: RedisServer, driver: EmulatedDriver | undefined, ports: number[]) {
+    this.#servers = servers;
+    this.redis = redis;
+    this.#driver = driver;
+    this.hasGpus = driver !== undefined;
+    this.urls = ports.map((port) => `http://127.0.0.1:${port}`);
+    this.#hosts = ports.map(() => undefined);
+    this.#epochs = ports.map(() => 0);
+  }
+
+  static async start(hosts: number, worker: boolean): Promise<FleetSystem> {
+    const servers = await Servers.create();
+    const redis = await RedisServer.start({ durable: true });
+    const ports: number[] = [];
+    while (ports.length < hosts) ports.push(await freePort());
+    const system = new FleetSystem(servers, redis, await buildEmulatedDriver(), ports);
+    try {
+      await servers.makeFolder('functions');
+      await writeFile(join(servers.folder, 'secret'), 'a secret of the fleet');
+      await Promise.all(ports.map(async (_, index) => await system.#start(index)));
+      if (worker) await servers.startWorker('worker', ['--redis', redis.url, '--cores', '1']);
+      await system.settled();
+    } catch (error) {
+      await system[Symbol.asyncDispose]();
+      throw error;
+    }
+    return system;
+  }
+
+  epochOf(host: number): number {
+    return this.#epochs[host]!;
+  }
+
+  async killHost(host: number): Promise<void> {
+    this.#epochs[host]!++;
+    const { process: child } = this.#hosts[host]!;
+    child.kill('SIGKILL');
+    if (child.exitCode === null && child.signalCode === null) {
+      await once(child, 'exit', { signal: AbortSignal.timeout(endMsMax) });
+    }
+  }
+
+  async restartHost(host: number): Promise<void> {
+    await this.#start(host);
+    this.#epochs[host]!++;
+  }
+
+  /** Resolves to whether there was one. */
+  async killGpuProcess(host: number): Promise<boolean> {
+    const [pid] = await childPids(this.#hosts[host]!.process, 'gpu/process/main');
+    if (pid !== undefined) process.kill(pid, 'SIGKILL');
+    return pid !== undefined;
+  }
+
+  /** Every host knows every other one as up, and Redis. */
+  async settled(): Promise<void> {
+    const lateMs = performance.now() + settleMsMax;
+    for (const url of this.urls) {
+      for (;;) {
+        const reply = await fetch(`${url}/v2/fleet`).catch(() => undefined);
+        const view = (await reply?.json().catch(() => undefined)) as View | undefined;
+        const isUp = view?.redis?.status === 'up' && view.hosts?.every(({ state }) => state === 'up');
+        if (isUp === true && view?.hosts?.length === this.urls.length) break;
+        if (performance.now() > lateMs)
+          throw new Error(`the host ${url} does not know all others again: ${JSON.stringify(view)}`);
+        await delay(20); // What hosts hear from each other has no event here.
+      }
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#servers[Symbol.asyncDispose]();
+    await this.redis[Symbol.asyncDispose]();
+  }
+
+  async #start(host: number): Promise<void> {
+    const flags = ['--port', new URL(this.urls[host]!).port, '--grpc-port', 'off', '--cpu-cores', '1'];
+    flags.push('--cpu-profiling', 'off', '--data', join(this.#servers.folder, `data-${host}`));
+    flags.push('--redis', this.redis.url, '--fleet', 'bench');
+    flags.push('--fleet-secret-file', join(this.#servers.folder, 'secret'), '--drain', '2s');
+    const gpus = { devices: [{ memoryBytes: 2 ** 26 }, { memoryBytes: 2 ** 26 }] };
+    const environment =
+      this.#driver === undefined ? {} : { ...this.#driver.environment, TURNTABLE_EMULATOR: JSON.stringify(gpus) };
+    this.#hosts[host] = await this.#servers.startHost(flags, environment);
+  }
+}
+
+interface View {
+  readonly redis?: { readonly status: string };
+  readonly hosts?: readonly { readonly state: string }[];
+}
