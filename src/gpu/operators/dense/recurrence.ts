@@ -1,11 +1,13 @@
 /**
- * What LSTM, GRU and RNN have in common. One product makes the input's part of the gates for all steps; then each step is the product of
- * the state with the recurrent weights and one kernel for the gates. Directions are independent of each other.
+ * What LSTM, GRU and RNN have in common. One product makes the input's part of the gates for all steps. Then one kernel runs all steps
+ * (recurrent-sequence.ts), unless the layer is too large for it: then each step is the product of the state with the recurrent weights
+ * and a kernel for the gates. Directions are independent of each other.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { floatLiteral, requireDatatype } from '../common/element.ts';
 import {
   changed,
+  elementsOf,
   forEachElement,
   written,
   type Elements,
@@ -14,9 +16,11 @@ import {
   type Uses,
 } from '../common/elements.ts';
 import { findAttribute } from '../common/inputs.ts';
+import { moveStrided } from '../common/launching.ts';
 import { Unsupported, type Buffer, type Emitter, type Value } from '../types.ts';
 import { activated, parameterCount } from './activations.ts';
 import { convert, emitProduct } from './product.ts';
+import { isOneKernel, RecurrentSequence } from './recurrent-sequence.ts';
 
 export interface Cell {
   readonly type: string;
@@ -63,6 +67,16 @@ export interface Direction extends Recurrence {
   readonly h: Use;
   /** The state in the type of the recurrent weights, where that is another. */
   readonly narrowH: Use | undefined;
+  /** Takes what a step does, where one kernel does all of them. */
+  readonly sequence: Sequence | undefined;
+  /** Steps to be emitted: one where all of them are alike. */
+  readonly emitted: number;
+}
+
+interface Sequence {
+  readonly kernel: RecurrentSequence;
+  /** [hidden, gates x hidden]: the recurrent weights, turned. */
+  readonly weights: Use;
 }
 
 /** Values of gates are added up in float, whatever the tensors' type. */
@@ -186,8 +200,16 @@ function statePartsOf({ emitter, batch, hidden }: Recurrence, gatesTogether: rea
 }
 
 /** The recurrent weights of some gates times the state, or times what is given in its place. */
-export function emitStateProduct(at: Direction, { firstGate, gates, buffer }: StatePart, given?: Use): void {
-  const { emitter, r, h, narrowH, hidden, batch, direction } = at;
+export function emitStateProduct(at: Direction, part: StatePart, given?: Use): void {
+  const { firstGate, gates, buffer } = part;
+  const { emitter, cell, r, h, narrowH, hidden, batch, direction, sequence } = at;
+  if (sequence !== undefined) {
+    const from = given === undefined ? { name: 'h', use: h } : { name: 'scaled', use: given };
+    const to = { name: stateName(at, part), use: { buffer, kept: gateType } };
+    const rows = { rows: gates * hidden, first: firstGate * hidden, allRows: cell.gates * hidden };
+    sequence.kernel.product(sequence.weights, rows, from, to);
+    return;
+  }
   const gateBytesOfWeight = hidden * hidden * elementBytes[r.kept];
   const weights = partOfValue(at, r, direction).buffer;
   const state = given ?? narrowH ?? h;
@@ -196,17 +218,19 @@ export function emitStateProduct(at: Direction, { firstGate, gates, buffer }: St
       of.output.set('i', of.input.at('i')),
     );
   }
-  const part = emitter.part(weights, firstGate * gateBytesOfWeight, gates * gateBytesOfWeight);
+  const ofGates = emitter.part(weights, firstGate * gateBytesOfWeight, gates * gateBytesOfWeight);
   emitProduct(emitter, {
     rows: batch,
     columns: gates * hidden,
     depth: hidden,
     batch: [],
     a: { buffer: state.buffer, type: state.kept, transposed: false, leading: hidden, batchStrides: [] },
-    b: { buffer: part, type: r.kept, transposed: true, leading: hidden, batchStrides: [] },
+    b: { buffer: ofGates, type: r.kept, transposed: true, leading: hidden, batchStrides: [] },
     d: { buffer, type: gateType },
   });
 }
+
+const stateName = ({ fromState }: Direction, part: StatePart): string => `state${fromState.indexOf(part)}`;
 
 /**
  * A kernel over the units of each item, after whose sequence's end it does nothing. For each gate `x0`, `x1`, ... is the input's part of it,
@@ -220,75 +244,92 @@ export function forEachUnit<Given extends Uses>(
   tensors: Given,
   body: (of: ElementsOf<Given>) => readonly string[],
 ): void {
-  const { emitter, cell, steps, batch, hidden, bias, lengths, reversed } = at;
+  const { emitter, cell, steps, batch, hidden, bias, lengths, reversed, sequence } = at;
   const rows = cell.gates * hidden;
   const stepBytes = batch * rows * gateBytes;
   const time = reversed ? steps - 1 - step : step;
-  const x = lengths === undefined ? emitter.part(at.fromInput, time * stepBytes, stepBytes) : at.fromInput;
-  const lines = [`const u32 item = i / ${hidden}u, unit = i % ${hidden}u;`];
-  if (lengths === undefined) {
+  const x = hasTimes(at) ? at.fromInput : emitter.part(at.fromInput, time * stepBytes, stepBytes);
+  const lines = sequence === undefined ? [`const u32 item = i / ${hidden}u, unit = i % ${hidden}u;`] : [];
+  if (!hasTimes(at)) {
     lines.push(`const u32 at = item * ${rows}u + unit;`);
   } else {
-    // Sequences end at different steps, and a reversed one begins at its own end.
-    lines.push('const i32 left = (i32)lengths[item] - step;');
-    lines.push('if (left <= 0) return;');
-    lines.push(`const u32 time = (u32)${reversed ? 'left - 1u' : 'step'};`);
+    if (lengths === undefined) {
+      lines.push(`const u32 time = ${reversed ? `${steps - 1}u - ` : ''}(u32)step;`);
+    } else {
+      // Sequences end at different steps, and a reversed one begins at its own end.
+      lines.push('const i32 left = (i32)lengths[item] - step;');
+      lines.push(`if (left <= 0) ${sequence === undefined ? 'return' : 'continue'};`);
+      lines.push(`const u32 time = (u32)${reversed ? 'left - 1u' : 'step'};`);
+    }
     lines.push(`const u32 at = (time * ${batch}u + item) * ${rows}u + unit;`);
   }
   const isWanted = ({ firstGate, gates: count }: StatePart): boolean =>
     gates.some((gate) => gate >= firstGate && gate < firstGate + count);
   const parts = at.fromState.filter(isWanted);
-  const states = Object.fromEntries(parts.map(({ buffer }, index) => [`state${index}`, { buffer, kept: gateType }]));
-  const own = { x: { buffer: x, kept: gateType }, lengths, bias, ...states };
-  forEachElement(
-    emitter,
-    hint,
-    batch * hidden,
-    { ...own, ...tensors },
-    (of) => {
-      const all = of as Readonly<Record<string, Elements>>;
-      const biasAt = (row: string): string => (bias === undefined ? '' : ` + ${all['bias']!.at(row)}`);
-      const values = gates.flatMap((gate) => {
-        const index = parts.findIndex(({ firstGate, gates: count }) => gate >= firstGate && gate < firstGate + count);
-        const part = parts[index]!;
-        const row = `${gate * hidden}u + unit`;
-        const place = `item * ${part.gates * hidden}u + ${(gate - part.firstGate) * hidden}u + unit`;
-        return [
-          `const float x${gate} = x[at + ${gate * hidden}u]${biasAt(row)};`,
-          `const float s${gate} = state${index}[${place}]${biasAt(`${rows}u + ${row}`)};`,
-        ];
-      });
-      return [...lines, ...values, ...body(of as unknown as ElementsOf<Given>)];
-    },
-    { scalars: { step }, threads: stepThreads },
+  const states = Object.fromEntries(
+    parts.map((part) => [stateName(at, part), { buffer: part.buffer, kept: gateType }]),
   );
+  const uses = { x: { buffer: x, kept: gateType }, lengths, bias, ...states, ...tensors };
+  const text = (of: Readonly<Record<string, Elements | undefined>>): readonly string[] => {
+    const biasAt = (row: string): string => (bias === undefined ? '' : ` + ${of['bias']!.at(row)}`);
+    const values = gates.flatMap((gate) => {
+      const part = parts.find(({ firstGate, gates: count }) => gate >= firstGate && gate < firstGate + count)!;
+      const row = `${gate * hidden}u + unit`;
+      const place = `item * ${part.gates * hidden}u + ${(gate - part.firstGate) * hidden}u + unit`;
+      return [
+        `const float x${gate} = x[at + ${gate * hidden}u]${biasAt(row)};`,
+        `const float s${gate} = ${stateName(at, part)}[${place}]${biasAt(`${rows}u + ${row}`)};`,
+      ];
+    });
+    return [...lines, ...values, ...body(of as ElementsOf<Given>)];
+  };
+  if (sequence === undefined) {
+    forEachElement(emitter, hint, batch * hidden, uses, text, { scalars: { step }, threads: stepThreads });
+  } else {
+    const given = Object.entries<Use | undefined>(uses).flatMap(([name, use]) => (use ? [[name, use] as const] : []));
+    sequence.kernel.units(uses, text(Object.fromEntries(given.map(([name, use]) => [name, elementsOf(name, use)]))));
+  }
 }
 
+/** Whether a kernel finds its time by itself: sequences have lengths of their own, or it runs all steps. */
+const hasTimes = ({ lengths, sequence }: Direction): boolean => lengths !== undefined || sequence !== undefined;
+
 /** The state and its place in Y, which a step writes; {@link writeState} does it. */
-export function stateTensors({ emitter, h, y, steps, batch, hidden, directions, ...at }: Direction, step: number) {
-  const { direction, reversed, lengths } = at;
+export function stateTensors(at: Direction, step: number) {
+  const { emitter, h, y, steps, batch, hidden, directions, direction, reversed } = at;
   const bytes = elementBytes[h.kept];
   const time = reversed ? steps - 1 - step : step;
   const start = (time * directions + direction) * batch * hidden * bytes;
   const whole = y && { buffer: y.buffer, kept: y.kept };
   const part = y && { buffer: emitter.part(y.buffer, start, batch * hidden * bytes), kept: y.kept };
-  const target = lengths === undefined ? part : whole;
+  const target = hasTimes(at) ? whole : part;
   return { h: changed(h), y: target && written(target) };
 }
 
 export function writeState(
-  { lengths, directions, direction, batch, hidden }: Direction,
+  at: Direction,
   of: { readonly h: Elements; readonly y: Elements | undefined },
   value: string,
 ): string[] {
-  const place =
-    lengths === undefined ? 'i' : `time * ${directions * batch * hidden}u + ${direction * batch * hidden}u + i`;
+  const { directions, direction, batch, hidden } = at;
+  const place = hasTimes(at) ? `time * ${directions * batch * hidden}u + ${direction * batch * hidden}u + i` : 'i';
   return [`const float next = ${value};`, of.h.set('i', 'next'), of.y?.set(place, 'next') ?? ''];
 }
 
 /** The activation at this place of what goes into a gate. */
 export const activatedGate = ({ clip, activate }: Direction, place: number, x: string): string =>
   activate(place, clip === undefined ? x : `fminf(fmaxf(${x}, ${floatLiteral(-clip)}), ${floatLiteral(clip)})`);
+
+function sequenceOf(recurrence: Recurrence, direction: number): Sequence | undefined {
+  const { emitter, cell, r, batch, hidden, steps } = recurrence;
+  const rows = cell.gates * hidden;
+  const bytes = rows * hidden * elementBytes[r.kept];
+  if (!isOneKernel(bytes, batch, steps)) return undefined;
+  const weights = { buffer: emitter.scratch(bytes), kept: r.kept };
+  const from = { buffer: partOfValue(recurrence, r, direction).buffer, start: 0, strides: [1, hidden] };
+  moveStrided(emitter, 'turn_weights', [hidden, rows], r.kept, from, { ...weights, start: 0, strides: [rows, 1] });
+  return { weights, kernel: new RecurrentSequence(emitter, { batch, hidden, steps }) };
+}
 
 /** @param gatesTogether how many gates' products with the state are made at once, in order */
 export function emitRecurrence(
@@ -322,6 +363,7 @@ export function emitRecurrence(
     });
     const bias = emitter.input(3);
     const narrow = { buffer: emitter.scratch(batch * hidden * elementBytes[r.kept]), kept: r.kept };
+    const sequence = sequenceOf(recurrence, direction);
     emitSteps({
       ...recurrence,
       direction,
@@ -332,6 +374,9 @@ export function emitRecurrence(
       bias: bias && partOfValue(recurrence, bias, direction),
       h: initialState(recurrence, direction, emitter.input(5), emitter.output(1)),
       narrowH: r.kept === datatype ? undefined : narrow,
+      sequence,
+      emitted: sequence === undefined ? steps : 1,
     });
+    sequence?.kernel.emit(`${cell.type.toLowerCase()}_sequence`);
   }
 }

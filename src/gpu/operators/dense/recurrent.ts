@@ -24,7 +24,7 @@ function emitLstm(emitter: Emitter): void {
     const { direction, hidden } = at;
     const c = initialState(at, direction, initialC, yC);
     const p = peepholes && partOfValue(at, peepholes, direction);
-    for (let step = 0; step < at.steps; step++) {
+    for (let step = 0; step < at.emitted; step++) {
       for (const part of at.fromState) emitStateProduct(at, part);
       const tensors = { p, c: changed(c), ...stateTensors(at, step) };
       forEachUnit(at, 'lstm_step', step, [0, 1, 2, 3], tensors, (of) => {
@@ -58,7 +58,7 @@ function emitGru(emitter: Emitter): void {
     const reset = activatedGate(at, 0, 'x1 + s1');
     const { kept } = narrowH ?? h;
     const scaled = second && { buffer: emitter.scratch(batch * hidden * elementBytes[kept]), kept };
-    for (let step = 0; step < at.steps; step++) {
+    for (let step = 0; step < at.emitted; step++) {
       emitStateProduct(at, first!);
       if (scaled !== undefined && second !== undefined) {
         // The reset gate scales the state before its product with the hidden gate's weights.
@@ -80,7 +80,7 @@ const rnn: Cell = { type: 'RNN', gates: 1, defaultActivations: ['tanh'] };
 
 function emitRnn(emitter: Emitter): void {
   emitRecurrence(emitter, rnn, [1], (at) => {
-    for (let step = 0; step < at.steps; step++) {
+    for (let step = 0; step < at.emitted; step++) {
       for (const part of at.fromState) emitStateProduct(at, part);
       forEachUnit(at, 'rnn_step', step, [0], stateTensors(at, step), (of) =>
         writeState(at, of, activatedGate(at, 0, 'x0 + s0')),

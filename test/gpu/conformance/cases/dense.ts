@@ -204,22 +204,24 @@ function recurrent(
     bias = true,
     initial = false,
     attributes = {},
-  }: { bias?: boolean; initial?: boolean; attributes?: Record<string, AttributeValue> } = {},
+    hidden = 4,
+  }: { bias?: boolean; initial?: boolean; attributes?: Record<string, AttributeValue>; hidden?: number } = {},
 ): Case {
   const { gates, states } = cells[operator];
-  const [steps, batch, inputSize, hidden] = [5, 2, 3, 4];
+  const [steps, batch, inputSize] = [5, 2, 3];
   const directions = direction === 'bidirectional' ? 2 : 1;
   const inputs = [
     x([steps, batch, inputSize]),
     x([directions, gates * hidden, inputSize], 'FP32', 2),
-    x([directions, gates * hidden, hidden], 'FP32', 3),
+    // Of many units, sums of large numbers would make a rounding into another state.
+    x([directions, gates * hidden, hidden], 'FP32', 3, hidden > 4 ? 0.02 : 1),
     bias ? x([directions, 2 * gates * hidden], 'FP32', 4) : undefined,
     undefined,
     ...(initial ? Array.from({ length: states }, (_, index) => x([directions, batch, hidden], 'FP32', 5 + index)) : []),
   ];
   return conformanceCase(
     operator,
-    `${direction}${bias ? '' : ', no bias'}${initial ? ', initial states' : ''}`,
+    `${direction}${bias ? '' : ', no bias'}${initial ? ', initial states' : ''}${hidden > 4 ? `, ${hidden} units` : ''}`,
     inputs,
     {
       attributes: { hidden_size: hidden, direction, ...attributes },
@@ -237,6 +239,11 @@ const recurrents: readonly Case[] = [
   ]),
   recurrent('GRU', 'bidirectional', { initial: true, attributes: { linear_before_reset: 1 } }),
   recurrent('GRU', 'forward', { bias: false, attributes: { linear_before_reset: 1 } }),
+  // Recurrent weights of more than a mebibyte: a launch for each step.
+  recurrent('LSTM', 'bidirectional', { initial: true, hidden: 260 }),
+  recurrent('GRU', 'reverse', { initial: true, hidden: 300 }),
+  recurrent('GRU', 'forward', { hidden: 300, attributes: { linear_before_reset: 1 } }),
+  recurrent('RNN', 'reverse', { initial: true, hidden: 520 }),
 ];
 
 /** Scores of two heads of 4, with queries and keys as the projections leave them: [batch, sequence, heads x size]. */

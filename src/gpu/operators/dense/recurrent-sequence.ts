@@ -1,0 +1,90 @@
+/**
+ * All steps of a recurrent layer in one kernel. A block has one item of the batch: nothing that it needs is made by another block, so
+ * its steps wait for each other inside the block alone. The steps of the two ways are written once: here they are gathered as text.
+ */
+import { elementsOf, forEachElement, type Use, type Uses } from '../common/elements.ts';
+import type { Emitter } from '../types.ts';
+
+/** What a block reads in each step must come from the cache: recurrent weights of one direction, and those of all items. */
+const weightBytesMax = 2 ** 20;
+const readBytesMax = 2 ** 26;
+
+export function isOneKernel(weightBytes: number, batch: number, steps: number): boolean {
+  return steps > 1 && weightBytes <= weightBytesMax && weightBytes * batch <= readBytesMax;
+}
+
+export interface SequenceSize {
+  readonly batch: number;
+  readonly hidden: number;
+  readonly steps: number;
+}
+
+export class RecurrentSequence {
+  readonly #emitter: Emitter;
+  readonly #size: SequenceSize;
+  readonly #uses = new Map<string, Use>();
+  readonly #lines: string[] = [];
+
+  constructor(emitter: Emitter, size: SequenceSize) {
+    this.#emitter = emitter;
+    this.#size = size;
+  }
+
+  /**
+   * The state of the block's item times recurrent weights.
+   *
+   * @param weights [hidden, all rows], turned, so that neighbouring threads read neighbouring elements
+   */
+  product(
+    weights: Use,
+    { rows, first, allRows }: { readonly rows: number; readonly first: number; readonly allRows: number },
+    from: { readonly name: string; readonly use: Use },
+    to: { readonly name: string; readonly use: Use },
+  ): void {
+    const { hidden } = this.#size;
+    this.#add('weights', weights);
+    this.#add(from.name, from.use);
+    this.#add(to.name, { ...to.use, access: 'read-write' });
+    this.#lines.push(
+      `for (u32 row = threadIdx.x; row < ${rows}u; row += blockDim.x) {`,
+      '  float sum = 0.0f;',
+      `  for (u32 k = 0; k < ${hidden}u; k++)`,
+      `    sum += ${elementsOf('weights', weights).at(`k * ${allRows}u + ${first}u + row`)} * ${elementsOf(from.name, from.use).at(`item * ${hidden}u + k`)};`,
+      `  ${to.name}[item * ${rows}u + row] = sum;`,
+      '}',
+      '__syncthreads();',
+    );
+  }
+
+  /** `body` for each unit of the item: `i` counts units of all items. A `continue` leaves out the unit. */
+  units(uses: Uses, body: readonly string[]): void {
+    const { hidden } = this.#size;
+    for (const [name, use] of Object.entries(uses)) if (use !== undefined) this.#add(name, use);
+    this.#lines.push(
+      `for (u32 unit = threadIdx.x; unit < ${hidden}u; unit += blockDim.x) {`,
+      `  const u32 i = item * ${hidden}u + unit;`,
+      ...body.filter((line) => line !== ''),
+      '}',
+      '__syncthreads();',
+    );
+  }
+
+  emit(hint: string): void {
+    const { batch, hidden, steps } = this.#size;
+    const threads = Math.min(512, Math.ceil(Math.max(hidden, 64) / 32) * 32 * 2);
+    const lines = [
+      `const u32 item = i / ${threads}u;`,
+      `for (i32 step = 0; step < ${steps}; step++) {`,
+      ...this.#lines,
+      '}',
+    ];
+    forEachElement(this.#emitter, hint, batch * threads, Object.fromEntries(this.#uses), () => lines, { threads });
+  }
+
+  /** What one part of a step reads and another one writes, the kernel changes. */
+  #add(name: string, use: Use): void {
+    const known = this.#uses.get(name);
+    const isAlike = known === undefined || known.access === use.access;
+    this.#uses.set(name, isAlike ? use : { ...use, access: 'read-write' });
+  }
+}
