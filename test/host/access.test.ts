@@ -17,13 +17,15 @@ const openPaths = new Set([
   '/v2/health/ready',
 ]);
 const invoking = /^(POST|GET) \/(async-)?function\/|^POST \/v2\/models\/.*\/infer$|^DELETE \/async-function\/:id$/;
+/** Reading that shows what clients sent, or what is stored. */
+const managedReading = new Set(['GET /async-function', 'GET /blobs/:digest', 'GET /functions/:name/log']);
 const readingPosts = /^POST \/v2\/(repository\/index$|(system|cuda)sharedmemory\/)/;
 
 function scopeWanted(method: string, path: string): string {
   const route = `${method} ${path}`;
   if (method === 'GET' && openPaths.has(path)) return 'open';
   if (invoking.test(route)) return 'invoke';
-  if (route === 'GET /async-function' || route === 'GET /blobs/:digest') return 'publish';
+  if (managedReading.has(route)) return 'publish';
   return method === 'GET' || readingPosts.test(route) ? 'read' : 'publish';
 }
 
