@@ -140,9 +140,10 @@ async function measureWays(
     if (index >= calls) (isPassed ? passed : local).push(ms);
     if (index > 50 * calls) break; // One of both does not come up: then it took for ever.
   }
-  const medianOf = (all: readonly number[]): number => (all.length === 0 ? Infinity : median(all));
   return { localMs: medianOf(local), passedMs: medianOf(passed) };
 }
+
+const medianOf = (all: readonly number[]): number => (all.length === 0 ? Infinity : median(all));
 
 interface ChaosOptions extends BenchmarkOptions {
   readonly minutes: number;
