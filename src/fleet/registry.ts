@@ -66,6 +66,7 @@ export class Registry {
   /** Everything was compared since the connection came up. */
   #isWhole = false;
   #isWanted = false;
+  #isClosed = false;
   #syncing: Promise<void> | undefined;
   #subscriber: Redis | undefined;
   #endListening: (() => void) | undefined;
@@ -86,9 +87,12 @@ export class Registry {
     this.#subscriber.subscribe(this.#key('changes')).catch(() => undefined);
   }
 
-  close(): void {
+  /** Resolves when nothing is taken in any more. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
     this.#endListening?.();
     this.#subscriber?.disconnect();
+    await this.#syncing?.catch(() => undefined);
   }
 
   /** What the fleet has of a function, as far as this host knows; undefined: nothing. */
@@ -111,6 +115,8 @@ export class Registry {
    * @throws QueueError 'unavailable'
    */
   async sync(): Promise<void> {
+    this.#options.link.check();
+    if (this.#isClosed) return;
     this.#isWanted = true;
     this.#syncing ??= this.#syncAll().finally(() => {
       this.#syncing = undefined;
@@ -141,7 +147,7 @@ export class Registry {
   }
 
   async #syncAll(): Promise<void> {
-    for (let left = syncsMax; this.#isWanted && left > 0; left--) {
+    for (let left = syncsMax; this.#isWanted && !this.#isClosed && left > 0; left--) {
       this.#isWanted = false;
       await this.#compare();
     }

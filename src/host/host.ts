@@ -197,6 +197,7 @@ export async function startHost(
     pools,
     statistics,
     memoryBytes: totalmem(),
+    fleet,
     queueing,
     cameBack: () => invoker.cameBack,
     split: () => invoker.split,

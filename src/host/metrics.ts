@@ -12,6 +12,8 @@ import { addInvocationMetrics, type InvocationMetricsSource } from './metrics-in
 import { addQueueMetrics } from './metrics-queue.ts';
 import { pooled, type Register, type RegisterHistogram } from './metrics-samples.ts';
 import { addTritonMetrics } from './metrics-triton.ts';
+import type { FleetMember } from './fleet-member/index.ts';
+import { addFleetMetrics } from './metrics-fleet.ts';
 import type { Queueing } from './queueing/index.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
@@ -21,6 +23,7 @@ export interface MetricsOptions extends InvocationMetricsSource {
   /** Bytes of memory that models may fill on this machine. */
   readonly memoryBytes: number;
   /** What carries work elsewhere; absent: nothing does. */
+  readonly fleet?: FleetMember | undefined;
   readonly queueing?: Queueing | undefined;
   /** Invocations that ran elsewhere after a worker or Redis had failed them. */
   readonly cameBack?: (() => number) | undefined;
@@ -35,7 +38,7 @@ export interface Metrics {
 }
 
 export function createMetrics(options: MetricsOptions): Metrics {
-  const { registry, pools, statistics, memoryBytes, queueing, cameBack = (): number => 0, gpus } = options;
+  const { registry, pools, statistics, memoryBytes, fleet, queueing, cameBack = (): number => 0, gpus } = options;
   const prom = new PromRegistry();
   collectDefaultMetrics({ register: prom });
 
@@ -51,6 +54,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
   addGatewayMetrics(inherited);
   addMachineMetrics(gauge);
   addInvocationMetrics(invocations);
+  if (fleet !== undefined) addFleetMetrics({ counter, gauge, fleet });
   if (queueing?.overflow !== undefined) {
     addQueueMetrics({ counter, gauge, queueing, overflow: queueing.overflow, cameBack });
   }

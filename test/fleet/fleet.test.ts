@@ -153,7 +153,9 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     expect(reply.status).toBe(201);
     for (const host of [one, other]) {
       await vi.waitFor(async () => expect(await call(host, 'double')).toEqual([2, 4, 6, 8]), patient);
-      expect(await shown(host, 'double')).toMatchObject({ version: '1', versions: ['1'], state: 'ready' });
+      // Of two hosts each is to have it, by and by.
+      const there = { version: '1', versions: ['1'], state: 'ready' };
+      await vi.waitFor(async () => expect(await shown(host, 'double')).toMatchObject(there), patient);
     }
     const { sha256 } = (await shown(one, 'double')) as { sha256: string };
     for (const { url } of [one, other]) {
@@ -224,6 +226,20 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
       }, patient);
     }
     expect(homes.size).toBeGreaterThan(1);
+    const shownHomes = (await (await fetch(`${one.url}/v2/fleet/functions/routed-0`)).json()) as {
+      homes: string[];
+      holders: { host: string }[];
+    };
+    expect(homes).toContain(shownHomes.homes[0]);
+    expect(shownHomes.holders.length).toBeGreaterThan(1);
+    const metrics = await Promise.all(hosts.map(async ({ url }) => await (await fetch(`${url}/metrics`)).text()));
+    const sum = (name: string): number =>
+      metrics
+        .flatMap((text) => [...text.matchAll(new RegExp(`^${name}(?:\\{.*\\})? (\\d+)$`, 'gm'))])
+        .reduce((total, [, count]) => total + Number(count), 0);
+    expect(sum('turntable_fleet_passed_total')).toBeGreaterThan(routedCount);
+    expect(sum('turntable_fleet_taken_total')).toBe(sum('turntable_fleet_passed_total'));
+    expect(metrics[0]).toContain('turntable_fleet_hosts{state="up"} 3');
     // A host that drains gets no calls of the others.
     await drain(one, nameOf(third), true);
     await vi.waitFor(async () => {

@@ -61,7 +61,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
   });
   afterAll(async () => {
     for (const { registry, link } of hosts) {
-      registry.close();
+      await registry.close();
       link.close();
     }
     await redis?.[Symbol.asyncDispose]();

@@ -37,7 +37,7 @@ export class ContentPlacement {
   readonly #options: FleetContentOptions;
   readonly #wanted = new Map<string, Wanted>();
   readonly #stopped = new AbortController();
-  #running = 0;
+  readonly #holding = new Set<Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
   #isPlacing = false;
   #isPlaceWanted = false;
@@ -46,10 +46,12 @@ export class ContentPlacement {
     this.#options = options;
   }
 
-  close(): void {
+  /** Resolves when nothing is written any more. */
+  async close(): Promise<void> {
     this.#stopped.abort();
     clearTimeout(this.#timer);
     this.#wanted.clear();
+    await Promise.all(this.#holding);
   }
 
   /** The hosts have changed: looks at every function, in slices. */
@@ -140,17 +142,24 @@ export class ContentPlacement {
     const nowMs = performance.now();
     let nextMs = Infinity;
     for (const [key, wanted] of this.#wanted) {
-      if (this.#running >= fetchesAtOnce || this.#stopped.signal.aborted) return;
+      if (this.#holding.size >= fetchesAtOnce || this.#stopped.signal.aborted) return;
       if (wanted.atMs > nowMs) nextMs = Math.min(nextMs, wanted.atMs);
-      else void this.#hold(key, wanted);
+      else this.#begin(key, wanted);
     }
     if (nextMs < Infinity) this.#timer = setTimeout(() => this.#work(), nextMs - nowMs).unref();
   }
 
+  #begin(key: string, wanted: Wanted): void {
+    wanted.atMs = Infinity;
+    const holding = this.#hold(key, wanted).finally(() => {
+      this.#holding.delete(holding);
+      this.#work();
+    });
+    this.#holding.add(holding);
+  }
+
   async #hold(key: string, wanted: Wanted): Promise<void> {
     const { store, logger } = this.#options;
-    this.#running++;
-    wanted.atMs = Infinity;
     try {
       await store.hold(wanted.record, async (file, path) => await this.#fetch(file, path));
       this.#wanted.delete(key);
@@ -162,9 +171,6 @@ export class ContentPlacement {
         wanted.atMs = performance.now() + Math.min(retryMsMax, retryMs * 2 ** wanted.failures++);
         logger.warn({ function: key, reason: (error as Error).message }, 'content of the fleet could not be fetched');
       }
-    } finally {
-      this.#running--;
-      this.#work();
     }
   }
 

@@ -1,7 +1,7 @@
 /** This host as one of a fleet: puts the fleet's parts together with the host's own. */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import { ChangedElsewhere, Fleet, protocolNow, Registry, RegistryCopy } from '../../fleet/index.ts';
+import { ChangedElsewhere, Fleet, protocolNow, Registry, RegistryCopy, type MemberView } from '../../fleet/index.ts';
 import { loadRedisQueue, QueueError } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
@@ -128,8 +128,8 @@ export class FleetMember implements FleetStore {
   async close(): Promise<void> {
     const joined = this.#joined;
     if (joined === undefined) return;
-    joined.content.close();
-    joined.registry.close();
+    await joined.registry.close();
+    await joined.content.close();
     await joined.fleet.close();
     joined.fleet.link.close();
   }
@@ -137,6 +137,11 @@ export class FleetMember implements FleetStore {
   /** Where calls run; undefined before this host has joined. */
   get routing(): Routing | undefined {
     return this.#joined?.routing;
+  }
+
+  /** Every host, this one first; none before this host has joined. */
+  view(): readonly MemberView[] {
+    return this.#joined?.fleet.view() ?? [];
   }
 
   /** Has files here that another host publishes. */

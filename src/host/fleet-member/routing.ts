@@ -57,6 +57,12 @@ export interface RoutingOptions {
   readonly onHome: (name: string) => void;
 }
 
+export interface PassedCount {
+  readonly host: string;
+  readonly reason: RoutedReason;
+  readonly count: number;
+}
+
 interface Demand {
   readonly version: FunctionVersion;
   calls: number;
@@ -76,8 +82,8 @@ export class Routing {
   readonly #homes = new Map<string, readonly string[]>();
   #homesMs = -Infinity;
   #demandMs = performance.now();
-  /** Calls that went to other hosts, by host and reason; and those that came from others. */
-  readonly passed = new Map<string, number>();
+  readonly #passed = new Map<string, PassedCount>();
+  /** Calls that came from other hosts. */
   taken = 0;
   /** Calls whose host was lost, and that ran elsewhere. */
   ranAgain = 0;
@@ -228,8 +234,7 @@ export class Routing {
     if (reply.status !== 200) return refused(member, reply.status, reply.headers, reply.body);
     const { answer } = decodeAnswer(reply.body);
     if (answer.kind !== 'result') throw new HostError('internal', `host ${member.name} answered without a result`);
-    const counted = `${member.name} ${reason}`;
-    this.passed.set(counted, (this.passed.get(counted) ?? 0) + 1);
+    this.#count(member.name, reason);
     const placed = String(reply.headers['x-turntable-placement'] ?? '');
     const isGpu = reply.headers['x-compute-type'] === 'gpu';
     const { coldStart } = answer.result;
@@ -237,6 +242,23 @@ export class Routing {
       result: answer.result,
       placement: { kind: 'fleet-host', host: member.name, reason, coldStart, isGpu, placed },
     };
+  }
+
+  /** Calls that went to other hosts, by host and reason. */
+  passedCounts(): readonly PassedCount[] {
+    return [...this.#passed.values()];
+  }
+
+  /** Other hosts that have a function's content, and what each offers. */
+  holdersOf(version: FunctionVersion): readonly { readonly host: string; readonly offer: FunctionOffer }[] {
+    const offers = [...(this.#options.fleet.offers.of(fieldOf(version)) ?? [])];
+    return offers.flatMap(([host, offer]) => (offer.isHeld ? [{ host, offer }] : []));
+  }
+
+  #count(host: string, reason: RoutedReason): void {
+    const key = `${host} ${reason}`;
+    const count = (this.#passed.get(key)?.count ?? 0) + 1;
+    this.#passed.set(key, { host, reason, count });
   }
 
   #called(version: FunctionVersion): void {

@@ -43,6 +43,21 @@ export function showFleet(context: HostContext, exchange: Exchange): void {
   });
 }
 
+/** `GET /v2/fleet/functions/{name}`: its homes, the first one best, and who has its content. */
+export function showFleetFunction(context: HostContext, exchange: Exchange): void {
+  const { fleet } = fleetOf(context);
+  const version = versionAsked(context, exchange);
+  const routing = context.fleet?.routing;
+  const own = version.state.status === 'ready' ? [{ host: fleet.membership.name, predicted_ms: null }] : [];
+  const others = routing?.holdersOf(version) ?? [];
+  exchange.json(200, {
+    name: version.name,
+    version: version.version,
+    homes: routing?.homesOf(version.name) ?? [],
+    holders: [...own, ...others.map(({ host, offer }) => ({ host, predicted_ms: offer.ms ?? null }))],
+  });
+}
+
 /** `GET /v2/fleet/ping`: for measuring the way here. */
 export function pingFleet(_context: HostContext, exchange: Exchange): void {
   exchange.send(200, [], []);

@@ -20,7 +20,7 @@ import { call as callFunction, callWithoutBody, infer } from './call-routes.ts';
 import { dashboardFile, hasDashboard, sendPageFile } from './dashboard-files.ts';
 import { events } from './event-stream.ts';
 import { listReplays, removeReplay, showReplay, startReplay } from './replay-routes.ts';
-import { drainHost, keepContent, pingFleet, runPassed, showFleet } from './fleet-routes.ts';
+import { drainHost, keepContent, pingFleet, runPassed, showFleet, showFleetFunction } from './fleet-routes.ts';
 import type { RouteScope } from '../access.ts';
 import type { Exchange } from './exchange.ts';
 import {
@@ -170,6 +170,7 @@ export const routes: readonly Route[] = [
   post('/functions/:name/versions/:version/promote', promoteVersion, 'Gives a version all calls, or some', 'Traffic'),
   ...versioned(del('/functions/:name', removeFunction, 'Removes a function, or one version of it')),
   get('/v2/fleet', showFleet, 'The hosts of the fleet'),
+  get('/v2/fleet/functions/:name', showFleetFunction, "A function's homes, and the hosts that have its content"),
   route('GET', 'peer')('/v2/fleet/ping', pingFleet, 'For hosts of the fleet: measures the way here'),
   route('POST', 'peer')(
     '/v2/fleet/run/:name/versions/:version',

@@ -1,0 +1,31 @@
+/** Metrics of a host's part in its fleet. Absent where it is in none. */
+import type { FleetMember } from './fleet-member/index.ts';
+import type { Register } from './metrics-samples.ts';
+
+export interface FleetMetricsOptions {
+  readonly counter: Register;
+  readonly gauge: Register;
+  readonly fleet: FleetMember;
+}
+
+export function addFleetMetrics({ counter, gauge, fleet }: FleetMetricsOptions): void {
+  gauge('turntable_fleet_hosts', 'Hosts of the fleet as this one sees them', (set) => {
+    const counts = { up: 0, draining: 0, sick: 0 };
+    for (const { state } of fleet.view()) counts[state]++;
+    for (const [state, count] of Object.entries(counts)) set({ state }, count);
+  });
+  gauge('turntable_fleet_round_trip_seconds', 'The way to another host and back', (set) => {
+    for (const { name, isSelf, roundTripMs } of fleet.view()) {
+      if (!isSelf && roundTripMs !== undefined) set({ host: name }, roundTripMs / 1000);
+    }
+  });
+  counter('turntable_fleet_passed_total', 'Calls of this host that another one ran, and why there', (add) => {
+    for (const { host, reason, count } of fleet.routing?.passedCounts() ?? []) add({ host, reason }, count);
+  });
+  counter('turntable_fleet_taken_total', 'Calls of other hosts that this one was given', (add) =>
+    add({}, fleet.routing?.taken ?? 0),
+  );
+  counter('turntable_fleet_ran_again_total', 'Calls that ran elsewhere, their host being lost with them', (add) =>
+    add({}, fleet.routing?.ranAgain ?? 0),
+  );
+}
