@@ -43,9 +43,7 @@ const gpus: InvocationGpus = {
   ran: () => undefined,
   keepsOff: () => undefined,
   wantsInputs: () => false,
-  inOrder: (_version, outputs) => outputs,
   load: () => Promise.resolve(true),
-  unload: () => Promise.resolve(),
   pid: 9,
 };
 

@@ -33,11 +33,8 @@ export interface InvocationGpus {
   keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined;
   /** Whether the inputs of a call are to be shown to {@link keepsOff}, though no GPU may be used. */
   wantsInputs(key: string): boolean;
-  /** As the model names its outputs, one after the other. */
-  inOrder(version: FunctionVersion, outputs: readonly Tensor[]): readonly Tensor[];
   /** Resolves to false where no GPU can have it now. */
   load(version: FunctionVersion): Promise<boolean>;
-  unload(version: FunctionVersion): Promise<void>;
   readonly pid: number;
 }
 
@@ -150,7 +147,7 @@ export class PlacedInvoker {
   #fromGpu(version: FunctionVersion, input: PoolInput, ran: RanOnGpu): Ran {
     const gpus = this.#options.gpus!;
     const asked = input.kind === 'tensors' ? input.outputs : undefined;
-    const outputs = gpus.inOrder(version, ran.result.outputs);
+    const outputs = inOrder(ran.result.outputs, version);
     const tensors = asked === undefined ? outputs : outputs.filter(({ name }) => asked.includes(name));
     const placement = this.#onGpu(version, ran, input.kind === 'tensors' ? input.tensors : [], false);
     const { queueMs, loadMs, inferMs } = ran;
@@ -281,6 +278,13 @@ export class PlacedInvoker {
     if (outcome.kind === 'ran') return outcome.ran;
     throw full;
   }
+}
+
+/** As the model names its outputs, one after the other. */
+function inOrder(outputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] {
+  if (metadata === undefined) return outputs;
+  const byName = new Map(outputs.map((output) => [output.name, output]));
+  return metadata.outputs.flatMap(({ name }) => byName.get(name) ?? []);
 }
 
 /** What the scheduler learns from a run. */

@@ -317,7 +317,7 @@ export class Invoker {
     const startMs = performance.now();
     this.unloaded.add(version);
     try {
-      await Promise.all([this.#options.pools.unload(version.key), this.#options.gpus?.unload(version)]);
+      await Promise.all([this.#options.pools.unload(version.key), this.#options.live.unload(version.key)]);
     } catch (error) {
       throw toHostError(error);
     }

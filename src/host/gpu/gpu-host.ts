@@ -23,7 +23,7 @@ import type { FunctionVersion, Registry } from '../types.ts';
 import { ColdStarts } from './cold-starts.ts';
 import { coldCauseWords, whyNotOnGpu, type GpuFunctionRecord } from './function-state.ts';
 import { GpuFunctions } from './gpu-functions.ts';
-import { emptyInputs, inOrder } from './input-shapes.ts';
+import { emptyInputs } from './input-shapes.ts';
 import type { VariantKind } from './variants/index.ts';
 import { machineOf, schedulerGpusOf } from './machine.ts';
 import { ProfileStore } from './plans.ts';
@@ -203,10 +203,6 @@ export class GpuHost {
     return record && coldCauseWords(record.coldCause);
   }
 
-  inOrder({ metadata }: FunctionVersion, outputs: readonly Tensor[]): readonly Tensor[] {
-    return inOrder(outputs, metadata);
-  }
-
   /** Told by the live scheduler. */
   news(key: string, news: GpuNews): void {
     const event = eventOf(news);
@@ -252,10 +248,6 @@ export class GpuHost {
     const at = key.lastIndexOf('@');
     const timeouts = this.#options.registry.find(key.slice(0, at), key.slice(at + 1))?.settings.timeouts;
     return timeouts && timeouts.loadMs + timeouts.inferMs;
-  }
-
-  async unload(version: FunctionVersion): Promise<void> {
-    await this.live.unload(version.key);
   }
 
   /** Resolves when everything that was registered so far is planned or refused. */

@@ -16,10 +16,3 @@ export function emptyInputs(metadata: ModelMetadata, shapes: InputShapes): Tenso
     return { name, datatype, shape, data };
   });
 }
-
-/** As the model names its outputs, one after the other. */
-export function inOrder(outputs: readonly Tensor[], metadata: ModelMetadata | undefined): readonly Tensor[] {
-  if (metadata === undefined) return outputs;
-  const byName = new Map(outputs.map((output) => [output.name, output]));
-  return metadata.outputs.flatMap(({ name }) => byName.get(name) ?? []);
-}
