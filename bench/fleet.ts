@@ -120,8 +120,6 @@ async function publishAndSee(system: FleetSystem, fn: TestFunction, host: number
   return performance.now() - fromMs;
 }
 
-const medianOf = (all: readonly number[]): number => (all.length === 0 ? Infinity : median(all));
-
 /** The median of a call at the function's home, and of one that another host passes on to it; both after some calls. */
 async function measureWays(
   system: FleetSystem,
