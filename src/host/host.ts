@@ -7,12 +7,12 @@ import { createCpuPools, groupsText, type ArrivalPrediction, type PoolFacts, typ
 import { checkListen } from './config-listen.ts';
 import { packageRoot } from './config-options.ts';
 import { policyOf, type HostConfig } from './config.ts';
-import type { ViewSources } from './dashboard/index.ts';
+import { usageNow, type ViewSources } from './dashboard/index.ts';
 import { FleetMember, fleetSecret } from './fleet-member/index.ts';
 import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts';
 import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
 import { FunctionLog, logHappenings, withFunctionLog } from './function-log.ts';
-import { History } from './history/index.ts';
+import { History, Usage } from './history/index.ts';
 import { createHttpServer, type Lifecycle } from './http/index.ts';
 import { Access } from './access.ts';
 import { Logging } from './logging.ts';
@@ -208,13 +208,21 @@ export async function startHost(
   });
   keepHistoryInStep(store, history, functionLog);
   logHappenings(history.happenings, functionLog);
-  const views: ViewSources = {
-    registry: store,
+  const busy = {
     pools,
     statistics,
-    history,
-    totalMemoryBytes: totalmem(),
+    workers: () => queueing.overflow?.workers() ?? [],
     ...(gpus === undefined ? {} : { gpus: gpuViews(gpus, store, statistics) }),
+  };
+  const usage = new Usage(() => usageNow(busy));
+  const views: ViewSources = {
+    ...busy,
+    registry: store,
+    history,
+    usage,
+    totalMemoryBytes: totalmem(),
+    cores: config.cpu.cores,
+    redis: () => queueing.health()?.status ?? 'off',
   };
   const scheduler = new SchedulerView({
     live,
@@ -230,6 +238,7 @@ export async function startHost(
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (graceMs: number): Promise<void> => {
     validator.stop();
+    usage.close();
     workers?.close();
     live.close();
     await fleet?.close();

@@ -2,10 +2,11 @@
  * Series under the names that the dashboards of ModelMesh, OpenFaaS and Triton query; docs/coming-from.md has the
  * tables.
  */
-import { cpus, type CpuInfo } from 'node:os';
+import { cpus } from 'node:os';
 import type { CpuPools } from '../cpu/index.ts';
 import { readMemory } from '../hardware/index.ts';
 import type { HistogramSample } from './exposition.ts';
+import { busyShare } from './history/index.ts';
 import type { GpuHost } from './gpu/index.ts';
 import { addTo, allVersions, loadedVersions, type Register, type RegisterHistogram } from './metrics-samples.ts';
 import { Histogram, secondsBuckets, type Statistics } from './statistics.ts';
@@ -162,17 +163,6 @@ export function addMachineMetrics(gauge: Register): void {
     const { totalBytes, availableBytes } = readMemory();
     set({}, totalBytes - availableBytes);
   });
-}
-
-const allTimes = ({ user, nice, sys, idle, irq }: CpuInfo['times']): number => user + nice + sys + idle + irq;
-
-const sum = (list: readonly CpuInfo[], of: (times: CpuInfo['times']) => number): number =>
-  list.reduce((total, { times }) => total + of(times), 0);
-
-function busyShare(before: readonly CpuInfo[], now: readonly CpuInfo[]): number {
-  const passed = sum(now, allTimes) - sum(before, allTimes);
-  const idle = sum(now, (times) => times.idle) - sum(before, (times) => times.idle);
-  return passed <= 0 ? 0 : Math.min(1, Math.max(0, 1 - idle / passed));
 }
 
 function callsByCode(statistics: Statistics): Map<string, Histogram> {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { functionsAnswer, type ViewSources } from '../../src/host/dashboard/index.ts';
-import { History } from '../../src/host/history/index.ts';
+import { History, Usage } from '../../src/host/history/index.ts';
 import { Statistics } from '../../src/host/statistics.ts';
 import { FakeStore, functionVersion } from '../host/fakes.ts';
 
@@ -26,8 +26,14 @@ test('versions that were replaced are listed for as long as they hold something,
     statistics: new Statistics(),
     history: new History(),
     totalMemoryBytes: 1e9,
+    cores: 2,
+    usage: new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [] })),
+    workers: () => [],
+    redis: () => 'off' as const,
     gpus: {
       presence,
+      busyShares: () => [],
+      waiting: () => 0,
       refresh: () => Promise.resolve(),
       memory: () => [],
       busyShare: () => 0,

@@ -13,7 +13,7 @@ import {
 import type { HostConfig } from '../../src/host/config.ts';
 import { HostError } from '../../src/host/errors.ts';
 import { SchedulerView } from '../../src/host/gpu/index.ts';
-import { History } from '../../src/host/history/index.ts';
+import { History, Usage } from '../../src/host/history/index.ts';
 import { Access } from '../../src/host/access.ts';
 import { createHttpServer, type HttpServer } from '../../src/host/http/index.ts';
 import { FunctionLog } from '../../src/host/function-log.ts';
@@ -468,6 +468,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     batchMaxOf: ({ settings }) => settings.batching.batchMax,
   });
   store.put(functionVersion('pair'));
+  const usage = new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [] }));
   const server = await createHttpServer({
     config,
     access: new Access(config),
@@ -483,7 +484,17 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     metrics,
     hostVersion: '0.0.0',
     functionLog: new FunctionLog(),
-    views: { registry: store, pools, statistics, history, totalMemoryBytes: 1e9 },
+    views: {
+      registry: store,
+      pools,
+      statistics,
+      history,
+      totalMemoryBytes: 1e9,
+      cores: 2,
+      usage,
+      workers: () => [],
+      redis: () => 'off',
+    },
     scheduler: new SchedulerView({
       live,
       gpus: undefined,

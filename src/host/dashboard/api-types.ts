@@ -120,6 +120,8 @@ export interface FunctionAnswer {
   readonly row: FunctionRow;
   readonly versions: readonly string[];
   readonly history: HistoryAnswer;
+  /** Of the mean answer of each step, the milliseconds that each part took. */
+  readonly parts: AnswerParts;
   readonly latencies: { readonly boundsMs: readonly number[]; readonly counts: readonly number[] };
   readonly happenings: readonly HappeningAnswer[];
   readonly prediction: readonly PredictionPoint[];
@@ -130,6 +132,10 @@ export interface FunctionAnswer {
   readonly inputs: readonly TensorAnswer[];
   readonly outputs: readonly TensorAnswer[];
 }
+
+export type AnswerParts = Readonly<
+  Record<'partQueue' | 'partLoad' | 'partHandler' | 'partModel' | 'partHost', readonly number[]>
+>;
 
 export interface TensorAnswer {
   readonly name: string;
@@ -251,6 +257,43 @@ export interface Resident {
   readonly lastUseMs: number;
   /** Why it is there. */
   readonly why: string;
+}
+
+/** `GET /api/machine`: how busy everything is that runs models; shares from 0 to 1. */
+export interface MachineAnswer {
+  readonly cores: {
+    /** Those that the host may use for models. */
+    readonly total: number;
+    /** Instances of the CPU pools that run something now, of all that are there. */
+    readonly busyInstances: number;
+    readonly instances: number;
+  };
+  readonly gpus: readonly { readonly index: number; readonly name: string; readonly busyShare: number }[];
+  readonly waiting: number;
+  readonly inFlight: number;
+  /** Queues that are not empty, the longest first. */
+  readonly queues: readonly { readonly functionName: string; readonly version: string; readonly waiting: number }[];
+  /** 'off' where the host was given no Redis. */
+  readonly redis: 'up' | 'down' | 'off';
+  readonly workers: readonly {
+    readonly name: string;
+    readonly cores: number;
+    readonly outstanding: number;
+    readonly backlogMs: number;
+    readonly draining: boolean;
+    readonly functions: number;
+  }[];
+  /** The last hour, every five seconds. */
+  readonly usage: {
+    readonly atMs: readonly number[];
+    /** Of all cores of the machine, by anybody. */
+    readonly cores: readonly number[];
+    readonly waiting: readonly number[];
+    readonly inFlight: readonly number[];
+    readonly atWorkers: readonly number[];
+    /** Of each GPU. */
+    readonly gpus: readonly (readonly number[])[];
+  };
 }
 
 /** Server-sent event `tick` of `GET /api/events`: the last whole second. */

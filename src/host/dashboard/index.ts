@@ -13,6 +13,7 @@ export {
   type RecordedColdStart,
   type ViewSources,
 } from './views.ts';
+export { machineAnswer, usageNow } from './machine.ts';
 export { happeningText } from './happening-text.ts';
 export { useAnswer } from './use.ts';
 export { troubleAnswer } from './trouble.ts';

@@ -1,6 +1,7 @@
 /** What the dashboard's API answers, made of the host's parts. Reading any of it is never a use of a function. */
 import { curlCall } from '../example-call.ts';
-import { boundMs, type Happening, type History, type HistorySpan } from '../history/index.ts';
+import { boundMs, type Happening, type History, type HistorySpan, type Usage } from '../history/index.ts';
+import type { WorkerState } from '../../queue/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import { mapInSlices } from '../slices.ts';
 import type { Statistics } from '../statistics.ts';
@@ -64,6 +65,12 @@ export interface ViewSources {
   readonly statistics: Statistics;
   readonly history: History;
   readonly totalMemoryBytes: number;
+  /** Cores that models may use. */
+  readonly cores: number;
+  readonly usage: Usage;
+  /** Who takes overflow; none without Redis. */
+  readonly workers: () => readonly WorkerState[];
+  readonly redis: () => 'up' | 'down' | 'off';
   /** Absent where the host drives no GPU. */
   readonly gpus?: {
     readonly presence: (key: string) => GpuPresence | undefined;
@@ -72,6 +79,10 @@ export interface ViewSources {
     readonly memory: () => readonly GpuMemory[];
     /** Share of the latest seconds in which a GPU was busy. */
     readonly busyShare: (gpu: number) => number;
+    /** Of each GPU, the share of the latest seconds in which it executed, or waited for weights to. */
+    readonly busyShares: () => readonly number[];
+    /** Invocations that the scheduler has not given a place yet. */
+    readonly waiting: () => number;
     /** Functions whose weights are in pinned host memory. */
     readonly hostTier: () => readonly Resident[];
     /** The newest first. */
@@ -85,15 +96,19 @@ export function historyAnswer({ history }: ViewSources, rangeMs: number, nowMs: 
   return { ...span, sinceMs, columns: history.columns(span, name), totals: history.totals(span, name) };
 }
 
+/** Invocations that wait for a turn, in the pools' queues and for a GPU. */
+export const waitingCount = (pools: CpuPools, gpus: ViewSources['gpus']): number =>
+  pools.states().reduce((sum, { queueLength }) => sum + queueLength, gpus?.waiting() ?? 0);
+
 /** @param sinceMs what was counted in earlier seconds after this is told again */
-export function tickOf({ history, pools, statistics }: ViewSources, nowMs: number, sinceMs: number): TickEvent {
+export function tickOf({ history, pools, statistics, gpus }: ViewSources, nowMs: number, sinceMs: number): TickEvent {
   const second = (atMs: number): SecondTotals => ({
     atMs,
     ...history.totals({ stepMs: 1000, fromMs: atMs, toMs: atMs + 1000 }),
   });
   const atMs = Math.floor(nowMs / 1000) * 1000 - 1000;
   const earlier = history.countedSince(sinceMs, atMs).map(second);
-  const waiting = pools.states().reduce((sum, { queueLength }) => sum + queueLength, 0);
+  const waiting = waitingCount(pools, gpus);
   return { ...second(atMs), earlier, waiting, inFlight: statistics.requestsInFlight };
 }
 
@@ -201,6 +216,7 @@ export function functionAnswer(
     row: rowOf(sources, version, state, rangeMs, nowMs),
     versions: registry.versions(name).map((each) => each.version),
     history: historyAnswer(sources, rangeMs, nowMs, name),
+    parts: history.meanParts(history.span(rangeMs, nowMs, name), name),
     latencies: { boundsMs: counts.map((_, bucket) => boundMs(scale, bucket)), counts },
     happenings: history.happenings.of(name).map(happeningAnswer),
     prediction: history.predictions(name),

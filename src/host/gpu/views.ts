@@ -37,6 +37,8 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
     return plan?.estimated === undefined ? usual : `${usual} (planned from ${plan.estimated})`;
   };
   return {
+    waiting: () => gpus.live.waitingCount,
+    busyShares: () => devices().map((gpu) => gpus.live.utilization(gpu)),
     presence: (key) => {
       const record = gpus.record(key);
       if (record === undefined || gpus.status === 'unavailable') return undefined;

@@ -154,6 +154,24 @@ describe('the history', () => {
     ]);
   });
 
+  it('tells of the mean answer of each step what its parts took, and they add up to its latency', () => {
+    const history = new History(0);
+    const parts = { queueMs: 10, loadMs: 20, handlerMs: 5, durationMs: 45 };
+    history.record({ ...answered('a', 1000, 100), ...parts });
+    history.record({ ...answered('a', 2000, 50), queueMs: 0, loadMs: 0, handlerMs: 0, durationMs: 50 });
+
+    const means = history.meanParts(history.span(60_000, 3000, 'a'), 'a');
+
+    expect(Object.fromEntries(Object.entries(means).map(([name, steps]) => [name, steps.at(-1)]))).toEqual({
+      partQueue: 5,
+      partLoad: 10,
+      partHandler: 2.5,
+      partModel: 45,
+      partHost: 12.5,
+    });
+    expect(means.partQueue.slice(0, -1).every((ms) => ms === 0)).toBe(true);
+  });
+
   it('keeps the last hour of comparisons of what was predicted with what came', () => {
     const history = new History(0);
     for (let window = 0; window < 400; window++) history.predicted('a', window, window + 1, window * 10_000);

@@ -5,7 +5,17 @@
 import type { InvocationRecord, InvocationRecorder } from '../recorder.ts';
 import { Happenings } from './happenings.ts';
 import { coarseScale, fineScale, quantileMs, type LatencyScale } from './latency-scale.ts';
-import { causeNames, countIn, countNames, Ring, type CauseName, type CountName, type RingOptions } from './ring.ts';
+import {
+  causeNames,
+  countIn,
+  countNames,
+  partNames,
+  Ring,
+  type CauseName,
+  type CountName,
+  type PartName,
+  type RingOptions,
+} from './ring.ts';
 
 /** A quarter of an hour by the second, two hours by ten seconds, a day by the minute. */
 const overallTiers: readonly RingOptions[] = [
@@ -156,6 +166,19 @@ export class History implements InvocationRecorder {
     return columns;
   }
 
+  /** Of the mean answer of each step, the milliseconds that each part took; 0 where nothing was answered. */
+  meanParts({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): Record<PartName, number[]> {
+    const ring = this.#ring(stepMs, functionName);
+    const parts = Object.fromEntries(partNames.map((name) => [name, [] as number[]])) as Record<PartName, number[]>;
+    for (let step = fromMs / stepMs; step < toMs / stepMs; step++) {
+      const counts = ring?.counts(step);
+      const answers = ring?.answers(step) ?? 0;
+      for (const name of partNames)
+        parts[name].push(counts === undefined || answers === 0 ? 0 : countIn(counts, name) / 10 / answers);
+    }
+    return parts;
+  }
+
   totals(span: HistorySpan, functionName?: string): HistoryTotals {
     const totals = byCount(() => 0);
     // Most functions of many have no past.
@@ -214,27 +237,36 @@ export class History implements InvocationRecorder {
 function countOne(ring: Ring, record: InvocationRecord, arrivalMs: number, endMs: number): void {
   ring.count('offered', arrivalMs);
   ring.count(record.outcome ?? 'client', endMs);
-  if (record.outcome === 'late') ring.count(lateCause(record), endMs);
+  if (record.outcome === 'late') ring.count(causeOfPart[largestPart(partsOf(record))], endMs);
   if (record.durationMs === undefined) return;
+  ring.times(partsOf(record), endMs);
   ring.latency(record.latencyMs, endMs);
   if (record.cold === true) ring.count('cold', endMs);
   if (record.ranOn !== undefined) ring.count(record.ranOn, endMs);
 }
 
-/** What took the most of its time. */
-function lateCause(record: InvocationRecord): CauseName {
+const causeOfPart: Readonly<Record<PartName, CauseName>> = {
+  partQueue: 'lateQueue',
+  partLoad: 'lateLoad',
+  partHandler: 'lateHandler',
+  partModel: 'lateModel',
+  partHost: 'lateHost',
+};
+
+function partsOf(record: InvocationRecord): Record<PartName, number> {
   const { latencyMs, queueMs = 0, loadMs = 0, handlerMs = 0, durationMs = 0 } = record;
-  const parts = {
-    lateQueue: queueMs,
-    lateLoad: loadMs,
-    lateHandler: handlerMs,
-    lateModel: durationMs - handlerMs,
-    lateHost: latencyMs - queueMs - loadMs - durationMs,
+  return {
+    partQueue: queueMs,
+    partLoad: loadMs,
+    partHandler: handlerMs,
+    partModel: durationMs - handlerMs,
+    partHost: latencyMs - queueMs - loadMs - durationMs,
   };
-  return (Object.keys(parts) as (keyof typeof parts)[]).reduce((most, name) =>
-    parts[name] > parts[most] ? name : most,
-  );
 }
+
+/** What took the most of its time. */
+const largestPart = (parts: Readonly<Record<PartName, number>>): PartName =>
+  partNames.reduce((most, name) => (parts[name] > parts[most] ? name : most));
 
 function byCount<T>(make: () => T): Record<CountName, T> {
   return Object.fromEntries(countNames.map((name) => [name, make()])) as Record<CountName, T>;

@@ -22,9 +22,16 @@ export type CountName = (typeof countNames)[number];
 export const causeNames = ['lateQueue', 'lateLoad', 'lateHandler', 'lateModel', 'lateHost', 'client'] as const;
 export type CauseName = (typeof causeNames)[number];
 
-const names = [...countNames, ...causeNames];
+/** Parts of an answer's time, summed in tenths of a millisecond. */
+export const partNames = ['partQueue', 'partLoad', 'partHandler', 'partModel', 'partHost'] as const;
+export type PartName = (typeof partNames)[number];
+
+const names = [...countNames, ...causeNames, ...partNames];
 const width = names.length;
-const indexOf = Object.fromEntries(names.map((name, index) => [name, index])) as Record<CountName | CauseName, number>;
+const indexOf = Object.fromEntries(names.map((name, index) => [name, index])) as Record<
+  CountName | CauseName | PartName,
+  number
+>;
 
 export interface RingOptions {
   readonly stepMs: number;
@@ -60,6 +67,13 @@ export class Ring {
     if (slot >= 0) this.#counts[slot * width + indexOf[name]]!++;
   }
 
+  times(parts: Readonly<Record<PartName, number>>, atMs: number): void {
+    const slot = this.#slot(atMs);
+    if (slot < 0) return;
+    for (const name of partNames)
+      this.#counts[slot * width + indexOf[name]]! += Math.max(0, Math.round(parts[name] * 10));
+  }
+
   latency(latencyMs: number, atMs: number): void {
     const slot = this.#slot(atMs);
     if (slot < 0) return;
@@ -73,6 +87,14 @@ export class Ring {
   counts(step: number): Uint32Array | undefined {
     const slot = this.#held(step);
     return slot < 0 ? undefined : this.#counts.subarray(slot * width, (slot + 1) * width);
+  }
+
+  /** How many latencies the step has. */
+  answers(step: number): number {
+    let sum = 0;
+    const latencies = this.latencies(step);
+    for (let bucket = 0; bucket < (latencies?.length ?? 0); bucket++) sum += latencies![bucket]!;
+    return sum;
   }
 
   latencies(step: number): ArrayLike<number> | undefined {
@@ -100,4 +122,4 @@ export class Ring {
   }
 }
 
-export const countIn = (counts: Uint32Array, name: CountName | CauseName): number => counts[indexOf[name]]!;
+export const countIn = (counts: Uint32Array, name: CountName | CauseName | PartName): number => counts[indexOf[name]]!;

@@ -7,6 +7,7 @@ import {
   functionsAnswer,
   happeningAnswer,
   historyAnswer,
+  machineAnswer,
   memoryAnswer,
   recordedAnatomy,
   recordedColdStarts,
@@ -59,6 +60,11 @@ export async function use(context: HostContext, exchange: Exchange): Promise<voi
 export async function memory(context: HostContext, exchange: Exchange): Promise<void> {
   await context.views.gpus?.refresh();
   await exchange.jsonInSlices(200, await memoryAnswer(context.views));
+}
+
+/** `GET /api/machine`: cores, GPUs, queues and workers, now and over the last hour. */
+export function machine(context: HostContext, exchange: Exchange): void {
+  exchange.json(200, machineAnswer(context.views));
 }
 
 /** `GET /api/scheduler`: what the scheduler has to go by, and what is where. */

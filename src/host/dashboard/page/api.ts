@@ -23,7 +23,11 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
     const headers = new Headers(init.headers);
     const key = sessionStorage.getItem(keyName);
     if (key !== null) headers.set('Authorization', `Bearer ${key}`);
-    const response = await fetch(path, { ...init, headers });
+    const response = await fetch(path, { ...init, headers }).catch((error: unknown) => {
+      if (init.signal?.aborted === true) throw error;
+      // Browsers say 'Failed to fetch'.
+      throw new ApiError(0, `the host at ${location.host} does not answer`);
+    });
     if (response.ok) return response;
     const message = await errorOf(response);
     // A stream that was sent cannot be sent again; bodies here are text or files, which can.

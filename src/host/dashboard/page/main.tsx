@@ -4,12 +4,14 @@ import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import type { HappeningAnswer, TickEvent } from '../api-types.ts';
 import { getJson, listen, setKeyPrompt } from './api.ts';
 import { rangeOf, type Range } from './logic/ranges.ts';
+import { formatTime } from './logic/format.ts';
 import { routeOf, type Route } from './logic/route.ts';
 import { textOf } from './logic/form.ts';
 import type { Live } from './state.ts';
 import { Anatomy } from './views/anatomy.tsx';
 import { FunctionPage } from './views/function.tsx';
 import { Functions } from './views/functions.tsx';
+import { Machine } from './views/machine.tsx';
 import { Memory } from './views/memory.tsx';
 import { Overview } from './views/overview.tsx';
 import { Publish } from './views/publish.tsx';
@@ -19,6 +21,7 @@ const happeningsKept = 200;
 const links = [
   ['#/', 'Overview', 'overview'],
   ['#/functions', 'Functions', 'functions'],
+  ['#/machine', 'Machine', 'machine'],
   ['#/memory', 'Memory', 'memory'],
   ['#/anatomy', 'Cold starts', 'anatomy'],
   ['#/replay', 'Replay', 'replay'],
@@ -28,7 +31,12 @@ function App() {
   const [route, setRoute] = useState<Route>(routeOf(location.hash));
   const [range, setRange] = useState<Range>(rangeOf(localStorage.getItem('turntable-range')));
   const [paused, setPaused] = useState(false);
-  const [live, setLive] = useState<Live>({ connected: true, tick: undefined, happenings: [] });
+  const [live, setLive] = useState<Live>({
+    connected: true,
+    lostAtMs: undefined,
+    tick: undefined,
+    happenings: [],
+  });
   const [theme, setTheme] = useTheme();
   const [question, setQuestion] = useState<{ message: string; answer: (key: string | null) => void } | undefined>(
     undefined,
@@ -44,11 +52,13 @@ function App() {
     };
     addEventListener('hashchange', changed);
     const stop = new AbortController();
-    void getJson<{ happenings: HappeningAnswer[] }>('/api/happenings', stop.signal).then(({ happenings }) =>
-      setLive((before) => ({
-        ...before,
-        happenings: [...before.happenings, ...happenings.toReversed()].slice(0, happeningsKept),
-      })),
+    void getJson<{ happenings: HappeningAnswer[] }>('/api/happenings', stop.signal).then(
+      ({ happenings }) =>
+        setLive((before) => ({
+          ...before,
+          happenings: [...before.happenings, ...happenings.toReversed()].slice(0, happeningsKept),
+        })),
+      () => undefined, // The stream of events says that the host does not answer.
     );
     void listen(
       {
@@ -58,7 +68,12 @@ function App() {
               ? { ...before, tick: data as TickEvent }
               : { ...before, happenings: [data as HappeningAnswer, ...before.happenings].slice(0, happeningsKept) },
           ),
-        onState: (connected) => setLive((before) => ({ ...before, connected })),
+        onState: (connected) =>
+          setLive((before) => ({
+            ...before,
+            connected,
+            lostAtMs: connected ? undefined : (before.lostAtMs ?? Date.now()),
+          })),
       },
       stop.signal,
     );
@@ -97,7 +112,7 @@ function App() {
           ))}
         </nav>
         <span class={`connection ${live.connected ? 'on' : 'off'}`} role="status">
-          {live.connected ? (paused ? 'paused' : 'live') : 'connection lost, trying again'}
+          {live.connected ? (paused ? 'paused' : 'live') : 'no answer'}
         </span>
         <button
           type="button"
@@ -107,7 +122,13 @@ function App() {
           {theme === 'dark' ? '☀' : '☾'}
         </button>
       </header>
-      <main id="main" ref={main} tabIndex={-1}>
+      {live.lostAtMs !== undefined && (
+        <p class="lost" role="alert">
+          The host at {location.host} has not answered since {formatTime(live.lostAtMs)}. What you see is from then; the
+          page asks again by itself.
+        </p>
+      )}
+      <main id="main" ref={main} tabIndex={-1} class={live.connected ? '' : 'stale'}>
         <View {...{ route, live }} {...time} />
       </main>
       {question !== undefined && (
@@ -139,8 +160,10 @@ function View({
       return <Publish name={route.name} />;
     case 'memory':
       return <Memory paused={time.paused} />;
+    case 'machine':
+      return <Machine paused={time.paused} theme={time.theme} />;
     case 'anatomy':
-      return <Anatomy />;
+      return <Anatomy key={route.recorded} asked={route.recorded} />;
     case 'replay':
       return <Replay run={route.run} theme={time.theme} />;
   }

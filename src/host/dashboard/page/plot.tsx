@@ -64,7 +64,7 @@ export function Plot({
       legend: { show: false },
       scales: { y: logarithmic ? { distr: 3 } : { range: (_plot, _least, most) => [0, most > 0 ? most * 1.08 : 1] } },
       axes: [
-        { ...axis, values: '{HH}:{mm}:{ss}', space: 80 },
+        { ...axis, values: '{HH}:{mm}:{ss}', space: 80, size: 30 },
         {
           ...axis,
           size: 64,
@@ -126,7 +126,12 @@ export function Plot({
   return (
     <figure class="plot" role="img" aria-label={`${title}. ${summary}`}>
       <figcaption>{title}</figcaption>
-      <div ref={host} />
+      <div>
+        <div ref={host} />
+        {series.every(({ values }) => values.every((value) => value === null)) && (
+          <p class="empty muted">Nothing was answered in this time.</p>
+        )}
+      </div>
       <ul class="legend">
         {series.map(({ label, colour, look, values, own = values }) => {
           const value = pointed === null ? latestOf(own) : (own[pointed] ?? null);

@@ -53,6 +53,8 @@ export const answerOf = <Answer>(loaded: Loaded<Answer>): Answer | undefined =>
 /** What the event stream has brought. */
 export interface Live {
   readonly connected: boolean;
+  /** When the host stopped answering; undefined while it answers. */
+  readonly lostAtMs: number | undefined;
   readonly tick: TickEvent | undefined;
   /** The newest first. */
   readonly happenings: readonly HappeningAnswer[];

@@ -6,12 +6,54 @@ import { curlOf, exampleBody } from './curl.ts';
 import { EventParser } from './event-stream.ts';
 import { formatAgo, formatBytes, formatMs, formatRate, formatShare } from './format.ts';
 import { filterRows, nextSort, sortRows, type SortKey } from './function-table.ts';
+import { foldHappenings, groupName, recordedOf } from './happenings.ts';
 import { idleness, memoryBlocks } from './memory-map.ts';
 import { bestOf, compare, parseReport, type ReplayReport } from './reports.ts';
 import { functionLink, routeOf } from './route.ts';
 import { goodputShare, perSecond, stacked, withTick, zoomed } from './series.ts';
 import { alone, latestOf } from './points.ts';
 import { adviceFor, causesText, headline } from './trouble.ts';
+
+const event = (atMs: number, kind: string, functionName: string | null, level: 'info' | 'warning') => ({
+  atMs,
+  kind,
+  functionName,
+  level,
+  text: `${kind} at ${atMs}`,
+});
+
+describe('what happened', () => {
+  const seen = [
+    event(9000, 'slo-breach', 'a', 'warning'),
+    event(8000, 'cold-start', 'b', 'info'),
+    event(7000, 'slo-breach', 'a', 'warning'),
+    event(6000, 'slo-breach', 'b', 'warning'),
+    event(5900, 'cold-start', 'b', 'warning'),
+    event(5000, 'cold-start', 'a', 'info'),
+    event(4000, 'eviction', 'b', 'info'),
+  ];
+
+  it('has what went wrong first, once for a function, and routine by kind', () => {
+    const { worries, routine } = foldHappenings(seen);
+    expect(worries.map(({ latest, count, sinceMs }) => [latest.functionName, latest.atMs, count, sinceMs])).toEqual([
+      ['a', 9000, 2, 7000],
+      ['b', 5900, 2, 5900],
+    ]);
+    expect(routine.map(groupName)).toEqual(['2 cold starts of 2 functions', '1 eviction of 1 function']);
+    expect(foldHappenings([])).toEqual({ worries: [], routine: [] });
+  });
+
+  it('finds the recorded cold start that an event tells of', () => {
+    const recorded = [
+      { id: 3, functionName: 'b', atMs: 8100 },
+      { id: 2, functionName: 'b', atMs: 7900 + 500 },
+      { id: 1, functionName: 'a', atMs: 8000 },
+    ];
+    expect(recordedOf(seen[1]!, recorded)?.id).toBe(3);
+    expect(recordedOf({ ...seen[1]!, atMs: 20_000 }, recorded)).toBeUndefined();
+    expect(recordedOf(seen[0]!, [{ functionName: 'a', atMs: 9000 }])).toBeUndefined();
+  });
+});
 
 describe('formats', () => {
   it.each([

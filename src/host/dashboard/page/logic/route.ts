@@ -6,7 +6,9 @@ export type Route =
   /** `name`: the function that gets a new version; '' for a new one. */
   | { readonly view: 'publish'; readonly name: string }
   | { readonly view: 'memory' }
-  | { readonly view: 'anatomy' }
+  | { readonly view: 'machine' }
+  /** `recorded`: the number of a cold start of this host; undefined for a plan. */
+  | { readonly view: 'anatomy'; readonly recorded: string | undefined }
   | { readonly view: 'replay'; readonly run: string | undefined };
 
 export function routeOf(hash: string): Route {
@@ -20,8 +22,10 @@ export function routeOf(hash: string): Route {
     case 'publish':
       return { view: 'publish', name: new URLSearchParams(query).get('name') ?? '' };
     case 'memory':
-    case 'anatomy':
+    case 'machine':
       return { view: first };
+    case 'anatomy':
+      return { view: 'anatomy', recorded: second === undefined || second === '' ? undefined : second };
     case 'replay':
       return { view: 'replay', run: second === undefined || second === '' ? undefined : decodeURIComponent(second) };
     default:

@@ -1,4 +1,4 @@
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import type { AnatomyAnswer, AnatomyChoices, AnatomyMode, RecordedColdStarts } from '../../api-types.ts';
 import { lanesOf, mergedBars, type AnatomyBar } from '../logic/anatomy-lanes.ts';
 import { formatBytes, formatMs, formatTime } from '../logic/format.ts';
@@ -15,11 +15,11 @@ const legend = [
 ] as const;
 
 /** The modes of a cold start one above the other, on one scale of time. */
-export function Anatomy() {
+export function Anatomy({ asked }: { readonly asked: string | undefined }) {
   const choices = answerOf(usePolled<AnatomyChoices>('/api/anatomy', never));
   const [model, setModel] = useState('bert-base');
   const [machine, setMachine] = useState('p3.8xlarge');
-  const [recorded, setRecorded] = useState('');
+  const [recorded, setRecorded] = useState(asked ?? '');
   const coldStarts = answerOf(usePolled<RecordedColdStarts>('/api/anatomy/recorded', 5000))?.coldStarts ?? [];
   const loaded = usePolled<AnatomyAnswer>(
     recorded !== ''
@@ -51,6 +51,9 @@ export function Anatomy() {
           <Field label="Recorded on this host">
             <select value={recorded} onChange={(event) => setRecorded(event.currentTarget.value)}>
               <option value="">none: a plan</option>
+              {recorded !== '' && !coldStarts.some(({ id }) => String(id) === recorded) && (
+                <option value={recorded}>number {recorded}</option>
+              )}
               {coldStarts.map(({ id, atMs, functionName, gpu, mode, latencyMs }) => (
                 <option key={id} value={String(id)}>
                   {formatTime(atMs)} {functionName}, GPU {gpu}, {mode}, {formatMs(latencyMs)}
@@ -83,15 +86,17 @@ export function Anatomy() {
   );
 }
 
-const width = 1100;
-const left = 84;
+/** In the drawing's own units, which are pixels on a screen as wide. */
+const wide = { width: 1100, left: 84 };
+const narrow = { width: 400, left: 76 };
 const rowHeight = 22;
 
 export function Timeline({ mode, longestMs }: { readonly mode: AnatomyMode; readonly longestMs: number }) {
+  const { width, left } = useNarrow() ? narrow : wide;
   const lanes = lanesOf(mode);
   const scale = (width - left - 8) / longestMs;
   const height = lanes.length * rowHeight + 18;
-  const ticks = ticksOf(longestMs);
+  const ticks = ticksOf(longestMs, width / 130);
   const x = (ms: number): number => left + ms * scale;
   const summary = `${mode.mode}: ${formatMs(mode.latencyMs)}, of which ${formatMs(mode.stallMs)} waiting for weights, ${formatBytes(mode.gpuBytes)} on the GPU`;
   return (
@@ -102,8 +107,8 @@ export function Timeline({ mode, longestMs }: { readonly mode: AnatomyMode; read
           stalls {formatMs(mode.stallMs)}, {formatBytes(mode.gpuBytes)} on the GPU
         </span>
       </figcaption>
-      <div class="scroll">
-        <svg viewBox={`0 0 ${width} ${height}`} role="img" aria-label={summary} style={{ minWidth: '640px' }}>
+      <div>
+        <svg viewBox={`0 0 ${width} ${height}`} role="img" aria-label={summary}>
           {ticks.map((ms) => (
             <g key={ms}>
               <line x1={x(ms)} x2={x(ms)} y1={0} y2={height - 14} class="grid" />
@@ -140,9 +145,21 @@ export function Timeline({ mode, longestMs }: { readonly mode: AnatomyMode; read
 const barText = ({ layer, look, startMs, endMs }: AnatomyBar): string =>
   `${layer}: ${legend.find(([each]) => each === look)![1]}, ${startMs.toFixed(2)} to ${endMs.toFixed(2)} ms`;
 
-/** At most ten marks at round numbers. */
-function ticksOf(longestMs: number): number[] {
-  const rough = longestMs / 8;
+/** Whether the window is a phone's. */
+function useNarrow(): boolean {
+  const query = matchMedia('(max-width: 640px)');
+  const [isNarrow, setNarrow] = useState(query.matches);
+  useEffect(() => {
+    const changed = ({ matches }: MediaQueryListEvent): void => setNarrow(matches);
+    query.addEventListener('change', changed);
+    return () => query.removeEventListener('change', changed);
+  }, []);
+  return isNarrow;
+}
+
+/** About as many marks at round numbers. */
+function ticksOf(longestMs: number, count: number): number[] {
+  const rough = longestMs / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough)!;
   return Array.from({ length: Math.floor(longestMs / step) + 1 }, (_, index) => Number((index * step).toPrecision(6)));

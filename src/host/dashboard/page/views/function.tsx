@@ -1,13 +1,23 @@
 import { useState } from 'preact/hooks';
 import type { FunctionAnswer } from '../../api-types.ts';
 import { request } from '../api.ts';
-import { formatAgo, formatBytes, formatMs, formatRate, formatShare, formatTime } from '../logic/format.ts';
+import { formatBytes, formatMs, formatRate, formatShare } from '../logic/format.ts';
+import { latestOf } from '../logic/points.ts';
 import { Plot } from '../plot.tsx';
 import { answerOf, usePolled } from '../state.ts';
+import { Happenings } from './happenings.tsx';
 import { areas, type TimeProps } from './overview.tsx';
+import { FunctionLog, Versions } from './versions.tsx';
 import { CopyButton, Message, RangePicker, Tile } from './parts.tsx';
 import { TryIt } from './try-it.tsx';
 
+const partLooks = [
+  ['partQueue', 'Waits for a turn', '--late'],
+  ['partLoad', 'Waits for the model', '--cold'],
+  ['partHandler', 'Handler', '--remote'],
+  ['partModel', 'Model', '--cpu'],
+  ['partHost', 'Host', '--muted'],
+] as const;
 const outcomeLooks = [
   ['in_slo', 'Within SLO', '--good'],
   ['late', 'Late', '--late'],
@@ -23,7 +33,7 @@ export function FunctionPage({ name, ...time }: TimeProps & { readonly name: str
   if (answer === undefined) {
     return loaded.state === 'failed' ? <Message text={loaded.message} level="warning" /> : <Message text="Loading…" />;
   }
-  const { row, history, latencies, happenings, prediction } = answer;
+  const { row, history, latencies, happenings, prediction, parts } = answer;
   const { columns, stepMs, totals } = history;
   const counts = columns as unknown as Readonly<Record<string, readonly number[]>>;
   return (
@@ -69,7 +79,7 @@ export function FunctionPage({ name, ...time }: TimeProps & { readonly name: str
           name="Where"
           id="f-where"
           value={row.state === 'ready' ? row.residency : row.state}
-          note={row.plan === '' ? `${row.instances} CPU instances, ${row.waiting} waiting` : row.plan}
+          note={whereNote(row)}
         />
         <Tile
           name="Calls"
@@ -108,6 +118,15 @@ export function FunctionPage({ name, ...time }: TimeProps & { readonly name: str
             { label: 'SLO', colour: '--muted', look: 'dashed', values: columns.atMs.map(() => row.sloMs) },
           ]}
         />
+        <Plot
+          title="Where the time of an answer went, mean"
+          summary={partLooks.map(([part, label]) => `${label} ${formatMs(latestOf(parts[part]))}`).join(', ')}
+          atMs={columns.atMs}
+          format={formatMs}
+          theme={theme}
+          // A second's worth of a step of a second is the value itself.
+          series={areas(partLooks, parts, 1000)}
+        />
         {prediction.length > 0 && (
           <Plot
             title="Predicted and observed latency"
@@ -133,31 +152,25 @@ export function FunctionPage({ name, ...time }: TimeProps & { readonly name: str
         )}
         <Distribution {...latencies} sloMs={row.sloMs} />
       </div>
+      <Versions name={row.name} paused={paused} />
       <TryIt answer={answer} />
       <section class="card" aria-labelledby="curl-title">
         <h2 id="curl-title">From a shell</h2>
         <pre>{answer.curl}</pre>
         <CopyButton text={answer.curl} />
       </section>
-      <section class="card" aria-labelledby="events-title">
-        <h2 id="events-title">Cold starts, evictions and changes of its pool</h2>
-        {happenings.length === 0 ? (
-          <p class="muted">Nothing since the host was started.</p>
-        ) : (
-          <ol class="happenings">
-            {happenings.toReversed().map(({ atMs, text, level, kind }) => (
-              <li key={`${atMs} ${text}`} class={level} data-kind={kind}>
-                <time dateTime={new Date(atMs).toISOString()} title={formatAgo(atMs, Date.now())}>
-                  {formatTime(atMs)}
-                </time>{' '}
-                {text}
-              </li>
-            ))}
-          </ol>
-        )}
-      </section>
+      <Happenings happenings={happenings.toReversed()} paused={paused} named={false} />
+      <FunctionLog name={row.name} paused={paused} />
     </section>
   );
+}
+
+/** Which GPU it is on and why, or why on none. */
+function whereNote({ plan, instances, waiting, gpus, gpuState, coldCause }: FunctionAnswer['row']): string {
+  const pool = `${instances} CPU instance${instances === 1 ? '' : 's'}, ${waiting} waiting`;
+  if (gpus.length > 0) return `on GPU ${gpus.join(' and ')}${plan === '' ? '' : `, ${plan}`}`;
+  const why = gpuState?.whyNot ?? (gpuState === null ? null : coldCause);
+  return [plan === '' ? pool : plan, ...(why === null || plan.includes(why) ? [] : [why])].join('; ');
 }
 
 /** How many answers took how long: a bar for each bucket, those beyond the SLO in another colour. */

@@ -36,6 +36,8 @@ export function Memory({ paused }: { readonly paused: boolean }) {
 
 /** The most recently used; the table of functions has the rest. */
 const entriesMax = 500;
+/** Less than this part of a memory in use is drawn as a close-up. */
+const closeUpBelow = 8;
 
 interface StripProps {
   readonly title: string;
@@ -46,14 +48,17 @@ interface StripProps {
 function Strip({ title, capacityBytes, residents }: StripProps) {
   const [pointed, setPointed] = useState<Resident | undefined>(undefined);
   const nowMs = Date.now();
-  const { blocks, small } = memoryBlocks(residents, capacityBytes);
   const usedBytes = residents.reduce((sum, { bytes }) => sum + bytes, 0);
+  // Functions in a corner of a large memory would be a line too thin to point at.
+  const isCloseUp = usedBytes > 0 && usedBytes < capacityBytes / closeUpBelow;
+  const { blocks, small } = memoryBlocks(residents, isCloseUp ? usedBytes : capacityBytes);
   return (
     <section class="card" aria-label={title}>
       <h2>
         {title}{' '}
         <span class="muted">
           {formatBytes(usedBytes)} of {formatBytes(capacityBytes)}, {residents.length} entries
+          {isCloseUp && '; only what is used is drawn'}
         </span>
       </h2>
       <ul class="strip">

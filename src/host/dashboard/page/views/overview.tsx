@@ -1,11 +1,11 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { HistoryAnswer } from '../../api-types.ts';
-import { formatAgo, formatMs, formatRate, formatShare, formatTime } from '../logic/format.ts';
+import { formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { goodputShare, hasGap, perSecond, placeNames, stacked, totalsOf, withTick, zoomed } from '../logic/series.ts';
-import { functionLink } from '../logic/route.ts';
 import type { Range } from '../logic/ranges.ts';
 import { Plot, type PlotSeries } from '../plot.tsx';
 import { answerOf, usePolled, type Live } from '../state.ts';
+import { Happenings } from './happenings.tsx';
 import { Trouble } from './trouble.tsx';
 import { Message, RangePicker, Tile } from './parts.tsx';
 
@@ -183,38 +183,12 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
           title={`Cold starts, every ${formatMs(stepMs)}`}
           summary={`${totals.cold} cold starts`}
           atMs={columns.atMs}
-          format={(value) => value.toFixed(0)}
+          format={(value) => (Number.isInteger(value) ? String(value) : '')}
           series={[{ label: 'Cold starts', colour: '--cold', look: 'bars', values: columns.cold }]}
           {...zooming}
         />
       </div>
-      <Happenings live={live} paused={paused} />
-    </section>
-  );
-}
-
-/** What happened last, the newest first. */
-function Happenings({ live, paused }: { readonly live: Live; readonly paused: boolean }) {
-  const shown = live.happenings.slice(0, 30);
-  return (
-    <section aria-labelledby="happenings-title" class="card">
-      <h2 id="happenings-title">What happened</h2>
-      {shown.length === 0 ? (
-        <p class="muted">
-          Nothing yet: cold starts, evictions, breaches of an SLO and lost instances appear here at once.
-        </p>
-      ) : (
-        <ol class="happenings" aria-live={paused ? 'off' : 'polite'}>
-          {shown.map(({ atMs, functionName, text, level, kind }) => (
-            <li key={`${atMs} ${functionName} ${text}`} class={level} data-kind={kind}>
-              <time dateTime={new Date(atMs).toISOString()} title={formatAgo(atMs, Date.now())}>
-                {formatTime(atMs)}
-              </time>{' '}
-              {functionName !== null && <a href={functionLink(functionName)}>{functionName}</a>} {text}
-            </li>
-          ))}
-        </ol>
-      )}
+      <Happenings happenings={live.happenings} paused={paused} />
     </section>
   );
 }

@@ -1,0 +1,61 @@
+/** `GET /api/machine`: cores, GPUs, queues and workers, now and over the last hour. */
+import type { UsageNow } from '../history/index.ts';
+import type { MachineAnswer } from './api-types.ts';
+import { waitingCount, type ViewSources } from './views.ts';
+
+const queuesMax = 20;
+
+type Busy = Pick<ViewSources, 'pools' | 'statistics' | 'workers' | 'gpus'>;
+
+/** What {@link Usage} samples. */
+export function usageNow({ pools, statistics, workers, gpus }: Busy): UsageNow {
+  return {
+    waiting: waitingCount(pools, gpus),
+    inFlight: statistics.requestsInFlight,
+    atWorkers: workers().reduce((sum, { outstanding }) => sum + outstanding, 0),
+    gpus: gpus?.busyShares() ?? [],
+  };
+}
+
+export function machineAnswer(sources: ViewSources): MachineAnswer {
+  const { pools, usage, cores, gpus, workers, redis } = sources;
+  const states = pools.states();
+  const instances = states.flatMap((state) => state.instances);
+  const { waiting, inFlight, gpus: busyShares } = usageNow(sources);
+  const { samples } = usage;
+  return {
+    cores: {
+      total: cores,
+      instances: instances.length,
+      busyInstances: instances.filter(({ state }) => state === 'busy').length,
+    },
+    gpus: (gpus?.memory() ?? []).map(({ index, name }, at) => ({ index, name, busyShare: busyShares[at] ?? 0 })),
+    waiting,
+    inFlight,
+    queues: states
+      .filter(({ queueLength }) => queueLength > 0)
+      .toSorted((one, other) => other.queueLength - one.queueLength)
+      .slice(0, queuesMax)
+      .map(({ key, queueLength }) => {
+        const at = key.lastIndexOf('@');
+        return { functionName: key.slice(0, at), version: key.slice(at + 1), waiting: queueLength };
+      }),
+    redis: redis(),
+    workers: workers().map(({ name, cores: workerCores, outstanding, backlogMs, draining, functions }) => ({
+      name,
+      cores: workerCores,
+      outstanding,
+      backlogMs,
+      draining,
+      functions: Object.keys(functions).length,
+    })),
+    usage: {
+      atMs: samples.map(({ atMs }) => atMs),
+      cores: samples.map((sample) => sample.cores),
+      waiting: samples.map((sample) => sample.waiting),
+      inFlight: samples.map((sample) => sample.inFlight),
+      atWorkers: samples.map(({ atWorkers }) => atWorkers),
+      gpus: busyShares.map((_, gpu) => samples.map((sample) => sample.gpus[gpu] ?? 0)),
+    },
+  };
+}

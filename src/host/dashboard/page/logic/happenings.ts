@@ -1,0 +1,87 @@
+/** What happened, as somebody reads it at night: what went wrong first, the same thing once, routine by kind. */
+import type { HappeningAnswer } from '../../api-types.ts';
+
+export interface HappeningGroup {
+  /** The same for one group from poll to poll. */
+  readonly id: string;
+  /** Of all of them; a cold start beyond the SLO counts as a breach. */
+  readonly kind: string;
+  readonly latest: HappeningAnswer;
+  readonly count: number;
+  /** Of the oldest. */
+  readonly sinceMs: number;
+  readonly functions: number;
+  /** The newest first. */
+  readonly all: readonly HappeningAnswer[];
+}
+
+export interface FoldedHappenings {
+  /** Warnings by function and kind, the latest first. */
+  readonly worries: readonly HappeningGroup[];
+  /** The rest by kind, the latest first. */
+  readonly routine: readonly HappeningGroup[];
+}
+
+/** A cold start beyond the SLO is a breach as well, of which there is an event too. */
+const kindOf = ({ kind, level }: HappeningAnswer): string =>
+  kind === 'cold-start' && level === 'warning' ? 'slo-breach' : kind;
+
+/** @param happenings the newest first */
+export function foldHappenings(happenings: readonly HappeningAnswer[]): FoldedHappenings {
+  const worries = happenings.filter(({ level }) => level === 'warning');
+  const routine = happenings.filter(({ level }) => level === 'info');
+  return {
+    worries: grouped(worries, ({ functionName, text }) => functionName ?? text),
+    routine: grouped(routine, () => ''),
+  };
+}
+
+function grouped(
+  happenings: readonly HappeningAnswer[],
+  whose: (happening: HappeningAnswer) => string,
+): HappeningGroup[] {
+  const groups = new Map<string, HappeningAnswer[]>();
+  for (const happening of happenings) {
+    const id = `${kindOf(happening)} ${whose(happening)}`;
+    const group = groups.get(id);
+    if (group === undefined) groups.set(id, [happening]);
+    else group.push(happening);
+  }
+  return Array.from(groups, ([id, all]) => ({
+    id,
+    kind: kindOf(all[0]!),
+    // Of the same moment, the one that says why.
+    latest: all.find(({ kind, atMs }) => kind === 'cold-start' && all[0]!.atMs - atMs < 1000) ?? all[0]!,
+    count: all.length,
+    sinceMs: all.at(-1)!.atMs,
+    functions: new Set(all.map(({ functionName }) => functionName)).size,
+    all,
+  }));
+}
+
+const kindNames: Readonly<Record<string, readonly [string, string]>> = {
+  'cold-start': ['cold start', 'cold starts'],
+  eviction: ['eviction', 'evictions'],
+  reconfiguration: ['change of a pool', 'changes of pools'],
+  published: ['publication', 'publications'],
+  removed: ['removal', 'removals'],
+  traffic: ['change of traffic', 'changes of traffic'],
+  host: ['notice of the host', 'notices of the host'],
+};
+
+/** '31 cold starts of 12 functions' */
+export function groupName({ latest, count, functions }: HappeningGroup): string {
+  const [one, many] = kindNames[latest.kind] ?? [latest.kind, latest.kind];
+  const of = latest.functionName === null ? '' : ` of ${functions} function${functions === 1 ? '' : 's'}`;
+  return `${count} ${count === 1 ? one : many}${of}`;
+}
+
+/** The recorded cold start that an event tells of: of the same function, ended within two seconds of it. */
+export function recordedOf<Recorded extends { readonly functionName: string; readonly atMs: number }>(
+  { kind, functionName, atMs }: HappeningAnswer,
+  recorded: readonly Recorded[],
+): Recorded | undefined {
+  if (kind !== 'cold-start') return undefined;
+  const near = recorded.filter((each) => each.functionName === functionName && Math.abs(each.atMs - atMs) < 2000);
+  return near.toSorted((one, other) => Math.abs(one.atMs - atMs) - Math.abs(other.atMs - atMs))[0];
+}

@@ -1,0 +1,102 @@
+import type { ComponentChildren } from 'preact';
+import type { HappeningAnswer, RecordedColdStarts } from '../../api-types.ts';
+import { formatAgo, formatTime } from '../logic/format.ts';
+import { foldHappenings, groupName, recordedOf } from '../logic/happenings.ts';
+import { functionLink } from '../logic/route.ts';
+import { answerOf, usePolled } from '../state.ts';
+
+const worriesShown = 8;
+const rowsShown = 30;
+
+/** What happened last: what went wrong first, routine folded. */
+export function Happenings({
+  happenings,
+  paused,
+  named = true,
+}: {
+  readonly happenings: readonly HappeningAnswer[];
+  readonly paused: boolean;
+  /** False on a function's own page. */
+  readonly named?: boolean;
+}) {
+  const recorded = answerOf(usePolled<RecordedColdStarts>('/api/anatomy/recorded', 10_000, paused))?.coldStarts ?? [];
+  const { worries, routine } = foldHappenings(happenings);
+  return (
+    <section aria-labelledby="happenings-title" class="card">
+      <h2 id="happenings-title">What happened</h2>
+      {happenings.length === 0 && (
+        <p class="muted">
+          Nothing yet: cold starts, evictions, breaches of an SLO and lost instances appear here at once.
+        </p>
+      )}
+      {worries.length > 0 && (
+        <ol class="happenings" aria-live={paused ? 'off' : 'polite'}>
+          {worries.slice(0, worriesShown).map(({ id, kind, latest, count, sinceMs }) => (
+            <HappeningRow key={id} happening={latest} recorded={recorded} named={named} kind={kind} count={count}>
+              {count > 1 && (
+                <span class="muted">
+                  {' '}
+                  ({count} events since {formatTime(sinceMs)})
+                </span>
+              )}
+            </HappeningRow>
+          ))}
+        </ol>
+      )}
+      {worries.length > worriesShown && <p class="muted">and {worries.length - worriesShown} more like these</p>}
+      {routine.map((group) => (
+        <details key={group.id} class="routine" data-kind={group.kind}>
+          <summary>
+            {groupName(group)} <span class="muted">latest {formatAgo(group.latest.atMs, Date.now())}</span>
+          </summary>
+          <ol class="happenings">
+            {group.all.slice(0, rowsShown).map((happening) => (
+              <HappeningRow
+                key={`${happening.atMs} ${happening.functionName} ${happening.text}`}
+                happening={happening}
+                recorded={recorded}
+                named={named}
+                kind={group.kind}
+              />
+            ))}
+          </ol>
+        </details>
+      ))}
+    </section>
+  );
+}
+
+function HappeningRow({
+  happening,
+  recorded,
+  children,
+  named,
+  kind,
+  count = 1,
+}: {
+  readonly happening: HappeningAnswer;
+  readonly recorded: RecordedColdStarts['coldStarts'];
+  readonly children?: ComponentChildren;
+  readonly named: boolean;
+  readonly kind: string;
+  /** Of the events that the row stands for. */
+  readonly count?: number;
+}) {
+  const { atMs, functionName, text, level } = happening;
+  const anatomy = recordedOf(happening, recorded);
+  return (
+    <li class={level} data-kind={kind} data-count={count}>
+      <time dateTime={new Date(atMs).toISOString()} title={formatAgo(atMs, Date.now())}>
+        {formatTime(atMs)}
+      </time>{' '}
+      {named && functionName !== null && <a href={functionLink(functionName)}>{functionName}</a>} {text}
+      {children}
+      {anatomy !== undefined && (
+        <>
+          {' '}
+          <a href={`#/anatomy/${anatomy.id}`}>its anatomy</a>
+        </>
+      )}
+    </li>
+  );
+}

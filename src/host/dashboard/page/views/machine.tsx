@@ -1,0 +1,143 @@
+import type { MachineAnswer } from '../../api-types.ts';
+import { formatMs, formatShare } from '../logic/format.ts';
+import { functionLink } from '../logic/route.ts';
+import { Plot, type PlotSeries } from '../plot.tsx';
+import { answerOf, usePolled } from '../state.ts';
+import { Message, Tile } from './parts.tsx';
+
+const gpuColours = ['--good', '--remote', '--cold', '--migration', '--late', '--shed', '--cpu', '--failed'] as const;
+const everyMs = 5000;
+
+const line = (label: string, colour: string, values: readonly number[]): PlotSeries => ({
+  label,
+  colour,
+  look: 'line',
+  values,
+});
+
+/** What is busy: cores, GPUs, queues, workers. */
+export function Machine({ paused, theme }: { readonly paused: boolean; readonly theme: string }) {
+  const loaded = usePolled<MachineAnswer>('/api/machine', everyMs, paused);
+  const answer = answerOf(loaded);
+  if (answer === undefined) {
+    return loaded.state === 'failed' ? <Message text={loaded.message} level="warning" /> : <Message text="Loading…" />;
+  }
+  const { cores, gpus, waiting, inFlight, queues, workers, redis, usage } = answer;
+  const coresNow = usage.cores.at(-1) ?? null;
+  return (
+    <section aria-labelledby="machine-title">
+      <h1 id="machine-title">Machine</h1>
+      <div class="tiles">
+        <Tile
+          name="Cores"
+          id="m-cores"
+          value={formatShare(coresNow)}
+          note={`of the machine busy; models may use ${cores.total}`}
+          warn={coresNow !== null && coresNow > 0.95}
+        />
+        <Tile
+          name="Instances"
+          id="m-instances"
+          value={`${cores.busyInstances} of ${cores.instances}`}
+          note="run a model in the CPU pools now"
+        />
+        {gpus.map(({ index, name, busyShare }) => (
+          <Tile key={index} name={`GPU ${index}`} id={`m-gpu${index}`} value={formatShare(busyShare)} note={name} />
+        ))}
+        <Tile name="Waiting" id="m-waiting" value={String(waiting)} note={`${inFlight} in flight`} />
+        <Tile
+          name="Workers"
+          id="m-workers"
+          value={redis === 'off' ? '–' : String(workers.length)}
+          note={{ off: 'this host has no Redis', down: 'Redis is away', up: 'share one Redis with this host' }[redis]}
+          warn={redis === 'down'}
+        />
+      </div>
+      <div class="plots">
+        <Plot
+          title="Busy share of cores and GPUs, the last hour"
+          summary={`cores ${formatShare(coresNow)}, ${gpus.map(({ index, busyShare }) => `GPU ${index} ${formatShare(busyShare)}`).join(', ')}`}
+          atMs={usage.atMs}
+          format={formatShare}
+          theme={theme}
+          series={[
+            line('Cores', '--text', usage.cores),
+            ...usage.gpus.map((shares, gpu) => line(`GPU ${gpu}`, gpuColours[gpu % gpuColours.length]!, shares)),
+          ]}
+        />
+        <Plot
+          title="Calls that wait, run, or are at workers"
+          summary={`${waiting} wait, ${inFlight} in flight`}
+          atMs={usage.atMs}
+          format={(value) => value.toFixed(value < 10 && !Number.isInteger(value) ? 1 : 0)}
+          theme={theme}
+          series={[
+            line('In flight', '--cpu', usage.inFlight),
+            line('Waiting', '--late', usage.waiting),
+            ...(redis === 'off' ? [] : [line('At workers', '--remote', usage.atWorkers)]),
+          ]}
+        />
+      </div>
+      <section class="card" aria-labelledby="queues-title">
+        <h2 id="queues-title">Queues</h2>
+        {queues.length === 0 ? (
+          <p class="muted">No call waits for a turn.</p>
+        ) : (
+          <table>
+            <thead>
+              <tr>
+                <th>Function</th>
+                <th>Waiting</th>
+              </tr>
+            </thead>
+            <tbody>
+              {queues.map(({ functionName, version, waiting: calls }) => (
+                <tr key={`${functionName}@${version}`}>
+                  <td>
+                    <a href={functionLink(functionName)}>{functionName}</a> <span class="muted">version {version}</span>
+                  </td>
+                  <td>{calls}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        )}
+      </section>
+      <section class="card scroll" aria-labelledby="workers-title">
+        <h2 id="workers-title">Workers</h2>
+        {workers.length === 0 ? (
+          <p class="muted">
+            {redis === 'off'
+              ? 'With Redis (--redis URL), workers on other machines take what this host has no core free for.'
+              : 'None. Start one on any machine: turntable worker --redis URL'}
+          </p>
+        ) : (
+          <table>
+            <thead>
+              <tr>
+                <th>Worker</th>
+                <th>Cores</th>
+                <th>Calls</th>
+                <th>Backlog</th>
+                <th>Functions</th>
+              </tr>
+            </thead>
+            <tbody>
+              {workers.map(({ name, cores: own, outstanding, backlogMs, draining, functions }) => (
+                <tr key={name} data-worker={name}>
+                  <td>
+                    {name} {draining && <span class="muted">draining</span>}
+                  </td>
+                  <td>{own}</td>
+                  <td>{outstanding}</td>
+                  <td>{formatMs(backlogMs)}</td>
+                  <td>{functions}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        )}
+      </section>
+    </section>
+  );
+}

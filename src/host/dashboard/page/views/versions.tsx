@@ -1,0 +1,125 @@
+import { useState } from 'preact/hooks';
+import { formatShare, formatTime } from '../logic/format.ts';
+import { answerOf, usePolled } from '../state.ts';
+import { Message } from './parts.tsx';
+
+/** `GET /functions/{name}/versions`, as far as it is shown. */
+interface VersionsAnswer {
+  readonly versions: readonly {
+    readonly version: string;
+    readonly state: string;
+    readonly serves: boolean;
+    readonly percent: number;
+    readonly on_trial: boolean;
+    readonly answers: Readonly<Record<string, number>>;
+  }[];
+  readonly traffic: {
+    readonly shadow: { readonly version: string; readonly percent: number } | null;
+    readonly shadow_answers?: {
+      readonly same: number;
+      readonly different: number;
+      readonly failed: number;
+      readonly latest?: string;
+    };
+    readonly fell_back: { readonly version: string; readonly at: string; readonly reason: string } | null;
+  };
+}
+
+/** Which version gets what share of the calls, how each does, and what shadow traffic found. */
+export function Versions({ name, paused }: { readonly name: string; readonly paused: boolean }) {
+  const path = `/functions/${encodeURIComponent(name)}/versions`;
+  const answer = answerOf(usePolled<VersionsAnswer>(path, 5000, paused));
+  if (answer === undefined) return null;
+  const { versions, traffic } = answer;
+  const { shadow, shadow_answers: copies, fell_back: fellBack } = traffic;
+  return (
+    <section class="card scroll" aria-labelledby="versions-title">
+      <h2 id="versions-title">Versions</h2>
+      {fellBack !== null && (
+        <p class="warning">
+          Version {fellBack.version} went out of service at {formatTime(Date.parse(fellBack.at))}: {fellBack.reason}
+        </p>
+      )}
+      <table>
+        <thead>
+          <tr>
+            <th>Version</th>
+            <th>Share of calls</th>
+            <th>Answers within SLO</th>
+            <th>Missed</th>
+            <th>State</th>
+          </tr>
+        </thead>
+        <tbody>
+          {versions.map(({ version, state, percent, on_trial: onTrial, answers }) => {
+            const ended = Object.values(answers).reduce((sum, count) => sum + count, 0);
+            const good = answers['in_slo'] ?? 0;
+            return (
+              <tr key={version} data-version={version}>
+                <td>
+                  {version} {onTrial && <span class="tag">on trial</span>}
+                </td>
+                <td>
+                  <span class="share" aria-hidden="true">
+                    <i style={{ width: `${percent}%` }} />
+                  </span>{' '}
+                  {percent}%
+                </td>
+                <td>{ended === 0 ? '–' : formatShare(good / ended)}</td>
+                <td>{(ended - good).toLocaleString('en')}</td>
+                <td>{state}</td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+      {shadow !== null && (
+        <p>
+          Version {shadow.version} gets copies of {shadow.percent}% of the calls
+          {copies !== undefined &&
+            `: ${copies.same} answers were the same, ${copies.different} differed, ${copies.failed} failed`}
+          {copies?.latest !== undefined && <span class="warning">; the latest: {copies.latest}</span>}.
+        </p>
+      )}
+    </section>
+  );
+}
+
+interface LogAnswer {
+  readonly lines: readonly {
+    readonly seq: number;
+    readonly at: string;
+    readonly source: string;
+    readonly level: string;
+    readonly version: string | null;
+    readonly text: string;
+  }[];
+}
+
+const linesShown = 60;
+
+/** The newest lines of a function's log, as `turntable logs NAME` prints them; asked for, since it may need a key. */
+export function FunctionLog({ name, paused }: { readonly name: string; readonly paused: boolean }) {
+  const [isOpen, setOpen] = useState(false);
+  const path = `/functions/${encodeURIComponent(name)}/log?lines=${linesShown}`;
+  const loaded = usePolled<LogAnswer>(isOpen ? path : null, 5000, paused);
+  const lines = answerOf(loaded)?.lines;
+  return (
+    <details class="card" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>
+        <h2>Log</h2> <span class="muted">turntable logs -f {name}</span>
+      </summary>
+      {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
+      {lines?.length === 0 && <p class="muted">Nothing was logged of it since the host was started.</p>}
+      {lines !== undefined && (
+        <ol class="log">
+          {lines.toReversed().map(({ seq, at, source, level, text }) => (
+            <li key={seq} class={level === 'warn' || level === 'error' ? 'warning' : ''}>
+              <time dateTime={at}>{formatTime(Date.parse(at))}</time> <span class="muted">{source}</span> {text}
+            </li>
+          ))}
+        </ol>
+      )}
+    </details>
+  );
+}
