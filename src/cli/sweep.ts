@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import {
   OfferBook,
+  paperMix,
   renderSweepCsv,
   renderSweepPage,
   type FunctionGroup,
@@ -23,11 +24,13 @@ import {
   type SystemOptions,
 } from './replay/system.ts';
 import { renderSweep } from './replay/text.ts';
-import { parseFunctionRanges } from './values.ts';
+import { parseFunctionRanges, parseRange } from './values.ts';
+import { usage } from './error.ts';
 import { startCountProgress } from './progress.ts';
 
 interface SweepOptions extends LoadOptions, Omit<SystemOptions, 'policy'>, OutputOptions {
-  readonly functions: readonly (readonly FunctionGroup[])[];
+  readonly functions?: readonly (readonly FunctionGroup[])[];
+  readonly mix?: readonly (readonly FunctionGroup[])[];
   readonly plans?: readonly ColdStartMode[];
   readonly policies: readonly PolicyName[];
 }
@@ -38,10 +41,13 @@ export function sweepCommand(): Command {
       'carry within the SLO?',
   );
   addLoadFlags(command)
-    .requiredOption(
+    .option(
       '--functions <ranges>',
       'functions by model, from..to..step: bert-base=20..240..20; several advance together',
       parseFunctionRanges,
+    )
+    .option('--mix <range>', "or so many in the DeepPlan paper's mix of models: 90..270..90", (text) =>
+      parseRange(text).map(paperMix),
     )
     .option('--plans <list>', 'cold-start plans, such as pipeswitch,dha,pt+dha; that of the policy otherwise', (text) =>
       text.split(',').map((part) => parsePlan(part.trim())),
@@ -67,17 +73,23 @@ export function sweepCommand(): Command {
 async function runSweep(options: SweepOptions): Promise<SweepReport> {
   const machine = readMachine(options.machine);
   const profiles = readProfiles(options.profile);
+  const points = options.functions ?? options.mix;
+  if (points === undefined || (options.functions !== undefined && options.mix !== undefined)) {
+    throw usage(
+      'the numbers of functions come from one of --functions (bert-base=20..240..20) and --mix (90..270..90)',
+    );
+  }
   const runs: SweepRun[] = [];
   let last: Report | undefined;
   const systems = options.policies.flatMap((policyName) =>
     (options.plans ?? [planOfPolicy[policyName]]).map((plan) => ({ policyName, plan })),
   );
-  const total = systems.length * options.functions.length;
+  const total = systems.length * points.length;
   const progress = startCountProgress('sweep', total, 'runs');
   for (const { policyName, plan } of systems) {
     // Offers depend on the plan and are made once for each model.
     const offers = new OfferBook(machine, plan, profiles);
-    for (const groups of options.functions) {
+    for (const groups of points) {
       const load = await openLoad(options, groups);
       const system = {
         machine,

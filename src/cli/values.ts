@@ -78,7 +78,8 @@ export function parseFunctionRanges(text: string): FunctionGroup[][] {
   );
 }
 
-function parseRange(text: string): number[] {
+/** "90..270..90": from, to and step. */
+export function parseRange(text: string): number[] {
   const [from = '', to = from, step = '1', ...more] = text.split('..');
   if (more.length > 0) throw new InvalidArgumentError(`'${text}' is no range such as 20..240..20.`);
   const [first, last, by] = [parseCount(from), parseCount(to), parseCount(step)];

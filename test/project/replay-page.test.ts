@@ -10,18 +10,37 @@ const execute = promisify(execFile);
 const page = readFileSync(join(packageRoot, 'docs', 'replay.md'), 'utf8');
 const commands = [...page.matchAll(/^turntable (.*)$/gm)].map(([, words = '']) => words);
 
-test('the page shows replays of a trace, of drawn traffic, and a sweep', () => {
-  expect(commands.map((words) => words.split(' ')[0])).toEqual(['replay', 'replay', 'replay', 'replay', 'sweep']);
+test('the page shows replays of a trace, of drawn traffic, a sweep, and a fleet', () => {
+  expect(commands.map((words) => words.split(' ')[0])).toEqual([
+    'replay',
+    'replay',
+    'replay',
+    'replay',
+    'sweep',
+    'replay',
+  ]);
 });
 
 test.each(commands)('turntable %s', async (words) => {
   const command = [join(packageRoot, 'bin', 'turntable.js'), ...words.split(' ')];
   const { stdout } = await execute(process.execPath, command, { cwd: packageRoot });
-  expect(stdout).toMatch(/^simulated, machine preset (p3\.8xlarge|cpu-16): /);
+  expect(stdout).toMatch(/^simulated, machine preset (p3\.8xlarge|p3\.8xlarge x 4|cpu-16): /);
 });
 
 test('every figure of the page stands in a report', async () => {
-  const command = ['replay', '--poisson', '10', '--requests', '20', '--functions', 'mlp=2', '--json', '-'];
+  const command = [
+    'replay',
+    '--hosts',
+    '2',
+    '--poisson',
+    '10',
+    '--requests',
+    '20',
+    '--functions',
+    'mlp=2',
+    '--json',
+    '-',
+  ];
   const { stdout } = await execute(process.execPath, [join(packageRoot, 'bin', 'turntable.js'), ...command]);
   const report = JSON.parse(stdout) as Record<string, unknown>;
   const rows = [...page.matchAll(/^\| (`[^|]*) \|/gm)].map(([, cell = '']) => cell);

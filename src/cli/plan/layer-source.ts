@@ -1,4 +1,4 @@
-import { loadMachine, MachineError, probeMachine, type Machine } from '../../hardware/index.ts';
+import { loadMachineOf, MachineError, probeMachine, type Machine } from '../../hardware/index.ts';
 import { readModel, type ModelProto } from '../../onnx/index.ts';
 import {
   estimateLayers,
@@ -34,7 +34,7 @@ const assumedSequence = 384;
 
 /** The machine that a command names. Throws CliError. */
 export function readMachine(name: string): Machine {
-  return spoken([MachineError], () => (name === 'here' ? probeMachine() : loadMachine(name)), 2);
+  return spoken([MachineError], () => (name === 'here' ? probeMachine() : loadMachineOf(name)), 2);
 }
 
 /** Reads a profile, or estimates one for a named model or an ONNX file on a machine. */

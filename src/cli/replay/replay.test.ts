@@ -292,6 +292,25 @@ describe('turntable sweep', () => {
   });
 });
 
+describe('turntable sweep over mixes', () => {
+  const load = ['--poisson', '100', '--requests', '600', '--seed', '1', '--policies', 'best'];
+
+  it('judges by goodput where functions have objectives of their own', async () => {
+    // GPT-2 takes longer than 1 ms however few functions there are; the others have all the time.
+    const text = await run(sweepCommand(), ...load, '--mix', '9..18..9', '--slo', 'gpt2=1ms,10s');
+    expect(text).toMatch(/goodput under 99.0% \(marked !\): interleave: from 9 on/);
+    const met = await run(sweepCommand(), ...load, '--mix', '9..18..9', '--slo', 'gpt2=10s@50%,gpt2=20s@50%,30s');
+    expect(met).toMatch(/\(marked !\): interleave: never/);
+  });
+
+  it('takes its numbers of functions from one of --functions and --mix', async () => {
+    await expect(run(sweepCommand(), ...load)).rejects.toThrow('come from one of --functions');
+    await expect(run(sweepCommand(), ...load, '--mix', '9', '--functions', 'mlp=2')).rejects.toThrow(
+      'one of --functions',
+    );
+  });
+});
+
 describe('turntable compare', () => {
   it('lays reports side by side, with what differs between them', async () => {
     const files = ['pipeswitch', 'dha'].map((plan) => join(folder, `${plan}.json`));

@@ -65,6 +65,15 @@ export function capacityRun(step: CapacityStep, report: Report): CapacityRun {
 /** Of what is missing for the goal, what one resource without end must bring to be called the reason. */
 const reasonShare = 0.25;
 
+const remedies: Readonly<Record<CapacityResource, string>> = {
+  'gpu time': 'faster GPUs',
+  'gpu memory': 'more GPU memory',
+  links: 'faster links',
+  'host memory': 'more host memory',
+  cores: 'more cores',
+  'separate hosts': 'one scheduler over all hosts',
+};
+
 /**
  * @param gpuBytes what the GPUs hold of weights, all together
  * @param goodputWith with each resource without end
@@ -87,7 +96,7 @@ export function shortageOf(
   const others = (Object.entries(goodputWith) as [CapacityResource, number | null][]).filter(
     ([name, goodput]) => name !== resource && name !== 'separate hosts' && goodput !== null && goodput >= goal,
   );
-  const also = others.length === 0 ? '' : `; more of ${others.map(([name]) => name).join(' or ')} would do as well`;
+  const also = others.length === 0 ? '' : `; ${others.map(([name]) => remedies[name]).join(' or ')} would do as well`;
   const why = sentence(resource, run, report, gpuBytes, best) + also;
   return { ...run, resource, why, goodput_with: goodputWith };
 }
