@@ -51,7 +51,7 @@ const ofHardware: readonly BeliefSpec[] = [
   },
   {
     belief: 'products',
-    claim: 'cuBLASLt multiplies right',
+    claim: 'cuBLASLt multiplies right, three products at once with a bias each among them',
     cost: capability('products'),
     otherwise: "the engine's own kernels make all matrix products, which is slower",
   },

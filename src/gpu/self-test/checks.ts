@@ -1,5 +1,12 @@
 /** The tests of single beliefs about GPUs, driver and libraries. Each throws an error that says what was wrong. */
-import type { Cuda, CudaDevice, CudaKernel, MatmulDescription } from '../driver/types.ts';
+import {
+  CudaError,
+  type Cuda,
+  type CudaDevice,
+  type CudaKernel,
+  type Matmul,
+  type MatmulDescription,
+} from '../driver/types.ts';
 
 /** What was found beside; thrown instead: why the belief does not hold. */
 export type Check = (cuda: Cuda) => Promise<string>;
@@ -155,6 +162,58 @@ async function runProduct(cuda: Cuda, place: 'device' | 'host'): Promise<void> {
   }
 }
 
+const bias = (part: number, column: number): number => 100 * (part + 1) + column;
+
+/** Undefined where the library has no algorithm: the engine then makes such a product by a kernel of its own. */
+function createdOrNot(device: CudaDevice, description: MatmulDescription): Matmul | undefined {
+  try {
+    return device.createMatmul(description);
+  } catch (error) {
+    if (error instanceof CudaError && error.kind === 'unsupported') return undefined;
+    throw error;
+  }
+}
+
+/** Q, K and V as the engine makes them: one product with a bias of its own for each, which lie one behind the other. */
+async function runJointProduct(cuda: Cuda): Promise<void> {
+  const { m, n, k } = product;
+  const parts = 3;
+  const [strideB, strideD] = [k * n, m * n];
+  const description = { ...product, batch: parts, strideB, strideD, strideBias: n, epilogue: 'bias' } as const;
+  for (const device of cuda.devices) {
+    using matmul = createdOrNot(device, description);
+    if (matmul === undefined) continue;
+    using host = cuda.allocateHost(2 ** 17);
+    using memory = device.allocate(2 ** 17);
+    using workspace = device.allocate(Math.max(256, matmul.workspaceBytes));
+    using stream = device.createStream();
+    const [atB, atBias, atD] = [2 ** 14, 2 ** 16 - 2 ** 12, 2 ** 16];
+    const given = floatsAt(host.view(0, 2 ** 17));
+    for (let index = 0; index < m * k; index++) given[index] = a(Math.floor(index / k), index % k);
+    for (let index = 0; index < parts * strideB; index++)
+      given[atB / 4 + index] = b(Math.floor(index / n) % k, index % n);
+    for (let index = 0; index < parts * n; index++) given[atBias / 4 + index] = bias(Math.floor(index / n), index % n);
+    stream.copy(memory.address, host.address, atD);
+    const { address } = memory;
+    stream.matmul(matmul, {
+      a: address,
+      b: address + atB,
+      d: address + atD,
+      bias: address + atBias,
+      workspace: workspace.address,
+    });
+    stream.copy(host.address + atD, address + atD, parts * strideD * 4);
+    await stream.finished();
+    const expected = (index: number): number => {
+      const [part, row, column] = [Math.floor(index / strideD), Math.floor(index / n) % m, index % n];
+      const sum = Array.from({ length: k }, (_, depth) => a(row, depth) * b(depth, column)).reduce((x, y) => x + y);
+      return sum + bias(part, column);
+    };
+    const what = `three products at once on GPU ${device.index}, each with a bias of its own`;
+    expectFloats(floatsAt(host.view(atD, parts * strideD * 4)), expected, what);
+  }
+}
+
 /** Bytes from pinned memory to one GPU, and on to another that waits for them by an event. */
 async function handOn(cuda: Cuda, byEvent: boolean): Promise<string> {
   const found: string[] = [];
@@ -199,7 +258,10 @@ export const checks = {
   copies,
   kernels: silent((cuda) => runKernel(cuda, 'device', 'once')),
   'host-reads-by-kernels': silent((cuda) => runKernel(cuda, 'host', 'once')),
-  products: silent((cuda) => runProduct(cuda, 'device')),
+  products: silent(async (cuda) => {
+    await runProduct(cuda, 'device');
+    await runJointProduct(cuda);
+  }),
   'host-reads-by-library': silent((cuda) => runProduct(cuda, 'host')),
   graphs: silent((cuda) => runKernel(cuda, 'device', 'captured')),
   'peer-copies': (cuda: Cuda) => handOn(cuda, false),

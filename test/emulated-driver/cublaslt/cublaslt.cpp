@@ -353,7 +353,7 @@ EMU_API cublasLtMatmul(Handle *handle, Description *description, const float *al
   product.gelu = epilogue == 32 || epilogue == 36;
   product.bias = (epilogue & 4) ? description->bias : 0;
   product.biasType = dLayout->type;
-  product.biasStride = description->biasStride;
+  product.biasStride = emuHasDefect("bias-strides") ? 0 : description->biasStride;
   product.workspace = workspace;
   product.workspaceBytes = scratch;
   std::vector<uint64_t> accesses;
