@@ -104,7 +104,14 @@ export class ContentPlacement {
   /** For another host that publishes these files. */
   async keep(files: readonly StoredFile[], from: string): Promise<void> {
     const { store } = this.#options;
-    await store.keepFiles(files, async (file, path) => await this.#fetch(file, path, [from]));
+    try {
+      await store.keepFiles(files, async (file, path) => await this.#fetch(file, path, [from]));
+    } catch (error) {
+      if (error instanceof HostError) throw error;
+      throw new HostError('fleet-unavailable', `the files could not be fetched: ${(error as Error).message}`, {
+        cause: error,
+      });
+    }
   }
 
   async #sendFiles(member: Member, files: readonly StoredFile[]): Promise<void> {
@@ -176,7 +183,10 @@ export class ContentPlacement {
 
   async #fetch(file: StoredFile, path: string, first: readonly string[] = []): Promise<void> {
     const { fleet } = this.#options;
-    const others = fleet.membership.others().filter((member) => fleet.peers.trouble(member) === undefined);
+    // Who has just sent something answers, whatever the latest measurement says.
+    const answers = (member: Member): boolean =>
+      first.includes(member.name) || fleet.peers.trouble(member) === undefined;
+    const others = fleet.membership.others().filter(answers);
     const hosts = [...others].sort((a, b) => Number(first.includes(b.name)) - Number(first.includes(a.name)));
     const source = {
       hostUrls: hosts.map(({ url }) => url),
