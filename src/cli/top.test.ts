@@ -1,16 +1,21 @@
 import { expect, test } from 'vitest';
-import type { FunctionRow, UseAnswer } from '../host/index.ts';
+import type { FunctionRow, MachineAnswer } from '../host/index.ts';
 import { topText } from './top.ts';
 
-const use: UseAnswer = {
+const machine: MachineAnswer = {
   atMs: 0,
   inFlight: 3,
   waiting: 2,
-  cpu: { cores: 4, coresBusy: 1, coresLeased: 2, instances: 3, memoryUsedBytes: 2e9, memoryBytes: 8e9 },
+  cores: { total: 4, busy: 1, leased: 2, instances: 3, busyInstances: 1 },
+  memory: { usedBytes: 2e9, totalBytes: 8e9 },
   gpus: [
     { index: 0, name: 'NVIDIA H100', busyShare: 0.53, usedBytes: 40e9, capacityBytes: 80e9, functions: 14, loading: 2 },
     { index: 1, name: 'evil\u001b[2J', busyShare: 0, usedBytes: 0, capacityBytes: 80e9, functions: 0, loading: 0 },
   ],
+  queues: [],
+  redis: 'up',
+  workers: [{ name: 'lab-7', cores: 8, outstanding: 1, backlogMs: 40, draining: true, functions: 2 }],
+  usage: { atMs: [], cores: [], waiting: [], inFlight: [], atWorkers: [], gpus: [] },
 };
 
 function row(name: string, totals: Partial<FunctionRow['totals']>, rest: Partial<FunctionRow> = {}): FunctionRow {
@@ -26,7 +31,7 @@ function row(name: string, totals: Partial<FunctionRow['totals']>, rest: Partial
   } as unknown as FunctionRow;
 }
 
-test('a line tells of each GPU, and each function where it is and what came of its calls', () => {
+test('a line tells of each GPU and each worker, and each function where it is and what came of its calls', () => {
   const functions = [
     row(
       'slow',
@@ -36,15 +41,16 @@ test('a line tells of each GPU, and each function where it is and what came of i
     row('good', { in_slo: 100, p50Ms: 1.5, p99Ms: 3 }, { instances: 2 }),
     row('broken', {}, { state: 'unavailable', reason: 'no model' }),
   ];
-  const lines = topText({ use, rangeMs: 60_000, functions }, 'http://host').split('\n');
+  const lines = topText({ machine, rangeMs: 60_000, functions }, 'http://host').split('\n');
   expect(lines[0]).toMatch(/ 1 of 3 functions miss their SLO$/);
-  expect(lines.slice(1, 5)).toEqual([
+  expect(lines.slice(1, 6)).toEqual([
     'calls  200 in 1 min 0 s, 1.7/s; 3 in flight, 2 wait',
     'cores  [###.......] 1 of 4 busy, 2 leased; 3 instances, 2 GB of 8 GB',
     'gpu 0  [#####.....] 53% busy, 40 GB of 80 GB; 14 functions, 2 loading; NVIDIA H100',
     'gpu 1  [..........] 0% busy, 0 B of 80 GB; 0 functions, 0 loading; evil [2J',
+    'worker lab-7  8 cores, 1 call of this host, 40 ms of work, draining',
   ]);
-  const cells = lines.slice(6).map((line) => line.trim().split(/ {2,}/));
+  const cells = lines.slice(7).map((line) => line.trim().split(/ {2,}/));
   expect(cells.slice(1)).toEqual([
     [
       'slow',
@@ -61,5 +67,5 @@ test('a line tells of each GPU, and each function where it is and what came of i
     ['good', '0', '1.5 ms', '3 ms', '100 ms', '100%', '0', '0', '0', 'cpu, 2 instances'],
     ['broken', '0', '-', '-', '100 ms', '-', '0', '0', '0', 'unavailable: no model'],
   ]);
-  expect(topText({ use, rangeMs: 60_000, functions }, 'http://host', 1).split('\n')).toHaveLength(8);
+  expect(topText({ machine, rangeMs: 60_000, functions }, 'http://host', 1).split('\n')).toHaveLength(9);
 });

@@ -1,7 +1,7 @@
 /** `turntable top`: the functions that miss their SLO, and how busy the host is, again and again. */
 import { once } from 'node:events';
 import { Command, InvalidArgumentError } from 'commander';
-import type { FunctionRow, UseAnswer } from '../host/index.ts';
+import type { FunctionRow, MachineAnswer } from '../host/index.ts';
 import { formatBytes, formatMs, parseDurationMs } from '../tools/index.ts';
 import { addUrlFlag, hostAddress, request, type HostAddress } from './client.ts';
 import { CliError } from './error.ts';
@@ -19,7 +19,7 @@ interface TopOptions {
 
 /** What is shown: the worst functions first. */
 export interface Top {
-  readonly use: UseAnswer;
+  readonly machine: MachineAnswer;
   readonly rangeMs: number;
   readonly functions: readonly FunctionRow[];
 }
@@ -60,8 +60,8 @@ function parseInterval(text: string): number {
 }
 
 async function askTop(host: HostAddress, range: string): Promise<Top> {
-  const [use, functions] = await Promise.all([
-    request(host, '/api/use'),
+  const [machine, functions] = await Promise.all([
+    request(host, '/api/machine'),
     request(host, `/api/functions?range=${encodeURIComponent(range)}`),
   ]);
   const answer = (await functions.json()) as { readonly rangeMs: number; readonly functions: readonly FunctionRow[] };
@@ -71,7 +71,7 @@ async function askTop(host: HostAddress, range: string): Promise<Top> {
       other.requestsPerSecond - one.requestsPerSecond ||
       one.name.localeCompare(other.name, 'en', { numeric: true }),
   );
-  return { use: (await use.json()) as UseAnswer, rangeMs: answer.rangeMs, functions: worstFirst };
+  return { machine: (await machine.json()) as MachineAnswer, rangeMs: answer.rangeMs, functions: worstFirst };
 }
 
 /** Ctrl-C and Ctrl-D are bytes in raw mode. */
@@ -126,7 +126,7 @@ async function pause(ms: number, signal?: AbortSignal): Promise<void> {
 }
 
 /** Lines of {@link topText} that are no functions, the last empty one included. */
-const headLines = ({ use }: Top): number => 5 + use.gpus.length;
+const headLines = ({ machine }: Top): number => 5 + machine.gpus.length + machine.workers.length;
 
 const columns = [
   'FUNCTION',
@@ -142,11 +142,11 @@ const columns = [
 ] as const;
 
 /** @param linesMax of functions; undefined: all */
-export function topText({ use, rangeMs, functions }: Top, url: string, linesMax = Infinity): string {
+export function topText({ machine, rangeMs, functions }: Top, url: string, linesMax = Infinity): string {
   const ended = functions.reduce((sum, row) => sum + endedOf(row), 0);
   const missing = functions.filter((row) => endedOf(row) > 0 && row.totals.in_slo / endedOf(row) < goodputShareMin);
   const perSecond = functions.reduce((sum, row) => sum + row.requestsPerSecond, 0);
-  const { cpu, gpus } = use;
+  const { cores, memory, gpus, workers } = machine;
   const rows = functions.slice(0, linesMax).map((row) => {
     const { totals } = row;
     return [
@@ -163,14 +163,19 @@ export function topText({ use, rangeMs, functions }: Top, url: string, linesMax 
     ];
   });
   return [
-    `${url}  ${new Date(use.atMs).toTimeString().slice(0, 8)}  ${missing.length} of ${functions.length} functions miss their SLO`,
-    `calls  ${ended} in ${formatMs(rangeMs)}, ${rounded(perSecond)}/s; ${use.inFlight} in flight, ${use.waiting} wait`,
-    `cores  ${bar(cpu.coresBusy / cpu.cores)} ${cpu.coresBusy} of ${cpu.cores} busy, ${cpu.coresLeased} leased; ` +
-      `${counted(cpu.instances, 'instance')}, ${formatBytes(cpu.memoryUsedBytes)} of ${formatBytes(cpu.memoryBytes)}`,
+    `${url}  ${new Date(machine.atMs).toTimeString().slice(0, 8)}  ${missing.length} of ${functions.length} functions miss their SLO`,
+    `calls  ${ended} in ${formatMs(rangeMs)}, ${rounded(perSecond)}/s; ${machine.inFlight} in flight, ${machine.waiting} wait`,
+    `cores  ${bar(cores.busy / cores.total)} ${cores.busy} of ${cores.total} busy, ${cores.leased} leased; ` +
+      `${counted(cores.instances, 'instance')}, ${formatBytes(memory.usedBytes)} of ${formatBytes(memory.totalBytes)}`,
     ...gpus.map(
       ({ index, name, busyShare, usedBytes, capacityBytes, functions: held, loading }) =>
         `gpu ${index}  ${bar(busyShare)} ${Math.round(100 * busyShare)}% busy, ${formatBytes(usedBytes)} of ` +
         `${formatBytes(capacityBytes)}; ${counted(held, 'function')}, ${loading} loading; ${printable(name)}`,
+    ),
+    ...workers.map(
+      ({ name, cores: owned, outstanding, backlogMs, draining }) =>
+        `worker ${printable(name)}  ${counted(owned, 'core')}, ${counted(outstanding, 'call')} of this host, ` +
+        `${formatMs(backlogMs)} of work${draining ? ', draining' : ''}`,
     ),
     '',
     renderTable(columns, rows),

@@ -221,7 +221,6 @@ export async function startHost(
     history,
     usage,
     totalMemoryBytes: totalmem(),
-    cores: config.cpu.cores,
     redis: () => queueing.health()?.status ?? 'off',
   };
   const scheduler = new SchedulerView({

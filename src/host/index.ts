@@ -13,6 +13,6 @@ export { createValidator, isFunctionName, parseFolderSettings, resolveSettings }
 export { checkStore } from './store/fsck.ts';
 export { loadRecord } from './store/version-record.ts';
 export type { FunctionSettings, ModelMetadata, TensorSpec } from './types.ts';
-export type { FunctionRow, UseAnswer } from './dashboard/index.ts';
+export type { FunctionRow, MachineAnswer } from './dashboard/index.ts';
 export { createLogger } from './logger.ts';
 export { openFolder, TryError, type TriedFunction, type TriedTimes } from './try-folder.ts';

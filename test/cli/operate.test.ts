@@ -136,11 +136,11 @@ test('top lists first who missed its SLO, and how busy the host is, once where n
   expect(lines[header]).toMatch(/^FUNCTION +CALLS\/s +P50 +P99 +SLO +IN SLO +MISSED +COLD +WAIT +WHERE$/);
   expect(lines.slice(header + 1)).toHaveLength(2);
   const json = await turntable(['top', '--once', '--json', '--range', '1h'], { env: env() });
-  const { use, functions } = JSON.parse(json.stdout) as {
-    use: { cpu: { cores: number } };
+  const { machine, functions } = JSON.parse(json.stdout) as {
+    machine: { cores: { total: number } };
     functions: { name: string; totals: { late: number; failed: number } }[];
   };
-  expect(use.cpu.cores).toBe(1);
+  expect(machine.cores.total).toBe(1);
   const missed = functions.map(({ totals }) => totals.late + totals.failed);
   expect(functions.find(({ name }) => name === 'other')?.totals.late).toBeGreaterThan(0);
   expect(missed).toEqual(missed.toSorted((one, other) => other - one));

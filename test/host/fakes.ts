@@ -490,7 +490,6 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
       statistics,
       history,
       totalMemoryBytes: 1e9,
-      cores: 2,
       usage,
       workers: () => [],
       redis: () => 'off',

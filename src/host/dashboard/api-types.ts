@@ -198,37 +198,6 @@ export interface TroubleAnswer {
   readonly worst: readonly TroubleRow[];
 }
 
-/** `GET /api/use`: how busy the host is now. */
-export interface UseAnswer {
-  readonly atMs: number;
-  /** Requests over HTTP that have no reply yet. */
-  readonly inFlight: number;
-  /** Of the calls among them, those that wait for an instance. */
-  readonly waiting: number;
-  readonly cpu: {
-    readonly cores: number;
-    /** Threads of instances that run something, at most the cores. */
-    readonly coresBusy: number;
-    /** That belong to one function's instances alone. */
-    readonly coresLeased: number;
-    readonly instances: number;
-    readonly memoryUsedBytes: number;
-    readonly memoryBytes: number;
-  };
-  readonly gpus: readonly {
-    readonly index: number;
-    readonly name: string;
-    /** Of the latest 10 seconds, in which it executed or waited for a load. */
-    readonly busyShare: number;
-    readonly usedBytes: number;
-    readonly capacityBytes: number;
-    /** With something on it, */
-    readonly functions: number;
-    /** and of these, with more on its way over a link. */
-    readonly loading: number;
-  }[];
-}
-
 /** `GET /api/memory` */
 export interface MemoryAnswer {
   readonly gpus: readonly GpuMemory[];
@@ -261,14 +230,32 @@ export interface Resident {
 
 /** `GET /api/machine`: how busy everything is that runs models; shares from 0 to 1. */
 export interface MachineAnswer {
+  readonly atMs: number;
   readonly cores: {
     /** Those that the host may use for models. */
     readonly total: number;
+    /** Threads of instances that run something, at most the cores. */
+    readonly busy: number;
+    /** That belong to one function's instances alone. */
+    readonly leased: number;
     /** Instances of the CPU pools that run something now, of all that are there. */
     readonly busyInstances: number;
     readonly instances: number;
   };
-  readonly gpus: readonly { readonly index: number; readonly name: string; readonly busyShare: number }[];
+  /** Of the CPU pools. */
+  readonly memory: { readonly usedBytes: number; readonly totalBytes: number };
+  readonly gpus: readonly {
+    readonly index: number;
+    readonly name: string;
+    /** Of the latest 10 seconds, in which it executed or waited for a load. */
+    readonly busyShare: number;
+    readonly usedBytes: number;
+    readonly capacityBytes: number;
+    /** With something on it, */
+    readonly functions: number;
+    /** and of these, with more on its way over a link. */
+    readonly loading: number;
+  }[];
   readonly waiting: number;
   readonly inFlight: number;
   /** Queues that are not empty, the longest first. */

@@ -15,6 +15,5 @@ export {
 } from './views.ts';
 export { machineAnswer, usageNow } from './machine.ts';
 export { happeningText } from './happening-text.ts';
-export { useAnswer } from './use.ts';
 export { troubleAnswer } from './trouble.ts';
 export type * from './api-types.ts';

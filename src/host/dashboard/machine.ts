@@ -17,19 +17,33 @@ export function usageNow({ pools, statistics, workers, gpus }: Busy): UsageNow {
   };
 }
 
-export function machineAnswer(sources: ViewSources): MachineAnswer {
-  const { pools, usage, cores, gpus, workers, redis } = sources;
+export function machineAnswer(sources: ViewSources, nowMs: number): MachineAnswer {
+  const { pools, usage, gpus, workers, redis } = sources;
   const states = pools.states();
   const instances = states.flatMap((state) => state.instances);
   const { waiting, inFlight, gpus: busyShares } = usageNow(sources);
   const { samples } = usage;
+  const { cores, coresShared, memoryBytes, memoryUsedBytes } = pools.resources();
+  const threadsBusy = instances.reduce((sum, { state, threads }) => sum + (state === 'idle' ? 0 : threads), 0);
   return {
+    atMs: nowMs,
     cores: {
       total: cores,
+      busy: Math.min(cores, threadsBusy),
+      leased: cores - coresShared,
       instances: instances.length,
       busyInstances: instances.filter(({ state }) => state === 'busy').length,
     },
-    gpus: (gpus?.memory() ?? []).map(({ index, name }, at) => ({ index, name, busyShare: busyShares[at] ?? 0 })),
+    memory: { usedBytes: memoryUsedBytes, totalBytes: memoryBytes },
+    gpus: (gpus?.memory() ?? []).map(({ index, name, capacityBytes, residents }, at) => ({
+      index,
+      name,
+      busyShare: busyShares[at] ?? 0,
+      usedBytes: residents.reduce((sum, { bytes }) => sum + bytes, 0),
+      capacityBytes,
+      functions: residents.length,
+      loading: residents.filter(({ state }) => state === 'loading').length,
+    })),
     waiting,
     inFlight,
     queues: states

@@ -65,8 +65,6 @@ export interface ViewSources {
   readonly statistics: Statistics;
   readonly history: History;
   readonly totalMemoryBytes: number;
-  /** Cores that models may use. */
-  readonly cores: number;
   readonly usage: Usage;
   /** Who takes overflow; none without Redis. */
   readonly workers: () => readonly WorkerState[];
@@ -77,8 +75,6 @@ export interface ViewSources {
     /** Has the GPU process asked what is where, for what follows. */
     readonly refresh: () => Promise<void>;
     readonly memory: () => readonly GpuMemory[];
-    /** Share of the latest seconds in which a GPU was busy. */
-    readonly busyShare: (gpu: number) => number;
     /** Of each GPU, the share of the latest seconds in which it executed, or waited for weights to. */
     readonly busyShares: () => readonly number[];
     /** Invocations that the scheduler has not given a place yet. */

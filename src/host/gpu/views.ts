@@ -85,7 +85,6 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
           ];
         }),
       })),
-    busyShare: (gpu) => gpus.live.utilization(gpu),
     coldStarts: () => gpus.coldStarts(),
     hostTier: () =>
       [...gpus.live.keys()].flatMap((key): Resident[] => {

@@ -12,7 +12,6 @@ import {
   recordedAnatomy,
   recordedColdStarts,
   troubleAnswer,
-  useAnswer,
 } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
@@ -50,12 +49,6 @@ export async function trouble(context: HostContext, exchange: Exchange): Promise
   exchange.json(200, await troubleAnswer(context.views, rangeAsked(exchange), Date.now()));
 }
 
-/** `GET /api/use` */
-export async function use(context: HostContext, exchange: Exchange): Promise<void> {
-  await context.views.gpus?.refresh();
-  exchange.json(200, useAnswer(context.views, Date.now()));
-}
-
 /** `GET /api/memory` */
 export async function memory(context: HostContext, exchange: Exchange): Promise<void> {
   await context.views.gpus?.refresh();
@@ -63,8 +56,9 @@ export async function memory(context: HostContext, exchange: Exchange): Promise<
 }
 
 /** `GET /api/machine`: cores, GPUs, queues and workers, now and over the last hour. */
-export function machine(context: HostContext, exchange: Exchange): void {
-  exchange.json(200, machineAnswer(context.views));
+export async function machine(context: HostContext, exchange: Exchange): Promise<void> {
+  await context.views.gpus?.refresh();
+  exchange.json(200, machineAnswer(context.views, Date.now()));
 }
 
 /** `GET /api/scheduler`: what the scheduler has to go by, and what is where. */

@@ -12,7 +12,6 @@ import {
   scheduler,
   schedulerSheet,
   trouble,
-  use,
 } from './api-routes.ts';
 import { functionLog } from './log-routes.ts';
 import { baseUrlOf } from './base-url.ts';
@@ -188,7 +187,6 @@ export const routes: readonly Route[] = [
   get('/api/functions', apiFunctions, 'Functions as the dashboard lists them'),
   get('/api/functions/:name', apiFunction, 'A function as the dashboard shows it'),
   get('/api/trouble', trouble, 'Which functions miss their SLO, and why'),
-  get('/api/use', use, 'How busy cores, GPUs and queue are'),
   get('/api/memory', memory, 'What fills the memory of GPUs, host and disk'),
   get('/api/machine', machine, 'How busy cores, GPUs, queues and workers are'),
   get('/api/scheduler', scheduler, 'What the scheduler goes by'),
