@@ -289,7 +289,7 @@ describe('memory', () => {
     for (const key of ['often', 'seldom', 'new']) register(key, { modelBytes: 40 * mebibyte });
     await call('seldom', 1);
     await call('often', 1);
-    for (let i = 0; i < 20; i++) await call('often', i);
+    for (let i = 0; i < 200; i++) await call('often', i);
     await call('seldom', 2);
     await call('often', 3);
     await call('seldom', 3);
