@@ -1,6 +1,7 @@
 /**
- * Who is in the fleet. Each host writes its report into Redis twice a second, under a key that expires; the others read it there.
- * While Redis is away everybody goes by what was known last: hosts that have died are found out by the calls to them.
+ * Who is in the fleet. Each host writes its report into Redis twice a second, under a key that expires; the others read
+ * it there. While Redis is away everybody goes by what was known last: hosts that have died are found out by the calls
+ * to them.
  */
 import { randomBytes } from 'node:crypto';
 import type { RedisLink } from '../queue/index.ts';

@@ -1,12 +1,16 @@
 /**
- * What each host offers for each function, by changes: a report counts them and brings the latest, and a hash in Redis has all, for
- * whoever missed one. Whoever could write there could misdirect calls, but to hosts of the fleet only, which refuse what they lack.
+ * What each host offers for each function, by changes: a report counts them and brings the latest, and a hash in Redis
+ * has all, for whoever missed one. Whoever could write there could misdirect calls, but to hosts of the fleet only,
+ * which refuse what they lack.
  */
 import type { RedisLink } from '../queue/index.ts';
 
 /** A host's offer for a function. */
 export interface FunctionOffer {
-  /** Milliseconds until an answer, had a call arrived at the latest report; undefined: it holds it, and nobody has called it. */
+  /**
+   * Milliseconds until an answer, had a call arrived at the latest report; undefined: it holds it, and nobody has
+   * called it.
+   */
   readonly ms: number | undefined;
   readonly isHeld: boolean;
   /** Busy milliseconds a second that the calls of its own clients make, wherever they run. */

@@ -1,4 +1,6 @@
-/** A host's copy of the registry: in memory, and on its disk as one file a function, so that it starts without Redis. */
+/**
+ * A host's copy of the registry: in memory, and on its disk as one file a function, so that it starts without Redis.
+ */
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Entry } from './registry.ts';

@@ -1,6 +1,7 @@
 /**
- * What the fleet serves: one entry a function, in Redis, changed by one script that compares the revision. Every host keeps a copy in
- * memory and on its disk, so that it goes on without Redis, and fills a Redis again that has lost entries.
+ * What the fleet serves: one entry a function, in Redis, changed by one script that compares the revision. Every host
+ * keeps a copy in memory and on its disk, so that it goes on without Redis, and fills a Redis again that has lost
+ * entries.
  *
  *     PREFIX:fleet:NAME:entries     hash, function -> its sealed entry
  *     PREFIX:fleet:NAME:revisions   hash, function -> REVISION:TAG; the tag is a hash of the entry

@@ -50,6 +50,8 @@ export interface FleetLog {
   warn(fields: object, message: string): void;
 }
 
-/** Hosts of other numbers are left alone: how they talk has changed in between. A host takes its own and the one before. */
+/**
+ * Hosts of other numbers are left alone: how they talk has changed in between. A host takes its own and the one before.
+ */
 export const protocolNow = 1;
 export const speaks = (protocol: number): boolean => protocol === protocolNow || protocol === protocolNow - 1;

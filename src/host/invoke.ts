@@ -1,6 +1,6 @@
 /**
- * One invocation from the moment its input is known to its result, and all accounting of it. The scheduler decides where it runs,
- * invoke-placed.ts takes it there.
+ * One invocation from the moment its input is known to its result, and all accounting of it. The scheduler decides
+ * where it runs, invoke-placed.ts takes it there.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
@@ -212,7 +212,9 @@ export class Invoker {
     return { output, timings, placement, instancePid };
   }
 
-  /** Runs a version on behalf of no client: neither counted nor recorded, and behind every call that somebody waits for. */
+  /**
+   * Runs a version on behalf of no client: neither counted nor recorded, and behind every call that somebody waits for.
+   */
   async tryOut(version: FunctionVersion, input: PoolInput): Promise<PoolOutput> {
     const options = { arrivalMs: performance.now(), rows: 1, priority: lowestPriority };
     try {

@@ -52,7 +52,10 @@ interface CallEnd {
   readonly isCancelled?: boolean;
 }
 
-/** A call that cannot be run now is tried again this often, ever later up to {@link againMsMax}: about a quarter of an hour. */
+/**
+ * A call that cannot be run now is tried again this often, ever later up to {@link againMsMax}: about a quarter of an
+ * hour.
+ */
 const attemptsMax = 100;
 const againMsMax = 10_000;
 /** Redis takes no longer value; some of it is the header. */

@@ -1,6 +1,7 @@
 /**
  * The overflow queue on Redis, as a host sees it. Each worker has a BullMQ queue of its own: the host chooses whom it
- * hands an invocation to by what the workers say of themselves twice a second, so that it can foretell the answer's time.
+ * hands an invocation to by what the workers say of themselves twice a second, so that it can foretell the answer's
+ * time.
  *
  * An invocation that was handed over ends in one of these ways, whichever comes first; what comes later finds nobody:
  *   1. its worker's answer arrives in the host's list of answers;

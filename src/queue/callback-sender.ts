@@ -1,4 +1,7 @@
-/** Callbacks: replies that are sent to whoever asked for them, again and again until one is taken or the tries are used up. */
+/**
+ * Callbacks: replies that are sent to whoever asked for them, again and again until one is taken or the tries are used
+ * up.
+ */
 import { DelayedError, type Job, type Queue, type Worker } from 'bullmq';
 import type { CallStore } from './call-store.ts';
 import { postCallback, type CallbackOptions } from './callback.ts';

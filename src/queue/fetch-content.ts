@@ -1,6 +1,6 @@
 /**
- * A file of a function, fetched from hosts by the hash of its bytes: `GET /blobs/sha256:HEX`. A large one comes in ranges, from several
- * hosts at once; a range whose connection breaks goes on at the byte where it stopped.
+ * A file of a function, fetched from hosts by the hash of its bytes: `GET /blobs/sha256:HEX`. A large one comes in
+ * ranges, from several hosts at once; a range whose connection breaks goes on at the byte where it stopped.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -92,7 +92,9 @@ async function fetchWhole(source: ContentSource, wanted: WantedContent, file: Fi
   throw new Error(reason);
 }
 
-/** From one host after the other, beginning with another one for each worker; a host that brought bytes is asked again. */
+/**
+ * From one host after the other, beginning with another one for each worker; a host that brought bytes is asked again.
+ */
 async function fetchRange(
   source: ContentSource,
   wanted: WantedContent,

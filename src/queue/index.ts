@@ -1,4 +1,6 @@
-/** Overflow and asynchronous invocations: the queue that carries work to other processes, and the worker that takes it. */
+/**
+ * Overflow and asynchronous invocations: the queue that carries work to other processes, and the worker that takes it.
+ */
 import type * as RedisQueue from './redis.ts';
 
 export * from './types.ts';

@@ -1,4 +1,7 @@
-/** The workers as a host knows them: what each said last, what it was given since, and the BullMQ queue that leads to it. */
+/**
+ * The workers as a host knows them: what each said last, what it was given since, and the BullMQ queue that leads to
+ * it.
+ */
 import { Queue } from 'bullmq';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
 import { keys, workerQueue, type OverflowJob, type WorkerBeat } from './names.ts';

@@ -8,7 +8,9 @@ import type { CpuPlace, Observation } from './types.ts';
 /** Runs that a core is handed ahead, at most. */
 const aheadMax = 16;
 
-/** Runs that share cores at most, for each core: so many functions at once may be stuck without holding the others up. */
+/**
+ * Runs that share cores at most, for each core: so many functions at once may be stuck without holding the others up.
+ */
 const sharingMax = 16;
 
 /** What an invocation takes of the CPU while it runs. */
@@ -17,7 +19,10 @@ interface Taken {
   readonly cores: number;
   readonly startMs: number;
   readonly endMs: number;
-  /** `own`: on an instance of the function's own. `shares`: it has held its cores for too long, see {@link CpuPlace.holdMsMax}. */
+  /**
+   * `own`: on an instance of the function's own. `shares`: it has held its cores for too long, see {@link
+   * CpuPlace.holdMsMax}.
+   */
   kind: 'own' | 'holds' | 'shares';
 }
 
@@ -28,13 +33,15 @@ interface Session {
   /** What it takes to make, and when it is expected to be made. */
   loadMs: number;
   readyMs: number;
-  /** Its function was removed during a run: it goes with the last one, and a new function of that number has another. */
+  /**
+   * Its function was removed during a run: it goes with the last one, and a new function of that number has another.
+   */
   isLeft: boolean;
 }
 
 /**
- * The CPU as a place: cores as lanes, and room for sessions. A session stays until another needs its room: the one that costs
- * least to make again goes first: how often the function is invoked, times the time of making it, for its bytes.
+ * The CPU as a place: cores as lanes, and room for sessions. A session stays until another needs its room: the one that
+ * costs least to make again goes first: how often the function is invoked, times the time of making it, for its bytes.
  */
 export class CpuLanes implements SidePlace {
   #place: CpuPlace | null;

@@ -12,8 +12,8 @@ import type { Start } from './types.ts';
 const starts: readonly Start[] = ['warm', 'partial', 'cold'];
 
 /**
- * What a GPU does next, of all that waits for it. What can still meet its SLO goes first, on the link as on the lane; what cannot
- * has what they leave over, and one turn in `overdueShare` once it has waited beyond the policy's bound.
+ * What a GPU does next, of all that waits for it. What can still meet its SLO goes first, on the link as on the lane;
+ * what cannot has what they leave over, and one turn in `overdueShare` once it has waited beyond the policy's bound.
  */
 export class Dispatcher {
   readonly #state: SchedulerState;
@@ -32,7 +32,10 @@ export class Dispatcher {
     this.#late = new LateTurns(schedulerState, this.#loading);
   }
 
-  /** Starts one that nothing is in the way of: nothing runs or waits there, and all of the function is. Returns whether it was so. */
+  /**
+   * Starts one that nothing is in the way of: nothing runs or waits there, and all of the function is. Returns whether
+   * it was so.
+   */
   runAtOnce(invocation: number, gpu: number, nowMs: number): boolean {
     const { running, lines, functionOf } = this.#state;
     const line = lines[gpu]!;
@@ -160,7 +163,10 @@ export class Dispatcher {
     return entry === nobody ? nobody : line.lateHead(entry);
   }
 
-  /** Where nothing is loaded ahead, and nothing on time is there as a whole: what can be loaded in time, then by arrival. */
+  /**
+   * Where nothing is loaded ahead, and nothing on time is there as a whole: what can be loaded in time, then by
+   * arrival.
+   */
   #pickLoadable(line: Line, gpu: number, nowMs: number): number {
     const { links, policy, functionOf } = this.#state;
     for (let entry = line.loadable.first(); entry !== nobody; entry = line.loadable.first()) {
@@ -175,7 +181,10 @@ export class Dispatcher {
     return late === nobody ? nobody : line.lateHead(late);
   }
 
-  /** Of what is being loaded, the entry that an execution would not have to wait for any more; or -1, and when to look again. */
+  /**
+   * Of what is being loaded, the entry that an execution would not have to wait for any more; or -1, and when to look
+   * again.
+   */
   #hidden(line: Line, gpu: number, nowMs: number): number {
     const { links } = this.#state;
     for (const entry of line.loading) {
@@ -192,7 +201,10 @@ export class Dispatcher {
     return nobody;
   }
 
-  /** The entry with the late one that waits longest, of those whose run ends before what is being loaded needs the lane; or -1. */
+  /**
+   * The entry with the late one that waits longest, of those whose run ends before what is being loaded needs the lane;
+   * or -1.
+   */
   #lateBesideLoads(line: Line, gpu: number, nowMs: number): number {
     const { lateRunnable } = line;
     const first = lateRunnable.first();

@@ -99,7 +99,10 @@ export class ValueOrder implements EvictionOrder {
   }
 }
 
-/** Greedy dual size frequency (Cherkasova 1998): by uses while resident, cost of loading and size, over the value that went last. */
+/**
+ * Greedy dual size frequency (Cherkasova 1998): by uses while resident, cost of loading and size, over the value that
+ * went last.
+ */
 export class GreedyDual {
   readonly order: EvictionOrder;
   readonly #values: ValueOrder;

@@ -9,8 +9,8 @@ export interface Foresight {
 const nobody = -1;
 
 /**
- * What is used furthest in the future goes first (Belady 1966), layer by layer from the last: no order that knows less can
- * load fewer bytes on one GPU whose functions are alike. For reports, so it looks at every idle function each time.
+ * What is used furthest in the future goes first (Belady 1966), layer by layer from the last: no order that knows less
+ * can load fewer bytes on one GPU whose functions are alike. For reports, so it looks at every idle function each time.
  */
 export class OracleOrder implements EvictionOrder {
   readonly #nextUseMs: (row: number) => number;

@@ -2,8 +2,8 @@ import { wholeBytes, wholePrefix, type ColdWay, type GpuOffer } from './offer.ts
 import type { SchedulerState } from './state.ts';
 
 /**
- * Functions on their way to a larger rung of their ladders. Growing is loading that nobody waits for: it takes a link that
- * carries nothing else, and until it is over the function runs under the rung that it has.
+ * Functions on their way to a larger rung of their ladders. Growing is loading that nobody waits for: it takes a link
+ * that carries nothing else, and until it is over the function runs under the rung that it has.
  */
 export class Growth {
   readonly #state: SchedulerState;

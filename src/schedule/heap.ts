@@ -1,6 +1,9 @@
 import { grownFloats, grownInts } from './columns.ts';
 
-/** A binary heap of numbers by their keys, the least first, that knows where each stands. Of equal keys the lower number is first. */
+/**
+ * A binary heap of numbers by their keys, the least first, that knows where each stands. Of equal keys the lower number
+ * is first.
+ */
 export class IndexedHeap {
   readonly #heap: number[] = [];
   #keys = new Float64Array(64);

@@ -21,9 +21,9 @@ export interface HostMemoryUses {
 }
 
 /**
- * Pinned host memory: what is on a GPU, or to come there, is here as well, since GPUs are loaded from here and read from here. The
- * disk behind it reads one function after the other. What goes for room is what is invoked least for the bytes that it takes: each
- * byte takes the disk as long as any other.
+ * Pinned host memory: what is on a GPU, or to come there, is here as well, since GPUs are loaded from here and read
+ * from here. The disk behind it reads one function after the other. What goes for room is what is invoked least for the
+ * bytes that it takes: each byte takes the disk as long as any other.
  */
 export class HostMemory {
   readonly #tier: HostTier | undefined;
@@ -31,7 +31,10 @@ export class HostMemory {
   readonly #order: ValueOrder;
   /** By function that is here or on its way: its bytes, and when they are expected. */
   readonly #here = new Map<number, { readonly bytes: number; isStaged: boolean }>();
-  /** Here with other bytes than their sheets say by now: they go as soon as nothing is busy with them, and are read anew. */
+  /**
+   * Here with other bytes than their sheets say by now: they go as soon as nothing is busy with them, and are read
+   * anew.
+   */
   readonly #outdated = new Set<number>();
   /** By function that is pinned on GPUs: how many. */
   readonly #pinnedOn = new Map<number, number>();

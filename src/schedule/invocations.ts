@@ -16,7 +16,9 @@ export type OwnDecision = { -readonly [Field in keyof Decision]: Decision[Field]
 
 export class Invocations {
   readonly policy: Policy;
-  /** Whether all invocations so far had the same SLO and priority: then the order of arrival is that of the deadlines. */
+  /**
+   * Whether all invocations so far had the same SLO and priority: then the order of arrival is that of the deadlines.
+   */
   isUniform = true;
   #commonSloMs = NaN;
   /** For the lines in which they wait. */

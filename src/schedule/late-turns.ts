@@ -5,8 +5,8 @@ import { state } from './invocations.ts';
 import { nobody, type SchedulerState } from './state.ts';
 
 /**
- * What can no longer meet its SLO has what the others leave over, on the lane and on the link; and one turn in `overdueShare`
- * once it has waited beyond the policy's bound.
+ * What can no longer meet its SLO has what the others leave over, on the lane and on the link; and one turn in
+ * `overdueShare` once it has waited beyond the policy's bound.
  */
 export class LateTurns {
   readonly #state: SchedulerState;
@@ -69,8 +69,8 @@ export class LateTurns {
   }
 
   /**
-   * What is on time and comes first finds no room. Behind it one may have become late that nobody knows of, since only what comes
-   * next is looked at: when a load for something late is due, all are.
+   * What is on time and comes first finds no room. Behind it one may have become late that nobody knows of, since only
+   * what comes next is looked at: when a load for something late is due, all are.
    */
   loadBesideFull(line: Line, gpu: number, nowMs: number): void {
     if (line.startsSinceLateLoad < overdueShare) return;
@@ -108,7 +108,10 @@ export class LateTurns {
     line.startsSinceLateLoad = 0;
   }
 
-  /** Beyond the policy's bound a call on time takes the room of what was loaded for a late one, unless that had its turn. */
+  /**
+   * Beyond the policy's bound a call on time takes the room of what was loaded for a late one, unless that had its
+   * turn.
+   */
   orderOnTime(invocation: number, line: Line, gpu: number, nowMs: number): boolean {
     if (this.#loading.order(invocation, gpu, nowMs)) return true;
     if (line.lateLoaded === nobody || line.isLateLoadTurn) return false;
@@ -116,7 +119,9 @@ export class LateTurns {
     return this.#orderOverLate(invocation, line, gpu, nowMs, false);
   }
 
-  /** Orders a load that may take the room of what was loaded for a late one. Where it finds none even so, that stays. */
+  /**
+   * Orders a load that may take the room of what was loaded for a late one. Where it finds none even so, that stays.
+   */
   #orderOverLate(invocation: number, line: Line, gpu: number, nowMs: number, byForce: boolean): boolean {
     const before = line.lateLoaded;
     line.lateLoaded = nobody;

@@ -2,8 +2,8 @@
 const kept = 0.8;
 
 /**
- * A figure of each function that may never have been measured: what was observed, else what its offer says, else the mean of the
- * functions that were observed, else nothing at all, so that the first invocation is sent and teaches it.
+ * A figure of each function that may never have been measured: what was observed, else what its offer says, else the
+ * mean of the functions that were observed, else nothing at all, so that the first invocation is sent and teaches it.
  */
 export class Learnt {
   readonly #values = new Map<number, number>();

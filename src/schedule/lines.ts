@@ -28,9 +28,10 @@ export class WaitingColumns {
 }
 
 /**
- * What waits for one GPU. Invocations of a function stand together as an *entry*, since they wait for the same thing. Of what can
- * still meet its SLO the next is by priority, then by deadline and the entry's share of the lane so far: start-time fair queueing
- * (Goyal 1996), so that a function with many invocations does not make those with few late. What is late stands behind, by arrival.
+ * What waits for one GPU. Invocations of a function stand together as an *entry*, since they wait for the same thing.
+ * Of what can still meet its SLO the next is by priority, then by deadline and the entry's share of the lane so far:
+ * start-time fair queueing (Goyal 1996), so that a function with many invocations does not make those with few late.
+ * What is late stands behind, by arrival.
  */
 export class Line {
   /** Entries with something on time, by stage; and with something late. */

@@ -9,8 +9,8 @@ const againShare = 0.5;
 const busyMax = 0.95;
 
 /**
- * PCIe links as lanes: who carries something, and until when by what is known. Links of one switch share its way to host
- * memory, so a link is slower while its neighbours are busy.
+ * PCIe links as lanes: who carries something, and until when by what is known. Links of one switch share its way to
+ * host memory, so a link is slower while its neighbours are busy.
  */
 export class LinkLanes {
   readonly #loads: Int32Array;
@@ -50,8 +50,8 @@ export class LinkLanes {
   }
 
   /**
-   * What a millisecond on this link costs the loads of others, in milliseconds: in a queue that is busy for a share of the time,
-   * what joins it delays so many times its own length.
+   * What a millisecond on this link costs the loads of others, in milliseconds: in a queue that is busy for a share of
+   * the time, what joins it delays so many times its own length.
    */
   price(link: number, nowMs: number): number {
     this.#countBusy(link, nowMs);
@@ -64,7 +64,10 @@ export class LinkLanes {
     return this.#slowdowns[link]![this.#busyBeside[link]! + 1]!;
   }
 
-  /** When an execution could end behind a load that is ordered once each of its links has carried so much more, and not before `fromMs`. */
+  /**
+   * When an execution could end behind a load that is ordered once each of its links has carried so much more, and not
+   * before `fromMs`.
+   */
   estimate({ coldMs, transfers }: ColdWay, prefix: number, aheadMs: number, nowMs: number, fromMs = nowMs): number {
     let readyMs = fromMs + coldMs[prefix]!;
     for (let index = 0; index < transfers.length; index++) {
@@ -141,8 +144,8 @@ export class LinkLanes {
   }
 
   /**
-   * When a link will have carried what is ordered and, from `fromMs` on, so much more. Its neighbours slow it down until they have carried what is
-   * ordered there, and from then on as often as they were busy of late.
+   * When a link will have carried what is ordered and, from `fromMs` on, so much more. Its neighbours slow it down
+   * until they have carried what is ordered there, and from then on as often as they were busy of late.
    */
   #carriedMs(link: number, moreMs: number, nowMs: number, fromMs = nowMs): number {
     const neighbours = this.#neighbours[link]!;

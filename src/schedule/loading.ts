@@ -9,7 +9,9 @@ export class Loading {
     this.#state = schedulerState;
   }
 
-  /** For one that goes on waiting. Returns whether there was room; by force: at the cost of functions that could run. */
+  /**
+   * For one that goes on waiting. Returns whether there was room; by force: at the cost of functions that could run.
+   */
   order(invocation: number, gpu: number, nowMs: number, byForce = false): boolean {
     const load = this.load(invocation, gpu, nowMs) ?? (byForce ? this.loadByForce(invocation, gpu, nowMs) : undefined);
     if (load === undefined) return false;
@@ -45,7 +47,10 @@ export class Loading {
     return load;
   }
 
-  /** The rung of which something is there already, unless it can never be there as a whole again; else the one that is due. */
+  /**
+   * The rung of which something is there already, unless it can never be there as a whole again; else the one that is
+   * due.
+   */
   #toLoad(functionIndex: number, gpu: number): GpuOffer {
     const offer = this.#state.offerAt(functionIndex, gpu);
     if (offer.smaller === undefined) return offer;

@@ -2,9 +2,9 @@
 const newest = 0.1;
 
 /**
- * By how much a prediction is to be put off so that a wanted share of what is predicted comes in time: the quantile of how far
- * it was off, by function, followed step by step (Robbins and Monro 1951). Who is late raises it by about the mean error, who is in
- * time lowers it by so much less that both balance at the share.
+ * By how much a prediction is to be put off so that a wanted share of what is predicted comes in time: the quantile of
+ * how far it was off, by function, followed step by step (Robbins and Monro 1951). Who is late raises it by about the
+ * mean error, who is in time lowers it by so much less that both balance at the share.
  */
 export class Margin {
   readonly #lateShare: number;

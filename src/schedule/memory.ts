@@ -39,11 +39,12 @@ export interface SharedResidency {
 const nobody = -1;
 
 /**
- * The weights on one GPU: a prefix of the layers of each function, under one of the rungs of its ladder. The bytes of a load
- * count from its start, as do those of growing to a larger rung.
+ * The weights on one GPU: a prefix of the layers of each function, under one of the rungs of its ladder. The bytes of a
+ * load count from its start, as do those of growing to a larger rung.
  *
- * Only what is idle stands in the order of eviction, so that whoever is next in it may be evicted. A function is taken out
- * while it is held (running, loading, about to run) and comes back as the most recently used. All orders go by rows.
+ * Only what is idle stands in the order of eviction, so that whoever is next in it may be evicted. A function is taken
+ * out while it is held (running, loading, about to run) and comes back as the most recently used. All orders go by
+ * rows.
  */
 export class GpuMemory {
   readonly capacityBytes: number;
@@ -188,8 +189,8 @@ export class GpuMemory {
   }
 
   /**
-   * Takes the room for a whole function that is held or not resident at all, shrinking and then evicting what is idle. Returns
-   * false, with nothing touched, when that is not enough.
+   * Takes the room for a whole function that is held or not resident at all, shrinking and then evicting what is idle.
+   * Returns false, with nothing touched, when that is not enough.
    */
   reserve(functionIndex: number, offer: GpuOffer): boolean {
     const neededBytes = wholeBytes(offer) - this.bytes(functionIndex);
@@ -207,7 +208,9 @@ export class GpuMemory {
     return true;
   }
 
-  /** Takes the room for a larger rung of a function that is held and there as a whole. Returns false as `reserve` does. */
+  /**
+   * Takes the room for a larger rung of a function that is held and there as a whole. Returns false as `reserve` does.
+   */
   startGrowth(functionIndex: number, rung: GpuOffer): boolean {
     const neededBytes = wholeBytes(rung) - this.bytes(functionIndex);
     if (!this.#makeRoom(neededBytes)) return false;
@@ -225,7 +228,9 @@ export class GpuMemory {
     this.#takeRung(this.#residents.row(functionIndex), rung);
   }
 
-  /** What others are expected to lose in the near future when so many bytes go from what is idle; 0 when none have to. */
+  /**
+   * What others are expected to lose in the near future when so many bytes go from what is idle; 0 when none have to.
+   */
   lossMs(missingBytes: number): number {
     return missingBytes <= 0 ? 0 : this.#pressure.lossMs(missingBytes);
   }
@@ -262,7 +267,9 @@ export class GpuMemory {
     return true;
   }
 
-  /** The function that was used least recently goes down as far as needed, or as it can. Returns false when none can. */
+  /**
+   * The function that was used least recently goes down as far as needed, or as it can. Returns false when none can.
+   */
   #shrinkOne(missingBytes: number): boolean {
     const row = this.#shrinkable.next();
     if (row === nobody) return false;
@@ -376,13 +383,19 @@ export class GpuMemory {
     return nobody;
   }
 
-  /** Of each byte that would go next: the less of what the suffix behind the hiding prefix costs, and of what everything costs. */
+  /**
+   * Of each byte that would go next: the less of what the suffix behind the hiding prefix costs, and of what everything
+   * costs.
+   */
   #missCostPerByte(row: number): number {
     const whole = this.#cost(wholeCostPerByte, row);
     return this.#hasSuffix(row) ? Math.min(whole, this.#cost(suffixCostPerByte, row)) : whole;
   }
 
-  /** Whether to trim it, or to drop it: a start that lacks anything waits for the link, so while links are short whole functions last. */
+  /**
+   * Whether to trim it, or to drop it: a start that lacks anything waits for the link, so while links are short whole
+   * functions last.
+   */
   #trimsFirst(row: number): boolean {
     if (!this.#hasSuffix(row)) return false;
     return !this.#isPriced || this.#cost(suffixCostPerByte, row) <= this.#cost(wholeCostPerByte, row);

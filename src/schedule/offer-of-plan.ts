@@ -31,8 +31,8 @@ export interface OfferOptions {
 }
 
 /**
- * What a plan of this mode costs on each GPU of a machine. Times are of one start alone; who shares its links with others
- * reckons with the ways' transfers.
+ * What a plan of this mode costs on each GPU of a machine. Times are of one start alone; who shares its links with
+ * others reckons with the ways' transfers.
  */
 export function gpuOffers(
   profile: LayerProfile,
@@ -101,8 +101,8 @@ export interface MemoryOptions {
 }
 
 /**
- * With it the GPUs of p3.8xlarge hold 25 BERT-Base as PipeSwitch loads it and 31 as DeepPlan does: the 100 and 124 of four
- * GPUs that the DeepPlan paper reports (5.3.1).
+ * With it the GPUs of p3.8xlarge hold 25 BERT-Base as PipeSwitch loads it and 31 as DeepPlan does: the 100 and 124 of
+ * four GPUs that the DeepPlan paper reports (5.3.1).
  */
 const activationBytes = 83 * 2 ** 20;
 

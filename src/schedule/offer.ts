@@ -1,8 +1,8 @@
 import type { Policy } from './policy.ts';
 
 /**
- * The offer sheet: all that the scheduler knows of a function. Planners and engines fill it, the scheduler only reads it.
- * Sheets of functions that share a model share its parts; a sheet is plain data and can travel as JSON.
+ * The offer sheet: all that the scheduler knows of a function. Planners and engines fill it, the scheduler only reads
+ * it. Sheets of functions that share a model share its parts; a sheet is plain data and can travel as JSON.
  */
 export interface OfferSheet {
   /** By GPU; null where it cannot run on a GPU. */
@@ -22,8 +22,8 @@ export interface OfferSheet {
 }
 
 /**
- * A function on one GPU. Residency goes by layers in the order of execution: a *prefix* is a count of the layers that the
- * plan loads, from the first on. All tables below are indexed by the prefix that a start finds on the GPU.
+ * A function on one GPU. Residency goes by layers in the order of execution: a *prefix* is a count of the layers that
+ * the plan loads, from the first on. All tables below are indexed by the prefix that a start finds on the GPU.
  */
 export interface GpuOffer {
   /** Which of the function's plans this is; only a function with a single one may leave it out. */
@@ -31,8 +31,8 @@ export interface GpuOffer {
   /** CPU cores that a run takes beside the GPU; 0 where it is left out. */
   readonly cores?: number;
   /**
-   * The next rung of the function's ladder: a plan with less on the GPU, all of it layers that this one has there too. See
-   * rungs.ts for what is done with it.
+   * The next rung of the function's ladder: a plan with less on the GPU, all of it layers that this one has there too.
+   * See rungs.ts for what is done with it.
    */
   readonly smaller?: GpuOffer;
   /** With every layer that the plan loads on the GPU. */

@@ -42,7 +42,10 @@ export class Placing {
     return views;
   }
 
-  /** Puts an invocation where the policy wants it, and starts it there if it can start. @param except a place that refused it */
+  /**
+   * Puts an invocation where the policy wants it, and starts it there if it can start. @param except a place that
+   * refused it
+   */
   place(invocation: number, sheet: OfferSheet, nowMs: number, except = noPlace): void {
     const { functionOf, decisions, actions, invocationState, memories, sparesWaiting } = this.#state;
     const functionIndex = functionOf[invocation]!;

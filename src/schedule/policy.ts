@@ -8,11 +8,11 @@ export interface Policy {
    */
   readonly routing: (typeof routings)[number];
   /**
-   * `lru`: whole functions, least recently used first. `lru-suffix`: first the layers behind the hiding prefix, function by
-   * function in that order, then whole functions. `gdsf`: whole functions by use, cost of loading and size (Cherkasova
-   * 1998, "Greedy Dual Size Frequency"). `value-suffix`: suffixes and prefixes in one order, by how often the function is
-   * used, how many wait for it, and what a missing byte costs it; the prefix costs more, since it hides the rest. A
-   * foresight: what is used furthest in the future; only a replay has one.
+   * `lru`: whole functions, least recently used first. `lru-suffix`: first the layers behind the hiding prefix,
+   * function by function in that order, then whole functions. `gdsf`: whole functions by use, cost of loading and size
+   * (Cherkasova 1998, "Greedy Dual Size Frequency"). `value-suffix`: suffixes and prefixes in one order, by how often
+   * the function is used, how many wait for it, and what a missing byte costs it; the prefix costs more, since it hides
+   * the rest. A foresight: what is used furthest in the future; only a replay has one.
    */
   readonly eviction: (typeof evictions)[number] | Foresight;
   /** To the CPU pool: never; when a GPU would miss the SLO and the CPU pool would not; or wherever it ends earliest. */
@@ -20,11 +20,13 @@ export interface Policy {
   /** `shed` refuses an invocation that would miss its SLO, before any work is done for it. */
   readonly admission: (typeof admissions)[number];
   /**
-   * Which of a GPU's waiting invocations is next: the first; or, of those that can still meet their SLO, by deadline and what is
-   * resident. Priority goes first.
+   * Which of a GPU's waiting invocations is next: the first; or, of those that can still meet their SLO, by deadline
+   * and what is resident. Priority goes first.
    */
   readonly order: (typeof orders)[number];
-  /** An invocation that has waited so long has a share of its place, whatever else could meet its SLO or has priority. */
+  /**
+   * An invocation that has waited so long has a share of its place, whatever else could meet its SLO or has priority.
+   */
   readonly waitBoundMs: number;
   /** Loading starts while an invocation waits for the GPU, instead of when its turn comes. */
   readonly loadAhead: boolean;
@@ -43,8 +45,9 @@ export const borrowings = ['always', 'when-idle'] as const;
 export const copyChoices = ['never', 'weighed'] as const;
 
 /**
- * Bundles of settings by name. `artifact` does as the DeepPlan artifact's server does; `lru` as the paper describes serving (5.3):
- * whole functions, the least recently used one goes, first come first served, on the GPU that is free first.
+ * Bundles of settings by name. `artifact` does as the DeepPlan artifact's server does; `lru` as the paper describes
+ * serving (5.3): whole functions, the least recently used one goes, first come first served, on the GPU that is free
+ * first.
  */
 export const policies = {
   lru: {

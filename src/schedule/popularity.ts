@@ -6,8 +6,8 @@ const halfLifePerFunction = 8;
 const useMax = 2 ** 500;
 
 /**
- * How often each function is invoked, with older uses counting less. All counts fade alike, so that instead of fading them
- * each new use counts more; what matters is how they compare.
+ * How often each function is invoked, with older uses counting less. All counts fade alike, so that instead of fading
+ * them each new use counts more; what matters is how they compare.
  */
 export class Popularity {
   #counts = new Float64Array(64);

@@ -16,8 +16,8 @@ const learning = 0.01;
 const sloMsMax = 10_000;
 
 /**
- * What a start that lacks layers costs beside its own loading, by GPU: the chance that its load comes too late, and the delay that
- * it is to the loads of others.
+ * What a start that lacks layers costs beside its own loading, by GPU: the chance that its load comes too late, and the
+ * delay that it is to the loads of others.
  */
 export class Pressure {
   readonly #links: LinkLanes;
@@ -37,8 +37,8 @@ export class Pressure {
   }
 
   /**
-   * A load that somebody waited for could be in time for the SLO, or not. Where the SLO leaves no room for other loads before it,
-   * that says more of the SLO than of the link.
+   * A load that somebody waited for could be in time for the SLO, or not. Where the SLO leaves no room for other loads
+   * before it, that says more of the SLO than of the link.
    */
   loadWas(gpu: number, isLate: boolean, { ways, warmMs }: GpuOffer, sloMs: number): void {
     if (sloMs - warmMs < 2 * ways[ways.length - 1]!.transfers[0].ms[0]!) return;
@@ -79,7 +79,10 @@ export class Pressure {
     return (coldMs > sloMs ? 1 : this.#lateShare[gpu]!) * missCost * Math.min(sloMs, sloMsMax);
   }
 
-  /** What each millisecond on the link costs, its own included. Others wait for the link, but most of that is hidden too. */
+  /**
+   * What each millisecond on the link costs, its own included. Others wait for the link, but most of that is hidden
+   * too.
+   */
   linkPrice(gpu: number): number {
     return 1 + shownShare * this.#price[gpu]!;
   }

@@ -6,12 +6,15 @@ import type { PlaceReason } from './types.ts';
 const candidatesMax = 8;
 /** What a millisecond behind the SLO counts, over one before it. */
 const lateShare = 0.05;
-/** Of the policy's bound on waiting: beyond it what is late counts in full, or else all of it would gather on one GPU. */
+/**
+ * Of the policy's bound on waiting: beyond it what is late counts in full, or else all of it would gather on one GPU.
+ */
 const patientShare = 0.2;
 
 /**
- * Which GPU an invocation goes to: the one where it costs everybody least. Its cost there is its own time until the answer, the
- * delay that its load is to the loads of others, and what those lose whose layers go for it; all in expected milliseconds.
+ * Which GPU an invocation goes to: the one where it costs everybody least. Its cost there is its own time until the
+ * answer, the delay that its load is to the loads of others, and what those lose whose layers go for it; all in
+ * expected milliseconds.
  *
  * Whoever only looked for the earliest end would soon have every function everywhere, and room for few of them.
  */
@@ -82,7 +85,10 @@ export class Router {
     return this.#best;
   }
 
-  /** When an invocation that joined this GPU now would end: what runs and waits before it, links, loads and their room included. */
+  /**
+   * When an invocation that joined this GPU now would end: what runs and waits before it, links, loads and their room
+   * included.
+   */
   predictEnd(functionIndex: number, gpu: number, nowMs: number, invocation = nobody): number {
     const { policy, links, lines, memories } = this.#state;
     const line = lines[gpu]!;
@@ -158,7 +164,10 @@ export class Router {
     return Math.max(nowMs, laneEndMs[gpu]!, load === undefined ? 0 : links.readyMs(load, nowMs));
   }
 
-  /** Lane milliseconds that one who joins has before it: what can run when the lane is free, at that instant, or by its turn. */
+  /**
+   * Lane milliseconds that one who joins has before it: what can run when the lane is free, at that instant, or by its
+   * turn.
+   */
   #aheadMs(functionIndex: number, gpu: number, laneMs: number, nowMs: number, invocation: number): number {
     const line = this.#state.lines[gpu]!;
     if (line.count === 0) return 0;
@@ -183,7 +192,9 @@ export class Router {
     return aheadMs;
   }
 
-  /** Behind all that waits there. To be later costs little at first: what it takes the place of would be late instead. */
+  /**
+   * Behind all that waits there. To be later costs little at first: what it takes the place of would be late instead.
+   */
   #lateMs(gpu: number): number {
     const { runnableMs, loadableMs, lateMs } = this.#state.lines[gpu]!;
     const backlogMs = runnableMs + loadableMs + lateMs;

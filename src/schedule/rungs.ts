@@ -71,17 +71,20 @@ export function checkLadder(functionName: string, top: GpuOffer): void {
 }
 
 /**
- * Under which rung of its ladder a function is on a GPU. A ladder is a function's plans from most to least GPU memory; a
- * function is resident under one of them. A rung is *acceptable* when its warm latency meets the function's SLO. A rung with
- * nothing on the GPU is left alone: that is what the CPU pool is for.
+ * Under which rung of its ladder a function is on a GPU. A ladder is a function's plans from most to least GPU memory;
+ * a function is resident under one of them. A rung is *acceptable* when its warm latency meets the function's SLO. A
+ * rung with nothing on the GPU is left alone: that is what the CPU pool is for.
  *
- * It cannot oscillate. To shrink costs nothing but latency, so only growing could be repeated work; the n-th time that a
- * function is shrunk on a GPU, it stays so for 2^(n-1) of its runs there (`patienceMax` at the most). A function that runs R
- * times grows no more than 1 + log2(R) times before that limit, and in at most one of `patienceMax` runs behind it.
+ * It cannot oscillate. To shrink costs nothing but latency, so only growing could be repeated work; the n-th time that
+ * a function is shrunk on a GPU, it stays so for 2^(n-1) of its runs there (`patienceMax` at the most). A function that
+ * runs R times grows no more than 1 + log2(R) times before that limit, and in at most one of `patienceMax` runs behind
+ * it.
  */
 export class Rungs {
   readonly #sloMs: number[] = [];
-  /** By function and GPU, of those that were shrunk: runs before it may grow again, and as many behind the next shrink. */
+  /**
+   * By function and GPU, of those that were shrunk: runs before it may grow again, and as many behind the next shrink.
+   */
   readonly #patience = new Map<number, { runsLeft: number; next: number }>();
 
   /** Of a function that is new, or has another SLO. */
@@ -98,8 +101,8 @@ export class Rungs {
   }
 
   /**
-   * What to load of a function of which nothing is there: the largest acceptable rung that fits without anybody's loss; where
-   * none does, the smallest acceptable one. Where no rung is acceptable, the largest that the GPU can hold.
+   * What to load of a function of which nothing is there: the largest acceptable rung that fits without anybody's loss;
+   * where none does, the smallest acceptable one. Where no rung is acceptable, the largest that the GPU can hold.
    */
   toLoad(functionIndex: number, top: GpuOffer, freeBytes: number, attainableBytes: number): GpuOffer {
     let largest: GpuOffer | undefined;
@@ -120,7 +123,10 @@ export class Rungs {
     return resident.smaller !== undefined && this.toShrinkTo(functionIndex, resident, Infinity) !== undefined;
   }
 
-  /** The largest acceptable rung below that gives so many bytes back; the smallest acceptable one where none gives so many. */
+  /**
+   * The largest acceptable rung below that gives so many bytes back; the smallest acceptable one where none gives so
+   * many.
+   */
   toShrinkTo(functionIndex: number, resident: GpuOffer, missingBytes: number): GpuOffer | undefined {
     let found: GpuOffer | undefined;
     for (let rung = resident.smaller; rung !== undefined; rung = rung.smaller) {
@@ -132,8 +138,9 @@ export class Rungs {
   }
 
   /**
-   * The rung to grow to, or undefined: the largest acceptable one above that fits into what is free, if it is faster or leaves
-   * more cores alone. One that misses its SLO as it is, is as good as absent: it grows at the cost of others, as a load would.
+   * The rung to grow to, or undefined: the largest acceptable one above that fits into what is free, if it is faster or
+   * leaves more cores alone. One that misses its SLO as it is, is as good as absent: it grows at the cost of others, as
+   * a load would.
    */
   toGrowTo(
     functionIndex: number,

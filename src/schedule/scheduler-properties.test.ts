@@ -1,4 +1,6 @@
-/** The scheduler under generated machines, loads and faults, watched by a plain model (test/support/scheduler-model.ts). */
+/**
+ * The scheduler under generated machines, loads and faults, watched by a plain model (test/support/scheduler-model.ts).
+ */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { nothingPlayed, play } from '../../bench/seeds/play.ts';

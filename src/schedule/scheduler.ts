@@ -32,8 +32,8 @@ export interface SchedulerOptions {
 
 /**
  * Decides where and when each invocation runs, what is loaded for it and what goes. Pure in the sense of the design: no
- * clock, no promise, no process. Events come with their time, which never goes back, and actions go out; whoever carries
- * them out tells how they ended. The same events give the same actions.
+ * clock, no promise, no process. Events come with their time, which never goes back, and actions go out; whoever
+ * carries them out tells how they ended. The same events give the same actions.
  *
  * Each GPU executes one invocation at a time. Each PCIe link carries loads in the order in which they were ordered.
  */
@@ -212,7 +212,9 @@ export class Scheduler {
     }
   }
 
-  /** It did not run where it was told to: what it took there is free, and it goes elsewhere if anything else takes it. */
+  /**
+   * It did not run where it was told to: what it took there is free, and it goes elsewhere if anything else takes it.
+   */
   #refused(invocation: number, nowMs: number): void {
     const refusedBy = this.#state.gpuOf[invocation]!;
     this.#finish(invocation, undefined, nowMs);

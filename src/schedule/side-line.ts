@@ -5,17 +5,18 @@ import { IndexedHeap } from './heap.ts';
 export const overdueShare = 16;
 
 /**
- * How far behind others a function can get by what it asks for. More than most SLOs, so that what it has too much of does not make
- * others late; not so much that it would wait for long once it asks for less.
+ * How far behind others a function can get by what it asks for. More than most SLOs, so that what it has too much of
+ * does not make others late; not so much that it would wait for long once it asks for less.
  */
 const shareBoundMs = 2000;
 /** A start that may be later than this may be as late as it likes. */
 const farMs = 1e11;
 
 /**
- * What waits for a place beside the GPUs: by the latest start with which the SLO is still met, put off by what its function has
- * asked for beyond its share of the place; and behind that what is late, by arrival. The share is start-time fair queueing's
- * (Goyal 1996), counted when an invocation joins: so one function with ten times too many does not make the others late.
+ * What waits for a place beside the GPUs: by the latest start with which the SLO is still met, put off by what its
+ * function has asked for beyond its share of the place; and behind that what is late, by arrival. The share is
+ * start-time fair queueing's (Goyal 1996), counted when an invocation joins: so one function with ten times too many
+ * does not make the others late.
  */
 export class SideLine {
   readonly onTime = new IndexedHeap();
@@ -78,8 +79,8 @@ export class SideLine {
   }
 
   /**
-   * Lane milliseconds of what would start before an invocation of the function that joined on time now. Beyond `mostMs` it does not
-   * go on counting: that is too much already.
+   * Lane milliseconds of what would start before an invocation of the function that joined on time now. Beyond `mostMs`
+   * it does not go on counting: that is too much already.
    */
   msBefore(functionIndex: number, latestStartMs: number, mostMs: number): number {
     // Without a deadline it is behind nearly everything, however much that is.

@@ -83,10 +83,10 @@ export class Sides {
   }
 
   /**
-   * Whether an invocation that joined now is to be refused, since it would be late: as predicted, or as it would be if what it has to
-   * wait for took as much longer as it does now and then. One that is late even without any wait is let through now and then:
-   * runs are what predictions are learnt from, so nobody else could tell that they have become shorter. A function whose
-   * time was measured before gets no such call until it has been refused for a while.
+   * Whether an invocation that joined now is to be refused, since it would be late: as predicted, or as it would be if
+   * what it has to wait for took as much longer as it does now and then. One that is late even without any wait is let
+   * through now and then: runs are what predictions are learnt from, so nobody else could tell that they have become
+   * shorter. A function whose time was measured before gets no such call until it has been refused for a while.
    */
   isHopeless(place: number, functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number): boolean {
     const side = this.#side(place);
@@ -237,7 +237,9 @@ export class Sides {
     return invocations.sort((a, b) => this.#state.sequence[a]! - this.#state.sequence[b]!);
   }
 
-  /** When an invocation that joined now would start: behind what goes before it, or, once it is late, behind everything. */
+  /**
+   * When an invocation that joined now would start: behind what goes before it, or, once it is late, behind everything.
+   */
   #predictStart(side: Side, functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number): number {
     const { place, line } = side;
     if (place.hasOwn(functionIndex, sheet) || (line.size === 0 && place.hasLane(functionIndex, sheet))) return nowMs;
@@ -255,7 +257,10 @@ export class Sides {
     return nowMs + spareMs - margin(runOffMs, functionIndex, spareMs);
   }
 
-  /** What is to start next, of all or of those for which this holds. What has become late goes behind what has not, or is shed. */
+  /**
+   * What is to start next, of all or of those for which this holds. What has become late goes behind what has not, or
+   * is shed.
+   */
   #next(place: number, nowMs: number, holds?: (invocation: number) => boolean): number {
     const { sequence, arrivalMs, policy, functionOf, sheets, invocationState, actions } = this.#state;
     const side = this.#side(place);

@@ -271,8 +271,8 @@ export class SchedulerState extends Invocations {
 
   /**
    * Holds a function in memory or lets it go, as its state is now: held while it runs, is being loaded, or is resident
-   * with invocations that wait for it (unless turns are strictly in order). One that waits and is not resident as a whole
-   * is not held: if all of memory were held by such, nothing could be loaded.
+   * with invocations that wait for it (unless turns are strictly in order). One that waits and is not resident as a
+   * whole is not held: if all of memory were held by such, nothing could be loaded.
    */
   settle(functionIndex: number, gpu: number): void {
     this.restage(functionIndex, gpu);
@@ -311,7 +311,9 @@ export class SchedulerState extends Invocations {
     if (this.awaited[gpu]!.size > 0) this.awaited[gpu]!.delete(functionIndex);
   }
 
-  /** Whether something waits that the function has to stay for: what is late has to be loaded for once more if need be. */
+  /**
+   * Whether something waits that the function has to stay for: what is late has to be loaded for once more if need be.
+   */
   #isWanted(slot: number, gpu: number): boolean {
     const entry = this.#entries[slot]! - 1;
     if (entry < 0) return false;

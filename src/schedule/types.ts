@@ -19,14 +19,14 @@ export interface CpuPlace {
   /** For sessions. */
   readonly memoryBytes: number;
   /**
-   * Milliseconds of work that a core is handed ahead, so that it does not idle while an answer goes out and the next call comes
-   * in. Runs of 0.1 ms are handed over sixteen at a time; runs longer than this one by one. Default 0.
+   * Milliseconds of work that a core is handed ahead, so that it does not idle while an answer goes out and the next
+   * call comes in. Runs of 0.1 ms are handed over sixteen at a time; runs longer than this one by one. Default 0.
    */
   readonly aheadMs?: number;
   /**
-   * A run that has held its cores for longer shares them from then on: other functions' invocations start beside it, and the
-   * operating system divides the time. So a handler that is stuck holds nobody else up. Its own function has no more runs at
-   * once than before. Default: it holds them to its end.
+   * A run that has held its cores for longer shares them from then on: other functions' invocations start beside it,
+   * and the operating system divides the time. So a handler that is stuck holds nobody else up. Its own function has no
+   * more runs at once than before. Default: it holds them to its end.
    */
   readonly holdMsMax?: number;
 }
@@ -52,10 +52,10 @@ export const workersPlace = -2;
 export const noPlace = -3;
 
 /**
- * Why a place was chosen. `resident`: some of the function is there. `room`: nothing of it is anywhere, and this is where it costs
- * least. `copy`: it is elsewhere too, and the wait there costs more than a second copy. `earliest`: the policy wants the earliest
- * end. `slo`: the GPUs would miss the SLO, this place would not. `by-number`: the policy goes by the function's number. `only`:
- * no other place can.
+ * Why a place was chosen. `resident`: some of the function is there. `room`: nothing of it is anywhere, and this is
+ * where it costs least. `copy`: it is elsewhere too, and the wait there costs more than a second copy. `earliest`: the
+ * policy wants the earliest end. `slo`: the GPUs would miss the SLO, this place would not. `by-number`: the policy goes
+ * by the function's number. `only`: no other place can.
  */
 export type PlaceReason = 'resident' | 'room' | 'copy' | 'earliest' | 'slo' | 'by-number' | 'only';
 
@@ -106,8 +106,8 @@ export type SchedulerEvent =
   /** A run has ended, well or badly, wherever it was. */
   | { readonly kind: 'finished'; readonly invocation: number; readonly observed?: Observation }
   /**
-   * A place could not run what it was told to (no memory, a process that died): the invocation is placed anew, elsewhere where
-   * anything else can take it.
+   * A place could not run what it was told to (no memory, a process that died): the invocation is placed anew,
+   * elsewhere where anything else can take it.
    */
   | { readonly kind: 'refused'; readonly invocation: number }
   /** Everything that a `run`, `load` or `grow` ordered has arrived on the GPU. */
@@ -165,8 +165,9 @@ export type Action =
       readonly plan: string | undefined;
     }
   /**
-   * Load what a larger plan has beyond the one that the function is resident under. Nobody waits for it: until it is `loaded`,
-   * runs go on under the smaller plan. What is missing is no suffix, so the order's tables have one entry: theirs.
+   * Load what a larger plan has beyond the one that the function is resident under. Nobody waits for it: until it is
+   * `loaded`, runs go on under the smaller plan. What is missing is no suffix, so the order's tables have one entry:
+   * theirs.
    */
   | {
       readonly kind: 'grow';
@@ -175,7 +176,10 @@ export type Action =
       readonly plan: string;
       readonly load: LoadOrder;
     }
-  /** Keep only the layers of this smaller plan, and run under it from now on. Stands, as evictions do, in front of the loads. */
+  /**
+   * Keep only the layers of this smaller plan, and run under it from now on. Stands, as evictions do, in front of the
+   * loads.
+   */
   | {
       readonly kind: 'shrink';
       readonly functionIndex: number;
@@ -193,7 +197,10 @@ export type Action =
       readonly bytes: number;
       readonly cause: EvictionCause;
     }
-  /** Give up what is being loaded, and the run of it: a GPU that takes part is gone. A run's invocation will be placed again. */
+  /**
+   * Give up what is being loaded, and the run of it: a GPU that takes part is gone. A run's invocation will be placed
+   * again.
+   */
   | { readonly kind: 'abandon'; readonly functionIndex: number; readonly gpu: number }
   /** Execute now on the CPU; its cores are free, and where `loads`, its session has room and is to be made first. */
   | {
@@ -242,9 +249,9 @@ export type Action =
   | { readonly kind: 'fail'; readonly invocation: number; readonly reason: FailReason };
 
 /**
- * `capacity`: the whole function, for room. `trim`: a suffix of its layers, for room. `migration`: for room, and another
- * GPU has the function as well. `unload`: the function was removed. `plan-changed`: its plan has other layers now.
- * `gpu-lost`: with the GPU. `host`: host memory needed the room, and what is on a GPU is in host memory too.
+ * `capacity`: the whole function, for room. `trim`: a suffix of its layers, for room. `migration`: for room, and
+ * another GPU has the function as well. `unload`: the function was removed. `plan-changed`: its plan has other layers
+ * now. `gpu-lost`: with the GPU. `host`: host memory needed the room, and what is on a GPU is in host memory too.
  */
 export type EvictionCause = 'capacity' | 'trim' | 'migration' | 'unload' | 'plan-changed' | 'gpu-lost' | 'host';
 

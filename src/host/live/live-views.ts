@@ -23,8 +23,8 @@ export abstract class LiveViews {
   }
 
   /**
-   * Runs of the function that the CPU here and the workers could do at the same time, and the way to the workers and back. None while
-   * anything waits there, or where GPUs may be used: one takes all rows of a request at once.
+   * Runs of the function that the CPU here and the workers could do at the same time, and the way to the workers and
+   * back. None while anything waits there, or where GPUs may be used: one takes all rows of a request at once.
    */
   lanesOf(key: string): { readonly lanes: number; readonly roundTripMs: number } {
     const { cpu, workers, scheduler } = this.state;
@@ -45,7 +45,10 @@ export abstract class LiveViews {
     return this.state.functions.get(key)?.plans;
   }
 
-  /** Milliseconds until the answer of an invocation that arrived now, at the best place here; Infinity where none takes it. */
+  /**
+   * Milliseconds until the answer of an invocation that arrived now, at the best place here; Infinity where none takes
+   * it.
+   */
   predictMs(key: string): number {
     const fn = this.state.functions.get(key);
     if (fn === undefined) return Infinity;
@@ -58,7 +61,10 @@ export abstract class LiveViews {
     return this.state.functions.get(key)?.sheet;
   }
 
-  /** Milliseconds of a run in the CPU pool and on the best GPU, all there; undefined: not known yet, Infinity: no such place. */
+  /**
+   * Milliseconds of a run in the CPU pool and on the best GPU, all there; undefined: not known yet, Infinity: no such
+   * place.
+   */
   runMsOf(key: string): { readonly cpu: number | undefined; readonly gpu: number } {
     const fn = this.state.functions.get(key);
     const onGpus = fn?.offers.flatMap((offer) => offer?.warmMs ?? []) ?? [];

@@ -16,9 +16,9 @@ export interface NodesWish {
 }
 
 /**
- * How many lanes are to work on one request together: of SERF's configuration table for the load at hand (IV-D) the number with the
- * lowest latency, with each lane as one of its machines. More parts than pay are never taken: under load the lanes are worth
- * more to other requests, and what a part costs in itself is in the table.
+ * How many lanes are to work on one request together: of SERF's configuration table for the load at hand (IV-D) the
+ * number with the lowest latency, with each lane as one of its machines. More parts than pay are never taken: under
+ * load the lanes are worth more to other requests, and what a part costs in itself is in the table.
  */
 export function nodesFor({ rows, msOf, overheadMs, ratePerSecond, lanes }: NodesWish): number {
   const most = Math.min(lanes, rows, nodesMax);

@@ -1,6 +1,7 @@
 /**
- * SERF's third parallelism: one request of many rows runs in parts on several lanes at the same time, on the CPU here and at the
- * workers, and is put together again in order. Where each part runs is the scheduler's decision, as for any invocation.
+ * SERF's third parallelism: one request of many rows runs in parts on several lanes at the same time, on the CPU here
+ * and at the workers, and is put together again in order. Where each part runs is the scheduler's decision, as for any
+ * invocation.
  */
 import { invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
 import type { Ran } from '../invoke-placed.ts';
@@ -200,7 +201,10 @@ class Countdown {
   }
 }
 
-/** Its setting for batching says that rows are independent of each other, and the model has one dimension 0 for all inputs. */
+/**
+ * Its setting for batching says that rows are independent of each other, and the model has one dimension 0 for all
+ * inputs.
+ */
 function canSplit({ settings, metadata }: FunctionVersion, input: PoolInput): input is PoolInput & { kind: 'tensors' } {
   if (settings.batching.batchMax <= 1 || input.kind !== 'tensors') return false;
   if (input.tensors.some(({ datatype }) => datatype === 'BYTES')) return false;

@@ -16,7 +16,8 @@ export interface CapacityLimits {
 }
 
 /**
- * Sizes from the cheapest on: one GPU more within a host, then one host more. Without GPUs, one core more within a host.
+ * Sizes from the cheapest on: one GPU more within a host, then one host more. Without GPUs, one core more within a
+ * host.
  */
 export function capacitySteps({ gpusPerHost, coresPerHost, hostsMax }: CapacityLimits): CapacityStep[] {
   const within = gpusPerHost > 0 ? gpusPerHost : coresPerHost;
@@ -28,8 +29,8 @@ export function capacitySteps({ gpusPerHost, coresPerHost, hostsMax }: CapacityL
 }
 
 /**
- * The first of `count` that is enough, taking it that all behind it are; undefined: not even the last is. Begins at `guess` and
- * doubles from there, so that what is far larger than needed is never asked for.
+ * The first of `count` that is enough, taking it that all behind it are; undefined: not even the last is. Begins at
+ * `guess` and doubles from there, so that what is far larger than needed is never asked for.
  *
  * @param isEnough is asked once for each at the most: about twice the logarithm of the answer in all
  */

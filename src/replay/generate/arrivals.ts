@@ -1,11 +1,13 @@
-/** Generated arrivals: constant, with bursts, or over the hours of a day. Drawn lazily, in order, the same for a seed. */
+/**
+ * Generated arrivals: constant, with bursts, or over the hours of a day. Drawn lazily, in order, the same for a seed.
+ */
 import type { TraceInvocation } from '../types.ts';
 import type { SyncTrace } from '../traces/place.ts';
 import { deriveSeed, MinstdRandom, shuffledIndices, WeightedChoice, Xoshiro, type RandomSource } from './random.ts';
 
 /**
- * How requests spread over functions: all alike; the k-th most popular in proportion to 1 / k^exponent; or a share of the
- * requests on a share of the functions: 0.99 of the requests on 0.01 of the functions, at least one.
+ * How requests spread over functions: all alike; the k-th most popular in proportion to 1 / k^exponent; or a share of
+ * the requests on a share of the functions: 0.99 of the requests on 0.01 of the functions, at least one.
  */
 export type Popularity =
   | { readonly kind: 'uniform' }
@@ -127,7 +129,8 @@ export function diurnalTrace(options: DiurnalOptions): SyncTrace {
       let atMs = 0;
       let left = end.requests;
       while (left > 0) {
-        // Thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the chance of the present one.
+        // Thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the chance of the present
+        // one.
         atMs += random.exponential(ratePerS * (1 + amplitude)) * 1000;
         if (atMs >= end.durationMs) return;
         const share = 1 + amplitude * Math.sin((2 * Math.PI * atMs) / periodMs);

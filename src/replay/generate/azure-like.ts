@@ -1,8 +1,8 @@
 /**
- * A mix like that of Azure Functions, as DeepPlan's section 5.3.2 names it: heavy sustained requests, rates that fluctuate,
- * spikes, and many functions that are rarely invoked. Shares follow what "Serverless in the Wild" (Shahrad et al., USENIX
- * ATC 2020) found: a fifth of the functions makes nearly all requests, most are invoked less than once a minute, and some
- * by a timer.
+ * A mix like that of Azure Functions, as DeepPlan's section 5.3.2 names it: heavy sustained requests, rates that
+ * fluctuate, spikes, and many functions that are rarely invoked. Shares follow what "Serverless in the Wild" (Shahrad
+ * et al., USENIX ATC 2020) found: a fifth of the functions makes nearly all requests, most are invoked less than once a
+ * minute, and some by a timer.
  */
 import { minuteMs, placeInMinutes, type SyncTrace } from '../traces/place.ts';
 import type { MinuteTable } from '../traces/minute-table.ts';
@@ -108,7 +108,9 @@ class FunctionLoad {
   }
 }
 
-/** A spike begins in 1 of 30 minutes without one and lasts 2 on average: a share of 2 / 32 of the time, for 2/3 of all. */
+/**
+ * A spike begins in 1 of 30 minutes without one and lasts 2 on average: a share of 2 / 32 of the time, for 2/3 of all.
+ */
 const spikeHeight = (2 / 3 + (1 / 3) * (2 / 32)) / (2 / 32);
 
 /** Mean requests per minute of each function: within a kind, the k-th in proportion to 1 / k (rare ones all alike). */

@@ -19,9 +19,9 @@ export function paperMix(count: number): FunctionGroup[] {
 }
 
 /**
- * How models lie over the positions 0, 1, ... of functions, which traces sort by popularity: `mixed`, so that every model
- * has its share of popular functions (each position goes to the model that is furthest behind its share), `blocks`, model
- * after model in the order given, as in the DeepPlan artifact, or `shuffled` by the seed.
+ * How models lie over the positions 0, 1, ... of functions, which traces sort by popularity: `mixed`, so that every
+ * model has its share of popular functions (each position goes to the model that is furthest behind its share),
+ * `blocks`, model after model in the order given, as in the DeepPlan artifact, or `shuffled` by the seed.
  */
 export type FunctionOrder = 'mixed' | 'blocks' | 'shuffled';
 

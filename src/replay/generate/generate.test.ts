@@ -9,7 +9,8 @@ import { MinstdRandom, poissonCount, shuffledIndices, WeightedChoice, Xoshiro } 
 const names = (count: number): string[] => Array.from({ length: count }, (_, index) => `f${index}`);
 
 describe('minstd_rand', () => {
-  // Printed by a C++ program with std::minstd_rand(0), exponential_distribution(100) and uniform_int_distribution(0, 179).
+  // Printed by a C++ program with std::minstd_rand(0), exponential_distribution(100) and uniform_int_distribution(0,
+  // 179).
   it('draws what C++ draws', () => {
     const random = new MinstdRandom(0);
     const drawn = Array.from({ length: 6 }, () => [random.exponential(100), random.below(180)] as const);

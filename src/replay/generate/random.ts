@@ -67,8 +67,8 @@ const minstdMultiplier = 48_271;
 const minstdRange = minstdModulus - 1;
 
 /**
- * C++'s `std::minstd_rand` with the distributions as libstdc++ draws them: what the DeepPlan artifact's client uses, with
- * seed 0. The same seed gives the artifact's own sequence of intervals and functions.
+ * C++'s `std::minstd_rand` with the distributions as libstdc++ draws them: what the DeepPlan artifact's client uses,
+ * with seed 0. The same seed gives the artifact's own sequence of intervals and functions.
  */
 export class MinstdRandom implements RandomSource {
   #state: number;
@@ -150,7 +150,9 @@ export class WeightedChoice {
   }
 }
 
-/** A count from the Poisson distribution. Above a mean of 30 by the normal approximation, whose error is then under 1%. */
+/**
+ * A count from the Poisson distribution. Above a mean of 30 by the normal approximation, whose error is then under 1%.
+ */
 export function poissonCount(mean: number, random: RandomSource): number {
   if (!(mean > 0)) return 0;
   if (mean > 30) {

@@ -1,4 +1,6 @@
-/** One host of a simulated fleet: the simulator of a machine, with functions numbered as this host came to know them. */
+/**
+ * One host of a simulated fleet: the simulator of a machine, with functions numbered as this host came to know them.
+ */
 import { Simulator, type SimulatorOptions } from '../simulator.ts';
 import type { Outcome, ReplayObserver } from '../types.ts';
 

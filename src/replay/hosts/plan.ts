@@ -1,4 +1,7 @@
-/** The homes of a simulated fleet's functions: rates as they were seen, and the plan that src/schedule/fleet makes of them. */
+/**
+ * The homes of a simulated fleet's functions: rates as they were seen, and the plan that src/schedule/fleet makes of
+ * them.
+ */
 import { assignHomes, rankMembers, type FleetMember, type OfferSheet } from '../../schedule/index.ts';
 
 /** How often rates are looked at; at the beginning, when nothing is known, after 1, 2, 4 and 8 s. */

@@ -1,4 +1,7 @@
-/** A fleet as one scheduler would have it that had all GPUs in one machine: what any routing between hosts is measured against. */
+/**
+ * A fleet as one scheduler would have it that had all GPUs in one machine: what any routing between hosts is measured
+ * against.
+ */
 import type { GpuOffer, OfferSheet, SchedulerGpu } from '../../schedule/index.ts';
 import type { SimulatorOptions } from '../simulator.ts';
 

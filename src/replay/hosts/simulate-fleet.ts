@@ -1,4 +1,7 @@
-/** A replay over the hosts of a fleet, on one virtual clock. The routing between hosts is the one that serves: src/schedule/fleet. */
+/**
+ * A replay over the hosts of a fleet, on one virtual clock. The routing between hosts is the one that serves:
+ * src/schedule/fleet.
+ */
 import { chooseHost, type HostOffer, type HostReason, type OfferSheet } from '../../schedule/index.ts';
 import { deriveSeed, Xoshiro } from '../generate/random.ts';
 import { DueHeap } from '../simulator-heap.ts';
@@ -15,8 +18,9 @@ import type { FleetRow, FleetSettings } from './types.ts';
 const detectMs = 1000;
 
 /**
- * Replays a trace over a fleet, and tells the observer as if it was one machine with all GPUs, those of host 0 first. Throws
- * RangeError for a trace whose invocations are not in order of arrival, and for a failure of a host that there is not.
+ * Replays a trace over a fleet, and tells the observer as if it was one machine with all GPUs, those of host 0 first.
+ * Throws RangeError for a trace whose invocations are not in order of arrival, and for a failure of a host that there
+ * is not.
  */
 export async function simulateFleet(
   trace: Trace,
@@ -199,7 +203,10 @@ class FleetSimulation {
     for (const call of lost.lose()) this.#interrupted(call, failure, host);
   }
 
-  /** The host that was to run it is gone. Its entry runs it elsewhere, once; where the entry is gone, so is the client's connection. */
+  /**
+   * The host that was to run it is gone. Its entry runs it elsewhere, once; where the entry is gone, so is the client's
+   * connection.
+   */
   #interrupted(call: FleetCall, failure: number, host: number): void {
     if (call.entry === host || call.isRerun || !this.#hosts[call.entry]!.isUp) {
       this.#record.lost(call, this.#nowMs, 'the host was lost', failure);

@@ -1,9 +1,9 @@
 /** A fleet in the simulator: so many hosts of one machine, and who decides which of them runs a call. */
 
 /**
- * `homes`: as a fleet that serves does it (src/schedule/fleet). `random`: the host that a load balancer happened to choose.
- * `least-loaded`: the host with the fewest calls under way, known to all without delay. `one`: no hosts, but one scheduler over
- * all GPUs, which no network could give.
+ * `homes`: as a fleet that serves does it (src/schedule/fleet). `random`: the host that a load balancer happened to
+ * choose. `least-loaded`: the host with the fewest calls under way, known to all without delay. `one`: no hosts, but
+ * one scheduler over all GPUs, which no network could give.
  */
 export const fleetRouters = ['homes', 'random', 'least-loaded', 'one'] as const;
 export type FleetRouter = (typeof fleetRouters)[number];
@@ -58,7 +58,10 @@ export interface FleetRow {
     /** Goodput in the minute before, and in the one that begins with the failure. */
     readonly goodput_before: number | null;
     readonly goodput_after: number | null;
-    /** From the failure until the end of the last second within a minute in which goodput was more than 1% below that before. */
+    /**
+     * From the failure until the end of the last second within a minute in which goodput was more than 1% below that
+     * before.
+     */
     readonly felt_s: number;
     /** Calls that it had under way: run elsewhere, and lost. */
     readonly rerun: number;

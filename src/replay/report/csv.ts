@@ -39,7 +39,8 @@ const mean = (shares: readonly number[]): number | undefined =>
   shares.length === 0 ? undefined : shares.reduce((sum, each) => sum + each, 0) / shares.length;
 
 /**
- * `scope` is total, gpu, model, interval or function; `name` says which; `how`, of which report; an interval also has its start.
+ * `scope` is total, gpu, model, interval or function; `name` says which; `how`, of which report; an interval also has
+ * its start.
  */
 export function renderReportCsv(...reports: readonly Report[]): string {
   const heading = line(['scope', 'name', 'how', 'start_s', 'requests_per_s', 'utilisation', ...tallyColumns]);

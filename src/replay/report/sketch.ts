@@ -140,8 +140,8 @@ export class Sketch {
   }
 
   /**
-   * The value that a share `quantile` (0 to 1) of all does not exceed, by the nearest rank: the smallest value whose rank
-   * is at least quantile * count. NaN of nothing.
+   * The value that a share `quantile` (0 to 1) of all does not exceed, by the nearest rank: the smallest value whose
+   * rank is at least quantile * count. NaN of nothing.
    */
   quantile(quantile: number): number {
     if (this.#count === 0) return NaN;

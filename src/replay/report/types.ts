@@ -1,6 +1,7 @@
 /**
- * What a replay came to: the same form in files (`--json`) and in memory, for a simulation and for a live host, so that the
- * two stand side by side. Milliseconds are from the arrival to the answer; a percentile is null where nothing was answered.
+ * What a replay came to: the same form in files (`--json`) and in memory, for a simulation and for a live host, so that
+ * the two stand side by side. Milliseconds are from the arrival to the answer; a percentile is null where nothing was
+ * answered.
  */
 
 import type { FleetRow } from '../hosts/types.ts';
@@ -61,8 +62,8 @@ export interface GpuRow {
 }
 
 /**
- * How far the scheduler's prediction of an invocation's end was off, late or early, when it chose the place. Shares are of
- * the invocation's latency: the mean is that of all errors over all latencies.
+ * How far the scheduler's prediction of an invocation's end was off, late or early, when it chose the place. Shares are
+ * of the invocation's latency: the mean is that of all errors over all latencies.
  */
 export interface PredictionRow {
   readonly placement: 'gpu warm' | 'gpu partial' | 'gpu cold' | 'cpu' | 'worker';
@@ -117,7 +118,10 @@ export interface Report extends Tally {
   readonly queue_p99_ms: number | null;
   readonly evictions_by_cause: Readonly<Record<string, number>>;
   readonly failures_by_reason: Readonly<Record<string, number>>;
-  /** Of resident functions, to a smaller plan of their ladder instead of an eviction, and back to a larger one; absent in older reports. */
+  /**
+   * Of resident functions, to a smaller plan of their ladder instead of an eviction, and back to a larger one; absent
+   * in older reports.
+   */
   readonly plan_changes?: { readonly smaller: number; readonly larger: number };
   /** By placement; absent in older reports, empty where nothing was predicted. */
   readonly predictions?: readonly PredictionRow[];
@@ -127,7 +131,9 @@ export interface Report extends Tally {
   readonly host_memory?: HostMemoryRow;
   /** Absent where one machine was replayed. */
   readonly fleet?: FleetRow;
-  /** How far a percentile of this report may be off at the most, as a share of itself; those of the whole are closer. */
+  /**
+   * How far a percentile of this report may be off at the most, as a share of itself; those of the whole are closer.
+   */
   readonly percentile_error: number;
   readonly gpus: readonly GpuRow[];
   readonly models: readonly ModelRow[];

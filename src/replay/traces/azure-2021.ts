@@ -1,6 +1,6 @@
 /**
- * Azure Functions 2021 (Zhang et al., "Faster and Cheaper Serverless Computing on Harvested Resources", SOSP 2021): a row
- * for each invocation, with the end and the duration in seconds. Its rows are in no order that could be relied on.
+ * Azure Functions 2021 (Zhang et al., "Faster and Cheaper Serverless Computing on Harvested Resources", SOSP 2021): a
+ * row for each invocation, with the end and the duration in seconds. Its rows are in no order that could be relied on.
  */
 import { createWriteStream } from 'node:fs';
 import { Readable } from 'node:stream';

@@ -50,8 +50,9 @@ export class InvocationBuffer {
   }
 
   /**
-   * Sorts by arrival; invocations of one instant keep their order. In linear time where arrivals spread over the buffer's
-   * span, as they do within a minute: each goes to the bucket of its instant, and what is left is nearly sorted.
+   * Sorts by arrival; invocations of one instant keep their order. In linear time where arrivals spread over the
+   * buffer's span, as they do within a minute: each goes to the bucket of its instant, and what is left is nearly
+   * sorted.
    */
   sort(): void {
     const { length, arrivalMs } = this;

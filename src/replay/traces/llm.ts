@@ -1,7 +1,7 @@
 /**
  * Traces of calls to language models: Azure's of 2023 and 2024 (Patel et al., "Splitwise", ISCA 2024; Stojkovic et al.,
- * "DynamoLLM", HPCA 2025) and BurstGPT (Wang et al., KDD 2025). Each row is a call with its instant and its tokens. A replay goes
- * by the instants: a function's run takes as long as its model does, whatever the tokens were.
+ * "DynamoLLM", HPCA 2025) and BurstGPT (Wang et al., KDD 2025). Each row is a call with its instant and its tokens. A
+ * replay goes by the instants: a function's run takes as long as its model does, whatever the tokens were.
  */
 import { basename } from 'node:path';
 import { shown, TraceError, traceError, type TracePlace } from './error.ts';
@@ -40,8 +40,8 @@ export async function readAzureLlm(file: string): Promise<IndexedTrace> {
 }
 
 /**
- * Reads a file of BurstGPT: a function for each model and kind of log, such as "ChatGPT, API log". Calls that failed (no response
- * tokens) count: they were made. The trace begins with its earliest call.
+ * Reads a file of BurstGPT: a function for each model and kind of log, such as "ChatGPT, API log". Calls that failed
+ * (no response tokens) count: they were made. The trace begins with its earliest call.
  *
  * @throws TraceError with file, line and field
  */

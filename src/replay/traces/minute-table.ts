@@ -133,8 +133,8 @@ function readCells(
 }
 
 /**
- * The functions of a table folded onto `count` of them, as the DeepPlan artifact does: sorted by their invocations, most
- * first, function i of that order becomes function i modulo `count`. A table of no more functions is only sorted.
+ * The functions of a table folded onto `count` of them, as the DeepPlan artifact does: sorted by their invocations,
+ * most first, function i of that order becomes function i modulo `count`. A table of no more functions is only sorted.
  *
  * @returns for each function of the table the folded one, and the name of each folded function: that of its first
  */

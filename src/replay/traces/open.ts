@@ -23,13 +23,14 @@ export interface OpenTraceOptions extends Pick<PlaceOptions, 'placement'> {
   /** Or scale by this factor. */
   readonly factor?: number;
   /**
-   * Fold the functions onto so many, most invoked first. Calls of a trace of language models, which knows no functions, are dealt
-   * to so many at random, each as often as the others.
+   * Fold the functions onto so many, most invoked first. Calls of a trace of language models, which knows no functions,
+   * are dealt to so many at random, each as often as the others.
    */
   readonly fold?: number;
   /**
-   * Do with a table of minutes what the DeepPlan artifact's client does: the rate is the mean over the whole file, not the
-   * window, scaled counts are rounded down, and arrivals are drawn by minstd_rand with seed 0 (placement 'artifact').
+   * Do with a table of minutes what the DeepPlan artifact's client does: the rate is the mean over the whole file, not
+   * the window, scaled counts are rounded down, and arrivals are drawn by minstd_rand with seed 0 (placement
+   * 'artifact').
    */
   readonly asArtifact?: boolean;
 }
@@ -65,8 +66,8 @@ export async function traceFormatOf(file: string): Promise<TraceFormat> {
 }
 
 /**
- * Opens a trace file of any of these formats. The file is read once, here, so that what is wrong with it is known before
- * a replay has begun; what replay needs of it is kept in a compact form, on disk where it is much.
+ * Opens a trace file of any of these formats. The file is read once, here, so that what is wrong with it is known
+ * before a replay has begun; what replay needs of it is kept in a compact form, on disk where it is much.
  *
  * @throws TraceError with file, line and field
  */

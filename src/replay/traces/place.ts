@@ -8,8 +8,9 @@ export const minuteMs = 60_000;
 
 /**
  * Where within its minute an invocation arrives. `uniform`: anywhere, each for itself. `even`: at equal distances, each
- * function with a phase of its own. `artifact`: a Poisson process for each function at its rate in that minute, drawn as
- * the DeepPlan artifact's client does (minstd_rand with seed 0 anew each minute), so that counts hold on average only.
+ * function with a phase of its own. `artifact`: a Poisson process for each function at its rate in that minute, drawn
+ * as the DeepPlan artifact's client does (minstd_rand with seed 0 anew each minute), so that counts hold on average
+ * only.
  */
 export type MinutePlacement = 'uniform' | 'even' | 'artifact';
 
@@ -21,8 +22,8 @@ export interface PlaceOptions {
   /** Counts are multiplied by this. */
   readonly factor?: number;
   /**
-   * Of scaled counts. `random`: up or down so that the mean holds (seeded); `truncate`: down, as the artifact does, which
-   * loses what is rarer than 1 / factor in a minute.
+   * Of scaled counts. `random`: up or down so that the mean holds (seeded); `truncate`: down, as the artifact does,
+   * which loses what is rarer than 1 / factor in a minute.
    */
   readonly rounding?: 'random' | 'truncate';
   /** Fold the functions onto so many, most invoked first. */

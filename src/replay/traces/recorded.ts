@@ -1,7 +1,7 @@
 /**
  * Turntable's own traces: JSON Lines, the first a heading and then one for each invocation, as
- * `traces/trace.schema.json` has it. A host's recording is in the order in which invocations ended, since only then all of
- * an invocation is known; a generated trace is in the order of arrival.
+ * `traces/trace.schema.json` has it. A host's recording is in the order in which invocations ended, since only then all
+ * of an invocation is known; a generated trace is in the order of arrival.
  */
 import { shown, TraceError, traceError, type TracePlace } from './error.ts';
 import type { IndexedTrace } from './indexed-trace.ts';

@@ -10,9 +10,9 @@ const readLength = 1024;
 const recordBytes = 28;
 
 /**
- * Puts invocations into the order of their arrival, however many: runs are sorted in memory, written to a temporary file
- * and merged. Memory: one run, and 28 KB for each 15 MB on disk. Of equal arrivals the one added first
- * comes first.
+ * Puts invocations into the order of their arrival, however many: runs are sorted in memory, written to a temporary
+ * file and merged. Memory: one run, and 28 KB for each 15 MB on disk. Of equal arrivals the one added first comes
+ * first.
  */
 export class InvocationSorter {
   readonly #runLength: number;

@@ -19,9 +19,10 @@ export function sliceTrace(trace: SyncTrace, fromMs: number, toMs: number): Sync
 }
 
 /**
- * `factor` times the requests: each is kept with that chance, or repeated. A copy arrives somewhere between the middles of
- * the gaps before and behind the original, within its minute: so each burst stays as short as it was, calls at once stay
- * at once, and the share of each function and the course of the load are as before. Memory: one invocation's copies.
+ * `factor` times the requests: each is kept with that chance, or repeated. A copy arrives somewhere between the middles
+ * of the gaps before and behind the original, within its minute: so each burst stays as short as it was, calls at once
+ * stay at once, and the share of each function and the course of the load are as before. Memory: one invocation's
+ * copies.
  */
 export function scaleTrace(trace: SyncTrace, factor: number, seed: number): SyncTrace {
   if (factor === 1) return trace;

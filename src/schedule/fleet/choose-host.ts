@@ -1,4 +1,7 @@
-/** Which host runs a call that has come to one of them. A pure function, for hosts that serve and for those that are simulated. */
+/**
+ * Which host runs a call that has come to one of them. A pure function, for hosts that serve and for those that are
+ * simulated.
+ */
 
 /** What a host would mean for the call. */
 export interface HostOffer {
@@ -20,9 +23,9 @@ export interface CallAtHost {
 }
 
 /**
- * `passed-on`: another host sent it here. `home`: the host is the function's first home. `other-home`: it is another home, where
- * the answer is earlier. `spill`: every home would be late, and the host that has the call would not. `no-home`: no home can run
- * it.
+ * `passed-on`: another host sent it here. `home`: the host is the function's first home. `other-home`: it is another
+ * home, where the answer is earlier. `spill`: every home would be late, and the host that has the call would not.
+ * `no-home`: no home can run it.
  */
 export type HostReason = 'passed-on' | 'home' | 'other-home' | 'spill' | 'no-home';
 

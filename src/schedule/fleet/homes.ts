@@ -1,7 +1,7 @@
 /**
- * Which hosts of a fleet are a function's homes. A pure function of the members and the predicted loads: every host that knows
- * the same finds the same homes, in whatever order it learnt it. Rendezvous hashing with bounded load (after Mirrokni, Thorup and
- * Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018).
+ * Which hosts of a fleet are a function's homes. A pure function of the members and the predicted loads: every host
+ * that knows the same finds the same homes, in whatever order it learnt it. Rendezvous hashing with bounded load (after
+ * Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018).
  */
 import { hashText, rankScore, type TextHash } from './rank.ts';
 
@@ -15,7 +15,10 @@ export interface FleetMember {
 
 export interface FleetFunction {
   readonly name: string;
-  /** Predicted, over the whole fleet, in the unit of the capacity: calls a second times the milliseconds that one keeps a lane. */
+  /**
+   * Predicted, over the whole fleet, in the unit of the capacity: calls a second times the milliseconds that one keeps
+   * a lane.
+   */
   readonly load: number;
 }
 
@@ -41,9 +44,9 @@ export const homeDefaults = { slack: 0.25, comfort: 0.4, pieceShare: 0.5 } as co
 const stepsPerDoubling = 4;
 
 /**
- * The homes of each function, the first one best; at least one each. Where a function's load needs several, they share it.
- * No member is planned more than its limit and one function's piece of it (`homeLimits`), unless the functions' loads exceed
- * what all members together may have.
+ * The homes of each function, the first one best; at least one each. Where a function's load needs several, they share
+ * it. No member is planned more than its limit and one function's piece of it (`homeLimits`), unless the functions'
+ * loads exceed what all members together may have.
  *
  * Throws RangeError for a fleet of no members, two of one name, and a capacity or load that is no number of at least 0.
  */
@@ -94,8 +97,8 @@ export function homeLimits(
 }
 
 /**
- * Members in the order of their scores for a function, whatever its load: where copies of its content go, and who is asked
- * when all homes are gone.
+ * Members in the order of their scores for a function, whatever its load: where copies of its content go, and who is
+ * asked when all homes are gone.
  */
 export function rankMembers(members: readonly FleetMember[], name: string): readonly number[] {
   const weights = weightsOf(members);
@@ -160,8 +163,8 @@ class HomePlanner {
   /** @param share of all load that has been planned, this function's included. */
   homes(hash: TextHash, load: number, share: number): Home[] {
     const scores = this.#scores;
-    // The limit opens as the load comes. Else the heaviest would fill some members to the brim, and those would be home to
-    // none of the thousands that are hardly called.
+    // The limit opens as the load comes. Else the heaviest would fill some members to the brim, and those would be home
+    // to none of the thousands that are hardly called.
     const opened = share + (1 - share) * this.#pieceShare;
     for (const member of this.#open) scores[member] = rankScore(hash, this.#hashes[member]!, this.#weights[member]!);
     const homes: Home[] = [];

@@ -1,7 +1,7 @@
 /**
- * Weighted rendezvous hashing (Thaler and Ravishankar 1998; with weights as in Schindelhauer and Schomaker 2005): each pair of
- * a function and a member has a score that depends on the two alone, and a function's members stand in order of their scores.
- * So a member that comes or goes changes nothing in the order of the others.
+ * Weighted rendezvous hashing (Thaler and Ravishankar 1998; with weights as in Schindelhauer and Schomaker 2005): each
+ * pair of a function and a member has a score that depends on the two alone, and a function's members stand in order of
+ * their scores. So a member that comes or goes changes nothing in the order of the others.
  */
 import { mix32 } from '../../tools/index.ts';
 
