@@ -46,6 +46,13 @@ test('what an operator does not cover is refused in words that name it', () => {
       'axis 2 is outside of a tensor with 2 dimensions',
     ],
     [
+      conformanceCase('Col2Im', '3D, 2 channels', [x([1, 4, 24]), ints(3, 4, 4), ints(1, 1, 2)], {
+        attributes: { dilations: [1, 1, 2] },
+      }),
+      [[1, 2, 3, 4, 4]],
+      'dilated blocks along 3 axes, which ONNX Runtime misplaces',
+    ],
+    [
       conformanceCase('TopK', 'many', [x([5000]), ints(2000)], { outputs: ['FP32'] }),
       [[2000]],
       'its K is 2000, but at most 1024 are covered',

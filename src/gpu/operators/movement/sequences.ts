@@ -77,12 +77,11 @@ const col2im: Operator = {
     const dilations = list('dilations', 1, axes);
     const strides = list('strides', 1, axes);
     const pads = list('pads', 0, 2 * axes);
-    const plain = [...dilations, ...strides].every((each) => each === 1) && pads.every((each) => each === 0);
-    if (axes > 2 && output.shape[1] !== 1 && !plain) {
-      throw new Unsupported(
-        `several channels along ${axes} axes, which ONNX Runtime misplaces where blocks are stepped`,
-      );
-    }
+    // Along more than 2 axes it takes an element's place in its block from the size of the dilated block.
+    const isMisplaced = (axis: number): boolean =>
+      dilations[axis]! > 1 && block[axis]! > 1 && [output.shape[1]!, ...block.slice(0, axis)].some((size) => size > 1);
+    if (axes > 2 && sizes.some((_, axis) => isMisplaced(axis)))
+      throw new Unsupported(`dilated blocks along ${axes} axes, which ONNX Runtime misplaces`);
     const counts = sizes.map((size, axis) => {
       const span = dilations[axis]! * (block[axis]! - 1) + 1;
       return Math.floor((size + pads[axis]! + pads[axis + axes]! - span) / strides[axis]!) + 1;

@@ -283,6 +283,18 @@ const shapes: readonly Case[] = [
       );
     }),
   ),
+  conformanceCase('Col2Im', '3D, steps of 2 channels', [x([2, 16, 8]), ints(3, 4, 4), ints(2, 2, 2)], {
+    attributes: { strides: [1, 2, 2], pads: [0, 0, 0, 0, 0, 1] },
+    opset: 18,
+  }),
+  conformanceCase('Col2Im', '3D, dilated blocks of one', [x([2, 2, 36]), ints(3, 4, 4), ints(1, 1, 2)], {
+    attributes: { dilations: [2, 2, 1] },
+    opset: 18,
+  }),
+  conformanceCase('Col2Im', '3D, dilated along the last axis', [x([2, 2, 24]), ints(3, 4, 4), ints(1, 1, 2)], {
+    attributes: { dilations: [1, 1, 2] },
+    opset: 18,
+  }),
   conformanceCase('Col2Im', '3D', [x([1, 10, 12]), ints(3, 4, 5), ints(1, 1, 5)], { opset: 18 }),
 ];
 
