@@ -125,6 +125,7 @@ const step = fc.oneof(
   { weight: 2, arbitrary: fc.record({ do: fc.constant('pin' as const), key, flag: fc.boolean() }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('move' as const), key, flag: fc.boolean() }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('fail' as const), key, flag: fc.boolean() }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('size' as const), key, flag: fc.boolean() }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('pass' as const), key, flag: fc.boolean() }) },
 );
 
@@ -165,6 +166,15 @@ function take(world: World, { do: what, key: each, flag }: Step): void {
       if (flag) world.tell(each, { kind: 'unfit', attempt: attempt - 1, reason: 'stale' });
       else if (world.works.some((work) => work.key === each && !world.isStale(work)))
         world.tell(each, { kind: 'failed', attempt, cause: 'process', reason: 'died' });
+      return;
+    }
+    case 'size': {
+      const work = world.works.find((one) => one.key === each && one.kind === 'prepare' && !world.isStale(one));
+      if (!flag) world.tell(each, { kind: 'sized' });
+      else if (work !== undefined) {
+        world.works = world.works.filter((one) => one !== work);
+        world.tell(each, { kind: 'unsized', attempt: work.attempt, inputs: ['sizes'] });
+      }
       return;
     }
     case 'pass':
@@ -300,6 +310,47 @@ describe('a function', () => {
     expect(world.table.get('a')?.state.kind).toBe('absent');
     world.work(4);
     expect(world.table.get('a')?.state.kind).toBe('planned');
+  });
+
+  test('whose sizes come with a call is prepared for the values of the next call, and for no other reason', () => {
+    const world = new World();
+    world.carryOut(world.table.want('a', false));
+    world.up();
+    const [work] = world.begin(1);
+    world.tell('a', { kind: 'unsized', attempt: work!.attempt, inputs: ['sizes', 'axes'] });
+    world.works = [];
+    expect(world.table.get('a')).toMatchObject({ isInHand: false, state: { kind: 'unsized' } });
+    expect(world.offered.has('a')).toBe(false);
+    expect(isSettled(world.table.get('a')!)).toBe(true);
+    expect(whyNotOnGpu(world.table.get('a')!, 0)).toBe(
+      "its program is made for the values of 'sizes' and 'axes', and those of a call come first",
+    );
+    // What is told of runs, pauses and GPUs does not concern it; nor does the end of an earlier work.
+    world.tell('a', { kind: 'unsized', attempt: work!.attempt - 1, inputs: ['others'] });
+    world.tell('a', { kind: 'run failed', reason: 'no' });
+    world.tell('a', { kind: 'pause over' });
+    world.tell('a', { kind: 'arrived', gpu: 0 });
+    expect(world.table.get('a')?.state).toEqual({ kind: 'unsized', inputs: ['sizes', 'axes'] });
+    expect(world.works).toEqual([]);
+    world.tell('a', { kind: 'sized' });
+    expect(world.works).toMatchObject([{ kind: 'prepare', key: 'a', attempt: work!.attempt + 1, isAlone: false }]);
+    // A second call while the first one's values are worked for begins nothing.
+    world.tell('a', { kind: 'sized' });
+    expect(world.works).toHaveLength(1);
+    world.work(4);
+    expect(world.table.get('a')?.state.kind).toBe('planned');
+  });
+
+  test('whose sizes come with a call is asked for them again after the end of the process', () => {
+    const world = new World();
+    world.carryOut(world.table.want('a', false));
+    world.up();
+    const [work] = world.begin(1);
+    world.tell('a', { kind: 'unsized', attempt: work!.attempt, inputs: ['sizes'] });
+    world.down();
+    expect(world.table.get('a')).toMatchObject({ crashes: undefined, state: { kind: 'absent' } });
+    world.up();
+    expect(world.works.filter((each) => !world.isStale(each))).toMatchObject([{ kind: 'prepare', isAlone: false }]);
   });
 
   test('tells why its next start on a GPU is cold', () => {

@@ -348,7 +348,7 @@ export function whyNotOnGpu({ state, breaker }: GpuFunctionRecord, nowMs: number
     case 'undecided':
       return `the inputs of a call decide whether its answer is right: ${state.reason}`;
     case 'unsized':
-      return `its program is made for the values of ${state.inputs.map((name) => `'${name}'`).join(' and ')}, and those of a call come first`;
+      return `its program is made for the values of ${namesText(state.inputs)}, and those of a call come first`;
     case 'disagreed':
       return `its answer differs from that of ONNX Runtime: ${state.reason}`;
     case 'refused':
@@ -357,6 +357,9 @@ export function whyNotOnGpu({ state, breaker }: GpuFunctionRecord, nowMs: number
       return 'the GPU process was restarted and does not have it again yet';
   }
 }
+
+/** `'sizes' and 'axes'` */
+export const namesText = (names: readonly string[]): string => names.map((name) => `'${name}'`).join(' and ');
 
 export const gpusOf = ({ state }: GpuFunctionRecord): readonly number[] =>
   state.kind === 'resident' ? state.gpus : [];

@@ -3,9 +3,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { functionVersion } from '../../../test/host/fakes.ts';
+import { functionVersion, metadata, spec } from '../../../test/host/fakes.ts';
 import { gpuBench } from '../../../test/host/gpu-bench.ts';
-import { GpuError, type GpuClient, type GpuCoverage } from '../../gpu/index.ts';
+import { GpuError, sizingOf, type GpuClient, type GpuCoverage, type GpuFunctionSpec } from '../../gpu/index.ts';
 import type { VariantKind } from './variants/index.ts';
 import type { GpuFunctions } from './gpu-functions.ts';
 import type { GpuRuntime } from './prepare.ts';
@@ -92,3 +92,64 @@ test.each<[call: string, variants: { kind: VariantKind; cores: number }, calls: 
     await close();
   },
 );
+
+/** There are programs of the model for `sizes` that have no 0 in them. */
+function sizedBench() {
+  const tried: string[] = [];
+  const client = {
+    register: ({ shapes }: GpuFunctionSpec): Promise<GpuCoverage> => {
+      const values = shapes.find(({ name }) => name === 'sizes')?.values;
+      if (sizingOf(shapes).size > 0) tried.push(String(values));
+      const obstacles = [{ node: 'shaped', operator: 'Reshape', reason: `nothing has the shape ${String(values)}` }];
+      const isCovered = values !== undefined && !values.includes(0);
+      return Promise.resolve(isCovered ? coverage : { covered: false, obstacles, sizing: ['sizes'] });
+    },
+    unregister: () => Promise.resolve(),
+    evict: () => Promise.resolve(0),
+    measure: () => Promise.resolve(measured),
+  } as unknown as GpuClient;
+  const bench = gpuBench({ dataDir, client });
+  const version = functionVersion('sized', {
+    metadata: metadata([spec('x', 'FP32', [2, 6]), spec('sizes', 'INT64', [2])], [spec('y', 'FP32', ['a', 'b'])]),
+  });
+  bench.functions.up(bench.runtime);
+  bench.store.put(version);
+  const stateAfter = async (...sizes: readonly number[]): Promise<unknown> => {
+    const values = new BigInt64Array(sizes.map(BigInt));
+    bench.functions.calls.keepsOff(version.key, [
+      { name: 'x', datatype: 'FP32', shape: [2, 6], data: Buffer.alloc(48) },
+      { name: 'sizes', datatype: 'INT64', shape: [2], data: Buffer.from(values.buffer) },
+    ]);
+    await bench.functions.settled();
+    return bench.functions.record(version.key)?.state;
+  };
+  return { ...bench, version, tried, stateAfter };
+}
+
+const unsized = { kind: 'unsized', inputs: ['sizes'] };
+
+test('a function without a program for the values of four calls is refused with a sentence, and no more are tried', async () => {
+  const { functions, version, tried, stateAfter, close } = sizedBench();
+  await functions.settled();
+  expect(functions.record(version.key)?.state).toEqual(unsized);
+  for (const size of [1, 2, 2, 1, 3]) expect(await stateAfter(size, 0)).toEqual(unsized);
+  const refused = {
+    kind: 'refused',
+    until: 'another model',
+    reason:
+      "there was no program for 4 values of 'sizes', the last time because of Reshape (shaped): nothing has the shape 4,0",
+  };
+  expect(await stateAfter(4, 0)).toEqual(refused);
+  expect(await stateAfter(3, 4)).toEqual(refused);
+  expect(tried).toEqual(['1,0', '2,0', '3,0', '4,0']);
+  await close();
+});
+
+test('a function for which three values had no program is planned for the fourth', async () => {
+  const { functions, tried, stateAfter, close } = sizedBench();
+  await functions.settled();
+  for (const size of [1, 2, 3]) expect(await stateAfter(size, 0)).toEqual(unsized);
+  expect(await stateAfter(3, 4)).toEqual({ kind: 'planned' });
+  expect(tried).toEqual(['1,0', '2,0', '3,0', '3,4']);
+  await close();
+});

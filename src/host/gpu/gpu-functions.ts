@@ -10,6 +10,7 @@ import type { FunctionVersion, Registry } from '../types.ts';
 import {
   isOffered,
   isSettled,
+  namesText,
   type FailureCause,
   type FunctionEffect,
   type FunctionEvent,
@@ -308,9 +309,12 @@ export class GpuFunctions {
         const { sized } = held;
         if (sized !== undefined) held.shapes.refused(sized, prepared.reason);
         held.sized = undefined;
-        if (held.shapes.refusals < sizingTriesMax)
-          this.tell(key, { kind: 'unsized', attempt, inputs: prepared.inputs });
-        else this.tell(key, { kind: 'unfit', attempt, reason: prepared.reason });
+        const { inputs, reason } = prepared;
+        if (held.shapes.refusals < sizingTriesMax) this.tell(key, { kind: 'unsized', attempt, inputs });
+        else {
+          const why = `there was no program for ${sizingTriesMax} values of ${namesText(inputs)}, the last time because of ${reason}`;
+          this.tell(key, { kind: 'unfit', attempt, reason: why });
+        }
         return;
       }
       case 'disagreed':
