@@ -222,6 +222,7 @@ export async function startHost(
     usage,
     totalMemoryBytes: totalmem(),
     redis: () => queueing.health()?.status ?? 'off',
+    fleet: fleet === undefined ? undefined : config.fleet?.name,
   };
   const scheduler = new SchedulerView({
     live,

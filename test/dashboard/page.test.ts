@@ -1,10 +1,12 @@
 /** The dashboard in a real browser against a real host with live load. */
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { hasBrowser, launchBrowser, openPage } from '../support/browser.ts';
+import { FleetHosts, nameOf } from '../support/fleet-hosts.ts';
 import { writeReluModel } from '../support/models.ts';
+import { redisMissing } from '../support/redis-server.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 
 /** Where pictures of the views go; the ones under docs/ are made by setting it to that folder. */
@@ -192,6 +194,35 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     await page.getByText('too long').waitFor({ state: 'detached' });
     const { runs } = (await (await fetch(`${host.url}/api/replays`)).json()) as { runs: { name: string }[] };
     expect(runs.map(({ name }) => name)).not.toContain('too long');
+    expect(complaints).toEqual([]);
+  });
+
+  it.skipIf(redisMissing !== undefined)('shows the hosts of a fleet and the homes of a function', async () => {
+    await using fleet = await FleetHosts.start(2);
+    const [one, other] = fleet.hosts.map(nameOf) as [string, string];
+    const [{ url, folder }] = fleet.hosts as [ReluHost, ReluHost];
+    await using opened = await openPage(browser, url);
+    const { page, complaints } = opened;
+    await page.goto(`${url}/#/`);
+    await page.getByRole('link', { name: 'Fleet' }).click();
+    await page.locator(`tr[data-host="${one}"]`).getByText('this page is of it').waitFor();
+    await page.getByRole('heading', { name: 'lab: 2 hosts up' }).waitFor();
+
+    const model = new Uint8Array(await readFile(await writeReluModel(folder, 3)));
+    const publish = async (): Promise<number> =>
+      (await fetch(`${url}/functions/shared`, { method: 'PUT', body: model })).status;
+    // A busy machine's other host may not have taken the file yet.
+    await expect.poll(publish, { timeout: 60_000 }).toBe(201);
+    await page.goto(`${url}/#/functions/shared`);
+    await page.locator('tr[data-home]').getByText('first').waitFor();
+
+    const drained = await fetch(`${url}/v2/fleet/hosts/${encodeURIComponent(other)}/drain`, { method: 'POST' });
+    expect(await drained.json()).toEqual({ host: other, draining: true });
+    await page.goto(`${url}/#/fleet`);
+    await page.getByRole('heading', { name: 'lab: 1 of 2 hosts drains' }).waitFor();
+    await page.locator(`tr[data-host="${other}"] .state.draining`).waitFor();
+    await page.goto(`${url}/#/functions/shared`);
+    await page.locator(`tr[data-home="${one}"]`).getByText('first').waitFor();
     expect(complaints).toEqual([]);
   });
 

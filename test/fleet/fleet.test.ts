@@ -10,6 +10,7 @@ import { FleetHosts, fleetOf, nameOf, statesAt } from '../support/fleet-hosts.ts
 import { writeScaleModel } from '../support/models.ts';
 import { redisMissing } from '../support/redis-server.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
+import { turntable } from '../cli/command.ts';
 
 /** For what the hosts tell each other by and by; a busy machine only makes it longer. */
 const patient = { timeout: 60_000, interval: 20 };
@@ -127,18 +128,32 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     await fleet.stop(stranger);
   });
 
-  test('a host drains when any host is asked for it, and takes part again', async () => {
-    for (const [draining, state] of [
-      [true, 'draining'],
-      [false, 'up'],
+  test('a host drains when `turntable drain` asks any host for it, and takes part again; `ps --fleet` shows both', async () => {
+    const at = ['--url', one.url];
+    await vi.waitFor(async () => expect(await statesAt(one)).toHaveProperty([nameOf(other)], 'up'), patient);
+    for (const [flags, said, state] of [
+      [[], 'draining', 'draining'],
+      [['--undo'], 'takes part again', 'up'],
     ] as const) {
-      expect(await drain(one, nameOf(other), draining)).toBe(200);
+      const drained = await turntable(['drain', nameOf(other), ...flags, ...at]);
+      expect(drained).toEqual({ exitCode: 0, stdout: `${nameOf(other)}: ${said}\n`, stderr: '' });
       await vi.waitFor(async () => {
         expect(await statesAt(one)).toMatchObject({ [nameOf(other)]: state });
         expect(await statesAt(other)).toMatchObject({ [nameOf(other)]: state });
+        const { exitCode, stdout } = await turntable(['ps', '--fleet', ...at]);
+        const [heading, ...rows] = stdout.trimEnd().split('\n');
+        expect([exitCode, heading]).toEqual([0, expect.stringMatching(/^HOST +STATE +CORES .* WAY +HEARD +NOTE$/)]);
+        expect(rows.map((row) => row.split(/ +/).slice(0, 3))).toEqual([
+          [nameOf(one), 'up', '1'],
+          [nameOf(other), state, '1'],
+        ]);
+        expect(rows[0]).toMatch(/ - +- +this one was asked$/);
+        expect(rows[1]).toMatch(/ \d\S* m?s +\d\S* m?s ago$/);
       }, patient);
     }
-    expect(await drain(one, 'nobody:1', true)).toBe(404);
+    const { exitCode, stderr } = await turntable(['drain', 'nobody:1', ...at]);
+    expect(exitCode).not.toBe(0);
+    expect(stderr).toContain("the fleet 'lab' has no host 'nobody:1'; it has");
   });
 
   test('a host that stops is gone from the others; one that comes is there', async () => {

@@ -294,6 +294,48 @@ export interface TickEvent extends SecondTotals {
   readonly earlier: readonly SecondTotals[];
   readonly waiting: number;
   readonly inFlight: number;
+  /** Name of the host's fleet; null where it is in none. */
+  readonly fleet: string | null;
+}
+
+/** `GET /v2/fleet` */
+export interface FleetAnswer {
+  readonly fleet: string;
+  readonly redis: { readonly status: 'up' } | { readonly status: 'down'; readonly reason: string };
+  readonly hosts: readonly FleetHostAnswer[];
+}
+
+export interface FleetHostAnswer {
+  readonly name: string;
+  readonly id: string;
+  readonly url: string;
+  /** It is the host that was asked. */
+  readonly self: boolean;
+  readonly state: 'up' | 'draining' | 'sick';
+  /** Why it is sick; absent where it is not. */
+  readonly reason?: string;
+  readonly version: string;
+  readonly protocol: number;
+  readonly started_at: string;
+  readonly heard_ms_ago: number;
+  /** Null before it was measured. */
+  readonly round_trip_ms: number | null;
+  readonly cores: number;
+  readonly gpus: number;
+  /** Those whose content it has. */
+  readonly functions: number;
+  readonly in_flight: number;
+  readonly waiting: number;
+}
+
+/** `GET /v2/fleet/functions/{name}` */
+export interface FleetFunctionAnswer {
+  readonly name: string;
+  readonly version: string;
+  /** Names of hosts, the best first. */
+  readonly homes: readonly string[];
+  /** The hosts that have its content. */
+  readonly holders: readonly { readonly host: string; readonly predicted_ms: number | null }[];
 }
 
 /** Begin and end, milliseconds from the start. */

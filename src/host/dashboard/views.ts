@@ -69,6 +69,8 @@ export interface ViewSources {
   /** Who takes overflow; none without Redis. */
   readonly workers: () => readonly WorkerState[];
   readonly redis: () => 'up' | 'down' | 'off';
+  /** Name of the fleet that this host is in. */
+  readonly fleet?: string | undefined;
   /** Absent where the host drives no GPU. */
   readonly gpus?: {
     readonly presence: (key: string) => GpuPresence | undefined;
@@ -97,7 +99,8 @@ export const waitingCount = (pools: CpuPools, gpus: ViewSources['gpus']): number
   pools.states().reduce((sum, { queueLength }) => sum + queueLength, gpus?.waiting() ?? 0);
 
 /** @param sinceMs what was counted in earlier seconds after this is told again */
-export function tickOf({ history, pools, statistics, gpus }: ViewSources, nowMs: number, sinceMs: number): TickEvent {
+export function tickOf(sources: ViewSources, nowMs: number, sinceMs: number): TickEvent {
+  const { history, pools, statistics, gpus, fleet = null } = sources;
   const second = (atMs: number): SecondTotals => ({
     atMs,
     ...history.totals({ stepMs: 1000, fromMs: atMs, toMs: atMs + 1000 }),
@@ -105,7 +108,7 @@ export function tickOf({ history, pools, statistics, gpus }: ViewSources, nowMs:
   const atMs = Math.floor(nowMs / 1000) * 1000 - 1000;
   const earlier = history.countedSince(sinceMs, atMs).map(second);
   const waiting = waitingCount(pools, gpus);
-  return { ...second(atMs), earlier, waiting, inFlight: statistics.requestsInFlight };
+  return { ...second(atMs), earlier, waiting, inFlight: statistics.requestsInFlight, fleet };
 }
 
 export async function functionsAnswer(sources: ViewSources, rangeMs: number, nowMs: number): Promise<FunctionsAnswer> {

@@ -1,6 +1,7 @@
 /** The fleet over HTTP: for those who operate it, and between its hosts. */
 import { isFromFleet, PeerLost, type Fleet, type MemberView } from '../../fleet/index.ts';
 import { decodeInput, encodeAnswer } from '../../queue/index.ts';
+import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { PassedWish } from '../fleet-member/index.ts';
 import { placementText } from '../placement.ts';
@@ -40,7 +41,7 @@ export function showFleet(context: HostContext, exchange: Exchange): void {
     fleet: fleet.name,
     redis: health.status === 'up' ? { status: 'up' } : { status: 'down', reason: health.reason },
     hosts: fleet.view().map(hostView),
-  });
+  } satisfies FleetAnswer);
 }
 
 /** `GET /v2/fleet/functions/{name}`: its homes, the first one best, and who has its content. */
@@ -55,7 +56,7 @@ export function showFleetFunction(context: HostContext, exchange: Exchange): voi
     version: version.version,
     homes: routing?.homesOf(version.name) ?? [],
     holders: [...own, ...others.map(({ host, offer }) => ({ host, predicted_ms: offer.ms ?? null }))],
-  });
+  } satisfies FleetFunctionAnswer);
 }
 
 /** `GET /v2/fleet/ping`: for measuring the way here. */
@@ -162,7 +163,7 @@ function unknownHost(fleet: Fleet, name: string): HostError {
   );
 }
 
-function hostView(host: MemberView): object {
+function hostView(host: MemberView): FleetHostAnswer {
   return {
     name: host.name,
     id: host.id,

@@ -9,6 +9,7 @@ import { routeOf, type Route } from './logic/route.ts';
 import { textOf } from './logic/form.ts';
 import type { Live } from './state.ts';
 import { Anatomy } from './views/anatomy.tsx';
+import { Fleet } from './views/fleet.tsx';
 import { FunctionPage } from './views/function.tsx';
 import { Functions } from './views/functions.tsx';
 import { Machine } from './views/machine.tsx';
@@ -22,6 +23,7 @@ const links = [
   ['#/', 'Overview', 'overview'],
   ['#/functions', 'Functions', 'functions'],
   ['#/machine', 'Machine', 'machine'],
+  ['#/fleet', 'Fleet', 'fleet'],
   ['#/memory', 'Memory', 'memory'],
   ['#/anatomy', 'Cold starts', 'anatomy'],
   ['#/replay', 'Replay', 'replay'],
@@ -88,6 +90,8 @@ function App() {
     setRange(next);
     setPaused(false);
   }, []);
+  const inFleet = typeof live.tick?.fleet === 'string';
+  const shownLinks = links.filter(([, , view]) => view !== 'fleet' || inFleet || route.view === 'fleet');
   const time = { range, onRange, paused, onPause: setPaused, theme };
   return (
     <>
@@ -97,7 +101,7 @@ function App() {
       <header>
         <strong class="brand">Turntable</strong>
         <nav aria-label="Views">
-          {links.map(([href, label, view]) => (
+          {shownLinks.map(([href, label, view]) => (
             <a
               key={href}
               href={href}
@@ -129,7 +133,7 @@ function App() {
         </p>
       )}
       <main id="main" ref={main} tabIndex={-1} class={live.connected ? '' : 'stale'}>
-        <View {...{ route, live }} {...time} />
+        <View {...{ route, live, inFleet }} {...time} />
       </main>
       {question !== undefined && (
         <KeyDialog
@@ -147,21 +151,24 @@ function App() {
 function View({
   route,
   live,
+  inFleet,
   ...time
-}: { readonly route: Route; readonly live: Live } & Parameters<typeof Functions>[0]) {
+}: { readonly route: Route; readonly live: Live; readonly inFleet: boolean } & Parameters<typeof Functions>[0]) {
   switch (route.view) {
     case 'overview':
       return <Overview live={live} {...time} />;
     case 'functions':
       return <Functions {...time} />;
     case 'function':
-      return <FunctionPage key={route.name} name={route.name} {...time} />;
+      return <FunctionPage key={route.name} name={route.name} inFleet={inFleet} {...time} />;
     case 'publish':
       return <Publish name={route.name} />;
     case 'memory':
       return <Memory paused={time.paused} />;
     case 'machine':
       return <Machine paused={time.paused} theme={time.theme} />;
+    case 'fleet':
+      return <Fleet paused={time.paused} />;
     case 'anatomy':
       return <Anatomy key={route.recorded} asked={route.recorded} />;
     case 'replay':

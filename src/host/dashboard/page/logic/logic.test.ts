@@ -1,9 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { FunctionRow, HistoryAnswer, TickEvent, TrafficColumns } from '../../api-types.ts';
+import type { FleetHostAnswer, FunctionRow, HistoryAnswer, TickEvent, TrafficColumns } from '../../api-types.ts';
 import { lanesOf, mergedBars } from './anatomy-lanes.ts';
 import { curlOf, exampleBody } from './curl.ts';
 import { EventParser } from './event-stream.ts';
+import { fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from './fleet.ts';
 import { formatAgo, formatBytes, formatMs, formatRate, formatShare } from './format.ts';
 import { filterRows, nextSort, sortRows, type SortKey } from './function-table.ts';
 import { foldHappenings, groupName, recordedOf } from './happenings.ts';
@@ -52,6 +53,63 @@ describe('what happened', () => {
     expect(recordedOf(seen[1]!, recorded)?.id).toBe(3);
     expect(recordedOf({ ...seen[1]!, atMs: 20_000 }, recorded)).toBeUndefined();
     expect(recordedOf(seen[0]!, [{ functionName: 'a', atMs: 9000 }])).toBeUndefined();
+  });
+});
+
+const host = (name: string, state: FleetHostAnswer['state'], more: Partial<FleetHostAnswer> = {}) =>
+  ({ name, state, url: `http://${name}`, self: false, ...more }) as FleetHostAnswer;
+
+describe('a fleet', () => {
+  const hosts = [
+    host('10.0.0.10:8000', 'up', { self: true }),
+    host('10.0.0.9:8000', 'up'),
+    host('10.0.0.7:8000', 'draining'),
+    host('10.0.0.8:8000', 'sick', { reason: 'no answer for 2 s' }),
+  ];
+
+  it('has hosts to look after first, then all by name', () => {
+    expect(sortHosts(hosts).map(({ name }) => name)).toEqual([
+      '10.0.0.8:8000',
+      '10.0.0.7:8000',
+      '10.0.0.9:8000',
+      '10.0.0.10:8000',
+    ]);
+  });
+
+  it('says how many hosts are sick or draining, and why one is', () => {
+    const say = (count: number): string => fleetHeadline({ fleet: 'lab', hosts: hosts.slice(0, count) });
+    expect([1, 2, 3, 4].map(say)).toEqual([
+      'lab: 1 host up',
+      'lab: 2 hosts up',
+      'lab: 1 of 3 hosts drains',
+      'lab: 1 of 4 hosts is sick, 1 drains',
+    ]);
+    expect(fleetHeadline({ fleet: 'lab', hosts: [...hosts, hosts[3]!] })).toBe('lab: 2 of 5 hosts are sick, 1 drains');
+    expect(hosts.map(hostNote)).toEqual([
+      'this page is of it',
+      '',
+      'takes no calls of other hosts',
+      'no answer for 2 s',
+    ]);
+    expect(hostNote(host('a', 'draining', { self: true }))).toBe('this page is of it; takes no calls of other hosts');
+  });
+
+  it("links to another host's page, where a browser can go there", () => {
+    expect(hostPage(hosts[1]!)).toBe('http://10.0.0.9:8000/#/fleet');
+    expect(hostPage(host('a', 'up', { url: 'https://a/' }))).toBe('https://a/#/fleet');
+    expect(hostPage(host('a', 'up', { url: 'javascript:alert(1)' }))).toBeUndefined();
+  });
+
+  it('has the homes of a function in order, then the other hosts that have its content', () => {
+    const holders = [
+      { host: 'c', predicted_ms: null },
+      { host: 'b', predicted_ms: 7 },
+    ];
+    expect(placesOf({ homes: ['a', 'b'], holders })).toEqual([
+      { host: 'a', home: 1, hasContent: false, predictedMs: null },
+      { host: 'b', home: 2, hasContent: true, predictedMs: 7 },
+      { host: 'c', home: undefined, hasContent: true, predictedMs: null },
+    ]);
   });
 });
 

@@ -7,6 +7,7 @@ export type Route =
   | { readonly view: 'publish'; readonly name: string }
   | { readonly view: 'memory' }
   | { readonly view: 'machine' }
+  | { readonly view: 'fleet' }
   /** `recorded`: the number of a cold start of this host; undefined for a plan. */
   | { readonly view: 'anatomy'; readonly recorded: string | undefined }
   | { readonly view: 'replay'; readonly run: string | undefined };
@@ -23,6 +24,7 @@ export function routeOf(hash: string): Route {
       return { view: 'publish', name: new URLSearchParams(query).get('name') ?? '' };
     case 'memory':
     case 'machine':
+    case 'fleet':
       return { view: first };
     case 'anatomy':
       return { view: 'anatomy', recorded: second === undefined || second === '' ? undefined : second };

@@ -5,6 +5,7 @@ import { formatBytes, formatMs, formatRate, formatShare } from '../logic/format.
 import { latestOf } from '../logic/points.ts';
 import { Plot } from '../plot.tsx';
 import { answerOf, usePolled } from '../state.ts';
+import { Homes } from './fleet.tsx';
 import { Happenings } from './happenings.tsx';
 import { areas, type TimeProps } from './overview.tsx';
 import { FunctionLog, Versions } from './versions.tsx';
@@ -25,7 +26,12 @@ const outcomeLooks = [
   ['failed', 'Failed', '--failed'],
 ] as const;
 
-export function FunctionPage({ name, ...time }: TimeProps & { readonly name: string }) {
+interface FunctionPageProps extends TimeProps {
+  readonly name: string;
+  readonly inFleet: boolean;
+}
+
+export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
   const { range, paused, theme } = time;
   const path = `/api/functions/${encodeURIComponent(name)}?range=${range.id}`;
   const loaded = usePolled<FunctionAnswer>(path, 2000, paused);
@@ -153,6 +159,7 @@ export function FunctionPage({ name, ...time }: TimeProps & { readonly name: str
         <Distribution {...latencies} sloMs={row.sloMs} />
       </div>
       <Versions name={row.name} paused={paused} />
+      {inFleet && <Homes name={row.name} paused={paused} />}
       <TryIt answer={answer} />
       <section class="card" aria-labelledby="curl-title">
         <h2 id="curl-title">From a shell</h2>

@@ -39,7 +39,7 @@ export function Functions({ range, onRange, paused, onPause }: TimeProps) {
         <input
           type="search"
           aria-label="Filter functions"
-          placeholder="Filter: a name, is:missing, is:gpu, is:cpu, is:cold, is:pinned"
+          placeholder="a name, is:missing, is:gpu, is:cold, is:pinned"
           value={filter}
           onInput={(event) => setFilter(event.currentTarget.value)}
         />

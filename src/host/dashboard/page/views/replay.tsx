@@ -172,8 +172,8 @@ function NewRun({ runs, onStarted }: { readonly runs: Runs | undefined; readonly
       </Field>
       <Field label="What to find">
         <select name="kind" value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
-          <option value="replay">goodput on one machine</option>
-          <option value="capacity">the smallest size that is enough</option>
+          <option value="replay">the goodput</option>
+          <option value="capacity">the size needed</option>
         </select>
       </Field>
       <Field label="Trace">
