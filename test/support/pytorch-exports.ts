@@ -6,7 +6,7 @@
  */
 import { ElementType, GraphBuilder, type ModelProto } from '../../src/onnx/index.ts';
 
-const { FLOAT, INT64 } = ElementType;
+const { FLOAT, FLOAT16, INT64 } = ElementType;
 
 /** Sums of uniform numbers from a seed, so that every build of a model is the same. */
 class Weights {
@@ -336,5 +336,40 @@ export function lstmExport(): ModelProto {
   const both = graph.node('Transpose', [y], { perm: [2, 0, 1, 3] });
   graph.output(reshapeLike(graph, both, both, [{ axis: 0 }, { axis: 1 }, 24]), FLOAT, ['batch', 'time', 24], 'output');
   graph.output(last, FLOAT, [2, 'batch', 12], 'h_n');
+  return graph.build();
+}
+
+/** Attention with rotary positions as one node each, as opset 23 has them. */
+export function rotaryExport(): ModelProto {
+  const graph = new GraphBuilder('rotary_export', { opset: 23 });
+  const weights = new Weights(graph, 29);
+  const x = graph.input('input', FLOAT, ['batch', 6, 16]);
+  const positions = graph.input('positions', INT64, ['batch', 6]);
+  const cache = ['cos', 'sin'].map((name) => weights.make(name, [32, 4], 1));
+  const turned = (value: string): string =>
+    graph.node('RotaryEmbedding', [value, ...cache, positions], { num_heads: 2 });
+  const [q, k, v] = ['q', 'k', 'v'].map((name) => weights.linear(name, x, 16, 16)) as [string, string, string];
+  const attended = graph.node('Attention', [turned(q), turned(k), v], {
+    q_num_heads: 2,
+    kv_num_heads: 2,
+    is_causal: 1,
+  });
+  graph.output(weights.linear('out', attended, 16, 16), FLOAT, ['batch', 6, 16], 'output');
+  return graph.build();
+}
+
+/**
+ * Scores of attention in FP16, scaled by the root of a size that the graph computes and casts to the type that it has. Without its
+ * optimizer ONNX Runtime does not open it: Sqrt has no kernel for FP16, and the Cast behind it is left with FP32.
+ */
+export function halfAttentionExport(): ModelProto {
+  const graph = new GraphBuilder('half_attention_export', { opset: 20 });
+  const [q, k] = ['q', 'k'].map((name) => graph.input(name, FLOAT16, ['batch', 4, 8])) as [string, string];
+  const size = graph.node('Gather', [graph.node('Shape', [q]), graph.constant({ ints: 2 })], { axis: 0 });
+  const half = (value: string): string => graph.node('Cast', [value], { to: FLOAT16 });
+  const scale = graph.node('Sqrt', [half(graph.node('Sqrt', [half(size)]))]);
+  const keys = graph.node('Transpose', [graph.node('Div', [k, scale])], { perm: [0, 2, 1] });
+  const scores = graph.node('MatMul', [graph.node('Div', [q, scale]), keys]);
+  graph.output(graph.node('Softmax', [scores], { axis: -1 }), FLOAT16, ['batch', 4, 4], 'scores');
   return graph.build();
 }

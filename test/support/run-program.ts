@@ -171,11 +171,15 @@ const ortTypes: Partial<Record<DataType, OrtModule.Tensor.Type>> = {
   FP64: 'float64',
 };
 
-/** What ONNX Runtime makes of the same inputs on the CPU, without its own optimisations. */
-export async function runOnnxRuntime(modelPath: string, inputs: readonly Tensor[]): Promise<Tensor[]> {
+/** What ONNX Runtime makes of the same inputs on the CPU, by default without its own optimisations. */
+export async function runOnnxRuntime(
+  modelPath: string,
+  inputs: readonly Tensor[],
+  graphOptimizationLevel: 'disabled' | 'extended' = 'disabled',
+): Promise<Tensor[]> {
   const session = await ort.InferenceSession.create(modelPath, {
     executionProviders: ['cpu'],
-    graphOptimizationLevel: 'disabled',
+    graphOptimizationLevel,
     intraOpNumThreads: 1,
     logSeverityLevel: 3,
   });
