@@ -69,11 +69,14 @@ function changedAxes(emitter: Emitter, input: Value, output: Value, crops: boole
     for (const axis of named) scales[axis] = scale;
   }
   const region = crops ? (knownNumbers(emitter, 1, 'region of interest') ?? []) : [];
+  // ONNX Runtime takes a region with as many ends as the input has axes for that of all, whichever are named.
+  const ofAll = region.length === 2 * input.shape.length;
+  const bounded = ofAll ? input.shape.map((_, axis) => axis) : named;
   return input.shape.flatMap((size, axis) => {
     const scale = scales[axis]!;
-    const place = named.indexOf(axis);
+    const place = bounded.indexOf(axis);
     const from = place < 0 ? 0 : (region[place] ?? 0);
-    const to = place < 0 ? 1 : (region[place + named.length] ?? 1);
+    const to = place < 0 ? 1 : (region[place + bounded.length] ?? 1);
     // To ONNX Runtime such an axis is as it was, whatever is named of it.
     return scale === 1 && size === output.shape[axis]
       ? []

@@ -70,6 +70,16 @@ const resizes: readonly Case[] = [
       { roi: [0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7] },
     ),
   ),
+  conformanceCase(
+    'Resize',
+    'a region of all axes, two of them named',
+    [
+      x([2, 1, 2, 5]),
+      known(tensor('FP32', [8], [0, 0, 0.1, 0.1, 1, 1, 0.9, 0.9])),
+      known(tensor('FP32', [2], [2.5, 1.2])),
+    ],
+    { attributes: { mode: 'linear', coordinate_transformation_mode: 'tf_crop_and_resize', axes: [2, 3] }, opset: 19 },
+  ),
   ...['not_larger', 'not_smaller'].flatMap((keep_aspect_ratio_policy) => [
     resize(
       'aspect, nearest',
