@@ -49,7 +49,11 @@ export async function measureOperatorsOnGpu(
   { gpu, iterations = 5, inputs, signal }: MeasureGpuOperatorsOptions,
 ): Promise<GpuOperatorTimes> {
   const readLayers = new Set(single.launches.flatMap(({ reads }) => reads));
-  await engine.load(key, { gpu, plan: loadAllPlan(single, gpu, readLayers), ...(signal === undefined ? {} : { signal }) });
+  await engine.load(key, {
+    gpu,
+    plan: loadAllPlan(single, gpu, readLayers),
+    ...(signal === undefined ? {} : { signal }),
+  });
   const { lane, target, context } = engine.internals(key, gpu);
   const residency = target.residency(lane);
   using _lease = await context.store.lease(target.weights);
