@@ -1,7 +1,7 @@
 /** Calls a function's handler and model in this process, without a host: for training scripts and tests. */
 import { join } from 'node:path';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
-import type { Handler, HandlerCall, HandlerTensor } from '../../src/cpu/index.ts';
+import type { Handler, HandlerCall, HandlerContext, HandlerTensor } from '../../src/cpu/index.ts';
 
 export interface OpenFunction {
   readonly session: InferenceSession;
@@ -31,10 +31,14 @@ export async function openFunction(folder: string, handler: Handler): Promise<Op
     run,
     call: async (body, headers = {}) => {
       const request = handlerCall(body, headers);
-      return handler.postprocess(await run(await handler.preprocess(request)), request);
+      return handler.postprocess(await run(await handler.preprocess(request, alone)), request, alone);
     },
   };
 }
+
+/** No function here invokes another. */
+const refuse = (): Promise<never> => Promise.reject(new Error('there is no other function here'));
+const alone: HandlerContext = { invoke: refuse, call: refuse };
 
 export function handlerCall(body: string | Uint8Array, headers: Readonly<Record<string, string>> = {}): HandlerCall {
   const bytes = Buffer.from(body);

@@ -4,7 +4,7 @@ export * from './types.ts';
 export { createCpuPools, type CpuPoolsOptions, type GivenUp, type Loaded } from './pools.ts';
 export { invokeParts } from './pool/parts.ts';
 export { heldUpMs } from './instance/index.ts';
-export type { Handler, HandlerCall, HandlerTensor } from './instance/index.ts';
+export type { FunctionReply, Handler, HandlerCall, HandlerContext, HandlerTensor } from './instance/index.ts';
 export * from './profile/index.ts';
 
 export type FunctionInProcess = InProcess.FunctionInProcess;

@@ -170,7 +170,7 @@ test('a handler that gives another input is told what the model takes, which nob
 
 test.each(['preprocess', 'postprocess'])('%s that never returns is stopped at its time limit', async (step) => {
   start();
-  const hangs = numbers.replace(`function ${step}(`, `function ${step}(...given) { if (given.at(-1).text() === '7') for (;;); return ${step}0(...given); }\nfunction ${step}0(`); // prettier-ignore
+  const hangs = numbers.replace(`function ${step}(`, `function ${step}(...given) { if (given.at(-2).text() === '7') for (;;); return ${step}0(...given); }\nfunction ${step}0(`); // prettier-ignore
   await register('hangs', hangs, { handlerTimeoutMs: 400 });
   const waiting = gate();
   const answer = gate();
@@ -264,6 +264,16 @@ test('under a configuration its instances serve others meanwhile too, and drain 
   answer.open();
   expect(answered(await first).values).toEqual([11, 12, 13, 14]);
   expect(await changed).toMatchObject({ state: 'done' });
+});
+
+test('a handler is told that no function can be invoked where there is no host, and a second call waits for nothing', async () => {
+  start();
+  await register('asks', `${numbers.replace('export function postprocess', 'function ownAnswer')}
+    export const postprocess = (tensors, request, { invoke }) => invoke('other', tensors);`); // prettier-ignore
+  const message =
+    "function 'other' was not invoked: this handler runs on a worker, and only a host has other functions";
+  const calls = await Promise.allSettled([call('asks', '1,2,3,4'), call('asks', '2,3,4,5')]);
+  expect(calls).toMatchObject(calls.map(() => ({ reason: { code: 'handler-failed', message } })));
 });
 
 test('with the handler alone loaded ahead, the first call is no cold start', async () => {

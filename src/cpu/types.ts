@@ -167,6 +167,19 @@ export interface PoolResult {
  */
 export type RunModel = (inputs: readonly Tensor[]) => Promise<readonly Tensor[] | undefined>;
 
+/** What a handler asks of another function: to run its model on tensors, or its handler on a request. */
+export interface OtherCall {
+  readonly name: string;
+  readonly input: PoolInput;
+}
+
+/** `error`: with a code and a status of the host's catalogue. */
+export type OtherAnswer =
+  PoolOutput | { readonly kind: 'error'; readonly code: string; readonly status: number; readonly message: string };
+
+/** Asks other functions for a handler. Resolves, when all have answered, to one answer for each; never rejects. */
+export type InvokeOthers = (calls: readonly OtherCall[]) => Promise<readonly OtherAnswer[]>;
+
 export interface InvokeOptions {
   /** Instant (performance.now()) after which the invocation is not worth starting: it is then refused. */
   readonly deadlineMs?: number;
@@ -179,6 +192,8 @@ export interface InvokeOptions {
    * serves others.
    */
   readonly runModel?: RunModel;
+  /** For a request to a handler: who asks other functions for it; meanwhile its instance serves others. */
+  readonly invokeOthers?: InvokeOthers;
 }
 
 export interface LoadOptions {

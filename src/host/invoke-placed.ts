@@ -7,6 +7,7 @@ import { QueueError, type OverflowQueue } from '../queue/index.ts';
 import type { Observation } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { HostError } from './errors.ts';
+import { leaseAgain, LentLease } from './invoke-others.ts';
 import {
   LeftError,
   msText,
@@ -55,6 +56,8 @@ type Elsewhere = Extract<Placed, { readonly kind: 'cpu' | 'workers' }>;
 
 export class PlacedInvoker {
   readonly #options: PlacedInvokerOptions;
+  /** Versions whose handlers have invoked other functions, which only a host has: they stay off workers. */
+  readonly #invoking = new Set<string>();
   /** Invocations that ran elsewhere after a worker or Redis had failed them. */
   cameBack = 0;
 
@@ -78,7 +81,7 @@ export class PlacedInvoker {
             return this.#fromGpu(version, input, placed);
           case 'cpu':
           case 'workers': {
-            const outcome = await this.#elsewhere(version, input, options, placed);
+            const outcome = await this.#elsewhere(version, input, wish, options, placed);
             if (outcome.kind === 'ran') return outcome.ran;
             ({ placed, failure } = outcome);
             break;
@@ -103,6 +106,7 @@ export class PlacedInvoker {
   async #elsewhere(
     version: FunctionVersion,
     input: PoolInput,
+    wish: InvocationWish,
     options: InvokeOptions,
     placed: Elsewhere,
   ): Promise<
@@ -110,26 +114,49 @@ export class PlacedInvoker {
   > {
     const { pools, overflow } = this.#options;
     const { key } = version;
+    if (placed.kind === 'workers' && input.kind === 'request' && this.#invoking.has(key)) {
+      const refusal = 'workers: its handler invokes other functions, which only a host has';
+      return { kind: 'refused', placed: await placed.elsewhere(refusal), failure: undefined };
+    }
     const startedMs = performance.now();
+    const lent = new LentLease(placed);
     try {
       let result: PoolResult;
       let worker: string | undefined;
-      if (placed.kind === 'cpu') result = await pools.invoke(key, input, options);
+      if (placed.kind === 'cpu') result = await pools.invoke(key, input, this.#lending(version, wish, options, lent));
       else {
         if (overflow === undefined) throw new QueueError('no-worker', 'this host has no workers');
         ({ result, worker } = await overflow.submit(key, input, options));
       }
-      placed.done(observed(result, performance.now() - startedMs, worker !== undefined));
+      lent.over(observed(result, performance.now() - startedMs - lent.awayMs, lent.awayMs, worker !== undefined));
       return { kind: 'ran', ran: this.#told(version, waited(result, placed), placed, worker) };
     } catch (error) {
       const refusal = refusalOf(error);
-      if (refusal === undefined) {
-        placed.done();
+      if (refusal === undefined || lent.lease !== placed) {
+        lent.over();
         throw error;
       }
       if (error instanceof QueueError) this.cameBack++;
       return { kind: 'refused', placed: await placed.elsewhere(refusal), failure: error };
     }
+  }
+
+  /** Has the handler's cores free for others while it waits for other functions. */
+  #lending(version: FunctionVersion, wish: InvocationWish, options: InvokeOptions, lent: LentLease): InvokeOptions {
+    const { invokeOthers } = options;
+    if (invokeOthers === undefined) return options;
+    const beganMs = performance.now();
+    const { sloMs = version.settings.sloMs } = wish;
+    const retake = (): ReturnType<typeof leaseAgain> =>
+      leaseAgain(this.#options.live, version, { ...wish, sloMs: Math.max(0, sloMs - (performance.now() - beganMs)) });
+    const lending = lent.lending(invokeOthers, retake);
+    return {
+      ...options,
+      invokeOthers: (calls) => {
+        this.#invoking.add(version.key);
+        return lending(calls);
+      },
+    };
   }
 
   #told(version: FunctionVersion, result: PoolResult, { why }: Elsewhere, worker: string | undefined): Ran {
@@ -193,9 +220,10 @@ export class PlacedInvoker {
     let model: RanOnGpu | Ran | Elsewhere | undefined;
     let inputs: readonly Tensor[] = [];
     let observedThere: Observation | undefined;
+    const lent = new LentLease();
     try {
       const result = await pools.invoke(version.key, input, {
-        ...options,
+        ...this.#lending(version, wish, options, lent),
         runModel: async (tensors) => {
           const attempt = ++attempts;
           const passedMs = performance.now() - beganMs;
@@ -209,12 +237,14 @@ export class PlacedInvoker {
           if (!isStale) {
             model = ran;
             inputs = tensors;
+            lent.lease?.done();
+            lent.lease = 'kind' in ran && ran.kind === 'cpu' ? ran : undefined;
           }
           if ('placement' in ran) return ran.result.output.kind === 'tensors' ? ran.result.output.tensors : undefined;
           return ran.kind === 'gpu' ? ran.result.outputs : undefined;
         },
       });
-      observedThere = observed(result, result.timings.inferMs, false);
+      observedThere = observed(result, result.timings.inferMs, lent.awayMs, false);
       if (model === undefined) return { result, placement: { kind: 'cpu-pool', coldStart: result.coldStart } };
       if ('placement' in model)
         return { result: withTimesOf(result, model.result.timings), placement: model.placement };
@@ -232,7 +262,7 @@ export class PlacedInvoker {
       return await this.#afterFullQueue(version, input, wish, options, error);
     } finally {
       isOver = true;
-      if (model !== undefined && 'kind' in model && model.kind === 'cpu') model.done(observedThere);
+      lent.over(observedThere);
     }
   }
 
@@ -250,7 +280,7 @@ export class PlacedInvoker {
         case 'cpu':
           return placed;
         case 'workers': {
-          const outcome = await this.#elsewhere(version, { kind: 'tensors', tensors }, options, placed);
+          const outcome = await this.#elsewhere(version, { kind: 'tensors', tensors }, wish, options, placed);
           if (outcome.kind === 'ran') return outcome.ran;
           ({ placed } = outcome);
           break;
@@ -274,7 +304,7 @@ export class PlacedInvoker {
     // Its pool has said that it is full.
     while (placed.kind === 'cpu') placed = await placed.elsewhere(full.message);
     if (placed.kind !== 'workers') throw full;
-    const outcome = await this.#elsewhere(version, input, options, placed);
+    const outcome = await this.#elsewhere(version, input, wish, options, placed);
     if (outcome.kind === 'ran') return outcome.ran;
     throw full;
   }
@@ -287,10 +317,10 @@ function inOrder(outputs: readonly Tensor[], { metadata }: FunctionVersion): rea
   return metadata.outputs.flatMap(({ name }) => byName.get(name) ?? []);
 }
 
-/** What the scheduler learns from a run. */
-function observed(result: PoolResult, elapsedMs: number, isRemote: boolean): Observation {
+/** What the scheduler learns from a run. `awayMs`: of its handler's time, the wait for other functions. */
+function observed(result: PoolResult, elapsedMs: number, awayMs: number, isRemote: boolean): Observation {
   const { loadMs, preprocessMs, inferMs, postprocessMs } = result.timings;
-  const coreMs = preprocessMs + inferMs + postprocessMs;
+  const coreMs = Math.max(0, preprocessMs + inferMs + postprocessMs - awayMs);
   if (isRemote) return { runMs: coreMs };
   return { runMs: Math.max(0, elapsedMs - loadMs), coreMs, ...(result.coldStart ? { loadMs } : {}) };
 }

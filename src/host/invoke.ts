@@ -5,6 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
 import { HostError, toHostError, type ErrorCode } from './errors.ts';
+import { OtherFunctions } from './invoke-others.ts';
 import { PlacedInvoker, type InvocationGpus, type Ran } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
@@ -29,6 +30,8 @@ export interface InvocationOptions {
   readonly signal?: AbortSignal | undefined;
   /** Inferences in this request. */
   readonly rows: number;
+  /** The functions whose answers wait for this one, the first first; undefined where a client asks. */
+  readonly chain?: readonly string[] | undefined;
 }
 
 export interface Invocation {
@@ -68,6 +71,7 @@ const elsewhereLookMs = 50;
 export class Invoker {
   readonly #options: InvokerOptions;
   readonly #placed: PlacedInvoker;
+  readonly #others: OtherFunctions;
   readonly #split: RowSplit;
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly unloaded: Unloaded;
@@ -76,6 +80,7 @@ export class Invoker {
     this.#options = options;
     this.unloaded = new Unloaded(options.unloaded ?? 'until-call');
     const { registry, statistics, live, pools, gpus, queueing } = options;
+    this.#others = new OtherFunctions(this, registry);
     this.#placed = new PlacedInvoker({ live, pools, gpus, overflow: queueing?.overflow });
     this.#split = new RowSplit({
       lanesOf: (key) => live.lanesOf(key),
@@ -237,7 +242,8 @@ export class Invoker {
   /** Undefined: it is to run here. */
   async #atOtherHost(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran | undefined> {
     const routing = this.#options.routing?.();
-    if (routing === undefined) return undefined;
+    // Which functions wait for it is known here alone.
+    if (routing === undefined || options.chain !== undefined) return undefined;
     const { sloMs, priority, arrivalMs } = options;
     const left = Math.max(0, (sloMs ?? version.settings.sloMs) - (performance.now() - arrivalMs));
     return await routing.run(version, input, { sloMs: left, priority }, poolOptions(version, options));
@@ -255,7 +261,9 @@ export class Invoker {
     // The scheduler counts from now on, the caller from the arrival of its request.
     const left = sloMs === undefined ? {} : { sloMs: Math.max(0, sloMs - (performance.now() - arrivalMs)) };
     const wish = { ...left, priority, deadlineMs };
-    return this.#split.run(version, input, options.rows, poolOptions(version, options), (part, own) =>
+    const forPool = poolOptions(version, options);
+    const mine = input.kind === 'request' ? { ...forPool, invokeOthers: this.#others.for(version, options) } : forPool;
+    return this.#split.run(version, input, options.rows, mine, (part, own) =>
       this.#placed.run(version, part, { ...wish, signal: own.signal ?? signal }, own),
     );
   }

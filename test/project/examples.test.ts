@@ -1,12 +1,14 @@
 /** The examples: their models are made, and their handlers called, as their READMEs tell. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { cp } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
 import { turntable } from '../cli/command.ts';
+import { startReluHost } from '../support/relu-host.ts';
 
-const names = ['detection', 'image-classification', 'sentence-embeddings', 'tabular'];
+const names = ['detection', 'image-classification', 'sentence-embeddings', 'tabular', 'two-models'];
 /** As deep as examples/, since the examples import from dist/ beside them. */
 let dir: string;
 
@@ -94,6 +96,23 @@ test('a row of a table gets a probability, and every mistake in it is told at on
     "'months' must be a number from 0 to 1200; 'contract' must be one of monthly, yearly, two years; 'extra' is no column [HTTP 400]",
   );
 });
+
+async function copyTwoModels(functions: string): Promise<void> {
+  for (const name of ['tabular', 'two-models']) await cp(join(dir, name), join(functions, name), { recursive: true });
+}
+
+test('a handler asks the model of another function, and says why it cannot where it is tried alone', async () => {
+  await using host = await startReluHost([], { flags: { 'cpu.cores': '1' }, prepare: copyTwoModels });
+  const ask = async (customer: object): Promise<unknown> => {
+    const response = await fetch(`${host.url}/function/two-models`, { method: 'POST', body: JSON.stringify(customer) });
+    return await response.json();
+  };
+  const customer = { months: 3, monthlyFee: 80, calls: 4 };
+  expect(await ask(customer)).toMatchObject({ offer: 'two years', worth: { monthly: 74 } });
+  expect(await ask({ ...customer, months: 60, calls: 0 })).toMatchObject({ offer: 'yearly' });
+  expect(await ask({ ...customer, calls: 'many' })).toEqual({ error: "'calls' must be a number of at least 0" });
+  expect(await refusal('two-models')).toContain("'tabular' was not invoked: a function that is tried out runs alone");
+}, 60_000);
 
 test('a detector tells boxes in pixels of the photo, or draws them into it', async () => {
   const score = expect.closeTo(1, 1) as number;

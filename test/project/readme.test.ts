@@ -7,8 +7,8 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Handler } from '../../src/cpu/index.ts';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import type { Handler, HandlerContext } from '../../src/cpu/index.ts';
 import { packageRoot } from '../../src/host/config-options.ts';
 
 interface Step {
@@ -108,9 +108,10 @@ describe('the handler of handlers.md', () => {
         text: () => '',
         json: () => [3, 1],
       };
-      expect(await handler.preprocess(request)).toMatchObject([{ shape: [1, 2], data: [3, 1] }]);
+      const alone = { invoke: vi.fn<HandlerContext['invoke']>(), call: vi.fn<HandlerContext['call']>() };
+      expect(await handler.preprocess(request, alone)).toMatchObject([{ shape: [1, 2], data: [3, 1] }]);
       const output = { name: 'y', datatype: 'FP32', shape: [3], data: Float32Array.of(1, 9, 4) } as const;
-      expect(handler.postprocess([output], request)).toEqual({ best: 1 });
+      expect(handler.postprocess([output], request, alone)).toEqual({ best: 1 });
     } finally {
       await rm(place, { recursive: true, force: true });
     }

@@ -1,20 +1,11 @@
 /** Loads a function's handler module and turns what it takes and gives into the project's forms. */
-import { isUtf8 } from 'node:buffer';
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import { pathToFileURL } from 'node:url';
-import {
-  arrayOf,
-  bytesElements,
-  elementCount,
-  elements,
-  isDataType,
-  packBytes,
-  TensorError,
-  type DataType,
-  type Tensor,
-} from '../../tensor/index.ts';
-import type { Handler, HandlerCall, HandlerTensor } from './handler.ts';
+import { TensorError, type Tensor } from '../../tensor/index.ts';
+import type { Handler, HandlerCall, HandlerContext } from './handler.ts';
 import { handlerStack } from './handler-stack.ts';
+import { toHandlerTensor, toTensor } from './handler-tensors.ts';
+import { contextWithout } from './others.ts';
 import type { HandlerRequest, HandlerResponse } from '../types.ts';
 
 /** A failure inside a handler, with the status that it asked for or the one that fits. */
@@ -29,6 +20,7 @@ export class HandlerError extends Error {
   }
 }
 
+const alone = contextWithout('a function that is tried out runs alone; serve it beside the other one');
 const messageCharactersMax = 1000;
 
 /** A module of the session's own: what it keeps between calls, no other function in the process sees. */
@@ -67,9 +59,13 @@ export function handlerCall(request: HandlerRequest): HandlerCall {
   };
 }
 
-export async function runPreprocess(handler: Handler, call: HandlerCall): Promise<Tensor[]> {
+export async function runPreprocess(
+  handler: Handler,
+  call: HandlerCall,
+  context: HandlerContext = alone,
+): Promise<Tensor[]> {
   try {
-    const made = await handler.preprocess(call);
+    const made = await handler.preprocess(call, context);
     if (!Array.isArray(made)) throw new TensorError('preprocess did not return an array of tensors');
     return made.map(toTensor);
   } catch (error) {
@@ -81,9 +77,10 @@ export async function runPostprocess(
   handler: Handler,
   tensors: readonly Tensor[],
   call: HandlerCall,
+  context: HandlerContext = alone,
 ): Promise<HandlerResponse> {
   try {
-    return await toResponse(await handler.postprocess(tensors.map(toHandlerTensor), call));
+    return await toResponse(await handler.postprocess(tensors.map(toHandlerTensor), call, context));
   } catch (error) {
     throw asHandlerError('postprocess', error);
   }
@@ -136,68 +133,6 @@ export function messageOf(error: unknown): string {
   }
   const line = text.replaceAll(/\s+/g, ' ').trim();
   return line.length > messageCharactersMax ? `${line.slice(0, messageCharactersMax)}...` : line;
-}
-
-function toTensor(made: HandlerTensor): Tensor {
-  const { name, datatype, shape, data } = made;
-  if (typeof name !== 'string') throw new TensorError('preprocess returned a tensor without a name');
-  if (!isDataType(datatype)) throw new TensorError(`tensor '${name}' has the unknown datatype '${String(datatype)}'`);
-  if (!Array.isArray(shape) || shape.some((size) => !Number.isInteger(size) || size < 0)) {
-    throw new TensorError(`tensor '${name}' has no valid shape`);
-  }
-  const count = elementCount(shape);
-  if (data?.length !== count) {
-    throw new TensorError(
-      `tensor '${name}' has ${String(data?.length)} elements, but its shape [${shape.join(',')}] takes ${count}`,
-    );
-  }
-  if (datatype === 'BYTES') return { name, datatype, shape, data: packBytes(data as readonly (string | Uint8Array)[]) };
-  const typed = typedOf(name, datatype, data as ArrayLike<Plain>);
-  return { name, datatype, shape, data: new Uint8Array(typed.buffer, typed.byteOffset, typed.byteLength) };
-}
-
-type Plain = number | bigint | boolean;
-
-/** Numbers as the datatype holds them: none is cut or wrapped to fit. */
-function typedOf(name: string, datatype: Exclude<DataType, 'BYTES'>, data: ArrayLike<Plain>): ArrayBufferView {
-  const Array_ = arrayOf[datatype];
-  if (data instanceof Array_) return data;
-  const wide = datatype === 'INT64' || datatype === 'UINT64';
-  const rounds = datatype === 'FP32' || datatype === 'FP64';
-  const typed = new Array_(data.length);
-  for (let index = 0; index < data.length; index++) {
-    const given = data[index]!;
-    const value = toNumber(given, wide);
-    if (value !== undefined) typed[index] = value;
-    if (value === undefined || (!rounds && typed[index] !== value)) {
-      throw new TensorError(
-        `tensor '${name}': element ${index} is ${String(given)}, which is not a value of ${datatype}`,
-      );
-    }
-  }
-  return typed;
-}
-
-function toNumber(given: Plain, wide: boolean): number | bigint | undefined {
-  if (typeof given !== 'number' && typeof given !== 'bigint' && typeof given !== 'boolean') return undefined;
-  if (!wide) return Number(given);
-  return typeof given === 'number' && !Number.isInteger(given) ? undefined : BigInt(given);
-}
-
-function toHandlerTensor(tensor: Tensor): HandlerTensor {
-  const { name, datatype, shape } = tensor;
-  if (datatype === 'BYTES') {
-    const data = Array.from(bytesElements(tensor), textOrBytes);
-    return { name, datatype, shape, data };
-  }
-  return { name, datatype, shape, data: elements(tensor) };
-}
-
-/** Text where the bytes are text: replacing what is not UTF-8 would change the value. */
-function textOrBytes(element: Uint8Array): string | Uint8Array {
-  return isUtf8(element)
-    ? Buffer.from(element.buffer, element.byteOffset, element.byteLength).toString('utf8')
-    : element;
 }
 
 /** By its shape: naming the global class would load Node's whole fetch, 50 ms of the first call's time. */

@@ -27,6 +27,32 @@ export interface HandlerCall {
   json(): unknown;
 }
 
+/** What another function answered to {@link HandlerContext.call}. */
+export interface FunctionReply {
+  readonly status: number;
+  /** Lower-case names. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Uint8Array;
+  /** The body as UTF-8 text. */
+  text(): string;
+  /** The body as JSON; throws when it is not. */
+  json(): unknown;
+}
+
+/**
+ * Other functions of the same host, within what is left of this call's SLO. While the handler waits, its instance serves other
+ * calls and its time limit stands still. What fails rejects with an error that has the `code` and the `status` of docs/errors.md.
+ */
+export interface HandlerContext {
+  /** Runs the model of another function, without its handler. Resolves to all its outputs, in the model's order. */
+  invoke(name: string, tensors: readonly HandlerTensor[]): Promise<HandlerTensor[]>;
+  /**
+   * Sends another function a request, which its handler answers. The body is text, bytes, or anything else as JSON. A function
+   * whose answer waits for this one cannot be called.
+   */
+  call(name: string, body: unknown, headers?: Readonly<Record<string, string>>): Promise<FunctionReply>;
+}
+
 /**
  * A handler module exports these two functions (by name, or together as its default export). They run in the instance's
  * process, one call at a time, under the time limit `timeouts.handlerMs`.
@@ -36,10 +62,13 @@ export interface HandlerCall {
  */
 export interface Handler {
   /** The model's inputs, in any order. Each invocation is one request: dimension 0 is its own batch. */
-  preprocess(request: HandlerCall): readonly HandlerTensor[] | Promise<readonly HandlerTensor[]>;
+  preprocess(
+    request: HandlerCall,
+    context: HandlerContext,
+  ): readonly HandlerTensor[] | Promise<readonly HandlerTensor[]>;
   /**
    * The reply: a string (text/plain), bytes (application/octet-stream), a web `Response` (status and headers of its
    * own), or anything else as JSON.
    */
-  postprocess(tensors: readonly HandlerTensor[], request: HandlerCall): unknown;
+  postprocess(tensors: readonly HandlerTensor[], request: HandlerCall, context: HandlerContext): unknown;
 }

@@ -4,7 +4,7 @@
  */
 import { goOffline, libcFunction, parentChannel, tagOutput } from '../../process/index.ts';
 import type { Message, Tensor } from '../../tensor/index.ts';
-import type { Handler } from './handler.ts';
+import type { Handler, HandlerContext } from './handler.ts';
 import {
   checkGiven,
   handlerCall,
@@ -16,9 +16,14 @@ import {
 } from './handler-runner.ts';
 import { handlerStack } from './handler-stack.ts';
 import { failure, InstanceModel, type InstanceCall } from './instance-model.ts';
+import { takeAnswers } from './other-answers.ts';
+import { OtherCalls, type OtherAsked } from './others.ts';
 import type { CallHeader, CallTimes, FromInstance, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
 
-/** Messages are taken strictly one after the other. */
+/**
+ * Messages are taken strictly one after the other. One that waits for another function is done with until that has answered, which
+ * is a message of its own.
+ */
 let last: Promise<void> = Promise.resolve();
 /** Messages that have come and are not done with. */
 let waiting = 0;
@@ -57,12 +62,19 @@ interface Run {
   readonly calls: readonly InstanceCall[];
   readonly join: boolean;
   readonly startMs: number;
+  /** When the instance turned to it, or turned to it again, and what it had been at it before. */
+  turnMs: number;
   busyMs: number;
   loaded: LoadedLate | undefined;
+  /** Ends the message that it came with, or came back with. */
+  letGo: () => void;
 }
 
 /** Runs whose model the host runs, by the number under which it was asked. */
 const halfway = new Map<number, Run>();
+/** Runs whose handler waits for other functions, by the number under which they were asked. */
+const asking = new Map<number, { readonly run: Run; readonly others: OtherCalls }>();
+let nextAsking = 0;
 
 async function load(header: ToInstance & { op: 'load' }): Promise<void> {
   const { session, modelPath, handlerPath, settings, inputNames, lazily } = header;
@@ -99,19 +111,31 @@ async function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[
   const startMs = performance.now();
   const session = sessions.get(header.session);
   if (session === undefined) throw new Error(`a run came for session ${header.session}, which is not loaded`);
-  const calls = takeCalls(header.calls, tensors);
-  for (const [index, call] of calls.entries()) await preprocess(session, index, call);
-  const mine: Run = { session, calls, join: header.join, startMs, busyMs: 0, loaded: undefined };
-  const [only] = calls;
-  if (header.askAs !== undefined && only !== undefined && only.error === undefined) {
+  const { join } = header;
+  const mine: Run = { session, calls: takeCalls(header.calls, tensors), join, startMs, turnMs: startMs, busyMs: 0, loaded: undefined, letGo: () => undefined }; // prettier-ignore
+  await holding(mine, () => firstHalf(mine, header.askAs));
+}
+
+/** Until it is done or waits for other functions; it takes the instance up again with their answers. */
+function holding(mine: Run, work: () => Promise<void>): Promise<void> {
+  return new Promise((resolve) => {
+    mine.letGo = resolve;
+    void work().then(() => mine.letGo());
+  });
+}
+
+async function firstHalf(mine: Run, askAs: number | undefined): Promise<void> {
+  for (const [index, call] of mine.calls.entries()) await preprocess(mine, index, call);
+  const [only] = mine.calls;
+  if (askAs !== undefined && only !== undefined && only.error === undefined) {
     only.inferStartMs = performance.now();
-    mine.busyMs = only.inferStartMs - startMs;
-    halfway.set(header.askAs, mine);
-    host.send({ op: 'run-model', id: header.askAs }, only.inputs);
+    mine.busyMs += only.inferStartMs - mine.turnMs;
+    halfway.set(askAs, mine);
+    host.send({ op: 'run-model', id: askAs }, only.inputs);
     return;
   }
   await infer(mine);
-  await finish(mine, startMs);
+  await finish(mine);
 }
 
 /** The second half of a run whose model the host ran, or did not. */
@@ -121,20 +145,46 @@ async function continueRun(header: ToInstance & { op: 'model-ran' }, tensors: re
   const [call] = mine?.calls ?? [];
   if (mine === undefined || call === undefined) return;
   halfway.delete(id);
-  const turnMs = performance.now();
+  mine.turnMs = performance.now();
   switch (outcome) {
     case 'outputs':
       call.outputs = tensors;
-      call.inferEndMs = turnMs;
+      call.inferEndMs = mine.turnMs;
       break;
     case 'here':
-      await infer(mine);
       break;
     case 'failed':
       call.error = { kind: 'error', code: 'inference-failed', message: 'the model was not run' };
       break;
   }
-  await finish(mine, turnMs);
+  await holding(mine, async () => {
+    if (outcome === 'here') await infer(mine);
+    await finish(mine);
+  });
+}
+
+/** The handler of a call waits for other functions. */
+function leave(mine: Run, call: number, others: OtherCalls, asked: readonly OtherAsked[]): void {
+  const id = nextAsking++;
+  asking.set(id, { run: mine, others });
+  mine.busyMs += performance.now() - mine.turnMs;
+  host.send(
+    { op: 'invoke', id, call, asked: asked.map(({ header }) => header) },
+    asked.flatMap(({ tensors }) => tensors),
+  );
+  mine.letGo();
+}
+
+function comeBack({ id, answers }: ToInstance & { op: 'invoked' }, tensors: readonly Tensor[]): Promise<void> {
+  const left = asking.get(id);
+  if (left === undefined) return Promise.resolve();
+  asking.delete(id);
+  const { run: mine, others } = left;
+  return new Promise((resolve) => {
+    mine.letGo = resolve;
+    mine.turnMs = performance.now();
+    others.back(takeAnswers(answers, tensors));
+  });
 }
 
 /** Cut to whole microseconds: the sixteen digits of a double are noise, and text to send and to parse. */
@@ -166,12 +216,20 @@ function phase(name: Phase, call: number): void {
   host.send({ op: 'phase', phase: name, call });
 }
 
-async function preprocess({ handler, model }: Loaded, index: number, call: InstanceCall): Promise<void> {
-  if (call.request === undefined || handler === undefined) return;
+/** Runs one step of a call's handler, which may ask other functions. */
+function step<Result>(mine: Run, index: number, act: (context: HandlerContext) => Promise<Result>): Promise<Result> {
+  const others: OtherCalls = new OtherCalls((asked) => leave(mine, index, others, asked));
+  return others.during(() => act(others.context));
+}
+
+async function preprocess(mine: Run, index: number, call: InstanceCall): Promise<void> {
+  const { handler, model } = mine.session;
+  const { request } = call;
+  if (request === undefined || handler === undefined) return;
   phase('preprocess', index);
   const startMs = performance.now();
   try {
-    call.inputs = await runPreprocess(handler, call.request);
+    call.inputs = await step(mine, index, (context) => runPreprocess(handler, request, context));
     const { inputNames } = model;
     if (inputNames !== undefined) checkGiven(call.inputs, inputNames);
   } catch (error) {
@@ -203,23 +261,19 @@ async function loadLate(mine: Run, calls: readonly InstanceCall[], late: Instanc
   }
 }
 
-/** @param turnMs when the instance turned to it, or turned to it again */
-async function finish(mine: Run, turnMs: number): Promise<void> {
-  const { calls, startMs, loaded, session } = mine;
+async function finish(mine: Run): Promise<void> {
+  const { calls, loaded } = mine;
   const results: ResultHeader[] = [];
   const replies: Tensor[] = [];
-  for (const [index, call] of calls.entries()) results.push(await finishCall(session, index, call, startMs, replies));
-  const busyMs = toMicroseconds(mine.busyMs + performance.now() - turnMs);
+  for (const [index, call] of calls.entries()) results.push(await finishCall(mine, index, call, replies));
+  const busyMs = toMicroseconds(mine.busyMs + performance.now() - mine.turnMs);
   host.send({ op: 'ran', busyMs, results, ...(loaded === undefined ? {} : { loaded }) }, replies);
 }
 
-async function finishCall(
-  { handler }: Loaded,
-  index: number,
-  call: InstanceCall,
-  startMs: number,
-  replies: Tensor[],
-): Promise<ResultHeader> {
+async function finishCall(mine: Run, index: number, call: InstanceCall, replies: Tensor[]): Promise<ResultHeader> {
+  const { startMs } = mine;
+  const { handler } = mine.session;
+  const { request } = call;
   if (call.error !== undefined) return call.error;
   const { batch, preprocessMs, loadMs, inferStartMs, inferEndMs } = call;
   const times = (postprocessMs: number): CallTimes => ({
@@ -229,14 +283,16 @@ async function finishCall(
     inferMs: toMicroseconds(inferEndMs - inferStartMs),
     postprocessMs: toMicroseconds(postprocessMs),
   });
-  if (call.request === undefined || handler === undefined) {
+  if (request === undefined || handler === undefined) {
     replies.push(...call.outputs);
     return { kind: 'tensors', count: call.outputs.length, batch, times: times(0) };
   }
   phase('postprocess', index);
   const postprocessStartMs = performance.now();
   try {
-    const { status, headers, body } = await runPostprocess(handler, call.outputs, call.request);
+    const { status, headers, body } = await step(mine, index, (context) =>
+      runPostprocess(handler, call.outputs, request, context),
+    );
     replies.push({ name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body });
     return { kind: 'response', status, headers, batch, times: times(performance.now() - postprocessStartMs) };
   } catch (error) {
@@ -259,6 +315,8 @@ async function take(message: Message<ToInstance>): Promise<void> {
       return run(header, tensors);
     case 'model-ran':
       return continueRun(header, tensors);
+    case 'invoked':
+      return comeBack(header, tensors);
   }
 }
 
@@ -270,6 +328,8 @@ function sessionOf(header: ToInstance): number | undefined {
       return header.session;
     case 'model-ran':
       return halfway.get(header.id)?.session.number;
+    case 'invoked':
+      return asking.get(header.id)?.run.session.number;
     case 'go-offline':
       return undefined;
   }

@@ -1,7 +1,7 @@
 /** What an instance is given to do, and how that ends. */
 import type { Tensor } from '../../tensor/index.ts';
 import type { CallHeader, FromInstance, LoadedLate, Phase, ResultHeader } from './protocol.ts';
-import { CpuError, type RunModel } from '../types.ts';
+import { CpuError, type InvokeOthers, type RunModel } from '../types.ts';
 
 export interface RunLimits {
   readonly handlerTimeoutMs: number;
@@ -20,8 +20,11 @@ export interface RunOrder {
   readonly limits: RunLimits;
   /** For one call alone: who runs the model instead. */
   readonly runModel?: RunModel | undefined;
+  /** Who asks other functions for the handler of one of the calls. */
+  readonly invokeOthers?: ((call: number) => InvokeOthers | undefined) | undefined;
   /**
-   * Told when the instance has handed the model's run to it, and has a hand free; and when it takes the call up again.
+   * Told when the instance has handed the model's run to it, or waits for other functions, and has a hand free; and when it takes
+   * the call up again.
    */
   readonly onAway?: (() => void) | undefined;
   readonly onBack?: (() => void) | undefined;

@@ -6,6 +6,7 @@ import { compiledModule, startProcess, Watchdog, type Peer, takeTag } from '../.
 import type { Message, Tensor } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
 import { instanceEnvironment } from './environment.ts';
+import { answersOf } from './other-answers.ts';
 import {
   LoadTimeout,
   takeResults,
@@ -40,6 +41,11 @@ export class Instance {
   #atFirstSinceMs = 0;
   /** Runs whose model is run elsewhere, by the number under which that was asked. */
   readonly #away = new Map<number, RunTask>();
+  /**
+   * Runs that wait for other functions. They count for no limit: those may need this very process, and what they refuse because
+   * too many wait bounds how many come here.
+   */
+  readonly #asking = new Map<number, RunTask>();
   #nextAskAs = 0;
   #nextSession = 0;
   readonly #startTimer: NodeJS.Timeout;
@@ -235,12 +241,13 @@ export class Instance {
         this.#armPhase(current);
         return;
       }
-      case 'run-model': {
-        const asking = this.#shift('run');
-        if (asking === undefined) return;
-        this.#away.set(header.id, asking);
-        void this.#runModel(header.id, asking, tensors);
-        asking.order.onAway?.();
+      case 'run-model':
+      case 'invoke': {
+        const leaving = this.#shift('run');
+        if (leaving === undefined) return;
+        if (header.op === 'invoke') void this.#invokeOthers(header, leaving, tensors);
+        else void this.#runModel(header.id, leaving, tensors);
+        leaving.order.onAway?.();
         this.turns.offer();
         return;
       }
@@ -289,6 +296,7 @@ export class Instance {
 
   /** Has the model of a run that is away run, and gives the instance what came of it, behind what it has already. */
   async #runModel(id: number, task: RunTask, inputs: readonly Tensor[]): Promise<void> {
+    this.#away.set(id, task);
     let outputs: readonly Tensor[] | undefined;
     let outcome: (ToInstance & { op: 'model-ran' })['outcome'] = 'failed';
     try {
@@ -299,10 +307,27 @@ export class Instance {
     }
     // The call of an instance that has died meanwhile runs in another one.
     if (!this.#away.delete(id)) return;
-    task.order.onBack?.();
     task.phase = outcome === 'here' ? 'load' : 'postprocess';
+    this.#back(task, { op: 'model-ran', id, outcome }, outputs ?? []);
+  }
+
+  #back(task: RunTask, header: ToInstance, tensors: readonly Tensor[]): void {
+    task.order.onBack?.();
     this.#push(task);
-    this.#peer.send({ op: 'model-ran', id, outcome }, outputs ?? []);
+    this.#peer.send(header, tensors);
+  }
+
+  /** Asks other functions for a run's handler, and gives the instance what they answered, behind what it has already. */
+  async #invokeOthers(
+    { id, call, asked }: FromInstance & { op: 'invoke' },
+    task: RunTask,
+    inputs: readonly Tensor[],
+  ): Promise<void> {
+    this.#asking.set(id, task);
+    const { answers, tensors } = await answersOf(asked, inputs, task.order.invokeOthers?.(call));
+    // The call of an instance that has died meanwhile runs in another one.
+    if (!this.#asking.delete(id)) return;
+    this.#back(task, { op: 'invoked', id, answers }, tensors);
   }
 
   /** Holds the first run to the limit of the step that it is at. */
@@ -364,8 +389,9 @@ export class Instance {
     this.#watchdog.disarm();
     this.#peer.end(reason);
     const tasks = this.#tasks.splice(0);
-    const away = [...this.#away.values()];
+    const away = [...this.#away.values(), ...this.#asking.values()];
     this.#away.clear();
+    this.#asking.clear();
     this.turns.end();
     for (const listener of this.#onDead) listener({ reason, suspect });
     // The last first, so that whoever puts them back at the front of a queue keeps their order.

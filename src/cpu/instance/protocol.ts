@@ -33,7 +33,9 @@ export type ToInstance =
    * What came of it. `outputs`: they follow as tensors. `here`: the instance runs the model itself. `failed`: nobody
    * does.
    */
-  | { readonly op: 'model-ran'; readonly id: number; readonly outcome: 'outputs' | 'here' | 'failed' };
+  | { readonly op: 'model-ran'; readonly id: number; readonly outcome: 'outputs' | 'here' | 'failed' }
+  /** What other functions answered, in the order in which they were asked; their tensors follow. */
+  | { readonly op: 'invoked'; readonly id: number; readonly answers: readonly OtherAnswerHeader[] };
 
 /** How a session runs. */
 export interface SessionSettings {
@@ -60,6 +62,17 @@ export type CallHeader =
       readonly headers: Readonly<Record<string, string>>;
     };
 
+/** What a handler asks of another function; the body of a request is one UINT8 tensor. */
+export type OtherCallHeader = { readonly name: string } & (
+  | { readonly kind: 'tensors'; readonly count: number }
+  | { readonly kind: 'request'; readonly headers: Readonly<Record<string, string>> }
+);
+
+export type OtherAnswerHeader =
+  | { readonly kind: 'tensors'; readonly count: number }
+  | { readonly kind: 'response'; readonly status: number; readonly headers: Readonly<Record<string, string>> }
+  | { readonly kind: 'error'; readonly code: string; readonly status: number; readonly message: string };
+
 export type Phase = 'preprocess' | 'load' | 'infer' | 'postprocess';
 
 /** Instance to host. */
@@ -84,6 +97,11 @@ export type FromInstance =
   | { readonly op: 'phase'; readonly phase: Phase; readonly call: number }
   /** The host is to run the model of the call that came with this number, on the tensors that follow. */
   | { readonly op: 'run-model'; readonly id: number }
+  /**
+   * The handler of this call of the message waits for other functions, whose inputs follow; the instance takes other messages
+   * until it is told what they answered. `id`: a number of its own.
+   */
+  | { readonly op: 'invoke'; readonly id: number; readonly call: number; readonly asked: readonly OtherCallHeader[] }
   /**
    * One result per call, in their order; the tensors of all results follow. `busyMs`: the whole message, without the
    * time for which the host ran the model. `loaded`: the model was loaded for it.

@@ -89,6 +89,7 @@ export class HandOver {
       tensors: tickets.flatMap(({ tensors }) => tensors),
       limits: pool.limits,
       runModel: first && modelRunOf(first),
+      invokeOthers: (call) => tickets[call]?.invokeOthers,
       onAway: () => {
         if (replica.queued === 0) this.giveCores(slot);
         this.#pump();

@@ -2,7 +2,7 @@
 import type { Tensor } from '../../tensor/index.ts';
 import { rowsOf } from '../instance/batch.ts';
 import type { CallHeader, ResultHeader } from '../instance/protocol.ts';
-import type { InvokeOptions, PoolInput, PoolOutput, PoolResult, RunModel } from '../types.ts';
+import type { InvokeOptions, InvokeOthers, PoolInput, PoolOutput, PoolResult, RunModel } from '../types.ts';
 
 /** All instants are performance.now(). */
 export interface Ticket {
@@ -20,6 +20,8 @@ export interface Ticket {
   readonly reject: (error: Error) => void;
   /** Who runs its model in place of the instance; such a one goes to an instance alone. */
   readonly runModel: RunModel | undefined;
+  /** Who asks other functions for its handler. */
+  readonly invokeOthers: InvokeOthers | undefined;
   /** What has come of that, in the latest instance that it went to. */
   modelRun: ModelRun | undefined;
   /**
@@ -70,6 +72,7 @@ export function makeTicket(
     reject,
     // Without a handler there is nothing that the instance would do first.
     runModel: input.kind === 'request' ? options.runModel : undefined,
+    invokeOthers: options.invokeOthers,
     modelRun: undefined,
     alone: false,
     deaths: 0,

@@ -19,7 +19,7 @@ export async function runInfer(
   invoker: Invoker,
   version: FunctionVersion,
   call: Pick<InferCall, 'tensors' | 'outputs' | 'timeoutMs' | 'priority' | 'rows' | 'classes'>,
-  options: Pick<InvocationOptions, 'arrivalMs' | 'sloMs' | 'signal'>,
+  options: Pick<InvocationOptions, 'arrivalMs' | 'sloMs' | 'signal' | 'chain'>,
 ): Promise<InferResult> {
   const { tensors, outputs, timeoutMs, priority, rows, classes } = call;
   const { rowsMax, labels } = version.settings;

@@ -1,0 +1,66 @@
+/** What a handler asked of other functions and what they answered, between the messages of an instance and the forms of a pool. */
+import type { Tensor } from '../../tensor/index.ts';
+import type { InvokeOthers, OtherAnswer, OtherCall } from '../types.ts';
+import type { OtherAnswered } from './others.ts';
+import type { OtherAnswerHeader, OtherCallHeader } from './protocol.ts';
+
+/** Where nobody invokes other functions for a handler. */
+const nobody: InvokeOthers = (calls) =>
+  Promise.resolve(
+    calls.map(({ name }) => {
+      const message = `function '${name}' was not invoked: this handler runs on a worker, and only a host has other functions`;
+      return { kind: 'error', code: 'handler-failed', status: 500, message };
+    }),
+  );
+
+/** Has the host ask, and gives its answers as they go to the instance. */
+export async function answersOf(
+  headers: readonly OtherCallHeader[],
+  tensors: readonly Tensor[],
+  invokeOthers: InvokeOthers = nobody,
+): Promise<{ readonly answers: readonly OtherAnswerHeader[]; readonly tensors: readonly Tensor[] }> {
+  let at = 0;
+  const calls = headers.map((header): OtherCall => {
+    const mine = tensors.slice(at, (at += header.kind === 'tensors' ? header.count : 1));
+    const { name } = header;
+    if (header.kind === 'tensors') return { name, input: { kind: 'tensors', tensors: mine } };
+    const body = mine[0]?.data ?? new Uint8Array();
+    const request = { method: 'POST', url: `/function/${name}`, headers: header.headers, body };
+    return { name, input: { kind: 'request', request } };
+  });
+  const given = await invokeOthers(calls);
+  return { answers: given.map(headerOf), tensors: given.flatMap(tensorsOf) };
+}
+
+/** Each answer with its own tensors. */
+export function takeAnswers(headers: readonly OtherAnswerHeader[], tensors: readonly Tensor[]): OtherAnswered[] {
+  let at = 0;
+  return headers.map((header) => {
+    const count = header.kind === 'tensors' ? header.count : header.kind === 'response' ? 1 : 0;
+    return { header, tensors: tensors.slice(at, (at += count)) };
+  });
+}
+
+function headerOf(answer: OtherAnswer): OtherAnswerHeader {
+  switch (answer.kind) {
+    case 'error':
+      return answer;
+    case 'tensors':
+      return { kind: 'tensors', count: answer.tensors.length };
+    case 'response':
+      return { kind: 'response', status: answer.response.status, headers: answer.response.headers };
+  }
+}
+
+function tensorsOf(answer: OtherAnswer): readonly Tensor[] {
+  switch (answer.kind) {
+    case 'error':
+      return [];
+    case 'tensors':
+      return answer.tensors;
+    case 'response': {
+      const { body } = answer.response;
+      return [{ name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body }];
+    }
+  }
+}

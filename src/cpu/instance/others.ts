@@ -1,0 +1,144 @@
+/** What a handler asks of other functions, on the side of the instance: see {@link HandlerContext}. */
+import type { Tensor } from '../../tensor/index.ts';
+import type { HandlerResponse } from '../types.ts';
+import type { FunctionReply, HandlerContext } from './handler.ts';
+import { toHandlerTensor, toTensor } from './handler-tensors.ts';
+import type { OtherAnswerHeader, OtherCallHeader } from './protocol.ts';
+
+/** What another function answered, with its tensors or the body of its reply. */
+export interface OtherAnswered {
+  readonly header: OtherAnswerHeader;
+  readonly tensors: readonly Tensor[];
+}
+
+/** One question, on its way to the host. */
+export interface OtherAsked {
+  readonly header: OtherCallHeader;
+  readonly tensors: readonly Tensor[];
+  readonly answered: (answer: OtherAnswered) => void;
+}
+
+/** Why another function did not answer. `status`: what the client gets if the handler lets it pass. */
+class InvokeError extends Error {
+  override readonly name = 'InvokeError';
+  readonly code: string;
+  readonly status: number;
+  constructor({ code, status, message }: OtherAnswerHeader & { kind: 'error' }) {
+    super(message);
+    this.code = code;
+    this.status = status;
+  }
+}
+
+/**
+ * The questions of one call's handler. Those that are asked at once leave together, and the instance serves others until all of
+ * them are answered: so the handler goes on only where the instance has turned to it again.
+ */
+export class OtherCalls {
+  readonly #leave: (asked: readonly OtherAsked[]) => void;
+  #isInStep = false;
+  #isLeaving = false;
+  /** Asked while others are away, or not yet gone. */
+  #waiting: OtherAsked[] = [];
+  #away: readonly OtherAsked[] = [];
+  #onQuiet: (() => void) | undefined;
+
+  /** @param leave takes them to the host, and lets the instance go on with other work; {@link back} is to follow */
+  constructor(leave: (asked: readonly OtherAsked[]) => void) {
+    this.#leave = leave;
+  }
+
+  readonly context: HandlerContext = {
+    invoke: async (name, tensors) => {
+      const given = tensors.map(toTensor);
+      const { tensors: outputs } = await this.#ask({ kind: 'tensors', name: nameOf(name), count: given.length }, given);
+      return outputs.map(toHandlerTensor);
+    },
+    call: async (name, body, headers = {}) => {
+      const { bytes, type } = bodyOf(body);
+      const lowered = Object.fromEntries(Object.entries(headers).map(([key, value]) => [key.toLowerCase(), value]));
+      const { header, tensors } = await this.#ask(
+        { kind: 'request', name: nameOf(name), headers: { 'content-type': type, ...lowered } },
+        [{ name: 'body', datatype: 'UINT8', shape: [bytes.byteLength], data: bytes }],
+      );
+      if (header.kind !== 'response') throw new TypeError(`function '${name}' answered a request with tensors`);
+      return replyOf({ status: header.status, headers: header.headers, body: tensors[0]?.data ?? new Uint8Array() });
+    },
+  };
+
+  /** Runs one step of the handler, and waits for the answers that it has not waited for. */
+  async during<Result>(step: () => Promise<Result>): Promise<Result> {
+    this.#isInStep = true;
+    try {
+      return await step();
+    } finally {
+      this.#isInStep = false;
+      while (this.#waiting.length + this.#away.length > 0) {
+        await new Promise<void>((resolve) => (this.#onQuiet = resolve));
+      }
+    }
+  }
+
+  /** The instance has turned to the handler again, with the answers to what had left. */
+  back(answers: readonly OtherAnswered[]): void {
+    const asked = this.#away;
+    this.#away = [];
+    for (const [index, { answered }] of asked.entries()) answered(answers[index]!);
+    if (this.#waiting.length > 0) this.#leaveSoon();
+    else this.#onQuiet?.();
+  }
+
+  #ask(header: OtherCallHeader, tensors: readonly Tensor[]): Promise<OtherAnswered> {
+    if (!this.#isInStep) {
+      return Promise.reject(new Error(`'${header.name}' was invoked after the handler's step had ended`));
+    }
+    const answer = new Promise<OtherAnswered>((resolve, reject) => {
+      const answered = (given: OtherAnswered): void => {
+        if (given.header.kind === 'error') reject(new InvokeError(given.header));
+        else resolve(given);
+      };
+      this.#waiting.push({ header, tensors, answered });
+    });
+    if (this.#away.length === 0) this.#leaveSoon();
+    return answer;
+  }
+
+  /** Once the handler has asked all that it asks at once. */
+  #leaveSoon(): void {
+    if (this.#isLeaving) return;
+    this.#isLeaving = true;
+    setImmediate(() => {
+      this.#isLeaving = false;
+      this.#away = this.#waiting;
+      this.#waiting = [];
+      this.#leave(this.#away);
+    });
+  }
+}
+
+/** The context of a handler where nobody can be asked. */
+export function contextWithout(why: string): HandlerContext {
+  const refuse = (name: unknown): Promise<never> =>
+    Promise.reject(new Error(`'${String(name)}' was not invoked: ${why}`));
+  return { invoke: refuse, call: refuse };
+}
+
+function nameOf(name: unknown): string {
+  if (typeof name === 'string' && name !== '') return name;
+  throw new TypeError(`the function to invoke must be named by a text, not by ${JSON.stringify(name)}`);
+}
+
+function bodyOf(body: unknown): { readonly bytes: Uint8Array; readonly type: string } {
+  if (typeof body === 'string') return { bytes: Buffer.from(body, 'utf8'), type: 'text/plain; charset=utf-8' };
+  if (ArrayBuffer.isView(body)) {
+    return { bytes: new Uint8Array(body.buffer, body.byteOffset, body.byteLength), type: 'application/octet-stream' };
+  }
+  const json = JSON.stringify(body);
+  if (json === undefined) throw new TypeError('the body for another function is nothing that can be sent');
+  return { bytes: Buffer.from(json, 'utf8'), type: 'application/json' };
+}
+
+function replyOf(response: HandlerResponse): FunctionReply {
+  const text = (): string => Buffer.from(response.body).toString('utf8');
+  return { ...response, text, json: () => JSON.parse(text()) as unknown };
+}

@@ -1,0 +1,157 @@
+/**
+ * Functions that invoke functions: `context.invoke` and `context.call` of a handler. The names of the functions whose answers wait
+ * for a call travel with it, so that none waits for itself.
+ */
+import type { InvokeOthers, OtherAnswer, OtherCall } from '../cpu/index.ts';
+import { TensorError, type Tensor } from '../tensor/index.ts';
+import { HostError, toHostError } from './errors.ts';
+import { runInfer, specOf } from './infer/run.ts';
+import { checkAgreement, checkComplete, checkShape, rowsOf, unknownName, type ModelSpec } from './infer/model-spec.ts';
+import type { InvocationOptions, Invoker } from './invoke.ts';
+import type { LiveScheduler, Placed } from './live/index.ts';
+import type { FunctionVersion, Registry } from './types.ts';
+
+/** Functions of which each waits for the next, at most. */
+const depthMax = 8;
+/** A call that has found no place by then is given up: its caller holds memory that it may be waiting for. */
+const waitMsMax = 60_000;
+
+export class OtherFunctions {
+  readonly #invoker: Invoker;
+  readonly #registry: Pick<Registry, 'find'>;
+
+  constructor(invoker: Invoker, registry: Pick<Registry, 'find'>) {
+    this.#invoker = invoker;
+    this.#registry = registry;
+  }
+
+  /** Who asks for the handler of this version, in an invocation with these options. */
+  for(version: FunctionVersion, options: InvocationOptions): InvokeOthers {
+    return (calls) => Promise.all(calls.map((call) => this.#answer(version, options, call)));
+  }
+
+  async #answer(caller: FunctionVersion, options: InvocationOptions, call: OtherCall): Promise<OtherAnswer> {
+    try {
+      return await this.#invoke(caller, options, call);
+    } catch (error) {
+      const { code, status, message } = toHostError(error);
+      // What the other handler says of its input is for the client; any other mistake in asking is this handler's.
+      const isOwnMistake = status < 500 && code !== 'handler-input';
+      const named = `function '${call.name}', invoked by '${caller.name}': ${message}`;
+      return { kind: 'error', code, status: isOwnMistake ? 500 : status, message: named };
+    }
+  }
+
+  async #invoke(caller: FunctionVersion, options: InvocationOptions, { name, input }: OtherCall): Promise<OtherAnswer> {
+    const chain = [...(options.chain ?? []), caller.name];
+    const found = this.#registry.find(name);
+    if (found === undefined) throw new HostError('unknown-function', `no function '${name}' is registered`);
+    // A model invokes nobody.
+    if (input.kind === 'request' && chain.includes(name)) {
+      const way = [...chain, name].join(' > ');
+      throw new HostError('handler-failed', `its own answer waits for this call: ${way}`);
+    }
+    if (chain.length >= depthMax) {
+      const way = [...chain, name].join(' > ');
+      throw new HostError('handler-failed', `at most ${depthMax} functions may wait for each other: ${way}`);
+    }
+    const nowMs = performance.now();
+    const { signal, priority, deadlineMs = Infinity } = options;
+    const version = await this.#invoker.ready(found, signal);
+    const left = Math.max(0, (options.sloMs ?? caller.settings.sloMs) - (nowMs - options.arrivalMs));
+    const waitMs = Math.min(waitMsMax, deadlineMs - nowMs);
+    const mine = { arrivalMs: nowMs, sloMs: left, signal, chain };
+    if (input.kind === 'tensors') {
+      const spec = specOf(version);
+      checkInputs(spec, input.tensors);
+      const rows = rowsOf(spec, input.tensors);
+      const asked = {
+        tensors: input.tensors,
+        outputs: undefined,
+        classes: undefined,
+        timeoutMs: waitMs,
+        priority,
+        rows,
+      };
+      return { kind: 'tensors', tensors: (await runInfer(this.#invoker, version, asked, mine)).outputs };
+    }
+    if (version.handlerPath === undefined) {
+      throw new HostError('bad-request', 'it has no handler to answer a request: invoke it with tensors');
+    }
+    return (await this.#invoker.invoke(version, input, { ...mine, deadlineMs: nowMs + waitMs, priority, rows: 1 }))
+      .output;
+  }
+}
+
+/** @throws TensorError */
+function checkInputs(spec: ModelSpec, tensors: readonly Tensor[]): void {
+  const names = new Set<string>();
+  for (const { name, datatype, shape } of tensors) {
+    const input = spec.inputByName.get(name);
+    if (input === undefined) throw unknownName('input', name, spec.inputs);
+    if (names.has(name)) throw new TensorError(`input '${name}' is given twice`);
+    names.add(name);
+    if (datatype !== input.datatype) {
+      throw new TensorError(`input '${name}' is ${datatype}, but the model takes ${input.datatype}`);
+    }
+    checkShape(input, shape);
+  }
+  checkComplete(spec, tensors);
+  checkAgreement(spec, tensors);
+}
+
+type Lease = Extract<Placed, { readonly kind: 'cpu' | 'workers' }>;
+
+/** The scheduler's lease of a handler's cores, which is given back while the handler waits for other functions. */
+export class LentLease {
+  /** Undefined where it is given back, or could not be had again. */
+  lease: Lease | undefined;
+  /** How long the handler has waited for other functions. */
+  awayMs = 0;
+  #isOver = false;
+
+  constructor(lease?: Lease) {
+    this.lease = lease;
+  }
+
+  /** @param retake gives another lease, for a handler that has begun */
+  lending(invokeOthers: InvokeOthers, retake: () => Promise<Lease | undefined>): InvokeOthers {
+    return async (calls) => {
+      const startMs = performance.now();
+      const hadLease = this.lease !== undefined;
+      this.lease?.done();
+      this.lease = undefined;
+      const answers = await invokeOthers(calls);
+      if (hadLease && !this.#isOver) {
+        const again = await retake();
+        // The caller is answered, or an instance that died has left the call to another one.
+        if (this.#isOver || this.lease !== undefined) again?.done();
+        else this.lease = again;
+      }
+      this.awayMs += performance.now() - startMs;
+      return answers;
+    };
+  }
+
+  /** Exactly once. */
+  over(observed?: Parameters<Lease['done']>[0]): void {
+    this.#isOver = true;
+    this.lease?.done(observed);
+    this.lease = undefined;
+  }
+}
+
+/** A lease for a handler that has begun on this host. Undefined: it goes on without, as it is late or its caller is gone. */
+export async function leaseAgain(
+  live: LiveScheduler,
+  version: FunctionVersion,
+  wish: Parameters<LiveScheduler['submit']>[2],
+): Promise<Lease | undefined> {
+  try {
+    let placed = await live.submit(version, undefined, wish);
+    while (placed.kind === 'workers') placed = await placed.elsewhere('its handler has begun on this host');
+    return placed.kind === 'cpu' ? placed : undefined;
+  } catch {
+    return undefined;
+  }
+}
