@@ -37,7 +37,7 @@ test('a model that is covered says what it would take', async () => {
   });
   expect(await inspectCoverage(path, [input('x', [-1, 8])])).toMatchObject({
     state: 'covered',
-    shapes: { x: [1, 8] },
+    shapes: [{ name: 'x', shape: [1, 8] }],
     layers: 1,
     launches: 1,
     weightBytes: 256,
@@ -66,7 +66,7 @@ test('a model that is not covered names each operator in the way once, with its 
     graph.output(graph.node('Abs', [found]), ElementType.INT64, [2, 'found'], 'z');
   });
   const coverage = await inspectCoverage(path, [input('x', [-1, 4])]);
-  expect(coverage).toMatchObject({ state: 'uncovered', shapes: { x: [1, 4] } });
+  expect(coverage).toMatchObject({ state: 'uncovered', shapes: [{ name: 'x', shape: [1, 4] }] });
   const named = coverage.state === 'uncovered' ? coverage.obstacles.map(({ node }) => node) : [];
   expect(named.toSorted()).toEqual(['/Abs', '/NonZero', '/Normalizer']);
 });
@@ -85,7 +85,10 @@ test('a model of few positions is covered for a length that it has', async () =>
     );
   });
   const inputs = [input('x', [-1, -1, 4], ['batch', 'sequence', undefined])];
-  expect(await inspectCoverage(path, inputs)).toMatchObject({ state: 'covered', shapes: { x: [1, 77, 4] } });
+  expect(await inspectCoverage(path, inputs)).toMatchObject({
+    state: 'covered',
+    shapes: [{ name: 'x', shape: [1, 77, 4] }],
+  });
 });
 
 test('a file that is no model leaves the coverage open, with the reason', async () => {
