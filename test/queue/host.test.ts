@@ -107,19 +107,28 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
 
   test('sends what it cannot answer soon to the worker, and says so; each gets its own answer', async () => {
     await post('/function/slow', '[1,2,3,4]');
-    const replies = await Promise.all(
-      Array.from({ length: 24 }, async (_, index) => {
-        const reply = await post('/function/slow', `[${index},-1,0,1]`);
-        expect(reply.status).toBe(201);
-        expect(await reply.json()).toEqual([index, 0, 0, 1]);
-        return reply.headers.get('x-turntable-placement') ?? '';
-      }),
-    );
-    const remote = replies.filter((placement) =>
-      /^remote worker lab-7( cold)? overflow: cpu pool would finish in [\d.]+ ms, /.test(placement),
-    );
-    const local = replies.filter((placement) => /^cpu pool (warm|cold)$/.test(placement));
-    expect(remote.length + local.length).toBe(24);
+    const remote: string[] = [];
+    const local: string[] = [];
+    // On a busy machine the worker's first start looks dear for a while, and the pool is rightly preferred.
+    for (let sent = 0; sent === 0 || (Math.min(remote.length, local.length) <= 2 && sent < 20 * 24); sent += 24) {
+      const placements = await Promise.all(
+        Array.from({ length: 24 }, async (_, index) => {
+          const reply = await post('/function/slow', `[${index},-1,0,1]`);
+          expect(reply.status).toBe(201);
+          expect(await reply.json()).toEqual([index, 0, 0, 1]);
+          return reply.headers.get('x-turntable-placement') ?? '';
+        }),
+      );
+      for (const placement of placements) {
+        if (/^cpu pool (warm|cold)$/.test(placement)) local.push(placement);
+        else {
+          expect(placement).toMatch(
+            /^remote worker lab-7( cold)? overflow: cpu pool would finish in [\d.]+ ms, here in [\d.]+ ms/,
+          );
+          remote.push(placement);
+        }
+      }
+    }
     expect(remote.length).toBeGreaterThan(2);
     expect(local.length).toBeGreaterThan(2);
     const metrics = await (await call('/metrics')).text();
