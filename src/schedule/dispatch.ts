@@ -135,6 +135,10 @@ export class Dispatcher {
   #pick(line: Line, gpu: number, nowMs: number): number {
     this.#wakeMs = Infinity;
     const { policy, links } = this.#state;
+    if (line.startsSinceLate > 0 && line.startsSinceLate % overdueShare === 0) {
+      this.#late.find(line.runnable, line, gpu, nowMs);
+      if (!policy.loadAhead) this.#late.find(line.loadable, line, gpu, nowMs);
+    }
     const first = policy.loadAhead ? line.lateRunnable.first() : this.#late.first(line);
     if (this.#late.isTurn(line, line.startsSinceLate, first, nowMs)) return line.lateHead(first);
     const hidden = this.#hidden(line, gpu, nowMs);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { offerSheet, smallGpus, type OfferShape } from '../../test/support/offers.ts';
-import { policies, Scheduler, type Action, type Policy, type SchedulerEvent } from './index.ts';
+import { overdueShare, policies, Scheduler, type Action, type Policy, type SchedulerEvent } from './index.ts';
 
 /** One GPU with the functions given, each of which ran once if it is to be there; numbers are their places. */
 function gpuWith(
@@ -19,11 +19,11 @@ function gpuWith(
   return (nowMs, event) => scheduler.handle(event, nowMs);
 }
 
-const arrival = (invocation: number, functionIndex: number): SchedulerEvent => ({
-  kind: 'arrival',
-  invocation,
-  functionIndex,
-});
+const arrival = (
+  invocation: number,
+  functionIndex: number,
+  own: { readonly priority?: number; readonly sloMs?: number } = {},
+): SchedulerEvent => ({ kind: 'arrival', invocation, functionIndex, ...own });
 
 describe('what can no longer meet its SLO', () => {
   test('has the lane until a load ends with the one whose run is short enough, whoever waits longer', () => {
@@ -74,5 +74,33 @@ describe('what can no longer meet its SLO', () => {
     at(104, arrival(2, other));
     at(105, { kind: 'loaded', gpu: 0, functionIndex: loading });
     expect(at(109, { kind: 'finished', invocation: 0 })).toMatchObject([{ kind: 'run', invocation: 1 }]);
+  });
+
+  test.each([
+    ['of the same function', policies.best, 0],
+    ['of another one that is there', policies.best, 1],
+    ['of one that is to be loaded, where nothing is loaded ahead', { ...policies.best, loadAhead: false }, 2],
+  ] as const)('has its turn behind calls of a higher priority without end: %s', (_, policy, starved) => {
+    const functions = [
+      { shape: { layers: [10], warmMs: 10 }, sloMs: 1000, isThere: true },
+      { shape: { layers: [10], warmMs: 10 }, sloMs: 50, isThere: true },
+      { shape: { layers: [10], warmMs: 10 }, sloMs: 50, isThere: false },
+    ];
+    const at = gpuWith(100, functions, { ...policy, waitBoundMs: 50 });
+    const urgent = (invocation: number): SchedulerEvent => arrival(invocation, 0, { priority: 1 });
+    at(100, urgent(1));
+    at(100, arrival(0, starved, { sloMs: 50 }));
+    let next = 2;
+    let nowMs = 100;
+    const ran: number[] = [1];
+    while (ran.at(-1) !== 0 && next < 100) {
+      at(nowMs + 5, urgent(next++));
+      nowMs += 10;
+      for (const action of at(nowMs, { kind: 'finished', invocation: ran.at(-1)! }))
+        if (action.kind === 'run') ran.push(action.invocation);
+    }
+    expect(ran.at(-1)).toBe(0);
+    // Its SLO is missed at 150; from then on one turn in `overdueShare` is its own.
+    expect(ran.length).toBeLessThanOrEqual(5 + 2 * overdueShare);
   });
 });

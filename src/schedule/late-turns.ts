@@ -1,3 +1,4 @@
+import type { IndexedHeap } from './heap.ts';
 import type { Line } from './lines.ts';
 import type { Loading } from './loading.ts';
 import { overdueShare } from './side-line.ts';
@@ -69,19 +70,26 @@ export class LateTurns {
   }
 
   /**
-   * What is on time and comes first finds no room. Behind it one may have become late that nobody knows of, since only
-   * what comes next is looked at: when a load for something late is due, all are.
+   * Only what comes next is looked at, so that behind it one may have become late that nobody knows of: when a turn of
+   * what is late is due, all are looked at.
    */
-  loadBesideFull(line: Line, gpu: number, nowMs: number): void {
-    if (line.startsSinceLateLoad < overdueShare) return;
-    const entries = Array.from({ length: line.loadable.size }, (_, place) => line.loadable.at(place));
+  find(heap: IndexedHeap, line: Line, gpu: number, nowMs: number): void {
+    const entries = Array.from({ length: heap.size }, (_, place) => heap.at(place));
     for (const entry of entries) {
       const { warmMs } = this.#state.offerAt(line.functionOf(entry), gpu);
-      for (let head = line.head(entry); head !== nobody; head = line.head(entry)) {
-        if (nowMs + warmMs <= this.#state.dueMsOf(head)) break;
-        this.mark(head, line, gpu, nowMs);
+      for (let each = line.head(entry), next = each; each !== nobody; each = next) {
+        next = line.nextOf(each);
+        if (nowMs + warmMs > this.#state.dueMsOf(each)) this.mark(each, line, gpu, nowMs);
+        // Behind a priority one may be late that the priority itself is not.
+        else if (this.#state.isUniform) break;
       }
     }
+  }
+
+  /** What is on time and comes first finds no room. */
+  loadBesideFull(line: Line, gpu: number, nowMs: number): void {
+    if (line.startsSinceLateLoad < overdueShare) return;
+    this.find(line.loadable, line, gpu, nowMs);
     const late = this.toLoad(line);
     if (this.isTurn(line, line.startsSinceLateLoad, late, nowMs)) this.load(line, late, gpu, nowMs);
     // Not again before the next turn.
