@@ -4,7 +4,7 @@
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join, resolve } from 'node:path';
+import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
@@ -17,7 +17,9 @@ try {
   const manifest = readJson(join(root, 'package.json'));
   for (const key of ['scripts', 'devDependencies', 'allowScripts', 'private']) delete manifest[key];
   for (const entry of ['README.md', 'LICENSE', ...manifest.files.filter((path) => !path.startsWith('!'))]) {
-    cpSync(join(root, entry), join(stage, entry), { recursive: true });
+    // What was installed and made to try something out stays here.
+    const filter = (from) => !/\/node_modules$|^examples\/[^/]+\/model\.onnx$/.test(relative(root, from));
+    cpSync(join(root, entry), join(stage, entry), { recursive: true, filter });
   }
   const bundled = { ...manifest, os: ['linux'], bundleDependencies: ['onnxruntime-node'] };
   writeFileSync(join(stage, 'package.json'), JSON.stringify(bundled, null, 2));

@@ -1,11 +1,10 @@
 // Writes model.onnx: the average of a vector per token, so that sentences of the same words are alike.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-// In a project of its own: 'turntable/onnx'.
+// In a project of its own: 'turntable/onnx'. `turntable init` says where the model goes.
 import { ElementType, GraphBuilder, writeModel } from '../../dist/onnx/index.js';
 
-const folder = import.meta.dirname;
-const { model } = JSON.parse(readFileSync(join(folder, 'tokenizer.json'), 'utf8'));
+const { model } = JSON.parse(readFileSync(join(import.meta.dirname, 'tokenizer.json'), 'utf8'));
 const [words, width] = [Object.keys(model.vocab).length, 16];
 // What stands for every sentence says nothing about one.
 const silent = new Set(['[PAD]', '[CLS]', '[SEP]'].map((token) => model.vocab[token]));
@@ -28,4 +27,4 @@ const sum = graph.node('ReduceSum', [graph.node('Mul', [found, weight]), graph.c
 });
 const embedding = graph.node('LpNormalization', [sum], { axis: 1, p: 2 });
 graph.output(embedding, ElementType.FLOAT, ['batch', width], 'sentence_embedding');
-await writeModel(graph.build(), join(folder, 'model.onnx'));
+await writeModel(graph.build(), join(process.argv[2] ?? import.meta.dirname, 'model.onnx'));

@@ -1,6 +1,6 @@
 // Writes model.onnx: scaling and logistic regression, as a fitted pipeline is exported.
 import { join } from 'node:path';
-// In a project of its own: 'turntable/onnx'.
+// In a project of its own: 'turntable/onnx'. `turntable init` says where the model goes.
 import { ElementType, GraphBuilder, writeModel } from '../../dist/onnx/index.js';
 
 const floats = (...values) => Float32Array.from(values);
@@ -12,4 +12,4 @@ const scaled = graph.node('Div', [centred, graph.weight('deviation', [6], floats
 const weights = graph.weight('weights', [6, 1], floats(-1.2, 0.5, 0.6, 0.4, -0.6, -1.5));
 const score = graph.node('Gemm', [scaled, weights, graph.weight('bias', [1], floats(-0.5))]);
 graph.output(graph.node('Sigmoid', [score]), ElementType.FLOAT, ['batch', 1], 'probability');
-await writeModel(graph.build(), join(import.meta.dirname, 'model.onnx'));
+await writeModel(graph.build(), join(process.argv[2] ?? import.meta.dirname, 'model.onnx'));

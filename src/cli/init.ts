@@ -1,17 +1,19 @@
 /** `turntable init`: a folder that is a function, with what its author changes first. */
 import { accessSync, constants } from 'node:fs';
-import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, delimiter, dirname, join, resolve } from 'node:path';
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import { isFunctionName, packageRoot } from '../host/index.ts';
 import { describeModel, ElementType, GraphBuilder, OnnxError, readModel, writeModel } from '../onnx/index.ts';
 import { CliError, usage } from './error.ts';
+import { copyExample, exampleFolder, installPackages } from './init-example.ts';
 import { handlerText, partsOfModel, testText, trendParts, typesText, type HandlerParts } from './init-files.ts';
 import { collectFiles } from './upload.ts';
 
 interface InitOptions {
   readonly out?: string;
   readonly model?: string;
+  readonly example?: string;
   readonly js?: boolean;
 }
 
@@ -19,12 +21,18 @@ export function initCommand(): Command {
   return new Command('init')
     .description(
       'Make a folder for a new function: function.json, a handler with types that editors know, a model, and a test that ' +
-        'calls it without a host.',
+        'calls it without a host. With --example: one that decodes pictures or text, with its packages.',
     )
     .argument('<name>', 'the function')
     .option('--model <file>', 'an ONNX model, which is copied; default: a tiny one that works at once')
     .option('--out <dir>', 'the folder, which must not exist; default: functions/NAME')
     .option('--js', 'a handler in JavaScript instead of TypeScript')
+    .addOption(
+      new Option(
+        '--example <name>',
+        'a copy of image-classification, detection, sentence-embeddings, tabular or two-models; npm installs its packages',
+      ).conflicts(['model', 'js']),
+    )
     .action(async (name: string, options: InitOptions) => {
       if (!isFunctionName(name)) {
         throw usage(
@@ -33,15 +41,20 @@ export function initCommand(): Command {
       }
       const shown = options.out ?? join('functions', name);
       const folder = resolve(shown);
+      const example = options.example === undefined ? undefined : await exampleFolder(options.example);
       await makeFolder(folder);
       try {
-        const parts = options.model === undefined ? await starter(folder) : await ofModel(folder, name, options.model);
-        await writeFiles(folder, parts, options.js !== true);
+        if (example === undefined) await writeFiles(folder, name, options);
+        else {
+          await writeTypes(folder, 'handler.ts');
+          await copyExample(example, folder);
+        }
       } catch (error) {
         await rm(folder, { recursive: true, force: true });
         throw error;
       }
-      console.log(nextSteps(name, shown));
+      if (example !== undefined) await installPackages(folder, shown);
+      console.log(await nextSteps(name, shown));
     });
 }
 
@@ -87,37 +100,47 @@ async function ofModel(folder: string, name: string, path: string): Promise<Hand
   return partsOfModel(metadata, name);
 }
 
-async function writeFiles(folder: string, parts: HandlerParts, isTyped: boolean): Promise<void> {
+async function write(path: string, content: unknown): Promise<void> {
+  await writeFile(path, typeof content === 'string' ? content : `${JSON.stringify(content, undefined, 2)}\n`);
+}
+
+async function writeFiles(folder: string, name: string, options: InitOptions): Promise<void> {
+  const isTyped = options.js !== true;
+  const parts = options.model === undefined ? await starter(folder) : await ofModel(folder, name, options.model);
   const handler = isTyped ? 'handler.ts' : 'handler.mjs';
-  const write = async (file: string, content: unknown): Promise<void> => {
-    const text = typeof content === 'string' ? content : `${JSON.stringify(content, undefined, 2)}\n`;
-    await writeFile(join(folder, file), text);
-  };
   const { description } = parts;
-  await write(handler, handlerText(parts, isTyped));
-  await write('handler.test.mjs', testText(parts));
-  await write('example.json', `${JSON.stringify(parts.example)}\n`);
-  await write('package.json', { private: true, type: 'module', scripts: { test: 'node --test' } });
-  await write(isTyped ? 'tsconfig.json' : 'jsconfig.json', {
+  await write(join(folder, handler), handlerText(parts, isTyped));
+  await write(join(folder, 'handler.test.mjs'), testText(parts));
+  await write(join(folder, 'example.json'), `${JSON.stringify(parts.example)}\n`);
+  await write(join(folder, 'package.json'), { private: true, type: 'module', scripts: { test: 'node --test' } });
+  await writeTypes(folder, handler);
+  // Last: with it the folder is a function.
+  await write(join(folder, 'function.json'), { description, handler, slo: '100ms', example: '@example.json' });
+}
+
+/** For editors. */
+async function writeTypes(folder: string, handler: string): Promise<void> {
+  await write(join(folder, handler.endsWith('.ts') ? 'tsconfig.json' : 'jsconfig.json'), {
     compilerOptions: { target: 'es2023', module: 'nodenext', strict: true, noEmit: true },
     include: [handler, 'turntable.d.ts'],
   });
   const declared = join(packageRoot, 'dist', 'cpu', 'instance', 'handler.d.ts');
-  await write('turntable.d.ts', typesText(await readFile(declared, 'utf8')));
-  // Last: with it the folder is a function.
-  await write('function.json', { description, handler, slo: '100ms', example: '@example.json' });
+  await write(join(folder, 'turntable.d.ts'), typesText(await readFile(declared, 'utf8')));
 }
 
-function nextSteps(name: string, shown: string): string {
+async function nextSteps(name: string, shown: string): Promise<string> {
   const onPath = isOnPath();
+  const files = new Set(await readdir(resolve(shown)));
+  const { example } = JSON.parse(await readFile(resolve(shown, 'function.json'), 'utf8')) as { example: string };
+  const body = example.startsWith('@') ? `--file ${join(shown, example.slice(1))}` : `--data '${example}'`;
   const prefix = onPath ? '' : `TURNTABLE=${resolve(process.argv[1] ?? 'turntable')} `;
   const command = onPath ? 'turntable' : 'npx turntable';
   return [
     `made ${shown}`,
     `  ${command} try ${shown}`,
-    `  ${prefix}node --test ${shown}`,
+    ...(files.has('handler.test.mjs') ? [`  ${prefix}node --test ${shown}`] : []),
     `  ${command} serve --functions ${dirname(shown)}`,
-    `  ${command} call ${name} --file ${join(shown, 'example.json')}`,
+    `  ${command} call ${name} ${body}`,
   ].join('\n');
 }
 

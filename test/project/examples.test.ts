@@ -15,7 +15,7 @@ let dir: string;
 beforeAll(() => {
   dir = mkdtempSync(join(packageRoot, '.examples-'));
   for (const name of names) {
-    const skip = new Set(['node_modules', 'model.onnx', 'photo.jpg']);
+    const skip = new Set(['node_modules', 'model.onnx']);
     const filter = (path: string): boolean => !skip.has(basename(path));
     cpSync(join(packageRoot, 'examples', name), join(dir, name), { recursive: true, filter });
     execFileSync(process.execPath, ['make-model.mjs'], { cwd: join(dir, name) });

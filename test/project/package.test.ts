@@ -2,7 +2,7 @@
  * The packed package, unpacked beside nothing but the packages that it names: what `npm i -g` of the tarball leaves.
  * test/install/in-empty-root.sh does it with npm, in a root without anything else.
  */
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import {
   existsSync,
   mkdirSync,
@@ -15,11 +15,13 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
 import { libcFunction } from '../../src/process/index.ts';
 import { unixAddress } from '../../src/process/service-manager.ts';
 import { serve, type ServingHost } from '../cli/command.ts';
+import { serveNpmRegistry } from '../support/npm-registry.ts';
 import { writeScaleModel } from '../support/models.ts';
 
 let dir: string;
@@ -127,4 +129,43 @@ test('it answers from an empty folder, tells systemd, and an upgrade finds the f
   } finally {
     expect(await after.end()).toBe(0);
   }
+});
+
+test('a JPEG gets its label in three steps: init with an example, which installs its packages, serve, call', async () => {
+  const from = install('newcomer', '0.1.0');
+  await using registry = await serveNpmRegistry(['jpeg-js']);
+  const env = { ...process.env, ...registry.environment };
+  const run = async (...words: string[]): Promise<string> => {
+    const { stdout } = await promisify(execFile)(process.execPath, [from.command, ...words], { cwd: from.cwd, env });
+    return stdout;
+  };
+  expect(await run('init', 'labels', '--example', 'image-classification')).toContain('made functions/labels');
+  const words = ['--functions', 'functions', '--data', join(dir, 'newcomer-data'), '--log-level', 'error'];
+  const host = await serve(words, {}, from);
+  try {
+    const reply = await run('call', 'labels', '--file', 'functions/labels/photo.jpg', '--url', host.url);
+    expect(JSON.parse(reply)).toMatchObject({ label: 'red' });
+  } finally {
+    expect(await host.end()).toBe(0);
+  }
+  // The table of steps beside those of other servers counts these three.
+  const table = readFileSync(join(packageRoot, 'docs', 'coming-from.md'), 'utf8');
+  expect(table).toMatch(
+    /^\| JPEG to label +\| \*\*3\*\*: `turntable init NAME --example image-classification`, serve, call /m,
+  );
+});
+
+test('an example whose packages npm cannot get is left to be finished, and says how', async () => {
+  const from = install('offline', '0.1.0');
+  await using registry = await serveNpmRegistry([]);
+  const env = { ...process.env, ...registry.environment };
+  const words = [from.command, 'init', 'labels', '--example', 'image-classification'];
+  const failed = promisify(execFile)(process.execPath, words, { cwd: from.cwd, env });
+  await expect(failed).rejects.toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(
+      /\(code E404; 404 .*\); try again: npm install --prefix functions\/labels$/m,
+    ) as string,
+  });
+  expect(existsSync(join(from.cwd, 'functions', 'labels', 'function.json'))).toBe(true);
 });

@@ -1,0 +1,54 @@
+/** `turntable init NAME --example EXAMPLE`: a copy of one of the package's examples, ready to serve. */
+import { execFile } from 'node:child_process';
+import { access, copyFile, readdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { packageRoot } from '../host/index.ts';
+import { CliError, usage } from './error.ts';
+
+const examplesFolder = join(packageRoot, 'examples');
+/** What an example's author needs and a copy does not: its model is made for it, its packages are installed. */
+const leftOut = new Set(['make-model.mjs', 'model.onnx', 'package.json', 'package-lock.json']);
+
+/** @throws CliError where there is no such example */
+export async function exampleFolder(name: string): Promise<string> {
+  const entries = await readdir(examplesFolder, { withFileTypes: true });
+  const names = entries.flatMap((entry) => (entry.isDirectory() ? [entry.name] : []));
+  if (!names.includes(name)) throw usage(`there is no example '${name}'; there are ${names.toSorted().join(', ')}`);
+  return join(examplesFolder, name);
+}
+
+/** Copies the example and makes its model. What it copies last makes the folder a function. */
+export async function copyExample(from: string, to: string): Promise<void> {
+  const entries = await readdir(from, { withFileTypes: true });
+  const files = entries.flatMap((entry) => (entry.isFile() && !leftOut.has(entry.name) ? [entry.name] : []));
+  const manifest = JSON.parse(await readFile(join(from, 'package.json'), 'utf8')) as Record<string, unknown>;
+  const { name: _name, ...kept } = manifest;
+  await writeFile(join(to, 'package.json'), `${JSON.stringify(kept, undefined, 2)}\n`);
+  await promisify(execFile)(process.execPath, [join(from, 'make-model.mjs'), to]);
+  const last = 'function.json';
+  for (const file of [...files.filter((each) => each !== last), last]) await copyFile(join(from, file), join(to, file));
+}
+
+/** Installs what the handler imports. The folder stays where that fails: npm can be asked again. */
+export async function installPackages(folder: string, shown: string): Promise<void> {
+  const { dependencies = {} } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8')) as {
+    readonly dependencies?: Readonly<Record<string, string>>;
+  };
+  const names = Object.keys(dependencies);
+  if (names.length === 0) return;
+  console.log(`npm installs ${names.join(', ')} ...`);
+  try {
+    await promisify(execFile)('npm', ['install', '--no-audit', '--no-fund', '--loglevel', 'error'], { cwd: folder });
+    await Promise.all(names.map((name) => access(join(folder, 'node_modules', name))));
+  } catch (error) {
+    const told = error instanceof Error && 'stderr' in error ? String(error.stderr) : '';
+    const lines = told.split('\n').map((line) => line.replace(/^npm (error|ERR!) ?/, ''));
+    const why = lines.filter((line) => line !== '').slice(0, 2);
+    throw new CliError(
+      `made ${shown}, but npm could not install its packages (${why.join('; ') || (error as Error).message}); ` +
+        `try again: npm install --prefix ${shown}`,
+      { cause: error },
+    );
+  }
+}
