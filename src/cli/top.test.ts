@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import type { FunctionRow, MachineAnswer } from '../host/index.ts';
 import { topText } from './top.ts';
 
+const link = { fromHostBytesPerSecond: 1.2e9, toHostBytesPerSecond: 3e6, share: 0.1 };
 const machine: MachineAnswer = {
   atMs: 0,
   inFlight: 3,
@@ -9,13 +10,31 @@ const machine: MachineAnswer = {
   cores: { total: 4, busy: 1, leased: 2, instances: 3, busyInstances: 1 },
   memory: { usedBytes: 2e9, totalBytes: 8e9 },
   gpus: [
-    { index: 0, name: 'NVIDIA H100', busyShare: 0.53, usedBytes: 40e9, capacityBytes: 80e9, functions: 14, loading: 2 },
-    { index: 1, name: 'evil\u001b[2J', busyShare: 0, usedBytes: 0, capacityBytes: 80e9, functions: 0, loading: 0 },
+    {
+      index: 0,
+      name: 'NVIDIA H100',
+      busyShare: 0.53,
+      usedBytes: 40e9,
+      capacityBytes: 80e9,
+      link,
+      functions: 14,
+      loading: 2,
+    },
+    {
+      index: 1,
+      name: 'evil\u001b[2J',
+      busyShare: 0,
+      usedBytes: 0,
+      capacityBytes: 80e9,
+      link: null,
+      functions: 0,
+      loading: 0,
+    },
   ],
   queues: [],
   redis: 'up',
   workers: [{ name: 'lab-7', cores: 8, outstanding: 1, backlogMs: 40, draining: true, functions: 2 }],
-  usage: { atMs: [], cores: [], waiting: [], inFlight: [], atWorkers: [], gpus: [] },
+  usage: { atMs: [], cores: [], waiting: [], inFlight: [], atWorkers: [], gpus: [], links: [] },
 };
 
 function row(name: string, totals: Partial<FunctionRow['totals']>, rest: Partial<FunctionRow> = {}): FunctionRow {
@@ -46,7 +65,7 @@ test('a line tells of each GPU and each worker, and each function where it is an
   expect(lines.slice(1, 6)).toEqual([
     'calls  200 in 1 min 0 s, 1.7/s; 3 in flight, 2 wait',
     'cores  [###.......] 1 of 4 busy, 2 leased; 3 instances, 2 GB of 8 GB',
-    'gpu 0  [#####.....] 53% busy, 40 GB of 80 GB; 14 functions, 2 loading; NVIDIA H100',
+    'gpu 0  [#####.....] 53% busy, 40 GB of 80 GB; link 1.2 GB/s in, 3 MB/s out, 10% busy; 14 functions, 2 loading; NVIDIA H100',
     'gpu 1  [..........] 0% busy, 0 B of 80 GB; 0 functions, 0 loading; evil [2J',
     'worker lab-7  8 cores, 1 call of this host, 40 ms of work, draining',
   ]);

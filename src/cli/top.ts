@@ -168,9 +168,9 @@ export function topText({ machine, rangeMs, functions }: Top, url: string, lines
     `cores  ${bar(cores.busy / cores.total)} ${cores.busy} of ${cores.total} busy, ${cores.leased} leased; ` +
       `${counted(cores.instances, 'instance')}, ${formatBytes(memory.usedBytes)} of ${formatBytes(memory.totalBytes)}`,
     ...gpus.map(
-      ({ index, name, busyShare, usedBytes, capacityBytes, functions: held, loading }) =>
+      ({ index, name, busyShare, usedBytes, capacityBytes, link, functions: held, loading }) =>
         `gpu ${index}  ${bar(busyShare)} ${Math.round(100 * busyShare)}% busy, ${formatBytes(usedBytes)} of ` +
-        `${formatBytes(capacityBytes)}; ${counted(held, 'function')}, ${loading} loading; ${printable(name)}`,
+        `${formatBytes(capacityBytes)}; ${linkText(link)}${counted(held, 'function')}, ${loading} loading; ${printable(name)}`,
     ),
     ...workers.map(
       ({ name, cores: owned, outstanding, backlogMs, draining }) =>
@@ -180,6 +180,13 @@ export function topText({ machine, rangeMs, functions }: Top, url: string, lines
     '',
     renderTable(columns, rows),
   ].join('\n');
+}
+
+/** `link 1.2 GB/s in, 3 MB/s out, 10% busy; ` */
+function linkText(link: MachineAnswer['gpus'][number]['link']): string {
+  if (link === null) return '';
+  const [into, out] = [link.fromHostBytesPerSecond, link.toHostBytesPerSecond].map(formatBytes);
+  return `link ${into}/s in, ${out}/s out, ${Math.round(100 * link.share)}% busy; `;
 }
 
 /** As on the page. */

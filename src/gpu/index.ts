@@ -34,6 +34,7 @@ export * from './process/index.ts';
 export {
   GpuError,
   type GpuErrorCode,
+  type GpuLinkState,
   type GpuMemoryState,
   type HostStoreState,
   type HostTier,

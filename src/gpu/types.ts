@@ -123,6 +123,15 @@ export interface GpuMemoryState {
   readonly largestFreeBytes: number;
 }
 
+/** Bytes that copies have moved over a GPU's link since the process began: weights, inputs, outputs. */
+export interface GpuLinkState {
+  readonly gpu: number;
+  readonly fromHost: number;
+  readonly toHost: number;
+  /** Handed on to other GPUs. */
+  readonly toPeers: number;
+}
+
 /** Where a function's weights are on the host. */
 export type HostTier =
   | { readonly tier: 'disk' }

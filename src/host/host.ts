@@ -214,7 +214,7 @@ export async function startHost(
     workers: () => queueing.overflow?.workers() ?? [],
     ...(gpus === undefined ? {} : { gpus: gpuViews(gpus, store, statistics) }),
   };
-  const usage = new Usage(() => usageNow(busy));
+  const usage = new Usage(() => usageNow(busy), busy.gpus?.refresh);
   const views: ViewSources = {
     ...busy,
     registry: store,

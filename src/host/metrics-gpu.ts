@@ -36,6 +36,21 @@ export function addGpuMetrics(prom: PromRegistry, gpus: GpuHost): void {
   byGpu('nv_gpu_utilization', 'Share of the latest 10 seconds in which the GPU executed functions', (gpu) => {
     return gpus.live.utilization(gpu);
   });
+  const linkBytes: Counter = new Counter({
+    name: 'turntable_gpu_link_bytes_total',
+    help: "Bytes that copies of the GPU process moved over the GPU's link: from_host, to_host, to_peers",
+    labelNames: ['gpu_uuid', 'direction'],
+    registers: [prom],
+    collect: async (): Promise<void> => {
+      const links = (await gpus.freshState())?.links ?? [];
+      linkBytes.reset();
+      for (const { gpu, fromHost, toHost, toPeers } of links) {
+        const uuid = gpus.info?.devices[gpu]?.uuid ?? '';
+        for (const [direction, bytes] of Object.entries({ from_host: fromHost, to_host: toHost, to_peers: toPeers }))
+          linkBytes.inc({ gpu_uuid: uuid, direction }, bytes);
+      }
+    },
+  });
   single('nv_pinned_memory_pool_total_bytes', 'Host memory that weights may be pinned in', async () => {
     return (await gpus.freshState())?.host.budgetBytes ?? 0;
   });

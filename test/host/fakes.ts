@@ -468,7 +468,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     batchMaxOf: ({ settings }) => settings.batching.batchMax,
   });
   store.put(functionVersion('pair'));
-  const usage = new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [] }));
+  const usage = new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] }));
   const server = await createHttpServer({
     config,
     access: new Access(config),

@@ -335,6 +335,9 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
       host.gpus!.info!.devices.reduce((sum, { limitBytes }) => sum + limitBytes, 0),
     );
     expect([...scraped.keys()].filter((series) => series.startsWith('nv_gpu_utilization{'))).toHaveLength(2);
+    // Each weight came over a link, and some more than once; each answer went back.
+    expect(sumOf(scraped, /^turntable_gpu_link_bytes_total\{.*"from_host"/)).toBeGreaterThanOrEqual(weightBytes);
+    expect(sumOf(scraped, /^turntable_gpu_link_bytes_total\{.*"to_host"/)).toBeGreaterThan(0);
     expect(scraped.get('nv_pinned_memory_pool_used_bytes')).toBe(
       functions.reduce((sum, { hostBytes }) => sum + hostBytes, 0),
     );

@@ -7,6 +7,7 @@ export class DeviceCore {
   readonly waiter: Waiter;
   /** The driver's number for the device. */
   readonly ordinal: number;
+  readonly copied = { fromHost: 0, toHost: 0, toPeers: 0 };
   readonly #waitEvents: number[] = [];
   readonly #newEvent: (core: DeviceCore) => number;
   #context = 0;

@@ -10,6 +10,7 @@ import type { Session } from './session.ts';
 import { peerAccessAlreadyEnabled } from './status.ts';
 import { createEventHandle, NativeEvent, NativeStream } from './streams.ts';
 import type {
+  CopiedBytes,
   CudaDevice,
   CudaEvent,
   CudaModule,
@@ -57,6 +58,10 @@ export class NativeDevice implements CudaDevice {
       minor: this.#attribute(attribute.capabilityMinor),
     };
     this.multiprocessors = this.#attribute(attribute.multiprocessors);
+  }
+
+  get copied(): CopiedBytes {
+    return { ...this.core.copied };
   }
 
   memory(): { readonly freeBytes: number; readonly totalBytes: number } {

@@ -137,7 +137,7 @@ export class NativeStream implements CudaStream {
 
   copy(destination: DeviceAddress, source: DeviceAddress, bytes: number): void {
     if (bytes === 0) return;
-    const { session } = this.#core;
+    const { session, copied } = this.#core;
     const handle = this.#use();
     const { driver, owners } = session;
     // Between devices by the call that also works where they cannot reach each other.
@@ -148,6 +148,10 @@ export class NativeStream implements CudaStream {
         ? driver.cuMemcpyPeerAsync(destination, to, source, from, bytes, handle)
         : driver.cuMemcpyAsync(destination, source, bytes, handle);
     session.check('cuMemcpyAsync', status, `${bytes} bytes`);
+    if (from === to) return;
+    if (from === 0) copied.fromHost += bytes;
+    else if (to === 0) copied.toHost += bytes;
+    else copied.toPeers += bytes;
   }
 
   fill(destination: DeviceAddress, byteValue: number, bytes: number): void {

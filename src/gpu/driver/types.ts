@@ -104,6 +104,13 @@ export interface DeviceMemory extends Releasable {
   readonly address: DeviceAddress;
 }
 
+/** Bytes of the copies that were submitted so far; kernels that read another memory are not among them. */
+export interface CopiedBytes {
+  readonly fromHost: number;
+  readonly toHost: number;
+  readonly toPeers: number;
+}
+
 export interface CudaDevice {
   readonly index: number;
   readonly name: string;
@@ -114,6 +121,8 @@ export interface CudaDevice {
   readonly computeCapability: { readonly major: number; readonly minor: number };
   readonly multiprocessors: number;
   readonly totalBytes: number;
+  /** By the streams of this device. */
+  readonly copied: CopiedBytes;
   memory(): { readonly freeBytes: number; readonly totalBytes: number };
   /** Aligned to 256 bytes at least. */
   allocate(bytes: number): DeviceMemory;

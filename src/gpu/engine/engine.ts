@@ -9,6 +9,7 @@ import type { Program, WeightLayout } from '../program/types.ts';
 import {
   GpuError,
   type Capability,
+  type GpuLinkState,
   type GpuMemoryState,
   type HostStoreState,
   type HostTier,
@@ -225,6 +226,11 @@ export class Engine {
     return [...this.#functions.values()].flatMap((target) =>
       target.residencies().flatMap((residency) => (residency.layers.length > 0 ? [residency.state()] : [])),
     );
+  }
+
+  /** What every GPU's copies have moved so far. */
+  links(): GpuLinkState[] {
+    return this.#lanes.map(({ index, device }) => ({ gpu: index, ...device.copied }));
   }
 
   memory(): GpuMemoryState[] {

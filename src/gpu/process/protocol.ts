@@ -6,7 +6,7 @@ import type { Precision } from '../gate/compare.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredTopology } from '../measure/topology-types.ts';
 import type { InputShapes, Obstacle, ProgramSettings } from '../program/types.ts';
-import type { GpuErrorCode, GpuMemoryState, HostStoreState, HostTier, ResidencyState, RunResult } from '../types.ts';
+import type { GpuErrorCode, GpuLinkState, GpuMemoryState, HostStoreState, HostTier, ResidencyState, RunResult } from '../types.ts';
 
 /** What the process is started with, as its first request. */
 export interface GpuProcessSettings {
@@ -111,6 +111,7 @@ export interface GpuProcessInfo {
 
 export interface GpuProcessState {
   readonly memory: readonly GpuMemoryState[];
+  readonly links: readonly GpuLinkState[];
   readonly host: HostStoreState;
   readonly residencies: readonly ResidencyState[];
 }

@@ -128,6 +128,7 @@ export class GpuService {
       case 'state':
         return {
           memory: engine.memory(),
+          links: engine.links(),
           host: engine.hostState(),
           residencies: engine.residencies(),
         } satisfies GpuAnswers['state'];

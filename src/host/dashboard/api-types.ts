@@ -251,6 +251,12 @@ export interface MachineAnswer {
     readonly busyShare: number;
     readonly usedBytes: number;
     readonly capacityBytes: number;
+    /** Copies between it and the host in the last five seconds; `share` of the speed measured for the busier way. */
+    readonly link: {
+      readonly fromHostBytesPerSecond: number;
+      readonly toHostBytesPerSecond: number;
+      readonly share: number;
+    } | null;
     /** With something on it, */
     readonly functions: number;
     /** and of these, with more on its way over a link. */
@@ -280,6 +286,8 @@ export interface MachineAnswer {
     readonly atWorkers: readonly number[];
     /** Of each GPU. */
     readonly gpus: readonly (readonly number[])[];
+    /** Of each GPU's link, bytes a second both ways. */
+    readonly links: readonly (readonly number[])[];
   };
 }
 

@@ -14,6 +14,7 @@ export function usageNow({ pools, statistics, workers, gpus }: Busy): UsageNow {
     inFlight: statistics.requestsInFlight,
     atWorkers: workers().reduce((sum, { outstanding }) => sum + outstanding, 0),
     gpus: gpus?.busyShares() ?? [],
+    linkBytes: gpus?.linkBytes() ?? [],
   };
 }
 
@@ -41,6 +42,7 @@ export function machineAnswer(sources: ViewSources, nowMs: number): MachineAnswe
       busyShare: busyShares[at] ?? 0,
       usedBytes: residents.reduce((sum, { bytes }) => sum + bytes, 0),
       capacityBytes,
+      link: linkOf(sources, index),
       functions: residents.length,
       loading: residents.filter(({ state }) => state === 'loading').length,
     })),
@@ -70,6 +72,21 @@ export function machineAnswer(sources: ViewSources, nowMs: number): MachineAnswe
       inFlight: samples.map((sample) => sample.inFlight),
       atWorkers: samples.map(({ atWorkers }) => atWorkers),
       gpus: busyShares.map((_, gpu) => samples.map((sample) => sample.gpus[gpu] ?? 0)),
+      links: busyShares.map((_, gpu) =>
+        samples.map(({ links }) => {
+          const rate = links.find((each) => each.gpu === gpu);
+          return rate === undefined ? 0 : rate.fromHost + rate.toHost;
+        }),
+      ),
     },
   };
+}
+
+function linkOf({ usage, gpus }: ViewSources, gpu: number): MachineAnswer['gpus'][number]['link'] {
+  const rate = usage.samples.at(-1)?.links.find((each) => each.gpu === gpu);
+  const speed = gpus?.linkSpeed(gpu);
+  if (rate === undefined || speed === undefined) return null;
+  // Both ways at once is what a link can do.
+  const share = Math.min(1, Math.max(rate.fromHost, rate.toHost) / speed);
+  return { fromHostBytesPerSecond: rate.fromHost, toHostBytesPerSecond: rate.toHost, share };
 }

@@ -1,6 +1,13 @@
 /** What the dashboard's API answers, made of the host's parts. Reading any of it is never a use of a function. */
 import { curlCall } from '../example-call.ts';
-import { boundMs, type Happening, type History, type HistorySpan, type Usage } from '../history/index.ts';
+import {
+  boundMs,
+  type Happening,
+  type History,
+  type HistorySpan,
+  type LinkBytes,
+  type Usage,
+} from '../history/index.ts';
 import type { WorkerState } from '../../queue/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import { mapInSlices } from '../slices.ts';
@@ -79,6 +86,10 @@ export interface ViewSources {
     readonly memory: () => readonly GpuMemory[];
     /** Of each GPU, the share of the latest seconds in which it executed, or waited for weights to. */
     readonly busyShares: () => readonly number[];
+    /** What copies have moved over the links so far, as last told. */
+    readonly linkBytes: () => readonly LinkBytes[];
+    /** Bytes a second that a GPU's link takes, as measured when the host came up. */
+    readonly linkSpeed: (gpu: number) => number | undefined;
     /** Invocations that the scheduler has not given a place yet. */
     readonly waiting: () => number;
     /** Functions whose weights are in pinned host memory. */

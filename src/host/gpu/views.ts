@@ -39,6 +39,11 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
   return {
     waiting: () => gpus.live.waitingCount,
     busyShares: () => devices().map((gpu) => gpus.live.utilization(gpu)),
+    linkBytes: () => gpus.lastState?.links ?? [],
+    linkSpeed: (gpu) => {
+      const found = gpus.live.gpus[gpu];
+      return found && found.linkGBps * 1e9;
+    },
     presence: (key) => {
       const record = gpus.record(key);
       if (record === undefined || gpus.status === 'unavailable') return undefined;

@@ -9,4 +9,4 @@ export {
 export { Happenings, type Happening, type NewHappening } from './happenings.ts';
 export { boundMs, bucketOf, coarseScale, fineScale, quantileMs, type LatencyScale } from './latency-scale.ts';
 export { countNames, type CountName } from './ring.ts';
-export { busyShare, Usage, type UsageNow } from './usage.ts';
+export { busyShare, Usage, type LinkBytes, type UsageNow } from './usage.ts';

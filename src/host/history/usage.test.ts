@@ -8,21 +8,27 @@ const core = (user: number, idle: number): CpuInfo => ({
   times: { user, nice: 0, sys: 0, idle, irq: 0 },
 });
 
-test('a sample has the share of all cores since the one before, and an hour of samples is kept', () => {
+test('a sample has the share of all cores and the rate of each link since the one before, and an hour of samples is kept', () => {
   const readings = [
     [core(0, 0), core(0, 0)],
     [core(100, 0), core(50, 50)],
   ];
+  const link = (fromHost: number, toHost: number) => [{ gpu: 0, fromHost, toHost }];
+  const counted = [link(1000, 10), link(6000, 20), link(500, 20)];
   const usage = new Usage(
-    () => ({ waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5] }),
+    () => ({ waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5], linkBytes: counted.shift() ?? [] }),
+    undefined,
     () => readings.shift() ?? [core(100, 100), core(50, 150)],
   );
   usage.sample(1000);
   usage.sample(6000);
   expect(usage.samples).toEqual([
-    { atMs: 1000, cores: 0.75, waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5] },
-    { atMs: 6000, cores: 0, waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5] },
+    { atMs: 1000, cores: 0.75, waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5], links: [] },
+    { atMs: 6000, cores: 0, waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5], links: link(1000, 2) },
   ]);
+  // A GPU process that was started anew counts from zero.
+  usage.sample(7000);
+  expect(usage.samples.at(-1)?.links).toEqual(link(500, 0));
   for (let index = 0; index < 1000; index++) usage.sample(10_000 + index);
   expect(usage.samples).toHaveLength(720);
   expect(usage.samples.at(-1)?.atMs).toBe(10_999);

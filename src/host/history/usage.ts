@@ -4,6 +4,16 @@ import { cpus, type CpuInfo } from 'node:os';
 const sampleEveryMs = 5000;
 const samplesKept = 720;
 
+/** Bytes that copies have moved over a GPU's link, so far. */
+export interface LinkBytes {
+  readonly gpu: number;
+  readonly fromHost: number;
+  readonly toHost: number;
+}
+
+/** Bytes a second since the sample before. */
+export type LinkRate = LinkBytes;
+
 /** Shares from 0 to 1, and numbers of calls. */
 export interface UsageSample {
   readonly atMs: number;
@@ -15,9 +25,13 @@ export interface UsageSample {
   readonly atWorkers: number;
   /** Of each GPU's time, executing or waiting for weights. */
   readonly gpus: readonly number[];
+  /** Of each GPU's link to the host; empty in the first sample. */
+  readonly links: readonly LinkRate[];
 }
 
-export type UsageNow = Omit<UsageSample, 'atMs' | 'cores'>;
+export interface UsageNow extends Omit<UsageSample, 'atMs' | 'cores' | 'links'> {
+  readonly linkBytes: readonly LinkBytes[];
+}
 
 export class Usage {
   readonly #samples: UsageSample[] = [];
@@ -25,12 +39,15 @@ export class Usage {
   readonly #readCores: () => CpuInfo[];
   readonly #timer: NodeJS.Timeout;
   #before: CpuInfo[];
+  #linksBefore: { readonly atMs: number; readonly bytes: readonly LinkBytes[] } | undefined;
 
-  constructor(now: () => UsageNow, readCores: () => CpuInfo[] = cpus) {
+  /** @param refresh has `now` tell what is so when a sample is taken */
+  constructor(now: () => UsageNow, refresh?: () => Promise<void>, readCores: () => CpuInfo[] = cpus) {
     this.#now = now;
     this.#readCores = readCores;
     this.#before = readCores();
-    this.#timer = setInterval(() => this.sample(Date.now()), sampleEveryMs);
+    const take = (): void => this.sample(Date.now());
+    this.#timer = setInterval(() => (refresh === undefined ? take() : void refresh().then(take)), sampleEveryMs);
     this.#timer.unref();
   }
 
@@ -41,14 +58,33 @@ export class Usage {
 
   sample(atMs: number): void {
     const cores = this.#readCores();
-    this.#samples.push({ atMs, cores: busyShare(this.#before, cores), ...this.#now() });
+    const { linkBytes, ...now } = this.#now();
+    const links = linkRates(this.#linksBefore, atMs, linkBytes);
+    this.#samples.push({ atMs, cores: busyShare(this.#before, cores), ...now, links });
     this.#before = cores;
+    this.#linksBefore = { atMs, bytes: linkBytes };
     if (this.#samples.length > samplesKept) this.#samples.shift();
   }
 
   close(): void {
     clearInterval(this.#timer);
   }
+}
+
+/** A GPU process that was started anew counts from zero. */
+function linkRates(
+  before: { readonly atMs: number; readonly bytes: readonly LinkBytes[] } | undefined,
+  atMs: number,
+  bytes: readonly LinkBytes[],
+): LinkRate[] {
+  if (before === undefined || atMs <= before.atMs) return [];
+  const perSecond = (earlier: number, later: number): number =>
+    ((later < earlier ? later : later - earlier) * 1000) / (atMs - before.atMs);
+  return bytes.flatMap(({ gpu, fromHost, toHost }) => {
+    const earlier = before.bytes.find((each) => each.gpu === gpu);
+    if (earlier === undefined) return [];
+    return [{ gpu, fromHost: perSecond(earlier.fromHost, fromHost), toHost: perSecond(earlier.toHost, toHost) }];
+  });
 }
 
 const allTimes = ({ user, nice, sys, idle, irq }: CpuInfo['times']): number => user + nice + sys + idle + irq;

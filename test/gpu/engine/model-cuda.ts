@@ -243,6 +243,7 @@ class ModelDevice implements CudaDevice {
   readonly name = 'Model GPU';
   readonly computeCapability = { major: 9, minor: 0 };
   readonly multiprocessors = 1;
+  readonly copied = { fromHost: 0, toHost: 0, toPeers: 0 };
   readonly declared = new Map<number, number>();
   readonly peers = new Set<number>();
   readonly #cuda: ModelCuda;

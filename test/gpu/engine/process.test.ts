@@ -136,6 +136,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
       await client.prefetch('bert@1');
       expect(await client.hostTier('bert@1')).toMatchObject({ tier: 'host', bytes: coverage.weightBytes });
       const plan = planOf(coverage);
+      const [before] = (await client.state()).links;
       expect(await client.load('bert@1', { gpu: 0, plan, prefix: 4 })).toBeGreaterThan(0);
       await client.load('bert@1', { gpu: 0, plan });
       const state = await client.state();
@@ -143,6 +144,9 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
         expect.objectContaining({ key: 'bert@1', gpu: 0, bytes: plan.bytesGpu, loading: false }),
       ]);
       expect(state.memory[0]!.weightBytes).toBe(plan.bytesGpu);
+      const [link] = state.links;
+      expect(link!.fromHost - before!.fromHost).toBe(plan.bytesGpu);
+      expect(link!.toHost).toBe(before!.toHost);
       expect(await client.trim('bert@1', 0, 2)).toBeGreaterThan(0);
       expect((await client.state()).residencies[0]!.layers).toHaveLength(2);
       await client.evict('bert@1', 0);

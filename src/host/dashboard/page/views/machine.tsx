@@ -1,5 +1,5 @@
 import type { MachineAnswer } from '../../api-types.ts';
-import { formatMs, formatShare } from '../logic/format.ts';
+import { formatBytes, formatMs, formatShare } from '../logic/format.ts';
 import { functionLink } from '../logic/route.ts';
 import { Plot, type PlotSeries } from '../plot.tsx';
 import { answerOf, usePolled } from '../state.ts';
@@ -44,6 +44,20 @@ export function Machine({ paused, theme }: { readonly paused: boolean; readonly 
         {gpus.map(({ index, name, busyShare }) => (
           <Tile key={index} name={`GPU ${index}`} id={`m-gpu${index}`} value={formatShare(busyShare)} note={name} />
         ))}
+        {gpus.map(({ index, link }) => (
+          <Tile
+            key={index}
+            name={`Link of GPU ${index}`}
+            id={`m-link${index}`}
+            value={formatShare(link?.share ?? null)}
+            note={
+              link === null
+                ? 'not measured yet'
+                : `${formatBytes(link.fromHostBytesPerSecond)}/s in, ${formatBytes(link.toHostBytesPerSecond)}/s out`
+            }
+            warn={link !== null && link.share > 0.95}
+          />
+        ))}
         <Tile name="Waiting" id="m-waiting" value={String(waiting)} note={`${inFlight} in flight`} />
         <Tile
           name="Workers"
@@ -65,6 +79,18 @@ export function Machine({ paused, theme }: { readonly paused: boolean; readonly 
             ...usage.gpus.map((shares, gpu) => line(`GPU ${gpu}`, gpuColours[gpu % gpuColours.length]!, shares)),
           ]}
         />
+        {gpus.length > 0 && (
+          <Plot
+            title="Copies over the GPUs' links, both ways"
+            summary={usage.links.map((rates, gpu) => `GPU ${gpu} ${formatBytes(rates.at(-1) ?? 0)}/s`).join(', ')}
+            atMs={usage.atMs}
+            format={(value) => `${formatBytes(value)}/s`}
+            theme={theme}
+            series={usage.links.map((rates, gpu) =>
+              line(`Link of GPU ${gpu}`, gpuColours[gpu % gpuColours.length]!, rates),
+            )}
+          />
+        )}
         <Plot
           title="Calls that wait, run, or are at workers"
           summary={`${waiting} wait, ${inFlight} in flight`}
