@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { hasBrowser, launchBrowser, openPage } from '../support/browser.ts';
-import { FleetHosts, nameOf } from '../support/fleet-hosts.ts';
+import { FleetHosts, nameOf, statesAt } from '../support/fleet-hosts.ts';
 import { writeReluModel } from '../support/models.ts';
 import { redisMissing } from '../support/redis-server.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
@@ -216,13 +216,28 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     await page.goto(`${url}/#/functions/shared`);
     await page.locator('tr[data-home]').getByText('first').waitFor();
 
-    const drained = await fetch(`${url}/v2/fleet/hosts/${encodeURIComponent(other)}/drain`, { method: 'POST' });
-    expect(await drained.json()).toEqual({ host: other, draining: true });
     await page.goto(`${url}/#/fleet`);
+    const row = page.locator(`tr[data-host="${other}"]`);
+    const questions: string[] = [];
+    const answer = (accept: boolean) =>
+      page.once('dialog', (dialog) => {
+        questions.push(dialog.message());
+        void (accept ? dialog.accept() : dialog.dismiss());
+      });
+    answer(false);
+    await row.getByRole('button', { name: 'Drain' }).click();
+    expect(questions).toEqual([expect.stringMatching(new RegExp(`^Drain ${other}\\? .* 1 other host is up\\.$`))]);
+    expect(await statesAt({ url })).toEqual({ [one]: 'up', [other]: 'up' });
+    answer(true);
+    await row.getByRole('button', { name: 'Drain' }).click();
+    await page.getByText(`${other} drains: done`).waitFor();
     await page.getByRole('heading', { name: 'lab: 1 of 2 hosts drains' }).waitFor();
     await page.locator(`tr[data-host="${other}"] .state.draining`).waitFor();
     await page.goto(`${url}/#/functions/shared`);
     await page.locator(`tr[data-home="${one}"]`).getByText('first').waitFor();
+    await page.goto(`${url}/#/fleet`);
+    await row.getByRole('button', { name: 'Take back' }).click();
+    await page.getByRole('heading', { name: 'lab: 2 hosts up' }).waitFor();
     expect(complaints).toEqual([]);
   });
 

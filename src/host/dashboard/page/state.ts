@@ -1,7 +1,7 @@
 /** Hooks that keep a view up to date without asking more often than there is something new. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { HappeningAnswer, TickEvent } from '../api-types.ts';
-import { getJson } from './api.ts';
+import { getJson, request } from './api.ts';
 
 export type Loaded<Answer> =
   | { readonly state: 'loading' }
@@ -49,6 +49,30 @@ export function usePolled<Answer>(
 
 export const answerOf = <Answer>(loaded: Loaded<Answer>): Answer | undefined =>
   loaded.state === 'here' ? loaded.answer : loaded.state === 'failed' ? loaded.last : undefined;
+
+export interface Said {
+  readonly text: string;
+  readonly level: 'info' | 'warning';
+}
+
+/** For buttons that have the host do something: one at a time, and what came of the last. */
+export function useAction(onDone: () => void) {
+  const [said, setSaid] = useState<Said | undefined>(undefined);
+  const [busy, setBusy] = useState(false);
+  const act = async (what: string, path: string, init: RequestInit): Promise<void> => {
+    setBusy(true);
+    try {
+      await request(path, init);
+      setSaid({ text: `${what}: done`, level: 'info' });
+      onDone();
+    } catch (error) {
+      setSaid({ text: (error as Error).message, level: 'warning' });
+    } finally {
+      setBusy(false);
+    }
+  };
+  return { said, busy, act };
+}
 
 /** What the event stream has brought. */
 export interface Live {

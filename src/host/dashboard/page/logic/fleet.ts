@@ -24,6 +24,13 @@ export function fleetHeadline({ fleet, hosts }: Pick<FleetAnswer, 'fleet' | 'hos
   return [`${fleet}: ${first.replace(' ', ` of ${all} `)}`, ...rest].join(', ');
 }
 
+/** Asked before a host drains. */
+export function drainQuestion(name: string, hosts: readonly FleetHostAnswer[]): string {
+  const others = hosts.filter((host) => host.name !== name && host.state === 'up').length;
+  const left = others === 0 ? 'No other host is up.' : `${others} other host${others === 1 ? ' is' : 's are'} up.`;
+  return `Drain ${name}? It answers its own clients, takes no calls of other hosts, and is no home of functions. ${left}`;
+}
+
 export function hostNote({ self, state, reason }: FleetHostAnswer): string {
   const notes = [
     ...(self ? ['this page is of it'] : []),

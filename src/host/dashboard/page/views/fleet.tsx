@@ -1,7 +1,7 @@
 import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../../api-types.ts';
-import { fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from '../logic/fleet.ts';
+import { drainQuestion, fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from '../logic/fleet.ts';
 import { formatMs } from '../logic/format.ts';
-import { answerOf, usePolled } from '../state.ts';
+import { answerOf, useAction, usePolled } from '../state.ts';
 import { Message, Tile } from './parts.tsx';
 
 /** The hosts of the fleet, as `turntable ps --fleet` shows them. */
@@ -12,12 +12,30 @@ export function Fleet({ paused }: { readonly paused: boolean }) {
     <section aria-labelledby="fleet-title">
       <h1 id="fleet-title">Fleet</h1>
       {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
-      {answer === undefined ? loaded.state === 'loading' && <Message text="Loading…" /> : <Hosts {...answer} />}
+      {answer === undefined ? (
+        loaded.state === 'loading' && <Message text="Loading…" />
+      ) : (
+        <Hosts {...answer} onDrained={loaded.reload} />
+      )}
     </section>
   );
 }
 
-function Hosts({ fleet, redis, hosts }: FleetAnswer) {
+function Hosts({ fleet, redis, hosts, onDrained }: FleetAnswer & { readonly onDrained: () => void }) {
+  const { said, busy, act } = useAction(onDrained);
+  const drain = async ({ name, state }: FleetHostAnswer): Promise<void> => {
+    const draining = state !== 'draining';
+    if (draining && !confirm(drainQuestion(name, hosts))) return;
+    await act(
+      draining ? `${name} drains` : `${name} takes part again`,
+      `/v2/fleet/hosts/${encodeURIComponent(name)}/drain`,
+      {
+        method: 'POST',
+        headers: { 'Content-Type': 'application/json' },
+        body: JSON.stringify({ draining }),
+      },
+    );
+  };
   const sum = (of: (host: FleetHostAnswer) => number): number => hosts.reduce((total, host) => total + of(host), 0);
   const sick = hosts.filter(({ state }) => state === 'sick').length;
   return (
@@ -49,6 +67,7 @@ function Hosts({ fleet, redis, hosts }: FleetAnswer) {
           note={`and ${sum((host) => host.gpus)} GPUs`}
         />
       </div>
+      {said !== undefined && <Message {...said} />}
       <section class={`card scroll trouble${sick > 0 ? ' warn' : ''}`} aria-labelledby="hosts-title">
         <h2 id="hosts-title">{fleetHeadline({ fleet, hosts })}</h2>
         <table>
@@ -65,6 +84,7 @@ function Hosts({ fleet, redis, hosts }: FleetAnswer) {
               <th>Heard</th>
               <th>Version</th>
               <th class="words">Note</th>
+              <th aria-label="Drain" />
             </tr>
           </thead>
           <tbody>
@@ -85,6 +105,11 @@ function Hosts({ fleet, redis, hosts }: FleetAnswer) {
                 <td>{host.self ? '–' : `${formatMs(host.heard_ms_ago)} ago`}</td>
                 <td>{host.version}</td>
                 <td class="words">{hostNote(host)}</td>
+                <td>
+                  <button type="button" disabled={busy || host.state === 'sick'} onClick={() => void drain(host)}>
+                    {host.state === 'draining' ? 'Take back' : 'Drain'}
+                  </button>
+                </td>
               </tr>
             ))}
           </tbody>

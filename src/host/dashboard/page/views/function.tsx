@@ -1,10 +1,9 @@
-import { useState } from 'preact/hooks';
 import type { FunctionAnswer } from '../../api-types.ts';
 import { request } from '../api.ts';
 import { formatBytes, formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { latestOf } from '../logic/points.ts';
 import { Plot } from '../plot.tsx';
-import { answerOf, usePolled } from '../state.ts';
+import { answerOf, useAction, usePolled } from '../state.ts';
 import { Homes } from './fleet.tsx';
 import { Happenings } from './happenings.tsx';
 import { areas, type TimeProps } from './overview.tsx';
@@ -218,20 +217,7 @@ interface ManagementProps {
 
 /** Preload and unload for all, new versions, pins and removal for what was uploaded. */
 function Management({ row, onDone }: ManagementProps) {
-  const [said, setSaid] = useState<{ text: string; level: 'info' | 'warning' } | undefined>(undefined);
-  const [busy, setBusy] = useState(false);
-  const act = async (what: string, path: string, init: RequestInit): Promise<void> => {
-    setBusy(true);
-    try {
-      await request(path, init);
-      setSaid({ text: `${what}: done`, level: 'info' });
-      onDone();
-    } catch (error) {
-      setSaid({ text: (error as Error).message, level: 'warning' });
-    } finally {
-      setBusy(false);
-    }
-  };
+  const { said, busy, act } = useAction(onDone);
   const model = encodeURIComponent(row.name);
   /** A version never changes: pinning publishes the same model once more, with the pin. */
   const pin = async (): Promise<void> => {
