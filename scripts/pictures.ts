@@ -1,15 +1,17 @@
 /**
  * Makes the pictures of docs/dashboard.md: `npm run pictures [-- FOLDER [MINUTES]]`. A host with two emulated GPUs serves sixty
- * functions while an hour's rhythm of calls goes by in a few minutes, with one breach. With a FOLDER, every view in every look:
- * wide and narrow, light and dark, quiet, busy and without the host. Needs g++ and Chromium.
+ * functions while an hour's rhythm of calls goes by in a few minutes, with one breach; three hosts are a fleet. With a FOLDER,
+ * every view in every look: wide and narrow, light and dark, each quiet, busy and broken. Needs g++, Chromium and Redis.
  */
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Browser } from 'playwright-core';
 import { buildArchitecture, writeModel } from '../src/onnx/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
-import { launchBrowser, openPage } from '../test/support/browser.ts';
+import { launchBrowser, openPage, type WatchedPage } from '../test/support/browser.ts';
+import { FleetHosts, nameOf } from '../test/support/fleet-hosts.ts';
+import { writeReluModel } from '../test/support/models.ts';
 import { startReluHost, type ReluHost } from '../test/support/relu-host.ts';
 
 const [folder, minutes = '4'] = process.argv.slice(2);
@@ -32,7 +34,9 @@ const kinds = ['small', 'base', 'large', 'eu', 'us'];
 const names = kinds.flatMap((kind) => subjects.map((subject) => `${subject}-${kind}`));
 const widths = [128, 192, 256, 384, 512];
 const inputs = 64;
-const views = [
+/** Name, address, and what is there when there is something to see. */
+type View = readonly [name: string, hash: string, waitFor: string];
+const views: readonly View[] = [
   ['overview', '#/', '.plot canvas'],
   ['functions', '#/functions', 'tr[data-function]'],
   ['function', '#/functions/invoice-small', '.plot canvas'],
@@ -41,7 +45,11 @@ const views = [
   ['cold-starts', '#/anatomy', 'figure[data-mode=interleave]'],
   ['replay', '#/replay', 'main h1'],
   ['publish', '#/publish', 'main h1'],
-] as const;
+];
+const fleetViews: readonly View[] = [
+  ['fleet', '#/fleet', 'tr[data-host]'],
+  ['fleet-function', '#/functions/invoice-small', 'tr[data-home]'],
+];
 
 /** The same scene each time. */
 function generator(seed: number): () => number {
@@ -65,14 +73,14 @@ async function addFunctions(functions: string): Promise<void> {
   }
 }
 
-async function call(url: string, name: string): Promise<void> {
-  const body = JSON.stringify({ input: [Array.from({ length: inputs }, (_, index) => index / inputs)] });
+async function call(url: string, name: string, length = inputs): Promise<void> {
+  const body = JSON.stringify({ input: [Array.from({ length }, (_, index) => index / length)] });
   const response = await fetch(`${url}/function/${name}`, { method: 'POST', body });
   await response.arrayBuffer();
 }
 
 /** An hour's rhythm in `forMs`: two waves, a few functions often, most seldom, and a rush on one of them near the end. */
-async function traffic(url: string, forMs: number): Promise<void> {
+async function traffic(url: string, forMs: number, until?: AbortSignal): Promise<void> {
   const random = generator(24);
   const startMs = performance.now();
   const open = new Set<Promise<void>>();
@@ -81,8 +89,12 @@ async function traffic(url: string, forMs: number): Promise<void> {
     open.add(sent);
     void sent.finally(() => open.delete(sent));
   };
-  for (let passedMs = 0; passedMs < forMs; passedMs = performance.now() - startMs) {
-    const share = passedMs / forMs;
+  for (
+    let passedMs = 0;
+    until === undefined ? passedMs < forMs : !until.aborted;
+    passedMs = performance.now() - startMs
+  ) {
+    const share = (passedMs / forMs) % 1;
     const perSecond = 14 + 9 * Math.sin(share * 4 * Math.PI);
     send(names[Math.floor(names.length * random() ** 3)]!);
     if (share > 0.7 && share < 0.78) for (let extra = 0; extra < 7; extra++) send('invoice-small');
@@ -92,37 +104,129 @@ async function traffic(url: string, forMs: number): Promise<void> {
   await Promise.all(open);
 }
 
-async function shoot(
-  browser: Browser,
-  url: string,
-  into: string,
-  look: string,
-  broken?: () => Promise<void>,
-): Promise<void> {
-  const [colorScheme, width] = [
-    look.includes('dark') ? ('dark' as const) : ('light' as const),
-    look.includes('400') ? 400 : 1280,
-  ];
-  await using opened = await openPage(browser, url, { colorScheme, viewport: { width, height: 900 } });
-  const { page } = opened;
-  await page.addInitScript("localStorage.setItem('turntable-range', '5m')");
-  for (const [name, hash, waitFor] of views) {
-    if (into === docs && name === 'publish') continue; // The page does not show it.
-    await page.goto(`${url}/${hash}`);
-    await page
-      .locator(look.includes('quiet') ? 'main h1' : waitFor)
-      .first()
-      .waitFor();
-    await sleep(1500);
-    if (broken !== undefined) {
-      await broken();
-      await page.locator('.lost').waitFor();
+/** `scene` is part of the files' names. */
+interface Shot {
+  readonly url: string;
+  readonly views: readonly View[];
+  readonly scene: string;
+}
+
+const looks = ([1280, 400] as const).flatMap((width) =>
+  (['light', 'dark'] as const).map((colorScheme) => ({
+    colorScheme,
+    width,
+    name: `${width === 400 ? '-400' : ''}${colorScheme === 'dark' ? '-dark' : ''}`,
+  })),
+);
+
+async function openLook(browser: Browser, url: string, { colorScheme, width }: (typeof looks)[number]) {
+  const opened = await openPage(browser, url, { colorScheme, viewport: { width, height: 900 } });
+  await opened.page.addInitScript("localStorage.setItem('turntable-range', '5m')");
+  return opened;
+}
+
+/** Every look of every view while the host answers. */
+async function shootAll(browser: Browser, into: string, { url, views: shown, scene }: Shot): Promise<void> {
+  for (const look of looks) {
+    await using opened = await openLook(browser, url, look);
+    const { page } = opened;
+    for (const [name, hash, waitFor] of shown) {
+      await page.goto(`${url}/${hash}`);
+      const awaited = scene === 'quiet' ? 'main h1' : waitFor;
+      await page.locator(awaited).first().waitFor();
+      await sleep(1500);
+      await page.screenshot({ path: join(into, `${name}-${scene}${look.name}.png`), fullPage: true });
     }
-    // Sixty rows are a large picture, and no more to see than twenty.
-    if (into === docs) await page.setViewportSize({ width, height: name === 'functions' ? 620 : 900 });
-    await page.screenshot({ path: join(into, `${name}${look}.png`), fullPage: into !== docs });
-    if (broken !== undefined) return;
   }
+}
+
+/** The views that are open, while their host goes; each in a context of its own, since a browser opens six connections to a host. */
+async function shootBroken(browser: Browser, into: string, shot: Shot, end: () => Promise<void>): Promise<void> {
+  const open: (WatchedPage & { readonly file: string })[] = [];
+  for (const look of looks) {
+    for (const [name, hash, waitFor] of shot.views) {
+      const opened = await openLook(browser, shot.url, look);
+      await opened.page.goto(`${shot.url}/${hash}`);
+      await opened.page.locator(waitFor).first().waitFor();
+      await opened.page.locator('.connection.on').waitFor();
+      open.push({ ...opened, file: join(into, `${name}-${shot.scene}${look.name}.png`) });
+    }
+  }
+  await end();
+  for (const { page, file } of open) {
+    await page.locator('.lost').waitFor();
+    await page.screenshot({ path: file, fullPage: true });
+    await page.context().close();
+  }
+}
+
+/** Those of docs/dashboard.md. */
+async function shootDocs(browser: Browser, url: string, shown: readonly View[]): Promise<void> {
+  await using opened = await openLook(browser, url, looks[0]!);
+  const { page } = opened;
+  for (const [name, hash, waitFor] of shown) {
+    await page.goto(`${url}/${hash}`);
+    await page.locator(waitFor).first().waitFor();
+    await sleep(1500);
+    // Sixty rows are a large picture, and no more to see than twenty.
+    await page.setViewportSize({ width: 1280, height: name === 'functions' ? 620 : name === 'fleet' ? 420 : 900 });
+    await page.screenshot({ path: join(docs, `${name}.png`) });
+  }
+}
+
+/** One host with two GPUs. */
+async function shootHost(browser: Browser): Promise<void> {
+  const host = await startReluHost([], { flags, prepare: addFunctions });
+  let isUp = true;
+  try {
+    await host.gpus?.settled();
+    console.log(`${names.length} functions at ${host.url}`);
+    const { url } = host;
+    if (folder !== undefined) await shootAll(browser, folder, { url, views, scene: 'quiet' });
+    await traffic(url, Number(minutes) * 60_000);
+    await shootDocs(
+      browser,
+      url,
+      views.filter(([name]) => name !== 'publish'),
+    );
+    if (folder === undefined) return;
+    // Calls come for as long as the pictures are taken.
+    const stop = new AbortController();
+    const load = traffic(url, Number(minutes) * 60_000, stop.signal);
+    await shootAll(browser, folder, { url, views, scene: 'busy' });
+    stop.abort();
+    await load;
+    await shootBroken(browser, folder, { url, views, scene: 'broken' }, async () => {
+      isUp = false;
+      await host[Symbol.asyncDispose]();
+    });
+  } finally {
+    if (isUp) await host[Symbol.asyncDispose]();
+  }
+}
+
+/** Three hosts; in the end one drains, one is gone, and then the one whose page it is. */
+async function shootFleet(browser: Browser): Promise<void> {
+  await using fleet = await FleetHosts.start(3);
+  const [first, second, third] = fleet.hosts as [ReluHost, ReluHost, ReluHost];
+  const { url } = first;
+  const body = await readFile(await writeReluModel(first.folder));
+  for (const name of ['invoice-small', 'spam-base', 'churn-eu', 'ocr-large']) {
+    // The other hosts may not have heard of each other yet.
+    while (!(await fetch(`${url}/functions/${name}?slo=2s`, { method: 'PUT', body })).ok) await sleep(500);
+    await call(url, name, 4);
+  }
+  if (folder !== undefined) await shootAll(browser, folder, { url, views: fleetViews, scene: 'quiet' });
+  await fetch(`${url}/v2/fleet/hosts/${encodeURIComponent(nameOf(second))}/drain`, { method: 'POST' });
+  const calls = Array.from({ length: 200 }, (_, index) =>
+    call(url, index % 3 === 0 ? 'spam-base' : 'invoice-small', 4),
+  );
+  await Promise.all(calls);
+  await shootDocs(browser, url, [fleetViews[0]!]);
+  if (folder === undefined) return;
+  await shootAll(browser, folder, { url, views: fleetViews, scene: 'busy' });
+  await fleet.stop(third);
+  await shootBroken(browser, folder, { url, views: fleetViews, scene: 'broken' }, () => fleet.stop(first));
 }
 
 const driver = await buildEmulatedDriver();
@@ -136,27 +240,11 @@ const flags = {
   'cpu.profiling': 'off',
   'cpu.idle': '30s',
 };
-const host: ReluHost = await startReluHost([], { flags, prepare: addFunctions });
 const browser = await launchBrowser();
-let isUp = true;
 try {
-  await host.gpus?.settled();
-  console.log(`${names.length} functions at ${host.url}`);
-  if (folder !== undefined) {
-    await mkdir(folder, { recursive: true });
-    await shoot(browser, host.url, folder, '-quiet');
-    await shoot(browser, host.url, folder, '-quiet-400-dark');
-  }
-  await traffic(host.url, Number(minutes) * 60_000);
-  await shoot(browser, host.url, docs, '');
-  if (folder !== undefined) {
-    for (const look of ['-dark', '-400', '-400-dark', '-full']) await shoot(browser, host.url, folder, look);
-    await shoot(browser, host.url, folder, '-broken', async () => {
-      isUp = false;
-      await host[Symbol.asyncDispose]();
-    });
-  }
+  if (folder !== undefined) await mkdir(folder, { recursive: true });
+  await shootHost(browser);
+  await shootFleet(browser);
 } finally {
   await browser.close();
-  if (isUp) await host[Symbol.asyncDispose]();
 }

@@ -75,6 +75,7 @@ export async function startHost(
   const logger = withFunctionLog(ownLogger, functionLog);
   const statistics = new Statistics();
   const history = new History();
+  statistics.onRefused = (functionName) => history.refused(functionName);
   const validator = createValidator({ timeoutMs: config.validator.timeoutMs });
   const hostVersion = packageVersion();
   const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, logger });

@@ -163,6 +163,8 @@ export class Statistics {
   readonly errors = new Map<ErrorCode, number>();
   /** Requests that count against `requestsInFlightMax` now. */
   requestsInFlight = 0;
+  /** A call got a status of 400 to 499. */
+  onRefused: (functionName: string) => void = () => undefined;
   readonly #inFlight = new Map<string, number>();
   readonly loadMilliseconds = new Histogram(millisecondsBuckets);
   readonly loadedBytes = new Histogram(bytesBuckets);
@@ -222,6 +224,7 @@ export class Statistics {
 
   /** Counts one HTTP call of a known function. */
   called(name: string, status: number, seconds: number): void {
+    if (status >= 400 && status < 500) this.onRefused(name);
     let byStatus = this.#calls.get(name);
     if (byStatus === undefined) this.#calls.set(name, (byStatus = new Map()));
     let calls = byStatus.get(status);

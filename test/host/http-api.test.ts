@@ -119,13 +119,19 @@ describe('functions over the API', () => {
     await infer(host);
     host.pools.answer = () => Promise.reject(new CpuError('queue-full', 'the queue is full'));
     await infer(host);
+    await fetch(`${host.url}/function/pair`, { method: 'POST', body: 'no numbers' });
 
     const answer = await get<TroubleAnswer>(host, '/api/trouble?range=1h');
 
     expect(quiet).toMatchObject({ functions: 1, called: 0, missing: 0, worst: [] });
-    expect(answer).toMatchObject({ functions: 1, called: 1, missing: 1 });
+    expect(answer).toMatchObject({
+      functions: 1,
+      called: 1,
+      missing: 1,
+      refused: { calls: 1, functions: 1, most: 'pair' },
+    });
     const [row] = answer.worst;
-    expect(row).toMatchObject({ name: 'pair', ended: 4, missed: 3, goodputShare: 0.25, clientErrors: 0 });
+    expect(row).toMatchObject({ name: 'pair', ended: 4, missed: 3, goodputShare: 0.25, clientErrors: 1 });
     expect(row!.causes).toMatchObject({ shed: 1, failed: 1 });
     const causes = Object.values(row!.causes) as number[];
     expect(causes.reduce((sum, count) => sum + count, 0)).toBe(3);

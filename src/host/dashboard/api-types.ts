@@ -194,6 +194,8 @@ export interface TroubleAnswer {
   readonly called: number;
   /** and those of them that answered under 99% of it within their SLO. */
   readonly missing: number;
+  /** Calls of all functions that ended by the client's own mistake or leaving, and the function with most of them. */
+  readonly refused: { readonly calls: number; readonly functions: number; readonly most: string | null };
   /** At most five, those with the most missed calls first. */
   readonly worst: readonly TroubleRow[];
 }

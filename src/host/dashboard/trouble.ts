@@ -11,6 +11,7 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
   const { registry, history } = sources;
   const names = registry.names();
   let called = 0;
+  const refused: { name: string; calls: number }[] = [];
   const missing = await mapInSlices(names, (name): TroubleRow | undefined => {
     const version = registry.find(name);
     if (version === undefined) return undefined;
@@ -18,6 +19,7 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     const missed = counts.late + counts.shed + counts.failed;
     const ended = missed + counts.in_slo;
     if (ended > 0) called++;
+    if (counts.client > 0) refused.push({ name, calls: counts.client });
     if (ended === 0 || counts.in_slo / ended >= goodputShareMin) return undefined;
     const causes: MissCauses = {
       queue: counts.lateQueue,
@@ -38,6 +40,11 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     functions: names.length,
     called,
     missing: found.length,
+    refused: {
+      calls: refused.reduce((sum, { calls }) => sum + calls, 0),
+      functions: refused.length,
+      most: refused.toSorted((one, other) => other.calls - one.calls)[0]?.name ?? null,
+    },
     worst: found.toSorted((one, other) => other.missed - one.missed).slice(0, worstMax),
   };
 }

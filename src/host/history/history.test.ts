@@ -62,6 +62,7 @@ describe('the history', () => {
     history.record({ functionName: 'a', version: '1', arrivalMs: 1000, latencyMs: 5, sloMs: 100, outcome: undefined });
     history.record({ functionName: 'a', version: '1', arrivalMs: 1000, latencyMs: 0, sloMs: 100, outcome: 'shed' });
     history.record(answered('a', 1000, 20));
+    history.refused('a', 1000);
 
     const counts = { lateQueue: 1, lateLoad: 1, lateHandler: 1, lateModel: 1, lateHost: 1, client: 1 };
     const span = history.span(60_000, 20_000, 'a');

@@ -88,10 +88,7 @@ export class History implements InvocationRecorder {
   record(record: InvocationRecord): void {
     const arrivalMs = this.#originMs + record.arrivalMs;
     const endMs = arrivalMs + record.latencyMs;
-    let rings = this.#functions.get(record.functionName);
-    if (rings === undefined) {
-      this.#functions.set(record.functionName, (rings = functionTiers.map((tier) => new Ring(tier))));
-    }
+    const rings = this.#ringsOf(record.functionName);
     for (const ring of this.#overall) countOne(ring, record, arrivalMs, endMs);
     for (const atMs of [arrivalMs, endMs])
       this.#countedAtMs[Math.floor(atMs / 1000) % this.#countedAtMs.length] = endMs;
@@ -217,6 +214,17 @@ export class History implements InvocationRecorder {
     return { scale, counts };
   }
 
+  /** A call ended by its client's own mistake or leaving, whether or not it had become an invocation. */
+  refused(functionName: string, atMs = performance.now()): void {
+    for (const ring of [...this.#overall, ...this.#ringsOf(functionName)]) ring.count('client', this.#originMs + atMs);
+  }
+
+  #ringsOf(functionName: string): Ring[] {
+    let rings = this.#functions.get(functionName);
+    if (rings === undefined) this.#functions.set(functionName, (rings = functionTiers.map((tier) => new Ring(tier))));
+    return rings;
+  }
+
   #ring(stepMs: number, functionName: string | undefined): Ring | undefined {
     const rings = functionName === undefined ? this.#overall : this.#functions.get(functionName);
     return rings?.find((ring) => ring.stepMs === stepMs);
@@ -236,7 +244,7 @@ export class History implements InvocationRecorder {
 
 function countOne(ring: Ring, record: InvocationRecord, arrivalMs: number, endMs: number): void {
   ring.count('offered', arrivalMs);
-  ring.count(record.outcome ?? 'client', endMs);
+  if (record.outcome !== undefined) ring.count(record.outcome, endMs);
   if (record.outcome === 'late') ring.count(causeOfPart[largestPart(partsOf(record))], endMs);
   if (record.durationMs === undefined) return;
   ring.times(partsOf(record), endMs);

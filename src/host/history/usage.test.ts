@@ -8,12 +8,13 @@ const core = (user: number, idle: number): CpuInfo => ({
   times: { user, nice: 0, sys: 0, idle, irq: 0 },
 });
 
+const link = (fromHost: number, toHost: number) => [{ gpu: 0, fromHost, toHost }];
+
 test('a sample has the share of all cores and the rate of each link since the one before, and an hour of samples is kept', () => {
   const readings = [
     [core(0, 0), core(0, 0)],
     [core(100, 0), core(50, 50)],
   ];
-  const link = (fromHost: number, toHost: number) => [{ gpu: 0, fromHost, toHost }];
   const counted = [link(1000, 10), link(6000, 20), link(500, 20)];
   const usage = new Usage(
     () => ({ waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5], linkBytes: counted.shift() ?? [] }),

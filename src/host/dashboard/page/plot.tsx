@@ -31,6 +31,11 @@ export interface PlotProps {
 
 const syncKey = 'turntable';
 
+function timeOfTick(tick: number, everyS: number): string {
+  const time = new Date(tick * 1000).toLocaleTimeString('en-GB');
+  return everyS % 60 === 0 ? time.slice(0, 5) : time;
+}
+
 export function Plot({
   title,
   summary,
@@ -60,11 +65,19 @@ export function Plot({
     const options: uPlot.Options = {
       width: element.clientWidth,
       height,
+      // Room for half of the last label.
+      padding: [null, 26, null, null],
       cursor: { sync: { key: syncKey }, drag: { x: true, y: false }, focus: { prox: 16 } },
       legend: { show: false },
       scales: { y: logarithmic ? { distr: 3 } : { range: (_plot, _least, most) => [0, most > 0 ? most * 1.08 : 1] } },
       axes: [
-        { ...axis, values: '{HH}:{mm}:{ss}', space: 80, size: 30 },
+        {
+          ...axis,
+          // On whole minutes the label is short: a narrow plot has room for more of them.
+          values: (_plot, ticks, _axis, _space, everyS) => ticks.map((tick) => timeOfTick(tick, everyS)),
+          space: (_plot, _axis, fromS, toS) => (toS - fromS > 240 ? 50 : 75),
+          size: 30,
+        },
         {
           ...axis,
           size: 64,

@@ -10,16 +10,18 @@ export function formatMs(value: number | null | undefined): string {
   return `${(value / 60_000).toFixed(1)} min`;
 }
 
-const byteUnits = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
+const byteUnits = ['B', 'KB', 'MB', 'GB', 'TB'] as const;
 
+/** Decimal, as the command line has them. */
 export function formatBytes(bytes: number): string {
   let unit = 0;
   let value = bytes;
-  while (value >= 1024 && unit < byteUnits.length - 1) {
-    value /= 1024;
+  // 999.5 would be shown as 1000.
+  while (value >= 999.5 && unit < byteUnits.length - 1) {
+    value /= 1000;
     unit++;
   }
-  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${byteUnits[unit]}`;
+  return `${unit === 0 || value >= 99.95 ? Math.round(value) : value.toFixed(1)} ${byteUnits[unit]}`;
 }
 
 /** 0.98765 is '98.8%'; what is not quite everything is never shown as 100%. */
@@ -35,6 +37,7 @@ export function formatShare(share: number | null): string {
 export function formatRate(perSecond: number): string {
   if (perSecond === 0) return '0/s';
   if (perSecond < 0.1) return `${(perSecond * 60).toFixed(perSecond * 60 < 1 ? 2 : 1)}/min`;
+  if (perSecond < 1) return `${Number(perSecond.toFixed(2))}/s`;
   return `${perSecond < 10 ? perSecond.toFixed(1) : Math.round(perSecond)}/s`;
 }
 

@@ -13,7 +13,7 @@ import { bestOf, compare, parseReport, type ReplayReport } from './reports.ts';
 import { functionLink, routeOf } from './route.ts';
 import { goodputShare, perSecond, stacked, withTick, zoomed } from './series.ts';
 import { alone, latestOf } from './points.ts';
-import { adviceFor, causesText, headline } from './trouble.ts';
+import { adviceFor, causesText, headline, refusedText } from './trouble.ts';
 
 const event = (atMs: number, kind: string, functionName: string | null, level: 'info' | 'warning') => ({
   atMs,
@@ -122,8 +122,9 @@ describe('formats', () => {
     [formatMs(12_345), '12.3 s'],
     [formatMs(null), '–'],
     [formatBytes(512), '512 B'],
-    [formatBytes(1536), '1.5 KiB'],
-    [formatBytes(438 * 1024 * 1024), '438 MiB'],
+    [formatBytes(1536), '1.5 KB'],
+    [formatBytes(438e6), '438 MB'],
+    [formatBytes(999.7e6), '1.0 GB'],
     [formatShare(1), '100%'],
     [formatShare(0.99999), '99.9%'],
     [formatShare(0.5), '50.0%'],
@@ -487,13 +488,22 @@ describe('reports', () => {
 
 describe('the head of the overview', () => {
   const none = { queue: 0, load: 0, handler: 0, model: 0, host: 0, shed: 0, failed: 0 };
-  const answer = { rangeMs: 60_000, atMs: 0, functions: 120, called: 40, missing: 3, worst: [] };
+  const refused = { calls: 0, functions: 0, most: null };
+  const answer = { rangeMs: 60_000, atMs: 0, functions: 120, called: 40, missing: 3, refused, worst: [] };
 
   it('says how many functions miss their SLO, of all that there are', () => {
     expect(headline(answer)).toBe('3 of 120 functions miss their SLO');
     expect(headline({ ...answer, functions: 1, called: 1, missing: 1 })).toBe('1 of 1 function misses its SLO');
     expect(headline({ ...answer, missing: 0 })).toBe('No function misses its SLO: 40 of 120 were called');
     expect(headline({ ...answer, missing: 0, called: 0 })).toBe('None of 120 functions was called');
+  });
+
+  it('says how many calls were refused for their own mistake, which no function misses', () => {
+    expect(refusedText(refused)).toBeUndefined();
+    expect(refusedText({ calls: 1, functions: 1, most: 'ocr' })).toMatch(/^1 call was refused .*: at$/);
+    expect(refusedText({ calls: 1200, functions: 2, most: 'ocr' })).toMatch(
+      /^1,200 calls were .*: at 2 functions, most at$/,
+    );
   });
 
   it('gives the causes by their share of the missed calls, and what helps against the largest', () => {

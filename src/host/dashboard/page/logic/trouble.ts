@@ -64,3 +64,11 @@ export function headline({ functions, called, missing }: TroubleAnswer): string 
   if (called === 0) return `None of ${all} was called`;
   return `No function misses its SLO: ${called} of ${functions} ${called === 1 ? 'was' : 'were'} called`;
 }
+
+/** Calls that count as nobody's miss, such as those with 400; undefined where there were none. */
+export function refusedText({ calls, functions }: TroubleAnswer['refused']): string | undefined {
+  if (calls === 0) return undefined;
+  const were = calls === 1 ? '1 call was' : `${calls.toLocaleString('en')} calls were`;
+  const where = functions === 1 ? 'at' : `at ${functions} functions, most at`;
+  return `${were} refused for the caller’s own mistake, or left by the caller: ${where}`;
+}

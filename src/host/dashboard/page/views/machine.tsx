@@ -41,23 +41,7 @@ export function Machine({ paused, theme }: { readonly paused: boolean; readonly 
           value={`${cores.busyInstances} of ${cores.instances}`}
           note="run a model in the CPU pools now"
         />
-        {gpus.map(({ index, name, busyShare }) => (
-          <Tile key={index} name={`GPU ${index}`} id={`m-gpu${index}`} value={formatShare(busyShare)} note={name} />
-        ))}
-        {gpus.map(({ index, link }) => (
-          <Tile
-            key={index}
-            name={`Link of GPU ${index}`}
-            id={`m-link${index}`}
-            value={formatShare(link?.share ?? null)}
-            note={
-              link === null
-                ? 'not measured yet'
-                : `${formatBytes(link.fromHostBytesPerSecond)}/s in, ${formatBytes(link.toHostBytesPerSecond)}/s out`
-            }
-            warn={link !== null && link.share > 0.95}
-          />
-        ))}
+        <GpuTiles gpus={gpus} />
         <Tile name="Waiting" id="m-waiting" value={String(waiting)} note={`${inFlight} in flight`} />
         <Tile
           name="Workers"
@@ -104,6 +88,7 @@ export function Machine({ paused, theme }: { readonly paused: boolean; readonly 
           ]}
         />
       </div>
+      {gpus.length > 0 && <Gpus gpus={gpus} />}
       <section class="card" aria-labelledby="queues-title">
         <h2 id="queues-title">Queues</h2>
         {queues.length === 0 ? (
@@ -164,6 +149,82 @@ export function Machine({ paused, theme }: { readonly paused: boolean; readonly 
           </table>
         )}
       </section>
+    </section>
+  );
+}
+
+type Gpus = MachineAnswer['gpus'];
+
+const linkNote = ({ link }: Gpus[number]): string =>
+  link === null
+    ? 'not measured yet'
+    : `${formatBytes(link.fromHostBytesPerSecond)}/s in, ${formatBytes(link.toHostBytesPerSecond)}/s out`;
+
+/** The busiest one, and the busiest link: there may be sixteen. */
+function GpuTiles({ gpus }: { readonly gpus: Gpus }) {
+  const most = (share: (gpu: Gpus[number]) => number): Gpus[number] | undefined =>
+    gpus.toSorted((one, other) => share(other) - share(one))[0];
+  const busiest = most(({ busyShare }) => busyShare);
+  const fullest = most(({ link }) => link?.share ?? 0);
+  if (busiest === undefined || fullest === undefined) return null;
+  const name = ({ index }: Gpus[number]): string => (gpus.length === 1 ? '' : `GPU ${index} most: `);
+  const linkShare = fullest.link?.share ?? null;
+  return (
+    <>
+      <Tile
+        name="GPUs"
+        id="m-gpus"
+        value={formatShare(busiest.busyShare)}
+        note={`${name(busiest)}${busiest.name}`}
+        warn={busiest.busyShare > 0.95}
+      />
+      <Tile
+        name="Links"
+        id="m-links"
+        value={formatShare(linkShare)}
+        note={`${name(fullest)}${linkNote(fullest)}`}
+        warn={linkShare !== null && linkShare > 0.95}
+      />
+    </>
+  );
+}
+
+function Gpus({ gpus }: { readonly gpus: Gpus }) {
+  return (
+    <section class="card scroll" aria-labelledby="gpus-title">
+      <h2 id="gpus-title">GPUs</h2>
+      <table>
+        <thead>
+          <tr>
+            <th>GPU</th>
+            <th>Busy</th>
+            <th title="of the speed measured for the busier way">Link</th>
+            <th>In</th>
+            <th>Out</th>
+            <th>Memory</th>
+            <th>Functions</th>
+            <th>Loading</th>
+            <th class="words">Name</th>
+          </tr>
+        </thead>
+        <tbody>
+          {gpus.map(({ index, name, busyShare, link, usedBytes, capacityBytes, functions, loading }) => (
+            <tr key={index} data-gpu={index}>
+              <th scope="row">{index}</th>
+              <td>{formatShare(busyShare)}</td>
+              <td>{formatShare(link?.share ?? null)}</td>
+              <td>{link === null ? '–' : `${formatBytes(link.fromHostBytesPerSecond)}/s`}</td>
+              <td>{link === null ? '–' : `${formatBytes(link.toHostBytesPerSecond)}/s`}</td>
+              <td>
+                {formatBytes(usedBytes)} of {formatBytes(capacityBytes)}
+              </td>
+              <td>{functions}</td>
+              <td>{loading}</td>
+              <td class="words">{name}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
     </section>
   );
 }

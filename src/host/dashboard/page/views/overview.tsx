@@ -111,7 +111,7 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
         <Tile
           name="Goodput"
           value={formatRate(totals.in_slo / seconds)}
-          note={`${formatShare(share)} of what ended met its SLO`}
+          note={share === null ? 'nothing was answered' : `${formatShare(share)} of what ended met its SLO`}
           id="goodput"
           warn={share !== null && share < 0.99}
         />
@@ -131,13 +131,17 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
         <Tile
           name="p99"
           value={formatMs(history.totals.p99Ms)}
-          note={`p50 ${formatMs(history.totals.p50Ms)}, whole range`}
+          note={
+            history.totals.p50Ms === null
+              ? 'nothing was answered'
+              : `p50 ${formatMs(history.totals.p50Ms)}, whole range`
+          }
           id="p99"
         />
         <Tile
           name="Cold starts"
           value={totals.cold.toLocaleString('en')}
-          note={`${((totals.cold * 60) / seconds).toFixed(1)} a minute`}
+          note={totals.cold === 0 ? 'none in this time' : `${((totals.cold * 60) / seconds).toFixed(1)} a minute`}
           id="cold"
         />
         <Tile
@@ -180,7 +184,7 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
           {...zooming}
         />
         <Plot
-          title={`Cold starts, every ${formatMs(stepMs)}`}
+          title={stepMs === 1000 ? 'Cold starts, each second' : `Cold starts, every ${stepMs / 1000} s`}
           summary={`${totals.cold} cold starts`}
           atMs={columns.atMs}
           format={(value) => (Number.isInteger(value) ? String(value) : '')}

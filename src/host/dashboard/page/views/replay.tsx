@@ -101,6 +101,7 @@ export function Replay({ run, theme }: { readonly run: string | undefined; reado
           Open reports of the command line:{' '}
           <input type="file" multiple accept=".json" onChange={(event) => void openFiles(event.currentTarget.files)} />
         </label>
+        {runs?.runs.length === 0 && shown.length === 0 && <p class="muted">None yet. Run one above.</p>}
         <ul class="runs">
           {runs?.runs.map(({ id, name, state, reason, command }) => (
             <li key={id} data-state={state}>

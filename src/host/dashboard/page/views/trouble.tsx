@@ -2,7 +2,7 @@ import type { TroubleAnswer } from '../../api-types.ts';
 import { formatMs, formatShare } from '../logic/format.ts';
 import type { Range } from '../logic/ranges.ts';
 import { functionLink } from '../logic/route.ts';
-import { adviceFor, causeShares, causesText, headline } from '../logic/trouble.ts';
+import { adviceFor, causeShares, causesText, headline, refusedText } from '../logic/trouble.ts';
 import { answerOf, usePolled } from '../state.ts';
 
 /** Which functions miss their SLO, why, and what to do: what somebody wants who opens the page at night. */
@@ -32,6 +32,11 @@ export function Trouble({ range, paused }: { readonly range: Range; readonly pau
             </li>
           ))}
         </ol>
+      )}
+      {answer.refused.most !== null && (
+        <p class="refused">
+          {refusedText(answer.refused)} <a href={functionLink(answer.refused.most)}>{answer.refused.most}</a>
+        </p>
       )}
     </section>
   );
