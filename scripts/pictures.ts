@@ -14,7 +14,8 @@ import { FleetHosts, nameOf } from '../test/support/fleet-hosts.ts';
 import { writeReluModel } from '../test/support/models.ts';
 import { startReluHost, type ReluHost } from '../test/support/relu-host.ts';
 
-const [folder, minutes = '4'] = process.argv.slice(2);
+const [given = '', minutes = '4'] = process.argv.slice(2);
+const folder = given === '' ? undefined : given;
 const docs = join(import.meta.dirname, '..', 'docs', 'dashboard');
 const subjects = [
   'spam',

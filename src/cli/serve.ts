@@ -39,9 +39,11 @@ export function serveCommand(): Command {
       const recording = options.record === undefined ? undefined : await record(options.record);
       const host = await start(config, recording);
       outliveDefects({ exit: (code) => process.exit(code) });
+      // Who is told that it is ready may end it at once.
+      const ended = runUntilSignal(host, { drainMs: config.drainMs });
       tellServiceManager('READY=1');
       await announce(host, performance.now() - startedMs);
-      const exitCode = await runUntilSignal(host, { drainMs: config.drainMs });
+      const exitCode = await ended;
       await recording?.close();
       process.exit(exitCode);
     });

@@ -31,6 +31,11 @@ export interface PlotProps {
 
 const syncKey = 'turntable';
 
+/** Ranges longer than this have ticks on whole minutes. */
+const minutesFromS = 240;
+const wholeMinutesS = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440].map((minutes) => 60 * minutes);
+const secondsS = [1, 2, 5, 10, 15, 30, 60, 120];
+
 function timeOfTick(tick: number, everyS: number): string {
   const time = new Date(tick * 1000).toLocaleTimeString('en-GB');
   return everyS % 60 === 0 ? time.slice(0, 5) : time;
@@ -75,7 +80,8 @@ export function Plot({
           ...axis,
           // On whole minutes the label is short: a narrow plot has room for more of them.
           values: (_plot, ticks, _axis, _space, everyS) => ticks.map((tick) => timeOfTick(tick, everyS)),
-          space: (_plot, _axis, fromS, toS) => (toS - fromS > 240 ? 50 : 75),
+          incrs: (_plot, _axis, fromS, toS) => (toS - fromS > minutesFromS ? wholeMinutesS : secondsS),
+          space: (_plot, _axis, fromS, toS) => (toS - fromS > minutesFromS ? 50 : 75),
           size: 30,
         },
         {
