@@ -244,7 +244,6 @@ export interface MachineAnswer {
     readonly busyInstances: number;
     readonly instances: number;
   };
-  /** Of the CPU pools. */
   readonly memory: { readonly usedBytes: number; readonly totalBytes: number };
   readonly gpus: readonly {
     readonly index: number;
@@ -293,12 +292,12 @@ export interface MachineAnswer {
   };
 }
 
-/** Server-sent event `tick` of `GET /api/events`: the last whole second. */
 /** The second that begins at `atMs`. */
 export interface SecondTotals extends TrafficTotals {
   readonly atMs: number;
 }
 
+/** Server-sent event `tick` of `GET /api/events`: the last whole second. */
 export interface TickEvent extends SecondTotals {
   /** Seconds before this one in which something was counted since shortly before the last tick, in order. */
   readonly earlier: readonly SecondTotals[];
