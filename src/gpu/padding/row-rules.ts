@@ -51,11 +51,13 @@ const alongFirst =
     return place.axis === 0 ? outAt(step, place) : meet(step, 'does not have its rows along the first axis');
   };
 
-/** Rows along the first axis, one entry a row. */
+/** Rows along the first axis, one entry a row. A mask of fewer than four axes has no axis of the batch. */
 const perSequence: Rule = (step) => {
   const inputs = allWithRows(step);
   if (step.inputs.some((known) => known?.kind === 'same' && known.few[0] === step.counts.few))
     return meet(step, 'fits one number of rows alone');
+  const mask = step.proto.opType === 'Attention' && step.proto.domain === '' ? step.inputs[3] : undefined;
+  if (hasRows(mask) && mask.few.length < 4) return meet(step, 'has rows in a mask for all of them');
   const areFirst = inputs.every(({ few, place }) => place.axis === 0 && few[0] === step.counts.few);
   return areFirst ? outAt(step, { axis: 0, before: 1 }) : meet(step, 'does not have its rows along the first axis');
 };

@@ -54,6 +54,9 @@ const matMul: Rule = ({ inputs: [a, b], attributes }) => {
   const right = turned(b.dims.length === 1 ? [...b.dims, 1] : b.dims, 'transB');
   const batch = broadcast([left.slice(0, -2), right.slice(0, -2)]);
   if (batch === undefined) return undefined;
+  // Over no elements ONNX Runtime gives the result the batch of the left factor, whatever that of the right one is.
+  if (a.dims.length >= b.dims.length && elementCount(right) === 0 && batch.join() !== left.slice(0, -2).join())
+    return undefined;
   const dims = [...batch];
   if (a.dims.length > 1) dims.push(left.at(-2)!);
   if (b.dims.length > 1) dims.push(right.at(-1)!);
@@ -130,8 +133,20 @@ const recurrent: Rule = ({ inputs: [x, , recurrence], attributes, outputCount })
   return [{ dims: all }, { dims: last }, { dims: last }].slice(0, outputCount);
 };
 
-const resize: Rule = ({ inputs: [data, , , sizes] }) =>
-  data === undefined || sizes?.ints?.length !== data.dims.length ? undefined : one(sizes.ints);
+const resize: Rule = ({ inputs: [data, , , sizes], attributes }) => {
+  if (data === undefined || sizes?.ints === undefined) return undefined;
+  const { dims } = data;
+  const named = attributes.ints('axes')?.map((axis) => axisFromFront(axis, dims.length)) ?? dims.map((_, axis) => axis);
+  const policy = attributes.text('keep_aspect_ratio_policy', 'stretch');
+  if (sizes.ints.length !== named.length || (policy !== 'stretch' && dims.includes(0))) return undefined;
+  // In 32 bits, as ONNX Runtime does it: halves are rounded up.
+  const scales = named.map((axis, place) => Math.fround(sizes.ints![place]! / dims[axis]!));
+  const scale = policy === 'not_larger' ? Math.min(...scales) : Math.max(...scales);
+  const resized = named.map((axis, place) =>
+    policy === 'stretch' ? sizes.ints![place]! : Math.round(Math.fround(scale * dims[axis]!)),
+  );
+  return one(dims.map((size, axis) => resized[named.indexOf(axis)] ?? size));
+};
 
 const topK: Rule = ({ inputs: [data, count], attributes }) => {
   const k = count?.ints?.[0] ?? attributes.int('k', -1);

@@ -15,6 +15,11 @@ DEVICE unsigned __float_as_uint(float);
 DEVICE int __float_as_int(float);
 DEVICE double __longlong_as_double(long long);
 DEVICE long long __double_as_longlong(double);
+DEVICE float __fadd_rn(float, float);
+DEVICE float __fsub_rn(float, float);
+DEVICE float __fmul_rn(float, float);
+DEVICE double __dadd_rn(double, double);
+DEVICE double __dmul_rn(double, double);
 static __device__ __forceinline__ int __shfl_xor_sync(unsigned mask, int value, int lane, int width = 32) {
   return __nvvm_shfl_sync_bfly_i32(mask, value, lane, ((32 - width) << 8) | 31);
 }

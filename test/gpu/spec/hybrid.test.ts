@@ -15,9 +15,10 @@ import { writeModel } from '../../../src/onnx/index.ts';
 import type { Tensor } from '../../../src/tensor/index.ts';
 import { loading } from '../../hybrid/examples.ts';
 import { randomOf, randomPlan } from '../../hybrid/random-plans.ts';
+import { describeCase } from '../conformance/case.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
-import { disagreement } from '../../support/operator-cases/checking.ts';
-import { casesOf, drawn } from '../../support/operator-cases/index.ts';
+import { disagreement, tolerances } from '../../support/operator-cases/checking.ts';
+import { casesOf, drawn, type SpecCase } from '../../support/operator-cases/index.ts';
 import { modelOf, referenceOf, togetherOf, type CaseModel } from '../../support/operator-cases/models.ts';
 import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
@@ -34,26 +35,32 @@ afterAll(async () => {
 
 const seed = Number(process.env['TURNTABLE_SEED']);
 
+/** Whose shape ONNX Runtime's kernels and its own inference do not agree upon: sums over no elements. */
+const hasNoOneShape = (one: SpecCase): boolean =>
+  /^Reduce|Softmax/.test(one.operator) && one.inputs[0]?.tensor.data.byteLength === 0;
+
 /** Of one operator set, as many as there are among a few of each operator. */
-async function casesOfOpset(opset: number): Promise<{ models: CaseModel[]; expected: Tensor[] }> {
+async function casesOfOpset(opset: number): Promise<{ cases: SpecCase[]; models: CaseModel[]; expected: Tensor[] }> {
+  const cases: SpecCase[] = [];
   const models: CaseModel[] = [];
   const expected: Tensor[] = [];
   for (const operator of drawn.keys()) {
-    const one = casesOf(operator, seed, 6).find((each) => each.opset === opset);
+    const one = casesOf(operator, seed, 6).find((each) => each.opset === opset && !hasNoOneShape(each));
     const made = one && modelOf(one);
     const outputs = made && (await referenceOf(made));
     if (made === undefined || outputs === undefined) continue;
     for (const output of outputs) expected.push({ ...output, name: `c${models.length}.${output.name}` });
+    cases.push(one!);
     models.push(made);
   }
-  return { models, expected };
+  return { cases, models, expected };
 }
 
 test.skipIf(emulatorMissing)(
   'any division of operators gives the answers of ONNX Runtime',
   { timeout: 300_000 },
   async () => {
-    const { models, expected } = await casesOfOpset(17);
+    const { cases, models, expected } = await casesOfOpset(17);
     expect(models.length).toBeGreaterThan(drawn.size / 4);
     const { model, inputs } = togetherOf(models);
     const modelPath = join(folder, 'together.onnx');
@@ -75,7 +82,9 @@ test.skipIf(emulatorMissing)(
         const { outputs } = await open.run(inputs, options);
         const wrong = expected.flatMap((wanted) => {
           const found = outputs.filter(({ name }) => name === wanted.name);
-          return disagreement(found, [wanted]) ?? [];
+          const one = cases[Number(wanted.name.slice(1).split('.')[0])]!;
+          const what = disagreement(found, [wanted], tolerances, one.operator);
+          return what === undefined ? [] : [`${describeCase(one)}: ${what}`];
         });
         expect(wrong).toEqual([]);
         await open.close();

@@ -27,7 +27,7 @@ export interface Checked {
 }
 
 /** Relative to the largest magnitude of a tensor. */
-const tolerances: Partial<Record<DataType, number>> = { FP16: 4e-3, FP32: 1e-4, FP64: 1e-6 };
+export const tolerances: Partial<Record<DataType, number>> = { FP16: 4e-3, FP32: 1e-4, FP64: 1e-6 };
 
 /** ONNX Runtime's kernels between 8-bit tensors multiply by the scales in orders of their own: a half may round to either side. */
 const roundsEitherWay = /QLinear|QGemm/;

@@ -65,6 +65,9 @@ export function emitMatmul(emitter: Emitter, a: Value, b: Value, output: Value, 
     const shapes = `[${a.shape.join(',')}] and [${b.shape.join(',')}]`;
     throw new Unsupported(`matrices of shape ${shapes} do not fit together`);
   }
+  if (left.columns === 0 && left.batch.join() !== right.batch.join()) {
+    throw new Unsupported('ONNX Runtime does not broadcast products over no elements, and leaves them unwritten');
+  }
   const batch = broadcastShapes(left.batch, right.batch);
   emitProduct(emitter, {
     rows: left.rows,
@@ -185,7 +188,9 @@ const gemm: Operator = {
       throw new Unsupported(`matrices of shape [${a.shape.join(',')}] and [${b.shape.join(',')}] do not fit together`);
     }
     const alpha = emitter.attribute('alpha', 1);
-    const beta = emitter.attribute('beta', 1);
+    const given = emitter.attribute('beta', 1);
+    // Over no elements ONNX Runtime answers C as it is.
+    const beta = left.columns === 0 && given !== 0 ? 1 : given;
     const added = beta === 0 ? undefined : c;
     const isBias =
       added !== undefined &&

@@ -17,34 +17,42 @@ interface Axis {
   readonly to: number;
 }
 
-/** C expression of where output coordinate `at` lies in the input, by the ONNX operator specification, opset 19; floats, as in ONNX Runtime. */
+/**
+ * C expression of where output coordinate `at`, a float, lies in the input, by the ONNX operator specification, opset 19. Each step is
+ * rounded where ONNX Runtime rounds it: a place that is off by the last bit may have another neighbour.
+ */
 function inputCoordinate(mode: string, at: string, { input, output, scale, from, to }: Axis): string {
-  const halfPixel = `(${at} + 0.5f) / ${floatLiteral(scale)} - 0.5f`;
+  const divided = (step: string): string => `__fsub_rn(__fadd_rn(${at}, 0.5f) / ${step}, 0.5f)`;
   switch (mode) {
     case 'half_pixel':
-      return halfPixel;
+      return divided(floatLiteral(scale));
     case 'half_pixel_symmetric': {
-      const adjustment = output / (scale * input);
-      return `${floatLiteral((input / 2) * (1 - adjustment))} + ${halfPixel}`;
+      const adjustment = Math.fround(output / Math.fround(Math.fround(scale) * input));
+      const offset = Math.fround((input / 2) * Math.fround(1 - adjustment));
+      return `(float)(${floatLiteral(offset, 'double')} + (${at} + 0.5) / ${floatLiteral(Math.fround(scale), 'double')} - 0.5)`;
     }
     case 'pytorch_half_pixel':
-      return output > 1 ? halfPixel : '0.0f';
+      return output > 1 ? divided(floatLiteral(scale)) : '0.0f';
     case 'align_corners':
       return output === 1 ? '0.0f' : `${at} * ${floatLiteral(input - 1)} / ${floatLiteral(output - 1)}`;
     case 'asymmetric':
       return `${at} / ${floatLiteral(scale)}`;
-    case 'tf_crop_and_resize':
-      return output > 1
-        ? `${floatLiteral(from * (input - 1))} + ${at} * ${floatLiteral(((to - from) * (input - 1)) / (output - 1))}`
-        : floatLiteral(0.5 * (from + to) * (input - 1));
+    case 'tf_crop_and_resize': {
+      if (output === 1) return floatLiteral(0.5 * Math.fround(from + to) * (input - 1));
+      const moved = `${at} * ${floatLiteral(to - from)} * ${floatLiteral(input - 1)} / ${floatLiteral(output - 1)}`;
+      return `__fadd_rn(${floatLiteral(from * (input - 1))}, ${moved})`;
+    }
     default:
       throw new Unsupported(`its coordinate transformation '${mode}' is not covered`);
   }
 }
 
+/** To ONNX Runtime a place is in the middle that is so near to it, computed with floats. */
+const isMiddle = (x: string): string => `fabsf(${x} - floorf(${x}) - 0.5f) < 1e-6f`;
+
 const roundings: Readonly<Record<string, (x: string) => string>> = {
-  round_prefer_floor: (x) => `ceilf(${x} - 0.5f)`,
-  round_prefer_ceil: (x) => `floorf(${x} + 0.5f)`,
+  round_prefer_floor: (x) => `(${isMiddle(x)} ? floorf(${x}) : roundf(${x}))`,
+  round_prefer_ceil: (x) => `(${isMiddle(x)} ? ceilf(${x}) : roundf(${x}))`,
   floor: (x) => `floorf(${x})`,
   ceil: (x) => `ceilf(${x})`,
 };
@@ -84,6 +92,8 @@ function changedAxes(emitter: Emitter, input: Value, output: Value, crops: boole
   });
 }
 
+const wholeNumbers: readonly DataType[] = ['INT8', 'UINT8', 'INT32'];
+
 type Mode = 'nearest' | 'linear' | 'cubic';
 
 function modeOf(emitter: Emitter): Mode {
@@ -93,23 +103,48 @@ function modeOf(emitter: Emitter): Mode {
   return mode;
 }
 
-/** A weighted sum over the corners of the cell that an output lies in, along the axes that change. */
+/**
+ * A weighted sum over the corners of the cell that an output lies in, along the axes that change; products and sums one after another,
+ * each rounded, in the order of ONNX Runtime: the last axis is the first to move. To whole numbers the sum is cut off, so that its last
+ * bit counts.
+ */
 function interpolated(
   axes: readonly Axis[],
   places: readonly string[],
   strides: readonly number[],
-  load: (at: string) => string,
+  of: { readonly load: (at: string) => string; readonly exact: 'float' | 'double' },
 ): string {
-  const corners = Array.from({ length: 2 ** axes.length }, (_, corner) => {
+  const [times, plus] = ['mul', 'add'].map((name) => `__${of.exact === 'float' ? 'f' : 'd'}${name}_rn`) as [
+    string,
+    string,
+  ];
+  const moving = axes.toReversed();
+  const corners = Array.from({ length: 2 ** moving.length }, (_, corner) => {
     const moved = [...places];
-    const weights = axes.map(({ axis }, bit) => {
+    const weights = moving.map(({ axis }, bit) => {
       const upper = ((corner >> bit) & 1) === 1;
       moved[axis] = `${upper ? 'high' : 'low'}${axis}`;
-      return upper ? `share${axis}` : `(1 - share${axis})`;
+      return `${upper ? 'share' : 'rest'}${axis}`;
     });
-    return [...weights, load(weightedSum(moved, strides))].join(' * ');
+    return [...weights, `(${of.exact})${of.load(weightedSum(moved, strides))}`].reduce(
+      (a, b) => `${times}(${a}, ${b})`,
+    );
   });
-  return corners.join(' + ');
+  return corners.reduce((a, b) => `${plus}(${a}, ${b})`);
+}
+
+/** Of whole numbers, the axes that ONNX Runtime interpolates along, changed or not: halves of what lies at an end are added too. */
+function interpolatedAxes(input: Value, output: Value, changed: readonly Axis[]): readonly Axis[] {
+  const rank = input.shape.length;
+  if (!wholeNumbers.includes(input.datatype)) return changed;
+  const first = Math.max(0, rank - (rank % 2 === 0 ? 2 : 3));
+  if (changed.some(({ axis }) => axis < first)) throw new Unsupported(`it interpolates ${input.datatype} along axis ${changed[0]!.axis} of ${rank}`); // prettier-ignore
+  return Array.from({ length: rank - first }, (_, place): Axis => {
+    const axis = first + place;
+    const size = input.shape[axis]!;
+    const own = changed.find((one) => one.axis === axis);
+    return own ?? { axis, input: size, output: output.shape[axis]!, scale: 1, from: 0, to: 1 };
+  });
 }
 
 /**
@@ -149,8 +184,6 @@ function weighed(
   };
 }
 
-const wholeNumbers: readonly DataType[] = ['INT8', 'UINT8', 'INT32'];
-
 /** @param old the operator that was there before, which knows one transformation */
 function emitResize(emitter: Emitter, old: boolean): void {
   const given = emitter.required(0);
@@ -167,7 +200,9 @@ function emitResize(emitter: Emitter, old: boolean): void {
   if (rounding === undefined) throw new Unsupported(`its nearest mode '${nearestMode}' is not covered`);
   const crops = transformation === 'tf_crop_and_resize';
   const axes = changedAxes(emitter, given, output, crops);
-  const smooths = emitter.attribute('antialias', 0) === 1 && axes.some(({ scale }) => scale < 1);
+  const isSmoothed = emitter.attribute('antialias', 0) === 1;
+  if (isSmoothed && wholeNumbers.includes(given.datatype)) throw new Unsupported(`it smooths ${given.datatype} (antialias), which ONNX Runtime rounds after each axis`); // prettier-ignore
+  const smooths = isSmoothed && axes.some(({ scale }) => scale < 1);
   if (mode === 'linear' && !smooths && axes.length > 3) {
     throw new Unsupported(`it interpolates along ${axes.length} axes`);
   }
@@ -196,18 +231,21 @@ function emitResize(emitter: Emitter, old: boolean): void {
       }
       lines.push(of.output.set('i', of.input.at(weightedSum(moved, strides))));
     } else if (mode === 'linear' && !smooths) {
-      for (const { axis, input: size } of axes) {
+      const along = interpolatedAxes(input, output, axes);
+      for (const one of along) {
+        const { axis, input: size } = one;
+        const place = axes.includes(one) ? `x${axis}` : `(float)${places[axis]}`;
         lines.push(
-          `const float inside${axis} = ${clamped(`x${axis}`, size)};`,
+          `const float inside${axis} = ${clamped(place, size)};`,
           `const int low${axis} = (int)inside${axis};`,
           `const int high${axis} = low${axis} < ${size - 1} ? low${axis} + 1 : ${size - 1};`,
-          `const ${exact} share${axis} = inside${axis} - low${axis};`,
+          `const ${exact} share${axis} = low${axis} == high${axis} ? 0.5f : inside${axis} - low${axis};`,
+          `const ${exact} rest${axis} = low${axis} == high${axis} ? 0.5f : high${axis} - inside${axis};`,
         );
       }
-      const sum = interpolated(axes, places, strides, of.input.at);
+      const sum = interpolated(along, places, strides, { load: of.input.at, exact });
       lines.push(of.output.set('i', `(${exact})(${sum})`));
     } else {
-      if (wholeNumbers.includes(input.datatype)) throw new Unsupported(`it smooths ${input.datatype} (antialias)`);
       const moved = [...places];
       const factors: string[] = [];
       for (const axis of axes) lines.push(...weighed(emitter, mode, axis).lines);
