@@ -18,6 +18,7 @@ import {
   halfAttentionExport,
   lstmExport,
   mobilenetExport,
+  rotaryExport,
 } from '../support/pytorch-exports.ts';
 import { runOnnxRuntime } from '../support/run-program.ts';
 import { valuesToJson } from '../support/tensor-json.ts';
@@ -62,6 +63,7 @@ const served: readonly Served[] = [
   exported('bert', bertExport, ids('input_ids', 50, 2, 6), named('attention_mask', tensor('INT64', [2, 6], Array<number>(12).fill(1)))), // prettier-ignore
   exported('gpt2', gpt2Export, ids('input_ids', 50, 2, 5)),
   exported('lstm', lstmExport, floats('input', 2, 3, 8)),
+  exported('rotary', rotaryExport, floats('input', 3, 6, 16), ids('positions', 32, 3, 6)),
   {
     ...exported('half-attention', halfAttentionExport, halves('q', 2, 4, 8), halves('k', 2, 4, 8)),
     precision: 'fp16',

@@ -10,7 +10,14 @@ import { compileModel, type ProgramSettings } from '../../../src/gpu/program/ind
 import { buildArchitecture, ElementType, GraphBuilder, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
-import { bertExport, gpt2Export, lstmExport, mobilenetExport, vitExport } from '../../support/pytorch-exports.ts';
+import {
+  bertExport,
+  gpt2Export,
+  lstmExport,
+  mobilenetExport,
+  rotaryExport,
+  vitExport,
+} from '../../support/pytorch-exports.ts';
 import { relativeError, runOnnxRuntime, runProgram } from '../../support/run-program.ts';
 import { shaped } from '../../support/shapes.ts';
 import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
@@ -71,6 +78,12 @@ const cases: readonly Case[] = [
     model: mobilenetExport,
     inputs: [floats('input', [2, 3, 16, 16])],
     more: [floats('input', [1, 3, 16, 16])],
+  },
+  {
+    name: 'rotary attention, whose products each read the input of the model through a view of its own',
+    model: rotaryExport,
+    inputs: [floats('input', [1, 6, 16]), tokens('positions', [1, 6], (index) => index)],
+    more: [floats('input', [3, 6, 16]), tokens('positions', [3, 6], (index) => 17 - index)],
   },
   {
     name: 'LSTM as exported, two directions',

@@ -132,6 +132,25 @@ const fusedProduct: Operator = {
   },
 };
 
+/** Biases one after another, so many elements apart: as they lie, or in the type of the output where they are kept in another. */
+function jointBiases(
+  emitter: Emitter,
+  bias: Value,
+  places: readonly number[],
+  output: Value,
+): { readonly buffer: Buffer; readonly stride: number } {
+  const { buffer, stepBytes } = emitter.weightsTogether(places);
+  const stride = stepBytes / elementBytes[bias.kept];
+  if (bias.kept === output.kept) return { buffer, stride };
+  const columns = bias.elements;
+  const spread = scratchValue(emitter, output.kept, [places.length, columns]);
+  const tensors = { input: { buffer, kept: bias.kept }, output: written(spread) };
+  forEachElement(emitter, 'biases', spread.elements, tensors, (of) =>
+    of.output.set('i', of.input.at(`i / ${columns}u * ${stride}u + i % ${columns}u`)),
+  );
+  return { buffer: spread.buffer, stride: columns };
+}
+
 /** Made by fusion: see src/gpu/program/fusion/joint-products.ts. One batch, whose items all read A. */
 const jointProduct: Operator = {
   type: 'turntable.JointProduct',
@@ -141,7 +160,7 @@ const jointProduct: Operator = {
     const output = requiredOutput(emitter);
     const places = (first: number): number[] => Array.from({ length: count }, (_, index) => first + index);
     const factors = emitter.weightsTogether(places(1));
-    const biases = bias === undefined ? undefined : emitter.weightsTogether(places(1 + count));
+    const biases = bias && jointBiases(emitter, bias, places(1 + count), output);
     const results = emitter.outputsTogether();
     const columns = output.shape.at(-1)!;
     const depth = a.shape.at(-1)!;
@@ -166,7 +185,7 @@ const jointProduct: Operator = {
       },
       alpha: emitter.attribute('alpha', 1),
       bias: biases?.buffer,
-      biasStride: biases && biases.stepBytes / elementBytes[bias!.kept],
+      biasStride: biases?.stride,
       activation: activationOf(emitter),
     });
   },

@@ -89,11 +89,13 @@ function join(graph: WorkGraph, members: readonly Member[]): void {
   const [first] = members;
   if (first === undefined || members.length === 1) return;
   const biases = members.flatMap(({ bias }) => bias ?? []);
+  // Each may read the input through a view of its own, and the others' views come behind the place of the first.
+  const { a } = members.reduce((one, other) => (graph.precedes(other.node, one.node) ? other : one));
   graph.replaceFirst(
     members.map(({ node }) => node),
     {
       type: 'turntable.JointProduct',
-      inputs: [first.a, ...members.map(({ matrix }) => matrix), ...biases],
+      inputs: [a, ...members.map(({ matrix }) => matrix), ...biases],
       outputs: members.map(({ output }) => output),
       attributes: { ...first.attributes, count: members.length },
     },
