@@ -214,7 +214,7 @@ describe.skipIf(emulatorMissing)('on a GPU', () => {
     const verdicts = texts.map((text) => JSON.parse(text) as Verdict);
     const padded = verdicts.filter(({ shapes, program }) => batchOf(shapes) === 3 && batchOf(program) === 4);
     expect(padded.map(({ kind }) => kind)).toEqual(padded.map(() => 'agreed'));
-    const open = served.filter(({ name, isFixed }) => !isFixed && /^(transformer|cnn)-/.test(name));
+    const open = served.filter(({ name, isFixed }) => !isFixed && /^(transformer|cnn)-|^rotary$/.test(name));
     expect(new Set(padded.map(({ firstFor }) => firstFor))).toEqual(new Set(open.map(({ name }) => `${name}@1`)));
   });
 });
