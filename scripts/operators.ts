@@ -8,10 +8,11 @@ import { format, resolveConfig } from 'prettier';
 import { openCuda } from '../src/gpu/driver/open.ts';
 import { operators } from '../src/gpu/operators/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
+import { describeCase } from '../test/gpu/conformance/case.ts';
 import { caseGroups } from '../test/gpu/conformance/cases/index.ts';
 import { checkCases, type Checked } from '../test/support/operator-cases/checking.ts';
-import { nodeTestShare } from '../test/support/operator-cases/node-tests.ts';
-import { casesAsCalled, drawn } from '../test/support/operator-cases/index.ts';
+import { casesLikeNodeTests, nodeTests } from '../test/support/operator-cases/node-tests.ts';
+import { casesAsCalled, drawn, type SpecCase } from '../test/support/operator-cases/index.ts';
 
 const each = Number(process.argv[2] ?? 12);
 const seed = 20_261_122;
@@ -20,18 +21,34 @@ const libraries = await buildEmulatedDriver();
 if (libraries === undefined) throw new Error('the emulated driver needs g++');
 const folder = await mkdtemp(join(tmpdir(), 'turntable-operators-'));
 const cuda = openCuda({ libraries, cacheFolder: join(folder, 'kernels') });
-const byOperator = new Map<string, Checked[]>();
-try {
-  const names = [...drawn.keys()];
-  // Kernels of some operators together are one compilation.
-  const together = 24;
+/** Kernels of some operators together are one compilation. */
+const together = 24;
+
+async function checked(
+  names: readonly string[],
+  place: string,
+  casesOf: (name: string) => Promise<readonly SpecCase[]>,
+): Promise<Map<string, Checked[]>> {
+  const found = new Map<string, Checked[]>();
   for (let first = 0; first < names.length; first += together) {
-    const cases = names.slice(first, first + together).flatMap((name) => casesAsCalled(name, seed, each));
-    for (const checked of await checkCases(cuda, cases, join(folder, String(first)))) {
-      const { operator } = checked.one;
-      byOperator.set(operator, [...(byOperator.get(operator) ?? []), checked]);
+    const cases: SpecCase[] = [];
+    for (const name of names.slice(first, first + together)) cases.push(...(await casesOf(name)));
+    for (const one of await checkCases(cuda, cases, join(folder, place, String(first)))) {
+      const { operator } = one.one;
+      found.set(operator, [...(found.get(operator) ?? []), one]);
     }
   }
+  return found;
+}
+
+const { version, all, unrun, counts } = nodeTests();
+let byOperator: Map<string, Checked[]>;
+let likeNodeTests: Map<string, Checked[]>;
+try {
+  byOperator = await checked([...drawn.keys()], 'drawn', async (name) => casesAsCalled(name, seed, each));
+  likeNodeTests = await checked([...counts.keys()], 'called', (name) =>
+    casesLikeNodeTests(name, counts.get(name)!, seed + 1),
+  );
 } finally {
   cuda.release();
   await rm(folder, { recursive: true, force: true });
@@ -80,11 +97,14 @@ for (const checked of byOperator.values()) {
   }
 }
 
-const shareOf = (name: string): number => {
-  const cases = (byOperator.get(name) ?? []).filter(({ verdict }) => verdict.kind !== 'no case');
-  return cases.length === 0 ? 0 : cases.filter(({ verdict }) => verdict.kind === 'agrees').length / cases.length;
-};
-const nodeTests = nodeTestShare(shareOf);
+const onGpu = (name: string): number =>
+  (likeNodeTests.get(name) ?? []).filter(({ verdict }) => verdict.kind === 'agrees').length;
+const sum = (list: readonly number[]): number => list.reduce((one, other) => one + other, 0);
+const [tests, entirely] = [sum([...counts.values()]), sum([...counts.keys()].map(onGpu))];
+const lacking = [...counts].flatMap(([name, count]) => {
+  const found = onGpu(name);
+  return found === count ? [] : [`${name} (${found} of ${count})`];
+});
 const percent = (part: number, whole: number): string => `${((100 * part) / whole).toFixed(1)}%`;
 
 const text = `# Operators on the GPU
@@ -105,11 +125,11 @@ and types without a run is held against ONNX Runtime too (\`test/gpu/spec/shapes
 Half of the cases have every input from the call, as ONNX's own node tests do, the shapes and axes among them; the others have
 constants and weights.
 
-ONNX's own node tests are not run here. ${nodeTests.version} generates ${nodeTests.all} of them (a loop that makes several counts as
-one, and operators written out as functions are not counted again; \`scripts/count-node-tests.ts\`). ONNX Runtime has no kernel for the operators of
-${nodeTests.unrun}. Of the other ${nodeTests.run}, ${nodeTests.covered} are of operators in this table. Weighed with the share of its cases that
-agree, that is an estimate of ${percent(nodeTests.weighed, nodeTests.run)} on the GPU. The others, which run on the CPU pools or are refused by name:
-${nodeTests.others.map(([name, count]) => `${name} (${count})`).join(', ')}.
+ONNX's own node tests are not here. ${version} generates ${all} of them (a loop that makes several counts as one, and
+operators written out as functions are not counted again; \`scripts/count-node-tests.ts\`). ONNX Runtime has no kernel for the
+operators of ${unrun}. In place of the other ${tests} the command runs as many cases of each operator, with every input from the call:
+${entirely} of ${tests}, ${percent(entirely, tests)}, run entirely on the GPU and agree. All of them do but those of these operators, which run on the CPU
+pools or are refused by name: ${lacking.join(', ')}.
 
 "Since" is the oldest operator set of a case that agrees. The reasons are those that \`turntable doctor\` prints.
 
@@ -133,5 +153,13 @@ ${writtenRows.join('\n')}
 
 const path = join(dirname(dirname(fileURLToPath(import.meta.url))), 'docs/operators.md');
 await writeFile(path, await format(text, { ...(await resolveConfig(path)), filepath: path }));
+for (const [name, count] of counts) console.log(`${name}: ${onGpu(name)} of ${count} entirely on the GPU`);
+console.log(
+  `${entirely} of ${tests} cases like ONNX's node tests, ${percent(entirely, tests)}, run entirely on the GPU`,
+);
 console.log(`wrote docs/operators.md: ${JSON.stringify(total)}`);
-process.exit(total.wrong === 0 ? 0 : 1);
+const wrong = [...likeNodeTests.values()]
+  .flat()
+  .flatMap(({ one, verdict }) => (verdict.kind === 'wrong' ? [`${describeCase(one)}: ${verdict.what}`] : []));
+for (const line of wrong) console.error(line);
+process.exit(total.wrong + wrong.length === 0 ? 0 : 1);

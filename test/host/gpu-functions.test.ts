@@ -36,10 +36,13 @@ class MadeUpProcess {
   readonly prepared: string[] = [];
   /** Resolves when a program may be made. */
   compiler: Promise<void> = Promise.resolve();
+  /** Resolves when a comparison may end. */
+  comparison: Promise<void> = Promise.resolve();
 
-  check(key: string, inputs: readonly Tensor[] | undefined): Promise<GpuCheck> {
+  async check(key: string, inputs: readonly Tensor[] | undefined): Promise<GpuCheck> {
     this.checked.push(inputs === undefined ? key : `${key} with a call's`);
-    return Promise.resolve(this.found.get(key)?.(inputs) ?? agreed);
+    await this.comparison;
+    return this.found.get(key)?.(inputs) ?? agreed;
   }
 
   readonly client: GpuFunctionsClient = {
@@ -300,6 +303,26 @@ test('inputs of new shapes go elsewhere until their program is made and compared
   expect([own, 5].map((rows) => functions.calls.keepsOff('a@1', inputs(rows)))).toEqual([undefined, undefined]);
   expect(made.prepared).toEqual(['[5,4]', '[6,4]']);
   expect(statusOf('a')).toBe('planned');
+});
+
+test('no call waits for a comparison that does not end: it goes elsewhere at once, and to the GPU in shapes that have agreed', async () => {
+  publish('served');
+  functions.up(ground);
+  await functions.settled();
+  const own = shapeIn(functions.calls.shapesOf('served@1')!, 'x')![0]!;
+  let compared!: () => void;
+  made.comparison = new Promise((resolve) => (compared = resolve));
+  publish('new');
+  expect(functions.calls.keepsOff('served@1', inputs(5))?.words).toMatch(/is not there yet$/);
+  await vi.waitUntil(() => made.checked.length === 3);
+  expect(ground.scheduler.has('new@1')).toBe(false);
+  expect(statuses(['served', 'new'])).toEqual(['planned', 'checking']);
+  expect(functions.calls.keepsOff('served@1', inputs(5))?.words).toMatch(/is being prepared$/);
+  expect(functions.calls.keepsOff('served@1', inputs(own))).toBeUndefined();
+  compared();
+  await functions.settled();
+  expect(statuses(['served', 'new'])).toEqual(['planned', 'planned']);
+  expect(functions.calls.keepsOff('served@1', inputs(5))).toBeUndefined();
 });
 
 test('a function that answers wrongly for new shapes, or in a later check, is taken off the GPUs', async () => {

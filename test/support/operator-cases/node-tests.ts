@@ -1,45 +1,47 @@
-/** How many of ONNX's own node tests are of operators that the engine covers. The tests themselves are not here. */
+/**
+ * Cases in the numbers of ONNX's own node tests, which are not here: as many of each operator, every input with the call. Run on the
+ * engine they show which share of such tests runs entirely on a GPU.
+ */
 import { readFileSync } from 'node:fs';
-import { drawn } from './index.ts';
+import { casesCalledWhole, drawn, type SpecCase } from './index.ts';
+import { modelOf, referenceOf } from './models.ts';
 
 /** ONNX Runtime has no kernel on the CPU for these: training, images, and what came after it. */
 const withoutKernel = new Set(
   `Adagrad Adam CausalConvWithState FlexAttention ImageDecoder LinearAttention Momentum SwiGLU`.split(' '),
 );
 
-export interface NodeTestShare {
+export interface NodeTests {
   /** Of ONNX. */
   readonly version: string;
   readonly all: number;
   /** Of operators that ONNX Runtime has no kernel for. */
   readonly unrun: number;
-  readonly run: number;
-  /** Of operators that cases are drawn for. */
-  readonly covered: number;
-  /** The same, each by the share of its operator's cases that agree. */
-  readonly weighed: number;
-  readonly others: readonly (readonly [string, number])[];
+  /** How many there are of each of the others. */
+  readonly counts: ReadonlyMap<string, number>;
 }
 
-const sum = (list: readonly (readonly [string, number])[]): number => list.reduce((all, [, count]) => all + count, 0);
+const sum = (list: readonly number[]): number => list.reduce((all, count) => all + count, 0);
 
-/** @param shareOf the cases of an operator that agree, from 0 to 1 */
-export function nodeTestShare(shareOf: (operator: string) => number): NodeTestShare {
+export function nodeTests(): NodeTests {
   const text = readFileSync(new URL('node-tests.json', import.meta.url), 'utf8');
   const { version, tests } = JSON.parse(text) as {
     readonly version: string;
     readonly tests: Readonly<Record<string, number>>;
   };
   const entries = Object.entries(tests);
-  const runs = entries.filter(([name]) => !withoutKernel.has(name));
-  const covered = runs.filter(([name]) => drawn.has(name));
-  return {
-    version,
-    all: sum(entries),
-    unrun: sum(entries) - sum(runs),
-    run: sum(runs),
-    covered: sum(covered),
-    weighed: covered.reduce((all, [name, count]) => all + count * shareOf(name), 0),
-    others: runs.filter(([name]) => !drawn.has(name)),
-  };
+  const counts = new Map(entries.filter(([name]) => !withoutKernel.has(name)));
+  const all = sum(Object.values(tests));
+  return { version, all, unrun: all - sum([...counts.values()]), counts };
+}
+
+/** As many cases of an operator as ONNX has tests of it, all of which ONNX Runtime runs. None, where no cases are drawn. */
+export async function casesLikeNodeTests(operator: string, count: number, seed: number): Promise<SpecCase[]> {
+  const cases: SpecCase[] = [];
+  if (!drawn.has(operator)) return cases;
+  for (const one of casesCalledWhole(operator, seed, 8 * count)) {
+    if (cases.length === count) break;
+    if ((await referenceOf(modelOf(one))) !== undefined) cases.push(one);
+  }
+  return cases;
 }

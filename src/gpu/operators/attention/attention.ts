@@ -112,7 +112,9 @@ function emit(emitter: Emitter): void {
   const [left, right] = [emitter.attribute('left_window_size', -1), emitter.attribute('right_window_size', -1)];
   const tests: ((b: string, i: string, j: string) => string)[] = [];
   if (nonpad !== undefined) tests.push((b, _, j) => `${j} >= nonpad[${b}]`);
-  if (emitter.attribute('is_causal', 0) === 1) tests.push((b, i, j) => `${j} > ${i} + ${offset(b)}`);
+  // A single row behind a past sees all keys in ONNX Runtime, which takes it for the newest.
+  const isCausal = emitter.attribute('is_causal', 0) === 1 && (past === 0 || q.rows > 1);
+  if (isCausal) tests.push((b, i, j) => `${j} > ${i} + ${offset(b)}`);
   if (left >= 0) tests.push((b, i, j) => `${j} < ${i} + ${offset(b)} - ${left}`);
   if (right >= 0) tests.push((b, i, j) => `${j} > ${i} + ${offset(b)} + ${right}`);
   if (tests.length > 0) {

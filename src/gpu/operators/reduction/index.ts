@@ -22,7 +22,9 @@ const reducing = Object.entries<Reduction>(reductions).map(([type, reduction]): 
     const axes = axesOf(emitter);
     // ONNX Runtime leaves such axes as they are then, and makes another shape than it infers.
     if (input.elements === 0 && axes.some((axis) => axis < 0))
-      throw new Unsupported('it reduces a tensor without elements along axes that are counted from the end');
+      throw new Unsupported(
+        'ONNX Runtime makes another shape than it infers of no elements, along axes counted from the end',
+      );
     emitReduction(emitter, type.toLowerCase(), reduction, input, axes);
   },
 }));

@@ -24,6 +24,8 @@ export interface Reduction {
   readonly finish?: (math: (name: string) => string, count: number) => string;
   /** Elements are taken relative to the largest one, `shift`. */
   readonly shifted?: boolean;
+  /** What is done to whole numbers instead. */
+  readonly ofWhole?: Pick<Reduction, 'map' | 'finish'>;
   /** Roots and logarithms: of integers they are made of doubles, and cut off. */
   readonly floatsOnly?: boolean;
   /** Has one for truth values too. */
@@ -47,6 +49,8 @@ export const reductions = {
     finish: (math) => `${math('log')}(x) + shift`,
     shifted: true,
     floatsOnly: true,
+    // ONNX Runtime cuts off each exponential, and the logarithm: it counts how often the largest element is there.
+    ofWhole: { map: () => 'x == shift', finish: () => 'trunc(log(x)) + shift' },
   },
 } as const satisfies Record<string, Reduction>;
 
@@ -80,15 +84,12 @@ const manyOutputs = 65_536;
 export function emitReduction(
   emitter: Emitter,
   hint: string,
-  reduction: Reduction,
+  general: Reduction,
   given: Value,
   axes: readonly number[],
 ): void {
-  // ONNX Runtime makes exponentials of whole numbers in whole numbers.
-  requireDatatype(
-    given,
-    reduction.shifted === true ? floats : reduction.ordering === true ? [...numbers, 'BOOL'] : numbers,
-  );
+  requireDatatype(given, general.ordering === true ? [...numbers, 'BOOL'] : numbers);
+  const reduction = floats.includes(given.datatype) ? general : { ...general, ...general.ofWhole };
   const reduced = new Set(axes.map((axis) => axisOf(axis, given.shape.length)));
   const output = requiredOutput(emitter);
   if (output.elements === 0) return;
