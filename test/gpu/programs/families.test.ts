@@ -1,4 +1,7 @@
-/** Transformers and CNNs as both of PyTorch's exporters write them, at every opset from 17 to 23: none has a node that the engine lacks. */
+/**
+ * Transformers and CNNs as both of PyTorch's exporters write them, at every opset from 17 to 23: none has a node that
+ * the engine lacks.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

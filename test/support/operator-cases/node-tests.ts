@@ -1,6 +1,6 @@
 /**
- * Cases in the numbers of ONNX's own node tests, which are not here: as many of each operator, every input with the call. Run on the
- * engine they show which share of such tests runs entirely on a GPU.
+ * Cases in the numbers of ONNX's own node tests, which are not here: as many of each operator, every input with the
+ * call. Run on the engine they show which share of such tests runs entirely on a GPU.
  */
 import { readFileSync } from 'node:fs';
 import { casesCalledWhole, drawn, type SpecCase } from './index.ts';
@@ -35,7 +35,7 @@ export function nodeTests(): NodeTests {
   return { version, all, unrun: all - sum([...counts.values()]), counts };
 }
 
-/** As many cases of an operator as ONNX has tests of it, all of which ONNX Runtime runs. None, where no cases are drawn. */
+/** As many cases of an operator as ONNX has tests of it, all of which ONNX Runtime runs; none where none are drawn. */
 export async function casesLikeNodeTests(operator: string, count: number, seed: number): Promise<SpecCase[]> {
   const cases: SpecCase[] = [];
   if (!drawn.has(operator)) return cases;

@@ -132,7 +132,10 @@ const fusedProduct: Operator = {
   },
 };
 
-/** Biases one after another, so many elements apart: as they lie, or in the type of the output where they are kept in another. */
+/**
+ * Biases one after another, so many elements apart: as they lie, or in the type of the output where they are kept in
+ * another.
+ */
 function jointBiases(
   emitter: Emitter,
   bias: Value,

@@ -18,8 +18,9 @@ interface Axis {
 }
 
 /**
- * C expression of where output coordinate `at`, a float, lies in the input, by the ONNX operator specification, opset 19. Each step is
- * rounded where ONNX Runtime rounds it: a place that is off by the last bit may have another neighbour.
+ * C expression of where output coordinate `at`, a float, lies in the input, by the ONNX operator specification,
+ * opset 19. Each step is rounded where ONNX Runtime rounds it: a place that is off by the last bit may have another
+ * neighbour.
  */
 function inputCoordinate(mode: string, at: string, { input, output, scale, from, to }: Axis): string {
   const divided = (step: string): string => `__fsub_rn(__fadd_rn(${at}, 0.5f) / ${step}, 0.5f)`;
@@ -104,9 +105,9 @@ function modeOf(emitter: Emitter): Mode {
 }
 
 /**
- * A weighted sum over the corners of the cell that an output lies in, along the axes that change; products and sums one after another,
- * each rounded, in the order of ONNX Runtime: the last axis is the first to move. To whole numbers the sum is cut off, so that its last
- * bit counts.
+ * A weighted sum over the corners of the cell that an output lies in, along the axes that change; products and sums one
+ * after another, each rounded, in the order of ONNX Runtime: the last axis is the first to move. To whole numbers the
+ * sum is cut off, so that its last bit counts.
  */
 function interpolated(
   axes: readonly Axis[],
@@ -133,7 +134,10 @@ function interpolated(
   return corners.reduce((a, b) => `${plus}(${a}, ${b})`);
 }
 
-/** Of whole numbers, the axes that ONNX Runtime interpolates along, changed or not: halves of what lies at an end are added too. */
+/**
+ * Of whole numbers, the axes that ONNX Runtime interpolates along, changed or not: halves of what lies at an end are
+ * added too.
+ */
 function interpolatedAxes(input: Value, output: Value, changed: readonly Axis[]): readonly Axis[] {
   const rank = input.shape.length;
   if (!wholeNumbers.includes(input.datatype)) return changed;
