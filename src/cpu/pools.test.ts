@@ -260,6 +260,25 @@ describe('an instance that dies', () => {
     expect((await Promise.all(waiting)).map((result) => values(result)[0])).toEqual([0, 1, 2, 3, 4]);
   });
 
+  it('in five loads in a row, of a model that has been loaded before, costs those who wait for it nothing', async () => {
+    start();
+    const marker = join(folder, 'dies-in-later-loads');
+    const handlerPath = await handler(
+      'dies-in-loads',
+      `import { appendFileSync, readFileSync } from 'node:fs';
+       appendFileSync(${JSON.stringify(marker)}, '.');
+       const loads = readFileSync(${JSON.stringify(marker)}, 'utf8').length;
+       if (loads > 1 && loads < 7) process.kill(process.pid, 'SIGKILL');
+       ${textHandler}`,
+    );
+    pools.register(spec('dies', { handlerPath }), limits);
+    await pools.invoke('dies', request('1,2,3,4'));
+    await pools.unload('dies');
+    const waiting = Array.from({ length: 5 }, (_, i) => pools.invoke('dies', request(`${i},0,0,0`)));
+    expect((await Promise.all(waiting)).map(body)).toEqual(Array.from({ length: 5 }, (_, i) => `${i},0,0,0`));
+    expect(await readFile(marker, 'utf8')).toHaveLength(7);
+  });
+
   it('in every load is told to those who wait, and not for ever', async () => {
     start();
     const handlerPath = await handler('dies-at-once', `process.kill(process.pid, 'SIGKILL');\n${textHandler}`);

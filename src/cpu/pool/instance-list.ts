@@ -6,6 +6,7 @@
  *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores that nobody
  *     has leased, and their processes with other functions, unless the function is to be alone (conduct.ts).
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Replica, ReplicaEnd } from '../instance/index.ts';
 import { CpuError, type GiveUpCause, type PoolConfiguration } from '../types.ts';
 import { instancesOf, missingThreads, type PlannedInstance } from './configuration.ts';
@@ -200,7 +201,11 @@ export class InstanceList {
       } catch (error) {
         if (givenUp()) throw error;
         const hasLoaded = this.#owner.facts.startMs !== undefined;
-        if (error instanceof CpuError && tries.mayGoOn(error, hasLoaded, isBystander(slot.lastEnd))) continue;
+        if (error instanceof CpuError && tries.mayGoOn(error, hasLoaded, isBystander(slot.lastEnd))) {
+          if (tries.pauseMs > 0) await delay(tries.pauseMs);
+          if (givenUp()) throw error;
+          continue;
+        }
         slot.state = 'down';
         this.#owner.settled();
         throw error;

@@ -4,6 +4,10 @@ import type { CpuError } from '../types.ts';
 
 /** Processes that may end in the middle of a load, one after the other, before the load counts as failed. */
 const deathsMax = 3;
+/** The same for a model that has been loaded before: something else than the model ends them, memory that is short for one. */
+const deathsMaxOfLoaded = 8;
+/** Before the try after `deathsMax` deaths; doubled with each death that follows. */
+const pauseMs = 100;
 /** Loads of a model known to take less that may run into their limit: whoever waits for one has waited for long. */
 const timeoutsMax = 2;
 
@@ -26,6 +30,11 @@ export class LoadTries {
   mayGoOn(error: CpuError, loadedBefore: boolean, isBystander: boolean): boolean {
     if (isBystander) return true;
     if (error instanceof LoadTimeout) return ++this.#timeouts < timeoutsMax && loadedBefore;
-    return error.code === 'instance-died' && ++this.#deaths < deathsMax;
+    return error.code === 'instance-died' && ++this.#deaths < (loadedBefore ? deathsMaxOfLoaded : deathsMax);
+  }
+
+  /** Before the next try. */
+  get pauseMs(): number {
+    return this.#deaths < deathsMax ? 0 : pauseMs * 2 ** (this.#deaths - deathsMax);
   }
 }
