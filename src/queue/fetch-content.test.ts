@@ -67,6 +67,12 @@ test('a range whose connection breaks goes on at the byte where it stopped', asy
   expect(starts.some((start) => start % (8 * 2 ** 20) !== 0)).toBe(true);
 });
 
+test('a size that cannot be true is no list of as many ranges', async () => {
+  const source = await serve(content);
+  const lie = { ...wanted, bytes: Number.MAX_SAFE_INTEGER };
+  await expect(fetchContent({ hostUrls: [source.url] }, lie, join(folder, 'lie'))).rejects.toThrow(source.url);
+});
+
 test('a host that knows no ranges will do', async () => {
   const path = join(folder, 'old');
   await fetchContent({ hostUrls: [(await serve(content, Infinity, false)).url] }, wanted, path);

@@ -16,8 +16,8 @@ export interface ContentSource {
   readonly hostUrls: readonly string[];
   /** For hosts that ask for a key. */
   readonly apiKey?: string | undefined;
-  /** The Authorization header for a path, in place of the key. */
-  readonly authorization?: ((path: string) => string) | undefined;
+  /** The Authorization header for a path at a host, in place of the key. */
+  readonly authorization?: ((hostUrl: string, path: string) => string) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -59,13 +59,13 @@ export async function fetchContent(source: ContentSource, wanted: WantedContent,
 /** A host that sends bytes of another hash can only be told from the others by asking it for the whole file. */
 async function fetchRanges(source: ContentSource, wanted: WantedContent, file: FileHandle): Promise<string> {
   if (wanted.bytes <= rangeBytes) return await fetchWhole(source, wanted, file);
-  const ranges: Range[] = [];
-  for (let from = 0; from < wanted.bytes; from += rangeBytes) {
-    ranges.push({ from, to: Math.min(wanted.bytes, from + rangeBytes) });
-  }
   let first: string | undefined;
+  let begun = 0;
   const work = async (index: number): Promise<void> => {
-    for (let range = ranges.shift(); range !== undefined; range = ranges.shift()) {
+    // One after the other: a size that somebody lies about must not become a list of that length.
+    while (begun < wanted.bytes) {
+      const range = { from: begun, to: Math.min(wanted.bytes, begun + rangeBytes) };
+      begun = range.to;
       const from = await fetchRange(source, wanted, range, file, index);
       first ??= from;
     }
@@ -131,7 +131,7 @@ async function receive(
   const path = `/blobs/sha256:${sha256}`;
   const isPart = range.from > 0 || range.to < bytes;
   const headers: Record<string, string> = isPart ? { range: `bytes=${range.from}-${range.to - 1}` } : {};
-  if (authorization !== undefined) headers['authorization'] = authorization(path);
+  if (authorization !== undefined) headers['authorization'] = authorization(url, path);
   else if (apiKey !== undefined) headers['authorization'] = `Bearer ${apiKey}`;
   const response = await fetch(`${url}${path}`, {
     headers,
