@@ -4,7 +4,7 @@ import { given } from '../tools/index.ts';
 import { Membership } from './membership.ts';
 import { OffersIn, OffersOut, type OffersOutOptions } from './offers.ts';
 import { Peers } from './peers.ts';
-import { Seal, type PeerRequest } from './seal.ts';
+import { Seal, type PeerRequest, type PeerSender } from './seal.ts';
 import type { FleetLog, HostReport, Member, MemberView } from './types.ts';
 
 export interface FleetOptions {
@@ -39,7 +39,7 @@ export class Fleet {
     this.link = link;
     this.#log = log;
     this.seal = new Seal(fleet, secret);
-    const hostName = new URL(url).host;
+    const hostName = nameAt(url);
     const offersKey = (host: string): string => link.key('fleet', fleet, 'offers', host);
     const out = new OffersOut({ link, key: offersKey(hostName), current: options.offers });
     this.offers = new OffersIn(link, offersKey);
@@ -96,14 +96,14 @@ export class Fleet {
     this.peers.close();
   }
 
-  /** Name of the host that sent the request; why it is refused otherwise. */
-  senderOf(authorization: string, request: PeerRequest): string | { readonly refused: string } {
-    return this.seal.sender(authorization, request, this.#nowMs());
+  /** The host that sent a request to this one, which is taken once; why it is refused otherwise. */
+  senderOf(authorization: string, request: Omit<PeerRequest, 'to'>): PeerSender | { readonly refused: string } {
+    return this.seal.sender(authorization, { ...request, to: this.membership.name }, this.#nowMs());
   }
 
-  /** The Authorization header of a request to another host. */
-  authorization(request: PeerRequest): string {
-    return this.seal.authorization(this.membership.name, request, this.#nowMs());
+  /** The Authorization header of a request without a body to the host at an address. */
+  authorization(url: string, request: Omit<PeerRequest, 'to'>): string {
+    return this.seal.authorization(this.membership.name, { ...request, to: nameAt(url) }, [], this.#nowMs());
   }
 
   /** Every host, this one first. */
@@ -137,4 +137,9 @@ export class Fleet {
   #nowMs(): number {
     return this.link.toShared(performance.now());
   }
+}
+
+/** Hosts are named by their addresses. */
+function nameAt(url: string): string {
+  return new URL(url).host;
 }

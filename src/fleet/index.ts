@@ -4,5 +4,5 @@ export type { FunctionOffer, OfferChange } from './offers.ts';
 export { PeerLost, type PeerReply } from './peers.ts';
 export { ChangedElsewhere, Registry } from './registry.ts';
 export { RegistryCopy } from './registry-copy.ts';
-export { isFromFleet } from './seal.ts';
+export { isFromFleet, type PeerSender } from './seal.ts';
 export { protocolNow, type FleetLog, type HostReport, type Member, type MemberView } from './types.ts';

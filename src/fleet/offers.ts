@@ -110,7 +110,7 @@ export class OffersIn {
       for (const [field, offers] of this.#byField) {
         if (offers.has(host) && all[field] === undefined) this.#set(host, field, null);
       }
-      for (const [field, text] of Object.entries(all)) this.#set(host, field, JSON.parse(text) as FunctionOffer);
+      for (const [field, text] of Object.entries(all)) this.#set(host, field, offerIn(text));
     }
     this.#known.set(host, { id, generation });
   }
@@ -142,4 +142,15 @@ function isNews(before: FunctionOffer | undefined, offer: FunctionOffer | null):
 function isFar(before: number | undefined, now: number | undefined): boolean {
   if (before === undefined || now === undefined) return before !== now;
   return Math.abs(now - before) > Math.max(0.2, worthTelling * before);
+}
+
+/** Whoever can write to Redis may have written it: null, which is no offer, where it is not one. */
+function offerIn(text: string): FunctionOffer | null {
+  try {
+    const offer = JSON.parse(text) as FunctionOffer | null;
+    const isTime = offer?.ms === undefined || typeof offer.ms === 'number';
+    return isTime && typeof offer?.isHeld === 'boolean' && typeof offer.load === 'number' ? offer : null;
+  } catch {
+    return null;
+  }
 }

@@ -127,7 +127,7 @@ export class Peers {
           headers: {
             ...headers,
             'Content-Length': bytes,
-            Authorization: seal.authorization(name, { method, path }, nowMs()),
+            Authorization: seal.authorization(name, { to: to.name, method, path }, body, nowMs()),
           },
           ...(signal === undefined ? {} : { signal }),
         },

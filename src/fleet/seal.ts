@@ -2,17 +2,25 @@
  * What the hosts of a fleet trust each other by: HMACs with the fleet's secret, over what stands in Redis and over each
  * request between hosts. Whoever lacks the secret can neither pose as a host nor put a function into the registry.
  */
-import { createHmac, timingSafeEqual } from 'node:crypto';
+import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 
 const scheme = 'Turntable-Fleet';
 /** A request that was signed longer ago, by Redis' clock, is not taken. */
 const signedForMs = 60_000;
 
-export type PeerRequest = { readonly method: string; readonly path: string };
+/** `to`: name of the host that it goes to. */
+export type PeerRequest = { readonly to: string; readonly method: string; readonly path: string };
+
+/** Who sent a request, and the SHA-256 that its body has to have. */
+export type PeerSender = { readonly from: string; readonly bodySha256: string };
 
 export class Seal {
   readonly #fleet: string;
   readonly #secret: string;
+  /** Of this process; with a count behind it, no two requests of it have one nonce. */
+  readonly #id = randomBytes(6).toString('hex');
+  #signed = 0;
+  readonly #taken = new TakenOnce(2 * signedForMs);
 
   constructor(fleet: string, secret: string) {
     this.#fleet = fleet;
@@ -32,20 +40,29 @@ export class Seal {
   }
 
   /** The Authorization header of a request to another host. @param nowMs by Redis' clock */
-  authorization(from: string, { method, path }: PeerRequest, nowMs: number): string {
-    const atMs = Math.round(nowMs);
-    return `${scheme} ${encodeURIComponent(from)} ${atMs} ${this.#mac('request', from, `${atMs} ${method} ${path}`)}`;
+  authorization(from: string, request: PeerRequest, body: readonly Uint8Array[], nowMs: number): string {
+    const hash = createHash('sha256');
+    for (const part of body) hash.update(part);
+    const signed = `${Math.round(nowMs)} ${this.#id}${(this.#signed++).toString(16)} ${hash.digest('hex')}`;
+    return `${scheme} ${encodeURIComponent(from)} ${signed} ${this.#requestMac(from, request, signed)}`;
   }
 
-  /** Name of the host that sent a request with this header. */
-  sender(header: string, { method, path }: PeerRequest, nowMs: number): string | { readonly refused: string } {
-    const [, encoded = '', atMs = '', mac = ''] = /^\S+ (\S+) (\d{1,16}) ([0-9a-f]{64})$/.exec(header) ?? [];
+  /** Who sent a request with this header, which is taken once. */
+  sender(header: string, request: PeerRequest, nowMs: number): PeerSender | { readonly refused: string } {
+    const [, encoded = '', signed = '', mac = ''] =
+      /^\S+ (\S+) (\d{1,16} [0-9a-f]{1,32} [0-9a-f]{64}) ([0-9a-f]{64})$/.exec(header) ?? [];
     const from = decoded(encoded);
-    if (from === undefined || !isSame(mac, this.#mac('request', from, `${atMs} ${method} ${path}`))) {
-      return { refused: `it was not signed with the secret of fleet '${this.#fleet}'` };
+    if (from === undefined || !isSame(mac, this.#requestMac(from, request, signed))) {
+      return { refused: `it was not signed with the secret of fleet '${this.#fleet}' for host ${request.to}` };
     }
+    const [atMs = '', , bodySha256 = ''] = signed.split(' ');
     if (Math.abs(nowMs - Number(atMs)) > signedForMs) return { refused: 'it was signed too long ago' };
-    return from;
+    if (!this.#taken.take(mac, nowMs)) return { refused: 'it has come before' };
+    return { from, bodySha256 };
+  }
+
+  #requestMac(from: string, { to, method, path }: PeerRequest, signed: string): string {
+    return this.#mac('request', from, `${to} ${signed} ${method} ${path}`);
   }
 
   #mac(kind: 'text' | 'request', place: string, text: string): string {
@@ -53,6 +70,30 @@ export class Seal {
       .update(JSON.stringify([this.#fleet, kind, place]))
       .update(text)
       .digest('hex');
+  }
+}
+
+/** Signatures that have come, for as long as they would count. */
+class TakenOnce {
+  readonly #forMs: number;
+  /** Their first 52 bits: as numbers they take a tenth of the memory. */
+  #now = new Set<number>();
+  #before = new Set<number>();
+  #turnedMs = -Infinity;
+
+  constructor(forMs: number) {
+    this.#forMs = forMs;
+  }
+
+  /** Whether it is the first time. */
+  take(mac: string, nowMs: number): boolean {
+    if (Math.abs(nowMs - this.#turnedMs) > this.#forMs) {
+      [this.#before, this.#now, this.#turnedMs] = [this.#now, new Set(), nowMs];
+    }
+    const bits = Number.parseInt(mac.slice(0, 13), 16);
+    if (this.#now.has(bits) || this.#before.has(bits)) return false;
+    this.#now.add(bits);
+    return true;
   }
 }
 

@@ -117,7 +117,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
       return [reply.status, await reply.text()];
     };
     const signedBy = (secret: string, atMs = Date.now(), signed = path): string =>
-      new Seal('lab', secret).authorization('somebody', { method: 'GET', path: signed }, atMs);
+      new Seal('lab', secret).authorization('somebody', { to: nameOf(one), method: 'GET', path: signed }, [], atMs);
     expect((await ping(signedBy('a secret of the fleet')))[0]).toBe(200);
     const [status, text] = await ping(signedBy('quite another secret'));
     expect(status).toBe(403);
@@ -126,6 +126,29 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     expect((await ping(signedBy('a secret of the fleet', Date.now() - 3_600_000)))[1]).toContain('too long ago');
     expect((await ping())[0]).toBe(401);
     await fleet.stop(stranger);
+  });
+
+  test('a request of another host is taken once, and only with the body that was signed', async () => {
+    const path = `/v2/fleet/hosts/${nameOf(one)}/drain`;
+    const seal = new Seal('lab', 'a secret of the fleet');
+    const signed = (): string =>
+      seal.authorization(
+        'somebody',
+        { to: nameOf(one), method: 'POST', path },
+        [Buffer.from('{"draining":false}')],
+        Date.now(),
+      );
+    const drain = async (authorization: string, body: string): Promise<[number, string]> => {
+      const reply = await fetch(one.url + path, { method: 'POST', headers: { authorization }, body });
+      return [reply.status, await reply.text()];
+    };
+    const authorization = signed();
+    expect((await drain(authorization, '{"draining":false}'))[0]).toBe(200);
+    const again = await drain(authorization, '{"draining":false}');
+    expect(again).toMatchObject([403, expect.stringContaining('it has come before')]);
+    const other = await drain(signed(), '{"draining":true}');
+    expect(other).toMatchObject([403, expect.stringContaining('not the one that was signed')]);
+    expect((await fleetOf(one)).hosts[0]?.state).toBe('up');
   });
 
   test('a host drains when `turntable drain` asks any host for it, and takes part again; `ps --fleet` shows both', async () => {

@@ -190,7 +190,7 @@ export class ContentPlacement {
     const hosts = [...others].sort((a, b) => Number(first.includes(b.name)) - Number(first.includes(a.name)));
     const source = {
       hostUrls: hosts.map(({ url }) => url),
-      authorization: (where: string) => fleet.authorization({ method: 'GET', path: where }),
+      authorization: (url: string, path: string) => fleet.authorization(url, { method: 'GET', path }),
       signal: this.#stopped.signal,
     };
     await fetchContent(source, file, path);

@@ -220,14 +220,15 @@ export class Routing {
     const { fleet } = this.#options;
     const { deadlineMs, signal } = options;
     const leftMs = deadlineMs === undefined ? undefined : Math.max(0, deadlineMs - performance.now());
+    // In the path, which is signed.
+    const query = new URLSearchParams({
+      model: version.modelSha256,
+      wish: JSON.stringify({ ...wish, leftMs } satisfies PassedWish),
+    });
     const reply = await fleet.peers.send(member, {
       method: 'POST',
-      path: `/v2/fleet/run/${version.name}/versions/${version.version}`,
-      headers: {
-        'Content-Type': 'application/octet-stream',
-        'X-Turntable-Model': version.modelSha256,
-        'X-Turntable-Wish': JSON.stringify({ ...wish, leftMs } satisfies PassedWish),
-      },
+      path: `/v2/fleet/run/${version.name}/versions/${version.version}?${query.toString()}`,
+      headers: { 'Content-Type': 'application/octet-stream' },
       body: [encodeInput(input)],
       signal,
     });

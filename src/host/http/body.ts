@@ -1,4 +1,5 @@
 /** Request bodies: whole for invocations, streamed for uploads; bounded in size and in time. */
+import { createHash } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import {
   createBrotliDecompress,
@@ -52,9 +53,18 @@ export class Bodies {
    * The whole body, decompressed where `Content-Encoding` says so. What all bodies hold together is counted as it comes.
    *
    * @throws HostError 'body-too-large' (from Content-Length, before anything is read), 'body-timeout', 'client-gone',
-   *   'unsupported-media-type', 'bad-request', 'too-many-requests'
+   *   'unsupported-media-type', 'bad-request', 'too-many-requests', 'forbidden' where it is not what a host has signed
    */
   async read(exchange: Exchange, bytesMax: number): Promise<Buffer> {
+    const body = await this.#whole(exchange, bytesMax);
+    const signed = exchange.peer?.bodySha256;
+    if (signed !== undefined && createHash('sha256').update(body).digest('hex') !== signed) {
+      throw new HostError('forbidden', 'a request between hosts is refused: its body is not the one that was signed');
+    }
+    return body;
+  }
+
+  async #whole(exchange: Exchange, bytesMax: number): Promise<Buffer> {
     const { incoming, held } = exchange;
     const encoding = incoming.headers['content-encoding']?.toLowerCase();
     if (encoding === undefined || encoding === 'identity') {
@@ -138,6 +148,7 @@ export class Bodies {
    */
   async *stream(exchange: Exchange, bytesMax: number): AsyncGenerator<Uint8Array> {
     const { incoming } = exchange;
+    if (exchange.peer !== undefined) throw new HostError('forbidden', 'a host of a fleet publishes nothing at another');
     if (!['identity', undefined].includes(incoming.headers['content-encoding']?.toLowerCase())) {
       throw new HostError('unsupported-media-type', 'an upload with a Content-Encoding is not taken; send it as it is');
     }

@@ -5,6 +5,7 @@ import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { constants, createBrotliCompress, createGzip } from 'node:zlib';
+import type { PeerSender } from '../../fleet/index.ts';
 import type { HostError } from '../errors.ts';
 import { bytesOf } from '../infer/oip-reply.ts';
 import type { HeaderList } from '../infer/reply-headers.ts';
@@ -49,8 +50,8 @@ export class Exchange {
   called: FunctionVersion | undefined;
   /** Name of the API key that the request came with; for the log. */
   keyName: string | undefined;
-  /** Name of the host of the fleet that passed the request on; undefined: a client sent it. */
-  peer: string | undefined;
+  /** The host of the fleet that passed the request on; undefined: a client sent it. */
+  peer: PeerSender | undefined;
 
   /** Set when the rest of the body is not worth waiting for: the connection is closed with the reply. */
   abandoned = false;

@@ -1,5 +1,5 @@
 /** The fleet over HTTP: for those who operate it, and between its hosts. */
-import { isFromFleet, PeerLost, type Fleet, type MemberView } from '../../fleet/index.ts';
+import { isFromFleet, PeerLost, type Fleet, type MemberView, type PeerSender } from '../../fleet/index.ts';
 import { decodeInput, encodeAnswer } from '../../queue/index.ts';
 import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
@@ -17,16 +17,16 @@ const filesBytesMax = 1024 * 1024;
 const widened = 4;
 
 /**
- * Name of the host of the fleet that sent a request; undefined where a client did.
+ * The host of the fleet that sent a request; undefined where a client did.
  *
  * @throws HostError 'forbidden' for one that claims to be a host and is none
  */
-export function peerOf(context: HostContext, exchange: Exchange): string | undefined {
+export function peerOf(context: HostContext, exchange: Exchange): PeerSender | undefined {
   const { authorization } = exchange;
   if (!isFromFleet(authorization)) return undefined;
   if (context.fleet === undefined) throw notInFleet();
   const sender = context.fleet.fleet.senderOf(authorization, { method: exchange.method, path: exchange.url });
-  if (typeof sender === 'string') return sender;
+  if ('from' in sender) return sender;
   throw new HostError('forbidden', `a request between hosts is refused: ${sender.refused}`);
 }
 
@@ -68,10 +68,11 @@ export function pingFleet(_context: HostContext, exchange: Exchange): void {
 export async function runPassed(context: HostContext, exchange: Exchange): Promise<void> {
   const version = versionAsked(context, exchange);
   await admitted(context, version.name, async () => {
-    const wish = wishOf(exchange.header('x-turntable-wish'));
+    const query = exchange.query();
+    const wish = wishOf(query.get('wish'));
     const body = await context.bodies.read(exchange, widened * context.config.limits.bodyBytesMax);
     const input = decodeInput(body);
-    const isSame = version.modelSha256 === exchange.header('x-turntable-model');
+    const isSame = version.modelSha256 === query.get('model');
     const hasHandler = input.kind === 'tensors' || version.handlerPath !== undefined;
     if (!isSame || version.state.status !== 'ready' || !hasHandler) {
       throw new HostError('not-ready', `this host does not have '${version.key}' as the one that asks`);
@@ -94,8 +95,8 @@ export async function runPassed(context: HostContext, exchange: Exchange): Promi
   });
 }
 
-function wishOf(header: string | undefined): PassedWish {
-  const json = parseJsonObject(Buffer.from(header ?? '{}'), "the header 'X-Turntable-Wish'");
+function wishOf(text: string | null): PassedWish {
+  const json = parseJsonObject(Buffer.from(text ?? '{}'), "the parameter 'wish'");
   const number = (name: string): number | undefined => {
     const value = json[name];
     return typeof value === 'number' ? value : undefined;
@@ -112,7 +113,7 @@ export async function keepContent(context: HostContext, exchange: Exchange): Pro
     if (!Array.isArray(files) || !files.every(isStoredFile)) {
       throw new HostError('bad-request', "'files' is not a list of {name, sha256, bytes}");
     }
-    await member.keep(files, exchange.peer ?? '');
+    await member.keep(files, exchange.peer?.from ?? '');
     exchange.json(200, { kept: files.length });
   });
 }

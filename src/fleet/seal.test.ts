@@ -1,0 +1,46 @@
+/** Requests between hosts: who may send them, to whom, how often, and when. */
+import { createHash } from 'node:crypto';
+import { expect, test } from 'vitest';
+import { Seal } from './seal.ts';
+
+const minuteMs = 60_000;
+const request = { to: 'b:1', method: 'POST', path: '/v2/fleet/content' };
+const body = Buffer.from('{}');
+const [mine, theirs] = [new Seal('lab', 'a secret of the fleet'), new Seal('lab', 'a secret of the fleet')];
+const header = (nowMs: number): string => mine.authorization('a:1', request, [body], nowMs);
+
+test('a signed request tells who sent it and the hash of its body', () => {
+  const bodySha256 = createHash('sha256').update(body).digest('hex');
+  expect(theirs.sender(header(1000), request, 1000)).toEqual({ from: 'a:1', bodySha256 });
+});
+
+test('two equal requests of one moment are both taken, each of them once', () => {
+  const [one, other] = [header(1000), header(1000)];
+  expect(theirs.sender(one, request, 1000)).toMatchObject({ from: 'a:1' });
+  expect(theirs.sender(other, request, 1000)).toMatchObject({ from: 'a:1' });
+  expect(theirs.sender(one, request, 1001)).toEqual({ refused: 'it has come before' });
+});
+
+test('a signature does not count a second time for as long as it would count at all', () => {
+  // Set to be taken at the last moment: with two generations of memory it is still known at the end.
+  for (const laterMs of [1, minuteMs / 2, minuteMs, 2 * minuteMs]) {
+    const seal = new Seal('lab', 'a secret of the fleet');
+    const signedMs = 10 * minuteMs;
+    const early = header(signedMs);
+    expect(seal.sender(early, request, signedMs - minuteMs)).toMatchObject({ from: 'a:1' });
+    for (let nowMs = signedMs - minuteMs; nowMs < signedMs - minuteMs + laterMs; nowMs += minuteMs / 4) {
+      seal.sender(header(nowMs), request, nowMs);
+    }
+    expect(seal.sender(early, request, signedMs - minuteMs + laterMs)).toEqual({ refused: 'it has come before' });
+  }
+  expect(theirs.sender(header(0), request, minuteMs + 1)).toEqual({ refused: 'it was signed too long ago' });
+});
+
+test('a signature counts for one host, method and path', () => {
+  const others = [{ to: 'c:1' }, { method: 'GET' }, { path: '/v2/fleet/content?x' }];
+  for (const other of others) {
+    expect(theirs.sender(header(1000), { ...request, ...other }, 1000)).toHaveProperty('refused');
+  }
+  expect(theirs.sender(header(1000).replace('a%3A1', 'd%3A1'), request, 1000)).toHaveProperty('refused');
+  expect(new Seal('lab', 'another secret').sender(header(1000), request, 1000)).toHaveProperty('refused');
+});
