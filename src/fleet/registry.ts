@@ -180,7 +180,8 @@ export class Registry {
     const [epoch, clock] = await commands.mget(key, this.#key('clock'));
     if (typeof epoch === 'string') return [epoch, Number(clock ?? 0)];
     await commands.set(key, randomBytes(8).toString('hex'), 'NX');
-    return await this.#stand();
+    // By GET, which refuses a key of another type: MGET says that there is none.
+    return [(await commands.get(key)) ?? '', Number(clock ?? 0)];
   }
 
   /** Names of the functions that Redis and this host have not alike. */
