@@ -13,6 +13,8 @@ import type { FunctionVersion, Registry } from './types.ts';
 
 /** Functions of which each waits for the next, at most. */
 const depthMax = 8;
+/** Of a name in an error. */
+const nameLengthMax = 80;
 /** A call that has found no place by then is given up: its caller holds memory that it may be waiting for. */
 const waitMsMax = 60_000;
 
@@ -37,7 +39,7 @@ export class OtherFunctions {
       const { code, status, message } = toHostError(error);
       // What the other handler says of its input is for the client; any other mistake in asking is this handler's.
       const isOwnMistake = status < 500 && code !== 'handler-input';
-      const named = `function '${call.name}', invoked by '${caller.name}': ${message}`;
+      const named = `function '${call.name.slice(0, nameLengthMax)}', invoked by '${caller.name}': ${message}`;
       return { kind: 'error', code, status: isOwnMistake ? 500 : status, message: named };
     }
   }
@@ -45,7 +47,8 @@ export class OtherFunctions {
   async #invoke(caller: FunctionVersion, options: InvocationOptions, { name, input }: OtherCall): Promise<OtherAnswer> {
     const chain = [...(options.chain ?? []), caller.name];
     const found = this.#registry.find(name);
-    if (found === undefined) throw new HostError('unknown-function', `no function '${name}' is registered`);
+    if (found === undefined)
+      throw new HostError('unknown-function', `no function '${name.slice(0, nameLengthMax)}' is registered`);
     // A model invokes nobody.
     if (input.kind === 'request' && chain.includes(name)) {
       const way = [...chain, name].join(' > ');

@@ -46,6 +46,15 @@ const handlers: Readonly<Record<string, string>> = {
       void context.invoke('nobody', ${input});
       return 'gone ahead';
     }`,
+  'hurries-first': `
+    export function preprocess(request, context) {
+      void context.call('nobody', '');
+      void context.invoke('nobody', 5);
+      return ${input};
+    }
+    export function postprocess() {
+      return process.pid;
+    }`,
 };
 
 let host: ReluHost;
@@ -124,4 +133,12 @@ test.each([
 test('an answer that a handler does not wait for ends neither it nor its process', async () => {
   expect(await call('hurries')).toEqual({ status: 200, body: 'gone ahead' });
   expect(await call('hurries')).toEqual({ status: 200, body: 'gone ahead' });
+  const first = await call('hurries-first');
+  expect(first.status).toBe(200);
+  expect(await call('hurries-first')).toEqual(first);
+});
+
+test('an error about a function of a long name does not repeat all of it', async () => {
+  const { body } = await call('asks', { name: 'x'.repeat(5000) });
+  expect((body as { message: string }).message.length).toBeLessThan(400);
 });

@@ -49,12 +49,13 @@ export class OtherCalls {
   }
 
   readonly context: HandlerContext = {
-    invoke: async (name, tensors) => {
+    invoke: heeded(async (name, tensors) => {
+      if (!Array.isArray(tensors)) throw new TypeError('the tensors for another function are no list');
       const given = tensors.map(toTensor);
       const { tensors: outputs } = await this.#ask({ kind: 'tensors', name: nameOf(name), count: given.length }, given);
       return outputs.map(toHandlerTensor);
-    },
-    call: async (name, body, headers = {}) => {
+    }),
+    call: heeded(async (name, body, headers = {}) => {
       const { bytes, type } = bodyOf(body);
       const lowered = Object.fromEntries(Object.entries(headers).map(([key, value]) => [key.toLowerCase(), value]));
       const { header, tensors } = await this.#ask(
@@ -63,7 +64,7 @@ export class OtherCalls {
       );
       if (header.kind !== 'response') throw new TypeError(`function '${name}' answered a request with tensors`);
       return replyOf({ status: header.status, headers: header.headers, body: tensors[0]?.data ?? new Uint8Array() });
-    },
+    }),
   };
 
   /** Runs one step of the handler, and waits for the answers that it has not waited for. */
@@ -114,6 +115,17 @@ export class OtherCalls {
       this.#leave(this.#away);
     });
   }
+}
+
+/** An error that no handler waits for must not end the process, which others share. */
+function heeded<Given extends unknown[], Result>(
+  ask: (...given: Given) => Promise<Result>,
+): (...given: Given) => Promise<Result> {
+  return (...given) => {
+    const answer = ask(...given);
+    answer.catch(() => undefined);
+    return answer;
+  };
 }
 
 /** The context of a handler where nobody can be asked. */
