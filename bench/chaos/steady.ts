@@ -12,7 +12,8 @@ const looksAt = [0.25, 0.5, 1];
 /** Beside each other: while one opens a model, others call, remove and load. */
 const publishers = 3;
 const cyclesEach = 4;
-const loadsPerCycle = 5;
+/** Beside them, each with a function of its own: they load as often as they can, and wait for no publication. */
+const loaders = 2;
 const mebibyte = 2 ** 20;
 /** Collected garbage comes and goes; a leak of a few kilobytes a cycle shows above this in a run of some thousands. */
 const memoryGrowthMax = 32 * mebibyte;
@@ -37,25 +38,33 @@ export interface SteadyPiece {
 
 export async function runSteady({ small, minutes = 5, progress }: BenchmarkOptions): Promise<SteadyPiece> {
   await using servers = await Servers.create();
-  await servers.addFunction('kept', sumGraph(0), { slo: '5s' });
+  const [side, each, besides] = small ? [1, 1, 1] : [publishers, cyclesEach, loaders];
+  const kept = Array.from({ length: besides }, (_, index) => `kept-${index}`);
+  for (const name of kept) await servers.addFunction(name, sumGraph(0), { slo: '5s' });
   const temporary = await servers.makeFolder('tmp');
   const flags = ['--cpu-cores', '1', '--gpu-use', 'off', '--cpu-profiling', 'off'];
   const host = await servers.startHost(flags, { TMPDIR: temporary });
-  const [side, each] = small ? [1, 1] : [publishers, cyclesEach];
   const sizes: Sizes[] = [];
   const startMs = performance.now();
   const elapsedMs = (): number => performance.now() - startMs;
   let [cycles, loads] = [0, 0];
   while (sizes.length < looksAt.length) {
-    const publishing = Array.from({ length: side }, async (_, publisher) => {
-      for (let left = each; left > 0; left--) await runCycle(host.url, `cycle-${publisher}`, ++cycles);
+    const atWork = { publishers: side };
+    const publishing = Promise.all(
+      Array.from({ length: side }, async (_, publisher) => {
+        try {
+          for (let left = each; left > 0; left--) await runCycle(host.url, `cycle-${publisher}`, ++cycles);
+        } finally {
+          atWork.publishers--;
+        }
+      }),
+    );
+    const loading = kept.map(async (name) => {
+      do await reload(host.url, name, ++loads % valuesMax);
+      while (atWork.publishers > 0);
     });
-    const loading = (async () => {
-      for (const until = loads + side * each * loadsPerCycle; loads < until;)
-        await reload(host.url, ++loads % valuesMax);
-    })();
     // A look is taken while nothing is under way.
-    await Promise.all([...publishing, loading]);
+    await Promise.all([publishing, ...loading]);
     progress(`${cycles} cycles, ${loads} loads`);
     const share = small ? cycles / cyclesSmall : elapsedMs() / (minutes * 60_000);
     if (share >= looksAt[sizes.length]!) sizes.push(await sizesOf(host, servers.folder, temporary));
@@ -69,11 +78,11 @@ async function runCycle(url: string, name: string, bias: number): Promise<void> 
   good(await send(`${url}/functions/${name}`, { method: 'DELETE' }));
 }
 
-async function reload(url: string, value: number): Promise<void> {
-  const path = `${url}/v2/repository/models/kept`;
+async function reload(url: string, name: string, value: number): Promise<void> {
+  const path = `${url}/v2/repository/models/${name}`;
   good(await send(`${path}/unload`, { method: 'POST' }));
   good(await send(`${path}/load`, { method: 'POST' }));
-  await mustAdd(url, 'kept', 0, value);
+  await mustAdd(url, name, 0, value);
 }
 
 async function mustAdd(url: string, name: string, bias: number, value = 1): Promise<void> {
