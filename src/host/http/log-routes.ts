@@ -26,7 +26,7 @@ export class LogStreams {
       silence();
       if (this.#listeners.size === 0) this.#rest();
     });
-    for (const entry of this.#log.of(name, lines)) send(entry);
+    this.#listeners.sendFirst('line', this.#log.of(name, lines).map(lineOf), exchange);
     const silence = this.#log.listen(name, send);
     this.#timer ??= setInterval(() => this.#listeners.send('ping', {}), pingMs).unref();
   }
