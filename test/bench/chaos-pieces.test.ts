@@ -23,7 +23,14 @@ const run: FaultsPiece = {
   missing: [],
 };
 
-const sizes = { memoryBytes: 2 ** 26, descriptors: 90, processes: 4, temporaryFiles: 0, dataFiles: 10 };
+const sizes = {
+  memoryBytes: 2 ** 28,
+  hostMemoryBytes: 2 ** 26,
+  descriptors: 90,
+  processes: 4,
+  temporaryFiles: 0,
+  dataFiles: 10,
+};
 const steady: SteadyPiece = { scene: 'steady', cycles: 100, loads: 500, seconds: 50, sizes: [sizes, sizes, sizes] };
 
 /** As they come back from a file. */
@@ -77,4 +84,17 @@ test('a host that grew in one run is not hidden by one that shrank in another', 
   expect(isMet([steady, steady], 'processes stay flat')).toBe(true);
   expect(isMet([shrunk, grown, steady], 'processes stay flat')).toBe(false);
   expect(sumOf([run, steady, steady]).figures).toMatchObject({ calls: 1500, cycles: 200, loads: 1000 });
+});
+
+const endsWith = (last: Partial<typeof sizes>): SteadyPiece => ({
+  ...steady,
+  sizes: [sizes, sizes, { ...sizes, ...last }],
+});
+
+test('memory grows by a process more, and by what a host gathers: the second misses the aim', () => {
+  const aims = ['MiB of the host stay flat', 'MiB of each other process stay flat'];
+  const metBy = (last: Partial<typeof sizes>): unknown[] => aims.map((aim) => isMet([endsWith(last)], aim));
+  expect(metBy({ memoryBytes: 2 ** 28 + 2 ** 26, processes: 5 })).toEqual([true, true]);
+  expect(metBy({ memoryBytes: 2 ** 28 + 2 ** 26, hostMemoryBytes: 2 ** 27 })).toEqual([false, true]);
+  expect(metBy({ memoryBytes: 2 ** 28 + 2 ** 26 })).toEqual([true, false]);
 });
