@@ -6,7 +6,15 @@ import type { Precision } from '../gate/compare.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredTopology } from '../measure/topology-types.ts';
 import type { InputShapes, Obstacle, ProgramSettings } from '../program/types.ts';
-import type { GpuErrorCode, GpuLinkState, GpuMemoryState, HostStoreState, HostTier, ResidencyState, RunResult } from '../types.ts';
+import type {
+  GpuErrorCode,
+  GpuLinkState,
+  GpuMemoryState,
+  HostStoreState,
+  HostTier,
+  ResidencyState,
+  RunResult,
+} from '../types.ts';
 
 /** What the process is started with, as its first request. */
 export interface GpuProcessSettings {
