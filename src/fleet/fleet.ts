@@ -5,7 +5,16 @@ import { Membership } from './membership.ts';
 import { OffersIn, OffersOut, type OffersOutOptions } from './offers.ts';
 import { Peers } from './peers.ts';
 import { Seal, type PeerRequest, type PeerSender } from './seal.ts';
-import type { FleetLog, HostReport, Member, MemberView } from './types.ts';
+import {
+  commonProtocol,
+  protocolsOf,
+  protocolsSpoken,
+  protocolsUpTo,
+  type FleetLog,
+  type HostReport,
+  type Member,
+  type MemberView,
+} from './types.ts';
 
 export interface FleetOptions {
   readonly link: RedisLink;
@@ -13,7 +22,11 @@ export interface FleetOptions {
   readonly secret: string;
   /** Where other hosts reach this one. */
   readonly url: string;
-  readonly report: () => Omit<HostReport, 'draining' | 'offers'>;
+  /** Certificates (PEM) by which those of the other hosts are checked; undefined: as Node does. */
+  readonly ca?: string | undefined;
+  /** Versions of the protocol that this host speaks; by default all that this release knows. */
+  readonly protocols?: readonly number[];
+  readonly report: () => Omit<HostReport, 'draining' | 'offers' | 'protocol' | 'protocols'>;
   /** This host's offers that may have changed since it was asked last; `all`: every one. */
   readonly offers: OffersOutOptions['current'];
   readonly onMembers?: () => void;
@@ -30,11 +43,13 @@ export class Fleet {
   /** Of the other hosts. */
   readonly offers: OffersIn;
   readonly seal: Seal;
+  readonly protocols: readonly number[];
   readonly #log: FleetLog;
   #drainReason: 'none' | 'asked' | 'stopping' = 'none';
 
   constructor(options: FleetOptions) {
-    const { link, fleet, secret, url, report, log } = options;
+    const { link, fleet, secret, url, report, log, protocols = protocolsUpTo(protocolsSpoken.newest) } = options;
+    this.protocols = protocols;
     this.name = fleet;
     this.link = link;
     this.#log = log;
@@ -47,7 +62,14 @@ export class Fleet {
       link,
       fleet,
       seal: this.seal,
-      report: () => ({ ...report(), draining: this.isDraining, offers: out.told }),
+      protocols,
+      report: () => ({
+        ...report(),
+        protocol: Math.min(...protocols),
+        protocols,
+        draining: this.isDraining,
+        offers: out.told,
+      }),
       onSpeak: async () => await out.write(),
       onReport: async ({ name, id, offers }) => await this.offers.take(name, id, offers),
       onChange: () => {
@@ -60,9 +82,11 @@ export class Fleet {
       log,
     });
     this.peers = new Peers({
+      ca: options.ca,
       name: hostName,
       seal: this.seal,
       nowMs: () => this.#nowMs(),
+      protocolWith: (member) => this.protocolWith(member),
       members: () => this.membership.others(),
     });
   }
@@ -101,12 +125,12 @@ export class Fleet {
     return this.seal.sender(authorization, { ...request, to: this.membership.name }, this.#nowMs());
   }
 
-  /** The Authorization header of a request without a body to the host at an address. */
-  authorization(url: string, request: Omit<PeerRequest, 'to'>): string {
-    return this.seal.authorization(this.membership.name, { ...request, to: nameAt(url) }, [], this.#nowMs());
+  /** The version that this host and another one talk in. */
+  protocolWith(member: HostReport): number {
+    return commonProtocol(this.protocols, protocolsOf(member)) ?? Math.max(...protocolsOf(member));
   }
 
-  /** Every host, this one first. */
+  /** Every host, this one first; also those that this one cannot talk to. */
   view(): readonly MemberView[] {
     const self = this.membership.self();
     return [
@@ -117,13 +141,14 @@ export class Fleet {
         reason: '',
         heardMsAgo: 0,
         roundTripMs: 0,
+        talksIn: Math.max(...this.protocols),
       },
       ...this.membership.others().map((member) => this.#viewOf(member)),
+      ...this.membership.strangers().map(({ member, why }) => this.#viewOf(member, why)),
     ];
   }
 
-  #viewOf(member: Member): MemberView {
-    const trouble = this.peers.trouble(member);
+  #viewOf(member: Member, trouble = this.peers.trouble(member)): MemberView {
     return {
       ...member,
       isSelf: false,
@@ -131,6 +156,7 @@ export class Fleet {
       reason: trouble ?? '',
       heardMsAgo: this.membership.heardMsAgo(member.name),
       roundTripMs: this.peers.roundTripMs(member.name),
+      talksIn: this.protocolWith(member),
     };
   }
 

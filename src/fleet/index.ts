@@ -1,8 +1,9 @@
 /** A fleet of hosts on one Redis: who is in it, what it serves, and the ways between its hosts. */
+export { Bucket, type BucketOptions } from './bucket.ts';
 export { Fleet, type FleetOptions } from './fleet.ts';
 export type { FunctionOffer, OfferChange } from './offers.ts';
 export { PeerLost, type PeerReply } from './peers.ts';
 export { ChangedElsewhere, Registry } from './registry.ts';
 export { RegistryCopy } from './registry-copy.ts';
 export { isFromFleet, type PeerSender } from './seal.ts';
-export { protocolNow, type FleetLog, type HostReport, type Member, type MemberView } from './types.ts';
+export { protocolsUpTo, type FleetLog, type HostReport, type Member, type MemberView } from './types.ts';

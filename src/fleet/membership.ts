@@ -6,7 +6,7 @@
 import { randomBytes } from 'node:crypto';
 import type { RedisLink } from '../queue/index.ts';
 import type { Seal } from './seal.ts';
-import { speaks, type FleetLog, type HostReport, type Member } from './types.ts';
+import { commonProtocol, protocolsOf, type FleetLog, type HostReport, type Member } from './types.ts';
 
 /** A host that has not been heard of for this long is gone. */
 export const reportEveryMs = 500;
@@ -17,6 +17,8 @@ export interface MembershipOptions {
   readonly fleet: string;
   readonly seal: Seal;
   readonly report: () => HostReport;
+  /** Versions of the protocol that this host speaks. */
+  readonly protocols: readonly number[];
   /** Before each report. */
   readonly onSpeak: () => Promise<void>;
   /** A report of another host has come. */
@@ -40,7 +42,8 @@ export class Membership {
   readonly #id = randomBytes(6).toString('hex');
   readonly #startedAtMs = Date.now();
   readonly #others = new Map<string, Heard>();
-  readonly #strangers = new Set<string>();
+  /** Hosts that are left out, and why; without the member where its secret is another one. */
+  readonly #strangers = new Map<string, { readonly why: string; readonly member: Member | undefined }>();
   #beat = 0;
   #upSinceMs = Infinity;
   #timer: NodeJS.Timeout | undefined;
@@ -79,8 +82,14 @@ export class Membership {
     return this.#others.get(name)?.member;
   }
 
+  /** Hosts with the fleet's secret that speak no version of the protocol that this one does. */
+  strangers(): readonly { readonly member: Member; readonly why: string }[] {
+    return [...this.#strangers.values()].flatMap(({ member, why }) => (member === undefined ? [] : [{ member, why }]));
+  }
+
   heardMsAgo(name: string): number {
     const heard = this.#others.get(name);
+    if (this.#strangers.has(name)) return 0; // Else it is forgotten.
     return heard === undefined ? Infinity : performance.now() - heard.atMs;
   }
 
@@ -141,6 +150,7 @@ export class Membership {
       hasChanged ||= before?.id !== member.id || before.draining !== member.draining || before.url !== member.url;
     }
     const present = new Set(names.filter((_, index) => typeof texts[index] === 'string'));
+    for (const name of this.#strangers.keys()) if (!present.has(name)) this.#strangers.delete(name);
     for (const name of this.#others.keys()) {
       if (present.has(name) || !this.#isGone(name, names.includes(name))) continue;
       this.#others.delete(name);
@@ -157,22 +167,27 @@ export class Membership {
   }
 
   #memberOf(name: string, sealed: string): Member | undefined {
-    const { seal, log, fleet } = this.#options;
+    const { seal, log, fleet, protocols } = this.#options;
     const text = seal.opened(`host ${name}`, sealed);
     const member = text === undefined ? undefined : (JSON.parse(text) as Member);
-    if (member !== undefined && speaks(member.protocol)) {
+    if (member !== undefined && commonProtocol(protocols, protocolsOf(member)) !== undefined) {
       this.#strangers.delete(name);
       return member;
     }
-    if (!this.#strangers.has(name)) {
-      const why = member === undefined ? 'it has another secret' : `it speaks protocol ${member.protocol}`;
+    const why = member === undefined ? 'it has another secret' : noCommon(protocolsOf(member), protocols);
+    if (this.#strangers.get(name)?.why !== why) {
       log.warn({ fleet, host: name, reason: why }, 'a host is left out of the fleet');
     }
-    this.#strangers.add(name);
+    this.#strangers.set(name, { why, member });
     return undefined;
   }
 
   #key(...parts: readonly string[]): string {
     return this.#options.link.key('fleet', this.#options.fleet, ...parts);
   }
+}
+
+function noCommon(theirs: readonly number[], mine: readonly number[]): string {
+  const [its, own] = [theirs.join(' and '), mine.join(' and ')];
+  return `it speaks version ${its} of the protocol between hosts, and this host version ${own}`;
 }

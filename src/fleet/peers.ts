@@ -47,23 +47,30 @@ interface Way {
 }
 
 export interface PeersOptions {
+  /** Certificates (PEM) by which those of the other hosts are checked; undefined: as Node does. */
+  readonly ca?: string | undefined;
   /** Of this host. */
   readonly name: string;
   readonly seal: Seal;
   /** Milliseconds by Redis' clock. */
   readonly nowMs: () => number;
   readonly members: () => readonly Member[];
+  /** The version of the protocol for requests to a host. */
+  readonly protocolWith: (member: Member) => number;
 }
 
 export class Peers {
   readonly #options: PeersOptions;
   readonly #agent = new Agent({ keepAlive: true, maxFreeSockets: 64, noDelay: true });
-  readonly #secureAgent = new SecureAgent({ keepAlive: true, maxFreeSockets: 64, noDelay: true });
+  readonly #secureAgent: SecureAgent;
   readonly #ways = new Map<string, Way>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(options: PeersOptions) {
     this.#options = options;
+    const { ca } = options;
+    const kept = { keepAlive: true, maxFreeSockets: 64, noDelay: true };
+    this.#secureAgent = new SecureAgent({ ...kept, ...(ca === undefined ? {} : { ca }) });
   }
 
   start(): void {
@@ -112,7 +119,7 @@ export class Peers {
     to: Member,
     { method, path, headers, body = [], timeoutMs, signal }: PeerRequestOptions,
   ): Promise<IncomingMessage> {
-    const { name, seal, nowMs } = this.#options;
+    const { name, seal, nowMs, protocolWith } = this.#options;
     const isSecure = to.url.startsWith('https:');
     const { hostname, port } = new URL(to.url);
     const bytes = body.reduce((sum, { byteLength }) => sum + byteLength, 0);
@@ -127,6 +134,7 @@ export class Peers {
           headers: {
             ...headers,
             'Content-Length': bytes,
+            'X-Turntable-Protocol': protocolWith(to),
             Authorization: seal.authorization(name, { to: to.name, method, path }, body, nowMs()),
           },
           ...(signal === undefined ? {} : { signal }),
@@ -184,8 +192,19 @@ export class Peers {
   }
 }
 
+/** What Node's errors are called where a certificate's signer is not known. */
+const untrusted: ReadonlySet<string> = new Set([
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+  'UNABLE_TO_GET_ISSUER_CERT',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'CERT_SIGNATURE_FAILURE',
+]);
+
 function lost({ name }: Member, cause: unknown): PeerLost {
-  const reason =
-    cause instanceof Error ? cause.message || ((cause as NodeJS.ErrnoException).code ?? cause.name) : String(cause);
+  const { code } = cause as NodeJS.ErrnoException;
+  const words = cause instanceof Error ? cause.message || (code ?? cause.name) : String(cause);
+  const reason = untrusted.has(code ?? '') ? `no certificate in "fleet.caFile" vouches for its own (${words})` : words;
   return new PeerLost(`host ${name} was lost: ${reason}`, { cause });
 }

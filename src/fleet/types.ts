@@ -5,8 +5,10 @@ import type { OffersTold } from './offers.ts';
 export interface HostReport {
   /** Where other hosts reach it. */
   readonly url: string;
-  /** Of the way in which hosts talk to each other. */
+  /** The lowest version of the protocol that it speaks: all that a host of the first release looks at. */
   readonly protocol: number;
+  /** Versions of the protocol that it speaks; absent: that one alone. */
+  readonly protocols?: readonly number[];
   readonly hostVersion: string;
   /** Takes no new calls of others, and is nobody's home. */
   readonly draining: boolean;
@@ -43,6 +45,8 @@ export interface MemberView extends Member {
   readonly heardMsAgo: number;
   /** The way there and back, as measured; undefined before the first time. */
   readonly roundTripMs: number | undefined;
+  /** The version of the protocol that both talk in; of this host itself, and of one to which there is none, its highest. */
+  readonly talksIn: number;
 }
 
 export interface FleetLog {
@@ -51,7 +55,24 @@ export interface FleetLog {
 }
 
 /**
- * Hosts of other numbers are left alone: how they talk has changed in between. A host takes its own and the one before.
+ * Versions of the protocol between hosts. Two hosts talk in the highest one that both speak, so that a fleet can be
+ * upgraded host by host.
+ *
+ * - 1: membership, registry, content by ranges, calls that are passed on
+ * - 2: a host says whether it has content that another is about to drop, and takes parts of requests
  */
-export const protocolNow = 1;
-export const speaks = (protocol: number): boolean => protocol === protocolNow || protocol === protocolNow - 1;
+export const protocolsSpoken = { oldest: 1, newest: 2 } as const;
+
+/** What a host speaks that is held back to `newest`. */
+export function protocolsUpTo(newest: number): readonly number[] {
+  const { oldest } = protocolsSpoken;
+  return Array.from({ length: newest - oldest + 1 }, (_, index) => oldest + index);
+}
+
+export const protocolsOf = ({ protocol, protocols = [protocol] }: HostReport): readonly number[] => protocols;
+
+/** The one that two hosts talk in; undefined: there is none. */
+export function commonProtocol(mine: readonly number[], theirs: readonly number[]): number | undefined {
+  const common = mine.filter((each) => theirs.includes(each));
+  return common.length === 0 ? undefined : Math.max(...common);
+}

@@ -352,6 +352,10 @@ function assemble(
       secret: text('fleet.secret') || undefined,
       secretFile: fileOrOff('fleet.secretFile'),
       advertise: text('fleet.advertise') === 'auto' ? undefined : text('fleet.advertise').replace(/\/+$/, ''),
+      caFile: fileOrOff('fleet.caFile'),
+      cacheBytes: text('fleet.cache') === 'off' ? undefined : size('fleet.cache'),
+      bucket: bucketOf(text('fleet.bucket'), text('fleet.bucketRegion'), environment),
+      protocol: setting('fleet.protocol').value === 'auto' ? undefined : integer('fleet.protocol'),
     },
     async: {
       keepMs: duration('async.keep'),
@@ -381,6 +385,21 @@ function assemble(
 function memoryBytes(): number {
   const { limitBytes, totalBytes } = readMemory();
   return limitBytes ?? totalBytes;
+}
+
+/** @throws ConfigError where the keys are missing */
+function bucketOf(
+  address: string,
+  region: string,
+  environment: Readonly<Record<string, string | undefined>>,
+): NonNullable<HostConfig['fleet']>['bucket'] {
+  if (address === 'off') return undefined;
+  const { AWS_ACCESS_KEY_ID: accessKeyId, AWS_SECRET_ACCESS_KEY: secretAccessKey } = environment;
+  if (!accessKeyId || !secretAccessKey) {
+    throw new ConfigError('"fleet.bucket" needs its keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY');
+  }
+  const sessionToken = environment['AWS_SESSION_TOKEN'] || undefined;
+  return { url: address.replace(/\/+$/, ''), region, accessKeyId, secretAccessKey, sessionToken };
 }
 
 /** A host on a port of its choice has no neighbour port to take. */

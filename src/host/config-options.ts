@@ -106,6 +106,10 @@ const textForms: Readonly<Record<string, string>> = {
   'fleet.name': '"off" or at most 64 letters, digits, dots, dashes and underscores',
   'fleet.secret': 'a text of at least 16 characters',
   'fleet.secretFile': '"off" or the path of a file',
+  'fleet.caFile': '"off" or the path of a file',
+  'fleet.cache': '"off" or a size such as "200GiB"',
+  'fleet.bucket': '"off" or an address with a name such as "https://s3.example.org/models"',
+  'fleet.bucketRegion': 'lower-case letters, digits and dashes, such as "eu-central-1"',
   'fleet.advertise': '"auto" or an address such as "http://10.0.0.5:8000"',
   'queue.hostUrl': '"auto" or an address such as "http://10.0.0.5:8000"',
 };

@@ -111,6 +111,13 @@ export interface HostConfig {
     readonly secretFile: string | undefined;
     /** Where other hosts reach this one; undefined: where workers do. */
     readonly advertise: string | undefined;
+    /** Certificates by which those of the other hosts are checked. */
+    readonly caFile?: string | undefined;
+    /** What published content may take on the disk; undefined: any amount. */
+    readonly cacheBytes?: number | undefined;
+    readonly bucket?: BucketConfig | undefined;
+    /** Highest version of the protocol between hosts; undefined: the highest that there is. */
+    readonly protocol?: number | undefined;
   };
   readonly async: {
     /** How long the reply of a finished call is kept. */
@@ -136,6 +143,16 @@ export interface HostConfig {
     readonly loadMs: number;
     readonly inferMs: number;
   };
+}
+
+/** An S3-compatible bucket. */
+export interface BucketConfig {
+  /** Of the server, with the bucket's name and a prefix behind it. */
+  readonly url: string;
+  readonly region: string;
+  readonly accessKeyId: string;
+  readonly secretAccessKey: string;
+  readonly sessionToken?: string | undefined;
 }
 
 /** What the scheduler goes by. */

@@ -4,18 +4,19 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
-import { HostError, toHostError, type ErrorCode } from './errors.ts';
+import { HostError, toHostError } from './errors.ts';
+import { account, accounted } from './invoke-failures.ts';
 import { OtherFunctions } from './invoke-others.ts';
 import { PlacedInvoker, type InvocationGpus, type Ran } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
 import { placementText, ranOn, type Placement } from './placement.ts';
 import type { Queueing } from './queueing/index.ts';
-import type { FailureReason, Outcome, Statistics, VersionStatistics } from './statistics.ts';
+import type { Statistics, VersionStatistics } from './statistics.ts';
 import type { InvocationRecorder } from './recorder.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, ModelStore, Registry } from './types.ts';
-import { RowSplit } from './split/index.ts';
+import { RowSplit, splitOverHosts, type RunPart } from './split/index.ts';
 import { Unloaded } from './unloaded.ts';
 
 export interface InvocationOptions {
@@ -179,7 +180,7 @@ export class Invoker {
     const sloMs = options.sloMs ?? version.settings.sloMs;
     let ran: Ran;
     try {
-      ran = (await this.#atOtherHost(version, input, options)) ?? (await this.#here(version, input, options));
+      ran = (await this.#atOtherHosts(version, input, options)) ?? (await this.#here(version, input, options));
     } catch (error) {
       const failure = this.#failureOf(version, error);
       accounted.add(failure);
@@ -239,33 +240,58 @@ export class Invoker {
     }
   }
 
-  /** Undefined: it is to run here. */
-  async #atOtherHost(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran | undefined> {
+  /** At another host, or in parts at several. Undefined: it is to run here. */
+  async #atOtherHosts(
+    version: FunctionVersion,
+    input: PoolInput,
+    options: InvocationOptions,
+  ): Promise<Ran | undefined> {
     const routing = this.#options.routing?.();
     // Which functions wait for it is known here alone.
     if (routing === undefined || options.chain !== undefined) return undefined;
-    const { sloMs, priority, arrivalMs } = options;
+    const { sloMs, priority, arrivalMs, rows } = options;
     const left = Math.max(0, (sloMs ?? version.settings.sloMs) - (performance.now() - arrivalMs));
-    return await routing.run(version, input, { sloMs: left, priority }, poolOptions(version, options));
+    const wish = { sloMs: left, priority };
+    const { lanes } = this.#options.live.lanesOf(version.key);
+    const mayPart = rows > 1 && lanes > 0 && input.kind === 'tensors' && version.state.status === 'ready';
+    const hosts = mayPart ? routing.hostsForParts(version) : [];
+    if (hosts.length === 0) return await routing.run(version, input, wish, poolOptions(version, options));
+    const run = this.#placedHere(version, options);
+    return await splitOverHosts(
+      this.#split,
+      { routing, hosts, lanes, version, input, rows, wish, run },
+      poolOptions(version, options),
+    );
   }
 
   /** Here, once its content is here. */
   async #here(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
-    if (version.state.status !== 'elsewhere') return await this.#run(version, input, options);
+    if (version.state.status !== 'elsewhere') {
+      try {
+        return await this.#run(version, input, options);
+      } catch (error) {
+        // Its content may have been dropped for room just then, and is fetched again.
+        if (this.#options.registry.find(version.name, version.version)?.state.status !== 'elsewhere') throw error;
+      }
+    }
     const ready = await this.#whenReady(version, options.signal, false);
     return await this.#run(ready, input, options);
   }
 
   #run(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
-    const { sloMs, priority, signal, deadlineMs, arrivalMs } = options;
+    const forPool = poolOptions(version, options);
+    const mine = input.kind === 'request' ? { ...forPool, invokeOthers: this.#others.for(version, options) } : forPool;
+    return this.#split.run(version, input, options.rows, mine, this.#placedHere(version, options));
+  }
+
+  #placedHere(
+    version: FunctionVersion,
+    { sloMs, priority, signal, deadlineMs, arrivalMs }: InvocationOptions,
+  ): RunPart {
     // The scheduler counts from now on, the caller from the arrival of its request.
     const left = sloMs === undefined ? {} : { sloMs: Math.max(0, sloMs - (performance.now() - arrivalMs)) };
     const wish = { ...left, priority, deadlineMs };
-    const forPool = poolOptions(version, options);
-    const mine = input.kind === 'request' ? { ...forPool, invokeOthers: this.#others.for(version, options) } : forPool;
-    return this.#split.run(version, input, options.rows, mine, (part, own) =>
-      this.#placed.run(version, part, { ...wish, signal: own.signal ?? signal }, own),
-    );
+    return async (part, own) => await this.#placed.run(version, part, { ...wish, signal: own.signal ?? signal }, own);
   }
 
   /** Whose model was removed before an instance could load it has asked for what is not there any more. */
@@ -335,11 +361,6 @@ export class Invoker {
   }
 }
 
-/** Failures that stand in the statistics already: those of invocations, as opposed to calls that never became one. */
-const accounted = new WeakSet<HostError>();
-
-export const isAccounted = (failure: HostError): boolean => accounted.has(failure);
-
 function poolOptions(version: FunctionVersion, options: InvocationOptions): InvokeOptions {
   const { deadlineMs, signal } = options;
   return {
@@ -347,57 +368,4 @@ function poolOptions(version: FunctionVersion, options: InvocationOptions): Invo
     ...(deadlineMs === undefined ? undefined : { deadlineMs }),
     ...(signal === undefined ? undefined : { signal }),
   };
-}
-
-function account(
-  statistics: VersionStatistics,
-  failure: HostError,
-  totalMs: number,
-  sloMs: number,
-): Outcome | undefined {
-  statistics.failed(reasonOf(failure.code), totalMs);
-  const outcome = outcomeOf(failure, totalMs, sloMs);
-  if (outcome !== undefined) statistics.outcomes[outcome]++;
-  return outcome;
-}
-
-/** The outcome of a failed invocation; undefined where the client's own input or leaving was the cause. */
-function outcomeOf(failure: HostError, totalMs: number, sloMs: number): Outcome | undefined {
-  switch (failure.code) {
-    case 'queue-full':
-    case 'shed':
-    case 'deadline-passed':
-    case 'draining':
-      return 'shed';
-    case 'client-gone':
-      // Who leaves after the SLO has passed was served too late; who leaves before made no claim on it.
-      return totalMs > sloMs ? 'late' : undefined;
-    default:
-      return failure.status >= 500 ? 'failed' : undefined;
-  }
-}
-
-/** Triton's reason. What the client's own input caused is none of the backend's failures. */
-export function reasonOf(code: ErrorCode): FailureReason {
-  switch (code) {
-    case 'queue-full':
-    case 'shed':
-    case 'deadline-passed':
-    case 'draining':
-    case 'too-many-requests':
-    case 'not-ready':
-    case 'unloaded':
-      return 'REJECTED';
-    case 'client-gone':
-      return 'CANCELED';
-    case 'inference-failed':
-    case 'inference-timeout':
-    case 'instance-died':
-    case 'model-load-failed':
-    case 'handler-failed':
-    case 'handler-timeout':
-      return 'BACKEND';
-    default:
-      return 'OTHER';
-  }
 }

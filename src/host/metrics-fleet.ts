@@ -22,6 +22,17 @@ export function addFleetMetrics({ counter, gauge, fleet }: FleetMetricsOptions):
   counter('turntable_fleet_passed_total', 'Calls of this host that another one ran, and why there', (add) => {
     for (const { host, reason, count } of fleet.routing?.passedCounts() ?? []) add({ host, reason }, count);
   });
+  gauge('turntable_fleet_content_bytes', 'Content of published functions on the disk of this host', (set) => {
+    const { content } = fleet;
+    if (content !== undefined) set({}, content.cache.bytes);
+  });
+  counter('turntable_fleet_dropped_total', 'Versions whose content was dropped here for room', (add) =>
+    add({}, fleet.content?.cache.dropped ?? 0),
+  );
+  gauge('turntable_fleet_bucket_waiting', 'Files that are still to be written to the bucket', (set) => {
+    const waiting = fleet.content?.bucketWaiting;
+    if (waiting !== undefined) set({}, waiting);
+  });
   counter('turntable_fleet_taken_total', 'Calls of other hosts that this one was given', (add) =>
     add({}, fleet.routing?.taken ?? 0),
   );

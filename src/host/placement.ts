@@ -48,12 +48,15 @@ export type Placement = Told &
       }
   );
 
+/** Eight parts at other hosts have room. */
+const partsCharactersMax = 1000;
+
 /** The placement as `X-Turntable-Placement` says it. */
 export function placementText(placement: Placement): string {
   const { parts } = placement;
   if (parts === undefined) return placeText(placement);
   const each = parts.map((part) => `${part.rows} rows on ${placeText({ ...part.placement, overflow: undefined })}`);
-  return inHeader(`${parts.length} parts: ${each.join(', ')}`);
+  return inHeader(`${parts.length} parts: ${each.join(', ')}`, partsCharactersMax);
 }
 
 function placeText(placement: Placement): string {
@@ -77,8 +80,8 @@ function placeText(placement: Placement): string {
 }
 
 /** A header is one line of printable ASCII, and nobody reads a long one. */
-export function inHeader(text: string): string {
-  return text.replaceAll(/[^\x20-\x7e]+/g, ' ').slice(0, 200);
+export function inHeader(text: string, charactersMax = 200): string {
+  return text.replaceAll(/[^\x20-\x7e]+/g, ' ').slice(0, charactersMax);
 }
 
 /** Whether somebody waited for weights, or for a handler. */

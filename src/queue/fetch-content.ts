@@ -16,9 +16,21 @@ export interface ContentSource {
   readonly hostUrls: readonly string[];
   /** For hosts that ask for a key. */
   readonly apiKey?: string | undefined;
-  /** The Authorization header for a path at a host, in place of the key. */
-  readonly authorization?: ((hostUrl: string, path: string) => string) | undefined;
+  /** Sends the request for a file, or for a part of it, in place of `fetch`. */
+  readonly open?: ((url: string, sha256: string, range: ContentRange | undefined) => Promise<ContentReply>) | undefined;
   readonly signal?: AbortSignal | undefined;
+}
+
+/** Of bytes: the first, and the one behind the last. */
+export interface ContentRange {
+  readonly from: number;
+  readonly to: number;
+}
+
+export interface ContentReply {
+  readonly status: number;
+  /** Leaving it early ends the connection. */
+  readonly body: AsyncIterable<Uint8Array>;
 }
 
 /** Of a file that is larger, ranges of this size are fetched. */
@@ -122,49 +134,56 @@ async function fetchRange(
 /** Writes what is missing of the range, and moves its beginning on with each piece. */
 async function receive(
   url: string,
-  { apiKey, authorization, signal }: ContentSource,
+  source: ContentSource,
   { sha256, bytes }: WantedContent,
   range: Range,
   file: FileHandle,
   hash?: ReturnType<typeof createHash>,
 ): Promise<void> {
-  const path = `/blobs/sha256:${sha256}`;
   const isPart = range.from > 0 || range.to < bytes;
-  const headers: Record<string, string> = isPart ? { range: `bytes=${range.from}-${range.to - 1}` } : {};
-  if (authorization !== undefined) headers['authorization'] = authorization(url, path);
-  else if (apiKey !== undefined) headers['authorization'] = `Bearer ${apiKey}`;
-  const response = await fetch(`${url}${path}`, {
-    headers,
-    redirect: 'error',
-    ...(signal === undefined ? {} : { signal }),
-  });
-  if (!response.ok || response.body === null) {
-    await response.body?.cancel();
-    throw new Error(`the host answered with status ${response.status}`);
-  }
+  const asked = isPart ? { from: range.from, to: range.to } : undefined;
+  const { status, body } = await (source.open?.(url, sha256, asked) ?? openAt(url, source, sha256, asked));
+  if (status < 200 || status > 299) throw new Error(`it answered with status ${status}`);
   // A host that knows no ranges sends all of it.
-  let skip = isPart && response.status !== 206 ? range.from : 0;
-  const reader = response.body.getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) break;
+  let skip = isPart && status !== 206 ? range.from : 0;
+  for await (const value of body) {
     const chunk = value.subarray(Math.min(skip, value.byteLength));
     skip -= value.byteLength - chunk.byteLength;
     const taken = chunk.subarray(0, range.to - range.from);
     if (taken.byteLength < chunk.byteLength && range.to === bytes) {
-      await reader.cancel();
       throw new Error(`more than the ${bytes} bytes that were announced arrived`);
     }
     hash?.update(taken);
     await file.write(taken, 0, taken.byteLength, range.from);
     range.from += taken.byteLength;
-    if (range.from === range.to && range.to < bytes) {
-      await reader.cancel();
-      return;
-    }
+    if (range.from === range.to && range.to < bytes) return;
   }
   if (range.from < range.to) throw new Error(`${range.to - range.from} bytes of it did not arrive`);
 }
+
+async function openAt(
+  url: string,
+  { apiKey, signal }: ContentSource,
+  sha256: string,
+  range: ContentRange | undefined,
+): Promise<ContentReply> {
+  const { status, body } = await fetch(`${url}/blobs/sha256:${sha256}`, {
+    headers: {
+      ...rangeHeader(range),
+      ...(apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` }),
+    },
+    redirect: 'error',
+    ...(signal === undefined ? {} : { signal }),
+  });
+  if (status > 299) await body?.cancel();
+  return { status, body: body ?? nothing() };
+}
+
+export function rangeHeader(range: ContentRange | undefined): Record<string, string> {
+  return range === undefined ? {} : { range: `bytes=${range.from}-${range.to - 1}` };
+}
+
+async function* nothing(): AsyncGenerator<Uint8Array> {}
 
 async function hashOf(path: string): Promise<string> {
   const hash = createHash('sha256');

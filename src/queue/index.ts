@@ -6,7 +6,13 @@ import type * as RedisQueue from './redis.ts';
 export * from './types.ts';
 export type { BullMqQueueOptions } from './bullmq-queue.ts';
 export { manifestBytes, sealManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
-export { fetchContent, type ContentSource, type WantedContent } from './fetch-content.ts';
+export {
+  fetchContent,
+  rangeHeader,
+  type ContentReply,
+  type ContentSource,
+  type WantedContent,
+} from './fetch-content.ts';
 export { decodeAnswer, decodeInput, encodeAnswer, encodeInput } from './payload.ts';
 export { predictedMs, smoothed } from './predict.ts';
 export type { RedisLink, RedisLinkOptions } from './redis-link.ts';

@@ -26,13 +26,24 @@ export function fleetSecret({ fleet, redis }: Pick<HostConfig, 'fleet' | 'redis'
   return secret ?? secretIn(secretFile!);
 }
 
-function secretIn(file: string): string {
-  let text: string;
+/** The certificates in "fleet.caFile". @throws ConfigError */
+export function fleetCa({ fleet }: Pick<HostConfig, 'fleet'>): string | undefined {
+  if (fleet?.caFile === undefined) return undefined;
+  const text = contentOf('fleet.caFile', fleet.caFile);
+  if (text.includes('-----BEGIN CERTIFICATE-----')) return text;
+  throw new ConfigError(`"fleet.caFile": ${fleet.caFile} holds no certificate in PEM form`);
+}
+
+function contentOf(option: string, file: string): string {
   try {
-    text = readFileSync(file, 'utf8').trim();
+    return readFileSync(file, 'utf8').trim();
   } catch (error) {
-    throw new ConfigError(`"fleet.secretFile": ${file} cannot be read: ${(error as Error).message}`);
+    throw new ConfigError(`"${option}": ${file} cannot be read: ${(error as Error).message}`);
   }
+}
+
+function secretIn(file: string): string {
+  const text = contentOf('fleet.secretFile', file);
   if (text.length >= secretLengthMin) return text;
   throw new ConfigError(
     `"fleet.secretFile": ${file} holds ${text.length} characters; a secret has at least ${secretLengthMin}`,

@@ -1,14 +1,17 @@
 /**
- * Which files of the fleet this host has. Each function's content is at two hosts at least, by the order of rendezvous hashing; what
- * this host is to have, and what a caller waits for, is fetched by hash, a few at a time.
+ * Which files of the fleet this host has. Each function's content is at two hosts at least, by the order of rendezvous
+ * hashing, or in the bucket; what this host is to have, and what a caller waits for, is fetched by hash, a few at a
+ * time. What may go for room is in cache.ts.
  */
 import type { Logger } from 'pino';
-import { PeerLost, type Fleet, type Member } from '../../fleet/index.ts';
-import { fetchContent } from '../../queue/index.ts';
+import { PeerLost, type Bucket, type Fleet, type Member } from '../../fleet/index.ts';
+import { fetchContent, rangeHeader, type ContentSource } from '../../queue/index.ts';
 import { rankMembers } from '../../schedule/index.ts';
 import { HostError } from '../errors.ts';
 import { mapInSlices } from '../slices.ts';
-import { rankedMember } from './routing.ts';
+import { BucketFill } from './bucket-fill.ts';
+import { bytesOf, ContentCache, type ContentOf } from './cache.ts';
+import { fieldOf, rankedMember } from './routing.ts';
 import type { DiskModelStore, StoredFile, VersionRecord } from '../store/index.ts';
 
 /** Hosts that have each function's content. */
@@ -18,9 +21,15 @@ const fetchesAtOnce = 2;
 const [retryMs, retryMsMax] = [500, 30_000];
 /** Of another host that is to fetch files: to begin with, and for each byte. */
 const [secureMs, secureMsPerByte] = [15_000, 1e-4];
+/** Of another host that is to say whether it has something. */
+const askMs = 10_000;
+/** The first version of the protocol in which a host can be asked that. */
+const asksSince = 2;
 
 interface Wanted {
   readonly record: VersionRecord;
+  /** Nobody waits for it: it is not fetched where it would take the room of what is used. */
+  isAhead: boolean;
   failures: number;
   /** Not before (performance.now()). */
   atMs: number;
@@ -28,13 +37,20 @@ interface Wanted {
 
 export interface FleetContentOptions {
   readonly fleet: Fleet;
-  readonly store: Pick<DiskModelStore, 'elsewhere' | 'hold' | 'keepFiles'>;
+  readonly store: DiskModelStore;
+  readonly bucket: Bucket | undefined;
+  /** Undefined: nothing is dropped for room. */
+  readonly cacheBytes: number | undefined;
+  /** Time since the latest call of a version here. */
+  readonly idleMs: (key: string) => number;
   readonly names: () => readonly string[];
   readonly logger: Logger;
 }
 
 export class ContentPlacement {
   readonly #options: FleetContentOptions;
+  readonly cache: ContentCache;
+  readonly #fill: BucketFill | undefined;
   readonly #wanted = new Map<string, Wanted>();
   readonly #stopped = new AbortController();
   readonly #holding = new Set<Promise<void>>();
@@ -44,6 +60,26 @@ export class ContentPlacement {
 
   constructor(options: FleetContentOptions) {
     this.#options = options;
+    const { store, bucket, cacheBytes, idleMs, fleet, logger } = options;
+    const pathOf = async (sha256: string): Promise<string | undefined> => await store.soundFile(sha256);
+    this.#fill = bucket && new BucketFill({ bucket, pathOf, log: logger });
+    this.cache = new ContentCache({
+      bytesMax: cacheBytes,
+      held: () => store.held().map((record) => ({ record, idleMs: idleMs(`${record.name}@${record.version}`) })),
+      holds: (content) => store.holds(content),
+      isKeeper: (name) => this.#isKeeper(name),
+      isInBucket: async (files) => await this.#isInBucket(files),
+      holders: (record) => this.#holders(record),
+      ask: async (host, content) => await this.#ask(fleet.membership.find(host), content),
+      drop: async (record) => await store.drop(record),
+      log: logger,
+    });
+    store.onChange(() => this.cache.changed());
+  }
+
+  /** Files that are still to be written to the bucket; undefined where there is none. */
+  get bucketWaiting(): number | undefined {
+    return this.#fill?.waiting;
   }
 
   /** Resolves when nothing is written any more. */
@@ -51,7 +87,7 @@ export class ContentPlacement {
     this.#stopped.abort();
     clearTimeout(this.#timer);
     this.#wanted.clear();
-    await Promise.all(this.#holding);
+    await Promise.all([...this.#holding, this.cache.close(), this.#fill?.close()]);
   }
 
   /** The hosts have changed: looks at every function, in slices. */
@@ -63,10 +99,13 @@ export class ContentPlacement {
   /** Fetches what this host is to have of a function. */
   place(name: string): void {
     const { fleet, store } = this.#options;
+    if (this.#fill !== undefined && this.#homes(name)[0] === fleet.membership.name) {
+      const own = store.ownRecords(name)?.versions ?? [];
+      this.#fill.add(own.filter((record) => store.holds(record)).flatMap(({ files }) => files));
+    }
     const records = store.elsewhere(name);
-    if (records.length === 0) return;
-    if (!this.#homes(name).slice(0, copies).includes(fleet.membership.name)) return;
-    for (const record of records) this.#want(record);
+    if (records.length === 0 || !this.#isKeeper(name)) return;
+    for (const record of records) this.#want(record, true);
   }
 
   /** This host is a home of the function. */
@@ -80,7 +119,11 @@ export class ContentPlacement {
     if (record !== undefined) this.#want(record);
   }
 
-  /** Resolves once another host has the files; at once where there is none. @throws HostError 'fleet-unavailable' */
+  /**
+   * Resolves once another host has the files, else the bucket; at once where there is neither.
+   *
+   * @throws HostError 'fleet-unavailable'
+   */
   async secure(name: string, files: readonly StoredFile[]): Promise<void> {
     const { fleet } = this.#options;
     const others = this.#membersInOrder(name).filter((member) => !member.draining);
@@ -88,10 +131,21 @@ export class ContentPlacement {
     for (const member of others) {
       try {
         await this.#sendFiles(member, files);
+        this.#fill?.add(files);
         return;
       } catch (error) {
         if (!(error instanceof PeerLost)) throw error;
         reason = error.message;
+      }
+    }
+    if (this.#fill !== undefined) {
+      try {
+        await this.#fill.put(files);
+        return;
+      } catch (error) {
+        const { message } = error as Error;
+        const sentence = `the content of '${name}' is acknowledged when another host or the bucket has it: ${message}`;
+        throw new HostError('fleet-unavailable', sentence, { cause: error });
       }
     }
     if (others.length === 0 || fleet.membership.others().length === 0) return;
@@ -105,7 +159,9 @@ export class ContentPlacement {
   async keep(files: readonly StoredFile[], from: string): Promise<void> {
     const { store } = this.#options;
     try {
+      await this.cache.keepFor(files);
       await store.keepFiles(files, async (file, path) => await this.#fetch(file, path, [from]));
+      await this.cache.keepFor(files);
     } catch (error) {
       if (error instanceof HostError) throw error;
       throw new HostError('fleet-unavailable', `the files could not be fetched: ${(error as Error).message}`, {
@@ -136,11 +192,14 @@ export class ContentPlacement {
     this.#isPlacing = false;
   }
 
-  #want(record: VersionRecord): void {
+  #want(record: VersionRecord, isAhead = false): void {
     const key = `${record.name}@${record.version}`;
     const known = this.#wanted.get(key);
-    if (known === undefined) this.#wanted.set(key, { record, failures: 0, atMs: 0 });
-    else known.atMs = Math.min(known.atMs, performance.now() + retryMs);
+    if (known === undefined) this.#wanted.set(key, { record, isAhead, failures: 0, atMs: 0 });
+    else {
+      known.isAhead &&= isAhead;
+      known.atMs = Math.min(known.atMs, performance.now() + retryMs);
+    }
     this.#work();
   }
 
@@ -168,6 +227,11 @@ export class ContentPlacement {
   async #hold(key: string, wanted: Wanted): Promise<void> {
     const { store, logger } = this.#options;
     try {
+      if (wanted.isAhead && this.#isFull(wanted.record) && (await this.#isInBucket(wanted.record.files))) {
+        if (wanted.isAhead) this.#wanted.delete(key);
+        else wanted.atMs = 0; // Somebody waits for it by now.
+        return;
+      }
       await store.hold(wanted.record, async (file, path) => await this.#fetch(file, path));
       this.#wanted.delete(key);
     } catch (error) {
@@ -188,12 +252,76 @@ export class ContentPlacement {
       first.includes(member.name) || fleet.peers.trouble(member) === undefined;
     const others = fleet.membership.others().filter(answers);
     const hosts = [...others].sort((a, b) => Number(first.includes(b.name)) - Number(first.includes(a.name)));
-    const source = {
+    const { signal } = this.#stopped;
+    const source: ContentSource = {
       hostUrls: hosts.map(({ url }) => url),
-      authorization: (url: string, path: string) => fleet.authorization(url, { method: 'GET', path }),
-      signal: this.#stopped.signal,
+      open: async (url, sha256, range) => {
+        const from = hosts.find((each) => each.url === url)!;
+        const asked = { method: 'GET', path: `/blobs/sha256:${sha256}`, headers: rangeHeader(range), signal } as const;
+        const reply = await fleet.peers.open(from, asked);
+        if ((reply.statusCode ?? 0) > 299) reply.resume();
+        return { status: reply.statusCode ?? 0, body: reply as AsyncIterable<Buffer> };
+      },
+      signal,
     };
-    await fetchContent(source, file, path);
+    const { bucket } = this.#options;
+    let reason = 'no host is there';
+    if (hosts.length > 0 || bucket === undefined) {
+      try {
+        await fetchContent(source, file, path);
+        return;
+      } catch (error) {
+        if (bucket === undefined || signal.aborted) throw error;
+        reason = (error as Error).message;
+      }
+    }
+    try {
+      await fetchContent(bucket.source(signal), file, path);
+    } catch (error) {
+      throw new Error(`${(error as Error).message}; ${reason}`, { cause: error });
+    }
+  }
+
+  async #isInBucket(files: readonly StoredFile[]): Promise<boolean> {
+    const { bucket } = this.#options;
+    if (bucket === undefined) return false;
+    const there = files.map(async (file) => await bucket.has(file, this.#stopped.signal));
+    return (await Promise.all(there).catch(() => [false])).every(Boolean);
+  }
+
+  #isFull({ files }: VersionRecord): boolean {
+    const { cacheBytes = Infinity } = this.#options;
+    return this.cache.bytes + bytesOf(files) > cacheBytes;
+  }
+
+  /** This host is one of those that are to have a function's content. */
+  #isKeeper(name: string): boolean {
+    return this.#homes(name).slice(0, copies).includes(this.#options.fleet.membership.name);
+  }
+
+  /** Other hosts that say that they have a version, those that are to have it first. */
+  #holders({ name, version, files }: VersionRecord): readonly string[] {
+    const { fleet } = this.#options;
+    const offers = fleet.offers.of(fieldOf({ key: `${name}@${version}`, modelSha256: files[0]?.sha256 ?? '' }));
+    return this.#membersInOrder(name)
+      .filter((member) => !member.draining && fleet.protocolWith(member) >= asksSince)
+      .flatMap((member) => (offers?.get(member.name)?.isHeld === true ? [member.name] : []));
+  }
+
+  async #ask(member: Member | undefined, { name, version, files }: ContentOf): Promise<boolean> {
+    if (member === undefined) return false;
+    try {
+      const reply = await this.#options.fleet.peers.send(member, {
+        method: 'POST',
+        path: '/v2/fleet/content',
+        body: [Buffer.from(JSON.stringify({ files, dropping: { name, version } }))],
+        timeoutMs: askMs,
+        signal: this.#stopped.signal,
+      });
+      return reply.status === 200;
+    } catch {
+      return false;
+    }
   }
 
   #homes(name: string): string[] {

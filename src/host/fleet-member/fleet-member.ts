@@ -1,7 +1,15 @@
 /** This host as one of a fleet: puts the fleet's parts together with the host's own. */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import { ChangedElsewhere, Fleet, protocolNow, Registry, RegistryCopy, type MemberView } from '../../fleet/index.ts';
+import {
+  Bucket,
+  ChangedElsewhere,
+  Fleet,
+  protocolsUpTo,
+  Registry,
+  RegistryCopy,
+  type MemberView,
+} from '../../fleet/index.ts';
 import { loadRedisQueue, QueueError } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
@@ -15,6 +23,7 @@ import {
   type FleetStore,
   type StoredFile,
 } from '../store/index.ts';
+import { fleetCa } from './config-fleet.ts';
 import { ContentPlacement } from './content.ts';
 import { Routing } from './routing.ts';
 
@@ -77,9 +86,10 @@ export class FleetMember implements FleetStore {
       fleet: settings.name,
       secret,
       url,
+      ca: fleetCa(config),
+      ...(settings.protocol === undefined ? {} : { protocols: protocolsUpTo(settings.protocol) }),
       report: () => ({
         url,
-        protocol: protocolNow,
         hostVersion,
         cores: cpu.cores,
         gpus: live.gpus.length,
@@ -95,7 +105,15 @@ export class FleetMember implements FleetStore {
       onRead: async () => await registry.look(),
       log: logger,
     });
-    const content = new ContentPlacement({ fleet, store, names: () => this.names(), logger });
+    const content = new ContentPlacement({
+      fleet,
+      store,
+      bucket: settings.bucket && new Bucket(settings.bucket),
+      cacheBytes: settings.cacheBytes,
+      idleMs: (key) => live.placeOf(key)?.idleMs ?? Infinity,
+      names: () => this.names(),
+      logger,
+    });
     const routing = new Routing({ fleet, store, live, onHome: (name) => content.placeHere(name) });
     const registry = new Registry({
       link,
@@ -142,6 +160,11 @@ export class FleetMember implements FleetStore {
   /** Every host, this one first; none before this host has joined. */
   view(): readonly MemberView[] {
     return this.#joined?.fleet.view() ?? [];
+  }
+
+  /** What this host has of the fleet's content; undefined before this host has joined. */
+  get content(): ContentPlacement | undefined {
+    return this.#joined?.content;
   }
 
   /** Has files here that another host publishes. */

@@ -47,7 +47,10 @@ export interface PassedWish {
   readonly priority?: number | undefined;
 }
 
-export type RoutedReason = HostReason | 'elsewhere' | 'lost';
+export type RoutedReason = HostReason | 'elsewhere' | 'lost' | 'part';
+
+/** The first version of the protocol in which a host takes parts of requests. */
+const partsSince = 2;
 
 export interface RoutingOptions {
   readonly fleet: Fleet;
@@ -166,6 +169,38 @@ export class Routing {
       if (isHere) return undefined;
     }
     return undefined;
+  }
+
+  /** Other hosts that have a version and nothing that waits, the one with the least to do for it first. */
+  hostsForParts(version: FunctionVersion): readonly Member[] {
+    const { fleet } = this.#options;
+    return this.#holders(version).filter(
+      (member) => member.waiting === 0 && member.gpus === 0 && fleet.protocolWith(member) >= partsSince,
+    );
+  }
+
+  /** The way to the furthest of them and back. */
+  roundTripMs(hosts: readonly Member[]): number {
+    return Math.max(0, ...hosts.map(({ name }) => this.#options.fleet.peers.roundTripMs(name) ?? 1));
+  }
+
+  /** Runs a part of a request there. Undefined: that host could not, and it is to run here. @throws HostError */
+  async runPart(
+    member: Member,
+    version: FunctionVersion,
+    part: PoolInput,
+    wish: PassedWish,
+    options: InvokeOptions,
+  ): Promise<Ran | undefined> {
+    this.#called(version);
+    try {
+      return await this.#pass(member, 'part', version, part, wish, options);
+    } catch (error) {
+      if (!(error instanceof PeerLost)) throw error;
+      this.ranAgain++;
+      this.#options.fleet.peers.failed(member, error.message);
+      return undefined;
+    }
   }
 
   #choose(version: FunctionVersion, wish: PassedWish, isHere: boolean, tried: ReadonlySet<string>): Choice | undefined {
@@ -336,7 +371,8 @@ export function rankedMember({ name, gpus, cores, draining }: Member): RankedMem
 }
 
 /** Version and content: hosts may have other folder functions under one name. */
-const fieldOf = ({ key, modelSha256 }: FunctionVersion): string => `${key} ${modelSha256.slice(0, 12)}`;
+export const fieldOf = ({ key, modelSha256 }: Pick<FunctionVersion, 'key' | 'modelSha256'>): string =>
+  `${key} ${modelSha256.slice(0, 12)}`;
 
 /** undefined where the call may run elsewhere. @throws HostError of that host */
 function refused(member: Member, status: number, headers: PeerReply['headers'], body: Buffer): undefined {

@@ -4,7 +4,7 @@ import { Hono, type Context } from 'hono';
 import type { HttpBindings } from '@hono/node-server';
 import { HostError, toHostError } from '../errors.ts';
 import { codeOfStatus } from '../metrics-inherited.ts';
-import { isAccounted, reasonOf } from '../invoke.ts';
+import { isAccounted, reasonOf } from '../invoke-failures.ts';
 import { checkOrigin, isAllowedOrigin } from './auth.ts';
 import { Exchange, sendError, type HeaderList } from './exchange.ts';
 import { notInFleet, peerOf } from './fleet-routes.ts';

@@ -25,9 +25,16 @@ export function peerOf(context: HostContext, exchange: Exchange): PeerSender | u
   const { authorization } = exchange;
   if (!isFromFleet(authorization)) return undefined;
   if (context.fleet === undefined) throw notInFleet();
-  const sender = context.fleet.fleet.senderOf(authorization, { method: exchange.method, path: exchange.url });
-  if ('from' in sender) return sender;
-  throw new HostError('forbidden', `a request between hosts is refused: ${sender.refused}`);
+  const { fleet } = context.fleet;
+  const sender = fleet.senderOf(authorization, { method: exchange.method, path: exchange.url });
+  const version = Number(exchange.header('x-turntable-protocol') ?? 1);
+  const isSpoken = fleet.protocols.includes(version);
+  if ('from' in sender && isSpoken) return sender;
+  const refused =
+    'refused' in sender
+      ? sender.refused
+      : `it is in version ${version} of the protocol, and this host speaks ${fleet.protocols.join(' and ')}`;
+  throw new HostError('forbidden', `a request between hosts is refused: ${refused}`);
 }
 
 export const notInFleet = (): HostError =>
@@ -104,16 +111,23 @@ function wishOf(text: string | null): PassedWish {
   return { sloMs: number('sloMs'), leftMs: number('leftMs'), priority: number('priority') };
 }
 
-/** `POST /v2/fleet/content`: another host publishes these files, and hears when they are here as well. */
+/**
+ * `POST /v2/fleet/content`: another host publishes these files, and hears when they are here as well. With
+ * `dropping` it is about to drop that version, and hears whether this host has it and does not do so as well.
+ */
 export async function keepContent(context: HostContext, exchange: Exchange): Promise<void> {
   await managed(context, async () => {
     const member = context.fleet;
     if (member === undefined) throw notInFleet();
-    const { files } = parseJsonObject(await context.bodies.read(exchange, filesBytesMax), 'the body');
+    const { files, dropping } = parseJsonObject(await context.bodies.read(exchange, filesBytesMax), 'the body');
     if (!Array.isArray(files) || !files.every(isStoredFile)) {
       throw new HostError('bad-request', "'files' is not a list of {name, sha256, bytes}");
     }
-    await member.keep(files, exchange.peer?.from ?? '');
+    if (dropping !== undefined) {
+      const { name, version } = (dropping ?? {}) as Record<string, unknown>;
+      const has = member.content?.cache.has({ name: String(name), version: String(version), files }) === true;
+      if (!has) throw new HostError('not-ready', 'this host does not have it, or is about to drop it');
+    } else await member.keep(files, exchange.peer?.from ?? '');
     exchange.json(200, { kept: files.length });
   });
 }
@@ -173,7 +187,7 @@ function hostView(host: MemberView): FleetHostAnswer {
     state: host.state,
     ...(host.reason === '' ? {} : { reason: host.reason }),
     version: host.hostVersion,
-    protocol: host.protocol,
+    protocol: host.talksIn,
     started_at: new Date(host.startedAtMs).toISOString(),
     heard_ms_ago: Math.round(host.heardMsAgo),
     round_trip_ms: host.roundTripMs === undefined ? null : Math.round(host.roundTripMs * 1000) / 1000,

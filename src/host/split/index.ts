@@ -1,2 +1,3 @@
 /** Requests of many rows on several lanes at once. */
-export { RowSplit } from './row-split.ts';
+export { RowSplit, type RunPart } from './row-split.ts';
+export { splitOverHosts } from './over-hosts.ts';

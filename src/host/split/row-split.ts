@@ -1,7 +1,7 @@
 /**
- * SERF's third parallelism: one request of many rows runs in parts on several lanes at the same time, on the CPU here
- * and at the workers, and is put together again in order. Where each part runs is the scheduler's decision, as for any
- * invocation.
+ * SERF's third parallelism: one request of many rows runs in parts on several lanes at the same time, on the CPU here,
+ * at the workers and at other hosts of the fleet, and is put together again in order. Where a part runs here is the
+ * scheduler's decision, as for any invocation; lanes beyond those here are other hosts, one each.
  */
 import { invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
 import type { Ran } from '../invoke-placed.ts';
@@ -19,7 +19,7 @@ const patience = 2;
 
 export interface RowSplitOptions {
   /** See LiveScheduler.lanesOf. */
-  readonly lanesOf: (key: string) => { readonly lanes: number; readonly roundTripMs: number };
+  readonly lanesOf: (key: string) => Lanes;
   readonly now?: () => number;
   /** Resolves after so many milliseconds; rejects when the signal aborts. */
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<unknown>;
@@ -37,7 +37,13 @@ interface Learnt {
   isSeparable: boolean;
 }
 
-type RunPart = (input: PoolInput, options: InvokeOptions) => Promise<Ran>;
+export interface Lanes {
+  readonly lanes: number;
+  readonly roundTripMs: number;
+}
+
+/** @param lane of a part, counted from 0; undefined for a request that is not split */
+export type RunPart = (input: PoolInput, options: InvokeOptions, lane?: number) => Promise<Ran>;
 
 export class RowSplit {
   readonly #options: RowSplitOptions;
@@ -63,10 +69,11 @@ export class RowSplit {
     rows: number,
     options: InvokeOptions,
     run: RunPart,
+    elsewhere: Lanes = { lanes: 0, roundTripMs: 0 },
   ): Promise<Ran> {
     if (!canSplit(version, input)) return await run(input, options);
     const learnt = this.#of(version.key);
-    const parts = rows > 1 ? this.#partsFor(version.key, learnt, rows) : [rows];
+    const parts = rows > 1 ? this.#partsFor(version.key, learnt, rows, elsewhere) : [rows];
     if (parts.length > 1) {
       const ran = await this.#inParts(input, parts, learnt, options, run);
       if (ran !== undefined) return ran;
@@ -86,14 +93,16 @@ export class RowSplit {
     return learnt;
   }
 
-  #partsFor(key: string, learnt: Learnt, rows: number): readonly number[] {
+  #partsFor(key: string, learnt: Learnt, rows: number, elsewhere: Lanes): readonly number[] {
     const nowMs = this.#now();
     if (learnt.lastMs !== undefined) {
       const gapMs = nowMs - learnt.lastMs;
       learnt.gapMs = learnt.gapMs === Infinity ? gapMs : learnt.gapMs + share * (gapMs - learnt.gapMs);
     }
     learnt.lastMs = nowMs;
-    const { lanes, roundTripMs } = this.#options.lanesOf(key);
+    const here = this.#options.lanesOf(key);
+    const lanes = here.lanes === 0 ? 0 : here.lanes + elsewhere.lanes;
+    const roundTripMs = Math.max(here.roundTripMs, elsewhere.roundTripMs);
     if (!learnt.isSeparable || lanes < 2) return [rows];
     const { cost } = learnt;
     // Where all requests have one length, only a part tells what fewer rows take.
@@ -123,7 +132,7 @@ export class RowSplit {
     const result = await invokeParts(input, parts, options, async (part, own) => {
       const index = begun++;
       const startMs = this.#now();
-      const one = await this.#hedged(part, own, parts[index]!, learnt, others, run);
+      const one = await this.#hedged(part, own, { rows: parts[index]!, lane: index }, learnt, others, run);
       others.count();
       this.#observe(learnt, parts[index]!, one, this.#now() - startMs);
       ran[index] = one;
@@ -141,7 +150,7 @@ export class RowSplit {
   async #hedged(
     part: PoolInput,
     options: InvokeOptions,
-    rows: number,
+    { rows, lane }: { readonly rows: number; readonly lane: number },
     learnt: Learnt,
     others: Countdown,
     run: RunPart,
@@ -151,7 +160,7 @@ export class RowSplit {
     const settled = new AbortController();
     const settle = (): void => settled.abort();
     const startMs = this.#now();
-    const first = run(part, { ...options, signal });
+    const first = run(part, { ...options, signal }, lane);
     const firstIsOver = first.then(settle, settle);
     const second = async (): Promise<Ran> => {
       await Promise.race([others.done, firstIsOver]);
@@ -160,7 +169,8 @@ export class RowSplit {
       if (expectedMs === Infinity) throw new Error('what a part takes is not known yet');
       await this.#options.sleep(Math.max(0, startMs + patience * expectedMs - this.#now()), settled.signal);
       this.hedged++;
-      return await run(part, { ...options, signal });
+      // The lanes of the other parts are free by now.
+      return await run(part, { ...options, signal }, lane === 0 ? 1 : 0);
     };
     try {
       return await Promise.any([first, second()]);

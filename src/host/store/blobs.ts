@@ -135,8 +135,8 @@ export class BlobStore {
     await syncFolder(this.#folder);
   }
 
-  /** Removes a blob if nothing refers to it any more. */
-  async release(sha256: string): Promise<void> {
+  /** Removes a blob if nothing refers to it any more. @param isElsewhere so that its note does not count */
+  async release(sha256: string, isElsewhere = false): Promise<void> {
     await this.#mutex.run(sha256, async () => {
       const blob = this.#path(sha256);
       let links: number;
@@ -147,7 +147,7 @@ export class BlobStore {
         throw error;
       }
       const note = join(this.#notes, sha256);
-      if (links > 1 || (await isFresh(note))) return;
+      if (links > 1 || (!isElsewhere && (await isFresh(note)))) return;
       await unlinkIfThere(blob);
       await unlinkIfThere(note);
     });

@@ -109,6 +109,18 @@ export class FleetContent {
     return true;
   }
 
+  /** Gives the content of a version up. Under the function's lock. @param onElsewhere before its files are removed */
+  async drop({ name, version, files }: VersionRecord, onElsewhere: () => void): Promise<void> {
+    const { catalogue, data, blobs, removals } = this.#options;
+    const uploads = catalogue.uploadsOf(name);
+    const loaded = uploads.get(version);
+    if (loaded?.status !== 'whole' || !sameFiles(loaded.record.files, files)) return;
+    uploads.set(version, { status: 'elsewhere', record: loaded.record });
+    onElsewhere();
+    await removals.discard(data.versionFolder(name, version));
+    for (const { sha256 } of files) await blobs.release(sha256, true);
+  }
+
   /** Has a file among the blobs, kept for a day though no version refers to it. */
   async keep(file: StoredFile, fetch: FetchFile): Promise<void> {
     const { blobs, data } = this.#options;

@@ -25,6 +25,7 @@ import {
 } from './names.ts';
 import { Publishing } from './publishing.ts';
 import { Removals } from './removals.ts';
+import { sameFiles } from './uploaded-files.ts';
 import { trafficOf, type ServingRecord } from './serving.ts';
 import { changedFurther, parseSettingsChange } from './settings.ts';
 import type { DiskModelStore, ModelStoreOptions } from './types.ts';
@@ -215,6 +216,25 @@ class Store extends Catalogue implements DiskModelStore {
   elsewhere(name: string): readonly VersionRecord[] {
     const loaded = [...(this.uploads.get(name)?.values() ?? [])];
     return loaded.flatMap((each) => (each.status === 'elsewhere' ? [each.record] : []));
+  }
+
+  held(): readonly VersionRecord[] {
+    const held: VersionRecord[] = [];
+    for (const versions of this.uploads.values()) {
+      for (const each of versions.values()) if (each.status === 'whole') held.push(each.record);
+    }
+    return held;
+  }
+
+  holds({ name, version, files }: Pick<VersionRecord, 'name' | 'version' | 'files'>): boolean {
+    const loaded = this.uploads.get(name)?.get(version);
+    return loaded?.status === 'whole' && sameFiles(loaded.record.files, files);
+  }
+
+  async drop(record: VersionRecord): Promise<void> {
+    await this.#mutex.run(record.name, async () => {
+      await this.#content.drop(record, () => this.refresh(record.name));
+    });
   }
 
   async keepFiles(files: readonly StoredFile[], fetch: FetchFile): Promise<void> {

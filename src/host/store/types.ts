@@ -40,6 +40,12 @@ export interface DiskModelStore extends ModelStore {
   ownRecords(name: string): FleetFunction | undefined;
   /** Versions whose content is at other hosts. */
   elsewhere(name: string): readonly VersionRecord[];
+  /** Versions whose content is here and whole. */
+  held(): readonly VersionRecord[];
+  /** Whether a version's content is here and whole. */
+  holds(content: Pick<VersionRecord, 'name' | 'version' | 'files'>): boolean;
+  /** Gives the content of a version up; it is at other hosts from then on. */
+  drop(record: VersionRecord): Promise<void>;
   /** Has files among the blobs, fetched where they are not. */
   keepFiles(files: readonly StoredFile[], fetch: FetchFile): Promise<void>;
   /** Has the content of a version here, so that it can serve. */

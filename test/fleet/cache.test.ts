@@ -1,0 +1,70 @@
+/** Hosts whose store is a cache: what is over the budget goes while others have it, and comes back when it is called. */
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { ask, call, json, patient, publish } from '../support/fleet-calls.ts';
+import { rankMembers } from '../../src/schedule/index.ts';
+import { FleetHosts, nameOf, statesAt } from '../support/fleet-hosts.ts';
+import { redisMissing } from '../support/redis-server.ts';
+import type { ReluHost } from '../support/relu-host.ts';
+
+const count = 6;
+const names = Array.from({ length: count }, (_, index) => `cached-${index}`);
+const answer = (name: string): number[] => [1, 2, 3, 4].map((value) => value * (names.indexOf(name) + 2));
+
+const metric = async (host: ReluHost, name: string): Promise<number> => {
+  const { text } = await ask(host, 'GET', '/metrics');
+  return Number(new RegExp(`^${name} (\\d+)$`, 'm').exec(text)?.[1]);
+};
+
+describe.skipIf(redisMissing !== undefined)('hosts of a fleet with a budget for content', () => {
+  let fleet: FleetHosts;
+  let hosts: readonly ReluHost[];
+  beforeAll(async () => {
+    fleet = await FleetHosts.start(0);
+    const budget = { flags: { 'fleet.cache': '1B' } };
+    hosts = [await fleet.add(budget), await fleet.add(budget), await fleet.add(budget)];
+  }, 60_000);
+  afterAll(async () => {
+    await fleet?.[Symbol.asyncDispose]();
+  });
+
+  /** Hosts that have the content, as each says of itself. */
+  async function copiesOf(name: string): Promise<ReluHost[]> {
+    const { sha256 } = await json<{ sha256: string }>(hosts[0]!, `/functions/${name}`);
+    const there = await Promise.all(
+      hosts.map(async (host) => (await ask(host, 'HEAD', `/blobs/sha256:${sha256}`)).status === 200),
+    );
+    return hosts.filter((_, index) => there[index]);
+  }
+
+  test('each function ends at two hosts, and answers at all of them', async () => {
+    await vi.waitFor(async () => {
+      for (const host of hosts) expect(Object.keys(await statesAt(host))).toHaveLength(3);
+    }, patient);
+    for (const [index, name] of names.entries()) {
+      // At the one that is none of the two that are to have it.
+      const order = rankMembers(
+        hosts.map((host) => ({ id: nameOf(host), capacity: 1000 })),
+        name,
+      );
+      expect((await publish(hosts[order[2]!]!, name, index + 2)).status).toBe(201);
+    }
+    await vi.waitFor(async () => {
+      for (const name of names) expect(await copiesOf(name)).toHaveLength(2);
+    }, patient);
+    const dropped = await Promise.all(hosts.map(async (host) => await metric(host, 'turntable_fleet_dropped_total')));
+    expect(dropped.reduce((sum, each) => sum + each, 0)).toBe(count);
+    for (const host of hosts) {
+      for (const name of names) expect(await call(host, name)).toEqual(answer(name));
+    }
+  });
+
+  test('when a host is lost, what it had is at two hosts again, and nothing is missing', async () => {
+    const [lost] = hosts;
+    hosts = hosts.slice(1);
+    await fleet.stop(lost!);
+    await vi.waitFor(async () => {
+      for (const name of names) expect(await copiesOf(name)).toHaveLength(2);
+    }, patient);
+    for (const host of hosts) for (const name of names) expect(await call(host, name)).toEqual(answer(name));
+  });
+});
