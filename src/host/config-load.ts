@@ -354,7 +354,8 @@ function assemble(
       advertise: text('fleet.advertise') === 'auto' ? undefined : text('fleet.advertise').replace(/\/+$/, ''),
       caFile: fileOrOff('fleet.caFile'),
       cacheBytes: text('fleet.cache') === 'off' ? undefined : size('fleet.cache'),
-      bucket: bucketOf(text('fleet.bucket'), text('fleet.bucketRegion'), environment),
+      bucket: bucketOf(text('fleet.bucket'), environment),
+      bucketRegion: text('fleet.bucketRegion'),
       protocol: setting('fleet.protocol').value === 'auto' ? undefined : integer('fleet.protocol'),
     },
     async: {
@@ -390,7 +391,6 @@ function memoryBytes(): number {
 /** @throws ConfigError where the keys are missing */
 function bucketOf(
   address: string,
-  region: string,
   environment: Readonly<Record<string, string | undefined>>,
 ): NonNullable<HostConfig['fleet']>['bucket'] {
   if (address === 'off') return undefined;
@@ -399,7 +399,7 @@ function bucketOf(
     throw new ConfigError('"fleet.bucket" needs its keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY');
   }
   const sessionToken = environment['AWS_SESSION_TOKEN'] || undefined;
-  return { url: address.replace(/\/+$/, ''), region, accessKeyId, secretAccessKey, sessionToken };
+  return { url: address.replace(/\/+$/, ''), accessKeyId, secretAccessKey, sessionToken };
 }
 
 /** A host on a port of its choice has no neighbour port to take. */

@@ -116,6 +116,7 @@ export interface HostConfig {
     /** What published content may take on the disk; undefined: any amount. */
     readonly cacheBytes?: number | undefined;
     readonly bucket?: BucketConfig | undefined;
+    readonly bucketRegion?: string | undefined;
     /** Highest version of the protocol between hosts; undefined: the highest that there is. */
     readonly protocol?: number | undefined;
   };
@@ -149,7 +150,6 @@ export interface HostConfig {
 export interface BucketConfig {
   /** Of the server, with the bucket's name and a prefix behind it. */
   readonly url: string;
-  readonly region: string;
   readonly accessKeyId: string;
   readonly secretAccessKey: string;
   readonly sessionToken?: string | undefined;

@@ -67,14 +67,21 @@ test.each(Object.entries(pages))('%s is up to date (else: npm run docs)', async 
 });
 
 function load(environment: Record<string, string>): unknown {
-  return loadConfig({ environment, workingDir: packageRoot, coresUsable: 3, terminal: false }).config;
+  // The keys of a bucket are no options.
+  const keys = { AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'secret' };
+  return loadConfig({
+    environment: { ...keys, ...environment },
+    workingDir: packageRoot,
+    coresUsable: 3,
+    terminal: false,
+  }).config;
 }
 
 function otherValue(option: (typeof options)[number]): string {
   switch (option.kind) {
     case 'integer':
     case 'integer-or-auto':
-      return '7';
+      return String(Math.min(7, option.maximum ?? 7));
     case 'duration':
       return '77s';
     case 'size':
@@ -93,6 +100,8 @@ function otherValue(option: (typeof options)[number]): string {
           'redis.url': 'redis://elsewhere:1',
           'fleet.secret': 'a secret of the fleet',
           'fleet.advertise': 'http://elsewhere:1',
+          'fleet.cache': '7GiB',
+          'fleet.bucket': 'http://elsewhere:1/models',
           'queue.hostUrl': 'http://elsewhere:1',
           'cpu.memory': '7GiB',
           'gpu.hostMemory': '7GiB',

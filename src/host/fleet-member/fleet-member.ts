@@ -108,7 +108,7 @@ export class FleetMember implements FleetStore {
     const content = new ContentPlacement({
       fleet,
       store,
-      bucket: settings.bucket && new Bucket(settings.bucket),
+      bucket: settings.bucket && new Bucket({ ...settings.bucket, region: settings.bucketRegion ?? 'us-east-1' }),
       cacheBytes: settings.cacheBytes,
       idleMs: (key) => live.placeOf(key)?.idleMs ?? Infinity,
       names: () => this.names(),

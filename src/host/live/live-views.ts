@@ -31,7 +31,9 @@ export abstract class LiveViews {
     const sheet = this.sheetOf(key);
     const isCrowded = scheduler.waitingCount(cpuPlace) + scheduler.waitingCount(workersPlace) > 0;
     if (this.has(key) || isCrowded) return { lanes: 0, roundTripMs: 0 };
-    const here = cpu && sheet?.cpu ? Math.max(sheet.cpu.slots ?? 0, Math.floor(cpu.cores / sheet.cpu.cores)) : 0;
+    // Where calls are joined an offer's cores are those of one call, but a part is a run of its own.
+    const runs = cpu && sheet?.cpu ? Math.min(cpu.cores, Math.floor(cpu.cores / sheet.cpu.cores)) : 0;
+    const here = Math.max(sheet?.cpu?.slots ?? 0, runs);
     const there = workers && sheet?.workers ? workers.slots : 0;
     return { lanes: here + there, roundTripMs: workers?.roundTripMs ?? 0 };
   }
