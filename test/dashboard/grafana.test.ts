@@ -3,15 +3,19 @@
  * the labels that it asks for. What has none is listed in docs/coming-from.md, and only there.
  */
 import { readFile } from 'node:fs/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { FunctionsAnswer } from '../../src/host/dashboard/index.ts';
 import { startBusyHost, type BusyHost } from '../support/busy-host.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
+import { call, patient, publish } from '../support/fleet-calls.ts';
+import { FleetHosts } from '../support/fleet-hosts.ts';
+import { redisMissing } from '../support/redis-server.ts';
+import type { ReluHost } from '../support/relu-host.ts';
 import { inherited, promlint } from '../support/prometheus-lint.ts';
 
 interface Panel {
   readonly title: string;
-  /** Begins with `Needs a GPU.` where only a host with GPUs has its series. */
+  /** Begins with `Needs a GPU.` or `Needs a fleet.` where only a host with GPUs, or one of a fleet, has its series. */
   readonly description?: string;
   readonly gridPos: { readonly x: number; readonly y: number; readonly w: number; readonly h: number };
   readonly targets: readonly { readonly expr: string }[];
@@ -74,6 +78,7 @@ function missingFrom(emitted: Emitted, queries: readonly string[]): string[] {
 }
 
 const needsGpu = ({ description = '' }: Panel): boolean => description.startsWith('Needs a GPU. ');
+const needsFleet = ({ description = '' }: Panel): boolean => description.startsWith('Needs a fleet. ');
 const queriesOf = (panels: readonly Panel[]): string[] =>
   panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
 
@@ -90,7 +95,7 @@ afterAll(async () => {
 describe('deploy/grafana/turntable.json', () => {
   it('queries series that a host emits, by labels that they have', () => {
     const queries = [
-      ...queriesOf(dashboard.panels.filter((panel) => !needsGpu(panel))),
+      ...queriesOf(dashboard.panels.filter((panel) => !needsGpu(panel) && !needsFleet(panel))),
       'label_values(turntable_goodput_total, function)',
     ];
     expect(queries.flatMap(asked).length).toBeGreaterThan(25);
@@ -104,6 +109,24 @@ describe('deploy/grafana/turntable.json', () => {
     const { functions } = (await (await fetch(`${host!.url}/api/functions`)).json()) as FunctionsAnswer;
     const lstm = functions.find(({ name }) => name === 'lstm');
     expect(lstm).toMatchObject({ coldStarts: 1, hits: 1, evictions: { 'gpu unload': 1 } });
+  });
+
+  it.skipIf(redisMissing !== undefined)('queries series of fleets that a host of one emits', async () => {
+    await using fleet = await FleetHosts.start(2);
+    const [one, other] = fleet.hosts as [ReluHost, ReluHost];
+    // So many that one of them is at home at the other host.
+    const names = Array.from({ length: 14 }, (_, index) => `shared-${index}`);
+    for (const name of names) expect((await publish(one, name, 2)).status).toBe(201);
+    await vi.waitFor(async () => {
+      for (const name of names) await call(one, name);
+      const queries = queriesOf(dashboard.panels.filter(needsFleet));
+      expect(queries.flatMap(asked).length).toBeGreaterThan(6);
+      expect(missingFrom(await emittedBy(one.url), queries)).toEqual([]);
+    }, patient);
+    // Sums over hosts are by the address that Prometheus puts on what it reads from each.
+    const own = dashboard.panels.filter(needsFleet).flatMap(({ targets }) => targets.map(({ expr }) => expr));
+    for (const expr of own) expect(expr).toMatch(/^(sum|min|max) by \((instance|state|host)\b/);
+    expect(await call(other, names[0]!)).toEqual([2, 4, 6, 8]);
   });
 
   it('lays its panels out without overlap, each with a title of its own', () => {
