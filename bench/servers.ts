@@ -70,9 +70,9 @@ export class Servers implements AsyncDisposable {
   }
 
   /** A worker of a host's queue, when it is ready. */
-  startWorker(name: string, flags: readonly string[]): Promise<StartedServer> {
+  startWorker(name: string, flags: readonly string[], through: readonly string[] = []): Promise<StartedServer> {
     const words = ['worker', '--name', name, '--log-level', 'error', '--data', join(this.folder, name), ...flags];
-    return this.start([turntable, ...words], {}, [], /takes overflow/);
+    return this.start([turntable, ...words], {}, through, /takes overflow/);
   }
 
   /** A Node program that prints its URL, or another line, when it is ready. */
