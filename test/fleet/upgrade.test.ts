@@ -133,9 +133,12 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
       expect([nameOf(upgraded), nameOf(old)]).toEqual(expect.arrayContaining(homes));
       expect(await call(upgraded, 'rolled-0')).toEqual(times(2));
       const path = '/v2/fleet/ping';
-      const authorization = new Seal('lab', secret).authorization('x', { method: 'GET', path }, Date.now());
-      const ping = async (version: string): Promise<Response> =>
-        await fetch(upgraded.url + path, { headers: { authorization, 'X-Turntable-Protocol': version } });
+      const seal = new Seal('lab', secret);
+      const request = { to: nameOf(upgraded), method: 'GET', path };
+      const ping = async (version: string): Promise<Response> => {
+        const authorization = seal.authorization('x', request, [], Date.now());
+        return await fetch(upgraded.url + path, { headers: { authorization, 'X-Turntable-Protocol': version } });
+      };
       expect((await ping('2')).status).toBe(200);
       const refused = await ping('3');
       expect(refused.status).toBe(403);
