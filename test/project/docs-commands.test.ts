@@ -46,6 +46,7 @@ const notRun: readonly (readonly [RegExp, string])[] = [
   ],
   [/^npm (run package|install --global) /, 'test/project/package.test.ts packs, and installs what was packed'],
   [/^(export \w+=\$\()?openssl rand/, 'a secret, of which a test needs no new one'],
+  [/^export AWS_|--fleet-bucket /, 'test/fleet/bucket.test.ts starts hosts with a bucket, at a server of its own'],
   [/^redis-server /, 'test/support/redis-server.ts starts it with these options'],
   [/^turntable profile /, 'takes minutes; src/cli/profile.test.ts has it measure less'],
   [/^TURNTABLE_API_KEYS='ci:publish\+read:sha256/, 'needs the hash of a key; test/cli/operate.test.ts makes one'],
