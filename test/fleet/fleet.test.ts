@@ -1,24 +1,15 @@
 /** A fleet of hosts in this process: who is let in, and what each knows of the others. */
-import { createHash } from 'node:crypto';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { Seal } from '../../src/fleet/seal.ts';
 import { loadConfig, startHost } from '../../src/host/index.ts';
+import { ask, call, functionsAt, json, patient, placed, publish, shaOf, shown } from '../support/fleet-calls.ts';
 import { FleetHosts, fleetOf, nameOf, statesAt } from '../support/fleet-hosts.ts';
-import { writeScaleModel } from '../support/models.ts';
 import { redisMissing } from '../support/redis-server.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 import { turntable } from '../cli/command.ts';
-
-/** For what the hosts tell each other by and by; a busy machine only makes it longer. */
-const patient = { timeout: 60_000, interval: 20 };
-
-async function drain({ url }: ReluHost, host: string, draining: boolean): Promise<number> {
-  const body = JSON.stringify({ draining });
-  return (await fetch(`${url}/v2/fleet/hosts/${encodeURIComponent(host)}/drain`, { method: 'POST', body })).status;
-}
 
 /** What a host says that is to join with these options, and cannot. */
 async function refusal(flags: Record<string, string>): Promise<string> {
@@ -27,57 +18,6 @@ async function refusal(flags: Record<string, string>): Promise<string> {
     () => 'it started',
     (error: unknown) => (error as Error).message,
   );
-}
-
-const scaleModels = new Map<number, Promise<Buffer>>();
-
-/** A model that multiplies by the factor. */
-function scaleModel(factor: number): Promise<Buffer> {
-  let model = scaleModels.get(factor);
-  if (model === undefined) {
-    model = (async () => {
-      const folder = await mkdtemp(join(tmpdir(), 'turntable-scale-'));
-      const bytes = await readFile(await writeScaleModel(folder, factor));
-      await rm(folder, { recursive: true });
-      return bytes;
-    })();
-    scaleModels.set(factor, model);
-  }
-  return model;
-}
-
-const shaOf = async (factor: number): Promise<string> =>
-  createHash('sha256')
-    .update(await scaleModel(factor))
-    .digest('hex');
-
-const publish = async ({ url }: { url: string }, name: string, factor: number, query = ''): Promise<Response> =>
-  await fetch(`${url}/functions/${name}?${query}`, { method: 'PUT', body: new Uint8Array(await scaleModel(factor)) });
-
-/** The answer of a function, or of a version of it, to 1, 2, 3, 4. */
-async function call({ url }: { url: string }, path: string): Promise<unknown> {
-  const body = '{"input": [[1, 2, 3, 4]]}';
-  const reply = (await (await fetch(`${url}/function/${path}`, { method: 'POST', body })).json()) as {
-    output?: number[][];
-  };
-  return reply.output?.[0] ?? reply;
-}
-
-/** The answer, and where it ran. */
-async function placed({ url }: { url: string }, name: string): Promise<{ answer: unknown; placement: string }> {
-  const reply = await fetch(`${url}/function/${name}`, { method: 'POST', body: '{"input": [[1, 2, 3, 4]]}' });
-  const json = (await reply.json()) as { output?: number[][] };
-  return { answer: json.output?.[0] ?? json, placement: reply.headers.get('x-turntable-placement') ?? '' };
-}
-
-async function shown({ url }: { url: string }, name: string): Promise<object | undefined> {
-  const reply = await fetch(`${url}/functions/${name}`);
-  return reply.ok ? ((await reply.json()) as object) : undefined;
-}
-
-async function functionsAt({ url }: { url: string }): Promise<string[]> {
-  const { functions } = (await (await fetch(`${url}/functions`)).json()) as { functions: { name: string }[] };
-  return functions.map(({ name }) => name).toSorted();
 }
 
 /** So many that not all of them have one home. */
@@ -187,8 +127,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
   });
 
   test('what is published at one host is shown and answered by each, and its content is at two', async () => {
-    const reply = await publish(one, 'double', 2);
-    expect(reply.status).toBe(201);
+    expect(await publish(one, 'double', 2)).toMatchObject({ status: 201 });
     for (const host of [one, other]) {
       await vi.waitFor(async () => expect(await call(host, 'double')).toEqual([2, 4, 6, 8]), patient);
       // Of two hosts each is to have it, by and by.
@@ -196,17 +135,15 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
       await vi.waitFor(async () => expect(await shown(host, 'double')).toMatchObject(there), patient);
     }
     const { sha256 } = (await shown(one, 'double')) as { sha256: string };
-    for (const { url } of [one, other]) {
-      expect((await fetch(`${url}/blobs/sha256:${sha256}`, { method: 'HEAD' })).status).toBe(200);
-    }
+    for (const host of [one, other]) expect((await ask(host, 'HEAD', `/blobs/sha256:${sha256}`)).status).toBe(200);
   });
 
   test('hosts that publish the same function at once make two versions of it; of one version the loser hears why', async () => {
     const both = await Promise.all([publish(one, 'race', 3), publish(other, 'race', 5)]);
-    expect(both.map(({ status }) => status)).toEqual([201, 201]);
+    expect(both).toMatchObject([{ status: 201 }, { status: 201 }]);
     const answers = new Map<string, number[]>();
     for (const reply of both) {
-      const { version, sha256 } = (await reply.json()) as { version: string; sha256: string };
+      const { version, sha256 } = JSON.parse(reply.text) as { version: string; sha256: string };
       answers.set(version, sha256 === (await shaOf(3)) ? [3, 6, 9, 12] : [5, 10, 15, 20]);
     }
     expect([...answers.keys()].toSorted()).toEqual(['1', '2']);
@@ -217,8 +154,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     }
     const named = await Promise.all([publish(one, 'named', 3, 'version=7'), publish(other, 'named', 5, 'version=7')]);
     expect(named.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([201, 409]);
-    const lost = (await named.find(({ status }) => status === 409)?.json()) as { error: string };
-    expect(lost.error).toBe(
+    expect(named.find(({ status }) => status === 409)?.text).toContain(
       "version '7' of function 'named' is published already, with another model or other settings",
     );
   });
@@ -227,23 +163,22 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     await publish(one, 'changing', 2);
     await publish(one, 'changing', 3, 'traffic=0');
     await vi.waitFor(async () => expect(await call(other, 'changing')).toEqual([2, 4, 6, 8]), patient);
-    const body = JSON.stringify({ slo: '77ms' });
-    expect((await fetch(`${other.url}/functions/changing`, { method: 'PATCH', body })).status).toBe(200);
+    expect((await ask(other, 'PATCH', '/functions/changing', '{"slo": "77ms"}')).status).toBe(200);
     await vi.waitFor(async () => expect(await shown(one, 'changing')).toMatchObject({ slo: '77ms' }), patient);
-    await fetch(`${one.url}/functions/changing/versions/2/promote`, { method: 'POST' });
+    await ask(one, 'POST', '/functions/changing/versions/2/promote');
     await vi.waitFor(async () => expect(await call(other, 'changing')).toEqual([3, 6, 9, 12]), patient);
-    await fetch(`${other.url}/functions/changing/versions/1`, { method: 'DELETE' });
+    await ask(other, 'DELETE', '/functions/changing/versions/1');
     await vi.waitFor(async () => expect(await shown(one, 'changing')).toMatchObject({ versions: ['2'] }), patient);
-    expect((await fetch(`${one.url}/functions/changing`, { method: 'DELETE' })).status).toBe(204);
+    expect((await ask(one, 'DELETE', '/functions/changing')).status).toBe(204);
     await vi.waitFor(async () => expect(await shown(other, 'changing')).toBeUndefined(), patient);
-    expect((await fetch(`${other.url}/functions/changing`, { method: 'DELETE' })).status).toBe(404);
+    expect((await ask(other, 'DELETE', '/functions/changing')).status).toBe(404);
   });
 
   test('a call runs at the home of its function, wherever it comes in, and the reply says so', async () => {
     const third = await fleet.add();
     const hosts = [one, other, third];
     for (let index = 0; index < routedCount; index++)
-      expect((await publish(one, `routed-${index}`, 2, 'slo=60s')).status).toBe(201);
+      expect(await publish(one, `routed-${index}`, 2)).toMatchObject({ status: 201 });
     await vi.waitFor(async () => {
       for (const host of hosts) expect(Object.keys(await statesAt(host))).toHaveLength(3);
     }, patient);
@@ -264,13 +199,10 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
       }, patient);
     }
     expect(homes.size).toBeGreaterThan(1);
-    const shownHomes = (await (await fetch(`${one.url}/v2/fleet/functions/routed-0`)).json()) as {
-      homes: string[];
-      holders: { host: string }[];
-    };
+    const shownHomes = await json<{ homes: string[]; holders: object[] }>(one, '/v2/fleet/functions/routed-0');
     expect(homes).toContain(shownHomes.homes[0]);
     expect(shownHomes.holders.length).toBeGreaterThan(1);
-    const metrics = await Promise.all(hosts.map(async ({ url }) => await (await fetch(`${url}/metrics`)).text()));
+    const metrics = await Promise.all(hosts.map(async (host) => (await ask(host, 'GET', '/metrics')).text));
     const sum = (name: string): number =>
       metrics
         .flatMap((text) => [...text.matchAll(new RegExp(`^${name}(?:\\{.*\\})? (\\d+)$`, 'gm'))])
@@ -279,7 +211,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     expect(sum('turntable_fleet_taken_total')).toBe(sum('turntable_fleet_passed_total'));
     expect(metrics[0]).toContain('turntable_fleet_hosts{state="up"} 3');
     // A host that drains gets no calls of the others.
-    await drain(one, nameOf(third), true);
+    expect((await ask(one, 'POST', `/v2/fleet/hosts/${nameOf(third)}/drain`, '{"draining":true}')).status).toBe(200);
     await vi.waitFor(async () => {
       for (let index = 0; index < routedCount; index++) {
         const { answer, placement } = await placed(one, `routed-${index}`);
@@ -303,10 +235,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     }
     await publish(third, 'removed', 2);
     await fleet.stop(third);
-    await vi.waitFor(
-      async () => expect((await fetch(`${one.url}/functions/removed`, { method: 'DELETE' })).status).toBe(204),
-      patient,
-    );
+    await vi.waitFor(async () => expect((await ask(one, 'DELETE', '/functions/removed')).status).toBe(204), patient);
     const again = await fleet.add(dataDir);
     expect(await shown(again, 'removed')).toBeUndefined();
     expect(await call(again, 'brought')).toEqual([7, 14, 21, 28]);
@@ -321,11 +250,11 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     await vi.waitFor(async () => expect((await fleetOf(one)).redis.status).toBe('down'), patient);
     for (const host of [one, other]) expect(await call(host, 'kept')).toEqual([2, 4, 6, 8]);
     const refused = await publish(one, 'late', 3);
-    expect([refused.status, refused.headers.get('x-turntable-error')]).toEqual([503, 'fleet-unavailable']);
-    expect(((await refused.json()) as { error: string }).error).toContain('what is published goes on serving');
+    expect([refused.status, refused.headers['x-turntable-error']]).toEqual([503, 'fleet-unavailable']);
+    expect(refused.text).toContain('what is published goes on serving');
     await rm(fleet.redis.folder + '/appendonlydir', { recursive: true, force: true });
     await fleet.redis.start();
-    await vi.waitFor(async () => expect((await publish(one, 'late', 3)).status).toBe(201), patient);
+    await vi.waitFor(async () => expect(await publish(one, 'late', 3)).toMatchObject({ status: 201 }), patient);
     const names = await functionsAt(one);
     expect(names).toEqual(expect.arrayContaining(['double', 'race', 'named', 'brought', 'kept', 'late']));
     // One that comes now knows all of it from Redis, which the hosts have filled again.

@@ -1,5 +1,4 @@
 /** A fleet of hosts of two releases: the versions of the protocol that they speak, and calls during the roll. */
-import { createHash } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { Fleet } from '../../src/fleet/index.ts';
 import { Seal } from '../../src/fleet/seal.ts';
 import { RedisLink } from '../../src/queue/redis.ts';
-import { ask, call, json, patient, placed, publish, scaleModel } from '../support/fleet-calls.ts';
+import { ask, call, json, patient, placed, publish, shaOf } from '../support/fleet-calls.ts';
 import { FleetHosts, nameOf } from '../support/fleet-hosts.ts';
 import { redisMissing } from '../support/redis-server.ts';
 import type { ReluHost } from '../support/relu-host.ts';
@@ -93,9 +92,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
     const link = new RedisLink({ url: fleet.redis.url, prefix: 'turntable' });
     await link.ready(30_000);
     const warned: object[] = [];
-    const sha256 = createHash('sha256')
-      .update(await scaleModel(2))
-      .digest('hex');
+    const sha256 = await shaOf(2);
     const foreign = new Fleet({
       link,
       fleet: 'lab',

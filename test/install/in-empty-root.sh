@@ -62,7 +62,7 @@ turntable call language-id --data 'Wo ist die Bibliothek?' | has '"de"'
 stop
 say 'uninstall: the data stays, the package is gone'
 npm uninstall --global turntable
-ls /root/.local/share/turntable
+ls "${XDG_DATA_HOME:-$HOME/.local/share}/turntable"
 ! ls /opt/lib/node_modules/turntable 2>/dev/null
 say 'passed'
 STEPS

@@ -1,4 +1,5 @@
 /** What tests of fleets ask of hosts, over HTTP and HTTPS. */
+import { createHash } from 'node:crypto';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -38,6 +39,11 @@ export function scaleModel(factor: number): Promise<Buffer> {
   return model;
 }
 
+export const shaOf = async (factor: number): Promise<string> =>
+  createHash('sha256')
+    .update(await scaleModel(factor))
+    .digest('hex');
+
 export async function ask(at: At, method: string, path: string, body?: string | Buffer): Promise<Reply> {
   return await new Promise((resolve, reject) => {
     const isSecure = at.url.startsWith('https:');
@@ -76,4 +82,15 @@ export async function placed(at: At, path: string): Promise<{ answer: unknown; p
 
 export async function json<T>(at: At, path: string): Promise<T> {
   return JSON.parse((await ask(at, 'GET', path)).text) as T;
+}
+
+/** What a host shows of a function; nothing where it knows none of that name. */
+export async function shown(at: At, name: string): Promise<object | undefined> {
+  const { status, text } = await ask(at, 'GET', `/functions/${name}`);
+  return status === 200 ? (JSON.parse(text) as object) : undefined;
+}
+
+export async function functionsAt(at: At): Promise<string[]> {
+  const { functions } = await json<{ functions: { name: string }[] }>(at, '/functions');
+  return functions.map(({ name }) => name).toSorted();
 }
