@@ -99,15 +99,17 @@ describe('without keys, no way to call a function is open to a web page of anoth
 const diskFolder = await mkdtemp(join(tmpdir(), 'turntable-disk-'));
 const disk = await SmallDisk.mount(diskFolder, 32);
 
-async function hostOnDisk(): Promise<{ readonly host: ServingHost; restart(): Promise<void> } & AsyncDisposable> {
+async function hostOnDisk(): Promise<
+  { readonly host: ServingHost; restart(signal: 'SIGKILL' | 'SIGTERM'): Promise<void> } & AsyncDisposable
+> {
   const data = join(disk!.folder, 'data');
   let current = await serveFrom(data);
   return {
     get host() {
       return current;
     },
-    async restart() {
-      await current.end('SIGKILL');
+    async restart(signal) {
+      await current.end(signal);
       current = await serveFrom(data);
     },
     async [Symbol.asyncDispose]() {
@@ -123,15 +125,20 @@ describe.skipIf(disk === undefined)('of a data folder on a disk of its own', () 
     await rm(diskFolder, { recursive: true, force: true });
   });
 
-  test('that is full at the start, the functions of the folder serve, and publications are told why not', async () => {
+  test.each([
+    ['killed', 'SIGKILL'],
+    ['told to end', 'SIGTERM'],
+  ] as const)('that is full when a host that was %s starts again, it serves', async (_how, signal) => {
     await using full = await hostOnDisk();
     await disk!.fill();
-    await full.restart();
+    await full.restart(signal);
     expect((await call('sum', full.host)).status).toBe(200);
-    const published = await fetch(`${full.host.url}/functions/new`, { method: 'PUT', body: sumModel(1) });
+    const publish = async (): Promise<Response> =>
+      await fetch(`${full.host.url}/functions/after-${signal.toLowerCase()}`, { method: 'PUT', body: sumModel(1) });
+    const published = await publish();
     expect([published.status, published.headers.get('x-turntable-error')]).toEqual([507, 'disk-full']);
     await disk!.empty();
-    expect((await fetch(`${full.host.url}/functions/new`, { method: 'PUT', body: sumModel(1) })).status).toBe(201);
+    expect((await publish()).status).toBe(201);
   });
 
   test('that becomes read-only, calls go on, and publications are told why not', async () => {
@@ -141,6 +148,8 @@ describe.skipIf(disk === undefined)('of a data folder on a disk of its own', () 
     const published = await fetch(`${kept.host.url}/functions/new`, { method: 'PUT', body: sumModel(2) });
     expect([published.status, published.headers.get('x-turntable-error')]).toEqual([503, 'store-read-only']);
     expect(await published.text()).not.toContain(diskFolder);
+    expect((await call('sum', kept.host)).status).toBe(200);
+    await kept.restart('SIGTERM');
     expect((await call('sum', kept.host)).status).toBe(200);
     await disk!.setWritable(true);
   });

@@ -4,15 +4,7 @@ import { cp, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { ConfigError } from '../config-error.ts';
 import { migrateData, type FormatOutcome } from './data-format.ts';
-import {
-  hasCode,
-  namesIn,
-  overwriteFile,
-  readTextIfThere,
-  removeTree,
-  unlinkIfThere,
-  writeFileDurably,
-} from './disk.ts';
+import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, writeFileDurably } from './disk.ts';
 
 /**
  * ```
@@ -67,9 +59,16 @@ export class DataFolder {
     return outcome;
   }
 
-  /** Gives the lock back. A host that is killed instead leaves a lock that the next one sees through. */
+  /**
+   * Gives the lock back. A host that is killed instead leaves a lock that the next one sees through. The file stays: on a
+   * disk that is full by then no new one could be written.
+   */
   async close(): Promise<void> {
-    await unlinkIfThere(join(this.root, 'host.lock'));
+    try {
+      await overwriteFile(join(this.root, 'host.lock'), '{}');
+    } catch (error) {
+      if (!hasCode(error, 'ENOENT', 'EROFS')) throw error;
+    }
   }
 
   /** A published function: a folder of its versions. */
@@ -130,7 +129,7 @@ async function takeLock(root: string): Promise<void> {
     await writeFileDurably(path, text);
     return;
   } catch (error) {
-    if (!hasCode(error, 'EEXIST')) throw error;
+    if (!hasCode(error, 'EEXIST', 'EROFS')) throw error;
   }
   const holder = parseLock(await readTextIfThere(path));
   if (holder !== undefined && holder.pid !== process.pid && (await isRunning(holder))) {
@@ -138,7 +137,11 @@ async function takeLock(root: string): Promise<void> {
       `the data folder ${root} is in use by another host (process ${holder.pid}); choose another with --data`,
     );
   }
-  await overwriteFile(path, text);
+  try {
+    await overwriteFile(path, text);
+  } catch (error) {
+    if (!hasCode(error, 'EROFS')) throw error; // Where nobody can write, nobody needs the lock.
+  }
 }
 
 function parseLock(text: string | undefined): Lock | undefined {
