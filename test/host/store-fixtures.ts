@@ -1,6 +1,6 @@
 /** Model stores on temporary folders, and models that a test validator accepts. */
 import { createHash } from 'node:crypto';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { HostError } from '../../src/host/errors.ts';
@@ -40,6 +40,11 @@ export interface StoreFixture {
   readonly validated: string[];
   /** Another store on the same folders, as after a restart. Not started. */
   again(changes?: Partial<ModelStoreOptions>): DiskModelStore;
+  /** The same, started, with every file read and compared with its hash. */
+  restarted(): Promise<DiskModelStore>;
+  /** Names of what lies in the data folder. */
+  staging(): string[];
+  blobs(): string[];
   writeFunction(name: string, files: Readonly<Record<string, string | Uint8Array | object>>): void;
   [Symbol.dispose](): void;
 }
@@ -78,6 +83,14 @@ export function storeFixture(changes: Partial<ModelStoreOptions> = {}): StoreFix
         ...more,
       });
     },
+    async restarted() {
+      const again = this.again();
+      await again.start();
+      await again.verified();
+      return again;
+    },
+    staging: () => readdirSync(join(dataDir, 'staging')),
+    blobs: () => readdirSync(join(dataDir, 'blobs', 'sha256')).sort(),
     writeFunction(name, files) {
       for (const [file, content] of Object.entries(files)) {
         const path = join(functionsDir, name, file);

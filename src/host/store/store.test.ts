@@ -1,14 +1,4 @@
-import {
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  truncateSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import {
@@ -22,7 +12,6 @@ import {
 } from '../../../test/host/store-fixtures.ts';
 import { HostError } from '../errors.ts';
 import type { ModelStore, RegistryChange } from '../types.ts';
-import type { DiskModelStore } from './types.ts';
 
 let fixture: StoreFixture;
 let store: ModelStore;
@@ -37,21 +26,7 @@ afterEach(() => {
   fixture[Symbol.dispose]();
 });
 
-const staging = (): string[] => readdirSync(join(fixture.dataDir, 'staging'));
-const blobs = (): string[] => readdirSync(join(fixture.dataDir, 'blobs', 'sha256')).sort();
 const versionsOf = (of: ModelStore, name: string): string[] => of.versions(name).map(({ version }) => version);
-
-/** Other bytes under the same name, size and inode, as a failing disk leaves them. */
-const flip = (path: string): void => {
-  writeFileSync(path, readFileSync(path, 'utf8').replace('o', 'O'));
-};
-
-async function restarted(): Promise<DiskModelStore> {
-  const again = fixture.again();
-  await again.start();
-  await again.verified();
-  return again;
-}
 
 async function publishFiles(contents: Readonly<Record<string, string>>, external: readonly string[]) {
   store = fixture.again({ validate: () => Promise.resolve({ metadata, externalFiles: external }) });
@@ -77,8 +52,8 @@ describe('publishing', () => {
     expect(readFileSync(version.modelPath, 'utf8')).toBe('model one');
     expect(store.find('echo')).toBe(version);
     expect(store.names()).toEqual(['echo']);
-    expect(staging()).toEqual([]);
-    expect(blobs()).toEqual([sha256('model one')]);
+    expect(fixture.staging()).toEqual([]);
+    expect(fixture.blobs()).toEqual([sha256('model one')]);
   });
 
   test('nothing is visible before commit has resolved', async () => {
@@ -87,8 +62,8 @@ describe('publishing', () => {
     expect(store.names()).toEqual([]);
     await publication.abort();
     expect(store.names()).toEqual([]);
-    expect(staging()).toEqual([]);
-    expect(blobs()).toEqual([]);
+    expect(fixture.staging()).toEqual([]);
+    expect(fixture.blobs()).toEqual([]);
   });
 
   test('versions count up, and the most recently published is current', async () => {
@@ -99,7 +74,7 @@ describe('publishing', () => {
     await publish(store, 'echo', 'e', { version: '3' });
     expect(versionsOf(store, 'echo')).toEqual(['1', '7', '8', 'beta', '3']);
     expect(store.find('echo')?.version).toBe('3');
-    expect(versionsOf(await restarted(), 'echo')).toEqual(['1', '7', '8', 'beta', '3']);
+    expect(versionsOf(await fixture.restarted(), 'echo')).toEqual(['1', '7', '8', 'beta', '3']);
   });
 
   test('the same bytes and settings are the same version, with and without saying which', async () => {
@@ -108,7 +83,7 @@ describe('publishing', () => {
     const said = await publish(store, 'echo', 'a', { version: '1', settings: { slo: '1000ms' } });
     expect(again).toEqual({ version: first.version, created: false });
     expect(said).toEqual({ version: first.version, created: false });
-    expect(staging()).toEqual([]);
+    expect(fixture.staging()).toEqual([]);
   });
 
   test('other settings without a version make a new version of the same bytes', async () => {
@@ -116,7 +91,7 @@ describe('publishing', () => {
     const { version, created } = await publish(store, 'echo', 'a', { settings: { slo: '1s' } });
     expect(created).toBe(true);
     expect(version.version).toBe('2');
-    expect(blobs()).toHaveLength(1);
+    expect(fixture.blobs()).toHaveLength(1);
     expect(statSync(version.modelPath).nlink).toBe(3);
     expect(fixture.validated).toHaveLength(1);
   });
@@ -126,7 +101,7 @@ describe('publishing', () => {
     const { version } = await publish(store, 'echo', 'b', { settings: { batching: { delay: 2 } } });
     expect(version).toMatchObject({ version: '2', settings: { sloMs: 300, pinned: true } });
     expect(version.settings.batching).toEqual({ batchMax: 4, delayMs: 2 });
-    expect((await restarted()).find('echo')?.settings).toEqual(version.settings);
+    expect((await fixture.restarted()).find('echo')?.settings).toEqual(version.settings);
   });
 
   test('a version that is taken is refused for other bytes and for other settings', async () => {
@@ -136,8 +111,8 @@ describe('publishing', () => {
     expect([bytes.code, settings.code]).toEqual(['version-exists', 'version-exists']);
     expect(store.find('echo')).toBe(version);
     expect(readFileSync(version.modelPath, 'utf8')).toBe('a');
-    expect(staging()).toEqual([]);
-    expect(blobs()).toEqual([sha256('a')]);
+    expect(fixture.staging()).toEqual([]);
+    expect(fixture.blobs()).toEqual([sha256('a')]);
   });
 
   test('two uploads of one version at a time: the second is told so at once', async () => {
@@ -171,7 +146,7 @@ describe('publishing', () => {
     for (const [index, { version }] of published.entries()) {
       expect(readFileSync(version.modelPath, 'utf8')).toBe(contents[index]);
     }
-    const after = await restarted();
+    const after = await fixture.restarted();
     expect(after.versions('echo')).toEqual(store.versions('echo'));
   });
 
@@ -190,8 +165,8 @@ describe('publishing', () => {
     await expect(publication.writeFile('model.onnx', streamOf('half a mod', gone))).rejects.toBe(gone);
     expect((await failureOf(publication.commit({}))).code).toBe('bad-request');
     await publication.abort();
-    expect(staging()).toEqual([]);
-    expect(blobs()).toEqual([]);
+    expect(fixture.staging()).toEqual([]);
+    expect(fixture.blobs()).toEqual([]);
     expect((await publish(store, 'echo', 'whole', { version: '1' })).created).toBe(true);
   });
 
@@ -211,7 +186,7 @@ describe('publishing', () => {
     expect(failure.message).toContain('1000 bytes');
     expect(sent).toBe(1100);
     await publication.abort();
-    expect(staging()).toEqual([]);
+    expect(fixture.staging()).toEqual([]);
   });
 
   test('the limit holds for all files of an upload together', async () => {
@@ -232,14 +207,14 @@ describe('publishing', () => {
     await store.start();
     expect((await failureOf(publish(store, 'echo', 'bad'))).code).toBe('model-refused');
     expect(store.find('echo')).toEqual(version);
-    expect(staging()).toEqual([]);
-    expect(blobs()).toEqual([sha256('good')]);
+    expect(fixture.staging()).toEqual([]);
+    expect(fixture.blobs()).toEqual([sha256('good')]);
   });
 
   test('bad settings are refused before the model is opened', async () => {
     expect((await failureOf(publish(store, 'echo', 'a', { settings: { slow: 1 } }))).code).toBe('bad-settings');
     expect(fixture.validated).toEqual([]);
-    expect(staging()).toEqual([]);
+    expect(fixture.staging()).toEqual([]);
   });
 
   test('an upload without a model is refused', async () => {
@@ -276,7 +251,7 @@ describe('publishing', () => {
     expect((await failureOf(publication.writeFile('weights', streamOf('w')))).message).toContain('twice');
     expect((await failureOf(publication.writeFile('weights/0', streamOf('w')))).code).toBe('bad-request');
     await publication.abort();
-    expect(staging()).toEqual([]);
+    expect(fixture.staging()).toEqual([]);
   });
 });
 
@@ -286,7 +261,7 @@ describe('external data', () => {
   test('every file lies where the model names it, after a restart too', async () => {
     const { version } = await publishFiles(files, ['weights.bin', 'more/weights.bin']);
     expect(version.modelBytes).toBe(13);
-    const found = (await restarted()).find('big');
+    const found = (await fixture.restarted()).find('big');
     expect(found).toEqual(version);
     expect(readFileSync(join(version.modelPath, '..', 'more', 'weights.bin'), 'utf8')).toBe('bbbb');
   });
@@ -301,7 +276,7 @@ describe('external data', () => {
     const failure = await failureOf(publishFiles(files, ['weights.bin']));
     expect(failure.code).toBe('bad-request');
     expect(failure.message).toContain("'more/weights.bin', which the model does not name");
-    expect(staging()).toEqual([]);
+    expect(fixture.staging()).toEqual([]);
   });
 
   test('other weights under the same model are another version', async () => {
@@ -331,7 +306,7 @@ describe('blobs', () => {
     expect(failure.code).toBe('digest-mismatch');
     expect(failure.message).toContain(sha256('other'));
     expect(store.hasBlob(hex)).toBe(false);
-    expect([...staging(), ...blobs()]).toEqual([]);
+    expect([...fixture.staging(), ...fixture.blobs()]).toEqual([]);
   });
 
   test('a hash that is none is refused, and asks the disk for nothing', async () => {
@@ -350,10 +325,10 @@ describe('blobs', () => {
 
   test('a blob that nothing refers to outlives a restart for a day, and no longer', async () => {
     await store.putBlob(hex, streamOf(content));
-    expect((await restarted()).hasBlob(hex)).toBe(true);
+    expect((await fixture.restarted()).hasBlob(hex)).toBe(true);
     const longAgo = new Date(Date.now() - 25 * 60 * 60 * 1000);
     utimesSync(join(fixture.dataDir, 'blobs/put', hex), longAgo, longAgo);
-    expect((await restarted()).hasBlob(hex)).toBe(false);
+    expect((await fixture.restarted()).hasBlob(hex)).toBe(false);
     expect(readdirSync(join(fixture.dataDir, 'blobs/put'))).toEqual([]);
   });
 
@@ -363,8 +338,8 @@ describe('blobs', () => {
         await store.putBlob(hex, streamOf(content));
       }),
     );
-    expect(blobs()).toEqual([hex]);
-    expect(staging()).toEqual([]);
+    expect(fixture.blobs()).toEqual([hex]);
+    expect(fixture.staging()).toEqual([]);
   });
 });
 
@@ -375,9 +350,9 @@ describe('removing', () => {
     await store.remove('echo', '2');
     expect(store.find('echo')).toBe(first.version);
     expect(existsSync(second.version.modelPath)).toBe(false);
-    expect(blobs()).toEqual([sha256('a')]);
-    expect(staging()).toEqual([]);
-    expect(versionsOf(await restarted(), 'echo')).toEqual(['1']);
+    expect(fixture.blobs()).toEqual([sha256('a')]);
+    expect(fixture.staging()).toEqual([]);
+    expect(versionsOf(await fixture.restarted(), 'echo')).toEqual(['1']);
   });
 
   test('removing without a version removes all, and leaves bytes that others use', async () => {
@@ -386,7 +361,7 @@ describe('removing', () => {
     await publish(store, 'other', 'b');
     await store.remove('echo', undefined);
     expect(store.names()).toEqual(['other']);
-    expect(blobs()).toEqual([sha256('b')]);
+    expect(fixture.blobs()).toEqual([sha256('b')]);
     expect(readdirSync(join(fixture.dataDir, 'functions'))).toEqual(['other']);
     expect(readdirSync(join(fixture.dataDir, 'validated'))).toEqual([`${sha256('b')}.json`]);
   });
@@ -404,184 +379,13 @@ describe('removing', () => {
     await store.remove('echo', '2');
     await store.remove('echo', '1');
     expect(store.names()).toEqual([]);
-    expect(blobs()).toEqual([]);
+    expect(fixture.blobs()).toEqual([]);
   });
 
   test('a removed version may be published again', async () => {
     await publish(store, 'echo', 'a', { version: '1' });
     await store.remove('echo', '1');
     expect((await publish(store, 'echo', 'b', { version: '1' })).created).toBe(true);
-  });
-});
-
-describe('after a restart', () => {
-  test('every version is as it was, without a validation', async () => {
-    await publish(store, 'echo', 'a', { settings: { slo: '40ms', batching: { max: 4 } } });
-    await publish(store, 'other', 'b');
-    const again = await restarted();
-    expect(again.names()).toEqual(['echo', 'other']);
-    for (const name of again.names()) expect(again.versions(name)).toEqual(store.versions(name));
-    expect(fixture.validated).toHaveLength(2);
-  });
-
-  test('half-written uploads and unknown files are gone', async () => {
-    await publish(store, 'echo', 'a');
-    const half = await store.beginPublish('echo', undefined);
-    await half.writeFile('model.onnx', streamOf('half'));
-    writeFileSync(join(fixture.dataDir, 'blobs/sha256', sha256('orphan')), 'orphan');
-    writeFileSync(join(fixture.dataDir, 'blobs/sha256', 'rubbish'), 'x');
-    mkdirSync(join(fixture.dataDir, 'functions', 'empty'));
-    const again = await restarted();
-    expect(staging()).toEqual([]);
-    expect(blobs()).toEqual([sha256('a')]);
-    expect(again.names()).toEqual(['echo']);
-    expect(existsSync(join(fixture.dataDir, 'functions', 'empty'))).toBe(false);
-  });
-
-  test.each([
-    [
-      'a missing file',
-      (path: string) => {
-        rmSync(path);
-      },
-      "its file 'model.onnx' is missing",
-    ],
-    [
-      'a short file',
-      (path: string) => {
-        truncateSync(path, 2);
-      },
-      "its file 'model.onnx' has 2 bytes, but 5 were published",
-    ],
-    [
-      'a missing record',
-      (path: string) => {
-        rmSync(join(path, '..', 'version.json'));
-      },
-      'its version.json is missing',
-    ],
-    [
-      'a damaged record',
-      (path: string) => {
-        writeFileSync(join(path, '..', 'version.json'), '{"format":1');
-      },
-      'its version.json is damaged',
-    ],
-  ])('%s makes the version unavailable with the reason, and the others serve on', async (_what, harm, reason) => {
-    const { version } = await publish(store, 'echo', 'model', { version: 'v1' });
-    await publish(store, 'other', 'fine');
-    harm(version.modelPath);
-    const again = await restarted();
-    expect(again.find('echo')).toMatchObject({ key: 'echo@v1', state: { status: 'unavailable', reason } });
-    expect(again.find('other')?.state.status).toBe('ready');
-    expect(fixture.log).toContainEqual(
-      expect.objectContaining({ level: 'error', fields: { function: 'echo@v1', reason } }),
-    );
-
-    const { created } = await publish(again, 'echo', 'model', { version: 'v1' });
-    expect(created).toBe(true);
-    expect(again.find('echo')?.state).toEqual({ status: 'ready' });
-    expect((await restarted()).find('echo')?.state).toEqual({ status: 'ready' });
-  });
-
-  test('a flipped byte in a stored model makes its version unavailable before it is used', async () => {
-    const { version } = await publish(store, 'echo', 'model');
-    await publish(store, 'other', 'fine');
-    flip(version.modelPath);
-    const again = fixture.again();
-    await again.start();
-    expect(again.find('echo')?.state).toEqual({ status: 'validating' });
-    await again.verified();
-    const reason = `its stored file 'model.onnx' is damaged: its bytes do not have the sha256 ${sha256('model')}; publish it again`;
-    expect(again.find('echo')?.state).toEqual({ status: 'unavailable', reason });
-    expect(again.find('other')?.state).toEqual({ status: 'ready' });
-  });
-
-  test('publishing the right bytes again, under any name, heals every version that shares them', async () => {
-    const { version } = await publish(store, 'echo', 'model');
-    const twin = await publish(store, 'twin', 'model');
-    flip(version.modelPath);
-    const again = await restarted();
-    expect(again.find('twin')?.state.status).toBe('unavailable');
-
-    await publish(again, 'third', 'model');
-    for (const name of ['echo', 'twin', 'third']) {
-      expect(again.find(name)?.state).toEqual({ status: 'ready' });
-      expect(readFileSync(again.find(name)!.modelPath, 'utf8')).toBe('model');
-    }
-    expect(again.find('twin')?.version).toBe(twin.version.version);
-    expect(blobs()).toEqual([sha256('model')]);
-  });
-
-  test('a damaged blob is not lent to a publication, and may be sent again', async () => {
-    await store.putBlob(sha256('model'), streamOf('model'));
-    flip(join(fixture.dataDir, 'blobs/sha256', sha256('model')));
-    const again = await restarted();
-    const publication = await again.beginPublish('echo', undefined);
-    expect(await failureOf(publication.useBlob('model.onnx', sha256('model')))).toMatchObject({ code: 'unknown-blob' });
-    expect(again.hasBlob(sha256('model'))).toBe(false);
-    await again.putBlob(sha256('model'), streamOf('model'));
-    const second = await again.beginPublish('echo', undefined);
-    await second.useBlob('model.onnx', sha256('model'));
-    expect((await second.commit({})).version.state).toEqual({ status: 'ready' });
-  });
-
-  test('a version that a caller waits for is verified before smaller ones', async () => {
-    for (const name of ['a', 'bb', 'ccc']) await publish(store, name, `model ${name}`);
-    await publish(store, 'large', 'a model of more bytes');
-    const again = fixture.again();
-    const order: string[] = [];
-    again.onChange(({ before, after }) => {
-      if (before?.state.status === 'validating' && after?.state.status === 'ready') order.push(after.name);
-    });
-    const started = again.start();
-    again.onChange(({ after }) => {
-      if (after?.name === 'large' && after.state.status === 'validating') again.hurry(after);
-    });
-    await started;
-    await again.verified();
-    expect(order).toEqual(['large', 'a', 'bb', 'ccc']);
-  });
-
-  test('a damaged version can be removed', async () => {
-    const { version } = await publish(store, 'echo', 'model');
-    rmSync(join(version.modelPath, '..', 'version.json'));
-    const again = await restarted();
-    await again.remove('echo', undefined);
-    expect(again.names()).toEqual([]);
-    expect((await restarted()).names()).toEqual([]);
-  });
-
-  test('the host defaults that a function did not override follow the configuration', async () => {
-    await publish(store, 'echo', 'a', { settings: { slo: '40ms' } });
-    const again = fixture.again({ defaults: { sloMs: 1, handlerMs: 2, loadMs: 3, inferMs: 4 } });
-    await again.start();
-    expect(again.find('echo')?.settings).toMatchObject({
-      sloMs: 40,
-      timeouts: { handlerMs: 2, loadMs: 3, inferMs: 4 },
-    });
-  });
-
-  test('a data folder that a live process uses is refused', async () => {
-    const lock = join(fixture.dataDir, 'host.lock');
-    const mine = JSON.parse(readFileSync(lock, 'utf8')) as { pid: number; started: string };
-    // The parent of this process is alive; what is written here is who it really is.
-    const boot = mine.started.split(' ')[0] ?? '';
-    const fields = readFileSync(`/proc/${process.ppid}/stat`, 'utf8');
-    const ticks = fields.slice(fields.lastIndexOf(')') + 2).split(' ')[19] ?? '';
-    writeFileSync(lock, JSON.stringify({ pid: process.ppid, started: `${boot} ${ticks}` }));
-    const refused = fixture.again();
-    await expect(refused.start()).rejects.toThrow(`in use by another host (process ${process.ppid})`);
-    await refused.close();
-    expect(existsSync(lock)).toBe(true);
-    // Another process has got the number since: the lock means nothing any more.
-    writeFileSync(lock, JSON.stringify({ pid: process.ppid, started: `${boot} 1` }));
-    await fixture.again().start();
-    writeFileSync(lock, 'rubbish');
-    const last = fixture.again();
-    await last.start();
-    await last.close();
-    expect(existsSync(lock)).toBe(false);
   });
 });
 
