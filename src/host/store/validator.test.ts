@@ -59,12 +59,30 @@ serve(async ({ op, modelPath }) => {
 `;
 }
 
-async function reasonOfProcess(script: string, options: Partial<ValidatorOptions> = {}): Promise<string> {
+function processOf(script: string): string {
   const processPath = join(folder, `process-${count++}.mjs`);
   writeFileSync(processPath, checking(script));
-  const failure = await failureOf(start({ processPath, ...options }).validate('some.onnx'));
+  return processPath;
+}
+
+async function reasonOfProcess(script: string, options: Partial<ValidatorOptions> = {}): Promise<string> {
+  const failure = await failureOf(start({ processPath: processOf(script), ...options }).validate('some.onnx'));
   expect(failure.code).toBe('model-refused');
   return failure.message;
+}
+
+/** Runs this, and accepts the model; its producer is then the process id. */
+const accepting = (script = ''): string => `const text = fs.readFileSync(modelPath, 'utf8');
+  ${script}
+  const metadata = { inputs: [], outputs: [], producer: String(process.pid) };
+  return { answer: { outcome: 'accepted', externalFiles: text === 'external' ? ['weights'] : [], metadata } };`;
+
+const pidOfOpener = async (path: string): Promise<number> => Number((await validator.validate(path)).metadata.producer);
+
+function small(text = ''): string {
+  const path = join(folder, `small-${count++}.onnx`);
+  writeFileSync(path, text);
+  return path;
 }
 
 /** y = x W, [batch, 4] to [batch, 2]. */
@@ -285,6 +303,38 @@ ${checking("return refused('seen');")}`,
     validator.stop();
     expect((await running).code).toBe('draining');
     expect((await waiting).code).toBe('draining');
+  });
+});
+
+describe('a process that has accepted a model', () => {
+  test('opens the next one, and ends when the host stops', async () => {
+    start({ processPath: processOf(accepting()) });
+    const pid = await pidOfOpener(small());
+    expect(await pidOfOpener(small())).toBe(pid);
+    validator.stop();
+    await expect.poll(() => stateOf(pid), { interval: 10, timeout: 30_000 }).toMatch(/^(gone|Z)$/);
+  });
+
+  test('has no say in what it does not accept: a new one decides', async () => {
+    const script = `if (globalThis.hasOpened && text === 'dies') process.kill(process.pid, 'SIGSEGV');
+      if (globalThis.hasOpened && text === 'refuses') return refused('it has opened another one');
+      if (globalThis.hasOpened && text === 'hangs') return await new Promise(() => {});
+      globalThis.hasOpened = true;`;
+    start({ processPath: processOf(accepting(script)), timeoutMs: 8000 });
+    for (const trouble of ['dies', 'refuses', 'hangs']) {
+      const pid = await pidOfOpener(small());
+      expect(await pidOfOpener(small(trouble))).not.toBe(pid);
+    }
+  }, 90_000);
+
+  test('does not open the next one after a large model, or one with external data', async () => {
+    start({ processPath: processOf(accepting()) });
+    const large = small();
+    truncateSync(large, 20 * 2 ** 20);
+    for (const last of [large, small('external')]) {
+      const pid = await pidOfOpener(last);
+      expect(await pidOfOpener(small())).not.toBe(pid);
+    }
   });
 });
 

@@ -1,4 +1,5 @@
-/** Opens models in short-lived processes, one at a time, so that a hostile or broken file takes nothing along. */
+/** Opens models in processes of their own, one at a time, so that a hostile or broken file takes nothing along. */
+import { stat } from 'node:fs/promises';
 import { tmpdir, totalmem } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
@@ -16,9 +17,14 @@ import { reviveMetadata, type ValidatedModel, type ValidateModel } from './valid
 
 /** The model, its external data, and what Node and ONNX Runtime open. */
 const filesMax = 1024;
+/** Most of what it takes to check a small model is the start of the process, which is kept for so many that follow soon. */
+const modelsPerProcessMax = 100;
+const keptMsMax = 5_000;
+/** After a larger model its process ends: ONNX Runtime does not give all memory back. */
+const smallBytesMax = 16 * 2 ** 20;
 
 export interface ValidatorOptions {
-  /** Wall-clock limit of one validation, from the start of its process. */
+  /** Wall-clock limit of one validation, from the start of its process where it gets a new one. */
   readonly timeoutMs: number;
   /** JavaScript heap of the process; the model's own bytes are outside it. */
   readonly heapMiBMax?: number;
@@ -49,6 +55,8 @@ class NoVerdict extends Error {
   }
 }
 
+type ValidatorProcess = Server<ValidatorOrder>;
+
 export function createValidator(options: ValidatorOptions): Validator {
   const { processPath, timeoutMs } = options;
   const limits = {
@@ -56,7 +64,6 @@ export function createValidator(options: ValidatorOptions): Validator {
       processPath === undefined
         ? compiledModule('./validator-process.js', import.meta.url)
         : pathToFileURL(processPath),
-    timeMsMax: timeoutMs,
     heapMiBMax: options.heapMiBMax ?? 2048,
     // A model that wants more than there is fails by itself, and takes nothing else along.
     limits: { memoryBytes: totalmem(), files: filesMax },
@@ -71,8 +78,12 @@ export function createValidator(options: ValidatorOptions): Validator {
   const queue = new KeyedMutex();
   const stop = new AbortController();
   const { signal } = stop;
+  /** It has accepted small models only. */
+  let kept: { readonly process: ValidatorProcess; modelsLeft: number } | undefined;
 
   const run = async (modelPath: string): Promise<ValidatedModel> => {
+    const accepted = await acceptedByKept(modelPath);
+    if (accepted !== undefined) return accepted;
     for (const delayMs of options.retryDelaysMs ?? [500, 2000]) {
       const outcome = await runOnce(modelPath);
       if (!('neverOpened' in outcome)) return outcome;
@@ -83,30 +94,82 @@ export function createValidator(options: ValidatorOptions): Validator {
     throw new HostError('internal', outcome.neverOpened);
   };
 
+  /**
+   * What a process that has opened other models says, where it accepts this one. Anything else may come from those: a
+   * new process decides.
+   */
+  const acceptedByKept = async (modelPath: string): Promise<ValidatedModel | undefined> => {
+    if (kept?.process.isAlive !== true || kept.modelsLeft === 0 || !(await isSmall(modelPath))) {
+      kept?.process.end('it is not needed');
+      return undefined;
+    }
+    const { process } = kept;
+    try {
+      const { answer } = await asked(
+        process,
+        async () => await process.ask<ValidatorReply>({ op: 'check', modelPath }),
+      );
+      if (answer.outcome === 'accepted') {
+        kept.modelsLeft = answer.externalFiles.length === 0 ? kept.modelsLeft - 1 : 0;
+        return verdict(answer);
+      }
+    } catch (error) {
+      if (!(error instanceof NoVerdict || error instanceof Late)) throw error;
+    }
+    process.end('another one decides');
+    return undefined;
+  };
+
+  /** Ends the process when it takes too long, and when the host stops. @throws Late, HostError 'draining' */
+  const asked = async <Result>(process: ValidatorProcess, work: () => Promise<Result>): Promise<Result> => {
+    if (signal.aborted) throw stopping();
+    let isLate = false;
+    const timer = setTimeout(() => {
+      isLate = true;
+      process.end('it took too long');
+    }, timeoutMs);
+    try {
+      return await work();
+    } catch (error) {
+      if (signal.aborted) throw stopping();
+      throw isLate ? new Late() : error;
+    } finally {
+      clearTimeout(timer);
+    }
+  };
+
   const runOnce = async (modelPath: string): Promise<ValidatedModel | { readonly neverOpened: string }> => {
     if (signal.aborted) throw stopping();
-    const process = new Server<ValidatorOrder>((events) => startProcess(limits, events), {
+    const process: ValidatorProcess = new Server<ValidatorOrder>((events) => startProcess(limits, events), {
       errorOf: (cause) => new NoVerdict(cause),
+      idleMsMax: keptMsMax,
     });
     const end = (): void => process.end('it is done');
     signal.addEventListener('abort', end);
-    let isReady = false;
+    void process.exited.then(() => signal.removeEventListener('abort', end));
+    kept = undefined;
+    let [isReady, isKept] = [false, false];
     try {
-      await process.ask({ op: 'ready' });
-      isReady = true;
-      return verdict((await process.ask<ValidatorReply>({ op: 'check', modelPath })).answer);
+      return await asked(process, async () => {
+        await process.ask({ op: 'ready' });
+        isReady = true;
+        const model = verdict((await process.ask<ValidatorReply>({ op: 'check', modelPath })).answer);
+        isKept = model.externalFiles.length === 0 && (await isSmall(modelPath));
+        if (isKept) kept = { process, modelsLeft: modelsPerProcessMax - 1 };
+        return model;
+      });
     } catch (error) {
-      if (signal.aborted) throw stopping();
-      if (!(error instanceof NoVerdict)) throw error;
-      if (error.ended?.isLate === true) {
+      if (error instanceof Late) {
         throw refused(`the validator did not finish within ${timeoutMs / 1000} s and was stopped`);
       }
+      if (!(error instanceof NoVerdict)) throw error;
       if (!isReady) return { neverOpened: describeDeath(error, 'before it opened the model') };
       throw refused(describeEnd(error));
     } finally {
-      signal.removeEventListener('abort', end);
-      end();
-      await process.exited;
+      if (!isKept) {
+        end();
+        await process.exited;
+      }
     }
   };
 
@@ -115,6 +178,14 @@ export function createValidator(options: ValidatorOptions): Validator {
     stop: () => stop.abort(),
   };
 }
+
+class Late extends Error {}
+
+const isSmall = async (modelPath: string): Promise<boolean> =>
+  await stat(modelPath).then(
+    ({ size }) => size <= smallBytesMax,
+    () => false,
+  );
 
 function verdict(reply: ValidatorReply): ValidatedModel {
   if (reply.outcome === 'refused') throw refused(reply.reason);
