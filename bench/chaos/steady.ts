@@ -12,8 +12,9 @@ const looksAt = [0.25, 0.5, 1];
 /** Beside each other: while one opens a model, others call, remove and load. */
 const publishers = 3;
 const cyclesEach = 4;
-/** Beside them, each with a function of its own: they load as often as they can, and wait for no publication. */
+/** Beside them, each with a function of its own, they load so often for each cycle. */
 const loaders = 2;
+const loadsPerCycle = 5;
 const mebibyte = 2 ** 20;
 /** Collected garbage comes and goes; a leak of a few kilobytes a cycle shows above this in a run of some thousands. */
 const memoryGrowthMax = 32 * mebibyte;
@@ -63,7 +64,7 @@ export async function runSteady({ small, minutes = 5, progress }: BenchmarkOptio
     );
     const loading = kept.map(async (name) => {
       do await reload(host.url, name, ++loads % valuesMax);
-      while (atWork.publishers > 0);
+      while (atWork.publishers > 0 && loads < loadsPerCycle * cycles);
     });
     // A look is taken while nothing is under way.
     await Promise.all([publishing, ...loading]);
