@@ -127,6 +127,16 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
     for (const { body } of [one, third]) expect([body('f'), body('g')]).toEqual([['1', '2'], ['1']]);
   });
 
+  test('a key of another type in Redis is told, and asked for once', async () => {
+    const third = await host();
+    await redis.command('DEL turntable:fleet:lab:epoch');
+    await redis.command('HSET turntable:fleet:lab:epoch field value');
+    await redis.command('CONFIG RESETSTAT');
+    await expect(third.registry.ready()).rejects.toThrow(/WRONGTYPE|wrong kind of value/);
+    const statistics = await one.link.commands.info('commandstats');
+    expect(/cmdstat_mget:calls=(\d+)/.exec(statistics)?.[1]).toBe('1');
+  });
+
   test('an entry that somebody without the secret has written does not count', async () => {
     await one.registry.put('f', ['1']);
     await other.registry.sync();
