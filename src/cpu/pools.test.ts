@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -175,6 +176,17 @@ describe('an invocation', () => {
     client.abort();
     await expect(gone).rejects.toMatchObject({ code: 'cancelled' });
     expect(pools.states()[0]?.queueLength).toBe(0);
+  });
+
+  it('leaves nothing of its function, once that is removed, with a connection that goes on', async () => {
+    start();
+    const client = new AbortController();
+    for (const key of ['first', 'second', 'third']) {
+      pools.register(spec(key), limits);
+      await pools.invoke(key, input(1, 2, 3, 4), { signal: client.signal });
+      await pools.unregister(key);
+    }
+    expect(getEventListeners(client.signal, 'abort')).toHaveLength(1);
   });
 
   it('beyond the limit of the queue is refused at once', async () => {

@@ -6,9 +6,11 @@ import { CpuError } from '../types.ts';
 /** Node's timers cannot be set further ahead. */
 const timerMsMax = 2 ** 31 - 1;
 
+/** Of all queues: a connection lives longer than the pools that it calls, and is to keep none of them. */
+const clients = new CallerWatch<Ticket>((ticket) => ticket.waitsIn?.leave(ticket));
+
 export class TicketQueue {
   readonly #tickets: Ticket[] = [];
-  readonly #clients = new CallerWatch<Ticket>((ticket) => this.#drop(ticket, clientGone()));
   /** Told of each ticket that leaves because its client is gone or its deadline has passed. */
   readonly #dropped: (ticket: Ticket, error: CpuError) => void;
   #expiryTimer: NodeJS.Timeout | undefined;
@@ -42,6 +44,11 @@ export class TicketQueue {
     const ticket = this.#tickets.shift();
     if (ticket !== undefined) this.#forgetClient(ticket);
     return ticket;
+  }
+
+  /** Its client has gone. */
+  leave(ticket: Ticket): void {
+    this.#drop(ticket, clientGone());
   }
 
   takeAll(): Ticket[] {
@@ -79,7 +86,8 @@ export class TicketQueue {
       return;
     }
     this.#tickets.splice(at, 0, ticket);
-    if (ticket.signal !== undefined) this.#clients.add(ticket.signal, ticket);
+    ticket.waitsIn = this;
+    if (ticket.signal !== undefined) clients.add(ticket.signal, ticket);
     this.#armExpiry(ticket.deadlineMs);
   }
 
@@ -92,7 +100,8 @@ export class TicketQueue {
   }
 
   #forgetClient(ticket: Ticket): void {
-    if (ticket.signal !== undefined) this.#clients.delete(ticket.signal, ticket);
+    ticket.waitsIn = undefined;
+    if (ticket.signal !== undefined) clients.delete(ticket.signal, ticket);
   }
 
   /** One timer serves the whole queue: it is set for the earliest deadline. */

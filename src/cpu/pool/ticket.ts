@@ -33,6 +33,8 @@ export interface Ticket {
   /** Whether it waited for a load, and for how long up to now. */
   cold: boolean;
   loadMs: number;
+  /** The queue that it waits in. */
+  waitsIn: { leave(ticket: Ticket): void } | undefined;
 }
 
 /** A run of the model elsewhere. */
@@ -78,6 +80,7 @@ export function makeTicket(
     deaths: 0,
     cold: false,
     loadMs: 0,
+    waitsIn: undefined,
   };
 }
 
