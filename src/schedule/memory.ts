@@ -94,7 +94,7 @@ export class GpuMemory {
     } else if (eviction === 'value-suffix') {
       const order = new ValueOrder((row) => {
         const functionIndex = residents.functionOf(row);
-        return popularity.countWith(functionIndex, listener.waiting(functionIndex)) * this.#missCostPerByte(row);
+        return popularity.expectedWith(functionIndex, listener.waiting(functionIndex)) * this.#missCostPerByte(row);
       });
       popularity.onScale((factor) => order.scale(factor));
       this.#order = order;

@@ -30,3 +30,18 @@ test('an older use counts half of a new one after eight arrivals for each functi
   popularity.use(2);
   expect(popularity.count(0) / popularity.count(2)).toBeCloseTo(0.5, 12);
 });
+
+test('of functions that are used alike what is expected goes by the latest use, of others by their counts', () => {
+  const popularity = new Popularity();
+  popularity.grow(50);
+  for (let arrival = 0; arrival < 5000; arrival++) popularity.use((arrival * 37) % 50);
+  // Used twice in a row, which is chance as far as the others tell.
+  popularity.use(3);
+  popularity.use(3);
+  const alike = popularity.expected(3);
+  for (let arrival = 0; arrival < 50; arrival++) popularity.use((arrival * 37) % 50);
+  expect(popularity.expected(4)).toBeGreaterThan(alike);
+  expect(popularity.expected(3) / popularity.expected(4)).toBeLessThan(1.1);
+  for (let arrival = 0; arrival < 5000; arrival++) popularity.use(arrival % 2 === 0 ? 3 : arrival % 50);
+  expect(popularity.expected(3) / popularity.expected(4)).toBeGreaterThan(15);
+});
