@@ -70,24 +70,26 @@ export class Dispatcher {
     actions.push({ kind: 'wake', atMs: this.#wakeMs });
   }
 
-  /** After a load: the GPUs whose links carried it, the one with the most urgent invocation first. */
+  /** After a load: the GPUs that have a link for it now, the one with the most urgent invocation first. */
   dispatchFreed(functionIndex: number, gpu: number, { transfers }: ColdWay, nowMs: number): void {
     this.#late.reconsider(functionIndex, gpu, nowMs);
-    if (transfers.length === 1) {
-      this.dispatch(gpu, nowMs);
-      return;
-    }
+    const { links } = this.#state;
     const freed = this.#freed;
     freed.length = 0;
     for (const { link } of transfers) {
-      let place = freed.length;
-      while (place > 0 && this.#urgency(freed[place - 1]!) > this.#urgency(link)) {
-        freed[place] = freed[place - 1]!;
-        place--;
-      }
-      freed[place] = link;
+      this.#addFreed(link, nowMs);
+      for (const waiting of links.inTurnWith(link)) this.#addFreed(waiting, nowMs);
     }
     for (let index = 0; index < freed.length; index++) this.dispatch(freed[index]!, nowMs);
+  }
+
+  #addFreed(gpu: number, nowMs: number): void {
+    const freed = this.#freed;
+    if (this.#state.lines[gpu]!.count === 0 || freed.includes(gpu)) return;
+    const dueMs = this.#linkDueMs(gpu, nowMs);
+    let place = freed.length;
+    for (; place > 0 && this.#linkDueMs(freed[place - 1]!, nowMs) > dueMs; place--) freed[place] = freed[place - 1]!;
+    freed[place] = gpu;
   }
 
   /** Strictly in order, whatever is there of it. */
@@ -134,7 +136,7 @@ export class Dispatcher {
   /** The invocation that the lane is for now, or -1; then `#wakeMs` is when to look again. */
   #pick(line: Line, gpu: number, nowMs: number): number {
     this.#wakeMs = Infinity;
-    const { policy, links } = this.#state;
+    const { policy } = this.#state;
     if (line.startsSinceLate > 0 && line.startsSinceLate % overdueShare === 0) {
       this.#late.find(line.runnable, line, gpu, nowMs);
       if (!policy.loadAhead) this.#late.find(line.loadable, line, gpu, nowMs);
@@ -160,7 +162,7 @@ export class Dispatcher {
     if (hidden !== nobody && line.lateHead(hidden) !== nobody) return line.lateHead(hidden);
     if (this.#wakeMs < Infinity) return nobody;
     // There was no room: functions that wait have it.
-    if (!links.isIdle(gpu)) return nobody;
+    if (!this.#isLinkFree(line, gpu)) return nobody;
     const onTime = line.loadable.first();
     if (onTime !== nobody) return line.head(onTime);
     const entry = line.lateLoadable.first();
@@ -238,10 +240,19 @@ export class Dispatcher {
     return false;
   }
 
+  /** Whether this GPU's link is free for its next load. Loads over several switches do not wait for their neighbours. */
+  #isLinkFree(line: Line, gpu: number): boolean {
+    const { links } = this.#state;
+    if (links.hasRoom(gpu)) return true;
+    if (!links.isIdle(gpu)) return false;
+    const next = line.loadable.size > 0 ? line.loadable.first() : line.lateLoadable.first();
+    return next === nobody || this.#state.offerAt(line.functionOf(next), gpu).ways.length > 1;
+  }
+
   /** The next load for what waits, while this GPU's own link is free. */
   #loadAhead(line: Line, gpu: number, nowMs: number): void {
     const { links, policy, functionOf } = this.#state;
-    if (!links.isIdle(gpu)) return;
+    if (!this.#isLinkFree(line, gpu)) return;
     const isFifo = policy.order === 'fifo';
     const late = this.#late.toLoad(line);
     if (this.#late.isTurn(line, line.loadsSinceLate, late, nowMs)) {
@@ -349,9 +360,16 @@ export class Dispatcher {
     return top.smaller !== undefined && this.#state.offerAt(functionIndex, gpu) !== top;
   }
 
-  #urgency(gpu: number): number {
-    const { loadable, runnable } = this.#state.lines[gpu]!;
-    const heap = loadable.size > 0 ? loadable : runnable;
-    return heap.size === 0 ? Infinity : heap.keyOf(heap.first());
+  /**
+   * Place of a GPU's next load in the order of all GPUs: its deadline. Not the key of the line's heap: that has a share
+   * of this lane in it, which grows with all that the GPU has run.
+   */
+  #linkDueMs(gpu: number, nowMs: number): number {
+    const line = this.#state.lines[gpu]!;
+    if (line.loadable.size > 0) return line.keyOf(line.head(line.loadable.first()));
+    const late = line.lateLoadable.first();
+    if (late === nobody) return Infinity;
+    const waitedMs = nowMs - this.#state.arrivalMs[line.lateHead(late)]!;
+    return waitedMs < this.#state.policy.waitBoundMs ? Infinity : -Infinity;
   }
 }

@@ -24,7 +24,7 @@ export class Growth {
     if (resident === undefined || growing.has(slot) || sheet.pinned) return;
     if (memory.prefix(functionIndex) !== wholePrefix(resident)) return;
     if (!rungs.mayGrow(slot) && rungs.isAcceptable(functionIndex, resident)) return;
-    if (!links.isIdle(gpu)) return;
+    if (!links.hasRoom(gpu)) return;
     const attainableBytes = memory.attainableBytes(functionIndex);
     const rung = rungs.toGrowTo(functionIndex, top, resident, memory.freeBytes, attainableBytes);
     if (rung?.plan === undefined || !memory.startGrowth(functionIndex, rung)) return;

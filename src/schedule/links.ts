@@ -5,6 +5,8 @@ import type { SchedulerGpu } from './types.ts';
 const smoothingMs = 1000;
 /** Of how busy a neighbour was of late: what it is so soon after it was idle. */
 const againShare = 0.5;
+/** Of a link's speed: where a switch has less left for another load, there is no use in beginning it. */
+const leastLeft = 0.05;
 /** Beyond it the price would say no more than 'full'. */
 const busyMax = 0.95;
 
@@ -23,6 +25,10 @@ export class LinkLanes {
   readonly #countedMs: Float64Array;
   /** How many of the other links on its switch carry something, by link. */
   readonly #busyBeside: Int32Array;
+  /** How many of them can carry something while this one begins to. */
+  readonly #besideMax: readonly number[];
+  /** Of these, those that it may have to wait for, by link. */
+  readonly #inTurn: readonly (readonly number[])[];
   /** Links on the same switch, by link. */
   readonly #neighbours: readonly (readonly number[])[];
   /** By link and count of busy links on its switch, how much longer a transfer takes. */
@@ -38,6 +44,10 @@ export class LinkLanes {
     this.#neighbours = gpus.map((gpu, link) =>
       [...gpus.keys()].filter((other) => other !== link && gpus[other]!.switch === gpu.switch),
     );
+    this.#besideMax = gpus.map(({ linkGBps, uplinkGBps }) =>
+      Math.max(0, Math.ceil(uplinkGBps / linkGBps - leastLeft) - 1),
+    );
+    this.#inTurn = this.#neighbours.map((links, link) => (links.length > this.#besideMax[link]! ? links : []));
     this.#slowdowns = gpus.map(({ linkGBps, uplinkGBps }, link) =>
       Array.from({ length: this.#neighbours[link]!.length + 2 }, (_, busy) =>
         Math.max(1, (linkGBps * busy) / uplinkGBps),
@@ -47,6 +57,19 @@ export class LinkLanes {
 
   isIdle(link: number): boolean {
     return this.#loads[link] === 0;
+  }
+
+  /**
+   * Whether it is idle and its switch has something left for it. Of loads that share a full switch each ends as late as
+   * the last of them would have in turn.
+   */
+  hasRoom(link: number): boolean {
+    return this.#loads[link] === 0 && this.#busyBeside[link]! <= this.#besideMax[link]!;
+  }
+
+  /** Links of its switch that may have to wait for it. */
+  inTurnWith(link: number): readonly number[] {
+    return this.#inTurn[link]!;
   }
 
   /**
@@ -133,21 +156,25 @@ export class LinkLanes {
     }
   }
 
-  /** When an execution behind a load that is under way can end, by what is known of its links now. */
+  /**
+   * When an execution behind a load that is under way can end, by what is ordered now. What others may yet order beside
+   * it does not count: a run that is begun for a later end would hold up what has arrived.
+   */
   readyMs({ way, prefix, soonestMs }: { way: ColdWay; prefix: number; soonestMs: number }, nowMs: number): number {
     let readyMs = soonestMs;
     for (let index = 0; index < way.transfers.length; index++) {
       const { link, bytes, tailMs } = way.transfers[index]!;
-      if (bytes[prefix]! > 0) readyMs = Math.max(readyMs, this.#carriedMs(link, 0, nowMs) + tailMs[prefix]!);
+      if (bytes[prefix] === 0) continue;
+      readyMs = Math.max(readyMs, this.#carriedMs(link, 0, nowMs, nowMs, 0) + tailMs[prefix]!);
     }
     return readyMs;
   }
 
   /**
    * When a link will have carried what is ordered and, from `fromMs` on, so much more. Its neighbours slow it down
-   * until they have carried what is ordered there, and from then on as often as they were busy of late.
+   * until they have carried what is ordered there, and from then on for a share of the time that they were busy of late.
    */
-  #carriedMs(link: number, moreMs: number, nowMs: number, fromMs = nowMs): number {
+  #carriedMs(link: number, moreMs: number, nowMs: number, fromMs = nowMs, again = againShare): number {
     const neighbours = this.#neighbours[link]!;
     const slowdowns = this.#slowdowns[link]!;
     let leftMs = this.#leftMs(link, fromMs) + moreMs;
@@ -170,6 +197,7 @@ export class LinkLanes {
       if (leftMs <= 0) return atMs;
       doneMs += carriedMs;
     }
+    if (again === 0) return atMs + leftMs;
     let share = 0;
     for (let index = 0; index < neighbours.length; index++) {
       this.#countBusy(neighbours[index]!, nowMs);

@@ -141,7 +141,8 @@ export class Router {
     const entry = this.#state.entryAt(functionIndex, gpu);
     // The others of the function that wait are of the same load.
     const ownMs = entry < 0 ? 0 : lines[gpu]!.linkMsOf(entry);
-    const aheadMs = Math.max(0, lines[gpu]!.linkMs - ownMs);
+    let aheadMs = Math.max(0, lines[gpu]!.linkMs - ownMs);
+    for (const waiting of links.inTurnWith(gpu)) aheadMs += lines[waiting]!.linkMs;
     const [shared] = ways;
     const alone = ways[ways.length - 1]!;
     const { transfers } = shared;
