@@ -1,0 +1,160 @@
+import { describe, expect, test } from 'vitest';
+import { arrival, Bench, best, finished, kinds, runs } from '../../test/support/scheduler-bench.ts';
+import { policies, type Action } from './index.ts';
+
+describe('routing', () => {
+  test('by modulo goes by number, to the next GPU when that one is down', () => {
+    const bench = new Bench(policies.artifact, { gpus: 4 });
+    for (let index = 0; index < 6; index++) bench.add({ layers: [1] });
+    expect(bench.at(0, arrival(0, 5))).toMatchObject([{ kind: 'run', gpu: 1 }]);
+    bench.at(1, { kind: 'gpu-lost', gpu: 2 });
+    expect(bench.at(2, arrival(1, 2))).toMatchObject([{ kind: 'run', gpu: 3 }]);
+  });
+
+  test('puts new functions where there is most room, and goes back to where they are', () => {
+    const bench = new Bench(best, { gpus: 2 });
+    const [a, b] = [bench.add({ layers: [50] }), bench.add({ layers: [30] })];
+    bench.visit(0, 0, a);
+    bench.visit(100, 0, b);
+    expect(bench.scheduler.residentPrefix(a, 0)).toBe(1);
+    expect(bench.scheduler.residentPrefix(b, 1)).toBe(1);
+    bench.at(200, arrival(0, a));
+    expect(bench.at(201, arrival(1, a))).toMatchObject([{ kind: 'wait', invocation: 1, place: 0 }]);
+  });
+
+  test('makes a second copy when the wait costs more than the load, and drops it first', () => {
+    const bench = new Bench(best, { gpus: 2 });
+    const hot = bench.add({ layers: [20] });
+    bench.visit(0, 0, hot);
+    const where = Array.from({ length: 6 }, (_, index) => {
+      bench.at(100, arrival(index, hot));
+      return bench.scheduler.residentPrefix(hot, 1);
+    });
+    // The load takes 21 ms with the run: the third arrival would end 30 ms later, and goes over.
+    expect(where).toEqual([0, 0, 1, 1, 1, 1]);
+    let nowMs = 120;
+    let actions = bench.at(nowMs, { kind: 'loaded', gpu: 1, functionIndex: hot });
+    const running = [0, ...runs(actions)];
+    const ended: number[] = [];
+    for (let next = running.shift(); next !== undefined; next = running.shift()) {
+      actions = bench.at((nowMs += 10), finished(next));
+      ended.push(next);
+      running.push(...runs(actions));
+    }
+    expect(ended.sort((a, b) => a - b)).toEqual([0, 1, 2, 3, 4, 5]);
+    const big = bench.add({ layers: [90] });
+    expect(bench.at(500, arrival(9, big))).toContainEqual(
+      expect.objectContaining({ kind: 'evict', functionIndex: hot, cause: 'migration' }),
+    );
+  });
+
+  test('fails what no GPU can hold and no CPU pool takes', () => {
+    const bench = new Bench(best);
+    const huge = bench.add({ layers: [101] });
+    expect(bench.at(0, arrival(0, huge))).toEqual([{ kind: 'fail', invocation: 0, reason: 'nowhere' }]);
+    const onCpu = bench.add({ layers: [101] }, { cpu: { latencyMs: 500, cores: 1 } });
+    expect(bench.at(1, arrival(0, onCpu))).toMatchObject([{ kind: 'run-cpu', invocation: 0, functionIndex: onCpu }]);
+  });
+});
+
+describe('objectives', () => {
+  test('an invocation that would miss its SLO is shed when the setting says so', () => {
+    const bench = new Bench({ ...best, admission: 'shed' });
+    const fn = bench.add({ layers: [1] }, { sloMs: 25 });
+    bench.visit(0, 0, fn);
+    expect(kinds(bench.at(100, arrival(0, fn)))).toEqual(['run']);
+    expect(kinds(bench.at(100, arrival(1, fn)))).toEqual(['wait']);
+    expect(bench.at(100, arrival(2, fn))).toMatchObject([{ kind: 'shed', invocation: 2 }]);
+    // The run took longer than predicted: the one that waited would be late as well.
+    expect(bench.at(120, finished(0))).toMatchObject([{ kind: 'shed', invocation: 1 }]);
+  });
+
+  test.each([
+    ['never', ['run', 'wait', 'wait', 'wait']],
+    ['on-overload', ['run', 'wait', 'run-cpu', 'wait']],
+  ] as const)('offloading %s', (offload, expected) => {
+    const bench = new Bench({ ...policies.artifact, offload }, { cpuCores: 1 });
+    const fn = bench.add({ layers: [1] }, { cpu: { latencyMs: 20, cores: 1 }, sloMs: 20 });
+    bench.visit(0, 0, fn);
+    // The third would end after 30 ms on the GPU and after 20 on the CPU; the fourth would be late on both.
+    const decided = [0, 1, 2, 3].flatMap((invocation) => kinds(bench.at(90, arrival(invocation, fn))));
+    expect(decided).toEqual(expected);
+  });
+
+  test('the earliest finish decides between GPU and CPU when the setting says so', () => {
+    const bench = new Bench({ ...policies.artifact, offload: 'earliest-finish' }, { cpuCores: 2 });
+    const fn = bench.add({ layers: [40] }, { cpu: { latencyMs: 20, cores: 1 } });
+    // 41 ms cold on the GPU.
+    expect(kinds(bench.at(0, arrival(0, fn)))).toEqual(['run-cpu']);
+    expect(kinds(bench.at(0, arrival(1, fn)))).toEqual(['run-cpu']);
+    // Both cores are taken for 20 ms: another would end after 40, still before the GPU.
+    expect(kinds(bench.at(0, arrival(2, fn)))).toEqual(['wait']);
+    expect(kinds(bench.at(0, arrival(3, fn)))).toEqual(['run']);
+  });
+});
+
+describe('the CPU', () => {
+  const never = { layers: [1000] };
+
+  test('a second run in a session that is still being made is expected to wait for the rest of that', () => {
+    const bench = new Bench(policies.best, { cpuCores: 2 });
+    const fn = bench.add(never, { cpu: { latencyMs: 20, cores: 1, loadMs: 50, bytes: 10 } });
+    expect(bench.at(0, arrival(0, fn))).toMatchObject([{ kind: 'run-cpu', loads: true, predictedEndMs: 70 }]);
+    expect(bench.at(10, arrival(1, fn))).toMatchObject([{ kind: 'run-cpu', loads: false, predictedEndMs: 70 }]);
+    bench.at(70, finished(0));
+    expect(bench.at(70, arrival(2, fn))).toMatchObject([{ kind: 'run-cpu', loads: false, predictedEndMs: 90 }]);
+  });
+
+  test("an instance of the function's own is not behind what waits for the cores", () => {
+    const bench = new Bench(policies.best);
+    const shared = bench.add(never, { cpu: { latencyMs: 20, cores: 1 }, sloMs: 30 });
+    const leased = bench.add(never, { cpu: { latencyMs: 20, cores: 1, slots: 1 }, sloMs: 500 });
+    expect(kinds(bench.at(0, arrival(0, shared)))).toEqual(['run-cpu']);
+    expect(kinds(bench.at(0, arrival(1, shared)))).toEqual(['wait']);
+    expect(kinds(bench.at(1, arrival(2, leased)))).toEqual(['run-cpu']);
+    expect(kinds(bench.at(2, arrival(3, leased)))).toEqual(['wait']);
+    expect(bench.at(21, finished(2))).toMatchObject([{ kind: 'run-cpu', invocation: 3 }]);
+  });
+
+  test('lets one function at ten times its capacity not make those with few late', () => {
+    const bench = new Bench(policies.best, { gpus: 0, cpuCores: 1 });
+    const cpu = { latencyMs: 25, cores: 1, bytes: 0, loadMs: 0 };
+    const loud = bench.add({ layers: [] }, { cpu, sloMs: 300 });
+    const quiet = Array.from({ length: 5 }, () =>
+      bench.add({ layers: [] }, { cpu: { ...cpu, latencyMs: 1 }, sloMs: 300 }),
+    );
+    const arrivedMs: number[] = [];
+    const functionOf: number[] = [];
+    let running: { invocation: number; endMs: number } | undefined;
+    let longestQuietMs = 0;
+    let [quietDone, loudDone] = [0, 0];
+    const take = (nowMs: number, actions: readonly Action[]): void => {
+      for (const action of actions) {
+        if (action.kind !== 'run-cpu') continue;
+        running = { invocation: action.invocation, endMs: nowMs + (action.functionIndex === loud ? 25 : 1) };
+      }
+    };
+    for (let nowMs = 0; nowMs < 20_000; nowMs += 0.5) {
+      if (running !== undefined && running.endMs <= nowMs) {
+        const { invocation } = running;
+        running = undefined;
+        if (functionOf[invocation] === loud) loudDone++;
+        else {
+          quietDone++;
+          longestQuietMs = Math.max(longestQuietMs, nowMs - arrivedMs[invocation]!);
+        }
+        take(nowMs, bench.at(nowMs, finished(invocation)));
+      }
+      const arriving = nowMs % 2.5 === 0 ? [loud] : [];
+      if (nowMs % 250 === 0) arriving.push(quiet[(nowMs / 250) % quiet.length]!);
+      for (const functionIndex of arriving) {
+        arrivedMs.push(nowMs);
+        functionOf.push(functionIndex);
+        take(nowMs, bench.at(nowMs, arrival(functionOf.length - 1, functionIndex)));
+      }
+    }
+    expect(quietDone).toBe(80);
+    expect(longestQuietMs).toBeLessThan(100);
+    expect(loudDone).toBeGreaterThan(780);
+  });
+});
