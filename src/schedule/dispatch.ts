@@ -80,7 +80,12 @@ export class Dispatcher {
       this.#addFreed(link, nowMs);
       for (const waiting of links.inTurnWith(link)) this.#addFreed(waiting, nowMs);
     }
-    for (let index = 0; index < freed.length; index++) this.dispatch(freed[index]!, nowMs);
+    for (let index = 0; index < freed.length; index++) {
+      const line = this.#state.lines[freed[index]!]!;
+      // What is late there is passed over by the loads of the others.
+      if (index > 0 && line.loadable.size === 0) line.loadsSinceLate++;
+      this.dispatch(freed[index]!, nowMs);
+    }
   }
 
   #addFreed(gpu: number, nowMs: number): void {
@@ -366,10 +371,7 @@ export class Dispatcher {
    */
   #linkDueMs(gpu: number, nowMs: number): number {
     const line = this.#state.lines[gpu]!;
-    if (line.loadable.size > 0) return line.keyOf(line.head(line.loadable.first()));
-    const late = line.lateLoadable.first();
-    if (late === nobody) return Infinity;
-    const waitedMs = nowMs - this.#state.arrivalMs[line.lateHead(late)]!;
-    return waitedMs < this.#state.policy.waitBoundMs ? Infinity : -Infinity;
+    if (this.#late.isTurn(line, line.loadsSinceLate, line.lateLoadable.first(), nowMs)) return -Infinity;
+    return line.loadable.size === 0 ? Infinity : line.keyOf(line.head(line.loadable.first()));
   }
 }

@@ -62,7 +62,7 @@ export class Popularity {
 
   /** How often a function is used in as many arrivals as there are functions: 1 where all are used alike. */
   share(functionIndex: number): number {
-    return ((this.expected(functionIndex) / this.#use) * Math.LN2) / halfLifePerFunction;
+    return ((this.#counts[functionIndex]! / this.#use) * Math.LN2) / halfLifePerFunction;
   }
 
   /** Whoever keeps what comes of a count has to scale it as well. */
