@@ -23,6 +23,9 @@ export class LinkLanes {
   /** By link: share of the time that it is busy, smoothed, and when that was counted. */
   readonly #busyShare: Float64Array;
   readonly #countedMs: Float64Array;
+  /** By link: how much longer it takes beyond what is ordered, and at which instant that was found. */
+  readonly #later: Float64Array;
+  readonly #laterMs: Float64Array;
   /** How many of the other links on its switch carry something, by link. */
   readonly #busyBeside: Int32Array;
   /** How many of them can carry something while this one begins to. */
@@ -41,6 +44,8 @@ export class LinkLanes {
     this.#isUp = gpus.map(() => true);
     this.#busyShare = new Float64Array(gpus.length);
     this.#countedMs = new Float64Array(gpus.length);
+    this.#later = new Float64Array(gpus.length);
+    this.#laterMs = new Float64Array(gpus.length).fill(NaN);
     this.#neighbours = gpus.map((gpu, link) =>
       [...gpus.keys()].filter((other) => other !== link && gpus[other]!.switch === gpu.switch),
     );
@@ -95,8 +100,9 @@ export class LinkLanes {
     let readyMs = fromMs + coldMs[prefix]!;
     for (let index = 0; index < transfers.length; index++) {
       const { link, ms, tailMs } = transfers[index]!;
-      const startMs = this.#carriedMs(link, aheadMs, nowMs, fromMs);
-      const endMs = this.#carriedMs(link, aheadMs + ms[prefix]!, nowMs, fromMs);
+      const later = this.#laterSlowdown(link, nowMs);
+      const startMs = this.#carriedMs(link, aheadMs, fromMs, later);
+      const endMs = this.#carriedMs(link, aheadMs + ms[prefix]!, fromMs, later);
       readyMs = Math.max(readyMs, endMs + tailMs[prefix]!, startMs + coldMs[prefix]!);
     }
     return readyMs;
@@ -165,19 +171,20 @@ export class LinkLanes {
     for (let index = 0; index < way.transfers.length; index++) {
       const { link, bytes, tailMs } = way.transfers[index]!;
       if (bytes[prefix] === 0) continue;
-      readyMs = Math.max(readyMs, this.#carriedMs(link, 0, nowMs, nowMs, 0) + tailMs[prefix]!);
+      readyMs = Math.max(readyMs, this.#carriedMs(link, 0, nowMs, 1) + tailMs[prefix]!);
     }
     return readyMs;
   }
 
   /**
    * When a link will have carried what is ordered and, from `fromMs` on, so much more. Its neighbours slow it down
-   * until they have carried what is ordered there, and from then on for a share of the time that they were busy of late.
+   * until they have carried what is ordered there; what then is left takes `laterSlowdown` times as long.
    */
-  #carriedMs(link: number, moreMs: number, nowMs: number, fromMs = nowMs, again = againShare): number {
+  #carriedMs(link: number, moreMs: number, fromMs: number, laterSlowdown: number): number {
+    let leftMs = this.#leftMs(link, fromMs) + moreMs;
+    if (this.#busyBeside[link] === 0) return fromMs + leftMs * laterSlowdown;
     const neighbours = this.#neighbours[link]!;
     const slowdowns = this.#slowdowns[link]!;
-    let leftMs = this.#leftMs(link, fromMs) + moreMs;
     let atMs = fromMs;
     let doneMs = 0;
     // Each round ends what one of them carries at the least.
@@ -197,7 +204,14 @@ export class LinkLanes {
       if (leftMs <= 0) return atMs;
       doneMs += carriedMs;
     }
-    if (again === 0) return atMs + leftMs;
+    return atMs + leftMs * laterSlowdown;
+  }
+
+  /** How much longer a link takes beyond what is ordered now: its neighbours are as busy as they were of late. */
+  #laterSlowdown(link: number, nowMs: number): number {
+    if (this.#laterMs[link] === nowMs) return this.#later[link]!;
+    const neighbours = this.#neighbours[link]!;
+    const slowdowns = this.#slowdowns[link]!;
     let share = 0;
     for (let index = 0; index < neighbours.length; index++) {
       this.#countBusy(neighbours[index]!, nowMs);
@@ -205,8 +219,8 @@ export class LinkLanes {
     }
     const few = Math.floor(share);
     const more = slowdowns[few + 2] ?? slowdowns[few + 1]!;
-    const slowdown = slowdowns[few + 1]! + (share - few) * (more - slowdowns[few + 1]!);
-    return atMs + leftMs * slowdown;
+    this.#laterMs[link] = nowMs;
+    return (this.#later[link] = slowdowns[few + 1]! + (share - few) * (more - slowdowns[few + 1]!));
   }
 
   /** What is left of the orders of a link, with its switch to itself. */
