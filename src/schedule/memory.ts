@@ -7,7 +7,7 @@ import {
   type EvictionOrder,
 } from './eviction-order.ts';
 import { OracleOrder } from './foresight.ts';
-import { suffixCostPerByte, wholeCostPerByte } from './miss-cost.ts';
+import { MissCost } from './miss-cost.ts';
 import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
 import type { Popularity } from './popularity.ts';
@@ -51,6 +51,7 @@ export class GpuMemory {
   usedBytes = 0;
   readonly #trims: boolean;
   readonly #isPriced: boolean;
+  readonly #missCost: MissCost;
   readonly #order: EvictionOrder;
   readonly #residency: Residency;
   readonly #residents: Residents;
@@ -58,7 +59,6 @@ export class GpuMemory {
   readonly #popularity: Popularity;
   readonly #pressure: Pressure;
   readonly #listener: MemoryListener;
-  readonly #gpu: number;
   #idleBytes = 0;
   /** Functions. */
   readonly #pinned = new Set<number>();
@@ -78,7 +78,6 @@ export class GpuMemory {
     { residency, popularity, rungs, pressure }: SharedResidency,
     listener: MemoryListener,
   ) {
-    this.#gpu = gpu;
     this.capacityBytes = capacityBytes;
     this.#residency = residency;
     this.#residents = new Residents(residency, gpu);
@@ -87,14 +86,16 @@ export class GpuMemory {
     this.#pressure = pressure;
     this.#listener = listener;
     this.#trims = eviction === 'lru-suffix' || eviction === 'value-suffix' || typeof eviction === 'object';
-    this.#isPriced = eviction === 'value-suffix';
     const residents = this.#residents;
+    this.#isPriced = eviction === 'value-suffix';
+    this.#missCost = new MissCost(residents, pressure, rungs, gpu);
     if (typeof eviction === 'object') {
       this.#order = new OracleOrder((row) => eviction.nextUseMs(residents.functionOf(row)));
     } else if (eviction === 'value-suffix') {
       const order = new ValueOrder((row) => {
         const functionIndex = residents.functionOf(row);
-        return popularity.expectedWith(functionIndex, listener.waiting(functionIndex)) * this.#missCostPerByte(row);
+        const uses = popularity.expectedWith(functionIndex, listener.waiting(functionIndex));
+        return uses * this.#missCost.perByte(row, this.#hasSuffix(row));
       });
       popularity.onScale((factor) => order.scale(factor));
       this.#order = order;
@@ -309,9 +310,9 @@ export class GpuMemory {
     }
     const victim = this.#order.next();
     const uses = Math.min(1, this.#popularity.share(this.#residents.functionOf(victim)));
-    const lossPerByte = this.#missCostPerByte(victim) * uses;
+    const lossPerByte = this.#missCost.perByte(victim, this.#hasSuffix(victim)) * uses;
     const beforeBytes = this.usedBytes;
-    if (this.#trimsFirst(victim)) {
+    if (this.#hasSuffix(victim) && (!this.#isPriced || this.#missCost.isSuffixCheaper(victim))) {
       this.#trim(victim, missingBytes);
     } else {
       this.#gdsf?.evicts(victim);
@@ -381,28 +382,5 @@ export class GpuMemory {
       this.#order.add(row, this.#hasSuffix(row));
     }
     return nobody;
-  }
-
-  /**
-   * Of each byte that would go next: the less of what the suffix behind the hiding prefix costs, and of what everything
-   * costs.
-   */
-  #missCostPerByte(row: number): number {
-    const whole = this.#cost(wholeCostPerByte, row);
-    return this.#hasSuffix(row) ? Math.min(whole, this.#cost(suffixCostPerByte, row)) : whole;
-  }
-
-  /**
-   * Whether to trim it, or to drop it: a start that lacks anything waits for the link, so while links are short whole
-   * functions last.
-   */
-  #trimsFirst(row: number): boolean {
-    if (!this.#hasSuffix(row)) return false;
-    return !this.#isPriced || this.#cost(suffixCostPerByte, row) <= this.#cost(wholeCostPerByte, row);
-  }
-
-  #cost(of: typeof wholeCostPerByte, row: number): number {
-    const sloMs = this.#rungs.sloMs(this.#residents.functionOf(row));
-    return of(this.#pressure, this.#gpu, this.#residents.offer(row), this.#residents.prefix(row), sloMs);
   }
 }

@@ -1,6 +1,42 @@
 /** What a function is expected to lose at its next use for each byte that goes of it. */
 import { wholePrefix, type GpuOffer } from './offer.ts';
 import type { Pressure } from './pressure.ts';
+import type { Residents } from './residents.ts';
+import type { Rungs } from './rungs.ts';
+
+/** Of the functions on one GPU, by the rows of its memory. */
+export class MissCost {
+  readonly #residents: Residents;
+  readonly #pressure: Pressure;
+  readonly #rungs: Rungs;
+  readonly #gpu: number;
+
+  constructor(residents: Residents, pressure: Pressure, rungs: Rungs, gpu: number) {
+    this.#residents = residents;
+    this.#pressure = pressure;
+    this.#rungs = rungs;
+    this.#gpu = gpu;
+  }
+
+  /** Of each byte that would go next: the less of what its suffix costs, if it has one, and of what everything costs. */
+  perByte(row: number, hasSuffix: boolean): number {
+    const whole = this.#cost(wholeCostPerByte, row);
+    return hasSuffix ? Math.min(whole, this.#cost(suffixCostPerByte, row)) : whole;
+  }
+
+  /**
+   * Whether to trim it, or to drop it: a start that lacks anything waits for the link, so while links are short whole
+   * functions last.
+   */
+  isSuffixCheaper(row: number): boolean {
+    return this.#cost(suffixCostPerByte, row) <= this.#cost(wholeCostPerByte, row);
+  }
+
+  #cost(of: typeof wholeCostPerByte, row: number): number {
+    const sloMs = this.#rungs.sloMs(this.#residents.functionOf(row));
+    return of(this.#pressure, this.#gpu, this.#residents.offer(row), this.#residents.prefix(row), sloMs);
+  }
+}
 
 /** Of the layers behind the hiding prefix. */
 export function suffixCostPerByte(
