@@ -16,6 +16,7 @@ import {
 } from '../schedule/index.ts';
 import { DueHeap } from './simulator-heap.ts';
 import { SimulatedLoads } from './simulator-loads.ts';
+import { SimulatedSides } from './simulator-sides.ts';
 import type { OutcomePlacement, PlanChangeRecord, ReplayObserver, Trace, TraceInvocation } from './types.ts';
 
 export interface SimulatorOptions {
@@ -98,14 +99,12 @@ export class Simulator {
   readonly #isMeasured: boolean[] = [];
   /** The entry in the heap that ends it. */
   readonly #finishDue: number[] = [];
-  /** By function with a session on the CPU, when that is made: who comes meanwhile waits for it. */
-  readonly #sessionReadyMs = new Map<number, number>();
+  readonly #sides: SimulatedSides;
   /** Placements that are told again and again. */
   readonly #gpuPlacements: readonly Readonly<Record<'warm' | 'partial' | 'cold', OutcomePlacement>>[];
   /** By GPU, for runs that are abandoned. */
   readonly #running: number[];
   #nowMs = 0;
-  #diskFreeMs = 0;
   #arrived = 0;
   #measuredFromMs: number | undefined;
   #measured = 0;
@@ -118,6 +117,7 @@ export class Simulator {
     this.#names = names;
     this.#options = options;
     this.#scheduler = new Scheduler({ gpus, policy, cpu, workers, ...(host && { host }) });
+    this.#sides = new SimulatedSides(host);
     this.#linkDue = gpus.map(() => nobody);
     this.#running = gpus.map(() => nobody);
     this.#loads = new SimulatedLoads(gpus, (link, dueMs) => {
@@ -173,7 +173,7 @@ export class Simulator {
   /** Some of the function is on a GPU, or it has a session on the CPU; or that is on its way. */
   isResident(functionIndex: number): boolean {
     if (this.#sheets[functionIndex] === undefined) return false;
-    if (this.#sessionReadyMs.has(functionIndex)) return true;
+    if (this.#sides.hasSession(functionIndex)) return true;
     return this.#options.gpus.some((_, gpu) => this.#scheduler.residentPrefix(functionIndex, gpu) > 0);
   }
 
@@ -257,20 +257,15 @@ export class Simulator {
         }
         break;
       case 'evict':
-        if (this.#measuredFromMs !== undefined) {
-          const { gpu, functionIndex, bytes, cause } = action;
-          this.#options.observer.eviction({ atMs: this.#nowMs, gpu, functionIndex, bytes, cause });
-        }
+        this.#tellEviction(action, action.gpu);
         break;
       case 'abandon':
         this.#abandon(action.functionIndex, action.gpu);
         break;
       case 'run-cpu': {
-        const { latencyMs, loadMs } = this.#sheets[action.functionIndex]!.cpu!;
-        if (action.loads) this.#sessionReadyMs.set(action.functionIndex, this.#nowMs + (loadMs ?? 0));
-        const waitMs = Math.max(0, (this.#sessionReadyMs.get(action.functionIndex) ?? 0) - this.#nowMs);
-        this.#placements[action.invocation] = action.loads ? coldCpuPlacement : cpuPlacement;
-        this.#runAside(action, waitMs + (latencyMs ?? 0));
+        const { functionIndex, loads } = action;
+        this.#placements[action.invocation] = loads ? coldCpuPlacement : cpuPlacement;
+        this.#runAside(action, this.#sides.cpuMs(functionIndex, this.#sheets[functionIndex]!.cpu!, loads, this.#nowMs));
         break;
       }
       case 'run-worker':
@@ -281,25 +276,18 @@ export class Simulator {
         );
         break;
       case 'evict-cpu':
-        this.#sessionReadyMs.delete(action.functionIndex);
-        if (this.#measuredFromMs !== undefined) {
-          const { functionIndex, bytes, cause } = action;
-          this.#options.observer.eviction({ atMs: this.#nowMs, gpu: -1, functionIndex, bytes, cause });
-        }
+        this.#sides.closeSession(action.functionIndex);
+        this.#tellEviction(action, -1);
         break;
       case 'stage': {
         const { functionIndex, bytes } = action;
         if (this.#measuredFromMs !== undefined)
           this.#options.observer.stage?.({ atMs: this.#nowMs, functionIndex, bytes });
-        this.#diskFreeMs = Math.max(this.#nowMs, this.#diskFreeMs) + bytes / (this.#options.host!.diskGBps * 1e6);
-        this.#due.add(this.#diskFreeMs, due.staged * kindUnit + functionIndex);
+        this.#due.add(this.#sides.stagedMs(bytes, this.#nowMs), due.staged * kindUnit + functionIndex);
         break;
       }
       case 'evict-host':
-        if (this.#measuredFromMs !== undefined) {
-          const { functionIndex, bytes, cause } = action;
-          this.#options.observer.eviction({ atMs: this.#nowMs, gpu: -2, functionIndex, bytes, cause });
-        }
+        this.#tellEviction(action, -2);
         break;
       case 'wake':
         this.#due.add(action.atMs, due.wake * kindUnit);
@@ -313,6 +301,11 @@ export class Simulator {
       case 'wait':
         break;
     }
+  }
+
+  #tellEviction({ functionIndex, bytes, cause }: Action & { kind: `evict${string}` }, gpu: number): void {
+    if (this.#measuredFromMs === undefined) return;
+    this.#options.observer.eviction({ atMs: this.#nowMs, gpu, functionIndex, bytes, cause });
   }
 
   #changedPlan(functionIndex: number, direction: PlanChangeRecord['direction']): void {
