@@ -245,7 +245,7 @@ export class Dispatcher {
     return false;
   }
 
-  /** Whether this GPU's link is free for its next load. Loads over several switches do not wait for their neighbours. */
+  /** Whether this GPU's link is free for its next load. Loads over several switches do not wait for neighbours. */
   #isLinkFree(line: Line, gpu: number): boolean {
     const { links } = this.#state;
     if (links.hasRoom(gpu)) return true;

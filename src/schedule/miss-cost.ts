@@ -18,7 +18,7 @@ export class MissCost {
     this.#gpu = gpu;
   }
 
-  /** Of each byte that would go next: the less of what its suffix costs, if it has one, and of what everything costs. */
+  /** Of each byte that would go next: the less of what its suffix, if it has one, and of what everything costs. */
   perByte(row: number, hasSuffix: boolean): number {
     const whole = this.#cost(wholeCostPerByte, row);
     return hasSuffix ? Math.min(whole, this.#cost(suffixCostPerByte, row)) : whole;
