@@ -1,7 +1,7 @@
 /** Plays a scenario to its end under the model and the invariants; whatever is wrong throws on the way. */
 import { SchedulerModel, type ModelOptions } from '../../test/support/scheduler-model.ts';
 import { Invariants } from './invariants.ts';
-import { gpusOf, sheetOf, type Operation, type Scenario } from './scenario.ts';
+import { gpusOf, joinOf, sheetOf, type Operation, type Scenario } from './scenario.ts';
 
 /** What scenarios went through: or else nothing was watched. */
 export interface Played {
@@ -13,6 +13,8 @@ export interface Played {
   shed: number;
   gpuLosses: number;
   refusals: number;
+  /** That shared the run of another one. */
+  companions: number;
 }
 
 export const nothingPlayed = (): Played => ({
@@ -24,6 +26,7 @@ export const nothingPlayed = (): Played => ({
   shed: 0,
   gpuLosses: 0,
   refusals: 0,
+  companions: 0,
 });
 
 /** Thrown for a scenario that breaks something, with the events up to there. */
@@ -56,14 +59,19 @@ export function play(
     keepsLog,
     ...(makeScheduler && { makeScheduler }),
   });
+  const joinShapeOf = (functionIndex: number) => given.joins?.[functionIndex];
+  const arrive = (functionIndex: number): void => {
+    const join = joinShapeOf(functionIndex);
+    model.arrive(functionIndex, join && joinOf(join, model.arrived));
+  };
   const apply = (operation: Operation): void => {
     switch (operation.kind) {
       case 'arrive':
-        if (model.has(operation.functionIndex)) model.arrive(operation.functionIndex);
+        if (model.has(operation.functionIndex)) arrive(operation.functionIndex);
         break;
       case 'burst':
         for (let call = 0; call < operation.size && model.has(operation.functionIndex); call++) {
-          model.arrive(operation.functionIndex);
+          arrive(operation.functionIndex);
         }
         break;
       case 'pass':
@@ -71,7 +79,10 @@ export function play(
         break;
       case 'change':
         invariants.sheetChanged(operation.functionIndex);
-        model.setSheet(operation.functionIndex, sheetOf(gpuCount, operation.shape));
+        model.setSheet(
+          operation.functionIndex,
+          sheetOf(gpuCount, operation.shape, joinShapeOf(operation.functionIndex)),
+        );
         break;
       case 'remove':
         if (model.has(operation.functionIndex)) model.removeFunction(operation.functionIndex);
@@ -92,7 +103,8 @@ export function play(
     }
   };
   try {
-    for (const [index, shape] of given.shapes.entries()) model.setSheet(index, sheetOf(gpuCount, shape));
+    for (const [index, shape] of given.shapes.entries())
+      model.setSheet(index, sheetOf(gpuCount, shape, joinShapeOf(index)));
     for (const operation of given.operations) apply(operation);
     model.drain();
     if (model.ended !== model.arrived) throw new Error(`${model.arrived} arrived, and ${model.ended} ended`);
@@ -105,5 +117,6 @@ export function play(
   into.shrinks += model.shrinks;
   into.growths += model.growths;
   into.shed += model.shed;
+  into.companions += model.companions;
   return model;
 }

@@ -9,6 +9,8 @@ import {
   orders,
   policies,
   routings,
+  type BatchTime,
+  type Join,
   type OfferSheet,
   type Policy,
   type SchedulerGpu,
@@ -108,7 +110,32 @@ export const scenario = fc.record({
   /** How long things take over what was offered; taken in turn. */
   stretches: fc.array(fc.double({ min: 0.5, max: 3, noNaN: true }), { minLength: 1, maxLength: 10 }),
 });
-export type Scenario = typeof scenario extends fc.Arbitrary<infer Value> ? Value : never;
+
+/** How the calls of a function can be joined. */
+const joinShape = fc.record({
+  /** How much longer a run of 2 rows takes than a single one, one of 4 than one of 2, and so on. */
+  growth: fc.array(fc.double({ min: 0.8, max: 2.5, noNaN: true }), { minLength: 1, maxLength: 3 }),
+  keys: fc.integer({ min: 1, max: 3 }),
+  rowsMax: fc.integer({ min: 1, max: 3 }),
+});
+export type JoinShape = typeof joinShape extends fc.Arbitrary<infer Value> ? Value : never;
+
+/** By function; undefined where its calls run one by one. */
+const joins = fc.array(fc.option(joinShape, { nil: undefined }), { minLength: functionMax, maxLength: functionMax });
+
+type PlainScenario = typeof scenario extends fc.Arbitrary<infer Value> ? Value : never;
+export type Scenario = PlainScenario & { readonly joins?: readonly (JoinShape | undefined)[] };
+
+/** The scenario that a seed stands for without joining, which is drawn first, with functions whose calls are joined. */
+export const joinedScenario: fc.Arbitrary<Scenario> = fc
+  .tuple(scenario, joins)
+  .map(([given, drawn]) => Object.assign({}, given, { joins: drawn }));
+
+/** Of the so manyeth call of a function. */
+export const joinOf = ({ keys, rowsMax }: JoinShape, call: number): Join => ({
+  key: `key ${call % keys}`,
+  rows: 1 + ((call >> 2) % rowsMax),
+});
 
 /** Two to a switch; a link carries a byte a millisecond, and its switch two. */
 export function gpusOf({ gpuBytes }: Scenario): SchedulerGpu[] {
@@ -120,11 +147,12 @@ export function gpusOf({ gpuBytes }: Scenario): SchedulerGpu[] {
   }));
 }
 
-export function sheetOf(gpuCount: number, given: Shape): OfferSheet {
+export function sheetOf(gpuCount: number, given: Shape, join?: JoinShape): OfferSheet {
   const { lends, hiding, onGpu, cpu, workers, extraHostBytes, sloMs, priority, pinned, ladder, ...rest } = given;
   const smaller = rungsBelow(rest.layers, hiding, ladder);
   const offerShape: OfferShape = {
     ...rest,
+    batches: join && batchesOf(rest.warmMs, join),
     ...(smaller && { plan: 'rung 0', smaller }),
     hidingPrefix: Math.min(hiding, rest.layers.length),
     // From the switch beside it.
@@ -133,6 +161,11 @@ export function sheetOf(gpuCount: number, given: Shape): OfferSheet {
   const gpus = Array.from({ length: gpuCount }, (_, gpu) => (onGpu ? gpuOffer(gpu, offerShape) : null));
   const hostBytes = rest.layers.reduce((sum, bytes) => sum + bytes, extraHostBytes);
   return { gpus, cpu, workers, hostBytes, sloMs, priority, pinned };
+}
+
+function batchesOf(warmMs: number, { growth }: JoinShape): BatchTime[] {
+  let ms = warmMs;
+  return growth.map((factor, index) => ({ rows: 2 ** (index + 1), ms: (ms *= Math.max(1, factor)) }));
 }
 
 function rungsBelow(

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import type { ModelOptions } from '../../test/support/scheduler-model.ts';
 import { nothingPlayed, play, SeedFailure, type Played } from './play.ts';
-import { scenario, type Scenario } from './scenario.ts';
+import { joinedScenario, type Scenario } from './scenario.ts';
 
 /** Scenarios of one seed: fast-check draws a seed's scenarios one after the other. */
 export const scenariosPerSeed = 500;
@@ -34,7 +34,7 @@ export function searchSeeds(
     onProgress(done);
     const own = seed + done / scenariosPerSeed;
     const result = fc.check(
-      fc.property(scenario, (given) => {
+      fc.property(joinedScenario, (given) => {
         play(given, played, { ...(makeScheduler && { makeScheduler }) });
       }),
       { seed: own, numRuns: Math.min(scenariosPerSeed, scenarios - done), verbose: 0 },

@@ -1,4 +1,5 @@
 import type { Growth } from './growth.ts';
+import { alone, Joining, type JoinedRun } from './joining.ts';
 import { LateTurns } from './late-turns.ts';
 import type { Line } from './lines.ts';
 import { Loading } from './loading.ts';
@@ -20,6 +21,7 @@ export class Dispatcher {
   readonly #growth: Growth;
   readonly #loading: Loading;
   readonly #late: LateTurns;
+  readonly #joining: Joining;
   /** GPUs to turn to at a load's end. */
   readonly #freed: number[] = [];
   /** What was found to be late while something was picked. */
@@ -30,6 +32,7 @@ export class Dispatcher {
     this.#growth = growth;
     this.#loading = new Loading(schedulerState);
     this.#late = new LateTurns(schedulerState, this.#loading);
+    this.#joining = new Joining(schedulerState);
   }
 
   /**
@@ -43,7 +46,7 @@ export class Dispatcher {
     if (running[gpu] !== nobody || line.count > 0 || !this.#state.isResident(functionIndex, gpu)) return false;
     line.startsSinceLate++;
     this.#state.gpuOf[invocation] = gpu;
-    this.#start(invocation, gpu, 0, undefined, null, nowMs);
+    this.#start(invocation, gpu, 0, undefined, null, alone(this.#state.offerAt(functionIndex, gpu)), nowMs);
     this.#considerGrowth(functionIndex, gpu, nowMs);
     return true;
   }
@@ -314,13 +317,15 @@ export class Dispatcher {
       start = this.#state.start[invocation]!;
     }
     const entry = this.#state.entryAt(functionIndex, gpu);
+    const joined = this.#joining.choose(invocation, gpu, load, nowMs);
     if (line.isLate(invocation)) line.startsSinceLate = 0;
     else line.startsSinceLate++;
     line.startsSinceLateLoad++;
     if (line.lateLoaded === entry) line.lateLoaded = nobody;
-    if (this.#state.policy.order !== 'fifo') line.charge(entry);
+    if (this.#state.policy.order !== 'fifo') line.charge(entry, joined.ms);
     this.#state.leave(invocation);
-    this.#start(invocation, gpu, start, load, ordered, nowMs);
+    for (const companion of joined.companions) this.#state.leave(companion);
+    this.#start(invocation, gpu, start, load, ordered, joined, nowMs);
     if (this.#state.policy.loadAhead && line.count > 0) this.#loadAhead(line, gpu, nowMs);
     const isLoading = line.loadable.size > 0 || line.lateLoadable.size > 0;
     if (load === undefined && !isLoading) this.#considerGrowth(functionIndex, gpu, nowMs);
@@ -333,13 +338,17 @@ export class Dispatcher {
     start: number,
     load: Load | undefined,
     ordered: Load | null,
+    joined: JoinedRun,
     nowMs: number,
   ): void {
+    const { companions } = joined;
     const functionIndex = this.#state.functionOf[invocation]!;
     this.#state.invocationState[invocation] = state.running;
     this.#state.running[gpu] = invocation;
-    const { plan, warmMs } = this.#state.offerAt(functionIndex, gpu);
-    const endMs = Math.max(nowMs + warmMs, load === undefined ? 0 : this.#state.links.readyMs(load, nowMs));
+    for (const companion of companions) this.#state.invocationState[companion] = state.running;
+    this.#state.companions[gpu] = companions;
+    const { plan } = this.#state.offerAt(functionIndex, gpu);
+    const endMs = this.#joining.endMs(joined, load, nowMs);
     this.#state.laneEndMs[gpu] = endMs;
     this.#state.memories[gpu]!.hold(functionIndex);
     if (this.#state.awaited[gpu]!.size > 0) this.#state.awaited[gpu]!.delete(functionIndex);
@@ -353,6 +362,12 @@ export class Dispatcher {
       predictedEndMs: endMs,
       decision: this.#state.decisions[invocation]!,
       plan,
+      ...(companions.length > 0 && {
+        companions: companions.map((companion) => ({
+          invocation: companion,
+          decision: this.#state.decisions[companion]!,
+        })),
+      }),
     });
   }
 

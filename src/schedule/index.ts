@@ -12,8 +12,13 @@ export {
 } from './fleet/homes.ts';
 export type { Foresight } from './foresight.ts';
 export {
+  batchMs,
+  batchSizes,
   wholeBytes,
   wholePrefix,
+  withBatches,
+  type BatchShare,
+  type BatchTime,
   type ColdWay,
   type CpuOffer,
   type GpuOffer,
@@ -44,11 +49,13 @@ export {
   noPlace,
   workersPlace,
   type Action,
+  type Companion,
   type CpuPlace,
   type Decision,
   type EvictionCause,
   type FailReason,
   type HostTier,
+  type Join,
   type LoadOrder,
   type Observation,
   type PlaceReason,

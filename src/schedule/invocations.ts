@@ -3,7 +3,7 @@ import { grownFloats, grownInts } from './columns.ts';
 import { WaitingColumns } from './lines.ts';
 import type { OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
-import { noPlace, type Decision } from './types.ts';
+import { noPlace, type Decision, type Join } from './types.ts';
 
 /** Where an invocation is: `aside` it waits for a place beside the GPUs. */
 export const state = { ended: 0, waiting: 1, running: 2, offloaded: 3, aside: 4 } as const;
@@ -31,6 +31,9 @@ export class Invocations {
   start = new Int32Array(64);
   arrivalMs = new Float64Array(64);
   sequence = new Float64Array(64);
+  /** With whom of its function it may share a run; '': with nobody. */
+  readonly joinKeys: string[] = [];
+  rows = new Int32Array(64);
   /** NaN: the function's. */
   #ownSloMs = new Float64Array(64);
   #ownPriority = new Float64Array(64);
@@ -49,6 +52,8 @@ export class Invocations {
     this.start = grownInts(this.start, count);
     this.arrivalMs = grownFloats(this.arrivalMs, count);
     this.sequence = grownFloats(this.sequence, count);
+    while (this.joinKeys.length < count) this.joinKeys.push('');
+    this.rows = grownInts(this.rows, count);
     this.#ownSloMs = grownFloats(this.#ownSloMs, count);
     this.#ownPriority = grownFloats(this.#ownPriority, count);
     this.#keptOff = grownInts(this.#keptOff, count);
@@ -61,6 +66,11 @@ export class Invocations {
     if (!Number.isNaN(sloMs) || !Number.isNaN(priority)) this.isUniform = false;
     this.#ownSloMs[invocation] = sloMs;
     this.#ownPriority[invocation] = priority;
+  }
+
+  setJoin(invocation: number, join: Join | undefined): void {
+    this.joinKeys[invocation] = join?.key ?? '';
+    this.rows[invocation] = join?.rows ?? 1;
   }
 
   /** Of a function that is new, or has others now. */

@@ -1,5 +1,6 @@
 import { IndexedHeap } from './heap.ts';
 import { grownFloats, grownInts } from './columns.ts';
+import { laneMs, type BatchTime, type LaneTimes } from './offer.ts';
 
 const none = -1;
 /** Above any instant and any number of arrivals, so that a priority goes before both. */
@@ -72,6 +73,7 @@ export class Line {
   #lateCounts = new Int32Array(64);
   #tags = new Float64Array(64);
   #warmMs = new Float64Array(64);
+  #batches: (readonly BatchTime[] | undefined)[] = [];
   #linkMs = new Float64Array(64);
   #entries = 0;
 
@@ -80,7 +82,7 @@ export class Line {
   }
 
   /** A function begins to wait. Returns its entry. */
-  open(functionIndex: number, at: number, warmMs: number, linkMs: number): number {
+  open(functionIndex: number, at: number, { warmMs, batches }: LaneTimes, linkMs: number): number {
     const entry = this.#free.pop() ?? this.#entries++;
     if (entry >= this.#functions.length || this.#entries === 1) this.#grow(entry + 1);
     this.#functions[entry] = functionIndex;
@@ -93,6 +95,7 @@ export class Line {
     this.#lateCounts[entry] = 0;
     this.#tags[entry] = this.#virtualMs;
     this.#warmMs[entry] = warmMs;
+    this.#batches[entry] = batches;
     this.#linkMs[entry] = linkMs;
     if (at === stage.loading) this.loading.push(entry);
     return entry;
@@ -207,17 +210,18 @@ export class Line {
     return this.#columns.isLate[invocation] === 1;
   }
 
-  /** One of the entry starts: its share of the lane grows. */
-  charge(entry: number): void {
+  /** A run of the entry starts that takes so long: its share of the lane grows. */
+  charge(entry: number, ms: number): void {
     const tag = this.#tags[entry]!;
     if (tag > this.#virtualMs) this.#virtualMs = tag;
-    this.#tags[entry] = tag + this.#warmMs[entry]!;
+    this.#tags[entry] = tag + ms;
   }
 
   /** The entry waits for something else now. */
-  setStage(entry: number, to: number, warmMs: number, linkMs: number): void {
+  setStage(entry: number, to: number, { warmMs, batches }: LaneTimes, linkMs: number): void {
     const from = this.#stages[entry]!;
-    if (from === to && warmMs === this.#warmMs[entry] && linkMs === this.#linkMs[entry]) return;
+    const isAlike = warmMs === this.#warmMs[entry] && batches === this.#batches[entry];
+    if (from === to && isAlike && linkMs === this.#linkMs[entry]) return;
     const counted = this.#counts[entry]!;
     this.#count(entry, -counted);
     this.#heapOf(from).remove(entry);
@@ -226,6 +230,7 @@ export class Line {
     this.lateMs += this.#lateCounts[entry]! * (warmMs - this.#warmMs[entry]!);
     this.#stages[entry] = to;
     this.#warmMs[entry] = warmMs;
+    this.#batches[entry] = batches;
     this.#linkMs[entry] = linkMs;
     if (to === stage.loading && from !== stage.loading) this.loading.push(entry);
     this.#count(entry, counted);
@@ -258,7 +263,7 @@ export class Line {
     if (place >= heap.size) return 0;
     const entry = heap.at(place);
     if (heap.keyOf(entry) > key) return 0;
-    const ownMs = this.#counts[entry]! * this.#warmMs[entry]!;
+    const ownMs = this.#laneMs(entry, this.#counts[entry]!);
     return ownMs + this.#msBefore(heap, key, 2 * place + 1) + this.#msBefore(heap, key, 2 * place + 2);
   }
 
@@ -290,12 +295,17 @@ export class Line {
     const before = this.#counts[entry]!;
     const after = before + by;
     this.#counts[entry] = after;
-    const ms = by * this.#warmMs[entry]!;
+    const isAlone = this.#batches[entry] === undefined;
+    const ms = isAlone ? by * this.#warmMs[entry]! : this.#laneMs(entry, after) - this.#laneMs(entry, before);
     if (this.#stages[entry] === stage.loadable) {
       this.loadableMs += ms;
       if (before === 0) this.linkMs += this.#linkMs[entry]!;
       else if (after === 0) this.linkMs -= this.#linkMs[entry]!;
     } else if (this.#stages[entry] === stage.runnable) this.runnableMs += ms;
+  }
+
+  #laneMs(entry: number, calls: number): number {
+    return laneMs({ warmMs: this.#warmMs[entry]!, batches: this.#batches[entry] }, calls);
   }
 
   #setHead(entry: number, invocation: number): void {

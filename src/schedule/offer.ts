@@ -37,12 +37,27 @@ export interface GpuOffer {
   readonly smaller?: GpuOffer;
   /** With every layer that the plan loads on the GPU. */
   readonly warmMs: number;
+  /** Sizes of joined runs, ascending. Left out: calls run one by one. */
+  readonly batches?: readonly BatchTime[];
   /** Bytes of each prefix, from 0 for nothing to those of everything. */
   readonly prefixBytes: readonly number[];
   /** The least prefix with which a start takes hardly longer than a warm one. */
   readonly hidingPrefix: number;
   /** Ways to load what is missing, the fastest first; the last takes no other link than the GPU's own. */
   readonly ways: readonly [ColdWay, ...ColdWay[]];
+}
+
+/** A size of joined runs. Fewer rows run in it as well, padded, and take as long. */
+export interface BatchTime {
+  readonly rows: number;
+  /** Of a run with every layer there. */
+  readonly ms: number;
+}
+
+/** What a joined run of so many rows takes over a single run. */
+export interface BatchShare {
+  readonly rows: number;
+  readonly share: number;
 }
 
 /** One way to start with layers missing, when nothing else uses its links. */
@@ -84,6 +99,50 @@ export interface CpuOffer {
 export interface WorkersOffer {
   /** Of a run there, the round trip left out. */
   readonly latencyMs: number | undefined;
+}
+
+/** The sizes of joined runs of up to so many rows: 2, 4, 8 and so on, and the most. */
+export function batchSizes(rowsMax: number): number[] {
+  const sizes: number[] = [];
+  for (let rows = 2; rows < rowsMax; rows *= 2) sizes.push(rows);
+  return rowsMax > 1 ? [...sizes, rowsMax] : [];
+}
+
+export const withBatches = (offer: GpuOffer, shares: readonly BatchShare[]): GpuOffer =>
+  Object.assign({}, offer, { batches: shares.map(({ rows, share }) => ({ rows, ms: share * offer.warmMs })) });
+
+/** What a joined run of so many rows takes; Infinity where no size has room for them. */
+export function batchMs(batches: readonly BatchTime[], rows: number): number {
+  for (let index = 0; index < batches.length; index++) if (batches[index]!.rows >= rows) return batches[index]!.ms;
+  return Infinity;
+}
+
+/**
+ * A joined run that saves less than a quarter of the time is not worth it: the calls in it end together, at its end,
+ * and one by one the first of them would end sooner.
+ */
+const worthShare = 0.75;
+
+/** @param oneByOneMs what the calls take without */
+export const isWorthJoining = (joinedMs: number, oneByOneMs: number): boolean => joinedMs <= worthShare * oneByOneMs;
+
+/** What says how long waiting calls take a lane. */
+export interface LaneTimes {
+  readonly warmMs: number;
+  readonly batches?: readonly BatchTime[] | undefined;
+}
+
+/** Lane milliseconds of so many waiting calls, of a row each, when they are joined wherever that is shorter. */
+export function laneMs({ warmMs, batches }: LaneTimes, calls: number): number {
+  const largest = batches?.at(-1);
+  if (batches === undefined || largest === undefined) return calls * warmMs;
+  const full = Math.floor(calls / largest.rows);
+  const rest = calls - full * largest.rows;
+  const joined = (rows: number): number => {
+    const ms = batchMs(batches, rows);
+    return isWorthJoining(ms, rows * warmMs) ? ms : rows * warmMs;
+  };
+  return full * joined(largest.rows) + (rest === 0 ? 0 : joined(rest));
 }
 
 /** The prefix that is everything. */

@@ -112,13 +112,13 @@ export class Placing {
     return isAside ? side : gpu;
   }
 
-  /** What had a place and lost it. */
-  placeAnew(displaced: readonly number[], nowMs: number): void {
+  /** What had a place and lost it. @param except a place that refused them */
+  placeAnew(displaced: readonly number[], nowMs: number, except = noPlace): void {
     for (const invocation of displaced) {
       this.#state.invocationState[invocation] = state.ended;
       const sheet = this.#state.sheets[this.#state.functionOf[invocation]!];
       if (sheet === undefined) this.#state.actions.push({ kind: 'fail', invocation, reason: 'removed' });
-      else this.place(invocation, sheet, nowMs);
+      else this.place(invocation, sheet, nowMs, except);
     }
   }
 }

@@ -1,4 +1,4 @@
-import { wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
+import { laneMs as laneMsOf, wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
 import { nobody, type SchedulerState } from './state.ts';
 import type { PlaceReason } from './types.ts';
 
@@ -103,7 +103,7 @@ export class Router {
     if (load !== undefined) {
       const entry = this.#state.entryAt(functionIndex, gpu);
       const before = entry < 0 ? 0 : line.onTimeCount(entry);
-      endMs = Math.max(laneMs + readyMs + offer.warmMs, links.readyMs(load, nowMs) + before * offer.warmMs);
+      endMs = Math.max(laneMs + readyMs + offer.warmMs, links.readyMs(load, nowMs) + laneMsOf(offer, before));
     } else if (prefix === wholePrefix(offer)) {
       endMs = laneMs + readyMs + offer.warmMs;
       // In order of arrival it is behind the loads as well.
@@ -120,7 +120,7 @@ export class Router {
       const roomMs = this.#state.isStale(functionIndex, gpu) ? laneMs : nowMs;
       const loadedMs = this.#loadedMs(functionIndex, gpu, way, nowMs, Math.max(roomMs, nowMs + diskMs));
       const before = entry < 0 ? 0 : line.onTimeCount(entry);
-      endMs = Math.max(loadedMs + before * offer.warmMs, laneMs + readyMs + line.loadableMs + offer.warmMs);
+      endMs = Math.max(loadedMs + laneMsOf(offer, before), laneMs + readyMs + line.loadableMs + offer.warmMs);
     }
     return prefix === wholePrefix(offer) ? endMs : nowMs + (endMs - nowMs) * this.#state.pressure.longer(prefix === 0);
   }
@@ -185,9 +185,9 @@ export class Router {
       const load = this.#state.loadOf(other, gpu);
       // Its own load is counted by itself.
       if (other === functionIndex || head === nobody || load === undefined || line.keyOf(head) > key) continue;
-      const { warmMs } = this.#state.offerAt(other, gpu);
-      const ms = line.onTimeCount(entry) * warmMs;
-      if (this.#state.links.readyMs(load, nowMs) - warmMs <= laneMs + aheadMs) aheadMs += ms;
+      const offer = this.#state.offerAt(other, gpu);
+      const ms = laneMsOf(offer, line.onTimeCount(entry));
+      if (this.#state.links.readyMs(load, nowMs) - offer.warmMs <= laneMs + aheadMs) aheadMs += ms;
       else this.#delayedMs += ms;
     }
     return aheadMs;

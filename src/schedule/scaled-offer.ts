@@ -9,10 +9,12 @@ export interface OfferFactors {
 /** The same offer on a machine that takes so many times as long. */
 export function scaledOffer(offer: GpuOffer, factors: OfferFactors): GpuOffer {
   const warmMs = offer.warmMs * factors.warm;
+  const batches = offer.batches?.map(({ rows, ms }) => ({ rows, ms: ms * factors.warm }));
   const [first, ...others] = offer.ways;
   return {
     ...offer,
     ...(offer.smaller === undefined ? {} : { smaller: scaledOffer(offer.smaller, factors) }),
+    ...(batches && { batches }),
     warmMs,
     ways: [scaledWay(first, warmMs, factors), ...others.map((way) => scaledWay(way, warmMs, factors))],
   };

@@ -4,7 +4,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { nothingPlayed, play } from '../../bench/seeds/play.ts';
-import { gpusOf, scenario } from '../../bench/seeds/scenario.ts';
+import { gpusOf, joinedScenario, scenario } from '../../bench/seeds/scenario.ts';
 import { Scheduler } from './index.ts';
 
 test('memory is never exceeded, nothing in use goes, no bound is passed, and every arrival ends exactly once', () => {
@@ -16,12 +16,25 @@ test('memory is never exceeded, nothing in use goes, no bound is passed, and eve
     { numRuns: 800 },
   );
   // Or else the model has watched nothing.
+  const { companions, ...counts } = played;
+  for (const count of Object.values(counts)) expect(count).toBeGreaterThan(0);
+  expect(companions).toBe(0);
+});
+
+test('calls that share a run end exactly once, none is made late by it, and each run saves a quarter', () => {
+  const played = nothingPlayed();
+  fc.assert(
+    fc.property(joinedScenario, (given) => {
+      play(given, played);
+    }),
+    { numRuns: 800 },
+  );
   for (const count of Object.values(played)) expect(count).toBeGreaterThan(0);
 });
 
 test('the same events give the same actions', () => {
   fc.assert(
-    fc.property(scenario, (given) => {
+    fc.property(joinedScenario, (given) => {
       const model = play(given, nothingPlayed(), { keepsLog: true });
       const { policy, cpu, workers, host } = given;
       const again = new Scheduler({ gpus: gpusOf(given), policy, cpu, workers, ...(host && { host }) });

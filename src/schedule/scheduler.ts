@@ -141,7 +141,7 @@ export class Scheduler {
   }
 
   #arrive(event: Extract<SchedulerEvent, { kind: 'arrival' }>, nowMs: number): void {
-    const { invocation, functionIndex, sloMs = NaN, priority = NaN, isKeptOffGpus = false } = event;
+    const { invocation, functionIndex, sloMs = NaN, priority = NaN, isKeptOffGpus = false, join } = event;
     const sheet = this.#state.sheets[functionIndex];
     if (sheet === undefined) throw new RangeError(`there is no function ${functionIndex}`);
     if (invocation >= this.#state.decisions.length) this.#growInvocations(Math.max(64, (invocation + 1) * 2));
@@ -151,6 +151,7 @@ export class Scheduler {
     this.#state.functionOf[invocation] = functionIndex;
     this.#state.arrivalMs[invocation] = nowMs;
     this.#state.setOwn(invocation, sloMs, priority, isKeptOffGpus);
+    this.#state.setJoin(invocation, join);
     this.#state.sequence[invocation] = this.#arrivals++;
     this.#placing.place(invocation, sheet, nowMs);
   }
@@ -162,21 +163,22 @@ export class Scheduler {
 
   #finish(invocation: number, observed: Observation | undefined, nowMs: number): void {
     const was = this.#state.invocationState[invocation];
-    if (was !== state.running && was !== state.offloaded) throw new RangeError(`invocation ${invocation} does not run`);
+    const gpu = this.#state.gpuOf[invocation]!;
+    const isOnGpu = was === state.running && this.#state.running[gpu] === invocation;
+    if (!isOnGpu && was !== state.offloaded) throw new RangeError(`invocation ${invocation} does not run`);
     this.#state.invocationState[invocation] = state.ended;
     const functionIndex = this.#state.functionOf[invocation]!;
-    if (was === state.offloaded) {
+    if (!isOnGpu) {
       this.#sides.finish(invocation, observed, nowMs);
       return;
     }
-    const gpu = this.#state.gpuOf[invocation]!;
     const start = this.#state.start[invocation]!;
     if (start > 0) {
       const arrivalMs = this.#state.arrivalMs[invocation]!;
       const expectedMs = this.#state.decisions[invocation]!.chosenEndMs - arrivalMs;
       this.#state.pressure.tookMs(start === 2, expectedMs, nowMs - arrivalMs);
     }
-    this.#state.running[gpu] = nobody;
+    for (const companion of this.#state.endRun(gpu)) this.#state.invocationState[companion] = state.ended;
     this.#state.settle(functionIndex, gpu);
     this.#dispatcher.dispatch(gpu, nowMs);
   }
@@ -217,10 +219,9 @@ export class Scheduler {
    */
   #refused(invocation: number, nowMs: number): void {
     const refusedBy = this.#state.gpuOf[invocation]!;
+    const companions = (refusedBy >= 0 && this.#state.companions[refusedBy]) || [];
     this.#finish(invocation, undefined, nowMs);
-    const sheet = this.#state.sheets[this.#state.functionOf[invocation]!];
-    if (sheet === undefined) this.#state.actions.push({ kind: 'fail', invocation, reason: 'removed' });
-    else this.#placing.place(invocation, sheet, nowMs, refusedBy);
+    this.#placing.placeAnew([invocation, ...companions], nowMs, refusedBy);
   }
 
   #depart(invocation: number, nowMs: number): void {
@@ -251,19 +252,16 @@ export class Scheduler {
       this.#state.links.release(load.way, nowMs);
       this.#state.actions.push({ kind: 'abandon', functionIndex, gpu: primary });
       const running = this.#state.running[primary]!;
-      if (running !== nobody && this.#state.functionOf[running] === functionIndex) {
-        this.#state.running[primary] = nobody;
-        displaced.push(running);
-      }
+      if (running !== nobody && this.#state.functionOf[running] === functionIndex)
+        displaced.push(running, ...this.#state.endRun(primary));
       // What has arrived of it is not known: all of it counts as lost.
       this.#state.memories[primary]!.drop(functionIndex, 'gpu-lost');
     }
     this.#growth.lose(gpu, nowMs);
     const running = this.#state.running[gpu]!;
     if (running !== nobody) {
-      this.#state.running[gpu] = nobody;
       this.#state.actions.push({ kind: 'abandon', functionIndex: this.#state.functionOf[running]!, gpu });
-      displaced.push(running);
+      displaced.push(running, ...this.#state.endRun(gpu));
     }
     for (const functionIndex of this.#state.sheets.keys()) this.#state.memories[gpu]!.drop(functionIndex, 'gpu-lost');
     this.#state.awaited[gpu]!.clear();

@@ -47,6 +47,8 @@ export class SchedulerState extends Invocations {
    */
   readonly up: boolean[];
   readonly running: Int32Array;
+  /** By GPU: the other invocations of a joined run, in their order. They end with it. */
+  readonly companions: number[][];
   readonly laneEndMs: Float64Array;
   /** GPUs by the wake asked for. */
   readonly wakes = new IndexedHeap();
@@ -119,6 +121,7 @@ export class SchedulerState extends Invocations {
     this.wakes.grow(gpus.length);
     this.up = gpus.map(() => true);
     this.running = new Int32Array(gpus.length).fill(nobody);
+    this.companions = gpus.map(() => []);
     this.laneEndMs = new Float64Array(gpus.length);
     this.awaited = gpus.map(() => new Set());
     this.loads = gpus.map(() => []);
@@ -139,6 +142,14 @@ export class SchedulerState extends Invocations {
   /** The deadline of an invocation whose function is there still. */
   dueMsOf(invocation: number): number {
     return this.dueMs(invocation, this.sheets[this.functionOf[invocation]!]!);
+  }
+
+  /** The run of a GPU is over, or lost. Returns the companions of its invocation. */
+  endRun(gpu: number): readonly number[] {
+    const ended = this.companions[gpu]!;
+    this.running[gpu] = nobody;
+    if (ended.length > 0) this.companions[gpu] = [];
+    return ended;
   }
 
   /** The load of a function that is under way to a GPU. */
@@ -173,8 +184,8 @@ export class SchedulerState extends Invocations {
     const sequence = this.sequence[invocation]!;
     let entry = this.#entries[slot]! - 1;
     if (entry < 0) {
-      const { warmMs } = this.offerAt(functionIndex, gpu);
-      entry = line.open(functionIndex, this.#stageOf(functionIndex, gpu), warmMs, this.#linkMs(functionIndex, gpu));
+      const offer = this.offerAt(functionIndex, gpu);
+      entry = line.open(functionIndex, this.#stageOf(functionIndex, gpu), offer, this.#linkMs(functionIndex, gpu));
       this.#entries[slot] = entry + 1;
       this.waitsAt.add(functionIndex, gpu);
     }
@@ -325,7 +336,7 @@ export class SchedulerState extends Invocations {
   restage(functionIndex: number, gpu: number): void {
     const entry = this.#entries[functionIndex * this.gpuCount + gpu]! - 1;
     if (entry < 0 || !this.sheets[functionIndex]?.gpus[gpu]) return;
-    const { warmMs } = this.offerAt(functionIndex, gpu);
-    this.lines[gpu]!.setStage(entry, this.#stageOf(functionIndex, gpu), warmMs, this.#linkMs(functionIndex, gpu));
+    const offer = this.offerAt(functionIndex, gpu);
+    this.lines[gpu]!.setStage(entry, this.#stageOf(functionIndex, gpu), offer, this.#linkMs(functionIndex, gpu));
   }
 }

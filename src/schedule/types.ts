@@ -88,6 +88,20 @@ export interface Observation {
   readonly bytes?: number;
 }
 
+/** What lets an invocation share a run with others of its function. */
+export interface Join {
+  /** The same for those that can be joined; never ''. */
+  readonly key: string;
+  /** That it adds to the run. */
+  readonly rows: number;
+}
+
+/** An invocation that shares the run of another one. */
+export interface Companion {
+  readonly invocation: number;
+  readonly decision: Decision;
+}
+
 export type SchedulerEvent =
   /**
    * The invocation's number is the caller's: a small integer, free to be used again once the invocation has ended (it
@@ -102,12 +116,13 @@ export type SchedulerEvent =
       readonly priority?: number;
       /** No GPU is to have it, though its function has offers for them. */
       readonly isKeptOffGpus?: boolean;
+      readonly join?: Join;
     }
-  /** A run has ended, well or badly, wherever it was. */
+  /** A run has ended, well or badly, wherever it was. Told of the action's invocation alone: its companions end with it. */
   | { readonly kind: 'finished'; readonly invocation: number; readonly observed?: Observation }
   /**
    * A place could not run what it was told to (no memory, a process that died): the invocation is placed anew,
-   * elsewhere where anything else can take it.
+   * elsewhere where anything else can take it. Its companions are too.
    */
   | { readonly kind: 'refused'; readonly invocation: number }
   /** Everything that a `run`, `load` or `grow` ordered has arrived on the GPU. */
@@ -154,6 +169,8 @@ export type Action =
       readonly decision: Decision;
       /** The rung to run under, by its plan's name; undefined for a function with a single plan that has none. */
       readonly plan: string | undefined;
+      /** That are joined with it into one run. Left out: it runs alone. */
+      readonly companions?: readonly Companion[];
     }
   /** Load for an invocation that still waits for the GPU. */
   | {

@@ -1,5 +1,6 @@
 /** The GPUs of the scheduler's model: what is resident, loads, grows and runs there. */
 import {
+  batchMs,
   overdueShare,
   rungNamed,
   wholeBytes,
@@ -25,6 +26,8 @@ export class ModelGpus {
   shrinks = 0;
   growths = 0;
   evictions = 0;
+  /** Invocations that shared the run of another one. */
+  companions = 0;
 
   constructor(ledger: ModelLedger) {
     const { gpus } = ledger.options;
@@ -44,12 +47,9 @@ export class ModelGpus {
     this.resident[gpu]!.get(functionIndex)!.plan = growth.plan;
   }
 
-  run({ invocation: number, functionIndex, gpu, load, plan }: Action & { kind: 'run' }): void {
-    const invocation = this.#ledger.invocations.get(number)!;
-    if (invocation.state !== 'arriving' && invocation.state !== 'waiting') {
-      refuse(`invocation ${number} is to run, and is ${invocation.state}`);
-    }
-    if (invocation.functionIndex !== functionIndex) refuse(`invocation ${number} is of another function`);
+  run(action: Action & { kind: 'run' }): void {
+    const { invocation: number, functionIndex, gpu, load, plan } = action;
+    const invocation = this.#ledger.toRun(number, functionIndex);
     if (!this.#ledger.up[gpu]) refuse(`GPU ${gpu} is gone`);
     if (this.running[gpu] !== undefined) refuse(`GPU ${gpu} runs something already`);
     this.#checkBound(invocation, gpu);
@@ -65,12 +65,14 @@ export class ModelGpus {
     if (bytes !== wholeBytes(offer)) refuse(`function ${functionIndex} runs on GPU ${gpu} with ${bytes} bytes there`);
     invocation.state = 'running';
     invocation.gpu = gpu;
-    const running: Running = { invocation: number, functionIndex };
+    const companions = (action.companions ?? []).map((each) => each.invocation);
+    const running: Running = { invocation: number, functionIndex, companions };
     this.running[gpu] = running;
+    const runMs = companions.length > 0 ? this.#join(action, offer) : offer.warmMs;
     const stretch = this.#ledger.options.stretch();
     const finish = (): void => {
       this.#ledger.plan(
-        this.#ledger.nowMs + offer.warmMs * stretch,
+        this.#ledger.nowMs + runMs * stretch,
         { kind: 'finished', invocation: number },
         () => this.running[gpu] === running,
       );
@@ -84,11 +86,60 @@ export class ModelGpus {
           event.kind === 'loaded' && event.gpu === gpu && event.functionIndex === functionIndex && isValid(),
       )!;
       this.#ledger.plan(
-        Math.max(this.#ledger.nowMs + offer.warmMs * stretch, loadEnd.atMs),
+        Math.max(this.#ledger.nowMs + runMs * stretch, loadEnd.atMs),
         { kind: 'finished', invocation: number },
         () => this.running[gpu] === running,
       );
     }
+  }
+
+  /** Who shares a run has the same key, is on time if it could be, and loses nothing by it. Returns what the run takes. */
+  #join(
+    { invocation: number, functionIndex, gpu, companions = [], predictedEndMs }: Action & { kind: 'run' },
+    offer: GpuOffer,
+  ): number {
+    const { sheets, invocations, nowMs, options } = this.#ledger;
+    if (options.policy.order === 'fifo') refuse(`invocation ${number} is joined where turns are strictly in order`);
+    const first = invocations.get(number)!;
+    let rows = first.join?.rows ?? 0;
+    for (const { invocation: other, decision } of companions) {
+      const companion = this.#ledger.toRun(other, functionIndex);
+      if (other === number || first.join === undefined || companion.join?.key !== first.join.key)
+        refuse(`invocations ${number} and ${other} are joined, and have different keys`);
+      if (decision === undefined) refuse(`nothing tells why invocation ${other} runs there`);
+      companion.state = 'running';
+      companion.gpu = gpu;
+      rows += companion.join.rows;
+      this.companions++;
+    }
+    const runMs = batchMs(offer.batches ?? [], rows);
+    const calls = [number, ...companions.map((each) => each.invocation)].map((each) => invocations.get(each)!);
+    const oneByOneMs = calls.map(({ join }) =>
+      Math.max(offer.warmMs, join!.rows > 1 ? batchMs(offer.batches ?? [], join!.rows) : 0),
+    );
+    if (runMs > 0.75 * oneByOneMs.reduce((sum, each) => sum + each)) refuse(`to join ${rows} rows saves too little`);
+    if (this.loading[gpu]!.has(functionIndex)) return runMs;
+    const { sloMs } = sheets.get(functionIndex)!;
+    for (const { arrivalMs } of calls) {
+      const isMadeLate = nowMs + offer.warmMs <= arrivalMs + sloMs && predictedEndMs > arrivalMs + sloMs;
+      if (isMadeLate) refuse(`a run of ${rows} rows that ends at ${predictedEndMs} makes one of them late`);
+    }
+    return runMs;
+  }
+
+  /** The run of a GPU is over. Returns how many companions ended with it. */
+  finished(gpu: number): number {
+    const { companions } = this.running[gpu]!;
+    this.running[gpu] = undefined;
+    for (const companion of companions) this.#ledger.invocations.get(companion)!.state = 'ended';
+    return companions.length;
+  }
+
+  /** The invocations of a run that is lost are to be placed again at once, as if they arrived. */
+  placedAnew(gpu: number): void {
+    const { invocation, companions } = this.running[gpu]!;
+    this.running[gpu] = undefined;
+    for (const each of [invocation, ...companions]) this.#ledger.invocations.get(each)!.state = 'arriving';
   }
 
   load(functionIndex: number, gpu: number, order: LoadOrder, plan: string | undefined): void {
@@ -181,11 +232,7 @@ export class ModelGpus {
   abandon(functionIndex: number, gpu: number): void {
     this.loading[gpu]!.delete(functionIndex);
     this.#growing[gpu]!.delete(functionIndex);
-    const running = this.running[gpu];
-    if (running?.functionIndex !== functionIndex) return;
-    this.running[gpu] = undefined;
-    // To be placed again at once, as if it arrived.
-    this.#ledger.invocations.get(running.invocation)!.state = 'arriving';
+    if (this.running[gpu]?.functionIndex === functionIndex) this.placedAnew(gpu);
   }
 
   /** The one that waits longest beyond the bound is passed over so often, from when it became that, and no more. */

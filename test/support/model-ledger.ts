@@ -1,6 +1,7 @@
 /** What the parts of the scheduler's model share: invocations, functions, the clock, and what is due. */
 import type {
   CpuPlace,
+  Join,
   HostTier,
   LoadOrder,
   OfferSheet,
@@ -15,12 +16,14 @@ import type {
 export interface Running {
   readonly invocation: number;
   readonly functionIndex: number;
+  readonly companions: readonly number[];
 }
 
 export interface ModelInvocation {
   readonly functionIndex: number;
   readonly arrivalMs: number;
   readonly order: number;
+  readonly join: Join | undefined;
   state: 'arriving' | 'waiting' | 'running' | 'offloaded' | 'ended';
   gpu: number;
 }

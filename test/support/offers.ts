@@ -1,5 +1,5 @@
 /** Small offers and machines for tests of the scheduler: figures that can be added up by hand. */
-import type { ColdWay, GpuOffer, OfferSheet, SchedulerGpu } from '../../src/schedule/index.ts';
+import type { BatchTime, ColdWay, GpuOffer, OfferSheet, SchedulerGpu } from '../../src/schedule/index.ts';
 
 export interface OfferShape {
   /** Bytes of each layer. */
@@ -12,6 +12,7 @@ export interface OfferShape {
   readonly lenders?: (gpu: number) => readonly number[];
   readonly plan?: string;
   readonly cores?: number;
+  readonly batches?: readonly BatchTime[] | undefined;
   /** The next rung of its ladder, with the same links. */
   readonly smaller?: OfferShape;
 }
@@ -20,7 +21,7 @@ export interface OfferShape {
 const tail = 1;
 
 export function gpuOffer(gpu: number, shape: OfferShape): GpuOffer {
-  const { layers, warmMs = 10, msPerByte = 1, hidingPrefix = 0, lenders, plan, cores, smaller } = shape;
+  const { layers, warmMs = 10, msPerByte = 1, hidingPrefix = 0, lenders, plan, cores, smaller, batches } = shape;
   const prefixBytes = [0];
   for (const bytes of layers) prefixBytes.push(prefixBytes.at(-1)! + bytes);
   const whole = prefixBytes.at(-1)!;
@@ -41,6 +42,7 @@ export function gpuOffer(gpu: number, shape: OfferShape): GpuOffer {
   return {
     ...(plan === undefined ? {} : { plan }),
     ...(cores === undefined ? {} : { cores }),
+    ...(batches === undefined ? {} : { batches }),
     ...(smaller === undefined
       ? {}
       : { smaller: gpuOffer(gpu, { msPerByte, ...(lenders && { lenders }), ...smaller }) }),

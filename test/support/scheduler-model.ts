@@ -2,7 +2,7 @@
  * A shell around the scheduler that believes nothing: it keeps its own plain account of what is where, carries actions out
  * after drawn durations, and throws at the first action that cannot be right.
  */
-import { Scheduler, type Action, type OfferSheet, type SchedulerEvent } from '../../src/schedule/index.ts';
+import { Scheduler, type Action, type Join, type OfferSheet, type SchedulerEvent } from '../../src/schedule/index.ts';
 import { ModelGpus } from './model-gpus.ts';
 import { ModelLedger, refuse, type ModelOptions, type ModelView } from './model-ledger.ts';
 import { ModelSides } from './model-sides.ts';
@@ -45,6 +45,10 @@ export class SchedulerModel {
     return this.#gpus.evictions;
   }
 
+  get companions(): number {
+    return this.#gpus.companions;
+  }
+
   get arrived(): number {
     return this.#arrived;
   }
@@ -73,16 +77,17 @@ export class SchedulerModel {
     this.#sides.removed(functionIndex);
   }
 
-  arrive(functionIndex: number): void {
+  arrive(functionIndex: number, join?: Join): void {
     const invocation = this.#arrived++;
     this.#ledger.invocations.set(invocation, {
       functionIndex,
       arrivalMs: this.#ledger.nowMs,
       order: invocation,
+      join,
       state: 'arriving',
       gpu: -1,
     });
-    this.#tell({ kind: 'arrival', invocation, functionIndex });
+    this.#tell({ kind: 'arrival', invocation, functionIndex, ...(join && { join }) });
     const { state } = this.#ledger.invocations.get(invocation)!;
     if (state === 'arriving') refuse(`nothing was decided about invocation ${invocation}`);
   }
@@ -97,13 +102,16 @@ export class SchedulerModel {
     this.#tell({ kind: 'departed', invocation: chosen[0] });
   }
 
-  /** Of those that run beside the GPUs, by its place among them. Returns whether there was one. */
+  /** Of those that run beside the GPUs or share a run there, by its place among them. Returns whether there was one. */
   refuseRun(place: number): boolean {
-    const running = [...this.#sides.onCpu.keys(), ...this.#sides.onWorkers.keys()];
+    const joined = this.#gpus.running.flatMap((run) => (run && run.companions.length > 0 ? [run.invocation] : []));
+    const running = [...this.#sides.onCpu.keys(), ...this.#sides.onWorkers.keys(), ...joined];
     const invocation = running[place % Math.max(1, running.length)];
     if (invocation === undefined) return false;
     this.#sides.ended(invocation);
-    // To be placed again at once, as if it arrived.
+    // To be placed again at once, as if they arrived.
+    const { gpu } = this.#ledger.invocations.get(invocation)!;
+    if (joined.includes(invocation)) this.#gpus.placedAnew(gpu);
     this.#ledger.invocations.get(invocation)!.state = 'arriving';
     this.#tell({ kind: 'refused', invocation });
     return true;
@@ -139,7 +147,7 @@ export class SchedulerModel {
   #happen(event: SchedulerEvent): void {
     if (event.kind === 'finished') {
       const invocation = this.#ledger.invocations.get(event.invocation)!;
-      if (invocation.state === 'running') this.#gpus.running[invocation.gpu] = undefined;
+      if (invocation.state === 'running') this.ended += this.#gpus.finished(invocation.gpu);
       this.#sides.ended(event.invocation);
       invocation.state = 'ended';
       this.ended++;

@@ -1,0 +1,102 @@
+import { batchMs, isWorthJoining, type GpuOffer } from './offer.ts';
+import { nobody, type Load, type SchedulerState } from './state.ts';
+
+/** Waiting invocations that are looked at for each row that a run has room for: a line of other keys can be long. */
+const looksPerRow = 4;
+
+/** A run, and the invocations that share it. */
+export interface JoinedRun {
+  readonly companions: number[];
+  /** With everything there. */
+  readonly ms: number;
+  /** Of its first invocation alone. */
+  readonly warmMs: number;
+}
+
+const nobodyElse: number[] = [];
+
+/** When a run has to end for this one too, if it could still be in time where the run ended at `leastMs`. */
+const within = (limitMs: number, ownMs: number, leastMs: number): number =>
+  ownMs >= leastMs ? Math.min(limitMs, ownMs) : limitMs;
+
+export const alone = ({ warmMs }: GpuOffer): JoinedRun => ({ companions: nobodyElse, ms: warmMs, warmMs });
+
+/**
+ * Which waiting invocations join a run that starts now. Nobody waits for others to come. Invocations of the same
+ * function and join key are taken in their order, as long as
+ *
+ *   - the joined run takes at most three quarters of what they would take one after the other;
+ *   - it ends within the SLO of each that a run of its own would answer in time now;
+ *   - it makes no other function late that could start in time behind a single run.
+ *
+ * Where turns are strictly in order nothing is joined.
+ */
+export class Joining {
+  readonly #state: SchedulerState;
+
+  constructor(schedulerState: SchedulerState) {
+    this.#state = schedulerState;
+  }
+
+  /** @param load that the run waits for */
+  choose(invocation: number, gpu: number, load: Load | undefined, nowMs: number): JoinedRun {
+    const { functionOf, joinKeys, rows: rowsOf, policy, lines } = this.#state;
+    const offer = this.#state.offerAt(functionOf[invocation]!, gpu);
+    const { warmMs, batches } = offer;
+    const key = joinKeys[invocation]!;
+    const line = lines[gpu]!;
+    const first = line.nextOf(invocation);
+    const rowsMax = batches?.at(-1)?.rows ?? 1;
+    if (batches === undefined || key === '' || first === nobody || policy.order === 'fifo') return alone(offer);
+    const isLate = line.isLate(invocation);
+    const singleEndMs = this.endMs(alone(offer), load, nowMs);
+    let limitMs = this.#othersLimitMs(gpu, functionOf[invocation]!, singleEndMs);
+    if (!isLate) limitMs = within(limitMs, this.#state.dueMsOf(invocation), singleEndMs);
+    const companions: number[] = [];
+    const ownMs = (each: number): number =>
+      rowsOf[each]! > 1 ? Math.max(warmMs, batchMs(batches, rowsOf[each]!)) : warmMs;
+    let [rows, ms, count, runEndMs] = [rowsOf[invocation]!, warmMs, 0, singleEndMs];
+    let oneByOneMs = ownMs(invocation);
+    let looksLeft = rowsMax * looksPerRow;
+    for (let next = first; next !== nobody && rows < rowsMax && looksLeft > 0; next = line.nextOf(next), looksLeft--) {
+      const dueMs = isLate ? Infinity : this.#state.dueMsOf(next);
+      const joinedMs = joinKeys[next] === key ? batchMs(batches, rows + rowsOf[next]!) : Infinity;
+      if (joinedMs === Infinity) {
+        // Those behind it overtake it.
+        limitMs = within(limitMs, dueMs - warmMs, runEndMs);
+        continue;
+      }
+      const ownLimitMs = within(limitMs, dueMs, singleEndMs);
+      const endMs = this.endMs({ ms: joinedMs, warmMs }, load, nowMs);
+      if (endMs > ownLimitMs) break;
+      companions.push(next);
+      [rows, limitMs, runEndMs] = [rows + rowsOf[next]!, ownLimitMs, endMs];
+      oneByOneMs += ownMs(next);
+      if (isWorthJoining(joinedMs, oneByOneMs)) [count, ms] = [companions.length, joinedMs];
+    }
+    companions.length = count;
+    return { companions, ms, warmMs };
+  }
+
+  /** When a run that starts now ends. @param load that it waits for */
+  endMs({ ms, warmMs }: Pick<JoinedRun, 'ms' | 'warmMs'>, load: Load | undefined, nowMs: number): number {
+    const loadedMs = load === undefined ? 0 : this.#state.links.readyMs(load, nowMs) + (ms - warmMs);
+    return Math.max(nowMs + ms, loadedMs);
+  }
+
+  /** By when the run has to end for the first ones of other functions, of those that could start in time at `fromMs`. */
+  #othersLimitMs(gpu: number, functionIndex: number, fromMs: number): number {
+    const line = this.#state.lines[gpu]!;
+    let limitMs = Infinity;
+    const consider = (entry: number): void => {
+      const head = line.head(entry);
+      const other = line.functionOf(entry);
+      if (head === nobody || other === functionIndex) return;
+      const latestMs = this.#state.dueMsOf(head) - this.#state.offerAt(other, gpu).warmMs;
+      if (latestMs >= fromMs && latestMs < limitMs) limitMs = latestMs;
+    };
+    for (let place = 0; place < line.runnable.size; place++) consider(line.runnable.at(place));
+    for (const entry of line.loading) consider(entry);
+    return limitMs;
+  }
+}
