@@ -81,7 +81,7 @@ async function replaySimulated(options: ReplayOptions): Promise<Report> {
     });
     process.stderr.write(`wrote ${saveTrace}\n`);
   }
-  const offers = new OfferBook(machine, plan, readProfiles(options.profile));
+  const offers = new OfferBook(machine, plan, readProfiles(options.profile), options.batchMax);
   const progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
   try {
     const system = { machine, offers, plan, policyName: policy, options, seed: options.seed };

@@ -42,7 +42,8 @@ export {
   type FunctionOrder,
 } from './generate/functions.ts';
 export { MinstdRandom, Xoshiro, type RandomSource } from './generate/random.ts';
-export { runSimulation, type GpuChange, type SimulatedRun, type SimulatorOptions } from './simulator.ts';
+export type { GpuChange, SimulatedRun, SimulatorOptions } from './simulator-options.ts';
+export { runSimulation } from './simulator.ts';
 export { OfferBook, type FunctionSettings } from './offer-book.ts';
 export { simulate, type SimulationSettings } from './simulate.ts';
 export {

@@ -155,6 +155,13 @@ function gpuOffer(json: unknown, name: string, gpuCount: number): GpuOffer {
     if (links.length === 0) throw new LiveError(`${what} has a way without a link`);
   }
   if (ways.length === 0 || length === 0) throw new LiveError(`${what} has no way to load it`);
+  if (fields['batches'] !== undefined) {
+    for (const batch of listOf(fields['batches'], what)) {
+      const { rows, ms } = fieldsOf(batch, what);
+      numberOf(rows, what);
+      numberOf(ms, what);
+    }
+  }
   // The next rung of a ladder of plans is an offer itself.
   if (fields['smaller'] !== undefined) gpuOffer(fields['smaller'], name, gpuCount);
   return json as GpuOffer;

@@ -2,7 +2,16 @@ import { describeModel } from '../onnx/index.ts';
 import type { Machine } from '../hardware/index.ts';
 import type { ColdStartMode } from '../plan/index.ts';
 import { estimateLayers, namedModel, type LayerProfile } from '../profile/index.ts';
-import { gpuOffers, type CpuOffer, type GpuOffer, type OfferSheet, type WorkersOffer } from '../schedule/index.ts';
+import {
+  batchSizes,
+  gpuOffers,
+  withBatches,
+  type BatchShare,
+  type CpuOffer,
+  type GpuOffer,
+  type OfferSheet,
+  type WorkersOffer,
+} from '../schedule/index.ts';
 
 export interface FunctionSettings {
   readonly sloMs: number;
@@ -24,12 +33,22 @@ export class OfferBook {
   readonly #mode: ColdStartMode;
   readonly #profiles: ReadonlyMap<string, LayerProfile>;
   readonly #models = new Map<string, ModelOffers>();
+  readonly #batchMax: number;
 
-  /** @param profiles of models that are not to be estimated by name. */
-  constructor(machine: Machine, mode: ColdStartMode, profiles: ReadonlyMap<string, LayerProfile> = new Map()) {
+  /**
+   * @param profiles of models that are not to be estimated by name.
+   * @param batchMax most calls of an estimated model that share a run
+   */
+  constructor(
+    machine: Machine,
+    mode: ColdStartMode,
+    profiles: ReadonlyMap<string, LayerProfile> = new Map(),
+    batchMax = 1,
+  ) {
     this.#machine = machine;
     this.#mode = mode;
     this.#profiles = profiles;
+    this.#batchMax = batchMax;
   }
 
   /** By GPU. Throws ProfileError for a name that is no model. */
@@ -55,18 +74,28 @@ export class OfferBook {
   }
 
   #make(name: string): ModelOffers {
-    const profile = this.#profiles.get(name);
-    if (profile !== undefined) return this.#offersOf(profile);
+    const given = this.#profiles.get(name);
+    if (given !== undefined) return this.#offersOf(given, []);
     const { model, dimensions } = namedModel(name);
     // Without GPUs there are no layers to load.
     if (this.#machine.gpus.length === 0) return { gpus: [], weightBytes: describeModel(model).weightBytes };
-    return this.#offersOf(estimateLayers(model, this.#machine, { dimensions }).profile);
+    const profileOf = (batch: number): LayerProfile =>
+      estimateLayers(model, this.#machine, { dimensions: { ...dimensions, batch } }).profile;
+    const profile = profileOf(1);
+    const aloneMs = executionMs(profile);
+    const sizes = batchSizes(this.#batchMax).map((rows) => ({ rows, share: executionMs(profileOf(rows)) / aloneMs }));
+    return this.#offersOf(profile, sizes);
   }
 
-  #offersOf(profile: LayerProfile): ModelOffers {
+  /** @param sizes of joined runs, with what they take over a single one */
+  #offersOf(profile: LayerProfile, sizes: readonly BatchShare[]): ModelOffers {
     return {
-      gpus: gpuOffers(profile, this.#machine, this.#mode),
+      gpus: gpuOffers(profile, this.#machine, this.#mode).map((offer) =>
+        sizes.length === 0 ? offer : withBatches(offer, sizes),
+      ),
       weightBytes: profile.layers.reduce((sum, { bytes }) => sum + bytes, 0),
     };
   }
 }
+
+const executionMs = ({ layers }: LayerProfile): number => layers.reduce((sum, { exec }) => sum + exec, 0);

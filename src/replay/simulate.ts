@@ -1,7 +1,8 @@
 import type { Machine } from '../hardware/index.ts';
 import { schedulerGpus, type HostTier, type OfferSheet, type Policy, type WorkersPlace } from '../schedule/index.ts';
 import { TraceForesight } from './foresight.ts';
-import { runSimulation, type GpuChange, type SimulatedRun, type SimulatorOptions } from './simulator.ts';
+import type { GpuChange, SimulatedRun, SimulatorOptions } from './simulator-options.ts';
+import { runSimulation } from './simulator.ts';
 import type { ReplayObserver, Trace } from './types.ts';
 
 export interface SimulationSettings {

@@ -4,7 +4,8 @@ import { offerSheet, smallGpus, type OfferShape } from '../../test/support/offer
 import { policies, type OfferSheet, type Policy } from '../schedule/index.ts';
 import { DueHeap } from './simulator-heap.ts';
 import { PcieLinks } from './simulator-links.ts';
-import { runSimulation, type SimulatorOptions } from './simulator.ts';
+import type { SimulatorOptions } from './simulator-options.ts';
+import { runSimulation } from './simulator.ts';
 import type { EvictionRecord, Outcome, PlanChangeRecord, TraceInvocation } from './types.ts';
 
 interface Observed {
@@ -64,6 +65,36 @@ describe('time', () => {
       { kind: 'gpu', gpu: 0, residency: 'warm' },
     ]);
     expect(observed.busyMs).toEqual([51]);
+  });
+
+  test('a joined run ends for all its calls at once, behind its load as well', async () => {
+    const arrivals = Array.from({ length: 6 }, () => [0, 0] as const);
+    const batches = [
+      { rows: 2, ms: 12 },
+      { rows: 4, ms: 16 },
+    ];
+    const shapes = [{ layers: [40], batches, sheet: { sloMs: 1000 } }];
+    const observed = await simulateSmall(arrivals, shapes, { policy: policies.best });
+    // The load is there after 40 ms, and 1 ms of a single run, 7 ms of one of four, is behind it.
+    expect(ends(observed)).toEqual([47, 47, 47, 47, 59, 59]);
+    expect(observed.busyMs).toEqual([expect.closeTo(28)]);
+    const oneByOne = await simulateSmall(arrivals, [{ ...shapes[0]!, batches: undefined }], { policy: policies.best });
+    expect(ends(oneByOne)).toEqual([41, 51, 61, 71, 81, 91]);
+  });
+
+  test('calls of a joined run that loses its GPU all end on another one', async () => {
+    const arrivals = Array.from({ length: 5 }, () => [0, 0] as const);
+    const shapes = [{ layers: [40], batches: [{ rows: 4, ms: 16 }], sheet: { sloMs: 1000 } }];
+    const gpuChanges = [{ kind: 'gpu-lost', gpu: 0, atMs: 45 } as const];
+    const observed = await simulateSmall(arrivals, shapes, {
+      policy: policies.best,
+      gpus: smallGpus(2, 1000),
+      gpuChanges,
+    });
+    expect(observed.outcomes.map(({ sequence }) => sequence).toSorted((a, b) => a - b)).toEqual([0, 1, 2, 3, 4]);
+    expect(observed.outcomes.map(({ placement }) => placement)).toEqual(
+      arrivals.map(() => ({ kind: 'gpu', gpu: 1, residency: expect.any(String) as string })),
+    );
   });
 
   test('loads on links of one switch share its way to host memory, alone they do not', async () => {

@@ -3,59 +3,20 @@
  * the PCIe links shared as they are on the machine. The same trace and settings give the same outcomes.
  */
 import {
+  batchMs,
   rungNamed,
   Scheduler,
   type Action,
-  type CpuPlace,
-  type HostTier,
+  type Decision,
+  type Join,
   type OfferSheet,
-  type Policy,
   type SchedulerEvent,
-  type SchedulerGpu,
-  type WorkersPlace,
 } from '../schedule/index.ts';
 import { DueHeap } from './simulator-heap.ts';
 import { SimulatedLoads } from './simulator-loads.ts';
 import { SimulatedSides } from './simulator-sides.ts';
-import type { OutcomePlacement, PlanChangeRecord, ReplayObserver, Trace, TraceInvocation } from './types.ts';
-
-export interface SimulatorOptions {
-  readonly gpus: readonly SchedulerGpu[];
-  readonly policy: Policy;
-  readonly cpu: CpuPlace | null;
-  readonly workers?: WorkersPlace | null;
-  /** Left out: everything is in host memory. */
-  readonly host?: HostTier | undefined;
-  /** Asked once for each function, when it is first invoked. */
-  readonly sheetOf: (functionIndex: number, name: string) => OfferSheet;
-  readonly observer: ReplayObserver;
-  /** So many invocations first, of which the observer is told nothing. */
-  readonly warmupInvocations?: number;
-  /** Told of each arrival, before the scheduler is. */
-  readonly onArrival?: ((functionIndex: number) => void) | undefined;
-  /** GPUs that fail and come back. */
-  readonly gpuChanges?: readonly GpuChange[];
-}
-
-export interface GpuChange {
-  readonly atMs: number;
-  readonly gpu: number;
-  readonly kind: 'gpu-lost' | 'gpu-back';
-}
-
-export interface SimulatedRun {
-  /** Those of the warm-up included. */
-  readonly invocations: number;
-  /** Arrival of the first invocation after the warm-up; undefined when there was none. */
-  readonly measuredFromMs: number | undefined;
-  /** When the last invocation had ended. */
-  readonly endMs: number;
-  /** Since the warm-up: functions that went to a smaller plan for room, and to a larger one with the room that there was. */
-  readonly shrinks: number;
-  readonly growths: number;
-  /** Since the warm-up: invocations that had to wait for something to be loaded, over all. 0 when there were none. */
-  readonly swapRate: number;
-}
+import type { SimulatedRun, SimulatorOptions } from './simulator-options.ts';
+import type { OutcomePlacement, PlanChangeRecord, Trace, TraceInvocation } from './types.ts';
 
 /** Throws RangeError for invocations that are not in order of arrival. */
 export async function runSimulation(trace: Trace, options: SimulatorOptions): Promise<SimulatedRun> {
@@ -67,6 +28,8 @@ export async function runSimulation(trace: Trace, options: SimulatorOptions): Pr
 }
 
 const nobody = -1;
+const nobodyElse: readonly number[] = [];
+const anyCall: Join = { key: 'any', rows: 1 };
 /** Kinds of what is due; the number of what it concerns stands below. */
 const due = { finished: 0, link: 1, wake: 2, gpuChange: 3, staged: 4 } as const;
 const kindUnit = 2 ** 32;
@@ -83,6 +46,8 @@ export class Simulator {
   /** The entry in the heap that counts for a link; others are out of date. */
   readonly #linkDue: number[];
   readonly #sheets: (OfferSheet | undefined)[] = [];
+  /** Of functions whose calls are joined. */
+  readonly #joins: (Join | undefined)[] = [];
   readonly #free: number[] = [];
   readonly #functions: number[] = [];
   readonly #sequences: number[] = [];
@@ -95,6 +60,10 @@ export class Simulator {
   readonly #runMs: number[] = [];
   /** What its run takes with everything there. */
   readonly #warmMs: number[] = [];
+  /** By how much a joined run is longer than a single one. */
+  readonly #joinedMs: number[] = [];
+  /** That share its run. */
+  readonly #companions: (readonly number[])[] = [];
   readonly #placements: (OutcomePlacement | undefined)[] = [];
   readonly #isMeasured: boolean[] = [];
   /** The entry in the heap that ends it. */
@@ -149,14 +118,15 @@ export class Simulator {
     this.#begunMs[invocation] = Infinity;
     this.#runMs[invocation] = 0;
     this.#warmMs[invocation] = 0;
+    this.#joinedMs[invocation] = 0;
+    this.#companions[invocation] = nobodyElse;
     this.#placements[invocation] = undefined;
     this.#isMeasured[invocation] = isMeasured;
     this.#finishDue[invocation] = nobody;
-    this.#tell(
-      sloMs === undefined
-        ? { kind: 'arrival', invocation, functionIndex }
-        : { kind: 'arrival', invocation, functionIndex, sloMs },
-    );
+    const join = this.#joins[functionIndex];
+    const arrival = { kind: 'arrival', invocation, functionIndex } as const;
+    if (sloMs === undefined && join === undefined) this.#tell(arrival);
+    else this.#tell({ ...arrival, ...(sloMs !== undefined && { sloMs }), ...(join && { join }) });
   }
 
   /** Everything happens that is due until then. */
@@ -222,6 +192,8 @@ export class Simulator {
     const sheet = this.#options.sheetOf(functionIndex, this.#names[functionIndex] ?? String(functionIndex));
     while (this.#sheets.length <= functionIndex) this.#sheets.push(undefined);
     this.#sheets[functionIndex] = sheet;
+    // All calls of a function have the same shapes, and one row.
+    if (sheet.gpus.some((offer) => offer?.batches !== undefined)) this.#joins[functionIndex] = anyCall;
     this.#tell({ kind: 'function-added', functionIndex, sheet });
   }
 
@@ -312,22 +284,34 @@ export class Simulator {
     this.#options.observer.planChange?.({ atMs: this.#nowMs, functionIndex, direction });
   }
 
-  #run({ invocation, functionIndex, gpu, start, load, plan, decision }: Action & { kind: 'run' }): void {
+  #run({ invocation, functionIndex, gpu, start, load, plan, decision, companions }: Action & { kind: 'run' }): void {
     const nowMs = this.#nowMs;
-    this.#predictedEndMs[invocation] = decision.chosenEndMs;
-    this.#begunMs[invocation] = Math.min(this.#begunMs[invocation]!, nowMs);
-    this.#runMs[invocation] = nowMs;
-    this.#placements[invocation] = this.#gpuPlacements[gpu]![start];
+    const placement = this.#gpuPlacements[gpu]![start];
+    this.#runs(invocation, placement, decision);
     this.#running[gpu] = invocation;
     if (load !== null) this.#loads.begin(functionIndex, gpu, load, false, nowMs);
     const loading = this.#loads.of(functionIndex, gpu);
-    const { warmMs } = rungNamed(this.#sheets[functionIndex]!.gpus[gpu]!, plan);
+    const { warmMs: aloneMs, batches } = rungNamed(this.#sheets[functionIndex]!.gpus[gpu]!, plan);
+    let warmMs = aloneMs;
+    if (companions !== undefined) {
+      warmMs = batchMs(batches!, companions.length + 1);
+      for (const companion of companions) this.#runs(companion.invocation, placement, companion.decision);
+      this.#companions[invocation] = companions.map((companion) => companion.invocation);
+    }
     this.#warmMs[invocation] = warmMs;
+    this.#joinedMs[invocation] = warmMs - aloneMs;
     if (loading === undefined) {
       this.#finishDue[invocation] = this.#due.add(nowMs + warmMs, due.finished * kindUnit + invocation);
     } else {
       loading.invocation = invocation;
     }
+  }
+
+  #runs(invocation: number, placement: OutcomePlacement, { chosenEndMs }: Decision): void {
+    this.#predictedEndMs[invocation] = chosenEndMs;
+    this.#begunMs[invocation] = Math.min(this.#begunMs[invocation]!, this.#nowMs);
+    this.#runMs[invocation] = this.#nowMs;
+    this.#placements[invocation] = placement;
   }
 
   #arrivedOverLink(link: number): void {
@@ -336,7 +320,8 @@ export class Simulator {
     if (load === undefined) return;
     const { functionIndex, gpu, invocation } = load;
     if (invocation !== nobody) {
-      const endMs = Math.max(load.readyMs, this.#runMs[invocation]! + this.#warmMs[invocation]!);
+      const readyMs = load.readyMs + this.#joinedMs[invocation]!;
+      const endMs = Math.max(readyMs, this.#runMs[invocation]! + this.#warmMs[invocation]!);
       this.#finishDue[invocation] = this.#due.add(endMs, due.finished * kindUnit + invocation);
     }
     this.#tell({ kind: 'loaded', gpu, functionIndex });
@@ -347,6 +332,7 @@ export class Simulator {
     const running = this.#running[gpu]!;
     if (running !== nobody && this.#functions[running] === functionIndex) {
       this.#finishDue[running] = nobody;
+      this.#companions[running] = nobodyElse;
       this.#tellBusy(gpu, running);
     }
   }
@@ -355,6 +341,7 @@ export class Simulator {
     const placement = this.#placements[invocation]!;
     if (placement.kind === 'gpu') this.#tellBusy(placement.gpu, invocation);
     this.#end(invocation, placement);
+    for (const companion of this.#companions[invocation]!) this.#end(companion, placement);
     this.#tell({ kind: 'finished', invocation });
   }
 

@@ -61,6 +61,7 @@ export interface SystemOptions extends PlacesOptions, FleetOptions {
   readonly profile?: ReadonlyMap<string, string>;
   readonly reserve?: number;
   readonly warmup?: number;
+  readonly batchMax?: number;
 }
 
 /** A policy of the second, the plan that it is made for. */
@@ -112,6 +113,7 @@ export function addSystemFlags(command: Command): Command {
     )
     .option('--host-memory <size>', "pinned for weights; the machine's own otherwise", parseBytes)
     .option('--profile <model=file>', "measured times of a model's layers instead of the estimate", parseNamedFiles)
+    .option('--batch-max <calls>', 'most waiting requests of an estimated model that share a GPU run', parseWhole)
     .option('--reserve <size>', "of each GPU's memory, not for weights; the machine's own otherwise", parseBytes);
 }
 
@@ -223,7 +225,7 @@ function togetherOf(
 }
 
 export function systemSettings(
-  { slo, warmup, reserve }: SystemOptions,
+  { slo, warmup, reserve, batchMax }: SystemOptions,
   plan: ColdStartMode,
   policyName: PolicyName,
   policy: ReplayPolicy,
@@ -247,7 +249,7 @@ export function systemSettings(
     ...(sloMs === null
       ? { slo: [slo?.text, hasOwnSlo ? "the trace's own" : undefined].filter(Boolean).join('; ') }
       : undefined),
-    ...given({ reserve_bytes: reserve }),
+    ...given({ reserve_bytes: reserve, batch_max: batchMax }),
     warmup_requests: warmup ?? 0,
   };
 }

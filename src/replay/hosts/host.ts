@@ -1,7 +1,8 @@
 /**
  * One host of a simulated fleet: the simulator of a machine, with functions numbered as this host came to know them.
  */
-import { Simulator, type SimulatorOptions } from '../simulator.ts';
+import type { SimulatorOptions } from '../simulator-options.ts';
+import { Simulator } from '../simulator.ts';
 import type { Outcome, ReplayObserver } from '../types.ts';
 
 /** A call on its way through the fleet. */

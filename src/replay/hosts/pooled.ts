@@ -3,7 +3,7 @@
  * against.
  */
 import type { GpuOffer, OfferSheet, SchedulerGpu } from '../../schedule/index.ts';
-import type { SimulatorOptions } from '../simulator.ts';
+import type { SimulatorOptions } from '../simulator-options.ts';
 
 /** All hosts' GPUs, cores and memory together; links are borrowed within a host as before. */
 export function pooledOptions(options: SimulatorOptions, hosts: number): SimulatorOptions {

@@ -6,7 +6,8 @@ import { chooseHost, type HostOffer, type HostReason, type OfferSheet } from '..
 import { deriveSeed, Xoshiro } from '../generate/random.ts';
 import { DueHeap } from '../simulator-heap.ts';
 import { simulatorOptions, type SimulationSettings } from '../simulate.ts';
-import { runSimulation, type GpuChange, type SimulatorOptions } from '../simulator.ts';
+import type { GpuChange, SimulatorOptions } from '../simulator-options.ts';
+import { runSimulation } from '../simulator.ts';
 import type { ReplayObserver, Trace, TraceInvocation } from '../types.ts';
 import { FleetRecord } from './record.ts';
 import { SimulatedHost, type FleetCall } from './host.ts';
