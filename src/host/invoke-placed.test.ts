@@ -42,6 +42,7 @@ const gpus: InvocationGpus = {
   coldCauseOf: () => 'first use',
   ran: () => undefined,
   keepsOff: () => undefined,
+  joinOf: () => undefined,
   wantsInputs: () => false,
   load: () => Promise.resolve(true),
   pid: 9,

@@ -4,7 +4,7 @@
  */
 import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolResult } from '../cpu/index.ts';
 import { QueueError, type OverflowQueue } from '../queue/index.ts';
-import type { Observation } from '../schedule/index.ts';
+import type { Join, Observation } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { HostError } from './errors.ts';
 import { leaseAgain, LentLease } from './invoke-others.ts';
@@ -32,6 +32,8 @@ export interface InvocationGpus {
   ran(version: FunctionVersion, ran: RanOnGpu, inputs: readonly Tensor[]): void;
   /** Why no GPU is to have these inputs, which are readied behind the call where they can be. */
   keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined;
+  /** With which calls these inputs may share a run on a GPU; undefined: with none. */
+  joinOf(key: string, inputs: readonly Tensor[]): Join | undefined;
   /** Whether the inputs of a call are to be shown to {@link keepsOff}, though no GPU may be used. */
   wantsInputs(key: string): boolean;
   /** Resolves to false where no GPU can have it now. */
@@ -98,8 +100,11 @@ export class PlacedInvoker {
   }
 
   #submit(version: FunctionVersion, tensors: readonly Tensor[] | undefined, wish: InvocationWish): Promise<Placed> {
-    const keptOff = tensors && this.#options.gpus?.keepsOff(version.key, tensors);
-    return this.#options.live.submit(version, tensors, keptOff === undefined ? wish : { ...wish, keptOff });
+    const { live, gpus } = this.#options;
+    if (tensors === undefined || gpus === undefined) return live.submit(version, tensors, wish);
+    const keptOff = gpus.keepsOff(version.key, tensors);
+    const join = keptOff === undefined ? gpus.joinOf(version.key, tensors) : undefined;
+    return live.submit(version, tensors, { ...wish, keptOff, join });
   }
 
   /** At the CPU pool or a worker; where that could not, the next place. */
@@ -183,7 +188,7 @@ export class PlacedInvoker {
         output: { kind: 'tensors', tensors },
         timings: { queueMs, loadMs, preprocessMs: 0, inferMs, postprocessMs: 0 },
         coldStart: ran.start !== 'warm',
-        batchSize: 1,
+        batchSize: ran.batchSize,
         instancePid: gpus.pid,
       },
       placement,
@@ -334,12 +339,13 @@ function waited(result: PoolResult, { queueMs, loadMs }: Elsewhere): PoolResult 
 }
 
 /** What the instance took for the model's run was a wait for the GPU, its weights and the run itself. */
-function withGpuTimes(result: PoolResult, { start, queueMs, loadMs, inferMs }: RanOnGpu): PoolResult {
+function withGpuTimes(result: PoolResult, { start, queueMs, loadMs, inferMs, batchSize }: RanOnGpu): PoolResult {
   const { timings, coldStart } = result;
   return {
     ...result,
     timings: { ...timings, queueMs: timings.queueMs + queueMs, loadMs: timings.loadMs + loadMs, inferMs },
     coldStart: coldStart || start !== 'warm',
+    batchSize,
   };
 }
 

@@ -9,6 +9,7 @@ import {
   type PoolLimits,
 } from '../cpu/index.ts';
 import type { CpuOffer, CpuPlace } from '../schedule/index.ts';
+import { rowsJoinedMax } from './batching.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
@@ -98,8 +99,7 @@ export function threadsOf(version: FunctionVersion, config: HostConfig): number 
 
 function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConfig): PoolLimits {
   const { settings, metadata } = version;
-  // A model whose first dimension is fixed says how large its batch is; requests cannot be joined to another size.
-  // Where its inputs have no first dimension in common, each request is one row.
+  // Where the inputs have no first dimension in common, each request is one row.
   const dimension = batchDimension(metadata?.inputs ?? []);
   const isOpen = dimension.kind === 'open';
   return {
@@ -107,7 +107,7 @@ function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConf
     instancesMin: settings.pinned && isCurrent ? 1 : 0,
     instancesMax: settings.cpu.instancesMax ?? Math.max(1, Math.floor(config.cpu.cores / threadsOf(version, config))),
     queueMax: config.cpu.queueMax,
-    batchMax: isOpen ? settings.batching.batchMax : 1,
+    batchMax: rowsJoinedMax(version),
     ...(isOpen ? undefined : { batchFixed: dimension.kind === 'fixed' ? dimension.rows : 1 }),
     batchDelayMs: settings.batching.delayMs,
     idleMs: config.cpu.idleMs,

@@ -221,7 +221,10 @@ export class Scheduler {
     const refusedBy = this.#state.gpuOf[invocation]!;
     const companions = (refusedBy >= 0 && this.#state.companions[refusedBy]) || [];
     this.#finish(invocation, undefined, nowMs);
-    this.#placing.placeAnew([invocation, ...companions], nowMs, refusedBy);
+    // One that spoils a run takes others along once.
+    const refused = [invocation, ...companions];
+    for (const each of refused) this.#state.setJoin(each, undefined);
+    this.#placing.placeAnew(refused, nowMs, refusedBy);
   }
 
   #depart(invocation: number, nowMs: number): void {
@@ -253,7 +256,7 @@ export class Scheduler {
       this.#state.actions.push({ kind: 'abandon', functionIndex, gpu: primary });
       const running = this.#state.running[primary]!;
       if (running !== nobody && this.#state.functionOf[running] === functionIndex)
-        displaced.push(running, ...this.#state.endRun(primary));
+        displaced.push(...this.#state.loseRun(primary));
       // What has arrived of it is not known: all of it counts as lost.
       this.#state.memories[primary]!.drop(functionIndex, 'gpu-lost');
     }
@@ -261,7 +264,7 @@ export class Scheduler {
     const running = this.#state.running[gpu]!;
     if (running !== nobody) {
       this.#state.actions.push({ kind: 'abandon', functionIndex: this.#state.functionOf[running]!, gpu });
-      displaced.push(running, ...this.#state.endRun(gpu));
+      displaced.push(...this.#state.loseRun(gpu));
     }
     for (const functionIndex of this.#state.sheets.keys()) this.#state.memories[gpu]!.drop(functionIndex, 'gpu-lost');
     this.#state.awaited[gpu]!.clear();

@@ -144,12 +144,22 @@ export class SchedulerState extends Invocations {
     return this.dueMs(invocation, this.sheets[this.functionOf[invocation]!]!);
   }
 
-  /** The run of a GPU is over, or lost. Returns the companions of its invocation. */
+  /** The run of a GPU is over. Returns the companions of its invocation. */
   endRun(gpu: number): readonly number[] {
     const ended = this.companions[gpu]!;
     this.running[gpu] = nobody;
     if (ended.length > 0) this.companions[gpu] = [];
     return ended;
+  }
+
+  /**
+   * The run of a GPU was lost. Returns its invocations, which run alone from now on: one that spoils a run
+   * takes others along once.
+   */
+  loseRun(gpu: number): number[] {
+    const lost = [this.running[gpu]!, ...this.endRun(gpu)];
+    for (const invocation of lost) this.setJoin(invocation, undefined);
+    return lost;
   }
 
   /** The load of a function that is under way to a GPU. */

@@ -14,6 +14,7 @@ import {
 } from '../../src/host/live/index.ts';
 import type { ColdStartPlan } from '../../src/plan/index.ts';
 import { policies, type GpuOffer, type Policy } from '../../src/schedule/index.ts';
+import { elements, tensorOf, type Tensor } from '../../src/tensor/index.ts';
 
 export const layerBytes = 10;
 export const layerCount = 4;
@@ -70,12 +71,14 @@ export function plansFor(gpuCount: number, isLadder = false): FunctionPlans {
   return { mode: 'pipeswitch', isTooLarge: false, offers, planOf };
 }
 
-/** Keeps its own account of what is where, and refuses what has no room. */
+/** Answers with its inputs, keeps its own account of what is where, and refuses what has no room. */
 class MadeUpProcess implements GpuRunner {
   readonly resident: Map<string, ReadonlySet<number>>[];
   /** What the next runs end with; a success where there is none. */
   readonly failures: GpuErrorCode[] = [];
   readonly orders: string[] = [];
+  /** Of runs with inputs. */
+  readonly rows: number[] = [];
   /** By function and GPU, when its weights are all there. */
   readonly #completeMs = new Map<string, number>();
   readonly #inFlight = new Set<(error: Error) => void>();
@@ -97,10 +100,11 @@ class MadeUpProcess implements GpuRunner {
 
   async run(
     key: string,
-    _inputs: readonly never[],
+    inputs: readonly Tensor[],
     { gpu, rung, signal }: { readonly gpu: number; readonly rung?: string; readonly signal?: AbortSignal },
   ): Promise<RunResult> {
     this.orders.push(`run ${key} on ${gpu}${rung === undefined ? '' : ` under ${rung}`}`);
+    if (inputs.length > 0) this.rows.push(inputs[0]!.shape[0]!);
     const failure = this.failures.shift();
     if (failure !== undefined) {
       await this.#pass(1, signal);
@@ -118,7 +122,7 @@ class MadeUpProcess implements GpuRunner {
     this.finished++;
     const start = missing === 0 ? 'warm' : missing === layers ? 'cold' : 'partial';
     const loadedBytes = missing * layerBytes;
-    return { outputs: [], start, loadedBytes, graph: false, timings: { waitMs: 0, gpuMs, totalMs: gpuMs } };
+    return { outputs: inputs, start, loadedBytes, graph: false, timings: { waitMs: 0, gpuMs, totalMs: gpuMs } };
   }
 
   async load(
@@ -282,6 +286,32 @@ export class Bench {
     this.arrived++;
     const scheduled = (this.settings[index] ??= { sloMs: 100, priority: 100 });
     void this.#collect(this.shell.submit({ key: `f${index}@1`, settings: scheduled }, [], { ...wish, signal }));
+  }
+
+  /** The calls of the function can share runs of up to four rows. */
+  join(index: number): void {
+    const shares = [
+      { rows: 2, share: 1.2 },
+      { rows: 4, share: 1.5 },
+    ];
+    this.shell.join(`f${index}@1`, { variant: this.plans.offers[0]!.plan, shares });
+  }
+
+  /** A call that can share a run, of a row of its own: what comes of it is to be that row. */
+  arriveJoined(index: number, signal?: AbortSignal): void {
+    const row = this.arrived++;
+    const scheduled = (this.settings[index] ??= { sloMs: 100, priority: 100 });
+    const inputs = [tensorOf('x', 'FP32', [1, 1], new Float32Array([row]))];
+    const wish = { join: { key: 'x', rows: 1 }, signal };
+    const placed = this.shell.submit({ key: `f${index}@1`, settings: scheduled }, inputs, wish);
+    const check = async (): Promise<void> => {
+      const ended = await placed;
+      const [output] = ended.kind === 'gpu' ? ended.result.outputs : inputs;
+      const found = [...elements(output!)].join();
+      if (found !== String(row)) this.defects.push(`row ${row} has the answer ${found}`);
+    };
+    check().catch(() => undefined);
+    void this.#collect(placed);
   }
 
   preload(index: number): void {

@@ -139,7 +139,10 @@ export class ModelGpus {
   placedAnew(gpu: number): void {
     const { invocation, companions } = this.running[gpu]!;
     this.running[gpu] = undefined;
-    for (const each of [invocation, ...companions]) this.#ledger.invocations.get(each)!.state = 'arriving';
+    for (const each of [invocation, ...companions]) {
+      // One that spoils a run takes others along once.
+      Object.assign(this.#ledger.invocations.get(each)!, { state: 'arriving', join: undefined });
+    }
   }
 
   load(functionIndex: number, gpu: number, order: LoadOrder, plan: string | undefined): void {

@@ -23,7 +23,7 @@ export interface ModelInvocation {
   readonly functionIndex: number;
   readonly arrivalMs: number;
   readonly order: number;
-  readonly join: Join | undefined;
+  join: Join | undefined;
   state: 'arriving' | 'waiting' | 'running' | 'offloaded' | 'ended';
   gpu: number;
 }

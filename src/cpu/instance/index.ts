@@ -1,6 +1,5 @@
 /** Processes that hold sessions, and which sessions they hold. */
 export { currentCore } from './affinity.ts';
-export { rowsOf } from './batch.ts';
 export type { FunctionReply, Handler, HandlerCall, HandlerContext, HandlerTensor } from './handler.ts';
 export { Instance } from './instance.ts';
 export { LoadTimeout, type InstanceLog, type RunOrder, type RunOutcome } from './instance-run.ts';

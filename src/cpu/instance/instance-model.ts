@@ -1,6 +1,13 @@
 /** The model of one instance: loaded at once or when it is first run, and run for one call or for several that share a run. */
-import { TensorError, type Tensor } from '../../tensor/index.ts';
-import { groupCalls, joinInputs, rowsOf, splitOutputs, type BatchCall } from './batch.ts';
+import {
+  groupCalls,
+  joinInputs,
+  rowsOf,
+  splitOutputs,
+  TensorError,
+  type BatchCall,
+  type Tensor,
+} from '../../tensor/index.ts';
 import { HandlerError, messageOf } from './handler-runner.ts';
 import type { HandlerCall } from './handler.ts';
 import type { CallHeader, LoadedLate, ResultHeader, SessionSettings } from './protocol.ts';

@@ -2,8 +2,7 @@
  * Requests of more rows than one instance takes: cut along dimension 0 into parts that run at once, and put together
  * again.
  */
-import type { Tensor } from '../../tensor/index.ts';
-import { rowsOf } from '../instance/batch.ts';
+import { rowsOf, type Tensor } from '../../tensor/index.ts';
 import type { LatencyBook } from './latency.ts';
 import { instancesOf } from './configuration.ts';
 import { splitBatch } from './split.ts';

@@ -1,6 +1,5 @@
 /** One invocation inside its pool, from its acceptance to its answer. */
-import type { Tensor } from '../../tensor/index.ts';
-import { rowsOf } from '../instance/batch.ts';
+import { rowsOf, type Tensor } from '../../tensor/index.ts';
 import type { CallHeader, ResultHeader } from '../instance/protocol.ts';
 import type { InvokeOptions, InvokeOthers, PoolInput, PoolOutput, PoolResult, RunModel } from '../types.ts';
 

@@ -3,12 +3,14 @@
  * elsewhere.
  */
 import { shapesOf, type AnsweredCall, type GpuClient, type InputShapes } from '../../gpu/index.ts';
+import type { Join } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { Semaphore } from '../../tools/index.ts';
 import { msText, type WhyNot } from '../live/index.ts';
 import { isOffered, type FunctionEvent, type GpuFunctionRecord } from './function-state.ts';
 import { rungsOf, subjectOf, type Passed } from './gate.ts';
 import { planOf, type Held } from './held.ts';
+import { JoinedCalls } from './joined-calls.ts';
 import type { WantedProgram } from './known-shapes.ts';
 import { StaleError, type GpuRuntime, type Preparation, type Preparer } from './prepare.ts';
 import { isOfProcess } from './unless-it-died.ts';
@@ -29,9 +31,24 @@ export interface CallShapesOptions {
 export class CallShapes {
   readonly #options: CallShapesOptions;
   readonly #shaping = new Semaphore(1);
+  readonly #joined: JoinedCalls;
 
   constructor(options: CallShapesOptions) {
     this.#options = options;
+    this.#joined = new JoinedCalls({
+      runtime: options.runtime,
+      inTurn: (work) => this.#inTurn(work),
+      behindACall: (held, shapes, work) => this.#behindACall(held, shapes, work),
+      ready: (held, shapes, inputs, wanted) => this.#ready(held, shapes, inputs, wanted),
+    });
+  }
+
+  /** What lets a call that is not kept off the GPUs share a run there; undefined: it runs alone. */
+  joinOf(key: string, inputs: readonly Tensor[]): Join | undefined {
+    const record = this.#options.record(key);
+    const held = this.#options.held(key);
+    if (record === undefined || held === undefined || this.#options.isClosed() || !isOffered(record)) return undefined;
+    return this.#joined.of(held, inputs);
   }
 
   /**
@@ -107,17 +124,21 @@ export class CallShapes {
   #behindACall(held: Held, shapes: InputShapes, work: () => Promise<void>): void {
     const known = held.shapes;
     const { signal } = held.overtaken;
-    const doIt = async (): Promise<void> => {
+    this.#inTurn(async () => {
       try {
-        await this.#shaping.use(async () => (signal.aborted ? undefined : await work()));
+        if (!signal.aborted) await work();
       } catch (error) {
         if (signal.aborted || error instanceof StaleError || isOfProcess(error)) return;
         known.refused(shapes, error instanceof Error ? error.message : String(error));
       } finally {
         known.dropped();
       }
-    };
-    this.#options.track(doIt());
+    });
+  }
+
+  /** @param work that does not reject */
+  #inTurn(work: () => Promise<void>): void {
+    this.#options.track(this.#shaping.use(work));
   }
 
   async #decide(held: Held, attempt: number, inputs: readonly Tensor[]): Promise<void> {

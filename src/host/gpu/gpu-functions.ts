@@ -168,6 +168,7 @@ export class GpuFunctions {
       shapes: knownShapesOf(version),
       sized: undefined,
       sizing: new Set<string>(),
+      joining: { rowsMax: 1, sizes: undefined, isTimed: false, timings: 0 },
       retracted: Promise.resolve(),
       overtaken: new AbortController(),
     };
@@ -261,10 +262,11 @@ export class GpuFunctions {
     await this.#registering.use(work, isAlone);
   }
 
-  async #bringBack({ version: { key }, shapes }: Held, attempt: number): Promise<void> {
+  async #bringBack({ version: { key }, shapes, joining }: Held, attempt: number): Promise<void> {
     this.tell(key, { kind: 'stage', attempt, stage: 'registering', isInHand: true });
     await this.#options.client.registerAgain(key);
     shapes.lost();
+    joining.timings = 0;
     this.tell(key, { kind: 'brought back', attempt });
   }
 

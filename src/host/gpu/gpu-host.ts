@@ -16,6 +16,7 @@ import {
 } from '../../gpu/index.ts';
 import type { StatedTopology } from '../../hardware/index.ts';
 import type { ColdStartMode } from '../../plan/index.ts';
+import type { Join } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
 import type { GpuNews, LiveScheduler, RanOnGpu, WhyNot } from '../live/index.ts';
@@ -219,6 +220,10 @@ export class GpuHost {
 
   keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined {
     return this.#status === 'up' ? this.#functions.calls.keepsOff(key, inputs) : undefined;
+  }
+
+  joinOf(key: string, inputs: readonly Tensor[]): Join | undefined {
+    return this.#status === 'up' ? this.#functions.calls.joinOf(key, inputs) : undefined;
   }
 
   wantsInputs(key: string): boolean {

@@ -4,6 +4,16 @@ import type { FunctionVersion } from '../types.ts';
 import type { PlanFacts } from './function-state.ts';
 import type { KnownShapes } from './known-shapes.ts';
 
+export interface Joining {
+  /** As its settings have it. */
+  rowsMax: number;
+  /** That are offered, the single run first; undefined while calls run one by one. */
+  sizes: readonly number[] | undefined;
+  isTimed: boolean;
+  /** How often it was tried to time them. */
+  timings: number;
+}
+
 /** What belongs to a record and is no data. */
 export interface Held {
   version: FunctionVersion;
@@ -14,6 +24,8 @@ export interface Held {
   sized: InputShapes | undefined;
   /** The inputs whose values its programs are made for. */
   sizing: ReadonlySet<string>;
+  /** How its calls are joined into runs. */
+  readonly joining: Joining;
   /** Its work so far: what comes later is done later. */
   work: Promise<void>;
   /** Until the scheduler has given everything of it back. */

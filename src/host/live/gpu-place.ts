@@ -1,6 +1,6 @@
 /** The GPUs as a place: carries the scheduler's actions out with the GPU process, in the order in which they were given. */
 import { rungNamed, type Action, type LoadOrder, type SchedulerEvent, type Start } from '../../schedule/index.ts';
-import type { Tensor } from '../../tensor/index.ts';
+import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../../tensor/index.ts';
 import { BusyShare } from './busy.ts';
 import { FreeQueue } from './free-queue.ts';
 import type { LiveFunction } from './live-function.ts';
@@ -25,9 +25,16 @@ export interface GpuPlaceOptions {
 
 /** How a run on a GPU ended; `abandoned`: the scheduler has placed the invocation anew. */
 export type GpuRunEnd =
-  | { readonly kind: 'ran'; readonly ran: Omit<RanOnGpu, 'why'> }
+  /** By call. */
+  | { readonly kind: 'ran'; readonly ran: readonly Omit<RanOnGpu, 'why'>[] }
   | { readonly kind: 'abandoned' }
   | { readonly kind: 'failed'; readonly error: unknown };
+
+/** One of the calls that share a run. */
+export interface GpuCall {
+  readonly tensors: readonly Tensor[];
+  readonly arrivalMs: number;
+}
 
 export class GpuPlace {
   readonly #options: GpuPlaceOptions;
@@ -50,18 +57,12 @@ export class GpuPlace {
     return this.#busy[gpu]?.share(this.#options.now()) ?? 0;
   }
 
-  /** @param arrivalMs of the invocation. @param onEnd called before anybody learns that the GPU is quiet */
-  async run(
-    action: Run,
-    fn: LiveFunction,
-    tensors: readonly Tensor[],
-    arrivalMs: number,
-    onEnd: (end: GpuRunEnd) => void,
-  ): Promise<void> {
+  /** @param calls that share the run. @param onEnd called before anybody learns that the GPU is quiet */
+  async run(action: Run, fn: LiveFunction, calls: readonly GpuCall[], onEnd: (end: GpuRunEnd) => void): Promise<void> {
     const order = this.#orders.open(fn.index, action.gpu);
     const attempt = async (): Promise<GpuRunEnd> => {
       try {
-        return { kind: 'ran', ran: await this.#attempt(action, fn, tensors, arrivalMs, order) };
+        return { kind: 'ran', ran: await this.#attempt(action, fn, calls, order) };
       } catch (error) {
         return order.abandoned ? { kind: 'abandoned' } : { kind: 'failed', error };
       }
@@ -90,10 +91,9 @@ export class GpuPlace {
   async #attempt(
     { gpu, start, load, plan: variant }: Run,
     fn: LiveFunction,
-    tensors: readonly Tensor[],
-    arrivalMs: number,
+    calls: readonly GpuCall[],
     order: Order,
-  ): Promise<Omit<RanOnGpu, 'why'>> {
+  ): Promise<Omit<RanOnGpu, 'why'>[]> {
     const { now, runner } = this.#options;
     const { plans } = fn;
     if (plans === undefined) throw new Error('its plans are gone');
@@ -102,8 +102,9 @@ export class GpuPlace {
     this.#arriving(fn, gpu);
     await this.#frees.over(gpu);
     if (order.abandoned) throw new Error('it was abandoned');
+    const batch = batchOf(fn, calls);
     const startedMs = now();
-    const result = await runner.run(fn.key, tensors, {
+    const result = await runner.run(fn.key, batch.inputs, {
       gpu,
       plan: plans.planOf(gpu, mode, variant),
       ...(variant === undefined ? {} : { rung: variant }),
@@ -114,26 +115,32 @@ export class GpuPlace {
     if (order.abandoned) throw new Error('it was abandoned');
     const { waitMs, gpuMs } = result.timings;
     this.#busy[gpu]?.add(now(), gpuMs);
-    this.#correct(fn, gpu, variant, result.start, load, gpuMs, now() - startedMs - gpuMs);
+    const outputs = batch.outputsOf(result.outputs);
+    // A joined run says of a single one what it takes over that.
+    this.#correct(fn, gpu, variant, result.start, load, gpuMs / batch.share, now() - startedMs - gpuMs);
     const offer = plans.offers[gpu];
-    const warmMs = Math.min(offer ? fn.correction.warmMs(rungNamed(offer, variant).warmMs) : gpuMs, gpuMs);
+    const profiledMs = offer && rungNamed(offer, variant).warmMs * batch.share;
+    const warmMs = Math.min(profiledMs === undefined ? gpuMs : fn.correction.warmMs(profiledMs), gpuMs);
     const ahead = fn.ahead[gpu];
     fn.ahead[gpu] = undefined;
-    // Of a load that was ordered while the invocation waited for the GPU it has waited from then on.
-    const orderedMs = start === 'warm' ? startedMs : Math.max(arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);
     const isWarm = start === 'warm' && result.start === 'warm';
-    return {
-      kind: 'gpu',
-      result,
-      gpu,
-      start,
-      mode,
-      variant,
-      queueMs: orderedMs - arrivalMs + waitMs,
-      loadMs: startedMs - orderedMs + (isWarm ? 0 : gpuMs - warmMs),
-      inferMs: isWarm ? gpuMs : warmMs,
-      ahead,
-    };
+    return calls.map(({ arrivalMs }, call) => {
+      // Of a load that was ordered while the invocation waited for the GPU it has waited from then on.
+      const orderedMs = start === 'warm' ? startedMs : Math.max(arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);
+      return {
+        kind: 'gpu',
+        result: { ...result, outputs: outputs[call]! },
+        gpu,
+        start,
+        mode,
+        variant,
+        queueMs: orderedMs - arrivalMs + waitMs,
+        loadMs: startedMs - orderedMs + (isWarm ? 0 : gpuMs - warmMs),
+        inferMs: isWarm ? gpuMs : warmMs,
+        batchSize: calls.length,
+        ahead,
+      };
+    });
   }
 
   /** A start whose load began before it, or that found a part, says nothing of a cold one. */
@@ -229,4 +236,33 @@ export class GpuPlace {
     this.#orders.lost();
     this.#frees.lost();
   }
+}
+
+interface Batch {
+  readonly inputs: readonly Tensor[];
+  /** What its run takes over a single one. */
+  readonly share: number;
+  /** By call. @throws Error where the outputs are not a row for each row */
+  outputsOf(outputs: readonly Tensor[]): readonly (readonly Tensor[])[];
+}
+
+/** Calls as one run: in the smallest size that has room for them, padded. */
+function batchOf({ joined }: LiveFunction, calls: readonly GpuCall[]): Batch {
+  const [first] = calls;
+  if (calls.length === 1) return { inputs: first!.tensors, share: 1, outputsOf: (outputs) => [outputs] };
+  const rows = calls.map(({ tensors }) => rowsOf(tensors) ?? 0);
+  const given = rows.reduce((sum, each) => sum + each, 0);
+  const { rows: size, share } = joined?.shares.find((each) => each.rows >= given) ?? { rows: given, share: 1 };
+  return {
+    inputs: joinInputs(
+      calls.map(({ tensors }) => ({ inputs: tensors, outputs: undefined })),
+      size,
+    ),
+    share,
+    outputsOf: (outputs) => {
+      const parts = splitOutputs(outputs, rows, size);
+      if (parts === undefined) throw new Error(`its outputs have no row for each of ${size} joined rows`);
+      return parts;
+    },
+  };
 }

@@ -11,6 +11,7 @@ export {
   type GpuResident,
   type GpuRunner,
   type InvocationWish,
+  type JoinedSizes,
   type LiveCounts,
   type LiveSchedulerOptions,
   type Placed,

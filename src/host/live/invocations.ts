@@ -11,7 +11,7 @@ import {
 import type { Tensor } from '../../tensor/index.ts';
 import { CallerWatch } from '../../tools/index.ts';
 import type { GpuRunEnd } from './gpu-place.ts';
-import type { LiveFunction, Pending } from './live-function.ts';
+import { offersOf, type LiveFunction, type Pending } from './live-function.ts';
 import type { LiveFunctions } from './live-functions.ts';
 import type { LiveState, Scheduled } from './live-state.ts';
 import {
@@ -30,6 +30,12 @@ import {
 const ownWeight = 0.2;
 /** The longest that a timer takes, 25 days; a deadline beyond it is none. */
 const timerMsMax = 2 ** 31 - 1;
+
+/** One of the invocations that share a run. */
+interface Member {
+  readonly pending: Pending;
+  readonly why: Why;
+}
 
 export class Invocations {
   readonly #state: LiveState;
@@ -66,7 +72,7 @@ export class Invocations {
     const hasSettings = fn.settings !== settings;
     fn.settings = settings;
     const isForgotten = fn.plans !== undefined && fn.correction.forget(this.#state.now());
-    if (isForgotten) fn.offers = fn.correction.offers(fn.plans!.offers);
+    if (isForgotten) fn.offers = offersOf(fn);
     if (this.#functions.ask(fn) || hasSettings || isForgotten) this.#functions.update(fn);
     return this.#enter(fn, tensors, wish);
   }
@@ -139,6 +145,7 @@ export class Invocations {
       ...(wish.sloMs === undefined ? {} : { sloMs: Math.max(0, wish.sloMs - passedMs) }),
       ...(wish.priority === undefined ? {} : { priority: toSchedulerPriority(wish.priority) }),
       ...(wish.keptOff === undefined ? {} : { isKeptOffGpus: true }),
+      ...(wish.join && pending.invalid === undefined ? { join: wish.join } : {}),
     });
     if (pending.stage === 'waiting' && pending.settle === undefined) this.#watch(pending);
   }
@@ -218,32 +225,34 @@ export class Invocations {
     this.#end(pending);
   }
 
-  /** The place could not: another one is asked. */
-  #refuse(pending: Pending): void {
-    pending.stage = 'waiting';
+  /** The place could not: another one is asked. @param others that shared its run, of which the scheduler knows that */
+  #refuse(pending: Pending, others: readonly Pending[] = []): void {
+    const all = [pending, ...others];
+    for (const each of all) each.stage = 'waiting';
     if (pending.home === this.#state.scheduler) this.#state.tell({ kind: 'refused', invocation: pending.id });
-    else this.arrive(pending);
-    if (pending.stage === 'waiting' && pending.settle === undefined) this.#watch(pending);
+    else for (const each of all) this.arrive(each);
+    for (const each of all) if (each.stage === 'waiting' && each.settle === undefined) this.#watch(each);
   }
 
   startOnGpu(action: Extract<Action, { kind: 'run' }>): void {
-    const pending = this.#state.pending[action.invocation];
-    const place = this.#state.place;
-    if (pending === undefined || place === undefined) {
-      this.#state.options.onDefect?.(`the scheduler runs invocation ${action.invocation}, which nobody waits for`);
-      return;
-    }
-    this.#begin(pending);
-    const why = whyOf(pending, action.decision, action.predictedEndMs);
+    const members = [action, ...(action.companions ?? [])].flatMap(({ invocation, decision }): Member[] => {
+      const pending = this.#state.pending[invocation];
+      if (pending !== undefined) return [{ pending, why: whyOf(pending, decision, action.predictedEndMs) }];
+      this.#state.options.onDefect?.(`the scheduler runs invocation ${invocation}, which nobody waits for`);
+      return [];
+    });
+    const [first, ...others] = members;
+    const { place } = this.#state;
+    if (first === undefined || place === undefined) return;
+    for (const { pending } of members) this.#begin(pending);
     // One GPU finds it as invalid as another.
-    if (pending.tensors === undefined || pending.invalid !== undefined) {
-      void this.#loadOnly(action, pending, why);
+    if (others.length === 0 && (first.pending.tensors === undefined || first.pending.invalid !== undefined)) {
+      void this.#loadOnly(action, first.pending, first.why);
       return;
     }
     this.#state.tally.starts[action.start]++;
-    void place.run(action, pending.fn, pending.tensors, pending.arrivalMs, (end) =>
-      this.#gpuRunEnded(action, pending, why, end),
-    );
+    const calls = members.map(({ pending: { tensors = [], arrivalMs } }) => ({ tensors, arrivalMs }));
+    void place.run(action, first.pending.fn, calls, (end) => this.#gpuRunEnded(action, first, others, end));
   }
 
   /** The function came to the GPUs while the invocation waited, but the model's input is not known: it runs on the CPU instead. */
@@ -254,26 +263,36 @@ export class Invocations {
       await this.#state.place?.load({ ...action, kind: 'load', gpu, functionIndex, load, plan }, pending.fn);
   }
 
-  #gpuRunEnded(action: Extract<Action, { kind: 'run' }>, pending: Pending, why: Why, end: GpuRunEnd): void {
-    // The scheduler has placed the invocation anew.
+  #gpuRunEnded(
+    { gpu, functionIndex, load }: Extract<Action, { kind: 'run' }>,
+    first: Member,
+    others: readonly Member[],
+    end: GpuRunEnd,
+  ): void {
+    // The scheduler has placed the invocations anew.
     if (end.kind === 'abandoned') return;
-    const { fn } = pending;
-    const { gpu, functionIndex, load } = action;
+    const { fn } = first.pending;
     if (load !== null) this.#state.tell({ kind: 'loaded', gpu, functionIndex });
     if (end.kind === 'ran') {
       this.#state.options.onGpuNews?.(fn.key, { kind: 'run succeeded' });
-      this.#finish(pending);
-      pending.resolve({ ...end.ran, why });
+      this.#finish(first.pending);
+      for (const { pending } of others) this.#end(pending);
+      for (const [call, { pending, why }] of [first, ...others].entries()) pending.resolve({ ...end.ran[call]!, why });
       return;
     }
     const { error } = end;
     const isInvalid = gpuErrorCode(error) === 'invalid';
-    pending.refusals.push(`gpu${gpu} failed: ${error instanceof Error ? error.message : String(error)}`);
-    if (isInvalid) pending.invalid = error;
-    else this.#state.options.onGpuNews?.(fn.key, { kind: 'run failed', error });
+    for (const { pending } of [first, ...others]) {
+      pending.refusals.push(`gpu${gpu} failed: ${error instanceof Error ? error.message : String(error)}`);
+      if (isInvalid) pending.invalid = error;
+    }
+    if (!isInvalid) this.#state.options.onGpuNews?.(fn.key, { kind: 'run failed', error });
     // What has arrived of it is not known any more; whatever waits for it would meet the same.
     if (!isInvalid || load !== null) void this.#functions.withdraw(fn, 'failed-run');
-    this.#refuse(pending);
+    this.#refuse(
+      first.pending,
+      others.map(({ pending }) => pending),
+    );
   }
 
   lease(action: Extract<Action, { kind: 'run-cpu' | 'run-worker' }>): void {

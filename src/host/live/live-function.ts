@@ -1,11 +1,19 @@
 /** What the live scheduler keeps of a function and of an invocation. Nothing here runs. */
-import type { CpuOffer, GpuOffer, OfferSheet, Scheduler, WorkersOffer } from '../../schedule/index.ts';
+import {
+  withBatches,
+  type CpuOffer,
+  type GpuOffer,
+  type OfferSheet,
+  type Scheduler,
+  type WorkersOffer,
+} from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { Correction } from './correction.ts';
 import {
   toSchedulerPriority,
   type FunctionPlans,
   type InvocationWish,
+  type JoinedSizes,
   type LoadAhead,
   type OwnCause,
   type Placed,
@@ -28,6 +36,8 @@ export interface LiveFunction {
   /** Of the plans, as they look after what was observed. */
   offers: readonly (GpuOffer | null)[];
   correction: Correction;
+  /** Undefined while its calls run one by one. */
+  joined: JoinedSizes | undefined;
   lastUseMs: number | undefined;
   /** Invocations that wait for a place, and all that have not ended. */
   waiting: number;
@@ -92,6 +102,7 @@ export function newFunction(index: number, key: string, settings: ScheduledSetti
     plans: undefined,
     offers: [],
     correction: new Correction(),
+    joined: undefined,
     lastUseMs: undefined,
     waiting: 0,
     outstanding: 0,
@@ -110,6 +121,18 @@ export function newFunction(index: number, key: string, settings: ScheduledSetti
   const made = fn as LiveFunction;
   made.sheet = sheetOf(made, gpuCount);
   return made;
+}
+
+/** What its plans offer as it looks now, with the sizes of joined runs. */
+export function offersOf({ plans, joined, correction }: LiveFunction): readonly (GpuOffer | null)[] {
+  if (plans === undefined) return [];
+  return correction.offers(joined === undefined ? plans.offers : plans.offers.map((offer) => joining(offer, joined)));
+}
+
+function joining(offer: GpuOffer, joined: JoinedSizes): GpuOffer {
+  const { smaller } = offer;
+  const rung = offer.plan === joined.variant ? withBatches(offer, joined.shares) : offer;
+  return smaller === undefined ? rung : { ...rung, smaller: joining(smaller, joined) };
 }
 
 /** What the scheduler is to know of a function now. */

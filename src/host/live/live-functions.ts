@@ -1,9 +1,9 @@
 /** The functions that the scheduler knows, with what they are offered for at each place. */
 import { checkLadder } from '../../schedule/index.ts';
 import { Correction } from './correction.ts';
-import { newFunction, sheetOf, type LiveFunction } from './live-function.ts';
+import { newFunction, offersOf, sheetOf, type LiveFunction } from './live-function.ts';
 import type { LiveState, Scheduled } from './live-state.ts';
-import type { FunctionPlans, OwnCause, ScheduledSettings } from './types.ts';
+import type { FunctionPlans, JoinedSizes, OwnCause, ScheduledSettings } from './types.ts';
 
 /** The offers beside the GPUs are asked for at most so often for a function. */
 const refreshMs = 100;
@@ -25,10 +25,18 @@ export class LiveFunctions {
     // Other plans have another profile; what was observed of the old one says nothing of it.
     if (fn.plans !== plans) fn.correction = new Correction();
     fn.plans = plans;
-    fn.offers = fn.correction.offers(plans.offers);
+    fn.offers = offersOf(fn);
     fn.settings = settings;
     fn.isPinned = isPinned;
     this.update(fn);
+  }
+
+  /** Its calls are joined in these sizes from now on; undefined: they run one by one. */
+  join(key: string, joined: JoinedSizes | undefined): void {
+    const fn = this.#state.functions.get(key);
+    if (fn === undefined) return;
+    fn.joined = joined;
+    this.corrected(fn);
   }
 
   /** GPUs are not to be used for it any more. Resolves when what it has there is free. */
@@ -107,7 +115,7 @@ export class LiveFunctions {
 
   corrected(fn: LiveFunction): void {
     if (fn.plans === undefined) return;
-    fn.offers = fn.correction.offers(fn.plans.offers);
+    fn.offers = offersOf(fn);
     if (fn.withdrawal === undefined) this.update(fn);
   }
 

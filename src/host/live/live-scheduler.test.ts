@@ -421,6 +421,44 @@ describe('a ladder of plans', () => {
   });
 });
 
+function joinedCalls(calls: number): Bench {
+  const bench = new Bench({ functions: 1 });
+  bench.offer(0, { sloMs: 60_000 });
+  bench.join(0);
+  for (let call = 0; call < calls; call++) bench.arriveJoined(0);
+  return bench;
+}
+
+describe('calls that share a run', () => {
+  test('have each its own answer, and tell how many they were', async () => {
+    const bench = joinedCalls(6);
+    await pass(200);
+    expect(bench.outcomes.map((ended) => 'batchSize' in ended && ended.batchSize)).toEqual([4, 4, 4, 4, 2, 2]);
+    expect(bench.process.rows).toEqual([4, 2]);
+    expect(bench.defects).toEqual([]);
+    expect(bench.shell.counts.starts).toEqual({ cold: 1, partial: 0, warm: 1 });
+  });
+
+  test('of three run as four, with the last one twice', async () => {
+    const bench = joinedCalls(3);
+    await pass(200);
+    expect(bench.process.rows).toEqual([4]);
+    expect(bench.kinds()).toEqual(['gpu', 'gpu', 'gpu']);
+    expect(bench.defects).toEqual([]);
+  });
+
+  test('that fails are each placed elsewhere, and count as one failure', async () => {
+    const bench = joinedCalls(0);
+    bench.process.failures.push('weights-unreadable');
+    for (let call = 0; call < 4; call++) bench.arriveJoined(0);
+    await pass(200);
+    expect(bench.kinds()).toEqual(['cpu', 'cpu', 'cpu', 'cpu']);
+    expect(bench.news.filter((kind) => kind === 'run failed')).toHaveLength(1);
+    for (const ended of bench.outcomes)
+      expect(ended).toMatchObject({ why: { refusals: ['gpu0 failed: weights-unreadable'] } });
+  });
+});
+
 type Step =
   | { readonly kind: 'arrive'; readonly index: number; readonly leavesAfterMs: number | undefined }
   | { readonly kind: 'pass'; readonly ms: number }
@@ -462,7 +500,8 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
     case 'arrive': {
       const caller = new AbortController();
       if (step.leavesAfterMs !== undefined) setTimeout(() => caller.abort(), step.leavesAfterMs);
-      bench.arrive(step.index, caller.signal);
+      if (step.index % 2 === 0) bench.arriveJoined(step.index, caller.signal);
+      else bench.arrive(step.index, caller.signal);
       return;
     }
     case 'pass':
@@ -488,7 +527,9 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
     }
     case 'offer':
     case 'pin':
-      if (!removing.has(step.index)) bench.offer(step.index, { pinned: step.kind === 'pin' && step.index === 0 });
+      if (removing.has(step.index)) return;
+      bench.offer(step.index, { pinned: step.kind === 'pin' && step.index === 0 });
+      if (step.index % 2 === 0) bench.join(step.index);
       return;
     case 'unload':
       void bench.shell.unload(`f${step.index}@1`);
@@ -500,6 +541,7 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
 }
 
 test('whatever happens, each invocation ends once, no GPU is overfull, and what is believed to be there is there', async () => {
+  let joinedRuns = 0;
   await fc.assert(
     fc.asyncProperty(
       fc.array(step, { maxLength: 80 }),
@@ -507,6 +549,7 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and what 
       fc.boolean(),
       async (steps, policy, isLadder) => {
         const bench = new Bench({ gpuCount: 2, functions: functionCount, policy, isLadder });
+        for (const even of [0, 2, 4]) bench.join(even);
         const removing = new Map<number, Promise<void>>();
         for (const each of steps) await take(bench, removing, each);
         bench.process.failures.length = 0;
@@ -514,6 +557,7 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and what 
         await pass(5000);
         expect(bench.outcomes).toHaveLength(bench.arrived);
         expect(bench.defects).toEqual([]);
+        joinedRuns += bench.process.rows.filter((rows) => rows > 1).length;
         expect(bench.process.overfull).toBeUndefined();
         expect(bench.disagreements()).toEqual([]);
         const ran = bench.outcomes.filter((outcome) => 'kind' in outcome && outcome.kind === 'gpu');
@@ -523,4 +567,6 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and what 
     ),
     { numRuns: 300 },
   );
+  // Or else nothing was joined.
+  expect(joinedRuns).toBeGreaterThan(0);
 }, 60_000);

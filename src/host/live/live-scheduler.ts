@@ -18,6 +18,7 @@ import type {
   FunctionPlans,
   GpuRunner,
   InvocationWish,
+  JoinedSizes,
   LiveSchedulerOptions,
   Placed,
   RanElsewhere,
@@ -109,6 +110,11 @@ export class LiveScheduler extends LiveViews {
   /** GPUs may be used for the function, by these plans. @throws RangeError where its plans are no ladder */
   offer(version: Scheduled, plans: FunctionPlans, isPinned: boolean): void {
     this.#functions.offer(version, plans, isPinned);
+  }
+
+  /** Its calls are joined in these sizes from now on; undefined: they run one by one. */
+  join(key: string, joined: JoinedSizes | undefined): void {
+    this.#functions.join(key, joined);
   }
 
   /** GPUs are not to be used for it any more. Resolves when what it has there is free. */

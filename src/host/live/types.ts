@@ -2,10 +2,12 @@
 import type { RunResult } from '../../gpu/index.ts';
 import type { ColdStartMode, ColdStartPlan } from '../../plan/index.ts';
 import type {
+  BatchShare,
   CpuOffer,
   CpuPlace,
   EvictionCause,
   GpuOffer,
+  Join,
   Observation,
   PlaceReason,
   Policy,
@@ -81,6 +83,15 @@ export interface InvocationWish {
   readonly deadlineMs?: number | undefined;
   /** No GPU is to have it, though its function may use them. */
   readonly keptOff?: WhyNot | undefined;
+  /** With which calls of its function it may share a run on a GPU; undefined: with none. */
+  readonly join?: Join | undefined;
+}
+
+/** Sizes in which calls of a function are joined on a GPU. */
+export interface JoinedSizes {
+  /** The plan variant that was timed: under others nothing is joined. */
+  readonly variant: string | undefined;
+  readonly shares: readonly BatchShare[];
 }
 
 /** Why an invocation runs where it does, in numbers; words.ts has the words. */
@@ -117,6 +128,8 @@ export interface RanOnGpu {
   /** What it waited for weights while the GPU was its own. */
   readonly loadMs: number;
   readonly inferMs: number;
+  /** Calls that shared the run. */
+  readonly batchSize: number;
   /** What a load that was ordered ahead of the run has brought. */
   readonly ahead: LoadAhead | undefined;
   readonly why: Why;

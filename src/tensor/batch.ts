@@ -1,7 +1,7 @@
 /**
  * Joining the inputs of several calls along dimension 0 into one run of the model, and taking its outputs apart again.
  */
-import type { Tensor } from '../../tensor/index.ts';
+import type { Tensor } from './tensor.ts';
 
 /** The inputs of one call and the outputs it asks for (undefined: all). */
 export interface BatchCall {
@@ -19,21 +19,23 @@ export function rowsOf(inputs: readonly Tensor[]): number | undefined {
 }
 
 /**
- * Sorts calls into groups that can share a run: the same inputs by name, datatype and inner shape, and the same outputs
- * asked for. Gives the indices of each group in order of arrival; a call with nothing to join along stands alone.
+ * Equal for calls that can share a run: the same inputs by name, datatype and inner shape, and the same outputs asked
+ * for. Undefined where there is nothing to join along.
+ */
+export function joinKeyOf({ inputs, outputs }: BatchCall): string | undefined {
+  if (rowsOf(inputs) === undefined) return undefined;
+  const parts = inputs.map(({ name, datatype, shape }) => [name, datatype, ...shape.slice(1)]);
+  return JSON.stringify([parts.sort((a, b) => (String(a[0]) < String(b[0]) ? -1 : 1)), outputs]);
+}
+
+/**
+ * Sorts calls into groups that can share a run. Gives the indices of each group in order of arrival; a call with
+ * nothing to join along stands alone.
  */
 export function groupCalls(calls: readonly BatchCall[]): number[][] {
   const groups = new Map<string, number[]>();
   calls.forEach((call, index) => {
-    const signature =
-      rowsOf(call.inputs) === undefined
-        ? `alone ${index}`
-        : JSON.stringify([
-            call.inputs
-              .map((input) => [input.name, input.datatype, ...input.shape.slice(1)])
-              .sort((a, b) => (String(a[0]) < String(b[0]) ? -1 : 1)),
-            call.outputs,
-          ]);
+    const signature = joinKeyOf(call) ?? `alone ${index}`;
     const group = groups.get(signature);
     if (group === undefined) groups.set(signature, [index]);
     else group.push(index);
@@ -41,13 +43,21 @@ export function groupCalls(calls: readonly BatchCall[]): number[][] {
   return [...groups.values()];
 }
 
-/** The inputs of a group (see {@link groupCalls}) as one set of inputs. */
-export function joinInputs(calls: readonly BatchCall[]): Tensor[] {
+/**
+ * The inputs of a group (see {@link groupCalls}) as one set of inputs.
+ *
+ * @param rowsMin with the last row repeated where the calls have fewer
+ */
+export function joinInputs(calls: readonly BatchCall[], rowsMin = 0): Tensor[] {
   const [first] = calls;
-  if (first === undefined || calls.length === 1) return [...(first?.inputs ?? [])];
+  const given = calls.reduce((sum, call) => sum + (rowsOf(call.inputs) ?? 0), 0);
+  const rows = Math.max(given, rowsMin);
+  if (first === undefined || (calls.length === 1 && rows === given)) return [...(first?.inputs ?? [])];
   return first.inputs.map((model): Tensor => {
     const parts = calls.map((call) => call.inputs.find((input) => input.name === model.name)?.data ?? new Uint8Array());
-    const rows = calls.reduce((sum, call) => sum + (rowsOf(call.inputs) ?? 0), 0);
+    const last = parts.at(-1)!;
+    const rowBytes = last.byteLength / (calls.at(-1)!.inputs[0]!.shape[0] ?? 1);
+    for (let missing = rows - given; missing > 0; missing--) parts.push(last.subarray(last.byteLength - rowBytes));
     const { name, datatype, shape } = model;
     return { name, datatype, shape: [rows, ...shape.slice(1)], data: Buffer.concat(parts) };
   });
@@ -56,10 +66,13 @@ export function joinInputs(calls: readonly BatchCall[]): Tensor[] {
 /**
  * Cuts the outputs of a joined run into those of each call, as views. Undefined when an output does not have one row
  * per row of input (a scalar, say, or a pooled result): such a model cannot be batched and must run each call alone.
+ *
+ * @param rowsMin as for {@link joinInputs}
  */
-export function splitOutputs(outputs: readonly Tensor[], rows: readonly number[]): Tensor[][] | undefined {
-  const total = rows.reduce((sum, count) => sum + count, 0);
-  if (rows.length === 1) return [[...outputs]];
+export function splitOutputs(outputs: readonly Tensor[], rows: readonly number[], rowsMin = 0): Tensor[][] | undefined {
+  const given = rows.reduce((sum, count) => sum + count, 0);
+  const total = Math.max(given, rowsMin);
+  if (rows.length === 1 && total === given) return [[...outputs]];
   // The rows of BYTES have no fixed width, so they would have to be found element by element; such models run alone.
   if (outputs.some((output) => output.shape[0] !== total || output.datatype === 'BYTES')) return undefined;
   let from = 0;

@@ -1,0 +1,145 @@
+/**
+ * Calls of a function that share a run on a GPU: in which sizes, found right and timed behind the calls that come meanwhile. A size
+ * is offered once a GPU's answer to so many rows was that of ONNX Runtime, and all sizes were timed.
+ */
+import { shapesOf, type InputShapes } from '../../gpu/index.ts';
+import { batchSizes, type BatchShare, type Join } from '../../schedule/index.ts';
+import { elementBytes, joinInputs, joinKeyOf, rowsOf, type Tensor } from '../../tensor/index.ts';
+import { rowsJoinedMax } from '../batching.ts';
+import { modelSpec } from '../infer/model-spec.ts';
+import type { Held } from './held.ts';
+import type { WantedProgram } from './known-shapes.ts';
+import type { GpuRuntime } from './prepare.ts';
+
+export interface JoinedCallsOptions {
+  readonly runtime: () => GpuRuntime | undefined;
+  /** Does work that does not reject, one at a time. */
+  readonly inTurn: (work: () => Promise<void>) => void;
+  /** Does work behind a call that brought these shapes, one at a time. */
+  readonly behindACall: (held: Held, shapes: InputShapes, work: () => Promise<void>) => void;
+  /** Makes a program for shapes, and compares its answer. */
+  readonly ready: (held: Held, shapes: InputShapes, inputs: readonly Tensor[], wanted: WantedProgram) => Promise<void>;
+}
+
+/** Of each size; the shortest counts. */
+const timedRuns = 5;
+/** Sizes that could not be timed so often, for want of room on a GPU, are given up until the GPU process is another. */
+const timingsMax = 3;
+
+export class JoinedCalls {
+  readonly #options: JoinedCallsOptions;
+
+  constructor(options: JoinedCallsOptions) {
+    this.#options = options;
+  }
+
+  /** What lets a call that a GPU may have share a run; undefined: it runs alone. What is missing for it is done behind the call. */
+  of(held: Held, inputs: readonly Tensor[]): Join | undefined {
+    const { version, joining } = held;
+    const { metadata } = version;
+    const rowsMax = metadata !== undefined && modelSpec(metadata).batched ? rowsJoinedMax(version) : 1;
+    if (joining.sizes !== undefined && joining.rowsMax !== rowsMax) {
+      joining.sizes = undefined;
+      this.#options.runtime()?.scheduler.join(version.key, undefined);
+    }
+    joining.rowsMax = rowsMax;
+    const rows = rowsOf(inputs);
+    const key = joinKeyOf({ inputs, outputs: undefined });
+    // Values that a program is made for are those of one call.
+    if (rowsMax === 1 || rows === undefined || key === undefined || held.sizing.size > 0) return undefined;
+    const sizes = this.#readySizes(held, inputs, [1, ...batchSizes(rowsMax)]);
+    if (sizes === undefined || sizes.length < 2) return undefined;
+    if (joining.sizes === undefined) {
+      this.#time(held, inputs, sizes);
+      return undefined;
+    }
+    // Other inner shapes may have no programs of the larger sizes.
+    return joining.sizes.every((size) => sizes.includes(size)) && rows < joining.sizes.at(-1)!
+      ? { key, rows }
+      : undefined;
+  }
+
+  /** The sizes below the first that was refused; undefined while there is one of which nothing is known. */
+  #readySizes(held: Held, inputs: readonly Tensor[], wanted: readonly number[]): readonly number[] | undefined {
+    const { shapes: known } = held;
+    for (const [index, size] of wanted.entries()) {
+      const shapes = withRows(shapesOf(inputs), size);
+      const whyNot = known.whyNot(shapes);
+      if (whyNot === undefined) continue;
+      if (whyNot.reason === 'shape-refused') return wanted.slice(0, index);
+      const program = known.wants(shapes);
+      if (program === undefined) return undefined;
+      known.preparing(shapes, program);
+      this.#options.behindACall(held, shapes, () =>
+        this.#options.ready(held, shapes, variedRows(inputs, size), program),
+      );
+      return undefined;
+    }
+    return wanted;
+  }
+
+  #time(held: Held, inputs: readonly Tensor[], sizes: readonly number[]): void {
+    const { joining, version } = held;
+    const runtime = this.#options.runtime();
+    if (runtime === undefined || joining.isTimed || joining.timings >= timingsMax) return;
+    joining.isTimed = true;
+    joining.timings++;
+    const { rowsMax } = joining;
+    this.#options.inTurn(async () => {
+      try {
+        const timed = await timeSizes(held, runtime, inputs, sizes).catch(() => undefined);
+        if (timed === undefined || joining.rowsMax !== rowsMax || held.overtaken.signal.aborted) return;
+        joining.sizes = sizes;
+        runtime.scheduler.join(version.key, timed);
+      } finally {
+        joining.isTimed = false;
+      }
+    });
+  }
+}
+
+/** As invocations of the function, behind all calls that have an SLO to meet; undefined where its weights do not stay meanwhile. */
+async function timeSizes(
+  { version, overtaken: { signal } }: Held,
+  { scheduler }: GpuRuntime,
+  inputs: readonly Tensor[],
+  sizes: readonly number[],
+): Promise<{ readonly variant: string | undefined; readonly shares: readonly BatchShare[] } | undefined> {
+  const times = sizes.map(() => Infinity);
+  let variant: string | undefined;
+  // One after the other in each round: what slows the machine for a while slows all of them.
+  for (let run = 0; run < timedRuns; run++) {
+    for (const [index, size] of sizes.entries()) {
+      if (signal.aborted) return undefined;
+      const ran = await scheduler.runOnGpu(version, variedRows(inputs, size));
+      if (ran.kind !== 'gpu' || (run + index > 0 && ran.variant !== variant)) return undefined;
+      ({ variant } = ran);
+      if (ran.result.outputs.some(({ shape }) => shape[0] !== size)) return undefined;
+      if (ran.start === 'warm' && ran.result.start === 'warm')
+        times[index] = Math.min(times[index]!, ran.result.timings.gpuMs);
+    }
+  }
+  const [aloneMs = 0, ...joinedMs] = times;
+  if (!(aloneMs > 0) || times.includes(Infinity)) return undefined;
+  return { variant, shares: joinedMs.map((ms, index) => ({ rows: sizes[index + 1]!, share: ms / aloneMs })) };
+}
+
+const withRows = (shapes: InputShapes, rows: number): InputShapes =>
+  shapes.map((each) => ({ ...each, shape: each.shape.with(0, rows) }));
+
+/**
+ * Inputs of so many rows, made of a call's first: each is moved on by one element, so that an answer with its rows mixed up is no
+ * right one.
+ */
+function variedRows(inputs: readonly Tensor[], rows: number): Tensor[] {
+  const first = inputs.map((input): Tensor => {
+    const rowBytes = input.data.byteLength / input.shape[0]!;
+    return { ...input, shape: input.shape.with(0, 1), data: input.data.subarray(0, rowBytes) };
+  });
+  const moved = (by: number): Tensor[] =>
+    first.map(({ name, datatype, shape, data }) => {
+      const at = (by * elementBytes[datatype]) % data.byteLength;
+      return { name, datatype, shape, data: Buffer.concat([data.subarray(at), data.subarray(0, at)]) };
+    });
+  return joinInputs(Array.from({ length: rows }, (_, row) => ({ inputs: moved(row), outputs: undefined })));
+}
