@@ -38,3 +38,12 @@ test('a correction is bounded', () => {
   for (let run = 0; run < 200; run++) correction.observe('warm', 0, 2);
   expect(correction.offers([offer])[0]!.warmMs).toBeGreaterThanOrEqual(0.5);
 });
+
+test('a joined run takes the same way to the GPU process and back as a single one', () => {
+  const correction = new Correction();
+  for (let run = 0; run < 40; run++) correction.observe('warm', 4, 2);
+  for (let run = 0; run < 40; run++) correction.observeOverhead(3, 2, 0);
+  const [corrected] = correction.offers([{ ...offer, batches: [{ rows: 4, ms: 5 }] }]);
+  expect(corrected!.warmMs).toBeCloseTo(4 + 3, 2);
+  expect(corrected!.batches).toEqual([{ rows: 4, ms: expect.closeTo(10 + 3, 2) as number }]);
+});

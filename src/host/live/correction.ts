@@ -79,9 +79,10 @@ function later(offer: GpuOffer, ms: number): GpuOffer {
     }));
     return { ...way, coldMs: way.coldMs.map((coldMs) => coldMs + ms), transfers: [own!, ...borrowed] };
   });
-  const { smaller } = offer;
+  const { smaller, batches } = offer;
   return {
     ...offer,
+    ...(batches && { batches: batches.map((batch) => ({ rows: batch.rows, ms: batch.ms + ms })) }),
     warmMs: offer.warmMs + ms,
     ways: [first!, ...others],
     ...(smaller === undefined ? {} : { smaller: later(smaller, ms) }),
