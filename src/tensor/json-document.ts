@@ -31,6 +31,8 @@ const otherBytesMax = 2 * 1024 * 1024;
 
 /** Bytes between two places where the work may be interrupted. */
 const strideBytes = 64 * 1024;
+/** A document of up to this that has no tensor in it, as the header of a binary request, is parsed by one JSON.parse. */
+const plainBytesMax = 4096;
 
 /**
  * Parses UTF-8 text; a {@link JsonText} stands in the place of each tensor.
@@ -38,11 +40,32 @@ const strideBytes = 64 * 1024;
  * @throws SyntaxError as JSON.parse; what is wrong inside of a tensor is found when that is read
  */
 export function* parseDocument(bytes: Buffer, form: JsonForm, start = 0): Steps<unknown> {
+  if (bytes.byteLength - start <= plainBytesMax) {
+    const text = bytes.toString('utf8', start);
+    if (!mayHoldTensors(text, form)) {
+      try {
+        return JSON.parse(text) as unknown;
+      } catch {
+        // The parser below names the place.
+      }
+    }
+  }
   const parser = new Parser(bytes, start);
   const value = yield* parser.value(form);
   parser.blanks();
   if (parser.at < bytes.byteLength) throw unexpected(bytes, parser.at);
   return value;
+}
+
+/** Whether a member that may be a tensor, or a map of tensors, is named in the text. A backslash may hide a name. */
+function mayHoldTensors(text: string, form: JsonForm): boolean {
+  if (form === 'tensor' || 'values' in form || text.includes('\\')) return true;
+  if ('items' in form) return mayHoldTensors(text, form.items);
+  for (const [name, member] of form.members) {
+    const isNamed = text.includes(`"${name}"`);
+    if (isNamed && mayHoldTensors(text, member)) return true;
+  }
+  return false;
 }
 
 const quote = 0x22;

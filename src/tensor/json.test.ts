@@ -224,6 +224,18 @@ describe('a document around tensors', () => {
     expect([...(parsed['named'] as Map<string, JsonText>).keys()]).toEqual(['__proto__', '2', '1']);
   });
 
+  /** Whether the data of the first input stays text. */
+  const isText = (text: string): boolean => {
+    const { inputs } = parse(text) as { inputs: readonly [{ readonly data: unknown }] };
+    return inputs[0].data instanceof JsonText;
+  };
+
+  test('leaves a tensor as text however its name is spelled, and in a short document too', () => {
+    expect(isText('{"inputs":[{"data":[9007199254740993]}]}')).toBe(true);
+    expect(isText(String.raw`{"inputs":[{"d\u0061ta":[9007199254740993]}]}`)).toBe(true);
+    expect(isText(String.raw`{"\u0069nputs":[{"data":[9007199254740993]}]}`)).toBe(true);
+  });
+
   test('nested a hundred thousand deep does not overflow the stack', () => {
     const deep = '['.repeat(100_000) + ']'.repeat(100_000);
     expect(() => readTensor('FP32', [1], deep)).toThrow(/deeper/);
