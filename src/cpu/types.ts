@@ -182,11 +182,11 @@ export type InvokeOthers = (calls: readonly OtherCall[]) => Promise<readonly Oth
 
 export interface InvokeOptions {
   /** Instant (performance.now()) after which the invocation is not worth starting: it is then refused. */
-  readonly deadlineMs?: number;
+  readonly deadlineMs?: number | undefined;
   /** 1 is the highest; equal priorities are served in order of arrival. Default 2^31. */
   readonly priority?: number;
   /** Aborted when the client is gone: a waiting invocation is dropped, a running one is finished and forgotten. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
   /**
    * For a request to a handler: where its model runs. Both halves of the handler run in one instance; meanwhile it
    * serves others.

@@ -169,11 +169,12 @@ export class PlacedInvoker {
     const whyNot = gpus === undefined ? null : gpus.whyNot(version.key);
     const { coldStart } = result;
     const overflow = overflowOf(why, worker === undefined ? 'cpu' : 'worker', whyNot);
-    const told = { coldStart, overflow, predictedMs: why.predictedMs };
-    return {
-      result,
-      placement: worker === undefined ? { kind: 'cpu-pool', ...told } : { kind: 'remote-worker', worker, ...told },
-    };
+    const { predictedMs } = why;
+    const placement: Placement =
+      worker === undefined
+        ? { kind: 'cpu-pool', coldStart, overflow, predictedMs }
+        : { kind: 'remote-worker', worker, coldStart, overflow, predictedMs };
+    return { result, placement };
   }
 
   #fromGpu(version: FunctionVersion, input: PoolInput, ran: RanOnGpu): Ran {
@@ -327,7 +328,7 @@ function observed(result: PoolResult, elapsedMs: number, awayMs: number, isRemot
   const { loadMs, preprocessMs, inferMs, postprocessMs } = result.timings;
   const coreMs = Math.max(0, preprocessMs + inferMs + postprocessMs - awayMs);
   if (isRemote) return { runMs: coreMs };
-  return { runMs: Math.max(0, elapsedMs - loadMs), coreMs, ...(result.coldStart ? { loadMs } : {}) };
+  return { runMs: Math.max(0, elapsedMs - loadMs), coreMs, loadMs: result.coldStart ? loadMs : undefined };
 }
 
 /** The wait for a place counts as waiting as well; behind a load of the same session it was a cold start. */

@@ -180,7 +180,10 @@ export class Invoker {
     const sloMs = options.sloMs ?? version.settings.sloMs;
     let ran: Ran;
     try {
-      ran = (await this.#atOtherHosts(version, input, options)) ?? (await this.#here(version, input, options));
+      // Which functions wait for it is known here alone.
+      const routing = options.chain === undefined ? this.#options.routing?.() : undefined;
+      const passed = routing && (await this.#atOtherHosts(routing, version, input, options));
+      ran = passed ?? (await this.#here(version, input, options));
     } catch (error) {
       const failure = this.#failureOf(version, error);
       accounted.add(failure);
@@ -205,10 +208,10 @@ export class Invoker {
       durationMs: timings.preprocessMs + timings.inferMs + timings.postprocessMs,
       handlerMs: timings.preprocessMs + timings.postprocessMs,
       placement: placementText(placement),
-      ...(placement.kind === 'gpu' ? { gpu: placement.gpu } : {}),
-      ...(placement.overflow === undefined ? {} : { overflow: placement.overflow.reason }),
-      ...(placement.predictedMs === undefined ? {} : { predictedMs: placement.predictedMs }),
-      ...(placement.coldCause === undefined ? {} : { coldCause: placement.coldCause }),
+      gpu: placement.kind === 'gpu' ? placement.gpu : undefined,
+      overflow: placement.overflow?.reason,
+      predictedMs: placement.predictedMs,
+      coldCause: placement.coldCause,
       ranOn: ranOn(placement),
       cold: coldStart,
       loadMs: timings.loadMs,
@@ -242,13 +245,11 @@ export class Invoker {
 
   /** At another host, or in parts at several. Undefined: it is to run here. */
   async #atOtherHosts(
+    routing: Routing,
     version: FunctionVersion,
     input: PoolInput,
     options: InvocationOptions,
   ): Promise<Ran | undefined> {
-    const routing = this.#options.routing?.();
-    // Which functions wait for it is known here alone.
-    if (routing === undefined || options.chain !== undefined) return undefined;
     const { sloMs, priority, arrivalMs, rows } = options;
     const left = Math.max(0, (sloMs ?? version.settings.sloMs) - (performance.now() - arrivalMs));
     const wish = { sloMs: left, priority };
@@ -265,7 +266,12 @@ export class Invoker {
   }
 
   /** Here, once its content is here. */
-  async #here(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
+  #here(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
+    if (this.#options.routing === undefined) return this.#run(version, input, options);
+    return this.#onceFetched(version, input, options);
+  }
+
+  async #onceFetched(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
     if (version.state.status !== 'elsewhere') {
       try {
         return await this.#run(version, input, options);
@@ -289,9 +295,11 @@ export class Invoker {
     { sloMs, priority, signal, deadlineMs, arrivalMs }: InvocationOptions,
   ): RunPart {
     // The scheduler counts from now on, the caller from the arrival of its request.
-    const left = sloMs === undefined ? {} : { sloMs: Math.max(0, sloMs - (performance.now() - arrivalMs)) };
-    const wish = { ...left, priority, deadlineMs };
-    return async (part, own) => await this.#placed.run(version, part, { ...wish, signal: own.signal ?? signal }, own);
+    const left = sloMs === undefined ? undefined : Math.max(0, sloMs - (performance.now() - arrivalMs));
+    return (part, own) => {
+      const wish = { sloMs: left, priority, deadlineMs, signal: own.signal ?? signal };
+      return this.#placed.run(version, part, wish, own);
+    };
   }
 
   /** Whose model was removed before an instance could load it has asked for what is not there any more. */
@@ -363,9 +371,5 @@ export class Invoker {
 
 function poolOptions(version: FunctionVersion, options: InvocationOptions): InvokeOptions {
   const { deadlineMs, signal } = options;
-  return {
-    priority: options.priority ?? version.settings.priority,
-    ...(deadlineMs === undefined ? undefined : { deadlineMs }),
-    ...(signal === undefined ? undefined : { signal }),
-  };
+  return { deadlineMs, priority: options.priority ?? version.settings.priority, signal };
 }

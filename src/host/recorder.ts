@@ -18,13 +18,13 @@ export interface InvocationRecord {
   readonly handlerMs?: number;
   /** As `X-Turntable-Placement` says it. */
   readonly placement?: string;
-  readonly gpu?: number;
+  readonly gpu?: number | undefined;
   /** Why it ran elsewhere than it would have otherwise, in one word. */
-  readonly overflow?: string;
+  readonly overflow?: string | undefined;
   /** What the scheduler expected from arrival to answer. */
-  readonly predictedMs?: number;
+  readonly predictedMs?: number | undefined;
   /** Why its weights were not there, for one that waited for them. */
-  readonly coldCause?: string;
+  readonly coldCause?: string | undefined;
   /** Where it was answered. */
   readonly ranOn?: RanOn;
   /** It waited for weights, */

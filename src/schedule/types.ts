@@ -83,7 +83,7 @@ export interface Observation {
   readonly runMs?: number;
   /** Of `runMs`, what the run itself took of a core; the rest is the way to the process and back. */
   readonly coreMs?: number;
-  readonly loadMs?: number;
+  readonly loadMs?: number | undefined;
   /** Of the session. */
   readonly bytes?: number;
 }
@@ -112,14 +112,14 @@ export type SchedulerEvent =
       readonly invocation: number;
       readonly functionIndex: number;
       /** Its own objective and priority, where they are not the function's. */
-      readonly sloMs?: number;
-      readonly priority?: number;
+      readonly sloMs?: number | undefined;
+      readonly priority?: number | undefined;
       /** No GPU is to have it, though its function has offers for them. */
       readonly isKeptOffGpus?: boolean;
-      readonly join?: Join;
+      readonly join?: Join | undefined;
     }
   /** A run has ended, well or badly, wherever it was. Told of the action's invocation alone: its companions end with it. */
-  | { readonly kind: 'finished'; readonly invocation: number; readonly observed?: Observation }
+  | { readonly kind: 'finished'; readonly invocation: number; readonly observed?: Observation | undefined }
   /**
    * A place could not run what it was told to (no memory, a process that died): the invocation is placed anew,
    * elsewhere where anything else can take it. Its companions are too.

@@ -142,10 +142,10 @@ export class Invocations {
       kind: 'arrival',
       invocation: id,
       functionIndex: fn.index,
-      ...(wish.sloMs === undefined ? {} : { sloMs: Math.max(0, wish.sloMs - passedMs) }),
-      ...(wish.priority === undefined ? {} : { priority: toSchedulerPriority(wish.priority) }),
-      ...(wish.keptOff === undefined ? {} : { isKeptOffGpus: true }),
-      ...(wish.join && pending.invalid === undefined ? { join: wish.join } : {}),
+      sloMs: wish.sloMs === undefined ? undefined : Math.max(0, wish.sloMs - passedMs),
+      priority: wish.priority === undefined ? undefined : toSchedulerPriority(wish.priority),
+      isKeptOffGpus: wish.keptOff !== undefined,
+      join: pending.invalid === undefined ? wish.join : undefined,
     });
     if (pending.stage === 'waiting' && pending.settle === undefined) this.#watch(pending);
   }
@@ -350,7 +350,7 @@ export class Invocations {
         if (kind === 'cpu' && runMs !== undefined)
           fn.ownMs = (fn.ownMs ?? runMs) + ownWeight * (runMs - (fn.ownMs ?? runMs));
         const isKnown = pending.home === this.#state.scheduler;
-        if (isKnown) this.#state.tell({ kind: 'finished', invocation: pending.id, ...(observed && { observed }) });
+        if (isKnown) this.#state.tell({ kind: 'finished', invocation: pending.id, observed });
         this.#end(pending);
       },
       elsewhere: (refusal) =>

@@ -63,7 +63,7 @@ export class RowSplit {
   }
 
   /** Runs a request by `run`, in parts where that is faster by what has been seen. */
-  async run(
+  run(
     version: FunctionVersion,
     input: PoolInput,
     rows: number,
@@ -71,7 +71,18 @@ export class RowSplit {
     run: RunPart,
     elsewhere: Lanes = { lanes: 0, roundTripMs: 0 },
   ): Promise<Ran> {
-    if (!canSplit(version, input)) return await run(input, options);
+    if (!canSplit(version, input)) return run(input, options);
+    return this.#runSplit(version, input, rows, options, run, elsewhere);
+  }
+
+  async #runSplit(
+    version: FunctionVersion,
+    input: PoolInput & { kind: 'tensors' },
+    rows: number,
+    options: InvokeOptions,
+    run: RunPart,
+    elsewhere: Lanes,
+  ): Promise<Ran> {
     const learnt = this.#of(version.key);
     const parts = rows > 1 ? this.#partsFor(version.key, learnt, rows, elsewhere) : [rows];
     if (parts.length > 1) {
