@@ -88,14 +88,14 @@ export class InstanceModel {
     }));
     const groups = calls.length === 1 || !join || !this.#joinable ? calls.map((_, index) => [index]) : groupCalls(jobs);
     for (const group of groups) {
-      const members = group.flatMap((index) => calls[index] ?? []);
-      const memberJobs = group.flatMap((index) => jobs[index] ?? []);
+      const members = group.map((index) => calls[index]!);
+      const memberJobs = group.map((index) => jobs[index]!);
       if (members.length > 1 && (await this.#runTogether(members, memberJobs))) continue;
       for (const [index, member] of members.entries()) {
-        const job = memberJobs[index];
+        const job = memberJobs[index]!;
         member.inferStartMs = performance.now();
         try {
-          if (this.#session !== undefined && job !== undefined) {
+          if (this.#session !== undefined) {
             member.outputs = await this.#session.run(job.inputs, job.outputs);
           }
         } catch (error) {

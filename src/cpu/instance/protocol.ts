@@ -54,7 +54,7 @@ export interface SessionSettings {
 }
 
 export type CallHeader =
-  | { readonly kind: 'tensors'; readonly count: number; readonly outputs?: readonly string[] }
+  | { readonly kind: 'tensors'; readonly count: number; readonly outputs?: readonly string[] | undefined }
   | {
       readonly kind: 'request';
       readonly method: string;

@@ -143,17 +143,16 @@ export class Replica implements TurnTaker {
       isAway = away;
       this.#queued += away ? -1 : 1;
     };
-    const mine: RunOrder = {
-      ...order,
-      onAway: () => {
-        move(true);
-        order.onAway?.();
-      },
-      onBack: () => {
-        move(false);
-        order.onBack?.();
-      },
+    const { join, calls, tensors, limits, runModel, invokeOthers } = order;
+    const onAway = (): void => {
+      move(true);
+      order.onAway?.();
     };
+    const onBack = (): void => {
+      move(false);
+      order.onBack?.();
+    };
+    const mine: RunOrder = { join, calls, tensors, limits, runModel, invokeOthers, onAway, onBack };
     this.instance.run(this.#session, mine, (outcome) => {
       this.#runs--;
       if (!isAway) this.#queued--;

@@ -5,6 +5,7 @@
  *   - configured: what waits is split among all that are idle (split.ts).
  */
 import { currentCore, heldUpMs, type Replica, type RunOrder, type RunOutcome } from '../instance/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
 import type { GiveUpCause, PoolConfiguration } from '../types.ts';
 import { patienceMs } from './hand-over-rule.ts';
 import type { ListOwner } from './list-owner.ts';
@@ -23,6 +24,13 @@ export interface HandOverList {
   release(slot: Slot, replica: Replica): void;
   /** Nobody is at work although calls wait. */
   wake(): void;
+}
+
+/** A loop, since V8 makes an array of flatMap's element by element in its runtime. */
+function tensorsOf(tickets: readonly Ticket[]): Tensor[] {
+  const all: Tensor[] = [];
+  for (const { tensors } of tickets) for (const tensor of tensors) all.push(tensor);
+  return all;
 }
 
 export class HandOver {
@@ -86,7 +94,7 @@ export class HandOver {
     const order: RunOrder = {
       join,
       calls: tickets.map(({ call }) => call),
-      tensors: tickets.flatMap(({ tensors }) => tensors),
+      tensors: tickets.length === 1 ? first!.tensors : tensorsOf(tickets),
       limits: pool.limits,
       runModel: first && modelRunOf(first),
       invokeOthers: (call) => tickets[call]?.invokeOthers,

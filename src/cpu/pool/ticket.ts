@@ -108,7 +108,7 @@ function toCall(input: PoolInput): CallHeader {
     return { kind: 'request', method, url, headers };
   }
   const { tensors, outputs } = input;
-  return { kind: 'tensors', count: tensors.length, ...(outputs === undefined ? {} : { outputs }) };
+  return { kind: 'tensors', count: tensors.length, outputs };
 }
 
 function bodyTensor(body: Uint8Array): Tensor {

@@ -56,7 +56,14 @@ export class Bodies {
    *   'unsupported-media-type', 'bad-request', 'too-many-requests', 'forbidden' where it is not what a host has signed
    */
   async read(exchange: Exchange, bytesMax: number): Promise<Buffer> {
-    const body = await this.#whole(exchange, bytesMax);
+    const { incoming, held } = exchange;
+    const encoding = incoming.headers['content-encoding']?.toLowerCase();
+    let body: Buffer;
+    if (encoding === undefined || encoding === 'identity') {
+      const expected = begin(exchange, bytesMax);
+      if (expected !== undefined) held.grow(expected);
+      body = await this.#gather(exchange, incoming, new Gathering('the body', bytesMax, expected, held));
+    } else body = await this.#decoded(exchange, encoding, bytesMax);
     const signed = exchange.peer?.bodySha256;
     if (signed !== undefined && createHash('sha256').update(body).digest('hex') !== signed) {
       throw new HostError('forbidden', 'a request between hosts is refused: its body is not the one that was signed');
@@ -64,14 +71,8 @@ export class Bodies {
     return body;
   }
 
-  async #whole(exchange: Exchange, bytesMax: number): Promise<Buffer> {
+  async #decoded(exchange: Exchange, encoding: string, bytesMax: number): Promise<Buffer> {
     const { incoming, held } = exchange;
-    const encoding = incoming.headers['content-encoding']?.toLowerCase();
-    if (encoding === undefined || encoding === 'identity') {
-      const expected = begin(exchange, bytesMax);
-      if (expected !== undefined) held.grow(expected);
-      return this.#gather(exchange, incoming, new Gathering('the body', bytesMax, expected, held));
-    }
     const decoder = decoders.get(encoding)?.();
     if (decoder === undefined) {
       throw new HostError(
@@ -101,16 +102,13 @@ export class Bodies {
   #gather(exchange: Exchange, source: Readable, gathering: Gathering): Promise<Buffer> {
     const { incoming } = exchange;
     return new Promise((resolve, reject) => {
-      const settle = (): void => {
+      const fail = (error: unknown): void => {
+        source.pause();
         this.#watched.delete(watch);
         source.off('data', onData);
         source.off('end', onEnd);
         source.off('error', fail);
         incoming.off('close', onClose);
-      };
-      const fail = (error: unknown): void => {
-        source.pause();
-        settle();
         reject(error);
       };
       const onData = (chunk: Buffer): void => {
@@ -120,8 +118,9 @@ export class Bodies {
           fail(error);
         }
       };
+      // The listeners end with the request: to take each off costs as much as it took to add it.
       const onEnd = (): void => {
-        settle();
+        this.#watched.delete(watch);
         resolve(gathering.whole());
       };
       // A request that has arrived closes before all of it is decompressed.
@@ -283,9 +282,11 @@ class Gathering {
   }
 
   whole(): Buffer | Promise<Buffer> {
-    const [first, second] = this.#segments;
+    // Taken out: the request's listeners hold this object for as long as the request lasts.
+    const segments = this.#segments.splice(0);
+    const [first, second] = segments;
     if (first === undefined) return Buffer.alloc(0);
-    return second === undefined ? first.subarray(0, this.bytes) : runInSlices(joined(this.#segments, this.bytes));
+    return second === undefined ? first.subarray(0, this.bytes) : runInSlices(joined(segments, this.bytes));
   }
 }
 

@@ -10,8 +10,8 @@ import { plainHeaders, sloAsked } from './request-headers.ts';
 import { headerLengthName, parseHeaderLength } from '../infer/oip.ts';
 
 /** `POST /v2/models/{name}[/versions/{version}]/infer` */
-export async function infer(context: HostContext, exchange: Exchange): Promise<void> {
-  await answer(context, exchange, (version, arrived) => {
+export function infer(context: HostContext, exchange: Exchange): Promise<void> {
+  return answer(context, exchange, (version, arrived) => {
     const headerLength = parseHeaderLength(exchange.incoming.headers[headerLengthName]);
     return answerInfer(context, version, arrived, headerLength, (bytes) => exchange.held.grow(bytes));
   });
