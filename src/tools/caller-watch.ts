@@ -4,7 +4,7 @@
  * more than queueing the call.
  */
 export class CallerWatch<Work> {
-  readonly #waiting = new WeakMap<AbortSignal, Set<Work>>();
+  readonly #waiting = new WeakMap<AbortSignal, Waiting<Work>>();
   readonly #left: (work: Work) => void;
 
   /** @param left told of each work that waits when its caller leaves */
@@ -16,17 +16,27 @@ export class CallerWatch<Work> {
   add(signal: AbortSignal, work: Work): void {
     let waiting = this.#waiting.get(signal);
     if (waiting === undefined) {
-      const mine = (waiting = new Set<Work>());
+      const mine: Waiting<Work> = (waiting = { only: undefined, others: new Set() });
       this.#waiting.set(signal, mine);
       const left = (): void => {
-        for (const each of mine) this.#left(each);
+        if (mine.only !== undefined) this.#left(mine.only);
+        for (const each of mine.others) this.#left(each);
       };
       signal.addEventListener('abort', left, { once: true });
     }
-    waiting.add(work);
+    if (waiting.only === undefined) waiting.only = work;
+    else if (waiting.only !== work) waiting.others.add(work);
   }
 
   delete(signal: AbortSignal, work: Work): void {
-    this.#waiting.get(signal)?.delete(work);
+    const waiting = this.#waiting.get(signal);
+    if (waiting?.only === work) waiting.only = undefined;
+    else waiting?.others.delete(work);
   }
+}
+
+/** A connection brings one call at a time, unless it is pipelined: that one is hashed nowhere. */
+interface Waiting<Work> {
+  only: Work | undefined;
+  readonly others: Set<Work>;
 }

@@ -1,6 +1,7 @@
 import { PassThrough } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import { afterEach, expect, test, vi } from 'vitest';
+import type { HostError } from '../errors.ts';
 import { Bodies } from './body.ts';
 import type { Exchange } from './exchange.ts';
 
@@ -57,4 +58,36 @@ test('a body of known length is copied once, to its place', async () => {
   expect((await bodies.read(exchange, 64 * mebibyte)).equals(body)).toBe(true);
   bodies.close();
   expect(allocated.mock.calls.map(([bytes]) => bytes).filter((bytes) => bytes > 64 * 1024)).toEqual([body.byteLength]);
+});
+
+test('each body has its own time to arrive, whichever others end or are given up before it', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] });
+  try {
+    const bodies = new Bodies({ timeoutMs: 1000 });
+    const begin = (): { incoming: PassThrough & { complete: boolean }; ended: Promise<string> } => {
+      const incoming = Object.assign(new PassThrough(), { headers: {}, complete: false });
+      const exchange = { incoming, outgoing: {}, held: { grow: () => undefined } } as unknown as Exchange;
+      const ended = bodies.read(exchange, mebibyte).then(
+        (whole) => `${whole.byteLength} bytes`,
+        (error: unknown) => (error as HostError).code,
+      );
+      return { incoming, ended };
+    };
+    const early = [begin(), begin(), begin()];
+    vi.advanceTimersByTime(600);
+    const late = [begin(), begin()];
+    early[0]!.incoming.complete = true;
+    early[0]!.incoming.end('abc');
+    expect(await early[0]!.ended).toBe('3 bytes');
+    vi.advanceTimersByTime(700);
+    expect(await Promise.all([early[1]!.ended, early[2]!.ended])).toEqual(['body-timeout', 'body-timeout']);
+    late[1]!.incoming.complete = true;
+    late[1]!.incoming.end('abcd');
+    expect(await late[1]!.ended).toBe('4 bytes');
+    vi.advanceTimersByTime(600);
+    expect(await late[0]!.ended).toBe('body-timeout');
+    bodies.close();
+  } finally {
+    vi.useRealTimers();
+  }
 });

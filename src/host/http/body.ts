@@ -21,6 +21,8 @@ const streamedBytesMin = 64 * 1024;
 interface Watch {
   sinceMs: number;
   readonly expire: () => void;
+  /** Its place among those that are watched; -1: it is not. */
+  at: number;
 }
 
 export interface BodiesOptions {
@@ -31,7 +33,7 @@ export interface BodiesOptions {
 export class Bodies {
   readonly #timeoutMs: number;
   /** One interval for all requests: a timer of its own would cost each of them more than its body does. */
-  readonly #watched = new Set<Watch>();
+  readonly #watched: Watch[] = [];
   readonly #sweep: NodeJS.Timeout;
 
   constructor({ timeoutMs }: BodiesOptions) {
@@ -46,7 +48,25 @@ export class Bodies {
 
   #expire(): void {
     const oldestMs = performance.now() - this.#timeoutMs;
-    for (const watch of this.#watched) if (watch.sinceMs < oldestMs) watch.expire();
+    // Backwards: one that expires leaves its place to the last.
+    for (let at = this.#watched.length - 1; at >= 0; at--) {
+      const watch = this.#watched[at]!;
+      if (watch.sinceMs < oldestMs) watch.expire();
+    }
+  }
+
+  #watch(watch: Watch): void {
+    watch.at = this.#watched.push(watch) - 1;
+  }
+
+  /** The last takes its place: a Set would hash each request. */
+  #unwatch(watch: Watch): void {
+    const last = this.#watched.at(-1);
+    if (watch.at === -1 || last === undefined) return;
+    this.#watched[watch.at] = last;
+    last.at = watch.at;
+    watch.at = -1;
+    this.#watched.pop();
   }
 
   /**
@@ -104,7 +124,7 @@ export class Bodies {
     return new Promise((resolve, reject) => {
       const fail = (error: unknown): void => {
         source.pause();
-        this.#watched.delete(watch);
+        this.#unwatch(watch);
         source.off('data', onData);
         source.off('end', onEnd);
         source.off('error', fail);
@@ -120,7 +140,7 @@ export class Bodies {
       };
       // The listeners end with the request: to take each off costs as much as it took to add it.
       const onEnd = (): void => {
-        this.#watched.delete(watch);
+        this.#unwatch(watch);
         resolve(gathering.whole());
       };
       // A request that has arrived closes before all of it is decompressed.
@@ -130,8 +150,9 @@ export class Bodies {
       const watch: Watch = {
         sinceMs: performance.now(),
         expire: () => fail(timedOut(this.#timeoutMs, gathering.bytes)),
+        at: -1,
       };
-      this.#watched.add(watch);
+      this.#watch(watch);
       source.on('data', onData);
       source.on('end', onEnd);
       if (source !== incoming) source.on('error', fail);
@@ -178,6 +199,7 @@ export class Bodies {
         failure ??= freshBytes === 0 ? timedOut(this.#timeoutMs, bytes) : tooSlow(this.#timeoutMs, freshBytes);
         wake?.();
       },
+      at: -1,
     };
     incoming.on('data', onData);
     incoming.on('end', onEnd);
@@ -197,15 +219,15 @@ export class Bodies {
           await new Promise<void>((resolve) => {
             wake = resolve;
             watch.sinceMs = performance.now() - waitedMs;
-            this.#watched.add(watch);
+            this.#watch(watch);
             incoming.resume();
           });
-          this.#watched.delete(watch);
+          this.#unwatch(watch);
           waitedMs = performance.now() - watch.sinceMs;
         }
       }
     } finally {
-      this.#watched.delete(watch);
+      this.#unwatch(watch);
       incoming.off('data', onData);
       incoming.off('end', onEnd);
       incoming.off('close', onClose);
