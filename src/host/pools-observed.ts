@@ -1,4 +1,4 @@
-import type { CpuPools } from '../cpu/index.ts';
+import type { CpuPools, PoolResult } from '../cpu/index.ts';
 
 /** Told of every invocation that the pools of this machine run. */
 export interface PoolsObserver {
@@ -15,20 +15,21 @@ export interface PoolsObserver {
 /** The same pools, observed: whoever invokes, nobody is missed. */
 export function observedPools(pools: CpuPools, observer: PoolsObserver): CpuPools {
   return {
-    invoke: async (key, input, options) => {
+    invoke: (key, input, options) => {
       const startMs = performance.now();
       observer.arrived(key);
-      try {
-        const result = await pools.invoke(key, input, options);
+      const answered = pools.invoke(key, input, options);
+      const ended = (result?: PoolResult): void => {
         // What its model took elsewhere says nothing of this pool.
-        if (!result.coldStart && result.modelElsewhere !== true) {
+        if (result !== undefined && !result.coldStart && result.modelElsewhere !== true) {
           const latencyMs = performance.now() - startMs;
           observer.answeredWarm(key, latencyMs, latencyMs - result.timings.queueMs);
         }
-        return result;
-      } finally {
         observer.ended();
-      }
+      };
+      // The caller waits for the pool's own promise, and is answered after the observer.
+      void answered.then(ended, () => ended());
+      return answered;
     },
     started: () => pools.started(),
     register: (spec, limits) => pools.register(spec, limits),

@@ -34,21 +34,20 @@ export async function call(context: HostContext, exchange: Exchange): Promise<vo
   );
 }
 
-async function answer(
+function answer(
   context: HostContext,
   exchange: Exchange,
   run: (version: FunctionVersion, arrived: ArrivedCall) => Promise<FunctionReply>,
 ): Promise<void> {
   // A preference is no demand: without a queue, or where it does not answer, the call is answered here and now.
-  if (prefersAsync(exchange) && acceptsCalls(context)) {
-    await callLater(context, exchange);
-    return;
-  }
+  if (prefersAsync(exchange) && acceptsCalls(context)) return callLater(context, exchange);
   const { name } = (exchange.called = versionCalled(context, exchange));
-  await admitted(context, name, async () => {
+  return admitted(context, name, async () => {
     const sloMs = sloAsked(exchange.header('x-turntable-slo'));
     const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
-    const version = await readyVersion(context, exchange);
+    const ready = readyVersion(context, exchange);
+    // A turn of the microtasks for what is there would be one of many on this path.
+    const version = ready instanceof Promise ? await ready : ready;
     const signal = clientSignal(exchange.incoming.socket);
     const reply = await run(version, {
       body,
