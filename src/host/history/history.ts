@@ -13,6 +13,7 @@ import {
   Ring,
   type CauseName,
   type CountName,
+  type Ended,
   type PartName,
   type RingOptions,
 } from './ring.ts';
@@ -89,10 +90,15 @@ export class History implements InvocationRecorder {
     const arrivalMs = this.#originMs + record.arrivalMs;
     const endMs = arrivalMs + record.latencyMs;
     const rings = this.#ringsOf(record.functionName);
-    for (const ring of this.#overall) countOne(ring, record, arrivalMs, endMs);
+    const ended = endedOf(record);
+    for (const tiers of [this.#overall, rings]) {
+      for (const ring of tiers) {
+        ring.count('offered', arrivalMs);
+        ring.ended(ended, endMs);
+      }
+    }
     for (const atMs of [arrivalMs, endMs])
       this.#countedAtMs[Math.floor(atMs / 1000) % this.#countedAtMs.length] = endMs;
-    for (const ring of rings) countOne(ring, record, arrivalMs, endMs);
     if (record.cold === true && record.placement !== undefined) {
       this.happenings.add(
         {
@@ -242,15 +248,18 @@ export class History implements InvocationRecorder {
   }
 }
 
-function countOne(ring: Ring, record: InvocationRecord, arrivalMs: number, endMs: number): void {
-  ring.count('offered', arrivalMs);
-  if (record.outcome !== undefined) ring.count(record.outcome, endMs);
-  if (record.outcome === 'late') ring.count(causeOfPart[largestPart(partsOf(record))], endMs);
-  if (record.durationMs === undefined) return;
-  ring.times(partsOf(record), endMs);
-  ring.latency(record.latencyMs, endMs);
-  if (record.cold === true) ring.count('cold', endMs);
-  if (record.ranOn !== undefined) ring.count(record.ranOn, endMs);
+/** Made once for all rings. */
+function endedOf(record: InvocationRecord): Ended {
+  const { outcome, durationMs, latencyMs, cold, ranOn } = record;
+  const names: (CountName | CauseName)[] = [];
+  const parts = partsOf(record);
+  if (outcome !== undefined) names.push(outcome);
+  if (outcome === 'late') names.push(causeOfPart[largestPart(parts)]);
+  if (durationMs === undefined) return { names, answer: undefined };
+  if (cold === true) names.push('cold');
+  if (ranOn !== undefined) names.push(ranOn);
+  const tenths = partNames.map((name) => Math.max(0, Math.round(parts[name] * 10)));
+  return { names, answer: { tenths, latencyMs } };
 }
 
 const causeOfPart: Readonly<Record<PartName, CauseName>> = {

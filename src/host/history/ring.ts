@@ -33,6 +33,13 @@ const indexOf = Object.fromEntries(names.map((name, index) => [name, index])) as
   number
 >;
 
+/** What the end of an invocation counts. */
+export interface Ended {
+  readonly names: readonly (CountName | CauseName)[];
+  /** Of one that was answered: its parts, in tenths of a millisecond in the order of {@link partNames}, and all of it. */
+  readonly answer: { readonly tenths: readonly number[]; readonly latencyMs: number } | undefined;
+}
+
 export interface RingOptions {
   readonly stepMs: number;
   readonly steps: number;
@@ -67,17 +74,15 @@ export class Ring {
     if (slot >= 0) this.#counts[slot * width + indexOf[name]]!++;
   }
 
-  times(parts: Readonly<Record<PartName, number>>, atMs: number): void {
+  ended({ names: ofEnd, answer }: Ended, atMs: number): void {
     const slot = this.#slot(atMs);
     if (slot < 0) return;
-    for (const name of partNames)
-      this.#counts[slot * width + indexOf[name]]! += Math.max(0, Math.round(parts[name] * 10));
-  }
-
-  latency(latencyMs: number, atMs: number): void {
-    const slot = this.#slot(atMs);
-    if (slot < 0) return;
-    const at = slot * this.scale.count + bucketOf(this.scale, latencyMs);
+    const first = slot * width;
+    for (const name of ofEnd) this.#counts[first + indexOf[name]]!++;
+    if (answer === undefined) return;
+    const firstPart = first + indexOf[partNames[0]];
+    for (let part = 0; part < partNames.length; part++) this.#counts[firstPart + part]! += answer.tenths[part]!;
+    const at = slot * this.scale.count + bucketOf(this.scale, answer.latencyMs);
     const counted = this.#latencies[at]!;
     const most = this.#latencies instanceof Uint16Array ? 0xffff : 0xffff_ffff;
     if (counted < most) this.#latencies[at] = counted + 1;
