@@ -157,7 +157,7 @@ export interface PoolResult {
   /** Process id of the instance, for logs. */
   readonly instancePid: number;
   /** {@link InvokeOptions.runModel} ran the model; `inferMs` is then how long the instance waited for that. */
-  readonly modelElsewhere?: boolean;
+  readonly modelElsewhere?: true | undefined;
 }
 
 /**

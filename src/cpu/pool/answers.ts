@@ -36,7 +36,7 @@ export function answer(
       coldStart: ticket.cold || loadedMs > 0,
       batchSize: header.batch,
       instancePid,
-      modelElsewhere: ticket.modelRun?.ran === true,
+      modelElsewhere: ticket.modelRun?.ran === true ? true : undefined,
     });
   }
 }
