@@ -1,7 +1,9 @@
 /**
  * Makes the pictures of docs/dashboard.md: `npm run pictures [-- FOLDER [MINUTES]]`. A host with two emulated GPUs serves sixty
- * functions while an hour's rhythm of calls goes by in a few minutes, with one breach; three hosts are a fleet. With a FOLDER,
- * every view in every look: wide and narrow, light and dark, each quiet, busy and broken. Needs g++, Chromium and Redis.
+ * functions for an hour of the clock that it is shown, which goes by in MINUTES: all calls are made and answered, so rates are those
+ * of the slow clock and latencies those of the machine. One function has a breach. Four hosts are a fleet, of which one drains and
+ * one is killed. With a FOLDER, every view in every look: wide and narrow, light and dark, each quiet, busy and broken. Needs g++,
+ * Chromium and Redis.
  */
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,11 +12,12 @@ import type { Browser } from 'playwright-core';
 import { buildArchitecture, writeModel } from '../src/onnx/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { launchBrowser, openPage, type WatchedPage } from '../test/support/browser.ts';
-import { FleetHosts, nameOf } from '../test/support/fleet-hosts.ts';
+import { serve } from '../test/cli/command.ts';
+import { FleetHosts, nameOf, statesAt } from '../test/support/fleet-hosts.ts';
 import { writeReluModel } from '../test/support/models.ts';
 import { startReluHost, type ReluHost } from '../test/support/relu-host.ts';
 
-const [given = '', minutes = '4'] = process.argv.slice(2);
+const [given = '', minutes = '5'] = process.argv.slice(2);
 const folder = given === '' ? undefined : given;
 const docs = join(import.meta.dirname, '..', 'docs', 'dashboard');
 const subjects = [
@@ -35,6 +38,7 @@ const kinds = ['small', 'base', 'large', 'eu', 'us'];
 const names = kinds.flatMap((kind) => subjects.map((subject) => `${subject}-${kind}`));
 const widths = [128, 192, 256, 384, 512];
 const inputs = 64;
+const hourMs = 3_600_000;
 /** Name, address, and what is there when there is something to see. */
 type View = readonly [name: string, hash: string, waitFor: string];
 const views: readonly View[] = [
@@ -80,27 +84,46 @@ async function call(url: string, name: string, length = inputs): Promise<void> {
   await response.arrayBuffer();
 }
 
+/** Of a second of the shown hour. */
+const callsPerSecond = { least: 0.7, most: 2.6, rush: 4 };
+
+/**
+ * Has `Date.now()` begin an hour ago and catch up within `forMs`. The host's history, events and logs are dated by it; what takes time
+ * is measured by performance.now(), which stays as it is.
+ */
+function shownHour(forMs: number): void {
+  const real = Date.now.bind(Date);
+  const startMs = performance.now();
+  const speed = hourMs / forMs;
+  Date.now = () => real() - Math.max(0, forMs - (performance.now() - startMs)) * (speed - 1);
+}
+
 /** An hour's rhythm in `forMs`: two waves, a few functions often, most seldom, and a rush on one of them near the end. */
 async function traffic(url: string, forMs: number, until?: AbortSignal): Promise<void> {
   const random = generator(24);
   const startMs = performance.now();
+  // Once the hour is over, calls come as the clock says.
+  const speed = until === undefined ? hourMs / forMs : 1;
   const open = new Set<Promise<void>>();
-  const send = (name: string): void => {
-    const sent = call(url, name).catch(() => undefined);
+  const send = (name: string, length?: number): void => {
+    const sent = call(url, name, length).catch(() => undefined);
     open.add(sent);
     void sent.finally(() => open.delete(sent));
   };
+  const { least, most, rush } = callsPerSecond;
   for (
     let passedMs = 0;
     until === undefined ? passedMs < forMs : !until.aborted;
     passedMs = performance.now() - startMs
   ) {
-    const share = (passedMs / forMs) % 1;
-    const perSecond = 14 + 9 * Math.sin(share * 4 * Math.PI);
+    const share = until === undefined ? passedMs / forMs : 0;
+    const perSecond = (least + most) / 2 + ((most - least) / 2) * Math.sin(share * 4 * Math.PI);
     send(names[Math.floor(names.length * random() ** 3)]!);
-    if (share > 0.7 && share < 0.78) for (let extra = 0; extra < 7; extra++) send('invoice-small');
+    if (share > 0.7 && share < 0.78) for (let extra = 0; extra < rush; extra++) send('invoice-small');
+    // A client of an older model, for ten minutes.
+    if (share > 0.3 && share < 0.46 && random() < 0.2) send('ocr-small', inputs - 1);
     if (random() < 0.01) await fetch(`${url}/function/spam-small`, { method: 'POST', body: 'no numbers' });
-    await sleep((-Math.log(1 - random()) * 1000) / perSecond);
+    await sleep((-Math.log(1 - random()) * 1000) / (perSecond * speed));
   }
   await Promise.all(open);
 }
@@ -122,7 +145,7 @@ const looks = ([1280, 400] as const).flatMap((width) =>
 
 async function openLook(browser: Browser, url: string, { colorScheme, width }: (typeof looks)[number]) {
   const opened = await openPage(browser, url, { colorScheme, viewport: { width, height: 900 } });
-  await opened.page.addInitScript("localStorage.setItem('turntable-range', '5m')");
+  await opened.page.addInitScript("localStorage.setItem('turntable-range', '1h')");
   return opened;
 }
 
@@ -170,33 +193,43 @@ async function shootDocs(browser: Browser, url: string, shown: readonly View[]):
     await page.locator(waitFor).first().waitFor();
     await sleep(1500);
     // Sixty rows are a large picture, and no more to see than twenty.
-    await page.setViewportSize({ width: 1280, height: name === 'functions' ? 620 : name === 'fleet' ? 420 : 900 });
+    await page.setViewportSize({ width: 1280, height: name === 'functions' || name === 'fleet' ? 620 : 900 });
     await page.screenshot({ path: join(docs, `${name}.png`) });
   }
 }
 
-/** One host with two GPUs. */
-async function shootHost(browser: Browser): Promise<void> {
+async function startHost(): Promise<ReluHost> {
   const host = await startReluHost([], { flags, prepare: addFunctions });
+  await host.gpus?.settled();
+  console.log(`${names.length} functions at ${host.url}`);
+  return host;
+}
+
+/** A host that nobody calls. */
+async function shootQuiet(browser: Browser, into: string): Promise<void> {
+  await using host = await startHost();
+  await shootAll(browser, into, { url: host.url, views, scene: 'quiet' });
+}
+
+/** One host with two GPUs, and an hour of calls. */
+async function shootHost(browser: Browser): Promise<void> {
+  const forMs = Number(minutes) * 60_000;
+  const startedMs = performance.now();
+  shownHour(forMs);
+  const host = await startHost();
   let isUp = true;
   try {
-    await host.gpus?.settled();
-    console.log(`${names.length} functions at ${host.url}`);
     const { url } = host;
-    if (folder !== undefined) await shootAll(browser, folder, { url, views, scene: 'quiet' });
-    await traffic(url, Number(minutes) * 60_000);
-    await shootDocs(
-      browser,
-      url,
-      views.filter(([name]) => name !== 'publish'),
-    );
-    if (folder === undefined) return;
+    await traffic(url, forMs - (performance.now() - startedMs));
+    const docsViews = views.filter(([name]) => name !== 'publish');
     // Calls come for as long as the pictures are taken.
     const stop = new AbortController();
-    const load = traffic(url, Number(minutes) * 60_000, stop.signal);
-    await shootAll(browser, folder, { url, views, scene: 'busy' });
+    const load = traffic(url, forMs, stop.signal);
+    await shootDocs(browser, url, docsViews);
+    if (folder !== undefined) await shootAll(browser, folder, { url, views, scene: 'busy' });
     stop.abort();
     await load;
+    if (folder === undefined) return;
     await shootBroken(browser, folder, { url, views, scene: 'broken' }, async () => {
       isUp = false;
       await host[Symbol.asyncDispose]();
@@ -206,28 +239,37 @@ async function shootHost(browser: Browser): Promise<void> {
   }
 }
 
-/** Three hosts; in the end one drains, one is gone, and then the one whose page it is. */
+/** Four hosts, one of which drains and one is killed; in the end the one whose page it is ends as well. */
 async function shootFleet(browser: Browser): Promise<void> {
   await using fleet = await FleetHosts.start(3);
-  const [first, second, third] = fleet.hosts as [ReluHost, ReluHost, ReluHost];
+  const [first, second] = fleet.hosts as [ReluHost, ReluHost];
   const { url } = first;
-  const body = await readFile(await writeReluModel(first.folder));
-  for (const name of ['invoice-small', 'spam-base', 'churn-eu', 'ocr-large']) {
-    // The other hosts may not have heard of each other yet.
-    while (!(await fetch(`${url}/functions/${name}?slo=2s`, { method: 'PUT', body })).ok) await sleep(500);
-    await call(url, name, 4);
+  const place = join(first.folder, 'killed');
+  const store = ['--data-dir', join(place, 'data'), '--functions-dir', join(place, 'functions')];
+  const own = ['--redis', fleet.redis.url, '--fleet', 'lab', '--gpu-use', 'off', '--cpu-cores', '1'];
+  const killed = await serve([...own, ...store], { TURNTABLE_FLEET_SECRET: 'a secret of the fleet' });
+  try {
+    const has = async (state: string): Promise<boolean> => (await statesAt(first))[nameOf(killed)] === state;
+    while (!(await has('up'))) await sleep(200);
+    const body = await readFile(await writeReluModel(first.folder));
+    const published = names.slice(0, 24);
+    for (const name of published) {
+      // The other hosts may not have heard of each other yet.
+      while (!(await fetch(`${url}/functions/${name}?slo=2s`, { method: 'PUT', body })).ok) await sleep(500);
+      await call(url, name, 4);
+    }
+    if (folder !== undefined) await shootAll(browser, folder, { url, views: fleetViews, scene: 'quiet' });
+    await fetch(`${url}/v2/fleet/hosts/${encodeURIComponent(nameOf(second))}/drain`, { method: 'POST' });
+    await killed.end('SIGKILL');
+    while (!(await has('lost'))) await sleep(200);
+    await Promise.all(Array.from({ length: 240 }, (_, index) => call(url, published[index % published.length]!, 4)));
+    await shootDocs(browser, url, [fleetViews[0]!]);
+    if (folder === undefined) return;
+    await shootAll(browser, folder, { url, views: fleetViews, scene: 'busy' });
+    await shootBroken(browser, folder, { url, views: fleetViews, scene: 'broken' }, () => fleet.stop(first));
+  } finally {
+    killed.child.kill('SIGKILL');
   }
-  if (folder !== undefined) await shootAll(browser, folder, { url, views: fleetViews, scene: 'quiet' });
-  await fetch(`${url}/v2/fleet/hosts/${encodeURIComponent(nameOf(second))}/drain`, { method: 'POST' });
-  const calls = Array.from({ length: 200 }, (_, index) =>
-    call(url, index % 3 === 0 ? 'spam-base' : 'invoice-small', 4),
-  );
-  await Promise.all(calls);
-  await shootDocs(browser, url, [fleetViews[0]!]);
-  if (folder === undefined) return;
-  await shootAll(browser, folder, { url, views: fleetViews, scene: 'busy' });
-  await fleet.stop(third);
-  await shootBroken(browser, folder, { url, views: fleetViews, scene: 'broken' }, () => fleet.stop(first));
 }
 
 const driver = await buildEmulatedDriver();
@@ -244,6 +286,7 @@ const flags = {
 const browser = await launchBrowser();
 try {
   if (folder !== undefined) await mkdir(folder, { recursive: true });
+  if (folder !== undefined) await shootQuiet(browser, folder);
   await shootHost(browser);
   await shootFleet(browser);
 } finally {

@@ -33,6 +33,11 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./fleet.ts')).drainCommand(),
   },
   {
+    name: 'forget',
+    summary: 'show a lost host of a fleet no more',
+    load: async () => (await import('./fleet.ts')).forgetCommand(),
+  },
+  {
     name: 'top',
     summary: 'which functions of a running host miss their SLO, and how busy it is, live',
     load: async () => (await import('./top.ts')).topCommand(),

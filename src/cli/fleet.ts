@@ -1,4 +1,4 @@
-/** The hosts of a fleet, as a table; and `turntable drain`. */
+/** The hosts of a fleet, as a table; `turntable drain` and `turntable forget`. */
 import { Command } from 'commander';
 import { addUrlFlag, hostAddress, request } from './client.ts';
 import { formatMs } from '../tools/index.ts';
@@ -26,17 +26,23 @@ export function renderFleet(reply: unknown): string {
       return typeof value === 'string' || typeof value === 'number' ? String(value) : '';
     };
     const way = host['round_trip_ms'];
+    // Its figures are those of its last report.
+    const isLost = host['state'] === 'lost';
     return [
       text('name'),
       text('state'),
       text('cores'),
       text('gpus'),
       text('functions'),
-      text('in_flight'),
-      text('waiting'),
-      host['self'] === true ? '-' : typeof way === 'number' ? formatMs(way) : '?',
+      isLost ? '-' : text('in_flight'),
+      isLost ? '-' : text('waiting'),
+      host['self'] === true || isLost ? '-' : typeof way === 'number' ? formatMs(way) : '?',
       host['self'] === true ? '-' : `${formatMs(Number(host['heard_ms_ago']))} ago`,
-      host['self'] === true ? 'this one was asked' : text('reason'),
+      host['self'] === true
+        ? 'this one was asked'
+        : isLost
+          ? `since ${text('lost_at')}; ${text('reason')}`
+          : text('reason'),
     ];
   });
   return renderTable(columns, rows);
@@ -58,6 +64,20 @@ export function drainCommand(): Command {
       body: JSON.stringify({ draining }),
     });
     console.log(`${host}: ${draining ? 'draining' : 'takes part again'}`);
+  });
+  return command;
+}
+
+export function forgetCommand(): Command {
+  const command = new Command('forget')
+    .description(
+      'Show a lost host of a fleet no more. One that did not leave is shown as lost until it is back, it is forgotten, or a ' +
+        'day has passed.',
+    )
+    .argument('<host>', 'its name, as `turntable ps --fleet` shows it');
+  addUrlFlag(command).action(async (host: string, options: { url: string }) => {
+    await request(hostAddress(options.url), `/v2/fleet/hosts/${encodeURIComponent(host)}`, { method: 'DELETE' });
+    console.log(`${host}: forgotten`);
   });
   return command;
 }

@@ -1,6 +1,7 @@
 /** This host's part in its fleet: membership, the ways to the other hosts, and who may come in. */
 import type { RedisLink } from '../queue/index.ts';
 import { given } from '../tools/index.ts';
+import type { LostHost } from './lost-hosts.ts';
 import { Membership } from './membership.ts';
 import { OffersIn, OffersOut, type OffersOutOptions } from './offers.ts';
 import { Peers } from './peers.ts';
@@ -29,7 +30,10 @@ export interface FleetOptions {
   readonly report: () => Omit<HostReport, 'draining' | 'offers' | 'protocol' | 'protocols'>;
   /** This host's offers that may have changed since it was asked last; `all`: every one. */
   readonly offers: OffersOutOptions['current'];
+  /** Somebody came, went, or drains; this host itself may be the one. */
   readonly onMembers?: () => void;
+  /** A host left or was lost, and had the content of these fields. */
+  readonly onGone?: (host: string, held: readonly string[]) => void;
   /** Twice a second, while Redis is there. */
   readonly onRead?: () => Promise<void>;
   readonly log: FleetLog;
@@ -45,6 +49,7 @@ export class Fleet {
   readonly seal: Seal;
   readonly protocols: readonly number[];
   readonly #log: FleetLog;
+  readonly #onMembers: (() => void) | undefined;
   #drainReason: 'none' | 'asked' | 'stopping' = 'none';
 
   constructor(options: FleetOptions) {
@@ -53,6 +58,7 @@ export class Fleet {
     this.name = fleet;
     this.link = link;
     this.#log = log;
+    this.#onMembers = options.onMembers;
     this.seal = new Seal(fleet, secret);
     const hostName = nameAt(url);
     const offersKey = (host: string): string => link.key('fleet', fleet, 'offers', host);
@@ -72,9 +78,12 @@ export class Fleet {
       }),
       onSpeak: async () => await out.write(),
       onReport: async ({ name, id, offers }) => await this.offers.take(name, id, offers),
+      onGone: ({ name }) => {
+        options.onGone?.(name, this.offers.heldBy(name));
+        this.offers.forget(name);
+      },
       onChange: () => {
         const hosts = this.membership.others().map(({ name }) => name);
-        for (const host of this.offers.hosts()) if (!hosts.includes(host)) this.offers.forget(host);
         log.info({ fleet, hosts }, 'the hosts of the fleet have changed');
         options.onMembers?.();
       },
@@ -107,6 +116,7 @@ export class Fleet {
     this.#log.info({ fleet: this.name, draining: on }, on ? 'this host drains' : 'this host drains no more');
     await this.membership.speak();
     await this.membership.speak(); // The first may have been under way already.
+    this.#onMembers?.();
   }
 
   /** The others hear that it goes; what it has is still answered. */
@@ -130,7 +140,7 @@ export class Fleet {
     return commonProtocol(this.protocols, protocolsOf(member)) ?? Math.max(...protocolsOf(member));
   }
 
-  /** Every host, this one first; also those that this one cannot talk to. */
+  /** Every host, this one first; also those that this one cannot talk to, and those that are lost. */
   view(): readonly MemberView[] {
     const self = this.membership.self();
     return [
@@ -145,6 +155,7 @@ export class Fleet {
       },
       ...this.membership.others().map((member) => this.#viewOf(member)),
       ...this.membership.strangers().map(({ member, why }) => this.#viewOf(member, why)),
+      ...this.membership.lost.list().map((host) => this.#viewOfLost(host)),
     ];
   }
 
@@ -156,6 +167,18 @@ export class Fleet {
       reason: trouble ?? '',
       heardMsAgo: this.membership.heardMsAgo(member.name),
       roundTripMs: this.peers.roundTripMs(member.name),
+      talksIn: this.protocolWith(member),
+    };
+  }
+
+  #viewOfLost({ member, atMs }: LostHost): MemberView {
+    return {
+      ...member,
+      isSelf: false,
+      state: 'lost',
+      reason: '',
+      heardMsAgo: Math.max(0, this.#nowMs() - atMs),
+      roundTripMs: undefined,
       talksIn: this.protocolWith(member),
     };
   }

@@ -5,6 +5,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { RedisLink } from '../queue/index.ts';
+import { LostHosts } from './lost-hosts.ts';
 import type { Seal } from './seal.ts';
 import { commonProtocol, protocolsOf, type FleetLog, type HostReport, type Member } from './types.ts';
 
@@ -25,6 +26,8 @@ export interface MembershipOptions {
   readonly onReport: (member: Member) => Promise<void>;
   /** Somebody came, went, or drains. */
   readonly onChange: () => void;
+  /** Before the news of it: this host has just found that one gone. */
+  readonly onGone: (member: Member) => void;
   /** After each reading, whether or not something changed. */
   readonly onRead?: () => Promise<void>;
   readonly log: FleetLog;
@@ -38,6 +41,8 @@ interface Heard {
 
 export class Membership {
   readonly name: string;
+  /** Those that stopped reporting without leaving. */
+  readonly lost: LostHosts;
   readonly #options: MembershipOptions;
   readonly #id = randomBytes(6).toString('hex');
   readonly #startedAtMs = Date.now();
@@ -54,6 +59,7 @@ export class Membership {
   constructor(name: string, options: MembershipOptions) {
     this.name = name;
     this.#options = options;
+    this.lost = new LostHosts(options.link, this.#key('lost'), options.seal);
   }
 
   /** Resolves after the first report, or at once where Redis is away. */
@@ -151,10 +157,15 @@ export class Membership {
     }
     const present = new Set(names.filter((_, index) => typeof texts[index] === 'string'));
     for (const name of this.#strangers.keys()) if (!present.has(name)) this.#strangers.delete(name);
-    for (const name of this.#others.keys()) {
-      if (present.has(name) || !this.#isGone(name, names.includes(name))) continue;
+    const nowMs = link.toShared(performance.now());
+    await this.lost.read(new Set([...present, this.name]), nowMs);
+    for (const [name, { member }] of this.#others) {
+      const isListed = names.includes(name);
+      if (present.has(name) || !this.#isGone(name, isListed)) continue;
+      if (isListed) await this.lost.add(member, nowMs - this.heardMsAgo(name));
       this.#others.delete(name);
       hasChanged = true;
+      this.#options.onGone(member);
       await link.commands.srem(this.#key('hosts'), name);
     }
     if (hasChanged) onChange();

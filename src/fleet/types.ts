@@ -38,10 +38,10 @@ export interface Member extends HostReport {
 /** How a host stands with the one that is asked. */
 export interface MemberView extends Member {
   readonly isSelf: boolean;
-  readonly state: 'up' | 'draining' | 'sick';
+  readonly state: 'up' | 'draining' | 'sick' | 'lost';
   /** Why it is sick; '' where it is not. */
   readonly reason: string;
-  /** Since its latest report. */
+  /** Since its latest report; all else of a lost host is as that said. */
   readonly heardMsAgo: number;
   /** The way there and back, as measured; undefined before the first time. */
   readonly roundTripMs: number | undefined;

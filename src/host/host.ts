@@ -75,10 +75,12 @@ export async function startHost(
   const logger = withFunctionLog(ownLogger, functionLog);
   const statistics = new Statistics();
   const history = new History();
+  const { happenings } = history;
   statistics.onRefused = (functionName) => history.refused(functionName);
+  statistics.onFailed = (failure) => history.errors.add(failure, Date.now());
   const validator = createValidator({ timeoutMs: config.validator.timeoutMs });
   const hostVersion = packageVersion();
-  const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, logger });
+  const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, happenings, logger });
   const store = createModelStore({
     dataDir: config.dataDir,
     dataDirBefore: config.dataDirBefore,
@@ -177,7 +179,7 @@ export async function startHost(
       load: async (version) => await invoker.load(version),
       tryOut: async (version, input) => await invoker.tryOut(version, input),
     },
-    happenings: history.happenings,
+    happenings,
     logger,
   });
   const shadows = new Shadows({ store, run: async (version, input) => await invoker.tryOut(version, input) });

@@ -10,7 +10,7 @@ export interface FleetMetricsOptions {
 
 export function addFleetMetrics({ counter, gauge, fleet }: FleetMetricsOptions): void {
   gauge('turntable_fleet_hosts', 'Hosts of the fleet as this one sees them', (set) => {
-    const counts = { up: 0, draining: 0, sick: 0 };
+    const counts = { up: 0, draining: 0, sick: 0, lost: 0 };
     for (const { state } of fleet.view()) counts[state]++;
     for (const [state, count] of Object.entries(counts)) set({ state }, count);
   });

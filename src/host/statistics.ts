@@ -2,7 +2,7 @@
  * What happened to each function, in plain numbers: adding to them stands on the path of every request, so nothing here
  * hashes labels or allocates. `/metrics` and the statistics endpoint read them when they are asked.
  */
-import type { ErrorCode } from './errors.ts';
+import type { ErrorCode, HostError } from './errors.ts';
 import { isColdStart, type Placement } from './placement.ts';
 
 /** Upper bounds in seconds; from a fifth of the fastest warm call to the longest cold start. */
@@ -165,6 +165,8 @@ export class Statistics {
   requestsInFlight = 0;
   /** A call got a status of 400 to 499. */
   onRefused: (functionName: string) => void = () => undefined;
+  /** A request was refused or failed. */
+  onFailed: (failure: Pick<HostError, 'code' | 'status'>) => void = () => undefined;
   readonly #inFlight = new Map<string, number>();
   readonly loadMilliseconds = new Histogram(millisecondsBuckets);
   readonly loadedBytes = new Histogram(bytesBuckets);
@@ -247,8 +249,9 @@ export class Statistics {
     return this.#calls;
   }
 
-  failed(code: ErrorCode): void {
-    this.errors.set(code, (this.errors.get(code) ?? 0) + 1);
+  failed(failure: Pick<HostError, 'code' | 'status'>): void {
+    this.onFailed(failure);
+    this.errors.set(failure.code, (this.errors.get(failure.code) ?? 0) + 1);
   }
 
   /** The model was loaded into one more instance. */

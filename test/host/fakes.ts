@@ -446,6 +446,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
   const config = { ...testConfig, ...options.config, limits: { ...testConfig.limits, ...options.config?.limits } };
   const history = new History();
   statistics.onRefused = (functionName) => history.refused(functionName);
+  statistics.onFailed = (failure) => history.errors.add(failure, Date.now());
   const live = new LiveScheduler({
     policy: policies.best,
     cpu: { cores: 64, memoryBytes: Infinity },

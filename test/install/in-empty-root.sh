@@ -3,7 +3,7 @@
 # looks for the data, uninstalls. By hand, as root: `npm run package -- /tmp && test/install/in-empty-root.sh /tmp/turntable-0.1.0.tgz`.
 set -eu
 tarball=$(realpath "$1")
-root=$(mktemp -d /tmp/turntable-root-XXXXXX)
+root=$(mktemp -d -t turntable-root-XXXXXX)
 trap 'rm -rf "$root"' EXIT
 
 mkdir -p "$root"/{bin,usr/bin,usr/lib,usr/lib64,etc,tmp,proc,dev,root,package}

@@ -200,6 +200,29 @@ export interface TroubleAnswer {
   readonly worst: readonly TroubleRow[];
 }
 
+/** `GET /api/errors?range=15m`: requests of any path that were refused or failed. */
+export interface ErrorsAnswer {
+  readonly stepMs: number;
+  readonly columns: {
+    readonly atMs: readonly number[];
+    /** With a status of 400 to 499. */
+    readonly client: readonly number[];
+    /** With 500 and above. */
+    readonly host: readonly number[];
+  };
+  /** The most frequent first. */
+  readonly causes: readonly {
+    readonly status: number;
+    /** As the reply header `X-Turntable-Error` has it. */
+    readonly code: string;
+    /** When a client meets it. */
+    readonly when: string;
+    readonly count: number;
+    /** Of the latest one. */
+    readonly lastMs: number;
+  }[];
+}
+
 /** `GET /api/memory` */
 export interface MemoryAnswer {
   readonly gpus: readonly GpuMemory[];
@@ -305,46 +328,6 @@ export interface TickEvent extends SecondTotals {
   readonly inFlight: number;
   /** Name of the host's fleet; null where it is in none. */
   readonly fleet: string | null;
-}
-
-/** `GET /v2/fleet` */
-export interface FleetAnswer {
-  readonly fleet: string;
-  readonly redis: { readonly status: 'up' } | { readonly status: 'down'; readonly reason: string };
-  readonly hosts: readonly FleetHostAnswer[];
-}
-
-export interface FleetHostAnswer {
-  readonly name: string;
-  readonly id: string;
-  readonly url: string;
-  /** It is the host that was asked. */
-  readonly self: boolean;
-  readonly state: 'up' | 'draining' | 'sick';
-  /** Why it is sick; absent where it is not. */
-  readonly reason?: string;
-  readonly version: string;
-  readonly protocol: number;
-  readonly started_at: string;
-  readonly heard_ms_ago: number;
-  /** Null before it was measured. */
-  readonly round_trip_ms: number | null;
-  readonly cores: number;
-  readonly gpus: number;
-  /** Those whose content it has. */
-  readonly functions: number;
-  readonly in_flight: number;
-  readonly waiting: number;
-}
-
-/** `GET /v2/fleet/functions/{name}` */
-export interface FleetFunctionAnswer {
-  readonly name: string;
-  readonly version: string;
-  /** Names of hosts, the best first. */
-  readonly homes: readonly string[];
-  /** The hosts that have its content. */
-  readonly holders: readonly { readonly host: string; readonly predicted_ms: number | null }[];
 }
 
 /** Begin and end, milliseconds from the start. */

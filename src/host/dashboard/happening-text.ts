@@ -37,10 +37,25 @@ export function happeningText(happening: Happening): { text: string; level: 'inf
       return { text: `Version ${happening.version} was published`, level: 'info' };
     case 'removed':
       return { text: `Version ${happening.version} was removed`, level: 'info' };
+    case 'moved':
+      return { text: moveText(happening), level: 'info' };
     case 'traffic':
     case 'host':
       return { text: happening.message, level: happening.level };
   }
+}
+
+/** What a function's home in the fleet did, and why. */
+export function moveText({ from, to, reason }: Pick<Happening & { kind: 'moved' }, 'from' | 'to' | 'reason'>): string {
+  if (from === undefined) return `${to} is another home${reason === 'load' ? ', for its load' : ': it takes part now'}`;
+  const why = {
+    lost: `${from} is lost`,
+    left: `${from} has left`,
+    drained: `${from} drains`,
+    joined: `${to} takes part now`,
+    load: to === undefined ? 'its load is less' : 'for the load',
+  }[reason];
+  return to === undefined ? `${from} is a home no more: ${why}` : `Its home moved from ${from} to ${to}: ${why}`;
 }
 
 function ms(value: number): string {

@@ -1,6 +1,7 @@
 /** What the dashboard's API answers. */
 export { anatomyAnswer, anatomyChoices } from './ask-anatomy.ts';
 export {
+  errorsAnswer,
   functionAnswer,
   functionsAnswer,
   happeningAnswer,
@@ -14,6 +15,7 @@ export {
   type ViewSources,
 } from './views.ts';
 export { machineAnswer, usageNow } from './machine.ts';
-export { happeningText } from './happening-text.ts';
+export { happeningText, moveText } from './happening-text.ts';
 export { troubleAnswer } from './trouble.ts';
 export type * from './api-types.ts';
+export type * from './fleet-types.ts';

@@ -1,4 +1,5 @@
 /** What the dashboard's API answers, made of the host's parts. Reading any of it is never a use of a function. */
+import { catalogue, isErrorCode } from '../errors.ts';
 import { curlCall } from '../example-call.ts';
 import {
   boundMs,
@@ -17,6 +18,7 @@ import type { Timeline } from '../../plan/index.ts';
 import { anatomyLayers } from './anatomy-layers.ts';
 import type {
   AnatomyAnswer,
+  ErrorsAnswer,
   FunctionAnswer,
   FunctionRow,
   FunctionsAnswer,
@@ -103,6 +105,15 @@ export function historyAnswer({ history }: ViewSources, rangeMs: number, nowMs: 
   const span = history.span(rangeMs, nowMs, name);
   const sinceMs = Math.max(span.fromMs, history.startedAtMs);
   return { ...span, sinceMs, columns: history.columns(span, name), totals: history.totals(span, name) };
+}
+
+export function errorsAnswer({ history }: ViewSources, rangeMs: number, nowMs: number): ErrorsAnswer {
+  const span = history.span(rangeMs, nowMs);
+  const causes = history.errors.causes(span).map(({ status, code, count, lastMs }) => {
+    const when = isErrorCode(code) ? catalogue[code].when : '';
+    return { status, code, when, count, lastMs };
+  });
+  return { stepMs: span.stepMs, columns: history.errors.columns(span), causes };
 }
 
 /** Invocations that wait for a turn, in the pools' queues and for a GPU. */

@@ -11,7 +11,8 @@ import { HostError } from '../errors.ts';
 import { mapInSlices } from '../slices.ts';
 import { BucketFill } from './bucket-fill.ts';
 import { bytesOf, ContentCache, type ContentOf } from './cache.ts';
-import { fieldOf, rankedMember } from './routing.ts';
+import { rankedMember } from './homes.ts';
+import { fieldOf } from './routing.ts';
 import type { DiskModelStore, StoredFile, VersionRecord } from '../store/index.ts';
 
 /** Hosts that have each function's content. */

@@ -13,6 +13,7 @@ import {
 import { loadRedisQueue, QueueError } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
+import type { Happenings } from '../history/index.ts';
 import type { LiveScheduler } from '../live/index.ts';
 import { reachable } from '../queueing/index.ts';
 import type { Statistics } from '../statistics.ts';
@@ -25,6 +26,8 @@ import {
 } from '../store/index.ts';
 import { fleetCa } from './config-fleet.ts';
 import { ContentPlacement } from './content.ts';
+import { HostNews } from './host-news.ts';
+import { HomeMoves } from './moves.ts';
 import { Routing } from './routing.ts';
 
 export interface FleetMemberOptions {
@@ -32,6 +35,7 @@ export interface FleetMemberOptions {
   /** As `fleetSecret` gives it. */
   readonly secret: string;
   readonly hostVersion: string;
+  readonly happenings: Happenings;
   readonly logger: Logger;
 }
 
@@ -56,13 +60,22 @@ const firstAnswerMs = 1000;
 
 export class FleetMember implements FleetStore {
   readonly name: string;
+  /** Of functions from home to home. */
+  readonly moves: HomeMoves;
   readonly #options: FleetMemberOptions;
+  readonly #news: HostNews;
   #copy: RegistryCopy | undefined;
   #joined: Joined | undefined;
 
   constructor(options: FleetMemberOptions) {
     this.#options = options;
     this.name = options.config.fleet?.name ?? '';
+    const { happenings } = options;
+    this.#news = new HostNews(happenings);
+    this.moves = new HomeMoves({
+      happenings,
+      isLost: (host) => this.#joined?.fleet.membership.lost.find(host) !== undefined,
+    });
   }
 
   /** @throws HostError 'not-ready' before the host listens */
@@ -99,9 +112,11 @@ export class FleetMember implements FleetStore {
       }),
       offers: (all) => routing.offers(all),
       onMembers: () => {
+        this.#news.look(fleet.view());
         routing.membersChanged();
         content.placeAll();
       },
+      onGone: (host, held) => routing.memberGone(host, held),
       onRead: async () => await registry.look(),
       log: logger,
     });
@@ -114,7 +129,8 @@ export class FleetMember implements FleetStore {
       names: () => this.names(),
       logger,
     });
-    const routing = new Routing({ fleet, store, live, onHome: (name) => content.placeHere(name) });
+    const { moves } = this;
+    const routing = new Routing({ fleet, store, live, moves, onHome: (name) => content.placeHere(name) });
     const registry = new Registry({
       link,
       fleet: settings.name,
@@ -135,6 +151,8 @@ export class FleetMember implements FleetStore {
     registry.start();
     await fleet.start();
     await registry.look();
+    this.#news.look(fleet.view());
+    routing.membersChanged();
     content.placeAll();
   }
 

@@ -12,15 +12,15 @@ import {
 } from '../../fleet/index.ts';
 import type { InvokeOptions, PoolInput } from '../../cpu/index.ts';
 import { decodeAnswer, encodeInput } from '../../queue/index.ts';
-import { assignHomes, chooseHost, type FleetMember as RankedMember, type HostReason } from '../../schedule/index.ts';
+import { chooseHost, type HostReason } from '../../schedule/index.ts';
 import { HostError, isErrorCode } from '../errors.ts';
 import type { Ran } from '../invoke-placed.ts';
 import type { LiveScheduler } from '../live/index.ts';
 import type { DiskModelStore } from '../store/index.ts';
 import type { FunctionVersion } from '../types.ts';
+import { FleetHomes } from './homes.ts';
+import type { Fate, HomeMoves } from './moves.ts';
 
-/** Homes and loads are looked at anew after this. */
-const homesForMs = 1000;
 /** What a second of calls counts in a function's load. */
 const weight = 0.2;
 /** A function that was not called for so long offers no prediction any more. */
@@ -58,6 +58,7 @@ export interface RoutingOptions {
   readonly live: LiveScheduler;
   /** This host is a home of functions: their content is wanted here. */
   readonly onHome: (name: string) => void;
+  readonly moves: HomeMoves;
 }
 
 export interface PassedCount {
@@ -82,8 +83,7 @@ export class Routing {
   readonly #options: RoutingOptions;
   readonly #demand = new Map<string, Demand>();
   readonly #changed = new Set<string>();
-  readonly #homes = new Map<string, readonly string[]>();
-  #homesMs = -Infinity;
+  readonly #homes: FleetHomes;
   #demandMs = performance.now();
   readonly #passed = new Map<string, PassedCount>();
   /** Calls that came from other hosts. */
@@ -93,7 +93,9 @@ export class Routing {
 
   constructor(options: RoutingOptions) {
     this.#options = options;
-    options.store.onChange(({ before, after }) => {
+    const { fleet, store, onHome, moves } = options;
+    this.#homes = new FleetHomes({ fleet, moves, onHome, names: () => store.names(), loads: () => this.#loads() });
+    store.onChange(({ before, after }) => {
       for (const version of [before, after]) if (version !== undefined) this.#changed.add(fieldOf(version));
     });
   }
@@ -112,21 +114,22 @@ export class Routing {
 
   /** The hosts have changed, or which of them drain. */
   membersChanged(): void {
-    this.#homesMs = -Infinity;
-    this.#homes.clear();
+    this.#homes.membersChanged();
   }
 
   /** The homes of a function, the first one best. */
   homesOf(name: string): readonly string[] {
-    const nowMs = performance.now();
-    if (nowMs - this.#homesMs > homesForMs) this.#assignAll(nowMs);
-    let homes = this.#homes.get(name);
-    if (homes === undefined) {
-      const members = this.#members();
-      homes = assignHomes(members, [{ name, load: 0 }])[0]!.map(({ member }) => members[member]!.id);
-      this.#homes.set(name, homes);
-    }
-    return homes;
+    return this.#homes.of(name);
+  }
+
+  /** A host is gone that had the content of these fields. */
+  memberGone(host: string, held: readonly string[]): void {
+    this.#options.moves.gone(host, held, (field) => this.#isHeldBeside(field, host));
+  }
+
+  /** What became of a lost host's functions; undefined: this host was not there. */
+  fateOf(host: string): Fate | undefined {
+    return this.#options.moves.fateOf(host, (field) => this.#isHeldBeside(field, host));
   }
 
   /** Whether another host can run a version that is not here. */
@@ -320,9 +323,23 @@ export class Routing {
     }
   }
 
+  /** Of the functions that are called, by what all hosts say of their load. */
+  #loads(): ReadonlyMap<string, number> {
+    const loads = new Map<string, number>();
+    const add = (field: string, load: number): void => {
+      const { name } = partsOf(field);
+      if (load > 0) loads.set(name, (loads.get(name) ?? 0) + load);
+    };
+    for (const [field, { load }] of this.#demand) add(field, load);
+    for (const [field, offers] of this.#options.fleet.offers.fields()) {
+      for (const { load } of offers.values()) add(field, load);
+    }
+    return loads;
+  }
+
   #offerOf(field: string): FunctionOffer | null {
     const { store, live } = this.#options;
-    const [, name = '', versionName = ''] = /^(.*)@([^@ ]*) /.exec(field) ?? [];
+    const { name, versionName } = partsOf(field);
     const version = store.find(name, versionName);
     const demand = this.#demand.get(field);
     if (version === undefined || fieldOf(version) !== field) return null;
@@ -337,42 +354,24 @@ export class Routing {
     };
   }
 
-  /** Of the functions that are called, by what all hosts say of their load; the others follow as they are asked for. */
-  #assignAll(nowMs: number): void {
-    const { fleet, onHome } = this.#options;
-    this.#homesMs = nowMs;
-    this.#homes.clear();
-    const loads = new Map<string, number>();
-    const add = (field: string, load: number): void => {
-      const name = field.slice(0, field.lastIndexOf('@'));
-      if (load > 0) loads.set(name, (loads.get(name) ?? 0) + load);
-    };
-    for (const [field, { load }] of this.#demand) add(field, load);
-    for (const [field, offers] of fleet.offers.fields()) for (const { load } of offers.values()) add(field, load);
-    const functions = Array.from(loads, ([name, load]) => ({ name, load }));
-    const members = this.#members();
-    for (const [index, homes] of assignHomes(members, functions).entries()) {
-      const { name } = functions[index]!;
-      const names = homes.map(({ member }) => members[member]!.id);
-      this.#homes.set(name, names);
-      if (names.includes(fleet.membership.name)) onHome(name);
-    }
+  /** This host or another one but that has the content of a version. */
+  #isHeldBeside(field: string, host: string): boolean {
+    const { store, fleet } = this.#options;
+    const { name, versionName } = partsOf(field);
+    const own = store.find(name, versionName);
+    if (own?.state.status === 'ready' && fieldOf(own) === field) return true;
+    return [...(fleet.offers.of(field) ?? [])].some(([other, { isHeld }]) => other !== host && isHeld);
   }
-
-  #members(): RankedMember[] {
-    const { membership } = this.#options.fleet;
-    return [membership.self(), ...membership.others()].map(rankedMember);
-  }
-}
-
-/** A host as the router counts it: busy milliseconds a second, of its GPUs, else of its cores. */
-export function rankedMember({ name, gpus, cores, draining }: Member): RankedMember {
-  return { id: name, capacity: 1000 * (gpus > 0 ? gpus : cores), isLeaving: draining };
 }
 
 /** Version and content: hosts may have other folder functions under one name. */
 export const fieldOf = ({ key, modelSha256 }: Pick<FunctionVersion, 'key' | 'modelSha256'>): string =>
   `${key} ${modelSha256.slice(0, 12)}`;
+
+function partsOf(field: string): { name: string; versionName: string } {
+  const [, name = '', versionName = ''] = /^(.*)@([^@ ]*) /.exec(field) ?? [];
+  return { name, versionName };
+}
 
 /** undefined where the call may run elsewhere. @throws HostError of that host */
 function refused(member: Member, status: number, headers: PeerReply['headers'], body: Buffer): undefined {

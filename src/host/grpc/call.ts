@@ -130,7 +130,7 @@ export function account(
   const failure: HostError | undefined = error === undefined ? undefined : toHostError(error);
   if (functionName !== undefined) statistics.called(functionName, failure?.status ?? 200, durationMs / 1000);
   if (failure === undefined) return;
-  statistics.failed(failure.code);
+  statistics.failed(failure);
   const fields = {
     grpc: method,
     function: functionName,

@@ -34,6 +34,14 @@ export type Happening = { readonly atMs: number } & (
       readonly message: string;
       readonly level: 'info' | 'warning';
     }
+  /** A home of the function in the fleet is another host now; without `from` it is one more, without `to` one less. */
+  | {
+      readonly kind: 'moved';
+      readonly functionName: string;
+      readonly from: string | undefined;
+      readonly to: string | undefined;
+      readonly reason: 'lost' | 'left' | 'drained' | 'joined' | 'load';
+    }
   | { readonly kind: 'host'; readonly level: 'info' | 'warning'; readonly message: string }
 );
 

@@ -52,7 +52,7 @@ describe('the latency scale', () => {
 
 describe('the history', () => {
   it('counts a late answer under what took the most of its time', () => {
-    const history = new History(0);
+    const history = new History((ms) => ms);
     const late = (parts: Partial<InvocationRecord>): InvocationRecord => ({ ...answered('a', 1000, 200), ...parts });
     history.record(late({ queueMs: 120, durationMs: 50 }));
     history.record(late({ loadMs: 150, queueMs: 10, durationMs: 30 }));
@@ -70,7 +70,7 @@ describe('the history', () => {
   });
 
   it('tells in which seconds something was counted since', () => {
-    const history = new History(0);
+    const history = new History((ms) => ms);
     history.record(answered('a', 1_010_500, 5700));
     history.record(answered('a', 1_012_500, 100));
 
@@ -81,7 +81,7 @@ describe('the history', () => {
   });
 
   it('counts what was offered by arrival and what was answered by its end', () => {
-    const history = new History(0);
+    const history = new History((ms) => ms);
     history.record(answered('a', 10_500, 1700));
     const span = history.span(60_000, 20_000);
 
@@ -106,7 +106,7 @@ describe('the history', () => {
         fc.array(recordArbitrary, { maxLength: 60 }),
         fc.constantFrom(60_000, 900_000, 3_600_000, 86_400_000),
         (records, rangeMs) => {
-          const history = new History(1_700_000_000_000);
+          const history = new History((ms) => 1_700_000_000_000 + ms);
           const inOrder = records.toSorted(
             (one, other) => one.arrivalMs + one.latencyMs - other.arrivalMs - other.latencyMs,
           );
@@ -132,7 +132,7 @@ describe('the history', () => {
   });
 
   it('keeps no step longer than its ring', () => {
-    const history = new History(0);
+    const history = new History((ms) => ms);
     history.record(answered('a', 1000, 10));
     const aDayLater = 1000 + 26 * 3_600_000;
     history.record(answered('a', aDayLater, 10));
@@ -143,7 +143,7 @@ describe('the history', () => {
   });
 
   it('tells of a breach of the SLO at once and then at most once a second with the number of late answers', () => {
-    const history = new History(0);
+    const history = new History((ms) => ms);
     for (let index = 0; index < 50; index++) history.record(answered('a', 1000 + index * 10, 200));
     history.record(answered('a', 2500, 200));
 
@@ -156,7 +156,7 @@ describe('the history', () => {
   });
 
   it('tells of the mean answer of each step what its parts took, and they add up to its latency', () => {
-    const history = new History(0);
+    const history = new History((ms) => ms);
     const parts = { queueMs: 10, loadMs: 20, handlerMs: 5, durationMs: 45 };
     history.record({ ...answered('a', 1000, 100), ...parts });
     history.record({ ...answered('a', 2000, 50), queueMs: 0, loadMs: 0, handlerMs: 0, durationMs: 50 });
@@ -174,7 +174,7 @@ describe('the history', () => {
   });
 
   it('keeps the last hour of comparisons of what was predicted with what came', () => {
-    const history = new History(0);
+    const history = new History((ms) => ms);
     for (let window = 0; window < 400; window++) history.predicted('a', window, window + 1, window * 10_000);
 
     const points = history.predictions('a');

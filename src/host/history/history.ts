@@ -3,6 +3,7 @@
  * what the dashboard draws; Prometheus keeps longer histories for those who have it.
  */
 import type { InvocationRecord, InvocationRecorder } from '../recorder.ts';
+import { ErrorHistory } from './error-history.ts';
 import { Happenings } from './happenings.ts';
 import { coarseScale, fineScale, quantileMs, type LatencyScale } from './latency-scale.ts';
 import {
@@ -69,25 +70,26 @@ export interface LatencyDistribution {
 
 export class History implements InvocationRecorder {
   readonly happenings = new Happenings();
+  readonly errors = new ErrorHistory(overallTiers);
   /** Before this nothing was counted. */
   readonly startedAtMs: number;
   readonly #overall = overallTiers.map((tier) => new Ring(tier));
   readonly #functions = new Map<string, Ring[]>();
   /** When each second that the finest tier holds was last counted in; slots as in the ring. */
   readonly #countedAtMs = new Float64Array(overallTiers[0]!.steps).fill(-1);
-  /** performance.now() counts from here. */
-  readonly #originMs: number;
+  /** The time of day of an instant of performance.now(). */
+  readonly #timeOfDay: (instantMs: number) => number;
   readonly #predictions = new Map<string, Prediction[]>();
   /** Late answers of this second by function, to say once what would be said a thousand times. */
   readonly #breaches = new Map<string, { second: number; late: number }>();
 
-  constructor(originMs: number = performance.timeOrigin, startedAtMs: number = Date.now()) {
-    this.#originMs = originMs;
-    this.startedAtMs = startedAtMs;
+  constructor(timeOfDay: (instantMs: number) => number = timeOfDayNow) {
+    this.#timeOfDay = timeOfDay;
+    this.startedAtMs = Date.now();
   }
 
   record(record: InvocationRecord): void {
-    const arrivalMs = this.#originMs + record.arrivalMs;
+    const arrivalMs = this.#timeOfDay(record.arrivalMs);
     const endMs = arrivalMs + record.latencyMs;
     const rings = this.#ringsOf(record.functionName);
     const ended = endedOf(record);
@@ -222,7 +224,8 @@ export class History implements InvocationRecorder {
 
   /** A call ended by its client's own mistake or leaving, whether or not it had become an invocation. */
   refused(functionName: string, atMs = performance.now()): void {
-    for (const ring of [...this.#overall, ...this.#ringsOf(functionName)]) ring.count('client', this.#originMs + atMs);
+    const timeMs = this.#timeOfDay(atMs);
+    for (const ring of [...this.#overall, ...this.#ringsOf(functionName)]) ring.count('client', timeMs);
   }
 
   #ringsOf(functionName: string): Ring[] {
@@ -247,6 +250,9 @@ export class History implements InvocationRecorder {
     breach.late = 0;
   }
 }
+
+/** By the clock as it is now: it may have been set since the process began. */
+const timeOfDayNow = (instantMs: number): number => Date.now() - (performance.now() - instantMs);
 
 /** Made once for all rings. */
 function endedOf(record: InvocationRecord): Ended {

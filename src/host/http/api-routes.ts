@@ -3,6 +3,7 @@ import { parseDurationMs } from '../../tools/index.ts';
 import {
   anatomyAnswer,
   anatomyChoices,
+  errorsAnswer,
   functionAnswer,
   functionsAnswer,
   happeningAnswer,
@@ -47,6 +48,11 @@ export async function apiFunction(context: HostContext, exchange: Exchange): Pro
 /** `GET /api/trouble?range=15m` */
 export async function trouble(context: HostContext, exchange: Exchange): Promise<void> {
   exchange.json(200, await troubleAnswer(context.views, rangeAsked(exchange), Date.now()));
+}
+
+/** `GET /api/errors?range=15m` */
+export function errors(context: HostContext, exchange: Exchange): void {
+  exchange.json(200, errorsAnswer(context.views, rangeAsked(exchange), Date.now()));
 }
 
 /** `GET /api/memory` */

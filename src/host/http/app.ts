@@ -158,7 +158,7 @@ function account(
     } else if (context.logging.logsSuccess) logger.debug(logFields(exchange, status, durationMs), 'request');
     return;
   }
-  statistics.failed(failure.code);
+  statistics.failed(failure);
   const fields = { ...logFields(exchange, status, durationMs), code: failure.code, error: failure.message };
   if (failure.code === 'internal') logger.error({ ...fields, err: failure.cause }, 'request failed');
   else if (status >= 500 && status !== 503) logger.error(fields, 'request failed');

@@ -1,9 +1,9 @@
 /** The fleet over HTTP: for those who operate it, and between its hosts. */
 import { isFromFleet, PeerLost, type Fleet, type MemberView, type PeerSender } from '../../fleet/index.ts';
 import { decodeInput, encodeAnswer } from '../../queue/index.ts';
-import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../dashboard/index.ts';
+import { moveText, type FleetAnswer, type FleetFunctionAnswer, type FleetHostAnswer } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
-import type { PassedWish } from '../fleet-member/index.ts';
+import { fateText, type FleetMember, type PassedWish } from '../fleet-member/index.ts';
 import { placementText } from '../placement.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import type { StoredFile } from '../store/index.ts';
@@ -42,12 +42,21 @@ export const notInFleet = (): HostError =>
 
 /** `GET /v2/fleet`: the hosts, and how they stand with this one. Reading it is never a use. */
 export function showFleet(context: HostContext, exchange: Exchange): void {
-  const { fleet } = fleetOf(context);
+  const member = fleetOf(context);
+  const { fleet } = member;
   const { health } = fleet.link;
   exchange.json(200, {
     fleet: fleet.name,
     redis: health.status === 'up' ? { status: 'up' } : { status: 'down', reason: health.reason },
-    hosts: fleet.view().map(hostView),
+    hosts: fleet.view().map((host) => hostView(host, member)),
+    moves: member.moves.latest().map(({ atMs, functionName, from = null, to = null, reason }) => ({
+      at: new Date(atMs).toISOString(),
+      function: functionName,
+      from,
+      to,
+      reason,
+      text: moveText({ from: from ?? undefined, to: to ?? undefined, reason }),
+    })),
   } satisfies FleetAnswer);
 }
 
@@ -152,7 +161,7 @@ export async function drainHost(context: HostContext, exchange: Exchange): Promi
       return;
     }
     const member = fleet.membership.find(name);
-    if (member === undefined) throw unknownHost(fleet, name);
+    if (member === undefined) throw unknownHost(fleet, name, 'drain');
     try {
       const path = `/v2/fleet/hosts/${encodeURIComponent(name)}/drain`;
       const reply = await fleet.peers.send(member, { method: 'POST', path, body: [body], timeoutMs: 10_000 });
@@ -164,28 +173,54 @@ export async function drainHost(context: HostContext, exchange: Exchange): Promi
   });
 }
 
+/** `DELETE /v2/fleet/hosts/{host}`: a lost host is shown no more, at any host. */
+export async function forgetHost(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, async () => {
+    const { fleet } = fleetOf(context);
+    const name = pathParam(exchange, 'host');
+    const lost = fleet.membership.lost.find(name);
+    if (lost === undefined) throw unknownHost(fleet, name, 'forget');
+    try {
+      await fleet.membership.lost.forget(lost);
+    } catch (error) {
+      throw new HostError('fleet-unavailable', fleet.link.failure(error).message, { cause: error });
+    }
+    exchange.send(204, [], []);
+  });
+}
+
 /** @throws HostError 'no-fleet' | 'not-ready' */
-function fleetOf({ fleet }: HostContext): { readonly fleet: Fleet } {
+function fleetOf({ fleet }: HostContext): FleetMember {
   if (fleet === undefined) throw notInFleet();
   return fleet;
 }
 
-function unknownHost(fleet: Fleet, name: string): HostError {
-  const names = fleet.view().map((host) => host.name);
-  return new HostError(
-    'unknown-host',
-    `the fleet '${fleet.name}' has no host '${name.slice(0, 80)}'; it has ${names.join(', ')}`,
-  );
+function unknownHost(fleet: Fleet, name: string, wish: 'drain' | 'forget'): HostError {
+  const shown = name.slice(0, 80);
+  const host = fleet.view().find((each) => each.name === name);
+  if (wish === 'drain' && host?.state === 'lost') {
+    return new HostError('unknown-host', `host '${shown}' is lost: there is nothing left to drain`);
+  }
+  if (wish === 'forget' && host !== undefined) {
+    return new HostError('unknown-host', `host '${shown}' is not lost, and only a lost host can be forgotten`);
+  }
+  const names = fleet.view().flatMap((each) => (wish === 'drain' || each.state === 'lost' ? [each.name] : []));
+  const has = names.length === 0 ? 'none' : names.join(', ');
+  const which = wish === 'drain' ? 'host' : 'lost host';
+  return new HostError('unknown-host', `the fleet '${fleet.name}' has no ${which} '${shown}'; it has ${has}`);
 }
 
-function hostView(host: MemberView): FleetHostAnswer {
+function hostView(host: MemberView, { routing }: FleetMember): FleetHostAnswer {
+  const isLost = host.state === 'lost';
+  const reason = isLost ? fateText(routing?.fateOf(host.name)) : host.reason;
   return {
     name: host.name,
     id: host.id,
     url: host.url,
     self: host.isSelf,
     state: host.state,
-    ...(host.reason === '' ? {} : { reason: host.reason }),
+    ...(reason === '' ? {} : { reason }),
+    ...(isLost ? { lost_at: new Date(Date.now() - host.heardMsAgo).toISOString() } : {}),
     version: host.hostVersion,
     protocol: host.talksIn,
     started_at: new Date(host.startedAtMs).toISOString(),

@@ -3,6 +3,7 @@ import {
   anatomy,
   apiFunction,
   apiFunctions,
+  errors,
   happenings,
   history,
   machine,
@@ -20,7 +21,15 @@ import { call as callFunction, callWithoutBody, infer } from './call-routes.ts';
 import { dashboardFile, hasDashboard, sendPageFile } from './dashboard-files.ts';
 import { events } from './event-stream.ts';
 import { listReplays, removeReplay, showReplay, startReplay } from './replay-routes.ts';
-import { drainHost, keepContent, pingFleet, runPassed, showFleet, showFleetFunction } from './fleet-routes.ts';
+import {
+  drainHost,
+  forgetHost,
+  keepContent,
+  pingFleet,
+  runPassed,
+  showFleet,
+  showFleetFunction,
+} from './fleet-routes.ts';
 import type { RouteScope } from '../access.ts';
 import type { Exchange } from './exchange.ts';
 import {
@@ -179,6 +188,7 @@ export const routes: readonly Route[] = [
   ),
   route('POST', 'peer')('/v2/fleet/content', keepContent, 'For hosts of the fleet: takes files that are published'),
   post('/v2/fleet/hosts/:host/drain', drainHost, 'Has a host of the fleet take no calls of others, or again'),
+  del('/v2/fleet/hosts/:host', forgetHost, 'Has a lost host of the fleet shown no more'),
   get('/v2/workers', listWorkers, 'Workers that take overflow', 'Workers'),
   route('GET', 'publish')('/blobs/:digest', readBlob, 'A stored file, or whether it is stored'),
   post('/blobs/:digest', putBlob, 'Stores a file under its sha256'),
@@ -187,6 +197,7 @@ export const routes: readonly Route[] = [
   get('/api/functions', apiFunctions, 'Functions as the dashboard lists them'),
   get('/api/functions/:name', apiFunction, 'A function as the dashboard shows it'),
   get('/api/trouble', trouble, 'Which functions miss their SLO, and why'),
+  get('/api/errors', errors, 'Requests that were refused or failed, by status and cause'),
   get('/api/memory', memory, 'What fills the memory of GPUs, host and disk'),
   get('/api/machine', machine, 'How busy cores, GPUs, queues and workers are'),
   get('/api/scheduler', scheduler, 'What the scheduler goes by'),

@@ -102,7 +102,7 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
       socket.destroy();
       return;
     }
-    options.statistics.failed(failure.code);
+    options.statistics.failed(failure);
     logger.warn({ code: failure.code, error: failure.message, status: failure.status }, 'connection failed');
     afterReply(socket, () => endWith(socket, failure));
   });

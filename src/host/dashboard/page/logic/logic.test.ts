@@ -1,11 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { FleetHostAnswer, FunctionRow, HistoryAnswer, TickEvent, TrafficColumns } from '../../api-types.ts';
+import type { FleetHostAnswer } from '../../fleet-types.ts';
+import type { FunctionRow, HistoryAnswer, TickEvent, TrafficColumns } from '../../api-types.ts';
 import { lanesOf, mergedBars } from './anatomy-lanes.ts';
 import { curlOf, exampleBody } from './curl.ts';
 import { EventParser } from './event-stream.ts';
+import { errorNote, errorSums, isFlood } from './errors.ts';
 import { fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from './fleet.ts';
-import { formatAgo, formatBytes, formatMs, formatRate, formatShare } from './format.ts';
+import { formatAgo, formatBytes, formatMs, formatRate, formatShare, formatTime } from './format.ts';
 import { filterRows, nextSort, sortRows, type SortKey } from './function-table.ts';
 import { foldHappenings, groupName, recordedOf } from './happenings.ts';
 import { idleness, memoryBlocks } from './memory-map.ts';
@@ -85,13 +87,24 @@ describe('a fleet', () => {
       'lab: 1 of 4 hosts is sick, 1 drains',
     ]);
     expect(fleetHeadline({ fleet: 'lab', hosts: [...hosts, hosts[3]!] })).toBe('lab: 2 of 5 hosts are sick, 1 drains');
-    expect(hosts.map(hostNote)).toEqual([
+    const lost = host('a', 'lost', {
+      lost_at: new Date(60_000).toISOString(),
+      reason: 'it was the home of no function',
+    });
+    expect(sortHosts([...hosts, lost])[0]).toBe(lost);
+    expect(fleetHeadline({ fleet: 'lab', hosts: [...hosts, lost] })).toBe(
+      'lab: 1 of 5 hosts is lost, 1 is sick, 1 drains',
+    );
+    expect(hostNote(lost, 180_000)).toBe(`lost since ${formatTime(60_000)}, 2 min ago; it was the home of no function`);
+    expect(hosts.map((each) => hostNote(each, 0))).toEqual([
       'this page is of it',
       '',
       'takes no calls of other hosts',
       'no answer for 2 s',
     ]);
-    expect(hostNote(host('a', 'draining', { self: true }))).toBe('this page is of it; takes no calls of other hosts');
+    expect(hostNote(host('a', 'draining', { self: true }), 0)).toBe(
+      'this page is of it; takes no calls of other hosts',
+    );
   });
 
   it("links to another host's page, where a browser can go there", () => {
@@ -110,6 +123,24 @@ describe('a fleet', () => {
       { host: 'b', home: 2, hasContent: true, predictedMs: 7 },
       { host: 'c', home: undefined, hasContent: true, predictedMs: null },
     ]);
+  });
+});
+
+const cause = (status: number, count: number) => ({ status, count, code: '', when: '', lastMs: 0 });
+
+describe('errors', () => {
+  it('are summed into those of callers and those of the host', () => {
+    const sums = errorSums({ causes: [cause(400, 1200), cause(404, 4), cause(499, 1), cause(500, 2), cause(503, 31)] });
+    expect(sums).toEqual({ client: 1205, host: 33 });
+    expect(errorNote(sums)).toBe('1,205 of callers (4xx), 33 of the host (5xx)');
+    expect(errorNote({ client: 0, host: 0 })).toBe('no request was refused or failed');
+  });
+
+  it('are a flood when the host fails one, or callers are refused more than once in twenty calls', () => {
+    expect(isFlood({ client: 0, host: 1 }, 1e6)).toBe(true);
+    expect(isFlood({ client: 5, host: 0 }, 95)).toBe(false);
+    expect(isFlood({ client: 6, host: 0 }, 94)).toBe(true);
+    expect(isFlood({ client: 0, host: 0 }, 0)).toBe(false);
   });
 });
 

@@ -1,43 +1,43 @@
-import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../../api-types.ts';
+import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../../fleet-types.ts';
 import { drainQuestion, fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from '../logic/fleet.ts';
-import { formatMs } from '../logic/format.ts';
-import { answerOf, useAction, usePolled } from '../state.ts';
-import { Message, Tile } from './parts.tsx';
+import { formatMs, formatTime } from '../logic/format.ts';
+import { functionLink } from '../logic/route.ts';
+import { useAction, usePolled } from '../state.ts';
+import { Message, Polled, TableCard, Tile } from './parts.tsx';
+
+const movesShown = 30;
+
+const pathOf = (name: string): string => `/v2/fleet/hosts/${encodeURIComponent(name)}`;
 
 /** The hosts of the fleet, as `turntable ps --fleet` shows them. */
 export function Fleet({ paused }: { readonly paused: boolean }) {
   const loaded = usePolled<FleetAnswer>('/v2/fleet', 2000, paused);
-  const answer = answerOf(loaded);
   return (
     <section aria-labelledby="fleet-title">
       <h1 id="fleet-title">Fleet</h1>
-      {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
-      {answer === undefined ? (
-        loaded.state === 'loading' && <Message text="Loading…" />
-      ) : (
-        <Hosts {...answer} onDrained={loaded.reload} />
-      )}
+      <Polled loaded={loaded}>{(answer) => <Hosts {...answer} onChanged={loaded.reload} />}</Polled>
     </section>
   );
 }
 
-function Hosts({ fleet, redis, hosts, onDrained }: FleetAnswer & { readonly onDrained: () => void }) {
-  const { said, busy, act } = useAction(onDrained);
+function Hosts({ fleet, redis, hosts, moves, onChanged }: FleetAnswer & { readonly onChanged: () => void }) {
+  const { said, busy, act } = useAction(onChanged);
   const drain = async ({ name, state }: FleetHostAnswer): Promise<void> => {
     const draining = state !== 'draining';
     if (draining && !confirm(drainQuestion(name, hosts))) return;
-    await act(
-      draining ? `${name} drains` : `${name} takes part again`,
-      `/v2/fleet/hosts/${encodeURIComponent(name)}/drain`,
-      {
-        method: 'POST',
-        headers: { 'Content-Type': 'application/json' },
-        body: JSON.stringify({ draining }),
-      },
-    );
+    await act(draining ? `${name} drains` : `${name} takes part again`, `${pathOf(name)}/drain`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ draining }),
+    });
   };
-  const sum = (of: (host: FleetHostAnswer) => number): number => hosts.reduce((total, host) => total + of(host), 0);
+  const forget = async ({ name }: FleetHostAnswer): Promise<void> =>
+    await act(`${name} is forgotten`, pathOf(name), { method: 'DELETE' });
+  const there = hosts.filter(({ state }) => state !== 'lost');
+  const sum = (of: (host: FleetHostAnswer) => number): number => there.reduce((total, host) => total + of(host), 0);
   const sick = hosts.filter(({ state }) => state === 'sick').length;
+  const lost = hosts.length - there.length;
+  const wrong = [...(lost === 0 ? [] : [`${lost} lost`]), ...(sick === 0 ? [] : [`${sick} sick`])];
   return (
     <>
       {redis.status === 'down' && (
@@ -50,9 +50,9 @@ function Hosts({ fleet, redis, hosts, onDrained }: FleetAnswer & { readonly onDr
         <Tile
           name="Hosts"
           id="fleet-hosts"
-          value={String(hosts.length)}
-          note={sick === 0 ? 'none is sick' : `${sick} sick`}
-          warn={sick > 0}
+          value={String(there.length)}
+          note={wrong.length === 0 ? 'none is sick or lost' : wrong.join(', ')}
+          warn={wrong.length > 0}
         />
         <Tile
           name="Calls"
@@ -68,92 +68,122 @@ function Hosts({ fleet, redis, hosts, onDrained }: FleetAnswer & { readonly onDr
         />
       </div>
       {said !== undefined && <Message {...said} />}
-      <section class={`card scroll trouble${sick > 0 ? ' warn' : ''}`} aria-labelledby="hosts-title">
-        <h2 id="hosts-title">{fleetHeadline({ fleet, hosts })}</h2>
-        <table>
-          <thead>
-            <tr>
-              <th>Host</th>
-              <th>State</th>
-              <th>Cores</th>
-              <th>GPUs</th>
-              <th title="whose content it has">Functions</th>
-              <th>Calls</th>
-              <th>Waiting</th>
-              <th title="there and back">Way</th>
-              <th>Heard</th>
-              <th>Version</th>
-              <th class="words">Note</th>
-              <th aria-label="Drain" />
-            </tr>
-          </thead>
-          <tbody>
-            {sortHosts(hosts).map((host) => (
-              <tr key={host.name} data-host={host.name}>
-                <th scope="row">
-                  <HostName host={host} />
-                </th>
-                <td>
-                  <span class={`state ${host.state}`}>{host.state}</span>
-                </td>
-                <td>{host.cores}</td>
-                <td>{host.gpus}</td>
-                <td>{host.functions}</td>
-                <td>{host.in_flight}</td>
-                <td>{host.waiting}</td>
-                <td>{host.self ? '–' : formatMs(host.round_trip_ms)}</td>
-                <td>{host.self ? '–' : `${formatMs(host.heard_ms_ago)} ago`}</td>
-                <td>{host.version}</td>
-                <td class="words">{hostNote(host)}</td>
-                <td>
-                  <button type="button" disabled={busy || host.state === 'sick'} onClick={() => void drain(host)}>
-                    {host.state === 'draining' ? 'Take back' : 'Drain'}
-                  </button>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </section>
+      <TableCard
+        id="hosts-title"
+        title={fleetHeadline({ fleet, hosts })}
+        warn={wrong.length > 0}
+        headings={[
+          'Host',
+          'State',
+          'Cores',
+          'GPUs',
+          { name: 'Functions', hint: 'whose content it has' },
+          'Calls',
+          'Waiting',
+          { name: 'Way', hint: 'there and back' },
+          'Heard',
+          'Version',
+          { name: 'Note', words: true },
+          '',
+        ]}
+      >
+        {sortHosts(hosts).map((host) => (
+          <HostRow
+            key={host.name}
+            {...{ host, busy }}
+            onDrain={() => void drain(host)}
+            onForget={() => void forget(host)}
+          />
+        ))}
+      </TableCard>
+      <TableCard
+        id="moves-title"
+        title="Homes that moved"
+        empty={moves.length === 0 && 'None since this host came: each function is at home where it was.'}
+        headings={['Function', 'When', { name: 'What, and why', words: true }]}
+      >
+        {moves.slice(0, movesShown).map(({ at, function: name, text }) => (
+          <tr key={`${at} ${name} ${text}`} data-moved={name}>
+            <th scope="row">
+              <a href={functionLink(name)}>{name}</a>
+            </th>
+            <td>{formatTime(Date.parse(at))}</td>
+            <td class="words">{text}</td>
+          </tr>
+        ))}
+      </TableCard>
+      {moves.length > movesShown && <p class="muted">and {moves.length - movesShown} before these</p>}
     </>
+  );
+}
+
+interface HostRowProps {
+  readonly host: FleetHostAnswer;
+  readonly busy: boolean;
+  readonly onDrain: () => void;
+  readonly onForget: () => void;
+}
+
+function HostRow({ host, busy, onDrain, onForget }: HostRowProps) {
+  const { name, state, self } = host;
+  const isLost = state === 'lost';
+  return (
+    <tr data-host={name} class={isLost ? 'past' : ''}>
+      <th scope="row">
+        <HostName host={host} />
+      </th>
+      <td>
+        <span class={`state ${state}`}>{state}</span>
+      </td>
+      <td>{host.cores}</td>
+      <td>{host.gpus}</td>
+      <td>{host.functions}</td>
+      <td>{isLost ? '–' : host.in_flight}</td>
+      <td>{isLost ? '–' : host.waiting}</td>
+      <td>{self ? '–' : formatMs(host.round_trip_ms)}</td>
+      <td>{self ? '–' : `${formatMs(host.heard_ms_ago)} ago`}</td>
+      <td>{host.version}</td>
+      <td class="words">{hostNote(host, Date.now())}</td>
+      <td>
+        <button type="button" disabled={busy || state === 'sick'} onClick={isLost ? onForget : onDrain}>
+          {isLost ? 'Forget' : state === 'draining' ? 'Take back' : 'Drain'}
+        </button>
+      </td>
+    </tr>
   );
 }
 
 function HostName({ host }: { readonly host: FleetHostAnswer }) {
   const page = hostPage(host);
-  return host.self || page === undefined ? <>{host.name}</> : <a href={page}>{host.name}</a>;
+  return host.self || host.state === 'lost' || page === undefined ? <>{host.name}</> : <a href={page}>{host.name}</a>;
 }
 
 /** Which hosts of the fleet get the calls of a function, and which could. */
 export function Homes({ name, paused }: { readonly name: string; readonly paused: boolean }) {
   const loaded = usePolled<FleetFunctionAnswer>(`/v2/fleet/functions/${encodeURIComponent(name)}`, 5000, paused);
-  const answer = answerOf(loaded);
   return (
-    <section class="card scroll" aria-labelledby="homes-title">
-      <h2 id="homes-title">Homes in the fleet</h2>
-      {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
-      {answer !== undefined && (
-        <table>
-          <thead>
-            <tr>
-              <th>Host</th>
-              <th>Home</th>
-              <th>Content</th>
-              <th title="as that host says; this one's own is not asked for here">Predicted answer</th>
+    <Polled loaded={loaded}>
+      {(answer) => (
+        <TableCard
+          id="homes-title"
+          title="Homes in the fleet"
+          headings={[
+            'Host',
+            'Home',
+            'Content',
+            { name: 'Predicted answer', hint: "as that host says; this one's own is not asked for here" },
+          ]}
+        >
+          {placesOf(answer).map(({ host, home, hasContent, predictedMs }) => (
+            <tr key={host} data-home={host}>
+              <th scope="row">{host}</th>
+              <td>{home === undefined ? 'no' : home === 1 ? 'first' : `number ${home}`}</td>
+              <td>{hasContent ? 'there' : 'not yet'}</td>
+              <td>{formatMs(predictedMs)}</td>
             </tr>
-          </thead>
-          <tbody>
-            {placesOf(answer).map(({ host, home, hasContent, predictedMs }) => (
-              <tr key={host} data-home={host}>
-                <th scope="row">{host}</th>
-                <td>{home === undefined ? 'no' : home === 1 ? 'first' : `number ${home}`}</td>
-                <td>{hasContent ? 'there' : 'not yet'}</td>
-                <td>{formatMs(predictedMs)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
+          ))}
+        </TableCard>
       )}
-    </section>
+    </Polled>
   );
 }

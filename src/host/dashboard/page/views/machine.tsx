@@ -2,8 +2,8 @@ import type { MachineAnswer } from '../../api-types.ts';
 import { formatBytes, formatMs, formatShare } from '../logic/format.ts';
 import { functionLink } from '../logic/route.ts';
 import { Plot, type PlotSeries } from '../plot.tsx';
-import { answerOf, usePolled } from '../state.ts';
-import { Message, Tile } from './parts.tsx';
+import { usePolled } from '../state.ts';
+import { Polled, TableCard, Tile } from './parts.tsx';
 
 const gpuColours = ['--good', '--remote', '--cold', '--migration', '--late', '--shed', '--cpu', '--failed'] as const;
 const everyMs = 5000;
@@ -18,15 +18,28 @@ const line = (label: string, colour: string, values: readonly number[]): PlotSer
 /** What is busy: cores, GPUs, queues, workers. */
 export function Machine({ paused, theme }: { readonly paused: boolean; readonly theme: string }) {
   const loaded = usePolled<MachineAnswer>('/api/machine', everyMs, paused);
-  const answer = answerOf(loaded);
-  if (answer === undefined) {
-    return loaded.state === 'failed' ? <Message text={loaded.message} level="warning" /> : <Message text="Loading…" />;
-  }
-  const { cores, gpus, waiting, inFlight, queues, workers, redis, usage } = answer;
-  const coresNow = usage.cores.at(-1) ?? null;
   return (
     <section aria-labelledby="machine-title">
       <h1 id="machine-title">Machine</h1>
+      <Polled loaded={loaded}>{(answer) => <Busy {...answer} theme={theme} />}</Polled>
+    </section>
+  );
+}
+
+function Busy({
+  cores,
+  gpus,
+  waiting,
+  inFlight,
+  queues,
+  workers,
+  redis,
+  usage,
+  theme,
+}: MachineAnswer & { readonly theme: string }) {
+  const coresNow = usage.cores.at(-1) ?? null;
+  return (
+    <>
       <div class="tiles">
         <Tile
           name="Cores"
@@ -89,67 +102,45 @@ export function Machine({ paused, theme }: { readonly paused: boolean; readonly 
         />
       </div>
       {gpus.length > 0 && <Gpus gpus={gpus} />}
-      <section class="card" aria-labelledby="queues-title">
-        <h2 id="queues-title">Queues</h2>
-        {queues.length === 0 ? (
-          <p class="muted">No call waits for a turn.</p>
-        ) : (
-          <table>
-            <thead>
-              <tr>
-                <th>Function</th>
-                <th>Waiting</th>
-              </tr>
-            </thead>
-            <tbody>
-              {queues.map(({ functionName, version, waiting: calls }) => (
-                <tr key={`${functionName}@${version}`}>
-                  <td>
-                    <a href={functionLink(functionName)}>{functionName}</a> <span class="muted">version {version}</span>
-                  </td>
-                  <td>{calls}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        )}
-      </section>
-      <section class="card scroll" aria-labelledby="workers-title">
-        <h2 id="workers-title">Workers</h2>
-        {workers.length === 0 ? (
-          <p class="muted">
-            {redis === 'off'
-              ? 'With Redis (--redis URL), workers on other machines take what this host has no core free for.'
-              : 'None. Start one on any machine: turntable worker --redis URL'}
-          </p>
-        ) : (
-          <table>
-            <thead>
-              <tr>
-                <th>Worker</th>
-                <th>Cores</th>
-                <th>Calls</th>
-                <th>Backlog</th>
-                <th>Functions</th>
-              </tr>
-            </thead>
-            <tbody>
-              {workers.map(({ name, cores: own, outstanding, backlogMs, draining, functions }) => (
-                <tr key={name} data-worker={name}>
-                  <td>
-                    {name} {draining && <span class="muted">draining</span>}
-                  </td>
-                  <td>{own}</td>
-                  <td>{outstanding}</td>
-                  <td>{formatMs(backlogMs)}</td>
-                  <td>{functions}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        )}
-      </section>
-    </section>
+      <TableCard
+        id="queues-title"
+        title="Queues"
+        empty={queues.length === 0 && 'No call waits for a turn.'}
+        headings={['Function', 'Waiting']}
+      >
+        {queues.map(({ functionName, version, waiting: calls }) => (
+          <tr key={`${functionName}@${version}`}>
+            <td>
+              <a href={functionLink(functionName)}>{functionName}</a> <span class="muted">version {version}</span>
+            </td>
+            <td>{calls}</td>
+          </tr>
+        ))}
+      </TableCard>
+      <TableCard
+        id="workers-title"
+        title="Workers"
+        empty={
+          workers.length === 0 &&
+          (redis === 'off'
+            ? 'With Redis (--redis URL), workers on other machines take what this host has no core free for.'
+            : 'None. Start one on any machine: turntable worker --redis URL')
+        }
+        headings={['Worker', 'Cores', 'Calls', 'Backlog', 'Functions']}
+      >
+        {workers.map(({ name, cores: own, outstanding, backlogMs, draining, functions }) => (
+          <tr key={name} data-worker={name}>
+            <td>
+              {name} {draining && <span class="muted">draining</span>}
+            </td>
+            <td>{own}</td>
+            <td>{outstanding}</td>
+            <td>{formatMs(backlogMs)}</td>
+            <td>{functions}</td>
+          </tr>
+        ))}
+      </TableCard>
+    </>
   );
 }
 
@@ -191,40 +182,36 @@ function GpuTiles({ gpus }: { readonly gpus: Gpus }) {
 
 function Gpus({ gpus }: { readonly gpus: Gpus }) {
   return (
-    <section class="card scroll" aria-labelledby="gpus-title">
-      <h2 id="gpus-title">GPUs</h2>
-      <table>
-        <thead>
-          <tr>
-            <th>GPU</th>
-            <th>Busy</th>
-            <th title="of the speed measured for the busier way">Link</th>
-            <th>In</th>
-            <th>Out</th>
-            <th>Memory</th>
-            <th>Functions</th>
-            <th>Loading</th>
-            <th class="words">Name</th>
-          </tr>
-        </thead>
-        <tbody>
-          {gpus.map(({ index, name, busyShare, link, usedBytes, capacityBytes, functions, loading }) => (
-            <tr key={index} data-gpu={index}>
-              <th scope="row">{index}</th>
-              <td>{formatShare(busyShare)}</td>
-              <td>{formatShare(link?.share ?? null)}</td>
-              <td>{link === null ? '–' : `${formatBytes(link.fromHostBytesPerSecond)}/s`}</td>
-              <td>{link === null ? '–' : `${formatBytes(link.toHostBytesPerSecond)}/s`}</td>
-              <td>
-                {formatBytes(usedBytes)} of {formatBytes(capacityBytes)}
-              </td>
-              <td>{functions}</td>
-              <td>{loading}</td>
-              <td class="words">{name}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </section>
+    <TableCard
+      id="gpus-title"
+      title="GPUs"
+      headings={[
+        'GPU',
+        'Busy',
+        { name: 'Link', hint: 'of the speed measured for the busier way' },
+        'In',
+        'Out',
+        'Memory',
+        'Functions',
+        'Loading',
+        { name: 'Name', words: true },
+      ]}
+    >
+      {gpus.map(({ index, name, busyShare, link, usedBytes, capacityBytes, functions, loading }) => (
+        <tr key={index} data-gpu={index}>
+          <th scope="row">{index}</th>
+          <td>{formatShare(busyShare)}</td>
+          <td>{formatShare(link?.share ?? null)}</td>
+          <td>{link === null ? '–' : `${formatBytes(link.fromHostBytesPerSecond)}/s`}</td>
+          <td>{link === null ? '–' : `${formatBytes(link.toHostBytesPerSecond)}/s`}</td>
+          <td>
+            {formatBytes(usedBytes)} of {formatBytes(capacityBytes)}
+          </td>
+          <td>{functions}</td>
+          <td>{loading}</td>
+          <td class="words">{name}</td>
+        </tr>
+      ))}
+    </TableCard>
   );
 }

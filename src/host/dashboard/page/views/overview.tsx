@@ -1,10 +1,12 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { HistoryAnswer } from '../../api-types.ts';
+import type { ErrorsAnswer, HistoryAnswer } from '../../api-types.ts';
+import { errorNote, errorSums, isFlood } from '../logic/errors.ts';
 import { formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { goodputShare, hasGap, perSecond, placeNames, stacked, totalsOf, withTick, zoomed } from '../logic/series.ts';
 import type { Range } from '../logic/ranges.ts';
 import { Plot, type PlotSeries } from '../plot.tsx';
 import { answerOf, usePolled, type Live } from '../state.ts';
+import { Errors } from './errors.tsx';
 import { Happenings } from './happenings.tsx';
 import { Trouble } from './trouble.tsx';
 import { Message, RangePicker, Tile } from './parts.tsx';
@@ -79,6 +81,7 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
   const { range, paused, onPause, theme } = time;
   const [zoom, setZoom] = useState<readonly [number, number] | null>(null);
   const { history, failed } = useHistory('/api/history?', time, live);
+  const errors = answerOf(usePolled<ErrorsAnswer>(`/api/errors?range=${range.id}`, 5000, paused));
   useEffect(() => setZoom(null), [range]);
   if (history === undefined)
     return failed === undefined ? <Message text="Loading…" /> : <Message text={failed} level="warning" />;
@@ -99,6 +102,7 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
     },
   };
   const share = goodputShare(totals);
+  const wrong = errorSums(errors ?? { causes: [] });
   const asRecord = columns as unknown as Readonly<Record<string, readonly number[]>>;
   return (
     <section aria-labelledby="overview-title">
@@ -129,6 +133,13 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
           warn={totals.late + totals.shed + totals.failed > 0}
         />
         <Tile
+          name="Errors"
+          value={(wrong.client + wrong.host).toLocaleString('en')}
+          note={errorNote(wrong)}
+          id="errors"
+          warn={isFlood(wrong, totals.offered)}
+        />
+        <Tile
           name="p99"
           value={formatMs(history.totals.p99Ms)}
           note={
@@ -151,6 +162,7 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
           id="waiting"
         />
       </div>
+      <Errors answer={errors} />
       <div class="plots">
         <Plot
           title="Goodput and offered load, per second"
@@ -183,6 +195,29 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
           series={areas(placeLooks, asRecord, stepMs)}
           {...zooming}
         />
+        {errors !== undefined && (
+          <Plot
+            title="Errors, per second"
+            summary={errorNote(wrong)}
+            atMs={errors.columns.atMs}
+            format={formatRate}
+            series={[
+              {
+                label: 'Of callers (4xx)',
+                colour: '--late',
+                look: 'line',
+                values: perSecond(errors.columns.client, errors.stepMs),
+              },
+              {
+                label: 'Of the host (5xx)',
+                colour: '--failed',
+                look: 'line',
+                values: perSecond(errors.columns.host, errors.stepMs),
+              },
+            ]}
+            {...zooming}
+          />
+        )}
         <Plot
           title={stepMs === 1000 ? 'Cold starts, each second' : `Cold starts, every ${stepMs / 1000} s`}
           summary={`${totals.cold} cold starts`}

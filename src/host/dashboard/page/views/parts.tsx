@@ -1,12 +1,70 @@
 /** Small parts that several views share. */
 import type { ComponentChildren } from 'preact';
 import { ranges, type Range } from '../logic/ranges.ts';
+import { answerOf, type Loaded } from '../state.ts';
 
 export function Message({ text, level = 'info' }: { readonly text: string; readonly level?: 'info' | 'warning' }) {
   return (
     <p class={`message ${level}`} role={level === 'warning' ? 'alert' : 'status'}>
       {text}
     </p>
+  );
+}
+
+/** What was asked for, once it is there; above it, why the latest question had no answer. */
+export function Polled<Answer>({
+  loaded,
+  children,
+}: {
+  readonly loaded: Loaded<Answer>;
+  readonly children: (answer: Answer) => ComponentChildren;
+}) {
+  const answer = answerOf(loaded);
+  return (
+    <>
+      {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
+      {answer !== undefined ? children(answer) : loaded.state === 'loading' && <Message text="Loading…" />}
+    </>
+  );
+}
+
+export interface TableCardProps {
+  /** Of the heading. */
+  readonly id: string;
+  readonly title: string;
+  /** A name, or a name and what it means; the first of words are set to the left. */
+  readonly headings: readonly (string | { readonly name: string; readonly hint?: string; readonly words?: boolean })[];
+  readonly children: ComponentChildren;
+  /** Instead of the table, where it would have no rows. */
+  readonly empty?: string | false;
+  readonly warn?: boolean;
+}
+
+/** A table under a heading. A narrow window scrolls it sideways. */
+export function TableCard({ id, title, headings, children, empty = false, warn = false }: TableCardProps) {
+  return (
+    <section class={`card scroll${warn ? ' warn' : ''}`} aria-labelledby={id}>
+      <h2 id={id}>{title}</h2>
+      {empty !== false ? (
+        <p class="muted">{empty}</p>
+      ) : (
+        <table>
+          <thead>
+            <tr>
+              {headings.map((heading) => {
+                const { name, hint, words = false } = typeof heading === 'string' ? { name: heading } : heading;
+                return (
+                  <th key={name} title={hint} class={words ? 'words' : undefined}>
+                    {name}
+                  </th>
+                );
+              })}
+            </tr>
+          </thead>
+          <tbody>{children}</tbody>
+        </table>
+      )}
+    </section>
   );
 }
 

@@ -1,0 +1,160 @@
+/** Which functions have other homes than before, and why: told as events, kept for the page, and counted by lost host. */
+import type { Happenings } from '../history/index.ts';
+import type { FleetMember as RankedMember } from '../../schedule/index.ts';
+
+export type MoveReason = 'lost' | 'left' | 'drained' | 'joined' | 'load';
+
+export interface Move {
+  readonly atMs: number;
+  readonly functionName: string;
+  /** Undefined: it has one more home. */
+  readonly from: string | undefined;
+  /** Undefined: it has one home less. */
+  readonly to: string | undefined;
+  readonly reason: MoveReason;
+}
+
+export interface HomeMovesOptions {
+  readonly happenings: Happenings;
+  readonly isLost: (host: string) => boolean;
+  readonly now?: () => number;
+}
+
+/** What became of a lost host's functions, as far as this host has seen it. */
+export interface Fate {
+  /** Functions that it was a home of, by the host that is one now. */
+  readonly moved: readonly { readonly to: string; readonly functions: number }[];
+  /** Versions that it had, */
+  readonly held: number;
+  /** and of these, those that no other host had. */
+  readonly alone: readonly string[];
+}
+
+interface FateKept {
+  readonly moved: Map<string, number>;
+  readonly held: number;
+  readonly alone: readonly string[];
+}
+
+const keptMax = 200;
+/** Told one by one in a minute; a host may be the home of thousands. */
+const toldMax = 20;
+const fatesMax = 64;
+const aloneMax = 1000;
+
+export class HomeMoves {
+  readonly #options: HomeMovesOptions;
+  readonly #now: () => number;
+  readonly #latest: Move[] = [];
+  readonly #fates = new Map<string, FateKept>();
+  #minute = 0;
+  #told = 0;
+  #untold = 0;
+
+  constructor(options: HomeMovesOptions) {
+    this.#options = options;
+    this.#now = options.now ?? Date.now;
+  }
+
+  /** The newest first. */
+  latest(): readonly Move[] {
+    return this.#latest.toReversed();
+  }
+
+  /** @param held fields of versions that the host had */
+  gone(host: string, held: readonly string[], isElsewhere: (field: string) => boolean): void {
+    const alone = held.filter((field) => !isElsewhere(field)).slice(0, aloneMax);
+    this.#fates.delete(host);
+    this.#fates.set(host, { moved: new Map(), held: held.length, alone });
+    for (const oldest of this.#fates.keys()) if (this.#fates.size > fatesMax) this.#fates.delete(oldest);
+  }
+
+  /** Undefined: this host was not there when it was lost. */
+  fateOf(host: string, isElsewhere: (field: string) => boolean): Fate | undefined {
+    const fate = this.#fates.get(host);
+    if (fate === undefined) return undefined;
+    return {
+      moved: Array.from(fate.moved, ([to, functions]) => ({ to, functions })),
+      held: fate.held,
+      alone: fate.alone.filter((field) => !isElsewhere(field)),
+    };
+  }
+
+  /** @param before members when the homes `from` were found; `now`: those of `to` */
+  compare(
+    functionName: string,
+    [from, to]: readonly [readonly string[], readonly string[]],
+    [before, now]: readonly [readonly RankedMember[], readonly RankedMember[]],
+  ): void {
+    const left = from.filter((host) => !to.includes(host));
+    const come = to.filter((host) => !from.includes(host));
+    for (let index = 0; index < Math.max(left.length, come.length); index++) {
+      const [away, here] = [left[index], come[index]];
+      const reason = this.#reasonOf(away, here, before, now);
+      this.#moved({ atMs: this.#now(), functionName, from: away, to: here, reason });
+    }
+  }
+
+  /** Tells of the moves that were too many to be told one by one. */
+  tellRest(): void {
+    if (this.#untold === 0) return;
+    const message = `${this.#untold} more functions have other homes in the fleet`;
+    this.#options.happenings.add({ kind: 'host', level: 'info', message });
+    this.#untold = 0;
+  }
+
+  #moved(move: Move): void {
+    const { functionName, from, to, reason, atMs } = move;
+    this.#latest.push(move);
+    if (this.#latest.length > keptMax) this.#latest.shift();
+    const fate = reason === 'lost' && from !== undefined ? this.#fates.get(from) : undefined;
+    if (fate !== undefined && to !== undefined) fate.moved.set(to, (fate.moved.get(to) ?? 0) + 1);
+    const minute = Math.floor(atMs / 60_000);
+    if (minute !== this.#minute) {
+      this.tellRest();
+      [this.#minute, this.#told] = [minute, 0];
+    }
+    if (this.#told === toldMax) this.#untold++;
+    else {
+      this.#told++;
+      this.#options.happenings.add({ kind: 'moved', functionName, from, to, reason }, atMs);
+    }
+  }
+
+  #reasonOf(
+    from: string | undefined,
+    to: string | undefined,
+    before: readonly RankedMember[],
+    now: readonly RankedMember[],
+  ): MoveReason {
+    if (from !== undefined) {
+      const still = find(now, from);
+      if (still === undefined) return this.#options.isLost(from) ? 'lost' : 'left';
+      if (still.isLeaving === true) return 'drained';
+    }
+    if (to !== undefined && (find(before, to)?.isLeaving ?? true)) return 'joined';
+    return 'load';
+  }
+}
+
+const find = (members: readonly RankedMember[], host: string): RankedMember | undefined =>
+  members.find(({ id }) => id === host);
+
+/** 'its functions run at b:1 (12) and c:1 (3); what it had is at other hosts too' */
+export function fateText(fate: Fate | undefined): string {
+  if (fate === undefined) return 'it was lost before the host that was asked came';
+  const { moved, held, alone } = fate;
+  const homes = moved.toSorted((a, b) => b.functions - a.functions).map(({ to, functions }) => `${to} (${functions})`);
+  const now =
+    homes.length === 0 ? 'it was the home of no function' : `the functions at home there moved to ${homes.join(', ')}`;
+  const names = alone.map((field) => field.split(' ')[0]);
+  const content =
+    held === 0
+      ? 'it had no content'
+      : names.length === 0
+        ? `other hosts have the content of all ${held} versions that it had`
+        : `no other host has the content of ${names.slice(0, 5).join(', ')}` +
+          (names.length > 5 ? ` and ${names.length - 5} more` : '') +
+          ': bring it back, or publish them again';
+  return `${now}; ${content}`;
+}

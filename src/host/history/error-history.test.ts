@@ -1,0 +1,38 @@
+import { expect, test } from 'vitest';
+import { ErrorHistory } from './error-history.ts';
+
+const second = { stepMs: 1000, steps: 10 };
+const badTensor = { status: 400, code: 'bad-tensor' };
+const shed = { status: 503, code: 'shed' };
+const gone = { status: 499, code: 'client-gone' };
+
+test('errors are counted by status and code, the most frequent first, each with its latest time', () => {
+  const errors = new ErrorHistory([second]);
+  for (const atMs of [1000, 1500, 3200]) errors.add(badTensor, atMs);
+  errors.add(shed, 2000);
+  expect(errors.causes({ stepMs: 1000, fromMs: 0, toMs: 5000 })).toEqual([
+    { ...badTensor, count: 3, lastMs: 3000 },
+    { ...shed, count: 1, lastMs: 2000 },
+  ]);
+  expect(errors.causes({ stepMs: 1000, fromMs: 2000, toMs: 3000 })).toEqual([{ ...shed, count: 1, lastMs: 2000 }]);
+});
+
+test('a column has those of clients and those of the host for each step, with zeros between', () => {
+  const errors = new ErrorHistory([second]);
+  for (const error of [badTensor, gone, shed]) errors.add(error, 2999);
+  expect(errors.columns({ stepMs: 1000, fromMs: 1000, toMs: 4000 })).toEqual({
+    atMs: [1000, 2000, 3000],
+    client: [0, 2, 0],
+    host: [0, 1, 0],
+  });
+});
+
+test('only the latest steps are kept, and each tier has all of its own', () => {
+  const coarse = { stepMs: 10_000, steps: 3 };
+  const errors = new ErrorHistory([second, coarse]);
+  for (let atMs = 0; atMs < 60_000; atMs += 500) errors.add(shed, atMs);
+  const of = (stepMs: number): number =>
+    errors.causes({ stepMs, fromMs: 0, toMs: 60_000 }).reduce((sum, { count }) => sum + count, 0);
+  expect(of(1000)).toBe(20);
+  expect(of(10_000)).toBe(60);
+});

@@ -1,0 +1,77 @@
+/** Refused and failed requests over time, by status and code of the catalogue: steps without any take no memory. */
+export interface ErrorHistoryOptions {
+  readonly stepMs: number;
+  readonly steps: number;
+}
+
+export interface ErrorCount {
+  readonly status: number;
+  readonly code: string;
+  readonly count: number;
+  /** Of the latest one, by the second or coarser where the span is long. */
+  readonly lastMs: number;
+}
+
+export interface ErrorSpan {
+  readonly stepMs: number;
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+/** Counts of a step by `status code`. */
+type Step = Map<string, number>;
+
+export class ErrorHistory {
+  readonly #tiers: readonly { readonly options: ErrorHistoryOptions; readonly steps: Map<number, Step> }[];
+
+  constructor(tiers: readonly ErrorHistoryOptions[]) {
+    this.#tiers = tiers.map((options) => ({ options, steps: new Map() }));
+  }
+
+  add({ status, code }: Pick<ErrorCount, 'status' | 'code'>, atMs: number): void {
+    const key = `${status} ${code}`;
+    for (const { options, steps } of this.#tiers) {
+      const at = Math.floor(atMs / options.stepMs);
+      let step = steps.get(at);
+      if (step === undefined) {
+        steps.set(at, (step = new Map()));
+        for (const old of steps.keys()) if (old <= at - options.steps) steps.delete(old);
+      }
+      step.set(key, (step.get(key) ?? 0) + 1);
+    }
+  }
+
+  /** By status and code, the most frequent first. */
+  causes(span: ErrorSpan): ErrorCount[] {
+    const causes = new Map<string, ErrorCount>();
+    for (const [atMs, step] of this.#stepsIn(span)) {
+      for (const [key, more] of step) {
+        const [status = '', code = ''] = key.split(' ');
+        const count = (causes.get(key)?.count ?? 0) + more;
+        causes.set(key, { status: Number(status), code, count, lastMs: Math.max(causes.get(key)?.lastMs ?? 0, atMs) });
+      }
+    }
+    return [...causes.values()].sort((a, b) => b.count - a.count || (a.code < b.code ? -1 : 1));
+  }
+
+  /** Of each step: errors of clients (4xx), and of the host (5xx). */
+  columns(span: ErrorSpan): { atMs: number[]; client: number[]; host: number[] } {
+    const columns = { atMs: [] as number[], client: [] as number[], host: [] as number[] };
+    const byTime = new Map(this.#stepsIn(span));
+    for (let atMs = span.fromMs; atMs < span.toMs; atMs += span.stepMs) {
+      const counts = { client: 0, host: 0 };
+      for (const [key, count] of byTime.get(atMs) ?? []) counts[key < '500' ? 'client' : 'host'] += count;
+      columns.atMs.push(atMs);
+      columns.client.push(counts.client);
+      columns.host.push(counts.host);
+    }
+    return columns;
+  }
+
+  #stepsIn({ stepMs, fromMs, toMs }: ErrorSpan): [atMs: number, step: Step][] {
+    const tier = this.#tiers.find(({ options }) => options.stepMs === stepMs);
+    return [...(tier?.steps ?? [])]
+      .map(([at, step]): [number, Step] => [at * stepMs, step])
+      .filter(([atMs]) => atMs >= fromMs && atMs < toMs);
+  }
+}
