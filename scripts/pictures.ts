@@ -8,7 +8,7 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Browser } from 'playwright-core';
+import type { Browser, Page } from 'playwright-core';
 import { buildArchitecture, writeModel } from '../src/onnx/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { launchBrowser, openPage, type WatchedPage } from '../test/support/browser.ts';
@@ -48,7 +48,7 @@ const views: readonly View[] = [
   ['machine', '#/machine', '.plot canvas'],
   ['memory', '#/memory', '.strip li'],
   ['cold-starts', '#/anatomy', 'figure[data-mode=interleave]'],
-  ['replay', '#/replay', 'main h1'],
+  ['replay', '#/replay', 'main h2'],
   ['publish', '#/publish', 'main h1'],
 ];
 const fleetViews: readonly View[] = [
@@ -88,14 +88,15 @@ async function call(url: string, name: string, length = inputs): Promise<void> {
 const callsPerSecond = { least: 0.7, most: 2.6, rush: 4 };
 
 /**
- * Has `Date.now()` begin an hour ago and catch up within `forMs`. The host's history, events and logs are dated by it; what takes time
- * is measured by performance.now(), which stays as it is.
+ * Sets `Date.now()` back, so that an hour of it goes by in `forMs` after the call of what it gives, and then is what it was. The host's
+ * history, events and logs are dated by it; what takes time is measured by performance.now(), which stays as it is.
  */
-function shownHour(forMs: number): void {
+function shownHour(forMs: number): () => void {
   const real = Date.now.bind(Date);
-  const startMs = performance.now();
-  const speed = hourMs / forMs;
-  Date.now = () => real() - Math.max(0, forMs - (performance.now() - startMs)) * (speed - 1);
+  let beginMs = Infinity;
+  const leftShare = (): number => Math.min(1, Math.max(0, 1 - (performance.now() - beginMs) / forMs));
+  Date.now = () => real() - (hourMs - forMs) * leftShare();
+  return () => (beginMs = performance.now());
 }
 
 /** An hour's rhythm in `forMs`: two waves, a few functions often, most seldom, and a rush on one of them near the end. */
@@ -149,6 +150,16 @@ async function openLook(browser: Browser, url: string, { colorScheme, width }: (
   return opened;
 }
 
+/** What there is to see is there; reports of replays are opened. */
+async function settle(page: Page, waitFor: string): Promise<void> {
+  await page.locator(waitFor).first().waitFor();
+  await sleep(1500);
+  for (const report of await page.locator('.runs button[aria-pressed=false]').all()) {
+    await report.click();
+    await sleep(500);
+  }
+}
+
 /** Every look of every view while the host answers. */
 async function shootAll(browser: Browser, into: string, { url, views: shown, scene }: Shot): Promise<void> {
   for (const look of looks) {
@@ -156,9 +167,7 @@ async function shootAll(browser: Browser, into: string, { url, views: shown, sce
     const { page } = opened;
     for (const [name, hash, waitFor] of shown) {
       await page.goto(`${url}/${hash}`);
-      const awaited = scene === 'quiet' ? 'main h1' : waitFor;
-      await page.locator(awaited).first().waitFor();
-      await sleep(1500);
+      await settle(page, waitFor);
       await page.screenshot({ path: join(into, `${name}-${scene}${look.name}.png`), fullPage: true });
     }
   }
@@ -178,7 +187,7 @@ async function shootBroken(browser: Browser, into: string, shot: Shot, end: () =
   }
   await end();
   for (const { page, file } of open) {
-    await page.locator('.lost').waitFor();
+    await page.locator('p.lost').waitFor();
     await page.screenshot({ path: file, fullPage: true });
     await page.context().close();
   }
@@ -190,8 +199,7 @@ async function shootDocs(browser: Browser, url: string, shown: readonly View[]):
   const { page } = opened;
   for (const [name, hash, waitFor] of shown) {
     await page.goto(`${url}/${hash}`);
-    await page.locator(waitFor).first().waitFor();
-    await sleep(1500);
+    await settle(page, waitFor);
     // Sixty rows are a large picture, and no more to see than twenty.
     await page.setViewportSize({ width: 1280, height: name === 'functions' || name === 'fleet' ? 620 : 900 });
     await page.screenshot({ path: join(docs, `${name}.png`) });
@@ -205,6 +213,28 @@ async function startHost(): Promise<ReluHost> {
   return host;
 }
 
+/** Two policies on the same calls, for the view of replays. */
+async function replay(url: string): Promise<void> {
+  for (const policy of ['best', 'artifact']) {
+    const run = { name: `policy ${policy}`, kind: 'replay', functions: 'bert-base=180', machine: 'p3.8xlarge' };
+    const body = JSON.stringify({
+      ...run,
+      policy,
+      arrivals: 'poisson',
+      rate: 100,
+      requests: 10_000,
+      seed: 0,
+      slo: '100ms',
+    });
+    await fetch(`${url}/api/replays`, { method: 'POST', body });
+  }
+  const isBusy = async (): Promise<boolean> => {
+    const { runs } = (await (await fetch(`${url}/api/replays`)).json()) as { runs: { state: string }[] };
+    return runs.some(({ state }) => state === 'waiting' || state === 'running');
+  };
+  while (await isBusy()) await sleep(500);
+}
+
 /** A host that nobody calls. */
 async function shootQuiet(browser: Browser, into: string): Promise<void> {
   await using host = await startHost();
@@ -214,13 +244,14 @@ async function shootQuiet(browser: Browser, into: string): Promise<void> {
 /** One host with two GPUs, and an hour of calls. */
 async function shootHost(browser: Browser): Promise<void> {
   const forMs = Number(minutes) * 60_000;
-  const startedMs = performance.now();
-  shownHour(forMs);
+  const begin = shownHour(forMs);
   const host = await startHost();
   let isUp = true;
   try {
     const { url } = host;
-    await traffic(url, forMs - (performance.now() - startedMs));
+    begin();
+    await traffic(url, forMs);
+    await replay(url);
     const docsViews = views.filter(([name]) => name !== 'publish');
     // Calls come for as long as the pictures are taken.
     const stop = new AbortController();

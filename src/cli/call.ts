@@ -80,7 +80,10 @@ export async function readBody({ data, file }: Pick<CallOptions, 'data' | 'file'
   try {
     return await buffer(file === undefined || file === '-' ? process.stdin : createReadStream(file));
   } catch (error) {
-    throw new CliError(`${file ?? 'standard input'} cannot be read: ${(error as Error).message}`, { cause: error });
+    const isText = file !== undefined && (error as NodeJS.ErrnoException).code === 'ENOENT' && !/^\S+$/.test(file);
+    const hint = isText ? '; a text is given with --data' : '';
+    const reason = (error as Error).message;
+    throw new CliError(`${file ?? 'standard input'} cannot be read: ${reason}${hint}`, { cause: error });
   }
 }
 

@@ -5,6 +5,7 @@ import { basename, delimiter, dirname, join, resolve } from 'node:path';
 import { Command, Option } from 'commander';
 import { isFunctionName, packageRoot } from '../host/index.ts';
 import { describeModel, ElementType, GraphBuilder, OnnxError, readModel, writeModel } from '../onnx/index.ts';
+import { makeFolders } from '../tools/index.ts';
 import { CliError, usage } from './error.ts';
 import { copyExample, exampleFolder, installPackages } from './init-example.ts';
 import { handlerText, partsOfModel, testText, trendParts, typesText, type HandlerParts } from './init-files.ts';
@@ -60,7 +61,7 @@ export function initCommand(): Command {
 
 async function makeFolder(folder: string): Promise<void> {
   try {
-    await mkdir(dirname(folder), { recursive: true });
+    await makeFolders(dirname(folder));
     await mkdir(folder);
   } catch (error) {
     const exists = error instanceof Error && 'code' in error && error.code === 'EEXIST';

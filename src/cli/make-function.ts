@@ -1,10 +1,10 @@
 /** Writes a function folder around an architecture with seeded weights. */
 import { randomBytes } from 'node:crypto';
-import { access, mkdir, readdir, rename, rm, stat, statfs, writeFile } from 'node:fs/promises';
+import { access, mkdir, readdir, rename, rm, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ArchitectureError, buildArchitecture, writeModel, type BuiltModel, type ModelProto } from '../onnx/index.ts';
 import { CliError } from './error.ts';
-import { formatBytes, given } from '../tools/index.ts';
+import { formatBytes, given, makeFolders } from '../tools/index.ts';
 import { startBytesProgress } from './progress.ts';
 
 const modelFile = 'model.onnx';
@@ -144,10 +144,8 @@ function settingsText({ architecture, description, seed, settings, slo }: MakeRe
 
 async function makeFolder(path: string): Promise<void> {
   try {
-    await mkdir(path, { recursive: true });
-    if (!(await stat(path)).isDirectory()) throw new CliError(`${path} is not a folder`);
+    await makeFolders(path);
   } catch (error) {
-    if (error instanceof CliError) throw error;
     throw new CliError(`the folder ${path} cannot be made: ${(error as Error).message}`, { cause: error });
   }
 }

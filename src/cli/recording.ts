@@ -1,10 +1,9 @@
 /** `turntable serve --record`: the host's traffic as a trace in Turntable's own format. */
-import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { InvocationRecord, InvocationRecorder } from '../host/index.ts';
 import { TraceError, TraceWriter, type TraceLine } from '../replay/index.ts';
 import { CliError } from './error.ts';
-import { given } from '../tools/index.ts';
+import { given, makeFolders } from '../tools/index.ts';
 
 export interface Recording extends InvocationRecorder {
   readonly file: string;
@@ -18,7 +17,7 @@ export async function startRecording(folder: string, now: Date = new Date()): Pr
   const file = join(folder, `${now.toISOString().replaceAll(/[-:]/g, '').replace('.', '-')}.jsonl`);
   let writer: TraceWriter;
   try {
-    mkdirSync(folder, { recursive: true });
+    await makeFolders(folder);
     writer = await TraceWriter.create(file, { recorded_at: now.toISOString() });
   } catch (error) {
     const reason =

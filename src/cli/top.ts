@@ -1,6 +1,6 @@
 /** `turntable top`: the functions that miss their SLO, and how busy the host is, again and again. */
 import { once } from 'node:events';
-import { Command, InvalidArgumentError } from 'commander';
+import { Command, InvalidArgumentError, Option } from 'commander';
 import type { FunctionRow, MachineAnswer } from '../host/index.ts';
 import { formatBytes, formatMs, parseDurationMs } from '../tools/index.ts';
 import { addUrlFlag, hostAddress, request, type HostAddress } from './client.ts';
@@ -33,7 +33,7 @@ export function topCommand(): Command {
     .option('--once', 'print once')
     .option('--json', 'print a JSON object a time')
     .option('-n, --lines <count>', 'how many functions; default: what the terminal has room for, else all', parseCount)
-    .option('--interval <duration>', 'how often', parseInterval, 2000)
+    .addOption(new Option('--interval <duration>', 'how often').argParser(parseInterval).default(2000, '2s'))
     .option('--range <duration>', 'over which time calls and latencies count, from 1m to 24h', '1m');
   addUrlFlag(command).action(async (options: TopOptions) => {
     const host = hostAddress(options.url);
@@ -163,7 +163,7 @@ export function topText({ machine, rangeMs, functions }: Top, url: string, lines
     ];
   });
   return [
-    `${url}  ${new Date(machine.atMs).toTimeString().slice(0, 8)}  ${missing.length} of ${functions.length} functions miss their SLO`,
+    `${url}  ${new Date(machine.atMs).toTimeString().slice(0, 8)}  ${missing.length} of ${functions.length} functions ${missing.length === 1 ? 'misses its' : 'miss their'} SLO`,
     `calls  ${ended} in ${formatMs(rangeMs)}, ${rounded(perSecond)}/s; ${machine.inFlight} in flight, ${machine.waiting} wait`,
     `cores  ${bar(cores.busy / cores.total)} ${cores.busy} of ${cores.total} busy, ${cores.leased} leased; ` +
       `${counted(cores.instances, 'instance')}, ${formatBytes(memory.usedBytes)} of ${formatBytes(memory.totalBytes)}`,

@@ -49,6 +49,8 @@ describe('a folder of turntable init', () => {
     const again = await turntable(['init', 'trend'], { cwd: dir });
     expect(again).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('exists already') as string });
     expect((await turntable(['init', '../up'], { cwd: dir })).exitCode).toBe(2);
+    const refused = await turntable(['init', 'nowhere', '--out', '/proc/none/below/it']);
+    expect(refused).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('cannot be made: ') as string });
     const broken = await turntable(['init', 'broken', '--model', join(packageRoot, 'package.json')], { cwd: dir });
     expect(broken.stderr).toContain('package.json cannot be taken: ');
     expect(existsSync(folder('broken'))).toBe(false);
@@ -70,6 +72,22 @@ describe('turntable try', () => {
       body: { trend: 'falling' },
       calls: 3,
     });
+  });
+
+  test('a handler that ends the process is named as the one that did, and so is a folder that is not there', async () => {
+    const place = join(dir, 'ending');
+    await turntable(['init', 'ending', '--out', place, '--js']);
+    const handler = 'export const preprocess = () => process.exit(0);\nexport const postprocess = () => 0;\n';
+    writeFileSync(join(place, 'handler.mjs'), handler);
+    const ended = await turntable(['try', place]);
+    expect(ended).toMatchObject({
+      exitCode: 1,
+      stdout: '',
+      stderr: expect.stringContaining('before there was a reply: the handler called process.exit(0)') as string,
+    });
+    const missing = await turntable(['try', join(dir, 'nowhere')]);
+    expect(missing.stderr).toContain('cannot be read');
+    expect(missing.stderr).not.toContain('before there was a reply');
   });
 
   test('calls a function without a handler with nested numbers', async () => {

@@ -1,5 +1,6 @@
 /** `turntable try`: a function's folder called in this process, without a host. */
 import { Console } from 'node:console';
+import { writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command } from 'commander';
 import { openFolder, TryError, type TriedFunction, type TriedTimes } from '../host/index.ts';
@@ -32,15 +33,30 @@ export function tryCommand(): Command {
     .action(async (folder: string, input: string | undefined, options: TryOptions) => {
       // Standard output is for the reply: `turntable try ... | jq` works whatever the handler prints.
       globalThis.console = new Console(process.stderr, process.stderr);
-      const tried = await told(async () => await openFolder(folder));
+      process.once('exit', tellOfExit);
       try {
-        await write(await replyText(tried, folder, input, options));
+        const tried = await told(async () => await openFolder(folder));
+        try {
+          await write(await replyText(tried, folder, input, options));
+        } finally {
+          await tried.close();
+        }
       } finally {
-        await tried.close();
+        process.off('exit', tellOfExit);
       }
       // A timer that the handler left behind would keep the process.
       process.exit(0);
     });
+}
+
+/** Before there is a reply only the handler ends the process, or has nothing left that could go on. */
+function tellOfExit(code: number): void {
+  writeSync(
+    process.stderr.fd,
+    `turntable: the process ended before there was a reply: the handler called process.exit(${code}), which ends its instance ` +
+      'at a host, or awaits what never comes\n',
+  );
+  process.exitCode = 1;
 }
 
 async function replyText(

@@ -3,9 +3,10 @@
  * already holds. That needs every length before the bytes: a tensor's size follows from its dimensions.
  */
 import { randomBytes } from 'node:crypto';
-import { mkdir, open, rename, rm, type FileHandle } from 'node:fs/promises';
+import { open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
+import { makeFolders } from '../tools/index.ts';
 import { encode } from './convert.ts';
 import { OnnxError } from './error.ts';
 import { checkLocation, dataLocationExternal, isExternal } from './external-data.ts';
@@ -211,7 +212,7 @@ class PendingFile {
   }
 
   async write(fill: (file: FileHandle) => Promise<void>): Promise<void> {
-    await mkdir(dirname(this.path), { recursive: true });
+    await makeFolders(dirname(this.path));
     const file = await open(this.pendingPath, 'wx');
     try {
       await fill(file);

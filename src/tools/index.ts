@@ -3,4 +3,5 @@ export { CallerWatch } from './caller-watch.ts';
 export { given, type Given } from './given.ts';
 export { KeyedMutex, Semaphore } from './semaphore.ts';
 export { formatBytes, formatDuration, formatMs, parseDurationMs, parseSizeBytes } from './units.ts';
+export { makeFolders } from './make-folders.ts';
 export { mix32 } from './mix.ts';

@@ -205,7 +205,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     const { page, complaints } = opened;
     await page.goto(`${url}/#/`);
     await page.getByRole('link', { name: 'Fleet' }).click();
-    await page.locator(`tr[data-host="${one}"]`).getByText('this page is of it').waitFor();
+    await page.locator(`tr[data-note="${one}"]`).getByText('this page is of it').waitFor();
     await page.getByRole('heading', { name: 'lab: 2 hosts up' }).waitFor();
 
     const model = new Uint8Array(await readFile(await writeReluModel(folder, 3)));

@@ -81,24 +81,27 @@ describe.skipIf(!hasBrowser)('500 functions and an hour of history', () => {
     await host?.[Symbol.asyncDispose]();
   });
 
-  it('are drawn in the overview in under a second', async () => {
+  it('are drawn in the overview with under half a second of work in the browser', async () => {
     const tookMs: number[] = [];
-    // The best of several: other tests share the cores.
-    for (let round = 0; round < 10 && !tookMs.some((ms) => ms < 1000); round++) {
+    // The best of several: cores that others use cost more time for the same work.
+    for (let round = 0; round < 5 && !tookMs.some((ms) => ms < 500); round++) {
       await using opened = await openPage(browser, host.url);
       const { page } = opened;
+      const session = await page.context().newCDPSession(page);
+      await session.send('Performance.enable', { timeDomain: 'threadTicks' });
       await page.addInitScript("localStorage.setItem('turntable-range', '1h')");
       await page.goto(`${host.url}/#/`, { waitUntil: 'commit' });
       await page
         .locator('#tile-offered')
         .getByText(/^(199|200),\d{3} invocations$/)
         .waitFor();
-      await page.locator('.plot canvas').nth(3).waitFor();
-      // From the moment the browser set out, as its own clock has it.
-      tookMs.push(await page.evaluate<number>('performance.now()'));
+      await page.locator('.plot canvas').nth(4).waitFor();
+      const { metrics } = await session.send('Performance.getMetrics');
+      // Seconds of the CPU that the page's thread has had.
+      tookMs.push(1000 * (metrics.find(({ name }) => name === 'TaskDuration')?.value ?? Infinity));
     }
-    expect(Math.min(...tookMs)).toBeLessThan(1000);
-  }, 60_000);
+    expect(Math.min(...tookMs)).toBeLessThan(500);
+  }, 120_000);
 
   it('are listed in a table that sorts and filters', async () => {
     await using opened = await openPage(browser, host.url);

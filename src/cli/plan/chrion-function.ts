@@ -1,5 +1,5 @@
 /** `turntable plan chrion <function>`: times the operators of a function here, and shows both patterns that follow from them. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { Option, type Command } from 'commander';
 import { poolSockets } from '../../cpu/index.ts';
@@ -17,7 +17,7 @@ import { chrionPatterns, patternsJson, patternsPicture, patternsText } from './c
 import { readMachine } from './layer-source.ts';
 import { planned, readProfile, writePicture } from '../planning.ts';
 import { parseCount, parseWhole, parseSizes } from '../values.ts';
-import { given } from '../../tools/index.ts';
+import { given, makeFolders } from '../../tools/index.ts';
 
 export interface ChrionFunctionOptions {
   /** Times that are there already. */
@@ -107,7 +107,7 @@ async function timesOf(words: string, options: ChrionFunctionOptions, command: C
   );
   const where = machine === undefined ? `gpu${options.gpu}` : machine.name.replaceAll(/[^\w.-]/g, '_');
   const path = join(config.dataDir, 'profiles', `${target.modelSha256.slice(0, 16)}-operators-${where}.json`);
-  mkdirSync(dirname(path), { recursive: true });
+  await makeFolders(dirname(path));
   const notes = { model: target.modelSha256, shapes, cells: options.cells, provenance };
   writeFileSync(path, `${JSON.stringify({ ...notes, ...profile })}\n`);
   return { name: target.name, profile, provenance, path };

@@ -1,8 +1,8 @@
 /** `turntable profile <function> --gpu`: what each layer costs on a GPU of this machine. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { CliError, usage } from '../error.ts';
-import { formatBytes } from '../../tools/index.ts';
+import { formatBytes, makeFolders } from '../../tools/index.ts';
 import { GpuError, startGpuProcess, type InputShapes, type MeasuredLayerProfile } from '../../gpu/index.ts';
 import { readMemory } from '../../hardware/index.ts';
 import type { TensorSpec } from '../../onnx/index.ts';
@@ -61,7 +61,7 @@ export async function profileGpu(target: GpuProfileTarget, options: GpuProfileOp
     throw new CliError(`'${target.name}' cannot be measured on a GPU: ${error.message}`, { cause: error });
   }
   const path = join(options.dataDir, 'profiles', `${target.modelSha256.slice(0, 16)}-gpu${options.gpu}.json`);
-  mkdirSync(dirname(path), { recursive: true });
+  await makeFolders(dirname(path));
   writeFileSync(path, `${JSON.stringify({ model: target.modelSha256, shapes, ...profile }, null, 1)}\n`);
   console.log(options.json === true ? JSON.stringify(profile, null, 1) : gpuProfileText(target.name, profile, path));
 }

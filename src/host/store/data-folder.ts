@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { cp, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { makeFolders } from '../../tools/index.ts';
 import { ConfigError } from '../config-error.ts';
 import { migrateData, type FormatOutcome } from './data-format.ts';
 import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, writeFileDurably } from './disk.ts';
@@ -43,7 +44,7 @@ export class DataFolder {
    * has the lock, and when the folder is of a newer format.
    */
   async open(): Promise<FormatOutcome> {
-    await mkdir(this.root, { recursive: true });
+    await makeFolders(this.root);
     await takeLock(this.root);
     let outcome: FormatOutcome;
     try {

@@ -8,8 +8,9 @@
  * `<machine>` is the fingerprint of processor, cores and ONNX Runtime, `<model>` that of the model's bytes and sizes.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { makeFolders } from '../../../tools/index.ts';
 import { parseCpuProfile, type CpuProfile, type MeasuredOn } from '../predict/index.ts';
 import { fingerprint } from './fingerprint.ts';
 
@@ -74,7 +75,7 @@ export class ProfileFiles {
   /** Replaces the file in one step: a reader sees the old profile or the new one. */
   async keep(profile: CpuProfile): Promise<string> {
     const path = this.path(profile);
-    await mkdir(dirname(path), { recursive: true });
+    await makeFolders(dirname(path));
     const part = `${path}.${randomBytes(6).toString('hex')}.part`;
     try {
       await writeFile(part, `${JSON.stringify(profile, undefined, 1)}\n`);

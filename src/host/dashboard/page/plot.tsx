@@ -21,7 +21,8 @@ export interface PlotProps {
   readonly summary: string;
   readonly atMs: readonly number[];
   readonly series: readonly PlotSeries[];
-  readonly format: (value: number) => string;
+  /** `most`: of an axis, whose labels have one unit. */
+  readonly format: (value: number, most?: number) => string;
   readonly theme: string;
   readonly height?: number;
   readonly logarithmic?: boolean;
@@ -87,7 +88,10 @@ export function Plot({
         {
           ...axis,
           size: 64,
-          values: (_plot, ticks) => ticks.map((tick) => (tick === null ? '' : latest.current.format(tick))),
+          values: (_plot, ticks) => {
+            const most = Math.max(...ticks);
+            return ticks.map((tick) => (tick === null ? '' : latest.current.format(tick, most)));
+          },
         },
       ],
       series: [

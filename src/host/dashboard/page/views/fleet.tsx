@@ -83,8 +83,7 @@ function Hosts({ fleet, redis, hosts, moves, onChanged }: FleetAnswer & { readon
           { name: 'Way', hint: 'there and back' },
           'Heard',
           'Version',
-          { name: 'Note', words: true },
-          '',
+          { name: '', hint: 'drain, take back or forget' },
         ]}
       >
         {sortHosts(hosts).map((host) => (
@@ -127,29 +126,39 @@ interface HostRowProps {
 function HostRow({ host, busy, onDrain, onForget }: HostRowProps) {
   const { name, state, self } = host;
   const isLost = state === 'lost';
+  const note = hostNote(host, Date.now());
+  const past = isLost ? 'past' : '';
   return (
-    <tr data-host={name} class={isLost ? 'past' : ''}>
-      <th scope="row">
-        <HostName host={host} />
-      </th>
-      <td>
-        <span class={`state ${state}`}>{state}</span>
-      </td>
-      <td>{host.cores}</td>
-      <td>{host.gpus}</td>
-      <td>{host.functions}</td>
-      <td>{isLost ? '–' : host.in_flight}</td>
-      <td>{isLost ? '–' : host.waiting}</td>
-      <td>{self ? '–' : formatMs(host.round_trip_ms)}</td>
-      <td>{self ? '–' : `${formatMs(host.heard_ms_ago)} ago`}</td>
-      <td>{host.version}</td>
-      <td class="words">{hostNote(host, Date.now())}</td>
-      <td>
-        <button type="button" disabled={busy || state === 'sick'} onClick={isLost ? onForget : onDrain}>
-          {isLost ? 'Forget' : state === 'draining' ? 'Take back' : 'Drain'}
-        </button>
-      </td>
-    </tr>
+    <>
+      <tr data-host={name} class={past}>
+        <th scope="row">
+          <HostName host={host} />
+        </th>
+        <td>
+          <span class={`state ${state}`}>{state}</span>
+        </td>
+        <td>{host.cores}</td>
+        <td>{host.gpus}</td>
+        <td>{host.functions}</td>
+        <td>{isLost ? '–' : host.in_flight}</td>
+        <td>{isLost ? '–' : host.waiting}</td>
+        <td>{self ? '–' : formatMs(host.round_trip_ms)}</td>
+        <td>{self ? '–' : `${formatMs(host.heard_ms_ago)} ago`}</td>
+        <td>{host.version}</td>
+        <td>
+          <button type="button" disabled={busy || state === 'sick'} onClick={isLost ? onForget : onDrain}>
+            {isLost ? 'Forget' : state === 'draining' ? 'Take back' : 'Drain'}
+          </button>
+        </td>
+      </tr>
+      {note !== '' && (
+        <tr data-note={name}>
+          <td class="note" colSpan={11}>
+            <span>{note}</span>
+          </td>
+        </tr>
+      )}
+    </>
   );
 }
 

@@ -130,7 +130,7 @@ export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
           format={formatMs}
           theme={theme}
           // A second's worth of a step of a second is the value itself.
-          series={areas(partLooks, parts, 1000)}
+          series={areas(partLooks, parts, 1000, (index) => columns.p50Ms[index] !== null)}
         />
         {prediction.length > 0 && (
           <Plot
@@ -194,7 +194,9 @@ function Distribution({ boundsMs, counts, sloMs }: FunctionAnswer['latencies'] &
       role="img"
       aria-label={`Distribution of ${total} latencies from ${formatMs(boundsMs[first])} to ${formatMs(boundsMs[last])}`}
     >
-      <figcaption>Distribution of latency, {total.toLocaleString('en')} answers</figcaption>
+      <figcaption>
+        Distribution of latency, {total.toLocaleString('en')} answer{total === 1 ? '' : 's'}
+      </figcaption>
       <div class="distribution">
         {shown.map((count, index) => {
           const bound = boundsMs[from + index]!;

@@ -85,9 +85,12 @@ function Strip({ title, capacityBytes, residents }: StripProps) {
           />
         )}
       </ul>
+      {residents.length === 0 && <p class="muted">Nothing is in it.</p>}
       <p class="pointed" aria-live="polite">
         {pointed === undefined ? (
-          <span class="muted">{small.count > 0 ? `and ${small.count} too small to be drawn` : ' '}</span>
+          <span class="muted">
+            {small.count > 0 ? `the grey end stands for ${small.count} more, too small to be drawn` : ' '}
+          </span>
         ) : (
           sentence(pointed, nowMs)
         )}

@@ -63,9 +63,11 @@ export function areas(
   looks: readonly (readonly [string, string, string])[],
   columns: Readonly<Record<string, readonly number[]>>,
   stepMs: number,
+  isThere: (index: number) => boolean = () => true,
 ): PlotSeries[] {
-  const own = looks.map(([name]) => perSecond(columns[name] ?? [], stepMs));
-  const sums = stacked(own);
+  const drawn = looks.map(([name]) => perSecond(columns[name] ?? [], stepMs));
+  const own = drawn.map((values) => values.map((value, index) => (isThere(index) ? value : null)));
+  const sums = stacked(drawn);
   return looks
     .map(([, label, colour], index): PlotSeries => ({
       label,

@@ -40,15 +40,20 @@ export interface TableCardProps {
   readonly warn?: boolean;
 }
 
-/** A table under a heading. A narrow window scrolls it sideways. */
+/** Columns beside a sentence that a narrow window has room for. */
+const stackedMax = 4;
+
+/** A table under a heading. A narrow window scrolls it sideways, or has the sentences of a small one below its figures. */
 export function TableCard({ id, title, headings, children, empty = false, warn = false }: TableCardProps) {
+  const last = headings.at(-1);
+  const stacks = headings.length <= stackedMax && typeof last === 'object' && last.words === true;
   return (
     <section class={`card scroll${warn ? ' warn' : ''}`} aria-labelledby={id}>
       <h2 id={id}>{title}</h2>
       {empty !== false ? (
         <p class="muted">{empty}</p>
       ) : (
-        <table>
+        <table class={stacks ? 'stack' : undefined}>
           <thead>
             <tr>
               {headings.map((heading) => {
