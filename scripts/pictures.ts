@@ -85,7 +85,7 @@ async function call(url: string, name: string, length = inputs): Promise<void> {
 }
 
 /** Of a second of the shown hour. */
-const callsPerSecond = { least: 0.7, most: 2.6, rush: 4 };
+const callsPerSecond = { least: 0.4, most: 1.6, rush: 4 };
 
 /**
  * Sets `Date.now()` back, so that an hour of it goes by in `forMs` after the call of what it gives, and then is what it was. The host's
@@ -154,8 +154,9 @@ async function openLook(browser: Browser, url: string, { colorScheme, width }: (
 async function settle(page: Page, waitFor: string): Promise<void> {
   await page.locator(waitFor).first().waitFor();
   await sleep(1500);
-  for (const report of await page.locator('.runs button[aria-pressed=false]').all()) {
-    await report.click();
+  const closed = page.locator('.runs button[aria-pressed=false]');
+  for (let left = await closed.count(); left > 0; left--) {
+    await closed.first().click();
     await sleep(500);
   }
 }
@@ -193,6 +194,8 @@ async function shootBroken(browser: Browser, into: string, shot: Shot, end: () =
   }
 }
 
+const heights: Readonly<Record<string, number>> = { functions: 620, fleet: 620, replay: 1250 };
+
 /** Those of docs/dashboard.md. */
 async function shootDocs(browser: Browser, url: string, shown: readonly View[]): Promise<void> {
   await using opened = await openLook(browser, url, looks[0]!);
@@ -201,7 +204,7 @@ async function shootDocs(browser: Browser, url: string, shown: readonly View[]):
     await page.goto(`${url}/${hash}`);
     await settle(page, waitFor);
     // Sixty rows are a large picture, and no more to see than twenty.
-    await page.setViewportSize({ width: 1280, height: name === 'functions' || name === 'fleet' ? 620 : 900 });
+    await page.setViewportSize({ width: 1280, height: heights[name] ?? 900 });
     await page.screenshot({ path: join(docs, `${name}.png`) });
   }
 }

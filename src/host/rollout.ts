@@ -61,7 +61,7 @@ export class Rollout implements InvocationRecorder {
    *
    * @throws HostError 'unknown-function', 'unknown-version', 'warm-up-failed', and what `change` throws; nothing has changed then
    */
-  async change(functionName: string, change: (now: Traffic) => Traffic): Promise<Traffic> {
+  async change(functionName: string, change: (now: Traffic) => Traffic, onTrial = true): Promise<Traffic> {
     const { store } = this.#options;
     const current = store.find(functionName);
     if (current === undefined) throw new HostError('unknown-function', `there is no function '${functionName}'`);
@@ -73,7 +73,8 @@ export class Rollout implements InvocationRecorder {
     for (const version of new Set(joining)) await this.#warmUp(this.#versionOf(functionName, version), current);
     const traffic = await store.changeTraffic(functionName, change);
     this.#told(functionName, now, traffic);
-    this.#begin(functionName, now, traffic);
+    this.#trials.delete(functionName);
+    if (onTrial) this.#begin(functionName, now, traffic);
     return traffic;
   }
 
@@ -89,7 +90,7 @@ export class Rollout implements InvocationRecorder {
    */
   async rollBack(functionName: string): Promise<Traffic> {
     const { store } = this.#options;
-    return await this.change(functionName, (now) => {
+    const back = (now: Traffic): Traffic => {
       const current = primaryOf(now);
       const versions = store.versions(functionName).map(({ version }) => version);
       const before = now.before ?? versions[versions.indexOf(current ?? '') - 1];
@@ -101,7 +102,9 @@ export class Rollout implements InvocationRecorder {
       }
       // Without a way back: another rollback goes to the version before that one.
       return { ...promoted(now, before, 100), before: undefined };
-    });
+    };
+    // Whoever leaves a version has a reason, such as wrong answers, that its goodput does not show: it gets no calls back.
+    return await this.change(functionName, back, false);
   }
 
   record({ functionName, version, outcome }: InvocationRecord): void {
@@ -144,7 +147,6 @@ export class Rollout implements InvocationRecorder {
 
   /** The version whose share grew is on trial, beside the one that served most. */
   #begin(functionName: string, before: Traffic, after: Traffic): void {
-    this.#trials.delete(functionName);
     const from = primaryOf(before);
     const grown = after.shares.find(({ version, percent }) => version !== from && percent > shareOf(before, version));
     if (!after.fallback || from === undefined || grown === undefined) return;

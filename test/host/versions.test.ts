@@ -132,8 +132,12 @@ describe('versions', () => {
     await publish('back', 2);
     await publish('back', 3);
     expect(await factorOf('back')).toBe(3);
+    const onTrial = async (): Promise<unknown> => (await send('GET', '/functions/back/traffic')).json['on_trial'];
+    expect(await onTrial()).toBe('3');
     expect((await send('POST', '/functions/back/rollback')).json).toMatchObject({ shares: { 2: 100 } });
     expect(await factorOf('back')).toBe(2);
+    // A person left version 3: no figure brings it back.
+    expect(await onTrial()).toBeNull();
     await send('POST', '/functions/back/rollback');
     expect(await factorOf('back')).toBe(1);
     expect((await send('POST', '/functions/back/versions/3/promote')).json).toMatchObject({ shares: { 3: 100 } });

@@ -42,6 +42,14 @@ function timeOfTick(tick: number, everyS: number): string {
   return everyS % 60 === 0 ? time.slice(0, 5) : time;
 }
 
+/** But for lines that stand for a limit. */
+const isEmpty = (series: readonly PlotSeries[]): boolean =>
+  series.every(({ look, values, own = values }) => look === 'dashed' || own.every((value) => value === null));
+
+/** Of a logarithmic axis only these have a line: ten a decade are a grey field. */
+const wholePower = (value: number): number | null =>
+  Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9 ? value : null;
+
 export function Plot({
   title,
   summary,
@@ -87,6 +95,7 @@ export function Plot({
         },
         {
           ...axis,
+          grid: { ...axis.grid, filter: (_plot, splits) => (logarithmic ? splits.map(wholePower) : splits) },
           size: 64,
           values: (_plot, ticks) => {
             const most = Math.max(...ticks);
@@ -151,9 +160,7 @@ export function Plot({
       <figcaption>{title}</figcaption>
       <div>
         <div ref={host} />
-        {series.every(({ values }) => values.every((value) => value === null)) && (
-          <p class="empty muted">Nothing was answered in this time.</p>
-        )}
+        {isEmpty(series) && <p class="empty muted">Nothing was answered in this time.</p>}
       </div>
       <ul class="legend">
         {series.map(({ label, colour, look, values, own = values }) => {

@@ -78,7 +78,7 @@ export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
           name="Cold starts"
           id="f-cold"
           value={String(totals.cold)}
-          note={`${formatShare(row.coldShare)} of the answers`}
+          note={row.coldShare === null ? 'nothing was answered' : `${formatShare(row.coldShare)} of the answers`}
         />
         <Tile
           name="Where"

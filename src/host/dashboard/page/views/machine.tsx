@@ -92,7 +92,7 @@ function Busy({
           title="Calls that wait, run, or are at workers"
           summary={`${waiting} wait, ${inFlight} in flight`}
           atMs={usage.atMs}
-          format={(value) => value.toFixed(value < 10 && !Number.isInteger(value) ? 1 : 0)}
+          format={(value) => String(Number(value.toFixed(value < 10 ? 2 : 0)))}
           theme={theme}
           series={[
             line('In flight', '--cpu', usage.inFlight),

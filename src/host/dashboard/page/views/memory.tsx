@@ -85,12 +85,9 @@ function Strip({ title, capacityBytes, residents }: StripProps) {
           />
         )}
       </ul>
-      {residents.length === 0 && <p class="muted">Nothing is in it.</p>}
       <p class="pointed" aria-live="polite">
         {pointed === undefined ? (
-          <span class="muted">
-            {small.count > 0 ? `the grey end stands for ${small.count} more, too small to be drawn` : ' '}
-          </span>
+          <span class="muted">{stripNote(residents.length, small.count)}</span>
         ) : (
           sentence(pointed, nowMs)
         )}
@@ -132,6 +129,12 @@ function Strip({ title, capacityBytes, residents }: StripProps) {
       )}
     </section>
   );
+}
+
+/** Where no block is pointed at. */
+function stripNote(count: number, small: number): string {
+  if (count === 0) return 'Nothing is in it.';
+  return small === 0 ? ' ' : `the grey end stands for ${small} more, too small to be drawn`;
 }
 
 function sentence({ functionName, version, bytes, state, lastUseMs, why }: Resident, nowMs: number): string {
