@@ -17,7 +17,7 @@ import { FleetHosts, nameOf, statesAt } from '../test/support/fleet-hosts.ts';
 import { writeReluModel } from '../test/support/models.ts';
 import { startReluHost, type ReluHost } from '../test/support/relu-host.ts';
 
-const [given = '', minutes = '5'] = process.argv.slice(2);
+const [given = '', minutes = '2'] = process.argv.slice(2);
 const folder = given === '' ? undefined : given;
 const docs = join(import.meta.dirname, '..', 'docs', 'dashboard');
 const subjects = [
@@ -85,7 +85,7 @@ async function call(url: string, name: string, length = inputs): Promise<void> {
 }
 
 /** Of a second of the shown hour. */
-const callsPerSecond = { least: 0.4, most: 1.6, rush: 4 };
+const callsPerSecond = { least: 0.3, most: 1.1, rush: 4 };
 
 /**
  * Sets `Date.now()` back, so that an hour of it goes by in `forMs` after the call of what it gives, and then is what it was. The host's
@@ -239,13 +239,14 @@ async function replay(url: string): Promise<void> {
 }
 
 /** A host that nobody calls. */
-async function shootQuiet(browser: Browser, into: string): Promise<void> {
+async function shootQuiet(into: string): Promise<void> {
+  await using browser = await launchBrowser();
   await using host = await startHost();
   await shootAll(browser, into, { url: host.url, views, scene: 'quiet' });
 }
 
 /** One host with two GPUs, and an hour of calls. */
-async function shootHost(browser: Browser): Promise<void> {
+async function shootHost(): Promise<void> {
   const forMs = Number(minutes) * 60_000;
   const begin = shownHour(forMs);
   const host = await startHost();
@@ -255,6 +256,7 @@ async function shootHost(browser: Browser): Promise<void> {
     begin();
     await traffic(url, forMs);
     await replay(url);
+    await using browser = await launchBrowser();
     const docsViews = views.filter(([name]) => name !== 'publish');
     // Calls come for as long as the pictures are taken.
     const stop = new AbortController();
@@ -274,7 +276,8 @@ async function shootHost(browser: Browser): Promise<void> {
 }
 
 /** Four hosts, one of which drains and one is killed; in the end the one whose page it is ends as well. */
-async function shootFleet(browser: Browser): Promise<void> {
+async function shootFleet(): Promise<void> {
+  await using browser = await launchBrowser();
   await using fleet = await FleetHosts.start(3);
   const [first, second] = fleet.hosts as [ReluHost, ReluHost];
   const { url } = first;
@@ -317,12 +320,9 @@ const flags = {
   'cpu.profiling': 'off',
   'cpu.idle': '30s',
 };
-const browser = await launchBrowser();
-try {
-  if (folder !== undefined) await mkdir(folder, { recursive: true });
-  if (folder !== undefined) await shootQuiet(browser, folder);
-  await shootHost(browser);
-  await shootFleet(browser);
-} finally {
-  await browser.close();
+if (folder !== undefined) {
+  await mkdir(folder, { recursive: true });
+  await shootQuiet(folder);
 }
+await shootHost();
+await shootFleet();

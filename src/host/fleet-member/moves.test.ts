@@ -49,6 +49,16 @@ test('of thousands of moves twenty a minute are told one by one, and how many mo
   expect(told()).toHaveLength(22);
 });
 
+test('moves for the load, which wavers, do not push out those of a host that was lost', () => {
+  const { moves } = movesOf(['a']);
+  for (let index = 0; index < 50; index++) moves.compare(`f${index}`, [['a'], ['b']], [abc, abc.slice(1)]);
+  for (let index = 0; index < 3000; index++) moves.compare(`f${index}`, [['b'], ['c']], [abc, abc]);
+  const reasons = moves.latest().map(({ reason }) => reason);
+  expect(reasons).toHaveLength(200);
+  expect(reasons.filter((reason) => reason === 'lost')).toHaveLength(50);
+  expect(moves.latest()[0]).toMatchObject({ functionName: 'f2999' });
+});
+
 test("a lost host's functions are counted by where they are at home now, and content that nobody else has is named", () => {
   const { moves } = movesOf(['a']);
   const copies = new Set(['f0@1 aa']);

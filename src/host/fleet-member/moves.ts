@@ -106,7 +106,8 @@ export class HomeMoves {
   #moved(move: Move): void {
     const { functionName, from, to, reason, atMs } = move;
     this.#latest.push(move);
-    if (this.#latest.length > keptMax) this.#latest.shift();
+    // Load wavers: what it moves does not push out what was lost.
+    if (this.#latest.length > keptMax) this.#latest.splice(Math.max(0, this.#latest.findIndex(isForLoad)), 1);
     const fate = reason === 'lost' && from !== undefined ? this.#fates.get(from) : undefined;
     if (fate !== undefined && to !== undefined) fate.moved.set(to, (fate.moved.get(to) ?? 0) + 1);
     const minute = Math.floor(atMs / 60_000);
@@ -136,6 +137,8 @@ export class HomeMoves {
     return 'load';
   }
 }
+
+const isForLoad = ({ reason }: Move): boolean => reason === 'load';
 
 const find = (members: readonly RankedMember[], host: string): RankedMember | undefined =>
   members.find(({ id }) => id === host);

@@ -11,6 +11,10 @@ export const sortHosts = (hosts: readonly FleetHostAnswer[]): readonly FleetHost
       urgency[one.state] - urgency[other.state] || one.name.localeCompare(other.name, 'en', { numeric: true }),
   );
 
+/** Load wavers and moves homes all the time: what hosts that came or went moved is first. */
+export const sortMoves = (moves: FleetAnswer['moves']): FleetAnswer['moves'] =>
+  moves.toSorted((one, other) => Number(one.reason === 'load') - Number(other.reason === 'load'));
+
 /** 'lab: 1 of 3 hosts is lost, 1 drains' */
 export function fleetHeadline({ fleet, hosts }: Pick<FleetAnswer, 'fleet' | 'hosts'>): string {
   const count = (state: FleetHostAnswer['state']): number => hosts.filter((host) => host.state === state).length;

@@ -1,5 +1,5 @@
 import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../../fleet-types.ts';
-import { drainQuestion, fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from '../logic/fleet.ts';
+import { drainQuestion, fleetHeadline, hostNote, hostPage, placesOf, sortHosts, sortMoves } from '../logic/fleet.ts';
 import { formatMs, formatTime } from '../logic/format.ts';
 import { functionLink } from '../logic/route.ts';
 import { useAction, usePolled } from '../state.ts';
@@ -101,17 +101,19 @@ function Hosts({ fleet, redis, hosts, moves, onChanged }: FleetAnswer & { readon
         empty={moves.length === 0 && 'None since this host came: each function is at home where it was.'}
         headings={['Function', 'When', { name: 'What, and why', words: true }]}
       >
-        {moves.slice(0, movesShown).map(({ at, function: name, text }) => (
-          <tr key={`${at} ${name} ${text}`} data-moved={name}>
-            <th scope="row">
-              <a href={functionLink(name)}>{name}</a>
-            </th>
-            <td>{formatTime(Date.parse(at))}</td>
-            <td class="words">{text}</td>
-          </tr>
-        ))}
+        {sortMoves(moves)
+          .slice(0, movesShown)
+          .map(({ at, function: name, text }) => (
+            <tr key={`${at} ${name} ${text}`} data-moved={name}>
+              <th scope="row">
+                <a href={functionLink(name)}>{name}</a>
+              </th>
+              <td>{formatTime(Date.parse(at))}</td>
+              <td class="words">{text}</td>
+            </tr>
+          ))}
       </TableCard>
-      {moves.length > movesShown && <p class="muted">and {moves.length - movesShown} before these</p>}
+      {moves.length > movesShown && <p class="muted">and {moves.length - movesShown} more</p>}
     </>
   );
 }
