@@ -17,7 +17,7 @@ import { FleetHosts, nameOf, statesAt } from '../test/support/fleet-hosts.ts';
 import { writeReluModel } from '../test/support/models.ts';
 import { startReluHost, type ReluHost } from '../test/support/relu-host.ts';
 
-const [given = '', minutes = '2'] = process.argv.slice(2);
+const [given = '', minutes = '5'] = process.argv.slice(2);
 const folder = given === '' ? undefined : given;
 const docs = join(import.meta.dirname, '..', 'docs', 'dashboard');
 const subjects = [
@@ -85,7 +85,7 @@ async function call(url: string, name: string, length = inputs): Promise<void> {
 }
 
 /** Of a second of the shown hour. */
-const callsPerSecond = { least: 0.3, most: 1.1, rush: 4 };
+const callsPerSecond = { least: 0.4, most: 1.6, rush: 4 };
 
 /**
  * Sets `Date.now()` back, so that an hour of it goes by in `forMs` after the call of what it gives, and then is what it was. The host's
