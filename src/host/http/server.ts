@@ -18,6 +18,7 @@ import { EventStreams } from './event-stream.ts';
 import type { HostContext } from './host-context.ts';
 import { InFlightBytes } from './in-flight.ts';
 import { LogStreams } from './log-routes.ts';
+import { RequestTurns } from './request-turns.ts';
 
 export type HttpServerOptions = Omit<HostContext, 'bodies' | 'events' | 'logs' | 'exchangeMeans'>;
 
@@ -66,10 +67,14 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
     autoCleanupIncoming: false,
     errorHandler: unroutable,
   });
+  const turns = new RequestTurns();
   const listener = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
-    handle(incoming, outgoing).catch((error: unknown) => {
-      logger.error({ err: error }, 'a request ended without a reply');
-      outgoing.destroy();
+    turns.begin(() => {
+      if (outgoing.destroyed) return; // The client has gone meanwhile.
+      handle(incoming, outgoing).catch((error: unknown) => {
+        logger.error({ err: error }, 'a request ended without a reply');
+        outgoing.destroy();
+      });
     });
   };
   const tls = await tlsOf(config);
