@@ -61,7 +61,7 @@ test('a line tells of each GPU and each worker, and each function where it is an
     row('broken', {}, { state: 'unavailable', reason: 'no model' }),
   ];
   const lines = topText({ machine, rangeMs: 60_000, functions }, 'http://host').split('\n');
-  expect(lines[0]).toMatch(/ 1 of 3 functions misses its SLO$/);
+  expect(lines[0]).toMatch(/ 1 of 3 functions miss their SLO$/);
   expect(lines.slice(1, 6)).toEqual([
     'calls  200 in 1 min 0 s, 1.7/s; 3 in flight, 2 wait',
     'cores  [###.......] 1 of 4 busy, 2 leased; 3 instances, 2 GB of 8 GB',
