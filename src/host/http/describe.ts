@@ -1,6 +1,6 @@
 /** Functions as the outside sees them: OIP metadata, Triton's configuration and statistics, and the host's own form. */
 import { elementBytes, type DataType } from '../../tensor/index.ts';
-import type { CpuPools, PoolState } from '../../cpu/index.ts';
+import type { CpuPools } from '../../cpu/index.ts';
 import { formatDuration } from '../../tools/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
@@ -144,20 +144,16 @@ function indexEntry({ name, version, state }: FunctionVersion, isUnloaded: boole
   }
 }
 
-/** What changes from moment to moment, read once for a whole list. */
-export interface LiveNumbers {
-  readonly pools: ReadonlyMap<string, PoolState>;
+/** Where that stands which changes from moment to moment. */
+interface ViewSources {
+  readonly pools: CpuPools;
   readonly statistics: Statistics;
 }
 
-export function liveNumbers(pools: CpuPools, statistics: Statistics): LiveNumbers {
-  return { pools: new Map(pools.states().map((state) => [state.key, state])), statistics };
-}
-
 /** What the host's own API says of one version. */
-export function functionView(version: FunctionVersion, live: LiveNumbers): object {
+export function functionView(version: FunctionVersion, { pools, statistics }: ViewSources): object {
   const { name, settings, metadata, state } = version;
-  const pool = live.pools.get(version.key);
+  const pool = pools.state(version.key);
   return {
     name,
     version: version.version,
@@ -186,7 +182,7 @@ export function functionView(version: FunctionVersion, live: LiveNumbers): objec
         }),
     instances: pool?.instances.length ?? 0,
     waiting: pool?.queueLength ?? 0,
-    invocations: live.statistics.find(version.key)?.successes ?? 0,
+    invocations: statistics.find(version.key)?.successes ?? 0,
     url: functionPath(version),
   };
 }

@@ -2,7 +2,7 @@
 import { HostError } from '../errors.ts';
 import type { Publication } from '../types.ts';
 import { mapInSlices } from '../slices.ts';
-import { functionPath, functionView, liveNumbers } from './describe.ts';
+import { functionPath, functionView } from './describe.ts';
 import type { Exchange } from './exchange.ts';
 import { managed, pathParam, versionAsked, type HostContext } from './host-context.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
@@ -14,21 +14,21 @@ const settingsBytesMax = 256 * 1024;
 /** What a form adds to its files; the store counts the files themselves. */
 const formOverheadBytes = 4 * 1024 * 1024;
 
-export async function listFunctions({ store, pools, statistics }: HostContext, exchange: Exchange): Promise<void> {
-  const live = liveNumbers(pools, statistics);
+export async function listFunctions(context: HostContext, exchange: Exchange): Promise<void> {
+  const { store } = context;
   const functions = await mapInSlices(store.names(), (name) => {
     const current = store.find(name);
     if (current === undefined) return undefined;
-    return { ...functionView(current, live), versions: store.versions(name).map(({ version }) => version) };
+    return { ...functionView(current, context), versions: store.versions(name).map(({ version }) => version) };
   });
   await exchange.jsonInSlices(200, { functions: functions.filter((each) => each !== undefined) });
 }
 
 export function showFunction(context: HostContext, exchange: Exchange): void {
-  const { store, pools, statistics } = context;
+  const { store } = context;
   const version = versionAsked(context, exchange);
   const versions = store.versions(version.name).map((each) => each.version);
-  exchange.json(200, { ...functionView(version, liveNumbers(pools, statistics)), versions });
+  exchange.json(200, { ...functionView(version, context), versions });
 }
 
 export async function removeFunction(context: HostContext, exchange: Exchange): Promise<void> {
@@ -67,10 +67,7 @@ export async function publishFunction(context: HostContext, exchange: Exchange):
       const waits = created && percent > 0 && serving !== undefined && serving.key !== version.key;
       if (waits) await context.rollout.promote(version, percent);
       const path = functionPath(version);
-      exchange.json(created ? 201 : 200, functionView(version, liveNumbers(context.pools, context.statistics)), [
-        'Location',
-        path,
-      ]);
+      exchange.json(created ? 201 : 200, functionView(version, context), ['Location', path]);
     } catch (error) {
       await publication.abort();
       throw error;

@@ -3,7 +3,7 @@ import { HostError } from '../errors.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import { allTo, parseTraffic, type Traffic } from '../traffic.ts';
 import type { FunctionVersion } from '../types.ts';
-import { functionView, liveNumbers } from './describe.ts';
+import { functionView } from './describe.ts';
 import type { Exchange } from './exchange.ts';
 import { managed, versionAsked, type HostContext } from './host-context.ts';
 
@@ -21,21 +21,20 @@ export async function changeFunction(context: HostContext, exchange: Exchange): 
       change[key] = value;
     }
     await context.store.changeSettings(name, version, change);
-    exchange.json(200, functionView(versionAsked(context, exchange), liveNumbers(context.pools, context.statistics)));
+    exchange.json(200, functionView(versionAsked(context, exchange), context));
   });
 }
 
 /** `GET /functions/{name}/versions` */
 export function listVersions(context: HostContext, exchange: Exchange): void {
   const current = versionAsked(context, exchange);
-  const live = liveNumbers(context.pools, context.statistics);
   const traffic = trafficOf(context, current);
   const versions = context.store.versions(current.name).map((version) =>
-    Object.assign(functionView(version, live), {
+    Object.assign(functionView(version, context), {
       serves: version.version === current.version,
       percent: traffic.shares.find((share) => share.version === version.version)?.percent ?? 0,
       on_trial: context.rollout.onTrial(version.name) === version.version,
-      answers: { ...live.statistics.find(version.key)?.outcomes },
+      answers: { ...context.statistics.find(version.key)?.outcomes },
     }),
   );
   exchange.json(200, { name: current.name, versions, traffic: trafficView(context, current, traffic) });

@@ -74,10 +74,12 @@ export class Integrity {
   async heal(sha256: string, fresh: string): Promise<string[]> {
     const { blobs, data, uploads, logger } = this.#options;
     const healed: string[] = [];
-    await blobs.heal(sha256, fresh);
+    const wasBlobDamaged = await blobs.heal(sha256, fresh);
     for (const [name, versions] of uploads) {
       for (const [version, loaded] of versions) {
         if (loaded.status === 'unreadable' || loaded.status === 'elsewhere') continue;
+        // It shares the blob's bytes, or was found whole by itself: thousands may.
+        if (loaded.status === 'whole' && !wasBlobDamaged) continue;
         const file = loaded.record.files.find((each) => each.sha256 === sha256);
         if (file === undefined) continue;
         const wasDamaged = await blobs.heal(sha256, fresh, join(data.versionFolder(name, version), file.name));
