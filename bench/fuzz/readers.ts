@@ -6,6 +6,7 @@ import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { HandlerError, runPostprocess, runPreprocess } from '../../src/cpu/instance/handler-runner.ts';
+import { OtherCalls } from '../../src/cpu/instance/others.ts';
 import { CpuError } from '../../src/cpu/index.ts';
 import { HostError } from '../../src/host/errors.ts';
 import { ConfigError } from '../../src/host/config-error.ts';
@@ -263,9 +264,10 @@ export const readers: Readonly<Record<string, Reader>> = {
     read: async (input) => {
       const value = handlerValue(input);
       const handler = { preprocess: () => value as never, postprocess: () => value };
-      const reply = await runPostprocess(handler, [tensor], call);
+      const { context } = new OtherCalls(() => undefined);
+      const reply = await runPostprocess(handler, [tensor], call, context);
       checkReply(reply);
-      return await runPreprocess(handler, call);
+      return await runPreprocess(handler, call, context);
     },
   },
 };

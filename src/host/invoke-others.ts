@@ -36,11 +36,7 @@ export class OtherFunctions {
     try {
       return await this.#invoke(caller, options, call);
     } catch (error) {
-      const { code, status, message } = toHostError(error);
-      // What the other handler says of its input is for the client; any other mistake in asking is this handler's.
-      const isOwnMistake = status < 500 && code !== 'handler-input';
-      const named = `function '${call.name.slice(0, nameLengthMax)}', invoked by '${caller.name}': ${message}`;
-      return { kind: 'error', code, status: isOwnMistake ? 500 : status, message: named };
+      return otherError(caller.name, call.name, error);
     }
   }
 
@@ -49,15 +45,7 @@ export class OtherFunctions {
     const found = this.#registry.find(name);
     if (found === undefined)
       throw new HostError('unknown-function', `no function '${name.slice(0, nameLengthMax)}' is registered`);
-    // A model invokes nobody.
-    if (input.kind === 'request' && chain.includes(name)) {
-      const way = [...chain, name].join(' > ');
-      throw new HostError('handler-failed', `its own answer waits for this call: ${way}`);
-    }
-    if (chain.length >= depthMax) {
-      const way = [...chain, name].join(' > ');
-      throw new HostError('handler-failed', `at most ${depthMax} functions may wait for each other: ${way}`);
-    }
+    checkChain(chain, { name, input });
     const nowMs = performance.now();
     const { signal, priority, deadlineMs = Infinity } = options;
     const version = await this.#invoker.ready(found, signal);
@@ -78,16 +66,44 @@ export class OtherFunctions {
       };
       return { kind: 'tensors', tensors: (await runInfer(this.#invoker, version, asked, mine)).outputs };
     }
-    if (version.handlerPath === undefined) {
-      throw new HostError('bad-request', 'it has no handler to answer a request: invoke it with tensors');
-    }
+    if (version.handlerPath === undefined) throw noHandler();
     return (await this.#invoker.invoke(version, input, { ...mine, deadlineMs: nowMs + waitMs, priority, rows: 1 }))
       .output;
   }
 }
 
+/** What a handler is told of another function that did not answer. */
+export function otherError(callerName: string, name: string, error: unknown): OtherAnswer {
+  const { code, status, message } = toHostError(error);
+  // What the other handler says of its input is for the client; any other mistake in asking is this handler's.
+  const isOwnMistake = status < 500 && code !== 'handler-input';
+  const named = `function '${name.slice(0, nameLengthMax)}', invoked by '${callerName}': ${message}`;
+  return { kind: 'error', code, status: isOwnMistake ? 500 : status, message: named };
+}
+
+/**
+ * Whether those whose answers wait for a call may make it.
+ *
+ * @throws HostError
+ */
+export function checkChain(chain: readonly string[], { name, input }: OtherCall): void {
+  const way = [...chain, name].join(' > ');
+  // A model invokes nobody.
+  if (input.kind === 'request' && chain.includes(name)) {
+    throw new HostError('handler-failed', `its own answer waits for this call: ${way}`);
+  }
+  if (chain.length >= depthMax) {
+    throw new HostError('handler-failed', `at most ${depthMax} functions may wait for each other: ${way}`);
+  }
+}
+
+/** Of a request to a function that has only a model. */
+export function noHandler(): HostError {
+  return new HostError('bad-request', 'it has no handler to answer a request: invoke it with tensors');
+}
+
 /** @throws TensorError */
-function checkInputs(spec: ModelSpec, tensors: readonly Tensor[]): void {
+export function checkInputs(spec: ModelSpec, tensors: readonly Tensor[]): void {
   const names = new Set<string>();
   for (const { name, datatype, shape } of tensors) {
     const input = spec.inputByName.get(name);

@@ -1,13 +1,23 @@
 /** A function's folder without a host: the settings, the compiled handler and the model, run in this process. */
+import { existsSync } from 'node:fs';
 import { access, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { basename, join, resolve } from 'node:path';
-import { loadInProcess, type FunctionInProcess, type HandlerRequest, type HandlerResponse } from '../cpu/index.ts';
+import { basename, dirname, join, resolve } from 'node:path';
+import {
+  loadInProcess,
+  type FunctionInProcess,
+  type HandlerRequest,
+  type HandlerResponse,
+  type InvokeOthers,
+  type OtherAnswer,
+  type OtherCall,
+} from '../cpu/index.ts';
 import { describeModel, readModel } from '../onnx/index.ts';
 import { runInSlices } from '../tensor/index.ts';
 import { HostError, toHostError } from './errors.ts';
 import { decodePlain, encodePlain } from './infer/plain.ts';
 import { modelSpec, type ModelSpec } from './infer/model-spec.ts';
+import { checkChain, checkInputs, noHandler, otherError } from './invoke-others.ts';
 import { compileHandler } from './store/handlers.ts';
 import { parseDurationMs, parseFolderSettings, type GivenSettings } from './store/index.ts';
 
@@ -48,12 +58,116 @@ export interface TriedFunction {
 }
 
 /**
- * Nothing of the folder changes.
+ * Nothing of the folder changes. Functions that its handler invokes are those of the folders beside it, opened when they are
+ * first asked for.
  *
  * @throws TryError
  */
 export async function openFolder(path: string): Promise<TriedFunction> {
   const folder = resolve(path);
+  const beside = new FoldersBeside(dirname(folder));
+  const opened = await beside.open(basename(folder));
+  const call = async (request: HandlerRequest): Promise<TriedCall> =>
+    opened.hasHandler
+      ? await opened.inProcess.answer(request, beside.for([opened.name]), () => beside.nowMs())
+      : await plainAnswer(opened.inProcess, await opened.spec(), request.body);
+  return {
+    name: opened.name,
+    example: opened.given.example,
+    sloMs: opened.given.slo === undefined ? undefined : parseDurationMs(opened.given.slo),
+    compileMs: opened.compileMs,
+    loadMs: opened.inProcess.loadMs,
+    call: async (request) => await call(request).catch(rethrown),
+    close: async () => await beside.close(),
+  };
+}
+
+interface OpenFolder {
+  readonly name: string;
+  readonly given: GivenSettings;
+  readonly inProcess: FunctionInProcess;
+  readonly hasHandler: boolean;
+  /** Read when it is first asked for. */
+  readonly spec: () => Promise<ModelSpec>;
+  readonly compileMs: number | undefined;
+  close(): Promise<void>;
+}
+
+/** The functions of one folder of folders, each open once. */
+class FoldersBeside {
+  readonly #parent: string;
+  readonly #open = new Map<string, Promise<OpenFolder>>();
+  /** They are opened one after the other. */
+  #turn: Promise<unknown> = Promise.resolve();
+  #openMs = 0;
+  #openSinceMs: number | undefined;
+
+  constructor(parent: string) {
+    this.#parent = parent;
+  }
+
+  /** A clock that stands still while a function is opened: a host has it ready. */
+  nowMs(): number {
+    return (this.#openSinceMs ?? performance.now()) - this.#openMs;
+  }
+
+  /** Rejects with {@link TryError}. */
+  open(name: string): Promise<OpenFolder> {
+    let opening = this.#open.get(name);
+    if (opening === undefined) {
+      opening = this.#turn.then(async () => {
+        const startMs = (this.#openSinceMs = performance.now());
+        try {
+          return await openOne(join(this.#parent, name));
+        } finally {
+          this.#openMs += performance.now() - startMs;
+          this.#openSinceMs = undefined;
+        }
+      });
+      this.#open.set(name, opening);
+      this.#turn = opening.catch(() => undefined);
+    }
+    return opening;
+  }
+
+  /** Answers what the last of these functions asks, for whose answer the others wait. */
+  for(chain: readonly string[]): InvokeOthers {
+    return (calls) =>
+      Promise.all(
+        calls.map((call) =>
+          this.#answer(chain, call).catch((error: unknown) => otherError(chain.at(-1)!, call.name, error)),
+        ),
+      );
+  }
+
+  async #answer(chain: readonly string[], call: OtherCall): Promise<OtherAnswer> {
+    const { name, input } = call;
+    checkChain(chain, call);
+    const folder = join(this.#parent, name);
+    const isThere = basename(folder) === name && existsSync(join(folder, 'function.json'));
+    if (!isThere) {
+      const problem = `it has no folder in ${this.#parent}, where a function that is tried out finds others`;
+      throw new HostError('unknown-function', problem);
+    }
+    const { inProcess, hasHandler, spec } = await this.open(name);
+    if (input.kind === 'tensors') {
+      checkInputs(await spec(), input.tensors);
+      return { kind: 'tensors', tensors: await inProcess.run(input.tensors) };
+    }
+    if (!hasHandler) throw noHandler();
+    const { response } = await inProcess.answer(input.request, this.for([...chain, name]), () => this.nowMs());
+    return { kind: 'response', response };
+  }
+
+  async close(): Promise<void> {
+    const opened = await Promise.allSettled(this.#open.values());
+    for (const each of opened) if (each.status === 'fulfilled') await each.value.close();
+  }
+}
+
+/** Rejects with {@link TryError}. */
+async function openOne(folder: string): Promise<OpenFolder> {
+  const name = basename(folder);
   const given = await settingsOf(folder);
   const modelPath = join(folder, given.model ?? 'model.onnx');
   await access(modelPath).catch(() => {
@@ -61,33 +175,25 @@ export async function openFolder(path: string): Promise<TriedFunction> {
   });
   // Node looks for packages from where a module is: the compiled handler must lie where nothing else is found.
   const compiledDir = await mkdtemp(join(tmpdir(), 'turntable-try-'));
+  const remove = async (): Promise<void> => await rm(compiledDir, { recursive: true, force: true });
   try {
     const startMs = performance.now();
     const handlerPath = given.handler === undefined ? undefined : await compiled(folder, given.handler, compiledDir);
     const compileMs = handlerPath === undefined ? undefined : performance.now() - startMs;
     const { FunctionInProcess } = await loadInProcess();
-    const opened = await FunctionInProcess.open(modelPath, handlerPath).catch((error: unknown) => {
-      throw new TryError(`${basename(folder)} cannot be loaded: ${(error as Error).message}`, undefined, {
-        cause: error,
-      });
+    const inProcess = await FunctionInProcess.open(modelPath, handlerPath).catch((error: unknown) => {
+      throw new TryError(`${name} cannot be loaded: ${(error as Error).message}`, undefined, { cause: error });
     });
-    const spec = handlerPath === undefined ? modelSpec(describeModel(await readModel(modelPath))) : undefined;
-    const call = async (request: HandlerRequest): Promise<TriedCall> =>
-      spec === undefined ? await opened.answer(request) : await plainAnswer(opened, spec, request.body);
-    return {
-      name: basename(folder),
-      example: given.example,
-      sloMs: given.slo === undefined ? undefined : parseDurationMs(given.slo),
-      compileMs,
-      loadMs: opened.loadMs,
-      call: async (request) => await call(request).catch(rethrown),
-      async close() {
-        await opened.release();
-        await rm(compiledDir, { recursive: true, force: true });
-      },
+    const close = async (): Promise<void> => {
+      await inProcess.release();
+      await remove();
     };
+    let reading: Promise<ModelSpec> | undefined;
+    const spec = (): Promise<ModelSpec> =>
+      (reading ??= readModel(modelPath).then((graph) => modelSpec(describeModel(graph))));
+    return { name, given, inProcess, hasHandler: handlerPath !== undefined, spec, compileMs, close };
   } catch (error) {
-    await rm(compiledDir, { recursive: true, force: true });
+    await remove();
     throw error;
   }
 }

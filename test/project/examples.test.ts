@@ -97,11 +97,13 @@ test('a row of a table gets a probability, and every mistake in it is told at on
   );
 });
 
+const words = (asked: object): string[] => ['--data', JSON.stringify(asked)];
+
 async function copyTwoModels(functions: string): Promise<void> {
   for (const name of ['tabular', 'two-models']) await cp(join(dir, name), join(functions, name), { recursive: true });
 }
 
-test('a handler asks the model of another function, and says why it cannot where it is tried alone', async () => {
+test('a handler asks the model of another function, at a host and where both are tried; alone it says who is missing', async () => {
   await using host = await startReluHost([], { flags: { 'cpu.cores': '1' }, prepare: copyTwoModels });
   const ask = async (customer: object): Promise<unknown> => {
     const response = await fetch(`${host.url}/function/two-models`, { method: 'POST', body: JSON.stringify(customer) });
@@ -111,7 +113,12 @@ test('a handler asks the model of another function, and says why it cannot where
   expect(await ask(customer)).toMatchObject({ offer: 'two years', worth: { monthly: 74 } });
   expect(await ask({ ...customer, months: 60, calls: 0 })).toMatchObject({ offer: 'yearly' });
   expect(await ask({ ...customer, calls: 'many' })).toEqual({ error: "'calls' must be a number of at least 0" });
-  expect(await refusal('two-models')).toContain("'tabular' was not invoked: a function that is tried out runs alone");
+  expect(await reply('two-models', ...words(customer))).toEqual(await ask(customer));
+  expect(await refusal('two-models', ...words({ ...customer, months: -1 }))).toContain("'months' must be");
+  await cp(join(dir, 'two-models'), join(dir, 'apart', 'two-models'), { recursive: true });
+  expect(await refusal('apart/two-models')).toContain(
+    "function 'tabular', invoked by 'two-models': it has no folder in ",
+  );
 }, 60_000);
 
 test('a detector tells boxes in pixels of the photo, or draws them into it', async () => {

@@ -5,7 +5,6 @@ import { TensorError, type Tensor } from '../../tensor/index.ts';
 import type { Handler, HandlerCall, HandlerContext } from './handler.ts';
 import { handlerStack } from './handler-stack.ts';
 import { toHandlerTensor, toTensor } from './handler-tensors.ts';
-import { contextWithout } from './others.ts';
 import type { HandlerRequest, HandlerResponse } from '../types.ts';
 
 /** A failure inside a handler, with the status that it asked for or the one that fits. */
@@ -20,7 +19,6 @@ export class HandlerError extends Error {
   }
 }
 
-const alone = contextWithout('a function that is tried out runs alone; serve it beside the other one');
 const messageCharactersMax = 1000;
 
 /** A module of the session's own: what it keeps between calls, no other function in the process sees. */
@@ -59,11 +57,7 @@ export function handlerCall(request: HandlerRequest): HandlerCall {
   };
 }
 
-export async function runPreprocess(
-  handler: Handler,
-  call: HandlerCall,
-  context: HandlerContext = alone,
-): Promise<Tensor[]> {
+export async function runPreprocess(handler: Handler, call: HandlerCall, context: HandlerContext): Promise<Tensor[]> {
   try {
     const made = await handler.preprocess(call, context);
     if (!Array.isArray(made)) throw new TensorError('preprocess did not return an array of tensors');
@@ -77,7 +71,7 @@ export async function runPostprocess(
   handler: Handler,
   tensors: readonly Tensor[],
   call: HandlerCall,
-  context: HandlerContext = alone,
+  context: HandlerContext,
 ): Promise<HandlerResponse> {
   try {
     return await toResponse(await handler.postprocess(tensors.map(toHandlerTensor), call, context));

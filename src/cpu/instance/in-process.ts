@@ -1,9 +1,11 @@
 /** A function in the very process that asks, for trying it out: one call at a time, without limits of time. */
 import type { Tensor } from '../../tensor/index.ts';
-import { CpuError, type HandlerRequest, type HandlerResponse } from '../types.ts';
+import { CpuError, type HandlerRequest, type HandlerResponse, type InvokeOthers } from '../types.ts';
 import type { Handler } from './handler.ts';
 import { checkGiven, handlerCall, loadHandler, runPostprocess, runPreprocess } from './handler-runner.ts';
 import { failure } from './instance-model.ts';
+import { answersOf, takeAnswers } from './other-answers.ts';
+import { OtherCalls } from './others.ts';
 import { Session } from './session.ts';
 
 export interface InProcessTimes {
@@ -38,22 +40,36 @@ export class FunctionInProcess {
     return new FunctionInProcess(session, handler, performance.now() - startMs);
   }
 
-  /** A call through the handler. Rejects with {@link CpuError}. */
+  /**
+   * A call through the handler. Rejects with {@link CpuError}.
+   *
+   * @param now the clock, in milliseconds, that the times are told by
+   */
   async answer(
     request: HandlerRequest,
+    invokeOthers: InvokeOthers,
+    now: () => number,
   ): Promise<{ readonly response: HandlerResponse; readonly times: InProcessTimes }> {
     if (this.#handler === undefined) throw new TypeError('the function has no handler');
     const handler = this.#handler;
+    const others = new OtherCalls((asked) => {
+      const headers = asked.map(({ header }) => header);
+      const given = asked.flatMap(({ tensors }) => tensors);
+      void answersOf(headers, given, invokeOthers).then(({ answers, tensors }) =>
+        others.back(takeAnswers(answers, tensors)),
+      );
+    });
+    const { context } = others;
     return await spoken(async () => {
       const call = handlerCall(request);
-      const startMs = performance.now();
-      const inputs = await runPreprocess(handler, call);
+      const startMs = now();
+      const inputs = await others.during(() => runPreprocess(handler, call, context));
       checkGiven(inputs, this.#session.inputNames);
-      const inferStartMs = performance.now();
+      const inferStartMs = now();
       const outputs = await this.#session.run(inputs, undefined);
-      const inferEndMs = performance.now();
-      const response = await runPostprocess(handler, outputs, call);
-      const postprocessMs = performance.now() - inferEndMs;
+      const inferEndMs = now();
+      const response = await others.during(() => runPostprocess(handler, outputs, call, context));
+      const postprocessMs = now() - inferEndMs;
       const times = { preprocessMs: inferStartMs - startMs, inferMs: inferEndMs - inferStartMs, postprocessMs };
       return { response, times };
     });

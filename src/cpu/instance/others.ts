@@ -128,13 +128,6 @@ function heeded<Given extends unknown[], Result>(
   };
 }
 
-/** The context of a handler where nobody can be asked. */
-export function contextWithout(why: string): HandlerContext {
-  const refuse = (name: unknown): Promise<never> =>
-    Promise.reject(new Error(`'${String(name)}' was not invoked: ${why}`));
-  return { invoke: refuse, call: refuse };
-}
-
 function nameOf(name: unknown): string {
   if (typeof name === 'string' && name !== '') return name;
   throw new TypeError(`the function to invoke must be named by a text, not by ${JSON.stringify(name)}`);
