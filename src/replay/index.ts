@@ -85,6 +85,7 @@ export { ReportBuilder, type ReportContext } from './report/builder.ts';
 export { renderReportCsv, renderSweepCsv } from './report/csv.ts';
 export { renderReportPage, renderSweepPage, systemsOf } from './report/html.ts';
 export * from './report/tables.ts';
+export { goodputWanted } from './report/verdict.ts';
 export { parseReport, ReportError } from './report/read.ts';
 export type {
   FunctionRow,

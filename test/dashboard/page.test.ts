@@ -166,6 +166,9 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     await writeFile(file, report);
     await page.getByLabel('Open reports of the command line:').setInputFiles(file);
     await page.getByRole('heading', { name: 'Side by side' }).waitFor();
+    const { verdict } = JSON.parse(report) as { verdict: string };
+    expect(verdict).toMatch(/nough: /);
+    expect(await page.getByText(verdict).count()).toBe(2);
     expect(await page.locator('table.compare thead').textContent()).toContain('simulated on p3.8xlarge');
     expect(complaints).toEqual([]);
   });

@@ -2,6 +2,7 @@
 import {
   count,
   figures,
+  goodputWanted,
   ms,
   notesOf,
   percent,
@@ -20,7 +21,6 @@ import { renderTable } from '../table.ts';
 
 const minutesShown = 15;
 const functionsShown = 5;
-const goodputWanted = 0.99;
 
 export function renderReport(report: Report): string {
   const tables = tablesOf(report, functionsShown).map(({ columns, rows }) => renderTable(columns, rows));
@@ -49,7 +49,8 @@ function heading(report: Report): string {
   const warmup = report.warmup_requests > 0 ? [`${count(report.warmup_requests)} of warm-up left out`] : [];
   return (
     `${provenanceText(report)}: ${count(requests)} requests in ${formatMs(seconds * 1000)} (${rate.toFixed(1)}/s)\n` +
-    [...settingsText, ...seed, ...warmup].join(', ')
+    [...settingsText, ...seed, ...warmup].join(', ') +
+    (report.verdict === undefined ? '' : `\n${report.verdict}`)
   );
 }
 

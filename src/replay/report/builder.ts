@@ -6,6 +6,7 @@ import { IntervalSeries, joined, type Interval } from './series.ts';
 import { Sketch } from './sketch.ts';
 import { SloCounter } from './slos.ts';
 import { finite, rounded, TallyCounter } from './tally.ts';
+import { verdictOf, type Judged } from './verdict.ts';
 import type { FunctionRow, GpuRow, IntervalRow, ModelRow, Report, SettingValue } from './types.ts';
 
 /** Percentiles of the whole are exact up to so many answers (1 MB); then within 0.05%. */
@@ -137,7 +138,7 @@ export class ReportBuilder implements ReplayObserver {
     const perMinute = widthMs < minuteMs ? joined(rows, minuteMs / widthMs) : rows;
     const functions = this.#functionRows(context);
     const sketches = [this.#whole, ...this.#functions, ...rows.map(({ tally }) => tally)];
-    return {
+    const report: Judged = {
       format: 'turntable-report',
       version: 1,
       ...(kind === 'simulated' ? { simulated: true } : { measured: true }),
@@ -172,6 +173,7 @@ export class ReportBuilder implements ReplayObserver {
       timeline: widthMs < minuteMs ? this.#intervalRows(rows, widthMs, spanMs) : [],
       functions,
     };
+    return { ...report, verdict: verdictOf(report) };
   }
 
   #intervalRows(rows: readonly Interval[], widthMs: number, spanMs: number): IntervalRow[] {

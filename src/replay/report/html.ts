@@ -31,10 +31,17 @@ export function renderReportPage(reports: readonly NamedReport[], notes?: Report
   const names = reports.map(({ name }) => name);
   const body = [`<h1>${escapeHtml(title)}</h1>`];
   if (reports.length === 1 && only !== undefined) {
-    body.push(`<p class="lead"><span class="badge">${escapeHtml(provenanceText(only.report))}</span></p>`);
+    body.push(
+      `<p class="lead"><span class="badge">${escapeHtml(provenanceText(only.report))}</span></p>`,
+      verdictText(only.report),
+    );
     body.push(figuresOf(only.report));
   } else {
-    body.push('<h2>Figures</h2>', comparisonTable(reports));
+    body.push(
+      ...reports.map(({ name, report }) => verdictText(report, name)),
+      '<h2>Figures</h2>',
+      comparisonTable(reports),
+    );
   }
   if (notes !== undefined) {
     const items = notes.lines.map((line) => `<li>${escapeHtml(line)}</li>`);
@@ -43,6 +50,11 @@ export function renderReportPage(reports: readonly NamedReport[], notes?: Report
   body.push('<h2>Over time</h2>', renderLegend(names), chartsOverTime(reports));
   for (const { name, report } of reports) body.push(...detailsOf(report, reports.length > 1 ? ` of ${name}` : ''));
   return renderPage(title, body);
+}
+
+function verdictText({ verdict }: Report, name?: string): string {
+  if (verdict === undefined) return '';
+  return `<p>${name === undefined ? '' : `<strong>${escapeHtml(name)}</strong> `}${escapeHtml(verdict)}</p>`;
 }
 
 function figuresOf(report: Report): string {

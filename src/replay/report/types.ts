@@ -103,6 +103,8 @@ export interface Report extends Tally {
   /** Exactly one of the two. */
   readonly simulated?: true;
   readonly measured?: true;
+  /** Whether it was enough, and what was missing, as a sentence; absent in older reports. */
+  readonly verdict?: string;
   /** The machine preset of a simulation, or what was measured on. */
   readonly machine: string;
   readonly seed: number | null;

@@ -6,6 +6,8 @@ export interface ReplayReport {
   readonly simulated?: boolean;
   readonly measured?: boolean;
   readonly machine: string;
+  /** Absent in older reports. */
+  readonly verdict?: string;
   readonly requests: number;
   readonly requests_per_s: number;
   readonly goodput: number | null;

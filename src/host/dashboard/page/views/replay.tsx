@@ -2,21 +2,11 @@ import { useEffect, useState } from 'preact/hooks';
 import type { AnatomyChoices } from '../../api-types.ts';
 import { getJson, request } from '../api.ts';
 import { textOf } from '../logic/form.ts';
-import { formatMs, formatRate, formatShare } from '../logic/format.ts';
-import {
-  bestOf,
-  compare,
-  isCapacityReport,
-  parseReport,
-  provenance,
-  type CapacityReport,
-  type Comparison,
-  type ReplayReport,
-} from '../logic/reports.ts';
-import { Plot } from '../plot.tsx';
+import { isCapacityReport, parseReport, type CapacityReport } from '../logic/reports.ts';
 import { answerOf, usePolled } from '../state.ts';
 import { Capacity } from './capacity.tsx';
-import { CopyButton, Field, Message } from './parts.tsx';
+import { Field, Message } from './parts.tsx';
+import { colours, Reports, type Shown } from './reports.tsx';
 
 interface Runs {
   readonly arrivals: readonly string[];
@@ -31,14 +21,7 @@ interface Runs {
   }[];
 }
 
-interface Shown {
-  readonly id: string;
-  readonly name: string;
-  readonly report: ReplayReport;
-}
-
-const comparedMax = 4;
-const colours = ['--cpu', '--late', '--good', '--remote'] as const;
+const comparedMax = colours.length;
 
 /** Choose traffic, functions, machine and policy; run; lay reports side by side, those of the command line too. */
 export function Replay({ run, theme }: { readonly run: string | undefined; readonly theme: string }) {
@@ -228,6 +211,7 @@ function NewRun({ runs, onStarted }: { readonly runs: Runs | undefined; readonly
         <select name="policy">
           <option>best</option>
           <option>artifact</option>
+          <option>lru</option>
         </select>
       </Field>
       <Field label="Mode of cold starts">
@@ -249,150 +233,5 @@ function NewRun({ runs, onStarted }: { readonly runs: Runs | undefined; readonly
       </button>
       {said !== undefined && <Message text={said} level="warning" />}
     </form>
-  );
-}
-
-interface ReportsProps {
-  readonly shown: readonly Shown[];
-  readonly theme: string;
-  readonly onClose: (id: string) => void;
-}
-
-function Reports({ shown, theme, onClose }: ReportsProps) {
-  const rows = compare(shown.map(({ report }) => report));
-  return (
-    <>
-      <section class="card" aria-labelledby="compare-title">
-        <h2 id="compare-title">{shown.length === 1 ? 'Report' : 'Side by side'}</h2>
-        <div class="scroll">
-          <table class="compare">
-            <thead>
-              <tr>
-                <th scope="col" />
-                {shown.map(({ id, name, report }) => (
-                  <th scope="col" key={id}>
-                    {name} <span class="muted">{provenance(report)}</span>{' '}
-                    <button type="button" aria-label={`Close ${name}`} onClick={() => onClose(id)}>
-                      ×
-                    </button>
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              <tr>
-                <th scope="row">Requests</th>
-                {shown.map(({ id, report }) => (
-                  <td key={id}>
-                    {report.requests.toLocaleString('en')} at {formatRate(report.requests_per_s)}
-                  </td>
-                ))}
-              </tr>
-              {rows.map((row) => (
-                <tr key={row.name}>
-                  <th scope="row">{row.name}</th>
-                  {row.values.map((value, index) => (
-                    <td key={shown[index]!.id} class={bestOf(row) === index ? 'best' : ''}>
-                      {shownValue(row, value)}
-                    </td>
-                  ))}
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      </section>
-      <div class="plots">
-        {(['p99_ms', 'goodput', 'cold_start_rate'] as const).map((figure) => (
-          <ReportPlot key={figure} figure={figure} shown={shown} theme={theme} />
-        ))}
-      </div>
-      {shown.map(({ id, name, report }) => (
-        <details class="card" key={id}>
-          <summary>{name}: models and settings</summary>
-          <div class="scroll">
-            <table>
-              <thead>
-                <tr>
-                  {['Model', 'Functions', 'Requests', 'Goodput', 'p99', 'Cold'].map((heading) => (
-                    <th scope="col" key={heading}>
-                      {heading}
-                    </th>
-                  ))}
-                </tr>
-              </thead>
-              <tbody>
-                {report.models.map((model) => (
-                  <tr key={model.model}>
-                    <th scope="row">{model.model}</th>
-                    <td>{model.functions}</td>
-                    <td>{model.requests}</td>
-                    <td>{formatShare(model.goodput)}</td>
-                    <td>{formatMs(model.p99_ms)}</td>
-                    <td>{formatShare(model.cold_start_rate)}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-          <pre>{JSON.stringify(report.settings, null, 1)}</pre>
-          <CopyButton text={JSON.stringify(report, null, 1)} />
-        </details>
-      ))}
-    </>
-  );
-}
-
-function shownValue({ unit }: Comparison, value: number | null): string {
-  if (value === null) return '–';
-  switch (unit) {
-    case 'share':
-      return formatShare(value);
-    case 'ms':
-      return formatMs(value);
-    case 'rate':
-      return formatRate(value);
-    case 'count':
-      return value.toLocaleString('en');
-  }
-}
-
-const rowsOf = ({ report }: Shown) => (report.timeline.length > 0 ? report.timeline : report.per_minute);
-
-const figures = {
-  p99_ms: { title: 'p99 over the run', format: (value: number) => formatMs(value) },
-  goodput: { title: 'Goodput over the run', format: (value: number) => formatShare(value) },
-  cold_start_rate: { title: 'Cold-start rate over the run', format: (value: number) => formatShare(value) },
-} as const;
-
-/** One figure of every report over the time of the run; from its beginning, in UTC, so that runs lie over each other. */
-function ReportPlot({
-  figure,
-  shown,
-  theme,
-}: { readonly figure: keyof typeof figures } & Omit<ReportsProps, 'onClose'>) {
-  const starts = [...new Set(shown.flatMap((each) => rowsOf(each).map(({ start_s }) => start_s)))].toSorted(
-    (a, b) => a - b,
-  );
-  const offsetMs = new Date(0).getTimezoneOffset() * 60_000;
-  const series = shown.map((each, index) => {
-    const byStart = new Map(rowsOf(each).map((row) => [row.start_s, row[figure]]));
-    return {
-      label: each.name,
-      colour: colours[index]!,
-      look: 'line' as const,
-      values: starts.map((start) => byStart.get(start) ?? null),
-    };
-  });
-  const { title, format } = figures[figure];
-  return (
-    <Plot
-      title={title}
-      summary={shown.map(({ name }) => name).join(', ')}
-      atMs={starts.map((start) => start * 1000 + offsetMs)}
-      format={format}
-      theme={theme}
-      series={series}
-    />
   );
 }

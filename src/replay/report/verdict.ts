@@ -1,0 +1,58 @@
+/** What a report comes to, in two sentences at the most. */
+import { count, ms, percent } from './tables.ts';
+import type { IntervalRow, Report } from './types.ts';
+
+/** Share of the requests that must be answered within their SLO for a machine to be called enough. */
+export const goodputWanted = 0.99;
+/** Beyond it a GPU has no time left for a burst. */
+const busyShare = 0.85;
+/** Of the requests: so many that wait for weights are what there is to be said. */
+const loadedShare = 0.1;
+
+export type Judged = Omit<Report, 'verdict'>;
+
+/** Whether the machine was enough, and otherwise what most of the missing requests wanted. */
+export function verdictOf(report: Judged): string {
+  const { goodput, requests, p99_ms: p99 } = report;
+  if (requests === 0 || goodput === null) return 'No request was replayed.';
+  const met = `${percent(goodput)} of ${count(requests)} requests were answered within their SLO`;
+  if (goodput >= goodputWanted) return `Enough: ${met}, p99 ${ms(p99)}.`;
+  return `Not enough: ${met} (${percent(goodputWanted)} would be). ${reasonOf(report, goodput)}.`;
+}
+
+function reasonOf(report: Judged, goodput: number): string {
+  const { requests, shed, failed } = report;
+  const late = Math.round(requests * (1 - goodput)) - shed - failed;
+  if (failed > shed && failed > late) {
+    const [[reason] = ['unknown']] = Object.entries(report.failures_by_reason).sort(
+      ([, one], [, other]) => other - one,
+    );
+    return `${count(failed)} failed, most for '${reason}'`;
+  }
+  const what = shed > late ? `${count(shed)} were shed` : `${count(late)} came late`;
+  const settled = settledGoodput(report);
+  if (settled >= goodputWanted) {
+    return `${what}, nearly all while memory was filled: ${percent(settled)} in the second half (--warmup leaves the beginning out)`;
+  }
+  const { gpus, host_memory: memory, cold_start_rate: cold, partial_start_rate: partial } = report;
+  const busy = gpus.reduce((sum, { utilisation }) => sum + utilisation, 0) / Math.max(1, gpus.length);
+  const loaded = (cold ?? 0) + (partial ?? 0);
+  if (busy >= busyShare)
+    return `${what}: the GPUs execute ${percent(busy)} of the time, so more or faster ones are needed`;
+  if (memory?.exceeded === true && memory.disk_reads >= requests * loadedShare) {
+    return `${what}: ${count(memory.disk_reads)} loads came from disk, so more host memory is needed`;
+  }
+  if (gpus.length > 0 && loaded >= loadedShare) {
+    return `${what}: ${percent(loaded)} waited for weights, so more GPU memory or faster links are needed`;
+  }
+  return `${what}: the mean wait for a turn is ${ms(report.queue_mean_ms)}, so bursts need more places to run`;
+}
+
+/** Goodput of the second half of the replay; 0 where there is none. */
+function settledGoodput({ timeline, per_minute: minutes }: Judged): number {
+  const rows: readonly IntervalRow[] = timeline.length > 0 ? timeline : minutes;
+  const half = rows.slice(Math.ceil(rows.length / 2));
+  const requests = half.reduce((sum, row) => sum + row.requests, 0);
+  const met = half.reduce((sum, row) => sum + row.requests * (row.goodput ?? 0), 0);
+  return requests === 0 ? 0 : met / requests;
+}
