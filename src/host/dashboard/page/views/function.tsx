@@ -174,7 +174,10 @@ export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
 /** Which GPU it is on and why, or why on none. */
 function whereNote({ plan, instances, waiting, gpus, gpuState, coldCause }: FunctionAnswer['row']): string {
   const pool = `${instances} CPU instance${instances === 1 ? '' : 's'}, ${waiting} waiting`;
-  if (gpus.length > 0) return `on GPU ${gpus.join(' and ')}${plan === '' ? '' : `, ${plan}`}`;
+  if (gpus.length > 0) {
+    const on = `on GPU ${gpus.join(' and ')}${plan === '' ? '' : `, ${plan}`}`;
+    return coldCause === null ? on : `${on}; last cold start: ${coldCause}`;
+  }
   const why = gpuState?.whyNot ?? (gpuState === null ? null : coldCause);
   return [plan === '' ? pool : plan, ...(why === null || plan.includes(why) ? [] : [why])].join('; ');
 }
