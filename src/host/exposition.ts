@@ -8,6 +8,9 @@ import { Slices } from './slices.ts';
 export type Labels = Readonly<Record<string, string | number>>;
 export type AddSample = (labels: Labels, value: number) => void;
 
+/** Adds a sample for each series; of a metric without labels it gives the value, undefined where there is none. */
+export type Read = ((add: AddSample) => void) | (() => number | undefined);
+
 export interface HistogramSample {
   readonly labels: Labels;
   readonly histogram: Histogram;
@@ -23,31 +26,17 @@ export class Exposition {
   readonly #families: Family[] = [];
 
   /** Samples with the same labels are added up. */
-  counter(name: string, help: string, read: (add: AddSample) => void): void {
-    this.#add(name, help, 'counter', () => {
-      const sums = new Map<string, number>();
-      read((labels, value) => {
-        const series = `${name}${labelText(labels)}`;
-        sums.set(series, (sums.get(series) ?? 0) + value);
-      });
-      return linesOf(sums);
-    });
-  }
+  readonly counter = (name: string, help: string, read: Read): void =>
+    this.#add(name, help, 'counter', () => linesOf(name, read, (sum, value) => sum + value));
 
   /** Of samples with the same labels the last one counts. */
-  gauge(name: string, help: string, read: (set: AddSample) => void): void {
-    this.#add(name, help, 'gauge', () => {
-      const values = new Map<string, number>();
-      read((labels, value) => values.set(`${name}${labelText(labels)}`, value));
-      return linesOf(values);
-    });
-  }
+  readonly gauge = (name: string, help: string, read: Read): void =>
+    this.#add(name, help, 'gauge', () => linesOf(name, read, (_, value) => value));
 
-  histogram(name: string, help: string, read: () => Iterable<HistogramSample>): void {
+  readonly histogram = (name: string, help: string, read: () => Iterable<HistogramSample>): void =>
     this.#add(name, help, 'histogram', function* lines() {
       for (const sample of read()) yield histogramText(name, sample);
     });
-  }
 
   async text(): Promise<string> {
     const slices = new Slices();
@@ -67,7 +56,14 @@ export class Exposition {
   }
 }
 
-function* linesOf(values: ReadonlyMap<string, number>): Iterable<string> {
+function* linesOf(name: string, read: Read, join: (before: number, value: number) => number): Iterable<string> {
+  const values = new Map<string, number>();
+  const add: AddSample = (labels, value) => {
+    const series = `${name}${labelText(labels)}`;
+    values.set(series, join(values.get(series) ?? 0, value));
+  };
+  const single = read(add);
+  if (typeof single === 'number') add({}, single);
   for (const [series, value] of values) yield `${series} ${value}\n`;
 }
 

@@ -1,87 +1,68 @@
-/** Series of the GPUs. What the engine itself says of its memory is asked for at each scrape, which is never a use. */
-import { Counter, Gauge, type Registry as PromRegistry } from 'prom-client';
+/** Series of the GPUs. What the engine itself says of its memory is asked for once a scrape, which is never a use. */
+import type { GpuProcessState } from '../gpu/index.ts';
+import type { Exposition } from './exposition.ts';
 import type { GpuHost } from './gpu/index.ts';
 
-export function addGpuMetrics(prom: PromRegistry, gpus: GpuHost): void {
-  const byGpu = (name: string, help: string, read: (gpu: number) => Promise<number> | number): void => {
-    const gauge: Gauge = new Gauge({
-      name,
-      help,
-      labelNames: ['gpu_uuid'],
-      registers: [prom],
-      collect: async (): Promise<void> => {
-        gauge.reset();
-        for (const { index, uuid } of gpus.info?.devices ?? []) gauge.set({ gpu_uuid: uuid }, await read(index));
-      },
+/** @param state what the engine said at this scrape; undefined where it has not answered yet */
+export function addGpuMetrics(
+  { counter, gauge }: Exposition,
+  gpus: GpuHost,
+  state: () => GpuProcessState | undefined,
+): void {
+  const byGpu = (name: string, help: string, read: (gpu: number) => number | undefined): void =>
+    gauge(name, help, (set) => {
+      for (const { index, uuid } of gpus.info?.devices ?? []) set({ gpu_uuid: uuid }, read(index) ?? 0);
     });
-  };
-  const single = (name: string, help: string, read: () => Promise<number> | number): void => {
-    const gauge: Gauge = new Gauge({
-      name,
-      help,
-      registers: [prom],
-      collect: async (): Promise<void> => gauge.set(await read()),
-    });
-  };
+  const memoryOf = (gpu: number) => state()?.memory.find((each) => each.gpu === gpu);
   byGpu('nv_gpu_memory_total_bytes', 'Memory of the GPU that functions may have', (gpu) => {
-    return gpus.info?.devices[gpu]?.limitBytes ?? 0;
+    return gpus.info?.devices[gpu]?.limitBytes;
   });
-  byGpu('nv_gpu_memory_used_bytes', 'Of it in use: weights, activations, constants', async (gpu) => {
-    const memory = (await gpus.freshState())?.memory.find((each) => each.gpu === gpu);
-    return memory === undefined ? 0 : memory.limitBytes - memory.freeBytes;
+  byGpu('nv_gpu_memory_used_bytes', 'Of it in use: weights, activations, constants', (gpu) => {
+    const memory = memoryOf(gpu);
+    return memory && memory.limitBytes - memory.freeBytes;
   });
-  byGpu('turntable_gpu_weight_bytes', 'Weights of functions on the GPU, those on their way included', async (gpu) => {
-    return (await gpus.freshState())?.memory.find((each) => each.gpu === gpu)?.weightBytes ?? 0;
+  byGpu('turntable_gpu_weight_bytes', 'Weights of functions on the GPU, those on their way included', (gpu) => {
+    return memoryOf(gpu)?.weightBytes;
   });
   byGpu('nv_gpu_utilization', 'Share of the latest 10 seconds in which the GPU executed functions', (gpu) => {
     return gpus.live.utilization(gpu);
   });
-  const linkBytes: Counter = new Counter({
-    name: 'turntable_gpu_link_bytes_total',
-    help: "Bytes that copies of the GPU process moved over the GPU's link: from_host, to_host, to_peers",
-    labelNames: ['gpu_uuid', 'direction'],
-    registers: [prom],
-    collect: async (): Promise<void> => {
-      const links = (await gpus.freshState())?.links ?? [];
-      linkBytes.reset();
-      for (const { gpu, fromHost, toHost, toPeers } of links) {
-        const uuid = gpus.info?.devices[gpu]?.uuid ?? '';
+  counter(
+    'turntable_gpu_link_bytes_total',
+    "Bytes that copies of the GPU process moved over the GPU's link: from_host, to_host, to_peers",
+    (add) => {
+      for (const { gpu, fromHost, toHost, toPeers } of state()?.links ?? []) {
+        const gpuUuid = gpus.info?.devices[gpu]?.uuid ?? '';
         for (const [direction, bytes] of Object.entries({ from_host: fromHost, to_host: toHost, to_peers: toPeers }))
-          linkBytes.inc({ gpu_uuid: uuid, direction }, bytes);
+          add({ gpu_uuid: gpuUuid, direction }, bytes);
       }
     },
+  );
+  gauge('nv_pinned_memory_pool_total_bytes', 'Host memory that weights may be pinned in', () => {
+    return state()?.host.budgetBytes ?? 0;
   });
-  single('nv_pinned_memory_pool_total_bytes', 'Host memory that weights may be pinned in', async () => {
-    return (await gpus.freshState())?.host.budgetBytes ?? 0;
-  });
-  single('nv_pinned_memory_pool_used_bytes', 'Of it filled with weights', async () => {
-    return (await gpus.freshState())?.host.usedBytes ?? 0;
-  });
-  const planChanges: Counter = new Counter({
-    name: 'turntable_plan_changes_total',
-    help: 'Resident functions that went to a smaller plan for room, or to a larger one with room that was there',
-    labelNames: ['function', 'direction'],
-    registers: [prom],
-    collect: (): void => {
-      planChanges.reset();
+  gauge('nv_pinned_memory_pool_used_bytes', 'Of it filled with weights', () => state()?.host.usedBytes ?? 0);
+  counter(
+    'turntable_plan_changes_total',
+    'Resident functions that went to a smaller plan for room, or to a larger one with room that was there',
+    (add) => {
       for (const key of gpus.live.keys()) {
         const { shrinks, growths } = gpus.live.planChanges(key);
         const name = key.slice(0, key.lastIndexOf('@'));
-        if (shrinks > 0) planChanges.inc({ function: name, direction: 'smaller' }, shrinks);
-        if (growths > 0) planChanges.inc({ function: name, direction: 'larger' }, growths);
+        if (shrinks > 0) add({ function: name, direction: 'smaller' }, shrinks);
+        if (growths > 0) add({ function: name, direction: 'larger' }, growths);
       }
     },
-  });
-  const states: Gauge = new Gauge({
-    name: 'turntable_gpu_functions',
-    help: 'Functions by the state that they have on the GPUs; disagreed: the answer there was wrong',
-    labelNames: ['state'],
-    registers: [prom],
-    collect: (): void => {
-      states.reset();
-      for (const { state } of gpus.records()) states.inc({ state: state.kind });
+  );
+  gauge(
+    'turntable_gpu_functions',
+    'Functions by the state that they have on the GPUs; disagreed: the answer there was wrong',
+    (set) => {
+      const counts = new Map<string, number>();
+      for (const { state: of } of gpus.records()) counts.set(of.kind, (counts.get(of.kind) ?? 0) + 1);
+      for (const [kind, count] of counts) set({ state: kind }, count);
     },
-  });
-  single('turntable_gpu_up', 'Whether the GPU process serves', () => (gpus.status === 'up' ? 1 : 0));
-  single('turntable_gpu_restarts', 'GPU processes that were started after the first', () => gpus.restarts);
+  );
+  gauge('turntable_gpu_up', 'Whether the GPU process serves', () => (gpus.status === 'up' ? 1 : 0));
+  gauge('turntable_gpu_restarts', 'GPU processes that were started after the first', () => gpus.restarts);
 }

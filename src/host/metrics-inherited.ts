@@ -5,17 +5,15 @@
 import { cpus } from 'node:os';
 import type { CpuPools } from '../cpu/index.ts';
 import { readMemory } from '../hardware/index.ts';
-import type { HistogramSample } from './exposition.ts';
+import type { Exposition, HistogramSample } from './exposition.ts';
 import { busyShare } from './history/index.ts';
 import type { GpuHost } from './gpu/index.ts';
-import { addTo, allVersions, loadedVersions, type Register, type RegisterHistogram } from './metrics-samples.ts';
+import { addTo, allVersions, loadedVersions } from './metrics-samples.ts';
 import { Histogram, secondsBuckets, type Statistics } from './statistics.ts';
 import type { Registry } from './types.ts';
 
 export interface InheritedMetricsOptions {
-  readonly counter: Register;
-  readonly gauge: Register;
-  readonly histogram: RegisterHistogram;
+  readonly exposition: Exposition;
   readonly registry: Registry;
   readonly pools: CpuPools;
   readonly statistics: Statistics;
@@ -26,7 +24,8 @@ export interface InheritedMetricsOptions {
 const inferMethod = 'inference.GRPCInferenceService/ModelInfer';
 
 export function addModelMeshMetrics(options: InheritedMetricsOptions & { readonly memoryBytes: number }): void {
-  const { counter, gauge, histogram, registry, statistics, gpus, memoryBytes } = options;
+  const { exposition, registry, statistics, gpus, memoryBytes } = options;
+  const { counter, gauge, histogram } = exposition;
   const single = (name: string, help: string, one: Histogram): void =>
     // Nothing is said of what has not happened yet.
     histogram(name, help, () => (one.count === 0 ? [] : [{ labels: {}, histogram: one }]));
@@ -40,8 +39,10 @@ export function addModelMeshMetrics(options: InheritedMetricsOptions & { readonl
     'Waiting of invocations, without loads',
     statistics.queueMilliseconds,
   );
-  counter('modelmesh_loadmodel_failure', 'Loads that failed and were told to a client', (add) =>
-    add({}, statistics.errors.get('model-load-failed') ?? 0),
+  counter(
+    'modelmesh_loadmodel_failure',
+    'Loads that failed and were told to a client',
+    () => statistics.errors.get('model-load-failed') ?? 0,
   );
   const byCode = (name: string, help: string, read: () => Map<string, Histogram>): void =>
     histogram(name, help, () =>
@@ -57,36 +58,32 @@ export function addModelMeshMetrics(options: InheritedMetricsOptions & { readonl
   byCode('modelmesh_response_size_bytes', 'Bodies of replies to calls', () => statistics.replyBytes);
 
   const loaded = (): LoadedSum => sumOfLoaded(options);
-  gauge('modelmesh_models_loaded_total', 'Versions with an instance that is ready, or weights on a GPU', (set) =>
-    set({}, loaded().versions),
+  gauge(
+    'modelmesh_models_loaded_total',
+    'Versions with an instance that is ready, or weights on a GPU',
+    () => loaded().versions,
   );
-  gauge('modelmesh_models_managed_total', 'Versions that are registered', (set) =>
-    set({}, allVersions(registry).length),
+  gauge('modelmesh_models_managed_total', 'Versions that are registered', () => allVersions(registry).length);
+  gauge(
+    'modelmesh_models_with_failure_total',
+    'Versions that cannot serve',
+    () => allVersions(registry).filter(({ state }) => state.status === 'unavailable').length,
   );
-  gauge('modelmesh_models_with_failure_total', 'Versions that cannot serve', (set) =>
-    set({}, allVersions(registry).filter(({ state }) => state.status === 'unavailable').length),
-  );
-  gauge('modelmesh_instance_models_total', 'Copies of models in CPU instances and on GPUs', (set) =>
-    set({}, loaded().copies),
-  );
-  gauge('modelmesh_instance_lru_seconds', 'Latest use of the model unused for longest, since 1970', (set) => {
+  gauge('modelmesh_instance_models_total', 'Copies of models in CPU instances and on GPUs', () => loaded().copies);
+  gauge('modelmesh_instance_lru_seconds', 'Latest use of the model unused for longest, since 1970', () => {
     const { lastUseMs } = loaded();
-    if (lastUseMs !== undefined) set({}, lastUseMs / 1000);
+    return lastUseMs && lastUseMs / 1000;
   });
-  gauge('modelmesh_instance_lru_age_seconds', 'Seconds since that use', (set) => {
+  gauge('modelmesh_instance_lru_age_seconds', 'Seconds since that use', () => {
     const { lastUseMs } = loaded();
-    if (lastUseMs !== undefined) set({}, Math.max(0, (Date.now() - lastUseMs) / 1000));
+    return lastUseMs && Math.max(0, (Date.now() - lastUseMs) / 1000);
   });
   const capacityBytes = (): number =>
     (gpus?.info?.devices ?? []).reduce((bytes, { limitBytes }) => bytes + limitBytes, memoryBytes);
-  gauge('modelmesh_instance_capacity_bytes', 'Bytes of memory that models may fill, that of GPUs too', (set) =>
-    set({}, capacityBytes()),
-  );
-  gauge('modelmesh_instance_used_bytes', 'Bytes of the loaded models, once for each copy', (set) =>
-    set({}, loaded().bytes),
-  );
-  gauge('modelmesh_instance_used_bps', 'The same in hundredths of a percent of the capacity', (set) =>
-    set({}, Math.round((loaded().bytes / capacityBytes()) * 10_000)),
+  gauge('modelmesh_instance_capacity_bytes', 'Bytes of memory that models may fill, that of GPUs too', capacityBytes);
+  gauge('modelmesh_instance_used_bytes', 'Bytes of the loaded models, once for each copy', () => loaded().bytes);
+  gauge('modelmesh_instance_used_bps', 'The same in hundredths of a percent of the capacity', () =>
+    Math.round((loaded().bytes / capacityBytes()) * 10_000),
   );
 }
 
@@ -110,9 +107,7 @@ function sumOfLoaded({ registry, pools, gpus, statistics }: InheritedMetricsOpti
 }
 
 export function addGatewayMetrics({
-  counter,
-  gauge,
-  histogram,
+  exposition: { counter, gauge, histogram },
   registry,
   pools,
   statistics,
@@ -145,10 +140,10 @@ export function addGatewayMetrics({
 }
 
 /** Of the whole machine, as Triton reads them. */
-export function addMachineMetrics(gauge: Register): void {
+export function addMachineMetrics({ gauge }: Exposition): void {
   let [before, beforeMs] = [cpus(), performance.now()];
   let utilization = 0;
-  gauge('nv_cpu_utilization', 'Share of the cores that was busy since about the last scrape, 0 to 1', (set) => {
+  gauge('nv_cpu_utilization', 'Share of the cores that was busy since about the last scrape, 0 to 1', () => {
     const nowMs = performance.now();
     // Two scrapers should not leave each other a moment to measure.
     if (nowMs - beforeMs > 1000) {
@@ -156,12 +151,12 @@ export function addMachineMetrics(gauge: Register): void {
       utilization = busyShare(before, now);
       [before, beforeMs] = [now, nowMs];
     }
-    set({}, utilization);
+    return utilization;
   });
-  gauge('nv_cpu_memory_total_bytes', 'Main memory', (set) => set({}, readMemory().totalBytes));
-  gauge('nv_cpu_memory_used_bytes', 'Of it in use', (set) => {
+  gauge('nv_cpu_memory_total_bytes', 'Main memory', () => readMemory().totalBytes);
+  gauge('nv_cpu_memory_used_bytes', 'Of it in use', () => {
     const { totalBytes, availableBytes } = readMemory();
-    set({}, totalBytes - availableBytes);
+    return totalBytes - availableBytes;
   });
 }
 

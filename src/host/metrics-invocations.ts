@@ -34,13 +34,13 @@ export function addInvocationMetrics(options: InvocationMetricsOptions): void {
   addPlacements(options);
 }
 
-function addOutcomes({ exposition, statistics }: InvocationMetricsOptions): void {
-  exposition.counter('turntable_goodput_total', 'Invocations by their end against the SLO', (add) => {
+function addOutcomes({ exposition: { counter }, statistics }: InvocationMetricsOptions): void {
+  counter('turntable_goodput_total', 'Invocations by their end against the SLO', (add) => {
     for (const { name, outcomes } of statistics.versions()) {
       for (const [outcome, count] of Object.entries(outcomes)) add({ function: name, outcome }, count);
     }
   });
-  exposition.counter('turntable_cold_starts_total', 'Invocations that waited for a load', (add) => {
+  counter('turntable_cold_starts_total', 'Invocations that waited for a load', (add) => {
     for (const { name, coldStarts, gpuColdStarts } of statistics.versions()) {
       let onGpus = 0;
       for (const [plan, count] of gpuColdStarts) {
@@ -50,19 +50,19 @@ function addOutcomes({ exposition, statistics }: InvocationMetricsOptions): void
       add({ function: name, plan: 'cpu' }, coldStarts - onGpus);
     }
   });
-  exposition.counter('turntable_evictions_total', 'Instances that were given up', (add) => {
+  counter('turntable_evictions_total', 'Instances that were given up', (add) => {
     for (const { name, evictions } of statistics.versions()) {
       for (const [cause, count] of evictions) add({ function: name, cause }, count);
     }
   });
 }
 
-function addLatencies({ exposition, statistics, gpus }: InvocationMetricsOptions): void {
+function addLatencies({ exposition: { histogram }, statistics, gpus }: InvocationMetricsOptions): void {
   const seconds = (name: string, help: string, read: (version: VersionStatistics) => Histogram): void =>
-    exposition.histogram(name, help, () => byFunction(statistics.versions(), secondsBuckets, read));
+    histogram(name, help, () => byFunction(statistics.versions(), secondsBuckets, read));
   // Nothing is said of predictions before there was one.
   const ratios = (name: string, help: string, read: (version: VersionStatistics) => Histogram): void =>
-    exposition.histogram(name, help, () => {
+    histogram(name, help, () => {
       const predicted = [...statistics.versions()].filter((version) => read(version).count > 0);
       return byFunction(predicted, ratioBuckets, read);
     });
@@ -98,8 +98,8 @@ function byFunction(
   return Array.from(merged, ([name, sum]) => ({ labels: { function: name }, histogram: sum }));
 }
 
-function addConfigurations({ exposition, inPools, threadsOf, batchMaxOf }: InvocationMetricsOptions): void {
-  exposition.gauge(
+function addConfigurations({ exposition: { gauge }, inPools, threadsOf, batchMaxOf }: InvocationMetricsOptions): void {
+  gauge(
     'turntable_pool_configuration_info',
     'The <i,t,b> of each pool, a series for each group: on demand the instances now',
     (set) => {
@@ -121,8 +121,8 @@ function addConfigurations({ exposition, inPools, threadsOf, batchMaxOf }: Invoc
   );
 }
 
-function addPlacements({ exposition, statistics, shadows, split }: InvocationMetricsOptions): void {
-  exposition.counter(
+function addPlacements({ exposition: { counter }, statistics, shadows, split }: InvocationMetricsOptions): void {
+  counter(
     'turntable_overflow_total',
     'Invocations that ran elsewhere than they would have otherwise, by the place that they left, the one they went to, and why',
     (add) => {
@@ -134,28 +134,24 @@ function addPlacements({ exposition, statistics, shadows, split }: InvocationMet
       }
     },
   );
-  exposition.counter(
+  counter(
     'turntable_split_requests_total',
     'Requests of many rows that ran in parts on several lanes',
-    (add) => add({}, split?.().requests ?? 0),
+    () => split?.().requests ?? 0,
   );
-  exposition.counter(
+  counter(
     'turntable_split_hedged_total',
     'Parts that were tried a second time, the first taking too long',
-    (add) => add({}, split?.().hedged ?? 0),
+    () => split?.().hedged ?? 0,
   );
-  exposition.counter(
-    'turntable_shadow_answers_total',
-    'Copies of calls that a version got, by how its answer compared',
-    (add) => {
-      for (const [name, { version, same, different, failed, skipped }] of shadows?.all() ?? []) {
-        for (const [result, count] of Object.entries({ same, different, failed, skipped })) {
-          add({ function: name, version, result }, count);
-        }
+  counter('turntable_shadow_answers_total', 'Copies of calls that a version got, by how its answer compared', (add) => {
+    for (const [name, { version, same, different, failed, skipped }] of shadows?.all() ?? []) {
+      for (const [result, count] of Object.entries({ same, different, failed, skipped })) {
+        add({ function: name, version, result }, count);
       }
-    },
-  );
-  exposition.counter('turntable_cold_causes_total', 'Cold starts on GPUs by their cause', (add) => {
+    }
+  });
+  counter('turntable_cold_causes_total', 'Cold starts on GPUs by their cause', (add) => {
     for (const { name, coldCauses } of statistics.versions()) {
       // By whom it was evicted is for headers and screens; here it would be a series for each pair of functions.
       for (const [cause, count] of coldCauses) add({ function: name, cause: cause.replace(/ by .*/, '') }, count);

@@ -2,36 +2,39 @@
  * Metrics of overflow, workers and asynchronous calls. Absent where the host has no Redis: there is nothing to count.
  */
 import type { OverflowQueue } from '../queue/index.ts';
-import type { Register } from './metrics-samples.ts';
+import type { Exposition } from './exposition.ts';
 import type { Queueing } from './queueing/index.ts';
 
 export interface QueueMetricsOptions {
-  readonly counter: Register;
-  readonly gauge: Register;
   readonly queueing: Queueing;
   readonly overflow: OverflowQueue;
   /** Invocations that ran elsewhere after a worker or Redis had failed them. */
   readonly cameBack: () => number;
 }
 
-export function addQueueMetrics({ counter, gauge, queueing, overflow, cameBack }: QueueMetricsOptions): void {
+export function addQueueMetrics(
+  { counter, gauge }: Exposition,
+  { queueing, overflow, cameBack }: QueueMetricsOptions,
+): void {
   const { calls, health } = queueing;
-  gauge('turntable_redis_up', 'Whether Redis answers', (set) => set({}, health()?.status === 'up' ? 1 : 0));
+  gauge('turntable_redis_up', 'Whether Redis answers', () => (health()?.status === 'up' ? 1 : 0));
   counter('turntable_worker_answers_total', 'Answers of each worker, failures included', (add) => {
     for (const [worker, count] of Object.entries(overflow.state().answered)) add({ worker }, count);
   });
-  counter('turntable_overflow_moved_total', 'Invocations that went to another worker, the first being gone', (add) =>
-    add({}, overflow.state().movedElsewhere),
+  counter(
+    'turntable_overflow_moved_total',
+    'Invocations that went to another worker, the first being gone',
+    () => overflow.state().movedElsewhere,
   );
-  counter('turntable_overflow_came_back_total', 'Invocations that ran here after a worker or Redis failed', (add) =>
-    add({}, cameBack()),
+  counter('turntable_overflow_came_back_total', 'Invocations that ran here after a worker or Redis failed', () =>
+    cameBack(),
   );
-  counter('turntable_overflow_late_answers_total', 'Answers that came after another and were dropped', (add) =>
-    add({}, overflow.state().lateAnswers),
+  counter(
+    'turntable_overflow_late_answers_total',
+    'Answers that came after another and were dropped',
+    () => overflow.state().lateAnswers,
   );
-  gauge('turntable_overflow_outstanding', 'Invocations that are with workers', (set) =>
-    set({}, overflow.state().outstanding),
-  );
+  gauge('turntable_overflow_outstanding', 'Invocations that are with workers', () => overflow.state().outstanding);
   gauge('turntable_worker_cores', 'Cores of each worker that is there', (set) => {
     for (const { name, cores } of overflow.workers()) set({ worker: name }, cores);
   });

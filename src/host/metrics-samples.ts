@@ -1,14 +1,8 @@
 /** What the files of metrics share: samples, and who they are of. */
 import type { CpuPools, PoolState } from '../cpu/index.ts';
-import type { AddSample, HistogramSample } from './exposition.ts';
 import type { GpuHost } from './gpu/index.ts';
 import type { Histogram } from './statistics.ts';
 import type { FunctionVersion, Registry } from './types.ts';
-
-/** Registers a counter or a gauge that is read when it is scraped. */
-export type Register = (name: string, help: string, read: (add: AddSample) => void) => void;
-
-export type RegisterHistogram = (name: string, help: string, read: () => Iterable<HistogramSample>) => void;
 
 export function addTo(sum: Histogram, part: Histogram): void {
   sum.sum += part.sum;

@@ -3,22 +3,26 @@ import type { InvocationMetricsOptions } from './metrics-invocations.ts';
 import { modelLabels } from './metrics-samples.ts';
 import type { VersionStatistics } from './statistics.ts';
 
-export function addTritonMetrics({ exposition, statistics, inPools }: InvocationMetricsOptions): void {
+export function addTritonMetrics({
+  exposition: { counter, gauge },
+  statistics,
+  inPools,
+}: InvocationMetricsOptions): void {
   /** A counter with one series a version. */
   const versionCounter = (name: string, help: string, read: (version: VersionStatistics) => number): void => {
-    exposition.counter(name, help, (add) => {
+    counter(name, help, (add) => {
       for (const version of statistics.versions()) add(modelLabels(version), read(version));
     });
   };
   versionCounter('nv_inference_request_success', 'Invocations that were answered', ({ successes }) => successes);
-  exposition.counter('nv_inference_request_failure', 'Invocations that failed', (add) => {
+  counter('nv_inference_request_failure', 'Invocations that failed', (add) => {
     for (const version of statistics.versions()) {
       for (const [reason, count] of Object.entries(version.failures)) add({ ...modelLabels(version), reason }, count);
     }
   });
   versionCounter('nv_inference_count', 'Inferences: the rows of all batches', ({ inferences }) => inferences);
   versionCounter('nv_inference_exec_count', 'Runs of the model', ({ executions }) => Math.round(executions));
-  exposition.gauge('nv_inference_pending_request_count', 'Invocations that wait', (set) => {
+  gauge('nv_inference_pending_request_count', 'Invocations that wait', (set) => {
     for (const [version, state] of inPools()) set(modelLabels(version), state.queueLength);
   });
   const durations = [
@@ -35,7 +39,7 @@ export function addTritonMetrics({ exposition, statistics, inPools }: Invocation
       (version) => Math.round(readMs(version) * 1000),
     );
   }
-  exposition.gauge('nv_model_load_duration_secs', 'Seconds that the latest load took', (set) => {
+  gauge('nv_model_load_duration_secs', 'Seconds that the latest load took', (set) => {
     for (const version of statistics.versions()) {
       if (version.lastLoadMs !== undefined) set(modelLabels(version), version.lastLoadMs / 1000);
     }

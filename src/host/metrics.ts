@@ -5,12 +5,13 @@
 import { monitorEventLoopDelay, type IntervalHistogram } from 'node:perf_hooks';
 import { collectDefaultMetrics, Registry as PromRegistry } from 'prom-client';
 import type { CpuPools, PoolState } from '../cpu/index.ts';
+import type { GpuProcessState } from '../gpu/index.ts';
 import { Exposition } from './exposition.ts';
 import { addGpuMetrics } from './metrics-gpu.ts';
 import { addGatewayMetrics, addMachineMetrics, addModelMeshMetrics } from './metrics-inherited.ts';
 import { addInvocationMetrics, type InvocationMetricsSource } from './metrics-invocations.ts';
 import { addQueueMetrics } from './metrics-queue.ts';
-import { pooled, type Register, type RegisterHistogram } from './metrics-samples.ts';
+import { pooled } from './metrics-samples.ts';
 import { addTritonMetrics } from './metrics-triton.ts';
 import type { FleetMember } from './fleet-member/index.ts';
 import { addFleetMetrics } from './metrics-fleet.ts';
@@ -43,34 +44,31 @@ export function createMetrics(options: MetricsOptions): Metrics {
   collectDefaultMetrics({ register: prom });
 
   const exposition = new Exposition();
-  const counter: Register = (name, help, read) => exposition.counter(name, help, read);
-  const gauge: Register = (name, help, read) => exposition.gauge(name, help, read);
-  const histogram: RegisterHistogram = (name, help, read) => exposition.histogram(name, help, read);
   let scraped: readonly [FunctionVersion, PoolState][] | undefined;
-  const invocations = { ...options, exposition, inPools: () => (scraped ??= pooled(registry, pools)) };
+  const invocations = { ...options, gpus, exposition, inPools: () => (scraped ??= pooled(registry, pools)) };
   addTritonMetrics(invocations);
-  const inherited = { counter, gauge, histogram, registry, pools, statistics, gpus };
-  addModelMeshMetrics({ ...inherited, memoryBytes });
-  addGatewayMetrics(inherited);
-  addMachineMetrics(gauge);
+  addModelMeshMetrics({ ...invocations, memoryBytes });
+  addGatewayMetrics(invocations);
+  addMachineMetrics(exposition);
   addInvocationMetrics(invocations);
-  if (fleet !== undefined) addFleetMetrics({ counter, gauge, fleet });
+  if (fleet !== undefined) addFleetMetrics(exposition, fleet);
   if (queueing?.overflow !== undefined) {
-    addQueueMetrics({ counter, gauge, queueing, overflow: queueing.overflow, cameBack });
+    addQueueMetrics(exposition, { queueing, overflow: queueing.overflow, cameBack });
   }
-  if (gpus !== undefined) addGpuMetrics(prom, gpus);
-  gauge('turntable_requests_in_flight', 'Requests that count against the limit now', (set) =>
-    set({}, statistics.requestsInFlight),
-  );
+  let gpuState: GpuProcessState | undefined;
+  if (gpus !== undefined) addGpuMetrics(exposition, gpus, () => gpuState);
+  const { counter, gauge } = exposition;
+  gauge('turntable_requests_in_flight', 'Requests that count against the limit now', () => statistics.requestsInFlight);
   counter('turntable_errors_total', 'Failures that clients were told, by code', (add) => {
     for (const [code, count] of statistics.errors) add({ code }, count);
   });
-  const loopDelay = addLoopDelay(gauge);
+  const loopDelay = addLoopDelay(exposition);
   return {
     contentType: prom.contentType,
     text: async () => {
       scraped = undefined;
-      // Those of the process and of the GPUs are few, however many functions there are.
+      gpuState = await gpus?.freshState();
+      // Those of the process are few, however many functions there are.
       return `${await exposition.text()}${await prom.metrics()}`;
     },
     close: () => {
@@ -80,7 +78,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
   };
 }
 
-function addLoopDelay(gauge: Register): IntervalHistogram {
+function addLoopDelay({ gauge }: Exposition): IntervalHistogram {
   // Its own sampler: the default metrics reset theirs on each scrape, at 10 ms.
   const resolutionMs = 5;
   const loopDelay = monitorEventLoopDelay({ resolution: resolutionMs });
