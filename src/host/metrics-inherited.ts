@@ -9,7 +9,7 @@ import type { Exposition, HistogramSample } from './exposition.ts';
 import { busyShare } from './history/index.ts';
 import type { GpuHost } from './gpu/index.ts';
 import { addTo, allVersions, loadedVersions } from './metrics-samples.ts';
-import { Histogram, secondsBuckets, type Statistics } from './statistics.ts';
+import { codeOfStatus, Histogram, secondsBuckets, type Statistics } from './statistics.ts';
 import type { Registry } from './types.ts';
 
 export interface InheritedMetricsOptions {
@@ -179,32 +179,4 @@ function inMilliseconds({ bounds, counts, sum, count }: Histogram): Histogram {
   made.sum = sum * 1000;
   made.count = count;
   return made;
-}
-
-/** The code of gRPC under which ModelMesh would have counted a reply. */
-export function codeOfStatus(status: number): string {
-  switch (status) {
-    case 400:
-    case 413:
-    case 415:
-    case 422:
-      return 'INVALID_ARGUMENT';
-    case 401:
-      return 'UNAUTHENTICATED';
-    case 403:
-      return 'PERMISSION_DENIED';
-    case 404:
-      return 'NOT_FOUND';
-    case 408:
-    case 504:
-      return 'DEADLINE_EXCEEDED';
-    case 429:
-      return 'RESOURCE_EXHAUSTED';
-    case 499:
-      return 'CANCELLED';
-    case 503:
-      return 'UNAVAILABLE';
-    default:
-      return status < 400 ? 'OK' : status < 500 ? 'FAILED_PRECONDITION' : 'INTERNAL';
-  }
 }

@@ -235,7 +235,8 @@ export class Statistics {
   }
 
   /** Bytes of one HTTP call and of its reply. */
-  carried(code: string, requestBytes: number, replyBytes: number): void {
+  carried(status: number, requestBytes: number, replyBytes: number): void {
+    const code = codeOfStatus(status);
     observeIn(this.requestBytes, code, requestBytes);
     observeIn(this.replyBytes, code, replyBytes);
   }
@@ -276,4 +277,32 @@ function observeIn(histograms: Map<string, Histogram>, key: string, value: numbe
   let histogram = histograms.get(key);
   if (histogram === undefined) histograms.set(key, (histogram = new Histogram(payloadBuckets)));
   histogram.observe(value);
+}
+
+/** The code of gRPC under which ModelMesh would have counted a reply. */
+export function codeOfStatus(status: number): string {
+  switch (status) {
+    case 400:
+    case 413:
+    case 415:
+    case 422:
+      return 'INVALID_ARGUMENT';
+    case 401:
+      return 'UNAUTHENTICATED';
+    case 403:
+      return 'PERMISSION_DENIED';
+    case 404:
+      return 'NOT_FOUND';
+    case 408:
+    case 504:
+      return 'DEADLINE_EXCEEDED';
+    case 429:
+      return 'RESOURCE_EXHAUSTED';
+    case 499:
+      return 'CANCELLED';
+    case 503:
+      return 'UNAVAILABLE';
+    default:
+      return status < 400 ? 'OK' : status < 500 ? 'FAILED_PRECONDITION' : 'INTERNAL';
+  }
 }

@@ -15,3 +15,40 @@ export function grownFloats(array: Float64Array<ArrayBuffer>, length: number, fi
   grown.set(array);
   return grown;
 }
+
+/** For each function a set of GPUs, as bits: who looks for a function must not have to look on every GPU. */
+export class GpuSets {
+  readonly words: number;
+  #bits = new Int32Array(64);
+
+  constructor(gpuCount: number) {
+    this.words = Math.max(1, Math.ceil(gpuCount / 32));
+  }
+
+  grow(functionCount: number): void {
+    this.#bits = grownInts(this.#bits, functionCount * this.words);
+  }
+
+  add(functionIndex: number, gpu: number): void {
+    this.#bits[functionIndex * this.words + (gpu >> 5)]! |= 1 << (gpu & 31);
+  }
+
+  remove(functionIndex: number, gpu: number): void {
+    this.#bits[functionIndex * this.words + (gpu >> 5)]! &= ~(1 << (gpu & 31));
+  }
+
+  /** GPUs 32 times the word and on, the lowest bit first. */
+  word(functionIndex: number, word: number): number {
+    return this.#bits[functionIndex * this.words + word]!;
+  }
+
+  /** The GPUs that are in the function's set here or in the other's, the lowest first. */
+  union(functionIndex: number, other: GpuSets): number[] {
+    const gpus: number[] = [];
+    for (let word = 0; word < this.words; word++) {
+      let bits = this.word(functionIndex, word) | other.word(functionIndex, word);
+      for (; bits !== 0; bits &= bits - 1) gpus.push(32 * word + 31 - Math.clz32(bits & -bits));
+    }
+    return gpus;
+  }
+}

@@ -2,7 +2,7 @@ import { ValueOrder } from './eviction-order.ts';
 import { Learnt } from './learnt.ts';
 import type { CpuOffer, OfferSheet } from './offer.ts';
 import type { Popularity } from './popularity.ts';
-import type { SidePlace } from './side-place.ts';
+import type { SidePlace } from './side-line.ts';
 import type { CpuPlace, Observation } from './types.ts';
 
 /** Runs that a core is handed ahead, at most. */

@@ -1,6 +1,5 @@
 /** What is where: a row for each function that a GPU has anything of, and how to find the row. */
-import { grownInts } from './columns.ts';
-import { GpuSets } from './gpu-sets.ts';
+import { grownInts, GpuSets } from './columns.ts';
 import { wholePrefix, type GpuOffer } from './offer.ts';
 
 const none = -1;

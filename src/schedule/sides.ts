@@ -1,11 +1,10 @@
 import { grownFloats } from './columns.ts';
 import { CpuLanes } from './cpu-lanes.ts';
 import type { IndexedHeap } from './heap.ts';
-import { Margin } from './margin.ts';
+import { Margin } from './learnt.ts';
 import type { OfferSheet } from './offer.ts';
 import { state } from './invocations.ts';
-import { overdueShare, SideLine } from './side-line.ts';
-import { WorkerSlots, type SidePlace } from './side-place.ts';
+import { overdueShare, SideLine, WorkerSlots, type SidePlace } from './side-line.ts';
 import { nobody, type SchedulerState } from './state.ts';
 import { cpuPlace, noPlace, workersPlace, type CpuPlace, type Observation, type WorkersPlace } from './types.ts';
 

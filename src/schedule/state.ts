@@ -7,12 +7,11 @@ import { Pressure } from './pressure.ts';
 import { Residency } from './residents.ts';
 import { isRungOf, leastBytes, Rungs } from './rungs.ts';
 import type { Action, EvictionCause, HostTier, LoadOrder, SchedulerGpu } from './types.ts';
-import { GpuSets } from './gpu-sets.ts';
 import { IndexedHeap } from './heap.ts';
 import { HostMemory } from './host-memory.ts';
 import { Invocations, state, undecided } from './invocations.ts';
 import { Line, stage } from './lines.ts';
-import { grownInts } from './columns.ts';
+import { grownInts, GpuSets } from './columns.ts';
 
 export const nobody = -1;
 

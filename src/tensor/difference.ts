@@ -1,7 +1,6 @@
 /** Whether two tensors hold the same values, within a tolerance. */
-import type { DataType } from './datatype.ts';
 import { bf16ToNumber, fp16ToNumber } from './half.ts';
-import { elements, type Tensor } from './tensor.ts';
+import { elements, type Tensor, type DataType } from './tensor.ts';
 
 const floats: ReadonlySet<DataType> = new Set(['FP16', 'BF16', 'FP32', 'FP64']);
 /** A value that lies between two steps may be rounded to either. */

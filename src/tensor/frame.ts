@@ -10,9 +10,8 @@
  * order of its bytes.
  */
 import { constants } from 'node:buffer';
-import { isDataType, type DataType } from './datatype.ts';
 import { TensorError } from './error.ts';
-import type { Tensor } from './tensor.ts';
+import { type Tensor, isDataType, type DataType } from './tensor.ts';
 
 /** A message between processes: free JSON fields and tensors. */
 export interface Message<Header extends object = Record<string, unknown>> {

@@ -1,6 +1,5 @@
 /** Tensors and the one wire codec: a JSON header and raw tensor bytes. */
 export { groupCalls, joinInputs, joinKeyOf, rowsOf, splitOutputs, type BatchCall } from './batch.ts';
-export { arrayOf, dataTypes, elementBytes, isDataType, type DataType } from './datatype.ts';
 export { elementDifference, type ElementDifference } from './difference.ts';
 export { TensorError } from './error.ts';
 export { decodeMessage, encodeMessage, FrameDecoder, sliceTensors, type Message, type TensorHeader } from './frame.ts';
@@ -22,4 +21,9 @@ export {
   type ArrayOf,
   type NamedValue,
   type Tensor,
+  arrayOf,
+  dataTypes,
+  elementBytes,
+  isDataType,
+  type DataType,
 } from './tensor.ts';

@@ -1,5 +1,5 @@
 /** The elements of a tensor on their way from JSON text to bytes, one reader for each kind of datatype. */
-import { arrayOf, elementBytes, type DataType } from './datatype.ts';
+import { arrayOf, elementBytes, type DataType } from './tensor.ts';
 import { TensorError } from './error.ts';
 import { numberToBf16, numberToFp16 } from './half.ts';
 import { endOfString, unexpected } from './json-document.ts';

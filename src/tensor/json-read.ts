@@ -3,12 +3,11 @@
  * are read for their datatype, so that 64-bit integers keep every digit. NaN and the infinities, for which JSON has no
  * numbers, are taken as strings, as protobuf's JSON mapping writes them, and bare, as Python does.
  */
-import type { DataType } from './datatype.ts';
 import { TensorError } from './error.ts';
 import { skipBlanks, unexpected, type JsonText } from './json-document.ts';
 import { elementsOf } from './json-elements.ts';
 import type { Steps } from './steps.ts';
-import { elementCount, type Tensor } from './tensor.ts';
+import { elementCount, type Tensor, type DataType } from './tensor.ts';
 
 const comma = 0x2c;
 const openArray = 0x5b;

@@ -1,10 +1,9 @@
 /** The project's tensors as ONNX Runtime's, and its sessions run by lists of them: names are data, never keys. */
 import { isUtf8 } from 'node:buffer';
 import type * as OrtModule from 'onnxruntime-node';
-import type { DataType } from './datatype.ts';
 import { TensorError } from './error.ts';
 import { loadOnnxRuntime } from './load-onnx-runtime.ts';
-import { bytesElements, elements, packBytes, type NamedValue, type Tensor } from './tensor.ts';
+import { bytesElements, elements, packBytes, type NamedValue, type Tensor, type DataType } from './tensor.ts';
 
 /** ONNX Runtime's JavaScript names of element types; it cannot be given the others. */
 const onnxRuntimeTypes = {

@@ -17,7 +17,7 @@ import { History, Usage } from '../../src/host/history/index.ts';
 import { Access } from '../../src/host/access.ts';
 import { createHttpServer, type HttpServer } from '../../src/host/http/index.ts';
 import { FunctionLog } from '../../src/host/function-log.ts';
-import { Logging } from '../../src/host/logging.ts';
+import { Logging } from '../../src/host/logger.ts';
 import { Invoker } from '../../src/host/invoke.ts';
 import { LiveScheduler } from '../../src/host/live/index.ts';
 import { createMetrics } from '../../src/host/metrics.ts';

@@ -4,7 +4,7 @@
  *
  *   - configured: as many as the list says, each in a process and on cores of its own. One that dies is started again.
  *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores that nobody
- *     has leased, and their processes with other functions, unless the function is to be alone (conduct.ts).
+ *     has leased, and their processes with other functions, unless the function is to be alone (facts.ts).
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Replica, ReplicaEnd } from '../instance/index.ts';

@@ -1,7 +1,6 @@
 import type { Holder, Replica, RunOutcome } from '../instance/index.ts';
 import type { CpuError, GiveUpCause, PoolLimits } from '../types.ts';
-import type { Conduct } from './conduct.ts';
-import type { FunctionFacts } from './facts.ts';
+import type { FunctionFacts, Conduct } from './facts.ts';
 import type { HandOverRule } from './hand-over-rule.ts';
 import type { LatencyBook } from './latency.ts';
 import type { TicketQueue } from './queue.ts';

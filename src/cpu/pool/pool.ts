@@ -20,11 +20,8 @@ import {
   type PoolState,
   type Reconfiguration,
 } from '../types.ts';
-import { answer, survivors } from './answers.ts';
-import { Conduct } from './conduct.ts';
-import { FunctionFacts } from './facts.ts';
+import { FunctionFacts, Conduct } from './facts.ts';
 import { HandOverRule } from './hand-over-rule.ts';
-import { LoadWaiters } from './load-waiters.ts';
 import type { ListOwner, PoolHolder } from './list-owner.ts';
 import { LatencyBook } from './latency.ts';
 import { PartedRequests } from './parts.ts';
@@ -32,7 +29,7 @@ import { clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
 import { PoolLoad } from './rates.ts';
 import { PoolLists } from './resize.ts';
 import type { PoolResources } from './resources.ts';
-import { makeTicket, type Ticket } from './ticket.ts';
+import { makeTicket, type Ticket, answer, survivors, LoadWaiters } from './ticket.ts';
 
 export class Pool implements PoolHolder {
   spec: InstanceSpec;

@@ -1,8 +1,7 @@
 /** What the pools of a machine share. */
 import type { Residency, WeightsCache } from '../instance/index.ts';
 import type { GiveUpCause, Reconfigured } from '../types.ts';
-import type { CoreAllocator } from './cores.ts';
-import type { CoreTurns } from './core-turns.ts';
+import type { CoreAllocator, CoreTurns } from './cores.ts';
 
 export interface PoolResources {
   readonly residency: Residency;

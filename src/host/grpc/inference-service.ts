@@ -7,8 +7,8 @@ import { admitted, managed, versionChosen, versionNamed } from '../http/host-con
 import { loadRequestOf } from '../http/load-body.ts';
 import { loadFunction, unloadFunction } from '../http/repository.ts';
 import { extensions } from '../http/model-routes.ts';
-import { sloAsked } from '../http/request-headers.ts';
-import { pushInvocationHeaders, type HeaderList } from '../infer/reply-headers.ts';
+import { sloAsked } from '../http/exchange.ts';
+import { pushInvocationHeaders, type HeaderList } from '../infer/reply.ts';
 import { runInfer, specOf } from '../infer/run.ts';
 import type { FunctionVersion } from '../types.ts';
 import { account, asking, CallerSignal, deadlineInMs, metadataOf, metadataText, modelId, unary } from './call.ts';

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { InvocationRecord } from '../recorder.ts';
-import { bucketOf, boundMs, coarseScale, fineScale, quantileMs } from './latency-scale.ts';
+import { bucketOf, boundMs, coarseScale, fineScale, quantileMs } from './ring.ts';
 import { History } from './history.ts';
 
 const answered = (functionName: string, arrivalMs: number, latencyMs: number): InvocationRecord => ({

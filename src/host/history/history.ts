@@ -5,7 +5,6 @@
 import type { InvocationRecord, InvocationRecorder } from '../recorder.ts';
 import { ErrorHistory } from './error-history.ts';
 import { Happenings } from './happenings.ts';
-import { coarseScale, fineScale, quantileMs, type LatencyScale } from './latency-scale.ts';
 import {
   causeNames,
   countIn,
@@ -17,6 +16,10 @@ import {
   type Ended,
   type PartName,
   type RingOptions,
+  coarseScale,
+  fineScale,
+  quantileMs,
+  type LatencyScale,
 } from './ring.ts';
 
 /** A quarter of an hour by the second, two hours by ten seconds, a day by the minute. */

@@ -7,6 +7,14 @@ export {
   type LatencyDistribution,
 } from './history.ts';
 export { Happenings, type Happening, type NewHappening } from './happenings.ts';
-export { boundMs, bucketOf, coarseScale, fineScale, quantileMs, type LatencyScale } from './latency-scale.ts';
-export { countNames, type CountName } from './ring.ts';
+export {
+  countNames,
+  type CountName,
+  boundMs,
+  bucketOf,
+  coarseScale,
+  fineScale,
+  quantileMs,
+  type LatencyScale,
+} from './ring.ts';
 export { busyShare, Usage, type LinkBytes, type UsageNow } from './usage.ts';

@@ -3,7 +3,6 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { Hono, type Context } from 'hono';
 import type { HttpBindings } from '@hono/node-server';
 import { HostError, toHostError } from '../errors.ts';
-import { codeOfStatus } from '../metrics-inherited.ts';
 import { isAccounted, reasonOf } from '../invoke-failures.ts';
 import { checkOrigin, isAllowedOrigin } from './auth.ts';
 import { Exchange, sendError, type HeaderList } from './exchange.ts';
@@ -148,7 +147,7 @@ function account(
   if (exchange.functionName !== undefined) {
     statistics.called(exchange.functionName, status, durationMs / 1000);
     const requestBytes = Number(exchange.incoming.headers['content-length'] ?? 0);
-    statistics.carried(codeOfStatus(status), requestBytes, exchange.sentBytes);
+    statistics.carried(status, requestBytes, exchange.sentBytes);
   }
   if (failure !== undefined) accountRefusal(context, exchange, failure, durationMs);
   if (failure === undefined) {

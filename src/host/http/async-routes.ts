@@ -11,10 +11,9 @@ import type {
   CallSummary,
 } from '../../queue/index.ts';
 import { HostError, toHostError, type ErrorCode } from '../errors.ts';
-import type { Exchange, HeaderList } from './exchange.ts';
+import { type Exchange, type HeaderList, plainHeaders, sloAsked } from './exchange.ts';
 import { answerCall } from './function-call.ts';
 import { admitted, managed, pathParam, shownName, versionAsked, type HostContext } from './host-context.ts';
-import { plainHeaders, sloAsked } from './request-headers.ts';
 
 /** Ids become keys in Redis and parts of paths. */
 const idForm = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/;
@@ -30,12 +29,6 @@ const again: ReadonlySet<ErrorCode> = new Set([
   'client-gone',
   'queue-unavailable',
 ]);
-
-/** Whether the client would rather not wait (RFC 7240). */
-export function prefersAsync(exchange: Exchange): boolean {
-  const prefer = exchange.header('prefer');
-  return prefer !== undefined && prefer.split(/[,;]/).some((part) => part.trim().toLowerCase() === 'respond-async');
-}
 
 /** Whether an asynchronous call could be accepted now. */
 export function acceptsCalls({ queueing }: HostContext): boolean {
@@ -71,7 +64,7 @@ export async function callLater(context: HostContext, exchange: Exchange): Promi
     }
     exchange.callId = id;
     const headers: HeaderList = ['Location', pathOf(id)];
-    if (prefersAsync(exchange)) headers.push('Preference-Applied', 'respond-async');
+    if (exchange.prefersAsync) headers.push('Preference-Applied', 'respond-async');
     exchange.json(202, { id, status: 'accepted', function: name, url: pathOf(id) }, headers);
   });
 }

@@ -1,12 +1,10 @@
 /** Routes that run functions: `infer` of the Open Inference Protocol, and plain function calls. */
 import { HostError } from '../errors.ts';
 import type { FunctionVersion } from '../types.ts';
-import { acceptsCalls, callLater, prefersAsync } from './async-routes.ts';
-import { clientSignal } from './client-signal.ts';
-import type { Exchange } from './exchange.ts';
+import { acceptsCalls, callLater } from './async-routes.ts';
+import { type Exchange, clientSignal, plainHeaders, sloAsked } from './exchange.ts';
 import { answerCall, answerInfer, type ArrivedCall, type FunctionReply } from './function-call.ts';
 import { admitted, versionCalled, type HostContext } from './host-context.ts';
-import { plainHeaders, sloAsked } from './request-headers.ts';
 import { headerLengthName, parseHeaderLength } from '../infer/oip.ts';
 
 /** `POST /v2/models/{name}[/versions/{version}]/infer` */
@@ -40,7 +38,7 @@ function answer(
   run: (version: FunctionVersion, arrived: ArrivedCall) => Promise<FunctionReply>,
 ): Promise<void> {
   // A preference is no demand: without a queue, or where it does not answer, the call is answered here and now.
-  if (prefersAsync(exchange) && acceptsCalls(context)) return callLater(context, exchange);
+  if (exchange.prefersAsync && acceptsCalls(context)) return callLater(context, exchange);
   const { name } = (exchange.called = versionCalled(context, exchange));
   return admitted(context, name, async () => {
     const sloMs = sloAsked(exchange.header('x-turntable-slo'));

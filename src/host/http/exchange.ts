@@ -5,16 +5,17 @@ import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { constants, createBrotliCompress, createGzip } from 'node:zlib';
+import { setMaxListeners } from 'node:events';
 import type { PeerSender } from '../../fleet/index.ts';
-import type { HostError } from '../errors.ts';
-import { bytesOf } from '../infer/oip-reply.ts';
-import type { HeaderList } from '../infer/reply-headers.ts';
+import { HostError } from '../errors.ts';
+import { type HeaderList, bytesOf } from '../infer/reply.ts';
 import { jsonInSlices } from '../slices.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { HeldBytes, InFlightBytes } from './in-flight.ts';
 import type { Lifecycle } from './lifecycle.ts';
+import { parseDurationMs } from '../../tools/index.ts';
 
-export type { HeaderList } from '../infer/reply-headers.ts';
+export type { HeaderList } from '../infer/reply.ts';
 
 /** The rest of a refused body is read and thrown away up to these, so that a client that still writes sees the reply and no reset. */
 const drainMsMax = 30_000;
@@ -109,6 +110,12 @@ export class Exchange {
   query(): URLSearchParams {
     const at = this.url.indexOf('?');
     return new URLSearchParams(at === -1 ? '' : this.url.slice(at + 1));
+  }
+
+  /** Whether the client would rather not wait (RFC 7240). */
+  get prefersAsync(): boolean {
+    const prefer = this.header('prefer');
+    return prefer !== undefined && prefer.split(/[,;]/).some((part) => part.trim().toLowerCase() === 'respond-async');
   }
 
   /** Memory that this request holds until its reply is sent. */
@@ -300,4 +307,46 @@ function traceparentOf(header: string | string[] | undefined): string | undefine
   return /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?:-[\x21-\x7e]{0,100})?$/.test(header)
     ? header
     : undefined;
+}
+
+/** Whether a client is still there, as an AbortSignal. */
+const controllers = new WeakMap<Socket, AbortController>();
+
+/**
+ * Aborted when the client's connection closes. All requests of a connection share one signal, since they end with it,
+ * and making an AbortController for each would cost 2 µs: a tenth of a bare request.
+ */
+export function clientSignal(socket: Socket): AbortSignal {
+  let controller = controllers.get(socket);
+  if (controller === undefined) {
+    const made = new AbortController();
+    controllers.set(socket, made);
+    // Pipelined requests wait at the same time, and each listens.
+    setMaxListeners(0, made.signal);
+    if (socket.destroyed) made.abort();
+    else socket.once('close', () => made.abort());
+    controller = made;
+  }
+  return controller.signal;
+}
+
+// Request headers that calls share, whether they are answered at once or later.
+
+/** @throws HostError 'bad-request' */
+export function sloAsked(header: string | undefined): number | undefined {
+  if (header === undefined) return undefined;
+  const sloMs = parseDurationMs(header);
+  if (sloMs === undefined || sloMs <= 0) {
+    throw new HostError('bad-request', "the header X-Turntable-SLO is not a duration such as '100ms' or '1.5s'");
+  }
+  return sloMs;
+}
+
+/** The request's headers as a handler gets them. */
+export function plainHeaders(exchange: Exchange): Record<string, string> {
+  const headers: Record<string, string> = {};
+  for (const name of Object.keys(exchange.incoming.headers)) headers[name] = exchange.header(name) ?? '';
+  // The body that goes along is decompressed already.
+  delete headers['content-encoding'];
+  return headers;
 }

@@ -7,8 +7,7 @@ import { fateText, type FleetMember, type PassedWish } from '../fleet-member/ind
 import { placementText } from '../placement.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import type { StoredFile } from '../store/index.ts';
-import { clientSignal } from './client-signal.ts';
-import type { Exchange, HeaderList } from './exchange.ts';
+import { type Exchange, type HeaderList, clientSignal } from './exchange.ts';
 import { admitted, managed, pathParam, versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 4096;

@@ -9,7 +9,7 @@ import type { FleetMember } from '../fleet-member/index.ts';
 import type { FunctionLog } from '../function-log.ts';
 import type { SchedulerView } from '../gpu/index.ts';
 import type { Invoker } from '../invoke.ts';
-import type { Logging } from '../logging.ts';
+import type { Logging } from '../logger.ts';
 import type { Metrics } from '../metrics.ts';
 import type { Rollout } from '../rollout.ts';
 import type { Shadows } from '../shadows.ts';

@@ -1,4 +1,7 @@
-/** Memory that requests in progress hold: bodies, as they arrive and after decompression, and the tensors made of them. */
+/**
+ * Requests in progress: the memory that they hold (bodies, as they arrive and after decompression, and the tensors made of them), and
+ * how many begin in one turn of the event loop.
+ */
 import type { ServerResponse } from 'node:http';
 import { HostError } from '../errors.ts';
 
@@ -45,4 +48,39 @@ export class InFlightBytes {
 export interface HeldBytes {
   /** @throws HostError 'too-many-requests' where all requests together would hold too much */
   grow(bytes: number): void;
+}
+
+/** With all that follows on them before the event loop turns, some milliseconds of work. */
+const requestsPerTurnMax = 32;
+
+/**
+ * Requests that come at once are begun a few in each turn of the event loop, in their order, so that the calls that are
+ * under way go on between them. A thousand new connections would stop those for some tenths of a second.
+ */
+export class RequestTurns {
+  readonly #waiting: (() => void)[] = [];
+  #hasBegun = false;
+  #left = requestsPerTurnMax;
+
+  begin(request: () => void): void {
+    if (!this.#hasBegun) {
+      this.#hasBegun = true;
+      setImmediate(this.#turn);
+    }
+    if (this.#left > 0) {
+      this.#left--;
+      request();
+    } else this.#waiting.push(request);
+  }
+
+  readonly #turn = (): void => {
+    this.#left = requestsPerTurnMax;
+    this.#hasBegun = this.#waiting.length > 0;
+    if (!this.#hasBegun) return;
+    setImmediate(this.#turn);
+    for (const request of this.#waiting.splice(0, requestsPerTurnMax)) {
+      this.#left--;
+      request();
+    }
+  };
 }

@@ -16,9 +16,8 @@ import { callRunner } from './async-routes.ts';
 import { Bodies } from './body.ts';
 import { EventStreams } from './event-stream.ts';
 import type { HostContext } from './host-context.ts';
-import { InFlightBytes } from './in-flight.ts';
+import { InFlightBytes, RequestTurns } from './in-flight.ts';
 import { LogStreams } from './log-routes.ts';
-import { RequestTurns } from './request-turns.ts';
 
 export type HttpServerOptions = Omit<HostContext, 'bodies' | 'events' | 'logs' | 'exchangeMeans'>;
 

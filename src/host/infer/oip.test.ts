@@ -8,7 +8,7 @@ import type { ModelMetadata, TensorSpec } from '../types.ts';
 import { modelSpec, type ModelSpec } from './model-spec.ts';
 import * as oip from './oip.ts';
 import { parseHeaderLength, type InferCall } from './oip.ts';
-import * as oipReply from './oip-reply.ts';
+import * as oipReply from './reply.ts';
 
 const decodeInfer = (body: Buffer, headerLength: number | undefined, spec: ModelSpec): InferCall =>
   runSteps(oip.decodeInfer(body, headerLength, spec));

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { toThousandths } from './reply-headers.ts';
+import { toThousandths } from './reply.ts';
 
 test('milliseconds in a header are the shortest text of the number rounded to microseconds', () => {
   const numbers = fc.oneof(

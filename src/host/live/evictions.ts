@@ -1,7 +1,7 @@
 /** What leaves the GPUs: by the scheduler's orders, and where more room is needed than it knows of. */
 import type { Action } from '../../schedule/index.ts';
 import type { LiveFunction } from './live-function.ts';
-import type { LiveState } from './live-state.ts';
+import type { LiveState } from './live-views.ts';
 import type { GpuEviction, OwnCause } from './types.ts';
 
 export class Evictions {

@@ -13,7 +13,7 @@ import { CallerWatch } from '../../tools/index.ts';
 import type { GpuRunEnd } from './gpu-place.ts';
 import { offersOf, type LiveFunction, type Pending } from './live-function.ts';
 import type { LiveFunctions } from './live-functions.ts';
-import type { LiveState, Scheduled } from './live-state.ts';
+import type { LiveState, Scheduled } from './live-views.ts';
 import {
   gpuErrorCode,
   LeftError,

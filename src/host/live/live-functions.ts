@@ -2,7 +2,7 @@
 import { checkLadder } from '../../schedule/index.ts';
 import { Correction } from './correction.ts';
 import { newFunction, offersOf, sheetOf, type LiveFunction } from './live-function.ts';
-import type { LiveState, Scheduled } from './live-state.ts';
+import type { LiveState, Scheduled } from './live-views.ts';
 import type { FunctionPlans, JoinedSizes, OwnCause, ScheduledSettings } from './types.ts';
 
 /** The offers beside the GPUs are asked for at most so often for a function. */

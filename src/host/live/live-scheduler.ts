@@ -11,8 +11,7 @@ import { GpuPlace } from './gpu-place.ts';
 import { Invocations } from './invocations.ts';
 import { sheetOf } from './live-function.ts';
 import { LiveFunctions } from './live-functions.ts';
-import { LiveState, type Scheduled } from './live-state.ts';
-import { LiveViews } from './live-views.ts';
+import { LiveViews, LiveState, type Scheduled } from './live-views.ts';
 import { Timers } from './timers.ts';
 import type {
   FunctionPlans,

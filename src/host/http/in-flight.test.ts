@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { RequestTurns } from './request-turns.ts';
+import { RequestTurns } from './in-flight.ts';
 
 test('requests that come at once are begun in their order, 32 in each turn of the event loop', async () => {
   const turns = new RequestTurns();
