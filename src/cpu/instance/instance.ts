@@ -3,10 +3,10 @@
  * holds any number of sessions; what they are is the business of replica.ts, and which goes next of turns.ts.
  */
 import { compiledModule, startProcess, Watchdog, type Peer, takeTag } from '../../process/index.ts';
-import type { Message, Tensor } from '../../tensor/index.ts';
+import type { Message } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
+import { AwayRuns } from './away-runs.ts';
 import { instanceEnvironment } from './environment.ts';
-import { answersOf } from './other-answers.ts';
 import {
   LoadTimeout,
   takeResults,
@@ -21,8 +21,6 @@ import type { Death, LoadTask, RunTask, SessionId, Task } from './tasks.ts';
 import { CpuError, type InstanceSpec } from '../types.ts';
 import { Turns } from './turns.ts';
 
-/** Calls whose model runs elsewhere that one instance keeps at a time: each holds its request and the handler's state. */
-const awayMax = 16;
 /** A process that has not loaded ONNX Runtime by then hangs; on a machine at its limits it takes seconds. */
 const startMsMax = 30_000;
 /** A process that is told to load answers at once that it begins; one that is not heard of for this long hangs. */
@@ -34,18 +32,15 @@ export class Instance {
   readonly #peer: Peer<ToInstance>;
   readonly #watchdog = new Watchdog();
   /** Of the sessions that share the process. */
-  readonly turns = new Turns(() => this.#away.size >= awayMax);
+  readonly turns = new Turns(() => this.#away.isFull);
   #state: 'starting' | 'started' | 'dead' = 'starting';
   /** Handed over and not yet answered, in the order in which the process takes them; it is at the first. */
   readonly #tasks: Task[] = [];
   #atFirstSinceMs = 0;
-  /** Runs whose model is run elsewhere, by the number under which that was asked. */
-  readonly #away = new Map<number, RunTask>();
-  /**
-   * Runs that wait for other functions. They count for no limit: those may need this very process, and what they refuse because
-   * too many wait bounds how many come here.
-   */
-  readonly #asking = new Map<number, RunTask>();
+  readonly #away = new AwayRuns((task, header, tensors) => {
+    this.#push(task);
+    this.#peer.send(header, tensors);
+  });
   #nextAskAs = 0;
   #nextSession = 0;
   readonly #startTimer: NodeJS.Timeout;
@@ -192,7 +187,7 @@ export class Instance {
 
   /** Whether a turn would be granted to somebody who asks now. */
   get isFree(): boolean {
-    return this.#state !== 'dead' && this.#tasks.length === 0 && this.turns.waiting === 0 && this.#away.size < awayMax;
+    return this.#state !== 'dead' && this.#tasks.length === 0 && this.turns.waiting === 0 && !this.#away.isFull;
   }
 
   #push(task: Task): void {
@@ -245,8 +240,8 @@ export class Instance {
       case 'invoke': {
         const leaving = this.#shift('run');
         if (leaving === undefined) return;
-        if (header.op === 'invoke') void this.#invokeOthers(header, leaving, tensors);
-        else void this.#runModel(header.id, leaving, tensors);
+        if (header.op === 'invoke') void this.#away.invokeOthers(header, leaving, tensors);
+        else void this.#away.runModel(header.id, leaving, tensors);
         leaving.order.onAway?.();
         this.turns.offer();
         return;
@@ -292,42 +287,6 @@ export class Instance {
       case 'release':
         this.#watchdog.arm(startMsMax, () => this.#die(`it did not release a session within ${startMsMax} ms`));
     }
-  }
-
-  /** Has the model of a run that is away run, and gives the instance what came of it, behind what it has already. */
-  async #runModel(id: number, task: RunTask, inputs: readonly Tensor[]): Promise<void> {
-    this.#away.set(id, task);
-    let outputs: readonly Tensor[] | undefined;
-    let outcome: (ToInstance & { op: 'model-ran' })['outcome'] = 'failed';
-    try {
-      outputs = await task.order.runModel?.(inputs);
-      outcome = outputs === undefined ? 'here' : 'outputs';
-    } catch {
-      // The ticket keeps the error; the instance need only know that there is nothing to go on with.
-    }
-    // The call of an instance that has died meanwhile runs in another one.
-    if (!this.#away.delete(id)) return;
-    task.phase = outcome === 'here' ? 'load' : 'postprocess';
-    this.#back(task, { op: 'model-ran', id, outcome }, outputs ?? []);
-  }
-
-  #back(task: RunTask, header: ToInstance, tensors: readonly Tensor[]): void {
-    task.order.onBack?.();
-    this.#push(task);
-    this.#peer.send(header, tensors);
-  }
-
-  /** Asks other functions for a run's handler, and gives the instance what they answered, behind what it has already. */
-  async #invokeOthers(
-    { id, call, asked }: FromInstance & { op: 'invoke' },
-    task: RunTask,
-    inputs: readonly Tensor[],
-  ): Promise<void> {
-    this.#asking.set(id, task);
-    const { answers, tensors } = await answersOf(asked, inputs, task.order.invokeOthers?.(call));
-    // The call of an instance that has died meanwhile runs in another one.
-    if (!this.#asking.delete(id)) return;
-    this.#back(task, { op: 'invoked', id, answers }, tensors);
   }
 
   /** Holds the first run to the limit of the step that it is at. */
@@ -389,9 +348,7 @@ export class Instance {
     this.#watchdog.disarm();
     this.#peer.end(reason);
     const tasks = this.#tasks.splice(0);
-    const away = [...this.#away.values(), ...this.#asking.values()];
-    this.#away.clear();
-    this.#asking.clear();
+    const away = this.#away.end();
     this.turns.end();
     for (const listener of this.#onDead) listener({ reason, suspect });
     // The last first, so that whoever puts them back at the front of a queue keeps their order.
@@ -407,6 +364,6 @@ export class Instance {
           task.resolve();
       }
     }
-    for (const task of away.reverse()) task.done({ kind: 'died', reason, suspect: false });
+    for (const task of away) task.done({ kind: 'died', reason, suspect: false });
   }
 }
