@@ -3,8 +3,8 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { format, resolveConfig } from 'prettier';
-import { renderConfigurationPage } from '../src/host/config-docs.ts';
-import { renderErrorsPage } from '../src/host/errors-docs.ts';
+import { renderConfigurationPage } from './configuration-page.ts';
+import { renderErrorsPage } from './errors-page.ts';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 

@@ -4,7 +4,7 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { formatShippedPlan, shippedMachines, shippedModels, shippedPlanOf } from '../src/host/gpu/shipped-plans.ts';
+import { formatShippedPlan, shippedMachines, shippedModels, shippedPlanOf } from './shipped-plans.ts';
 
 const folder = join(import.meta.dirname, '../plans');
 for (const machine of shippedMachines) {

@@ -1,5 +1,6 @@
 /** Part C: Packrat's published optimizer tables, and the configurations of its Table 2. */
-import { packratTable, planPackrat, type PackratPlan } from '../../src/plan/index.ts';
+import { planPackrat, type PackratPlan } from '../../src/plan/index.ts';
+import { packratTable } from '../../test/support/packrat-table.ts';
 import { parsePoolProfile, type PoolProfile } from '../../src/profile/index.ts';
 import bert from '../../test/reference/packrat-bert.json' with { type: 'json' };
 import resnet from '../../test/reference/packrat-resnet.json' with { type: 'json' };

@@ -1,5 +1,6 @@
 /** Part D: SERF's Equation 12 against its reference values and against the queue itself. */
-import { predictService, simulateService } from '../../src/plan/index.ts';
+import { predictService } from '../../src/plan/index.ts';
+import { simulateService } from '../../test/support/serf-simulation.ts';
 import cases from '../../test/reference/serf.json' with { type: 'json' };
 import kinds from '../../test/reference/serf-simulated-kinds.json' with { type: 'json' };
 import type { BenchmarkTable } from '../benchmark.ts';

@@ -6,14 +6,8 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { functionVersion } from '../../../test/host/fakes.ts';
 import { gpuBench } from '../../../test/host/gpu-bench.ts';
 import type { GpuClient, GpuCoverage } from '../../gpu/index.ts';
-import {
-  formatShippedPlan,
-  shippedMachines,
-  shippedModels,
-  shippedPlanOf,
-  ShippedPlans,
-  type ShippedPlan,
-} from './shipped-plans.ts';
+import { formatShippedPlan, shippedMachines, shippedModels, shippedPlanOf } from '../../../scripts/shipped-plans.ts';
+import { ShippedPlans, type ShippedPlan } from './shipped-plans.ts';
 
 const folder = join(import.meta.dirname, '../../../plans');
 const read = (machine: string, model: string): Promise<string> =>

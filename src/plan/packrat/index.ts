@@ -1,3 +1,2 @@
 /** Packrat: which instances, of how many threads and items each, finish a batch first on the cores of a machine. */
 export { fillSockets, planPackrat, type InstanceGroup, type PackratOptions, type PackratPlan } from './plan.ts';
-export { packratTable, type PackratTableOptions } from './table.ts';

@@ -4,7 +4,8 @@ import { cpuMsOf } from '../../../test/support/cpu-time.ts';
 import bert from '../../../test/reference/packrat-bert.json' with { type: 'json' };
 import resnet from '../../../test/reference/packrat-resnet.json' with { type: 'json' };
 import { parsePoolProfile, type PoolProfile } from '../../profile/index.ts';
-import { fillSockets, packratTable, planPackrat, type PackratOptions, type PackratPlan } from './index.ts';
+import { fillSockets, planPackrat, type PackratOptions, type PackratPlan } from './index.ts';
+import { packratTable } from '../../../test/support/packrat-table.ts';
 
 const models = [
   { name: 'BERT', reference: bert, profile: parsePoolProfile(bert) },

@@ -10,4 +10,3 @@ export {
   type SerfOptions,
 } from './configurations.ts';
 export { capacityPerSecond, predictService, type ServicePrediction } from './predict.ts';
-export { simulateService, type ServiceSimulation, type ServiceSimulationOptions } from './simulation.ts';

@@ -9,9 +9,9 @@ import {
   leastResources,
   predictService,
   serfTable,
-  simulateService,
   type ServicePrediction,
 } from './index.ts';
+import { simulateService } from '../../../test/support/serf-simulation.ts';
 
 function mustBeStable(prediction: ServicePrediction): Extract<ServicePrediction, { state: 'stable' }> {
   if (prediction.state !== 'stable') throw new Error(`overloaded at ${prediction.utilisation}`);

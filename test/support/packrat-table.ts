@@ -1,5 +1,6 @@
-import type { PoolProfile } from '../../profile/index.ts';
-import { itemsOf } from './items.ts';
+/** Packrat's table, computed whole as the paper's recurrence says it: what the planner's shortcuts are held against. */
+import type { PoolProfile } from '../../src/profile/index.ts';
+import { itemsOf } from '../../src/plan/packrat/items.ts';
 
 export interface PackratTableOptions {
   /** T: the table has rows 0..T. */

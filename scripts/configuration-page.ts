@@ -1,5 +1,5 @@
 /** docs/configuration.md, written from the schema: `npm run docs`. */
-import { allowedText, configOptions, readConfigSchema, type ConfigOption } from './config-options.ts';
+import { allowedText, configOptions, readConfigSchema, type ConfigOption } from '../src/host/config-options.ts';
 
 /** The page as Markdown. */
 export function renderConfigurationPage(): string {

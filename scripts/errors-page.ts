@@ -1,5 +1,5 @@
 /** docs/errors.md, written from the catalogue: `npm run docs`. */
-import { catalogue, type CatalogueEntry } from './errors.ts';
+import { catalogue, type CatalogueEntry } from '../src/host/errors.ts';
 
 /** The page as Markdown. */
 export function renderErrorsPage(): string {

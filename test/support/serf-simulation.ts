@@ -1,6 +1,6 @@
 /** The queue that SERF's formula stands for, event by event: slower than the formula, and right where that is not. */
-import { PlanError } from '../plan-error.ts';
-import { checkService } from './predict.ts';
+import { PlanError } from '../../src/plan/index.ts';
+import { checkService } from '../../src/plan/serf/predict.ts';
 
 export interface ServiceSimulationOptions {
   /** Milliseconds of a request while 1, 2, ... c requests run. */
