@@ -1,18 +1,17 @@
 /** Machines in files: the presets under `wrangler-free-config/machines/`, and any other file of the same form. */
 import { readdirSync, readFileSync } from 'node:fs';
-import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
 import type { Machine } from './machine.ts';
+import { schemaProblem } from './schema-problem.ts';
 
 /** A machine that cannot be used; the message is one sentence that names the field. */
 export class MachineError extends Error {
   override readonly name = 'MachineError';
 }
 
-// The same relative paths from src/ and from dist/.
-const schemaUrl = new URL('../../wrangler-free-config/machine.schema.json', import.meta.url);
+// The same relative path from src/ and from dist/.
 const presetsUrl = new URL('../../wrangler-free-config/machines/', import.meta.url);
 
-let validate: ValidateFunction<Machine> | undefined;
+const problemOf = schemaProblem('machine.schema.json', 'machine');
 
 /** Names of the machines that ship. */
 export function machinePresets(): string[] {
@@ -50,10 +49,10 @@ export function loadMachine(nameOrPath: string): Machine {
 
 /** Checks what was read from a file. Throws {@link MachineError} with a sentence that names the field. */
 export function parseMachine(json: unknown): Machine {
-  validate ??= new Ajv({ verbose: true }).compile<Machine>(JSON.parse(readFileSync(schemaUrl, 'utf8')) as object);
-  if (!validate(json)) throw new MachineError(sentenceFor(validate.errors?.[0]));
-  checkReferences(json);
-  return json;
+  const problem = problemOf(json);
+  if (problem !== undefined) throw new MachineError(problem);
+  checkReferences(json as Machine);
+  return json as Machine;
 }
 
 function fail(field: string, found: unknown, allowed: string): never {
@@ -85,26 +84,4 @@ function checkReferences({ gpus, switches, nvlinks, costs, memoryBytes, hostMemo
   if (gpus.length > 0 && costs === undefined) {
     throw new MachineError("the machine has GPUs but no field 'costs'");
   }
-}
-
-function sentenceFor(error: ErrorObject | undefined): string {
-  if (error === undefined) return 'the machine does not fit its schema';
-  const path = error.instancePath
-    .split('/')
-    .slice(1)
-    .reduce(
-      (joined, part) => (/^\d+$/.test(part) ? `${joined}[${part}]` : [joined, part].filter(Boolean).join('.')),
-      '',
-    );
-  const inside = (field: unknown): string => [path, String(field)].filter(Boolean).join('.');
-  const params = error.params as Readonly<Record<string, unknown>>;
-  if (error.keyword === 'required') return `the machine has no field '${inside(params['missingProperty'])}'`;
-  if (error.keyword === 'additionalProperties') {
-    const { properties = {} } = error.parentSchema as { properties?: object };
-    const known = Object.keys(properties).join(', ');
-    return `the machine has an unknown field '${inside(params['additionalProperty'])}' (known there: ${known})`;
-  }
-  const subject = path === '' ? 'the machine' : `field '${path}' of the machine`;
-  const found = JSON.stringify(error.data) ?? 'undefined';
-  return `${subject} is ${found.length > 60 ? `${found.slice(0, 57)}...` : found}, but ${error.message ?? 'is wrong'}`;
 }

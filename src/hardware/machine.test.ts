@@ -79,7 +79,7 @@ describe('a machine file', () => {
       "field 'hostMemory.pinnedBytes' of the machine is 300000000000, but the machine has 261993005056 bytes",
     ],
     [{ ...preset, disk: { readGBps: 1 } }, "the machine has no field 'disk.capacityBytes'"],
-    [[], 'the machine is [], but must be object'],
+    [[], 'the machine is a list of 0, but must be an object with name'],
   ])('is refused with its field named: %#', (json, message) => {
     const parsed: unknown = JSON.parse(JSON.stringify(json));
     expect(() => parseMachine(parsed)).toThrow(MachineError);

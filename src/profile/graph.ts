@@ -1,5 +1,5 @@
-import { ProfileError } from './profile-error.ts';
-import { profileCheck, shown } from './schema-check.ts';
+import { shown } from '../hardware/index.ts';
+import { profileCheck, ProfileError } from './profile-error.ts';
 
 /** GPU memory of one operator when it runs there, in bytes: the four columns of Chrion's matrix M (section 3). */
 export interface OperatorBytes {

@@ -9,7 +9,7 @@ export {
   type ResolvedEdge,
 } from './graph.ts';
 export { parsePoolProfile, type PoolProfile } from './pool.ts';
-export { ProfileError } from './profile-error.ts';
+export { profileCheck, ProfileError } from './profile-error.ts';
 export { parseServiceProfile, type ServiceConfiguration, type ServiceProfile } from './service.ts';
 export { parseLayerProfile, type LayerCost, type LayerProfile, type ProfileLayer } from './layers.ts';
 export { estimateLayers, type Estimate, type EstimateOptions } from './analytic/estimate.ts';

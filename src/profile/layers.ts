@@ -2,8 +2,7 @@
  * What the layers of a function cost on a machine: the form that DeepPlan's planner takes (Jeong et al. 2023, 4.3.1).
  */
 
-import { ProfileError } from './profile-error.ts';
-import { profileCheck } from './schema-check.ts';
+import { profileCheck, ProfileError } from './profile-error.ts';
 
 /** The same form in files (`wrangler-free-config/profiles/layers.schema.json`) and in memory. */
 export interface LayerProfile {

@@ -1,5 +1,4 @@
-import { ProfileError } from './profile-error.ts';
-import { profileCheck } from './schema-check.ts';
+import { profileCheck, ProfileError } from './profile-error.ts';
 
 /**
  * What one instance of a function takes on CPU cores, measured while it runs alone (Packrat, 3.2). The same form in

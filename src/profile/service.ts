@@ -1,5 +1,4 @@
-import { ProfileError } from './profile-error.ts';
-import { profileCheck } from './schema-check.ts';
+import { profileCheck, ProfileError } from './profile-error.ts';
 
 /** One way to run a service (SERF, IV-B): how many requests at once, on how many threads of how many machines each. */
 export interface ServiceConfiguration {

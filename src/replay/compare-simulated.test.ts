@@ -274,14 +274,14 @@ describe('what a host says of its scheduler', () => {
   });
 
   it.each([
-    ['nothing', null, /does not say what the scheduler is/],
-    ['a page', 'hello', /does not say what the scheduler is/],
-    ['no GPUs', { ...scheduler, gpus: undefined }, /no list for gpus/],
+    ['nothing', null, /^the host's scheduler is null, but must be an object with status/],
+    ['a page', 'hello', /^the host's scheduler is "hello", but must be an object/],
+    ['no GPUs', { ...scheduler, gpus: undefined }, /^the host's scheduler has no field 'gpus'/],
     ['a policy of tomorrow', { ...scheduler, policy: { ...scheduler.policy, eviction: 'oracle' } }, /oracle/],
     [
       'a capacity in words',
-      { ...scheduler, gpus: [{ capacityBytes: 'much' }] },
-      /no number for capacityBytes of GPU 0/,
+      { ...scheduler, gpus: [{ ...smallGpus(1, 90)[0], capacityBytes: 'much' }] },
+      /^field 'gpus\[0\].capacityBytes' of the host's scheduler is "much", but must be a number of 0 or more/,
     ],
   ])('is refused when it is %s', (_, json, message) => {
     expect(() => parseHostScheduler(json)).toThrow(message);
@@ -289,8 +289,16 @@ describe('what a host says of its scheduler', () => {
 
   it.each([
     ['for another number of GPUs', { ...sheet, gpus: sheet.gpus.slice(1) }, /has 2 GPUs, but 'a' offers for 1/],
-    ['without a way', { ...sheet, gpus: [{ ...sheet.gpus[0], ways: [] }, null] }, /has no way to load it/],
-    ['with half a ladder', { ...sheet, gpus: [{ ...sheet.gpus[0], smaller: { warmMs: 1 } }, null] }, /no list for/],
+    [
+      'without a way',
+      { ...sheet, gpus: [{ ...sheet.gpus[0], ways: [] }, null] },
+      /field 'sheet.gpus\[0\].ways' .* is a list of 0, but must be a list of 1 or more/,
+    ],
+    [
+      'with half a ladder',
+      { ...sheet, gpus: [{ ...sheet.gpus[0], smaller: { warmMs: 1 } }, null] },
+      /has no field 'sheet.gpus\[0\].smaller.prefixBytes'/,
+    ],
     ['with a table cut short', { ...sheet, gpus: [{ ...sheet.gpus[0], prefixBytes: [0, 20] }, null] }, /entries/],
   ])('is refused when an offer is %s', (_, own, message) => {
     expect(() => parseOfferedFunction({ ...offered, sheet: own }, gpuCount)).toThrow(message);

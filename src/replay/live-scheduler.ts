@@ -2,6 +2,7 @@
  * What the scheduler of a running host goes by, as the host tells it (`GET /api/scheduler`, `GET /api/scheduler/{name}`): with it the
  * simulator gets the very same GPUs, policy and offers.
  */
+import { schemaProblem, shown } from '../hardware/index.ts';
 import {
   admissions,
   borrowings,
@@ -10,7 +11,6 @@ import {
   offloads,
   orders,
   routings,
-  type CpuOffer,
   type GpuOffer,
   type OfferSheet,
   type Policy,
@@ -47,167 +47,90 @@ export interface OfferedFunction extends ScheduledFunction {
   readonly sheet: OfferSheet;
 }
 
-type Fields = Readonly<Record<string, unknown>>;
+/** The same in the host's JSON, which has null for what is not there. */
+interface FunctionAnswer {
+  readonly name: string;
+  readonly index: number | null;
+  readonly residents: readonly { readonly gpu: number }[];
+  readonly idleMs: number | null;
+  readonly sheet: OfferSheet;
+}
+
+const schedulerProblem = schemaProblem('replies/scheduler.schema.json', "host's scheduler");
+const functionProblem = schemaProblem('replies/scheduled-function.schema.json', "function of the host's scheduler");
 
 /** Throws LiveError. */
 export function parseHostScheduler(json: unknown): HostScheduler {
-  const { status, reason, isEmulated, mode, policy, cpuCores, gpus, functions } = fieldsOf(json, 'the scheduler');
-  const { name: policyName, ...settings } = fieldsOf(policy, 'the policy');
+  const problem = schedulerProblem(json);
+  if (problem !== undefined) throw new LiveError(problem);
+  const { reason, isEmulated, policy, functions, ...rest } = json as Omit<
+    HostScheduler,
+    'reason' | 'isEmulated' | 'policy' | 'functions'
+  > & {
+    readonly reason?: string | null;
+    readonly isEmulated?: boolean;
+    readonly policy: Omit<Policy, 'waitBoundMs'> & { readonly name: string; readonly waitBoundMs: number | null };
+    readonly functions: readonly FunctionAnswer[];
+  };
+  const { name: policyName, waitBoundMs, ...parts } = policy;
+  const known = {
+    routing: routings,
+    eviction: evictions,
+    offload: offloads,
+    admission: admissions,
+    order: orders,
+    borrow: borrowings,
+    copies: copyChoices,
+  } as const;
+  for (const [field, choices] of Object.entries(known)) {
+    const chosen: unknown = parts[field as keyof typeof known];
+    if (choices.some((choice) => choice === chosen)) continue;
+    throw new LiveError(`the host's policy has a ${field} that is not known here: ${shown(chosen)}`);
+  }
   return {
-    status: textOf(status, 'status'),
-    reason: typeof reason === 'string' ? reason : undefined,
-    isEmulated: isEmulated === true,
-    mode: textOf(mode, 'mode'),
-    policyName: textOf(policyName, 'the name of the policy'),
-    policy: policyOf(settings),
-    cpuCores: numberOf(cpuCores, 'cpuCores'),
-    gpus: listOf(gpus, 'gpus').map((gpu, index): SchedulerGpu => {
-      const { capacityBytes, switch: pciSwitch, linkGBps, uplinkGBps } = fieldsOf(gpu, `GPU ${index}`);
-      return {
-        capacityBytes: numberOf(capacityBytes, `capacityBytes of GPU ${index}`),
-        switch: numberOf(pciSwitch, `switch of GPU ${index}`),
-        linkGBps: numberOf(linkGBps, `linkGBps of GPU ${index}`),
-        uplinkGBps: numberOf(uplinkGBps, `uplinkGBps of GPU ${index}`),
-      };
-    }),
-    functions: listOf(functions, 'functions').map(scheduledFunction),
+    ...rest,
+    reason: reason ?? undefined,
+    isEmulated: isEmulated ?? false,
+    policyName,
+    policy: { ...parts, waitBoundMs: waitBoundMs ?? Infinity },
+    functions: functions.map(scheduledFunction),
   };
 }
 
 /** @param gpuCount of the host. Throws LiveError. */
 export function parseOfferedFunction(json: unknown, gpuCount: number): OfferedFunction {
-  const scheduled = scheduledFunction(json);
-  const { name } = scheduled;
-  const sheet = fieldsOf(fieldsOf(json, name)['sheet'], `the sheet of '${name}'`);
-  const gpus = listOf(sheet['gpus'], `the offers of '${name}'`);
+  const problem = functionProblem(json);
+  if (problem !== undefined) throw new LiveError(problem);
+  const answer = json as FunctionAnswer;
+  const { name, sheet } = answer;
+  const { gpus, cpu, sloMs, priority, pinned } = sheet;
   if (gpus.length !== gpuCount) {
     throw new LiveError(`the host has ${gpuCount} GPUs, but '${name}' offers for ${gpus.length}`);
   }
-  return {
-    ...scheduled,
-    sheet: {
-      gpus: gpus.map((offer) => (offer === null ? null : gpuOffer(offer, name, gpuCount))),
-      cpu: cpuOffer(sheet['cpu'], name),
-      sloMs: numberOf(sheet['sloMs'], `the SLO of '${name}'`),
-      priority: signedOf(sheet['priority'], `the priority of '${name}'`),
-      pinned: sheet['pinned'] === true,
-    },
-  };
+  for (const offer of gpus) if (offer !== null) checkOffer(offer, name, gpuCount);
+  // Null as well where the host never measured it there: it learns from the first runs, and the simulator has none to learn from.
+  const measured = cpu?.latencyMs === undefined ? null : { latencyMs: cpu.latencyMs, cores: cpu.cores };
+  return { ...scheduledFunction(answer), sheet: { gpus, cpu: measured, sloMs, priority, pinned } };
 }
 
-function scheduledFunction(json: unknown): ScheduledFunction {
-  const fields = fieldsOf(json, 'a function');
-  const name = textOf(fields['name'], 'the name of a function');
-  const { index, residents, idleMs } = fields;
-  return {
-    name,
-    index: index === null ? undefined : numberOf(index, `the number of '${name}'`),
-    residentOn: listOf(residents, `the residents of '${name}'`).map((each) =>
-      numberOf(fieldsOf(each, `a resident of '${name}'`)['gpu'], `a GPU of '${name}'`),
-    ),
-    idleMs: idleMs === null ? undefined : numberOf(idleMs, `idleMs of '${name}'`),
-  };
-}
+const scheduledFunction = ({ name, index, residents, idleMs }: FunctionAnswer): ScheduledFunction => ({
+  name,
+  index: index ?? undefined,
+  residentOn: residents.map(({ gpu }) => gpu),
+  idleMs: idleMs ?? undefined,
+});
 
-function policyOf(fields: Fields): Policy {
-  const one = <Choice extends string>(field: string, choices: readonly Choice[]): Choice => {
-    const found = choices.find((choice) => choice === fields[field]);
-    if (found !== undefined) return found;
-    throw new LiveError(`the host's policy has a ${field} that is not known here: ${String(fields[field])}`);
-  };
-  const bound = (field: string): number => {
-    const value = fields[field];
-    return value === null ? Infinity : numberOf(value, field);
-  };
-  return {
-    routing: one('routing', routings),
-    eviction: one('eviction', evictions),
-    offload: one('offload', offloads),
-    admission: one('admission', admissions),
-    order: one('order', orders),
-    borrow: one('borrow', borrowings),
-    loadAhead: fields['loadAhead'] === true,
-    waitBoundMs: bound('waitBoundMs'),
-    copies: one('copies', copyChoices),
-  };
-}
-
-/** Everything of the offer is kept; what the scheduler and the simulator index is checked. */
-function gpuOffer(json: unknown, name: string, gpuCount: number): GpuOffer {
-  const what = `an offer of '${name}'`;
-  const fields = fieldsOf(json, what);
-  const { length } = numbersOf(fields['prefixBytes'], undefined, what);
-  numberOf(fields['warmMs'], what);
-  numberOf(fields['hidingPrefix'], what);
-  const ways = listOf(fields['ways'], what);
-  for (const way of ways) {
-    const { mode, coldMs, transfers } = fieldsOf(way, what);
-    textOf(mode, what);
-    numbersOf(coldMs, length, what);
-    const links = listOf(transfers, what);
-    for (const transfer of links) {
-      const { link, bytes, ms, tailMs } = fieldsOf(transfer, what);
-      if (!(Number.isInteger(link) && Number(link) >= 0 && Number(link) < gpuCount)) {
-        throw new LiveError(`${what} takes the link of GPU ${String(link)}, which is not there`);
-      }
-      for (const table of [bytes, ms, tailMs]) numbersOf(table, length, what);
+/** What the scheduler and the simulator index, which a schema cannot say. */
+function checkOffer({ prefixBytes, ways, smaller }: GpuOffer, name: string, gpuCount: number): void {
+  for (const { coldMs, transfers } of ways) {
+    const away = transfers.find(({ link }) => link >= gpuCount);
+    if (away !== undefined) {
+      throw new LiveError(`an offer of '${name}' takes the link of GPU ${away.link}, which is not there`);
     }
-    if (links.length === 0) throw new LiveError(`${what} has a way without a link`);
-  }
-  if (ways.length === 0 || length === 0) throw new LiveError(`${what} has no way to load it`);
-  if (fields['batches'] !== undefined) {
-    for (const batch of listOf(fields['batches'], what)) {
-      const { rows, ms } = fieldsOf(batch, what);
-      numberOf(rows, what);
-      numberOf(ms, what);
+    for (const { length } of [coldMs, ...transfers.flatMap(({ bytes, ms, tailMs }) => [bytes, ms, tailMs])]) {
+      if (length === prefixBytes.length) continue;
+      throw new LiveError(`an offer of '${name}' has tables of ${length} and ${prefixBytes.length} entries`);
     }
   }
-  // The next rung of a ladder of plans is an offer itself.
-  if (fields['smaller'] !== undefined) gpuOffer(fields['smaller'], name, gpuCount);
-  return json as GpuOffer;
-}
-
-/** Null as well where the host never measured it there: it learns from the first runs, and the simulator has none to learn from. */
-function cpuOffer(json: unknown, name: string): CpuOffer | null {
-  if (json === null) return null;
-  const { latencyMs, cores } = fieldsOf(json, `the CPU pool of '${name}'`);
-  if (latencyMs === undefined) return null;
-  return {
-    latencyMs: numberOf(latencyMs, `latencyMs of '${name}'`),
-    cores: numberOf(cores, `the cores of '${name}'`),
-  };
-}
-
-function fieldsOf(json: unknown, what: string): Fields {
-  if (typeof json === 'object' && json !== null && !Array.isArray(json)) return json as Fields;
-  throw new LiveError(`the host does not say what ${what} is`);
-}
-
-function listOf(json: unknown, what: string): readonly unknown[] {
-  if (Array.isArray(json)) return json as readonly unknown[];
-  throw new LiveError(`the host gives no list for ${what}`);
-}
-
-function textOf(json: unknown, what: string): string {
-  if (typeof json === 'string') return json;
-  throw new LiveError(`the host gives no text for ${what}`);
-}
-
-/** Priorities of the scheduler count up from below zero: the protocol's highest is 1. */
-function signedOf(json: unknown, what: string): number {
-  if (typeof json === 'number') return json;
-  throw new LiveError(`the host gives no number for ${what}`);
-}
-
-function numberOf(json: unknown, what: string): number {
-  if (typeof json === 'number' && json >= 0) return json;
-  throw new LiveError(`the host gives no number for ${what}`);
-}
-
-function numbersOf(json: unknown, length: number | undefined, what: string): readonly number[] {
-  const numbers = listOf(json, what).map((each) => numberOf(each, what));
-  if (length !== undefined && numbers.length !== length) {
-    throw new LiveError(`${what} has tables of ${numbers.length} and ${length} entries`);
-  }
-  return numbers;
+  if (smaller !== undefined) checkOffer(smaller, name, gpuCount);
 }

@@ -157,8 +157,11 @@ describe('a report in a file', () => {
     ['null', 'a.json is no report: not a JSON object'],
     ['{"format":"turntable-sweep"}', 'a.json is the report of a sweep'],
     ['{"format":"turntable-report","version":9}', 'a.json has version 9'],
-    [JSON.stringify({ ...simulated, p99_ms: 'fast' }), '"p99_ms" is neither a number nor null'],
-    [JSON.stringify({ ...simulated, per_minute: undefined }), '"per_minute" is not a list'],
+    [
+      JSON.stringify({ ...simulated, p99_ms: 'fast' }),
+      `field 'p99_ms' of the report is "fast", but must be a number or null`,
+    ],
+    [JSON.stringify({ ...simulated, per_minute: undefined }), "the report has no field 'per_minute'"],
     [JSON.stringify({ ...simulated, measured: true }), 'either "simulated" or "measured"'],
   ])('is refused where it is none or damaged: %.40s', (text, message) => {
     expect(() => parseReport(text, 'a.json')).toThrow(message);

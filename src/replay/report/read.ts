@@ -1,10 +1,13 @@
 /** Reports read back from files, as far as a comparison needs them. */
+import { schemaProblem } from '../../hardware/index.ts';
 import type { Report } from './types.ts';
 
 /** What is wrong with a report's file, in one sentence. */
 export class ReportError extends Error {
   override readonly name = 'ReportError';
 }
+
+const problemOf = schemaProblem('report.schema.json', 'report');
 
 /** Throws ReportError, which begins with `source`. */
 export function parseReport(text: string, source: string): Report {
@@ -22,26 +25,8 @@ export function parseReport(text: string, source: string): Report {
     throw new ReportError(`${source} is no report: its "format" is not "turntable-report"`);
   if (version !== 1)
     throw new ReportError(`${source} has version ${String(version)}, but this Turntable reads version 1`);
-  for (const field of ['requests', 'shed', 'offloaded', 'failed', 'evictions', 'requests_per_s']) {
-    if (typeof fields[field] !== 'number') throw new ReportError(`${source} is damaged: "${field}" is not a number`);
-  }
-  for (const field of ['p50_ms', 'p95_ms', 'p99_ms', 'p999_ms', 'goodput', 'cold_start_rate']) {
-    if (typeof fields[field] !== 'number' && fields[field] !== null) {
-      throw new ReportError(`${source} is damaged: "${field}" is neither a number nor null`);
-    }
-  }
-  for (const field of ['gpus', 'models', 'per_minute', 'timeline', 'functions']) {
-    if (!Array.isArray(fields[field])) throw new ReportError(`${source} is damaged: "${field}" is not a list`);
-  }
-  for (const field of ['settings', 'evictions_by_cause', 'failures_by_reason']) {
-    if (typeof fields[field] !== 'object' || fields[field] === null) {
-      throw new ReportError(`${source} is damaged: "${field}" is not an object`);
-    }
-  }
-  const changes = fields['plan_changes'] as Record<string, unknown> | null | undefined;
-  if (changes !== undefined && (typeof changes?.['smaller'] !== 'number' || typeof changes['larger'] !== 'number')) {
-    throw new ReportError(`${source} is damaged: "plan_changes" does not have the numbers "smaller" and "larger"`);
-  }
+  const problem = problemOf(value);
+  if (problem !== undefined) throw new ReportError(`${source} is damaged: ${problem}`);
   if ((fields['simulated'] === true) === (fields['measured'] === true)) {
     throw new ReportError(`${source} is damaged: it must be either "simulated" or "measured"`);
   }

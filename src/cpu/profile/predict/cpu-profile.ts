@@ -1,5 +1,5 @@
 /** What a function costs on the CPU cores of one machine, as it was measured there. Plain data; the same in files. */
-import { parsePoolProfile, parseServiceProfile, ProfileError } from '../../../profile/index.ts';
+import { parsePoolProfile, parseServiceProfile, profileCheck, ProfileError } from '../../../profile/index.ts';
 import type { PoolProfile, ServiceProfile } from '../../../profile/index.ts';
 import type { PoolGroup } from '../../types.ts';
 import type { IdleCost } from './idle-cost.ts';
@@ -70,78 +70,19 @@ export interface CpuProfile {
   readonly lists: readonly MeasuredList[];
 }
 
+const check = profileCheck('cpu', 'CPU profile');
+
 /**
  * Checks what was read from a file, to the last entry: a pool is run by what it says. Throws {@link ProfileError}
  * naming what is wrong.
  */
 export function parseCpuProfile(json: unknown): CpuProfile {
-  const profile = fieldsOf(json, 'the CPU profile');
-  if (profile['format'] !== 2) throw new ProfileError("the CPU profile has no 'format' 2");
-  mustBeNumbers(profile, ['tookMs', 'exhaustiveMs', 'startMs', 'dispatchMs'], '');
-  mustBeText(profile, ['modelSha256', 'measuredAt'], '');
-  const machine = fieldsOf(profile['machine'], "field 'machine' of the CPU profile");
-  mustBeNumbers(machine, ['cores'], 'machine.');
-  mustBeText(machine, ['processor', 'onnxRuntime'], 'machine.');
-  const dimensions = fieldsOf(profile['dimensions'], "field 'dimensions' of the CPU profile");
-  mustBeNumbers(dimensions, Object.keys(dimensions), 'dimensions.');
-  const { threads, batches } = parsePoolProfile(profile['pool']);
-  const spread = entriesOf(profile, 'spread', '');
-  const isFull = (row: unknown): boolean =>
-    Array.isArray(row) && row.length === batches.length && row.every((value) => value === null || isAmount(value));
-  if (spread.length !== threads.length || !spread.every(isFull)) {
+  check(json);
+  const profile = json as CpuProfile;
+  const { threads, batches } = parsePoolProfile(profile.pool);
+  if (profile.spread.length !== threads.length || profile.spread.some((row) => row.length !== batches.length)) {
     throw new ProfileError("field 'spread' of the CPU profile has no entry for each of 'pool.latency'");
   }
-  const service = fieldsOf(profile['service'], "field 'service' of the CPU profile");
-  if (entriesOf(service, 'configurations', 'service.').length > 0) parseServiceProfile(service);
-  mustHoldNumbers(profile, 'variation', ['concurrency', 'threads', 'squared'], '');
-  mustHoldNumbers(profile, 'idle', ['threads', 'gapMs', 'extraMs'], '');
-  for (const [at, list] of mustHoldNumbers(profile, 'lists', listNumbers, '').entries()) {
-    if (mustHoldNumbers(list, 'groups', ['instances', 'threads', 'batch'], `lists[${at}].`).length === 0) {
-      throw new ProfileError(`field 'lists[${at}].groups' of the CPU profile is empty`);
-    }
-  }
-  return json as CpuProfile;
-}
-
-const listNumbers = ['batch', 'latencyMs', 'expectedMs', 'aheadShare'] as const;
-
-type Fields = Readonly<Record<string, unknown>>;
-
-function fieldsOf(json: unknown, what: string): Fields {
-  if (typeof json !== 'object' || json === null || Array.isArray(json)) throw new ProfileError(`${what} is missing`);
-  return json as Fields;
-}
-
-function entriesOf(fields: Fields, name: string, path: string): readonly unknown[] {
-  const list = fields[name];
-  if (!Array.isArray(list)) throw new ProfileError(`field '${path}${name}' of the CPU profile is no list`);
-  return list;
-}
-
-/** A list of objects that each have these numbers. */
-function mustHoldNumbers(fields: Fields, name: string, numbers: readonly string[], path: string): readonly Fields[] {
-  return entriesOf(fields, name, path).map((entry, at) => {
-    const own = fieldsOf(entry, `field '${path}${name}[${at}]' of the CPU profile`);
-    mustBeNumbers(own, numbers, `${path}${name}[${at}].`);
-    return own;
-  });
-}
-
-function mustBeNumbers(fields: Fields, names: readonly string[], path: string): void {
-  for (const name of names) {
-    if (!isAmount(fields[name])) throw new ProfileError(`field '${path}${name}' of the CPU profile is no number`);
-  }
-}
-
-function mustBeText(fields: Fields, names: readonly string[], path: string): void {
-  for (const name of names) {
-    if (typeof fields[name] !== 'string') {
-      throw new ProfileError(`field '${path}${name}' of the CPU profile is no text`);
-    }
-  }
-}
-
-/** Times, counts and shares are all 0 or more. */
-function isAmount(value: unknown): value is number {
-  return typeof value === 'number' && Number.isFinite(value) && value >= 0;
+  if (profile.service.configurations.length > 0) parseServiceProfile(profile.service);
+  return profile;
 }

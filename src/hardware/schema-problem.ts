@@ -1,7 +1,6 @@
-/** Checks JSON against a shipped schema, with one sentence that names the field instead of a list of violations. */
+/** Checks JSON against a schema that ships, with one sentence that names the field instead of a list of violations. */
 import { readFileSync } from 'node:fs';
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
-import { ProfileError } from './profile-error.ts';
 
 interface FieldSchema {
   readonly type?: string | readonly string[];
@@ -17,21 +16,22 @@ interface FieldSchema {
 }
 
 /**
- * Makes a check out of `wrangler-free-config/profiles/<name>.schema.json`: it throws {@link ProfileError} for whatever
- * does not fit. The schema is read when the check is first used: whoever imports only the planners reads no file.
+ * Makes a check out of a schema in `wrangler-free-config/`: it gives a sentence about what does not fit, undefined where everything does.
+ * The schema is read when the check is first used: whoever imports only the planners reads no file.
  */
-export function profileCheck(name: string, what: string): (json: unknown) => void {
+export function schemaProblem(file: string, what: string): (json: unknown) => string | undefined {
   let validate: ValidateFunction | undefined;
   return (json) => {
-    validate ??= compile(name);
-    if (!validate(json)) throw new ProfileError(sentenceFor(validate.errors?.[0], what));
+    validate ??= compile(file);
+    return validate(json) ? undefined : sentenceFor(validate.errors?.[0], what);
   };
 }
 
-function compile(name: string): ValidateFunction {
+function compile(file: string): ValidateFunction {
   // The same relative path from src/ and from dist/.
-  const url = new URL(`../../wrangler-free-config/profiles/${name}.schema.json`, import.meta.url);
-  const schema = JSON.parse(readFileSync(url, 'utf8')) as object;
+  const schema = JSON.parse(
+    readFileSync(new URL(`../../wrangler-free-config/${file}`, import.meta.url), 'utf8'),
+  ) as object;
   // Not allErrors: a graph of thousands of operators that all lack a field would make as many errors.
   // Not strictTuples: the last element of an edge may be left out.
   return new Ajv({ verbose: true, allowUnionTypes: true, strictTuples: false }).compile(schema);
