@@ -292,7 +292,7 @@ export class CpuLanes implements SidePlace {
 
   #makeRoom(neededBytes: number): void {
     while (this.#usedBytes + neededBytes > this.#place!.memoryBytes) {
-      const victim = this.#idle.next();
+      const victim = this.#idle.first();
       if (victim < 0) return;
       this.#evict(victim, 'capacity');
     }

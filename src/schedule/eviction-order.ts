@@ -11,7 +11,7 @@ export interface EvictionOrder {
   /** Has other layers now, and is not in any way more recent for it. */
   relayer(row: number, hasSuffix: boolean): void;
   /** The next to lose layers, or -1. It stays the next until it is removed. */
-  next(): number;
+  first(): number;
   grow(rows: number): void;
 }
 
@@ -45,7 +45,7 @@ export class RecencyOrder implements EvictionOrder {
     if (other.delete(row)) list.set(row, row);
   }
 
-  next(): number {
+  first(): number {
     if (this.#next === nobody) this.#next = popLeastRecent(this.#untrimmed);
     if (this.#next === nobody) this.#next = popLeastRecent(this.#trimmed);
     return this.#next;
@@ -55,47 +55,21 @@ export class RecencyOrder implements EvictionOrder {
 }
 
 /** Least valuable first. A value must only change while its row is out of it. */
-export class ValueOrder implements EvictionOrder {
+export class ValueOrder extends IndexedHeap implements EvictionOrder {
   readonly #valueOf: (row: number) => number;
-  readonly #heap = new IndexedHeap();
 
   constructor(valueOf: (row: number) => number) {
+    super();
     this.#valueOf = valueOf;
   }
 
-  grow(rows: number): void {
-    this.#heap.grow(rows);
-  }
-
-  add(row: number): void {
-    this.#heap.add(row, this.#valueOf(row));
-  }
-
-  remove(row: number): void {
-    this.#heap.remove(row);
-  }
-
-  has(row: number): boolean {
-    return this.#heap.has(row);
+  override add(row: number): void {
+    super.add(row, this.#valueOf(row));
   }
 
   relayer(row: number): void {
     this.remove(row);
     this.add(row);
-  }
-
-  next(): number {
-    return this.#heap.first();
-  }
-
-  /** Multiplies every value, which leaves the order as it is. */
-  scale(factor: number): void {
-    this.#heap.scale(factor);
-  }
-
-  /** Of one in the order. */
-  valueAt(row: number): number {
-    return this.#heap.keyOf(row);
   }
 }
 
@@ -130,7 +104,7 @@ export class GreedyDual {
 
   /** It is next to go for room. */
   evicts(row: number): void {
-    this.#age = this.#values.valueAt(row);
+    this.#age = this.#values.keyOf(row);
   }
 
   /** Nothing of it is left: what comes to its row next has not been used. */

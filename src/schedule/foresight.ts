@@ -33,7 +33,7 @@ export class OracleOrder implements EvictionOrder {
 
   relayer(): void {}
 
-  next(): number {
+  first(): number {
     if (this.#next !== nobody) return this.#next;
     let furthestMs = -Infinity;
     for (const row of this.#idle) {

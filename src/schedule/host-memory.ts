@@ -176,7 +176,7 @@ export class HostMemory {
     const spared: number[] = [];
     const capacityBytes = this.#tier!.capacityBytes;
     while (this.usedBytes + neededBytes > capacityBytes) {
-      const victim = this.#order.next();
+      const victim = this.#order.first();
       if (victim < 0) break;
       this.#order.remove(victim);
       if (this.#uses.isInUse(victim)) {

@@ -272,7 +272,7 @@ export class GpuMemory {
    * The function that was used least recently goes down as far as needed, or as it can. Returns false when none can.
    */
   #shrinkOne(missingBytes: number): boolean {
-    const row = this.#shrinkable.next();
+    const row = this.#shrinkable.first();
     if (row === nobody) return false;
     const functionIndex = this.#residents.functionOf(row);
     const resident = this.#residents.offer(row);
@@ -308,7 +308,7 @@ export class GpuMemory {
       this.#evict(spare, 'migration');
       return;
     }
-    const victim = this.#order.next();
+    const victim = this.#order.first();
     const uses = Math.min(1, this.#popularity.share(this.#residents.functionOf(victim)));
     const lossPerByte = this.#missCost.perByte(victim, this.#hasSuffix(victim)) * uses;
     const beforeBytes = this.usedBytes;
