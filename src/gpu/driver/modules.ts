@@ -1,5 +1,6 @@
 /** Compiled kernels, and launches whose arguments lie in native memory. */
 import { writeInteger64, type NativeBlock } from './native-memory.ts';
+import { DriverHandle } from './handle.ts';
 import { misuse } from './memory.ts';
 import type { Session } from './session.ts';
 import type { CudaKernel, CudaModule, LaunchShape, ParameterType, PreparedLaunch } from './types.ts';
@@ -21,37 +22,39 @@ const configuration = {
 };
 const tableOffset = 64;
 
-export class NativeModule implements CudaModule {
+function loadModule(session: Session, image: Uint8Array): number {
+  // PTX must end with a NUL; a cubin does not mind one.
+  const block = session.arena.allocate(image.byteLength + 1);
+  try {
+    new Uint8Array(block.data.buffer, block.data.byteOffset, image.byteLength).set(image);
+    session.check('cuModuleLoadData', session.driver.cuModuleLoadData(session.outAddress(), block.address));
+  } finally {
+    block.release();
+  }
+  return session.outInteger();
+}
+
+export class NativeModule extends DriverHandle implements CudaModule {
   readonly #session: Session;
   readonly #context: number;
   readonly #kernels = new Map<string, NativeKernel>();
-  #handle: number;
 
   /** The context must be current. */
   constructor(session: Session, context: number, image: Uint8Array) {
+    super(session, context, 'modules', loadModule(session, image));
     this.#session = session;
     this.#context = context;
-    // PTX must end with a NUL; a cubin does not mind one.
-    const block = session.arena.allocate(image.byteLength + 1);
-    try {
-      new Uint8Array(block.data.buffer, block.data.byteOffset, image.byteLength).set(image);
-      session.check('cuModuleLoadData', session.driver.cuModuleLoadData(session.outAddress(), block.address));
-    } finally {
-      block.release();
-    }
-    this.#handle = session.outInteger();
-    session.counts.modules++;
   }
 
   kernel(name: string): CudaKernel {
     const known = this.#kernels.get(name);
     if (known !== undefined) return known;
     const session = this.#session;
-    if (this.#handle === 0) throw misuse('cuModuleGetFunction', `kernel '${name}' was asked of a released module`);
+    const { handle } = this;
     session.use(this.#context);
     const text = session.arena.allocateText(name);
     try {
-      const status = session.driver.cuModuleGetFunction(session.outAddress(), this.#handle, text.address);
+      const status = session.driver.cuModuleGetFunction(session.outAddress(), handle, text.address);
       session.check('cuModuleGetFunction', status, `kernel '${name}'`);
     } finally {
       text.release();
@@ -59,20 +62,6 @@ export class NativeModule implements CudaModule {
     const kernel = new NativeKernel(session, this.#context, name, session.outInteger());
     this.#kernels.set(name, kernel);
     return kernel;
-  }
-
-  release(): void {
-    if (this.#handle === 0) return;
-    const session = this.#session;
-    session.use(this.#context);
-    const status = session.driver.cuModuleUnload(this.#handle);
-    this.#handle = 0;
-    session.counts.modules--;
-    session.checkRelease('cuModuleUnload', status);
-  }
-
-  [Symbol.dispose](): void {
-    this.release();
   }
 }
 

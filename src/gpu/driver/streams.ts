@@ -1,4 +1,5 @@
 /** Streams, events and graphs of one device. */
+import { DriverHandle } from './handle.ts';
 import { misuse } from './memory.ts';
 import { NativeLaunch } from './modules.ts';
 import { NativeMatmul } from './matmul.ts';
@@ -22,23 +23,16 @@ const withoutTiming = 2;
 /** Calls of other threads do not spoil a capture, unsafe ones of this thread do. */
 const threadLocal = 1;
 
-export class NativeEvent implements CudaEvent {
+export class NativeEvent extends DriverHandle implements CudaEvent {
   readonly device: CudaDevice;
   readonly timing: boolean;
   readonly #core: DeviceCore;
-  #handle: number;
 
   constructor(device: CudaDevice, core: DeviceCore, timing: boolean) {
+    super(core.session, core.context, 'events', createEventHandle(core, timing));
     this.device = device;
     this.timing = timing;
     this.#core = core;
-    this.#handle = createEventHandle(core, timing);
-    core.session.counts.events++;
-  }
-
-  get handle(): number {
-    if (this.#handle === 0) throw misuse('cuEventRecord', 'an event was used after its release');
-    return this.#handle;
   }
 
   reached(): boolean {
@@ -61,20 +55,6 @@ export class NativeEvent implements CudaEvent {
     session.check('cuEventElapsedTime', status);
     return session.out.data.getFloat32(0, true);
   }
-
-  release(): void {
-    if (this.#handle === 0) return;
-    const { session, context } = this.#core;
-    session.use(context);
-    const status = session.driver.cuEventDestroy_v2(this.#handle);
-    this.#handle = 0;
-    session.counts.events--;
-    session.checkRelease('cuEventDestroy_v2', status);
-  }
-
-  [Symbol.dispose](): void {
-    this.release();
-  }
 }
 
 /** An event that is not counted: those that the driver's own parts keep. */
@@ -84,55 +64,33 @@ export function createEventHandle({ session, context }: DeviceCore, timing: bool
   return session.outInteger();
 }
 
-export class NativeGraph implements CudaGraph {
+export class NativeGraph extends DriverHandle implements CudaGraph {
   readonly kind = 'graph';
-  readonly #core: DeviceCore;
-  #handle: number;
 
-  constructor(core: DeviceCore, handle: number) {
-    this.#core = core;
-    this.#handle = handle;
-    core.session.counts.graphs++;
-  }
-
-  get handle(): number {
-    if (this.#handle === 0) throw misuse('cuGraphLaunch', 'a graph was used after its release');
-    return this.#handle;
-  }
-
-  release(): void {
-    if (this.#handle === 0) return;
-    const { session, context } = this.#core;
-    session.use(context);
-    const status = session.driver.cuGraphExecDestroy(this.#handle);
-    this.#handle = 0;
-    session.counts.graphs--;
-    session.checkRelease('cuGraphExecDestroy', status);
-  }
-
-  [Symbol.dispose](): void {
-    this.release();
+  constructor({ session, context }: DeviceCore, handle: number) {
+    super(session, context, 'graphs', handle);
   }
 }
 
-export class NativeStream implements CudaStream {
+function createStreamHandle({ session, context }: DeviceCore, priority: 'high' | 'normal'): number {
+  session.use(context);
+  const range = session.driver.cuCtxGetStreamPriorityRange(session.outAddress(0), session.outAddress(1));
+  session.check('cuCtxGetStreamPriorityRange', range);
+  // Lower numbers are more urgent; the first result is the least urgent one.
+  const chosen = priority === 'high' ? session.outInt(1) : session.outInt(0);
+  const status = session.driver.cuStreamCreateWithPriority(session.outAddress(), nonBlocking, chosen);
+  session.check('cuStreamCreateWithPriority', status);
+  return session.outInteger();
+}
+
+export class NativeStream extends DriverHandle implements CudaStream {
   readonly device: CudaDevice;
   readonly #core: DeviceCore;
-  #handle: number;
 
   constructor(device: CudaDevice, core: DeviceCore, priority: 'high' | 'normal') {
+    super(core.session, core.context, 'streams', createStreamHandle(core, priority));
     this.device = device;
     this.#core = core;
-    const { session, context } = core;
-    session.use(context);
-    const range = session.driver.cuCtxGetStreamPriorityRange(session.outAddress(0), session.outAddress(1));
-    session.check('cuCtxGetStreamPriorityRange', range);
-    // Lower numbers are more urgent; the first result is the least urgent one.
-    const chosen = priority === 'high' ? session.outInt(1) : session.outInt(0);
-    const status = session.driver.cuStreamCreateWithPriority(session.outAddress(), nonBlocking, chosen);
-    session.check('cuStreamCreateWithPriority', status);
-    this.#handle = session.outInteger();
-    session.counts.streams++;
   }
 
   copy(destination: DeviceAddress, source: DeviceAddress, bytes: number): void {
@@ -278,25 +236,11 @@ export class NativeStream implements CudaStream {
     session.check('cuGraphLaunch', session.driver.cuGraphLaunch(nativeGraph(graph).handle, handle));
   }
 
-  release(): void {
-    if (this.#handle === 0) return;
-    const { session, context } = this.#core;
-    session.use(context);
-    const status = session.driver.cuStreamDestroy_v2(this.#handle);
-    this.#handle = 0;
-    session.counts.streams--;
-    session.checkRelease('cuStreamDestroy_v2', status);
-  }
-
-  [Symbol.dispose](): void {
-    this.release();
-  }
-
-  /** Handle 0 would mean the default stream. */
+  /** Not after the release: handle 0 would mean the default stream. */
   #use(): number {
-    if (this.#handle === 0) throw misuse('cuStreamQuery', 'a stream was used after its release');
+    const { handle } = this;
     this.#core.session.use(this.#core.context);
-    return this.#handle;
+    return handle;
   }
 }
 

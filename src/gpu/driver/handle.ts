@@ -1,0 +1,48 @@
+/** Objects of the driver that are known by a handle, and given back once. */
+import { misuse } from './memory.ts';
+import type { Session } from './session.ts';
+
+/** By how they are counted: the call that ends one, and what is said of one that is used after that. */
+const kinds = {
+  events: { destroy: 'cuEventDestroy_v2', use: 'cuEventRecord', one: 'an event' },
+  graphs: { destroy: 'cuGraphExecDestroy', use: 'cuGraphLaunch', one: 'a graph' },
+  streams: { destroy: 'cuStreamDestroy_v2', use: 'cuStreamQuery', one: 'a stream' },
+  modules: { destroy: 'cuModuleUnload', use: 'cuModuleGetFunction', one: 'a module' },
+} as const;
+
+export abstract class DriverHandle {
+  readonly #session: Session;
+  readonly #context: number;
+  readonly #kind: keyof typeof kinds;
+  #handle: number;
+
+  protected constructor(session: Session, context: number, kind: keyof typeof kinds, handle: number) {
+    this.#session = session;
+    this.#context = context;
+    this.#kind = kind;
+    this.#handle = handle;
+    session.counts[kind]++;
+  }
+
+  /** @throws CudaError 'misuse' after the release */
+  get handle(): number {
+    const { use, one } = kinds[this.#kind];
+    if (this.#handle === 0) throw misuse(use, `${one} was used after its release`);
+    return this.#handle;
+  }
+
+  release(): void {
+    if (this.#handle === 0) return;
+    const session = this.#session;
+    session.use(this.#context);
+    const { destroy } = kinds[this.#kind];
+    const status = session.driver[destroy](this.#handle);
+    this.#handle = 0;
+    session.counts[this.#kind]--;
+    session.checkRelease(destroy, status);
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+}
