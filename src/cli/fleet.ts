@@ -3,6 +3,7 @@ import { Command } from 'commander';
 import { addUrlFlag, hostAddress, request } from './client.ts';
 import { formatMs } from '../tools/index.ts';
 import { renderTable } from './table.ts';
+import { isRecord } from './values.ts';
 
 const columns = [
   'HOST',
@@ -80,8 +81,4 @@ export function forgetCommand(): Command {
     console.log(`${host}: forgotten`);
   });
   return command;
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null;
 }

@@ -1,4 +1,5 @@
 /** The reply of `GET /functions`, as far as the commands show it. */
+import { isRecord } from './values.ts';
 
 export interface ListedFunction {
   readonly name: string;
@@ -33,8 +34,4 @@ export function parseFunctionList(json: unknown): ListedFunction[] {
     });
   }
   return functions;
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null;
 }

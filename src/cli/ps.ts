@@ -4,6 +4,7 @@ import { addUrlFlag, hostAddress, request } from './client.ts';
 import { renderFleet } from './fleet.ts';
 import { formatBytes } from '../tools/index.ts';
 import { renderTable } from './table.ts';
+import { isRecord } from './values.ts';
 
 interface Placed {
   readonly name: string;
@@ -119,8 +120,4 @@ function agoText(ms: number): string {
   if (seconds < 120) return `${seconds} s`;
   if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
   return seconds < 172_800 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86_400)} d`;
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null;
 }

@@ -4,6 +4,7 @@ import { CliError, usage } from './error.ts';
 import { formatBytes } from '../tools/index.ts';
 import { startBytesProgress } from './progress.ts';
 import { collectFiles, multipartBody, rawBody, upload } from './upload.ts';
+import { appended } from './values.ts';
 
 interface PublishOptions {
   readonly url: string;
@@ -30,7 +31,7 @@ export function publishCommand(): Command {
     .option(
       '--set <key=value>',
       'a setting of the function, such as slo=250ms or batching.max=8 (repeatable)',
-      append,
+      appended,
       [],
     )
     .option('--slo <duration>', 'latency objective, such as 50ms; short for --set slo=50ms')
@@ -78,10 +79,6 @@ function settingsOf({ set, slo, batch, priority, pinned }: PublishOptions): Map<
   const short = { slo, 'batching.max': batch, priority, pinned: pinned === true ? 'true' : undefined };
   const words = Object.entries(short).flatMap(([key, value]) => (value === undefined ? [] : [`${key}=${value}`]));
   return parseSettings([...words, ...set]);
-}
-
-function append(value: string, values: readonly string[]): string[] {
-  return [...values, value];
 }
 
 /** `key=value` words by key. The host knows the settings and judges them. */

@@ -7,7 +7,7 @@ import { openFolder, TryError, type TriedFunction, type TriedTimes } from '../ho
 import { formatMs } from '../tools/index.ts';
 import { contentTypeOf, readBody } from './call.ts';
 import { CliError, usage } from './error.ts';
-import { parseCount } from './values.ts';
+import { appended, parseCount } from './values.ts';
 
 interface TryOptions {
   readonly data?: string;
@@ -28,7 +28,7 @@ export function tryCommand(): Command {
     .argument('[input]', 'file with the body, such as a JSON file or a JPEG; -: standard input; default: its example')
     .option('-d, --data <text>', 'the body')
     .option('--content-type <type>', 'what the body is; told from the body or the name of the file otherwise')
-    .option('-H, --header <name: value>', 'a header of the request (repeatable)', append, [])
+    .option('-H, --header <name: value>', 'a header of the request (repeatable)', appended, [])
     .option('-n, --runs <count>', 'call so often; the reply is that of the last call', parseCount, 1)
     .option('--json', 'print reply and times as JSON')
     .action(async (folder: string, input: string | undefined, options: TryOptions) => {
@@ -136,10 +136,6 @@ function headersOf(words: readonly string[]): Record<string, string> {
       return [name.toLowerCase(), value];
     }),
   );
-}
-
-function append(value: string, values: readonly string[]): string[] {
-  return [...values, value];
 }
 
 async function write(bytes: Uint8Array): Promise<void> {

@@ -185,3 +185,10 @@ export function parseSizes(pairs: readonly string[], flag: string): Record<strin
     }),
   );
 }
+
+/** For options that may be given several times. */
+export const appended = (value: string, values: readonly string[]): string[] => [...values, value];
+
+/** What a host answered is read leniently: it may be older or newer than the command. */
+export const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null;

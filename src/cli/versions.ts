@@ -5,6 +5,7 @@ import { addUrlFlag, hostAddress, withHost } from './client.ts';
 import { usage } from './error.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
 import { printable, renderTable } from './table.ts';
+import { appended } from './values.ts';
 
 interface Options {
   readonly url: string;
@@ -59,7 +60,7 @@ export function splitCommand(): Command {
     .argument('<name>', 'the function')
     .argument('[version=percent...]', 'shares of the versions; what is left out gets none')
     .option('--key <header>', 'calls with the same value of this header go to the same version; "none" ends that')
-    .option('--header <header=value:version>', 'calls with this header go to this version (repeatable)', append, [])
+    .option('--header <header=value:version>', 'calls with this header go to this version (repeatable)', appended, [])
     .option('--fallback <on|off>', 'whether a version that answers worse gives its calls back by itself')
     .option('--json', 'print the reply of the host as it is');
   addUrlFlag(command).action(async (name: string, words: string[], options: SplitOptions) => {
@@ -191,7 +192,3 @@ function trafficLines({ shares, key, headers, shadow, shadow_answers: copies, fa
 }
 
 const rounded = (value: number): string => String(Math.round(value * 10) / 10);
-
-function append(value: string, values: readonly string[]): string[] {
-  return [...values, value];
-}
