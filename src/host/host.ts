@@ -25,7 +25,7 @@ import { createMetrics } from './metrics.ts';
 import { cpuOfferOf, cpuPlaceOf, keepPoolsInStep, rowsMaxOf, threadsOf, versionOf } from './pools-in-step.ts';
 import { createPoolsPrediction } from './pools-prediction.ts';
 import { createQueueing, WorkersWatch } from './queueing/index.ts';
-import { recordersOf, type InvocationRecorder } from './recorder.ts';
+import { recordersOf, type InvocationRecorder } from './placement.ts';
 import { ReplayRuns } from './replays.ts';
 import { Statistics } from './statistics.ts';
 import { createModelStore, createValidator } from './store/index.ts';

@@ -1,7 +1,6 @@
 import { ValueOrder } from './eviction-order.ts';
-import { Learnt } from './learnt.ts';
+import { Learnt, type Popularity } from './learnt.ts';
 import type { CpuOffer, OfferSheet } from './offer.ts';
-import type { Popularity } from './popularity.ts';
 import type { SidePlace } from './side-line.ts';
 import type { CpuPlace, Observation } from './types.ts';
 

@@ -1,6 +1,6 @@
 import { ValueOrder } from './eviction-order.ts';
 import type { OfferSheet } from './offer.ts';
-import type { Popularity } from './popularity.ts';
+import type { Popularity } from './learnt.ts';
 import type { HostTier } from './types.ts';
 
 /** What pinned host memory has to know of the places that are loaded from it. */

@@ -10,7 +10,7 @@ import { OracleOrder } from './foresight.ts';
 import { MissCost } from './miss-cost.ts';
 import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
-import type { Popularity } from './popularity.ts';
+import type { Popularity } from './learnt.ts';
 import type { Pressure } from './pressure.ts';
 import { Residents, type Residency } from './residents.ts';
 import type { Rungs } from './rungs.ts';

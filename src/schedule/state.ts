@@ -2,7 +2,7 @@ import { LinkLanes } from './links.ts';
 import { GpuMemory, type MemoryListener, type SharedResidency } from './memory.ts';
 import { wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
-import { Popularity } from './popularity.ts';
+import { Popularity } from './learnt.ts';
 import { Pressure } from './pressure.ts';
 import { Residency } from './residents.ts';
 import { isRungOf, leastBytes, Rungs } from './rungs.ts';

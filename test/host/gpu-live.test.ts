@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { readPlaced, renderPlaced } from '../../src/cli/ps.ts';
 import type { FunctionsAnswer } from '../../src/host/dashboard/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
-import type { InvocationRecord } from '../../src/host/recorder.ts';
+import type { InvocationRecord } from '../../src/host/placement.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
 import type { ColdStartPlan } from '../../src/plan/index.ts';

@@ -20,13 +20,12 @@ import {
   type PoolState,
   type Reconfiguration,
 } from '../types.ts';
-import { FunctionFacts, Conduct } from './facts.ts';
+import { FunctionFacts, Conduct, PoolLoad } from './facts.ts';
 import { HandOverRule } from './hand-over-rule.ts';
 import type { ListOwner, PoolHolder } from './list-owner.ts';
 import { LatencyBook } from './latency.ts';
 import { PartedRequests } from './parts.ts';
 import { clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
-import { PoolLoad } from './rates.ts';
 import { PoolLists } from './resize.ts';
 import type { PoolResources } from './resources.ts';
 import { makeTicket, type Ticket, answer, survivors, LoadWaiters } from './ticket.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { InvocationRecord } from '../recorder.ts';
+import type { InvocationRecord } from '../placement.ts';
 import { bucketOf, boundMs, coarseScale, fineScale, quantileMs } from './ring.ts';
 import { History } from './history.ts';
 

@@ -2,7 +2,7 @@
  * The host's own memory of its traffic, bounded: a day of the whole, a day of each function in coarser steps. It is
  * what the dashboard draws; Prometheus keeps longer histories for those who have it.
  */
-import type { InvocationRecord, InvocationRecorder } from '../recorder.ts';
+import type { InvocationRecord, InvocationRecorder } from '../placement.ts';
 import { ErrorHistory } from './error-history.ts';
 import { Happenings } from './happenings.ts';
 import {

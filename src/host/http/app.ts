@@ -4,12 +4,11 @@ import { Hono, type Context } from 'hono';
 import type { HttpBindings } from '@hono/node-server';
 import { HostError, toHostError } from '../errors.ts';
 import { isAccounted, reasonOf } from '../invoke-failures.ts';
-import { checkOrigin, isAllowedOrigin } from './auth.ts';
 import { Exchange, sendError, type HeaderList } from './exchange.ts';
 import { notInFleet, peerOf } from './fleet-routes.ts';
 import type { HostContext } from './host-context.ts';
 import { routes, type RouteHandler } from './routes.ts';
-import type { RouteScope } from '../access.ts';
+import { type RouteScope, checkOrigin, isAllowedOrigin } from '../access.ts';
 
 type Env = { Bindings: HttpBindings };
 

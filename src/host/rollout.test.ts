@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { LatestAnswers, noAnswers, trialAnswersMax, verdictOf } from './trial.ts';
+import { LatestAnswers, noAnswers, trialAnswersMax, verdictOf } from './rollout.ts';
 
 test('nothing is decided on fewer than 20 answers', () => {
   expect(verdictOf({ good: 200, late: 0, failed: 0 }, { good: 0, late: 0, failed: 19 })).toEqual({ kind: 'undecided' });

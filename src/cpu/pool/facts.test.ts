@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { ArrivalRate, PoolLoad, Smoothed, smoothStart } from './rates.ts';
+import { ArrivalRate, PoolLoad, Smoothed, smoothStart } from './facts.ts';
 
 describe('the arrival rate', () => {
   it('of steady traffic is its rate, and falls to nothing when it stops', () => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { Popularity } from './popularity.ts';
+import { Popularity } from './learnt.ts';
 
 test('counts keep their proportions however long they are kept, and so does what others made of them', () => {
   const popularity = new Popularity();
