@@ -1,5 +1,6 @@
 /** A fleet of hosts on one Redis: who is in it, what it serves, and the ways between its hosts. */
 export { Bucket, type BucketOptions } from './bucket.ts';
+export { CallLink, linkNonceHeader, linkTarget } from './call-link.ts';
 export { Fleet, type FleetOptions } from './fleet.ts';
 export type { FunctionOffer, OfferChange } from './offers.ts';
 export { PeerLost, type PeerReply } from './peers.ts';

@@ -7,6 +7,9 @@ import {
   type OutgoingHttpHeaders,
 } from 'node:http';
 import { Agent as SecureAgent, request as httpsRequest } from 'node:https';
+import type { Socket } from 'node:net';
+import type { Message } from '../tensor/index.ts';
+import { CallClient, linkNonceHeader, linkTarget } from './call-link.ts';
 import type { Seal } from './seal.ts';
 import type { Member } from './types.ts';
 
@@ -14,6 +17,8 @@ import type { Member } from './types.ts';
 const measureEveryMs = 1000;
 /** A host without an answer for this long is sick. */
 const pingTimeoutMs = 2000;
+/** Connections for calls that are kept to a host while no call needs them. */
+const freeLinksMax = 64;
 /** What a new measurement counts. */
 const weight = 0.3;
 
@@ -23,7 +28,7 @@ export class PeerLost extends Error {
 }
 
 export interface PeerRequestOptions {
-  readonly method: 'GET' | 'POST';
+  readonly method: 'GET' | 'POST' | 'CONNECT';
   readonly path: string;
   readonly headers?: OutgoingHttpHeaders;
   readonly body?: readonly Uint8Array[];
@@ -42,8 +47,10 @@ interface Way {
   roundTripMs: number | undefined;
   /** Why it does not answer; undefined: it does. */
   trouble: string | undefined;
-  /** Requests that have no reply yet. */
-  readonly open: Set<ClientRequest>;
+  /** Requests and calls that have no reply yet. */
+  readonly open: Set<ClientRequest | CallClient>;
+  /** Connections that have no call, the one that had one last at the end. */
+  readonly free: CallClient[];
 }
 
 export interface PeersOptions {
@@ -62,15 +69,12 @@ export interface PeersOptions {
 export class Peers {
   readonly #options: PeersOptions;
   readonly #agent = new Agent({ keepAlive: true, maxFreeSockets: 64, noDelay: true });
-  readonly #secureAgent: SecureAgent;
+  readonly #secureAgent = new SecureAgent({ keepAlive: true, maxFreeSockets: 64, noDelay: true });
   readonly #ways = new Map<string, Way>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(options: PeersOptions) {
     this.#options = options;
-    const { ca } = options;
-    const kept = { keepAlive: true, maxFreeSockets: 64, noDelay: true };
-    this.#secureAgent = new SecureAgent({ ...kept, ...(ca === undefined ? {} : { ca }) });
   }
 
   start(): void {
@@ -83,6 +87,7 @@ export class Peers {
     clearInterval(this.#timer);
     this.#agent.destroy();
     this.#secureAgent.destroy();
+    for (const way of this.#ways.values()) this.#lose(way, 'this host has stopped');
   }
 
   roundTripMs(name: string): number | undefined {
@@ -115,42 +120,91 @@ export class Peers {
   }
 
   /** Resolves with the reply's headers; its body is still to be read. @throws PeerLost */
-  open(
-    to: Member,
-    { method, path, headers, body = [], timeoutMs, signal }: PeerRequestOptions,
-  ): Promise<IncomingMessage> {
-    const { name, seal, nowMs, protocolWith } = this.#options;
-    const isSecure = to.url.startsWith('https:');
-    const { hostname, port } = new URL(to.url);
-    const bytes = body.reduce((sum, { byteLength }) => sum + byteLength, 0);
+  open(to: Member, options: PeerRequestOptions): Promise<IncomingMessage> {
+    const { body = [], signal } = options;
     return new Promise((resolve, reject) => {
-      const outgoing = (isSecure ? httpsRequest : httpRequest)(
-        {
-          host: hostname.replace(/^\[(.*)\]$/, '$1'),
-          port,
-          method,
-          path,
-          agent: isSecure ? this.#secureAgent : this.#agent,
-          headers: {
-            ...headers,
-            'Content-Length': bytes,
-            'X-Turntable-Protocol': protocolWith(to),
-            Authorization: seal.authorization(name, { to: to.name, method, path }, body, nowMs()),
-          },
-          ...(signal === undefined ? {} : { signal }),
-        },
-        resolve,
-      );
-      const { open } = this.#way(to);
-      open.add(outgoing);
-      outgoing.once('close', () => open.delete(outgoing));
-      if (timeoutMs !== undefined) {
-        outgoing.setTimeout(timeoutMs, () => outgoing.destroy(new Error(`no answer within ${timeoutMs} ms`)));
-      }
+      const outgoing = this.#request(to, options, to.url.startsWith('https:') ? this.#secureAgent : this.#agent);
+      outgoing.once('response', resolve);
       outgoing.once('error', (error) => reject(signal?.aborted === true ? error : lost(to, error)));
       for (const part of body) outgoing.write(part);
       outgoing.end();
     });
+  }
+
+  /** Has a call run there: a frame, and one in answer. @throws PeerLost */
+  async pass(to: Member, call: Message<object>, signal: AbortSignal | undefined): Promise<Message<object>> {
+    const way = this.#way(to);
+    let link = way.free.pop();
+    while (link?.isUp === false) link = way.free.pop();
+    try {
+      link ??= await this.#link(to, signal);
+      way.open.add(link);
+      const answer = await link.ask(call, signal);
+      if (way.trouble === undefined && way.free.length < freeLinksMax) way.free.push(link);
+      else link.destroy(new Error('it is not needed any more'));
+      return answer;
+    } catch (error) {
+      throw signal?.aborted === true ? error : lost(to, error);
+    } finally {
+      if (link !== undefined) way.open.delete(link);
+    }
+  }
+
+  /** A connection for calls. */
+  #link(to: Member, signal: AbortSignal | undefined): Promise<CallClient> {
+    return new Promise((resolve, reject) => {
+      const outgoing = this.#request(
+        to,
+        { method: 'CONNECT', path: linkTarget, timeoutMs: pingTimeoutMs, signal },
+        false,
+      );
+      outgoing.once('connect', ({ statusCode, headers }: IncomingMessage, socket: Socket, head: Buffer) => {
+        const nonce = headers[linkNonceHeader];
+        const authorization = String(outgoing.getHeader('Authorization'));
+        if (statusCode === 200 && typeof nonce === 'string') {
+          resolve(new CallClient(socket, head, this.#options.seal.linkSeals('client', authorization, nonce)));
+        } else {
+          socket.destroy();
+          reject(new Error(`it answers CONNECT with status ${statusCode}`));
+        }
+      });
+      outgoing.once('error', reject);
+      outgoing.end();
+    });
+  }
+
+  /** A request that is signed, and given up with the host. */
+  #request(
+    to: Member,
+    { method, path, headers, body = [], timeoutMs, signal }: PeerRequestOptions,
+    agent: Agent | SecureAgent | false,
+  ): ClientRequest {
+    const { name, seal, nowMs, protocolWith, ca } = this.#options;
+    const isSecure = to.url.startsWith('https:');
+    const { hostname, port } = new URL(to.url);
+    const bytes = body.reduce((sum, { byteLength }) => sum + byteLength, 0);
+    const outgoing = (isSecure ? httpsRequest : httpRequest)({
+      host: hostname.replace(/^\[(.*)\]$/, '$1'),
+      port,
+      method,
+      path,
+      agent,
+      headers: {
+        ...headers,
+        'Content-Length': bytes,
+        'X-Turntable-Protocol': protocolWith(to),
+        Authorization: seal.authorization(name, { to: to.name, method, path }, body, nowMs()),
+      },
+      ...(ca === undefined ? {} : { ca }),
+      ...(signal === undefined ? {} : { signal }),
+    });
+    const { open } = this.#way(to);
+    open.add(outgoing);
+    outgoing.once('close', () => open.delete(outgoing));
+    if (timeoutMs !== undefined) {
+      outgoing.setTimeout(timeoutMs, () => outgoing.destroy(new Error(`no answer within ${timeoutMs} ms`)));
+    }
+    return outgoing;
   }
 
   #measureAll(): void {
@@ -181,13 +235,15 @@ export class Peers {
   /** What waits for a host that does not answer would wait for long. */
   #lose(way: Way, reason: string): void {
     way.trouble = reason;
-    for (const request of way.open) request.destroy(new Error(`it does not answer: ${reason}`));
+    for (const each of [...way.open, ...way.free.splice(0)]) each.destroy(new Error(`it does not answer: ${reason}`));
   }
 
   #way({ name, id }: Member): Way {
-    let way = this.#ways.get(name);
-    if (way?.id !== id)
-      this.#ways.set(name, (way = { id, roundTripMs: way?.roundTripMs, trouble: undefined, open: new Set() }));
+    const known = this.#ways.get(name);
+    if (known?.id === id) return known;
+    for (const link of known?.free ?? []) link.destroy(new Error('the host has started anew'));
+    const way = { id, roundTripMs: known?.roundTripMs, trouble: undefined, open: new Set<never>(), free: [] };
+    this.#ways.set(name, way);
     return way;
   }
 }

@@ -2,7 +2,9 @@
  * What the hosts of a fleet trust each other by: HMACs with the fleet's secret, over what stands in Redis and over each
  * request between hosts. Whoever lacks the secret can neither pose as a host nor put a function into the registry.
  */
-import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import { createHash, createHmac, createSecretKey, randomBytes, timingSafeEqual, type KeyObject } from 'node:crypto';
+import type { ChannelSeals } from '../process/index.ts';
+import type { FrameSeal } from '../tensor/index.ts';
 
 const scheme = 'Turntable-Fleet';
 /** A request that was signed longer ago, by Redis' clock, is not taken. */
@@ -61,15 +63,52 @@ export class Seal {
     return { from, bodySha256 };
   }
 
+  /**
+   * What follows each frame of a connection for calls: macs with a key of that connection alone, made of what both of
+   * its hosts have drawn. So a frame counts once, at its place, and an answer is the other host's own.
+   *
+   * @param authorization of the request that opened it
+   * @param nonce of the host that took it
+   */
+  linkSeals(end: 'client' | 'server', authorization: string, nonce: string): ChannelSeals {
+    const [sent, taken] = ['client', 'server'].map((by) => {
+      const key = createSecretKey(Buffer.from(this.#mac('link', by, `${authorization} ${nonce}`), 'hex'));
+      return new FrameMacs(key);
+    });
+    const [out, incoming] = end === 'client' ? [sent!, taken!] : [taken!, sent!];
+    return { incoming, outgoing: (frame) => out.next(frame) };
+  }
+
   #requestMac(from: string, { to, method, path }: PeerRequest, signed: string): string {
     return this.#mac('request', from, `${to} ${signed} ${method} ${path}`);
   }
 
-  #mac(kind: 'text' | 'request', place: string, text: string): string {
+  #mac(kind: 'text' | 'request' | 'link', place: string, text: string): string {
     return createHmac('sha256', this.#secret)
       .update(JSON.stringify([this.#fleet, kind, place]))
       .update(text)
       .digest('hex');
+  }
+}
+
+/** Macs of frames in their order. */
+class FrameMacs implements FrameSeal {
+  readonly bytes = 32;
+  readonly #key: KeyObject;
+  #count = 0;
+
+  constructor(key: KeyObject) {
+    this.#key = key;
+  }
+
+  next(frame: readonly Uint8Array[]): Buffer {
+    const mac = createHmac('sha256', this.#key).update(`${this.#count++} `);
+    for (const part of frame) mac.update(part);
+    return mac.digest();
+  }
+
+  check(frame: Uint8Array, seal: Uint8Array): void {
+    if (!timingSafeEqual(this.next([frame]), seal)) throw new Error('a frame was not sealed by the other host');
   }
 }
 

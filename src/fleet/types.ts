@@ -58,10 +58,10 @@ export interface FleetLog {
  * Versions of the protocol between hosts. Two hosts talk in the highest one that both speak, so that a fleet can be
  * upgraded host by host.
  *
- * - 1: membership, registry, content by ranges, calls that are passed on
- * - 2: a host says whether it has content that another is about to drop, and takes parts of requests
+ * - 2: membership, registry, content by ranges; calls and parts of them are passed on as HTTP requests
+ * - 3: calls are passed on as frames over connections of their own
  */
-export const protocolsSpoken = { oldest: 1, newest: 2 } as const;
+export const protocolsSpoken = { oldest: 2, newest: 3 } as const;
 
 /** What a host speaks that is held back to `newest`. */
 export function protocolsUpTo(newest: number): readonly number[] {

@@ -1,7 +1,7 @@
 /** The two ways on which messages travel to and from what runs beside a thread, with one face. */
 import type { Socket } from 'node:net';
 import type { MessagePort, Worker } from 'node:worker_threads';
-import { encodeMessage, FrameDecoder, type Message, type Tensor } from '../tensor/index.ts';
+import { encodeMessage, FrameDecoder, type FrameSeal, type Message, type Tensor } from '../tensor/index.ts';
 
 /** One end of a channel: messages arrive whole and in order, or not at all. */
 export interface Channel<Out extends object> {
@@ -14,14 +14,22 @@ export interface ChannelEvents<In extends object> {
   readonly unreadable: (reason: string) => void;
 }
 
+/** Of a socket that somebody else could write to. */
+export interface ChannelSeals {
+  readonly incoming: FrameSeal;
+  /** What is to follow the next frame that is sent. */
+  readonly outgoing: (frame: readonly Uint8Array[]) => Uint8Array;
+}
+
 const none: readonly Tensor[] = [];
 
 /** Frames of the wire codec (src/tensor/frame.ts) on a socket, as between processes. */
 export function socketChannel<Out extends object, In extends object>(
   socket: Socket,
   events: ChannelEvents<In>,
+  seals?: ChannelSeals,
 ): Channel<Out> {
-  const decoder = new FrameDecoder<In>();
+  const decoder = new FrameDecoder<In>(seals?.incoming);
   socket.on('data', (chunk: Buffer) => {
     let messages: Message<In>[];
     try {
@@ -35,6 +43,7 @@ export function socketChannel<Out extends object, In extends object>(
   return {
     send(header, tensors = none) {
       const buffers = encodeMessage({ header, tensors });
+      if (seals !== undefined) buffers.push(seals.outgoing(buffers));
       const [only] = buffers;
       if (buffers.length === 1 && only !== undefined) {
         socket.write(only);

@@ -13,7 +13,18 @@ export {
   type ContentSource,
   type WantedContent,
 } from './fetch-content.ts';
-export { decodeAnswer, decodeInput, encodeAnswer, encodeInput } from './payload.ts';
+export {
+  decodeAnswer,
+  decodeInput,
+  encodeAnswer,
+  encodeInput,
+  inputMessage,
+  inputOf,
+  resultMessage,
+  resultOf,
+  type InputHeader,
+  type ResultHeader,
+} from './payload.ts';
 export { predictedMs, smoothed } from './predict.ts';
 export type { RedisLink, RedisLinkOptions } from './redis-link.ts';
 export { durableSettings } from './redis-durability.ts';

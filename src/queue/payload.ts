@@ -1,9 +1,9 @@
 /** Invocations and their answers as one binary value each, in the wire codec: tensors go as their raw bytes. */
 import { CpuError, type CpuErrorCode, type PoolInput, type PoolResult, type PoolTimings } from '../cpu/index.ts';
-import { decodeMessage, encodeMessage, type Tensor } from '../tensor/index.ts';
+import { decodeMessage, encodeMessage, type Message, type Tensor } from '../tensor/index.ts';
 import { given } from '../tools/index.ts';
 
-type InputHeader =
+export type InputHeader =
   | { readonly kind: 'tensors'; readonly outputs?: readonly string[] }
   | {
       readonly kind: 'request';
@@ -12,15 +12,19 @@ type InputHeader =
       readonly headers: Readonly<Record<string, string>>;
     };
 
-/** The bytes of an invocation's input. */
-export function encodeInput(input: PoolInput): Buffer {
+export function inputMessage(input: PoolInput): Message<InputHeader> {
   if (input.kind === 'tensors') {
     const { tensors, outputs } = input;
-    const header: InputHeader = outputs === undefined ? { kind: 'tensors' } : { kind: 'tensors', outputs };
-    return joined(header, tensors);
+    return { header: outputs === undefined ? { kind: 'tensors' } : { kind: 'tensors', outputs }, tensors };
   }
   const { method, url, headers, body } = input.request;
-  return joined({ kind: 'request', method, url, headers } satisfies InputHeader, [bodyTensor(body)]);
+  return { header: { kind: 'request', method, url, headers }, tensors: [bodyTensor(body)] };
+}
+
+/** The bytes of an invocation's input. */
+export function encodeInput(input: PoolInput): Buffer {
+  const { header, tensors } = inputMessage(input);
+  return joined(header, tensors);
 }
 
 /** Bytes that {@link encodeInput} will make, but for some hundred of the header. */
@@ -29,15 +33,18 @@ export function inputBytes(input: PoolInput): number {
   return input.tensors.reduce((sum, { data }) => sum + data.byteLength, 0);
 }
 
-/** @throws TensorError where the bytes are not an input */
-export function decodeInput(bytes: Uint8Array): PoolInput {
-  const { header, tensors } = decodeMessage<InputHeader>(bytes);
+export function inputOf({ header, tensors }: Message<InputHeader>): PoolInput {
   if (header.kind === 'tensors') {
     const { outputs } = header;
     return outputs === undefined ? { kind: 'tensors', tensors } : { kind: 'tensors', tensors, outputs };
   }
   const { method, url, headers } = header;
   return { kind: 'request', request: { method, url, headers, body: bodyOf(tensors) } };
+}
+
+/** @throws TensorError where the bytes are not an input */
+export function decodeInput(bytes: Uint8Array): PoolInput {
+  return inputOf(decodeMessage<InputHeader>(bytes));
 }
 
 /** How an invocation ended at a worker. */
@@ -54,16 +61,33 @@ interface RunHeader {
   readonly instancePid: number;
 }
 
+export type ResultHeader = RunHeader &
+  (
+    | { readonly kind: 'tensors' }
+    | { readonly kind: 'response'; readonly status: number; readonly headers: Readonly<Record<string, string>> }
+  );
+
 type AnswerHeader = { readonly id: string; readonly worker: string } & (
-  | ({ readonly kind: 'tensors' } & RunHeader)
-  | ({
-      readonly kind: 'response';
-      readonly status: number;
-      readonly headers: Readonly<Record<string, string>>;
-    } & RunHeader)
+  | ResultHeader
   | { readonly kind: 'error'; readonly code: CpuErrorCode; readonly message: string; readonly status?: number }
   | { readonly kind: 'refused'; readonly reason: string }
 );
+
+export function resultMessage(result: PoolResult): Message<ResultHeader> {
+  const { output, timings, coldStart, batchSize, instancePid } = result;
+  const run = { timings, coldStart, batchSize, instancePid };
+  if (output.kind === 'tensors') return { header: { ...run, kind: 'tensors' }, tensors: output.tensors };
+  const { status, headers, body } = output.response;
+  return { header: { ...run, kind: 'response', status, headers }, tensors: [bodyTensor(body)] };
+}
+
+export function resultOf({ header, tensors }: Message<ResultHeader>): PoolResult {
+  const { timings, coldStart, batchSize, instancePid } = header;
+  const run = { timings, coldStart, batchSize, instancePid };
+  if (header.kind === 'tensors') return { ...run, output: { kind: 'tensors', tensors } };
+  const { status, headers } = header;
+  return { ...run, output: { kind: 'response', response: { status, headers, body: bodyOf(tensors) } } };
+}
 
 export interface AddressedAnswer {
   /** Of the invocation. */
@@ -90,11 +114,8 @@ export function encodeAnswer({ id, worker, answer }: AddressedAnswer): Buffer {
       return joined(header, []);
     }
     case 'result': {
-      const { output, timings, coldStart, batchSize, instancePid } = answer.result;
-      const run = { id, worker, timings, coldStart, batchSize, instancePid };
-      if (output.kind === 'tensors') return joined({ ...run, kind: 'tensors' } satisfies AnswerHeader, output.tensors);
-      const { status, headers, body } = output.response;
-      return joined({ ...run, kind: 'response', status, headers } satisfies AnswerHeader, [bodyTensor(body)]);
+      const { header, tensors } = resultMessage(answer.result);
+      return joined({ id, worker, ...header } satisfies AnswerHeader, tensors);
     }
   }
 }
@@ -108,17 +129,9 @@ export function decodeAnswer(bytes: Uint8Array): AddressedAnswer {
       return { id, worker, answer: { kind: 'refused', reason: header.reason } };
     case 'error':
       return { id, worker, answer: { kind: 'error', error: new CpuError(header.code, header.message, header.status) } };
-    case 'tensors': {
-      const { timings, coldStart, batchSize, instancePid } = header;
-      const run = { timings, coldStart, batchSize, instancePid };
-      return { id, worker, answer: { kind: 'result', result: { ...run, output: { kind: 'tensors', tensors } } } };
-    }
-    case 'response': {
-      const { timings, coldStart, batchSize, instancePid, status, headers } = header;
-      const run = { timings, coldStart, batchSize, instancePid };
-      const response = { status, headers, body: bodyOf(tensors) };
-      return { id, worker, answer: { kind: 'result', result: { ...run, output: { kind: 'response', response } } } };
-    }
+    case 'tensors':
+    case 'response':
+      return { id, worker, answer: { kind: 'result', result: resultOf({ header, tensors }) } };
   }
 }
 

@@ -38,6 +38,13 @@ const headerBytesMax = 16 * 1024 * 1024;
  */
 const reservedBytesMax = 128 * 1024 * 1024;
 
+/** What follows each frame on a way that somebody else could write to. */
+export interface FrameSeal {
+  readonly bytes: number;
+  /** Throws where the frame is not what was sent, or not the next one. */
+  check(frame: Uint8Array, seal: Uint8Array): void;
+}
+
 /** Encodes a message as the buffers to write, in order. Large tensors are referenced, not copied. */
 export function encodeMessage({ header, tensors }: Message<object>): Uint8Array[] {
   let tensorBytes = 0;
@@ -126,6 +133,12 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
   #filledBytes = 0;
   /** Bytes that the frame at the front needs before it is worth looking at again. */
   #neededBytes = prefixBytes;
+  readonly #seal: FrameSeal | undefined;
+
+  /** @param seal what follows each frame; undefined: nothing */
+  constructor(seal?: FrameSeal) {
+    this.#seal = seal;
+  }
 
   /** Takes the next chunk and returns every message that is now complete. */
   push(chunk: Uint8Array): Message<Header>[] {
@@ -140,13 +153,15 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
       const frameBytes = prefixBytes + headerBytes + tensorBytes;
       if (frameBytes > constants.MAX_LENGTH)
         throw new TensorError(`a message of ${frameBytes} bytes is over the limit`);
-      if (front.byteLength < frameBytes) {
-        this.#neededBytes = frameBytes;
+      const sealedBytes = frameBytes + (this.#seal?.bytes ?? 0);
+      if (front.byteLength < sealedBytes) {
+        this.#neededBytes = sealedBytes;
         rest = this.#take(rest);
         continue;
       }
+      this.#seal?.check(front.subarray(0, frameBytes), front.subarray(frameBytes, sealedBytes));
       messages.push(readFrame<Header>(front, headerBytes, frameBytes));
-      const behind = front.subarray(frameBytes);
+      const behind = front.subarray(sealedBytes);
       this.#front = behind;
       this.#filledBytes = behind.byteLength;
       this.#neededBytes = prefixBytes;

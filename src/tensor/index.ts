@@ -2,7 +2,15 @@
 export { groupCalls, joinInputs, joinKeyOf, rowsOf, splitOutputs, type BatchCall } from './batch.ts';
 export { elementDifference, type ElementDifference } from './difference.ts';
 export { TensorError } from './error.ts';
-export { decodeMessage, encodeMessage, FrameDecoder, sliceTensors, type Message, type TensorHeader } from './frame.ts';
+export {
+  decodeMessage,
+  encodeMessage,
+  FrameDecoder,
+  sliceTensors,
+  type FrameSeal,
+  type Message,
+  type TensorHeader,
+} from './frame.ts';
 export { loadOnnxRuntime } from './load-onnx-runtime.ts';
 export { dataTypeOfOnnxRuntime, fromOnnxRuntime, onnxRuntimeType, runSession, toOnnxRuntime } from './onnx-runtime.ts';
 export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16 } from './half.ts';

@@ -1,8 +1,12 @@
 /** A fleet of hosts in this process: who is let in, and what each knows of the others. */
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { request, type IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { linkTarget } from '../../src/fleet/index.ts';
 import { Seal } from '../../src/fleet/seal.ts';
 import { loadConfig, startHost } from '../../src/host/index.ts';
 import { ask, call, functionsAt, json, patient, placed, publish, shaOf, shown } from '../support/fleet-calls.ts';
@@ -19,6 +23,22 @@ async function refusal(flags: Record<string, string>): Promise<string> {
     (error: unknown) => (error as Error).message,
   );
 }
+
+const secret = 'a secret of the fleet';
+
+/** What a host answers to CONNECT. */
+async function connected(url: string, path: string, authorization?: string): Promise<[number, string]> {
+  const headers = authorization === undefined ? {} : { authorization };
+  const outgoing = request(url, { method: 'CONNECT', path, headers, agent: false }).end();
+  const [{ statusCode }, socket, head] = (await once(outgoing, 'connect')) as [IncomingMessage, Socket, Buffer];
+  const chunks = [head];
+  if (statusCode !== 200) for await (const chunk of socket) chunks.push(chunk as Buffer);
+  socket.destroy();
+  return [statusCode ?? 0, Buffer.concat(chunks).toString()];
+}
+
+const linkAuthorization = (secret: string, to: string): string =>
+  new Seal('lab', secret).authorization('somebody', { to, method: 'CONNECT', path: linkTarget }, [], Date.now());
 
 /** So many that not all of them have one home. */
 const routedCount = 12;
@@ -66,6 +86,20 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     expect((await ping(signedBy('a secret of the fleet', Date.now() - 3_600_000)))[1]).toContain('too long ago');
     expect((await ping())[0]).toBe(401);
     await fleet.stop(stranger);
+  });
+
+  test('a connection for calls is given to hosts with the secret alone', async () => {
+    expect((await connected(one.url, linkTarget, linkAuthorization('quite another secret', nameOf(one))))[1]).toContain(
+      'not signed with the secret',
+    );
+    expect(await connected(one.url, linkTarget)).toEqual([401, expect.stringContaining('sign their requests')]);
+    expect((await connected(one.url, 'example.org:443', linkAuthorization(secret, nameOf(one))))[0]).toBe(405);
+    const authorization = linkAuthorization(secret, nameOf(one));
+    expect((await connected(one.url, linkTarget, authorization))[0]).toBe(200);
+    expect(await connected(one.url, linkTarget, authorization)).toEqual([
+      403,
+      expect.stringContaining('it has come before'),
+    ]);
   });
 
   test('a request of another host is taken once, and only with the body that was signed', async () => {

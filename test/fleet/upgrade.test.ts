@@ -30,7 +30,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
     folder = await mkdtemp(join(tmpdir(), 'turntable-upgrade-'));
     fleet = await FleetHosts.start(0);
     upgraded = await fleet.add();
-    old = await fleet.add({ flags: { 'fleet.protocol': '1', dataDir: folder } });
+    old = await fleet.add({ flags: { 'fleet.protocol': '2', dataDir: folder } });
   }, 60_000);
   afterAll(async () => {
     await fleet?.[Symbol.asyncDispose]();
@@ -40,12 +40,12 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
   test('hosts talk in the highest version that both speak, and calls pass both ways while one is upgraded', async () => {
     await vi.waitFor(async () => {
       expect((await shownAt(upgraded)).map(({ state, protocol }) => [state, protocol])).toEqual([
+        ['up', 3],
         ['up', 2],
-        ['up', 1],
       ]);
       expect((await shownAt(old)).map(({ state, protocol }) => [state, protocol])).toEqual([
-        ['up', 1],
-        ['up', 1],
+        ['up', 2],
+        ['up', 2],
       ]);
     }, patient);
     for (let index = 0; index < count; index++) {
@@ -78,8 +78,8 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
     await vi.waitFor(async () => {
       for (const host of [upgraded, old]) {
         expect((await shownAt(host)).map(({ state, protocol }) => [state, protocol])).toEqual([
-          ['up', 2],
-          ['up', 2],
+          ['up', 3],
+          ['up', 3],
         ]);
       }
     }, patient);
@@ -98,7 +98,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
       fleet: 'lab',
       secret,
       url: 'http://127.0.0.1:9',
-      protocols: [3, 4],
+      protocols: [4, 5],
       report: () => ({
         url: 'http://127.0.0.1:9',
         hostVersion: '9.0.0',
@@ -117,12 +117,12 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
       await vi.waitFor(async () => {
         expect((await shownAt(upgraded)).find(({ name }) => name === '127.0.0.1:9')).toMatchObject({
           state: 'sick',
-          reason: 'it speaks version 3 and 4 of the protocol between hosts, and this host version 1 and 2',
+          reason: 'it speaks version 4 and 5 of the protocol between hosts, and this host version 2 and 3',
         });
         expect(warned).toContainEqual({
           fleet: 'lab',
           host: nameOf(upgraded),
-          reason: 'it speaks version 1 and 2 of the protocol between hosts, and this host version 3 and 4',
+          reason: 'it speaks version 2 and 3 of the protocol between hosts, and this host version 4 and 5',
         });
       }, patient);
       expect(foreign.membership.others()).toEqual([]);
@@ -136,10 +136,10 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
         const authorization = seal.authorization('x', request, [], Date.now());
         return await fetch(upgraded.url + path, { headers: { authorization, 'X-Turntable-Protocol': version } });
       };
-      expect((await ping('2')).status).toBe(200);
-      const refused = await ping('3');
+      expect((await ping('3')).status).toBe(200);
+      const refused = await ping('4');
       expect(refused.status).toBe(403);
-      expect(await refused.text()).toContain('it is in version 3 of the protocol, and this host speaks 1 and 2');
+      expect(await refused.text()).toContain('it is in version 4 of the protocol, and this host speaks 2 and 3');
       await foreign.close();
       await vi.waitFor(async () => expect(await shownAt(upgraded)).toHaveLength(2), patient);
       expect((await ask(upgraded, 'GET', '/v2/fleet')).status).toBe(200);

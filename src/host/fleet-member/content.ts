@@ -24,8 +24,6 @@ const [retryMs, retryMsMax] = [500, 30_000];
 const [secureMs, secureMsPerByte] = [15_000, 1e-4];
 /** Of another host that is to say whether it has something. */
 const askMs = 10_000;
-/** The first version of the protocol in which a host can be asked that. */
-const asksSince = 2;
 
 interface Wanted {
   readonly record: VersionRecord;
@@ -305,7 +303,7 @@ export class ContentPlacement {
     const { fleet } = this.#options;
     const offers = fleet.offers.of(fieldOf({ key: `${name}@${version}`, modelSha256: files[0]?.sha256 ?? '' }));
     return this.#membersInOrder(name)
-      .filter((member) => !member.draining && fleet.protocolWith(member) >= asksSince)
+      .filter((member) => !member.draining)
       .flatMap((member) => (offers?.get(member.name)?.isHeld === true ? [member.name] : []));
   }
 

@@ -1,17 +1,8 @@
 /**
- * Which host runs a call, by the router that the simulator runs too, and the way there: as the binary protocol over kept connections,
- * once. A host that is lost with a call has it run here, or at one more host.
+ * Which host runs a call, by the router that the simulator runs too, and the way there: once. A host that is lost with a call has it run here, or at one more host.
  */
-import {
-  PeerLost,
-  type Fleet,
-  type FunctionOffer,
-  type Member,
-  type OfferChange,
-  type PeerReply,
-} from '../../fleet/index.ts';
+import { PeerLost, type Fleet, type FunctionOffer, type Member, type OfferChange } from '../../fleet/index.ts';
 import type { InvokeOptions, PoolInput } from '../../cpu/index.ts';
-import { decodeAnswer, encodeInput } from '../../queue/index.ts';
 import { chooseHost, type HostReason } from '../../schedule/index.ts';
 import { HostError, isErrorCode } from '../errors.ts';
 import type { Ran } from '../invoke-placed.ts';
@@ -20,6 +11,7 @@ import type { DiskModelStore } from '../store/index.ts';
 import type { FunctionVersion } from '../types.ts';
 import { FleetHomes } from './homes.ts';
 import type { Fate, HomeMoves } from './moves.ts';
+import { pass, type PassedFailure, type PassedWish } from './passing.ts';
 
 /** What a second of calls counts in a function's load. */
 const weight = 0.2;
@@ -39,18 +31,7 @@ const refusals: ReadonlySet<string> = new Set([
   'forbidden',
 ]);
 
-/** What a passed call brings beside its input. */
-export interface PassedWish {
-  readonly sloMs?: number | undefined;
-  /** Of the deadline, what is left. */
-  readonly leftMs?: number | undefined;
-  readonly priority?: number | undefined;
-}
-
 export type RoutedReason = HostReason | 'elsewhere' | 'lost' | 'part';
-
-/** The first version of the protocol in which a host takes parts of requests. */
-const partsSince = 2;
 
 export interface RoutingOptions {
   readonly fleet: Fleet;
@@ -176,10 +157,7 @@ export class Routing {
 
   /** Other hosts that have a version and nothing that waits, the one with the least to do for it first. */
   hostsForParts(version: FunctionVersion): readonly Member[] {
-    const { fleet } = this.#options;
-    return this.#holders(version).filter(
-      (member) => member.waiting === 0 && member.gpus === 0 && fleet.protocolWith(member) >= partsSince,
-    );
+    return this.#holders(version).filter(({ waiting, gpus }) => waiting === 0 && gpus === 0);
   }
 
   /** The way to the furthest of them and back. */
@@ -258,29 +236,14 @@ export class Routing {
     const { fleet } = this.#options;
     const { deadlineMs, signal } = options;
     const leftMs = deadlineMs === undefined ? undefined : Math.max(0, deadlineMs - performance.now());
-    // In the path, which is signed.
-    const query = new URLSearchParams({
-      model: version.modelSha256,
-      wish: JSON.stringify({ ...wish, leftMs } satisfies PassedWish),
-    });
-    const reply = await fleet.peers.send(member, {
-      method: 'POST',
-      path: `/v2/fleet/run/${version.name}/versions/${version.version}?${query.toString()}`,
-      headers: { 'Content-Type': 'application/octet-stream' },
-      body: [encodeInput(input)],
-      signal,
-    });
-    if (reply.status !== 200) return refused(member, reply.status, reply.headers, reply.body);
-    const { answer } = decodeAnswer(reply.body);
-    if (answer.kind !== 'result') throw new HostError('internal', `host ${member.name} answered without a result`);
+    const { name, version: versionName, modelSha256: model } = version;
+    const call = { name, version: versionName, model, wish: { ...wish, leftMs }, input };
+    const answer = await pass(fleet, member, call, signal);
+    if ('failure' in answer) return refused(member, answer.failure);
     this.#count(member.name, reason);
-    const placed = String(reply.headers['x-turntable-placement'] ?? '');
-    const isGpu = reply.headers['x-compute-type'] === 'gpu';
-    const { coldStart } = answer.result;
-    return {
-      result: answer.result,
-      placement: { kind: 'fleet-host', host: member.name, reason, coldStart, isGpu, placed },
-    };
+    const { result, placed, isGpu } = answer;
+    const { coldStart } = result;
+    return { result, placement: { kind: 'fleet-host', host: member.name, reason, coldStart, isGpu, placed } };
   }
 
   /** Calls that went to other hosts, by host and reason. */
@@ -373,16 +336,9 @@ function partsOf(field: string): { name: string; versionName: string } {
   return { name, versionName };
 }
 
-/** undefined where the call may run elsewhere. @throws HostError of that host */
-function refused(member: Member, status: number, headers: PeerReply['headers'], body: Buffer): undefined {
-  const code = [headers['x-turntable-error'] ?? ''].flat().join();
-  let sentence = `status ${status}`;
-  try {
-    sentence = String((JSON.parse(body.toString()) as { error: unknown }).error);
-  } catch {
-    // Not the host's own words.
-  }
-  if (!isErrorCode(code)) throw new PeerLost(`host ${member.name} answered with ${sentence}`);
+/** undefined where the call may run elsewhere. @throws HostError of that host, PeerLost */
+function refused(member: Member, { code, status, message }: PassedFailure): undefined {
+  if (!isErrorCode(code)) throw new PeerLost(`host ${member.name} answered with ${message}`);
   if (refusals.has(code)) return undefined;
-  throw new HostError(code, sentence, { status });
+  throw new HostError(code, message, { status });
 }

@@ -5,7 +5,7 @@ import type { HttpBindings } from '@hono/node-server';
 import { HostError, toHostError } from '../errors.ts';
 import { isAccounted, reasonOf } from '../invoke-failures.ts';
 import { Exchange, sendError, type HeaderList } from './exchange.ts';
-import { notInFleet, peerOf } from './fleet-routes.ts';
+import { notInFleet, peerOf, unsigned } from './fleet-routes.ts';
 import type { HostContext } from './host-context.ts';
 import { routes, type RouteHandler } from './routes.ts';
 import { type RouteScope, checkOrigin, isAllowedOrigin } from '../access.ts';
@@ -46,7 +46,7 @@ async function run(
     checkHeaders(exchange);
     checkOrigin(context.config, exchange.incoming);
     allowOrigin(context.config.cors.origins, exchange);
-    exchange.peer = peerOf(context, exchange);
+    exchange.peer = peerOf(context, exchange.incoming);
     if (exchange.peer === undefined) exchange.keyName = admitClient(context, scope, exchange);
     await handler(context, exchange);
     account(context, exchange, exchange.outgoing.statusCode, undefined, scope);
@@ -62,7 +62,7 @@ async function run(
 function admitClient({ access, fleet }: HostContext, scope: RouteScope, exchange: Exchange): string | undefined {
   if (scope !== 'peer') return access.admit(scope, exchange);
   if (fleet === undefined) throw notInFleet();
-  throw new HostError('unauthorized', 'this path is for hosts of the fleet, which sign their requests with its secret');
+  throw unsigned();
 }
 
 /** What Node leaves to us, so that it is refused in our own words. */

@@ -120,7 +120,7 @@ export class Exchange {
 
   /** Memory that this request holds until its reply is sent. */
   get held(): HeldBytes {
-    return (this.#held ??= this.#means.inFlight.held(this.outgoing));
+    return (this.#held ??= this.#means.inFlight.held((over) => this.outgoing.once('close', over)));
   }
 
   /** Whether the client has hung up. */

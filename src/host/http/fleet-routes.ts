@@ -1,32 +1,32 @@
 /** The fleet over HTTP: for those who operate it, and between its hosts. */
+import type { IncomingMessage } from 'node:http';
 import { isFromFleet, PeerLost, type Fleet, type MemberView, type PeerSender } from '../../fleet/index.ts';
-import { decodeInput, encodeAnswer } from '../../queue/index.ts';
 import { moveText, type FleetAnswer, type FleetFunctionAnswer, type FleetHostAnswer } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
-import { fateText, type FleetMember, type PassedWish } from '../fleet-member/index.ts';
-import { placementText } from '../placement.ts';
+import { fateText, type FleetMember } from '../fleet-member/index.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import type { StoredFile } from '../store/index.ts';
-import { type Exchange, type HeaderList, clientSignal } from './exchange.ts';
-import { admitted, managed, pathParam, versionAsked, type HostContext } from './host-context.ts';
+import type { Exchange } from './exchange.ts';
+import { managed, pathParam, versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 4096;
 const filesBytesMax = 1024 * 1024;
-/** A body of `[0,0,...]` is so much larger as 8-byte elements. */
-const widened = 4;
 
 /**
  * The host of the fleet that sent a request; undefined where a client did.
  *
  * @throws HostError 'forbidden' for one that claims to be a host and is none
  */
-export function peerOf(context: HostContext, exchange: Exchange): PeerSender | undefined {
-  const { authorization } = exchange;
+export function peerOf(
+  context: HostContext,
+  { method = 'GET', url = '/', headers }: IncomingMessage,
+): PeerSender | undefined {
+  const { authorization, 'x-turntable-protocol': protocol } = headers;
   if (!isFromFleet(authorization)) return undefined;
   if (context.fleet === undefined) throw notInFleet();
   const { fleet } = context.fleet;
-  const sender = fleet.senderOf(authorization, { method: exchange.method, path: exchange.url });
-  const version = Number(exchange.header('x-turntable-protocol') ?? 1);
+  const sender = fleet.senderOf(authorization, { method, path: url });
+  const version = Number(protocol ?? fleet.protocols[0]);
   const isSpoken = fleet.protocols.includes(version);
   if ('from' in sender && isSpoken) return sender;
   const refused =
@@ -35,6 +35,10 @@ export function peerOf(context: HostContext, exchange: Exchange): PeerSender | u
       : `it is in version ${version} of the protocol, and this host speaks ${fleet.protocols.join(' and ')}`;
   throw new HostError('forbidden', `a request between hosts is refused: ${refused}`);
 }
+
+/** For a path of hosts, without a signature. */
+export const unsigned = (): HostError =>
+  new HostError('unauthorized', 'this path is for hosts of the fleet, which sign their requests with its secret');
 
 export const notInFleet = (): HostError =>
   new HostError('no-fleet', 'this host is in no fleet; start it with --redis and --fleet to join one');
@@ -77,46 +81,6 @@ export function showFleetFunction(context: HostContext, exchange: Exchange): voi
 /** `GET /v2/fleet/ping`: for measuring the way here. */
 export function pingFleet(_context: HostContext, exchange: Exchange): void {
   exchange.send(200, [], []);
-}
-
-/** `POST /v2/fleet/run/{name}/versions/{version}`: a call that another host passes on; it runs here or nowhere. */
-export async function runPassed(context: HostContext, exchange: Exchange): Promise<void> {
-  const version = versionAsked(context, exchange);
-  await admitted(context, version.name, async () => {
-    const query = exchange.query();
-    const wish = wishOf(query.get('wish'));
-    const body = await context.bodies.read(exchange, widened * context.config.limits.bodyBytesMax);
-    const input = decodeInput(body);
-    const isSame = version.modelSha256 === query.get('model');
-    const hasHandler = input.kind === 'tensors' || version.handlerPath !== undefined;
-    if (!isSame || version.state.status !== 'ready' || !hasHandler) {
-      throw new HostError('not-ready', `this host does not have '${version.key}' as the one that asks`);
-    }
-    if (context.fleet?.routing !== undefined) context.fleet.routing.taken++;
-    const { arrivalMs } = exchange;
-    const { result, placement } = await context.invoker.runPassed(version, input, {
-      arrivalMs,
-      sloMs: wish.sloMs,
-      deadlineMs: wish.leftMs === undefined ? undefined : arrivalMs + wish.leftMs,
-      priority: wish.priority,
-      signal: clientSignal(exchange.incoming.socket),
-      rows: 1,
-    });
-    const answer = encodeAnswer({ id: '', worker: '', answer: { kind: 'result', result } });
-    const headers: HeaderList = ['Content-Type', 'application/octet-stream'];
-    headers.push('X-Turntable-Placement', placementText(placement));
-    headers.push('x-compute-type', placement.kind === 'gpu' ? 'gpu' : 'cpu');
-    exchange.send(200, headers, [answer]);
-  });
-}
-
-function wishOf(text: string | null): PassedWish {
-  const json = parseJsonObject(Buffer.from(text ?? '{}'), "the parameter 'wish'");
-  const number = (name: string): number | undefined => {
-    const value = json[name];
-    return typeof value === 'number' ? value : undefined;
-  };
-  return { sloMs: number('sloMs'), leftMs: number('leftMs'), priority: number('priority') };
 }
 
 /**

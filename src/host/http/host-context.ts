@@ -120,11 +120,11 @@ export function shownName(name: string): string {
  * Does `work` as one of the requests to a function that the limit counts; refused while draining or over the limit. A function may have
  * as many in progress as there is room left besides: k stuck ones leave 1/(k+1) of the limit to all others.
  */
-export async function admitted(
+export async function admitted<Result>(
   context: Pick<HostContext, 'statistics' | 'lifecycle' | 'config'>,
   functionName: string,
-  work: () => Promise<void>,
-): Promise<void> {
+  work: () => Promise<Result>,
+): Promise<Result> {
   const { statistics, config } = context;
   refuseWhileDraining(context);
   const { requestsInFlightMax } = config.limits;
@@ -144,7 +144,7 @@ export async function admitted(
   }
   statistics.begin(functionName);
   try {
-    await work();
+    return await work();
   } finally {
     statistics.end(functionName);
   }

@@ -2,7 +2,6 @@
  * Requests in progress: the memory that they hold (bodies, as they arrive and after decompression, and the tensors made of them), and
  * how many begin in one turn of the event loop.
  */
-import type { ServerResponse } from 'node:http';
 import { HostError } from '../errors.ts';
 
 /** Requests of less are bounded by their number. */
@@ -16,8 +15,8 @@ export class InFlightBytes {
     this.#bytesMax = bytesMax;
   }
 
-  /** What one request holds, until its reply is sent or its connection closed. */
-  held(outgoing: ServerResponse): HeldBytes {
+  /** What one request holds. @param onOver is given what to call once its reply is sent or its connection closed */
+  held(onOver: (over: () => void) => void): HeldBytes {
     let bytes = 0;
     let counted = 0;
     let isOver = false;
@@ -33,7 +32,7 @@ export class InFlightBytes {
           );
         }
         if (counted === 0) {
-          outgoing.once('close', () => {
+          onOver(() => {
             isOver = true;
             this.#bytes -= counted;
           });

@@ -21,15 +21,8 @@ import { call as callFunction, callWithoutBody, infer } from './call-routes.ts';
 import { dashboardFile, hasDashboard, sendPageFile } from './dashboard-files.ts';
 import { events } from './event-stream.ts';
 import { listReplays, removeReplay, showReplay, startReplay } from './replay-routes.ts';
-import {
-  drainHost,
-  forgetHost,
-  keepContent,
-  pingFleet,
-  runPassed,
-  showFleet,
-  showFleetFunction,
-} from './fleet-routes.ts';
+import { drainHost, forgetHost, keepContent, pingFleet, showFleet, showFleetFunction } from './fleet-routes.ts';
+import { runPassed } from './passed-calls.ts';
 import type { RouteScope } from '../access.ts';
 import type { Exchange } from './exchange.ts';
 import {
@@ -184,7 +177,7 @@ export const routes: readonly Route[] = [
   route('POST', 'peer')(
     '/v2/fleet/run/:name/versions/:version',
     runPassed,
-    'For hosts of the fleet: runs a call that is passed on',
+    'For hosts of the fleet that know no frames: runs a call that is passed on',
   ),
   route('POST', 'peer')('/v2/fleet/content', keepContent, 'For hosts of the fleet: takes files that are published'),
   post('/v2/fleet/hosts/:host/drain', drainHost, 'Has a host of the fleet take no calls of others, or again'),

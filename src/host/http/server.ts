@@ -8,7 +8,7 @@ import { createSecureContext } from 'node:tls';
 import { getRequestListener } from '@hono/node-server';
 import { ConfigError } from '../config-error.ts';
 import type { HostConfig } from '../config.ts';
-import { HostError } from '../errors.ts';
+import { HostError, toHostError } from '../errors.ts';
 import { formatDuration } from '../../tools/index.ts';
 import type { CallRunner } from '../../queue/index.ts';
 import { createApp } from './app.ts';
@@ -18,6 +18,7 @@ import { EventStreams } from './event-stream.ts';
 import type { HostContext } from './host-context.ts';
 import { InFlightBytes, RequestTurns } from './in-flight.ts';
 import { LogStreams } from './log-routes.ts';
+import { CallLinks } from './passed-calls.ts';
 
 export type HttpServerOptions = Omit<HostContext, 'bodies' | 'events' | 'logs' | 'exchangeMeans'>;
 
@@ -94,8 +95,13 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
   server.on('request', listener);
   server.on('checkContinue', listener);
   server.on('checkExpectation', listener);
-  server.on('connect', (_incoming: IncomingMessage, socket: Duplex) => {
-    endWith(socket, new HostError('method-not-allowed', 'CONNECT is not for this host'));
+  const links = new CallLinks(context);
+  server.on('connect', (incoming: IncomingMessage, socket: Socket, head: Buffer) => {
+    try {
+      links.take(incoming, socket, head);
+    } catch (error) {
+      endWith(socket, toHostError(error));
+    }
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
     // Browsers open connections ahead of need: one that was never used is no failed request, and a reply could cross
@@ -124,6 +130,7 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
       // A stream never ends by itself, and nobody is owed its rest.
       events.close();
       logs.close();
+      links.close(graceMs);
       // Opened ahead of need, as browsers and balancers do: Node does not take them for idle, but nobody waits there.
       const unused = setTimeout(() => {
         for (const socket of connections) if (socket.bytesRead === 0) socket.destroy();

@@ -1,0 +1,133 @@
+/** A call on its way to another host, and what that answers: as frames, and as HTTP requests to hosts that know no frames yet. */
+import { PeerLost, type Fleet, type Member } from '../../fleet/index.ts';
+import type { PoolInput, PoolResult } from '../../cpu/index.ts';
+import {
+  decodeAnswer,
+  encodeInput,
+  inputMessage,
+  inputOf,
+  resultMessage,
+  resultOf,
+  type InputHeader,
+  type ResultHeader,
+} from '../../queue/index.ts';
+import type { Message } from '../../tensor/index.ts';
+import { HostError, toHostError } from '../errors.ts';
+import type { Ran } from '../invoke-placed.ts';
+import { placementText } from '../placement.ts';
+import type { FunctionVersion } from '../types.ts';
+
+/** The first version of the protocol in which calls are frames. */
+const framesSince = 3;
+
+/** What a passed call brings beside its input. */
+export interface PassedWish {
+  readonly sloMs?: number | undefined;
+  /** Of the deadline, what is left. */
+  readonly leftMs?: number | undefined;
+  readonly priority?: number | undefined;
+}
+
+/** A call as another host gets it. */
+export interface PassedCall {
+  readonly name: string;
+  readonly version: string;
+  /** SHA-256: hosts may have other models under one name. */
+  readonly model: string;
+  readonly wish: PassedWish;
+  readonly input: PoolInput;
+}
+
+export type PassedAnswer =
+  | { readonly result: PoolResult; readonly placed: string; readonly isGpu: boolean }
+  | { readonly failure: PassedFailure };
+
+/** Of the other host. */
+export interface PassedFailure {
+  readonly code: string;
+  readonly status: number;
+  readonly message: string;
+}
+
+type CallHeader = Omit<PassedCall, 'input'> & { readonly input: InputHeader };
+type AnswerHeader =
+  | { readonly failure: PassedFailure }
+  | { readonly result: ResultHeader; readonly placed: string; readonly isGpu: boolean };
+
+/** Has a call run at another host. @throws PeerLost */
+export async function pass(
+  fleet: Fleet,
+  member: Member,
+  call: PassedCall,
+  signal: AbortSignal | undefined,
+): Promise<PassedAnswer> {
+  if (fleet.protocolWith(member) < framesSince) return await passByHttp(fleet, member, call, signal);
+  const { input, ...rest } = call;
+  const { header: described, tensors } = inputMessage(input);
+  const frame = { header: { ...rest, input: described } satisfies CallHeader, tensors };
+  const answer = (await fleet.peers.pass(member, frame, signal)) as Message<AnswerHeader>;
+  const { header } = answer;
+  if ('failure' in header) return header;
+  const { result, placed, isGpu } = header;
+  return { result: resultOf({ header: result, tensors: answer.tensors }), placed, isGpu };
+}
+
+async function passByHttp(
+  fleet: Fleet,
+  member: Member,
+  { name, version, model, wish, input }: PassedCall,
+  signal: AbortSignal | undefined,
+): Promise<PassedAnswer> {
+  // In the path, which is signed.
+  const query = new URLSearchParams({ model, wish: JSON.stringify(wish) });
+  const { status, headers, body } = await fleet.peers.send(member, {
+    method: 'POST',
+    path: `/v2/fleet/run/${name}/versions/${version}?${query.toString()}`,
+    headers: { 'Content-Type': 'application/octet-stream' },
+    body: [encodeInput(input)],
+    signal,
+  });
+  if (status !== 200) {
+    const code = [headers['x-turntable-error'] ?? ''].flat().join();
+    return { failure: { code, status, message: sentenceOf(body) ?? `status ${status}` } };
+  }
+  const { answer } = decodeAnswer(body);
+  if (answer.kind !== 'result') throw new PeerLost(`host ${member.name} answered without a result`);
+  const placed = String(headers['x-turntable-placement'] ?? '');
+  return { result: answer.result, placed, isGpu: headers['x-compute-type'] === 'gpu' };
+}
+
+/** The error in a host's reply; undefined where these are not its own words. */
+function sentenceOf(body: Buffer): string | undefined {
+  try {
+    return String((JSON.parse(body.toString()) as { error: unknown }).error);
+  } catch {
+    return undefined;
+  }
+}
+
+/** What came in a frame. @throws HostError 'bad-request' */
+export function callIn({ header, tensors }: Message<object>): PassedCall {
+  const { name, version, model, wish, input } = header as Partial<CallHeader>;
+  if (typeof name !== 'string' || typeof version !== 'string' || typeof model !== 'string' || input === undefined) {
+    throw new HostError('bad-request', 'the frame of another host is not a call');
+  }
+  return { name, version, model, wish: wish ?? {}, input: inputOf({ header: input, tensors }) };
+}
+
+export function answerFrame({ result, placement }: Ran): Message<object> {
+  const { header, tensors } = resultMessage(result);
+  const told = { placed: placementText(placement), isGpu: placement.kind === 'gpu' };
+  return { header: { ...told, result: header } satisfies AnswerHeader, tensors };
+}
+
+export function failureFrame(error: unknown): Message<object> {
+  const { code, status, message } = toHostError(error);
+  return { header: { failure: { code, status, message } } satisfies AnswerHeader, tensors: [] };
+}
+
+/** Whether this host has the very content that the host asks for. */
+export function isHere({ model, input }: PassedCall, version: FunctionVersion): boolean {
+  const canTake = input.kind === 'tensors' || version.handlerPath !== undefined;
+  return version.modelSha256 === model && version.state.status === 'ready' && canTake;
+}

@@ -1,0 +1,153 @@
+/** Calls that other hosts of the fleet pass to this one: as frames on kept connections, and as HTTP requests. */
+import { randomBytes } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import { CallLink, linkNonceHeader, linkTarget } from '../../fleet/index.ts';
+import { decodeInput, encodeAnswer } from '../../queue/index.ts';
+import type { Message } from '../../tensor/index.ts';
+import { HostError, toHostError } from '../errors.ts';
+import { answerFrame, callIn, failureFrame, isHere, type PassedCall, type PassedWish } from '../fleet-member/index.ts';
+import { parseJsonObject } from '../infer/json-body.ts';
+import type { Ran } from '../invoke-placed.ts';
+import { placementText } from '../placement.ts';
+
+import { clientSignal, type Exchange, type HeaderList } from './exchange.ts';
+import { notInFleet, peerOf, unsigned } from './fleet-routes.ts';
+import { admitted, pathParam, versionNamed, type HostContext } from './host-context.ts';
+
+/** A body of `[0,0,...]` is so much larger as 8-byte elements. */
+const widened = 4;
+
+/** `POST /v2/fleet/run/{name}/versions/{version}`: a call of a host that knows no frames. */
+export async function runPassed(context: HostContext, exchange: Exchange): Promise<void> {
+  const query = exchange.query();
+  const [name, version] = [pathParam(exchange, 'name'), pathParam(exchange, 'version')];
+  const { arrivalMs, incoming } = exchange;
+  const { result, placement } = await run(
+    context,
+    name,
+    version,
+    arrivalMs,
+    clientSignal(incoming.socket),
+    async () => {
+      const body = await context.bodies.read(exchange, widened * context.config.limits.bodyBytesMax);
+      const wish = wishOf(parseJsonObject(Buffer.from(query.get('wish') ?? '{}'), "the parameter 'wish'"));
+      return { name, version, model: query.get('model') ?? '', wish, input: decodeInput(body) };
+    },
+  );
+  const answer = encodeAnswer({ id: '', worker: '', answer: { kind: 'result', result } });
+  const headers: HeaderList = ['Content-Type', 'application/octet-stream'];
+  headers.push('X-Turntable-Placement', placementText(placement));
+  headers.push('x-compute-type', placement.kind === 'gpu' ? 'gpu' : 'cpu');
+  exchange.send(200, headers, [answer]);
+}
+
+/** Runs a call that another host passes on: here or nowhere. @throws HostError */
+async function run(
+  context: HostContext,
+  name: string,
+  versionName: string,
+  arrivalMs: number,
+  signal: AbortSignal,
+  read: () => PassedCall | Promise<PassedCall>,
+): Promise<Ran> {
+  const version = versionNamed(context, name, versionName);
+  return await admitted(context, version.name, async () => {
+    const call = await read();
+    if (!isHere(call, version)) {
+      throw new HostError('not-ready', `this host does not have '${version.key}' as the one that asks`);
+    }
+    if (context.fleet?.routing !== undefined) context.fleet.routing.taken++;
+    const { sloMs, leftMs, priority } = call.wish;
+    const deadlineMs = leftMs === undefined ? undefined : arrivalMs + leftMs;
+    const options = { arrivalMs, sloMs, deadlineMs, priority, signal, rows: 1 };
+    return await context.invoker.runPassed(version, call.input, options);
+  });
+}
+
+function wishOf(json: Readonly<Record<string, unknown>>): PassedWish {
+  const number = (name: string): number | undefined => {
+    const value = json[name];
+    return typeof value === 'number' ? value : undefined;
+  };
+  return { sloMs: number('sloMs'), leftMs: number('leftMs'), priority: number('priority') };
+}
+
+/** The connections on which other hosts pass calls. */
+export class CallLinks {
+  readonly #context: HostContext;
+  /** By whether it has a call. */
+  readonly #links = new Map<CallLink, boolean>();
+  #isClosing = false;
+
+  constructor(context: HostContext) {
+    this.#context = context;
+  }
+
+  /** Takes a connection that a host has asked for by CONNECT. @throws HostError */
+  take(incoming: IncomingMessage, socket: Socket, head: Buffer): void {
+    const { fleet } = this.#context;
+    if (incoming.url !== linkTarget) throw new HostError('method-not-allowed', 'CONNECT is not for this host');
+    const peer = peerOf(this.#context, incoming);
+    if (fleet === undefined) throw notInFleet();
+    if (peer === undefined) throw unsigned();
+    if (this.#isClosing) throw new HostError('draining', 'the host is shutting down and takes no new work');
+    const nonce = randomBytes(16).toString('hex');
+    socket.write(`HTTP/1.1 200 Connection Established\r\n${linkNonceHeader}: ${nonce}\r\n\r\n`);
+    const seals = fleet.fleet.seal.linkSeals('server', incoming.headers.authorization ?? '', nonce);
+    const link = new CallLink(socket, head, seals, {
+      message: (message) => void this.#answer(link, peer.from, message),
+      ended: () => this.#links.delete(link),
+    });
+    this.#links.set(link, false);
+    // What the other host does not take stays in memory, so that it may not stay for ever.
+    socket.on('timeout', () => (socket.writableLength > 0 ? socket.destroy() : socket.setTimeout(0)));
+  }
+
+  /** Calls that are under way are answered first, within `graceMs`. */
+  close(graceMs: number): void {
+    this.#isClosing = true;
+    for (const [link, isBusy] of this.#links) if (!isBusy) this.#end(link);
+    setTimeout(() => {
+      for (const link of this.#links.keys()) this.#end(link);
+    }, graceMs).unref();
+  }
+
+  #end(link: CallLink): void {
+    link.destroy(new Error('the host is shutting down'));
+  }
+
+  async #answer(link: CallLink, from: string, message: Message<object>): Promise<void> {
+    const { exchangeMeans, config } = this.#context;
+    const arrivalMs = performance.now();
+    let release: (() => void) | undefined;
+    this.#links.set(link, true);
+    let frame: Message<object>;
+    try {
+      const bytes = message.tensors.reduce((sum, { data }) => sum + data.byteLength, 0);
+      const bytesMax = widened * config.limits.bodyBytesMax;
+      if (bytes > bytesMax) throw new HostError('body-too-large', `a call of ${bytes} bytes is over ${bytesMax}`);
+      exchangeMeans.inFlight.held((whenOver) => (release = whenOver)).grow(bytes);
+      const call = callIn(message);
+      const signal = clientSignal(link.socket);
+      frame = answerFrame(await run(this.#context, call.name, call.version, arrivalMs, signal, () => call));
+    } catch (error) {
+      this.#tell(from, toHostError(error));
+      frame = failureFrame(error);
+    }
+    release?.();
+    if (!link.isUp) return;
+    this.#links.set(link, false);
+    link.send(frame);
+    if (link.socket.writableLength > 0) link.socket.setTimeout(exchangeMeans.stallMs);
+    if (this.#isClosing) link.socket.destroySoon();
+  }
+
+  #tell(host: string, failure: HostError): void {
+    const { statistics, logger } = this.#context;
+    statistics.failed(failure);
+    const fields = { host, status: failure.status, code: failure.code, error: failure.message };
+    if (failure.code === 'internal') logger.error({ ...fields, err: failure.cause }, 'a passed call failed');
+    else logger.warn(fields, 'a passed call failed');
+  }
+}
