@@ -10,6 +10,7 @@ export {
   type Home,
   type HomeOptions,
 } from './fleet/homes.ts';
+export { LoadMeter } from './fleet/load.ts';
 export type { Foresight } from './foresight.ts';
 export {
   batchMs,

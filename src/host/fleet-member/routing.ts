@@ -3,7 +3,7 @@
  */
 import { PeerLost, type Fleet, type FunctionOffer, type Member, type OfferChange } from '../../fleet/index.ts';
 import type { InvokeOptions, PoolInput } from '../../cpu/index.ts';
-import { chooseHost, type HostReason } from '../../schedule/index.ts';
+import { chooseHost, LoadMeter, type HostReason } from '../../schedule/index.ts';
 import { HostError, isErrorCode } from '../errors.ts';
 import type { Ran } from '../invoke-placed.ts';
 import type { LiveScheduler } from '../live/index.ts';
@@ -13,8 +13,6 @@ import { FleetHomes } from './homes.ts';
 import type { Fate, HomeMoves } from './moves.ts';
 import { pass, type PassedFailure, type PassedWish } from './passing.ts';
 
-/** What a second of calls counts in a function's load. */
-const weight = 0.2;
 /** A function that was not called for so long offers no prediction any more. */
 const activeMs = 30_000;
 /** Of a call whose host was lost, the hosts that are tried in all. */
@@ -50,8 +48,7 @@ export interface PassedCount {
 
 interface Demand {
   readonly version: FunctionVersion;
-  calls: number;
-  load: number;
+  readonly meter: LoadMeter;
   lastMs: number;
 }
 
@@ -265,24 +262,20 @@ export class Routing {
 
   #called(version: FunctionVersion): void {
     const field = fieldOf(version);
-    const demand = this.#demand.get(field);
-    if (demand === undefined) this.#demand.set(field, { version, calls: 1, load: 0, lastMs: performance.now() });
-    else {
-      demand.calls++;
-      demand.lastMs = performance.now();
-    }
+    let demand = this.#demand.get(field);
+    if (demand === undefined) this.#demand.set(field, (demand = { version, meter: new LoadMeter(), lastMs: 0 }));
+    demand.meter.calls++;
+    demand.lastMs = performance.now();
   }
 
   #countDemand(nowMs: number): void {
     const seconds = (nowMs - this.#demandMs) / 1000;
     if (seconds < 0.2) return;
     this.#demandMs = nowMs;
-    for (const demand of this.#demand.values()) {
-      const { cpu = 1, gpu } = this.#options.live.runMsOf(demand.version.key);
+    for (const { version, meter } of this.#demand.values()) {
+      const { cpu = 1, gpu } = this.#options.live.runMsOf(version.key);
       const ms = Math.min(cpu, gpu);
-      const now = (demand.calls / seconds) * (ms < Infinity ? ms : 1);
-      demand.load += Math.min(1, weight * seconds * 2) * (now - demand.load);
-      demand.calls = 0;
+      meter.look(seconds, ms < Infinity ? ms : 1);
     }
   }
 
@@ -293,7 +286,7 @@ export class Routing {
       const { name } = partsOf(field);
       if (load > 0) loads.set(name, (loads.get(name) ?? 0) + load);
     };
-    for (const [field, { load }] of this.#demand) add(field, load);
+    for (const [field, { meter }] of this.#demand) add(field, meter.load);
     for (const [field, offers] of this.#options.fleet.offers.fields()) {
       for (const { load } of offers.values()) add(field, load);
     }
@@ -313,7 +306,7 @@ export class Routing {
     return {
       ms: ms === undefined || ms === Infinity ? undefined : Math.round(ms * 100) / 100,
       isHeld,
-      load: Math.round((demand?.load ?? 0) * 10) / 10,
+      load: Math.round((demand?.meter.load ?? 0) * 10) / 10,
     };
   }
 

@@ -1,40 +1,36 @@
 /**
- * The homes of a simulated fleet's functions: rates as they were seen, and the plan that src/schedule/fleet makes of
+ * The homes of a simulated fleet's functions: loads as they were seen, and the plan that src/schedule/fleet makes of
  * them.
  */
-import { assignHomes, rankMembers, type FleetMember, type OfferSheet } from '../../schedule/index.ts';
+import { assignHomes, LoadMeter, rankMembers, type FleetMember, type OfferSheet } from '../../schedule/index.ts';
 
-/** How often rates are looked at; at the beginning, when nothing is known, after 1, 2, 4 and 8 s. */
-const windowMs = 10_000;
-const firstWindowMs = 1000;
-/** Of a rate, what the latest window counts. */
-const latestShare = 0.5;
+/** How often loads are looked at, and homes found anew. */
+const lookMs = 1000;
 
 export class FleetPlan {
   readonly #names: readonly string[];
   readonly #members: readonly FleetMember[];
   readonly #workMs: (functionIndex: number) => number;
-  readonly #counts: Float64Array;
-  readonly #ratePerS: Float64Array;
+  /** Of the functions that were called. */
+  readonly #meters = new Map<number, LoadMeter>();
   #homes: readonly (readonly number[])[] = [];
   /** Those that are up as far as the others know. */
   #known: readonly number[];
-  #plannedMs = 0;
-  #nextMs = firstWindowMs;
+  #lookedMs = 0;
   moves = 0;
 
   constructor(names: readonly string[], members: readonly FleetMember[], workMs: (functionIndex: number) => number) {
     this.#names = names;
     this.#members = members;
     this.#workMs = workMs;
-    this.#counts = new Float64Array(names.length);
-    this.#ratePerS = new Float64Array(names.length);
     this.#known = [...members.keys()];
     this.#make();
   }
 
   count(functionIndex: number): void {
-    this.#counts[functionIndex]!++;
+    let meter = this.#meters.get(functionIndex);
+    if (meter === undefined) this.#meters.set(functionIndex, (meter = new LoadMeter()));
+    meter.calls++;
   }
 
   homes(functionIndex: number): readonly number[] {
@@ -53,27 +49,22 @@ export class FleetPlan {
   }
 
   advance(nowMs: number): void {
-    if (nowMs < this.#nextMs) return;
-    const seconds = (nowMs - this.#plannedMs) / 1000;
-    for (const [index, count] of this.#counts.entries()) {
-      const latest = count / seconds;
-      const before = this.#ratePerS[index]!;
-      // What was learnt of nothing is nothing to go by.
-      this.#ratePerS[index] = this.#plannedMs === 0 ? latest : before + latestShare * (latest - before);
+    const sinceMs = nowMs - this.#lookedMs;
+    if (sinceMs < lookMs) return;
+    this.#lookedMs = nowMs;
+    let isNews = false;
+    for (const [index, meter] of this.#meters) {
+      const { load } = meter;
+      meter.look(sinceMs / 1000, this.#workMs(index));
+      isNews ||= meter.load !== load;
     }
-    this.#plannedMs = nowMs;
-    this.#nextMs = nowMs + Math.min(windowMs, nowMs);
-    this.#counts.fill(0);
-    this.#make();
+    if (isNews) this.#make();
   }
 
   #make(): void {
     const known = this.#known.map((member) => this.#members[member]!);
     if (known.length === 0) return;
-    const functions = this.#names.map((name, index) => {
-      const ratePerS = this.#ratePerS[index]!;
-      return { name, load: ratePerS === 0 ? 0 : ratePerS * this.#workMs(index) };
-    });
+    const functions = this.#names.map((name, index) => ({ name, load: this.#meters.get(index)?.load ?? 0 }));
     const homes = assignHomes(known, functions).map((each) => each.map(({ member }) => this.#known[member]!));
     for (const [index, before] of this.#homes.entries()) {
       if (before.join() !== homes[index]!.join()) this.moves++;
