@@ -94,6 +94,8 @@ export interface ModelStore extends Registry {
   start(): Promise<void>;
   /** A caller waits for this version: if it is still 'validating', it is checked before the others. */
   hurry(version: FunctionVersion): void;
+  /** undefined where it is here. Else resolves when it is, where another host of the fleet has published it just now. */
+  learn(name: string, version: string | undefined): Promise<void> | undefined;
   /** The version for one call that names none, by the function's traffic. */
   choose(name: string, headerOf: HeaderOf): FunctionVersion | undefined;
   /** How calls are divided; undefined where all go to the newest version. */

@@ -172,6 +172,15 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     for (const host of [one, other]) expect((await ask(host, 'HEAD', `/blobs/sha256:${sha256}`)).status).toBe(200);
   });
 
+  test('a function answers at each host as soon as its publication is acknowledged at one', async () => {
+    const names = Array.from({ length: 12 }, (_, index) => `at-once-${index}`);
+    for (const [index, name] of names.entries()) {
+      const [at, elsewhere] = index % 2 === 0 ? [one, other] : [other, one];
+      expect((await publish(at, name, 2)).status).toBe(201);
+      expect(await call(elsewhere, name)).toEqual([2, 4, 6, 8]);
+    }
+  });
+
   test('hosts that publish the same function at once make two versions of it; of one version the loser hears why', async () => {
     const both = await Promise.all([publish(one, 'race', 3), publish(other, 'race', 5)]);
     expect(both).toMatchObject([{ status: 201 }, { status: 201 }]);

@@ -117,6 +117,10 @@ export class FakeStore implements ModelStore {
     return version === undefined ? list.at(-1) : list.find((each) => each.version === version);
   }
 
+  learn(): undefined {
+    return undefined;
+  }
+
   choose(name: string): FunctionVersion | undefined {
     return this.find(name);
   }

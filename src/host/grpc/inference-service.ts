@@ -124,6 +124,7 @@ async function modelInfer(
   try {
     keyName = context.access.admit('invoke', asking(call));
     const { name, version: number } = modelAsked(call, request);
+    await context.store.learn(name, number);
     const ofMetadata = (key: string): string | undefined => metadataText(call, key);
     let version = number === undefined ? versionChosen(context, name, ofMetadata) : versionNamed(context, name, number);
     functionName = version.name;

@@ -4,7 +4,7 @@ import type { FunctionVersion } from '../types.ts';
 import { acceptsCalls, callLater } from './async-routes.ts';
 import { type Exchange, clientSignal, plainHeaders, sloAsked } from './exchange.ts';
 import { answerCall, answerInfer, type ArrivedCall, type FunctionReply } from './function-call.ts';
-import { admitted, versionCalled, type HostContext } from './host-context.ts';
+import { admitted, pathParam, versionCalled, type HostContext } from './host-context.ts';
 import { headerLengthName, parseHeaderLength } from '../infer/oip.ts';
 
 /** `POST /v2/models/{name}[/versions/{version}]/infer` */
@@ -17,6 +17,7 @@ export function infer(context: HostContext, exchange: Exchange): Promise<void> {
 
 /** `GET` and `HEAD`: only a handler can make something of a call without a body. */
 export async function callWithoutBody(context: HostContext, exchange: Exchange): Promise<void> {
+  await context.store.learn(pathParam(exchange, 'name'), exchange.param('version'));
   const { name, handlerPath } = (exchange.called = versionCalled(context, exchange));
   if (handlerPath === undefined) {
     throw new HostError('method-not-allowed', `function '${name}' has no handler, so that it is called with POST`);
@@ -32,11 +33,15 @@ export async function call(context: HostContext, exchange: Exchange): Promise<vo
   );
 }
 
-function answer(
-  context: HostContext,
-  exchange: Exchange,
-  run: (version: FunctionVersion, arrived: ArrivedCall) => Promise<FunctionReply>,
-): Promise<void> {
+type Run = (version: FunctionVersion, arrived: ArrivedCall) => Promise<FunctionReply>;
+
+function answer(context: HostContext, exchange: Exchange, run: Run): Promise<void> {
+  const learning = context.store.learn(pathParam(exchange, 'name'), exchange.param('version'));
+  if (learning === undefined) return answerKnown(context, exchange, run);
+  return learning.then(() => answerKnown(context, exchange, run));
+}
+
+function answerKnown(context: HostContext, exchange: Exchange, run: Run): Promise<void> {
   // A preference is no demand: without a queue, or where it does not answer, the call is answered here and now.
   if (exchange.prefersAsync && acceptsCalls(context)) return callLater(context, exchange);
   const { name } = (exchange.called = versionCalled(context, exchange));

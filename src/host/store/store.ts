@@ -99,6 +99,12 @@ class Store extends Catalogue implements DiskModelStore {
     if (state.status === 'elsewhere') this.#changes.fleet?.want(name, version);
   }
 
+  learn(name: string, version: string | undefined): Promise<void> | undefined {
+    const { fleet } = this.#changes;
+    if (fleet === undefined || this.find(name, version) !== undefined) return undefined;
+    return fleet.sync().catch(() => undefined); // Redis is away: what this host knows is all there is.
+  }
+
   async start(): Promise<void> {
     this.#takenIn = this.#takeIn();
     await this.#takenIn;
