@@ -195,11 +195,15 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
         await vi.waitFor(async () => expect(await call(host, `race/versions/${version}`)).toEqual(answer), patient);
       }
     }
-    const named = await Promise.all([publish(one, 'named', 3, 'version=7'), publish(other, 'named', 5, 'version=7')]);
-    expect(named.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([201, 409]);
-    expect(named.find(({ status }) => status === 409)?.text).toContain(
-      "version '7' of function 'named' is published already, with another model or other settings",
-    );
+    // Often, since one may hear of the other just while it writes.
+    for (let round = 0; round < 8; round++) {
+      const name = `named-${round}`;
+      const named = await Promise.all([publish(one, name, 3, 'version=7'), publish(other, name, 5, 'version=7')]);
+      expect(named.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([201, 409]);
+      expect(named.find(({ status }) => status === 409)?.text).toContain(
+        `version '7' of function '${name}' is published already, with another model or other settings`,
+      );
+    }
   });
 
   test('settings, traffic and removals show everywhere', async () => {
@@ -299,7 +303,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     await fleet.redis.start();
     await vi.waitFor(async () => expect(await publish(one, 'late', 3)).toMatchObject({ status: 201 }), patient);
     const names = await functionsAt(one);
-    expect(names).toEqual(expect.arrayContaining(['double', 'race', 'named', 'brought', 'kept', 'late']));
+    expect(names).toEqual(expect.arrayContaining(['double', 'race', 'named-0', 'brought', 'kept', 'late']));
     // One that comes now knows all of it from Redis, which the hosts have filled again.
     const third = await fleet.add();
     await vi.waitFor(async () => expect(await functionsAt(third)).toEqual(names), patient);

@@ -2,19 +2,39 @@
 import { ChangedElsewhere } from '../../fleet/index.ts';
 import type { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
-import type { FleetStore } from './fleet-content.ts';
+import type { FleetFunction, FleetStore } from './fleet-content.ts';
 
 /** Of a function that other hosts change at the same time, how often a change is made anew. */
 const triesMax = 8;
 
+export interface ChangesOptions {
+  readonly fleet: FleetStore | undefined;
+  /** By function name. */
+  readonly mutex: KeyedMutex;
+  /** Makes the store's versions of a function those that the fleet has. Under its lock. */
+  readonly take: (name: string, wanted: FleetFunction | undefined) => Promise<void>;
+}
+
 export class Changes {
   readonly fleet: FleetStore | undefined;
-  readonly #mutex: KeyedMutex;
+  readonly #options: ChangesOptions;
+  /** What the fleet had of each function when the store took that over. */
+  readonly #taken = new Map<string, FleetFunction>();
 
-  /** @param mutex by function name */
-  constructor(fleet: FleetStore | undefined, mutex: KeyedMutex) {
-    this.fleet = fleet;
-    this.#mutex = mutex;
+  constructor(options: ChangesOptions) {
+    this.fleet = options.fleet;
+    this.#options = options;
+  }
+
+  /** Under the function's lock: until its first wait, `work` finds in the store what the fleet has as far as is known here. */
+  async onLatest<T>(name: string, work: () => T | Promise<T>): Promise<T> {
+    for (;;) {
+      const wanted = this.fleet?.get(name);
+      if (wanted === this.#taken.get(name)) return await work();
+      await this.#options.take(name, wanted);
+      if (wanted === undefined) this.#taken.delete(name);
+      else this.#taken.set(name, wanted);
+    }
   }
 
   /**
@@ -26,7 +46,7 @@ export class Changes {
     for (let tries = 1; ; tries++) {
       await this.fleet?.ready();
       try {
-        return await this.#mutex.run(name, work);
+        return await this.#options.mutex.run(name, async () => await this.onLatest(name, work));
       } catch (error) {
         if (!(error instanceof ChangedElsewhere)) throw error;
         const often = `${error.message}, ${tries} times in a row`;

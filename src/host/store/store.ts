@@ -80,7 +80,11 @@ class Store extends Catalogue implements DiskModelStore {
       },
     });
     const shared = { catalogue: this, data, blobs, validations };
-    this.#changes = new Changes(options.fleet, this.#mutex);
+    this.#changes = new Changes({
+      fleet: options.fleet,
+      mutex: this.#mutex,
+      take: async (name, wanted) => await this.#take(name, wanted),
+    });
     this.#removals = new Removals(shared);
     this.#publishing = new Publishing({
       ...shared,
@@ -203,7 +207,10 @@ class Store extends Catalogue implements DiskModelStore {
   }
 
   async #adopt(name: string): Promise<void> {
-    const wanted = this.#changes.fleet?.get(name);
+    await this.#changes.onLatest(name, () => undefined);
+  }
+
+  async #take(name: string, wanted: FleetFunction | undefined): Promise<void> {
     await this.#content.adopt(name, wanted);
     for (const { sequence } of wanted?.versions ?? []) this.#publishing.countFrom(sequence);
     if (this.uploadsOf(name).size === 0) this.uploads.delete(name);

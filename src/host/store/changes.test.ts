@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest';
+import { ChangedElsewhere } from '../../fleet/index.ts';
+import { KeyedMutex } from '../../tools/index.ts';
+import { Changes } from './changes.ts';
+import type { FleetFunction, FleetStore } from './fleet-content.ts';
+
+const done = async (): Promise<void> => undefined;
+
+/** A fleet that has what it is told of function 'f'. */
+function fleetOf(): FleetStore & { body: FleetFunction | undefined } {
+  return {
+    body: { versions: [] },
+    load: done,
+    names: () => ['f'],
+    get() {
+      return this.body;
+    },
+    ready: done,
+    secure: done,
+    commit: done,
+    sync: done,
+    want: () => undefined,
+  };
+}
+
+test('a change is made on what the fleet has by then, though that came while it waited for the lock', async () => {
+  const fleet = fleetOf();
+  const taken: unknown[] = [];
+  const mutex = new KeyedMutex();
+  const changes = new Changes({ fleet, mutex, take: async (_name, wanted) => void taken.push(wanted) });
+  const seen: unknown[] = [];
+  const work = async (): Promise<void> => void seen.push(taken.at(-1), fleet.get('f'));
+  await changes.run('f', work);
+  const gates: (() => void)[] = [];
+  const gate = new Promise<void>((resolve) => gates.push(resolve));
+  const holding = mutex.run('f', async () => await gate);
+  const waiting = changes.run('f', work);
+  // As the registry does: the copy has it at once, the store is to take it over under the lock.
+  const newer: FleetFunction = { versions: [] };
+  fleet.body = newer;
+  gates[0]!();
+  await Promise.all([holding, waiting]);
+  expect(seen[1]).toBe(seen[0]);
+  expect(seen[2]).toBe(newer);
+  expect(seen[3]).toBe(newer);
+  expect(taken).toHaveLength(2);
+});
+
+test('a change that another host was before is made anew, a few times', async () => {
+  const fleet = fleetOf();
+  const changes = new Changes({ fleet, mutex: new KeyedMutex(), take: done });
+  let tries = 0;
+  const often = changes.run('f', async () => {
+    tries++;
+    throw new ChangedElsewhere('it was changed at another host');
+  });
+  await expect(often).rejects.toThrow('it was changed at another host, 8 times in a row');
+  expect(tries).toBe(8);
+});
