@@ -41,6 +41,9 @@ export interface Invocation {
   readonly instancePid: number;
 }
 
+/** What an invocation needs of the fleet. */
+type OtherHosts = Pick<Routing, 'canPass' | 'hostsForParts' | 'roundTripMs' | 'run' | 'runPart'>;
+
 export interface InvokerOptions {
   readonly registry: Registry & Pick<ModelStore, 'hurry'>;
   readonly pools: CpuPools;
@@ -58,7 +61,7 @@ export interface InvokerOptions {
   /** Undefined where this host drives no GPU. */
   readonly gpus?: InvocationGpus | undefined;
   /** Other hosts that may run a call; undefined where this host is in no fleet. */
-  readonly routing?: (() => Routing | undefined) | undefined;
+  readonly routing?: (() => OtherHosts | undefined) | undefined;
   /** What brings an unloaded function back. */
   readonly unloaded?: HostConfig['unloaded'];
 }
@@ -132,7 +135,7 @@ export class Invoker {
         );
       }
       // Which hosts have it is told by their reports, not by the registry.
-      const mostMs = state.status === 'elsewhere' ? elsewhereLookMs : Infinity;
+      const mostMs = this.#options.routing === undefined ? Infinity : elsewhereLookMs;
       const leftMs = Math.min(mostMs, untilMs - performance.now());
       if (leftMs <= 0) {
         const still = state.status === 'elsewhere' ? 'still being fetched from other hosts' : 'still being validated';
@@ -146,8 +149,11 @@ export class Invoker {
 
   /** Whether a call of it can begin: here, or at another host. */
   #canRun(version: FunctionVersion): boolean {
-    const { status } = version.state;
-    return status === 'ready' || (status === 'elsewhere' && this.#options.routing?.()?.canPass(version) === true);
+    const { state, metadata } = version;
+    if (state.status === 'ready') return true;
+    // What is still fetched or validated here may be ready there; without metadata its input cannot be read.
+    const mayPass = state.status !== 'unavailable' && metadata !== undefined;
+    return mayPass && this.#options.routing?.()?.canPass(version) === true;
   }
 
   /** Resolves at the next change of a version, when the time is over, or when the client is gone. */
@@ -244,7 +250,7 @@ export class Invoker {
 
   /** At another host, or in parts at several. Undefined: it is to run here. */
   async #atOtherHosts(
-    routing: Routing,
+    routing: OtherHosts,
     version: FunctionVersion,
     input: PoolInput,
     options: InvocationOptions,
@@ -264,14 +270,14 @@ export class Invoker {
     );
   }
 
-  /** Here, once its content is here. */
+  /** Here, once it is ready here. */
   #here(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
     if (this.#options.routing === undefined) return this.#run(version, input, options);
     return this.#onceFetched(version, input, options);
   }
 
   async #onceFetched(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
-    if (version.state.status !== 'elsewhere') {
+    if (version.state.status === 'ready') {
       try {
         return await this.#run(version, input, options);
       } catch (error) {

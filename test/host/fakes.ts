@@ -18,7 +18,7 @@ import { Access } from '../../src/host/access.ts';
 import { createHttpServer, type HttpServer } from '../../src/host/http/index.ts';
 import { FunctionLog } from '../../src/host/function-log.ts';
 import { Logging } from '../../src/host/logger.ts';
-import { Invoker } from '../../src/host/invoke.ts';
+import { Invoker, type InvokerOptions } from '../../src/host/invoke.ts';
 import { LiveScheduler } from '../../src/host/live/index.ts';
 import { createMetrics } from '../../src/host/metrics.ts';
 import { Rollout } from '../../src/host/rollout.ts';
@@ -434,6 +434,8 @@ export interface TestHost extends AsyncDisposable {
 export interface TestHostOptions {
   readonly config?: Partial<Omit<HostConfig, 'limits'>> & { limits?: Partial<HostConfig['limits']> };
   readonly readyWaitMs?: number;
+  /** Other hosts of a fleet. */
+  readonly routing?: ReturnType<NonNullable<InvokerOptions['routing']>>;
   readonly logLevel?: HostConfig['log']['level'];
 }
 
@@ -463,6 +465,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     live,
     statistics,
     readyWaitMs: options.readyWaitMs ?? 1000,
+    routing: options.routing === undefined ? undefined : () => options.routing,
     recorder: history,
   });
   const metrics = createMetrics({

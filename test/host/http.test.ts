@@ -434,6 +434,36 @@ test('a call waits for a validation that is under way, and not for ever', async 
   expect((await reply).status).toBe(200);
 });
 
+test('a call of a version that is still validated runs at a host of the fleet that has it, where one takes it', async () => {
+  const there = { host: 'other:1', reason: 'elsewhere', coldStart: false, isGpu: false, placed: 'cpu pool warm' };
+  let takes = true;
+  await using inFleet: TestHost = await startTestHost({
+    readyWaitMs: 60,
+    routing: {
+      canPass: () => true,
+      run: async ({ key }, input) => {
+        if (!takes) return undefined;
+        return { result: await inFleet.pools.invoke(key, input), placement: { kind: 'fleet-host', ...there } };
+      },
+      hostsForParts: () => [],
+      roundTripMs: () => 0,
+      runPart: async () => undefined,
+    },
+  });
+  inFleet.store.put(functionVersion('checked', { state: { status: 'validating' } }));
+  const reply = await post('/v2/models/checked/infer', inferBody, {}, inFleet);
+  expect([reply.status, reply.headers.get('x-turntable-placement')]).toEqual([
+    200,
+    'host other:1 (elsewhere): cpu pool warm',
+  ]);
+  takes = false;
+  const refused = await post('/v2/models/checked/infer', inferBody, {}, inFleet);
+  expect(await errorOf(refused)).toMatchObject({
+    status: 503,
+    error: expect.stringContaining('still being validated'),
+  });
+});
+
 test('a client that leaves aborts its invocation, and is counted as gone', async () => {
   const hold = held();
   host.pools.answer = hold.answer;
