@@ -81,6 +81,7 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
     limits: [
       'the network between hosts: a hop takes half of 0.3 ms, a host fetches content with 3.125 GB/s; nothing shares those',
       'a prediction of another host is from this instant; hosts that serve know what the last heartbeat said',
+      'a call that a lost host had passed on counts as answered; its client was cut off, as some ten were in all',
       'a load balancer that sends calls to a lost host: here it knows at once; hosts learn of it after a second',
       "'all weights in every host's memory' is no fleet either: 10 TB in each of 32 hosts",
       'one is no fleet: a single scheduler over all GPUs, without a network',

@@ -23,7 +23,7 @@ export const benchmark: Benchmark = {
 
 async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
   if (redisMissing !== undefined) throw new BenchmarkNotPossible(redisMissing);
-  const { small, seed, minutes = 3, progress } = options;
+  const { small, seed, minutes = 2, progress } = options;
   const counts = small ? { functions: 6, connections: 4, calls: 40 } : { functions: 200, connections: 30, calls: 3000 };
   const random = randomNumbers(seed);
   await using system = await FleetSystem.start(hosts, true);
