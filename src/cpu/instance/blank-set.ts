@@ -16,6 +16,7 @@ export class BlankSet {
   readonly #blanks = new Set<Instance>();
   #deathsInRow = 0;
   #stopped = false;
+  #willRefill = false;
   #refillTimer: NodeJS.Timeout | undefined;
 
   constructor(size: number, log: InstanceLog, start: () => Instance) {
@@ -44,10 +45,18 @@ export class BlankSet {
     return taken;
   }
 
-  /** Starts what is missing. Pools call it once their load is over, so that a start never competes with a load. */
+  /**
+   * Starts what is missing. Pools call it once their load is over, so that a start never competes with a load. Each
+   * holds the event loop up for some milliseconds, so they are begun in turns of their own.
+   */
   refill(): void {
-    if (this.#stopped || this.#refillTimer !== undefined) return;
-    while (this.#blanks.size < this.#size) this.#add();
+    if (this.#willRefill || this.#stopped || this.#refillTimer !== undefined || this.#blanks.size >= this.#size) return;
+    this.#willRefill = true;
+    this.#add();
+    setImmediate(() => {
+      this.#willRefill = false;
+      this.refill();
+    });
   }
 
   /** Resolves once one has started, or there is none to wait for. */

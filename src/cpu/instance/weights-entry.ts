@@ -6,6 +6,9 @@ export const weightsFile = 'weights.bin';
 /** Written last: an entry without it is none. */
 export const manifestFile = 'manifest.json';
 
+/** Sharing less than this saves no memory that counts beside a process of its own. */
+export const worthBytesMin = 4 * 1024 * 1024;
+
 export interface ManifestFile {
   readonly bytes: number;
   readonly sha256: string;

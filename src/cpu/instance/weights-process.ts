@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { mkdir, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, open, readFile, rename, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { serve } from '../../process/index.ts';
 import { writePrepared } from './session.ts';
@@ -13,13 +13,14 @@ import {
   preparedFile,
   weightsFile,
   manifestFile,
+  worthBytesMin,
   type Manifest,
   type PrepareOrder,
   type Prepared,
 } from './weights-entry.ts';
 
-/** Sharing less than this saves no memory that counts beside a process of its own. */
-const worthBytesMin = 4 * 1024 * 1024;
+/** Of the disk, what is left free. */
+const freeShareMin = 0.1;
 
 async function prepare(folder: string, modelPath: string): Promise<Prepared> {
   if (await isIntact(folder)) return { state: 'ready', built: false };
@@ -27,6 +28,7 @@ async function prepare(folder: string, modelPath: string): Promise<Prepared> {
   await rm(building, { recursive: true, force: true });
   await mkdir(building, { recursive: true });
   try {
+    await checkRoom(building, await sizeOf(modelPath));
     await writePrepared(modelPath, join(building, preparedFile), weightsFile);
     const weightsPath = join(building, weightsFile);
     const weightsBytes = await sizeOf(weightsPath);
@@ -70,6 +72,13 @@ async function isIntact(folder: string): Promise<boolean> {
     if ((await sizeOf(path)) !== bytes || (await sha256Of(path)) !== sha256) return false;
   }
   return true;
+}
+
+/** A cache that fills the disk would stop what needs it: publications. */
+async function checkRoom(folder: string, modelBytes: number): Promise<void> {
+  const { bavail, blocks, bsize } = await statfs(folder);
+  const leftShare = (bavail * bsize - 2 * modelBytes) / (blocks * bsize);
+  if (leftShare < freeShareMin) throw new Error(`less than a tenth of the disk of ${folder} would be free`);
 }
 
 /** -1 for a file that is not there. */

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { mkdtemp, open, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { writeReluModel } from '../../../test/support/models.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../onnx/index.ts';
 import { elements, tensorOf } from '../../tensor/index.ts';
@@ -145,6 +145,31 @@ test.skipIf(process.platform !== 'linux')(
     const { instancePid } = await pools.invoke('f', input);
     const mapped = readFileSync(`/proc/${instancePid}/maps`, 'utf8').includes(join(entry, 'weights.bin'));
     expect(mapped).toBe(true);
+  },
+);
+
+test.skipIf(process.platform !== 'linux')(
+  'a model that is loaded again into a shared process is prepared behind the call, and mapped from then on',
+  async () => {
+    start(cache('again'));
+    const first = values(await pools.invoke('f', input));
+    expect(await readdir(cache('again')).catch(() => [])).toEqual([]);
+    await pools.evict('f');
+    expect(values(await pools.invoke('f', input))).toEqual(first);
+    const isPrepared = async (): Promise<void> => {
+      expect(await readdir(await entryOf(cache('again')))).toContain('manifest.json');
+    };
+    await vi.waitFor(isPrepared, { timeout: 60_000 });
+    const isMapped = async (): Promise<void> => {
+      await pools.evict('f');
+      const again = await pools.invoke('f', input);
+      values(again).forEach((value, at) => expect(value).toBeCloseTo(first[at]!, 4));
+      expect(readFileSync(`/proc/${again.instancePid}/maps`, 'utf8')).toContain(
+        join(await entryOf(cache('again')), 'weights.bin'),
+      );
+    };
+    // The process that has written it is yet to tell.
+    await vi.waitFor(isMapped, { timeout: 60_000 });
   },
 );
 

@@ -14,7 +14,14 @@ import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { askOnce, compiledModule, plainError, startProcess } from '../../process/index.ts';
 import type { InstanceSpec } from '../types.ts';
-import { manifestFile, preparedFile, weightsFile, type Prepared, type PrepareOrder } from './weights-entry.ts';
+import {
+  manifestFile,
+  preparedFile,
+  weightsFile,
+  worthBytesMin,
+  type Prepared,
+  type PrepareOrder,
+} from './weights-entry.ts';
 
 const module = compiledModule('./weights-process.js', import.meta.url);
 
@@ -48,6 +55,7 @@ export class WeightsCache {
   readonly #log: (key: string, line: string) => void;
   readonly #entries = new Map<string, Entry>();
   readonly #stop = new AbortController();
+  #preparing = 0;
 
   /** @param folder gets a folder per model; others may lie in it that use the same cache */
   constructor(folder: string, log: (key: string, line: string) => void) {
@@ -88,6 +96,12 @@ export class WeightsCache {
     }
   }
 
+  /** Has it made behind the calls. Does nothing while another is being made: a later load asks again. */
+  prepareBehind(spec: InstanceSpec): void {
+    if ((spec.modelBytes ?? Infinity) < worthBytesMin) return;
+    if (this.#preparing === 0 && !this.isKnown(spec)) void this.prepared(spec);
+  }
+
   /** Whether {@link prepared} has an answer at once, without making anything. */
   isKnown({ modelIdentity }: InstanceSpec): boolean {
     return modelIdentity !== undefined && this.#entries.get(this.#folderOf(modelIdentity))?.state === 'ready';
@@ -115,7 +129,9 @@ export class WeightsCache {
   }
 
   async #prepare(spec: InstanceSpec, folder: string): Promise<string | undefined> {
+    this.#preparing++;
     const outcome = await prepare({ folder, modelPath: spec.modelPath }, this.#stop.signal);
+    this.#preparing--;
     if (outcome.state !== 'ready') {
       const untilMs = outcome.state === 'small' ? Infinity : performance.now() + retryMs;
       this.#entries.set(folder, { state: 'unusable', untilMs });
