@@ -133,3 +133,16 @@ test('a core is handed short runs ahead, and long ones one by one', () => {
     expect(actions.filter(({ kind }) => kind === 'run-cpu')).toHaveLength(atOnce);
   }
 });
+
+test('a call that waits for memory starts once a session that takes it is gone, or is smaller than was thought', () => {
+  const scheduler = new Scheduler({ gpus: [], policy: policies.best, cpu: { cores: 2, memoryBytes: 100 } });
+  const sheet = offerSheet(0, { layers: [] }, { cpu: { latencyMs: 10, cores: 1, loadMs: 10, bytes: 60 } });
+  for (const functionIndex of [0, 1]) scheduler.handle({ kind: 'function-added', functionIndex, sheet }, 0);
+  const arrive = (invocation: number): readonly string[] =>
+    scheduler.handle({ kind: 'arrival', invocation, functionIndex: invocation }, 0).map(({ kind }) => kind);
+  expect(arrive(0)).toEqual(['run-cpu']);
+  expect(arrive(1)).toEqual(['wait']);
+  expect(scheduler.handle({ kind: 'session', functionIndex: 0, bytes: 20 }, 5)).toMatchObject([
+    { kind: 'run-cpu', invocation: 1 },
+  ]);
+});

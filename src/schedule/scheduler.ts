@@ -76,6 +76,8 @@ export class Scheduler {
         break;
       case 'session':
         this.#sides.cpu.setSession(event.functionIndex, event.bytes);
+        // What waited for its memory can start, and no other event may ever come.
+        this.#sides.dispatch(cpuPlace, nowMs);
         break;
       case 'cpu-changed':
         this.#placing.placeAnew(this.#sides.change(cpuPlace, event.cpu, nowMs), nowMs);
