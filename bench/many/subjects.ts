@@ -1,10 +1,12 @@
 /**
- * What is compared: the pools, the same pools with a process for each function, and one process with all sessions
- * loaded.
+ * What is compared: a host, the same host with a process for each function, and one process with all sessions loaded.
  */
+import { copyFile, link, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { Agent, request as httpRequest, type IncomingMessage } from 'node:http';
+import { join } from 'node:path';
 import type * as OrtModule from 'onnxruntime-node';
-import { CpuError, createCpuPools, type CpuPools } from '../../src/cpu/index.ts';
-import { elements, loadOnnxRuntime, tensorOf } from '../../src/tensor/index.ts';
+import { loadOnnxRuntime } from '../../src/tensor/index.ts';
+import { descendants, Servers } from '../servers.ts';
 import type { Head } from './models.ts';
 
 export interface Subject extends AsyncDisposable {
@@ -13,64 +15,113 @@ export interface Subject extends AsyncDisposable {
    * another function's.
    */
   call(index: number, deadlineMs?: number): Promise<boolean>;
-  readonly loads: number;
+  /** Sessions loaded so far. */
+  loads(): Promise<number>;
   /** Of all its processes; of the bare one what its sessions added. */
-  memoryBytes(): Promise<number> | number;
+  memoryBytes(): Promise<number>;
 }
 
 const value = 0.5;
 
-export function poolsSubject(
-  heads: readonly Head[],
-  options: { readonly cores: number; readonly memoryBytes: number; readonly isolation: 'own' | 'shared' },
-): Subject {
-  const { cores, memoryBytes, isolation } = options;
-  let loads = 0;
-  const pools: CpuPools = createCpuPools({
-    cores,
-    blankInstances: 2,
-    memoryBytes,
-    log: () => undefined,
-    onLoaded: () => void loads++,
-  });
-  const inputs = new Map<number, Float32Array>();
-  for (const [index, { modelPath, modelBytes, width }] of heads.entries()) {
-    inputs.set(width, new Float32Array(width).fill(value));
-    pools.register(
-      { key: String(index), modelPath, modelBytes, threads: 1, isolation },
-      {
-        instancesMin: 0,
-        instancesMax: cores,
-        queueMax: 10_000,
-        batchMax: 1,
-        batchDelayMs: 0,
-        idleMs: 3_600_000,
-        handlerTimeoutMs: 10_000,
-        loadTimeoutMs: 60_000,
-        inferTimeoutMs: 60_000,
-      },
-    );
+export interface HostOptions {
+  readonly cores: number;
+  readonly memoryBytes: number;
+  readonly isolation: 'own' | 'shared';
+  readonly sloMs: number;
+}
+
+/** A host as it serves in production, called over kept connections. */
+export async function hostSubject(heads: readonly Head[], options: HostOptions): Promise<Subject> {
+  const { cores, memoryBytes, isolation, sloMs } = options;
+  const servers = await Servers.create();
+  for (const [index, { modelPath }] of heads.entries()) {
+    const folder = join(servers.folder, 'functions', nameOf(index));
+    await mkdir(folder, { recursive: true });
+    // A copy only where the temporary folder is on another disk.
+    await link(modelPath, join(folder, 'model.onnx')).catch(() => copyFile(modelPath, join(folder, 'model.onnx')));
+    await writeFile(join(folder, 'function.json'), JSON.stringify({ slo: `${sloMs}ms`, isolation }));
   }
+  const flags = [
+    '--cpu-profiling',
+    'off',
+    '--cpu-cores',
+    String(cores),
+    '--cpu-memory',
+    `${Math.round(memoryBytes / 2 ** 20)}MiB`,
+  ];
+  const { url, process: host } = await servers.startHost(flags);
+  const agent = new Agent({ keepAlive: true, maxSockets: 2000 });
+  const inputs = new Map(heads.map(({ width }) => [width, inputOf(width)]));
   return {
-    get loads() {
-      return loads;
-    },
     async call(index, deadlineMs) {
       const head = heads[index];
       const input = head && inputs.get(head.width);
       if (head === undefined || input === undefined) throw new Error(`there is no function ${index}`);
-      const tensors = [tensorOf('x', 'FP32', [1, head.width], input)];
-      const options = deadlineMs === undefined ? {} : { deadlineMs };
-      const result = await pools.invoke(String(index), { kind: 'tensors', tensors }, options).catch(unlessLate);
-      if (result === undefined) return false;
-      const { output } = result;
-      const [tensor] = output.kind === 'tensors' ? output.tensors : [];
-      check(index, head, tensor && (elements(tensor) as Float32Array));
-      return true;
+      const outputs = await infer(agent, `${url}/v2/models/${nameOf(index)}/infer`, input, deadlineMs);
+      if (outputs !== undefined) check(index, head, outputs);
+      return outputs !== undefined;
     },
-    memoryBytes: () => pools.resources().memoryUsedBytes,
-    [Symbol.asyncDispose]: () => pools.stop(0),
+    async loads() {
+      const text = await (await fetch(`${url}/metrics`)).text();
+      return Number(/^modelmesh_loadmodel_milliseconds_count (\d+)$/m.exec(text)?.[1]);
+    },
+    async memoryBytes() {
+      const pids = [host.pid ?? 0, ...(await descendants(host.pid ?? 0))];
+      return (await Promise.all(pids.map(proportionalBytes))).reduce((sum, bytes) => sum + bytes, 0);
+    },
+    async [Symbol.asyncDispose]() {
+      agent.destroy();
+      await servers[Symbol.asyncDispose]();
+    },
   };
+}
+
+const nameOf = (index: number): string => `head-${index}`;
+
+async function proportionalBytes(pid: number): Promise<number> {
+  const text = await readFile(`/proc/${pid}/smaps_rollup`, 'utf8').catch(() => '');
+  return Number(/^Pss: +(\d+) kB$/m.exec(text)?.[1] ?? 0) * 1024;
+}
+
+interface Input {
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Buffer;
+}
+
+/** The protocol's binary form: at 2,560 numbers their text would cost more than the model's run. */
+function inputOf(width: number): Input {
+  const data = Buffer.from(new Float32Array(width).fill(value).buffer);
+  const x = { name: 'x', shape: [1, width], datatype: 'FP32', parameters: { binary_data_size: data.byteLength } };
+  const header = Buffer.from(JSON.stringify({ inputs: [x], parameters: { binary_data_output: true } }));
+  const headers = {
+    'Content-Type': 'application/octet-stream',
+    'Inference-Header-Content-Length': String(header.byteLength),
+    'Content-Length': String(header.byteLength + data.byteLength),
+  };
+  return { headers, body: Buffer.concat([header, data]) };
+}
+
+/** The first number of the answer; undefined where there was none by then. */
+async function infer(agent: Agent, url: string, input: Input, deadlineMs = Infinity): Promise<number | undefined> {
+  const leftMs = deadlineMs - performance.now();
+  if (leftMs <= 0) return undefined;
+  const end = new AbortController();
+  const timer = leftMs === Infinity ? undefined : setTimeout(() => end.abort(), leftMs);
+  try {
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      const options = { method: 'POST', agent, headers: input.headers, signal: end.signal };
+      httpRequest(url, options, resolve).on('error', reject).end(input.body);
+    });
+    const chunks: Buffer[] = [];
+    for await (const chunk of response) chunks.push(chunk as Buffer);
+    if (response.statusCode !== 200) return undefined;
+    return Buffer.concat(chunks).readFloatLE(Number(response.headers['inference-header-content-length']));
+  } catch (error) {
+    if (end.signal.aborted) return undefined;
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** Calls run in the order in which they come, in this very process: there is no way to it and back. */
@@ -95,7 +146,7 @@ export async function bareSubject(heads: readonly Head[]): Promise<Subject> {
     if (head === undefined || session === undefined) throw new Error(`there is no function ${index}`);
     const x = new ort.Tensor('float32', new Float32Array(head.width).fill(value), [1, head.width]);
     const { y } = await session.run({ x });
-    check(index, head, y?.data as Float32Array | undefined);
+    check(index, head, (y?.data as Float32Array | undefined)?.[0]);
     return true;
   };
   const inTurn = async (before: Promise<boolean>, index: number, deadlineMs: number): Promise<boolean> => {
@@ -103,22 +154,18 @@ export async function bareSubject(heads: readonly Head[]): Promise<Subject> {
     return await run(index, deadlineMs);
   };
   return {
-    loads: heads.length,
+    loads: () => Promise.resolve(heads.length),
     call: (index, deadlineMs = Infinity) => (last = inTurn(last, index, deadlineMs)),
-    memoryBytes: () => bytes,
+    memoryBytes: () => Promise.resolve(bytes),
     async [Symbol.asyncDispose]() {
       for (const session of sessions) await session.release();
     },
   };
 }
 
-function check(index: number, { factor }: Head, y: Float32Array | undefined): void {
+function check(index: number, { factor }: Head, y: number | undefined): void {
   const wanted = value * factor;
-  if (y === undefined || Math.abs((y[0] ?? Number.NaN) - wanted) > 1e-3 * wanted) {
-    throw new Error(`function ${index} answered ${y?.[0]}, not ${wanted}`);
+  if (y === undefined || Math.abs(y - wanted) > 1e-3 * wanted) {
+    throw new Error(`function ${index} answered ${y}, not ${wanted}`);
   }
-}
-
-function unlessLate(error: unknown): undefined {
-  if (!(error instanceof CpuError) || (error.code !== 'deadline-passed' && error.code !== 'queue-full')) throw error;
 }
