@@ -316,6 +316,8 @@ export class Residency {
         this.#idle.delete(replica);
         this.#ledger.change(instance, -replica.bytes);
         onEnd(replica, end);
+        // A call that came while the last one was about to go has found it there, and no room for another.
+        if (holder.needsFirst) this.#waiting.add(holder);
         this.settled();
       },
     });
