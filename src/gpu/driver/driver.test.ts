@@ -2,7 +2,8 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { emulatorMissing, withEmulatedCuda, type Emulator } from '../../../test/support/emulated-cuda.ts';
+import { emulatorMissing, withEmulatedCuda } from '../../../test/support/emulated-cuda.ts';
+import type { Emulator } from '../../../test/support/emulator.ts';
 import { openCuda } from './open.ts';
 import { CudaError, type Cuda, type CudaDevice, type CudaModule, type MatmulDescription } from './types.ts';
 

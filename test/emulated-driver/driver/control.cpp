@@ -77,7 +77,7 @@ void configure(const char *json) {
   const Json root = JsonReader(json).read();
   if (root.kind != Json::Object) throw std::runtime_error("the configuration is not an object");
   machine.configured = true;
-  const std::set<std::string> known = {"devices", "peers", "nvlink", "seed", "hostility", "failOnRace", "driverVersion", "verbose", "defects"};
+  const std::set<std::string> known = {"devices", "peers", "nvlink", "seed", "hostility", "failOnRace", "driverVersion", "verbose", "computes", "defects"};
   for (const auto &member : root.members)
     if (!known.count(member.first)) throw std::runtime_error("the configuration has no '" + member.first + "'");
   if (const Json *devices = root.get("devices")) {
@@ -112,6 +112,8 @@ void configure(const char *json) {
   else if (!hostility.empty()) throw std::runtime_error("hostility is late, random or early");
   if (const Json *fail = root.get("failOnRace")) machine.failOnRace = fail->boolean;
   if (const Json *verbose = root.get("verbose")) machine.verbose = verbose->boolean;
+  const Json *computes = root.get("computes");
+  machine.computes = !computes || computes->boolean;
   machine.driverVersion = (int)number(root, "driverVersion", machine.driverVersion);
 }
 
@@ -197,8 +199,13 @@ EMU_EXPORT const char *emuReport() {
               count("peakBytes", machine.devices[i]->peakBytes) + "}";
   report += "]," + quoted("calls") + ":{";
   for (const auto &call : machine.calls) report += (call.first == machine.calls.begin()->first ? "" : ",") + count(call.first.c_str(), call.second);
-  report += "}," + count("operations", machine.operations) + "," + count("launches", machine.launches) + "," +
-            count("pageableCopies", machine.pageableCopies) + "," + count("seed", machine.seed) + "}";
+  const Machine::Copied &copied = machine.copied;
+  report += "}," + quoted("copied") + ":{" + count("toDevice", copied.toDevice) + "," + count("toHost", copied.toHost) + "," +
+            count("onDevice", copied.onDevice) + "," + count("acrossDevices", copied.acrossDevices) + "}," +
+            count("operations", machine.operations) + "," + count("launches", machine.launches) + "," +
+            count("products", machine.products) + "," + count("kernelsReadingHost", machine.kernelsReadingHost) + "," +
+            count("productsReadingHost", machine.productsReadingHost) + "," + count("pageableCopies", machine.pageableCopies) + "," +
+            count("seed", machine.seed) + "}";
   return report.c_str();
 }
 
@@ -211,7 +218,9 @@ EMU_EXPORT void emuForget() {
   machine.faults.clear();
   machine.freesInUse.clear();
   machine.calls.clear();
-  machine.operations = machine.launches = machine.pageableCopies = 0;
+  machine.operations = machine.launches = machine.products = machine.pageableCopies = 0;
+  machine.kernelsReadingHost = machine.productsReadingHost = 0;
+  machine.copied = {};
   for (auto &device : machine.devices) device->peakBytes = device->usedBytes;
 }
 
@@ -230,9 +239,11 @@ EMU_API emuEnqueue(u64 handle, const char *name, const u64 *accesses, u32 count,
   const std::string who = name;
   const std::vector<Access> ranges = task.accesses;
   task.run = [=](Context *context) {
+    bool readsHost = false;
     for (const Access &access : ranges) {
       const Allocation *allocation = find(access.lo);
       std::string why;
+      if (allocation && allocation->device < 0 && !access.write) readsHost = true;
       if (!allocation || access.hi > allocation->lo + allocation->bytes) why = describe(allocation ? access.hi - 1 : access.lo);
       else if (allocation->kind == Allocation::Pinned && machine.hasDefect("host-reads-by-library")) why = describe(access.lo);
       else reachable(context, *allocation, why);
@@ -241,6 +252,9 @@ EMU_API emuEnqueue(u64 handle, const char *name, const u64 *accesses, u32 count,
         return (int)ILLEGAL_ADDRESS;
       }
     }
+    machine.products++;
+    machine.productsReadingHost += readsHost;
+    if (!machine.computes) return (int)SUCCESS;
     u64 bad = 0;
     int result = SUCCESS;
     if (!guarded([&] { result = run(owned.get()); }, bad)) {

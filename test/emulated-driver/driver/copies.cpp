@@ -21,9 +21,18 @@ bool onDeviceOf(u64 address) {
   return allocation && allocation->device >= 0;
 }
 
+void countCopied(u64 to, u64 from, u64 bytes) {
+  const Allocation *target = find(to), *source = find(from);
+  const int into = target ? target->device : -1, outOf = source ? source->device : -1;
+  if (into >= 0 && outOf >= 0) (into == outOf ? machine.copied.onDevice : machine.copied.acrossDevices) += bytes;
+  else if (into >= 0) machine.copied.toDevice += bytes;
+  else if (outOf >= 0) machine.copied.toHost += bytes;
+}
+
 // The state at the time when the copy happens is what counts.
 int move(Context *context, u64 to, u64 from, u64 bytes, const std::string &name) {
   u64 bad = 0;
+  countCopied(to, from, bytes);
   if (guarded([&] { memmove((void *)to, (const void *)from, bytes); }, bad)) return SUCCESS;
   poison(context, ILLEGAL_ADDRESS, name + " touched " + describe(bad));
   return ILLEGAL_ADDRESS;

@@ -194,6 +194,8 @@ struct Machine {
   std::vector<std::unique_ptr<Context>> contexts;
   std::set<std::pair<int, int>> noPeer, nvlink;
   bool failOnRace = false, verbose = false;
+  // Kernels and products are counted and checked, and compute nothing, where this is false.
+  bool computes = true;
   // 'late': only what is needed; 'early': all that can run; 'random': a new choice at every force.
   enum Hostility { Late, Random, Early } hostility = Random;
   std::mt19937_64 random{1};
@@ -220,7 +222,13 @@ struct Machine {
 
   // How often each call was made.
   std::map<std::string, u64> calls;
-  u64 operations = 0, launches = 0, pageableCopies = 0, racesFound = 0;
+  u64 operations = 0, launches = 0, products = 0, pageableCopies = 0, racesFound = 0;
+  // Bytes of the copies that were made, by their ends.
+  struct Copied {
+    u64 toDevice = 0, toHost = 0, onDevice = 0, acrossDevices = 0;
+  } copied;
+  // Launches and products that were given addresses of host memory to read.
+  u64 kernelsReadingHost = 0, productsReadingHost = 0;
   std::vector<std::string> races, unrecordedWaits, faults, freesInUse;
 };
 // Never destroyed: a thread may still be at work when the process ends.

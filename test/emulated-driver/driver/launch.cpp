@@ -35,6 +35,7 @@ int runLaunch(Context *context, const std::shared_ptr<Launch> &launch) {
   const std::string who = std::string("kernel ") + kernel.name;
   std::vector<void *> parameters;
   std::vector<Allocation *> touched;
+  bool readsHost = false;
   for (int i = 0; i < kernel.parameterCount; i++) {
     parameters.push_back(launch->values[i].data());
     if (kernel.parameterModes[i] == EMU_SCALAR) continue;
@@ -53,7 +54,10 @@ int runLaunch(Context *context, const std::shared_ptr<Launch> &launch) {
       return ILLEGAL_ADDRESS;
     }
     touched.push_back(allocation);
+    if (allocation->device < 0 && kernel.parameterModes[i] != EMU_WRITE) readsHost = true;
   }
+  machine.kernelsReadingHost += readsHost;
+  if (!machine.computes) return SUCCESS;
   // One that does nothing leaves what was there: wrong, and no error.
   const std::string name = kernel.name;
   if (machine.hasDefect("kernel " + name.substr(0, name.find_last_of('_')))) return SUCCESS;

@@ -1,0 +1,183 @@
+/**
+ * What the engine asks of a GPU, by counts: launches and bytes of models at full size, warm and cold, in every
+ * precision. Counts need no GPU. The driver is the emulated one, whose kernels and products compute nothing here.
+ */
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import {
+  compileModel,
+  Engine,
+  loadAllPlan,
+  openCuda,
+  operators,
+  type Cuda,
+  type Program,
+  type ProgramPrecision,
+} from '../src/gpu/index.ts';
+import type { Tensor } from '../src/tensor/index.ts';
+import { formatBytes } from '../src/tools/index.ts';
+import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
+import { Emulator, type EmulatorReport } from '../test/support/emulator.ts';
+import { BenchmarkNotPossible, type Benchmark, type BenchmarkResult } from './benchmark.ts';
+import { writeBenchModel } from './gpu/models.ts';
+
+const names = [
+  ...['bert-base', 'bert-large', 'roberta-base', 'gpt2', 'resnet50', 'resnet101'],
+  ...['vgg16', 'inception-v3', 'mobilenet-v2', 'lstm', 'gru'],
+];
+const precisions: readonly ProgramPrecision[] = ['exact', 'tf32', 'fp16'];
+
+/** What one run did. */
+interface Counts {
+  readonly kernels: number;
+  readonly products: number;
+  readonly copies: number;
+  readonly toDeviceBytes: number;
+  /** Calls of the driver, from launches to waits. */
+  readonly calls: number;
+  readonly kernelsReadingHost: number;
+  readonly productsReadingHost: number;
+}
+
+interface Row {
+  readonly model: string;
+  readonly precision: ProgramPrecision;
+  readonly weightBytes: number;
+  readonly arenaBytes: number;
+  readonly warm: Counts;
+  /** All layers are loaded. */
+  readonly cold: Counts;
+  /** Embeddings are read from host memory. */
+  readonly coldDha: Counts;
+  /** No layer is on the GPU, or brought there to stay. */
+  readonly fromHost: Counts;
+}
+
+export const benchmark: Benchmark = {
+  name: 'gpu-counts',
+  description: 'how many launches and bytes does a run on a GPU take, warm and cold, in every precision?',
+  async run({ small, progress }) {
+    const driver = await buildEmulatedDriver();
+    if (driver === undefined) throw new BenchmarkNotPossible('there is no g++ that builds the emulated driver');
+    const emulator = new Emulator(driver);
+    const cacheFolder = join(small ? tmpdir() : '.cache', 'turntable-bench-gpu');
+    const rows: Row[] = [];
+    for (const model of small ? ['bert-base'] : names) {
+      progress(`${model}: writing the model`);
+      const { path, shapes } = await writeBenchModel(cacheFolder, model, small);
+      for (const precision of precisions) {
+        progress(`${model}, ${precision}`);
+        const program = await compileModel(path, shapes, operators, { cacheFolder, settings: { precision } });
+        const { arenaBytes, layout } = program;
+        emulator.configure({ computes: false, devices: [{ memoryBytes: roomFor(program) + 2 ** 26 }] });
+        const cuda = openCuda({ libraries: driver, cacheFolder });
+        try {
+          const counts = await countRuns(cuda, emulator, program);
+          rows.push({ model, precision, weightBytes: layout.bytes, arenaBytes, ...counts });
+        } finally {
+          cuda.release();
+          emulator.resetDevice(0);
+        }
+      }
+    }
+    return resultOf(rows);
+  },
+};
+
+/** Weights, activations, and the weights that a product reads by way of them. */
+const roomFor = ({ layout, arenaBytes, constants, workspaceBytes }: Program): number =>
+  2 * layout.bytes + arenaBytes + constants.byteLength + workspaceBytes + 2 ** 26;
+
+async function countRuns(
+  cuda: Cuda,
+  emulator: Emulator,
+  program: Program,
+): Promise<Pick<Row, 'warm' | 'cold' | 'coldDha' | 'fromHost'>> {
+  const engine = new Engine(cuda, { hostBytes: program.layout.bytes + 2 ** 27, gpuBytes: roomFor(program) });
+  engine.addFunction('counted', program.layout);
+  await engine.prefetch('counted');
+  const inputs = program.inputs.map(
+    ({ name, datatype, shape, bytes }): Tensor => ({ name, datatype, shape, data: new Uint8Array(bytes) }),
+  );
+  const { layers } = program.layout;
+  const loading = (only: (kind: string) => boolean): ReturnType<typeof loadAllPlan> =>
+    loadAllPlan(program, 0, new Set(layers.filter(({ kind }) => only(kind)).map(({ index }) => index)));
+  const all = loading(() => true);
+  const run = async (plan: typeof all): Promise<Counts> => {
+    emulator.forget();
+    await engine.run('counted', program, inputs, { gpu: 0, plan });
+    return countsOf(emulator.report());
+  };
+  await run(all);
+  await engine.evict('counted', 0);
+  // The library's kernels are loaded by now.
+  const cold = await run(all);
+  await run(all);
+  // The second warm run captures, those after it only launch.
+  await run(all);
+  const warm = await run(all);
+  await engine.evict('counted', 0);
+  const coldDha = await run(loading((kind) => kind !== 'embedding'));
+  await engine.evict('counted', 0);
+  const fromHost = await run(loading(() => false));
+  await engine.close();
+  return { warm, cold, coldDha, fromHost };
+}
+
+function countsOf(report: EmulatorReport): Counts {
+  const { launches: kernels, products, copied, kernelsReadingHost, productsReadingHost } = report;
+  const calls = Object.values(report.calls).reduce((sum, count) => sum + count, 0);
+  const copies = report.calls['cuMemcpyAsync'] ?? 0;
+  const toDeviceBytes = copied.toDevice;
+  return { kernels, products, copies, toDeviceBytes, calls, kernelsReadingHost, productsReadingHost };
+}
+
+const right = (title: string) => ({ title, align: 'right' as const });
+
+function resultOf(rows: readonly Row[]): BenchmarkResult {
+  const provenance = { kind: 'measured' } as const;
+  const launches = ({ kernels, products }: Counts): number => kernels + products;
+  return {
+    settings: { batch: 1, bertTokens: 384, gpt2Tokens: 1024 },
+    tables: [
+      {
+        title: 'Launches and bytes of one run, batch 1. Warm: a captured graph. Cold: all layers are loaded',
+        provenance,
+        columns: [
+          { title: 'model' },
+          { title: 'precision' },
+          ...['weights', 'activations', 'kernels', 'products', 'launches'].map(right),
+          ...['driver calls warm', 'to the GPU warm', 'to the GPU cold', 'copies cold'].map(right),
+        ],
+        rows: rows.map(({ model, precision, weightBytes, arenaBytes, warm, cold }) => [
+          ...[model, precision, formatBytes(weightBytes), formatBytes(arenaBytes)],
+          ...[warm.kernels, warm.products, launches(warm), warm.calls].map(String),
+          ...[formatBytes(warm.toDeviceBytes), formatBytes(cold.toDeviceBytes), String(cold.copies)],
+        ]),
+      },
+      {
+        title:
+          'What is read from host memory: cold with embeddings there (mode dha), and with no layer on the GPU at all',
+        provenance,
+        columns: [
+          { title: 'model' },
+          { title: 'precision' },
+          ...['dha: copied', 'dha: kernels reading', 'all: copied', 'all: weights'].map(right),
+          ...['all: kernels reading', 'all: products reading'].map(right),
+        ],
+        rows: rows.map(({ model, precision, weightBytes, coldDha, fromHost }) => [
+          ...[model, precision, formatBytes(coldDha.toDeviceBytes), String(coldDha.kernelsReadingHost)],
+          ...[formatBytes(fromHost.toDeviceBytes), formatBytes(weightBytes)],
+          ...[fromHost.kernelsReadingHost, fromHost.productsReadingHost].map(String),
+        ]),
+      },
+    ],
+    figures: Object.fromEntries(
+      rows.flatMap(({ model, precision, warm, cold }) => [
+        [`${model} ${precision} warm launches`, launches(warm)],
+        [`${model} ${precision} cold bytes`, cold.toDeviceBytes],
+      ]),
+    ),
+    limits: ['any time: the driver was the emulated one, and computed nothing'],
+  };
+}
