@@ -96,9 +96,12 @@ async function countRuns(
   const engine = new Engine(cuda, { hostBytes: program.layout.bytes + 2 ** 27, gpuBytes: roomFor(program) });
   engine.addFunction('counted', program.layout);
   await engine.prefetch('counted');
-  const inputs = program.inputs.map(
-    ({ name, datatype, shape, bytes }): Tensor => ({ name, datatype, shape, data: new Uint8Array(bytes) }),
-  );
+  const inputs = program.inputs.map(({ name, datatype, shape, bytes }): Tensor => ({
+    name,
+    datatype,
+    shape,
+    data: new Uint8Array(bytes),
+  }));
   const { layers } = program.layout;
   const loading = (only: (kind: string) => boolean): ReturnType<typeof loadAllPlan> =>
     loadAllPlan(program, 0, new Set(layers.filter(({ kind }) => only(kind)).map(({ index }) => index)));

@@ -51,8 +51,6 @@ const retriableCodes: ReadonlySet<GpuErrorCode> = new Set([
 export type Capability =
   /** Layers executed with their weights in pinned host memory. */
   | 'host-reads-by-kernels'
-  /** Products of the library with weights in pinned host memory. */
-  | 'host-reads-by-library'
   /** Products of the library at all. */
   | 'products'
   /** Warm runs as captured graphs. */

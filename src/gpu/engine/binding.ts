@@ -1,6 +1,9 @@
 /**
  * A program on one GPU: its kernels loaded, its launches prepared, every address filled in. Where a layer's weights
  * have moved since the last run, the launches that read them are patched before they are submitted.
+ *
+ * A launch reads a layer in host memory by way of staging memory, into which the layer is copied first: a product would
+ * read it once for every tile of rows, a normalization once for every row. Only rows of tables are read where they are.
  */
 import {
   CudaError,
@@ -13,6 +16,7 @@ import {
 import type { Launch, Operand, Program } from '../program/types.ts';
 import type { DeviceBlock } from './device-memory.ts';
 import type { Product } from './products.ts';
+import { Staging } from './staging.ts';
 
 type Patch = (base: DeviceAddress) => void;
 
@@ -47,8 +51,13 @@ export class Binding {
   readonly #products: readonly (Product | undefined)[];
   readonly #patches: Patch[][];
   readonly #bases: DeviceAddress[];
-  /** Layers that are read from host memory. */
-  readonly #onHost = new Set<number>();
+  /** What launches that read a layer in place count from. */
+  readonly #inPlaceBase: number;
+  /** By launch: layers that it reads as a whole, and not only a few rows of. */
+  readonly #whole: (readonly number[])[] = [];
+  /** Addresses of layers that are in host memory. */
+  readonly #onHost = new Map<number, DeviceAddress>();
+  readonly #staging: Staging;
   /** Of a warm run, with the addresses as they are now unless it is stale. */
   graph: CudaGraph | null = null;
   /** Of all that could have been captured. */
@@ -62,11 +71,15 @@ export class Binding {
     const { program, constants, products } = parts;
     this.program = program;
     this.#products = products;
-    const count = layerBase + program.layout.layers.length;
+    const { layers: weightLayers } = program.layout;
+    this.#staging = new Staging(weightLayers.map(({ bytes }) => bytes));
+    this.#inPlaceBase = layerBase + weightLayers.length;
+    const count = this.#inPlaceBase + weightLayers.length;
     this.#patches = Array.from({ length: count }, () => []);
     this.#bases = Array.from({ length: count }, () => -1);
     const layers: { layer: number; first: number; end: number }[] = [];
     for (const [index, launch] of program.launches.entries()) {
+      this.#whole.push(launch.reads.filter((layer) => !this.#readsInPlace(launch, layer)));
       if (launch.kind === 'matmul') this.#prepareProduct(launch, products[index]!);
       else this.#prepare(launch, parts.module);
       const last = layers.at(-1);
@@ -78,18 +91,47 @@ export class Binding {
   }
 
   setLayer(layer: number, address: DeviceAddress, isOnHost: boolean): void {
-    if (isOnHost) this.#onHost.add(layer);
-    else this.#onHost.delete(layer);
-    this.#setBase(layerBase + layer, address);
+    this.#setBase(this.#inPlaceBase + layer, address);
+    if (!isOnHost) {
+      this.#onHost.delete(layer);
+      this.#setBase(layerBase + layer, address);
+    } else if (this.#onHost.get(layer) !== address) {
+      this.#onHost.set(layer, address);
+      this.stale = true;
+    }
   }
 
-  setScratch(arena: DeviceAddress, workspace: DeviceAddress): void {
+  /** Staging memory for the layers that are in host memory now: what a single launch reads of them. */
+  get stagingBytes(): number {
+    if (this.#onHost.size === 0) return 0;
+    const { layers } = this.program.layout;
+    const sizes = this.#whole.map((read) =>
+      read.reduce((sum, layer) => sum + (this.#onHost.has(layer) ? layers[layer]!.bytes : 0), 0),
+    );
+    return sizes.reduce((most, bytes) => Math.max(most, bytes), 0);
+  }
+
+  /** For one run, whose layers are set. @param staging of {@link stagingBytes} */
+  setScratch(arena: DeviceAddress, workspace: DeviceAddress, staging: DeviceAddress): void {
     this.#setBase(arenaBase, arena);
     this.#setBase(workspaceBase, workspace);
+    const { stagingBytes } = this;
+    if (this.#staging.begin(staging, stagingBytes) && stagingBytes > 0) this.stale = true;
   }
 
   submit(index: number, stream: CudaStream): void {
+    if (this.#onHost.size > 0) this.#bring(index, stream);
     this.#submit[index]!(stream);
+  }
+
+  /** Copies what a launch reads from host memory to staging memory, unless an earlier launch has had it copied. */
+  #bring(index: number, stream: CudaStream): void {
+    const read = this.#whole[index]!.filter((layer) => this.#onHost.has(layer));
+    for (const { layer, address } of this.#staging.take(read)) {
+      stream.copy(address, this.#onHost.get(layer)!, this.program.layout.layers[layer]!.bytes);
+      // The same in every run with these layers on the host: a graph of it stays true.
+      this.#patch(layerBase + layer, address);
+    }
   }
 
   /** True when an address has changed since the graph was captured. */
@@ -108,14 +150,24 @@ export class Binding {
   }
 
   #setBase(base: number, address: DeviceAddress): void {
-    if (this.#bases[base] === address) return;
+    if (this.#patch(base, address)) this.stale = true;
+  }
+
+  /** True where a launch has another address now. */
+  #patch(base: number, address: DeviceAddress): boolean {
+    if (this.#bases[base] === address) return false;
     this.#bases[base] = address;
     const patches = this.#patches[base]!;
     for (const patch of patches) patch(address);
-    if (patches.length > 0) this.stale = true;
+    return patches.length > 0;
   }
 
-  #onBase(operand: Operand, set: (address: DeviceAddress) => void): void {
+  /** A copy reads every byte once, and a kernel some rows of a table: over the link from where they are. */
+  #readsInPlace({ kind }: Launch, layer: number): boolean {
+    return kind === 'copy' || (kind === 'kernel' && this.program.layout.layers[layer]!.kind === 'embedding');
+  }
+
+  #onBase(launch: Launch, operand: Operand, set: (address: DeviceAddress) => void): void {
     const { byteOffset } = operand;
     switch (operand.space) {
       case 'arena':
@@ -127,7 +179,8 @@ export class Binding {
       case 'weight': {
         const weight = this.program.layout.weights[operand.weight]!;
         const offset = weight.byteOffset + byteOffset;
-        this.#patches[layerBase + weight.layer]!.push((base) => set(base + offset));
+        const from = this.#readsInPlace(launch, weight.layer) ? this.#inPlaceBase : layerBase;
+        this.#patches[from + weight.layer]!.push((base) => set(base + offset));
       }
     }
   }
@@ -144,7 +197,7 @@ export class Binding {
     if (prepared !== undefined) this.#prepared.push(prepared);
     for (const [name, operand] of Object.entries(given) as [keyof typeof given, Operand][]) {
       const parameter = own?.operands.indexOf(name) ?? -1;
-      this.#onBase(operand, (address) => {
+      this.#onBase(launch, operand, (address) => {
         operands[name] = address;
         if (parameter >= 0) prepared!.set(parameter, address);
       });
@@ -156,10 +209,6 @@ export class Binding {
     this.workspaceBytes = Math.max(this.workspaceBytes, library.workspaceBytes);
     this.#patches[workspaceBase]!.push((address) => (operands.workspace = address));
     this.#submit.push((stream) => {
-      if (prepared !== undefined && launch.reads.some((layer) => this.#onHost.has(layer))) {
-        stream.launch(prepared);
-        return;
-      }
       try {
         stream.matmul(library, operands);
       } catch (error) {
@@ -182,7 +231,8 @@ export class Binding {
         );
         this.#prepared.push(prepared);
         for (const [index, argument] of launch.arguments.entries()) {
-          if (argument.type === 'pointer') this.#onBase(argument.operand, (address) => prepared.set(index, address));
+          if (argument.type === 'pointer')
+            this.#onBase(launch, argument.operand, (address) => prepared.set(index, address));
           else prepared.set(index, argument.value);
         }
         this.#submit.push((stream) => stream.launch(prepared));
@@ -191,14 +241,14 @@ export class Binding {
       case 'copy': {
         let from = 0;
         let to = 0;
-        this.#onBase(launch.from, (address) => (from = address));
-        this.#onBase(launch.to, (address) => (to = address));
+        this.#onBase(launch, launch.from, (address) => (from = address));
+        this.#onBase(launch, launch.to, (address) => (to = address));
         this.#submit.push((stream) => stream.copy(to, from, launch.bytes));
         return;
       }
       case 'fill': {
         let to = 0;
-        this.#onBase(launch.to, (address) => (to = address));
+        this.#onBase(launch, launch.to, (address) => (to = address));
         this.#submit.push((stream) => stream.fill(to, launch.byteValue, launch.bytes));
       }
     }

@@ -157,10 +157,7 @@ export class GpuLane {
     const products: (Product | undefined)[] = [];
     try {
       for (const launch of program.launches) {
-        const isProduct = launch.kind === 'matmul';
-        products.push(
-          isProduct ? await this.#products.acquire(launch.description, launch.reads.length > 0) : undefined,
-        );
+        products.push(launch.kind === 'matmul' ? await this.#products.acquire(launch.description) : undefined);
       }
       return new Binding({ program, ...loaded, products });
     } catch (error) {
@@ -221,12 +218,13 @@ export class GpuLane {
   }
 
   /**
-   * Activations and workspace for a program, at addresses that all programs of this GPU share, since they execute one
-   * after the other. Only to be called by who holds the lane.
+   * Activations, workspace and staging memory for a program, at addresses that all programs of this GPU share, since they
+   * execute one after the other. Only to be called by who holds the lane, once the binding knows where its layers are.
    */
   prepareScratch(binding: Binding): void {
     const arenaBytes = Math.ceil(binding.program.arenaBytes / 256) * 256;
-    const neededBytes = Math.max(256, arenaBytes + binding.workspaceBytes);
+    const workspaceBytes = Math.ceil(binding.workspaceBytes / 256) * 256;
+    const neededBytes = Math.max(256, arenaBytes + workspaceBytes + binding.stagingBytes);
     if (this.#scratch === null || this.#scratch.bytes < neededBytes) {
       this.#dropScratch();
       const block = this.allocate([neededBytes], 'scratch')?.[0];
@@ -234,7 +232,8 @@ export class GpuLane {
       this.#scratch = block;
       this.execution.waitForAll(block.fences);
     }
-    binding.setScratch(this.#scratch.address, this.#scratch.address + arenaBytes);
+    const { address } = this.#scratch;
+    binding.setScratch(address, address + arenaBytes, address + arenaBytes + workspaceBytes);
   }
 
   /** Activations and workspace of the program that executes now. */

@@ -1,6 +1,6 @@
 /**
  * The matrix products of one GPU, shared by all that run the same ones: by the library where it has an algorithm, by a
- * kernel of the engine's own where it has none, or where it failed.
+ * kernel of the engine's own where it has none, or where it failed. Operands are in device memory.
  */
 import {
   CudaError,
@@ -16,24 +16,21 @@ import { ownProductOf, type ProductOperand } from '../program/own-product.ts';
 import type { Capability } from '../types.ts';
 
 export interface OwnKernel {
+  readonly module: CudaModule;
   readonly kernel: CudaKernel;
   readonly shape: LaunchShape;
   readonly operands: readonly ProductOperand[];
 }
 
-/** One of the two at least. With both, the kernel is for operands that the library cannot read. */
-interface LoadedProduct {
-  readonly library: Matmul | null;
-  readonly own: OwnKernel | null;
-  readonly module: CudaModule | null;
-}
+type LoadedProduct =
+  { readonly library: Matmul; readonly own: null } | { readonly library: null; readonly own: OwnKernel };
 
-export interface Product extends LoadedProduct {
+export type Product = LoadedProduct & {
   /** The library failed at it while it ran: whoever acquires it from now on gets the kernel. */
   refuse(): void;
   /** Gives back what one user has of it. */
   release(): void;
-}
+};
 
 interface Entry {
   readonly loading: Promise<LoadedProduct>;
@@ -54,13 +51,12 @@ export class Products {
     this.#without = without;
   }
 
-  /** For one user more. @param readsWeights of a layer that may be executed from host memory @throws CudaError */
-  async acquire(description: MatmulDescription, readsWeights: boolean): Promise<Product> {
+  /** For one user more. @throws CudaError */
+  async acquire(description: MatmulDescription): Promise<Product> {
     const text = JSON.stringify(description);
     const byLibrary = !this.#without.has('products') && !this.#refused.has(text);
-    const needsKernel = !byLibrary || (readsWeights && this.#without.has('host-reads-by-library'));
-    const key = `${byLibrary} ${needsKernel} ${text}`;
-    const entry = this.#entries.get(key) ?? { loading: this.#load(description, byLibrary, needsKernel), users: 0 };
+    const key = `${byLibrary} ${text}`;
+    const entry = this.#entries.get(key) ?? { loading: this.#load(description, byLibrary), users: 0 };
     this.#entries.set(key, entry);
     entry.users++;
     let loaded: LoadedProduct;
@@ -74,24 +70,21 @@ export class Products {
       if (--entry.users > 0) return;
       this.#entries.delete(key);
       loaded.library?.release();
-      loaded.module?.release();
+      loaded.own?.module.release();
     };
     return { ...loaded, refuse: () => void this.#refused.add(text), release };
   }
 
-  async #load(description: MatmulDescription, byLibrary: boolean, needsKernel: boolean): Promise<LoadedProduct> {
+  async #load(description: MatmulDescription, byLibrary: boolean): Promise<LoadedProduct> {
     const library = byLibrary ? this.#ofLibrary(description) : null;
-    if (library !== null && !needsKernel) return { library, own: null, module: null };
-    try {
-      const { source, grid, block, operands } = ownProductOf(description);
-      const image = await this.#cuda.compiler.compile(source.replaceAll(/\bNAME\b/g, 'product'), this.#device);
-      const module = this.#device.loadModule(image);
-      const own = { kernel: module.kernel('product'), shape: { grid, block, sharedBytes: 0 }, operands };
-      return { library, own, module };
-    } catch (error) {
-      library?.release();
-      throw error;
-    }
+    if (library !== null) return { library, own: null };
+    const { source, grid, block, operands } = ownProductOf(description);
+    const image = await this.#cuda.compiler.compile(source.replaceAll(/\bNAME\b/g, 'product'), this.#device);
+    const module = this.#device.loadModule(image);
+    return {
+      library,
+      own: { module, kernel: module.kernel('product'), shape: { grid, block, sharedBytes: 0 }, operands },
+    };
   }
 
   #ofLibrary(description: MatmulDescription): Matmul | null {

@@ -147,8 +147,8 @@ export class Run {
       using _lane = await lane.mutex.lock(signal);
       buffer = await this.#allocateIo();
       const binding = await this.#boundNow();
-      lane.prepareScratch(binding);
       for (const layer of this.#layersRead()) binding.setLayer(layer, residency.address(layer), !residency.has(layer));
+      lane.prepareScratch(binding);
       if (start === 'warm') startedMs = performance.now();
       if (!trace) lane.execution.cuda.record(timers[0]);
       this.#copyInputs(buffer);

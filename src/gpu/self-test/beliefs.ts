@@ -7,7 +7,6 @@ export type Belief =
   | 'kernels'
   | 'host-reads-by-kernels'
   | 'products'
-  | 'host-reads-by-library'
   | 'graphs'
   | 'peer-copies'
   | 'events-across-devices'
@@ -54,12 +53,6 @@ const ofHardware: readonly BeliefSpec[] = [
     claim: 'cuBLASLt multiplies right, three products at once with a bias each among them',
     cost: capability('products'),
     otherwise: "the engine's own kernels make all matrix products, which is slower",
-  },
-  {
-    belief: 'host-reads-by-library',
-    claim: 'cuBLASLt reads pinned host memory',
-    cost: capability('host-reads-by-library'),
-    otherwise: "the engine's own kernels make the matrix products whose weights are in host memory",
   },
   {
     belief: 'graphs',
@@ -130,7 +123,7 @@ export function lacksOf(results: readonly BeliefResult[]): Lacks {
   return { unusable, without, groups };
 }
 
-/** 'self-test of the GPUs: cuBLASLt reads pinned host memory: no, ...; so the engine's own kernels make ...' */
+/** 'the self-test of the GPUs found it not true that kernels read pinned host memory (...): every layer is ...' */
 export function sentenceOf({ belief, reason }: BeliefResult & { readonly holds: false }): string {
   const { claim, otherwise } = specOf(belief);
   return `the self-test of the GPUs found it not true that ${claim} (${reason}): ${otherwise}`;
