@@ -87,3 +87,33 @@ test('both operands of a product of activations have one type', async () => {
   }, 'fp16');
   expect(typesOf(program)).toEqual(['f16 f16 f32', 'f32 f32 f32']);
 });
+
+/** Two branches of 8 channels that are joined, pooled, and convolved again. */
+function branches(graph: GraphBuilder, pieceOf: (branch: string) => string): void {
+  const x = graph.input('x', FLOAT, [1, 8, 6, 6]);
+  const weight = (name: string, channels: number): string =>
+    graph.weight(name, [8, channels, 1, 1], new Float32Array(8 * channels));
+  const branch = (name: string): string => graph.node('Relu', [graph.node('Conv', [x, weight(name, 8)])]);
+  const joined = graph.node('Concat', [pieceOf(branch('a')), branch('b')], { axis: 1 });
+  const pooled = graph.node('MaxPool', [joined], { kernel_shape: [2, 2] });
+  graph.output(graph.node('Conv', [pooled, weight('c', 16)]), FLOAT, [1, 8, 5, 5], 'y');
+  graph.output(graph.node('Conv', [joined, weight('d', 16)]), FLOAT, [1, 8, 6, 6], 'z');
+}
+
+test('branches that are joined and pooled lie in 16 bits from product to product', async () => {
+  const program = await compiled((graph) => branches(graph, (piece) => piece), 'fp16');
+  // Of the input, once for each product that reads it.
+  expect(conversions(program)).toBe(2);
+  expect(new Set(typesOf(program))).toEqual(new Set(['f16 f16 f16', 'f16 f16 f32']));
+});
+
+test('pieces are joined in 32 bits where one of them is seen by the caller', async () => {
+  const program = await compiled((graph) => {
+    branches(graph, (piece) => {
+      graph.output(graph.node('Reshape', [piece, graph.constant({ ints: [288] })]), FLOAT, [288], 'seen');
+      return piece;
+    });
+  }, 'fp16');
+  // The whole is converted for the product that reads it; the pool writes 16 bits.
+  expect(conversions(program)).toBe(3);
+});

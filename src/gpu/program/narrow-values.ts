@@ -31,6 +31,9 @@ const rowOperators = new Set([
   'turntable.MaskedSoftmax',
 ]);
 
+const isPool = ({ type, outputs }: WorkNode): boolean =>
+  (type === 'MaxPool' || type === 'AveragePool') && outputs.length === 1;
+
 interface Question {
   readonly graph: WorkGraph;
   readonly isElementwise: (node: WorkNode) => boolean;
@@ -47,9 +50,11 @@ export function narrowValues(question: Question): Set<string> {
     for (const value of node.outputs) if (isCandidate(question, node, value)) narrow.add(value);
   }
   const nodes = graph.nodes.filter(({ type }) => products.has(type));
+  const joints = graph.nodes.filter(({ type }) => type === 'Concat');
   for (let before = -1; before !== narrow.size;) {
     before = narrow.size;
     for (const node of nodes) settle(question, node, narrow);
+    for (const node of joints) settleJoint(graph, node, narrow);
   }
   return narrow;
 }
@@ -72,18 +77,37 @@ function usersOf(graph: WorkGraph, value: string): { readonly node: WorkNode; re
 
 const isOperand = ({ proto }: WorkNode, value: string): boolean => proto.input.indexOf(value) <= 1;
 
-function isCandidate({ graph, isElementwise, isNarrowWeight }: Question, node: WorkNode, value: string): boolean {
+function isCandidate(question: Question, node: WorkNode, value: string): boolean {
+  const { graph, isElementwise, isNarrowWeight } = question;
+  const passesOn = (of: WorkNode): boolean => of.type === 'Concat' || isPool(of);
   const isMade =
-    products.has(node.type) || isElementwise(node) || (rowOperators.has(node.type) && node.outputs[0] === value);
+    products.has(node.type) ||
+    isElementwise(node) ||
+    passesOn(node) ||
+    (rowOperators.has(node.type) && node.outputs[0] === value);
   const users = isMade ? usersOf(graph, value) : undefined;
   if (users === undefined) return false;
   const isRead = users.every(
     ({ node: user, as }) =>
-      (products.has(user.type) && isOperand(user, as)) || rowOperators.has(user.type) || isElementwise(user),
+      (products.has(user.type) && isOperand(user, as)) ||
+      rowOperators.has(user.type) ||
+      passesOn(user) ||
+      isElementwise(user),
   );
   // What only passes between normalisations, sums and the like keeps its 32 bits.
   const byProduct = products.has(node.type) && isNarrowWeight(node.proto.input[1] ?? '');
-  return isRead && (byProduct || users.some(({ node: user }) => products.has(user.type)));
+  const forProduct = ({ node: user }: { readonly node: WorkNode }): boolean =>
+    products.has(user.type) ||
+    user.type === 'Concat' ||
+    (isPool(user) && isCandidate(question, user, user.outputs[0]!));
+  return isRead && (byProduct || users.some(forProduct));
+}
+
+/** The pieces and the whole have one type: bytes are moved. */
+function settleJoint(graph: WorkGraph, { proto, outputs }: WorkNode, narrow: Set<string>): void {
+  const values = [...proto.input.map((value) => rootOf(graph, value)), ...outputs];
+  if (values.every((value) => narrow.has(value))) return;
+  for (const value of values) narrow.delete(value);
 }
 
 /** Both operands of a product have one type, and its result is no narrower than they. */

@@ -36,7 +36,7 @@ function movePieces(emitter: Emitter, whole: Value, pieces: readonly Piece[], ro
       const inWhole = sideOf(whole, [rowLength, 1], start);
       const inPiece = sideOf(value, [length, 1]);
       const [from, to] = join ? [inPiece, inWhole] : [inWhole, inPiece];
-      moveStrided(emitter, hint, [rows, length], whole.datatype, from, to);
+      moveStrided(emitter, hint, [rows, length], whole.kept, from, to);
     }
     return;
   }
@@ -54,7 +54,7 @@ function moveTogether(
   rowLength: number,
   join: boolean,
 ): void {
-  const bytes = elementBytes[whole.datatype];
+  const bytes = elementBytes[whole.kept];
   const offsets = [whole, ...pieces.map(({ value }) => value)].map(({ buffer }) => buffer.byteOffset);
   const lengths = [rowLength, ...pieces.flatMap(({ start, length }) => [start, length])];
   const word =
@@ -117,7 +117,8 @@ const concat: Operator = {
     const axis = axisOf(emitter.attribute('axis', 0), output.shape.length);
     const count = emitter.node.proto.input.length;
     const given = Array.from({ length: count }, (_, index) => emitter.required(index));
-    const values = given.map((value) => asDeclared(emitter, value));
+    // All pieces and the whole in 16 bits, or none of them.
+    const values = given.map((value) => (value.kept === output.kept ? value : asDeclared(emitter, value)));
     movePieces(emitter, output, piecesOf(values, axis), product(output.shape.slice(0, axis)), true);
   },
 };

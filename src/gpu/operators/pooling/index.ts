@@ -3,7 +3,7 @@ import { attributesOf, poolWindows } from '../../../profile/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, floats, requireDatatype } from '../common/element.ts';
 import { indexType } from '../common/indexing.ts';
-import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { requiredOutput } from '../common/inputs.ts';
 import { read, write } from '../common/launching.ts';
 import { mathOf, teamKernel, typeDefinitions } from '../common/teams.ts';
 import { emitReduction, initialOf, reducedType, reductions, type Reduction } from '../reduction/reducing.ts';
@@ -57,18 +57,17 @@ interface Pooling {
 }
 
 function emitPool(emitter: Emitter, { hint, maximum, map = 'x', finish = 'total' }: Pooling): void {
-  const given = emitter.required(0);
-  requireDatatype(given, maximum ? [...floats, 'INT8', 'UINT8'] : floats);
+  const input = emitter.required(0);
+  requireDatatype(input, maximum ? [...floats, 'INT8', 'UINT8'] : floats);
   const places = maximum ? emitter.output(1) : undefined;
-  if (given.shape.length < 3 || given.shape.length > 5) {
+  if (input.shape.length < 3 || input.shape.length > 5) {
     throw new Unsupported(
-      `'${given.name}' has ${given.shape.length} dimensions; windows along 1 to 3 axes are covered`,
+      `'${input.name}' has ${input.shape.length} dimensions; windows along 1 to 3 axes are covered`,
     );
   }
   const output = requiredOutput(emitter);
   if (output.elements === 0) return;
-  const windows = windowsOf(emitter, given, output);
-  const input = asDeclared(emitter, given);
+  const windows = windowsOf(emitter, input, output);
   const accumulator = reducedType(input.datatype);
   const [depth, height, width] = [none, none, none, ...windows].slice(-3) as [Window, Window, Window];
   const named = Object.entries({ D: depth, H: height, W: width }).flatMap(([axis, window]) => [
@@ -89,7 +88,7 @@ function emitPool(emitter: Emitter, { hint, maximum, map = 'x', finish = 'total'
   const kernel = emitter.kernel(
     hint,
     teamKernel('pool', {
-      ...typeDefinitions(input.datatype, output.datatype, accumulator),
+      ...typeDefinitions(input.kept, output.kept, accumulator),
       ...Object.fromEntries(named),
       BLOCK: block,
       INDEX: indexType(Math.max(input.elements, output.elements)),
