@@ -19,6 +19,7 @@ import { formatBytes } from '../src/tools/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { Emulator, type EmulatorReport } from '../test/support/emulator.ts';
 import { BenchmarkNotPossible, type Benchmark, type BenchmarkResult } from './benchmark.ts';
+import { countPins, stopsOf, withMemory } from './gpu/memory.ts';
 import { writeBenchModel } from './gpu/models.ts';
 
 const names = [
@@ -44,6 +45,8 @@ interface Row {
   readonly precision: ProgramPrecision;
   readonly weightBytes: number;
   readonly arenaBytes: number;
+  /** Copies and fills on the GPU, of a program: nodes of its graph beside kernels and products. */
+  readonly moves: number;
   readonly warm: Counts;
   /** All layers are loaded. */
   readonly cold: Counts;
@@ -55,7 +58,8 @@ interface Row {
 
 export const benchmark: Benchmark = {
   name: 'gpu-counts',
-  description: 'how many launches and bytes does a run on a GPU take, warm and cold, in every precision?',
+  description: 'how many launches, bytes and pins does a run on a GPU take, warm and cold, in every precision?',
+  mustMeetAims: true,
   async run({ small, progress }) {
     const driver = await buildEmulatedDriver();
     if (driver === undefined) throw new BenchmarkNotPossible('there is no g++ that builds the emulated driver');
@@ -68,19 +72,25 @@ export const benchmark: Benchmark = {
       for (const precision of precisions) {
         progress(`${model}, ${precision}`);
         const program = await compileModel(path, shapes, operators, { cacheFolder, settings: { precision } });
-        const { arenaBytes, layout } = program;
+        const { arenaBytes, launches, layout } = program;
         emulator.configure({ computes: false, devices: [{ memoryBytes: roomFor(program) + 2 ** 26 }] });
         const cuda = openCuda({ libraries: driver, cacheFolder });
         try {
           const counts = await countRuns(cuda, emulator, program);
-          rows.push({ model, precision, weightBytes: layout.bytes, arenaBytes, ...counts });
+          const moves = launches.filter(({ kind }) => kind === 'copy' || kind === 'fill').length;
+          rows.push({ model, precision, weightBytes: layout.bytes, arenaBytes, moves, ...counts });
         } finally {
           cuda.release();
           emulator.resetDevice(0);
         }
       }
     }
-    return resultOf(rows);
+    progress('a large function from disk');
+    const stops = await stopsOf(driver, small ? 2 ** 26 : 2 ** 32);
+    progress('runs with large inputs');
+    emulator.configure({ computes: false, devices: 1 });
+    const pins = await countPins(driver, emulator, small ? 20 : 1000);
+    return withMemory(resultOf(rows), stops, pins);
   },
 };
 
@@ -149,12 +159,12 @@ function resultOf(rows: readonly Row[]): BenchmarkResult {
         columns: [
           { title: 'model' },
           { title: 'precision' },
-          ...['weights', 'activations', 'kernels', 'products', 'launches'].map(right),
+          ...['weights', 'activations', 'kernels', 'products', 'copies and fills', 'launches'].map(right),
           ...['driver calls warm', 'to the GPU warm', 'to the GPU cold', 'copies cold'].map(right),
         ],
-        rows: rows.map(({ model, precision, weightBytes, arenaBytes, warm, cold }) => [
+        rows: rows.map(({ model, precision, weightBytes, arenaBytes, moves, warm, cold }) => [
           ...[model, precision, formatBytes(weightBytes), formatBytes(arenaBytes)],
-          ...[warm.kernels, warm.products, launches(warm), warm.calls].map(String),
+          ...[warm.kernels, warm.products, moves, launches(warm) + moves, warm.calls].map(String),
           ...[formatBytes(warm.toDeviceBytes), formatBytes(cold.toDeviceBytes), String(cold.copies)],
         ]),
       },
@@ -176,8 +186,8 @@ function resultOf(rows: readonly Row[]): BenchmarkResult {
       },
     ],
     figures: Object.fromEntries(
-      rows.flatMap(({ model, precision, warm, cold }) => [
-        [`${model} ${precision} warm launches`, launches(warm)],
+      rows.flatMap(({ model, precision, moves, warm, cold }) => [
+        [`${model} ${precision} warm launches`, launches(warm) + moves],
         [`${model} ${precision} cold bytes`, cold.toDeviceBytes],
       ]),
     ),

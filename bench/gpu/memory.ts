@@ -1,0 +1,137 @@
+/** What pinned memory costs: how often it is pinned, and how long the GPU process stands still meanwhile. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { compileModel, Engine, loadAllPlan, openCuda, operators, type ProgramPrecision } from '../../src/gpu/index.ts';
+import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
+import { tensorOf } from '../../src/tensor/index.ts';
+import { formatBytes } from '../../src/tools/index.ts';
+import type { EmulatedDriver } from '../../test/emulated-driver/build.ts';
+import type { Emulator } from '../../test/support/emulator.ts';
+import { stopsWhileFilling, type Stops } from '../../test/support/large-function.ts';
+import type { BenchmarkResult } from '../benchmark.ts';
+
+/** More than a slab of inputs and outputs has. */
+const inputElements = 2 ** 21;
+
+interface Filled extends Stops {
+  readonly precision: ProgramPrecision;
+  readonly bytes: number;
+}
+
+interface Pins {
+  readonly runs: number;
+  readonly bytes: number;
+  readonly allocations: number;
+  readonly frees: number;
+  /** When the runs began: of weights, and of a first run. */
+  readonly allocationsBefore: number;
+}
+
+async function inFolder<Result>(work: (folder: string) => Promise<Result>): Promise<Result> {
+  const folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-memory-'));
+  try {
+    return await work(folder);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+export function stopsOf({ environment }: EmulatedDriver, bytes: number): Promise<readonly Filled[]> {
+  return inFolder(async (folder) => {
+    const filled: Filled[] = [];
+    for (const precision of ['exact', 'fp16'] as const) {
+      const stops = await stopsWhileFilling({ folder: join(folder, precision), bytes, precision, environment });
+      filled.push({ precision, bytes, ...stops });
+    }
+    return filled;
+  });
+}
+
+/** Runs of a function with 8 MiB of inputs and as many of outputs. */
+export function countPins(libraries: EmulatedDriver, emulator: Emulator, runs: number): Promise<Pins> {
+  return inFolder(async (folder) => {
+    const graph = new GraphBuilder('wide');
+    const shape = [1, inputElements];
+    graph.output(graph.node('Relu', [graph.input('x', ElementType.FLOAT, shape)]), ElementType.FLOAT, shape, 'y');
+    const path = join(folder, 'wide.onnx');
+    await writeModel(graph.build(), path);
+    const program = await compileModel(path, [], operators, { cacheFolder: folder });
+    const cuda = openCuda({ libraries, cacheFolder: folder });
+    try {
+      const engine = new Engine(cuda, { hostBytes: 2 ** 26, gpuBytes: 2 ** 27 });
+      engine.addFunction('wide', program.layout);
+      const inputs = [tensorOf('x', 'FP32', shape, new Float32Array(inputElements))];
+      const run = () => engine.run('wide', program, inputs, { gpu: 0, plan: loadAllPlan(program, 0) });
+      const made = (name: string): number => emulator.report().calls[name] ?? 0;
+      emulator.forget();
+      await run();
+      const allocationsBefore = made('cuMemHostAlloc');
+      for (let index = 1; index < runs; index++) await run();
+      const pins = { allocations: made('cuMemHostAlloc'), frees: made('cuMemFreeHost'), allocationsBefore };
+      await engine.close();
+      return { runs, bytes: 2 * 4 * inputElements, ...pins };
+    } finally {
+      cuda.release();
+      emulator.resetDevice(0);
+    }
+  });
+}
+
+const right = (title: string) => ({ title, align: 'right' as const });
+
+export function withMemory(result: BenchmarkResult, filled: readonly Filled[], pins: Pins): BenchmarkResult {
+  const provenance = { kind: 'measured' } as const;
+  const ms = (value: number): string => value.toFixed(1);
+  return {
+    ...result,
+    tables: [
+      ...result.tables,
+      {
+        title:
+          'A function comes from disk into pinned memory while another one is called: milliseconds for which the event ' +
+          'loop of the GPU process stood still at most, of its own work and with waiting for the driver',
+        provenance,
+        columns: [
+          { title: 'precision' },
+          ...['bytes', 'fill', 'own work', 'with waiting', 'calls answered'].map(right),
+        ],
+        rows: filled.map(({ precision, bytes, fillMs, longestWorkMs, longestMs, answered }) => [
+          ...[precision, formatBytes(bytes), ms(fillMs), ms(longestWorkMs), ms(longestMs), String(answered)],
+        ]),
+      },
+      {
+        title: 'Pinned memory in runs one after the other',
+        provenance,
+        columns: ['runs', 'inputs and outputs', 'pinned by the first run', 'pinned', 'freed'].map(right),
+        rows: [
+          [
+            ...[String(pins.runs), formatBytes(pins.bytes)],
+            ...[pins.allocationsBefore, pins.allocations, pins.frees].map(String),
+          ],
+        ],
+      },
+    ],
+    figures: {
+      ...result.figures,
+      ...Object.fromEntries(
+        filled.map(({ precision, longestWorkMs }) => [`fill ${precision} own work ms`, longestWorkMs]),
+      ),
+      'pinned allocations': pins.allocations,
+      'pinned frees': pins.frees,
+    },
+    aims: [
+      ...filled.map(({ precision, longestWorkMs }) => ({
+        aim: `${precision}: the event loop stands still for less than 50 ms of its own work`,
+        met: longestWorkMs < 50,
+        reached: `${ms(longestWorkMs)} ms`,
+      })),
+      {
+        aim: `${pins.runs} runs with large inputs pin no more than the first, and free nothing`,
+        met: pins.allocations === pins.allocationsBefore && pins.frees === 0,
+        reached: `${pins.allocations} pinned, ${pins.frees} freed`,
+      },
+    ],
+    limits: [...result.limits, 'how long a real driver keeps its locks while it pins'],
+  };
+}

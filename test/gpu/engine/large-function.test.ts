@@ -1,0 +1,29 @@
+/** The GPU process while a function of many layers comes from disk: another function is answered all the time. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { buildEmulatedDriver } from '../../emulated-driver/build.ts';
+import { emulatorMissing } from '../../support/emulated-cuda.ts';
+import { stopsWhileFilling } from '../../support/large-function.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-large-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+// With 4 GiB, and how long the thread waits for the driver beside: `npm run bench -- gpu-counts`.
+test.skipIf(emulatorMissing).each(['exact', 'fp16'] as const)(
+  'the GPU process answers other calls while 512 MiB come from disk (%s)',
+  { timeout: 120_000 },
+  async (precision) => {
+    const { environment } = (await buildEmulatedDriver())!;
+    const bytes = 2 ** 29;
+    const stops = await stopsWhileFilling({ folder: join(folder, precision), bytes, precision, environment });
+    // Work of the thread itself, which other processes do not lengthen: filled in one go it would be a second.
+    expect(stops.longestWorkMs).toBeLessThan(50);
+    expect(stops.answered).toBeGreaterThan(4);
+    expect(stops.beats).toBeGreaterThan(8);
+  },
+);

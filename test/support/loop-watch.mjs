@@ -1,0 +1,54 @@
+/**
+ * Loaded into a process by `NODE_OPTIONS=--import`: how long its event loop stands still at most. SIGUSR2 begins to
+ * watch, and the next one writes what was seen, as JSON, to the file that TURNTABLE_LOOP_WATCH names.
+ *
+ * A beat every 2 ms. What the operating system gave to other threads meanwhile is no stop of this one: the time that
+ * the thread was ready to run and did not (/proc/self/schedstat) is taken off.
+ */
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { isMainThread } from 'node:worker_threads';
+
+const beatMs = 2;
+// Of processes that this one starts only the one that is meant: they all inherit NODE_OPTIONS.
+const isMeant = isMainThread && /gpu[/\\]process[/\\]main\.js$/.test(process.argv[1] ?? '');
+const file = isMeant ? process.env['TURNTABLE_LOOP_WATCH'] : undefined;
+
+/** Milliseconds for which this thread had a core, and for which it waited for one. */
+const schedule = () =>
+  readFileSync(`/proc/self/task/${process.pid}/schedstat`, 'utf8')
+    .split(' ')
+    .slice(0, 2)
+    .map((ns) => Number(ns) / 1e6);
+
+let beats;
+
+function begin() {
+  const seen = { beats: 0, longestMs: 0, longestWallMs: 0, longestWorkMs: 0, timer: undefined };
+  let lastMs = performance.now();
+  let [lastRanMs, lastReadyMs] = schedule();
+  seen.timer = setInterval(() => {
+    const nowMs = performance.now();
+    const [ranMs, readyMs] = schedule();
+    const wallMs = nowMs - lastMs - beatMs;
+    seen.beats++;
+    seen.longestWallMs = Math.max(seen.longestWallMs, wallMs);
+    seen.longestMs = Math.max(seen.longestMs, wallMs - (readyMs - lastReadyMs));
+    seen.longestWorkMs = Math.max(seen.longestWorkMs, ranMs - lastRanMs);
+    [lastMs, lastRanMs, lastReadyMs] = [nowMs, ranMs, readyMs];
+  }, beatMs);
+  return seen;
+}
+
+if (file !== undefined) {
+  process.on('SIGUSR2', () => {
+    if (beats === undefined) {
+      beats = begin();
+      return;
+    }
+    const { timer, ...seen } = beats;
+    clearInterval(timer);
+    beats = undefined;
+    writeFileSync(`${file}.part`, JSON.stringify(seen));
+    renameSync(`${file}.part`, file);
+  });
+}
