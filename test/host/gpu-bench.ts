@@ -6,6 +6,7 @@ import { GpuFunctions, type GpuFunctionsOptions } from '../../src/host/gpu/gpu-f
 import { ProfileStore } from '../../src/host/gpu/plans.ts';
 import type { GpuRuntime } from '../../src/host/gpu/prepare.ts';
 import { ShippedPlans } from '../../src/host/gpu/shipped-plans.ts';
+import { BatchTimes } from '../../src/host/gpu/batch-times.ts';
 import { Verdicts } from '../../src/host/gpu/verdicts.ts';
 import { LiveScheduler, type GpuRunner } from '../../src/host/live/index.ts';
 import { policies } from '../../src/schedule/index.ts';
@@ -62,9 +63,10 @@ export function gpuBench({ dataDir, client, capacityBytes, runner, cpuLatencyMs,
   const machineName = 'four V100';
   const profiles = new ProfileStore(join(dataDir, 'profiles'), machineName);
   const verdicts = new Verdicts(join(dataDir, 'checks'), machineName);
+  const batchTimes = new BatchTimes(join(dataDir, 'batches'), machineName);
   const close = async (): Promise<void> => {
     scheduler.close();
     await functions.close();
   };
-  return { functions, runtime: { machine, machineName, profiles, verdicts, scheduler }, store, close };
+  return { functions, runtime: { machine, machineName, profiles, verdicts, batchTimes, scheduler }, store, close };
 }

@@ -1,10 +1,10 @@
 /** Calls of one function that share runs on a GPU, behind one host, on the emulated driver. */
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
-import type { Placed } from '../../src/host/live/index.ts';
+import { loadConfig, startHost, type HostConfig, type RunningHost } from '../../src/host/index.ts';
+import type { JoinedSizes, Placed } from '../../src/host/live/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
@@ -22,7 +22,14 @@ const waitMs = 90_000;
 
 let folder: string;
 let modelPath: string;
+let config: HostConfig;
 let host: RunningHost;
+
+async function start(): Promise<void> {
+  const level = process.env['TURNTABLE_TEST_LOG'] === '1' ? 'info' : 'silent';
+  host = await startHost(config, { logger: createLogger({ level, format: 'json' }) });
+  await host.gpus!.settled();
+}
 
 async function writeChain(): Promise<void> {
   const graph = new GraphBuilder('chain');
@@ -103,7 +110,7 @@ describe.skipIf(emulatorMissing)('calls of a function with batching.max 4', () =
     Object.assign(process.env, driver!.environment, {
       TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 64 * 2 ** 20 }] }),
     });
-    const { config } = loadConfig({
+    ({ config } = loadConfig({
       flags: {
         'listen.port': '0',
         dataDir: join(folder, 'data'),
@@ -113,11 +120,8 @@ describe.skipIf(emulatorMissing)('calls of a function with batching.max 4', () =
         'gpu.hostMemory': '64MiB',
         'gpu.profileIterations': '1',
       },
-    });
-    host = await startHost(config, {
-      logger: createLogger({ level: process.env['TURNTABLE_TEST_LOG'] === '1' ? 'info' : 'silent', format: 'json' }),
-    });
-    await host.gpus!.settled();
+    }));
+    await start();
     await untilJoined();
   }, 300_000);
   afterAll(async () => {
@@ -190,6 +194,25 @@ describe.skipIf(emulatorMissing)('calls of a function with batching.max 4', () =
     await vi.waitUntil(() => gpus!.status === 'up', { timeout: waitMs });
     await gpus!.settled();
     await untilJoined();
+    expect((await Promise.all(submit(5))).map(batchSizeOf)).toEqual([1, 4, 4, 4, 4]);
+  }, 240_000);
+
+  test('are joined after a restart with the times that were kept, and nothing is timed again', async () => {
+    const folderOfTimes = join(folder, 'data', 'plans', 'batches');
+    const [file] = await readdir(folderOfTimes);
+    const kept = JSON.parse(await readFile(join(folderOfTimes, file!), 'utf8')) as JoinedSizes;
+    expect(kept.shares.map(({ rows }) => rows)).toEqual([2, 4]);
+    // Times that nobody measures: they can only come from the file.
+    const shares = kept.shares.map(({ rows }) => ({ rows, share: 0.125 }));
+    await writeFile(join(folderOfTimes, file!), JSON.stringify({ ...kept, shares }));
+    await host.stop();
+    await start();
+    await untilJoined();
+    const { batches } = host.gpus!.live.sheetOf(key)!.gpus[0]!;
+    // One time for both sizes: none that was measured.
+    expect(batches!.map(({ rows }) => rows)).toEqual([2, 4]);
+    expect(batches![0]!.ms).toBeCloseTo(batches![1]!.ms, 9);
+    expect(JSON.parse(await readFile(join(folderOfTimes, file!), 'utf8'))).toMatchObject({ shares });
     expect((await Promise.all(submit(5))).map(batchSizeOf)).toEqual([1, 4, 4, 4, 4]);
   }, 240_000);
 });

@@ -21,6 +21,7 @@ import type { Tensor } from '../../tensor/index.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
 import type { GpuNews, LiveScheduler, RanOnGpu, WhyNot } from '../live/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
+import { BatchTimes } from './batch-times.ts';
 import { ColdStarts } from './cold-starts.ts';
 import { coldCauseWords, whyNotOnGpu, type GpuFunctionRecord } from './function-state.ts';
 import { GpuFunctions } from './gpu-functions.ts';
@@ -327,13 +328,12 @@ export class GpuHost {
 
   /** What the planners and the scheduler need to know of these GPUs, measured where no driver tells. */
   async #survey(info: GpuProcessInfo): Promise<GpuRuntime> {
-    const { dataDir } = this.#options;
-    // The engine has most of the memory already; what is timed must fit beside it.
+    const { dataDir, precision = 'exact' } = this.#options;
+    // The engine has most of the memory; what is timed must fit beside it.
     const spareBytes = Math.min(...info.devices.map(({ totalBytes, limitBytes }) => totalBytes - limitBytes));
     const copyBytes = Math.max(65_536, Math.min(64 * 2 ** 20, Math.floor(spareBytes / 8)));
     const machine = machineOf(info, await this.#client.topology(copyBytes), this.#options.topology);
     const names = info.devices.map(({ name }) => name).join(', ');
-    const { precision = 'exact' } = this.#options;
     const driver = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}`;
     // What was measured and compared in another precision counts for nothing.
     const identity = precision === 'exact' ? driver : `${driver}; ${precision}`;
@@ -343,6 +343,7 @@ export class GpuHost {
       machineName: identity,
       profiles: new ProfileStore(join(dataDir, 'plans', 'profiles'), identity),
       verdicts: new Verdicts(join(dataDir, 'plans', 'checks'), `${identity}; engine ${info.engineVersion}`),
+      batchTimes: new BatchTimes(join(dataDir, 'plans', 'batches'), `${identity}; engine ${info.engineVersion}`),
       scheduler: this.live,
     };
   }

@@ -3,10 +3,11 @@
  * is offered once a GPU's answer to so many rows was that of ONNX Runtime, and all sizes were timed.
  */
 import { shapesOf, type InputShapes } from '../../gpu/index.ts';
-import { batchSizes, type BatchShare, type Join } from '../../schedule/index.ts';
+import { batchSizes, type Join } from '../../schedule/index.ts';
 import { elementBytes, joinInputs, joinKeyOf, rowsOf, type Tensor } from '../../tensor/index.ts';
 import { rowsJoinedMax } from '../batching.ts';
 import { modelSpec } from '../infer/model-spec.ts';
+import type { JoinedSizes } from '../live/index.ts';
 import type { Held } from './held.ts';
 import type { WantedProgram } from './known-shapes.ts';
 import type { GpuRuntime } from './prepare.ts';
@@ -87,7 +88,7 @@ export class JoinedCalls {
     const { rowsMax } = joining;
     this.#options.inTurn(async () => {
       try {
-        const timed = await timeSizes(held, runtime, inputs, sizes).catch(() => undefined);
+        const timed = await keptOrTimed(held, runtime, inputs, sizes).catch(() => undefined);
         if (timed === undefined || joining.rowsMax !== rowsMax || held.overtaken.signal.aborted) return;
         joining.sizes = sizes;
         runtime.scheduler.join(version.key, timed);
@@ -98,13 +99,30 @@ export class JoinedCalls {
   }
 }
 
+/** Another host process may have timed them. */
+async function keptOrTimed(
+  held: Held,
+  runtime: GpuRuntime,
+  inputs: readonly Tensor[],
+  sizes: readonly number[],
+): Promise<JoinedSizes | undefined> {
+  const { version, plans } = held;
+  const subject = { shapes: withRows(shapesOf(inputs), 1), sizes, plans };
+  const kept = await runtime.batchTimes.find(version, subject);
+  if (kept !== undefined) return kept;
+  const timed = await timeSizes(held, runtime, inputs, sizes);
+  // Without the file the next process times them again.
+  if (timed !== undefined) await runtime.batchTimes.keep(version, subject, timed).catch(() => undefined);
+  return timed;
+}
+
 /** As invocations of the function, behind all calls that have an SLO to meet; undefined where its weights do not stay meanwhile. */
 async function timeSizes(
   { version, overtaken: { signal } }: Held,
   { scheduler }: GpuRuntime,
   inputs: readonly Tensor[],
   sizes: readonly number[],
-): Promise<{ readonly variant: string | undefined; readonly shares: readonly BatchShare[] } | undefined> {
+): Promise<JoinedSizes | undefined> {
   const times = sizes.map(() => Infinity);
   let variant: string | undefined;
   // One after the other in each round: what slows the machine for a while slows all of them.

@@ -15,6 +15,7 @@ import type { Machine } from '../../hardware/index.ts';
 import type { ColdStartMode } from '../../plan/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
 import type { FunctionVersion } from '../types.ts';
+import type { BatchTimes } from './batch-times.ts';
 import type { Stage } from './function-state.ts';
 import { Gate, rungsOf, wholeRung, type GateOptions, type Given, type Judged, type Passed } from './gate.ts';
 import { capacityBytesOf } from './machine.ts';
@@ -32,6 +33,7 @@ export interface GpuRuntime {
   readonly machineName: string;
   readonly profiles: ProfileStore;
   readonly verdicts: Verdicts;
+  readonly batchTimes: BatchTimes;
   readonly scheduler: LiveScheduler;
 }
 

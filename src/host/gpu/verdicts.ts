@@ -57,12 +57,22 @@ export class Verdicts {
     await writeWhole(this.#path(model, subject), { ...verdict, ...about });
   }
 
-  #path({ modelSha256, modelBytes, externalDataStamp }: Model, subject: Subject | 'any'): string {
+  #path(model: Model, subject: Subject | 'any'): string {
     const shapes = subject === 'any' ? subject : ranIn(subject);
     const plan = subject === 'any' ? [] : [subject.rung, subject.prefixBytes];
-    const identity = JSON.stringify([this.#engine, modelSha256, modelBytes, externalDataStamp, shapes, plan]);
-    return join(this.#folder, `${createHash('sha256').update(identity).digest('hex').slice(0, 32)}.json`);
+    return keptPath(this.#folder, this.#engine, model, [shapes, plan]);
   }
+}
+
+/** Of what is kept about a model under one engine. @param about all that it depends on beside */
+export function keptPath(
+  folder: string,
+  engine: string,
+  { modelSha256, modelBytes, externalDataStamp }: Model,
+  about: readonly unknown[],
+): string {
+  const identity = JSON.stringify([engine, modelSha256, modelBytes, externalDataStamp, ...about]);
+  return join(folder, `${createHash('sha256').update(identity).digest('hex').slice(0, 32)}.json`);
 }
 
 function ranIn({ shapes, program = shapes }: Subject): string {
