@@ -22,10 +22,8 @@ import { BenchmarkNotPossible, type Benchmark, type BenchmarkResult } from './be
 import { countPins, stopsOf, withMemory } from './gpu/memory.ts';
 import { writeBenchModel } from './gpu/models.ts';
 
-const names = [
-  ...['bert-base', 'bert-large', 'roberta-base', 'gpt2', 'resnet50', 'resnet101'],
-  ...['vgg16', 'inception-v3', 'mobilenet-v2', 'lstm', 'gru'],
-];
+const names =
+  'bert-base bert-large roberta-base gpt2 resnet50 resnet101 vgg16 inception-v3 mobilenet-v2 lstm gru'.split(' ');
 const precisions: readonly ProgramPrecision[] = ['exact', 'tf32', 'fp16'];
 
 /** What one run did. */
@@ -103,7 +101,7 @@ async function countRuns(
   emulator: Emulator,
   program: Program,
 ): Promise<Pick<Row, 'warm' | 'cold' | 'coldDha' | 'fromHost'>> {
-  const engine = new Engine(cuda, { hostBytes: program.layout.bytes + 2 ** 27, gpuBytes: roomFor(program) });
+  const engine = new Engine(cuda, { hostBytes: 2 * program.layout.bytes + 2 ** 27, gpuBytes: roomFor(program) });
   engine.addFunction('counted', program.layout);
   await engine.prefetch('counted');
   const inputs = program.inputs.map(({ name, datatype, shape, bytes }): Tensor => ({
@@ -145,44 +143,50 @@ function countsOf(report: EmulatorReport): Counts {
   return { kernels, products, copies, toDeviceBytes, calls, kernelsReadingHost, productsReadingHost };
 }
 
-const right = (title: string) => ({ title, align: 'right' as const });
+const columnsOf = (...numbers: readonly (readonly string[])[]) =>
+  ['model', 'precision', ...numbers.flat()].map((title, index) => ({
+    title,
+    align: index < 2 ? ('left' as const) : ('right' as const),
+  }));
+
+const launches = ({ kernels, products }: Counts): number => kernels + products;
 
 function resultOf(rows: readonly Row[]): BenchmarkResult {
   const provenance = { kind: 'measured' } as const;
-  const launches = ({ kernels, products }: Counts): number => kernels + products;
   return {
     settings: { batch: 1, bertTokens: 384, gpt2Tokens: 1024 },
     tables: [
       {
         title: 'Launches and bytes of one run, batch 1. Warm: a captured graph. Cold: all layers are loaded',
         provenance,
-        columns: [
-          { title: 'model' },
-          { title: 'precision' },
-          ...['weights', 'activations', 'kernels', 'products', 'copies and fills', 'launches'].map(right),
-          ...['driver calls warm', 'to the GPU warm', 'to the GPU cold', 'copies cold'].map(right),
-        ],
-        rows: rows.map(({ model, precision, weightBytes, arenaBytes, moves, warm, cold }) => [
-          ...[model, precision, formatBytes(weightBytes), formatBytes(arenaBytes)],
-          ...[warm.kernels, warm.products, moves, launches(warm) + moves, warm.calls].map(String),
-          ...[formatBytes(warm.toDeviceBytes), formatBytes(cold.toDeviceBytes), String(cold.copies)],
-        ]),
+        columns: columnsOf(
+          ['weights', 'activations', 'kernels', 'products', 'copies and fills', 'launches'],
+          ['driver calls warm', 'to the GPU warm', 'to the GPU cold', 'copies cold'],
+        ),
+        rows: rows.map(({ model, precision, weightBytes, arenaBytes, moves, warm, cold }) => {
+          const counts = [warm.kernels, warm.products, moves, launches(warm) + moves, warm.calls];
+          const bytes = [warm.toDeviceBytes, cold.toDeviceBytes].map(formatBytes);
+          return [model, precision, formatBytes(weightBytes), formatBytes(arenaBytes)].concat(
+            counts.map(String),
+            bytes,
+            String(cold.copies),
+          );
+        }),
       },
       {
         title:
           'What is read from host memory: cold with embeddings there (mode dha), and with no layer on the GPU at all',
         provenance,
-        columns: [
-          { title: 'model' },
-          { title: 'precision' },
-          ...['dha: copied', 'dha: kernels reading', 'all: copied', 'all: weights'].map(right),
-          ...['all: kernels reading', 'all: products reading'].map(right),
-        ],
-        rows: rows.map(({ model, precision, weightBytes, coldDha, fromHost }) => [
-          ...[model, precision, formatBytes(coldDha.toDeviceBytes), String(coldDha.kernelsReadingHost)],
-          ...[formatBytes(fromHost.toDeviceBytes), formatBytes(weightBytes)],
-          ...[fromHost.kernelsReadingHost, fromHost.productsReadingHost].map(String),
-        ]),
+        columns: columnsOf(
+          ['dha: copied', 'dha: kernels reading', 'all: copied', 'all: weights'],
+          ['all: kernels reading', 'all: products reading'],
+        ),
+        rows: rows.map(({ model, precision, weightBytes, coldDha, fromHost }) => {
+          const dha = [formatBytes(coldDha.toDeviceBytes), String(coldDha.kernelsReadingHost)];
+          const all = [formatBytes(fromHost.toDeviceBytes), formatBytes(weightBytes)];
+          const reading = [fromHost.kernelsReadingHost, fromHost.productsReadingHost].map(String);
+          return [model, precision].concat(dha, all, reading);
+        }),
       },
     ],
     figures: Object.fromEntries(

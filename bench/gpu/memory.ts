@@ -62,7 +62,8 @@ export function countPins(libraries: EmulatedDriver, emulator: Emulator, runs: n
       const engine = new Engine(cuda, { hostBytes: 2 ** 26, gpuBytes: 2 ** 27 });
       engine.addFunction('wide', program.layout);
       const inputs = [tensorOf('x', 'FP32', shape, new Float32Array(inputElements))];
-      const run = () => engine.run('wide', program, inputs, { gpu: 0, plan: loadAllPlan(program, 0) });
+      const run = (): Promise<unknown> =>
+        engine.run('wide', program, inputs, { gpu: 0, plan: loadAllPlan(program, 0) });
       const made = (name: string): number => emulator.report().calls[name] ?? 0;
       emulator.forget();
       await run();
@@ -78,11 +79,11 @@ export function countPins(libraries: EmulatedDriver, emulator: Emulator, runs: n
   });
 }
 
+const ms = (value: number): string => value.toFixed(1);
 const right = (title: string) => ({ title, align: 'right' as const });
 
 export function withMemory(result: BenchmarkResult, filled: readonly Filled[], pins: Pins): BenchmarkResult {
   const provenance = { kind: 'measured' } as const;
-  const ms = (value: number): string => value.toFixed(1);
   return {
     ...result,
     tables: [
@@ -92,23 +93,19 @@ export function withMemory(result: BenchmarkResult, filled: readonly Filled[], p
           'A function comes from disk into pinned memory while another one is called: milliseconds for which the event ' +
           'loop of the GPU process stood still at most, of its own work and with waiting for the driver',
         provenance,
-        columns: [
-          { title: 'precision' },
-          ...['bytes', 'fill', 'own work', 'with waiting', 'calls answered'].map(right),
-        ],
-        rows: filled.map(({ precision, bytes, fillMs, longestWorkMs, longestMs, answered }) => [
-          ...[precision, formatBytes(bytes), ms(fillMs), ms(longestWorkMs), ms(longestMs), String(answered)],
-        ]),
+        columns: ['precision', 'bytes', 'fill', 'own work', 'with waiting', 'calls answered'].map(right),
+        rows: filled.map(({ precision, bytes, fillMs, longestWorkMs, longestMs, answered }) =>
+          [precision, formatBytes(bytes)].concat([fillMs, longestWorkMs, longestMs].map(ms), String(answered)),
+        ),
       },
       {
         title: 'Pinned memory in runs one after the other',
         provenance,
         columns: ['runs', 'inputs and outputs', 'pinned by the first run', 'pinned', 'freed'].map(right),
         rows: [
-          [
-            ...[String(pins.runs), formatBytes(pins.bytes)],
-            ...[pins.allocationsBefore, pins.allocations, pins.frees].map(String),
-          ],
+          [String(pins.runs), formatBytes(pins.bytes)].concat(
+            [pins.allocationsBefore, pins.allocations, pins.frees].map(String),
+          ),
         ],
       },
     ],

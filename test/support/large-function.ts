@@ -92,10 +92,10 @@ export async function stopsWhileFilling({ folder, bytes, precision, environment 
     await call();
     process.kill(client.pid, 'SIGUSR2');
     const startedMs = performance.now();
-    let isFilled = false;
-    const filled = client.prefetch('large').finally(() => (isFilled = true));
+    const fill = { isOver: false };
+    const filled = client.prefetch('large').finally(() => (fill.isOver = true));
     let answered = 0;
-    for (; !isFilled; answered++) await call();
+    for (; !fill.isOver; answered++) await call();
     await filled;
     const fillMs = performance.now() - startedMs;
     process.kill(client.pid, 'SIGUSR2');

@@ -29,7 +29,7 @@ import { Streams, type StreamsOptions } from './streams.ts';
 export interface EngineOptions {
   /** Pinned host memory for weights. */
   readonly hostBytes: number;
-  /** Bytes pinned at a time. Default 32 MiB: the driver holds its locks while it pins, 0.6 ms for a MiB. */
+  /** Bytes pinned at a time. Default 64 MiB: the driver holds its locks while it pins, 0.6 ms for a MiB. */
   readonly slabBytes?: number;
   /** Of each GPU, for weights, activations and all else. Default: 92% of what is free. */
   readonly gpuBytes?: number;
@@ -65,7 +65,7 @@ export class Engine {
     this.cuda = cuda;
     this.#streams = new Streams(options.streams);
     this.#io = new IoBuffers(cuda, () => this.#store.trim());
-    const slabBytes = options.slabBytes ?? 32 * mebibyte;
+    const slabBytes = options.slabBytes ?? 64 * mebibyte;
     this.#store = new HostStore(cuda, { budgetBytes: options.hostBytes, slabBytes, relieve: () => this.#io.trim() });
     const { without = new Set() } = options;
     const lane = { limitBytes: options.gpuBytes, without };

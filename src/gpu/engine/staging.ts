@@ -33,6 +33,7 @@ export class Staging {
     const needed = (): number =>
       layers.reduce((sum, layer) => sum + (this.#there.has(layer) ? 0 : this.#layerBytes[layer]!), 0);
     if (this.#usedBytes + needed() > this.#bytes) this.#empty();
+    if (needed() > this.#bytes) throw new RangeError(`${needed()} bytes are to be staged in ${this.#bytes}`);
     return layers
       .filter((layer) => !this.#there.has(layer))
       .map((layer) => {

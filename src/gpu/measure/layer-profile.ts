@@ -126,8 +126,8 @@ async function measureGroup(
   if ([...onGpu].some((index) => !residency.has(index))) throw cancelled();
   const binding = await lane.bind(key, program);
   using _lane = await lane.mutex.lock();
-  lane.prepareScratch(binding);
   const session = new MeasuringSession(lane, residency, binding, program, iterations, onGpu);
+  session.reserve();
   try {
     await session.putInputs(context.io);
     return await session.measure(group, allFromHost);
@@ -232,6 +232,12 @@ class MeasuringSession {
     return { times: new Map([...group].map((index) => [index, timesOf(index)])), warm };
   }
 
+  /** Memory for all that is timed: it stays where it is, with the inputs in it. */
+  reserve(): void {
+    this.#place(() => true);
+    this.#lane.prepareScratch(this.#binding);
+  }
+
   /** Where the launches find each layer. */
   #place(isOnHost: (layer: number) => boolean): void {
     const { weights } = this.#residency;
@@ -250,6 +256,8 @@ class MeasuringSession {
 
   #timeSegments(): Promise<number[]> {
     const { execution } = this.#lane;
+    // Layers that are read from host memory are brought anew.
+    this.#lane.prepareScratch(this.#binding);
     return timed(
       this.#lane,
       execution,
@@ -262,6 +270,7 @@ class MeasuringSession {
   async #timeWhole(): Promise<number[]> {
     const { execution } = this.#lane;
     const all = (): void => {
+      this.#lane.prepareScratch(this.#binding);
       for (const index of this.#program.launches.keys()) this.#binding.submit(index, execution.cuda);
     };
     const times: number[] = [];

@@ -113,10 +113,10 @@ async function timeProgram(
 ): Promise<number[][]> {
   const binding = await lane.bind(key, program);
   using _lane = await lane.mutex.lock();
-  lane.prepareScratch(binding);
   for (const { index, bytes } of program.layout.layers) {
     if (bytes > 0 && residency.has(index)) binding.setLayer(index, residency.address(index), false);
   }
+  lane.prepareScratch(binding);
   const groupOf = new Map(groups.flatMap((launches, group) => launches.map((launch) => [launch, group] as const)));
   const pieces: { readonly group: number; readonly submit: () => void }[] = [];
   for (let first = 0; first < program.launches.length;) {

@@ -34,6 +34,8 @@ const rowOperators = new Set([
 const isPool = ({ type, outputs }: WorkNode): boolean =>
   (type === 'MaxPool' || type === 'AveragePool') && outputs.length === 1;
 
+const passesOn = (node: WorkNode): boolean => node.type === 'Concat' || isPool(node);
+
 interface Question {
   readonly graph: WorkGraph;
   readonly isElementwise: (node: WorkNode) => boolean;
@@ -79,7 +81,6 @@ const isOperand = ({ proto }: WorkNode, value: string): boolean => proto.input.i
 
 function isCandidate(question: Question, node: WorkNode, value: string): boolean {
   const { graph, isElementwise, isNarrowWeight } = question;
-  const passesOn = (of: WorkNode): boolean => of.type === 'Concat' || isPool(of);
   const isMade =
     products.has(node.type) ||
     isElementwise(node) ||
