@@ -124,6 +124,11 @@ export class Binding {
     this.#submit[index]!(stream);
   }
 
+  /** What was to be copied there has not been: a graph that was to do it could not be made. */
+  forgetStaged(): void {
+    this.#staging.forget();
+  }
+
   /** Copies what a launch reads from host memory to staging memory, unless an earlier launch has had it copied. */
   #bring(index: number, stream: CudaStream): void {
     const read = this.#whole[index]!.filter((layer) => this.#onHost.has(layer));

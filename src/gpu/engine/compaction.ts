@@ -23,22 +23,34 @@ interface Move {
 export function compact(lane: GpuLane): boolean {
   const { pool, execution, owners } = lane;
   const moved = [];
-  for (const block of pool.blocks()) {
-    const owner = owners.get(block);
-    if (owner === undefined || owner.residency.isFixed) continue;
-    const move = bestMove(lane, block);
-    if (move === undefined || move.copies > copiesMax) continue;
-    const slide = pool.slideDown(block)!;
-    execution.waitForAll([...slide.before, ...move.before]);
-    execution.wait(owner.residency.ready(owner.layer));
-    submitMove(lane, move, slide.from, block);
-    moved.push(owner);
+  let isAny = false;
+  try {
+    for (const block of pool.blocks()) {
+      const owner = owners.get(block);
+      if (owner === undefined || owner.residency.isFixed) continue;
+      const move = bestMove(lane, block);
+      if (move === undefined || move.copies > copiesMax) continue;
+      const slide = pool.slideDown(block)!;
+      isAny = true;
+      try {
+        execution.waitForAll([...slide.before, ...move.before]);
+        execution.wait(owner.residency.ready(owner.layer));
+        submitMove(lane, move, slide.from, block);
+      } catch (error) {
+        // Its bytes are neither here nor there.
+        owner.residency.release([owner.layer]);
+        throw error;
+      }
+      moved.push(owner);
+    }
+  } finally {
+    if (isAny) {
+      const fence = execution.fence();
+      for (const { residency, layer } of moved) residency.setReady(layer, fence);
+      pool.guardFree(fence);
+    }
   }
-  if (moved.length === 0) return false;
-  const fence = execution.fence();
-  for (const { residency, layer } of moved) residency.setReady(layer, fence);
-  pool.guardFree(fence);
-  return true;
+  return isAny;
 }
 
 /** The one with the fewest copies; undefined for a block that cannot move. */

@@ -237,9 +237,7 @@ export class Run {
 
   #readsOf(first: number, end: number): Set<number> {
     const reads = new Set<number>();
-    for (let index = first; index < end; index++) {
-      for (const layer of this.#program.launches[index]!.reads) reads.add(layer);
-    }
+    for (const launch of this.#program.launches.slice(first, end)) for (const layer of launch.reads) reads.add(layer);
     return reads;
   }
 
@@ -304,6 +302,7 @@ export class Run {
         if (!(error instanceof CudaError) || error.kind === 'poisoned' || error.kind === 'device-lost') throw error;
         graph = null;
         binding.graphRefused = true;
+        binding.forgetStaged();
       }
       binding.graph = graph;
       binding.stale = false;

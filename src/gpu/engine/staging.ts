@@ -24,7 +24,7 @@ export class Staging {
     const isOther = address !== this.#address || bytes !== this.#bytes;
     this.#address = address;
     this.#bytes = bytes;
-    this.#empty();
+    this.forget();
     return isOther;
   }
 
@@ -32,7 +32,7 @@ export class Staging {
   take(layers: readonly number[]): Staged[] {
     const needed = (): number =>
       layers.reduce((sum, layer) => sum + (this.#there.has(layer) ? 0 : this.#layerBytes[layer]!), 0);
-    if (this.#usedBytes + needed() > this.#bytes) this.#empty();
+    if (this.#usedBytes + needed() > this.#bytes) this.forget();
     if (needed() > this.#bytes) throw new RangeError(`${needed()} bytes are to be staged in ${this.#bytes}`);
     return layers
       .filter((layer) => !this.#there.has(layer))
@@ -44,7 +44,8 @@ export class Staging {
       });
   }
 
-  #empty(): void {
+  /** Nothing is there. */
+  forget(): void {
     this.#there.clear();
     this.#usedBytes = 0;
   }

@@ -2,7 +2,7 @@
  * Streams with a memory of who has waited for whom, so that a wait which changes nothing is never submitted: fewer calls,
  * and every wait that is left matters (a test removes each in turn and sees that a race comes of it).
  */
-import type { CudaDevice, CudaEvent, CudaStream } from '../driver/types.ts';
+import { CudaError, type CudaDevice, type CudaEvent, type CudaStream } from '../driver/types.ts';
 
 /** By stream, the latest of its fences that is known to lie before. */
 type Clock = number[];
@@ -62,16 +62,39 @@ export class Streams implements Disposable {
 
   /** A fence at the present end of a stream. */
   fence(stream: OrderedStream, clock: Clock): Fence {
-    const idle = this.#idleEvents.get(stream.device) ?? [];
-    let event = idle.pop();
-    if (event === undefined) {
-      event = stream.device.createEvent();
-      this.#events.push(event);
-    }
-    stream.cuda.record(event);
-    const fence = new Fence(stream, clock[stream.id]!, [...clock], event);
+    const fence = new Fence(stream, clock[stream.id]!, [...clock], this.#recorded(stream));
     this.#open[stream.id]!.push(fence);
     return fence;
+  }
+
+  /**
+   * An event at the end of a stream. The driver is asked once more where it fails: without an event nobody can know any
+   * longer what is read and written still.
+   */
+  #recorded(stream: OrderedStream): CudaEvent {
+    try {
+      return this.#record(stream);
+    } catch (error) {
+      if (!(error instanceof CudaError) || error.kind === 'poisoned' || error.kind === 'device-lost') throw error;
+    }
+    try {
+      return this.#record(stream);
+    } catch (error) {
+      if (!(error instanceof CudaError)) throw error;
+      const { call, status, statusName, message } = error;
+      throw new CudaError('poisoned', call, status, statusName, `the end of ${stream.name} cannot be told: ${message}`);
+    }
+  }
+
+  #record({ device, cuda }: OrderedStream): CudaEvent {
+    let idle = this.#idleEvents.get(device);
+    if (idle === undefined) this.#idleEvents.set(device, (idle = []));
+    if (idle.length === 0) {
+      idle.push(device.createEvent());
+      this.#events.push(idle[0]!);
+    }
+    cuda.record(idle.at(-1)!);
+    return idle.pop()!;
   }
 
   submitWait(stream: OrderedStream, fence: Fence): void {
@@ -92,9 +115,7 @@ export class Streams implements Disposable {
       if (!isPassed(fence)) break;
       passed++;
       if (fence.event === null) continue;
-      const idle = this.#idleEvents.get(fence.stream.device);
-      if (idle === undefined) this.#idleEvents.set(fence.stream.device, [fence.event]);
-      else idle.push(fence.event);
+      this.#idleEvents.get(fence.stream.device)!.push(fence.event);
       fence.event = null;
     }
     if (passed > 0) open.splice(0, passed);
@@ -135,10 +156,10 @@ export class OrderedStream {
   wait(fence: Fence | null): void {
     if (fence === null || fence.passed || fence.stream === this) return;
     if ((this.#clock[fence.stream.id] ?? 0) >= fence.sequence) return;
+    this.#streams.submitWait(this, fence);
     for (const [id, sequence] of fence.clock.entries()) {
       if ((this.#clock[id] ?? 0) < sequence) this.#clock[id] = sequence;
     }
-    this.#streams.submitWait(this, fence);
   }
 
   /** Waits for all of them, the latest of each stream first, so that it spares the others. */

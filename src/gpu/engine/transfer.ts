@@ -18,6 +18,8 @@ interface Staging {
   /** What parts of the ring are still to be read, the oldest first. */
   readonly filled: { readonly low: number; readonly high: number; readonly until: Fence }[];
   last: Fence | null;
+  /** Of copies to it that nothing was handed on of. */
+  readonly left: Fence[];
 }
 
 /** Of a helping GPU's memory, unless one layer is larger. */
@@ -57,14 +59,22 @@ export class Transfer {
 
   /** Submits the copies of the next layer. Its host memory must be filled. */
   submitNext(): void {
-    const layer = this.#missing.shift();
+    const [layer] = this.#missing;
     if (layer === undefined) return;
     const startMs = performance.now();
     const { lane: primary } = this.#residency;
     const link = this.#plan.layers[layer]!.link ?? primary.index;
     const staging = link === primary.index ? null : this.#staging(link);
-    const fence = staging === null ? this.#copyOwn(layer) : this.#copyThrough(layer, staging);
-    this.#residency.setReady(layer, fence);
+    try {
+      const fence = staging === null ? this.#copyOwn(layer) : this.#copyThrough(layer, staging);
+      this.#residency.setReady(layer, fence);
+    } catch (error) {
+      // It stays among the missing, so that its memory is given back: behind what was submitted for it all the same.
+      this.#residency.setReady(layer, (staging === null ? primary.load : staging.lane.migration).fence());
+      staging?.left.push(staging.lane.load.fence());
+      throw error;
+    }
+    this.#missing.shift();
     this.submittedBytes += this.#residency.weights.layout.layers[layer]!.bytes;
     this.#anatomy?.issued(layer, startMs, performance.now());
   }
@@ -73,7 +83,7 @@ export class Transfer {
   close(): void {
     this.#residency.release(this.#missing.splice(0));
     for (const staging of this.#stagings.values()) {
-      if (staging !== null) staging.lane.pool.free(staging.block, [staging.last]);
+      if (staging !== null) staging.lane.pool.free(staging.block, [staging.last, ...staging.left]);
     }
     this.#stagings.clear();
   }
@@ -148,7 +158,7 @@ export class Transfer {
       lane.allocate([leastBytes], 'staging');
     if (block?.[0] === undefined) return null;
     lane.device.enablePeerAccess(primary.device);
-    return { lane, block: block[0], at: 0, filled: [], last: null };
+    return { lane, block: block[0], at: 0, filled: [], last: null, left: [] };
   }
 }
 

@@ -20,8 +20,8 @@ afterAll(() => {
 
 const settings = { hostBytes: 2 ** 20, slabBytes: 2 ** 16, gpuBytes: 2 ** 18 };
 
-function add(engine: Engine, name: string): Chain {
-  const chain = makeChain({ folder, name, layerWords: [512, 300, 0, 1024, 64] });
+function add(engine: Engine, name: string, layerWords: readonly number[] = [512, 300, 0, 1024, 64]): Chain {
+  const chain = makeChain({ folder, name, layerWords });
   engine.addFunction(chain.key, chain.program.layout);
   return chain;
 }
@@ -51,6 +51,20 @@ async function live(engine: Engine, chains: readonly [Chain, Chain]): Promise<st
   for (const chain of [first, first, first]) await attempt(answer(chain));
   await attempt(() => engine.evict(first.key, 0));
   for (const chain of [second, first, first]) await attempt(answer(chain));
+  return codes;
+}
+
+/** Layers are moved together: a function in the middle is evicted, and a larger one comes. */
+async function moveLayers(engine: Engine): Promise<string[]> {
+  const [small, kept, large] = [add(engine, 'small'), add(engine, 'kept'), add(engine, 'large', [3000])];
+  const codes: string[] = [];
+  const answer = async (chain: Chain): Promise<void> => {
+    expect(wordsOf((await run(engine, chain)).outputs)).toEqual(chain.expected);
+  };
+  for (const chain of [small, kept]) codes.push(await codeOf(answer(chain)));
+  codes.push(await codeOf(engine.evict(small.key, 0)));
+  // There is room for it only where the layers that are kept lie together.
+  for (const chain of [large, large, kept, large]) codes.push(await codeOf(answer(chain)));
   return codes;
 }
 
@@ -118,6 +132,30 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     });
   });
 
+  it('a move of layers that fails loses what was moved, and no answer is wrong', async () => {
+    const copiesOf = async (gpuBytes: number): Promise<number> =>
+      await withEmulatedCuda({}, async (cuda, emulator) => {
+        const engine = new Engine(cuda, { ...settings, gpuBytes });
+        emulator.forget();
+        expect(new Set(await moveLayers(engine))).toEqual(new Set(['none']));
+        const { calls } = emulator.report();
+        await engine.close();
+        return calls['cuMemcpyAsync']!;
+      });
+    const tight = 26 * 1024;
+    const copies = await copiesOf(tight);
+    expect(copies).toBeGreaterThan(await copiesOf(settings.gpuBytes));
+    for (let after = 0; after < copies; after++) {
+      await withEmulatedCuda({ allow: ['leaks', 'freesInUse'] }, async (cuda, emulator) => {
+        const engine = new Engine(cuda, { ...settings, gpuBytes: tight });
+        emulator.failNext('cuMemcpyAsync', 600, after);
+        const codes = await moveLayers(engine);
+        expect(codes.filter((code) => code !== 'none' && code !== 'misuse')).toEqual([]);
+        await engine.close();
+      });
+    }
+  });
+
   it('each call of the driver may fail once, and the engine goes on serving or says that it is broken', async () => {
     const random = sequence(Number(process.env['TURNTABLE_SEED']));
     const options = { ...settings, graphs: true };
@@ -133,23 +171,26 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     const wrong: string[] = [];
     for (const [name, count] of Object.entries(calls)) {
       if (!name.startsWith('cu') || name.startsWith('cuGetError')) continue;
-      const status = statuses[Math.floor(random() * statuses.length)]!;
-      const after = Math.floor(random() * count);
-      await withEmulatedCuda({ allow: ['leaks', 'faults', 'freesInUse'] }, async (cuda, emulator) => {
-        const engine = new Engine(cuda, options);
-        const chains = [add(engine, 'first'), add(engine, 'second')] as const;
-        emulator.failNext(name, status, after);
-        // Twice, as the second time no program has to be loaded and the call may come later.
-        const codes = [...(await live(engine, chains)), ...(await live(engine, chains))];
-        const untyped = codes.filter((code) => code.includes(' '));
-        const later = await live(engine, chains);
-        const expected = engine.broken === null ? 'none' : engine.broken.code;
-        const isSettled = later.every((code) => code === expected);
-        if (untyped.length > 0 || !isSettled) {
-          wrong.push(`${name} ${status} after ${after}: ${codes.join(' ')}; then ${later.join(' ')}`);
-        }
-        await engine.close().catch(() => undefined);
-      });
+      // What streams are told is tried at each place: a copy, wait or fence too few is a wrong answer.
+      const isOfStreams = ['cuEventCreate', 'cuEventRecord', 'cuMemcpyAsync', 'cuStreamWaitEvent'].includes(name);
+      const drawn = [[statuses[Math.floor(random() * statuses.length)]!, Math.floor(random() * count)]] as const;
+      const places = isOfStreams ? Array.from({ length: count }, (_, after) => [600, after] as const) : drawn;
+      for (const [status, after] of places)
+        await withEmulatedCuda({ allow: ['leaks', 'faults', 'freesInUse'] }, async (cuda, emulator) => {
+          const engine = new Engine(cuda, options);
+          const chains = [add(engine, 'first'), add(engine, 'second')] as const;
+          emulator.failNext(name, status, after);
+          // Twice, as the second time no program has to be loaded and the call may come later.
+          const codes = [...(await live(engine, chains)), ...(await live(engine, chains))];
+          const untyped = codes.filter((code) => code.includes(' '));
+          const later = await live(engine, chains);
+          const expected = engine.broken === null ? 'none' : engine.broken.code;
+          const isSettled = later.every((code) => code === expected);
+          if (untyped.length > 0 || !isSettled) {
+            wrong.push(`${name} ${status} after ${after}: ${codes.join(' ')}; then ${later.join(' ')}`);
+          }
+          await engine.close().catch(() => undefined);
+        });
     }
     expect(wrong).toEqual([]);
   });
