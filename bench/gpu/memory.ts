@@ -112,17 +112,25 @@ export function withMemory(result: BenchmarkResult, filled: readonly Filled[], p
     figures: {
       ...result.figures,
       ...Object.fromEntries(
-        filled.map(({ precision, longestWorkMs }) => [`fill ${precision} own work ms`, longestWorkMs]),
+        filled.flatMap(({ precision, longestWorkMs, longestMs }) => [
+          [`fill ${precision} own work ms`, longestWorkMs],
+          [`fill ${precision} longest stop ms`, longestMs],
+        ]),
       ),
       'pinned allocations': pins.allocations,
       'pinned frees': pins.frees,
     },
     aims: [
-      ...filled.map(({ precision, longestWorkMs }) => ({
-        aim: `${precision}: the event loop stands still for less than 50 ms of its own work`,
-        met: longestWorkMs < 50,
-        reached: `${ms(longestWorkMs)} ms`,
-      })),
+      ...filled.flatMap(({ precision, longestWorkMs, longestMs }) =>
+        [
+          { what: 'of its own work', stopMs: longestWorkMs },
+          { what: 'with waiting for the driver', stopMs: longestMs },
+        ].map(({ what, stopMs }) => ({
+          aim: `${precision}: the event loop stands still for less than 50 ms, ${what}`,
+          met: stopMs < 50,
+          reached: `${ms(stopMs)} ms`,
+        })),
+      ),
       {
         aim: `${pins.runs} runs with large inputs pin no more than the first, and free nothing`,
         met: pins.allocations === pins.allocationsBefore && pins.frees === 0,
