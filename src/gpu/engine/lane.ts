@@ -220,20 +220,31 @@ export class GpuLane {
   /**
    * Activations, workspace and staging memory for a program, at addresses that all programs of this GPU share, since they
    * execute one after the other. Only to be called by who holds the lane, once the binding knows where its layers are.
+   *
+   * @param staging memory for {@link Binding.stagingBytes} that the caller has for a while
    */
-  prepareScratch(binding: Binding): void {
+  prepareScratch(binding: Binding, staging?: DeviceBlock): void {
     const arenaBytes = Math.ceil(binding.program.arenaBytes / 256) * 256;
-    const workspaceBytes = Math.ceil(binding.workspaceBytes / 256) * 256;
-    const neededBytes = Math.max(256, arenaBytes + workspaceBytes + binding.stagingBytes);
+    const ownBytes = arenaBytes + Math.ceil(binding.workspaceBytes / 256) * 256;
+    const neededBytes = Math.max(256, ownBytes + (staging === undefined ? binding.stagingBytes : 0));
     if (this.#scratch === null || this.#scratch.bytes < neededBytes) {
       this.#dropScratch();
-      const block = this.allocate([neededBytes], 'scratch')?.[0];
-      if (block === undefined) throw this.#outOfMemory('activations', neededBytes);
-      this.#scratch = block;
-      this.execution.waitForAll(block.fences);
+      this.#scratch = this.#take(neededBytes, 'scratch', 'activations');
     }
     const { address } = this.#scratch;
-    binding.setScratch(address, address + arenaBytes, address + arenaBytes + workspaceBytes);
+    binding.setScratch(address, address + arenaBytes, staging?.address ?? address + ownBytes);
+  }
+
+  /** For a while, and not for good as what runs need. @throws GpuError */
+  takeStaging(bytes: number): DeviceBlock {
+    return this.#take(bytes, 'staging', 'layers in host memory');
+  }
+
+  #take(bytes: number, purpose: MemoryPurpose, what: string): DeviceBlock {
+    const block = this.allocate([bytes], purpose)?.[0];
+    if (block === undefined) throw this.#outOfMemory(what, bytes);
+    this.execution.waitForAll(block.fences);
+    return block;
   }
 
   /** Activations and workspace of the program that executes now. */

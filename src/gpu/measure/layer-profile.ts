@@ -6,9 +6,11 @@
 import { cancelled } from '../engine/mutex.ts';
 import type { Binding } from '../engine/binding.ts';
 import type { Engine } from '../engine/index.ts';
+import type { DeviceBlock } from '../engine/device-memory.ts';
 import type { GpuLane } from '../engine/lane.ts';
 import type { Residency } from '../engine/residency.ts';
 import type { IoBuffers } from '../engine/io-buffers.ts';
+import type { Fence } from '../engine/streams.ts';
 import type { ColdStartPlan } from '../../plan/index.ts';
 import type { MeasuredLayerProfile, MeasureOptions } from '../process/protocol.ts';
 import type { Program } from '../program/types.ts';
@@ -127,14 +129,15 @@ async function measureGroup(
   const binding = await lane.bind(key, program);
   using _lane = await lane.mutex.lock();
   const session = new MeasuringSession(lane, residency, binding, program, iterations, onGpu);
-  session.reserve();
   try {
+    session.reserve();
     await session.putInputs(context.io);
     return await session.measure(group, allFromHost);
   } finally {
     const fence = lane.execution.fence();
     residency.lastUse = fence;
     lane.used(fence);
+    session.release(fence);
     await lane.execution.finished();
   }
 }
@@ -168,6 +171,7 @@ class MeasuringSession {
   readonly #iterations: number;
   readonly #segments: readonly Segment[];
   readonly #onGpu: ReadonlySet<number>;
+  #staging: DeviceBlock | undefined;
 
   constructor(
     lane: GpuLane,
@@ -232,10 +236,17 @@ class MeasuringSession {
     return { times: new Map([...group].map((index) => [index, timesOf(index)])), warm };
   }
 
-  /** Memory for all that is timed: it stays where it is, with the inputs in it. */
+  /** Memory for all that is timed: it stays where it is, with the inputs in it. @throws GpuError 'out-of-memory' */
   reserve(): void {
     this.#place(() => true);
-    this.#lane.prepareScratch(this.#binding);
+    const { stagingBytes } = this.#binding;
+    if (stagingBytes > 0) this.#staging = this.#lane.takeStaging(stagingBytes);
+    this.#lane.prepareScratch(this.#binding, this.#staging);
+  }
+
+  /** @param after what reads it */
+  release(after: Fence): void {
+    if (this.#staging !== undefined) this.#lane.pool.free(this.#staging, [after]);
   }
 
   /** Where the launches find each layer. */
@@ -257,7 +268,7 @@ class MeasuringSession {
   #timeSegments(): Promise<number[]> {
     const { execution } = this.#lane;
     // Layers that are read from host memory are brought anew.
-    this.#lane.prepareScratch(this.#binding);
+    this.#lane.prepareScratch(this.#binding, this.#staging);
     return timed(
       this.#lane,
       execution,
@@ -270,7 +281,7 @@ class MeasuringSession {
   async #timeWhole(): Promise<number[]> {
     const { execution } = this.#lane;
     const all = (): void => {
-      this.#lane.prepareScratch(this.#binding);
+      this.#lane.prepareScratch(this.#binding, this.#staging);
       for (const index of this.#program.launches.keys()) this.#binding.submit(index, execution.cuda);
     };
     const times: number[] = [];

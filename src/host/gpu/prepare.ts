@@ -266,7 +266,10 @@ export class Preparer {
     });
   }
 
-  /** Measures when nothing runs on a GPU, where there is room for all of the function's weights. They are freed afterwards. */
+  /**
+   * Measures when nothing runs on a GPU, where there is room for all of the function's weights, and for a layer that is
+   * staged for its time from host memory. They are freed afterwards.
+   */
   async #whenAlone<T>(
     key: string,
     layers: readonly { readonly bytes: number }[],
@@ -274,7 +277,7 @@ export class Preparer {
     following: Preparation,
     work: () => Promise<T>,
   ): Promise<T> {
-    const bytes = layers.reduce((sum, layer) => sum + layer.bytes, 0);
+    const bytes = layers.reduce((sum, layer) => sum + layer.bytes, Math.max(0, ...layers.map((layer) => layer.bytes)));
     const ready = async (): Promise<void> => {
       // A measurement beside other work measures both.
       await following.stage('measuring', false);
