@@ -42,6 +42,8 @@ export interface RegistryOptions {
   readonly own: (name: string) => unknown;
   /** Of two hosts that each have acknowledged something the other does not know. Nothing of either is lost. */
   readonly merge: (name: string, mine: unknown, theirs: unknown) => unknown;
+  /** Tells the other hosts of a change of this one, each of them once. Resolves when they know, or do not answer. */
+  readonly tell: (name: string, sealed: string) => Promise<void>;
   readonly log: FleetLog;
 }
 
@@ -132,7 +134,8 @@ export class Registry {
   }
 
   /**
-   * Changes a function's entry; undefined removes it.
+   * Changes a function's entry; undefined removes it. The other hosts have heard of it when it resolves: they would hear of it
+   * from Redis too, unless that dies meanwhile.
    *
    * @throws ChangedElsewhere; QueueError 'unavailable': then it is not known whether Redis took it
    */
@@ -144,7 +147,21 @@ export class Registry {
     if (!(await this.#write(name, before === undefined ? '' : revisionOf(before), entry))) {
       throw new ChangedElsewhere(`function '${name}' was changed at another host`);
     }
-    await copy.set(name, entry);
+    await Promise.all([copy.set(name, entry), this.#options.tell(name, this.#sealed(name, entry))]);
+  }
+
+  /** Of a change that another host {@link RegistryOptions.tell tells}. @returns whether it is one of the fleet's */
+  async hear(name: string, sealed: string): Promise<boolean> {
+    const { copy, own, onChanged } = this.#options;
+    const theirs = this.#opened(name, sealed);
+    if (theirs === undefined) return false;
+    const mine = copy.get(name);
+    const follows = mine === undefined ? own(name) === undefined : theirs.ancestors.includes(tagOf(mine));
+    // Where it does not follow on what this host has, they are compared by way of Redis.
+    if (this.#isClosed || !follows) return true;
+    await copy.set(name, theirs);
+    await onChanged(name);
+    return true;
   }
 
   async #syncAll(): Promise<void> {
@@ -245,6 +262,10 @@ export class Registry {
     return isKnown ? theirs : next(body, theirs);
   }
 
+  #sealed(name: string, entry: Entry): string {
+    return this.#options.seal.sealed(`function ${name}`, JSON.stringify(entry));
+  }
+
   #opened(name: string, sealed: string | undefined): Entry | undefined {
     if (sealed === undefined) return undefined;
     const text = this.#options.seal.opened(`function ${name}`, sealed);
@@ -254,9 +275,9 @@ export class Registry {
   }
 
   async #write(name: string, expected: string, entry: Entry): Promise<boolean> {
-    const { link, seal } = this.#options;
+    const { link } = this.#options;
     const keys = ['revisions', 'entries', 'clock', 'log'].map((part) => this.#key(part));
-    const text = seal.sealed(`function ${name}`, JSON.stringify(entry));
+    const text = this.#sealed(name, entry);
     const channel = this.#key('changes');
     try {
       const taken = await link.commands.eval(putScript, 4, ...keys, name, expected, revisionOf(entry), text, channel);

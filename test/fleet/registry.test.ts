@@ -15,6 +15,8 @@ interface Host {
   readonly own: Map<string, string[]>;
   readonly changed: string[];
   readonly body: (name: string) => unknown;
+  /** Whether the others tell it of their changes, as they do where it answers them. */
+  isTold: boolean;
 }
 
 describe.skipIf(redisMissing !== undefined)('the registry', () => {
@@ -43,9 +45,12 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
       merge: (_name, mine, theirs) => [
         ...new Set([...((theirs as string[] | undefined) ?? []), ...((mine as string[] | undefined) ?? [])]),
       ],
+      tell: async (name, sealed) => {
+        for (const each of hosts) if (each.registry !== registry && each.isTold) await each.registry.hear(name, sealed);
+      },
       log: { info: () => undefined, warn: () => undefined },
     });
-    const made = { registry, link, own, changed, body: (name: string) => copy.get(name)?.body };
+    const made = { registry, link, own, changed, body: (name: string) => copy.get(name)?.body, isTold: false };
     hosts.push(made);
     return made;
   }
@@ -88,6 +93,35 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
     await one.registry.sync();
     expect(one.body('f')).toEqual(['1', '2']);
     expect([one.changed, other.changed]).toEqual([['f'], ['f']]);
+  });
+
+  test('the others have heard of a change when it is acknowledged, before they ask Redis', async () => {
+    other.isTold = true;
+    await one.registry.put('f', ['1']);
+    expect([other.body('f'), other.changed]).toEqual([['1'], ['f']]);
+    await one.registry.put('f', undefined);
+    expect(other.body('f')).toBeNull();
+    await Promise.all([one.registry.sync(), other.registry.sync()]);
+    expect([one.body('f'), other.body('f'), other.changed]).toEqual([null, null, ['f', 'f']]);
+  });
+
+  test('a change that does not follow on what a host has is not heard: both are kept', async () => {
+    await one.registry.put('f', ['1']);
+    await other.registry.sync();
+    const before = await saved();
+    await one.registry.put('f', ['1', '2']);
+    await rollBack(before);
+    one.isTold = true;
+    await other.registry.put('f', ['1', '3']);
+    expect(one.body('f')).toEqual(['1', '2']);
+    await one.registry.sync();
+    await other.registry.sync();
+    for (const { body } of [one, other]) expect((body('f') as string[]).toSorted()).toEqual(['1', '2', '3']);
+  });
+
+  test('nobody is heard who does not sign with the secret of the fleet', async () => {
+    const sealed = new Seal('lab', 'another secret').sealed('function f', JSON.stringify({ revision: 1, ancestors: [], body: ['1'] })); // prettier-ignore
+    expect([await one.registry.hear('f', sealed), one.body('f')]).toEqual([false, undefined]);
   });
 
   test('an emptied Redis is filled from the hosts, and nothing is doubled', async () => {

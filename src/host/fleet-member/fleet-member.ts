@@ -57,6 +57,8 @@ interface Joined {
 
 /** Redis may be a moment behind when all are started together. */
 const firstAnswerMs = 1000;
+/** Who has not heard of a publication by then hears of it from Redis. */
+const tellMs = 1000;
 
 export class FleetMember implements FleetStore {
   readonly name: string;
@@ -144,6 +146,12 @@ export class FleetMember implements FleetStore {
       },
       merge: (_name, mine, theirs) =>
         mergedFunctions(mine as FleetFunction | undefined, theirs as FleetFunction | undefined),
+      tell: async (name, sealed) => {
+        const path = `/v2/fleet/entries/${encodeURIComponent(name)}`;
+        const request = { method: 'POST', path, body: [Buffer.from(sealed)], timeoutMs: tellMs } as const;
+        const hosts = fleet.membership.others().filter((member) => fleet.peers.trouble(member) === undefined);
+        await Promise.allSettled(hosts.map((member) => fleet.peers.send(member, request)));
+      },
       log: logger,
     });
     this.#joined = { fleet, registry, content, routing };
@@ -219,6 +227,12 @@ export class FleetMember implements FleetStore {
 
   async sync(): Promise<void> {
     await this.#withRegistry(async ({ registry }) => await registry.sync());
+  }
+
+  /** Of a change at another host. @throws HostError 'bad-request' for what no host of the fleet has signed */
+  async hear(name: string, sealed: string): Promise<void> {
+    if (await this.#mustHaveJoined().registry.hear(name, sealed)) return;
+    throw new HostError('bad-request', 'the body is no entry that is signed with the secret of the fleet');
   }
 
   want(name: string, version: string): void {

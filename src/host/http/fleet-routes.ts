@@ -104,6 +104,16 @@ export async function keepContent(context: HostContext, exchange: Exchange): Pro
   });
 }
 
+/** `POST /v2/fleet/entries/{name}`: another host has changed what the fleet serves. The body is the function's sealed entry. */
+export async function hearEntry(context: HostContext, exchange: Exchange): Promise<void> {
+  await managed(context, async () => {
+    const name = pathParam(exchange, 'name');
+    const body = await context.bodies.read(exchange, filesBytesMax);
+    await fleetOf(context).hear(name, Buffer.from(body).toString());
+    exchange.json(200, { function: name });
+  });
+}
+
 function isStoredFile(file: unknown): file is StoredFile {
   const { name, sha256, bytes } = (file ?? {}) as Partial<Record<keyof StoredFile, unknown>>;
   const isHash = typeof sha256 === 'string' && /^[0-9a-f]{64}$/.test(sha256);

@@ -21,7 +21,15 @@ import { call as callFunction, callWithoutBody, infer } from './call-routes.ts';
 import { dashboardFile, hasDashboard, sendPageFile } from './dashboard-files.ts';
 import { events } from './event-stream.ts';
 import { listReplays, removeReplay, showReplay, startReplay } from './replay-routes.ts';
-import { drainHost, forgetHost, keepContent, pingFleet, showFleet, showFleetFunction } from './fleet-routes.ts';
+import {
+  drainHost,
+  forgetHost,
+  hearEntry,
+  keepContent,
+  pingFleet,
+  showFleet,
+  showFleetFunction,
+} from './fleet-routes.ts';
 import { runPassed } from './passed-calls.ts';
 import type { RouteScope } from '../access.ts';
 import type { Exchange } from './exchange.ts';
@@ -180,6 +188,11 @@ export const routes: readonly Route[] = [
     'For hosts of the fleet that know no frames: runs a call that is passed on',
   ),
   route('POST', 'peer')('/v2/fleet/content', keepContent, 'For hosts of the fleet: takes files that are published'),
+  route('POST', 'peer')(
+    '/v2/fleet/entries/:name',
+    hearEntry,
+    'For hosts of the fleet: hears of a change of a function',
+  ),
   post('/v2/fleet/hosts/:host/drain', drainHost, 'Has a host of the fleet take no calls of others, or again'),
   del('/v2/fleet/hosts/:host', forgetHost, 'Has a lost host of the fleet shown no more'),
   get('/v2/workers', listWorkers, 'Workers that take overflow', 'Workers'),
