@@ -1,4 +1,6 @@
 /** A live host whose disk, folders, handlers and neighbours do what they should not. */
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -58,6 +60,34 @@ beforeAll(async () => {
 afterAll(async () => {
   await host.end('SIGKILL');
   await rm(folder, { recursive: true, force: true });
+});
+
+const backlogMax = Number(readFileSync('/proc/sys/net/core/somaxconn', 'utf8'));
+
+/** How many connections wait at a listening port of this machine until they are taken. */
+function waitingAt(port: number): number {
+  const lines = readFileSync('/proc/net/tcp', 'utf8').split('\n');
+  const hex = port.toString(16).toUpperCase().padStart(4, '0');
+  const line = lines.find((each) => /^ *\d+: \w+:(\w+) \w+:0000 0A /.exec(each)?.[1] === hex);
+  return parseInt(/ 0A \w+:(\w+) /.exec(line ?? '')?.[1] ?? '', 16);
+}
+
+test.skipIf(backlogMax < 1024)('a thousand clients that connect while the host stands still are let in', async () => {
+  const { port } = new URL(host.url);
+  host.child.kill('SIGSTOP');
+  const sockets = Array.from({ length: 1000 }, () => connect(Number(port), '127.0.0.1'));
+  try {
+    await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+    // More than Linux may keep waiting would get a second of delay, or a reset.
+    expect(waitingAt(Number(port))).toBeGreaterThanOrEqual(sockets.length);
+  } finally {
+    host.child.kill('SIGCONT');
+  }
+  const answers = sockets.map(async (socket) => {
+    socket.end('GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n');
+    return (await text(socket)).split('\r\n', 1)[0];
+  });
+  expect([...new Set(await Promise.all(answers))]).toEqual(['HTTP/1.1 200 OK']);
 });
 
 test("the log of a handler's exception has the line of its source, and the client no path", async () => {

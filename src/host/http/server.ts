@@ -40,6 +40,12 @@ export interface HttpServer {
 /** Idle connections are kept longer than a load balancer keeps them, so that it is never the host who hangs up first. */
 const keepAliveMs = 65_000;
 
+/**
+ * Connections that may wait for the host to take them. Where more of them come at once, Linux lets clients wait for a second or
+ * resets their connections. It lowers this to its own limit, `net.core.somaxconn`; Node's default is 511.
+ */
+const backlog = 4096;
+
 /** At the end, how long a connection may take to bring the first byte of a request that was on its way. */
 const unusedMs = 100;
 
@@ -171,7 +177,7 @@ function listening(
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', reject);
-    server.listen(port, host, () => {
+    server.listen({ port, host, backlog }, () => {
       server.off('error', reject);
       resolve();
     });
