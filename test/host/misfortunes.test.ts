@@ -1,6 +1,6 @@
 /** A live host whose disk, folders, handlers and neighbours do what they should not. */
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -181,6 +181,35 @@ describe.skipIf(disk === undefined)('of a data folder on a disk of its own', () 
     expect((await call('sum', kept.host)).status).toBe(200);
     await kept.restart('SIGTERM');
     expect((await call('sum', kept.host)).status).toBe(200);
+    await disk!.setWritable(true);
+  });
+
+  test('that is read-only when a host starts again which was killed within its work, it serves', async () => {
+    await using kept = await hostOnDisk();
+    await kept.host.end('SIGKILL');
+    const data = join(disk!.folder, 'data');
+    await mkdir(join(data, 'staging', 'upload'));
+    const left = [
+      'staging/upload/model.onnx',
+      'blobs/sha256/part',
+      'blobs/put/part',
+      'handlers/old.mjs',
+      'validated/old.json',
+    ];
+    for (const path of left) await writeFile(join(data, path), '');
+    await disk!.setWritable(false);
+    await kept.restart('SIGKILL');
+    expect((await call('sum', kept.host)).status).toBe(200);
+    await disk!.setWritable(true);
+    await kept.restart('SIGKILL');
+    expect(left.filter((path) => existsSync(join(data, path)))).toEqual([]);
+  });
+
+  test('that is read-only and new, a host says so and ends', async () => {
+    const data = join(disk!.folder, 'new');
+    await mkdir(data);
+    await disk!.setWritable(false);
+    await expect(serveFrom(data)).rejects.toThrow(`the data folder ${data} is on a read-only disk`);
     await disk!.setWritable(true);
   });
 });

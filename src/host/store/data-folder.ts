@@ -5,7 +5,7 @@ import { dirname, join, resolve } from 'node:path';
 import { makeFolders } from '../../tools/index.ts';
 import { ConfigError } from '../config-error.ts';
 import { migrateData, type FormatOutcome } from './data-format.ts';
-import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, writeFileDurably } from './disk.ts';
+import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, tidy, writeFileDurably } from './disk.ts';
 
 /**
  * ```
@@ -56,7 +56,9 @@ export class DataFolder {
     for (const folder of [this.functions, this.staging, this.validated, this.handlers]) {
       await mkdir(folder, { recursive: true });
     }
-    for (const name of await namesIn(this.staging)) await removeTree(join(this.staging, name));
+    await tidy(async () => {
+      for (const name of await namesIn(this.staging)) await removeTree(join(this.staging, name));
+    });
     return outcome;
   }
 
@@ -141,6 +143,11 @@ async function takeLock(root: string): Promise<void> {
   try {
     await overwriteFile(path, text);
   } catch (error) {
+    if (hasCode(error, 'ENOENT')) {
+      throw new ConfigError(
+        `the data folder ${root} is on a read-only disk, and no host has used it before; choose another with --data`,
+      );
+    }
     if (!hasCode(error, 'EROFS')) throw error; // Where nobody can write, nobody needs the lock.
   }
 }

@@ -180,6 +180,15 @@ export async function discardTree(path: string): Promise<void> {
   await removeTree(path).catch(() => undefined);
 }
 
+/** Work that removes what nobody uses. On a read-only disk that stays until a start which may write: nothing else needs it. */
+export async function tidy(work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (!hasCode(error, 'EROFS')) throw error;
+  }
+}
+
 export async function unlinkIfThere(path: string): Promise<void> {
   try {
     await unlink(path);

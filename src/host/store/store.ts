@@ -9,7 +9,7 @@ import { BlobStore } from './blobs.ts';
 import { Catalogue } from './catalogue.ts';
 import { Changes } from './changes.ts';
 import { DataFolder, moveData } from './data-folder.ts';
-import { diskError, namesIn } from './disk.ts';
+import { diskError, namesIn, tidy } from './disk.ts';
 import { FleetContent, withoutRecord, type FetchFile, type FleetFunction } from './fleet-content.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { removeOtherHandlers } from './handlers.ts';
@@ -351,7 +351,7 @@ class Store extends Catalogue implements DiskModelStore {
         for (const version of versions.filter(isVersion)) await this.#takeInUpload(name, version);
       }
     }
-    await this.#blobs.collect();
+    await tidy(() => this.#blobs.collect());
     const shippedNames = await this.#folders.names();
     for (let at = 0; at < shippedNames.length; at += foldersAtOnce) {
       await Promise.all(shippedNames.slice(at, at + foldersAtOnce).map((name) => this.#takeInFolder(name)));
@@ -362,7 +362,7 @@ class Store extends Catalogue implements DiskModelStore {
     }
     // As the fleet was when this host last heard of it; what is newer comes from Redis.
     for (const name of this.#changes.fleet?.names() ?? []) await this.#adopt(name);
-    await this.#forgetUnused();
+    await tidy(() => this.#forgetUnused());
   }
 
   async #takeInUpload(name: string, version: string): Promise<void> {
