@@ -188,7 +188,8 @@ export class CpuLanes implements SidePlace {
     if (session === undefined) {
       const bytes = this.#bytesOf(functionIndex, offer);
       this.#makeRoom(bytes);
-      this.#sessions.set(functionIndex, { bytes, runs: 1, loadMs, readyMs: nowMs + loadMs, isLeft: false });
+      const runs = this.#runsOutside(functionIndex);
+      this.#sessions.set(functionIndex, { bytes, runs, loadMs, readyMs: nowMs + loadMs, isLeft: false });
       this.#usedBytes += bytes;
     } else {
       this.#hold(functionIndex, session.bytes);
@@ -233,7 +234,8 @@ export class CpuLanes implements SidePlace {
     const session = this.#sessions.get(functionIndex);
     if (session !== undefined) this.#hold(functionIndex, session.bytes);
     this.#usedBytes += bytes - (session?.bytes ?? 0);
-    const { runs = 0, loadMs = this.#loadMs.of(functionIndex, undefined), readyMs = 0, isLeft = false } = session ?? {};
+    const { loadMs = this.#loadMs.of(functionIndex, undefined), readyMs = 0, isLeft = false } = session ?? {};
+    const runs = session?.runs ?? this.#runsOutside(functionIndex);
     if (bytes === 0) this.#sessions.delete(functionIndex);
     else this.#sessions.set(functionIndex, { bytes, runs, loadMs, readyMs, isLeft });
     this.#release(functionIndex);
@@ -273,6 +275,13 @@ export class CpuLanes implements SidePlace {
 
   #bytesOf(functionIndex: number, offer: CpuOffer): number {
     return 'bytes' in offer ? this.#bytes.of(functionIndex, offer.bytes) : 0;
+  }
+
+  /** Of a function that has no session: a process may have died, and another one have begun its session, beside runs that go on. */
+  #runsOutside(functionIndex: number): number {
+    let runs = 0;
+    for (const taken of this.#taken.values()) if (taken.functionIndex === functionIndex && taken.kind !== 'own') runs++;
+    return runs;
   }
 
   /** May be closed from now on, if nothing runs in it. */

@@ -146,3 +146,23 @@ test('a call that waits for memory starts once a session that takes it is gone, 
     { kind: 'run-cpu', invocation: 1 },
   ]);
 });
+
+test('a session that dies and is made anew beside runs that go on is closed once, and not within them', () => {
+  const scheduler = new Scheduler({ gpus: [], policy: policies.best, cpu: { cores: 3, memoryBytes: 100 } });
+  const sheet = offerSheet(0, { layers: [] }, { cpu: { latencyMs: 10, cores: 1, loadMs: 10, bytes: 60 } });
+  for (const functionIndex of [0, 1]) scheduler.handle({ kind: 'function-added', functionIndex, sheet }, 0);
+  const arrive = (invocation: number, functionIndex: number): readonly string[] =>
+    scheduler.handle({ kind: 'arrival', invocation, functionIndex }, 0).map(({ kind }) => kind);
+  const finish = (invocation: number): readonly string[] =>
+    scheduler.handle({ kind: 'finished', invocation, observed: { runMs: 10 } }, 20).map(({ kind }) => kind);
+  for (const invocation of [0, 1]) expect(arrive(invocation, 0)).toEqual(['run-cpu']);
+  for (const bytes of [0, 60]) scheduler.handle({ kind: 'session', functionIndex: 0, bytes }, 5);
+  // Its room is for another function once nothing runs in it any more.
+  expect(arrive(2, 1)).toEqual(['wait']);
+  expect(finish(0)).toEqual([]);
+  const started = finish(1);
+  expect(started).toContain('run-cpu');
+  expect(started.filter((kind) => kind.startsWith('evict'))).toHaveLength(1);
+  finish(2);
+  expect(arrive(3, 0)).toContain('run-cpu');
+});
