@@ -1,14 +1,8 @@
 /**
  * By default glibc keeps freed blocks of up to 32 MiB for later: after a load those are copies of weights that are of
- * no more use, as much again as half of a small model in every instance. So large blocks go back to the system at once,
- * and come as pages of 2 MiB where the system gives such to who asks (transparent huge pages, `madvise`): ONNX Runtime
- * packs weights anew at each load, and 25 MB of them in pages of 4 KiB are 6,400 page faults, 10 ms of a load of 24.
+ * no more use, as much again as half of a small model in every instance. So large blocks go back to the system at once.
  */
-const allocator = {
-  MALLOC_MMAP_THRESHOLD_: String(1024 * 1024),
-  MALLOC_TRIM_THRESHOLD_: String(4 * 1024 * 1024),
-  GLIBC_TUNABLES: 'glibc.malloc.hugetlb=1',
-};
+const allocator = { MALLOC_MMAP_THRESHOLD_: String(1024 * 1024), MALLOC_TRIM_THRESHOLD_: String(4 * 1024 * 1024) };
 
 /** A handler sees what its operator set for it, but not the host's own settings: there are keys among them. */
 export function instanceEnvironment(): NodeJS.ProcessEnv {
