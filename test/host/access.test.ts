@@ -20,7 +20,7 @@ const invoking = /^(POST|GET) \/(async-)?function\/|^POST \/v2\/models\/.*\/infe
 /** Reading that shows what clients sent, or what is stored. */
 const managedReading = new Set(['GET /async-function', 'GET /blobs/:digest', 'GET /functions/:name/log']);
 /** Hosts of a fleet sign these with its secret; no key opens them. test/fleet/fleet.test.ts has a host in a fleet. */
-const betweenHosts = /^\/v2\/fleet\/(ping$|run\/|content$)/;
+const betweenHosts = /^\/v2\/fleet\/(ping$|run\/|(content|entries\/:name)$)/;
 const readingPosts = /^POST \/v2\/(repository\/index$|(system|cuda)sharedmemory\/)/;
 
 function scopeWanted(method: string, path: string): string {
