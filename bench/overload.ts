@@ -58,7 +58,7 @@ interface Group {
 }
 
 async function run({ small, seed, rows: only, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
-  // At ten times what was measured in a lucky moment a second of calls takes a busy machine minutes to answer.
+  // A capacity that was measured in a lucky moment, times ten: a busy machine needs minutes to answer a second of that.
   const forMs = small ? 250 : 15_000;
   const everydayMs = small ? 1000 : 30_000;
   const groups = new Map<string, Group>();

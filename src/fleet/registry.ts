@@ -134,8 +134,8 @@ export class Registry {
   }
 
   /**
-   * Changes a function's entry; undefined removes it. The other hosts have heard of it when it resolves: they would hear of it
-   * from Redis too, unless that dies meanwhile.
+   * Changes a function's entry; undefined removes it. When it resolves, every other host that answers knows: from Redis alone
+   * they would not, if that died now.
    *
    * @throws ChangedElsewhere; QueueError 'unavailable': then it is not known whether Redis took it
    */
@@ -147,7 +147,9 @@ export class Registry {
     if (!(await this.#write(name, before === undefined ? '' : revisionOf(before), entry))) {
       throw new ChangedElsewhere(`function '${name}' was changed at another host`);
     }
-    await Promise.all([copy.set(name, entry), this.#options.tell(name, this.#sealed(name, entry))]);
+    // Another host may have changed it again since, and this one heard of that first: then it has the newer one.
+    const keep = copy.get(name) === before ? copy.set(name, entry) : this.look();
+    await Promise.all([keep, this.#options.tell(name, this.#sealed(name, entry))]);
   }
 
   /** Of a change that another host {@link RegistryOptions.tell tells}. @returns whether it is one of the fleet's */

@@ -277,7 +277,7 @@ export class CpuLanes implements SidePlace {
     return 'bytes' in offer ? this.#bytes.of(functionIndex, offer.bytes) : 0;
   }
 
-  /** Of a function that has no session: a process may have died, and another one have begun its session, beside runs that go on. */
+  /** Runs of a function that has no session: its process may have died while they go on, and its next session is also theirs. */
   #runsOutside(functionIndex: number): number {
     let runs = 0;
     for (const taken of this.#taken.values()) if (taken.functionIndex === functionIndex && taken.kind !== 'own') runs++;

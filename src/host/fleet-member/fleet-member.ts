@@ -57,7 +57,7 @@ interface Joined {
 
 /** Redis may be a moment behind when all are started together. */
 const firstAnswerMs = 1000;
-/** Who has not heard of a publication by then hears of it from Redis. */
+/** A host that has not answered by then hears of the change from Redis. */
 const tellMs = 1000;
 
 export class FleetMember implements FleetStore {
