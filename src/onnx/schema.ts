@@ -4,7 +4,8 @@
  *
  * It is declared as proto2, as onnx.proto is: a field that is set to its default stays apart from one that is absent,
  * and text that is not UTF-8 does not stop a read. Enumerations stand as int32 (the same bytes), so that a value newer
- * than this list is kept; oneofs stand as plain optional fields.
+ * than this list is kept; oneofs stand as plain optional fields. `types.ts` derives the plain types from it. Messages that
+ * no code here reads (devices, sharding, segments) are left out: their fields stay as the bytes that the file has.
  */
 import { create, createFileRegistry, type DescMessage } from '@bufbuild/protobuf';
 import {
@@ -34,9 +35,10 @@ export type Presence = 'always' | 'maybe' | 'list' | 'maybe-list' | 'packed';
 
 type FieldRow = readonly [number: number, name: string, type: string, presence: Presence];
 
-const metadata = (number: number): FieldRow => [number, 'metadata_props', 'StringStringEntryProto', 'maybe-list'];
+const metadata = <Number extends number>(number: Number) =>
+  [number, 'metadata_props', 'StringStringEntryProto', 'maybe-list'] as const;
 
-const messages: Readonly<Record<string, readonly FieldRow[]>> = {
+export const messages = {
   ModelProto: [
     [1, 'ir_version', 'int64', 'always'],
     [2, 'producer_name', 'string', 'always'],
@@ -49,7 +51,6 @@ const messages: Readonly<Record<string, readonly FieldRow[]>> = {
     [14, 'metadata_props', 'StringStringEntryProto', 'list'],
     [20, 'training_info', 'TrainingInfoProto', 'maybe-list'],
     [25, 'functions', 'FunctionProto', 'maybe-list'],
-    [26, 'configuration', 'DeviceConfigurationProto', 'maybe-list'],
   ],
   GraphProto: [
     [1, 'node', 'NodeProto', 'list'],
@@ -64,6 +65,7 @@ const messages: Readonly<Record<string, readonly FieldRow[]>> = {
     metadata(16),
   ],
   NodeProto: [
+    // names of values; '' is an optional input that is left out
     [1, 'input', 'string', 'list'],
     [2, 'output', 'string', 'list'],
     [3, 'name', 'string', 'always'],
@@ -71,9 +73,9 @@ const messages: Readonly<Record<string, readonly FieldRow[]>> = {
     [5, 'attribute', 'AttributeProto', 'list'],
     [6, 'doc_string', 'string', 'maybe'],
     [7, 'domain', 'string', 'always'],
+    // tells functions of one name and domain apart
     [8, 'overload', 'string', 'maybe'],
     metadata(9),
-    [10, 'device_configurations', 'NodeDeviceConfigurationProto', 'maybe-list'],
   ],
   AttributeProto: [
     [1, 'name', 'string', 'always'],
@@ -91,6 +93,7 @@ const messages: Readonly<Record<string, readonly FieldRow[]>> = {
     [14, 'tp', 'TypeProto', 'maybe'],
     [15, 'type_protos', 'TypeProto', 'maybe-list'],
     [20, 'type', 'int32', 'always'],
+    // in a function's body: the attribute of the calling node that gives the value
     [21, 'ref_attr_name', 'string', 'maybe'],
     [22, 'sparse_tensor', 'SparseTensorProto', 'maybe'],
     [23, 'sparse_tensors', 'SparseTensorProto', 'maybe-list'],
@@ -98,25 +101,23 @@ const messages: Readonly<Record<string, readonly FieldRow[]>> = {
   TensorProto: [
     [1, 'dims', 'int64', 'list'],
     [2, 'data_type', 'int32', 'always'],
-    [3, 'segment', 'Segment', 'maybe'],
     [4, 'float_data', 'float', 'packed'],
     [5, 'int32_data', 'int32', 'packed'],
     [6, 'string_data', 'bytes', 'maybe-list'],
     [7, 'int64_data', 'int64', 'packed'],
     [8, 'name', 'string', 'always'],
+    // little-endian element bytes; absent when the elements stand in a typed field or in an external file
     [9, 'raw_data', 'bytes', 'maybe'],
     [10, 'double_data', 'double', 'packed'],
     [11, 'uint64_data', 'uint64', 'packed'],
     [12, 'doc_string', 'string', 'maybe'],
+    // `location` (relative to the model's folder), `offset`, `length`: present when data_location is EXTERNAL (1)
     [13, 'external_data', 'StringStringEntryProto', 'maybe-list'],
     [14, 'data_location', 'int32', 'maybe'],
     metadata(16),
   ],
-  Segment: [
-    [1, 'begin', 'int64', 'always'],
-    [2, 'end', 'int64', 'always'],
-  ],
   SparseTensorProto: [
+    // the non-zero elements, whose name is that of the sparse tensor; their places: linear, or one row of coordinates each
     [1, 'values', 'TensorProto', 'maybe'],
     [2, 'indices', 'TensorProto', 'maybe'],
     [3, 'dims', 'int64', 'list'],
@@ -127,6 +128,7 @@ const messages: Readonly<Record<string, readonly FieldRow[]>> = {
     [3, 'doc_string', 'string', 'maybe'],
     metadata(4),
   ],
+  // one of the kinds is present; a host serves tensors only
   TypeProto: [
     [1, 'tensor_type', 'TensorTypeProto', 'maybe'],
     [4, 'sequence_type', 'SequenceTypeProto', 'maybe'],
@@ -138,6 +140,7 @@ const messages: Readonly<Record<string, readonly FieldRow[]>> = {
   ],
   // TypeProto.Tensor and TypeProto.SparseTensor, which have the same fields
   TensorTypeProto: [
+    // a number, since a newer file may hold one that ElementType lacks; without a shape not even the rank is known
     [1, 'elem_type', 'int32', 'always'],
     [2, 'shape', 'TensorShapeProto', 'maybe'],
   ],
@@ -153,11 +156,13 @@ const messages: Readonly<Record<string, readonly FieldRow[]>> = {
   ],
   TensorShapeProto: [[1, 'dim', 'Dimension', 'list']],
   Dimension: [
+    // a fixed size, or a name for one that varies; neither means unknown
     [1, 'dim_value', 'int64', 'maybe'],
     [2, 'dim_param', 'string', 'maybe'],
     [3, 'denotation', 'string', 'maybe'],
   ],
   OperatorSetIdProto: [
+    // '' is ai.onnx
     [1, 'domain', 'string', 'always'],
     [2, 'version', 'int64', 'always'],
   ],
@@ -169,6 +174,7 @@ const messages: Readonly<Record<string, readonly FieldRow[]>> = {
     [1, 'name', 'string', 'always'],
     [4, 'input', 'string', 'list'],
     [5, 'output', 'string', 'list'],
+    // names of attributes without a default; those with one are in attribute_proto
     [6, 'attribute', 'string', 'list'],
     [7, 'node', 'NodeProto', 'list'],
     [8, 'doc_string', 'string', 'maybe'],
@@ -189,36 +195,7 @@ const messages: Readonly<Record<string, readonly FieldRow[]>> = {
     [1, 'tensor_name', 'string', 'always'],
     [2, 'quant_parameter_tensor_names', 'StringStringEntryProto', 'list'],
   ],
-  DeviceConfigurationProto: [
-    [1, 'name', 'string', 'always'],
-    [2, 'num_devices', 'int32', 'always'],
-    [3, 'device', 'string', 'list'],
-  ],
-  NodeDeviceConfigurationProto: [
-    [1, 'configuration_id', 'string', 'always'],
-    [2, 'sharding_spec', 'ShardingSpecProto', 'list'],
-    [3, 'pipeline_stage', 'int32', 'maybe'],
-  ],
-  ShardingSpecProto: [
-    [1, 'tensor_name', 'string', 'always'],
-    [2, 'device', 'int64', 'list'],
-    [3, 'index_to_device_group_map', 'IntIntListEntryProto', 'list'],
-    [4, 'sharded_dim', 'ShardedDimProto', 'list'],
-  ],
-  IntIntListEntryProto: [
-    [1, 'key', 'int64', 'always'],
-    [2, 'value', 'int64', 'list'],
-  ],
-  ShardedDimProto: [
-    [1, 'axis', 'int64', 'always'],
-    [2, 'simple_sharding', 'SimpleShardedDimProto', 'list'],
-  ],
-  SimpleShardedDimProto: [
-    [1, 'dim_value', 'int64', 'maybe'],
-    [2, 'dim_param', 'string', 'maybe'],
-    [3, 'num_shards', 'int64', 'always'],
-  ],
-};
+} as const satisfies Readonly<Record<string, readonly FieldRow[]>>;
 
 const isList = (presence: Presence): boolean => presence !== 'always' && presence !== 'maybe';
 
@@ -289,7 +266,7 @@ function compile(name: string): MessageSchema {
   const known = compiled.get(name);
   if (known !== undefined) return known;
   const descriptor = registry.getMessage(`onnx.${name}`);
-  const rows = messages[name];
+  const rows = Object.hasOwn(messages, name) ? messages[name as keyof typeof messages] : undefined;
   if (descriptor === undefined || rows === undefined) throw new Error(`the ONNX schema has no message '${name}'`);
   const fields: FieldSchema[] = [];
   const byNumber = new Map<number, FieldSchema>();

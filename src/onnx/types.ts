@@ -1,9 +1,11 @@
 /**
  * ONNX's own messages as plain objects, named as onnx.proto names them, in camel case. Every 64-bit integer is a
- * bigint: attributes such as Slice's "to the end" are 2^63-1 and must survive a read and a write.
+ * bigint: attributes such as Slice's "to the end" are 2^63-1 and must survive a read and a write. The fields come from
+ * the schema.
  */
 
 import type { UnknownField } from '@bufbuild/protobuf';
+import type { messages } from './schema.ts';
 
 /** onnx.proto, TensorProto.DataType. */
 export const ElementType = {
@@ -63,37 +65,57 @@ export interface Message {
   unknownFields?: readonly UnknownField[];
 }
 
-export interface StringStringEntry extends Message {
-  key: string;
-  value: string;
+type Messages = typeof messages;
+
+type CamelCase<Text extends string> = Text extends `${infer Head}_${infer Tail}`
+  ? `${Head}${Capitalize<CamelCase<Tail>>}`
+  : Text;
+
+interface Scalars {
+  float: number;
+  double: number;
+  int32: number;
+  int64: bigint;
+  uint64: bigint;
+  string: string;
+  bytes: Uint8Array;
 }
 
-export interface OperatorSetId extends Message {
-  /** '' is ai.onnx. */
-  domain: string;
-  version: bigint;
-}
+type Value<Type> = Type extends keyof Scalars
+  ? Scalars[Type]
+  : Type extends 'TensorProto'
+    ? TensorProto
+    : Type extends keyof Messages
+      ? Fields<Type>
+      : never;
 
-export interface TensorProto extends Message {
-  dims: bigint[];
-  dataType: number;
-  name: string;
-  /** Little-endian element bytes; absent when the elements stand in a typed field or in an external file. */
-  rawData?: Uint8Array;
-  floatData?: number[];
-  int32Data?: number[];
-  stringData?: Uint8Array[];
-  int64Data?: bigint[];
-  doubleData?: number[];
-  uint64Data?: bigint[];
-  /** `location` (relative to the model's folder), `offset`, `length`: present when dataLocation is EXTERNAL (1). */
-  externalData?: StringStringEntry[];
-  /** 0 = in the model, 1 = external. */
-  dataLocation?: number;
-  docString?: string;
-  /** Part of a larger tensor; no runtime reads it. */
-  segment?: Segment;
-  metadataProps?: StringStringEntry[];
+type Required = 'always' | 'list';
+
+/** The fields of a message as its rows in the schema say. */
+type Fields<Name extends keyof Messages> = Message & {
+  [Row in Messages[Name][number] as Row[3] extends Required ? CamelCase<Row[1]> : never]: Row[3] extends 'list'
+    ? Value<Row[2]>[]
+    : Value<Row[2]>;
+} & {
+  [Row in Messages[Name][number] as Row[3] extends Required ? never : CamelCase<Row[1]>]?: Row[3] extends 'maybe'
+    ? Value<Row[2]>
+    : Value<Row[2]>[];
+};
+
+export type StringStringEntry = Fields<'StringStringEntryProto'>;
+export type OperatorSetId = Fields<'OperatorSetIdProto'>;
+export type SparseTensorProto = Fields<'SparseTensorProto'>;
+export type Dimension = Fields<'Dimension'>;
+export type TensorTypeProto = Fields<'TensorTypeProto'>;
+export type TypeProto = Fields<'TypeProto'>;
+export type ValueInfoProto = Fields<'ValueInfoProto'>;
+export type AttributeProto = Fields<'AttributeProto'>;
+export type NodeProto = Fields<'NodeProto'>;
+export type GraphProto = Fields<'GraphProto'>;
+/** An operator defined by nodes; called by a node of its name and domain. */
+export type FunctionProto = Fields<'FunctionProto'>;
+
+export interface TensorProto extends Fields<'TensorProto'> {
   /**
    * Not in onnx.proto: makes the element bytes when a writer asks for them, so that a model larger than memory can be
    * written. Must return the same bytes each time; `byteLength` is dims x element size.
@@ -101,177 +123,7 @@ export interface TensorProto extends Message {
   source?: () => Uint8Array;
 }
 
-export interface Segment extends Message {
-  begin: bigint;
-  end: bigint;
-}
-
-export interface SparseTensorProto extends Message {
-  /** The non-zero elements; the name of the sparse tensor is theirs. */
-  values?: TensorProto;
-  /** Their places: linear, or one row of coordinates each. */
-  indices?: TensorProto;
-  dims: bigint[];
-}
-
-export interface Dimension extends Message {
-  /** A fixed size, */
-  dimValue?: bigint;
-  /** or a name for one that varies; neither means unknown. */
-  dimParam?: string;
-  denotation?: string;
-}
-
-export interface TensorShapeProto extends Message {
-  dim: Dimension[];
-}
-
-export interface TensorTypeProto extends Message {
-  /** {@link ElementType}; a number, since a newer file may hold one that this list lacks. */
-  elemType: number;
-  /** Absent when not even the rank is known. */
-  shape?: TensorShapeProto;
-}
-
-/** One of the kinds is present; a host serves tensors only. */
-export interface TypeProto extends Message {
-  tensorType?: TensorTypeProto;
-  sequenceType?: Message & { elemType?: TypeProto };
-  mapType?: Message & { keyType: number; valueType?: TypeProto };
-  optionalType?: Message & { elemType?: TypeProto };
-  sparseTensorType?: TensorTypeProto;
-  opaqueType?: Message & { domain: string; name: string };
-  denotation?: string;
-}
-
-export interface ValueInfoProto extends Message {
-  name: string;
-  type?: TypeProto;
-  docString?: string;
-  metadataProps?: StringStringEntry[];
-}
-
-export interface AttributeProto extends Message {
-  name: string;
-  type: number;
-  f?: number;
-  i?: bigint;
-  s?: Uint8Array;
-  t?: TensorProto;
-  g?: GraphProto;
-  floats?: number[];
-  ints?: bigint[];
-  strings?: Uint8Array[];
-  tensors?: TensorProto[];
-  graphs?: GraphProto[];
-  sparseTensor?: SparseTensorProto;
-  sparseTensors?: SparseTensorProto[];
-  tp?: TypeProto;
-  typeProtos?: TypeProto[];
-  /** In a function's body: the attribute of the calling node that gives the value. */
-  refAttrName?: string;
-  docString?: string;
-}
-
-export interface NodeProto extends Message {
-  /** Names of values; '' is an optional input that is left out. */
-  input: string[];
-  output: string[];
-  name: string;
-  opType: string;
-  domain: string;
-  attribute: AttributeProto[];
-  docString?: string;
-  /** Tells functions of one name and domain apart. */
-  overload?: string;
-  metadataProps?: StringStringEntry[];
-  deviceConfigurations?: NodeDeviceConfigurationProto[];
-}
-
-export interface IntIntListEntry extends Message {
-  key: bigint;
-  value: bigint[];
-}
-
-export interface SimpleShardedDim extends Message {
-  dimValue?: bigint;
-  dimParam?: string;
-  numShards: bigint;
-}
-
-export interface ShardingSpecProto extends Message {
-  tensorName: string;
-  device: bigint[];
-  indexToDeviceGroupMap: IntIntListEntry[];
-  shardedDim: (Message & { axis: bigint; simpleSharding: SimpleShardedDim[] })[];
-}
-
-export interface NodeDeviceConfigurationProto extends Message {
-  configurationId: string;
-  shardingSpec: ShardingSpecProto[];
-  pipelineStage?: number;
-}
-
-export interface TensorAnnotation extends Message {
-  tensorName: string;
-  quantParameterTensorNames: StringStringEntry[];
-}
-
-export interface GraphProto extends Message {
-  name: string;
-  node: NodeProto[];
-  initializer: TensorProto[];
-  input: ValueInfoProto[];
-  output: ValueInfoProto[];
-  valueInfo: ValueInfoProto[];
-  docString?: string;
-  sparseInitializer?: SparseTensorProto[];
-  quantizationAnnotation?: TensorAnnotation[];
-  metadataProps?: StringStringEntry[];
-}
-
-/** An operator defined by nodes; called by a node of its name and domain. */
-export interface FunctionProto extends Message {
-  name: string;
-  domain: string;
-  overload?: string;
-  input: string[];
-  output: string[];
-  /** Names of attributes without a default, */
-  attribute: string[];
-  /** and those with one. */
-  attributeProto?: AttributeProto[];
-  node: NodeProto[];
-  opsetImport: OperatorSetId[];
-  valueInfo?: ValueInfoProto[];
-  docString?: string;
-  metadataProps?: StringStringEntry[];
-}
-
-export interface TrainingInfoProto extends Message {
-  initialization?: GraphProto;
-  algorithm?: GraphProto;
-  initializationBinding: StringStringEntry[];
-  updateBinding: StringStringEntry[];
-}
-
-export interface DeviceConfigurationProto extends Message {
-  name: string;
-  numDevices: number;
-  device: string[];
-}
-
-export interface ModelProto extends Message {
-  irVersion: bigint;
-  opsetImport: OperatorSetId[];
-  producerName: string;
-  producerVersion: string;
-  domain: string;
-  modelVersion: bigint;
-  docString: string;
+export interface ModelProto extends Fields<'ModelProto'> {
+  /** It can be absent in a file; the reader refuses that. */
   graph: GraphProto;
-  metadataProps: StringStringEntry[];
-  functions?: FunctionProto[];
-  trainingInfo?: TrainingInfoProto[];
-  configuration?: DeviceConfigurationProto[];
 }
