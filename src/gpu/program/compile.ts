@@ -28,7 +28,7 @@ function emitAll(
   const byType = new Map(operators.map((operator) => [operator.type, operator]));
   const graph = new WorkGraph(prepared);
   // Fusions make products of heads where they lie, which only the library has.
-  if (fusion && settings.products !== 'own') fuse(graph, byType);
+  if (fusion && settings.products !== 'own') fuse(graph, byType, settings);
   const emission = new Emission(prepared, graph, settings);
   emission.obstacles.push(...prepared.obstacles);
   const blocked = new Set(prepared.obstacles.map(({ node }) => node));

@@ -41,20 +41,27 @@ test('a transformer in half precision converts its last bias and nothing else', 
   const settings = { layers: 2, hidden: 32, heads: 4, vocabulary: 50, positions: 40 };
   const path = join(folder, 'bert.onnx');
   await writeModel(buildArchitecture('bert-base', settings).model, path);
-  const shapes = ['input_ids', 'attention_mask', 'token_type_ids'].map((name) => ({ name, shape: [1, 8] }));
-  const programs = new Map<ProgramPrecision, Program>();
-  for (const precision of ['exact', 'fp16', 'bf16'] as const) {
-    programs.set(
-      precision,
-      await compileModel(path, shapes, operators, { cacheFolder: folder, settings: { precision } }),
-    );
+  const programsOf = async (tokens: number): Promise<Program[]> => {
+    const shapes = ['input_ids', 'attention_mask', 'token_type_ids'].map((name) => ({ name, shape: [1, tokens] }));
+    const programs: Program[] = [];
+    for (const precision of ['exact', 'fp16', 'bf16'] as const) {
+      const options = { cacheFolder: folder, settings: { precision } };
+      programs.push(await compileModel(path, shapes, operators, options));
+    }
+    return programs;
+  };
+  // A product more before and behind each softmax: with more than 16 rows they are made by tensor cores.
+  for (const [tokens, apart] of [
+    [8, 0],
+    [20, 2],
+  ] as const) {
+    const [exact, half, brain] = await programsOf(tokens);
+    expect([exact, half, brain].map((program) => conversions(program!))).toEqual([0, 1, 1]);
+    expect(half!.launches).toHaveLength(exact!.launches.length + 1 + settings.layers * apart);
+    // Scores, where they are in memory, are of 32 bits.
+    expect(new Set(typesOf(half!))).toEqual(new Set(['f16 f16 f16', ...(apart > 0 ? ['f16 f16 f32'] : [])]));
+    expect(half!.arenaBytes).toBeLessThan(exact!.arenaBytes);
   }
-  const [exact, half, brain] = ['exact', 'fp16', 'bf16'].map((name) => programs.get(name as ProgramPrecision)!);
-  expect([exact, half, brain].map((program) => conversions(program!))).toEqual([0, 1, 1]);
-  expect(half!.launches).toHaveLength(exact!.launches.length + 1);
-  // Scores, and what leaves the graph, are of 32 bits.
-  expect(new Set(typesOf(half!))).toEqual(new Set(['f16 f16 f16', 'f16 f16 f32']));
-  expect(half!.arenaBytes).toBeLessThan(exact!.arenaBytes);
 });
 
 test('what an operator takes that reads 32 bits only stays so, and is converted for the product', async () => {

@@ -29,6 +29,7 @@ const rowOperators = new Set([
   'turntable.AddLayerNormalization',
   'Softmax',
   'turntable.MaskedSoftmax',
+  'turntable.Attention',
 ]);
 
 const isPool = ({ type, outputs }: WorkNode): boolean =>

@@ -66,8 +66,19 @@ const models: Readonly<Record<OperatorGroup, Model | null>> = {
     const [values, scale, zero] = graph.node('DynamicQuantizeLinear', [x], {}, { outputs: 3 });
     graph.output(graph.node('DequantizeLinear', [values, scale, zero]), FLOAT, [rows, columns], 'rounded');
   },
+  attention: (graph, x) => {
+    const byHeads = (perm: readonly number[], from: number): string => {
+      const part = graph.node('Slice', [x, whole(graph, from), whole(graph, from + 24), whole(graph, 1)]);
+      return graph.node('Transpose', [graph.node('Reshape', [part, whole(graph, 1, rows, 2, 12)])], { perm });
+    };
+    const scores = graph.node('MatMul', [byHeads([0, 2, 1, 3], 0), byHeads([0, 2, 3, 1], 8)]);
+    const shares = graph.node('Softmax', [graph.node('Add', [scores, weight(graph, 'mask', [rows, rows])])], {
+      axis: -1,
+    });
+    const context = graph.node('MatMul', [shares, byHeads([0, 2, 1, 3], 16)]);
+    graph.output(graph.node('Transpose', [context], { perm: [0, 2, 1, 3] }), FLOAT, [1, rows, 2, 12], 'context');
+  },
   // These are made of the kernels of the others, and each function with them is checked before it serves.
-  attention: null,
   vision: null,
   signal: null,
 };

@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import type { AttributeValue } from '../../../src/onnx/index.ts';
 import { elementCount, type DataType } from '../../../src/tensor/index.ts';
+import { wholeAttention } from './cases/attention.ts';
 import { conformanceCase, filled, given, ints, scalar, tensor, type Case, type CaseInput } from './case.ts';
 
 const size = fc.oneof({ weight: 8, arbitrary: fc.integer({ min: 1, max: 7 }) }, fc.constantFrom(16, 17, 33));
@@ -272,6 +273,41 @@ const convolution = fc
     );
   });
 
+const lie = (width: number) =>
+  fc.oneof(
+    fc.constantFrom('apart' as const, 'together' as const),
+    fc.tuple(fc.nat(5), fc.nat(5)).map(([from, rest]) => ({ from, width: from + width + rest })),
+  );
+const rowCount = fc.oneof(fc.integer({ min: 1, max: 70 }), fc.constantFrom(1, 16, 32, 64, 65, 130));
+const whole = fc
+  .record({
+    batch: fc.integer({ min: 1, max: 3 }),
+    heads: fc.oneof(fc.integer({ min: 1, max: 4 }), fc.constant(64)),
+    queries: rowCount,
+    keys: rowCount,
+    size: fc.oneof(fc.integer({ min: 1, max: 20 }), fc.constantFrom(64, 80, 128)),
+    valueSize: fc.oneof(fc.integer({ min: 1, max: 20 }), fc.constantFrom(64, 80, 128)),
+    scale: fc.constantFrom(1, 0.125, -0.5),
+    noNan: fc.boolean(),
+    seed: seeds,
+    masked: fc.boolean(),
+  })
+  .filter(({ batch, heads, queries, keys, size }) => batch * heads * queries * keys * size <= 400_000)
+  .chain(({ masked, ...options }) => {
+    const { batch, heads, queries, keys, size: each, valueSize, seed } = options;
+    return fc
+      .record({
+        lies: fc.tuple(
+          lie(heads * each),
+          lie(heads * each),
+          lie(heads * valueSize),
+          fc.constantFrom('apart' as const, 'together' as const),
+        ),
+        mask: narrowed([batch, heads, queries, keys]).map((shape) => (masked ? x(shape, 'FP32', seed + 9) : undefined)),
+      })
+      .map((drawn) => wholeAttention('random', { ...options, ...drawn }));
+  });
+
 /** So many cases of each kind. */
 export const randomCases = (seed: number, ofEach: number): Case[] =>
   [
@@ -290,4 +326,5 @@ export const randomCases = (seed: number, ofEach: number): Case[] =>
     pool,
     matmul,
     convolution,
+    whole,
   ].flatMap((kind, index) => fc.sample<Case>(kind, { seed: seed + index, numRuns: ofEach }));

@@ -71,7 +71,7 @@ const cases: readonly Case[] = [
     more: [ids([1, 9]), mask([1, 9])],
   },
   { name: 'BERT as exported, with sdpa', model: () => bertExport({ sdpa: true }), inputs: [ids([1, 6]), mask([1, 6])] },
-  { name: 'GPT-2 as exported', model: gpt2Export, inputs: [ids([2, 5])], more: [ids([1, 8])] },
+  { name: 'GPT-2 as exported', model: gpt2Export, inputs: [ids([2, 5])], more: [ids([1, 20])] },
   { name: 'ViT as exported', model: vitExport, inputs: [floats('pixel_values', [2, 3, 16, 16])] },
   {
     name: 'MobileNet-v2 as exported',
@@ -95,9 +95,10 @@ const cases: readonly Case[] = [
     name: 'bert-base',
     model: architecture('bert-base', text),
     inputs: [ids([1, 7]), mask([1, 7]), tokens('token_type_ids', [1, 7], (index) => index % 2)],
+    more: [ids([2, 20]), mask([2, 20]), tokens('token_type_ids', [2, 20], (index) => index % 2)],
   },
   { name: 'roberta-base', model: architecture('roberta-base', text), inputs: [ids([1, 6]), mask([1, 6])] },
-  { name: 'gpt2', model: architecture('gpt2', text), inputs: [ids([1, 6])] },
+  { name: 'gpt2', model: architecture('gpt2', text), inputs: [ids([1, 6])], more: [ids([2, 36])] },
   {
     name: 'resnet50',
     model: architecture('resnet50', { ...image, width: 8, blocks: [1, 1, 1, 1] }),

@@ -36,7 +36,7 @@ export function splitHeads(value: Value, heads: number): Split {
 }
 
 /** A mask that broadcasts to the scores; one with fewer keys than there are lets nobody see the others. */
-function maskOf(mask: Value, scores: readonly number[]): ScoreChange {
+export function maskOf(mask: Value, scores: readonly number[]): ScoreChange {
   requireDatatype(mask, [...floats, 'BOOL']);
   const keys = scores.at(-1)!;
   const own = mask.shape.at(-1) ?? 1;

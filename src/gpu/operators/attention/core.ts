@@ -1,6 +1,6 @@
 /**
- * Attention over heads that lie anywhere: softmax(scale x Q x transposed K, changed by masks) x V, as two products and a softmax between
- * them. Every operator of the attention family ends here, whatever it does to its inputs before.
+ * Attention over heads that lie anywhere: softmax(scale x Q x transposed K, changed by masks) x V, as one kernel, or as two products and
+ * a softmax between them. Every operator of the attention family ends here, whatever it does to its inputs before.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { coordinates, stridesOf } from '../common/indexing.ts';
@@ -9,6 +9,7 @@ import type { Parameter } from '../common/launching.ts';
 import { emitProduct } from '../dense/product.ts';
 import { emitSoftmaxRows } from '../normalization/softmax.ts';
 import type { Buffer, Emitter, Value } from '../types.ts';
+import { emitOneKernel, isOneKernel } from './one-kernel.ts';
 
 /** Where the heads of a tensor lie: elements from item to item, from head to head, and from row to row. */
 export interface Heads {
@@ -68,6 +69,11 @@ const shared = ({ batch: item, head }: Heads): number[] => [item, head, 0];
 
 export function emitAttention(emitter: Emitter, attention: Attention): void {
   const { batch, heads, keyHeads, queries, keys, size, valueSize, q, k, v, y, scale, changes, scores } = attention;
+  const types = [q, k, v, y].map(({ type }) => type);
+  if (scores === undefined && isOneKernel(emitter.settings, types, attention)) {
+    emitOneKernel(emitter, attention, 'zero');
+    return;
+  }
   const group = heads / keyHeads;
   const planes = [batch, keyHeads, group];
   const each = ({ batch: item, head }: Heads): number[] => [item, group * head, head];

@@ -13,7 +13,8 @@ const types: Partial<Record<DataType, MatmulType>> = { FP32: 'f32', FP16: 'f16',
 /** Where the heads of a value lie, in elements. */
 export type HeadStrides = readonly [offset: number, row: number, head: number, batch: number];
 
-function strides(emitter: Emitter, name: string): HeadStrides {
+/** An attribute that says where heads lie. @throws Unsupported unless it has four numbers */
+export function headStrides(emitter: Emitter, name: string): HeadStrides {
   const [offset, row, head, batch] = emitter.attribute<readonly number[]>(name, []);
   if (offset === undefined || row === undefined || head === undefined || batch === undefined) {
     throw new Unsupported(`its attribute '${name}' does not have four numbers`);
@@ -32,7 +33,7 @@ function emit(emitter: Emitter): void {
   if (d === undefined) return;
   const size = (name: string): number => emitter.attribute<number>(name, 0);
   const [m, n, k, heads, batches] = [size('m'), size('n'), size('k'), size('heads'), size('batch')];
-  const places = { a: strides(emitter, 'a'), b: strides(emitter, 'b'), d: strides(emitter, 'd') };
+  const places = { a: headStrides(emitter, 'a'), b: headStrides(emitter, 'b'), d: headStrides(emitter, 'd') };
   const transposeB = size('transB') === 1;
   for (let batch = 0; batch < batches; batch++) {
     const part = (value: Value, [offset, row, head, perBatch]: HeadStrides, rows: number, columns: number) => {

@@ -4,9 +4,11 @@ import { attention } from './attention.ts';
 import { headProduct } from './head-product.ts';
 import { microsoftAttentionOperators } from './microsoft.ts';
 import { rotaryOperators } from './rotary.ts';
+import { wholeAttention } from './whole.ts';
 
 export const attentionOperators: readonly Operator[] = [
   headProduct,
+  wholeAttention,
   attention,
   ...rotaryOperators,
   ...microsoftAttentionOperators,

@@ -7,6 +7,7 @@ import { operators } from '../../operators/index.ts';
 import { prepareBase } from '../base.ts';
 import { prepareGraph } from '../prepare.ts';
 import { attributeOf } from '../node-attributes.ts';
+import type { ProgramSettings } from '../types.ts';
 import { WorkGraph, type WorkNode } from '../work-graph.ts';
 import { erf } from './gelu.ts';
 import { fuse } from './index.ts';
@@ -22,13 +23,16 @@ const byType = new Map(operators.map((operator) => [operator.type, operator]));
 let models = 0;
 
 /** The nodes that fusion leaves of a model. */
-async function fused(build: (graph: GraphBuilder) => void): Promise<readonly WorkNode[]> {
+async function fused(
+  build: (graph: GraphBuilder) => void,
+  settings: ProgramSettings = { precision: 'exact' },
+): Promise<readonly WorkNode[]> {
   const graph = new GraphBuilder('fusion');
   build(graph);
   const path = join(folder, `${models++}.onnx`);
   await writeModel(graph.build(), path);
   const work = new WorkGraph(await prepareGraph(await prepareBase(path, folder), [], folder));
-  fuse(work, byType);
+  fuse(work, byType, settings);
   return work.nodes;
 }
 
@@ -166,26 +170,108 @@ test('a projection that leaves the graph has bytes of its own', async () => {
   expect(types(nodes)).not.toContain('turntable.JointProduct');
 });
 
-test('attention has no transposes, nor the split before it', async () => {
-  const nodes = await fused((graph) => {
-    const x = graph.input('x', FLOAT, [1, 6, 96]);
-    const parts = graph.node('Split', [x, graph.constant({ ints: [32, 32, 32] })], { axis: 2 }, { outputs: 3 });
-    const [q, k, v] = parts.map((part, index) => {
-      const split = graph.node('Reshape', [part, graph.constant({ ints: [0, 0, 4, 8] })]);
+interface Attended {
+  readonly rows?: number;
+  readonly size?: number;
+  /** What is done to scores before the softmax, to shares behind it, and to values before the product. */
+  readonly scores?: Value;
+  readonly shares?: Value;
+  readonly values?: Value;
+  readonly axis?: number;
+  /** Of the product's result. */
+  readonly perm?: readonly number[];
+}
+
+/** Attention of 4 heads as GPT-2 has it: Q, K and V are parts of one projection. */
+const attended =
+  ({ rows = 20, size = 8, scores, shares, values, axis = -1, perm = [0, 2, 1, 3] }: Attended) =>
+  (graph: GraphBuilder): void => {
+    const x = graph.input('x', FLOAT, [1, rows, 12 * size]);
+    const sizes = graph.constant({ ints: [4 * size, 4 * size, 4 * size] });
+    const [q, k, v] = graph.node('Split', [x, sizes], { axis: 2 }, { outputs: 3 }).map((part, index) => {
+      const split = graph.node('Reshape', [part, graph.constant({ ints: [0, 0, 4, size] })]);
       return graph.node('Transpose', [split], { perm: index === 1 ? [0, 2, 3, 1] : [0, 2, 1, 3] });
     });
-    const scores = graph.node('Div', [graph.node('MatMul', [q!, k!]), scalar(graph, Math.sqrt(8))]);
-    const context = graph.node('MatMul', [graph.node('Softmax', [scores], { axis: -1 }), v!]);
-    const joined = graph.node('Transpose', [context], { perm: [0, 2, 1, 3] });
-    graph.output(graph.node('Reshape', [joined, graph.constant({ ints: [0, 0, 32] })]), FLOAT, [1, 6, 32], 'y');
+    const scaled = graph.node('Div', [graph.node('MatMul', [q!, k!]), scalar(graph, Math.sqrt(size))]);
+    const softmax = graph.node('Softmax', [scores?.(scaled, graph) ?? scaled], { axis });
+    const context = graph.node('MatMul', [shares?.(softmax, graph) ?? softmax, values?.(v!, graph) ?? v!]);
+    const joined = graph.node('Transpose', [context], { perm });
+    graph.output(graph.node('Reshape', [joined, graph.constant({ ints: [0, 0, -1] })]), FLOAT, [1, 'a', 'b'], 'y');
+  };
+
+test('attention is one kernel, without transposes and without the split before it', async () => {
+  const nodes = await fused(attended({}));
+  expect(types(nodes)).toEqual(['turntable.Attention', 'Reshape']);
+  const { proto } = nodes[0]!;
+  expect(proto.input).toEqual(['x', 'x', 'x']);
+  expect(attributeOf(proto, 'q', [0])).toEqual([0, 96, 8, 1920]);
+  expect(attributeOf(proto, 'k', [0])).toEqual([32, 96, 8, 1920]);
+  expect(attributeOf(proto, 'v', [0])).toEqual([64, 96, 8, 1920]);
+  expect(attributeOf(proto, 'y', [0])).toEqual([0, 32, 8, 640]);
+  expect(attributeOf(proto, 'scale', 0)).toBeCloseTo(1 / Math.sqrt(8), 6);
+});
+
+const masked: Value = (x, graph) => graph.node('Add', [x, graph.input('mask', FLOAT, [1, 1, 1, 20])]);
+const hiddenLater: Value = (x, graph) =>
+  graph.node('Where', [graph.input('seen', ElementType.BOOL, [20, 20]), x, scalar(graph, -3.4028234663852886e38)]);
+const numbersOnly: Value = (x, graph) => graph.node('Where', [graph.node('IsNaN', [x]), scalar(graph, 0), x]);
+
+test.each<[string, Attended, number]>([
+  ['a mask that is added', { scores: masked }, 4],
+  ['a mask that replaces', { scores: hiddenLater }, 4],
+  ['zeros for what is not a number', { scores: masked, shares: numbersOnly }, 4],
+])('attention takes %s along', async (_what, form, inputs) => {
+  const nodes = await fused(attended(form));
+  const attention = nodes.find(({ type }) => type === 'turntable.Attention');
+  expect(attention?.proto.input).toHaveLength(inputs);
+  expect(attributeOf(attention!.proto, 'noNan', 0)).toBe(form.shares === undefined ? 0 : 1);
+  expect(types(nodes).filter((type) => type.includes('Softmax') || type === 'IsNaN')).toEqual([]);
+});
+
+test('attention without a batch axis is one kernel', async () => {
+  const nodes = await fused((graph) => {
+    const heads = ['q', 'k', 'v'].map((name) => graph.input(name, FLOAT, [20, 6, 8]));
+    const [q, k, v] = heads.map((x, index) =>
+      graph.node('Transpose', [x], { perm: index === 1 ? [1, 2, 0] : [1, 0, 2] }),
+    );
+    const shares = graph.node('Softmax', [graph.node('MatMul', [q!, k!])], { axis: 2 });
+    const context = graph.node('Transpose', [graph.node('MatMul', [shares, v!])], { perm: [1, 0, 2] });
+    graph.output(context, FLOAT, [20, 6, 8], 'y');
   });
-  expect(types(nodes)).toEqual(['turntable.HeadProduct', 'Softmax', 'turntable.HeadProduct', 'Reshape']);
-  const [scores, , context] = nodes;
-  expect(attributeOf(scores!.proto, 'a', [0])).toEqual([0, 96, 8, 576]);
-  expect(attributeOf(scores!.proto, 'b', [0])).toEqual([32, 96, 8, 576]);
-  expect(attributeOf(scores!.proto, 'alpha', 0)).toBeCloseTo(1 / Math.sqrt(8), 6);
-  expect(attributeOf(context!.proto, 'b', [0])).toEqual([64, 96, 8, 576]);
-  expect(attributeOf(context!.proto, 'd', [0])).toEqual([0, 32, 8, 192]);
+  expect(types(nodes)).toEqual(['turntable.Attention']);
+  expect(attributeOf(nodes[0]!.proto, 'q', [0])).toEqual([0, 48, 8, 960]);
+});
+
+const taken: Value = (x, graph) => {
+  graph.output(x, FLOAT, [1, 4, 20, 20], 'taken');
+  return x;
+};
+const apart: readonly [string, Attended, ProgramSettings['precision']?][] = [
+  ['scores leave the graph', { scores: taken }],
+  ['shares leave the graph', { shares: taken }],
+  ['scores are taken elsewhere', { scores: (x, g) => g.node('Add', [x, g.node('ReduceMax', [x])]) }],
+  ['shares are changed', { shares: (x, g) => g.node('Sqrt', [x]) }],
+  [
+    'shares become something else than zeros',
+    { shares: (x, g) => g.node('Where', [g.node('IsNaN', [x]), scalar(g, 1), x]) },
+  ],
+  ['the softmax is of columns', { axis: 2 }],
+  ['heads are too large', { size: 260 }],
+  ['the values are transposed', { values: (x, g) => g.node('Transpose', [x], { perm: [0, 1, 3, 2] }), rows: 8 }],
+  ['tensor cores make the products in TF32', {}, 'tf32'],
+  ['tensor cores make the products in 16 bits', {}, 'fp16'],
+];
+
+test.each(apart)('attention stays two products where %s', async (_why, form, precision = 'exact') => {
+  const nodes = types(await fused(attended(form), { precision }));
+  expect(nodes).not.toContain('turntable.Attention');
+  expect(nodes.filter((type) => type === 'turntable.HeadProduct').length).toBeGreaterThan(0);
+});
+
+test('attention of few rows is one kernel at every precision', async () => {
+  for (const precision of ['tf32', 'fp16', 'bf16'] as const) {
+    expect(types(await fused(attended({ rows: 16 }), { precision }))).toContain('turntable.Attention');
+  }
 });
 
 test('masks by Where are made once for all layers, and added by the softmax', async () => {

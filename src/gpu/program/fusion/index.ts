@@ -1,5 +1,6 @@
 /** Fusion: several nodes of the model become one that runs faster. */
 import type { Operator } from '../../operators/types.ts';
+import type { ProgramSettings } from '../types.ts';
 import type { WorkGraph } from '../work-graph.ts';
 import { fuseAttention } from './attention.ts';
 import { fuseBatchNormalizations, fuseConvolutions } from './convolutions.ts';
@@ -7,22 +8,25 @@ import { fuseGelu } from './gelu.ts';
 import { fuseJointProducts } from './joint-products.ts';
 import { fuseMaskedSoftmax, fuseResidualNormalizations } from './normalizations.ts';
 import { fuseProducts } from './products.ts';
+import { fuseWholeAttention } from './whole-attention.ts';
 
 /** Changes the graph, using those operators of the project's own that are there. */
-export function fuse(graph: WorkGraph, operators: ReadonlyMap<string, Operator>): void {
-  const passes: readonly (readonly [needs: string, pass: (graph: WorkGraph) => void])[] = [
+export function fuse(graph: WorkGraph, operators: ReadonlyMap<string, Operator>, settings: ProgramSettings): void {
+  type Pass = (graph: WorkGraph, settings: ProgramSettings) => void;
+  const passes: readonly (readonly [needs: string, pass: Pass])[] = [
     ['turntable.ScaleShift', fuseBatchNormalizations],
     ['Gelu', fuseGelu],
     ['turntable.Product', fuseProducts],
     ['turntable.JointProduct', fuseJointProducts],
-    ['turntable.HeadProduct', fuseAttention],
     ['turntable.MaskedSoftmax', fuseMaskedSoftmax],
+    ['turntable.Attention', fuseWholeAttention],
+    ['turntable.HeadProduct', fuseAttention],
     ['turntable.AddLayerNormalization', fuseResidualNormalizations],
     ['turntable.Conv', fuseConvolutions],
   ];
   for (const [needs, pass] of passes) {
     if (!operators.has(needs)) continue;
-    pass(graph);
+    pass(graph, settings);
     graph.sweep();
   }
 }

@@ -94,6 +94,11 @@ const onnx: readonly Case[] = [
     [x([2, 4, 24], 1, 'FP16'), x([2, 6, 24], 2, 'FP16'), x([2, 6, 24], 3, 'FP16'), x([4, 6], 6, 'FP16')],
     heads(3),
   ),
+  // Products on tensor cores, and a softmax between them.
+  attention(
+    'FP16, many rows',
+    [1, 2, 3].map((seed) => x([1, 2, 20, 8], seed, 'FP16')),
+  ),
   attention('lengths', [...apart, undefined, undefined, undefined, ints('INT64', [2], 4, 6)], {}, ['FP32'], 24),
   attention('truth mask, nothing seen', [
     ...apart,
@@ -345,7 +350,169 @@ const groupQueries: readonly Case[] = [
   ]),
 ];
 
+/** Where the heads of an operand of `turntable.Attention` lie: each by itself, or in a part of wider rows. */
+export type Lie = 'apart' | 'together' | { readonly from: number; readonly width: number };
+
+export interface WholeAttention {
+  readonly batch?: number;
+  readonly heads?: number;
+  readonly queries: number;
+  readonly keys: number;
+  readonly size: number;
+  readonly valueSize?: number;
+  readonly mask?: CaseInput | undefined;
+  readonly scale?: number;
+  readonly noNan?: boolean;
+  readonly lies?: readonly [q: Lie, k: Lie, v: Lie, y: 'apart' | 'together'];
+  readonly seed?: number;
+  readonly datatype?: DataType;
+}
+
+/** `turntable.Attention` against the nodes that it takes the place of. */
+export function wholeAttention(name: string, options: WholeAttention): Case {
+  const { batch = 1, heads: count = 2, queries, keys, size, valueSize = size, scale = 1, noNan = false } = options;
+  const { mask, seed = 1, datatype = 'FP32', lies = ['together', 'together', 'together', 'together'] } = options;
+  const widthOf = (lie: Lie, each: number): number => (typeof lie === 'object' ? lie.width : count * each);
+  const shapeOf = (lie: Lie, rows: number, each: number): number[] =>
+    lie === 'apart' ? [batch, count, rows, each] : [batch, rows, widthOf(lie, each)];
+  const strides = (lie: Lie, rows: number, each: number): number[] => {
+    if (lie === 'apart') return [0, each, rows * each, count * rows * each];
+    const width = widthOf(lie, each);
+    return [typeof lie === 'object' ? lie.from : 0, width, each, rows * width];
+  };
+  const sizes = [
+    [queries, size],
+    [keys, size],
+    [keys, valueSize],
+  ] as const;
+  const places = sizes.map(([rows, each], index) => strides(lies[index]!, rows, each));
+  const inputs = sizes.map(([rows, each], index) => x(shapeOf(lies[index]!, rows, each), seed + index, datatype));
+  return conformanceCase('turntable.Attention', name, mask === undefined ? inputs : [...inputs, mask], {
+    attributes: {
+      batch,
+      heads: count,
+      queries,
+      keys,
+      size,
+      valueSize,
+      scale: { float: scale },
+      noNan: Number(noNan),
+      q: places[0]!,
+      k: places[1]!,
+      v: places[2]!,
+      y: strides(lies[3], queries, valueSize),
+    },
+    reference: (graph, [q, k, v, added]) => {
+      const integers = (...values: number[]): string => graph.constant({ ints: values });
+      const apartOf = (value: string, index: number, perm: readonly number[]): string => {
+        const [rows, each] = sizes[index]!;
+        const lie = lies[index]!;
+        if (lie === 'apart') return perm[3] === 3 ? value : graph.node('Transpose', [value], { perm: [0, 1, 3, 2] });
+        const { from } = typeof lie === 'object' ? lie : { from: 0 };
+        const part = graph.node('Slice', [value, integers(from), integers(from + count * each), integers(2)]);
+        const split = graph.node('Reshape', [part, integers(batch, rows, count, each)]);
+        return graph.node('Transpose', [split], { perm });
+      };
+      const products = graph.node('MatMul', [apartOf(q!, 0, [0, 2, 1, 3]), apartOf(k!, 1, [0, 2, 3, 1])]);
+      const factor = graph.constant({ tensor: tensor('FP32', [], [Math.fround(scale)]) });
+      const scaled = graph.node('Mul', [products, factor]);
+      const scores = added === undefined ? scaled : graph.node('Add', [scaled, added]);
+      let shares = graph.node('Softmax', [scores], { axis: -1 });
+      const zero = graph.constant({ tensor: tensor('FP32', [], [0]) });
+      if (noNan) shares = graph.node('Where', [graph.node('IsNaN', [shares]), zero, shares]);
+      const context = graph.node('MatMul', [shares, apartOf(v!, 2, [0, 2, 1, 3])]);
+      if (lies[3] === 'apart') return [context];
+      const merged = graph.node('Transpose', [context], { perm: [0, 2, 1, 3] });
+      return [graph.node('Reshape', [merged, integers(batch, queries, count * valueSize)])];
+    },
+  });
+}
+
+/** Row 1 sees nothing, and no row sees the last keys. */
+const minusInfinities = (queries: number, keys: number, from: number): CaseInput =>
+  given(
+    tensor(
+      'FP32',
+      [1, 1, queries, keys],
+      Array.from({ length: queries * keys }, (_, at) => {
+        const [row, key] = [Math.floor(at / keys), at % keys];
+        return row === 1 || key >= from ? -Infinity : key / 8;
+      }),
+    ),
+  );
+
+const wholes: readonly Case[] = [
+  wholeAttention('a tile', { queries: 16, keys: 16, size: 8 }),
+  wholeAttention('one of all', { heads: 1, queries: 1, keys: 1, size: 1 }),
+  wholeAttention('tiles of rows and keys', { batch: 2, queries: 70, keys: 150, size: 16, scale: 0.25 }),
+  wholeAttention('rows of 64 to a block', { heads: 64, queries: 66, keys: 40, size: 4 }),
+  wholeAttention('rows of 32 to a block', { heads: 64, queries: 40, keys: 70, size: 4 }),
+  wholeAttention('heads of 64, values of 72', { queries: 20, keys: 40, size: 64, valueSize: 72, scale: 0.125 }),
+  wholeAttention('heads of 256', { heads: 1, queries: 17, keys: 33, size: 256, scale: 0.05 }),
+  wholeAttention('odd heads', { batch: 2, heads: 3, queries: 9, keys: 21, size: 5, valueSize: 7 }),
+  wholeAttention('apart', { batch: 2, queries: 9, keys: 21, size: 8, lies: ['apart', 'apart', 'apart', 'apart'] }),
+  wholeAttention('parts of one projection', {
+    batch: 2,
+    queries: 5,
+    keys: 5,
+    size: 4,
+    lies: [{ from: 0, width: 24 }, { from: 8, width: 24 }, { from: 16, width: 24 }, 'together'],
+  }),
+  wholeAttention('parts that begin anywhere', {
+    queries: 5,
+    keys: 18,
+    size: 4,
+    lies: [{ from: 1, width: 12 }, { from: 3, width: 11 }, { from: 2, width: 10 }, 'apart'],
+  }),
+  ...[[1, 1, 1, 90], [2, 1, 20, 90], [2, 3, 20, 90], [20, 90], [1]].map((shape) =>
+    wholeAttention(`mask [${shape.join(',')}]`, {
+      batch: 2,
+      heads: 3,
+      queries: 20,
+      keys: 90,
+      size: 8,
+      scale: 0.5,
+      mask: x(shape, 6),
+    }),
+  ),
+  wholeAttention('nothing seen', { queries: 4, keys: 80, size: 8, mask: minusInfinities(4, 80, 70) }),
+  wholeAttention('first keys hidden', {
+    queries: 4,
+    keys: 80,
+    size: 8,
+    mask: given(
+      tensor(
+        'FP32',
+        [80],
+        Array.from({ length: 80 }, (_, key) => (key < 66 ? -Infinity : 1)),
+      ),
+    ),
+  }),
+  wholeAttention('zeros where nothing is seen', {
+    queries: 4,
+    keys: 80,
+    size: 8,
+    noNan: true,
+    mask: minusInfinities(4, 80, 20),
+  }),
+  wholeAttention('zeros for what is not a number', {
+    queries: 4,
+    keys: 40,
+    size: 8,
+    noNan: true,
+    mask: given(
+      tensor(
+        'FP32',
+        [4, 40],
+        Array.from({ length: 160 }, (_, at) => (at === 50 ? NaN : at === 90 ? Infinity : 0)),
+      ),
+    ),
+  }),
+  wholeAttention('FP16', { queries: 16, keys: 40, size: 8, datatype: 'FP16' }),
+];
+
 export const attentionCases: readonly Case[] = [
+  ...wholes,
   ...onnx,
   ...rotations,
   ...scatters,

@@ -1,0 +1,128 @@
+/**
+ * Attention as one launch (kernels/attention.cu). Scores and shares stay in a block's registers and shared memory, and all
+ * sums are made in 32 bits.
+ */
+import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import type { ProgramSettings } from '../../program/types.ts';
+import { elementOf, floatLiteral } from '../common/element.ts';
+import { weightedSum } from '../common/indexing.ts';
+import { read, write } from '../common/launching.ts';
+import { teamKernel } from '../common/teams.ts';
+import type { Emitter } from '../types.ts';
+import type { Attention, Heads } from './core.ts';
+
+/** What a row becomes whose scores are all minus infinity, and with 'no-nan' one whose scores are not numbers as well. */
+export type EmptyRows = 'nan' | 'zero' | 'no-nan';
+
+const emptyRows: Readonly<Record<EmptyRows, string>> = { nan: 'false', zero: '(sum) == 0', 'no-nan': '!((sum) > 0)' };
+
+/** Of shared memory, what every GPU gives a block without being asked. */
+const sharedBytesMax = 48 * 1024;
+/** Results of a larger head would not fit into a thread's registers. */
+const sizeMax = 256;
+/** As many blocks as a large GPU has multiprocessors: below, blocks of fewer rows keep more of them busy. */
+const blocksMin = 128;
+/** Up to so many rows, products of 16 bits wait for memory and not for the cores. */
+const fewRows = 16;
+
+const types = new Set<DataType>(['FP32', 'FP16', 'BF16']);
+
+export type AttentionSizes = Pick<Attention, 'batch' | 'heads' | 'queries' | 'keys' | 'size' | 'valueSize'>;
+
+interface Tile {
+  readonly rows: number;
+  readonly keys: number;
+}
+
+/** Pieces of 16 bytes to a row in shared memory, an odd number: neighbouring rows begin in other banks. */
+const pitchOf = (elements: number): number => Math.ceil(elements / 4) | 1;
+
+function sharedBytes({ size, valueSize }: AttentionSizes, { rows, keys }: Tile): number {
+  return 16 * (rows * pitchOf(size) + keys * pitchOf(Math.max(size, valueSize)) + (rows * (keys | 16)) / 4);
+}
+
+/** Rows of queries and keys that a block works on at a time; undefined where no tile fits. */
+export function tileOf(sizes: AttentionSizes): Tile | undefined {
+  const { batch, heads, queries, keys, size, valueSize } = sizes;
+  if (size > sizeMax || valueSize > sizeMax) return undefined;
+  const rowsFor = (rows: number): boolean => batch * heads * Math.ceil(queries / rows) >= blocksMin;
+  const most = [64, 32].find(rowsFor) ?? 16;
+  const rows = [64, 32, 16].filter((count) => count <= most);
+  const tiles = (counts: readonly number[]): Tile[] =>
+    rows.flatMap((each) => counts.map((count) => ({ rows: each, keys: count })));
+  // With 16 keys at a time a thread reads more of shared memory than it multiplies.
+  const wide = keys <= 16 ? [] : tiles(keys <= 32 ? [32] : [64, 32]);
+  return [...wide, ...tiles([16])].find((tile) => sharedBytes(sizes, tile) <= sharedBytesMax);
+}
+
+/**
+ * Whether one launch is the better way. Products of 16 bits and TF32 are made by tensor cores, which this kernel does not
+ * use: they stay apart where there are many rows.
+ */
+export function isOneKernel(
+  { precision, products }: ProgramSettings,
+  datatypes: readonly DataType[],
+  sizes: AttentionSizes,
+): boolean {
+  const { batch, heads, queries, keys, size, valueSize } = sizes;
+  if (batch * heads * queries * keys * size * valueSize === 0) return false;
+  if (!datatypes.every((type) => types.has(type)) || tileOf(sizes) === undefined) return false;
+  const isExact = precision === 'exact' && datatypes.every((type) => type === 'FP32');
+  return products === 'own' || isExact || queries <= fewRows;
+}
+
+const headAt = ({ batch, head }: Heads): string => weightedSum(['(b)', '(h)'], [batch, head]);
+
+/** Whether every fourth element lies where four can be moved at once. */
+function isWide({ buffer, type, batch, head, row }: Heads, size: number): boolean {
+  const places = [buffer.byteOffset / elementBytes[type], batch, head, row, size];
+  return places.every((place) => place % 4 === 0);
+}
+
+export function emitOneKernel(emitter: Emitter, attention: Attention, empty: EmptyRows): void {
+  const { batch, heads, keyHeads, queries, keys, size, valueSize, q, k, v, y, scale, changes } = attention;
+  const tile = tileOf(attention)!;
+  const at = { b: '(i64)(b)', h: '(i64)(h)', i: '(i64)(i)', j: '(i64)(j)', hidden: '(-F32_INFINITY)' };
+  const scaled = scale === 1 ? '(x)' : `((x) * ${floatLiteral(scale)})`;
+  const score = changes.reduce((text, change) => change.score(text, at), scaled);
+  const parameters = changes.flatMap((change) => change.parameters);
+  const places = { Q: [q, size], K: [k, size], V: [v, valueSize], Y: [y, valueSize] } as const;
+  const definitions = Object.entries(places).flatMap(([name, [of, width]]) => [
+    [`${name}_TYPE`, elementOf(of.type).stored],
+    [`${name}_AT(b, h)`, headAt(of)],
+    [`${name}_ROW`, `${of.row}u`],
+    [`${name}_WIDE`, isWide(of, width) ? 1 : 0],
+    name === 'Y'
+      ? ['Y_STORE(x)', elementOf(of.type).store('(x)')]
+      : [`${name}_LOAD(x)`, elementOf(of.type).load('(x)')],
+  ]);
+  const kernel = emitter.kernel(
+    'attention',
+    teamKernel('attention', {
+      ...Object.fromEntries(definitions),
+      PARAMETERS: parameters.map(({ name, type }) => `, const ${type} *${name}`).join(''),
+      'SCORE(x, b, h, i, j)': score,
+      'EMPTY(sum)': emptyRows[empty],
+      QUERIES: `${queries}u`,
+      KEYS: `${keys}u`,
+      SIZE: `${size}u`,
+      VALUE_SIZE: `${valueSize}u`,
+      HEADS: `${heads}u`,
+      GROUP: `${heads / keyHeads}u`,
+      TILE_ROWS: `${tile.rows}u`,
+      TILE_KEYS: `${tile.keys}u`,
+    }),
+  );
+  emitter.launch({
+    kernel,
+    grid: [batch * heads * Math.ceil(queries / tile.rows)],
+    block: [128],
+    arguments: [
+      read(q.buffer),
+      read(k.buffer),
+      read(v.buffer),
+      ...parameters.map((each) => read(each.buffer)),
+      write(y.buffer),
+    ],
+  });
+}

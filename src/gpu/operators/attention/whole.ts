@@ -1,0 +1,54 @@
+/**
+ * `turntable.Attention`, for fusion: Y = softmax(scale x Q x transposed K + mask) x V as one kernel, on heads as they lie.
+ *
+ * Inputs: Q, K, V; mask (optional), floats that broadcast to [batch, heads, queries, keys]. Attributes: these four sizes, `size`
+ * and `valueSize` of a head, `scale`, `noNan` (1: a row that softmax makes no numbers of becomes zeros), and where the heads of
+ * `q`, `k`, `v` and `y` lie, as `turntable.HeadProduct` has it.
+ */
+import { elementBytes } from '../../../tensor/index.ts';
+import { requireDatatype } from '../common/element.ts';
+import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { maskOf } from './attention.ts';
+import type { Heads } from './core.ts';
+import { headStrides } from './head-product.ts';
+import { emitOneKernel, isOneKernel } from './one-kernel.ts';
+
+function emit(emitter: Emitter): void {
+  const [query, key, value] = [emitter.required(0), emitter.required(1), emitter.required(2)];
+  const output = emitter.output(0);
+  if (output === undefined) return;
+  const number = (name: string): number => emitter.attribute<number>(name, 0);
+  const sizes = {
+    batch: number('batch'),
+    heads: number('heads'),
+    queries: number('queries'),
+    keys: number('keys'),
+    size: number('size'),
+    valueSize: number('valueSize'),
+  };
+  const types = [query, key, value, output].map(({ kept }) => kept);
+  if (!isOneKernel(emitter.settings, types, sizes)) {
+    throw new Unsupported(`attention of ${types.join(', ')} by heads of ${sizes.size} is not one kernel`);
+  }
+  const headsOf = ({ buffer, kept }: Value, name: string): Heads => {
+    const [offset, row, head, batch] = headStrides(emitter, name);
+    const start = offset * elementBytes[kept];
+    return { buffer: emitter.part(buffer, start, buffer.bytes - start), type: kept, batch, head, row };
+  };
+  const mask = emitter.input(3);
+  if (mask !== undefined) requireDatatype(mask, ['FP32', 'FP16', 'BF16']);
+  const scores = [sizes.batch, sizes.heads, sizes.queries, sizes.keys];
+  const attention = {
+    ...sizes,
+    keyHeads: sizes.heads,
+    q: headsOf(query, 'q'),
+    k: headsOf(key, 'k'),
+    v: headsOf(value, 'v'),
+    y: headsOf(output, 'y'),
+    scale: emitter.attribute<number>('scale', 1),
+    changes: mask === undefined ? [] : [maskOf(mask, scores)],
+  };
+  emitOneKernel(emitter, attention, number('noNan') === 1 ? 'no-nan' : 'nan');
+}
+
+export const wholeAttention: Operator = { type: 'turntable.Attention', emit };
