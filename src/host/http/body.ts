@@ -75,20 +75,23 @@ export class Bodies {
    * @throws HostError 'body-too-large' (from Content-Length, before anything is read), 'body-timeout', 'client-gone',
    *   'unsupported-media-type', 'bad-request', 'too-many-requests', 'forbidden' where it is not what a host has signed
    */
-  async read(exchange: Exchange, bytesMax: number): Promise<Buffer> {
+  read(exchange: Exchange, bytesMax: number): Promise<Buffer> {
+    const whole = this.#whole(exchange, bytesMax);
+    const signed = exchange.peer?.bodySha256;
+    if (signed === undefined) return whole;
+    return whole.then((body) => {
+      if (createHash('sha256').update(body).digest('hex') === signed) return body;
+      throw new HostError('forbidden', 'a request between hosts is refused: its body is not the one that was signed');
+    });
+  }
+
+  #whole(exchange: Exchange, bytesMax: number): Promise<Buffer> {
     const { incoming, held } = exchange;
     const encoding = incoming.headers['content-encoding']?.toLowerCase();
-    let body: Buffer;
-    if (encoding === undefined || encoding === 'identity') {
-      const expected = begin(exchange, bytesMax);
-      if (expected !== undefined) held.grow(expected);
-      body = await this.#gather(exchange, incoming, new Gathering('the body', bytesMax, expected, held));
-    } else body = await this.#decoded(exchange, encoding, bytesMax);
-    const signed = exchange.peer?.bodySha256;
-    if (signed !== undefined && createHash('sha256').update(body).digest('hex') !== signed) {
-      throw new HostError('forbidden', 'a request between hosts is refused: its body is not the one that was signed');
-    }
-    return body;
+    if (encoding !== undefined && encoding !== 'identity') return this.#decoded(exchange, encoding, bytesMax);
+    const expected = begin(exchange, bytesMax);
+    if (expected !== undefined) held.grow(expected);
+    return this.#gather(exchange, incoming, new Gathering('the body', bytesMax, expected, held));
   }
 
   async #decoded(exchange: Exchange, encoding: string, bytesMax: number): Promise<Buffer> {

@@ -4,7 +4,7 @@ import type { FunctionVersion } from '../types.ts';
 import { acceptsCalls, callLater } from './async-routes.ts';
 import { type Exchange, clientSignal, plainHeaders, sloAsked } from './exchange.ts';
 import { answerCall, answerInfer, type ArrivedCall, type FunctionReply } from './function-call.ts';
-import { admitted, pathParam, versionCalled, type HostContext } from './host-context.ts';
+import { admit, pathParam, versionCalled, type HostContext } from './host-context.ts';
 import { headerLengthName, parseHeaderLength } from '../infer/oip.ts';
 
 /** `POST /v2/models/{name}[/versions/{version}]/infer` */
@@ -41,11 +41,15 @@ function answer(context: HostContext, exchange: Exchange, run: Run): Promise<voi
   return learning.then(() => answerKnown(context, exchange, run));
 }
 
-function answerKnown(context: HostContext, exchange: Exchange, run: Run): Promise<void> {
+async function answerKnown(context: HostContext, exchange: Exchange, run: Run): Promise<void> {
   // A preference is no demand: without a queue, or where it does not answer, the call is answered here and now.
-  if (exchange.prefersAsync && acceptsCalls(context)) return callLater(context, exchange);
+  if (exchange.prefersAsync && acceptsCalls(context)) {
+    await callLater(context, exchange);
+    return;
+  }
   const { name } = (exchange.called = versionCalled(context, exchange));
-  return admitted(context, name, async () => {
+  admit(context, name);
+  try {
     const sloMs = sloAsked(exchange.header('x-turntable-slo'));
     const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
     const ready = readyVersion(context, exchange);
@@ -61,7 +65,9 @@ function answerKnown(context: HostContext, exchange: Exchange, run: Run): Promis
     });
     if (reply.isText) exchange.sendText(reply.status, reply.headers, reply.parts);
     else exchange.send(reply.status, reply.headers, reply.parts);
-  });
+  } finally {
+    context.statistics.end(name);
+  }
 }
 
 /** Looked up again after the body arrived: a publish or removal may have happened meanwhile. */

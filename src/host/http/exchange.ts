@@ -138,7 +138,7 @@ export class Exchange {
     headers.push('X-Request-ID', this.requestId, 'X-Call-Id', this.callId);
     if (this.traceparent !== undefined) headers.push('traceparent', this.traceparent);
     this.sentBytes = bytesOf(parts);
-    if (status !== 204 && status !== 304) headers.push('Content-Length', this.sentBytes);
+    if (status !== 204 && status !== 304) headers.push('Content-Length', String(this.sentBytes));
     const rest = this.abandoned ? 'none' : this.#unreadBody();
     const lingers = rest === 'long';
     if (lingers || this.abandoned || this.#means.lifecycle.phase === 'draining') headers.push('Connection', 'close');

@@ -66,7 +66,7 @@ export async function answerInfer(
   const isText = reply.headerLength === undefined;
   const headers: HeaderList = isText
     ? ['Content-Type', 'application/json']
-    : ['Content-Type', 'application/octet-stream', 'Inference-Header-Content-Length', reply.headerLength];
+    : ['Content-Type', 'application/octet-stream', 'Inference-Header-Content-Length', String(reply.headerLength)];
   pushInvocationHeaders(headers, version, invocation, arrivalMs);
   if (traced === true) pushServerTiming(headers, invocation, arrivalMs);
   return { status: 200, headers, parts: reply.parts, isText };

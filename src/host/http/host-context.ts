@@ -116,15 +116,29 @@ export function shownName(name: string): string {
   return name.length <= 80 ? name : `${name.slice(0, 77)}...`;
 }
 
-/**
- * Does `work` as one of the requests to a function that the limit counts; refused while draining or over the limit. A function may have
- * as many in progress as there is room left besides: k stuck ones leave 1/(k+1) of the limit to all others.
- */
+type Admission = Pick<HostContext, 'statistics' | 'lifecycle' | 'config'>;
+
+/** Does `work` as one of the requests to a function that the limit counts. @throws HostError as {@link admit} */
 export async function admitted<Result>(
-  context: Pick<HostContext, 'statistics' | 'lifecycle' | 'config'>,
+  context: Admission,
   functionName: string,
   work: () => Promise<Result>,
 ): Promise<Result> {
+  admit(context, functionName);
+  try {
+    return await work();
+  } finally {
+    context.statistics.end(functionName);
+  }
+}
+
+/**
+ * Counts a request to a function, until `statistics.end`; refused while draining or over the limit. A function may have as many in
+ * progress as there is room left besides: k stuck ones leave 1/(k+1) of the limit to all others.
+ *
+ * @throws HostError 'draining' | 'too-many-requests'
+ */
+export function admit(context: Admission, functionName: string): void {
   const { statistics, config } = context;
   refuseWhileDraining(context);
   const { requestsInFlightMax } = config.limits;
@@ -143,11 +157,6 @@ export async function admitted<Result>(
     );
   }
   statistics.begin(functionName);
-  try {
-    return await work();
-  } finally {
-    statistics.end(functionName);
-  }
 }
 
 /** Management of functions: it never waits behind calls, nor is it refused for their number. */

@@ -77,7 +77,7 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
   const listener = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
     turns.begin(() => {
       if (outgoing.destroyed) return; // The client has gone meanwhile.
-      handle(incoming, outgoing).catch((error: unknown) => {
+      (app.call(incoming, outgoing) ?? handle(incoming, outgoing)).catch((error: unknown) => {
         logger.error({ err: error }, 'a request ended without a reply');
         outgoing.destroy();
       });
