@@ -99,6 +99,37 @@ describe('a request is decoded', () => {
     });
   });
 
+  test('by a header that came before: with the data that comes with it now, and refused as ever', () => {
+    const header = altered({ data: undefined, parameters: { binary_data_size: 8 } });
+    for (const values of [
+      [0.5, -3],
+      [7, 8],
+    ]) {
+      const [body, length] = withBinary(header, floats(...values));
+      const call = decodeInfer(body, length, pair);
+      expect(call).toMatchObject({ rows: 1, id: undefined, outputs: undefined, binary: { byDefault: false } });
+      expect(call.tensors.map(valuesToJson)).toEqual([values]);
+    }
+    for (const values of [[1], [1, 2, 3]]) {
+      const [body, length] = withBinary(header, floats(...values));
+      expect(() => decodeInfer(body, length, pair)).toThrow(/bytes are left in the body|bytes follow the data/);
+    }
+    const [body, length] = withBinary(header, floats(1, 2));
+    expect(() => decodeInfer(body, length, bert)).toThrow("the model has no input 'x'");
+  });
+
+  test('by a header with some of the data in it, whatever follows it the second time', () => {
+    const ids = { name: 'ids', shape: [1, 2], datatype: 'INT64', parameters: { binary_data_size: 16 } };
+    const header = { inputs: [{ name: 'mask', shape: [1, 2], datatype: 'INT64', data: [1, 0] }, ids] };
+    const [body, length] = withBinary(header, new Uint8Array(16));
+    expect(decodeInfer(body, length, bert).tensors.map(valuesToJson)).toEqual([
+      [1, 0],
+      [0, 0],
+    ]);
+    const [longer] = withBinary(header, new Uint8Array(32));
+    expect(() => decodeInfer(longer, length, bert)).toThrow('16 bytes follow the data of the last input');
+  });
+
   test('with a byte order mark before the JSON', () => {
     expect(decodeInfer(Buffer.concat([Buffer.from([0xef, 0xbb, 0xbf]), json(good)]), undefined, pair).rows).toBe(1);
   });
