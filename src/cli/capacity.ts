@@ -106,7 +106,7 @@ async function findCapacity(options: CapacityOptions): Promise<CapacityReport> {
   const machines = options.machine
     .split(',')
     .map((name) =>
-      spoken([MachineError], () => (name.trim() === 'here' ? probeMachine() : loadMachineOf(name.trim())), 2),
+      spoken([MachineError], () => (name.trim() === 'here' ? probeMachine() : loadMachineOf(name.trim()))),
     );
   const load = await openLoad(options, groupsOf(options.functions, options.mix));
   const progress = startCountProgress('capacity', 0, 'replays');

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { basename, extname } from 'node:path';
 import { Command } from 'commander';
-import { parseReport, renderReportPage, ReportError, type NamedReport } from '../replay/index.ts';
+import { parseReport, renderReportPage, type NamedReport } from '../replay/index.ts';
 import { CliError } from './error.ts';
 import { jsonText, writeForms, type OutputOptions } from './replay/output.ts';
 import { renderComparison } from './replay/text.ts';
@@ -45,10 +45,5 @@ function read(file: string): NamedReport['report'] {
   } catch (error) {
     throw new CliError(`cannot read the report: ${(error as Error).message}`, { cause: error });
   }
-  try {
-    return parseReport(text, file);
-  } catch (error) {
-    if (error instanceof ReportError) throw new CliError(error.message, { cause: error });
-    throw error;
-  }
+  return parseReport(text, file);
 }

@@ -14,16 +14,32 @@ export function usage(message: string, cause?: unknown): CliError {
   return new CliError(message, { cause, exitCode: 2 });
 }
 
-/** Errors of these classes are the user's to mend, and become one line; what else `act` throws is a defect. */
+/** Failures whose message says it all; a stack would only hide it. Compared by name: their modules are loaded late. */
+const spokenErrors: ReadonlySet<string> = new Set([
+  'CliError',
+  'ConfigError',
+  'CpuError',
+  'HostError',
+  'LiveError',
+  'MachineError',
+  'OnnxError',
+  'PlanError',
+  'ProfileError',
+  'ReportError',
+  'TraceError',
+]);
+/** Whether an error is told to the user in its one sentence. */
+export const isSpoken = (error: unknown): error is Error => error instanceof Error && spokenErrors.has(error.name);
+
+/** What `act` refuses with an error of these classes is what the command line asked for. */
 export function spoken<Result>(
   classes: readonly (abstract new (...args: never[]) => Error)[],
   act: () => Result,
-  exitCode: 1 | 2 = 1,
 ): Result {
   try {
     return act();
   } catch (error) {
     if (!(error instanceof Error) || !classes.some((each) => error instanceof each)) throw error;
-    throw new CliError(error.message, { cause: error, exitCode });
+    throw usage(error.message, error);
   }
 }

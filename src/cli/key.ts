@@ -19,7 +19,7 @@ export function keyCommand(): Command {
         throw usage('the key on standard input has less than 8 characters, or spaces, commas or control characters');
       }
       const granted = options.scopes.split(/[,+]/).map((scope) => scope.trim());
-      const entry = spoken([RangeError], () => apiKeyEntry(name, granted, key), 2);
+      const entry = spoken([RangeError], () => apiKeyEntry(name, granted, key));
       if (options.json === true) console.log(JSON.stringify({ name, scopes: granted, key, entry }, null, 2));
       else if (options.fromStdin === true) console.log(entry);
       else console.log(`key:   ${key}\nentry: ${entry}`);

@@ -1,10 +1,8 @@
 /** The `turntable` command. Exit codes: 0 it worked, 1 it did not, 2 the command line was wrong. */
 import { Command, CommanderError } from 'commander';
 import { commands } from './commands.ts';
+import { isSpoken } from './error.ts';
 import { packageVersion } from './package.ts';
-
-/** Failures whose message says it all; a stack would only hide it. Compared by name: their modules are loaded late. */
-const spokenErrors: ReadonlySet<string> = new Set(['CliError', 'ConfigError', 'HostError', 'OnnxError', 'CpuError']);
 
 const usageExitCode = 2;
 
@@ -42,7 +40,7 @@ async function buildProgram(argv: readonly string[]): Promise<Command> {
 }
 
 function report(error: unknown, debug: boolean): number {
-  const known = error instanceof Error && spokenErrors.has(error.name);
+  const known = isSpoken(error);
   const message = error instanceof Error ? error.message : String(error);
   process.stderr.write(`turntable: ${message.replaceAll(/\s*\n\s*/g, ' ')}\n`);
   if (debug) console.error(error);

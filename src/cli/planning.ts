@@ -44,7 +44,7 @@ export function writePicture(file: string, svg: string): void {
 
 /** What a planner refuses is what the command line asked for. */
 export function planned<Plan>(plan: () => Plan): Plan {
-  return spoken([PlanError], plan, 2);
+  return spoken([PlanError], plan);
 }
 
 /** JSON of a list with one entry on a line, so that it can be read and compared. */

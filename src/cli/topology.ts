@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import { CudaError, measureTopology, openCuda, type MeasuredTopology } from '../gpu/index.ts';
-import { concludeTopology, MachineError, parseTopology, type StatedTopology } from '../hardware/index.ts';
+import { concludeTopology, parseTopology, type StatedTopology } from '../hardware/index.ts';
 import { CliError } from './error.ts';
 import { formatBytes } from '../tools/index.ts';
 import { parseCount } from './values.ts';
@@ -26,21 +26,11 @@ export function topologyCommand(): Command {
     )
     .option('--json', 'print JSON')
     .action(async ({ copyMib, as, json }: TopologyCommandOptions) => {
-      const stated = as === undefined ? undefined : told(() => parseTopology(as));
+      const stated = as === undefined ? undefined : parseTopology(as);
       const topology = await measure(copyMib * 2 ** 20);
-      const concluded = told(() => concludeTopology(topology, stated));
+      const concluded = concludeTopology(topology, stated);
       console.log(json === true ? JSON.stringify({ ...topology, concluded }, null, 2) : topologyText(topology, stated));
     });
-}
-
-/** @throws CliError with the sentence of a MachineError */
-function told<Value>(make: () => Value): Value {
-  try {
-    return make();
-  } catch (error) {
-    if (error instanceof MachineError) throw new CliError(error.message, { cause: error });
-    throw error;
-  }
 }
 
 /** Throws CliError. */

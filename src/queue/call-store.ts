@@ -13,15 +13,9 @@ import { given } from '../tools/index.ts';
 /** A call whose acceptance was never finished is forgotten after this. */
 const unfinishedMs = 10 * 60_000;
 
-interface CallHeader {
-  readonly id: string;
-  readonly functionName: string;
+interface CallHeader extends Omit<AcceptedCall, 'body' | 'version' | 'callbackUrl'> {
   readonly version?: string;
-  readonly method: string;
-  readonly url: string;
-  readonly headers: Readonly<Record<string, string>>;
   readonly callbackUrl?: string;
-  readonly acceptedAtMs: number;
   /** Of what the client sent: the same id with the same digest is the same call. */
   readonly digest: string;
 }
@@ -30,14 +24,10 @@ type Ending =
   | { readonly state: 'finished'; readonly status: number; readonly headers: CallReply['headers'] }
   | { readonly state: 'cancelled' };
 
-type ReplyHeader = Ending & {
-  readonly finishedAtMs: number;
-  readonly functionName: string;
-  readonly version?: string;
-  readonly acceptedAtMs: number;
-  readonly digest: string;
-  readonly callbackUrl?: string;
-};
+type ReplyHeader = Ending &
+  Pick<CallHeader, 'functionName' | 'version' | 'acceptedAtMs' | 'digest' | 'callbackUrl'> & {
+    readonly finishedAtMs: number;
+  };
 
 /** A call that has not ended. */
 export type StoredCall = AcceptedCall & { readonly digest: string };
@@ -160,17 +150,8 @@ function digestOf({ functionName, version, method, url, body, callbackUrl }: Acc
 }
 
 function encodeCall(call: AcceptedCall, digest: string): Buffer {
-  const { id, functionName, version, method, url, headers, callbackUrl, acceptedAtMs, body } = call;
-  const header: CallHeader = {
-    id,
-    functionName,
-    method,
-    url,
-    headers,
-    acceptedAtMs,
-    digest,
-    ...given({ version, callbackUrl }),
-  };
+  const { version, callbackUrl, body, ...rest } = call;
+  const header: CallHeader = { ...rest, digest, ...given({ version, callbackUrl }) };
   return joined(header, [bodyTensor(body)]);
 }
 

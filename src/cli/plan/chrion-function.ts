@@ -7,7 +7,7 @@ import { GpuError, ProgramError, loadHybrid, startGpuProcess, type InputShapes }
 import { readMemory, type Machine } from '../../hardware/index.ts';
 import { loadConfig, type HostConfig } from '../../host/index.ts';
 import { OnnxError } from '../../onnx/index.ts';
-import { estimateOperators, parseGraphProfile, ProfileError, type GraphProfile } from '../../profile/index.ts';
+import { estimateOperators, parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
 import { addConfigFlags, configInputOf } from '../config-flags.ts';
 import { CliError, usage } from '../error.ts';
 // oxlint-disable-next-line no-restricted-imports -- the CLI's own folder of this name, not the floor below
@@ -200,7 +200,6 @@ async function spoken<Result>(name: string, act: () => Promise<Result>): Promise
   try {
     return await act();
   } catch (error) {
-    if (error instanceof ProfileError) throw new CliError(error.message, { cause: error });
     if (error instanceof GpuError || error instanceof ProgramError || error instanceof OnnxError) {
       throw new CliError(`the operators of '${name}' cannot be timed: ${error.message}`, { cause: error });
     }

@@ -1,13 +1,6 @@
 import { loadMachineOf, MachineError, probeMachine, type Machine } from '../../hardware/index.ts';
 import { readModel, type ModelProto } from '../../onnx/index.ts';
-import {
-  estimateLayers,
-  modelNames,
-  namedModel,
-  parseLayerProfile,
-  ProfileError,
-  type LayerProfile,
-} from '../../profile/index.ts';
+import { estimateLayers, modelNames, namedModel, parseLayerProfile, type LayerProfile } from '../../profile/index.ts';
 import { CliError, spoken } from '../error.ts';
 import { parseSizes } from '../values.ts';
 import { readProfile } from '../planning.ts';
@@ -34,7 +27,7 @@ const assumedSequence = 384;
 
 /** The machine that a command names. Throws CliError. */
 export function readMachine(name: string): Machine {
-  return spoken([MachineError], () => (name === 'here' ? probeMachine() : loadMachineOf(name)), 2);
+  return spoken([MachineError], () => (name === 'here' ? probeMachine() : loadMachineOf(name)));
 }
 
 /** Reads a profile, or estimates one for a named model or an ONNX file on a machine. */
@@ -51,9 +44,11 @@ export async function readLayers(options: LayerSourceOptions, machine: Machine):
     assumed.set(dimension, size);
     return size;
   };
-  const { profile, unknown } = spoken([MachineError, ProfileError], () =>
-    estimateLayers(model, machine, { gpu: options.gpu, dimensions: { ...dimensions, ...given }, openSize }),
-  );
+  const { profile, unknown } = estimateLayers(model, machine, {
+    gpu: options.gpu,
+    dimensions: { ...dimensions, ...given },
+    openSize,
+  });
   const notes: string[] = [];
   if (assumed.size > 0) {
     const sizes = [...assumed].map(([dimension, size]) => `${dimension} = ${size}`);

@@ -44,12 +44,7 @@ export async function openSnapshot(
     throw new CliError(`there is nothing to simulate beside the host at ${host.url}: ${whyNot(scheduler)}`);
   }
   const resident = scheduler.functions.filter(({ residentOn }) => residentOn.length > 0).map(({ name }) => name);
-  try {
-    return { scheduler, functions: await fetchFunctions(host, scheduler, [...new Set([...names, ...resident])]) };
-  } catch (error) {
-    if (error instanceof LiveError) throw new CliError(error.message, { cause: error });
-    throw error;
-  }
+  return { scheduler, functions: await fetchFunctions(host, scheduler, [...new Set([...names, ...resident])]) };
 }
 
 function whyNot(scheduler: Awaited<ReturnType<typeof readScheduler>>): string {

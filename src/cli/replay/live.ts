@@ -5,7 +5,6 @@ import {
   MetricsWatch,
   inferRequest,
   besideSimulator,
-  LiveError,
   parseLiveInputs,
   ReportBuilder,
   runLive,
@@ -243,14 +242,9 @@ async function prepare(host: HostAddress, model: string, options: LiveReplayOpti
     const headers = { 'content-type': file.endsWith('.json') ? 'application/json' : 'application/octet-stream' };
     return { sloMs, request: { path: `/function/${encodeURIComponent(model)}`, headers, body } };
   }
-  try {
-    const inputs = parseLiveInputs(await (await request(host, path)).json(), model);
-    const made = inferRequest(model, inputs, { seed: options.seed, varyingSize: options.varyingSize });
-    return { sloMs, request: made };
-  } catch (error) {
-    if (error instanceof LiveError) throw new CliError(error.message, { cause: error });
-    throw error;
-  }
+  const inputs = parseLiveInputs(await (await request(host, path)).json(), model);
+  const made = inferRequest(model, inputs, { seed: options.seed, varyingSize: options.varyingSize });
+  return { sloMs, request: made };
 }
 
 function readBody(file: string): Buffer {

@@ -12,7 +12,6 @@ import {
   orderGroups,
   paperMix,
   poissonTrace,
-  TraceError,
   type ArrivalOptions,
   type FunctionGroup,
   type FunctionOrder,
@@ -21,7 +20,7 @@ import {
   type SettingValue,
   type SyncTrace,
 } from '../../replay/index.ts';
-import { CliError, usage } from '../error.ts';
+import { usage } from '../error.ts';
 import { oneOf, parseCount, parseDurationMs, parsePositive, parseSeed, parseShare, parseSkew } from '../values.ts';
 import { given } from '../../tools/index.ts';
 
@@ -144,40 +143,35 @@ async function fromFile(options: LoadOptions, groups: readonly FunctionGroup[] |
   }
   const fromMs = from ?? 0;
   const order = groups === undefined ? undefined : orderGroups(groups, assign, seed);
-  try {
-    const opened = await openTrace(file, {
-      seed,
-      fromMs,
-      ...(duration === undefined ? undefined : { toMs: fromMs + duration }),
-      ...given({ ratePerS: rate, placement }),
-      ...(asArtifact === true ? { asArtifact } : undefined),
-      ...(order === undefined ? undefined : { fold: order.length }),
-    });
-    const named = groups === undefined || order === undefined ? undefined : instances(groups, order);
-    const functionNames = named?.functionNames ?? opened.functionNames;
-    return {
-      trace: { functionNames, invocations: () => opened.invocations() },
-      modelOf: named?.modelOf ?? ((index) => modelOfName(functionNames[index] ?? '')),
-      requestsExpected: opened.requestsExpected,
-      hasOwnSlo: opened.hasOwnSlo,
-      settings: {
-        load: 'trace',
-        trace: file,
-        trace_format: opened.format,
-        trace_functions: opened.fileFunctions,
-        rate_per_s: rate ?? null,
-        from_s: fromMs / 1000,
-        ...(duration === undefined ? undefined : { duration_s: duration / 1000 }),
-        ...(opened.format === 'azure-2019'
-          ? { placement: asArtifact === true ? 'artifact' : (placement ?? 'uniform') }
-          : undefined),
-        ...functionSettings(groups, assign),
-      },
-    };
-  } catch (error) {
-    if (error instanceof TraceError) throw new CliError(error.message, { cause: error });
-    throw error;
-  }
+  const opened = await openTrace(file, {
+    seed,
+    fromMs,
+    ...(duration === undefined ? undefined : { toMs: fromMs + duration }),
+    ...given({ ratePerS: rate, placement }),
+    ...(asArtifact === true ? { asArtifact } : undefined),
+    ...(order === undefined ? undefined : { fold: order.length }),
+  });
+  const named = groups === undefined || order === undefined ? undefined : instances(groups, order);
+  const functionNames = named?.functionNames ?? opened.functionNames;
+  return {
+    trace: { functionNames, invocations: () => opened.invocations() },
+    modelOf: named?.modelOf ?? ((index) => modelOfName(functionNames[index] ?? '')),
+    requestsExpected: opened.requestsExpected,
+    hasOwnSlo: opened.hasOwnSlo,
+    settings: {
+      load: 'trace',
+      trace: file,
+      trace_format: opened.format,
+      trace_functions: opened.fileFunctions,
+      rate_per_s: rate ?? null,
+      from_s: fromMs / 1000,
+      ...(duration === undefined ? undefined : { duration_s: duration / 1000 }),
+      ...(opened.format === 'azure-2019'
+        ? { placement: asArtifact === true ? 'artifact' : (placement ?? 'uniform') }
+        : undefined),
+      ...functionSettings(groups, assign),
+    },
+  };
 }
 
 /** "bert-base/3" is of the model bert-base. */

@@ -1,7 +1,7 @@
 /** The system that a simulated replay runs on: machine, plan, policy, SLO. */
 import { Option, type Command } from 'commander';
-import { PlanError, coldStartModes, type ColdStartMode } from '../../plan/index.ts';
-import { parseLayerProfile, ProfileError, type LayerProfile } from '../../profile/index.ts';
+import { coldStartModes, type ColdStartMode } from '../../plan/index.ts';
+import { parseLayerProfile, type LayerProfile } from '../../profile/index.ts';
 import type { Machine } from '../../hardware/index.ts';
 import {
   ReportBuilder,
@@ -27,7 +27,6 @@ import {
   type Policy,
   type PolicyName,
 } from '../../schedule/index.ts';
-import { CliError } from '../error.ts';
 import { readProfile } from '../planning.ts';
 import { addFleetFlags, fleetOf, fleetSettings, type FleetOptions } from './fleet.ts';
 import type { Load } from './load.ts';
@@ -164,39 +163,32 @@ export async function simulateLoad(
       yield sloMs === undefined ? invocation : { ...invocation, sloMs: sloOf(functionIndex) ?? sloMs };
     }
   }
-  let places: Places;
   let fleetRow: FleetRow | undefined;
   const fleet = fleetOf(options, { seed, contentBytes: (index) => offers.weightBytes(load.modelOf(index)) });
-  try {
-    places = placesOf(options, machine, load, offers, fleet?.router === 'one' ? fleet.hosts : 1);
-    const { cpuMemoryBytes, workers, host } = places;
-    const hasWorkers = workers !== undefined;
-    const simulated = {
-      ...(cpuMemoryBytes !== undefined && { cpuMemoryBytes }),
-      ...(workers && { workers }),
-      ...(host && { host }),
-    };
-    const trace = { functionNames, invocations: counted };
-    const settings: SimulationSettings = {
-      machine,
-      policy,
-      sheetOf: (functionIndex) => {
-        const model = load.modelOf(functionIndex);
-        const cpu = places.cpuOf(model);
-        const sloMs = sloOf(functionIndex) ?? sloMsDefault;
-        if (cpu === undefined) return offers.sheet(model, { sloMs });
-        return offers.sheet(model, { sloMs, cpu, ...(hasWorkers && { workers: { latencyMs: cpu.latencyMs } }) });
-      },
-      ...given({ reserveBytes: reserve }),
-      ...simulated,
-    };
-    if (fleet === undefined) await simulate(trace, settings, builder);
-    else fleetRow = await simulateFleet(trace, settings, fleet, builder);
-  } catch (error) {
-    if (error instanceof ProfileError || error instanceof PlanError)
-      throw new CliError(error.message, { cause: error });
-    throw error;
-  }
+  const places = placesOf(options, machine, load, offers, fleet?.router === 'one' ? fleet.hosts : 1);
+  const { cpuMemoryBytes, workers, host } = places;
+  const hasWorkers = workers !== undefined;
+  const simulated = {
+    ...(cpuMemoryBytes !== undefined && { cpuMemoryBytes }),
+    ...(workers && { workers }),
+    ...(host && { host }),
+  };
+  const trace = { functionNames, invocations: counted };
+  const settings: SimulationSettings = {
+    machine,
+    policy,
+    sheetOf: (functionIndex) => {
+      const model = load.modelOf(functionIndex);
+      const cpu = places.cpuOf(model);
+      const sloMs = sloOf(functionIndex) ?? sloMsDefault;
+      if (cpu === undefined) return offers.sheet(model, { sloMs });
+      return offers.sheet(model, { sloMs, cpu, ...(hasWorkers && { workers: { latencyMs: cpu.latencyMs } }) });
+    },
+    ...given({ reserveBytes: reserve }),
+    ...simulated,
+  };
+  if (fleet === undefined) await simulate(trace, settings, builder);
+  else fleetRow = await simulateFleet(trace, settings, fleet, builder);
   return builder.finish({
     kind: 'simulated',
     machine: fleet === undefined ? machine.name : `${machine.name} x ${fleet.hosts}`,

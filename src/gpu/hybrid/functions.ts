@@ -14,13 +14,21 @@ import { SharedHybrid } from './shared.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from './types.ts';
 
 /** A function as it was registered. */
-interface HybridSpec {
+export interface HybridSpec {
+  /** `name@version`, unique among everything a host serves. */
   readonly key: string;
+  /** Absolute path of the ONNX file; external data lies beside it. */
   readonly modelPath: string;
+  /** The shapes to compile for at once. Others are compiled when they are first run. */
   readonly shapes: InputShapes;
   readonly settings?: ProgramSettings;
-  /** Into how many cells its longest recurrent operator is unrolled. */
-  readonly hybrid?: { readonly cells: number };
+  /**
+   * Present for functions that may have plans over GPU and CPU. Then operators that the engine lacks do not keep it from the GPUs.
+   */
+  readonly hybrid?: {
+    /** How many cells the longest recurrent operator is unrolled into; shorter ones into fewer, with as many steps each. */
+    readonly cells: number;
+  };
 }
 
 /** The thread that makes programs. */

@@ -3,9 +3,9 @@ import type { ColdStartPlan } from '../../plan/index.ts';
 import type { GraphProfile, LayerProfile } from '../../profile/index.ts';
 import type { LayerKind } from '../../onnx/index.ts';
 import type { Precision } from '../gate/compare.ts';
-import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
+import type { HybridPlan, HybridPromise, HybridSpec, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredTopology } from '../measure/topology-types.ts';
-import type { InputShapes, Obstacle, ProgramSettings } from '../program/types.ts';
+import type { InputShapes, Obstacle } from '../program/types.ts';
 import type {
   GpuErrorCode,
   GpuLinkState,
@@ -37,23 +37,9 @@ export interface GpuProcessSettings {
   readonly hybridCoreNumbers?: readonly number[];
 }
 
-export interface GpuFunctionSpec {
-  /** `name@version`, unique among everything a host serves. */
-  readonly key: string;
-  /** Absolute path of the ONNX file; external data lies beside it. */
-  readonly modelPath: string;
-  /** The shapes to compile for at once. Others are compiled when they are first run. */
-  readonly shapes: InputShapes;
+export interface GpuFunctionSpec extends HybridSpec {
   /** Tried one after the other where ONNX Runtime refuses the graph with `shapes`; see {@link trialShapes}. */
   readonly alternatives?: readonly InputShapes[];
-  readonly settings?: ProgramSettings;
-  /**
-   * Present for functions that may have plans over GPU and CPU. Then operators that the engine lacks do not keep it from the GPUs.
-   */
-  readonly hybrid?: {
-    /** How many cells the longest recurrent operator is unrolled into; shorter ones into fewer, with as many steps each. */
-    readonly cells: number;
-  };
 }
 
 /** What became of a registration. */
@@ -168,26 +154,21 @@ export type GpuCheck =
   /** ONNX Runtime itself does not run these inputs, or none could be drawn: a real call's decide. */
   | { readonly kind: 'undecided'; readonly why: string };
 
+/** A function under a plan on one GPU. */
+interface OnGpu {
+  readonly key: string;
+  readonly gpu: number;
+  readonly plan: ColdStartPlan;
+  /** One of the function's plans over GPU and CPU. */
+  readonly rung?: string;
+}
+
 export type GpuRequest =
   | { readonly op: 'open'; readonly settings: GpuProcessSettings }
   | { readonly op: 'register'; readonly spec: GpuFunctionSpec }
   | { readonly op: 'unregister'; readonly key: string }
-  | {
-      readonly op: 'run';
-      readonly key: string;
-      readonly gpu: number;
-      readonly plan: ColdStartPlan;
-      /** One of the function's plans over GPU and CPU. */
-      readonly rung?: string;
-      readonly trace: boolean;
-    }
-  | {
-      readonly op: 'load';
-      readonly key: string;
-      readonly gpu: number;
-      readonly plan: ColdStartPlan;
-      readonly prefix?: number;
-    }
+  | (OnGpu & { readonly op: 'run'; readonly trace: boolean })
+  | (Omit<OnGpu, 'rung'> & { readonly op: 'load'; readonly prefix?: number })
   | { readonly op: 'trim'; readonly key: string; readonly gpu: number; readonly layers: number }
   | { readonly op: 'keep'; readonly key: string; readonly gpu: number; readonly rung: string }
   | { readonly op: 'add-plan'; readonly key: string; readonly plan: HybridPlan }
@@ -199,16 +180,12 @@ export type GpuRequest =
   | { readonly op: 'measure'; readonly key: string; readonly options: MeasureOptions }
   | { readonly op: 'topology'; readonly bytes?: number }
   /** The tensors of `inputs` (none: they are drawn) follow, then those of an answer that was given already. */
-  | {
+  | (OnGpu & {
       readonly op: 'check';
-      readonly key: string;
-      readonly gpu: number;
-      readonly plan: ColdStartPlan;
-      readonly rung?: string;
       readonly inputs: number | 'drawn';
       /** Of an earlier run: then nothing runs on the GPU. */
       readonly isAnswered: boolean;
-    }
+    })
   /** Compiles all programs for further input shapes and readies them on every GPU, so that no run waits for that. */
   | { readonly op: 'prepare'; readonly key: string; readonly order: ShapeOrder }
   | { readonly op: 'close' };

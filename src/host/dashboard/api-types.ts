@@ -366,18 +366,25 @@ export interface AnatomyChoices {
   readonly machines: readonly string[];
 }
 
-/** `GET /api/anatomy/recorded`: the latest cold starts of this host's GPUs, the newest first. */
+/** A cold start of this host's GPUs. */
+export interface ColdStartAnswer {
+  readonly id: number;
+  readonly atMs: number;
+  readonly functionName: string;
+  readonly gpu: number;
+  readonly mode: string;
+  readonly latencyMs: number;
+  /** Those that a load ahead of the run had brought included. */
+  readonly loadedBytes: number;
+  /** What the run waited for weights, its own and those on their way when it began. */
+  readonly stallMs: number;
+  /** Of the load that was ordered ahead of the run; 0: there was none. */
+  readonly aheadMs: number;
+  /** Why the weights were not there. */
+  readonly cause: string;
+}
+
+/** `GET /api/anatomy/recorded`: the latest ones, the newest first. */
 export interface RecordedColdStarts {
-  readonly coldStarts: readonly {
-    readonly id: number;
-    readonly atMs: number;
-    readonly functionName: string;
-    readonly gpu: number;
-    readonly mode: string;
-    readonly latencyMs: number;
-    readonly loadedBytes: number;
-    readonly stallMs: number;
-    readonly aheadMs: number;
-    readonly cause: string;
-  }[];
+  readonly coldStarts: readonly ColdStartAnswer[];
 }

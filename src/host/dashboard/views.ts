@@ -18,6 +18,7 @@ import type { Timeline } from '../../plan/index.ts';
 import { anatomyLayers } from './anatomy-layers.ts';
 import type {
   AnatomyAnswer,
+  ColdStartAnswer,
   ErrorsAnswer,
   FunctionAnswer,
   FunctionRow,
@@ -50,21 +51,8 @@ export interface GpuPresence {
 }
 
 /** A cold start as it was measured, layer by layer. */
-export interface RecordedColdStart {
-  readonly id: number;
-  readonly atMs: number;
-  readonly functionName: string;
-  readonly gpu: number;
+export interface RecordedColdStart extends Omit<ColdStartAnswer, 'latencyMs'> {
   readonly gpuName: string;
-  readonly mode: string;
-  /** Those that a load ahead of the run had brought included. */
-  readonly loadedBytes: number;
-  /** What the run waited for weights, its own and those on their way when it began. */
-  readonly stallMs: number;
-  /** Of the load that was ordered ahead of the run; 0: there was none. */
-  readonly aheadMs: number;
-  /** Why the weights were not there. */
-  readonly cause: string;
   readonly timeline: Timeline;
 }
 
@@ -275,19 +263,8 @@ export function happeningAnswer(happening: Happening): HappeningAnswer {
 export function recordedColdStarts({ gpus }: ViewSources): RecordedColdStarts {
   const coldStarts = gpus?.coldStarts() ?? [];
   return {
-    coldStarts: coldStarts.map(
-      ({ id, atMs, functionName, gpu, mode, timeline, loadedBytes, stallMs, aheadMs, cause }) => ({
-        id,
-        atMs,
-        functionName,
-        gpu,
-        mode,
-        latencyMs: timeline.latencyMs,
-        loadedBytes,
-        stallMs,
-        aheadMs,
-        cause,
-      }),
+    coldStarts: coldStarts.map(({ gpuName: _name, timeline: { latencyMs }, ...rest }) =>
+      Object.assign(rest, { latencyMs }),
     ),
   };
 }

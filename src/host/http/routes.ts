@@ -1,80 +1,24 @@
 /** Every path that the host serves. */
-import {
-  anatomy,
-  apiFunction,
-  apiFunctions,
-  errors,
-  happenings,
-  history,
-  machine,
-  memory,
-  recorded,
-  recordedOne,
-  scheduler,
-  schedulerSheet,
-  trouble,
-} from './api-routes.ts';
-import { functionLog } from './log-routes.ts';
+import type { RouteScope } from '../access.ts';
+import * as api from './api-routes.ts';
+import * as later from './async-routes.ts';
+import * as calls from './call-routes.ts';
+import * as fleet from './fleet-routes.ts';
+import * as functions from './function-routes.ts';
+import * as models from './model-routes.ts';
+import * as replays from './replay-routes.ts';
+import * as triton from './triton-routes.ts';
+import * as versions from './version-routes.ts';
 import { baseUrlOf } from './base-url.ts';
-import { asynchronousResult, asynchronousStatus, callLater, cancelCall, listCalls } from './async-routes.ts';
-import { call as callFunction, callWithoutBody, infer } from './call-routes.ts';
 import { dashboardFile, hasDashboard, sendPageFile } from './dashboard-files.ts';
 import { events } from './event-stream.ts';
-import { listReplays, removeReplay, showReplay, startReplay } from './replay-routes.ts';
-import {
-  drainHost,
-  forgetHost,
-  hearEntry,
-  keepContent,
-  pingFleet,
-  showFleet,
-  showFleetFunction,
-} from './fleet-routes.ts';
-import { runPassed } from './passed-calls.ts';
-import type { RouteScope } from '../access.ts';
 import type { Exchange } from './exchange.ts';
-import {
-  blobExists,
-  listFunctions,
-  publishFunction,
-  putBlob,
-  removeFunction,
-  showFunction,
-} from './function-routes.ts';
 import { homeText } from './home-page.ts';
 import type { HostContext } from './host-context.ts';
-import {
-  index,
-  listModels,
-  live,
-  load,
-  modelConfig,
-  modelMetadata,
-  modelReady,
-  modelStatistics,
-  ready,
-  serverMetadata,
-  unload,
-} from './model-routes.ts';
-import {
-  changeLogSettings,
-  changeTraceSettings,
-  forgetSharedMemory,
-  logSettings,
-  registerSharedMemory,
-  sharedMemoryStatus,
-  traceSettings,
-} from './triton-routes.ts';
+import { functionLog } from './log-routes.ts';
 import { openApi } from './openapi.ts';
 import type { ReplyName } from './openapi-schemas.ts';
-import {
-  changeFunction,
-  changeTraffic,
-  listVersions,
-  promoteVersion,
-  rollBack,
-  showTraffic,
-} from './version-routes.ts';
+import { runPassed } from './passed-calls.ts';
 import { getBlob, listWorkers } from './worker-routes.ts';
 
 export type RouteHandler = (context: HostContext, exchange: Exchange) => void | Promise<void>;
@@ -129,101 +73,126 @@ const traceAbout = 'Trace settings: always off';
 const regionsAbout = 'Regions of shared memory: always none';
 
 export const routes: readonly Route[] = [
-  ...versioned(call(`${model}/infer`, infer, inferAbout, 'InferReply')),
-  ...versioned(call('/function/:name', callFunction, callAbout)),
-  ...versioned(callGet('/function/:name', callWithoutBody, 'Calls a function that has a handler, without a body')),
-  ...versioned(call('/async-function/:name', callLater, 'Accepts a call to be run later', 'AcceptedCall')),
-  route('GET', 'publish')('/async-function', listCalls, 'The latest asynchronous calls'),
-  callGet('/async-function/:id', asynchronousResult, 'The reply of an asynchronous call; 202 until it is there'),
-  callGet('/async-function/:id/status', asynchronousStatus, 'How an asynchronous call stands', 'CallStatus'),
-  route('DELETE', 'invoke')('/async-function/:id', cancelCall, 'Cancels an asynchronous call'),
+  ...versioned(call(`${model}/infer`, calls.infer, inferAbout, 'InferReply')),
+  ...versioned(call('/function/:name', calls.call, callAbout)),
+  ...versioned(
+    callGet('/function/:name', calls.callWithoutBody, 'Calls a function that has a handler, without a body'),
+  ),
+  ...versioned(call('/async-function/:name', later.callLater, 'Accepts a call to be run later', 'AcceptedCall')),
+  route('GET', 'publish')('/async-function', later.listCalls, 'The latest asynchronous calls'),
+  callGet('/async-function/:id', later.asynchronousResult, 'The reply of an asynchronous call; 202 until it is there'),
+  callGet('/async-function/:id/status', later.asynchronousStatus, 'How an asynchronous call stands', 'CallStatus'),
+  route('DELETE', 'invoke')('/async-function/:id', later.cancelCall, 'Cancels an asynchronous call'),
   open('/openapi.json', sendOpenApi, 'This description', 'Description'),
-  open('/healthz', ready, 'Whether the host takes work', 'Ready'),
-  open('/v2', serverMetadata, 'Name, version and extensions of the server', 'ServerMetadata'),
-  open('/v2/health/live', live, 'Whether the process answers', 'Live'),
-  open('/v2/health/ready', ready, 'Whether the host takes work', 'Ready'),
-  get('/v2/logging', logSettings, 'What is logged', 'LogSettings'),
-  post('/v2/logging', changeLogSettings, 'Changes what is logged', 'LogSettings'),
+  open('/healthz', models.ready, 'Whether the host takes work', 'Ready'),
+  open('/v2', models.serverMetadata, 'Name, version and extensions of the server', 'ServerMetadata'),
+  open('/v2/health/live', models.live, 'Whether the process answers', 'Live'),
+  open('/v2/health/ready', models.ready, 'Whether the host takes work', 'Ready'),
+  get('/v2/logging', triton.logSettings, 'What is logged', 'LogSettings'),
+  post('/v2/logging', triton.changeLogSettings, 'Changes what is logged', 'LogSettings'),
   ...['/v2/trace/setting', `${model}/trace/setting`].flatMap((path) => [
-    get(path, traceSettings, traceAbout, 'TraceSettings'),
-    post(path, changeTraceSettings, 'Takes only the trace settings that hold', 'TraceSettings'),
+    get(path, triton.traceSettings, traceAbout, 'TraceSettings'),
+    post(path, triton.changeTraceSettings, 'Takes only the trace settings that hold', 'TraceSettings'),
   ]),
   ...['/v2/systemsharedmemory', '/v2/cudasharedmemory'].flatMap((memory) => [
-    get(`${memory}/status`, sharedMemoryStatus, regionsAbout, 'Regions'),
-    get(`${memory}/region/:region/status`, sharedMemoryStatus, regionsAbout, 'Regions'),
-    ask(`${memory}/region/:region/register`, registerSharedMemory, 'Refused: shared memory is not offered'),
-    ask(`${memory}/unregister`, forgetSharedMemory, 'Gives up all regions, of which there are none'),
-    ask(`${memory}/region/:region/unregister`, forgetSharedMemory, 'Gives up a region, of which there are none'),
+    get(`${memory}/status`, triton.sharedMemoryStatus, regionsAbout, 'Regions'),
+    get(`${memory}/region/:region/status`, triton.sharedMemoryStatus, regionsAbout, 'Regions'),
+    ask(`${memory}/region/:region/register`, triton.registerSharedMemory, 'Refused: shared memory is not offered'),
+    ask(`${memory}/unregister`, triton.forgetSharedMemory, 'Gives up all regions, of which there are none'),
+    ask(`${memory}/region/:region/unregister`, triton.forgetSharedMemory, 'Gives up a region, of which there are none'),
   ]),
-  get('/v2/models', listModels, 'Names of the models', 'ModelList'),
-  ...versioned(get(model, modelMetadata, 'Inputs and outputs of a model', 'ModelMetadata')),
-  ...versioned(get(`${model}/ready`, modelReady, 'Whether a model can be called', 'ModelReady')),
-  ...versioned(get(`${model}/config`, modelConfig, "Configuration of a model in Triton's form", 'ModelConfig')),
-  ...versioned(get(`${model}/stats`, modelStatistics, "Statistics of a model in Triton's form", 'ModelStatistics')),
-  ask('/v2/repository/index', index, 'Every version of every model, and its state', 'RepositoryIndex'),
-  post('/v2/repository/models/:name/load', load, 'Loads a model, with a configuration or files of the body', 'Loaded'),
-  post('/v2/repository/models/:name/unload', unload, 'Unloads a model', 'Unloaded'),
-  get('/functions', listFunctions, 'Every function', 'FunctionList'),
-  ...versioned(get('/functions/:name', showFunction, 'One function', 'FunctionView')),
-  put('/functions/:name', publishFunction, 'Publishes a model as a function', 'FunctionView'),
-  ...versioned(patch('/functions/:name', changeFunction, 'Changes settings without an upload', 'FunctionView')),
+  get('/v2/models', models.listModels, 'Names of the models', 'ModelList'),
+  ...versioned(get(model, models.modelMetadata, 'Inputs and outputs of a model', 'ModelMetadata')),
+  ...versioned(get(`${model}/ready`, models.modelReady, 'Whether a model can be called', 'ModelReady')),
+  ...versioned(get(`${model}/config`, models.modelConfig, "Configuration of a model in Triton's form", 'ModelConfig')),
+  ...versioned(
+    get(`${model}/stats`, models.modelStatistics, "Statistics of a model in Triton's form", 'ModelStatistics'),
+  ),
+  ask('/v2/repository/index', models.index, 'Every version of every model, and its state', 'RepositoryIndex'),
+  post(
+    '/v2/repository/models/:name/load',
+    models.load,
+    'Loads a model, with a configuration or files of the body',
+    'Loaded',
+  ),
+  post('/v2/repository/models/:name/unload', models.unload, 'Unloads a model', 'Unloaded'),
+  get('/functions', functions.listFunctions, 'Every function', 'FunctionList'),
+  ...versioned(get('/functions/:name', functions.showFunction, 'One function', 'FunctionView')),
+  put('/functions/:name', functions.publishFunction, 'Publishes a model as a function', 'FunctionView'),
+  ...versioned(
+    patch('/functions/:name', versions.changeFunction, 'Changes settings without an upload', 'FunctionView'),
+  ),
   route('GET', 'publish')(
     '/functions/:name/log',
     functionLog,
     'What a function, its instances and the host logged',
     'Log',
   ),
-  get('/functions/:name/versions', listVersions, 'Versions of a function and their shares', 'VersionList'),
-  get('/functions/:name/traffic', showTraffic, 'How calls are divided over the versions', 'Traffic'),
-  patch('/functions/:name/traffic', changeTraffic, 'Divides calls over versions, or copies them to one', 'Traffic'),
-  post('/functions/:name/rollback', rollBack, 'Gives all calls to the version that served before', 'Traffic'),
-  post('/functions/:name/versions/:version/promote', promoteVersion, 'Gives a version all calls, or some', 'Traffic'),
-  ...versioned(del('/functions/:name', removeFunction, 'Removes a function, or one version of it')),
-  get('/v2/fleet', showFleet, 'The hosts of the fleet'),
-  get('/v2/fleet/functions/:name', showFleetFunction, "A function's homes, and the hosts that have its content"),
-  route('GET', 'peer')('/v2/fleet/ping', pingFleet, 'For hosts of the fleet: measures the way here'),
+  get('/functions/:name/versions', versions.listVersions, 'Versions of a function and their shares', 'VersionList'),
+  get('/functions/:name/traffic', versions.showTraffic, 'How calls are divided over the versions', 'Traffic'),
+  patch(
+    '/functions/:name/traffic',
+    versions.changeTraffic,
+    'Divides calls over versions, or copies them to one',
+    'Traffic',
+  ),
+  post('/functions/:name/rollback', versions.rollBack, 'Gives all calls to the version that served before', 'Traffic'),
+  post(
+    '/functions/:name/versions/:version/promote',
+    versions.promoteVersion,
+    'Gives a version all calls, or some',
+    'Traffic',
+  ),
+  ...versioned(del('/functions/:name', functions.removeFunction, 'Removes a function, or one version of it')),
+  get('/v2/fleet', fleet.showFleet, 'The hosts of the fleet'),
+  get('/v2/fleet/functions/:name', fleet.showFleetFunction, "A function's homes, and the hosts that have its content"),
+  route('GET', 'peer')('/v2/fleet/ping', fleet.pingFleet, 'For hosts of the fleet: measures the way here'),
   route('POST', 'peer')(
     '/v2/fleet/run/:name/versions/:version',
     runPassed,
     'For hosts of the fleet that know no frames: runs a call that is passed on',
   ),
-  route('POST', 'peer')('/v2/fleet/content', keepContent, 'For hosts of the fleet: takes files that are published'),
+  route('POST', 'peer')(
+    '/v2/fleet/content',
+    fleet.keepContent,
+    'For hosts of the fleet: takes files that are published',
+  ),
   route('POST', 'peer')(
     '/v2/fleet/entries/:name',
-    hearEntry,
+    fleet.hearEntry,
     'For hosts of the fleet: hears of a change of a function',
   ),
-  post('/v2/fleet/hosts/:host/drain', drainHost, 'Has a host of the fleet take no calls of others, or again'),
-  del('/v2/fleet/hosts/:host', forgetHost, 'Has a lost host of the fleet shown no more'),
+  post('/v2/fleet/hosts/:host/drain', fleet.drainHost, 'Has a host of the fleet take no calls of others, or again'),
+  del('/v2/fleet/hosts/:host', fleet.forgetHost, 'Has a lost host of the fleet shown no more'),
   get('/v2/workers', listWorkers, 'Workers that take overflow', 'Workers'),
   route('GET', 'publish')('/blobs/:digest', readBlob, 'A stored file, or whether it is stored'),
-  post('/blobs/:digest', putBlob, 'Stores a file under its sha256'),
+  post('/blobs/:digest', functions.putBlob, 'Stores a file under its sha256'),
   get('/metrics', sendMetrics, 'Metrics for Prometheus'),
-  get('/api/history', history, 'Figures over time, for the dashboard'),
-  get('/api/functions', apiFunctions, 'Functions as the dashboard lists them'),
-  get('/api/functions/:name', apiFunction, 'A function as the dashboard shows it'),
-  get('/api/trouble', trouble, 'Which functions miss their SLO, and why'),
-  get('/api/errors', errors, 'Requests that were refused or failed, by status and cause'),
-  get('/api/memory', memory, 'What fills the memory of GPUs, host and disk'),
-  get('/api/machine', machine, 'How busy cores, GPUs, queues and workers are'),
-  get('/api/scheduler', scheduler, 'What the scheduler goes by'),
-  get('/api/scheduler/:name', schedulerSheet, "The scheduler's offers for one function"),
-  get('/api/happenings', happenings, 'What happened lately'),
-  get('/api/anatomy', anatomy, 'A simulated cold start, layer by layer'),
-  get('/api/anatomy/recorded', recorded, 'Recorded cold starts'),
-  get('/api/anatomy/recorded/:id', recordedOne, 'One recorded cold start'),
+  get('/api/history', api.history, 'Figures over time, for the dashboard'),
+  get('/api/functions', api.apiFunctions, 'Functions as the dashboard lists them'),
+  get('/api/functions/:name', api.apiFunction, 'A function as the dashboard shows it'),
+  get('/api/trouble', api.trouble, 'Which functions miss their SLO, and why'),
+  get('/api/errors', api.errors, 'Requests that were refused or failed, by status and cause'),
+  get('/api/memory', api.memory, 'What fills the memory of GPUs, host and disk'),
+  get('/api/machine', api.machine, 'How busy cores, GPUs, queues and workers are'),
+  get('/api/scheduler', api.scheduler, 'What the scheduler goes by'),
+  get('/api/scheduler/:name', api.schedulerSheet, "The scheduler's offers for one function"),
+  get('/api/happenings', api.happenings, 'What happened lately'),
+  get('/api/anatomy', api.anatomy, 'A simulated cold start, layer by layer'),
+  get('/api/anatomy/recorded', api.recorded, 'Recorded cold starts'),
+  get('/api/anatomy/recorded/:id', api.recordedOne, 'One recorded cold start'),
   get('/api/events', events, 'Events as they happen, as server-sent events'),
-  get('/api/replays', listReplays, 'Replays of traces'),
-  post('/api/replays', startReplay, 'Starts a replay'),
-  get('/api/replays/:id', showReplay, 'The report of a replay'),
-  del('/api/replays/:id', removeReplay, 'Removes a replay'),
+  get('/api/replays', replays.listReplays, 'Replays of traces'),
+  post('/api/replays', replays.startReplay, 'Starts a replay'),
+  get('/api/replays/:id', replays.showReplay, 'The report of a replay'),
+  del('/api/replays/:id', replays.removeReplay, 'Removes a replay'),
   open('/dashboard/:file', dashboardFile, 'A file of the dashboard'),
   open('/', home, 'The dashboard, or a text for terminals'),
 ];
 
 /** Hono asks for GET where a client sends HEAD: one route for both. */
 async function readBlob(context: HostContext, exchange: Exchange): Promise<void> {
-  if (exchange.method === 'HEAD') blobExists(context, exchange);
+  if (exchange.method === 'HEAD') functions.blobExists(context, exchange);
   else await getBlob(context, exchange);
 }
 

@@ -12,7 +12,6 @@ export {
   type GpuRunner,
   type InvocationWish,
   type JoinedSizes,
-  type LiveCounts,
   type LiveSchedulerOptions,
   type Placed,
   type RanOnGpu,

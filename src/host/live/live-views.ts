@@ -9,10 +9,10 @@ import {
   type SchedulerEvent,
   type WorkersPlace,
 } from '../../schedule/index.ts';
-import type { FunctionPlans, GpuResident, LiveCounts, LiveSchedulerOptions, ScheduledSettings } from './types.ts';
+import type { FunctionPlans, GpuResident, LiveSchedulerOptions, ScheduledSettings } from './types.ts';
 import type { GpuPlace } from './gpu-place.ts';
 import type { LiveFunction, Pending } from './live-function.ts';
-import { Tally } from './tally.ts';
+import { Tally, type LiveCounts } from './tally.ts';
 
 export abstract class LiveViews {
   protected readonly state: LiveState;

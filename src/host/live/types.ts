@@ -1,5 +1,5 @@
 /** What goes into the live scheduler and what comes out of it. Nothing here runs. */
-import type { RunResult } from '../../gpu/index.ts';
+import type { GpuRunOptions, RunResult } from '../../gpu/index.ts';
 import type { ColdStartMode, ColdStartPlan } from '../../plan/index.ts';
 import type {
   BatchShare,
@@ -29,27 +29,8 @@ export interface FunctionPlans {
 
 /** What is asked of the GPU process. */
 export interface GpuRunner {
-  run(
-    key: string,
-    inputs: readonly Tensor[],
-    options: {
-      readonly gpu: number;
-      readonly plan: ColdStartPlan;
-      /** Which of the function's plan variants to run under; its only plan where it is left out. */
-      readonly rung?: string;
-      readonly signal?: AbortSignal;
-      readonly trace?: boolean;
-    },
-  ): Promise<RunResult>;
-  load(
-    key: string,
-    options: {
-      readonly gpu: number;
-      readonly plan: ColdStartPlan;
-      readonly rung?: string;
-      readonly signal?: AbortSignal;
-    },
-  ): Promise<number>;
+  run(key: string, inputs: readonly Tensor[], options: GpuRunOptions): Promise<RunResult>;
+  load(key: string, options: Omit<GpuRunOptions, 'trace'>): Promise<number>;
   trim(key: string, gpu: number, layers: number): Promise<number>;
   /** Frees the layers that this variant does not have. Resolves with the bytes freed. */
   keep(key: string, gpu: number, variant: string): Promise<number>;
@@ -204,19 +185,6 @@ export interface LiveSchedulerOptions {
   readonly onDefect?: ((message: string) => void) | undefined;
   /** Milliseconds that never go back. */
   readonly now?: (() => number) | undefined;
-}
-
-/** What the scheduler has decided so far. */
-export interface LiveCounts {
-  /** Executions on GPUs that found everything, some of it, or nothing there. */
-  readonly starts: Record<Start, number>;
-  readonly onCpu: number;
-  readonly atWorkers: number;
-  readonly shed: number;
-  readonly evictions: ReadonlyMap<GpuEviction['cause'], number>;
-  /** Resident functions that went to a smaller plan for room, and to a larger one with the room that there was. */
-  readonly shrinks: number;
-  readonly growths: number;
 }
 
 /** What a GPU has of a function. */

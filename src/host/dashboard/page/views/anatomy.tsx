@@ -3,7 +3,7 @@ import type { AnatomyAnswer, AnatomyChoices, AnatomyMode, RecordedColdStarts } f
 import { lanesOf, mergedBars, type AnatomyBar } from '../logic/anatomy-lanes.ts';
 import { formatBytes, formatMs, formatTime } from '../logic/format.ts';
 import { answerOf, usePolled } from '../state.ts';
-import { Field, Message } from './parts.tsx';
+import { Field, Message, Options } from './parts.tsx';
 
 const never = 2 ** 31 - 1;
 const legend = [
@@ -35,16 +35,12 @@ export function Anatomy({ asked }: { readonly asked: string | undefined }) {
       <div class="controls">
         <Field label="Model">
           <select value={model} onChange={(event) => setModel(event.currentTarget.value)}>
-            {(choices?.models ?? [model]).map((each) => (
-              <option key={each}>{each}</option>
-            ))}
+            <Options of={choices?.models ?? [model]} />
           </select>
         </Field>
         <Field label="Machine">
           <select value={machine} onChange={(event) => setMachine(event.currentTarget.value)}>
-            {(choices?.machines ?? [machine]).map((each) => (
-              <option key={each}>{each}</option>
-            ))}
+            <Options of={choices?.machines ?? [machine]} />
           </select>
         </Field>
         {coldStarts.length > 0 && (

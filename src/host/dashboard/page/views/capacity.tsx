@@ -1,5 +1,6 @@
 import type { CapacityReport } from '../logic/reports.ts';
 import { formatMs, formatShare } from '../logic/format.ts';
+import { Table } from './parts.tsx';
 
 interface CapacityProps {
   readonly name: string;
@@ -21,42 +22,30 @@ export function Capacity({ name, report, onClose }: CapacityProps) {
         <p key={machine}>{text}</p>
       ))}
       <div class="scroll">
-        <table>
-          <thead>
-            <tr>
-              {['Machine', 'GPUs', 'Hosts', 'Cores of each', 'Goodput', 'p99', 'Cold', ''].map((heading) => (
-                <th scope="col" key={heading}>
-                  {heading}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {report.answers.flatMap(({ machine, enough, runs }) =>
-              runs.map(({ gpus, hosts, cores, goodput, p99_ms: p99, cold_start_rate: cold }) => (
-                <tr key={`${machine} ${hosts} ${gpus} ${cores}`}>
-                  <th scope="row">{machine}</th>
-                  <td>{gpus}</td>
-                  <td>{hosts}</td>
-                  <td>{cores}</td>
-                  <td>
-                    <meter min={0} max={1} low={report.goodput} optimum={1} value={goodput ?? 0} />{' '}
-                    {formatShare(goodput)}
-                  </td>
-                  <td>{formatMs(p99)}</td>
-                  <td>{formatShare(cold)}</td>
-                  <td>
-                    {enough?.gpus === gpus && enough.hosts === hosts && enough.cores === cores ? (
-                      <strong>enough</strong>
-                    ) : (
-                      ''
-                    )}
-                  </td>
-                </tr>
-              )),
-            )}
-          </tbody>
-        </table>
+        <Table headings={['Machine', 'GPUs', 'Hosts', 'Cores of each', 'Goodput', 'p99', 'Cold', '']}>
+          {report.answers.flatMap(({ machine, enough, runs }) =>
+            runs.map(({ gpus, hosts, cores, goodput, p99_ms: p99, cold_start_rate: cold }) => (
+              <tr key={`${machine} ${hosts} ${gpus} ${cores}`}>
+                <th scope="row">{machine}</th>
+                <td>{gpus}</td>
+                <td>{hosts}</td>
+                <td>{cores}</td>
+                <td>
+                  <meter min={0} max={1} low={report.goodput} optimum={1} value={goodput ?? 0} /> {formatShare(goodput)}
+                </td>
+                <td>{formatMs(p99)}</td>
+                <td>{formatShare(cold)}</td>
+                <td>
+                  {enough?.gpus === gpus && enough.hosts === hosts && enough.cores === cores ? (
+                    <strong>enough</strong>
+                  ) : (
+                    ''
+                  )}
+                </td>
+              </tr>
+            )),
+          )}
+        </Table>
       </div>
     </section>
   );

@@ -6,7 +6,7 @@ import { Plot } from '../plot.tsx';
 import { answerOf, useAction, usePolled } from '../state.ts';
 import { Homes } from './fleet.tsx';
 import { Happenings } from './happenings.tsx';
-import { areas, type TimeProps } from './overview.tsx';
+import { areas, outcomeLooks, type TimeProps } from './overview.tsx';
 import { FunctionLog, Versions } from './versions.tsx';
 import { CopyButton, Message, RangePicker, Tile } from './parts.tsx';
 import { TryIt } from './try-it.tsx';
@@ -18,13 +18,6 @@ const partLooks = [
   ['partModel', 'Model', '--cpu'],
   ['partHost', 'Host', '--muted'],
 ] as const;
-const outcomeLooks = [
-  ['in_slo', 'Within SLO', '--good'],
-  ['late', 'Late', '--late'],
-  ['shed', 'Shed', '--shed'],
-  ['failed', 'Failed', '--failed'],
-] as const;
-
 interface FunctionPageProps extends TimeProps {
   readonly name: string;
   readonly inFleet: boolean;

@@ -3,24 +3,24 @@ import type { MemoryAnswer, Resident } from '../../api-types.ts';
 import { formatAgo, formatBytes } from '../logic/format.ts';
 import { idleness, memoryBlocks } from '../logic/memory-map.ts';
 import { functionLink } from '../logic/route.ts';
-import { answerOf, usePolled } from '../state.ts';
-import { Message } from './parts.tsx';
+import { usePolled } from '../state.ts';
+import { Message, Polled, Table } from './parts.tsx';
 
 export function Memory({ paused }: { readonly paused: boolean }) {
   const loaded = usePolled<MemoryAnswer>('/api/memory', 2000, paused);
-  const answer = answerOf(loaded);
-  if (answer === undefined) {
-    return loaded.state === 'failed' ? <Message text={loaded.message} level="warning" /> : <Message text="Loading…" />;
-  }
-  const diskBytes = answer.disk.residents.reduce((sum, { bytes }) => sum + bytes, 0);
+  return <Polled loaded={loaded}>{(answer) => <Memories {...answer} />}</Polled>;
+}
+
+function Memories({ gpus, host, disk }: MemoryAnswer) {
+  const diskBytes = disk.residents.reduce((sum, { bytes }) => sum + bytes, 0);
   return (
     <section aria-labelledby="memory-title">
       <h1 id="memory-title">Memory</h1>
       <p class="muted">
         To scale. A block fades the longer its function was not used; point at it, or tab to it, to see why it is there.
       </p>
-      {answer.gpus.length === 0 && <Message text="This host drives no GPU: functions run in the CPU pools." />}
-      {answer.gpus.map((gpu) => (
+      {gpus.length === 0 && <Message text="This host drives no GPU: functions run in the CPU pools." />}
+      {gpus.map((gpu) => (
         <Strip
           key={gpu.uuid}
           title={`GPU ${gpu.index}: ${gpu.name}`}
@@ -28,8 +28,8 @@ export function Memory({ paused }: { readonly paused: boolean }) {
           residents={gpu.residents}
         />
       ))}
-      <Strip title="Host memory" capacityBytes={answer.host.totalBytes} residents={answer.host.residents} />
-      <Strip title="Disk" capacityBytes={diskBytes} residents={answer.disk.residents} />
+      <Strip title="Host memory" capacityBytes={host.totalBytes} residents={host.residents} />
+      <Strip title="Disk" capacityBytes={diskBytes} residents={disk.residents} />
     </section>
   );
 }
@@ -96,34 +96,23 @@ function Strip({ title, capacityBytes, residents }: StripProps) {
         <details>
           <summary>All {residents.length} entries</summary>
           <div class="scroll">
-            <table class="residents">
-              <thead>
-                <tr>
-                  {['Function', 'Version', 'Bytes', 'State', 'Last use', 'Why'].map((heading) => (
-                    <th scope="col" key={heading}>
-                      {heading}
+            <Table class="residents" headings={['Function', 'Version', 'Bytes', 'State', 'Last use', 'Why']}>
+              {residents
+                .toSorted((one, other) => other.lastUseMs - one.lastUseMs)
+                .slice(0, entriesMax)
+                .map((resident) => (
+                  <tr key={`${resident.functionName} ${resident.version} ${resident.why}`}>
+                    <th scope="row">
+                      <a href={functionLink(resident.functionName)}>{resident.functionName}</a>
                     </th>
-                  ))}
-                </tr>
-              </thead>
-              <tbody>
-                {residents
-                  .toSorted((one, other) => other.lastUseMs - one.lastUseMs)
-                  .slice(0, entriesMax)
-                  .map((resident) => (
-                    <tr key={`${resident.functionName} ${resident.version} ${resident.why}`}>
-                      <th scope="row">
-                        <a href={functionLink(resident.functionName)}>{resident.functionName}</a>
-                      </th>
-                      <td>{resident.version}</td>
-                      <td>{formatBytes(resident.bytes)}</td>
-                      <td>{resident.state}</td>
-                      <td>{formatAgo(resident.lastUseMs, nowMs)}</td>
-                      <td>{resident.why}</td>
-                    </tr>
-                  ))}
-              </tbody>
-            </table>
+                    <td>{resident.version}</td>
+                    <td>{formatBytes(resident.bytes)}</td>
+                    <td>{resident.state}</td>
+                    <td>{formatAgo(resident.lastUseMs, nowMs)}</td>
+                    <td>{resident.why}</td>
+                  </tr>
+                ))}
+            </Table>
           </div>
         </details>
       )}

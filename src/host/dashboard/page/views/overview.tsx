@@ -19,7 +19,7 @@ export interface TimeProps {
   readonly theme: string;
 }
 
-const outcomeLooks = [
+export const outcomeLooks = [
   ['in_slo', 'Within SLO', '--good'],
   ['late', 'Late', '--late'],
   ['shed', 'Shed', '--shed'],

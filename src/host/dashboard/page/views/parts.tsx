@@ -1,5 +1,5 @@
 /** Small parts that several views share. */
-import type { ComponentChildren } from 'preact';
+import type { ComponentChildren, InputHTMLAttributes } from 'preact';
 import { ranges, type Range } from '../logic/ranges.ts';
 import { answerOf, type Loaded } from '../state.ts';
 
@@ -28,13 +28,37 @@ export function Polled<Answer>({
   );
 }
 
-export interface TableCardProps {
+interface TableProps {
+  /** A name, or a name and what it means; those of words are set to the left. */
+  readonly headings: readonly (string | { readonly name: string; readonly hint?: string; readonly words?: boolean })[];
+  readonly class?: string | undefined;
+  readonly children: ComponentChildren;
+}
+
+export function Table({ headings, class: look, children }: TableProps) {
+  return (
+    <table class={look}>
+      <thead>
+        <tr>
+          {headings.map((heading) => {
+            const { name, hint, words = false } = typeof heading === 'string' ? { name: heading } : heading;
+            return (
+              <th scope="col" key={name} title={hint} class={words ? 'words' : undefined}>
+                {name}
+              </th>
+            );
+          })}
+        </tr>
+      </thead>
+      <tbody>{children}</tbody>
+    </table>
+  );
+}
+
+export interface TableCardProps extends Omit<TableProps, 'class'> {
   /** Of the heading. */
   readonly id: string;
   readonly title: string;
-  /** A name, or a name and what it means; the first of words are set to the left. */
-  readonly headings: readonly (string | { readonly name: string; readonly hint?: string; readonly words?: boolean })[];
-  readonly children: ComponentChildren;
   /** Instead of the table, where it would have no rows. */
   readonly empty?: string | false;
   readonly warn?: boolean;
@@ -53,21 +77,9 @@ export function TableCard({ id, title, headings, children, empty = false, warn =
       {empty !== false ? (
         <p class="muted">{empty}</p>
       ) : (
-        <table class={stacks ? 'stack' : undefined}>
-          <thead>
-            <tr>
-              {headings.map((heading) => {
-                const { name, hint, words = false } = typeof heading === 'string' ? { name: heading } : heading;
-                return (
-                  <th key={name} title={hint} class={words ? 'words' : undefined}>
-                    {name}
-                  </th>
-                );
-              })}
-            </tr>
-          </thead>
-          <tbody>{children}</tbody>
-        </table>
+        <Table headings={headings} class={stacks ? 'stack' : undefined}>
+          {children}
+        </Table>
       )}
     </section>
   );
@@ -129,6 +141,19 @@ export function Field({ label, children }: { readonly label: string; readonly ch
       {children}
     </label>
   );
+}
+
+/** A field that takes a line of text, which no browser fills in. */
+export function TextField({ label, ...input }: { readonly label: string } & InputHTMLAttributes) {
+  return (
+    <Field label={label}>
+      <input autocomplete="off" {...input} />
+    </Field>
+  );
+}
+
+export function Options({ of }: { readonly of: readonly string[] }) {
+  return of.map((each) => <option key={each}>{each}</option>);
 }
 
 /** Copies a text, and says that it did. */

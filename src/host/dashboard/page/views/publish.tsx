@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks';
 import { errorOf, request } from '../api.ts';
 import { textOf } from '../logic/form.ts';
 import { functionLink } from '../logic/route.ts';
-import { Field, Message } from './parts.tsx';
+import { Field, Message, TextField } from './parts.tsx';
 
 /** A new function or a new version: the model's file with external data beside it, and its settings. */
 export function Publish({ name: given }: { readonly name: string }) {
@@ -52,24 +52,14 @@ export function Publish({ name: given }: { readonly name: string }) {
           void publish(event.currentTarget);
         }}
       >
-        <Field label="Name">
-          <input name="name" required defaultValue={given} autocomplete="off" placeholder="resnet50" />
-        </Field>
+        <TextField label="Name" name="name" required defaultValue={given} placeholder="resnet50" />
         <Field label="Model (.onnx), and its external data where it has some">
           <input name="files" type="file" multiple required />
         </Field>
-        <Field label="SLO">
-          <input name="slo" placeholder="100ms" autocomplete="off" />
-        </Field>
-        <Field label="Version (the next number where it is left out)">
-          <input name="version" autocomplete="off" />
-        </Field>
-        <Field label="Description">
-          <input name="description" autocomplete="off" />
-        </Field>
-        <Field label="Priority (1 is the highest)">
-          <input name="priority" inputMode="numeric" autocomplete="off" />
-        </Field>
+        <TextField label="SLO" name="slo" placeholder="100ms" />
+        <TextField label="Version (the next number where it is left out)" name="version" />
+        <TextField label="Description" name="description" />
+        <TextField label="Priority (1 is the highest)" name="priority" inputMode="numeric" />
         <label class="check">
           <input name="pinned" type="checkbox" /> Pinned: loaded when the host starts, and never evicted
         </label>

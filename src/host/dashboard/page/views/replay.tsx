@@ -5,7 +5,7 @@ import { textOf } from '../logic/form.ts';
 import { isCapacityReport, parseReport, type CapacityReport } from '../logic/reports.ts';
 import { answerOf, usePolled } from '../state.ts';
 import { Capacity } from './capacity.tsx';
-import { Field, Message } from './parts.tsx';
+import { Field, Message, Options, TextField } from './parts.tsx';
 import { colours, Reports, type Shown } from './reports.tsx';
 
 interface Runs {
@@ -22,6 +22,8 @@ interface Runs {
 }
 
 const comparedMax = colours.length;
+
+const pathOf = (id: string): string => `/api/replays/${encodeURIComponent(id)}`;
 
 /** Choose traffic, functions, machine and policy; run; lay reports side by side, those of the command line too. */
 export function Replay({ run, theme }: { readonly run: string | undefined; readonly theme: string }) {
@@ -40,31 +42,26 @@ export function Replay({ run, theme }: { readonly run: string | undefined; reado
   };
   const show = (next: Shown): void =>
     setShown((before) => [...before.filter(({ id }) => id !== next.id), next].slice(-comparedMax));
-  const open = async (id: string, name: string): Promise<void> => {
+  const trying = async (act: () => Promise<void>, before = ''): Promise<void> => {
     try {
-      take(id, name, JSON.stringify(await getJson<unknown>(`/api/replays/${encodeURIComponent(id)}`)));
+      await act();
     } catch (error) {
-      setSaid((error as Error).message);
+      setSaid(`${before}${(error as Error).message}`);
     }
   };
-  const cancel = async (id: string): Promise<void> => {
-    try {
-      await request(`/api/replays/${encodeURIComponent(id)}`, { method: 'DELETE' });
+  const open = (id: string, name: string): Promise<void> =>
+    trying(async () => take(id, name, JSON.stringify(await getJson<unknown>(pathOf(id)))));
+  const cancel = (id: string): Promise<void> =>
+    trying(async () => {
+      await request(pathOf(id), { method: 'DELETE' });
       loaded.reload();
-    } catch (error) {
-      setSaid((error as Error).message);
-    }
-  };
+    });
   useEffect(() => {
     if (run !== undefined) void open(run, run);
   }, [run]);
   const openFiles = async (files: FileList | null): Promise<void> => {
     for (const file of files ?? []) {
-      try {
-        take(`file ${file.name}`, file.name, await file.text());
-      } catch (error) {
-        setSaid(`${file.name}: ${(error as Error).message}`);
-      }
+      await trying(async () => take(`file ${file.name}`, file.name, await file.text()), `${file.name}: `);
     }
   };
 
@@ -151,9 +148,7 @@ function NewRun({ runs, onStarted }: { readonly runs: Runs | undefined; readonly
         void start(event.currentTarget);
       }}
     >
-      <Field label="Name">
-        <input name="name" autocomplete="off" />
-      </Field>
+      <TextField label="Name" name="name" />
       <Field label="What to find">
         <select name="kind" value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
           <option value="replay">the goodput</option>
@@ -163,71 +158,45 @@ function NewRun({ runs, onStarted }: { readonly runs: Runs | undefined; readonly
       <Field label="Trace">
         <select name="trace" value={trace} onChange={(event) => setTrace(event.currentTarget.value)}>
           <option value="">generated arrivals</option>
-          {runs?.traces.map((each) => (
-            <option key={each}>{each}</option>
-          ))}
+          <Options of={runs?.traces ?? []} />
         </select>
       </Field>
       {trace === '' && (
         <Field label="Arrivals">
           <select name="arrivals">
-            {(runs?.arrivals ?? ['poisson']).map((each) => (
-              <option key={each}>{each}</option>
-            ))}
+            <Options of={runs?.arrivals ?? ['poisson']} />
           </select>
         </Field>
       )}
-      <Field label="Requests per second">
-        <input name="rate" inputMode="decimal" defaultValue={trace === '' ? '100' : ''} />
-      </Field>
-      <Field label="Requests">
-        <input name="requests" inputMode="numeric" defaultValue="10000" />
-      </Field>
-      <Field label="Functions by model">
-        <input name="functions" defaultValue="bert-base=180" autocomplete="off" />
-      </Field>
+      <TextField label="Requests per second" name="rate" inputMode="decimal" defaultValue={trace === '' ? '100' : ''} />
+      <TextField label="Requests" name="requests" inputMode="numeric" defaultValue="10000" />
+      <TextField label="Functions by model" name="functions" defaultValue="bert-base=180" />
       {kind === 'replay' ? (
         <Field label="Machine">
           <select name="machine" defaultValue="p3.8xlarge">
-            {(choices?.machines ?? ['p3.8xlarge']).map((each) => (
-              <option key={each}>{each}</option>
-            ))}
+            <Options of={choices?.machines ?? ['p3.8xlarge']} />
           </select>
         </Field>
       ) : (
         <>
-          <Field label="Machines, by commas">
-            <input name="machine" defaultValue="p3.8xlarge" autocomplete="off" />
-          </Field>
-          <Field label="Goodput asked for">
-            <input name="goodput" defaultValue="99%" autocomplete="off" />
-          </Field>
-          <Field label="Largest number of hosts">
-            <input name="hostsMax" inputMode="numeric" defaultValue="8" />
-          </Field>
+          <TextField label="Machines, by commas" name="machine" defaultValue="p3.8xlarge" />
+          <TextField label="Goodput asked for" name="goodput" defaultValue="99%" />
+          <TextField label="Largest number of hosts" name="hostsMax" inputMode="numeric" defaultValue="8" />
         </>
       )}
       <Field label="Policy">
         <select name="policy">
-          <option>best</option>
-          <option>artifact</option>
-          <option>lru</option>
+          <Options of={['best', 'artifact', 'lru']} />
         </select>
       </Field>
       <Field label="Mode of cold starts">
         <select name="plan">
           <option value="">the policy’s own</option>
-          {['baseline', 'pipeswitch', 'dha', 'pt', 'pt+dha', 'interleave'].map((each) => (
-            <option key={each}>{each}</option>
-          ))}
+          <Options of={['baseline', 'pipeswitch', 'dha', 'pt', 'pt+dha', 'interleave']} />
         </select>
       </Field>
-      <Field label="SLO">
-        <input name="slo" defaultValue="100ms" autocomplete="off" />
-      </Field>
-      <Field label="Seed">
-        <input name="seed" inputMode="numeric" defaultValue="0" />
-      </Field>
+      <TextField label="SLO" name="slo" defaultValue="100ms" />
+      <TextField label="Seed" name="seed" inputMode="numeric" defaultValue="0" />
       <button type="submit" class="primary">
         Run
       </button>

@@ -2,7 +2,7 @@
 import { formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { bestOf, compare, provenance, type Comparison, type ReplayReport } from '../logic/reports.ts';
 import { Plot } from '../plot.tsx';
-import { CopyButton } from './parts.tsx';
+import { CopyButton, Table } from './parts.tsx';
 
 export interface Shown {
   readonly id: string;
@@ -80,29 +80,18 @@ export function Reports({ shown, theme, onClose }: ReportsProps) {
         <details class="card" key={id}>
           <summary>{name}: models and settings</summary>
           <div class="scroll">
-            <table>
-              <thead>
-                <tr>
-                  {['Model', 'Functions', 'Requests', 'Goodput', 'p99', 'Cold'].map((heading) => (
-                    <th scope="col" key={heading}>
-                      {heading}
-                    </th>
-                  ))}
+            <Table headings={['Model', 'Functions', 'Requests', 'Goodput', 'p99', 'Cold']}>
+              {report.models.map((model) => (
+                <tr key={model.model}>
+                  <th scope="row">{model.model}</th>
+                  <td>{model.functions}</td>
+                  <td>{model.requests}</td>
+                  <td>{formatShare(model.goodput)}</td>
+                  <td>{formatMs(model.p99_ms)}</td>
+                  <td>{formatShare(model.cold_start_rate)}</td>
                 </tr>
-              </thead>
-              <tbody>
-                {report.models.map((model) => (
-                  <tr key={model.model}>
-                    <th scope="row">{model.model}</th>
-                    <td>{model.functions}</td>
-                    <td>{model.requests}</td>
-                    <td>{formatShare(model.goodput)}</td>
-                    <td>{formatMs(model.p99_ms)}</td>
-                    <td>{formatShare(model.cold_start_rate)}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+              ))}
+            </Table>
           </div>
           <pre>{JSON.stringify(report.settings, null, 1)}</pre>
           <CopyButton text={JSON.stringify(report, null, 1)} />

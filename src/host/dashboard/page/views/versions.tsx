@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks';
 import { formatShare, formatTime } from '../logic/format.ts';
 import { answerOf, usePolled } from '../state.ts';
-import { Message } from './parts.tsx';
+import { Message, Table } from './parts.tsx';
 
 /** `GET /functions/{name}/versions`, as far as it is shown. */
 interface VersionsAnswer {
@@ -40,39 +40,28 @@ export function Versions({ name, paused }: { readonly name: string; readonly pau
           Version {fellBack.version} went out of service at {formatTime(Date.parse(fellBack.at))}: {fellBack.reason}
         </p>
       )}
-      <table>
-        <thead>
-          <tr>
-            <th>Version</th>
-            <th>Share of calls</th>
-            <th>Answers within SLO</th>
-            <th>Missed</th>
-            <th>State</th>
-          </tr>
-        </thead>
-        <tbody>
-          {versions.map(({ version, state, percent, on_trial: onTrial, answers }) => {
-            const ended = Object.values(answers).reduce((sum, count) => sum + count, 0);
-            const good = answers['in_slo'] ?? 0;
-            return (
-              <tr key={version} data-version={version}>
-                <td>
-                  {version} {onTrial && <span class="tag">on trial</span>}
-                </td>
-                <td>
-                  <span class="share" aria-hidden="true">
-                    <i style={{ width: `${percent}%` }} />
-                  </span>{' '}
-                  {percent}%
-                </td>
-                <td>{ended === 0 ? '–' : formatShare(good / ended)}</td>
-                <td>{(ended - good).toLocaleString('en')}</td>
-                <td>{state}</td>
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
+      <Table headings={['Version', 'Share of calls', 'Answers within SLO', 'Missed', 'State']}>
+        {versions.map(({ version, state, percent, on_trial: onTrial, answers }) => {
+          const ended = Object.values(answers).reduce((sum, count) => sum + count, 0);
+          const good = answers['in_slo'] ?? 0;
+          return (
+            <tr key={version} data-version={version}>
+              <td>
+                {version} {onTrial && <span class="tag">on trial</span>}
+              </td>
+              <td>
+                <span class="share" aria-hidden="true">
+                  <i style={{ width: `${percent}%` }} />
+                </span>{' '}
+                {percent}%
+              </td>
+              <td>{ended === 0 ? '–' : formatShare(good / ended)}</td>
+              <td>{(ended - good).toLocaleString('en')}</td>
+              <td>{state}</td>
+            </tr>
+          );
+        })}
+      </Table>
       {shadow !== null && (
         <p>
           Version {shadow.version} gets copies of {shadow.percent}% of the calls
