@@ -18,21 +18,24 @@ export interface SimulatedLoad {
 const nobody = -1;
 
 export class SimulatedLoads {
-  readonly #gpuCount: number;
   readonly #links: PcieLinks<SimulatedLoad>;
-  /** By function times GPUs, plus GPU. */
-  readonly #loads = new Map<number, SimulatedLoad>();
-  readonly #growths = new Map<number, SimulatedLoad>();
+  /** By GPU: a few at the most. */
+  readonly #loads: readonly SimulatedLoad[][];
 
   /** @param onDue when the transfer on a link ends, as things are now; the last word on a link counts. Infinity: none is left. */
   constructor(gpus: readonly SchedulerGpu[], onDue: (link: number, dueMs: number) => void) {
-    this.#gpuCount = gpus.length;
     this.#links = new PcieLinks(gpus, onDue);
+    this.#loads = gpus.map(() => []);
   }
 
   /** Of a function that somebody waits for. */
   of(functionIndex: number, gpu: number): SimulatedLoad | undefined {
-    return this.#loads.get(functionIndex * this.#gpuCount + gpu);
+    const loads = this.#loads[gpu]!;
+    for (let index = 0; index < loads.length; index++) {
+      const load = loads[index]!;
+      if (load.functionIndex === functionIndex && !load.isGrowth) return load;
+    }
+    return undefined;
   }
 
   begin(functionIndex: number, gpu: number, { way, prefix }: LoadOrder, isGrowth: boolean, nowMs: number): void {
@@ -42,7 +45,7 @@ export class SimulatedLoads {
     for (const { link, bytes, ms, tailMs } of way.transfers) {
       if (bytes[prefix]! > 0) this.#links.add(link, load, bytes[prefix]!, ms[prefix]!, tailMs[prefix]!, nowMs);
     }
-    this.#of(load).set(functionIndex * this.#gpuCount + gpu, load);
+    this.#loads[gpu]!.push(load);
   }
 
   /** A link's transfer is at its end. Returns the load that is there as a whole with it, if any is. */
@@ -50,22 +53,21 @@ export class SimulatedLoads {
     const { load, tailMs } = this.#links.complete(link, nowMs);
     load.readyMs = Math.max(load.readyMs, nowMs + tailMs);
     if (--load.left > 0) return undefined;
-    this.#of(load).delete(load.functionIndex * this.#gpuCount + load.gpu);
+    const loads = this.#loads[load.gpu]!;
+    // In no order: of a function and a GPU there is one of each kind.
+    const last = loads.pop()!;
+    if (last !== load) loads[loads.indexOf(load)] = last;
     return load;
   }
 
   /** Everything of a function that is on its way to a GPU is given up. */
   abandon(functionIndex: number, gpu: number, nowMs: number): void {
-    const slot = functionIndex * this.#gpuCount + gpu;
-    for (const loads of [this.#loads, this.#growths]) {
-      const load = loads.get(slot);
-      if (load === undefined) continue;
+    const loads = this.#loads[gpu]!;
+    for (let index = loads.length - 1; index >= 0; index--) {
+      const load = loads[index]!;
+      if (load.functionIndex !== functionIndex) continue;
       this.#links.cancel(load, nowMs);
-      loads.delete(slot);
+      loads.splice(index, 1);
     }
-  }
-
-  #of({ isGrowth }: SimulatedLoad): Map<number, SimulatedLoad> {
-    return isGrowth ? this.#growths : this.#loads;
   }
 }

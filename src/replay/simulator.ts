@@ -12,6 +12,7 @@ import {
   type OfferSheet,
   type SchedulerEvent,
 } from '../schedule/index.ts';
+import { newFlight, nobodyElse, type Flight } from './simulator-flight.ts';
 import { DueHeap } from './simulator-heap.ts';
 import { SimulatedLoads } from './simulator-loads.ts';
 import { SimulatedSides } from './simulator-sides.ts';
@@ -28,13 +29,12 @@ export async function runSimulation(trace: Trace, options: SimulatorOptions): Pr
 }
 
 const nobody = -1;
-const nobodyElse: readonly number[] = [];
 const anyCall: Join = { key: 'any', rows: 1 };
-/** Kinds of what is due; the number of what it concerns stands below. */
+/** Kinds of what is due, and kind and number of what it concerns in one. */
 const due = { finished: 0, link: 1, wake: 2, gpuChange: 3, staged: 4 } as const;
-const kindUnit = 2 ** 32;
+const kindBits = 3;
+const dueKey = (kind: number, number: number): number => (number << kindBits) | kind;
 
-/** Columns by invocation grow by doubling; numbers are used again, so they stay as many as are under way at once. */
 export class Simulator {
   readonly #options: SimulatorOptions;
   readonly #names: readonly string[];
@@ -49,25 +49,8 @@ export class Simulator {
   /** Of functions whose calls are joined. */
   readonly #joins: (Join | undefined)[] = [];
   readonly #free: number[] = [];
-  readonly #functions: number[] = [];
-  readonly #sequences: number[] = [];
-  readonly #arrivalMs: number[] = [];
-  readonly #sloMs: number[] = [];
-  /** As the scheduler said when it chose the place; NaN until then. */
-  readonly #predictedEndMs: number[] = [];
-  /** When anything was first done for an invocation; Infinity until then. */
-  readonly #begunMs: number[] = [];
-  readonly #runMs: number[] = [];
-  /** What its run takes with everything there. */
-  readonly #warmMs: number[] = [];
-  /** By how much a joined run is longer than a single one. */
-  readonly #joinedMs: number[] = [];
-  /** That share its run. */
-  readonly #companions: (readonly number[])[] = [];
-  readonly #placements: (OutcomePlacement | undefined)[] = [];
-  readonly #isMeasured: boolean[] = [];
-  /** The entry in the heap that ends it. */
-  readonly #finishDue: number[] = [];
+  /** By invocation. Numbers are used again, so they stay as many as are under way at once. */
+  readonly #flights: Flight[] = [];
   readonly #sides: SimulatedSides;
   /** Placements that are told again and again. */
   readonly #gpuPlacements: readonly Readonly<Record<'warm' | 'partial' | 'cold', OutcomePlacement>>[];
@@ -85,19 +68,19 @@ export class Simulator {
     const { gpus, policy, cpu, workers = null, host, gpuChanges = [] } = options;
     this.#names = names;
     this.#options = options;
-    this.#scheduler = new Scheduler({ gpus, policy, cpu, workers, ...(host && { host }) });
+    this.#scheduler = new Scheduler({ gpus, policy, cpu, workers, ...(host && { host }), explains: false });
     this.#sides = new SimulatedSides(host);
     this.#linkDue = gpus.map(() => nobody);
     this.#running = gpus.map(() => nobody);
     this.#loads = new SimulatedLoads(gpus, (link, dueMs) => {
-      this.#linkDue[link] = dueMs === Infinity ? nobody : this.#due.add(dueMs, due.link * kindUnit + link);
+      this.#linkDue[link] = dueMs === Infinity ? nobody : this.#due.add(dueMs, dueKey(due.link, link));
     });
     this.#gpuPlacements = gpus.map((_, gpu) => ({
       warm: { kind: 'gpu', gpu, residency: 'warm' },
       partial: { kind: 'gpu', gpu, residency: 'partial' },
       cold: { kind: 'gpu', gpu, residency: 'cold' },
     }));
-    for (const [index, { atMs }] of gpuChanges.entries()) this.#due.add(atMs, due.gpuChange * kindUnit + index);
+    for (const [index, { atMs }] of gpuChanges.entries()) this.#due.add(atMs, dueKey(due.gpuChange, index));
   }
 
   arrive({ arrivalMs, functionIndex, sloMs }: TraceInvocation): void {
@@ -109,20 +92,21 @@ export class Simulator {
     if (this.#sheets[functionIndex] === undefined) this.#addFunction(functionIndex);
     const isMeasured = this.#arrived >= (this.#options.warmupInvocations ?? 0);
     if (isMeasured) this.#measuredFromMs ??= arrivalMs;
-    const invocation = this.#free.pop() ?? this.#functions.length;
-    this.#sequences[invocation] = this.#arrived++;
-    this.#functions[invocation] = functionIndex;
-    this.#arrivalMs[invocation] = arrivalMs;
-    this.#sloMs[invocation] = sloMs ?? this.#sheets[functionIndex]!.sloMs;
-    this.#predictedEndMs[invocation] = NaN;
-    this.#begunMs[invocation] = Infinity;
-    this.#runMs[invocation] = 0;
-    this.#warmMs[invocation] = 0;
-    this.#joinedMs[invocation] = 0;
-    this.#companions[invocation] = nobodyElse;
-    this.#placements[invocation] = undefined;
-    this.#isMeasured[invocation] = isMeasured;
-    this.#finishDue[invocation] = nobody;
+    const invocation = this.#free.pop() ?? this.#flights.push(newFlight()) - 1;
+    const flight = this.#flights[invocation]!;
+    flight.sequence = this.#arrived++;
+    flight.functionIndex = functionIndex;
+    flight.arrivalMs = arrivalMs;
+    flight.sloMs = sloMs ?? this.#sheets[functionIndex]!.sloMs;
+    flight.predictedEndMs = NaN;
+    flight.begunMs = Infinity;
+    flight.runMs = 0;
+    flight.warmMs = 0;
+    flight.joinedMs = 0;
+    flight.companions = nobodyElse;
+    flight.placement = undefined;
+    flight.isMeasured = isMeasured;
+    flight.finishDue = nobody;
     const join = this.#joins[functionIndex];
     const arrival = { kind: 'arrival', invocation, functionIndex } as const;
     if (sloMs === undefined && join === undefined) this.#tell(arrival);
@@ -137,7 +121,7 @@ export class Simulator {
 
   /** Invocations that have arrived and not ended. */
   get underWay(): number {
-    return this.#functions.length - this.#free.length;
+    return this.#flights.length - this.#free.length;
   }
 
   /** Some of the function is on a GPU, or it has a session on the CPU; or that is on its way. */
@@ -164,11 +148,10 @@ export class Simulator {
     const dueMs = this.#due.nextMs;
     const sequence = this.#due.nextSequence;
     const what = this.#due.take();
-    const kind = Math.floor(what / kindUnit);
-    // The remainder of two large numbers would be a call.
-    const number = what - kind * kindUnit;
+    const kind = what & ((1 << kindBits) - 1);
+    const number = what >> kindBits;
     if (kind === due.finished) {
-      if (this.#finishDue[number] !== sequence) return;
+      if (this.#flights[number]!.finishDue !== sequence) return;
       this.#nowMs = dueMs;
       this.#finished(number);
     } else if (kind === due.link) {
@@ -211,7 +194,7 @@ export class Simulator {
         this.#run(action);
         break;
       case 'load':
-        this.#begunMs[action.invocation] = Math.min(this.#begunMs[action.invocation]!, this.#nowMs);
+        this.#begin(this.#flights[action.invocation]!);
         this.#loads.begin(action.functionIndex, action.gpu, action.load, false, this.#nowMs);
         break;
       case 'grow':
@@ -236,12 +219,12 @@ export class Simulator {
         break;
       case 'run-cpu': {
         const { functionIndex, loads } = action;
-        this.#placements[action.invocation] = loads ? coldCpuPlacement : cpuPlacement;
+        this.#flights[action.invocation]!.placement = loads ? coldCpuPlacement : cpuPlacement;
         this.#runAside(action, this.#sides.cpuMs(functionIndex, this.#sheets[functionIndex]!.cpu!, loads, this.#nowMs));
         break;
       }
       case 'run-worker':
-        this.#placements[action.invocation] = workerPlacement;
+        this.#flights[action.invocation]!.placement = workerPlacement;
         this.#runAside(
           action,
           this.#options.workers!.roundTripMs + (this.#sheets[action.functionIndex]!.workers?.latencyMs ?? 0),
@@ -255,14 +238,14 @@ export class Simulator {
         const { functionIndex, bytes } = action;
         if (this.#measuredFromMs !== undefined)
           this.#options.observer.stage?.({ atMs: this.#nowMs, functionIndex, bytes });
-        this.#due.add(this.#sides.stagedMs(bytes, this.#nowMs), due.staged * kindUnit + functionIndex);
+        this.#due.add(this.#sides.stagedMs(bytes, this.#nowMs), dueKey(due.staged, functionIndex));
         break;
       }
       case 'evict-host':
         this.#tellEviction(action, -2);
         break;
       case 'wake':
-        this.#due.add(action.atMs, due.wake * kindUnit);
+        this.#due.add(action.atMs, dueKey(due.wake, 0));
         break;
       case 'shed':
         this.#end(action.invocation, shedPlacement);
@@ -286,8 +269,10 @@ export class Simulator {
 
   #run({ invocation, functionIndex, gpu, start, load, plan, decision, companions }: Action & { kind: 'run' }): void {
     const nowMs = this.#nowMs;
-    const placement = this.#gpuPlacements[gpu]![start];
-    this.#runs(invocation, placement, decision);
+    const flight = this.#flights[invocation]!;
+    const { warm, partial, cold } = this.#gpuPlacements[gpu]!;
+    const placement = start === 'warm' ? warm : start === 'partial' ? partial : cold;
+    this.#runs(flight, placement, decision);
     this.#running[gpu] = invocation;
     if (load !== null) this.#loads.begin(functionIndex, gpu, load, false, nowMs);
     const loading = this.#loads.of(functionIndex, gpu);
@@ -295,23 +280,28 @@ export class Simulator {
     let warmMs = aloneMs;
     if (companions !== undefined) {
       warmMs = batchMs(batches!, companions.length + 1);
-      for (const companion of companions) this.#runs(companion.invocation, placement, companion.decision);
-      this.#companions[invocation] = companions.map((companion) => companion.invocation);
+      for (const companion of companions)
+        this.#runs(this.#flights[companion.invocation]!, placement, companion.decision);
+      flight.companions = companions.map((companion) => companion.invocation);
     }
-    this.#warmMs[invocation] = warmMs;
-    this.#joinedMs[invocation] = warmMs - aloneMs;
+    flight.warmMs = warmMs;
+    flight.joinedMs = warmMs - aloneMs;
     if (loading === undefined) {
-      this.#finishDue[invocation] = this.#due.add(nowMs + warmMs, due.finished * kindUnit + invocation);
+      flight.finishDue = this.#due.add(nowMs + warmMs, dueKey(due.finished, invocation));
     } else {
       loading.invocation = invocation;
     }
   }
 
-  #runs(invocation: number, placement: OutcomePlacement, { chosenEndMs }: Decision): void {
-    this.#predictedEndMs[invocation] = chosenEndMs;
-    this.#begunMs[invocation] = Math.min(this.#begunMs[invocation]!, this.#nowMs);
-    this.#runMs[invocation] = this.#nowMs;
-    this.#placements[invocation] = placement;
+  #runs(flight: Flight, placement: OutcomePlacement, { chosenEndMs }: Decision): void {
+    flight.predictedEndMs = chosenEndMs;
+    this.#begin(flight);
+    flight.runMs = this.#nowMs;
+    flight.placement = placement;
+  }
+
+  #begin(flight: Flight): void {
+    if (this.#nowMs < flight.begunMs) flight.begunMs = this.#nowMs;
   }
 
   #arrivedOverLink(link: number): void {
@@ -320,9 +310,9 @@ export class Simulator {
     if (load === undefined) return;
     const { functionIndex, gpu, invocation } = load;
     if (invocation !== nobody) {
-      const readyMs = load.readyMs + this.#joinedMs[invocation]!;
-      const endMs = Math.max(readyMs, this.#runMs[invocation]! + this.#warmMs[invocation]!);
-      this.#finishDue[invocation] = this.#due.add(endMs, due.finished * kindUnit + invocation);
+      const flight = this.#flights[invocation]!;
+      const endMs = Math.max(load.readyMs + flight.joinedMs, flight.runMs + flight.warmMs);
+      flight.finishDue = this.#due.add(endMs, dueKey(due.finished, invocation));
     }
     this.#tell({ kind: 'loaded', gpu, functionIndex });
   }
@@ -330,49 +320,50 @@ export class Simulator {
   #abandon(functionIndex: number, gpu: number): void {
     this.#loads.abandon(functionIndex, gpu, this.#nowMs);
     const running = this.#running[gpu]!;
-    if (running !== nobody && this.#functions[running] === functionIndex) {
-      this.#finishDue[running] = nobody;
-      this.#companions[running] = nobodyElse;
-      this.#tellBusy(gpu, running);
-    }
+    const flight = running === nobody ? undefined : this.#flights[running]!;
+    if (flight?.functionIndex !== functionIndex) return;
+    flight.finishDue = nobody;
+    flight.companions = nobodyElse;
+    this.#tellBusy(gpu, flight);
   }
 
   #finished(invocation: number): void {
-    const placement = this.#placements[invocation]!;
-    if (placement.kind === 'gpu') this.#tellBusy(placement.gpu, invocation);
+    const flight = this.#flights[invocation]!;
+    const placement = flight.placement!;
+    if (placement.kind === 'gpu') this.#tellBusy(placement.gpu, flight);
     this.#end(invocation, placement);
-    for (const companion of this.#companions[invocation]!) this.#end(companion, placement);
+    for (const companion of flight.companions) this.#end(companion, placement);
     this.#tell({ kind: 'finished', invocation });
   }
 
-  #tellBusy(gpu: number, invocation: number): void {
+  #tellBusy(gpu: number, { runMs }: Flight): void {
     this.#running[gpu] = nobody;
     if (this.#measuredFromMs !== undefined) {
-      this.#options.observer.busy(gpu, this.#runMs[invocation]!, this.#nowMs);
+      this.#options.observer.busy(gpu, runMs, this.#nowMs);
     }
   }
 
   /** Beside the GPUs: the scheduler has a lane or a slot for it. */
   #runAside({ invocation, decision }: Action & { kind: 'run-cpu' | 'run-worker' }, ms: number): void {
-    this.#predictedEndMs[invocation] = decision.chosenEndMs;
-    this.#begunMs[invocation] = Math.min(this.#begunMs[invocation]!, this.#nowMs);
-    this.#finishDue[invocation] = this.#due.add(this.#nowMs + ms, due.finished * kindUnit + invocation);
+    const flight = this.#flights[invocation]!;
+    flight.predictedEndMs = decision.chosenEndMs;
+    this.#begin(flight);
+    flight.finishDue = this.#due.add(this.#nowMs + ms, dueKey(due.finished, invocation));
   }
 
   #end(invocation: number, placement: OutcomePlacement): void {
-    if (this.#isMeasured[invocation]) {
+    const flight = this.#flights[invocation]!;
+    if (flight.isMeasured) {
       this.#measured++;
       if (placement.kind === 'gpu' && placement.residency !== 'warm') this.#swapped++;
-      const functionIndex = this.#functions[invocation]!;
-      const arrivalMs = this.#arrivalMs[invocation]!;
-      const predictedEndMs = this.#predictedEndMs[invocation]!;
+      const { sequence, functionIndex, arrivalMs, begunMs, sloMs, predictedEndMs } = flight;
       this.#options.observer.outcome({
-        sequence: this.#sequences[invocation]!,
+        sequence,
         functionIndex,
         arrivalMs,
         endMs: this.#nowMs,
-        queueMs: Math.min(this.#begunMs[invocation]!, this.#nowMs) - arrivalMs,
-        sloMs: this.#sloMs[invocation]!,
+        queueMs: Math.min(begunMs, this.#nowMs) - arrivalMs,
+        sloMs,
         placement,
         predictedEndMs: Number.isNaN(predictedEndMs) ? undefined : predictedEndMs,
       });
