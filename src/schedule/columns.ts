@@ -16,6 +16,12 @@ export function grownFloats(array: Float64Array<ArrayBuffer>, length: number, fi
   return grown;
 }
 
+/** Takes out the first one that is the same; short arrays of few. `splice` would make an array of what it takes out. */
+export function takeOut<Item>(items: Item[], item: Item): void {
+  for (let at = items.indexOf(item); at < items.length - 1; at++) items[at] = items[at + 1]!;
+  items.pop();
+}
+
 /** For each function a set of GPUs, as bits: who looks for a function must not have to look on every GPU. */
 export class GpuSets {
   readonly words: number;

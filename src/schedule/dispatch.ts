@@ -78,7 +78,8 @@ export class Dispatcher {
     this.#late.reconsider(functionIndex, gpu, nowMs);
     const { links } = this.#state;
     const freed = this.#freed;
-    freed.length = 0;
+    // Emptied one by one, an array keeps its room.
+    while (freed.length > 0) freed.pop();
     for (const { link } of transfers) {
       this.#addFreed(link, nowMs);
       for (const waiting of links.inTurnWith(link)) this.#addFreed(waiting, nowMs);
@@ -352,7 +353,8 @@ export class Dispatcher {
     this.#state.laneEndMs[gpu] = endMs;
     this.#state.memories[gpu]!.hold(functionIndex);
     if (this.#state.awaited[gpu]!.size > 0) this.#state.awaited[gpu]!.delete(functionIndex);
-    this.#state.actions.push({
+    const { decisions, actions } = this.#state;
+    const run = {
       kind: 'run',
       invocation,
       functionIndex,
@@ -360,15 +362,14 @@ export class Dispatcher {
       start: starts[start]!,
       load: ordered,
       predictedEndMs: endMs,
-      decision: this.#state.decisions[invocation]!,
+      decision: decisions[invocation]!,
       plan,
-      ...(companions.length > 0 && {
-        companions: companions.map((companion) => ({
-          invocation: companion,
-          decision: this.#state.decisions[companion]!,
-        })),
-      }),
-    });
+    } as const;
+    if (companions.length === 0) actions.push(run);
+    else {
+      const told = companions.map((companion) => ({ invocation: companion, decision: decisions[companion]! }));
+      actions.push({ ...run, companions: told });
+    }
   }
 
   #considerGrowth(functionIndex: number, gpu: number, nowMs: number): void {

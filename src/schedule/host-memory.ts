@@ -114,6 +114,8 @@ export class HostMemory {
 
   /** Something may have become free. */
   retry(nowMs: number): void {
+    // Told of every event, so that even an iterator over nothing would count.
+    if (this.#tier === undefined) return;
     for (const functionIndex of this.#outdated) this.#renew(functionIndex);
     if (this.#wanted.size === 0) return;
     for (const functionIndex of this.#wanted) {

@@ -74,7 +74,8 @@ export class LateTurns {
    * what is late is due, all are looked at.
    */
   find(heap: IndexedHeap, line: Line, gpu: number, nowMs: number): void {
-    const entries = Array.from({ length: heap.size }, (_, place) => heap.at(place));
+    const entries: number[] = [];
+    for (let place = 0; place < heap.size; place++) entries.push(heap.at(place));
     for (const entry of entries) {
       const { warmMs } = this.#state.offerAt(line.functionOf(entry), gpu);
       for (let each = line.head(entry), next = each; each !== nobody; each = next) {

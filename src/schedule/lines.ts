@@ -1,5 +1,5 @@
 import { IndexedHeap } from './heap.ts';
-import { grownFloats, grownInts } from './columns.ts';
+import { grownFloats, grownInts, takeOut } from './columns.ts';
 import { laneMs, type BatchTime, type LaneTimes } from './offer.ts';
 
 const none = -1;
@@ -164,7 +164,7 @@ export class Line {
     this.#unlink(invocation, entry);
     this.count--;
     if (this.#counts[entry]! + this.#lateCounts[entry]! > 0) return false;
-    if (this.#stages[entry] === stage.loading) this.loading.splice(this.loading.indexOf(entry), 1);
+    if (this.#stages[entry] === stage.loading) takeOut(this.loading, entry);
     if (this.lateLoaded === entry) this.lateLoaded = none;
     this.#free.push(entry);
     if (this.count === 0) {
@@ -225,7 +225,7 @@ export class Line {
     const counted = this.#counts[entry]!;
     this.#count(entry, -counted);
     this.#heapOf(from).remove(entry);
-    if (from === stage.loading && to !== stage.loading) this.loading.splice(this.loading.indexOf(entry), 1);
+    if (from === stage.loading && to !== stage.loading) takeOut(this.loading, entry);
     this.#lateHeapOf(from).remove(entry);
     this.lateMs += this.#lateCounts[entry]! * (warmMs - this.#warmMs[entry]!);
     this.#stages[entry] = to;

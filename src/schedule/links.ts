@@ -26,6 +26,9 @@ export class LinkLanes {
   /** By link: how much longer it takes beyond what is ordered, and at which instant that was found. */
   readonly #later: Float64Array;
   readonly #laterMs: Float64Array;
+  /** By link: what is left of its orders, and at which instant that was found; NaN: it is to be found anew. */
+  readonly #left: Float64Array;
+  readonly #leftAtMs: Float64Array;
   /** How many of the other links on its switch carry something, by link. */
   readonly #busyBeside: Int32Array;
   /** How many of them can carry something while this one begins to. */
@@ -46,6 +49,8 @@ export class LinkLanes {
     this.#countedMs = new Float64Array(gpus.length);
     this.#later = new Float64Array(gpus.length);
     this.#laterMs = new Float64Array(gpus.length).fill(NaN);
+    this.#left = new Float64Array(gpus.length);
+    this.#leftAtMs = new Float64Array(gpus.length).fill(NaN);
     this.#neighbours = gpus.map((gpu, link) =>
       [...gpus.keys()].filter((other) => other !== link && gpus[other]!.switch === gpu.switch),
     );
@@ -101,11 +106,17 @@ export class LinkLanes {
     for (let index = 0; index < transfers.length; index++) {
       const { link, ms, tailMs } = transfers[index]!;
       const later = this.#laterSlowdown(link, nowMs);
-      const startMs = this.#carriedMs(link, aheadMs, fromMs, later);
-      const endMs = this.#carriedMs(link, aheadMs + ms[prefix]!, fromMs, later);
+      const leftMs = this.#leftMs(link, fromMs);
+      const startMs = this.#carriedMs(link, leftMs + aheadMs, fromMs, later);
+      const endMs = this.#carriedMs(link, leftMs + (aheadMs + ms[prefix]!), fromMs, later);
       readyMs = Math.max(readyMs, endMs + tailMs[prefix]!, startMs + coldMs[prefix]!);
     }
     return readyMs;
+  }
+
+  /** Counts how busy the neighbours are, as an estimate does: the sums of it have the same roundings. */
+  lookAt({ transfers }: ColdWay, nowMs: number): void {
+    for (let index = 0; index < transfers.length; index++) this.#laterSlowdown(transfers[index]!.link, nowMs);
   }
 
   /** A GPU that is gone lends its link to nobody. */
@@ -145,6 +156,7 @@ export class LinkLanes {
       const startMs = Math.max(nowMs, this.#freeMs[link]!);
       const endMs = startMs + ms[prefix]! * this.slowdown(link);
       this.#freeMs[link] = endMs;
+      this.#leftAtMs[link] = NaN;
       this.#loads[link]!++;
       this.#ways[link] = way;
       readyMs = Math.max(readyMs, endMs + tailMs[prefix]!);
@@ -158,6 +170,7 @@ export class LinkLanes {
       const left = --this.#loads[link]!;
       if (left > 0) continue;
       this.#freeMs[link] = 0;
+      this.#leftAtMs[link] = NaN;
       this.#shareAnew(link, -1, nowMs);
     }
   }
@@ -171,17 +184,17 @@ export class LinkLanes {
     for (let index = 0; index < way.transfers.length; index++) {
       const { link, bytes, tailMs } = way.transfers[index]!;
       if (bytes[prefix] === 0) continue;
-      readyMs = Math.max(readyMs, this.#carriedMs(link, 0, nowMs, 1) + tailMs[prefix]!);
+      readyMs = Math.max(readyMs, this.#carriedMs(link, this.#leftMs(link, nowMs), nowMs, 1) + tailMs[prefix]!);
     }
     return readyMs;
   }
 
   /**
-   * When a link will have carried what is ordered and, from `fromMs` on, so much more. Its neighbours slow it down
-   * until they have carried what is ordered there; what then is left takes `laterSlowdown` times as long.
+   * When a link will have carried so much from `fromMs` on. Its neighbours slow it down until they have carried what is
+   * ordered there; what then is left takes `laterSlowdown` times as long.
    */
-  #carriedMs(link: number, moreMs: number, fromMs: number, laterSlowdown: number): number {
-    let leftMs = this.#leftMs(link, fromMs) + moreMs;
+  #carriedMs(link: number, carriesMs: number, fromMs: number, laterSlowdown: number): number {
+    let leftMs = carriesMs;
     if (this.#busyBeside[link] === 0) return fromMs + leftMs * laterSlowdown;
     const neighbours = this.#neighbours[link]!;
     const slowdowns = this.#slowdowns[link]!;
@@ -225,8 +238,10 @@ export class LinkLanes {
 
   /** What is left of the orders of a link, with its switch to itself. */
   #leftMs(link: number, nowMs: number): number {
+    if (this.#leftAtMs[link] === nowMs) return this.#left[link]!;
     const leftMs = this.#freeMs[link]! - nowMs;
-    return leftMs <= 0 ? 0 : leftMs / this.slowdown(link);
+    this.#leftAtMs[link] = nowMs;
+    return (this.#left[link] = leftMs <= 0 ? 0 : leftMs / this.slowdown(link));
   }
 
   /** What the neighbours carry takes longer, or less long, from now on: one link more or less on the switch is busy. */
@@ -236,6 +251,7 @@ export class LinkLanes {
       const neighbour = neighbours[index]!;
       const before = this.#busyBeside[neighbour]! + 1;
       this.#busyBeside[neighbour]! += by;
+      this.#leftAtMs[neighbour] = NaN;
       const leftMs = this.#freeMs[neighbour]! - nowMs;
       if (this.#loads[neighbour] === 0 || leftMs <= 0) continue;
       const slowdowns = this.#slowdowns[neighbour]!;

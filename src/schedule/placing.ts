@@ -13,9 +13,9 @@ export class Placing {
   readonly #dispatcher: Dispatcher;
   readonly #sides: Sides;
 
-  constructor(schedulerState: SchedulerState, dispatcher: Dispatcher, sides: Sides) {
+  constructor(schedulerState: SchedulerState, dispatcher: Dispatcher, sides: Sides, explains: boolean) {
     this.#state = schedulerState;
-    this.#router = new Router(schedulerState);
+    this.#router = new Router(schedulerState, explains);
     this.#dispatcher = dispatcher;
     this.#sides = sides;
   }
@@ -104,7 +104,7 @@ export class Placing {
     }
     const isHopeless = isAside
       ? this.#sides.isHopeless(side, functionIndex, sheet, nowMs, deadlineMs)
-      : this.#router.soonestMs(functionIndex, gpu, gpuEndMs, nowMs) > deadlineMs;
+      : sheds && this.#router.soonestMs(functionIndex, gpu, gpuEndMs, nowMs) > deadlineMs;
     if (sheds && isHopeless) {
       actions.push({ kind: 'shed', invocation, predictedEndMs: Math.min(gpuEndMs, sideEndMs) });
       return noPlace;

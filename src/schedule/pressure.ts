@@ -69,9 +69,9 @@ export class Pressure {
     return this.#longer[isCold ? 1 : 0]!;
   }
 
-  /** Brings the price up to date. */
-  now(gpu: number, nowMs: number): void {
-    this.#price[gpu] = this.#links.price(gpu, nowMs);
+  /** Brings the price of a GPU's link up to date, and returns it. */
+  now(gpu: number, nowMs: number): number {
+    return (this.#price[gpu] = this.#links.price(gpu, nowMs));
   }
 
   /** What it costs to have to load anything, however little; a start that takes so long even on an idle link. */

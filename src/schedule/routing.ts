@@ -20,6 +20,7 @@ const patientShare = 0.2;
  */
 export class Router {
   readonly #state: SchedulerState;
+  readonly #explains: boolean;
   /** Of the latest choice: why, the end predicted there, and the next best with its own. */
   reason: PlaceReason = 'resident';
   endMs = Infinity;
@@ -32,8 +33,10 @@ export class Router {
   #delayedMs = 0;
   #deadlineMs = Infinity;
 
-  constructor(state: SchedulerState) {
+  /** @param explains whether the next best is wanted */
+  constructor(state: SchedulerState, explains: boolean) {
     this.#state = state;
+    this.#explains = explains;
   }
 
   /** The GPU that is to run it, or -1 when none can. @param except is not to be chosen */
@@ -117,8 +120,9 @@ export class Router {
       }
       const entry = this.#state.entryAt(functionIndex, gpu);
       // What is there of a former plan goes when its run is over.
-      const roomMs = this.#state.isStale(functionIndex, gpu) ? laneMs : nowMs;
-      const loadedMs = this.#loadedMs(functionIndex, gpu, way, nowMs, Math.max(roomMs, nowMs + diskMs));
+      const isStale = this.#state.isStale(functionIndex, gpu);
+      const fromMs = Math.max(isStale ? laneMs : nowMs, nowMs + diskMs);
+      const loadedMs = this.#loadedMs(offer, gpu, way, isStale ? 0 : prefix, entry, nowMs, fromMs);
       const before = entry < 0 ? 0 : line.onTimeCount(entry);
       endMs = Math.max(loadedMs + laneMsOf(offer, before), laneMs + readyMs + line.loadableMs + offer.warmMs);
     }
@@ -133,12 +137,17 @@ export class Router {
     return nowMs + (endMs - nowMs) / this.#state.pressure.longer(isCold);
   }
 
-  /** When a load that is ordered behind those that wait for the link will be there. */
-  #loadedMs(functionIndex: number, gpu: number, way: ColdWay, nowMs: number, fromMs: number): number {
+  /** When a load that is ordered behind those that wait for the link will be there. @param entry of its function */
+  #loadedMs(
+    { ways }: GpuOffer,
+    gpu: number,
+    way: ColdWay,
+    prefix: number,
+    entry: number,
+    nowMs: number,
+    fromMs: number,
+  ): number {
     const { links, lines } = this.#state;
-    const { ways } = this.#state.offerAt(functionIndex, gpu);
-    const prefix = this.#state.keptPrefix(functionIndex, gpu);
-    const entry = this.#state.entryAt(functionIndex, gpu);
     // The others of the function that wait are of the same load.
     const ownMs = entry < 0 ? 0 : lines[gpu]!.linkMsOf(entry);
     let aheadMs = Math.max(0, lines[gpu]!.linkMs - ownMs);
@@ -212,7 +221,25 @@ export class Router {
     const isHome =
       ((residency.homes.word(functionIndex, gpu >> 5) | waitsAt.word(functionIndex, gpu >> 5)) >> (gpu & 31)) & 1;
     if (isHome === 1 || gpu === except || !this.#state.canHold(functionIndex, sheet, gpu)) return;
+    if (!this.#explains && this.#isBeaten(functionIndex, gpu, nowMs)) return;
     this.#weigh(functionIndex, gpu, nowMs, false);
+  }
+
+  /**
+   * Whether it would cost no less here than at the best place so far, even with the lane and the links all idle: nothing
+   * of the function is here, and all of it has to come.
+   */
+  #isBeaten(functionIndex: number, gpu: number, nowMs: number): boolean {
+    const { policy, pressure, links } = this.#state;
+    const offer = this.#state.offerAt(functionIndex, gpu);
+    if (!policy.loadAhead || wholePrefix(offer) === 0) return false;
+    const { ways } = offer;
+    const loadedMs = nowMs + Math.min(ways[0].coldMs[0]!, ways[ways.length - 1]!.coldMs[0]!);
+    // In the very steps of the prediction, so that no rounding comes between.
+    const leastMs = nowMs + (loadedMs - nowMs) * pressure.longer(true);
+    if (Math.min(leastMs, this.#deadlineMs) - nowMs < this.#bestCostMs) return false;
+    links.lookAt(ways[0], nowMs);
+    return true;
   }
 
   #weigh(functionIndex: number, gpu: number, nowMs: number, isHome: boolean): void {
@@ -237,12 +264,11 @@ export class Router {
 
   /** What others lose when the function is loaded here: the delay of their loads, and their layers. */
   #othersMs(functionIndex: number, gpu: number, nowMs: number): number {
-    const { memories, links, pressure } = this.#state;
+    const { memories, pressure } = this.#state;
     const offer: GpuOffer = this.#state.offerAt(functionIndex, gpu);
     const memory = memories[gpu]!;
     const neededBytes = wholeBytes(offer) - memory.bytes(functionIndex);
     const linkMs = offer.ways[offer.ways.length - 1]!.transfers[0].ms[memory.prefix(functionIndex)]!;
-    pressure.now(gpu, nowMs);
-    return linkMs * links.price(gpu, nowMs) + memory.lossMs(neededBytes - memory.freeBytes);
+    return linkMs * pressure.now(gpu, nowMs) + memory.lossMs(neededBytes - memory.freeBytes);
   }
 }

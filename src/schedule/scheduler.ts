@@ -28,6 +28,11 @@ export interface SchedulerOptions {
   readonly workers?: WorkersPlace | null;
   /** Left out: everything is in host memory. */
   readonly host?: HostTier;
+  /**
+   * Whether decisions tell the best of the other places as well; left out: they do. Without, GPUs that cannot be the
+   * best are not looked at any closer.
+   */
+  readonly explains?: boolean;
 }
 
 /**
@@ -46,12 +51,12 @@ export class Scheduler {
   readonly #checked = new WeakSet<GpuOffer>();
   #arrivals = 0;
 
-  constructor({ gpus, policy, cpu, workers = null, host }: SchedulerOptions) {
+  constructor({ gpus, policy, cpu, workers = null, host, explains = true }: SchedulerOptions) {
     this.#state = new SchedulerState(gpus, policy, host);
     this.#growth = new Growth(this.#state);
     this.#dispatcher = new Dispatcher(this.#state, this.#growth);
     this.#sides = new Sides(this.#state, cpu, workers);
-    this.#placing = new Placing(this.#state, this.#dispatcher, this.#sides);
+    this.#placing = new Placing(this.#state, this.#dispatcher, this.#sides, explains);
   }
 
   /**

@@ -13,6 +13,8 @@ const onTimeShare = 0.999;
 /** Of the time that an invocation has to spare, the most that is kept for predictions that are off. */
 const spareShareMax = 0.5;
 
+const places = [cpuPlace, workersPlace] as const;
+
 /** A place beside the GPUs with what waits for it. */
 interface Side {
   readonly place: SidePlace;
@@ -74,9 +76,11 @@ export class Sides {
   best(functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number, except: number): number {
     let best = noPlace;
     let bestEndMs = Infinity;
-    for (const place of [cpuPlace, workersPlace]) {
+    for (const place of places) {
       const endMs = place === except ? Infinity : this.predictEnd(place, functionIndex, sheet, nowMs, deadlineMs);
-      if (endMs < bestEndMs) [best, bestEndMs] = [place, endMs];
+      if (endMs >= bestEndMs) continue;
+      best = place;
+      bestEndMs = endMs;
     }
     return best;
   }

@@ -11,7 +11,7 @@ import { IndexedHeap } from './heap.ts';
 import { HostMemory } from './host-memory.ts';
 import { Invocations, state, undecided } from './invocations.ts';
 import { Line, stage } from './lines.ts';
-import { grownInts, GpuSets } from './columns.ts';
+import { grownInts, GpuSets, takeOut } from './columns.ts';
 
 export const nobody = -1;
 
@@ -171,8 +171,7 @@ export class SchedulerState extends Invocations {
   }
 
   endLoad(load: Load, gpu: number): void {
-    const loads = this.loads[gpu]!;
-    loads.splice(loads.indexOf(load), 1);
+    takeOut(this.loads[gpu]!, load);
   }
 
   /** GPUs that have anything of a function, or where it waits. */
