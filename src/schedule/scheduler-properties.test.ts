@@ -32,8 +32,10 @@ test('calls that share a run end exactly once, none is made late by it, and each
   for (const count of Object.values(played)) expect(count).toBeGreaterThan(0);
 });
 
+const otherPlace = /"otherPlace":[^,}]*|"otherEndMs":[^,}]*/g;
+const withoutOther = (log: readonly string[]): string[] => log.map((line) => line.replaceAll(otherPlace, ''));
+
 test('the same events give the same actions, also where the decisions tell no other place', () => {
-  const otherPlace = /"otherPlace":[^,}]*|"otherEndMs":[^,}]*/g;
   fc.assert(
     fc.property(joinedScenario, (given) => {
       const model = play(given, nothingPlayed(), { keepsLog: true });
@@ -45,7 +47,6 @@ test('the same events give the same actions, also where the decisions tell no ot
           return `${nowMs} ${JSON.stringify({ ...event, sheet: undefined })} => ${JSON.stringify(actions)}`;
         });
       };
-      const withoutOther = (log: readonly string[]): string[] => log.map((line) => line.replaceAll(otherPlace, ''));
       expect(logOf(true)).toEqual(model.log);
       expect(withoutOther(logOf(false))).toEqual(withoutOther(model.log));
     }),
