@@ -2,10 +2,10 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { RequestTurns } from './in-flight.ts';
 
-test('requests that come at once are begun in their order, 32 in each turn of the event loop', async () => {
+test('requests of a path that come at once are begun in their order, 32 in each turn of the event loop', async () => {
   const turns = new RequestTurns();
   const begun: number[] = [];
-  for (let request = 0; request < 100; request++) turns.begin(() => begun.push(request));
+  for (let request = 0; request < 100; request++) turns.begin('/a', () => begun.push(request));
   const counts = [begun.length];
   while (begun.length < 100) {
     await nextTurn();
@@ -15,16 +15,28 @@ test('requests that come at once are begun in their order, 32 in each turn of th
   expect(begun).toEqual(Array.from({ length: 100 }, (_, request) => request));
   // The next one, by itself, waits for nobody.
   await nextTurn();
-  turns.begin(() => begun.push(100));
+  turns.begin('/a', () => begun.push(100));
   expect(begun.at(-1)).toBe(100);
 });
 
-test('one that comes while others wait is begun after them', async () => {
+test('one that comes while others of its path wait is begun after them', async () => {
   const turns = new RequestTurns();
   const begun: number[] = [];
-  for (let request = 0; request < 40; request++) turns.begin(() => begun.push(request));
+  for (let request = 0; request < 40; request++) turns.begin('/a', () => begun.push(request));
   await nextTurn();
-  turns.begin(() => begun.push(40));
+  turns.begin('/a', () => begun.push(40));
   await nextTurn();
   expect(begun).toEqual(Array.from({ length: 41 }, (_, request) => request));
+});
+
+test('one of another path is begun in the next turn, whatever waits', async () => {
+  const turns = new RequestTurns();
+  const begun: string[] = [];
+  for (let request = 0; request < 1000; request++) turns.begin(`/flood?${request}`, () => begun.push('flood'));
+  turns.begin('/quiet', () => begun.push('quiet'));
+  await nextTurn();
+  expect(begun).toHaveLength(64);
+  expect(begun.indexOf('quiet')).toBe(33);
+  while (begun.length < 1001) await nextTurn();
+  expect(begun.filter((path) => path === 'flood')).toHaveLength(1000);
 });

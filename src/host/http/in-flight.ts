@@ -53,15 +53,17 @@ export interface HeldBytes {
 const requestsPerTurnMax = 32;
 
 /**
- * Requests that come at once are begun a few in each turn of the event loop, in their order, so that the calls that are
- * under way go on between them. A thousand new connections would stop those for some tenths of a second.
+ * Requests that come at once are begun a few in each turn of the event loop, so that the calls that are under way go on
+ * between them: a thousand new connections would stop those for some tenths of a second. Where more wait, their paths
+ * take turns, and so a thousand requests to one function are not ahead of one to another.
  */
 export class RequestTurns {
-  readonly #waiting: (() => void)[] = [];
+  /** By path. The first is next. */
+  readonly #waiting = new Map<string, (() => void)[]>();
   #hasBegun = false;
   #left = requestsPerTurnMax;
 
-  begin(request: () => void): void {
+  begin(url: string, request: () => void): void {
     if (!this.#hasBegun) {
       this.#hasBegun = true;
       setImmediate(this.#turn);
@@ -69,17 +71,27 @@ export class RequestTurns {
     if (this.#left > 0) {
       this.#left--;
       request();
-    } else this.#waiting.push(request);
+      return;
+    }
+    const path = url.split('?', 1)[0]!;
+    const queue = this.#waiting.get(path);
+    if (queue === undefined) this.#waiting.set(path, [request]);
+    else queue.push(request);
   }
 
   readonly #turn = (): void => {
     this.#left = requestsPerTurnMax;
-    this.#hasBegun = this.#waiting.length > 0;
+    this.#hasBegun = this.#waiting.size > 0;
     if (!this.#hasBegun) return;
     setImmediate(this.#turn);
-    for (const request of this.#waiting.splice(0, requestsPerTurnMax)) {
+    for (const [path, queue] of this.#waiting) {
+      if (this.#left === 0) return;
       this.#left--;
-      request();
+      this.#waiting.delete(path);
+      const request = queue.shift();
+      // Behind all others, whom this loop comes to first.
+      if (queue.length > 0) this.#waiting.set(path, queue);
+      request?.();
     }
   };
 }

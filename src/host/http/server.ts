@@ -75,7 +75,7 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
   });
   const turns = new RequestTurns();
   const listener = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
-    turns.begin(() => {
+    turns.begin(incoming.url ?? '/', () => {
       if (outgoing.destroyed) return; // The client has gone meanwhile.
       (app.call(incoming, outgoing) ?? handle(incoming, outgoing)).catch((error: unknown) => {
         logger.error({ err: error }, 'a request ended without a reply');
