@@ -2,13 +2,9 @@
  * A host beside a bare server that echoes, each in turn under the same load: what `bench -- http` and `bench -- grpc`
  * share.
  */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
 import type { BenchmarkTable } from './benchmark.ts';
-import { median, projectRoot } from './servers.ts';
+import { ask, median } from './servers.ts';
 
 export interface Load {
   readonly statuses: Readonly<Record<string, number>>;
@@ -49,10 +45,7 @@ export async function runLoad(
   order: { readonly requests: number; readonly [setting: string]: unknown },
   good: string,
 ): Promise<Load> {
-  const child = spawn(process.execPath, [join(projectRoot, 'bench', program)], { stdio: ['pipe', 'pipe', 'inherit'] });
-  child.stdin.end(`${JSON.stringify(order)}\n`);
-  const [line] = (await once(createInterface({ input: child.stdout }), 'line')) as [string];
-  const load = JSON.parse(line) as Load;
+  const load = await ask<Load>(program, order);
   if (load.statuses[good] !== order.requests) {
     throw new Error(
       `of ${order.requests} requests not all were answered with ${good}: ${JSON.stringify(load.statuses)}`,

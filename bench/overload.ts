@@ -7,7 +7,7 @@ import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.t
 import { busyGraph } from './chaos/models.ts';
 import { makeArrivals, type Arrival } from './many/arrivals.ts';
 import { floodAims, floodsTable, runFloods, type Floods } from './overload/floods.ts';
-import { closedLoop, openLoop, type Answer } from './overload/open-loop.ts';
+import { closedLoop, openLoop, type Answer } from './overload/clients.ts';
 import { median, Servers } from './servers.ts';
 
 const sloMs = 300;

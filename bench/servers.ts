@@ -100,6 +100,43 @@ export class Servers implements AsyncDisposable {
   }
 }
 
+/** A program below bench/ that reads lines of JSON and writes some. */
+export class Program implements Disposable {
+  readonly #child: ChildProcess;
+  readonly #lines: AsyncIterator<string>;
+
+  constructor(file: string, order: object) {
+    this.#child = spawn(process.execPath, [join(projectRoot, 'bench', file)], { stdio: ['pipe', 'pipe', 'inherit'] });
+    this.#lines = createInterface({ input: this.#child.stdout! })[Symbol.asyncIterator]();
+    this.tell(JSON.stringify(order));
+  }
+
+  tell(line: string): void {
+    this.#child.stdin!.write(`${line}\n`);
+  }
+
+  closeInput(): void {
+    this.#child.stdin!.end();
+  }
+
+  /** The next that it writes. */
+  async line(): Promise<string> {
+    const { value, done } = await this.#lines.next();
+    if (done === true) throw new Error(`${this.#child.spawnargs.at(-1)} ended without an answer`);
+    return value;
+  }
+
+  [Symbol.dispose](): void {
+    this.#child.kill('SIGKILL');
+  }
+}
+
+/** What a {@link Program} answers to one order. */
+export async function ask<Reply>(file: string, order: object): Promise<Reply> {
+  using program = new Program(file, order);
+  return JSON.parse(await program.line()) as Reply;
+}
+
 export function median(numbers: readonly number[]): number {
   const sorted = [...numbers].sort((a, b) => a - b);
   const middle = Math.floor(sorted.length / 2);

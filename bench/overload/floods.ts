@@ -1,13 +1,12 @@
 /** Requests meant to take a host's memory, its queue or its event loop from everybody else, to a host in 2 GB. */
 import { writeFile } from 'node:fs/promises';
-import { Agent, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
 import { makeArrivals } from '../many/arrivals.ts';
 import type { BenchmarkResult, BenchmarkTable } from '../benchmark.ts';
 import { Servers } from '../servers.ts';
-import { openLoop, type Answer } from './open-loop.ts';
+import { FloodClient, openLoop, type Answer } from './clients.ts';
 import { MemoryLimit } from './memory-limit.ts';
 
 const floodSloMs = 300;
@@ -47,28 +46,33 @@ export async function runFloods(small: boolean, seed: number, tinyGraph: () => G
 
   const floods: Flood[] = [];
   const elements = small ? 50_000 : 5_000_000;
-  const kinds: readonly (readonly [name: string, count: number, send: (signal: AbortSignal) => Promise<number>])[] = [
-    [`bodies of ${small ? 1 : 60} MB in gzip`, small ? 4 : 60, bombOf(url, small)],
-    ['calls to a function that is stuck', small ? 50 : 1100, stuckOf(url)],
-    [`calls with ${elements} elements of JSON, in and out`, 4, wideOf(url, elements)],
+  const kinds: readonly (readonly [name: string, count: number, request: FloodRequest])[] = [
+    [`bodies of ${small ? 1 : 60} MB in gzip`, small ? 4 : 60, bomb(small)],
+    ['calls to a function that is stuck', small ? 50 : 1100, stuck],
+    [`calls with ${elements} elements of JSON, in and out`, 4, wide(elements)],
   ];
-  for (const [what, count, send] of kinds) {
+  for (const [what, count, { path, headers = {}, body }] of kinds) {
+    const bodyFile = join(servers.folder, 'flood');
+    await writeFile(bodyFile, body);
+    using flood = await FloodClient.start({ url, path, headers, bodyFile, count });
     await longestStopMs(url);
     const quiet = openLoop(url, others, makeArrivals('uniform', others.length, perSecond, small ? 500 : 8000, seed));
     await new Promise((resolve) => setTimeout(resolve, small ? 10 : settleMs));
-    const statuses: Record<number, number> = {};
-    const end = new AbortController();
-    const flood = Promise.all(times(count, () => send(end.signal)));
+    flood.begin();
+    const answers = await quiet;
     // What nobody is measured beside any more need not go on: the stuck one takes half an hour for all of its calls.
-    void quiet.then(() => end.abort());
-    for (const status of await flood) statuses[status] = (statuses[status] ?? 0) + 1;
-    floods.push({ name: `${count} ${what}`, statuses, others: await quiet, longestStopMs: await longestStopMs(url) });
+    const statuses = await flood.end();
+    floods.push({ name: `${count} ${what}`, statuses, others: answers, longestStopMs: await longestStopMs(url) });
   }
   const [after] = await openLoop(url, others, [{ atMs: 0, index: 0 }]);
   return { floods, means: limit.means, kills: limit.kills, isAlive: host.exitCode === null && after?.status === 200 };
 }
 
-const times = (count: number, send: () => Promise<number>): Promise<number>[] => Array.from({ length: count }, send);
+interface FloodRequest {
+  readonly path: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body: Buffer;
+}
 
 export function floodsTable({ floods, means, kills, isAlive }: Floods): BenchmarkTable {
   return {
@@ -112,43 +116,22 @@ const onTimeShare = ({ others: answers }: Flood): number =>
   answers.filter(({ status, latencyMs }) => status === 200 && latencyMs <= floodSloMs).length / answers.length;
 
 /** 60 MB of zeros as JSON, which gzip makes a thousandth of. */
-function bombOf(url: string, small: boolean): (signal: AbortSignal) => Promise<number> {
+function bomb(small: boolean): FloodRequest {
   const body = gzipSync(jsonOf(small ? 500_000 : 30_000_000, '0'));
-  return (signal) => post(`${url}/v2/models/wide/infer`, body, { 'Content-Encoding': 'gzip' }, signal);
+  return { path: '/v2/models/wide/infer', headers: { 'Content-Encoding': 'gzip' }, body };
 }
 
-function wideOf(url: string, elements: number): (signal: AbortSignal) => Promise<number> {
-  const body = jsonOf(elements, '0.123456789');
-  return (signal) => post(`${url}/v2/models/wide/infer`, body, {}, signal);
-}
+const wide = (elements: number): FloodRequest => ({
+  path: '/v2/models/wide/infer',
+  body: jsonOf(elements, '0.123456789'),
+});
 
-function stuckOf(url: string): (signal: AbortSignal) => Promise<number> {
-  return (signal) => post(`${url}/function/stuck`, Buffer.from('{}'), {}, signal);
-}
+const stuck: FloodRequest = { path: '/function/stuck', body: Buffer.from('{}') };
 
 function jsonOf(elements: number, value: string): Buffer {
   const data = Buffer.alloc(elements * (value.length + 1), `${value},`);
   const head = `{"inputs":[{"name":"x","shape":[${elements}],"datatype":"FP32","data":[`;
   return Buffer.concat([Buffer.from(head), data.subarray(0, -1), Buffer.from(']}]}')]);
-}
-
-/** Each on a connection of its own. Gives the status; 0 where there was no answer. */
-function post(
-  url: string,
-  body: Buffer,
-  headers: Readonly<Record<string, string>>,
-  signal: AbortSignal,
-): Promise<number> {
-  return new Promise((resolve) => {
-    const agent = new Agent({ maxSockets: 1 });
-    const own = { 'Content-Type': 'application/json', 'Content-Length': body.length, ...headers };
-    const request = httpRequest(url, { method: 'POST', agent, headers: own, signal }, (response) => {
-      response.resume();
-      response.on('close', () => resolve(response.statusCode ?? 0));
-    });
-    request.on('error', () => resolve(0));
-    request.end(body);
-  });
 }
 
 /** Since it was last asked. */

@@ -1,0 +1,63 @@
+/** The clients of `overload`, each in a process of its own (client.mjs). */
+import type { Arrival } from '../many/arrivals.ts';
+import { ask, Program } from '../servers.ts';
+
+export interface Answer {
+  readonly index: number;
+  /** 0: there was no answer. */
+  readonly status: number;
+  readonly latencyMs: number;
+  readonly atMs: number;
+}
+
+const program = 'overload/client.mjs';
+
+/**
+ * Calls that come when they come, as of many clients that do not know each other.
+ *
+ * @param names of the functions, by the arrivals' indices
+ */
+export const openLoop = (url: string, names: readonly string[], arrivals: readonly Arrival[]): Promise<Answer[]> =>
+  ask<Answer[]>(program, { kind: 'open', url, names, arrivals });
+
+/** Answers in a second with so many clients that each wait for theirs. */
+export const closedLoop = (url: string, name: string, clients: number, forMs: number): Promise<number> =>
+  ask<number>(program, { kind: 'closed', url, name, clients, forMs });
+
+export interface FloodOrder {
+  readonly url: string;
+  readonly path: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly bodyFile: string;
+  readonly count: number;
+}
+
+/** Replies by status, of requests that are sent all at once; 0: none by the end. */
+export class FloodClient implements Disposable {
+  readonly #program: Program;
+
+  private constructor(started: Program) {
+    this.#program = started;
+  }
+
+  /** Resolves when it is ready to begin. */
+  static async start(order: FloodOrder): Promise<FloodClient> {
+    const started = new Program(program, { kind: 'flood', ...order });
+    await started.line();
+    return new FloodClient(started);
+  }
+
+  begin(): void {
+    this.#program.tell('begin');
+  }
+
+  /** Gives up what is still open. */
+  async end(): Promise<Readonly<Record<number, number>>> {
+    this.#program.closeInput();
+    return JSON.parse(await this.#program.line()) as Record<number, number>;
+  }
+
+  [Symbol.dispose](): void {
+    this.#program[Symbol.dispose]();
+  }
+}
