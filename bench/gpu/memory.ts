@@ -64,12 +64,17 @@ export function countPins(libraries: EmulatedDriver, emulator: Emulator, runs: n
       const inputs = [tensorOf('x', 'FP32', shape, new Float32Array(inputElements))];
       const run = (): Promise<unknown> =>
         engine.run('wide', program, inputs, { gpu: 0, plan: loadAllPlan(program, 0) });
-      const made = (name: string): number => emulator.report().calls[name] ?? 0;
+      const made = (...names: readonly string[]): number => {
+        const { calls } = emulator.report();
+        return names.reduce((sum, name) => sum + (calls[name] ?? 0), 0);
+      };
+      const pinned = (): number => made('cuMemHostAlloc', 'cuMemHostRegister_v2');
+      const unpinned = (): number => made('cuMemFreeHost', 'cuMemHostUnregister');
       emulator.forget();
       await run();
-      const allocationsBefore = made('cuMemHostAlloc');
+      const allocationsBefore = pinned();
       for (let index = 1; index < runs; index++) await run();
-      const pins = { allocations: made('cuMemHostAlloc'), frees: made('cuMemFreeHost'), allocationsBefore };
+      const pins = { allocations: pinned(), frees: unpinned(), allocationsBefore };
       await engine.close();
       return { runs, bytes: 2 * 4 * inputElements, ...pins };
     } finally {

@@ -49,6 +49,8 @@ const retriableCodes: ReadonlySet<GpuErrorCode> = new Set([
 
 /** What the engine does only where the GPUs can: a self-test finds out. */
 export type Capability =
+  /** Pinned memory whose pages the system makes before the driver pins them. */
+  | 'registered-memory'
   /** Layers executed with their weights in pinned host memory. */
   | 'host-reads-by-kernels'
   /** Products of the library at all. */

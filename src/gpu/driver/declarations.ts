@@ -33,6 +33,8 @@ export const driverFunctions = {
   cuMemFree_v2: ['uint64_t'],
   cuMemHostAlloc: ['uint64_t', 'size_t', 'uint32_t'],
   cuMemFreeHost: ['uint64_t'],
+  cuMemHostRegister_v2: ['uint64_t', 'size_t', 'uint32_t'],
+  cuMemHostUnregister: ['uint64_t'],
   cuMemcpyAsync: ['uint64_t', 'uint64_t', 'size_t', 'uint64_t'],
   cuMemcpyPeerAsync: ['uint64_t', 'uint64_t', 'uint64_t', 'uint64_t', 'size_t', 'uint64_t'],
   // The value is an unsigned char, which travels in a 32-bit register.

@@ -23,7 +23,13 @@ import type {
 import type { Waiter } from './waiter.ts';
 
 /** CUdevice_attribute */
-const attribute = { multiprocessors: 16, capabilityMajor: 75, capabilityMinor: 76 };
+const attribute = {
+  multiprocessors: 16,
+  capabilityMajor: 75,
+  capabilityMinor: 76,
+  sameAddressOfRegistered: 91,
+  registersHostMemory: 99,
+};
 
 export class NativeDevice implements CudaDevice {
   readonly index: number;
@@ -34,6 +40,8 @@ export class NativeDevice implements CudaDevice {
   readonly multiprocessors: number;
   readonly totalBytes: number;
   readonly core: DeviceCore;
+  /** Whether memory of the system's can be pinned, and has one address for the host and the device. */
+  readonly registersHostMemory: boolean;
   readonly #matmulCalls: () => Calls<typeof matmulFunctions>;
   readonly #peers = new Set<number>();
   #matmuls: MatmulLibrary | undefined;
@@ -58,6 +66,8 @@ export class NativeDevice implements CudaDevice {
       minor: this.#attribute(attribute.capabilityMinor),
     };
     this.multiprocessors = this.#attribute(attribute.multiprocessors);
+    this.registersHostMemory =
+      this.#attribute(attribute.registersHostMemory) === 1 && this.#attribute(attribute.sameAddressOfRegistered) === 1;
   }
 
   get copied(): CopiedBytes {

@@ -1,9 +1,9 @@
 /** Memory of devices and of the host. */
 import koffi from 'koffi';
-import { pinFlags } from './pin-protocol.ts';
+import { pin, unpin, type Pinned } from './host-pages.ts';
 import type { Pinner } from './pinner.ts';
 import type { Session } from './session.ts';
-import { CudaError, type DeviceMemory, type HostMemory } from './types.ts';
+import { CudaError, type DeviceMemory, type HostMemory, type PinnedKind } from './types.ts';
 
 /**
  * Node 20 aborts on a view beyond 4 GiB, and each view of this size costs a garbage collection: few of them, and kept.
@@ -17,14 +17,16 @@ class NativeHostMemory implements HostMemory {
   readonly #pinner: Pinner;
   /** Of those that can free it, the one that it was made in. */
   readonly #context: number;
+  readonly #kind: PinnedKind;
   readonly #windows = new Map<number, ArrayBuffer>();
   #released = false;
 
   /** The context must be current. */
-  constructor(session: Session, pinner: Pinner, context: number, address: number, bytes: number) {
+  constructor(session: Session, pinner: Pinner, context: number, { address, kind }: Pinned, bytes: number) {
     this.#session = session;
     this.#pinner = pinner;
     this.#context = context;
+    this.#kind = kind;
     session.counts.hostBytes += bytes;
     session.counts.allocations++;
     this.address = address;
@@ -56,12 +58,14 @@ class NativeHostMemory implements HostMemory {
 
   release(): void {
     if (!this.#forget()) return;
-    this.#session.checkRelease('cuMemFreeHost', this.#session.driver.cuMemFreeHost(this.address));
+    const { call, status } = unpin(this.#session.driver, this.address, this.bytes, this.#kind);
+    this.#session.checkRelease(call, status);
   }
 
   async releaseAside(): Promise<void> {
     if (!this.#forget()) return;
-    const { call, status } = await this.#pinner.ask({ op: 'free', context: this.#context, address: this.address });
+    const memory = { context: this.#context, address: this.address, bytes: this.bytes, kind: this.#kind };
+    const { call, status } = await this.#pinner.ask({ op: 'free', ...memory });
     this.#session.checkRelease(call, status);
   }
 
@@ -83,18 +87,24 @@ class NativeHostMemory implements HostMemory {
 /** A context must be current. */
 export function allocateHostMemory(session: Session, pinner: Pinner, bytes: number): HostMemory {
   const size = checkSize('cuMemHostAlloc', bytes);
-  const status = session.driver.cuMemHostAlloc(session.outAddress(), size, pinFlags);
-  session.check('cuMemHostAlloc', status, `${size} bytes of pinned host memory`);
-  return new NativeHostMemory(session, pinner, session.currentContext, session.outInteger(), size);
+  const out = { address: session.outAddress(), read: () => session.outInteger() };
+  const pinned = pin(session.driver, out, size, 'allocated');
+  session.check(pinned.call, pinned.status, `${size} bytes of pinned host memory`);
+  return new NativeHostMemory(session, pinner, session.currentContext, pinned, size);
 }
 
 /** The same on the thread that pins. */
-export async function allocateHostMemoryAside(session: Session, pinner: Pinner, bytes: number): Promise<HostMemory> {
+export async function allocateHostMemoryAside(
+  session: Session,
+  pinner: Pinner,
+  bytes: number,
+  kind: PinnedKind,
+): Promise<HostMemory> {
   const size = checkSize('cuMemHostAlloc', bytes);
   const context = session.currentContext;
-  const { call, status, address } = await pinner.ask({ op: 'pin', context, bytes: size });
-  session.check(call, status, `${size} bytes of pinned host memory`);
-  return new NativeHostMemory(session, pinner, context, address, size);
+  const pinned = await pinner.ask({ op: 'pin', context, bytes: size, kind });
+  session.check(pinned.call, pinned.status, `${size} bytes of pinned host memory`);
+  return new NativeHostMemory(session, pinner, context, pinned, size);
 }
 
 class NativeDeviceMemory implements DeviceMemory {

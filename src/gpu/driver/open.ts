@@ -9,7 +9,7 @@ import { allocateHostMemory, allocateHostMemoryAside, misuse } from './memory.ts
 import { Pinner } from './pinner.ts';
 import { Session } from './session.ts';
 import { CudaError } from './types.ts';
-import type { Cuda, CudaDevice, HostMemory, KernelCompiler, LiveCounts } from './types.ts';
+import type { Cuda, CudaDevice, HostMemory, KernelCompiler, LiveCounts, PinnedKind } from './types.ts';
 import { Waiter } from './waiter.ts';
 
 export interface CudaOptions {
@@ -100,9 +100,10 @@ class NativeCuda implements Cuda {
     return allocateHostMemory(this.#session, this.#pinner, bytes);
   }
 
-  async allocateHostAside(bytes: number): Promise<HostMemory> {
+  async allocateHostAside(bytes: number, kind: PinnedKind): Promise<HostMemory> {
     this.#useAny();
-    return await allocateHostMemoryAside(this.#session, this.#pinner, bytes);
+    const registers = this.#devices.every(({ registersHostMemory }) => registersHostMemory);
+    return await allocateHostMemoryAside(this.#session, this.#pinner, bytes, registers ? kind : 'allocated');
   }
 
   /** Makes a context current. Any will do where memory is portable; one that exists already costs nothing. */

@@ -3,7 +3,8 @@
  * that serves would answer nothing.
  */
 import { compiledModule, plainError, Server, startThread } from '../../process/index.ts';
-import type { Pinned, PinRequest } from './pin-protocol.ts';
+import type { Pinned } from './host-pages.ts';
+import type { PinRequest } from './pin-protocol.ts';
 
 export class Pinner {
   readonly #libraryFile: string;

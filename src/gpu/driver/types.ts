@@ -60,7 +60,7 @@ export interface Cuda extends Releasable {
   /** Page-locked host memory, mapped into every device at the same address. */
   allocateHost(bytes: number): HostMemory;
   /** The same on another thread, while this one goes on. */
-  allocateHostAside(bytes: number): Promise<HostMemory>;
+  allocateHostAside(bytes: number, kind: PinnedKind): Promise<HostMemory>;
   /** What is live now, by kind: all zero once everything was released. */
   counts(): LiveCounts;
 }
@@ -85,6 +85,12 @@ export interface KernelCompiler {
    */
   compile(source: string, device: CudaDevice): Promise<Uint8Array>;
 }
+
+/**
+ * How pinned memory is made: by the driver, or by the system and registered with the driver. GPUs that cannot have the latter
+ * have the former.
+ */
+export type PinnedKind = 'allocated' | 'registered';
 
 export interface HostMemory extends Releasable {
   readonly bytes: number;

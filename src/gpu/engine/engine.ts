@@ -64,10 +64,10 @@ export class Engine {
   constructor(cuda: Cuda, options: EngineOptions) {
     this.cuda = cuda;
     this.#streams = new Streams(options.streams);
-    this.#io = new IoBuffers(cuda, () => this.#store.trim());
-    const slabBytes = options.slabBytes ?? 64 * mebibyte;
-    this.#store = new HostStore(cuda, { budgetBytes: options.hostBytes, slabBytes, relieve: () => this.#io.trim() });
-    const { without = new Set() } = options;
+    const { without = new Set(), hostBytes: budgetBytes, slabBytes = 64 * mebibyte } = options;
+    const kind = without.has('registered-memory') ? 'allocated' : 'registered';
+    this.#io = new IoBuffers(cuda, kind, () => this.#store.trim());
+    this.#store = new HostStore(cuda, { budgetBytes, slabBytes, kind, relieve: () => this.#io.trim() });
     const lane = { limitBytes: options.gpuBytes, without };
     try {
       for (const device of cuda.devices) {

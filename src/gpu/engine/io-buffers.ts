@@ -1,4 +1,4 @@
-import type { Cuda, DeviceAddress } from '../driver/types.ts';
+import type { Cuda, DeviceAddress, PinnedKind } from '../driver/types.ts';
 import { PinnedPool } from './pinned-pool.ts';
 
 /** Pinned memory of one run's inputs and outputs. */
@@ -19,8 +19,8 @@ const slabBytes = 4 * mebibyte;
 export class IoBuffers implements Disposable {
   readonly #pool: PinnedPool;
 
-  constructor(cuda: Cuda, relieve: () => boolean) {
-    this.#pool = new PinnedPool(cuda, { budgetBytes, slabBytes, relieve });
+  constructor(cuda: Cuda, kind: PinnedKind, relieve: () => boolean) {
+    this.#pool = new PinnedPool(cuda, { budgetBytes, slabBytes, kind, relieve });
   }
 
   /** What has to be pinned for it is pinned on another thread. @throws CudaError */

@@ -2,7 +2,7 @@
  * Pinned host memory in slabs, from which ranges are cut. To pin is slow, so a slab that has become empty is kept,
  * until others need its bytes.
  */
-import { CudaError, type Cuda, type DeviceAddress, type HostMemory } from '../driver/types.ts';
+import { CudaError, type Cuda, type DeviceAddress, type HostMemory, type PinnedKind } from '../driver/types.ts';
 import { RangeAllocator } from './range-allocator.ts';
 
 /** One view is at most this large: koffi aborts the process on one of 4 GiB. */
@@ -14,6 +14,7 @@ export interface PinnedPoolOptions {
   readonly budgetBytes: number;
   /** Bytes that are pinned at a time; a range that is larger gets a slab of its own. */
   readonly slabBytes: number;
+  readonly kind: PinnedKind;
   /**
    * Has others free what they keep without need, when the system has nothing more to pin. True where something was
    * freed.
@@ -107,7 +108,7 @@ export class PinnedPool implements Disposable {
     const slabBytes = Math.max(bytes, Math.min(this.#options.slabBytes, leftBytes()));
     for (;;) {
       try {
-        this.#slabs.push(new Slab(await this.#cuda.allocateHostAside(whole(slabBytes))));
+        this.#slabs.push(new Slab(await this.#cuda.allocateHostAside(whole(slabBytes), this.#options.kind)));
         return true;
       } catch (error) {
         if (!isShortage(error)) throw error;
@@ -131,7 +132,7 @@ export class PinnedPool implements Disposable {
     while (this.pinnedBytes + slabBytes > budgetBytes) if (!(await this.#releaseEmpty())) break;
     for (;;) {
       try {
-        const slab = new Slab(await this.#cuda.allocateHostAside(slabBytes));
+        const slab = new Slab(await this.#cuda.allocateHostAside(slabBytes, this.#options.kind));
         this.#slabs.push(slab);
         return new PinnedRange(slab, slab.ranges.allocate(bytes)!.offset);
       } catch (error) {

@@ -5,6 +5,7 @@ import type { Capability } from '../types.ts';
 export type Belief =
   | 'copies'
   | 'kernels'
+  | 'registered-memory'
   | 'host-reads-by-kernels'
   | 'products'
   | 'graphs'
@@ -41,6 +42,12 @@ const ofHardware: readonly BeliefSpec[] = [
     claim: 'compiled kernels compute what they say',
     cost: { kind: 'gpus' },
     otherwise: 'no function runs on the GPUs',
+  },
+  {
+    belief: 'registered-memory',
+    claim: 'memory of the system can be pinned, and copies from and to it keep every byte',
+    cost: capability('registered-memory'),
+    otherwise: 'the driver makes pinned memory, and calls wait meanwhile',
   },
   {
     belief: 'host-reads-by-kernels',

@@ -6,10 +6,12 @@ import {
   type CudaKernel,
   type Matmul,
   type MatmulDescription,
+  type PinnedKind,
 } from '../driver/types.ts';
+import type { Capability } from '../types.ts';
 
-/** What was found beside; thrown instead: why the belief does not hold. */
-export type Check = (cuda: Cuda) => Promise<string>;
+/** What was found beside; thrown instead: why the belief does not hold. `without`: what was found not to hold before. */
+export type Check = (cuda: Cuda, without: ReadonlySet<Capability>) => Promise<string>;
 
 const count = 4096;
 const bytes = count * 4;
@@ -42,9 +44,9 @@ async function bandwidthOf(cuda: Cuda, device: CudaDevice, to: number, from: num
   return `${((timedBytes * timedCopies) / end.msSince(start) / 1e6).toFixed(1)} GB/s`;
 }
 
-const copies: Check = async (cuda) => {
+async function copyBoth(cuda: Cuda, pinned: PinnedKind): Promise<string> {
   const found: string[] = [];
-  using host = cuda.allocateHost(timedBytes);
+  using host = await cuda.allocateHostAside(timedBytes, pinned);
   for (const device of cuda.devices) {
     using memory = device.allocate(timedBytes);
     using stream = device.createStream();
@@ -59,7 +61,7 @@ const copies: Check = async (cuda) => {
     found.push(await bandwidthOf(cuda, device, memory.address, host.address));
   }
   return found.filter((text) => text !== '').join(', ');
-};
+}
 
 const source = `KERNEL void selftest_0(const float* in, float* out, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -72,11 +74,18 @@ async function withKernel(cuda: Cuda, device: CudaDevice, test: (kernel: CudaKer
   await test(module.kernel('selftest_0'));
 }
 
+interface KernelRun {
+  /** Where its operands are. */
+  readonly place: 'device' | 'host';
+  readonly times?: 'once' | 'captured';
+  readonly pinned?: PinnedKind;
+}
+
 /** Launches the kernel with operands in device memory or in pinned memory, or replays it from a graph. */
-async function runKernel(cuda: Cuda, place: 'device' | 'host', times: 'once' | 'captured'): Promise<void> {
+async function runKernel(cuda: Cuda, { place, times = 'once', pinned = 'allocated' }: KernelRun): Promise<void> {
   for (const device of cuda.devices) {
     await withKernel(cuda, device, async (kernel) => {
-      using host = cuda.allocateHost(2 * bytes);
+      using host = await cuda.allocateHostAside(2 * bytes, pinned);
       using memory = device.allocate(2 * bytes);
       using stream = device.createStream();
       const shape = { grid: [count / 256, 1, 1], block: [256, 1, 1], sharedBytes: 0 } as const;
@@ -246,21 +255,24 @@ async function handOn(cuda: Cuda, byEvent: boolean): Promise<string> {
 }
 
 const silent =
-  (test: (cuda: Cuda) => Promise<void>): Check =>
-  async (cuda) => {
-    await test(cuda);
+  (test: (cuda: Cuda, without: ReadonlySet<Capability>) => Promise<void>): Check =>
+  async (cuda, without) => {
+    await test(cuda, without);
     return '';
   };
 
 export const checks = {
-  copies,
-  kernels: silent((cuda) => runKernel(cuda, 'device', 'once')),
-  'host-reads-by-kernels': silent((cuda) => runKernel(cuda, 'host', 'once')),
+  copies: (cuda: Cuda) => copyBoth(cuda, 'allocated'),
+  kernels: silent((cuda) => runKernel(cuda, { place: 'device' })),
+  'registered-memory': (cuda: Cuda) => copyBoth(cuda, 'registered'),
+  'host-reads-by-kernels': silent((cuda, without) =>
+    runKernel(cuda, { place: 'host', pinned: without.has('registered-memory') ? 'allocated' : 'registered' }),
+  ),
   products: silent(async (cuda) => {
     await runProduct(cuda);
     await runJointProduct(cuda);
   }),
-  graphs: silent((cuda) => runKernel(cuda, 'device', 'captured')),
+  graphs: silent((cuda) => runKernel(cuda, { place: 'device', times: 'captured' })),
   'peer-copies': (cuda: Cuda) => handOn(cuda, false),
   'events-across-devices': (cuda: Cuda) => handOn(cuda, true),
 } as const satisfies Record<string, Check>;

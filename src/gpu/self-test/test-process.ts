@@ -20,9 +20,10 @@ async function answer(request: BeliefRequest): Promise<string> {
   opened ??= openCuda({ cacheFolder: join(cacheFolder, 'kernels') });
   if (request.op === 'identify') return identityOf(opened);
   const { belief } = request;
-  if (isOfHardware(belief)) return await checks[belief](opened);
+  const without = new Set(request.without);
+  if (isOfHardware(belief)) return await checks[belief](opened, without);
   const group = belief.slice('operators '.length) as OperatorGroup;
-  return await checkOperators(opened, group, join(cacheFolder, 'self-test'), new Set(request.without));
+  return await checkOperators(opened, group, join(cacheFolder, 'self-test'), without);
 }
 
 function failureOf(error: unknown): BeliefFailure {

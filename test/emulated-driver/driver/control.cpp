@@ -245,7 +245,7 @@ EMU_API emuEnqueue(u64 handle, const char *name, const u64 *accesses, u32 count,
       std::string why;
       if (allocation && allocation->device < 0 && !access.write) readsHost = true;
       if (!allocation || access.hi > allocation->lo + allocation->bytes) why = describe(allocation ? access.hi - 1 : access.lo);
-      else if (allocation->kind == Allocation::Pinned && machine.hasDefect("host-reads-by-library")) why = describe(access.lo);
+      else if (allocation->isHost() && machine.hasDefect("host-reads-by-library")) why = describe(access.lo);
       else reachable(context, *allocation, why);
       if (!why.empty()) {
         poison(context, ILLEGAL_ADDRESS, who + " touched " + why);

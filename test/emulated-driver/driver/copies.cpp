@@ -64,7 +64,8 @@ int copy(Stream &stream, u64 to, u64 from, u64 bytes, const char *what) {
   }
   // A machine whose copies between devices go wrong (an IOMMU in the way) changes bytes and reports nothing.
   const bool isAcross = target && source && target->device >= 0 && source->device >= 0 && target->device != source->device;
-  const bool isWrong = (isAcross && machine.hasDefect("peer-copies")) || (source && source->device < 0 && machine.hasDefect("host-copies"));
+  const bool isWrong = (isAcross && machine.hasDefect("peer-copies")) || (source && source->device < 0 && machine.hasDefect("host-copies")) ||
+                       (source && source->kind == Allocation::Registered && machine.hasDefect("registered-memory"));
   task.run = [=](Context *context) {
     const int moved = move(context, to, from, bytes, name);
     if (isWrong && moved == SUCCESS) *(unsigned char *)to ^= 1;

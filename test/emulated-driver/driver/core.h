@@ -180,6 +180,7 @@ struct Allocation {
   // Of VMM mappings: which devices were given access.
   std::set<int> access;
   u64 handle = 0;
+  bool isHost() const { return kind == Pinned || kind == Registered; }
 };
 
 struct Fault {

@@ -48,7 +48,7 @@ int runLaunch(Context *context, const std::shared_ptr<Launch> &launch) {
       poison(context, ILLEGAL_ADDRESS, who + " was given as argument " + std::to_string(i) + " the address " + describe(address));
       return ILLEGAL_ADDRESS;
     }
-    if (allocation->kind == Allocation::Pinned && machine.hasDefect("host-reads-by-kernels")) why = describe(address);
+    if (allocation->isHost() && machine.hasDefect("host-reads-by-kernels")) why = describe(address);
     if (!why.empty() || !reachable(context, *allocation, why)) {
       poison(context, ILLEGAL_ADDRESS, who + " was given as argument " + std::to_string(i) + " " + why);
       return ILLEGAL_ADDRESS;

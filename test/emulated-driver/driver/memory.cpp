@@ -89,7 +89,7 @@ std::string describe(u64 address) {
 }
 
 bool reachable(Context *context, const Allocation &allocation, std::string &why) {
-  if (allocation.kind == Allocation::Pinned || allocation.kind == Allocation::Registered) return true;
+  if (allocation.isHost()) return true;
   const int own = context->device->ordinal;
   if (allocation.kind == Allocation::Mapped) {
     if (allocation.access.count(own)) return true;
@@ -259,7 +259,7 @@ EMU_API cuPointerGetAttribute(void *data, int attribute, u64 address) {
   ENTER(cuPointerGetAttribute, Entry::CurrentContext);
   const Allocation *allocation = find(address);
   if (!allocation) return INVALID_VALUE;
-  const bool host = allocation->kind == Allocation::Pinned || allocation->kind == Allocation::Registered;
+  const bool host = allocation->isHost();
   switch (attribute) {
   case 2: // MEMORY_TYPE: HOST 1, DEVICE 2
     *(unsigned *)data = host ? 1 : 2;

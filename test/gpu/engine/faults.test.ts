@@ -83,8 +83,8 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
       const [first, second] = [add(engine, 'first'), add(engine, 'second')];
       expect(wordsOf((await run(engine, first)).outputs)).toEqual(first.expected);
       // The second time after the buffers of inputs and outputs were given back for it.
-      emulator.failNext('cuMemHostAlloc', 2);
-      emulator.failNext('cuMemHostAlloc', 2);
+      emulator.failNext('cuMemHostRegister_v2', 2);
+      emulator.failNext('cuMemHostRegister_v2', 2);
       // What the first had of host memory goes to disk: it is on the GPU.
       expect(wordsOf((await run(engine, second)).outputs)).toEqual(second.expected);
       expect(engine.hostTier('first').tier).toBe('disk');

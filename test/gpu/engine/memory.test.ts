@@ -25,7 +25,7 @@ afterAll(() => {
 
 it('a thousand runs with large inputs pin as often as there are slabs, and on another thread', async () => {
   const cuda = new ModelCuda({ devices: 1, deviceBytes: mebibyte });
-  using io = new IoBuffers(cuda, () => false);
+  using io = new IoBuffers(cuda, 'registered', () => false);
   const afterRun: number[] = [];
   for (let run = 0; run < 1000; run++) {
     // Two at a time, of 8 to 10 MiB.
@@ -40,7 +40,7 @@ it('a thousand runs with large inputs pin as often as there are slabs, and on an
 
 it('buffers beyond what is kept are freed when they are given back', async () => {
   const cuda = new ModelCuda({ devices: 1, deviceBytes: mebibyte });
-  using io = new IoBuffers(cuda, () => false);
+  using io = new IoBuffers(cuda, 'registered', () => false);
   const buffers = await Promise.all(Array.from({ length: 10 }, () => io.allocate(48 * mebibyte)));
   expect(cuda.counts().hostBytes).toBe(480 * mebibyte);
   for (const buffer of buffers) buffer[Symbol.dispose]();
@@ -66,7 +66,7 @@ it('three functions where two fit share the same slabs, however often they take 
 
 it('calls are answered while the first large input of a function is being pinned', async () => {
   const cuda = new ModelCuda({ devices: 1, deviceBytes: mebibyte });
-  using io = new IoBuffers(cuda, () => false);
+  using io = new IoBuffers(cuda, 'registered', () => false);
   (await io.allocate(1024))[Symbol.dispose]();
   const system = new EventEmitter();
   cuda.pinning = once(system, 'pinned').then(() => undefined);

@@ -52,6 +52,7 @@ describe.skipIf(driver === undefined)('on the emulated driver', () => {
       ['peer-copies', 'kernel softmax'],
       ['peer-copies', 'events-across-devices', 'operators normalization'],
     ],
+    [['registered-memory'], ['registered-memory']],
     [['kernel attention'], ['operators attention']],
     // One product for Q, K and V whose biases are all that of Q.
     [['bias-strides'], ['products']],

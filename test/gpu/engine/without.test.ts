@@ -95,6 +95,15 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     });
   });
 
+  it('memory that the driver makes is used where memory of the system is not copied right', async () => {
+    await onMachine(['registered-memory'], ['registered-memory'], async ({ emulator, run }) => {
+      await run();
+      const { calls } = emulator.report();
+      expect(calls['cuMemHostRegister_v2'] ?? 0).toBe(0);
+      expect(calls['cuMemHostAlloc']).toBeGreaterThan(0);
+    });
+  });
+
   it('a batch with a bias for each item is made item by item where the library has none, and still by the library', async () => {
     const batches = program.launches.filter((each) => each.kind === 'matmul' && each.description.strideBias);
     expect(batches).toHaveLength(2);

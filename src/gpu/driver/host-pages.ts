@@ -1,0 +1,91 @@
+/**
+ * Pinned host memory whose pages are made before the driver is asked to pin them. The driver holds its locks in that call, and
+ * all other threads' calls wait for it. In `cuMemHostAlloc` it also makes the pages, which takes most of the time. PyTorch has
+ * the same as a setting, `pinned_use_cuda_host_register`.
+ */
+import { libcFunction } from '../../process/index.ts';
+import type { Calls, driverFunctions } from './declarations.ts';
+import type { PinnedKind } from './types.ts';
+
+/** cuMemHostAlloc and cuMemHostRegister: usable by all contexts, and mapped into the devices' address space. */
+const portable = 1;
+const deviceMap = 2;
+const pinFlags = portable | deviceMap;
+
+const outOfMemory = 2;
+/**
+ * INVALID_VALUE, OS_CALL_FAILED, NOT_PERMITTED and NOT_SUPPORTED: what a driver says that does not register such memory.
+ * It may still have memory of its own.
+ */
+const refusals = new Set([1, 304, 800, 801]);
+
+export interface Pinned {
+  readonly call:
+    'cuCtxSetCurrent' | 'cuMemHostAlloc' | 'cuMemHostRegister_v2' | 'cuMemFreeHost' | 'cuMemHostUnregister';
+  readonly status: number;
+  /** 0 unless memory was pinned. */
+  readonly address: number;
+  readonly kind: PinnedKind;
+}
+
+export type PinCall = 'cuMemHostAlloc' | 'cuMemFreeHost' | 'cuMemHostRegister_v2' | 'cuMemHostUnregister';
+type PinCalls = { readonly [Call in PinCall]: (...given: Parameters<Calls<typeof driverFunctions>[Call]>) => number };
+
+/** Where the driver puts an address, and what it put there. */
+export interface OutAddress {
+  readonly address: number;
+  readonly read: () => number;
+}
+
+/** A context must be current. `kind`: what is tried first; a driver that refuses to register allocates. */
+export function pin(driver: PinCalls, out: OutAddress, bytes: number, kind: PinnedKind): Pinned {
+  if (kind === 'registered') {
+    const address = mapPages(bytes);
+    if (address === undefined) return { call: 'cuMemHostRegister_v2', status: outOfMemory, address: 0, kind };
+    const status = address === 0 ? 1 : driver.cuMemHostRegister_v2(address, bytes, pinFlags);
+    if (status === 0) return { call: 'cuMemHostRegister_v2', status, address, kind };
+    if (address !== 0) unmapPages(address, bytes);
+    if (!refusals.has(status)) return { call: 'cuMemHostRegister_v2', status, address: 0, kind };
+  }
+  const status = driver.cuMemHostAlloc(out.address, bytes, pinFlags);
+  return { call: 'cuMemHostAlloc', status, address: status === 0 ? out.read() : 0, kind: 'allocated' };
+}
+
+/** A context must be current. */
+export function unpin(driver: PinCalls, address: number, bytes: number, kind: PinnedKind): Pinned {
+  if (kind === 'allocated') return { call: 'cuMemFreeHost', status: driver.cuMemFreeHost(address), address: 0, kind };
+  const status = driver.cuMemHostUnregister(address);
+  // What the driver may still have pinned stays mapped.
+  if (status === 0) unmapPages(address, bytes);
+  return { call: 'cuMemHostUnregister', status, address: 0, kind };
+}
+
+const readAndWrite = 3;
+const privateAnonymous = 0x22;
+const populateWrite = 23;
+/** The process' memory map is locked while pages are made, and other threads change it as well. */
+const populateBytes = 2 * 2 ** 20;
+
+/** Memory whose pages are all there; undefined where there is not so much, 0 where the C library is not known. */
+function mapPages(bytes: number): number | undefined {
+  const map = libcFunction('void *mmap(uintptr_t at, size_t bytes, int access, int flags, int file, int64_t offset)');
+  const advise = libcFunction('int madvise(uintptr_t at, size_t bytes, int advice)');
+  const set = libcFunction('void *memset(uintptr_t at, int value, size_t bytes)');
+  if (map === undefined || advise === undefined || set === undefined) return 0;
+  const found = BigInt.asIntN(
+    64,
+    BigInt((map(0, bytes, readAndWrite, privateAnonymous, -1, 0) as bigint | null) ?? -1),
+  );
+  if (found <= 0n) return undefined;
+  const address = Number(found);
+  for (let at = 0; at < bytes; at += populateBytes) {
+    const step = Math.min(populateBytes, bytes - at);
+    // Linux before 5.14 does not know the advice.
+    if (advise(address + at, step, populateWrite) !== 0) set(address + at, 0, step);
+  }
+  return address;
+}
+
+function unmapPages(address: number, bytes: number): void {
+  libcFunction('int munmap(uintptr_t at, size_t bytes)')?.(address, bytes);
+}
