@@ -4,7 +4,7 @@
 //   open   calls that come when they come, whatever becomes of those before, as of many clients that do not know each other
 //   closed so many clients that each wait for their answer, for so long
 //   flood  so many requests at once, each on a connection of its own; begun by a second line, given up when the input ends
-import { once } from 'node:events';
+import { once, setMaxListeners } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { Agent, request as httpRequest } from 'node:http';
 import { createInterface } from 'node:readline';
@@ -55,6 +55,7 @@ async function flood({ url, path, headers, bodyFile, count }) {
   process.stdout.write('ready\n');
   await once(lines, 'line');
   const stop = new AbortController();
+  setMaxListeners(0, stop.signal);
   void ended.then(() => stop.abort());
   const one = () => post(`${url}${path}`, new Agent({ maxSockets: 1 }), headers, body, stop.signal);
   const statuses = {};
