@@ -54,6 +54,12 @@ export interface Ran {
   readonly placement: Placement;
 }
 
+/** A place could not; the next one. */
+interface Refused {
+  readonly placed: Placed;
+  readonly failure: unknown;
+}
+
 type Elsewhere = Extract<Placed, { readonly kind: 'cpu' | 'workers' }>;
 
 export class PlacedInvoker {
@@ -84,7 +90,7 @@ export class PlacedInvoker {
           case 'cpu':
           case 'workers': {
             const outcome = await this.#elsewhere(version, input, wish, options, placed);
-            if (outcome.kind === 'ran') return outcome.ran;
+            if ('result' in outcome) return outcome;
             ({ placed, failure } = outcome);
             break;
           }
@@ -114,14 +120,12 @@ export class PlacedInvoker {
     wish: InvocationWish,
     options: InvokeOptions,
     placed: Elsewhere,
-  ): Promise<
-    { readonly kind: 'ran'; readonly ran: Ran } | { readonly kind: 'refused'; placed: Placed; failure: unknown }
-  > {
+  ): Promise<Ran | Refused> {
     const { pools, overflow } = this.#options;
     const { key } = version;
     if (placed.kind === 'workers' && input.kind === 'request' && this.#invoking.has(key)) {
       const refusal = 'workers: its handler invokes other functions, which only a host has';
-      return { kind: 'refused', placed: await placed.elsewhere(refusal), failure: undefined };
+      return { placed: await placed.elsewhere(refusal), failure: undefined };
     }
     const startedMs = performance.now();
     const lent = new LentLease(placed);
@@ -134,7 +138,7 @@ export class PlacedInvoker {
         ({ result, worker } = await overflow.submit(key, input, options));
       }
       lent.over(observed(result, performance.now() - startedMs - lent.awayMs, lent.awayMs, worker !== undefined));
-      return { kind: 'ran', ran: this.#told(version, waited(result, placed), placed, worker) };
+      return this.#told(version, waited(result, placed), placed, worker);
     } catch (error) {
       const refusal = refusalOf(error);
       if (refusal === undefined || lent.lease !== placed) {
@@ -142,7 +146,7 @@ export class PlacedInvoker {
         throw error;
       }
       if (error instanceof QueueError) this.cameBack++;
-      return { kind: 'refused', placed: await placed.elsewhere(refusal), failure: error };
+      return { placed: await placed.elsewhere(refusal), failure: error };
     }
   }
 
@@ -287,7 +291,7 @@ export class PlacedInvoker {
           return placed;
         case 'workers': {
           const outcome = await this.#elsewhere(version, { kind: 'tensors', tensors }, wish, options, placed);
-          if (outcome.kind === 'ran') return outcome.ran;
+          if ('result' in outcome) return outcome;
           ({ placed } = outcome);
           break;
         }
@@ -311,7 +315,7 @@ export class PlacedInvoker {
     while (placed.kind === 'cpu') placed = await placed.elsewhere(full.message);
     if (placed.kind !== 'workers') throw full;
     const outcome = await this.#elsewhere(version, input, wish, options, placed);
-    if (outcome.kind === 'ran') return outcome.ran;
+    if ('result' in outcome) return outcome;
     throw full;
   }
 }
