@@ -67,7 +67,10 @@ async function start(config: HostConfig, recorder: InvocationRecorder | undefine
 }
 
 /** What the operating system says about an address, in words; other errors as they are. */
-export function listenError({ listen, dataDir }: Pick<HostConfig, 'listen' | 'dataDir'>, error: unknown): unknown {
+export function listenError(
+  { listen, dataDir }: { readonly listen: Pick<HostConfig['listen'], 'host' | 'port'>; readonly dataDir: string },
+  error: unknown,
+): unknown {
   if (!(error instanceof Error) || !('code' in error)) return error;
   const { host } = listen;
   const isGrpc = 'grpcPort' in error;

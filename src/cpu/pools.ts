@@ -32,6 +32,7 @@ import {
   type Reconfiguration,
   type Reconfigured,
 } from './types.ts';
+import { doneWithin } from '../tools/index.ts';
 
 export interface CpuPoolsOptions {
   /** Cores that the pools share. */
@@ -223,7 +224,7 @@ class MachinePools implements CpuPools {
   }
 
   async unload(key: string): Promise<void> {
-    await within(drainMsMax, this.#pool(key).unload());
+    await doneWithin(drainMsMax, this.#pool(key).unload());
   }
 
   async evict(key: string): Promise<boolean> {
@@ -251,7 +252,7 @@ class MachinePools implements CpuPools {
   async stop(graceMs: number): Promise<void> {
     this.#isStopping = true;
     clearInterval(this.#retireTimer);
-    await within(graceMs, Promise.all(Array.from(this.#pools.values(), (pool) => pool.quiet())));
+    await doneWithin(graceMs, Promise.all(Array.from(this.#pools.values(), (pool) => pool.quiet())));
     for (const pool of this.#pools.values()) pool.stop();
     this.#resources.residency.stop();
     this.#resources.weights?.stop();
@@ -291,18 +292,5 @@ class MachinePools implements CpuPools {
     const pool = this.#pools.get(key);
     if (pool === undefined) throw new CpuError('unknown-function', `no function '${key}' is registered`);
     return pool;
-  }
-}
-
-/** Waits for it, but no longer than so long. */
-async function within(ms: number, work: Promise<unknown>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, ms);
-  });
-  try {
-    await Promise.race([work, late]);
-  } finally {
-    clearTimeout(timer);
   }
 }

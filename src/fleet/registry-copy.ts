@@ -3,7 +3,15 @@
  */
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Entry } from './registry.ts';
+
+/** A function's entry as Redis and each host have it. */
+export interface Entry {
+  readonly revision: number;
+  /** Tags of the latest revisions before it, the newest first. */
+  readonly ancestors: readonly string[];
+  /** null: the function was removed. */
+  readonly body: unknown;
+}
 
 /** Of the files, read at once. */
 const readAtOnce = 32;

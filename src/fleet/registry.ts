@@ -12,18 +12,9 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { RedisLink } from '../queue/index.ts';
-import type { RegistryCopy } from './registry-copy.ts';
+import type { Entry, RegistryCopy } from './registry-copy.ts';
 import type { Seal } from './seal.ts';
 import type { FleetLog } from './types.ts';
-
-/** A function's entry as Redis and each host have it. */
-export interface Entry {
-  readonly revision: number;
-  /** Tags of the latest revisions before it, the newest first. */
-  readonly ancestors: readonly string[];
-  /** null: the function was removed. */
-  readonly body: unknown;
-}
 
 /** Somebody else changed the function in between: the change is to be made anew, on what it is now. */
 export class ChangedElsewhere extends Error {

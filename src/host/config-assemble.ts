@@ -1,11 +1,13 @@
 /** The host's configuration of settings that have been checked: durations in milliseconds, sizes in bytes. */
 import { resolve } from 'node:path';
 import { defaultFunctionsBytes, parseTopology, readMemory } from '../hardware/index.ts';
+import { coldStartModes } from '../plan/index.ts';
+import { admissions, policyNames, type Policy } from '../schedule/index.ts';
 import { parseDurationMs, parseSizeBytes } from '../tools/index.ts';
 import { defaultDataDir, formerDataDir } from './config-data-dir.ts';
 import { ConfigError } from './config-error.ts';
 import { packageRoot } from './config-options.ts';
-import type { HostConfig } from './config.ts';
+import type { Scope } from './api-keys.ts';
 
 /** Where a value came from: the name to use in a message. */
 export type ConfigSource =
@@ -19,6 +21,15 @@ export interface Setting {
   readonly source: ConfigSource;
   /** Folder that a relative path starts from. */
   readonly baseDir: string;
+}
+
+/** An S3-compatible bucket. */
+interface BucketConfig {
+  /** Of the server, with the bucket's name and a prefix behind it. */
+  readonly url: string;
+  readonly accessKeyId: string;
+  readonly secretAccessKey: string;
+  readonly sessionToken?: string | undefined;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -43,6 +54,8 @@ function readerOf(settings: ReadonlyMap<string, Setting>) {
     text,
     integer,
     folder,
+    choice: <Choice extends string>(path: string, ...choices: readonly Choice[]): Choice =>
+      parsed(path, (value) => choices.find((choice) => choice === value)),
     list: (path: string): readonly string[] => raw(path).value as string[],
     duration: (path: string): number => parsed(path, parseDurationMs),
     size: (path: string): number => parsed(path, parseSizeBytes),
@@ -53,53 +66,62 @@ function readerOf(settings: ReadonlyMap<string, Setting>) {
 
 type Reader = ReturnType<typeof readerOf>;
 
+/** What the options mean is told by their descriptions in the schema; here stands what those do not say. */
 export function assemble(
   settings: ReadonlyMap<string, Setting>,
   environment: Environment,
   coresUsable: () => number,
   terminal: boolean,
-): HostConfig {
+) {
   const read = readerOf(settings);
-  const { text, integer, list, duration, size, folder, fileOrOff, orAuto, raw } = read;
+  const { text, choice, integer, list, duration, size, folder, fileOrOff, orAuto, raw } = read;
   const cores = orAuto('cpu.cores', coresUsable);
   const isDataAuto = raw('dataDir').value === 'auto';
-  const format = text('log.format') as 'auto' | 'json' | 'pretty';
+  const format = choice('log.format', 'auto', 'json', 'pretty');
   return {
     listen: {
       host: text('listen.host').replace(/^\[(.*)\]$/, '$1'),
       port: integer('listen.port'),
+      /** Both, or plain HTTP. */
       tls: { certFile: fileOrOff('listen.tlsCert'), keyFile: fileOrOff('listen.tlsKey') },
     },
+    /** `isAuto`: no port is asked for by name, so that one in use is no failure. */
     grpc: grpcPort(String(raw('grpc.port').value), integer('listen.port')),
     dataDir: isDataAuto ? defaultDataDir(packageRoot, environment) : folder('dataDir'),
+    /** Where earlier versions kept it by default; undefined when the folder was chosen. */
     dataDirBefore: isDataAuto ? formerDataDir(packageRoot) : undefined,
+    /** Hosts that may have the right bytes of a file that is damaged here. */
     healFrom: {
       hostUrls: list('healFrom').map((url) => url.replace(/\/+$/, '')),
       apiKey: environment['TURNTABLE_API_KEY'] || undefined,
     },
     functionsDir: folder('functionsDir'),
     apiKeys: list('apiKeys'),
-    apiKeysFor: raw('apiKeysFor').value as HostConfig['apiKeysFor'],
+    apiKeysFor: raw('apiKeysFor').value as readonly Scope[],
     rate: { perKey: integer('rate.perKey'), perAddress: integer('rate.perAddress') },
     cors: { origins: list('cors.origins') },
-    unloaded: text('unloaded') as HostConfig['unloaded'],
+    unloaded: choice('unloaded', 'until-call', 'until-load'),
     cpu: cpuOf(read, cores),
-    admission: text('admission') as HostConfig['admission'],
+    /** Of functions that do not choose for themselves. */
+    admission: choice('admission', ...admissions),
     gpu: gpuOf(read, cores),
     limits: limitsOf(read),
     validator: { timeoutMs: duration('validator.timeout') },
+    /** `url` undefined: there is none. */
     redis: { url: text('redis.url') === 'off' ? undefined : text('redis.url'), prefix: text('redis.prefix') },
     queue: {
       payloadBytesMax: size('queue.payload'),
       outstandingMax: integer('queue.outstandingMax'),
+      /** Undefined: where it listens. */
       hostUrl: text('queue.hostUrl') === 'auto' ? undefined : text('queue.hostUrl').replace(/\/+$/, ''),
     },
     fleet: fleetOf(read, environment),
     async: asyncCallsOf(read, cores),
+    /** SIGTERM: time for accepted requests to finish. */
     drainMs: duration('drain'),
     log: {
-      level: text('log.level') as HostConfig['log']['level'],
-      format: format === 'auto' ? (terminal ? 'pretty' : 'json') : format,
+      level: choice('log.level', 'debug', 'info', 'warn', 'error', 'silent'),
+      format: format === 'auto' ? (terminal ? ('pretty' as const) : ('json' as const)) : format,
     },
     defaults: {
       sloMs: duration('defaults.slo'),
@@ -110,74 +132,83 @@ export function assemble(
   };
 }
 
-function cpuOf(read: Reader, cores: number): HostConfig['cpu'] {
-  const { text, integer, duration, size } = read;
+function cpuOf({ text, choice, integer, duration, size }: Reader, cores: number) {
   return {
+    /** Cores that the pools share. */
     cores,
     blankInstances: integer('cpu.blankInstances'),
     memoryBytes: text('cpu.memory') === 'auto' ? defaultFunctionsBytes() : size('cpu.memory'),
-    modelNetwork: text('cpu.modelNetwork') as HostConfig['cpu']['modelNetwork'],
+    modelNetwork: choice('cpu.modelNetwork', 'on', 'off'),
     threads: integer('cpu.threads'),
     idleMs: duration('cpu.idle'),
     queueMax: integer('cpu.queueMax'),
-    profiling: text('cpu.profiling') as HostConfig['cpu']['profiling'],
+    profiling: choice('cpu.profiling', 'background', 'off'),
+    /** Of one function. */
     profilingBudgetMs: duration('cpu.profilingBudget'),
-    configure: text('cpu.configure') as HostConfig['cpu']['configure'],
-    objective: text('cpu.objective') as HostConfig['cpu']['objective'],
+    configure: choice('cpu.configure', 'auto', 'off'),
+    objective: choice('cpu.objective', 'latency', 'cores'),
+    /** Least time between two changes of a pool. */
     reconfigureIntervalMs: duration('cpu.reconfigureInterval'),
   };
 }
 
-function gpuOf(read: Reader, cores: number): HostConfig['gpu'] {
-  const { text, integer, size, orAuto } = read;
+function gpuOf({ text, choice, integer, size, orAuto }: Reader, cores: number) {
   return {
-    use: text('gpu.use') as HostConfig['gpu']['use'],
+    use: choice('gpu.use', 'auto', 'off'),
+    /** Undefined: half of the machine's. */
     hostBytes: text('gpu.hostMemory') === 'auto' ? undefined : size('gpu.hostMemory'),
+    /** Of each GPU; undefined: most of what is free. */
     gpuBytes: text('gpu.memory') === 'auto' ? undefined : size('gpu.memory'),
-    mode: text('gpu.mode') as HostConfig['gpu']['mode'],
-    policy: text('gpu.policy') as HostConfig['gpu']['policy'],
+    mode: choice('gpu.mode', ...coldStartModes),
+    /** A bundle; `policyParts` are what is to be otherwise in it. */
+    policy: choice('gpu.policy', ...policyNames),
     topology: text('gpu.topology') === 'measured' ? undefined : parseTopology(text('gpu.topology')),
     policyParts: policyParts((part) => text(`gpu.${part}`)),
     profileIterations: integer('gpu.profileIterations'),
+    /** One of so many calls is checked against ONNX Runtime after its answer; 0: none. */
     recheckEvery: integer('gpu.recheckEvery'),
-    precision: text('gpu.precision') as HostConfig['gpu']['precision'],
-    hybrid: text('gpu.hybrid') as HostConfig['gpu']['hybrid'],
+    precision: choice('gpu.precision', 'exact', 'tf32', 'fp16'),
+    /** Which plans over GPU and CPU functions get, and cores kept for them where there is a GPU. */
+    hybrid: choice('gpu.hybrid', 'memory', 'latency', 'off'),
     hybridCores: orAuto('gpu.hybridCores', () => Math.floor(cores / 4)),
   };
 }
 
-function limitsOf(read: Reader): HostConfig['limits'] {
-  const { text, integer, duration, size } = read;
+function limitsOf({ text, integer, duration, size }: Reader) {
   return {
     bodyBytesMax: size('limits.body'),
     replyBytesMax: size('limits.reply'),
+    /** Of all bodies and tensors of requests in progress, decompressed. */
     inFlightBytesMax:
       text('limits.inFlight') === 'auto'
         ? Math.max(128 * 2 ** 20, Math.floor(memoryBytes() / 8))
         : size('limits.inFlight'),
     uploadBytesMax: size('limits.upload'),
+    /** Headers and, separately, body must arrive within this. An upload only needs to keep moving. */
     bodyTimeoutMs: duration('limits.bodyTimeout'),
     requestsInFlightMax: integer('limits.requestsInFlight'),
   };
 }
 
-function fleetOf(read: Reader, environment: Environment): NonNullable<HostConfig['fleet']> {
-  const { text, integer, size, fileOrOff, raw } = read;
+function fleetOf({ text, integer, size, fileOrOff, raw }: Reader, environment: Environment) {
   return {
+    /** Undefined: this host is in no fleet. */
     name: text('fleet.name') === 'off' ? undefined : text('fleet.name'),
     secret: text('fleet.secret') || undefined,
     secretFile: fileOrOff('fleet.secretFile'),
+    /** Undefined: where workers reach it. */
     advertise: text('fleet.advertise') === 'auto' ? undefined : text('fleet.advertise').replace(/\/+$/, ''),
     caFile: fileOrOff('fleet.caFile'),
+    /** What published content may take on the disk; undefined: any amount. */
     cacheBytes: text('fleet.cache') === 'off' ? undefined : size('fleet.cache'),
     bucket: bucketOf(text('fleet.bucket'), environment),
     bucketRegion: text('fleet.bucketRegion'),
+    /** Undefined: the highest that there is. */
     protocol: raw('fleet.protocol').value === 'auto' ? undefined : integer('fleet.protocol'),
   };
 }
 
-function asyncCallsOf(read: Reader, cores: number): HostConfig['async'] {
-  const { text, integer, list, duration, orAuto } = read;
+function asyncCallsOf({ text, integer, list, duration, orAuto }: Reader, cores: number) {
   return {
     keepMs: duration('async.keep'),
     waitingMax: integer('async.waitingMax'),
@@ -197,7 +228,7 @@ function memoryBytes(): number {
 }
 
 /** @throws ConfigError where the keys are missing */
-function bucketOf(address: string, environment: Environment): NonNullable<HostConfig['fleet']>['bucket'] {
+function bucketOf(address: string, environment: Environment): BucketConfig | undefined {
   if (address === 'off') return undefined;
   const { AWS_ACCESS_KEY_ID: accessKeyId, AWS_SECRET_ACCESS_KEY: secretAccessKey } = environment;
   if (!accessKeyId || !secretAccessKey) {
@@ -208,7 +239,7 @@ function bucketOf(address: string, environment: Environment): NonNullable<HostCo
 }
 
 /** A host on a port of its choice has no neighbour port to take. */
-function grpcPort(asked: string, httpPort: number): HostConfig['grpc'] {
+function grpcPort(asked: string, httpPort: number): { readonly port: number | 'off'; readonly isAuto: boolean } {
   if (asked === 'auto') return { port: httpPort === 0 || httpPort === 65_535 ? 'off' : httpPort + 1, isAuto: true };
   return { port: asked === 'off' ? 'off' : Number(asked), isAuto: false };
 }
@@ -216,7 +247,9 @@ function grpcPort(asked: string, httpPort: number): HostConfig['grpc'] {
 const partNames = ['routing', 'eviction', 'offload', 'order'] as const;
 
 /** Those that are not left to the policy. The schema has checked them. */
-function policyParts(read: (part: (typeof partNames)[number]) => string): HostConfig['gpu']['policyParts'] {
+function policyParts(
+  read: (part: (typeof partNames)[number]) => string,
+): Partial<Pick<Policy, (typeof partNames)[number]>> {
   const given = partNames.map((part) => [part, read(part)] as const).filter(([, value]) => value !== 'policy');
   return Object.fromEntries(given);
 }

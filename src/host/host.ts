@@ -224,7 +224,7 @@ export async function startHost(
     usage,
     totalMemoryBytes: totalmem(),
     redis: () => queueing.health()?.status ?? 'off',
-    fleet: fleet === undefined ? undefined : config.fleet?.name,
+    fleet: fleet === undefined ? undefined : config.fleet.name,
   };
   const scheduler = new SchedulerView({
     live,
@@ -313,7 +313,7 @@ export async function startHost(
 
 /** HTTP and gRPC show the same certificate. */
 function tlsOf({ listen: { tls } }: HostConfig): GrpcListen['tls'] {
-  if (tls?.certFile === undefined || tls.keyFile === undefined) return undefined;
+  if (tls.certFile === undefined || tls.keyFile === undefined) return undefined;
   return { cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) };
 }
 

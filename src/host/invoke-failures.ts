@@ -1,6 +1,7 @@
 /** How an invocation that failed counts. */
 import type { ErrorCode, HostError } from './errors.ts';
-import type { FailureReason, Outcome, VersionStatistics } from './statistics.ts';
+import type { FailureReason, VersionStatistics } from './statistics.ts';
+import type { Outcome } from './placement.ts';
 
 /** Failures that stand in the statistics already: those of invocations, as opposed to calls that never became one. */
 export const accounted = new WeakSet<HostError>();

@@ -1,7 +1,9 @@
 /** Where an invocation ran and why, as headers, records and statistics tell it. */
 import type { Start } from '../schedule/index.ts';
 import type { Overflow } from './live/index.ts';
-import type { Outcome } from './statistics.ts';
+
+/** How an invocation ended, against the SLO. A client's own mistake is none of these. */
+export type Outcome = 'in_slo' | 'late' | 'shed' | 'failed';
 
 interface Told {
   /** Why it ran elsewhere than it would have otherwise; undefined where it did not. */

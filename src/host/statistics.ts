@@ -3,7 +3,7 @@
  * hashes labels or allocates. `/metrics` and the statistics endpoint read them when they are asked.
  */
 import type { ErrorCode, HostError } from './errors.ts';
-import { isColdStart, type Placement } from './placement.ts';
+import { isColdStart, type Outcome, type Placement } from './placement.ts';
 
 /** Upper bounds in seconds; from a fifth of the fastest warm call to the longest cold start. */
 export const secondsBuckets = [
@@ -49,8 +49,6 @@ export class Histogram {
   }
 }
 
-/** How an invocation ended, against the SLO. A client's own mistake is none of these. */
-export type Outcome = 'in_slo' | 'late' | 'shed' | 'failed';
 /** Triton's reasons of a failure. */
 export type FailureReason = 'REJECTED' | 'CANCELED' | 'BACKEND' | 'OTHER';
 

@@ -1,7 +1,8 @@
 /** Cutting a sub-graph out of a model, as a model of its own. */
 import { domainsOf } from './check.ts';
 import { OnnxError } from './error.ts';
-import { functionKey, Graph, type GraphNode, type ValueType } from './graph.ts';
+import { functionKey, Graph } from './graph.ts';
+import type { GraphNode, ValueType } from './graph-node.ts';
 import { allNodes, sparseName } from './scope.ts';
 import type { Dimension, FunctionProto, ModelProto, NodeProto, TypeProto, ValueInfoProto } from './types.ts';
 

@@ -1,34 +1,10 @@
 /** A graph to ask questions of: who makes and who uses a value, which weight stands behind it, what shape it has. */
+import type { GraphNode, ValueShape, ValueType } from './graph-node.ts';
 import { inferElementTypes } from './infer.ts';
 import { topologicalOrder, usesOf } from './order.ts';
 import { nestedGraphs, sparseName } from './scope.ts';
 import type { FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto } from './types.ts';
 import { constantWeight, denseWeight, sparseWeight, type Weight } from './weight.ts';
-
-/** Sizes, outermost first: a number, the name of a size that varies, or undefined where nothing is known. */
-export type ValueShape = readonly (number | string | undefined)[];
-
-/** What is known of a value. */
-export interface ValueType {
-  /** Undefined when not known, or when the value is not a tensor. */
-  readonly elementType: number | undefined;
-  /** Undefined when not even the rank is known. */
-  readonly shape: ValueShape | undefined;
-}
-
-export interface GraphNode {
-  /** Place in `GraphProto.node`. */
-  readonly index: number;
-  readonly proto: NodeProto;
-  /** Unique in the graph: the node's own name, else its operator and place. */
-  readonly name: string;
-  /** Values it takes, those that its nested graphs capture included; without left-out inputs, each once. */
-  readonly uses: readonly string[];
-  /** Values it makes. */
-  readonly outputs: readonly string[];
-  /** True when its outputs follow from weights alone: Constant, Identity or Transpose of an initializer, ... */
-  readonly constant: boolean;
-}
 
 /** Operators whose result is not a function of their inputs. */
 const random = new Set([
@@ -52,6 +28,12 @@ function typeOf({ type }: ValueInfoProto): ValueType {
     return dimParam === '' ? undefined : dimParam;
   });
   return { elementType: tensor.elemType === 0 ? undefined : tensor.elemType, shape };
+}
+
+function initializersOf({ initializer, sparseInitializer = [] }: GraphProto): Map<string, Weight> {
+  const dense = initializer.map((tensor) => denseWeight(tensor.name, tensor, 'initializer'));
+  const sparse = sparseInitializer.map((each) => sparseWeight(sparseName(each), each, 'initializer'));
+  return new Map([...dense, ...sparse].map((weight) => [weight.name, weight]));
 }
 
 /** Weights inside the nested graphs of a node, or inside a function. */
@@ -107,13 +89,7 @@ export class Graph {
       (model.functions ?? []).map((body) => [functionKey(body.domain, body.name, body.overload), body]),
     );
 
-    const weightByValue = new Map<string, Weight>();
-    for (const tensor of graph.initializer) {
-      weightByValue.set(tensor.name, denseWeight(tensor.name, tensor, 'initializer'));
-    }
-    for (const sparse of graph.sparseInitializer ?? []) {
-      weightByValue.set(sparseName(sparse), sparseWeight(sparseName(sparse), sparse, 'initializer'));
-    }
+    const weightByValue = initializersOf(graph);
     this.inputs = graph.input.map(({ name }) => name).filter((name) => !weightByValue.has(name));
     this.outputs = graph.output.map(({ name }) => name);
     const weights = [...weightByValue.values()];

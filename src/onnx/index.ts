@@ -11,7 +11,8 @@ export { serializeModel, writeModel, type ExternalLayout, type WriteOptions, typ
 export { tensorByteLength, tensorBytes, tensorElementCount } from './tensor-data.ts';
 export { checkModel, type CheckOptions } from './check.ts';
 export { describeModel, type ModelMetadata, type TensorSpec } from './describe.ts';
-export { Graph, type GraphNode, type ValueShape, type ValueType } from './graph.ts';
+export { Graph } from './graph.ts';
+export type { GraphNode, ValueShape, ValueType } from './graph-node.ts';
 export { capturedBy } from './scope.ts';
 export { layers, type Layer, type LayerKind } from './layers.ts';
 export { extract, type Cut, type ExtractOptions } from './extract.ts';

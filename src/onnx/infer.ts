@@ -2,7 +2,7 @@
  * Element types of values that the file says nothing about. Exports often leave `value_info` out, and a cut through
  * such a value needs at least its element type. Shapes are not inferred: a run of ONNX Runtime finds those exactly.
  */
-import type { GraphNode, ValueType } from './graph.ts';
+import type { GraphNode, ValueType } from './graph-node.ts';
 import { ElementType, type NodeProto } from './types.ts';
 
 const int64 = ElementType.INT64;

@@ -6,7 +6,8 @@
  * Conv and BatchNormalization two. Nodes without weights (activations, attention's products, residual sums) belong to
  * the layer before them.
  */
-import { functionKey, type Graph, type GraphNode } from './graph.ts';
+import { functionKey, type Graph } from './graph.ts';
+import type { GraphNode } from './graph-node.ts';
 import { allNodes } from './scope.ts';
 import { ElementType, type NodeProto } from './types.ts';
 import type { Weight } from './weight.ts';

@@ -23,6 +23,7 @@ import { CallbackSender, type CallbackSenderOptions } from './callback-sender.ts
 import { keptFor, openQueue, startWorker } from './job-queues.ts';
 import { isRefusal, type RedisLink } from './redis-link.ts';
 import { QueueError, type QueueLog } from './types.ts';
+import { doneWithin } from '../tools/index.ts';
 
 export interface AsyncCallsOptions {
   readonly link: RedisLink;
@@ -233,13 +234,8 @@ export class AsyncCalls {
     this.#endListening();
     if (this.#workers.length > 0) {
       const closed = Promise.all(this.#workers.map((worker) => worker.close())).catch(() => undefined);
-      let timer: NodeJS.Timeout | undefined;
-      const late = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, graceMs);
-      });
       // Without Redis a worker waits for it to say that its calls are done; they will be run again.
-      await Promise.race([closed, late, this.#link.away()]);
-      clearTimeout(timer);
+      await doneWithin(graceMs, Promise.race([closed, this.#link.away()]));
     }
     this.#cancellations?.disconnect();
     this.#dropQueues();

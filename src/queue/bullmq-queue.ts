@@ -24,7 +24,7 @@ import { smoothed } from './predict.ts';
 import type { RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
 import type { OverflowOffer, OverflowQueue, OverflowResult, QueueLog, QueueState, WorkerState } from './types.ts';
-import { given } from '../tools/index.ts';
+import { doneWithin, given } from '../tools/index.ts';
 
 export interface BullMqQueueOptions {
   readonly link: RedisLink;
@@ -174,17 +174,11 @@ class BullMqQueue implements OverflowQueue {
 
   async stop(graceMs: number): Promise<void> {
     this.#stopping = true;
-    let timer: NodeJS.Timeout | undefined;
-    await Promise.race([
-      new Promise<void>((resolve) => {
-        this.#quiet.push(resolve);
-        this.#checkQuiet();
-      }),
-      new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, graceMs);
-      }),
-    ]);
-    clearTimeout(timer);
+    const quiet = new Promise<void>((resolve) => {
+      this.#quiet.push(resolve);
+      this.#checkQuiet();
+    });
+    await doneWithin(graceMs, quiet);
     clearInterval(this.#timer);
     this.#endListening();
     for (const pending of this.#pending.values()) {

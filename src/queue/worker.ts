@@ -16,7 +16,7 @@ import { decodeInput, encodeAnswer, type Answer } from './payload.ts';
 import { shareMs } from './predict.ts';
 import { isRefusal, refusalOf, type RedisLink } from './redis-link.ts';
 import type { FunctionCapacity, Taker } from './types.ts';
-import { given } from '../tools/index.ts';
+import { doneWithin, given } from '../tools/index.ts';
 
 /** What one host offers. */
 export interface HostFunctions {
@@ -132,7 +132,10 @@ class QueueWorker implements RemoteWorker {
     // A drain may last longer than a word keeps.
     this.#timer = setInterval(() => void this.#speak(), heartbeatMs);
     const worker = this.#worker;
-    const closed = within(worker?.close() ?? Promise.resolve(), graceMs);
+    const closed = doneWithin(
+      graceMs,
+      Promise.resolve(worker?.close()).catch(() => undefined),
+    );
     // Its queue does not close while Redis is away; where nothing runs, there is nothing to wait for.
     const idle = this.#link.away().then(async () => this.#running === 0 || (await closed));
     const clean = await Promise.race([closed, idle]);
@@ -300,22 +303,5 @@ class QueueWorker implements RemoteWorker {
     await link.commands.multi().srem(keys.workers(link), this.id).del(keys.worker(link, this.id)).exec();
     await queue.obliterate({ force: true });
     await queue.close();
-  }
-}
-
-/** Whether the promise settled in time. */
-async function within(promise: Promise<void>, ms: number): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<false>((resolve) => {
-    timer = setTimeout(() => resolve(false), ms);
-  });
-  const inTime = promise.then(
-    () => true,
-    () => true,
-  );
-  try {
-    return await Promise.race([inTime, late]);
-  } finally {
-    clearTimeout(timer);
   }
 }

@@ -5,3 +5,4 @@ export { KeyedMutex, Semaphore } from './semaphore.ts';
 export { formatBytes, formatDuration, formatMs, parseDurationMs, parseSizeBytes } from './units.ts';
 export { makeFolders } from './make-folders.ts';
 export { mix32 } from './mix.ts';
+export { doneWithin } from './within.ts';

@@ -354,10 +354,11 @@ export function held(): Held {
 }
 
 export const testConfig: HostConfig = {
-  listen: { host: '127.0.0.1', port: 0 },
+  listen: { host: '127.0.0.1', port: 0, tls: { certFile: undefined, keyFile: undefined } },
   grpc: { port: 'off', isAuto: true },
   dataDir: '/nowhere',
-  healFrom: { hostUrls: [] },
+  dataDirBefore: undefined,
+  healFrom: { hostUrls: [], apiKey: undefined },
   functionsDir: '/nowhere',
   apiKeys: [],
   apiKeysFor: ['publish'],
@@ -403,6 +404,17 @@ export const testConfig: HostConfig = {
   },
   redis: { url: undefined, prefix: 'test' },
   queue: { payloadBytesMax: 100_000, outstandingMax: 10, hostUrl: undefined },
+  fleet: {
+    name: undefined,
+    secret: undefined,
+    secretFile: undefined,
+    advertise: undefined,
+    caFile: undefined,
+    cacheBytes: undefined,
+    bucket: undefined,
+    bucketRegion: 'us-east-1',
+    protocol: undefined,
+  },
   async: {
     keepMs: 60_000,
     waitingMax: 100,

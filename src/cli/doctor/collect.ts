@@ -142,7 +142,7 @@ export async function inspectFolder(path: string): Promise<FolderFacts> {
 }
 
 /** Whether the host could listen there. A port that is taken is asked whether another host has it. */
-export async function inspectPort({ host, port }: HostConfig['listen']): Promise<PortFacts> {
+export async function inspectPort({ host, port }: Pick<HostConfig['listen'], 'host' | 'port'>): Promise<PortFacts> {
   const failure = await new Promise<NodeJS.ErrnoException | undefined>((resolve) => {
     const server = createServer();
     server.once('error', resolve);

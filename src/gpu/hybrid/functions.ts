@@ -31,20 +31,19 @@ export interface HybridSpec {
   };
 }
 
+/** What the graph of a function is made for. */
+export interface DraftOrder extends Pick<HybridSpec, 'modelPath' | 'shapes'> {
+  readonly cells: number;
+  readonly layout: WeightLayout;
+}
+
 /** The thread that makes programs. */
 interface HybridCompiler {
   hybrid(
-    given: Pick<HybridSpec, 'modelPath' | 'shapes'> & {
-      readonly cells: number;
-      readonly plan: HybridPlan;
-      readonly layout: WeightLayout;
-    },
+    given: DraftOrder & { readonly plan: HybridPlan },
     settings: ProgramSettings | undefined,
   ): Promise<HybridProgram>;
-  operators(
-    given: Pick<HybridSpec, 'modelPath' | 'shapes'> & { readonly cells: number; readonly layout: WeightLayout },
-    settings: ProgramSettings | undefined,
-  ): Promise<OperatorDraft>;
+  operators(given: DraftOrder, settings: ProgramSettings | undefined): Promise<OperatorDraft>;
 }
 
 interface Rung {

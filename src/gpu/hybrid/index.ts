@@ -3,7 +3,7 @@
  * plan; types may be imported anywhere.
  */
 export { compileHybrid, type HybridProgram } from './compile.ts';
-export { HybridFunctions, type HybridSpec } from './functions.ts';
+export { HybridFunctions, type DraftOrder, type HybridSpec } from './functions.ts';
 export { draftOperators, type OperatorDraft } from './operator-draft.ts';
 export { profileOperatorsOnCpu, type ProfileOnCpuOptions } from './operators-on-cpu.ts';
 export { hybridGraph } from './prepare.ts';

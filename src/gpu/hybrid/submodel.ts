@@ -228,7 +228,7 @@ function shortNames({ nodes, inputs }: GraphPart): Map<string, string> {
   return names;
 }
 
-async function exists(path: string): Promise<boolean> {
+export async function exists(path: string): Promise<boolean> {
   return await stat(path).then(
     () => true,
     () => false,

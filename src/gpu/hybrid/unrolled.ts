@@ -9,6 +9,7 @@ import { temporaryPath } from '../program/files.ts';
 import { prepareGraph } from '../program/prepare.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
 import type { InputShapes } from '../program/types.ts';
+import { exists } from './submodel.ts';
 
 /** Goes up when unrolling comes to give other graphs, so that none made before is found in the cache. */
 const unrolledFormat = 3;
@@ -78,11 +79,4 @@ export async function unrolledModel(
   await writeModel(unrolled.model, temporary, { externalData });
   await rename(temporary, path);
   return path;
-}
-
-async function exists(path: string): Promise<boolean> {
-  return await stat(path).then(
-    () => true,
-    () => false,
-  );
 }

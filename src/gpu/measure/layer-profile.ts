@@ -12,7 +12,7 @@ import type { Residency } from '../engine/residency.ts';
 import type { IoBuffers } from '../engine/io-buffers.ts';
 import type { Fence } from '../engine/streams.ts';
 import type { ColdStartPlan } from '../../plan/index.ts';
-import type { MeasuredLayerProfile, MeasureOptions } from '../process/protocol.ts';
+import type { MeasuredLayerProfile, MeasureOptions } from './types.ts';
 import type { Program } from '../program/types.ts';
 import { sampleInput } from './inputs.ts';
 import { putInputs, spreadOf, timed } from './timing.ts';

@@ -2,7 +2,7 @@
 import type { IoBuffers } from '../engine/io-buffers.ts';
 import type { GpuLane } from '../engine/lane.ts';
 import type { OrderedStream } from '../engine/streams.ts';
-import type { MeasuredSpread } from '../process/protocol.ts';
+import type { MeasuredSpread } from './types.ts';
 import type { Program, ProgramTensor } from '../program/types.ts';
 
 /** Milliseconds of each piece of work, one after the other on a stream that is idle before. */

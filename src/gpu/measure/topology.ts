@@ -1,7 +1,7 @@
 /** Measures how fast copies to and between GPUs are: alone, two at once, all at once, and with the help of another. */
 import type { Cuda, CudaDevice, CudaStream, DeviceMemory, HostMemory } from '../driver/types.ts';
 import { readPciPlace } from './pci.ts';
-import type { MeasuredTopology } from './topology-types.ts';
+import type { MeasuredTopology } from './types.ts';
 
 export interface TopologyOptions {
   /** Of each copy. Default 64 MiB. */

@@ -4,7 +4,7 @@ import { compiledModule, Server, startProcess, type Reply } from '../../process/
 import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
-import type { MeasuredTopology } from '../measure/topology-types.ts';
+import type { MeasuredTopology } from '../measure/types.ts';
 import { GpuError, type HostTier, type RunResult } from '../types.ts';
 import type {
   GpuAnswers,
@@ -16,11 +16,10 @@ import type {
   GpuProcessSettings,
   GpuProcessState,
   GpuRequest,
-  MeasuredLayerProfile,
-  MeasureOptions,
   ShapeCoverage,
   ShapeOrder,
 } from './protocol.ts';
+import type { MeasuredLayerProfile, MeasureOptions } from '../measure/types.ts';
 
 const module = compiledModule('./main.js', import.meta.url);
 

@@ -1,32 +1,18 @@
 /** The GPU process's side of the thread that makes programs. */
 import { compiledModule, Server, startThread } from '../../process/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import type { HybridPlan, HybridProgram, OperatorDraft } from '../hybrid/index.ts';
-import type {
-  InputShapes,
-  Obstacle,
-  Program,
-  ProgramErrorCode,
-  ProgramSettings,
-  WeightLayout,
-} from '../program/index.ts';
+import type { DraftOrder, HybridPlan, HybridProgram, OperatorDraft } from '../hybrid/index.ts';
+import type { InputShapes, Obstacle, Program, ProgramSettings, WeightLayout } from '../program/index.ts';
 import type { PaddingFound } from '../padding/index.ts';
 import { GpuError } from '../types.ts';
 import type { OperatorGroup } from '../operators/index.ts';
-import type { CompileOrder } from './compile-worker.ts';
+import type { CompileFailure, CompileOrder } from './compile-protocol.ts';
 
 const thread = {
   module: compiledModule('./compile-worker.js', import.meta.url),
   name: 'compiler',
   ends: 'at-once',
 } as const;
-
-export interface CompileFailure {
-  /** `model`: the file could not be read as a model. `plan`: a plan over GPU and CPU cannot be carried out. */
-  readonly code: ProgramErrorCode | 'model' | 'plan';
-  readonly message: string;
-  readonly obstacles: readonly Obstacle[];
-}
 
 /** A model that cannot be a program, with what is in the way. */
 export class CompileError extends GpuError {
@@ -74,28 +60,14 @@ export class Compiler {
 
   /** @throws CompileError */
   async hybrid(
-    given: {
-      readonly modelPath: string;
-      readonly shapes: InputShapes;
-      readonly cells: number;
-      readonly plan: HybridPlan;
-      readonly layout: WeightLayout;
-    },
+    given: DraftOrder & { readonly plan: HybridPlan },
     settings: ProgramSettings | undefined,
   ): Promise<HybridProgram> {
     return (await this.#order({ op: 'hybrid', ...given }, settings)) as HybridProgram;
   }
 
   /** What the operator profile of a function starts from. @throws CompileError */
-  async operators(
-    given: {
-      readonly modelPath: string;
-      readonly shapes: InputShapes;
-      readonly cells: number;
-      readonly layout: WeightLayout;
-    },
-    settings: ProgramSettings | undefined,
-  ): Promise<OperatorDraft> {
+  async operators(given: DraftOrder, settings: ProgramSettings | undefined): Promise<OperatorDraft> {
     return (await this.#order({ op: 'operators', ...given }, settings)) as OperatorDraft;
   }
 

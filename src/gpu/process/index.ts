@@ -16,12 +16,10 @@ export type {
   GpuProcessInfo,
   GpuProcessSettings,
   GpuProcessState,
-  MeasuredLayerProfile,
-  MeasuredSpread,
-  MeasureOptions,
   ShapeCoverage,
   ShapeOrder,
 } from './protocol.ts';
+export type { MeasuredLayerProfile, MeasuredSpread, MeasureOptions } from '../measure/types.ts';
 export { inputShape, shapeIn, shapesKey, shapesOf, sizingOf } from '../program/input-shapes.ts';
 export { bytesOfValues } from '../program/sizing-inputs.ts';
 export type { HybridPlan, HybridPromise, HybridSegment, MeasureOperatorsOptions } from '../hybrid/index.ts';

@@ -1,10 +1,10 @@
 /** What the host asks of the GPU process, and what it answers, in any order. */
 import type { ColdStartPlan } from '../../plan/index.ts';
-import type { GraphProfile, LayerProfile } from '../../profile/index.ts';
+import type { GraphProfile } from '../../profile/index.ts';
 import type { LayerKind } from '../../onnx/index.ts';
 import type { Precision } from '../gate/compare.ts';
 import type { HybridPlan, HybridPromise, HybridSpec, MeasureOperatorsOptions } from '../hybrid/index.ts';
-import type { MeasuredTopology } from '../measure/topology-types.ts';
+import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
 import type { InputShapes, Obstacle } from '../program/types.ts';
 import type {
   GpuErrorCode,
@@ -108,36 +108,6 @@ export interface GpuProcessState {
   readonly links: readonly GpuLinkState[];
   readonly host: HostStoreState;
   readonly residencies: readonly ResidencyState[];
-}
-
-export interface MeasureOptions {
-  readonly gpu: number;
-  /** Timed repetitions of each measurement. Default 10. */
-  readonly iterations?: number;
-  /** Whether layers that are no embeddings are also timed from host memory. Default true. */
-  readonly allFromHost?: boolean;
-  /** Weights on the GPU at a time: layers that do not fit together are timed one group after the other. Default: all of them. */
-  readonly bytesMax?: number;
-}
-
-/** How much the repetitions of one time differed. */
-export interface MeasuredSpread {
-  readonly medianMs: number;
-  readonly minMs: number;
-  readonly maxMs: number;
-}
-
-export interface MeasuredLayerProfile extends LayerProfile {
-  readonly gpu: string;
-  readonly iterations: number;
-  /** Layer by layer, in the profile's order. */
-  readonly spread: readonly {
-    readonly load: MeasuredSpread;
-    readonly exec: MeasuredSpread;
-    readonly dha: MeasuredSpread;
-  }[];
-  /** One warm run from the first launch to the last, no event between. */
-  readonly warm: MeasuredSpread;
 }
 
 /** Whether a program's answer is ONNX Runtime's. Only after `agreed` may it serve. */

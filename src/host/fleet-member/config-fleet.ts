@@ -10,7 +10,7 @@ const secretLengthMin = 16;
  * @throws ConfigError where the host could not be in the fleet that it is to join
  */
 export function fleetSecret({ fleet, redis }: Pick<HostConfig, 'fleet' | 'redis'>): string | undefined {
-  if (fleet?.name === undefined) return undefined;
+  if (fleet.name === undefined) return undefined;
   if (redis.url === undefined) {
     throw new ConfigError(`the fleet '${fleet.name}' keeps its registry in Redis: set its address with --redis`);
   }
@@ -28,7 +28,7 @@ export function fleetSecret({ fleet, redis }: Pick<HostConfig, 'fleet' | 'redis'
 
 /** The certificates in "fleet.caFile". @throws ConfigError */
 export function fleetCa({ fleet }: Pick<HostConfig, 'fleet'>): string | undefined {
-  if (fleet?.caFile === undefined) return undefined;
+  if (fleet.caFile === undefined) return undefined;
   const text = contentOf('fleet.caFile', fleet.caFile);
   if (text.includes('-----BEGIN CERTIFICATE-----')) return text;
   throw new ConfigError(`"fleet.caFile": ${fleet.caFile} holds no certificate in PEM form`);

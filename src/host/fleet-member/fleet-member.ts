@@ -71,7 +71,7 @@ export class FleetMember implements FleetStore {
 
   constructor(options: FleetMemberOptions) {
     this.#options = options;
-    this.name = options.config.fleet?.name ?? '';
+    this.name = options.config.fleet.name ?? '';
     const { happenings } = options;
     this.#news = new HostNews(happenings);
     this.moves = new HomeMoves({

@@ -1,6 +1,8 @@
 /** The GPUs as the dashboard and `/metrics` show them. Reading is never a use. */
 import { wholePlan } from '../../plan/index.ts';
 import type { GpuMemory, Resident, ViewSources } from '../dashboard/index.ts';
+import type { OfferSheet } from '../../schedule/index.ts';
+import type { GpuResident } from '../live/index.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import type { GpuHost } from './gpu-host.ts';
@@ -11,6 +13,26 @@ export function ladderText(mode: string, rungs: readonly string[], shrinks: numb
   const resident = [...new Set(rungs)].join(' and ');
   const times = shrinks === 1 ? 'once' : `${shrinks} times`;
   return `${resident === '' ? mode : `${resident} (${mode})`}${shrinks === 0 ? '' : `, shrunk ${times}`}`;
+}
+
+/** How much of a function a GPU has, and why. */
+function residence(
+  { bytes, prefix, whole, variant }: GpuResident,
+  sheet: OfferSheet | undefined,
+  gpu: number,
+  isLoading: boolean,
+): Pick<Resident, 'bytes' | 'state' | 'why'> {
+  const isWhole = prefix === whole;
+  const top = sheet?.gpus[gpu];
+  const isShrunk = top?.smaller !== undefined && variant !== top.plan;
+  const shrunk = `used here, under its smaller plan '${variant}': the rest of its room went to others`;
+  const used = isShrunk ? shrunk : 'used here, and nothing needed its room since';
+  const partly = 'its first layers were kept, which hide the loading of the rest';
+  return {
+    bytes,
+    state: isLoading ? 'loading' : isWhole ? 'warm' : `partial ${Math.round((100 * prefix) / whole)}%`,
+    why: sheet?.pinned === true ? 'pinned' : isWhole ? used : partly,
+  };
 }
 
 export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statistics): NonNullable<ViewSources['gpus']> {
@@ -68,26 +90,11 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
           const version = versionOf(key);
           const resident = gpus.live.resident(key, device.index);
           if (version === undefined || resident.bytes === 0) return [];
-          const isWhole = resident.prefix === resident.whole;
-          const top = gpus.live.sheetOf(key)?.gpus[device.index];
-          const isShrunk = top?.smaller !== undefined && resident.variant !== top.plan;
-          const state = isWhole ? 'warm' : `partial ${Math.round((100 * resident.prefix) / resident.whole)}%`;
-          return [
-            {
-              functionName: version.name,
-              version: version.version,
-              bytes: resident.bytes,
-              state: gpus.live.isLoading(key, device.index) ? 'loading' : state,
-              lastUseMs: statistics.find(key)?.lastInferenceAtMs ?? 0,
-              why: gpus.live.sheetOf(key)?.pinned
-                ? 'pinned'
-                : isWhole
-                  ? isShrunk
-                    ? `used here, under its smaller plan '${resident.variant}': the rest of its room went to others`
-                    : 'used here, and nothing needed its room since'
-                  : 'its first layers were kept, which hide the loading of the rest',
-            },
-          ];
+          const isLoading = gpus.live.isLoading(key, device.index);
+          const lastUseMs = statistics.find(key)?.lastInferenceAtMs ?? 0;
+          const { name: functionName, version: number } = version;
+          const there = residence(resident, gpus.live.sheetOf(key), device.index, isLoading);
+          return [{ functionName, version: number, lastUseMs, ...there }];
         }),
       })),
     coldStarts: () => gpus.coldStarts(),

@@ -9,7 +9,8 @@ import { Exchange, sendError, type HeaderList } from './exchange.ts';
 import { notInFleet, peerOf, unsigned } from './fleet-routes.ts';
 import { call, infer } from './call-routes.ts';
 import type { HostContext } from './host-context.ts';
-import { routes, type RouteHandler } from './routes.ts';
+import type { RouteHandler } from './route.ts';
+import { routes } from './routes.ts';
 import { type RouteScope, checkOrigin, isAllowedOrigin } from '../access.ts';
 
 type Env = { Bindings: HttpBindings };

@@ -8,6 +8,7 @@ import { HostError } from '../errors.ts';
 import type { FleetMember } from '../fleet-member/index.ts';
 import type { FunctionLog } from '../function-log.ts';
 import type { SchedulerView } from '../gpu/index.ts';
+import { parseJsonObject } from '../infer/json-body.ts';
 import type { Invoker } from '../invoke.ts';
 import type { Logging } from '../logger.ts';
 import type { Metrics } from '../metrics.ts';
@@ -110,6 +111,16 @@ export function versionChosen(
   headerOf: HeaderOf,
 ): FunctionVersion {
   return context.store.choose(name, headerOf) ?? versionNamed(context, name, undefined);
+}
+
+/** The body as a JSON object; empty where there is none. */
+export async function objectBody(
+  { bodies }: HostContext,
+  exchange: Exchange,
+  bytesMax: number,
+): Promise<Record<string, unknown>> {
+  const body = await bodies.read(exchange, bytesMax);
+  return body.byteLength === 0 ? {} : parseJsonObject(body, 'the body');
 }
 
 export function shownName(name: string): string {

@@ -3,9 +3,8 @@ import { HostError } from '../errors.ts';
 import type { FunctionVersion } from '../types.ts';
 import { oipMetadata, repositoryIndex, tritonConfig, tritonStatistics } from './describe.ts';
 import type { Exchange } from './exchange.ts';
-import { managed, pathParam, versionAsked, type HostContext } from './host-context.ts';
+import { managed, objectBody, pathParam, versionAsked, type HostContext } from './host-context.ts';
 import { runInSlices } from '../../tensor/index.ts';
-import { parseJsonObject } from '../infer/json-body.ts';
 import { readLoadRequest } from './load-body.ts';
 import { loadFunction, unloadFunction } from './repository.ts';
 
@@ -99,7 +98,7 @@ function sendStatistics(context: HostContext, exchange: Exchange, versions: read
 }
 
 export async function index(context: HostContext, exchange: Exchange): Promise<void> {
-  const { ready: readyOnly } = await controlBody(context, exchange);
+  const { ready: readyOnly } = await objectBody(context, exchange, controlBytesMax);
   if (readyOnly !== undefined && typeof readyOnly !== 'boolean') {
     throw new HostError('bad-request', "'ready' is not true or false");
   }
@@ -124,15 +123,9 @@ export async function load(context: HostContext, exchange: Exchange): Promise<vo
 /** `POST /v2/repository/models/{name}/unload` */
 export async function unload(context: HostContext, exchange: Exchange): Promise<void> {
   await managed(context, async () => {
-    await controlBody(context, exchange);
+    await objectBody(context, exchange, controlBytesMax);
     const name = pathParam(exchange, 'name');
     const held = await unloadFunction(context, name);
     exchange.json(200, { name, unloaded: held.map(({ version }) => version) });
   });
-}
-
-/** A JSON object, or nothing. */
-async function controlBody(context: HostContext, exchange: Exchange): Promise<Record<string, unknown>> {
-  const body = await context.bodies.read(exchange, controlBytesMax);
-  return body.byteLength === 0 ? {} : parseJsonObject(body, 'the body');
 }

@@ -1,6 +1,6 @@
 /** The description of the host's HTTP for tools (OpenAPI 3.1), made from the table of routes. */
 import { errorSchema, inferRequestSchema, replySchemas } from './openapi-schemas.ts';
-import type { Route } from './routes.ts';
+import type { Route } from './route.ts';
 
 const json = (name: string): object => ({
   'application/json': { schema: { $ref: `#/components/schemas/${name}` } },

@@ -19,23 +19,8 @@ import { functionLog } from './log-routes.ts';
 import { openApi } from './openapi.ts';
 import type { ReplyName } from './openapi-schemas.ts';
 import { runPassed } from './passed-calls.ts';
+import type { Route, RouteHandler } from './route.ts';
 import { getBlob, listWorkers } from './worker-routes.ts';
-
-export type RouteHandler = (context: HostContext, exchange: Exchange) => void | Promise<void>;
-
-export interface Route {
-  /** GET stands for HEAD as well. */
-  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
-  /** In Hono's form. */
-  readonly path: string;
-  readonly handler: RouteHandler;
-  /** What an API key must allow. */
-  readonly scope: RouteScope;
-  /** What it does, for /openapi.json. */
-  readonly about: string;
-  /** What it answers with 200 (201, 202); absent where that is no JSON, or the dashboard's own. */
-  readonly reply?: ReplyName;
-}
 
 type Method = Route['method'];
 type Rest = readonly [path: string, handler: RouteHandler, about: string, reply?: ReplyName];

@@ -151,7 +151,7 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
 
 /** @throws ConfigError where the files cannot be read */
 async function tlsOf({ listen: { tls } }: HostConfig): Promise<{ cert: Buffer; key: Buffer } | undefined> {
-  if (tls?.certFile === undefined || tls.keyFile === undefined) return undefined;
+  if (tls.certFile === undefined || tls.keyFile === undefined) return undefined;
   const [cert, key] = [await readPem('tlsCert', tls.certFile), await readPem('tlsKey', tls.keyFile)];
   try {
     createSecureContext({ cert, key });

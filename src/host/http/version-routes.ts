@@ -1,11 +1,10 @@
 /** The life of a function after it was published: its settings, its versions, and which of them answers. */
 import { HostError } from '../errors.ts';
-import { parseJsonObject } from '../infer/json-body.ts';
 import { allTo, parseTraffic, type Traffic } from '../traffic.ts';
 import type { FunctionVersion } from '../types.ts';
 import { functionView } from './describe.ts';
 import type { Exchange } from './exchange.ts';
-import { managed, versionAsked, type HostContext } from './host-context.ts';
+import { managed, objectBody, versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 256 * 1024;
 
@@ -15,7 +14,7 @@ export async function changeFunction(context: HostContext, exchange: Exchange): 
     const { name } = versionAsked(context, exchange);
     const version = exchange.param('version');
     const change: Record<string, unknown> = Object.fromEntries(exchange.query());
-    for (const [key, value] of Object.entries(await bodyOf(context, exchange))) {
+    for (const [key, value] of Object.entries(await objectBody(context, exchange, bodyBytesMax))) {
       if (Object.hasOwn(change, key))
         throw new HostError('bad-settings', `setting '${key.slice(0, 80)}' is given twice`);
       change[key] = value;
@@ -50,7 +49,7 @@ export function showTraffic(context: HostContext, exchange: Exchange): void {
 export async function changeTraffic(context: HostContext, exchange: Exchange): Promise<void> {
   await managed(context, async () => {
     const { name } = versionAsked(context, exchange);
-    const body = await bodyOf(context, exchange);
+    const body = await objectBody(context, exchange, bodyBytesMax);
     answerTraffic(context, exchange, await context.rollout.change(name, (now) => parseTraffic(body, now)));
   });
 }
@@ -105,10 +104,4 @@ function trafficView(context: HostContext, { name }: FunctionVersion, traffic: T
     fell_back:
       fellBack === undefined ? null : { ...fellBack, atMs: undefined, at: new Date(fellBack.atMs).toISOString() },
   };
-}
-
-/** A JSON object, or nothing. */
-async function bodyOf(context: HostContext, exchange: Exchange): Promise<Record<string, unknown>> {
-  const body = await context.bodies.read(exchange, bodyBytesMax);
-  return body.byteLength === 0 ? {} : parseJsonObject(body, 'the body');
 }

@@ -1,6 +1,7 @@
 /** `function.json` and the settings of uploads: checked against the schema, then filled in with defaults. */
 import { readFileSync } from 'node:fs';
 import { Ajv, type ErrorObject } from 'ajv';
+import { shown } from '../config-error.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionSettings, SettingsOverride } from '../types.ts';
@@ -280,11 +281,6 @@ function unknownSetting(name: string, group: string, within: FieldSchema): strin
 
 function wrongValue(path: string, value: unknown, field: FieldSchema): string {
   return `setting '${path}' is ${shown(value)}, but must be ${allowed(field)}`;
-}
-
-function shown(value: unknown): string {
-  const json = JSON.stringify(value) ?? String(value);
-  return json.length > 60 ? `${json.slice(0, 57)}...` : json;
 }
 
 function allowed(field: FieldSchema): string {

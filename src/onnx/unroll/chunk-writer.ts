@@ -1,5 +1,6 @@
 /** Writes the nodes of a graph one after the other, in chunks where their results are taken so. */
-import type { Graph, GraphNode } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import type { GraphNode } from '../graph-node.ts';
 import type { NodeProto } from '../types.ts';
 import { emitCells, type CellResults } from './cells.ts';
 import type { Commuting } from './commute.ts';

@@ -1,5 +1,6 @@
 /** What is done with each node, and who then takes which value how. */
-import type { Graph, GraphNode } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import type { GraphNode } from '../graph-node.ts';
 import { capturedBy } from '../scope.ts';
 import type { Commuting } from './commute.ts';
 import type { RecurrentNode } from './recurrent-node.ts';

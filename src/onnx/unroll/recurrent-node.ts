@@ -2,7 +2,8 @@
  * LSTM, GRU and RNN nodes as unrolling sees them: their directions, lengths and states; or why one has to stay whole.
  */
 import { elementBits } from '../element-type.ts';
-import type { Graph, GraphNode } from '../graph.ts';
+import type { Graph } from '../graph.ts';
+import type { GraphNode } from '../graph-node.ts';
 import { AttributeType, type AttributeProto, type NodeProto } from '../types.ts';
 import { constantInts, floatsAttribute, intAttribute, textAttribute, textsAttribute } from './attributes.ts';
 import type { Shape } from './commute.ts';

@@ -3,7 +3,8 @@
  * cells of several layers can run side by side (Chrion, Yang et al., section 3). Cells are LSTM, GRU and RNN nodes
  * again, so whatever runs the model runs them with its own kernels, and they read the node's own weights.
  */
-import { Graph, type GraphNode } from '../graph.ts';
+import { Graph } from '../graph.ts';
+import type { GraphNode } from '../graph-node.ts';
 import { capturedBy } from '../scope.ts';
 import type { ModelProto, NodeProto } from '../types.ts';
 import { ChunkWriter } from './chunk-writer.ts';

@@ -21,11 +21,5 @@ export {
 export { idleExtraMs, type IdleCost } from './idle-cost.ts';
 export { instanceMs } from './instance-time.ts';
 export { LivePrediction, type ArrivalPrediction, type PoolSnapshot, type PredictionCheck } from './live-prediction.ts';
-export {
-  PoolTable,
-  type BatchChoice,
-  type Choice,
-  type PoolObjective,
-  type PoolPrediction,
-  type PoolTableOptions,
-} from './pool-table.ts';
+export { PoolTable, type BatchChoice, type Choice, type PoolObjective, type PoolTableOptions } from './pool-table.ts';
+export type { PoolPrediction } from './service-latency.ts';

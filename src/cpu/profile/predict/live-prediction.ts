@@ -2,7 +2,8 @@
 import type { PoolGroup } from '../../types.ts';
 import type { Candidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
-import type { PoolPrediction, PoolTable } from './pool-table.ts';
+import type { PoolTable } from './pool-table.ts';
+import type { PoolPrediction } from './service-latency.ts';
 import { idleGapMs } from './service-latency.ts';
 
 /** What a pool is doing at an instant. */

@@ -6,7 +6,7 @@ import type { PoolGroup } from '../../types.ts';
 import { batchCapacityPerSecond, simulateBatches } from './batch-simulation.ts';
 import { candidatesOf, leastDivided, sameGroups, type Candidate } from './candidates.ts';
 import type { CpuProfile } from './cpu-profile.ts';
-import { predictUnbatched } from './service-latency.ts';
+import { predictUnbatched, type PoolPrediction } from './service-latency.ts';
 
 /** Lowest predicted latency, or fewest cores whose predicted latency is within the SLO. */
 export type PoolObjective = { readonly kind: 'latency' } | { readonly kind: 'cores'; readonly sloMs: number };
@@ -19,12 +19,6 @@ export interface PoolTableOptions {
   /** Longest that a request waits for a batch to fill. */
   readonly batchTimeoutMs: number;
 }
-
-/** What a configuration does at a rate; milliseconds, means over requests. */
-export type PoolPrediction =
-  | { readonly state: 'stable'; readonly latencyMs: number; readonly waitMs: number; readonly serviceMs: number }
-  /** Requests come faster than they can be answered: the queue grows for ever. */
-  | { readonly state: 'overloaded' };
 
 export interface Choice {
   readonly candidate: Candidate;

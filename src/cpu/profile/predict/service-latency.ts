@@ -4,7 +4,12 @@
 import { predictService } from '../../../plan/index.ts';
 import type { UnbatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
-import type { PoolPrediction } from './pool-table.ts';
+
+/** What a configuration does at a rate; milliseconds, means over requests. */
+export type PoolPrediction =
+  | { readonly state: 'stable'; readonly latencyMs: number; readonly waitMs: number; readonly serviceMs: number }
+  /** Requests come faster than they can be answered: the queue grows for ever. */
+  | { readonly state: 'overloaded' };
 
 /**
  * Mean latency at a rate, by SERF's formula with two additions. Its service times are those of instances that go from

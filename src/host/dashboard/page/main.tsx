@@ -33,12 +33,7 @@ function App() {
   const [route, setRoute] = useState<Route>(routeOf(location.hash));
   const [range, setRange] = useState<Range>(rangeOf(localStorage.getItem('turntable-range')));
   const [paused, setPaused] = useState(false);
-  const [live, setLive] = useState<Live>({
-    connected: true,
-    lostAtMs: undefined,
-    tick: undefined,
-    happenings: [],
-  });
+  const live = useLive();
   const [theme, setTheme] = useTheme();
   const [question, setQuestion] = useState<{ message: string; answer: (key: string | null) => void } | undefined>(
     undefined,
@@ -53,36 +48,7 @@ function App() {
       main.current?.focus();
     };
     addEventListener('hashchange', changed);
-    const stop = new AbortController();
-    void getJson<{ happenings: HappeningAnswer[] }>('/api/happenings', stop.signal).then(
-      ({ happenings }) =>
-        setLive((before) => ({
-          ...before,
-          happenings: [...before.happenings, ...happenings.toReversed()].slice(0, happeningsKept),
-        })),
-      () => undefined, // The stream of events says that the host does not answer.
-    );
-    void listen(
-      {
-        onEvent: (event, data) =>
-          setLive((before) =>
-            event === 'tick'
-              ? { ...before, tick: data as TickEvent }
-              : { ...before, happenings: [data as HappeningAnswer, ...before.happenings].slice(0, happeningsKept) },
-          ),
-        onState: (connected) =>
-          setLive((before) => ({
-            ...before,
-            connected,
-            lostAtMs: connected ? undefined : (before.lostAtMs ?? Date.now()),
-          })),
-      },
-      stop.signal,
-    );
-    return () => {
-      stop.abort();
-      removeEventListener('hashchange', changed);
-    };
+    return () => removeEventListener('hashchange', changed);
   }, []);
 
   const onRange = useCallback((next: Range) => {
@@ -91,7 +57,6 @@ function App() {
     setPaused(false);
   }, []);
   const inFleet = typeof live.tick?.fleet === 'string';
-  const shownLinks = links.filter(([, , view]) => view !== 'fleet' || inFleet || route.view === 'fleet');
   const time = { range, onRange, paused, onPause: setPaused, theme };
   return (
     <>
@@ -100,21 +65,7 @@ function App() {
       </a>
       <header>
         <strong class="brand">Turntable</strong>
-        <nav aria-label="Views">
-          {shownLinks.map(([href, label, view]) => (
-            <a
-              key={href}
-              href={href}
-              aria-current={
-                route.view === view || (view === 'functions' && (route.view === 'function' || route.view === 'publish'))
-                  ? 'page'
-                  : undefined
-              }
-            >
-              {label}
-            </a>
-          ))}
-        </nav>
+        <Navigation route={route} inFleet={inFleet} />
         <span class={`connection ${live.connected ? 'on' : 'off'}`} role="status">
           {live.connected ? (paused ? 'paused' : 'live') : 'no answer'}
         </span>
@@ -146,6 +97,67 @@ function App() {
       )}
     </>
   );
+}
+
+function Navigation({ route, inFleet }: { readonly route: Route; readonly inFleet: boolean }) {
+  const shownLinks = links.filter(([, , view]) => view !== 'fleet' || inFleet || route.view === 'fleet');
+  return (
+    <nav aria-label="Views">
+      {shownLinks.map(([href, label, view]) => (
+        <a
+          key={href}
+          href={href}
+          aria-current={
+            route.view === view || (view === 'functions' && (route.view === 'function' || route.view === 'publish'))
+              ? 'page'
+              : undefined
+          }
+        >
+          {label}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+/** What the host has told of since the page was opened. */
+function useLive(): Live {
+  const [live, setLive] = useState<Live>({
+    connected: true,
+    lostAtMs: undefined,
+    tick: undefined,
+    happenings: [],
+  });
+  useEffect(() => {
+    const stop = new AbortController();
+    void getJson<{ happenings: HappeningAnswer[] }>('/api/happenings', stop.signal).then(
+      ({ happenings }) =>
+        setLive((before) => ({
+          ...before,
+          happenings: [...before.happenings, ...happenings.toReversed()].slice(0, happeningsKept),
+        })),
+      () => undefined, // The stream of events says that the host does not answer.
+    );
+    void listen(
+      {
+        onEvent: (event, data) =>
+          setLive((before) =>
+            event === 'tick'
+              ? { ...before, tick: data as TickEvent }
+              : { ...before, happenings: [data as HappeningAnswer, ...before.happenings].slice(0, happeningsKept) },
+          ),
+        onState: (connected) =>
+          setLive((before) => ({
+            ...before,
+            connected,
+            lostAtMs: connected ? undefined : (before.lostAtMs ?? Date.now()),
+          })),
+      },
+      stop.signal,
+    );
+    return () => stop.abort();
+  }, []);
+  return live;
 }
 
 function View({

@@ -50,6 +50,81 @@ const isEmpty = (series: readonly PlotSeries[]): boolean =>
 const wholePower = (value: number): number | null =>
   Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9 ? value : null;
 
+/** @param latest what may change while a plot stands */
+function optionsOf(
+  element: HTMLElement,
+  { series, height, logarithmic }: Required<Pick<PlotProps, 'series' | 'height' | 'logarithmic'>>,
+  latest: { readonly current: Pick<PlotProps, 'format' | 'series'> & { readonly onZoom: PlotProps['onZoom'] } },
+  onPointed: (index: number | null) => void,
+): uPlot.Options {
+  const style = getComputedStyle(element);
+  const colour = (name: string): string => style.getPropertyValue(name).trim() || '#888';
+  const axis = { stroke: colour('--muted'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false } };
+  return {
+    width: element.clientWidth,
+    height,
+    // Room for half of the last label.
+    padding: [null, 26, null, null],
+    cursor: { sync: { key: syncKey }, drag: { x: true, y: false }, focus: { prox: 16 } },
+    legend: { show: false },
+    scales: { y: logarithmic ? { distr: 3 } : { range: (_plot, _least, most) => [0, most > 0 ? most * 1.08 : 1] } },
+    axes: [
+      {
+        ...axis,
+        // On whole minutes the label is short: a narrow plot has room for more of them.
+        values: (_plot, ticks, _axis, _space, everyS) => ticks.map((tick) => timeOfTick(tick, everyS)),
+        incrs: (_plot, _axis, fromS, toS) => (toS - fromS > minutesFromS ? wholeMinutesS : secondsS),
+        space: (_plot, _axis, fromS, toS) => (toS - fromS > minutesFromS ? 50 : 75),
+        size: 30,
+      },
+      {
+        ...axis,
+        grid: { ...axis.grid, filter: (_plot, splits) => (logarithmic ? splits.map(wholePower) : splits) },
+        size: 64,
+        values: (_plot, ticks) => {
+          const most = Math.max(...ticks);
+          return ticks.map((tick) => (tick === null ? '' : latest.current.format(tick, most)));
+        },
+      },
+    ],
+    series: [
+      {},
+      ...series.map(({ colour: name, look }, index): uPlot.Series => ({
+        stroke: colour(name),
+        width: look === 'area' ? 1 : 1.75,
+        // A line needs two points; what stands alone would not be seen.
+        points: {
+          show: false,
+          size: 4,
+          fill: colour(name),
+          filter: () => (look === 'line' ? alone(latest.current.series[index]?.values ?? []) : null),
+        },
+        spanGaps: false,
+        ...(look === 'area' ? { fill: `${colour(name)}66` } : {}),
+        ...(look === 'bars' ? { fill: colour(name), paths: uPlot.paths.bars!({ size: [0.8, 24] }) } : {}),
+        ...(look === 'dashed' ? { dash: [5, 4] } : {}),
+      })),
+    ],
+    bands: series.flatMap(({ look }, index) =>
+      look === 'area' && series[index + 1]?.look === 'area'
+        ? [{ series: [index + 1, index + 2] as [number, number] }]
+        : [],
+    ),
+    hooks: {
+      setCursor: [(made) => onPointed(made.cursor.idx ?? null)],
+      setSelect: [
+        (made) => {
+          if (made.select.width < 4) return;
+          const from = made.posToVal(made.select.left, 'x') * 1000;
+          const to = made.posToVal(made.select.left + made.select.width, 'x') * 1000;
+          latest.current.onZoom?.([from, to]);
+          made.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+        },
+      ],
+    },
+  };
+}
+
 export function Plot({
   title,
   summary,
@@ -73,72 +148,7 @@ export function Plot({
 
   useEffect(() => {
     const element = host.current!;
-    const style = getComputedStyle(element);
-    const colour = (name: string): string => style.getPropertyValue(name).trim() || '#888';
-    const axis = { stroke: colour('--muted'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false } };
-    const options: uPlot.Options = {
-      width: element.clientWidth,
-      height,
-      // Room for half of the last label.
-      padding: [null, 26, null, null],
-      cursor: { sync: { key: syncKey }, drag: { x: true, y: false }, focus: { prox: 16 } },
-      legend: { show: false },
-      scales: { y: logarithmic ? { distr: 3 } : { range: (_plot, _least, most) => [0, most > 0 ? most * 1.08 : 1] } },
-      axes: [
-        {
-          ...axis,
-          // On whole minutes the label is short: a narrow plot has room for more of them.
-          values: (_plot, ticks, _axis, _space, everyS) => ticks.map((tick) => timeOfTick(tick, everyS)),
-          incrs: (_plot, _axis, fromS, toS) => (toS - fromS > minutesFromS ? wholeMinutesS : secondsS),
-          space: (_plot, _axis, fromS, toS) => (toS - fromS > minutesFromS ? 50 : 75),
-          size: 30,
-        },
-        {
-          ...axis,
-          grid: { ...axis.grid, filter: (_plot, splits) => (logarithmic ? splits.map(wholePower) : splits) },
-          size: 64,
-          values: (_plot, ticks) => {
-            const most = Math.max(...ticks);
-            return ticks.map((tick) => (tick === null ? '' : latest.current.format(tick, most)));
-          },
-        },
-      ],
-      series: [
-        {},
-        ...series.map(({ colour: name, look }, index): uPlot.Series => ({
-          stroke: colour(name),
-          width: look === 'area' ? 1 : 1.75,
-          // A line needs two points; what stands alone would not be seen.
-          points: {
-            show: false,
-            size: 4,
-            fill: colour(name),
-            filter: () => (look === 'line' ? alone(latest.current.series[index]?.values ?? []) : null),
-          },
-          spanGaps: false,
-          ...(look === 'area' ? { fill: `${colour(name)}66` } : {}),
-          ...(look === 'bars' ? { fill: colour(name), paths: uPlot.paths.bars!({ size: [0.8, 24] }) } : {}),
-          ...(look === 'dashed' ? { dash: [5, 4] } : {}),
-        })),
-      ],
-      bands: series.flatMap(({ look }, index) =>
-        look === 'area' && series[index + 1]?.look === 'area'
-          ? [{ series: [index + 1, index + 2] as [number, number] }]
-          : [],
-      ),
-      hooks: {
-        setCursor: [(made) => setPointed(made.cursor.idx ?? null)],
-        setSelect: [
-          (made) => {
-            if (made.select.width < 4) return;
-            const from = made.posToVal(made.select.left, 'x') * 1000;
-            const to = made.posToVal(made.select.left + made.select.width, 'x') * 1000;
-            latest.current.onZoom?.([from, to]);
-            made.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-          },
-        ],
-      },
-    };
+    const options = optionsOf(element, { series, height, logarithmic }, latest, setPointed);
     const made = new uPlot(options, data, element);
     plot.current = made;
     const onDouble = (): void => latest.current.onReset?.();

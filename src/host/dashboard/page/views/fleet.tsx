@@ -34,7 +34,6 @@ function Hosts({ fleet, redis, hosts, moves, onChanged }: FleetAnswer & { readon
   const forget = async ({ name }: FleetHostAnswer): Promise<void> =>
     await act(`${name} is forgotten`, pathOf(name), { method: 'DELETE' });
   const there = hosts.filter(({ state }) => state !== 'lost');
-  const sum = (of: (host: FleetHostAnswer) => number): number => there.reduce((total, host) => total + of(host), 0);
   const sick = hosts.filter(({ state }) => state === 'sick').length;
   const lost = hosts.length - there.length;
   const wrong = [...(lost === 0 ? [] : [`${lost} lost`]), ...(sick === 0 ? [] : [`${sick} sick`])];
@@ -46,27 +45,7 @@ function Hosts({ fleet, redis, hosts, moves, onChanged }: FleetAnswer & { readon
           level="warning"
         />
       )}
-      <div class="tiles">
-        <Tile
-          name="Hosts"
-          id="fleet-hosts"
-          value={String(there.length)}
-          note={wrong.length === 0 ? 'none is sick or lost' : wrong.join(', ')}
-          warn={wrong.length > 0}
-        />
-        <Tile
-          name="Calls"
-          id="fleet-calls"
-          value={String(sum((host) => host.in_flight))}
-          note={`in flight, ${sum((host) => host.waiting)} wait`}
-        />
-        <Tile
-          name="Cores"
-          id="fleet-cores"
-          value={String(sum((host) => host.cores))}
-          note={`and ${sum((host) => host.gpus)} GPUs`}
-        />
-      </div>
+      <HostTiles there={there} wrong={wrong} />
       {said !== undefined && <Message {...said} />}
       <TableCard
         id="hosts-title"
@@ -115,6 +94,39 @@ function Hosts({ fleet, redis, hosts, moves, onChanged }: FleetAnswer & { readon
       </TableCard>
       {moves.length > movesShown && <p class="muted">and {moves.length - movesShown} more</p>}
     </>
+  );
+}
+
+function HostTiles({
+  there,
+  wrong,
+}: {
+  readonly there: readonly FleetHostAnswer[];
+  readonly wrong: readonly string[];
+}) {
+  const sum = (of: (host: FleetHostAnswer) => number): number => there.reduce((total, host) => total + of(host), 0);
+  return (
+    <div class="tiles">
+      <Tile
+        name="Hosts"
+        id="fleet-hosts"
+        value={String(there.length)}
+        note={wrong.length === 0 ? 'none is sick or lost' : wrong.join(', ')}
+        warn={wrong.length > 0}
+      />
+      <Tile
+        name="Calls"
+        id="fleet-calls"
+        value={String(sum((host) => host.in_flight))}
+        note={`in flight, ${sum((host) => host.waiting)} wait`}
+      />
+      <Tile
+        name="Cores"
+        id="fleet-cores"
+        value={String(sum((host) => host.cores))}
+        note={`and ${sum((host) => host.gpus)} GPUs`}
+      />
+    </div>
   );
 }
 

@@ -31,9 +31,7 @@ export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
   if (answer === undefined) {
     return loaded.state === 'failed' ? <Message text={loaded.message} level="warning" /> : <Message text="Loading…" />;
   }
-  const { row, history, latencies, happenings, prediction, parts } = answer;
-  const { columns, stepMs, totals } = history;
-  const counts = columns as unknown as Readonly<Record<string, readonly number[]>>;
+  const { row, history, happenings } = answer;
   return (
     <section aria-labelledby="function-title">
       <div class="bar">
@@ -46,110 +44,8 @@ export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
       {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
       {row.reason !== null && <Message text={row.reason} level="warning" />}
       <Management row={row} onDone={loaded.reload} />
-      <div class="tiles">
-        <Tile
-          name="Goodput"
-          id="f-goodput"
-          value={formatShare(row.goodputShare)}
-          note={`${totals.in_slo} within ${formatMs(row.sloMs)}`}
-          warn={row.goodputShare !== null && row.goodputShare < 0.99}
-        />
-        <Tile
-          name="Offered"
-          id="f-offered"
-          value={formatRate(row.requestsPerSecond)}
-          note={`${totals.offered} invocations`}
-        />
-        <Tile
-          name="p99"
-          id="f-p99"
-          value={formatMs(totals.p99Ms)}
-          note={`p50 ${formatMs(totals.p50Ms)}, SLO ${formatMs(row.sloMs)}`}
-          warn={totals.p99Ms !== null && totals.p99Ms > row.sloMs}
-        />
-        <Tile
-          name="Cold starts"
-          id="f-cold"
-          value={String(totals.cold)}
-          note={row.coldShare === null ? 'nothing was answered' : `${formatShare(row.coldShare)} of the answers`}
-        />
-        <Tile
-          name="Where"
-          id="f-where"
-          value={row.state === 'ready' ? row.residency : row.state}
-          note={whereNote(row)}
-        />
-        <Tile
-          name="Calls"
-          id="f-calls"
-          value={String(row.statuses.reduce((sum, { count }) => sum + count, 0))}
-          note={
-            row.statuses.map(({ status, count }) => `${status}: ${count}`).join(', ') || 'none since the host started'
-          }
-        />
-        <Tile
-          name="Bytes"
-          id="f-bytes"
-          value={formatBytes(row.diskBytes)}
-          note={`GPU ${formatBytes(row.gpuBytes)}, host ${formatBytes(row.hostBytes)}`}
-        />
-      </div>
-      <div class="plots">
-        <Plot
-          title="Outcomes, per second"
-          summary={`${totals.in_slo} within the SLO, ${totals.late} late, ${totals.shed} shed, ${totals.failed} failed`}
-          atMs={columns.atMs}
-          format={formatRate}
-          theme={theme}
-          series={areas(outcomeLooks, counts, stepMs)}
-        />
-        <Plot
-          title="Latency against the SLO"
-          logarithmic
-          summary={`p99 ${formatMs(totals.p99Ms)}, SLO ${formatMs(row.sloMs)}`}
-          atMs={columns.atMs}
-          format={formatMs}
-          theme={theme}
-          series={[
-            { label: 'p50', colour: '--cpu', look: 'line', values: columns.p50Ms },
-            { label: 'p99', colour: '--late', look: 'line', values: columns.p99Ms },
-            { label: 'SLO', colour: '--muted', look: 'dashed', values: columns.atMs.map(() => row.sloMs) },
-          ]}
-        />
-        <Plot
-          title="Where the time of an answer went, mean"
-          summary={partLooks.map(([part, label]) => `${label} ${formatMs(latestOf(parts[part]))}`).join(', ')}
-          atMs={columns.atMs}
-          format={formatMs}
-          theme={theme}
-          // A second's worth of a step of a second is the value itself.
-          series={areas(partLooks, parts, 1000, (index) => columns.p50Ms[index] !== null)}
-        />
-        {prediction.length > 0 && (
-          <Plot
-            title="Predicted and observed latency"
-            summary={`${prediction.length} predictions`}
-            atMs={prediction.map(({ atMs }) => atMs)}
-            format={formatMs}
-            theme={theme}
-            series={[
-              {
-                label: 'Predicted',
-                colour: '--remote',
-                look: 'dashed',
-                values: prediction.map(({ predictedMs }) => predictedMs),
-              },
-              {
-                label: 'Observed',
-                colour: '--cpu',
-                look: 'line',
-                values: prediction.map(({ observedMs }) => observedMs),
-              },
-            ]}
-          />
-        )}
-        <Distribution {...latencies} sloMs={row.sloMs} />
-      </div>
+      <FunctionTiles row={row} totals={history.totals} />
+      <FunctionPlots answer={answer} theme={theme} />
       <Versions name={row.name} paused={paused} />
       {inFleet && <Homes name={row.name} paused={paused} />}
       <TryIt answer={answer} />
@@ -161,6 +57,118 @@ export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
       <Happenings happenings={happenings.toReversed()} paused={paused} named={false} />
       <FunctionLog name={row.name} paused={paused} />
     </section>
+  );
+}
+
+function FunctionTiles({ row, totals }: Pick<FunctionAnswer, 'row'> & Pick<FunctionAnswer['history'], 'totals'>) {
+  return (
+    <div class="tiles">
+      <Tile
+        name="Goodput"
+        id="f-goodput"
+        value={formatShare(row.goodputShare)}
+        note={`${totals.in_slo} within ${formatMs(row.sloMs)}`}
+        warn={row.goodputShare !== null && row.goodputShare < 0.99}
+      />
+      <Tile
+        name="Offered"
+        id="f-offered"
+        value={formatRate(row.requestsPerSecond)}
+        note={`${totals.offered} invocations`}
+      />
+      <Tile
+        name="p99"
+        id="f-p99"
+        value={formatMs(totals.p99Ms)}
+        note={`p50 ${formatMs(totals.p50Ms)}, SLO ${formatMs(row.sloMs)}`}
+        warn={totals.p99Ms !== null && totals.p99Ms > row.sloMs}
+      />
+      <Tile
+        name="Cold starts"
+        id="f-cold"
+        value={String(totals.cold)}
+        note={row.coldShare === null ? 'nothing was answered' : `${formatShare(row.coldShare)} of the answers`}
+      />
+      <Tile name="Where" id="f-where" value={row.state === 'ready' ? row.residency : row.state} note={whereNote(row)} />
+      <Tile
+        name="Calls"
+        id="f-calls"
+        value={String(row.statuses.reduce((sum, { count }) => sum + count, 0))}
+        note={
+          row.statuses.map(({ status, count }) => `${status}: ${count}`).join(', ') || 'none since the host started'
+        }
+      />
+      <Tile
+        name="Bytes"
+        id="f-bytes"
+        value={formatBytes(row.diskBytes)}
+        note={`GPU ${formatBytes(row.gpuBytes)}, host ${formatBytes(row.hostBytes)}`}
+      />
+    </div>
+  );
+}
+
+function FunctionPlots({ answer, theme }: { readonly answer: FunctionAnswer; readonly theme: string }) {
+  const { row, history, latencies, prediction, parts } = answer;
+  const { columns, stepMs, totals } = history;
+  const counts = columns as unknown as Readonly<Record<string, readonly number[]>>;
+  return (
+    <div class="plots">
+      <Plot
+        title="Outcomes, per second"
+        summary={`${totals.in_slo} within the SLO, ${totals.late} late, ${totals.shed} shed, ${totals.failed} failed`}
+        atMs={columns.atMs}
+        format={formatRate}
+        theme={theme}
+        series={areas(outcomeLooks, counts, stepMs)}
+      />
+      <Plot
+        title="Latency against the SLO"
+        logarithmic
+        summary={`p99 ${formatMs(totals.p99Ms)}, SLO ${formatMs(row.sloMs)}`}
+        atMs={columns.atMs}
+        format={formatMs}
+        theme={theme}
+        series={[
+          { label: 'p50', colour: '--cpu', look: 'line', values: columns.p50Ms },
+          { label: 'p99', colour: '--late', look: 'line', values: columns.p99Ms },
+          { label: 'SLO', colour: '--muted', look: 'dashed', values: columns.atMs.map(() => row.sloMs) },
+        ]}
+      />
+      <Plot
+        title="Where the time of an answer went, mean"
+        summary={partLooks.map(([part, label]) => `${label} ${formatMs(latestOf(parts[part]))}`).join(', ')}
+        atMs={columns.atMs}
+        format={formatMs}
+        theme={theme}
+        // A second's worth of a step of a second is the value itself.
+        series={areas(partLooks, parts, 1000, (index) => columns.p50Ms[index] !== null)}
+      />
+      {prediction.length > 0 && (
+        <Plot
+          title="Predicted and observed latency"
+          summary={`${prediction.length} predictions`}
+          atMs={prediction.map(({ atMs }) => atMs)}
+          format={formatMs}
+          theme={theme}
+          series={[
+            {
+              label: 'Predicted',
+              colour: '--remote',
+              look: 'dashed',
+              values: prediction.map(({ predictedMs }) => predictedMs),
+            },
+            {
+              label: 'Observed',
+              colour: '--cpu',
+              look: 'line',
+              values: prediction.map(({ observedMs }) => observedMs),
+            },
+          ]}
+        />
+      )}
+      <Distribution {...latencies} sloMs={row.sloMs} />
+    </div>
   );
 }
 

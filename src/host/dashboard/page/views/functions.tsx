@@ -1,5 +1,5 @@
 import { useMemo, useState } from 'preact/hooks';
-import type { FunctionsAnswer } from '../../api-types.ts';
+import type { FunctionRow, FunctionsAnswer } from '../../api-types.ts';
 import { filterRows, nextSort, sortRows, type Sort, type SortKey } from '../logic/function-table.ts';
 import { formatAgo, formatBytes, formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { functionLink } from '../logic/route.ts';
@@ -77,39 +77,42 @@ export function Functions({ range, onRange, paused, onPause }: TimeProps) {
             </thead>
             <tbody>
               {rows.slice(0, rowsMax).map((row) => (
-                <tr key={row.name} data-function={row.name}>
-                  <th scope="row">
-                    <a href={functionLink(row.name)}>{row.name}</a>
-                    {row.pinned && <span class="tag">pinned</span>}
-                  </th>
-                  <td>
-                    <span
-                      class={`state ${row.state === 'ready' ? row.residency : 'unavailable'}`}
-                      title={row.reason ?? ''}
-                    >
-                      {row.state === 'ready' ? row.residency : row.state}
-                    </span>
-                  </td>
-                  <td>{formatMs(row.sloMs)}</td>
-                  <td class={row.goodputShare !== null && row.goodputShare < 0.99 ? 'warning' : ''}>
-                    {formatShare(row.goodputShare)}
-                  </td>
-                  <td class={row.totals.p99Ms !== null && row.totals.p99Ms > row.sloMs ? 'warning' : ''}>
-                    {formatMs(row.totals.p99Ms)}
-                  </td>
-                  <td>{formatRate(row.requestsPerSecond)}</td>
-                  <td>{formatShare(row.coldShare)}</td>
-                  <td>{row.gpuBytes === 0 ? '–' : formatBytes(row.gpuBytes)}</td>
-                  <td>{row.hostBytes === 0 ? '–' : formatBytes(row.hostBytes)}</td>
-                  <td>{formatBytes(row.diskBytes)}</td>
-                  <td>{formatAgo(row.lastUseMs, answer.atMs)}</td>
-                  <td>{row.plan}</td>
-                </tr>
+                <Row key={row.name} row={row} nowMs={answer.atMs} />
               ))}
             </tbody>
           </table>
         </div>
       )}
     </section>
+  );
+}
+
+function Row({ row, nowMs }: { readonly row: FunctionRow; readonly nowMs: number }) {
+  return (
+    <tr data-function={row.name}>
+      <th scope="row">
+        <a href={functionLink(row.name)}>{row.name}</a>
+        {row.pinned && <span class="tag">pinned</span>}
+      </th>
+      <td>
+        <span class={`state ${row.state === 'ready' ? row.residency : 'unavailable'}`} title={row.reason ?? ''}>
+          {row.state === 'ready' ? row.residency : row.state}
+        </span>
+      </td>
+      <td>{formatMs(row.sloMs)}</td>
+      <td class={row.goodputShare !== null && row.goodputShare < 0.99 ? 'warning' : ''}>
+        {formatShare(row.goodputShare)}
+      </td>
+      <td class={row.totals.p99Ms !== null && row.totals.p99Ms > row.sloMs ? 'warning' : ''}>
+        {formatMs(row.totals.p99Ms)}
+      </td>
+      <td>{formatRate(row.requestsPerSecond)}</td>
+      <td>{formatShare(row.coldShare)}</td>
+      <td>{row.gpuBytes === 0 ? '–' : formatBytes(row.gpuBytes)}</td>
+      <td>{row.hostBytes === 0 ? '–' : formatBytes(row.hostBytes)}</td>
+      <td>{formatBytes(row.diskBytes)}</td>
+      <td>{formatAgo(row.lastUseMs, nowMs)}</td>
+      <td>{row.plan}</td>
+    </tr>
   );
 }

@@ -64,43 +64,7 @@ function Busy({
           warn={redis === 'down'}
         />
       </div>
-      <div class="plots">
-        <Plot
-          title="Busy share of cores and GPUs, the last hour"
-          summary={`cores ${formatShare(coresNow)}, ${gpus.map(({ index, busyShare }) => `GPU ${index} ${formatShare(busyShare)}`).join(', ')}`}
-          atMs={usage.atMs}
-          format={formatShare}
-          theme={theme}
-          series={[
-            line('Cores', '--text', usage.cores),
-            ...usage.gpus.map((shares, gpu) => line(`GPU ${gpu}`, gpuColours[gpu % gpuColours.length]!, shares)),
-          ]}
-        />
-        {gpus.length > 0 && (
-          <Plot
-            title="Copies over the GPUs' links, both ways"
-            summary={usage.links.map((rates, gpu) => `GPU ${gpu} ${formatBytes(rates.at(-1) ?? 0)}/s`).join(', ')}
-            atMs={usage.atMs}
-            format={(value) => `${formatBytes(value)}/s`}
-            theme={theme}
-            series={usage.links.map((rates, gpu) =>
-              line(`Link of GPU ${gpu}`, gpuColours[gpu % gpuColours.length]!, rates),
-            )}
-          />
-        )}
-        <Plot
-          title="Calls that wait, run, or are at workers"
-          summary={`${waiting} wait, ${inFlight} in flight`}
-          atMs={usage.atMs}
-          format={(value) => String(Number(value.toFixed(value < 10 ? 2 : 0)))}
-          theme={theme}
-          series={[
-            line('In flight', '--cpu', usage.inFlight),
-            line('Waiting', '--late', usage.waiting),
-            ...(redis === 'off' ? [] : [line('At workers', '--remote', usage.atWorkers)]),
-          ]}
-        />
-      </div>
+      <MachinePlots {...{ gpus, waiting, inFlight, redis, usage, theme }} />
       {gpus.length > 0 && <Gpus gpus={gpus} />}
       <TableCard
         id="queues-title"
@@ -117,30 +81,87 @@ function Busy({
           </tr>
         ))}
       </TableCard>
-      <TableCard
-        id="workers-title"
-        title="Workers"
-        empty={
-          workers.length === 0 &&
-          (redis === 'off'
-            ? 'With Redis (--redis URL), workers on other machines take what this host has no core free for.'
-            : 'None. Start one on any machine: turntable worker --redis URL')
-        }
-        headings={['Worker', 'Cores', 'Calls', 'Backlog', 'Functions']}
-      >
-        {workers.map(({ name, cores: own, outstanding, backlogMs, draining, functions }) => (
-          <tr key={name} data-worker={name}>
-            <td>
-              {name} {draining && <span class="muted">draining</span>}
-            </td>
-            <td>{own}</td>
-            <td>{outstanding}</td>
-            <td>{formatMs(backlogMs)}</td>
-            <td>{functions}</td>
-          </tr>
-        ))}
-      </TableCard>
+      <Workers workers={workers} redis={redis} />
     </>
+  );
+}
+
+type Themed<Name extends keyof MachineAnswer> = Pick<MachineAnswer, Name> & { readonly theme: string };
+
+function MachinePlots({
+  gpus,
+  waiting,
+  inFlight,
+  redis,
+  usage,
+  theme,
+}: Themed<'gpus' | 'waiting' | 'inFlight' | 'redis' | 'usage'>) {
+  return (
+    <div class="plots">
+      <Plot
+        title="Busy share of cores and GPUs, the last hour"
+        summary={`cores ${formatShare(usage.cores.at(-1) ?? null)}, ${gpus.map(({ index, busyShare }) => `GPU ${index} ${formatShare(busyShare)}`).join(', ')}`}
+        atMs={usage.atMs}
+        format={formatShare}
+        theme={theme}
+        series={[
+          line('Cores', '--text', usage.cores),
+          ...usage.gpus.map((shares, gpu) => line(`GPU ${gpu}`, gpuColours[gpu % gpuColours.length]!, shares)),
+        ]}
+      />
+      {gpus.length > 0 && (
+        <Plot
+          title="Copies over the GPUs' links, both ways"
+          summary={usage.links.map((rates, gpu) => `GPU ${gpu} ${formatBytes(rates.at(-1) ?? 0)}/s`).join(', ')}
+          atMs={usage.atMs}
+          format={(value) => `${formatBytes(value)}/s`}
+          theme={theme}
+          series={usage.links.map((rates, gpu) =>
+            line(`Link of GPU ${gpu}`, gpuColours[gpu % gpuColours.length]!, rates),
+          )}
+        />
+      )}
+      <Plot
+        title="Calls that wait, run, or are at workers"
+        summary={`${waiting} wait, ${inFlight} in flight`}
+        atMs={usage.atMs}
+        format={(value) => String(Number(value.toFixed(value < 10 ? 2 : 0)))}
+        theme={theme}
+        series={[
+          line('In flight', '--cpu', usage.inFlight),
+          line('Waiting', '--late', usage.waiting),
+          ...(redis === 'off' ? [] : [line('At workers', '--remote', usage.atWorkers)]),
+        ]}
+      />
+    </div>
+  );
+}
+
+function Workers({ workers, redis }: Pick<MachineAnswer, 'workers' | 'redis'>) {
+  return (
+    <TableCard
+      id="workers-title"
+      title="Workers"
+      empty={
+        workers.length === 0 &&
+        (redis === 'off'
+          ? 'With Redis (--redis URL), workers on other machines take what this host has no core free for.'
+          : 'None. Start one on any machine: turntable worker --redis URL')
+      }
+      headings={['Worker', 'Cores', 'Calls', 'Backlog', 'Functions']}
+    >
+      {workers.map(({ name, cores: own, outstanding, backlogMs, draining, functions }) => (
+        <tr key={name} data-worker={name}>
+          <td>
+            {name} {draining && <span class="muted">draining</span>}
+          </td>
+          <td>{own}</td>
+          <td>{outstanding}</td>
+          <td>{formatMs(backlogMs)}</td>
+          <td>{functions}</td>
+        </tr>
+      ))}
+    </TableCard>
   );
 }
 

@@ -4,7 +4,7 @@ import { errorNote, errorSums, isFlood } from '../logic/errors.ts';
 import { formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { goodputShare, hasGap, perSecond, placeNames, stacked, totalsOf, withTick, zoomed } from '../logic/series.ts';
 import type { Range } from '../logic/ranges.ts';
-import { Plot, type PlotSeries } from '../plot.tsx';
+import { Plot, type PlotProps, type PlotSeries } from '../plot.tsx';
 import { answerOf, usePolled, type Live } from '../state.ts';
 import { Errors } from './errors.tsx';
 import { Happenings } from './happenings.tsx';
@@ -103,9 +103,7 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
       onPause(false);
     },
   };
-  const share = goodputShare(totals);
   const wrong = errorSums(errors ?? { causes: [] });
-  const asRecord = columns as unknown as Readonly<Record<string, readonly number[]>>;
   return (
     <section aria-labelledby="overview-title">
       <div class="bar">
@@ -113,123 +111,150 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
         <RangePicker {...time} zoomed={zoom !== null} onReset={zooming.onReset} />
       </div>
       <Trouble range={range} paused={paused} />
-      <div class="tiles">
-        <Tile
-          name="Goodput"
-          value={formatRate(totals.in_slo / seconds)}
-          note={share === null ? 'nothing was answered' : `${formatShare(share)} of what ended met its SLO`}
-          id="goodput"
-          warn={share !== null && share < 0.99}
-        />
-        <Tile
-          name="Offered"
-          value={formatRate(totals.offered / seconds)}
-          note={`${totals.offered.toLocaleString('en')} invocations`}
-          id="offered"
-        />
-        <Tile
-          name="Missed"
-          value={(totals.late + totals.shed + totals.failed).toLocaleString('en')}
-          note={`${totals.late} late, ${totals.shed} shed, ${totals.failed} failed`}
-          id="missed"
-          warn={totals.late + totals.shed + totals.failed > 0}
-        />
-        <Tile
-          name="Errors"
-          value={(wrong.client + wrong.host).toLocaleString('en')}
-          note={errorNote(wrong)}
-          id="errors"
-          warn={isFlood(wrong, totals.offered)}
-        />
-        <Tile
-          name="p99"
-          value={formatMs(history.totals.p99Ms)}
-          note={
-            history.totals.p50Ms === null
-              ? 'nothing was answered'
-              : `p50 ${formatMs(history.totals.p50Ms)}, whole range`
-          }
-          id="p99"
-        />
-        <Tile
-          name="Cold starts"
-          value={totals.cold.toLocaleString('en')}
-          note={totals.cold === 0 ? 'none in this time' : `${((totals.cold * 60) / seconds).toFixed(1)} a minute`}
-          id="cold"
-        />
-        <Tile
-          name="Waiting now"
-          value={String(live.tick?.waiting ?? 0)}
-          note={`${live.tick?.inFlight ?? 0} in flight`}
-          id="waiting"
-        />
-      </div>
+      <OverviewTiles {...{ history, totals, seconds, live, wrong }} />
       <Errors answer={errors} />
-      <div class="plots">
-        <Plot
-          title="Goodput and offered load, per second"
-          summary={`${formatShare(share)} within the SLO, ${totals.offered} offered`}
-          atMs={columns.atMs}
-          format={formatRate}
-          series={[
-            ...areas(outcomeLooks, asRecord, stepMs),
-            { label: 'Offered', colour: '--text', look: 'line', values: perSecond(columns.offered, stepMs) },
-          ]}
-          {...zooming}
-        />
-        <Plot
-          title="Latency"
-          logarithmic
-          summary={`p50 ${formatMs(history.totals.p50Ms)}, p99 ${formatMs(history.totals.p99Ms)}`}
-          atMs={columns.atMs}
-          format={formatMs}
-          series={[
-            { label: 'p50', colour: '--cpu', look: 'line', values: columns.p50Ms },
-            { label: 'p99', colour: '--late', look: 'line', values: columns.p99Ms },
-          ]}
-          {...zooming}
-        />
-        <Plot
-          title="Where requests ran, per second"
-          summary={placeNames.map((name) => `${name} ${totals[name]}`).join(', ')}
-          atMs={columns.atMs}
-          format={formatRate}
-          series={areas(placeLooks, asRecord, stepMs)}
-          {...zooming}
-        />
-        {errors !== undefined && (
-          <Plot
-            title="Errors, per second"
-            summary={errorNote(wrong)}
-            atMs={errors.columns.atMs}
-            format={formatRate}
-            series={[
-              {
-                label: 'Of callers (4xx)',
-                colour: '--late',
-                look: 'line',
-                values: perSecond(errors.columns.client, errors.stepMs),
-              },
-              {
-                label: 'Of the host (5xx)',
-                colour: '--failed',
-                look: 'line',
-                values: perSecond(errors.columns.host, errors.stepMs),
-              },
-            ]}
-            {...zooming}
-          />
-        )}
-        <Plot
-          title={stepMs === 1000 ? 'Cold starts, each second' : `Cold starts, every ${stepMs / 1000} s`}
-          summary={`${totals.cold} cold starts`}
-          atMs={columns.atMs}
-          format={(value) => (Number.isInteger(value) ? String(value) : '')}
-          series={[{ label: 'Cold starts', colour: '--cold', look: 'bars', values: columns.cold }]}
-          {...zooming}
-        />
-      </div>
+      <OverviewPlots {...{ history, columns, totals, errors, wrong, zooming }} />
       <Happenings happenings={live.happenings} paused={paused} />
     </section>
+  );
+}
+
+interface OverviewTilesProps {
+  readonly history: HistoryAnswer;
+  readonly totals: ReturnType<typeof totalsOf>;
+  readonly seconds: number;
+  readonly live: Live;
+  readonly wrong: ReturnType<typeof errorSums>;
+}
+
+function OverviewTiles({ history, totals, seconds, live, wrong }: OverviewTilesProps) {
+  const share = goodputShare(totals);
+  return (
+    <div class="tiles">
+      <Tile
+        name="Goodput"
+        value={formatRate(totals.in_slo / seconds)}
+        note={share === null ? 'nothing was answered' : `${formatShare(share)} of what ended met its SLO`}
+        id="goodput"
+        warn={share !== null && share < 0.99}
+      />
+      <Tile
+        name="Offered"
+        value={formatRate(totals.offered / seconds)}
+        note={`${totals.offered.toLocaleString('en')} invocations`}
+        id="offered"
+      />
+      <Tile
+        name="Missed"
+        value={(totals.late + totals.shed + totals.failed).toLocaleString('en')}
+        note={`${totals.late} late, ${totals.shed} shed, ${totals.failed} failed`}
+        id="missed"
+        warn={totals.late + totals.shed + totals.failed > 0}
+      />
+      <Tile
+        name="Errors"
+        value={(wrong.client + wrong.host).toLocaleString('en')}
+        note={errorNote(wrong)}
+        id="errors"
+        warn={isFlood(wrong, totals.offered)}
+      />
+      <Tile
+        name="p99"
+        value={formatMs(history.totals.p99Ms)}
+        note={
+          history.totals.p50Ms === null ? 'nothing was answered' : `p50 ${formatMs(history.totals.p50Ms)}, whole range`
+        }
+        id="p99"
+      />
+      <Tile
+        name="Cold starts"
+        value={totals.cold.toLocaleString('en')}
+        note={totals.cold === 0 ? 'none in this time' : `${((totals.cold * 60) / seconds).toFixed(1)} a minute`}
+        id="cold"
+      />
+      <Tile
+        name="Waiting now"
+        value={String(live.tick?.waiting ?? 0)}
+        note={`${live.tick?.inFlight ?? 0} in flight`}
+        id="waiting"
+      />
+    </div>
+  );
+}
+
+interface OverviewPlotsProps extends Pick<OverviewTilesProps, 'history' | 'totals' | 'wrong'> {
+  readonly columns: HistoryAnswer['columns'];
+  readonly errors: ErrorsAnswer | undefined;
+  readonly zooming: Pick<PlotProps, 'theme' | 'onZoom' | 'onReset'>;
+}
+
+function OverviewPlots({ history, columns, totals, errors, wrong, zooming }: OverviewPlotsProps) {
+  const { stepMs } = history;
+  const counts = columns as unknown as Readonly<Record<string, readonly number[]>>;
+  return (
+    <div class="plots">
+      <Plot
+        title="Goodput and offered load, per second"
+        summary={`${formatShare(goodputShare(totals))} within the SLO, ${totals.offered} offered`}
+        atMs={columns.atMs}
+        format={formatRate}
+        series={[
+          ...areas(outcomeLooks, counts, stepMs),
+          { label: 'Offered', colour: '--text', look: 'line', values: perSecond(columns.offered, stepMs) },
+        ]}
+        {...zooming}
+      />
+      <Plot
+        title="Latency"
+        logarithmic
+        summary={`p50 ${formatMs(history.totals.p50Ms)}, p99 ${formatMs(history.totals.p99Ms)}`}
+        atMs={columns.atMs}
+        format={formatMs}
+        series={[
+          { label: 'p50', colour: '--cpu', look: 'line', values: columns.p50Ms },
+          { label: 'p99', colour: '--late', look: 'line', values: columns.p99Ms },
+        ]}
+        {...zooming}
+      />
+      <Plot
+        title="Where requests ran, per second"
+        summary={placeNames.map((name) => `${name} ${totals[name]}`).join(', ')}
+        atMs={columns.atMs}
+        format={formatRate}
+        series={areas(placeLooks, counts, stepMs)}
+        {...zooming}
+      />
+      {errors !== undefined && (
+        <Plot
+          title="Errors, per second"
+          summary={errorNote(wrong)}
+          atMs={errors.columns.atMs}
+          format={formatRate}
+          series={[
+            {
+              label: 'Of callers (4xx)',
+              colour: '--late',
+              look: 'line',
+              values: perSecond(errors.columns.client, errors.stepMs),
+            },
+            {
+              label: 'Of the host (5xx)',
+              colour: '--failed',
+              look: 'line',
+              values: perSecond(errors.columns.host, errors.stepMs),
+            },
+          ]}
+          {...zooming}
+        />
+      )}
+      <Plot
+        title={stepMs === 1000 ? 'Cold starts, each second' : `Cold starts, every ${stepMs / 1000} s`}
+        summary={`${totals.cold} cold starts`}
+        atMs={columns.atMs}
+        format={(value) => (Number.isInteger(value) ? String(value) : '')}
+        series={[{ label: 'Cold starts', colour: '--cold', look: 'bars', values: columns.cold }]}
+        {...zooming}
+      />
+    </div>
   );
 }

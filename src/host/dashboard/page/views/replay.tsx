@@ -82,30 +82,7 @@ export function Replay({ run, theme }: { readonly run: string | undefined; reado
           <input type="file" multiple accept=".json" onChange={(event) => void openFiles(event.currentTarget.files)} />
         </label>
         {runs?.runs.length === 0 && shown.length === 0 && <p class="muted">None yet. Run one above.</p>}
-        <ul class="runs">
-          {runs?.runs.map(({ id, name, state, reason, command }) => (
-            <li key={id} data-state={state}>
-              {state === 'done' ? (
-                <button
-                  type="button"
-                  aria-pressed={shown.some((each) => each.id === id)}
-                  onClick={() => void open(id, name)}
-                >
-                  {name}
-                </button>
-              ) : (
-                <strong>{name}</strong>
-              )}{' '}
-              <span class={state === 'failed' ? 'warning' : 'muted'}>{state === 'failed' ? reason : state}</span>{' '}
-              {(state === 'waiting' || state === 'running') && (
-                <button type="button" aria-label={`Cancel ${name}`} onClick={() => void cancel(id)}>
-                  Cancel
-                </button>
-              )}
-              {command !== '' && <code>{command}</code>}
-            </li>
-          ))}
-        </ul>
+        <RunList runs={runs?.runs ?? []} shown={shown} onOpen={open} onCancel={cancel} />
       </section>
       {capacity !== undefined && <Capacity {...capacity} onClose={() => setCapacity(undefined)} />}
       {shown.length > 0 && (
@@ -115,23 +92,53 @@ export function Replay({ run, theme }: { readonly run: string | undefined; reado
   );
 }
 
+interface RunListProps {
+  readonly runs: Runs['runs'];
+  readonly shown: readonly Shown[];
+  readonly onOpen: (id: string, name: string) => Promise<void>;
+  readonly onCancel: (id: string) => Promise<void>;
+}
+
+function RunList({ runs, shown, onOpen, onCancel }: RunListProps) {
+  return (
+    <ul class="runs">
+      {runs.map(({ id, name, state, reason, command }) => (
+        <li key={id} data-state={state}>
+          {state === 'done' ? (
+            <button
+              type="button"
+              aria-pressed={shown.some((each) => each.id === id)}
+              onClick={() => void onOpen(id, name)}
+            >
+              {name}
+            </button>
+          ) : (
+            <strong>{name}</strong>
+          )}{' '}
+          <span class={state === 'failed' ? 'warning' : 'muted'}>{state === 'failed' ? reason : state}</span>{' '}
+          {(state === 'waiting' || state === 'running') && (
+            <button type="button" aria-label={`Cancel ${name}`} onClick={() => void onCancel(id)}>
+              Cancel
+            </button>
+          )}
+          {command !== '' && <code>{command}</code>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 function NewRun({ runs, onStarted }: { readonly runs: Runs | undefined; readonly onStarted: () => void }) {
   const choices = answerOf(usePolled<AnatomyChoices>('/api/anatomy', 2 ** 31 - 1));
   const [said, setSaid] = useState<string | undefined>(undefined);
   const [trace, setTrace] = useState('');
   const [kind, setKind] = useState('replay');
   const start = async (form: HTMLFormElement): Promise<void> => {
-    const fields = new FormData(form);
-    const entries = [...fields.keys()].flatMap((field) => {
-      const text = textOf(fields, field);
-      if (text === '') return [];
-      return [[field, ['rate', 'requests', 'seed', 'hostsMax'].includes(field) ? Number(text) : text]];
-    });
     try {
       await request('/api/replays', {
         method: 'POST',
         headers: { 'Content-Type': 'application/json' },
-        body: JSON.stringify(Object.fromEntries(entries)),
+        body: JSON.stringify(askedBy(form)),
       });
       setSaid(undefined);
       onStarted();
@@ -178,11 +185,7 @@ function NewRun({ runs, onStarted }: { readonly runs: Runs | undefined; readonly
           </select>
         </Field>
       ) : (
-        <>
-          <TextField label="Machines, by commas" name="machine" defaultValue="p3.8xlarge" />
-          <TextField label="Goodput asked for" name="goodput" defaultValue="99%" />
-          <TextField label="Largest number of hosts" name="hostsMax" inputMode="numeric" defaultValue="8" />
-        </>
+        <CapacityFields />
       )}
       <Field label="Policy">
         <select name="policy">
@@ -202,5 +205,26 @@ function NewRun({ runs, onStarted }: { readonly runs: Runs | undefined; readonly
       </button>
       {said !== undefined && <Message text={said} level="warning" />}
     </form>
+  );
+}
+
+/** What the form asks for, as the host takes it. */
+function askedBy(form: HTMLFormElement): object {
+  const fields = new FormData(form);
+  const entries = [...fields.keys()].flatMap((field) => {
+    const text = textOf(fields, field);
+    if (text === '') return [];
+    return [[field, ['rate', 'requests', 'seed', 'hostsMax'].includes(field) ? Number(text) : text]];
+  });
+  return Object.fromEntries(entries) as object;
+}
+
+function CapacityFields() {
+  return (
+    <>
+      <TextField label="Machines, by commas" name="machine" defaultValue="p3.8xlarge" />
+      <TextField label="Goodput asked for" name="goodput" defaultValue="99%" />
+      <TextField label="Largest number of hosts" name="hostsMax" inputMode="numeric" defaultValue="8" />
+    </>
   );
 }

@@ -77,27 +77,33 @@ export function Reports({ shown, theme, onClose }: ReportsProps) {
         ))}
       </div>
       {shown.map(({ id, name, report }) => (
-        <details class="card" key={id}>
-          <summary>{name}: models and settings</summary>
-          <div class="scroll">
-            <Table headings={['Model', 'Functions', 'Requests', 'Goodput', 'p99', 'Cold']}>
-              {report.models.map((model) => (
-                <tr key={model.model}>
-                  <th scope="row">{model.model}</th>
-                  <td>{model.functions}</td>
-                  <td>{model.requests}</td>
-                  <td>{formatShare(model.goodput)}</td>
-                  <td>{formatMs(model.p99_ms)}</td>
-                  <td>{formatShare(model.cold_start_rate)}</td>
-                </tr>
-              ))}
-            </Table>
-          </div>
-          <pre>{JSON.stringify(report.settings, null, 1)}</pre>
-          <CopyButton text={JSON.stringify(report, null, 1)} />
-        </details>
+        <Models key={id} name={name} report={report} />
       ))}
     </>
+  );
+}
+
+function Models({ name, report }: Omit<Shown, 'id'>) {
+  return (
+    <details class="card">
+      <summary>{name}: models and settings</summary>
+      <div class="scroll">
+        <Table headings={['Model', 'Functions', 'Requests', 'Goodput', 'p99', 'Cold']}>
+          {report.models.map((model) => (
+            <tr key={model.model}>
+              <th scope="row">{model.model}</th>
+              <td>{model.functions}</td>
+              <td>{model.requests}</td>
+              <td>{formatShare(model.goodput)}</td>
+              <td>{formatMs(model.p99_ms)}</td>
+              <td>{formatShare(model.cold_start_rate)}</td>
+            </tr>
+          ))}
+        </Table>
+      </div>
+      <pre>{JSON.stringify(report.settings, null, 1)}</pre>
+      <CopyButton text={JSON.stringify(report, null, 1)} />
+    </details>
   );
 }
 

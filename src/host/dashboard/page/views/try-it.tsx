@@ -88,30 +88,30 @@ export function TryIt({ answer }: { readonly answer: FunctionAnswer }) {
         </div>
       </form>
       {failure !== undefined && <Message text={failure} level="warning" />}
-      {tried !== undefined && (
-        <div class="answer">
-          <p>
-            Answered in <strong>{formatMs(tried.tookMs)}</strong>, as this browser saw it
-          </p>
-          {tried.image === undefined ? (
-            <pre id="try-answer">{tried.body}</pre>
-          ) : (
-            <img src={tried.image} alt="The function’s answer" />
-          )}
-          <table>
-            <tbody>
-              {tried.headers.map(([name, value]) => (
-                <tr key={name}>
-                  <th scope="row">{name}</th>
-                  <td>{value}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-          <pre>{tried.curl}</pre>
-          <CopyButton text={tried.curl} />
-        </div>
-      )}
+      {tried !== undefined && <Answer {...tried} />}
     </section>
+  );
+}
+
+function Answer({ tookMs, image, body, headers, curl }: Tried) {
+  return (
+    <div class="answer">
+      <p>
+        Answered in <strong>{formatMs(tookMs)}</strong>, as this browser saw it
+      </p>
+      {image === undefined ? <pre id="try-answer">{body}</pre> : <img src={image} alt="The function’s answer" />}
+      <table>
+        <tbody>
+          {headers.map(([name, value]) => (
+            <tr key={name}>
+              <th scope="row">{name}</th>
+              <td>{value}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <pre>{curl}</pre>
+      <CopyButton text={curl} />
+    </div>
   );
 }
