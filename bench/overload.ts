@@ -5,7 +5,7 @@
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
 import { busyGraph } from './chaos/models.ts';
-import { makeArrivals, type Arrival } from './many/arrivals.ts';
+import { makeArrivals } from './many/arrivals.ts';
 import { floodAims, floodsTable, runFloods, type Floods } from './overload/floods.ts';
 import { closedLoop, openLoop, type Answer } from './overload/clients.ts';
 import { median, Servers } from './servers.ts';
@@ -99,11 +99,13 @@ async function play(
   for (const name of quiet) await closedLoop(url, name, 1, 1);
   const load = makeArrivals('uniform', 1, scene.times * capacityPerSecond, forMs, seed);
   const beside = makeArrivals('uniform', Math.max(1, scene.quiet), scene.quiet * quietPerSecond, forMs, seed + 1);
-  const arrivals = merge(load, scene.quiet === 0 ? [] : beside);
-  const answers = await openLoop(url, ['loud', ...quiet], arrivals);
   const title = scene.quiet === 0 ? scene.title : `${scene.title}: the loud one`;
-  groups.set(title, groupOf(answers.filter(({ index }) => index === 0)));
-  if (scene.quiet > 0) groups.set('quiet', groupOf(answers.filter(({ index }) => index > 0)));
+  const [loud, others] = await Promise.all([
+    openLoop(url, ['loud'], load),
+    scene.quiet === 0 ? [] : openLoop(url, quiet, beside),
+  ]);
+  groups.set(title, groupOf(loud));
+  if (scene.quiet > 0) groups.set('quiet', groupOf(others));
   if (scene.name === 'twice') {
     const after = makeArrivals('uniform', 1, 0.3 * capacityPerSecond, 2000, seed + 2);
     const later = (await openLoop(url, ['loud'], after)).filter(({ atMs }) => atMs >= 1000);
@@ -119,11 +121,6 @@ async function everyday(forMs: number, seed: number): Promise<Group> {
   for (const name of names) await servers.addFunction(name, tinyGraph(), { slo: `${sloMs}ms` });
   const { url } = await servers.startHost();
   return groupOf(await openLoop(url, names, makeArrivals('uniform', names.length, names.length, forMs, seed)));
-}
-
-function merge(loud: readonly Arrival[], quiet: readonly Arrival[]): Arrival[] {
-  const shifted = quiet.map(({ atMs, index }) => ({ atMs, index: index + 1 }));
-  return [...loud, ...shifted].sort((a, b) => a.atMs - b.atMs);
 }
 
 function groupOf(answers: readonly Answer[]): Group {

@@ -10,6 +10,7 @@ import { Agent, request as httpRequest } from 'node:http';
 import { createInterface } from 'node:readline';
 
 const small = Buffer.from(JSON.stringify({ inputs: [{ name: 'x', shape: [1, 1], datatype: 'FP32', data: [1] }] }));
+const warmMs = 500;
 const lines = createInterface({ input: process.stdin });
 const ended = once(lines, 'close');
 const [line] = await once(lines, 'line');
@@ -23,6 +24,8 @@ process.stdout.write(`${JSON.stringify(results)}\n`, () => process.exit(0));
  */
 async function open({ url, names, arrivals }) {
   const agent = new Agent({ keepAlive: true, maxSockets: 2000 });
+  // Code that has not run before lags by some tenths of a second. The host answers these with 404, and keeps their connections.
+  await closed({ url, name: '-', clients: 8, forMs: warmMs }, agent);
   const answers = [];
   const startMs = performance.now();
   for (const { index, atMs } of arrivals) {
@@ -38,8 +41,7 @@ async function open({ url, names, arrivals }) {
 }
 
 /** Answers in a second. */
-async function closed({ url, name, clients, forMs }) {
-  const agent = new Agent({ keepAlive: true, maxSockets: clients });
+async function closed({ url, name, clients, forMs }, agent = new Agent({ keepAlive: true, maxSockets: clients })) {
   let answered = 0;
   const startMs = performance.now();
   const client = async () => {
