@@ -5,6 +5,7 @@ import { Command } from 'commander';
 import { addUrlFlag, functionPath, hostAddress, request } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { newTraceparent, traceText } from './trace.ts';
+import { given } from '../tools/index.ts';
 
 interface CallOptions {
   readonly url: string;
@@ -49,8 +50,7 @@ export function callCommand(): Command {
       method: 'POST',
       headers: {
         'content-type': options.contentType ?? contentTypeOf(body, options.file),
-        ...(options.callback === undefined ? {} : { 'x-callback-url': options.callback }),
-        ...(traceparent === undefined ? {} : { traceparent }),
+        ...given({ 'x-callback-url': options.callback, traceparent }),
       },
       // TypeScript's fetch wants to know that no SharedArrayBuffer is behind the bytes.
       body: new Uint8Array(body),

@@ -1,8 +1,9 @@
 /** What the `plan` commands share: reading profiles, lists of numbers, writing pictures. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { PlanError } from '../plan/index.ts';
 import { ProfileError } from '../profile/index.ts';
 import { CliError, spoken } from './error.ts';
+import { writeText } from './replay/output.ts';
 
 /** Reads a profile. Throws CliError with the file's name and what is wrong with it. */
 export function readProfile<Profile>(file: string, parse: (json: unknown) => Profile): Profile {
@@ -32,15 +33,7 @@ export function measuredPart(json: unknown, part: 'pool' | 'service'): unknown {
   return isMeasured ? json[part] : json;
 }
 
-/** Writes a picture and says so on standard error, where it does not disturb JSON. */
-export function writePicture(file: string, svg: string): void {
-  try {
-    writeFileSync(file, svg);
-  } catch (error) {
-    throw new CliError(`cannot write the picture: ${messageOf(error)}`, { cause: error });
-  }
-  process.stderr.write(`wrote ${file}\n`);
-}
+export const writePicture = (file: string, svg: string): void => writeText(file, svg, 'picture');
 
 /** What a planner refuses is what the command line asked for. */
 export function planned<Plan>(plan: () => Plan): Plan {

@@ -4,7 +4,7 @@ import { writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command } from 'commander';
 import { openFolder, TryError, type TriedFunction, type TriedTimes } from '../host/index.ts';
-import { formatMs } from '../tools/index.ts';
+import { given, formatMs } from '../tools/index.ts';
 import { contentTypeOf, readBody } from './call.ts';
 import { CliError, usage } from './error.ts';
 import { appended, parseCount } from './values.ts';
@@ -72,7 +72,7 @@ async function replyText(
   if (isExample && example === undefined) throw usage('there is no body: give a file, - or --data');
   const file = isExample ? exampleFile : input;
   const data = isExample && exampleFile === undefined ? example : options.data;
-  const body = await readBody({ ...(data === undefined ? {} : { data }), ...(file === undefined ? {} : { file }) });
+  const body = await readBody({ ...given({ data, file }) });
   const headers = { 'content-type': options.contentType ?? contentTypeOf(body, file), ...headersOf(options.header) };
   const times: TriedTimes[] = [];
   let response;

@@ -115,7 +115,7 @@ export function addGatewayMetrics({
 }: InheritedMetricsOptions): void {
   counter('gateway_function_invocation_total', 'Calls of functions over HTTP', (add) => {
     for (const [name, byStatus] of statistics.calls()) {
-      for (const [code, { seconds }] of byStatus) add({ function_name: name, code }, seconds.count);
+      for (const [code, seconds] of byStatus) add({ function_name: name, code }, seconds.count);
     }
   });
   counter('gateway_function_invocation_started', 'Calls of functions that were begun', (add) => {
@@ -123,7 +123,7 @@ export function addGatewayMetrics({
   });
   histogram('gateway_functions_seconds', 'Duration of calls over HTTP', () =>
     Array.from(statistics.calls(), ([name, byStatus]) =>
-      Array.from(byStatus, ([code, { seconds }]) => ({ labels: { function_name: name, code }, histogram: seconds })),
+      Array.from(byStatus, ([code, seconds]) => ({ labels: { function_name: name, code }, histogram: seconds })),
     ).flat(),
   );
   gauge(
@@ -163,7 +163,7 @@ export function addMachineMetrics({ gauge }: Exposition): void {
 function callsByCode(statistics: Statistics): Map<string, Histogram> {
   const byCode = new Map<string, Histogram>();
   for (const byStatus of statistics.calls().values()) {
-    for (const [status, { seconds }] of byStatus) {
+    for (const [status, seconds] of byStatus) {
       const code = codeOfStatus(status);
       const sum = byCode.get(code) ?? new Histogram(secondsBuckets);
       addTo(sum, seconds);

@@ -149,14 +149,9 @@ export class VersionStatistics implements PartTimes {
   }
 }
 
-/** Calls of one function over HTTP that ended with one status. */
-export interface CallStatistics {
-  readonly seconds: Histogram;
-}
-
 export class Statistics {
   readonly #versions = new Map<string, VersionStatistics>();
-  readonly #calls = new Map<string, Map<number, CallStatistics>>();
+  readonly #calls = new Map<string, Map<number, Histogram>>();
   /** Failures told to clients, by code of the catalogue. */
   readonly errors = new Map<ErrorCode, number>();
   /** Requests that count against `requestsInFlightMax` now. */
@@ -228,8 +223,8 @@ export class Statistics {
     let byStatus = this.#calls.get(name);
     if (byStatus === undefined) this.#calls.set(name, (byStatus = new Map()));
     let calls = byStatus.get(status);
-    if (calls === undefined) byStatus.set(status, (calls = { seconds: new Histogram(secondsBuckets) }));
-    calls.seconds.observe(seconds);
+    if (calls === undefined) byStatus.set(status, (calls = new Histogram(secondsBuckets)));
+    calls.observe(seconds);
   }
 
   /** Bytes of one HTTP call and of its reply. */
@@ -244,7 +239,8 @@ export class Statistics {
     return this.#started;
   }
 
-  calls(): ReadonlyMap<string, ReadonlyMap<number, CallStatistics>> {
+  /** Seconds of the calls of each function over HTTP, by the status with which they ended. */
+  calls(): ReadonlyMap<string, ReadonlyMap<number, Histogram>> {
     return this.#calls;
   }
 

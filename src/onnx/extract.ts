@@ -5,6 +5,7 @@ import { functionKey, Graph } from './graph.ts';
 import type { GraphNode, ValueType } from './graph-node.ts';
 import { allNodes, sparseName } from './scope.ts';
 import type { Dimension, FunctionProto, ModelProto, NodeProto, TypeProto, ValueInfoProto } from './types.ts';
+import { given } from '../tools/index.ts';
 
 /**
  * What to cut out:
@@ -53,9 +54,7 @@ class Extraction {
     const { docString, metadataProps } = declared ?? {};
     return {
       name,
-      ...(type === undefined ? {} : { type }),
-      ...(docString === undefined ? {} : { docString }),
-      ...(metadataProps === undefined ? {} : { metadataProps }),
+      ...given({ type, docString, metadataProps }),
     };
   }
 

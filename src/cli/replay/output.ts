@@ -39,14 +39,19 @@ export function writeForms(options: OutputOptions, forms: Forms): void {
       spoken = true;
       continue;
     }
-    try {
-      writeFileSync(file, forms[kind]());
-    } catch (error) {
-      throw new CliError(`cannot write the report: ${(error as Error).message}`, { cause: error });
-    }
-    process.stderr.write(`wrote ${file}\n`);
+    writeText(file, forms[kind](), 'report');
   }
   if (!spoken) console.log(forms.text());
+}
+
+/** Writes a file that was asked for and says so on standard error, where it does not disturb JSON. */
+export function writeText(file: string, text: string, what: string): void {
+  try {
+    writeFileSync(file, text);
+  } catch (error) {
+    throw new CliError(`cannot write the ${what}: ${(error as Error).message}`, { cause: error });
+  }
+  process.stderr.write(`wrote ${file}\n`);
 }
 
 /** Whoever read the pipe has seen enough, as `head` does. */

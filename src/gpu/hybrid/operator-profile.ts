@@ -17,6 +17,7 @@ import { GpuError } from '../types.ts';
 import { measureOperatorsOnCpu } from './cpu-operators.ts';
 import type { DraftedNode, OperatorDraft } from './operator-draft.ts';
 import type { CpuCall, CpuCores, HostTensor } from './types.ts';
+import { given } from '../../tools/index.ts';
 
 /** What was found out about a draft's operators, in milliseconds. */
 export interface OperatorTimes {
@@ -129,9 +130,7 @@ export async function timeOnCpu(
     inputs: functionInputs(draft),
     nodes: draft.operators.flatMap(({ nodes }) => nodes.map(({ name }) => name)),
     cores,
-    ...(coreNumbers === undefined ? {} : { pinTo: coreNumbers }),
-    ...(iterations === undefined ? {} : { iterations }),
-    ...(signal === undefined ? {} : { signal }),
+    ...given({ pinTo: coreNumbers, iterations, signal }),
     onProgress: ({ done, total, busyCores }) => {
       const label = `on the CPU, ${busyCores} ${busyCores === 1 ? 'core' : 'cores'} busy`;
       onProgress?.({ done: stepsBefore + done, total: stepsBefore + total, label });

@@ -23,6 +23,7 @@ import type {
   ShapeCoverage,
   ShapeOrder,
 } from './protocol.ts';
+import { given } from '../../tools/index.ts';
 
 interface ServedFunction {
   readonly spec: GpuFunctionSpec;
@@ -60,9 +61,7 @@ export class GpuService {
     this.#engine = new Engine(cuda, {
       hostBytes,
       without,
-      ...(slabBytes === undefined ? {} : { slabBytes }),
-      ...(gpuBytes === undefined ? {} : { gpuBytes }),
-      ...(graphs === undefined ? {} : { graphs }),
+      ...given({ slabBytes, gpuBytes, graphs }),
     });
     this.#compiler = compiler;
     this.#shapesMax = settings.shapesMax ?? 16;

@@ -203,7 +203,7 @@ function rowOf(
       totals.offered / Math.max(1, (Math.min(span.toMs, nowMs) - Math.max(span.fromMs, history.startedAtMs)) / 1000),
     coldShare: answered === 0 ? null : totals.cold / answered,
     diskBytes: version.modelBytes,
-    statuses: Array.from(sources.statistics.calls().get(name) ?? [], ([status, { seconds }]) => ({
+    statuses: Array.from(sources.statistics.calls().get(name) ?? [], ([status, seconds]) => ({
       status,
       count: seconds.count,
     })).sort((a, b) => a.status - b.status),

@@ -35,6 +35,7 @@ import { RunLimits } from './run-limits.ts';
 import type { GpuRuntime } from './prepare.ts';
 import { ShippedPlans } from './shipped-plans.ts';
 import { Verdicts } from './verdicts.ts';
+import { given } from '../../tools/index.ts';
 
 export interface GpuHostOptions {
   /** Instead of what is concluded from measured bandwidths. */
@@ -123,9 +124,7 @@ export class GpuHost {
       cacheFolder: join(dataDir, 'cache', 'gpu'),
       hybridCores: hybridCores.count,
       hybridCoreNumbers: hybridCores.lease.cores,
-      ...(gpuBytes === undefined ? {} : { gpuBytes }),
-      ...(slabBytes === undefined ? {} : { slabBytes }),
-      ...(environment === undefined ? {} : { environment }),
+      ...given({ gpuBytes, slabBytes, environment }),
       log: (line) => logger.info({ process: 'gpu' }, line),
     });
     this.#client.onDown((reason) => this.#down(reason));

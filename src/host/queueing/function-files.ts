@@ -7,6 +7,7 @@ import { externalFiles, readModel } from '../../onnx/index.ts';
 import { sealManifest, type FunctionManifest, type ManifestFile } from '../../queue/index.ts';
 import { hashFile } from '../store/disk.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
+import { given } from '../../tools/index.ts';
 
 /**
  * The manifests of all versions that are ready; a version appears once its files have been hashed, in the background.
@@ -111,8 +112,7 @@ async function describe({
   const manifest = sealManifest({
     key,
     files,
-    ...(handler === undefined ? {} : { handler }),
-    ...(threads === undefined ? {} : { threads }),
+    ...given({ handler, threads }),
     limits: {
       batchMax: joinable ? settings.batching.batchMax : 1,
       batchDelayMs: settings.batching.delayMs,

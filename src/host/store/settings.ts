@@ -7,6 +7,7 @@ import { HostError } from '../errors.ts';
 import type { FunctionSettings, SettingsOverride } from '../types.ts';
 import { quoted, uploadedModel } from './names.ts';
 import { nearest } from './nearest.ts';
+import { given } from '../../tools/index.ts';
 
 /** Text such as "250ms" or "1.5s", or a number of milliseconds. */
 export type Duration = string | number;
@@ -140,8 +141,7 @@ export function withChange(settings: FunctionSettings, change: GivenSettings): F
   const { example, labels } = own;
   return {
     ...settings,
-    ...(example === undefined ? {} : { example }),
-    ...(labels === undefined ? {} : { labels }),
+    ...given({ example, labels }),
     description: change.description ?? settings.description,
     sloMs: own.sloMs,
     batching: {
