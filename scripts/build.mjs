@@ -11,12 +11,14 @@ import {
   renameSync,
   rmSync,
   symlinkSync,
+  utimesSync,
 } from 'node:fs';
 import { join, dirname, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { buildPage } from './build-page.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const builtAt = new Date();
 const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
 
 if (!existsSync(tsc)) {
@@ -24,6 +26,14 @@ if (!existsSync(tsc)) {
   console.error('dist/ is not built and TypeScript is not installed: run `npm ci` without --omit=dev');
   process.exit(1);
 }
+
+/** Whether both have the same bytes. Then the second is as new as this build, which test/global-setup.ts looks for. */
+function isUpToDate(from, to) {
+  if (!existsSync(to) || !readFileSync(from).equals(readFileSync(to))) return false;
+  utimesSync(to, builtAt, builtAt);
+  return true;
+}
+
 // What is left of a deleted source file would still be found by an import.
 const outputs = existsSync(join(root, 'dist'))
   ? readdirSync(join(root, 'dist'), { recursive: true, encoding: 'utf8' })
@@ -40,7 +50,7 @@ for (const file of readAtRunTime) {
   if (!file.endsWith('.cu') && !file.endsWith('.proto')) continue;
   const [from, to] = [join(root, 'src', file), join(root, 'dist', file)];
   // Left alone where it is the same: a process that runs from dist/ may be reading it.
-  if (existsSync(to) && readFileSync(from).equals(readFileSync(to))) continue;
+  if (isUpToDate(from, to)) continue;
   mkdirSync(dirname(to), { recursive: true });
   cpSync(from, `${to}.${process.pid}`);
   renameSync(`${to}.${process.pid}`, to);
@@ -58,7 +68,7 @@ if (compiled.status === 0) {
     if (!entry.isFile()) continue;
     const from = join(entry.parentPath ?? entry.path, entry.name);
     const to = join(root, 'dist', relative(beside, from));
-    if (existsSync(to) && readFileSync(from).equals(readFileSync(to))) continue;
+    if (isUpToDate(from, to)) continue;
     mkdirSync(dirname(to), { recursive: true });
     renameSync(from, to);
   }

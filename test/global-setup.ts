@@ -4,7 +4,7 @@
  */
 import { spawnSync } from 'node:child_process';
 import { readdirSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, sep } from 'node:path';
 import type { TestProject } from 'vitest/node';
 
 const root = join(import.meta.dirname, '..');
@@ -19,17 +19,20 @@ export default function setup(project: TestProject): void {
   if (built.status !== 0) console.warn(`dist/ was built with errors:\n${built.stdout}${built.stderr}`);
 }
 
-/** Whether every source file is older than what was compiled from it, and nothing is left of deleted ones. */
+const page = join('host', 'dashboard', 'page');
+const script = join(page, 'page.js');
+
+/** Whether every source file is older than what was made of it, and nothing is left of deleted ones. */
 function isFresh(): boolean {
-  const sources = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' });
-  const compiled = new Set<string>();
-  for (const source of sources) {
-    if (!source.endsWith('.ts') || source.endsWith('.test.ts')) continue;
-    const output = source.replace(/\.ts$/, '.js');
-    compiled.add(output);
-    const outputTime = statSync(join(root, 'dist', output), { throwIfNoEntry: false })?.mtimeMs ?? 0;
-    if (statSync(join(root, 'src', source)).mtimeMs > outputTime) return false;
+  const timeOf = (...path: string[]): number => statSync(join(root, ...path), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  const made = new Set<string>();
+  for (const source of readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' })) {
+    const isOfPage = source.startsWith(page + sep);
+    if (source.endsWith('.test.ts') || !(isOfPage || /\.(ts|cu|proto)$/.test(source))) continue;
+    const output = isOfPage ? script : source.replace(/\.ts$/, '.js');
+    made.add(output);
+    if (timeOf('src', source) > timeOf('dist', output)) return false;
   }
   const outputs = readdirSync(join(root, 'dist'), { recursive: true, encoding: 'utf8' });
-  return outputs.every((output) => !output.endsWith('.js') || compiled.has(output));
+  return outputs.every((output) => !output.endsWith('.js') || made.has(output));
 }
