@@ -26,10 +26,13 @@ const slow = [
 /** Tests over folders that start no host in their own process. */
 const engines = 'test/{functions,gpu,hybrid,plan,replay}/**/*.test.ts';
 
+/** These have a worker each: they set what can be set once in a process, or measure it. */
+const alone = ['test/emulated-driver/*.test.ts', 'test/bench/small.test.ts'];
+
 /**
- * These share the modules of their worker: reading and compiling them anew for each file was 158 s of work in a run for those
- * beside the code, and half of the work of the engines'. They give back what they take (processes, ports, folders, environment),
- * so that no file finds traces of another. The other files in test/ start hosts, and have a worker each.
+ * All others share the modules of their worker: reading and compiling them anew for each file was 158 s of work in a run
+ * for those beside the code, half of the work of the engines', and a third of that of hosts in the process of their test.
+ * They give back what they take (processes, ports, folders, environment), so that no file finds traces of another.
  */
 const isolate = false;
 const globalSetup = ['test/global-setup.ts'];
@@ -46,7 +49,11 @@ export default defineConfig({
     projects: [
       { extends: true, test: { name: 'unit', globalSetup, isolate, include: ['src/**/*.test.ts'], exclude: slow } },
       { extends: true, test: { name: 'processes', globalSetup, isolate, include: [...slow, engines] } },
-      { extends: true, test: { name: 'whole', globalSetup, include: ['test/**/*.test.ts'], exclude: [engines] } },
+      {
+        extends: true,
+        test: { name: 'whole', globalSetup, isolate, include: ['test/**/*.test.ts'], exclude: [engines, ...alone] },
+      },
+      { extends: true, test: { name: 'alone', globalSetup, include: alone } },
     ],
   },
 });

@@ -34,7 +34,7 @@ export const longest: readonly string[] = [
 ];
 
 /** Projects in the order in which they run; unknown ones come last. */
-const projects = ['whole', 'processes', 'unit'];
+const projects = ['alone', 'whole', 'processes', 'unit'];
 
 export default class LongestFirst extends BaseSequencer {
   override async sort(specifications: TestSpecification[]): Promise<TestSpecification[]> {

@@ -1,4 +1,15 @@
 import fc from 'fast-check';
+import { afterAll, vi } from 'vitest';
 
 // fast-check prints the seed and path of a failing property; this makes every property of a run use one known seed.
 fc.configureGlobal({ seed: Number(process.env['TURNTABLE_SEED']) });
+
+// Files of one worker share its environment, where hosts find settings and the GPUs' driver: a file puts back what it sets.
+// What it sets by vi.stubEnv is put back here.
+const settings = (): string =>
+  JSON.stringify(Object.entries(process.env).filter(([name]) => name.startsWith('TURNTABLE_')));
+const before = settings();
+afterAll(() => {
+  vi.unstubAllEnvs();
+  if (settings() !== before) throw new Error(`this file leaves other variables than it found: ${settings()}`);
+});

@@ -8,8 +8,8 @@ import { createLogger } from '../../src/host/logger.ts';
 import { tolerances, type InputShapes, type Precision } from '../../src/gpu/index.ts';
 import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
 import type { DataType, Tensor } from '../../src/tensor/index.ts';
-import { buildEmulatedDriver } from '../emulated-driver/build.ts';
 import { filled, tensor } from '../gpu/conformance/case.ts';
+import { emulateGpus } from '../support/emulate-gpus.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { buildFamily, families, familyInputs, type Family } from '../support/model-families.ts';
 import {
@@ -108,10 +108,7 @@ const placementOf = (reply: Response): string => reply.headers.get('x-turntable-
 describe.skipIf(emulatorMissing)('on a GPU', () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'turntable-families-'));
-    const driver = await buildEmulatedDriver();
-    Object.assign(process.env, driver!.environment, {
-      TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 256 * 2 ** 20 }] }),
-    });
+    await emulateGpus([{ memoryBytes: 256 * 2 ** 20 }]);
     for (const { name, model } of [...served, { name: 'sized', model: sizedByValues }]) {
       const place = join(folder, 'functions', name);
       await mkdir(place, { recursive: true });

@@ -8,7 +8,7 @@ import type { JoinedSizes, Placed } from '../../src/host/live/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
-import { buildEmulatedDriver } from '../emulated-driver/build.ts';
+import { emulateGpus } from '../support/emulate-gpus.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { runOnnxRuntime } from '../support/run-program.ts';
 import { wave } from '../support/unrolling.ts';
@@ -106,10 +106,7 @@ describe.skipIf(emulatorMissing)('calls of a function with batching.max 4', () =
       join(place, 'function.json'),
       JSON.stringify({ model: 'model.onnx', slo: '60s', batching: { max: 4 } }),
     );
-    const driver = await buildEmulatedDriver();
-    Object.assign(process.env, driver!.environment, {
-      TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 64 * 2 ** 20 }] }),
-    });
+    await emulateGpus([{ memoryBytes: 64 * 2 ** 20 }]);
     ({ config } = loadConfig({
       flags: {
         'listen.port': '0',

@@ -15,7 +15,7 @@ import { buildArchitecture, ElementType, GraphBuilder, writeModel, type ModelPro
 import { Xoshiro } from '../../src/replay/index.ts';
 import type { GpuOffer, Start } from '../../src/schedule/index.ts';
 import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
-import { buildEmulatedDriver } from '../emulated-driver/build.ts';
+import { emulateGpus } from '../support/emulate-gpus.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { runOnnxRuntime } from '../support/run-program.ts';
 import { wave } from '../support/unrolling.ts';
@@ -240,10 +240,7 @@ const startsIn = ({ cold, partial, warm }: Readonly<Record<Start, number>>): num
 describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions that have ladders', () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-ladder-'));
-    const driver = await buildEmulatedDriver();
-    Object.assign(process.env, driver!.environment, {
-      TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 64 * mebibyte }] }),
-    });
+    await emulateGpus([{ memoryBytes: 64 * mebibyte }]);
     for (const kind of kinds) await addFunction(kind);
     // The first host measures; with what kernels take on the emulated driver no plan would use it. The second finds the
     // times of a machine with a GPU in their place.

@@ -16,7 +16,7 @@ import type { ColdStartPlan } from '../../src/plan/index.ts';
 import { Xoshiro } from '../../src/replay/index.ts';
 import { policies, type Action } from '../../src/schedule/index.ts';
 import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
-import { buildEmulatedDriver } from '../emulated-driver/build.ts';
+import { emulateGpus } from '../support/emulate-gpus.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { runOnnxRuntime } from '../support/run-program.ts';
 import { recordSchedulers, replaySteps, type SchedulerRecording } from '../support/scheduler-recording.ts';
@@ -189,11 +189,8 @@ const sumOf = (all: ReadonlyMap<string, number>, matching: RegExp): number =>
 describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty functions', () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-live-'));
-    const driver = await buildEmulatedDriver();
     const device = { memoryBytes: 64 * mebibyte };
-    Object.assign(process.env, driver!.environment, {
-      TURNTABLE_EMULATOR: JSON.stringify({ devices: [device, device] }),
-    });
+    await emulateGpus([device, device]);
     for (const [index, name] of names.entries()) await addFunction(name, index);
     const { config } = loadConfig({
       flags: {

@@ -14,6 +14,7 @@ import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { runSimulation, Xoshiro, type Outcome } from '../../src/replay/index.ts';
 import { policies } from '../../src/schedule/index.ts';
 import { buildEmulatedDriver } from '../emulated-driver/build.ts';
+import { emulateGpus } from '../support/emulate-gpus.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { wave } from '../support/unrolling.ts';
@@ -40,9 +41,8 @@ class Fixture {
 
   async start(gpus: number, flags: Readonly<Record<string, string>>, slo: string): Promise<void> {
     this.folder = await mkdtemp(join(tmpdir(), 'turntable-places-'));
-    const driver = await buildEmulatedDriver();
     const devices = Array.from({ length: gpus }, () => ({ memoryBytes: 64 * mebibyte }));
-    Object.assign(process.env, driver!.environment, { TURNTABLE_EMULATOR: JSON.stringify({ devices }) });
+    await emulateGpus(devices);
     for (const [index, name] of names.entries()) await this.add(name, index, slo);
     const { config } = loadConfig({
       flags: {

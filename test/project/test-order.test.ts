@@ -16,22 +16,24 @@ test('the long files of test/ start first, the unit tests last, and no project i
   const sequencer = new LongestFirst({ config: { root }, cache } as unknown as Vitest);
   const spec = (name: string, file: string): TestSpecification =>
     ({
-      project: { name, config: { isolate: name === 'whole', sequence: { groupOrder: 0 } } },
+      project: { name, config: { isolate: name === 'alone', sequence: { groupOrder: 0 } } },
       moduleId: join(root, file),
     }) as unknown as TestSpecification;
-  const [first = '', second = ''] = longest;
+  const [first = '', second = '', third = ''] = longest;
   const given = [
     spec('unit', 'src/tools/units.test.ts'),
     spec('whole', 'test/plan/short.test.ts'),
     spec('processes', 'src/process/process.test.ts'),
     spec('whole', second),
     spec('processes', 'src/cpu/pools.test.ts'),
-    spec('whole', first),
+    spec('alone', first),
+    spec('whole', third),
   ];
   const sorted = await sequencer.sort(given);
   expect(sorted.map(({ moduleId }) => moduleId.slice(root.length + 1))).toEqual([
     first,
     second,
+    third,
     'test/plan/short.test.ts',
     'src/cpu/pools.test.ts',
     'src/process/process.test.ts',
