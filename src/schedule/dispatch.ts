@@ -282,7 +282,7 @@ export class Dispatcher {
         const endMs = links.estimate(way, prefix, 0, nowMs) + laneMs;
         const deadlineMs = this.#state.dueMsOf(invocation);
         const isLate = endMs > deadlineMs;
-        this.#state.pressure.loadWas(gpu, isLate, offer, deadlineMs - this.#state.arrivalMs[invocation]!);
+        this.#state.pressure.loadWas(isLate, offer, prefix, deadlineMs - this.#state.arrivalMs[invocation]!);
         if (isLate) {
           this.#late.mark(invocation, line, gpu, nowMs);
           continue;

@@ -230,10 +230,12 @@ export class GpuMemory {
   }
 
   /**
-   * What others are expected to lose in the near future when so many bytes go from what is idle; 0 when none have to.
+   * What others are expected to lose in the near future when a load takes so many bytes; 0 where that many are free.
+   * Less than that makes no difference: what one load leaves the next one takes, so a call is not sent where a few
+   * bytes happen to be free.
    */
-  lossMs(missingBytes: number): number {
-    return missingBytes <= 0 ? 0 : this.#pressure.lossMs(missingBytes);
+  lossMs(neededBytes: number): number {
+    return neededBytes <= this.freeBytes ? 0 : this.#pressure.lossMs(neededBytes);
   }
 
   /** Drops a function, held or not. */
@@ -264,7 +266,9 @@ export class GpuMemory {
   #makeRoom(neededBytes: number): boolean {
     if (neededBytes > this.obtainableBytes) return false;
     while (neededBytes > this.freeBytes && this.#shrinkOne(neededBytes - this.freeBytes));
-    while (neededBytes > this.freeBytes) this.#evictOne(neededBytes - this.freeBytes);
+    let lostMs = 0;
+    while (neededBytes > this.freeBytes) lostMs += this.#evictOne(neededBytes - this.freeBytes);
+    this.#pressure.lost(lostMs, Math.max(0, neededBytes));
     return true;
   }
 
@@ -302,11 +306,12 @@ export class GpuMemory {
     if (this.#rungs.canShrink(this.#residents.functionOf(row), resident)) this.#shrinkable.add(row, false);
   }
 
-  #evictOne(missingBytes: number): void {
+  /** Returns what that is expected to cost: nothing for a second copy. */
+  #evictOne(missingBytes: number): number {
     const spare = this.#takeSpare();
     if (spare !== nobody) {
       this.#evict(spare, 'migration');
-      return;
+      return 0;
     }
     const victim = this.#order.first();
     const uses = Math.min(1, this.#popularity.share(this.#residents.functionOf(victim)));
@@ -319,7 +324,7 @@ export class GpuMemory {
       this.#order.remove(victim);
       this.#evict(victim, 'capacity');
     }
-    this.#pressure.lost(lossPerByte, beforeBytes - this.usedBytes);
+    return lossPerByte * (beforeBytes - this.usedBytes);
   }
 
   /** Drops as many of the last layers as are missing, but none of the hiding prefix. */

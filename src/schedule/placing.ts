@@ -100,7 +100,8 @@ export class Placing {
     // What goes elsewhere since its load would come too late is as good as late.
     if (gpu !== nobody && gpuEndMs > deadlineMs && (isAside || sheds) && !this.#state.isResident(functionIndex, gpu)) {
       const offer = this.#state.offerAt(functionIndex, gpu);
-      this.#state.pressure.loadWas(gpu, true, offer, deadlineMs - this.#state.arrivalMs[invocation]!);
+      const prefix = this.#state.keptPrefix(functionIndex, gpu);
+      this.#state.pressure.loadWas(true, offer, prefix, deadlineMs - this.#state.arrivalMs[invocation]!);
     }
     const isHopeless = isAside
       ? this.#sides.isHopeless(side, functionIndex, sheet, nowMs, deadlineMs)

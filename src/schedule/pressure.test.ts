@@ -9,7 +9,7 @@ const pressureOf = (): Pressure => new Pressure(1, new LinkLanes(smallGpus(1, 10
 describe('the price of room', () => {
   test('is a mean over the bytes that went, so one dear byte does not outweigh a thousand cheap ones', () => {
     const pressure = pressureOf();
-    pressure.lost(1, 1000);
+    pressure.lost(1000, 1000);
     pressure.lost(500, 1);
     expect(pressure.lossMs(100)).toBeCloseTo((100 * (0.98 * 1000 + 500)) / (0.98 * 1000 + 1), 6);
   });
@@ -22,6 +22,42 @@ describe('the price of room', () => {
     expect(suffixCostPerByte(pressureOf(), 0, offer, 2, 100)).toBeGreaterThanOrEqual(0);
     const late = { ...offer, ways: [{ ...way, coldMs: [1, 1, 1], transfers: [{ ...own, ms: [1, 1, 1.5] }] }] } as const;
     expect(wholeCostPerByte(pressureOf(), 0, late, 2, 100)).toBeGreaterThanOrEqual(0);
+  });
+});
+
+describe('what goes of a function', () => {
+  // 40 of 100 bytes hide the rest; everything loads in 30 ms, so 90 ms leave time for three such loads.
+  const offer = gpuOffer(0, { layers: [40, 60], hidingPrefix: 1, msPerByte: 0.3 });
+
+  /** Cost of the suffix over that of everything, by the byte, once so many of the loads have come too late. */
+  const suffixToWhole = (lateOfTen: number, prefix: number): number => {
+    const pressure = pressureOf();
+    for (let load = 0; load < 3000; load++) pressure.loadWas((load * 7) % 10 < lateOfTen, offer, prefix, 100);
+    return suffixCostPerByte(pressure, 0, offer, 2, 100) / wholeCostPerByte(pressure, 0, offer, 2, 100);
+  };
+
+  /** Of whole loads, what is expected to be late once loads that find so many layers were late where this holds. */
+  const lateShare = (isLate: (load: number) => boolean, prefix: number): number => {
+    const pressure = pressureOf();
+    for (let load = 0; load < 4000; load++) pressure.loadWas(isLate(load), offer, prefix, 100);
+    return pressure.lateMs(offer, 0, 100) / 400;
+  };
+
+  test('is its suffix while the links carry what is asked of them, and everything once they do not', () => {
+    expect(suffixToWhole(0, 0)).toBeLessThan(1);
+    expect(suffixToWhole(1, 0)).toBeLessThan(1);
+    expect(suffixToWhole(4, 0)).toBeGreaterThan(1);
+    expect(suffixToWhole(9, 0)).toBeGreaterThan(1);
+  });
+
+  test('is judged by the same load of the links, whether whole functions or suffixes are loaded now', () => {
+    // At a load of 0.65, 15% of whole loads are late (K = 3), and 4% of suffixes (K = 5).
+    expect(lateShare((load) => (load * 7) % 20 < 3, 0)).toBeCloseTo(0.15, 1);
+    expect(lateShare((load) => load % 21 === 0, 1)).toBeCloseTo(0.15, 1);
+  });
+
+  test('adds nothing to the chance of being late where nothing is missing', () => {
+    expect(pressureOf().lateMs(offer, 2, 100)).toBe(0);
   });
 });
 

@@ -269,6 +269,6 @@ export class Router {
     const memory = memories[gpu]!;
     const neededBytes = wholeBytes(offer) - memory.bytes(functionIndex);
     const linkMs = offer.ways[offer.ways.length - 1]!.transfers[0].ms[memory.prefix(functionIndex)]!;
-    return linkMs * pressure.now(gpu, nowMs) + memory.lossMs(neededBytes - memory.freeBytes);
+    return linkMs * pressure.now(gpu, nowMs) + memory.lossMs(neededBytes);
   }
 }
