@@ -81,6 +81,44 @@ describe('objectives', () => {
     expect(decided).toEqual(expected);
   });
 
+  test.each([
+    ['a call that later ones keep from the link goes to the CPU at the last instant that leaves it time', true],
+    ['a call that nobody keeps from the link stays at that instant', false],
+  ])('%s', (_, isPassed) => {
+    const bench = new Bench(policies.best, { cpuCores: 1 });
+    const first = bench.add({ layers: [60] }, { sloMs: 1000 });
+    const urgent = bench.add({ layers: [30] }, { sloMs: 94 });
+    const fn = bench.add({ layers: [30] }, { cpu: { latencyMs: 40, cores: 1 } });
+    bench.at(0, arrival(0, first));
+    // Behind 60 ms of loading it would end after 91.
+    expect(bench.at(0, arrival(1, fn))).toMatchObject([
+      { kind: 'wait', place: 0, predictedEndMs: 91 },
+      { kind: 'wake', atMs: 60 },
+    ]);
+    // Due a millisecond before it, so its load is next, and the other call would end after 121.
+    if (isPassed) bench.at(5, arrival(2, urgent));
+    const offloaded = bench.at(60, { kind: 'wake' }).filter(({ kind }) => kind === 'run-cpu');
+    const decision = { reason: 'slo', otherPlace: 0 };
+    expect(offloaded).toMatchObject(isPassed ? [{ invocation: 1, predictedEndMs: 100, decision }] : []);
+  });
+
+  test('where a few bytes happen to be free makes no difference', () => {
+    const bench = new Bench(policies.best, { gpus: 2 });
+    // GPU 0 is full, and GPU 1 has 10 bytes free.
+    const full = [0, 1].map(() => bench.add({ layers: [50], msPerByte: 0.2 }, {}, 0));
+    const [busy, other] = [0, 1].map(() => bench.add({ layers: [45], msPerByte: 0.2 }, {}, 1));
+    const added = bench.add({ layers: [50], msPerByte: 0.2 }, {}, 0);
+    let nowMs = 0;
+    for (let round = 0; round < 20; round++)
+      for (const each of [...full, busy!, other!]) bench.visit((nowMs += 100), 0, each);
+    // What goes for a load costs something.
+    bench.visit((nowMs += 100), 0, added);
+    bench.visit((nowMs += 100), 0, full[0]!);
+    bench.at((nowMs += 100), arrival(0, busy!));
+    const fn = bench.add({ layers: [50], msPerByte: 0.2 });
+    expect(bench.at(nowMs, arrival(1, fn))).toContainEqual(expect.objectContaining({ kind: 'load', gpu: 0 }));
+  });
+
   test('the earliest finish decides between GPU and CPU when the setting says so', () => {
     const bench = new Bench({ ...policies.artifact, offload: 'earliest-finish' }, { cpuCores: 2 });
     const fn = bench.add({ layers: [40] }, { cpu: { latencyMs: 20, cores: 1 } });

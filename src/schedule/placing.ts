@@ -3,6 +3,7 @@ import type { Dispatcher } from './dispatch.ts';
 import { state } from './invocations.ts';
 import type { OfferSheet } from './offer.ts';
 import { Router } from './routing.ts';
+import { SecondLook } from './second-look.ts';
 import type { Sides } from './sides.ts';
 import { nobody, type SchedulerState } from './state.ts';
 import { cpuPlace, noPlace, workersPlace, type PlaceReason, type PlaceView } from './types.ts';
@@ -12,12 +13,14 @@ export class Placing {
   readonly #router: Router;
   readonly #dispatcher: Dispatcher;
   readonly #sides: Sides;
+  readonly #secondLook: SecondLook;
 
   constructor(schedulerState: SchedulerState, dispatcher: Dispatcher, sides: Sides, explains: boolean) {
     this.#state = schedulerState;
     this.#router = new Router(schedulerState, explains);
     this.#dispatcher = dispatcher;
     this.#sides = sides;
+    this.#secondLook = new SecondLook(schedulerState, sides);
   }
 
   /** What each place would mean for an invocation of the function that arrived now. Nothing is decided by it. */
@@ -63,6 +66,44 @@ export class Placing {
     if (now !== state.waiting && now !== state.aside) return;
     if (place >= 0 && sparesWaiting) memories[place]!.touch(functionIndex);
     actions.push({ kind: 'wait', invocation, place, predictedEndMs: decision.chosenEndMs, decision });
+    if (place >= 0) this.#secondLook.plan(invocation, sheet, nowMs, except);
+  }
+
+  growInvocations(count: number): void {
+    this.#secondLook.grow(count);
+  }
+
+  /** Looks again at what waits for a GPU and could only just be in time beside it. */
+  wake(nowMs: number): void {
+    for (let due = this.#secondLook.next(nowMs); due !== nobody; due = this.#secondLook.next(nowMs))
+      if (this.#state.invocationState[due] === state.waiting) this.#lookAgain(due, nowMs);
+  }
+
+  /** It goes beside the GPUs if it would miss its SLO where it waits, and end sooner there. */
+  #lookAgain(invocation: number, nowMs: number): void {
+    const { functionOf, gpuOf, sheets, decisions, actions, invocationState } = this.#state;
+    const functionIndex = functionOf[invocation]!;
+    const gpu = gpuOf[invocation]!;
+    const sheet = sheets[functionIndex];
+    // What is under way for it would be in vain.
+    if (sheet === undefined || this.#state.loadOf(functionIndex, gpu) !== undefined) return;
+    const deadlineMs = this.#state.deadlineMs(invocation, sheet);
+    const side = this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, noPlace);
+    if (side === noPlace) return;
+    const gpuEndMs = this.#router.predictEnd(functionIndex, gpu, nowMs, invocation);
+    const sideEndMs = this.#sides.predictEnd(side, functionIndex, sheet, nowMs, deadlineMs);
+    if (gpuEndMs <= deadlineMs || sideEndMs >= gpuEndMs) return;
+    const decision = decisions[invocation]!;
+    decision.reason = 'slo';
+    decision.chosenEndMs = sideEndMs;
+    decision.otherPlace = gpu;
+    decision.otherEndMs = gpuEndMs;
+    this.#state.leave(invocation);
+    this.#state.settle(functionIndex, gpu);
+    this.#sides.enter(invocation, sheet, side, nowMs);
+    if (invocationState[invocation] === state.aside)
+      actions.push({ kind: 'wait', invocation, place: side, predictedEndMs: sideEndMs, decision });
+    this.#dispatcher.dispatch(gpu, nowMs);
   }
 
   /** The place for an invocation, written down as its decision; noPlace when it is shed or failed instead. */

@@ -1,4 +1,5 @@
 import { laneMs as laneMsOf, wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
+import { state } from './invocations.ts';
 import { nobody, type SchedulerState } from './state.ts';
 import type { PlaceReason } from './types.ts';
 
@@ -89,7 +90,7 @@ export class Router {
   }
 
   /**
-   * When an invocation that joined this GPU now would end: what runs and waits before it, links, loads and their room
+   * When an invocation that joined this GPU now, or waits there, would end: what runs and waits before it, links, loads and their room
    * included.
    */
   predictEnd(functionIndex: number, gpu: number, nowMs: number, invocation = nobody): number {
@@ -100,12 +101,16 @@ export class Router {
     const load = this.#state.loadOf(functionIndex, gpu);
     const prefix = memories[gpu]!.prefix(functionIndex);
     if (line.count === 0 && load === undefined && prefix === wholePrefix(offer)) return laneMs + offer.warmMs;
-    const readyMs = this.#aheadMs(functionIndex, gpu, laneMs, nowMs, invocation);
+    // One that waits here already is not before itself.
+    const own = this.#waitsAt(gpu, invocation) ? 1 : 0;
+    const isRunnable = load === undefined && prefix === wholePrefix(offer);
+    const aheadMs = this.#aheadMs(functionIndex, gpu, laneMs, nowMs, invocation);
+    const readyMs = isRunnable ? aheadMs - own * offer.warmMs : aheadMs;
     const diskMs = this.#state.host.missingMs(functionIndex, nowMs);
     let endMs: number;
     if (load !== undefined) {
       const entry = this.#state.entryAt(functionIndex, gpu);
-      const before = entry < 0 ? 0 : line.onTimeCount(entry);
+      const before = entry < 0 ? 0 : line.onTimeCount(entry) - own;
       endMs = Math.max(laneMs + readyMs + offer.warmMs, links.readyMs(load, nowMs) + laneMsOf(offer, before));
     } else if (prefix === wholePrefix(offer)) {
       endMs = laneMs + readyMs + offer.warmMs;
@@ -123,10 +128,17 @@ export class Router {
       const isStale = this.#state.isStale(functionIndex, gpu);
       const fromMs = Math.max(isStale ? laneMs : nowMs, nowMs + diskMs);
       const loadedMs = this.#loadedMs(offer, gpu, way, isStale ? 0 : prefix, entry, nowMs, fromMs);
-      const before = entry < 0 ? 0 : line.onTimeCount(entry);
+      const before = entry < 0 ? 0 : line.onTimeCount(entry) - own;
       endMs = Math.max(loadedMs + laneMsOf(offer, before), laneMs + readyMs + line.loadableMs + offer.warmMs);
     }
     return prefix === wholePrefix(offer) ? endMs : nowMs + (endMs - nowMs) * this.#state.pressure.longer(prefix === 0);
+  }
+
+  #waitsAt(gpu: number, invocation: number): boolean {
+    const { invocationState, gpuOf, lines } = this.#state;
+    if (invocation === nobody || invocationState[invocation] !== state.waiting || gpuOf[invocation] !== gpu)
+      return false;
+    return !lines[gpu]!.isLate(invocation);
   }
 
   /** Of a predicted end, when it would be if nothing came in its way that is not known yet. */

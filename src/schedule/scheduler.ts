@@ -166,6 +166,7 @@ export class Scheduler {
   #growInvocations(count: number): void {
     this.#state.growInvocations(count);
     this.#sides.growInvocations(count);
+    this.#placing.growInvocations(count);
   }
 
   #finish(invocation: number, observed: Observation | undefined, nowMs: number): void {
@@ -209,6 +210,7 @@ export class Scheduler {
       this.#dispatcher.dispatch(gpu, nowMs);
     }
     this.#sides.wake(nowMs);
+    this.#placing.wake(nowMs);
   }
 
   /** It is in host memory now: the GPUs where it waits can load it. */

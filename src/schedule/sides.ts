@@ -105,6 +105,12 @@ export class Sides {
     return nowMs - (side.endedMs.get(functionIndex) ?? -Infinity) < overdueShare * runMs;
   }
 
+  /** The last instant at which an invocation could start there and be in time. */
+  latestStartMs(place: number, functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number): number {
+    const side = this.#side(place);
+    return this.#latestStartMs(side, functionIndex, side.place.runMs(functionIndex, sheet, nowMs), nowMs, deadlineMs);
+  }
+
   /** An invocation joins the place's line, and starts if it can. */
   enter(invocation: number, sheet: OfferSheet, place: number, nowMs: number): void {
     const { invocationState, gpuOf, functionOf, sequence } = this.#state;

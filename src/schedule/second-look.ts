@@ -1,0 +1,61 @@
+/**
+ * Which calls that wait for a GPU are to be weighed against the places beside it once more, and when: at the last
+ * instant at which such a place still meets the SLO. What was predicted when the call came may be wrong by then, since
+ * others that came later took the links.
+ */
+import { IndexedHeap } from './heap.ts';
+import type { OfferSheet } from './offer.ts';
+import type { Sides } from './sides.ts';
+import { nobody, type SchedulerState } from './state.ts';
+import { noPlace } from './types.ts';
+
+export class SecondLook {
+  readonly #state: SchedulerState;
+  readonly #sides: Sides;
+  /** Invocations by that instant. One that has left its line meanwhile is found not to wait. */
+  readonly #due = new IndexedHeap();
+  /** The next wake that was asked for; Infinity for none. */
+  #wakeMs = Infinity;
+
+  constructor(schedulerState: SchedulerState, sides: Sides) {
+    this.#state = schedulerState;
+    this.#sides = sides;
+  }
+
+  grow(count: number): void {
+    this.#due.grow(count);
+  }
+
+  /** An invocation has begun to wait for a GPU. @param except a place that refused it */
+  plan(invocation: number, sheet: OfferSheet, nowMs: number, except: number): void {
+    this.#due.remove(invocation);
+    if (this.#state.policy.offload === 'never' || (sheet.cpu === null && !sheet.workers)) return;
+    const functionIndex = this.#state.functionOf[invocation]!;
+    const deadlineMs = this.#state.deadlineMs(invocation, sheet);
+    const side = this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, except);
+    if (side === noPlace || deadlineMs === Infinity) return;
+    const dueMs = this.#sides.latestStartMs(side, functionIndex, sheet, nowMs, deadlineMs);
+    if (dueMs <= nowMs) return;
+    this.#due.add(invocation, dueMs);
+    this.#askBy(dueMs, nowMs);
+  }
+
+  /** One that is due, taken out; -1 when there is none, and a wake has been asked for the next. */
+  next(nowMs: number): number {
+    const first = this.#due.first();
+    if (first === nobody) return nobody;
+    const dueMs = this.#due.keyOf(first);
+    if (dueMs > nowMs) {
+      this.#askBy(dueMs, nowMs);
+      return nobody;
+    }
+    this.#due.remove(first);
+    return first;
+  }
+
+  #askBy(dueMs: number, nowMs: number): void {
+    if (this.#wakeMs > nowMs && this.#wakeMs <= dueMs) return;
+    this.#wakeMs = dueMs;
+    this.#state.actions.push({ kind: 'wake', atMs: dueMs });
+  }
+}
