@@ -173,7 +173,11 @@ export class Simulator {
 
   #addFunction(functionIndex: number): void {
     const sheet = this.#options.sheetOf(functionIndex, this.#names[functionIndex] ?? String(functionIndex));
-    while (this.#sheets.length <= functionIndex) this.#sheets.push(undefined);
+    // Without a gap: the engine keeps an array that has many as a map.
+    while (this.#sheets.length <= functionIndex) {
+      this.#sheets.push(undefined);
+      this.#joins.push(undefined);
+    }
     this.#sheets[functionIndex] = sheet;
     // All calls of a function have the same shapes, and one row.
     if (sheet.gpus.some((offer) => offer?.batches !== undefined)) this.#joins[functionIndex] = anyCall;

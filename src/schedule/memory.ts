@@ -315,9 +315,13 @@ export class GpuMemory {
     }
     const victim = this.#order.first();
     const uses = Math.min(1, this.#popularity.share(this.#residents.functionOf(victim)));
-    const lossPerByte = this.#missCost.perByte(victim, this.#hasSuffix(victim)) * uses;
+    const hasSuffix = this.#hasSuffix(victim);
+    const whole = this.#missCost.whole(victim);
+    const suffix = hasSuffix ? this.#missCost.suffix(victim) : Infinity;
+    const lossPerByte = Math.min(whole, suffix) * uses;
     const beforeBytes = this.usedBytes;
-    if (this.#hasSuffix(victim) && (!this.#isPriced || this.#missCost.isSuffixCheaper(victim))) {
+    // A start that lacks anything waits for the link, so while links are short whole functions last.
+    if (hasSuffix && (!this.#isPriced || suffix <= whole)) {
       this.#trim(victim, missingBytes);
     } else {
       this.#gdsf?.evicts(victim);

@@ -20,21 +20,20 @@ export class MissCost {
 
   /** Of each byte that would go next: the less of what its suffix, if it has one, and of what everything costs. */
   perByte(row: number, hasSuffix: boolean): number {
-    const whole = this.#cost(wholeCostPerByte, row);
-    return hasSuffix ? Math.min(whole, this.#cost(suffixCostPerByte, row)) : whole;
+    const whole = this.whole(row);
+    return hasSuffix ? Math.min(whole, this.suffix(row)) : whole;
   }
 
-  /**
-   * Whether to trim it, or to drop it: a start that lacks anything waits for the link, so while links are short whole
-   * functions last.
-   */
-  isSuffixCheaper(row: number): boolean {
-    return this.#cost(suffixCostPerByte, row) <= this.#cost(wholeCostPerByte, row);
-  }
-
-  #cost(of: typeof wholeCostPerByte, row: number): number {
+  /** Of each byte of its suffix. */
+  suffix(row: number): number {
     const sloMs = this.#rungs.sloMs(this.#residents.functionOf(row));
-    return of(this.#pressure, this.#gpu, this.#residents.offer(row), this.#residents.prefix(row), sloMs);
+    return suffixCostPerByte(this.#pressure, this.#gpu, this.#residents.offer(row), this.#residents.prefix(row), sloMs);
+  }
+
+  /** Of each byte that is there. */
+  whole(row: number): number {
+    const sloMs = this.#rungs.sloMs(this.#residents.functionOf(row));
+    return wholeCostPerByte(this.#pressure, this.#gpu, this.#residents.offer(row), this.#residents.prefix(row), sloMs);
   }
 }
 

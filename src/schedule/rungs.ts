@@ -1,3 +1,4 @@
+import { grownFloats } from './columns.ts';
 import { wholeBytes, type GpuOffer } from './offer.ts';
 
 /** Once a function has been shrunk so often that it would have to wait for more runs, it waits for so many. */
@@ -81,7 +82,7 @@ export function checkLadder(functionName: string, top: GpuOffer): void {
  * it.
  */
 export class Rungs {
-  readonly #sloMs: number[] = [];
+  #sloMs = new Float64Array(64);
   /**
    * By function and GPU, of those that were shrunk: runs before it may grow again, and as many behind the next shrink.
    */
@@ -89,6 +90,7 @@ export class Rungs {
 
   /** Of a function that is new, or has another SLO. */
   setSlo(functionIndex: number, sloMs: number): void {
+    this.#sloMs = grownFloats(this.#sloMs, functionIndex + 1);
     this.#sloMs[functionIndex] = sloMs;
   }
 

@@ -118,6 +118,8 @@ export class ReportBuilder implements ReplayObserver {
   }
 
   #function(index: number): TallyCounter {
+    // Without a gap: the engine keeps an array that has many as a map.
+    while (this.#functions.length <= index) this.#functions.push(undefined);
     return (this.#functions[index] ??= new TallyCounter(
       index < preciseFunctions ? functionSketch : smallFunctionSketch,
     ));
