@@ -1,11 +1,17 @@
 /** Every benchmark runs small here, so that it cannot rot between the days on which somebody measures. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import type { BenchmarkResult } from '../../bench/benchmark.ts';
 import { benchmarkNames, loadBenchmark } from '../../bench/registry.ts';
 
 const seed = 1;
+
+// A benchmark names the driver that its processes load, and is a program that ends with them.
+const before = { ...process.env };
+afterAll(() => {
+  process.env = before;
+});
 
 /** The benchmark `gpu-day` runs these from the command line. What they kept is looked at, and they are not run again. */
 const partsOfGpuDay = ['chrion', 'gpu', 'serve'];
