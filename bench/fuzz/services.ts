@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { readFile } from 'node:fs/promises';
 import type { RandomSource } from '../../src/replay/index.ts';
 import { HostError } from '../../src/host/errors.ts';
-import { createValidator, type Validator } from '../../src/host/store/validator.ts';
+import { Validator } from '../../src/host/store/validator.ts';
 import { plainCall } from '../chaos/answers.ts';
 import { sumGraph, sumModel } from '../chaos/models.ts';
 import { freePort, Servers, type StartedServer } from '../servers.ts';
@@ -217,7 +217,7 @@ function grpcCall(session: ClientHttp2Session, input: Buffer): Promise<string | 
 /** Models are opened to the end, by ONNX Runtime as well, each in a process of its own. */
 export async function openValidator(): Promise<Service> {
   const servers = await Servers.create();
-  const validator: Validator = createValidator({ timeoutMs: 60_000 });
+  const validator = new Validator({ timeoutMs: 60_000 });
   const path = join(await servers.makeFolder('models'), 'model.onnx');
   const models = [Buffer.from(sumModel(1))];
   return {

@@ -28,7 +28,7 @@ import { createQueueing, WorkersWatch } from './queueing/index.ts';
 import { recordersOf, type InvocationRecorder } from './placement.ts';
 import { ReplayRuns } from './replays.ts';
 import { Statistics } from './statistics.ts';
-import { createModelStore, createValidator } from './store/index.ts';
+import { createModelStore, Validator } from './store/index.ts';
 import type { Registry } from './types.ts';
 
 export interface RunningHost {
@@ -77,7 +77,7 @@ export async function startHost(
   const { happenings } = history;
   statistics.onRefused = (functionName) => history.refused(functionName);
   statistics.onFailed = (failure) => history.errors.add(failure, Date.now());
-  const validator = createValidator({ timeoutMs: config.validator.timeoutMs });
+  const validator = new Validator({ timeoutMs: config.validator.timeoutMs });
   const hostVersion = packageVersion();
   const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, happenings, logger });
   const store = createModelStore({

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createValidator, type DiskModelStore, type Validator } from '../../src/host/store/index.ts';
+import { Validator, type DiskModelStore } from '../../src/host/store/index.ts';
 import type { FunctionVersion } from '../../src/host/types.ts';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
 import { failureOf, storeFixture, streamOf, type StoreFixture } from './store-fixtures.ts';
@@ -24,7 +24,7 @@ beforeAll(async () => {
     });
   }
   fixture = storeFixture();
-  validator = createValidator({ timeoutMs: 20_000 });
+  validator = new Validator({ timeoutMs: 20_000 });
   store = fixture.again({ validate: validator.validate });
   await store.start();
 });

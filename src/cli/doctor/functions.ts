@@ -2,7 +2,7 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import {
-  createValidator,
+  Validator,
   isFunctionName,
   loadRecord,
   parseFolderSettings,
@@ -143,7 +143,7 @@ type Opened =
 
 async function openModel(config: HostConfig, modelPath: string, settings: FunctionSettings): Promise<Opened> {
   const startedMs = performance.now();
-  const validator = createValidator({ timeoutMs: config.validator.timeoutMs });
+  const validator = new Validator({ timeoutMs: config.validator.timeoutMs });
   try {
     const { metadata, externalFiles } = await validator.validate(modelPath);
     const validationMs = performance.now() - startedMs;

@@ -10,7 +10,7 @@ import { copyFile, constants, link, mkdir, open, rename, stat } from 'node:fs/pr
 import { dirname, join } from 'node:path';
 import { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
-import { hasCode, hashFile, namesIn, receiveFile, syncFile, syncFolder, unlinkIfThere } from './disk.ts';
+import { hasCode, hashFile, ifThere, namesIn, receiveFile, syncFile, syncFolder, unlinkIfThere } from './disk.ts';
 import { isSha256 } from './names.ts';
 
 const putKeepMs = 24 * 60 * 60 * 1000;
@@ -69,14 +69,9 @@ export class BlobStore {
    * time has changed: disks lose bits without telling, so neither a name nor a size is proof.
    */
   async isSound(path: string, sha256: string): Promise<boolean> {
-    let stamp: string;
-    try {
-      const { ino, size, mtimeNs } = await stat(path, { bigint: true });
-      stamp = `${ino} ${size} ${mtimeNs}`;
-    } catch (error) {
-      if (hasCode(error, 'ENOENT', 'ENOTDIR')) return false;
-      throw error;
-    }
+    const found = await ifThere(stat(path, { bigint: true }));
+    if (found === undefined) return false;
+    const stamp = `${found.ino} ${found.size} ${found.mtimeNs}`;
     let hashed = this.#hashed.get(stamp);
     if (hashed === undefined) {
       hashed = (await hashFile(path)).sha256;
@@ -101,7 +96,8 @@ export class BlobStore {
   /** Replaces a damaged file of this sha256, a blob or a version's own, by the right bytes. Returns whether it was damaged. */
   async heal(sha256: string, fresh: string, damaged = this.#path(sha256)): Promise<boolean> {
     return await this.#mutex.run(sha256, async () => {
-      if ((await isMissing(damaged)) && damaged === this.#path(sha256)) return false;
+      const isMissing = (await ifThere(stat(damaged))) === undefined;
+      if (isMissing && damaged === this.#path(sha256)) return false;
       if (await this.isSound(damaged, sha256)) return false;
       await unlinkIfThere(`${damaged}.link`);
       await linkOrCopy(fresh, `${damaged}.link`);
@@ -139,15 +135,9 @@ export class BlobStore {
   async release(sha256: string, isElsewhere = false): Promise<void> {
     await this.#mutex.run(sha256, async () => {
       const blob = this.#path(sha256);
-      let links: number;
-      try {
-        links = (await stat(blob)).nlink;
-      } catch (error) {
-        if (hasCode(error, 'ENOENT')) return;
-        throw error;
-      }
+      const found = await ifThere(stat(blob));
       const note = join(this.#notes, sha256);
-      if (links > 1 || (!isElsewhere && (await isFresh(note)))) return;
+      if (found === undefined || found.nlink > 1 || (!isElsewhere && (await isFresh(note)))) return;
       await unlinkIfThere(blob);
       await unlinkIfThere(note);
     });
@@ -174,23 +164,9 @@ export class BlobStore {
   }
 }
 
-async function isMissing(path: string): Promise<boolean> {
-  try {
-    await stat(path);
-    return false;
-  } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return true;
-    throw error;
-  }
-}
-
 async function isFresh(note: string): Promise<boolean> {
-  try {
-    return Date.now() - (await stat(note)).mtimeMs < putKeepMs;
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return false;
-    throw error;
-  }
+  const found = await ifThere(stat(note));
+  return found !== undefined && Date.now() - found.mtimeMs < putKeepMs;
 }
 
 async function linkOrCopy(from: string, to: string): Promise<void> {

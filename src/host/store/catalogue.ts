@@ -2,15 +2,18 @@
  * What the host knows of every function: published versions, the folder's own, and what was set for them since. Whenever one of
  * these changes, the registry's versions of that name are brought up to them.
  */
+import { join } from 'node:path';
 import { HostError } from '../errors.ts';
-import type { FunctionVersion, SettingsOverride } from '../types.ts';
+import type { FunctionVersion, SettingsOverride, VersionState } from '../types.ts';
 import type { DataFolder } from './data-folder.ts';
 import type { FolderFunction } from './folder-functions.ts';
+import type { HandlerOutcome } from './handlers.ts';
 import { FunctionTable } from './function-table.ts';
+import { uploadedModel } from './names.ts';
 import { ServingRecords } from './serving.ts';
-import { inheritSettings, overridden, withChange, type GivenSettings } from './settings.ts';
+import { inheritSettings, overridden, resolveSettings, type GivenSettings } from './settings.ts';
 import type { ModelStoreOptions, StoreLogger } from './types.ts';
-import { unreadableVersion, uploadedVersion, type LoadedRecord } from './version-record.ts';
+import type { LoadedRecord } from './version-record.ts';
 
 /** Any upload is current over the folder's version, except one of which not even the order is known. */
 const folderSequence = -1;
@@ -46,32 +49,23 @@ export class Catalogue extends FunctionTable {
 
   /** Brings the registry's versions of one name up to what the folder and the disk say. */
   refresh(name: string): void {
-    const defaults = this.#defaults;
     const shipped = this.shipped.get(name);
     const wanted = new Map<string, { value: FunctionVersion; sequence: number }>();
     for (const [version, loaded] of this.uploads.get(name) ?? []) {
-      const folder = this.#data.versionFolder(name, version);
-      if (loaded.status === 'unreadable') {
-        const value = unreadableVersion(name, version, folder, defaults, loaded.reason);
-        wanted.set(version, { value, sequence: unreadableSequence });
-      } else {
-        const value = uploadedVersion(loaded, folder, defaults, shipped);
-        wanted.set(version, { value, sequence: loaded.record.sequence });
-      }
+      const sequence = loaded.status === 'unreadable' ? unreadableSequence : loaded.record.sequence;
+      wanted.set(version, { value: this.#uploadedVersion(name, version, loaded, shipped), sequence });
     }
     if (shipped !== undefined) {
-      const { version } = shipped;
+      const { version, given } = shipped;
       if (wanted.has(version.version)) {
         this.#logger.warn({ function: version.key }, 'a folder function hides an upload of the same version');
       }
-      wanted.set(version.version, { value: version, sequence: folderSequence });
+      const value = { ...version, settings: this.#settingsOf(name, version.version, given) };
+      wanted.set(version.version, { value, sequence: folderSequence });
     }
     if (wanted.size === 0) this.overrides.delete(name);
     const override = this.overrides.get(name);
-    const changes = this.serving.get(name).settings;
-    for (const [version, { value: published, sequence }] of wanted) {
-      const change = changes[version];
-      const own = change === undefined ? published : { ...published, settings: withChange(published.settings, change) };
+    for (const [version, { value: own, sequence }] of wanted) {
       const value = override === undefined ? own : { ...own, settings: overridden(own.settings, override) };
       const known = this.find(name, version);
       if (known === undefined || JSON.stringify(known) !== JSON.stringify(value)) this.set(value, sequence);
@@ -80,6 +74,47 @@ export class Catalogue extends FunctionTable {
       if (!wanted.has(version)) this.delete(name, version);
     }
     this.setTraffic(name, this.serving.get(name).traffic);
+  }
+
+  /**
+   * The registry's view of an upload. A folder function of the same name lends it its handler, and what the upload's own
+   * settings leave out.
+   */
+  #uploadedVersion(
+    name: string,
+    version: string,
+    loaded: LoadedRecord,
+    shipped: FolderFunction | undefined,
+  ): FunctionVersion {
+    const record = loaded.status === 'unreadable' ? undefined : loaded.record;
+    const lender = record && shipped;
+    const handler = lender?.handler ?? { status: 'none' };
+    const files = record?.files ?? [];
+    return {
+      name,
+      version,
+      key: `${name}@${version}`,
+      source: 'upload',
+      settings: this.#settingsOf(name, version, record?.settings ?? {}, lender?.given),
+      modelPath: join(this.#data.versionFolder(name, version), uploadedModel),
+      modelSha256: files[0]?.sha256 ?? '',
+      modelBytes: files.reduce((total, { bytes }) => total + bytes, 0),
+      handlerPath: handler.status === 'compiled' ? handler.path : undefined,
+      publishedAtMs: record?.publishedAtMs ?? 0,
+      metadata: record?.metadata,
+      state: stateOf(loaded, handler),
+    };
+  }
+
+  /** As published, with what was changed since. */
+  #settingsOf(
+    name: string,
+    version: string,
+    published: GivenSettings,
+    base?: GivenSettings,
+  ): FunctionVersion['settings'] {
+    const change = this.serving.get(name).settings[version] ?? {};
+    return resolveSettings(inheritSettings(change, published), this.#defaults, base);
   }
 
   logProblem(name: string): void {
@@ -107,5 +142,19 @@ export class Catalogue extends FunctionTable {
     const before = uploads?.get(version);
     const published = before === undefined || before.status === 'unreadable' ? {} : before.record.settings;
     return inheritSettings(this.serving.get(name).settings[version] ?? {}, published);
+  }
+}
+
+function stateOf(loaded: LoadedRecord, handler: HandlerOutcome): VersionState {
+  switch (loaded.status) {
+    case 'damaged':
+    case 'unreadable':
+      return { status: 'unavailable', reason: loaded.reason };
+    case 'whole':
+    case 'unverified':
+    case 'elsewhere':
+      if (handler.status === 'broken') return { status: 'unavailable', reason: handler.reason };
+      if (loaded.status === 'elsewhere') return { status: 'elsewhere' };
+      return { status: loaded.status === 'whole' ? 'ready' : 'validating' };
   }
 }

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { ChangedElsewhere } from '../../fleet/index.ts';
 import { KeyedMutex } from '../../tools/index.ts';
 import { Changes } from './changes.ts';
-import type { FleetFunction, FleetStore } from './fleet-content.ts';
+import type { FleetFunction, FleetStore } from './fleet-store.ts';
 
 const done = async (): Promise<void> => undefined;
 

@@ -2,7 +2,7 @@
 import { ChangedElsewhere } from '../../fleet/index.ts';
 import type { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
-import type { FleetFunction, FleetStore } from './fleet-content.ts';
+import type { FleetFunction, FleetStore } from './fleet-store.ts';
 
 /** Of a function that other hosts change at the same time, how often a change is made anew. */
 const triesMax = 8;

@@ -106,17 +106,22 @@ export async function hashFile(path: string): Promise<StreamedBytes> {
   return { sha256: hash.digest('hex'), bytes };
 }
 
-/** Writes a new file and waits until it is on the disk. */
-export async function writeFileDurably(path: string, text: string): Promise<void> {
-  const handle = await open(path, 'wx');
+/** What `work` does with an open file is on the disk when this resolves. */
+async function synced(path: string, flags: string, work?: (handle: FileHandle) => Promise<void>): Promise<void> {
+  const handle = await open(path, flags);
   try {
-    await handle.writeFile(text);
+    await work?.(handle);
     await handle.sync();
   } catch (error) {
     throw diskError(error);
   } finally {
     await handle.close();
   }
+}
+
+/** Writes a new file and waits until it is on the disk. */
+export async function writeFileDurably(path: string, text: string): Promise<void> {
+  await synced(path, 'wx', async (handle) => await handle.writeFile(text));
 }
 
 /** Replaces a file in one step, for caches: a reader sees the old text or the new, never a half. */
@@ -136,16 +141,10 @@ export async function replaceFile(path: string, text: string): Promise<void> {
  * both texts.
  */
 export async function overwriteFile(path: string, text: string): Promise<void> {
-  const handle = await open(path, 'r+');
-  try {
+  await synced(path, 'r+', async (handle) => {
     const { bytesWritten } = await handle.write(text, 0);
     await handle.truncate(bytesWritten);
-    await handle.sync();
-  } catch (error) {
-    throw diskError(error);
-  } finally {
-    await handle.close();
-  }
+  });
 }
 
 /** Waits until the names in a folder are on the disk, as they are now. */
@@ -162,14 +161,7 @@ export async function syncFolder(path: string): Promise<void> {
 }
 
 /** Waits until the content of a file is on the disk. */
-export async function syncFile(path: string): Promise<void> {
-  const handle = await open(path, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-}
+export const syncFile = async (path: string): Promise<void> => await synced(path, 'r');
 
 export async function removeTree(path: string): Promise<void> {
   await rm(path, { recursive: true, force: true, maxRetries: 2 });
@@ -189,42 +181,33 @@ export async function tidy(work: () => Promise<void>): Promise<void> {
   }
 }
 
-export async function unlinkIfThere(path: string): Promise<void> {
+/** What is done with a file or folder; undefined where there is none of that name. */
+export async function ifThere<Found>(work: Promise<Found>): Promise<Found | undefined> {
   try {
-    await unlink(path);
+    return await work;
   } catch (error) {
-    if (!hasCode(error, 'ENOENT')) throw error;
+    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return undefined;
+    throw error;
   }
+}
+
+export async function unlinkIfThere(path: string): Promise<void> {
+  await ifThere(unlink(path));
 }
 
 /** Names in a folder, sorted; none when there is no such folder. */
 export async function namesIn(path: string): Promise<string[]> {
-  try {
-    return (await readdir(path)).sort();
-  } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return [];
-    throw error;
-  }
+  return ((await ifThere(readdir(path))) ?? []).sort();
 }
 
 export async function readTextIfThere(path: string): Promise<string | undefined> {
-  try {
-    return await readFile(path, 'utf8');
-  } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return undefined;
-    throw error;
-  }
+  return await ifThere(readFile(path, 'utf8'));
 }
 
 /** The size of a regular file, or undefined when there is none. */
 export async function fileBytes(path: string): Promise<number | undefined> {
-  try {
-    const found = await stat(path);
-    return found.isFile() ? found.size : undefined;
-  } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return undefined;
-    throw error;
-  }
+  const found = await ifThere(stat(path));
+  return found?.isFile() === true ? found.size : undefined;
 }
 
 export function hasCode(error: unknown, ...codes: string[]): boolean {
@@ -244,4 +227,13 @@ export function diskError(error: unknown): unknown {
     return new HostError('store-read-only', why, { cause: error });
   }
   return error;
+}
+
+/** Work on the data folder. @throws as {@link diskError} says it */
+export async function onDisk<Result>(work: () => Promise<Result>): Promise<Result> {
+  try {
+    return await work();
+  } catch (error) {
+    throw diskError(error);
+  }
 }

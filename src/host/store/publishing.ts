@@ -7,8 +7,8 @@ import type { BlobStore } from './blobs.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { Changes } from './changes.ts';
 import type { DataFolder } from './data-folder.ts';
-import { discardTree, diskError, syncFolder, writeFileDurably } from './disk.ts';
-import { withRecord } from './fleet-content.ts';
+import { discardTree, diskError, onDisk, syncFolder, writeFileDurably } from './disk.ts';
+import { withRecord } from './fleet-store.ts';
 import type { Integrity } from './integrity.ts';
 import { nextVersion, uploadedModel, versionFile } from './names.ts';
 import { StagedPublication, type Published, type StagedUpload } from './publication.ts';
@@ -147,16 +147,14 @@ export class Publishing {
       const traffic = holdBack && current?.state.status === 'ready' ? trafficOf(serving, current.version) : undefined;
       const { fleet } = this.#options.changes;
       await fleet?.commit(name, withRecord(fleet.get(name), record, { ...serving, traffic }));
-      try {
+      await onDisk(async () => {
         // Before the new version is there, so that it serves nothing even if the host is killed in between.
         if (traffic !== undefined) await this.#catalogue.serving.write(name, { ...serving, traffic });
         await this.switchOver(folder, record);
         if (traffic === undefined && serving.traffic !== undefined) {
           await this.#catalogue.serving.write(name, { ...serving, traffic: undefined });
         }
-      } catch (error) {
-        throw diskError(error);
-      }
+      });
       this.#catalogue.uploadsOf(name).set(version, { status: 'whole', record });
       this.#catalogue.refresh(name);
       const published = this.#catalogue.find(name, version);

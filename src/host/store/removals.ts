@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import type { BlobStore } from './blobs.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { DataFolder } from './data-folder.ts';
-import { diskError, discardTree, hasCode, syncFolder } from './disk.ts';
+import { discardTree, ifThere, onDisk, syncFolder } from './disk.ts';
 import { unknownFunction, unknownVersion } from './names.ts';
 import type { Validations } from './validation.ts';
 import type { LoadedRecord } from './version-record.ts';
@@ -32,12 +32,8 @@ export class Removals {
    */
   async remove(name: string, version: string | undefined): Promise<void> {
     this.check(name, version);
-    try {
-      if (version === undefined || this.#catalogue.uploads.get(name)?.size === 1) await this.#removeAll(name);
-      else await this.#removeOne(name, version);
-    } catch (error) {
-      throw diskError(error);
-    }
+    const isLast = version === undefined || this.#catalogue.uploads.get(name)?.size === 1;
+    await onDisk(() => (isLast ? this.#removeAll(name) : this.#removeOne(name, version)));
   }
 
   /** @throws HostError 'unknown-function', 'unknown-version' or 'folder-function' */
@@ -95,15 +91,10 @@ export class Removals {
   /** One rename takes a folder away, then its files are deleted; a kill in between leaves them to the next start. */
   async discard(folder: string, onGone?: () => void): Promise<void> {
     const trash = this.#options.data.stagingPath();
-    try {
-      await rename(folder, trash);
-    } catch (error) {
-      if (!hasCode(error, 'ENOENT')) throw error; // Deleted by hand: then it only remains to forget it.
-    }
+    // Deleted by hand: then it only remains to forget it.
+    await ifThere(rename(folder, trash));
     onGone?.();
-    await syncFolder(dirname(folder)).catch((error: unknown) => {
-      if (!hasCode(error, 'ENOENT')) throw error;
-    });
+    await ifThere(syncFolder(dirname(folder)));
     await discardTree(trash);
   }
 }

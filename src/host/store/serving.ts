@@ -7,16 +7,8 @@ import { join } from 'node:path';
 import { allTo, primaryOf, withoutVersion, type Traffic } from '../traffic.ts';
 import { namesIn, readTextIfThere, replaceFile, syncFolder, unlinkIfThere } from './disk.ts';
 import { isFunctionName } from './names.ts';
-import type { GivenSettings } from './settings.ts';
 import type { StoreLogger } from './types.ts';
-
-export interface ServingRecord {
-  readonly format: 1;
-  /** By version: what `PATCH` changed. */
-  readonly settings: Readonly<Record<string, GivenSettings>>;
-  /** Undefined: all calls go to the newest version. */
-  readonly traffic?: Traffic | undefined;
-}
+import type { ServingRecord } from './version-record.ts';
 
 const empty: ServingRecord = { format: 1, settings: {} };
 

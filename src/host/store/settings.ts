@@ -7,7 +7,6 @@ import { HostError } from '../errors.ts';
 import type { FunctionSettings, SettingsOverride } from '../types.ts';
 import { quoted, uploadedModel } from './names.ts';
 import { nearest } from './nearest.ts';
-import { given } from '../../tools/index.ts';
 
 /** Text such as "250ms" or "1.5s", or a number of milliseconds. */
 export type Duration = string | number;
@@ -132,32 +131,6 @@ export function changedFurther(before: GivenSettings, { set, unset }: SettingsCh
     else delete next[group];
   }
   return next;
-}
-
-/** A version's settings with what was changed since it was published. */
-export function withChange(settings: FunctionSettings, change: GivenSettings): FunctionSettings {
-  const { sloMs, batching, timeouts } = settings;
-  const own = resolveSettings(change, { sloMs, ...timeouts });
-  const { example, labels } = own;
-  return {
-    ...settings,
-    ...given({ example, labels }),
-    description: change.description ?? settings.description,
-    sloMs: own.sloMs,
-    batching: {
-      batchMax: change.batching?.max ?? batching.batchMax,
-      delayMs: ms(change.batching?.delay, undefined, batching.delayMs),
-    },
-    pinned: change.pinned ?? settings.pinned,
-    priority: change.priority ?? settings.priority,
-    admission: change.admission ?? settings.admission,
-    cpu: {
-      instancesMax: change.cpu?.instances ?? settings.cpu.instancesMax,
-      threads: change.cpu?.threads ?? settings.cpu.threads,
-    },
-    isolation: change.isolation ?? settings.isolation,
-    timeouts: own.timeouts,
-  };
 }
 
 /** What a new version leaves out stays as the version before had it: each field of a group for itself. */

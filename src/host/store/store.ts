@@ -9,8 +9,9 @@ import { BlobStore } from './blobs.ts';
 import { Catalogue } from './catalogue.ts';
 import { Changes } from './changes.ts';
 import { DataFolder, moveData } from './data-folder.ts';
-import { diskError, namesIn, tidy } from './disk.ts';
-import { FleetContent, withoutRecord, type FetchFile, type FleetFunction } from './fleet-content.ts';
+import { namesIn, onDisk, tidy } from './disk.ts';
+import { FleetContent } from './fleet-content.ts';
+import { withoutRecord, type FetchFile, type FleetFunction } from './fleet-store.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { removeOtherHandlers } from './handlers.ts';
 import { Integrity } from './integrity.ts';
@@ -26,11 +27,11 @@ import {
 import { Publishing } from './publishing.ts';
 import { Removals } from './removals.ts';
 import { sameFiles } from './uploaded-files.ts';
-import { trafficOf, type ServingRecord } from './serving.ts';
+import { trafficOf } from './serving.ts';
 import { changedFurther, parseSettingsChange } from './settings.ts';
 import type { DiskModelStore, ModelStoreOptions } from './types.ts';
 import { Validations } from './validation.ts';
-import { loadRecord, type StoredFile, type VersionRecord } from './version-record.ts';
+import { loadRecord, type ServingRecord, type StoredFile, type VersionRecord } from './version-record.ts';
 
 /** Folders read at once at start; more would only queue up for the same disk. */
 const foldersAtOnce = 8;
@@ -192,11 +193,7 @@ class Store extends Catalogue implements DiskModelStore {
     const { fleet } = this.#changes;
     const { settings, traffic } = record;
     await fleet?.commit(name, { versions: fleet.get(name)?.versions ?? [], serving: { settings, traffic } });
-    try {
-      await this.serving.write(name, record);
-    } catch (error) {
-      throw diskError(error);
-    }
+    await onDisk(() => this.serving.write(name, record));
   }
 
   // In a fleet
@@ -252,11 +249,9 @@ class Store extends Catalogue implements DiskModelStore {
 
   async keepFiles(files: readonly StoredFile[], fetch: FetchFile): Promise<void> {
     await this.#ready();
-    try {
+    await onDisk(async () => {
       for (const file of files) await this.#content.keep(file, fetch);
-    } catch (error) {
-      throw diskError(error);
-    }
+    });
   }
 
   async hold(record: VersionRecord, fetch: FetchFile): Promise<void> {

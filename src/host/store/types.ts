@@ -2,7 +2,7 @@
 import type { ContentSource } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
 import type { ModelStore } from '../types.ts';
-import type { FetchFile, FleetFunction, FleetStore } from './fleet-content.ts';
+import type { FetchFile, FleetFunction, FleetStore } from './fleet-store.ts';
 import type { ValidateModel } from './validation.ts';
 import type { StoredFile, VersionRecord } from './version-record.ts';
 

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { failureOf } from '../../../test/host/store-fixtures.ts';
 import { ElementType, GraphBuilder, serializeModel, writeModel, type ModelProto } from '../../onnx/index.ts';
 import { compiledModule } from '../../process/index.ts';
-import { createValidator, type Validator, type ValidatorOptions } from './validator.ts';
+import { Validator, type ValidatorOptions } from './validator.ts';
 
 let folder: string;
 let validator: Validator;
@@ -23,7 +23,7 @@ afterEach(() => {
 });
 
 function start(options: Partial<ValidatorOptions> = {}): Validator {
-  validator = createValidator({ timeoutMs: 20_000, ...options });
+  validator = new Validator({ timeoutMs: 20_000, ...options });
   return validator;
 }
 

@@ -34,12 +34,6 @@ export interface ValidatorOptions {
   readonly retryDelaysMs?: readonly number[];
 }
 
-export interface Validator {
-  readonly validate: ValidateModel;
-  /** Ends what is running and refuses what waits and what comes, with HostError 'draining'. */
-  stop(): void;
-}
-
 export type ValidatorOrder =
   /** Answered when the process has loaded its own code: what ends it before has nothing to do with the model. */
   { readonly op: 'ready' } | { readonly op: 'check'; readonly modelPath: string };
@@ -57,55 +51,51 @@ class NoVerdict extends Error {
 
 type ValidatorProcess = Server<ValidatorOrder>;
 
-export function createValidator(options: ValidatorOptions): Validator {
-  const { processPath, timeoutMs } = options;
-  const limits = {
-    module:
-      processPath === undefined
-        ? compiledModule('./validator-process.js', import.meta.url)
-        : pathToFileURL(processPath),
-    heapMiBMax: options.heapMiBMax ?? 2048,
-    // A model that wants more than there is fails by itself, and takes nothing else along.
-    limits: { memoryBytes: totalmem(), files: filesMax },
-    nodeOptions: ['--expose-gc'],
-    ownGroup: true,
-    // Nothing of the host's environment: keys and addresses are no business of a model.
-    environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
-    // When memory runs out, this process goes first, and the host stays; and what serves requests has the cores first.
-    memoryScore: 1000,
-    niceness: 10,
-  };
-  const queue = new KeyedMutex();
-  const stop = new AbortController();
-  const { signal } = stop;
+export class Validator {
+  readonly #options: ValidatorOptions;
+  readonly #queue = new KeyedMutex();
+  readonly #stop = new AbortController();
   /** It has accepted small models only. */
-  let kept: { readonly process: ValidatorProcess; modelsLeft: number } | undefined;
+  #kept: { readonly process: ValidatorProcess; modelsLeft: number } | undefined;
 
-  const run = async (modelPath: string): Promise<ValidatedModel> => {
-    const accepted = await acceptedByKept(modelPath);
+  constructor(options: ValidatorOptions) {
+    this.#options = options;
+  }
+
+  readonly validate: ValidateModel = async (modelPath) =>
+    await this.#queue.run('', async () => await this.#run(modelPath));
+
+  /** Ends what is running and refuses what waits and what comes, with HostError 'draining'. */
+  stop(): void {
+    this.#stop.abort();
+  }
+
+  async #run(modelPath: string): Promise<ValidatedModel> {
+    const accepted = await this.#acceptedByKept(modelPath);
     if (accepted !== undefined) return accepted;
-    for (const delayMs of options.retryDelaysMs ?? [500, 2000]) {
-      const outcome = await runOnce(modelPath);
+    let neverOpened = '';
+    for (const delayMs of [0, ...(this.#options.retryDelaysMs ?? [500, 2000])]) {
+      await delay(delayMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
+      const outcome = await this.#runOnce(modelPath);
       if (!('neverOpened' in outcome)) return outcome;
-      await delay(delayMs, undefined, { signal }).catch(() => undefined);
+      ({ neverOpened } = outcome);
     }
-    const outcome = await runOnce(modelPath);
-    if (!('neverOpened' in outcome)) return outcome;
-    throw new HostError('internal', outcome.neverOpened);
-  };
+    throw new HostError('internal', neverOpened);
+  }
 
   /**
    * What a process that has opened other models says, where it accepts this one. Anything else may come from those: a
    * new process decides.
    */
-  const acceptedByKept = async (modelPath: string): Promise<ValidatedModel | undefined> => {
+  async #acceptedByKept(modelPath: string): Promise<ValidatedModel | undefined> {
+    const kept = this.#kept;
     if (kept?.process.isAlive !== true || kept.modelsLeft === 0 || !(await isSmall(modelPath))) {
       kept?.process.end('it is not needed');
       return undefined;
     }
     const { process } = kept;
     try {
-      const { answer } = await asked(
+      const { answer } = await this.#asked(
         process,
         async () => await process.ask<ValidatorReply>({ op: 'check', modelPath }),
       );
@@ -118,16 +108,17 @@ export function createValidator(options: ValidatorOptions): Validator {
     }
     process.end('another one decides');
     return undefined;
-  };
+  }
 
   /** Ends the process when it takes too long, and when the host stops. @throws Late, HostError 'draining' */
-  const asked = async <Result>(process: ValidatorProcess, work: () => Promise<Result>): Promise<Result> => {
+  async #asked<Result>(process: ValidatorProcess, work: () => Promise<Result>): Promise<Result> {
+    const { signal } = this.#stop;
     if (signal.aborted) throw stopping();
     let isLate = false;
     const timer = setTimeout(() => {
       isLate = true;
       process.end('it took too long');
-    }, timeoutMs);
+    }, this.#options.timeoutMs);
     try {
       return await work();
     } catch (error) {
@@ -136,47 +127,63 @@ export function createValidator(options: ValidatorOptions): Validator {
     } finally {
       clearTimeout(timer);
     }
-  };
+  }
 
-  const runOnce = async (modelPath: string): Promise<ValidatedModel | { readonly neverOpened: string }> => {
-    if (signal.aborted) throw stopping();
-    const process: ValidatorProcess = new Server<ValidatorOrder>((events) => startProcess(limits, events), {
-      errorOf: (cause) => new NoVerdict(cause),
-      idleMsMax: keptMsMax,
-    });
-    const end = (): void => process.end('it is done');
-    signal.addEventListener('abort', end);
-    void process.exited.then(() => signal.removeEventListener('abort', end));
-    kept = undefined;
+  async #runOnce(modelPath: string): Promise<ValidatedModel | { readonly neverOpened: string }> {
+    if (this.#stop.signal.aborted) throw stopping();
+    const process = this.#start();
     let [isReady, isKept] = [false, false];
     try {
-      return await asked(process, async () => {
+      return await this.#asked(process, async () => {
         await process.ask({ op: 'ready' });
         isReady = true;
         const model = verdict((await process.ask<ValidatorReply>({ op: 'check', modelPath })).answer);
         isKept = model.externalFiles.length === 0 && (await isSmall(modelPath));
-        if (isKept) kept = { process, modelsLeft: modelsPerProcessMax - 1 };
+        if (isKept) this.#kept = { process, modelsLeft: modelsPerProcessMax - 1 };
         return model;
       });
     } catch (error) {
       if (error instanceof Late) {
-        throw refused(`the validator did not finish within ${timeoutMs / 1000} s and was stopped`);
+        throw refused(`the validator did not finish within ${this.#options.timeoutMs / 1000} s and was stopped`);
       }
       if (!(error instanceof NoVerdict)) throw error;
       if (!isReady) return { neverOpened: describeDeath(error, 'before it opened the model') };
       throw refused(describeEnd(error));
     } finally {
       if (!isKept) {
-        end();
+        process.end('it is done');
         await process.exited;
       }
     }
-  };
+  }
 
-  return {
-    validate: async (modelPath) => await queue.run('', async () => await run(modelPath)),
-    stop: () => stop.abort(),
-  };
+  /** A new process, which ends with this validator. */
+  #start(): ValidatorProcess {
+    const { processPath, heapMiBMax = 2048 } = this.#options;
+    const own = compiledModule('./validator-process.js', import.meta.url);
+    const limits = {
+      module: processPath === undefined ? own : pathToFileURL(processPath),
+      heapMiBMax,
+      // A model that wants more than there is fails by itself, and takes nothing else along.
+      limits: { memoryBytes: totalmem(), files: filesMax },
+      nodeOptions: ['--expose-gc'],
+      ownGroup: true,
+      // Nothing of the host's environment: keys and addresses are no business of a model.
+      environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
+      // When memory runs out, this process goes first, and the host stays; and what serves requests has the cores first.
+      memoryScore: 1000,
+      niceness: 10,
+    };
+    const process: ValidatorProcess = new Server<ValidatorOrder>((events) => startProcess(limits, events), {
+      errorOf: (cause) => new NoVerdict(cause),
+      idleMsMax: keptMsMax,
+    });
+    const end = (): void => process.end('it is done');
+    this.#stop.signal.addEventListener('abort', end);
+    void process.exited.then(() => this.#stop.signal.removeEventListener('abort', end));
+    this.#kept = undefined;
+    return process;
+  }
 }
 
 class Late extends Error {}

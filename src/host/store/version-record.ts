@@ -1,11 +1,10 @@
-/** `version.json`: what a published version is, beside its files in `functions/<name>/<version>/`. */
+/** What stands on the disk of a function: `version.json` beside a version's files, and what was set for it since. */
 import { join } from 'node:path';
-import type { HostConfig } from '../config.ts';
-import type { FunctionVersion, ModelMetadata, VersionState } from '../types.ts';
+import type { Traffic } from '../traffic.ts';
+import type { ModelMetadata } from '../types.ts';
 import { fileBytes, readTextIfThere } from './disk.ts';
-import type { FolderFunction } from './folder-functions.ts';
 import { isSha256, uploadedModel, versionFile } from './names.ts';
-import { resolveSettings, type GivenSettings } from './settings.ts';
+import type { GivenSettings } from './settings.ts';
 import { reviveMetadata } from './validation.ts';
 
 export interface StoredFile {
@@ -28,6 +27,15 @@ export interface VersionRecord {
   /** The model first. */
   readonly files: readonly StoredFile[];
   readonly metadata: ModelMetadata;
+}
+
+/** The content of `serving/<name>.json`: what was set for a function after its versions were published. */
+export interface ServingRecord {
+  readonly format: 1;
+  /** By version: what `PATCH` changed. */
+  readonly settings: Readonly<Record<string, GivenSettings>>;
+  /** Undefined: all calls go to the newest version. */
+  readonly traffic?: Traffic | undefined;
 }
 
 /** A published version as `start` finds it. */
@@ -78,64 +86,4 @@ function parseRecord(text: string): VersionRecord | undefined {
   } catch {
     return undefined;
   }
-}
-
-/**
- * The registry's view of an upload. A folder function of the same name lends it its handler, and what the upload's own
- * settings leave out.
- */
-export function uploadedVersion(
-  loaded: Exclude<LoadedRecord, { status: 'unreadable' }>,
-  folder: string,
-  defaults: HostConfig['defaults'],
-  shipped: FolderFunction | undefined,
-): FunctionVersion {
-  const { name, version, settings, files, metadata, publishedAtMs } = loaded.record;
-  const handler = shipped?.handler ?? { status: 'none' };
-  const state: VersionState =
-    loaded.status === 'damaged'
-      ? { status: 'unavailable', reason: loaded.reason }
-      : handler.status === 'broken'
-        ? { status: 'unavailable', reason: handler.reason }
-        : loaded.status === 'elsewhere'
-          ? { status: 'elsewhere' }
-          : { status: loaded.status === 'unverified' ? 'validating' : 'ready' };
-  return {
-    name,
-    version,
-    key: `${name}@${version}`,
-    source: 'upload',
-    settings: resolveSettings(settings, defaults, shipped?.given),
-    modelPath: join(folder, uploadedModel),
-    modelSha256: files[0]?.sha256 ?? '',
-    modelBytes: files.reduce((total, { bytes }) => total + bytes, 0),
-    handlerPath: handler.status === 'compiled' ? handler.path : undefined,
-    publishedAtMs,
-    metadata,
-    state,
-  };
-}
-
-/** The registry's view of a version of which only the name is known. */
-export function unreadableVersion(
-  name: string,
-  version: string,
-  folder: string,
-  defaults: HostConfig['defaults'],
-  reason: string,
-): FunctionVersion {
-  return {
-    name,
-    version,
-    key: `${name}@${version}`,
-    source: 'upload',
-    settings: resolveSettings({}, defaults),
-    modelPath: join(folder, uploadedModel),
-    modelSha256: '',
-    modelBytes: 0,
-    handlerPath: undefined,
-    publishedAtMs: 0,
-    metadata: undefined,
-    state: { status: 'unavailable', reason },
-  };
 }
