@@ -1,6 +1,8 @@
-// Compiles src/ to dist/, where the child processes (instances, validator) and `npx turntable` find their JavaScript,
-// and puts the project's own command beside those of its dependencies, since npx looks only there.
-import { spawnSync } from 'node:child_process';
+// Builds dist/ from src/: JavaScript in few files (bundle.mjs), the types of what the package exports, the dashboard's
+// page, kernels and protos. Child processes (instances, validator) and `npx turntable` run from there. And puts the
+// project's own command beside those of its dependencies, since npx looks only there.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import {
   cpSync,
   existsSync,
@@ -13,68 +15,63 @@ import {
   symlinkSync,
   utimesSync,
 } from 'node:fs';
-import { join, dirname, relative } from 'node:path';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { buildPage } from './build-page.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const dist = join(root, 'dist');
 const builtAt = new Date();
 const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
 
 if (!existsSync(tsc)) {
-  if (existsSync(join(root, 'dist', 'cli', 'main.js'))) process.exit(0); // `npm ci --omit=dev` beside a built dist/
+  if (existsSync(join(dist, 'cli', 'main.js'))) process.exit(0); // `npm ci --omit=dev` beside a built dist/
   console.error('dist/ is not built and TypeScript is not installed: run `npm ci` without --omit=dev');
   process.exit(1);
 }
+const [{ buildPage }, { bundle, chunks }] = await Promise.all([import('./build-page.mjs'), import('./bundle.mjs')]);
 
-/** Whether both have the same bytes. Then the second is as new as this build, which test/global-setup.ts looks for. */
-function isUpToDate(from, to) {
-  if (!existsSync(to) || !readFileSync(from).equals(readFileSync(to))) return false;
-  utimesSync(to, builtAt, builtAt);
-  return true;
-}
+const filesIn = (folder) =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath ?? entry.path, entry.name).slice(folder.length + 1));
 
-// What is left of a deleted source file would still be found by an import.
-const outputs = existsSync(join(root, 'dist'))
-  ? readdirSync(join(root, 'dist'), { recursive: true, encoding: 'utf8' })
-  : [];
-for (const output of outputs) {
-  const source = output.replace(/(\.d\.ts|\.js\.map|\.js)$/, '.ts');
-  if (source !== output && !existsSync(join(root, 'src', source))) rmSync(join(root, 'dist', output), { force: true });
-}
-// Kernels and protos are read at run time, and found beside the code that uses them.
-const readAtRunTime = [join('gpu', 'kernels'), join('host', 'grpc')].flatMap((folder) =>
-  existsSync(join(root, 'src', folder)) ? readdirSync(join(root, 'src', folder)).map((file) => join(folder, file)) : [],
-);
-for (const file of readAtRunTime) {
-  if (!file.endsWith('.cu') && !file.endsWith('.proto')) continue;
-  const [from, to] = [join(root, 'src', file), join(root, 'dist', file)];
-  // Left alone where it is the same: a process that runs from dist/ may be reading it.
-  if (isUpToDate(from, to)) continue;
-  mkdirSync(dirname(to), { recursive: true });
-  cpSync(from, `${to}.${process.pid}`);
-  renameSync(`${to}.${process.pid}`, to);
-}
-
-// After the cleaning, which takes the bundle for what is left of a source file.
-buildPage(root);
-
-// Beside dist/ first: a host that runs starts its processes from there, and one that read half a file would exit at once.
-const beside = join(root, `dist.${process.pid}`);
-const options = ['-p', 'tsconfig.build.json', '--outDir', beside];
-const compiled = spawnSync(process.execPath, [tsc, ...options], { cwd: root, stdio: 'inherit' });
-if (compiled.status === 0) {
-  for (const entry of readdirSync(beside, { recursive: true, withFileTypes: true })) {
-    if (!entry.isFile()) continue;
-    const from = join(entry.parentPath ?? entry.path, entry.name);
-    const to = join(root, 'dist', relative(beside, from));
-    if (isUpToDate(from, to)) continue;
+/** Puts what was built into dist/. Only files that differ change: a process that runs from there may be reading them. */
+function putInPlace(built) {
+  const files = filesIn(built);
+  // A process that starts meanwhile finds all that its module imports: the shared code is there first, and goes last.
+  files.sort((a, b) => Number(b.startsWith(chunks)) - Number(a.startsWith(chunks)));
+  for (const file of files) {
+    const [from, to] = [join(built, file), join(dist, file)];
+    if (existsSync(to) && readFileSync(from).equals(readFileSync(to))) continue;
     mkdirSync(dirname(to), { recursive: true });
     renameSync(from, to);
   }
+  // What is left of a deleted source file would still be found by an import.
+  const made = new Set(files);
+  for (const file of filesIn(dist)) if (!made.has(file)) rmSync(join(dist, file), { force: true });
 }
-rmSync(beside, { recursive: true, force: true });
-if (compiled.status !== 0) process.exit(compiled.status ?? 1);
+
+// Beside dist/ first: a host that runs starts its processes from there, and one that read half a file would exit at once.
+const beside = join(root, `dist.${process.pid}`);
+try {
+  const types = spawn(process.execPath, [tsc, '-p', 'tsconfig.build.json', '--outDir', beside], {
+    cwd: root,
+    stdio: 'inherit',
+  });
+  const typed = once(types, 'exit');
+  await bundle(root, beside);
+  buildPage(root, beside);
+  // Kernels and protos are read at run time, and found beside the code that uses them.
+  for (const file of filesIn(join(root, 'src')).filter((name) => /\.(cu|proto)$/.test(name))) {
+    cpSync(join(root, 'src', file), join(beside, file));
+  }
+  const [status] = await typed;
+  // Type errors stop no test of what runs; `npm run types` is what they fail.
+  putInPlace(beside);
+  if (status !== 0) process.exitCode = status ?? 1;
+} finally {
+  rmSync(beside, { recursive: true, force: true });
+}
 
 const link = join(root, 'node_modules', '.bin', 'turntable');
 mkdirSync(dirname(link), { recursive: true });
@@ -82,3 +79,5 @@ if (!lstatSync(link, { throwIfNoEntry: false })?.isSymbolicLink()) {
   rmSync(link, { force: true });
   symlinkSync(join('..', '..', 'bin', 'turntable.js'), link);
 }
+// Last: by this time test/global-setup.ts sees that every source is older than dist/.
+if (process.exitCode === undefined) utimesSync(join(dist, 'index.js'), builtAt, builtAt);

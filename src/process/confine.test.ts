@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { canGoOffline } from './confine.ts';
 import { compiledModule } from './module.ts';
 
-const module = compiledModule('./confine.js', import.meta.url).href;
+const module = compiledModule('./index.js', import.meta.url).href;
 const isLinux = process.platform === 'linux';
 
 async function inProcess(script: string): Promise<unknown> {

@@ -315,10 +315,10 @@ console.log(server.pid);
 
 describe('the address of a compiled module', () => {
   test('is in dist/ for a source file, and beside a compiled one', () => {
-    const fromSource = compiledModule('./child.js', import.meta.url);
-    expect(fromSource.pathname).toMatch(/\/dist\/process\/child\.js$/);
+    const fromSource = compiledModule('./index.js', import.meta.url);
+    expect(fromSource.pathname).toMatch(/\/dist\/process\/index\.js$/);
     expect(existsSync(fromSource)).toBe(true);
-    expect(compiledModule('./child.js', fromSource.href).href).toBe(fromSource.href);
+    expect(compiledModule('./index.js', fromSource.href).href).toBe(fromSource.href);
     expect(compiledModule('../cpu/index.js', import.meta.url).pathname).toMatch(/\/dist\/cpu\/index\.js$/);
   });
 });
