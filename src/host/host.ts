@@ -13,7 +13,7 @@ import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts'
 import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
 import { FunctionLog, logHappenings, withFunctionLog } from './function-log.ts';
 import { History, Usage } from './history/index.ts';
-import { createHttpServer, type Lifecycle } from './http/index.ts';
+import { createHttpServer, readTls, type Lifecycle } from './http/index.ts';
 import { Access } from './access.ts';
 import { Invoker } from './invoke.ts';
 import { evictionWords, LiveScheduler, type GpuEviction } from './live/index.ts';
@@ -271,8 +271,9 @@ export async function startHost(
       lifecycle,
       hostVersion,
     };
-    http = await createHttpServer({ ...shared, functionLog, fleet, metrics, queueing, views, scheduler, replays });
-    grpc = await startGrpc(shared);
+    const tls = await readTls(config);
+    http = await createHttpServer({ ...shared, tls, functionLog, fleet, metrics, queueing, views, scheduler, replays });
+    grpc = await startGrpc(shared, tls);
     await Promise.all([store.start(), cpuPools.started()]);
     await fleet?.start({ url: http.url, store, live, statistics });
   } catch (error) {
@@ -311,20 +312,14 @@ export async function startHost(
   };
 }
 
-/** HTTP and gRPC show the same certificate. */
-function tlsOf({ listen: { tls } }: HostConfig): GrpcListen['tls'] {
-  if (tls.certFile === undefined || tls.keyFile === undefined) return undefined;
-  return { cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) };
-}
-
 /** gRPC is loaded only where it listens. A port that nobody asked for by name may be taken: then HTTP serves alone. */
-async function startGrpc(context: GrpcContext): Promise<GrpcServer | undefined> {
+async function startGrpc(context: GrpcContext, tls: GrpcListen['tls']): Promise<GrpcServer | undefined> {
   const { config, logger } = context;
   const { port, isAuto } = config.grpc;
   if (port === 'off') return undefined;
   const { createGrpcServer } = await import('./grpc/index.ts');
   try {
-    return await createGrpcServer(context, { host: config.listen.host, port, tls: tlsOf(config) });
+    return await createGrpcServer(context, { host: config.listen.host, port, tls });
   } catch (error) {
     const isTaken = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE';
     if (!isAuto || !isTaken) throw error;

@@ -15,7 +15,7 @@ import { HostError } from '../../src/host/errors.ts';
 import { SchedulerView } from '../../src/host/gpu/index.ts';
 import { History, Usage } from '../../src/host/history/index.ts';
 import { Access } from '../../src/host/access.ts';
-import { createHttpServer, type HttpServer } from '../../src/host/http/index.ts';
+import { createHttpServer, readTls, type HttpServer } from '../../src/host/http/index.ts';
 import { FunctionLog } from '../../src/host/function-log.ts';
 import { Logging } from '../../src/host/logger.ts';
 import { Invoker, type InvokerOptions } from '../../src/host/invoke.ts';
@@ -491,6 +491,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
   store.put(functionVersion('pair'));
   const usage = new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] }));
   const server = await createHttpServer({
+    tls: await readTls(config),
     config,
     access: new Access(config),
     store,

@@ -3,7 +3,7 @@ import { setMaxListeners } from 'node:events';
 import type { ServerDuplexStream, ServerUnaryCall, ServiceError, UntypedServiceImplementation } from '@grpc/grpc-js';
 import { toHostError } from '../errors.ts';
 import { oipMetadata, repositoryIndex, tritonConfig, tritonStatistics } from '../http/describe.ts';
-import { admitted, managed, versionChosen, versionNamed } from '../http/host-context.ts';
+import { admitted, refuseWhileDraining, versionChosen, versionNamed } from '../http/host-context.ts';
 import { loadRequestOf } from '../http/load-body.ts';
 import { loadFunction, unloadFunction } from '../http/repository.ts';
 import { extensions } from '../http/model-routes.ts';
@@ -64,16 +64,14 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
       models: repositoryIndex(context.store, context.invoker.unloaded, ready),
     })),
     RepositoryModelLoad: unary(context, 'RepositoryModelLoad', 'publish', async (request: RepositoryRequest) => {
-      await managed(context, async () => {
-        const { model_name: name = '' } = request;
-        await loadFunction(context, name, loadRequestOf(loadParameters(request), name));
-      });
+      refuseWhileDraining(context);
+      const { model_name: name = '' } = request;
+      await loadFunction(context, name, loadRequestOf(loadParameters(request), name));
       return {};
     }),
     RepositoryModelUnload: unary(context, 'RepositoryModelUnload', 'publish', async (request: RepositoryRequest) => {
-      await managed(context, async () => {
-        await unloadFunction(context, request.model_name ?? '');
-      });
+      refuseWhileDraining(context);
+      await unloadFunction(context, request.model_name ?? '');
       return {};
     }),
     ModelInfer: (call: ServerUnaryCall<ModelInferRequest, ModelInferResponse>, callback: InferCallback) => {

@@ -1,7 +1,7 @@
 /** `mmesh.ModelMesh`: what ModelMesh's clients ask for and this host has under another name. */
 import type { UntypedServiceImplementation } from '@grpc/grpc-js';
 import { HostError } from '../errors.ts';
-import { managed, versionNamed } from '../http/host-context.ts';
+import { refuseWhileDraining, versionNamed } from '../http/host-context.ts';
 import type { FunctionVersion } from '../types.ts';
 import { modelId, unary, type GrpcContext } from './call.ts';
 
@@ -30,23 +30,19 @@ export function modelMeshService(context: GrpcContext): UntypedServiceImplementa
       statusOf(context, find(id), false),
     ),
     ensureLoaded: unary(context, 'ensureLoaded', 'publish', async (request: OfModel & { sync?: boolean }) => {
-      let info: ModelStatusInfo = { status: 'NOT_FOUND', errors: [] };
-      await managed(context, async () => {
-        const { name, version: number } = modelId(request.modelId ?? '');
-        const version = await context.invoker.ready(versionNamed(context, name, number));
-        const loading = context.invoker.load(version);
-        if (request.sync === true) await loading;
-        // A failure shows in the status of the next question.
-        else loading.catch(() => undefined);
-        info = statusOf(context, version, request.sync !== true);
-      });
-      return info;
+      refuseWhileDraining(context);
+      const { name, version: number } = modelId(request.modelId ?? '');
+      const version = await context.invoker.ready(versionNamed(context, name, number));
+      const loading = context.invoker.load(version);
+      if (request.sync === true) await loading;
+      // A failure shows in the status of the next question.
+      else loading.catch(() => undefined);
+      return statusOf(context, version, request.sync !== true);
     }),
     unregisterModel: unary(context, 'unregisterModel', 'publish', async ({ modelId: id = '' }: OfModel) => {
-      await managed(context, async () => {
-        const { name, version } = modelId(id);
-        if (find(id) !== undefined) await context.store.remove(name, version);
-      });
+      refuseWhileDraining(context);
+      const { name, version } = modelId(id);
+      if (find(id) !== undefined) await context.store.remove(name, version);
       return {};
     }),
     getVModelStatus: unary(context, 'getVModelStatus', 'read', ({ vModelId: id = '' }: OfVirtualModel) => {

@@ -109,6 +109,16 @@ export function recordedOne(context: HostContext, exchange: Exchange): void {
   exchange.json(200, anatomy);
 }
 
+/** `GET /api/events`: what goes on, as server-sent events. */
+export function events(context: HostContext, exchange: Exchange): void {
+  if (exchange.method === 'HEAD') {
+    exchange.send(200, ['Content-Type', 'text/event-stream'], []);
+    return;
+  }
+  if (context.lifecycle.phase === 'draining') throw new HostError('draining', 'the host is shutting down');
+  context.events.add(exchange);
+}
+
 function gpuAsked(text: string | null): number {
   const gpu = Number(text ?? '0');
   if (!Number.isInteger(gpu) || gpu < 0) throw new HostError('bad-request', `gpu '${text}' is not the number of a GPU`);

@@ -13,7 +13,7 @@ import type {
 import { HostError, toHostError, type ErrorCode } from '../errors.ts';
 import { type Exchange, type HeaderList, plainHeaders, sloAsked } from './exchange.ts';
 import { answerCall } from './function-call.ts';
-import { admitted, managed, pathParam, shownName, versionAsked, type HostContext } from './host-context.ts';
+import { admitted, pathParam, shownName, versionAsked, type HostContext } from './host-context.ts';
 
 /** Ids become keys in Redis and parts of paths. */
 const idForm = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/;
@@ -109,21 +109,16 @@ export async function cancelCall(context: HostContext, exchange: Exchange): Prom
 
 /** `GET /async-function`: the latest calls. Whoever knows an id can ask for its reply, so that the list needs the key. */
 export async function listCalls(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const asked = exchange.query().get('limit') ?? '100';
-    const limit = Number(asked);
-    if (!Number.isInteger(limit) || limit < 1 || limit > listedMax) {
-      throw new HostError(
-        'bad-request',
-        `the limit '${shownName(asked)}' is not a whole number from 1 to ${listedMax}`,
-      );
-    }
-    const calls = callsOf(context);
-    const [listed, counts] = await Promise.all([calls.list(limit), calls.waiting()]);
-    exchange.json(200, {
-      ...counts,
-      calls: listed.map(listingView),
-    });
+  const asked = exchange.query().get('limit') ?? '100';
+  const limit = Number(asked);
+  if (!Number.isInteger(limit) || limit < 1 || limit > listedMax) {
+    throw new HostError('bad-request', `the limit '${shownName(asked)}' is not a whole number from 1 to ${listedMax}`);
+  }
+  const calls = callsOf(context);
+  const [listed, counts] = await Promise.all([calls.list(limit), calls.waiting()]);
+  exchange.json(200, {
+    ...counts,
+    calls: listed.map(listingView),
   });
 }
 

@@ -7,7 +7,7 @@ import { fateText, type FleetMember } from '../fleet-member/index.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import type { StoredFile } from '../store/index.ts';
 import type { Exchange } from './exchange.ts';
-import { managed, pathParam, versionAsked, type HostContext } from './host-context.ts';
+import { pathParam, versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 4096;
 const filesBytesMax = 1024 * 1024;
@@ -88,30 +88,26 @@ export function pingFleet(_context: HostContext, exchange: Exchange): void {
  * `dropping` it is about to drop that version, and hears whether this host has it and does not do so as well.
  */
 export async function keepContent(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const member = context.fleet;
-    if (member === undefined) throw notInFleet();
-    const { files, dropping } = parseJsonObject(await context.bodies.read(exchange, filesBytesMax), 'the body');
-    if (!Array.isArray(files) || !files.every(isStoredFile)) {
-      throw new HostError('bad-request', "'files' is not a list of {name, sha256, bytes}");
-    }
-    if (dropping !== undefined) {
-      const { name, version } = (dropping ?? {}) as Record<string, unknown>;
-      const has = member.content?.cache.has({ name: String(name), version: String(version), files }) === true;
-      if (!has) throw new HostError('not-ready', 'this host does not have it, or is about to drop it');
-    } else await member.keep(files, exchange.peer?.from ?? '');
-    exchange.json(200, { kept: files.length });
-  });
+  const member = context.fleet;
+  if (member === undefined) throw notInFleet();
+  const { files, dropping } = parseJsonObject(await context.bodies.read(exchange, filesBytesMax), 'the body');
+  if (!Array.isArray(files) || !files.every(isStoredFile)) {
+    throw new HostError('bad-request', "'files' is not a list of {name, sha256, bytes}");
+  }
+  if (dropping !== undefined) {
+    const { name, version } = (dropping ?? {}) as Record<string, unknown>;
+    const has = member.content?.cache.has({ name: String(name), version: String(version), files }) === true;
+    if (!has) throw new HostError('not-ready', 'this host does not have it, or is about to drop it');
+  } else await member.keep(files, exchange.peer?.from ?? '');
+  exchange.json(200, { kept: files.length });
 }
 
 /** `POST /v2/fleet/entries/{name}`: another host has changed what the fleet serves. The body is the function's sealed entry. */
 export async function hearEntry(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const name = pathParam(exchange, 'name');
-    const body = await context.bodies.read(exchange, filesBytesMax);
-    await fleetOf(context).hear(name, Buffer.from(body).toString());
-    exchange.json(200, { function: name });
-  });
+  const name = pathParam(exchange, 'name');
+  const body = await context.bodies.read(exchange, filesBytesMax);
+  await fleetOf(context).hear(name, Buffer.from(body).toString());
+  exchange.json(200, { function: name });
 }
 
 function isStoredFile(file: unknown): file is StoredFile {
@@ -122,44 +118,40 @@ function isStoredFile(file: unknown): file is StoredFile {
 
 /** `POST /v2/fleet/hosts/{host}/drain`: `{"draining": false}` takes it back. Any host passes it on to the one that is named. */
 export async function drainHost(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const { fleet } = fleetOf(context);
-    const name = pathParam(exchange, 'host');
-    const body = await context.bodies.read(exchange, bodyBytesMax);
-    const { draining = true } = body.byteLength === 0 ? {} : parseJsonObject(body, 'the body');
-    if (typeof draining !== 'boolean') throw new HostError('bad-request', "'draining' is neither true nor false");
-    if (name === fleet.membership.name) {
-      await fleet.drain(draining);
-      exchange.json(200, { host: name, draining: fleet.isDraining });
-      return;
-    }
-    const member = fleet.membership.find(name);
-    if (member === undefined) throw unknownHost(fleet, name, 'drain');
-    try {
-      const path = `/v2/fleet/hosts/${encodeURIComponent(name)}/drain`;
-      const reply = await fleet.peers.send(member, { method: 'POST', path, body: [body], timeoutMs: 10_000 });
-      exchange.send(reply.status, ['Content-Type', 'application/json'], [reply.body]);
-    } catch (error) {
-      if (error instanceof PeerLost) throw new HostError('fleet-unavailable', error.message, { cause: error });
-      throw error;
-    }
-  });
+  const { fleet } = fleetOf(context);
+  const name = pathParam(exchange, 'host');
+  const body = await context.bodies.read(exchange, bodyBytesMax);
+  const { draining = true } = body.byteLength === 0 ? {} : parseJsonObject(body, 'the body');
+  if (typeof draining !== 'boolean') throw new HostError('bad-request', "'draining' is neither true nor false");
+  if (name === fleet.membership.name) {
+    await fleet.drain(draining);
+    exchange.json(200, { host: name, draining: fleet.isDraining });
+    return;
+  }
+  const member = fleet.membership.find(name);
+  if (member === undefined) throw unknownHost(fleet, name, 'drain');
+  try {
+    const path = `/v2/fleet/hosts/${encodeURIComponent(name)}/drain`;
+    const reply = await fleet.peers.send(member, { method: 'POST', path, body: [body], timeoutMs: 10_000 });
+    exchange.send(reply.status, ['Content-Type', 'application/json'], [reply.body]);
+  } catch (error) {
+    if (error instanceof PeerLost) throw new HostError('fleet-unavailable', error.message, { cause: error });
+    throw error;
+  }
 }
 
 /** `DELETE /v2/fleet/hosts/{host}`: a lost host is shown no more, at any host. */
 export async function forgetHost(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const { fleet } = fleetOf(context);
-    const name = pathParam(exchange, 'host');
-    const lost = fleet.membership.lost.find(name);
-    if (lost === undefined) throw unknownHost(fleet, name, 'forget');
-    try {
-      await fleet.membership.lost.forget(lost);
-    } catch (error) {
-      throw new HostError('fleet-unavailable', fleet.link.failure(error).message, { cause: error });
-    }
-    exchange.send(204, [], []);
-  });
+  const { fleet } = fleetOf(context);
+  const name = pathParam(exchange, 'host');
+  const lost = fleet.membership.lost.find(name);
+  if (lost === undefined) throw unknownHost(fleet, name, 'forget');
+  try {
+    await fleet.membership.lost.forget(lost);
+  } catch (error) {
+    throw new HostError('fleet-unavailable', fleet.link.failure(error).message, { cause: error });
+  }
+  exchange.send(204, [], []);
 }
 
 /** @throws HostError 'no-fleet' | 'not-ready' */

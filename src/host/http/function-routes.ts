@@ -4,7 +4,7 @@ import type { Publication } from '../types.ts';
 import { mapInSlices } from '../slices.ts';
 import { functionPath, functionView } from './describe.ts';
 import type { Exchange } from './exchange.ts';
-import { managed, pathParam, versionAsked, type HostContext } from './host-context.ts';
+import { pathParam, versionAsked, type HostContext } from './host-context.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import { percentAsked } from './version-routes.ts';
 import { readForm } from './multipart.ts';
@@ -32,10 +32,8 @@ export function showFunction(context: HostContext, exchange: Exchange): void {
 }
 
 export async function removeFunction(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    await context.store.remove(pathParam(exchange, 'name'), exchange.param('version'));
-    exchange.send(204, [], []);
-  });
+  await context.store.remove(pathParam(exchange, 'name'), exchange.param('version'));
+  exchange.send(204, [], []);
 }
 
 /**
@@ -43,36 +41,34 @@ export async function removeFunction(context: HostContext, exchange: Exchange): 
  * settings whose model is a blob that is stored already. Settings stand in the query as well.
  */
 export async function publishFunction(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const name = pathParam(exchange, 'name');
-    const settings = querySettings(exchange);
-    const kind = bodyKind(exchange);
-    if (kind === 'settings') {
-      const body = await context.bodies.read(exchange, settingsBytesMax);
-      for (const [key, value] of Object.entries(parseJsonObject(body, 'the body'))) setOnce(settings, key, value);
-    }
-    if (kind === 'settings' && !settings.has('model')) {
-      const advice = "send the model itself as the body, or name a stored blob: 'sha256:' and its hexadecimal digits";
-      throw new HostError('bad-request', `the JSON settings have no 'model'; ${advice}`);
-    }
-    const publication = await context.store.beginPublish(name, versionSetting(settings));
-    try {
-      if (kind === 'form') await receiveForm(context, exchange, publication, settings);
-      else if (kind === 'model') await receiveModel(context, exchange, publication, settings);
-      if (kind !== 'model') await takeBlob(publication, settings);
-      const percent = trafficSetting(settings);
-      const { version, created } = await publication.commit(Object.fromEntries(settings), true);
-      const serving = context.store.find(name);
-      // Of the first version there is nothing to hold back.
-      const waits = created && percent > 0 && serving !== undefined && serving.key !== version.key;
-      if (waits) await context.rollout.promote(version, percent);
-      const path = functionPath(version);
-      exchange.json(created ? 201 : 200, functionView(version, context), ['Location', path]);
-    } catch (error) {
-      await publication.abort();
-      throw error;
-    }
-  });
+  const name = pathParam(exchange, 'name');
+  const settings = querySettings(exchange);
+  const kind = bodyKind(exchange);
+  if (kind === 'settings') {
+    const body = await context.bodies.read(exchange, settingsBytesMax);
+    for (const [key, value] of Object.entries(parseJsonObject(body, 'the body'))) setOnce(settings, key, value);
+  }
+  if (kind === 'settings' && !settings.has('model')) {
+    const advice = "send the model itself as the body, or name a stored blob: 'sha256:' and its hexadecimal digits";
+    throw new HostError('bad-request', `the JSON settings have no 'model'; ${advice}`);
+  }
+  const publication = await context.store.beginPublish(name, versionSetting(settings));
+  try {
+    if (kind === 'form') await receiveForm(context, exchange, publication, settings);
+    else if (kind === 'model') await receiveModel(context, exchange, publication, settings);
+    if (kind !== 'model') await takeBlob(publication, settings);
+    const percent = trafficSetting(settings);
+    const { version, created } = await publication.commit(Object.fromEntries(settings), true);
+    const serving = context.store.find(name);
+    // Of the first version there is nothing to hold back.
+    const waits = created && percent > 0 && serving !== undefined && serving.key !== version.key;
+    if (waits) await context.rollout.promote(version, percent);
+    const path = functionPath(version);
+    exchange.json(created ? 201 : 200, functionView(version, context), ['Location', path]);
+  } catch (error) {
+    await publication.abort();
+    throw error;
+  }
 }
 
 /** curl's --data-binary says form-urlencoded unless told otherwise, so that only a form and JSON are told apart. */
@@ -158,13 +154,11 @@ export function blobExists({ store }: HostContext, exchange: Exchange): void {
 
 /** `POST /blobs/sha256:{hex}`: 201, or 200 when it is stored already. */
 export async function putBlob(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const sha256 = digestAsked(exchange);
-    const stored = context.store.hasBlob(sha256);
-    if (!stored)
-      await context.store.putBlob(sha256, context.bodies.stream(exchange, context.config.limits.uploadBytesMax));
-    exchange.json(stored ? 200 : 201, { digest: `sha256:${sha256}` });
-  });
+  const sha256 = digestAsked(exchange);
+  const stored = context.store.hasBlob(sha256);
+  if (!stored)
+    await context.store.putBlob(sha256, context.bodies.stream(exchange, context.config.limits.uploadBytesMax));
+  exchange.json(stored ? 200 : 201, { digest: `sha256:${sha256}` });
 }
 
 /** @throws HostError 'bad-request' */

@@ -20,10 +20,9 @@ import type { Statistics } from '../statistics.ts';
 import type { HeaderOf } from '../traffic.ts';
 import type { FunctionVersion, ModelStore } from '../types.ts';
 import type { Bodies } from './body.ts';
-import type { EventStreams } from './event-stream.ts';
+import type { EventStreams, LogStreams } from './event-streams.ts';
 import type { Exchange, ExchangeMeans } from './exchange.ts';
 import type { Lifecycle } from './lifecycle.ts';
-import type { LogStreams } from './log-routes.ts';
 
 export interface HostContext {
   readonly config: HostConfig;
@@ -170,13 +169,8 @@ export function admit(context: Admission, functionName: string): void {
   statistics.begin(functionName);
 }
 
-/** Management of functions: it never waits behind calls, nor is it refused for their number. */
-export async function managed(context: Pick<HostContext, 'lifecycle'>, work: () => Promise<void>): Promise<void> {
-  refuseWhileDraining(context);
-  await work();
-}
-
-function refuseWhileDraining({ lifecycle }: Pick<HostContext, 'lifecycle'>): void {
+/** @throws HostError 'draining' */
+export function refuseWhileDraining({ lifecycle }: Pick<HostContext, 'lifecycle'>): void {
   if (lifecycle.phase === 'draining')
     throw new HostError('draining', 'the host is shutting down and takes no new work');
 }

@@ -3,7 +3,7 @@ import { HostError } from '../errors.ts';
 import type { FunctionVersion } from '../types.ts';
 import { oipMetadata, repositoryIndex, tritonConfig, tritonStatistics } from './describe.ts';
 import type { Exchange } from './exchange.ts';
-import { managed, objectBody, pathParam, versionAsked, type HostContext } from './host-context.ts';
+import { objectBody, pathParam, versionAsked, type HostContext } from './host-context.ts';
 import { runInSlices } from '../../tensor/index.ts';
 import { readLoadRequest } from './load-body.ts';
 import { loadFunction, unloadFunction } from './repository.ts';
@@ -107,25 +107,21 @@ export async function index(context: HostContext, exchange: Exchange): Promise<v
 
 /** `POST /v2/repository/models/{name}/load` */
 export async function load(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const name = pathParam(exchange, 'name');
-    const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
-    const { version, loadMs } = await loadFunction(context, name, await runInSlices(readLoadRequest(body, name)));
-    exchange.json(200, { name: version.name, version: version.version, state: 'READY' }, [
-      'X-Model-Id',
-      version.key,
-      'X-Model-Load-Time',
-      Math.round(loadMs * 1000) / 1e6,
-    ]);
-  });
+  const name = pathParam(exchange, 'name');
+  const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
+  const { version, loadMs } = await loadFunction(context, name, await runInSlices(readLoadRequest(body, name)));
+  exchange.json(200, { name: version.name, version: version.version, state: 'READY' }, [
+    'X-Model-Id',
+    version.key,
+    'X-Model-Load-Time',
+    Math.round(loadMs * 1000) / 1e6,
+  ]);
 }
 
 /** `POST /v2/repository/models/{name}/unload` */
 export async function unload(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    await objectBody(context, exchange, controlBytesMax);
-    const name = pathParam(exchange, 'name');
-    const held = await unloadFunction(context, name);
-    exchange.json(200, { name, unloaded: held.map(({ version }) => version) });
-  });
+  await objectBody(context, exchange, controlBytesMax);
+  const name = pathParam(exchange, 'name');
+  const held = await unloadFunction(context, name);
+  exchange.json(200, { name, unloaded: held.map(({ version }) => version) });
 }

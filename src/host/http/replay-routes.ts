@@ -2,7 +2,7 @@
 import { HostError } from '../errors.ts';
 import { arrivalKinds, parseReplayRequest, type ReplayRuns } from '../replays.ts';
 import type { Exchange } from './exchange.ts';
-import { managed, pathParam, type HostContext } from './host-context.ts';
+import { pathParam, type HostContext } from './host-context.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 
 const requestBytesMax = 16 * 1024;
@@ -15,11 +15,9 @@ export async function listReplays(context: HostContext, exchange: Exchange): Pro
 
 /** `POST /api/replays`: 202 with the run. */
 export async function startReplay(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const body = parseJsonObject(await context.bodies.read(exchange, requestBytesMax), 'the body');
-    const run = await replaysOf(context).start(parseReplayRequest(body));
-    exchange.json(202, run, ['Location', `/api/replays/${run.id}`]);
-  });
+  const body = parseJsonObject(await context.bodies.read(exchange, requestBytesMax), 'the body');
+  const run = await replaysOf(context).start(parseReplayRequest(body));
+  exchange.json(202, run, ['Location', `/api/replays/${run.id}`]);
 }
 
 /** `GET /api/replays/{id}`: the report. */
@@ -29,10 +27,8 @@ export async function showReplay(context: HostContext, exchange: Exchange): Prom
 
 /** `DELETE /api/replays/{id}`: also ends one that waits or runs. */
 export async function removeReplay(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    await replaysOf(context).remove(pathParam(exchange, 'id'));
-    exchange.send(204, [], []);
-  });
+  await replaysOf(context).remove(pathParam(exchange, 'id'));
+  exchange.send(204, [], []);
 }
 
 function replaysOf({ replays }: HostContext): ReplayRuns {

@@ -11,10 +11,9 @@ import * as triton from './triton-routes.ts';
 import * as versions from './version-routes.ts';
 import { baseUrlOf } from './base-url.ts';
 import { dashboardFile, hasDashboard, sendPageFile } from './dashboard-files.ts';
-import { events } from './event-stream.ts';
 import type { Exchange } from './exchange.ts';
 import { homeText } from './home-page.ts';
-import type { HostContext } from './host-context.ts';
+import { refuseWhileDraining, type HostContext } from './host-context.ts';
 import { functionLog } from './log-routes.ts';
 import { openApi } from './openapi.ts';
 import type { ReplyName } from './openapi-schemas.ts';
@@ -35,16 +34,29 @@ const route =
     about,
     ...(reply === undefined ? {} : { reply }),
   });
+
+/** Management of functions: it never waits behind calls, nor is it refused for their number; only while the host drains. */
+const managing =
+  (method: Method, scope: RouteScope = 'publish') =>
+  (...[path, handler, ...rest]: Rest): Route => {
+    const managed: RouteHandler = async (context, exchange) => {
+      refuseWhileDraining(context);
+      await handler(context, exchange);
+    };
+    // The description of the paths goes by names.
+    Object.defineProperty(managed, 'name', { value: handler.name });
+    return route(method, scope)(path, managed, ...rest);
+  };
 const open = route('GET', 'open');
 const get = route('GET', 'read');
 /** Reading that a client asks for with a body, or that changes nothing. */
 const ask = route('POST', 'read');
 const call = route('POST', 'invoke');
 const callGet = route('GET', 'invoke');
-const post = route('POST', 'publish');
-const put = route('PUT', 'publish');
-const patch = route('PATCH', 'publish');
-const del = route('DELETE', 'publish');
+const post = managing('POST');
+const put = managing('PUT');
+const patch = managing('PATCH');
+const del = managing('DELETE');
 
 /** The route as it is, and with a version behind the name. */
 function versioned(whole: Route): Route[] {
@@ -64,7 +76,7 @@ export const routes: readonly Route[] = [
     callGet('/function/:name', calls.callWithoutBody, 'Calls a function that has a handler, without a body'),
   ),
   ...versioned(call('/async-function/:name', later.callLater, 'Accepts a call to be run later', 'AcceptedCall')),
-  route('GET', 'publish')('/async-function', later.listCalls, 'The latest asynchronous calls'),
+  managing('GET')('/async-function', later.listCalls, 'The latest asynchronous calls'),
   callGet('/async-function/:id', later.asynchronousResult, 'The reply of an asynchronous call; 202 until it is there'),
   callGet('/async-function/:id/status', later.asynchronousStatus, 'How an asynchronous call stands', 'CallStatus'),
   route('DELETE', 'invoke')('/async-function/:id', later.cancelCall, 'Cancels an asynchronous call'),
@@ -137,12 +149,12 @@ export const routes: readonly Route[] = [
     runPassed,
     'For hosts of the fleet that know no frames: runs a call that is passed on',
   ),
-  route('POST', 'peer')(
+  managing('POST', 'peer')(
     '/v2/fleet/content',
     fleet.keepContent,
     'For hosts of the fleet: takes files that are published',
   ),
-  route('POST', 'peer')(
+  managing('POST', 'peer')(
     '/v2/fleet/entries/:name',
     fleet.hearEntry,
     'For hosts of the fleet: hears of a change of a function',
@@ -166,7 +178,7 @@ export const routes: readonly Route[] = [
   get('/api/anatomy', api.anatomy, 'A simulated cold start, layer by layer'),
   get('/api/anatomy/recorded', api.recorded, 'Recorded cold starts'),
   get('/api/anatomy/recorded/:id', api.recordedOne, 'One recorded cold start'),
-  get('/api/events', events, 'Events as they happen, as server-sent events'),
+  get('/api/events', api.events, 'Events as they happen, as server-sent events'),
   get('/api/replays', replays.listReplays, 'Replays of traces'),
   post('/api/replays', replays.startReplay, 'Starts a replay'),
   get('/api/replays/:id', replays.showReplay, 'The report of a replay'),

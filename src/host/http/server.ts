@@ -14,13 +14,14 @@ import type { CallRunner } from '../../queue/index.ts';
 import { createApp } from './app.ts';
 import { callRunner } from './async-routes.ts';
 import { Bodies } from './body.ts';
-import { EventStreams } from './event-stream.ts';
+import { EventStreams, LogStreams } from './event-streams.ts';
 import type { HostContext } from './host-context.ts';
 import { InFlightBytes, RequestTurns } from './in-flight.ts';
-import { LogStreams } from './log-routes.ts';
 import { CallLinks } from './passed-calls.ts';
 
-export type HttpServerOptions = Omit<HostContext, 'bodies' | 'events' | 'logs' | 'exchangeMeans'>;
+export interface HttpServerOptions extends Omit<HostContext, 'bodies' | 'events' | 'logs' | 'exchangeMeans'> {
+  readonly tls?: TlsFiles | undefined;
+}
 
 export interface HttpServer {
   /** Runs asynchronous calls as those are run whose client waits. */
@@ -51,57 +52,17 @@ const unusedMs = 100;
 
 /** Starts the server. Rejects with the error of `listen`, such as EADDRINUSE. */
 export async function createHttpServer(options: HttpServerOptions): Promise<HttpServer> {
-  const { config, logger } = options;
-  const { bodyTimeoutMs } = config.limits;
-  const bodies = new Bodies({ timeoutMs: bodyTimeoutMs });
-  const events = new EventStreams(options.views);
-  const logs = new LogStreams(options.functionLog);
-  const inFlight = new InFlightBytes(config.limits.inFlightBytesMax);
-  const context: HostContext = {
-    ...options,
-    bodies,
-    events,
-    logs,
-    exchangeMeans: { lifecycle: options.lifecycle, stallMs: bodyTimeoutMs, inFlight },
-  };
-  const app = createApp(context);
-  const handle = getRequestListener(app.fetch, {
-    hostname: 'localhost',
-    // The global Request and Response belong to the program, not to a library inside it.
-    overrideGlobalObjects: false,
-    // Exchange knows when the rest of a body is drained, and for how long.
-    autoCleanupIncoming: false,
-    errorHandler: unroutable,
-  });
-  const turns = new RequestTurns();
-  const listener = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
-    turns.begin(incoming.url ?? '/', () => {
-      if (outgoing.destroyed) return; // The client has gone meanwhile.
-      (app.call(incoming, outgoing) ?? handle(incoming, outgoing)).catch((error: unknown) => {
-        logger.error({ err: error }, 'a request ended without a reply');
-        outgoing.destroy();
-      });
-    });
-  };
-  const tls = await tlsOf(config);
-  const settings = {
-    headersTimeout: bodyTimeoutMs,
-    // Bodies have limits of their own, which an upload passes as long as it moves.
-    requestTimeout: 0,
-    connectionsCheckingInterval: Math.min(1000, Math.max(10, bodyTimeoutMs / 4)),
-    keepAliveTimeout: keepAliveMs,
-    requireHostHeader: false,
-  };
-  const server = tls === undefined ? createServer(settings) : createSecureServer({ ...settings, ...tls });
+  const { config, tls } = options;
+  const context = contextOf(options);
+  const links = new CallLinks(context);
+  const server = serverOf(config, tls);
   const connections = new Set<Socket>();
   server.on('connection', (socket) => {
     connections.add(socket);
     socket.once('close', () => connections.delete(socket));
   });
-  server.on('request', listener);
-  server.on('checkContinue', listener);
-  server.on('checkExpectation', listener);
-  const links = new CallLinks(context);
+  const listener = listenerOf(context);
+  for (const event of ['request', 'checkContinue', 'checkExpectation']) server.on(event, listener);
   server.on('connect', (incoming: IncomingMessage, socket: Socket, head: Buffer) => {
     try {
       links.take(incoming, socket, head);
@@ -109,20 +70,7 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
       endWith(socket, toHostError(error));
     }
   });
-  server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
-    // Browsers open connections ahead of need: one that was never used is no failed request, and a reply could cross
-    // with the first request on it and be taken for its answer.
-    const unused = 'bytesRead' in socket && socket.bytesRead === 0;
-    const failure = unused ? undefined : clientFailure(error, bodyTimeoutMs);
-    if (failure === undefined || !socket.writable) {
-      socket.destroy();
-      return;
-    }
-    options.statistics.failed(failure);
-    logger.warn({ code: failure.code, error: failure.message, status: failure.status }, 'connection failed');
-    afterReply(socket, () => endWith(socket, failure));
-  });
-
+  server.on('clientError', (error, socket) => tellClient(context, error, socket));
   await listening(server, config.listen);
   const { port } = server.address() as AddressInfo;
   const { host } = config.listen;
@@ -134,8 +82,8 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
     url: `${tls === undefined ? 'http' : 'https'}://${host.includes(':') ? `[${host}]` : host}:${port}`,
     close: async (graceMs) => {
       // A stream never ends by itself, and nobody is owed its rest.
-      events.close();
-      logs.close();
+      context.events.close();
+      context.logs.close();
       links.close(graceMs);
       // Opened ahead of need, as browsers and balancers do: Node does not take them for idle, but nobody waits there.
       const unused = setTimeout(() => {
@@ -143,14 +91,81 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
       }, unusedMs);
       const clean = await closeWithin(server, graceMs);
       clearTimeout(unused);
-      bodies.close();
+      context.bodies.close();
       return clean;
     },
   };
 }
 
-/** @throws ConfigError where the files cannot be read */
-async function tlsOf({ listen: { tls } }: HostConfig): Promise<{ cert: Buffer; key: Buffer } | undefined> {
+function contextOf(options: HttpServerOptions): HostContext {
+  const { bodyTimeoutMs, inFlightBytesMax } = options.config.limits;
+  const inFlight = new InFlightBytes(inFlightBytesMax);
+  return {
+    ...options,
+    bodies: new Bodies({ timeoutMs: bodyTimeoutMs }),
+    events: new EventStreams(options.views),
+    logs: new LogStreams(options.functionLog),
+    exchangeMeans: { lifecycle: options.lifecycle, stallMs: bodyTimeoutMs, inFlight },
+  };
+}
+
+function serverOf({ limits: { bodyTimeoutMs } }: HostConfig, tls: TlsFiles | undefined): Server | SecureServer {
+  const settings = {
+    headersTimeout: bodyTimeoutMs,
+    // Bodies have limits of their own, which an upload passes as long as it moves.
+    requestTimeout: 0,
+    connectionsCheckingInterval: Math.min(1000, Math.max(10, bodyTimeoutMs / 4)),
+    keepAliveTimeout: keepAliveMs,
+    requireHostHeader: false,
+  };
+  return tls === undefined ? createServer(settings) : createSecureServer({ ...settings, ...tls });
+}
+
+function listenerOf(context: HostContext): (incoming: IncomingMessage, outgoing: ServerResponse) => void {
+  const app = createApp(context);
+  const handle = getRequestListener(app.fetch, {
+    hostname: 'localhost',
+    // The global Request and Response belong to the program, not to a library inside it.
+    overrideGlobalObjects: false,
+    // Exchange knows when the rest of a body is drained, and for how long.
+    autoCleanupIncoming: false,
+    errorHandler: unroutable,
+  });
+  const turns = new RequestTurns();
+  return (incoming, outgoing) => {
+    turns.begin(incoming.url ?? '/', () => {
+      if (outgoing.destroyed) return; // The client has gone meanwhile.
+      (app.call(incoming, outgoing) ?? handle(incoming, outgoing)).catch((error: unknown) => {
+        context.logger.error({ err: error }, 'a request ended without a reply');
+        outgoing.destroy();
+      });
+    });
+  };
+}
+
+/** Of a request that Node could not read. */
+function tellClient({ config, statistics, logger }: HostContext, error: NodeJS.ErrnoException, socket: Duplex): void {
+  // Browsers open connections ahead of need: one that was never used is no failed request, and a reply could cross
+  // with the first request on it and be taken for its answer.
+  const unused = 'bytesRead' in socket && socket.bytesRead === 0;
+  const failure = unused ? undefined : clientFailure(error, config.limits.bodyTimeoutMs);
+  if (failure === undefined || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  statistics.failed(failure);
+  logger.warn({ code: failure.code, error: failure.message, status: failure.status }, 'connection failed');
+  afterReply(socket, () => endWith(socket, failure));
+}
+
+/** PEM texts. */
+export interface TlsFiles {
+  readonly cert: Buffer;
+  readonly key: Buffer;
+}
+
+/** The certificate and its key; undefined: plain HTTP. @throws ConfigError where the files cannot be read */
+export async function readTls({ listen: { tls } }: HostConfig): Promise<TlsFiles | undefined> {
   if (tls.certFile === undefined || tls.keyFile === undefined) return undefined;
   const [cert, key] = [await readPem('tlsCert', tls.certFile), await readPem('tlsKey', tls.keyFile)];
   try {

@@ -2,7 +2,7 @@
 import { HostError } from '../errors.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import type { Exchange } from './exchange.ts';
-import { managed, versionAsked, type HostContext } from './host-context.ts';
+import { versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 64 * 1024;
 
@@ -13,11 +13,9 @@ export function logSettings({ logging }: HostContext, exchange: Exchange): void 
 
 /** `POST /v2/logging`: what the body names changes at once, until the host ends. */
 export async function changeLogSettings(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const body = await context.bodies.read(exchange, bodyBytesMax);
-    context.logging.change(parseJsonObject(body, 'the body'));
-    exchange.json(200, context.logging.settings());
-  });
+  const body = await context.bodies.read(exchange, bodyBytesMax);
+  context.logging.change(parseJsonObject(body, 'the body'));
+  exchange.json(200, context.logging.settings());
 }
 
 /** This host keeps no traces: clients send a `traceparent`, which is in the log and in the reply. */
@@ -38,12 +36,10 @@ export function traceSettings(context: HostContext, exchange: Exchange): void {
 
 /** `POST` of the same: only what is so already. */
 export async function changeTraceSettings(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    if (exchange.param('name') !== undefined) versionAsked(context, exchange);
-    const body = parseJsonObject(await context.bodies.read(exchange, bodyBytesMax), 'the body');
-    refuseTraceChange(body['trace_level']);
-    exchange.json(200, traceOff);
-  });
+  if (exchange.param('name') !== undefined) versionAsked(context, exchange);
+  const body = parseJsonObject(await context.bodies.read(exchange, bodyBytesMax), 'the body');
+  refuseTraceChange(body['trace_level']);
+  exchange.json(200, traceOff);
 }
 
 /** @throws HostError 'bad-request' unless the level that is asked for, one or a list, is OFF or none */

@@ -4,24 +4,21 @@ import { allTo, parseTraffic, type Traffic } from '../traffic.ts';
 import type { FunctionVersion } from '../types.ts';
 import { functionView } from './describe.ts';
 import type { Exchange } from './exchange.ts';
-import { managed, objectBody, versionAsked, type HostContext } from './host-context.ts';
+import { objectBody, versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 256 * 1024;
 
 /** `PATCH /functions/{name}[/versions/{version}]`: settings as JSON or in the query; null stands for what was published. */
 export async function changeFunction(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const { name } = versionAsked(context, exchange);
-    const version = exchange.param('version');
-    const change: Record<string, unknown> = Object.fromEntries(exchange.query());
-    for (const [key, value] of Object.entries(await objectBody(context, exchange, bodyBytesMax))) {
-      if (Object.hasOwn(change, key))
-        throw new HostError('bad-settings', `setting '${key.slice(0, 80)}' is given twice`);
-      change[key] = value;
-    }
-    await context.store.changeSettings(name, version, change);
-    exchange.json(200, functionView(versionAsked(context, exchange), context));
-  });
+  const { name } = versionAsked(context, exchange);
+  const version = exchange.param('version');
+  const change: Record<string, unknown> = Object.fromEntries(exchange.query());
+  for (const [key, value] of Object.entries(await objectBody(context, exchange, bodyBytesMax))) {
+    if (Object.hasOwn(change, key)) throw new HostError('bad-settings', `setting '${key.slice(0, 80)}' is given twice`);
+    change[key] = value;
+  }
+  await context.store.changeSettings(name, version, change);
+  exchange.json(200, functionView(versionAsked(context, exchange), context));
 }
 
 /** `GET /functions/{name}/versions` */
@@ -47,28 +44,22 @@ export function showTraffic(context: HostContext, exchange: Exchange): void {
 
 /** `PATCH /functions/{name}/traffic`: what the body leaves out stays. */
 export async function changeTraffic(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const { name } = versionAsked(context, exchange);
-    const body = await objectBody(context, exchange, bodyBytesMax);
-    answerTraffic(context, exchange, await context.rollout.change(name, (now) => parseTraffic(body, now)));
-  });
+  const { name } = versionAsked(context, exchange);
+  const body = await objectBody(context, exchange, bodyBytesMax);
+  answerTraffic(context, exchange, await context.rollout.change(name, (now) => parseTraffic(body, now)));
 }
 
 /** `POST /functions/{name}/versions/{version}/promote[?percent=10]` */
 export async function promoteVersion(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const version = versionAsked(context, exchange);
-    const percent = percentAsked(exchange.query().get('percent'));
-    answerTraffic(context, exchange, await context.rollout.promote(version, percent));
-  });
+  const version = versionAsked(context, exchange);
+  const percent = percentAsked(exchange.query().get('percent'));
+  answerTraffic(context, exchange, await context.rollout.promote(version, percent));
 }
 
 /** `POST /functions/{name}/rollback` */
 export async function rollBack(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const { name } = versionAsked(context, exchange);
-    answerTraffic(context, exchange, await context.rollout.rollBack(name));
-  });
+  const { name } = versionAsked(context, exchange);
+  answerTraffic(context, exchange, await context.rollout.rollBack(name));
 }
 
 /** A share above 0. @throws HostError 'bad-request' */

@@ -4,7 +4,7 @@ import { stat } from 'node:fs/promises';
 import { HostError } from '../errors.ts';
 import type { Exchange, HeaderList } from './exchange.ts';
 import { digestAsked } from './function-routes.ts';
-import { managed, type HostContext } from './host-context.ts';
+import { refuseWhileDraining, type HostContext } from './host-context.ts';
 
 /** `GET /v2/workers`: who takes overflow, what they hold, and what they promise. Reading it is never a use. */
 export function listWorkers({ queueing }: HostContext, exchange: Exchange): void {
@@ -49,21 +49,20 @@ export function listWorkers({ queueing }: HostContext, exchange: Exchange): void
 
 /** `GET /blobs/sha256:{hex}`: a file of a function here, for workers, and for hosts where it is damaged. */
 export async function getBlob(context: HostContext, exchange: Exchange): Promise<void> {
-  await managed(context, async () => {
-    const sha256 = digestAsked(exchange);
-    // Handlers that were compiled for workers, then what was published.
-    const path = context.queueing?.files?.pathOf(sha256) ?? (await context.store.soundFile(sha256));
-    const found = path === undefined ? undefined : await stat(path).catch(() => undefined);
-    if (path === undefined || found === undefined) {
-      throw new HostError('unknown-blob', 'no function here has a sound file with this sha256');
-    }
-    const type: HeaderList = ['Content-Type', 'application/octet-stream', 'Accept-Ranges', 'bytes'];
-    const range = rangeAsked(exchange.header('range'), found.size);
-    if (range === undefined) return await exchange.stream(200, type, createReadStream(path), found.size);
-    const { start, end } = range;
-    type.push('Content-Range', `bytes ${start}-${end}/${found.size}`);
-    await exchange.stream(206, type, createReadStream(path, { start, end }), end - start + 1);
-  });
+  refuseWhileDraining(context);
+  const sha256 = digestAsked(exchange);
+  // Handlers that were compiled for workers, then what was published.
+  const path = context.queueing?.files?.pathOf(sha256) ?? (await context.store.soundFile(sha256));
+  const found = path === undefined ? undefined : await stat(path).catch(() => undefined);
+  if (path === undefined || found === undefined) {
+    throw new HostError('unknown-blob', 'no function here has a sound file with this sha256');
+  }
+  const type: HeaderList = ['Content-Type', 'application/octet-stream', 'Accept-Ranges', 'bytes'];
+  const range = rangeAsked(exchange.header('range'), found.size);
+  if (range === undefined) return await exchange.stream(200, type, createReadStream(path), found.size);
+  const { start, end } = range;
+  type.push('Content-Range', `bytes ${start}-${end}/${found.size}`);
+  await exchange.stream(206, type, createReadStream(path, { start, end }), end - start + 1);
 }
 
 /** One range of bytes, as RFC 9110 has it; undefined: all of them, since whoever asks for something else gets the whole file. */

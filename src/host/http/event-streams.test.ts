@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { FunctionLog } from '../function-log.ts';
 import type { Exchange } from './exchange.ts';
-import { LogStreams } from './log-routes.ts';
+import { LogStreams } from './event-streams.ts';
 
 let server: Server | undefined;
 afterEach(() => {

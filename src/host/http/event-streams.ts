@@ -1,0 +1,145 @@
+/** Clients that listen to server-sent events. One that does not read is cut off instead of being remembered. */
+import { happeningAnswer, tickOf, type ViewSources } from '../dashboard/index.ts';
+import { HostError } from '../errors.ts';
+import type { FunctionLog, LogEntry } from '../function-log.ts';
+import type { Exchange } from './exchange.ts';
+
+const listenersMax = 100;
+/** What a client may leave unread, beside what it asked for to begin with. */
+const unreadBytesMax = 1024 * 1024;
+
+abstract class Listeners {
+  /** With what each may leave unread. */
+  readonly #open = new Map<Exchange, number>();
+  readonly #what: string;
+  #rest: (() => void) | undefined;
+
+  /** @param what they listen to, for the one who is refused */
+  constructor(what: string) {
+    this.#what = what;
+  }
+
+  /** Begins with the first client what ends with the last one, by the function that it gives. */
+  protected abstract begin(): () => void;
+
+  /** Takes the exchange over; it ends when the client leaves or the host stops. */
+  add(exchange: Exchange, onGone?: () => void): void {
+    if (this.#open.size >= listenersMax) {
+      throw new HostError('too-many-requests', `${listenersMax} clients listen to ${this.#what} already`);
+    }
+    const { outgoing } = exchange;
+    outgoing.writeHead(200, {
+      'Content-Type': 'text/event-stream',
+      'Cache-Control': 'no-store',
+      'X-Request-ID': exchange.requestId,
+      'X-Call-Id': exchange.callId,
+    });
+    // Proxies and clients see at once that the stream is open, and come back after two seconds if it breaks.
+    outgoing.write('retry: 2000\n\n');
+    this.#open.set(exchange, unreadBytesMax);
+    outgoing.once('close', () => {
+      this.#open.delete(exchange);
+      onGone?.();
+      if (this.#open.size === 0) this.#end();
+    });
+    this.#rest ??= this.begin();
+  }
+
+  /** What a client gets first, however long that is: it is not sent until the client could have read some of it. */
+  protected sendFirst(event: string, all: readonly object[], to: Exchange): void {
+    const text = all.map((data) => textOf(event, data)).join('');
+    this.#open.set(to, unreadBytesMax + Buffer.byteLength(text));
+    if (text !== '') to.outgoing.write(text);
+  }
+
+  /** @param to undefined: every client */
+  protected send(event: string, data: object, to?: Exchange): void {
+    const text = textOf(event, data);
+    for (const exchange of to === undefined ? this.#open.keys() : [to]) {
+      const { outgoing } = exchange;
+      if (outgoing.writableLength > (this.#open.get(exchange) ?? 0)) outgoing.destroy();
+      else outgoing.write(text);
+    }
+  }
+
+  /** Ends every stream. */
+  close(): void {
+    for (const { outgoing } of this.#open.keys()) outgoing.end();
+    this.#open.clear();
+    this.#end();
+  }
+
+  #end(): void {
+    this.#rest?.();
+    this.#rest = undefined;
+  }
+}
+
+const textOf = (event: string, data: object): string => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
+
+/**
+ * Ticks tell again what was counted this long before: a page that has just asked for the history has missed the ticks
+ * since its answer.
+ */
+const overlapMs = 5000;
+
+/** What goes on: `tick` with the last whole second, `happening` at once. */
+export class EventStreams extends Listeners {
+  readonly #sources: ViewSources;
+
+  constructor(sources: ViewSources) {
+    super('the events');
+    this.#sources = sources;
+  }
+
+  protected begin(): () => void {
+    let toldToMs = Date.now();
+    const timer = setInterval(() => {
+      const tick = tickOf(this.#sources, Date.now(), toldToMs - overlapMs);
+      toldToMs = tick.atMs + 1000;
+      this.send('tick', tick);
+    }, 1000).unref();
+    const silence = this.#sources.history.happenings.listen((happening) =>
+      this.send('happening', happeningAnswer(happening)),
+    );
+    return () => {
+      clearInterval(timer);
+      silence();
+    };
+  }
+}
+
+/** Proxies close connections on which nothing moves. */
+const pingMs = 15_000;
+
+/** The logs of functions. */
+export class LogStreams extends Listeners {
+  readonly #log: FunctionLog;
+
+  constructor(log: FunctionLog) {
+    super('logs');
+    this.#log = log;
+  }
+
+  protected begin(): () => void {
+    const timer = setInterval(() => this.send('ping', {}), pingMs).unref();
+    return () => clearInterval(timer);
+  }
+
+  /** Sends the newest lines, then each that comes. Takes the exchange over. */
+  follow(exchange: Exchange, name: string, lines: number): void {
+    this.add(exchange, () => silence());
+    this.sendFirst('line', this.#log.of(name, lines).map(lineOf), exchange);
+    const silence = this.#log.listen(name, (entry) => this.send('line', lineOf(entry), exchange));
+  }
+}
+
+/** A line of a log as clients get it. */
+export const lineOf = ({ seq, atMs, source, level, version, text }: LogEntry): object => ({
+  seq,
+  at: new Date(atMs).toISOString(),
+  source,
+  level,
+  version,
+  text,
+});
