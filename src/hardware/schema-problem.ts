@@ -1,6 +1,8 @@
 /** Checks JSON against a schema that ships, with one sentence that names the field instead of a list of violations. */
 import { readFileSync } from 'node:fs';
-import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
+import { createRequire } from 'node:module';
+import type * as AjvModule from 'ajv';
+import type { ErrorObject, ValidateFunction } from 'ajv';
 
 interface FieldSchema {
   readonly type?: string | readonly string[];
@@ -32,6 +34,8 @@ function compile(file: string): ValidateFunction {
   const schema = JSON.parse(
     readFileSync(new URL(`../../wrangler-free-config/${file}`, import.meta.url), 'utf8'),
   ) as object;
+  // Only now: most processes check nothing, and it takes 30 ms to load.
+  const { Ajv } = createRequire(import.meta.url)('ajv') as typeof AjvModule;
   // Not allErrors: a graph of thousands of operators that all lack a field would make as many errors.
   // Not strictTuples: the last element of an edge may be left out.
   return new Ajv({ verbose: true, allowUnionTypes: true, strictTuples: false }).compile(schema);

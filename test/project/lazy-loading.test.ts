@@ -46,6 +46,17 @@ test('a host without Redis loads nothing of it, and one without a GPU no driver'
   for (const name of ['bullmq', 'ioredis', 'koffi']) expect(packages).not.toContain(name);
 });
 
+test('processes and threads of the GPUs load no checker of schemas: they have nothing to check', async () => {
+  for (const entry of [
+    'src/gpu/process/main.ts',
+    'src/gpu/process/compile-worker.ts',
+    'src/gpu/hybrid/cpu-core-thread.ts',
+  ]) {
+    expect((await loadedWith(entry)).packages, entry).not.toContain('ajv');
+  }
+  expect((await loadedWith('src/host/index.ts')).packages).toContain('ajv');
+});
+
 test('what speaks to Redis is found where it is loaded', async () => {
   const { packages } = await loadedWith('src/queue/redis.ts');
   for (const name of ['bullmq', 'ioredis']) expect(packages).toContain(name);
