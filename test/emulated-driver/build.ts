@@ -18,7 +18,7 @@ const cache = join(sources, '..', '..', '.cache', 'emulated-driver');
 /** Of kernels, and therefore of the precompiled header as well: g++ takes the header only where all of them agree. */
 const kernelFlags = [
   '-std=c++17',
-  '-O2',
+  '-O1',
   '-fPIC',
   '-w',
   '-fvisibility=hidden',

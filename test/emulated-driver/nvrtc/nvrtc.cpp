@@ -160,7 +160,8 @@ int compile(Program &program, const Options &options) {
       words = {"g++"};
       words.insert(words.end(), flags.begin(), flags.end());
       words.insert(words.end(), options.definitions.begin(), options.definitions.end());
-      words.insert(words.end(), {"-I" + folder, "-shared", source, "-o", library});
+      // Only what kernels call: without C++'s own library and start files g++ is done sooner.
+      words.insert(words.end(), {"-I" + folder, "-shared", source, "-o", library, "-nostdlib", "-lm", "-lc", "-lgcc"});
       status = run(words, log);
     }
     if (status != 0) {
