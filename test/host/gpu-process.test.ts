@@ -156,7 +156,8 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     const version = publish('1');
     await gpus.settled();
     expect(await gpus.load(version)).toBe(true);
-    const before = await gpus.freshState();
+    // A busy machine's process may answer the first question too late, and has said nothing before.
+    const before = await vi.waitUntil(() => gpus.freshState(), { timeout: 60_000 });
     expect(before?.residencies).toMatchObject([{ key: version.key }]);
     process.kill(gpus.pid, 'SIGSTOP');
     try {

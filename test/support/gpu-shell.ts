@@ -86,6 +86,8 @@ class MadeUpProcess implements GpuRunner {
   overfull: string | undefined;
   /** How many times longer than profiled everything takes. */
   stretch = 1;
+  /** How long after its end the answer of a load comes. */
+  loadAnswerMs = 0;
   finished = 0;
   aborted = 0;
 
@@ -132,7 +134,7 @@ class MadeUpProcess implements GpuRunner {
     this.orders.push(`load ${key} to ${gpu}${rung === undefined ? '' : ` under ${rung}`}`);
     const missing = this.#bring(key, gpu, rung);
     this.#completeMs.set(`${key} ${gpu}`, performance.now() + missing * layerMs);
-    await this.#pass(missing * layerMs, signal);
+    await this.#pass(missing * layerMs + this.loadAnswerMs, signal);
     return missing * layerBytes;
   }
 

@@ -59,7 +59,7 @@ export class GpuPlace {
 
   /** @param calls that share the run. @param onEnd called before anybody learns that the GPU is quiet */
   async run(action: Run, fn: LiveFunction, calls: readonly GpuCall[], onEnd: (end: GpuRunEnd) => void): Promise<void> {
-    const order = this.#orders.open(fn.index, action.gpu);
+    const order = this.#orders.open('run', fn.index, action.gpu);
     const attempt = async (): Promise<GpuRunEnd> => {
       try {
         return { kind: 'ran', ran: await this.#attempt(action, fn, calls, order) };
@@ -74,6 +74,9 @@ export class GpuPlace {
       end = order.abandoned ? { kind: 'abandoned' } : await attempt();
     }
     this.#orders.close(order);
+    // On a busy machine the process's answer to a load that went ahead comes after that to the run.
+    if (end.kind === 'ran' && this.#orders.outrun(fn.index, action.gpu))
+      this.#options.tell({ kind: 'loaded', gpu: action.gpu, functionIndex: fn.index });
     // What waited for this GPU has its order when this returns.
     onEnd(end);
     this.#wakeIfIdle();
@@ -168,7 +171,7 @@ export class GpuPlace {
   async load(action: Load, fn: LiveFunction): Promise<void> {
     const { kind, gpu, load, plan: variant } = action;
     const { now, runner, tell } = this.#options;
-    const order = this.#orders.open(fn.index, gpu);
+    const order = this.#orders.open(kind, fn.index, gpu);
     if (kind === 'load') fn.loadOrderedMs[gpu] = now();
     try {
       await this.#frees.over(gpu);
@@ -179,12 +182,12 @@ export class GpuPlace {
       const plan = fn.plans.planOf(gpu, load.way.mode, variant);
       const rung = variant === undefined ? {} : { rung: variant };
       const bytes = await runner.load(fn.key, { gpu, plan, signal, ...rung });
-      if (kind === 'load') fn.ahead[gpu] = { bytes, loadMs: now() - beganMs };
+      if (kind === 'load' && !order.isOutrun) fn.ahead[gpu] = { bytes, loadMs: now() - beganMs };
     } catch {
       // The run behind it finds what is missing, and its own error if there is one.
     }
     this.#orders.close(order);
-    if (!order.abandoned) tell({ kind: 'loaded', gpu, functionIndex: fn.index });
+    if (!order.abandoned && !order.isOutrun) tell({ kind: 'loaded', gpu, functionIndex: fn.index });
     this.#wakeIfIdle();
   }
 

@@ -31,6 +31,25 @@ describe('an invocation', () => {
     expect(bench.disagreements()).toEqual([]);
   });
 
+  test('starts warm behind one that ended before the answer of its load came, whenever that comes', async () => {
+    const bench = new Bench();
+    bench.process.loadAnswerMs = 100;
+    for (let call = 0; call < 2; call++) {
+      bench.arrive(0);
+      await pass(50);
+    }
+    expect(bench.outcomes).toMatchObject([
+      { kind: 'gpu', start: 'cold' },
+      { kind: 'gpu', start: 'warm', loadMs: 0 },
+    ]);
+    expect(bench.process.orders).toEqual(['load f0@1 to 0', 'run f0@1 on 0', 'run f0@1 on 0']);
+    await pass(100);
+    bench.arrive(0);
+    await pass(50);
+    expect(bench.outcomes.at(-1)).toMatchObject({ kind: 'gpu', start: 'warm', ahead: undefined });
+    expect(bench.disagreements()).toEqual([]);
+  });
+
   test('joins the cold start of another one', async () => {
     const bench = new Bench();
     for (let caller = 0; caller < 3; caller++) bench.arrive(0);
@@ -547,8 +566,10 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and what 
       fc.array(step, { maxLength: 80 }),
       fc.constantFrom<Policy>(gpuOnly, policies.best, policies.artifact, { ...gpuOnly, admission: 'shed' }),
       fc.boolean(),
-      async (steps, policy, isLadder) => {
+      fc.constantFrom(0, 25),
+      async (steps, policy, isLadder, loadAnswerMs) => {
         const bench = new Bench({ gpuCount: 2, functions: functionCount, policy, isLadder });
+        bench.process.loadAnswerMs = loadAnswerMs;
         for (const even of [0, 2, 4]) bench.join(even);
         const removing = new Map<number, Promise<void>>();
         for (const each of steps) await take(bench, removing, each);

@@ -1,19 +1,23 @@
 /** One run or load that was ordered of the GPU process; what comes of an abandoned one is ignored. */
 export interface Order {
+  readonly kind: 'run' | 'load' | 'grow';
   readonly functionIndex: number;
   readonly gpu: number;
   readonly abort: AbortController;
   /** Told when it has ended. */
   readonly over: (() => void)[];
   abandoned: boolean;
+  /** A load whose function has run meanwhile: all of it is there, although the process has not said so yet. */
+  isOutrun: boolean;
 }
 
 /** Runs and loads that are in flight. */
 export class Orders {
   readonly #orders = new Set<Order>();
 
-  open(functionIndex: number, gpu: number): Order {
-    const order: Order = { functionIndex, gpu, abort: new AbortController(), over: [], abandoned: false };
+  open(kind: Order['kind'], functionIndex: number, gpu: number): Order {
+    const abort = new AbortController();
+    const order: Order = { kind, functionIndex, gpu, abort, over: [], abandoned: false, isOutrun: false };
     this.#orders.add(order);
     return order;
   }
@@ -29,6 +33,17 @@ export class Orders {
       order.abandoned = true;
       order.abort.abort();
     }
+  }
+
+  /** A run of the function has ended there. Returns whether a load of it was still to be answered. */
+  outrun(functionIndex: number, gpu: number): boolean {
+    for (const order of this.#orders) {
+      if (order.kind !== 'load' || order.functionIndex !== functionIndex || order.gpu !== gpu) continue;
+      if (order.abandoned || order.isOutrun) continue;
+      order.isOutrun = true;
+      return true;
+    }
+    return false;
   }
 
   /** The process that had them is gone. */
