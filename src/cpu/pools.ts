@@ -27,6 +27,7 @@ import {
   type PoolInput,
   type PoolLimits,
   type PoolResult,
+  type PoolsObserver,
   type PoolsResources,
   type PoolState,
   type Reconfiguration,
@@ -95,6 +96,7 @@ class MachinePools implements CpuPools {
   readonly #resources: PoolResources;
   readonly #retireTimer: NodeJS.Timeout;
   #isStopping = false;
+  #observer: PoolsObserver | undefined;
 
   constructor(options: CpuPoolsOptions) {
     this.#options = options;
@@ -134,6 +136,10 @@ class MachinePools implements CpuPools {
     this.#retireTimer.unref();
   }
 
+  observe(observer: PoolsObserver): void {
+    this.#observer = observer;
+  }
+
   started(): Promise<void> {
     return this.#resources.residency.started();
   }
@@ -171,7 +177,9 @@ class MachinePools implements CpuPools {
       return Promise.reject(new CpuError('unknown-function', `no function '${key}' is registered`));
     }
     if (this.#isStopping) return Promise.reject(new CpuError('stopping', 'the host is stopping and takes no new work'));
-    return pool.invoke(input, options);
+    return this.#observer === undefined
+      ? pool.invoke(input, options)
+      : observedRun(this.#observer, pool, key, input, options);
   }
 
   async load(key: string, options?: LoadOptions): Promise<void> {
@@ -293,4 +301,27 @@ class MachinePools implements CpuPools {
     if (pool === undefined) throw new CpuError('unknown-function', `no function '${key}' is registered`);
     return pool;
   }
+}
+
+function observedRun(
+  observer: PoolsObserver,
+  pool: Pool,
+  key: string,
+  input: PoolInput,
+  options: InvokeOptions,
+): Promise<PoolResult> {
+  const startMs = performance.now();
+  observer.arrived(key);
+  const answered = pool.invoke(input, options);
+  const ended = (result?: PoolResult): void => {
+    // What its model took elsewhere says nothing of this pool.
+    if (result !== undefined && !result.coldStart && result.modelElsewhere !== true) {
+      const latencyMs = performance.now() - startMs;
+      observer.answeredWarm(key, latencyMs, latencyMs - result.timings.queueMs);
+    }
+    observer.ended();
+  };
+  // The caller waits for the pool's own promise, and is answered after the observer.
+  void answered.then(ended, () => ended());
+  return answered;
 }

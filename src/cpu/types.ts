@@ -317,7 +317,21 @@ export interface LeasedCores extends Disposable {
 }
 
 /** The CPU pools of a machine. */
+/** Told of every invocation that the pools of this machine run. */
+export interface PoolsObserver {
+  arrived(key: string): void;
+  /** It was answered, or failed. */
+  ended(): void;
+  /**
+   * It was answered by an instance that was ready: `latencyMs` after it had come to the pool, `serviceMs` after it had
+   * come to the instance.
+   */
+  answeredWarm(key: string, latencyMs: number, serviceMs: number): void;
+}
+
 export interface CpuPools {
+  /** From now on; one observer at most. */
+  observe(observer: PoolsObserver): void;
   /**
    * Resolves once a first process is up, so that no call waits for the start of one; at once where none is kept
    * started.

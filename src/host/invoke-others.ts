@@ -8,7 +8,6 @@ import { HostError, toHostError } from './errors.ts';
 import { runInfer, specOf } from './infer/run.ts';
 import { checkAgreement, checkComplete, checkShape, rowsOf, unknownName, type ModelSpec } from './infer/model-spec.ts';
 import type { InvocationOptions, Invoker } from './invoke.ts';
-import type { LiveScheduler, Placed } from './live/index.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
 /** Functions of which each waits for the next, at most. */
@@ -117,60 +116,4 @@ export function checkInputs(spec: ModelSpec, tensors: readonly Tensor[]): void {
   }
   checkComplete(spec, tensors);
   checkAgreement(spec, tensors);
-}
-
-type Lease = Extract<Placed, { readonly kind: 'cpu' | 'workers' }>;
-
-/** The scheduler's lease of a handler's cores, which is given back while the handler waits for other functions. */
-export class LentLease {
-  /** Undefined where it is given back, or could not be had again. */
-  lease: Lease | undefined;
-  /** How long the handler has waited for other functions. */
-  awayMs = 0;
-  #isOver = false;
-
-  constructor(lease?: Lease) {
-    this.lease = lease;
-  }
-
-  /** @param retake gives another lease, for a handler that has begun */
-  lending(invokeOthers: InvokeOthers, retake: () => Promise<Lease | undefined>): InvokeOthers {
-    return async (calls) => {
-      const startMs = performance.now();
-      const hadLease = this.lease !== undefined;
-      this.lease?.done();
-      this.lease = undefined;
-      const answers = await invokeOthers(calls);
-      if (hadLease && !this.#isOver) {
-        const again = await retake();
-        // The caller is answered, or an instance that died has left the call to another one.
-        if (this.#isOver || this.lease !== undefined) again?.done();
-        else this.lease = again;
-      }
-      this.awayMs += performance.now() - startMs;
-      return answers;
-    };
-  }
-
-  /** Exactly once. */
-  over(observed?: Parameters<Lease['done']>[0]): void {
-    this.#isOver = true;
-    this.lease?.done(observed);
-    this.lease = undefined;
-  }
-}
-
-/** A lease for a handler that has begun on this host. Undefined: it goes on without, as it is late or its caller is gone. */
-export async function leaseAgain(
-  live: LiveScheduler,
-  version: FunctionVersion,
-  wish: Parameters<LiveScheduler['submit']>[2],
-): Promise<Lease | undefined> {
-  try {
-    let placed = await live.submit(version, undefined, wish);
-    while (placed.kind === 'workers') placed = await placed.elsewhere('its handler has begun on this host');
-    return placed.kind === 'cpu' ? placed : undefined;
-  } catch {
-    return undefined;
-  }
 }

@@ -7,7 +7,7 @@ import { QueueError, type OverflowQueue } from '../queue/index.ts';
 import type { Join, Observation } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { HostError } from './errors.ts';
-import { leaseAgain, LentLease } from './invoke-others.ts';
+import { leaseAgain, LentLease } from './lent-lease.ts';
 import {
   LeftError,
   msText,
@@ -19,7 +19,7 @@ import {
   type RanOnGpu,
   type WhyNot,
 } from './live/index.ts';
-import type { Placement } from './placement.ts';
+import type { Placement, Ran } from './placement.ts';
 import type { FunctionVersion } from './types.ts';
 
 /** What the GPUs are to an invocation, beside a place of the scheduler. */
@@ -47,11 +47,6 @@ export interface PlacedInvokerOptions {
   /** Where the workers are. */
   readonly overflow: OverflowQueue | undefined;
   readonly gpus: InvocationGpus | undefined;
-}
-
-export interface Ran {
-  readonly result: PoolResult;
-  readonly placement: Placement;
 }
 
 /** A place could not; the next one. */

@@ -3,14 +3,21 @@
  * where it runs, invoke-placed.ts takes it there.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { CpuPools, InvokeOptions, PoolInput, PoolOutput, PoolResult, PoolTimings } from '../cpu/index.ts';
+import type {
+  CpuPools,
+  InvokeOptions,
+  InvokeOthers,
+  PoolInput,
+  PoolOutput,
+  PoolResult,
+  PoolTimings,
+} from '../cpu/index.ts';
 import { HostError, toHostError } from './errors.ts';
 import { account, accounted } from './invoke-failures.ts';
-import { OtherFunctions } from './invoke-others.ts';
-import { PlacedInvoker, type InvocationGpus, type Ran } from './invoke-placed.ts';
+import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
-import { placementText, ranOn, type Placement, type InvocationRecorder } from './placement.ts';
+import { placementText, ranOn, type InvocationRecorder, type Placement, type Ran } from './placement.ts';
 import type { Queueing } from './queueing/index.ts';
 import type { Statistics, VersionStatistics } from './statistics.ts';
 import type { HostConfig } from './config.ts';
@@ -62,6 +69,8 @@ export interface InvokerOptions {
   readonly gpus?: InvocationGpus | undefined;
   /** Other hosts that may run a call; undefined where this host is in no fleet. */
   readonly routing?: (() => OtherHosts | undefined) | undefined;
+  /** How the handler of a version invokes other functions, in an invocation with these options. */
+  readonly invokeOthers: (version: FunctionVersion, options: InvocationOptions) => InvokeOthers;
   /** What brings an unloaded function back. */
   readonly unloaded?: HostConfig['unloaded'];
 }
@@ -74,7 +83,6 @@ const elsewhereLookMs = 50;
 export class Invoker {
   readonly #options: InvokerOptions;
   readonly #placed: PlacedInvoker;
-  readonly #others: OtherFunctions;
   readonly #split: RowSplit;
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly unloaded: Unloaded;
@@ -83,7 +91,6 @@ export class Invoker {
     this.#options = options;
     this.unloaded = new Unloaded(options.unloaded ?? 'until-call');
     const { registry, statistics, live, pools, gpus, queueing } = options;
-    this.#others = new OtherFunctions(this, registry);
     this.#placed = new PlacedInvoker({ live, pools, gpus, overflow: queueing?.overflow });
     this.#split = new RowSplit({
       lanesOf: (key) => live.lanesOf(key),
@@ -291,7 +298,8 @@ export class Invoker {
 
   #run(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
     const forPool = poolOptions(version, options);
-    const mine = input.kind === 'request' ? { ...forPool, invokeOthers: this.#others.for(version, options) } : forPool;
+    const { invokeOthers } = this.#options;
+    const mine = input.kind === 'request' ? { ...forPool, invokeOthers: invokeOthers(version, options) } : forPool;
     return this.#split.run(version, input, options.rows, mine, this.#placedHere(version, options));
   }
 

@@ -8,9 +8,10 @@ import { readMemory } from '../hardware/index.ts';
 import type { Exposition, HistogramSample } from './exposition.ts';
 import { busyShare } from './history/index.ts';
 import type { GpuHost } from './gpu/index.ts';
-import { addTo, allVersions, loadedVersions } from './metrics-samples.ts';
+import { addTo, loadedVersions } from './metrics-samples.ts';
 import { codeOfStatus, Histogram, secondsBuckets, type Statistics } from './statistics.ts';
 import type { Registry } from './types.ts';
+import { allVersions } from './versions.ts';
 
 export interface InheritedMetricsOptions {
   readonly exposition: Exposition;

@@ -3,25 +3,12 @@ import type { CpuPools, PoolState } from '../cpu/index.ts';
 import type { GpuHost } from './gpu/index.ts';
 import type { Histogram } from './statistics.ts';
 import type { FunctionVersion, Registry } from './types.ts';
+import { allVersions } from './versions.ts';
 
 export function addTo(sum: Histogram, part: Histogram): void {
   sum.sum += part.sum;
   sum.count += part.count;
   for (const [index, count] of part.counts.entries()) sum.counts[index] = (sum.counts[index] ?? 0) + count;
-}
-
-export function modelLabels({
-  name,
-  version,
-}: {
-  readonly name: string;
-  readonly version: string;
-}): Record<string, string> {
-  return { model: name, version };
-}
-
-export function allVersions(registry: Registry): FunctionVersion[] {
-  return registry.names().flatMap((name) => registry.versions(name));
 }
 
 export function pooled(registry: Registry, pools: CpuPools): [FunctionVersion, PoolState][] {

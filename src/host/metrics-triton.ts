@@ -1,7 +1,17 @@
 /** Series under Triton's names: counts and times of each version's invocations. */
 import type { InvocationMetricsOptions } from './metrics-invocations.ts';
-import { modelLabels } from './metrics-samples.ts';
 import type { VersionStatistics } from './statistics.ts';
+
+const modelLabels = ({
+  name,
+  version,
+}: {
+  readonly name: string;
+  readonly version: string;
+}): Record<string, string> => ({
+  model: name,
+  version,
+});
 
 export function addTritonMetrics({
   exposition: { counter, gauge },

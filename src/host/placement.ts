@@ -1,4 +1,5 @@
 /** Where an invocation ran and why, as headers, records and statistics tell it. */
+import type { PoolResult } from '../cpu/index.ts';
 import type { Start } from '../schedule/index.ts';
 import type { Overflow } from './live/index.ts';
 
@@ -50,6 +51,12 @@ export type Placement = Told &
         readonly placed: string;
       }
   );
+
+/** What came of an invocation. */
+export interface Ran {
+  readonly result: PoolResult;
+  readonly placement: Placement;
+}
 
 /** Eight parts at other hosts have room. */
 const partsCharactersMax = 1000;

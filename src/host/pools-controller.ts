@@ -27,6 +27,7 @@ import {
 } from '../cpu/index.ts';
 import type { Statistics } from './statistics.ts';
 import type { FunctionVersion, Registry } from './types.ts';
+import { versionOf } from './versions.ts';
 
 export interface PoolsControllerOptions {
   readonly registry: Registry;
@@ -147,8 +148,7 @@ export class PoolsController {
   /** Begun when it is first asked for, and anew when the version or its profile is another. */
   #of(key: string, nowMs: number): Controlled | undefined {
     const { registry, profileOf, cores, intervalMs, batchMaxOf } = this.#options;
-    const at = key.lastIndexOf('@');
-    const version = registry.find(key.slice(0, at), key.slice(at + 1));
+    const version = versionOf(registry, key);
     const profile = profileOf(key);
     if (version === undefined || profile === undefined) {
       this.#controlled.delete(key);

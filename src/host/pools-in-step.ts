@@ -1,17 +1,9 @@
-/** The functions of the registry as the CPU pools know them, and what the pools offer to the scheduler for them. */
+/** The functions of the registry as the CPU pools know them. */
 import type { Logger } from 'pino';
-import {
-  batchDimension,
-  heldUpMs,
-  type ArrivalPrediction,
-  type CpuPools,
-  type PoolFacts,
-  type PoolLimits,
-} from '../cpu/index.ts';
-import type { CpuOffer, CpuPlace } from '../schedule/index.ts';
-import { rowsJoinedMax } from './batching.ts';
+import { batchDimension, type CpuPools, type PoolLimits } from '../cpu/index.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, Registry } from './types.ts';
+import { rowsJoinedMax } from './versions.ts';
 
 /**
  * Makes each ready version known to the pools, and only those; a changed model or handler gets instances of its own.
@@ -54,34 +46,6 @@ export function keepPoolsInStep(registry: Registry, pools: CpuPools, config: Hos
   });
 }
 
-/** A little more than an answer takes to go out and the next call to come in. */
-const handedAheadMs = 2;
-
-/** Cores that no function has leased, and the memory of all. */
-export function cpuPlaceOf(pools: CpuPools): CpuPlace {
-  const { coresShared, memoryBytes } = pools.resources();
-  return { cores: coresShared, memoryBytes, aheadMs: handedAheadMs, holdMsMax: heldUpMs };
-}
-
-/** What the CPU pool of a version offers to the scheduler; what was not measured is left open, and learnt. */
-export function cpuOfferOf(
-  key: string,
-  registry: Registry,
-  config: HostConfig,
-  predictCpu: (key: string) => ArrivalPrediction | undefined,
-  facts: PoolFacts | undefined,
-): CpuOffer | null {
-  const version = versionOf(registry, key);
-  if (version === undefined) return null;
-  const predicted = predictCpu(key);
-  // Up to so many share a run.
-  const rows = limitsOf(version, true, config).batchMax;
-  const cores = (predicted?.cores ?? threadsOf(version, config)) / rows;
-  const bytes = facts?.sessionBytes ?? version.modelBytes;
-  const { loadMs, slots = 0 } = facts ?? {};
-  return { latencyMs: predicted?.serviceMs, cores, loadMs, bytes, slots };
-}
-
 function sameInstances(one: FunctionVersion, other: FunctionVersion): boolean {
   return (
     one.modelSha256 === other.modelSha256 &&
@@ -121,9 +85,4 @@ function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConf
 export function rowsMaxOf(version: FunctionVersion, config: HostConfig): number {
   const { batchMax, batchFixed } = limitsOf(version, true, config);
   return batchFixed ?? batchMax;
-}
-
-export function versionOf(registry: Registry, key: string): FunctionVersion | undefined {
-  const at = key.lastIndexOf('@');
-  return registry.find(key.slice(0, at), key.slice(at + 1));
 }

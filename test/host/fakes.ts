@@ -18,6 +18,7 @@ import { Access } from '../../src/host/access.ts';
 import { createHttpServer, readTls, type HttpServer } from '../../src/host/http/index.ts';
 import { FunctionLog } from '../../src/host/function-log.ts';
 import { Logging } from '../../src/host/logger.ts';
+import { OtherFunctions } from '../../src/host/invoke-others.ts';
 import { Invoker, type InvokerOptions } from '../../src/host/invoke.ts';
 import { LiveScheduler } from '../../src/host/live/index.ts';
 import { createMetrics } from '../../src/host/metrics.ts';
@@ -227,6 +228,7 @@ export class FakePools implements CpuPools {
   readonly unloads: string[] = [];
   answer: (invocation: FakeInvocation) => Partial<PoolResult> | Promise<Partial<PoolResult>> = echo;
 
+  observe(): void {}
   async started(): Promise<void> {}
   register(): void {}
   async unregister(): Promise<void> {}
@@ -471,8 +473,9 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     cpuOffer: () => ({ latencyMs: undefined, cores: 1 }),
     waitingMax: config.cpu.queueMax,
   });
-  const invoker = new Invoker({
+  const invoker: Invoker = new Invoker({
     registry: store,
+    invokeOthers: (version, asking) => others.for(version, asking),
     pools,
     live,
     statistics,
@@ -480,6 +483,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     routing: options.routing === undefined ? undefined : () => options.routing,
     recorder: history,
   });
+  const others = new OtherFunctions(invoker, store);
   const metrics = createMetrics({
     registry: store,
     pools,

@@ -13,8 +13,7 @@ import {
 } from '../../queue/index.ts';
 import type { Message } from '../../tensor/index.ts';
 import { HostError, toHostError } from '../errors.ts';
-import type { Ran } from '../invoke-placed.ts';
-import { placementText } from '../placement.ts';
+import { placementText, type Ran } from '../placement.ts';
 import type { FunctionVersion } from '../types.ts';
 
 /** The first version of the protocol in which calls are frames. */

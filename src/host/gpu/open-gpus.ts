@@ -1,30 +1,26 @@
 import { totalmem } from 'node:os';
 import { join } from 'node:path';
-import type { Logger } from 'pino';
-import type { LeasedCores } from '../../cpu/index.ts';
+import type { CpuPools } from '../../cpu/index.ts';
 import { readGpuDriver } from '../../hardware/index.ts';
 import { packageRoot } from '../config-options.ts';
 import type { HostConfig } from '../config.ts';
-import type { History } from '../history/index.ts';
 import type { LiveScheduler } from '../live/index.ts';
-import type { Statistics } from '../statistics.ts';
+import type { HostRecords } from '../records.ts';
 import type { Registry } from '../types.ts';
 import type { GpuHost } from './gpu-host.ts';
 
 export interface OpenGpusOptions {
   readonly config: Pick<HostConfig, 'gpu' | 'cpu' | 'dataDir'>;
   readonly registry: Registry;
-  readonly statistics: Statistics;
-  readonly history: History;
-  readonly logger: Logger;
+  readonly records: HostRecords;
   readonly live: LiveScheduler;
-  /** Cores that no pool has until they are given back. */
-  readonly leaseCores: (count: number) => LeasedCores;
+  readonly pools: CpuPools;
 }
 
 /** Undefined where there is no driver, or the configuration wants none. */
 export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | undefined> {
-  const { config, registry, statistics, history, logger, live, leaseCores } = options;
+  const { config, registry, records, live, pools } = options;
+  const { statistics, history, logger } = records;
   const named = process.env['TURNTABLE_LIBCUDA'];
   if (config.gpu.use === 'off' || (named === undefined && readGpuDriver().library === undefined)) return undefined;
   // The engine and its operators take a tenth of a second to load, which a host without a GPU need not spend.
@@ -44,7 +40,7 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
     precision: config.gpu.precision,
     plansFolder: join(packageRoot, 'plans'),
     hybrid: config.gpu.hybrid,
-    hybridCores: { count: hybridCores, lease: leaseCores(hybridCores) },
+    hybridCores: { count: hybridCores, lease: pools.leaseCores('plans over GPU and CPU', hybridCores) },
     onRan: (version, { why, queueMs, loadMs, inferMs, start, ahead, result }) => {
       const counts = statistics.of(version);
       const observedMs = queueMs + loadMs + inferMs;

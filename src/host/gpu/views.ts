@@ -4,7 +4,8 @@ import type { GpuMemory, Resident, ViewSources } from '../dashboard/index.ts';
 import type { OfferSheet } from '../../schedule/index.ts';
 import type { GpuResident } from '../live/index.ts';
 import type { Statistics } from '../statistics.ts';
-import type { FunctionVersion, Registry } from '../types.ts';
+import type { Registry } from '../types.ts';
+import { versionOf } from '../versions.ts';
 import type { GpuHost } from './gpu-host.ts';
 import { coldCauseWords, type PlanFacts } from './function-state.ts';
 
@@ -36,83 +37,72 @@ function residence(
 }
 
 export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statistics): NonNullable<ViewSources['gpus']> {
-  const versionOf = (key: string): FunctionVersion | undefined => {
-    const at = key.lastIndexOf('@');
-    return registry.find(key.slice(0, at), key.slice(at + 1));
-  };
-  const pinnedBytes = (key: string): number => {
-    const host = gpus.lastState?.host.functions.find((each) => each.key === key)?.host;
-    return host?.tier === 'host' ? host.bytes : host?.tier === 'filling' ? host.filledBytes : 0;
-  };
+  const { live } = gpus;
   const devices = (): readonly number[] => gpus.info?.devices.map(({ index }) => index) ?? [];
-  const planText = (key: string, plan: PlanFacts | undefined): string => {
-    const { live } = gpus;
-    const offers = (live.sheetOf(key)?.gpus ?? []).flatMap((offer) => offer ?? []);
-    const hasVariants = offers.some(({ smaller }) => smaller !== undefined);
-    // One plan over GPU and CPU is named as well, wherever the function is: nothing else says that cores take part.
-    const onlyPlans = offers.flatMap(({ plan: variant }) =>
-      variant === undefined || variant === wholePlan ? [] : [variant],
-    );
-    const resident = devices().flatMap((gpu) => live.resident(key, gpu).variant ?? []);
-    const { shrinks } = live.planChanges(key);
-    const usual = ladderText(plan?.mode ?? '', hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
-    return plan?.estimated === undefined ? usual : `${usual} (planned from ${plan.estimated})`;
-  };
+  /** Of every function what `there` tells of it. */
+  const residents = (there: (key: string) => Pick<Resident, 'bytes' | 'state' | 'why'>): Resident[] =>
+    [...live.keys()].flatMap((key): Resident[] => {
+      const version = versionOf(registry, key);
+      const found = there(key);
+      if (version === undefined || found.bytes === 0) return [];
+      const lastUseMs = statistics.find(key)?.lastInferenceAtMs ?? 0;
+      return [{ functionName: version.name, version: version.version, lastUseMs, ...found }];
+    });
   return {
-    waiting: () => gpus.live.waitingCount,
-    busyShares: () => devices().map((gpu) => gpus.live.utilization(gpu)),
+    waiting: () => live.waitingCount,
+    busyShares: () => devices().map((gpu) => live.utilization(gpu)),
     linkBytes: () => gpus.lastState?.links ?? [],
     linkSpeed: (gpu) => {
-      const found = gpus.live.gpus[gpu];
+      const found = live.gpus[gpu];
       return found && found.linkGBps * 1e9;
     },
     presence: (key) => {
       const record = gpus.record(key);
       if (record === undefined || gpus.status === 'unavailable') return undefined;
-      const { live } = gpus;
       const bytes = devices().reduce((sum, gpu) => sum + live.resident(key, gpu).bytes, 0);
       const loading = devices().some((gpu) => live.isLoading(key, gpu));
       const whyNot = gpus.whyNot(key);
-      const plan = whyNot === undefined ? planText(key, record.plan) : `CPU pool: ${whyNot.words}`;
+      const plan = whyNot === undefined ? planText(live, devices(), key, record.plan) : `CPU pool: ${whyNot.words}`;
       const on = devices().filter((gpu) => live.resident(key, gpu).prefix > 0);
       const coldCause = coldCauseWords(record.coldCause);
       const state = { kind: record.state.kind, whyNot: whyNot?.words ?? null };
-      return { state, bytes, loading, gpus: on, coldCause, pinnedBytes: pinnedBytes(key), plan };
+      return { state, bytes, loading, gpus: on, coldCause, pinnedBytes: pinnedBytes(gpus, key), plan };
     },
     refresh: async () => void (await gpus.freshState()),
     memory: () =>
-      (gpus.info?.devices ?? []).map((device): GpuMemory => ({
-        index: device.index,
-        name: device.name,
-        uuid: device.uuid,
-        capacityBytes: device.limitBytes,
-        residents: [...gpus.live.keys()].flatMap((key): Resident[] => {
-          const version = versionOf(key);
-          const resident = gpus.live.resident(key, device.index);
-          if (version === undefined || resident.bytes === 0) return [];
-          const isLoading = gpus.live.isLoading(key, device.index);
-          const lastUseMs = statistics.find(key)?.lastInferenceAtMs ?? 0;
-          const { name: functionName, version: number } = version;
-          const there = residence(resident, gpus.live.sheetOf(key), device.index, isLoading);
-          return [{ functionName, version: number, lastUseMs, ...there }];
-        }),
+      (gpus.info?.devices ?? []).map(({ index, name, uuid, limitBytes }): GpuMemory => ({
+        index,
+        name,
+        uuid,
+        capacityBytes: limitBytes,
+        residents: residents((key) =>
+          residence(live.resident(key, index), live.sheetOf(key), index, live.isLoading(key, index)),
+        ),
       })),
     coldStarts: () => gpus.coldStarts(),
     hostTier: () =>
-      [...gpus.live.keys()].flatMap((key): Resident[] => {
-        const version = versionOf(key);
-        const bytes = pinnedBytes(key);
-        if (version === undefined || bytes === 0) return [];
-        return [
-          {
-            functionName: version.name,
-            version: version.version,
-            bytes,
-            state: 'pinned host memory',
-            lastUseMs: statistics.find(key)?.lastInferenceAtMs ?? 0,
-            why: 'GPUs load from there, and read some layers from there directly',
-          },
-        ];
-      }),
+      residents((key) => ({
+        bytes: pinnedBytes(gpus, key),
+        state: 'pinned host memory',
+        why: 'GPUs load from there, and read some layers from there directly',
+      })),
   };
+}
+
+function pinnedBytes({ lastState }: GpuHost, key: string): number {
+  const host = lastState?.host.functions.find((each) => each.key === key)?.host;
+  return host?.tier === 'host' ? host.bytes : host?.tier === 'filling' ? host.filledBytes : 0;
+}
+
+function planText(live: GpuHost['live'], devices: readonly number[], key: string, plan: PlanFacts | undefined): string {
+  const offers = (live.sheetOf(key)?.gpus ?? []).flatMap((offer) => offer ?? []);
+  const hasVariants = offers.some(({ smaller }) => smaller !== undefined);
+  // One plan over GPU and CPU is named as well, wherever the function is: nothing else says that cores take part.
+  const onlyPlans = offers.flatMap(({ plan: variant }) =>
+    variant === undefined || variant === wholePlan ? [] : [variant],
+  );
+  const resident = devices.flatMap((gpu) => live.resident(key, gpu).variant ?? []);
+  const { shrinks } = live.planChanges(key);
+  const usual = ladderText(plan?.mode ?? '', hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
+  return plan?.estimated === undefined ? usual : `${usual} (planned from ${plan.estimated})`;
 }

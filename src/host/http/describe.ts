@@ -7,6 +7,7 @@ import { HostError } from '../errors.ts';
 import type { Unloaded } from '../unloaded.ts';
 import type { Statistics, VersionStatistics } from '../statistics.ts';
 import type { FunctionVersion, ModelMetadata, Registry, TensorSpec } from '../types.ts';
+import { allVersions } from '../versions.ts';
 import { modelSpec } from '../infer/model-spec.ts';
 
 /** Name of the runtime and format in Triton's list of platforms. */
@@ -121,9 +122,7 @@ function duration(count: number, ms: number): { count: number; ns: number } {
 
 /** `POST /v2/repository/index`: every version, ready ones only where `readyOnly`. */
 export function repositoryIndex(registry: Registry, unloaded: Unloaded, readyOnly: boolean): object[] {
-  return registry
-    .names()
-    .flatMap((name) => registry.versions(name))
+  return allVersions(registry)
     .filter((version) => !readyOnly || (servable.has(version.state.status) && !unloaded.has(version)))
     .map((version) => indexEntry(version, unloaded.has(version)));
 }

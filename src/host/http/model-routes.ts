@@ -1,6 +1,7 @@
 /** The Open Inference Protocol besides `infer`: server, health, metadata, statistics, repository. */
 import { HostError } from '../errors.ts';
 import type { FunctionVersion } from '../types.ts';
+import { allVersions } from '../versions.ts';
 import { oipMetadata, repositoryIndex, tritonConfig, tritonStatistics } from './describe.ts';
 import type { Exchange } from './exchange.ts';
 import { objectBody, pathParam, versionAsked, type HostContext } from './host-context.ts';
@@ -53,8 +54,7 @@ export function modelMetadata(context: HostContext, exchange: Exchange): void {
   const { store } = context;
   // A path of its own would beat Hono's fast router, which takes no fixed name where a parameter may stand.
   if (pathParam(exchange, 'name') === 'stats' && store.find('stats') === undefined) {
-    const versions = store.names().flatMap((name) => store.versions(name));
-    sendStatistics(context, exchange, versions);
+    sendStatistics(context, exchange, allVersions(store));
     return;
   }
   const version = versionAsked(context, exchange);

@@ -8,9 +8,7 @@ import type { Message } from '../../tensor/index.ts';
 import { HostError, toHostError } from '../errors.ts';
 import { answerFrame, callIn, failureFrame, isHere, type PassedCall, type PassedWish } from '../fleet-member/index.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
-import type { Ran } from '../invoke-placed.ts';
-import { placementText } from '../placement.ts';
-
+import { placementText, type Ran } from '../placement.ts';
 import { clientSignal, type Exchange, type HeaderList } from './exchange.ts';
 import { notInFleet, peerOf, unsigned } from './fleet-routes.ts';
 import { admitted, pathParam, versionNamed, type HostContext } from './host-context.ts';

@@ -5,7 +5,7 @@
 import type { InvokeOptions, PoolInput } from '../../cpu/index.ts';
 import type { Member } from '../../fleet/index.ts';
 import type { PassedWish, Routing } from '../fleet-member/index.ts';
-import type { Ran } from '../invoke-placed.ts';
+import type { Ran } from '../placement.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { RowSplit, RunPart } from './row-split.ts';
 

@@ -4,8 +4,7 @@
  * scheduler's decision, as for any invocation; lanes beyond those here are other hosts, one each.
  */
 import { invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
-import type { Ran } from '../invoke-placed.ts';
-import type { PartTold } from '../placement.ts';
+import type { PartTold, Ran } from '../placement.ts';
 import type { FunctionVersion } from '../types.ts';
 import { evenParts, nodesFor } from './nodes.ts';
 import { RowCost } from './row-cost.ts';

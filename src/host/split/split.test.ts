@@ -4,7 +4,7 @@ import { functionVersion } from '../../../test/host/fakes.ts';
 import type { InvokeOptions, PoolInput, PoolResult } from '../../cpu/index.ts';
 import type { Member } from '../../fleet/index.ts';
 import { tensorOf } from '../../tensor/index.ts';
-import type { Ran } from '../invoke-placed.ts';
+import type { Ran } from '../placement.ts';
 import { placementText } from '../placement.ts';
 import type { FunctionVersion } from '../types.ts';
 import { evenParts, nodesFor } from './nodes.ts';

@@ -1,0 +1,113 @@
+/** The CPU pools of this host, with what measures, predicts and configures them, as the scheduler sees them. */
+import { join } from 'node:path';
+import { createCpuPools, heldUpMs, type ArrivalPrediction, type CpuPools, type PoolFacts } from '../cpu/index.ts';
+import type { CpuOffer, CpuPlace } from '../schedule/index.ts';
+import type { HostConfig } from './config.ts';
+import { PoolsController } from './pools-controller.ts';
+import { keepPoolsInStep, rowsMaxOf, threadsOf } from './pools-in-step.ts';
+import { PoolsProfiler } from './pools-profiler.ts';
+import type { HostRecords } from './records.ts';
+import type { Registry } from './types.ts';
+import { rowsJoinedMax, versionOf } from './versions.ts';
+
+/** Invocations that come this shortly after each other leave no room for a measurement between them. */
+const quietMs = 30_000;
+/** A little more than an answer takes to go out and the next call to come in. */
+const handedAheadMs = 2;
+
+export interface CpuSideOptions {
+  readonly config: HostConfig;
+  readonly registry: Registry;
+  readonly records: HostRecords;
+  /** What has been measured of a function has changed, and with it what the pools offer. */
+  readonly onFacts: (facts: PoolFacts) => void;
+}
+
+export class CpuSide {
+  readonly pools: CpuPools;
+  readonly #options: CpuSideOptions;
+  readonly #facts = new Map<string, PoolFacts>();
+  readonly #profiler: PoolsProfiler;
+  readonly #controller: PoolsController;
+
+  constructor(options: CpuSideOptions) {
+    this.#options = options;
+    const { config, registry, records, onFacts } = options;
+    const { cores, profiling, profilingBudgetMs, configure, objective, reconfigureIntervalMs } = config.cpu;
+    const { logger, statistics, history } = records;
+    const pools = createCpuPools({
+      cores,
+      blankInstances: config.cpu.blankInstances,
+      memoryBytes: config.cpu.memoryBytes,
+      modelsOffline: config.cpu.modelNetwork === 'off',
+      cacheFolder: join(config.dataDir, 'cache', 'weights'),
+      onFacts: (known) => {
+        this.#facts.set(known.key, known);
+        onFacts(known);
+      },
+      onReconfigured: (change) => records.reconfigured(change),
+      log: (pid, key, line) => records.printed(pid, key, line),
+      onLoaded: (loaded) => records.loaded(loaded),
+      onGivenUp: (given) => records.givenUp(given),
+    });
+    const profiler = new PoolsProfiler({
+      registry,
+      dataDir: config.dataDir,
+      cores,
+      isMeasuring: profiling === 'background',
+      budgetMs: profilingBudgetMs,
+      quietMs,
+      logger,
+    });
+    const controller = new PoolsController({
+      registry,
+      pools,
+      statistics,
+      profileOf: (key) => profiler.find(key),
+      isConfiguring: configure === 'auto',
+      objective,
+      cores,
+      intervalMs: reconfigureIntervalMs,
+      batchMaxOf: (version) => rowsMaxOf(version, config),
+      onChecked: (name, predictedMs, observedMs) => history.predicted(name, predictedMs, observedMs),
+      logger,
+    });
+    pools.observe({
+      arrived: (key) => {
+        profiler.arrived();
+        controller.called(key);
+      },
+      ended: () => profiler.ended(),
+      answeredWarm: (key, latencyMs, serviceMs) => controller.answered(key, latencyMs, serviceMs),
+    });
+    keepPoolsInStep(registry, pools, config, logger);
+    [this.pools, this.#profiler, this.#controller] = [pools, profiler, controller];
+  }
+
+  /** See {@link PoolsController.predictCpu}. */
+  readonly predict = (key: string): ArrivalPrediction | undefined => this.#controller.predictCpu(key);
+
+  /** Cores that no function has leased, and the memory of all. */
+  place(): CpuPlace {
+    const { coresShared, memoryBytes } = this.pools.resources();
+    return { cores: coresShared, memoryBytes, aheadMs: handedAheadMs, holdMsMax: heldUpMs };
+  }
+
+  /** What the pool of a version offers to the scheduler; what was not measured is left open, and learnt. */
+  readonly offer = (key: string): CpuOffer | null => {
+    const { registry, config } = this.#options;
+    const version = versionOf(registry, key);
+    if (version === undefined) return null;
+    const predicted = this.predict(key);
+    const { loadMs, slots = 0, sessionBytes: bytes = version.modelBytes } = this.#facts.get(key) ?? {};
+    // Up to so many share a run.
+    const cores = (predicted?.cores ?? threadsOf(version, config)) / rowsJoinedMax(version);
+    return { latencyMs: predicted?.serviceMs, cores, loadMs, bytes, slots };
+  };
+
+  async stop(graceMs: number): Promise<void> {
+    this.#controller.close();
+    await this.#profiler.close();
+    await this.pools.stop(graceMs);
+  }
+}

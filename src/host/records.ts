@@ -1,0 +1,117 @@
+/** What the host remembers of its functions: statistics, history, and a log for each, told of what happens to them. */
+import type { Logger } from 'pino';
+import { groupsText, type GivenUp, type Loaded, type Reconfigured } from '../cpu/index.ts';
+import { formatMs } from '../tools/index.ts';
+import { FunctionLog, logHappenings, withFunctionLog } from './function-log.ts';
+import { History } from './history/index.ts';
+import { evictionWords, type GpuEviction } from './live/index.ts';
+import { Statistics } from './statistics.ts';
+import type { Registry } from './types.ts';
+import { versionOf } from './versions.ts';
+
+/** Why an instance was given up, as an operator reads it. */
+const leavingWords = {
+  idle: 'it had nothing to do for longer than the idle time',
+  room: 'another function needed the place',
+  unload: 'it was unloaded, replaced or removed',
+  reconfigured: 'its pool was given another configuration',
+} as const;
+
+export class HostRecords {
+  readonly statistics = new Statistics();
+  readonly history = new History();
+  readonly functionLog = new FunctionLog();
+  /** What it logs of a function is in that one's log too. */
+  readonly logger: Logger;
+  readonly #ownLogger: Logger;
+  #registry: Registry | undefined;
+
+  constructor(logger: Logger) {
+    this.#ownLogger = logger;
+    this.logger = withFunctionLog(logger, this.functionLog);
+    this.statistics.onRefused = (functionName) => this.history.refused(functionName);
+    this.statistics.onFailed = (failure) => this.history.errors.add(failure, Date.now());
+    logHappenings(this.history.happenings, this.functionLog);
+  }
+
+  /** Publications and removals are told, and what was removed is forgotten. */
+  follow(registry: Registry): void {
+    this.#registry = registry;
+    const { history, functionLog } = this;
+    registry.onChange(({ before, after }) => {
+      if (after?.state.status === 'ready' && before?.state.status !== 'ready') {
+        history.happenings.add({ kind: 'published', functionName: after.name, version: after.version });
+      }
+      if (before === undefined || after !== undefined) return;
+      if (registry.versions(before.name).length === 0) {
+        history.forget(before.name);
+        functionLog.forget(before.name);
+      }
+      history.happenings.add({ kind: 'removed', functionName: before.name, version: before.version });
+    });
+  }
+
+  /** A line that a process of the pools wrote; `key`: of the function that it holds. */
+  printed(pid: number, key: string | undefined, line: string): void {
+    this.#ownLogger.info({ pid, function: key }, line);
+    if (key !== undefined) this.functionLog.add(key, { source: 'handler', level: 'info', text: line });
+  }
+
+  loaded({ key, loadMs }: Loaded): void {
+    this.#addOfInstance(key, `an instance loaded it in ${formatMs(loadMs)}`);
+    const version = this.#versionOf(key);
+    if (version !== undefined) this.statistics.loaded(this.statistics.of(version), loadMs, version.modelBytes);
+  }
+
+  givenUp({ key, cause, ageMs, reason }: GivenUp): void {
+    const words = cause === 'died' ? undefined : leavingWords[cause];
+    if (words === undefined) this.logger.warn({ function: key, reason }, 'instance died');
+    else {
+      this.logger.debug({ function: key, cause, ageMs: Math.round(ageMs) }, 'instance given up');
+      this.#addOfInstance(key, `an instance was given up after ${formatMs(ageMs)}: ${words}`);
+    }
+    const version = this.#versionOf(key);
+    if (version === undefined) return;
+    this.statistics.evicted(this.statistics.of(version), cause, ageMs);
+    const { happenings } = this.history;
+    const functionName = version.name;
+    if (words === undefined) happenings.add({ kind: 'instance-died', functionName, reason });
+    else happenings.add({ kind: 'eviction', functionName, cause: words, ageMs, where: 'the CPU pool' });
+  }
+
+  evictedFromGpu({ key, gpu, bytes, cause, by, ageMs }: GpuEviction): void {
+    const version = this.#versionOf(key);
+    if (version === undefined) return;
+    this.statistics.evicted(this.statistics.of(version), `gpu ${cause}`, ageMs);
+    this.history.happenings.add({
+      kind: 'eviction',
+      functionName: version.name,
+      cause: `${evictionWords[cause]}${by === undefined ? '' : ` (${by})`}, ${Math.round(bytes / 1024)} KiB`,
+      ageMs,
+      where: `GPU ${gpu}`,
+    });
+  }
+
+  reconfigured(change: Reconfigured): void {
+    const { key, cause, state, kind, ms, to } = change;
+    const functionName = this.#versionOf(key)?.name;
+    if (functionName !== undefined && state === 'done' && kind !== 'none') {
+      const configuration = to === undefined ? 'instances on demand' : groupsText(to.groups);
+      this.history.happenings.add({ kind: 'reconfiguration', functionName, configuration, cause, tookMs: ms });
+    }
+    const facts = { function: key, cause, kind, ms: Math.round(ms), configuration: to ?? 'on demand' };
+    if (change.state === 'failed' || change.state === 'refused') {
+      this.logger.warn({ ...facts, reason: change.reason }, `pool configuration ${state}`);
+    } else if (kind !== 'none') {
+      this.logger.info(facts, 'pool reconfigured');
+    }
+  }
+
+  #addOfInstance(key: string, text: string): void {
+    this.functionLog.add(key, { source: 'instance', level: 'info', text });
+  }
+
+  #versionOf(key: string): ReturnType<typeof versionOf> {
+    return this.#registry && versionOf(this.#registry, key);
+  }
+}

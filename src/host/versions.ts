@@ -1,0 +1,21 @@
+/** Versions of functions, found and asked. */
+import { batchDimension } from '../cpu/index.ts';
+import type { FunctionVersion, Registry } from './types.ts';
+
+/** @param key `name@version` */
+export function versionOf(registry: Pick<Registry, 'find'>, key: string): FunctionVersion | undefined {
+  const at = key.lastIndexOf('@');
+  return registry.find(key.slice(0, at), key.slice(at + 1));
+}
+
+export function allVersions(registry: Pick<Registry, 'names' | 'versions'>): FunctionVersion[] {
+  return registry.names().flatMap((name) => registry.versions(name));
+}
+
+/**
+ * Most rows of a run that calls share: `batching.max`, by which the operator says that rows are independent of each
+ * other. 1 where the inputs have no open first dimension in common: a model whose first dimension is fixed says how
+ * large its batch is.
+ */
+export const rowsJoinedMax = ({ settings, metadata }: FunctionVersion): number =>
+  batchDimension(metadata?.inputs ?? []).kind === 'open' ? settings.batching.batchMax : 1;
