@@ -1,5 +1,6 @@
 /** Where in a program tensors that cross come in and go out, told from the bytes that its launches touch. */
-import type { Launch, Operand, Program, ProgramTensor } from '../program/types.ts';
+import type { Operand, Program, ProgramTensor } from '../program/types.ts';
+import { operandsOf, type OperandUse } from '../program/work.ts';
 
 export interface Gates {
   /** By launch: what must have arrived before it. */
@@ -8,39 +9,7 @@ export interface Gates {
   readonly after: ReadonlyMap<number, readonly ProgramTensor[]>;
 }
 
-interface Touch {
-  readonly operand: Operand;
-  readonly writes: boolean;
-  readonly reads: boolean;
-}
-
-function touches(launch: Launch): Touch[] {
-  switch (launch.kind) {
-    case 'kernel':
-      return launch.arguments.flatMap((argument): Touch[] =>
-        argument.type === 'pointer'
-          ? [{ operand: argument.operand, reads: argument.access !== 'write', writes: argument.access !== 'read' }]
-          : [],
-      );
-    case 'matmul': {
-      const { a, b, d, bias } = launch;
-      const read = [a, b, ...(bias === null ? [] : [bias])];
-      return [
-        ...read.map((operand): Touch => ({ operand, reads: true, writes: false })),
-        { operand: d, reads: false, writes: true },
-      ];
-    }
-    case 'copy':
-      return [
-        { operand: launch.from, reads: true, writes: false },
-        { operand: launch.to, reads: false, writes: true },
-      ];
-    case 'fill':
-      return [{ operand: launch.to, reads: false, writes: true }];
-  }
-}
-
-const isIn = ({ byteOffset, bytes }: ProgramTensor, { operand }: Touch): boolean =>
+const isIn = ({ byteOffset, bytes }: ProgramTensor, { operand }: OperandUse<Operand>): boolean =>
   operand.space === 'arena' && operand.byteOffset >= byteOffset && operand.byteOffset < byteOffset + bytes;
 
 function add(map: Map<number, ProgramTensor[]>, launch: number, tensor: ProgramTensor): void {
@@ -60,7 +29,7 @@ function add(map: Map<number, ProgramTensor[]>, launch: number, tensor: ProgramT
 export function gatesOf(program: Program, arriving: ReadonlySet<string>, leaving: ReadonlySet<string>): Gates {
   const before = new Map<number, ProgramTensor[]>();
   const after = new Map<number, ProgramTensor[]>();
-  const touched = program.launches.map(touches);
+  const touched = program.launches.map((launch) => operandsOf(launch));
   for (const tensor of program.inputs) {
     if (!arriving.has(tensor.name) || tensor.bytes === 0) continue;
     const first = touched.findIndex((list) => list.some((touch) => touch.reads && isIn(tensor, touch)));
@@ -68,7 +37,7 @@ export function gatesOf(program: Program, arriving: ReadonlySet<string>, leaving
   }
   for (const tensor of program.outputs) {
     if (!leaving.has(tensor.name) || tensor.bytes === 0) continue;
-    const last = touched.findLastIndex((list) => list.some((touch) => touch.writes && isIn(tensor, touch)));
+    const last = touched.findLastIndex((list) => list.some((touch) => touch.writtenBytes > 0 && isIn(tensor, touch)));
     if (last < 0) throw new Error(`no launch of program ${program.key} makes '${tensor.name}'`);
     add(after, last, tensor);
   }

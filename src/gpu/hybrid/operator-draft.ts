@@ -9,7 +9,8 @@ import { ProgramError } from '../program/error.ts';
 import { shapeIn } from '../program/input-shapes.ts';
 import { bytesOf, operatorName } from '../program/prepare.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
-import type { Launch, Operand, Program, ProgramSettings, WeightLayout } from '../program/types.ts';
+import type { Launch, Program, ProgramSettings, WeightLayout } from '../program/types.ts';
+import { operandsOf } from '../program/work.ts';
 import { GpuError } from '../types.ts';
 import { plannedOperators, type PlannedOperator } from './planned-operators.ts';
 import { relocate } from './relocate.ts';
@@ -265,26 +266,9 @@ function describe(
 /** Of the arena, what launches write: their operator's results, and its scratch memory. */
 function writtenBytes(launches: readonly Launch[]): number {
   const written = new Map<number, number>();
-  const add = (operand: Operand, bytes: number): void => {
-    if (operand.space !== 'arena') return;
-    written.set(operand.byteOffset, Math.max(written.get(operand.byteOffset) ?? 0, bytes));
-  };
-  for (const launch of launches) {
-    switch (launch.kind) {
-      case 'kernel':
-        for (const argument of launch.arguments) {
-          if (argument.type === 'pointer' && argument.access !== 'read') add(argument.operand, argument.bytes);
-        }
-        break;
-      case 'matmul': {
-        const { batch, m, n, typeD } = launch.description;
-        add(launch.d, batch * m * n * (typeD === 'f32' ? 4 : 2));
-        break;
-      }
-      case 'copy':
-      case 'fill':
-        add(launch.to, launch.bytes);
-    }
+  for (const { operand, writtenBytes } of launches.flatMap((launch) => operandsOf(launch))) {
+    if (operand.space !== 'arena' || writtenBytes === 0) continue;
+    written.set(operand.byteOffset, Math.max(written.get(operand.byteOffset) ?? 0, writtenBytes));
   }
   return [...written.values()].reduce((sum, bytes) => sum + bytes, 0);
 }

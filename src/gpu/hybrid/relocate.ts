@@ -4,6 +4,7 @@
  */
 import { closeSync, openSync, readSync } from 'node:fs';
 import type { Launch, Operand, Program, ProgramWeight, WeightLayout } from '../program/types.ts';
+import { operandsOf, withOperands } from '../program/work.ts';
 import { GpuError } from '../types.ts';
 
 interface Place {
@@ -31,34 +32,13 @@ export function relocate(program: Program, layout: WeightLayout): Program {
   const launches = program.launches.map((launch): Launch => {
     const work = withOperands(launch, moved);
     const reads = new Set<number>();
-    withOperands(work, (operand) => {
+    for (const { operand } of operandsOf(work)) {
       if (operand.space === 'weight') reads.add(layout.weights[operand.weight]!.layer);
-      return operand;
-    });
+    }
     layer = Math.max(layer, ...reads);
-    return { ...work, layer, reads: [...reads].sort((a, b) => a - b) };
+    return { ...work, layer, label: launch.label, reads: [...reads].sort((a, b) => a - b) };
   });
   return { ...program, layout, launches };
-}
-
-function withOperands(launch: Launch, change: (operand: Operand) => Operand): Launch {
-  switch (launch.kind) {
-    case 'kernel':
-      return {
-        ...launch,
-        arguments: launch.arguments.map((argument) =>
-          argument.type === 'pointer' ? { ...argument, operand: change(argument.operand) } : argument,
-        ),
-      };
-    case 'matmul': {
-      const { a, b, d, bias } = launch;
-      return { ...launch, a: change(a), b: change(b), d: change(d), bias: bias === null ? null : change(bias) };
-    }
-    case 'copy':
-      return { ...launch, from: change(launch.from), to: change(launch.to) };
-    case 'fill':
-      return { ...launch, to: change(launch.to) };
-  }
 }
 
 /** A weight of the same name, or the part of one that holds the same bytes: one direction of a recurrent layer's. */

@@ -5,7 +5,8 @@
 import type { GraphNode } from '../../onnx/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
 import type { MatmulDescription } from '../driver/types.ts';
-import type { LaunchArgument, ProgramSettings } from '../program/types.ts';
+import type { ProgramSettings } from '../program/types.ts';
+import type { WorkArgument } from '../program/work.ts';
 
 /** Some bytes that launches read or write: a weight, an activation, or part of either. */
 export interface Buffer {
@@ -37,7 +38,7 @@ export interface Value {
 
 export type KernelArgument =
   | { readonly type: 'read' | 'write' | 'read-write'; readonly buffer: Buffer }
-  | Exclude<LaunchArgument, { type: 'pointer' }>;
+  | Exclude<WorkArgument<Buffer>, { type: 'pointer' }>;
 
 /** What an attribute may be, given the form of its default. */
 export type AttributeOf<T> = T extends number ? number : T extends string ? string : readonly number[];

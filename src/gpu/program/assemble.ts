@@ -2,16 +2,14 @@
  * From recorded launches to a program: dead work out, places in the arena, operands with spaces in place of buffers.
  */
 import { elementBytes, elementCount } from '../../tensor/index.ts';
-import type { Buffer, KernelArgument } from '../operators/types.ts';
+import type { Buffer } from '../operators/types.ts';
 import { alignUp, planArena, type ArenaItem } from './arena.ts';
 import type { BaseSource, FunctionBase } from './base.ts';
 import { keptType, type Emission } from './emission.ts';
 import type { PreparedGraph } from './prepared.ts';
-import { usesOf, type DraftLaunch } from './recorder.ts';
+import type { DraftLaunch } from './recorder.ts';
 import type {
   Launch,
-  LaunchArgument,
-  LaunchWork,
   Operand,
   Program,
   ProgramSettings,
@@ -20,6 +18,7 @@ import type {
   WeightLayout,
   WeightSource,
 } from './types.ts';
+import { operandsOf, withOperands } from './work.ts';
 import { join, dirname } from 'node:path';
 
 export function sourceOf(base: FunctionBase, source: BaseSource): WeightSource {
@@ -65,9 +64,9 @@ export function livingLaunches(launches: readonly DraftLaunch[], outputs: Readon
   const needed = new Set(outputs);
   const living: DraftLaunch[] = [];
   for (const launch of launches.toReversed()) {
-    const uses = usesOf(launch);
-    if (!uses.some(({ buffer, writes }) => writes && needed.has(buffer.id))) continue;
-    for (const { buffer, reads } of uses) if (reads) needed.add(buffer.id);
+    const uses = operandsOf(launch);
+    if (!uses.some(({ operand, writtenBytes }) => writtenBytes > 0 && needed.has(operand.id))) continue;
+    for (const { operand, reads } of uses) if (reads) needed.add(operand.id);
     living.push(launch);
   }
   return living.reverse();
@@ -99,7 +98,7 @@ function lifetimes(
   }
   for (const id of outputs) touch(id, launches.length);
   for (const [step, launch] of launches.entries()) {
-    for (const { buffer } of usesOf(launch)) touch(buffer.id, step);
+    for (const { operand } of operandsOf(launch)) touch(operand.id, step);
   }
   return lives;
 }
@@ -114,7 +113,7 @@ function inPlaceUnions(
   const owner = new Map<number, number>();
   for (const [step, launch] of launches.entries()) {
     if (launch.inPlaceOf.length === 0) continue;
-    const written = usesOf(launch).find(({ writes }) => writes)?.buffer;
+    const written = operandsOf(launch).find(({ writtenBytes }) => writtenBytes > 0)?.operand;
     if (written === undefined || lives.get(written.id)?.first !== step || owner.has(written.id)) continue;
     const storage = emission.storages.of(written);
     if (storage.kind !== 'activation' || fixed.has(written.id)) continue;
@@ -180,7 +179,7 @@ function packConstants(emission: Emission, launches: readonly DraftLaunch[]) {
   const parts: { at: number; data: Uint8Array }[] = [];
   let bytes = 0;
   for (const launch of launches) {
-    for (const { buffer } of usesOf(launch)) {
+    for (const { operand: buffer } of operandsOf(launch)) {
       const storage = emission.storages.of(buffer);
       if (storage.kind !== 'constant' || byteOffsets.has(buffer.id)) continue;
       byteOffsets.set(buffer.id, bytes);
@@ -218,40 +217,13 @@ export function assemble(prepared: PreparedGraph, emission: Emission, key: strin
         return { space: 'arena', byteOffset: places.byteOffsets.get(id)! + byteOffset };
     }
   };
-  const argument = (given: KernelArgument): LaunchArgument =>
-    'buffer' in given
-      ? { type: 'pointer', operand: operand(given.buffer), access: given.type, bytes: given.buffer.bytes }
-      : given;
-  const work = (draft: DraftLaunch): LaunchWork => {
-    switch (draft.kind) {
-      case 'kernel': {
-        const { kind, kernel, grid, block, sharedBytes } = draft;
-        return { kind, kernel, grid, block, sharedBytes, arguments: draft.arguments.map(argument) };
-      }
-      case 'matmul': {
-        const { kind, description, a, b, d, bias } = draft;
-        return {
-          kind,
-          description,
-          a: operand(a),
-          b: operand(b),
-          d: operand(d),
-          bias: bias === undefined ? null : operand(bias),
-        };
-      }
-      case 'copy':
-        return { kind: 'copy', from: operand(draft.from), to: operand(draft.to), bytes: draft.bytes };
-      case 'fill':
-        return { kind: 'fill', to: operand(draft.to), byteValue: draft.byteValue, bytes: draft.bytes };
-    }
-  };
-  const finished = launches.map((draft): Launch => {
+  const finished = launches.map(({ inPlaceOf: _, layer, label, ...draft }): Launch => {
     const reads = new Set<number>();
-    for (const { buffer } of usesOf(draft)) {
+    for (const { operand: buffer } of operandsOf(draft)) {
       const storage = emission.storages.of(buffer);
       if (storage.kind === 'weight') reads.add(base.weights[storage.weight]!.layer);
     }
-    return { ...work(draft), layer: draft.layer, reads: [...reads].sort((a, b) => a - b), label: draft.label };
+    return { ...withOperands(draft, operand), layer, label, reads: [...reads].sort((a, b) => a - b) };
   });
   const tensors = (names: readonly string[]): ProgramTensor[] =>
     names.map((name) => {

@@ -159,27 +159,12 @@ export class Emission {
       outputsTogether: () => this.#outputsTogether(proto.output),
       kernel: (hint, source) => this.recorder.kernel(hint, source),
       launch: (launch) => this.recorder.launch(launch),
-      matmul: (description, { a, b, d, bias }) => {
-        if (description.m === 0 || description.n === 0 || description.batch === 0) return;
-        this.recorder.add({
-          kind: 'matmul',
-          description: {
-            ...description,
-            tf32: this.settings.precision === 'tf32',
-            workspaceBytesMax: matmulWorkspaceBytes,
-          },
-          a,
-          b,
-          d,
-          bias,
-        });
+      matmul: (description, operands) => {
+        const tf32 = this.settings.precision === 'tf32';
+        this.recorder.matmul({ ...description, tf32, workspaceBytesMax: matmulWorkspaceBytes }, operands);
       },
-      copy: (from, to, bytes) => {
-        if (bytes > 0) this.recorder.add({ kind: 'copy', from, to, bytes });
-      },
-      fill: (to, byteValue, bytes) => {
-        if (bytes > 0) this.recorder.add({ kind: 'fill', to, byteValue, bytes });
-      },
+      copy: (from, to, bytes) => this.recorder.copy(from, to, bytes),
+      fill: (to, byteValue, bytes) => this.recorder.fill(to, byteValue, bytes),
     };
   }
 
@@ -250,7 +235,7 @@ export class Emission {
     const place = this.graph.weights.get(name);
     const ownLayer = (place === undefined ? undefined : this.#prepared.base.weights[place]?.layer) ?? 0;
     this.recorder.at(Math.max(this.recorder.launches.at(-1)?.layer ?? 0, ownLayer), `output ${name}`);
-    if (from.bytes > 0) this.recorder.add({ kind: 'copy', from, to, bytes: from.bytes });
+    this.recorder.copy(from, to, from.bytes);
     if (isEarly) this.#taken.add(to.id);
     this.setBuffer(name, to);
   }

@@ -2,9 +2,9 @@
 import type { MatmulDescription, MatmulEpilogue, MatmulType } from '../driver/types.ts';
 import { kernelOf, ownProduct, type Activation } from '../operators/dense/product.ts';
 import type { DataType } from '../../tensor/index.ts';
-import type { MatmulLaunch } from './types.ts';
+import type { MatmulWork } from './work.ts';
 
-export type ProductOperand = keyof Pick<MatmulLaunch, 'a' | 'b' | 'bias' | 'd'>;
+export type ProductOperand = keyof Pick<MatmulWork<unknown>, 'a' | 'b' | 'bias' | 'd'>;
 
 export interface OwnProduct {
   /** One `KERNEL void NAME(...)`. */

@@ -1,28 +1,9 @@
 /** What operators emit, collected: launches over buffers, and one translation unit. */
 import type { MatmulDescription } from '../driver/types.ts';
-import { Unsupported, type Buffer, type Emitter, type KernelArgument } from '../operators/types.ts';
+import { Unsupported, type Buffer, type Emitter } from '../operators/types.ts';
+import type { Work } from './work.ts';
 
-export type DraftWork =
-  | {
-      readonly kind: 'kernel';
-      readonly kernel: string;
-      readonly grid: readonly [number, number, number];
-      readonly block: readonly [number, number, number];
-      readonly sharedBytes: number;
-      readonly arguments: readonly KernelArgument[];
-    }
-  | {
-      readonly kind: 'matmul';
-      readonly description: MatmulDescription;
-      readonly a: Buffer;
-      readonly b: Buffer;
-      readonly d: Buffer;
-      readonly bias: Buffer | undefined;
-    }
-  | { readonly kind: 'copy'; readonly from: Buffer; readonly to: Buffer; readonly bytes: number }
-  | { readonly kind: 'fill'; readonly to: Buffer; readonly byteValue: number; readonly bytes: number };
-
-export type DraftLaunch = DraftWork & {
+export type DraftLaunch = Work<Buffer> & {
   readonly layer: number;
   readonly label: string;
   /**
@@ -31,38 +12,6 @@ export type DraftLaunch = DraftWork & {
    */
   readonly inPlaceOf: readonly Buffer[];
 };
-
-export interface BufferUse {
-  readonly buffer: Buffer;
-  readonly reads: boolean;
-  readonly writes: boolean;
-}
-
-const read = (buffer: Buffer): BufferUse => ({ buffer, reads: true, writes: false });
-const write = (buffer: Buffer): BufferUse => ({ buffer, reads: false, writes: true });
-
-/** Every buffer that a launch touches. */
-export function usesOf(work: DraftWork): BufferUse[] {
-  switch (work.kind) {
-    case 'kernel':
-      return work.arguments.flatMap((argument) =>
-        argument.type === 'read' || argument.type === 'write' || argument.type === 'read-write'
-          ? [{ buffer: argument.buffer, reads: argument.type !== 'write', writes: argument.type !== 'read' }]
-          : [],
-      );
-    case 'matmul':
-      return [
-        read(work.a),
-        read(work.b),
-        ...(work.bias === undefined ? [] : [read(work.bias)]),
-        { buffer: work.d, reads: work.description.beta !== 0, writes: true },
-      ];
-    case 'copy':
-      return [read(work.from), write(work.to)];
-    case 'fill':
-      return [write(work.to)];
-  }
-}
 
 /** A limit of every CUDA device; beyond it a launch fails, on some other machine than the one it was tried on. */
 const threadsPerBlockMax = 1024;
@@ -88,8 +37,22 @@ export class Recorder {
     this.#label = label;
   }
 
-  add(work: DraftWork, inPlaceOf: readonly Buffer[] = []): void {
+  add(work: Work<Buffer>, inPlaceOf: readonly Buffer[] = []): void {
     this.launches.push({ ...work, layer: this.#layer, label: this.#label, inPlaceOf });
+  }
+
+  /** What has no bytes is not done. */
+  copy(from: Buffer, to: Buffer, bytes: number): void {
+    if (bytes > 0) this.add({ kind: 'copy', from, to, bytes });
+  }
+
+  fill(to: Buffer, byteValue: number, bytes: number): void {
+    if (bytes > 0) this.add({ kind: 'fill', to, byteValue, bytes });
+  }
+
+  matmul(description: MatmulDescription, { a, b, d, bias }: Parameters<Emitter['matmul']>[1]): void {
+    if (description.m === 0 || description.n === 0 || description.batch === 0) return;
+    this.add({ kind: 'matmul', description, a, b, d, bias: bias ?? null });
   }
 
   kernel(hint: string, source: string): string {
@@ -123,7 +86,11 @@ export class Recorder {
         grid,
         block,
         sharedBytes: launch.sharedBytes ?? 0,
-        arguments: launch.arguments,
+        arguments: launch.arguments.map((argument) =>
+          'buffer' in argument
+            ? { type: 'pointer', operand: argument.buffer, access: argument.type, bytes: argument.buffer.bytes }
+            : argument,
+        ),
       },
       inPlaceOf,
     );

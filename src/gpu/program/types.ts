@@ -4,7 +4,7 @@
  */
 import type { LayerKind } from '../../onnx/index.ts';
 import type { DataType } from '../../tensor/index.ts';
-import type { MatmulDescription, ParameterType } from '../driver/types.ts';
+import type { Work } from './work.ts';
 
 /** Where the bytes of one weight are on disk. */
 export interface WeightSource {
@@ -51,52 +51,7 @@ export type Operand =
   /** The activation arena; inputs and outputs lie in it too. */
   | { readonly space: 'arena'; readonly byteOffset: number };
 
-export type LaunchArgument =
-  /** `bytes`: the extent that the launch touches from the operand on. */
-  | {
-      readonly type: 'pointer';
-      readonly operand: Operand;
-      readonly access: 'read' | 'write' | 'read-write';
-      readonly bytes: number;
-    }
-  | { readonly type: Exclude<ParameterType, 'pointer'>; readonly value: number };
-
-export interface KernelLaunch {
-  readonly kind: 'kernel';
-  /** Name in the program's translation unit. */
-  readonly kernel: string;
-  readonly grid: readonly [number, number, number];
-  readonly block: readonly [number, number, number];
-  readonly sharedBytes: number;
-  readonly arguments: readonly LaunchArgument[];
-}
-
-export interface MatmulLaunch {
-  readonly kind: 'matmul';
-  readonly description: MatmulDescription;
-  readonly a: Operand;
-  readonly b: Operand;
-  readonly d: Operand;
-  readonly bias: Operand | null;
-}
-
-export interface CopyLaunch {
-  readonly kind: 'copy';
-  readonly from: Operand;
-  readonly to: Operand;
-  readonly bytes: number;
-}
-
-export interface FillLaunch {
-  readonly kind: 'fill';
-  readonly to: Operand;
-  readonly byteValue: number;
-  readonly bytes: number;
-}
-
-export type LaunchWork = KernelLaunch | MatmulLaunch | CopyLaunch | FillLaunch;
-
-export type Launch = LaunchWork & {
+export type Launch = Work<Operand> & {
   /** The layer whose execution it belongs to. */
   readonly layer: number;
   /** Every layer whose weights it reads: it must wait for all of them. Mostly none or [layer]; tied weights add earlier ones. */

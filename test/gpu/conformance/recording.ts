@@ -178,17 +178,10 @@ export class Recording {
       },
       kernel: (hint, source) => recorder.kernel(hint, source),
       launch: (launch) => recorder.launch(launch),
-      matmul: (description, { a, b, d, bias }) => {
-        if (description.m === 0 || description.n === 0 || description.batch === 0) return;
-        const whole = { ...description, tf32: false, workspaceBytesMax: 2 ** 20 };
-        recorder.add({ kind: 'matmul', description: whole, a, b, d, bias });
-      },
-      copy: (from, to, bytes) => {
-        if (bytes > 0) recorder.add({ kind: 'copy', from, to, bytes });
-      },
-      fill: (to, byteValue, bytes) => {
-        if (bytes > 0) recorder.add({ kind: 'fill', to, byteValue, bytes });
-      },
+      matmul: (description, operands) =>
+        recorder.matmul({ ...description, tf32: false, workspaceBytesMax: 2 ** 20 }, operands),
+      copy: (from, to, bytes) => recorder.copy(from, to, bytes),
+      fill: (to, byteValue, bytes) => recorder.fill(to, byteValue, bytes),
     };
   }
 }

@@ -38,12 +38,10 @@ export async function runRecording(cuda: Cuda, recording: Recording): Promise<Ma
     const submit = (launch: DraftLaunch): void => {
       switch (launch.kind) {
         case 'kernel': {
-          const types = launch.arguments.map(({ type }) =>
-            type === 'read' || type === 'write' || type === 'read-write' ? 'pointer' : type,
-          );
+          const types = launch.arguments.map(({ type }) => type);
           const prepared = hold(module!.kernel(launch.kernel).prepare(launch, types));
           for (const [index, argument] of launch.arguments.entries()) {
-            prepared.set(index, 'buffer' in argument ? at(argument.buffer) : argument.value);
+            prepared.set(index, argument.type === 'pointer' ? at(argument.operand) : argument.value);
           }
           stream.launch(prepared);
           break;
@@ -53,7 +51,7 @@ export async function runRecording(cuda: Cuda, recording: Recording): Promise<Ma
             a: at(launch.a),
             b: at(launch.b),
             d: at(launch.d),
-            bias: launch.bias === undefined ? 0 : at(launch.bias),
+            bias: launch.bias === null ? 0 : at(launch.bias),
             workspace: workspace.address,
           });
           break;
