@@ -50,8 +50,8 @@ export interface Emitter {
   readonly opset: number;
   /** Undefined where the optional input is left out. */
   input(index: number): Value | undefined;
-  /** @throws Unsupported when it is left out */
-  required(index: number): Value;
+  /** @throws Unsupported when it is left out, or has none of the types that are `allowed` */
+  required(index: number, allowed?: readonly DataType[]): Value;
   /** The content of an input that is known when the program is made (axes, sizes, scales): undefined when it is not. */
   constant(index: number): Tensor | undefined;
   /** Undefined where nobody takes the optional output. */

@@ -6,6 +6,7 @@ import type { Tensor } from '../../tensor/index.ts';
 import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
 import type { Buffer, Emitter, Operator, Series, Value } from '../operators/types.ts';
 import { alignUp } from './arena.ts';
+import { requiredFrom } from '../operators/common/element.ts';
 import { Unsupported } from '../operators/types.ts';
 import { attributeOf } from './node-attributes.ts';
 import type { PreparedGraph } from './prepared.ts';
@@ -137,11 +138,7 @@ export class Emission {
       node,
       opset: this.graph.opset,
       input,
-      required: (index) => {
-        const value = input(index);
-        if (value === undefined) throw new Unsupported(`its input ${index} is left out`);
-        return value;
-      },
+      required: requiredFrom(input),
       constant: (index): Tensor | undefined => {
         const name = named(proto.input, index);
         return name === undefined ? undefined : this.graph.constants.get(name);

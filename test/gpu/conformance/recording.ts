@@ -1,6 +1,7 @@
 /** Lets an operator emit its launches for one case, without a model around it. */
 import { elementTypeOf, GraphBuilder, type GraphNode } from '../../../src/onnx/index.ts';
 import { elementBytes, elementCount, type DataType, type Tensor } from '../../../src/tensor/index.ts';
+import { requiredFrom } from '../../../src/gpu/operators/common/element.ts';
 import { emitElementwise } from '../../../src/gpu/operators/elementwise/kernel.ts';
 import { attributeOf } from '../../../src/gpu/program/node-attributes.ts';
 import { Recorder, type DraftLaunch } from '../../../src/gpu/program/recorder.ts';
@@ -147,11 +148,7 @@ export class Recording {
       node,
       opset: one.opset,
       input: (index) => inputs[index],
-      required: (index) => {
-        const value = inputs[index];
-        if (value === undefined) throw new Unsupported(`its input ${index} is left out`);
-        return value;
-      },
+      required: requiredFrom((index) => inputs[index]),
       constant: (index) => {
         const input = one.inputs[index];
         return input?.constant === true ? { name: `input${index}`, ...input.tensor } : undefined;

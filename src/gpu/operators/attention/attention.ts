@@ -2,17 +2,11 @@
 import { elementBytes } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
 import { weightedSum, broadcastStrides } from '../common/indexing.ts';
+import { parametersOf } from '../common/elements.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import {
-  emitAttention,
-  headsApart,
-  headsTogether,
-  moveHeads,
-  softcapped,
-  type Heads,
-  type ScoreChange,
-} from './core.ts';
+import { emitAttention, moveHeads, softcapped } from './core.ts';
+import { headsApart, headsTogether, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
 
 interface Split {
   readonly heads: number;
@@ -45,7 +39,7 @@ export function maskOf(mask: Value, scores: readonly number[]): ScoreChange {
   const strides = broadcastStrides(mask.shape, target);
   const element = elementOf(mask.kept);
   return {
-    parameters: [{ name: 'mask', type: element.stored, buffer: mask.buffer }],
+    parameters: parametersOf({ mask }),
     score: (x, { b, h, i, j, hidden }) => {
       const read = element.load(`mask[${weightedSum([b, h, i, j], strides)}]`);
       const masked = mask.datatype === 'BOOL' ? `(${read} ? ${x} : ${hidden})` : `(${x} + ${read})`;
@@ -67,8 +61,9 @@ export function joined(
   const before = past?.shape[2] ?? 0;
   const type = present?.datatype ?? past!.datatype;
   const total = before + rows;
-  const buffer = present?.buffer ?? emitter.scratch(batch * heads * total * size * elementBytes[type]);
-  const whole = headsApart(buffer, type, heads, total, size);
+  const whole = present
+    ? headsApart(present.buffer, type, heads, total, size)
+    : scratchHeads(emitter, type, [batch, heads, total, size]);
   if (past !== undefined && before > 0) {
     const declared = asDeclared(emitter, past);
     const from = headsApart(declared.buffer, declared.datatype, heads, before, size);
@@ -78,15 +73,14 @@ export function joined(
   const skipped = before * size;
   const to = {
     ...whole,
-    buffer: emitter.part(buffer, skipped * bytes, Math.max(0, batch * heads * total * size - skipped) * bytes),
+    buffer: emitter.part(whole.buffer, skipped * bytes, Math.max(0, batch * heads * total * size - skipped) * bytes),
   };
   moveHeads(emitter, 'new_heads', { batch, heads, rows, size }, fresh.at, to);
   return { heads, rows: total, size, at: whole };
 }
 
 function emit(emitter: Emitter): void {
-  const [query, key, value] = [emitter.required(0), emitter.required(1), emitter.required(2)];
-  for (const each of [query, key, value]) requireDatatype(each, floats);
+  const [query, key, value] = [emitter.required(0, floats), emitter.required(1, floats), emitter.required(2, floats)];
   const y = requiredOutput(emitter);
   const batch = query.shape[0] ?? 0;
   const q = splitHeads(query, emitter.attribute('q_num_heads', 0));
@@ -105,7 +99,7 @@ function emit(emitter: Emitter): void {
   const softcaps = changes.length;
   if (mask !== undefined) changes.push(maskOf(mask, scores));
 
-  const parameters = nonpad === undefined ? [] : [{ name: 'nonpad', type: 'i64', buffer: nonpad.buffer }];
+  const parameters = parametersOf({ nonpad });
   const past = pastKey?.shape[2] ?? 0;
   const offset = (b: string): string =>
     nonpad !== undefined && pastKey === undefined ? `(nonpad[${b}] - ${q.rows})` : String(past);

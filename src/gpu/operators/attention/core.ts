@@ -8,62 +8,9 @@ import { forEachElement, written, type Elements } from '../common/elements.ts';
 import type { Parameter } from '../common/launching.ts';
 import { emitProduct } from '../dense/product.ts';
 import { emitSoftmaxRows } from '../normalization/softmax.ts';
-import type { Buffer, Emitter, Value } from '../types.ts';
+import type { Emitter } from '../types.ts';
+import { rowAt, type Attention, type Heads, type Place, type ScoreChange } from './heads.ts';
 import { emitOneKernel, isOneKernel } from './one-kernel.ts';
-
-/** Where the heads of a tensor lie: elements from item to item, from head to head, and from row to row. */
-export interface Heads {
-  readonly buffer: Buffer;
-  /** The type of its bytes. */
-  readonly type: DataType;
-  readonly batch: number;
-  readonly head: number;
-  readonly row: number;
-}
-
-/** C expressions of where a score is: item, head, query and key; and of the score of what nobody sees. */
-export interface Place {
-  readonly b: string;
-  readonly h: string;
-  readonly i: string;
-  readonly j: string;
-  readonly hidden: string;
-}
-
-/** One change of the scores, such as a mask: a C expression of the new score. */
-export interface ScoreChange {
-  readonly parameters: readonly Parameter[];
-  readonly score: (x: string, at: Place) => string;
-}
-
-export interface Attention {
-  readonly batch: number;
-  readonly heads: number;
-  readonly keyHeads: number;
-  readonly queries: number;
-  readonly keys: number;
-  readonly size: number;
-  readonly valueSize: number;
-  readonly q: Heads;
-  readonly k: Heads;
-  readonly v: Heads;
-  readonly y: Heads;
-  readonly scale: number;
-  /** Applied one after the other. */
-  readonly changes: readonly ScoreChange[];
-  /** A further output [batch, heads, queries, keys]: the scores after so many changes, or the shares that the softmax makes of them. */
-  readonly scores?: { readonly value: Value; readonly after: number | 'softmax' } | undefined;
-}
-
-/** Contiguous [batch, heads, rows, size]. */
-export function headsApart(buffer: Buffer, type: DataType, heads: number, rows: number, size: number): Heads {
-  return { buffer, type, batch: heads * rows * size, head: rows * size, row: size };
-}
-
-/** Contiguous [batch, rows, heads, size]. */
-export function headsTogether(buffer: Buffer, type: DataType, heads: number, rows: number, size: number): Heads {
-  return { buffer, type, batch: heads * rows * size, head: size, row: heads * size };
-}
 
 const shared = ({ batch: item, head }: Heads): number[] => [item, head, 0];
 
@@ -148,14 +95,13 @@ export function moveHeads(
   change?: { readonly parameters: readonly Parameter[]; readonly value: (x: string) => string },
 ): void {
   const { batch, heads, rows, size } = sizes;
-  const at = (of: Heads): string => `b * ${of.batch} + h * ${of.head} + r * ${of.row} + c`;
   const [b = '0', h = '0', r = '0', c = '0'] = coordinates('i', [batch, heads, rows, size]);
   const tensors = { input: { ...from, kept: from.type }, output: written({ ...to, kept: to.type }) };
   const body = (of: Record<keyof typeof tensors, Elements>): string[] => {
-    const loaded = of.input.at(at(from));
+    const loaded = of.input.at(`${rowAt(from)} + c`);
     return [
       `const i64 b = ${b}, h = ${h}, r = ${r}, c = ${c};`,
-      of.output.set(at(to), change?.value(loaded) ?? loaded),
+      of.output.set(`${rowAt(to)} + c`, change?.value(loaded) ?? loaded),
     ];
   };
   forEachElement(emitter, hint, batch * heads * rows * size, tensors, body, { others: change?.parameters });

@@ -3,13 +3,22 @@
  * each item says how many of its rows are in use.
  */
 import { elementBytes } from '../../../tensor/index.ts';
-import { elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
-import { broadcastStrides, coordinates, weightedSum } from '../common/indexing.ts';
+import { floatLiteral, floats } from '../common/element.ts';
+import { coordinates } from '../common/indexing.ts';
 import { knownNumbers, requiredOutput } from '../common/inputs.ts';
-import { forEachElement, written } from '../common/elements.ts';
+import { forEachElement, parametersOf, written } from '../common/elements.ts';
 import type { Parameter } from '../common/launching.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import { emitAttention, headsApart, headsTogether, softcapped, type Heads, type ScoreChange } from './core.ts';
+import { emitAttention, softcapped } from './core.ts';
+import {
+  addedBias,
+  headsApart,
+  headsTogether,
+  refuseInputs,
+  scratchHeads,
+  type Heads,
+  type ScoreChange,
+} from './heads.ts';
 import { emitRotation, type Rotation } from './rotary.ts';
 
 interface Cache {
@@ -55,31 +64,19 @@ function emitPresent(emitter: Emitter, cache: Cache, past: Value | undefined, fr
   );
 }
 
-function emit(emitter: Emitter): void {
-  const query = emitter.required(0);
-  requireDatatype(query, floats);
+/** What the inputs and attributes say of heads and rows. @throws Unsupported for what is not covered */
+function readQuery(emitter: Emitter) {
+  const query = emitter.required(0, floats);
   const heads = emitter.attribute('num_heads', 0);
   const keyHeads = emitter.attribute('kv_num_heads', 0);
-  const y = requiredOutput(emitter);
-  const key = emitter.input(1);
-  const value = emitter.input(2);
-  const lengths = emitter.required(5);
-  requireDatatype(lengths, ['INT32']);
-  const [longest] = knownNumbers(emitter, 6, 'total sequence length') ?? [];
-  if (longest === undefined) throw new Unsupported('it does not say how long its longest sequence is');
-  for (const [input, what] of [
-    [11, 'head_sink'],
-    [12, 'k_scale'],
-    [13, 'v_scale'],
-  ] as const) {
-    if (emitter.input(input) !== undefined) throw new Unsupported(`its ${what} is used`);
-  }
+  const [key, value] = [emitter.input(1), emitter.input(2)];
+  refuseInputs(emitter, { 11: 'head_sink', 12: 'k_scale', 13: 'v_scale' });
   if (emitter.attribute('smooth_softmax', 0) === 1) throw new Unsupported('its softmax is smoothed (smooth_softmax)');
   if (emitter.output(3) !== undefined) throw new Unsupported('its fourth output is used');
-  const [batch, rows, width] = query.shape as [number, number, number];
   if (heads < 1 || keyHeads < 1 || heads % keyHeads !== 0) {
     throw new Unsupported(`${heads} heads of queries do not share ${keyHeads} heads of keys`);
   }
+  const [batch, rows, width] = query.shape as [number, number, number];
   const packed = key === undefined || value === undefined;
   const size = packed ? width / (heads + 2 * keyHeads) : width / heads;
   const bytes = elementBytes[query.kept];
@@ -90,80 +87,83 @@ function emit(emitter: Emitter): void {
     head: size,
     row: width,
   });
-  const inputs = packed
-    ? { q: inQuery(0), k: inQuery(heads * size), v: inQuery((heads + keyHeads) * size) }
-    : {
-        q: inQuery(0),
-        k: headsTogether(key.buffer, key.kept, keyHeads, rows, size),
-        v: headsTogether(value.buffer, value.kept, keyHeads, rows, size),
-      };
-  const prompt = rows === longest;
-  const [pastKey, pastValue] = [emitter.input(3), emitter.input(4)];
-  const total = Math.max(longest, pastKey?.shape[2] ?? 0);
-  const parameter: Parameter = { name: 'lengths', type: 'i32', buffer: lengths.buffer };
-  const before = (b: string): string => (prompt ? '0' : `((i64)lengths[${b}] + 1 - ${rows})`);
-  const cache: Cache = { batch, heads: keyHeads, rows, size, total, before, lengths: parameter };
-
-  let { q, k } = inputs;
-  if (emitter.attribute('do_rotary', 0) === 1) {
-    const [cos, sin, ids] = [emitter.required(7), emitter.required(8), emitter.input(9)];
-    const rotation: Omit<Rotation, 'heads'> = {
-      batch,
-      rows,
-      size,
-      turning: 2 * cos.shape.at(-1)!,
-      interleaved: emitter.attribute('rotary_interleaved', 0) === 1,
-      cos,
-      sin,
-      // Rows behind an item's own have no place; ONNX Runtime gives them the second one.
-      position:
-        ids === undefined
-          ? `(${before('b')} + r <= lengths[b] ? ${before('b')} + r : 1)`
-          : `positions[b * ${rows} + r]`,
-      parameters: ids === undefined ? [parameter] : [{ name: 'positions', type: 'i64', buffer: ids.buffer }],
-    };
-    const turned = (of: Heads, count: number): Heads => {
-      const to = headsApart(
-        emitter.scratch(batch * count * rows * size * elementBytes[of.type]),
-        of.type,
-        count,
-        rows,
-        size,
-      );
-      emitRotation(emitter, { ...rotation, heads: count }, of, to);
-      return to;
-    };
-    q = turned(q, heads);
-    k = turned(k, keyHeads);
-  }
-  const presentOf = (output: Value | undefined, past: Value | undefined, fresh: Heads): Heads => {
-    const type = output?.datatype ?? fresh.type;
-    const buffer = output?.buffer ?? emitter.scratch(batch * keyHeads * total * size * elementBytes[type]);
-    const present = headsApart(buffer, type, keyHeads, total, size);
-    emitPresent(emitter, cache, past, fresh, present);
-    return present;
+  const together = ({ buffer, kept }: Value): Heads => headsTogether(buffer, kept, keyHeads, rows, size);
+  return {
+    batch,
+    heads,
+    keyHeads,
+    rows,
+    size,
+    q: inQuery(0),
+    k: packed ? inQuery(heads * size) : together(key),
+    v: packed ? inQuery((heads + keyHeads) * size) : together(value),
   };
-  const present = { k: presentOf(emitter.output(1), pastKey, k), v: presentOf(emitter.output(2), pastValue, inputs.v) };
-  const changes: ScoreChange[] = softcapped(emitter.attribute('softcap', 0), floatLiteral);
-  const bias = emitter.input(10);
-  if (bias !== undefined) {
-    const strides = broadcastStrides(bias.shape, [batch, heads, rows, bias.shape.at(-1)!]);
-    const element = elementOf(bias.kept);
-    changes.push({
-      parameters: [{ name: 'addend', type: element.stored, buffer: bias.buffer }],
-      score: (x, { b, h, i, j }) =>
-        `(${j} < ${bias.shape.at(-1)} ? ${x} + ${element.load(`addend[${weightedSum([b, h, i, j], strides)}]`)} : ${x})`,
-    });
-  }
+}
+
+/** Queries and keys turned by the places that their rows have in the cache. */
+function rotated(emitter: Emitter, cache: Cache, q: Heads, k: Heads, heads: number): { q: Heads; k: Heads } {
+  const { batch, rows, size, before, lengths } = cache;
+  const [cos, sin, ids] = [emitter.required(7), emitter.required(8), emitter.input(9)];
+  const rotation: Omit<Rotation, 'heads'> = {
+    batch,
+    rows,
+    size,
+    turning: 2 * cos.shape.at(-1)!,
+    interleaved: emitter.attribute('rotary_interleaved', 0) === 1,
+    cos,
+    sin,
+    // Rows behind an item's own have no place; ONNX Runtime gives them the second one.
+    position:
+      ids === undefined ? `(${before('b')} + r <= lengths[b] ? ${before('b')} + r : 1)` : `positions[b * ${rows} + r]`,
+    parameters: ids === undefined ? [lengths] : parametersOf({ positions: ids }),
+  };
+  const turned = (of: Heads, count: number): Heads => {
+    const to = scratchHeads(emitter, of.type, [batch, count, rows, size]);
+    emitRotation(emitter, { ...rotation, heads: count }, of, to);
+    return to;
+  };
+  return { q: turned(q, heads), k: turned(k, cache.heads) };
+}
+
+/** Keys behind a query's own row, and those before its window, are hidden. */
+function windowOf(emitter: Emitter, { before, lengths }: Cache): ScoreChange {
   const window = emitter.attribute('local_window_size', -1);
-  changes.push({
-    parameters: [parameter],
+  return {
+    parameters: [lengths],
     score: (x, { b, i, j, hidden }) => {
       const place = `${before(b)} + ${i}`;
       const tests = [`${j} > ${place}`, ...(window > 0 ? [`${j} <= ${place} - ${window}`] : [])];
       return `(${tests.join(' || ')} ? ${hidden} : ${x})`;
     },
-  });
+  };
+}
+
+function emit(emitter: Emitter): void {
+  const { batch, heads, keyHeads, rows, size, q, k, v } = readQuery(emitter);
+  const y = requiredOutput(emitter);
+  const lengths = emitter.required(5, ['INT32']);
+  const [longest] = knownNumbers(emitter, 6, 'total sequence length') ?? [];
+  if (longest === undefined) throw new Unsupported('it does not say how long its longest sequence is');
+  const [pastKey, pastValue] = [emitter.input(3), emitter.input(4)];
+  const total = Math.max(longest, pastKey?.shape[2] ?? 0);
+  const cache: Cache = {
+    batch,
+    heads: keyHeads,
+    rows,
+    size,
+    total,
+    before: (b) => (rows === longest ? '0' : `((i64)lengths[${b}] + 1 - ${rows})`),
+    lengths: { name: 'lengths', type: 'i32', buffer: lengths.buffer },
+  };
+  const bias = emitter.input(10);
+  const turned = emitter.attribute('do_rotary', 0) === 1 ? rotated(emitter, cache, q, k, heads) : { q, k };
+  const presentOf = (output: Value | undefined, past: Value | undefined, fresh: Heads): Heads => {
+    const present = output
+      ? headsApart(output.buffer, output.datatype, keyHeads, total, size)
+      : scratchHeads(emitter, fresh.type, [batch, keyHeads, total, size]);
+    emitPresent(emitter, cache, past, fresh, present);
+    return present;
+  };
   emitAttention(emitter, {
     batch,
     heads,
@@ -172,11 +172,16 @@ function emit(emitter: Emitter): void {
     keys: total,
     size,
     valueSize: size,
-    q,
-    ...present,
+    q: turned.q,
+    k: presentOf(emitter.output(1), pastKey, turned.k),
+    v: presentOf(emitter.output(2), pastValue, v),
     y: headsTogether(y.buffer, y.datatype, heads, rows, size),
     scale: emitter.attribute('scale', 0) || 1 / Math.sqrt(size),
-    changes,
+    changes: [
+      ...softcapped(emitter.attribute('softcap', 0), floatLiteral),
+      ...addedBias(bias, [batch, heads, rows, total], bias?.shape.at(-1)),
+      windowOf(emitter, cache),
+    ],
   });
 }
 

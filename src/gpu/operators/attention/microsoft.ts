@@ -3,11 +3,13 @@ import { elementBytes } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
 import { broadcastStrides, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { parametersOf, written } from '../common/elements.ts';
 import { emitMatmul } from '../dense/matmul.ts';
 import { emitIntegerProduct, zeroPointOf } from '../quantized/products.ts';
 import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
 import { joined, splitHeads } from './attention.ts';
-import { emitAttention, headsApart, headsTogether, moveHeads, type Heads, type ScoreChange } from './core.ts';
+import { emitAttention, moveHeads } from './core.ts';
+import { addedBias, headsTogether, refuseInputs, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
 import { groupQueryAttention } from './group-query.ts';
 
 interface Sizes {
@@ -21,7 +23,7 @@ function paddingMask(emitter: Emitter, mask: Value | undefined, { batch, queries
   if (mask === undefined) return [];
   requireDatatype(mask, ['INT32']);
   const filter = floatLiteral(emitter.attribute('mask_filter_value', -10_000));
-  const parameters = [{ name: 'padding', type: 'i32', buffer: mask.buffer }];
+  const parameters = parametersOf({ padding: mask });
   const { shape } = mask;
   const hidden = (text: string): string => `(${text} ? ${filter} : 0.0f)`;
   const [first] = shape;
@@ -48,18 +50,6 @@ function paddingMask(emitter: Emitter, mask: Value | undefined, { batch, queries
   ];
 }
 
-function addedBias(bias: Value | undefined, scores: readonly number[]): ScoreChange[] {
-  if (bias === undefined) return [];
-  const strides = broadcastStrides(bias.shape, scores);
-  const element = elementOf(bias.kept);
-  return [
-    {
-      parameters: [{ name: 'addend', type: element.stored, buffer: bias.buffer }],
-      score: (x, { b, h, i, j }) => `(${x} + ${element.load(`addend[${weightedSum([b, h, i, j], strides)}]`)})`,
-    },
-  ];
-}
-
 /** Who attends only to what came before; `past` rows came before the first query. */
 function onlyBefore(emitter: Emitter, past: number): ScoreChange[] {
   if (emitter.attribute('unidirectional', 0) !== 1) return [];
@@ -78,15 +68,9 @@ function biased(
 ): Heads {
   if (bias === undefined) return at;
   const element = elementOf(bias.kept);
-  const to = headsApart(
-    emitter.scratch(batch * heads * rows * size * elementBytes[at.type]),
-    at.type,
-    heads,
-    rows,
-    size,
-  );
+  const to = scratchHeads(emitter, at.type, [batch, heads, rows, size]);
   moveHeads(emitter, 'head_bias', { batch, heads, rows, size }, at, to, {
-    parameters: [{ name: 'bias', type: element.stored, buffer: bias.buffer }],
+    parameters: parametersOf({ bias }),
     value: (x) => `${x} + ${element.load(`bias[${offset} + h * ${size} + c]`)}`,
   });
   return to;
@@ -96,18 +80,12 @@ const multiHead: Operator = {
   type: 'com.microsoft.MultiHeadAttention',
   emit(emitter) {
     const heads = emitter.attribute('num_heads', 0);
-    const query = emitter.required(0);
+    const query = emitter.required(0, floats);
     const [key, value] = [emitter.input(1), emitter.input(2)];
-    requireDatatype(query, floats);
     if (key === undefined || value === undefined || query.shape.length !== 3 || key.shape.length === 5) {
       throw new Unsupported('its queries, keys and values are packed');
     }
-    for (const [input, what] of [
-      [8, 'past_sequence_length'],
-      [9, 'cache_indirection'],
-    ] as const) {
-      if (emitter.input(input) !== undefined) throw new Unsupported(`its ${what} is used`);
-    }
+    refuseInputs(emitter, { 8: 'past_sequence_length', 9: 'cache_indirection' });
     const y = requiredOutput(emitter);
     const batch = query.shape[0]!;
     const bias = emitter.input(3);
@@ -234,20 +212,13 @@ const selfAttention: Operator = {
   type: 'com.microsoft.Attention',
   emit(emitter) {
     refuseShared(emitter);
-    const [input, weights] = [emitter.required(0), emitter.required(1)];
-    requireDatatype(input, floats);
+    const [input, weights] = [emitter.required(0, floats), emitter.required(1)];
     const [batch, rows] = input.shape as [number, number];
     const columns = weights.shape[1]!;
     const projected = emitter.scratch(batch * rows * columns * elementBytes[input.datatype]);
     const shape = [batch, rows, columns];
     const target = { ...input, shape, elements: batch * rows * columns, buffer: projected, kept: input.datatype };
-    emitMatmul(emitter, input, weights, target, {
-      transA: false,
-      transB: false,
-      alpha: 1,
-      bias: emitter.input(2),
-      activation: 'none',
-    });
+    emitMatmul(emitter, input, weights, target, { bias: emitter.input(2) });
     emitSelfAttention(emitter, {
       projected,
       type: input.datatype,
@@ -282,13 +253,8 @@ const quantizedAttention: Operator = {
       batch: [],
       a: { value: input, strides: [], zero: zeroPointOf(emitter.input(6), 'rows') },
       b: { value: weights, strides: [], zero: zeroPointOf(emitter.input(7), 'columns') },
-      parameters: [
-        { name: 'left', type: 'float', buffer: left.buffer },
-        { name: 'right', type: 'float', buffer: right.buffer },
-        { name: 'bias', type: 'float', buffer: addend.buffer },
-        { name: 'd', type: 'float', buffer: projected, access: 'write' },
-      ],
-      finish: (x, at) => `d[${at}] = (float)${x} * (${scale}) + bias[column]`,
+      tensors: { left, right, bias: addend, d: written({ buffer: projected, kept: 'FP32' }) },
+      finish: (x, at, { d }) => d.set(at, `(float)${x} * (${scale}) + bias[column]`),
     });
     emitSelfAttention(emitter, {
       projected,

@@ -6,10 +6,10 @@ import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { ProgramSettings } from '../../program/types.ts';
 import { elementOf, floatLiteral } from '../common/element.ts';
 import { weightedSum } from '../common/indexing.ts';
-import { read, write } from '../common/launching.ts';
+import { argumentsOf, declaredBehind, read, write } from '../common/launching.ts';
 import { teamKernel } from '../common/teams.ts';
 import type { Emitter } from '../types.ts';
-import type { Attention, Heads } from './core.ts';
+import type { Attention, Heads } from './heads.ts';
 
 /** What a row becomes whose scores are all minus infinity, and with 'no-nan' one whose scores are not numbers as well. */
 export type EmptyRows = 'nan' | 'zero' | 'no-nan';
@@ -100,7 +100,7 @@ export function emitOneKernel(emitter: Emitter, attention: Attention, empty: Emp
     'attention',
     teamKernel('attention', {
       ...Object.fromEntries(definitions),
-      PARAMETERS: parameters.map(({ name, type }) => `, const ${type} *${name}`).join(''),
+      PARAMETERS: declaredBehind(parameters),
       'SCORE(x, b, h, i, j)': score,
       'EMPTY(sum)': emptyRows[empty],
       QUERIES: `${queries}u`,
@@ -117,12 +117,6 @@ export function emitOneKernel(emitter: Emitter, attention: Attention, empty: Emp
     kernel,
     grid: [batch * heads * Math.ceil(queries / tile.rows)],
     block: [128],
-    arguments: [
-      read(q.buffer),
-      read(k.buffer),
-      read(v.buffer),
-      ...parameters.map((each) => read(each.buffer)),
-      write(y.buffer),
-    ],
+    arguments: [read(q.buffer), read(k.buffer), read(v.buffer), ...argumentsOf(parameters), write(y.buffer)],
   });
 }

@@ -2,10 +2,10 @@
 import { floats, requireDatatype } from '../common/element.ts';
 import { coordinates } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { forEachElement, written, type Elements } from '../common/elements.ts';
+import { forEachElement, parametersOf, written, type Elements } from '../common/elements.ts';
 import type { Parameter } from '../common/launching.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import { headsApart, headsTogether, type Heads } from './core.ts';
+import { headsApart, headsTogether, rowAt, type Heads } from './heads.ts';
 
 export interface Rotation {
   readonly batch: number;
@@ -22,8 +22,6 @@ export interface Rotation {
   readonly parameters: readonly Parameter[];
 }
 
-const at = (of: Heads): string => `b * ${of.batch} + h * ${of.head} + r * ${of.row}`;
-
 export function emitRotation(emitter: Emitter, rotation: Rotation, from: Heads, to: Heads): void {
   const { batch, heads, rows, size, turning, interleaved, cos, sin, position, parameters } = rotation;
   const half = turning / 2;
@@ -36,7 +34,7 @@ export function emitRotation(emitter: Emitter, rotation: Rotation, from: Heads, 
   };
   const body = ({ input, cosines, sines, output }: Record<keyof typeof tensors, Elements>): string[] => [
     `const i64 b = ${b}, h = ${h}, r = ${r}, c = ${c};`,
-    `const ${input.stored} *own = input + (${at(from)});`,
+    `const ${input.stored} *own = input + (${rowAt(from)});`,
     `${input.computed} y = ${input.load('own[c]')};`,
     `if (c < ${turning}) {`,
     `  const bool second = ${interleaved ? 'c % 2 == 1' : `c >= ${half}`};`,
@@ -46,7 +44,7 @@ export function emitRotation(emitter: Emitter, rotation: Rotation, from: Heads, 
     `  const ${input.computed} turn = ${sines.at('place')} * other;`,
     `  y = ${cosines.at('place')} * y + (second ? turn : -turn);`,
     '}',
-    output.set(`${at(to)} + c`, 'y'),
+    output.set(`${rowAt(to)} + c`, 'y'),
   ];
   forEachElement(emitter, 'rotary_embedding', batch * heads * rows * size, tensors, body, { others: parameters });
 }
@@ -64,15 +62,14 @@ function positionOf(
       : ids.elements === 1
         ? 'positions[0]'
         : `positions[b * ${rows} + r]`;
-  return { position, parameters: [{ name: 'positions', type: 'i64', buffer: ids.buffer }] };
+  return { position, parameters: parametersOf({ positions: ids }) };
 }
 
 function rotary(type: string, places: { readonly ids: number; readonly cos: number; readonly sin: number }): Operator {
   return {
     type,
     emit(emitter) {
-      const input = emitter.required(0);
-      requireDatatype(input, floats);
+      const input = emitter.required(0, floats);
       const [cos, sin] = [emitter.required(places.cos), emitter.required(places.sin)];
       const output = requiredOutput(emitter);
       const named = emitter.attribute('num_heads', 0);

@@ -5,12 +5,10 @@
  * and `valueSize` of a head, `scale`, `noNan` (1: a row that softmax makes no numbers of becomes zeros), and where the heads of
  * `q`, `k`, `v` and `y` lie, as `turntable.HeadProduct` has it.
  */
-import { elementBytes } from '../../../tensor/index.ts';
 import { requireDatatype } from '../common/element.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { Unsupported, type Emitter, type Operator } from '../types.ts';
 import { maskOf } from './attention.ts';
-import type { Heads } from './core.ts';
-import { headStrides } from './head-product.ts';
+import { headsOf } from './head-product.ts';
 import { emitOneKernel, isOneKernel } from './one-kernel.ts';
 
 function emit(emitter: Emitter): void {
@@ -30,21 +28,16 @@ function emit(emitter: Emitter): void {
   if (!isOneKernel(emitter.settings, types, sizes)) {
     throw new Unsupported(`attention of ${types.join(', ')} by heads of ${sizes.size} is not one kernel`);
   }
-  const headsOf = ({ buffer, kept }: Value, name: string): Heads => {
-    const [offset, row, head, batch] = headStrides(emitter, name);
-    const start = offset * elementBytes[kept];
-    return { buffer: emitter.part(buffer, start, buffer.bytes - start), type: kept, batch, head, row };
-  };
   const mask = emitter.input(3);
   if (mask !== undefined) requireDatatype(mask, ['FP32', 'FP16', 'BF16']);
   const scores = [sizes.batch, sizes.heads, sizes.queries, sizes.keys];
   const attention = {
     ...sizes,
     keyHeads: sizes.heads,
-    q: headsOf(query, 'q'),
-    k: headsOf(key, 'k'),
-    v: headsOf(value, 'v'),
-    y: headsOf(output, 'y'),
+    q: headsOf(emitter, query, 'q'),
+    k: headsOf(emitter, key, 'k'),
+    v: headsOf(emitter, value, 'v'),
+    y: headsOf(emitter, output, 'y'),
     scale: emitter.attribute<number>('scale', 1),
     changes: mask === undefined ? [] : [maskOf(mask, scores)],
   };

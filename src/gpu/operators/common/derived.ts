@@ -1,6 +1,7 @@
 /** Operators made of others: what one of them sees of a node, with some of its inputs and outputs in another's place. */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
-import { Unsupported, type AttributeOf, type Emitter, type Value } from '../types.ts';
+import type { AttributeOf, Emitter, Value } from '../types.ts';
+import { requiredFrom } from './element.ts';
 import { product, stridesOf } from './indexing.ts';
 import { moveStrided, sideOf } from './launching.ts';
 
@@ -20,11 +21,7 @@ export function derived(emitter: Emitter, { inputs, outputs, constants, attribut
   return {
     ...emitter,
     input: (index) => inputs[index],
-    required: (index) => {
-      const value = inputs[index];
-      if (value === undefined) throw new Unsupported(`its input ${index} is left out`);
-      return value;
-    },
+    required: requiredFrom((index) => inputs[index]),
     constant: (index) => {
       const from = constants?.[index];
       return from === undefined ? undefined : emitter.constant(from);

@@ -1,6 +1,6 @@
 /** How the elements of each datatype are stored on a device, read into a C value that can be computed with, and written back. */
 import type { DataType } from '../../../tensor/index.ts';
-import { Unsupported, type Value } from '../types.ts';
+import { Unsupported, type Emitter, type Value } from '../types.ts';
 
 /** C types, as the kernels' prelude has them: 16-bit floats are kept as their bit patterns and computed with as float. */
 export interface Element {
@@ -60,6 +60,16 @@ export function requireDatatype(value: Value, allowed: readonly DataType[]): voi
   }
 }
 
+/** {@link Emitter.required} over the inputs that there are. */
+export const requiredFrom =
+  (input: Emitter['input']): Emitter['required'] =>
+  (index, allowed) => {
+    const value = input(index);
+    if (value === undefined) throw new Unsupported(`its input ${index} is left out`);
+    if (allowed !== undefined) requireDatatype(value, allowed);
+    return value;
+  };
+
 export const floats: readonly DataType[] = ['FP32', 'FP16', 'BF16', 'FP64'];
 export const numbers: readonly DataType[] = [...floats, 'INT32', 'INT64', 'INT8', 'UINT8'];
 
@@ -80,8 +90,6 @@ export function reader(value: Value): { readonly stored: string; readonly load: 
   const kept = elementOf(value.kept);
   return { stored: kept.stored, load: kept.load };
 }
-
-/** Bytes of an element as it lies in memory. */
 
 /** A C literal that has exactly the value, rounded to float where it is one. */
 export function floatLiteral(value: number, type: 'float' | 'double' = 'float'): string {

@@ -43,13 +43,6 @@ function elementFor({ kept, isMoved }: Use): Element {
   return { stored: type, computed: type, load: same, store: same };
 }
 
-export const parameterOf = (name: string, use: Use): Parameter => ({
-  name,
-  type: elementFor(use).stored,
-  buffer: use.buffer,
-  access: use.access ?? 'read',
-});
-
 export function elementsOf(name: string, use: Use): Elements {
   const { stored, computed, load, store } = elementFor(use);
   return {
@@ -61,10 +54,22 @@ export function elementsOf(name: string, use: Use): Elements {
   };
 }
 
+/** What is undefined is left out. */
+export const parametersOf = (uses: Uses): Parameter[] =>
+  Object.entries(uses).flatMap(([name, use]) =>
+    use === undefined ? [] : [{ name, type: elementFor(use).stored, buffer: use.buffer, access: use.access ?? 'read' }],
+  );
+
 export type Uses = Readonly<Record<string, Use | undefined>>;
 export type ElementsOf<Given extends Uses> = {
   readonly [Name in keyof Given]: undefined extends Given[Name] ? Elements | undefined : Elements;
 };
+
+/** The elements of all that is there. */
+export const allElementsOf = <Given extends Uses>(uses: Given): ElementsOf<Given> =>
+  Object.fromEntries(
+    Object.entries(uses).map(([name, use]) => [name, use && elementsOf(name, use)]),
+  ) as ElementsOf<Given>;
 
 /**
  * Adds and launches a kernel that runs `body` for each `i` below `count`. What is undefined among the tensors is left out. Empty lines of
@@ -79,9 +84,6 @@ export function forEachElement<Given extends Uses>(
   { others = [], ...options }: IndexOptions & { readonly others?: readonly Parameter[] | undefined } = {},
 ): void {
   if (count === 0) return;
-  const given = Object.entries(tensors).flatMap(([name, use]) => (use === undefined ? [] : [[name, use] as const]));
-  const elements = Object.fromEntries(given.map(([name, use]) => [name, elementsOf(name, use)]));
-  const lines = [body(elements as ElementsOf<Given>)].flat().filter((line) => line !== '');
-  const parameters = [...given.map(([name, use]) => parameterOf(name, use)), ...others];
-  forEachIndex(emitter, hint, count, parameters, lines.join('\n'), options);
+  const lines = [body(allElementsOf(tensors))].flat();
+  forEachIndex(emitter, hint, count, [...parametersOf(tensors), ...others], lines, options);
 }

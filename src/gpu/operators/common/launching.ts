@@ -17,6 +17,19 @@ export interface Parameter {
   readonly access?: 'read' | 'write' | 'read-write';
 }
 
+/** As a kernel declares them. */
+export const declared = (parameters: readonly Parameter[]): string[] =>
+  parameters.map(({ name, type, access = 'read' }) => `${access === 'read' ? 'const ' : ''}${type}* ${name}`);
+
+/** Behind others that a kernel file declares itself. */
+export const declaredBehind = (parameters: readonly Parameter[]): string =>
+  declared(parameters)
+    .map((each) => `, ${each}`)
+    .join('');
+
+export const argumentsOf = (parameters: readonly Parameter[]): KernelArgument[] =>
+  parameters.map(({ access = 'read', buffer }) => ({ type: access, buffer }));
+
 export interface IndexOptions {
   /** Whole numbers that the kernel gets as arguments, by the names that they have there. */
   readonly scalars?: Readonly<Record<string, number>>;
@@ -25,32 +38,27 @@ export interface IndexOptions {
 }
 
 /**
- * Adds and launches a kernel that runs `body` for each `i` below `count`, one thread each. Nothing is launched for a count of 0.
+ * Adds and launches a kernel that runs `body` for each `i` below `count`, one thread each. Empty lines are dropped. Nothing is launched for a
+ * count of 0.
  */
 export function forEachIndex(
   emitter: Emitter,
   hint: string,
   count: number,
   parameters: readonly Parameter[],
-  body: string,
+  body: readonly string[],
   { scalars = {}, threads = threadsPerBlock }: IndexOptions = {},
 ): void {
   if (count === 0) return;
   const index = indexType(count);
-  const declared = parameters.map(
-    ({ name, type, access = 'read' }) => `${access === 'read' ? 'const ' : ''}${type}* ${name}`,
-  );
-  declared.push(...Object.keys(scalars).map((name) => `i32 ${name}`));
+  const all = [...declared(parameters), ...Object.keys(scalars).map((name) => `i32 ${name}`)];
   const kernel = emitter.kernel(
     hint,
     [
-      `KERNEL void NAME(${declared.join(', ')}) {`,
+      `KERNEL void NAME(${all.join(', ')}) {`,
       `  const ${index} i = (${index})blockIdx.x * blockDim.x + threadIdx.x;`,
       `  if (i >= ${count}u) return;`,
-      ...body
-        .trim()
-        .split('\n')
-        .map((line) => `  ${line}`),
+      ...body.filter((line) => line !== '').map((line) => `  ${line}`),
       '}',
       '',
     ].join('\n'),
@@ -60,7 +68,7 @@ export function forEachIndex(
     grid: [Math.ceil(count / threads)],
     block: [Math.min(threads, Math.ceil(count / 32) * 32)],
     arguments: [
-      ...parameters.map(({ access = 'read', buffer }) => ({ type: access, buffer })),
+      ...argumentsOf(parameters),
       ...Object.values(scalars).map((value) => ({ type: 'i32', value }) as const),
     ],
   });
@@ -165,9 +173,7 @@ export function moveStrided(
     [
       wordDeclaration(word),
       `${wordPointer('output', word, 'write')}[${target}] = ${wordPointer('input', word, 'read')}[${source}];`,
-    ]
-      .filter((line) => line !== '')
-      .join('\n'),
+    ],
   );
 }
 

@@ -1,6 +1,7 @@
 /** How many threads share one row, and how many rows one block. */
 import { accumulatorOf, elementOf } from './element.ts';
 import type { DataType } from '../../../tensor/index.ts';
+import type { Emitter, KernelArgument } from '../types.ts';
 import { kernelFrom, type Definitions } from './kernel-file.ts';
 
 export interface Team {
@@ -25,7 +26,7 @@ export function teamForRows(rows: number, columns: number): Team {
 /** A team of one: where neighbouring rows lie beside each other, and each thread walks down its own. */
 export const alone: Team = { threads: 1, block: blockOfSmallTeams };
 
-export const blocksFor = (rows: number, team: Team): number => Math.ceil(rows / (team.block / team.threads));
+const blocksFor = (rows: number, team: Team): number => Math.ceil(rows / (team.block / team.threads));
 
 /** Most values of a row that one thread keeps in registers between its passes over them. */
 const heldMax = 32;
@@ -35,8 +36,6 @@ export function heldPerThread(columns: number, team: Team): number {
   const each = Math.ceil(columns / team.threads);
   return each <= heldMax ? each : 0;
 }
-
-export const teamDefinitions = (team: Team): Definitions => ({ TEAM: team.threads, BLOCK: team.block });
 
 /** Types in memory and in between, and the conversions. */
 export function typeDefinitions(input: DataType, output: DataType, accumulator = accumulatorOf(input)): Definitions {
@@ -52,6 +51,25 @@ export function typeDefinitions(input: DataType, output: DataType, accumulator =
 /** A kernel file that reduces by teams. */
 export const teamKernel = (file: string, definitions: Definitions): string =>
   kernelFrom('team', {}) + kernelFrom(file, definitions);
+
+export interface TeamLaunch {
+  readonly team: Team;
+  readonly rows: number;
+  /** Besides those of the team. */
+  readonly definitions: Definitions;
+  readonly arguments: readonly KernelArgument[];
+}
+
+/** Adds and launches a kernel file whose teams take a row each. */
+export function launchTeams(emitter: Emitter, hint: string, file: string, launch: TeamLaunch): void {
+  const { team, rows, definitions } = launch;
+  emitter.launch({
+    kernel: emitter.kernel(hint, teamKernel(file, { ...definitions, TEAM: team.threads, BLOCK: team.block })),
+    grid: [blocksFor(rows, team)],
+    block: [team.block],
+    arguments: launch.arguments,
+  });
+}
 
 /** C's functions have other names for float than for double. */
 export const mathOf = (accumulator: string): ((name: string) => string) =>

@@ -4,7 +4,7 @@
  * (im2col); those with few input channels for each group (depthwise ones) have a kernel that reads the input directly.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
-import { accumulatorOf, floats, requireDatatype, floatLiteral } from '../common/element.ts';
+import { accumulatorOf, floats, floatLiteral } from '../common/element.ts';
 import { changed, forEachElement, written } from '../common/elements.ts';
 import { coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
@@ -46,9 +46,8 @@ function finished(finish: Finish, value: string, type: string): string {
 }
 
 function emitConvolution(emitter: Emitter, finish: Finish): void {
-  const [input, weight, bias] = [emitter.required(0), emitter.required(1), emitter.input(2)];
+  const [input, weight, bias] = [emitter.required(0, floats), emitter.required(1), emitter.input(2)];
   const output = requiredOutput(emitter);
-  requireDatatype(input, floats);
   if (weight.datatype !== input.datatype)
     throw new Unsupported(`${input.datatype} inputs with ${weight.datatype} weights`);
   const convolution = convolutionOf(emitter, input, weight, output);
@@ -244,9 +243,8 @@ function emitSum(
  * thread sums what reaches its output element.
  */
 function emitTransposed(emitter: Emitter): void {
-  const [input, weight, bias] = [emitter.required(0), emitter.required(1), emitter.input(2)];
+  const [input, weight, bias] = [emitter.required(0, floats), emitter.required(1), emitter.input(2)];
   const output = requiredOutput(emitter);
-  requireDatatype(input, floats);
   if (input.shape.length < 3 || weight.shape.length !== input.shape.length) {
     throw new Unsupported(`an input and a weight of [${input.shape.join(',')}] and [${weight.shape.join(',')}]`);
   }

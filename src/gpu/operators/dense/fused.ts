@@ -77,8 +77,6 @@ const fusedMatmul = (type: string): Operator => ({
       transA: emitter.attribute('transA', 0) === 1,
       transB: emitter.attribute('transB', 0) === 1,
       alpha: emitter.attribute('alpha', 1),
-      bias: undefined,
-      activation: 'none',
     });
   },
 });

@@ -1,14 +1,16 @@
 /** MatMul, Gemm, and `turntable.Product`, which fusion makes of them. */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import { given } from '../../../tools/index.ts';
 import { broadcastIndex, broadcastStrides } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
-import { emitProduct, requireProductType, type Activation, type Factor } from './product.ts';
+import { emitProduct, productTypes, type Activation, type Factor } from './product.ts';
 import { scratchValue } from '../common/derived.ts';
 import { forEachElement, written } from '../common/elements.ts';
-import { floatLiteral } from '../common/element.ts';
+import { floatLiteral, requireDatatype } from '../common/element.ts';
 
-interface Matrices {
+/** A matrix for each item of a batch. */
+export interface Matrices {
   readonly rows: number;
   readonly columns: number;
   readonly batch: readonly number[];
@@ -36,7 +38,7 @@ export function broadcastShapes(a: readonly number[], b: readonly number[]): num
   });
 }
 
-function factorOf({ value, rows, columns, batch: own, transposed }: Matrices, batch: readonly number[]): Factor {
+export function factorOf({ value, rows, columns, batch: own, transposed }: Matrices, batch: readonly number[]): Factor {
   return {
     buffer: value.buffer,
     type: value.kept,
@@ -48,23 +50,28 @@ function factorOf({ value, rows, columns, batch: own, transposed }: Matrices, ba
 }
 
 interface Options {
-  readonly transA: boolean;
-  readonly transB: boolean;
-  readonly alpha: number;
-  readonly bias: Value | undefined;
-  readonly activation: Activation;
+  readonly transA?: boolean;
+  readonly transB?: boolean;
+  readonly alpha?: number;
+  readonly bias?: Value | undefined;
+  readonly activation?: Activation;
 }
 
-/** numpy.matmul of two values: vectors become matrices of one row or column. */
-export function emitMatmul(emitter: Emitter, a: Value, b: Value, output: Value, options: Options): void {
+/** Both sides of numpy.matmul: vectors become matrices of one row or column. */
+export function sidesOf(a: Value, b: Value, transA = false, transB = false): { left: Matrices; right: Matrices } {
   if (a.shape.length === 0 || b.shape.length === 0) throw new Unsupported('a product of a scalar');
-  for (const value of [a, b]) requireProductType(value);
-  const left = matricesOf(a, a.shape.length === 1 ? [1, ...a.shape] : a.shape, options.transA && a.shape.length > 1);
-  const right = matricesOf(b, b.shape.length === 1 ? [...b.shape, 1] : b.shape, options.transB && b.shape.length > 1);
+  const left = matricesOf(a, a.shape.length === 1 ? [1, ...a.shape] : a.shape, transA && a.shape.length > 1);
+  const right = matricesOf(b, b.shape.length === 1 ? [...b.shape, 1] : b.shape, transB && b.shape.length > 1);
   if (left.columns !== right.rows) {
     const shapes = `[${a.shape.join(',')}] and [${b.shape.join(',')}]`;
     throw new Unsupported(`matrices of shape ${shapes} do not fit together`);
   }
+  return { left, right };
+}
+
+export function emitMatmul(emitter: Emitter, a: Value, b: Value, output: Value, options: Options): void {
+  for (const value of [a, b]) requireDatatype(value, productTypes);
+  const { left, right } = sidesOf(a, b, options.transA, options.transB);
   if (left.columns === 0 && left.batch.join() !== right.batch.join()) {
     throw new Unsupported('ONNX Runtime does not broadcast products over no elements, and leaves them unwritten');
   }
@@ -77,9 +84,8 @@ export function emitMatmul(emitter: Emitter, a: Value, b: Value, output: Value, 
     a: factorOf(left, batch),
     b: factorOf(right, batch),
     d: { buffer: output.buffer, type: output.kept },
-    alpha: options.alpha,
+    ...given({ alpha: options.alpha, activation: options.activation }),
     bias: options.bias === undefined ? undefined : biasOf(emitter, options.bias, output.kept, right.columns),
-    activation: options.activation,
   });
 }
 
@@ -99,13 +105,7 @@ function biasOf(emitter: Emitter, bias: Value, type: DataType, columns: number):
 const matmul: Operator = {
   type: 'MatMul',
   emit(emitter) {
-    emitMatmul(emitter, emitter.required(0), emitter.required(1), requiredOutput(emitter), {
-      transA: false,
-      transB: false,
-      alpha: 1,
-      bias: undefined,
-      activation: 'none',
-    });
+    emitMatmul(emitter, emitter.required(0), emitter.required(1), requiredOutput(emitter), {});
   },
 };
 
@@ -197,18 +197,14 @@ const jointProduct: Operator = {
 const gemm: Operator = {
   type: 'Gemm',
   emit(emitter) {
-    const [a, b, c] = [emitter.required(0), emitter.required(1), emitter.input(2)];
+    const [a, b] = [emitter.required(0, productTypes), emitter.required(1, productTypes)];
+    const c = emitter.input(2);
     const output = requiredOutput(emitter);
-    for (const value of [a, b]) {
-      requireProductType(value);
-      if (value.shape.length !== 2)
-        throw new Unsupported(`'${value.name}' has ${value.shape.length} dimensions, not 2`);
+    for (const { name, shape } of [a, b]) {
+      if (shape.length !== 2) throw new Unsupported(`'${name}' has ${shape.length} dimensions, not 2`);
     }
-    const left = matricesOf(a, a.shape, emitter.attribute('transA', 0) !== 0);
-    const right = matricesOf(b, b.shape, emitter.attribute('transB', 0) !== 0);
-    if (left.columns !== right.rows) {
-      throw new Unsupported(`matrices of shape [${a.shape.join(',')}] and [${b.shape.join(',')}] do not fit together`);
-    }
+    const [transA, transB] = [emitter.attribute('transA', 0) !== 0, emitter.attribute('transB', 0) !== 0];
+    const { left, right } = sidesOf(a, b, transA, transB);
     const alpha = emitter.attribute('alpha', 1);
     const given = emitter.attribute('beta', 1);
     // Over no elements ONNX Runtime answers C as it is.

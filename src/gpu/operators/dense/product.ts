@@ -5,11 +5,11 @@
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { MatmulEpilogue, MatmulType } from '../../driver/types.ts';
 import { accumulatorOf, elementOf, floatLiteral } from '../common/element.ts';
-import { changed, forEachElement, written } from '../common/elements.ts';
+import { changed, forEachElement, parametersOf, written } from '../common/elements.ts';
 import { collapse, coordinates, product as productOf, stridesOf, weightedSum } from '../common/indexing.ts';
 import { kernelFrom } from '../common/kernel-file.ts';
-import type { Parameter } from '../common/launching.ts';
-import { Unsupported, type Buffer, type Emitter, type Value } from '../types.ts';
+import { argumentsOf, declared, type Parameter } from '../common/launching.ts';
+import { Unsupported, type Buffer, type Emitter } from '../types.ts';
 
 export type Activation = 'none' | 'relu' | 'gelu-tanh';
 
@@ -247,12 +247,12 @@ export function ownProduct(product: Placed): ComputedProduct {
     depth,
     planes: productOf(batch),
     sum,
-    parameters: [
-      { name: 'a', type: typeA.stored, buffer: a.buffer },
-      { name: 'b', type: typeB.stored, buffer: b.buffer },
-      ...(bias === undefined ? [] : [{ name: 'bias', type: typeD.stored, buffer: bias }]),
-      { name: 'd', type: typeD.stored, buffer: d.buffer, access: accumulate ? 'read-write' : 'write' },
-    ],
+    parameters: parametersOf({
+      a: { buffer: a.buffer, kept: a.type },
+      b: { buffer: b.buffer, kept: b.type },
+      bias: bias && { buffer: bias, kept: d.type },
+      d: { buffer: d.buffer, kept: d.type, access: accumulate ? 'read-write' : 'write' },
+    }),
     a: typeA.load(`a[${at(a, '(row)', '(depth)')}]`),
     b: typeB.load(`b[${at(b, '(depth)', '(column)')}]`),
     aRowsTogether: !a.transposed,
@@ -288,7 +288,7 @@ export function emitComputedProduct(emitter: Emitter, product: ComputedProduct):
     kernel: emitter.kernel(product.hint, source),
     grid: [blocks],
     block: [threads],
-    arguments: product.parameters.map(({ access = 'read', buffer }) => ({ type: access, buffer })),
+    arguments: argumentsOf(product.parameters),
   });
 }
 
@@ -297,11 +297,8 @@ export function kernelOf(product: ComputedProduct): { source: string; blocks: nu
   const { rows, columns, depth, planes, sum, parameters, a, b, aRowsTogether, bRowsTogether, finish } = product;
   // Larger tiles read each operand less often; small products would leave most of such a tile empty.
   const tile = rows > 32 && columns > 32 ? 64 : 32;
-  const declared = parameters.map(
-    ({ name, type, access = 'read' }) => `${access === 'read' ? 'const ' : ''}${type}* ${name}`,
-  );
   const source = kernelFrom('product', {
-    PARAMETERS: declared.join(', '),
+    PARAMETERS: declared(parameters).join(', '),
     SUM: sum,
     'A_VALUE(plane, row, depth)': a,
     'B_VALUE(plane, depth, column)': b,
@@ -334,11 +331,4 @@ function emitEmptySum(emitter: Emitter, product: Placed): void {
       of.output.set(at, activationExpression(activation, 'y', sum)),
     ];
   });
-}
-
-/** @throws Unsupported unless a value's type can be multiplied */
-export function requireProductType(value: Value): void {
-  if (!productTypes.includes(value.datatype)) {
-    throw new Unsupported(`'${value.name}' is ${value.datatype}, but products are of ${productTypes.join(', ')} only`);
-  }
 }

@@ -4,7 +4,7 @@
  * and a kernel for the gates. Directions are independent of each other.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
-import { floatLiteral, requireDatatype } from '../common/element.ts';
+import { floatLiteral } from '../common/element.ts';
 import {
   changed,
   elementsOf,
@@ -109,8 +109,7 @@ function activationsOf(emitter: Emitter, cell: Cell, directions: number): Direct
 
 /** Reads the node, and refuses by name what is not covered. */
 function recurrenceOf(emitter: Emitter, cell: Cell): Recurrence {
-  const [x, w, r] = [emitter.required(0), emitter.required(1), emitter.required(2)];
-  requireDatatype(x, ['FP32', 'FP16', 'BF16']);
+  const [x, w, r] = [emitter.required(0, ['FP32', 'FP16', 'BF16']), emitter.required(1), emitter.required(2)];
   if (emitter.attribute('layout', 0) !== 0) throw new Unsupported(`${cell.type} with layout 1 (batch first)`);
   const [steps, batch, input] = x.shape;
   const [directions, gateRows] = w.shape;

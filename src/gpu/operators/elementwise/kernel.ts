@@ -2,8 +2,10 @@
 import { elementBytes, elementCount, type DataType, type Tensor } from '../../../tensor/index.ts';
 import type { Recorder } from '../../program/recorder.ts';
 import { elementOf } from '../common/element.ts';
+import { parametersOf, written } from '../common/elements.ts';
 import { broadcastStrides, collapse } from '../common/indexing.ts';
-import type { Buffer, KernelArgument, Value } from '../types.ts';
+import { argumentsOf, declared } from '../common/launching.ts';
+import type { Buffer, Value } from '../types.ts';
 import { literal } from './literal.ts';
 
 export interface ElementwiseStep {
@@ -69,6 +71,78 @@ function offsetOf(strides: readonly number[]): string {
   return terms.length === 0 ? '0' : terms.join(' + ');
 }
 
+/** Whether positions of an operand are those of the result. */
+const isWhole = (sizes: readonly number[], strides: readonly number[]): boolean =>
+  sizes.length === 0 || (strides.length === 1 && strides[0] === 1);
+
+/** How the kernel walks: its dimensions, what it reads along them, and how many elements each thread makes. */
+interface Walk {
+  readonly sizes: readonly number[];
+  readonly operands: readonly Operand[];
+  readonly length: number;
+}
+
+function walkOf(result: Value, read: readonly Value[]): Walk {
+  const dimensions = collapse(result.shape, ...read.map(({ shape }) => broadcastStrides(shape, result.shape)));
+  const sizes = dimensions.map(({ size }) => size);
+  const operands = read.map((value, index) => ({ value, strides: dimensions.map(({ steps }) => steps[index]!) }));
+  return { sizes, operands, length: vectorLength(sizes, operands, result) };
+}
+
+/** C statements that load the operands, a vector or an element of each, and the expressions of their elements by name. */
+function loadsOf({ sizes, operands, length }: Walk): { lines: string[]; expressions: [name: string, text: string][] } {
+  const loads = operands.map(({ value, strides }, place) => {
+    const { stored, computed, load } = elementOf(value.kept);
+    const offset = isWhole(sizes, strides) ? 'index' : offsetOf(strides);
+    if (length > 1 && strides.at(-1) === 1) {
+      const vector = `const Vector<${stored}, ${length}>`;
+      const line = `${vector} a${place} = *(${vector}*)(p${place} + (${offset}));`;
+      return { line, name: value.name, text: load(`a${place}.at[lane]`) };
+    }
+    const element = load(`p${place}[${sizes.length === 0 ? '0' : offset}]`);
+    return { line: `const ${computed} a${place} = ${element};`, name: value.name, text: `a${place}` };
+  });
+  return { lines: loads.map(({ line }) => line), expressions: loads.map(({ name, text }) => [name, text]) };
+}
+
+/** C statements that compute each step from the expressions of what it takes, and write the last one's result. */
+function computedLines(
+  steps: readonly ElementwiseStep[],
+  expressions: ReadonlyMap<string, string>,
+  length: number,
+  kept: DataType,
+): string[] {
+  const expressionOf = new Map(expressions);
+  const lines = steps.map(({ name, inputs, output, expression }, index) => {
+    const { computed } = elementOf(output);
+    const given = inputs.map((input) => (input === '' ? '' : (expressionOf.get(input) ?? '')));
+    expressionOf.set(name, `v${index}`);
+    return `const ${computed} v${index} = (${computed})(${expression(given)});`;
+  });
+  const { stored, store } = elementOf(kept);
+  const result = store(`v${steps.length - 1}`);
+  if (length === 1) return [...lines, `out[index] = ${result};`];
+  return [
+    `Vector<${stored}, ${length}> result;`,
+    '#pragma unroll',
+    `for (int lane = 0; lane < ${length}; lane++) {`,
+    ...lines.map((line) => `  ${line}`),
+    `  result.at[lane] = ${result};`,
+    '}',
+    `*(Vector<${stored}, ${length}>*)(out + index) = result;`,
+  ];
+}
+
+/** Operands whose storage the result may take: each element is read by the thread that then writes it, and by no other. */
+function replaceable({ sizes, operands }: Walk, result: Value): Buffer[] {
+  const canTake = ({ value, strides }: Operand): boolean =>
+    operands.filter((other) => other.value.buffer.id === value.buffer.id).length === 1 &&
+    isWhole(sizes, strides) &&
+    elementBytes[value.kept] === elementBytes[result.kept] &&
+    elementCount(value.shape) === result.elements;
+  return operands.filter(canTake).map(({ value }) => value.buffer);
+}
+
 /**
  * Emits the kernel: each thread makes one vector of the result.
  *
@@ -79,99 +153,48 @@ export function emitElementwise({ steps, value, scalar, recorder }: ElementwiseT
   if (last === undefined) return;
   const result = value(last.name);
   if (result.elements === 0) return;
-  const made = new Map<string, string>();
-  for (const [index, step] of steps.entries()) made.set(step.name, `v${index}`);
-
+  const made = new Set(steps.map(({ name }) => name));
   const names = [...new Set(steps.flatMap(({ inputs }) => inputs))].filter((name) => name !== '' && !made.has(name));
-  const read = names.filter((name) => scalar(name) === undefined).map((name) => value(name));
-  const dimensions = collapse(result.shape, ...read.map(({ shape }) => broadcastStrides(shape, result.shape)));
-  const sizes = dimensions.map(({ size }) => size);
-  const operands = read.map((each, index): Operand => ({
-    value: each,
-    strides: dimensions.map(({ steps }) => steps[index]!),
-  }));
-  const length = vectorLength(sizes, operands, result);
-  const index = result.elements > 2 ** 31 ? 'unsigned long long' : 'unsigned int';
-  const whole = (strides: readonly number[]): boolean =>
-    sizes.length === 0 || (strides.length === 1 && strides[0] === 1);
-  const needsCoordinates = operands.some(({ strides }) => !whole(strides) && strides.some((stride) => stride !== 0));
-
-  const body: string[] = [];
-  const expressionOf = new Map<string, string>();
-  for (const name of names) {
+  const literals = names.flatMap((name): [string, string][] => {
     const constant = scalar(name);
-    if (constant !== undefined) expressionOf.set(name, literal(constant));
-  }
-  for (const [place, { value: operand, strides }] of operands.entries()) {
-    const element = elementOf(operand.kept);
-    const inner = strides.at(-1) ?? 0;
-    const offset = whole(strides) ? 'index' : offsetOf(strides);
-    const vector = length > 1 && inner === 1;
-    if (vector) {
-      body.push(
-        `const Vector<${element.stored}, ${length}> a${place} = *(const Vector<${element.stored}, ${length}>*)(p${place} + (${offset}));`,
-      );
-      expressionOf.set(operand.name, element.load(`a${place}.at[lane]`));
-    } else {
-      body.push(
-        `const ${element.computed} a${place} = ${element.load(`p${place}[${sizes.length === 0 ? '0' : offset}]`)};`,
-      );
-      expressionOf.set(operand.name, `a${place}`);
-    }
-  }
-  const inner: string[] = [];
-  for (const { name, inputs, output, expression } of steps) {
-    const { computed } = elementOf(output);
-    const given = inputs.map((input) => (input === '' ? '' : (expressionOf.get(input) ?? '')));
-    inner.push(`const ${computed} ${made.get(name)} = (${computed})(${expression(given)});`);
-    expressionOf.set(name, made.get(name)!);
-  }
-  const stored = elementOf(result.kept);
-  const store = stored.store(made.get(last.name)!);
-  const lines =
-    length > 1
-      ? [
-          `Vector<${stored.stored}, ${length}> result;`,
-          '#pragma unroll',
-          `for (int lane = 0; lane < ${length}; lane++) {`,
-          ...inner.map((line) => `  ${line}`),
-          `  result.at[lane] = ${store};`,
-          '}',
-          `*(Vector<${stored.stored}, ${length}>*)(out + index) = result;`,
-        ]
-      : [...inner, `out[index] = ${store};`];
-  const parameters = [
-    ...operands.map(({ value: each }, place) => `const ${elementOf(each.kept).stored}* p${place}`),
-    `${stored.stored}* out`,
+    return constant === undefined ? [] : [[name, literal(constant)]];
+  });
+  const known = new Map(literals);
+  const walk = walkOf(
+    result,
+    names.filter((name) => !known.has(name)).map((name) => value(name)),
+  );
+  const { sizes, operands, length } = walk;
+  const { lines, expressions } = loadsOf(walk);
+  const index = result.elements > 2 ** 31 ? 'unsigned long long' : 'unsigned int';
+  const needsCoordinates = operands.some(
+    ({ strides }) => !isWhole(sizes, strides) && strides.some((stride) => stride !== 0),
+  );
+  const body = [
+    ...(needsCoordinates ? coordinates(sizes, index) : []),
+    ...lines,
+    ...computedLines(steps, new Map([...literals, ...expressions]), length, result.kept),
   ];
+  const parameters = parametersOf({
+    ...Object.fromEntries(operands.map((operand, place) => [`p${place}`, operand.value])),
+    out: written(result),
+  });
   const source = [
-    `KERNEL void NAME(${parameters.join(', ')}) {`,
+    `KERNEL void NAME(${declared(parameters).join(', ')}) {`,
     `  const ${index} index = (blockIdx.x * (${index})blockDim.x + threadIdx.x) * ${length}u;`,
     `  if (index >= ${result.elements}u) return;`,
-    ...(needsCoordinates ? coordinates(sizes, index) : []).map((line) => `  ${line}`),
-    ...[...body, ...lines].map((line) => (line.startsWith('#') ? line : `  ${line}`)),
+    ...body.map((line) => (line.startsWith('#') ? line : `  ${line}`)),
     '}',
   ].join('\n');
   const threads = Math.ceil(result.elements / length);
   const block = Math.min(threadsPerBlock, Math.ceil(threads / 32) * 32);
-  const kernel = recorder.kernel('elementwise', source);
   recorder.launch(
     {
-      kernel,
+      kernel: recorder.kernel('elementwise', source),
       grid: [Math.ceil(threads / block)],
       block: [block],
-      arguments: [
-        ...operands.map(({ value: each }): KernelArgument => ({ type: 'read', buffer: each.buffer })),
-        { type: 'write', buffer: result.buffer },
-      ],
+      arguments: argumentsOf(parameters),
     },
-    operands.flatMap(({ value: each, strides }): Buffer[] =>
-      operands.filter((other) => other.value.buffer.id === each.buffer.id).length === 1 &&
-      whole(strides) &&
-      elementBytes[each.kept] === elementBytes[result.kept] &&
-      elementCount(each.shape) === result.elements
-        ? [each.buffer]
-        : [],
-    ),
+    replaceable(walk, result),
   );
 }

@@ -33,9 +33,8 @@ const trilu: Operator = {
 const range: Operator = {
   type: 'Range',
   emit(emitter) {
-    const start = emitter.required(0);
+    const start = emitter.required(0, ['FP32', 'FP64', 'INT16', 'INT32', 'INT64']);
     const step = emitter.required(2);
-    requireDatatype(start, ['FP32', 'FP64', 'INT16', 'INT32', 'INT64']);
     const output = requiredOutput(emitter);
     forEachElement(emitter, 'range', output.elements, { start, step, output: written(output) }, (of) =>
       of.output.set('i', `(${of.start.stored})(${of.start.at('0')} + (${of.start.computed})i * ${of.step.at('0')})`),
@@ -81,8 +80,7 @@ const constantOfShape: Operator = {
 const oneHot: Operator = {
   type: 'OneHot',
   emit(emitter) {
-    const indices = emitter.required(0);
-    requireDatatype(indices, numbers);
+    const indices = emitter.required(0, numbers);
     const values = asDeclared(emitter, emitter.required(2));
     const output = requiredOutput(emitter);
     const axis = axisOf(emitter.attribute('axis', -1), output.shape.length);

@@ -4,7 +4,7 @@
  */
 import { elementBytes } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import { elementOf, reader, requireDatatype } from '../common/element.ts';
+import { elementOf, reader } from '../common/element.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { forEachIndex, pointedType, wordDeclaration, wordPointer, words, wordType } from '../common/launching.ts';
@@ -84,7 +84,7 @@ function emitGather(
       { name: 'indices', type: elementOf(indices.datatype).stored, buffer: indices.buffer },
       { name: 'output', type: transfer.outputType, buffer: output.buffer, access: 'write' },
     ],
-    [transfer.declaration, ...lines].filter((line) => line !== '').join('\n'),
+    [transfer.declaration, ...lines],
   );
 }
 
@@ -92,8 +92,7 @@ const gather: Operator = {
   type: 'Gather',
   emit(emitter) {
     const data = emitter.required(0);
-    const indices = emitter.required(1);
-    requireDatatype(indices, indexTypes);
+    const indices = emitter.required(1, indexTypes);
     const axis = axisOf(emitter.attribute('axis', 0), data.shape.length);
     const output = requiredOutput(emitter);
     const inner = product(data.shape.slice(axis + 1));
@@ -116,8 +115,7 @@ const gatherElements: Operator = {
   type: 'GatherElements',
   emit(emitter) {
     const data = emitter.required(0);
-    const indices = emitter.required(1);
-    requireDatatype(indices, indexTypes);
+    const indices = emitter.required(1, indexTypes);
     const axis = axisOf(emitter.attribute('axis', 0), data.shape.length);
     const output = requiredOutput(emitter);
     const transfer = transferOf(data, output, 1);
@@ -138,8 +136,7 @@ const gatherNd: Operator = {
   type: 'GatherND',
   emit(emitter) {
     const data = emitter.required(0);
-    const indices = emitter.required(1);
-    requireDatatype(indices, ['INT64']);
+    const indices = emitter.required(1, ['INT64']);
     const batchAxes = emitter.attribute('batch_dims', 0);
     const depth = indices.shape.at(-1);
     if (depth === undefined || batchAxes + depth > data.shape.length) {

@@ -75,7 +75,7 @@ function moveTogether(
     const inWhole = `${wordPointer('whole', word, join ? 'write' : 'read')}[r * ${row}u + c]`;
     const move = join ? `${inWhole} = ${piece};` : `${piece} = ${inWhole};`;
     const end = (start + length) * scale;
-    return index === pieces.length - 1 ? move : `if (c < ${end}u) ${move}\nelse `;
+    return index === pieces.length - 1 ? move : `if (c < ${end}u) ${move} else`;
   });
   forEachIndex(
     emitter,
@@ -90,14 +90,7 @@ function moveTogether(
       })),
       { name: 'whole', type: pointedType(word), buffer: whole.buffer, access: join ? 'write' : 'read' },
     ],
-    [
-      wordDeclaration(word),
-      `const auto r = i / ${span}u;`,
-      `const auto c = i % ${span}u + ${begin}u;`,
-      branches.join(''),
-    ]
-      .filter((line) => line !== '')
-      .join('\n'),
+    [wordDeclaration(word), `const auto r = i / ${span}u;`, `const auto c = i % ${span}u + ${begin}u;`, ...branches],
   );
 }
 

@@ -4,7 +4,6 @@
  */
 import { elementBytes } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import { requireDatatype } from '../common/element.ts';
 import { asBits, changed, forEachElement, type Elements } from '../common/elements.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
@@ -36,8 +35,7 @@ function copyWhole(emitter: Emitter, data: Value, output: Value): void {
 }
 
 function emitScatterElements(emitter: Emitter): void {
-  const indices = emitter.required(1);
-  requireDatatype(indices, ['INT64', 'INT32']);
+  const indices = emitter.required(1, ['INT64', 'INT32']);
   const output = requiredOutput(emitter);
   const axis = axisOf(emitter.attribute('axis', 0), output.shape.length);
   const strides = stridesOf(output.shape);
@@ -66,8 +64,7 @@ function emitScatterElements(emitter: Emitter): void {
 }
 
 function emitScatterNd(emitter: Emitter): void {
-  const indices = emitter.required(1);
-  requireDatatype(indices, ['INT64']);
+  const indices = emitter.required(1, ['INT64']);
   const output = requiredOutput(emitter);
   const depth = indices.shape.at(-1);
   if (depth === undefined || depth > output.shape.length) {

@@ -10,8 +10,7 @@ const reverseSequence: Operator = {
   type: 'ReverseSequence',
   emit(emitter) {
     const input = asDeclared(emitter, emitter.required(0));
-    const lengths = emitter.required(1);
-    requireDatatype(lengths, ['INT64']);
+    const lengths = emitter.required(1, ['INT64']);
     const output = requiredOutput(emitter);
     const [items, times] = [emitter.attribute('batch_axis', 1), emitter.attribute('time_axis', 0)];
     const places = coordinates('i', input.shape);
@@ -48,8 +47,7 @@ const maxUnpool: Operator = {
   type: 'MaxUnpool',
   emit(emitter) {
     const input = asDeclared(emitter, emitter.required(0));
-    const places = emitter.required(1);
-    requireDatatype(places, ['INT64']);
+    const places = emitter.required(1, ['INT64']);
     const output = requiredOutput(emitter);
     emitter.fill(output.buffer, 0, output.elements * elementBytes[output.datatype]);
     const tensors = { input: asBits(input), places, output: asBits(changed(output)) };
@@ -64,8 +62,7 @@ const maxUnpool: Operator = {
 const col2im: Operator = {
   type: 'Col2Im',
   emit(emitter) {
-    const given = emitter.required(0);
-    requireDatatype(given, floats);
+    const given = emitter.required(0, floats);
     const block = knownNumbers(emitter, 2, 'block shape') ?? [];
     const output = requiredOutput(emitter);
     const sizes = output.shape.slice(2);

@@ -1,6 +1,6 @@
 /** BatchNormalization as it is at inference, and local response normalisation: by channel, a thread to an element. */
 import { Unsupported, type Operator, type Value } from '../types.ts';
-import { accumulatorOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
+import { accumulatorOf, floatLiteral, floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { product } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
@@ -14,8 +14,7 @@ function channelsOf({ name, shape }: Value): { readonly channels: number; readon
 const batchNormalization: Operator = {
   type: 'BatchNormalization',
   emit(emitter) {
-    const given = emitter.required(0);
-    requireDatatype(given, floats);
+    const given = emitter.required(0, floats);
     if (emitter.attribute('training_mode', 0) === 1 || emitter.output(1) !== undefined) {
       throw new Unsupported('it is in training mode');
     }
@@ -39,8 +38,7 @@ const batchNormalization: Operator = {
 const localResponseNormalization: Operator = {
   type: 'LRN',
   emit(emitter) {
-    const given = emitter.required(0);
-    requireDatatype(given, floats);
+    const given = emitter.required(0, floats);
     const { channels, spatial } = channelsOf(given);
     const size = emitter.attribute('size', 1);
     const output = requiredOutput(emitter);

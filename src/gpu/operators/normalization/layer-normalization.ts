@@ -13,16 +13,9 @@ import { Unsupported, type Emitter, type Operator, type Value } from '../types.t
 import { accumulatorOf, elementOf, floats, requireDatatype } from '../common/element.ts';
 import { axisOf, broadcastIndex, indexType, product } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { read, write } from '../common/launching.ts';
-import {
-  blocksFor,
-  heldPerThread,
-  mathOf,
-  teamDefinitions,
-  teamForRows,
-  teamKernel,
-  typeDefinitions,
-} from '../common/teams.ts';
+import { argumentsOf, declared } from '../common/launching.ts';
+import { heldPerThread, launchTeams, mathOf, teamForRows, typeDefinitions } from '../common/teams.ts';
+import { parametersOf, written } from '../common/elements.ts';
 
 interface Normalization {
   readonly hint: string;
@@ -67,35 +60,25 @@ export function emitNormalization(emitter: Emitter, normalization: Normalization
   const team = teamForRows(rows, columns);
   const held = heldPerThread(columns, team);
   const accumulator = accumulatorOf(input.datatype);
-  const parameters: string[] = [];
-  const buffers: Parameters<Emitter['launch']>[0]['arguments'][number][] = [];
-  const take = (name: string, value: Value): void => {
-    parameters.push(`const ${elementOf(value.kept).stored} *${name}`);
-    buffers.push(read(value.buffer));
-  };
-  const give = (name: string, value: Value | undefined): void => {
-    if (value === undefined) return;
-    parameters.push(`${elementOf(value.kept).stored} *${name}`);
-    buffers.push(write(value.buffer));
-  };
-  take('input', input);
-  for (const [index, addend] of others.entries()) take(`addend${index}`, addend);
-  if (scale !== undefined) take('scale', scale.value);
-  if (bias !== undefined) take('bias', bias.value);
-  give('output', output);
-  give('sums', sum);
-  give('means', mean);
-  give('inverses', inverse);
-
+  const parameters = parametersOf({
+    input,
+    ...Object.fromEntries(others.map((addend, index) => [`addend${index}`, addend])),
+    scale: scale?.value,
+    bias: bias?.value,
+    output: written(output),
+    sums: sum && written(sum),
+    means: mean && written(mean),
+    inverses: inverse && written(inverse),
+  });
   const added = others.map((addend, index) =>
     element(`addend${index}`, addend, broadcastIndex('(at)', addend.shape, input.shape)),
   );
   const scaled = scale === undefined ? '(y)' : `(y) * ${element('scale', scale.value, scale.index)}`;
-  const kernel = emitter.kernel(
-    hint,
-    teamKernel('normalize', {
+  launchTeams(emitter, hint, 'normalize', {
+    team,
+    rows,
+    definitions: {
       ...typeDefinitions(input.kept, output.kept, accumulator),
-      ...teamDefinitions(team),
       INDEX: indexType(input.elements),
       ROWS: `${rows}u`,
       COLUMNS: `${columns}u`,
@@ -104,16 +87,16 @@ export function emitNormalization(emitter: Emitter, normalization: Normalization
       HELD: held > 0 ? 1 : 0,
       UNROLL: held > 0 ? held : 4,
       SQRT: mathOf(accumulator)('sqrt'),
-      PARAMETERS: parameters.join(', '),
+      PARAMETERS: declared(parameters).join(', '),
       'ELEMENT(at, row, column)': `(ACCUMULATOR)(${[element('input', input, 'at'), ...added].join(' + ')})`,
       'WEIGHTED(y, at, row, column)':
         bias === undefined ? scaled : `${scaled} + ${element('bias', bias.value, bias.index)}`,
       'KEEP_SUM(at, x)': keep('sums', sum, 'at'),
       'KEEP_MEAN(row, x)': keep('means', mean, 'row'),
       'KEEP_INVERSE(row, x)': keep('inverses', inverse, 'row'),
-    }),
-  );
-  emitter.launch({ kernel, grid: [blocksFor(rows, team)], block: [team.block], arguments: buffers });
+    },
+    arguments: argumentsOf(parameters),
+  });
 }
 
 /** A weight along the normalised axes: mostly one for each column. */

@@ -1,5 +1,5 @@
 /** LpNormalization, MeanVarianceNormalization and Hardmax: made of reductions, and of one kernel that uses what they give. */
-import { floats, requireDatatype } from '../common/element.ts';
+import { floats } from '../common/element.ts';
 import { derived, scratchValue, permuted, emitPermutation } from '../common/derived.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { axisOf, broadcastIndex, product } from '../common/indexing.ts';
@@ -11,8 +11,7 @@ import { emitNormalization } from './layer-normalization.ts';
 const lpNormalization: Operator = {
   type: 'LpNormalization',
   emit(emitter) {
-    const given = emitter.required(0);
-    requireDatatype(given, floats);
+    const given = emitter.required(0, floats);
     const axis = axisOf(emitter.attribute('axis', -1), given.shape.length);
     const output = requiredOutput(emitter);
     if (output.elements === 0) return;
@@ -32,8 +31,7 @@ const lpNormalization: Operator = {
 const meanVarianceNormalization: Operator = {
   type: 'MeanVarianceNormalization',
   emit(emitter) {
-    const given = emitter.required(0);
-    requireDatatype(given, floats);
+    const given = emitter.required(0, floats);
     const { shape } = given;
     const named = emitter.attribute<readonly number[]>('axes', []);
     const axes = (named.length > 0 ? named : [0, 2, 3]).map((axis) => axisOf(axis, shape.length));
@@ -64,8 +62,7 @@ const meanVarianceNormalization: Operator = {
 const hardmax: Operator = {
   type: 'Hardmax',
   emit(emitter) {
-    const given = emitter.required(0);
-    requireDatatype(given, floats);
+    const given = emitter.required(0, floats);
     const output = requiredOutput(emitter);
     if (output.elements === 0) return;
     const coerced = emitter.opset < 13;

@@ -11,18 +11,10 @@ import type { DataType } from '../../../tensor/index.ts';
 import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
 import { axisOf, broadcastIndex, coordinates, indexType, product, weightedSum } from '../common/indexing.ts';
+import { parametersOf } from '../common/elements.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { read, write, type Parameter } from '../common/launching.ts';
-import {
-  alone,
-  blocksFor,
-  heldPerThread,
-  mathOf,
-  teamDefinitions,
-  teamForRows,
-  teamKernel,
-  typeDefinitions,
-} from '../common/teams.ts';
+import { argumentsOf, declaredBehind, read, write, type Parameter } from '../common/launching.ts';
+import { alone, heldPerThread, launchTeams, mathOf, teamForRows, typeDefinitions } from '../common/teams.ts';
 
 interface Kind {
   readonly hint: string;
@@ -54,8 +46,7 @@ function rowsOf(emitter: Emitter, shape: readonly number[], coerced: boolean): R
 }
 
 function emitSoftmax(emitter: Emitter, { hint, logarithm, scale, mask }: Kind, rowsIn: Rows): void {
-  const input = emitter.required(0);
-  requireDatatype(input, floats);
+  const input = emitter.required(0, floats);
   if (mask !== undefined) {
     requireDatatype(mask, floats);
     if (product(mask.shape) > input.elements) throw new Unsupported(`its mask '${mask.name}' is larger than its input`);
@@ -73,7 +64,7 @@ function emitSoftmax(emitter: Emitter, { hint, logarithm, scale, mask }: Kind, r
     output: { buffer: output.buffer, type: output.kept },
     ...rowsIn,
     element: `${scaled}${masked}`,
-    parameters: mask === undefined ? [] : [{ name: 'mask', type: elementOf(mask.kept).stored, buffer: mask.buffer }],
+    parameters: parametersOf({ mask }),
     logarithm,
     zeroRows: false,
   });
@@ -100,11 +91,11 @@ export function emitSoftmaxRows(emitter: Emitter, softmax: SoftmaxRows): void {
   const held = heldPerThread(columns, team);
   const accumulator = accumulatorOf(input.type);
   const math = mathOf(accumulator);
-  const kernel = emitter.kernel(
-    hint,
-    teamKernel('softmax', {
+  launchTeams(emitter, hint, 'softmax', {
+    team,
+    rows,
+    definitions: {
       ...typeDefinitions(input.type, output.type, accumulator),
-      ...teamDefinitions(team),
       INDEX: indexType(rows * columns),
       ROWS: `${rows}u`,
       COLUMNS: `${columns}u`,
@@ -116,17 +107,12 @@ export function emitSoftmaxRows(emitter: Emitter, softmax: SoftmaxRows): void {
       LOWEST: accumulator === 'double' ? '(-F64_INFINITY)' : '(-F32_INFINITY)',
       EXP: math('exp'),
       LOG: math('log'),
-      MASK_PARAMETER: parameters.map(({ name, type }) => `, const ${type} *${name}`).join(''),
+      MASK_PARAMETER: declaredBehind(parameters),
       'ROW_AT(row)':
         inner === 1 ? `(row) * ${columns}u` : weightedSum(coordinates('(row)', [outer, inner]), [columns * inner, 1]),
       'ELEMENT(at, row, column)': `(ACCUMULATOR)(${element})`,
-    }),
-  );
-  emitter.launch({
-    kernel,
-    grid: [blocksFor(rows, team)],
-    block: [team.block],
-    arguments: [read(input.buffer), ...parameters.map(({ buffer }) => read(buffer)), write(output.buffer)],
+    },
+    arguments: [read(input.buffer), ...argumentsOf(parameters), write(output.buffer)],
   });
 }
 

@@ -1,7 +1,7 @@
 /** MaxPool, AveragePool, LpPool, and their global forms, which are reductions over the spatial axes. */
 import { attributesOf, poolWindows } from '../../../profile/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import { accumulatorOf, floats, requireDatatype } from '../common/element.ts';
+import { accumulatorOf, floats } from '../common/element.ts';
 import { indexType } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { read, write } from '../common/launching.ts';
@@ -57,8 +57,7 @@ interface Pooling {
 }
 
 function emitPool(emitter: Emitter, { hint, maximum, map = 'x', finish = 'total' }: Pooling): void {
-  const input = emitter.required(0);
-  requireDatatype(input, maximum ? [...floats, 'INT8', 'UINT8'] : floats);
+  const input = emitter.required(0, maximum ? [...floats, 'INT8', 'UINT8'] : floats);
   const places = maximum ? emitter.output(1) : undefined;
   if (input.shape.length < 3 || input.shape.length > 5) {
     throw new Unsupported(

@@ -1,8 +1,9 @@
 /** DynamicQuantizeLinear: scale and zero point from the range that the elements have, in two launches. */
-import { elementOf, floats, requireDatatype } from '../common/element.ts';
+import { elementOf, floats } from '../common/element.ts';
 import { indexType } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import { forEachIndex, read, write } from '../common/launching.ts';
+import { forEachElement, written } from '../common/elements.ts';
+import { read, write } from '../common/launching.ts';
 import { teamKernel } from '../common/teams.ts';
 import type { Buffer, Emitter, Operator, Value } from '../types.ts';
 
@@ -36,42 +37,33 @@ export function emitDynamicQuantization(emitter: Emitter, given: Value, { y, sca
     }),
   );
   emitter.launch({ kernel, grid: [parts], block: [block], arguments: [read(input.buffer), write(ranges)] });
-  forEachIndex(
-    emitter,
-    'dynamic_quantize',
-    // Scale and zero point of no elements are made as well.
-    Math.max(1, count),
-    [
-      ...(count === 0 ? [] : [{ name: 'input', type: element.stored, buffer: input.buffer }]),
-      { name: 'ranges', type: 'float', buffer: ranges },
-      ...(count === 0 ? [] : [{ name: 'output', type: 'u8', buffer: y, access: 'write' as const }]),
-      { name: 'scales', type: 'float', buffer: scale, access: 'write' },
-      { name: 'zeros', type: 'u8', buffer: zero, access: 'write' },
-    ],
-    [
-      'float low = 0, high = 0;',
-      `for (int part = 0; part < ${parts}; part++) {`,
-      '  low = ranges[2 * part] < low ? ranges[2 * part] : low;',
-      '  high = ranges[2 * part + 1] > high ? ranges[2 * part + 1] : high;',
-      '}',
-      'const float scale = high == low ? 1.0f : (high - low) / 255.0f;',
-      'const float zero = rintf(fminf(fmaxf(-low / scale, 0.0f), 255.0f));',
-      ...(count === 0
-        ? []
-        : [`output[i] = (u8)fminf(fmaxf(rintf(${element.load('input[i]')} / scale) + zero, 0.0f), 255.0f);`]),
-      'if (i == 0) {',
-      '  scales[0] = scale;',
-      '  zeros[0] = (u8)zero;',
-      '}',
-    ].join('\n'),
-  );
+  const tensors = {
+    ...(count > 0 && { input, output: written({ buffer: y, kept: 'UINT8' }) }),
+    ranges: { buffer: ranges, kept: 'FP32' },
+    scales: written({ buffer: scale, kept: 'FP32' }),
+    zeros: written({ buffer: zero, kept: 'UINT8' }),
+  } as const;
+  // Scale and zero point of no elements are made as well.
+  forEachElement(emitter, 'dynamic_quantize', Math.max(1, count), tensors, (of) => [
+    'float low = 0, high = 0;',
+    `for (int part = 0; part < ${parts}; part++) {`,
+    '  low = ranges[2 * part] < low ? ranges[2 * part] : low;',
+    '  high = ranges[2 * part + 1] > high ? ranges[2 * part + 1] : high;',
+    '}',
+    'const float scale = high == low ? 1.0f : (high - low) / 255.0f;',
+    'const float zero = rintf(fminf(fmaxf(-low / scale, 0.0f), 255.0f));',
+    of.input ? `output[i] = (u8)fminf(fmaxf(rintf(${of.input.at('i')} / scale) + zero, 0.0f), 255.0f);` : '',
+    'if (i == 0) {',
+    '  scales[0] = scale;',
+    '  zeros[0] = (u8)zero;',
+    '}',
+  ]);
 }
 
 export const dynamicQuantizeLinear: Operator = {
   type: 'DynamicQuantizeLinear',
   emit(emitter) {
-    const input = emitter.required(0);
-    requireDatatype(input, floats);
+    const input = emitter.required(0, floats);
     emitDynamicQuantization(emitter, input, {
       y: requiredOutput(emitter).buffer,
       scale: emitter.output(1)?.buffer ?? emitter.scratch(4),

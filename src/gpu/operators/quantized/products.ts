@@ -4,25 +4,20 @@
  */
 import type { DataType } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral, requireDatatype } from '../common/element.ts';
-import {
-  broadcastIndex,
-  broadcastStrides,
-  coordinates,
-  product as productOf,
-  weightedSum,
-} from '../common/indexing.ts';
+import { broadcastIndex, coordinates, product as productOf, weightedSum } from '../common/indexing.ts';
+import { scratchValue } from '../common/derived.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import type { Parameter } from '../common/launching.ts';
-import { broadcastShapes } from '../dense/matmul.ts';
+import { allElementsOf, elementsOf, parametersOf, written, type ElementsOf, type Uses } from '../common/elements.ts';
+import { broadcastShapes, factorOf, sidesOf } from '../dense/matmul.ts';
 import { emitComputedProduct } from '../dense/product.ts';
-import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
+import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { emitDynamicQuantization } from './dynamic.ts';
 
 export const bytes: readonly DataType[] = ['INT8', 'UINT8'];
 
 /** A zero point: one for all, or one for each row or column. */
 export interface ZeroPoint {
-  readonly value: Pick<Value, 'buffer' | 'datatype' | 'elements' | 'shape'>;
+  readonly value: Value;
   readonly along: 'rows' | 'columns';
 }
 
@@ -33,7 +28,7 @@ export function zeroPointOf(value: Value | undefined, along: ZeroPoint['along'])
 }
 
 interface IntegerFactor {
-  readonly value: Pick<Value, 'buffer' | 'datatype'>;
+  readonly value: Value;
   /** Elements from item to item, for each dimension of the batch. */
   readonly strides: readonly number[];
   readonly zero: ZeroPoint | undefined;
@@ -41,7 +36,7 @@ interface IntegerFactor {
   readonly transposed?: boolean;
 }
 
-export interface IntegerProduct {
+export interface IntegerProduct<Given extends Uses> {
   readonly hint: string;
   readonly rows: number;
   readonly columns: number;
@@ -50,9 +45,9 @@ export interface IntegerProduct {
   readonly a: IntegerFactor;
   readonly b: IntegerFactor;
   /** Besides the factors and their zero points; what is written is among them. */
-  readonly parameters: readonly Parameter[];
+  readonly tensors: Given;
   /** C statement that stores the sum, given where it is in a contiguous result. It may name row and column. */
-  readonly finish: (sum: string, at: string) => string;
+  readonly finish: (sum: string, at: string, of: ElementsOf<Given>) => string;
 }
 
 /** C expression of a zero point; it has as many elements as rows or columns, perhaps by item of the batch. */
@@ -69,14 +64,8 @@ function zeroText(name: string, zero: ZeroPoint | undefined, batch: readonly num
   return read(`(plane) * ${size}u + ${index}`);
 }
 
-const read = (name: string, factor: IntegerFactor, at: string): string =>
-  `(int)${elementOf(factor.value.datatype).load(`${name}[${at}]`)}`;
-
-const zeros = (name: string, zero: ZeroPoint | undefined): Parameter[] =>
-  zero === undefined ? [] : [{ name, type: elementOf(zero.value.datatype).stored, buffer: zero.value.buffer }];
-
-export function emitIntegerProduct(emitter: Emitter, product: IntegerProduct): void {
-  const { hint, rows, columns, depth, batch, a, b, parameters, finish } = product;
+export function emitIntegerProduct<Given extends Uses>(emitter: Emitter, product: IntegerProduct<Given>): void {
+  const { hint, rows, columns, depth, batch, a, b, tensors, finish } = product;
   const plane = coordinates('(plane)', batch);
   const place = (factor: IntegerFactor, outer: string, inner: string, leading: number): string =>
     `(u64)(${weightedSum(plane, factor.strides)}) + (u64)(${outer}) * ${leading} + (${inner})`;
@@ -89,52 +78,36 @@ export function emitIntegerProduct(emitter: Emitter, product: IntegerProduct): v
     depth,
     planes: productOf(batch),
     sum: 'int',
-    parameters: [
-      { name: 'a', type: elementOf(a.value.datatype).stored, buffer: a.value.buffer },
-      { name: 'b', type: elementOf(b.value.datatype).stored, buffer: b.value.buffer },
-      ...zeros('zeroA', a.zero),
-      ...zeros('zeroB', b.zero),
-      ...parameters,
-    ],
-    a: `${read('a', a, atA)} - ${zeroText('zeroA', a.zero, batch, rows)}`,
-    b: `${read('b', b, atB)} - ${zeroText('zeroB', b.zero, batch, columns)}`,
+    parameters: parametersOf({ a: a.value, b: b.value, zeroA: a.zero?.value, zeroB: b.zero?.value, ...tensors }),
+    a: `(int)${elementsOf('a', a.value).at(atA)} - ${zeroText('zeroA', a.zero, batch, rows)}`,
+    b: `(int)${elementsOf('b', b.value).at(atB)} - ${zeroText('zeroB', b.zero, batch, columns)}`,
     aRowsTogether: a.transposed !== true,
     bRowsTogether: b.transposed !== true,
-    finish: finish('(x)', `(u64)(plane) * ${rows * columns} + (u64)(row) * ${columns} + (column)`),
+    finish: finish(
+      '(x)',
+      `(u64)(plane) * ${rows * columns} + (u64)(row) * ${columns} + (column)`,
+      allElementsOf(tensors),
+    ),
   });
 }
 
-/** The sizes of numpy.matmul of two values, with the batch strides of each. */
-function matmulSizes(a: Value, b: Value) {
-  if (a.shape.length === 0 || b.shape.length === 0) throw new Unsupported('a product of a scalar');
-  const left = a.shape.length === 1 ? [1, ...a.shape] : a.shape;
-  const right = b.shape.length === 1 ? [...b.shape, 1] : b.shape;
-  const [rows, depth, columns] = [left.at(-2)!, left.at(-1)!, right.at(-1)!];
-  if (right.at(-2) !== depth) {
-    throw new Unsupported(`matrices of shape [${a.shape.join(',')}] and [${b.shape.join(',')}] do not fit together`);
-  }
-  const batch = broadcastShapes(left.slice(0, -2), right.slice(0, -2));
-  const strides = (shape: readonly number[], size: number): number[] =>
-    broadcastStrides(shape.slice(0, -2), batch).map((step) => step * size);
-  return { rows, depth, columns, batch, a: strides(left, rows * depth), b: strides(right, depth * columns) };
-}
-
-function emitQuantizedMatmul(
+function emitQuantizedMatmul<Given extends Uses>(
   emitter: Emitter,
   hint: string,
   factors: readonly [a: Value, b: Value],
   zeros: readonly [a: Value | undefined, b: Value | undefined],
-  rest: Pick<IntegerProduct, 'parameters' | 'finish'>,
+  rest: Pick<IntegerProduct<Given>, 'tensors' | 'finish'>,
 ): void {
-  const sizes = matmulSizes(...factors);
+  const { left, right } = sidesOf(...factors);
+  const batch = broadcastShapes(left.batch, right.batch);
   emitIntegerProduct(emitter, {
     hint,
-    rows: sizes.rows,
-    columns: sizes.columns,
-    depth: sizes.depth,
-    batch: sizes.batch,
-    a: { value: factors[0], strides: sizes.a, zero: zeroPointOf(zeros[0], 'rows') },
-    b: { value: factors[1], strides: sizes.b, zero: zeroPointOf(zeros[1], 'columns') },
+    rows: left.rows,
+    columns: right.columns,
+    depth: left.columns,
+    batch,
+    a: { value: factors[0], strides: factorOf(left, batch).batchStrides, zero: zeroPointOf(zeros[0], 'rows') },
+    b: { value: factors[1], strides: factorOf(right, batch).batchStrides, zero: zeroPointOf(zeros[1], 'columns') },
     ...rest,
   });
 }
@@ -142,20 +115,17 @@ function emitQuantizedMatmul(
 const matmulInteger = (type: string, types: readonly DataType[]): Operator => ({
   type,
   emit(emitter) {
-    const factors = [emitter.required(0), emitter.required(1)] as const;
-    for (const value of factors) requireDatatype(value, types);
+    const factors = [emitter.required(0, types), emitter.required(1, types)] as const;
     const output = requiredOutput(emitter);
     emitQuantizedMatmul(emitter, 'integer_product', factors, [emitter.input(2), emitter.input(3)], {
-      parameters: [{ name: 'd', type: 'i32', buffer: output.buffer, access: 'write' }],
-      finish: (sum, at) => `d[${at}] = ${sum}`,
+      tensors: { d: written(output) },
+      finish: (sum, at, { d }) => d.set(at, sum),
     });
   },
 });
 
-/** C expression of a scale of which there is one, or one for each row or column. */
-export function scaleText(name: string, { elements }: Pick<Value, 'elements'>, index: string): string {
-  return `${name}[${elements === 1 ? '0' : index}]`;
-}
+/** Which of its elements a scale has for an index: there is one, or one for each row or column. */
+export const scaleAt = ({ elements }: Value, index: string): string => (elements === 1 ? '0' : index);
 
 const limits: Partial<Record<DataType, readonly [low: number, high: number]>> = {
   INT8: [-128, 127],
@@ -172,45 +142,34 @@ export function saturated(text: string, datatype: DataType): string {
   return `(${stored})fminf(fmaxf(${text}, ${floatLiteral(range[0])}), ${floatLiteral(range[1])})`;
 }
 
-const floatParameter = (emitter: Emitter, name: string, value: Value): Parameter => {
+/** The float input as it is declared. */
+function asFloats(emitter: Emitter, value: Value): Value {
   requireDatatype(value, ['FP32', 'FP16', 'BF16']);
-  return { name, type: elementOf(value.datatype).stored, buffer: asDeclared(emitter, value).buffer };
-};
+  return asDeclared(emitter, value);
+}
 
 const qlinearMatmul: Operator = {
   type: 'QLinearMatMul',
   emit(emitter) {
-    const [a, aScale, aZero, b, bScale, bZero] = [0, 1, 2, 3, 4, 5].map((index) => emitter.required(index)) as [
-      Value,
-      Value,
-      Value,
-      Value,
-      Value,
-      Value,
-    ];
+    const [a, aScale, aZero] = [emitter.required(0, bytes), emitter.required(1), emitter.required(2)];
+    const [b, bScale, bZero] = [emitter.required(3, bytes), emitter.required(4), emitter.required(5)];
     const [yScale, yZero] = [emitter.required(6), emitter.required(7)];
-    for (const value of [a, b]) requireDatatype(value, bytes);
     const output = requiredOutput(emitter);
-    const scale = elementOf(aScale.datatype);
-    const read = (name: string, value: Value, index: string): string => scale.load(scaleText(name, value, index));
     emitQuantizedMatmul(emitter, 'quantized_product', [a, b], [aZero, bZero], {
-      parameters: [
-        floatParameter(emitter, 'scaleA', aScale),
-        floatParameter(emitter, 'scaleB', bScale),
-        floatParameter(emitter, 'scaleD', yScale),
-        { name: 'zeroD', type: elementOf(yZero.datatype).stored, buffer: yZero.buffer },
-        { name: 'd', type: elementOf(output.datatype).stored, buffer: output.buffer, access: 'write' },
-      ],
-      finish: (sum, at) => {
-        const factor = `${read('scaleA', aScale, '(row)')} * ${read('scaleB', bScale, '(column)')} / ${read('scaleD', yScale, '0')}`;
-        return `d[${at}] = ${saturated(`rintf((float)${sum} * (${factor})) + (float)zeroD[0]`, output.datatype)}`;
+      tensors: {
+        scaleA: asFloats(emitter, aScale),
+        scaleB: asFloats(emitter, bScale),
+        scaleD: asFloats(emitter, yScale),
+        zeroD: yZero,
+        d: written(output),
+      },
+      finish: (sum, at, { scaleA, scaleB, scaleD, d }) => {
+        const factor = `${scaleA.at(scaleAt(aScale, '(row)'))} * ${scaleB.at(scaleAt(bScale, '(column)'))} / ${scaleD.at('0')}`;
+        return d.set(at, saturated(`rintf((float)${sum} * (${factor})) + (float)zeroD[0]`, output.datatype));
       },
     });
   },
 };
-
-const loadScale = (name: string, value: Value, index: string): string =>
-  elementOf(value.datatype).load(scaleText(name, value, index));
 
 /** Floats of a product: by both scales, with a bias for each column. */
 function emitToFloat(
@@ -221,18 +180,16 @@ function emitToFloat(
   bias: Value | undefined,
 ): void {
   const output = requiredOutput(emitter);
-  const element = elementOf(output.datatype);
   emitQuantizedMatmul(emitter, 'dequantized_product', factors, zeros, {
-    parameters: [
-      floatParameter(emitter, 'scaleA', scales[0]),
-      floatParameter(emitter, 'scaleB', scales[1]),
-      ...(bias === undefined ? [] : [floatParameter(emitter, 'bias', bias)]),
-      { name: 'd', type: element.stored, buffer: output.buffer, access: 'write' },
-    ],
-    finish: (sum, at) => {
-      const factor = `${loadScale('scaleA', scales[0], '(row)')} * ${loadScale('scaleB', scales[1], '(column)')}`;
-      const added = bias === undefined ? '' : ` + ${elementOf(bias.datatype).load('bias[column]')}`;
-      return `d[${at}] = ${element.store(`(float)${sum} * (${factor})${added}`)}`;
+    tensors: {
+      scaleA: asFloats(emitter, scales[0]),
+      scaleB: asFloats(emitter, scales[1]),
+      bias: bias && asFloats(emitter, bias),
+      d: written(output),
+    },
+    finish: (sum, at, of) => {
+      const factor = `${of.scaleA.at(scaleAt(scales[0], '(row)'))} * ${of.scaleB.at(scaleAt(scales[1], '(column)'))}`;
+      return of.d.set(at, `(float)${sum} * (${factor})${of.bias ? ` + ${of.bias.at('column')}` : ''}`);
     },
   });
 }
@@ -240,8 +197,7 @@ function emitToFloat(
 const matmulIntegerToFloat: Operator = {
   type: 'com.microsoft.MatMulIntegerToFloat',
   emit(emitter) {
-    const factors = [emitter.required(0), emitter.required(1)] as const;
-    for (const value of factors) requireDatatype(value, bytes);
+    const factors = [emitter.required(0, bytes), emitter.required(1, bytes)] as const;
     const scales = [emitter.required(2), emitter.required(3)] as const;
     emitToFloat(emitter, factors, [emitter.input(4), emitter.input(5)], scales, emitter.input(6));
   },
@@ -250,21 +206,10 @@ const matmulIntegerToFloat: Operator = {
 const dynamicQuantizeMatmul: Operator = {
   type: 'com.microsoft.DynamicQuantizeMatMul',
   emit(emitter) {
-    const [input, b, bScale] = [emitter.required(0), emitter.required(1), emitter.required(2)];
-    requireDatatype(input, ['FP32']);
-    requireDatatype(b, bytes);
-    const made = (datatype: DataType, shape: readonly number[], buffer: Buffer): Value => ({
-      name: input.name,
-      datatype,
-      kept: datatype,
-      shape,
-      elements: productOf(shape),
-      buffer,
-      constant: false,
-    });
-    const a = made('UINT8', input.shape, emitter.scratch(input.elements));
-    const scale = made('FP32', [], emitter.scratch(4));
-    const zero = made('UINT8', [], emitter.scratch(1));
+    const [input, b, bScale] = [emitter.required(0, ['FP32']), emitter.required(1, bytes), emitter.required(2)];
+    const a = scratchValue(emitter, 'UINT8', input.shape);
+    const scale = scratchValue(emitter, 'FP32', []);
+    const zero = scratchValue(emitter, 'UINT8', []);
     emitDynamicQuantization(emitter, input, { y: a.buffer, scale: scale.buffer, zero: zero.buffer });
     emitToFloat(emitter, [a, b], [zero, emitter.input(3)], [scale, bScale], emitter.input(4));
   },
@@ -274,18 +219,15 @@ const dynamicQuantizeMatmul: Operator = {
 const qgemm: Operator = {
   type: 'com.microsoft.QGemm',
   emit(emitter) {
-    const [a, aScale, b, bScale] = [emitter.required(0), emitter.required(1), emitter.required(3), emitter.required(4)];
+    const [a, aScale] = [emitter.required(0, bytes), emitter.required(1)];
+    const [b, bScale] = [emitter.required(3, bytes), emitter.required(4)];
     const [aZero, bZero, c, yScale, yZero] = [2, 5, 6, 7, 8].map((index) => emitter.input(index));
-    for (const value of [a, b]) requireDatatype(value, bytes);
     const output = requiredOutput(emitter);
     const [transA, transB] = [emitter.attribute('transA', 0) !== 0, emitter.attribute('transB', 0) !== 0];
     const [rows, depth] = (transA ? a.shape.toReversed() : a.shape) as [number, number];
     const columns = (transB ? b.shape[0] : b.shape[1])!;
-    const element = elementOf(output.datatype);
-    const alpha = emitter.attribute('alpha', 1);
-    const factor = `${floatLiteral(alpha)} * scaleA[0] * ${scaleText('scaleB', bScale, '(column)')}`;
-    const added =
-      c === undefined ? '' : ` + c[${broadcastIndex(`((row) * ${columns}u + (column))`, c.shape, [rows, columns])}]`;
+    const alpha = floatLiteral(emitter.attribute('alpha', 1));
+    const cIndex = c && broadcastIndex(`((row) * ${columns}u + (column))`, c.shape, [rows, columns]);
     emitIntegerProduct(emitter, {
       hint: 'quantized_gemm',
       rows,
@@ -294,21 +236,20 @@ const qgemm: Operator = {
       batch: [],
       a: { value: a, strides: [], zero: zeroPointOf(aZero, 'rows'), transposed: transA },
       b: { value: b, strides: [], zero: zeroPointOf(bZero, 'columns'), transposed: transB },
-      parameters: [
-        floatParameter(emitter, 'scaleA', aScale),
-        floatParameter(emitter, 'scaleB', bScale),
-        ...(c === undefined ? [] : [{ name: 'c', type: 'i32', buffer: c.buffer }]),
-        ...(yScale === undefined ? [] : [floatParameter(emitter, 'scaleD', yScale)]),
-        ...(yZero === undefined
-          ? []
-          : [{ name: 'zeroD', type: elementOf(yZero.datatype).stored, buffer: yZero.buffer }]),
-        { name: 'd', type: element.stored, buffer: output.buffer, access: 'write' },
-      ],
-      finish: (sum, at) => {
-        const value = `(float)(${sum}${added})`;
-        if (yScale === undefined) return `d[${at}] = ${value} * (${factor})`;
-        const places = `rintf(${value} * (${factor} / scaleD[0]))${yZero === undefined ? '' : ' + (float)zeroD[0]'}`;
-        return `d[${at}] = ${saturated(places, output.datatype)}`;
+      tensors: {
+        scaleA: asFloats(emitter, aScale),
+        scaleB: asFloats(emitter, bScale),
+        c,
+        scaleD: yScale && asFloats(emitter, yScale),
+        zeroD: yZero,
+        d: written(output),
+      },
+      finish: (sum, at, { scaleA, scaleB, scaleD, d }) => {
+        const factor = `${alpha} * ${scaleA.at('0')} * ${scaleB.at(scaleAt(bScale, '(column)'))}`;
+        const value = `(float)(${sum}${cIndex === undefined ? '' : ` + c[${cIndex}]`})`;
+        if (scaleD === undefined) return d.set(at, `${value} * (${factor})`);
+        const places = `rintf(${value} * (${factor} / ${scaleD.at('0')}))${yZero ? ' + (float)zeroD[0]' : ''}`;
+        return d.set(at, saturated(places, output.datatype));
       },
     });
   },

@@ -1,6 +1,6 @@
 /** Det: the determinant of each matrix, by elimination on a copy of it, a thread to a matrix. */
 import { elementBytes } from '../../../tensor/index.ts';
-import { floats, requireDatatype } from '../common/element.ts';
+import { floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { Unsupported, type Operator } from '../types.ts';
@@ -8,8 +8,7 @@ import { Unsupported, type Operator } from '../types.ts';
 export const determinant: Operator = {
   type: 'Det',
   emit(emitter) {
-    const given = emitter.required(0);
-    requireDatatype(given, floats);
+    const given = emitter.required(0, floats);
     const size = given.shape.at(-1);
     if (size === undefined || given.shape.at(-2) !== size) {
       throw new Unsupported(`'${given.name}' of shape [${given.shape.join(',')}] is not made of square matrices`);

@@ -1,18 +1,10 @@
 /** ArgMax, ArgMin and TopK: which elements of a line come first. */
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import { numbers, requireDatatype } from '../common/element.ts';
+import { numbers } from '../common/element.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, knownNumbers, requiredOutput } from '../common/inputs.ts';
 import { read, write } from '../common/launching.ts';
-import {
-  alone,
-  blocksFor,
-  teamDefinitions,
-  teamForRows,
-  teamKernel,
-  typeDefinitions,
-  type Team,
-} from '../common/teams.ts';
+import { alone, launchTeams, teamForRows, typeDefinitions, type Team } from '../common/teams.ts';
 import { reducedType } from './reducing.ts';
 
 interface Lines {
@@ -35,20 +27,18 @@ const lineStart = (l: string, { lines, step }: Lines, count: number): string =>
 const better = (largest: boolean): string => (largest ? '((a) > (b))' : '((a) < (b))');
 
 function emitArg(emitter: Emitter, largest: boolean): void {
-  const given = emitter.required(0);
-  requireDatatype(given, numbers);
+  const given = emitter.required(0, numbers);
   const axis = axisOf(emitter.attribute('axis', 0), given.shape.length);
   const output = requiredOutput(emitter);
   if (output.elements === 0) return;
   const { lines, count, step } = linesOf(given, axis);
   if (count === 0) throw new Unsupported(`'${given.name}' has no elements along axis ${axis}`);
   const input = asDeclared(emitter, given);
-  const team = step === 1 ? teamForRows(lines, count) : alone;
-  const kernel = emitter.kernel(
-    largest ? 'arg_max' : 'arg_min',
-    teamKernel('arg-reduce', {
+  launchTeams(emitter, largest ? 'arg_max' : 'arg_min', 'arg-reduce', {
+    team: step === 1 ? teamForRows(lines, count) : alone,
+    rows: lines,
+    definitions: {
       ...typeDefinitions(input.datatype, 'INT64', reducedType(input.datatype)),
-      ...teamDefinitions(team),
       INDEX: indexType(input.elements),
       COUNT: count,
       STEP: `${step}u`,
@@ -56,12 +46,7 @@ function emitArg(emitter: Emitter, largest: boolean): void {
       LAST: emitter.attribute('select_last_index', 0),
       'BETTER(a, b)': better(largest),
       'OUTPUT_AT(o)': lineStart('o', { lines, count, step }, count),
-    }),
-  );
-  emitter.launch({
-    kernel,
-    grid: [blocksFor(lines, team)],
-    block: [team.block],
+    },
     arguments: [read(input.buffer), write(output.buffer)],
   });
 }
@@ -70,8 +55,7 @@ function emitArg(emitter: Emitter, largest: boolean): void {
 const topMax = 1024;
 
 function emitTopK(emitter: Emitter): void {
-  const given = emitter.required(0);
-  requireDatatype(given, numbers);
+  const given = emitter.required(0, numbers);
   const axis = axisOf(emitter.attribute('axis', -1), given.shape.length);
   const values = emitter.output(0);
   const places = emitter.output(1);
@@ -85,13 +69,12 @@ function emitTopK(emitter: Emitter): void {
   const wide = teamForRows(line.lines, line.count);
   // A round ends with a reduction, so a warp at least.
   const team: Team = wide.threads === 1 ? { threads: 32, block: 128 } : wide;
-  const types = typeDefinitions(input.datatype, input.datatype, reducedType(input.datatype));
   const at = `out + (INDEX)rank * ${line.step}u`;
-  const kernel = emitter.kernel(
-    'top_k',
-    teamKernel('top-k', {
-      ...types,
-      ...teamDefinitions(team),
+  launchTeams(emitter, 'top_k', 'top-k', {
+    team,
+    rows: line.lines,
+    definitions: {
+      ...typeDefinitions(input.datatype, input.datatype, reducedType(input.datatype)),
       INDEX: indexType(input.elements),
       COUNT: line.count,
       STEP: `${line.step}u`,
@@ -103,12 +86,7 @@ function emitTopK(emitter: Emitter): void {
       'BETTER(a, b)': better(emitter.attribute('largest', 1) === 1),
       'LINE_AT(l)': lineStart('l', line, line.count),
       'OUTPUT_AT(l)': lineStart('l', line, k),
-    }),
-  );
-  emitter.launch({
-    kernel,
-    grid: [blocksFor(line.lines, team)],
-    block: [team.block],
+    },
     arguments: [
       read(input.buffer),
       ...(values ? [write(values.buffer)] : []),
@@ -121,8 +99,7 @@ function emitTopK(emitter: Emitter): void {
 const manyLines = 1024;
 
 function emitScan(emitter: Emitter, operation: 'Sum' | 'Product'): void {
-  const given = emitter.required(0);
-  requireDatatype(given, numbers);
+  const given = emitter.required(0, numbers);
   const [axisGiven] = knownNumbers(emitter, 1, 'axis') ?? [];
   if (axisGiven === undefined) throw new Unsupported('it does not say along which axis it runs');
   const axis = axisOf(axisGiven, given.shape.length);
@@ -131,12 +108,11 @@ function emitScan(emitter: Emitter, operation: 'Sum' | 'Product'): void {
   const input = asDeclared(emitter, given);
   const line = linesOf(input, axis);
   const together = line.count > 16 && (line.step === 1 || line.lines < manyLines);
-  const team: Team = together ? { threads: 32, block: 128 } : alone;
-  const kernel = emitter.kernel(
-    operation === 'Sum' ? 'cumulative_sum' : 'cumulative_product',
-    teamKernel('scan', {
+  launchTeams(emitter, operation === 'Sum' ? 'cumulative_sum' : 'cumulative_product', 'scan', {
+    team: together ? { threads: 32, block: 128 } : alone,
+    rows: line.lines,
+    definitions: {
       ...typeDefinitions(input.datatype, output.datatype, reducedType(input.datatype)),
-      ...teamDefinitions(team),
       INDEX: indexType(input.elements),
       LENGTH: `${line.count}u`,
       STEP: `${line.step}u`,
@@ -146,12 +122,7 @@ function emitScan(emitter: Emitter, operation: 'Sum' | 'Product'): void {
       EXCLUSIVE: emitter.attribute('exclusive', 0),
       REVERSED: emitter.attribute('reverse', 0),
       'LINE_AT(l)': lineStart('l', line, line.count),
-    }),
-  );
-  emitter.launch({
-    kernel,
-    grid: [blocksFor(line.lines, team)],
-    block: [team.block],
+    },
     arguments: [read(input.buffer), write(output.buffer)],
   });
 }

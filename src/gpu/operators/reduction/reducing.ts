@@ -4,16 +4,9 @@ import type { Emitter, Value } from '../types.ts';
 import { accumulatorOf, floats, numbers, requireDatatype } from '../common/element.ts';
 import { axisOf, collapse, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import { forEachIndex, read, write } from '../common/launching.ts';
-import {
-  alone,
-  blocksFor,
-  mathOf,
-  teamDefinitions,
-  teamForRows,
-  teamKernel,
-  typeDefinitions,
-} from '../common/teams.ts';
+import { forEachElement, written } from '../common/elements.ts';
+import { read, write } from '../common/launching.ts';
+import { alone, launchTeams, mathOf, teamForRows, teamKernel, typeDefinitions } from '../common/teams.ts';
 
 /** What is done with the elements that become one. */
 export interface Reduction {
@@ -109,14 +102,13 @@ export function emitReduction(
   const outer = walk(true);
   const inner = walk(false);
   const count = product(inner.sizes);
-  const types = typeDefinitions(input.datatype, output.datatype, accumulator);
   const finish = reduction.finish?.(math, count) ?? 'x';
   if (count === 0) {
-    emitEmpty(emitter, hint, reduction, output, finish, types, accumulator);
+    emitEmpty(emitter, hint, reduction, output, finish, accumulator);
     return;
   }
   const definitions = {
-    ...types,
+    ...typeDefinitions(input.datatype, output.datatype, accumulator),
     INDEX: indexType(input.elements),
     COUNT: `${count}u`,
     OUTPUTS: `${output.elements}u`,
@@ -141,12 +133,10 @@ export function emitReduction(
     });
     return;
   }
-  const team = alongRows ? teamForRows(output.elements, count) : alone;
-  const kernel = emitter.kernel(hint, teamKernel('reduce', { ...definitions, ...teamDefinitions(team) }));
-  emitter.launch({
-    kernel,
-    grid: [blocksFor(output.elements, team)],
-    block: [team.block],
+  launchTeams(emitter, hint, 'reduce', {
+    team: alongRows ? teamForRows(output.elements, count) : alone,
+    rows: output.elements,
+    definitions,
     arguments: [read(input.buffer), write(output.buffer)],
   });
 }
@@ -158,20 +148,13 @@ function emitEmpty(
   reduction: Reduction,
   output: Value,
   finish: string,
-  types: Readonly<Record<string, string | number>>,
   accumulator: string,
 ): void {
-  const text = String(types['STORE(x)']).replaceAll(/\bx\b/g, finish);
-  forEachIndex(
-    emitter,
-    hint,
-    output.elements,
-    [{ name: 'output', type: String(types['OUTPUT']), buffer: output.buffer, access: 'write' }],
-    [
-      `const ${accumulator} shift = ${reduction.shifted === true ? 0 : initialOf('Sum', accumulator)};`,
-      `const ${accumulator} x = ${initialOf(reduction.operation, accumulator)};`,
-      '(void)shift;',
-      `output[i] = ${text};`,
-    ].join('\n'),
-  );
+  const tensors = { output: written(output) };
+  forEachElement(emitter, hint, output.elements, tensors, (of) => [
+    `const ${accumulator} shift = ${reduction.shifted === true ? 0 : initialOf('Sum', accumulator)};`,
+    `const ${accumulator} x = ${initialOf(reduction.operation, accumulator)};`,
+    '(void)shift;',
+    of.output.set('i', `(${of.output.computed})(${finish})`),
+  ]);
 }

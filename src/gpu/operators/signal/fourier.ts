@@ -2,7 +2,7 @@
  * DFT and STFT as sums over the signal, with the turns of the circle from a table that a first launch makes: at the lengths that models
  * have, the table is read from cache, and every output is a thread.
  */
-import { accumulatorOf, floats, requireDatatype } from '../common/element.ts';
+import { accumulatorOf, floats } from '../common/element.ts';
 import { axisOf, coordinates, product } from '../common/indexing.ts';
 import { asDeclared, knownNumbers, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written, type Use } from '../common/elements.ts';
@@ -74,8 +74,7 @@ function emitSum(emitter: Emitter, output: Value, sum: Sum): void {
 const dft: Operator = {
   type: 'DFT',
   emit(emitter) {
-    const given = emitter.required(0);
-    requireDatatype(given, floats);
+    const given = emitter.required(0, floats);
     const output = requiredOutput(emitter);
     const rank = given.shape.length;
     const [named] = emitter.opset >= 20 ? (knownNumbers(emitter, 2, 'axis') ?? [-2]) : [emitter.attribute('axis', 1)];
@@ -111,8 +110,7 @@ const dft: Operator = {
 const stft: Operator = {
   type: 'STFT',
   emit(emitter) {
-    const given = emitter.required(0);
-    requireDatatype(given, floats);
+    const given = emitter.required(0, floats);
     const output = requiredOutput(emitter);
     const [step] = knownNumbers(emitter, 1, 'frame step') ?? [];
     const window = emitter.input(2);

@@ -1,6 +1,6 @@
 /** DeformConv: a convolution whose kernel's places are moved by a tensor. The moved windows are made first, then multiplied. */
 import { scratchValue } from '../common/derived.ts';
-import { floats, requireDatatype } from '../common/element.ts';
+import { floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates, product } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
@@ -11,9 +11,8 @@ import { Unsupported, type Operator } from '../types.ts';
 export const deformConv: Operator = {
   type: 'DeformConv',
   emit(emitter) {
-    const [given, weight, offset] = [emitter.required(0), emitter.required(1), emitter.required(2)];
+    const [given, weight, offset] = [emitter.required(0, floats), emitter.required(1), emitter.required(2)];
     const [bias, mask] = [emitter.input(3), emitter.input(4)];
-    requireDatatype(given, floats);
     if (given.shape.length !== 4) throw new Unsupported(`'${given.name}' has ${given.shape.length} dimensions, not 4`);
     const output = requiredOutput(emitter);
     const convolution = convolutionOf(emitter, given, weight, output);

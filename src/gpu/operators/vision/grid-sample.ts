@@ -1,5 +1,5 @@
 /** GridSample: elements of an image at places that another tensor names, along any number of axes; and AffineGrid, which makes such places. */
-import { floats, floatLiteral, requireDatatype } from '../common/element.ts';
+import { floats, floatLiteral } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
@@ -71,10 +71,7 @@ function reachOf(mode: Mode, axis: number): { readonly lines: string[]; readonly
 const gridSample = (type: string): Operator => ({
   type,
   emit(emitter) {
-    const given = emitter.required(0);
-    const grid = emitter.required(1);
-    requireDatatype(given, floats);
-    requireDatatype(grid, floats);
+    const [given, grid] = [emitter.required(0, floats), emitter.required(1, floats)];
     const output = requiredOutput(emitter);
     const [mode, padding] = [modeOf(emitter), paddingOf(emitter)];
     const aligned = emitter.attribute('align_corners', 0) === 1;
@@ -133,8 +130,7 @@ const gridSample = (type: string): Operator => ({
 const affineGrid: Operator = {
   type: 'AffineGrid',
   emit(emitter) {
-    const theta = emitter.required(0);
-    requireDatatype(theta, floats);
+    const theta = emitter.required(0, floats);
     const output = requiredOutput(emitter);
     const axes = output.shape.at(-1)!;
     const sizes = output.shape.slice(1, -1);

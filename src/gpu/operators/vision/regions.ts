@@ -1,5 +1,5 @@
 /** Pooling of regions of interest: RoiAlign and MaxRoiPool. Regions are tensors, so what they reach is found by each thread. */
-import { floatLiteral, floats, requireDatatype } from '../common/element.ts';
+import { floatLiteral, floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
@@ -8,10 +8,8 @@ import { Unsupported, type Operator } from '../types.ts';
 const roiAlign: Operator = {
   type: 'RoiAlign',
   emit(emitter) {
-    const given = emitter.required(0);
-    requireDatatype(given, floats);
-    const [rois, items] = [emitter.required(1), emitter.required(2)];
-    requireDatatype(items, ['INT64', 'INT32']);
+    const given = emitter.required(0, floats);
+    const [rois, items] = [emitter.required(1), emitter.required(2, ['INT64', 'INT32'])];
     const output = requiredOutput(emitter);
     const mode = emitter.attribute<string>('mode', 'avg');
     if (mode !== 'avg' && mode !== 'max') throw new Unsupported(`its mode '${mode}' is not covered`);
@@ -84,8 +82,7 @@ const range = (low: string, high: string, at: string, bin: string, start: string
 const maxRoiPool: Operator = {
   type: 'MaxRoiPool',
   emit(emitter) {
-    const given = emitter.required(0);
-    requireDatatype(given, floats);
+    const given = emitter.required(0, floats);
     const rois = emitter.required(1);
     const output = requiredOutput(emitter);
     const [, channels, height, width] = given.shape as [number, number, number, number];
