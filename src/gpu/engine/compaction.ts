@@ -4,12 +4,33 @@
  * new ones. Layers whose run or load is just being submitted stay where they are.
  */
 import type { DeviceAddress } from '../driver/types.ts';
-import type { DeviceBlock } from './device-memory.ts';
-import type { GpuLane } from './lane.ts';
-import type { Fence } from './streams.ts';
+import type { DeviceBlock, DevicePool } from './device-memory.ts';
+import type { Mutex } from './mutex.ts';
+import type { Fence, OrderedStream } from './streams.ts';
 
 /** A block that would take more copies stays where it is for now: while they are submitted, nothing else is. */
 const copiesMax = 1024;
+
+/** Whose layers lie in blocks, and who is told when they have moved. */
+interface BlockOwner {
+  /** They must stay where they are. */
+  readonly isFixed: boolean;
+  ready(layer: number): Fence | null;
+  setReady(layer: number, fence: Fence): void;
+  release(layers: readonly number[]): number;
+}
+
+/** Memory of one GPU as {@link compact} sees it. */
+export interface Compactable {
+  readonly pool: DevicePool;
+  readonly execution: OrderedStream;
+  /** Held while one run submits its work to the execution stream. */
+  readonly mutex: Mutex;
+  /** Whose layer a block of weights is. */
+  readonly owners: Map<DeviceBlock, { readonly residency: BlockOwner; readonly layer: number }>;
+  /** Activations and workspace of the program that executes now. */
+  readonly scratch: DeviceBlock | null;
+}
 
 /** How a block goes down: in pieces as long as the way, or through other memory in pieces as large as that. */
 interface Move {
@@ -20,7 +41,7 @@ interface Move {
 }
 
 /** True when anything was moved. */
-export function compact(lane: GpuLane): boolean {
+export function compact(lane: Compactable): boolean {
   const { pool, execution, owners } = lane;
   const moved = [];
   let isAny = false;
@@ -54,7 +75,7 @@ export function compact(lane: GpuLane): boolean {
 }
 
 /** The one with the fewest copies; undefined for a block that cannot move. */
-function bestMove(lane: GpuLane, block: DeviceBlock): Move | undefined {
+function bestMove(lane: Compactable, block: DeviceBlock): Move | undefined {
   const way = lane.pool.wayDown(block);
   if (way === 0) return undefined;
   const moves: Move[] = [{ through: null, step: way, copies: Math.ceil(block.bytes / way), before: [] }];
@@ -70,7 +91,7 @@ function bestMove(lane: GpuLane, block: DeviceBlock): Move | undefined {
 
 /** Source and destination overlap where the way is shorter than the bytes: the low pieces go first. */
 function submitMove(
-  lane: GpuLane,
+  lane: Compactable,
   { through, step }: Move,
   from: DeviceAddress,
   { address: to, bytes }: DeviceBlock,

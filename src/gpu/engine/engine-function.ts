@@ -1,3 +1,4 @@
+import { getOrMake } from '../../tools/index.ts';
 import type { HostWeights } from './host-store.ts';
 import type { GpuLane } from './lane.ts';
 import { Residency } from './residency.ts';
@@ -16,12 +17,7 @@ export class EngineFunction {
   }
 
   residency(lane: GpuLane): Residency {
-    let residency = this.#residencies.get(lane);
-    if (residency === undefined) {
-      residency = new Residency(this.weights, lane);
-      this.#residencies.set(lane, residency);
-    }
-    return residency;
+    return getOrMake(this.#residencies, lane, () => new Residency(this.weights, lane));
   }
 
   residencies(): Residency[] {

@@ -22,8 +22,10 @@ import type { Exchange } from './exchange.ts';
 import { HostStore } from './host-store.ts';
 import { IoBuffers, type IoBuffer } from './io-buffers.ts';
 import { GpuLane } from './lane.ts';
-import { loadAhead, type LoadOptions, type Preemption } from './load.ts';
-import { Run, type RunContext } from './run.ts';
+import { loadAhead, type LoadOptions } from './load.ts';
+import type { Preemption } from './residency.ts';
+import type { RunContext } from './run-context.ts';
+import { Run } from './run.ts';
 import { Streams, type StreamsOptions } from './streams.ts';
 
 export interface EngineOptions {
@@ -249,8 +251,7 @@ export class Engine {
     this.#isClosing = true;
     await this.#store.stop();
     if (this.#active > 0) await new Promise<void>((resolve) => this.#idle.push(resolve));
-    const streams = this.#lanes.flatMap((lane) => [lane.execution, lane.load, lane.migration]);
-    await Promise.allSettled(streams.map((stream) => stream.finished()));
+    await Promise.all(this.#lanes.map((lane) => lane.drained()));
     // Cancelled runs give their buffers back a moment after that.
     await new Promise((resolve) => setImmediate(resolve));
     for (const lane of this.#lanes) await this.#quietly(() => lane.close());

@@ -183,7 +183,7 @@ export class HostStore implements Disposable {
 
   /** Gives back what is not in use: others need pinned memory. */
   trim(): boolean {
-    return this.#pool.trim(0);
+    return this.#pool.trim();
   }
 
   /** Something may have become free. */

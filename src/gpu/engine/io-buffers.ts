@@ -16,32 +16,21 @@ const budgetBytes = 256 * mebibyte;
 const slabBytes = 4 * mebibyte;
 
 /** Pinned buffers for what runs take and give. */
-export class IoBuffers implements Disposable {
-  readonly #pool: PinnedPool;
-
+export class IoBuffers extends PinnedPool {
   constructor(cuda: Cuda, kind: PinnedKind, relieve: () => boolean) {
-    this.#pool = new PinnedPool(cuda, { budgetBytes, slabBytes, kind, relieve });
+    super(cuda, { budgetBytes, slabBytes, kind, relieve });
   }
 
   /** What has to be pinned for it is pinned on another thread. @throws CudaError */
   async allocate(bytes: number): Promise<IoBuffer> {
-    const range = await this.#pool.takeSoon(bytes);
+    const range = await this.takeSoon(bytes);
     return {
       address: range.address,
       view: range.view(0, bytes),
       [Symbol.dispose]: () => {
         range.free();
-        this.#pool.trim(budgetBytes);
+        this.trim(budgetBytes);
       },
     };
-  }
-
-  /** Gives back what is not in use: others need pinned memory. */
-  trim(): boolean {
-    return this.#pool.trim(0);
-  }
-
-  [Symbol.dispose](): void {
-    this.#pool[Symbol.dispose]();
   }
 }

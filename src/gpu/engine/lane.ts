@@ -1,26 +1,21 @@
 /** One GPU as the engine uses it: its memory, its streams, its programs. It executes one invocation at a time. */
 import type { Cuda, CudaDevice, CudaEvent, CudaGraph, CudaModule } from '../driver/types.ts';
+import { getOrMake, SharedValues } from '../../tools/index.ts';
+import { alignUp } from '../program/arena.ts';
 import type { Program } from '../program/types.ts';
 import { GpuError, type Capability, type GpuMemoryState } from '../types.ts';
 import { Binding } from './binding.ts';
-import { compact } from './compaction.ts';
+import { compact, type Compactable } from './compaction.ts';
 import { DevicePool, type DeviceBlock, type MemoryPurpose } from './device-memory.ts';
 import type { IoBuffers } from './io-buffers.ts';
 import { Mutex } from './mutex.ts';
 import { Products, type Product } from './products.ts';
-import type { Residency } from './residency.ts';
 import type { Fence, OrderedStream, Streams } from './streams.ts';
 
 /** What all functions that run the same program share of it on this GPU. */
 interface LoadedProgram {
   readonly module: CudaModule | null;
   readonly constants: DeviceBlock | null;
-}
-
-interface ProgramEntry {
-  readonly loading: Promise<LoadedProgram>;
-  /** Bindings, also those still to come. */
-  users: number;
 }
 
 const bindingKey = (functionKey: string, programKey: string): string => `${functionKey}\0${programKey}`;
@@ -32,7 +27,7 @@ export interface LaneOptions {
   readonly without: ReadonlySet<Capability>;
 }
 
-export class GpuLane {
+export class GpuLane implements Compactable {
   readonly index: number;
   readonly device: CudaDevice;
   readonly without: ReadonlySet<Capability>;
@@ -43,15 +38,13 @@ export class GpuLane {
   readonly load: OrderedStream;
   /** Layers that this GPU hands on to another one. */
   readonly migration: OrderedStream;
-  /** Held while one run submits its work to the execution stream. */
   readonly mutex = new Mutex();
-  /** Whose layer a block of weights is. */
-  readonly owners = new Map<DeviceBlock, { readonly residency: Residency; readonly layer: number }>();
+  readonly owners: Compactable['owners'] = new Map();
   readonly #cuda: Cuda;
   readonly #io: IoBuffers;
   /** By function and program. */
   readonly #bindings = new Map<string, Promise<Binding>>();
-  readonly #programs = new Map<string, ProgramEntry>();
+  readonly #programs = new SharedValues<LoadedProgram>();
   readonly #products: Products;
   readonly #timers: CudaEvent[] = [];
   readonly #idleTimers: CudaEvent[] = [];
@@ -73,6 +66,12 @@ export class GpuLane {
     this.migration = streams.open(device, 'migration', 'normal');
   }
 
+  /** Resolves when nothing that was submitted is under way, however it ended. */
+  async drained(): Promise<void> {
+    const streams = [this.execution, this.load, this.migration];
+    await Promise.allSettled(streams.map((stream) => stream.finished()));
+  }
+
   memory(): GpuMemoryState {
     const { pool } = this;
     return {
@@ -91,7 +90,7 @@ export class GpuLane {
   allocate(sizes: readonly number[], purpose: MemoryPurpose): DeviceBlock[] | undefined {
     const found = this.#tryAllocate(sizes, purpose);
     if (found !== undefined) return found;
-    const neededBytes = sizes.reduce((sum, bytes) => sum + Math.ceil(bytes / 256) * 256, 0);
+    const neededBytes = sizes.reduce((sum, bytes) => sum + alignUp(bytes), 0);
     if (neededBytes > this.pool.freeBytes || !compact(this)) return undefined;
     return this.#tryAllocate(sizes, purpose);
   }
@@ -112,13 +111,11 @@ export class GpuLane {
   /** A function's program on this GPU; the first call compiles and loads it. @throws CudaError, GpuError */
   bind(functionKey: string, program: Program): Promise<Binding> {
     const key = bindingKey(functionKey, program.key);
-    let bound = this.#bindings.get(key);
-    if (bound === undefined) {
-      bound = this.#bind(program);
-      this.#bindings.set(key, bound);
+    return getOrMake(this.#bindings, key, () => {
+      const bound = this.#bind(program);
       bound.catch(() => this.#bindings.delete(key));
-    }
-    return bound;
+      return bound;
+    });
   }
 
   /** Gives all launches of a function back. */
@@ -153,7 +150,7 @@ export class GpuLane {
   }
 
   async #bind(program: Program): Promise<Binding> {
-    const loaded = await this.#load(program);
+    const loaded = await this.#programs.take(program.key, () => this.#load(program));
     const products: (Product | undefined)[] = [];
     try {
       for (const launch of program.launches) {
@@ -167,23 +164,8 @@ export class GpuLane {
     }
   }
 
-  /** Kernels and constants of a program, for one user more. */
+  /** Kernels and constants of a program. */
   async #load(program: Program): Promise<LoadedProgram> {
-    let entry = this.#programs.get(program.key);
-    if (entry === undefined) {
-      entry = { loading: this.#loadNow(program), users: 0 };
-      this.#programs.set(program.key, entry);
-    }
-    entry.users++;
-    try {
-      return await entry.loading;
-    } catch (error) {
-      if (this.#programs.get(program.key) === entry) this.#programs.delete(program.key);
-      throw error;
-    }
-  }
-
-  async #loadNow(program: Program): Promise<LoadedProgram> {
     const hasKernels = program.launches.some(({ kind }) => kind === 'kernel');
     const image = hasKernels ? await this.#cuda.compiler.compile(program.source, this.device) : null;
     const bytes = program.constants.byteLength;
@@ -209,12 +191,9 @@ export class GpuLane {
   }
 
   async #unload(programKey: string): Promise<void> {
-    const entry = this.#programs.get(programKey);
-    if (entry === undefined || --entry.users > 0) return;
-    this.#programs.delete(programKey);
-    const { module, constants } = await entry.loading;
-    module?.release();
-    if (constants !== null) this.pool.free(constants, []);
+    const left = await this.#programs.leave(programKey);
+    left?.module?.release();
+    if (left?.constants) this.pool.free(left.constants, []);
   }
 
   /**
@@ -224,8 +203,8 @@ export class GpuLane {
    * @param staging memory for {@link Binding.stagingBytes} that the caller has for a while
    */
   prepareScratch(binding: Binding, staging?: DeviceBlock): void {
-    const arenaBytes = Math.ceil(binding.program.arenaBytes / 256) * 256;
-    const ownBytes = arenaBytes + Math.ceil(binding.workspaceBytes / 256) * 256;
+    const arenaBytes = alignUp(binding.program.arenaBytes);
+    const ownBytes = arenaBytes + alignUp(binding.workspaceBytes);
     const neededBytes = Math.max(256, ownBytes + (staging === undefined ? binding.stagingBytes : 0));
     if (this.#scratch === null || this.#scratch.bytes < neededBytes) {
       this.#dropScratch();
@@ -247,7 +226,6 @@ export class GpuLane {
     return block;
   }
 
-  /** Activations and workspace of the program that executes now. */
   get scratch(): DeviceBlock | null {
     return this.#scratch;
   }

@@ -3,10 +3,10 @@ import type { ColdStartPlan } from '../../plan/index.ts';
 import { GpuError } from '../types.ts';
 import type { EngineFunction } from './engine-function.ts';
 import type { GpuLane } from './lane.ts';
-import { cancelled } from './mutex.ts';
-import type { Residency } from './residency.ts';
+import { cancelled, orCancelled } from './mutex.ts';
+import type { Preemption, Residency } from './residency.ts';
 import { checkPlan } from './run-checks.ts';
-import type { RunContext } from './run.ts';
+import type { RunContext } from './run-context.ts';
 import { Transfer } from './transfer.ts';
 
 export interface LoadOptions {
@@ -16,9 +16,6 @@ export interface LoadOptions {
   readonly prefix?: number;
   readonly signal?: AbortSignal;
 }
-
-/** Why the submission of a load ended before its time. */
-export type Preemption = 'run' | 'evicted';
 
 /** Resolves with the bytes brought when everything asked for is on the GPU. @throws GpuError */
 export async function loadAhead(
@@ -73,21 +70,9 @@ async function loadOnce(
     lease = await context.store.lease(weights, either);
     await residency.reserve(missing);
     transfer = new Transfer(residency, plan, missing, (gpu) => context.lane(gpu), null);
-    let windowFilled = 0;
-    let window: Promise<unknown> = Promise.resolve();
     while (transfer.next !== undefined && !either.aborted) {
-      if (!weights.isLayerFilled(transfer.next)) await abortable(weights.layerFilled(transfer.next), either);
-      if (either.aborted) break;
-      const before = transfer.submittedBytes;
-      transfer.submitNext();
-      windowFilled += transfer.submittedBytes - before;
-      if (windowFilled * 2 < context.windowBytes) continue;
-      windowFilled = 0;
-      const previous = window;
-      window = Promise.all([...transfer.streams].map((stream) => stream.finished()));
-      // Should nobody come to wait for it, the end of the load tells of the same failure.
-      window.catch(() => undefined);
-      await previous;
+      if (!weights.isLayerFilled(transfer.next)) await orCancelled(weights.layerFilled(transfer.next), either);
+      await transfer.submitWithin(context.windowBytes);
     }
   } catch (error) {
     if (!preempt.signal.aborted || signal?.aborted === true) throw context.failed(error);
@@ -101,13 +86,4 @@ async function loadOnce(
   if (signal?.aborted === true) throw cancelled();
   const bytes = transfer?.submittedBytes ?? 0;
   return { bytes, preempted: preempt.signal.aborted ? (preempt.signal.reason as Preemption) : null };
-}
-
-/** Whoever does not want to wait any longer goes on; the promise is minded. */
-function abortable(promise: Promise<void>, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const abort = (): void => resolve();
-    signal.addEventListener('abort', abort, { once: true });
-    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
-  });
 }

@@ -8,4 +8,14 @@ export class Mutex extends Semaphore {
   }
 }
 
+/** The result, unless the caller cancels first: what was begun goes on. */
+export function orCancelled<Result>(result: Promise<Result>, signal: AbortSignal): Promise<Result> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(cancelled());
+    if (signal.aborted) abort();
+    signal.addEventListener('abort', abort, { once: true });
+    result.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
+}
+
 export const cancelled = (): GpuError => new GpuError('cancelled', 'the run was cancelled by its caller');

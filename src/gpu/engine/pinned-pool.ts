@@ -25,7 +25,6 @@ export interface PinnedPoolOptions {
 class Slab {
   readonly memory: HostMemory;
   readonly ranges: RangeAllocator;
-  readonly #views: Uint8Array[] = [];
 
   constructor(memory: HostMemory) {
     this.memory = memory;
@@ -34,16 +33,6 @@ class Slab {
 
   get isEmpty(): boolean {
     return this.ranges.usedBytes === 0;
-  }
-
-  /** The bytes for JavaScript; what crosses the end of a view gets one of its own. */
-  view(offset: number, bytes: number): Uint8Array {
-    if (bytes > viewBytesMax) throw new RangeError(`a view of ${bytes} bytes is beyond ${viewBytesMax}`);
-    const index = Math.floor(offset / viewBytesMax);
-    const start = index * viewBytesMax;
-    if (offset + bytes > start + viewBytesMax) return this.memory.view(offset, bytes);
-    this.#views[index] ??= this.memory.view(start, Math.min(viewBytesMax, this.memory.bytes - start));
-    return this.#views[index].subarray(offset - start, offset - start + bytes);
   }
 }
 
@@ -62,7 +51,7 @@ export class PinnedRange {
   }
 
   view(byteOffset: number, bytes: number): Uint8Array {
-    return this.#slab.view(this.#offset + byteOffset, bytes);
+    return this.#slab.memory.view(this.#offset + byteOffset, bytes);
   }
 
   free(): void {
@@ -141,8 +130,8 @@ export class PinnedPool implements Disposable {
     }
   }
 
-  /** Frees empty slabs until no more than so many bytes are pinned. True where it freed one. */
-  trim(keepBytes: number): boolean {
+  /** Frees empty slabs until no more than so many bytes are pinned: others need them. True where it freed one. */
+  trim(keepBytes = 0): boolean {
     const before = this.#slabs.length;
     for (const slab of this.#slabs.filter(({ isEmpty }) => isEmpty)) {
       if (this.pinnedBytes <= keepBytes) break;

@@ -12,6 +12,7 @@ import {
   type Matmul,
   type MatmulDescription,
 } from '../driver/types.ts';
+import { SharedValues } from '../../tools/index.ts';
 import { ownProductOf, type ProductOperand } from '../program/own-product.ts';
 import type { Capability } from '../types.ts';
 
@@ -32,16 +33,11 @@ export type Product = LoadedProduct & {
   release(): void;
 };
 
-interface Entry {
-  readonly loading: Promise<LoadedProduct>;
-  users: number;
-}
-
 export class Products {
   readonly #cuda: Cuda;
   readonly #device: CudaDevice;
   readonly #without: ReadonlySet<Capability>;
-  readonly #entries = new Map<string, Entry>();
+  readonly #loaded = new SharedValues<LoadedProduct>();
   /** Products that the library failed at while they ran. */
   readonly #refused = new Set<string>();
 
@@ -56,19 +52,9 @@ export class Products {
     const text = JSON.stringify(description);
     const byLibrary = !this.#without.has('products') && !this.#refused.has(text);
     const key = `${byLibrary} ${text}`;
-    const entry = this.#entries.get(key) ?? { loading: this.#load(description, byLibrary), users: 0 };
-    this.#entries.set(key, entry);
-    entry.users++;
-    let loaded: LoadedProduct;
-    try {
-      loaded = await entry.loading;
-    } catch (error) {
-      if (this.#entries.get(key) === entry) this.#entries.delete(key);
-      throw error;
-    }
+    const loaded = await this.#loaded.take(key, () => this.#load(description, byLibrary));
     const release = (): void => {
-      if (--entry.users > 0) return;
-      this.#entries.delete(key);
+      if (this.#loaded.leave(key) === undefined) return;
       loaded.library?.release();
       loaded.own?.module.release();
     };

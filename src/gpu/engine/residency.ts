@@ -4,12 +4,14 @@ import { GpuError, type ResidencyState } from '../types.ts';
 import type { DeviceBlock } from './device-memory.ts';
 import type { HostWeights } from './host-store.ts';
 import type { GpuLane } from './lane.ts';
-import type { Preemption } from './load.ts';
 import { Mutex } from './mutex.ts';
 import type { Fence } from './streams.ts';
 
 /** Each waits for what was submitted to the execution stream. */
 const reserveAttempts = 16;
+
+/** Why the submission of a load ended before its time. */
+export type Preemption = 'run' | 'evicted';
 
 export class Residency {
   readonly weights: HostWeights;

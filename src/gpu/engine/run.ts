@@ -1,38 +1,20 @@
 /** One run of a program: what is missing is brought while what is there executes. */
 import type { Tensor } from '../../tensor/index.ts';
 import { CudaError, type CudaEvent } from '../driver/types.ts';
+import { alignUp } from '../program/arena.ts';
 import type { Program, ProgramTensor } from '../program/types.ts';
 import type { RunOptions, RunResult, StartKind } from '../types.ts';
 import { Anatomy } from './anatomy.ts';
 import type { Binding } from './binding.ts';
 import type { EngineFunction } from './engine-function.ts';
 import type { Exchange } from './exchange.ts';
-import type { IoBuffer, IoBuffers } from './io-buffers.ts';
+import type { IoBuffer } from './io-buffers.ts';
 import type { GpuLane } from './lane.ts';
-import { cancelled } from './mutex.ts';
+import { cancelled, orCancelled } from './mutex.ts';
 import type { Residency } from './residency.ts';
 import { checkPlan, matchInputs } from './run-checks.ts';
+import type { RunContext } from './run-context.ts';
 import { Transfer } from './transfer.ts';
-import type { HostStore } from './host-store.ts';
-
-/** What runs share. */
-export interface RunContext {
-  readonly store: HostStore;
-  readonly io: IoBuffers;
-  readonly graphs: boolean;
-  /** Whether layers can be executed with their weights in host memory; where not, plans load them all. */
-  readonly readsHost: boolean;
-  /**
-   * Bytes of copies that are submitted before the launches which wait for them, so that the link never waits for this
-   * thread.
-   */
-  readonly lookaheadBytes: number;
-  /** Most bytes of copies that are submitted and not done: what a cancelled run still brings. */
-  readonly windowBytes: number;
-  lane(gpu: number): GpuLane | undefined;
-  /** Told of the driver's errors, in whatever place. */
-  failed(error: unknown): Error;
-}
 
 interface Submitted {
   readonly done: Promise<unknown>;
@@ -57,9 +39,6 @@ export class Run {
   readonly #options: RunOptions;
   readonly #exchange: Exchange | undefined;
   readonly #calledMs = performance.now();
-  /** Bytes of copies since the last half window, and the end of the half before. */
-  #windowFilled = 0;
-  #window: Promise<unknown> = Promise.resolve();
 
   constructor(
     context: RunContext,
@@ -97,7 +76,7 @@ export class Run {
       throw this.#context.failed(error);
     }
     const result = this.#finish(submitted).finally(() => lease?.[Symbol.dispose]());
-    return signal === undefined ? result : raceAbort(result, signal);
+    return signal === undefined ? result : orCancelled(result, signal);
   }
 
   /** What the plan wants on the GPU and is not there, and what executes from host memory. */
@@ -191,16 +170,7 @@ export class Run {
 
   /** Submits one layer's copies, and waits where too many are under way. */
   async #submitCopy(transfer: Transfer): Promise<void> {
-    const before = transfer.submittedBytes;
-    transfer.submitNext();
-    this.#windowFilled += transfer.submittedBytes - before;
-    if (this.#windowFilled * 2 < this.#context.windowBytes) return;
-    this.#windowFilled = 0;
-    const previous = this.#window;
-    this.#window = Promise.all([...transfer.streams].map((stream) => stream.finished()));
-    // Should nobody come to wait for it, the end of the run tells of the same failure.
-    this.#window.catch(() => undefined);
-    await previous;
+    await transfer.submitWithin(this.#context.windowBytes);
     if (this.#options.signal?.aborted === true) throw cancelled();
   }
 
@@ -318,7 +288,7 @@ export class Run {
 
   #allocateIo(): Promise<IoBuffer> {
     const { inputs, outputs } = this.#program;
-    const bytes = [...inputs, ...outputs].reduce((sum, tensor) => sum + aligned(tensor.bytes), 0);
+    const bytes = [...inputs, ...outputs].reduce((sum, tensor) => sum + alignUp(tensor.bytes), 0);
     return this.#context.io.allocate(Math.max(1, bytes));
   }
 
@@ -332,7 +302,7 @@ export class Run {
         buffer.view.set(given.data, at);
         this.#lane.execution.cuda.copy(arena + byteOffset, buffer.address + at, size);
       }
-      at += aligned(size);
+      at += alignUp(size);
     }
   }
 
@@ -345,10 +315,10 @@ export class Run {
   }
 
   *#outputPlaces(): Generator<{ readonly tensor: ProgramTensor; readonly at: number }> {
-    let at = this.#program.inputs.reduce((sum, tensor) => sum + aligned(tensor.bytes), 0);
+    let at = this.#program.inputs.reduce((sum, tensor) => sum + alignUp(tensor.bytes), 0);
     for (const tensor of this.#program.outputs) {
       if (this.#exchange?.results.has(tensor.name) !== false) yield { tensor, at };
-      at += aligned(tensor.bytes);
+      at += alignUp(tensor.bytes);
     }
   }
 
@@ -377,23 +347,8 @@ export class Run {
   /** Resolves when nothing that this run submitted is under way, however it ended. */
   async #drain(): Promise<void> {
     const gpus = new Set([this.#lane.index, ...this.#options.plan.secondaries]);
-    const streams = [...gpus].flatMap((gpu) => {
-      const lane = this.#context.lane(gpu);
-      return lane === undefined ? [] : [lane.execution, lane.load, lane.migration];
-    });
-    await Promise.allSettled(streams.map((stream) => stream.finished()));
+    await Promise.all([...gpus].map(async (gpu) => this.#context.lane(gpu)?.drained()));
   }
 }
 
-const aligned = (bytes: number): number => Math.ceil(bytes / 256) * 256;
-
 const noNames: ReadonlySet<string> = new Set();
-
-function raceAbort<Result>(result: Promise<Result>, signal: AbortSignal): Promise<Result> {
-  return new Promise((resolve, reject) => {
-    const abort = (): void => reject(cancelled());
-    if (signal.aborted) abort();
-    signal.addEventListener('abort', abort, { once: true });
-    result.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
-  });
-}

@@ -2,6 +2,7 @@
  * Streams with a memory of who has waited for whom, so that a wait which changes nothing is never submitted: fewer calls,
  * and every wait that is left matters (a test removes each in turn and sees that a race comes of it).
  */
+import { getOrMake } from '../../tools/index.ts';
 import { CudaError, type CudaDevice, type CudaEvent, type CudaStream } from '../driver/types.ts';
 
 /** By stream, the latest of its fences that is known to lie before. */
@@ -87,8 +88,7 @@ export class Streams implements Disposable {
   }
 
   #record({ device, cuda }: OrderedStream): CudaEvent {
-    let idle = this.#idleEvents.get(device);
-    if (idle === undefined) this.#idleEvents.set(device, (idle = []));
+    const idle = getOrMake(this.#idleEvents, device, (): CudaEvent[] => []);
     if (idle.length === 0) {
       idle.push(device.createEvent());
       this.#events.push(idle[0]!);

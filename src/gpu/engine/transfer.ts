@@ -3,6 +3,8 @@
  * soon as it has it while the next one is on its way (DeepPlan, section 4.2). Submits only; the streams do the rest.
  */
 import type { ColdStartPlan } from '../../plan/index.ts';
+import { getOrMake } from '../../tools/index.ts';
+import { alignUp } from '../program/arena.ts';
 import type { Anatomy } from './anatomy.ts';
 import type { DeviceBlock } from './device-memory.ts';
 import type { GpuLane } from './lane.ts';
@@ -37,6 +39,9 @@ export class Transfer {
   /** Streams that carry something of it. */
   readonly streams = new Set<OrderedStream>();
   submittedBytes = 0;
+  /** Bytes of copies since the last half window, and the end of the half before. */
+  #windowFilled = 0;
+  #window: Promise<unknown> = Promise.resolve();
 
   constructor(
     residency: Residency,
@@ -57,8 +62,24 @@ export class Transfer {
     return this.#missing[0];
   }
 
-  /** Submits the copies of the next layer. Its host memory must be filled. */
-  submitNext(): void {
+  /**
+   * Submits the copies of the next layer, and waits where more than a window of bytes is under way. Its host memory
+   * must be filled.
+   */
+  async submitWithin(windowBytes: number): Promise<void> {
+    const before = this.submittedBytes;
+    this.#submitNext();
+    this.#windowFilled += this.submittedBytes - before;
+    if (this.#windowFilled * 2 < windowBytes) return;
+    this.#windowFilled = 0;
+    const previous = this.#window;
+    this.#window = Promise.all([...this.streams].map((stream) => stream.finished()));
+    // Should nobody come to wait for it, the end of the whole tells of the same failure.
+    this.#window.catch(() => undefined);
+    await previous;
+  }
+
+  #submitNext(): void {
     const [layer] = this.#missing;
     if (layer === undefined) return;
     const startMs = performance.now();
@@ -136,11 +157,7 @@ export class Transfer {
    * primary's way.
    */
   #staging(gpu: number): Staging | null {
-    const known = this.#stagings.get(gpu);
-    if (known !== undefined) return known;
-    const staging = this.#openStaging(gpu);
-    this.#stagings.set(gpu, staging);
-    return staging;
+    return getOrMake(this.#stagings, gpu, () => this.#openStaging(gpu));
   }
 
   #openStaging(gpu: number): Staging | null {
@@ -166,7 +183,7 @@ export class Transfer {
 function placeInRing(staging: Staging, bytes: number): { readonly at: number; readonly overwrites: readonly Fence[] } {
   if (staging.at + bytes > staging.block.bytes) staging.at = 0;
   const at = staging.at;
-  staging.at = Math.ceil((at + bytes) / 256) * 256;
+  staging.at = alignUp(at + bytes);
   const overwrites: Fence[] = [];
   for (let index = staging.filled.length - 1; index >= 0; index--) {
     const { low, high, until } = staging.filled[index]!;

@@ -1,5 +1,6 @@
 /** Reads weights from their files straight into pinned memory, in chunks, in the background. */
 import { open, type FileHandle } from 'node:fs/promises';
+import { getOrMake } from '../../tools/index.ts';
 import { elementBytes, type DataType } from '../../tensor/index.ts';
 import type { ProgramWeight } from '../program/types.ts';
 import { GpuError } from '../types.ts';
@@ -23,12 +24,7 @@ export class WeightReader implements AsyncDisposable {
   async read(weight: ProgramWeight, into: Uint8Array, signal: AbortSignal): Promise<void> {
     const { path } = weight.source;
     try {
-      let file = this.#files.get(path);
-      if (file === undefined) {
-        file = open(path, 'r');
-        this.#files.set(path, file);
-      }
-      const handle = await file;
+      const handle = await getOrMake(this.#files, path, () => open(path, 'r'));
       if (weight.storedAs === undefined || weight.storedAs === weight.datatype) {
         await readPlain(handle, weight, into, signal);
       } else {
